@@ -1,0 +1,297 @@
+//! The ledger of a part file as bytes on disk.
+//!
+//! For: resuming after a kill, a lost link or a power cut with only the missing chunks.
+//! In and out: a header and records of written chunks to bytes; a journal's bytes to what can be trusted of it.
+//! Invariants: a record is appended only after the data it speaks of is stable (or, with `rung_written_only`, is good for the
+//! same boot only); replay stops quietly at the first byte that does not check, never panics, and allocates less than its input is long.
+//! Absent on purpose: file calls and the time of flushing (engine's committer).
+//!
+//! ```text
+//! header, 64 bytes
+//!  0       4        6       7       8        16       24       28       32        40         60      64
+//!  +-------+--------+-------+-------+--------+--------+--------+--------+---------+----------+-------+
+//!  | "LHJ1"| version| digest| flags | bytes  | mtime s|mtime ns| chunk  | boot id | zero (20)| CRC   |
+//!  +-------+--------+-------+-------+--------+--------+--------+--------+---------+----------+-------+
+//!  flags: bit 0 = records speak of data that was written, not flushed. CRC-32C of bytes 0..60.
+//!
+//! record, 16 + 32 × count bytes, append only
+//!  0          8        12      16
+//!  +----------+--------+-------+----------------+----------------+----
+//!  | first    | count  | CRC   | digest (32)    | digest (32)    | ...
+//!  +----------+--------+-------+----------------+----------------+----
+//!  CRC-32C of first, count and all digests. `first` is a chunk index within the file.
+//! ```
+//! All integers little endian.
+
+use alloc::vec::Vec;
+
+use crate::wire::chunk::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
+use crate::wire::control::{Digest, DigestKind, FILE_BYTES_MAX};
+
+/// Bytes of a journal's header.
+pub const JOURNAL_HEADER_BYTES: usize = 64;
+/// Bytes of a record before its digests.
+pub const RECORD_HEAD_BYTES: usize = 16;
+/// Bytes of a digest in a record.
+const DIGEST_BYTES: usize = 32;
+/// The version this build writes and reads; another is as good as no journal.
+pub const JOURNAL_VERSION: u16 = 1;
+const MAGIC: [u8; 4] = *b"LHJ1";
+
+/// Which source, cut how, the part belongs to. If one of these differs, the part is done anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JournalHeader {
+    /// Layout; see `JOURNAL_VERSION`.
+    pub version: u16,
+    /// Length of the source, bytes.
+    pub bytes: u64,
+    /// Modification time of the source, seconds since 1970.
+    pub mtime_s: i64,
+    /// Its nanoseconds.
+    pub mtime_ns: u32,
+    /// Bytes per chunk, a power of two.
+    pub chunk_bytes: u32,
+    /// What the digests of the records are.
+    pub digest: DigestKind,
+    /// The receiver's boot: with `rung_written_only` a journal of another boot is worth nothing.
+    pub boot_id_hash: [u8; 8],
+    /// Records were appended without flushing the data first (`--rung received|written`).
+    pub rung_written_only: bool,
+}
+
+/// Chunks that stand in the part file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// Index of the first chunk within the file.
+    pub first: u64,
+    /// Chaining values of `first`, `first + 1`, …
+    pub digests: &'a [Digest],
+}
+
+/// What a journal says, as far as it can be trusted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replay<'a> {
+    /// None: not a journal of this version; nothing below is valid either.
+    pub header: Option<JournalHeader>,
+    /// In the order of writing; a chunk may appear again, and the later record is the true one.
+    pub records: Vec<Record<'a>>,
+    /// Where the next record may be appended; what follows is torn and must be cut off first.
+    pub valid_bytes: usize,
+}
+
+impl JournalHeader {
+    /// How many chunks the file has; an empty file has none.
+    #[must_use]
+    pub const fn chunks(&self) -> u64 {
+        self.bytes.div_ceil(self.chunk_bytes as u64)
+    }
+
+    fn decode(bytes: &[u8]) -> Option<JournalHeader> {
+        let head = bytes.first_chunk::<JOURNAL_HEADER_BYTES>()?;
+        let crc = u32::from_le_bytes(field(head, 60));
+        let flags = head[7];
+        if head[..4] != MAGIC || crc != crc32c(&[&head[..60]]) || flags > 1 || field::<20>(head, 40) != [0; 20] {
+            return None;
+        }
+        let header = JournalHeader {
+            version: u16::from_le_bytes(field(head, 4)),
+            bytes: u64::from_le_bytes(field(head, 8)),
+            mtime_s: i64::from_le_bytes(field(head, 16)),
+            mtime_ns: u32::from_le_bytes(field(head, 24)),
+            chunk_bytes: u32::from_le_bytes(field(head, 28)),
+            digest: DigestKind::from_byte(head[6]).ok()?,
+            boot_id_hash: field(head, 32),
+            rung_written_only: flags == 1,
+        };
+        let valid = header.version == JOURNAL_VERSION
+            && header.bytes <= FILE_BYTES_MAX
+            && header.mtime_ns < 1_000_000_000
+            && header.chunk_bytes.is_power_of_two()
+            && (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&header.chunk_bytes);
+        valid.then_some(header)
+    }
+}
+
+/// The first bytes of a journal.
+#[must_use]
+pub fn encode_header(header: &JournalHeader) -> [u8; JOURNAL_HEADER_BYTES] {
+    let mut out = [0; JOURNAL_HEADER_BYTES];
+    out[..4].copy_from_slice(&MAGIC);
+    out[4..6].copy_from_slice(&header.version.to_le_bytes());
+    out[6] = header.digest as u8;
+    out[7] = u8::from(header.rung_written_only);
+    out[8..16].copy_from_slice(&header.bytes.to_le_bytes());
+    out[16..24].copy_from_slice(&header.mtime_s.to_le_bytes());
+    out[24..28].copy_from_slice(&header.mtime_ns.to_le_bytes());
+    out[28..32].copy_from_slice(&header.chunk_bytes.to_le_bytes());
+    out[32..40].copy_from_slice(&header.boot_id_hash);
+    let crc = crc32c(&[&out[..60]]);
+    out[60..].copy_from_slice(&crc.to_le_bytes());
+    out
+}
+
+/// Appends one record. An empty list of digests appends nothing.
+///
+/// # Panics
+/// Above 2^32 digests at once.
+pub fn encode_record(first: u64, digests: &[Digest], out: &mut Vec<u8>) {
+    if digests.is_empty() {
+        return;
+    }
+    let count = u32::try_from(digests.len()).expect("a record holds what one flush covers");
+    let mut head = [0; 12];
+    head[..8].copy_from_slice(&first.to_le_bytes());
+    head[8..].copy_from_slice(&count.to_le_bytes());
+    let crc = crc32c(&[&head, digests.as_flattened()]);
+    out.extend_from_slice(&head);
+    out.extend_from_slice(&crc.to_le_bytes());
+    out.extend_from_slice(digests.as_flattened());
+}
+
+impl<'a> Replay<'a> {
+    /// Reads all that checks, and stops at the first that does not: a power cut tears the tail, and a flipped bit costs
+    /// only what comes after it.
+    #[must_use]
+    pub fn parse(bytes: &'a [u8]) -> Replay<'a> {
+        let Some(header) = JournalHeader::decode(bytes) else {
+            return Replay { header: None, records: Vec::new(), valid_bytes: 0 };
+        };
+        let mut records = Vec::new();
+        let mut rest = &bytes[JOURNAL_HEADER_BYTES..];
+        while let Some((record, after)) = next_record(rest, header.chunks()) {
+            records.push(record);
+            rest = after;
+        }
+        Replay { header: Some(header), records, valid_bytes: bytes.len() - rest.len() }
+    }
+}
+
+/// The record at the front, if it is whole, checks, and lies within the file.
+fn next_record(bytes: &[u8], chunks: u64) -> Option<(Record<'_>, &[u8])> {
+    let (head, rest) = bytes.split_first_chunk::<RECORD_HEAD_BYTES>()?;
+    let first = u64::from_le_bytes(field(head, 0));
+    let count = u32::from_le_bytes(field(head, 8)) as usize;
+    let crc = u32::from_le_bytes(field(head, 12));
+    let (all, _) = rest.as_chunks::<DIGEST_BYTES>();
+    let digests = all.get(..count).filter(|digests| !digests.is_empty())?;
+    let fits = first.checked_add(count as u64).is_some_and(|end| end <= chunks);
+    if !fits || crc != crc32c(&[&head[..12], digests.as_flattened()]) {
+        return None;
+    }
+    Some((Record { first, digests }, &rest[count * DIGEST_BYTES..]))
+}
+
+/// The `N` bytes at `at` of a fixed layout.
+fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    *bytes[at..].first_chunk().expect("the layout's constants keep every field inside")
+}
+
+/// CRC-32C (Castagnoli, RFC 3720 appendix B.4) of the parts one after the other. A table, because journals are short and
+/// this crate has no `unsafe` for the CPU's own instruction.
+fn crc32c(parts: &[&[u8]]) -> u32 {
+    const TABLE: [u32; 256] = crc32c_table();
+    let mut crc = !0;
+    for part in parts {
+        for &byte in *part {
+            crc = TABLE[usize::from(crc as u8 ^ byte)] ^ (crc >> 8);
+        }
+    }
+    !crc
+}
+
+const fn crc32c_table() -> [u32; 256] {
+    /// The polynomial 0x1EDC6F41, bits reversed.
+    const REVERSED: u32 = 0x82F6_3B78;
+    let mut table = [0; 256];
+    let mut index = 0;
+    while index < 256 {
+        let mut crc = index as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 1 == 1 { (crc >> 1) ^ REVERSED } else { crc >> 1 };
+            bit += 1;
+        }
+        table[index] = crc;
+        index += 1;
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+
+    fn header() -> JournalHeader {
+        JournalHeader {
+            version: JOURNAL_VERSION,
+            bytes: 100 << 20,
+            mtime_s: -5,
+            mtime_ns: 999_999_999,
+            chunk_bytes: 1 << 20,
+            digest: DigestKind::Blake3,
+            boot_id_hash: *b"bootboot",
+            rung_written_only: false,
+        }
+    }
+
+    fn journal() -> Vec<u8> {
+        let mut bytes = encode_header(&header()).to_vec();
+        encode_record(0, &[[1; 32], [2; 32]], &mut bytes);
+        encode_record(98, &[[3; 32], [4; 32]], &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn crc32c_is_the_one_of_rfc_3720() {
+        assert_eq!(crc32c(&[b"123456789"]), 0xE306_9283);
+        assert_eq!(crc32c(&[&[0; 32]]), 0x8A91_36AA);
+        assert_eq!(crc32c(&[b"1234", b"", b"56789"]), 0xE306_9283);
+    }
+
+    #[test]
+    fn a_journal_comes_back_whole() {
+        let bytes = journal();
+        let replay = Replay::parse(&bytes);
+        assert_eq!(replay.header, Some(header()));
+        assert_eq!(replay.valid_bytes, bytes.len());
+        assert_eq!(replay.records.len(), 2);
+        assert_eq!(replay.records[1], Record { first: 98, digests: &[[3; 32], [4; 32]] });
+    }
+
+    #[test]
+    fn a_cut_at_any_byte_leaves_a_prefix_of_whole_records() {
+        let bytes = journal();
+        for end in 0..bytes.len() {
+            let replay = Replay::parse(&bytes[..end]);
+            let whole = [64, 144, 224].iter().filter(|&&border| border <= end).count();
+            assert_eq!(replay.header.is_some(), whole > 0, "cut at {end}");
+            assert_eq!(replay.records.len(), whole.saturating_sub(1), "cut at {end}");
+            assert_eq!(replay.valid_bytes, if whole == 0 { 0 } else { 64 + 80 * (whole - 1) });
+        }
+    }
+
+    #[test]
+    fn any_flipped_bit_ends_the_replay_before_it() {
+        let good = journal();
+        for bit in 0..good.len() * 8 {
+            let mut bytes = good.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(Replay::parse(&bytes).valid_bytes <= bit / 8, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn zeros_after_a_power_cut_and_chunks_beyond_the_file_are_not_believed() {
+        let mut bytes = journal();
+        let end = bytes.len();
+        bytes.extend_from_slice(&vec![0; 4096]);
+        assert_eq!(Replay::parse(&bytes).valid_bytes, end);
+        bytes.truncate(end);
+        encode_record(99, &[[5; 32], [6; 32]], &mut bytes);
+        assert_eq!(Replay::parse(&bytes).valid_bytes, end);
+        bytes.truncate(end);
+        encode_record(u64::MAX, &[[5; 32]], &mut bytes);
+        assert_eq!(Replay::parse(&bytes).valid_bytes, end);
+    }
+}

@@ -1,0 +1,408 @@
+//! Negotiation: two offers in, one plan out, each choice with its reason.
+//!
+//! For: both ends agree on streams, chunk size, cipher, digest before data moves.
+//! In and out: `Offer` of the initiator, `Offer` of the acceptor → `Plan` and `Vec<Choice>`; pure, so both ends compute the same.
+//! Invariants: the plan never exceeds a cap of either end; no common cipher or a refused downgrade is an error, never a weaker plan.
+//! Absent on purpose: measuring (the worker's counters say later whether more rails pay).
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::error::{Breach, Refusal};
+use crate::wire::chunk::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
+use crate::wire::codec::{Reader, put, put_list, put_text};
+use crate::wire::control::DigestKind;
+
+/// How payload is sealed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cipher {
+    /// AES-128-GCM.
+    Aes128Gcm,
+    /// AES-256-GCM.
+    Aes256Gcm,
+    /// ChaCha20-Poly1305, where the CPU has no AES.
+    ChaCha20Poly1305,
+}
+
+/// How an end talks to its kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Driver {
+    /// io_uring.
+    Uring,
+    /// Plain system calls and helper threads.
+    Plain,
+}
+
+/// What one end has and allows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offer {
+    /// Same on both ends: they share cores. Linux boot id, as text.
+    pub boot_id: String,
+    /// Cores this process may use (affinity and cgroup quota).
+    pub cores: u16,
+    /// Load average of the last minute × 100.
+    pub load_percent: u32,
+    /// Bytes of pool this end grants the job.
+    pub memory_bytes: u64,
+    /// `address mtu speed_mbit` of each interface that is up, for `--explain`; at most 32.
+    pub interfaces: Vec<Interface>,
+    /// Ways to the kernel, best first.
+    pub drivers: Vec<Driver>,
+    /// Ciphers, best first for this CPU.
+    pub ciphers: Vec<Cipher>,
+    /// Digests allowed, wanted first.
+    pub digests: Vec<DigestKind>,
+    /// This end asks for (initiator) or allows (acceptor) payload authenticated but in clear.
+    pub integrity_only: bool,
+    /// Streams wanted (`--streams`); 0: measure.
+    pub streams: u16,
+    /// At most so many rails.
+    pub streams_max: u16,
+    /// Chunk size wanted, 0: default.
+    pub chunk_bytes: u32,
+    /// Rate cap, bit/s; 0: none.
+    pub rate_bps: u64,
+    /// Free bytes at the destination, if this end receives and knows; 0: unknown.
+    pub free_bytes: u64,
+}
+
+/// One address of one end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    /// Name, as the kernel has it.
+    pub name: String,
+    /// Address, as text.
+    pub address: String,
+    /// Bytes.
+    pub mtu: u32,
+    /// Mbit/s, 0 unknown.
+    pub speed_mbit: u32,
+}
+
+/// What both ends do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// Rails at the start.
+    pub streams: u16,
+    /// Rails at most; between the two, measuring decides.
+    pub streams_max: u16,
+    /// Bytes per chunk, a power of two from 1 MiB to 16 MiB.
+    pub chunk_bytes: u32,
+    /// How payload is sealed.
+    pub cipher: Cipher,
+    /// Payload in clear, authenticated. Only if both ends said so.
+    pub integrity_only: bool,
+    /// Which digest.
+    pub digest: DigestKind,
+    /// Workers at the initiator and at the acceptor.
+    pub workers: (u16, u16),
+    /// Pool bytes at the initiator and at the acceptor.
+    pub memory: (u64, u64),
+    /// bit/s, 0 none: the smaller of both caps.
+    pub rate_bps: u64,
+}
+
+/// One line of `--explain`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    /// What was chosen: `streams`, `chunk`, `cipher` …
+    pub what: &'static str,
+    /// The value, as the user reads it.
+    pub value: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// More workers than this per job have not been measured to pay; a job of one client must also leave room for others.
+pub const WORKERS_MAX: u16 = 16;
+/// Bufs a stream needs to run freely: one read, one sealed, one on the wire, one in reserve.
+const BUFS_PER_STREAM: u64 = 4;
+/// Chunk size where nobody asks: digest boundaries stay the same from run to run, so that any part can be resumed.
+const CHUNK_BYTES_DEFAULT: u32 = CHUNK_BYTES_MIN;
+
+/// The highest version that both speak.
+///
+/// # Errors
+/// `VersionTooOld` if there is none.
+pub fn agree_version(ours: (u16, u16), theirs: (u16, u16)) -> Result<u16, Refusal> {
+    let version = ours.1.min(theirs.1);
+    if version >= ours.0.max(theirs.0) { Ok(version) } else { Err(Refusal::VersionTooOld) }
+}
+
+/// Two offers in, one plan out. Pure: the acceptor computes it and sends it, the initiator computes it too and compares.
+///
+/// # Errors
+/// No cipher or digest in common, or payload in clear asked for and not allowed: never a weaker plan instead.
+pub fn negotiate(
+    initiator: &Offer,
+    acceptor: &Offer,
+    initiator_sends: bool,
+) -> Result<(Plan, Vec<Choice>), Refusal> {
+    let mut choices = Vec::new();
+    let cipher = choose_cipher(initiator, acceptor, &mut choices)?;
+    let integrity_only = choose_clear(initiator, acceptor, &mut choices)?;
+    let digest = choose_digest(initiator, acceptor, &mut choices)?;
+    let workers = choose_workers(initiator, acceptor, initiator_sends, &mut choices);
+    let chunk_bytes = choose_chunk(initiator, acceptor, &mut choices);
+    let (streams, streams_max) = choose_streams(initiator, acceptor, workers, chunk_bytes, &mut choices);
+    let memory = (initiator.memory_bytes, acceptor.memory_bytes);
+    choices.push(Choice {
+        what: "memory",
+        value: format!("{} here, {} there", mib(memory.0), mib(memory.1)),
+        reason: "what each end granted for its pool of bufs, seen from the initiator".into(),
+    });
+    let rate_bps = choose_rate(initiator, acceptor, &mut choices);
+    let plan =
+        Plan { streams, streams_max, chunk_bytes, cipher, integrity_only, digest, workers, memory, rate_bps };
+    Ok((plan, choices))
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{} MiB", bytes >> 20)
+}
+
+fn choose_cipher(i: &Offer, a: &Offer, choices: &mut Vec<Choice>) -> Result<Cipher, Refusal> {
+    let both = |cipher: &&Cipher| a.ciphers.contains(cipher);
+    let fast_aes = |offer: &Offer| offer.ciphers.first().is_some_and(|cipher| cipher.is_aes());
+    let (wanted_aes, reason) = if fast_aes(i) && fast_aes(a) {
+        (true, "both CPUs have AES instructions; first of the initiator's list that both have")
+    } else {
+        (false, "one CPU has no AES instructions, and ChaCha20 is faster there")
+    };
+    let best = i.ciphers.iter().filter(both).find(|cipher| cipher.is_aes() == wanted_aes);
+    let (cipher, reason) = match best {
+        Some(cipher) => (*cipher, reason),
+        None => match i.ciphers.iter().find(both) {
+            Some(cipher) => (*cipher, "the first of the initiator's list that both have"),
+            None => return Err(Refusal::NoCommonCipher),
+        },
+    };
+    choices.push(Choice { what: "cipher", value: cipher.name().into(), reason: reason.into() });
+    Ok(cipher)
+}
+
+fn choose_clear(i: &Offer, a: &Offer, choices: &mut Vec<Choice>) -> Result<bool, Refusal> {
+    let (value, reason) = match (i.integrity_only, a.integrity_only) {
+        (true, false) => return Err(Refusal::IntegrityOnlyRefused),
+        (true, true) => ("payload in clear, authenticated", "the initiator asked for it and the acceptor allows it"),
+        (false, true) => ("payload sealed", "the default; the acceptor would allow clear payload, nobody asked"),
+        (false, false) => ("payload sealed", "the default"),
+    };
+    choices.push(Choice { what: "protection", value: value.into(), reason: reason.into() });
+    Ok(i.integrity_only)
+}
+
+fn choose_digest(i: &Offer, a: &Offer, choices: &mut Vec<Choice>) -> Result<DigestKind, Refusal> {
+    let position = i.digests.iter().position(|digest| a.digests.contains(digest)).ok_or(Refusal::NoCommonDigest)?;
+    let digest = i.digests[position];
+    let reason = if position == 0 {
+        "the initiator wants it and the acceptor allows it"
+    } else {
+        "the first of the initiator's list that the acceptor allows"
+    };
+    choices.push(Choice { what: "digest", value: digest.name().into(), reason: reason.into() });
+    Ok(digest)
+}
+
+/// Do both ends run on the same kernel, so that a core given to one is taken from the other?
+#[must_use]
+pub fn share_cores(one: &Offer, other: &Offer) -> bool {
+    !one.boot_id.is_empty() && one.boot_id == other.boot_id
+}
+
+fn choose_workers(i: &Offer, a: &Offer, initiator_sends: bool, choices: &mut Vec<Choice>) -> (u16, u16) {
+    let (own, reason): (fn(u16) -> u16, &str) = if share_cores(i, a) {
+        (|cores| cores / 2, "both ends run on the same host and share its cores, half of them each")
+    } else {
+        (|cores| cores, "one per core that each end may use, at most 16")
+    };
+    let workers = (own(i.cores).clamp(1, WORKERS_MAX), own(a.cores).clamp(1, WORKERS_MAX));
+    let (sender, receiver) = if initiator_sends { workers } else { (workers.1, workers.0) };
+    choices.push(Choice {
+        what: "workers",
+        value: format!("{sender} at the sender, {receiver} at the receiver"),
+        reason: reason.into(),
+    });
+    workers
+}
+
+fn choose_chunk(i: &Offer, a: &Offer, choices: &mut Vec<Choice>) -> u32 {
+    let (mut bytes, mut reason) = if i.chunk_bytes == 0 {
+        (CHUNK_BYTES_DEFAULT, String::from("digest boundaries stay the same from run to run, so that a part can be resumed"))
+    } else {
+        let wish = i.chunk_bytes.clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX).next_power_of_two();
+        (wish, format!("the user asked for {} bytes; a power of two from 1 to 16 MiB", i.chunk_bytes))
+    };
+    let memory = i.memory_bytes.min(a.memory_bytes);
+    while bytes > CHUNK_BYTES_MIN && memory / u64::from(bytes) < BUFS_PER_STREAM {
+        bytes /= 2;
+        reason = format!("{} of memory hold no more than this four times", mib(memory));
+    }
+    choices.push(Choice { what: "chunk", value: mib(u64::from(bytes)), reason });
+    bytes
+}
+
+fn choose_streams(i: &Offer, a: &Offer, workers: (u16, u16), chunk_bytes: u32, choices: &mut Vec<Choice>) -> (u16, u16) {
+    let memory = i.memory_bytes.min(a.memory_bytes);
+    let by_memory = memory / (BUFS_PER_STREAM * u64::from(chunk_bytes));
+    let by_memory = u16::try_from(by_memory).unwrap_or(u16::MAX);
+    let by_caps = i.streams_max.min(a.streams_max);
+    let most = by_caps.min(by_memory).max(1);
+    let wish = if i.streams != 0 { i.streams } else { a.streams };
+    let (start, reason) = if wish != 0 {
+        let reason = if wish > most { "as many of those asked for as the caps allow" } else { "asked for" };
+        (wish, String::from(reason))
+    } else {
+        (workers.0.min(workers.1), String::from("one per worker of the smaller end; measuring may raise it while data flows"))
+    };
+    let start = start.clamp(1, most);
+    choices.push(Choice { what: "streams", value: format!("{start}"), reason });
+    let reason = if by_memory < by_caps {
+        format!("four bufs per stream fit into {}", mib(memory))
+    } else {
+        String::from("the smaller cap of both ends")
+    };
+    choices.push(Choice { what: "streams at most", value: format!("{most}"), reason });
+    (start, most)
+}
+
+fn choose_rate(i: &Offer, a: &Offer, choices: &mut Vec<Choice>) -> u64 {
+    let (rate, reason) = match (i.rate_bps, a.rate_bps) {
+        (0, 0) => (0, "no end asked for a cap"),
+        (rate, 0) => (rate, "the initiator's cap"),
+        (0, rate) => (rate, "the acceptor's cap"),
+        (one, other) => (one.min(other), "the smaller cap of both ends"),
+    };
+    let value = if rate == 0 { String::from("as fast as it goes") } else { format!("{rate} bit/s") };
+    choices.push(Choice { what: "rate", value, reason: reason.into() });
+    rate
+}
+
+impl Cipher {
+    /// As reports and `--explain` write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Cipher::Aes128Gcm => "AES-128-GCM",
+            Cipher::Aes256Gcm => "AES-256-GCM",
+            Cipher::ChaCha20Poly1305 => "ChaCha20-Poly1305",
+        }
+    }
+
+    /// Is it one of the AES ciphers?
+    #[must_use]
+    pub const fn is_aes(self) -> bool {
+        !matches!(self, Cipher::ChaCha20Poly1305)
+    }
+
+    /// Bytes of its key.
+    #[must_use]
+    pub const fn key_bytes(self) -> usize {
+        match self {
+            Cipher::Aes128Gcm => 16,
+            Cipher::Aes256Gcm | Cipher::ChaCha20Poly1305 => 32,
+        }
+    }
+
+    fn from_byte(byte: u8) -> Result<Cipher, Breach> {
+        Ok(match byte {
+            0 => Cipher::Aes128Gcm,
+            1 => Cipher::Aes256Gcm,
+            2 => Cipher::ChaCha20Poly1305,
+            _ => return Err(Breach::FieldOutOfRange),
+        })
+    }
+}
+
+impl Driver {
+    /// As reports and `--explain` write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Driver::Uring => "io_uring",
+            Driver::Plain => "plain system calls",
+        }
+    }
+}
+
+/// Longest boot id, interface name or address, in bytes.
+const WORD_BYTES_MAX: usize = 256;
+/// Most interfaces in an offer.
+pub const INTERFACES_MAX: usize = 32;
+/// Most drivers, ciphers or digests in an offer: more than there are.
+const KINDS_MAX: usize = 16;
+
+impl Offer {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put_text(out, &self.boot_id, WORD_BYTES_MAX);
+        put!(out, self.cores, self.load_percent, self.memory_bytes);
+        put_list(out, &self.interfaces[..self.interfaces.len().min(INTERFACES_MAX)], |out, interface| {
+            put_text(out, &interface.name, WORD_BYTES_MAX);
+            put_text(out, &interface.address, WORD_BYTES_MAX);
+            put!(out, interface.mtu, interface.speed_mbit);
+        });
+        put_list(out, &self.drivers, |out, driver| out.push(*driver as u8));
+        put_list(out, &self.ciphers, |out, cipher| out.push(*cipher as u8));
+        put_list(out, &self.digests, |out, digest| out.push(*digest as u8));
+        out.push(u8::from(self.integrity_only));
+        put!(out, self.streams, self.streams_max, self.chunk_bytes, self.rate_bps, self.free_bytes);
+    }
+
+    pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Offer, Breach> {
+        Ok(Offer {
+            boot_id: from.text(WORD_BYTES_MAX)?,
+            cores: from.u16()?,
+            load_percent: from.u32()?,
+            memory_bytes: from.u64()?,
+            interfaces: from.list(INTERFACES_MAX, 12, |from| {
+                Ok(Interface {
+                    name: from.text(WORD_BYTES_MAX)?,
+                    address: from.text(WORD_BYTES_MAX)?,
+                    mtu: from.u32()?,
+                    speed_mbit: from.u32()?,
+                })
+            })?,
+            drivers: from.list(KINDS_MAX, 1, |from| match from.u8()? {
+                0 => Ok(Driver::Uring),
+                1 => Ok(Driver::Plain),
+                _ => Err(Breach::FieldOutOfRange),
+            })?,
+            ciphers: from.list(KINDS_MAX, 1, |from| Cipher::from_byte(from.u8()?))?,
+            digests: from.list(KINDS_MAX, 1, |from| DigestKind::from_byte(from.u8()?))?,
+            integrity_only: from.flag()?,
+            streams: from.u16()?,
+            streams_max: from.u16()?,
+            chunk_bytes: from.u32()?,
+            rate_bps: from.u64()?,
+            free_bytes: from.u64()?,
+        })
+    }
+}
+
+impl Plan {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put!(out, self.streams, self.streams_max, self.chunk_bytes);
+        out.extend_from_slice(&[self.cipher as u8, u8::from(self.integrity_only), self.digest as u8]);
+        put!(out, self.workers.0, self.workers.1, self.memory.0, self.memory.1, self.rate_bps);
+    }
+
+    pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Plan, Breach> {
+        let plan = Plan {
+            streams: from.u16()?,
+            streams_max: from.u16()?,
+            chunk_bytes: from.u32()?,
+            cipher: Cipher::from_byte(from.u8()?)?,
+            integrity_only: from.flag()?,
+            digest: DigestKind::from_byte(from.u8()?)?,
+            workers: (from.u16()?, from.u16()?),
+            memory: (from.u64()?, from.u64()?),
+            rate_bps: from.u64()?,
+        };
+        let chunk_fits = plan.chunk_bytes.is_power_of_two()
+            && (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&plan.chunk_bytes);
+        let streams_fit = plan.streams != 0 && plan.streams <= plan.streams_max;
+        let workers_fit = plan.workers.0 != 0 && plan.workers.1 != 0;
+        if chunk_fits && streams_fit && workers_fit { Ok(plan) } else { Err(Breach::FieldOutOfRange) }
+    }
+}

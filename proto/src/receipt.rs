@@ -1,0 +1,1 @@
+//! What both ends sign at the end.

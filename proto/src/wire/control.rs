@@ -1,0 +1,203 @@
+//! Control frames: everything both ends say to each other that is not payload.
+//!
+//! For: greeting, negotiation, manifest, ledger feedback, books and receipts of one job.
+//! In and out: a `Frame` to bytes and back; the session below adds a length before each.
+//! Invariants: decoding never panics, never allocates more than the frame's own length asks for, and refuses trailing bytes.
+//! Absent on purpose: the order of frames (send.rs, recv.rs), encryption (TLS below), the bytes themselves (encode.rs, decode.rs).
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::manifest::{Entry, EntryId};
+use crate::negotiate::{Offer, Plan};
+use crate::books::Books;
+
+/// Counts chunks of one job in the order the sender hands them out, from 0.
+pub type ChunkId = u64;
+
+/// Which way the bytes go, seen from the initiator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// The initiator sends.
+    Push,
+    /// The initiator receives.
+    Pull,
+}
+
+/// How durable a byte is. Order is the ladder: a later rung includes the earlier ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rung {
+    /// Opened and checked in the receiver's memory.
+    Received,
+    /// Handed to the file system.
+    Written,
+    /// On stable storage (fdatasync of the file).
+    Flushed,
+    /// Under its final name, the folder flushed.
+    Published,
+}
+
+/// Which digest stands for a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DigestKind {
+    /// What `b3sum` prints.
+    Blake3,
+    /// CRC-64/NVME; found by accident, not by an attacker.
+    Crc64,
+}
+
+/// A file's digest or a chunk's chaining value; CRC-64 stands in the first 8 bytes, little endian, the rest zero.
+pub type Digest = [u8; 32];
+
+/// What the initiator wants: the first frame after the greeting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Open {
+    /// Random, made by the initiator; names the job on rails, in receipts, in logs.
+    pub job: [u8; 16],
+    /// Which way.
+    pub direction: Direction,
+    /// Push: where to put it. Pull: the sources, joined below `paths`. Bytes as the user gave them.
+    pub paths: Vec<Box<[u8]>>,
+    /// Push with several sources, or a trailing `/` at the destination: the destination must be a folder.
+    pub into_folder: bool,
+    /// The rung the user asked for.
+    pub rung: Rung,
+    /// What the initiator has.
+    pub offer: Offer,
+}
+
+/// A range of chunk indices of one file, end excluded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChunkRange {
+    /// First index.
+    pub first: u64,
+    /// One past the last.
+    pub end: u64,
+}
+
+/// The receiver's answer to a file entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Want {
+    /// Same size and time are there already, with this digest if it is known.
+    Keep { digest: Option<Digest> },
+    /// All of it.
+    All,
+    /// A part is there: only these chunk ranges are missing.
+    Missing { ranges: Vec<ChunkRange> },
+}
+
+/// Why an entry could not be moved; the user's exit code and sentence come from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultKind {
+    /// The source is gone.
+    Vanished,
+    /// The source changed while it was read.
+    Torn,
+    /// Permission denied, read-only file system.
+    Denied,
+    /// No space, quota.
+    Full,
+    /// Input/output error.
+    Io,
+    /// Digests differ again and again.
+    Corrupt,
+    /// The name or kind cannot stand at the destination.
+    Unsupported,
+    /// Something else; errno tells.
+    Other,
+}
+
+/// One entry that failed at one end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntryFault {
+    /// Which.
+    pub entry: EntryId,
+    /// Why.
+    pub kind: FaultKind,
+    /// The system's number, 0 if none.
+    pub errno: i32,
+    /// Which call or step failed, for the reader of the report; at most 200 bytes.
+    pub step: String,
+}
+
+/// Where a chunk was found corrupt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Corrupt {
+    /// The AEAD tag does not hold: flipped on the wire or by someone in between.
+    Wire,
+    /// Tag holds, CRC does not: flipped in the sender's memory after it was read.
+    SourceMemory,
+    /// CRC held after opening, the digest does not: flipped in the receiver's memory.
+    SinkMemory,
+}
+
+/// One protocol element of the control session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Frame {
+    /// 1. First frame each way: versions spoken, and the build's name.
+    Hello { version_min: u16, version: u16, agent: String },
+    /// 2. Initiator: proof of a ticket's secret: HMAC-SHA256(secret, TLS exporter).
+    Ticket { proof: [u8; 32] },
+    /// 3. Initiator: what it wants.
+    Open(Box<Open>),
+    /// 4. Acceptor: what it has, and the plan; `choices` are recomputed, not sent.
+    Accept { offer: Box<Offer>, plan: Box<Plan> },
+    /// 5. Either: cannot go on. `code` is a Breach's or a refusal's wire code; the session ends.
+    Refuse { code: u16, detail: String },
+    /// 6. Sender: some lines of the manifest, ids ascending without gaps.
+    Entries(Vec<Entry>),
+    /// 7. Sender: the scan is over; totals of files and bytes, and how many places could not be scanned.
+    ScanEnd { entries: u64, files: u64, bytes: u64, faults: u64 },
+    /// 8. Receiver: answers to file entries.
+    Wants(Vec<(EntryId, Want)>),
+    /// 9. Receiver: these chunks are written (or received, by the rung). Ranges of chunk ids.
+    Acks(Vec<ChunkRange>),
+    /// 10. Receiver: this chunk came corrupt; send it again.
+    Nack { chunk: ChunkId, corrupt: Corrupt },
+    /// 11. Sender: all chunks of the file were read, it did not change meanwhile, and this is its digest (None: some
+    /// chunks were kept from an earlier run, so only the receiver can know).
+    FileEnd { entry: EntryId, digest: Option<Digest> },
+    /// 12. Receiver: entries are resolved at the job's rung, with their digests (zero for folders and links).
+    Committed(Vec<(EntryId, Digest)>),
+    /// 13. Either: an entry failed.
+    Faults(Vec<EntryFault>),
+    /// 14. Either, about once a second: how it goes, for the other's screen and for the watchdog. `received`/`durable` are bytes.
+    Pulse { received: u64, written: u64, durable: u64, books: Box<Books> },
+    /// 15. Receiver → sender at the end: BLAKE3 of the receipt's body and the signature over it.
+    Sign { body: Digest, signature: Box<[u8]> },
+    /// 16. Last frame each way.
+    Bye,
+    /// 17. Client → daemon: run this job yourself against another daemon (remote to remote). `source` are paths below this
+    /// daemon's root, `target` a whole address with a ticket, `options` the flags as on a command line.
+    Relay { sources: Vec<Box<[u8]>>, target: String, options: Vec<String> },
+    /// 18. Daemon → client during a relayed job: one JSON event line.
+    Event { line: String },
+    /// 19. Client → daemon: give me a one-job ticket for this path, with my own rights.
+    AskTicket { path: Box<[u8]> },
+    /// 20. Daemon → client: the ticket's secret, and the key and addresses by which the daemon can be reached.
+    GiveTicket { secret: [u8; 16], key: [u8; 32], addresses: Vec<String> },
+    /// 21. Initiator → acceptor while data flows: the number of rails wanted from now on (learned by measuring).
+    Rails { count: u16 },
+    /// 22. Receiver: an older receipt's line for a kept file travels with `Wants`; this one carries a new rate cap, bit/s; 0 is none.
+    Rate { bits_per_second: u64 },
+}
+
+/// Longest agent name in `Hello`, in bytes.
+pub const AGENT_BYTES_MAX: usize = 200;
+/// Longest `step` of a fault, in bytes.
+pub const STEP_BYTES_MAX: usize = 200;
+/// Longest detail of a refusal, in bytes.
+pub const DETAIL_BYTES_MAX: usize = 1024;
+/// Longest target address, option or address text, in bytes.
+pub const TEXT_BYTES_MAX: usize = 4096;
+/// Longest event line, in bytes: what the two bytes of its length can say.
+pub const LINE_BYTES_MAX: usize = 65_535;
+/// Longest signature, in bytes; Ed25519 has 64, the rest is for a later kind.
+pub const SIGNATURE_BYTES_MAX: usize = 256;
+/// Most chunk ranges in one `Want`: 64 KiB of a frame. A part with more holes asks for the smallest gaps between them too.
+pub const WANT_RANGES_MAX: usize = 4096;
+/// Most addresses in a `GiveTicket`.
+pub const ADDRESSES_MAX: usize = 64;
+/// Longest content of a file that the protocol can speak of: what `off_t` counts.
+pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;

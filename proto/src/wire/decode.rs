@@ -1,0 +1,288 @@
+//! Bytes to a control frame, with every check a stranger's bytes need.
+//!
+//! For: the receiving side of the control session.
+//! In and out: the bytes of one frame, type byte first, without the length; a `Frame` or the `Breach` that names what is wrong.
+//! Invariants: never panics; asks for no more memory than a small multiple of the frame's own length; nothing may follow the last field.
+//! Absent on purpose: whether the frame may come now, and whether ids exist (send.rs, recv.rs).
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::codec::Reader;
+use super::control::*;
+use crate::FRAME_BYTES_MAX;
+use crate::books::Books;
+use crate::error::Breach;
+use crate::manifest::{Entry, EntryId, EntryKind, PATH_BYTES_MAX, check_path};
+use crate::negotiate::{Offer, Plan};
+
+/// A list is bounded by its frame; this only says so where no smaller number is natural.
+const LIST_MAX: usize = FRAME_BYTES_MAX;
+/// Bytes of the shortest entry: kind, mode, two times, an empty path.
+const ENTRY_BYTES_MIN: usize = 1 + 2 + 8 + 4 + 2;
+/// Bytes of the shortest fault: entry, kind, errno, an empty step.
+const FAULT_BYTES_MIN: usize = 8 + 1 + 4 + 2;
+/// Nanoseconds of a second; a time's fraction is below.
+const NS_PER_S: u32 = 1_000_000_000;
+
+impl Frame {
+    /// Reads one frame.
+    ///
+    /// # Errors
+    /// The `Breach` that the sender of these bytes committed.
+    pub fn decode(bytes: &[u8]) -> Result<Frame, Breach> {
+        if bytes.len() > FRAME_BYTES_MAX {
+            return Err(Breach::FrameTooLong);
+        }
+        let mut reader = Reader::new(bytes);
+        let kind = reader.u8()?;
+        let frame = match kind {
+            1..=5 => opening(kind, &mut reader)?,
+            6..=14 => transfer(kind, &mut reader)?,
+            15..=22 => service(kind, &mut reader)?,
+            _ => return Err(Breach::FrameUnknown),
+        };
+        reader.end()?;
+        Ok(frame)
+    }
+}
+
+/// Frames before data moves.
+fn opening(kind: u8, from: &mut Reader<'_>) -> Result<Frame, Breach> {
+    Ok(match kind {
+        1 => {
+            let (version_min, version) = (from.u16()?, from.u16()?);
+            if version_min > version || version_min == 0 {
+                return Err(Breach::FieldOutOfRange);
+            }
+            Frame::Hello { version_min, version, agent: from.text(AGENT_BYTES_MAX)? }
+        }
+        2 => Frame::Ticket { proof: from.array()? },
+        3 => Frame::Open(Box::new(open(from)?)),
+        4 => Frame::Accept { offer: Box::new(Offer::decode(from)?), plan: Box::new(Plan::decode(from)?) },
+        _ => Frame::Refuse { code: from.u16()?, detail: from.text(DETAIL_BYTES_MAX)? },
+    })
+}
+
+/// Frames while data moves.
+fn transfer(kind: u8, from: &mut Reader<'_>) -> Result<Frame, Breach> {
+    Ok(match kind {
+        6 => Frame::Entries(entries(from)?),
+        7 => Frame::ScanEnd { entries: from.u64()?, files: from.u64()?, bytes: from.u64()?, faults: from.u64()? },
+        8 => Frame::Wants(from.list(LIST_MAX, 9, want)?),
+        9 => Frame::Acks(from.list(LIST_MAX, 16, |from| range(from, Breach::ChunkUnknown))?),
+        10 => Frame::Nack { chunk: from.u64()?, corrupt: corrupt(from)? },
+        11 => Frame::FileEnd { entry: from.u64()?, digest: if from.flag()? { Some(from.array()?) } else { None } },
+        12 => Frame::Committed(from.list(LIST_MAX, 40, |from| Ok((from.u64()?, from.array()?)))?),
+        13 => Frame::Faults(from.list(LIST_MAX, FAULT_BYTES_MIN, fault)?),
+        _ => Frame::Pulse {
+            received: from.u64()?,
+            written: from.u64()?,
+            durable: from.u64()?,
+            books: Box::new(Books::decode(from)?),
+        },
+    })
+}
+
+/// Frames around a job: receipts, relaying, tickets, changes while it runs.
+fn service(kind: u8, from: &mut Reader<'_>) -> Result<Frame, Breach> {
+    Ok(match kind {
+        15 => Frame::Sign { body: from.array()?, signature: from.boxed(SIGNATURE_BYTES_MAX)? },
+        16 => Frame::Bye,
+        17 => Frame::Relay {
+            sources: from.list(LIST_MAX, 2, user_path)?,
+            target: from.text(TEXT_BYTES_MAX)?,
+            options: from.list(LIST_MAX, 2, |from| from.text(TEXT_BYTES_MAX))?,
+        },
+        18 => Frame::Event { line: from.text(LINE_BYTES_MAX)? },
+        19 => Frame::AskTicket { path: user_path(from)? },
+        20 => Frame::GiveTicket {
+            secret: from.array()?,
+            key: from.array()?,
+            addresses: from.list(ADDRESSES_MAX, 2, |from| from.text(TEXT_BYTES_MAX))?,
+        },
+        21 => match from.u16()? {
+            0 => return Err(Breach::FieldOutOfRange),
+            count => Frame::Rails { count },
+        },
+        _ => Frame::Rate { bits_per_second: from.u64()? },
+    })
+}
+
+fn open(from: &mut Reader<'_>) -> Result<Open, Breach> {
+    Ok(Open {
+        job: from.array()?,
+        direction: match from.u8()? {
+            0 => Direction::Push,
+            1 => Direction::Pull,
+            _ => return Err(Breach::FieldOutOfRange),
+        },
+        paths: from.list(LIST_MAX, 2, user_path)?,
+        into_folder: from.flag()?,
+        rung: Rung::from_byte(from.u8()?)?,
+        offer: Offer::decode(from)?,
+    })
+}
+
+/// A path as a user gave it: it is resolved below the server's root, so it may be absolute or climb; only NUL and length are checked.
+fn user_path(from: &mut Reader<'_>) -> Result<Box<[u8]>, Breach> {
+    let path = from.bytes(LINE_BYTES_MAX)?;
+    if path.len() > PATH_BYTES_MAX {
+        return Err(Breach::PathTooLong);
+    }
+    if path.contains(&0) {
+        return Err(Breach::PathHasNul);
+    }
+    Ok(Box::from(path))
+}
+
+fn entries(from: &mut Reader<'_>) -> Result<Vec<Entry>, Breach> {
+    let first = from.u64()?;
+    let mut id = first;
+    from.list(LIST_MAX, ENTRY_BYTES_MIN, |from| {
+        let entry = entry(id, from)?;
+        id = id.checked_add(1).ok_or(Breach::FieldOutOfRange)?;
+        Ok(entry)
+    })
+}
+
+fn entry(id: EntryId, from: &mut Reader<'_>) -> Result<Entry, Breach> {
+    let kind = from.u8()?;
+    let mode = u32::from(from.u16()?);
+    let (mtime_s, mtime_ns) = (from.i64()?, from.u32()?);
+    if mode > 0o7777 || mtime_ns >= NS_PER_S {
+        return Err(Breach::FieldOutOfRange);
+    }
+    let path = from.bytes(LINE_BYTES_MAX)?;
+    check_path(path)?;
+    let kind = match kind {
+        0 => match from.u64()? {
+            bytes if bytes <= FILE_BYTES_MAX => EntryKind::File { bytes },
+            _ => return Err(Breach::FieldOutOfRange),
+        },
+        1 => EntryKind::Folder,
+        2 => EntryKind::FolderEnd,
+        3 => EntryKind::Link { target: link_target(from)? },
+        _ => return Err(Breach::FieldOutOfRange),
+    };
+    Ok(Entry { id, path: Box::from(path), kind, mode, mtime_s, mtime_ns })
+}
+
+/// A link's target is stored, never followed, so it may point anywhere; `symlink(2)` wants 1 to 4095 bytes without NUL.
+fn link_target(from: &mut Reader<'_>) -> Result<Box<[u8]>, Breach> {
+    let target = from.bytes(PATH_BYTES_MAX)?;
+    if target.is_empty() {
+        return Err(Breach::FieldOutOfRange);
+    }
+    if target.contains(&0) {
+        return Err(Breach::PathHasNul);
+    }
+    Ok(Box::from(target))
+}
+
+fn want(from: &mut Reader<'_>) -> Result<(EntryId, Want), Breach> {
+    let entry = from.u64()?;
+    let want = match from.u8()? {
+        0 => Want::Keep { digest: None },
+        1 => Want::Keep { digest: Some(from.array()?) },
+        2 => Want::All,
+        3 => {
+            let mut end = 0;
+            let ranges = from.list(WANT_RANGES_MAX, 16, |from| {
+                let range = range(from, Breach::WantOutOfRange)?;
+                if range.first < end {
+                    return Err(Breach::WantOutOfRange);
+                }
+                end = range.end;
+                Ok(range)
+            })?;
+            Want::Missing { ranges }
+        }
+        _ => return Err(Breach::FieldOutOfRange),
+    };
+    Ok((entry, want))
+}
+
+/// A range is never empty.
+fn range(from: &mut Reader<'_>, breach: Breach) -> Result<ChunkRange, Breach> {
+    let (first, end) = (from.u64()?, from.u64()?);
+    if first < end { Ok(ChunkRange { first, end }) } else { Err(breach) }
+}
+
+fn corrupt(from: &mut Reader<'_>) -> Result<Corrupt, Breach> {
+    Ok(match from.u8()? {
+        0 => Corrupt::Wire,
+        1 => Corrupt::SourceMemory,
+        2 => Corrupt::SinkMemory,
+        _ => return Err(Breach::FieldOutOfRange),
+    })
+}
+
+fn fault(from: &mut Reader<'_>) -> Result<EntryFault, Breach> {
+    Ok(EntryFault {
+        entry: from.u64()?,
+        kind: match from.u8()? {
+            0 => FaultKind::Vanished,
+            1 => FaultKind::Torn,
+            2 => FaultKind::Denied,
+            3 => FaultKind::Full,
+            4 => FaultKind::Io,
+            5 => FaultKind::Corrupt,
+            6 => FaultKind::Unsupported,
+            7 => FaultKind::Other,
+            _ => return Err(Breach::FieldOutOfRange),
+        },
+        errno: from.i32()?,
+        step: from.text(STEP_BYTES_MAX)?,
+    })
+}
+
+impl Rung {
+    /// The rung with this number on the wire.
+    ///
+    /// # Errors
+    /// `FieldOutOfRange` above the ladder.
+    pub fn from_byte(byte: u8) -> Result<Rung, Breach> {
+        Ok(match byte {
+            0 => Rung::Received,
+            1 => Rung::Written,
+            2 => Rung::Flushed,
+            3 => Rung::Published,
+            _ => return Err(Breach::FieldOutOfRange),
+        })
+    }
+
+    /// As `--rung` takes it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Rung::Received => "received",
+            Rung::Written => "written",
+            Rung::Flushed => "flushed",
+            Rung::Published => "published",
+        }
+    }
+}
+
+impl DigestKind {
+    /// The digest with this number on the wire and in journals.
+    ///
+    /// # Errors
+    /// `FieldOutOfRange` for all others.
+    pub fn from_byte(byte: u8) -> Result<DigestKind, Breach> {
+        match byte {
+            0 => Ok(DigestKind::Blake3),
+            1 => Ok(DigestKind::Crc64),
+            _ => Err(Breach::FieldOutOfRange),
+        }
+    }
+
+    /// As `--digest` takes it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            DigestKind::Blake3 => "blake3",
+            DigestKind::Crc64 => "crc64",
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! A control frame to bytes.
+//!
+//! For: the sending side of the control session.
+//! In and out: a `Frame` in; its type byte and body appended to a `Vec`. The length before it is the session's work.
+//! Invariants: a frame has exactly one encoding; what `encode` writes within the limits of `control.rs`, `decode` reads back equal.
+//! Absent on purpose: splitting long lists into frames (`entry_bytes` tells the caller how much fits).
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::codec::{put, put_bytes, put_list, put_text};
+use super::control::*;
+use crate::manifest::{Entry, EntryId, EntryKind};
+
+/// What an entry takes in an `Entries` frame, so that batches can be cut before `FRAME_BYTES_MAX`.
+#[must_use]
+pub fn entry_bytes(entry: &Entry) -> usize {
+    let body = match &entry.kind {
+        EntryKind::File { .. } => 8,
+        EntryKind::Folder | EntryKind::FolderEnd => 0,
+        EntryKind::Link { target } => 2 + target.len(),
+    };
+    1 + 2 + 8 + 4 + 2 + entry.path.len() + body
+}
+
+/// What an answer takes in a `Wants` frame.
+#[must_use]
+pub fn want_bytes(want: &Want) -> usize {
+    8 + 1
+        + match want {
+            Want::Keep { digest: Some(_) } => 32,
+            Want::Keep { digest: None } | Want::All => 0,
+            Want::Missing { ranges } => 4 + 16 * ranges.len(),
+        }
+}
+
+impl Frame {
+    /// The frame's type byte.
+    #[must_use]
+    pub const fn type_byte(&self) -> u8 {
+        match self {
+            Frame::Hello { .. } => 1,
+            Frame::Ticket { .. } => 2,
+            Frame::Open(_) => 3,
+            Frame::Accept { .. } => 4,
+            Frame::Refuse { .. } => 5,
+            Frame::Entries(_) => 6,
+            Frame::ScanEnd { .. } => 7,
+            Frame::Wants(_) => 8,
+            Frame::Acks(_) => 9,
+            Frame::Nack { .. } => 10,
+            Frame::FileEnd { .. } => 11,
+            Frame::Committed(_) => 12,
+            Frame::Faults(_) => 13,
+            Frame::Pulse { .. } => 14,
+            Frame::Sign { .. } => 15,
+            Frame::Bye => 16,
+            Frame::Relay { .. } => 17,
+            Frame::Event { .. } => 18,
+            Frame::AskTicket { .. } => 19,
+            Frame::GiveTicket { .. } => 20,
+            Frame::Rails { .. } => 21,
+            Frame::Rate { .. } => 22,
+        }
+    }
+
+    /// The frame's name, for messages about order.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Frame::Hello { .. } => "Hello",
+            Frame::Ticket { .. } => "Ticket",
+            Frame::Open(_) => "Open",
+            Frame::Accept { .. } => "Accept",
+            Frame::Refuse { .. } => "Refuse",
+            Frame::Entries(_) => "Entries",
+            Frame::ScanEnd { .. } => "ScanEnd",
+            Frame::Wants(_) => "Wants",
+            Frame::Acks(_) => "Acks",
+            Frame::Nack { .. } => "Nack",
+            Frame::FileEnd { .. } => "FileEnd",
+            Frame::Committed(_) => "Committed",
+            Frame::Faults(_) => "Faults",
+            Frame::Pulse { .. } => "Pulse",
+            Frame::Sign { .. } => "Sign",
+            Frame::Bye => "Bye",
+            Frame::Relay { .. } => "Relay",
+            Frame::Event { .. } => "Event",
+            Frame::AskTicket { .. } => "AskTicket",
+            Frame::GiveTicket { .. } => "GiveTicket",
+            Frame::Rails { .. } => "Rails",
+            Frame::Rate { .. } => "Rate",
+        }
+    }
+
+    /// Appends type byte and body.
+    ///
+    /// # Panics
+    /// If a byte string is longer than 65,535 bytes; callers check their user's paths before.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.push(self.type_byte());
+        match self {
+            Frame::Hello { version_min, version, agent } => {
+                put!(out, version_min, version);
+                put_text(out, agent, AGENT_BYTES_MAX);
+            }
+            Frame::Ticket { proof } => out.extend_from_slice(proof),
+            Frame::Open(open) => put_open(out, open),
+            Frame::Accept { offer, plan } => {
+                offer.encode(out);
+                plan.encode(out);
+            }
+            Frame::Refuse { code, detail } => {
+                put!(out, code);
+                put_text(out, detail, DETAIL_BYTES_MAX);
+            }
+            Frame::Entries(entries) => put_entries(out, entries),
+            Frame::ScanEnd { entries, files, bytes, faults } => put!(out, entries, files, bytes, faults),
+            Frame::Wants(wants) => put_list(out, wants, put_want),
+            Frame::Acks(ranges) => put_list(out, ranges, put_range),
+            Frame::Nack { chunk, corrupt } => {
+                put!(out, chunk);
+                out.push(*corrupt as u8);
+            }
+            Frame::FileEnd { entry, digest } => {
+                put!(out, entry);
+                put_digest(out, digest.as_ref());
+            }
+            Frame::Committed(entries) => put_list(out, entries, |out, (entry, digest)| {
+                put!(out, entry);
+                out.extend_from_slice(digest);
+            }),
+            Frame::Faults(faults) => put_list(out, faults, put_fault),
+            Frame::Pulse { received, written, durable, books } => {
+                put!(out, received, written, durable);
+                books.encode(out);
+            }
+            Frame::Bye => {}
+            other => other.encode_service(out),
+        }
+    }
+
+    /// The frames around a job: receipts, relaying, tickets, changes while it runs.
+    fn encode_service(&self, out: &mut Vec<u8>) {
+        match self {
+            Frame::Sign { body, signature } => {
+                out.extend_from_slice(body);
+                put_bytes(out, signature);
+            }
+            Frame::Relay { sources, target, options } => {
+                put_list(out, sources, |out, path: &Box<[u8]>| put_bytes(out, path));
+                put_text(out, target, TEXT_BYTES_MAX);
+                put_list(out, options, |out, option| put_text(out, option, TEXT_BYTES_MAX));
+            }
+            Frame::Event { line } => put_text(out, line, LINE_BYTES_MAX),
+            Frame::AskTicket { path } => put_bytes(out, path),
+            Frame::GiveTicket { secret, key, addresses } => {
+                out.extend_from_slice(secret);
+                out.extend_from_slice(key);
+                put_list(out, addresses, |out, address| put_text(out, address, TEXT_BYTES_MAX));
+            }
+            Frame::Rails { count } => put!(out, count),
+            Frame::Rate { bits_per_second } => put!(out, bits_per_second),
+            other => unreachable!("{} is written by `encode`", other.name()),
+        }
+    }
+}
+
+fn put_open(out: &mut Vec<u8>, open: &Open) {
+    out.extend_from_slice(&open.job);
+    out.push(open.direction as u8);
+    put_list(out, &open.paths, |out, path| put_bytes(out, path));
+    out.push(u8::from(open.into_folder));
+    out.push(open.rung as u8);
+    open.offer.encode(out);
+}
+
+/// First id, then the entries without ids: a gap cannot even be written.
+fn put_entries(out: &mut Vec<u8>, entries: &[Entry]) {
+    let first = entries.first().map_or(0, |entry| entry.id);
+    put!(out, first);
+    let mut expected = first;
+    put_list(out, entries, |out, entry| {
+        assert!(entry.id == expected, "ids of one frame have no gaps");
+        expected += 1;
+        let (kind, mode) = match entry.kind {
+            EntryKind::File { .. } => (0u8, entry.mode),
+            EntryKind::Folder => (1, entry.mode),
+            EntryKind::FolderEnd => (2, entry.mode),
+            EntryKind::Link { .. } => (3, entry.mode),
+        };
+        // The file type bits of `st_mode` never cross the wire.
+        let mode = (mode & 0o7777) as u16;
+        put!(out, kind, mode, entry.mtime_s, entry.mtime_ns);
+        put_bytes(out, &entry.path);
+        match &entry.kind {
+            EntryKind::File { bytes } => put!(out, bytes),
+            EntryKind::Folder | EntryKind::FolderEnd => {}
+            EntryKind::Link { target } => put_bytes(out, target),
+        }
+    });
+}
+
+fn put_want(out: &mut Vec<u8>, (entry, want): &(EntryId, Want)) {
+    put!(out, entry);
+    match want {
+        Want::Keep { digest: None } => out.push(0),
+        Want::Keep { digest: Some(digest) } => {
+            out.push(1);
+            out.extend_from_slice(digest);
+        }
+        Want::All => out.push(2),
+        Want::Missing { ranges } => {
+            out.push(3);
+            put_list(out, ranges, put_range);
+        }
+    }
+}
+
+fn put_range(out: &mut Vec<u8>, range: &ChunkRange) {
+    put!(out, range.first, range.end);
+}
+
+fn put_digest(out: &mut Vec<u8>, digest: Option<&Digest>) {
+    out.push(u8::from(digest.is_some()));
+    if let Some(digest) = digest {
+        out.extend_from_slice(digest);
+    }
+}
+
+fn put_fault(out: &mut Vec<u8>, fault: &EntryFault) {
+    put!(out, fault.entry);
+    out.push(fault.kind as u8);
+    put!(out, fault.errno);
+    put_text(out, &fault.step, STEP_BYTES_MAX);
+}
