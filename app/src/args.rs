@@ -1,0 +1,483 @@
+//! The command line: what can be asked, and the text of `--help`.
+//!
+//! For: one definition that gives parsing, help, the manual page and shell completions.
+//! In and out: arguments as bytes → plain data; a wrong line ends with exit code 2.
+//! Invariants: every quantity carries its unit; every default is said in the help text; paths stay bytes.
+//! Absent on purpose: what addresses mean (address.rs), defaults that depend on the machine (the commands find them).
+
+use std::ffi::{OsStr, OsString};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use proto::negotiate::Cipher;
+use proto::wire::control::{DigestKind, Rung};
+
+use crate::units;
+
+/// Where `serve` listens when nobody says otherwise; 5740 has no entry in Debian 12's `/etc/services`.
+pub const LISTEN_DEFAULT: &str = "0.0.0.0:5740";
+/// Memory of one end when nobody says otherwise: the promise of the design note, whatever the files' size and count.
+pub const MEMORY_DEFAULT_BYTES: u64 = 256 << 20;
+/// Seconds without progress after which a job ends with an error.
+pub const STALL_DEFAULT: &str = "30s";
+
+/// Moves big data between Linux hosts at the speed of the hardware: sealed, verified, resumable.
+#[derive(Debug, Parser)]
+#[command(
+    name = "longhaul",
+    version,
+    propagate_version = true,
+    disable_help_subcommand = false,
+    max_term_width = 110
+)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands, in the order in which a user meets them.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Copy files and trees; resumes, verifies and keeps modes and times by default
+    Cp(Box<CpArguments>),
+    /// Run the daemon that other hosts copy to and from
+    Serve(Box<ServeArguments>),
+    /// Check a disk against a receipt, without the source
+    Verify(VerifyArguments),
+    /// Show, make, trust, authorize and revoke identities
+    Key(crate::key_command::KeyCommand),
+    /// Measure each part alone, then together: network, disk, crypto
+    Bench(crate::bench::BenchCommand),
+    /// Write the manual pages or the shell completions into a folder
+    #[command(hide = true)]
+    Generate(GenerateArguments),
+}
+
+/// `longhaul cp`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = CP_AFTER_HELP)]
+pub struct CpArguments {
+    /// What to copy, and last where to: a path, [user@]host:path, or longhaul://[ticket@]host[:port]/path
+    ///
+    /// With several sources, or when the destination ends in `/` or is a folder, sources are put into that folder under
+    /// their own names. Names are bytes; nothing is normalised.
+    #[arg(required = true, num_args = 2.., value_names = ["SRC", "DST"])]
+    pub paths: Vec<OsString>,
+
+    /// Never send faster than this: 10Gbit, 800Mbit/s (bits) or 1.5GB/s, 100MiB/s (bytes) [default: no cap]
+    #[arg(long, value_name = "RATE", value_parser = units::parse_rate)]
+    pub rate: Option<u64>,
+
+    /// Say what would be copied, and how many bytes, and change nothing
+    #[arg(long, short = 'n')]
+    pub dry_run: bool,
+
+    /// How durable a file must be before it counts as done
+    #[arg(long, value_enum, default_value_t = RungChoice::Published)]
+    pub rung: RungChoice,
+
+    /// TCP streams to use [default: found by negotiation and measuring]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub streams: Option<u16>,
+
+    /// Memory that each end may use for this job: 256MiB, 1GiB
+    #[arg(long, value_name = "SIZE", value_parser = units::parse_size, default_value = "256MiB")]
+    pub memory: u64,
+
+    /// Print one JSON object per line instead of text; the last one has "event":"done"
+    #[arg(long)]
+    pub json: bool,
+
+    /// Print each choice that was made (streams, chunk, cipher, memory, driver) with its reason
+    #[arg(long)]
+    pub explain: bool,
+
+    /// Say more: once for each entry that is not copied as asked, twice for each entry
+    #[arg(long, short = 'v', action = clap::ArgAction::Count)]
+    pub verbose: u8,
+
+    /// Send the payload authenticated but in clear, for private links; both ends must allow it
+    #[arg(long)]
+    pub integrity_only: bool,
+
+    /// Digest of each file: blake3 is what `b3sum` prints, crc64 costs nearly nothing and finds accidents only
+    #[arg(long, value_enum, default_value_t = DigestChoice::Blake3)]
+    pub digest: DigestChoice,
+
+    /// Cipher for the payload [default: AES-128-GCM where the CPU has AES, else ChaCha20-Poly1305]
+    #[arg(long, value_enum)]
+    pub cipher: Option<CipherChoice>,
+
+    /// Unit of reading, sending and retry: a power of two from 1MiB to 16MiB [default: 1MiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_chunk)]
+    pub chunk: Option<u32>,
+
+    /// How to talk to the kernel: io_uring, plain system calls, or the better one that is allowed here
+    #[arg(long, value_enum, default_value_t = DriverChoice::Auto)]
+    pub driver: DriverChoice,
+
+    /// Read and write around the page cache (O_DIRECT): auto does so for big files where the file system can
+    #[arg(long, value_enum, default_value_t = DirectChoice::Auto)]
+    pub direct: DirectChoice,
+
+    /// Worker threads at this end [default: one per core this process may use]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub workers: Option<u16>,
+
+    /// End with an error after so long without progress: 30 (seconds), 500ms, 2min
+    #[arg(long, value_name = "SECONDS", value_parser = units::parse_duration, default_value = STALL_DEFAULT)]
+    pub stall: Duration,
+
+    /// Command that reaches another host, split at blanks [default: ssh]
+    #[arg(long, value_name = "CMD")]
+    pub ssh: Option<String>,
+
+    /// The longhaul binary on the other host [default: found there, or this one is copied there]
+    #[arg(long, value_name = "PATH")]
+    pub remote_binary: Option<String>,
+
+    /// Send files again even if size and modification time are the same at the destination
+    #[arg(long)]
+    pub no_keep: bool,
+
+    /// Write the signed receipt to this file [default: below LONGHAUL_HOME]
+    #[arg(long, value_name = "PATH")]
+    pub receipt: Option<PathBuf>,
+}
+
+/// Shown below the options of `cp`.
+const CP_AFTER_HELP: &str = "\
+Examples:
+  longhaul cp -v runs/ backup:/data/          a tree to another host, started there through ssh
+  longhaul cp big.img longhaul://TICKET@10.0.0.2:5740/
+                                              one file to a daemon that printed this address
+The same command again resumes: only what is missing is sent. Exit codes: 0 whole and verified, 2 usage, 3-5 some
+entries failed, 10-14 the other end, 20-23 disks, 30-32 stalled, lost or stopped, 40 verify found a mismatch.";
+
+impl CpArguments {
+    /// The sources, at least one.
+    #[must_use]
+    pub fn sources(&self) -> &[OsString] {
+        &self.paths[..self.paths.len() - 1]
+    }
+
+    /// The destination.
+    #[must_use]
+    pub fn destination(&self) -> &OsStr {
+        &self.paths[self.paths.len() - 1]
+    }
+
+    /// The options as another host is given them when it runs this job in our place: what shapes the data, not what shapes
+    /// our screen or names things on this host.
+    #[must_use]
+    pub fn relay_options(&self) -> Vec<String> {
+        let mut options = vec![
+            format!("--rung={}", word(self.rung)),
+            format!("--memory={}", units::exact_size(self.memory)),
+            format!("--digest={}", word(self.digest)),
+            format!("--driver={}", word(self.driver)),
+            format!("--direct={}", word(self.direct)),
+            format!("--stall={}", units::exact_duration(self.stall)),
+        ];
+        options.extend(
+            self.rate
+                .map(|rate_bps| format!("--rate={}", units::exact_rate(rate_bps))),
+        );
+        options.extend(self.streams.map(|streams| format!("--streams={streams}")));
+        options.extend(
+            self.cipher
+                .map(|cipher| format!("--cipher={}", word(cipher))),
+        );
+        options.extend(
+            self.chunk.map(|chunk_bytes| {
+                format!("--chunk={}", units::exact_size(u64::from(chunk_bytes)))
+            }),
+        );
+        options.extend(self.workers.map(|workers| format!("--workers={workers}")));
+        for (is_set, flag) in [
+            (self.dry_run, "--dry-run"),
+            (self.integrity_only, "--integrity-only"),
+            (self.no_keep, "--no-keep"),
+            (self.explain, "--explain"),
+        ] {
+            if is_set {
+                options.push(flag.to_owned());
+            }
+        }
+        options
+    }
+
+    /// Reads what `relay_options` wrote. The options come from another host: only those it may set are taken, everything
+    /// that names a file or a command on this host is refused.
+    pub fn from_relay(
+        options: &[String],
+        sources: &[OsString],
+        destination: &OsStr,
+    ) -> Result<Self, clap::Error> {
+        const MAY: [&str; 15] = [
+            "--rung",
+            "--memory",
+            "--digest",
+            "--driver",
+            "--direct",
+            "--stall",
+            "--rate",
+            "--streams",
+            "--cipher",
+            "--chunk",
+            "--workers",
+            "--dry-run",
+            "--integrity-only",
+            "--no-keep",
+            "--explain",
+        ];
+        for option in options {
+            let name = option.split('=').next().unwrap_or_default();
+            if !MAY.contains(&name) {
+                let text = format!("option '{name}' may not be set from another host");
+                return Err(clap::Error::raw(
+                    clap::error::ErrorKind::UnknownArgument,
+                    text,
+                ));
+            }
+        }
+        let line = ["longhaul", "cp"].into_iter().map(OsString::from);
+        let line = line
+            .chain(options.iter().map(OsString::from))
+            .chain([OsString::from("--")]);
+        let line = line
+            .chain(sources.iter().cloned())
+            .chain([destination.to_owned()]);
+        match Arguments::try_parse_from(line)?.command {
+            Command::Cp(arguments) => Ok(*arguments),
+            _ => unreachable!("the line begins with cp"),
+        }
+    }
+}
+
+/// `longhaul serve`. What stands on the command line wins over the config file.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ServeArguments {
+    /// Config file (TOML); read again at SIGHUP
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Serve only what is below this folder; links that lead out are refused
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+
+    /// Address and TCP port to listen on [default: 0.0.0.0:5740]
+    #[arg(long, value_name = "IP:PORT")]
+    pub listen: Option<SocketAddr>,
+
+    /// Print an address with a secret in it, so that a client needs no key: for one job, or until the daemon ends
+    #[arg(long, value_enum, value_name = "KIND", num_args = 0..=1, require_equals = true, default_missing_value = "reusable")]
+    pub ticket: Option<TicketChoice>,
+
+    /// Ticket holders may only read
+    #[arg(long, conflicts_with = "wo")]
+    pub ro: bool,
+
+    /// Ticket holders may only write
+    #[arg(long)]
+    pub wo: bool,
+
+    /// Memory for all jobs together: 256MiB, 1GiB [default: 256MiB]
+    #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
+    pub memory: Option<u64>,
+
+    /// Worker threads for all jobs together [default: one per core this process may use]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub workers: Option<u16>,
+
+    /// Allow clients to ask for payload in clear (still authenticated)
+    #[arg(long)]
+    pub integrity_only: bool,
+
+    /// Cap of all jobs together: 10Gbit, 800Mbit/s (bits) or 1.5GB/s (bytes) [default: no cap]
+    #[arg(long, value_name = "RATE", value_parser = units::parse_rate)]
+    pub rate: Option<u64>,
+
+    /// How to talk to the kernel: io_uring, plain system calls, or the better one that is allowed here
+    #[arg(long, value_enum, default_value_t = DriverChoice::Auto)]
+    pub driver: DriverChoice,
+
+    /// Say more about connections and jobs
+    #[arg(long, short = 'v', action = clap::ArgAction::Count)]
+    pub verbose: u8,
+
+    /// Started by ssh: print the address line, serve one job, end when standard input closes
+    #[arg(long, hide = true)]
+    pub stdio: bool,
+}
+
+/// `longhaul verify`.
+#[derive(Debug, Clone, Args)]
+pub struct VerifyArguments {
+    /// The receipt that `longhaul cp` wrote
+    #[arg(value_name = "RECEIPT")]
+    pub receipt: PathBuf,
+
+    /// Folder or file that the receipt's paths are below: the destination of the copy
+    #[arg(value_name = "PATH", default_value = ".")]
+    pub path: PathBuf,
+
+    /// Print one JSON object per line instead of text
+    #[arg(long)]
+    pub json: bool,
+
+    /// Threads that read and hash [default: one per core this process may use]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub workers: Option<u16>,
+
+    /// Accept a receipt that is not signed, or whose signatures do not hold (its own digest must hold all the same)
+    #[arg(long)]
+    pub unsigned: bool,
+}
+
+/// `longhaul generate` (for packagers).
+#[derive(Debug, Clone, Args)]
+pub struct GenerateArguments {
+    /// What to write
+    #[arg(value_enum)]
+    pub what: GenerateChoice,
+
+    /// Folder to write into; it is made if it is missing
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+}
+
+/// What `generate` writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum GenerateChoice {
+    /// `longhaul.1` and one page per command
+    Man,
+    /// Completions for bash, zsh and fish
+    Completions,
+}
+
+/// How durable a file must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RungChoice {
+    /// Checked in the receiver's memory
+    Received,
+    /// Handed to the file system
+    Written,
+    /// On stable storage (fdatasync)
+    Flushed,
+    /// On stable storage under its final name, the folder flushed as well
+    Published,
+}
+
+impl From<RungChoice> for Rung {
+    fn from(choice: RungChoice) -> Self {
+        match choice {
+            RungChoice::Received => Self::Received,
+            RungChoice::Written => Self::Written,
+            RungChoice::Flushed => Self::Flushed,
+            RungChoice::Published => Self::Published,
+        }
+    }
+}
+
+/// Which digest stands for a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DigestChoice {
+    /// BLAKE3, 256 bits
+    Blake3,
+    /// CRC-64/NVME
+    Crc64,
+}
+
+impl From<DigestChoice> for DigestKind {
+    fn from(choice: DigestChoice) -> Self {
+        match choice {
+            DigestChoice::Blake3 => Self::Blake3,
+            DigestChoice::Crc64 => Self::Crc64,
+        }
+    }
+}
+
+/// How payload is sealed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CipherChoice {
+    /// AES-128-GCM
+    Aes128,
+    /// AES-256-GCM
+    Aes256,
+    /// ChaCha20-Poly1305
+    Chacha20,
+}
+
+impl From<CipherChoice> for Cipher {
+    fn from(choice: CipherChoice) -> Self {
+        match choice {
+            CipherChoice::Aes128 => Self::Aes128Gcm,
+            CipherChoice::Aes256 => Self::Aes256Gcm,
+            CipherChoice::Chacha20 => Self::ChaCha20Poly1305,
+        }
+    }
+}
+
+/// How to talk to the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum DriverChoice {
+    /// io_uring where it is allowed, else plain
+    #[default]
+    Auto,
+    /// io_uring, or an error
+    Uring,
+    /// Plain system calls
+    Plain,
+}
+
+/// Whether to go around the page cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum DirectChoice {
+    /// Where it pays
+    #[default]
+    Auto,
+    /// Always, or an error
+    On,
+    /// Never
+    Off,
+}
+
+/// How long a ticket lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TicketChoice {
+    /// For one job
+    Once,
+    /// Until the daemon ends
+    Reusable,
+}
+
+/// The word a value has on the command line.
+fn word(choice: impl ValueEnum) -> String {
+    let value = choice
+        .to_possible_value()
+        .expect("no value of ours is hidden from the command line");
+    value.get_name().to_owned()
+}
+
+/// A chunk size within what the protocol allows.
+fn parse_chunk(text: &str) -> Result<u32, String> {
+    let bytes = units::parse_size(text).map_err(|error| error.to_string())?;
+    let in_range = (1 << 20..=16 << 20).contains(&bytes) && bytes.is_power_of_two();
+    u32::try_from(bytes)
+        .ok()
+        .filter(|_| in_range)
+        .ok_or_else(|| {
+            format!(
+                "{} is not a power of two from 1MiB to 16MiB",
+                units::exact_size(bytes)
+            )
+        })
+}
+
+#[cfg(test)]
+#[path = "args_tests.rs"]
+mod tests;
