@@ -1,0 +1,196 @@
+//! The asynchronous door to disk and network.
+//!
+//! What it is for: a worker hands in operations with the memory they need and gets the memory back with the result.
+//! In: [`Op`] with a token. Out: [`Done`] with the same token, in any order.
+//! Invariants: memory in flight belongs to the driver until its `Done` is handed out, so that neither the kernel nor a
+//! helper thread ever touches memory somebody else owns. In steady state no call here allocates. At most one `Send` and
+//! one `Recv` per socket may be in flight (the kernel gives no order among several); disk operations are unordered.
+//! Absent on purpose: retries. A short result is handed up; the caller knows what is missing.
+//!
+//! Both engines give the same answers: a `Send`, and a `Recv` with `all`, ends short only at the end of the stream or at
+//! an error after the first byte (the next operation then meets the error itself). Sockets may be blocking (they
+//! should: io_uring answers EAGAIN at once for non-blocking ones).
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use crate::event::Waker;
+use crate::mem::{Mem, Pool};
+use crate::plain::Plain;
+use crate::uring::Uring;
+
+/// One operation. `at` and `len` index into [`Mem::bytes`]; a range outside of it is a bug and panics.
+#[derive(Debug)]
+pub enum Op {
+    /// Disk to memory; less than `len` at the end of the file.
+    Read {
+        /// Where from.
+        file: Arc<File>,
+        /// Byte in the file.
+        offset: u64,
+        /// Where to.
+        mem: Mem,
+        /// First byte in the memory.
+        at: usize,
+        /// Bytes.
+        len: usize,
+    },
+    /// Memory to disk.
+    Write {
+        /// Where to.
+        file: Arc<File>,
+        /// Byte in the file.
+        offset: u64,
+        /// Where from.
+        mem: Mem,
+        /// First byte in the memory.
+        at: usize,
+        /// Bytes.
+        len: usize,
+    },
+    /// Memory to network; never raises SIGPIPE.
+    Send {
+        /// A connected stream socket.
+        socket: Arc<OwnedFd>,
+        /// Where from.
+        mem: Mem,
+        /// First byte in the memory.
+        at: usize,
+        /// Bytes.
+        len: usize,
+    },
+    /// Network to memory; a result of 0 is the end of the stream.
+    Recv {
+        /// A connected stream socket.
+        socket: Arc<OwnedFd>,
+        /// Where to.
+        mem: Mem,
+        /// First byte in the memory.
+        at: usize,
+        /// Bytes.
+        len: usize,
+        /// Wait for all `len` bytes; otherwise the first bytes that come are the result.
+        all: bool,
+    },
+}
+
+/// What became of an operation.
+#[derive(Debug)]
+pub struct Done {
+    /// As given to `submit`.
+    pub token: u64,
+    /// Bytes moved, or the kernel's error.
+    pub result: io::Result<usize>,
+    /// The operation's memory, back in the caller's hands.
+    pub mem: Mem,
+}
+
+/// The two engines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// io_uring.
+    Uring,
+    /// `poll` for sockets and two helper threads for disks.
+    Plain,
+}
+
+/// A ring of either engine. Belongs to the thread that made it (io_uring's single-issuer mode insists).
+#[derive(Debug)]
+pub enum Driver {
+    /// io_uring.
+    Uring(Box<Uring>),
+    /// Plain system calls.
+    Plain(Box<Plain>),
+}
+
+impl Driver {
+    /// Opens the wanted engine, or io_uring where it works and plain calls where it does not. The text says what was
+    /// chosen and why. Call it on the thread that will use it. Errors: those of the wanted engine, or of both.
+    pub fn choose(pool: &Pool, want: Option<Kind>) -> io::Result<(Driver, String)> {
+        match want {
+            Some(Kind::Uring) => {
+                let (uring, reason) = Uring::new(pool)?;
+                Ok((Driver::Uring(Box::new(uring)), format!("io_uring, as asked: {reason}")))
+            }
+            Some(Kind::Plain) => {
+                let plain = Plain::new(pool)?;
+                Ok((Driver::Plain(Box::new(plain)), String::from("plain system calls, as asked")))
+            }
+            None => match Uring::new(pool) {
+                Ok((uring, reason)) => Ok((Driver::Uring(Box::new(uring)), format!("io_uring: {reason}"))),
+                Err(error) => {
+                    let plain = Plain::new(pool)?;
+                    Ok((Driver::Plain(Box::new(plain)), format!("plain system calls, because io_uring failed: {error}")))
+                }
+            },
+        }
+    }
+
+    /// Which engine it is.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Driver::Uring(_) => Kind::Uring,
+            Driver::Plain(_) => Kind::Plain,
+        }
+    }
+
+    /// Takes an operation. It may run at once, at the next `flush`, or at the next `wait`.
+    pub fn submit(&mut self, token: u64, op: Op) {
+        match self {
+            Driver::Uring(uring) => uring.submit(token, op),
+            Driver::Plain(plain) => plain.submit(token, op),
+        }
+    }
+
+    /// Hands all operations to the kernel, without waiting. Errors: the ring itself is broken.
+    pub fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Driver::Uring(uring) => uring.flush(),
+            Driver::Plain(_) => Ok(()),
+        }
+    }
+
+    /// Flushes, sleeps until there is a completion, a wake, a signal, or the timeout (`None`: for ever), then appends
+    /// all completions there are to `done`. Errors: the ring itself is broken.
+    pub fn wait(&mut self, timeout: Option<Duration>, done: &mut Vec<Done>) -> io::Result<()> {
+        match self {
+            Driver::Uring(uring) => uring.wait(timeout, done),
+            Driver::Plain(plain) => plain.wait(timeout, done),
+        }
+    }
+
+    /// Flushes and appends all completions there are to `done`, without waiting. Errors: the ring itself is broken.
+    pub fn poll(&mut self, done: &mut Vec<Done>) -> io::Result<()> {
+        match self {
+            Driver::Uring(uring) => uring.poll(done),
+            Driver::Plain(plain) => plain.wait(Some(Duration::ZERO), done),
+        }
+    }
+
+    /// Wakes this driver from any thread.
+    pub fn waker(&self) -> Waker {
+        match self {
+            Driver::Uring(uring) => uring.waker(),
+            Driver::Plain(plain) => plain.waker(),
+        }
+    }
+
+    /// Operations submitted whose `Done` has not been handed out.
+    pub fn in_flight(&self) -> usize {
+        match self {
+            Driver::Uring(uring) => uring.in_flight(),
+            Driver::Plain(plain) => plain.in_flight(),
+        }
+    }
+}
+
+/// Refuses a range outside of the memory: a bug of the caller, and the reason why pointers made from it are valid.
+pub(crate) fn check_range(mem_bytes: usize, at: usize, len: usize) {
+    assert!(
+        at.checked_add(len).is_some_and(|end| end <= mem_bytes),
+        "operation on bytes {at}..{at}+{len} of a memory of {mem_bytes}"
+    );
+}

@@ -1,0 +1,479 @@
+//! The ring on io_uring.
+//!
+//! What it is for: the engine of choice where the kernel allows it: one system call hands in and reaps a whole batch.
+//! In and out: see `ring`. User data of an entry is the number of its slot.
+//! Invariants: **memory in flight is owned by its slot** from `submit` until the kernel's completion entry for that slot
+//! has been read, and is leaked rather than freed where that entry never comes. Heap memory is held as a raw pointer
+//! meanwhile, so that moving the slot does not claim unique access to what the kernel writes. The file or socket is kept
+//! open by the slot too, because the kernel looks the number up only when it takes the entry.
+//! Absent on purpose: linked operations, multishot, registered files, zero-copy sends (measured slower, see LIMITS).
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
+use io_uring::{IoUring, Probe, opcode, squeue};
+
+use crate::event::Waker;
+use crate::mem::{Buf, Mapping, Mem, Pool};
+use crate::ring::{Done, Op, check_range};
+
+/// User data of the entry that reads the waker's eventfd; no slot has this number.
+const WAKE: u64 = u64::MAX;
+
+/// Registered buffers may be 1 GiB each at most (io_uring/rsrc.c, io_buffer_validate).
+const PIECE_BYTES_MAX: usize = 1 << 30;
+
+/// How long a dropped ring waits for the kernel to let go of memory before it leaks it. A healthy disk answers in
+/// milliseconds; a dead one must not hold up the exit of the process.
+const DROP_WAIT: Duration = Duration::from_secs(2);
+
+/// Memory while the kernel has it.
+#[derive(Debug)]
+enum Held {
+    Buf(Buf),
+    Small(NonNull<[u8]>),
+}
+
+impl Held {
+    fn lend(mem: Mem) -> Held {
+        match mem {
+            Mem::Buf(buf) => Held::Buf(buf),
+            Mem::Small(bytes) => Held::Small(NonNull::from(Box::leak(bytes))),
+        }
+    }
+
+    fn give_back(self) -> Mem {
+        match self {
+            Held::Buf(buf) => Mem::Buf(buf),
+            // SAFETY: the pointer came from `Box::leak` in `lend`, and `self` is consumed, so that the box is made once.
+            Held::Small(bytes) => Mem::Small(unsafe { Box::from_raw(bytes.as_ptr()) }),
+        }
+    }
+
+    fn start(&self) -> *mut u8 {
+        match self {
+            Held::Buf(buf) => buf.start(),
+            Held::Small(bytes) => bytes.as_ptr().cast(),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Held::Buf(buf) => buf.bytes(),
+            Held::Small(bytes) => bytes.len(),
+        }
+    }
+}
+
+/// Keeps the descriptor open while an entry may name it.
+#[derive(Debug)]
+enum Handle {
+    File(Arc<File>),
+    Socket(Arc<OwnedFd>),
+}
+
+impl Handle {
+    fn number(&self) -> RawFd {
+        match self {
+            Handle::File(file) => file.as_raw_fd(),
+            Handle::Socket(socket) => socket.as_raw_fd(),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Slot {
+    token: u64,
+    held: Held,
+    /// Never read; see `Handle`.
+    _handle: Handle,
+}
+
+/// Which fixed buffer a slot of the pool lies in.
+#[derive(Debug, Clone, Copy)]
+struct Pieces {
+    bufs_per_piece: usize,
+}
+
+/// An io_uring with the memory that is in it.
+pub struct Uring {
+    ring: IoUring,
+    pool: Arc<Mapping>,
+    pieces: Option<Pieces>,
+    slots: Vec<Option<Slot>>,
+    free: Vec<u32>,
+    /// Entries the kernel's queue had no room for.
+    backlog: VecDeque<squeue::Entry>,
+    waker: Waker,
+    /// Where the kernel puts the eventfd's count; leaked with the ring if the read never ends.
+    wake_count: NonNull<u64>,
+    wake_armed: bool,
+    /// A ring is driven by the thread that made it.
+    _not_send: PhantomData<*const ()>,
+}
+
+impl Uring {
+    /// Opens a ring and registers the pool. The text says what was granted and what was not.
+    pub(crate) fn new(pool: &Pool) -> io::Result<(Uring, String)> {
+        // A buf is in one operation at a time; the rest of the room is for heap memory.
+        let depth = (pool.count() * 2).next_power_of_two().clamp(64, 4096);
+        let (ring, mut reason) = open(depth as u32)?;
+        check_features(&ring)?;
+        keep_to_granted_cores(&ring);
+        // Saves looking the ring's descriptor up at each call; kernels before 5.18 do without.
+        let _ = ring.submitter().register_ring_fd();
+        let pieces = match register(&ring, pool) {
+            Ok(pieces) => {
+                reason.push_str(&format!(", {} MiB registered", pool.bytes() >> 20));
+                Some(pieces)
+            }
+            Err(error) => {
+                reason.push_str(&format!(", no registered memory ({error}; see ulimit -l)"));
+                None
+            }
+        };
+        let uring = Uring {
+            ring,
+            pool: Arc::clone(pool.mapping()),
+            pieces,
+            slots: (0..depth).map(|_| None).collect(),
+            free: (0..depth as u32).rev().collect(),
+            backlog: VecDeque::with_capacity(depth),
+            waker: Waker::new(true)?,
+            wake_count: NonNull::from(Box::leak(Box::new(0u64))),
+            wake_armed: false,
+            _not_send: PhantomData,
+        };
+        Ok((uring, reason))
+    }
+
+    pub(crate) fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    pub(crate) fn submit(&mut self, token: u64, op: Op) {
+        let number = match self.free.pop() {
+            Some(number) => number,
+            None => {
+                // More at once than ever before: the only place that grows.
+                self.slots.push(None);
+                (self.slots.len() - 1) as u32
+            }
+        };
+        let (slot, entry) = self.prepare(token, op);
+        self.slots[number as usize] = Some(slot);
+        self.push(entry.user_data(u64::from(number)));
+    }
+
+    /// Makes the entry and the slot that owns what the entry points to.
+    fn prepare(&self, token: u64, op: Op) -> (Slot, squeue::Entry) {
+        match op {
+            Op::Read { file, offset, mem, at, len } => {
+                let handle = Handle::File(file);
+                let (held, start) = lend_range(mem, at, len);
+                let (fd, bytes) = (Fd(handle.number()), len as u32);
+                let entry = match self.piece_of(&held) {
+                    Some(piece) => opcode::ReadFixed::new(fd, start, bytes, piece).offset(offset).build(),
+                    None => opcode::Read::new(fd, start, bytes).offset(offset).build(),
+                };
+                (Slot { token, held, _handle: handle }, entry)
+            }
+            Op::Write { file, offset, mem, at, len } => {
+                let handle = Handle::File(file);
+                let (held, start) = lend_range(mem, at, len);
+                let (fd, bytes) = (Fd(handle.number()), len as u32);
+                let entry = match self.piece_of(&held) {
+                    Some(piece) => opcode::WriteFixed::new(fd, start, bytes, piece).offset(offset).build(),
+                    None => opcode::Write::new(fd, start, bytes).offset(offset).build(),
+                };
+                (Slot { token, held, _handle: handle }, entry)
+            }
+            Op::Send { socket, mem, at, len } => {
+                let handle = Handle::Socket(socket);
+                let (held, start) = lend_range(mem, at, len);
+                // MSG_WAITALL: the kernel sends the rest by itself when there is room, instead of handing half a frame up.
+                let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+                let entry = opcode::Send::new(Fd(handle.number()), start, len as u32).flags(flags).build();
+                (Slot { token, held, _handle: handle }, entry)
+            }
+            Op::Recv { socket, mem, at, len, all } => {
+                let handle = Handle::Socket(socket);
+                let (held, start) = lend_range(mem, at, len);
+                let flags = if all { libc::MSG_WAITALL } else { 0 };
+                let entry = opcode::Recv::new(Fd(handle.number()), start, len as u32).flags(flags).build();
+                (Slot { token, held, _handle: handle }, entry)
+            }
+        }
+    }
+
+    fn piece_of(&self, held: &Held) -> Option<u16> {
+        match (self.pieces, held) {
+            (Some(pieces), Held::Buf(buf)) if Arc::ptr_eq(buf.mapping(), &self.pool) => {
+                Some((buf.index() / pieces.bufs_per_piece) as u16)
+            }
+            _ => None,
+        }
+    }
+
+    fn push(&mut self, entry: squeue::Entry) {
+        self.backlog.push_back(entry);
+        self.fill_queue();
+        if !self.backlog.is_empty() && self.ring.submit().is_ok() {
+            // The queue was full: the kernel has taken it now. An error shows itself again at the next flush.
+            self.fill_queue();
+        }
+    }
+
+    fn fill_queue(&mut self) {
+        let mut queue = self.ring.submission();
+        while let Some(entry) = self.backlog.front() {
+            // SAFETY: each entry of the backlog was made by `prepare` or `arm_waker`; what it points to is owned by a slot
+            // (or is `wake_count`) until the kernel's completion was read in `drain`, or is leaked by `drop`.
+            if unsafe { queue.push(entry) }.is_err() {
+                break;
+            }
+            self.backlog.pop_front();
+        }
+    }
+
+    fn arm_waker(&mut self) {
+        if !self.wake_armed {
+            self.wake_armed = true;
+            let fd = Fd(self.waker.as_fd().as_raw_fd());
+            let entry = opcode::Read::new(fd, self.wake_count.as_ptr().cast(), 8).build().user_data(WAKE);
+            self.push(entry);
+        }
+    }
+
+    fn unsubmitted(&mut self) -> usize {
+        self.ring.submission().len() + self.backlog.len()
+    }
+
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        loop {
+            self.fill_queue();
+            if self.ring.submission().is_empty() {
+                return Ok(());
+            }
+            match self.ring.submit() {
+                Ok(_) => {}
+                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+                // The kernel is short of memory, or wants its completions read first: `wait` does, and submits again.
+                Err(error) if is_busy(&error) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    pub(crate) fn poll(&mut self, done: &mut Vec<Done>) -> io::Result<()> {
+        self.arm_waker();
+        self.flush()?;
+        if self.ring.submission().taskrun() || self.ring.submission().cq_overflow() {
+            match self.ring.submit() {
+                Err(error) if !is_busy(&error) && error.raw_os_error() != Some(libc::EINTR) => return Err(error),
+                _ => {}
+            }
+        }
+        self.drain(Some(done));
+        Ok(())
+    }
+
+    pub(crate) fn wait(&mut self, timeout: Option<Duration>, done: &mut Vec<Done>) -> io::Result<()> {
+        self.arm_waker();
+        let limit = timeout.map(Timespec::from);
+        loop {
+            self.fill_queue();
+            // With completions at hand this call only submits; it sleeps when there is none.
+            self.enter(limit.as_ref())?;
+            let (count, woken) = self.drain(Some(done));
+            if count > 0 || woken || self.backlog.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// One system call: submits, and sleeps until there is a completion, a signal or the limit.
+    fn enter(&mut self, limit: Option<&Timespec>) -> io::Result<()> {
+        let result = match limit {
+            Some(limit) => self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(limit)),
+            None => self.ring.submitter().submit_and_wait(1),
+        };
+        match result {
+            Ok(_) => Ok(()),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ETIME | libc::EINTR)) => Ok(()),
+            Err(error) if is_busy(&error) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads all completions; without a `done` (the ring is being dropped) what comes back is dropped.
+    fn drain(&mut self, mut done: Option<&mut Vec<Done>>) -> (usize, bool) {
+        let (mut count, mut woken) = (0, false);
+        for completion in self.ring.completion() {
+            if completion.user_data() == WAKE {
+                // Armed again by the next `wait`: what is signalled meanwhile stays in the eventfd.
+                self.wake_armed = false;
+                self.waker.seen();
+                woken = true;
+                continue;
+            }
+            let number = completion.user_data() as usize;
+            let slot = self.slots[number].take().expect("the kernel completes each entry once");
+            self.free.push(number as u32);
+            count += 1;
+            let mem = slot.held.give_back();
+            if let Some(done) = done.as_deref_mut() {
+                let result = match completion.result() {
+                    error if error < 0 => Err(io::Error::from_raw_os_error(-error)),
+                    bytes => Ok(bytes as usize),
+                };
+                done.push(Done { token: slot.token, result, mem });
+            }
+        }
+        (count, woken)
+    }
+}
+
+impl Drop for Uring {
+    /// Cancels what is in flight and waits for the kernel to let go of it; what it does not let go of is leaked.
+    fn drop(&mut self) {
+        let _ = self.flush();
+        let end = Instant::now() + DROP_WAIT;
+        // Since Linux 6.0. Without it, sockets with nothing to say keep their memory until the process ends.
+        let _ = self.ring.submitter().register_sync_cancel(Some(Timespec::from(DROP_WAIT)), CancelBuilder::any());
+        self.drain(None);
+        while (self.in_flight() > 0 || self.wake_armed) && self.unsubmitted() == 0 {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.enter(Some(&Timespec::from(left))).is_err() {
+                break;
+            }
+            self.drain(None);
+        }
+        for slot in self.slots.iter_mut().filter_map(Option::take) {
+            // The kernel may still write into it, after the ring is closed and even after this thread is gone. Leaking a
+            // buf keeps its pool mapped, because the buf holds a count of the mapping.
+            std::mem::forget(slot.held);
+        }
+        if !self.wake_armed {
+            // SAFETY: the pointer came from `Box::leak` in `new`, the kernel has completed its last read into it
+            // (`wake_armed` is false), and this is the drop.
+            drop(unsafe { Box::from_raw(self.wake_count.as_ptr()) });
+        }
+    }
+}
+
+impl std::fmt::Debug for Uring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Uring").field("in_flight", &self.in_flight()).field("pieces", &self.pieces).finish()
+    }
+}
+
+/// Checks the range, and gives the owner of the memory and the address the kernel is told.
+fn lend_range(mem: Mem, at: usize, len: usize) -> (Held, *mut u8) {
+    let held = Held::lend(mem);
+    check_range(held.bytes(), at, len);
+    assert!(u32::try_from(len).is_ok(), "an operation moves less than 4 GiB");
+    // SAFETY: `check_range` has proved `at` <= the size of the memory that `held` owns.
+    let start = unsafe { held.start().add(at) };
+    (held, start)
+}
+
+/// Opens a ring with the best mode the kernel has; the text names the mode.
+fn open(depth: u32) -> io::Result<(IoUring, String)> {
+    // Completions may pile up while a worker is busy; the kernel keeps what does not fit, but slower.
+    let completions = depth * 2;
+    let best = IoUring::builder()
+        .setup_clamp()
+        .setup_cqsize(completions)
+        .setup_submit_all()
+        .setup_coop_taskrun()
+        .setup_taskrun_flag()
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .build(depth);
+    if let Ok(ring) = best {
+        return Ok((ring, String::from("completions deferred to the worker")));
+    }
+    match IoUring::builder().setup_clamp().setup_cqsize(completions).build(depth) {
+        Ok(ring) => Ok((ring, String::from("kernel older than 6.1, completions interrupt the worker"))),
+        Err(error) => Err(explain(error)),
+    }
+}
+
+fn explain(error: io::Error) -> io::Error {
+    let why = match error.raw_os_error() {
+        Some(libc::ENOSYS) => "this kernel has no io_uring",
+        Some(libc::EPERM) => "io_uring is forbidden here (kernel.io_uring_disabled or a container's filter)",
+        Some(libc::ENOMEM) => "not enough lockable memory for a ring (ulimit -l)",
+        _ => return error,
+    };
+    io::Error::new(error.kind(), format!("{why}: {error}"))
+}
+
+/// Timed waits and kept completions are relied upon; both are there since 5.11.
+fn check_features(ring: &IoUring) -> io::Result<()> {
+    let mut probe = Probe::new();
+    ring.submitter().register_probe(&mut probe)?;
+    let codes = [
+        opcode::Read::CODE,
+        opcode::Write::CODE,
+        opcode::ReadFixed::CODE,
+        opcode::WriteFixed::CODE,
+        opcode::Send::CODE,
+        opcode::Recv::CODE,
+    ];
+    let whole = codes.iter().all(|code| probe.is_supported(*code))
+        && ring.params().is_feature_ext_arg()
+        && ring.params().is_feature_nodrop();
+    if whole {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::Unsupported, "the io_uring of this kernel is older than 5.11"))
+}
+
+/// The kernel's own helper threads run on all cores unless told otherwise; a process that was given fewer (taskset) must
+/// not take more. Kernels before 5.14 do not know the call.
+fn keep_to_granted_cores(ring: &IoUring) {
+    // SAFETY: a `cpu_set_t` is an array of integers, for which zero is a value.
+    let mut cores: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `cores` is writable for the size that is given. The process's main thread stands for what was granted;
+    // the calling worker may be pinned already.
+    let result = unsafe { libc::sched_getaffinity(libc::getpid(), size_of_val(&cores), &mut cores) };
+    if result == 0 {
+        let _ = ring.submitter().register_iowq_aff(&cores);
+    }
+}
+
+/// Tells the kernel the pool's memory once, so that it need not look it up for each operation.
+fn register(ring: &IoUring, pool: &Pool) -> io::Result<Pieces> {
+    let map = pool.mapping();
+    let bufs_per_piece = (PIECE_BYTES_MAX / map.stride()).max(1);
+    if map.stride() > PIECE_BYTES_MAX || pool.count() == 0 {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    let mut ranges = Vec::with_capacity(pool.count().div_ceil(bufs_per_piece));
+    for first in (0..pool.count()).step_by(bufs_per_piece) {
+        let bufs = bufs_per_piece.min(pool.count() - first);
+        let start = map.start().wrapping_add(first * map.stride());
+        ranges.push(libc::iovec { iov_base: start.cast(), iov_len: bufs * map.stride() });
+    }
+    // SAFETY: the ranges lie in the pool's mapping (count × stride bytes), which `Uring::pool` keeps mapped longer than
+    // the ring: fields are dropped in order, the ring first.
+    unsafe { ring.submitter().register_buffers(&ranges) }?;
+    Ok(Pieces { bufs_per_piece })
+}
+
+fn is_busy(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EAGAIN))
+}
