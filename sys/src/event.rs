@@ -61,7 +61,10 @@ impl Waker {
         let mut flags = EventfdFlags::CLOEXEC;
         flags.set(EventfdFlags::NONBLOCK, !blocking);
         let fd = eventfd(0, flags)?;
-        Ok(Waker(Arc::new(Bell { fd, rung: AtomicBool::new(false) })))
+        Ok(Waker(Arc::new(Bell {
+            fd,
+            rung: AtomicBool::new(false),
+        })))
     }
 
     /// Makes the driver's `wait` return soon, now or at its next call.

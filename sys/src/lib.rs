@@ -14,9 +14,9 @@ pub mod mem;
 
 /// Waking a thread that waits in the kernel: eventfd.
 pub mod event;
+mod plain;
 /// The asynchronous door to disk and network, in two engines.
 pub mod ring;
-mod plain;
 mod uring;
 
 /// Files and folders, beneath a root.

@@ -1,0 +1,308 @@
+//! TCP sockets: made, set, and asked.
+//!
+//! What it is for: everything about a connection but moving bytes, which the ring does. In: addresses, options, any
+//! descriptor of a socket. Out: blocking, close-on-exec sockets; what the kernel knows of a path ([`TcpInfo`]).
+//! Invariants: options return what the kernel really granted where that may differ from what was asked.
+//! Absent on purpose: names of hosts (the app resolves), and the choice of any value.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
+
+/// Connections waiting to be accepted. The kernel cuts it to net.core.somaxconn (4096 since Linux 5.4).
+const BACKLOG: i32 = 1024;
+
+/// Listens on an address, which may have been in use a moment ago. `[::]` listens for IPv4 too. Errors: EADDRINUSE,
+/// EACCES, EADDRNOTAVAIL.
+pub fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if addr.is_ipv6() {
+        // Where a host has set bindv6only, [::] alone would not be "all addresses".
+        let _ = socket.set_only_v6(false);
+    }
+    socket.bind(&addr.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Connects within `timeout`. Errors: ETIMEDOUT, ECONNREFUSED and others.
+pub fn connect(addr: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
+    connect_from(addr, None, timeout, |_| Ok(()))
+}
+
+/// As `connect`, from a given local address, and with `prepare` called before the handshake: buffer sizes and congestion
+/// control take full effect only then (the window scale is fixed by the first packet).
+pub fn connect_from(
+    addr: SocketAddr,
+    from: Option<IpAddr>,
+    timeout: Duration,
+    prepare: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
+) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    if let Some(from) = from {
+        socket.bind(&SocketAddr::new(from, 0).into())?;
+    }
+    prepare(socket.as_fd())?;
+    socket.connect_timeout(&addr.into(), timeout)?;
+    Ok(socket.into())
+}
+
+/// Two connected stream sockets of this host.
+pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?)
+}
+
+/// This end's address.
+pub fn local_addr(fd: impl AsFd) -> io::Result<SocketAddr> {
+    internet(SockRef::from(&fd).local_addr()?)
+}
+
+/// The other end's address. Errors: ENOTCONN.
+pub fn peer_addr(fd: impl AsFd) -> io::Result<SocketAddr> {
+    internet(SockRef::from(&fd).peer_addr()?)
+}
+
+fn internet(addr: SockAddr) -> io::Result<SocketAddr> {
+    addr.as_socket()
+        .ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))
+}
+
+/// No more bytes from this end; the other end reads the end of the stream.
+pub fn shutdown_send(fd: impl AsFd) -> io::Result<()> {
+    Ok(rustix::net::shutdown(fd, Shutdown::Write)?)
+}
+
+/// Ends both directions and every operation in flight on the socket.
+pub fn shutdown(fd: impl AsFd) -> io::Result<()> {
+    Ok(rustix::net::shutdown(fd, Shutdown::Both)?)
+}
+
+/// The error that waits on a socket, if there is one; taking it clears it.
+pub fn take_error(fd: impl AsFd) -> io::Result<Option<io::Error>> {
+    Ok(sockopt::socket_error(fd)?.err().map(io::Error::from))
+}
+
+/// Send small writes at once (true) instead of waiting for more.
+pub fn set_nodelay(fd: impl AsFd, on: bool) -> io::Result<()> {
+    Ok(sockopt::set_tcp_nodelay(fd, on)?)
+}
+
+/// Chooses the congestion control (`cubic`, `bbr`, …). Errors: ENOENT if the kernel has it not, EPERM if it is not
+/// among net.ipv4.tcp_allowed_congestion_control.
+pub fn set_congestion(fd: impl AsFd, name: &str) -> io::Result<()> {
+    Ok(sockopt::set_tcp_congestion(fd, name)?)
+}
+
+/// The congestion control in use.
+pub fn get_congestion(fd: impl AsFd) -> io::Result<String> {
+    Ok(sockopt::tcp_congestion(fd)?)
+}
+
+/// Asks for the first probe after `idle` of silence, then every `interval`, giving up after `count`.
+pub fn set_keepalive(
+    fd: impl AsFd,
+    idle: Duration,
+    interval: Duration,
+    count: u32,
+) -> io::Result<()> {
+    let fd = fd.as_fd();
+    sockopt::set_socket_keepalive(fd, true)?;
+    sockopt::set_tcp_keepidle(fd, idle)?;
+    sockopt::set_tcp_keepintvl(fd, interval)?;
+    Ok(sockopt::set_tcp_keepcnt(fd, count)?)
+}
+
+/// Fails the connection when sent bytes stay unacknowledged for so long (ETIMEDOUT).
+pub fn set_user_timeout(fd: impl AsFd, timeout: Duration) -> io::Result<()> {
+    let ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
+    Ok(sockopt::set_tcp_user_timeout(fd, ms)?)
+}
+
+/// What the kernel granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Buffers {
+    /// Receive buffer, bytes of payload counted as the caller does (the kernel's own figure is twice this).
+    pub recv_bytes: u64,
+    /// Send buffer, likewise.
+    pub send_bytes: u64,
+    /// net.core.rmem_max: what an unprivileged process may ask for.
+    pub recv_bytes_limit: u64,
+    /// net.core.wmem_max.
+    pub send_bytes_limit: u64,
+}
+
+/// Fixes the sizes of the socket buffers; 0 leaves one to the kernel's own tuning. Root passes the limits (SO_RCVBUFFORCE);
+/// others get at most the limit, and see it in the answer.
+pub fn set_buffers(fd: impl AsFd, recv_bytes: u64, send_bytes: u64) -> io::Result<Buffers> {
+    let fd = fd.as_fd();
+    // The kernel's int holds twice the value (net/core/sock.c, __sock_set_rcvbuf).
+    let capped = |bytes: u64| bytes.min(i32::MAX as u64 / 2) as usize;
+    if recv_bytes > 0 && sockopt::set_socket_recv_buffer_size_force(fd, capped(recv_bytes)).is_err()
+    {
+        sockopt::set_socket_recv_buffer_size(fd, capped(recv_bytes))?;
+    }
+    if send_bytes > 0 && sockopt::set_socket_send_buffer_size_force(fd, capped(send_bytes)).is_err()
+    {
+        sockopt::set_socket_send_buffer_size(fd, capped(send_bytes))?;
+    }
+    Ok(Buffers {
+        recv_bytes: sockopt::socket_recv_buffer_size(fd)? as u64 / 2,
+        send_bytes: sockopt::socket_send_buffer_size(fd)? as u64 / 2,
+        recv_bytes_limit: core_limit("rmem_max"),
+        send_bytes_limit: core_limit("wmem_max"),
+    })
+}
+
+fn core_limit(name: &str) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/sys/net/core/{name}")).unwrap_or_default();
+    text.trim().parse().unwrap_or(0)
+}
+
+/// Says "writable" only while fewer than so many bytes wait unsent: keeps a sender's queue in the sender's hands.
+pub fn set_notsent_lowat(fd: impl AsFd, bytes: u32) -> io::Result<()> {
+    set_option(
+        fd.as_fd(),
+        libc::IPPROTO_TCP,
+        libc::TCP_NOTSENT_LOWAT,
+        bytes,
+    )
+}
+
+/// Paces the socket at so many bytes per second at most; `u64::MAX` takes the limit away.
+pub fn set_max_pacing_rate(fd: impl AsFd, bytes_per_s: u64) -> io::Result<()> {
+    set_option(
+        fd.as_fd(),
+        libc::SOL_SOCKET,
+        libc::SO_MAX_PACING_RATE,
+        bytes_per_s,
+    )
+}
+
+/// Numbers only: that is what makes the cast to bytes right for every caller.
+trait Number: Copy {}
+impl Number for u32 {}
+impl Number for u64 {}
+
+fn set_option<T: Number>(fd: BorrowedFd<'_>, level: i32, name: i32, value: T) -> io::Result<()> {
+    let (at, bytes) = (
+        std::ptr::from_ref(&value).cast(),
+        size_of::<T>() as libc::socklen_t,
+    );
+    // SAFETY: `at` points to `bytes` initialised bytes of the local `value` (`Number` has no padding).
+    let result = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, at, bytes) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// What the kernel knows of a connection; figures a kernel does not have yet are 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TcpInfo {
+    /// Smoothed round trip.
+    pub rtt_us: u32,
+    /// Its mean deviation.
+    pub rtt_var_us: u32,
+    /// Shortest round trip seen (tcp_min_rtt_wlen, 5 minutes).
+    pub min_rtt_us: u32,
+    /// Round trip as the receiver estimates it.
+    pub recv_rtt_us: u32,
+    /// Congestion window, packets.
+    pub cwnd: u32,
+    /// Slow start threshold, packets.
+    pub ssthresh: u32,
+    /// Bytes per packet to send.
+    pub mss: u32,
+    /// Path MTU.
+    pub pmtu: u32,
+    /// Packets in flight.
+    pub unacked: u32,
+    /// Packets thought lost now.
+    pub lost: u32,
+    /// Packets sent again, in all.
+    pub retrans: u32,
+    /// Bytes in the send buffer that were never sent.
+    pub notsent_bytes: u32,
+    /// The peer's window, bytes.
+    pub send_window_bytes: u32,
+    /// Packets sent with data.
+    pub segments_out: u32,
+    /// Pacing, bytes per second.
+    pub pacing_rate: u64,
+    /// Rate at which the peer takes data, bytes per second, as last measured.
+    pub delivery_rate: u64,
+    /// Time with data to send.
+    pub busy_time_us: u64,
+    /// Of this: time stopped by the peer's window.
+    pub rwnd_limited_us: u64,
+    /// Of this: time stopped by our send buffer.
+    pub sndbuf_limited_us: u64,
+    /// Payload bytes sent, again ones included.
+    pub bytes_sent: u64,
+    /// Payload bytes sent again.
+    pub bytes_retrans: u64,
+    /// Payload bytes the peer has acknowledged.
+    pub bytes_acked: u64,
+    /// Payload bytes received.
+    pub bytes_received: u64,
+    /// The delivery rate was limited by us, not by the path.
+    pub app_limited: bool,
+}
+
+/// Asks the kernel about a connection. Errors: ENOPROTOOPT or EOPNOTSUPP if it is no TCP socket.
+pub fn tcp_info(fd: impl AsFd) -> io::Result<TcpInfo> {
+    // linux/tcp.h, struct tcp_info: 232 bytes up to tcpi_snd_wnd (5.4); later fields are cut off, earlier kernels fill less.
+    let mut bytes = [0u8; 232];
+    let mut filled = bytes.len() as libc::socklen_t;
+    let (fd, at) = (fd.as_fd().as_raw_fd(), bytes.as_mut_ptr().cast());
+    // SAFETY: the kernel writes at most `filled` bytes, which is the length of `bytes`, and sets `filled` to what it wrote.
+    let result =
+        unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, at, &mut filled) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(parse_info(&bytes))
+}
+
+/// By offset, because the struct grows at its end from kernel to kernel.
+fn parse_info(bytes: &[u8; 232]) -> TcpInfo {
+    let four = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    let eight = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    TcpInfo {
+        app_limited: bytes[7] & 1 != 0,
+        mss: four(16),
+        unacked: four(24),
+        lost: four(32),
+        pmtu: four(60),
+        rtt_us: four(68),
+        rtt_var_us: four(72),
+        ssthresh: four(76),
+        cwnd: four(80),
+        recv_rtt_us: four(92),
+        retrans: four(100),
+        pacing_rate: eight(104),
+        bytes_acked: eight(120),
+        bytes_received: eight(128),
+        notsent_bytes: four(144),
+        min_rtt_us: four(148),
+        segments_out: four(156),
+        delivery_rate: eight(160),
+        busy_time_us: eight(168),
+        rwnd_limited_us: eight(176),
+        sndbuf_limited_us: eight(184),
+        bytes_sent: eight(200),
+        bytes_retrans: eight(208),
+        send_window_bytes: four(228),
+    }
+}

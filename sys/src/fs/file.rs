@@ -1,0 +1,193 @@
+//! What is done with one open file, and the few calls that need more than `rustix` gives.
+//!
+//! What it is for: metadata, room, flushing and cache advice of open files. In: a `&File`. Out: plain results.
+//! Invariants: permission bits are never changed through a link.
+//! Absent on purpose: reading and writing in bulk, which goes through the ring.
+
+use std::fs::File;
+use std::io;
+use std::num::NonZeroU64;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{Advice, FallocateFlags, Mode, OFlags, SeekFrom, openat};
+use rustix::io::Errno;
+
+use super::{Stat, times};
+
+/// Number of `fchmodat2` on all architectures (Linux 6.6); libc's name for it is younger than some libc.
+const SYS_FCHMODAT2: libc::c_long = 452;
+
+/// Facts of an open file.
+pub fn stat_file(file: &File) -> io::Result<Stat> {
+    Ok(Stat::of(&rustix::fs::fstat(file)?))
+}
+
+/// Sets permission bits and time of change of an open file.
+pub fn set_file_meta(file: &File, mode: Option<u32>, mtime: Option<(i64, u32)>) -> io::Result<()> {
+    if let Some(mode) = mode {
+        rustix::fs::fchmod(file, Mode::from_raw_mode(mode & 0o7777))?;
+    }
+    if let Some(mtime) = mtime {
+        rustix::fs::futimens(file, &times(mtime))?;
+    }
+    Ok(())
+}
+
+/// Makes the file `bytes` long with room for all of it, so that a full disk shows itself before the data comes. File
+/// systems without this get the length only. Errors: ENOSPC, EFBIG, EDQUOT.
+pub fn preallocate(file: &File, bytes: u64) -> io::Result<()> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+            // Never shorter: fallocate would not be, either.
+            if rustix::fs::fstat(file)?.st_size.cast_unsigned() < bytes {
+                rustix::fs::ftruncate(file, bytes)?;
+            }
+            Ok(())
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Cuts or extends (with a hole) the file.
+pub fn truncate(file: &File, bytes: u64) -> io::Result<()> {
+    Ok(rustix::fs::ftruncate(file, bytes)?)
+}
+
+/// Returns when contents and size are on the disk.
+pub fn sync_data(file: &File) -> io::Result<()> {
+    Ok(rustix::fs::fdatasync(file)?)
+}
+
+/// Starts writing a range out without waiting for it; `len` 0 is up to the end. Promises nothing: `sync_data` does.
+pub fn start_write_out(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    let (offset, len) = (signed(offset)?, signed(len)?);
+    // SAFETY: a system call on an open descriptor with three numbers; it reads and writes no memory of ours.
+    let result = unsafe {
+        libc::sync_file_range(file.as_raw_fd(), offset, len, libc::SYNC_FILE_RANGE_WRITE)
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Tells the kernel that a range will not be read again; pages not yet written out stay. `len` 0 is up to the end.
+pub fn drop_cache(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    Ok(rustix::fs::fadvise(
+        file,
+        offset,
+        NonZeroU64::new(len),
+        Advice::DontNeed,
+    )?)
+}
+
+/// Bypasses the page cache from now on, or no longer. Errors: EINVAL where the file system cannot.
+pub fn set_direct(file: &File, direct: bool) -> io::Result<()> {
+    let mut flags = rustix::fs::fcntl_getfl(file)?;
+    flags.set(OFlags::DIRECT, direct);
+    Ok(rustix::fs::fcntl_setfl(file, flags)?)
+}
+
+/// The next range at or after `offset` that holds data, as (start, end); `None`: only a hole up to the end. File systems
+/// that know no holes say that all is data.
+pub fn next_data(file: &File, offset: u64) -> io::Result<Option<(u64, u64)>> {
+    let start = match rustix::fs::seek(file, SeekFrom::Data(offset)) {
+        Ok(start) => start,
+        Err(Errno::NXIO) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let end = rustix::fs::seek(file, SeekFrom::Hole(start))?;
+    Ok(Some((start, end)))
+}
+
+/// Reads until `bytes` is full or the file ends; says how many were read.
+pub fn read_at_full(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match file.read_at(&mut bytes[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+/// Writes all of `bytes`.
+pub fn write_at_full(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    file.write_all_at(bytes, offset)
+}
+
+/// Permission bits of an entry that is not a link.
+pub(super) fn chmod_no_follow(
+    parent: BorrowedFd<'_>,
+    name: &[u8],
+    mode: u32,
+) -> rustix::io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    match openat(parent, name, flags, Mode::empty()) {
+        Ok(fd) => rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode)),
+        // An entry whose owner may not read it (mode 0) has a mode all the same.
+        Err(Errno::ACCESS) => fchmodat2(parent, name, mode),
+        Err(error) => Err(error),
+    }
+}
+
+fn fchmodat2(parent: BorrowedFd<'_>, name: &[u8], mode: u32) -> rustix::io::Result<()> {
+    let name = std::ffi::CString::new(name).map_err(|_| Errno::INVAL)?;
+    // SAFETY: the kernel reads the name up to its zero byte, which `name` owns until after the call.
+    let result = unsafe {
+        libc::syscall(
+            SYS_FCHMODAT2,
+            parent.as_raw_fd(),
+            name.as_ptr(),
+            mode,
+            libc::AT_SYMLINK_NOFOLLOW,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
+    }
+}
+
+fn signed(number: u64) -> io::Result<i64> {
+    i64::try_from(number).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+}
+
+/// Names of file systems by their magic number (linux/magic.h and the file systems' own sources).
+pub(super) fn fs_name(magic: u64) -> String {
+    let name = match magic & 0xffff_ffff {
+        0xef53 => "ext4",
+        0x5846_5342 => "xfs",
+        0x9123_683e => "btrfs",
+        0x0102_1994 => "tmpfs",
+        0x8584_58f6 => "ramfs",
+        0x794c_7630 => "overlay",
+        0x6969 => "nfs",
+        0xff53_4d42 | 0xfe53_4d42 => "cifs",
+        0x2fc1_2fc1 => "zfs",
+        0xf2f5_2010 => "f2fs",
+        0x4d44 => "vfat",
+        0x2011_bab0 => "exfat",
+        0x6573_5546 => "fuse",
+        0x0bd0_0bd0 => "lustre",
+        0x4750_4653 => "gpfs",
+        0x00c3_6400 => "ceph",
+        0x1983_0326 => "beegfs",
+        0xca45_1a4e => "bcachefs",
+        0x0161_1970 => "gfs2",
+        0x7461_636f => "ocfs2",
+        0x0102_1997 => "9p",
+        0x7371_7368 => "squashfs",
+        other => return format!("{other:#x}"),
+    };
+    String::from(name)
+}
