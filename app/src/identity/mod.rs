@@ -1,0 +1,277 @@
+//! Who we are and whom we let in.
+//!
+//! For: the folder of keys and lists (`Home`), this host's key, the keys of servers we trust, the keys we let in, tickets.
+//! In and out: files of the home folder ↔ checked values; peers' keys → verdicts.
+//! Invariants: a file that others may write, or a line that cannot be read, is an error that names it, never "no restriction";
+//!   every write is whole or not at all (temporary file, flush, rename) and 0600.
+//! Absent on purpose: sockets and TLS (link/), the words of the command line (key_command.rs), certificates and authorities.
+//!
+//! ```text
+//! $LONGHAUL_HOME or ~/.config/longhaul   0700
+//!   key              PKCS#8, PEM          0600   our Ed25519 secret
+//!   key.pub          longhaul-ed25519 BASE64 comment
+//!   trusted          host:port longhaul-ed25519 BASE64 [comment]
+//!   authorized_keys  [options] longhaul-ed25519 BASE64 [comment]
+//!   revoked          longhaul-ed25519 BASE64 [comment]
+//! ```
+
+pub mod authorized; // whom we let in, and to what
+pub mod encoding; // keys and secrets as text
+pub mod keys; // our key, keys as text, fingerprints, signatures
+pub mod ticket; // secrets that stand in for a line of authorized_keys
+pub mod trust; // servers whose key we know
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+pub use authorized::{Access, Rights, Verdict};
+pub use keys::{Identity, PublicKey};
+pub use ticket::{Ticket, Tickets};
+
+/// A list of keys longer than this is not one (64 MiB is half a million keys); protects the daemon's memory.
+const LIST_BYTES_MAX: u64 = 64 << 20;
+
+/// Why an identity file cannot be used. Each text says which file, and where it helps, what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// Neither `LONGHAUL_HOME` nor `HOME` is set.
+    #[error("failed to find the key folder: neither LONGHAUL_HOME nor HOME is set; set LONGHAUL_HOME to an absolute path")]
+    NoHome,
+    /// The folder's path is not absolute.
+    #[error("failed to use the key folder {}: the path is not absolute", .0.display())]
+    HomeRelative(PathBuf),
+    /// A system call failed.
+    #[error("failed to {step} {}", path.display())]
+    Io {
+        /// Verb.
+        step: &'static str,
+        /// File or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Others than the owner may read a secret or write a list.
+    #[error("failed to use {}: mode {mode:04o} lets others in; run: chmod {wanted} {}", path.display(), path.display())]
+    Loose {
+        /// File or folder.
+        path: PathBuf,
+        /// What it has.
+        mode: u32,
+        /// What it may have at most, as chmod takes it.
+        wanted: &'static str,
+    },
+    /// The file belongs to another user.
+    #[error("failed to use {}: it belongs to user {owner}, neither to us nor to root", path.display())]
+    Foreign {
+        /// File or folder.
+        path: PathBuf,
+        /// Its user id.
+        owner: u32,
+    },
+    /// The file is longer than any list of keys.
+    #[error("failed to read {}: longer than {LIST_BYTES_MAX} bytes", .0.display())]
+    TooLong(PathBuf),
+    /// A line of a list cannot be read.
+    #[error("failed to read {}:{line}: {fault}", path.display())]
+    Line {
+        /// File.
+        path: PathBuf,
+        /// Counts from 1.
+        line: usize,
+        /// Why.
+        fault: LineFault,
+    },
+    /// The secret key's file does not hold an Ed25519 key.
+    #[error("failed to read {}: not an Ed25519 private key in PKCS#8; make a new one with: longhaul key generate --force", .0.display())]
+    BadKey(PathBuf),
+    /// `key generate` without `--force` where a key exists.
+    #[error("failed to generate a key: {} exists; --force replaces it, and every peer that knows the old key must learn the new one", .0.display())]
+    KeyExists(PathBuf),
+    /// A public key given by the user cannot be read.
+    #[error("failed to read the key: {0}")]
+    KeyText(LineFault),
+    /// The library for keys failed; in practice: no randomness.
+    #[error("failed to make a key: the system gives no randomness")]
+    NoRandom,
+}
+
+/// Why one line cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LineFault {
+    /// Not text.
+    #[error("not UTF-8")]
+    NotText,
+    /// No `longhaul-ed25519` where it must stand.
+    #[error("the word longhaul-ed25519 is missing where the key should begin")]
+    NoKeyType,
+    /// The key is not 32 bytes of base64.
+    #[error("the key is not base64 of 32 bytes")]
+    BadKey,
+    /// An Ed25519 key that no one can own alone.
+    #[error("the key is no usable Ed25519 key")]
+    WeakKey,
+    /// `host:port` cannot be read.
+    #[error("the line does not begin with host:port")]
+    BadHostPort,
+    /// An option that does not exist.
+    #[error("unknown option; there are root=\"PATH\", ro, wo, rate=10Gbit")]
+    UnknownOption,
+    /// An option twice, or `ro` and `wo` together.
+    #[error("an option stands twice, or ro and wo together")]
+    OptionTwice,
+    /// `root=` without an absolute path in quotes.
+    #[error("root= wants an absolute path in double quotes, without `..`")]
+    BadRoot,
+    /// `rate=` without a rate.
+    #[error("rate= wants a rate such as 10Gbit")]
+    BadRate,
+    /// A quote that is not closed, or something after it.
+    #[error("a double quote is not closed, or something stands behind it")]
+    BadQuote,
+    /// The same key stands in an earlier line.
+    #[error("the key stands in an earlier line already; which one counts would be a guess")]
+    KeyTwice,
+}
+
+/// The folder of keys and lists.
+#[derive(Debug, Clone)]
+pub struct Home {
+    folder: PathBuf,
+}
+
+impl Home {
+    /// `$LONGHAUL_HOME` or `~/.config/longhaul`, made when it is missing.
+    ///
+    /// # Errors
+    /// No such variable, no permission, or a folder that others may write.
+    pub fn find() -> Result<Home, IdentityError> {
+        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let folder = set("LONGHAUL_HOME").or_else(|| Some(set("HOME")?.join(".config/longhaul"))).ok_or(IdentityError::NoHome)?;
+        Home::at(&folder)
+    }
+
+    /// A given folder, made (0700) when it is missing.
+    ///
+    /// # Errors
+    /// No permission, or a folder that others may write.
+    pub fn at(folder: &Path) -> Result<Home, IdentityError> {
+        if !folder.is_absolute() {
+            return Err(IdentityError::HomeRelative(folder.to_owned()));
+        }
+        let io = |step, source| IdentityError::Io { step, path: folder.to_owned(), source };
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|source| io("make the key folder", source))?;
+        let facts = fs::metadata(folder).map_err(|source| io("look at the key folder", source))?;
+        check_owner(folder, &facts, 0o022, "go-w")?;
+        Ok(Home { folder: folder.to_owned() })
+    }
+
+    /// Where a file of the home stands.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// A list's text; a missing file is an empty list.
+    fn list(&self, name: &str) -> Result<Vec<u8>, IdentityError> {
+        Ok(self.read(name, 0o022, "go-w")?.unwrap_or_default())
+    }
+
+    /// A file's bytes, if it exists, belongs to us or root, and has none of the `barred` mode bits.
+    fn read(&self, name: &str, barred: u32, wanted: &'static str) -> Result<Option<Vec<u8>>, IdentityError> {
+        let path = self.path(name);
+        let io = |step, source| IdentityError::Io { step, path: path.clone(), source };
+        let mut file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(io("open", error)),
+        };
+        // Looked at through the open file, so that what is checked is what is read.
+        let facts = file.metadata().map_err(|source| io("look at", source))?;
+        check_owner(&path, &facts, barred, wanted)?;
+        if facts.len() > LIST_BYTES_MAX {
+            return Err(IdentityError::TooLong(path));
+        }
+        let mut bytes = Vec::new();
+        (&mut file).take(LIST_BYTES_MAX).read_to_end(&mut bytes).map_err(|source| io("read", source))?;
+        Ok(Some(bytes))
+    }
+
+    /// Replaces a file whole or not at all. With `keep`, an existing file stays and the answer is `false`.
+    fn write(&self, name: &str, bytes: &[u8], keep: bool) -> Result<bool, IdentityError> {
+        let path = self.path(name);
+        let temporary = self.path(&format!(".{name}.{}.{:?}.tmp", std::process::id(), std::thread::current().id()));
+        let io = |step, source| IdentityError::Io { step, path: path.clone(), source };
+        // What a crashed run with the same number left behind.
+        let _ = fs::remove_file(&temporary);
+        let placed = (|| {
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary).map_err(|source| io("make", source))?;
+            file.write_all(bytes).map_err(|source| io("write", source))?;
+            file.sync_all().map_err(|source| io("flush", source))?;
+            if !keep {
+                fs::rename(&temporary, &path).map_err(|source| io("replace", source))?;
+                return Ok(true);
+            }
+            // A hard link refuses to replace, which a rename cannot be told to in portable words.
+            match fs::hard_link(&temporary, &path) {
+                Ok(()) => Ok(true),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+                Err(error) => Err(io("make", error)),
+            }
+        })();
+        if keep || placed.is_err() {
+            let _ = fs::remove_file(&temporary);
+        }
+        let placed = placed?;
+        File::open(&self.folder).and_then(|folder| folder.sync_all()).map_err(|source| io("flush the folder of", source))?;
+        Ok(placed)
+    }
+
+    /// Reads a list, lets `edit` change its lines, writes it back; alone among all processes that do so.
+    fn edit(&self, name: &str, edit: impl FnOnce(&mut Vec<String>)) -> Result<(), IdentityError> {
+        let path = self.path(".lock");
+        let io = |source| IdentityError::Io { step: "lock", path: path.clone(), source };
+        let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(io)?;
+        lock.lock().map_err(io)?;
+        let text = String::from_utf8(self.list(name)?)
+            .map_err(|_| IdentityError::Line { path: self.path(name), line: 1, fault: LineFault::NotText })?;
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        edit(&mut lines);
+        let mut text = lines.join("\n");
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        self.write(name, text.as_bytes(), false)?;
+        Ok(())
+    }
+}
+
+/// Refuses what belongs to a stranger or what strangers may change.
+fn check_owner(path: &Path, facts: &fs::Metadata, barred: u32, wanted: &'static str) -> Result<(), IdentityError> {
+    let owner = facts.uid();
+    if owner != 0 && owner != rustix::process::geteuid().as_raw() {
+        return Err(IdentityError::Foreign { path: path.to_owned(), owner });
+    }
+    let mode = facts.permissions().mode() & 0o7777;
+    if mode & barred != 0 {
+        return Err(IdentityError::Loose { path: path.to_owned(), mode, wanted });
+    }
+    Ok(())
+}
+
+/// Hands each line that says something to `take`, with errors that name the line.
+fn each_line<'text>(
+    path: &Path,
+    bytes: &'text [u8],
+    mut take: impl FnMut(&'text str) -> Result<(), LineFault>,
+) -> Result<(), IdentityError> {
+    for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
+        let mut one = || {
+            let line = std::str::from_utf8(line).map_err(|_| LineFault::NotText)?.trim();
+            if line.is_empty() || line.starts_with('#') { Ok(()) } else { take(line) }
+        };
+        one().map_err(|fault| IdentityError::Line { path: path.to_owned(), line: index + 1, fault })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,207 @@
+//! Tickets: a server's key and a secret in one word, so that the far side needs nothing else.
+//!
+//! For: the first meeting of two hosts, and the one job that a daemon runs on behalf of another.
+//! In and out: a ticket ↔ its text in an address; secret + session → proof; proof → rights, at the server.
+//! Invariants: a secret never crosses the wire; a proof holds in one TLS session only; proofs are compared in constant time,
+//!   each against every ticket; a spent, expired or foreign ticket gives the same answer as one that never was.
+//! Absent on purpose: keeping tickets on disk (a daemon that starts anew makes new ones).
+//!
+//! ```text
+//! text: base64url without padding of
+//!  0         1                        33               49
+//!  +---------+------------------------+----------------+
+//!  | 1       | server's public key    | secret         |
+//!  +---------+------------------------+----------------+
+//! proof: HMAC-SHA256(secret, TLS exporter with PROOF_LABEL and no context)
+//! ```
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use aws_lc_rs::hmac;
+
+use super::encoding::{base64url, from_base64url};
+use super::{IdentityError, PublicKey, Rights, keys};
+
+/// What `Link::export` is asked for to prove a ticket (RFC 8446 section 7.5; RFC 5705 section 4 for the prefix).
+pub const PROOF_LABEL: &[u8] = b"EXPORTER-longhaul ticket v1";
+/// The first byte of a ticket.
+const VERSION: u8 = 1;
+/// Bytes of a ticket's secret: 128 bits, and each guess costs a TLS session.
+pub const SECRET_BYTES: usize = 16;
+/// A daemon holds at most so many tickets; above, expired and then oldest one-job tickets give way.
+const TICKETS_MAX: usize = 4096;
+
+/// A server's key and a secret that it gave out.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Ticket {
+    /// Whom to expect.
+    pub server_key: PublicKey,
+    /// What to prove.
+    pub secret: [u8; SECRET_BYTES],
+}
+
+impl fmt::Debug for Ticket {
+    /// Without the secret: debug texts end up in logs.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Ticket").field("server", &keys::fingerprint(&self.server_key)).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for Ticket {
+    /// With the secret: the text is the ticket.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = [&[VERSION][..], &self.server_key, &self.secret].concat();
+        out.write_str(&base64url(&bytes))
+    }
+}
+
+/// Why a ticket cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TicketFault {
+    /// Letters missing, added or changed.
+    #[error("the ticket is damaged; copy it whole from where it was printed")]
+    Damaged,
+    /// Made by a later version.
+    #[error("the ticket is of version {0}, which this build does not know; install the newer longhaul here")]
+    Version(u8),
+}
+
+impl FromStr for Ticket {
+    type Err = TicketFault;
+
+    fn from_str(text: &str) -> Result<Ticket, TicketFault> {
+        let bytes = from_base64url(text).ok_or(TicketFault::Damaged)?;
+        match bytes.split_first() {
+            Some((&VERSION, rest)) => {
+                let (key, secret) = rest.split_first_chunk::<32>().ok_or(TicketFault::Damaged)?;
+                let secret = secret.try_into().map_err(|_| TicketFault::Damaged)?;
+                if keys::usable(key) { Ok(Ticket { server_key: *key, secret }) } else { Err(TicketFault::Damaged) }
+            }
+            Some((&version, _)) if version != 0 => Err(TicketFault::Version(version)),
+            _ => Err(TicketFault::Damaged),
+        }
+    }
+}
+
+impl Ticket {
+    /// The proof for a session, from what the session exports for `PROOF_LABEL`.
+    #[must_use]
+    pub fn proof(&self, exported: &[u8; 32]) -> [u8; 32] {
+        let mut proof = [0; 32];
+        proof.copy_from_slice(hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &self.secret), exported).as_ref());
+        proof
+    }
+}
+
+/// How often a ticket is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Uses {
+    /// Until it expires.
+    Many,
+    /// For one successful job; until then only for the first client that showed it, which may try again.
+    Once,
+}
+
+/// A server's tickets.
+#[derive(Debug, Default)]
+pub struct Tickets {
+    given: Mutex<Given>,
+}
+
+#[derive(Debug, Default)]
+struct Given {
+    next: u64,
+    /// Oldest first.
+    all: Vec<One>,
+}
+
+struct One {
+    number: u64,
+    key: hmac::Key,
+    uses: Uses,
+    rights: Rights,
+    expires: Option<Instant>,
+    /// The client that a one-job ticket now belongs to.
+    holder: Option<PublicKey>,
+}
+
+impl fmt::Debug for One {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("One").field("number", &self.number).field("uses", &self.uses).finish_non_exhaustive()
+    }
+}
+
+/// A ticket that held.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// Give it back to `Tickets::spend` after the job succeeded.
+    pub number: u64,
+    /// What it allows.
+    pub rights: Rights,
+}
+
+impl Tickets {
+    /// No tickets.
+    #[must_use]
+    pub fn new() -> Tickets {
+        Tickets::default()
+    }
+
+    /// Makes a ticket for the server with `server_key`.
+    ///
+    /// # Errors
+    /// No randomness.
+    pub fn issue(&self, server_key: PublicKey, uses: Uses, rights: Rights, expires: Option<Instant>) -> Result<Ticket, IdentityError> {
+        let mut secret = [0; SECRET_BYTES];
+        aws_lc_rs::rand::fill(&mut secret).map_err(|_| IdentityError::NoRandom)?;
+        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        given.make_room(Instant::now());
+        let number = given.next;
+        given.next += 1;
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &secret);
+        given.all.push(One { number, key, uses, rights, expires, holder: None });
+        Ok(Ticket { server_key, secret })
+    }
+
+    /// Does `client` prove a ticket that is still good at `now`?
+    #[must_use]
+    pub fn redeem(&self, proof: &[u8; 32], exported: &[u8; 32], client: &PublicKey, now: Instant) -> Option<Grant> {
+        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = None;
+        // All of them, hit or not, so that the time tells nothing.
+        for one in &mut given.all {
+            if hmac::verify(&one.key, exported, proof).is_ok() {
+                found = Some(one);
+            }
+        }
+        let one = found.filter(|one| one.expires.is_none_or(|at| now < at))?;
+        if one.uses == Uses::Once && *one.holder.get_or_insert(*client) != *client {
+            return None;
+        }
+        Some(Grant { number: one.number, rights: one.rights.clone() })
+    }
+
+    /// The job of this grant succeeded: a one-job ticket is gone. `false` if it was gone already, because two jobs of the
+    /// same client ran on it.
+    pub fn spend(&self, grant: &Grant) -> bool {
+        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(at) = given.all.iter().position(|one| one.number == grant.number) else { return false };
+        if given.all[at].uses == Uses::Once {
+            given.all.remove(at);
+        }
+        true
+    }
+}
+
+impl Given {
+    fn make_room(&mut self, now: Instant) {
+        self.all.retain(|one| one.expires.is_none_or(|at| now < at));
+        if self.all.len() >= TICKETS_MAX {
+            let oldest = self.all.iter().position(|one| one.uses == Uses::Once).unwrap_or(0);
+            self.all.remove(oldest);
+        }
+    }
+}
