@@ -10,6 +10,10 @@ use alloc::vec::Vec;
 use crate::error::Breach;
 use crate::wire::codec::{Reader, put};
 
+mod limiter; // both ends' books side by side: what limited the run
+
+pub use limiter::{End, Verdict, goodput, limiter};
+
 /// Where a worker's moment went. The order is the order of the data path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
