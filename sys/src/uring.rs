@@ -63,13 +63,6 @@ impl Held {
             Held::Small(bytes) => bytes.as_ptr().cast(),
         }
     }
-
-    fn bytes(&self) -> usize {
-        match self {
-            Held::Buf(buf) => buf.bytes(),
-            Held::Small(bytes) => bytes.len(),
-        }
-    }
 }
 
 /// Keeps the descriptor open while an entry may name it.
@@ -163,15 +156,12 @@ impl Uring {
     }
 
     pub(crate) fn submit(&mut self, token: u64, op: Op) {
-        let number = match self.free.pop() {
-            Some(number) => number,
-            None => {
-                // More at once than ever before: the only place that grows.
-                self.slots.push(None);
-                (self.slots.len() - 1) as u32
-            }
-        };
         let (slot, entry) = self.prepare(token, op);
+        let number = self.free.pop().unwrap_or_else(|| {
+            // More at once than ever before: the only place that grows.
+            self.slots.push(None);
+            (self.slots.len() - 1) as u32
+        });
         self.slots[number as usize] = Some(slot);
         self.push(entry.user_data(u64::from(number)));
     }
@@ -463,12 +453,12 @@ impl std::fmt::Debug for Uring {
 
 /// Checks the range, and gives the owner of the memory and the address the kernel is told.
 fn lend_range(mem: Mem, at: usize, len: usize) -> (Held, *mut u8) {
-    let held = Held::lend(mem);
-    check_range(held.bytes(), at, len);
+    check_range(mem.bytes().len(), at, len);
     assert!(
         u32::try_from(len).is_ok(),
         "an operation moves less than 4 GiB"
     );
+    let held = Held::lend(mem);
     // SAFETY: `check_range` has proved `at` <= the size of the memory that `held` owns.
     let start = unsafe { held.start().add(at) };
     (held, start)
