@@ -1,0 +1,366 @@
+//! The end report as text.
+//!
+//! For: what was moved, how fast, what it cost both ends, what limited it, what failed, what to do next.
+//! In and out: a `Done` record → text for standard output.
+//! Invariants: made from the JSON record alone, so both say the same; an impossible figure takes the headline's place.
+//! Absent on purpose: deciding what the figures are (the command), colours.
+
+use std::fmt::Write as _;
+
+use super::json::{Done, FaultRecord, StagesRecord, exit_of_code};
+use super::{DryRun, clean};
+use crate::exit::Exit;
+use crate::units::{
+    show_bits_per_second, show_bytes, show_bytes_per_second, show_count, show_memory, show_seconds,
+};
+
+/// Failed entries that are listed; the rest is counted. One screen of a terminal.
+const FAULTS_SHOWN: usize = 20;
+
+/// The whole report.
+#[must_use]
+pub fn text(done: &Done) -> String {
+    let mut text = String::new();
+    headline(&mut text, done);
+    rates(&mut text, done);
+    stages(&mut text, done);
+    costs(&mut text, done);
+    limiter(&mut text, done);
+    faults(&mut text, done);
+    next(&mut text, done);
+    text
+}
+
+fn headline(text: &mut String, done: &Done) {
+    let outcome = match exit_of_code(done.exit) {
+        Exit::Whole => format!(
+            "whole and verified ({}), {}",
+            clean(&done.digest),
+            clean(&done.rung)
+        ),
+        _ => format!(
+            "{} FAILED, all others whole and verified ({})",
+            entries(done.faults_count),
+            clean(&done.digest)
+        ),
+    };
+    let _ = writeln!(
+        text,
+        "copied {} in {}: {}, {}, {}; {outcome}",
+        show_bytes(done.bytes),
+        show_seconds(done.seconds),
+        counted(done.files, "file"),
+        counted(done.folders, "folder"),
+        counted(done.links, "link"),
+    );
+    if done.kept_files > 0 {
+        let kept = counted(done.kept_files, "file");
+        let _ = writeln!(
+            text,
+            "  kept        {kept}, {}: the same is there already",
+            show_bytes(done.kept_bytes)
+        );
+    }
+    if done.resumed_bytes > 0 {
+        let _ = writeln!(
+            text,
+            "  resumed     {} were there from an earlier run",
+            show_bytes(done.resumed_bytes)
+        );
+    }
+}
+
+fn rates(text: &mut String, done: &Done) {
+    for sentence in &done.impossible {
+        let _ = writeln!(
+            text,
+            "  ERROR       impossible figure, do not trust this report: {}",
+            clean(sentence)
+        );
+    }
+    if done.impossible.is_empty() && done.bytes > 0 {
+        let rate = show_bits_per_second(done.goodput_bps);
+        let wire = match done.wire_bps {
+            Some(wire_bps) => format!("; wire {}", show_bits_per_second(wire_bps)),
+            None => String::new(),
+        };
+        let _ = writeln!(
+            text,
+            "  goodput     {rate} = {}{wire}",
+            show_bytes_per_second(done.goodput_bps / 8.0)
+        );
+    }
+    let sealed = match &done.cipher {
+        Some(_) if done.integrity_only => "payload in clear, authenticated".to_owned(),
+        Some(cipher) => format!("sealed with {}", clean(cipher)),
+        None => "inside one process".to_owned(),
+    };
+    let rails = match done.rails.len() {
+        0 => String::new(),
+        1 => ", 1 rail".to_owned(),
+        count => format!(", {count} rails"),
+    };
+    let resent = match done.resent_bytes {
+        0 => String::new(),
+        bytes => format!(", {} sent again", show_bytes(bytes)),
+    };
+    let _ = writeln!(
+        text,
+        "  transport   {}{rails}, {sealed}{resent}",
+        clean(&done.transport)
+    );
+    if done.rails.len() > 1 {
+        for rail in &done.rails {
+            let rate = show_bits_per_second(rail.rate_bps);
+            let _ = writeln!(
+                text,
+                "    rail {:<7}{} at {rate}",
+                clean(&rail.name),
+                show_bytes(rail.bytes)
+            );
+        }
+    }
+}
+
+/// Names of both columns: who sends is what a reader looks for first.
+fn columns(done: &Done) -> (&'static str, &'static str) {
+    match done.direction.as_str() {
+        "push" => ("this end (sends)", "other end (receives)"),
+        "pull" => ("this end (receives)", "other end (sends)"),
+        _ => ("this process", "other end"),
+    }
+}
+
+fn stages(text: &mut String, done: &Done) {
+    let (here, there) = columns(done);
+    let remote = done.stages_remote.as_ref();
+    let title = if remote.is_some() {
+        format!("{here:>27}   {there:>27}")
+    } else {
+        format!("{here:>27}")
+    };
+    let _ = writeln!(text, "  {:<21}{title}", "");
+    let units = format!("{:>10}{:>8}{:>9}", "ms", "%", "s/GB");
+    let units = if remote.is_some() {
+        format!("{units}   {units}")
+    } else {
+        units
+    };
+    let _ = writeln!(text, "  {:<21}{units}", "stage");
+    for (index, stage) in done.stages_local.stages.iter().enumerate() {
+        let other = remote.and_then(|books| books.stages.get(index));
+        let is_used = |ms: f64| ms >= 0.05;
+        if !is_used(stage.ms) && !other.is_some_and(|other| is_used(other.ms)) {
+            continue;
+        }
+        let mut line = format!(
+            "  {:<21}{}",
+            clean(&stage.stage),
+            cells(stage.ms, stage.percent, stage.s_per_gb)
+        );
+        if let Some(other) = other {
+            let _ = write!(
+                line,
+                "   {}",
+                cells(other.ms, other.percent, other.s_per_gb)
+            );
+        }
+        let _ = writeln!(text, "{line}");
+    }
+    let sum = |books: &StagesRecord| {
+        let ms = books.wall_ms * books.booked_percent / 100.0;
+        #[expect(clippy::cast_precision_loss, reason = "three decimals are shown")]
+        let per_gb = (books.payload_bytes > 0).then(|| ms * 1e6 / books.payload_bytes as f64);
+        cells(ms, books.booked_percent, per_gb)
+    };
+    let other = remote
+        .map(|books| format!("   {}", sum(books)))
+        .unwrap_or_default();
+    let _ = writeln!(text, "  {:<21}{}{other}", "sum", sum(&done.stages_local));
+    let wall = |books: &StagesRecord| {
+        format!(
+            "{:>27}",
+            format!("{} × {:.1} ms", workers(books), per_worker_ms(books))
+        )
+    };
+    let other = remote
+        .map(|books| format!("   {}", wall(books)))
+        .unwrap_or_default();
+    let _ = writeln!(
+        text,
+        "  {:<21}{}{other}",
+        "workers × wall time",
+        wall(&done.stages_local)
+    );
+    let commit = |books: &StagesRecord| format!("{:>10.1}{:>8}{:>9}", books.commit_ms, "", "");
+    if done.stages_local.commit_ms > 0.0 || remote.is_some_and(|books| books.commit_ms > 0.0) {
+        let other = remote
+            .map(|books| format!("   {}", commit(books)))
+            .unwrap_or_default();
+        let line = format!(
+            "  {:<21}{}{other}",
+            "commit, beside",
+            commit(&done.stages_local)
+        );
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+}
+
+fn workers(books: &StagesRecord) -> u16 {
+    books.workers.max(1)
+}
+
+fn per_worker_ms(books: &StagesRecord) -> f64 {
+    books.wall_ms / f64::from(workers(books))
+}
+
+fn cells(ms: f64, percent: f64, s_per_gb: Option<f64>) -> String {
+    let per_gb = s_per_gb.map_or_else(|| "-".to_owned(), |value| format!("{value:.3}"));
+    format!("{ms:>10.1}{percent:>8.1}{per_gb:>9}")
+}
+
+fn costs(text: &mut String, done: &Done) {
+    let per_gb = |seconds: Option<f64>| {
+        seconds.map_or(String::new(), |seconds| format!(" ({seconds:.3} s/GB)"))
+    };
+    let cpu = |seconds: f64, each: Option<f64>| format!("{seconds:.2} s{}", per_gb(each));
+    let mut lines = vec![(
+        "CPU time",
+        cpu(done.cpu_seconds_local, done.cpu_seconds_per_gb_local),
+        done.cpu_seconds_remote
+            .map(|seconds| cpu(seconds, done.cpu_seconds_per_gb_remote)),
+    )];
+    lines.push((
+        "peak memory",
+        show_memory(done.peak_memory_bytes_local),
+        done.peak_memory_bytes_remote.map(show_memory),
+    ));
+    for (what, here, there) in lines {
+        let there = there
+            .map(|there| format!("   {there:>27}"))
+            .unwrap_or_default();
+        let _ = writeln!(text, "  {what:<21}{here:>27}{there}");
+    }
+}
+
+/// The sentence stands on a line of its own: it is what most readers came for.
+fn limiter(text: &mut String, done: &Done) {
+    let _ = writeln!(text, "  {}", clean(&done.limiter));
+}
+
+fn faults(text: &mut String, done: &Done) {
+    if done.faults_count == 0 {
+        return;
+    }
+    let kinds: Vec<String> = done
+        .faults_by_kind
+        .iter()
+        .map(|(kind, count)| format!("{} {}", show_count(*count), clean(kind)))
+        .collect();
+    let _ = writeln!(text, "  failed      {}", kinds.join(", "));
+    for fault in done.faults.iter().take(FAULTS_SHOWN) {
+        let _ = writeln!(text, "    {}", fault_line(fault));
+    }
+    let shown = done.faults.len().min(FAULTS_SHOWN) as u64;
+    if done.faults_count > shown {
+        let _ = writeln!(
+            text,
+            "    and {} more",
+            show_count(done.faults_count - shown)
+        );
+    }
+}
+
+fn next(text: &mut String, done: &Done) {
+    if let Some(receipt) = &done.receipt {
+        let _ = writeln!(text, "  receipt     {}", clean(receipt));
+    }
+    let step = match (exit_of_code(done.exit), &done.receipt) {
+        (Exit::Whole, None) => return,
+        (Exit::Whole, Some(receipt)) => {
+            format!(
+                "later, on the receiving host: longhaul verify {} {}",
+                clean(receipt),
+                clean(&done.destination)
+            )
+        }
+        (exit, _) => exit.line().next_step.to_owned(),
+    };
+    let _ = writeln!(text, "  next        {step}");
+}
+
+/// One failed entry in one line.
+#[must_use]
+pub fn fault_line(fault: &FaultRecord) -> String {
+    let what = match fault.kind.as_str() {
+        "vanished" => "is gone",
+        "torn" => "changed while it was read, not published",
+        "denied" => "permission denied",
+        "full" => "no space or quota at the destination",
+        "io" => "input/output error",
+        "corrupt" => "came out wrong again and again",
+        "unsupported" => "cannot stand at the destination",
+        _ => "failed",
+    };
+    let errno = match fault.errno {
+        0 => String::new(),
+        errno => format!(", {}", std::io::Error::from_raw_os_error(errno)),
+    };
+    let step = if fault.step.is_empty() {
+        String::new()
+    } else {
+        format!(" ({}{errno})", clean(&fault.step).replace('\n', " "))
+    };
+    format!("{}: {what}{step}", clean(&fault.path).replace('\n', " "))
+}
+
+/// What a dry run found.
+#[must_use]
+pub fn dry_text(dry: &DryRun) -> String {
+    let mut text = format!(
+        "would copy {}: {}, {}, {}\n",
+        show_bytes(dry.bytes),
+        counted(dry.files, "file"),
+        counted(dry.folders, "folder"),
+        counted(dry.links, "link"),
+    );
+    if dry.kept_files > 0 {
+        let _ = writeln!(
+            text,
+            "  kept        {}, {}: the same is there already",
+            counted(dry.kept_files, "file"),
+            show_bytes(dry.kept_bytes)
+        );
+    }
+    if dry.resumed_bytes > 0 {
+        let _ = writeln!(
+            text,
+            "  resumed     {} are there from an earlier run",
+            show_bytes(dry.resumed_bytes)
+        );
+    }
+    if dry.faults > 0 {
+        let _ = writeln!(
+            text,
+            "  failed      {} could not be looked at",
+            entries(dry.faults)
+        );
+    }
+    text
+}
+
+fn counted(count: u64, what: &str) -> String {
+    format!(
+        "{} {what}{}",
+        show_count(count),
+        if count == 1 { "" } else { "s" }
+    )
+}
+
+fn entries(count: u64) -> String {
+    format!(
+        "{} {}",
+        show_count(count),
+        if count == 1 { "entry" } else { "entries" }
+    )
+}

@@ -1,0 +1,468 @@
+//! Reports: what the user is told while a job runs and when it ends.
+//!
+//! For: one place that turns plain figures into lines for people or JSON for programs, so that both always agree.
+//! In and out: `Progress`, `Explained`, `EndReport`, `Failure` → standard error (while it runs) and standard output (the result).
+//! Invariants: the text report is made from the same record as the JSON line; nothing shown is above 100 %; a name or a text
+//!   that came from outside never reaches the terminal with its control characters.
+//! Absent on purpose: measuring and deciding (the command hands in finished figures), colours.
+//!
+//! The modules stand in the order in which a user meets them.
+
+pub mod check; // figures that cannot be
+pub mod end;
+pub mod explain; // both offers, each choice with its reason, the sum of memory
+pub mod json; // the records of `--json`, which the text is made from as well
+pub mod progress; // while it runs: bars, lines // the end report as text
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use proto::books::{Books, Verdict};
+use proto::negotiate::Choice;
+use proto::wire::control::{DigestKind, Direction, EntryFault, FaultKind, Rung};
+
+use crate::exit::{Exit, Failure, SERIOUSNESS};
+pub use explain::Explained;
+
+/// What one rail carried.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct RailShare {
+    /// Its number, or its number and addresses.
+    pub name: String,
+    /// Bytes on the rail so far, headers and tags included.
+    pub bytes: u64,
+    /// bit/s: now while the job runs, the mean in the end report.
+    pub rate_bps: f64,
+}
+
+/// How a job goes, at one moment.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Progress {
+    /// Bytes of all files found so far; final once `scan_done`. `None`: nothing known yet.
+    pub bytes_total: Option<u64>,
+    /// Bytes that need nothing more: moved at the rung asked for, or kept.
+    pub bytes_done: u64,
+    /// Files found so far.
+    pub files_total: u64,
+    /// Files that need nothing more.
+    pub files_done: u64,
+    /// Payload rate of the last second or so, bit/s.
+    pub rate_bps: f64,
+    /// Payload bytes opened and checked by the receiver in this run.
+    pub received: u64,
+    /// Payload bytes handed to the destination's file system in this run.
+    pub written: u64,
+    /// Payload bytes on stable storage in this run.
+    pub durable: u64,
+    /// Entries that failed so far.
+    pub entries_failed: u64,
+    /// The totals do not grow any more.
+    pub scan_done: bool,
+    /// Each rail.
+    pub rails: Vec<RailShare>,
+    /// The stage that limits now, as the books name it.
+    pub stage_limit: Option<String>,
+    /// Since the job began.
+    pub elapsed: Duration,
+}
+
+/// One entry that failed, with its path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathFault {
+    /// Relative to the root of the copy; bytes.
+    pub path: Vec<u8>,
+    /// What happened.
+    pub fault: EntryFault,
+}
+
+/// So many failed entries are kept for the end report; all are counted, and all are told as they happen.
+pub const FAULTS_KEPT: usize = 100;
+
+/// Failed entries of a job: all counted by kind, the first ones kept. Does not grow with their number.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Faults {
+    counts: [u64; SERIOUSNESS.len()],
+    first: Vec<PathFault>,
+}
+
+impl Faults {
+    /// Takes one more.
+    pub fn add(&mut self, fault: PathFault) {
+        if let Some(index) = SERIOUSNESS
+            .iter()
+            .position(|&kind| kind == fault.fault.kind)
+        {
+            self.counts[index] += 1;
+        }
+        if self.first.len() < FAULTS_KEPT {
+            self.first.push(fault);
+        }
+    }
+
+    /// How many, all kinds.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// How many of each kind, most serious first, kinds that did not occur left out.
+    pub fn by_kind(&self) -> impl Iterator<Item = (FaultKind, u64)> + '_ {
+        SERIOUSNESS
+            .iter()
+            .copied()
+            .zip(self.counts)
+            .filter(|&(_, count)| count > 0)
+    }
+
+    /// The first ones, at most `FAULTS_KEPT`.
+    #[must_use]
+    pub fn first(&self) -> &[PathFault] {
+        &self.first
+    }
+
+    /// The exit code of a job with these.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        Exit::of_faults(self.by_kind().map(|(kind, _)| kind))
+    }
+}
+
+/// Everything that is known when a job has ended.
+#[derive(Debug, Clone)]
+pub struct EndReport {
+    /// The job's random name.
+    pub job: [u8; 16],
+    /// Which way, seen from this end; `None`: both ends are this process.
+    pub direction: Option<Direction>,
+    /// Payload bytes moved by this run; what was sent again, kept or resumed is not in here.
+    pub bytes: u64,
+    /// Files moved by this run.
+    pub files: u64,
+    /// Folders made or set.
+    pub folders: u64,
+    /// Symbolic links made.
+    pub links: u64,
+    /// Files left alone because the same is there.
+    pub kept_files: u64,
+    /// Their bytes.
+    pub kept_bytes: u64,
+    /// Bytes of moved files that an earlier run had already brought.
+    pub resumed_bytes: u64,
+    /// From the start of the command to the last rename, seconds.
+    pub seconds: f64,
+    /// Payload bytes per second × 8, bit/s.
+    pub goodput_bps: f64,
+    /// All bytes on rails, bit/s; `None`: no network in between.
+    pub wire_bps: Option<f64>,
+    /// User and system, this end, seconds.
+    pub cpu_seconds_local: f64,
+    /// The other end; `None`: both ends are this process, or it said nothing.
+    pub cpu_seconds_remote: Option<f64>,
+    /// Peak resident memory of this end.
+    pub peak_memory_bytes_local: u64,
+    /// The other end's.
+    pub peak_memory_bytes_remote: Option<u64>,
+    /// `tcp`, `local`.
+    pub transport: String,
+    /// Each rail's share, whole job.
+    pub rails: Vec<RailShare>,
+    /// Payload bytes sent more than once.
+    pub resent_bytes: u64,
+    /// What limited it (`proto::books::limiter` over both books).
+    pub limiter: Verdict,
+    /// This end's books.
+    pub stages_local: Books,
+    /// The other end's books.
+    pub stages_remote: Option<Books>,
+    /// Where the receipt stands.
+    pub receipt: Option<PathBuf>,
+    /// Destination as the user wrote it, for the hint how to verify.
+    pub destination: String,
+    /// Which digest stands for each file.
+    pub digest: DigestKind,
+    /// How payload was sealed, as negotiated; `None`: it did not leave the process.
+    pub cipher: Option<String>,
+    /// Payload authenticated but in clear.
+    pub integrity_only: bool,
+    /// The rung that all moved files reached.
+    pub rung: Rung,
+    /// Entries that failed.
+    pub faults: Faults,
+    /// What was negotiated, each choice with its reason.
+    pub choices: Vec<Choice>,
+}
+
+/// What `cp --dry-run` found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+pub struct DryRun {
+    /// Files that would be sent, whole or in part.
+    pub files: u64,
+    /// Bytes that would be sent.
+    pub bytes: u64,
+    /// Folders that would be made or set.
+    pub folders: u64,
+    /// Links that would be made.
+    pub links: u64,
+    /// Files that would be left alone.
+    pub kept_files: u64,
+    /// Their bytes.
+    pub kept_bytes: u64,
+    /// Bytes that an earlier run has already brought.
+    pub resumed_bytes: u64,
+    /// Entries that could not be looked at.
+    pub faults: u64,
+}
+
+/// How to talk to the user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// A terminal: bars that are drawn anew.
+    Live,
+    /// A file or a pipe: a line now and then.
+    Lines,
+    /// One JSON object per line on standard output, nothing else anywhere.
+    Json,
+}
+
+impl Mode {
+    /// JSON if asked for, else by what standard error is.
+    #[must_use]
+    pub fn choose(json: bool) -> Self {
+        if json {
+            Self::Json
+        } else if std::io::stderr().is_terminal() {
+            Self::Live
+        } else {
+            Self::Lines
+        }
+    }
+}
+
+/// The user's screen, or the file or program in its place.
+pub struct Screen {
+    mode: Mode,
+    /// Results and JSON.
+    out: Box<dyn Write + Send>,
+    /// Progress lines and notes.
+    err: Box<dyn Write + Send>,
+    bars: Option<progress::Bars>,
+    pace: progress::Pace,
+}
+
+impl std::fmt::Debug for Screen {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Screen")
+            .field("mode", &self.mode)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Screen {
+    /// On standard output and standard error.
+    #[must_use]
+    pub fn new(mode: Mode) -> Self {
+        let mut screen = Self::onto(
+            mode,
+            Box::new(std::io::stdout()),
+            Box::new(std::io::stderr()),
+        );
+        screen.bars = (mode == Mode::Live).then(progress::Bars::new);
+        screen
+    }
+
+    /// Onto other writers: tests, and jobs run for a client far away (`Mode::Json`, `out` makes frames of lines).
+    #[must_use]
+    pub fn onto(mode: Mode, out: Box<dyn Write + Send>, err: Box<dyn Write + Send>) -> Self {
+        Self {
+            mode,
+            out,
+            err,
+            bars: None,
+            pace: progress::Pace::new(mode),
+        }
+    }
+
+    /// How it goes; call as often as you like, it is shown when it is time to.
+    pub fn progress(&mut self, progress: &Progress) {
+        if let Some(bars) = &mut self.bars {
+            bars.draw(progress);
+        } else if self.pace.is_due(progress.elapsed) {
+            match self.mode {
+                Mode::Json => self.json(&json::ProgressRecord::of(progress)),
+                Mode::Live | Mode::Lines => self.line(&progress::line(progress)),
+            }
+        }
+    }
+
+    /// A sentence for the user, now.
+    pub fn note(&mut self, text: &str) {
+        match self.mode {
+            Mode::Json => self.json(&json::Note::of(text)),
+            Mode::Live | Mode::Lines => self.line(&clean(text)),
+        }
+    }
+
+    /// An entry failed, now.
+    pub fn fault(&mut self, fault: &PathFault) {
+        let record = json::FaultRecord::of(fault);
+        match self.mode {
+            Mode::Json => self.json(&json::FaultEvent::of(record)),
+            Mode::Live | Mode::Lines => self.line(&end::fault_line(&record)),
+        }
+    }
+
+    /// What was negotiated and why (`--explain`).
+    pub fn explain(&mut self, explained: &Explained<'_>) {
+        let record = json::PlanRecord::of(explained);
+        match self.mode {
+            Mode::Json => self.json(&record),
+            Mode::Live | Mode::Lines => self.line(explain::text(&record).trim_end()),
+        }
+    }
+
+    /// The job reached its end. Gives the process's exit code.
+    pub fn end(&mut self, report: &EndReport) -> Exit {
+        self.end_record(&json::Done::of(report));
+        report.faults.exit()
+    }
+
+    /// A dry run reached its end.
+    pub fn end_dry(&mut self, dry: &DryRun) -> Exit {
+        self.clear();
+        match self.mode {
+            Mode::Json => self.json(&json::DryRecord::of(dry)),
+            Mode::Live | Mode::Lines => self.result(&end::dry_text(dry)),
+        }
+        if dry.faults > 0 {
+            Exit::Partial
+        } else {
+            Exit::Whole
+        }
+    }
+
+    /// The job did not reach its end. Gives the process's exit code.
+    pub fn fail(&mut self, failure: &Failure) -> Exit {
+        self.clear();
+        match self.mode {
+            Mode::Json => self.json(&json::Failed::of(failure)),
+            Mode::Live | Mode::Lines => self.line(&clean(&failure.to_string())),
+        }
+        failure.exit
+    }
+
+    /// A line that another host's screen wrote in `Mode::Json` while it ran our job: shown as if the job ran here.
+    /// Gives the exit code when it was the last.
+    pub fn relay(&mut self, line: &str) -> Option<Exit> {
+        match json::Event::parse(line)? {
+            json::Event::Progress(record) => self.progress(&record.into_progress()),
+            json::Event::Note(note) => self.note(&note.text),
+            json::Event::Fault(event) => match self.mode {
+                Mode::Json => self.json(&event),
+                Mode::Live | Mode::Lines => self.line(&end::fault_line(&event.fault)),
+            },
+            json::Event::Plan(record) => match self.mode {
+                Mode::Json => self.json(&record),
+                Mode::Live | Mode::Lines => self.line(explain::text(&record).trim_end()),
+            },
+            json::Event::Done(done) => {
+                self.end_record(&done);
+                return Some(json::exit_of_code(done.exit));
+            }
+            json::Event::Failed(failed) => return Some(self.fail(&failed.into_failure())),
+        }
+        None
+    }
+
+    fn end_record(&mut self, done: &json::Done) {
+        self.clear();
+        match self.mode {
+            Mode::Json => self.json(done),
+            Mode::Live | Mode::Lines => self.result(&end::text(done)),
+        }
+    }
+
+    /// Takes the bars away; what follows stands on clean ground.
+    fn clear(&mut self) {
+        if let Some(bars) = self.bars.take() {
+            bars.clear();
+        }
+    }
+
+    /// One JSON object, one line, at once (a reader follows the job). A reader who went away does not stop a copy.
+    fn json(&mut self, record: &impl serde::Serialize) {
+        let mut line =
+            serde_json::to_string(record).expect("records have text keys and finite depth");
+        line.push('\n');
+        let _ = self
+            .out
+            .write_all(line.as_bytes())
+            .and_then(|()| self.out.flush());
+    }
+
+    fn line(&mut self, text: &str) {
+        match &self.bars {
+            Some(bars) => bars.print_above(text),
+            None => {
+                let _ = writeln!(self.err, "{text}").and_then(|()| self.err.flush());
+            }
+        }
+    }
+
+    fn result(&mut self, text: &str) {
+        let _ = self
+            .out
+            .write_all(text.as_bytes())
+            .and_then(|()| self.out.flush());
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// A name's bytes as text that a terminal can be shown: what is not UTF-8 or would steer the terminal becomes `\xNN`.
+#[must_use]
+pub fn show_path(path: &[u8]) -> String {
+    if path.is_empty() {
+        return ".".to_owned();
+    }
+    let mut text = String::with_capacity(path.len());
+    for piece in path.utf8_chunks() {
+        for letter in piece.valid().chars() {
+            push_clean(&mut text, letter, false);
+        }
+        for byte in piece.invalid() {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    text
+}
+
+/// A text from outside, with its control characters made visible; line ends stay.
+#[must_use]
+pub fn clean(text: &str) -> String {
+    let mut cleaned = String::with_capacity(text.len());
+    for letter in text.chars() {
+        push_clean(&mut cleaned, letter, true);
+    }
+    cleaned
+}
+
+fn push_clean(text: &mut String, letter: char, keep_newline: bool) {
+    // Direction marks can make a name read as another one (Unicode TR 36, 2.10).
+    let steers = letter.is_control()
+        || matches!(letter, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if !steers || (keep_newline && letter == '\n') {
+        text.push(letter);
+    } else {
+        for byte in letter.encode_utf8(&mut [0; 4]).bytes() {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

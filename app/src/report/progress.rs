@@ -1,0 +1,266 @@
+//! While a job runs: bars on a terminal, a line now and then elsewhere.
+//!
+//! For: seeing that it moves, how fast, how long still, and how durable it is by now.
+//! In and out: `Progress` → text, or bars on standard error.
+//! Invariants: never above 100 %, and 100 % only when all is done; while the scan runs the total is marked as growing and no
+//!   time of arrival is claimed.
+//! Absent on purpose: the end report (end.rs), JSON (json.rs).
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::{Mode, Progress};
+use crate::units::{show_bits_per_second, show_bytes, show_count, show_seconds};
+
+/// A plain line every 5 s in the first minute, every 10 s later: enough to see, few enough for a log.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+const LINE_EVERY_LATER: Duration = Duration::from_secs(10);
+const LATER: Duration = Duration::from_secs(60);
+/// Programs that follow want about one figure a second.
+const JSON_EVERY: Duration = Duration::from_secs(1);
+/// Redraws per second: above 10 nobody reads faster, below it stutters.
+const DRAWS_PER_SECOND: u8 = 10;
+/// More rails than this are told as a count and their sum.
+const RAILS_SHOWN: usize = 8;
+/// The bar's length in steps; thousandths are finer than any terminal.
+const BAR_STEPS: u64 = 1_000;
+
+/// When the next line is due.
+#[derive(Debug)]
+pub struct Pace {
+    mode: Mode,
+    next: Duration,
+}
+
+impl Pace {
+    /// The first JSON line comes at once, the first line of text after the first interval (short jobs need none).
+    #[must_use]
+    pub fn new(mode: Mode) -> Self {
+        let next = if mode == Mode::Json {
+            Duration::ZERO
+        } else {
+            LINE_EVERY
+        };
+        Self { mode, next }
+    }
+
+    /// Is it time? If so, the next time is set.
+    pub fn is_due(&mut self, elapsed: Duration) -> bool {
+        if elapsed < self.next {
+            return false;
+        }
+        let every = match self.mode {
+            Mode::Json => JSON_EVERY,
+            Mode::Live | Mode::Lines if elapsed < LATER => LINE_EVERY,
+            Mode::Live | Mode::Lines => LINE_EVERY_LATER,
+        };
+        self.next = elapsed + every;
+        true
+    }
+}
+
+/// How much is done, from 0 to 1; `None` while the total is unknown or grows.
+#[must_use]
+pub fn fraction(progress: &Progress) -> Option<f64> {
+    let total = progress.bytes_total.filter(|_| progress.scan_done)?;
+    if total == 0 {
+        // Only empty files, folders and links: their count is what moves.
+        return Some(ratio(progress.files_done, progress.files_total));
+    }
+    Some(ratio(progress.bytes_done, total))
+}
+
+fn ratio(done: u64, total: u64) -> f64 {
+    if total == 0 {
+        return 1.0;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+    let ratio = done as f64 / total as f64;
+    ratio.min(1.0)
+}
+
+/// Whole percent, rounded down, and 100 only when nothing is missing.
+#[must_use]
+pub fn percent(progress: &Progress) -> Option<u8> {
+    let fraction = fraction(progress)?;
+    let is_done = progress
+        .bytes_total
+        .is_some_and(|total| progress.bytes_done >= total)
+        && progress.files_done + progress.entries_failed >= progress.files_total;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "0 to 100"
+    )]
+    let percent = (fraction * 100.0).floor() as u8;
+    Some(if is_done { percent } else { percent.min(99) })
+}
+
+/// Seconds still to go at the present rate; `None` where that would be a guess.
+#[must_use]
+pub fn eta_seconds(progress: &Progress) -> Option<f64> {
+    let total = progress.bytes_total.filter(|_| progress.scan_done)?;
+    let elapsed_s = progress.elapsed.as_secs_f64();
+    if elapsed_s < 1.0 || progress.rate_bps <= 0.0 {
+        return None;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+    let missing_bits = total.saturating_sub(progress.bytes_done) as f64 * 8.0;
+    // The rate of the run so far steadies the rate of the last second.
+    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+    let mean_bps = progress.received as f64 * 8.0 / elapsed_s;
+    let rate_bps = if mean_bps > 0.0 {
+        f64::midpoint(progress.rate_bps, mean_bps)
+    } else {
+        progress.rate_bps
+    };
+    Some(missing_bits / rate_bps)
+}
+
+/// The figures in one line: done, files, rate, time to go.
+#[must_use]
+pub fn figures(progress: &Progress) -> String {
+    let mut text = show_bytes(progress.bytes_done);
+    match progress.bytes_total {
+        Some(total) if progress.scan_done => {
+            text += &format!(" of {}", show_bytes(total.max(progress.bytes_done)))
+        }
+        Some(total) => {
+            text += &format!(
+                " of {} found so far",
+                show_bytes(total.max(progress.bytes_done))
+            )
+        }
+        None => text += " of an unknown total",
+    }
+    if let Some(percent) = percent(progress) {
+        text += &format!(" ({percent} %)");
+    }
+    text += &format!(
+        ", {} of {} files, {}",
+        show_count(progress.files_done),
+        show_count(progress.files_total.max(progress.files_done)),
+        show_bits_per_second(progress.rate_bps),
+    );
+    if let Some(seconds) = eta_seconds(progress) {
+        text += &format!(", {} to go", show_seconds(seconds));
+    }
+    if progress.entries_failed > 0 {
+        text += &format!(", {} FAILED", show_count(progress.entries_failed));
+    }
+    text
+}
+
+/// The ladder and the limiting stage in one line.
+#[must_use]
+pub fn ladder(progress: &Progress) -> String {
+    let mut text = format!(
+        "received {}, written {}, durable {}",
+        show_bytes(progress.received),
+        show_bytes(progress.written),
+        show_bytes(progress.durable),
+    );
+    if let Some(stage) = &progress.stage_limit {
+        text += &format!("; limited by {stage}");
+    }
+    text
+}
+
+/// The rails in one line; empty when one rail says nothing that the total does not.
+#[must_use]
+pub fn rails(progress: &Progress) -> String {
+    if progress.rails.len() < 2 {
+        return String::new();
+    }
+    if progress.rails.len() > RAILS_SHOWN {
+        let sum_bps: f64 = progress.rails.iter().map(|rail| rail.rate_bps).sum();
+        return format!(
+            "{} rails, {} together",
+            progress.rails.len(),
+            show_bits_per_second(sum_bps)
+        );
+    }
+    let shares: Vec<String> = progress
+        .rails
+        .iter()
+        .map(|rail| {
+            format!(
+                "{} {}",
+                super::clean(&rail.name),
+                show_bits_per_second(rail.rate_bps)
+            )
+        })
+        .collect();
+    format!("rails: {}", shares.join(", "))
+}
+
+/// All of it in one plain line.
+#[must_use]
+pub fn line(progress: &Progress) -> String {
+    let rails = rails(progress);
+    let rails = if rails.is_empty() {
+        rails
+    } else {
+        format!("; {rails}")
+    };
+    let time = show_seconds(progress.elapsed.as_secs_f64());
+    format!("{time}: {}; {}{rails}", figures(progress), ladder(progress))
+}
+
+/// Bars on standard error.
+#[derive(Debug)]
+pub struct Bars {
+    bar: ProgressBar,
+}
+
+impl Default for Bars {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Bars {
+    /// Nothing is drawn before the first figures come.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::onto(ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND))
+    }
+
+    /// Onto another terminal.
+    #[must_use]
+    pub fn onto(target: ProgressDrawTarget) -> Self {
+        let bar = ProgressBar::with_draw_target(Some(BAR_STEPS), target);
+        let style = ProgressStyle::with_template("{wide_bar} {prefix}\n{msg}")
+            .expect("the template is a constant");
+        bar.set_style(style.progress_chars("━╸ "));
+        Self { bar }
+    }
+
+    /// Draws the figures.
+    pub fn draw(&mut self, progress: &Progress) {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "0 to 1 × steps"
+        )]
+        let steps = (fraction(progress).unwrap_or(0.0) * BAR_STEPS as f64) as u64;
+        let percent = percent(progress)
+            .map_or_else(|| "scanning".to_owned(), |percent| format!("{percent} %"));
+        let lines = [figures(progress), ladder(progress), rails(progress)];
+        self.bar.set_prefix(percent);
+        self.bar.set_message(lines.join("\n").trim_end().to_owned());
+        self.bar.set_position(steps);
+    }
+
+    /// A line of text that stays, above the bars.
+    pub fn print_above(&self, text: &str) {
+        self.bar.suspend(|| eprintln!("{text}"));
+    }
+
+    /// Takes the bars away.
+    pub fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,541 @@
+//! Tests of the reports: golden texts, the schema of the JSON lines, and that nothing impossible is shown as a headline.
+
+use std::sync::{Arc, Mutex};
+
+use proto::books::{End, Stage, Verdict};
+
+use super::*;
+
+/// A writer whose bytes can be looked at afterwards.
+#[derive(Clone, Default)]
+struct Page(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Page {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Page {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+fn screen(mode: Mode) -> (Screen, Page, Page) {
+    let (out, err) = (Page::default(), Page::default());
+    (
+        Screen::onto(mode, Box::new(out.clone()), Box::new(err.clone())),
+        out,
+        err,
+    )
+}
+
+fn books(stages: &[(Stage, u64)], wall_ms: u64, payload_bytes: u64) -> Books {
+    let mut books = Books {
+        wall_ns: wall_ms * 1_000_000,
+        workers: 1,
+        payload_bytes,
+        ..Books::default()
+    };
+    for &(stage, ms) in stages {
+        books.ns[stage as usize] = ms * 1_000_000;
+    }
+    books
+}
+
+/// A run of 4 GB in 3.2 s: 10 Gbit/s.
+fn report() -> EndReport {
+    let sender = [
+        (Stage::Read, 500),
+        (Stage::Hash, 700),
+        (Stage::Seal, 420),
+        (Stage::Send, 560),
+        (Stage::Loop, 20),
+        (Stage::WaitSend, 900),
+        (Stage::Idle, 100),
+    ];
+    let receiver = [
+        (Stage::Hash, 700),
+        (Stage::Seal, 430),
+        (Stage::Recv, 600),
+        (Stage::Write, 1_270),
+        (Stage::Loop, 30),
+        (Stage::WaitRecv, 170),
+    ];
+    let mut stages_local = books(&sender, 3_200, 4_000_000_000);
+    stages_local.rail_bytes = 4_004_000_000;
+    let mut stages_remote = books(&receiver, 3_200, 4_000_000_000);
+    stages_remote.rail_bytes = 4_004_000_000;
+    stages_remote.commit_ns = 250_000_000;
+    EndReport {
+        job: [0xab; 16],
+        direction: Some(Direction::Push),
+        bytes: 4_000_000_000,
+        files: 1,
+        folders: 0,
+        links: 0,
+        kept_files: 0,
+        kept_bytes: 0,
+        resumed_bytes: 0,
+        seconds: 3.2,
+        goodput_bps: 10e9,
+        wire_bps: Some(10.01e9),
+        cpu_seconds_local: 2.3,
+        cpu_seconds_remote: Some(3.1),
+        peak_memory_bytes_local: 112 << 20,
+        peak_memory_bytes_remote: Some(118 << 20),
+        transport: "tcp".to_owned(),
+        rails: vec![
+            RailShare { name: "0".to_owned(), bytes: 2_002_000_000, rate_bps: 5.005e9 },
+            RailShare { name: "1".to_owned(), bytes: 2_002_000_000, rate_bps: 5.005e9 },
+        ],
+        resent_bytes: 0,
+        limiter: Verdict {
+            end: End::Receiver,
+            stage: Some(Stage::Write),
+            share_percent: 40,
+            ceiling_bps: 16_600_000_000,
+            sentence: "limited by destination write at the receiver, 40 % of its time; were it free, up to 16.6 Gbit/s".to_owned(),
+        },
+        stages_local,
+        stages_remote: Some(stages_remote),
+        receipt: Some(PathBuf::from("/home/u/.local/share/longhaul/receipts/abab.receipt")),
+        destination: "node7:/data/".to_owned(),
+        digest: DigestKind::Blake3,
+        cipher: Some("AES-128-GCM".to_owned()),
+        integrity_only: false,
+        rung: Rung::Published,
+        faults: Faults::default(),
+        choices: vec![Choice { what: "streams", value: "2".to_owned(), reason: "one per core".to_owned() }],
+    }
+}
+
+fn fault(path: &[u8], kind: FaultKind, errno: i32) -> PathFault {
+    PathFault {
+        path: path.to_vec(),
+        fault: EntryFault {
+            entry: 7,
+            kind,
+            errno,
+            step: "open".to_owned(),
+        },
+    }
+}
+
+const WHOLE: &str = "\
+copied 4.00 GB in 3.20 s: 1 file, 0 folders, 0 links; whole and verified (blake3), published
+  goodput     10.0 Gbit/s = 1.25 GB/s; wire 10.0 Gbit/s
+  transport   tcp, 2 rails, sealed with AES-128-GCM
+    rail 0      2.00 GB at 5.00 Gbit/s
+    rail 1      2.00 GB at 5.00 Gbit/s
+                                  this end (sends)          other end (receives)
+  stage                        ms       %     s/GB           ms       %     s/GB
+  source read               500.0    15.6    0.125          0.0     0.0    0.000
+  hash                      700.0    21.9    0.175        700.0    21.9    0.175
+  seal                      420.0    13.1    0.105        430.0    13.4    0.107
+  send                      560.0    17.5    0.140          0.0     0.0    0.000
+  receive                     0.0     0.0    0.000        600.0    18.8    0.150
+  destination write           0.0     0.0    0.000       1270.0    39.7    0.318
+  loop                       20.0     0.6    0.005         30.0     0.9    0.007
+  wait to send              900.0    28.1    0.225          0.0     0.0    0.000
+  wait to receive             0.0     0.0    0.000        170.0     5.3    0.043
+  idle                      100.0     3.1    0.025          0.0     0.0    0.000
+  sum                      3200.0   100.0    0.800       3200.0   100.0    0.800
+  workers × wall time                1 × 3200.0 ms                 1 × 3200.0 ms
+  commit, beside              0.0                         250.0
+  CPU time                     2.30 s (0.575 s/GB)           3.10 s (0.775 s/GB)
+  peak memory                              112 MiB                       118 MiB
+  limited by destination write at the receiver, 40 % of its time; were it free, up to 16.6 Gbit/s
+  receipt     /home/u/.local/share/longhaul/receipts/abab.receipt
+  next        later, on the receiving host: longhaul verify /home/u/.local/share/longhaul/receipts/abab.receipt node7:/data/
+";
+
+#[test]
+fn a_whole_job_is_reported_as_the_golden_text() {
+    let (mut screen, out, err) = screen(Mode::Lines);
+    assert_eq!(screen.end(&report()), Exit::Whole);
+    assert_eq!(out.text(), WHOLE);
+    assert_eq!(err.text(), "");
+}
+
+#[test]
+fn failed_entries_are_listed_counted_and_give_the_exit_code() {
+    let mut partial = report();
+    for index in 0..30 {
+        partial.faults.add(fault(
+            format!("dir/file {index}").as_bytes(),
+            FaultKind::Vanished,
+            2,
+        ));
+    }
+    partial
+        .faults
+        .add(fault(b"dir/bad\nname\xff", FaultKind::Denied, 13));
+    let (mut screen, out, _) = screen(Mode::Lines);
+    assert_eq!(screen.end(&partial), Exit::Denied);
+    let text = out.text();
+    assert!(text.starts_with("copied 4.00 GB in 3.20 s: 1 file, 0 folders, 0 links; 31 entries FAILED, all others whole"), "{text}");
+    assert!(
+        text.contains("  failed      1 denied, 30 vanished\n"),
+        "{text}"
+    );
+    assert!(text.contains("    dir/file 19: is gone (open, No such file or directory (os error 2))\n    and 11 more\n"), "{text}");
+    assert!(
+        text.contains("  next        give this user the permission"),
+        "{text}"
+    );
+    assert!(!text.contains("dir/file 20"));
+}
+
+#[test]
+fn a_million_failed_entries_take_no_more_memory_than_a_hundred() {
+    let mut faults = Faults::default();
+    for _ in 0..1_000_000 {
+        faults.add(fault(b"x", FaultKind::Full, 28));
+    }
+    assert_eq!(
+        (faults.count(), faults.first().len(), faults.exit()),
+        (1_000_000, FAULTS_KEPT, Exit::Full)
+    );
+}
+
+#[test]
+fn an_impossible_figure_takes_the_headlines_place() {
+    type Spoil = fn(&mut EndReport);
+    let table: [(&str, Spoil); 7] = [
+        ("above the wire rate", |report| report.wire_bps = Some(9e9)),
+        ("bytes over time", |report| report.goodput_bps = 40e9),
+        ("the wall time is -1 s", |report| report.seconds = -1.0),
+        ("CPU time of the other end is NaN", |report| {
+            report.cpu_seconds_remote = Some(f64::NAN)
+        }),
+        ("hash took more than the whole time", |report| {
+            report.stages_local.ns[Stage::Hash as usize] = 3_300_000_000
+        }),
+        ("stages sum to less", |report| {
+            report.stages_local.ns[Stage::WaitSend as usize] = 0
+        }),
+        ("less than the 4.00 GB of payload", |report| {
+            report.rails.truncate(1)
+        }),
+    ];
+    for (sentence, spoil) in table {
+        let mut spoiled = report();
+        spoil(&mut spoiled);
+        let (mut screen, out, _) = screen(Mode::Lines);
+        screen.end(&spoiled);
+        let text = out.text();
+        assert!(
+            text.contains("ERROR       impossible figure"),
+            "{sentence}: {text}"
+        );
+        assert!(text.contains(sentence), "{sentence}: {text}");
+        assert!(!text.contains("goodput     "), "{sentence}: {text}");
+    }
+    assert_eq!(check::impossible(&report()), Vec::<String>::new());
+}
+
+#[test]
+fn the_done_line_has_the_fields_of_the_contract() {
+    let (mut screen, out, err) = screen(Mode::Json);
+    screen.end(&report());
+    assert_eq!(err.text(), "");
+    let text = out.text();
+    assert_eq!(text.matches('\n').count(), 1);
+    let done: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(done["event"], "done");
+    for number in [
+        "bytes",
+        "files",
+        "seconds",
+        "goodput_bps",
+        "wire_bps",
+        "cpu_seconds_local",
+        "cpu_seconds_remote",
+        "peak_memory_bytes_local",
+        "peak_memory_bytes_remote",
+        "resent_bytes",
+        "exit",
+        "kept_files",
+        "kept_bytes",
+        "resumed_bytes",
+        "faults_count",
+    ] {
+        assert!(done[number].is_number(), "{number}: {}", done[number]);
+    }
+    for text in [
+        "transport",
+        "limiter",
+        "receipt",
+        "digest",
+        "cipher",
+        "rung",
+        "job",
+        "exit_kind",
+        "direction",
+    ] {
+        assert!(done[text].is_string(), "{text}: {}", done[text]);
+    }
+    for list in ["rails", "faults", "choices", "impossible"] {
+        assert!(done[list].is_array(), "{list}: {}", done[list]);
+    }
+    for end in ["stages_local", "stages_remote"] {
+        let stages = done[end]["stages"].as_array().unwrap();
+        assert_eq!(stages.len(), proto::books::STAGES);
+        let sum: f64 = stages
+            .iter()
+            .map(|stage| stage["ms"].as_f64().unwrap())
+            .sum();
+        assert!((sum - done[end]["wall_ms"].as_f64().unwrap()).abs() < 1e-6);
+    }
+    assert_eq!(
+        done["stages_remote"]["stages"][5]["stage"],
+        "destination write"
+    );
+    assert_eq!(done["goodput_bps"], 10e9);
+}
+
+#[test]
+fn names_keep_their_bytes_in_json_and_lose_their_teeth_on_the_screen() {
+    let evil = fault(b"a\x1b[2Jb\xff\n", FaultKind::Io, 5);
+    let (mut screen_json, out, _) = screen(Mode::Json);
+    screen_json.fault(&evil);
+    let event: serde_json::Value = serde_json::from_str(&out.text()).unwrap();
+    assert_eq!(event["event"], "fault");
+    assert_eq!(event["path"], "a\\x1b[2Jb\\xff\\x0a");
+    assert_eq!(event["path_hex"], "611b5b324a62ff0a");
+    assert_eq!(event["kind"], "io");
+    let (mut screen_text, _, err) = screen(Mode::Lines);
+    screen_text.fault(&evil);
+    screen_text.note("from \x1b]0;title\x07afar");
+    assert_eq!(
+        err.text(),
+        "a\\x1b[2Jb\\xff\\x0a: input/output error (open, Input/output error (os error 5))\nfrom \\x1b]0;title\\x07afar\n"
+    );
+    assert_eq!(show_path("grün/日本".as_bytes()), "grün/日本");
+    assert_eq!(show_path("a\u{202e}b".as_bytes()), "a\\xe2\\x80\\xaeb");
+    assert_eq!(show_path(b""), ".");
+}
+
+#[test]
+fn what_another_host_reports_is_shown_as_if_it_ran_here() {
+    let (mut there, lines, _) = screen(Mode::Json);
+    there.progress(&half());
+    there.note("a note");
+    there.end(&report());
+    let (mut here, out, err) = screen(Mode::Lines);
+    let mut exit = None;
+    for line in lines.text().lines() {
+        exit = here.relay(line);
+    }
+    assert_eq!(exit, Some(Exit::Whole));
+    assert_eq!(out.text(), WHOLE);
+    assert!(err.text().contains("a note\n"));
+    assert_eq!(here.relay("{\"event\":\"of-a-later-version\"}"), None);
+    assert_eq!(here.relay("not json \x1b"), None);
+    let (mut there, lines, _) = screen(Mode::Json);
+    let failure = Exit::Refused.fail("open the job", "read-only");
+    assert_eq!(there.fail(&failure), Exit::Refused);
+    assert_eq!(here.relay(lines.text().trim()), Some(Exit::Refused));
+    assert!(
+        err.text()
+            .contains("failed to open the job: read-only\n  next: ")
+    );
+}
+
+fn half() -> Progress {
+    Progress {
+        bytes_total: Some(4_000_000_000),
+        bytes_done: 2_000_000_000,
+        files_total: 1_200,
+        files_done: 600,
+        rate_bps: 8e9,
+        received: 2_000_000_000,
+        written: 1_900_000_000,
+        durable: 1_500_000_000,
+        entries_failed: 0,
+        scan_done: true,
+        rails: vec![
+            RailShare {
+                name: "0".to_owned(),
+                bytes: 0,
+                rate_bps: 4e9,
+            },
+            RailShare {
+                name: "1".to_owned(),
+                bytes: 0,
+                rate_bps: 4e9,
+            },
+        ],
+        stage_limit: Some("hash".to_owned()),
+        elapsed: Duration::from_secs(2),
+    }
+}
+
+#[test]
+fn a_progress_line_says_it_all() {
+    assert_eq!(
+        progress::line(&half()),
+        "2.00 s: 2.00 GB of 4.00 GB (50 %), 600 of 1 200 files, 8.00 Gbit/s, 2.00 s to go; \
+         received 2.00 GB, written 1.90 GB, durable 1.50 GB; limited by hash; \
+         rails: 0 4.00 Gbit/s, 1 4.00 Gbit/s"
+    );
+}
+
+#[test]
+fn while_the_scan_runs_no_percentage_and_no_time_is_claimed() {
+    let mut growing = half();
+    growing.scan_done = false;
+    let line = progress::line(&growing);
+    assert!(
+        line.contains("2.00 GB of 4.00 GB found so far, 600"),
+        "{line}"
+    );
+    assert!(!line.contains('%') && !line.contains("to go"), "{line}");
+    growing.bytes_total = None;
+    assert!(progress::line(&growing).contains("of an unknown total"));
+}
+
+#[test]
+fn progress_is_never_above_100_percent_and_100_only_when_all_is_done() {
+    let mut done = half();
+    done.bytes_done = 4_000_000_000;
+    assert_eq!(progress::percent(&done), Some(99), "files are still open");
+    done.files_done = 1_200;
+    assert_eq!(progress::percent(&done), Some(100));
+    done.bytes_done = 5_000_000_000;
+    assert_eq!(progress::percent(&done), Some(100));
+    assert_eq!(progress::fraction(&done), Some(1.0));
+    done.bytes_done = 3_999_999_999;
+    assert_eq!(progress::percent(&done), Some(99));
+    let empty = Progress {
+        bytes_total: Some(0),
+        files_total: 4,
+        files_done: 1,
+        scan_done: true,
+        ..Progress::default()
+    };
+    assert_eq!(progress::percent(&empty), Some(25));
+}
+
+#[test]
+fn lines_come_every_5_seconds_then_every_10_and_json_every_second() {
+    let due = |mode: Mode| {
+        let mut pace = progress::Pace::new(mode);
+        let is_due = |tenths: &u64| pace.is_due(Duration::from_millis(tenths * 100));
+        (0..1_000)
+            .filter(is_due)
+            .map(|tenths| tenths / 10)
+            .collect::<Vec<u64>>()
+    };
+    assert_eq!(
+        due(Mode::Lines),
+        [5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60, 70, 80, 90]
+    );
+    assert_eq!(due(Mode::Json).len(), 100);
+}
+
+#[test]
+fn a_dry_run_says_what_would_be_done() {
+    let dry = DryRun {
+        files: 2,
+        bytes: 1_500,
+        folders: 1,
+        kept_files: 1,
+        kept_bytes: 10,
+        ..DryRun::default()
+    };
+    let (mut screen_text, out, _) = screen(Mode::Lines);
+    assert_eq!(screen_text.end_dry(&dry), Exit::Whole);
+    assert_eq!(
+        out.text(),
+        "would copy 1.50 kB: 2 files, 1 folder, 0 links\n  kept        1 file, 10 B: the same is there already\n"
+    );
+    let (mut screen_json, out, _) = screen(Mode::Json);
+    screen_json.end_dry(&dry);
+    let record: serde_json::Value = serde_json::from_str(&out.text()).unwrap();
+    assert_eq!(
+        (&record["event"], &record["dry_run"], &record["bytes"]),
+        (&"done".into(), &true.into(), &1_500.into())
+    );
+}
+
+#[test]
+fn explain_shows_both_offers_each_reason_and_the_sum_of_memory() {
+    use proto::negotiate::{Cipher, Driver, Interface, Offer};
+    let local = Offer {
+        boot_id: "a".to_owned(),
+        cores: 2,
+        load_percent: 105,
+        memory_bytes: 256 << 20,
+        interfaces: vec![Interface {
+            name: "eth0".to_owned(),
+            address: "10.0.0.1".to_owned(),
+            mtu: 9_000,
+            speed_mbit: 10_000,
+        }],
+        drivers: vec![Driver::Uring, Driver::Plain],
+        ciphers: vec![Cipher::Aes128Gcm],
+        digests: vec![DigestKind::Blake3],
+        integrity_only: false,
+        streams: 0,
+        streams_max: 16,
+        chunk_bytes: 0,
+        rate_bps: 0,
+        free_bytes: 0,
+    };
+    let mut remote = local.clone();
+    remote.cores = 64;
+    remote.interfaces[0].name = "e\x1b[2J".to_owned();
+    let memory = super::explain::MemorySum {
+        parts: vec![
+            ("pool".to_owned(), 128 << 20),
+            ("window".to_owned(), 8 << 20),
+        ],
+        granted_bytes: 256 << 20,
+    };
+    let choices = [Choice {
+        what: "streams",
+        value: "2".to_owned(),
+        reason: "two cores here".to_owned(),
+    }];
+    let explained = Explained {
+        local: &local,
+        remote: Some(&remote),
+        choices: &choices,
+        memory: &memory,
+        driver: "io_uring",
+        driver_reason: "the kernel allows it",
+    };
+    let (mut screen, _, err) = screen(Mode::Lines);
+    screen.explain(&explained);
+    let text = err.text();
+    for part in [
+        "  cores             here: 2\n                    there: 64\n",
+        "  load              both: 1.05\n",
+        "  interfaces        here: eth0 10.0.0.1 (MTU 9000 B, 10Gbit/s)\n",
+        "there: e\\x1b[2J 10.0.0.1",
+        "  streams           2: two cores here\n",
+        "  driver here       io_uring: the kernel allows it\n",
+        "  memory here       pool 128 MiB + window 8 MiB = 136 MiB of 256 MiB granted\n",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in:\n{text}");
+    }
+}
+
+#[test]
+fn every_fault_kind_reads_as_a_sentence() {
+    for kind in SERIOUSNESS {
+        let line = end::fault_line(&json::FaultRecord::of(&fault(b"p", kind, 0)));
+        assert!(
+            line.starts_with("p: ") && line.ends_with("(open)") && line.len() > 12,
+            "{line}"
+        );
+    }
+}
