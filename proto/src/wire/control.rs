@@ -61,6 +61,10 @@ pub struct Open {
     pub paths: Vec<Box<[u8]>>,
     /// Push with several sources, or a trailing `/` at the destination: the destination must be a folder.
     pub into_folder: bool,
+    /// Pull: the name a single source gets at the destination, one component; empty: its own.
+    pub top: Box<[u8]>,
+    /// Files that stand at the destination with the same size and time are kept.
+    pub keep: bool,
     /// The rung the user asked for.
     pub rung: Rung,
     /// What the initiator has.
@@ -142,7 +146,8 @@ pub enum Frame {
     /// 3. Initiator: what it wants.
     Open(Box<Open>),
     /// 4. Acceptor: what it has, and the plan; `choices` are recomputed, not sent.
-    Accept { offer: Box<Offer>, plan: Box<Plan> },
+    /// `top`: push, the name a single source gets at the destination; empty: its own.
+    Accept { offer: Box<Offer>, plan: Box<Plan>, top: Box<[u8]> },
     /// 5. Either: cannot go on. `code` is a Breach's or a refusal's wire code; the session ends.
     Refuse { code: u16, detail: String },
     /// 6. Sender: some lines of the manifest, ids ascending without gaps.
@@ -181,6 +186,10 @@ pub enum Frame {
     Rails { count: u16 },
     /// 22. Receiver: an older receipt's line for a kept file travels with `Wants`; this one carries a new rate cap, bit/s; 0 is none.
     Rate { bits_per_second: u64 },
+    /// 23. Sender: I cut this rail, or found it dead; nothing more is sent on it.
+    RailDown { rail: u16 },
+    /// 24. Receiver: this rail is over and every chunk that came over it has been acknowledged before this frame: the rest is lost.
+    RailClosed { rail: u16 },
 }
 
 /// Longest agent name in `Hello`, in bytes.

@@ -39,7 +39,7 @@ impl Frame {
         let frame = match kind {
             1..=5 => opening(kind, &mut reader)?,
             6..=14 => transfer(kind, &mut reader)?,
-            15..=22 => service(kind, &mut reader)?,
+            15..=24 => service(kind, &mut reader)?,
             _ => return Err(Breach::FrameUnknown),
         };
         reader.end()?;
@@ -59,7 +59,7 @@ fn opening(kind: u8, from: &mut Reader<'_>) -> Result<Frame, Breach> {
         }
         2 => Frame::Ticket { proof: from.array()? },
         3 => Frame::Open(Box::new(open(from)?)),
-        4 => Frame::Accept { offer: Box::new(Offer::decode(from)?), plan: Box::new(Plan::decode(from)?) },
+        4 => Frame::Accept { offer: Box::new(Offer::decode(from)?), plan: Box::new(Plan::decode(from)?), top: top_name(from)? },
         _ => Frame::Refuse { code: from.u16()?, detail: from.text(DETAIL_BYTES_MAX)? },
     })
 }
@@ -105,7 +105,9 @@ fn service(kind: u8, from: &mut Reader<'_>) -> Result<Frame, Breach> {
             0 => return Err(Breach::FieldOutOfRange),
             count => Frame::Rails { count },
         },
-        _ => Frame::Rate { bits_per_second: from.u64()? },
+        22 => Frame::Rate { bits_per_second: from.u64()? },
+        23 => Frame::RailDown { rail: from.u16()? },
+        _ => Frame::RailClosed { rail: from.u16()? },
     })
 }
 
@@ -119,9 +121,18 @@ fn open(from: &mut Reader<'_>) -> Result<Open, Breach> {
         },
         paths: from.list(LIST_MAX, 2, user_path)?,
         into_folder: from.flag()?,
+        top: top_name(from)?,
+        keep: from.flag()?,
         rung: Rung::from_byte(from.u8()?)?,
         offer: Offer::decode(from)?,
     })
+}
+
+/// One component, or nothing.
+fn top_name(from: &mut Reader<'_>) -> Result<Box<[u8]>, Breach> {
+    let name = from.bytes(LINE_BYTES_MAX)?;
+    crate::manifest::check_path(name)?;
+    if name.contains(&b'/') { Err(Breach::PathEscapes) } else { Ok(name.into()) }
 }
 
 /// A path as a user gave it: it is resolved below the server's root, so it may be absolute or climb; only NUL and length are checked.
@@ -139,11 +150,13 @@ fn user_path(from: &mut Reader<'_>) -> Result<Box<[u8]>, Breach> {
 fn entries(from: &mut Reader<'_>) -> Result<Vec<Entry>, Breach> {
     let first = from.u64()?;
     let mut id = first;
-    from.list(LIST_MAX, ENTRY_BYTES_MIN, |from| {
+    let entries = from.list(LIST_MAX, ENTRY_BYTES_MIN, |from| {
         let entry = entry(id, from)?;
         id = id.checked_add(1).ok_or(Breach::FieldOutOfRange)?;
         Ok(entry)
-    })
+    })?;
+    // An empty list has one encoding, as every value has.
+    if entries.is_empty() && first != 0 { Err(Breach::FieldOutOfRange) } else { Ok(entries) }
 }
 
 fn entry(id: EntryId, from: &mut Reader<'_>) -> Result<Entry, Breach> {

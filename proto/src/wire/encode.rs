@@ -61,6 +61,8 @@ impl Frame {
             Frame::GiveTicket { .. } => 20,
             Frame::Rails { .. } => 21,
             Frame::Rate { .. } => 22,
+            Frame::RailDown { .. } => 23,
+            Frame::RailClosed { .. } => 24,
         }
     }
 
@@ -90,6 +92,8 @@ impl Frame {
             Frame::GiveTicket { .. } => "GiveTicket",
             Frame::Rails { .. } => "Rails",
             Frame::Rate { .. } => "Rate",
+            Frame::RailDown { .. } => "RailDown",
+            Frame::RailClosed { .. } => "RailClosed",
         }
     }
 
@@ -106,9 +110,10 @@ impl Frame {
             }
             Frame::Ticket { proof } => out.extend_from_slice(proof),
             Frame::Open(open) => put_open(out, open),
-            Frame::Accept { offer, plan } => {
+            Frame::Accept { offer, plan, top } => {
                 offer.encode(out);
                 plan.encode(out);
+                put_bytes(out, top);
             }
             Frame::Refuse { code, detail } => {
                 put!(out, code);
@@ -161,6 +166,7 @@ impl Frame {
             }
             Frame::Rails { count } => put!(out, count),
             Frame::Rate { bits_per_second } => put!(out, bits_per_second),
+            Frame::RailDown { rail } | Frame::RailClosed { rail } => put!(out, rail),
             other => unreachable!("{} is written by `encode`", other.name()),
         }
     }
@@ -171,6 +177,8 @@ fn put_open(out: &mut Vec<u8>, open: &Open) {
     out.push(open.direction as u8);
     put_list(out, &open.paths, |out, path| put_bytes(out, path));
     out.push(u8::from(open.into_folder));
+    put_bytes(out, &open.top);
+    out.push(u8::from(open.keep));
     out.push(open.rung as u8);
     open.offer.encode(out);
 }
@@ -182,7 +190,7 @@ fn put_entries(out: &mut Vec<u8>, entries: &[Entry]) {
     let mut expected = first;
     put_list(out, entries, |out, entry| {
         assert!(entry.id == expected, "ids of one frame have no gaps");
-        expected += 1;
+        expected = expected.wrapping_add(1);
         let (kind, mode) = match entry.kind {
             EntryKind::File { .. } => (0u8, entry.mode),
             EntryKind::Folder => (1, entry.mode),

@@ -1,0 +1,430 @@
+//! Every decoder of the wire against everything that can be written and against bytes nobody wrote.
+//!
+//! For: the promise that decode(encode(x)) = x and that a stranger's bytes never panic.
+//! In and out: generated frames, headers and packs; arbitrary and mutated bytes.
+//! Invariants: a frame that decodes is encoded to the same bytes again (one value, one encoding).
+//! Absent on purpose: the order of frames (link tests), fixed bytes (vectors.rs).
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proto::books::{Books, STAGES};
+use proto::error::{Breach, Refusal, explain_code};
+use proto::manifest::{Entry, EntryKind};
+use proto::negotiate::{Cipher, Driver, Interface, Offer, Plan};
+use proto::wire::chunk::*;
+use proto::wire::control::*;
+use proto::wire::encode::{entry_bytes, want_bytes};
+
+fn name() -> impl Strategy<Value = Vec<u8>> {
+    vec(any::<u8>().prop_map(|byte| if byte == 0 || byte == b'/' { b'x' } else { byte }), 1..40)
+        .prop_filter("not a dot name", |name| name != b"." && name != b"..")
+}
+
+/// Empty, or one component.
+fn top() -> impl Strategy<Value = Box<[u8]>> {
+    prop_oneof![Just(Vec::new()), name()].prop_map(Vec::into_boxed_slice)
+}
+
+fn path() -> impl Strategy<Value = Box<[u8]>> {
+    vec(name(), 0..6).prop_map(|names| names.join(&b'/').into_boxed_slice())
+}
+
+fn user_path() -> impl Strategy<Value = Box<[u8]>> {
+    vec(1u8.., 0..300).prop_map(Vec::into_boxed_slice)
+}
+
+fn entry_kind() -> impl Strategy<Value = EntryKind> {
+    prop_oneof![
+        (0..=FILE_BYTES_MAX).prop_map(|bytes| EntryKind::File { bytes }),
+        Just(EntryKind::Folder),
+        Just(EntryKind::FolderEnd),
+        vec(1u8.., 1..200).prop_map(|target| EntryKind::Link { target: target.into_boxed_slice() }),
+    ]
+}
+
+fn entries() -> impl Strategy<Value = Vec<Entry>> {
+    let one = (path(), entry_kind(), 0u32..=0o7777, any::<i64>(), 0u32..1_000_000_000);
+    (0u64..1 << 60, vec(one, 0..20)).prop_map(|(first, lines)| {
+        let numbered = (first..).zip(lines);
+        numbered.map(|(id, (path, kind, mode, mtime_s, mtime_ns))| Entry { id, path, kind, mode, mtime_s, mtime_ns }).collect()
+    })
+}
+
+fn ranges() -> impl Strategy<Value = Vec<ChunkRange>> {
+    vec((0u64..1000, 1u64..1000), 0..20).prop_map(|steps| {
+        let mut at = 0;
+        let range = |(gap, length)| {
+            let first = at + gap;
+            at = first + length;
+            ChunkRange { first, end: at }
+        };
+        steps.into_iter().map(range).collect()
+    })
+}
+
+fn want() -> impl Strategy<Value = Want> {
+    prop_oneof![
+        any::<Option<[u8; 32]>>().prop_map(|digest| Want::Keep { digest }),
+        Just(Want::All),
+        ranges().prop_map(|ranges| Want::Missing { ranges }),
+    ]
+}
+
+fn digest_kind() -> impl Strategy<Value = DigestKind> {
+    prop_oneof![Just(DigestKind::Blake3), Just(DigestKind::Crc64)]
+}
+
+fn cipher() -> impl Strategy<Value = Cipher> {
+    prop_oneof![Just(Cipher::Aes128Gcm), Just(Cipher::Aes256Gcm), Just(Cipher::ChaCha20Poly1305)]
+}
+
+fn offer() -> impl Strategy<Value = Offer> {
+    let interface = (".{0,40}", ".{0,40}", any::<u32>(), any::<u32>())
+        .prop_map(|(name, address, mtu, speed_mbit)| Interface { name, address, mtu, speed_mbit });
+    let driver = prop_oneof![Just(Driver::Uring), Just(Driver::Plain)];
+    let lists = (vec(interface, 0..4), vec(driver, 0..3), vec(cipher(), 0..4), vec(digest_kind(), 0..3));
+    let host = (".{0,60}", any::<u16>(), any::<u32>(), any::<u64>());
+    let wishes = (any::<bool>(), any::<u16>(), any::<u16>(), any::<u32>(), any::<u64>(), any::<u64>());
+    (host, lists, wishes).prop_map(|(host, lists, wishes)| Offer {
+        boot_id: host.0,
+        cores: host.1,
+        load_percent: host.2,
+        memory_bytes: host.3,
+        interfaces: lists.0,
+        drivers: lists.1,
+        ciphers: lists.2,
+        digests: lists.3,
+        integrity_only: wishes.0,
+        streams: wishes.1,
+        streams_max: wishes.2,
+        chunk_bytes: wishes.3,
+        rate_bps: wishes.4,
+        free_bytes: wishes.5,
+    })
+}
+
+fn plan() -> impl Strategy<Value = Plan> {
+    let sizes = (1u16..100, 0u16..100, 20u32..=24, 1u16.., 1u16..);
+    (sizes, cipher(), any::<bool>(), digest_kind(), any::<(u64, u64)>(), any::<u64>()).prop_map(
+        |((streams, more, log, ours, theirs), cipher, integrity_only, digest, memory, rate_bps)| Plan {
+            streams,
+            streams_max: streams + more,
+            chunk_bytes: 1 << log,
+            cipher,
+            integrity_only,
+            digest,
+            workers: (ours, theirs),
+            memory,
+            rate_bps,
+        },
+    )
+}
+
+fn open() -> impl Strategy<Value = Open> {
+    let direction = prop_oneof![Just(Direction::Push), Just(Direction::Pull)];
+    let rung = (0u8..4).prop_map(|byte| Rung::from_byte(byte).expect("four rungs"));
+    let flags = any::<(bool, bool)>();
+    (any::<[u8; 16]>(), direction, vec(user_path(), 0..5), flags, top(), rung, offer()).prop_map(
+        |(job, direction, paths, (into_folder, keep), top, rung, offer)| Open {
+            job,
+            direction,
+            paths,
+            into_folder,
+            top,
+            keep,
+            rung,
+            offer,
+        },
+    )
+}
+
+fn fault() -> impl Strategy<Value = EntryFault> {
+    use FaultKind::{Corrupt, Denied, Full, Io, Other, Torn, Unsupported, Vanished};
+    let kinds = vec![Vanished, Torn, Denied, Full, Io, Corrupt, Unsupported, Other];
+    (any::<u64>(), prop::sample::select(kinds), any::<i32>(), "[a-z ]{0,100}")
+        .prop_map(|(entry, kind, errno, step)| EntryFault { entry, kind, errno, step })
+}
+
+fn books() -> impl Strategy<Value = Books> {
+    (any::<[u64; STAGES]>(), any::<u16>(), any::<[u64; 7]>()).prop_map(|(ns, workers, more)| Books {
+        ns,
+        wall_ns: more[0],
+        workers,
+        cpu_ns: more[1],
+        peak_memory_bytes: more[2],
+        payload_bytes: more[3],
+        rail_bytes: more[4],
+        resent_bytes: more[5],
+        commit_ns: more[6],
+    })
+}
+
+fn frame() -> impl Strategy<Value = Frame> {
+    let corrupt = prop::sample::select(vec![Corrupt::Wire, Corrupt::SourceMemory, Corrupt::SinkMemory]);
+    let opening = prop_oneof![
+        (1u16..5, 0u16..5, ".{0,50}")
+            .prop_map(|(low, more, agent)| Frame::Hello { version_min: low, version: low + more, agent }),
+        any::<[u8; 32]>().prop_map(|proof| Frame::Ticket { proof }),
+        open().prop_map(|open| Frame::Open(Box::new(open))),
+        (offer(), plan(), top())
+            .prop_map(|(offer, plan, top)| Frame::Accept { offer: Box::new(offer), plan: Box::new(plan), top }),
+        (any::<u16>(), ".{0,200}").prop_map(|(code, detail)| Frame::Refuse { code, detail }),
+    ];
+    let transfer = prop_oneof![
+        entries().prop_map(Frame::Entries),
+        any::<[u64; 4]>().prop_map(|[entries, files, bytes, faults]| Frame::ScanEnd { entries, files, bytes, faults }),
+        vec((any::<u64>(), want()), 0..20).prop_map(Frame::Wants),
+        ranges().prop_map(Frame::Acks),
+        (any::<u64>(), corrupt).prop_map(|(chunk, corrupt)| Frame::Nack { chunk, corrupt }),
+        any::<(u64, Option<[u8; 32]>)>().prop_map(|(entry, digest)| Frame::FileEnd { entry, digest }),
+        vec(any::<(u64, [u8; 32])>(), 0..20).prop_map(Frame::Committed),
+        vec(fault(), 0..10).prop_map(Frame::Faults),
+        (any::<[u64; 3]>(), books()).prop_map(|([received, written, durable], books)| Frame::Pulse {
+            received,
+            written,
+            durable,
+            books: Box::new(books)
+        }),
+    ];
+    let service = prop_oneof![
+        (any::<[u8; 32]>(), vec(any::<u8>(), 0..=SIGNATURE_BYTES_MAX))
+            .prop_map(|(body, signature)| Frame::Sign { body, signature: signature.into() }),
+        Just(Frame::Bye),
+        (vec(user_path(), 0..4), ".{0,99}", vec(".{0,50}", 0..5))
+            .prop_map(|(sources, target, options)| Frame::Relay { sources, target, options }),
+        ".{0,999}".prop_map(|line| Frame::Event { line }),
+        user_path().prop_map(|path| Frame::AskTicket { path }),
+        (any::<[u8; 16]>(), any::<[u8; 32]>(), vec(".{0,50}", 0..5))
+            .prop_map(|(secret, key, addresses)| Frame::GiveTicket { secret, key, addresses }),
+        (1u16..).prop_map(|count| Frame::Rails { count }),
+        any::<u64>().prop_map(|bits_per_second| Frame::Rate { bits_per_second }),
+        any::<u16>().prop_map(|rail| Frame::RailDown { rail }),
+        any::<u16>().prop_map(|rail| Frame::RailClosed { rail }),
+    ];
+    prop_oneof![opening, transfer, service]
+}
+
+fn encoded(frame: &Frame) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    frame.encode(&mut bytes);
+    bytes
+}
+
+/// What decodes must be written again the same.
+fn check_any(bytes: &[u8]) {
+    if let Ok(frame) = Frame::decode(bytes) {
+        assert_eq!(encoded(&frame), bytes, "{} has two encodings", frame.name());
+    }
+}
+
+proptest! {
+    // A case that fails becomes a test with a name; no file of seeds beside the source.
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_frame_comes_back_as_it_was(frame in frame()) {
+        let bytes = encoded(&frame);
+        prop_assert_eq!(bytes[0], frame.type_byte());
+        prop_assert_eq!(Frame::decode(&bytes), Ok(frame));
+    }
+
+    #[test]
+    fn no_frame_may_be_cut_short_or_followed_by_anything(frame in frame(), more in any::<u8>()) {
+        let mut bytes = encoded(&frame);
+        for end in 0..bytes.len() {
+            prop_assert!(Frame::decode(&bytes[..end]).is_err(), "{} cut at {}", frame.name(), end);
+        }
+        bytes.push(more);
+        prop_assert!(Frame::decode(&bytes).is_err());
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic(kind in 0u8..30, mut bytes in vec(any::<u8>(), 0..600)) {
+        check_any(&bytes);
+        bytes.insert(0, kind);
+        check_any(&bytes);
+    }
+
+    #[test]
+    fn a_frame_with_one_byte_changed_never_panics(frame in frame(), at in any::<prop::sample::Index>(), to in any::<u8>()) {
+        let mut bytes = encoded(&frame);
+        let at = at.index(bytes.len());
+        bytes[at] = to;
+        check_any(&bytes);
+    }
+
+    #[test]
+    fn announced_sizes_are_the_encoded_ones(entries in entries(), wants in vec((any::<u64>(), want()), 0..20)) {
+        let sum: usize = entries.iter().map(entry_bytes).sum();
+        prop_assert_eq!(encoded(&Frame::Entries(entries)).len(), 1 + 8 + 4 + sum);
+        let sum: usize = wants.iter().map(|(_, want)| want_bytes(want)).sum();
+        prop_assert_eq!(encoded(&Frame::Wants(wants)).len(), 1 + 4 + sum);
+    }
+
+    #[test]
+    fn headers_and_greetings_come_back(job in any::<[u8; 16]>(), rail in any::<u16>(), mac in any::<[u8; 32]>(),
+                                       chunk in any::<u64>(), entry in any::<u64>(), offset in 0u64..1 << 62,
+                                       payload_bytes in 0..=CHUNK_BYTES_MAX, crc in any::<u64>(), digest in any::<[u8; 32]>()) {
+        let greeting = Greeting { job, rail, version: proto::VERSION, mac };
+        prop_assert_eq!(Greeting::decode(&greeting.encode()), Ok(greeting));
+        let header = Header { kind: ChunkKind::Range, payload_bytes, chunk, entry, offset, crc, digest };
+        prop_assert_eq!(Header::decode(&header.encode()), Ok(header));
+    }
+
+    #[test]
+    fn arbitrary_headers_and_greetings_never_panic(mut bytes in any::<[u8; 72]>(), kind in 0u8..4) {
+        bytes[..4].copy_from_slice(&[kind, 0, 0, 0]);
+        if let Ok(header) = Header::decode(&bytes) {
+            prop_assert_eq!(header.encode(), bytes);
+        }
+        let mut first = *bytes.first_chunk::<64>().expect("72 bytes");
+        first[..6].copy_from_slice(b"LHRL\x01\x00");
+        if let Ok(greeting) = Greeting::decode(&first) {
+            prop_assert_eq!(greeting.encode(), first);
+        }
+    }
+
+    #[test]
+    fn a_pack_covers_its_payload_exactly(lengths in vec(0u32..3000, 1..40), wrong in 1usize..100) {
+        let payload = pack(&lengths);
+        let count = lengths.len() as u64;
+        let mut end = lengths.len() * PACK_LINE_BYTES;
+        for ((line, place), &length) in pack_lines(&payload, count, CHUNK_BYTES_MIN).expect("a true pack").zip(&lengths) {
+            prop_assert_eq!((line.bytes, place.start), (length, end));
+            end = place.end;
+        }
+        prop_assert_eq!(end, payload.len());
+        let long = [&payload[..], &vec![0; wrong][..]].concat();
+        prop_assert!(pack_lines(&long, count, CHUNK_BYTES_MIN).is_err());
+        let short = &payload[..payload.len().saturating_sub(wrong)];
+        prop_assert!(pack_lines(short, count, CHUNK_BYTES_MIN).is_err());
+    }
+
+    #[test]
+    fn an_arbitrary_pack_never_panics(payload in vec(any::<u8>(), 0..500), count in prop_oneof![0u64..12, any::<u64>()]) {
+        if let Ok(lines) = pack_lines(&payload, count, CHUNK_BYTES_MIN) {
+            prop_assert_eq!(lines.len() as u64, count);
+            prop_assert!(lines.last().is_some_and(|(_, place)| place.end == payload.len()));
+        }
+    }
+}
+
+fn pack(lengths: &[u32]) -> Vec<u8> {
+    let mut payload = Vec::new();
+    for (entry, &bytes) in (7..).zip(lengths) {
+        payload.extend_from_slice(&PackLine { entry, bytes, digest: [9; 32] }.encode());
+    }
+    payload.resize(payload.len() + lengths.iter().sum::<u32>() as usize, 0xEE);
+    payload
+}
+
+#[test]
+fn a_false_length_asks_for_no_memory() {
+    for kind in [6u8, 8, 9, 12, 13, 17] {
+        for pad in [0usize, 8] {
+            let mut bytes = vec![kind];
+            bytes.extend_from_slice(&[0; 8][..pad]);
+            bytes.extend_from_slice(&u32::MAX.to_le_bytes());
+            assert!(Frame::decode(&bytes).is_err(), "kind {kind}");
+            bytes.truncate(1 + pad);
+            bytes.extend_from_slice(&200_000u32.to_le_bytes());
+            assert!(Frame::decode(&bytes).is_err(), "kind {kind}");
+        }
+    }
+    assert_eq!(Frame::decode(&vec![18; proto::FRAME_BYTES_MAX + 1]), Err(Breach::FrameTooLong));
+    assert_eq!(Frame::decode(&[]), Err(Breach::FrameTruncated));
+    assert_eq!(Frame::decode(&[0]), Err(Breach::FrameUnknown));
+    assert_eq!(Frame::decode(&[200]), Err(Breach::FrameUnknown));
+}
+
+#[test]
+fn hostile_entries_are_refused_by_name() {
+    let entry = |path: &[u8], kind: EntryKind| Entry { id: 3, path: path.into(), kind, mode: 0o644, mtime_s: 0, mtime_ns: 0 };
+    let refused = |entry: Entry| Frame::decode(&encoded(&Frame::Entries(vec![entry]))).expect_err("hostile");
+    let file = || EntryKind::File { bytes: 1 };
+    assert_eq!(refused(entry(b"../x", file())), Breach::PathEscapes);
+    assert_eq!(refused(entry(b"a/../../x", file())), Breach::PathEscapes);
+    assert_eq!(refused(entry(b"a//x", file())), Breach::PathEscapes);
+    assert_eq!(refused(entry(b"/etc/passwd", file())), Breach::PathAbsolute);
+    assert_eq!(refused(entry(b"a\0b", file())), Breach::PathHasNul);
+    assert_eq!(refused(entry(&[b'a'; 256], file())), Breach::PathTooLong);
+    assert_eq!(refused(entry(&b"abcdefgh/".repeat(456)[..4096], file())), Breach::PathTooLong);
+    assert_eq!(refused(entry(b"a", EntryKind::File { bytes: 1 << 63 })), Breach::FieldOutOfRange);
+    assert_eq!(refused(entry(b"a", EntryKind::Link { target: (*b"").into() })), Breach::FieldOutOfRange);
+    assert_eq!(refused(entry(b"a", EntryKind::Link { target: (*b"a\0").into() })), Breach::PathHasNul);
+    assert_eq!(refused(entry(b"a", EntryKind::Link { target: vec![b'a'; 4096].into() })), Breach::FieldTooLong);
+    assert_eq!(refused(Entry { mtime_ns: 1_000_000_000, ..entry(b"a", file()) }), Breach::FieldOutOfRange);
+    assert_eq!(refused(Entry { id: u64::MAX, ..entry(b"a", file()) }), Breach::FieldOutOfRange);
+}
+
+#[test]
+fn hostile_headers_are_refused_by_name() {
+    let range = Header {
+        kind: ChunkKind::Range,
+        payload_bytes: 5,
+        chunk: 0,
+        entry: 0,
+        offset: FILE_BYTES_MAX - 5,
+        crc: 0,
+        digest: [1; 32],
+    };
+    let refused = |header: Header| Header::decode(&header.encode()).expect_err("hostile");
+    assert_eq!(Header::decode(&range.encode()), Ok(range));
+    assert_eq!(refused(Header { payload_bytes: 6, ..range }), Breach::ChunkOutOfRange);
+    assert_eq!(refused(Header { offset: u64::MAX, ..range }), Breach::ChunkOutOfRange);
+    assert_eq!(refused(Header { payload_bytes: CHUNK_BYTES_MAX + 1, ..range }), Breach::PayloadTooLong);
+    let pack = Header { kind: ChunkKind::Pack, payload_bytes: 96, entry: 2, offset: 0, digest: [0; 32], ..range };
+    assert_eq!(Header::decode(&pack.encode()), Ok(pack));
+    assert_eq!(refused(Header { entry: 3, ..pack }), Breach::PackIndex);
+    assert_eq!(refused(Header { entry: 0, ..pack }), Breach::PackIndex);
+    assert_eq!(refused(Header { offset: 1, ..pack }), Breach::FieldOutOfRange);
+    assert_eq!(refused(Header { digest: [1; 32], ..pack }), Breach::FieldOutOfRange);
+    let mut bytes = range.encode();
+    bytes[0] = 3;
+    assert_eq!(Header::decode(&bytes), Err(Breach::HeaderKind));
+    bytes[..2].copy_from_slice(&[1, 1]);
+    assert_eq!(Header::decode(&bytes), Err(Breach::FieldOutOfRange));
+    let mut line = PackLine { entry: 1, bytes: (128 << 10) + 1, digest: [0; 32] };
+    assert_eq!(PackLine::decode(&line.encode()), Err(Breach::PackIndex));
+    line.bytes -= 1;
+    assert_eq!(PackLine::decode(&line.encode()), Ok(line));
+}
+
+#[test]
+fn an_unknown_version_of_a_rail_is_refused_and_other_bytes_are_no_greeting() {
+    let greeting = Greeting { job: [1; 16], rail: 2, version: 2, mac: [3; 32] };
+    assert_eq!(Greeting::decode(&greeting.encode()), Err(Breach::VersionUnknown));
+    let mut bytes = Greeting { version: 1, ..greeting }.encode();
+    bytes[0] = 0x16;
+    assert_eq!(Greeting::decode(&bytes), Err(Breach::RailGreeting));
+}
+
+#[test]
+fn tags_are_counted_per_piece_begun() {
+    let piece = proto::PIECE_BYTES;
+    assert_eq!(frame_tags(0, piece, true), 0);
+    assert_eq!(frame_tags(1, piece, true), 1);
+    assert_eq!(frame_tags(piece as u32, piece, true), 1);
+    assert_eq!(frame_tags(piece as u32 + 1, piece, true), 2);
+    assert_eq!(frame_tags(1 << 20, piece, false), 0);
+}
+
+#[test]
+fn every_code_is_unique_and_comes_back() {
+    let mut codes = std::collections::HashSet::new();
+    for &breach in Breach::ALL {
+        assert!((1..1000).contains(&breach.code()), "{breach:?}");
+        assert!(codes.insert(breach.code()), "{breach:?}");
+        assert_eq!(Breach::from_code(breach.code()), Some(breach));
+        assert_eq!(explain_code(breach.code()), breach.what());
+    }
+    for &refusal in Refusal::ALL {
+        assert!((1000..2000).contains(&refusal.code()), "{refusal:?}");
+        assert!(codes.insert(refusal.code()), "{refusal:?}");
+        assert_eq!(Refusal::from_code(refusal.code()), Some(refusal));
+    }
+    let sentences: std::collections::HashSet<_> =
+        Breach::ALL.iter().map(|breach| breach.what()).chain(Refusal::ALL.iter().map(|refusal| refusal.what())).collect();
+    assert_eq!(sentences.len(), codes.len(), "two codes read the same");
+    assert_eq!((Breach::from_code(0), Refusal::from_code(999)), (None, None));
+}

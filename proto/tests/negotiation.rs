@@ -1,0 +1,148 @@
+//! Negotiation: both ends compute the same plan, within every cap, and never a weaker one than asked for.
+//!
+//! For: the rules of `negotiate.rs`, one test each.
+//! In and out: two offers; a plan with reasons, or a refusal.
+//! Invariants: checked over arbitrary offers too.
+//! Absent on purpose: measuring.
+
+use proptest::prelude::*;
+use proto::error::Refusal;
+use proto::negotiate::*;
+use proto::wire::control::DigestKind;
+
+fn offer() -> Offer {
+    Offer {
+        boot_id: "one".into(),
+        cores: 8,
+        load_percent: 0,
+        memory_bytes: 64 << 20,
+        interfaces: Vec::new(),
+        drivers: vec![Driver::Uring, Driver::Plain],
+        ciphers: vec![Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305],
+        digests: vec![DigestKind::Blake3, DigestKind::Crc64],
+        integrity_only: false,
+        streams: 0,
+        streams_max: 64,
+        chunk_bytes: 0,
+        rate_bps: 0,
+        free_bytes: 0,
+    }
+}
+
+fn there() -> Offer {
+    Offer { boot_id: "two".into(), cores: 4, ..offer() }
+}
+
+fn plan(initiator: &Offer, acceptor: &Offer) -> Plan {
+    negotiate(initiator, acceptor, true).expect("these two agree").0
+}
+
+#[test]
+fn two_hosts_use_their_cores_and_one_host_shares_them() {
+    let plan_two = plan(&offer(), &there());
+    assert_eq!((plan_two.workers, plan_two.streams), ((8, 4), 4));
+    let (plan_one, choices) = negotiate(&offer(), &offer(), true).expect("agree");
+    assert_eq!((plan_one.workers, plan_one.streams), ((4, 4), 4));
+    assert!(choices.iter().any(|choice| choice.reason.contains("share its cores")), "{choices:?}");
+    let tiny = Offer { cores: 1, ..offer() };
+    assert_eq!(plan(&tiny, &tiny).workers, (1, 1));
+    let huge = Offer { cores: 200, ..offer() };
+    assert_eq!(plan(&huge, &Offer { cores: 200, ..there() }).workers, (16, 16));
+    let unknown = Offer { boot_id: String::new(), ..offer() };
+    assert_eq!(plan(&unknown, &unknown).workers, (8, 8), "an unknown boot id is nobody's");
+}
+
+#[test]
+fn streams_asked_for_win_up_to_the_caps() {
+    assert_eq!(plan(&Offer { streams: 12, ..offer() }, &there()).streams, 12);
+    let most = plan(&Offer { streams: 100, ..offer() }, &there());
+    assert_eq!((most.streams, most.streams_max), (16, 16), "64 MiB hold 16 streams of four 1 MiB bufs");
+    assert_eq!(plan(&Offer { streams: 100, ..offer() }, &Offer { streams_max: 3, ..there() }).streams, 3);
+    assert_eq!(plan(&offer(), &Offer { memory_bytes: 1, ..there() }).streams_max, 1);
+}
+
+#[test]
+fn chunks_are_a_power_of_two_that_memory_can_hold() {
+    assert_eq!(plan(&offer(), &there()).chunk_bytes, 1 << 20);
+    for (wish, chunk) in [(1, 1 << 20), (3 << 20, 4 << 20), (4 << 20, 4 << 20), (u32::MAX, 16 << 20)] {
+        assert_eq!(plan(&Offer { chunk_bytes: wish, ..offer() }, &there()).chunk_bytes, chunk);
+    }
+    let small = Offer { memory_bytes: 8 << 20, ..there() };
+    assert_eq!(plan(&Offer { chunk_bytes: 16 << 20, ..offer() }, &small).chunk_bytes, 2 << 20);
+}
+
+#[test]
+fn chacha_is_chosen_only_where_one_cpu_has_no_aes() {
+    assert_eq!(plan(&offer(), &there()).cipher, Cipher::Aes128Gcm);
+    let no_aes = Offer { ciphers: vec![Cipher::ChaCha20Poly1305, Cipher::Aes256Gcm], ..there() };
+    assert_eq!(plan(&offer(), &no_aes).cipher, Cipher::ChaCha20Poly1305);
+    assert_eq!(plan(&no_aes, &offer()).cipher, Cipher::ChaCha20Poly1305);
+    let strict = Offer { ciphers: vec![Cipher::Aes256Gcm], ..there() };
+    assert_eq!(plan(&offer(), &strict).cipher, Cipher::Aes256Gcm);
+    assert_eq!(plan(&no_aes, &strict).cipher, Cipher::Aes256Gcm);
+    let only_chacha = Offer { ciphers: vec![Cipher::ChaCha20Poly1305], ..there() };
+    assert_eq!(negotiate(&only_chacha, &strict, true), Err(Refusal::NoCommonCipher));
+}
+
+#[test]
+fn payload_in_clear_needs_both_and_is_never_dropped_silently() {
+    let asks = Offer { integrity_only: true, ..offer() };
+    assert_eq!(negotiate(&asks, &there(), true), Err(Refusal::IntegrityOnlyRefused));
+    assert!(plan(&asks, &Offer { integrity_only: true, ..there() }).integrity_only);
+    assert!(!plan(&offer(), &Offer { integrity_only: true, ..there() }).integrity_only, "nobody asked");
+}
+
+#[test]
+fn the_digest_is_the_initiators_wish_if_it_is_allowed() {
+    let crc = Offer { digests: vec![DigestKind::Crc64], ..offer() };
+    assert_eq!(plan(&offer(), &there()).digest, DigestKind::Blake3);
+    assert_eq!(plan(&crc, &there()).digest, DigestKind::Crc64);
+    let strict = Offer { digests: vec![DigestKind::Blake3], ..there() };
+    assert_eq!(negotiate(&crc, &strict, true), Err(Refusal::NoCommonDigest));
+}
+
+#[test]
+fn the_smaller_cap_is_the_rate() {
+    let rate = |one, other| plan(&Offer { rate_bps: one, ..offer() }, &Offer { rate_bps: other, ..there() }).rate_bps;
+    assert_eq!((rate(0, 0), rate(5, 0), rate(0, 7), rate(5, 7), rate(9, 7)), (0, 5, 7, 5, 7));
+}
+
+#[test]
+fn versions_meet_at_the_highest_in_common_or_not_at_all() {
+    assert_eq!(agree_version((1, 1), (1, 1)), Ok(1));
+    assert_eq!(agree_version((1, 3), (2, 5)), Ok(3));
+    assert_eq!(agree_version((2, 5), (1, 3)), Ok(3));
+    assert_eq!(agree_version((1, 1), (2, 5)), Err(Refusal::VersionTooOld));
+    assert_eq!(agree_version((2, 5), (1, 1)), Err(Refusal::VersionTooOld));
+}
+
+proptest! {
+    // A case that fails becomes a test with a name; no file of seeds beside the source.
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_plan_exceeds_a_cap_and_every_choice_has_a_reason(
+        (cores, memory, streams, most, chunk, rate) in any::<((u16, u16), (u64, u64), (u16, u16), (u16, u16), (u32, u32), (u64, u64))>(),
+        same_host in any::<bool>(), sends in any::<bool>(),
+    ) {
+        let one = Offer { cores: cores.0, memory_bytes: memory.0, streams: streams.0, streams_max: most.0,
+                          chunk_bytes: chunk.0, rate_bps: rate.0, ..offer() };
+        let base = if same_host { offer() } else { there() };
+        let other = Offer { cores: cores.1, memory_bytes: memory.1, streams: streams.1, streams_max: most.1,
+                            chunk_bytes: chunk.1, rate_bps: rate.1, ..base };
+        let (plan, choices) = negotiate(&one, &other, sends).expect("same ciphers and digests");
+        prop_assert_eq!(&negotiate(&one, &other, sends).expect("pure").0, &plan);
+        prop_assert!(plan.streams >= 1 && plan.streams <= plan.streams_max);
+        prop_assert!(plan.streams_max <= most.0.min(most.1).max(1));
+        prop_assert!(plan.workers.0 >= 1 && plan.workers.0 <= cores.0.clamp(1, WORKERS_MAX));
+        prop_assert!(plan.workers.1 >= 1 && plan.workers.1 <= cores.1.clamp(1, WORKERS_MAX));
+        prop_assert!(plan.chunk_bytes.is_power_of_two() && (20..=24).contains(&plan.chunk_bytes.ilog2()));
+        for cap in [rate.0, rate.1].into_iter().filter(|&cap| cap != 0) {
+            prop_assert!(plan.rate_bps != 0 && plan.rate_bps <= cap);
+        }
+        prop_assert!(choices.len() >= 8);
+        for choice in choices {
+            prop_assert!(!choice.value.is_empty() && !choice.reason.is_empty());
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Receipts: written, read back, and refused when anything in them was moved.
+//!
+//! For: the promise that both ends hold the same bytes and that one value has one spelling.
+//! In and out: generated entries; whole receipts; arbitrary lines.
+//! Invariants: parse and write are inverse.
+//! Absent on purpose: signatures and hashing (app).
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proto::manifest::{Entry, EntryKind};
+use proto::receipt::*;
+use proto::wire::control::{DigestKind, Rung};
+
+fn entry() -> impl Strategy<Value = Entry> {
+    let name = vec(any::<u8>().prop_map(|byte| if matches!(byte, 0 | b'/' | b'.') { b' ' } else { byte }), 1..20);
+    let kind = prop_oneof![
+        (0..=i64::MAX as u64).prop_map(|bytes| EntryKind::File { bytes }),
+        Just(EntryKind::Folder),
+        vec(1u8.., 1..50).prop_map(|target| EntryKind::Link { target: target.into() }),
+    ];
+    let ns = prop_oneof![0u32..1_000_000_000, Just(0), Just(500_000_000), (0u32..1000).prop_map(|ms| ms * 1_000_000)];
+    (vec(name, 0..4), kind, 0u32..=0o7777, any::<i64>(), ns).prop_map(|(names, kind, mode, mtime_s, mtime_ns)| Entry {
+        id: 0,
+        path: names.join(&b'/').into(),
+        kind,
+        mode,
+        mtime_s,
+        mtime_ns,
+    })
+}
+
+fn write_line(line: &EntryLine) -> Vec<u8> {
+    let mut out = Vec::new();
+    let (kind, digest) = line.digest.unzip();
+    write_entry(&mut out, &line.entry, digest.as_ref(), kind.unwrap_or(DigestKind::Blake3), line.rung);
+    out
+}
+
+proptest! {
+    // A case that fails becomes a test with a name; no file of seeds beside the source.
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn an_entry_comes_back_from_its_line(entry in entry(), mut digest in any::<[u8; 32]>(), how in 0u8..3, rung in 0u8..4) {
+        let rung = Rung::from_byte(rung).expect("four rungs");
+        let digest = match how {
+            _ if !entry.is_file() => None,
+            0 => None,
+            1 => Some((DigestKind::Blake3, digest)),
+            _ => {
+                digest[8..].fill(0);
+                Some((DigestKind::Crc64, digest))
+            }
+        };
+        let line = EntryLine { entry, digest, rung };
+        let text = write_line(&line);
+        let (newline, words) = text.split_last().expect("a line");
+        prop_assert_eq!(*newline, b'\n');
+        prop_assert!(words.iter().all(|byte| matches!(byte, 0x20..=0x7E)));
+        prop_assert_eq!(parse_line(words), Ok(Line::Entry(Box::new(line))));
+    }
+
+    #[test]
+    fn a_changed_line_is_refused_or_has_this_one_spelling(entry in entry(), at in any::<prop::sample::Index>(), to in any::<u8>()) {
+        let mut text = write_line(&EntryLine { entry, digest: None, rung: Rung::Published });
+        let _ = text.pop();
+        let at = at.index(text.len());
+        text[at] = to;
+        if let Ok(Line::Entry(line)) = parse_line(&text) {
+            text.push(b'\n');
+            prop_assert_eq!(write_line(&line), text);
+        }
+    }
+
+    #[test]
+    fn arbitrary_lines_never_panic(words in vec("[fdl]|-|[0-9a-f.-]{0,20}|[%A-F0-9a-z.]{0,9}|signed|job|end", 0..10), junk in vec(any::<u8>(), 0..99)) {
+        let _ = parse_line(words.join(" ").as_bytes());
+        let _ = parse_line(&junk);
+    }
+}
+
+const HEAD: Head =
+    Head { job: [1; 16], digest: DigestKind::Blake3, rung: Rung::Flushed, sender: [2; 32], receiver: [3; 32] };
+
+fn file(path: &str, bytes: u64) -> Entry {
+    Entry { id: 9, path: path.as_bytes().into(), kind: EntryKind::File { bytes }, mode: 0o640, mtime_s: -1, mtime_ns: 500_000_000 }
+}
+
+fn receipt() -> Vec<u8> {
+    let mut text = Vec::new();
+    write_head(&mut text, &HEAD);
+    let root = Entry { kind: EntryKind::FolderEnd, mode: 0o40755, ..file("", 0) };
+    write_entry(&mut text, &root, None, HEAD.digest, Rung::Flushed);
+    write_entry(&mut text, &file("a b%", 5), Some(&[0xAB; 32]), HEAD.digest, Rung::Published);
+    let link = Entry { kind: EntryKind::Link { target: (*b"/x y").into() }, ..file("l", 0) };
+    write_entry(&mut text, &link, None, HEAD.digest, Rung::Published);
+    write_end(&mut text, 1, 5);
+    write_body_digest(&mut text, &[7; 32]);
+    write_signed(&mut text, Signer::Sender, &HEAD.sender, &[8; 64]);
+    write_signed(&mut text, Signer::Receiver, &HEAD.receiver, &[9; 64]);
+    text
+}
+
+fn read(text: &[u8]) -> Result<(Sealed, usize), ReceiptError> {
+    let mut reading = Reading::new();
+    let mut entries = 0;
+    for line in text.strip_suffix(b"\n").expect("ends with a newline").split(|&byte| byte == b'\n') {
+        entries += usize::from(matches!(reading.take(line)?, Taken::Entry(_)));
+    }
+    Ok((reading.finish()?, entries))
+}
+
+#[test]
+fn a_whole_receipt_reads_as_drawn() {
+    let text = String::from_utf8(receipt()).expect("a receipt is ASCII");
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0], "longhaul-receipt 1");
+    assert_eq!(lines[2], "digest blake3");
+    assert_eq!(lines[6], "d - 0 755 -1.5 f .");
+    assert_eq!(lines[7], format!("f {} 5 640 -1.5 p a%20b%25", "ab".repeat(32)));
+    assert_eq!(lines[8], "l - 0 640 -1.5 p l /x%20y");
+    assert_eq!(lines[9], "end 1 5");
+    let (sealed, entries) = read(text.as_bytes()).expect("a true receipt");
+    assert_eq!((sealed.head, sealed.files, sealed.bytes, entries), (HEAD, 1, 5, 3));
+    assert_eq!((sealed.sender, sealed.receiver), (Some([8; 64]), Some([9; 64])));
+    assert_eq!(sealed.body, [7; 32]);
+}
+
+#[test]
+fn a_receipt_without_its_end_or_with_a_line_moved_is_refused() {
+    let text = receipt();
+    let lines: Vec<&[u8]> = text.split_inclusive(|&byte| byte == b'\n').collect();
+    for end in 1..lines.len() - 2 {
+        assert!(read(&lines[..end].concat()).is_err(), "{end} lines");
+    }
+    for (one, other) in [(0, 1), (1, 2), (4, 5), (5, 6), (8, 9), (9, 10), (10, 11)] {
+        let mut moved = lines.clone();
+        moved.swap(one, other);
+        assert!(read(&moved.concat()).is_err(), "{one} and {other} swapped");
+    }
+    let mut without_file = lines.clone();
+    let _ = without_file.remove(7);
+    assert_eq!(read(&without_file.concat()), Err(ReceiptError::Totals));
+    let twice = [&lines[..], &lines[12..]].concat();
+    assert_eq!(read(&twice.concat()), Err(ReceiptError::Order));
+}
+
+#[test]
+fn malformed_receipts_are_refused_by_name() {
+    assert_eq!(Reading::new().take(b"#!/bin/sh"), Err(ReceiptError::NotAReceipt));
+    assert_eq!(Reading::new().take(b"longhaul-receipt 2"), Err(ReceiptError::VersionUnknown));
+    let line = |text: &str| parse_line(text.as_bytes()).expect_err("malformed");
+    assert_eq!(line("f - 5 644 0.0 p ../x"), ReceiptError::Path);
+    assert_eq!(line("f - 5 644 0.0 p /x"), ReceiptError::Path);
+    assert_eq!(line("f - 5 644 0.0 p a%2Fx"), ReceiptError::Escape);
+    assert_eq!(line("f - 5 644 0.0 p a%00x"), ReceiptError::Escape);
+    assert_eq!(line("f - 5 644 0.0 p a%0ax"), ReceiptError::Escape);
+    assert_eq!(line("f - 5 644 0.0 p a%0"), ReceiptError::Escape);
+    assert_eq!(line("f - 05 644 0.0 p a"), ReceiptError::Number);
+    assert_eq!(line("f - +5 644 0.0 p a"), ReceiptError::Number);
+    assert_eq!(line("f - 5 648 0.0 p a"), ReceiptError::Number);
+    assert_eq!(line("f - 5 644 0.00 p a"), ReceiptError::Number);
+    assert_eq!(line("f - 5 644 -0.0 p a"), ReceiptError::Number);
+    assert_eq!(line("f - 18446744073709551616 644 0.0 p a"), ReceiptError::Number);
+    assert_eq!(line("f - 9223372036854775808 644 0.0 p a"), ReceiptError::Number);
+    assert_eq!(line("f AB 5 644 0.0 p a"), ReceiptError::Hex);
+    assert_eq!(line("d - 1 644 0.0 p a"), ReceiptError::Number);
+    assert_eq!(line("f - 5 644 0.0 p a b"), ReceiptError::WordCount);
+    assert_eq!(line("l - 0 644 0.0 p a"), ReceiptError::WordCount);
+    assert_eq!(line("x"), ReceiptError::LineUnknown);
+    assert_eq!(line(""), ReceiptError::LineUnknown);
+    let mut long = b"f - 5 644 0.0 p ".to_vec();
+    long.resize(RECEIPT_LINE_BYTES_MAX + 1, b'a');
+    assert_eq!(parse_line(&long), Err(ReceiptError::LineTooLong));
+}
+
+#[test]
+fn a_digest_of_another_kind_and_a_foreign_key_are_refused() {
+    let text = String::from_utf8(receipt()).expect("ASCII");
+    let other = text.replace(&"ab".repeat(32), "0123456789abcdef");
+    assert_eq!(read(other.as_bytes()), Err(ReceiptError::DigestKind));
+    let foreign = text.replace("signed sender 02", "signed sender 12");
+    assert_eq!(read(foreign.as_bytes()), Err(ReceiptError::Key));
+}
+
+#[test]
+fn crc64_is_written_as_one_number() {
+    let mut digest = [0; 32];
+    digest[..8].copy_from_slice(&0x0123_4567_89AB_CDEF_u64.to_le_bytes());
+    let mut out = Vec::new();
+    put_digest(&mut out, &digest, DigestKind::Crc64);
+    assert_eq!(out, b"0123456789abcdef");
+}
+
+#[test]
+fn the_signed_message_names_what_it_is() {
+    let message = signed_message(&[5; 32]);
+    assert_eq!(&message[..19], b"longhaul-receipt 1\n");
+    assert_eq!(message[19..], [5; 32]);
+}

@@ -1,0 +1,237 @@
+//! The test vectors of `docs/vectors/`: fixed values and the bytes protocol 1 has for them.
+//!
+//! For: another implementation can check itself; this one cannot change a byte unnoticed.
+//! In and out: a named value, its bytes, and the file with the same bytes in hex.
+//! Invariants: one file per frame kind and per layout; `LONGHAUL_VECTORS=write` writes them anew, which a reviewer then sees.
+//! Absent on purpose: sealed bytes (the engine has vectors for keys and tags).
+
+use std::path::{Path, PathBuf};
+
+use proto::books::{Books, STAGES};
+use proto::error::{Breach, Refusal};
+use proto::journal::{self, JOURNAL_VERSION, JournalHeader, Replay};
+use proto::manifest::{Entry, EntryKind};
+use proto::negotiate::{Cipher, Driver, Interface, Offer, Plan};
+use proto::receipt::{self, Head, Signer};
+use proto::wire::chunk::*;
+use proto::wire::control::*;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/vectors")
+}
+
+fn job() -> [u8; 16] {
+    std::array::from_fn(|index| index as u8)
+}
+
+fn offer() -> Offer {
+    Offer {
+        boot_id: "0f1e2d3c-0000-4000-8000-000000000001".into(),
+        cores: 8,
+        load_percent: 150,
+        memory_bytes: 64 << 20,
+        interfaces: vec![Interface { name: "eth0".into(), address: "192.0.2.1".into(), mtu: 9000, speed_mbit: 100_000 }],
+        drivers: vec![Driver::Uring, Driver::Plain],
+        ciphers: vec![Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305],
+        digests: vec![DigestKind::Blake3, DigestKind::Crc64],
+        integrity_only: false,
+        streams: 0,
+        streams_max: 64,
+        chunk_bytes: 0,
+        rate_bps: 10_000_000_000,
+        free_bytes: 1 << 40,
+    }
+}
+
+fn plan() -> Plan {
+    Plan {
+        streams: 4,
+        streams_max: 16,
+        chunk_bytes: 1 << 20,
+        cipher: Cipher::Aes128Gcm,
+        integrity_only: false,
+        digest: DigestKind::Blake3,
+        workers: (8, 4),
+        memory: (64 << 20, 32 << 20),
+        rate_bps: 10_000_000_000,
+    }
+}
+
+fn entries() -> Vec<Entry> {
+    let entry = |id, path: &[u8], kind, mode| {
+        Entry { id, path: path.into(), kind, mode, mtime_s: 1_700_000_000, mtime_ns: 123_456_789 }
+    };
+    vec![
+        entry(41, b"photos", EntryKind::Folder, 0o755),
+        entry(42, b"photos/a b\xFF.jpg", EntryKind::File { bytes: 5 }, 0o644),
+        entry(43, b"photos/latest", EntryKind::Link { target: (*b"../photos/a").into() }, 0o777),
+        entry(44, b"photos", EntryKind::FolderEnd, 0o755),
+    ]
+}
+
+fn wants() -> Vec<(u64, Want)> {
+    let ranges = vec![ChunkRange { first: 0, end: 2 }, ChunkRange { first: 7, end: 9 }];
+    vec![
+        (42, Want::Keep { digest: None }),
+        (45, Want::Keep { digest: Some([0xD1; 32]) }),
+        (46, Want::All),
+        (47, Want::Missing { ranges }),
+    ]
+}
+
+fn books() -> Books {
+    Books {
+        ns: std::array::from_fn(|index| 1000 + index as u64),
+        wall_ns: (1000..1000 + STAGES as u64).sum(),
+        workers: 2,
+        cpu_ns: 9_000,
+        peak_memory_bytes: 100 << 20,
+        payload_bytes: 1 << 30,
+        rail_bytes: (1 << 30) + 4096,
+        resent_bytes: 1 << 20,
+        commit_ns: 700,
+    }
+}
+
+fn frames() -> Vec<Frame> {
+    let open = Open {
+        job: job(),
+        direction: Direction::Pull,
+        paths: vec![(*b"data/run 7").into(), (*b"b").into()],
+        into_folder: true,
+        top: (*b"run").into(),
+        keep: true,
+        rung: Rung::Flushed,
+        offer: offer(),
+    };
+    let fault =
+        EntryFault { entry: 42, kind: FaultKind::Denied, errno: 13, step: "open the source".into() };
+    vec![
+        Frame::Hello { version_min: 1, version: 1, agent: "longhaul 0.1.0".into() },
+        Frame::Ticket { proof: [0x5A; 32] },
+        Frame::Open(Box::new(open)),
+        Frame::Accept { offer: Box::new(offer()), plan: Box::new(plan()), top: (*b"run").into() },
+        Frame::Refuse { code: Refusal::ReadOnly.code(), detail: "key of alice".into() },
+        Frame::Entries(entries()),
+        Frame::ScanEnd { entries: 45, files: 40, bytes: 1 << 33, faults: 1 },
+        Frame::Wants(wants()),
+        Frame::Acks(vec![ChunkRange { first: 3, end: 9 }]),
+        Frame::Nack { chunk: 5, corrupt: Corrupt::SourceMemory },
+        Frame::FileEnd { entry: 42, digest: Some([0xD2; 32]) },
+        Frame::Committed(vec![(41, [0; 32]), (42, [0xD2; 32])]),
+        Frame::Faults(vec![fault]),
+        Frame::Pulse { received: 3 << 20, written: 2 << 20, durable: 1 << 20, books: Box::new(books()) },
+        Frame::Sign { body: [0xB0; 32], signature: vec![0x51; 64].into() },
+        Frame::Bye,
+        Frame::Relay {
+            sources: vec![(*b"data").into()],
+            target: "longhaul://ticket@192.0.2.2:7700/in".into(),
+            options: vec!["--rung".into(), "flushed".into()],
+        },
+        Frame::Event { line: r#"{"event":"progress","bytes":1}"#.into() },
+        Frame::AskTicket { path: (*b"data").into() },
+        Frame::GiveTicket { secret: [0x7E; 16], key: [0x33; 32], addresses: vec!["192.0.2.1:7700".into()] },
+        Frame::Rails { count: 6 },
+        Frame::Rate { bits_per_second: 1_000_000_000 },
+        Frame::RailDown { rail: 3 },
+        Frame::RailClosed { rail: 3 },
+    ]
+}
+
+/// Hex as a person reads it: 32 bytes to a line.
+fn hex(bytes: &[u8]) -> String {
+    let line = |line: &[u8]| line.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + "\n";
+    bytes.chunks(32).map(line).collect()
+}
+
+fn check(name: &str, bytes: &[u8]) {
+    let path = folder().join(name);
+    if std::env::var_os("LONGHAUL_VECTORS").is_some_and(|how| how == "write") {
+        std::fs::create_dir_all(folder()).expect("docs/vectors can be made");
+        std::fs::write(&path, hex(bytes)).expect("a vector can be written");
+    }
+    let stored = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    assert_eq!(stored, hex(bytes), "{name} differs; if the wire is meant to change, so must the version");
+}
+
+#[test]
+fn every_frame_has_its_bytes() {
+    let frames = frames();
+    let kinds: Vec<u8> = frames.iter().map(Frame::type_byte).collect();
+    assert_eq!(kinds, (1..=24).collect::<Vec<u8>>(), "one vector per frame kind");
+    assert_eq!(Frame::decode(&[25]), Err(Breach::FrameUnknown), "a new frame kind needs a vector");
+    for frame in frames {
+        let mut bytes = Vec::new();
+        frame.encode(&mut bytes);
+        check(&format!("frame-{:02}-{}.hex", bytes[0], frame.name().to_lowercase()), &bytes);
+        assert_eq!(Frame::decode(&bytes), Ok(frame));
+    }
+}
+
+#[test]
+fn what_stands_on_a_rail_has_its_bytes() {
+    let greeting = Greeting { job: job(), rail: 513, version: 1, mac: [0xAC; 32] };
+    check("greeting.hex", &greeting.encode());
+    let range = Header {
+        kind: ChunkKind::Range,
+        payload_bytes: 1 << 20,
+        chunk: 7,
+        entry: 42,
+        offset: 3 << 20,
+        crc: 0x0123_4567_89AB_CDEF,
+        digest: [0xD3; 32],
+    };
+    check("header-range.hex", &range.encode());
+    let mut payload = Vec::new();
+    for (entry, bytes) in [(50, 5), (51, 0)] {
+        payload.extend_from_slice(&PackLine { entry, bytes, digest: [0xD4; 32] }.encode());
+    }
+    payload.extend_from_slice(b"hello");
+    check("pack.hex", &payload);
+    assert_eq!(pack_lines(&payload, 2, 1 << 20).expect("a true pack").count(), 2);
+    let pack = Header {
+        kind: ChunkKind::Pack,
+        payload_bytes: payload.len() as u32,
+        chunk: 8,
+        entry: 2,
+        offset: 0,
+        digest: [0; 32],
+        ..range
+    };
+    check("header-pack.hex", &pack.encode());
+}
+
+#[test]
+fn a_journal_has_its_bytes() {
+    let header = JournalHeader {
+        version: JOURNAL_VERSION,
+        bytes: 10 << 20,
+        mtime_s: 1_700_000_000,
+        mtime_ns: 123_456_789,
+        chunk_bytes: 1 << 20,
+        digest: DigestKind::Blake3,
+        boot_id_hash: *b"\x01\x02\x03\x04\x05\x06\x07\x08",
+        rung_written_only: false,
+    };
+    let mut bytes = journal::encode_header(&header).to_vec();
+    journal::encode_record(3, &[[0xC3; 32], [0xC4; 32]], &mut bytes);
+    check("journal.hex", &bytes);
+    let replay = Replay::parse(&bytes);
+    assert_eq!((replay.header, replay.valid_bytes), (Some(header), bytes.len()));
+}
+
+#[test]
+fn a_receipt_has_its_bytes() {
+    let head =
+        Head { job: job(), digest: DigestKind::Blake3, rung: Rung::Published, sender: [0x5E; 32], receiver: [0x4E; 32] };
+    let mut text = Vec::new();
+    receipt::write_head(&mut text, &head);
+    for entry in entries().iter().filter(|entry| entry.kind != EntryKind::FolderEnd) {
+        receipt::write_entry(&mut text, entry, Some(&[0xD2; 32]), head.digest, Rung::Published);
+    }
+    receipt::write_end(&mut text, 1, 5);
+    receipt::write_body_digest(&mut text, &[0xB0; 32]);
+    receipt::write_signed(&mut text, Signer::Sender, &head.sender, &[0x51; 64]);
+    receipt::write_signed(&mut text, Signer::Receiver, &head.receiver, &[0x52; 64]);
+    check("receipt.hex", &text);
+}
