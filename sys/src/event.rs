@@ -10,8 +10,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 
 /// An eventfd that several threads may signal and one drains. Clones are the same event.
 #[derive(Debug, Clone)]
@@ -94,4 +95,67 @@ impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.fd.as_fd()
     }
+}
+
+/// What a keeper waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interest {
+    /// Bytes to read, a connection to accept, or the end of the stream.
+    Read,
+    /// Room to write.
+    Write,
+    /// Either.
+    Both,
+}
+
+/// What has come true for one descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ready {
+    /// A read will not block; it may well say that the stream has ended.
+    pub read: bool,
+    /// A write will not block; it may well fail.
+    pub write: bool,
+    /// The connection is gone in both directions, or in error.
+    pub closed: bool,
+}
+
+impl Ready {
+    /// Anything at all.
+    pub fn any(self) -> bool {
+        self.read || self.write || self.closed
+    }
+}
+
+/// Sleeps until one of `fds` is ready, a signal comes, or the timeout (`None`: for ever), and says for each of them, in
+/// the same order, what it is ready for. For keepers: it allocates. Errors: ENOMEM, EINVAL (too many).
+pub fn poll(
+    fds: &[(BorrowedFd<'_>, Interest)],
+    timeout: Option<Duration>,
+) -> io::Result<Vec<Ready>> {
+    let wanted = |interest| match interest {
+        Interest::Read => PollFlags::IN,
+        Interest::Write => PollFlags::OUT,
+        Interest::Both => PollFlags::IN | PollFlags::OUT,
+    };
+    let mut polled: Vec<_> = fds
+        .iter()
+        .map(|(fd, interest)| PollFd::from_borrowed_fd(*fd, wanted(*interest)))
+        .collect();
+    // A time too long to be said is for ever.
+    let limit = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    match rustix::event::poll(&mut polled, limit.as_ref()) {
+        Ok(_) => {}
+        Err(rustix::io::Errno::INTR) => return Ok(vec![Ready::default(); fds.len()]),
+        Err(error) => return Err(error.into()),
+    }
+    let ready = polled.iter().map(|fd| {
+        let seen = fd.revents();
+        let closed = seen.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL);
+        Ready {
+            read: seen.contains(PollFlags::IN),
+            write: seen.contains(PollFlags::OUT),
+            closed,
+        }
+    });
+    Ok(ready.collect())
 }

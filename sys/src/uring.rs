@@ -568,3 +568,10 @@ fn register(ring: &IoUring, pool: &Pool) -> io::Result<Pieces> {
 fn is_busy(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EAGAIN))
 }
+
+/// Whether a ring can be had here, without keeping one; the text names the mode.
+pub(crate) fn probe() -> io::Result<String> {
+    let (ring, mode) = open(8)?;
+    check_features(&ring)?;
+    Ok(mode)
+}

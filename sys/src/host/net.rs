@@ -1,0 +1,114 @@
+//! Interfaces of this machine.
+//!
+//! What it is for: which paths there may be, and how fast. In: getifaddrs(3) and /sys/class/net. Out: one record each.
+//! Invariants: the list of getifaddrs is freed once, after the last look at it.
+//! Absent on purpose: routes; a connected socket knows its own.
+
+use std::collections::BTreeMap;
+use std::ffi::CStr;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// One interface.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Interface {
+    /// Like `eth0`.
+    pub name: String,
+    /// Addresses of both families, in the kernel's order.
+    pub addresses: Vec<IpAddr>,
+    /// Bytes per packet; 0 if unknown.
+    pub mtu: u32,
+    /// Bits per second; `None` for interfaces without a speed (virtual ones) or without a link.
+    pub speed_bps: Option<u64>,
+    /// Switched on, and with a link.
+    pub up: bool,
+    /// Leads back to this machine.
+    pub loopback: bool,
+}
+
+/// All interfaces, by name. Errors: ENOMEM and those of netlink.
+pub fn interfaces() -> io::Result<Vec<Interface>> {
+    let mut found: BTreeMap<String, Interface> = BTreeMap::new();
+    let list = AddressList::new()?;
+    for entry in list.iter() {
+        let name = name_of(entry);
+        let interface = found
+            .entry(name.clone())
+            .or_insert_with(|| facts(name, entry.ifa_flags));
+        interface.addresses.extend(address_of(entry));
+    }
+    Ok(found.into_values().collect())
+}
+
+fn facts(name: String, flags: u32) -> Interface {
+    let read = |fact: &str| std::fs::read_to_string(format!("/sys/class/net/{name}/{fact}")).ok();
+    let number = |fact: &str| read(fact).and_then(|text| text.trim().parse::<i64>().ok());
+    let has = |flag: i32| flags & flag as u32 != 0;
+    Interface {
+        mtu: number("mtu")
+            .and_then(|mtu| u32::try_from(mtu).ok())
+            .unwrap_or(0),
+        // Mbit/s; -1 where the driver does not know.
+        speed_bps: number("speed")
+            .and_then(|speed| u64::try_from(speed).ok())
+            .map(|speed| speed * 1_000_000),
+        up: has(libc::IFF_UP) && has(libc::IFF_RUNNING),
+        loopback: has(libc::IFF_LOOPBACK),
+        addresses: Vec::new(),
+        name,
+    }
+}
+
+/// Owns what getifaddrs has made.
+struct AddressList(*mut libc::ifaddrs);
+
+impl AddressList {
+    fn new() -> io::Result<AddressList> {
+        let mut first = std::ptr::null_mut();
+        // SAFETY: `first` is writable; on success it points to a list that only we know.
+        let result = unsafe { libc::getifaddrs(&mut first) };
+        if result == 0 {
+            Ok(AddressList(first))
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &libc::ifaddrs> {
+        // SAFETY: null at the end of the list, otherwise an entry that lives until the drop of `self`, which is borrowed.
+        let step = |at: *mut libc::ifaddrs| unsafe { at.as_ref() };
+        std::iter::successors(step(self.0), move |entry| step(entry.ifa_next))
+    }
+}
+
+impl Drop for AddressList {
+    fn drop(&mut self) {
+        // SAFETY: the list of `new`, freed once; references to entries cannot outlive `self`.
+        unsafe { libc::freeifaddrs(self.0) };
+    }
+}
+
+fn name_of(entry: &libc::ifaddrs) -> String {
+    // SAFETY: getifaddrs gives each entry a name that ends with a zero byte and lives as long as the entry.
+    unsafe { CStr::from_ptr(entry.ifa_name) }
+        .to_string_lossy()
+        .into_owned()
+}
+
+fn address_of(entry: &libc::ifaddrs) -> Option<IpAddr> {
+    // SAFETY: null, or an address that lives as long as the entry; its family comes first in all kinds of addresses.
+    let family = i32::from(unsafe { entry.ifa_addr.as_ref() }?.sa_family);
+    match family {
+        libc::AF_INET => {
+            // SAFETY: the family says that it is a sockaddr_in, which malloc (getifaddrs) has aligned for.
+            let address = unsafe { &*entry.ifa_addr.cast::<libc::sockaddr_in>() };
+            Some(Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes()).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: the family says that it is a sockaddr_in6, which malloc (getifaddrs) has aligned for.
+            let address = unsafe { &*entry.ifa_addr.cast::<libc::sockaddr_in6>() };
+            Some(Ipv6Addr::from(address.sin6_addr.s6_addr).into())
+        }
+        _ => None,
+    }
+}
