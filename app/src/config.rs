@@ -1,0 +1,517 @@
+//! The daemon's settings: config file, then flags, then defaults.
+//!
+//! For: `longhaul serve`, and its reload at SIGHUP.
+//! In and out: TOML text and `ServeArguments` → `Settings`; two `Settings` → what changed and what needs a restart.
+//! Invariants: an unknown key, a wrong type or a wrong unit is an error that names file, line and key; a flag always wins, at a
+//!   reload as well; a reload that cannot be read changes nothing.
+//! Absent on purpose: keys and rights (identity/), acting on the settings (serve/).
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, de};
+
+use crate::args::{
+    DriverChoice, LISTEN_DEFAULT, MEMORY_DEFAULT_BYTES, ServeArguments, TicketChoice,
+};
+use crate::exit::{Exit, Failure};
+use crate::units::{self, UnitError};
+
+/// A connection that says nothing for so long is closed: three times the pulse's worst gap on a bad link.
+const IDLE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
+/// Jobs at once when nobody says otherwise: "hundreds of clients", each with a share of the memory grant.
+const JOBS_MAX_DEFAULT: u32 = 512;
+/// A config file is a page of text; more is not one.
+const CONFIG_BYTES_MAX: u64 = 1 << 20;
+
+/// The config file as it is written. Every key may be left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ConfigFile {
+    listen: Option<SocketAddr>,
+    root: Option<PathBuf>,
+    #[serde(default, deserialize_with = "size")]
+    memory: Option<u64>,
+    #[serde(default, deserialize_with = "workers")]
+    workers: Option<u16>,
+    #[serde(default, deserialize_with = "rate")]
+    rate: Option<u64>,
+    integrity_only: Option<bool>,
+    authorized_keys: Option<PathBuf>,
+    #[serde(default, deserialize_with = "duration")]
+    idle_timeout: Option<Duration>,
+    #[serde(default, deserialize_with = "jobs_max")]
+    jobs_max: Option<u32>,
+    user: Option<String>,
+}
+
+/// What ticket holders may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TicketAccess {
+    /// Read and write.
+    Both,
+    /// `--ro`.
+    ReadOnly,
+    /// `--wo`.
+    WriteOnly,
+}
+
+/// What the daemon runs with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// It serves what is below.
+    pub root: PathBuf,
+    /// For all jobs together.
+    pub memory_bytes: u64,
+    /// For all jobs together; `None`: one per core.
+    pub workers: Option<u16>,
+    /// Cap of all jobs together, bit/s.
+    pub rate_bps: Option<u64>,
+    /// Clients may ask for payload in clear.
+    pub integrity_only: bool,
+    /// `None`: the one below `LONGHAUL_HOME`.
+    pub authorized_keys: Option<PathBuf>,
+    /// A silent connection is closed after so long.
+    pub idle_timeout: Duration,
+    /// Jobs at once.
+    pub jobs_max: u32,
+    /// Become this user after binding the port.
+    pub user: Option<String>,
+    /// Print a ticket.
+    pub ticket: Option<TicketChoice>,
+    /// What its holder may do.
+    pub ticket_access: TicketAccess,
+    /// Way to the kernel.
+    pub driver: DriverChoice,
+    /// Started by ssh, for one job.
+    pub stdio: bool,
+    /// How much to say.
+    pub verbose: u8,
+}
+
+impl Settings {
+    /// Reads the config file, if one is named, and lets the flags win. The same call reloads.
+    ///
+    /// # Errors
+    /// `Exit::Usage` for a config file that cannot be understood or a root that nobody named; the system's error for one
+    /// that cannot be read.
+    pub fn load(arguments: &ServeArguments) -> Result<Self, Failure> {
+        let file = match &arguments.config {
+            Some(path) => read(path)?,
+            None => ConfigFile::default(),
+        };
+        Self::merge(file, arguments)
+    }
+
+    fn merge(file: ConfigFile, arguments: &ServeArguments) -> Result<Self, Failure> {
+        let root = arguments.root.clone().or(file.root);
+        // Through ssh the far side has exactly the user's own rights: nothing is served that ssh would not give.
+        let root = root.or_else(|| arguments.stdio.then(|| PathBuf::from("/")));
+        let root = root.ok_or_else(|| {
+            let failure = Exit::Usage.fail("start the daemon", "no folder to serve was named");
+            failure.next("name one with --root DIR, or with root = \"DIR\" in the config file")
+        })?;
+        let listen = arguments
+            .listen
+            .or(file.listen)
+            .unwrap_or_else(|| LISTEN_DEFAULT.parse().expect("the default is an address"));
+        Ok(Self {
+            listen,
+            root,
+            memory_bytes: arguments
+                .memory
+                .or(file.memory)
+                .unwrap_or(MEMORY_DEFAULT_BYTES),
+            workers: arguments.workers.or(file.workers),
+            rate_bps: arguments.rate.or(file.rate),
+            integrity_only: arguments.integrity_only || file.integrity_only.unwrap_or(false),
+            authorized_keys: file.authorized_keys,
+            idle_timeout: file.idle_timeout.unwrap_or(IDLE_TIMEOUT_DEFAULT),
+            jobs_max: file.jobs_max.unwrap_or(JOBS_MAX_DEFAULT),
+            user: file.user,
+            ticket: arguments.ticket,
+            ticket_access: match (arguments.ro, arguments.wo) {
+                (true, _) => TicketAccess::ReadOnly,
+                (_, true) => TicketAccess::WriteOnly,
+                _ => TicketAccess::Both,
+            },
+            driver: arguments.driver,
+            stdio: arguments.stdio,
+            verbose: arguments.verbose,
+        })
+    }
+
+    /// Takes over from newly loaded settings what can change while jobs run, and says in sentences what did and what did
+    /// not. Running jobs keep what they agreed on; `rate` alone holds for them as well.
+    pub fn reload(&mut self, new: Self) -> Vec<String> {
+        let mut said = Vec::new();
+        let rate =
+            |rate_bps: Option<u64>| rate_bps.map_or_else(|| "none".to_owned(), units::exact_rate);
+        let file = |path: &Option<PathBuf>| {
+            path.as_ref().map_or_else(
+                || "the default".to_owned(),
+                |path| path.display().to_string(),
+            )
+        };
+        apply(
+            &mut said,
+            "rate",
+            "now",
+            &mut self.rate_bps,
+            new.rate_bps,
+            |value| rate(*value),
+        );
+        apply(
+            &mut said,
+            "integrity_only",
+            "for new jobs",
+            &mut self.integrity_only,
+            new.integrity_only,
+            bool::to_string,
+        );
+        apply(
+            &mut said,
+            "authorized_keys",
+            "for new connections",
+            &mut self.authorized_keys,
+            new.authorized_keys,
+            file,
+        );
+        let time = |value: &Duration| units::exact_duration(*value);
+        apply(
+            &mut said,
+            "idle_timeout",
+            "for new connections",
+            &mut self.idle_timeout,
+            new.idle_timeout,
+            time,
+        );
+        apply(
+            &mut said,
+            "jobs_max",
+            "for new jobs",
+            &mut self.jobs_max,
+            new.jobs_max,
+            u32::to_string,
+        );
+        // A port, a root, a pool, threads and a user are taken once, at the start.
+        for (key, differs) in [
+            ("listen", self.listen != new.listen),
+            ("root", self.root != new.root),
+            ("memory", self.memory_bytes != new.memory_bytes),
+            ("workers", self.workers != new.workers),
+            ("user", self.user != new.user),
+        ] {
+            if differs {
+                said.push(format!("{key} has changed in the config file; that needs a restart, the old value stays"));
+            }
+        }
+        said
+    }
+}
+
+fn apply<T: PartialEq>(
+    said: &mut Vec<String>,
+    key: &str,
+    since: &str,
+    old: &mut T,
+    new: T,
+    show: impl Fn(&T) -> String,
+) {
+    if *old != new {
+        said.push(format!(
+            "{key} is {} {since} (was {})",
+            show(&new),
+            show(old)
+        ));
+        *old = new;
+    }
+}
+
+fn read(path: &Path) -> Result<ConfigFile, Failure> {
+    let what = || format!("read the config file {}", path.display());
+    let facts =
+        std::fs::metadata(path).map_err(|error| Exit::of_io(&error).fail(what(), &error))?;
+    if facts.len() > CONFIG_BYTES_MAX {
+        return Err(Exit::Usage.fail(
+            what(),
+            format!("it is bigger than {}", units::exact_size(CONFIG_BYTES_MAX)),
+        ));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::InvalidData => Exit::Usage.fail(what(), "it is not UTF-8 text"),
+        _ => Exit::of_io(&error).fail(what(), &error),
+    })?;
+    parse(&text).map_err(|fault| {
+        let failure = Exit::Usage.fail(what(), format!("line {}: {}", fault.line, fault.text));
+        failure.next(format!(
+            "mend line {} of {}; keys are listed in longhaul.toml of the distribution",
+            fault.line,
+            path.display()
+        ))
+    })
+}
+
+/// Where and why a config file cannot be understood.
+#[derive(Debug, PartialEq, Eq)]
+struct ConfigFault {
+    /// From 1.
+    line: usize,
+    text: String,
+}
+
+fn parse(text: &str) -> Result<ConfigFile, ConfigFault> {
+    toml::from_str(text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start.min(text.len()));
+        let line_start = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
+        let line_text = text[line_start..].lines().next().unwrap_or_default();
+        let key = line_text.split('=').next().unwrap_or_default().trim();
+        let message = error.message().trim().replace('\n', " ");
+        let text_of_fault = if key.is_empty() || message.contains(key) {
+            message
+        } else {
+            format!("{key}: {message}")
+        };
+        ConfigFault {
+            line: text[..at].matches('\n').count() + 1,
+            text: text_of_fault,
+        }
+    })
+}
+
+/// A text value read by one of the parsers of units.rs, so that the error says which unit to write.
+fn quantity<'de, D: Deserializer<'de>, T>(
+    from: D,
+    parse: fn(&str) -> Result<T, UnitError>,
+) -> Result<Option<T>, D::Error> {
+    struct Visit<T>(fn(&str) -> Result<T, UnitError>);
+    impl<T> de::Visitor<'_> for Visit<T> {
+        type Value = T;
+
+        fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+            out.write_str("a text with a number and its unit, in quotes")
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+            self.0(text).map_err(|error| E::custom(format!("\"{text}\": {error}")))
+        }
+    }
+    from.deserialize_str(Visit(parse)).map(Some)
+}
+
+fn size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    quantity(from, units::parse_size)
+}
+
+fn rate<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    quantity(from, units::parse_rate)
+}
+
+fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    quantity(from, units::parse_duration)
+}
+
+fn workers<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u16>, D::Error> {
+    let count = u16::deserialize(from)?;
+    if (1..=1_024).contains(&count) {
+        Ok(Some(count))
+    } else {
+        Err(de::Error::custom("workers are from 1 to 1024"))
+    }
+}
+
+fn jobs_max<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    let count = u32::deserialize(from)?;
+    if count > 0 {
+        Ok(Some(count))
+    } else {
+        Err(de::Error::custom("jobs_max is at least 1"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FULL: &str = r#"
+listen = "10.0.0.1:5741"
+root = "/srv/data"
+memory = "1GiB"
+workers = 4
+rate = "9Gbit"
+integrity_only = true
+authorized_keys = "/etc/longhaul/authorized_keys"
+idle_timeout = "2min"
+jobs_max = 300
+user = "longhaul"
+"#;
+
+    fn settings(text: &str, arguments: &ServeArguments) -> Settings {
+        Settings::merge(parse(text).unwrap(), arguments).unwrap()
+    }
+
+    #[test]
+    fn every_key_is_read() {
+        let read = settings(FULL, &ServeArguments::default());
+        assert_eq!(read.listen, "10.0.0.1:5741".parse().unwrap());
+        assert_eq!(read.root, PathBuf::from("/srv/data"));
+        assert_eq!(
+            (read.memory_bytes, read.workers, read.rate_bps),
+            (1 << 30, Some(4), Some(9_000_000_000))
+        );
+        assert!(read.integrity_only);
+        assert_eq!(
+            read.authorized_keys,
+            Some(PathBuf::from("/etc/longhaul/authorized_keys"))
+        );
+        assert_eq!(
+            (read.idle_timeout, read.jobs_max),
+            (Duration::from_secs(120), 300)
+        );
+        assert_eq!(read.user.as_deref(), Some("longhaul"));
+    }
+
+    #[test]
+    fn the_example_of_the_distribution_can_be_read() {
+        let example = include_str!("../../dist/longhaul.toml");
+        settings(example, &ServeArguments::default());
+        // With every line that is commented out as well.
+        let all: String = example
+            .lines()
+            .map(|line| line.strip_prefix("#=").unwrap_or(line))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        assert_ne!(all.trim(), example.trim());
+        let every = parse(&all).unwrap();
+        assert!(
+            every.user.is_some()
+                && every.rate.is_some()
+                && every.workers.is_some()
+                && every.authorized_keys.is_some()
+        );
+    }
+
+    #[test]
+    fn flags_win_over_the_file_and_the_file_over_defaults() {
+        let flags = ServeArguments {
+            root: Some("/flag".into()),
+            memory: Some(1 << 20),
+            rate: Some(8),
+            listen: Some("127.0.0.1:1".parse().unwrap()),
+            workers: Some(1),
+            wo: true,
+            ..ServeArguments::default()
+        };
+        let merged = settings(FULL, &flags);
+        assert_eq!(merged.root, PathBuf::from("/flag"));
+        assert_eq!(
+            (merged.memory_bytes, merged.rate_bps, merged.workers),
+            (1 << 20, Some(8), Some(1))
+        );
+        assert_eq!(merged.listen, "127.0.0.1:1".parse().unwrap());
+        assert_eq!(merged.ticket_access, TicketAccess::WriteOnly);
+        let bare = settings("root = \"/r\"", &ServeArguments::default());
+        assert_eq!(
+            (bare.memory_bytes, bare.rate_bps, bare.workers),
+            (MEMORY_DEFAULT_BYTES, None, None)
+        );
+        assert_eq!(
+            (bare.listen, bare.integrity_only),
+            (LISTEN_DEFAULT.parse().unwrap(), false)
+        );
+        assert_eq!(
+            (bare.idle_timeout, bare.jobs_max),
+            (IDLE_TIMEOUT_DEFAULT, JOBS_MAX_DEFAULT)
+        );
+    }
+
+    #[test]
+    fn a_wrong_file_is_an_error_that_names_line_and_key() {
+        for (text, line, part) in [
+            ("root = \"/r\"\nroots = \"/s\"", 2, "unknown field `roots`"),
+            ("\n\nrate = \"10Gb\"", 3, "rate: \"10Gb\": the unit 'Gb'"),
+            (
+                "memory = 256",
+                1,
+                "memory: invalid type: integer `256`, expected a text with a number and its unit",
+            ),
+            ("workers = 0", 1, "workers are from 1 to 1024"),
+            ("workers = \"4\"", 1, "workers: invalid type"),
+            ("listen = \"localhost\"", 1, "listen"),
+            ("jobs_max = 0", 1, "jobs_max is at least 1"),
+            ("root = \"/r\"\nroot = \"/s\"", 2, "duplicate key"),
+            ("[tls]\nx = 1", 1, "unknown field `tls`"),
+            ("root = ", 1, "root"),
+            ("idle_timeout = \"5 m\"", 1, "idle_timeout: \"5 m\""),
+        ] {
+            let fault = parse(text).expect_err(text);
+            assert_eq!(fault.line, line, "{text}: {fault:?}");
+            assert!(fault.text.contains(part), "{text}: {fault:?}");
+        }
+    }
+
+    #[test]
+    fn the_files_name_stands_in_the_failure() {
+        let path =
+            std::env::temp_dir().join(format!("longhaul-config-{}.toml", std::process::id()));
+        std::fs::write(&path, "root = \"/r\"\nspeed = 1\n").unwrap();
+        let arguments = ServeArguments {
+            config: Some(path.clone()),
+            ..ServeArguments::default()
+        };
+        let failure = Settings::load(&arguments).unwrap_err();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(failure.exit, Exit::Usage);
+        assert!(failure.what.contains(&path.display().to_string()));
+        assert!(
+            failure.cause.starts_with("line 2: unknown field `speed`"),
+            "{}",
+            failure.cause
+        );
+        let gone = Settings::load(&arguments).unwrap_err();
+        assert_eq!(gone.exit, Exit::Vanished);
+    }
+
+    #[test]
+    fn without_a_root_the_daemon_does_not_start_but_ssh_starts_it_with_the_users_own_rights() {
+        let failure = Settings::load(&ServeArguments::default()).unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage);
+        assert!(failure.next_step.contains("--root"));
+        let stdio = ServeArguments {
+            stdio: true,
+            ..ServeArguments::default()
+        };
+        assert_eq!(Settings::load(&stdio).unwrap().root, PathBuf::from("/"));
+    }
+
+    #[test]
+    fn a_reload_applies_what_can_change_and_says_what_cannot() {
+        let mut running = settings(FULL, &ServeArguments::default());
+        let same = running.clone();
+        assert_eq!(running.reload(same.clone()), Vec::<String>::new());
+        let mut new = same.clone();
+        new.rate_bps = None;
+        new.jobs_max = 5;
+        new.root = "/elsewhere".into();
+        new.memory_bytes = 1;
+        let said = running.reload(new);
+        assert_eq!(
+            said,
+            [
+                "rate is none now (was 9Gbit/s)",
+                "jobs_max is 5 for new jobs (was 300)",
+                "root has changed in the config file; that needs a restart, the old value stays",
+                "memory has changed in the config file; that needs a restart, the old value stays",
+            ]
+        );
+        assert_eq!((running.rate_bps, running.jobs_max), (None, 5));
+        assert_eq!(
+            (running.root, running.memory_bytes),
+            (same.root, same.memory_bytes)
+        );
+    }
+}
