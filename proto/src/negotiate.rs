@@ -134,11 +134,7 @@ pub fn agree_version(ours: (u16, u16), theirs: (u16, u16)) -> Result<u16, Refusa
 ///
 /// # Errors
 /// No cipher or digest in common, or payload in clear asked for and not allowed: never a weaker plan instead.
-pub fn negotiate(
-    initiator: &Offer,
-    acceptor: &Offer,
-    initiator_sends: bool,
-) -> Result<(Plan, Vec<Choice>), Refusal> {
+pub fn negotiate(initiator: &Offer, acceptor: &Offer, initiator_sends: bool) -> Result<(Plan, Vec<Choice>), Refusal> {
     let mut choices = Vec::new();
     let cipher = choose_cipher(initiator, acceptor, &mut choices)?;
     let integrity_only = choose_clear(initiator, acceptor, &mut choices)?;
@@ -153,8 +149,7 @@ pub fn negotiate(
         reason: "what each end granted for its pool of bufs, seen from the initiator".into(),
     });
     let rate_bps = choose_rate(initiator, acceptor, &mut choices);
-    let plan =
-        Plan { streams, streams_max, chunk_bytes, cipher, integrity_only, digest, workers, memory, rate_bps };
+    let plan = Plan { streams, streams_max, chunk_bytes, cipher, integrity_only, digest, workers, memory, rate_bps };
     Ok((plan, choices))
 }
 
@@ -229,7 +224,10 @@ fn choose_workers(i: &Offer, a: &Offer, initiator_sends: bool, choices: &mut Vec
 
 fn choose_chunk(i: &Offer, a: &Offer, choices: &mut Vec<Choice>) -> u32 {
     let (mut bytes, mut reason) = if i.chunk_bytes == 0 {
-        (CHUNK_BYTES_DEFAULT, String::from("digest boundaries stay the same from run to run, so that a part can be resumed"))
+        (
+            CHUNK_BYTES_DEFAULT,
+            String::from("digest boundaries stay the same from run to run, so that a part can be resumed"),
+        )
     } else {
         let wish = i.chunk_bytes.clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX).next_power_of_two();
         (wish, format!("the user asked for {} bytes; a power of two from 1 to 16 MiB", i.chunk_bytes))
@@ -243,7 +241,13 @@ fn choose_chunk(i: &Offer, a: &Offer, choices: &mut Vec<Choice>) -> u32 {
     bytes
 }
 
-fn choose_streams(i: &Offer, a: &Offer, workers: (u16, u16), chunk_bytes: u32, choices: &mut Vec<Choice>) -> (u16, u16) {
+fn choose_streams(
+    i: &Offer,
+    a: &Offer,
+    workers: (u16, u16),
+    chunk_bytes: u32,
+    choices: &mut Vec<Choice>,
+) -> (u16, u16) {
     let memory = i.memory_bytes.min(a.memory_bytes);
     let by_memory = memory / (BUFS_PER_STREAM * u64::from(chunk_bytes));
     let by_memory = u16::try_from(by_memory).unwrap_or(u16::MAX);
@@ -254,7 +258,10 @@ fn choose_streams(i: &Offer, a: &Offer, workers: (u16, u16), chunk_bytes: u32, c
         let reason = if wish > most { "as many of those asked for as the caps allow" } else { "asked for" };
         (wish, String::from(reason))
     } else {
-        (workers.0.min(workers.1), String::from("one per worker of the smaller end; measuring may raise it while data flows"))
+        (
+            workers.0.min(workers.1),
+            String::from("one per worker of the smaller end; measuring may raise it while data flows"),
+        )
     };
     let start = start.clamp(1, most);
     choices.push(Choice { what: "streams", value: format!("{start}"), reason });
@@ -399,8 +406,8 @@ impl Plan {
             memory: (from.u64()?, from.u64()?),
             rate_bps: from.u64()?,
         };
-        let chunk_fits = plan.chunk_bytes.is_power_of_two()
-            && (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&plan.chunk_bytes);
+        let chunk_fits =
+            plan.chunk_bytes.is_power_of_two() && (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&plan.chunk_bytes);
         let streams_fit = plan.streams != 0 && plan.streams <= plan.streams_max;
         let workers_fit = plan.workers.0 != 0 && plan.workers.1 != 0;
         if chunk_fits && streams_fit && workers_fit { Ok(plan) } else { Err(Breach::FieldOutOfRange) }

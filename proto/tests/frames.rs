@@ -46,7 +46,9 @@ fn entries() -> impl Strategy<Value = Vec<Entry>> {
     let one = (path(), entry_kind(), 0u32..=0o7777, any::<i64>(), 0u32..1_000_000_000);
     (0u64..1 << 60, vec(one, 0..20)).prop_map(|(first, lines)| {
         let numbered = (first..).zip(lines);
-        numbered.map(|(id, (path, kind, mode, mtime_s, mtime_ns))| Entry { id, path, kind, mode, mtime_s, mtime_ns }).collect()
+        numbered
+            .map(|(id, (path, kind, mode, mtime_s, mtime_ns))| Entry { id, path, kind, mode, mtime_s, mtime_ns })
+            .collect()
     })
 }
 
@@ -162,12 +164,18 @@ fn books() -> impl Strategy<Value = Books> {
 fn frame() -> impl Strategy<Value = Frame> {
     let corrupt = prop::sample::select(vec![Corrupt::Wire, Corrupt::SourceMemory, Corrupt::SinkMemory]);
     let opening = prop_oneof![
-        (1u16..5, 0u16..5, ".{0,50}")
-            .prop_map(|(low, more, agent)| Frame::Hello { version_min: low, version: low + more, agent }),
+        (1u16..5, 0u16..5, ".{0,50}").prop_map(|(low, more, agent)| Frame::Hello {
+            version_min: low,
+            version: low + more,
+            agent
+        }),
         any::<[u8; 32]>().prop_map(|proof| Frame::Ticket { proof }),
         open().prop_map(|open| Frame::Open(Box::new(open))),
-        (offer(), plan(), top())
-            .prop_map(|(offer, plan, top)| Frame::Accept { offer: Box::new(offer), plan: Box::new(plan), top }),
+        (offer(), plan(), top()).prop_map(|(offer, plan, top)| Frame::Accept {
+            offer: Box::new(offer),
+            plan: Box::new(plan),
+            top
+        }),
         (any::<u16>(), ".{0,200}").prop_map(|(code, detail)| Frame::Refuse { code, detail }),
     ];
     let transfer = prop_oneof![
@@ -186,21 +194,22 @@ fn frame() -> impl Strategy<Value = Frame> {
             books: Box::new(books)
         }),
     ];
-    let service = prop_oneof![
-        (any::<[u8; 32]>(), vec(any::<u8>(), 0..=SIGNATURE_BYTES_MAX))
-            .prop_map(|(body, signature)| Frame::Sign { body, signature: signature.into() }),
-        Just(Frame::Bye),
-        (vec(user_path(), 0..4), ".{0,99}", vec(".{0,50}", 0..5))
-            .prop_map(|(sources, target, options)| Frame::Relay { sources, target, options }),
-        ".{0,999}".prop_map(|line| Frame::Event { line }),
-        user_path().prop_map(|path| Frame::AskTicket { path }),
-        (any::<[u8; 16]>(), any::<[u8; 32]>(), vec(".{0,50}", 0..5))
-            .prop_map(|(secret, key, addresses)| Frame::GiveTicket { secret, key, addresses }),
-        (1u16..).prop_map(|count| Frame::Rails { count }),
-        any::<u64>().prop_map(|bits_per_second| Frame::Rate { bits_per_second }),
-        any::<u16>().prop_map(|rail| Frame::RailDown { rail }),
-        any::<u16>().prop_map(|rail| Frame::RailClosed { rail }),
-    ];
+    let service =
+        prop_oneof![
+            (any::<[u8; 32]>(), vec(any::<u8>(), 0..=SIGNATURE_BYTES_MAX))
+                .prop_map(|(body, signature)| Frame::Sign { body, signature: signature.into() }),
+            Just(Frame::Bye),
+            (vec(user_path(), 0..4), ".{0,99}", vec(".{0,50}", 0..5))
+                .prop_map(|(sources, target, options)| Frame::Relay { sources, target, options }),
+            ".{0,999}".prop_map(|line| Frame::Event { line }),
+            user_path().prop_map(|path| Frame::AskTicket { path }),
+            (any::<[u8; 16]>(), any::<[u8; 32]>(), vec(".{0,50}", 0..5))
+                .prop_map(|(secret, key, addresses)| Frame::GiveTicket { secret, key, addresses }),
+            (1u16..).prop_map(|count| Frame::Rails { count }),
+            any::<u64>().prop_map(|bits_per_second| Frame::Rate { bits_per_second }),
+            any::<u16>().prop_map(|rail| Frame::RailDown { rail }),
+            any::<u16>().prop_map(|rail| Frame::RailClosed { rail }),
+        ];
     prop_oneof![opening, transfer, service]
 }
 
@@ -339,7 +348,8 @@ fn a_false_length_asks_for_no_memory() {
 
 #[test]
 fn hostile_entries_are_refused_by_name() {
-    let entry = |path: &[u8], kind: EntryKind| Entry { id: 3, path: path.into(), kind, mode: 0o644, mtime_s: 0, mtime_ns: 0 };
+    let entry =
+        |path: &[u8], kind: EntryKind| Entry { id: 3, path: path.into(), kind, mode: 0o644, mtime_s: 0, mtime_ns: 0 };
     let refused = |entry: Entry| Frame::decode(&encoded(&Frame::Entries(vec![entry]))).expect_err("hostile");
     let file = || EntryKind::File { bytes: 1 };
     assert_eq!(refused(entry(b"../x", file())), Breach::PathEscapes);
@@ -423,8 +433,11 @@ fn every_code_is_unique_and_comes_back() {
         assert!(codes.insert(refusal.code()), "{refusal:?}");
         assert_eq!(Refusal::from_code(refusal.code()), Some(refusal));
     }
-    let sentences: std::collections::HashSet<_> =
-        Breach::ALL.iter().map(|breach| breach.what()).chain(Refusal::ALL.iter().map(|refusal| refusal.what())).collect();
+    let sentences: std::collections::HashSet<_> = Breach::ALL
+        .iter()
+        .map(|breach| breach.what())
+        .chain(Refusal::ALL.iter().map(|refusal| refusal.what()))
+        .collect();
     assert_eq!(sentences.len(), codes.len(), "two codes read the same");
     assert_eq!((Breach::from_code(0), Refusal::from_code(999)), (None, None));
 }

@@ -56,7 +56,8 @@ fn a_slow_hash_at_the_receiver_is_named_with_its_ceiling() {
 
 #[test]
 fn a_slow_seal_is_named() {
-    let sender = books(2, &[(Stage::Read, 10), (Stage::Hash, 20), (Stage::Seal, 50), (Stage::Send, 10), (Stage::WaitSend, 10)]);
+    let sender =
+        books(2, &[(Stage::Read, 10), (Stage::Hash, 20), (Stage::Seal, 50), (Stage::Send, 10), (Stage::WaitSend, 10)]);
     assert_verdict(&judge(&sender, &idle_receiver()), End::Sender, Stage::Seal, 50, 16_000);
 }
 
@@ -167,7 +168,8 @@ fn a_stage_larger_than_every_wait_is_named_even_below_busy() {
 fn empty_books_say_so_and_absurd_ones_do_not_panic() {
     let verdict = judge(&Books::default(), &Books::default());
     assert_eq!((verdict.stage, verdict.ceiling_bps), (None, 0));
-    let absurd = Books { ns: [u64::MAX; 13], wall_ns: u64::MAX, commit_ns: u64::MAX, workers: u16::MAX, ..Books::default() };
+    let absurd =
+        Books { ns: [u64::MAX; 13], wall_ns: u64::MAX, commit_ns: u64::MAX, workers: u16::MAX, ..Books::default() };
     for shared in [false, true] {
         for one in [&absurd, &Books::default(), &idle_receiver()] {
             let _ = limiter(one, &absurd, u64::MAX, 0, shared, u64::MAX);

@@ -83,7 +83,14 @@ const HEAD: Head =
     Head { job: [1; 16], digest: DigestKind::Blake3, rung: Rung::Flushed, sender: [2; 32], receiver: [3; 32] };
 
 fn file(path: &str, bytes: u64) -> Entry {
-    Entry { id: 9, path: path.as_bytes().into(), kind: EntryKind::File { bytes }, mode: 0o640, mtime_s: -1, mtime_ns: 500_000_000 }
+    Entry {
+        id: 9,
+        path: path.as_bytes().into(),
+        kind: EntryKind::File { bytes },
+        mode: 0o640,
+        mtime_s: -1,
+        mtime_ns: 500_000_000,
+    }
 }
 
 fn receipt() -> Vec<u8> {

@@ -30,7 +30,12 @@ fn offer() -> Offer {
         cores: 8,
         load_percent: 150,
         memory_bytes: 64 << 20,
-        interfaces: vec![Interface { name: "eth0".into(), address: "192.0.2.1".into(), mtu: 9000, speed_mbit: 100_000 }],
+        interfaces: vec![Interface {
+            name: "eth0".into(),
+            address: "192.0.2.1".into(),
+            mtu: 9000,
+            speed_mbit: 100_000,
+        }],
         drivers: vec![Driver::Uring, Driver::Plain],
         ciphers: vec![Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305],
         digests: vec![DigestKind::Blake3, DigestKind::Crc64],
@@ -58,8 +63,13 @@ fn plan() -> Plan {
 }
 
 fn entries() -> Vec<Entry> {
-    let entry = |id, path: &[u8], kind, mode| {
-        Entry { id, path: path.into(), kind, mode, mtime_s: 1_700_000_000, mtime_ns: 123_456_789 }
+    let entry = |id, path: &[u8], kind, mode| Entry {
+        id,
+        path: path.into(),
+        kind,
+        mode,
+        mtime_s: 1_700_000_000,
+        mtime_ns: 123_456_789,
     };
     vec![
         entry(41, b"photos", EntryKind::Folder, 0o755),
@@ -104,8 +114,7 @@ fn frames() -> Vec<Frame> {
         rung: Rung::Flushed,
         offer: offer(),
     };
-    let fault =
-        EntryFault { entry: 42, kind: FaultKind::Denied, errno: 13, step: "open the source".into() };
+    let fault = EntryFault { entry: 42, kind: FaultKind::Denied, errno: 13, step: "open the source".into() };
     vec![
         Frame::Hello { version_min: 1, version: 1, agent: "longhaul 0.1.0".into() },
         Frame::Ticket { proof: [0x5A; 32] },
@@ -222,8 +231,13 @@ fn a_journal_has_its_bytes() {
 
 #[test]
 fn a_receipt_has_its_bytes() {
-    let head =
-        Head { job: job(), digest: DigestKind::Blake3, rung: Rung::Published, sender: [0x5E; 32], receiver: [0x4E; 32] };
+    let head = Head {
+        job: job(),
+        digest: DigestKind::Blake3,
+        rung: Rung::Published,
+        sender: [0x5E; 32],
+        receiver: [0x4E; 32],
+    };
     let mut text = Vec::new();
     receipt::write_head(&mut text, &head);
     for entry in entries().iter().filter(|entry| entry.kind != EntryKind::FolderEnd) {

@@ -18,8 +18,8 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
 
 use beneath::{Split, split};
 pub use file::{
-    drop_cache, next_data, preallocate, read_at_full, set_direct, set_file_meta, start_write_out,
-    stat_file, sync_data, truncate, write_at_full,
+    drop_cache, is_block_file_system, is_cached_at, next_data, preallocate, punch, read_at_full,
+    set_direct, set_file_meta, start_write_out, stat_file, sync_data, truncate, write_at_full,
 };
 
 /// Folders whose descriptors a `Dir` keeps: scanner, workers and committer each sit in one or two at a time.
@@ -279,6 +279,22 @@ impl Dir {
         }
         let (folder, _) = self.folder(rel_dir)?;
         Ok(rustix::fs::fsync(&*folder)?)
+    }
+
+    /// What this folder itself is.
+    pub fn stat_self(&self) -> io::Result<Stat> {
+        Ok(Stat::of(&rustix::fs::fstat(&self.0.fd)?))
+    }
+
+    /// Sets this folder's own permission bits and time of change.
+    pub fn set_meta_self(&self, mode: u32, mtime: (i64, u32)) -> io::Result<()> {
+        rustix::fs::fchmod(&self.0.fd, rustix::fs::Mode::from_raw_mode(mode & 0o7777))?;
+        Ok(rustix::fs::futimens(&self.0.fd, &times(mtime))?)
+    }
+
+    /// Returns when everything written to this file system, by whomever, is on the disk (syncfs).
+    pub fn sync_fs(&self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(&self.0.fd)?)
     }
 
     /// Sets permission bits and time of change, never through a link; `is_link` entries have no mode of their own.

@@ -143,7 +143,14 @@ impl Case<'_> {
         (1000 - freed.min(1000)).max(self.sender.busy()).max(self.receiver.busy()).max(1)
     }
 
-    fn verdict(&self, end: End, stage: Stage, share: u64, remaining: u64, sentence: &dyn Fn(&str) -> String) -> Verdict {
+    fn verdict(
+        &self,
+        end: End,
+        stage: Stage,
+        share: u64,
+        remaining: u64,
+        sentence: &dyn Fn(&str) -> String,
+    ) -> Verdict {
         let ceiling_bps = self.ceiling(remaining);
         Verdict {
             end,
@@ -162,7 +169,11 @@ impl Case<'_> {
         if !held && !at_cap {
             return None;
         }
-        let cap = if rate_cap_bps == 0 { String::from("a rate cap") } else { format!("the rate cap of {}", rate(rate_cap_bps)) };
+        let cap = if rate_cap_bps == 0 {
+            String::from("a rate cap")
+        } else {
+            format!("the rate cap of {}", rate(rate_cap_bps))
+        };
         Some(self.verdict(End::Cap, Stage::WaitRate, share, self.without(share), &|up_to| {
             format!("limited by {cap}: held back {} % of the time; without it, up to {up_to}", percent(share))
         }))

@@ -8,9 +8,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::{
-    EntryLine, HEX, HEX_UPPER, Head, Line, RECEIPT_LINE_BYTES_MAX, ReceiptError, Signer, rung_word, stays,
-};
+use super::{EntryLine, HEX, HEX_UPPER, Head, Line, RECEIPT_LINE_BYTES_MAX, ReceiptError, Signer, rung_word, stays};
 use crate::manifest::{Entry, EntryKind, PATH_BYTES_MAX, check_path};
 use crate::wire::control::{Digest, DigestKind, FILE_BYTES_MAX, Rung};
 
@@ -86,13 +84,8 @@ impl Reading {
     /// Nothing read yet.
     #[must_use]
     pub fn new() -> Reading {
-        let head = Head {
-            job: [0; 16],
-            digest: DigestKind::Blake3,
-            rung: Rung::Received,
-            sender: [0; 32],
-            receiver: [0; 32],
-        };
+        let head =
+            Head { job: [0; 16], digest: DigestKind::Blake3, rung: Rung::Received, sender: [0; 32], receiver: [0; 32] };
         Reading { next: Next::Title, head, files: 0, bytes: 0, body: [0; 32], signatures: [None; 2] }
     }
 

@@ -9,9 +9,9 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::books::Books;
 use crate::manifest::{Entry, EntryId};
 use crate::negotiate::{Offer, Plan};
-use crate::books::Books;
 
 /// Counts chunks of one job in the order the sender hands them out, from 0.
 pub type ChunkId = u64;

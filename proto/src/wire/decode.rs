@@ -59,7 +59,11 @@ fn opening(kind: u8, from: &mut Reader<'_>) -> Result<Frame, Breach> {
         }
         2 => Frame::Ticket { proof: from.array()? },
         3 => Frame::Open(Box::new(open(from)?)),
-        4 => Frame::Accept { offer: Box::new(Offer::decode(from)?), plan: Box::new(Plan::decode(from)?), top: top_name(from)? },
+        4 => Frame::Accept {
+            offer: Box::new(Offer::decode(from)?),
+            plan: Box::new(Plan::decode(from)?),
+            top: top_name(from)?,
+        },
         _ => Frame::Refuse { code: from.u16()?, detail: from.text(DETAIL_BYTES_MAX)? },
     })
 }

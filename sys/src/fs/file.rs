@@ -40,6 +40,11 @@ pub fn preallocate(file: &File, bytes: u64) -> io::Result<()> {
     if bytes == 0 {
         return Ok(());
     }
+    let space = rustix::fs::fstatvfs(file)?;
+    if bytes > space.f_bavail.saturating_mul(space.f_frsize) {
+        // It may be sparse and fit all the same; asking for all of it would fill the disk before it fails.
+        return Ok(rustix::fs::ftruncate(file, bytes)?);
+    }
     match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
             // Never shorter: fallocate would not be, either.
@@ -50,6 +55,29 @@ pub fn preallocate(file: &File, bytes: u64) -> io::Result<()> {
         }
         other => Ok(other?),
     }
+}
+
+/// Gives a range back to the file system: it reads as zeros. Errors: EOPNOTSUPP where holes cannot be.
+pub fn punch(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    Ok(rustix::fs::fallocate(file, flags, offset, len)?)
+}
+
+/// Is the file on a file system over a block device, where O_DIRECT reaches the device?
+pub fn is_block_file_system(file: &File) -> bool {
+    rustix::fs::fstatfs(file).is_ok_and(|facts| {
+        matches!(
+            fs_name(facts.f_type as u64).as_str(),
+            "ext4" | "xfs" | "btrfs" | "f2fs"
+        )
+    })
+}
+
+/// Does the page cache hold the byte at `offset`? A read that may not wait tells (preadv2, RWF_NOWAIT).
+pub fn is_cached_at(file: &File, offset: u64) -> bool {
+    let mut byte = [0; 1];
+    let mut parts = [std::io::IoSliceMut::new(&mut byte)];
+    rustix::io::preadv2(file, &mut parts, offset, rustix::io::ReadWriteFlags::NOWAIT).is_ok()
 }
 
 /// Cuts or extends (with a hole) the file.

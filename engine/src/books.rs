@@ -1,0 +1,76 @@
+//! Laps: every moment of a worker thread goes to exactly one stage.
+//!
+//! For: the books of `proto::books`, kept with one clock read per change of stage.
+//! In and out: `lap(stage)` books the time since the last lap; readers take snapshots from shared counters.
+//! Invariants: the sum of all stages is the thread's wall time since `new`, by construction.
+//! Absent on purpose: judging (proto::books::limiter).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use proto::books::{STAGES, Stage};
+
+/// One writer (the worker), many readers.
+#[derive(Debug, Default)]
+pub struct Counters {
+    ns: [AtomicU64; STAGES],
+}
+
+/// Nanoseconds per stage at one moment.
+pub type Snapshot = [u64; STAGES];
+
+impl Counters {
+    /// What is booked so far.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        std::array::from_fn(|index| self.ns[index].load(Ordering::Relaxed))
+    }
+}
+
+/// The worker's own side.
+#[derive(Debug)]
+pub struct Laps {
+    last: Instant,
+    ns: Snapshot,
+    shared: Arc<Counters>,
+}
+
+impl Laps {
+    /// Starts now.
+    #[must_use]
+    pub fn new(shared: Arc<Counters>) -> Self {
+        Laps { last: Instant::now(), ns: [0; STAGES], shared }
+    }
+
+    /// Everything since the last lap was `stage`.
+    pub fn lap(&mut self, stage: Stage) {
+        let now = Instant::now();
+        self.ns[stage as usize] += u64::try_from(now.duration_since(self.last).as_nanos()).unwrap_or(u64::MAX);
+        self.last = now;
+    }
+
+    /// Everything since the last lap was waiting in the platform; `busy_ns` of it the thread was running after all (a ring copies
+    /// while it waits), which is `work`, the rest is `wait`.
+    pub fn lap_wait(&mut self, wait: Stage, work: Stage, busy_ns: u64) {
+        let now = Instant::now();
+        let all = u64::try_from(now.duration_since(self.last).as_nanos()).unwrap_or(u64::MAX);
+        let busy = busy_ns.min(all);
+        self.ns[work as usize] += busy;
+        self.ns[wait as usize] += all - busy;
+        self.last = now;
+    }
+
+    /// Lets readers see it; once per turn of the loop.
+    pub fn publish(&self) {
+        for (shared, own) in self.shared.ns.iter().zip(self.ns) {
+            shared.store(own, Ordering::Relaxed);
+        }
+    }
+
+    /// What is booked so far.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.ns
+    }
+}

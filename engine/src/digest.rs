@@ -1,0 +1,117 @@
+//! Chunk digests merged to the file's, in any order, in little memory.
+//!
+//! For: the file digest that `b3sum` prints (or CRC-64/NVME), without a second read.
+//! In and out: (chunk index, chunk digest) in any order; the root when all are there.
+//! Invariants: neighbours merge as soon as both are there, so memory is the number of gaps, not of chunks.
+//! Absent on purpose: hashing payload (seal.rs).
+//! Source: BLAKE3 paper, section 2.1 (left subtree is the largest power of two); blake3 crate, `hazmat`.
+
+use std::collections::BTreeMap;
+
+use blake3::hazmat::{Mode, merge_subtrees_non_root, merge_subtrees_root};
+use proto::ledger::{chunk_count, chunk_len};
+use proto::wire::control::{Digest, DigestKind};
+
+/// Merged digests of one file.
+#[derive(Debug)]
+pub struct DigestTree {
+    kind: DigestKind,
+    bytes: u64,
+    chunk_bytes: u32,
+    chunks: u64,
+    nodes: BTreeMap<(u64, u64), Digest>, // first chunk, end chunk (end excluded; beyond the last is cut to it)
+}
+
+impl DigestTree {
+    /// A file of `bytes` in chunks of `chunk_bytes`.
+    #[must_use]
+    pub fn new(kind: DigestKind, bytes: u64, chunk_bytes: u32) -> Self {
+        DigestTree { kind, bytes, chunk_bytes, chunks: chunk_count(bytes, chunk_bytes), nodes: BTreeMap::new() }
+    }
+
+    /// One chunk's digest; each index once.
+    pub fn put(&mut self, index: u64, digest: Digest) {
+        let (mut first, mut end, mut digest) = (index, index + 1, digest);
+        loop {
+            if first == 0 && end >= self.chunks {
+                break;
+            }
+            let Some((left, right, whole)) = self.sibling(first, end) else { break };
+            let key = if left == (first, end) { right } else { left };
+            let Some(other) = self.nodes.remove(&key) else { break };
+            let (l, r) = if left == (first, end) { (&digest, &other) } else { (&other, &digest) };
+            digest = self.merge(l, r, right, whole == (0, self.chunks));
+            (first, end) = whole;
+        }
+        self.nodes.insert((first, end), digest);
+    }
+
+    /// The subtree split that `[first, end)` is one half of: left, right, both.
+    fn sibling(&self, first: u64, end: u64) -> Option<((u64, u64), (u64, u64), (u64, u64))> {
+        let (mut low, mut high) = (0, self.chunks);
+        while high - low > 1 {
+            let left_len = (high - low).next_power_of_two() / 2;
+            let middle = low + left_len;
+            if (first, end) == (low, middle) || (first, end) == (middle, high) {
+                return Some(((low, middle), (middle, high), (low, high)));
+            }
+            if end <= middle { high = middle } else { low = middle }
+        }
+        None
+    }
+
+    fn merge(&self, left: &Digest, right: &Digest, right_range: (u64, u64), root: bool) -> Digest {
+        match self.kind {
+            DigestKind::Blake3 if root => *merge_subtrees_root(left, right, Mode::Hash).as_bytes(),
+            DigestKind::Blake3 => merge_subtrees_non_root(left, right, Mode::Hash),
+            DigestKind::Crc64 => {
+                let start = right_range.0 * u64::from(self.chunk_bytes);
+                let end = (right_range.1 * u64::from(self.chunk_bytes)).min(self.bytes);
+                crc_digest(crc_fast::checksum_combine(
+                    crc_fast::CrcAlgorithm::Crc64Nvme,
+                    crc_of(left),
+                    crc_of(right),
+                    end - start,
+                ))
+            }
+        }
+    }
+
+    /// The file's digest, once every chunk is in.
+    #[must_use]
+    pub fn root(&self) -> Option<Digest> {
+        if self.chunks == 0 {
+            return Some(digest_of(self.kind, &[]));
+        }
+        self.nodes.get(&(0, self.chunks)).copied()
+    }
+}
+
+/// CRC-64 as a digest.
+#[must_use]
+pub fn crc_digest(crc: u64) -> Digest {
+    let mut digest = [0; 32];
+    digest[..8].copy_from_slice(&crc.to_le_bytes());
+    digest
+}
+
+/// A digest's CRC-64.
+#[must_use]
+pub fn crc_of(digest: &Digest) -> u64 {
+    u64::from_le_bytes(digest[..8].try_into().expect("eight bytes of thirty-two"))
+}
+
+/// The digest of bytes that are a whole file.
+#[must_use]
+pub fn digest_of(kind: DigestKind, bytes: &[u8]) -> Digest {
+    match kind {
+        DigestKind::Blake3 => *blake3::hash(bytes).as_bytes(),
+        DigestKind::Crc64 => crc_digest(crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, bytes)),
+    }
+}
+
+/// Is the chunk at `offset` all of a file of `bytes`?
+#[must_use]
+pub fn is_whole_file(bytes: u64, chunk_bytes: u32) -> bool {
+    chunk_count(bytes, chunk_bytes) == 1 && chunk_len(bytes, chunk_bytes, 0) as u64 == bytes
+}

@@ -1,0 +1,600 @@
+//! The receiving end.
+//!
+//! For: entries looked at, chunks accounted for, parts flushed and published, the receiver's half of the receipt.
+//! In and out: `on_frame`, `on_event`, `on_settled`, `pump`; see `Outbox`.
+//! Invariants: nothing is acknowledged above the rung it reached; `Expect` goes to workers before `Want` goes to the sender; a journal
+//! record is handed to the committer together with the flush that must precede it; one publishing batch is on its way at a time, so
+//! batches grow by themselves when the disk is slow.
+//! Absent on purpose: order of facts (proto::recv), file-system calls beside the tree's.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io;
+use std::sync::Arc;
+
+use proto::error::Breach;
+use proto::journal::{self, JournalHeader, Replay};
+use proto::manifest::{Entry, EntryId, EntryKind};
+use proto::negotiate::Plan;
+use proto::recv::{Ready, Receiver};
+use proto::wire::chunk::PACK_FILE_BYTES_MAX;
+use proto::wire::control::{ChunkRange, Digest, EntryFault, FaultKind, Frame, Rung, Want};
+
+use crate::digest::DigestTree;
+use crate::end::{Outbox, Record, Stop, fault, told};
+use crate::job::{Cmd, Event, JobNo, Terms, fault_kind};
+use crate::platform::{Found, Platform, SinkTree};
+use crate::sink::commit::{Settled, Task};
+
+/// Files above this length have a journal.
+pub const JOURNAL_FILE_BYTES_MIN: u64 = 16 << 20;
+/// A part is flushed and its journal appended after so many fresh bytes …
+pub const FLUSH_BYTES: u64 = 128 << 20;
+/// … or when the oldest of them is so old.
+pub const FLUSH_NS: u64 = 1_000_000_000;
+/// Bytes of whole parts that wait to be published, at most, before data is left unacknowledged: bounds what a crash can cost.
+const ENTRIES_PER_BATCH_MAX: usize = 2048;
+
+/// Digests of files published by an earlier run, by the first 16 bytes of the path's BLAKE3.
+pub type Carried = HashMap<[u8; 16], (u64, i64, u32, Digest)>;
+
+/// The key of `Carried`.
+#[must_use]
+pub fn carried_key(path: &[u8]) -> [u8; 16] {
+    let hash = blake3::hash(path);
+    let mut key = [0; 16];
+    key.copy_from_slice(&hash.as_bytes()[..16]);
+    key
+}
+
+/// A file on its way.
+#[derive(Debug)]
+struct Coming {
+    tree: DigestTree,
+    journalled: bool,
+    header_written: bool,
+    fresh: Vec<(u64, Digest)>,
+    fresh_bytes: u64,
+    fresh_since_ns: u64,
+    flushing: bool,
+    durable_bytes: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct RecvEnd<P: Platform> {
+    /// For report and receipt.
+    pub record: Record,
+    job: JobNo,
+    workers: usize,
+    keep: bool,
+    boot: [u8; 8],
+    machine: Receiver,
+    sink: Arc<P::Sink>,
+    coming: HashMap<EntryId, Coming>,
+    digests: HashMap<EntryId, Digest>,
+    carried: Carried,
+    ready: Vec<Arc<Entry>>,
+    publishing: bool,
+    committed: Vec<(EntryId, Digest)>,
+    faults: Vec<EntryFault>,
+    forget: Vec<EntryId>,
+    nacks: Vec<Frame>,
+    closed_rails: HashSet<u16>,
+    up_rails: BTreeMap<u16, bool>,
+    closing: Vec<u16>,
+    settled: Option<bool>,
+}
+
+impl<P: Platform> RecvEnd<P> {
+    /// A job that receives into `sink` through `workers` workers. `boot` tells one boot of this machine from another.
+    #[must_use]
+    #[allow(clippy::too_many_arguments)]
+    pub fn new(
+        job: JobNo,
+        terms: Terms,
+        plan: &Plan,
+        rung: Rung,
+        sink: Arc<P::Sink>,
+        workers: usize,
+        keep: bool,
+        boot: [u8; 8],
+        carried: Carried,
+    ) -> Self {
+        RecvEnd {
+            record: Record::new(terms, rung),
+            job,
+            workers,
+            keep,
+            boot,
+            machine: Receiver::new(plan.chunk_bytes),
+            sink,
+            coming: HashMap::new(),
+            digests: HashMap::new(),
+            carried,
+            ready: Vec::new(),
+            publishing: false,
+            committed: Vec::new(),
+            faults: Vec::new(),
+            forget: Vec::new(),
+            nacks: Vec::new(),
+            closed_rails: HashSet::new(),
+            up_rails: BTreeMap::new(),
+            closing: Vec::new(),
+            settled: None,
+        }
+    }
+
+    /// A rail is greeted and given to its worker. False: this number is spent, do not use the connection.
+    pub fn rail_up(&mut self, rail: u16) -> bool {
+        if self.closed_rails.contains(&rail) || self.up_rails.contains_key(&rail) {
+            return false;
+        }
+        self.up_rails.insert(rail, true);
+        true
+    }
+
+    /// Rails that carry.
+    #[must_use]
+    pub fn rails_up(&self) -> usize {
+        self.up_rails.len()
+    }
+
+    /// A frame came from the sender.
+    pub fn on_frame(&mut self, frame: Frame, out: &mut Outbox<P>) -> Result<(), Stop> {
+        match frame {
+            Frame::Entries(entries) => self.on_entries(entries, out)?,
+            Frame::ScanEnd { entries, files, bytes, .. } => {
+                self.machine.on_scan_end(entries)?;
+                let tally = &mut self.record.tally;
+                if (files, bytes) != (tally.files_total, tally.bytes_total) {
+                    return Err(Breach::EntryOutOfOrder.into());
+                }
+                tally.scan_ended = true;
+            }
+            Frame::FileEnd { entry, digest } => {
+                let ready = self.machine.on_file_end(entry, digest)?;
+                self.on_ready(ready, out);
+            }
+            Frame::Faults(faults) => {
+                for fault in faults {
+                    if let Some(entry) = self.machine.resolve(fault.entry) {
+                        self.drop_part(&entry);
+                        self.record.failed(fault, &entry.path);
+                    }
+                }
+            }
+            Frame::RailDown { rail } => {
+                if self.up_rails.contains_key(&rail) {
+                    out.cmds.push((usize::from(rail) % self.workers, Cmd::RailDown { job: self.job, rail }));
+                } else if self.closed_rails.insert(rail) {
+                    self.closing.push(rail);
+                }
+            }
+            _ => return Err(Breach::WrongOrder.into()),
+        }
+        Ok(())
+    }
+
+    fn on_entries(&mut self, entries: Vec<Entry>, out: &mut Outbox<P>) -> Result<(), Stop> {
+        let mut wants = Vec::new();
+        let mut expect = Vec::new();
+        for entry in entries {
+            let entry = self.machine.on_entry(entry)?;
+            self.record.announced(&entry);
+            match entry.kind {
+                EntryKind::FolderEnd => {}
+                EntryKind::Folder | EntryKind::Link { .. } => self.make(&entry),
+                EntryKind::File { .. } => {
+                    if let Some(want) = self.look(&entry, out) {
+                        if !matches!(want, Want::Keep { .. }) {
+                            expect.push(entry.clone());
+                        }
+                        wants.push((entry.id, want));
+                    }
+                }
+            }
+        }
+        if !expect.is_empty() {
+            for worker in 0..self.workers {
+                out.cmds.push((worker, Cmd::Expect { job: self.job, entries: expect.clone() }));
+            }
+        }
+        if !wants.is_empty() {
+            out.frames.push(Frame::Wants(wants));
+        }
+        Ok(())
+    }
+
+    fn make(&mut self, entry: &Arc<Entry>) {
+        match self.sink.make(entry) {
+            Ok(()) => self.committed.push((entry.id, [0; 32])),
+            Err(error) => self.fail(entry.id, fault_kind(&error, false), Some(&error), "make the folder or link"),
+        }
+    }
+
+    /// What stands at a file's place, and so what we want of it. None: it cannot be had.
+    fn look(&mut self, entry: &Arc<Entry>, out: &mut Outbox<P>) -> Option<Want> {
+        match self.sink.inspect(entry, self.keep) {
+            Err(error) => {
+                self.fail(entry.id, fault_kind(&error, false), Some(&error), "look at the destination");
+                None
+            }
+            Ok(Found::Same) => {
+                let digest = self
+                    .carried
+                    .remove(&carried_key(&entry.path))
+                    .filter(|known| (known.0, known.1, known.2) == (entry.bytes(), entry.mtime_s, entry.mtime_ns))
+                    .map(|known| known.3);
+                self.record.kept(entry, digest.as_ref());
+                self.machine.resolve(entry.id);
+                Some(Want::Keep { digest })
+            }
+            Ok(Found::Nothing) => Some(self.begin(entry, &[])),
+            Ok(Found::Part(journal)) => Some(self.resume(entry, &journal, out)),
+        }
+    }
+
+    fn resume(&mut self, entry: &Arc<Entry>, journal: &[u8], out: &mut Outbox<P>) -> Want {
+        let replay = Replay::parse(journal);
+        let own = self.journal_header(entry);
+        let fits = replay.header.is_some_and(|header| {
+            JournalHeader { boot_id_hash: own.boot_id_hash, rung_written_only: own.rung_written_only, ..header } == own
+                && (!header.rung_written_only || header.boot_id_hash == own.boot_id_hash)
+        });
+        if !fits {
+            out.notes.push(format!("{}: the part is of another source, it is done anew", show(&entry.path)));
+            self.sink.discard(entry);
+            return self.begin(entry, &[]);
+        }
+        let mut kept: BTreeMap<u64, Digest> = BTreeMap::new();
+        let chunks = own.chunks();
+        for record in &replay.records {
+            for (step, digest) in record.digests.iter().enumerate() {
+                let index = record.first + step as u64;
+                if index < chunks {
+                    kept.insert(index, *digest);
+                }
+            }
+        }
+        let kept: Vec<(u64, Digest)> = kept.into_iter().collect();
+        let gaps = gaps(&kept, chunks, u64::from(self.record.terms.chunk_bytes));
+        if let Err(error) = self.sink.resume_part(entry, replay.valid_bytes, &gaps) {
+            out.notes.push(format!("{}: the part cannot be taken up ({error}), it is done anew", show(&entry.path)));
+            self.sink.discard(entry);
+            return self.begin(entry, &[]);
+        }
+        self.begin(entry, &kept)
+    }
+
+    fn begin(&mut self, entry: &Arc<Entry>, kept: &[(u64, Digest)]) -> Want {
+        let missing = self.machine.expect(entry.id, kept.iter().map(|(index, _)| *index));
+        if entry.bytes() <= PACK_FILE_BYTES_MAX {
+            return Want::All;
+        }
+        let chunk_bytes = u64::from(self.record.terms.chunk_bytes);
+        let mut tree = DigestTree::new(self.record.terms.digest, entry.bytes(), self.record.terms.chunk_bytes);
+        let mut kept_bytes = 0;
+        for (index, digest) in kept {
+            tree.put(*index, *digest);
+            kept_bytes += chunk_bytes.min(entry.bytes() - index * chunk_bytes);
+        }
+        self.record.tally.bytes_resumed += kept_bytes;
+        self.record.tally.durable += kept_bytes;
+        self.record.tally.written += kept_bytes;
+        self.coming.insert(
+            entry.id,
+            Coming {
+                tree,
+                journalled: entry.bytes() > JOURNAL_FILE_BYTES_MIN,
+                header_written: !kept.is_empty(),
+                fresh: Vec::new(),
+                fresh_bytes: 0,
+                fresh_since_ns: 0,
+                flushing: false,
+                durable_bytes: kept_bytes,
+            },
+        );
+        if kept.is_empty() { Want::All } else { Want::Missing { ranges: missing } }
+    }
+
+    fn journal_header(&self, entry: &Entry) -> JournalHeader {
+        JournalHeader {
+            version: journal::JOURNAL_VERSION,
+            bytes: entry.bytes(),
+            mtime_s: entry.mtime_s,
+            mtime_ns: entry.mtime_ns,
+            chunk_bytes: self.record.terms.chunk_bytes,
+            digest: self.record.terms.digest,
+            boot_id_hash: self.boot,
+            rung_written_only: self.record.rung < Rung::Flushed,
+        }
+    }
+
+    /// A worker tells.
+    pub fn on_event(&mut self, now_ns: u64, event: Event, out: &mut Outbox<P>) -> Result<(), Stop> {
+        match event {
+            Event::Landed { chunk, entry, offset, bytes, digest } => {
+                self.moved(u64::from(bytes));
+                self.machine.ack(chunk)?;
+                if self.machine.entry(entry).is_none() {
+                    return Ok(());
+                }
+                let (index, ready) = self.machine.on_landed(entry, offset, bytes)?;
+                self.record.tally.written += u64::from(bytes);
+                let coming = self.coming.get_mut(&entry).expect("made with the ledger");
+                coming.tree.put(index, digest);
+                if coming.fresh.is_empty() {
+                    coming.fresh_since_ns = now_ns;
+                }
+                coming.fresh_bytes += u64::from(bytes);
+                if coming.journalled {
+                    coming.fresh.push((index, digest));
+                }
+                self.on_ready(ready, out);
+            }
+            Event::PackLanded { chunk, files, failed } => {
+                self.machine.ack(chunk)?;
+                for (id, bytes, digest) in files {
+                    self.moved(bytes);
+                    self.record.tally.written += bytes;
+                    if let Some(entry) = self.machine.entry(id).cloned() {
+                        self.machine.on_pack_file(id, bytes)?;
+                        self.digests.insert(id, digest);
+                        self.ready.push(entry);
+                    }
+                }
+                for error in &failed {
+                    self.fail_with(told(error));
+                }
+            }
+            Event::Stray { chunk, entry } => {
+                if !self.machine.knows(entry) {
+                    return Err(Breach::EntryUnknown.into());
+                }
+                self.machine.ack(chunk)?;
+            }
+            Event::Corrupt { chunk, entry, corrupt } => {
+                self.record.tally.corrupt += 1;
+                let name = self.machine.entry(entry).map_or_else(String::new, |it| show(&it.path));
+                out.notes.push(format!("chunk {chunk} {name} came corrupt ({corrupt:?}), it is asked for again"));
+                self.nacks.push(Frame::Nack { chunk, corrupt });
+            }
+            Event::WriteFailed { chunk, error } => {
+                self.machine.ack(chunk)?;
+                self.fail_with(told(&error));
+            }
+            Event::RailDead { rail, end } => {
+                out.notes.push(format!("rail {rail} is over: {end:?}"));
+                self.up_rails.remove(&rail);
+                if self.closed_rails.insert(rail) {
+                    self.closing.push(rail);
+                }
+                if let crate::job::RailEnd::Breach(breach) = end {
+                    // Someone in between may have harmed a stream: the rail is lost, the job goes on. Misdeeds that only the
+                    // peer itself can commit (they passed its seal) end the job.
+                    if !matches!(breach, Breach::HeaderSeal | Breach::FrameTruncated) {
+                        return Err(breach.into());
+                    }
+                }
+            }
+            Event::Closed { .. } => {}
+            _ => unreachable!("senders' events do not reach a receiving end"),
+        }
+        Ok(())
+    }
+
+    fn moved(&mut self, bytes: u64) {
+        use proto::wire::chunk::{SEALED_HEADER_BYTES, TAG_BYTES};
+        let tags = crate::seal::tag_count(self.record.terms.cover, usize::try_from(bytes).unwrap_or(0)) * TAG_BYTES;
+        self.record.tally.moved += bytes;
+        self.record.tally.rail_bytes += bytes + (SEALED_HEADER_BYTES + tags) as u64;
+    }
+
+    fn on_ready(&mut self, ready: Ready, _out: &mut Outbox<P>) {
+        let Ready::File { entry: id, sender_digest } = ready else { return };
+        let entry = self.machine.entry(id).cloned().expect("it just became ready");
+        let own = self.coming.get(&id).and_then(|coming| coming.tree.root()).expect("all chunks are in");
+        if sender_digest.is_some_and(|digest| digest != own) {
+            self.fail(id, FaultKind::Corrupt, None, "compare the file's digest");
+            return;
+        }
+        self.digests.insert(id, own);
+        self.ready.push(entry);
+    }
+
+    fn fail(&mut self, id: EntryId, kind: FaultKind, error: Option<&io::Error>, step: &str) {
+        self.fail_with(fault(id, kind, error, step));
+    }
+
+    fn fail_with(&mut self, fault: EntryFault) {
+        let Some(entry) = self.machine.resolve(fault.entry) else { return };
+        // A full disk keeps the part: the next run goes on from it.
+        if fault.kind == FaultKind::Full {
+            self.coming.remove(&entry.id);
+            self.forget.push(entry.id);
+        } else {
+            self.drop_part(&entry);
+        }
+        self.record.failed(fault.clone(), &entry.path);
+        self.faults.push(fault);
+    }
+
+    fn drop_part(&mut self, entry: &Arc<Entry>) {
+        self.coming.remove(&entry.id);
+        self.digests.remove(&entry.id);
+        self.forget.push(entry.id);
+        if entry.is_file() {
+            self.sink.discard(entry);
+        }
+    }
+
+    /// The committer answers.
+    pub fn on_settled(&mut self, settled: Settled, _out: &mut Outbox<P>) -> Result<(), Stop> {
+        match settled {
+            Settled::Flushed { entry, indices, result } => match result {
+                Ok(()) => {
+                    self.machine.on_durable(entry, indices.iter().copied());
+                    if let Some(coming) = self.coming.get_mut(&entry) {
+                        coming.flushing = false;
+                        let bytes = indices.len() as u64 * u64::from(self.record.terms.chunk_bytes);
+                        if self.record.rung >= Rung::Flushed {
+                            coming.durable_bytes += bytes;
+                            self.record.tally.durable += bytes;
+                        }
+                    }
+                }
+                Err(error) => self.fail(entry, fault_kind(&error, false), Some(&error), "flush the part"),
+            },
+            Settled::Published { entries, results } => {
+                self.publishing = false;
+                for (entry, result) in entries.iter().zip(results) {
+                    match result {
+                        Ok(()) => self.published(entry),
+                        Err(error) => self.fail(entry.id, fault_kind(&error, false), Some(&error), "publish the file"),
+                    }
+                }
+            }
+            Settled::Settled { result } => {
+                if let Err(error) = result {
+                    return Err(Stop::Fault {
+                        step: "flush the destination",
+                        errno: error.raw_os_error().unwrap_or(0),
+                    });
+                }
+                self.settled = Some(true);
+            }
+        }
+        Ok(())
+    }
+
+    fn published(&mut self, entry: &Arc<Entry>) {
+        let Some(digest) = self.digests.remove(&entry.id) else { return };
+        let flushed = self.coming.remove(&entry.id).map_or(0, |coming| coming.durable_bytes);
+        if self.record.rung >= Rung::Flushed {
+            // Whole chunks were counted as they were flushed; the last may be short.
+            self.record.tally.durable = (self.record.tally.durable + entry.bytes()).saturating_sub(flushed);
+        }
+        self.forget.push(entry.id);
+        self.committed.push((entry.id, digest));
+    }
+
+    /// Everything that is due: acks, commits, folder ends, flushes, the end.
+    pub fn pump(&mut self, now_ns: u64, out: &mut Outbox<P>) {
+        self.pump_acks(out);
+        self.pump_flushes(now_ns, out);
+        if !self.publishing && !self.ready.is_empty() {
+            self.publishing = true;
+            let count = self.ready.len().min(ENTRIES_PER_BATCH_MAX);
+            let entries = self.ready.drain(..count).collect();
+            out.tasks.push(Task::Publish { entries, rung: self.record.rung });
+        }
+        self.pump_committed(out);
+        while let Some(end) = self.machine.next_folder_end() {
+            match self.sink.make(&end) {
+                Ok(()) => self.committed.push((end.id, [0; 32])),
+                Err(error) => self.fail(end.id, fault_kind(&error, false), Some(&error), "set the folder's times"),
+            }
+            self.pump_committed(out);
+        }
+        if !self.faults.is_empty() {
+            out.frames.push(Frame::Faults(std::mem::take(&mut self.faults)));
+        }
+        if !self.forget.is_empty() {
+            for worker in 0..self.workers {
+                out.cmds.push((worker, Cmd::Forget { job: self.job, entries: self.forget.clone() }));
+            }
+            self.forget.clear();
+        }
+        if self.machine.is_done() && self.settled.is_none() {
+            self.settled = Some(false);
+            out.tasks.push(Task::Settle { rung: self.record.rung });
+        }
+    }
+
+    fn pump_acks(&mut self, out: &mut Outbox<P>) {
+        let mut ranges: Vec<ChunkRange> = Vec::new();
+        self.machine.next_acks(&mut ranges);
+        if !ranges.is_empty() {
+            out.frames.push(Frame::Acks(ranges));
+        }
+        out.frames.append(&mut self.nacks);
+        out.frames.extend(self.closing.drain(..).map(|rail| Frame::RailClosed { rail }));
+    }
+
+    fn pump_committed(&mut self, out: &mut Outbox<P>) {
+        if self.committed.is_empty() {
+            return;
+        }
+        for (id, digest) in &self.committed {
+            if let Some(entry) = self.machine.resolve(*id) {
+                self.record.resolved(&entry, entry.is_file().then_some(digest));
+            }
+        }
+        for list in self.committed.chunks(4096) {
+            out.frames.push(Frame::Committed(list.to_vec()));
+        }
+        self.committed.clear();
+    }
+
+    fn pump_flushes(&mut self, now_ns: u64, out: &mut Outbox<P>) {
+        let durable = self.record.rung >= Rung::Flushed;
+        let due: Vec<EntryId> = self
+            .coming
+            .iter()
+            .filter(|(_, it)| {
+                it.journalled
+                    && !it.flushing
+                    && !it.fresh.is_empty()
+                    && (it.fresh_bytes >= FLUSH_BYTES || now_ns.saturating_sub(it.fresh_since_ns) >= FLUSH_NS)
+            })
+            .map(|(&id, _)| id)
+            .collect();
+        for id in due {
+            let Some(entry) = self.machine.entry(id).cloned() else { continue };
+            let mut records = Vec::new();
+            let header = self.journal_header(&entry);
+            let coming = self.coming.get_mut(&id).expect("listed above");
+            if !std::mem::replace(&mut coming.header_written, true) {
+                records.extend_from_slice(&journal::encode_header(&header));
+            }
+            coming.fresh.sort_unstable_by_key(|(index, _)| *index);
+            for run in coming.fresh.chunk_by(|a, b| a.0 + 1 == b.0) {
+                let digests: Vec<Digest> = run.iter().map(|(_, digest)| *digest).collect();
+                journal::encode_record(run[0].0, &digests, &mut records);
+            }
+            let indices = coming.fresh.drain(..).map(|(index, _)| index).collect();
+            coming.fresh_bytes = 0;
+            coming.flushing = true;
+            out.tasks.push(Task::Flush { entry, records, indices, durable });
+        }
+    }
+
+    /// Everything announced is resolved and durable as asked.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.settled == Some(true)
+    }
+
+    /// For the watchdog: unresolved entries.
+    #[must_use]
+    pub fn open_count(&self) -> usize {
+        self.machine.open_count()
+    }
+}
+
+/// Ranges in bytes that no kept chunk covers.
+fn gaps(kept: &[(u64, Digest)], chunks: u64, chunk_bytes: u64) -> Vec<(u64, u64)> {
+    let mut gaps = Vec::new();
+    let mut next = 0;
+    for index in kept.iter().map(|(index, _)| *index).chain([chunks]) {
+        if index > next {
+            gaps.push((next * chunk_bytes, (index - next) * chunk_bytes));
+        }
+        next = index + 1;
+    }
+    gaps
+}
+
+fn show(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).into_owned()
+}

@@ -1,0 +1,321 @@
+//! The sending end.
+//!
+//! For: scan batches in, chunks handed to workers, the sender's half of the receipt.
+//! In and out: `scan`, `on_frame`, `on_event`, `pump`; see `Outbox`.
+//! Invariants: a `FileEnd` goes out only after a look at the source that found it unchanged; the receiver's digest of a file must be ours.
+//! Absent on purpose: order of work (proto::send).
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use proto::error::Breach;
+use proto::manifest::{Entry, EntryId};
+use proto::negotiate::Plan;
+use proto::send::{Owed, Sender};
+use proto::wire::control::{Digest, EntryFault, FaultKind, Frame, Rung, Want};
+
+use crate::digest::DigestTree;
+use crate::end::{Outbox, Record, Stop, fault, told};
+use crate::job::{Cmd, Event, JobNo, Terms, fault_kind};
+use crate::platform::{Platform, SourceTree};
+
+/// A rail as the sending end knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RailState {
+    /// Takes chunks.
+    Up,
+    /// Cut or dead; the receiver's account is awaited.
+    Down,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct SendEnd<P: Platform> {
+    /// For report and receipt.
+    pub record: Record,
+    job: JobNo,
+    workers: usize,
+    depth: usize,
+    machine: Sender,
+    source: Arc<P::Source>,
+    trees: HashMap<EntryId, DigestTree>,
+    digests: HashMap<EntryId, Digest>,
+    rails: BTreeMap<u16, RailState>,
+    scan_faults: u64,
+    announced_end: bool,
+}
+
+impl<P: Platform> SendEnd<P> {
+    /// A job that sends from `source` through `workers` workers, `depth` chunks in hand per rail.
+    #[must_use]
+    pub fn new(
+        job: JobNo,
+        terms: Terms,
+        plan: &Plan,
+        rung: Rung,
+        source: Arc<P::Source>,
+        workers: usize,
+        depth: usize,
+    ) -> Self {
+        SendEnd {
+            record: Record::new(terms, rung),
+            job,
+            workers,
+            depth,
+            machine: Sender::new(plan.chunk_bytes),
+            source,
+            trees: HashMap::new(),
+            digests: HashMap::new(),
+            rails: BTreeMap::new(),
+            scan_faults: 0,
+            announced_end: false,
+        }
+    }
+
+    /// Entries that may be announced now.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.machine.room()
+    }
+
+    /// The scan found these.
+    pub fn scan(&mut self, batch: Vec<Entry>, out: &mut Outbox<P>) {
+        let entries: Vec<Entry> = batch
+            .into_iter()
+            .map(|entry| {
+                self.record.announced(&entry);
+                (*self.machine.announce(entry)).clone()
+            })
+            .collect();
+        if !entries.is_empty() {
+            out.frames.push(Frame::Entries(entries));
+        }
+    }
+
+    /// The scan could not look at this place.
+    pub fn scan_fault(&mut self, path: &[u8], error: &std::io::Error) {
+        self.scan_faults += 1;
+        self.record.failed(fault(u64::MAX, fault_kind(error, true), Some(error), "scan"), path);
+    }
+
+    /// The scan is over.
+    pub fn scan_ended(&mut self, out: &mut Outbox<P>) {
+        self.machine.scan_ended();
+        self.record.tally.scan_ended = true;
+        self.announced_end = true;
+        let tally = &self.record.tally;
+        out.frames.push(Frame::ScanEnd {
+            entries: self.machine.announced(),
+            files: tally.files_total,
+            bytes: tally.bytes_total,
+            faults: self.scan_faults,
+        });
+    }
+
+    /// A rail is connected, greeted and given to its worker.
+    pub fn rail_up(&mut self, rail: u16) {
+        self.rails.insert(rail, RailState::Up);
+        self.machine.rail_up(rail);
+    }
+
+    /// Rails that carry.
+    #[must_use]
+    pub fn rails_up(&self) -> usize {
+        self.rails.values().filter(|state| **state == RailState::Up).count()
+    }
+
+    /// Changes how many chunks a rail may have in hand.
+    pub fn set_depth(&mut self, depth: usize) {
+        self.depth = depth;
+    }
+
+    /// A frame came from the receiver.
+    pub fn on_frame(&mut self, frame: Frame, out: &mut Outbox<P>) -> Result<(), Stop> {
+        match frame {
+            Frame::Wants(wants) => {
+                for (id, want) in wants {
+                    self.on_want(id, &want, out)?;
+                }
+            }
+            Frame::Acks(ranges) => {
+                for range in ranges {
+                    self.machine.on_acks(range)?;
+                }
+            }
+            Frame::Nack { chunk, corrupt } => {
+                self.record.tally.corrupt += 1;
+                out.notes.push(format!("chunk {chunk} came corrupt ({corrupt:?}), it goes again"));
+                if let Owed::Corrupt(id) = self.machine.on_nack(chunk)? {
+                    self.give_up(fault(id, FaultKind::Corrupt, None, "send it again and again"), out);
+                }
+            }
+            Frame::Committed(list) => {
+                for (id, digest) in list {
+                    self.on_committed(id, &digest)?;
+                }
+            }
+            Frame::Faults(faults) => {
+                for fault in faults {
+                    self.on_peer_fault(fault, out)?;
+                }
+            }
+            Frame::RailClosed { rail } => {
+                self.rails.remove(&rail);
+                self.machine.on_rail_closed(rail);
+                out.cmds.push((usize::from(rail) % self.workers, Cmd::RailDown { job: self.job, rail }));
+            }
+            _ => return Err(Breach::WrongOrder.into()),
+        }
+        Ok(())
+    }
+
+    fn on_want(&mut self, id: EntryId, want: &Want, out: &mut Outbox<P>) -> Result<(), Stop> {
+        let entry = self.machine.entry(id).cloned();
+        let owed = self.machine.on_want(id, want)?;
+        let Some(entry) = entry else { return Ok(()) };
+        let chunk_bytes = self.record.terms.chunk_bytes;
+        match want {
+            Want::Keep { digest } => self.record.kept(&entry, digest.as_ref()),
+            Want::All => {
+                if entry.bytes() > proto::wire::chunk::PACK_FILE_BYTES_MAX {
+                    let tree = DigestTree::new(self.record.terms.digest, entry.bytes(), chunk_bytes);
+                    self.trees.insert(id, tree);
+                }
+            }
+            Want::Missing { ranges } => {
+                let missing: u64 = ranges.iter().map(|range| range.end - range.first).sum();
+                let kept = entry.bytes().saturating_sub(missing * u64::from(chunk_bytes));
+                self.record.tally.bytes_resumed += kept;
+            }
+        }
+        self.owed(owed, out);
+        Ok(())
+    }
+
+    fn on_committed(&mut self, id: EntryId, digest: &Digest) -> Result<(), Stop> {
+        let Some(entry) = self.machine.on_committed(id)? else { return Err(Breach::EntryUnknown.into()) };
+        let own = self.digests.remove(&id);
+        self.trees.remove(&id);
+        if entry.is_file() && own.is_some_and(|own| own != *digest) {
+            return Err(Breach::DigestMismatch.into());
+        }
+        self.record.resolved(&entry, entry.is_file().then_some(digest));
+        Ok(())
+    }
+
+    fn on_peer_fault(&mut self, fault: EntryFault, out: &mut Outbox<P>) -> Result<(), Stop> {
+        let id = fault.entry;
+        let Some(entry) = self.machine.on_fault(id) else { return Ok(()) };
+        self.forget(id, out);
+        self.record.failed(fault, &entry.path);
+        Ok(())
+    }
+
+    fn forget(&mut self, id: EntryId, out: &mut Outbox<P>) {
+        self.trees.remove(&id);
+        self.digests.remove(&id);
+        for worker in 0..self.workers {
+            out.cmds.push((worker, Cmd::Forget { job: self.job, entries: vec![id] }));
+        }
+    }
+
+    /// An entry fails at this end.
+    fn give_up(&mut self, fault: EntryFault, out: &mut Outbox<P>) {
+        let id = fault.entry;
+        let Some(entry) = self.machine.on_fault(id) else { return };
+        self.forget(id, out);
+        out.frames.push(Frame::Faults(vec![fault.clone()]));
+        self.record.failed(fault, &entry.path);
+    }
+
+    /// A worker tells.
+    pub fn on_event(&mut self, event: Event, out: &mut Outbox<P>) -> Result<(), Stop> {
+        match event {
+            Event::Read { chunk, entry, offset, digest } => {
+                if let Some(tree) = self.trees.get_mut(&entry) {
+                    // A chunk read again gives the same digest or the file is torn; the second look finds that.
+                    if tree.root().is_none() {
+                        tree.put(offset / u64::from(self.record.terms.chunk_bytes), digest);
+                    }
+                }
+                let owed = self.machine.on_read(chunk);
+                self.owed(owed, out);
+            }
+            Event::PackRead { chunk, digests, failed } => {
+                self.digests.extend(digests);
+                let owed = self.machine.on_read(chunk);
+                self.owed(owed, out);
+                for error in &failed {
+                    self.give_up(told(error), out);
+                }
+            }
+            Event::Sent { rail, bytes, payload, .. } => {
+                self.record.tally.moved += payload;
+                self.record.tally.rail_bytes += bytes;
+                self.machine.on_sent(rail);
+            }
+            Event::Dropped { rail, chunk, error } => {
+                self.machine.on_dropped(rail, chunk);
+                self.give_up(told(&error), out);
+            }
+            Event::RailDead { rail, end } => {
+                if self.rails.get(&rail) == Some(&RailState::Up) {
+                    self.rails.insert(rail, RailState::Down);
+                    self.machine.rail_down(rail);
+                    out.notes.push(format!("rail {rail} is gone: {end:?}"));
+                    out.frames.push(Frame::RailDown { rail });
+                }
+            }
+            Event::Closed { .. } => {}
+            _ => unreachable!("receivers' events do not reach a sending end"),
+        }
+        Ok(())
+    }
+
+    fn owed(&mut self, owed: Owed, out: &mut Outbox<P>) {
+        match owed {
+            Owed::Nothing => {}
+            Owed::Corrupt(id) => self.give_up(fault(id, FaultKind::Corrupt, None, "send it again and again"), out),
+            Owed::CheckSource(id) => {
+                let Some(entry) = self.machine.entry(id).cloned() else { return };
+                match self.source.is_unchanged(&entry) {
+                    Ok(true) => {
+                        let digest =
+                            self.trees.get(&id).and_then(DigestTree::root).filter(|_| self.machine.is_whole(id));
+                        if let Some(digest) = digest {
+                            self.digests.insert(id, digest);
+                        }
+                        self.machine.file_ended(id);
+                        out.frames.push(Frame::FileEnd { entry: id, digest });
+                    }
+                    Ok(false) => self.give_up(fault(id, FaultKind::Torn, None, "look at the source again"), out),
+                    Err(error) => {
+                        let kind = fault_kind(&error, true);
+                        self.give_up(fault(id, kind, Some(&error), "look at the source again"), out);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Hands out as much as the rails take.
+    pub fn pump(&mut self, out: &mut Outbox<P>) {
+        while let Some(handout) = self.machine.next_chunk(self.depth) {
+            let worker = usize::from(handout.rail) % self.workers;
+            out.cmds.push((worker, Cmd::Send { job: self.job, handout }));
+        }
+        self.record.tally.resent = self.machine.resent_bytes();
+    }
+
+    /// Everything announced is resolved.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.announced_end && self.machine.is_done()
+    }
+
+    /// For the watchdog: unresolved entries and chunks not acknowledged.
+    #[must_use]
+    pub fn open_counts(&self) -> (usize, usize) {
+        self.machine.open_counts()
+    }
+}

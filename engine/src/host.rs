@@ -1,0 +1,140 @@
+//! The workers of this process: one thread and one pool each.
+//!
+//! For: jobs to share, whatever their number.
+//! In and out: commands by worker index; counters to read.
+//! Invariants: workers live as long as this value; dropping it stops and joins them.
+//! Absent on purpose: which job goes where (a rail's number modulo the workers).
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::thread::JoinHandle;
+
+use sys::ring::{Kind, Waker};
+
+use crate::books::{Counters, Snapshot};
+use crate::job::Cmd;
+use crate::linux::Linux;
+use crate::worker::Worker;
+
+/// One worker from outside.
+#[derive(Debug)]
+struct Handle {
+    to: Sender<Cmd<Linux>>,
+    waker: Waker,
+    counters: Arc<Counters>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What a worker said when it started.
+#[derive(Debug, Clone)]
+pub struct Started {
+    /// Which driver and why.
+    pub driver: String,
+    /// Bytes of its pool.
+    pub pool_bytes: usize,
+    /// Size of the pool's pages, as text.
+    pub pages: &'static str,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Workers {
+    handles: Vec<Handle>,
+    /// How they started.
+    pub started: Vec<Started>,
+}
+
+/// How workers are to be made.
+#[derive(Debug, Clone, Copy)]
+pub struct Make {
+    /// Threads.
+    pub count: usize,
+    /// Bytes of pool, all workers together.
+    pub memory_bytes: u64,
+    /// Bytes per chunk.
+    pub chunk_bytes: u32,
+    /// A driver the user insists on.
+    pub driver: Option<Kind>,
+    /// Pin each to a core of its own.
+    pub pin: bool,
+}
+
+impl Workers {
+    /// Starts them and waits until each has its ring and pool.
+    pub fn start(make: Make) -> io::Result<Workers> {
+        let slot = sys::mem::HEADROOM as u64 + u64::from(make.chunk_bytes);
+        let bufs = usize::try_from(make.memory_bytes / make.count as u64 / slot).unwrap_or(usize::MAX).max(4);
+        let cores = sys::host::cores()?.numbers;
+        let mut workers = Workers { handles: Vec::new(), started: Vec::new() };
+        for index in 0..make.count {
+            let (to, mailbox) = mpsc::channel();
+            let (tell, told) = mpsc::sync_channel(1);
+            let counters = Arc::new(Counters::default());
+            let shared = counters.clone();
+            let core = cores.get(index % cores.len().max(1)).copied().filter(|_| make.pin);
+            let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
+                if let Some(core) = core {
+                    // A container may forbid it; the kernel places the thread then.
+                    let _ = sys::host::pin_thread(core);
+                }
+                match Linux::new(bufs, make.chunk_bytes as usize, make.driver) {
+                    Ok((mut linux, driver)) => {
+                        use crate::platform::Platform;
+                        let pool = linux.pool();
+                        let started = Started { driver, pool_bytes: pool.bytes(), pages: pool.pages().name() };
+                        let _ = tell.send(Ok((started, linux.waker())));
+                        Worker::new(linux, mailbox, shared).run();
+                    }
+                    Err(error) => {
+                        let _ = tell.send(Err(error));
+                    }
+                }
+            })?;
+            let (started, waker) = told.recv().map_err(|_| io::Error::other("a worker died at its start"))??;
+            workers.started.push(started);
+            workers.handles.push(Handle { to, waker, counters, thread: Some(thread) });
+        }
+        Ok(workers)
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.handles.len()
+    }
+
+    /// Sends a command and wakes the worker.
+    pub fn send(&self, index: usize, cmd: Cmd<Linux>) {
+        let handle = &self.handles[index];
+        // A worker that is gone has ended with the process's jobs; there is nobody to tell.
+        if handle.to.send(cmd).is_ok() {
+            handle.waker.wake();
+        }
+    }
+
+    /// Sum of all workers' books so far.
+    #[must_use]
+    pub fn books(&self) -> Snapshot {
+        let mut sum = Snapshot::default();
+        for handle in &self.handles {
+            for (sum, own) in sum.iter_mut().zip(handle.counters.snapshot()) {
+                *sum += own;
+            }
+        }
+        sum
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        for index in 0..self.handles.len() {
+            self.send(index, Cmd::Stop);
+        }
+        for handle in &mut self.handles {
+            if let Some(thread) = handle.thread.take() {
+                let _ = thread.join();
+            }
+        }
+    }
+}

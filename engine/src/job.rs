@@ -1,0 +1,263 @@
+//! What a worker is told and what it tells.
+//!
+//! For: the border between job ends (keepers) and workers: plain data through mailboxes.
+//! In and out: `Cmd` to a worker, `Event` from it.
+//! Invariants: `Expect` for an entry reaches a worker before any chunk of it can (it is sent before the `Want`); events of a rail come
+//! before its `RailDead`.
+//! Absent on purpose: payload.
+//!
+//! Every job is one line of this table:
+//!
+//! | job | source | seal | rail | open | sink | after |
+//! |---|---|---|---|---|---|---|
+//! | send | file | yes | tcp → | | | |
+//! | receive | | | → tcp | yes | file | verify, commit |
+//! | bench net | zero | – | tcp | – | null | |
+//! | bench disk, crypto | file or zero | yes or – | – | – | null | |
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, TrySendError};
+
+use proto::error::Breach;
+use proto::manifest::{Entry, EntryId};
+use proto::negotiate::Cipher;
+use proto::send::{Handout, Unit};
+use proto::wire::chunk::ChunkKind;
+use proto::wire::control::{ChunkId, Corrupt, Digest, DigestKind, FaultKind};
+
+use crate::books::Snapshot;
+use crate::platform::Platform;
+
+/// Names a job within this process.
+pub type JobNo = u32;
+
+/// How payload stands on a rail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cover {
+    /// Encrypted and authenticated by the piece.
+    Sealed,
+    /// In clear; each piece has a tag.
+    Tagged,
+    /// In clear; the digest in the sealed header vouches.
+    Hashed,
+}
+
+impl Cover {
+    /// How a chunk of this kind stands: a pack's header has no digest, so nothing but tags can vouch for a pack in clear.
+    #[must_use]
+    pub const fn of(self, kind: ChunkKind) -> Cover {
+        match (self, kind) {
+            (Cover::Hashed, ChunkKind::Pack) => Cover::Tagged,
+            (cover, _) => cover,
+        }
+    }
+}
+
+/// What both ends agreed that a worker must know.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms {
+    /// Bytes per chunk.
+    pub chunk_bytes: u32,
+    /// Which digest.
+    pub digest: DigestKind,
+    /// Which AEAD.
+    pub cipher: Cipher,
+    /// How payload stands on the wire.
+    pub cover: Cover,
+    /// Small files may be renamed as soon as they are written.
+    pub publish_small: bool,
+}
+
+/// Which end of the job a worker serves.
+pub enum Role<P: Platform> {
+    /// Reads here.
+    Send(Arc<P::Source>),
+    /// Writes here.
+    Recv(Arc<P::Sink>),
+}
+
+impl<P: Platform> std::fmt::Debug for Role<P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Role::Send(_) => "Send",
+            Role::Recv(_) => "Recv",
+        })
+    }
+}
+
+/// A job as a worker sees it.
+#[derive(Debug)]
+pub struct JobPart<P: Platform> {
+    /// Source or sink.
+    pub role: Role<P>,
+    /// What was agreed.
+    pub terms: Terms,
+    /// Where events go.
+    pub post: Post,
+}
+
+/// Secrets and place of one rail.
+#[derive(Debug, Clone)]
+pub struct RailKey {
+    /// From the session's exporter, for this rail number alone.
+    pub secret: [u8; 32],
+    /// The job's id and the rail's number: associated data of every header.
+    pub place: [u8; 18],
+}
+
+/// Told to a worker.
+#[derive(Debug)]
+pub enum Cmd<P: Platform> {
+    /// A job begins.
+    Open { job: JobNo, part: JobPart<P> },
+    /// A job ends: its rails are cut, its bufs come home, then `Event::Closed`.
+    Close { job: JobNo },
+    /// A connected, greeted rail. `rate` is B/s, 0 is none.
+    RailUp { job: JobNo, rail: u16, socket: P::Socket, key: RailKey, rate: u64 },
+    /// Cut this rail.
+    RailDown { job: JobNo, rail: u16 },
+    /// New cap in B/s for each rail of the job on this worker.
+    Rate { job: JobNo, rate: u64 },
+    /// Send this chunk.
+    Send { job: JobNo, handout: Handout },
+    /// Chunks of these entries may come.
+    Expect { job: JobNo, entries: Vec<Arc<Entry>> },
+    /// These will not come any more.
+    Forget { job: JobNo, entries: Vec<EntryId> },
+    /// End the thread.
+    Stop,
+}
+
+/// Why a rail ended.
+#[derive(Debug)]
+pub enum RailEnd {
+    /// The other side closed it between frames.
+    Closed,
+    /// The other side broke the protocol.
+    Breach(Breach),
+    /// The network failed.
+    Fault(io::Error),
+    /// We cut it.
+    Cut,
+}
+
+/// One entry that failed in a worker.
+#[derive(Debug)]
+pub struct EntryError {
+    /// Which.
+    pub entry: EntryId,
+    /// Why.
+    pub kind: FaultKind,
+    /// The system's number, 0 if none.
+    pub errno: i32,
+    /// Which step.
+    pub step: &'static str,
+}
+
+/// Told by a worker.
+#[derive(Debug)]
+pub enum Event {
+    /// Sender: a range was read and hashed.
+    Read { chunk: ChunkId, entry: EntryId, offset: u64, digest: Digest },
+    /// Sender: a pack was read; these digests, these failed.
+    PackRead { chunk: ChunkId, digests: Vec<(EntryId, Digest)>, failed: Vec<EntryError> },
+    /// Sender: the rail took the whole frame. `bytes` on the wire, `payload` of them the user's.
+    Sent { rail: u16, chunk: ChunkId, bytes: u64, payload: u64 },
+    /// Sender: the chunk cannot be sent, its entry failed.
+    Dropped { rail: u16, chunk: ChunkId, error: EntryError },
+    /// Receiver: a range is in the file system.
+    Landed { chunk: ChunkId, entry: EntryId, offset: u64, bytes: u32, digest: Digest },
+    /// Receiver: a pack's files are in the file system, but for those that failed.
+    PackLanded { chunk: ChunkId, files: Vec<(EntryId, u64, Digest)>, failed: Vec<EntryError> },
+    /// Receiver: the chunk came for an entry that is no longer wanted.
+    Stray { chunk: ChunkId, entry: EntryId },
+    /// Receiver: the chunk was corrupt and thrown away.
+    Corrupt { chunk: ChunkId, entry: EntryId, corrupt: Corrupt },
+    /// Receiver: the chunk could not be written.
+    WriteFailed { chunk: ChunkId, error: EntryError },
+    /// A rail is gone; everything it brought has been told.
+    RailDead { rail: u16, end: RailEnd },
+    /// The worker has let go of the job.
+    Closed { books: Box<Snapshot> },
+}
+
+/// The worker's end of a job's mailbox: never blocks, keeps the order, rings once per batch.
+#[derive(Debug)]
+pub struct Post {
+    to: SyncSender<Event>,
+    late: std::collections::VecDeque<Event>,
+    bell: Option<sys::event::Event>,
+    rung: bool,
+}
+
+impl Post {
+    /// Events go into `to`; `bell` wakes the keeper.
+    #[must_use]
+    pub fn new(to: SyncSender<Event>, bell: Option<sys::event::Event>) -> Self {
+        Post { to, late: std::collections::VecDeque::new(), bell, rung: false }
+    }
+
+    /// Posts one event, or keeps it until there is room.
+    pub fn put(&mut self, event: Event) {
+        self.rung = true;
+        if self.late.is_empty() {
+            if let Err(TrySendError::Full(event)) = self.to.try_send(event) {
+                self.late.push_back(event);
+            }
+        } else {
+            self.late.push_back(event);
+        }
+    }
+
+    /// Once per turn of the loop: moves late events on and rings. Returns whether some are still late.
+    pub fn ring(&mut self) -> bool {
+        while let Some(event) = self.late.pop_front() {
+            match self.to.try_send(event) {
+                Ok(()) => {}
+                Err(TrySendError::Full(event)) => {
+                    self.late.push_front(event);
+                    break;
+                }
+                Err(TrySendError::Disconnected(_)) => {
+                    self.late.clear();
+                }
+            }
+        }
+        if std::mem::take(&mut self.rung) {
+            if let Some(bell) = &self.bell {
+                bell.signal();
+            }
+        }
+        !self.late.is_empty()
+    }
+}
+
+/// The entry a handout is told under when it fails as a whole.
+#[must_use]
+pub fn first_entry(unit: &Unit) -> EntryId {
+    match unit {
+        Unit::Range { entry, .. } => entry.id,
+        Unit::Pack { entries } => entries[0].id,
+    }
+}
+
+/// What an error number means for the entry it hit.
+#[must_use]
+pub fn fault_kind(error: &io::Error, at_source: bool) -> FaultKind {
+    use io::ErrorKind as K;
+    match error.kind() {
+        K::NotFound if at_source => FaultKind::Vanished,
+        K::PermissionDenied | K::ReadOnlyFilesystem => FaultKind::Denied,
+        K::StorageFull | K::QuotaExceeded | K::FileTooLarge => FaultKind::Full,
+        K::InvalidFilename
+        | K::InvalidInput
+        | K::Unsupported
+        | K::IsADirectory
+        | K::NotADirectory
+        | K::AlreadyExists
+        | K::DirectoryNotEmpty => FaultKind::Unsupported,
+        _ if error.raw_os_error() == Some(5) => FaultKind::Io,
+        _ => FaultKind::Other,
+    }
+}

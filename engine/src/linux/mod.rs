@@ -1,0 +1,123 @@
+//! The real world: sys behind `Platform`.
+//!
+//! For: workers on Linux.
+//! In and out: ops to the ring (io_uring or plain calls), completions back.
+//! Invariants: made on the thread that uses it.
+//! Absent on purpose: decisions (the reason for the driver comes from sys as text).
+
+pub mod scan; // walking a source
+pub mod sink; // names at the destination
+pub mod source; // names at the source
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sys::mem::Pool;
+use sys::ring::{self, Driver};
+
+use crate::platform::{Done, Op, Platform};
+
+/// How files are opened for data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direct {
+    /// O_DIRECT for large files on block file systems; at the source only when the page cache does not hold the file.
+    Auto,
+    /// Always, where the file system lets it.
+    On,
+    /// Never.
+    Off,
+}
+
+/// Files from this length on are worth O_DIRECT: below, the page cache absorbs them anyway.
+pub const DIRECT_FILE_BYTES_MIN: u64 = 16 << 20;
+
+/// One worker's world.
+#[derive(Debug)]
+pub struct Linux {
+    driver: Driver,
+    pool: Pool,
+    done: Vec<ring::Done>,
+}
+
+impl Linux {
+    /// A world with `bufs` bufs. Returns the reason for the driver chosen, as the user reads it.
+    pub fn new(bufs: usize, chunk_bytes: usize, want: Option<ring::Kind>) -> io::Result<(Linux, String)> {
+        let pool = Pool::new(bufs, chunk_bytes)?;
+        let (driver, reason) = Driver::choose(&pool, want)?;
+        Ok((Linux { driver, pool, done: Vec::with_capacity(256) }, reason))
+    }
+
+    /// Wakes this world's `wait` from another thread.
+    #[must_use]
+    pub fn waker(&self) -> ring::Waker {
+        self.driver.waker()
+    }
+}
+
+impl Platform for Linux {
+    type File = Arc<File>;
+    type Socket = Arc<OwnedFd>;
+    type Source = source::LinuxSource;
+    type Sink = sink::LinuxSink;
+
+    fn now_ns(&self) -> u64 {
+        sys::clock::now_ns()
+    }
+
+    fn busy_ns(&self) -> u64 {
+        sys::clock::thread_cpu_ns()
+    }
+
+    fn pool(&mut self) -> &mut Pool {
+        &mut self.pool
+    }
+
+    fn submit(&mut self, token: u64, op: Op<Self::File, Self::Socket>) {
+        self.driver.submit(
+            token,
+            match op {
+                Op::Read { file, offset, mem, at, len } => ring::Op::Read { file, offset, mem, at, len },
+                Op::Write { file, offset, mem, at, len } => ring::Op::Write { file, offset, mem, at, len },
+                Op::Send { socket, mem, at, len } => ring::Op::Send { socket, mem, at, len },
+                Op::Recv { socket, mem, at, len } => ring::Op::Recv { socket, mem, at, len, all: true },
+            },
+        );
+    }
+
+    fn flush(&mut self) {
+        self.driver.flush().expect("a ring that was set up takes submissions");
+    }
+
+    fn wait(&mut self, timeout_ns: u64, done: &mut Vec<Done>) {
+        let timeout = Some(Duration::from_nanos(timeout_ns));
+        self.driver.wait(timeout, &mut self.done).expect("a ring that was set up can be waited for");
+        done.extend(self.done.drain(..).map(|it| Done { token: it.token, result: it.result, mem: it.mem }));
+    }
+
+    fn cut(&mut self, socket: &Self::Socket) {
+        // A socket that is not connected any more needs no cutting.
+        let _ = sys::sock::shutdown(socket);
+    }
+}
+
+/// Name of a file's part, or of its journal, beside the final name: `.longhaul-<16 hex of BLAKE3(name)>.part`.
+#[must_use]
+pub fn beside(path: &[u8], ending: &str) -> Vec<u8> {
+    let split = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    let hash = blake3::hash(&path[split..]).to_hex();
+    let mut beside = path[..split].to_vec();
+    beside.extend_from_slice(format!("{PREFIX}{}.{ending}", &hash.as_str()[..16]).as_bytes());
+    beside
+}
+
+/// How our own files in a destination begin.
+pub const PREFIX: &str = ".longhaul-";
+
+/// Is this one of ours?
+#[must_use]
+pub fn is_ours(name: &[u8]) -> bool {
+    name.starts_with(PREFIX.as_bytes()) && (name.ends_with(b".part") || name.ends_with(b".journal"))
+}

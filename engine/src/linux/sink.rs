@@ -1,0 +1,245 @@
+//! Names at the destination.
+//!
+//! For: parts, journals, folders, links, and the moment a file appears under its name.
+//! In and out: entries in; open parts and verdicts out.
+//! Invariants: everything is resolved beneath the base and through no link; a name appears by rename only, when the file is whole, with
+//! its mode and times set before.
+//! Absent on purpose: deciding when (end::recv).
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use proto::manifest::{Entry, EntryKind};
+use proto::wire::chunk::PACK_FILE_BYTES_MAX;
+use proto::wire::control::Rung;
+use sys::fs::{Dir, Kind};
+
+use crate::end::recv::JOURNAL_FILE_BYTES_MIN;
+use crate::linux::{DIRECT_FILE_BYTES_MIN, Direct, beside};
+use crate::platform::{Found, SinkTree};
+
+/// From so many files on, one flush of the file system is cheaper than one per file.
+const SYNC_FS_FILES_MIN: usize = 64;
+/// The same for folders.
+const SYNC_FS_FOLDERS_MIN: usize = 8;
+/// Our folders must be ours to write while the job runs; `FolderEnd` sets the final mode.
+const OWNER_ALL: u32 = 0o700;
+
+/// See the module.
+#[derive(Debug)]
+pub struct LinuxSink {
+    base: Dir,
+    direct: Direct,
+    names_made: AtomicBool,
+}
+
+impl LinuxSink {
+    /// A destination: entries are named below `base`.
+    #[must_use]
+    pub fn new(base: Dir, direct: Direct) -> Self {
+        LinuxSink { base, direct, names_made: AtomicBool::new(false) }
+    }
+
+    fn ready(&self, entry: &Entry, rung: Rung, sync: bool) -> io::Result<()> {
+        let part = self.base.create_file(&beside(&entry.path, "part"), false, false)?;
+        if entry.bytes() > PACK_FILE_BYTES_MAX {
+            sys::fs::truncate(&part, entry.bytes())?;
+            sys::fs::set_file_meta(&part, Some(entry.mode), Some((entry.mtime_s, entry.mtime_ns)))?;
+        }
+        if sync && rung >= Rung::Flushed {
+            sys::fs::sync_data(&part)?;
+        }
+        Ok(())
+    }
+
+    fn name(&self, entry: &Entry) -> io::Result<()> {
+        self.base.rename(&beside(&entry.path, "part"), &entry.path)?;
+        if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
+            let _ = self.base.remove_file(&beside(&entry.path, "journal"));
+        }
+        Ok(())
+    }
+
+    fn make_folder(&self, entry: &Entry) -> io::Result<()> {
+        if entry.path.is_empty() {
+            return Ok(());
+        }
+        match self.base.make_dir(&entry.path, entry.mode | OWNER_ALL) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let stat = self.base.stat(&entry.path)?;
+                if stat.kind != Kind::Folder {
+                    return Err(io::ErrorKind::NotADirectory.into());
+                }
+                if stat.mode & OWNER_ALL != OWNER_ALL {
+                    self.base.set_meta(&entry.path, Some(stat.mode | OWNER_ALL), None, false)?;
+                }
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn make_link(&self, entry: &Entry, target: &[u8]) -> io::Result<()> {
+        let same = self.base.stat(&entry.path).is_ok_and(|stat| stat.kind == Kind::Link)
+            && self.base.read_link(&entry.path).is_ok_and(|there| there == target);
+        if !same {
+            let part = beside(&entry.path, "part");
+            let _ = self.base.remove_file(&part);
+            self.base.make_link(target, &part)?;
+            self.base.rename(&part, &entry.path)?;
+        }
+        self.base.set_meta(&entry.path, None, Some((entry.mtime_s, entry.mtime_ns)), true)
+    }
+}
+
+fn folder_of(path: &[u8]) -> &[u8] {
+    path.iter().rposition(|&byte| byte == b'/').map_or(&[], |slash| &path[..slash])
+}
+
+impl SinkTree for LinuxSink {
+    type File = Arc<File>;
+
+    fn inspect(&self, entry: &Entry, keep: bool) -> io::Result<Found> {
+        match self.base.stat(&entry.path) {
+            Ok(stat) if stat.kind == Kind::Folder => return Err(io::ErrorKind::IsADirectory.into()),
+            Ok(stat) if keep && stat.kind == Kind::File && stat.bytes == entry.bytes() => {
+                if (stat.mtime_s, stat.mtime_ns) == (entry.mtime_s, entry.mtime_ns) {
+                    if stat.mode & 0o7777 != entry.mode {
+                        self.base.set_meta(&entry.path, Some(entry.mode), None, false)?;
+                    }
+                    return Ok(Found::Same);
+                }
+            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        if entry.bytes() <= JOURNAL_FILE_BYTES_MIN {
+            return Ok(Found::Nothing);
+        }
+        let part = self.base.stat(&beside(&entry.path, "part"));
+        match self.base.open_file(&beside(&entry.path, "journal"), false) {
+            Ok(mut journal) if part.is_ok() => {
+                let mut bytes = Vec::new();
+                io::Read::read_to_end(&mut journal, &mut bytes)?;
+                Ok(Found::Part(bytes))
+            }
+            _ => {
+                // A part without a journal, or the reverse, says nothing about what is in it.
+                self.discard(entry);
+                Ok(Found::Nothing)
+            }
+        }
+    }
+
+    fn make(&self, entry: &Entry) -> io::Result<()> {
+        self.names_made.store(true, Ordering::Relaxed);
+        match &entry.kind {
+            EntryKind::Folder => self.make_folder(entry),
+            EntryKind::FolderEnd if entry.path.is_empty() => {
+                self.base.set_meta_self(entry.mode, (entry.mtime_s, entry.mtime_ns))
+            }
+            EntryKind::FolderEnd => {
+                self.base.set_meta(&entry.path, Some(entry.mode), Some((entry.mtime_s, entry.mtime_ns)), false)
+            }
+            EntryKind::Link { target } => self.make_link(entry, target),
+            EntryKind::File { .. } => unreachable!("files come through parts"),
+        }
+    }
+
+    fn resume_part(&self, entry: &Entry, journal_bytes: usize, missing: &[(u64, u64)]) -> io::Result<()> {
+        let part = self.base.create_file(&beside(&entry.path, "part"), false, false)?;
+        for (offset, bytes) in missing {
+            sys::fs::punch(&part, *offset, *bytes)?;
+        }
+        let journal = self.base.create_file(&beside(&entry.path, "journal"), false, false)?;
+        sys::fs::truncate(&journal, journal_bytes as u64)?;
+        sys::fs::sync_data(&journal)
+    }
+
+    fn open_part(&self, entry: &Entry) -> io::Result<Arc<File>> {
+        let file = self.base.create_file(&beside(&entry.path, "part"), false, false)?;
+        sys::fs::preallocate(&file, entry.bytes())?;
+        let wanted = match self.direct {
+            Direct::On => true,
+            Direct::Off => false,
+            Direct::Auto => entry.bytes() >= DIRECT_FILE_BYTES_MIN && sys::fs::is_block_file_system(&file),
+        };
+        if wanted {
+            let _ = sys::fs::set_direct(&file, true);
+        }
+        Ok(Arc::new(file))
+    }
+
+    fn put_small(&self, entry: &Entry, content: &[u8], publish: bool) -> io::Result<()> {
+        let name = beside(&entry.path, "part");
+        let mut part = self.base.create_file(&name, false, true)?;
+        part.write_all(content)?;
+        sys::fs::set_file_meta(&part, Some(entry.mode), Some((entry.mtime_s, entry.mtime_ns)))?;
+        if publish { self.base.rename(&name, &entry.path) } else { Ok(()) }
+    }
+
+    fn flush(&self, entry: &Entry, records: &[u8], durable: bool) -> io::Result<()> {
+        if durable {
+            sys::fs::sync_data(&self.base.create_file(&beside(&entry.path, "part"), false, false)?)?;
+        }
+        let journal = self.base.create_file(&beside(&entry.path, "journal"), false, false)?;
+        let end = sys::fs::stat_file(&journal)?.bytes;
+        journal.write_all_at(records, end)?;
+        if durable { sys::fs::sync_data(&journal) } else { Ok(()) }
+    }
+
+    fn publish(&self, entries: &[Arc<Entry>], rung: Rung, results: &mut Vec<io::Result<()>>) {
+        let together = rung >= Rung::Flushed && entries.len() >= SYNC_FS_FILES_MIN;
+        for entry in entries {
+            let named_already = rung < Rung::Flushed && entry.bytes() <= PACK_FILE_BYTES_MAX;
+            results.push(if named_already { Ok(()) } else { self.ready(entry, rung, !together) });
+        }
+        if together {
+            if let Err(error) = self.base.sync_fs() {
+                fail_all(results, &error);
+            }
+        }
+        let mut folders = BTreeSet::new();
+        for (entry, result) in entries.iter().zip(results.iter_mut()) {
+            let named_already = rung < Rung::Flushed && entry.bytes() <= PACK_FILE_BYTES_MAX;
+            if result.is_ok() && !named_already {
+                *result = self.name(entry);
+                folders.insert(folder_of(&entry.path));
+            }
+        }
+        if rung < Rung::Published || folders.is_empty() {
+            return;
+        }
+        let flushed = if folders.len() >= SYNC_FS_FOLDERS_MIN {
+            self.base.sync_fs()
+        } else {
+            folders.iter().try_for_each(|folder| self.base.sync(folder))
+        };
+        if let Err(error) = flushed {
+            fail_all(results, &error);
+        }
+    }
+
+    fn settle(&self, rung: Rung) -> io::Result<()> {
+        if rung == Rung::Published && self.names_made.load(Ordering::Relaxed) { self.base.sync_fs() } else { Ok(()) }
+    }
+
+    fn discard(&self, entry: &Entry) {
+        // What is not there need not be removed.
+        let _ = self.base.remove_file(&beside(&entry.path, "part"));
+        let _ = self.base.remove_file(&beside(&entry.path, "journal"));
+    }
+}
+
+fn fail_all(results: &mut [io::Result<()>], error: &io::Error) {
+    for result in results.iter_mut().filter(|result| result.is_ok()) {
+        *result = Err(match error.raw_os_error() {
+            Some(errno) => io::Error::from_raw_os_error(errno),
+            None => error.kind().into(),
+        });
+    }
+}

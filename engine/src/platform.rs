@@ -1,0 +1,124 @@
+//! The one generic: what the loop and the job ends need from a world.
+//!
+//! For: running the same worker and job ends on Linux (`linux.rs`) and in the simulator (`tests/sim`).
+//! In and out: asynchronous reads, writes, sends and receives by token; the two trees' synchronous name calls.
+//! Invariants: an op owns its memory until its `Done` gives it back; results may be short, the caller goes on.
+//! Absent on purpose: retries, order, protocol.
+
+use std::fmt::Debug;
+use std::io;
+use std::sync::Arc;
+
+use proto::manifest::Entry;
+use proto::wire::control::Rung;
+use sys::mem::{Mem, Pool};
+
+/// One asynchronous step. `at` and `len` index into the memory's bytes.
+#[derive(Debug)]
+pub enum Op<F, S> {
+    /// Fill memory from a file.
+    Read { file: F, offset: u64, mem: Mem, at: usize, len: usize },
+    /// Put memory into a file.
+    Write { file: F, offset: u64, mem: Mem, at: usize, len: usize },
+    /// Put memory on a rail.
+    Send { socket: S, mem: Mem, at: usize, len: usize },
+    /// Fill memory from a rail.
+    Recv { socket: S, mem: Mem, at: usize, len: usize },
+}
+
+/// What became of an op.
+#[derive(Debug)]
+pub struct Done {
+    /// The submitter's own number.
+    pub token: u64,
+    /// Bytes moved; 0 is the end of file or of the stream.
+    pub result: io::Result<usize>,
+    /// The memory, back.
+    pub mem: Mem,
+}
+
+/// Where a test may flip bits; on Linux nothing happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Harm {
+    /// After the source was hashed, before it is sealed.
+    SourceBuf,
+    /// After the received chunk's CRC was taken, before its digest is.
+    SinkBuf,
+}
+
+/// A world.
+pub trait Platform {
+    /// An open file; clones share it.
+    type File: Clone + Debug;
+    /// A connected rail; clones share it.
+    type Socket: Clone + Debug;
+    /// Where bytes come from.
+    type Source: SourceTree<File = Self::File>;
+    /// Where bytes go.
+    type Sink: SinkTree<File = Self::File>;
+
+    /// Monotonic nanoseconds.
+    fn now_ns(&self) -> u64;
+    /// Nanoseconds this thread has been running, for telling work from waiting.
+    fn busy_ns(&self) -> u64;
+    /// The bufs of this worker.
+    fn pool(&mut self) -> &mut Pool;
+    /// Queues an op.
+    fn submit(&mut self, token: u64, op: Op<Self::File, Self::Socket>);
+    /// Hands queued ops to the world without waiting.
+    fn flush(&mut self);
+    /// Hands over, then waits for a completion, a wake or the time; collects all completions there are.
+    fn wait(&mut self, timeout_ns: u64, done: &mut Vec<Done>);
+    /// Cuts a rail: its pending ops end soon.
+    fn cut(&mut self, socket: &Self::Socket);
+    /// Test hook, see `Harm`.
+    fn harm(&mut self, _at: Harm, _bytes: &mut [u8]) {}
+}
+
+/// The source end's names. Calls may block for a moment: they touch cached metadata.
+pub trait SourceTree: Debug + Send + Sync + 'static {
+    /// An open file.
+    type File;
+    /// Opens a file for chunk reads.
+    fn open(&self, entry: &Entry) -> io::Result<Self::File>;
+    /// Reads a whole small file; `Ok(None)`: it is not what the manifest says any more (torn).
+    fn read_small(&self, entry: &Entry, into: &mut [u8]) -> io::Result<Option<()>>;
+    /// Is the file still what the manifest says (size, times, and no write since)?
+    fn is_unchanged(&self, entry: &Entry) -> io::Result<bool>;
+}
+
+/// What stands at a file's place in the destination.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing that helps.
+    Nothing,
+    /// The same size and modification time: nothing to do.
+    Same,
+    /// A part with its journal's bytes.
+    Part(Vec<u8>),
+}
+
+/// The sink end's names.
+pub trait SinkTree: Debug + Send + Sync + 'static {
+    /// An open file.
+    type File;
+    /// What is there?
+    fn inspect(&self, entry: &Entry, keep: bool) -> io::Result<Found>;
+    /// Makes a folder or a link, or sets a folder's final mode and times.
+    fn make(&self, entry: &Entry) -> io::Result<()>;
+    /// Takes up a part again: cuts its journal to the valid bytes, so that records can follow, and empties the ranges (offset, bytes)
+    /// of the part that no record speaks of, so that what is missing reads as zeros.
+    fn resume_part(&self, entry: &Entry, journal_bytes: usize, missing: &[(u64, u64)]) -> io::Result<()>;
+    /// Opens (or makes) the part for chunk writes.
+    fn open_part(&self, entry: &Entry) -> io::Result<Self::File>;
+    /// Writes a small file into its part, with its mode and times; publishes at once if asked.
+    fn put_small(&self, entry: &Entry, content: &[u8], publish: bool) -> io::Result<()>;
+    /// Makes what is written durable (if `durable`), then appends these journal records (as durably).
+    fn flush(&self, entry: &Entry, records: &[u8], durable: bool) -> io::Result<()>;
+    /// The last word of a job: what was made besides files (folders, links) is durable as well.
+    fn settle(&self, rung: Rung) -> io::Result<()>;
+    /// Brings whole parts to the rung and under their names. One result per entry.
+    fn publish(&self, entries: &[Arc<Entry>], rung: Rung, results: &mut Vec<io::Result<()>>);
+    /// Removes a part and its journal.
+    fn discard(&self, entry: &Entry);
+}

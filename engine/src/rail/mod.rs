@@ -1,0 +1,218 @@
+//! Rails: one path each. Today TCP (and the socket pair of a local copy); datagrams come beside it.
+//!
+//! For: frames onto a path and off it.
+//! In and out: handouts in, chunks in order of readiness out; the lower half the other way.
+//! Invariants: frames of a rail are sealed in the order in which they are sent (nonces count); a rail is over only when all its ops are back.
+//! Absent on purpose: choosing a rail (proto::send).
+
+pub mod tcp; // steps of the loop for stream rails
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+
+use proto::send::Handout;
+use proto::wire::chunk::{Header, SEALED_HEADER_BYTES};
+use proto::wire::control::Digest;
+use sys::mem::Buf;
+
+use crate::job::{JobNo, RailEnd, RailKey, Terms};
+use crate::platform::Platform;
+use crate::seal::{FrameSpan, Sealer};
+
+/// What an op in flight is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Kind {
+    /// Source → buf.
+    Read = 0,
+    /// Frame → rail.
+    Send = 1,
+    /// Rail → header.
+    Head = 2,
+    /// Rail → buf.
+    Payload = 3,
+    /// Buf → sink.
+    Write = 4,
+}
+
+/// An op in flight: whose, what is done of it, and what goes with it.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) kind: Kind,
+    pub(crate) rail: usize,
+    pub(crate) at: usize,
+    pub(crate) done: usize,
+    pub(crate) len: usize,
+    pub(crate) load: Load,
+}
+
+/// What goes with an op.
+#[derive(Debug)]
+pub(crate) enum Load {
+    None,
+    Fill(Handout),
+    Frame { chunk: u64, payload: u64 },
+    Header(Header),
+    Landing { header: Header, digest: Digest },
+}
+
+/// Ops in flight by token; slots are used again, so nothing is allocated in steady state.
+#[derive(Debug, Default)]
+pub(crate) struct Slots {
+    slots: Vec<Option<Slot>>,
+    free: Vec<usize>,
+}
+
+impl Slots {
+    pub(crate) fn put(&mut self, slot: Slot) -> u64 {
+        if let Some(index) = self.free.pop() {
+            self.slots[index] = Some(slot);
+            index as u64
+        } else {
+            self.slots.push(Some(slot));
+            (self.slots.len() - 1) as u64
+        }
+    }
+    pub(crate) fn free(&mut self, token: u64) -> Slot {
+        let index = usize::try_from(token).expect("tokens are indices");
+        self.free.push(index);
+        self.slots[index].take().expect("each token completes once")
+    }
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().flatten()
+    }
+}
+
+/// A filled chunk that waits to be sealed.
+#[derive(Debug)]
+pub(crate) struct Filled {
+    pub(crate) handout: Handout,
+    pub(crate) buf: Buf,
+    pub(crate) bytes: u32,
+    pub(crate) files: u64,
+}
+
+/// A sealed frame that waits for the rail.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    pub(crate) chunk: u64,
+    pub(crate) buf: Buf,
+    pub(crate) span: FrameSpan,
+    pub(crate) payload: u64,
+}
+
+/// The receiving half's place in the stream.
+#[derive(Debug)]
+pub(crate) enum Taking {
+    /// Sending rail: only waits for the peer's close.
+    Nothing,
+    /// A header is to be asked for.
+    Idle,
+    /// An op is in flight.
+    Busy,
+    /// A header came, a buf is wanted.
+    Hungry(Header),
+}
+
+/// One path of one job.
+#[derive(Debug)]
+pub(crate) struct Rail<P: Platform> {
+    pub(crate) job: JobNo,
+    pub(crate) rail: u16,
+    pub(crate) socket: P::Socket,
+    pub(crate) terms: Terms,
+    pub(crate) sealer: Sealer,
+    pub(crate) waiting: VecDeque<Handout>,
+    pub(crate) filled: VecDeque<Filled>,
+    pub(crate) sealed: VecDeque<Frame>,
+    pub(crate) sending: bool,
+    pub(crate) taking: Taking,
+    pub(crate) head: Option<Box<[u8]>>,
+    pub(crate) ops: usize,
+    rate: u64,
+    free_at_ns: u64,
+    end: Option<RailEnd>,
+}
+
+impl<P: Platform> Rail<P> {
+    pub(crate) fn new(
+        job: JobNo,
+        rail: u16,
+        socket: P::Socket,
+        terms: Terms,
+        key: RailKey,
+        rate: u64,
+        sends: bool,
+    ) -> Self {
+        Rail {
+            job,
+            rail,
+            socket,
+            terms,
+            sealer: Sealer::new(terms, key),
+            waiting: VecDeque::with_capacity(32),
+            filled: VecDeque::with_capacity(32),
+            sealed: VecDeque::with_capacity(4),
+            sending: false,
+            taking: if sends { Taking::Nothing } else { Taking::Idle },
+            head: Some(vec![0; SEALED_HEADER_BYTES].into_boxed_slice()),
+            ops: 0,
+            rate,
+            free_at_ns: 0,
+            end: None,
+        }
+    }
+
+    pub(crate) fn take_handout(&mut self, handout: Handout) {
+        self.waiting.push_back(handout);
+    }
+
+    pub(crate) fn set_rate(&mut self, rate: u64) {
+        self.rate = rate;
+    }
+
+    /// Books `bytes` against the cap; the rail is held until they are paid for.
+    pub(crate) fn pay(&mut self, now_ns: u64, bytes: usize) {
+        if self.rate == 0 {
+            return;
+        }
+        let cost_ns = u64::try_from(bytes as u128 * 1_000_000_000 / u128::from(self.rate)).unwrap_or(u64::MAX);
+        // A tenth of a second of unused right is kept, no more: the cap holds over any longer span.
+        self.free_at_ns = self.free_at_ns.max(now_ns.saturating_sub(100_000_000)) + cost_ns;
+    }
+
+    /// Nanoseconds until the cap lets the next frame pass.
+    pub(crate) fn held_ns(&self, now_ns: u64) -> Option<u64> {
+        let wants = match self.taking {
+            Taking::Nothing => !self.sending && !(self.sealed.is_empty() && self.filled.is_empty()),
+            Taking::Idle => true,
+            _ => false,
+        };
+        (self.rate > 0 && wants && self.free_at_ns > now_ns).then(|| self.free_at_ns - now_ns)
+    }
+
+    pub(crate) fn is_hungry(&self) -> bool {
+        matches!(self.taking, Taking::Hungry(_))
+    }
+
+    /// The rail has ended; only the first reason counts.
+    pub(crate) fn end(&mut self, end: RailEnd) {
+        self.end.get_or_insert(end);
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.end.is_some()
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.end.is_some() && self.ops == 0
+    }
+
+    pub(crate) fn take_end(&mut self) -> RailEnd {
+        self.end.take().unwrap_or(RailEnd::Cut)
+    }
+
+    pub(crate) fn take_bufs(&mut self) -> impl Iterator<Item = Buf> + '_ {
+        self.filled.drain(..).map(|filled| filled.buf).chain(self.sealed.drain(..).map(|frame| frame.buf))
+    }
+}

@@ -1,0 +1,314 @@
+//! Stream rails: the loop's steps for frames on TCP (or a socket pair).
+//!
+//! For: fill → seal → send on one side, header → payload → open → write on the other.
+//! In and out: handouts and completions in; ops and events out.
+//! Invariants: two frames at most stand sealed ahead of the one in flight (they would only leave the cache); a stream error ends the rail and
+//! nothing else; a header is checked against the job before a buf is taken for it.
+//! Absent on purpose: reconnecting (the initiator's keeper), acknowledging (keeper).
+
+use std::io;
+
+use proto::books::Stage;
+use proto::error::Breach;
+use proto::ledger::chunk_len;
+use proto::send::Unit;
+use proto::wire::chunk::{ChunkKind, Header, SEALED_HEADER_BYTES, TAG_BYTES};
+use sys::mem::{Buf, HEADROOM, Mem};
+
+use crate::job::{Event, RailEnd};
+use crate::platform::{Done, Harm, Op, Platform};
+use crate::rail::{Frame, Kind, Load, Slot, Taking};
+use crate::seal::{HashAs, hash_as, tag_count};
+use crate::worker::Worker;
+
+/// Sealed frames ahead of the one in flight.
+const SEALED_AHEAD: usize = 2;
+
+impl<P: Platform> Worker<P> {
+    /// Seal: the next filled chunk becomes a frame; then the next frame goes out.
+    pub(crate) fn step_send(&mut self, index: usize) {
+        while self.step_seal(index) {}
+        let now = self.platform.now_ns();
+        let rail = self.rails[index].as_mut().expect("the loop looked");
+        if rail.sending || rail.held_ns(now).is_some() {
+            return;
+        }
+        let Some(frame) = rail.sealed.pop_front() else { return };
+        rail.pay(now, frame.span.len);
+        rail.sending = true;
+        rail.ops += 1;
+        let slot = Slot {
+            kind: Kind::Send,
+            rail: index,
+            at: frame.span.at,
+            done: 0,
+            len: frame.span.len,
+            load: Load::Frame { chunk: frame.chunk, payload: frame.payload },
+        };
+        let socket = rail.socket.clone();
+        let token = self.slots.put(slot);
+        let (at, len) = (frame.span.at, frame.span.len);
+        self.platform.submit(token, Op::Send { socket, mem: Mem::Buf(frame.buf), at, len });
+    }
+
+    fn step_seal(&mut self, index: usize) -> bool {
+        let rail = self.rails[index].as_mut().expect("the loop looked");
+        if rail.sealed.len() >= SEALED_AHEAD {
+            return false;
+        }
+        let Some(filled) = rail.filled.pop_front() else { return false };
+        let mut buf = filled.buf;
+        let (kind, entry, offset, file_bytes) = match &filled.handout.unit {
+            Unit::Range { entry, offset, .. } => (ChunkKind::Range, entry.id, *offset, entry.bytes()),
+            Unit::Pack { .. } => (ChunkKind::Pack, filled.files, 0, 0),
+        };
+        let chunk = filled.handout.chunk;
+        let mut header = Header { kind, payload_bytes: filled.bytes, chunk, entry, offset, crc: 0, digest: [0; 32] };
+        let how = hash_as(&header, file_bytes, rail.terms.chunk_bytes);
+        self.laps.lap(Stage::Loop);
+        let platform = &mut self.platform;
+        let span =
+            rail.sealer.seal(&mut header, how, &mut buf, &mut self.laps, |bytes| platform.harm(Harm::SourceBuf, bytes));
+        if kind == ChunkKind::Range {
+            let seat = self.seats.get_mut(&rail.job).expect("rails go before their job");
+            // With crc64 the digest is the CRC itself; the header has both.
+            seat.part.post.put(Event::Read { chunk, entry, offset, digest: header.digest });
+        }
+        rail.sealed.push_back(Frame { chunk, buf, span, payload: u64::from(filled.bytes) });
+        true
+    }
+
+    /// A send came back: go on with the rest, or the frame is gone.
+    pub(crate) fn on_sent(&mut self, mut slot: Slot, done: Done) {
+        let moved = match done.result {
+            Ok(0) => Err(io::ErrorKind::WriteZero.into()),
+            Ok(moved) => Ok(moved),
+            Err(error) if is_again(&error) => Ok(0),
+            Err(error) => Err(error),
+        };
+        let rail = self.rail(&slot);
+        match moved {
+            Err(error) => {
+                rail.sending = false;
+                rail.ops -= 1;
+                rail.end(RailEnd::Fault(error));
+                self.give(done.mem);
+            }
+            Ok(moved) if slot.done + moved < slot.len && !rail.has_ended() => {
+                let socket = rail.socket.clone();
+                slot.done += moved;
+                let (at, len) = (slot.at + slot.done, slot.len - slot.done);
+                let token = self.slots.put(slot);
+                self.platform.submit(token, Op::Send { socket, mem: done.mem, at, len });
+            }
+            Ok(moved) => {
+                let whole = slot.done + moved == slot.len;
+                rail.sending = false;
+                rail.ops -= 1;
+                let (job, number) = (rail.job, rail.rail);
+                self.give(done.mem);
+                if let (true, Load::Frame { chunk, payload }) = (whole, slot.load) {
+                    let seat = self.seats.get_mut(&job).expect("rails go before their job");
+                    seat.part.post.put(Event::Sent { rail: number, chunk, bytes: slot.len as u64, payload });
+                }
+            }
+        }
+    }
+
+    /// Recv: ask for the next header, or for the payload of the one that came.
+    pub(crate) fn step_recv(&mut self, index: usize) {
+        let now = self.platform.now_ns();
+        let rail = self.rails[index].as_mut().expect("the loop looked");
+        match std::mem::replace(&mut rail.taking, Taking::Busy) {
+            Taking::Nothing => {
+                rail.taking = Taking::Nothing;
+                self.watch_close(index);
+            }
+            Taking::Busy => {}
+            Taking::Idle => {
+                rail.taking = Taking::Idle;
+                if rail.held_ns(now).is_some() {
+                    return;
+                }
+                rail.taking = Taking::Busy;
+                self.ask_head(index);
+            }
+            Taking::Hungry(header) => {
+                let Some(buf) = self.platform.pool().take() else {
+                    rail.taking = Taking::Hungry(header);
+                    return;
+                };
+                let tags = tag_count(rail.terms.cover.of(header.kind), header.payload_bytes as usize) * TAG_BYTES;
+                let (at, len) = (HEADROOM - tags, tags + header.payload_bytes as usize);
+                rail.pay(now, SEALED_HEADER_BYTES + len);
+                rail.ops += 1;
+                let socket = rail.socket.clone();
+                let slot = Slot { kind: Kind::Payload, rail: index, at, done: 0, len, load: Load::Header(header) };
+                let token = self.slots.put(slot);
+                self.platform.submit(token, Op::Recv { socket, mem: Mem::Buf(buf), at, len });
+            }
+        }
+    }
+
+    /// A sending rail asks for one byte that never comes: so it learns at once when the peer goes.
+    fn watch_close(&mut self, index: usize) {
+        if self.rails[index].as_ref().is_some_and(|rail| rail.head.is_some()) {
+            self.ask_head(index);
+        }
+    }
+
+    fn ask_head(&mut self, index: usize) {
+        let rail = self.rails[index].as_mut().expect("the loop looked");
+        let head = rail.head.take().expect("one header is asked for at a time");
+        rail.ops += 1;
+        let socket = rail.socket.clone();
+        let len = head.len();
+        let token = self.slots.put(Slot { kind: Kind::Head, rail: index, at: 0, done: 0, len, load: Load::None });
+        self.platform.submit(token, Op::Recv { socket, mem: Mem::Small(head), at: 0, len });
+    }
+
+    /// A header (or the end of the stream) came.
+    pub(crate) fn on_head(&mut self, mut slot: Slot, done: Done) {
+        let moved = match done.result {
+            Err(error) if is_again(&error) => Ok(0),
+            Ok(0) => Err(if slot.done == 0 { RailEnd::Closed } else { RailEnd::Breach(Breach::FrameTruncated) }),
+            Ok(moved) => Ok(moved),
+            Err(error) => Err(RailEnd::Fault(error)),
+        };
+        let rail = self.rails[slot.rail].as_mut().expect("a rail stays until its ops are back");
+        let Mem::Small(mut head) = done.mem else { unreachable!("headers are received in small memory") };
+        let moved = match moved {
+            Ok(moved) if !rail.has_ended() => moved,
+            ended => {
+                rail.head = Some(head);
+                rail.ops -= 1;
+                rail.end(ended.err().unwrap_or(RailEnd::Cut));
+                return;
+            }
+        };
+        slot.done += moved;
+        if slot.done < slot.len {
+            let socket = rail.socket.clone();
+            let (at, len) = (slot.done, slot.len - slot.done);
+            let token = self.slots.put(slot);
+            self.platform.submit(token, Op::Recv { socket, mem: Mem::Small(head), at, len });
+            return;
+        }
+        rail.ops -= 1;
+        let sealed: &mut [u8; SEALED_HEADER_BYTES] = (&mut *head).try_into().expect("made with this length");
+        let header = match (&rail.taking, rail.sealer.open_header(sealed)) {
+            (Taking::Nothing, _) => Err(Breach::WrongOrder),
+            (_, opened) => opened,
+        };
+        rail.head = Some(head);
+        self.laps.lap(Stage::Seal);
+        match header.and_then(|header| self.check(slot.rail, &header).map(|()| header)) {
+            Ok(header) => self.rails[slot.rail].as_mut().expect("seen above").taking = Taking::Hungry(header),
+            Err(breach) => self.break_off(slot.rail, RailEnd::Breach(breach)),
+        }
+    }
+
+    /// A header must fit what was announced, before a byte of memory is spent on it.
+    fn check(&self, index: usize, header: &Header) -> Result<(), Breach> {
+        let rail = self.rails[index].as_ref().expect("the caller has it");
+        let chunk_bytes = rail.terms.chunk_bytes;
+        if header.payload_bytes > chunk_bytes || header.payload_bytes == 0 {
+            return Err(Breach::PayloadTooLong);
+        }
+        let seat = &self.seats[&rail.job];
+        if header.kind == ChunkKind::Pack {
+            return Ok(());
+        }
+        // An entry that is no longer expected may have failed meanwhile: its chunk is taken and thrown away.
+        let Some(entry) = seat.parts.entry(header.entry) else { return Ok(()) };
+        let index = header.offset / u64::from(chunk_bytes);
+        let fits = header.offset % u64::from(chunk_bytes) == 0
+            && header.offset < entry.bytes()
+            && header.payload_bytes == chunk_len(entry.bytes(), chunk_bytes, index);
+        if fits { Ok(()) } else { Err(Breach::ChunkOutOfRange) }
+    }
+
+    /// A payload came: open it and hand it to the sink.
+    pub(crate) fn on_payload(&mut self, mut slot: Slot, done: Done) {
+        let moved = match done.result {
+            Err(error) if is_again(&error) => Ok(0),
+            Ok(0) => Err(RailEnd::Breach(Breach::FrameTruncated)),
+            Ok(moved) => Ok(moved),
+            Err(error) => Err(RailEnd::Fault(error)),
+        };
+        let rail = self.rail(&slot);
+        let moved = match moved {
+            Ok(moved) if !rail.has_ended() => moved,
+            ended => {
+                rail.ops -= 1;
+                rail.end(ended.err().unwrap_or(RailEnd::Cut));
+                self.give(done.mem);
+                return;
+            }
+        };
+        slot.done += moved;
+        if slot.done < slot.len {
+            let socket = rail.socket.clone();
+            let (at, len) = (slot.at + slot.done, slot.len - slot.done);
+            let token = self.slots.put(slot);
+            self.platform.submit(token, Op::Recv { socket, mem: done.mem, at, len });
+            return;
+        }
+        rail.ops -= 1;
+        rail.taking = Taking::Idle;
+        let (Mem::Buf(buf), Load::Header(header)) = (done.mem, slot.load) else {
+            unreachable!("payload is received into bufs under a header")
+        };
+        self.open(slot.rail, header, buf);
+    }
+
+    fn open(&mut self, index: usize, header: Header, mut buf: Buf) {
+        let rail = self.rails[index].as_mut().expect("the caller has it");
+        let seat = self.seats.get_mut(&rail.job).expect("rails go before their job");
+        let file_bytes = seat.parts.entry(header.entry).map_or(0, |entry| entry.bytes());
+        let stray = header.kind == ChunkKind::Range && seat.parts.entry(header.entry).is_none();
+        let how = if stray {
+            HashAs { offset: 0, whole: false, crc_only: true }
+        } else {
+            hash_as(&header, file_bytes, rail.terms.chunk_bytes)
+        };
+        self.laps.lap(Stage::Loop);
+        let platform = &mut self.platform;
+        let opened = rail.sealer.open_payload(&header, how, &mut buf, &mut self.laps, |bytes| {
+            platform.harm(Harm::SinkBuf, bytes);
+        });
+        let post = &mut seat.part.post;
+        match opened {
+            _ if stray => {
+                post.put(Event::Stray { chunk: header.chunk, entry: header.entry });
+                self.platform.pool().give(buf);
+            }
+            Err(corrupt) => {
+                post.put(Event::Corrupt { chunk: header.chunk, entry: header.entry, corrupt });
+                self.platform.pool().give(buf);
+            }
+            Ok(hashed) => match header.kind {
+                ChunkKind::Range => self.land_range(index, header, hashed.digest, buf),
+                ChunkKind::Pack => self.land_pack(index, header, buf),
+            },
+        }
+    }
+
+    /// Ends a rail for a reason of ours.
+    pub(crate) fn break_off(&mut self, index: usize, end: RailEnd) {
+        let rail = self.rails[index].as_mut().expect("the caller has it");
+        rail.end(end);
+        self.platform.cut(&rail.socket);
+    }
+
+    pub(crate) fn give(&mut self, mem: Mem) {
+        if let Mem::Buf(buf) = mem {
+            self.platform.pool().give(buf);
+        }
+    }
+}
+
+/// Was nothing moved for a passing reason?
+pub(crate) fn is_again(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
+}

@@ -1,0 +1,52 @@
+//! The committer's work: what makes bytes durable and files visible, off the loop.
+//!
+//! For: step 11 of a chunk's path: fdatasync, journal, rename, fsync of the folder.
+//! In and out: tasks in order from the keeper; one answer each.
+//! Invariants: a journal record is appended after the flush of the data it speaks of; a name appears after the flush its rung asks for.
+//! Absent on purpose: when to flush (end::recv decides).
+
+use std::io;
+use std::sync::Arc;
+
+use proto::manifest::{Entry, EntryId};
+use proto::wire::control::Rung;
+
+use crate::platform::SinkTree;
+
+/// Work for the committer.
+#[derive(Debug)]
+pub enum Task {
+    /// Flush a part, then append these records, which speak of the chunks `indices`.
+    Flush { entry: Arc<Entry>, records: Vec<u8>, indices: Vec<u64>, durable: bool },
+    /// Bring whole parts to the rung and under their names.
+    Publish { entries: Vec<Arc<Entry>>, rung: Rung },
+    /// The job is over: make names durable.
+    Settle { rung: Rung },
+}
+
+/// The committer's answer.
+#[derive(Debug)]
+pub enum Settled {
+    /// A flush.
+    Flushed { entry: EntryId, indices: Vec<u64>, result: io::Result<()> },
+    /// A batch of names; one result each.
+    Published { entries: Vec<Arc<Entry>>, results: Vec<io::Result<()>> },
+    /// The end.
+    Settled { result: io::Result<()> },
+}
+
+/// Does one task.
+pub fn run<S: SinkTree>(sink: &S, task: Task) -> Settled {
+    match task {
+        Task::Flush { entry, records, indices, durable } => {
+            let result = sink.flush(&entry, &records, durable);
+            Settled::Flushed { entry: entry.id, indices, result }
+        }
+        Task::Publish { entries, rung } => {
+            let mut results = Vec::with_capacity(entries.len());
+            sink.publish(&entries, rung, &mut results);
+            Settled::Published { entries, results }
+        }
+        Task::Settle { rung } => Settled::Settled { result: sink.settle(rung) },
+    }
+}

@@ -1,0 +1,226 @@
+//! Files as a sink: chunks by asynchronous writes into parts, packs file by file.
+//!
+//! For: step 9 of a chunk's path: plain buf → the file system.
+//! In and out: opened chunks in; `Landed`, `PackLanded`, failures out.
+//! Invariants: nothing is written for an entry that was not expected; `Landed` is told only after the last byte was taken.
+//! Absent on purpose: durability and names (commit.rs).
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+
+use proto::books::Stage;
+use proto::error::Breach;
+use proto::manifest::{Entry, EntryId};
+use proto::wire::chunk::{Header, pack_lines};
+use proto::wire::control::{Digest, FaultKind};
+use sys::mem::{Buf, HEADROOM, Mem};
+
+use crate::digest::digest_of;
+use crate::end::recv::JOURNAL_FILE_BYTES_MIN;
+use crate::job::{EntryError, Event, RailEnd, Role, fault_kind};
+use crate::platform::{Done, Op, Platform, SinkTree};
+use crate::rail::tcp::is_again;
+use crate::rail::{Kind, Load, Slot};
+use crate::worker::Worker;
+
+/// Parts kept open per job and worker.
+const OPEN_MAX: usize = 16;
+
+/// O_DIRECT writes whole sectors; the tail beyond the file's end is cut off when the part is published.
+const SECTOR: usize = 4096;
+
+/// What may come, and the open parts of one receiving job.
+#[derive(Debug)]
+pub(crate) struct Parts<P: Platform> {
+    expected: HashMap<EntryId, Arc<Entry>>,
+    open: VecDeque<(EntryId, P::File)>,
+}
+
+impl<P: Platform> Default for Parts<P> {
+    fn default() -> Self {
+        Parts { expected: HashMap::new(), open: VecDeque::with_capacity(OPEN_MAX) }
+    }
+}
+
+impl<P: Platform> Parts<P> {
+    pub(crate) fn expect(&mut self, entries: Vec<Arc<Entry>>) {
+        self.expected.extend(entries.into_iter().map(|entry| (entry.id, entry)));
+    }
+
+    pub(crate) fn forget(&mut self, entries: &[EntryId]) {
+        for id in entries {
+            self.expected.remove(id);
+        }
+        self.open.retain(|(id, _)| !entries.contains(id));
+    }
+
+    pub(crate) fn entry(&self, id: EntryId) -> Option<&Arc<Entry>> {
+        self.expected.get(&id)
+    }
+
+    fn file(&mut self, tree: &P::Sink, id: EntryId) -> io::Result<P::File> {
+        if let Some((_, file)) = self.open.iter().find(|(it, _)| *it == id) {
+            return Ok(file.clone());
+        }
+        let file = tree.open_part(&self.expected[&id])?;
+        if self.open.len() == OPEN_MAX {
+            self.open.pop_front();
+        }
+        self.open.push_back((id, file.clone()));
+        Ok(file)
+    }
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    let (words, rest) = bytes.as_chunks::<64>();
+    words.iter().all(|word| word == &[0; 64]) && rest.iter().all(|&byte| byte == 0)
+}
+
+impl<P: Platform> Worker<P> {
+    /// A range goes into its part.
+    pub(crate) fn land_range(&mut self, index: usize, header: Header, digest: Digest, buf: Buf) {
+        let rail = self.rails[index].as_mut().expect("the caller has it");
+        let seat = self.seats.get_mut(&rail.job).expect("rails go before their job");
+        let Role::Recv(tree) = &seat.part.role else { unreachable!("checked when the header came") };
+        let bytes = header.payload_bytes as usize;
+        match seat.parts.file(tree, header.entry) {
+            // What is missing in the part of a large file reads as zeros already: a hole stays a hole.
+            Ok(_)
+                if seat.parts.entry(header.entry).is_some_and(|it| it.bytes() > JOURNAL_FILE_BYTES_MIN)
+                    && is_zero(&buf.payload()[..bytes]) =>
+            {
+                let (chunk, entry) = (header.chunk, header.entry);
+                seat.part.post.put(Event::Landed {
+                    chunk,
+                    entry,
+                    offset: header.offset,
+                    bytes: header.payload_bytes,
+                    digest,
+                });
+                self.platform.pool().give(buf);
+            }
+            Ok(file) => {
+                rail.ops += 1;
+                let len = bytes.next_multiple_of(SECTOR);
+                let slot = Slot {
+                    kind: Kind::Write,
+                    rail: index,
+                    at: HEADROOM,
+                    done: 0,
+                    len,
+                    load: Load::Landing { header, digest },
+                };
+                let token = self.slots.put(slot);
+                let offset = header.offset;
+                let mut buf = buf;
+                buf.payload_mut()[bytes..len].fill(0);
+                self.platform.submit(token, Op::Write { file, offset, mem: Mem::Buf(buf), at: HEADROOM, len });
+                self.platform.flush();
+                self.laps.lap(Stage::Write);
+            }
+            Err(error) => {
+                self.platform.pool().give(buf);
+                self.write_failed(index, &header, &error, "open the part");
+            }
+        }
+    }
+
+    /// A write came back: go on with the rest, or the chunk has landed.
+    pub(crate) fn on_written(&mut self, mut slot: Slot, done: Done) {
+        let Load::Landing { header, digest } = slot.load else { unreachable!("writes carry landings") };
+        let index = slot.rail;
+        let moved = match done.result {
+            Err(error) if is_again(&error) => 0,
+            Ok(moved) if moved > 0 => moved,
+            short => {
+                self.rail(&Slot { load: Load::None, ..slot }).ops -= 1;
+                self.give(done.mem);
+                let error = short.err().unwrap_or_else(|| io::ErrorKind::WriteZero.into());
+                self.write_failed(index, &header, &error, "write the part");
+                return;
+            }
+        };
+        slot.done += moved;
+        let rail = self.rails[index].as_mut().expect("a rail stays until its ops are back");
+        let seat = self.seats.get_mut(&rail.job).expect("rails go before their job");
+        if slot.done < slot.len && seat.parts.entry(header.entry).is_some() {
+            let Role::Recv(tree) = &seat.part.role else { unreachable!("checked when the header came") };
+            match seat.parts.file(tree, header.entry) {
+                Ok(file) => {
+                    let (at, offset, len) =
+                        (slot.at + slot.done, header.offset + slot.done as u64, slot.len - slot.done);
+                    let token = self.slots.put(Slot { load: Load::Landing { header, digest }, ..slot });
+                    self.platform.submit(token, Op::Write { file, offset, mem: done.mem, at, len });
+                }
+                Err(error) => {
+                    rail.ops -= 1;
+                    self.give(done.mem);
+                    self.write_failed(index, &header, &error, "open the part again");
+                }
+            }
+            return;
+        }
+        rail.ops -= 1;
+        let (entry, chunk) = (header.entry, header.chunk);
+        seat.part.post.put(if seat.parts.entry(entry).is_some() {
+            Event::Landed { chunk, entry, offset: header.offset, bytes: header.payload_bytes, digest }
+        } else {
+            Event::Stray { chunk, entry }
+        });
+        self.give(done.mem);
+    }
+
+    /// The files of a pack go into their parts, each checked against its own digest.
+    pub(crate) fn land_pack(&mut self, index: usize, header: Header, buf: Buf) {
+        let rail = self.rails[index].as_mut().expect("the caller has it");
+        let terms = rail.terms;
+        let seat = self.seats.get_mut(&rail.job).expect("rails go before their job");
+        let Role::Recv(tree) = &seat.part.role else { unreachable!("checked when the header came") };
+        let payload = &buf.payload()[..header.payload_bytes as usize];
+        let lines = match pack_lines(payload, header.entry, terms.chunk_bytes) {
+            Ok(lines) => lines,
+            Err(breach) => {
+                self.platform.pool().give(buf);
+                self.break_off(index, RailEnd::Breach(breach));
+                return;
+            }
+        };
+        let mut files = Vec::with_capacity(usize::try_from(header.entry).unwrap_or(0));
+        let mut failed = Vec::new();
+        let mut breach = None;
+        for (line, range) in lines {
+            let Some(entry) = seat.parts.entry(line.entry) else { continue };
+            let content = &payload[range];
+            let digest = digest_of(terms.digest, content);
+            self.laps.lap(Stage::Hash);
+            if digest != line.digest || entry.bytes() != u64::from(line.bytes) {
+                breach = Some(Breach::PackIndex);
+                break;
+            }
+            match tree.put_small(entry, content, terms.publish_small) {
+                Ok(()) => files.push((entry.id, entry.bytes(), digest)),
+                Err(error) => failed.push(EntryError {
+                    entry: entry.id,
+                    kind: fault_kind(&error, false),
+                    errno: error.raw_os_error().unwrap_or(0),
+                    step: "write a small file",
+                }),
+            }
+            self.laps.lap(Stage::Write);
+        }
+        seat.part.post.put(Event::PackLanded { chunk: header.chunk, files, failed });
+        self.platform.pool().give(buf);
+        if let Some(breach) = breach {
+            self.break_off(index, RailEnd::Breach(breach));
+        }
+    }
+
+    fn write_failed(&mut self, index: usize, header: &Header, error: &io::Error, step: &'static str) {
+        let kind = if error.raw_os_error().is_none() { FaultKind::Io } else { fault_kind(error, false) };
+        let error = EntryError { entry: header.entry, kind, errno: error.raw_os_error().unwrap_or(0), step };
+        let rail = self.rails[index].as_ref().expect("the caller has it");
+        let seat = self.seats.get_mut(&rail.job).expect("rails go before their job");
+        seat.part.post.put(Event::WriteFailed { chunk: header.chunk, error });
+    }
+}

@@ -1,0 +1,215 @@
+//! Files as a source: chunks by asynchronous reads, small files by the pack.
+//!
+//! For: step 2 of a chunk's path: (chunk, empty buf) → filled buf.
+//! In and out: handouts in; filled bufs to the rail's queue, failures to the job end.
+//! Invariants: a sender never takes the last `reserve` bufs; a file that ends early is torn, not padded.
+//! Absent on purpose: the second look at a file after its last chunk (the keeper asks `SourceTree::is_unchanged`).
+
+use std::collections::VecDeque;
+use std::io;
+
+use proto::books::Stage;
+use proto::manifest::EntryId;
+use proto::send::{Handout, Unit};
+use proto::wire::chunk::{PACK_LINE_BYTES, PackLine};
+use proto::wire::control::FaultKind;
+use sys::mem::{Buf, HEADROOM, Mem};
+
+use crate::digest::digest_of;
+use crate::job::{EntryError, Event, Role, fault_kind, first_entry};
+use crate::platform::{Done, Op, Platform, SourceTree};
+use crate::rail::tcp::is_again;
+use crate::rail::{Filled, Kind, Load, Slot};
+use crate::worker::Worker;
+
+/// Files kept open per job and worker.
+const OPEN_MAX: usize = 16;
+
+/// O_DIRECT reads whole sectors: 4096 covers every device we know of (`logical_block_size` is 512 or 4096).
+const SECTOR: usize = 4096;
+
+/// The open files of one sending job.
+#[derive(Debug)]
+pub(crate) struct Sources<P: Platform> {
+    open: VecDeque<(EntryId, P::File)>,
+}
+
+impl<P: Platform> Default for Sources<P> {
+    fn default() -> Self {
+        Sources { open: VecDeque::with_capacity(OPEN_MAX) }
+    }
+}
+
+impl<P: Platform> Sources<P> {
+    pub(crate) fn forget(&mut self, entries: &[EntryId]) {
+        self.open.retain(|(id, _)| !entries.contains(id));
+    }
+}
+
+impl<P: Platform> Worker<P> {
+    /// Fill: waiting handouts get bufs and reads, as far as bufs go.
+    pub(crate) fn step_fill(&mut self, index: usize) {
+        let reserve = self.reserve;
+        loop {
+            let rail = self.rails[index].as_mut().expect("the loop looked");
+            if rail.waiting.is_empty() || self.platform.pool().free() <= reserve {
+                return;
+            }
+            let handout = rail.waiting.pop_front().expect("seen above");
+            let buf = self.platform.pool().take().expect("seen above");
+            match handout.unit {
+                Unit::Range { .. } => self.fill_range(index, handout, buf),
+                Unit::Pack { .. } => self.fill_pack(index, handout, buf),
+            }
+        }
+    }
+
+    fn fill_range(&mut self, index: usize, handout: Handout, buf: Buf) {
+        let Unit::Range { ref entry, offset, bytes, .. } = handout.unit else { unreachable!("the caller matched") };
+        let job = self.rails[index].as_ref().expect("the loop looked").job;
+        let seat = self.seats.get_mut(&job).expect("rails go before their job");
+        let Role::Send(tree) = &seat.part.role else { unreachable!("handouts go to sending jobs") };
+        let open = &mut seat.sources.open;
+        let file = match open.iter().find(|(id, _)| *id == entry.id) {
+            Some((_, file)) => file.clone(),
+            None => match tree.open(entry) {
+                Ok(file) => {
+                    if open.len() == OPEN_MAX {
+                        open.pop_front();
+                    }
+                    open.push_back((entry.id, file.clone()));
+                    file
+                }
+                Err(error) => {
+                    self.platform.pool().give(buf);
+                    self.drop_handout(index, &handout, fault_kind(&error, true), &error, "open the source");
+                    return;
+                }
+            },
+        };
+        let len = (bytes as usize).next_multiple_of(SECTOR);
+        let slot = Slot {
+            kind: Kind::Read,
+            rail: index,
+            at: HEADROOM,
+            done: 0,
+            len: bytes as usize,
+            load: Load::Fill(handout),
+        };
+        self.rails[index].as_mut().expect("the loop looked").ops += 1;
+        let token = self.slots.put(slot);
+        self.platform.submit(token, Op::Read { file, offset, mem: Mem::Buf(buf), at: HEADROOM, len });
+    }
+
+    /// A read came back: go on with the rest, or the chunk is filled.
+    pub(crate) fn on_read(&mut self, mut slot: Slot, done: Done) {
+        let Load::Fill(handout) = slot.load else { unreachable!("reads carry handouts") };
+        let index = slot.rail;
+        let moved = match done.result {
+            Err(error) if is_again(&error) => 0,
+            Ok(moved) if moved > 0 => moved,
+            short => {
+                self.rail(&Slot { load: Load::None, ..slot }).ops -= 1;
+                self.give(done.mem);
+                let (kind, error) = match short {
+                    Ok(_) => (FaultKind::Torn, io::Error::from(io::ErrorKind::UnexpectedEof)),
+                    Err(error) => (fault_kind(&error, true), error),
+                };
+                self.drop_handout(index, &handout, kind, &error, "read the source");
+                return;
+            }
+        };
+        slot.done += moved;
+        let Unit::Range { ref entry, offset, bytes, .. } = handout.unit else { unreachable!("reads are of ranges") };
+        if slot.done < slot.len {
+            let rail = self.rails[index].as_ref().expect("a rail stays until its ops are back");
+            let seat = self.seats.get_mut(&rail.job).expect("rails go before their job");
+            let file = seat.sources.open.iter().find(|(id, _)| *id == entry.id).map(|(_, file)| file.clone());
+            let Role::Send(tree) = &seat.part.role else { unreachable!("handouts go to sending jobs") };
+            let Some(file) = file.map_or_else(|| tree.open(entry).ok(), Some) else {
+                self.rail(&Slot { load: Load::None, ..slot }).ops -= 1;
+                self.give(done.mem);
+                let error = io::Error::from(io::ErrorKind::NotFound);
+                self.drop_handout(index, &handout, FaultKind::Vanished, &error, "open the source again");
+                return;
+            };
+            let (at, offset) = (slot.at + slot.done, offset + slot.done as u64);
+            let len = (slot.len - slot.done).next_multiple_of(SECTOR);
+            let token = self.slots.put(Slot { load: Load::Fill(handout), ..slot });
+            self.platform.submit(token, Op::Read { file, offset, mem: done.mem, at, len });
+            return;
+        }
+        let Mem::Buf(buf) = done.mem else { unreachable!("chunks are read into bufs") };
+        let rail = self.rails[index].as_mut().expect("a rail stays until its ops are back");
+        rail.ops -= 1;
+        rail.filled.push_back(Filled { handout, buf, bytes, files: 1 });
+    }
+
+    /// Reads the files of a pack one after another, straight behind the index. A file that failed is left out and told.
+    fn fill_pack(&mut self, index: usize, handout: Handout, mut buf: Buf) {
+        let Unit::Pack { ref entries } = handout.unit else { unreachable!("the caller matched") };
+        let rail = self.rails[index].as_ref().expect("the loop looked");
+        let (job, kind) = (rail.job, rail.terms.digest);
+        let seat = self.seats.get_mut(&job).expect("rails go before their job");
+        let Role::Send(tree) = &seat.part.role else { unreachable!("handouts go to sending jobs") };
+        let mut digests = Vec::with_capacity(entries.len());
+        let mut lines = Vec::with_capacity(entries.len());
+        let mut failed = Vec::new();
+        let index_bytes = entries.len() * PACK_LINE_BYTES;
+        let payload = buf.payload_mut();
+        let mut end = index_bytes;
+        for entry in entries {
+            let into = &mut payload[end..end + entry.bytes() as usize];
+            let (fault, errno) = match tree.read_small(entry, into) {
+                Ok(Some(())) => {
+                    self.laps.lap(Stage::Read);
+                    let digest = digest_of(kind, into);
+                    self.laps.lap(Stage::Hash);
+                    digests.push((entry.id, digest));
+                    lines.push(PackLine { entry: entry.id, bytes: entry.bytes() as u32, digest });
+                    end += into.len();
+                    continue;
+                }
+                Ok(None) => (FaultKind::Torn, 0),
+                Err(error) => (fault_kind(&error, true), error.raw_os_error().unwrap_or(0)),
+            };
+            failed.push(EntryError { entry: entry.id, kind: fault, errno, step: "read the source" });
+        }
+        // Files that failed left room in the index: close the gap.
+        let used = lines.len() * PACK_LINE_BYTES;
+        if used < index_bytes {
+            payload.copy_within(index_bytes..end, used);
+            end -= index_bytes - used;
+        }
+        for (line, room) in lines.iter().zip(payload.chunks_exact_mut(PACK_LINE_BYTES)) {
+            room.copy_from_slice(&line.encode());
+        }
+        let files = lines.len() as u64;
+        let (chunk, number) = (handout.chunk, rail.rail);
+        if files == 0 {
+            let first = failed.remove(0);
+            self.platform.pool().give(buf);
+            seat.part.post.put(Event::PackRead { chunk, digests, failed });
+            seat.part.post.put(Event::Dropped { rail: number, chunk, error: first });
+            return;
+        }
+        seat.part.post.put(Event::PackRead { chunk, digests, failed });
+        let rail = self.rails[index].as_mut().expect("the loop looked");
+        rail.filled.push_back(Filled { handout, buf, bytes: end as u32, files });
+    }
+
+    fn drop_handout(
+        &mut self,
+        index: usize,
+        handout: &Handout,
+        kind: FaultKind,
+        error: &io::Error,
+        step: &'static str,
+    ) {
+        let rail = self.rails[index].as_ref().expect("the loop looked");
+        let error =
+            EntryError { entry: first_entry(&handout.unit), kind, errno: error.raw_os_error().unwrap_or(0), step };
+        let seat = self.seats.get_mut(&rail.job).expect("rails go before their job");
+        seat.part.post.put(Event::Dropped { rail: rail.rail, chunk: handout.chunk, error });
+    }
+}

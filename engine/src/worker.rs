@@ -1,0 +1,273 @@
+//! The loop: reap completions → tell the rails → ask what is next → do it in batches.
+//!
+//! For: all movement of payload of all jobs on one core.
+//! In and out: `Cmd` in, `Event` out; ops to the platform, completions back.
+//! Invariants: this file alone owns control flow; steps in `source`, `seal`, `rail`, `sink` never call each other. The loop waits only in
+//! `Platform::wait`. Receivers always find bufs that senders may not take, so two ends in one process cannot starve each other.
+//! Absent on purpose: deciding what to send (proto through the keeper), names, fsync, rename (keeper and committer).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError};
+
+use proto::books::Stage;
+
+use crate::books::{Counters, Laps};
+use crate::job::{Cmd, Event, JobNo, JobPart, RailEnd, Role};
+use crate::platform::{Done, Platform};
+use crate::rail::{Kind, Rail, Slot, Slots};
+use crate::sink::file::Parts;
+use crate::source::file::Sources;
+
+/// A job on this worker.
+#[derive(Debug)]
+pub(crate) struct Seat<P: Platform> {
+    pub(crate) part: JobPart<P>,
+    pub(crate) sources: Sources<P>,
+    pub(crate) parts: Parts<P>,
+    pub(crate) closing: bool,
+}
+
+/// One worker: one thread, one ring, one pool.
+#[derive(Debug)]
+pub struct Worker<P: Platform> {
+    pub(crate) platform: P,
+    pub(crate) laps: Laps,
+    pub(crate) seats: HashMap<JobNo, Seat<P>>,
+    pub(crate) rails: Vec<Option<Rail<P>>>,
+    pub(crate) slots: Slots,
+    /// Bufs that senders leave to receivers.
+    pub(crate) reserve: usize,
+    mailbox: Receiver<Cmd<P>>,
+    done: Vec<Done>,
+    first: usize,
+    late: bool,
+}
+
+/// The longest sleep: books are published and late events moved at least so often.
+const SLEEP_NS_MAX: u64 = 100_000_000;
+
+impl<P: Platform> Worker<P> {
+    /// A worker that takes its commands from `mailbox`.
+    pub fn new(mut platform: P, mailbox: Receiver<Cmd<P>>, counters: Arc<Counters>) -> Self {
+        let reserve = (platform.pool().count() / 4).max(1);
+        Worker {
+            platform,
+            laps: Laps::new(counters),
+            seats: HashMap::new(),
+            rails: Vec::new(),
+            slots: Slots::default(),
+            reserve,
+            mailbox,
+            done: Vec::with_capacity(256),
+            first: 0,
+            late: false,
+        }
+    }
+
+    /// Runs until `Cmd::Stop` or until every sender of the mailbox is gone.
+    pub fn run(&mut self) {
+        while self.turn(SLEEP_NS_MAX) {}
+    }
+
+    /// One turn. Returns whether there is to be another.
+    pub fn turn(&mut self, sleep_ns_max: u64) -> bool {
+        self.laps.lap(Stage::Loop);
+        let (stage, sleep_ns) = self.why_wait(sleep_ns_max);
+        let mut done = std::mem::take(&mut self.done);
+        let busy_from = self.platform.busy_ns();
+        self.platform.wait(sleep_ns, &mut done);
+        let busy = self.platform.busy_ns().saturating_sub(busy_from);
+        self.laps.lap_wait(stage, work_of(stage), busy);
+        // Commands after completions: what a completed receive speaks of was told to us before the peer could send it.
+        let go_on = self.take_commands();
+        for completion in done.drain(..) {
+            self.tell(completion);
+        }
+        self.done = done;
+        self.ask();
+        self.settle();
+        go_on
+    }
+
+    fn why_wait(&self, sleep_ns_max: u64) -> (Stage, u64) {
+        if self.late {
+            return (Stage::Idle, 1_000_000);
+        }
+        let now = self.platform.now_ns();
+        let mut counts = [0_usize; 6];
+        let mut sleep_ns = sleep_ns_max;
+        for slot in self.slots.iter() {
+            counts[slot.kind as usize] += 1;
+        }
+        let (mut held, mut hungry) = (false, false);
+        for rail in self.rails.iter().flatten() {
+            if let Some(wait_ns) = rail.held_ns(now) {
+                held = true;
+                sleep_ns = sleep_ns.min(wait_ns);
+            }
+            hungry |= rail.is_hungry();
+        }
+        let stage = if held {
+            Stage::WaitRate
+        } else if hungry && counts[Kind::Write as usize] > 0 {
+            Stage::WaitWrite
+        } else if counts[Kind::Send as usize] > 0 {
+            Stage::WaitSend
+        } else if counts[Kind::Read as usize] > 0 {
+            Stage::WaitRead
+        } else if counts[Kind::Head as usize] + counts[Kind::Payload as usize] > 0 {
+            Stage::WaitRecv
+        } else if counts[Kind::Write as usize] > 0 {
+            Stage::WaitWrite
+        } else {
+            Stage::Idle
+        };
+        (stage, sleep_ns)
+    }
+
+    fn take_commands(&mut self) -> bool {
+        loop {
+            match self.mailbox.try_recv() {
+                Ok(Cmd::Stop) | Err(TryRecvError::Disconnected) => return false,
+                Ok(cmd) => self.obey(cmd),
+                Err(TryRecvError::Empty) => return true,
+            }
+        }
+    }
+
+    fn obey(&mut self, cmd: Cmd<P>) {
+        match cmd {
+            Cmd::Open { job, part } => {
+                let seat = Seat { part, sources: Sources::default(), parts: Parts::default(), closing: false };
+                assert!(self.seats.insert(job, seat).is_none(), "job numbers are never used twice");
+            }
+            Cmd::Close { job } => {
+                if let Some(seat) = self.seats.get_mut(&job) {
+                    seat.closing = true;
+                }
+                self.cut_rails(|rail| rail.job == job);
+            }
+            Cmd::RailUp { job, rail, socket, key, rate } => {
+                let Some(seat) = self.seats.get(&job).filter(|seat| !seat.closing) else { return };
+                let sends = matches!(seat.part.role, Role::Send(_));
+                let rail = Rail::new(job, rail, socket, seat.part.terms, key, rate, sends);
+                match self.rails.iter().position(Option::is_none) {
+                    Some(index) => self.rails[index] = Some(rail),
+                    None => self.rails.push(Some(rail)),
+                }
+            }
+            Cmd::RailDown { job, rail } => self.cut_rails(|it| it.job == job && it.rail == rail),
+            Cmd::Rate { job, rate } => {
+                for rail in self.rails.iter_mut().flatten().filter(|rail| rail.job == job) {
+                    rail.set_rate(rate);
+                }
+            }
+            Cmd::Send { job, handout } => {
+                let rail = self.rails.iter_mut().flatten().find(|rail| rail.job == job && rail.rail == handout.rail);
+                // A rail that died meanwhile told so; the receiver's word brings the chunk back to the machine.
+                if let Some(rail) = rail {
+                    rail.take_handout(handout);
+                }
+            }
+            Cmd::Expect { job, entries } => {
+                if let Some(seat) = self.seats.get_mut(&job) {
+                    seat.parts.expect(entries);
+                }
+            }
+            Cmd::Forget { job, entries } => {
+                if let Some(seat) = self.seats.get_mut(&job) {
+                    seat.parts.forget(&entries);
+                    seat.sources.forget(&entries);
+                }
+            }
+            Cmd::Stop => unreachable!("taken above"),
+        }
+    }
+
+    fn cut_rails(&mut self, which: impl Fn(&Rail<P>) -> bool) {
+        for rail in self.rails.iter_mut().flatten().filter(|rail| which(rail)) {
+            rail.end(RailEnd::Cut);
+            self.platform.cut(&rail.socket);
+        }
+    }
+
+    /// Reap: one completion back to the rail that asked for it.
+    fn tell(&mut self, done: Done) {
+        let slot = self.slots.free(done.token);
+        match slot.kind {
+            Kind::Read => self.on_read(slot, done),
+            Kind::Send => self.on_sent(slot, done),
+            Kind::Head => self.on_head(slot, done),
+            Kind::Payload => self.on_payload(slot, done),
+            Kind::Write => self.on_written(slot, done),
+        }
+    }
+
+    /// Ask and do: every rail gets one go at each step, beginning with another rail each turn; one batch per step.
+    fn ask(&mut self) {
+        let count = self.rails.len();
+        for (step, stage) in [
+            (Self::step_fill as fn(&mut Self, usize), Stage::Read),
+            (Self::step_send, Stage::Send),
+            (Self::step_recv, Stage::Recv),
+        ] {
+            for turn in 0..count {
+                let index = (self.first + turn) % count;
+                if self.rails[index].as_ref().is_some_and(|rail| !rail.has_ended()) {
+                    step(self, index);
+                }
+            }
+            self.platform.flush();
+            self.laps.lap(stage);
+        }
+        self.first = self.first.wrapping_add(1);
+    }
+
+    /// Takes leave of ended rails and closed jobs, and rings the keepers.
+    fn settle(&mut self) {
+        for index in 0..self.rails.len() {
+            let Some(rail) = &mut self.rails[index] else { continue };
+            if !rail.is_over() {
+                continue;
+            }
+            let mut rail = self.rails[index].take().expect("seen above");
+            for buf in rail.take_bufs() {
+                self.platform.pool().give(buf);
+            }
+            if let Some(seat) = self.seats.get_mut(&rail.job) {
+                seat.part.post.put(Event::RailDead { rail: rail.rail, end: rail.take_end() });
+            }
+        }
+        self.late = false;
+        self.laps.lap(Stage::Loop);
+        let snapshot = self.laps.snapshot();
+        let rails = &self.rails;
+        for (&job, seat) in &mut self.seats {
+            if seat.closing && !rails.iter().flatten().any(|rail| rail.job == job) {
+                seat.part.post.put(Event::Closed { books: Box::new(snapshot) });
+            }
+            self.late |= seat.part.post.ring();
+        }
+        self.seats.retain(|job, seat| {
+            !seat.closing || rails.iter().flatten().any(|rail| rail.job == *job) || seat.part.post.ring()
+        });
+        self.laps.publish();
+    }
+
+    /// The rail a slot belongs to; there while it has ops in flight.
+    pub(crate) fn rail(&mut self, slot: &Slot) -> &mut Rail<P> {
+        self.rails[slot.rail].as_mut().expect("a rail stays until its ops are back")
+    }
+}
+
+/// What the thread did while it was booked as waiting.
+fn work_of(wait: Stage) -> Stage {
+    match wait {
+        Stage::WaitRead => Stage::Read,
+        Stage::WaitSend => Stage::Send,
+        Stage::WaitRecv => Stage::Recv,
+        Stage::WaitWrite => Stage::Write,
+        _ => Stage::Loop,
+    }
+}

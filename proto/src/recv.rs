@@ -1,0 +1,237 @@
+//! The receiving end: what has come, what may be published, what is resolved.
+//!
+//! For: the order of facts of a receiving job, from announced entry to `Committed`.
+//! In and out: `on_*` take facts; `Ready` says which files may be flushed and published; acks and commits come out in batches.
+//! Invariants: a chunk lands once; a file is ready only when all chunks landed and the sender's `FileEnd` agrees; a folder's end is
+//! applied only when everything announced before it is resolved; at most `WINDOW` entries unresolved.
+//! Absent on purpose: payload, digests (engine merges them), file-system calls, time.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::WINDOW;
+use crate::error::Breach;
+use crate::ledger::{ChunkState, Ledger, chunk_count, chunk_len};
+use crate::manifest::{Entry, EntryId, EntryKind, check_path};
+use crate::wire::control::{ChunkId, ChunkRange, Digest};
+
+/// How far a file is.
+#[derive(Debug)]
+enum State {
+    /// from: – · to: Coming, (gone). The caller looks what stands at the destination.
+    Announced,
+    /// from: Announced · to: Ready. Chunks land; `end` is the sender's word on the whole.
+    Coming { ledger: Ledger, end: Option<Option<Digest>> },
+    /// from: Announced (small, by pack), Coming · to: (gone). Whole in the file system, waits for flush and rename.
+    Ready,
+    /// from: – · to: (gone). A folder's end waits for all before it.
+    FolderEnd,
+}
+
+#[derive(Debug)]
+struct Item {
+    entry: Arc<Entry>,
+    state: State,
+}
+
+/// What a fact made possible.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ready {
+    /// Nothing yet.
+    Nothing,
+    /// The file is whole; compare digests (`Some(None)`: the sender cannot know), then commit.
+    File { entry: EntryId, sender_digest: Option<Digest> },
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Receiver {
+    chunk_bytes: u32,
+    items: BTreeMap<EntryId, Item>,
+    folder_ends: BTreeSet<EntryId>,
+    next_entry: EntryId,
+    scan_ended: bool,
+    acks: BTreeSet<ChunkId>,
+}
+
+impl Receiver {
+    /// A job that receives chunks of `chunk_bytes`.
+    #[must_use]
+    pub fn new(chunk_bytes: u32) -> Self {
+        Receiver {
+            chunk_bytes,
+            items: BTreeMap::new(),
+            folder_ends: BTreeSet::new(),
+            next_entry: 0,
+            scan_ended: false,
+            acks: BTreeSet::new(),
+        }
+    }
+
+    /// The sender announces an entry. Everything but a folder's end must be dealt with by the caller at once.
+    pub fn on_entry(&mut self, entry: Entry) -> Result<Arc<Entry>, Breach> {
+        if self.scan_ended || entry.id != self.next_entry {
+            return Err(Breach::EntryOutOfOrder);
+        }
+        if self.items.len() >= WINDOW {
+            return Err(Breach::WindowExceeded);
+        }
+        check_path(&entry.path)?;
+        self.next_entry += 1;
+        let entry = Arc::new(entry);
+        let state = match entry.kind {
+            EntryKind::FolderEnd => {
+                self.folder_ends.insert(entry.id);
+                State::FolderEnd
+            }
+            _ => State::Announced,
+        };
+        self.items.insert(entry.id, Item { entry: entry.clone(), state });
+        Ok(entry)
+    }
+
+    /// The scan is over.
+    pub fn on_scan_end(&mut self, entries: u64) -> Result<(), Breach> {
+        if self.scan_ended || entries != self.next_entry {
+            return Err(Breach::EntryOutOfOrder);
+        }
+        self.scan_ended = true;
+        Ok(())
+    }
+
+    /// The caller wants chunks of this file; `kept` are there already and durable. Returns the missing ranges.
+    pub fn expect(&mut self, id: EntryId, kept: impl Iterator<Item = u64>) -> Vec<ChunkRange> {
+        let item = self.items.get_mut(&id).expect("the caller was just told of it");
+        let mut ledger = Ledger::new(chunk_count(item.entry.bytes(), self.chunk_bytes));
+        for index in kept {
+            if index < ledger.chunks() && ledger.state(index) == ChunkState::Missing {
+                ledger.advance(index, ChunkState::Landed);
+                ledger.advance(index, ChunkState::Durable);
+            }
+        }
+        let missing = ledger.missing();
+        item.state = State::Coming { ledger, end: None };
+        missing
+    }
+
+    /// A range is in the file system. Returns its chunk index and what is possible now.
+    pub fn on_landed(&mut self, id: EntryId, offset: u64, bytes: u32) -> Result<(u64, Ready), Breach> {
+        let chunk_bytes = self.chunk_bytes;
+        let Some(item) = self.items.get_mut(&id) else { return Err(Breach::EntryUnknown) };
+        let State::Coming { ledger, .. } = &mut item.state else { return Err(Breach::ChunkTwice) };
+        let index = offset / u64::from(chunk_bytes);
+        if offset % u64::from(chunk_bytes) != 0
+            || index >= ledger.chunks()
+            || bytes != chunk_len(item.entry.bytes(), chunk_bytes, index)
+        {
+            return Err(Breach::ChunkOutOfRange);
+        }
+        if ledger.state(index) != ChunkState::Missing {
+            return Err(Breach::ChunkTwice);
+        }
+        ledger.advance(index, ChunkState::Landed);
+        Ok((index, self.ready(id)))
+    }
+
+    /// Chunks of a file are on stable storage.
+    pub fn on_durable(&mut self, id: EntryId, indices: impl Iterator<Item = u64>) {
+        if let Some(Item { state: State::Coming { ledger, .. }, .. }) = self.items.get_mut(&id) {
+            for index in indices {
+                ledger.advance(index, ChunkState::Durable);
+            }
+        }
+    }
+
+    /// A small file came whole in a pack.
+    pub fn on_pack_file(&mut self, id: EntryId, bytes: u64) -> Result<(), Breach> {
+        let Some(item) = self.items.get_mut(&id) else { return Err(Breach::EntryUnknown) };
+        if bytes != item.entry.bytes() {
+            return Err(Breach::ChunkOutOfRange);
+        }
+        match &item.state {
+            State::Coming { ledger, .. } if ledger.landed_count() == 0 => {
+                item.state = State::Ready;
+                Ok(())
+            }
+            _ => Err(Breach::ChunkTwice),
+        }
+    }
+
+    /// The sender has read all of a file.
+    pub fn on_file_end(&mut self, id: EntryId, digest: Option<Digest>) -> Result<Ready, Breach> {
+        let Some(item) = self.items.get_mut(&id) else {
+            return if id < self.next_entry { Ok(Ready::Nothing) } else { Err(Breach::EntryUnknown) };
+        };
+        match &mut item.state {
+            State::Coming { end: end @ None, .. } => *end = Some(digest),
+            _ => return Err(Breach::WrongOrder),
+        }
+        Ok(self.ready(id))
+    }
+
+    fn ready(&mut self, id: EntryId) -> Ready {
+        let item = self.items.get_mut(&id).expect("callers have it in hand");
+        match &item.state {
+            State::Coming { ledger, end: Some(digest) } if ledger.is_landed() => {
+                let sender_digest = *digest;
+                item.state = State::Ready;
+                Ready::File { entry: id, sender_digest }
+            }
+            _ => Ready::Nothing,
+        }
+    }
+
+    /// The entry is as durable as the job asks, or has failed, or was kept.
+    pub fn resolve(&mut self, id: EntryId) -> Option<Arc<Entry>> {
+        self.folder_ends.remove(&id);
+        self.items.remove(&id).map(|item| item.entry)
+    }
+
+    /// The entry, while it is unresolved.
+    #[must_use]
+    pub fn entry(&self, id: EntryId) -> Option<&Arc<Entry>> {
+        self.items.get(&id).map(|item| &item.entry)
+    }
+
+    /// Was it ever announced?
+    #[must_use]
+    pub fn knows(&self, id: EntryId) -> bool {
+        id < self.next_entry
+    }
+
+    /// A folder's end before which nothing is unresolved. Ends resolve in order, inner before outer.
+    #[must_use]
+    pub fn next_folder_end(&self) -> Option<Arc<Entry>> {
+        let (&first, item) = self.items.first_key_value()?;
+        (self.folder_ends.first() == Some(&first)).then(|| item.entry.clone())
+    }
+
+    /// A chunk arrived (at the rung the job acknowledges): it is owed an ack.
+    pub fn ack(&mut self, chunk: ChunkId) -> Result<(), Breach> {
+        if self.acks.insert(chunk) { Ok(()) } else { Err(Breach::ChunkTwice) }
+    }
+
+    /// Acks owed, as ranges; empties the account.
+    pub fn next_acks(&mut self, ranges: &mut Vec<ChunkRange>) {
+        ranges.clear();
+        for chunk in core::mem::take(&mut self.acks) {
+            match ranges.last_mut() {
+                Some(range) if range.end == chunk => range.end = chunk + 1,
+                _ => ranges.push(ChunkRange { first: chunk, end: chunk + 1 }),
+            }
+        }
+    }
+
+    /// Everything announced is resolved and the scan is over.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.scan_ended && self.items.is_empty()
+    }
+
+    /// Unresolved entries, for the watchdog's sentence.
+    #[must_use]
+    pub fn open_count(&self) -> usize {
+        self.items.len()
+    }
+}

@@ -1,0 +1,475 @@
+//! The sending end: which chunk goes next over which rail, and what is owed after it went.
+//!
+//! For: the order of work of a sending job, from announced entry to resolved entry.
+//! In and out: `announce`, `on_*` take facts; `next_chunk` hands out work; `Owed` says what the caller must do at once.
+//! Invariants: at most `WINDOW` entries unresolved; a unit is outstanding under one chunk id at a time; a unit goes again only after a
+//! `Nack` or after the receiver closed the rail's account (`on_rail_closed`), so nothing is sent twice that has arrived.
+//! Absent on purpose: payload, digests, sockets, time.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::error::Breach;
+use crate::ledger::{chunk_count, chunk_len};
+use crate::manifest::{Entry, EntryId, EntryKind};
+use crate::wire::chunk::{PACK_FILE_BYTES_MAX, PACK_LINE_BYTES};
+use crate::wire::control::{ChunkId, ChunkRange, Want};
+use crate::{WINDOW, WINDOW_NAME_BYTES};
+
+/// A chunk's content, before it has an id.
+#[derive(Debug, Clone)]
+pub enum Unit {
+    /// `bytes` at `index × chunk_bytes` of one file.
+    Range { entry: Arc<Entry>, index: u64, offset: u64, bytes: u32 },
+    /// Whole small files.
+    Pack { entries: Box<[Arc<Entry>]> },
+}
+
+impl Unit {
+    /// Payload length as announced (a pack's index included).
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Unit::Range { bytes, .. } => u64::from(*bytes),
+            Unit::Pack { entries } => entries.iter().map(|entry| entry.bytes() + PACK_LINE_BYTES as u64).sum(),
+        }
+    }
+}
+
+/// One chunk handed to one rail.
+#[derive(Debug, Clone)]
+pub struct Handout {
+    /// Its id, new each time it is handed out.
+    pub chunk: ChunkId,
+    /// Where it goes.
+    pub rail: u16,
+    /// What it is.
+    pub unit: Unit,
+    /// It was handed out before under another id.
+    pub again: bool,
+}
+
+/// What the caller owes after a fact.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Owed {
+    /// Nothing.
+    Nothing,
+    /// All wanted chunks of the file were read: look whether the source changed, then call `file_ended` or `on_fault`.
+    CheckSource(EntryId),
+    /// The same piece came corrupt too often: the entry has failed.
+    Corrupt(EntryId),
+}
+
+#[derive(Debug)]
+struct Item {
+    entry: Arc<Entry>,
+    state: State,
+    retries: u8,
+}
+
+#[derive(Debug)]
+enum State {
+    /// from: – · to: Reading, (gone). Announced, the receiver has not answered.
+    Announced,
+    /// from: Announced · to: Ended, (gone). Chunks go out; `unread` were not read yet.
+    Reading { ranges: VecDeque<ChunkRange>, unread: u64, whole: bool },
+    /// from: Reading · to: (gone). All read, `FileEnd` sent or, in a pack, not needed.
+    Ended,
+}
+
+#[derive(Debug)]
+struct Out {
+    rail: u16,
+    unit: Unit,
+    read: bool,
+}
+
+#[derive(Debug, Default)]
+struct RailBook {
+    in_hand: usize,
+}
+
+/// Corrupt arrivals of chunks of one entry before it is given up.
+const RETRIES_MAX: u8 = 8;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Sender {
+    chunk_bytes: u32,
+    items: BTreeMap<EntryId, Item>,
+    next_entry: EntryId,
+    name_bytes: usize,
+    large: VecDeque<EntryId>,
+    small: VecDeque<EntryId>,
+    again: VecDeque<Unit>,
+    out: BTreeMap<ChunkId, Out>,
+    next_chunk: ChunkId,
+    rails: BTreeMap<u16, RailBook>,
+    scan_ended: bool,
+    resent_bytes: u64,
+}
+
+impl Sender {
+    /// A job that sends in chunks of `chunk_bytes`.
+    #[must_use]
+    pub fn new(chunk_bytes: u32) -> Self {
+        Sender {
+            chunk_bytes,
+            items: BTreeMap::new(),
+            next_entry: 0,
+            name_bytes: 0,
+            large: VecDeque::new(),
+            small: VecDeque::new(),
+            again: VecDeque::new(),
+            out: BTreeMap::new(),
+            next_chunk: 0,
+            rails: BTreeMap::new(),
+            scan_ended: false,
+            resent_bytes: 0,
+        }
+    }
+
+    /// How many more entries may be announced now.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        if self.name_bytes >= WINDOW_NAME_BYTES { 0 } else { WINDOW.saturating_sub(self.items.len()) }
+    }
+
+    /// Takes the next entry of the scan; its id is set here. The caller sends it in an `Entries` frame.
+    pub fn announce(&mut self, mut entry: Entry) -> Arc<Entry> {
+        assert!(!self.scan_ended, "entries after the end of the scan");
+        entry.id = self.next_entry;
+        self.next_entry += 1;
+        let entry = Arc::new(entry);
+        self.name_bytes += name_bytes(&entry);
+        self.items.insert(entry.id, Item { entry: entry.clone(), state: State::Announced, retries: 0 });
+        entry
+    }
+
+    /// No more entries.
+    pub fn scan_ended(&mut self) {
+        self.scan_ended = true;
+    }
+
+    /// Entries announced so far.
+    #[must_use]
+    pub fn announced(&self) -> u64 {
+        self.next_entry
+    }
+
+    /// Payload bytes handed out a second time or more.
+    #[must_use]
+    pub fn resent_bytes(&self) -> u64 {
+        self.resent_bytes
+    }
+
+    /// The receiver answers to a file. `Owed::CheckSource` when nothing is missing of a part.
+    pub fn on_want(&mut self, id: EntryId, want: &Want) -> Result<Owed, Breach> {
+        let chunk_bytes = self.chunk_bytes;
+        let Some(item) = self.items.get_mut(&id) else {
+            return if id < self.next_entry { Ok(Owed::Nothing) } else { Err(Breach::EntryUnknown) };
+        };
+        let EntryKind::File { bytes } = item.entry.kind else { return Err(Breach::WrongOrder) };
+        if !matches!(item.state, State::Announced) {
+            return Err(Breach::WrongOrder);
+        }
+        let chunks = chunk_count(bytes, chunk_bytes);
+        let (ranges, whole) = match want {
+            Want::Keep { .. } => {
+                self.resolve(id);
+                return Ok(Owed::Nothing);
+            }
+            Want::All if bytes <= PACK_FILE_BYTES_MAX => {
+                item.state = State::Reading { ranges: VecDeque::new(), unread: 1, whole: true };
+                self.small.push_back(id);
+                return Ok(Owed::Nothing);
+            }
+            Want::All => (VecDeque::from([ChunkRange { first: 0, end: chunks }]), true),
+            Want::Missing { ranges } => {
+                check_ranges(ranges, chunks)?;
+                (ranges.iter().copied().collect::<VecDeque<_>>(), false)
+            }
+        };
+        let unread = ranges.iter().map(|range| range.end - range.first).sum();
+        item.state = State::Reading { ranges, unread, whole };
+        if unread == 0 {
+            return Ok(Owed::CheckSource(id));
+        }
+        self.large.push_back(id);
+        Ok(Owed::Nothing)
+    }
+
+    /// A rail is there and takes chunks.
+    pub fn rail_up(&mut self, rail: u16) {
+        self.rails.insert(rail, RailBook::default());
+    }
+
+    /// A rail takes no more chunks; what it had in hand is outstanding until `on_rail_closed`.
+    pub fn rail_down(&mut self, rail: u16) {
+        self.rails.remove(&rail);
+    }
+
+    /// Rails that take chunks.
+    pub fn rails(&self) -> impl Iterator<Item = u16> + '_ {
+        self.rails.keys().copied()
+    }
+
+    /// Is there anything that could be handed out now?
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        !(self.again.is_empty() && self.large.is_empty() && self.small.is_empty())
+    }
+
+    /// The next chunk, for the rail with the fewest in hand, if one has fewer than `depth`.
+    pub fn next_chunk(&mut self, depth: usize) -> Option<Handout> {
+        if !self.has_work() {
+            return None;
+        }
+        let (&rail, book) = self.rails.iter_mut().min_by_key(|(_, book)| book.in_hand)?;
+        if book.in_hand >= depth {
+            return None;
+        }
+        let (unit, again) = self.next_unit()?;
+        self.rails.get_mut(&rail).expect("it was found above").in_hand += 1;
+        let chunk = self.next_chunk;
+        self.next_chunk += 1;
+        if again {
+            self.resent_bytes += unit.bytes();
+        }
+        self.out.insert(chunk, Out { rail, unit: unit.clone(), read: again });
+        Some(Handout { chunk, rail, unit, again })
+    }
+
+    fn next_unit(&mut self) -> Option<(Unit, bool)> {
+        while let Some(unit) = self.again.pop_front() {
+            if let Some(unit) = self.still_wanted(unit) {
+                return Some((unit, true));
+            }
+        }
+        if let Some(unit) = self.next_pack() {
+            return Some((unit, false));
+        }
+        self.next_range().map(|unit| (unit, false))
+    }
+
+    fn still_wanted(&self, unit: Unit) -> Option<Unit> {
+        match unit {
+            Unit::Range { ref entry, .. } => self.items.contains_key(&entry.id).then_some(unit),
+            Unit::Pack { entries } => {
+                let left: Box<[_]> =
+                    entries.iter().filter(|entry| self.items.contains_key(&entry.id)).cloned().collect();
+                (!left.is_empty()).then_some(Unit::Pack { entries: left })
+            }
+        }
+    }
+
+    /// Small files first: they resolve entries and so keep the scan going.
+    fn next_pack(&mut self) -> Option<Unit> {
+        let mut entries = Vec::new();
+        let mut bytes = 0;
+        while let Some(&id) = self.small.front() {
+            let Some(item) = self.items.get(&id) else {
+                self.small.pop_front();
+                continue;
+            };
+            let more = item.entry.bytes() + PACK_LINE_BYTES as u64;
+            if bytes + more > u64::from(self.chunk_bytes) {
+                break;
+            }
+            bytes += more;
+            entries.push(item.entry.clone());
+            self.small.pop_front();
+        }
+        (!entries.is_empty()).then(|| Unit::Pack { entries: entries.into_boxed_slice() })
+    }
+
+    fn next_range(&mut self) -> Option<Unit> {
+        loop {
+            let &id = self.large.front()?;
+            let Some(Item { entry, state: State::Reading { ranges, .. }, .. }) = self.items.get_mut(&id) else {
+                self.large.pop_front();
+                continue;
+            };
+            let Some(range) = ranges.front_mut() else {
+                self.large.pop_front();
+                continue;
+            };
+            let index = range.first;
+            range.first += 1;
+            if range.first == range.end {
+                ranges.pop_front();
+            }
+            return Some(Unit::Range {
+                entry: entry.clone(),
+                index,
+                offset: index * u64::from(self.chunk_bytes),
+                bytes: chunk_len(entry.bytes(), self.chunk_bytes, index),
+            });
+        }
+    }
+
+    /// The worker has read (and hashed) the chunk.
+    pub fn on_read(&mut self, chunk: ChunkId) -> Owed {
+        let Some(out) = self.out.get_mut(&chunk) else { return Owed::Nothing };
+        if core::mem::replace(&mut out.read, true) {
+            return Owed::Nothing;
+        }
+        match &out.unit {
+            Unit::Range { entry, .. } => {
+                let Some(Item { state: State::Reading { unread, .. }, .. }) = self.items.get_mut(&entry.id) else {
+                    return Owed::Nothing;
+                };
+                *unread -= 1;
+                if *unread == 0 { Owed::CheckSource(entry.id) } else { Owed::Nothing }
+            }
+            Unit::Pack { entries } => {
+                for entry in entries {
+                    if let Some(item) = self.items.get_mut(&entry.id) {
+                        item.state = State::Ended;
+                    }
+                }
+                Owed::Nothing
+            }
+        }
+    }
+
+    /// Was the whole file sent in this run (so that its digest is known here)?
+    #[must_use]
+    pub fn is_whole(&self, id: EntryId) -> bool {
+        matches!(self.items.get(&id), Some(Item { state: State::Reading { whole: true, .. }, .. }))
+    }
+
+    /// The caller has looked at the source and sent `FileEnd`.
+    pub fn file_ended(&mut self, id: EntryId) {
+        if let Some(item) = self.items.get_mut(&id) {
+            item.state = State::Ended;
+        }
+    }
+
+    /// The rail has taken the chunk: it may have another.
+    pub fn on_sent(&mut self, rail: u16) {
+        if let Some(book) = self.rails.get_mut(&rail) {
+            book.in_hand = book.in_hand.saturating_sub(1);
+        }
+    }
+
+    /// A worker could not send a chunk it was given (its entry failed): it is no longer outstanding.
+    pub fn on_dropped(&mut self, rail: u16, chunk: ChunkId) {
+        self.out.remove(&chunk);
+        self.on_sent(rail);
+    }
+
+    /// The receiver has these chunks.
+    pub fn on_acks(&mut self, range: ChunkRange) -> Result<(), Breach> {
+        if range.first >= range.end || range.end > self.next_chunk || range.end - range.first > self.out.len() as u64 {
+            return Err(Breach::ChunkUnknown);
+        }
+        for chunk in range.first..range.end {
+            self.out.remove(&chunk).ok_or(Breach::ChunkUnknown)?;
+        }
+        Ok(())
+    }
+
+    /// The receiver had to throw a chunk away: it goes again.
+    pub fn on_nack(&mut self, chunk: ChunkId) -> Result<Owed, Breach> {
+        let out = self.out.remove(&chunk).ok_or(Breach::ChunkUnknown)?;
+        let first = match &out.unit {
+            Unit::Range { entry, .. } => entry.id,
+            Unit::Pack { entries } => entries[0].id,
+        };
+        if let Some(item) = self.items.get_mut(&first) {
+            item.retries += 1;
+            if item.retries > RETRIES_MAX {
+                return Ok(Owed::Corrupt(first));
+            }
+        }
+        self.again.push_back(out.unit);
+        Ok(Owed::Nothing)
+    }
+
+    /// The receiver has acknowledged all that came over a rail and will take no more from it: the rest goes again.
+    pub fn on_rail_closed(&mut self, rail: u16) {
+        self.rails.remove(&rail);
+        let lost: Vec<ChunkId> = self.out.iter().filter(|(_, out)| out.rail == rail).map(|(&id, _)| id).collect();
+        for chunk in lost {
+            let out = self.out.remove(&chunk).expect("listed above");
+            if out.read {
+                self.again.push_back(out.unit);
+            } else {
+                self.take_back(&out.unit);
+            }
+        }
+    }
+
+    /// Never read, so never sent: back to its file, to count as read when it is.
+    fn take_back(&mut self, unit: &Unit) {
+        if let Unit::Range { entry, index, .. } = unit {
+            if let Some(Item { state: State::Reading { ranges, .. }, .. }) = self.items.get_mut(&entry.id) {
+                ranges.push_front(ChunkRange { first: *index, end: *index + 1 });
+                self.large.push_front(entry.id);
+            }
+        } else if let Unit::Pack { entries } = unit {
+            for entry in entries.iter().rev() {
+                self.small.push_front(entry.id);
+            }
+        }
+    }
+
+    /// Entries are resolved at the receiver.
+    pub fn on_committed(&mut self, id: EntryId) -> Result<Option<Arc<Entry>>, Breach> {
+        if id >= self.next_entry {
+            return Err(Breach::EntryUnknown);
+        }
+        Ok(self.resolve(id))
+    }
+
+    /// An entry has failed, here or there.
+    pub fn on_fault(&mut self, id: EntryId) -> Option<Arc<Entry>> {
+        self.resolve(id)
+    }
+
+    fn resolve(&mut self, id: EntryId) -> Option<Arc<Entry>> {
+        let item = self.items.remove(&id)?;
+        self.name_bytes -= name_bytes(&item.entry);
+        Some(item.entry)
+    }
+
+    /// The entry, while it is unresolved.
+    #[must_use]
+    pub fn entry(&self, id: EntryId) -> Option<&Arc<Entry>> {
+        self.items.get(&id).map(|item| &item.entry)
+    }
+
+    /// Everything announced is resolved and the scan is over.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.scan_ended && self.items.is_empty()
+    }
+
+    /// Entries unresolved and chunks outstanding, for the watchdog's sentence.
+    #[must_use]
+    pub fn open_counts(&self) -> (usize, usize) {
+        (self.items.len(), self.out.len())
+    }
+}
+
+fn name_bytes(entry: &Entry) -> usize {
+    entry.path.len()
+        + match &entry.kind {
+            EntryKind::Link { target } => target.len(),
+            _ => 0,
+        }
+}
+
+fn check_ranges(ranges: &[ChunkRange], chunks: u64) -> Result<(), Breach> {
+    let mut next = 0;
+    for range in ranges {
+        if range.first < next || range.first >= range.end || range.end > chunks {
+            return Err(Breach::WantOutOfRange);
+        }
+        next = range.end;
+    }
+    Ok(())
+}
