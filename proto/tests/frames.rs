@@ -347,6 +347,35 @@ fn a_false_length_asks_for_no_memory() {
 }
 
 #[test]
+fn a_list_too_long_for_one_frame_goes_in_several_in_order() {
+    let fault = |entry| EntryFault { entry, kind: FaultKind::Full, errno: 28, step: "write a small file".into() };
+    let link = |id| Entry {
+        id,
+        path: (*b"l").into(),
+        kind: EntryKind::Link { target: vec![b'x'; 4095].into() },
+        mode: 0o777,
+        mtime_s: 0,
+        mtime_ns: 0,
+    };
+    let mut faults = Vec::new();
+    Frame::Faults((0..20_000).map(fault).collect()).encode_parts(&mut |bytes| match Frame::decode(bytes) {
+        Ok(Frame::Faults(part)) => faults.extend(part),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(faults, (0..20_000).map(fault).collect::<Vec<_>>());
+    let (mut next, mut parts) = (5, 0);
+    Frame::Entries((5..505).map(link).collect()).encode_parts(&mut |bytes| match Frame::decode(bytes) {
+        Ok(Frame::Entries(part)) => {
+            parts += 1;
+            assert_eq!(part[0].id, next);
+            next += part.len() as u64;
+        }
+        other => panic!("{other:?}"),
+    });
+    assert_eq!((next, parts), (505, 8), "2 MiB of targets in frames of at most 256 KiB");
+}
+
+#[test]
 fn hostile_entries_are_refused_by_name() {
     let entry =
         |path: &[u8], kind: EntryKind| Entry { id: 3, path: path.into(), kind, mode: 0o644, mtime_s: 0, mtime_ns: 0 };

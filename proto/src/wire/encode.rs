@@ -3,13 +3,14 @@
 //! For: the sending side of the control session.
 //! In and out: a `Frame` in; its type byte and body appended to a `Vec`. The length before it is the session's work.
 //! Invariants: a frame has exactly one encoding; what `encode` writes within the limits of `control.rs`, `decode` reads back equal.
-//! Absent on purpose: splitting long lists into frames (`entry_bytes` tells the caller how much fits).
+//! Absent on purpose: the length before a frame (the session writes it).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::codec::{put, put_bytes, put_list, put_text};
 use super::control::*;
+use crate::FRAME_BYTES_MAX;
 use crate::manifest::{Entry, EntryId, EntryKind};
 
 /// What an entry takes in an `Entries` frame, so that batches can be cut before `FRAME_BYTES_MAX`.
@@ -142,6 +143,40 @@ impl Frame {
             }
             Frame::Bye => {}
             other => other.encode_service(out),
+        }
+    }
+
+    /// Encodes a frame and hands out its bytes; a list too long for one frame is handed out as several, in order. Every
+    /// list frame means the same in parts, so callers need not count bytes.
+    ///
+    /// # Panics
+    /// If one item alone is longer than a frame: no limit of `control.rs` allows that.
+    pub fn encode_parts(self, each: &mut impl FnMut(&[u8])) {
+        let mut bytes = Vec::new();
+        self.encode(&mut bytes);
+        if bytes.len() <= FRAME_BYTES_MAX {
+            each(&bytes);
+            return;
+        }
+        drop(bytes);
+        let (first, second) = self.halves();
+        first.encode_parts(each);
+        second.encode_parts(each);
+    }
+
+    fn halves(self) -> (Frame, Frame) {
+        fn cut<T>(mut items: Vec<T>, name: fn(Vec<T>) -> Frame) -> (Frame, Frame) {
+            assert!(items.len() > 1, "an item longer than a frame");
+            let second = items.split_off(items.len() / 2);
+            (name(items), name(second))
+        }
+        match self {
+            Frame::Entries(items) => cut(items, Frame::Entries),
+            Frame::Wants(items) => cut(items, Frame::Wants),
+            Frame::Acks(items) => cut(items, Frame::Acks),
+            Frame::Committed(items) => cut(items, Frame::Committed),
+            Frame::Faults(items) => cut(items, Frame::Faults),
+            other => unreachable!("{} is never longer than a frame", other.name()),
         }
     }
 
