@@ -270,3 +270,99 @@ fn percent(path: &[u8]) -> String {
 fn shown(path: &[u8]) -> String {
     String::from_utf8_lossy(path).chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ssh(user: Option<&str>, host: &str, path: &str) -> Result<Address, AddressFault> {
+        Ok(Address::Ssh { user: user.map(str::to_owned), host: host.to_owned(), path: path.into() })
+    }
+
+    fn daemon(host: &str, port: u16, path: &[u8]) -> Result<Address, AddressFault> {
+        Ok(Address::Daemon { ticket: None, host: host.to_owned(), port, path: path.to_vec() })
+    }
+
+    #[test]
+    fn a_colon_makes_a_host_only_before_the_first_slash() {
+        for local in ["file", "/a:b", "./a:b", "../x", "dir/a:b", "a@b", "a@b/c:d", ".", "[x]", "[x]/y:z", "user@dir/x:y", "~/x", "@"] {
+            assert_eq!(Address::parse(local.as_bytes()), Ok(Address::Local(local.into())), "{local}");
+        }
+        assert_eq!(Address::parse(b"host:path"), ssh(None, "host", "path"));
+        assert_eq!(Address::parse(b"host:"), ssh(None, "host", ""));
+        assert_eq!(Address::parse(b"host:/a:b"), ssh(None, "host", "/a:b"));
+        assert_eq!(Address::parse(b"me@10.0.0.2:/srv/x y"), ssh(Some("me"), "10.0.0.2", "/srv/x y"));
+        assert_eq!(Address::parse(b"host:a@b"), ssh(None, "host", "a@b"));
+        assert_eq!(Address::parse(b"[2001:db8::1]:x"), ssh(None, "2001:db8::1", "x"));
+        assert_eq!(Address::parse(b"me@[fe80::1%eth0]:/x"), ssh(Some("me"), "fe80::1%eth0", "/x"));
+        assert_eq!(Address::parse(b"host:\xff\xfe").unwrap().path(), b"\xff\xfe");
+    }
+
+    #[test]
+    fn daemons_have_a_port_and_a_decoded_path() {
+        assert_eq!(Address::parse(b"longhaul://host/"), daemon("host", 5740, b""));
+        assert_eq!(Address::parse(b"longhaul://host"), daemon("host", 5740, b""));
+        assert_eq!(Address::parse(b"LONGHAUL://host:99/a/b/"), daemon("host", 99, b"a/b/"));
+        assert_eq!(Address::parse(b"longhaul://[2001:db8::1]:99//a"), daemon("2001:db8::1", 99, b"a"));
+        assert_eq!(Address::parse(b"longhaul://[::1]"), daemon("::1", 5740, b""));
+        assert_eq!(Address::parse(b"longhaul://h/a%20b%2F%ff@:?#"), daemon("h", 5740, b"a b/\xff@:?#"));
+        assert_eq!(Address::parse(b"longhaul://[::1]:7/x").unwrap().host_port().as_deref(), Some("[::1]:7"));
+    }
+
+    #[test]
+    fn a_ticket_comes_and_goes_with_the_address_but_is_not_shown() {
+        let ticket = Ticket { server_key: crate::identity::Identity::ephemeral().unwrap().public(), secret: [8; 16] };
+        let text = format!("longhaul://{ticket}@host:5740/a%20b");
+        let address = Address::parse(text.as_bytes()).unwrap();
+        assert!(matches!(&address, Address::Daemon { ticket: Some(read), .. } if *read == ticket));
+        assert_eq!(address.with_secret(), text);
+        for shown in [address.to_string(), format!("{address:?}")] {
+            assert!(!shown.contains(&ticket.to_string()[50..]) && shown.contains("longhaul://host:5740/a%20b"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_an_address_is_refused_with_the_reason() {
+        use AddressFault as Fault;
+        for (text, fault) in [
+            (&b""[..], Fault::Empty),
+            (b"a\0b", Fault::Nul),
+            (b"host:a\0b", Fault::Nul),
+            (b"longhaul://host/%00", Fault::Nul),
+            (b":path", Fault::Host),
+            (b"-oProxyCommand=x:path", Fault::Host),
+            (b"a b:path", Fault::Host),
+            (b"@host:path", Fault::User),
+            (b"-l@host:path", Fault::User),
+            (b"a b@host:path", Fault::User),
+            (b"[::g]:x", Fault::Brackets),
+            (b"longhaul://", Fault::Host),
+            (b"longhaul:///x", Fault::Host),
+            (b"longhaul://host:/x", Fault::Port),
+            (b"longhaul://host:0/x", Fault::Port),
+            (b"longhaul://host:65536/x", Fault::Port),
+            (b"longhaul://host:+1/x", Fault::Port),
+            (b"longhaul://[::1]x/x", Fault::Port),
+            (b"longhaul://[::1/x", Fault::Brackets),
+            (b"longhaul://::1/x", Fault::Host),
+            (b"longhaul://host/%2", Fault::Percent),
+            (b"longhaul://host/%zz", Fault::Percent),
+            (b"longhaul://AAAA@host/x", Fault::Ticket(TicketFault::Damaged)),
+            (b"longhaul://@host/x", Fault::Ticket(TicketFault::Damaged)),
+            (b"http://host/x", Fault::Scheme),
+            (b"longhaul+tcp://host/x", Fault::Scheme),
+        ] {
+            assert_eq!(Address::parse(text), Err(fault), "{}", String::from_utf8_lossy(text));
+        }
+    }
+
+    #[test]
+    fn what_is_shown_is_read_back_and_moves_no_cursor() {
+        for text in ["longhaul://[::1]:7/a%20%FFb", "longhaul://host:5740/", "me@[::1]:x y", "host:/a", "./a:b"] {
+            let address = Address::parse(text.as_bytes()).unwrap();
+            assert_eq!(address.to_string(), text);
+            assert_eq!(address.with_secret(), text);
+        }
+        assert_eq!(Address::parse(b"host:a\x1b[2Jb").unwrap().to_string(), "host:a?[2Jb");
+    }
+}

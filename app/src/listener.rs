@@ -293,10 +293,9 @@ impl Door<'_> {
             }
             stays
         });
-        for room in self.rooms.lock().iter_mut().filter(|room| now >= room.since + PROVE) {
-            if room.shut() {
-                count(&counts.expired);
-            }
+        for room in self.rooms.lock().iter_mut().filter(|room| !room.shut && now >= room.since + PROVE) {
+            count(&counts.expired);
+            room.shut();
         }
     }
 
@@ -316,9 +315,9 @@ impl Door<'_> {
             // One at a time: who was told to leave is gone in a moment.
             if !taken.iter().any(|room| room.shut)
                 && let Some(room) = taken.iter_mut().find(graced)
-                && room.shut()
             {
                 count(&self.counts.pushed_out);
+                room.shut();
             }
             return None;
         }
@@ -389,10 +388,10 @@ struct Room {
 }
 
 impl Room {
-    /// Ends its connection, whatever its thread waits for; says whether that was news.
-    fn shut(&mut self) -> bool {
+    /// Ends its connection, whatever its thread waits for.
+    fn shut(&mut self) {
+        self.shut = true;
         let _ = self.handle.shutdown(Shutdown::Both);
-        !std::mem::replace(&mut self.shut, true)
     }
 }
 
@@ -433,3 +432,7 @@ fn is_readable(event: &Event) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     matches!(poll(&mut [PollFd::from_borrowed_fd(event.as_fd(), PollFlags::IN)], Some(&now)), Ok(1))
 }
+
+#[cfg(test)]
+#[path = "listener_tests.rs"]
+mod tests;

@@ -275,3 +275,6 @@ fn each_line<'text>(
     }
     Ok(())
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -615,3 +615,6 @@ fn handshake(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -251,3 +251,17 @@ pub(super) fn peer_key(connection: &rustls::Connection) -> Result<PublicKey, Err
         _ => Err(Error::NoCertificatesPresented),
     }
 }
+
+/// A client that shows no key, to see that it is refused.
+#[cfg(test)]
+pub(super) fn client_without_key(server: PublicKey) -> ClientConnection {
+    let check = Arc::new(ServerCheck { accepted: vec![server], revoked: Vec::new(), proof: Proof::new(), seen: OnceLock::new() });
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(check)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    ClientConnection::new(Arc::new(config), ServerName::try_from("longhaul").unwrap()).unwrap()
+}

@@ -1,0 +1,260 @@
+//! The port under honest and under hostile knocking.
+//!
+//! Absent on purpose: what is said inside a session (link/tests.rs).
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use super::*;
+use crate::link::{Expect, LinkError};
+
+const SOON: Duration = Duration::from_secs(5);
+
+/// A running port that echoes one frame per link and hands out its rails.
+struct Port {
+    address: SocketAddr,
+    key: [u8; 32],
+    rails: Mutex<mpsc::Receiver<(TcpStream, Greeting)>>,
+    counts: Arc<Counts>,
+    served: Arc<AtomicUsize>,
+    stop: Event,
+    running: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl Port {
+    fn open() -> Port {
+        let id = Arc::new(Identity::ephemeral().unwrap());
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), Arc::clone(&id)).unwrap();
+        let (address, counts) = (listener.local_addr().unwrap(), listener.counts());
+        let (stop, (rail, rails)) = (Event::new().unwrap(), mpsc::channel());
+        let rails = Mutex::new(rails);
+        let served = Arc::new(AtomicUsize::new(0));
+        let (its_stop, its_served) = (stop.clone(), Arc::clone(&served));
+        let running = thread::spawn(move || {
+            let control = |mut link: Link| {
+                let Ok(frame) = link.call(Duration::from_secs(30)) else { return };
+                link.admitted();
+                its_served.fetch_add(1, Ordering::Relaxed);
+                link.send(&frame);
+                link.close();
+                let _ = link.flush_blocking(SOON);
+            };
+            listener.run(control, move |stream, greeting| rail.send((stream, greeting)).unwrap(), &its_stop)
+        });
+        Port { address, key: id.public(), rails, counts, served, stop, running: Some(running) }
+    }
+
+    /// The next rail that was handed out.
+    fn rail(&self) -> (TcpStream, Greeting) {
+        self.rails.lock().unwrap().recv_timeout(SOON).unwrap()
+    }
+
+    fn knock(&self) -> TcpStream {
+        TcpStream::connect(self.address).unwrap()
+    }
+
+    fn link(&self) -> Result<Link, LinkError> {
+        Link::connect(&self.address.to_string(), &Identity::ephemeral().unwrap(), Expect::Key(self.key), SOON)
+    }
+
+    /// An honest client gets its answer, within a time.
+    fn serves_within(&self, time: Duration) {
+        let start = Instant::now();
+        let mut link = self.link().unwrap();
+        link.send(b"are you there?");
+        assert_eq!(link.call(SOON).unwrap(), b"are you there?");
+        assert!(start.elapsed() < time, "{:?}", start.elapsed());
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        self.stop.signal();
+        self.running.take().map_or(Ok(()), |running| running.join().unwrap())
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        let closed = self.close();
+        assert!(thread::panicking() || closed.is_ok(), "{closed:?}");
+    }
+}
+
+fn greeting(rail: u16) -> Greeting {
+    Greeting { job: [5; 16], rail, version: proto::VERSION, mac: [6; 32] }
+}
+
+/// Did the other end close? (Reset counts: it may have left bytes unread.)
+fn is_closed(stream: &mut TcpStream) -> bool {
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    match stream.read(&mut [0; 4096]) {
+        Ok(count) => count == 0,
+        Err(error) => error.kind() == ErrorKind::ConnectionReset,
+    }
+}
+
+fn open_descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn links_and_rails_are_told_apart_on_one_port() {
+    let port = Port::open();
+    port.serves_within(SOON);
+    let mut rail = port.knock();
+    rail.write_all(&greeting(3).encode()).unwrap();
+    rail.write_all(b"what follows is the engine's").unwrap();
+    let (mut stream, came) = port.rail();
+    assert_eq!(came, greeting(3));
+    let mut rest = [0; 28];
+    stream.read_exact(&mut rest).unwrap();
+    assert_eq!(&rest, b"what follows is the engine's");
+    port.serves_within(SOON);
+}
+
+#[test]
+fn a_greeting_in_64_pieces_is_one_greeting() {
+    let port = Port::open();
+    let mut rail = port.knock();
+    rail.set_nodelay(true).unwrap();
+    for byte in greeting(9).encode() {
+        rail.write_all(&[byte]).unwrap();
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(port.rail().1, greeting(9));
+}
+
+#[test]
+fn what_is_neither_is_closed_at_once() {
+    let port = Port::open();
+    let mut bad_magic = greeting(1).encode();
+    bad_magic[1] = b'X';
+    let mut bad_version = greeting(1).encode();
+    bad_version[4] = 0xff;
+    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 1], &[0xff; 4096], &bad_magic, &bad_version] {
+        let start = Instant::now();
+        let mut stream = port.knock();
+        stream.write_all(garbage).unwrap();
+        assert!(is_closed(&mut stream));
+        assert!(start.elapsed() < Duration::from_secs(1));
+    }
+    assert_eq!(port.counts.garbage.load(Ordering::Relaxed), 5);
+    assert!(port.rails.lock().unwrap().try_recv().is_err());
+}
+
+#[test]
+fn two_thousand_garbage_connects_leave_the_port_healthy() {
+    let port = Port::open();
+    let before = open_descriptors();
+    let start = Instant::now();
+    for number in 0..2000u32 {
+        // The port may have closed it before our bytes are there; that is its good right.
+        let _ = port.knock().write_all(&number.wrapping_mul(0x9e37_79b9).to_le_bytes());
+    }
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    port.serves_within(Duration::from_secs(2));
+    assert_eq!(port.counts.accepted.load(Ordering::Relaxed), 2001);
+    // Those that look like TLS or a rail and were cut short go as soon as their end is seen.
+    let deadline = Instant::now() + SOON;
+    while open_descriptors() > before + 8 && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert!(open_descriptors() <= before + 8, "{} descriptors, {before} before", open_descriptors());
+}
+
+#[test]
+fn half_open_connections_cost_a_place_at_the_door_and_no_more() {
+    let port = Port::open();
+    // Silent ones, and ones that stop within a greeting: more than there are places.
+    let mut idle: Vec<TcpStream> = Vec::new();
+    for number in 0..600 {
+        let mut stream = port.knock();
+        if number % 2 == 0 {
+            stream.write_all(b"LHRL").unwrap();
+        }
+        idle.push(stream);
+    }
+    port.serves_within(Duration::from_secs(2));
+    let pushed_out = port.counts.pushed_out.load(Ordering::Relaxed);
+    assert!(pushed_out >= 600 - STRANGERS_MAX as u64, "{pushed_out}");
+    assert!(is_closed(&mut idle[0]), "the oldest had to go");
+    // A rail gets through among them.
+    let mut rail = port.knock();
+    rail.write_all(&greeting(7).encode()).unwrap();
+    assert_eq!(port.rail().1, greeting(7));
+}
+
+#[test]
+fn unfinished_handshakes_cannot_take_all_rooms_for_long() {
+    let port = Port::open();
+    let mut idle: Vec<TcpStream> = Vec::new();
+    for _ in 0..ROOMS_MAX + 20 {
+        let mut stream = port.knock();
+        stream.write_all(&[0x16, 3, 1, 2, 0, 1]).unwrap();
+        idle.push(stream);
+    }
+    thread::sleep(Duration::from_millis(100));
+    // All rooms are taken and 20 wait before us; each room is given up after its grace.
+    port.serves_within(ROOM_GRACE + Duration::from_secs(2));
+}
+
+#[test]
+fn who_proves_a_key_and_then_says_nothing_is_shut_out_in_time() {
+    let port = Port::open();
+    let mut link = port.link().unwrap();
+    let start = Instant::now();
+    let ended = link.call(PROVE + SOON).unwrap_err();
+    assert!(matches!(ended, LinkError::Cut), "{ended:?}");
+    let took = start.elapsed();
+    assert!(took > PROVE - Duration::from_secs(1) && took < PROVE + Duration::from_secs(2), "{took:?}");
+    assert_eq!(port.counts.expired.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn who_drips_a_greeting_is_shut_out_in_time_while_others_are_served() {
+    let port = Port::open();
+    let mut drip = port.knock();
+    let start = Instant::now();
+    while start.elapsed() < PROVE + SOON && drip.write_all(b"L").is_ok() {
+        port.serves_within(Duration::from_secs(2));
+        thread::sleep(Duration::from_millis(400));
+        // 64 bytes at this pace take longer than the port waits; magic does not matter for that.
+    }
+    let took = start.elapsed();
+    assert!(took > PROVE - Duration::from_secs(1) && took < PROVE + Duration::from_secs(2), "{took:?}");
+    assert!(port.served.load(Ordering::Relaxed) > 10);
+}
+
+#[test]
+fn two_hundred_clients_at_once_are_all_served() {
+    let port = Port::open();
+    thread::scope(|scope| {
+        for _ in 0..200 {
+            scope.spawn(|| port.serves_within(Duration::from_secs(20)));
+        }
+    });
+    assert_eq!(port.served.load(Ordering::Relaxed), 200);
+}
+
+#[test]
+fn stopping_shuts_out_strangers_and_waits_for_those_who_were_let_in() {
+    let mut port = Port::open();
+    let mut silent = port.knock();
+    let _unproven = port.link().unwrap();
+    let start = Instant::now();
+    port.close().unwrap();
+    assert!(start.elapsed() < Duration::from_secs(2));
+    assert!(is_closed(&mut silent));
+    assert!(TcpStream::connect(port.address).is_err(), "the port is closed");
+}
+
+#[test]
+fn a_flood_is_booked_to_the_network_that_it_comes_from() {
+    let network = |text: &str| super::network(text.parse().unwrap());
+    assert_eq!(network("10.0.0.1"), network("::ffff:10.0.0.1"));
+    assert_ne!(network("10.0.0.1"), network("10.0.0.2"));
+    assert_eq!(network("2001:db8::1"), network("2001:db8::ffff:1"));
+    assert_ne!(network("2001:db8::1"), network("2001:db8:0:1::1"));
+}
