@@ -249,3 +249,31 @@ fn a_receipt_has_its_bytes() {
     receipt::write_signed(&mut text, Signer::Receiver, &head.receiver, &[0x52; 64]);
     check("receipt.hex", &text);
 }
+
+/// The table of codes as `docs/protocol.md` has it.
+fn code_table() -> String {
+    let mut table = String::from("| code | name | the peer … |\n|---|---|---|\n");
+    for breach in Breach::ALL {
+        table += &format!("| {} | {} | {} |\n", breach.code(), breach.name(), breach.what());
+    }
+    table += "\n| code | name | refused because … |\n|---|---|---|\n";
+    for refusal in Refusal::ALL {
+        table += &format!("| {} | {} | {} |\n", refusal.code(), refusal.name(), refusal.what());
+    }
+    table
+}
+
+#[test]
+fn the_protocol_page_lists_every_code() {
+    const END: &str = "<!-- codes end -->";
+    let path = folder().join("../protocol.md");
+    let page = std::fs::read_to_string(&path).expect("docs/protocol.md is there");
+    let (before, rest) = page.split_once("compared otherwise -->\n").expect("the page marks its table");
+    let (table, after) = rest.split_once(END).expect("the page marks the table's end");
+    if std::env::var_os("LONGHAUL_VECTORS").is_some_and(|how| how == "write") {
+        let page = format!("{before}compared otherwise -->\n{}{END}{after}", code_table());
+        std::fs::write(&path, page).expect("docs/protocol.md can be written");
+    } else {
+        assert_eq!(table, code_table(), "write the table anew with LONGHAUL_VECTORS=write");
+    }
+}
