@@ -139,56 +139,56 @@ pub enum Corrupt {
 /// One protocol element of the control session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
-    /// 1. First frame each way: versions spoken, and the build's name.
+    /// 1: First frame each way: versions spoken, and the build's name.
     Hello { version_min: u16, version: u16, agent: String },
-    /// 2. Initiator: proof of a ticket's secret: HMAC-SHA256(secret, TLS exporter).
+    /// 2: Initiator: proof of a ticket's secret: HMAC-SHA256(secret, TLS exporter).
     Ticket { proof: [u8; 32] },
-    /// 3. Initiator: what it wants.
+    /// 3: Initiator: what it wants.
     Open(Box<Open>),
-    /// 4. Acceptor: what it has, and the plan; `choices` are recomputed, not sent.
+    /// 4: Acceptor: what it has, and the plan; `choices` are recomputed, not sent.
     /// `top`: push, the name a single source gets at the destination; empty: its own.
     Accept { offer: Box<Offer>, plan: Box<Plan>, top: Box<[u8]> },
-    /// 5. Either: cannot go on. `code` is a Breach's or a refusal's wire code; the session ends.
+    /// 5: Either: cannot go on. `code` is a Breach's or a refusal's wire code; the session ends.
     Refuse { code: u16, detail: String },
-    /// 6. Sender: some lines of the manifest, ids ascending without gaps.
+    /// 6: Sender: some lines of the manifest, ids ascending without gaps.
     Entries(Vec<Entry>),
-    /// 7. Sender: the scan is over; totals of files and bytes, and how many places could not be scanned.
+    /// 7: Sender: the scan is over; totals of files and bytes, and how many places could not be scanned.
     ScanEnd { entries: u64, files: u64, bytes: u64, faults: u64 },
-    /// 8. Receiver: answers to file entries.
+    /// 8: Receiver: answers to file entries.
     Wants(Vec<(EntryId, Want)>),
-    /// 9. Receiver: these chunks are written (or received, by the rung). Ranges of chunk ids.
+    /// 9: Receiver: these chunks are written (or received, by the rung). Ranges of chunk ids.
     Acks(Vec<ChunkRange>),
-    /// 10. Receiver: this chunk came corrupt; send it again.
+    /// 10: Receiver: this chunk came corrupt; send it again.
     Nack { chunk: ChunkId, corrupt: Corrupt },
-    /// 11. Sender: all chunks of the file were read, it did not change meanwhile, and this is its digest (None: some
+    /// 11: Sender: all chunks of the file were read, it did not change meanwhile, and this is its digest (None: some
     /// chunks were kept from an earlier run, so only the receiver can know).
     FileEnd { entry: EntryId, digest: Option<Digest> },
-    /// 12. Receiver: entries are resolved at the job's rung, with their digests (zero for folders and links).
+    /// 12: Receiver: entries are resolved at the job's rung, with their digests (zero for folders and links).
     Committed(Vec<(EntryId, Digest)>),
-    /// 13. Either: an entry failed.
+    /// 13: Either: an entry failed.
     Faults(Vec<EntryFault>),
-    /// 14. Either, about once a second: how it goes, for the other's screen and for the watchdog. `received`/`durable` are bytes.
+    /// 14: Either, about once a second: how it goes, for the other's screen and for the watchdog. `received`/`durable` are bytes.
     Pulse { received: u64, written: u64, durable: u64, books: Box<Books> },
-    /// 15. Receiver → sender at the end: BLAKE3 of the receipt's body and the signature over it.
+    /// 15: Receiver → sender at the end: BLAKE3 of the receipt's body and the signature over it.
     Sign { body: Digest, signature: Box<[u8]> },
-    /// 16. Last frame each way.
+    /// 16: Last frame each way.
     Bye,
-    /// 17. Client → daemon: run this job yourself against another daemon (remote to remote). `source` are paths below this
+    /// 17: Client → daemon: run this job yourself against another daemon (remote to remote). `source` are paths below this
     /// daemon's root, `target` a whole address with a ticket, `options` the flags as on a command line.
     Relay { sources: Vec<Box<[u8]>>, target: String, options: Vec<String> },
-    /// 18. Daemon → client during a relayed job: one JSON event line.
+    /// 18: Daemon → client during a relayed job: one JSON event line.
     Event { line: String },
-    /// 19. Client → daemon: give me a one-job ticket for this path, with my own rights.
+    /// 19: Client → daemon: give me a one-job ticket for this path, with my own rights.
     AskTicket { path: Box<[u8]> },
-    /// 20. Daemon → client: the ticket's secret, and the key and addresses by which the daemon can be reached.
+    /// 20: Daemon → client: the ticket's secret, and the key and addresses by which the daemon can be reached.
     GiveTicket { secret: [u8; 16], key: [u8; 32], addresses: Vec<String> },
-    /// 21. Initiator → acceptor while data flows: the number of rails wanted from now on (learned by measuring).
+    /// 21: Initiator → acceptor while data flows: the number of rails wanted from now on (learned by measuring).
     Rails { count: u16 },
-    /// 22. Receiver: an older receipt's line for a kept file travels with `Wants`; this one carries a new rate cap, bit/s; 0 is none.
+    /// 22: Receiver: an older receipt's line for a kept file travels with `Wants`; this one carries a new rate cap, bit/s; 0 is none.
     Rate { bits_per_second: u64 },
-    /// 23. Sender: I cut this rail, or found it dead; nothing more is sent on it.
+    /// 23: Sender: I cut this rail, or found it dead; nothing more is sent on it.
     RailDown { rail: u16 },
-    /// 24. Receiver: this rail is over and every chunk that came over it has been acknowledged before this frame: the rest is lost.
+    /// 24: Receiver: this rail is over and every chunk that came over it has been acknowledged before this frame: the rest is lost.
     RailClosed { rail: u16 },
 }
 

@@ -5,7 +5,6 @@
 //! Invariants: a frame has exactly one encoding; what `encode` writes within the limits of `control.rs`, `decode` reads back equal.
 //! Absent on purpose: the length before a frame (the session writes it).
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::codec::{put, put_bytes, put_list, put_text};
@@ -188,7 +187,7 @@ impl Frame {
                 put_bytes(out, signature);
             }
             Frame::Relay { sources, target, options } => {
-                put_list(out, sources, |out, path: &Box<[u8]>| put_bytes(out, path));
+                put_list(out, sources, |out, path| put_bytes(out, path));
                 put_text(out, target, TEXT_BYTES_MAX);
                 put_list(out, options, |out, option| put_text(out, option, TEXT_BYTES_MAX));
             }
