@@ -25,13 +25,7 @@ pub const STALL_DEFAULT: &str = "30s";
 
 /// Moves big data between Linux hosts at the speed of the hardware: sealed, verified, resumable.
 #[derive(Debug, Parser)]
-#[command(
-    name = "longhaul",
-    version,
-    propagate_version = true,
-    disable_help_subcommand = false,
-    max_term_width = 110
-)]
+#[command(name = "longhaul", version, propagate_version = true, disable_help_subcommand = false, max_term_width = 110)]
 pub struct Arguments {
     /// What to do.
     #[command(subcommand)]
@@ -48,8 +42,10 @@ pub enum Command {
     /// Check a disk against a receipt, without the source
     Verify(VerifyArguments),
     /// Show, make, trust, authorize and revoke identities
+    #[command(subcommand)]
     Key(crate::key_command::KeyCommand),
     /// Measure each part alone, then together: network, disk, crypto
+    #[command(subcommand)]
     Bench(crate::bench::BenchCommand),
     /// Write the manual pages or the shell completions into a folder
     #[command(hide = true)]
@@ -182,20 +178,10 @@ impl CpArguments {
             format!("--direct={}", word(self.direct)),
             format!("--stall={}", units::exact_duration(self.stall)),
         ];
-        options.extend(
-            self.rate
-                .map(|rate_bps| format!("--rate={}", units::exact_rate(rate_bps))),
-        );
+        options.extend(self.rate.map(|rate_bps| format!("--rate={}", units::exact_rate(rate_bps))));
         options.extend(self.streams.map(|streams| format!("--streams={streams}")));
-        options.extend(
-            self.cipher
-                .map(|cipher| format!("--cipher={}", word(cipher))),
-        );
-        options.extend(
-            self.chunk.map(|chunk_bytes| {
-                format!("--chunk={}", units::exact_size(u64::from(chunk_bytes)))
-            }),
-        );
+        options.extend(self.cipher.map(|cipher| format!("--cipher={}", word(cipher))));
+        options.extend(self.chunk.map(|chunk_bytes| format!("--chunk={}", units::exact_size(u64::from(chunk_bytes)))));
         options.extend(self.workers.map(|workers| format!("--workers={workers}")));
         for (is_set, flag) in [
             (self.dry_run, "--dry-run"),
@@ -212,11 +198,7 @@ impl CpArguments {
 
     /// Reads what `relay_options` wrote. The options come from another host: only those it may set are taken, everything
     /// that names a file or a command on this host is refused.
-    pub fn from_relay(
-        options: &[String],
-        sources: &[OsString],
-        destination: &OsStr,
-    ) -> Result<Self, clap::Error> {
+    pub fn from_relay(options: &[String], sources: &[OsString], destination: &OsStr) -> Result<Self, clap::Error> {
         const MAY: [&str; 15] = [
             "--rung",
             "--memory",
@@ -238,19 +220,12 @@ impl CpArguments {
             let name = option.split('=').next().unwrap_or_default();
             if !MAY.contains(&name) {
                 let text = format!("option '{name}' may not be set from another host");
-                return Err(clap::Error::raw(
-                    clap::error::ErrorKind::UnknownArgument,
-                    text,
-                ));
+                return Err(clap::Error::raw(clap::error::ErrorKind::UnknownArgument, text));
             }
         }
         let line = ["longhaul", "cp"].into_iter().map(OsString::from);
-        let line = line
-            .chain(options.iter().map(OsString::from))
-            .chain([OsString::from("--")]);
-        let line = line
-            .chain(sources.iter().cloned())
-            .chain([destination.to_owned()]);
+        let line = line.chain(options.iter().map(OsString::from)).chain([OsString::from("--")]);
+        let line = line.chain(sources.iter().cloned()).chain([destination.to_owned()]);
         match Arguments::try_parse_from(line)?.command {
             Command::Cp(arguments) => Ok(*arguments),
             _ => unreachable!("the line begins with cp"),
@@ -333,9 +308,9 @@ pub struct VerifyArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: Option<u16>,
 
-    /// Accept a receipt that is not signed, or whose signatures do not hold (its own digest must hold all the same)
-    #[arg(long)]
-    pub unsigned: bool,
+    /// Take only a receipt that the owner of this key has signed: its fingerprint, lh:…, as `longhaul key show` prints it
+    #[arg(long, value_name = "FINGERPRINT")]
+    pub signer: Option<String>,
 }
 
 /// `longhaul generate` (for packagers).
@@ -457,9 +432,7 @@ pub enum TicketChoice {
 
 /// The word a value has on the command line.
 fn word(choice: impl ValueEnum) -> String {
-    let value = choice
-        .to_possible_value()
-        .expect("no value of ours is hidden from the command line");
+    let value = choice.to_possible_value().expect("no value of ours is hidden from the command line");
     value.get_name().to_owned()
 }
 
@@ -470,12 +443,7 @@ fn parse_chunk(text: &str) -> Result<u32, String> {
     u32::try_from(bytes)
         .ok()
         .filter(|_| in_range)
-        .ok_or_else(|| {
-            format!(
-                "{} is not a power of two from 1MiB to 16MiB",
-                units::exact_size(bytes)
-            )
-        })
+        .ok_or_else(|| format!("{} is not a power of two from 1MiB to 16MiB", units::exact_size(bytes)))
 }
 
 #[cfg(test)]

@@ -7,8 +7,7 @@ use clap::CommandFactory;
 use super::*;
 
 fn parse(line: &str) -> Result<Command, clap::Error> {
-    Arguments::try_parse_from(std::iter::once("longhaul").chain(line.split(' ')))
-        .map(|arguments| arguments.command)
+    Arguments::try_parse_from(std::iter::once("longhaul").chain(line.split(' '))).map(|arguments| arguments.command)
 }
 
 fn cp(options: &str) -> CpArguments {
@@ -42,9 +41,7 @@ fn each_option_of_cp_is_read() {
         ("--rung received", |a| Rung::from(a.rung) == Rung::Received),
         ("--rung written", |a| Rung::from(a.rung) == Rung::Written),
         ("--rung flushed", |a| Rung::from(a.rung) == Rung::Flushed),
-        ("--rung published", |a| {
-            Rung::from(a.rung) == Rung::Published
-        }),
+        ("--rung published", |a| Rung::from(a.rung) == Rung::Published),
         ("--streams 4", |a| a.streams == Some(4)),
         ("--memory 64MiB", |a| a.memory == 64 << 20),
         ("--json", |a| a.json),
@@ -52,21 +49,11 @@ fn each_option_of_cp_is_read() {
         ("-v", |a| a.verbose == 1),
         ("-vv", |a| a.verbose == 2),
         ("--integrity-only", |a| a.integrity_only),
-        ("--digest blake3", |a| {
-            DigestKind::from(a.digest) == DigestKind::Blake3
-        }),
-        ("--digest crc64", |a| {
-            DigestKind::from(a.digest) == DigestKind::Crc64
-        }),
-        ("--cipher aes128", |a| {
-            a.cipher.map(Cipher::from) == Some(Cipher::Aes128Gcm)
-        }),
-        ("--cipher aes256", |a| {
-            a.cipher.map(Cipher::from) == Some(Cipher::Aes256Gcm)
-        }),
-        ("--cipher chacha20", |a| {
-            a.cipher.map(Cipher::from) == Some(Cipher::ChaCha20Poly1305)
-        }),
+        ("--digest blake3", |a| DigestKind::from(a.digest) == DigestKind::Blake3),
+        ("--digest crc64", |a| DigestKind::from(a.digest) == DigestKind::Crc64),
+        ("--cipher aes128", |a| a.cipher.map(Cipher::from) == Some(Cipher::Aes128Gcm)),
+        ("--cipher aes256", |a| a.cipher.map(Cipher::from) == Some(Cipher::Aes256Gcm)),
+        ("--cipher chacha20", |a| a.cipher.map(Cipher::from) == Some(Cipher::ChaCha20Poly1305)),
         ("--chunk 4MiB", |a| a.chunk == Some(4 << 20)),
         ("--driver uring", |a| a.driver == DriverChoice::Uring),
         ("--driver plain", |a| a.driver == DriverChoice::Plain),
@@ -75,16 +62,10 @@ fn each_option_of_cp_is_read() {
         ("--workers 3", |a| a.workers == Some(3)),
         ("--stall 5", |a| a.stall == Duration::from_secs(5)),
         ("--stall 500ms", |a| a.stall == Duration::from_millis(500)),
-        ("--ssh=ssh_-p_2222", |a| {
-            a.ssh.as_deref() == Some("ssh_-p_2222")
-        }),
-        ("--remote-binary /opt/longhaul", |a| {
-            a.remote_binary.as_deref() == Some("/opt/longhaul")
-        }),
+        ("--ssh=ssh_-p_2222", |a| a.ssh.as_deref() == Some("ssh_-p_2222")),
+        ("--remote-binary /opt/longhaul", |a| a.remote_binary.as_deref() == Some("/opt/longhaul")),
         ("--no-keep", |a| a.no_keep),
-        ("--receipt /tmp/r", |a| {
-            a.receipt.as_deref() == Some(std::path::Path::new("/tmp/r"))
-        }),
+        ("--receipt /tmp/r", |a| a.receipt.as_deref() == Some(std::path::Path::new("/tmp/r"))),
     ];
     for (options, check) in table {
         assert!(check(&cp(options)), "{options}");
@@ -98,33 +79,16 @@ fn the_defaults_of_cp_are_those_of_the_help_text() {
     assert_eq!(Rung::from(plain.rung), Rung::Published);
     assert_eq!(DigestKind::from(plain.digest), DigestKind::Blake3);
     assert_eq!(plain.stall, Duration::from_secs(30));
-    assert_eq!(
-        (plain.driver, plain.direct),
-        (DriverChoice::Auto, DirectChoice::Auto)
-    );
-    assert_eq!(
-        (plain.rate, plain.streams, plain.chunk, plain.workers),
-        (None, None, None, None)
-    );
+    assert_eq!((plain.driver, plain.direct), (DriverChoice::Auto, DirectChoice::Auto));
+    assert_eq!((plain.rate, plain.streams, plain.chunk, plain.workers), (None, None, None, None));
 }
 
 #[test]
 fn the_last_path_of_cp_is_the_destination_and_names_are_bytes() {
-    let line = [
-        b"longhaul".to_vec(),
-        b"cp".to_vec(),
-        b"a\xff".to_vec(),
-        b"b".to_vec(),
-        b"host:/c".to_vec(),
-    ];
+    let line = [b"longhaul".to_vec(), b"cp".to_vec(), b"a\xff".to_vec(), b"b".to_vec(), b"host:/c".to_vec()];
     let parsed = Arguments::try_parse_from(line.map(OsString::from_vec)).unwrap();
-    let Command::Cp(arguments) = parsed.command else {
-        panic!("not cp")
-    };
-    assert_eq!(
-        arguments.sources(),
-        [OsString::from_vec(b"a\xff".to_vec()), OsString::from("b")]
-    );
+    let Command::Cp(arguments) = parsed.command else { panic!("not cp") };
+    assert_eq!(arguments.sources(), [OsString::from_vec(b"a\xff".to_vec()), OsString::from("b")]);
     assert_eq!(arguments.destination(), "host:/c");
 }
 
@@ -151,11 +115,7 @@ fn wrong_lines_are_usage_errors_that_name_the_option() {
         ("frobnicate", "frobnicate"),
     ] {
         let error = parse(line).expect_err(line);
-        assert_eq!(
-            error.exit_code(),
-            i32::from(crate::exit::Exit::Usage.code()),
-            "{line}"
-        );
+        assert_eq!(error.exit_code(), i32::from(crate::exit::Exit::Usage.code()), "{line}");
         assert!(error.to_string().contains(named), "{line}: {error}");
     }
 }
@@ -165,42 +125,28 @@ fn each_option_of_serve_is_read() {
     let all = serve(
         "serve --config /etc/l.toml --root /srv --listen 127.0.0.1:0 --ticket=once --ro --memory 1GiB --workers 2 --integrity-only --rate 1Gbit --driver plain",
     );
-    assert_eq!(
-        all.config.as_deref(),
-        Some(std::path::Path::new("/etc/l.toml"))
-    );
+    assert_eq!(all.config.as_deref(), Some(std::path::Path::new("/etc/l.toml")));
     assert_eq!(all.root.as_deref(), Some(std::path::Path::new("/srv")));
     assert_eq!(all.listen, Some("127.0.0.1:0".parse().unwrap()));
     assert_eq!(all.ticket, Some(TicketChoice::Once));
     assert!(all.ro && !all.wo && all.integrity_only && !all.stdio);
-    assert_eq!(
-        (all.memory, all.workers, all.rate),
-        (Some(1 << 30), Some(2), Some(1_000_000_000))
-    );
+    assert_eq!((all.memory, all.workers, all.rate), (Some(1 << 30), Some(2), Some(1_000_000_000)));
     assert_eq!(all.driver, DriverChoice::Plain);
     assert_eq!(serve("serve --ticket").ticket, Some(TicketChoice::Reusable));
     assert_eq!(serve("serve").ticket, None);
     assert!(serve("serve --stdio").stdio);
     // A ticket's kind needs the equals sign, so that a word after it is not eaten.
-    assert_eq!(
-        serve("serve --ticket --root /srv").ticket,
-        Some(TicketChoice::Reusable)
-    );
+    assert_eq!(serve("serve --ticket --root /srv").ticket, Some(TicketChoice::Reusable));
 }
 
 #[test]
 fn verify_checks_the_current_folder_unless_told() {
-    let Ok(Command::Verify(arguments)) = parse("verify r.receipt") else {
-        panic!("not verify")
-    };
+    let Ok(Command::Verify(arguments)) = parse("verify r.receipt") else { panic!("not verify") };
     assert_eq!(arguments.path, PathBuf::from("."));
     let Ok(Command::Verify(arguments)) = parse("verify r.receipt /data --json --workers 2") else {
         panic!("not verify")
     };
-    assert_eq!(
-        (arguments.path, arguments.json, arguments.workers),
-        (PathBuf::from("/data"), true, Some(2))
-    );
+    assert_eq!((arguments.path, arguments.json, arguments.workers), (PathBuf::from("/data"), true, Some(2)));
 }
 
 #[test]
@@ -210,22 +156,11 @@ fn what_is_relayed_is_read_back_and_nothing_else_is_taken() {
     );
     let options = mine.relay_options();
     let sources = [OsString::from("-x"), OsString::from("y")];
-    let theirs =
-        CpArguments::from_relay(&options, &sources, OsStr::new("longhaul://t@h/z")).unwrap();
+    let theirs = CpArguments::from_relay(&options, &sources, OsStr::new("longhaul://t@h/z")).unwrap();
     mine.paths = vec!["-x".into(), "y".into(), "longhaul://t@h/z".into()];
     assert_eq!(format!("{mine:?}"), format!("{theirs:?}"));
-    for evil in [
-        "--ssh=rm",
-        "--receipt=/etc/passwd",
-        "--remote-binary=/tmp/x",
-        "/etc/passwd",
-        "--",
-        "--json",
-    ] {
-        assert!(
-            CpArguments::from_relay(&[evil.to_owned()], &sources, OsStr::new("z")).is_err(),
-            "{evil}"
-        );
+    for evil in ["--ssh=rm", "--receipt=/etc/passwd", "--remote-binary=/tmp/x", "/etc/passwd", "--", "--json"] {
+        assert!(CpArguments::from_relay(&[evil.to_owned()], &sources, OsStr::new("z")).is_err(), "{evil}");
     }
 }
 
@@ -236,12 +171,7 @@ fn every_option_has_a_help_text() {
             continue;
         }
         for argument in command.get_arguments() {
-            assert!(
-                argument.get_help().is_some(),
-                "{} {}",
-                command.get_name(),
-                argument.get_id()
-            );
+            assert!(argument.get_help().is_some(), "{} {}", command.get_name(), argument.get_id());
         }
     }
 }

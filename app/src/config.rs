@@ -13,9 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, de};
 
-use crate::args::{
-    DriverChoice, LISTEN_DEFAULT, MEMORY_DEFAULT_BYTES, ServeArguments, TicketChoice,
-};
+use crate::args::{DriverChoice, LISTEN_DEFAULT, MEMORY_DEFAULT_BYTES, ServeArguments, TicketChoice};
 use crate::exit::{Exit, Failure};
 use crate::units::{self, UnitError};
 
@@ -122,10 +120,7 @@ impl Settings {
         Ok(Self {
             listen,
             root,
-            memory_bytes: arguments
-                .memory
-                .or(file.memory)
-                .unwrap_or(MEMORY_DEFAULT_BYTES),
+            memory_bytes: arguments.memory.or(file.memory).unwrap_or(MEMORY_DEFAULT_BYTES),
             workers: arguments.workers.or(file.workers),
             rate_bps: arguments.rate.or(file.rate),
             integrity_only: arguments.integrity_only || file.integrity_only.unwrap_or(false),
@@ -149,22 +144,11 @@ impl Settings {
     /// not. Running jobs keep what they agreed on; `rate` alone holds for them as well.
     pub fn reload(&mut self, new: Self) -> Vec<String> {
         let mut said = Vec::new();
-        let rate =
-            |rate_bps: Option<u64>| rate_bps.map_or_else(|| "none".to_owned(), units::exact_rate);
+        let rate = |rate_bps: Option<u64>| rate_bps.map_or_else(|| "none".to_owned(), units::exact_rate);
         let file = |path: &Option<PathBuf>| {
-            path.as_ref().map_or_else(
-                || "the default".to_owned(),
-                |path| path.display().to_string(),
-            )
+            path.as_ref().map_or_else(|| "the default".to_owned(), |path| path.display().to_string())
         };
-        apply(
-            &mut said,
-            "rate",
-            "now",
-            &mut self.rate_bps,
-            new.rate_bps,
-            |value| rate(*value),
-        );
+        apply(&mut said, "rate", "now", &mut self.rate_bps, new.rate_bps, |value| rate(*value));
         apply(
             &mut said,
             "integrity_only",
@@ -182,22 +166,8 @@ impl Settings {
             file,
         );
         let time = |value: &Duration| units::exact_duration(*value);
-        apply(
-            &mut said,
-            "idle_timeout",
-            "for new connections",
-            &mut self.idle_timeout,
-            new.idle_timeout,
-            time,
-        );
-        apply(
-            &mut said,
-            "jobs_max",
-            "for new jobs",
-            &mut self.jobs_max,
-            new.jobs_max,
-            u32::to_string,
-        );
+        apply(&mut said, "idle_timeout", "for new connections", &mut self.idle_timeout, new.idle_timeout, time);
+        apply(&mut said, "jobs_max", "for new jobs", &mut self.jobs_max, new.jobs_max, u32::to_string);
         // A port, a root, a pool, threads and a user are taken once, at the start.
         for (key, differs) in [
             ("listen", self.listen != new.listen),
@@ -223,24 +193,16 @@ fn apply<T: PartialEq>(
     show: impl Fn(&T) -> String,
 ) {
     if *old != new {
-        said.push(format!(
-            "{key} is {} {since} (was {})",
-            show(&new),
-            show(old)
-        ));
+        said.push(format!("{key} is {} {since} (was {})", show(&new), show(old)));
         *old = new;
     }
 }
 
 fn read(path: &Path) -> Result<ConfigFile, Failure> {
     let what = || format!("read the config file {}", path.display());
-    let facts =
-        std::fs::metadata(path).map_err(|error| Exit::of_io(&error).fail(what(), &error))?;
+    let facts = std::fs::metadata(path).map_err(|error| Exit::of_io(&error).fail(what(), &error))?;
     if facts.len() > CONFIG_BYTES_MAX {
-        return Err(Exit::Usage.fail(
-            what(),
-            format!("it is bigger than {}", units::exact_size(CONFIG_BYTES_MAX)),
-        ));
+        return Err(Exit::Usage.fail(what(), format!("it is bigger than {}", units::exact_size(CONFIG_BYTES_MAX))));
     }
     let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::InvalidData => Exit::Usage.fail(what(), "it is not UTF-8 text"),
@@ -271,15 +233,8 @@ fn parse(text: &str) -> Result<ConfigFile, ConfigFault> {
         let line_text = text[line_start..].lines().next().unwrap_or_default();
         let key = line_text.split('=').next().unwrap_or_default().trim();
         let message = error.message().trim().replace('\n', " ");
-        let text_of_fault = if key.is_empty() || message.contains(key) {
-            message
-        } else {
-            format!("{key}: {message}")
-        };
-        ConfigFault {
-            line: text[..at].matches('\n').count() + 1,
-            text: text_of_fault,
-        }
+        let text_of_fault = if key.is_empty() || message.contains(key) { message } else { format!("{key}: {message}") };
+        ConfigFault { line: text[..at].matches('\n').count() + 1, text: text_of_fault }
     })
 }
 
@@ -317,20 +272,12 @@ fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::E
 
 fn workers<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u16>, D::Error> {
     let count = u16::deserialize(from)?;
-    if (1..=1_024).contains(&count) {
-        Ok(Some(count))
-    } else {
-        Err(de::Error::custom("workers are from 1 to 1024"))
-    }
+    if (1..=1_024).contains(&count) { Ok(Some(count)) } else { Err(de::Error::custom("workers are from 1 to 1024")) }
 }
 
 fn jobs_max<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
     let count = u32::deserialize(from)?;
-    if count > 0 {
-        Ok(Some(count))
-    } else {
-        Err(de::Error::custom("jobs_max is at least 1"))
-    }
+    if count > 0 { Ok(Some(count)) } else { Err(de::Error::custom("jobs_max is at least 1")) }
 }
 
 #[cfg(test)]
@@ -359,19 +306,10 @@ user = "longhaul"
         let read = settings(FULL, &ServeArguments::default());
         assert_eq!(read.listen, "10.0.0.1:5741".parse().unwrap());
         assert_eq!(read.root, PathBuf::from("/srv/data"));
-        assert_eq!(
-            (read.memory_bytes, read.workers, read.rate_bps),
-            (1 << 30, Some(4), Some(9_000_000_000))
-        );
+        assert_eq!((read.memory_bytes, read.workers, read.rate_bps), (1 << 30, Some(4), Some(9_000_000_000)));
         assert!(read.integrity_only);
-        assert_eq!(
-            read.authorized_keys,
-            Some(PathBuf::from("/etc/longhaul/authorized_keys"))
-        );
-        assert_eq!(
-            (read.idle_timeout, read.jobs_max),
-            (Duration::from_secs(120), 300)
-        );
+        assert_eq!(read.authorized_keys, Some(PathBuf::from("/etc/longhaul/authorized_keys")));
+        assert_eq!((read.idle_timeout, read.jobs_max), (Duration::from_secs(120), 300));
         assert_eq!(read.user.as_deref(), Some("longhaul"));
     }
 
@@ -388,10 +326,7 @@ user = "longhaul"
         assert_ne!(all.trim(), example.trim());
         let every = parse(&all).unwrap();
         assert!(
-            every.user.is_some()
-                && every.rate.is_some()
-                && every.workers.is_some()
-                && every.authorized_keys.is_some()
+            every.user.is_some() && every.rate.is_some() && every.workers.is_some() && every.authorized_keys.is_some()
         );
     }
 
@@ -408,25 +343,13 @@ user = "longhaul"
         };
         let merged = settings(FULL, &flags);
         assert_eq!(merged.root, PathBuf::from("/flag"));
-        assert_eq!(
-            (merged.memory_bytes, merged.rate_bps, merged.workers),
-            (1 << 20, Some(8), Some(1))
-        );
+        assert_eq!((merged.memory_bytes, merged.rate_bps, merged.workers), (1 << 20, Some(8), Some(1)));
         assert_eq!(merged.listen, "127.0.0.1:1".parse().unwrap());
         assert_eq!(merged.ticket_access, TicketAccess::WriteOnly);
         let bare = settings("root = \"/r\"", &ServeArguments::default());
-        assert_eq!(
-            (bare.memory_bytes, bare.rate_bps, bare.workers),
-            (MEMORY_DEFAULT_BYTES, None, None)
-        );
-        assert_eq!(
-            (bare.listen, bare.integrity_only),
-            (LISTEN_DEFAULT.parse().unwrap(), false)
-        );
-        assert_eq!(
-            (bare.idle_timeout, bare.jobs_max),
-            (IDLE_TIMEOUT_DEFAULT, JOBS_MAX_DEFAULT)
-        );
+        assert_eq!((bare.memory_bytes, bare.rate_bps, bare.workers), (MEMORY_DEFAULT_BYTES, None, None));
+        assert_eq!((bare.listen, bare.integrity_only), (LISTEN_DEFAULT.parse().unwrap(), false));
+        assert_eq!((bare.idle_timeout, bare.jobs_max), (IDLE_TIMEOUT_DEFAULT, JOBS_MAX_DEFAULT));
     }
 
     #[test]
@@ -434,11 +357,7 @@ user = "longhaul"
         for (text, line, part) in [
             ("root = \"/r\"\nroots = \"/s\"", 2, "unknown field `roots`"),
             ("\n\nrate = \"10Gb\"", 3, "rate: \"10Gb\": the unit 'Gb'"),
-            (
-                "memory = 256",
-                1,
-                "memory: invalid type: integer `256`, expected a text with a number and its unit",
-            ),
+            ("memory = 256", 1, "memory: invalid type: integer `256`, expected a text with a number and its unit"),
             ("workers = 0", 1, "workers are from 1 to 1024"),
             ("workers = \"4\"", 1, "workers: invalid type"),
             ("listen = \"localhost\"", 1, "listen"),
@@ -456,22 +375,14 @@ user = "longhaul"
 
     #[test]
     fn the_files_name_stands_in_the_failure() {
-        let path =
-            std::env::temp_dir().join(format!("longhaul-config-{}.toml", std::process::id()));
+        let path = std::env::temp_dir().join(format!("longhaul-config-{}.toml", std::process::id()));
         std::fs::write(&path, "root = \"/r\"\nspeed = 1\n").unwrap();
-        let arguments = ServeArguments {
-            config: Some(path.clone()),
-            ..ServeArguments::default()
-        };
+        let arguments = ServeArguments { config: Some(path.clone()), ..ServeArguments::default() };
         let failure = Settings::load(&arguments).unwrap_err();
         std::fs::remove_file(&path).unwrap();
         assert_eq!(failure.exit, Exit::Usage);
         assert!(failure.what.contains(&path.display().to_string()));
-        assert!(
-            failure.cause.starts_with("line 2: unknown field `speed`"),
-            "{}",
-            failure.cause
-        );
+        assert!(failure.cause.starts_with("line 2: unknown field `speed`"), "{}", failure.cause);
         let gone = Settings::load(&arguments).unwrap_err();
         assert_eq!(gone.exit, Exit::Vanished);
     }
@@ -481,10 +392,7 @@ user = "longhaul"
         let failure = Settings::load(&ServeArguments::default()).unwrap_err();
         assert_eq!(failure.exit, Exit::Usage);
         assert!(failure.next_step.contains("--root"));
-        let stdio = ServeArguments {
-            stdio: true,
-            ..ServeArguments::default()
-        };
+        let stdio = ServeArguments { stdio: true, ..ServeArguments::default() };
         assert_eq!(Settings::load(&stdio).unwrap().root, PathBuf::from("/"));
     }
 
@@ -509,9 +417,6 @@ user = "longhaul"
             ]
         );
         assert_eq!((running.rate_bps, running.jobs_max), (None, 5));
-        assert_eq!(
-            (running.root, running.memory_bytes),
-            (same.root, same.memory_bytes)
-        );
+        assert_eq!((running.root, running.memory_bytes), (same.root, same.memory_bytes));
     }
 }

@@ -23,9 +23,7 @@ pub fn run(arguments: &GenerateArguments) -> Result<Vec<PathBuf>, Failure> {
         GenerateChoice::Man => man(folder),
         GenerateChoice::Completions => completions(folder),
     });
-    written.map_err(|error| {
-        Exit::of_io(&error).fail(format!("write into {}", folder.display()), error)
-    })
+    written.map_err(|error| Exit::of_io(&error).fail(format!("write into {}", folder.display()), error))
 }
 
 /// `longhaul.1`, `longhaul-cp.1`, …, one page per command that is not hidden.
@@ -34,27 +32,18 @@ fn man(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     command.build();
     let mut written = Vec::new();
     page(folder, &command, &mut written)?;
-    for sub in command
-        .get_subcommands()
-        .filter(|sub| !sub.is_hide_set() && sub.get_name() != "help")
-    {
+    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help") {
         page(folder, sub, &mut written)?;
     }
     Ok(written)
 }
 
 fn page(folder: &Path, command: &clap::Command, written: &mut Vec<PathBuf>) -> std::io::Result<()> {
-    let name = command
-        .get_display_name()
-        .unwrap_or(command.get_name())
-        .to_owned();
+    let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
     let path = folder.join(format!("{name}.1"));
     let mut bytes = Vec::new();
     // No date and no version in the header line: the page of a version is the same whenever it is made.
-    clap_mangen::Man::new(command.clone())
-        .title(name.to_uppercase())
-        .manual("Longhaul manual")
-        .render(&mut bytes)?;
+    clap_mangen::Man::new(command.clone()).title(name.to_uppercase()).manual("Longhaul manual").render(&mut bytes)?;
     std::fs::write(&path, bytes)?;
     written.push(path);
     Ok(())
@@ -75,16 +64,9 @@ mod tests {
 
     fn generate(what: GenerateChoice, name: &str) -> Vec<(String, String)> {
         let folder = std::env::temp_dir().join(format!("longhaul-{name}-{}", std::process::id()));
-        let written = run(&GenerateArguments {
-            what,
-            folder: folder.clone(),
-        })
-        .unwrap();
+        let written = run(&GenerateArguments { what, folder: folder.clone() }).unwrap();
         let name_of = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
-        let pages = written
-            .iter()
-            .map(|path| (name_of(path), std::fs::read_to_string(path).unwrap()))
-            .collect();
+        let pages = written.iter().map(|path| (name_of(path), std::fs::read_to_string(path).unwrap())).collect();
         std::fs::remove_dir_all(&folder).unwrap();
         pages
     }
@@ -104,10 +86,7 @@ mod tests {
             assert!(names.contains(&name), "{name} is not in {names:?}");
         }
         assert!(!names.contains(&"longhaul-generate.1"));
-        let (_, cp) = &pages[names
-            .iter()
-            .position(|name| *name == "longhaul-cp.1")
-            .unwrap()];
+        let (_, cp) = &pages[names.iter().position(|name| *name == "longhaul-cp.1").unwrap()];
         assert!(cp.contains("integrity\\-only") && cp.contains("10Gbit"));
     }
 
@@ -116,10 +95,7 @@ mod tests {
         let files = generate(GenerateChoice::Completions, "completions");
         assert_eq!(files.len(), 3);
         for (name, text) in files {
-            assert!(
-                text.contains("longhaul") && text.contains("integrity-only"),
-                "{name}"
-            );
+            assert!(text.contains("longhaul") && text.contains("integrity-only"), "{name}");
         }
     }
 }

@@ -73,18 +73,8 @@ pub struct ExitLine {
 
 /// Every exit code. README's table is made from it.
 pub const TABLE: &[ExitLine] = &[
-    line(
-        Exit::Whole,
-        "whole",
-        "everything is there, at the rung asked for, and verified",
-        "nothing to do",
-    ),
-    line(
-        Exit::Usage,
-        "usage",
-        "the command line or the config file is wrong",
-        "see `longhaul help`",
-    ),
+    line(Exit::Whole, "whole", "everything is there, at the rung asked for, and verified", "nothing to do"),
+    line(Exit::Usage, "usage", "the command line or the config file is wrong", "see `longhaul help`"),
     line(
         Exit::Partial,
         "partial",
@@ -169,38 +159,18 @@ pub const TABLE: &[ExitLine] = &[
         "the connection was lost and could not be made again",
         "run the same command again: it resumes",
     ),
-    line(
-        Exit::Interrupted,
-        "interrupted",
-        "stopped by a signal",
-        "run the same command again: it resumes",
-    ),
+    line(Exit::Interrupted, "interrupted", "stopped by a signal", "run the same command again: it resumes"),
     line(
         Exit::Mismatch,
         "mismatch",
         "the disk does not hold what the receipt says",
         "copy the files named above again; `longhaul cp` sends what differs",
     ),
-    line(
-        Exit::Bug,
-        "bug",
-        "a mistake in longhaul",
-        "report it with the output of the same command with -v",
-    ),
+    line(Exit::Bug, "bug", "a mistake in longhaul", "report it with the output of the same command with -v"),
 ];
 
-const fn line(
-    exit: Exit,
-    word: &'static str,
-    meaning: &'static str,
-    next_step: &'static str,
-) -> ExitLine {
-    ExitLine {
-        exit,
-        word,
-        meaning,
-        next_step,
-    }
+const fn line(exit: Exit, word: &'static str, meaning: &'static str, next_step: &'static str) -> ExitLine {
+    ExitLine { exit, word, meaning, next_step }
 }
 
 /// Kinds of entry faults, most serious first: hardware that lies, then hardware that fails, then what the user can mend.
@@ -225,10 +195,7 @@ impl Exit {
     /// This code's line of the table.
     #[must_use]
     pub fn line(self) -> &'static ExitLine {
-        TABLE
-            .iter()
-            .find(|line| line.exit == self)
-            .expect("every exit code stands in TABLE, as the test below shows")
+        TABLE.iter().find(|line| line.exit == self).expect("every exit code stands in TABLE, as the test below shows")
     }
 
     /// The exit code of one failed entry.
@@ -249,10 +216,7 @@ impl Exit {
     #[must_use]
     pub fn of_faults(kinds: impl IntoIterator<Item = FaultKind>) -> Self {
         let rank = |kind: FaultKind| SERIOUSNESS.iter().position(|&other| other == kind);
-        kinds
-            .into_iter()
-            .min_by_key(|&kind| rank(kind))
-            .map_or(Self::Whole, Self::of_fault)
+        kinds.into_iter().min_by_key(|&kind| rank(kind)).map_or(Self::Whole, Self::of_fault)
     }
 
     /// The exit code of a refusal by the other end (or by us, when we are the daemon).
@@ -295,9 +259,7 @@ impl Exit {
         match error.kind() {
             io::ErrorKind::NotFound => Self::Vanished,
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Self::Denied,
-            io::ErrorKind::StorageFull
-            | io::ErrorKind::QuotaExceeded
-            | io::ErrorKind::FileTooLarge => Self::Full,
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => Self::Full,
             io::ErrorKind::ConnectionRefused
             | io::ErrorKind::HostUnreachable
             | io::ErrorKind::NetworkUnreachable
@@ -317,12 +279,7 @@ impl Exit {
     /// A failure with this code and the table's next step.
     #[must_use]
     pub fn fail(self, what: impl Into<String>, cause: impl fmt::Display) -> Failure {
-        Failure {
-            exit: self,
-            what: what.into(),
-            cause: cause.to_string(),
-            next_step: self.line().next_step.to_owned(),
-        }
+        Failure { exit: self, what: what.into(), cause: cause.to_string(), next_step: self.line().next_step.to_owned() }
     }
 }
 
@@ -362,10 +319,7 @@ impl Failure {
             }
             around.push(cause.to_string());
         }
-        let exit = error
-            .chain()
-            .find_map(Self::exit_of_cause)
-            .unwrap_or(Exit::Bug);
+        let exit = error.chain().find_map(Self::exit_of_cause).unwrap_or(Exit::Bug);
         exit.fail(what, around.join(": "))
     }
 
@@ -382,11 +336,7 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            out,
-            "failed to {}: {}\n  next: {}",
-            self.what, self.cause, self.next_step
-        )
+        write!(out, "failed to {}: {}\n  next: {}", self.what, self.cause, self.next_step)
     }
 }
 
@@ -415,12 +365,7 @@ mod tests {
     #[test]
     fn the_numbers_are_those_of_the_documentation() {
         let numbers: Vec<u8> = TABLE.iter().map(|line| line.exit.code()).collect();
-        assert_eq!(
-            numbers,
-            [
-                0, 2, 3, 4, 5, 10, 11, 12, 13, 14, 20, 21, 22, 23, 30, 31, 32, 40, 70
-            ]
-        );
+        assert_eq!(numbers, [0, 2, 3, 4, 5, 10, 11, 12, 13, 14, 20, 21, 22, 23, 30, 31, 32, 40, 70]);
     }
 
     #[test]
@@ -444,20 +389,10 @@ mod tests {
     #[test]
     fn every_refusal_and_every_breach_of_the_other_end_has_a_code_above_zero() {
         for refusal in Refusal::ALL {
-            assert_ne!(
-                Exit::of_wire_code(refusal.code()),
-                Exit::Whole,
-                "{}",
-                refusal.name()
-            );
+            assert_ne!(Exit::of_wire_code(refusal.code()), Exit::Whole, "{}", refusal.name());
         }
         for breach in Breach::ALL {
-            assert_eq!(
-                Exit::of_wire_code(breach.code()),
-                Exit::Breach,
-                "{}",
-                breach.name()
-            );
+            assert_eq!(Exit::of_wire_code(breach.code()), Exit::Breach, "{}", breach.name());
         }
         assert_eq!(Exit::of_wire_code(Refusal::ReadOnly.code()), Exit::Refused);
         assert_eq!(Exit::of_wire_code(9_999), Exit::Negotiation);
@@ -467,16 +402,13 @@ mod tests {
     fn a_failure_is_told_in_two_lines() {
         let failure = Exit::Connect.fail("connect to 10.0.0.2:5740", "connection refused");
         let text = failure.to_string();
-        assert!(text.starts_with(
-            "failed to connect to 10.0.0.2:5740: connection refused\n  next: check the address"
-        ));
+        assert!(text.starts_with("failed to connect to 10.0.0.2:5740: connection refused\n  next: check the address"));
         assert_eq!(text.lines().count(), 2);
     }
 
     #[test]
     fn a_failure_deep_in_a_chain_decides_and_keeps_its_contexts() {
-        let deep: anyhow::Result<()> =
-            Err(Exit::Refused.fail("open the job", "key is revoked").into());
+        let deep: anyhow::Result<()> = Err(Exit::Refused.fail("open the job", "key is revoked").into());
         let error = deep.context("relay to node7").unwrap_err();
         let failure = Failure::of("copy", &error);
         assert_eq!(failure.exit, Exit::Refused);
@@ -487,19 +419,10 @@ mod tests {
     #[test]
     fn a_system_error_in_a_chain_gives_its_kind_and_all_else_is_a_bug() {
         let full: anyhow::Error = io::Error::from(io::ErrorKind::StorageFull).into();
-        assert_eq!(
-            Failure::of("write the receipt", &full.context("receipt.txt")).exit,
-            Exit::Full
-        );
+        assert_eq!(Failure::of("write the receipt", &full.context("receipt.txt")).exit, Exit::Full);
         let spent: anyhow::Error = Refusal::TicketSpent.into();
-        assert_eq!(
-            Failure::of("open the job", &spent.context("node7")).exit,
-            Exit::Refused
-        );
-        assert_eq!(
-            Failure::of("open the job", &Breach::WrongOrder.into()).exit,
-            Exit::Breach
-        );
+        assert_eq!(Failure::of("open the job", &spent.context("node7")).exit, Exit::Refused);
+        assert_eq!(Failure::of("open the job", &Breach::WrongOrder.into()).exit, Exit::Breach);
         let error = anyhow::anyhow!("index 7 of 7");
         assert_eq!(Failure::of("copy", &error).exit, Exit::Bug);
     }

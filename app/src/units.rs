@@ -35,16 +35,10 @@ impl fmt::Display for UnitError {
                 write!(out, "the unit is missing; write for example {example}")
             }
             Self::BadUnit { unit, example } => {
-                write!(
-                    out,
-                    "the unit '{unit}' is unknown or could mean two things; write for example {example}"
-                )
+                write!(out, "the unit '{unit}' is unknown or could mean two things; write for example {example}")
             }
             Self::TooBig => write!(out, "the number is too big"),
-            Self::Zero => write!(
-                out,
-                "zero would never move anything; leave the option out instead"
-            ),
+            Self::Zero => write!(out, "zero would never move anything; leave the option out instead"),
         }
     }
 }
@@ -73,18 +67,13 @@ impl Decimal {
 /// Cuts `1.5 GB/s` into its number and its unit.
 fn split(text: &str) -> Result<(Decimal, &str), UnitError> {
     let text = text.trim();
-    let end = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     if number.is_empty() {
         return Err(UnitError::NoNumber);
     }
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if whole.is_empty()
-        || fraction.contains('.')
-        || fraction.len() > 9
-        || (number.contains('.') && fraction.is_empty())
+    if whole.is_empty() || fraction.contains('.') || fraction.len() > 9 || (number.contains('.') && fraction.is_empty())
     {
         return Err(UnitError::BadNumber);
     }
@@ -120,25 +109,14 @@ fn prefix(text: &str) -> Option<u128> {
 pub fn parse_rate(text: &str) -> Result<u64, UnitError> {
     let (number, unit) = split(text)?;
     if unit.is_empty() {
-        return Err(UnitError::NoUnit {
-            example: RATE_EXAMPLE,
-        });
+        return Err(UnitError::NoUnit { example: RATE_EXAMPLE });
     }
-    let bits = unit
-        .strip_suffix("bit/s")
-        .or_else(|| unit.strip_suffix("bit"))
-        .or_else(|| unit.strip_suffix("bps"));
+    let bits = unit.strip_suffix("bit/s").or_else(|| unit.strip_suffix("bit")).or_else(|| unit.strip_suffix("bps"));
     let scale = match bits {
         Some(letters) => prefix(letters),
-        None => unit
-            .strip_suffix("B/s")
-            .and_then(prefix)
-            .map(|scale| scale * 8),
+        None => unit.strip_suffix("B/s").and_then(prefix).map(|scale| scale * 8),
     };
-    let scale = scale.ok_or_else(|| UnitError::BadUnit {
-        unit: unit.to_owned(),
-        example: RATE_EXAMPLE,
-    })?;
+    let scale = scale.ok_or_else(|| UnitError::BadUnit { unit: unit.to_owned(), example: RATE_EXAMPLE })?;
     match number.times(scale)? {
         0 => Err(UnitError::Zero),
         rate_bps => Ok(rate_bps),
@@ -149,15 +127,10 @@ pub fn parse_rate(text: &str) -> Result<u64, UnitError> {
 pub fn parse_size(text: &str) -> Result<u64, UnitError> {
     let (number, unit) = split(text)?;
     if unit.is_empty() {
-        return Err(UnitError::NoUnit {
-            example: SIZE_EXAMPLE,
-        });
+        return Err(UnitError::NoUnit { example: SIZE_EXAMPLE });
     }
     let scale = unit.strip_suffix('B').and_then(prefix);
-    let scale = scale.ok_or_else(|| UnitError::BadUnit {
-        unit: unit.to_owned(),
-        example: SIZE_EXAMPLE,
-    })?;
+    let scale = scale.ok_or_else(|| UnitError::BadUnit { unit: unit.to_owned(), example: SIZE_EXAMPLE })?;
     match number.times(scale)? {
         0 => Err(UnitError::Zero),
         bytes => Ok(bytes),
@@ -175,10 +148,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
         "min" => 60_000_000_000,
         "h" => 3_600_000_000_000,
         _ => {
-            return Err(UnitError::BadUnit {
-                unit: unit.to_owned(),
-                example: TIME_EXAMPLE,
-            });
+            return Err(UnitError::BadUnit { unit: unit.to_owned(), example: TIME_EXAMPLE });
         }
     };
     match number.times(scale_ns)? {
@@ -190,45 +160,18 @@ pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
 /// The shortest spelling that `parse_rate` reads back to the same bit/s.
 #[must_use]
 pub fn exact_rate(rate_bps: u64) -> String {
-    let (value, letter) = exact(
-        rate_bps,
-        &[
-            (1_000_000_000_000, "T"),
-            (1_000_000_000, "G"),
-            (1_000_000, "M"),
-            (1_000, "k"),
-        ],
-    );
+    let (value, letter) =
+        exact(rate_bps, &[(1_000_000_000_000, "T"), (1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")]);
     format!("{value}{letter}bit/s")
 }
 
 /// The shortest spelling that `parse_size` reads back to the same bytes.
 #[must_use]
 pub fn exact_size(bytes: u64) -> String {
-    let binary = exact(
-        bytes,
-        &[
-            (1 << 40, "Ti"),
-            (1 << 30, "Gi"),
-            (1 << 20, "Mi"),
-            (1 << 10, "Ki"),
-        ],
-    );
-    let decimal = exact(
-        bytes,
-        &[
-            (1_000_000_000_000, "T"),
-            (1_000_000_000, "G"),
-            (1_000_000, "M"),
-            (1_000, "k"),
-        ],
-    );
+    let binary = exact(bytes, &[(1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")]);
+    let decimal = exact(bytes, &[(1_000_000_000_000, "T"), (1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")]);
     // The smaller number is the shorter word; equal only when neither divides.
-    let (value, letter) = if decimal.0 < binary.0 {
-        decimal
-    } else {
-        binary
-    };
+    let (value, letter) = if decimal.0 < binary.0 { decimal } else { binary };
     format!("{value}{letter}B")
 }
 
@@ -236,19 +179,10 @@ pub fn exact_size(bytes: u64) -> String {
 #[must_use]
 pub fn exact_duration(time: Duration) -> String {
     let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    let scales = [
-        (3_600_000_000_000, "h"),
-        (60_000_000_000, "min"),
-        (1_000_000_000, "s"),
-        (1_000_000, "ms"),
-        (1_000, "us"),
-    ];
+    let scales =
+        [(3_600_000_000_000, "h"), (60_000_000_000, "min"), (1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
     let (value, unit) = exact(ns, &scales);
-    if unit.is_empty() {
-        format!("{value}ns")
-    } else {
-        format!("{value}{unit}")
-    }
+    if unit.is_empty() { format!("{value}ns") } else { format!("{value}{unit}") }
 }
 
 /// The biggest scale that divides `value` without a rest.
@@ -287,12 +221,7 @@ pub fn show_bytes(bytes: u64) -> String {
 /// A size of memory for the eye: `256 MiB`. Binary, because pages and grants are.
 #[must_use]
 pub fn show_memory(bytes: u64) -> String {
-    const STEPS: [(u64, &str); 4] = [
-        (1 << 40, "TiB"),
-        (1 << 30, "GiB"),
-        (1 << 20, "MiB"),
-        (1 << 10, "KiB"),
-    ];
+    const STEPS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     for (scale, unit) in STEPS {
         if bytes >= scale {
             #[expect(clippy::cast_precision_loss, reason = "one decimal is shown")]
@@ -389,13 +318,9 @@ mod tests {
 
     #[test]
     fn sizes_are_read_as_bytes() {
-        for (text, bytes) in [
-            ("64MiB", 64 << 20),
-            ("1GB", 1_000_000_000),
-            ("512B", 512),
-            ("1.5KiB", 1_536),
-            ("2TiB", 2 << 40),
-        ] {
+        for (text, bytes) in
+            [("64MiB", 64 << 20), ("1GB", 1_000_000_000), ("512B", 512), ("1.5KiB", 1_536), ("2TiB", 2 << 40)]
+        {
             assert_eq!(parse_size(text), Ok(bytes), "{text}");
         }
     }
@@ -420,17 +345,8 @@ mod tests {
         ] {
             assert!(parse_rate(text).is_err(), "{text}");
         }
-        for text in [
-            "64M",
-            "64Mb",
-            "64Mbit",
-            "64",
-            "1e9B",
-            "0B",
-            "64MiB/s",
-            "99999999999999999999999B",
-            "30000000TiB",
-        ] {
+        for text in ["64M", "64Mb", "64Mbit", "64", "1e9B", "0B", "64MiB/s", "99999999999999999999999B", "30000000TiB"]
+        {
             assert!(parse_size(text).is_err(), "{text}");
         }
         for text in ["30m", "s", "0", "1d"] {
@@ -440,19 +356,9 @@ mod tests {
 
     #[test]
     fn every_error_says_what_to_write() {
-        assert!(
-            parse_rate("10Gb")
-                .unwrap_err()
-                .to_string()
-                .contains("10Gbit")
-        );
+        assert!(parse_rate("10Gb").unwrap_err().to_string().contains("10Gbit"));
         assert!(parse_size("64").unwrap_err().to_string().contains("64MiB"));
-        assert!(
-            parse_duration("30m")
-                .unwrap_err()
-                .to_string()
-                .contains("2min")
-        );
+        assert!(parse_duration("30m").unwrap_err().to_string().contains("2min"));
     }
 
     #[test]

@@ -44,19 +44,14 @@ fn check_times(report: &EndReport, found: &mut Vec<String>) {
         }
     }
     if report.bytes > 0 && report.seconds == 0.0 {
-        found.push(format!(
-            "{} were moved in no time",
-            show_bytes(report.bytes)
-        ));
+        found.push(format!("{} were moved in no time", show_bytes(report.bytes)));
     }
 }
 
 fn check_rates(report: &EndReport, found: &mut Vec<String>) {
     #[expect(clippy::cast_precision_loss, reason = "compared to 1 %")]
     let goodput_bps = report.bytes as f64 * 8.0 / report.seconds;
-    if report.seconds > 0.0
-        && (report.goodput_bps - goodput_bps).abs() > goodput_bps * ROUNDING + 1.0
-    {
+    if report.seconds > 0.0 && (report.goodput_bps - goodput_bps).abs() > goodput_bps * ROUNDING + 1.0 {
         found.push(format!(
             "goodput is given as {}, but bytes over time are {}",
             show_bits_per_second(report.goodput_bps),
@@ -73,10 +68,7 @@ fn check_rates(report: &EndReport, found: &mut Vec<String>) {
             show_bits_per_second(wire_bps),
         ));
     }
-    let on_rails: u64 = report
-        .rails
-        .iter()
-        .fold(0, |sum, rail| sum.saturating_add(rail.bytes));
+    let on_rails: u64 = report.rails.iter().fold(0, |sum, rail| sum.saturating_add(rail.bytes));
     if !report.rails.is_empty() && on_rails < report.bytes {
         found.push(format!(
             "rails carried {}, less than the {} of payload",
@@ -89,10 +81,7 @@ fn check_rates(report: &EndReport, found: &mut Vec<String>) {
 fn check_books(end: &str, books: &Books, found: &mut Vec<String>) {
     for (stage, ns) in proto::books::Stage::ALL.iter().zip(books.ns) {
         if ns > books.wall_ns.saturating_add(books.wall_ns / 50) {
-            found.push(format!(
-                "{end}: {} took more than the whole time",
-                stage.name()
-            ));
+            found.push(format!("{end}: {} took more than the whole time", stage.name()));
         }
     }
     let permille = books.unbooked_permille();

@@ -10,9 +10,7 @@ use std::fmt::Write as _;
 use super::json::{Done, FaultRecord, StagesRecord, exit_of_code};
 use super::{DryRun, clean};
 use crate::exit::Exit;
-use crate::units::{
-    show_bits_per_second, show_bytes, show_bytes_per_second, show_count, show_memory, show_seconds,
-};
+use crate::units::{show_bits_per_second, show_bytes, show_bytes_per_second, show_count, show_memory, show_seconds};
 
 /// Failed entries that are listed; the rest is counted. One screen of a terminal.
 const FAULTS_SHOWN: usize = 20;
@@ -33,16 +31,8 @@ pub fn text(done: &Done) -> String {
 
 fn headline(text: &mut String, done: &Done) {
     let outcome = match exit_of_code(done.exit) {
-        Exit::Whole => format!(
-            "whole and verified ({}), {}",
-            clean(&done.digest),
-            clean(&done.rung)
-        ),
-        _ => format!(
-            "{} FAILED, all others whole and verified ({})",
-            entries(done.faults_count),
-            clean(&done.digest)
-        ),
+        Exit::Whole => format!("whole and verified ({}), {}", clean(&done.digest), clean(&done.rung)),
+        _ => format!("{} FAILED, all others whole and verified ({})", entries(done.faults_count), clean(&done.digest)),
     };
     let _ = writeln!(
         text,
@@ -55,28 +45,16 @@ fn headline(text: &mut String, done: &Done) {
     );
     if done.kept_files > 0 {
         let kept = counted(done.kept_files, "file");
-        let _ = writeln!(
-            text,
-            "  kept        {kept}, {}: the same is there already",
-            show_bytes(done.kept_bytes)
-        );
+        let _ = writeln!(text, "  kept        {kept}, {}: the same is there already", show_bytes(done.kept_bytes));
     }
     if done.resumed_bytes > 0 {
-        let _ = writeln!(
-            text,
-            "  resumed     {} were there from an earlier run",
-            show_bytes(done.resumed_bytes)
-        );
+        let _ = writeln!(text, "  resumed     {} were there from an earlier run", show_bytes(done.resumed_bytes));
     }
 }
 
 fn rates(text: &mut String, done: &Done) {
     for sentence in &done.impossible {
-        let _ = writeln!(
-            text,
-            "  ERROR       impossible figure, do not trust this report: {}",
-            clean(sentence)
-        );
+        let _ = writeln!(text, "  ERROR       impossible figure, do not trust this report: {}", clean(sentence));
     }
     if done.impossible.is_empty() && done.bytes > 0 {
         let rate = show_bits_per_second(done.goodput_bps);
@@ -84,11 +62,7 @@ fn rates(text: &mut String, done: &Done) {
             Some(wire_bps) => format!("; wire {}", show_bits_per_second(wire_bps)),
             None => String::new(),
         };
-        let _ = writeln!(
-            text,
-            "  goodput     {rate} = {}{wire}",
-            show_bytes_per_second(done.goodput_bps / 8.0)
-        );
+        let _ = writeln!(text, "  goodput     {rate} = {}{wire}", show_bytes_per_second(done.goodput_bps / 8.0));
     }
     let sealed = match &done.cipher {
         Some(_) if done.integrity_only => "payload in clear, authenticated".to_owned(),
@@ -104,20 +78,11 @@ fn rates(text: &mut String, done: &Done) {
         0 => String::new(),
         bytes => format!(", {} sent again", show_bytes(bytes)),
     };
-    let _ = writeln!(
-        text,
-        "  transport   {}{rails}, {sealed}{resent}",
-        clean(&done.transport)
-    );
+    let _ = writeln!(text, "  transport   {}{rails}, {sealed}{resent}", clean(&done.transport));
     if done.rails.len() > 1 {
         for rail in &done.rails {
             let rate = show_bits_per_second(rail.rate_bps);
-            let _ = writeln!(
-                text,
-                "    rail {:<7}{} at {rate}",
-                clean(&rail.name),
-                show_bytes(rail.bytes)
-            );
+            let _ = writeln!(text, "    rail {:<7}{} at {rate}", clean(&rail.name), show_bytes(rail.bytes));
         }
     }
 }
@@ -134,18 +99,10 @@ fn columns(done: &Done) -> (&'static str, &'static str) {
 fn stages(text: &mut String, done: &Done) {
     let (here, there) = columns(done);
     let remote = done.stages_remote.as_ref();
-    let title = if remote.is_some() {
-        format!("{here:>27}   {there:>27}")
-    } else {
-        format!("{here:>27}")
-    };
+    let title = if remote.is_some() { format!("{here:>27}   {there:>27}") } else { format!("{here:>27}") };
     let _ = writeln!(text, "  {:<21}{title}", "");
     let units = format!("{:>10}{:>8}{:>9}", "ms", "%", "s/GB");
-    let units = if remote.is_some() {
-        format!("{units}   {units}")
-    } else {
-        units
-    };
+    let units = if remote.is_some() { format!("{units}   {units}") } else { units };
     let _ = writeln!(text, "  {:<21}{units}", "stage");
     for (index, stage) in done.stages_local.stages.iter().enumerate() {
         let other = remote.and_then(|books| books.stages.get(index));
@@ -153,17 +110,9 @@ fn stages(text: &mut String, done: &Done) {
         if !is_used(stage.ms) && !other.is_some_and(|other| is_used(other.ms)) {
             continue;
         }
-        let mut line = format!(
-            "  {:<21}{}",
-            clean(&stage.stage),
-            cells(stage.ms, stage.percent, stage.s_per_gb)
-        );
+        let mut line = format!("  {:<21}{}", clean(&stage.stage), cells(stage.ms, stage.percent, stage.s_per_gb));
         if let Some(other) = other {
-            let _ = write!(
-                line,
-                "   {}",
-                cells(other.ms, other.percent, other.s_per_gb)
-            );
+            let _ = write!(line, "   {}", cells(other.ms, other.percent, other.s_per_gb));
         }
         let _ = writeln!(text, "{line}");
     }
@@ -173,35 +122,15 @@ fn stages(text: &mut String, done: &Done) {
         let per_gb = (books.payload_bytes > 0).then(|| ms * 1e6 / books.payload_bytes as f64);
         cells(ms, books.booked_percent, per_gb)
     };
-    let other = remote
-        .map(|books| format!("   {}", sum(books)))
-        .unwrap_or_default();
+    let other = remote.map(|books| format!("   {}", sum(books))).unwrap_or_default();
     let _ = writeln!(text, "  {:<21}{}{other}", "sum", sum(&done.stages_local));
-    let wall = |books: &StagesRecord| {
-        format!(
-            "{:>27}",
-            format!("{} × {:.1} ms", workers(books), per_worker_ms(books))
-        )
-    };
-    let other = remote
-        .map(|books| format!("   {}", wall(books)))
-        .unwrap_or_default();
-    let _ = writeln!(
-        text,
-        "  {:<21}{}{other}",
-        "workers × wall time",
-        wall(&done.stages_local)
-    );
+    let wall = |books: &StagesRecord| format!("{:>27}", format!("{} × {:.1} ms", workers(books), per_worker_ms(books)));
+    let other = remote.map(|books| format!("   {}", wall(books))).unwrap_or_default();
+    let _ = writeln!(text, "  {:<21}{}{other}", "workers × wall time", wall(&done.stages_local));
     let commit = |books: &StagesRecord| format!("{:>10.1}{:>8}{:>9}", books.commit_ms, "", "");
     if done.stages_local.commit_ms > 0.0 || remote.is_some_and(|books| books.commit_ms > 0.0) {
-        let other = remote
-            .map(|books| format!("   {}", commit(books)))
-            .unwrap_or_default();
-        let line = format!(
-            "  {:<21}{}{other}",
-            "commit, beside",
-            commit(&done.stages_local)
-        );
+        let other = remote.map(|books| format!("   {}", commit(books))).unwrap_or_default();
+        let line = format!("  {:<21}{}{other}", "commit, beside", commit(&done.stages_local));
         let _ = writeln!(text, "{}", line.trim_end());
     }
 }
@@ -220,15 +149,12 @@ fn cells(ms: f64, percent: f64, s_per_gb: Option<f64>) -> String {
 }
 
 fn costs(text: &mut String, done: &Done) {
-    let per_gb = |seconds: Option<f64>| {
-        seconds.map_or(String::new(), |seconds| format!(" ({seconds:.3} s/GB)"))
-    };
+    let per_gb = |seconds: Option<f64>| seconds.map_or(String::new(), |seconds| format!(" ({seconds:.3} s/GB)"));
     let cpu = |seconds: f64, each: Option<f64>| format!("{seconds:.2} s{}", per_gb(each));
     let mut lines = vec![(
         "CPU time",
         cpu(done.cpu_seconds_local, done.cpu_seconds_per_gb_local),
-        done.cpu_seconds_remote
-            .map(|seconds| cpu(seconds, done.cpu_seconds_per_gb_remote)),
+        done.cpu_seconds_remote.map(|seconds| cpu(seconds, done.cpu_seconds_per_gb_remote)),
     )];
     lines.push((
         "peak memory",
@@ -236,9 +162,7 @@ fn costs(text: &mut String, done: &Done) {
         done.peak_memory_bytes_remote.map(show_memory),
     ));
     for (what, here, there) in lines {
-        let there = there
-            .map(|there| format!("   {there:>27}"))
-            .unwrap_or_default();
+        let there = there.map(|there| format!("   {there:>27}")).unwrap_or_default();
         let _ = writeln!(text, "  {what:<21}{here:>27}{there}");
     }
 }
@@ -252,22 +176,15 @@ fn faults(text: &mut String, done: &Done) {
     if done.faults_count == 0 {
         return;
     }
-    let kinds: Vec<String> = done
-        .faults_by_kind
-        .iter()
-        .map(|(kind, count)| format!("{} {}", show_count(*count), clean(kind)))
-        .collect();
+    let kinds: Vec<String> =
+        done.faults_by_kind.iter().map(|(kind, count)| format!("{} {}", show_count(*count), clean(kind))).collect();
     let _ = writeln!(text, "  failed      {}", kinds.join(", "));
     for fault in done.faults.iter().take(FAULTS_SHOWN) {
         let _ = writeln!(text, "    {}", fault_line(fault));
     }
     let shown = done.faults.len().min(FAULTS_SHOWN) as u64;
     if done.faults_count > shown {
-        let _ = writeln!(
-            text,
-            "    and {} more",
-            show_count(done.faults_count - shown)
-        );
+        let _ = writeln!(text, "    and {} more", show_count(done.faults_count - shown));
     }
 }
 
@@ -278,11 +195,7 @@ fn next(text: &mut String, done: &Done) {
     let step = match (exit_of_code(done.exit), &done.receipt) {
         (Exit::Whole, None) => return,
         (Exit::Whole, Some(receipt)) => {
-            format!(
-                "later, on the receiving host: longhaul verify {} {}",
-                clean(receipt),
-                clean(&done.destination)
-            )
+            format!("later, on the receiving host: longhaul verify {} {}", clean(receipt), clean(&done.destination))
         }
         (exit, _) => exit.line().next_step.to_owned(),
     };
@@ -333,34 +246,18 @@ pub fn dry_text(dry: &DryRun) -> String {
         );
     }
     if dry.resumed_bytes > 0 {
-        let _ = writeln!(
-            text,
-            "  resumed     {} are there from an earlier run",
-            show_bytes(dry.resumed_bytes)
-        );
+        let _ = writeln!(text, "  resumed     {} are there from an earlier run", show_bytes(dry.resumed_bytes));
     }
     if dry.faults > 0 {
-        let _ = writeln!(
-            text,
-            "  failed      {} could not be looked at",
-            entries(dry.faults)
-        );
+        let _ = writeln!(text, "  failed      {} could not be looked at", entries(dry.faults));
     }
     text
 }
 
 fn counted(count: u64, what: &str) -> String {
-    format!(
-        "{} {what}{}",
-        show_count(count),
-        if count == 1 { "" } else { "s" }
-    )
+    format!("{} {what}{}", show_count(count), if count == 1 { "" } else { "s" })
 }
 
 fn entries(count: u64) -> String {
-    format!(
-        "{} {}",
-        show_count(count),
-        if count == 1 { "entry" } else { "entries" }
-    )
+    format!("{} {}", show_count(count), if count == 1 { "entry" } else { "entries" })
 }

@@ -26,9 +26,7 @@ impl MemorySum {
     /// All parts together.
     #[must_use]
     pub fn sum(&self) -> u64 {
-        self.parts
-            .iter()
-            .fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
+        self.parts.iter().fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
     }
 }
 
@@ -55,26 +53,12 @@ pub fn offer_lines(local: &Offer, remote: Option<&Offer>) -> Vec<OfferLine> {
     type Show = fn(&Offer) -> String;
     let rows: [(&str, Show); 11] = [
         ("cores", |offer| offer.cores.to_string()),
-        ("load", |offer| {
-            format!(
-                "{}.{:02}",
-                offer.load_percent / 100,
-                offer.load_percent % 100
-            )
-        }),
+        ("load", |offer| format!("{}.{:02}", offer.load_percent / 100, offer.load_percent % 100)),
         ("memory granted", |offer| show_memory(offer.memory_bytes)),
-        ("drivers", |offer| {
-            joined(offer.drivers.iter().map(|driver| driver.name()))
-        }),
-        ("ciphers", |offer| {
-            joined(offer.ciphers.iter().map(|cipher| cipher.name()))
-        }),
-        ("digests", |offer| {
-            joined(offer.digests.iter().map(|digest| digest.name()))
-        }),
-        ("payload in clear", |offer| {
-            (if offer.integrity_only { "yes" } else { "no" }).to_owned()
-        }),
+        ("drivers", |offer| joined(offer.drivers.iter().map(|driver| driver.name()))),
+        ("ciphers", |offer| joined(offer.ciphers.iter().map(|cipher| cipher.name()))),
+        ("digests", |offer| joined(offer.digests.iter().map(|digest| digest.name()))),
+        ("payload in clear", |offer| (if offer.integrity_only { "yes" } else { "no" }).to_owned()),
         ("streams", |offer| match offer.streams {
             0 => format!("measured, at most {}", offer.streams_max),
             streams => format!("{streams}, at most {}", offer.streams_max),
@@ -87,9 +71,7 @@ pub fn offer_lines(local: &Offer, remote: Option<&Offer>) -> Vec<OfferLine> {
             0 => "not known".to_owned(),
             bytes => show_bytes(bytes),
         }),
-        ("interfaces", |offer| {
-            joined(offer.interfaces.iter().map(interface))
-        }),
+        ("interfaces", |offer| joined(offer.interfaces.iter().map(interface))),
     ];
     rows.iter()
         .map(|(what, show)| OfferLine {
@@ -103,11 +85,7 @@ pub fn offer_lines(local: &Offer, remote: Option<&Offer>) -> Vec<OfferLine> {
 fn joined<T: AsRef<str>>(words: impl Iterator<Item = T>) -> String {
     let words: Vec<T> = words.collect();
     let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
-    if words.is_empty() {
-        "none".to_owned()
-    } else {
-        words.join(", ")
-    }
+    if words.is_empty() { "none".to_owned() } else { words.join(", ") }
 }
 
 fn interface(interface: &proto::negotiate::Interface) -> String {
@@ -115,10 +93,7 @@ fn interface(interface: &proto::negotiate::Interface) -> String {
         0 => "speed not known".to_owned(),
         speed_mbit => exact_rate(u64::from(speed_mbit) * 1_000_000),
     };
-    format!(
-        "{} {} (MTU {} B, {speed})",
-        interface.name, interface.address, interface.mtu
-    )
+    format!("{} {} (MTU {} B, {speed})", interface.name, interface.address, interface.mtu)
 }
 
 /// The whole explanation as text.
@@ -146,26 +121,11 @@ pub fn text(record: &PlanRecord) -> String {
     }
     let _ = writeln!(text, "choices");
     for choice in &record.choices {
-        let _ = writeln!(
-            text,
-            "  {:<18}{}: {}",
-            clean(&choice.what),
-            clean(&choice.value),
-            clean(&choice.reason)
-        );
+        let _ = writeln!(text, "  {:<18}{}: {}", clean(&choice.what), clean(&choice.value), clean(&choice.reason));
     }
-    let _ = writeln!(
-        text,
-        "  {:<18}{}: {}",
-        "driver here",
-        clean(&record.driver),
-        clean(&record.driver_reason)
-    );
-    let parts: Vec<String> = record
-        .memory_parts
-        .iter()
-        .map(|(what, bytes)| format!("{} {}", clean(what), show_memory(*bytes)))
-        .collect();
+    let _ = writeln!(text, "  {:<18}{}: {}", "driver here", clean(&record.driver), clean(&record.driver_reason));
+    let parts: Vec<String> =
+        record.memory_parts.iter().map(|(what, bytes)| format!("{} {}", clean(what), show_memory(*bytes))).collect();
     let _ = writeln!(
         text,
         "  {:<18}{} = {} of {} granted",

@@ -11,9 +11,7 @@ use serde::{Deserialize, Serialize};
 use proto::books::{Books, End, Stage};
 use proto::wire::control::{Direction, FaultKind};
 
-use super::{
-    DryRun, EndReport, Explained, PathFault, Progress, RailShare, check, clean, progress, show_path,
-};
+use super::{DryRun, EndReport, Explained, PathFault, Progress, RailShare, check, clean, progress, show_path};
 use crate::exit::{Exit, Failure, TABLE};
 
 /// Any line of `--json`.
@@ -145,10 +143,7 @@ impl Note {
     /// Around a sentence.
     #[must_use]
     pub fn of(text: &str) -> Self {
-        Self {
-            event: "note".to_owned(),
-            text: text.to_owned(),
-        }
+        Self { event: "note".to_owned(), text: text.to_owned() }
     }
 }
 
@@ -197,10 +192,7 @@ impl FaultEvent {
     /// Around a record.
     #[must_use]
     pub fn of(fault: FaultRecord) -> Self {
-        Self {
-            event: "fault".to_owned(),
-            fault,
-        }
+        Self { event: "fault".to_owned(), fault }
     }
 }
 
@@ -219,11 +211,7 @@ impl ChoiceRecord {
     /// From the negotiation's line.
     #[must_use]
     pub fn of(choice: &proto::negotiate::Choice) -> Self {
-        Self {
-            what: choice.what.to_owned(),
-            value: choice.value.clone(),
-            reason: choice.reason.clone(),
-        }
+        Self { what: choice.what.to_owned(), value: choice.value.clone(), reason: choice.reason.clone() }
     }
 }
 
@@ -307,23 +295,15 @@ pub struct StagesRecord {
     pub stages: Vec<StageRecord>,
 }
 
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "2^53 ns are 104 days; reports show four digits"
-)]
+#[expect(clippy::cast_precision_loss, reason = "2^53 ns are 104 days; reports show four digits")]
 impl StagesRecord {
     /// From an end's books.
     #[must_use]
     pub fn of(books: &Books) -> Self {
         let percent = |ns: u64| {
-            if books.wall_ns == 0 {
-                0.0
-            } else {
-                ns as f64 * 100.0 / books.wall_ns as f64
-            }
+            if books.wall_ns == 0 { 0.0 } else { ns as f64 * 100.0 / books.wall_ns as f64 }
         };
-        let per_gb =
-            |ns: u64| (books.payload_bytes > 0).then(|| ns as f64 / books.payload_bytes as f64);
+        let per_gb = |ns: u64| (books.payload_bytes > 0).then(|| ns as f64 / books.payload_bytes as f64);
         let stages = Stage::ALL.iter().map(|&stage| {
             let ns = books.of(stage);
             StageRecord {
@@ -477,21 +457,14 @@ impl Done {
             ceiling_bps: (report.limiter.ceiling_bps > 0).then_some(report.limiter.ceiling_bps),
             stages_local: StagesRecord::of(&report.stages_local),
             stages_remote: report.stages_remote.as_ref().map(StagesRecord::of),
-            receipt: report
-                .receipt
-                .as_ref()
-                .map(|path| path.to_string_lossy().into_owned()),
+            receipt: report.receipt.as_ref().map(|path| path.to_string_lossy().into_owned()),
             destination: report.destination.clone(),
             digest: report.digest.name().to_owned(),
             cipher: report.cipher.clone(),
             integrity_only: report.integrity_only,
             rung: report.rung.name().to_owned(),
             faults_count: report.faults.count(),
-            faults_by_kind: report
-                .faults
-                .by_kind()
-                .map(|(kind, count)| (fault_word(kind).to_owned(), count))
-                .collect(),
+            faults_by_kind: report.faults.by_kind().map(|(kind, count)| (fault_word(kind).to_owned(), count)).collect(),
             faults: report.faults.first().iter().map(FaultRecord::of).collect(),
             choices: report.choices.iter().map(ChoiceRecord::of).collect(),
             impossible: check::impossible(report),
@@ -513,11 +486,7 @@ impl DryRecord {
     /// Around what was found.
     #[must_use]
     pub fn of(found: &DryRun) -> Self {
-        Self {
-            event: "done".to_owned(),
-            dry_run: true,
-            found: *found,
-        }
+        Self { event: "done".to_owned(), dry_run: true, found: *found }
     }
 }
 
@@ -554,23 +523,14 @@ impl Failed {
     /// Back to a failure, as if it had happened here.
     #[must_use]
     pub fn into_failure(self) -> Failure {
-        Failure {
-            exit: exit_of_code(self.exit),
-            what: self.what,
-            cause: self.cause,
-            next_step: self.next,
-        }
+        Failure { exit: exit_of_code(self.exit), what: self.what, cause: self.cause, next_step: self.next }
     }
 }
 
 /// The exit with this number; a number of a later version counts as a partial result.
 #[must_use]
 pub fn exit_of_code(code: u8) -> Exit {
-    TABLE
-        .iter()
-        .map(|line| line.exit)
-        .find(|exit| exit.code() == code)
-        .unwrap_or(Exit::Partial)
+    TABLE.iter().map(|line| line.exit).find(|exit| exit.code() == code).unwrap_or(Exit::Partial)
 }
 
 /// A kind of fault in one word, as JSON and the report have it.

@@ -89,10 +89,7 @@ pub struct Faults {
 impl Faults {
     /// Takes one more.
     pub fn add(&mut self, fault: PathFault) {
-        if let Some(index) = SERIOUSNESS
-            .iter()
-            .position(|&kind| kind == fault.fault.kind)
-        {
+        if let Some(index) = SERIOUSNESS.iter().position(|&kind| kind == fault.fault.kind) {
             self.counts[index] += 1;
         }
         if self.first.len() < FAULTS_KEPT {
@@ -108,11 +105,7 @@ impl Faults {
 
     /// How many of each kind, most serious first, kinds that did not occur left out.
     pub fn by_kind(&self) -> impl Iterator<Item = (FaultKind, u64)> + '_ {
-        SERIOUSNESS
-            .iter()
-            .copied()
-            .zip(self.counts)
-            .filter(|&(_, count)| count > 0)
+        SERIOUSNESS.iter().copied().zip(self.counts).filter(|&(_, count)| count > 0)
     }
 
     /// The first ones, at most `FAULTS_KEPT`.
@@ -248,13 +241,12 @@ pub struct Screen {
     err: Box<dyn Write + Send>,
     bars: Option<progress::Bars>,
     pace: progress::Pace,
+    rates: progress::Rates,
 }
 
 impl std::fmt::Debug for Screen {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Screen")
-            .field("mode", &self.mode)
-            .finish_non_exhaustive()
+        out.debug_struct("Screen").field("mode", &self.mode).finish_non_exhaustive()
     }
 }
 
@@ -262,11 +254,7 @@ impl Screen {
     /// On standard output and standard error.
     #[must_use]
     pub fn new(mode: Mode) -> Self {
-        let mut screen = Self::onto(
-            mode,
-            Box::new(std::io::stdout()),
-            Box::new(std::io::stderr()),
-        );
+        let mut screen = Self::onto(mode, Box::new(std::io::stdout()), Box::new(std::io::stderr()));
         screen.bars = (mode == Mode::Live).then(progress::Bars::new);
         screen
     }
@@ -274,23 +262,24 @@ impl Screen {
     /// Onto other writers: tests, and jobs run for a client far away (`Mode::Json`, `out` makes frames of lines).
     #[must_use]
     pub fn onto(mode: Mode, out: Box<dyn Write + Send>, err: Box<dyn Write + Send>) -> Self {
-        Self {
-            mode,
-            out,
-            err,
-            bars: None,
-            pace: progress::Pace::new(mode),
-        }
+        Self { mode, out, err, bars: None, pace: progress::Pace::new(mode), rates: progress::Rates::Link }
+    }
+
+    /// From now on rates are a disk's, and are shown in B/s.
+    #[must_use]
+    pub fn of_a_disk(mut self) -> Self {
+        self.rates = progress::Rates::Disk;
+        self
     }
 
     /// How it goes; call as often as you like, it is shown when it is time to.
     pub fn progress(&mut self, progress: &Progress) {
         if let Some(bars) = &mut self.bars {
-            bars.draw(progress);
+            bars.draw(progress, self.rates);
         } else if self.pace.is_due(progress.elapsed) {
             match self.mode {
                 Mode::Json => self.json(&json::ProgressRecord::of(progress)),
-                Mode::Live | Mode::Lines => self.line(&progress::line(progress)),
+                Mode::Live | Mode::Lines => self.line(&progress::line(progress, self.rates)),
             }
         }
     }
@@ -329,16 +318,8 @@ impl Screen {
 
     /// A dry run reached its end.
     pub fn end_dry(&mut self, dry: &DryRun) -> Exit {
-        self.clear();
-        match self.mode {
-            Mode::Json => self.json(&json::DryRecord::of(dry)),
-            Mode::Live | Mode::Lines => self.result(&end::dry_text(dry)),
-        }
-        if dry.faults > 0 {
-            Exit::Partial
-        } else {
-            Exit::Whole
-        }
+        self.conclude(&json::DryRecord::of(dry), &end::dry_text(dry));
+        if dry.faults > 0 { Exit::Partial } else { Exit::Whole }
     }
 
     /// The job did not reach its end. Gives the process's exit code.
@@ -374,12 +355,30 @@ impl Screen {
         None
     }
 
-    fn end_record(&mut self, done: &json::Done) {
+    /// Something that was found, now, and is part of the result.
+    pub fn finding(&mut self, record: &impl serde::Serialize, text: &str) {
+        let Self { mode, out, bars, .. } = self;
+        if *mode == Mode::Json {
+            return self.json(record);
+        }
+        let mut write = || drop(writeln!(out, "{text}").and_then(|()| out.flush()));
+        match bars {
+            Some(bars) => bars.suspend(write),
+            None => write(),
+        }
+    }
+
+    /// The end of a command that is no copy: its record, or its text.
+    pub fn conclude(&mut self, record: &impl serde::Serialize, text: &str) {
         self.clear();
         match self.mode {
-            Mode::Json => self.json(done),
-            Mode::Live | Mode::Lines => self.result(&end::text(done)),
+            Mode::Json => self.json(record),
+            Mode::Live | Mode::Lines => self.result(text),
         }
+    }
+
+    fn end_record(&mut self, done: &json::Done) {
+        self.conclude(done, &end::text(done));
     }
 
     /// Takes the bars away; what follows stands on clean ground.
@@ -391,18 +390,14 @@ impl Screen {
 
     /// One JSON object, one line, at once (a reader follows the job). A reader who went away does not stop a copy.
     fn json(&mut self, record: &impl serde::Serialize) {
-        let mut line =
-            serde_json::to_string(record).expect("records have text keys and finite depth");
+        let mut line = serde_json::to_string(record).expect("records have text keys and finite depth");
         line.push('\n');
-        let _ = self
-            .out
-            .write_all(line.as_bytes())
-            .and_then(|()| self.out.flush());
+        let _ = self.out.write_all(line.as_bytes()).and_then(|()| self.out.flush());
     }
 
     fn line(&mut self, text: &str) {
         match &self.bars {
-            Some(bars) => bars.print_above(text),
+            Some(bars) => bars.suspend(|| eprintln!("{text}")),
             None => {
                 let _ = writeln!(self.err, "{text}").and_then(|()| self.err.flush());
             }
@@ -410,10 +405,7 @@ impl Screen {
     }
 
     fn result(&mut self, text: &str) {
-        let _ = self
-            .out
-            .write_all(text.as_bytes())
-            .and_then(|()| self.out.flush());
+        let _ = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{Mode, Progress};
-use crate::units::{show_bits_per_second, show_bytes, show_count, show_seconds};
+use crate::units::{show_bits_per_second, show_bytes, show_bytes_per_second, show_count, show_seconds};
 
 /// A plain line every 5 s in the first minute, every 10 s later: enough to see, few enough for a log.
 const LINE_EVERY: Duration = Duration::from_secs(5);
@@ -26,6 +26,24 @@ const RAILS_SHOWN: usize = 8;
 /// The bar's length in steps; thousandths are finer than any terminal.
 const BAR_STEPS: u64 = 1_000;
 
+/// What rates are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rates {
+    /// A link: bit/s.
+    Link,
+    /// A disk: B/s.
+    Disk,
+}
+
+impl Rates {
+    fn show(self, rate_bps: f64) -> String {
+        match self {
+            Self::Link => show_bits_per_second(rate_bps),
+            Self::Disk => show_bytes_per_second(rate_bps / 8.0),
+        }
+    }
+}
+
 /// When the next line is due.
 #[derive(Debug)]
 pub struct Pace {
@@ -37,11 +55,7 @@ impl Pace {
     /// The first JSON line comes at once, the first line of text after the first interval (short jobs need none).
     #[must_use]
     pub fn new(mode: Mode) -> Self {
-        let next = if mode == Mode::Json {
-            Duration::ZERO
-        } else {
-            LINE_EVERY
-        };
+        let next = if mode == Mode::Json { Duration::ZERO } else { LINE_EVERY };
         Self { mode, next }
     }
 
@@ -84,15 +98,9 @@ fn ratio(done: u64, total: u64) -> f64 {
 #[must_use]
 pub fn percent(progress: &Progress) -> Option<u8> {
     let fraction = fraction(progress)?;
-    let is_done = progress
-        .bytes_total
-        .is_some_and(|total| progress.bytes_done >= total)
+    let is_done = progress.bytes_total.is_some_and(|total| progress.bytes_done >= total)
         && progress.files_done + progress.entries_failed >= progress.files_total;
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "0 to 100"
-    )]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 100")]
     let percent = (fraction * 100.0).floor() as u8;
     Some(if is_done { percent } else { percent.min(99) })
 }
@@ -110,28 +118,17 @@ pub fn eta_seconds(progress: &Progress) -> Option<f64> {
     // The rate of the run so far steadies the rate of the last second.
     #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
     let mean_bps = progress.received as f64 * 8.0 / elapsed_s;
-    let rate_bps = if mean_bps > 0.0 {
-        f64::midpoint(progress.rate_bps, mean_bps)
-    } else {
-        progress.rate_bps
-    };
+    let rate_bps = if mean_bps > 0.0 { f64::midpoint(progress.rate_bps, mean_bps) } else { progress.rate_bps };
     Some(missing_bits / rate_bps)
 }
 
 /// The figures in one line: done, files, rate, time to go.
 #[must_use]
-pub fn figures(progress: &Progress) -> String {
+pub fn figures(progress: &Progress, rates: Rates) -> String {
     let mut text = show_bytes(progress.bytes_done);
     match progress.bytes_total {
-        Some(total) if progress.scan_done => {
-            text += &format!(" of {}", show_bytes(total.max(progress.bytes_done)))
-        }
-        Some(total) => {
-            text += &format!(
-                " of {} found so far",
-                show_bytes(total.max(progress.bytes_done))
-            )
-        }
+        Some(total) if progress.scan_done => text += &format!(" of {}", show_bytes(total.max(progress.bytes_done))),
+        Some(total) => text += &format!(" of {} found so far", show_bytes(total.max(progress.bytes_done))),
         None => text += " of an unknown total",
     }
     if let Some(percent) = percent(progress) {
@@ -141,7 +138,7 @@ pub fn figures(progress: &Progress) -> String {
         ", {} of {} files, {}",
         show_count(progress.files_done),
         show_count(progress.files_total.max(progress.files_done)),
-        show_bits_per_second(progress.rate_bps),
+        rates.show(progress.rate_bps),
     );
     if let Some(seconds) = eta_seconds(progress) {
         text += &format!(", {} to go", show_seconds(seconds));
@@ -152,9 +149,12 @@ pub fn figures(progress: &Progress) -> String {
     text
 }
 
-/// The ladder and the limiting stage in one line.
+/// The ladder and the limiting stage in one line; empty while nothing has moved.
 #[must_use]
 pub fn ladder(progress: &Progress) -> String {
+    if progress.received.max(progress.written) == 0 {
+        return String::new();
+    }
     let mut text = format!(
         "received {}, written {}, durable {}",
         show_bytes(progress.received),
@@ -175,37 +175,27 @@ pub fn rails(progress: &Progress) -> String {
     }
     if progress.rails.len() > RAILS_SHOWN {
         let sum_bps: f64 = progress.rails.iter().map(|rail| rail.rate_bps).sum();
-        return format!(
-            "{} rails, {} together",
-            progress.rails.len(),
-            show_bits_per_second(sum_bps)
-        );
+        return format!("{} rails, {} together", progress.rails.len(), show_bits_per_second(sum_bps));
     }
     let shares: Vec<String> = progress
         .rails
         .iter()
-        .map(|rail| {
-            format!(
-                "{} {}",
-                super::clean(&rail.name),
-                show_bits_per_second(rail.rate_bps)
-            )
-        })
+        .map(|rail| format!("{} {}", super::clean(&rail.name), show_bits_per_second(rail.rate_bps)))
         .collect();
     format!("rails: {}", shares.join(", "))
 }
 
 /// All of it in one plain line.
 #[must_use]
-pub fn line(progress: &Progress) -> String {
-    let rails = rails(progress);
-    let rails = if rails.is_empty() {
-        rails
-    } else {
-        format!("; {rails}")
-    };
-    let time = show_seconds(progress.elapsed.as_secs_f64());
-    format!("{time}: {}; {}{rails}", figures(progress), ladder(progress))
+pub fn line(progress: &Progress, rates: Rates) -> String {
+    let mut text = format!("{}: {}", show_seconds(progress.elapsed.as_secs_f64()), figures(progress, rates));
+    for more in [ladder(progress), rails(progress)] {
+        if !more.is_empty() {
+            text += "; ";
+            text += &more;
+        }
+    }
+    text
 }
 
 /// Bars on standard error.
@@ -231,14 +221,13 @@ impl Bars {
     #[must_use]
     pub fn onto(target: ProgressDrawTarget) -> Self {
         let bar = ProgressBar::with_draw_target(Some(BAR_STEPS), target);
-        let style = ProgressStyle::with_template("{wide_bar} {prefix}\n{msg}")
-            .expect("the template is a constant");
+        let style = ProgressStyle::with_template("{wide_bar} {prefix}\n{msg}").expect("the template is a constant");
         bar.set_style(style.progress_chars("━╸ "));
         Self { bar }
     }
 
     /// Draws the figures.
-    pub fn draw(&mut self, progress: &Progress) {
+    pub fn draw(&mut self, progress: &Progress, rates: Rates) {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -246,17 +235,17 @@ impl Bars {
             reason = "0 to 1 × steps"
         )]
         let steps = (fraction(progress).unwrap_or(0.0) * BAR_STEPS as f64) as u64;
-        let percent = percent(progress)
-            .map_or_else(|| "scanning".to_owned(), |percent| format!("{percent} %"));
-        let lines = [figures(progress), ladder(progress), rails(progress)];
+        let percent = percent(progress).map_or_else(|| "scanning".to_owned(), |percent| format!("{percent} %"));
+        let mut lines = vec![figures(progress, rates), ladder(progress), self::rails(progress)];
+        lines.retain(|line| !line.is_empty());
         self.bar.set_prefix(percent);
-        self.bar.set_message(lines.join("\n").trim_end().to_owned());
+        self.bar.set_message(lines.join("\n"));
         self.bar.set_position(steps);
     }
 
-    /// A line of text that stays, above the bars.
-    pub fn print_above(&self, text: &str) {
-        self.bar.suspend(|| eprintln!("{text}"));
+    /// Lets something be written while the bars are away, so that it stays above them.
+    pub fn suspend(&self, write: impl FnOnce()) {
+        self.bar.suspend(write);
     }
 
     /// Takes the bars away.

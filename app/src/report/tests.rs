@@ -29,20 +29,11 @@ impl Page {
 
 fn screen(mode: Mode) -> (Screen, Page, Page) {
     let (out, err) = (Page::default(), Page::default());
-    (
-        Screen::onto(mode, Box::new(out.clone()), Box::new(err.clone())),
-        out,
-        err,
-    )
+    (Screen::onto(mode, Box::new(out.clone()), Box::new(err.clone())), out, err)
 }
 
 fn books(stages: &[(Stage, u64)], wall_ms: u64, payload_bytes: u64) -> Books {
-    let mut books = Books {
-        wall_ns: wall_ms * 1_000_000,
-        workers: 1,
-        payload_bytes,
-        ..Books::default()
-    };
+    let mut books = Books { wall_ns: wall_ms * 1_000_000, workers: 1, payload_bytes, ..Books::default() };
     for &(stage, ms) in stages {
         books.ns[stage as usize] = ms * 1_000_000;
     }
@@ -101,7 +92,8 @@ fn report() -> EndReport {
             stage: Some(Stage::Write),
             share_percent: 40,
             ceiling_bps: 16_600_000_000,
-            sentence: "limited by destination write at the receiver, 40 % of its time; were it free, up to 16.6 Gbit/s".to_owned(),
+            sentence: "limited by destination write at the receiver, 40 % of its time; were it free, up to 16.6 Gbit/s"
+                .to_owned(),
         },
         stages_local,
         stages_remote: Some(stages_remote),
@@ -117,15 +109,7 @@ fn report() -> EndReport {
 }
 
 fn fault(path: &[u8], kind: FaultKind, errno: i32) -> PathFault {
-    PathFault {
-        path: path.to_vec(),
-        fault: EntryFault {
-            entry: 7,
-            kind,
-            errno,
-            step: "open".to_owned(),
-        },
-    }
+    PathFault { path: path.to_vec(), fault: EntryFault { entry: 7, kind, errno, step: "open".to_owned() } }
 }
 
 const WHOLE: &str = "\
@@ -168,28 +152,22 @@ fn a_whole_job_is_reported_as_the_golden_text() {
 fn failed_entries_are_listed_counted_and_give_the_exit_code() {
     let mut partial = report();
     for index in 0..30 {
-        partial.faults.add(fault(
-            format!("dir/file {index}").as_bytes(),
-            FaultKind::Vanished,
-            2,
-        ));
+        partial.faults.add(fault(format!("dir/file {index}").as_bytes(), FaultKind::Vanished, 2));
     }
-    partial
-        .faults
-        .add(fault(b"dir/bad\nname\xff", FaultKind::Denied, 13));
+    partial.faults.add(fault(b"dir/bad\nname\xff", FaultKind::Denied, 13));
     let (mut screen, out, _) = screen(Mode::Lines);
     assert_eq!(screen.end(&partial), Exit::Denied);
     let text = out.text();
-    assert!(text.starts_with("copied 4.00 GB in 3.20 s: 1 file, 0 folders, 0 links; 31 entries FAILED, all others whole"), "{text}");
     assert!(
-        text.contains("  failed      1 denied, 30 vanished\n"),
+        text.starts_with("copied 4.00 GB in 3.20 s: 1 file, 0 folders, 0 links; 31 entries FAILED, all others whole"),
         "{text}"
     );
-    assert!(text.contains("    dir/file 19: is gone (open, No such file or directory (os error 2))\n    and 11 more\n"), "{text}");
+    assert!(text.contains("  failed      1 denied, 30 vanished\n"), "{text}");
     assert!(
-        text.contains("  next        give this user the permission"),
+        text.contains("    dir/file 19: is gone (open, No such file or directory (os error 2))\n    and 11 more\n"),
         "{text}"
     );
+    assert!(text.contains("  next        give this user the permission"), "{text}");
     assert!(!text.contains("dir/file 20"));
 }
 
@@ -199,10 +177,7 @@ fn a_million_failed_entries_take_no_more_memory_than_a_hundred() {
     for _ in 0..1_000_000 {
         faults.add(fault(b"x", FaultKind::Full, 28));
     }
-    assert_eq!(
-        (faults.count(), faults.first().len(), faults.exit()),
-        (1_000_000, FAULTS_KEPT, Exit::Full)
-    );
+    assert_eq!((faults.count(), faults.first().len(), faults.exit()), (1_000_000, FAULTS_KEPT, Exit::Full));
 }
 
 #[test]
@@ -212,18 +187,10 @@ fn an_impossible_figure_takes_the_headlines_place() {
         ("above the wire rate", |report| report.wire_bps = Some(9e9)),
         ("bytes over time", |report| report.goodput_bps = 40e9),
         ("the wall time is -1 s", |report| report.seconds = -1.0),
-        ("CPU time of the other end is NaN", |report| {
-            report.cpu_seconds_remote = Some(f64::NAN)
-        }),
-        ("hash took more than the whole time", |report| {
-            report.stages_local.ns[Stage::Hash as usize] = 3_300_000_000
-        }),
-        ("stages sum to less", |report| {
-            report.stages_local.ns[Stage::WaitSend as usize] = 0
-        }),
-        ("less than the 4.00 GB of payload", |report| {
-            report.rails.truncate(1)
-        }),
+        ("CPU time of the other end is NaN", |report| report.cpu_seconds_remote = Some(f64::NAN)),
+        ("hash took more than the whole time", |report| report.stages_local.ns[Stage::Hash as usize] = 3_300_000_000),
+        ("stages sum to less", |report| report.stages_local.ns[Stage::WaitSend as usize] = 0),
+        ("less than the 4.00 GB of payload", |report| report.rails.truncate(1)),
     ];
     for (sentence, spoil) in table {
         let mut spoiled = report();
@@ -231,10 +198,7 @@ fn an_impossible_figure_takes_the_headlines_place() {
         let (mut screen, out, _) = screen(Mode::Lines);
         screen.end(&spoiled);
         let text = out.text();
-        assert!(
-            text.contains("ERROR       impossible figure"),
-            "{sentence}: {text}"
-        );
+        assert!(text.contains("ERROR       impossible figure"), "{sentence}: {text}");
         assert!(text.contains(sentence), "{sentence}: {text}");
         assert!(!text.contains("goodput     "), "{sentence}: {text}");
     }
@@ -269,17 +233,7 @@ fn the_done_line_has_the_fields_of_the_contract() {
     ] {
         assert!(done[number].is_number(), "{number}: {}", done[number]);
     }
-    for text in [
-        "transport",
-        "limiter",
-        "receipt",
-        "digest",
-        "cipher",
-        "rung",
-        "job",
-        "exit_kind",
-        "direction",
-    ] {
+    for text in ["transport", "limiter", "receipt", "digest", "cipher", "rung", "job", "exit_kind", "direction"] {
         assert!(done[text].is_string(), "{text}: {}", done[text]);
     }
     for list in ["rails", "faults", "choices", "impossible"] {
@@ -288,16 +242,10 @@ fn the_done_line_has_the_fields_of_the_contract() {
     for end in ["stages_local", "stages_remote"] {
         let stages = done[end]["stages"].as_array().unwrap();
         assert_eq!(stages.len(), proto::books::STAGES);
-        let sum: f64 = stages
-            .iter()
-            .map(|stage| stage["ms"].as_f64().unwrap())
-            .sum();
+        let sum: f64 = stages.iter().map(|stage| stage["ms"].as_f64().unwrap()).sum();
         assert!((sum - done[end]["wall_ms"].as_f64().unwrap()).abs() < 1e-6);
     }
-    assert_eq!(
-        done["stages_remote"]["stages"][5]["stage"],
-        "destination write"
-    );
+    assert_eq!(done["stages_remote"]["stages"][5]["stage"], "destination write");
     assert_eq!(done["goodput_bps"], 10e9);
 }
 
@@ -343,10 +291,7 @@ fn what_another_host_reports_is_shown_as_if_it_ran_here() {
     let failure = Exit::Refused.fail("open the job", "read-only");
     assert_eq!(there.fail(&failure), Exit::Refused);
     assert_eq!(here.relay(lines.text().trim()), Some(Exit::Refused));
-    assert!(
-        err.text()
-            .contains("failed to open the job: read-only\n  next: ")
-    );
+    assert!(err.text().contains("failed to open the job: read-only\n  next: "));
 }
 
 fn half() -> Progress {
@@ -362,16 +307,8 @@ fn half() -> Progress {
         entries_failed: 0,
         scan_done: true,
         rails: vec![
-            RailShare {
-                name: "0".to_owned(),
-                bytes: 0,
-                rate_bps: 4e9,
-            },
-            RailShare {
-                name: "1".to_owned(),
-                bytes: 0,
-                rate_bps: 4e9,
-            },
+            RailShare { name: "0".to_owned(), bytes: 0, rate_bps: 4e9 },
+            RailShare { name: "1".to_owned(), bytes: 0, rate_bps: 4e9 },
         ],
         stage_limit: Some("hash".to_owned()),
         elapsed: Duration::from_secs(2),
@@ -381,7 +318,7 @@ fn half() -> Progress {
 #[test]
 fn a_progress_line_says_it_all() {
     assert_eq!(
-        progress::line(&half()),
+        progress::line(&half(), progress::Rates::Link),
         "2.00 s: 2.00 GB of 4.00 GB (50 %), 600 of 1 200 files, 8.00 Gbit/s, 2.00 s to go; \
          received 2.00 GB, written 1.90 GB, durable 1.50 GB; limited by hash; \
          rails: 0 4.00 Gbit/s, 1 4.00 Gbit/s"
@@ -392,14 +329,11 @@ fn a_progress_line_says_it_all() {
 fn while_the_scan_runs_no_percentage_and_no_time_is_claimed() {
     let mut growing = half();
     growing.scan_done = false;
-    let line = progress::line(&growing);
-    assert!(
-        line.contains("2.00 GB of 4.00 GB found so far, 600"),
-        "{line}"
-    );
+    let line = progress::line(&growing, progress::Rates::Disk);
+    assert!(line.contains("2.00 GB of 4.00 GB found so far, 600"), "{line}");
     assert!(!line.contains('%') && !line.contains("to go"), "{line}");
     growing.bytes_total = None;
-    assert!(progress::line(&growing).contains("of an unknown total"));
+    assert!(progress::line(&growing, progress::Rates::Disk).contains("of an unknown total"));
 }
 
 #[test]
@@ -414,13 +348,8 @@ fn progress_is_never_above_100_percent_and_100_only_when_all_is_done() {
     assert_eq!(progress::fraction(&done), Some(1.0));
     done.bytes_done = 3_999_999_999;
     assert_eq!(progress::percent(&done), Some(99));
-    let empty = Progress {
-        bytes_total: Some(0),
-        files_total: 4,
-        files_done: 1,
-        scan_done: true,
-        ..Progress::default()
-    };
+    let empty =
+        Progress { bytes_total: Some(0), files_total: 4, files_done: 1, scan_done: true, ..Progress::default() };
     assert_eq!(progress::percent(&empty), Some(25));
 }
 
@@ -429,28 +358,15 @@ fn lines_come_every_5_seconds_then_every_10_and_json_every_second() {
     let due = |mode: Mode| {
         let mut pace = progress::Pace::new(mode);
         let is_due = |tenths: &u64| pace.is_due(Duration::from_millis(tenths * 100));
-        (0..1_000)
-            .filter(is_due)
-            .map(|tenths| tenths / 10)
-            .collect::<Vec<u64>>()
+        (0..1_000).filter(is_due).map(|tenths| tenths / 10).collect::<Vec<u64>>()
     };
-    assert_eq!(
-        due(Mode::Lines),
-        [5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60, 70, 80, 90]
-    );
+    assert_eq!(due(Mode::Lines), [5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60, 70, 80, 90]);
     assert_eq!(due(Mode::Json).len(), 100);
 }
 
 #[test]
 fn a_dry_run_says_what_would_be_done() {
-    let dry = DryRun {
-        files: 2,
-        bytes: 1_500,
-        folders: 1,
-        kept_files: 1,
-        kept_bytes: 10,
-        ..DryRun::default()
-    };
+    let dry = DryRun { files: 2, bytes: 1_500, folders: 1, kept_files: 1, kept_bytes: 10, ..DryRun::default() };
     let (mut screen_text, out, _) = screen(Mode::Lines);
     assert_eq!(screen_text.end_dry(&dry), Exit::Whole);
     assert_eq!(
@@ -460,10 +376,7 @@ fn a_dry_run_says_what_would_be_done() {
     let (mut screen_json, out, _) = screen(Mode::Json);
     screen_json.end_dry(&dry);
     let record: serde_json::Value = serde_json::from_str(&out.text()).unwrap();
-    assert_eq!(
-        (&record["event"], &record["dry_run"], &record["bytes"]),
-        (&"done".into(), &true.into(), &1_500.into())
-    );
+    assert_eq!((&record["event"], &record["dry_run"], &record["bytes"]), (&"done".into(), &true.into(), &1_500.into()));
 }
 
 #[test]
@@ -494,17 +407,10 @@ fn explain_shows_both_offers_each_reason_and_the_sum_of_memory() {
     remote.cores = 64;
     remote.interfaces[0].name = "e\x1b[2J".to_owned();
     let memory = super::explain::MemorySum {
-        parts: vec![
-            ("pool".to_owned(), 128 << 20),
-            ("window".to_owned(), 8 << 20),
-        ],
+        parts: vec![("pool".to_owned(), 128 << 20), ("window".to_owned(), 8 << 20)],
         granted_bytes: 256 << 20,
     };
-    let choices = [Choice {
-        what: "streams",
-        value: "2".to_owned(),
-        reason: "two cores here".to_owned(),
-    }];
+    let choices = [Choice { what: "streams", value: "2".to_owned(), reason: "two cores here".to_owned() }];
     let explained = Explained {
         local: &local,
         remote: Some(&remote),
@@ -533,9 +439,6 @@ fn explain_shows_both_offers_each_reason_and_the_sum_of_memory() {
 fn every_fault_kind_reads_as_a_sentence() {
     for kind in SERIOUSNESS {
         let line = end::fault_line(&json::FaultRecord::of(&fault(b"p", kind, 0)));
-        assert!(
-            line.starts_with("p: ") && line.ends_with("(open)") && line.len() > 12,
-            "{line}"
-        );
+        assert!(line.starts_with("p: ") && line.ends_with("(open)") && line.len() > 12, "{line}");
     }
 }
