@@ -149,6 +149,17 @@ impl Driver {
         }
     }
 
+    /// Tells the kernel the memory of the driver's pool once, so that it need not look it up for each operation. True: done;
+    /// false: this engine has no such thing. It pays for O_DIRECT alone (0.015 instead of 0.027 s of processor per 10^9
+    /// bytes read, 1 MiB operations, Linux 6.18, 2026-11; nothing through the page cache), and it makes the whole pool
+    /// resident and locked at once. Errors: ENOMEM under `ulimit -l`; the driver works all the same.
+    pub fn register(&mut self) -> io::Result<bool> {
+        match self {
+            Driver::Uring(uring) => uring.register().map(|()| true),
+            Driver::Plain(_) => Ok(false),
+        }
+    }
+
     /// Takes an operation. It may run at once, at the next `flush`, or at the next `wait`.
     pub fn submit(&mut self, token: u64, op: Op) {
         match self {

@@ -113,29 +113,19 @@ pub struct Uring {
 }
 
 impl Uring {
-    /// Opens a ring and registers the pool. The text says what was granted and what was not.
+    /// Opens a ring for so many operations as the pool has bufs, and more. The text names its mode.
     pub(crate) fn new(pool: &Pool) -> io::Result<(Uring, String)> {
         // A buf is in one operation at a time; the rest of the room is for heap memory.
         let depth = (pool.count() * 2).next_power_of_two().clamp(64, 4096);
-        let (ring, mut reason) = open(depth as u32)?;
+        let (ring, mode) = open(depth as u32)?;
         check_features(&ring)?;
         keep_to_granted_cores(&ring);
         // Saves looking the ring's descriptor up at each call; kernels before 5.18 do without.
         let _ = ring.submitter().register_ring_fd();
-        let pieces = match register(&ring, pool) {
-            Ok(pieces) => {
-                reason.push_str(&format!(", {} MiB registered", pool.bytes() >> 20));
-                Some(pieces)
-            }
-            Err(error) => {
-                reason.push_str(&format!(", no registered memory ({error}; see ulimit -l)"));
-                None
-            }
-        };
         let uring = Uring {
             ring,
             pool: Arc::clone(pool.mapping()),
-            pieces,
+            pieces: None,
             slots: (0..depth).map(|_| None).collect(),
             free: (0..depth as u32).rev().collect(),
             backlog: VecDeque::with_capacity(depth),
@@ -144,7 +134,15 @@ impl Uring {
             wake_armed: false,
             _not_send: PhantomData,
         };
-        Ok((uring, reason))
+        Ok((uring, mode))
+    }
+
+    /// Tells the kernel the pool's memory once, so that it need not look it up for each operation.
+    pub(crate) fn register(&mut self) -> io::Result<()> {
+        if self.pieces.is_none() {
+            self.pieces = Some(register(&self.ring, &self.pool)?);
+        }
+        Ok(())
     }
 
     pub(crate) fn waker(&self) -> Waker {
@@ -543,24 +541,23 @@ fn keep_to_granted_cores(ring: &IoUring) {
     }
 }
 
-/// Tells the kernel the pool's memory once, so that it need not look it up for each operation.
-fn register(ring: &IoUring, pool: &Pool) -> io::Result<Pieces> {
-    let map = pool.mapping();
-    let bufs_per_piece = (PIECE_BYTES_MAX / map.stride()).max(1);
-    if map.stride() > PIECE_BYTES_MAX || pool.count() == 0 {
+fn register(ring: &IoUring, map: &Mapping) -> io::Result<Pieces> {
+    let count = map.bytes() / map.stride();
+    if map.stride() > PIECE_BYTES_MAX || count == 0 {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
-    let mut ranges = Vec::with_capacity(pool.count().div_ceil(bufs_per_piece));
-    for first in (0..pool.count()).step_by(bufs_per_piece) {
-        let bufs = bufs_per_piece.min(pool.count() - first);
+    let bufs_per_piece = PIECE_BYTES_MAX / map.stride();
+    let mut ranges = Vec::with_capacity(count.div_ceil(bufs_per_piece));
+    for first in (0..count).step_by(bufs_per_piece) {
+        let bufs = bufs_per_piece.min(count - first);
         let start = map.start().wrapping_add(first * map.stride());
         ranges.push(libc::iovec {
             iov_base: start.cast(),
             iov_len: bufs * map.stride(),
         });
     }
-    // SAFETY: the ranges lie in the pool's mapping (count × stride bytes), which `Uring::pool` keeps mapped longer than
-    // the ring: fields are dropped in order, the ring first.
+    // SAFETY: the ranges lie in the mapping (`count` × stride <= bytes), which `Uring::pool` keeps mapped longer than the
+    // ring: fields are dropped in order, the ring first.
     unsafe { ring.submitter().register_buffers(&ranges) }?;
     Ok(Pieces { bufs_per_piece })
 }
