@@ -115,15 +115,6 @@ pub const GREETING_PLAIN_BYTES: usize = 32;
 /// The acceptor's one byte of answer: go on.
 pub const GREETING_GO: u8 = 1;
 
-/// TLS exporter label of a job's rail secret; the context is the job id (RFC 8446 section 7.5, RFC 5705 section 4).
-pub const RAILS_LABEL: &[u8] = b"EXPORTER-longhaul rails v1";
-/// Keyed BLAKE3 of this under the job's rail secret is the key of all its greetings' MACs.
-pub const RAIL_GREETING_CONTEXT: &[u8] = b"longhaul rail greeting v1";
-/// Keyed BLAKE3 of this and the rail's number (u16 LE) under the job's rail secret is the secret of one rail.
-pub const RAIL_SECRET_CONTEXT: &[u8] = b"longhaul rail secret v1";
-/// Keyed BLAKE3 of this and the epoch (u64 LE) under a rail's secret begins with the key of that epoch.
-pub const RAIL_EPOCH_CONTEXT: &[u8] = b"longhaul rail epoch v1";
-
 /// The `N` bytes at `at` of a fixed layout.
 fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     *bytes[at..].first_chunk().expect("the layout's constants keep every field inside")
