@@ -68,7 +68,7 @@ class Hosts:
                     self.control = self._unpaced(side)
                     # Names of the two hosts and a /run of their own, seen only inside: nothing stays behind on this machine.
                     must(self.wrap(side, ["sh", "-c", "mount -t tmpfs none /run && mkdir /run/sshd && echo '127.0.0.1 localhost' > /run/hosts && "
-                                          f"echo '{ADDR['a']} a' >> /run/hosts && echo '{ADDR['b']} b' >> /run/hosts && mount --bind /run/hosts /etc/hosts"]))
+                                          f"echo '{ADDR[side]} {socket.gethostname()}' >> /run/hosts && echo '{ADDR['a']} a' >> /run/hosts && echo '{ADDR['b']} b' >> /run/hosts && mount --bind /run/hosts /etc/hosts"]))
             except (subprocess.CalledProcessError, Unable) as why:
                 self.down()
                 self.holders, self.kind = {}, "loopback"
