@@ -82,6 +82,8 @@ pub(super) fn open_folder(root: BorrowedFd<'_>, rel: &[u8]) -> io::Result<OwnedF
 
 fn open_whole(root: BorrowedFd<'_>, rel: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    // With O_NOFOLLOW a link at the end would be "no folder" (ENOTDIR) instead of what it is (ELOOP).
+    let flags = flags.difference(OFlags::NOFOLLOW);
     let mut tries = 0;
     loop {
         match openat2(root, rel, flags, Mode::empty(), resolve) {
