@@ -1,0 +1,29 @@
+//! `longhaul bench`: each part alone, then together, on this very machine.
+//!
+//! For: knowing what a machine can do before asking why a job is not faster, and for the ratios the product promises.
+//! In and out: options → a table for people, or one JSON object (`--json`), on standard output.
+//! Invariants: what is compared is measured in alternation, in one run, and shown as the median of the rounds; the ceiling stands beside
+//! each figure; nothing is left behind on disk, and nothing of the host is changed.
+//! Absent on purpose: a verdict on the machine, any use of a job's state or keys.
+
+pub mod crypto; // ciphers, digests, memory, and both sides of the seal
+pub mod table; // columns, medians, JSON
+
+use clap::Subcommand;
+
+/// What can be measured.
+#[derive(Debug, Clone, PartialEq, Subcommand)]
+pub enum BenchCommand {
+    /// Ciphers, digests and memory on one core, and what sealing and opening cost together
+    Crypto(crypto::CryptoArguments),
+}
+
+/// Measures and prints.
+///
+/// # Errors
+/// What could not be opened, reached or had, in words.
+pub fn run(cmd: BenchCommand) -> anyhow::Result<()> {
+    match cmd {
+        BenchCommand::Crypto(arguments) => crypto::run(&arguments),
+    }
+}
