@@ -138,7 +138,9 @@ impl fmt::Display for Address {
             Address::Local(path) => write!(out, "{}", shown(path)),
             Address::Ssh { user: Some(user), host, path } => write!(out, "{user}@{}:{}", bracketed(host), shown(path)),
             Address::Ssh { user: None, host, path } => write!(out, "{}:{}", bracketed(host), shown(path)),
-            Address::Daemon { path, .. } => write!(out, "longhaul://{}/{}", self.host_port().unwrap_or_default(), percent(path)),
+            Address::Daemon { path, .. } => {
+                write!(out, "longhaul://{}/{}", self.host_port().unwrap_or_default(), percent(path))
+            }
         }
     }
 }
@@ -364,5 +366,23 @@ mod tests {
             assert_eq!(address.with_secret(), text);
         }
         assert_eq!(Address::parse(b"host:a\x1b[2Jb").unwrap().to_string(), "host:a?[2Jb");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_make_the_parser_panic_and_what_it_reads_is_written_back(text: Vec<u8>) {
+            for text in [text.clone(), [b"longhaul://", &text[..]].concat(), [b"h:", &text[..]].concat()] {
+                if let Ok(address @ Address::Daemon { .. }) = Address::parse(&text) {
+                    assert_eq!(Address::parse(address.with_secret().as_bytes()), Ok(address));
+                }
+            }
+        }
+
+        #[test]
+        fn any_path_of_a_daemon_survives_its_spelling(path: Vec<u8>) {
+            let path: Vec<u8> = path.into_iter().filter(|&byte| byte != 0).skip_while(|&byte| byte == b'/').collect();
+            let address = Address::Daemon { ticket: None, host: "h".to_owned(), port: 1, path };
+            assert_eq!(Address::parse(address.with_secret().as_bytes()), Ok(address));
+        }
     }
 }

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use clap::{Args, Command, Subcommand};
 
+use crate::exit::{Exit, Failure};
 use crate::identity::keys::{self, Identity, clean_comment, fingerprint, key_text, parse_key};
 use crate::identity::{Access, Home, IdentityError, PublicKey, Rights, authorized, trust};
 use crate::units;
@@ -86,7 +87,12 @@ impl Args for KeyCommand {
 /// # Errors
 /// Whatever keeps the folder from being read or written, or the key from being understood.
 pub fn run(command: KeyCommand) -> anyhow::Result<()> {
-    run_in(&Home::find()?, command, &mut io::stdout().lock())
+    let done = Home::find().map_err(Into::into).and_then(|home| run_in(&home, command, &mut io::stdout().lock()));
+    // With its exit code and what to do next.
+    done.map_err(|error| match error.downcast::<IdentityError>() {
+        Ok(error) => Failure::from(error).into(),
+        Err(error) => error,
+    })
 }
 
 /// Does it in a given folder, and says so to `out`.
@@ -102,10 +108,8 @@ pub fn run_in(home: &Home, command: KeyCommand, out: &mut dyn Write) -> anyhow::
         }
         KeyCommand::Trust { host_port, key } => {
             let (key, _) = one_key(&key)?;
-            if authorized::revoked(home)?.contains(&key) {
-                bail!("failed to trust {}: the key is revoked here; remove its line from {}", fingerprint(&key), home.path("revoked").display());
-            }
-            let before = trust::trust(home, &host_port, &key).with_context(|| format!("failed to trust {host_port}"))?;
+            not_revoked(home, &key, "trust")?;
+            let before = trust::trust(home, &host_port, &key)?;
             writeln!(out, "{host_port} is trusted with {}", fingerprint(&key))?;
             for old in before.iter().filter(|old| **old != key) {
                 writeln!(out, "no longer trusted for it: {}", fingerprint(old))?;
@@ -114,9 +118,7 @@ pub fn run_in(home: &Home, command: KeyCommand, out: &mut dyn Write) -> anyhow::
         }
         KeyCommand::Authorize { key, root, ro, wo, rate, comment } => {
             let (key, note) = one_key(&key)?;
-            if authorized::revoked(home)?.contains(&key) {
-                bail!("failed to authorize {}: the key is revoked here; remove its line from {}", fingerprint(&key), home.path("revoked").display());
-            }
+            not_revoked(home, &key, "authorize")?;
             let root = root.map(whole_root).transpose()?;
             let access = match (ro, wo) {
                 (true, _) => Access::ReadOnly,
@@ -132,7 +134,8 @@ pub fn run_in(home: &Home, command: KeyCommand, out: &mut dyn Write) -> anyhow::
         KeyCommand::Revoke { key, comment } => {
             let (key, note) = one_key(&key)?;
             let news = authorized::revoke(home, &key, &comment.unwrap_or(note))?;
-            writeln!(out, "{} is refused from now on{}", fingerprint(&key), if news { "" } else { ", as it was before" })?;
+            let again = if news { "" } else { ", as it was before" };
+            writeln!(out, "{} is refused from now on{again}", fingerprint(&key))?;
             Ok(())
         }
     }
@@ -148,6 +151,15 @@ fn show(id: &Identity, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Letting in again what was thrown out wants a deliberate step.
+fn not_revoked(home: &Home, key: &PublicKey, verb: &str) -> anyhow::Result<()> {
+    if !authorized::revoked(home)?.contains(key) {
+        return Ok(());
+    }
+    let failure = Exit::Usage.fail(format!("{verb} {}", fingerprint(key)), "the key is revoked here");
+    bail!(failure.next(format!("if that was a mistake, remove its line from {}", home.path("revoked").display())))
+}
+
 /// The words behind the command are one key: `longhaul-ed25519 BASE64 [comment]`, quoted or not.
 fn one_key(words: &[String]) -> Result<(PublicKey, String), IdentityError> {
     let line = words.join(" ");
@@ -156,12 +168,11 @@ fn one_key(words: &[String]) -> Result<(PublicKey, String), IdentityError> {
 }
 
 /// The folder under its real name, so that a link which is turned later does not move the confinement.
-fn whole_root(root: PathBuf) -> anyhow::Result<PathBuf> {
-    let real = std::fs::canonicalize(&root).with_context(|| format!("failed to find the folder {}", root.display()))?;
-    if !real.is_dir() {
-        bail!("failed to confine to {}: it is not a folder", root.display());
-    }
-    Ok(real)
+fn whole_root(root: PathBuf) -> Result<PathBuf, Failure> {
+    let what = || format!("confine to {}", root.display());
+    let next = "name a folder that is there; the daemon makes none";
+    let real = std::fs::canonicalize(&root).map_err(|error| Exit::of_io(&error).fail(what(), error).next(next))?;
+    if real.is_dir() { Ok(real) } else { Err(Exit::Usage.fail(what(), "it is not a folder").next(next)) }
 }
 
 fn describe(rights: &Rights) -> String {

@@ -107,15 +107,10 @@ impl Listener {
     ///
     /// # Errors
     /// The kernel's, when the port itself is of no use any more.
-    pub fn run(
-        self,
-        control: impl Fn(Link) + Send + Sync,
-        rail: impl Fn(TcpStream, Greeting),
-        stop: &Event,
-    ) -> io::Result<()> {
+    pub fn run(self, control: impl Fn(Link) + Send + Sync, rail: impl Fn(TcpStream, Greeting), stop: &Event) -> io::Result<()> {
         let Listener { socket, id, counts } = self;
         let rooms = Arc::new(Rooms { taken: Mutex::new(Vec::new()), freed: Event::new()? });
-        let result = thread::scope(|scope| {
+        thread::scope(|scope| {
             let mut door = Door { strangers: Vec::new(), rooms: Arc::clone(&rooms), counts: &counts, next_room: 0, pause_until: None };
             let served = loop {
                 if let Err(error) = door.wait(&socket, stop) {
@@ -148,8 +143,7 @@ impl Listener {
             drop(door);
             rooms.clear();
             served
-        });
-        result
+        })
     }
 }
 
@@ -185,10 +179,8 @@ impl Door<'_> {
     /// Sleeps until somebody knocks, speaks, leaves a room, or has to be shown out.
     fn wait(&self, socket: &TcpListener, stop: &Event) -> io::Result<()> {
         let now = Instant::now();
-        let mut fds = vec![
-            PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(self.rooms.freed.as_fd(), PollFlags::IN),
-        ];
+        let mut fds =
+            vec![PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN), PollFd::from_borrowed_fd(self.rooms.freed.as_fd(), PollFlags::IN)];
         if self.pause_until.is_none_or(|until| until <= now) {
             fds.push(PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN));
         }
@@ -351,7 +343,9 @@ impl Stranger {
                 Ok(_) if first[0] == TLS_HANDSHAKE => State::Tls,
                 Ok(_) if first[0] == b'L' => State::Rail { bytes: [0; GREETING_BYTES], got: 0 },
                 Ok(_) => return Heard::Garbage,
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return Heard::Waits,
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                    return Heard::Waits;
+                }
                 Err(_) => return Heard::Gone,
             };
         }
@@ -360,7 +354,9 @@ impl Stranger {
         match self.stream.read(&mut bytes[*got..]) {
             Ok(0) => return Heard::Gone,
             Ok(read) => *got += read,
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return Heard::Waits,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                return Heard::Waits;
+            }
             Err(_) => return Heard::Gone,
         }
         match *got {

@@ -150,7 +150,7 @@ pub fn revoke(home: &Home, key: &PublicKey, comment: &str) -> Result<bool, Ident
 }
 
 /// A whole line → rights and key.
-fn parse(line: &str) -> Result<(Rights, PublicKey), LineFault> {
+pub(super) fn parse(line: &str) -> Result<(Rights, PublicKey), LineFault> {
     let (options, rest) = if starts_with_key(line) { ("", line) } else { split_options(line)? };
     let rights = parse_options(options)?;
     Ok((rights, parse_key(rest)?.0))
@@ -241,7 +241,7 @@ fn good_root(root: String) -> Result<PathBuf, LineFault> {
 }
 
 /// Rights and key → a line that `parse` reads back to the same.
-fn spell(key: &PublicKey, rights: &Rights, comment: &str) -> Result<String, LineFault> {
+pub(super) fn spell(key: &PublicKey, rights: &Rights, comment: &str) -> Result<String, LineFault> {
     let mut options = Vec::new();
     if let Some(root) = &rights.root {
         options.push(format!("root=\"{}\"", quote(root)?));

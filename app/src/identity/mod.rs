@@ -21,10 +21,14 @@ pub mod keys; // our key, keys as text, fingerprints, signatures
 pub mod ticket; // secrets that stand in for a line of authorized_keys
 pub mod trust; // servers whose key we know
 
+use std::error::Error;
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+use crate::exit::{Exit, Failure};
 
 pub use authorized::{Access, Rights, Verdict};
 pub use keys::{Identity, PublicKey};
@@ -33,17 +37,14 @@ pub use ticket::{Ticket, Tickets};
 /// A list of keys longer than this is not one (64 MiB is half a million keys); protects the daemon's memory.
 const LIST_BYTES_MAX: u64 = 64 << 20;
 
-/// Why an identity file cannot be used. Each text says which file, and where it helps, what to do.
-#[derive(Debug, thiserror::Error)]
+/// Why an identity file cannot be used; says which one.
+#[derive(Debug)]
 pub enum IdentityError {
     /// Neither `LONGHAUL_HOME` nor `HOME` is set.
-    #[error("failed to find the key folder: neither LONGHAUL_HOME nor HOME is set; set LONGHAUL_HOME to an absolute path")]
     NoHome,
     /// The folder's path is not absolute.
-    #[error("failed to use the key folder {}: the path is not absolute", .0.display())]
     HomeRelative(PathBuf),
     /// A system call failed.
-    #[error("failed to {step} {}", path.display())]
     Io {
         /// Verb.
         step: &'static str,
@@ -53,7 +54,6 @@ pub enum IdentityError {
         source: io::Error,
     },
     /// Others than the owner may read a secret or write a list.
-    #[error("failed to use {}: mode {mode:04o} lets others in; run: chmod {wanted} {}", path.display(), path.display())]
     Loose {
         /// File or folder.
         path: PathBuf,
@@ -63,7 +63,6 @@ pub enum IdentityError {
         wanted: &'static str,
     },
     /// The file belongs to another user.
-    #[error("failed to use {}: it belongs to user {owner}, neither to us nor to root", path.display())]
     Foreign {
         /// File or folder.
         path: PathBuf,
@@ -71,10 +70,8 @@ pub enum IdentityError {
         owner: u32,
     },
     /// The file is longer than any list of keys.
-    #[error("failed to read {}: longer than {LIST_BYTES_MAX} bytes", .0.display())]
     TooLong(PathBuf),
     /// A line of a list cannot be read.
-    #[error("failed to read {}:{line}: {fault}", path.display())]
     Line {
         /// File.
         path: PathBuf,
@@ -84,17 +81,106 @@ pub enum IdentityError {
         fault: LineFault,
     },
     /// The secret key's file does not hold an Ed25519 key.
-    #[error("failed to read {}: not an Ed25519 private key in PKCS#8; make a new one with: longhaul key generate --force", .0.display())]
     BadKey(PathBuf),
     /// `key generate` without `--force` where a key exists.
-    #[error("failed to generate a key: {} exists; --force replaces it, and every peer that knows the old key must learn the new one", .0.display())]
     KeyExists(PathBuf),
+    /// An address given by the user cannot be read.
+    HostPort(String),
     /// A public key given by the user cannot be read.
-    #[error("failed to read the key: {0}")]
     KeyText(LineFault),
     /// The library for keys failed; in practice: no randomness.
-    #[error("failed to make a key: the system gives no randomness")]
     NoRandom,
+}
+
+impl IdentityError {
+    /// What the process ends with.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        match self {
+            IdentityError::Io { source, .. } => Exit::of_io(source),
+            IdentityError::NoRandom => Exit::Io,
+            _ => Exit::Usage,
+        }
+    }
+
+    /// Fits after "failed to".
+    fn what(&self) -> String {
+        let read = |path: &Path| format!("read {}", path.display());
+        match self {
+            IdentityError::NoHome => "find the key folder".to_owned(),
+            IdentityError::HomeRelative(path) => format!("use the key folder {}", path.display()),
+            IdentityError::Io { step, path, .. } => format!("{step} {}", path.display()),
+            IdentityError::Loose { path, .. } | IdentityError::Foreign { path, .. } => format!("use {}", path.display()),
+            IdentityError::TooLong(path) | IdentityError::BadKey(path) => read(path),
+            IdentityError::Line { path, line, .. } => format!("{}:{line}", read(path)),
+            IdentityError::KeyExists(_) | IdentityError::NoRandom => "make a key".to_owned(),
+            IdentityError::HostPort(text) => format!("read the address {text}"),
+            IdentityError::KeyText(_) => "read the key".to_owned(),
+        }
+    }
+
+    /// Why; `None` where the system's word says it, which is the source.
+    fn cause(&self) -> Option<String> {
+        Some(match self {
+            IdentityError::Io { .. } => return None,
+            IdentityError::NoHome => "neither LONGHAUL_HOME nor HOME is set".to_owned(),
+            IdentityError::HomeRelative(_) => "the path is not absolute".to_owned(),
+            IdentityError::Loose { mode, .. } => format!("its mode {mode:04o} lets others in"),
+            IdentityError::Foreign { owner, .. } => format!("it belongs to user {owner}, neither to us nor to root"),
+            IdentityError::TooLong(_) => format!("it is longer than {LIST_BYTES_MAX} bytes"),
+            IdentityError::Line { fault, .. } | IdentityError::KeyText(fault) => fault.to_string(),
+            IdentityError::BadKey(_) => "it holds no Ed25519 private key in PKCS#8".to_owned(),
+            IdentityError::KeyExists(path) => format!("{} is there already", path.display()),
+            IdentityError::HostPort(_) => "it is not host:port, nor [v6]:port".to_owned(),
+            IdentityError::NoRandom => "the system gives no randomness".to_owned(),
+        })
+    }
+
+    fn next_step(&self) -> String {
+        let file = |path: &Path| path.display().to_string();
+        match self {
+            IdentityError::NoHome | IdentityError::HomeRelative(_) => "set LONGHAUL_HOME to an absolute path".to_owned(),
+            IdentityError::Io { path, .. } => format!("look at the folder's and the file's owner and mode: ls -la {}", file(path)),
+            IdentityError::Loose { path, wanted, .. } => format!("run: chmod {wanted} {}", file(path)),
+            IdentityError::Foreign { path, .. } => format!("give {} to the user who runs longhaul", file(path)),
+            IdentityError::TooLong(path) => format!("look what {} is; it is no list of keys", file(path)),
+            IdentityError::Line { path, line, .. } => {
+                format!("correct or remove line {line} of {}; until then nobody passes by it", file(path))
+            }
+            IdentityError::BadKey(_) => {
+                "restore the file, or make a new key with: longhaul key generate --force (peers must learn it)".to_owned()
+            }
+            IdentityError::KeyExists(_) => {
+                "use the key that is there, or replace it with: longhaul key generate --force (peers must learn it)".to_owned()
+            }
+            IdentityError::HostPort(_) => "write it as in longhaul://HOST:PORT/".to_owned(),
+            IdentityError::KeyText(_) => "copy the whole line that `longhaul key show` prints there".to_owned(),
+            IdentityError::NoRandom => "check that /dev/urandom and getrandom work here".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for IdentityError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "failed to {}", self.what())?;
+        self.cause().map_or(Ok(()), |cause| write!(out, ": {cause}"))
+    }
+}
+
+impl Error for IdentityError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            IdentityError::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl From<IdentityError> for Failure {
+    fn from(error: IdentityError) -> Failure {
+        let cause = error.cause().or_else(|| error.source().map(ToString::to_string)).unwrap_or_default();
+        error.exit().fail(error.what(), cause).next(error.next_step())
+    }
 }
 
 /// Why one line cannot be read.
@@ -206,7 +292,8 @@ impl Home {
         // What a crashed run with the same number left behind.
         let _ = fs::remove_file(&temporary);
         let placed = (|| {
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary).map_err(|source| io("make", source))?;
+            let mut file =
+                OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary).map_err(|source| io("make", source))?;
             file.write_all(bytes).map_err(|source| io("write", source))?;
             file.sync_all().map_err(|source| io("flush", source))?;
             if !keep {
@@ -234,8 +321,11 @@ impl Home {
         let io = |source| IdentityError::Io { step: "lock", path: path.clone(), source };
         let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(io)?;
         lock.lock().map_err(io)?;
-        let text = String::from_utf8(self.list(name)?)
-            .map_err(|_| IdentityError::Line { path: self.path(name), line: 1, fault: LineFault::NotText })?;
+        let text = String::from_utf8(self.list(name)?).map_err(|_| IdentityError::Line {
+            path: self.path(name),
+            line: 1,
+            fault: LineFault::NotText,
+        })?;
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         edit(&mut lines);
         let mut text = lines.join("\n");

@@ -83,7 +83,7 @@ fn a_key_that_others_may_read_is_refused_with_the_remedy() {
     fs::set_permissions(scratch.home.path("key"), fs::Permissions::from_mode(0o640)).unwrap();
     let refused = Identity::load(&scratch.home).unwrap_err();
     assert!(matches!(refused, IdentityError::Loose { mode: 0o640, .. }));
-    assert!(refused.to_string().contains("chmod 600"), "{refused}");
+    assert!(Failure::from(refused).next_step.starts_with("run: chmod 600 /"));
 }
 
 #[test]
@@ -121,7 +121,20 @@ fn signatures_hold_for_their_key_and_message_only() {
 
 #[test]
 fn keys_without_a_secret_are_refused() {
-    for y in [[0; 32], { let mut one = [0; 32]; one[0] = 1; one }, { let mut one = [0; 32]; one[0] = 1; one[31] = 0x80; one }] {
+    for y in [
+        [0; 32],
+        {
+            let mut one = [0; 32];
+            one[0] = 1;
+            one
+        },
+        {
+            let mut one = [0; 32];
+            one[0] = 1;
+            one[31] = 0x80;
+            one
+        },
+    ] {
         assert!(!usable(&y));
         assert_eq!(parse_key(&key_text(&y)), Err(LineFault::WeakKey));
         assert!(!verify(&y, b"", &[0; 64]));
@@ -315,4 +328,38 @@ fn a_flood_of_one_job_tickets_does_not_push_out_a_reusable_one() {
         tickets.issue(server, Uses::Once, Rights::default(), None).unwrap();
     }
     assert!(tickets.redeem(&many.proof(&session), &session, &some_key(), Instant::now()).is_some());
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_text_makes_a_reader_panic(text in "\\PC*") {
+        let _ = text.parse::<Ticket>();
+        let _ = parse_key(&text);
+        let _ = parse_key(&format!("longhaul-ed25519 {text}"));
+        let _ = trust::spell(&text);
+        let _ = encoding::from_base64(&text);
+    }
+
+    #[test]
+    fn bytes_survive_their_spelling(bytes: Vec<u8>) {
+        assert_eq!(encoding::from_base64(&encoding::base64(&bytes)).as_ref(), Some(&bytes));
+        assert_eq!(encoding::from_base64url(&encoding::base64url(&bytes)), Some(bytes));
+    }
+
+    #[test]
+    fn any_line_of_options_gives_rights_or_a_fault(options in "[a-z=\",\\\\/ .0-9G]*") {
+        let line = format!("{options} {}", key_text(&[9; 32]));
+        if let Ok((rights, _)) = authorized::parse(&line) {
+            let again = authorized::spell(&[9; 32], &rights, "note").unwrap();
+            assert_eq!(authorized::parse(&again).unwrap().0, rights);
+        }
+    }
+
+    #[test]
+    fn any_root_that_can_be_written_is_read_back(root in "/\\PC*", rate_bps: u64) {
+        let rights = Rights { root: Some(root.into()), access: Access::WriteOnly, rate_bps };
+        if let Ok(line) = authorized::spell(&[9; 32], &rights, "note") {
+            assert_eq!(authorized::parse(&line).unwrap().0, rights);
+        }
+    }
 }

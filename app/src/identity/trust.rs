@@ -37,7 +37,7 @@ fn parse(line: &str) -> Result<(String, PublicKey), LineFault> {
 /// # Errors
 /// The file cannot be read, or one of its lines cannot.
 pub fn look_up(home: &Home, host_port: &str) -> Result<Vec<PublicKey>, IdentityError> {
-    let wanted = spell(host_port).map_err(IdentityError::KeyText)?;
+    let wanted = spell(host_port).map_err(|_| IdentityError::HostPort(host_port.to_owned()))?;
     let mut keys = Vec::new();
     each_line(&home.path(FILE), &home.list(FILE)?, |line| {
         let (address, key) = parse(line)?;
@@ -54,7 +54,7 @@ pub fn look_up(home: &Home, host_port: &str) -> Result<Vec<PublicKey>, IdentityE
 /// # Errors
 /// The file cannot be read or written, or one of its lines cannot be read.
 pub fn trust(home: &Home, host_port: &str, key: &PublicKey) -> Result<Vec<PublicKey>, IdentityError> {
-    let wanted = spell(host_port).map_err(IdentityError::KeyText)?;
+    let wanted = spell(host_port).map_err(|_| IdentityError::HostPort(host_port.to_owned()))?;
     let before = look_up(home, host_port)?;
     home.edit(FILE, |lines| {
         lines.retain(|line| parse(line.trim()).map_or(true, |(address, _)| address != wanted));

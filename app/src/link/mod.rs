@@ -14,23 +14,25 @@
 //! farewell: TLS close_notify; on a pair, where there is no TLS, bytes = 0xffff_ffff
 //! ```
 
-mod error;
-mod tls;
+mod error; // one error per cause
+mod shake; // connecting and the handshake, under one deadline
+mod tls; // who proves what to whom
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use proto::FRAME_BYTES_MAX;
 use proto::error::Breach;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::Connection;
 
-pub use error::LinkError;
+use shake::{Deadline, dial, handshake};
+
+pub use error::{LinkError, Step};
 
 use crate::identity::{Identity, PublicKey, authorized, trust};
 
@@ -320,7 +322,10 @@ impl Link {
         }
         let came = self.take_in(frames);
         // Opening may have queued an alert or an answer of TLS.
-        if came.is_ok() && self.broken.is_none() && let Err(error) = self.flush() {
+        if came.is_ok()
+            && self.broken.is_none()
+            && let Err(error) = self.flush()
+        {
             self.broken = Some(error);
         }
         match came {
@@ -354,7 +359,7 @@ impl Link {
                 Err(error) if self.ready() => self.broken = Some(error),
                 Err(error) => return Err(error),
                 Ok(_) if self.ready() => {}
-                Ok(Turn::Open) => deadline.wait(self.as_fd(), true, self.wants_write(), "wait for the peer's answer")?,
+                Ok(Turn::Open) => deadline.wait(self.as_fd(), true, self.wants_write(), Step::Wait)?,
                 Ok(Turn::Closed) => return Err(LinkError::Closed),
             }
         }
@@ -371,7 +376,7 @@ impl Link {
             if !self.wants_write() {
                 return Ok(());
             }
-            deadline.wait(self.as_fd(), false, true, "send to the peer")?;
+            deadline.wait(self.as_fd(), false, true, Step::Send)?;
         }
     }
 
@@ -468,7 +473,9 @@ impl Link {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => return Err(LinkError::Cut),
+                Err(error) if matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => {
+                    return Err(LinkError::Cut);
+                }
                 Err(source) => return Err(LinkError::Io { step: "read from", source }),
             }
         }
@@ -523,97 +530,6 @@ impl Link {
         }
         breach.map_or(Ok(()), |breach| Err(breach.into()))
     }
-}
-
-/// Until when something may take.
-struct Deadline {
-    at: Instant,
-    granted: Duration,
-}
-
-impl Deadline {
-    fn after(granted: Duration) -> Deadline {
-        Deadline { at: Instant::now() + granted, granted }
-    }
-
-    /// What is left, or `Timeout`.
-    fn left(&self, step: &'static str) -> Result<Duration, LinkError> {
-        let left = self.at.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(LinkError::Timeout { step, seconds: self.granted.as_secs() }) } else { Ok(left) }
-    }
-
-    /// Waits until the socket can be read or written.
-    fn wait(&self, fd: BorrowedFd<'_>, read: bool, write: bool, step: &'static str) -> Result<(), LinkError> {
-        loop {
-            let left = Timespec::try_from(self.left(step)?).ok();
-            let mut flags = PollFlags::empty();
-            flags.set(PollFlags::IN, read);
-            flags.set(PollFlags::OUT, write);
-            match poll(&mut [PollFd::from_borrowed_fd(fd, flags)], left.as_ref()) {
-                Ok(0) | Err(rustix::io::Errno::INTR) => {}
-                Ok(_) => return Ok(()),
-                Err(errno) => return Err(LinkError::Io { step: "wait for", source: errno.into() }),
-            }
-        }
-    }
-}
-
-/// The first address of the host that answers; each gets an even share of the time that is left.
-fn dial(host_port: &str, deadline: &Deadline) -> Result<TcpStream, LinkError> {
-    let resolve = |source| LinkError::Resolve { host_port: host_port.to_owned(), source };
-    let addresses: Vec<SocketAddr> = host_port.to_socket_addrs().map_err(resolve)?.collect();
-    let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
-    for (index, address) in addresses.iter().enumerate() {
-        let share = u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
-        match TcpStream::connect_timeout(address, (deadline.left("connect")? / share).max(Duration::from_millis(1))) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
-        }
-    }
-    Err(LinkError::Connect { host_port: host_port.to_owned(), source: last })
-}
-
-/// Both sides' handshake over a non-blocking socket.
-fn handshake(
-    connection: &mut Connection,
-    stream: &TcpStream,
-    deadline: &Deadline,
-    sent: &mut u64,
-    received: &mut u64,
-) -> Result<(), LinkError> {
-    const STEP: &str = "prove each other's keys";
-    let io = |source| LinkError::Io { step: "set up", source };
-    while connection.is_handshaking() || connection.wants_write() {
-        deadline.left(STEP)?;
-        let mut moved = false;
-        if connection.wants_write() {
-            match connection.write_tls(&mut &*stream) {
-                Ok(bytes) => {
-                    *sent += bytes as u64;
-                    moved = true;
-                }
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-                Err(error) => return Err(io(error)),
-            }
-        }
-        if !moved && connection.is_handshaking() {
-            match connection.read_tls(&mut &*stream) {
-                Ok(0) => return Err(LinkError::Cut),
-                Ok(bytes) => {
-                    *received += bytes as u64;
-                    connection.process_new_packets().map_err(LinkError::Tls)?;
-                    moved = true;
-                }
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-                Err(error) if error.kind() == ErrorKind::ConnectionReset => return Err(LinkError::Cut),
-                Err(error) => return Err(io(error)),
-            }
-        }
-        if !moved {
-            deadline.wait(stream.as_fd(), connection.is_handshaking(), connection.wants_write(), STEP)?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

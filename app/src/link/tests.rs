@@ -9,9 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::identity::tests::Scratch;
 use crate::identity::ticket::{PROOF_LABEL, Uses};
 use crate::identity::{Rights, Ticket, Tickets};
-use crate::identity::tests::Scratch;
 
 const SOON: Duration = Duration::from_secs(5);
 
@@ -75,7 +75,8 @@ fn the_session_is_tls_1_3_with_a_hybrid_key_exchange() {
 
 #[test]
 fn a_server_with_another_key_than_the_ticket_s_is_refused() {
-    let (server, other, client) = (Arc::new(Identity::ephemeral().unwrap()), Identity::ephemeral().unwrap(), Identity::ephemeral().unwrap());
+    let (server, other, client) =
+        (Arc::new(Identity::ephemeral().unwrap()), Identity::ephemeral().unwrap(), Identity::ephemeral().unwrap());
     let (address, accepted) = one_server(&server);
     let refused = Link::connect(&address, &client, Expect::Key(other.public()), SOON).unwrap_err();
     assert!(

@@ -1,0 +1,106 @@
+//! Before there is a session: finding the host, connecting, and the handshake, all under one deadline.
+//!
+//! For: the blocking part of a link's life.
+//! In and out: `host:port` → a connected socket; a TLS state and a socket → a finished handshake, or why not.
+//! Invariants: nothing here outlasts its deadline, however slowly the peer drips (name look-up aside, which is the system's).
+//! Absent on purpose: which keys are accepted (tls.rs), frames (mod.rs).
+
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustls::Connection;
+
+use super::{LinkError, Step};
+
+/// Until when something may take.
+pub(super) struct Deadline {
+    at: Instant,
+    granted: Duration,
+}
+
+impl Deadline {
+    pub(super) fn after(granted: Duration) -> Deadline {
+        Deadline { at: Instant::now() + granted, granted }
+    }
+
+    /// What is left, or `Timeout`.
+    fn left(&self, step: Step) -> Result<Duration, LinkError> {
+        let left = self.at.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(LinkError::Timeout { step, granted_ms: self.granted.as_millis() }) } else { Ok(left) }
+    }
+
+    /// Waits until the socket can be read or written.
+    pub(super) fn wait(&self, fd: BorrowedFd<'_>, read: bool, write: bool, step: Step) -> Result<(), LinkError> {
+        loop {
+            let left = Timespec::try_from(self.left(step)?).ok();
+            let mut flags = PollFlags::empty();
+            flags.set(PollFlags::IN, read);
+            flags.set(PollFlags::OUT, write);
+            match poll(&mut [PollFd::from_borrowed_fd(fd, flags)], left.as_ref()) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) => return Ok(()),
+                Err(errno) => return Err(LinkError::Io { step: "wait for", source: errno.into() }),
+            }
+        }
+    }
+}
+
+/// The first address of the host that answers; each gets an even share of the time that is left.
+pub(super) fn dial(host_port: &str, deadline: &Deadline) -> Result<TcpStream, LinkError> {
+    let resolve = |source| LinkError::Resolve { host_port: host_port.to_owned(), source };
+    let addresses: Vec<SocketAddr> = host_port.to_socket_addrs().map_err(resolve)?.collect();
+    let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
+    for (index, address) in addresses.iter().enumerate() {
+        let share = u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
+        match TcpStream::connect_timeout(address, (deadline.left(Step::Connect)? / share).max(Duration::from_millis(1))) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(LinkError::Connect { host_port: host_port.to_owned(), source: last })
+}
+
+/// Both sides' handshake over a non-blocking socket.
+pub(super) fn handshake(
+    connection: &mut Connection,
+    stream: &TcpStream,
+    deadline: &Deadline,
+    sent: &mut u64,
+    received: &mut u64,
+) -> Result<(), LinkError> {
+    let io = |source| LinkError::Io { step: "set up", source };
+    while connection.is_handshaking() || connection.wants_write() {
+        deadline.left(Step::Prove)?;
+        let mut moved = false;
+        if connection.wants_write() {
+            match connection.write_tls(&mut &*stream) {
+                Ok(bytes) => {
+                    *sent += bytes as u64;
+                    moved = true;
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                Err(error) => return Err(io(error)),
+            }
+        }
+        if !moved && connection.is_handshaking() {
+            match connection.read_tls(&mut &*stream) {
+                Ok(0) => return Err(LinkError::Cut),
+                Ok(bytes) => {
+                    *received += bytes as u64;
+                    connection.process_new_packets().map_err(LinkError::Tls)?;
+                    moved = true;
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return Err(LinkError::Cut),
+                Err(error) => return Err(io(error)),
+            }
+        }
+        if !moved {
+            deadline.wait(stream.as_fd(), connection.is_handshaking(), connection.wants_write(), Step::Prove)?;
+        }
+    }
+    Ok(())
+}
