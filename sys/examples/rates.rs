@@ -21,9 +21,7 @@ const PASSES: usize = 4;
 const NET_BYTES: u64 = 8 << 30;
 
 fn main() {
-    let folder = std::env::args()
-        .nth(1)
-        .unwrap_or_else(|| std::env::temp_dir().to_string_lossy().into_owned());
+    let folder = std::env::args().nth(1).unwrap_or_else(|| std::env::temp_dir().to_string_lossy().into_owned());
     for round in 0..3 {
         println!("round {round}");
         for kind in [Kind::Uring, Kind::Plain] {
@@ -42,11 +40,7 @@ fn measure(what: &str, bytes: u64, work: impl FnOnce()) {
     let (start, cpu) = (clock::now_ns(), clock::process_cpu_ns());
     work();
     let (ns, cpu) = (clock::now_ns() - start, clock::process_cpu_ns() - cpu);
-    println!(
-        "{what:44} {:7.1} Gb/s {:6.3} s/GB",
-        bytes as f64 * 8.0 / ns as f64,
-        cpu as f64 / bytes as f64
-    );
+    println!("{what:44} {:7.1} Gb/s {:6.3} s/GB", bytes as f64 * 8.0 / ns as f64, cpu as f64 / bytes as f64);
 }
 
 fn ring(kind: Kind) -> (Pool, Driver) {
@@ -60,20 +54,14 @@ fn network(kind: Kind) {
     let listener = sock::listen("127.0.0.1:0".parse().expect("address")).expect("listen");
     let addr = listener.local_addr().expect("address");
     // Chosen before the handshake: some hosts default to bbr, whose pacing is not what is measured here.
-    let one = sock::connect_from(addr, None, Duration::from_secs(5), |fd| {
-        sock::set_congestion(fd, "cubic")
-    });
+    let one = sock::connect_from(addr, None, Duration::from_secs(5), |fd| sock::set_congestion(fd, "cubic"));
     let one: OwnedFd = one.expect("connect").into();
     let other: OwnedFd = listener.accept().expect("accept").0.into();
-    measure(
-        &format!("{kind:?} send and recv 1 MiB, loopback"),
-        NET_BYTES,
-        || {
-            let sender = std::thread::spawn(move || send_all(kind, Arc::new(one)));
-            receive_all(kind, Arc::new(other));
-            sender.join().expect("sender");
-        },
-    );
+    measure(&format!("{kind:?} send and recv 1 MiB, loopback"), NET_BYTES, || {
+        let sender = std::thread::spawn(move || send_all(kind, Arc::new(one)));
+        receive_all(kind, Arc::new(other));
+        sender.join().expect("sender");
+    });
 }
 
 fn send_all(kind: Kind, socket: Arc<OwnedFd>) {
@@ -81,12 +69,7 @@ fn send_all(kind: Kind, socket: Arc<OwnedFd>) {
     let (mut left, mut done) = (NET_BYTES, Vec::new());
     let mut mem = Some(Mem::Buf(pool.take().expect("buf")));
     while left > 0 {
-        let op = Op::Send {
-            socket: Arc::clone(&socket),
-            mem: mem.take().expect("back"),
-            at: HEADROOM,
-            len: CHUNK,
-        };
+        let op = Op::Send { socket: Arc::clone(&socket), mem: mem.take().expect("back"), at: HEADROOM, len: CHUNK };
         driver.submit(0, op);
         let end = one(&mut driver, &mut done);
         left -= end.result.expect("sent") as u64;
@@ -100,16 +83,7 @@ fn receive_all(kind: Kind, socket: Arc<OwnedFd>) {
     let mut mem = Some(Mem::Buf(pool.take().expect("buf")));
     while left > 0 {
         let mem_in = mem.take().expect("back");
-        driver.submit(
-            0,
-            Op::Recv {
-                socket: Arc::clone(&socket),
-                mem: mem_in,
-                at: HEADROOM,
-                len: CHUNK,
-                all: true,
-            },
-        );
+        driver.submit(0, Op::Recv { socket: Arc::clone(&socket), mem: mem_in, at: HEADROOM, len: CHUNK, all: true });
         let end = one(&mut driver, &mut done);
         left -= end.result.expect("received") as u64;
         mem = Some(end.mem);
@@ -126,27 +100,13 @@ fn one(driver: &mut Driver, done: &mut Vec<Done>) -> Done {
 /// Writes and reads a file through the page cache, 1 and 4 operations at once.
 fn disk(kind: Kind, folder: &Path) {
     let path = folder.join(format!("rates-{}", std::process::id()));
-    let file = File::options()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(&path)
-        .expect("file");
+    let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).expect("file");
     let file = Arc::new(file);
     let at = folder.display();
-    measure(
-        &format!("{kind:?} write, depth 4, {at}"),
-        FILE_BYTES,
-        || pass(kind, &file, 4, true, 1),
-    );
+    measure(&format!("{kind:?} write, depth 4, {at}"), FILE_BYTES, || pass(kind, &file, 4, true, 1));
     for depth in [1, 4] {
         let bytes = FILE_BYTES * PASSES as u64;
-        measure(
-            &format!("{kind:?} read, depth {depth}, {at}"),
-            bytes,
-            || pass(kind, &file, depth, false, PASSES),
-        );
+        measure(&format!("{kind:?} read, depth {depth}, {at}"), bytes, || pass(kind, &file, depth, false, PASSES));
     }
     std::fs::remove_file(path).expect("remove");
 }
@@ -162,20 +122,8 @@ fn pass(kind: Kind, file: &Arc<File>, depth: usize, write: bool, passes: usize) 
                 driver.submit(
                     0,
                     match write {
-                        true => Op::Write {
-                            file,
-                            offset,
-                            mem,
-                            at: HEADROOM,
-                            len: CHUNK,
-                        },
-                        false => Op::Read {
-                            file,
-                            offset,
-                            mem,
-                            at: HEADROOM,
-                            len: CHUNK,
-                        },
+                        true => Op::Write { file, offset, mem, at: HEADROOM, len: CHUNK },
+                        false => Op::Read { file, offset, mem, at: HEADROOM, len: CHUNK },
                     },
                 );
                 offset += CHUNK as u64;

@@ -54,9 +54,7 @@ pub fn resident_bytes() -> Option<u64> {
 /// The figure of a line like `VmHWM:     1234 kB`, in bytes; 0 if there is no such line.
 pub(crate) fn kib_line(text: &str, label: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(label));
-    let number = line
-        .and_then(|rest| rest.split_whitespace().next())
-        .and_then(|number| number.parse::<u64>().ok());
+    let number = line.and_then(|rest| rest.split_whitespace().next()).and_then(|number| number.parse::<u64>().ok());
     number.unwrap_or(0) * 1024
 }
 
@@ -66,11 +64,7 @@ fn peak_by_rusage() -> u64 {
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: `usage` is writable and of the type the call fills.
     let result = unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) };
-    if result == 0 {
-        usage.ru_maxrss as u64 * 1024
-    } else {
-        0
-    }
+    if result == 0 { usage.ru_maxrss as u64 * 1024 } else { 0 }
 }
 
 #[cfg(test)]
@@ -87,9 +81,7 @@ mod tests {
         let used = thread_cpu_ns() - cpu;
         assert!(used > 0 && used < 10 * NS_PER_S);
         assert!(process_cpu_ns() >= used);
-        let since = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .expect("after 1970");
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
         assert!((since.as_secs() as i64 - unix_time().0).abs() <= 1);
     }
 

@@ -84,24 +84,16 @@ pub fn landlock(roots: &[(&[u8], bool)]) -> io::Result<Landlock> {
     let rules = unsafe { OwnedFd::from_raw_fd(number as i32) };
     for (path, write) in roots {
         let granted = access::READ | if *write { access::WRITE } else { 0 };
-        let root = rustix::fs::open(
-            Path::new(OsStr::from_bytes(path)),
-            OFlags::PATH | OFlags::CLOEXEC,
-            Mode::empty(),
-        )?;
+        let root = rustix::fs::open(Path::new(OsStr::from_bytes(path)), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         add_rule(rules.as_fd(), root.as_fd(), granted & handled)?;
     }
     no_new_privs()?;
     // SAFETY: a system call on an open descriptor; it touches no memory of ours.
-    let result =
-        unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rules.as_raw_fd(), 0u32) };
+    let result = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rules.as_raw_fd(), 0u32) };
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(Landlock {
-        holds: true,
-        reason: format!("Landlock version {version} holds for {} roots", roots.len()),
-    })
+    Ok(Landlock { holds: true, reason: format!("Landlock version {version} holds for {} roots", roots.len()) })
 }
 
 fn not_held(error: &io::Error) -> Landlock {
@@ -110,10 +102,7 @@ fn not_held(error: &io::Error) -> Landlock {
         Some(libc::EOPNOTSUPP) => "Landlock is switched off (kernel parameter lsm=)",
         _ => "the kernel refuses Landlock",
     };
-    Landlock {
-        holds: false,
-        reason: format!("{why}: {error}"),
-    }
+    Landlock { holds: false, reason: format!("{why}: {error}") }
 }
 
 /// landlock_create_ruleset: with rights a descriptor, without them the version.
@@ -125,40 +114,17 @@ fn ruleset(handled: Option<&u64>, flags: u32) -> io::Result<i64> {
     // SAFETY: the kernel reads `bytes` bytes at `at`, which is the caller's integer or nothing. Eight bytes are the first
     // version of struct landlock_ruleset_attr; the kernel takes the rest as zero.
     let result = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, at, bytes, flags) };
-    if result >= 0 {
-        Ok(result)
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if result >= 0 { Ok(result) } else { Err(io::Error::last_os_error()) }
 }
 
 fn add_rule(rules: BorrowedFd<'_>, root: BorrowedFd<'_>, granted: u64) -> io::Result<()> {
     let is_folder = FileType::from_raw_mode(rustix::fs::fstat(root)?.st_mode).is_dir();
-    let allowed = if is_folder {
-        granted
-    } else {
-        granted & access::OF_FILES
-    };
-    let rule = PathBeneath {
-        allowed,
-        parent: root.as_raw_fd(),
-    };
+    let allowed = if is_folder { granted } else { granted & access::OF_FILES };
+    let rule = PathBeneath { allowed, parent: root.as_raw_fd() };
     let at = std::ptr::from_ref(&rule);
     // SAFETY: the kernel reads one struct landlock_path_beneath_attr at `at`, which is the local `rule`.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_landlock_add_rule,
-            rules.as_raw_fd(),
-            RULE_PATH_BENEATH,
-            at,
-            0u32,
-        )
-    };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    let result = unsafe { libc::syscall(libc::SYS_landlock_add_rule, rules.as_raw_fd(), RULE_PATH_BENEATH, at, 0u32) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// No program started from here gains rights by its file's bits.
@@ -184,10 +150,7 @@ pub fn drop_to(uid: u32, gid: u32) -> io::Result<()> {
         // SAFETY: three numbers.
         unsafe { libc::setresuid(0, 0, 0) }
     };
-    if ids(libc::getresuid)? != [uid; 3]
-        || ids(libc::getresgid)? != [gid; 3]
-        || (uid != 0 && back() == 0)
-    {
+    if ids(libc::getresuid)? != [uid; 3] || ids(libc::getresgid)? != [gid; 3] || (uid != 0 && back() == 0) {
         return Err(io::Error::other("rights were not given up for good"));
     }
     Ok(())
@@ -202,11 +165,7 @@ fn ids(call: unsafe extern "C" fn(*mut u32, *mut u32, *mut u32) -> i32) -> io::R
 }
 
 fn check(result: i32) -> io::Result<()> {
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// The process gets SIGTERM when the thread that started it ends. Errors: ESRCH if that was already so.

@@ -62,10 +62,7 @@ impl Waker {
         let mut flags = EventfdFlags::CLOEXEC;
         flags.set(EventfdFlags::NONBLOCK, !blocking);
         let fd = eventfd(0, flags)?;
-        Ok(Waker(Arc::new(Bell {
-            fd,
-            rung: AtomicBool::new(false),
-        })))
+        Ok(Waker(Arc::new(Bell { fd, rung: AtomicBool::new(false) })))
     }
 
     /// Makes the driver's `wait` return soon, now or at its next call.
@@ -128,19 +125,14 @@ impl Ready {
 
 /// Sleeps until one of `fds` is ready, a signal comes, or the timeout (`None`: for ever), and says for each of them, in
 /// the same order, what it is ready for. For keepers: it allocates. Errors: ENOMEM, EINVAL (too many).
-pub fn poll(
-    fds: &[(BorrowedFd<'_>, Interest)],
-    timeout: Option<Duration>,
-) -> io::Result<Vec<Ready>> {
+pub fn poll(fds: &[(BorrowedFd<'_>, Interest)], timeout: Option<Duration>) -> io::Result<Vec<Ready>> {
     let wanted = |interest| match interest {
         Interest::Read => PollFlags::IN,
         Interest::Write => PollFlags::OUT,
         Interest::Both => PollFlags::IN | PollFlags::OUT,
     };
-    let mut polled: Vec<_> = fds
-        .iter()
-        .map(|(fd, interest)| PollFd::from_borrowed_fd(*fd, wanted(*interest)))
-        .collect();
+    let mut polled: Vec<_> =
+        fds.iter().map(|(fd, interest)| PollFd::from_borrowed_fd(*fd, wanted(*interest))).collect();
     // A time too long to be said is for ever.
     let limit = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     match rustix::event::poll(&mut polled, limit.as_ref()) {
@@ -151,11 +143,7 @@ pub fn poll(
     let ready = polled.iter().map(|fd| {
         let seen = fd.revents();
         let closed = seen.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL);
-        Ready {
-            read: seen.contains(PollFlags::IN),
-            write: seen.contains(PollFlags::OUT),
-            closed,
-        }
+        Ready { read: seen.contains(PollFlags::IN), write: seen.contains(PollFlags::OUT), closed }
     });
     Ok(ready.collect())
 }

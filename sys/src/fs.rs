@@ -18,8 +18,8 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
 
 use beneath::{Split, split};
 pub use file::{
-    drop_cache, is_block_file_system, is_cached_at, next_data, preallocate, punch, read_at_full,
-    set_direct, set_file_meta, start_write_out, stat_file, sync_data, truncate, write_at_full,
+    drop_cache, is_block_file_system, is_cached_at, next_data, preallocate, punch, read_at_full, set_direct,
+    set_file_meta, start_write_out, stat_file, sync_data, truncate, write_at_full,
 };
 
 /// Folders whose descriptors a `Dir` keeps: scanner, workers and committer each sit in one or two at a time.
@@ -122,20 +122,12 @@ struct Root {
 impl Dir {
     /// Opens the folder a user named; follows links. Errors: ENOENT, ENOTDIR, EACCES.
     pub fn open(path: &[u8]) -> io::Result<Dir> {
-        let fd = rustix::fs::open(
-            path,
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )?;
+        let fd = rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Dir::from_fd(fd, path.to_vec()))
     }
 
     fn from_fd(fd: OwnedFd, path: Vec<u8>) -> Dir {
-        Dir(Arc::new(Root {
-            fd,
-            path,
-            parents: Mutex::new(Vec::with_capacity(PARENTS_KEPT + 1)),
-        }))
+        Dir(Arc::new(Root { fd, path, parents: Mutex::new(Vec::with_capacity(PARENTS_KEPT + 1)) }))
     }
 
     /// The path it was opened by; for messages.
@@ -172,10 +164,7 @@ impl Dir {
         let (fd, flags) = self.at(rel, |parent, name| {
             match rustix::fs::openat(parent, name, flags, Mode::empty()) {
                 // Only the owner may ask for O_NOATIME.
-                Err(rustix::io::Errno::PERM) => Ok((
-                    rustix::fs::openat(parent, name, plain, Mode::empty())?,
-                    plain,
-                )),
+                Err(rustix::io::Errno::PERM) => Ok((rustix::fs::openat(parent, name, plain, Mode::empty())?, plain)),
                 other => Ok((other?, flags)),
             }
         })?;
@@ -191,12 +180,7 @@ impl Dir {
         let mut flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         flags.set(OFlags::EXCL, exclusive);
         let fd = self.at(rel, |parent, name| {
-            rustix::fs::openat(
-                parent,
-                name,
-                flags | OFlags::NONBLOCK,
-                Mode::RUSR | Mode::WUSR,
-            )
+            rustix::fs::openat(parent, name, flags | OFlags::NONBLOCK, Mode::RUSR | Mode::WUSR)
         })?;
         if !exclusive {
             regular(&fd)?;
@@ -214,32 +198,23 @@ impl Dir {
         if rel.is_empty() {
             return Ok(Stat::of(&rustix::fs::fstat(&self.0.fd)?));
         }
-        self.at(rel, |parent, name| {
-            rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)
-        })
-        .map(|stat| Stat::of(&stat))
+        self.at(rel, |parent, name| rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW))
+            .map(|stat| Stat::of(&stat))
     }
 
     /// Makes one folder; the umask applies. Errors: EEXIST and others.
     pub fn make_dir(&self, rel: &[u8], mode: u32) -> io::Result<()> {
-        self.at(rel, |parent, name| {
-            rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode & 0o7777))
-        })
+        self.at(rel, |parent, name| rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode & 0o7777)))
     }
 
     /// Makes a symbolic link with any text. Errors: EEXIST and others.
     pub fn make_link(&self, target: &[u8], rel: &[u8]) -> io::Result<()> {
-        self.at(rel, |parent, name| {
-            rustix::fs::symlinkat(target, parent, name)
-        })
+        self.at(rel, |parent, name| rustix::fs::symlinkat(target, parent, name))
     }
 
     /// The text of a symbolic link. Errors: EINVAL if it is none.
     pub fn read_link(&self, rel: &[u8]) -> io::Result<Vec<u8>> {
-        self.at(rel, |parent, name| {
-            rustix::fs::readlinkat(parent, name, Vec::new())
-        })
-        .map(|text| text.into_bytes())
+        self.at(rel, |parent, name| rustix::fs::readlinkat(parent, name, Vec::new())).map(|text| text.into_bytes())
     }
 
     /// Renames, in one step, over whatever file has the name `to`.
@@ -248,28 +223,20 @@ impl Dir {
         self.forget(to);
         self.at(from, |from_parent, from_name| {
             // A failed `to` is told by its own error; only the kernel's numbers pass through here.
-            self.at(to, |to_parent, to_name| {
-                rustix::fs::renameat(from_parent, from_name, to_parent, to_name)
-            })
-            .map_err(|error| {
-                rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO)
-            })
+            self.at(to, |to_parent, to_name| rustix::fs::renameat(from_parent, from_name, to_parent, to_name))
+                .map_err(|error| rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO))
         })
     }
 
     /// Removes a file or link.
     pub fn remove_file(&self, rel: &[u8]) -> io::Result<()> {
-        self.at(rel, |parent, name| {
-            rustix::fs::unlinkat(parent, name, AtFlags::empty())
-        })
+        self.at(rel, |parent, name| rustix::fs::unlinkat(parent, name, AtFlags::empty()))
     }
 
     /// Removes an empty folder.
     pub fn remove_dir(&self, rel: &[u8]) -> io::Result<()> {
         self.forget(rel);
-        self.at(rel, |parent, name| {
-            rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
-        })
+        self.at(rel, |parent, name| rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR))
     }
 
     /// Flushes the names in a folder to the disk; the empty name is this folder.
@@ -299,23 +266,13 @@ impl Dir {
 
     /// Sets permission bits and time of change, never through a link; `is_link` entries have no mode of their own.
     /// For open files `set_file_meta` is better.
-    pub fn set_meta(
-        &self,
-        rel: &[u8],
-        mode: Option<u32>,
-        mtime: Option<(i64, u32)>,
-        is_link: bool,
-    ) -> io::Result<()> {
+    pub fn set_meta(&self, rel: &[u8], mode: Option<u32>, mtime: Option<(i64, u32)>, is_link: bool) -> io::Result<()> {
         if let Some(mode) = mode.filter(|_| !is_link) {
-            self.at(rel, |parent, name| {
-                file::chmod_no_follow(parent, name, mode & 0o7777)
-            })?;
+            self.at(rel, |parent, name| file::chmod_no_follow(parent, name, mode & 0o7777))?;
         }
         if let Some(mtime) = mtime {
             let times = times(mtime);
-            self.at(rel, |parent, name| {
-                rustix::fs::utimensat(parent, name, &times, AtFlags::SYMLINK_NOFOLLOW)
-            })?;
+            self.at(rel, |parent, name| rustix::fs::utimensat(parent, name, &times, AtFlags::SYMLINK_NOFOLLOW))?;
         }
         Ok(())
     }
@@ -337,11 +294,7 @@ impl Dir {
     }
 
     /// Runs `call` with the folder of `rel` and the last component of `rel`.
-    fn at<T>(
-        &self,
-        rel: &[u8],
-        call: impl Fn(BorrowedFd<'_>, &[u8]) -> rustix::io::Result<T>,
-    ) -> io::Result<T> {
+    fn at<T>(&self, rel: &[u8], call: impl Fn(BorrowedFd<'_>, &[u8]) -> rustix::io::Result<T>) -> io::Result<T> {
         let Split { parent, name } = split(rel)?;
         if parent.is_empty() {
             return Ok(call(self.0.fd.as_fd(), name)?);
@@ -360,22 +313,14 @@ impl Dir {
 
     /// The descriptor of a folder beneath, and whether it was kept from an earlier call.
     fn folder(&self, rel: &[u8]) -> io::Result<(Arc<OwnedFd>, bool)> {
-        let mut kept = self
-            .0
-            .parents
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.parents.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = kept.iter().rposition(|(path, _)| path == rel) {
             kept[at..].rotate_left(1);
             return Ok((Arc::clone(&kept[kept.len() - 1].1), true));
         }
         drop(kept);
         let fd = Arc::new(beneath::open_folder(self.0.fd.as_fd(), rel)?);
-        let mut kept = self
-            .0
-            .parents
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.parents.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() == PARENTS_KEPT {
             kept.remove(0);
         }
@@ -385,16 +330,8 @@ impl Dir {
 
     /// Forgets kept folders that are `rel` or beneath it.
     fn forget(&self, rel: &[u8]) {
-        let mut kept = self
-            .0
-            .parents
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        kept.retain(|(path, _)| {
-            !path
-                .strip_prefix(rel)
-                .is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
-        });
+        let mut kept = self.0.parents.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|(path, _)| !path.strip_prefix(rel).is_some_and(|rest| rest.is_empty() || rest[0] == b'/'));
     }
 }
 
@@ -436,11 +373,7 @@ impl Iterator for List {
                 FileType::Unknown => None,
                 kind => Some(Kind::of(kind)),
             };
-            return Some(Ok(Entry {
-                name: name.to_vec(),
-                kind,
-                ino: entry.ino(),
-            }));
+            return Some(Ok(Entry { name: name.to_vec(), kind, ino: entry.ino() }));
         }
     }
 }
@@ -457,13 +390,7 @@ fn regular(fd: &OwnedFd) -> io::Result<Stat> {
 
 fn times((seconds, nanoseconds): (i64, u32)) -> Timestamps {
     Timestamps {
-        last_access: Timespec {
-            tv_sec: 0,
-            tv_nsec: libc::UTIME_OMIT,
-        },
-        last_modification: Timespec {
-            tv_sec: seconds,
-            tv_nsec: i64::from(nanoseconds.min(999_999_999)),
-        },
+        last_access: Timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT },
+        last_modification: Timespec { tv_sec: seconds, tv_nsec: i64::from(nanoseconds.min(999_999_999)) },
     }
 }

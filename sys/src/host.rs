@@ -28,9 +28,7 @@ pub struct Cores {
 pub fn cores() -> io::Result<Cores> {
     // Of the process, not of the calling thread, which may be pinned.
     let set = sched_getaffinity(Some(rustix::process::getpid()))?;
-    let numbers: Vec<usize> = (0..CpuSet::MAX_CPU)
-        .filter(|number| set.is_set(*number))
-        .collect();
+    let numbers: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|number| set.is_set(*number)).collect();
     let quota = limits::cpu_quota().map_or(usize::MAX, |quota| (quota as usize).max(1));
     let count = numbers.len().min(quota).max(1);
     Ok(Cores { numbers, count })
@@ -75,35 +73,24 @@ pub fn load() -> Option<f32> {
 
 /// Changes with each boot of the machine: tells a restarted host from a restarted process. Errors: /proc is out of reach.
 pub fn boot_id() -> io::Result<String> {
-    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?
-        .trim()
-        .to_owned())
+    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
 /// The name of the host.
 pub fn hostname() -> String {
-    rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned()
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// The kernel, like `6.18.4-generic`.
 pub fn kernel_release() -> String {
-    rustix::system::uname()
-        .release()
-        .to_string_lossy()
-        .into_owned()
+    rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
 /// The processor's name for itself; empty if it does not tell (arm64).
 pub fn cpu_model() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("model name"));
-    line.and_then(|rest| rest.split_once(':'))
-        .map_or(String::new(), |(_, name)| name.trim().to_owned())
+    let line = text.lines().find_map(|line| line.strip_prefix("model name"));
+    line.and_then(|rest| rest.split_once(':')).map_or(String::new(), |(_, name)| name.trim().to_owned())
 }
 
 /// The processor has AES instructions.
@@ -119,18 +106,9 @@ pub fn has_aes() -> bool {
 
 /// Memory nodes; 1 on machines without NUMA.
 pub fn numa_nodes() -> usize {
-    let entries = std::fs::read_dir("/sys/devices/system/node")
-        .into_iter()
-        .flatten()
-        .flatten();
-    let is_node = |name: &str| {
-        name.strip_prefix("node")
-            .is_some_and(|rest| rest.parse::<u32>().is_ok())
-    };
-    entries
-        .filter(|entry| entry.file_name().to_str().is_some_and(is_node))
-        .count()
-        .max(1)
+    let entries = std::fs::read_dir("/sys/devices/system/node").into_iter().flatten().flatten();
+    let is_node = |name: &str| name.strip_prefix("node").is_some_and(|rest| rest.parse::<u32>().is_ok());
+    entries.filter(|entry| entry.file_name().to_str().is_some_and(is_node)).count().max(1)
 }
 
 /// Reserved huge pages that nobody uses.
@@ -146,15 +124,9 @@ pub struct HugePages {
 pub fn huge_pages() -> HugePages {
     let free = |kib: u32| {
         let path = format!("/sys/kernel/mm/hugepages/hugepages-{kib}kB/free_hugepages");
-        std::fs::read_to_string(path)
-            .ok()
-            .and_then(|text| text.trim().parse().ok())
-            .unwrap_or(0)
+        std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
     };
-    HugePages {
-        free_2m: free(2048),
-        free_1g: free(1_048_576),
-    }
+    HugePages { free_2m: free(2048), free_1g: free(1_048_576) }
 }
 
 /// Whether io_uring works here: `Ok` with its mode, or the reason why not.
@@ -188,12 +160,7 @@ mod tests {
             cores().expect("cores")
         });
         assert_eq!(thread.join().expect("thread"), before);
-        assert_eq!(
-            pin_thread(1 << 20)
-                .expect_err("no such core")
-                .raw_os_error(),
-            Some(libc::EINVAL)
-        );
+        assert_eq!(pin_thread(1 << 20).expect_err("no such core").raw_os_error(), Some(libc::EINVAL));
     }
 
     #[test]
@@ -202,11 +169,7 @@ mod tests {
         let loopback = all.iter().find(|one| one.name == "lo").expect("lo");
         assert!(loopback.loopback && loopback.mtu >= 1_500);
         if loopback.up {
-            assert!(
-                loopback
-                    .addresses
-                    .contains(&std::net::IpAddr::from([127, 0, 0, 1]))
-            );
+            assert!(loopback.addresses.contains(&std::net::IpAddr::from([127, 0, 0, 1])));
         }
     }
 }

@@ -69,24 +69,14 @@ impl Mapping {
             .checked_next_multiple_of(PAGE)
             .and_then(|bytes| bytes.checked_add(HEADROOM))
             .ok_or_else(too_large)?;
-        let needed = stride
-            .checked_mul(count)
-            .filter(|bytes| *bytes < isize::MAX as usize / 2)
-            .ok_or_else(too_large)?;
+        let needed =
+            stride.checked_mul(count).filter(|bytes| *bytes < isize::MAX as usize / 2).ok_or_else(too_large)?;
         let (start, bytes, kind) = map_best(needed)?;
         // Neither a child before its exec nor a core dump has any business with payload bytes; pages that a ring has
         // pinned would even be copied at fork. Old kernels refuse some advice: then it is as it was.
         advise(start, bytes, Advice::LinuxDontFork);
         advise(start, bytes, Advice::LinuxDontDump);
-        Ok((
-            Mapping {
-                start,
-                bytes,
-                stride,
-                payload_bytes: chunk_bytes,
-            },
-            kind,
-        ))
+        Ok((Mapping { start, bytes, stride, payload_bytes: chunk_bytes }, kind))
     }
 
     pub(crate) fn start(&self) -> *mut u8 {
@@ -126,34 +116,15 @@ fn map_best(needed: usize) -> io::Result<(NonNull<u8>, usize, PageKind)> {
         }
         let (start, bytes) = map_aligned(round(MIB2))?;
         let asked = transparent_allowed() && advise(start, bytes, Advice::LinuxHugepage);
-        return Ok((
-            start,
-            bytes,
-            if asked {
-                PageKind::Transparent
-            } else {
-                PageKind::Small
-            },
-        ));
+        return Ok((start, bytes, if asked { PageKind::Transparent } else { PageKind::Small }));
     }
-    Ok((
-        map(round(PAGE), MapFlags::empty())?,
-        round(PAGE),
-        PageKind::Small,
-    ))
+    Ok((map(round(PAGE), MapFlags::empty())?, round(PAGE), PageKind::Small))
 }
 
 fn map(bytes: usize, extra: MapFlags) -> io::Result<NonNull<u8>> {
     let flags = MapFlags::PRIVATE | extra;
     // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
-    let start = unsafe {
-        mmap_anonymous(
-            std::ptr::null_mut(),
-            bytes,
-            ProtFlags::READ | ProtFlags::WRITE,
-            flags,
-        )
-    }?;
+    let start = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags) }?;
     NonNull::new(start.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
 }
 
@@ -184,8 +155,7 @@ fn advise(start: NonNull<u8>, bytes: usize, advice: Advice) -> bool {
 }
 
 fn transparent_allowed() -> bool {
-    let setting =
-        std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     !setting.is_empty() && !setting.contains("[never]")
 }
 
@@ -205,29 +175,18 @@ impl Pool {
     pub fn new(count: usize, chunk_bytes: usize) -> io::Result<Pool> {
         let slots = u32::try_from(count).map_err(|_| io::Error::from_raw_os_error(libc::ENOMEM))?;
         let (map, pages) = Mapping::new(count, chunk_bytes)?;
-        Ok(Pool {
-            map: Arc::new(map),
-            free: (0..slots).rev().collect(),
-            count,
-            pages,
-        })
+        Ok(Pool { map: Arc::new(map), free: (0..slots).rev().collect(), count, pages })
     }
 
     /// A buf, if one is free; its contents are whatever its last owner left.
     pub fn take(&mut self) -> Option<Buf> {
         let index = self.free.pop()?;
-        Some(Buf {
-            map: Arc::clone(&self.map),
-            index,
-        })
+        Some(Buf { map: Arc::clone(&self.map), index })
     }
 
     /// Takes a buf of this pool back. A buf of another pool is a bug and panics.
     pub fn give(&mut self, buf: Buf) {
-        assert!(
-            Arc::ptr_eq(&self.map, &buf.map),
-            "a buf goes back to the pool it came from"
-        );
+        assert!(Arc::ptr_eq(&self.map, &buf.map), "a buf goes back to the pool it came from");
         self.free.push(buf.index);
     }
 
@@ -316,10 +275,7 @@ impl Buf {
 
 impl std::fmt::Debug for Buf {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Buf")
-            .field("index", &self.index)
-            .field("bytes", &self.bytes())
-            .finish()
+        f.debug_struct("Buf").field("index", &self.index).field("bytes", &self.bytes()).finish()
     }
 }
 

@@ -66,18 +66,9 @@ impl Waiting {
         self.result = loop {
             let range = self.at + self.moved..self.at + self.len;
             let step = if self.way == Way::Send {
-                send(
-                    &*self.socket,
-                    &self.mem.bytes()[range],
-                    SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
-                )
+                send(&*self.socket, &self.mem.bytes()[range], SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
             } else {
-                recv(
-                    &*self.socket,
-                    &mut self.mem.bytes_mut()[range],
-                    RecvFlags::DONTWAIT,
-                )
-                .map(|(bytes, _)| bytes)
+                recv(&*self.socket, &mut self.mem.bytes_mut()[range], RecvFlags::DONTWAIT).map(|(bytes, _)| bytes)
             };
             match step {
                 Ok(0) => break Some(Ok(self.moved)),
@@ -126,10 +117,7 @@ impl Disk {
                 return;
             }
             let Some(job) = state.todo.pop_front() else {
-                state = self
-                    .work
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner);
+                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
             drop(state);
@@ -150,8 +138,7 @@ impl DiskJob {
             let step = if self.write {
                 self.file.write_at(&self.mem.bytes()[at..end], offset)
             } else {
-                self.file
-                    .read_at(&mut self.mem.bytes_mut()[at..end], offset)
+                self.file.read_at(&mut self.mem.bytes_mut()[at..end], offset)
             };
             match step {
                 Ok(0) => break Ok(self.moved),
@@ -167,23 +154,14 @@ impl DiskJob {
                 Err(error) => break Err(error),
             }
         };
-        Done {
-            token: self.token,
-            result,
-            mem: self.mem,
-        }
+        Done { token: self.token, result, mem: self.mem }
     }
 
     /// Reads what the page cache has; says whether that was all.
     fn read_cached(&mut self) -> Result<bool, Errno> {
         let range = self.at + self.moved..self.at + self.len;
         let mut slices = [IoSliceMut::new(&mut self.mem.bytes_mut()[range])];
-        let bytes = preadv2(
-            &*self.file,
-            &mut slices,
-            self.offset + self.moved as u64,
-            ReadWriteFlags::NOWAIT,
-        )?;
+        let bytes = preadv2(&*self.file, &mut slices, self.offset + self.moved as u64, ReadWriteFlags::NOWAIT)?;
         self.moved += bytes;
         Ok(self.moved == self.len || bytes == 0)
     }
@@ -223,9 +201,7 @@ impl Plain {
         };
         for number in 0..DISK_THREADS {
             let disk = Arc::clone(&disk);
-            std::thread::Builder::new()
-                .name(format!("disk-{number}"))
-                .spawn(move || disk.serve())?;
+            std::thread::Builder::new().name(format!("disk-{number}")).spawn(move || disk.serve())?;
         }
         Ok(plain)
     }
@@ -240,81 +216,22 @@ impl Plain {
 
     pub(crate) fn submit(&mut self, token: u64, op: Op) {
         match op {
-            Op::Read {
-                file,
-                offset,
-                mem,
-                at,
-                len,
-            } => {
+            Op::Read { file, offset, mem, at, len } => {
                 check_range(mem.bytes().len(), at, len);
-                self.disk(DiskJob {
-                    token,
-                    file,
-                    offset,
-                    mem,
-                    at,
-                    len,
-                    moved: 0,
-                    write: false,
-                });
+                self.disk(DiskJob { token, file, offset, mem, at, len, moved: 0, write: false });
             }
-            Op::Write {
-                file,
-                offset,
-                mem,
-                at,
-                len,
-            } => {
+            Op::Write { file, offset, mem, at, len } => {
                 check_range(mem.bytes().len(), at, len);
-                self.disk(DiskJob {
-                    token,
-                    file,
-                    offset,
-                    mem,
-                    at,
-                    len,
-                    moved: 0,
-                    write: true,
-                });
+                self.disk(DiskJob { token, file, offset, mem, at, len, moved: 0, write: true });
             }
-            Op::Send {
-                socket,
-                mem,
-                at,
-                len,
-            } => {
+            Op::Send { socket, mem, at, len } => {
                 check_range(mem.bytes().len(), at, len);
-                self.socket(Waiting {
-                    token,
-                    socket,
-                    mem,
-                    at,
-                    len,
-                    moved: 0,
-                    way: Way::Send,
-                    result: None,
-                });
+                self.socket(Waiting { token, socket, mem, at, len, moved: 0, way: Way::Send, result: None });
             }
-            Op::Recv {
-                socket,
-                mem,
-                at,
-                len,
-                all,
-            } => {
+            Op::Recv { socket, mem, at, len, all } => {
                 check_range(mem.bytes().len(), at, len);
                 let way = if all { Way::RecvAll } else { Way::RecvSome };
-                self.socket(Waiting {
-                    token,
-                    socket,
-                    mem,
-                    at,
-                    len,
-                    moved: 0,
-                    way,
-                    result: None,
-                });
+                self.socket(Waiting { token, socket, mem, at, len, moved: 0, way, result: None });
             }
         }
     }
@@ -322,11 +239,7 @@ impl Plain {
     fn socket(&mut self, mut op: Waiting) {
         op.attempt();
         match op.result {
-            Some(result) => self.ready.push_back(Done {
-                token: op.token,
-                result,
-                mem: op.mem,
-            }),
+            Some(result) => self.ready.push_back(Done { token: op.token, result, mem: op.mem }),
             None => self.waiting.push(op),
         }
     }
@@ -338,11 +251,7 @@ impl Plain {
         } else {
             match job.read_cached() {
                 Ok(true) => {
-                    self.ready.push_back(Done {
-                        token: job.token,
-                        result: Ok(job.moved),
-                        mem: job.mem,
-                    });
+                    self.ready.push_back(Done { token: job.token, result: Ok(job.moved), mem: job.mem });
                     return;
                 }
                 Ok(false) | Err(Errno::AGAIN) => false,
@@ -367,11 +276,7 @@ impl Plain {
         }
     }
 
-    pub(crate) fn wait(
-        &mut self,
-        timeout: Option<Duration>,
-        done: &mut Vec<Done>,
-    ) -> io::Result<()> {
+    pub(crate) fn wait(&mut self, timeout: Option<Duration>, done: &mut Vec<Done>) -> io::Result<()> {
         let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         self.collect();
         loop {
@@ -394,36 +299,19 @@ impl Plain {
     /// Sleeps in `poll(2)` and moves what has become possible. True: woken, or interrupted by a signal.
     fn poll_once(&mut self, left: Option<Duration>) -> io::Result<bool> {
         self.polled.clear();
-        self.polled
-            .push(interest(self.disk.waker.as_fd().as_raw_fd(), libc::POLLIN));
+        self.polled.push(interest(self.disk.waker.as_fd().as_raw_fd(), libc::POLLIN));
         for op in &self.waiting {
-            let events = if op.way == Way::Send {
-                libc::POLLOUT
-            } else {
-                libc::POLLIN
-            };
+            let events = if op.way == Way::Send { libc::POLLOUT } else { libc::POLLIN };
             self.polled.push(interest(op.socket.as_raw_fd(), events));
         }
         // Rounded up: waking a little late is right, spinning until it is time is not.
-        let ms = left.map_or(-1, |left| {
-            i32::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
-        });
+        let ms = left.map_or(-1, |left| i32::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
         // SAFETY: `polled` holds `len` initialised entries, and nobody else has it during the call; the descriptors are
         // kept open by `disk` and `waiting`.
-        let count = unsafe {
-            libc::poll(
-                self.polled.as_mut_ptr(),
-                self.polled.len() as libc::nfds_t,
-                ms,
-            )
-        };
+        let count = unsafe { libc::poll(self.polled.as_mut_ptr(), self.polled.len() as libc::nfds_t, ms) };
         if count < 0 {
             let error = io::Error::last_os_error();
-            return if error.kind() == io::ErrorKind::Interrupted {
-                Ok(true)
-            } else {
-                Err(error)
-            };
+            return if error.kind() == io::ErrorKind::Interrupted { Ok(true) } else { Err(error) };
         }
         if count == 0 {
             return Ok(false);
@@ -444,11 +332,7 @@ impl Plain {
         });
         for op in finished {
             let result = op.result.expect("extracted because it has one");
-            ready.push_back(Done {
-                token: op.token,
-                result,
-                mem: op.mem,
-            });
+            ready.push_back(Done { token: op.token, result, mem: op.mem });
         }
         Ok(woken)
     }
@@ -467,18 +351,12 @@ impl Drop for Plain {
 
 impl std::fmt::Debug for Plain {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Plain")
-            .field("in_flight", &self.in_flight())
-            .finish()
+        f.debug_struct("Plain").field("in_flight", &self.in_flight()).finish()
     }
 }
 
 fn interest(fd: std::os::fd::RawFd, events: i16) -> libc::pollfd {
-    libc::pollfd {
-        fd,
-        events,
-        revents: 0,
-    }
+    libc::pollfd { fd, events, revents: 0 }
 }
 
 fn is_tmpfs(file: &File) -> bool {

@@ -113,23 +113,14 @@ impl Driver {
         match want {
             Some(Kind::Uring) => {
                 let (uring, reason) = Uring::new(pool)?;
-                Ok((
-                    Driver::Uring(Box::new(uring)),
-                    format!("io_uring, as asked: {reason}"),
-                ))
+                Ok((Driver::Uring(Box::new(uring)), format!("io_uring, as asked: {reason}")))
             }
             Some(Kind::Plain) => {
                 let plain = Plain::new(pool)?;
-                Ok((
-                    Driver::Plain(Box::new(plain)),
-                    String::from("plain system calls, as asked"),
-                ))
+                Ok((Driver::Plain(Box::new(plain)), String::from("plain system calls, as asked")))
             }
             None => match Uring::new(pool) {
-                Ok((uring, reason)) => Ok((
-                    Driver::Uring(Box::new(uring)),
-                    format!("io_uring: {reason}"),
-                )),
+                Ok((uring, reason)) => Ok((Driver::Uring(Box::new(uring)), format!("io_uring: {reason}"))),
                 Err(error) => {
                     let plain = Plain::new(pool)?;
                     Ok((

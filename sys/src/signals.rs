@@ -52,12 +52,8 @@ impl SignalFd {
             return None;
         }
         // man signalfd: ssi_signo, ssi_errno, ssi_code and ssi_pid are the first four 32-bit fields.
-        let field =
-            |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
-        Some(Signal {
-            number: field(0) as i32,
-            from_process: field(12),
-        })
+        let field = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        Some(Signal { number: field(0) as i32, from_process: field(12) })
     }
 }
 
@@ -72,13 +68,8 @@ pub fn unblock_in_child(command: &mut Command) -> &mut Command {
     let unblock = || {
         let set = set_of(&[])?;
         // SAFETY: `set` was initialised by `set_of`; the old mask is not asked for.
-        let result =
-            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &set, std::ptr::null_mut()) };
-        if result == 0 {
-            Ok(())
-        } else {
-            Err(io::Error::from_raw_os_error(result))
-        }
+        let result = unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &set, std::ptr::null_mut()) };
+        if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(result)) }
     };
     // SAFETY: between fork and exec `unblock` makes only async-signal-safe calls (sigemptyset, sigprocmask) and allocates
     // nothing: an error holds a number.

@@ -54,12 +54,7 @@ pub fn connect_from(
 
 /// Two connected stream sockets of this host.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    Ok(rustix::net::socketpair(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )?)
+    Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
 }
 
 /// This end's address.
@@ -73,8 +68,7 @@ pub fn peer_addr(fd: impl AsFd) -> io::Result<SocketAddr> {
 }
 
 fn internet(addr: SockAddr) -> io::Result<SocketAddr> {
-    addr.as_socket()
-        .ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))
+    addr.as_socket().ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))
 }
 
 /// No more bytes from this end; the other end reads the end of the stream.
@@ -109,12 +103,7 @@ pub fn get_congestion(fd: impl AsFd) -> io::Result<String> {
 }
 
 /// Asks for the first probe after `idle` of silence, then every `interval`, giving up after `count`.
-pub fn set_keepalive(
-    fd: impl AsFd,
-    idle: Duration,
-    interval: Duration,
-    count: u32,
-) -> io::Result<()> {
+pub fn set_keepalive(fd: impl AsFd, idle: Duration, interval: Duration, count: u32) -> io::Result<()> {
     let fd = fd.as_fd();
     sockopt::set_socket_keepalive(fd, true)?;
     sockopt::set_tcp_keepidle(fd, idle)?;
@@ -147,12 +136,10 @@ pub fn set_buffers(fd: impl AsFd, recv_bytes: u64, send_bytes: u64) -> io::Resul
     let fd = fd.as_fd();
     // The kernel's int holds twice the value (net/core/sock.c, __sock_set_rcvbuf).
     let capped = |bytes: u64| bytes.min(i32::MAX as u64 / 2) as usize;
-    if recv_bytes > 0 && sockopt::set_socket_recv_buffer_size_force(fd, capped(recv_bytes)).is_err()
-    {
+    if recv_bytes > 0 && sockopt::set_socket_recv_buffer_size_force(fd, capped(recv_bytes)).is_err() {
         sockopt::set_socket_recv_buffer_size(fd, capped(recv_bytes))?;
     }
-    if send_bytes > 0 && sockopt::set_socket_send_buffer_size_force(fd, capped(send_bytes)).is_err()
-    {
+    if send_bytes > 0 && sockopt::set_socket_send_buffer_size_force(fd, capped(send_bytes)).is_err() {
         sockopt::set_socket_send_buffer_size(fd, capped(send_bytes))?;
     }
     Ok(Buffers {
@@ -170,22 +157,12 @@ fn core_limit(name: &str) -> u64 {
 
 /// Says "writable" only while fewer than so many bytes wait unsent: keeps a sender's queue in the sender's hands.
 pub fn set_notsent_lowat(fd: impl AsFd, bytes: u32) -> io::Result<()> {
-    set_option(
-        fd.as_fd(),
-        libc::IPPROTO_TCP,
-        libc::TCP_NOTSENT_LOWAT,
-        bytes,
-    )
+    set_option(fd.as_fd(), libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes)
 }
 
 /// Paces the socket at so many bytes per second at most; `u64::MAX` takes the limit away.
 pub fn set_max_pacing_rate(fd: impl AsFd, bytes_per_s: u64) -> io::Result<()> {
-    set_option(
-        fd.as_fd(),
-        libc::SOL_SOCKET,
-        libc::SO_MAX_PACING_RATE,
-        bytes_per_s,
-    )
+    set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bytes_per_s)
 }
 
 /// Numbers only: that is what makes the cast to bytes right for every caller.
@@ -194,17 +171,10 @@ impl Number for u32 {}
 impl Number for u64 {}
 
 fn set_option<T: Number>(fd: BorrowedFd<'_>, level: i32, name: i32, value: T) -> io::Result<()> {
-    let (at, bytes) = (
-        std::ptr::from_ref(&value).cast(),
-        size_of::<T>() as libc::socklen_t,
-    );
+    let (at, bytes) = (std::ptr::from_ref(&value).cast(), size_of::<T>() as libc::socklen_t);
     // SAFETY: `at` points to `bytes` initialised bytes of the local `value` (`Number` has no padding).
     let result = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, at, bytes) };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// What the kernel knows of a connection; figures a kernel does not have yet are 0.
@@ -267,8 +237,7 @@ pub fn tcp_info(fd: impl AsFd) -> io::Result<TcpInfo> {
     let mut filled = bytes.len() as libc::socklen_t;
     let (fd, at) = (fd.as_fd().as_raw_fd(), bytes.as_mut_ptr().cast());
     // SAFETY: the kernel writes at most `filled` bytes, which is the length of `bytes`, and sets `filled` to what it wrote.
-    let result =
-        unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, at, &mut filled) };
+    let result = unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, at, &mut filled) };
     if result != 0 {
         return Err(io::Error::last_os_error());
     }

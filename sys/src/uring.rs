@@ -167,99 +167,40 @@ impl Uring {
     /// Makes the entry and the slot that owns what the entry points to.
     fn prepare(&self, token: u64, op: Op) -> (Slot, squeue::Entry) {
         match op {
-            Op::Read {
-                file,
-                offset,
-                mem,
-                at,
-                len,
-            } => {
+            Op::Read { file, offset, mem, at, len } => {
                 let handle = Handle::File(file);
                 let (held, start) = lend_range(mem, at, len);
                 let (fd, bytes) = (Fd(handle.number()), len as u32);
                 let entry = match self.piece_of(&held) {
-                    Some(piece) => opcode::ReadFixed::new(fd, start, bytes, piece)
-                        .offset(offset)
-                        .build(),
+                    Some(piece) => opcode::ReadFixed::new(fd, start, bytes, piece).offset(offset).build(),
                     None => opcode::Read::new(fd, start, bytes).offset(offset).build(),
                 };
-                (
-                    Slot {
-                        token,
-                        held,
-                        _handle: handle,
-                    },
-                    entry,
-                )
+                (Slot { token, held, _handle: handle }, entry)
             }
-            Op::Write {
-                file,
-                offset,
-                mem,
-                at,
-                len,
-            } => {
+            Op::Write { file, offset, mem, at, len } => {
                 let handle = Handle::File(file);
                 let (held, start) = lend_range(mem, at, len);
                 let (fd, bytes) = (Fd(handle.number()), len as u32);
                 let entry = match self.piece_of(&held) {
-                    Some(piece) => opcode::WriteFixed::new(fd, start, bytes, piece)
-                        .offset(offset)
-                        .build(),
+                    Some(piece) => opcode::WriteFixed::new(fd, start, bytes, piece).offset(offset).build(),
                     None => opcode::Write::new(fd, start, bytes).offset(offset).build(),
                 };
-                (
-                    Slot {
-                        token,
-                        held,
-                        _handle: handle,
-                    },
-                    entry,
-                )
+                (Slot { token, held, _handle: handle }, entry)
             }
-            Op::Send {
-                socket,
-                mem,
-                at,
-                len,
-            } => {
+            Op::Send { socket, mem, at, len } => {
                 let handle = Handle::Socket(socket);
                 let (held, start) = lend_range(mem, at, len);
                 // MSG_WAITALL: the kernel sends the rest by itself when there is room, instead of handing half a frame up.
                 let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
-                let entry = opcode::Send::new(Fd(handle.number()), start, len as u32)
-                    .flags(flags)
-                    .build();
-                (
-                    Slot {
-                        token,
-                        held,
-                        _handle: handle,
-                    },
-                    entry,
-                )
+                let entry = opcode::Send::new(Fd(handle.number()), start, len as u32).flags(flags).build();
+                (Slot { token, held, _handle: handle }, entry)
             }
-            Op::Recv {
-                socket,
-                mem,
-                at,
-                len,
-                all,
-            } => {
+            Op::Recv { socket, mem, at, len, all } => {
                 let handle = Handle::Socket(socket);
                 let (held, start) = lend_range(mem, at, len);
                 let flags = if all { libc::MSG_WAITALL } else { 0 };
-                let entry = opcode::Recv::new(Fd(handle.number()), start, len as u32)
-                    .flags(flags)
-                    .build();
-                (
-                    Slot {
-                        token,
-                        held,
-                        _handle: handle,
-                    },
-                    entry,
-                )
+                let entry = opcode::Recv::new(Fd(handle.number()), start, len as u32).flags(flags).build();
+                (Slot { token, held, _handle: handle }, entry)
             }
         }
     }
@@ -298,9 +239,7 @@ impl Uring {
         if !self.wake_armed {
             self.wake_armed = true;
             let fd = Fd(self.waker.as_fd().as_raw_fd());
-            let entry = opcode::Read::new(fd, self.wake_count.as_ptr().cast(), 8)
-                .build()
-                .user_data(WAKE);
+            let entry = opcode::Read::new(fd, self.wake_count.as_ptr().cast(), 8).build().user_data(WAKE);
             self.push(entry);
         }
     }
@@ -340,11 +279,7 @@ impl Uring {
         Ok(())
     }
 
-    pub(crate) fn wait(
-        &mut self,
-        timeout: Option<Duration>,
-        done: &mut Vec<Done>,
-    ) -> io::Result<()> {
+    pub(crate) fn wait(&mut self, timeout: Option<Duration>, done: &mut Vec<Done>) -> io::Result<()> {
         self.arm_waker();
         let limit = timeout.map(Timespec::from);
         loop {
@@ -361,10 +296,7 @@ impl Uring {
     /// One system call: submits, and sleeps until there is a completion, a signal or the limit.
     fn enter(&mut self, limit: Option<&Timespec>) -> io::Result<()> {
         let result = match limit {
-            Some(limit) => self
-                .ring
-                .submitter()
-                .submit_with_args(1, &SubmitArgs::new().timespec(limit)),
+            Some(limit) => self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(limit)),
             None => self.ring.submitter().submit_and_wait(1),
         };
         match result {
@@ -387,9 +319,7 @@ impl Uring {
                 continue;
             }
             let number = completion.user_data() as usize;
-            let slot = self.slots[number]
-                .take()
-                .expect("the kernel completes each entry once");
+            let slot = self.slots[number].take().expect("the kernel completes each entry once");
             self.free.push(number as u32);
             count += 1;
             let mem = slot.held.give_back();
@@ -398,11 +328,7 @@ impl Uring {
                     error if error < 0 => Err(io::Error::from_raw_os_error(-error)),
                     bytes => Ok(bytes as usize),
                 };
-                done.push(Done {
-                    token: slot.token,
-                    result,
-                    mem,
-                });
+                done.push(Done { token: slot.token, result, mem });
             }
         }
         (count, woken)
@@ -415,10 +341,7 @@ impl Drop for Uring {
         let _ = self.flush();
         let end = Instant::now() + DROP_WAIT;
         // Since Linux 6.0. Without it, sockets with nothing to say keep their memory until the process ends.
-        let _ = self
-            .ring
-            .submitter()
-            .register_sync_cancel(Some(Timespec::from(DROP_WAIT)), CancelBuilder::any());
+        let _ = self.ring.submitter().register_sync_cancel(Some(Timespec::from(DROP_WAIT)), CancelBuilder::any());
         self.drain(None);
         while (self.in_flight() > 0 || self.wake_armed) && self.unsubmitted() == 0 {
             let left = end.saturating_duration_since(Instant::now());
@@ -442,20 +365,14 @@ impl Drop for Uring {
 
 impl std::fmt::Debug for Uring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Uring")
-            .field("in_flight", &self.in_flight())
-            .field("pieces", &self.pieces)
-            .finish()
+        f.debug_struct("Uring").field("in_flight", &self.in_flight()).field("pieces", &self.pieces).finish()
     }
 }
 
 /// Checks the range, and gives the owner of the memory and the address the kernel is told.
 fn lend_range(mem: Mem, at: usize, len: usize) -> (Held, *mut u8) {
     check_range(mem.bytes().len(), at, len);
-    assert!(
-        u32::try_from(len).is_ok(),
-        "an operation moves less than 4 GiB"
-    );
+    assert!(u32::try_from(len).is_ok(), "an operation moves less than 4 GiB");
     let held = Held::lend(mem);
     // SAFETY: `check_range` has proved `at` <= the size of the memory that `held` owns.
     let start = unsafe { held.start().add(at) };
@@ -478,15 +395,8 @@ fn open(depth: u32) -> io::Result<(IoUring, String)> {
     if let Ok(ring) = best {
         return Ok((ring, String::from("completions deferred to the worker")));
     }
-    match IoUring::builder()
-        .setup_clamp()
-        .setup_cqsize(completions)
-        .build(depth)
-    {
-        Ok(ring) => Ok((
-            ring,
-            String::from("kernel older than 6.1, completions interrupt the worker"),
-        )),
+    match IoUring::builder().setup_clamp().setup_cqsize(completions).build(depth) {
+        Ok(ring) => Ok((ring, String::from("kernel older than 6.1, completions interrupt the worker"))),
         Err(error) => Err(explain(error)),
     }
 }
@@ -494,9 +404,7 @@ fn open(depth: u32) -> io::Result<(IoUring, String)> {
 fn explain(error: io::Error) -> io::Error {
     let why = match error.raw_os_error() {
         Some(libc::ENOSYS) => "this kernel has no io_uring",
-        Some(libc::EPERM) => {
-            "io_uring is forbidden here (kernel.io_uring_disabled or a container's filter)"
-        }
+        Some(libc::EPERM) => "io_uring is forbidden here (kernel.io_uring_disabled or a container's filter)",
         Some(libc::ENOMEM) => "not enough lockable memory for a ring (ulimit -l)",
         _ => return error,
     };
@@ -521,10 +429,7 @@ fn check_features(ring: &IoUring) -> io::Result<()> {
     if whole {
         return Ok(());
     }
-    Err(io::Error::new(
-        io::ErrorKind::Unsupported,
-        "the io_uring of this kernel is older than 5.11",
-    ))
+    Err(io::Error::new(io::ErrorKind::Unsupported, "the io_uring of this kernel is older than 5.11"))
 }
 
 /// The kernel's own helper threads run on all cores unless told otherwise; a process that was given fewer (taskset) must
@@ -551,10 +456,7 @@ fn register(ring: &IoUring, map: &Mapping) -> io::Result<Pieces> {
     for first in (0..count).step_by(bufs_per_piece) {
         let bufs = bufs_per_piece.min(count - first);
         let start = map.start().wrapping_add(first * map.stride());
-        ranges.push(libc::iovec {
-            iov_base: start.cast(),
-            iov_len: bufs * map.stride(),
-        });
+        ranges.push(libc::iovec { iov_base: start.cast(), iov_len: bufs * map.stride() });
     }
     // SAFETY: the ranges lie in the mapping (`count` × stride <= bytes), which `Uring::pool` keeps mapped longer than the
     // ring: fields are dropped in order, the ring first.

@@ -13,26 +13,13 @@ fn each_slot_is_taken_once_and_belongs_to_its_owner_alone() {
         let mut bufs: Vec<_> = std::iter::from_fn(|| pool.take()).collect();
         assert_eq!((bufs.len(), pool.free()), (count, 0));
         for (number, buf) in bufs.iter_mut().enumerate() {
-            assert_eq!(
-                buf.payload().as_ptr().align_offset(4096),
-                0,
-                "payload on a page"
-            );
-            assert_eq!(
-                (buf.payload().len(), buf.whole().len()),
-                (chunk_bytes, HEADROOM + chunk_bytes)
-            );
-            assert!(
-                buf.whole().iter().all(|byte| *byte == 0),
-                "fresh memory is zero"
-            );
+            assert_eq!(buf.payload().as_ptr().align_offset(4096), 0, "payload on a page");
+            assert_eq!((buf.payload().len(), buf.whole().len()), (chunk_bytes, HEADROOM + chunk_bytes));
+            assert!(buf.whole().iter().all(|byte| *byte == 0), "fresh memory is zero");
             buf.whole_mut().fill(number as u8 + 1);
         }
         for (number, buf) in bufs.iter().enumerate() {
-            assert!(
-                buf.whole().iter().all(|byte| *byte == number as u8 + 1),
-                "slots do not overlap"
-            );
+            assert!(buf.whole().iter().all(|byte| *byte == number as u8 + 1), "slots do not overlap");
         }
         let mut indices: Vec<_> = bufs.iter().map(|buf| buf.index()).collect();
         indices.sort_unstable();
@@ -63,36 +50,20 @@ fn a_buf_outlives_its_pool_and_its_thread() {
         Mem::Buf(buf)
     });
     let mem = thread.join().expect("thread");
-    assert_eq!(
-        (mem.bytes()[HEADROOM], mem.bytes()[HEADROOM + MIB - 1]),
-        (1, 9)
-    );
+    assert_eq!((mem.bytes()[HEADROOM], mem.bytes()[HEADROOM + MIB - 1]), (1, 9));
 }
 
 #[test]
 #[should_panic(expected = "the pool it came from")]
 fn a_buf_of_another_pool_is_a_bug() {
-    let (mut one, mut other) = (
-        Pool::new(1, 4096).expect("pool"),
-        Pool::new(1, 4096).expect("pool"),
-    );
+    let (mut one, mut other) = (Pool::new(1, 4096).expect("pool"), Pool::new(1, 4096).expect("pool"));
     one.give(other.take().expect("buf"));
 }
 
 #[test]
 fn more_than_there_is_is_an_error() {
-    for (count, chunk_bytes) in [
-        (usize::MAX, MIB),
-        (MIB, usize::MAX),
-        (1 << 31, 1 << 31),
-        (1 << 20, 1 << 40),
-    ] {
-        assert_eq!(
-            Pool::new(count, chunk_bytes)
-                .expect_err("refused")
-                .raw_os_error(),
-            Some(libc::ENOMEM)
-        );
+    for (count, chunk_bytes) in [(usize::MAX, MIB), (MIB, usize::MAX), (1 << 31, 1 << 31), (1 << 20, 1 << 40)] {
+        assert_eq!(Pool::new(count, chunk_bytes).expect_err("refused").raw_os_error(), Some(libc::ENOMEM));
     }
 }
 

@@ -17,9 +17,7 @@ const LONG: Duration = Duration::from_secs(20);
 /// Runs one test of this binary in a process of its own.
 fn in_a_child(test: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this binary"));
-    command
-        .args(["--exact", test, "--nocapture"])
-        .env(PART, test);
+    command.args(["--exact", test, "--nocapture"]).env(PART, test);
     command
 }
 
@@ -29,8 +27,7 @@ fn is_child(test: &str) -> bool {
 
 #[test]
 fn landlock_leaves_the_roots_and_nothing_else() {
-    let base = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"))
-        .join(format!("sys-rights-{}", std::process::id()));
+    let base = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sys-rights-{}", std::process::id()));
     let (read, write) = (base.join("read"), base.join("write"));
     for folder in [&read, &write] {
         std::fs::create_dir_all(folder).expect("folder");
@@ -40,42 +37,28 @@ fn landlock_leaves_the_roots_and_nothing_else() {
     std::fs::write(&outside, b"contents").expect("file");
     let thread = std::thread::spawn(move || {
         let early = fs::Dir::open(base.as_os_str().as_encoded_bytes()).expect("open");
-        let roots = [
-            (read.as_os_str().as_encoded_bytes(), false),
-            (write.as_os_str().as_encoded_bytes(), true),
-        ];
+        let roots = [(read.as_os_str().as_encoded_bytes(), false), (write.as_os_str().as_encoded_bytes(), true)];
         let answer = confine::landlock(&roots).expect("roots are there");
         println!("{}", answer.reason);
         if !answer.holds {
             assert!(!answer.reason.is_empty());
             return base;
         }
-        let denied =
-            |error: std::io::Error| assert_eq!(error.raw_os_error(), Some(libc::EACCES), "{error}");
+        let denied = |error: std::io::Error| assert_eq!(error.raw_os_error(), Some(libc::EACCES), "{error}");
         denied(std::fs::read(&outside).expect_err("outside"));
-        denied(
-            early
-                .open_file(b"outside", false)
-                .expect_err("by an old descriptor of a folder above"),
-        );
-        assert_eq!(
-            std::fs::read(read.join("file")).expect("inside"),
-            b"contents"
-        );
+        denied(early.open_file(b"outside", false).expect_err("by an old descriptor of a folder above"));
+        assert_eq!(std::fs::read(read.join("file")).expect("inside"), b"contents");
         denied(std::fs::write(read.join("file"), b"x").expect_err("read only"));
         denied(std::fs::write(read.join("new"), b"x").expect_err("read only"));
         let dir = fs::Dir::open(write.as_os_str().as_encoded_bytes()).expect("inside");
         dir.make_dir(b"folder", 0o700).expect("make");
-        dir.create_file(b"folder/part", true, false)
-            .expect("create");
+        dir.create_file(b"folder/part", true, false).expect("create");
         dir.rename(b"folder/part", b"folder/whole").expect("rename");
         fs::truncate(&dir.create_file(b"file", false, true).expect("open"), 5).expect("truncate");
         dir.sync(b"folder").expect("sync");
         base
     });
-    let base = thread
-        .join()
-        .expect("the rest of the process is not confined");
+    let base = thread.join().expect("the rest of the process is not confined");
     std::fs::remove_dir_all(base).expect("clean");
 }
 
@@ -98,38 +81,20 @@ fn another_user_for_good() {
         confine::drop_to(65_534, 65_534).expect("already so");
         assert!(confine::drop_to(0, 0).is_err());
         let status = std::fs::read_to_string("/proc/self/status").expect("status");
-        assert!(
-            status.contains("Uid:\t65534\t65534\t65534\t65534"),
-            "{status}"
-        );
-        assert!(
-            status.contains("Gid:\t65534\t65534\t65534\t65534"),
-            "{status}"
-        );
+        assert!(status.contains("Uid:\t65534\t65534\t65534\t65534"), "{status}");
+        assert!(status.contains("Gid:\t65534\t65534\t65534\t65534"), "{status}");
         assert!(status.contains("Groups:\t65534"), "{status}");
         // All threads: the idle one could not write root's files either.
         for task in std::fs::read_dir("/proc/self/task").expect("tasks") {
-            let status =
-                std::fs::read_to_string(task.expect("task").path().join("status")).expect("status");
-            assert!(
-                status.contains("Uid:\t65534\t65534\t65534\t65534"),
-                "{status}"
-            );
+            let status = std::fs::read_to_string(task.expect("task").path().join("status")).expect("status");
+            assert!(status.contains("Uid:\t65534\t65534\t65534\t65534"), "{status}");
         }
         idle.join().expect("thread");
     } else if root {
         assert!(in_a_child(NAME).status().expect("child").success());
     } else {
-        assert_eq!(
-            confine::drop_to(65_534, 65_534)
-                .expect_err("no right to")
-                .raw_os_error(),
-            Some(libc::EPERM)
-        );
-        let (uid, gid) = (
-            rustix::process::getuid().as_raw(),
-            rustix::process::getgid().as_raw(),
-        );
+        assert_eq!(confine::drop_to(65_534, 65_534).expect_err("no right to").raw_os_error(), Some(libc::EPERM));
+        let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
         confine::drop_to(uid, gid).expect("is so already");
     }
 }
@@ -154,13 +119,8 @@ fn a_child_ends_with_its_parent() {
     }
     // The parent is a thread that ends; the signal must come although this process goes on.
     let thread = std::thread::spawn(|| {
-        let mut child = in_a_child(NAME)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("child");
-        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(
-            child.stdout.take().expect("output"),
-        ));
+        let mut child = in_a_child(NAME).stdout(Stdio::piped()).spawn().expect("child");
+        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().expect("output")));
         assert!(lines.any(|line| line.expect("line").contains("set")));
         child
     });
@@ -178,10 +138,7 @@ fn signals_are_read_from_a_descriptor() {
         let ready = poll(&[(watched.as_fd(), Interest::Read)], Some(LONG)).expect("poll");
         assert!(ready[0].read);
         let signal = watched.take().expect("one");
-        assert_eq!(
-            (signal.number, signal.from_process),
-            (signals::SIGUSR1, std::process::id())
-        );
+        assert_eq!((signal.number, signal.from_process), (signals::SIGUSR1, std::process::id()));
         assert_eq!(watched.take(), None);
         assert!(signals::watch(&[9_999]).is_err());
     });
@@ -198,15 +155,9 @@ fn a_child_does_not_inherit_what_is_blocked() {
             command
         };
         let mut deaf = shell();
-        assert_eq!(
-            deaf.status().expect("shell").code(),
-            Some(7),
-            "this is why the call exists"
-        );
+        assert_eq!(deaf.status().expect("shell").code(), Some(7), "this is why the call exists");
         let mut heard = shell();
-        let status = signals::unblock_in_child(&mut heard)
-            .status()
-            .expect("shell");
+        let status = signals::unblock_in_child(&mut heard).status().expect("shell");
         assert_eq!(status.signal(), Some(signals::SIGTERM));
     });
     thread.join().expect("thread");

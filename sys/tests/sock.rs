@@ -31,60 +31,31 @@ fn options_are_what_was_set() {
     for name in ["reno", "cubic"] {
         match sock::set_congestion(&one, name) {
             Ok(()) => assert_eq!(sock::get_congestion(&one).expect("name"), name),
-            Err(error) => assert!(
-                matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EPERM)),
-                "{error}"
-            ),
+            Err(error) => assert!(matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EPERM)), "{error}"),
         }
     }
-    assert_eq!(
-        sock::set_congestion(&one, "no-such")
-            .expect_err("none")
-            .raw_os_error(),
-        Some(libc::ENOENT)
-    );
+    assert_eq!(sock::set_congestion(&one, "no-such").expect_err("none").raw_os_error(), Some(libc::ENOENT));
     let got = sock::set_buffers(&one, 300_000, 200_000).expect("buffers");
-    assert!(
-        got.recv_bytes >= 200_000 && got.send_bytes >= 150_000,
-        "{got:?}"
-    );
+    assert!(got.recv_bytes >= 200_000 && got.send_bytes >= 150_000, "{got:?}");
     assert!(got.recv_bytes_limit > 0 && got.send_bytes_limit > 0);
     let huge = sock::set_buffers(&one, 0, u64::MAX).expect("as much as there is");
     assert!(huge.send_bytes >= got.send_bytes && huge.recv_bytes == got.recv_bytes);
     sock::set_notsent_lowat(&one, 65_536).expect("lowat");
     sock::set_max_pacing_rate(&one, 10_000_000_000).expect("pacing above 32 bits");
-    sock::set_keepalive(&one, Duration::from_secs(10), Duration::from_secs(2), 4)
-        .expect("keepalive");
+    sock::set_keepalive(&one, Duration::from_secs(10), Duration::from_secs(2), 4).expect("keepalive");
     sock::set_user_timeout(&one, Duration::from_secs(30)).expect("timeout");
-    assert_eq!(
-        rustix::net::sockopt::tcp_user_timeout(&one).expect("read back"),
-        30_000
-    );
-    assert_eq!(
-        rustix::net::sockopt::tcp_keepcnt(&one).expect("read back"),
-        4
-    );
+    assert_eq!(rustix::net::sockopt::tcp_user_timeout(&one).expect("read back"), 30_000);
+    assert_eq!(rustix::net::sockopt::tcp_keepcnt(&one).expect("read back"), 4);
     assert!(sock::take_error(&one).expect("ask").is_none());
 }
 
 #[test]
 fn addresses_are_those_of_both_ends() {
     let (one, other) = tcp("127.0.0.1:0");
-    assert_eq!(
-        sock::local_addr(&one).expect("here"),
-        other.peer_addr().expect("there")
-    );
-    assert_eq!(
-        sock::peer_addr(&one).expect("there"),
-        other.local_addr().expect("here")
-    );
+    assert_eq!(sock::local_addr(&one).expect("here"), other.peer_addr().expect("there"));
+    assert_eq!(sock::peer_addr(&one).expect("there"), other.local_addr().expect("here"));
     let (unix, _end) = sock::pair().expect("pair");
-    assert_eq!(
-        sock::local_addr(&unix)
-            .expect_err("no address")
-            .raw_os_error(),
-        Some(libc::EAFNOSUPPORT)
-    );
+    assert_eq!(sock::local_addr(&unix).expect_err("no address").raw_os_error(), Some(libc::EAFNOSUPPORT));
 }
 
 #[test]
@@ -147,19 +118,10 @@ fn the_kernels_counters_match_what_was_sent() {
         assert!(Instant::now() < end, "{info:?}");
         std::thread::sleep(Duration::from_millis(1));
     };
-    assert!(
-        info.rtt_us > 0 && info.rtt_us < 5_000_000 && info.cwnd > 0 && info.mss > 500,
-        "{info:?}"
-    );
-    assert!(
-        info.min_rtt_us > 0 && info.min_rtt_us < 5_000_000 && info.pmtu > 500,
-        "{info:?}"
-    );
+    assert!(info.rtt_us > 0 && info.rtt_us < 5_000_000 && info.cwnd > 0 && info.mss > 500, "{info:?}");
+    assert!(info.min_rtt_us > 0 && info.min_rtt_us < 5_000_000 && info.pmtu > 500, "{info:?}");
     // Fields of 4.18 and later; older kernels leave them 0.
-    assert!(
-        info.bytes_sent == 0 || info.bytes_sent >= 3_000_000 + info.bytes_retrans,
-        "{info:?}"
-    );
+    assert!(info.bytes_sent == 0 || info.bytes_sent >= 3_000_000 + info.bytes_retrans, "{info:?}");
     assert!(info.delivery_rate > 0 && info.segments_out > 0, "{info:?}");
     sock::shutdown_send(&one).expect("shutdown");
     assert_eq!(reader.join().expect("reader"), 3_000_000);
@@ -172,11 +134,7 @@ fn poll_says_which_of_several_is_ready() {
     let (one, other): (OwnedFd, OwnedFd) = sock::pair().expect("pair");
     let event = Event::new().expect("event");
     let wait = |time| {
-        let fds = [
-            (event.as_fd(), Interest::Read),
-            (one.as_fd(), Interest::Read),
-            (one.as_fd(), Interest::Both),
-        ];
+        let fds = [(event.as_fd(), Interest::Read), (one.as_fd(), Interest::Read), (one.as_fd(), Interest::Both)];
         poll(&fds, time).expect("poll")
     };
     let start = Instant::now();
@@ -186,9 +144,7 @@ fn poll_says_which_of_several_is_ready() {
     let ready = wait(None);
     assert!(!ready[0].any() && !ready[1].any() && ready[2].write && !ready[2].read);
     let signal = event.clone();
-    std::thread::spawn(move || signal.signal())
-        .join()
-        .expect("thread");
+    std::thread::spawn(move || signal.signal()).join().expect("thread");
     assert!(wait(Some(LONG))[0].read);
     assert!(event.drain() && !event.drain());
     rustix::io::write(&other, b"x").expect("write");

@@ -58,22 +58,11 @@ impl Line {
         let (driver, _) = Driver::choose(&pool, Some(kind)).expect("engine");
         let path = Path::new(folder).join(format!("sys-steady-{}-{kind:?}", std::process::id()));
         std::fs::write(&path, vec![1; 4 * CHUNK]).expect("file");
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .open(&path)
-            .expect("file");
+        let file = File::options().read(true).write(true).open(&path).expect("file");
         std::fs::remove_file(path).expect("remove");
         let (one, other) = sys::sock::pair().expect("pair");
         let (one, other) = (Arc::new(one), Arc::new(other));
-        Line {
-            pool,
-            driver,
-            done: Vec::with_capacity(64),
-            file: Arc::new(file),
-            one,
-            other,
-        }
+        Line { pool, driver, done: Vec::with_capacity(64), file: Arc::new(file), one, other }
     }
 
     fn buf(&mut self) -> Mem {
@@ -85,53 +74,16 @@ impl Line {
         let offset = number % 4 * CHUNK as u64;
         let (at, len) = (HEADROOM, CHUNK);
         let (file, mem) = (Arc::clone(&self.file), self.buf());
-        self.driver.submit(
-            1,
-            Op::Write {
-                file,
-                offset,
-                mem,
-                at,
-                len,
-            },
-        );
+        self.driver.submit(1, Op::Write { file, offset, mem, at, len });
         let (file, mem) = (Arc::clone(&self.file), self.buf());
-        self.driver.submit(
-            2,
-            Op::Read {
-                file,
-                offset,
-                mem,
-                at,
-                len,
-            },
-        );
+        self.driver.submit(2, Op::Read { file, offset, mem, at, len });
         let (socket, mem) = (Arc::clone(&self.one), self.buf());
-        self.driver.submit(
-            3,
-            Op::Send {
-                socket,
-                mem,
-                at,
-                len,
-            },
-        );
+        self.driver.submit(3, Op::Send { socket, mem, at, len });
         let (socket, mem) = (Arc::clone(&self.other), self.buf());
-        self.driver.submit(
-            4,
-            Op::Recv {
-                socket,
-                mem,
-                at,
-                len,
-                all: true,
-            },
-        );
+        self.driver.submit(4, Op::Recv { socket, mem, at, len, all: true });
         self.driver.waker().wake();
         while self.driver.in_flight() > 0 {
-            self.driver
-                .wait(Some(Duration::from_secs(20)), &mut self.done)
-                .expect("wait");
+            self.driver.wait(Some(Duration::from_secs(20)), &mut self.done).expect("wait");
             for done in self.done.drain(..) {
                 assert_eq!(done.result.expect("works"), CHUNK);
                 if let Mem::Buf(buf) = done.mem {

@@ -29,14 +29,8 @@ pub(super) struct Split<'a> {
 pub(super) fn split(rel: &[u8]) -> io::Result<Split<'_>> {
     check(rel)?;
     Ok(match rel.iter().rposition(|byte| *byte == b'/') {
-        Some(at) => Split {
-            parent: &rel[..at],
-            name: &rel[at + 1..],
-        },
-        None => Split {
-            parent: b"",
-            name: rel,
-        },
+        Some(at) => Split { parent: &rel[..at], name: &rel[at + 1..] },
+        None => Split { parent: b"", name: rel },
     })
 }
 
@@ -73,9 +67,7 @@ pub(super) fn open(root: BorrowedFd<'_>, rel: &[u8], flags: OFlags) -> io::Resul
 /// Opens a folder for use with the *at calls and `fsync`; one that may be entered but not listed is good enough.
 pub(super) fn open_folder(root: BorrowedFd<'_>, rel: &[u8]) -> io::Result<OwnedFd> {
     match open(root, rel, OFlags::RDONLY | OFlags::DIRECTORY) {
-        Err(error) if error.raw_os_error() == Some(libc::EACCES) => {
-            open(root, rel, OFlags::PATH | OFlags::DIRECTORY)
-        }
+        Err(error) if error.raw_os_error() == Some(libc::EACCES) => open(root, rel, OFlags::PATH | OFlags::DIRECTORY),
         other => other,
     }
 }
@@ -100,11 +92,7 @@ fn walk(root: BorrowedFd<'_>, rel: &[u8], flags: OFlags) -> rustix::io::Result<O
     while let Some(name) = components.next() {
         let at = folder.as_ref().map_or(root, AsFd::as_fd);
         let last = components.peek().is_none();
-        let step = if last {
-            flags
-        } else {
-            OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC
-        };
+        let step = if last { flags } else { OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC };
         let fd = openat(at, name, step, Mode::empty()).map_err(|error| if_link(at, name, error))?;
         if last {
             return Ok(fd);
@@ -119,11 +107,7 @@ fn if_link(at: BorrowedFd<'_>, name: &[u8], error: Errno) -> Errno {
         rustix::fs::statat(at, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
             .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_symlink())
     };
-    if error == Errno::NOTDIR && is_link() {
-        Errno::LOOP
-    } else {
-        error
-    }
+    if error == Errno::NOTDIR && is_link() { Errno::LOOP } else { error }
 }
 
 #[cfg(test)]
@@ -139,32 +123,20 @@ mod tests {
         std::os::unix::fs::symlink("/etc", root.join("a/out")).expect("link");
         let dir = std::fs::File::open(&root).expect("root");
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        for name in [
-            "a/b/file",
-            "a/b",
-            "a",
-            "a/out",
-            "a/out/passwd",
-            "a/none",
-            "a/b/file/x",
-        ] {
+        for name in ["a/b/file", "a/b", "a", "a/out", "a/out/passwd", "a/none", "a/b/file/x"] {
             let whole = open_whole(dir.as_fd(), name.as_bytes(), flags).map(|_| ());
             let walked = walk(dir.as_fd(), name.as_bytes(), flags).map(|_| ());
             assert_eq!(whole, walked, "{name}");
         }
         for name in ["..", "a/../..", "../x", "a/.."] {
             assert_eq!(
-                open(dir.as_fd(), name.as_bytes(), flags)
-                    .err()
-                    .and_then(|e| e.raw_os_error()),
+                open(dir.as_fd(), name.as_bytes(), flags).err().and_then(|e| e.raw_os_error()),
                 Some(libc::EXDEV)
             );
         }
         for name in ["/etc", "a//b", "a/", "./a"] {
             assert_eq!(
-                open(dir.as_fd(), name.as_bytes(), flags)
-                    .err()
-                    .and_then(|e| e.raw_os_error()),
+                open(dir.as_fd(), name.as_bytes(), flags).err().and_then(|e| e.raw_os_error()),
                 Some(libc::EINVAL)
             );
         }

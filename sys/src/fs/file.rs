@@ -65,12 +65,8 @@ pub fn punch(file: &File, offset: u64, len: u64) -> io::Result<()> {
 
 /// Is the file on a file system over a block device, where O_DIRECT reaches the device?
 pub fn is_block_file_system(file: &File) -> bool {
-    rustix::fs::fstatfs(file).is_ok_and(|facts| {
-        matches!(
-            fs_name(facts.f_type as u64).as_str(),
-            "ext4" | "xfs" | "btrfs" | "f2fs"
-        )
-    })
+    rustix::fs::fstatfs(file)
+        .is_ok_and(|facts| matches!(fs_name(facts.f_type as u64).as_str(), "ext4" | "xfs" | "btrfs" | "f2fs"))
 }
 
 /// Does the page cache hold the byte at `offset`? A read that may not wait tells (preadv2, RWF_NOWAIT).
@@ -94,24 +90,13 @@ pub fn sync_data(file: &File) -> io::Result<()> {
 pub fn start_write_out(file: &File, offset: u64, len: u64) -> io::Result<()> {
     let (offset, len) = (signed(offset)?, signed(len)?);
     // SAFETY: a system call on an open descriptor with three numbers; it reads and writes no memory of ours.
-    let result = unsafe {
-        libc::sync_file_range(file.as_raw_fd(), offset, len, libc::SYNC_FILE_RANGE_WRITE)
-    };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    let result = unsafe { libc::sync_file_range(file.as_raw_fd(), offset, len, libc::SYNC_FILE_RANGE_WRITE) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Tells the kernel that a range will not be read again; pages not yet written out stay. `len` 0 is up to the end.
 pub fn drop_cache(file: &File, offset: u64, len: u64) -> io::Result<()> {
-    Ok(rustix::fs::fadvise(
-        file,
-        offset,
-        NonZeroU64::new(len),
-        Advice::DontNeed,
-    )?)
+    Ok(rustix::fs::fadvise(file, offset, NonZeroU64::new(len), Advice::DontNeed)?)
 }
 
 /// Bypasses the page cache from now on, or no longer. Errors: EINVAL where the file system cannot.
@@ -153,11 +138,7 @@ pub fn write_at_full(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
 }
 
 /// Permission bits of an entry that is not a link.
-pub(super) fn chmod_no_follow(
-    parent: BorrowedFd<'_>,
-    name: &[u8],
-    mode: u32,
-) -> rustix::io::Result<()> {
+pub(super) fn chmod_no_follow(parent: BorrowedFd<'_>, name: &[u8], mode: u32) -> rustix::io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match openat(parent, name, flags, Mode::empty()) {
         Ok(fd) => rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode)),
@@ -170,20 +151,9 @@ pub(super) fn chmod_no_follow(
 fn fchmodat2(parent: BorrowedFd<'_>, name: &[u8], mode: u32) -> rustix::io::Result<()> {
     let name = std::ffi::CString::new(name).map_err(|_| Errno::INVAL)?;
     // SAFETY: the kernel reads the name up to its zero byte, which `name` owns until after the call.
-    let result = unsafe {
-        libc::syscall(
-            SYS_FCHMODAT2,
-            parent.as_raw_fd(),
-            name.as_ptr(),
-            mode,
-            libc::AT_SYMLINK_NOFOLLOW,
-        )
-    };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
-    }
+    let result =
+        unsafe { libc::syscall(SYS_FCHMODAT2, parent.as_raw_fd(), name.as_ptr(), mode, libc::AT_SYMLINK_NOFOLLOW) };
+    if result == 0 { Ok(()) } else { Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)) }
 }
 
 fn signed(number: u64) -> io::Result<i64> {

@@ -23,19 +23,9 @@ pub(super) fn cpu_quota() -> Option<f64> {
 
 /// Bytes; `None`: no limit.
 pub(super) fn memory_limit() -> Option<u64> {
-    let read = |path: PathBuf| {
-        std::fs::read_to_string(path)
-            .ok()?
-            .trim()
-            .parse::<u64>()
-            .ok()
-    };
-    let v2 = groups("")
-        .into_iter()
-        .filter_map(|group| read(group.join("memory.max")));
-    let v1 = groups("memory")
-        .into_iter()
-        .filter_map(|group| read(group.join("memory.limit_in_bytes")));
+    let read = |path: PathBuf| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let v2 = groups("").into_iter().filter_map(|group| read(group.join("memory.max")));
+    let v1 = groups("memory").into_iter().filter_map(|group| read(group.join("memory.limit_in_bytes")));
     // Version 1 says "no limit" as the largest multiple of a page.
     v2.chain(v1).filter(|bytes| *bytes < 1 << 62).min()
 }
@@ -50,22 +40,14 @@ fn ratio(quota: &str, period: &str) -> Option<f64> {
 fn groups(controller: &str) -> Vec<PathBuf> {
     let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let (Some(group), Some((mount, root))) =
-        (group_of(&own, controller), mount_of(&mounts, controller))
-    else {
+    let (Some(group), Some((mount, root))) = (group_of(&own, controller), mount_of(&mounts, controller)) else {
         return Vec::new();
     };
     // In a container the mount may show only a part of the tree, and the process's path may begin above it.
-    let below = Path::new(&group)
-        .strip_prefix(&root)
-        .unwrap_or(Path::new(""));
+    let below = Path::new(&group).strip_prefix(&root).unwrap_or(Path::new(""));
     let below = below.strip_prefix("/").unwrap_or(below);
     let start = mount.join(below);
-    start
-        .ancestors()
-        .take_while(|folder| folder.starts_with(&mount))
-        .map(Path::to_path_buf)
-        .collect()
+    start.ancestors().take_while(|folder| folder.starts_with(&mount)).map(Path::to_path_buf).collect()
 }
 
 /// Lines like `4:cpu,cpuacct:/user.slice` and, for version 2, `0::/user.slice`.
@@ -73,10 +55,7 @@ fn group_of(text: &str, controller: &str) -> Option<String> {
     text.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':');
         let (_, names, path) = (fields.next()?, fields.next()?, fields.next()?);
-        names
-            .split(',')
-            .any(|name| name == controller)
-            .then(|| path.to_owned())
+        names.split(',').any(|name| name == controller).then(|| path.to_owned())
     })
 }
 
@@ -109,14 +88,8 @@ mod tests {
         assert_eq!(group_of(own, "memory"), None);
         let mounts = "31 24 0:27 /box /sys/fs/cgroup/cpu rw,nosuid shared:9 - cgroup cgroup rw,cpu,cpuacct\n\
                       41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate\n";
-        assert_eq!(
-            mount_of(mounts, "cpu"),
-            Some((PathBuf::from("/sys/fs/cgroup/cpu"), "/box".into()))
-        );
-        assert_eq!(
-            mount_of(mounts, ""),
-            Some((PathBuf::from("/sys/fs/cgroup/unified"), "/".into()))
-        );
+        assert_eq!(mount_of(mounts, "cpu"), Some((PathBuf::from("/sys/fs/cgroup/cpu"), "/box".into())));
+        assert_eq!(mount_of(mounts, ""), Some((PathBuf::from("/sys/fs/cgroup/unified"), "/".into())));
         assert_eq!(mount_of(mounts, "memory"), None);
     }
 

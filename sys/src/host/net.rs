@@ -32,9 +32,7 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
     let list = AddressList::new()?;
     for entry in list.iter() {
         let name = name_of(entry);
-        let interface = found
-            .entry(name.clone())
-            .or_insert_with(|| facts(name, entry.ifa_flags));
+        let interface = found.entry(name.clone()).or_insert_with(|| facts(name, entry.ifa_flags));
         interface.addresses.extend(address_of(entry));
     }
     Ok(found.into_values().collect())
@@ -45,13 +43,9 @@ fn facts(name: String, flags: u32) -> Interface {
     let number = |fact: &str| read(fact).and_then(|text| text.trim().parse::<i64>().ok());
     let has = |flag: i32| flags & flag as u32 != 0;
     Interface {
-        mtu: number("mtu")
-            .and_then(|mtu| u32::try_from(mtu).ok())
-            .unwrap_or(0),
+        mtu: number("mtu").and_then(|mtu| u32::try_from(mtu).ok()).unwrap_or(0),
         // Mbit/s; -1 where the driver does not know.
-        speed_bps: number("speed")
-            .and_then(|speed| u64::try_from(speed).ok())
-            .map(|speed| speed * 1_000_000),
+        speed_bps: number("speed").and_then(|speed| u64::try_from(speed).ok()).map(|speed| speed * 1_000_000),
         up: has(libc::IFF_UP) && has(libc::IFF_RUNNING),
         loopback: has(libc::IFF_LOOPBACK),
         addresses: Vec::new(),
@@ -67,11 +61,7 @@ impl AddressList {
         let mut first = std::ptr::null_mut();
         // SAFETY: `first` is writable; on success it points to a list that only we know.
         let result = unsafe { libc::getifaddrs(&mut first) };
-        if result == 0 {
-            Ok(AddressList(first))
-        } else {
-            Err(io::Error::last_os_error())
-        }
+        if result == 0 { Ok(AddressList(first)) } else { Err(io::Error::last_os_error()) }
     }
 
     fn iter(&self) -> impl Iterator<Item = &libc::ifaddrs> {
@@ -90,9 +80,7 @@ impl Drop for AddressList {
 
 fn name_of(entry: &libc::ifaddrs) -> String {
     // SAFETY: getifaddrs gives each entry a name that ends with a zero byte and lives as long as the entry.
-    unsafe { CStr::from_ptr(entry.ifa_name) }
-        .to_string_lossy()
-        .into_owned()
+    unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned()
 }
 
 fn address_of(entry: &libc::ifaddrs) -> Option<IpAddr> {

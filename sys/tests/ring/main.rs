@@ -38,23 +38,13 @@ impl Room {
         let pool = Pool::new(8, CHUNK).expect("pool");
         let (driver, _) = Driver::choose(&pool, Some(kind)).expect("this engine on this machine");
         assert_eq!(driver.kind(), kind);
-        Room {
-            pool,
-            driver,
-            folder,
-        }
+        Room { pool, driver, folder }
     }
 
     fn file(&self, name: &str, contents: &[u8]) -> Arc<File> {
         let path = self.folder.join(name);
         std::fs::write(&path, contents).expect("write");
-        Arc::new(
-            File::options()
-                .read(true)
-                .write(true)
-                .open(path)
-                .expect("open"),
-        )
+        Arc::new(File::options().read(true).write(true).open(path).expect("open"))
     }
 
     /// Waits until `count` more operations are done.
@@ -83,9 +73,7 @@ impl Drop for Room {
 }
 
 fn pattern(bytes: usize, seed: u64) -> Vec<u8> {
-    (0..bytes as u64)
-        .map(|at| ((at ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8)
-        .collect()
+    (0..bytes as u64).map(|at| ((at ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
 
 fn small(bytes: usize) -> Mem {
@@ -111,67 +99,22 @@ type Test = fn(&mut Room);
 /// THE table: each of these holds for both engines.
 const TABLE: &[(&str, Test)] = &[
     ("writes_then_reads_back", disk::writes_then_reads_back),
-    (
-        "reads_short_at_the_end_of_a_file",
-        disk::reads_short_at_the_end_of_a_file,
-    ),
-    (
-        "reads_from_the_disk_itself",
-        disk::reads_from_the_disk_itself,
-    ),
-    (
-        "says_ebadf_for_a_file_not_open_for_it",
-        disk::says_ebadf_for_a_file_not_open_for_it,
-    ),
-    (
-        "takes_bufs_of_another_pool",
-        disk::takes_bufs_of_another_pool,
-    ),
-    (
-        "refuses_a_range_outside_of_the_memory",
-        disk::refuses_a_range_outside_of_the_memory,
-    ),
-    (
-        "sends_and_receives_whole_chunks",
-        network::sends_and_receives_whole_chunks,
-    ),
-    (
-        "receives_what_is_there_unless_all_is_wanted",
-        network::receives_what_is_there_unless_all_is_wanted,
-    ),
-    (
-        "tells_the_end_of_a_stream",
-        network::tells_the_end_of_a_stream,
-    ),
-    (
-        "a_peer_that_closes_ends_what_is_in_flight",
-        network::a_peer_that_closes_ends_what_is_in_flight,
-    ),
-    (
-        "shutting_down_our_end_ends_what_is_in_flight",
-        network::shutting_down_our_end_ends_what_is_in_flight,
-    ),
-    (
-        "is_woken_by_another_thread",
-        driver::is_woken_by_another_thread,
-    ),
-    (
-        "no_wake_is_lost_in_a_storm",
-        driver::no_wake_is_lost_in_a_storm,
-    ),
+    ("reads_short_at_the_end_of_a_file", disk::reads_short_at_the_end_of_a_file),
+    ("reads_from_the_disk_itself", disk::reads_from_the_disk_itself),
+    ("says_ebadf_for_a_file_not_open_for_it", disk::says_ebadf_for_a_file_not_open_for_it),
+    ("takes_bufs_of_another_pool", disk::takes_bufs_of_another_pool),
+    ("refuses_a_range_outside_of_the_memory", disk::refuses_a_range_outside_of_the_memory),
+    ("sends_and_receives_whole_chunks", network::sends_and_receives_whole_chunks),
+    ("receives_what_is_there_unless_all_is_wanted", network::receives_what_is_there_unless_all_is_wanted),
+    ("tells_the_end_of_a_stream", network::tells_the_end_of_a_stream),
+    ("a_peer_that_closes_ends_what_is_in_flight", network::a_peer_that_closes_ends_what_is_in_flight),
+    ("shutting_down_our_end_ends_what_is_in_flight", network::shutting_down_our_end_ends_what_is_in_flight),
+    ("is_woken_by_another_thread", driver::is_woken_by_another_thread),
+    ("no_wake_is_lost_in_a_storm", driver::no_wake_is_lost_in_a_storm),
     ("polls_without_waiting", driver::polls_without_waiting),
-    (
-        "churns_a_thousand_operations_of_all_kinds",
-        driver::churns_a_thousand_operations_of_all_kinds,
-    ),
-    (
-        "takes_more_operations_than_it_was_made_for",
-        driver::takes_more_operations_than_it_was_made_for,
-    ),
-    (
-        "is_dropped_with_operations_in_flight",
-        driver::is_dropped_with_operations_in_flight,
-    ),
+    ("churns_a_thousand_operations_of_all_kinds", driver::churns_a_thousand_operations_of_all_kinds),
+    ("takes_more_operations_than_it_was_made_for", driver::takes_more_operations_than_it_was_made_for),
+    ("is_dropped_with_operations_in_flight", driver::is_dropped_with_operations_in_flight),
 ];
 
 fn run(kind: Kind, registered: bool) {

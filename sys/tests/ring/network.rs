@@ -12,37 +12,17 @@ use crate::{CHUNK, Room, pair, pattern, small, tcp};
 pub(crate) fn sends_and_receives_whole_chunks(room: &mut Room) {
     for (one, other) in [pair(), tcp()] {
         let mut buf = room.pool.take().expect("buf");
-        buf.whole_mut()
-            .copy_from_slice(&pattern(HEADROOM + CHUNK, 4));
+        buf.whole_mut().copy_from_slice(&pattern(HEADROOM + CHUNK, 4));
         let target = room.pool.take().expect("buf");
         // 100 bytes of header right before the payload: one send. Far more than a socket buffer holds: parts of it wait.
         let (at, len) = (HEADROOM - 100, CHUNK + 100);
-        room.driver.submit(
-            1,
-            Op::Send {
-                socket: one,
-                mem: Mem::Buf(buf),
-                at,
-                len,
-            },
-        );
-        room.driver.submit(
-            2,
-            Op::Recv {
-                socket: other,
-                mem: Mem::Buf(target),
-                at,
-                len,
-                all: true,
-            },
-        );
+        room.driver.submit(1, Op::Send { socket: one, mem: Mem::Buf(buf), at, len });
+        room.driver.submit(2, Op::Recv { socket: other, mem: Mem::Buf(target), at, len, all: true });
         assert_eq!(room.driver.in_flight(), 2);
         for done in room.wait_for(2) {
             assert_eq!(done.result.expect("whole"), len);
             assert_eq!(&done.mem.bytes()[at..], &pattern(HEADROOM + CHUNK, 4)[at..]);
-            let Mem::Buf(buf) = done.mem else {
-                panic!("a buf")
-            };
+            let Mem::Buf(buf) = done.mem else { panic!("a buf") };
             room.pool.give(buf);
         }
     }
@@ -50,155 +30,61 @@ pub(crate) fn sends_and_receives_whole_chunks(room: &mut Room) {
 
 pub(crate) fn receives_what_is_there_unless_all_is_wanted(room: &mut Room) {
     let (one, other) = pair();
-    room.driver.submit(
-        1,
-        Op::Recv {
-            socket: Arc::clone(&other),
-            mem: small(100),
-            at: 0,
-            len: 100,
-            all: false,
-        },
-    );
+    room.driver.submit(1, Op::Recv { socket: Arc::clone(&other), mem: small(100), at: 0, len: 100, all: false });
     let (mut done, start) = (Vec::new(), Instant::now());
-    room.driver
-        .wait(Some(Duration::from_millis(30)), &mut done)
-        .expect("wait");
+    room.driver.wait(Some(Duration::from_millis(30)), &mut done).expect("wait");
     assert!(done.is_empty() && start.elapsed() >= Duration::from_millis(29));
     rustix::io::write(&*one, b"abc").expect("write");
     let done = room.wait_for(1).pop().expect("one");
-    assert_eq!(
-        (done.result.expect("some"), &done.mem.bytes()[..3]),
-        (3, &b"abc"[..])
-    );
-    room.driver.submit(
-        2,
-        Op::Recv {
-            socket: other,
-            mem: small(6),
-            at: 0,
-            len: 6,
-            all: true,
-        },
-    );
+    assert_eq!((done.result.expect("some"), &done.mem.bytes()[..3]), (3, &b"abc"[..]));
+    room.driver.submit(2, Op::Recv { socket: other, mem: small(6), at: 0, len: 6, all: true });
     rustix::io::write(&*one, b"abc").expect("write");
     let mut none = Vec::new();
-    room.driver
-        .wait(Some(Duration::from_millis(30)), &mut none)
-        .expect("wait");
+    room.driver.wait(Some(Duration::from_millis(30)), &mut none).expect("wait");
     assert!(none.is_empty(), "three of six bytes are not all");
     rustix::io::write(&*one, b"def").expect("write");
     let done = room.wait_for(1).pop().expect("one");
-    assert_eq!(
-        (done.result.expect("all"), done.mem.bytes()),
-        (6, &b"abcdef"[..])
-    );
+    assert_eq!((done.result.expect("all"), done.mem.bytes()), (6, &b"abcdef"[..]));
 }
 
 pub(crate) fn tells_the_end_of_a_stream(room: &mut Room) {
     for (one, other) in [pair(), tcp()] {
         rustix::io::write(&*one, b"last").expect("write");
         sys::sock::shutdown_send(&*one).expect("shutdown");
-        let (result, mem) = room.one(Op::Recv {
-            socket: Arc::clone(&other),
-            mem: small(8),
-            at: 0,
-            len: 8,
-            all: true,
-        });
-        assert_eq!(
-            (result.expect("short"), &mem.bytes()[..4]),
-            (4, &b"last"[..])
-        );
-        let (result, _) = room.one(Op::Recv {
-            socket: Arc::clone(&other),
-            mem: small(8),
-            at: 0,
-            len: 8,
-            all: true,
-        });
+        let (result, mem) = room.one(Op::Recv { socket: Arc::clone(&other), mem: small(8), at: 0, len: 8, all: true });
+        assert_eq!((result.expect("short"), &mem.bytes()[..4]), (4, &b"last"[..]));
+        let (result, _) = room.one(Op::Recv { socket: Arc::clone(&other), mem: small(8), at: 0, len: 8, all: true });
         assert_eq!(result.expect("end"), 0);
         drop(one);
         let sent = (0..50).find_map(|_| {
-            let (result, _) = room.one(Op::Send {
-                socket: Arc::clone(&other),
-                mem: small(8),
-                at: 0,
-                len: 8,
-            });
+            let (result, _) = room.one(Op::Send { socket: Arc::clone(&other), mem: small(8), at: 0, len: 8 });
             std::thread::sleep(Duration::from_millis(1));
             result.err()
         });
         let error = sent.expect("a send to nobody fails, and without a signal");
-        assert!(
-            matches!(
-                error.kind(),
-                io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
-            ),
-            "{error}"
-        );
+        assert!(matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset), "{error}");
     }
 }
 
 pub(crate) fn a_peer_that_closes_ends_what_is_in_flight(room: &mut Room) {
     let (one, other) = pair();
-    room.driver.submit(
-        1,
-        Op::Recv {
-            socket: Arc::clone(&other),
-            mem: small(8),
-            at: 0,
-            len: 8,
-            all: true,
-        },
-    );
+    room.driver.submit(1, Op::Recv { socket: Arc::clone(&other), mem: small(8), at: 0, len: 8, all: true });
     room.driver.flush().expect("flush");
     let mem = Mem::Buf(room.pool.take().expect("buf"));
-    room.driver.submit(
-        2,
-        Op::Send {
-            socket: other,
-            mem,
-            at: 0,
-            len: CHUNK,
-        },
-    );
+    room.driver.submit(2, Op::Send { socket: other, mem, at: 0, len: CHUNK });
     room.driver.flush().expect("flush");
     drop(one);
     let mut done = room.wait_for(2);
     done.sort_by_key(|done| done.token);
     // Unread bytes at the peer's close are a reset; which of the two is told first is the kernel's affair.
-    assert!(
-        matches!(&done[0].result, Ok(0)) || done[0].result.is_err(),
-        "{:?}",
-        done[0].result
-    );
-    assert!(
-        done[1].result.as_ref().map_or(true, |bytes| *bytes < CHUNK),
-        "{:?}",
-        done[1].result
-    );
+    assert!(matches!(&done[0].result, Ok(0)) || done[0].result.is_err(), "{:?}", done[0].result);
+    assert!(done[1].result.as_ref().map_or(true, |bytes| *bytes < CHUNK), "{:?}", done[1].result);
 }
 
 pub(crate) fn shutting_down_our_end_ends_what_is_in_flight(room: &mut Room) {
     let (one, _other) = tcp();
-    room.driver.submit(
-        1,
-        Op::Recv {
-            socket: Arc::clone(&one),
-            mem: small(8),
-            at: 0,
-            len: 8,
-            all: true,
-        },
-    );
+    room.driver.submit(1, Op::Recv { socket: Arc::clone(&one), mem: small(8), at: 0, len: 8, all: true });
     room.driver.flush().expect("flush");
     sys::sock::shutdown(&*one).expect("shutdown");
-    assert_eq!(
-        room.wait_for(1)[0]
-            .result
-            .as_ref()
-            .expect("end of the stream"),
-        &0
-    );
+    assert_eq!(room.wait_for(1)[0].result.as_ref().expect("end of the stream"), &0);
 }

@@ -1,0 +1,73 @@
+//! In a container whose filter forbids io_uring and openat2 everything works all the same, and the reason is told.
+//!
+//! In: a seccomp filter like those of container engines, in one thread. Out: plain calls, and names that stay beneath.
+//! One binary alone, because a refused `openat2` is remembered for the whole process.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use sys::mem::{Mem, Pool};
+use sys::ring::{Driver, Kind, Op};
+
+/// Makes some system calls fail in this thread from now on.
+fn forbid(calls: &[libc::c_long], errno: i32) {
+    sys::confine::no_new_privs().expect("set");
+    // linux/filter.h and linux/seccomp.h: load the call's number; for each forbidden one return the error, else allow.
+    let step = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
+    let mut program = vec![step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
+    for call in calls {
+        program.push(step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, *call as u32));
+        program.push(step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | errno as u32));
+    }
+    program.push(step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW));
+    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: the kernel copies `len` steps from `program`, which lives until after the call.
+    let result = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &filter) };
+    assert_eq!(result, 0, "{}", io::Error::last_os_error());
+}
+
+#[test]
+fn a_container_without_io_uring_gets_plain_calls_and_the_reason() {
+    let thread = std::thread::spawn(|| {
+        forbid(&[libc::SYS_io_uring_setup], libc::EPERM);
+        let mut pool = Pool::new(2, 4096).expect("pool");
+        let (mut driver, reason) = Driver::choose(&pool, None).expect("plain calls");
+        assert_eq!(driver.kind(), Kind::Plain);
+        assert!(reason.contains("forbidden"), "{reason}");
+        assert!(Driver::choose(&pool, Some(Kind::Uring)).is_err(), "what was asked for is not replaced");
+        assert!(sys::host::io_uring().expect_err("forbidden").contains("forbidden"));
+        assert!(!driver.register().expect("nothing to do"));
+        let file = Arc::new(std::fs::File::open("/proc/self/exe").expect("this binary"));
+        let mem = Mem::Buf(pool.take().expect("buf"));
+        driver.submit(5, Op::Read { file, offset: 0, mem, at: 0, len: 4 });
+        let mut done = Vec::new();
+        driver.wait(None, &mut done).expect("wait");
+        assert_eq!(&done[0].mem.bytes()[..4], b"\x7fELF");
+    });
+    thread.join().expect("thread");
+}
+
+#[test]
+fn a_container_without_openat2_keeps_names_beneath_their_root() {
+    let base = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sys-forbidden-{}", std::process::id()));
+    std::fs::create_dir_all(base.join("a/b")).expect("folders");
+    std::os::unix::fs::symlink("/etc", base.join("a/out")).expect("link");
+    for errno in [libc::EPERM, libc::ENOSYS] {
+        let base = base.clone();
+        let thread = std::thread::spawn(move || {
+            forbid(&[libc::SYS_openat2], errno);
+            let dir = sys::fs::Dir::open(base.as_os_str().as_encoded_bytes()).expect("open");
+            dir.create_file(b"a/b/file", false, false).expect("create");
+            assert_eq!(dir.open_dir(b"a/b").expect("open").list().expect("list").count(), 1);
+            dir.sync(b"a/b").expect("sync");
+            let number = |error: io::Error| error.raw_os_error();
+            assert_eq!(number(dir.open_file(b"a/out/passwd", false).expect_err("a link")), Some(libc::ELOOP));
+            assert_eq!(number(dir.open_dir(b"a/out").expect_err("a link")), Some(libc::ELOOP));
+            assert_eq!(number(dir.open_dir(b"a/none").expect_err("nothing")), Some(libc::ENOENT));
+            assert_eq!(number(dir.open_dir(b"a/..").expect_err("out")), Some(libc::EXDEV));
+        });
+        thread.join().expect("thread");
+    }
+    std::fs::remove_dir_all(base).expect("clean");
+}
