@@ -14,6 +14,7 @@ use crate::WINDOW;
 use crate::error::Breach;
 use crate::ledger::{ChunkState, Ledger, chunk_count, chunk_len};
 use crate::manifest::{Entry, EntryId, EntryKind, check_path};
+use crate::wire::chunk::PACK_FILE_BYTES_MAX;
 use crate::wire::control::{ChunkId, ChunkRange, Digest};
 
 /// How far a file is.
@@ -164,7 +165,7 @@ impl Receiver {
             return if id < self.next_entry { Ok(Ready::Nothing) } else { Err(Breach::EntryUnknown) };
         };
         match &mut item.state {
-            State::Coming { end: end @ None, .. } => *end = Some(digest),
+            State::Coming { end: end @ None, .. } if item.entry.bytes() > PACK_FILE_BYTES_MAX => *end = Some(digest),
             _ => return Err(Breach::WrongOrder),
         }
         Ok(self.ready(id))

@@ -84,6 +84,8 @@ struct Out {
     rail: u16,
     unit: Unit,
     read: bool,
+    /// Acknowledged before the worker's word that it was read came through: kept until that word is here.
+    acked: bool,
 }
 
 #[derive(Debug, Default)]
@@ -238,7 +240,7 @@ impl Sender {
         if again {
             self.resent_bytes += unit.bytes();
         }
-        self.out.insert(chunk, Out { rail, unit: unit.clone(), read: again });
+        self.out.insert(chunk, Out { rail, unit: unit.clone(), read: again, acked: false });
         Some(Handout { chunk, rail, unit, again })
     }
 
@@ -313,17 +315,16 @@ impl Sender {
     /// The worker has read (and hashed) the chunk.
     pub fn on_read(&mut self, chunk: ChunkId) -> Owed {
         let Some(out) = self.out.get_mut(&chunk) else { return Owed::Nothing };
-        if core::mem::replace(&mut out.read, true) {
-            return Owed::Nothing;
-        }
-        match &out.unit {
-            Unit::Range { entry, .. } => {
-                let Some(Item { state: State::Reading { unread, .. }, .. }) = self.items.get_mut(&entry.id) else {
-                    return Owed::Nothing;
-                };
-                *unread -= 1;
-                if *unread == 0 { Owed::CheckSource(entry.id) } else { Owed::Nothing }
-            }
+        let first_time = !core::mem::replace(&mut out.read, true);
+        let owed = match &out.unit {
+            _ if !first_time => Owed::Nothing,
+            Unit::Range { entry, .. } => match self.items.get_mut(&entry.id) {
+                Some(Item { state: State::Reading { unread, .. }, .. }) => {
+                    *unread -= 1;
+                    if *unread == 0 { Owed::CheckSource(entry.id) } else { Owed::Nothing }
+                }
+                _ => Owed::Nothing,
+            },
             Unit::Pack { entries } => {
                 for entry in entries {
                     if let Some(item) = self.items.get_mut(&entry.id) {
@@ -332,7 +333,17 @@ impl Sender {
                 }
                 Owed::Nothing
             }
+        };
+        if out.acked {
+            self.out.remove(&chunk);
         }
+        owed
+    }
+
+    /// Is the chunk outstanding under this id? What a worker tells of another is of the past: its unit goes under a new id.
+    #[must_use]
+    pub fn is_out(&self, chunk: ChunkId) -> bool {
+        self.out.contains_key(&chunk)
     }
 
     /// Was the whole file sent in this run (so that its digest is known here)?
@@ -367,32 +378,43 @@ impl Sender {
             return Err(Breach::ChunkUnknown);
         }
         for chunk in range.first..range.end {
-            self.out.remove(&chunk).ok_or(Breach::ChunkUnknown)?;
+            match self.out.get_mut(&chunk) {
+                Some(out) if out.acked => return Err(Breach::ChunkUnknown),
+                Some(out) if !out.read => out.acked = true,
+                Some(_) => drop(self.out.remove(&chunk)),
+                None => return Err(Breach::ChunkUnknown),
+            }
         }
         Ok(())
     }
 
     /// The receiver had to throw a chunk away: it goes again.
     pub fn on_nack(&mut self, chunk: ChunkId) -> Result<Owed, Breach> {
-        let out = self.out.remove(&chunk).ok_or(Breach::ChunkUnknown)?;
+        let out = self.out.remove(&chunk).filter(|out| !out.acked).ok_or(Breach::ChunkUnknown)?;
         let first = match &out.unit {
             Unit::Range { entry, .. } => entry.id,
             Unit::Pack { entries } => entries[0].id,
         };
+        // The worker's word that it was read may be on its way still; under the old id it will count for nothing.
+        if out.read {
+            self.again.push_back(out.unit);
+        } else {
+            self.take_back(&out.unit);
+        }
         if let Some(item) = self.items.get_mut(&first) {
             item.retries += 1;
             if item.retries > RETRIES_MAX {
+                // The rest of a pack goes again without it.
                 return Ok(Owed::Corrupt(first));
             }
         }
-        self.again.push_back(out.unit);
         Ok(Owed::Nothing)
     }
 
     /// The receiver has acknowledged all that came over a rail and will take no more from it: the rest goes again.
     pub fn on_rail_closed(&mut self, rail: u16) {
         self.rails.remove(&rail);
-        let lost: Vec<ChunkId> = self.out.iter().filter(|(_, out)| out.rail == rail).map(|(&id, _)| id).collect();
+        let lost: Vec<ChunkId> = self.out.iter().filter(|(_, out)| out.rail == rail && !out.acked).map(|(&id, _)| id).collect();
         for chunk in lost {
             let out = self.out.remove(&chunk).expect("listed above");
             if out.read {

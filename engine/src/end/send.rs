@@ -231,6 +231,9 @@ impl<P: Platform> SendEnd<P> {
     /// A worker tells.
     pub fn on_event(&mut self, event: Event, out: &mut Outbox<P>) -> Result<(), Stop> {
         match event {
+            // A chunk that was taken back meanwhile (its rail was closed) tells its fate under its new id.
+            Event::Read { chunk, .. } | Event::PackRead { chunk, .. } if !self.machine.is_out(chunk) => {}
+            Event::Dropped { rail, chunk, .. } if !self.machine.is_out(chunk) => self.machine.on_sent(rail),
             Event::Read { chunk, entry, offset, digest } => {
                 if let Some(tree) = self.trees.get_mut(&entry) {
                     // A chunk read again gives the same digest or the file is torn; the second look finds that.
