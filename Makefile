@@ -1,11 +1,65 @@
-# Longhaul: every recipe is one line of intent. `make help` lists them.
+# Longhaul: every recipe is one line of intent. `make` or `make help` lists them.
 SHELL := /bin/bash
 HOST  := $(shell rustc -vV | sed -n 's/^host: //p')
 # The shipped binary is static: no shared C library is needed on the host it is copied to.
 STATIC := CARGO_TARGET_$(shell echo $(HOST) | tr 'a-z-' 'A-Z_')_RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static"
 BIN   := target/$(HOST)/release/longhaul
+FUZZ_SECONDS ?= 60
+N ?= 200
+SEED ?= 1
 
-.PHONY: build
+.PHONY: help build test unit e2e lint deny demo bench bench-quick torture torture-memory sim fuzz fuzz-quick hosts ci
+
+help: ## this list
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
+
 build: ## the static binary, target/longhaul
 	$(STATIC) cargo build --release --locked --target $(HOST) -p longhaul-app
 	@ln -sfn $(HOST)/release/longhaul target/longhaul
+
+test: unit build ## everything that tells right from wrong in a few minutes
+	lab/e2e/run.sh
+
+unit: ## all cargo tests: proto, sys, engine with its simulator, the command line, tidy
+	cargo test --workspace --locked
+
+e2e: build ## the real binary between two hosts made on the spot (E2E=name runs one file)
+	lab/e2e/run.sh $(E2E)
+
+lint: ## format and lints, as CI asks for them
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+deny: ## licences, sources, banned crates, advisories
+	cargo deny check
+
+demo: build ## two hosts, real files, the plug pulled in the middle, scp and rsync beside it
+	lab/demo.sh
+
+bench: build ## the full race against the peers: bench/results/peers.json and .html (about an hour)
+	python3 bench/peers.py
+
+bench-quick: build ## the same race, small: 512 MiB, 3 rounds (some minutes)
+	python3 bench/peers.py --name quick --size 512MiB --rounds 3 --net-seconds 3
+
+torture: build ## kill -9 at N random instants (N=200), then compare every byte
+	N=$(N) lab/e2e/run.sh torture
+
+torture-memory: build ## 200 GiB sparse file and a million files: both ends stay below their grant
+	BIG=1 lab/e2e/run.sh memory
+
+sim: ## one seed of the whole-job simulator (SEED=n)
+	SIM_SEED=$(SEED) cargo test -p longhaul-engine --locked --test sim -- --nocapture
+
+fuzz: ## every decoder for hours (FUZZ_SECONDS each)
+	cd fuzz && for target in $$(cargo +nightly fuzz list); do cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; done
+
+fuzz-quick: ## every decoder, about a minute in all
+	cd fuzz && list=$$(cargo +nightly fuzz list) && each=$$((60 / $$(echo $$list | wc -w) + 1)) && \
+	for target in $$list; do cargo +nightly fuzz run $$target -- -max_total_time=$$each || exit 1; done
+
+hosts: ## which two hosts this machine can make
+	lab/hosts.sh
+
+ci: ## what CI runs
+	.ci/run
