@@ -54,7 +54,7 @@ pub enum Command {
 
 /// `longhaul cp`.
 #[derive(Debug, Clone, Args)]
-#[command(after_help = CP_AFTER_HELP)]
+#[command(after_help = CP_AFTER_HELP, override_usage = "longhaul cp [OPTIONS] <SRC>... <DST>")]
 pub struct CpArguments {
     /// What to copy, and last where to: a path, [user@]host:path, or longhaul://[ticket@]host[:port]/path
     ///

@@ -25,6 +25,8 @@ pub enum Event {
     Fault(FaultEvent),
     /// `"event":"plan"` with `--explain`.
     Plan(PlanRecord),
+    /// `"event":"done"` with `"dry_run":true`.
+    Dry(DryRecord),
     /// `"event":"done"`: the last line of a job that reached its end.
     Done(Box<Done>),
     /// `"event":"failed"`: the last line of a job that did not.
@@ -38,6 +40,8 @@ impl Event {
         #[derive(Deserialize)]
         struct Kind {
             event: String,
+            #[serde(default)]
+            dry_run: bool,
         }
         let kind: Kind = serde_json::from_str(line).ok()?;
         match kind.event.as_str() {
@@ -45,10 +49,18 @@ impl Event {
             "note" => serde_json::from_str(line).ok().map(Self::Note),
             "fault" => serde_json::from_str(line).ok().map(Self::Fault),
             "plan" => serde_json::from_str(line).ok().map(Self::Plan),
-            "done" => serde_json::from_str(line).ok().map(Self::Done),
-            "failed" => serde_json::from_str(line).ok().map(Self::Failed),
+            "done" if kind.dry_run => Some(serde_json::from_str(line).map_or_else(Self::unreadable, Self::Dry)),
+            "done" => Some(serde_json::from_str(line).map_or_else(Self::unreadable, Self::Done)),
+            "failed" => Some(serde_json::from_str(line).map_or_else(Self::unreadable, Self::Failed)),
             _ => None,
         }
+    }
+}
+
+impl Event {
+    /// A last line stays a last line, even if what it says cannot be read.
+    fn unreadable(error: serde_json::Error) -> Self {
+        Self::Failed(Failed::of(&Exit::Negotiation.fail("read the report of the host that ran the job", error)))
     }
 }
 

@@ -78,12 +78,22 @@ pub struct PathFault {
 
 /// So many failed entries are kept for the end report; all are counted, and all are told as they happen.
 pub const FAULTS_KEPT: usize = 100;
+/// Their paths are no longer than this together: a report escapes each byte into 7 at most, and must fit into one control
+/// frame of 256 KiB when another host runs the job.
+const FAULT_PATH_BYTES_KEPT: usize = 16 << 10;
 
 /// Failed entries of a job: all counted by kind, the first ones kept. Does not grow with their number.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Faults {
     counts: [u64; SERIOUSNESS.len()],
     first: Vec<PathFault>,
+    path_bytes_left: usize,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self { counts: [0; SERIOUSNESS.len()], first: Vec::new(), path_bytes_left: FAULT_PATH_BYTES_KEPT }
+    }
 }
 
 impl Faults {
@@ -92,7 +102,9 @@ impl Faults {
         if let Some(index) = SERIOUSNESS.iter().position(|&kind| kind == fault.fault.kind) {
             self.counts[index] += 1;
         }
-        if self.first.len() < FAULTS_KEPT {
+        let left = self.path_bytes_left.checked_sub(fault.path.len());
+        if let Some(left) = left.filter(|_| self.first.len() < FAULTS_KEPT) {
+            self.path_bytes_left = left;
             self.first.push(fault);
         }
     }
@@ -346,6 +358,7 @@ impl Screen {
                 Mode::Json => self.json(&record),
                 Mode::Live | Mode::Lines => self.line(explain::text(&record).trim_end()),
             },
+            json::Event::Dry(record) => return Some(self.end_dry(&record.found)),
             json::Event::Done(done) => {
                 self.end_record(&done);
                 return Some(json::exit_of_code(done.exit));

@@ -221,7 +221,7 @@ impl Bars {
     #[must_use]
     pub fn onto(target: ProgressDrawTarget) -> Self {
         let bar = ProgressBar::with_draw_target(Some(BAR_STEPS), target);
-        let style = ProgressStyle::with_template("{wide_bar} {prefix}\n{msg}").expect("the template is a constant");
+        let style = ProgressStyle::with_template("{wide_bar}\n{msg}").expect("the template is a constant");
         bar.set_style(style.progress_chars("━╸ "));
         Self { bar }
     }
@@ -235,10 +235,8 @@ impl Bars {
             reason = "0 to 1 × steps"
         )]
         let steps = (fraction(progress).unwrap_or(0.0) * BAR_STEPS as f64) as u64;
-        let percent = percent(progress).map_or_else(|| "scanning".to_owned(), |percent| format!("{percent} %"));
         let mut lines = vec![figures(progress, rates), ladder(progress), self::rails(progress)];
         lines.retain(|line| !line.is_empty());
-        self.bar.set_prefix(percent);
         self.bar.set_message(lines.join("\n"));
         self.bar.set_position(steps);
     }

@@ -181,6 +181,21 @@ fn a_million_failed_entries_take_no_more_memory_than_a_hundred() {
 }
 
 #[test]
+fn the_done_line_fits_into_one_control_frame_whatever_failed() {
+    let mut worst = report();
+    for _ in 0..200 {
+        worst.faults.add(fault(&[0xff; 4_095], FaultKind::Io, 5));
+        worst.faults.add(fault(&[0x1b; 100], FaultKind::Io, 5));
+    }
+    worst.rails = (0..256)
+        .map(|rail| RailShare { name: rail.to_string(), bytes: u64::MAX, rate_bps: 1.234_567_890_123e9 })
+        .collect();
+    let line = serde_json::to_string(&json::Done::of(&worst)).unwrap();
+    assert!(line.len() < proto::FRAME_BYTES_MAX - 1_024, "{} bytes", line.len());
+    assert_eq!(worst.faults.count(), 400);
+}
+
+#[test]
 fn an_impossible_figure_takes_the_headlines_place() {
     type Spoil = fn(&mut EndReport);
     let table: [(&str, Spoil); 7] = [
@@ -287,6 +302,10 @@ fn what_another_host_reports_is_shown_as_if_it_ran_here() {
     assert!(err.text().contains("a note\n"));
     assert_eq!(here.relay("{\"event\":\"of-a-later-version\"}"), None);
     assert_eq!(here.relay("not json \x1b"), None);
+    let (mut there, lines, _) = screen(Mode::Json);
+    there.end_dry(&DryRun { faults: 1, ..DryRun::default() });
+    assert_eq!(here.relay(lines.text().trim()), Some(Exit::Partial));
+    assert_eq!(here.relay("{\"event\":\"done\",\"exit\":null}"), Some(Exit::Negotiation), "a last line ends the job");
     let (mut there, lines, _) = screen(Mode::Json);
     let failure = Exit::Refused.fail("open the job", "read-only");
     assert_eq!(there.fail(&failure), Exit::Refused);

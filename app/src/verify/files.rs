@@ -380,6 +380,10 @@ fn expect_kind(facts: &Stat, expected: Kind) -> Result<(), Found> {
 }
 
 /// The digest of a file or of a part of one.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one per worker at a time, on its stack; a box would cost a call per file"
+)]
 enum Hash {
     Blake3(Box<blake3::Hasher>),
     Crc64(crc_fast::Digest),

@@ -91,7 +91,11 @@ impl Place {
     /// entry without a path is the root of a copy of a single file.
     fn find(path: &Path, paper: &mut Paper) -> Result<Self, Failure> {
         let what = || format!("open {}", path.display());
-        let fail = |error: std::io::Error| Exit::of_io(&error).fail(what(), &error);
+        let fail = |error: std::io::Error| {
+            Exit::of_io(&error)
+                .fail(what(), &error)
+                .next("name the folder that was the destination of the copy, or a file of it")
+        };
         if std::fs::metadata(path).map_err(fail)?.is_dir() {
             return Dir::open(path.as_os_str().as_bytes()).map(Self::Folder).map_err(fail);
         }

@@ -28,7 +28,10 @@ impl Paper {
     /// # Errors
     /// It cannot be read; it is no receipt; anything in it does not hold.
     pub fn open(path: &Path) -> Result<Self, Failure> {
-        let file = File::open(path).map_err(|error| Exit::of_io(&error).fail(what(path), &error))?;
+        let file = File::open(path).map_err(|error| {
+            let failure = Exit::of_io(&error).fail(what(path), &error);
+            failure.next("give the path of a receipt, as the end of `longhaul cp` named it")
+        })?;
         let sealed = pass(path, &file, |_| true)?.expect("a pass that is not stopped reads to the end");
         let paper = Self { path: path.to_owned(), file, sealed };
         let message = signed_message(&sealed.body);
