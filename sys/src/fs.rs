@@ -193,6 +193,15 @@ impl Dir {
         Ok(File::from(fd))
     }
 
+    /// Opens a regular file that is there for reading and writing. Errors: as `open_file`.
+    pub fn open_file_to_write(&self, rel: &[u8]) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let fd = self.at(rel, |parent, name| rustix::fs::openat(parent, name, flags, Mode::empty()))?;
+        regular(&fd)?;
+        rustix::fs::fcntl_setfl(&fd, OFlags::empty())?;
+        Ok(File::from(fd))
+    }
+
     /// Facts of the entry itself, a link is not followed; the empty name is this folder.
     pub fn stat(&self, rel: &[u8]) -> io::Result<Stat> {
         if rel.is_empty() {

@@ -17,7 +17,7 @@ use proto::manifest::{Entry, EntryId, EntryKind};
 use proto::negotiate::Plan;
 use proto::recv::{Ready, Receiver};
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
-use proto::wire::control::{ChunkRange, Digest, EntryFault, FaultKind, Frame, Rung, Want};
+use proto::wire::control::{ChunkRange, Digest, EntryFault, FaultKind, Frame, Rung, WANT_RANGES_MAX, Want};
 
 use crate::digest::DigestTree;
 use crate::end::{Outbox, Record, Stop, fault, told};
@@ -52,6 +52,8 @@ struct Coming {
     tree: DigestTree,
     journalled: bool,
     header_written: bool,
+    /// Flushed before each record: the job asks for it, or the journal's header promises it.
+    durable: bool,
     fresh: Vec<(u64, Digest)>,
     fresh_bytes: u64,
     fresh_since_ns: u64,
@@ -74,6 +76,7 @@ pub struct RecvEnd<P: Platform> {
     digests: HashMap<EntryId, Digest>,
     carried: Carried,
     ready: Vec<Arc<Entry>>,
+    discards: Vec<Arc<Entry>>,
     publishing: bool,
     committed: Vec<(EntryId, Digest)>,
     faults: Vec<EntryFault>,
@@ -112,6 +115,7 @@ impl<P: Platform> RecvEnd<P> {
             digests: HashMap::new(),
             carried,
             ready: Vec::new(),
+            discards: Vec::new(),
             publishing: false,
             committed: Vec::new(),
             faults: Vec::new(),
@@ -147,7 +151,7 @@ impl<P: Platform> RecvEnd<P> {
                 self.machine.on_scan_end(entries)?;
                 let tally = &mut self.record.tally;
                 if (files, bytes) != (tally.files_total, tally.bytes_total) {
-                    return Err(Breach::EntryOutOfOrder.into());
+                    return Err(Breach::TotalsMismatch.into());
                 }
                 tally.scan_ended = true;
             }
@@ -229,7 +233,7 @@ impl<P: Platform> RecvEnd<P> {
                 self.machine.resolve(entry.id);
                 Some(Want::Keep { digest })
             }
-            Ok(Found::Nothing) => Some(self.begin(entry, &[])),
+            Ok(Found::Nothing) => Some(self.begin(entry, &[], false)),
             Ok(Found::Part(journal)) => Some(self.resume(entry, &journal, out)),
         }
     }
@@ -244,7 +248,7 @@ impl<P: Platform> RecvEnd<P> {
         if !fits {
             out.notes.push(format!("{}: the part is of another source, it is done anew", show(&entry.path)));
             self.sink.discard(entry);
-            return self.begin(entry, &[]);
+            return self.begin(entry, &[], false);
         }
         let mut kept: BTreeMap<u64, Digest> = BTreeMap::new();
         let chunks = own.chunks();
@@ -256,17 +260,17 @@ impl<P: Platform> RecvEnd<P> {
                 }
             }
         }
-        let kept: Vec<(u64, Digest)> = kept.into_iter().collect();
+        let kept = first_runs(kept);
         let gaps = gaps(&kept, chunks, u64::from(self.record.terms.chunk_bytes));
         if let Err(error) = self.sink.resume_part(entry, replay.valid_bytes, &gaps) {
             out.notes.push(format!("{}: the part cannot be taken up ({error}), it is done anew", show(&entry.path)));
             self.sink.discard(entry);
-            return self.begin(entry, &[]);
+            return self.begin(entry, &[], false);
         }
-        self.begin(entry, &kept)
+        self.begin(entry, &kept, replay.header.is_some_and(|header| !header.rung_written_only))
     }
 
-    fn begin(&mut self, entry: &Arc<Entry>, kept: &[(u64, Digest)]) -> Want {
+    fn begin(&mut self, entry: &Arc<Entry>, kept: &[(u64, Digest)], promised: bool) -> Want {
         let missing = self.machine.expect(entry.id, kept.iter().map(|(index, _)| *index));
         if entry.bytes() <= PACK_FILE_BYTES_MAX {
             return Want::All;
@@ -287,6 +291,7 @@ impl<P: Platform> RecvEnd<P> {
                 tree,
                 journalled: entry.bytes() > JOURNAL_FILE_BYTES_MIN,
                 header_written: !kept.is_empty(),
+                durable: promised || self.record.rung >= Rung::Flushed,
                 fresh: Vec::new(),
                 fresh_bytes: 0,
                 fresh_since_ns: 0,
@@ -393,7 +398,10 @@ impl<P: Platform> RecvEnd<P> {
     fn on_ready(&mut self, ready: Ready, _out: &mut Outbox<P>) {
         let Ready::File { entry: id, sender_digest } = ready else { return };
         let entry = self.machine.entry(id).cloned().expect("it just became ready");
-        let own = self.coming.get(&id).and_then(|coming| coming.tree.root()).expect("all chunks are in");
+        let coming = self.coming.get_mut(&id).expect("made with the ledger");
+        // Publishing flushes the whole; a journal record after it would speak of a part that is gone.
+        coming.journalled = false;
+        let own = coming.tree.root().expect("all chunks are in");
         if sender_digest.is_some_and(|digest| digest != own) {
             self.fail(id, FaultKind::Corrupt, None, "compare the file's digest");
             return;
@@ -423,8 +431,9 @@ impl<P: Platform> RecvEnd<P> {
         self.coming.remove(&entry.id);
         self.digests.remove(&entry.id);
         self.forget.push(entry.id);
+        self.ready.retain(|it| it.id != entry.id);
         if entry.is_file() {
-            self.sink.discard(entry);
+            self.discards.push(entry.clone());
         }
     }
 
@@ -454,6 +463,7 @@ impl<P: Platform> RecvEnd<P> {
                     }
                 }
             }
+            Settled::Discarded => {}
             Settled::Settled { result } => {
                 if let Err(error) = result {
                     return Err(Stop::Fault {
@@ -482,6 +492,8 @@ impl<P: Platform> RecvEnd<P> {
     pub fn pump(&mut self, now_ns: u64, out: &mut Outbox<P>) {
         self.pump_acks(out);
         self.pump_flushes(now_ns, out);
+        // In the committer's order: a flush that is on its way must not bring a discarded journal back.
+        out.tasks.extend(self.discards.drain(..).map(|entry| Task::Discard { entry }));
         if !self.publishing && !self.ready.is_empty() {
             self.publishing = true;
             let count = self.ready.len().min(ENTRIES_PER_BATCH_MAX);
@@ -525,11 +537,15 @@ impl<P: Platform> RecvEnd<P> {
         if self.committed.is_empty() {
             return;
         }
-        for (id, digest) in &self.committed {
-            if let Some(entry) = self.machine.resolve(*id) {
-                self.record.resolved(&entry, entry.is_file().then_some(digest));
+        let (machine, record) = (&mut self.machine, &mut self.record);
+        // What failed meanwhile is told as failed.
+        self.committed.retain(|(id, digest)| {
+            let entry = machine.resolve(*id);
+            if let Some(entry) = &entry {
+                record.resolved(entry, entry.is_file().then_some(digest));
             }
-        }
+            entry.is_some()
+        });
         for list in self.committed.chunks(4096) {
             out.frames.push(Frame::Committed(list.to_vec()));
         }
@@ -537,7 +553,6 @@ impl<P: Platform> RecvEnd<P> {
     }
 
     fn pump_flushes(&mut self, now_ns: u64, out: &mut Outbox<P>) {
-        let durable = self.record.rung >= Rung::Flushed;
         let due: Vec<EntryId> = self
             .coming
             .iter()
@@ -565,6 +580,7 @@ impl<P: Platform> RecvEnd<P> {
             let indices = coming.fresh.drain(..).map(|(index, _)| index).collect();
             coming.fresh_bytes = 0;
             coming.flushing = true;
+            let durable = coming.durable;
             out.tasks.push(Task::Flush { entry, records, indices, durable });
         }
     }
@@ -580,6 +596,22 @@ impl<P: Platform> RecvEnd<P> {
     pub fn open_count(&self) -> usize {
         self.machine.open_count()
     }
+}
+
+/// Runs of kept chunks, no more than a `Want` can name the gaps of; what is beyond is fetched again.
+fn first_runs(kept: BTreeMap<u64, Digest>) -> Vec<(u64, Digest)> {
+    const RUNS_MAX: usize = WANT_RANGES_MAX - 1; // one more gap than runs
+    let mut runs = 0;
+    let mut last = None;
+    kept.into_iter()
+        .take_while(|(index, _)| {
+            if last.is_none_or(|last| last + 1 != *index) {
+                runs += 1;
+            }
+            last = Some(*index);
+            runs <= RUNS_MAX
+        })
+        .collect()
 }
 
 /// Ranges in bytes that no kept chunk covers.

@@ -45,15 +45,27 @@ impl LinuxSink {
     }
 
     fn ready(&self, entry: &Entry, rung: Rung, sync: bool) -> io::Result<()> {
-        let part = self.base.create_file(&beside(&entry.path, "part"), false, false)?;
+        // Never made here: a part that is gone (its entry failed) must not come back empty under the final name.
+        let part = self.base.open_file_to_write(&beside(&entry.path, "part"))?;
         if entry.bytes() > PACK_FILE_BYTES_MAX {
             sys::fs::truncate(&part, entry.bytes())?;
-            sys::fs::set_file_meta(&part, Some(entry.mode), Some((entry.mtime_s, entry.mtime_ns)))?;
         }
+        sys::fs::set_file_meta(&part, Some(entry.mode), Some((entry.mtime_s, entry.mtime_ns)))?;
         if sync && rung >= Rung::Flushed {
             sys::fs::sync_data(&part)?;
         }
         Ok(())
+    }
+
+    /// A part of a run that was killed may carry the final mode already, which may forbid writing: it is made anew.
+    fn create_part(&self, name: &[u8], truncate: bool) -> io::Result<File> {
+        match self.base.create_file(name, false, truncate) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                self.base.remove_file(name)?;
+                self.base.create_file(name, true, truncate)
+            }
+            other => other,
+        }
     }
 
     fn name(&self, entry: &Entry) -> io::Result<()> {
@@ -151,7 +163,7 @@ impl SinkTree for LinuxSink {
     }
 
     fn resume_part(&self, entry: &Entry, journal_bytes: usize, missing: &[(u64, u64)]) -> io::Result<()> {
-        let part = self.base.create_file(&beside(&entry.path, "part"), false, false)?;
+        let part = self.base.open_file_to_write(&beside(&entry.path, "part"))?;
         for (offset, bytes) in missing {
             sys::fs::punch(&part, *offset, *bytes)?;
         }
@@ -161,7 +173,7 @@ impl SinkTree for LinuxSink {
     }
 
     fn open_part(&self, entry: &Entry) -> io::Result<Arc<File>> {
-        let file = self.base.create_file(&beside(&entry.path, "part"), false, false)?;
+        let file = self.create_part(&beside(&entry.path, "part"), false)?;
         sys::fs::preallocate(&file, entry.bytes())?;
         let wanted = match self.direct {
             Direct::On => true,
@@ -176,15 +188,19 @@ impl SinkTree for LinuxSink {
 
     fn put_small(&self, entry: &Entry, content: &[u8], publish: bool) -> io::Result<()> {
         let name = beside(&entry.path, "part");
-        let mut part = self.base.create_file(&name, false, true)?;
+        let mut part = self.create_part(&name, true)?;
         part.write_all(content)?;
+        if !publish {
+            return Ok(()); // mode and times are set by `ready`, which must be able to open the part
+        }
         sys::fs::set_file_meta(&part, Some(entry.mode), Some((entry.mtime_s, entry.mtime_ns)))?;
-        if publish { self.base.rename(&name, &entry.path) } else { Ok(()) }
+        self.base.rename(&name, &entry.path)
     }
 
     fn flush(&self, entry: &Entry, records: &[u8], durable: bool) -> io::Result<()> {
+        let part = self.base.open_file_to_write(&beside(&entry.path, "part"))?;
         if durable {
-            sys::fs::sync_data(&self.base.create_file(&beside(&entry.path, "part"), false, false)?)?;
+            sys::fs::sync_data(&part)?;
         }
         let journal = self.base.create_file(&beside(&entry.path, "journal"), false, false)?;
         let end = sys::fs::stat_file(&journal)?.bytes;
@@ -229,9 +245,9 @@ impl SinkTree for LinuxSink {
     }
 
     fn discard(&self, entry: &Entry) {
-        // What is not there need not be removed.
-        let _ = self.base.remove_file(&beside(&entry.path, "part"));
+        // What is not there need not be removed. The journal first: without it a part says nothing.
         let _ = self.base.remove_file(&beside(&entry.path, "journal"));
+        let _ = self.base.remove_file(&beside(&entry.path, "part"));
     }
 }
 

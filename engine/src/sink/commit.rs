@@ -20,6 +20,8 @@ pub enum Task {
     Flush { entry: Arc<Entry>, records: Vec<u8>, indices: Vec<u64>, durable: bool },
     /// Bring whole parts to the rung and under their names.
     Publish { entries: Vec<Arc<Entry>>, rung: Rung },
+    /// The entry failed: remove its part and journal.
+    Discard { entry: Arc<Entry> },
     /// The job is over: make names durable.
     Settle { rung: Rung },
 }
@@ -31,6 +33,8 @@ pub enum Settled {
     Flushed { entry: EntryId, indices: Vec<u64>, result: io::Result<()> },
     /// A batch of names; one result each.
     Published { entries: Vec<Arc<Entry>>, results: Vec<io::Result<()>> },
+    /// A part is gone.
+    Discarded,
     /// The end.
     Settled { result: io::Result<()> },
 }
@@ -46,6 +50,10 @@ pub fn run<S: SinkTree>(sink: &S, task: Task) -> Settled {
             let mut results = Vec::with_capacity(entries.len());
             sink.publish(&entries, rung, &mut results);
             Settled::Published { entries, results }
+        }
+        Task::Discard { entry } => {
+            sink.discard(&entry);
+            Settled::Discarded
         }
         Task::Settle { rung } => Settled::Settled { result: sink.settle(rung) },
     }
