@@ -172,7 +172,7 @@ pub enum Event {
     PackLanded { chunk: ChunkId, files: Vec<(EntryId, u64, Digest)>, failed: Vec<EntryError> },
     /// Receiver: the chunk came for an entry that is no longer wanted.
     Stray { chunk: ChunkId, entry: EntryId },
-    /// Receiver: the chunk was corrupt and thrown away.
+    /// Receiver: the chunk was corrupt and thrown away; `entry` is `EntryId::MAX` for a pack.
     Corrupt { chunk: ChunkId, entry: EntryId, corrupt: Corrupt },
     /// Receiver: the chunk could not be written.
     WriteFailed { chunk: ChunkId, error: EntryError },

@@ -11,8 +11,9 @@ use std::io;
 use proto::books::Stage;
 use proto::error::Breach;
 use proto::ledger::chunk_len;
+use proto::manifest::EntryId;
 use proto::send::Unit;
-use proto::wire::chunk::{ChunkKind, Header, SEALED_HEADER_BYTES, TAG_BYTES};
+use proto::wire::chunk::{ChunkKind, Header, PACK_FILE_BYTES_MAX, SEALED_HEADER_BYTES, TAG_BYTES};
 use sys::mem::{Buf, HEADROOM, Mem};
 
 use crate::job::{Event, RailEnd};
@@ -91,8 +92,9 @@ impl<P: Platform> Worker<P> {
             Err(error) => {
                 rail.sending = false;
                 rail.ops -= 1;
-                rail.end(RailEnd::Fault(error));
                 self.give(done.mem);
+                // Cut: the receive that watches for the peer's close must come back as well.
+                self.break_off(slot.rail, RailEnd::Fault(error));
             }
             Ok(moved) if slot.done + moved < slot.len && !rail.has_ended() => {
                 let socket = rail.socket.clone();
@@ -182,7 +184,8 @@ impl<P: Platform> Worker<P> {
             ended => {
                 rail.head = Some(head);
                 rail.ops -= 1;
-                rail.end(ended.err().unwrap_or(RailEnd::Cut));
+                // Cut: a send that the peer will never take must come back as well.
+                self.break_off(slot.rail, ended.err().unwrap_or(RailEnd::Cut));
                 return;
             }
         };
@@ -196,9 +199,9 @@ impl<P: Platform> Worker<P> {
         }
         rail.ops -= 1;
         let sealed: &mut [u8; SEALED_HEADER_BYTES] = (&mut *head).try_into().expect("made with this length");
-        let header = match (&rail.taking, rail.sealer.open_header(sealed)) {
-            (Taking::Nothing, _) => Err(Breach::WrongOrder),
-            (_, opened) => opened,
+        let header = match rail.taking {
+            Taking::Nothing => Err(Breach::RailDirection),
+            _ => rail.sealer.open_header(sealed),
         };
         rail.head = Some(head);
         self.laps.lap(Stage::Seal);
@@ -221,6 +224,9 @@ impl<P: Platform> Worker<P> {
         }
         // An entry that is no longer expected may have failed meanwhile: its chunk is taken and thrown away.
         let Some(entry) = seat.parts.entry(header.entry) else { return Ok(()) };
+        if entry.bytes() <= PACK_FILE_BYTES_MAX {
+            return Err(Breach::ChunkUnwanted);
+        }
         let index = header.offset / u64::from(chunk_bytes);
         let fits = header.offset % u64::from(chunk_bytes) == 0
             && header.offset < entry.bytes()
@@ -284,7 +290,9 @@ impl<P: Platform> Worker<P> {
                 self.platform.pool().give(buf);
             }
             Err(corrupt) => {
-                post.put(Event::Corrupt { chunk: header.chunk, entry: header.entry, corrupt });
+                // A pack's header counts files where a range's names one.
+                let entry = if header.kind == ChunkKind::Pack { EntryId::MAX } else { header.entry };
+                post.put(Event::Corrupt { chunk: header.chunk, entry, corrupt });
                 self.platform.pool().give(buf);
             }
             Ok(hashed) => match header.kind {

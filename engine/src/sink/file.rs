@@ -13,7 +13,7 @@ use proto::books::Stage;
 use proto::error::Breach;
 use proto::manifest::{Entry, EntryId};
 use proto::wire::chunk::{Header, pack_lines};
-use proto::wire::control::{Digest, FaultKind};
+use proto::wire::control::{Corrupt, Digest, FaultKind};
 use sys::mem::{Buf, HEADROOM, Mem};
 
 use crate::digest::digest_of;
@@ -178,6 +178,15 @@ impl<P: Platform> Worker<P> {
         let seat = self.seats.get_mut(&rail.job).expect("rails go before their job");
         let Role::Recv(tree) = &seat.part.role else { unreachable!("checked when the header came") };
         let payload = &buf.payload()[..header.payload_bytes as usize];
+        // The index has no digest of its own: the CRC once more, so that a bit that flipped here since it was opened is not obeyed.
+        let sound = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, payload) == header.crc;
+        self.laps.lap(Stage::Hash);
+        if !sound {
+            let corrupt = Corrupt::SinkMemory;
+            seat.part.post.put(Event::Corrupt { chunk: header.chunk, entry: EntryId::MAX, corrupt });
+            self.platform.pool().give(buf);
+            return;
+        }
         let lines = match pack_lines(payload, header.entry, terms.chunk_bytes) {
             Ok(lines) => lines,
             Err(breach) => {
@@ -194,9 +203,17 @@ impl<P: Platform> Worker<P> {
             let content = &payload[range];
             let digest = digest_of(terms.digest, content);
             self.laps.lap(Stage::Hash);
-            if digest != line.digest || entry.bytes() != u64::from(line.bytes) {
+            if entry.bytes() != u64::from(line.bytes) {
                 breach = Some(Breach::PackIndex);
                 break;
+            }
+            if digest != line.digest {
+                // The CRC was taken over this content, the digest before it: it changed in the sender's memory between the two.
+                // What stands written of this pack is written again when it comes again.
+                let corrupt = Corrupt::SourceMemory;
+                seat.part.post.put(Event::Corrupt { chunk: header.chunk, entry: line.entry, corrupt });
+                self.platform.pool().give(buf);
+                return;
             }
             match tree.put_small(entry, content, terms.publish_small) {
                 Ok(()) => files.push((entry.id, entry.bytes(), digest)),
