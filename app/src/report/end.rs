@@ -194,8 +194,16 @@ fn next(text: &mut String, done: &Done) {
     }
     let step = match (exit_of_code(done.exit), &done.receipt) {
         (Exit::Whole, None) => return,
+        (Exit::Whole, Some(receipt)) if done.direction == "push" => {
+            let name = receipt.rsplit('/').next().unwrap_or_default();
+            let place = clean(&done.destination);
+            format!(
+                "later, on the receiving host, which keeps the same receipt: longhaul verify {} {place}",
+                clean(name)
+            )
+        }
         (Exit::Whole, Some(receipt)) => {
-            format!("later, on the receiving host: longhaul verify {} {}", clean(receipt), clean(&done.destination))
+            format!("later: longhaul verify {} {}", clean(receipt), clean(&done.destination))
         }
         (exit, _) => exit.line().next_step.to_owned(),
     };

@@ -403,7 +403,7 @@ pub struct Done {
     pub stages_remote: Option<StagesRecord>,
     /// Its path.
     pub receipt: Option<String>,
-    /// As the user wrote it.
+    /// Its path on the receiving host.
     pub destination: String,
     /// `blake3`, `crc64`.
     pub digest: String,

@@ -182,7 +182,7 @@ pub struct EndReport {
     pub stages_remote: Option<Books>,
     /// Where the receipt stands.
     pub receipt: Option<PathBuf>,
-    /// Destination as the user wrote it, for the hint how to verify.
+    /// The destination's path on the receiving host, for the hint how to verify.
     pub destination: String,
     /// Which digest stands for each file.
     pub digest: DigestKind,

@@ -98,7 +98,7 @@ fn report() -> EndReport {
         stages_local,
         stages_remote: Some(stages_remote),
         receipt: Some(PathBuf::from("/home/u/.local/share/longhaul/receipts/abab.receipt")),
-        destination: "node7:/data/".to_owned(),
+        destination: "/data/".to_owned(),
         digest: DigestKind::Blake3,
         cipher: Some("AES-128-GCM".to_owned()),
         integrity_only: false,
@@ -137,7 +137,7 @@ copied 4.00 GB in 3.20 s: 1 file, 0 folders, 0 links; whole and verified (blake3
   peak memory                              112 MiB                       118 MiB
   limited by destination write at the receiver, 40 % of its time; were it free, up to 16.6 Gbit/s
   receipt     /home/u/.local/share/longhaul/receipts/abab.receipt
-  next        later, on the receiving host: longhaul verify /home/u/.local/share/longhaul/receipts/abab.receipt node7:/data/
+  next        later, on the receiving host, which keeps the same receipt: longhaul verify abab.receipt /data/
 ";
 
 #[test]
@@ -146,6 +146,20 @@ fn a_whole_job_is_reported_as_the_golden_text() {
     assert_eq!(screen.end(&report()), Exit::Whole);
     assert_eq!(out.text(), WHOLE);
     assert_eq!(err.text(), "");
+}
+
+#[test]
+fn a_fetched_copy_is_verified_here() {
+    let (mut screen, out, _) = screen(Mode::Lines);
+    screen.end(&EndReport { direction: Some(Direction::Pull), ..report() });
+    let text = out.text();
+    assert!(text.contains("this end (receives)             other end (sends)\n"), "{text}");
+    assert!(
+        text.ends_with(
+            "  next        later: longhaul verify /home/u/.local/share/longhaul/receipts/abab.receipt /data/\n"
+        ),
+        "{text}"
+    );
 }
 
 #[test]

@@ -313,7 +313,7 @@ impl Floor<'_> {
 
     fn locate<'a>(&'a self, path: &'a [u8]) -> (&'a Dir, &'a [u8]) {
         match self.place {
-            Place::Folder(folder) => (folder, path),
+            Place::Folder { folder, strip } => (folder, path.get(*strip..).unwrap_or_default()),
             Place::One { folder, name, .. } => (folder, name),
         }
     }

@@ -15,6 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use proto::manifest::EntryKind;
 use serde::Serialize;
 use sys::fs::Dir;
 
@@ -80,8 +81,8 @@ fn cores() -> u16 {
 /// Where the entries are looked for.
 #[derive(Debug)]
 pub enum Place {
-    /// All of them, below this folder.
-    Folder(Dir),
+    /// All of them, below this folder, without the first `strip` bytes of their paths.
+    Folder { folder: Dir, strip: usize },
     /// One of them: `entry` of the receipt is the file `name` in this folder.
     One { folder: Dir, name: Vec<u8>, entry: Vec<u8>, bytes: u64 },
 }
@@ -97,7 +98,9 @@ impl Place {
                 .next("name the folder that was the destination of the copy, or a file of it")
         };
         if std::fs::metadata(path).map_err(fail)?.is_dir() {
-            return Dir::open(path.as_os_str().as_bytes()).map(Self::Folder).map_err(fail);
+            let folder = Dir::open(path.as_os_str().as_bytes()).map_err(fail)?;
+            let strip = strip_of(&folder, paper)?;
+            return Ok(Self::Folder { folder, strip });
         }
         let full = std::path::absolute(path).map_err(fail)?;
         let (Some(parent), Some(name)) = (full.parent(), full.file_name()) else {
@@ -123,10 +126,29 @@ impl Place {
     /// Files and bytes that will be read.
     fn totals(&self, paper: &Paper) -> (u64, u64) {
         match self {
-            Self::Folder(_) => (paper.sealed().files, paper.sealed().bytes),
+            Self::Folder { .. } => (paper.sealed().files, paper.sealed().bytes),
             Self::One { bytes, .. } => (1, *bytes),
         }
     }
+}
+
+/// A tree that was copied under a new name stands in the receipt with that name in front, and users name the tree itself. So:
+/// if all entries are below one folder `top`, and there is no `top` in the folder they named, that folder is `top`.
+fn strip_of(folder: &Dir, paper: &mut Paper) -> Result<usize, Failure> {
+    let mut top: Option<Vec<u8>> = None;
+    let mut is_one_tree = true;
+    paper.entries(|line| {
+        let path = &line.entry.path;
+        let first = path.split(|&byte| byte == b'/').next().unwrap_or_default();
+        let top = top.get_or_insert_with(|| first.to_vec());
+        let is_top_itself = path.len() == first.len();
+        let is_folder = !line.entry.is_file() && !matches!(line.entry.kind, EntryKind::Link { .. });
+        is_one_tree &= !path.is_empty() && *top == first && (!is_top_itself || is_folder);
+        is_one_tree
+    })?;
+    let Some(top) = top.filter(|_| is_one_tree) else { return Ok(0) };
+    let is_missing = folder.stat(&top).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+    Ok(if is_missing { top.len() + 1 } else { 0 })
 }
 
 /// Is `entry` the last components of `full`?

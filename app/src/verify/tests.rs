@@ -37,6 +37,11 @@ impl Tree {
 
     /// Writes the receipt of the tree as it is now, signed by both ends; gives the sender's fingerprint.
     fn sign(&self, kind: DigestKind) -> String {
+        self.sign_under(kind, "")
+    }
+
+    /// As `sign`, each path with `top` in front.
+    fn sign_under(&self, kind: DigestKind, top: &str) -> String {
         let (sender, receiver) = (Identity::ephemeral().unwrap(), Identity::ephemeral().unwrap());
         let mut body = Vec::new();
         let head = Head {
@@ -55,7 +60,7 @@ impl Tree {
             let digest: Option<Digest> = content.map(|content| engine::digest::digest_of(kind, &content));
             let entry = Entry {
                 id: 0,
-                path: path.as_bytes().into(),
+                path: format!("{top}{path}").into_bytes().into(),
                 kind: what,
                 mode: facts.mode() & 0o7777,
                 mtime_s: facts.mtime(),
@@ -280,6 +285,25 @@ fn one_file_can_be_checked_alone() {
     {
         assert_eq!(is_end_of(entry.as_bytes(), full.as_bytes()), is_end, "{entry} {full}");
     }
+}
+
+#[test]
+fn a_tree_copied_under_a_new_name_is_found_from_above_and_by_its_own_name() {
+    let tree = Tree::new("renamed");
+    tree.sign_under(DigestKind::Blake3, "data/");
+    let (from_above, by_name) = (tree.verify_at(tree.0.clone(), None, false), tree.verify());
+    assert_eq!((from_above.unwrap().0, by_name.unwrap().0), (Exit::Whole, Exit::Whole));
+    flip(&tree.data().join("dir/three"), 9);
+    for path in [tree.0.clone(), tree.data()] {
+        let (exit, text) = tree.verify_at(path, None, false).unwrap();
+        assert_eq!(exit, Exit::Mismatch);
+        assert!(text.starts_with("data/dir/three: DIFFERS"), "{text}");
+    }
+    // Nothing of the tree is there: that is said for each entry.
+    std::fs::create_dir(tree.0.join("elsewhere")).unwrap();
+    let (exit, text) = tree.verify_at(tree.0.join("elsewhere"), None, false).unwrap();
+    assert_eq!(exit, Exit::Mismatch);
+    assert!(text.contains("5 entries MISSING"), "{text}");
 }
 
 #[test]
