@@ -184,7 +184,7 @@ fn faults(text: &mut String, done: &Done) {
     }
     let shown = done.faults.len().min(FAULTS_SHOWN) as u64;
     if done.faults_count > shown {
-        let _ = writeln!(text, "    and {} more", show_count(done.faults_count - shown));
+        let _ = writeln!(text, "    and {} more", show_count(done.faults_count.saturating_sub(shown)));
     }
 }
 

@@ -99,7 +99,7 @@ fn ratio(done: u64, total: u64) -> f64 {
 pub fn percent(progress: &Progress) -> Option<u8> {
     let fraction = fraction(progress)?;
     let is_done = progress.bytes_total.is_some_and(|total| progress.bytes_done >= total)
-        && progress.files_done + progress.entries_failed >= progress.files_total;
+        && progress.files_done.saturating_add(progress.entries_failed) >= progress.files_total;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 100")]
     let percent = (fraction * 100.0).floor() as u8;
     Some(if is_done { percent } else { percent.min(99) })

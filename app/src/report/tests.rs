@@ -475,3 +475,59 @@ fn every_fault_kind_reads_as_a_sentence() {
         assert!(line.starts_with("p: ") && line.ends_with("(open)") && line.len() > 12, "{line}");
     }
 }
+
+/// Every number of a line, however deep, replaced by `with`, one at a time.
+fn bent(value: &serde_json::Value, with: &serde_json::Value) -> Vec<serde_json::Value> {
+    let rebuilt = |key: &str, child: &serde_json::Value| {
+        let set = |child: serde_json::Value| {
+            let mut whole = value.clone();
+            match key.parse::<usize>() {
+                Ok(index) if whole.is_array() => whole[index] = child,
+                _ => whole[key] = child,
+            }
+            whole
+        };
+        bent(child, with).into_iter().map(set).collect::<Vec<_>>()
+    };
+    match value {
+        serde_json::Value::Number(_) => vec![with.clone()],
+        serde_json::Value::Object(fields) => fields.iter().flat_map(|(key, child)| rebuilt(key, child)).collect(),
+        serde_json::Value::Array(items) => {
+            items.iter().enumerate().flat_map(|(index, child)| rebuilt(&index.to_string(), child)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+#[test]
+fn no_number_from_another_host_stops_the_screen_and_a_last_line_always_ends_the_job() {
+    let mut partial = report();
+    partial.faults.add(fault(b"x", FaultKind::Io, 5));
+    let (mut there, lines, _) = screen(Mode::Json);
+    // Late enough that a line is due.
+    there.progress(&Progress { elapsed: Duration::from_secs(20), ..half() });
+    there.end(&partial);
+    let lines = lines.text();
+    let mut count = 0;
+    for with in ["0", "-1", "18446744073709551615", "1e308", "null", "\"x\""] {
+        let with: serde_json::Value = serde_json::from_str(with).unwrap();
+        for line in lines.lines() {
+            for bad in bent(&serde_json::from_str(line).unwrap(), &with) {
+                let (mut here, _, _) = screen(Mode::Lines);
+                let exit = here.relay(&bad.to_string());
+                assert_eq!(exit.is_some(), bad["event"] == "done", "{bad}");
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 500, "{count}");
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_text_from_another_host_makes_the_screen_panic(text in ".{0,80}") {
+        let (mut here, _, _) = screen(Mode::Lines);
+        let _ = here.relay(&text);
+        here.note(&text);
+    }
+}
