@@ -279,6 +279,11 @@ impl Plain {
     pub(crate) fn wait(&mut self, timeout: Option<Duration>, done: &mut Vec<Done>) -> io::Result<()> {
         let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         self.collect();
+        if !self.ready.is_empty() && self.waiting.is_empty() {
+            // Nothing to ask the kernel; a wake that is pending stays so, and ends the next wait.
+            done.extend(self.ready.drain(..));
+            return Ok(());
+        }
         loop {
             // Sockets are looked at even when there are results: cached reads must not starve them.
             let left = match (self.ready.is_empty(), timeout, end) {

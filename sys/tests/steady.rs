@@ -104,6 +104,8 @@ fn steady_state_allocates_nothing() {
         for kind in &wanted {
             let mut line = Line::new(*kind, folder);
             (0..50).for_each(|number| line.round(number));
+            // A helper thread that the scheduler has let wait until now still has its own start before it.
+            std::thread::sleep(Duration::from_millis(100));
             let before = ALLOCATIONS.load(Ordering::Relaxed);
             (0..500).for_each(|number| line.round(number));
             let after = ALLOCATIONS.load(Ordering::Relaxed);
