@@ -153,7 +153,8 @@ impl fmt::Debug for Address {
 
 /// `http://…` and its kind are typos, not hosts with a path of two slashes.
 fn has_other_scheme(text: &[u8]) -> bool {
-    let letters = text.iter().take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.')).count();
+    let letters =
+        text.iter().take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.')).count();
     letters > 0 && text[letters..].starts_with(b"://")
 }
 
@@ -171,7 +172,8 @@ fn ssh(text: &[u8]) -> Result<Address, AddressFault> {
         let Some(end) = rest.windows(2).position(|pair| pair == b"]:") else { return local() };
         (bracketed(&rest[1..end])?, &rest[end + 2..])
     } else {
-        let colon = rest.iter().position(|&byte| byte == b':').filter(|&colon| colon < slash - (text.len() - rest.len()));
+        let colon =
+            rest.iter().position(|&byte| byte == b':').filter(|&colon| colon < slash - (text.len() - rest.len()));
         let Some(colon) = colon else { return local() };
         (host_name(&rest[..colon])?, &rest[colon + 1..])
     };
@@ -225,7 +227,9 @@ fn host_name(text: &[u8]) -> Result<String, AddressFault> {
 fn bracketed(text: &[u8]) -> Result<String, AddressFault> {
     let text = std::str::from_utf8(text).map_err(|_| AddressFault::Brackets)?;
     let (address, zone) = text.split_once('%').map_or((text, None), |(address, zone)| (address, Some(zone)));
-    let zone_good = |zone: &str| !zone.is_empty() && zone.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    let zone_good = |zone: &str| {
+        !zone.is_empty() && zone.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+    };
     if address.parse::<std::net::Ipv6Addr>().is_err() || !zone.is_none_or(zone_good) {
         return Err(AddressFault::Brackets);
     }
@@ -235,7 +239,11 @@ fn bracketed(text: &[u8]) -> Result<String, AddressFault> {
 fn user_name(text: &[u8]) -> Result<String, AddressFault> {
     let text = std::str::from_utf8(text).map_err(|_| AddressFault::User)?;
     let odd = |letter: char| letter.is_control() || letter.is_whitespace() || "\"'`$;&|<>()\\*?".contains(letter);
-    if text.is_empty() || text.starts_with('-') || text.contains(odd) { Err(AddressFault::User) } else { Ok(text.to_owned()) }
+    if text.is_empty() || text.starts_with('-') || text.contains(odd) {
+        Err(AddressFault::User)
+    } else {
+        Ok(text.to_owned())
+    }
 }
 
 fn from_percent(text: &[u8]) -> Result<Vec<u8>, AddressFault> {
@@ -243,7 +251,9 @@ fn from_percent(text: &[u8]) -> Result<Vec<u8>, AddressFault> {
     let mut at = 0;
     while let Some(&byte) = text.get(at) {
         if byte == b'%' {
-            let digit = |at: usize| text.get(at).and_then(|&byte| char::from(byte).to_digit(16)).and_then(|digit| u8::try_from(digit).ok());
+            let digit = |at: usize| {
+                text.get(at).and_then(|&byte| char::from(byte).to_digit(16)).and_then(|digit| u8::try_from(digit).ok())
+            };
             let (Some(high), Some(low)) = (digit(at + 1), digit(at + 2)) else { return Err(AddressFault::Percent) };
             path.push(high << 4 | low);
             at += 3;
@@ -287,7 +297,21 @@ mod tests {
 
     #[test]
     fn a_colon_makes_a_host_only_before_the_first_slash() {
-        for local in ["file", "/a:b", "./a:b", "../x", "dir/a:b", "a@b", "a@b/c:d", ".", "[x]", "[x]/y:z", "user@dir/x:y", "~/x", "@"] {
+        for local in [
+            "file",
+            "/a:b",
+            "./a:b",
+            "../x",
+            "dir/a:b",
+            "a@b",
+            "a@b/c:d",
+            ".",
+            "[x]",
+            "[x]/y:z",
+            "user@dir/x:y",
+            "~/x",
+            "@",
+        ] {
             assert_eq!(Address::parse(local.as_bytes()), Ok(Address::Local(local.into())), "{local}");
         }
         assert_eq!(Address::parse(b"host:path"), ssh(None, "host", "path"));
@@ -319,7 +343,10 @@ mod tests {
         assert!(matches!(&address, Address::Daemon { ticket: Some(read), .. } if *read == ticket));
         assert_eq!(address.with_secret(), text);
         for shown in [address.to_string(), format!("{address:?}")] {
-            assert!(!shown.contains(&ticket.to_string()[50..]) && shown.contains("longhaul://host:5740/a%20b"), "{shown}");
+            assert!(
+                !shown.contains(&ticket.to_string()[50..]) && shown.contains("longhaul://host:5740/a%20b"),
+                "{shown}"
+            );
         }
     }
 

@@ -145,7 +145,10 @@ fn show(id: &Identity, out: &mut dyn Write) -> anyhow::Result<()> {
     let home = id.home().context("failed to show the key: it is kept nowhere")?;
     let note = std::fs::read_to_string(home.path("key.pub")).unwrap_or_default();
     // The note is the file's, the key is the secret's own: a stale key.pub never misleads.
-    let note = parse_key(&note).ok().filter(|(key, _)| *key == id.public()).map_or(String::new(), |(_, note)| clean_comment(note));
+    let note = parse_key(&note)
+        .ok()
+        .filter(|(key, _)| *key == id.public())
+        .map_or(String::new(), |(_, note)| clean_comment(note));
     writeln!(out, "{}", format!("{} {note}", key_text(&id.public())).trim_end())?;
     writeln!(out, "fingerprint {}", fingerprint(&id.public()))?;
     Ok(())
@@ -182,6 +185,7 @@ fn describe(rights: &Rights) -> String {
         Access::WriteOnly => "copy to",
     };
     let place = rights.root.as_ref().map_or("this host's daemon".to_owned(), |root| root.display().to_string());
-    let rate = if rights.rate_bps > 0 { format!(", at most {}", units::exact_rate(rights.rate_bps)) } else { String::new() };
+    let rate =
+        if rights.rate_bps > 0 { format!(", at most {}", units::exact_rate(rights.rate_bps)) } else { String::new() };
     format!("{what} {place}{rate}")
 }

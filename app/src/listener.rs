@@ -107,11 +107,22 @@ impl Listener {
     ///
     /// # Errors
     /// The kernel's, when the port itself is of no use any more.
-    pub fn run(self, control: impl Fn(Link) + Send + Sync, rail: impl Fn(TcpStream, Greeting), stop: &Event) -> io::Result<()> {
+    pub fn run(
+        self,
+        control: impl Fn(Link) + Send + Sync,
+        rail: impl Fn(TcpStream, Greeting),
+        stop: &Event,
+    ) -> io::Result<()> {
         let Listener { socket, id, counts } = self;
         let rooms = Arc::new(Rooms { taken: Mutex::new(Vec::new()), freed: Event::new()? });
         thread::scope(|scope| {
-            let mut door = Door { strangers: Vec::new(), rooms: Arc::clone(&rooms), counts: &counts, next_room: 0, pause_until: None };
+            let mut door = Door {
+                strangers: Vec::new(),
+                rooms: Arc::clone(&rooms),
+                counts: &counts,
+                next_room: 0,
+                pause_until: None,
+            };
             let served = loop {
                 if let Err(error) = door.wait(&socket, stop) {
                     break Err(error);
@@ -179,8 +190,10 @@ impl Door<'_> {
     /// Sleeps until somebody knocks, speaks, leaves a room, or has to be shown out.
     fn wait(&self, socket: &TcpListener, stop: &Event) -> io::Result<()> {
         let now = Instant::now();
-        let mut fds =
-            vec![PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN), PollFd::from_borrowed_fd(self.rooms.freed.as_fd(), PollFlags::IN)];
+        let mut fds = vec![
+            PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.rooms.freed.as_fd(), PollFlags::IN),
+        ];
         if self.pause_until.is_none_or(|until| until <= now) {
             fds.push(PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN));
         }
@@ -201,7 +214,11 @@ impl Door<'_> {
         let pause = self.pause_until.filter(|&until| until > now);
         let crowded = self.strangers.iter().any(|stranger| matches!(stranger.state, State::Tls));
         let rooms = self.rooms.lock();
-        let room = rooms.iter().filter(|room| !room.shut).map(|room| room.since + if crowded { ROOM_GRACE } else { PROVE }).min();
+        let room = rooms
+            .iter()
+            .filter(|room| !room.shut)
+            .map(|room| room.since + if crowded { ROOM_GRACE } else { PROVE })
+            .min();
         // A room past its grace may stay while another is told to leave; then look again soon, not at once.
         let room = room.map(|moment| moment.max(now + Duration::from_millis(20)));
         [stranger, pause, room].into_iter().flatten().min()
@@ -303,7 +320,8 @@ impl Door<'_> {
                 *crowds.entry(room.network).or_default() += 1;
             }
             let biggest = crowds.values().copied().max();
-            let graced = |room: &&mut Room| now >= room.since + ROOM_GRACE && crowds.get(&room.network).copied() == biggest;
+            let graced =
+                |room: &&mut Room| now >= room.since + ROOM_GRACE && crowds.get(&room.network).copied() == biggest;
             // One at a time: who was told to leave is gone in a moment.
             if !taken.iter().any(|room| room.shut)
                 && let Some(room) = taken.iter_mut().find(graced)

@@ -91,14 +91,20 @@ fn hosts_are_introduced_by_copying_one_line() {
     client.says(&[&["trust", "[2001:db8::1]:5740"], &words[..]].concat());
     let trusted = client.text("trusted");
     assert_eq!(trusted.lines().count(), 2, "{trusted}");
-    assert!(trusted.contains("host.example:5740 longhaul-ed25519 ") && trusted.contains("[2001:db8::1]:5740 "), "{trusted}");
+    assert!(
+        trusted.contains("host.example:5740 longhaul-ed25519 ") && trusted.contains("[2001:db8::1]:5740 "),
+        "{trusted}"
+    );
 
     let root = fs::canonicalize(&server.home).unwrap();
     let root = root.to_str().unwrap();
     let said = server.says(&["authorize", &client.public(), "--root", root, "--wo", "--rate", "10Gbit"]);
     assert!(said.contains("copy to") && said.contains(root), "{said}");
     let authorized = server.text("authorized_keys");
-    assert!(authorized.starts_with(&format!("root=\"{root}\",wo,rate=10000000000bit longhaul-ed25519 ")), "{authorized}");
+    assert!(
+        authorized.starts_with(&format!("root=\"{root}\",wo,rate=10000000000bit longhaul-ed25519 ")),
+        "{authorized}"
+    );
     assert!(authorized.trim_end().contains(" me@"), "the note comes with the key: {authorized}");
     // Again with other rights: one line, the new ones.
     server.says(&["authorize", &client.public(), "--ro"]);

@@ -96,7 +96,8 @@ mod tests {
 
     #[test]
     fn the_vectors_of_rfc_4648_hold() {
-        let vectors = [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("fooba", "Zm9vYmE=")];
+        let vectors =
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("fooba", "Zm9vYmE=")];
         for (plain, text) in vectors {
             assert_eq!(base64(plain.as_bytes()), text);
             assert_eq!(from_base64(text).as_deref(), Some(plain.as_bytes()));

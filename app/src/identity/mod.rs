@@ -110,7 +110,9 @@ impl IdentityError {
             IdentityError::NoHome => "find the key folder".to_owned(),
             IdentityError::HomeRelative(path) => format!("use the key folder {}", path.display()),
             IdentityError::Io { step, path, .. } => format!("{step} {}", path.display()),
-            IdentityError::Loose { path, .. } | IdentityError::Foreign { path, .. } => format!("use {}", path.display()),
+            IdentityError::Loose { path, .. } | IdentityError::Foreign { path, .. } => {
+                format!("use {}", path.display())
+            }
             IdentityError::TooLong(path) | IdentityError::BadKey(path) => read(path),
             IdentityError::Line { path, line, .. } => format!("{}:{line}", read(path)),
             IdentityError::KeyExists(_) | IdentityError::NoRandom => "make a key".to_owned(),
@@ -139,8 +141,12 @@ impl IdentityError {
     fn next_step(&self) -> String {
         let file = |path: &Path| path.display().to_string();
         match self {
-            IdentityError::NoHome | IdentityError::HomeRelative(_) => "set LONGHAUL_HOME to an absolute path".to_owned(),
-            IdentityError::Io { path, .. } => format!("look at the folder's and the file's owner and mode: ls -la {}", file(path)),
+            IdentityError::NoHome | IdentityError::HomeRelative(_) => {
+                "set LONGHAUL_HOME to an absolute path".to_owned()
+            }
+            IdentityError::Io { path, .. } => {
+                format!("look at the folder's and the file's owner and mode: ls -la {}", file(path))
+            }
             IdentityError::Loose { path, wanted, .. } => format!("run: chmod {wanted} {}", file(path)),
             IdentityError::Foreign { path, .. } => format!("give {} to the user who runs longhaul", file(path)),
             IdentityError::TooLong(path) => format!("look what {} is; it is no list of keys", file(path)),
@@ -148,10 +154,12 @@ impl IdentityError {
                 format!("correct or remove line {line} of {}; until then nobody passes by it", file(path))
             }
             IdentityError::BadKey(_) => {
-                "restore the file, or make a new key with: longhaul key generate --force (peers must learn it)".to_owned()
+                "restore the file, or make a new key with: longhaul key generate --force (peers must learn it)"
+                    .to_owned()
             }
             IdentityError::KeyExists(_) => {
-                "use the key that is there, or replace it with: longhaul key generate --force (peers must learn it)".to_owned()
+                "use the key that is there, or replace it with: longhaul key generate --force (peers must learn it)"
+                    .to_owned()
             }
             IdentityError::HostPort(_) => "write it as in longhaul://HOST:PORT/".to_owned(),
             IdentityError::KeyText(_) => "copy the whole line that `longhaul key show` prints there".to_owned(),
@@ -234,7 +242,9 @@ impl Home {
     /// No such variable, no permission, or a folder that others may write.
     pub fn find() -> Result<Home, IdentityError> {
         let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let folder = set("LONGHAUL_HOME").or_else(|| Some(set("HOME")?.join(".config/longhaul"))).ok_or(IdentityError::NoHome)?;
+        let folder = set("LONGHAUL_HOME")
+            .or_else(|| Some(set("HOME")?.join(".config/longhaul")))
+            .ok_or(IdentityError::NoHome)?;
         Home::at(&folder)
     }
 
@@ -247,7 +257,11 @@ impl Home {
             return Err(IdentityError::HomeRelative(folder.to_owned()));
         }
         let io = |step, source| IdentityError::Io { step, path: folder.to_owned(), source };
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|source| io("make the key folder", source))?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
+            .map_err(|source| io("make the key folder", source))?;
         let facts = fs::metadata(folder).map_err(|source| io("look at the key folder", source))?;
         check_owner(folder, &facts, 0o022, "go-w")?;
         Ok(Home { folder: folder.to_owned() })
@@ -292,8 +306,12 @@ impl Home {
         // What a crashed run with the same number left behind.
         let _ = fs::remove_file(&temporary);
         let placed = (|| {
-            let mut file =
-                OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary).map_err(|source| io("make", source))?;
+            let mut file = OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&temporary)
+                .map_err(|source| io("make", source))?;
             file.write_all(bytes).map_err(|source| io("write", source))?;
             file.sync_all().map_err(|source| io("flush", source))?;
             if !keep {
@@ -311,7 +329,9 @@ impl Home {
             let _ = fs::remove_file(&temporary);
         }
         let placed = placed?;
-        File::open(&self.folder).and_then(|folder| folder.sync_all()).map_err(|source| io("flush the folder of", source))?;
+        File::open(&self.folder)
+            .and_then(|folder| folder.sync_all())
+            .map_err(|source| io("flush the folder of", source))?;
         Ok(placed)
     }
 

@@ -56,7 +56,10 @@ fn the_key_is_made_once_and_only_its_owner_reads_it() {
     assert_eq!(mode(&scratch.home.path("")), 0o700);
     assert_eq!(mode(&scratch.home.path("key")), 0o600);
     assert_eq!(parse_key(&scratch.text("key.pub")).unwrap().0, first.public());
-    assert!(scratch.text("key").starts_with("-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEI"), "PKCS#8 version 1, which openssl reads");
+    assert!(
+        scratch.text("key").starts_with("-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEI"),
+        "PKCS#8 version 1, which openssl reads"
+    );
     let refused = Identity::generate(&scratch.home, false, "").unwrap_err();
     assert!(matches!(refused, IdentityError::KeyExists(_)));
     assert_eq!(first.public(), Identity::load(&scratch.home).unwrap().public());
@@ -68,7 +71,8 @@ fn the_key_is_made_once_and_only_its_owner_reads_it() {
 fn many_first_uses_at_once_agree_on_one_key() {
     let scratch = Scratch::new();
     let keys: Vec<PublicKey> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..16).map(|_| scope.spawn(|| Identity::load(&scratch.home).unwrap().public())).collect();
+        let threads: Vec<_> =
+            (0..16).map(|_| scope.spawn(|| Identity::load(&scratch.home).unwrap().public())).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     assert!(keys.iter().all(|key| *key == keys[0]));
@@ -207,19 +211,26 @@ fn one_bad_line_lets_nobody_in_and_is_named() {
         let scratch = Scratch::new();
         scratch.put("authorized_keys", format!("{good}\n{line}\n"));
         let refused = authorized::judge(&scratch.home, &parse_key(&good).unwrap().0).unwrap_err();
-        assert!(matches!(&refused, IdentityError::Line { line: 2, fault, .. } if *fault == wanted), "{line}: {refused:?}");
+        assert!(
+            matches!(&refused, IdentityError::Line { line: 2, fault, .. } if *fault == wanted),
+            "{line}: {refused:?}"
+        );
         assert!(refused.to_string().contains("authorized_keys:2: "), "{refused}");
     }
     let scratch = Scratch::new();
     scratch.put("revoked", b"\xff\xfe\n");
-    assert!(authorized::judge(&scratch.home, &some_key()).is_err(), "an unreadable list of revoked keys lets nobody in");
+    assert!(
+        authorized::judge(&scratch.home, &some_key()).is_err(),
+        "an unreadable list of revoked keys lets nobody in"
+    );
 }
 
 #[test]
 fn what_authorize_writes_is_what_judge_reads() {
     let scratch = Scratch::new();
     let (alice, bob) = (some_key(), some_key());
-    let narrow = Rights { root: Some("/srv/\"odd\" \\ place, #1".into()), access: Access::ReadOnly, rate_bps: 1_234_567 };
+    let narrow =
+        Rights { root: Some("/srv/\"odd\" \\ place, #1".into()), access: Access::ReadOnly, rate_bps: 1_234_567 };
     assert!(!authorized::authorize(&scratch.home, &alice, &narrow, "alice\nroot=\"/\"").unwrap());
     assert!(!authorized::authorize(&scratch.home, &bob, &Rights::default(), "").unwrap());
     assert_eq!(authorized::judge(&scratch.home, &alice).unwrap(), Verdict::Authorized(narrow));
@@ -250,7 +261,10 @@ fn a_revoked_key_is_refused_whatever_else_is_written() {
 fn an_address_has_one_trusted_key_in_any_spelling() {
     let scratch = Scratch::new();
     let (old, new) = (some_key(), some_key());
-    scratch.put("trusted", format!("# mine\nHost.Example:5740 {}\n[2001:DB8::1]:99 {} note\n", key_text(&old), key_text(&old)));
+    scratch.put(
+        "trusted",
+        format!("# mine\nHost.Example:5740 {}\n[2001:DB8::1]:99 {} note\n", key_text(&old), key_text(&old)),
+    );
     assert_eq!(trust::look_up(&scratch.home, "host.example:5740").unwrap(), [old]);
     assert_eq!(trust::look_up(&scratch.home, "[2001:db8::1]:99").unwrap(), [old]);
     assert_eq!(trust::look_up(&scratch.home, "host.example:5741").unwrap(), [] as [PublicKey; 0]);
@@ -297,7 +311,8 @@ fn tickets_are_spent_expire_and_belong_to_who_came_first() {
     let redeem = |ticket: &Ticket, client, now| tickets.redeem(&ticket.proof(&session), &session, client, now);
 
     let many = tickets.issue(server, Uses::Many, Rights::default(), None).unwrap();
-    let once = tickets.issue(server, Uses::Once, Rights { access: Access::ReadOnly, ..Rights::default() }, None).unwrap();
+    let once =
+        tickets.issue(server, Uses::Once, Rights { access: Access::ReadOnly, ..Rights::default() }, None).unwrap();
     let brief = tickets.issue(server, Uses::Many, Rights::default(), Some(now + Duration::from_secs(60))).unwrap();
 
     let grant = redeem(&once, &alice, now).expect("a good ticket");

@@ -154,7 +154,13 @@ impl Tickets {
     ///
     /// # Errors
     /// No randomness.
-    pub fn issue(&self, server_key: PublicKey, uses: Uses, rights: Rights, expires: Option<Instant>) -> Result<Ticket, IdentityError> {
+    pub fn issue(
+        &self,
+        server_key: PublicKey,
+        uses: Uses,
+        rights: Rights,
+        expires: Option<Instant>,
+    ) -> Result<Ticket, IdentityError> {
         let mut secret = [0; SECRET_BYTES];
         aws_lc_rs::rand::fill(&mut secret).map_err(|_| IdentityError::NoRandom)?;
         let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);

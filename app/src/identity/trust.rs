@@ -20,7 +20,9 @@ pub fn spell(host_port: &str) -> Result<String, LineFault> {
     let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     let good_host = match bracketed {
         Some(inner) => inner.split('%').next().is_some_and(|address| address.parse::<std::net::Ipv6Addr>().is_ok()),
-        None => !host.is_empty() && !host.contains([':', '[', ']', '/', '@', '#']) && !host.contains(char::is_whitespace),
+        None => {
+            !host.is_empty() && !host.contains([':', '[', ']', '/', '@', '#']) && !host.contains(char::is_whitespace)
+        }
     };
     let port: u16 = port.parse().ok().filter(|&port| port != 0).ok_or(LineFault::BadHostPort)?;
     if good_host { Ok(format!("{}:{port}", host.to_lowercase())) } else { Err(LineFault::BadHostPort) }

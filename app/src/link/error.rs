@@ -120,12 +120,15 @@ impl LinkError {
     #[must_use]
     pub fn exit(&self) -> Exit {
         match self {
-            LinkError::Resolve { .. } | LinkError::Connect { .. } | LinkError::Tls(_) | LinkError::NotLonghaul => Exit::Connect,
+            LinkError::Resolve { .. } | LinkError::Connect { .. } | LinkError::Tls(_) | LinkError::NotLonghaul => {
+                Exit::Connect
+            }
             LinkError::Timeout { step: Step::Connect | Step::Prove, .. } => Exit::Connect,
             LinkError::Timeout { step: Step::Wait | Step::Send, .. } => Exit::Stalled,
-            LinkError::PeerUnknown { .. } | LinkError::PeerChanged { .. } | LinkError::PeerWrong { .. } | LinkError::PeerRevoked { .. } => {
-                Exit::Identity
-            }
+            LinkError::PeerUnknown { .. }
+            | LinkError::PeerChanged { .. }
+            | LinkError::PeerWrong { .. }
+            | LinkError::PeerRevoked { .. } => Exit::Identity,
             LinkError::Io { .. } | LinkError::Cut | LinkError::Closed => Exit::Lost,
             LinkError::Breach(_) => Exit::Breach,
             LinkError::Identity(error) => error.exit(),
@@ -161,7 +164,10 @@ impl LinkError {
             LinkError::NotLonghaul => "it speaks TLS, but not longhaul".to_owned(),
             LinkError::PeerUnknown { key, .. } => format!("its key is not known here; it shows {}", fingerprint(key)),
             LinkError::PeerChanged { key, .. } => {
-                format!("another key is trusted for it; it shows {}: a new key, or somebody in between", fingerprint(key))
+                format!(
+                    "another key is trusted for it; it shows {}: a new key, or somebody in between",
+                    fingerprint(key)
+                )
             }
             LinkError::PeerWrong { key, wanted, .. } => {
                 format!("the ticket is for {}, but it shows {}", fingerprint(wanted), fingerprint(key))
@@ -177,13 +183,15 @@ impl LinkError {
     /// What the user does now, where the table of exit codes does not know better.
     fn next_step(&self) -> Option<String> {
         match self {
-            LinkError::PeerUnknown { host_port, key } | LinkError::PeerChanged { host_port, key } => {
-                Some(format!("if `longhaul key show` prints that fingerprint there, run: longhaul key trust {host_port} {}", key_text(key)))
-            }
+            LinkError::PeerUnknown { host_port, key } | LinkError::PeerChanged { host_port, key } => Some(format!(
+                "if `longhaul key show` prints that fingerprint there, run: longhaul key trust {host_port} {}",
+                key_text(key)
+            )),
             LinkError::PeerWrong { .. } => Some("ask for a new ticket there".to_owned()),
-            LinkError::PeerRevoked { .. } => {
-                Some("do not use that host; if the key was revoked by mistake, remove its line from the file `revoked`".to_owned())
-            }
+            LinkError::PeerRevoked { .. } => Some(
+                "do not use that host; if the key was revoked by mistake, remove its line from the file `revoked`"
+                    .to_owned(),
+            ),
             LinkError::Tls(_) | LinkError::NotLonghaul => {
                 Some("check that `longhaul serve` of this version listens at that port".to_owned())
             }
@@ -205,7 +213,9 @@ impl fmt::Display for LinkError {
 impl Error for LinkError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            LinkError::Resolve { source, .. } | LinkError::Connect { source, .. } | LinkError::Io { source, .. } => Some(source),
+            LinkError::Resolve { source, .. } | LinkError::Connect { source, .. } | LinkError::Io { source, .. } => {
+                Some(source)
+            }
             LinkError::Tls(source) => Some(source),
             LinkError::Breach(source) => Some(source),
             LinkError::Identity(source) => source.source(),

@@ -99,7 +99,10 @@ pub struct Link {
 
 impl fmt::Debug for Link {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Link").field("peer", &self.peer_addr()).field("backlog", &self.backlog()).finish_non_exhaustive()
+        out.debug_struct("Link")
+            .field("peer", &self.peer_addr())
+            .field("backlog", &self.backlog())
+            .finish_non_exhaustive()
     }
 }
 
@@ -232,9 +235,9 @@ impl Link {
     pub fn export(&self, label: &[u8], context: &[u8]) -> [u8; 32] {
         match &self.carrier {
             // Fails only before the handshake, and there is no Link before it.
-            Carrier::Tls { connection, .. } => {
-                connection.export_keying_material([0; 32], label, Some(context)).expect("a Link exists only after its handshake")
-            }
+            Carrier::Tls { connection, .. } => connection
+                .export_keying_material([0; 32], label, Some(context))
+                .expect("a Link exists only after its handshake"),
             Carrier::Pair { secret, .. } => {
                 let mut hasher = blake3::Hasher::new_keyed(secret);
                 hasher.update(&(label.len() as u64).to_le_bytes()).update(label).update(context);
@@ -496,7 +499,10 @@ impl Link {
             let state = connection.process_new_packets().map_err(LinkError::Tls)?;
             let start = self.inbox.len();
             self.inbox.resize(start + state.plaintext_bytes_to_read(), 0);
-            connection.reader().read_exact(&mut self.inbox[start..]).map_err(|source| LinkError::Io { step: "read from", source })?;
+            connection
+                .reader()
+                .read_exact(&mut self.inbox[start..])
+                .map_err(|source| LinkError::Io { step: "read from", source })?;
             self.peer_closed |= state.peer_has_closed();
             if sealed.is_empty() || self.peer_closed {
                 return Ok(());

@@ -55,7 +55,8 @@ pub(super) fn dial(host_port: &str, deadline: &Deadline) -> Result<TcpStream, Li
     let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
     for (index, address) in addresses.iter().enumerate() {
         let share = u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
-        match TcpStream::connect_timeout(address, (deadline.left(Step::Connect)? / share).max(Duration::from_millis(1))) {
+        match TcpStream::connect_timeout(address, (deadline.left(Step::Connect)? / share).max(Duration::from_millis(1)))
+        {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }

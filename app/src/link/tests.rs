@@ -131,7 +131,9 @@ fn a_ticket_proves_itself_in_its_own_session_only() {
     let (near, far) = session();
     let ticket: Ticket = tickets.issue(near.peer_key(), Uses::Many, Rights::default(), None).unwrap();
     let proof = ticket.proof(&near.export(PROOF_LABEL, b""));
-    let ask = |proof: &[u8; 32], link: &Link| tickets.redeem(proof, &link.export(PROOF_LABEL, b""), &link.peer_key(), Instant::now());
+    let ask = |proof: &[u8; 32], link: &Link| {
+        tickets.redeem(proof, &link.export(PROOF_LABEL, b""), &link.peer_key(), Instant::now())
+    };
     assert!(ask(&proof, &far).is_some());
     let mut bent = proof;
     bent[31] ^= 1;
@@ -356,7 +358,8 @@ fn a_caller_waits_no_longer_than_it_said() {
 #[test]
 fn a_client_without_a_key_or_with_a_foreign_one_does_not_get_in() {
     let server = Arc::new(Identity::ephemeral().unwrap());
-    for hello in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0x16, 3, 1, 0, 4, 1, 0, 0, 0], &[0x16, 3, 3, 0xff, 0xff], &[0; 64]] {
+    for hello in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0x16, 3, 1, 0, 4, 1, 0, 0, 0], &[0x16, 3, 3, 0xff, 0xff], &[0; 64]]
+    {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut stranger = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         stranger.write_all(hello).unwrap();

@@ -20,8 +20,8 @@ use rustls::server::{AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage};
 use rustls::sign::{CertifiedKey, Signer, SigningKey, public_key_to_spki};
 use rustls::version::TLS13;
 use rustls::{
-    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, DistinguishedName, Error, PeerMisbehaved, ServerConfig,
-    ServerConnection, SignatureAlgorithm, SignatureScheme,
+    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, DistinguishedName, Error, PeerMisbehaved,
+    ServerConfig, ServerConnection, SignatureAlgorithm, SignatureScheme,
 };
 
 use crate::identity::{Identity, PublicKey, keys};
@@ -44,7 +44,9 @@ impl fmt::Debug for OurKey {
 
 impl SigningKey for OurKey {
     fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
-        offered.contains(&SignatureScheme::ED25519).then(|| Box::new(OurKey(Arc::clone(&self.0), self.1)) as Box<dyn Signer>)
+        offered
+            .contains(&SignatureScheme::ED25519)
+            .then(|| Box::new(OurKey(Arc::clone(&self.0), self.1)) as Box<dyn Signer>)
     }
 
     fn public_key(&self) -> Option<SubjectPublicKeyInfoDer<'_>> {
@@ -68,7 +70,10 @@ impl Signer for OurKey {
 
 fn certified(id: &Identity) -> Arc<CertifiedKey> {
     let spki = public_key_to_spki(&alg_id::ED25519, id.public());
-    Arc::new(CertifiedKey::new(vec![CertificateDer::from(spki.as_ref().to_vec())], Arc::new(OurKey(id.pair(), id.public()))))
+    Arc::new(CertifiedKey::new(
+        vec![CertificateDer::from(spki.as_ref().to_vec())],
+        Arc::new(OurKey(id.pair(), id.public())),
+    ))
 }
 
 /// The usual provider with the key exchange that also holds against a recorder with a later quantum computer first.
@@ -85,7 +90,12 @@ impl Proof {
         Proof(aws_lc_rs::default_provider().signature_verification_algorithms)
     }
 
-    fn check(&self, message: &[u8], key: &CertificateDer<'_>, signed: &DigitallySignedStruct) -> Result<HandshakeSignatureValid, Error> {
+    fn check(
+        &self,
+        message: &[u8],
+        key: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
         if signed.scheme != SignatureScheme::ED25519 {
             return Err(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme.into());
         }
@@ -265,7 +275,12 @@ pub(super) fn peer_key(connection: &rustls::Connection) -> Result<PublicKey, Err
 /// A client that shows no key, to see that it is refused.
 #[cfg(test)]
 pub(super) fn client_without_key(server: PublicKey) -> ClientConnection {
-    let check = Arc::new(ServerCheck { accepted: vec![server], revoked: Vec::new(), proof: Proof::new(), seen: OnceLock::new() });
+    let check = Arc::new(ServerCheck {
+        accepted: vec![server],
+        revoked: Vec::new(),
+        proof: Proof::new(),
+        seen: OnceLock::new(),
+    });
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])
         .unwrap()
