@@ -71,6 +71,8 @@ fn rates(text: &mut String, done: &Done) {
     };
     let rails = match done.rails.len() {
         0 => String::new(),
+        // The whole of several rails, where their shares are not known.
+        1 if done.rails[0].name.ends_with(" rails") => format!(", {}", clean(&done.rails[0].name)),
         1 => ", 1 rail".to_owned(),
         count => format!(", {count} rails"),
     };
@@ -92,7 +94,7 @@ fn columns(done: &Done) -> (&'static str, &'static str) {
     match done.direction.as_str() {
         "push" => ("this end (sends)", "other end (receives)"),
         "pull" => ("this end (receives)", "other end (sends)"),
-        _ => ("this process", "other end"),
+        _ => ("reading half", "writing half"),
     }
 }
 

@@ -470,7 +470,7 @@ impl Done {
             stages_local: StagesRecord::of(&report.stages_local),
             stages_remote: report.stages_remote.as_ref().map(StagesRecord::of),
             receipt: report.receipt.as_ref().map(|path| path.to_string_lossy().into_owned()),
-            destination: report.destination.clone(),
+            destination: path_at_receiver(&report.destination),
             digest: report.digest.name().to_owned(),
             cipher: report.cipher.clone(),
             integrity_only: report.integrity_only,
@@ -557,6 +557,18 @@ pub fn fault_word(kind: FaultKind) -> &'static str {
         FaultKind::Corrupt => "corrupt",
         FaultKind::Unsupported => "unsupported",
         FaultKind::Other => "other",
+    }
+}
+
+/// The path in an address, for a command on the receiving host. The rest of an address does not belong into a report: it
+/// may hold a ticket's secret. Below a daemon's root the path begins with `ROOT`, whatever that is there.
+fn path_at_receiver(address: &str) -> String {
+    if let Some(rest) = address.strip_prefix("longhaul://") {
+        return format!("ROOT/{}", rest.split_once('/').map_or("", |(_, path)| path));
+    }
+    match address.split_once(':') {
+        Some((host, path)) if !host.contains('/') => if path.is_empty() { "." } else { path }.to_owned(),
+        _ => address.to_owned(),
     }
 }
 

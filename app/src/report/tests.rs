@@ -149,6 +149,22 @@ fn a_whole_job_is_reported_as_the_golden_text() {
 }
 
 #[test]
+fn a_report_names_the_path_at_the_receiver_and_never_a_tickets_secret() {
+    for (address, path) in [
+        ("/data/x", "/data/x"),
+        ("a:b/c", "b/c"),
+        ("./a:b", "./a:b"),
+        ("me@node7:", "."),
+        ("longhaul://SECRET@10.0.0.2:5740/in/x", "ROOT/in/x"),
+        ("longhaul://SECRET@10.0.0.2:5740", "ROOT/"),
+    ] {
+        let done = json::Done::of(&EndReport { destination: address.to_owned(), ..report() });
+        assert_eq!(done.destination, path, "{address}");
+        assert!(!end::text(&done).contains("SECRET"), "{address}");
+    }
+}
+
+#[test]
 fn a_fetched_copy_is_verified_here() {
     let (mut screen, out, _) = screen(Mode::Lines);
     screen.end(&EndReport { direction: Some(Direction::Pull), ..report() });
