@@ -186,6 +186,12 @@ impl Error for IdentityError {
 
 impl From<IdentityError> for Failure {
     fn from(error: IdentityError) -> Failure {
+        Failure::from(&error)
+    }
+}
+
+impl From<&IdentityError> for Failure {
+    fn from(error: &IdentityError) -> Failure {
         let cause = error.cause().or_else(|| error.source().map(ToString::to_string)).unwrap_or_default();
         error.exit().fail(error.what(), cause).next(error.next_step())
     }

@@ -236,8 +236,8 @@ impl From<IdentityError> for LinkError {
     }
 }
 
-impl From<LinkError> for Failure {
-    fn from(error: LinkError) -> Failure {
+impl From<&LinkError> for Failure {
+    fn from(error: &LinkError) -> Failure {
         let mut cause = error.cause();
         match error {
             LinkError::Identity(error) => return error.into(),
@@ -250,5 +250,11 @@ impl From<LinkError> for Failure {
             Some(next) => failure.next(next),
             None => failure,
         }
+    }
+}
+
+impl From<LinkError> for Failure {
+    fn from(error: LinkError) -> Failure {
+        Failure::from(&error)
     }
 }

@@ -384,3 +384,28 @@ fn what_nobody_answers_and_what_is_no_name_are_told_apart() {
     let error = Link::connect("no port here", &client, Expect::Key([9; 32]), SOON).unwrap_err();
     assert!(matches!(error, LinkError::Resolve { .. }), "{error:?}");
 }
+
+#[test]
+fn the_user_is_told_the_code_and_the_next_step_however_the_error_is_wrapped() {
+    use crate::exit::{Exit, Failure};
+    let host_port = "h:1".to_owned();
+    let cases = [
+        (
+            LinkError::PeerUnknown { host_port: host_port.clone(), key: [9; 32] },
+            Exit::Identity,
+            "longhaul key trust h:1 ",
+        ),
+        (LinkError::PeerWrong { host_port, key: [9; 32], wanted: [8; 32] }, Exit::Identity, "ticket"),
+        (LinkError::Timeout { step: Step::Prove, granted_ms: 10 }, Exit::Connect, "serve"),
+        (LinkError::Timeout { step: Step::Wait, granted_ms: 10 }, Exit::Stalled, "resumes"),
+        (LinkError::Cut, Exit::Lost, "resumes"),
+        (LinkError::Breach(Breach::FrameTooLong), Exit::Breach, "version"),
+        (LinkError::Identity(crate::identity::IdentityError::NoHome), Exit::Usage, "LONGHAUL_HOME"),
+    ];
+    for (error, exit, next) in cases {
+        let failure = Failure::of("do something", &anyhow::Error::new(error).context("while connecting"));
+        assert_eq!(failure.exit, exit, "{failure}");
+        assert!(failure.next_step.contains(next), "{failure}");
+        assert!(failure.cause.starts_with("while connecting: "), "{failure}");
+    }
+}
