@@ -4,7 +4,7 @@ HOST  := $(shell rustc -vV | sed -n 's/^host: //p')
 # The shipped binary is static: no shared C library is needed on the host it is copied to.
 STATIC := CARGO_TARGET_$(shell echo $(HOST) | tr 'a-z-' 'A-Z_')_RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static"
 BIN   := target/$(HOST)/release/longhaul
-FUZZ_SECONDS ?= 60
+FUZZ_SECONDS ?= 14400
 N ?= 200
 SEED ?= 1
 
@@ -43,7 +43,7 @@ bench-quick: build ## the same race, small: 512 MiB, 3 rounds (some minutes)
 	python3 bench/peers.py --name quick --size 512MiB --rounds 3 --net-seconds 3
 
 torture: build ## kill -9 at N random instants (N=200), then compare every byte
-	N=$(N) lab/e2e/run.sh torture
+	N=$(N) lab/e2e/run.sh plug
 
 torture-memory: build ## 200 GiB sparse file and a million files: both ends stay below their grant
 	BIG=1 lab/e2e/run.sh memory
@@ -51,12 +51,11 @@ torture-memory: build ## 200 GiB sparse file and a million files: both ends stay
 sim: ## one seed of the whole-job simulator (SEED=n)
 	SIM_SEED=$(SEED) cargo test -p longhaul-engine --locked --test sim -- --nocapture
 
-fuzz: ## every decoder for hours (FUZZ_SECONDS each)
-	cd fuzz && for target in $$(cargo +nightly fuzz list); do cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; done
+fuzz: ## every decoder for hours (FUZZ_SECONDS in all)
+	fuzz/run $(FUZZ_SECONDS)
 
-fuzz-quick: ## every decoder, about a minute in all
-	cd fuzz && list=$$(cargo +nightly fuzz list) && each=$$((60 / $$(echo $$list | wc -w) + 1)) && \
-	for target in $$list; do cargo +nightly fuzz run $$target -- -max_total_time=$$each || exit 1; done
+fuzz-quick: ## every decoder, a minute in all
+	fuzz/run 60
 
 hosts: ## which two hosts this machine can make
 	lab/hosts.sh

@@ -21,9 +21,6 @@ say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 check() { # check WORDS STATUS
     if [ "$2" = 0 ]; then echo "  ok      $1"; else echo "  FAILED  $1"; FAILED=1; fi
 }
-field() { # field NAME FILE: a number or word of the last line of JSON
-    tail -n 1 "$2" | sed -n "s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/p"
-}
 human() { awk -v n="$1" 'BEGIN { printf "%.2f GB", n / 1e9 }'; }
 now() { date +%s.%N; }
 wire() { # bytes host a has sent and received so far: the kernel's counters, not ours

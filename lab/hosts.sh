@@ -83,7 +83,7 @@ _inside() {
     local holder=$HOLDER_A
     [ "$1" = b ] && holder=$HOLDER_B
     INSIDE=(env "LONGHAUL_HOME=$LAB/home-$1")
-    [ -n "$holder" ] && INSIDE=(nsenter -t "$holder" -n -m --wdns="$PWD" -- "${INSIDE[@]}")
+    [ -n "$holder" ] && INSIDE=(nsenter -t "$holder" -n -m -- "${INSIDE[@]}")
     return 0
 }
 
@@ -125,6 +125,11 @@ until_true() {
         [ "$(date +%s%N)" -lt "$end" ] || return 1
         sleep 0.02
     done
+}
+
+# field NAME FILE: that field of the last JSON line, first occurrence, without quotes.
+field() {
+    tail -n 1 "$2" | grep -o "\"$1\":\(\"[^\"]*\"\|[^,}]*\)" | head -n 1 | sed 's/^[^:]*://; s/^"//; s/"$//'
 }
 
 listening() { # listening a|b PORT

@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# Trees with everything a file system may hold: pushed, pulled, copied locally, from many sources, between two other hosts.
+source "$(dirname "$0")/check.sh"
+
+python3 "$E2E/tree.py" make "$SRC/odd" 7
+mkdir -p "$DST/push" "$DST/pull" "$DST/local" "$DST/many" "$DST/third"
+
+serve b "$DST/push" || { not_ok "serve prints its address"; finish; }
+ok "serve prints its address"
+cp_run "$SRC/odd" "$URL"
+cp_ends 0 "push: exit code 0"
+same "$SRC/odd" "$DST/push/odd" "push: names, kinds, modes, times and bytes are equal"
+is "$(find "$DST/push" -name '.longhaul-*' | wc -l)" 0 "push: no partial file or journal is left"
+receipt=$(field receipt "$OUT")
+holds "push: there is a receipt" test -s "$receipt"
+holds "verify finds every byte of it" on b "$LONGHAUL" verify "$receipt" "$DST/push"
+
+cp_run "$SRC/odd" "$URL"
+cp_ends 0 "the same again: exit code 0"
+is "$(number bytes)" 0 "the same again: no payload is sent"
+is "$(number kept_files)" "$(find "$SRC/odd" -type f -printf x | wc -c)" "the same again: every file is kept"
+
+printf 'changed' >"$SRC/odd/size-4096"
+cp_run "$SRC/odd" "$URL"
+is "$STATUS $(number files) $(number bytes)" "0 1 7" "one file changed: exactly that one is sent"
+same "$SRC/odd" "$DST/push/odd" "one file changed: equal again"
+
+before=$(find "$DST/push" -printf . | wc -c)
+random_file "$SRC/new.bin" 100000
+cp_run --dry-run "$SRC/new.bin" "$URL"
+is "$STATUS $(find "$DST/push" -printf . | wc -c)" "0 $before" "--dry-run changes nothing"
+
+cp_run "$SRC/new.bin" "${URL}renamed.bin"
+cp_ends 0 "one file under another name: exit code 0"
+same "$SRC/new.bin" "$DST/push/renamed.bin" "one file under another name: equal"
+
+cp_run "$SRC/new.bin" "$SRC/odd/plain" "$SRC/odd/links" "${URL}several/"
+cp_ends 0 "many sources: exit code 0"
+mkdir -p "$LAB/want/several" && cp -a "$SRC/new.bin" "$SRC/odd/plain" "$SRC/odd/links" "$LAB/want/several/"
+same "$LAB/want/several" "$DST/push/several" "many sources: equal"
+stop "$SERVE_PID"
+
+serve b "$SRC" --ro || not_ok "serve --ro"
+cp_run "${URL}odd" "$DST/pull/"
+cp_ends 0 "pull: exit code 0"
+same "$SRC/odd" "$DST/pull/odd" "pull: equal"
+from=$URL
+
+PORT=7441 serve a "$DST/third" || not_ok "a second daemon"
+cp_run "${from}odd" "$URL"
+cp_ends 0 "between two daemons: exit code 0"
+same "$SRC/odd" "$DST/third/odd" "between two daemons: equal"
+
+cp_run "$SRC/odd" "$DST/local/"
+cp_ends 0 "local: exit code 0"
+same "$SRC/odd" "$DST/local/odd" "local: equal"
+
+random_file "$SRC/big.bin" $((37 * 1024 * 1024 + 12345))
+mkdir -p "$DST/digest"
+for digest in blake3 crc64; do
+    cp_run --digest $digest "$SRC/big.bin" "$DST/digest/$digest.bin"
+    is "$STATUS $(field digest "$OUT")" "0 $digest" "--digest $digest is what the report says"
+    same "$SRC/big.bin" "$DST/digest/$digest.bin" "--digest $digest: equal"
+done
+if command -v b3sum >/dev/null; then
+    cp_run --receipt "$LAB/receipt" "$SRC/big.bin" "$DST/digest/b3.bin"
+    wanted=$(b3sum --no-names "$SRC/big.bin")
+    holds "the receipt holds the digest that b3sum prints" sh -c "tr -d '\n' <'$LAB/receipt' | grep -q $wanted || xxd -p '$LAB/receipt' | tr -d '\n' | grep -q $wanted"
+else
+    skip "b3sum is not installed"
+fi
+
+cp_run --streams 1 --driver plain "$SRC/odd" "$DST/local/plain/"
+cp_ends 0 "--driver plain: exit code 0"
+same "$SRC/odd" "$DST/local/plain/odd" "--driver plain: equal"
+finish

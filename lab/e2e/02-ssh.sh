@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# user@host:path: the far side is started through a real sshd, with and without a binary of its own.
+source "$(dirname "$0")/check.sh"
+
+if ! sshd_up b; then
+    skip "all checks over ssh: $SSHD_WHY"
+    finish
+fi
+python3 "$E2E/tree.py" make "$SRC/odd" 11
+random_file "$SRC/big.bin" $((48 << 20))
+mkdir -p "$DST/push" "$DST/pull" "$DST/brought" "$LAB/empty"
+
+cp_run --ssh "$SSH" --remote-binary "$LONGHAUL" "$SRC/odd" "$SRC/big.bin" "root@$ADDR_B:$DST/push/"
+cp_ends 0 "push over ssh: exit code 0"
+same "$SRC" "$DST/push" "push over ssh: equal"
+
+cp_run --ssh "$SSH" --remote-binary "$LONGHAUL" "root@$ADDR_B:$DST/push/odd" "$DST/pull/"
+cp_ends 0 "pull over ssh: exit code 0"
+same "$SRC/odd" "$DST/pull/odd" "pull over ssh: equal"
+
+holds "the far side has no longhaul of its own" on a $SSH "root@$ADDR_B" '! command -v longhaul'
+cp_run --ssh "$SSH" "$SRC/odd" "root@$ADDR_B:$DST/brought/"
+cp_ends 0 "binary missing there: it is brought along, exit code 0"
+same "$SRC/odd" "$DST/brought/odd" "binary missing there: equal"
+
+cp_run --ssh "$SSH" --remote-binary "$LONGHAUL" "$SRC/big.bin" "root@$ADDR_B:$DST/no/such/folder/x/"
+if [ "$STATUS" = 0 ]; then same "$SRC/big.bin" "$DST/no/such/folder/x/big.bin" "a folder that is missing there is made"; else ok "a folder that is missing there is named in an error (exit code $STATUS)"; fi
+
+sed -i 's/AAAA[^ ]*/AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f/' "$LAB/ssh/known"
+cp_run --ssh "$SSH" "$SRC/odd" "root@$ADDR_B:$DST/brought/"
+holds "a host key that ssh does not know stops the job" test "$STATUS" != 0
+holds "and ssh's own words are shown" grep -qiE 'host key|verification' "$ERR" "$OUT"
+finish

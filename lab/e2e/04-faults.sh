@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# The world's faults: full disk, no permission, files that change or vanish. The rest goes on, each is named, a second run completes.
+source "$(dirname "$0")/check.sh"
+
+python3 "$E2E/tree.py" many "$SRC/many" 300
+random_file "$SRC/aaa.bin" $((96 << 20))
+random_file "$SRC/mmm.bin" $((32 << 20))
+random_file "$SRC/zzz.bin" $((8 << 20))
+
+# --- changed between two runs ---
+mkdir -p "$DST/changed"
+serve b "$DST/changed"
+start a "$LONGHAUL" cp --json --rate 400Mbit "$SRC/aaa.bin" "$URL" >/dev/null 2>&1 </dev/null
+pid=$STARTED_PID
+sleep 1
+kill -9 "$pid"
+wait "$pid" 2>/dev/null
+random_file "$SRC/aaa.bin" $((96 << 20))
+cp_run "$SRC/aaa.bin" "$URL"
+cp_ends 0 "source changed after a cut: exit code 0"
+same "$SRC/aaa.bin" "$DST/changed/aaa.bin" "source changed after a cut: the new bytes, none of the old"
+stop "$SERVE_PID"
+
+# --- torn: changed while it is read ---
+mkdir -p "$DST/torn"
+serve b "$DST/torn"
+python3 - "$SRC/aaa.bin" <<'END' &
+import sys, time
+with open(sys.argv[1], "r+b", buffering=0) as f:
+    for number in range(100000):
+        f.seek((number * 7919 * 4096) % (96 << 20))
+        f.write(b"torn%d" % number)
+        time.sleep(0.002)
+END
+writer=$!
+STARTED+=("$writer")
+cp_run --rate 800Mbit "$SRC/aaa.bin" "$SRC/mmm.bin" "$URL"
+kill -9 "$writer"
+wait "$writer" 2>/dev/null
+cp_ends 4 "a writer during the copy: exit code 4 (torn)"
+holds "torn: the report names the file" grep -q '"path":"[^"]*aaa.bin".*torn\|torn.*aaa.bin' "$OUT"
+same "$SRC/mmm.bin" "$DST/torn/mmm.bin" "torn: the other file is there, equal"
+holds "torn: the file is not published" test ! -e "$DST/torn/aaa.bin"
+cp_run "$SRC/aaa.bin" "$SRC/mmm.bin" "$URL"
+cp_ends 0 "torn: when the writer has ended, a second run completes"
+same "$SRC/aaa.bin" "$DST/torn/aaa.bin" "torn: equal after the second run"
+stop "$SERVE_PID"
+
+# --- vanishing ---
+mkdir -p "$DST/gone" "$SRC/gone"
+random_file "$SRC/gone/1-first.bin" $((64 << 20))
+for n in $(seq 3000); do printf '%s' "$n" >"$SRC/gone/2-$n"; done
+random_file "$SRC/gone/3-last" 1000
+serve b "$DST/gone"
+start a "$LONGHAUL" cp --json --rate 300Mbit "$SRC/gone" "$SRC/missing-from-the-start" "$URL" >"$LAB/gone.json" 2>"$LAB/gone.err" </dev/null
+pid=$STARTED_PID
+sleep 0.5
+rm -f "$SRC"/gone/2-2*
+wait "$pid"
+STATUS=$? OUT="$LAB/gone.json" ERR="$LAB/gone.err"
+cp_ends "5" "files vanish in mid-job: exit code 5 (vanished)"
+holds "vanished: the report names one" grep -q 'missing-from-the-start' "$OUT"
+same "$SRC/gone/3-last" "$DST/gone/gone/3-last" "vanished: the rest is there"
+stop "$SERVE_PID"
+
+# --- permission ---
+mkdir -p "$DST/denied" "$SRC/denied/locked"
+random_file "$SRC/denied/a" 5000
+random_file "$SRC/denied/secret" 5000
+random_file "$SRC/denied/locked/in" 5000
+random_file "$SRC/denied/z" 5000
+chmod 000 "$SRC/denied/secret" "$SRC/denied/locked"
+serve b "$DST/denied"
+if [ "$(id -u)" = 0 ]; then CP_AS="setpriv --bounding-set -dac_override,-dac_read_search"; else CP_AS=""; fi
+cp_run "$SRC/denied" "$URL"
+cp_ends 21 "permission denied in mid-tree: exit code 21"
+holds "denied: the report names the file" grep -q 'secret' "$OUT"
+holds "denied: the report names the folder" grep -q 'locked' "$OUT"
+same "$SRC/denied/z" "$DST/denied/denied/z" "denied: the rest is there"
+chmod 644 "$SRC/denied/secret"
+chmod 755 "$SRC/denied/locked"
+cp_run "$SRC/denied" "$URL"
+cp_ends 0 "denied: with permission the second run completes"
+CP_AS=""
+same "$SRC/denied" "$DST/denied/denied" "denied: equal after the second run"
+stop "$SERVE_PID"
+
+# --- disk full ---
+mkdir -p "$LAB/full"
+if on b mount -t tmpfs -o size=64m none "$LAB/full" 2>/dev/null; then
+    serve b "$LAB/full"
+    cp_run "$SRC/aaa.bin" "$SRC/zzz.bin" "$SRC/many" "$URL"
+    cp_ends 20 "disk full: exit code 20"
+    holds "full: the report names the file" grep -q 'aaa.bin' "$OUT"
+    holds "full: nothing partial under its own name" on b test ! -e "$LAB/full/aaa.bin"
+    same "$SRC/zzz.bin" "$LAB/full/zzz.bin" "full: what fits is there" b
+    on b mount -o remount,size=512m "$LAB/full"
+    cp_run "$SRC/aaa.bin" "$SRC/zzz.bin" "$SRC/many" "$URL"
+    cp_ends 0 "full: with room the second run completes"
+    same "$SRC/many" "$LAB/full/many" "full: the tree is equal after the second run" b
+    same "$SRC/aaa.bin" "$LAB/full/aaa.bin" "full: the file is equal after the second run" b
+    stop "$SERVE_PID"
+    on b umount "$LAB/full"
+else
+    skip "disk full: no tmpfs can be mounted here"
+fi
+finish

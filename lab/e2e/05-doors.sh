@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# Who may do what: tickets, keys, read-only and write-only roots, each refusal with its own exit code.
+source "$(dirname "$0")/check.sh"
+
+random_file "$SRC/file.bin" 300000
+mkdir -p "$DST/w" "$DST/k"
+PORT=7440
+serve b "$DST/w"
+secret=${URL#longhaul://}
+secret=${secret%%@*}
+swapped=$(tr 'A-Ma-mN-Zn-z' 'N-Zn-zA-Ma-m' <<<"${secret: -12}")
+cp_run "$SRC/file.bin" "longhaul://${secret:0:${#secret}-12}$swapped@$ADDR_B:$PORT/"
+cp_ends "12|11" "a ticket with another secret is refused"
+cp_run "$SRC/file.bin" "longhaul://nonsense@$ADDR_B:$PORT/"
+cp_ends "2|11|12" "nonsense for a ticket is refused"
+holds "nothing was written for them" test -z "$(ls -A "$DST/w")"
+cp_run "$SRC/file.bin" "${URL}../../escape"
+holds "a destination above the root is refused (exit code $STATUS)" test "$STATUS" != 0
+holds "and nothing stands there" test ! -e "$LAB/escape" -a ! -e "$DST/escape"
+stop "$SERVE_PID"
+cp_run "$SRC/file.bin" "$URL"
+cp_ends 10 "nobody listens: exit code 10"
+
+serve b "$DST/w" --ro
+cp_run "$SRC/file.bin" "$URL"
+cp_ends 12 "read-only root: exit code 12"
+stop "$SERVE_PID"
+cp "$SRC/file.bin" "$DST/w/"
+serve b "$DST/w" --wo
+cp_run "${URL}file.bin" "$DST/out.bin"
+cp_ends 12 "write-only root, fetched from: exit code 12"
+stop "$SERVE_PID"
+
+SERVE_COUNT=$((SERVE_COUNT + 1))
+start b "$LONGHAUL" serve --root "$DST/w" --listen "$ADDR_B:$PORT" --ticket=once >"$LAB/once" 2>&1 </dev/null
+once=$STARTED_PID
+until_true 10 grep -q '^longhaul://' "$LAB/once"
+URL=$(head -n 1 "$LAB/once")
+cp_run "$SRC/file.bin" "${URL}first.bin"
+cp_ends 0 "--ticket=once: the first job ends with exit code 0"
+cp_run "$SRC/file.bin" "${URL}second.bin"
+cp_ends "12|10" "--ticket=once: a second job is refused"
+holds "--ticket=once: nothing of the second job" test ! -e "$DST/w/second.bin"
+stop "$once"
+
+# --- keys instead of tickets ---
+key_a=$(on a "$LONGHAUL" key show | grep -o 'longhaul-ed25519 [^ ]*\|ed25519:[^ ]*' | head -n 1)
+key_b=$(on b "$LONGHAUL" key show | grep -o 'longhaul-ed25519 [^ ]*\|ed25519:[^ ]*' | head -n 1)
+if [ -z "$key_a" ]; then
+    not_ok "key show prints a key" "$(on a "$LONGHAUL" key show)"
+    finish
+fi
+ok "key show prints a key"
+door="$ADDR_B:$PORT"
+start b "$LONGHAUL" serve --root "$DST/k" --listen "$door" >"$LAB/keyed" 2>&1 </dev/null
+keyed=$STARTED_PID
+until_true 10 listening b $PORT
+cp_run "$SRC/file.bin" "longhaul://$door/"
+cp_ends 11 "an unknown server: exit code 11"
+# shellcheck disable=SC2086
+on a "$LONGHAUL" key trust "$door" $key_b >/dev/null
+cp_run "$SRC/file.bin" "longhaul://$door/"
+cp_ends 12 "a client that is not authorised: exit code 12"
+# shellcheck disable=SC2086
+on b "$LONGHAUL" key authorize $key_a >/dev/null
+kill -HUP "$keyed"
+cp_run "$SRC/file.bin" "longhaul://$door/"
+cp_ends 0 "trusted and authorised: exit code 0"
+same "$SRC/file.bin" "$DST/k/file.bin" "trusted and authorised: equal"
+# shellcheck disable=SC2086
+on b "$LONGHAUL" key revoke $key_a >/dev/null
+kill -HUP "$keyed"
+sleep 0.2
+cp_run "$SRC/file.bin" "longhaul://$door/again.bin"
+cp_ends 12 "revoked: exit code 12"
+holds "revoked: nothing was written" test ! -e "$DST/k/again.bin"
+# shellcheck disable=SC2086
+on b "$LONGHAUL" key authorize --ro $key_a >/dev/null
+kill -HUP "$keyed"
+sleep 0.2
+cp_run "$SRC/file.bin" "longhaul://$door/again.bin"
+cp_ends 12 "authorised ro: pushing ends with exit code 12"
+cp_run "longhaul://$door/file.bin" "$DST/fetched.bin"
+cp_ends 0 "authorised ro: fetching ends with exit code 0"
+stop "$keyed"
+# The server shows another key than the one we trust.
+# shellcheck disable=SC2086
+on a "$LONGHAUL" key trust "$door" $key_a >/dev/null 2>&1
+start b "$LONGHAUL" serve --root "$DST/k" --listen "$door" >"$LAB/keyed2" 2>&1 </dev/null
+keyed=$STARTED_PID
+until_true 10 listening b $PORT
+cp_run "$SRC/file.bin" "longhaul://$door/again.bin"
+cp_ends 11 "a server with another key than the trusted one: exit code 11"
+stop "$keyed"
+
+serve b "$DST/w"
+cp_run --integrity-only "$SRC/file.bin" "$URL"
+cp_ends "14|12" "in clear without the server's consent is refused: no downgrade"
+stop "$SERVE_PID"
+serve b "$DST/w" --integrity-only
+cp_run --integrity-only "$SRC/file.bin" "${URL}clear.bin"
+is "$STATUS $(field integrity_only "$OUT")" "0 true" "in clear with both ends' consent: exit code 0, and the report says so"
+same "$SRC/file.bin" "$DST/w/clear.bin" "in clear: equal"
+stop "$SERVE_PID"
+finish

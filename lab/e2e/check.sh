@@ -1,0 +1,69 @@
+# shellcheck shell=bash
+# Words that the end-to-end checks share. Source it first: it makes the two hosts.
+# Out of it: ok/not ok/skip lines; cp_run, is, holds, same; $OUT (JSON lines of the last cp), $STATUS (its exit code).
+# Invariants: no check passes without having looked at a file, an exit code or a field of the report.
+
+source "$(dirname "${BASH_SOURCE[0]}")/../hosts.sh"
+E2E="$LAB_DIR/e2e"
+hosts_enter "$0" "$@"
+LAB_PARENT="${E2E_DIR:-${TMPDIR:-/tmp}}" hosts_up
+[ -x "$LONGHAUL" ] || { echo "not ok no binary at $LONGHAUL: run 'make build' first"; exit 1; }
+BAD=0
+RUNS=0
+SRC="$LAB/src"
+DST="$LAB/dst"
+mkdir -p "$SRC" "$DST"
+
+ok() { echo "ok $*"; }
+not_ok() {
+    echo "not ok $1"
+    BAD=1
+    [ -n "${2:-}" ] && sed 's/^/#   /' <<<"$2" | head -n 12
+    return 0
+}
+skip() { echo "skip $*"; }
+finish() { exit $BAD; }
+
+# cp_run ARGUMENTS...: longhaul cp --json on host a. $OUT has its lines, $ERR its words, $STATUS its exit code, $TOOK its seconds.
+cp_run() {
+    RUNS=$((RUNS + 1))
+    OUT="$LAB/cp-$RUNS.json" ERR="$LAB/cp-$RUNS.err"
+    local t
+    t=$(date +%s%N)
+    on a timeout --kill-after=5 "${CP_LIMIT:-60}" ${CP_AS:-} "$LONGHAUL" cp --json "$@" >"$OUT" 2>"$ERR" </dev/null
+    STATUS=$?
+    TOOK=$((($(date +%s%N) - t) / 1000000))
+}
+why() { echo "status $STATUS; $(tail -n 3 "$ERR" 2>/dev/null); $(tail -n 1 "$OUT" 2>/dev/null | cut -c1-400)"; }
+
+# cp_ends CODE WORDS: the last cp ended with that exit code (several may be allowed: "5|3").
+cp_ends() {
+    if [[ "|$1|" == *"|$STATUS|"* ]]; then ok "$2"; else not_ok "$2: exit code $1 expected" "$(why)"; fi
+}
+# is GOT WANTED WORDS
+is() {
+    if [ "$1" = "$2" ]; then ok "$3"; else not_ok "$3" "got '$1', wanted '$2'"; fi
+}
+# holds WORDS CMD...: the command succeeds.
+holds() {
+    local words=$1 said
+    shift
+    if said=$("$@" 2>&1); then ok "$words"; else not_ok "$words" "$said"; fi
+}
+# same A B WORDS [SIDE]: names, kinds, modes, times, targets and bytes are equal, by a comparison of our own that knows nothing of longhaul.
+same() {
+    local said
+    if said=$(on "${4:-a}" python3 "$E2E/tree.py" same "$1" "$2" 2>&1); then ok "$3"; else not_ok "$3" "$said"; fi
+}
+number() { # number FIELD: of the last report, 0 where there is none
+    local n
+    n=$(field "$1" "$OUT")
+    [[ "$n" =~ ^[0-9.e+]+$ ]] && printf '%.0f' "$n" || echo 0
+}
+random_file() { # random_file PATH BYTES
+    mkdir -p "$(dirname "$1")"
+    head -c "$2" /dev/urandom >"$1"
+}
+wire() { # bytes that host a has sent and received so far, by the kernel's counters
+    if [ -n "$HOLDER_A" ]; then awk '/lh0:/ { sub(/.*:/, ""); print $1 + $9 }' "/proc/$HOLDER_A/net/dev"; else awk '/lo:/ { sub(/.*:/, ""); print $1 }' /proc/net/dev; fi
+}

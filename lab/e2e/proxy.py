@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""A wire with faults: a TCP proxy that flips a bit or cuts, for the end-to-end checks.
+
+In, out:  proxy.py LISTEN_IP:PORT TARGET_IP:PORT [flip-rail=N | flip-control=N | cut-rail=N]; prints `ready`, then one word
+          for each fault it made. N counts payload bytes from the initiator to the acceptor (or back, whichever carries more).
+Invariants: only the first rail (first byte `L`) or the first control session (first byte 0x16) is harmed, and only once.
+"""
+
+import socket
+import sys
+import threading
+
+LOCK = threading.Lock()
+DONE = set()
+
+
+def once(word):
+    with LOCK:
+        fresh = word not in DONE
+        DONE.add(word)
+    if fresh:
+        print(word, flush=True)
+    return fresh
+
+
+def pump(source, target, kind, faults, forward):
+    place = 0
+    try:
+        while True:
+            data = source.recv(1 << 18)
+            if not data:
+                break
+            for what, at in faults:
+                wanted = b"L" if what.endswith("rail") else b"\x16"
+                if kind != wanted or not place <= at < place + len(data):
+                    continue
+                if what.startswith("flip") and once("flipped"):
+                    data = bytearray(data)
+                    data[at - place] ^= 0x10
+                if what.startswith("cut") and once("cut"):
+                    source.close()
+                    target.close()
+                    return
+            place += len(data)
+            target.sendall(data)
+    except OSError:
+        pass
+    try:
+        target.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+
+
+def serve(conn, target, faults):
+    try:
+        first = conn.recv(1, socket.MSG_PEEK)
+        far = socket.create_connection(target, timeout=10)
+        far.settimeout(None)
+    except OSError:
+        conn.close()
+        return
+    for a, b, forward in ((conn, far, True), (far, conn, False)):
+        threading.Thread(target=pump, args=(a, b, first, faults, forward), daemon=True).start()
+
+
+def address(text):
+    host, port = text.rsplit(":", 1)
+    return host, int(port)
+
+
+def main():
+    listen, target = address(sys.argv[1]), address(sys.argv[2])
+    faults = [(w.split("=")[0], int(w.split("=")[1])) for w in sys.argv[3:]]
+    door = socket.create_server(listen, backlog=128)
+    print("ready", flush=True)
+    while True:
+        conn, _ = door.accept()
+        threading.Thread(target=serve, args=(conn, target, faults), daemon=True).start()
+
+
+if __name__ == "__main__":
+    main()
