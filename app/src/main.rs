@@ -1,1 +1,58 @@
-fn main(){}
+//! Longhaul: big data between Linux hosts at the speed of the hardware.
+//!
+//! For: the command line; everything it asks for stands in a module of its own.
+//! In and out: arguments in; an exit code out (exit.rs has the table).
+//! Invariants: every error ends in one of the fixed exit codes.
+//! Absent on purpose: any work.
+#![forbid(unsafe_code)]
+// Nothing is reachable from outside a binary; `pub` here says what a module offers to its neighbours.
+#![allow(unreachable_pub)]
+
+mod address;
+mod args;
+mod bench;
+mod config;
+mod cp;
+mod docs_command;
+mod exit;
+mod identity;
+mod job;
+mod key_command;
+mod link;
+mod listener;
+mod report;
+mod serve;
+mod units;
+mod verify;
+
+use clap::Parser;
+
+fn main() {
+    let exit = match args::Arguments::parse().command {
+        args::Command::Cp(arguments) => cp::run(&arguments),
+        args::Command::Serve(arguments) => serve::run(&arguments),
+        args::Command::Verify(arguments) => told(verify::run(&arguments)),
+        args::Command::Key(command) => ended(key_command::run(command), "do what was asked with keys"),
+        args::Command::Bench(command) => ended(bench::run(command), "measure"),
+        args::Command::Generate(arguments) => told(docs_command::run(&arguments).map(|_| exit::Exit::Whole)),
+    };
+    std::process::exit(i32::from(exit.code()));
+}
+
+fn told(result: Result<exit::Exit, exit::Failure>) -> exit::Exit {
+    result.unwrap_or_else(|failure| {
+        eprintln!("{failure}");
+        failure.exit
+    })
+}
+
+fn ended(result: anyhow::Result<()>, what: &str) -> exit::Exit {
+    match result {
+        Ok(()) => exit::Exit::Whole,
+        Err(error) => {
+            let failure = exit::Failure::of(what, &error);
+            eprintln!("{failure}");
+            failure.exit
+        }
+    }
+}

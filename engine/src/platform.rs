@@ -102,8 +102,8 @@ pub enum Found {
 pub trait SinkTree: Debug + Send + Sync + 'static {
     /// An open file.
     type File;
-    /// What is there?
-    fn inspect(&self, entry: &Entry, keep: bool) -> io::Result<Found>;
+    /// What is there? `keep`: the same size and time count as the same file. `dry`: look only, mend nothing.
+    fn inspect(&self, entry: &Entry, keep: bool, dry: bool) -> io::Result<Found>;
     /// Makes a folder or a link, or sets a folder's final mode and times.
     fn make(&self, entry: &Entry) -> io::Result<()>;
     /// Takes up a part again: cuts its journal to the valid bytes, so that records can follow, and empties the ranges (offset, bytes)

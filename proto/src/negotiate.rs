@@ -59,7 +59,7 @@ pub struct Offer {
     pub streams: u16,
     /// At most so many rails.
     pub streams_max: u16,
-    /// Chunk size wanted, 0: default.
+    /// Chunk size wanted, 0: default. An acceptor's is the size of its bufs: no chunk is larger.
     pub chunk_bytes: u32,
     /// Rate cap, bit/s; 0: none.
     pub rate_bps: u64,
@@ -232,6 +232,10 @@ fn choose_chunk(i: &Offer, a: &Offer, choices: &mut Vec<Choice>) -> u32 {
         let wish = i.chunk_bytes.clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX).next_power_of_two();
         (wish, format!("the user asked for {} bytes; a power of two from 1 to 16 MiB", i.chunk_bytes))
     };
+    if a.chunk_bytes != 0 && bytes > a.chunk_bytes {
+        bytes = a.chunk_bytes.clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX).next_power_of_two();
+        reason = String::from("the acceptor's bufs are no larger");
+    }
     let memory = i.memory_bytes.min(a.memory_bytes);
     while bytes > CHUNK_BYTES_MIN && memory / u64::from(bytes) < BUFS_PER_STREAM {
         bytes /= 2;

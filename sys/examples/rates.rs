@@ -22,6 +22,14 @@ const NET_BYTES: u64 = 8 << 30;
 
 fn main() {
     let folder = std::env::args().nth(1).unwrap_or_else(|| std::env::temp_dir().to_string_lossy().into_owned());
+    // A virtual machine pays for memory it has never touched with ten times the cost of the write itself; a host pays once.
+    for folder in [folder.as_str(), "/dev/shm"] {
+        let path = Path::new(folder).join(format!("rates-warm-{}", std::process::id()));
+        let bytes = vec![1; CHUNK];
+        let file = File::create(&path).expect("file");
+        (0..2 * FILE_BYTES).step_by(CHUNK).for_each(|at| sys::fs::write_at_full(&file, &bytes, at).expect("write"));
+        std::fs::remove_file(path).expect("remove");
+    }
     for round in 0..3 {
         println!("round {round}");
         for kind in [Kind::Uring, Kind::Plain] {

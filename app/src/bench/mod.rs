@@ -7,6 +7,7 @@
 //! Absent on purpose: a verdict on the machine, any use of a job's state or keys.
 
 pub mod crypto; // ciphers, digests, memory, and both sides of the seal
+pub mod net; // memory to memory over TCP: bare, by the ring, by the rail
 pub mod table; // columns, medians, JSON
 
 use clap::Subcommand;
@@ -14,6 +15,8 @@ use clap::Subcommand;
 /// What can be measured.
 #[derive(Debug, Clone, PartialEq, Subcommand)]
 pub enum BenchCommand {
+    /// Memory to memory over TCP: what the path allows, and what each layer takes of it
+    Net(Box<net::NetArguments>),
     /// Ciphers, digests and memory on one core, and what sealing and opening cost together
     Crypto(crypto::CryptoArguments),
 }
@@ -24,6 +27,7 @@ pub enum BenchCommand {
 /// What could not be opened, reached or had, in words.
 pub fn run(cmd: BenchCommand) -> anyhow::Result<()> {
     match cmd {
+        BenchCommand::Net(arguments) => net::run(&arguments),
         BenchCommand::Crypto(arguments) => crypto::run(&arguments),
     }
 }

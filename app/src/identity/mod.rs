@@ -30,9 +30,8 @@ use std::path::{Path, PathBuf};
 
 use crate::exit::{Exit, Failure};
 
-pub use authorized::{Access, Rights, Verdict};
+pub use authorized::{Access, Rights};
 pub use keys::{Identity, PublicKey};
-pub use ticket::{Ticket, Tickets};
 
 /// A list of keys longer than this is not one (64 MiB is half a million keys); protects the daemon's memory.
 const LIST_BYTES_MAX: u64 = 64 << 20;

@@ -110,11 +110,13 @@ pub struct Record {
     pub faults: Vec<(EntryFault, Box<[u8]>)>,
     /// Receipt lines not yet taken by the caller.
     pub lines: Vec<u8>,
+    /// Nothing is moved or made: only counted.
+    pub dry: bool,
 }
 
 impl Record {
     fn new(terms: Terms, rung: Rung) -> Self {
-        Record { terms, rung, tally: Tally::default(), faults: Vec::new(), lines: Vec::new() }
+        Record { terms, rung, tally: Tally::default(), faults: Vec::new(), lines: Vec::new(), dry: false }
     }
 
     fn announced(&mut self, entry: &Entry) {

@@ -190,7 +190,12 @@ impl<P: Platform> RecvEnd<P> {
                 EntryKind::Folder | EntryKind::Link { .. } => self.make(&entry),
                 EntryKind::File { .. } => {
                     if let Some(want) = self.look(&entry, out) {
-                        if !matches!(want, Want::Keep { .. }) {
+                        if self.record.dry {
+                            self.coming.remove(&entry.id);
+                            if self.machine.resolve(entry.id).is_some() {
+                                self.record.tally.files_done += 1;
+                            }
+                        } else if !matches!(want, Want::Keep { .. }) {
                             expect.push(entry.clone());
                         }
                         wants.push((entry.id, want));
@@ -210,6 +215,10 @@ impl<P: Platform> RecvEnd<P> {
     }
 
     fn make(&mut self, entry: &Arc<Entry>) {
+        if self.record.dry {
+            self.committed.push((entry.id, [0; 32]));
+            return;
+        }
         match self.sink.make(entry) {
             Ok(()) => self.committed.push((entry.id, [0; 32])),
             Err(error) => self.fail(entry.id, fault_kind(&error, false), Some(&error), "make the folder or link"),
@@ -218,7 +227,7 @@ impl<P: Platform> RecvEnd<P> {
 
     /// What stands at a file's place, and so what we want of it. None: it cannot be had.
     fn look(&mut self, entry: &Arc<Entry>, out: &mut Outbox<P>) -> Option<Want> {
-        match self.sink.inspect(entry, self.keep) {
+        match self.sink.inspect(entry, self.keep, self.record.dry) {
             Err(error) => {
                 self.fail(entry.id, fault_kind(&error, false), Some(&error), "look at the destination");
                 None
@@ -245,6 +254,9 @@ impl<P: Platform> RecvEnd<P> {
             JournalHeader { boot_id_hash: own.boot_id_hash, rung_written_only: own.rung_written_only, ..header } == own
                 && (!header.rung_written_only || header.boot_id_hash == own.boot_id_hash)
         });
+        if !fits && self.record.dry {
+            return self.begin(entry, &[], false);
+        }
         if !fits {
             out.notes.push(format!("{}: the part is of another source, it is done anew", show(&entry.path)));
             self.sink.discard(entry);
@@ -261,6 +273,9 @@ impl<P: Platform> RecvEnd<P> {
             }
         }
         let kept = first_runs(kept);
+        if self.record.dry {
+            return self.begin(entry, &kept, false);
+        }
         let gaps = gaps(&kept, chunks, u64::from(self.record.terms.chunk_bytes));
         if let Err(error) = self.sink.resume_part(entry, replay.valid_bytes, &gaps) {
             out.notes.push(format!("{}: the part cannot be taken up ({error}), it is done anew", show(&entry.path)));
@@ -502,7 +517,8 @@ impl<P: Platform> RecvEnd<P> {
         }
         self.pump_committed(out);
         while let Some(end) = self.machine.next_folder_end() {
-            match self.sink.make(&end) {
+            let made = if self.record.dry { Ok(()) } else { self.sink.make(&end) };
+            match made {
                 Ok(()) => self.committed.push((end.id, [0; 32])),
                 Err(error) => self.fail(end.id, fault_kind(&error, false), Some(&error), "set the folder's times"),
             }
@@ -518,7 +534,10 @@ impl<P: Platform> RecvEnd<P> {
             self.forget.clear();
         }
         if self.machine.is_done() && self.settled.is_none() {
-            self.settled = Some(false);
+            self.settled = Some(self.record.dry);
+            if self.record.dry {
+                return;
+            }
             out.tasks.push(Task::Settle { rung: self.record.rung });
         }
     }

@@ -115,12 +115,12 @@ fn folder_of(path: &[u8]) -> &[u8] {
 impl SinkTree for LinuxSink {
     type File = Arc<File>;
 
-    fn inspect(&self, entry: &Entry, keep: bool) -> io::Result<Found> {
+    fn inspect(&self, entry: &Entry, keep: bool, dry: bool) -> io::Result<Found> {
         match self.base.stat(&entry.path) {
             Ok(stat) if stat.kind == Kind::Folder => return Err(io::ErrorKind::IsADirectory.into()),
             Ok(stat) if keep && stat.kind == Kind::File && stat.bytes == entry.bytes() => {
                 if (stat.mtime_s, stat.mtime_ns) == (entry.mtime_s, entry.mtime_ns) {
-                    if stat.mode & 0o7777 != entry.mode {
+                    if stat.mode & 0o7777 != entry.mode && !dry {
                         self.base.set_meta(&entry.path, Some(entry.mode), None, false)?;
                     }
                     return Ok(Found::Same);
@@ -141,7 +141,9 @@ impl SinkTree for LinuxSink {
             }
             _ => {
                 // A part without a journal, or the reverse, says nothing about what is in it.
-                self.discard(entry);
+                if !dry {
+                    self.discard(entry);
+                }
                 Ok(Found::Nothing)
             }
         }

@@ -65,6 +65,8 @@ pub struct Open {
     pub top: Box<[u8]>,
     /// Files that stand at the destination with the same size and time are kept.
     pub keep: bool,
+    /// Nothing is moved or made: only said what would be.
+    pub dry: bool,
     /// The rung the user asked for.
     pub rung: Rung,
     /// What the initiator has.

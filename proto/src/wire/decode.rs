@@ -127,6 +127,7 @@ fn open(from: &mut Reader<'_>) -> Result<Open, Breach> {
         into_folder: from.flag()?,
         top: top_name(from)?,
         keep: from.flag()?,
+        dry: from.flag()?,
         rung: Rung::from_byte(from.u8()?)?,
         offer: Offer::decode(from)?,
     })

@@ -213,6 +213,7 @@ fn put_open(out: &mut Vec<u8>, open: &Open) {
     out.push(u8::from(open.into_folder));
     put_bytes(out, &open.top);
     out.push(u8::from(open.keep));
+    out.push(u8::from(open.dry));
     out.push(open.rung as u8);
     open.offer.encode(out);
 }

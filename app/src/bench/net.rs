@@ -1,0 +1,197 @@
+//! `bench net`: memory to memory over TCP, from the bare loop up to the sealed rail.
+//!
+//! For: knowing what a path and these cores allow, and what each layer of ours takes of it.
+//! In and out: another bench's address, or none for loopback → rates, processor time of both ends, what TCP says.
+//! Invariants: all lines are measured in turn, round by round, on connections made alike; the rate is the receiver's; processor time is that
+//! of the threads that move the bytes, and what the kernel does in their name.
+//! Absent on purpose: disks (bench disk), the control session, a search for the best number of streams.
+
+mod bare; // the ceiling, and the ring
+mod rail; // the engine's rail between an empty source and an empty sink
+mod report; // lines, table, JSON
+mod session; // two ends that agree
+mod way; // what can be asked
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use sys::sock;
+
+use self::report::{Line, Report};
+use self::session::{Client, Cores, serve};
+use self::way::{BLOCK_BYTES_MAX, Driver, Layer, Order, Seal, Way};
+use crate::bench::table::{Host, ROUNDS, print_json};
+use crate::units;
+
+/// Blocks of the bare loop when nobody names any.
+const BLOCKS: [u32; 7] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20];
+
+/// Engines to measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DriverWanted {
+    /// io_uring
+    Uring,
+    /// Plain system calls
+    Plain,
+    /// One after the other
+    Both,
+}
+
+/// Cipher to seal with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SealWanted {
+    /// AES-128-GCM
+    Aes128,
+    /// AES-256-GCM
+    Aes256,
+    /// ChaCha20-Poly1305
+    Chacha20,
+}
+
+/// `longhaul bench net`.
+#[derive(Debug, Clone, PartialEq, Args)]
+#[command(after_help = "\
+Alone it measures over loopback, both ends in one process. Between two hosts:
+  host B:  longhaul bench net --listen 0.0.0.0:5741
+  host A:  longhaul bench net --server hostb:5741
+The listener takes orders from anybody who reaches it: start it on networks you trust, and end it afterwards.")]
+pub struct NetArguments {
+    /// Send to the bench that listens there
+    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["listen", "once"])]
+    pub server: Option<String>,
+
+    /// Wait there for a bench that sends; ends by Ctrl-C
+    #[arg(long, value_name = "IP:PORT")]
+    pub listen: Option<SocketAddr>,
+
+    /// Listen for one client, then end
+    #[arg(long, requires = "listen")]
+    pub once: bool,
+
+    /// Time for each line of the table, all rounds together
+    #[arg(long, value_name = "SECONDS", value_parser = units::parse_duration, default_value = "2500ms")]
+    pub seconds: Duration,
+
+    /// Connections, each with a thread at each end
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64), default_value = "1")]
+    pub streams: u16,
+
+    /// Only the lines with a cipher (and the ceiling)
+    #[arg(long, conflicts_with = "clear")]
+    pub sealed: bool,
+
+    /// Only the lines without a cipher
+    #[arg(long)]
+    pub clear: bool,
+
+    /// How to talk to the kernel [default: io_uring where it is allowed]
+    #[arg(long, value_enum)]
+    pub driver: Option<DriverWanted>,
+
+    /// Block of the bare loop; several times for several [default: 64KiB to 4MiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_block)]
+    pub block: Vec<u32>,
+
+    /// Congestion control of the connections
+    #[arg(long, value_name = "NAME", default_value = "cubic")]
+    pub cc: String,
+
+    /// Cipher to seal with
+    #[arg(long, value_enum, default_value_t = SealWanted::Aes128)]
+    pub cipher: SealWanted,
+
+    /// Core of the first sender; receivers take the one after it
+    #[arg(long, value_name = "N")]
+    pub core: Option<usize>,
+
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn parse_block(text: &str) -> Result<u32, String> {
+    let bytes = units::parse_size(text).map_err(|error| error.to_string())?;
+    let bytes = u32::try_from(bytes).ok().filter(|&bytes| bytes <= BLOCK_BYTES_MAX);
+    bytes.ok_or_else(|| format!("a block has at most {} MiB", BLOCK_BYTES_MAX >> 20))
+}
+
+/// Listens, or measures and prints.
+///
+/// # Errors
+/// The address cannot be had or reached, the other end refused, or a connection broke.
+pub fn run(arguments: &NetArguments) -> anyhow::Result<()> {
+    let cores = Cores::new(arguments.core)?;
+    if let Some(addr) = arguments.listen {
+        let listener = sock::listen(addr).with_context(|| format!("failed to listen on {addr}"))?;
+        eprintln!("listening on {}", listener.local_addr()?);
+        return serve(&listener, &cores, arguments.once);
+    }
+    let host = Host::here();
+    let report = match &arguments.server {
+        Some(server) => {
+            let mut addrs = server.to_socket_addrs().with_context(|| format!("failed to find {server}"))?;
+            let addr = addrs.next().with_context(|| format!("{server} has no address"))?;
+            measure(arguments, addr, cores, "another bench")?
+        }
+        None => {
+            let listener = sock::listen(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+            let addr = listener.local_addr()?;
+            let ours = cores.clone();
+            let far = std::thread::spawn(move || serve(&listener, &ours, true));
+            let report = measure(arguments, addr, cores, "loopback, both ends in this process")?;
+            far.join().expect("the far end does not panic")?;
+            report
+        }
+    };
+    if arguments.json {
+        return print_json("net", &host, &report);
+    }
+    println!("{host}\n{report}");
+    Ok(())
+}
+
+/// What is to be measured, in the order of the table.
+fn ways(arguments: &NetArguments) -> Vec<Way> {
+    let blocks = if arguments.block.is_empty() { BLOCKS.to_vec() } else { arguments.block.clone() };
+    let drivers = match arguments.driver {
+        Some(DriverWanted::Both) => vec![Driver::Uring, Driver::Plain],
+        Some(DriverWanted::Uring) => vec![Driver::Uring],
+        Some(DriverWanted::Plain) => vec![Driver::Plain],
+        None if sys::host::io_uring().is_ok() => vec![Driver::Uring],
+        None => vec![Driver::Plain],
+    };
+    let mut ways: Vec<Way> = blocks.into_iter().map(|block_bytes| Way::Bare { block_bytes }).collect();
+    ways.extend(drivers.iter().map(|&driver| Way::Ring { driver }));
+    for &driver in &drivers {
+        let wanted = Layer::ALL.into_iter().filter(|layer| match layer.is_sealed() {
+            true => !arguments.clear,
+            // The cheapest line in clear is what the cipher's cost is reckoned from.
+            false => !arguments.sealed || *layer == Layer::Crc,
+        });
+        ways.extend(wanted.map(|layer| Way::Rail { driver, layer }));
+    }
+    ways
+}
+
+fn measure(arguments: &NetArguments, addr: SocketAddr, cores: Cores, path: &str) -> anyhow::Result<Report> {
+    let seal = match arguments.cipher {
+        SealWanted::Aes128 => Seal::Aes128,
+        SealWanted::Aes256 => Seal::Aes256,
+        SealWanted::Chacha20 => Seal::Chacha20,
+    };
+    let send_ms = (arguments.seconds.as_millis() / ROUNDS as u128).max(1) as u64;
+    let ways = ways(arguments);
+    let mut client = Client::new(addr, &arguments.cc, cores)?;
+    let mut samples: Vec<Vec<_>> = vec![Vec::new(); ways.len()];
+    for _ in 0..ROUNDS {
+        for (&way, samples) in ways.iter().zip(&mut samples) {
+            let order = Order { way, seal, streams: arguments.streams, send_ms };
+            samples.push(client.run(&order).with_context(|| format!("failed to measure: {}", way.name()))?);
+        }
+    }
+    let lines = ways.iter().zip(&samples).map(|(&way, samples)| Line::new(way, samples)).collect();
+    let addr = addr.to_string();
+    Ok(Report::new(format!("{path}, {addr}"), arguments, seal, lines))
+}

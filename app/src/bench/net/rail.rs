@@ -1,0 +1,283 @@
+//! The engine's own rail, from an empty source to an empty sink.
+//!
+//! For: what the product itself reaches on a connection, layer by layer, with no disk at either end.
+//! In and out: a connected socket, terms and a time → what this end moved and spent, by the engine's own books.
+//! Invariants: worker, rail and sealer are the ones of every job; only reads and writes of files are answered at once, untouched.
+//! Absent on purpose: keepers and the control session: handouts are made and events taken between two turns of the loop.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use engine::books::{Counters, Snapshot};
+use engine::job::{Cmd, Event, JobPart, Post, RailEnd, RailKey, Role, Terms};
+use engine::platform::{Done, Found, Op, Platform, SinkTree, SourceTree};
+use engine::worker::Worker;
+use proto::manifest::{Entry, EntryKind};
+use proto::send::{Handout, Unit};
+use proto::wire::chunk::CHUNK_BYTES_MIN;
+use proto::wire::control::Rung;
+use sys::mem::Pool;
+use sys::ring::{self, Driver};
+
+use super::bare::{STALL, Watch};
+use super::way::{self, Layer, Seal, Side};
+
+/// Bufs of one end: those that move, and the quarter that the engine leaves to receivers.
+const BUFS: usize = 8;
+/// Chunks handed to the rail and not yet sent. One in the kernel, two sealed, one being filled.
+const AHEAD: usize = 4;
+/// The job and the rail; there is but one.
+const JOB: u32 = 1;
+/// Bytes of the file that is never there: enough to send for weeks.
+const FILE_BYTES: u64 = 1 << 60;
+/// Longest sleep of the loop.
+const TURN_NS_MAX: u64 = 100_000_000;
+
+/// A world whose files are all air.
+struct Air {
+    driver: Driver,
+    pool: Pool,
+    done: Vec<ring::Done>,
+    /// Reads and writes that are done already.
+    ready: Vec<Done>,
+}
+
+impl Air {
+    fn new(driver: way::Driver) -> io::Result<Air> {
+        let mut pool = Pool::new(BUFS, CHUNK_BYTES_MIN as usize)?;
+        let mut bufs: Vec<_> = std::iter::from_fn(|| pool.take()).collect();
+        bufs.iter_mut().for_each(|buf| buf.whole_mut().fill(0x5a));
+        bufs.into_iter().rev().for_each(|buf| pool.give(buf));
+        let (driver, _) = Driver::choose(&pool, Some(driver.kind()))?;
+        Ok(Air { driver, pool, done: Vec::with_capacity(16), ready: Vec::with_capacity(BUFS) })
+    }
+}
+
+impl Platform for Air {
+    type File = ();
+    type Socket = Arc<OwnedFd>;
+    type Source = Nothing;
+    type Sink = Nothing;
+
+    fn now_ns(&self) -> u64 {
+        sys::clock::now_ns()
+    }
+
+    fn busy_ns(&self) -> u64 {
+        sys::clock::thread_cpu_ns()
+    }
+
+    fn pool(&mut self) -> &mut Pool {
+        &mut self.pool
+    }
+
+    fn submit(&mut self, token: u64, op: Op<(), Arc<OwnedFd>>) {
+        match op {
+            Op::Read { mem, len, .. } | Op::Write { mem, len, .. } => {
+                self.ready.push(Done { token, result: Ok(len), mem });
+            }
+            Op::Send { socket, mem, at, len } => self.driver.submit(token, ring::Op::Send { socket, mem, at, len }),
+            Op::Recv { socket, mem, at, len } => {
+                self.driver.submit(token, ring::Op::Recv { socket, mem, at, len, all: true });
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        self.driver.flush().expect("a ring that was set up takes submissions");
+    }
+
+    fn wait(&mut self, timeout_ns: u64, done: &mut Vec<Done>) {
+        let result = match self.ready.is_empty() {
+            true => self.driver.wait(Some(Duration::from_nanos(timeout_ns)), &mut self.done),
+            false => self.driver.poll(&mut self.done),
+        };
+        result.expect("a ring that was set up can be waited for");
+        done.append(&mut self.ready);
+        done.extend(self.done.drain(..).map(|it| Done { token: it.token, result: it.result, mem: it.mem }));
+    }
+
+    fn cut(&mut self, socket: &Arc<OwnedFd>) {
+        // A socket that is not connected any more needs no cutting.
+        let _ = sys::sock::shutdown(socket);
+    }
+}
+
+/// A tree without names.
+#[derive(Debug)]
+struct Nothing;
+
+impl SourceTree for Nothing {
+    type File = ();
+    fn open(&self, _: &Entry) -> io::Result<()> {
+        Ok(())
+    }
+    fn read_small(&self, _: &Entry, _: &mut [u8]) -> io::Result<Option<()>> {
+        Ok(None)
+    }
+    fn is_unchanged(&self, _: &Entry) -> io::Result<bool> {
+        Ok(true)
+    }
+}
+
+impl SinkTree for Nothing {
+    type File = ();
+    fn inspect(&self, _: &Entry, _: bool, _: bool) -> io::Result<Found> {
+        Ok(Found::Nothing)
+    }
+    fn make(&self, _: &Entry) -> io::Result<()> {
+        Ok(())
+    }
+    fn resume_part(&self, _: &Entry, _: usize, _: &[(u64, u64)]) -> io::Result<()> {
+        Ok(())
+    }
+    fn open_part(&self, _: &Entry) -> io::Result<()> {
+        Ok(())
+    }
+    fn put_small(&self, _: &Entry, _: &[u8], _: bool) -> io::Result<()> {
+        Ok(())
+    }
+    fn flush(&self, _: &Entry, _: &[u8], _: bool) -> io::Result<()> {
+        Ok(())
+    }
+    fn settle(&self, _: Rung) -> io::Result<()> {
+        Ok(())
+    }
+    fn publish(&self, entries: &[Arc<Entry>], _: Rung, results: &mut Vec<io::Result<()>>) {
+        results.extend(entries.iter().map(|_| Ok(())));
+    }
+    fn discard(&self, _: &Entry) {}
+}
+
+/// A worker with one rail of one job, driven by hand.
+struct Lone {
+    worker: Worker<Air>,
+    to: Sender<Cmd<Air>>,
+    events: Receiver<Event>,
+    counters: Arc<Counters>,
+    first: Snapshot,
+}
+
+impl Lone {
+    fn new(socket: &Arc<OwnedFd>, driver: way::Driver, layer: Layer, seal: Seal, role: Role<Air>) -> io::Result<Lone> {
+        let (to, mailbox) = mpsc::channel();
+        let (post, events) = mpsc::sync_channel(64);
+        let counters = Arc::new(Counters::default());
+        let (cover, digest) = layer.terms();
+        let terms = Terms { chunk_bytes: CHUNK_BYTES_MIN, digest, cipher: seal.cipher(), cover, publish_small: false };
+        // Everybody knows this key: nothing is sent that anybody could want to read.
+        let key = RailKey { secret: [7; 32], place: [7; 18] };
+        let part = JobPart { role, terms, post: Post::new(post, None) };
+        let worker = Worker::new(Air::new(driver)?, mailbox, Arc::clone(&counters));
+        let mut lone = Lone { worker, to, events, counters, first: Snapshot::default() };
+        lone.tell(Cmd::Open { job: JOB, part });
+        lone.tell(Cmd::RailUp { job: JOB, rail: 0, socket: Arc::clone(socket), key, rate: 0 });
+        Ok(lone)
+    }
+
+    fn tell(&mut self, cmd: Cmd<Air>) {
+        self.to.send(cmd).expect("the worker is in the same hands");
+    }
+
+    /// Starts the clocks: what was booked before is not counted.
+    fn watch(&mut self) -> Watch {
+        self.first = self.counters.snapshot();
+        Watch::start()
+    }
+
+    fn side(&self, watch: &Watch, bytes: u64) -> Side {
+        let mut side = watch.side(bytes);
+        let last = self.counters.snapshot();
+        side.book(&std::array::from_fn(|stage| last[stage] - self.first[stage]));
+        side
+    }
+}
+
+fn entry() -> Arc<Entry> {
+    let kind = EntryKind::File { bytes: FILE_BYTES };
+    Arc::new(Entry { id: 0, path: Box::from(&b"air"[..]), kind, mode: 0, mtime_s: 0, mtime_ns: 0 })
+}
+
+/// Frames of the engine until the time is over.
+///
+/// # Errors
+/// No memory, no such engine, or the rail died.
+pub fn send(
+    socket: &Arc<OwnedFd>,
+    (driver, layer, seal): (way::Driver, Layer, Seal),
+    ready: impl FnOnce(),
+    time: Duration,
+) -> anyhow::Result<Side> {
+    let mut lone = Lone::new(socket, driver, layer, seal, Role::Send(Arc::new(Nothing)))?;
+    let entry = entry();
+    lone.worker.turn(0);
+    ready();
+    let (watch, end) = (lone.watch(), Instant::now() + time);
+    let (mut bytes, mut chunk, mut ahead, mut last) = (0, 0, 0, Instant::now());
+    loop {
+        while ahead < AHEAD && Instant::now() < end {
+            let offset = chunk * u64::from(CHUNK_BYTES_MIN) % FILE_BYTES;
+            let index = offset / u64::from(CHUNK_BYTES_MIN);
+            let unit = Unit::Range { entry: Arc::clone(&entry), index, offset, bytes: CHUNK_BYTES_MIN };
+            lone.tell(Cmd::Send { job: JOB, handout: Handout { chunk, rail: 0, unit, again: false } });
+            (chunk, ahead) = (chunk + 1, ahead + 1);
+        }
+        if ahead == 0 {
+            return Ok(lone.side(&watch, bytes));
+        }
+        // Commands are taken after the wait, which must not be long when nothing is in flight yet.
+        lone.worker.turn(if bytes == 0 { 0 } else { TURN_NS_MAX });
+        for event in lone.events.try_iter() {
+            match event {
+                Event::Sent { payload, .. } => {
+                    (bytes, ahead, last) = (bytes + payload, ahead - 1, Instant::now());
+                }
+                Event::Read { .. } => {}
+                other => bail!("the rail failed: {other:?}"),
+            }
+        }
+        anyhow::ensure!(last.elapsed() < STALL, "nothing was sent for {} s", STALL.as_secs());
+    }
+}
+
+/// Frames of the engine until the other end closes.
+///
+/// # Errors
+/// No memory, no such engine, the rail died, or a chunk came corrupt.
+pub fn recv(
+    socket: &Arc<OwnedFd>,
+    (driver, layer, seal): (way::Driver, Layer, Seal),
+    ready: impl FnOnce(),
+) -> anyhow::Result<Side> {
+    let mut lone = Lone::new(socket, driver, layer, seal, Role::Recv(Arc::new(Nothing)))?;
+    lone.tell(Cmd::Expect { job: JOB, entries: vec![entry()] });
+    lone.worker.turn(0);
+    ready();
+    let (mut watch, mut sum, mut last) = (None, 0, Instant::now());
+    loop {
+        lone.worker.turn(TURN_NS_MAX);
+        let mut over = false;
+        let mut landed = 0;
+        for event in lone.events.try_iter() {
+            match event {
+                Event::Landed { bytes, .. } => (landed, last) = (landed + u64::from(bytes), Instant::now()),
+                Event::RailDead { end: RailEnd::Closed, .. } => over = true,
+                other => bail!("the rail failed: {other:?}"),
+            }
+        }
+        match &watch {
+            Some(_) => sum += landed,
+            // The first chunk starts the clocks and is not counted.
+            None if landed > 0 => watch = Some(lone.watch()),
+            None => {}
+        }
+        if over {
+            return Ok(watch.map_or_else(Side::default, |watch| lone.side(&watch, sum)));
+        }
+        anyhow::ensure!(last.elapsed() < STALL, "nothing came for {} s", STALL.as_secs());
+    }
+}

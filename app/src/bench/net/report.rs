@@ -1,0 +1,233 @@
+//! What `bench net` says: one line per way, the ceiling they are held against, and what the cipher may cost.
+//!
+//! For: people and programs.
+//! In and out: the rounds' sides → medians → table and JSON.
+//! Invariants: the text is made from the record that `--json` prints.
+//! Absent on purpose: a verdict.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::NetArguments;
+use super::way::{Driver, Layer, Seal, Side, Tcp, Way};
+use crate::bench::crypto;
+use crate::bench::table::{ROUNDS, Table, median};
+
+/// Both ends of one round.
+pub type Round = (Vec<Side>, Vec<Side>);
+
+/// One way, over all rounds.
+#[derive(Debug, Clone, Serialize)]
+pub struct Line {
+    /// As the table calls it.
+    pub what: String,
+    /// As it was ordered.
+    #[serde(flatten)]
+    pub way: Way,
+    /// Payload, 10^9 bit/s, at the receivers.
+    pub gbps: f64,
+    /// The rounds, in order.
+    pub rounds_gbps: Vec<f64>,
+    /// Of the best bare loop: the median of the rounds' ratios.
+    pub of_ceiling: f64,
+    /// Processor seconds per 10^9 bytes at the sending end.
+    pub send_cpu_s_per_gb: f64,
+    /// At the receiving end.
+    pub recv_cpu_s_per_gb: f64,
+    /// Time of the sending end per stage, nanoseconds per byte.
+    pub send_stages: Vec<(String, f64)>,
+    /// Of the receiving end.
+    pub recv_stages: Vec<(String, f64)>,
+    /// What the kernel says at the first sender, in the last round.
+    pub tcp: Tcp,
+}
+
+impl Line {
+    /// Medians of the rounds.
+    #[must_use]
+    pub fn new(way: Way, rounds: &[Round]) -> Self {
+        let per = |value: u64, bytes: u64| value as f64 / bytes.max(1) as f64;
+        let bytes = |sides: &[Side]| sides.iter().map(|side| side.bytes).sum::<u64>();
+        let cpu = |sides: &[Side]| per(sides.iter().map(|side| side.cpu_ns).sum(), bytes(sides));
+        // Streams run side by side: their rates add up.
+        let rate = |sides: &[Side]| sides.iter().map(|side| 8.0 * side.bytes as f64 / side.ns.max(1) as f64).sum();
+        let rounds_gbps: Vec<f64> = rounds.iter().map(|(_, receivers)| rate(receivers)).collect();
+        let over = |pick: &dyn Fn(&Round) -> f64| median(&rounds.iter().map(pick).collect::<Vec<_>>());
+        Line {
+            what: way.name(),
+            way,
+            gbps: median(&rounds_gbps),
+            rounds_gbps,
+            of_ceiling: 0.0,
+            send_cpu_s_per_gb: over(&|round| cpu(&round.0)),
+            recv_cpu_s_per_gb: over(&|round| cpu(&round.1)),
+            send_stages: stages(rounds.iter().map(|round| &round.0)),
+            recv_stages: stages(rounds.iter().map(|round| &round.1)),
+            tcp: rounds.last().and_then(|round| round.0.first()).map(|side| side.tcp.clone()).unwrap_or_default(),
+        }
+    }
+}
+
+/// Stages of all rounds and streams of one end, per byte.
+fn stages<'a>(rounds: impl Iterator<Item = &'a Vec<Side>>) -> Vec<(String, f64)> {
+    let mut sums: Vec<(String, f64)> = Vec::new();
+    let mut bytes = 0;
+    for side in rounds.flatten() {
+        bytes += side.bytes;
+        for (name, ns) in &side.stages {
+            match sums.iter_mut().find(|(it, _)| it == name) {
+                Some((_, sum)) => *sum += *ns as f64,
+                None => sums.push((name.clone(), *ns as f64)),
+            }
+        }
+    }
+    sums.iter_mut().for_each(|(_, sum)| *sum /= (bytes as f64).max(1.0));
+    sums
+}
+
+/// The middle of the rounds' ratios.
+fn median_ratio(ours: &[f64], theirs: &[f64]) -> f64 {
+    let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(our, their)| our / their).collect();
+    median(&ratios)
+}
+
+/// What a sealed rail may reach on these cores: the clear rail's processor time and the cipher's own, at the dearer end.
+#[derive(Debug, Clone, Serialize)]
+pub struct CipherLine {
+    /// Which sealed line.
+    pub what: String,
+    /// The cipher alone, ns per byte.
+    pub seal_ns_per_byte: f64,
+    /// The way back.
+    pub open_ns_per_byte: f64,
+    /// What the parts allow.
+    pub allowed_gbps: f64,
+    /// What was reached of it.
+    pub reached: f64,
+}
+
+/// Everything.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    path: String,
+    streams: u16,
+    seal: Seal,
+    congestion_asked: String,
+    ceiling: String,
+    ceiling_gbps: f64,
+    lines: Vec<Line>,
+    cipher: Vec<CipherLine>,
+}
+
+impl Report {
+    /// Holds the lines against the best bare loop, and measures the cipher where a line is sealed.
+    #[must_use]
+    pub fn new(path: String, arguments: &NetArguments, seal: Seal, mut lines: Vec<Line>) -> Self {
+        let bare = lines.iter().filter(|line| matches!(line.way, Way::Bare { .. }));
+        let best = bare.max_by(|one, other| one.gbps.total_cmp(&other.gbps));
+        let (ceiling, ceiling_gbps) = best.map_or((String::new(), 0.0), |line| (line.what.clone(), line.gbps));
+        // Round by round, so that what disturbs the machine for a while does not pass for a difference.
+        let ceilings =
+            lines.iter().find(|line| line.what == ceiling).map_or(Vec::new(), |line| line.rounds_gbps.clone());
+        for line in &mut lines {
+            line.of_ceiling = median_ratio(&line.rounds_gbps, &ceilings);
+        }
+        let sealed = |line: &&Line| matches!(line.way, Way::Rail { layer: Layer::Sealed, .. });
+        let cipher = lines.iter().filter(sealed).filter_map(|line| cipher_line(line, &lines, seal, arguments));
+        let cipher = cipher.collect();
+        Report {
+            path,
+            streams: arguments.streams,
+            seal,
+            congestion_asked: arguments.cc.clone(),
+            ceiling,
+            ceiling_gbps,
+            lines,
+            cipher,
+        }
+    }
+}
+
+fn cipher_line(line: &Line, lines: &[Line], seal: Seal, arguments: &NetArguments) -> Option<CipherLine> {
+    let Way::Rail { driver, .. } = line.way else { return None };
+    let clear = lines.iter().find(|it| it.way == Way::Rail { driver, layer: Layer::Crc })?;
+    let (seal_ns, open_ns) = crypto::cipher_cost(seal.cipher(), arguments.seconds / ROUNDS as u32).ok()?;
+    let streams = f64::from(arguments.streams);
+    let send_ns = clear.send_cpu_s_per_gb + seal_ns;
+    let recv_ns = clear.recv_cpu_s_per_gb + open_ns;
+    let allowed_gbps = (8.0 * streams / send_ns.max(recv_ns)).min(clear.gbps);
+    let what = line.what.clone();
+    // Against the clear line of the same round, as above.
+    let reached = median_ratio(&line.rounds_gbps, &clear.rounds_gbps) * clear.gbps / allowed_gbps;
+    Some(CipherLine { what, seal_ns_per_byte: seal_ns, open_ns_per_byte: open_ns, allowed_gbps, reached })
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let streams = if self.streams == 1 { "1 stream".to_owned() } else { format!("{} streams", self.streams) };
+        writeln!(f, "{}; {streams}, memory to memory, medians of {ROUNDS} rounds in turn\n", self.path)?;
+        let mut table = Table::new(&["", "Gb/s", "of ceiling", "CPU s/GB send", "receive", "both"]);
+        for line in &self.lines {
+            table.line([
+                line.what.clone(),
+                format!("{:.1}", line.gbps),
+                format!("{:.2}", line.of_ceiling),
+                format!("{:.3}", line.send_cpu_s_per_gb),
+                format!("{:.3}", line.recv_cpu_s_per_gb),
+                format!("{:.3}", line.send_cpu_s_per_gb + line.recv_cpu_s_per_gb),
+            ]);
+        }
+        writeln!(f, "{table}\nceiling: {}, {:.1} Gb/s", self.ceiling, self.ceiling_gbps)?;
+        self.stages(f)?;
+        for it in &self.cipher {
+            writeln!(
+                f,
+                "{}: the cipher alone takes {:.3} and {:.3} ns/byte (seal, open), which leaves {:.1} Gb/s; reached {:.2} of it",
+                it.what, it.seal_ns_per_byte, it.open_ns_per_byte, it.allowed_gbps, it.reached
+            )?;
+        }
+        for driver in [None, Some(Driver::Uring), Some(Driver::Plain)] {
+            let line = self.lines.iter().filter(|line| match (line.way, driver) {
+                (Way::Bare { .. }, None) => line.what == self.ceiling,
+                (Way::Rail { driver: it, .. }, Some(driver)) => it == driver,
+                _ => false,
+            });
+            if let Some(line) = line.take(1).last() {
+                writeln!(f, "TCP, {}: {}", line.what, tcp_text(&line.tcp))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Report {
+    /// Where each rail's time went.
+    fn stages(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in self.lines.iter().filter(|line| !line.send_stages.is_empty()) {
+            let text = |stages: &[(String, f64)]| {
+                let shown = stages.iter().filter(|(_, ns)| *ns >= 0.0005);
+                shown.map(|(name, ns)| format!("{name} {ns:.3}")).collect::<Vec<_>>().join(", ")
+            };
+            writeln!(f, "{}, ns/byte", line.what)?;
+            writeln!(f, "  sender    {}", text(&line.send_stages))?;
+            writeln!(f, "  receiver  {}", text(&line.recv_stages))?;
+        }
+        Ok(())
+    }
+}
+
+fn tcp_text(tcp: &Tcp) -> String {
+    let share = |us: u64| 100 * us / tcp.busy_us.max(1);
+    format!(
+        "{}, round trip {} us, window {} packets of {} bytes, {} packets sent again; stopped by the peer's window {} %, \
+         by the own send buffer {} % of the time",
+        tcp.congestion,
+        tcp.rtt_us,
+        tcp.cwnd,
+        tcp.mss,
+        tcp.retrans,
+        share(tcp.rwnd_limited_us),
+        share(tcp.sndbuf_limited_us)
+    )
+}

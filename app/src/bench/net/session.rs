@@ -1,0 +1,295 @@
+//! Two ends that agree on a run: orders and answers as JSON lines on one connection, bytes on others.
+//!
+//! For: `--listen` on one host and `--server` on another, or both in one process.
+//! In and out: an order → what both ends moved and spent.
+//! Invariants: senders begin when all receivers are ready; a connection for bytes must show the token of its run; a stranger can make
+//! the listener receive for the time a run may last, and nothing else: nothing that comes is kept.
+//! Absent on purpose: keys. A bench listens only while somebody asks it to, and serves one client at a time.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use serde::{Deserialize, Serialize};
+use sys::event::{self, Interest};
+use sys::sock;
+
+use super::bare::{self, STALL};
+use super::rail;
+use super::way::{Order, Side, Tcp, Way};
+
+const TOKEN_BYTES: usize = 16;
+/// An order is a few hundred bytes; answers carry the books of up to 64 streams.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+/// How long a client may think between two orders.
+const THINK: Duration = Duration::from_secs(60);
+
+/// What the listener answers.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Reply {
+    /// Connect, and show this.
+    Token(String),
+    /// All receivers wait.
+    Go,
+    /// The streams have ended.
+    Sides(Vec<Side>),
+    /// It cannot be.
+    Refused(String),
+}
+
+/// JSON lines both ways.
+struct Lines {
+    from: BufReader<TcpStream>,
+    to: TcpStream,
+}
+
+impl Lines {
+    fn new(stream: TcpStream, patience: Duration) -> io::Result<Lines> {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(STALL))?;
+        Ok(Lines { from: BufReader::new(stream.try_clone()?), to: stream })
+    }
+
+    fn put(&mut self, line: &impl Serialize) -> anyhow::Result<()> {
+        let mut text = serde_json::to_string(line)?;
+        text.push('\n');
+        Ok(self.to.write_all(text.as_bytes())?)
+    }
+
+    /// `None`: the other end has closed.
+    fn get<T: for<'a> Deserialize<'a>>(&mut self) -> anyhow::Result<Option<T>> {
+        let mut text = String::new();
+        if (&mut self.from).take(LINE_BYTES_MAX).read_line(&mut text)? == 0 {
+            return Ok(None);
+        }
+        ensure!(text.ends_with('\n'), "the other end said half a line: is it a longhaul bench of this version?");
+        Ok(Some(serde_json::from_str(&text).context("the other end is no longhaul bench of this version")?))
+    }
+}
+
+/// Which cores the threads of this process run on.
+#[derive(Debug, Clone)]
+pub struct Cores(Vec<usize>);
+
+impl Cores {
+    /// Those this process may use, beginning with `first` if one is named.
+    ///
+    /// # Errors
+    /// `first` is not among them.
+    pub fn new(first: Option<usize>) -> anyhow::Result<Cores> {
+        let mut numbers = sys::host::cores()?.numbers;
+        if let Some(first) = first {
+            let at = numbers.iter().position(|&number| number == first);
+            numbers.rotate_left(at.with_context(|| format!("core {first} is not given to this process"))?);
+        }
+        Ok(Cores(numbers))
+    }
+
+    /// Senders take the even places and receivers the odd ones, so that both ends on one host do not share a core.
+    fn pin(&self, stream: usize, receives: bool) {
+        if let Some(&core) = self.0.get((2 * stream + usize::from(receives)) % self.0.len().max(1)) {
+            // A container may forbid it; the kernel places the thread then.
+            let _ = sys::host::pin_thread(core);
+        }
+    }
+}
+
+/// Serves clients one after another; with `once` only the first.
+///
+/// # Errors
+/// The listening socket broke; with `once` also what went wrong with the client.
+pub fn serve(listener: &TcpListener, cores: &Cores, once: bool) -> anyhow::Result<()> {
+    loop {
+        let (control, peer) = listener.accept()?;
+        let served = serve_one(listener, control, cores);
+        if once {
+            return served;
+        }
+        if let Err(error) = served {
+            eprintln!("{peer}: {error:#}");
+        }
+    }
+}
+
+fn serve_one(listener: &TcpListener, control: TcpStream, cores: &Cores) -> anyhow::Result<()> {
+    let mut lines = Lines::new(control, THINK)?;
+    while let Some(order) = lines.get::<Order>()? {
+        if let Err(error) = receive(listener, &mut lines, &order, cores) {
+            lines.put(&Reply::Refused(format!("{error:#}")))?;
+        }
+    }
+    Ok(())
+}
+
+fn receive(listener: &TcpListener, lines: &mut Lines, order: &Order, cores: &Cores) -> anyhow::Result<()> {
+    order.check()?;
+    let mut token = [0; TOKEN_BYTES];
+    aws_lc_rs::rand::fill(&mut token).ok().context("no random numbers")?;
+    lines.put(&Reply::Token(hex(&token)))?;
+    let mut sockets = Vec::new();
+    while sockets.len() < usize::from(order.streams) {
+        sockets.push(accept(listener, hex(&token).as_bytes())?);
+    }
+    let sides = both(&sockets, cores, true, |socket, ready| recv_end(order, socket, ready), || lines.put(&Reply::Go))?;
+    lines.put(&Reply::Sides(sides))
+}
+
+/// The next connection that shows the token; others are closed.
+fn accept(listener: &TcpListener, token: &[u8]) -> anyhow::Result<Arc<OwnedFd>> {
+    let end = Instant::now() + STALL;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        ensure!(!left.is_zero(), "the client did not connect its streams");
+        if !event::poll(&[(listener.as_fd(), Interest::Read)], Some(left))?[0].any() {
+            continue;
+        }
+        let (mut stream, _) = listener.accept()?;
+        stream.set_read_timeout(Some(STALL))?;
+        let mut shown = [0; 2 * TOKEN_BYTES];
+        if stream.read_exact(&mut shown).is_ok() && shown == token {
+            return Ok(Arc::new(stream.into()));
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// One thread per stream at this end: waits until all are ready, calls `start`, lets them go, gathers what they say.
+fn both(
+    sockets: &[Arc<OwnedFd>],
+    cores: &Cores,
+    receives: bool,
+    work: impl Fn(&Arc<OwnedFd>, &mut dyn FnMut()) -> anyhow::Result<Side> + Sync,
+    start: impl FnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<Vec<Side>> {
+    std::thread::scope(|scope| {
+        let (tell, told) = mpsc::channel();
+        let mut threads = Vec::new();
+        for (number, socket) in sockets.iter().enumerate() {
+            let (tell, work) = (tell.clone(), &work);
+            let (go, gone) = mpsc::channel::<()>();
+            let thread = scope.spawn(move || {
+                cores.pin(number, receives);
+                let mut ready = || {
+                    let _ = tell.send(());
+                    let _ = gone.recv();
+                };
+                let side = work(socket, &mut ready)?;
+                let info = sock::tcp_info(socket)?;
+                Ok(Side { tcp: Tcp::of(&info, sock::get_congestion(socket)?), ..side })
+            });
+            threads.push((thread, go));
+        }
+        drop(tell);
+        let all = sockets.iter().all(|_| told.recv().is_ok());
+        let started = if all { start() } else { Ok(()) };
+        // Dropping the other half of `gone` lets them go, too.
+        let (threads, doors): (Vec<_>, Vec<_>) = threads.into_iter().unzip();
+        if started.is_ok() {
+            for door in &doors {
+                let _ = door.send(());
+            }
+        } else {
+            for socket in sockets {
+                let _ = sock::shutdown(socket);
+            }
+        }
+        drop(doors);
+        let sides: Vec<anyhow::Result<Side>> =
+            threads.into_iter().map(|thread| thread.join().expect("a bench thread does not panic")).collect();
+        started?;
+        sides.into_iter().collect()
+    })
+}
+
+fn recv_end(order: &Order, socket: &Arc<OwnedFd>, ready: &mut dyn FnMut()) -> anyhow::Result<Side> {
+    match order.way {
+        Way::Bare { block_bytes } => Ok(bare::recv_bare(socket, block_bytes as usize, ready)?),
+        Way::Ring { driver } => Ok(bare::recv_ring(socket, driver, ready)?),
+        Way::Rail { driver, layer } => rail::recv(socket, (driver, layer, order.seal), ready),
+    }
+}
+
+fn send_end(order: &Order, socket: &Arc<OwnedFd>, ready: &mut dyn FnMut()) -> anyhow::Result<Side> {
+    let time = Duration::from_millis(order.send_ms);
+    let side = match order.way {
+        Way::Bare { block_bytes } => bare::send_bare(socket, block_bytes as usize, ready, time)?,
+        Way::Ring { driver } => bare::send_ring(socket, driver, ready, time)?,
+        Way::Rail { driver, layer } => rail::send(socket, (driver, layer, order.seal), ready, time)?,
+    };
+    sock::shutdown_send(socket)?;
+    Ok(side)
+}
+
+/// The sending end's hold on a listener.
+pub struct Client {
+    addr: SocketAddr,
+    lines: Lines,
+    congestion: String,
+    cores: Cores,
+}
+
+impl Client {
+    /// Connects.
+    ///
+    /// # Errors
+    /// Nobody listens there.
+    pub fn new(addr: SocketAddr, congestion: &str, cores: Cores) -> anyhow::Result<Client> {
+        let control = sock::connect(addr, STALL).with_context(|| {
+            format!("failed to reach {addr}: start `longhaul bench net --listen IP:PORT` on the other host")
+        })?;
+        // The listener's word comes when its receivers have ended: after the longest run there is.
+        Ok(Client { addr, lines: Lines::new(control, STALL)?, congestion: congestion.to_owned(), cores })
+    }
+
+    /// One run: what the senders say, and what the receivers say.
+    ///
+    /// # Errors
+    /// The other end refused or went away, or a connection broke.
+    pub fn run(&mut self, order: &Order) -> anyhow::Result<(Vec<Side>, Vec<Side>)> {
+        order.check()?;
+        self.lines.put(order)?;
+        let token = match self.reply()? {
+            Reply::Token(token) => token,
+            other => bail!("the other end answered out of turn: {other:?}"),
+        };
+        let sockets = (0..order.streams).map(|_| self.connect(&token)).collect::<anyhow::Result<Vec<_>>>()?;
+        let cores = self.cores.clone();
+        let work = |socket: &Arc<OwnedFd>, ready: &mut dyn FnMut()| send_end(order, socket, ready);
+        let senders = both(&sockets, &cores, false, work, || match self.reply()? {
+            Reply::Go => Ok(()),
+            other => bail!("the other end answered out of turn: {other:?}"),
+        })?;
+        match self.reply()? {
+            Reply::Sides(receivers) => Ok((senders, receivers)),
+            other => bail!("the other end answered out of turn: {other:?}"),
+        }
+    }
+
+    fn reply(&mut self) -> anyhow::Result<Reply> {
+        match self.lines.get()?.context("the other end has closed")? {
+            Reply::Refused(why) => bail!("the other end: {why}"),
+            reply => Ok(reply),
+        }
+    }
+
+    fn connect(&self, token: &str) -> anyhow::Result<Arc<OwnedFd>> {
+        let mut stream = sock::connect_from(self.addr, None, STALL, |fd| {
+            // What a host's rules forbid stays as it is; the report says which one it became.
+            let _ = sock::set_congestion(fd, &self.congestion);
+            Ok(())
+        })?;
+        stream.set_nodelay(true)?;
+        stream.set_write_timeout(Some(STALL))?;
+        stream.write_all(token.as_bytes())?;
+        Ok(Arc::new(stream.into()))
+    }
+}

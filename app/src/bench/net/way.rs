@@ -1,0 +1,266 @@
+//! The ways in which bytes cross, and what each end says about it afterwards.
+//!
+//! For: both ends of `bench net`, which agree on these by JSON lines.
+//! In and out: plain data.
+//! Invariants: an order from another host is checked (`Order::check`) before anything is made of it.
+//! Absent on purpose: doing it (bare.rs, rail.rs).
+
+use engine::job::Cover;
+use proto::books::Stage;
+use proto::negotiate::Cipher;
+use proto::wire::control::DigestKind;
+use serde::{Deserialize, Serialize};
+use sys::ring::Kind;
+use sys::sock::TcpInfo;
+
+/// Which engine of the ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Driver {
+    /// io_uring.
+    Uring,
+    /// Plain system calls.
+    Plain,
+}
+
+impl Driver {
+    /// As `sys` calls it.
+    #[must_use]
+    pub fn kind(self) -> Kind {
+        match self {
+            Driver::Uring => Kind::Uring,
+            Driver::Plain => Kind::Plain,
+        }
+    }
+
+    /// As the table calls it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Driver::Uring => "io_uring",
+            Driver::Plain => "plain",
+        }
+    }
+}
+
+/// What the rail does to a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layer {
+    /// Sealed header, payload in clear under a CRC-64.
+    Crc,
+    /// The same with a tag for each piece: `--integrity-only --digest crc64`.
+    Tagged,
+    /// Payload sealed, CRC-64: `--digest crc64`.
+    Sealed,
+    /// Payload in clear under a BLAKE3: `--integrity-only`.
+    Hashed,
+    /// Payload sealed, BLAKE3: the default.
+    SealedHashed,
+}
+
+impl Layer {
+    /// From the cheapest on.
+    pub const ALL: [Layer; 5] = [Layer::Crc, Layer::Tagged, Layer::Sealed, Layer::Hashed, Layer::SealedHashed];
+
+    /// How payload stands on the rail, and its digest.
+    #[must_use]
+    pub fn terms(self) -> (Cover, DigestKind) {
+        match self {
+            Layer::Crc => (Cover::Hashed, DigestKind::Crc64),
+            Layer::Tagged => (Cover::Tagged, DigestKind::Crc64),
+            Layer::Sealed => (Cover::Sealed, DigestKind::Crc64),
+            Layer::Hashed => (Cover::Hashed, DigestKind::Blake3),
+            Layer::SealedHashed => (Cover::Sealed, DigestKind::Blake3),
+        }
+    }
+
+    /// Is the payload encrypted?
+    #[must_use]
+    pub fn is_sealed(self) -> bool {
+        self.terms().0 == Cover::Sealed
+    }
+
+    /// As the table calls it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Layer::Crc => "clear, CRC-64",
+            Layer::Tagged => "clear, tags, CRC-64",
+            Layer::Sealed => "sealed, CRC-64",
+            Layer::Hashed => "clear, BLAKE3",
+            Layer::SealedHashed => "sealed, BLAKE3 (default)",
+        }
+    }
+}
+
+/// What moves the bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "way", rename_all = "snake_case")]
+pub enum Way {
+    /// A loop of send(2), a loop of recv(2): the ceiling.
+    Bare {
+        /// Bytes per call.
+        block_bytes: u32,
+    },
+    /// Frames through `sys::ring`: a header and a chunk that nobody looks at.
+    Ring {
+        /// Which engine.
+        driver: Driver,
+    },
+    /// The engine's worker and its rail, from an empty source to an empty sink.
+    Rail {
+        /// Which engine.
+        driver: Driver,
+        /// What is done to a frame.
+        layer: Layer,
+    },
+}
+
+impl Way {
+    /// As the table calls it.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Way::Bare { block_bytes } => format!("bare loop, {}", crate::units::show_memory(u64::from(*block_bytes))),
+            Way::Ring { driver } => format!("ring, {}", driver.name()),
+            Way::Rail { driver, layer } => format!("rail, {}: {}", driver.name(), layer.name()),
+        }
+    }
+}
+
+/// The cipher a case seals with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Seal {
+    /// AES-128-GCM.
+    Aes128,
+    /// AES-256-GCM.
+    Aes256,
+    /// ChaCha20-Poly1305.
+    Chacha20,
+}
+
+impl Seal {
+    /// As the protocol calls it.
+    #[must_use]
+    pub fn cipher(self) -> Cipher {
+        match self {
+            Seal::Aes128 => Cipher::Aes128Gcm,
+            Seal::Aes256 => Cipher::Aes256Gcm,
+            Seal::Chacha20 => Cipher::ChaCha20Poly1305,
+        }
+    }
+}
+
+/// One run, as the sender asks the receiver for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order {
+    /// What moves the bytes.
+    pub way: Way,
+    /// With which cipher, where one is needed.
+    pub seal: Seal,
+    /// Connections, each with a thread at each end.
+    pub streams: u16,
+    /// How long the sender sends.
+    pub send_ms: u64,
+}
+
+/// Longest run and most streams that a stranger may ask for.
+const SEND_MS_MAX: u64 = 3_600_000;
+const STREAMS_MAX: u16 = 64;
+/// Largest block: what one call may move is bounded by memory, not by the kernel.
+pub const BLOCK_BYTES_MAX: u32 = 64 << 20;
+
+impl Order {
+    /// Refuses what would cost more than a bench should.
+    ///
+    /// # Errors
+    /// Which limit it breaks.
+    pub fn check(&self) -> anyhow::Result<()> {
+        anyhow::ensure!((1..=STREAMS_MAX).contains(&self.streams), "1 to {STREAMS_MAX} streams can be measured");
+        anyhow::ensure!(self.send_ms <= SEND_MS_MAX, "a run of more than an hour is refused");
+        if let Way::Bare { block_bytes } = self.way {
+            let good = (1..=BLOCK_BYTES_MAX).contains(&block_bytes);
+            anyhow::ensure!(good, "a block has 1 byte to {} MiB", BLOCK_BYTES_MAX >> 20);
+        }
+        Ok(())
+    }
+}
+
+/// What one end of one stream has to say.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Side {
+    /// Payload moved.
+    pub bytes: u64,
+    /// From the first bytes to the last.
+    pub ns: u64,
+    /// Processor time of the thread meanwhile.
+    pub cpu_ns: u64,
+    /// Time per stage of the engine's books, for rails; sums to `ns`.
+    pub stages: Vec<(String, u64)>,
+    /// What the kernel knows of the connection.
+    pub tcp: Tcp,
+}
+
+impl Side {
+    /// Puts the engine's books in.
+    pub fn book(&mut self, ns: &engine::books::Snapshot) {
+        let spent = Stage::ALL.iter().map(|&stage| (stage.name().to_owned(), ns[stage as usize]));
+        self.stages = spent.filter(|(_, ns)| *ns > 0).collect();
+    }
+}
+
+/// The part of TCP_INFO that explains a rate.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tcp {
+    /// Congestion control in use.
+    pub congestion: String,
+    /// Smoothed round trip.
+    pub rtt_us: u32,
+    /// Congestion window, packets.
+    pub cwnd: u32,
+    /// Bytes per packet.
+    pub mss: u32,
+    /// Packets sent again.
+    pub retrans: u32,
+    /// Time with data to send.
+    pub busy_us: u64,
+    /// Of this: stopped by the peer's window.
+    pub rwnd_limited_us: u64,
+    /// Of this: stopped by the own send buffer.
+    pub sndbuf_limited_us: u64,
+}
+
+impl Tcp {
+    /// From what the kernel says.
+    #[must_use]
+    pub fn of(info: &TcpInfo, congestion: String) -> Self {
+        Tcp {
+            congestion,
+            rtt_us: info.rtt_us,
+            cwnd: info.cwnd,
+            mss: info.mss,
+            retrans: info.retrans,
+            busy_us: info.busy_time_us,
+            rwnd_limited_us: info.rwnd_limited_us,
+            sndbuf_limited_us: info.sndbuf_limited_us,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_cross_as_json_and_excess_is_refused() {
+        let way = Way::Rail { driver: Driver::Plain, layer: Layer::Tagged };
+        let order = Order { way, seal: Seal::Aes128, streams: 1, send_ms: 5 };
+        let text = serde_json::to_string(&order).unwrap();
+        assert_eq!(serde_json::from_str::<Order>(&text).unwrap(), order);
+        assert!(order.check().is_ok());
+        assert!(Order { streams: 0, ..order.clone() }.check().is_err());
+        assert!(Order { way: Way::Bare { block_bytes: u32::MAX }, ..order }.check().is_err());
+    }
+}

@@ -1,0 +1,96 @@
+//! `longhaul cp`: the client.
+//!
+//! For: copying between any two of: this host, a daemon, a host that ssh reaches.
+//! In and out: arguments in; an exit code out, the screen told on the way.
+//! Invariants: remote to remote goes directly between the two; nothing is sent before both ends computed the same plan.
+//! Absent on purpose: moving bytes (engine), turning a job (job::keeper).
+
+pub mod far; // hosts that ssh reaches: the far side started, brought there if missing
+pub mod local; // both ends in this process
+pub mod relay; // remote to remote
+pub mod report; // outcome → end report
+pub mod session; // push and pull over a session
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::address::Address;
+use crate::args::CpArguments;
+use crate::exit::{Exit, Failure};
+use crate::identity::{Home, Identity};
+use crate::report::{Mode, Screen};
+
+/// Runs `longhaul cp`.
+#[must_use]
+pub fn run(arguments: &CpArguments) -> Exit {
+    let mut screen = Screen::new(Mode::choose(arguments.json));
+    match copy(arguments, &mut screen) {
+        Ok(exit) => exit,
+        Err(failure) => screen.fail(&failure),
+    }
+}
+
+fn parse(text: &OsStr) -> Result<Address, Failure> {
+    Address::parse(text.as_bytes())
+        .map_err(|fault| Exit::Usage.fail(format!("read the address '{}'", text.to_string_lossy()), fault))
+}
+
+/// What every kind of copy needs.
+#[derive(Debug)]
+pub struct Copy<'a> {
+    /// As given.
+    pub arguments: &'a CpArguments,
+    /// Who we are.
+    pub identity: Arc<Identity>,
+    /// Keys, trust, receipts.
+    pub home: Home,
+    /// When the command began.
+    pub began: Instant,
+}
+
+fn copy(arguments: &CpArguments, screen: &mut Screen) -> Result<Exit, Failure> {
+    let began = Instant::now();
+    let sources = arguments.sources().iter().map(|text| parse(text)).collect::<Result<Vec<_>, _>>()?;
+    let destination = parse(arguments.destination())?;
+    let home = Home::find().map_err(|error| Failure::of("find LONGHAUL_HOME", &error.into()))?;
+    let identity = Identity::load(&home).map_err(|error| Failure::of("load this host's key", &error.into()))?;
+    let identity = Arc::new(identity);
+    let copy = Copy { arguments, identity, home, began };
+    let (from, paths) = one_place(&sources)?;
+    let mut far = far::Far::default();
+    match (from, &destination) {
+        (None, Address::Local(path)) => local::run(&copy, &paths, path, screen),
+        (None, to) => {
+            let to = far.reach(&copy, to, screen)?;
+            session::push(&copy, &paths, &to, screen)
+        }
+        (Some(from), Address::Local(path)) => {
+            let from = far.reach(&copy, from, screen)?;
+            session::pull(&copy, &from, &paths, path, screen)
+        }
+        (Some(from), to) => {
+            let from = far.reach(&copy, from, screen)?;
+            let to = far.reach(&copy, to, screen)?;
+            relay::run(&copy, &from, &paths, &to, screen)
+        }
+    }
+}
+
+/// All sources must be on one host: one session, one receipt.
+fn one_place(sources: &[Address]) -> Result<(Option<&Address>, Vec<Box<[u8]>>), Failure> {
+    let same = |a: &Address, b: &Address| match (a, b) {
+        (Address::Local(_), Address::Local(_)) => true,
+        (Address::Ssh { user: u, host: h, .. }, Address::Ssh { user: v, host: i, .. }) => u == v && h == i,
+        (Address::Daemon { host: h, port: p, .. }, Address::Daemon { host: i, port: q, .. }) => h == i && p == q,
+        _ => false,
+    };
+    let first = sources.first().ok_or_else(|| Exit::Usage.fail("find the sources", "none was named"))?;
+    if let Some(other) = sources.iter().find(|other| !same(first, other)) {
+        let cause = format!("'{first}' and '{other}' are on different hosts");
+        return Err(Exit::Usage.fail("copy from two hosts at once", cause).next("copy from each host with a command of its own"));
+    }
+    let paths = sources.iter().map(|source| source.path().into()).collect();
+    Ok((if matches!(first, Address::Local(_)) { None } else { Some(first) }, paths))
+}

@@ -1,0 +1,56 @@
+//! Remote to remote: the client only steers.
+//!
+//! For: data that goes directly between two daemons.
+//! In and out: two addresses in; the source daemon's event lines, shown as if the job ran here.
+//! Invariants: the source gets a one-job ticket for the destination path with our rights there, nothing of our own keys.
+//! Absent on purpose: payload.
+
+use std::time::Duration;
+
+use proto::wire::control::Frame;
+
+use crate::address::Address;
+use crate::cp::{Copy, session};
+use crate::exit::{Exit, Failure};
+use crate::identity::ticket::Ticket;
+use crate::job::greet::{self, GREET};
+use crate::report::Screen;
+
+/// Copies from one daemon to another.
+pub fn run(copy: &Copy<'_>, from: &Address, paths: &[Box<[u8]>], to: &Address, screen: &mut Screen) -> Result<Exit, Failure> {
+    let target = one_job_address(copy, to)?;
+    let (mut link, ticket) = session::connect(copy, from)?;
+    greet::begin(&mut link, ticket.as_ref());
+    let frame = Frame::Relay { sources: paths.to_vec(), target: target.with_secret(), options: copy.arguments.relay_options() };
+    greet::say(&mut link, &frame);
+    greet::hello(&mut link, GREET)?;
+    // The source tells how it goes at least every few seconds; silence for longer than its own watchdog is a lost session.
+    let patience = copy.arguments.stall + Duration::from_secs(60);
+    loop {
+        match greet::hear(&mut link, patience)? {
+            Frame::Event { line } => {
+                if let Some(exit) = screen.relay(&line) {
+                    return Ok(exit);
+                }
+            }
+            Frame::Bye => return Err(Exit::Lost.fail("follow the job", "the source ended it without a report")),
+            _ => return Err(Exit::Breach.fail("follow the job", proto::error::Breach::WrongOrder.what())),
+        }
+    }
+}
+
+/// The destination's address with a ticket for one job.
+fn one_job_address(copy: &Copy<'_>, to: &Address) -> Result<Address, Failure> {
+    let Address::Daemon { host, port, path, .. } = to else { unreachable!("ssh hosts were made daemons before") };
+    let (mut link, ticket) = session::connect(copy, to)?;
+    greet::begin(&mut link, ticket.as_ref());
+    greet::say(&mut link, &Frame::AskTicket { path: path.as_slice().into() });
+    greet::hello(&mut link, GREET)?;
+    let Frame::GiveTicket { secret, key, .. } = greet::hear(&mut link, GREET)? else {
+        return Err(Exit::Breach.fail("ask for a ticket", proto::error::Breach::WrongOrder.what()));
+    };
+    greet::say(&mut link, &Frame::Bye);
+    let _ = link.flush_blocking(Duration::from_secs(1));
+    let ticket = Some(Ticket { server_key: key, secret });
+    Ok(Address::Daemon { ticket, host: host.clone(), port: *port, path: path.clone() })
+}

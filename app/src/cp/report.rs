@@ -1,0 +1,214 @@
+//! Outcome → end report; status → progress.
+//!
+//! For: the screen's plain figures.
+//! In and out: what the keeper knows in; what `crate::report` shows out.
+//! Invariants: figures are taken as they are; what cannot be is flagged there, not mended here.
+//! Absent on purpose: drawing (crate::report).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::host::Workers;
+use proto::books::{Books, Stage, limiter};
+use proto::negotiate::{Choice, Cipher, Offer, Plan};
+use proto::wire::control::{Direction, Rung};
+
+use crate::cp::Copy;
+use crate::exit::{Exit, Failure};
+use crate::job::keeper::{Outcome, Status};
+use crate::report::explain::MemorySum;
+use crate::report::{DryRun, EndReport, Explained, Faults, PathFault, Progress, RailShare, Screen};
+
+/// What `--explain` shows.
+#[derive(Debug)]
+pub struct Explaining<'a> {
+    /// This end's offer.
+    pub own: &'a Offer,
+    /// The other's.
+    pub theirs: Option<&'a Offer>,
+    /// What was chosen.
+    pub choices: &'a [Choice],
+    /// Started.
+    pub workers: &'a Arc<Workers>,
+    /// Bytes granted.
+    pub granted: u64,
+}
+
+impl Explaining<'_> {
+    /// Shows it.
+    pub fn show(&self, screen: &mut Screen) {
+        let mut parts: Vec<(String, u64)> = Vec::new();
+        for (index, started) in self.workers.started.iter().enumerate() {
+            parts.push((format!("pool of worker {index} ({} pages)", started.pages), started.pool_bytes as u64));
+        }
+        let window = (proto::WINDOW * 512 + proto::WINDOW_NAME_BYTES * 2) as u64;
+        parts.push(("window of entries and their names".to_owned(), window));
+        parts.push(("threads, TLS, mailboxes".to_owned(), 16 << 20));
+        let memory = MemorySum { parts, granted_bytes: self.granted };
+        let started = &self.workers.started[0].driver;
+        let (driver, reason) = started.split_once(": ").unwrap_or((started, ""));
+        screen.explain(&Explained {
+            local: self.own,
+            remote: self.theirs,
+            choices: self.choices,
+            memory: &memory,
+            driver,
+            driver_reason: reason,
+        });
+    }
+}
+
+/// What a report needs besides the outcome.
+#[derive(Debug)]
+pub struct Facts<'a> {
+    /// The command.
+    pub copy: &'a Copy<'a>,
+    /// Its random name.
+    pub job: [u8; 16],
+    /// None: both ends are here.
+    pub direction: Option<Direction>,
+    /// What was agreed.
+    pub plan: &'a Plan,
+    /// And why.
+    pub choices: &'a [Choice],
+    /// Both ends use the same cores.
+    pub shared: bool,
+    /// How durable.
+    pub rung: Rung,
+    /// `tcp` or `local`.
+    pub transport: &'a str,
+}
+
+/// Rate over the last moments.
+#[derive(Debug, Default)]
+pub struct Pace {
+    last: Option<(Instant, u64)>,
+    rate_bps: f64,
+    told: usize,
+}
+
+impl Pace {
+    fn at(&mut self, moved: u64) -> f64 {
+        let now = Instant::now();
+        match self.last {
+            Some((then, before)) if now - then >= Duration::from_millis(400) => {
+                let rate = moved.saturating_sub(before) as f64 * 8.0 / (now - then).as_secs_f64();
+                self.rate_bps = if self.rate_bps == 0.0 { rate } else { self.rate_bps * 0.5 + rate * 0.5 };
+                self.last = Some((now, moved));
+            }
+            None => self.last = Some((now, moved)),
+            Some(_) => {}
+        }
+        self.rate_bps
+    }
+}
+
+/// Tells the screen how it goes.
+pub fn tell(screen: &mut Screen, pace: &mut Pace, status: &Status<'_>, notes: &[String], sends: bool, verbose: u8) {
+    if verbose > 0 {
+        for note in notes {
+            screen.note(note);
+        }
+    }
+    let tally = &status.record.tally;
+    for (fault, path) in status.record.faults.iter().skip(pace.told) {
+        screen.fault(&PathFault { path: path.to_vec(), fault: fault.clone() });
+    }
+    pace.told = status.record.faults.len();
+    let (received, written, durable) =
+        if sends { status.peer } else { (tally.moved, tally.written, tally.durable) };
+    let in_flight = received.saturating_sub(tally.resent);
+    let done = (tally.bytes_kept + tally.bytes_resumed + in_flight).max(tally.bytes_done).min(tally.bytes_total);
+    let limit = |books: &Books| {
+        Stage::ALL.into_iter().filter(|stage| *stage != Stage::Idle).max_by_key(|stage| books.ns[*stage as usize])
+    };
+    screen.progress(&Progress {
+        bytes_total: (tally.files_total > 0 || tally.scan_ended).then_some(tally.bytes_total),
+        bytes_done: done,
+        files_total: tally.files_total,
+        files_done: tally.files_done,
+        rate_bps: pace.at(received),
+        received,
+        written,
+        durable,
+        entries_failed: tally.failed,
+        scan_done: tally.scan_ended,
+        rails: Vec::new(),
+        stage_limit: limit(status.own).map(|stage| stage.name().to_owned()),
+        elapsed: status.elapsed,
+    });
+}
+
+fn cipher_name(plan: &Plan) -> String {
+    let name = match plan.cipher {
+        Cipher::Aes128Gcm => "AES-128-GCM",
+        Cipher::Aes256Gcm => "AES-256-GCM",
+        Cipher::ChaCha20Poly1305 => "ChaCha20-Poly1305",
+    };
+    if plan.integrity_only { format!("{name} (authentication only)") } else { name.to_owned() }
+}
+
+/// Shows the end of a job.
+pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<Exit, Failure> {
+    let tally = outcome.record.tally;
+    if outcome.record.dry {
+        return Ok(screen.end_dry(&DryRun {
+            files: tally.files_done - tally.files_kept,
+            bytes: tally.bytes_done - tally.bytes_kept - tally.bytes_resumed,
+            folders: tally.folders_done,
+            links: tally.links_done,
+            kept_files: tally.files_kept,
+            kept_bytes: tally.bytes_kept,
+            resumed_bytes: tally.bytes_resumed,
+            faults: tally.failed,
+        }));
+    }
+    let seconds = facts.copy.began.elapsed().as_secs_f64();
+    let bytes = tally.bytes_done.saturating_sub(tally.bytes_kept).saturating_sub(tally.bytes_resumed);
+    let sends = facts.direction != Some(Direction::Pull);
+    let empty = Books::default();
+    let peers = outcome.peers.unwrap_or(empty);
+    let (sender, receiver) = if sends { (&outcome.own, &peers) } else { (&peers, &outcome.own) };
+    let wall_ns = u64::try_from(outcome.elapsed.as_nanos()).unwrap_or(u64::MAX);
+    let verdict = limiter(sender, receiver, bytes, wall_ns, facts.shared, facts.plan.rate_bps);
+    let mut faults = Faults::default();
+    for (fault, path) in outcome.record.faults {
+        faults.add(PathFault { path: path.into_vec(), fault });
+    }
+    let tcp = facts.direction.is_some();
+    let rail_bytes = sender.rail_bytes.max(tally.rail_bytes);
+    let rate_bps = rail_bytes as f64 * 8.0 / seconds;
+    let report = EndReport {
+        job: facts.job,
+        direction: facts.direction,
+        bytes,
+        files: tally.files_done - tally.files_kept,
+        folders: tally.folders_done,
+        links: tally.links_done,
+        kept_files: tally.files_kept,
+        kept_bytes: tally.bytes_kept,
+        resumed_bytes: tally.bytes_resumed,
+        seconds,
+        goodput_bps: bytes as f64 * 8.0 / seconds,
+        wire_bps: tcp.then_some(rate_bps),
+        cpu_seconds_local: outcome.own.cpu_ns as f64 / 1e9,
+        cpu_seconds_remote: tcp.then_some(peers.cpu_ns as f64 / 1e9),
+        peak_memory_bytes_local: outcome.own.peak_memory_bytes,
+        peak_memory_bytes_remote: tcp.then_some(peers.peak_memory_bytes),
+        transport: facts.transport.to_owned(),
+        rails: vec![RailShare { name: format!("{} rails", outcome.rails), bytes: rail_bytes, rate_bps }],
+        resent_bytes: sender.resent_bytes.max(tally.resent),
+        limiter: verdict,
+        stages_local: outcome.own,
+        stages_remote: outcome.peers,
+        receipt: outcome.receipt,
+        destination: facts.copy.arguments.destination().to_string_lossy().into_owned(),
+        digest: facts.plan.digest,
+        cipher: tcp.then(|| cipher_name(facts.plan)),
+        integrity_only: facts.plan.integrity_only && tcp,
+        rung: facts.rung,
+        faults,
+        choices: facts.choices.to_vec(),
+    };
+    Ok(screen.end(&report))
+}

@@ -1,0 +1,232 @@
+//! Push and pull over a session with a daemon.
+//!
+//! For: the main job.
+//! In and out: sources and an address, or an address and a destination, in; an exit code out.
+//! Invariants: the source or the destination at this end is looked at before the peer is asked for anything.
+//! Absent on purpose: accepting (serve::session).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use engine::host::{Make, Workers};
+use engine::linux::Direct;
+use engine::linux::sink::LinuxSink;
+use proto::negotiate::Driver;
+use proto::wire::control::{Direction, Open, Rung};
+use sys::event::Event;
+
+use crate::address::Address;
+use crate::args::{DirectChoice, DriverChoice};
+use crate::cp::{Copy, report};
+use crate::exit::{Exit, Failure};
+use crate::identity::ticket::Ticket;
+use crate::job::greet::{self, Agreed};
+use crate::job::keeper::{self, Job, Way};
+use crate::job::keys::JobSecret;
+use crate::job::offer::{self, Wishes};
+use crate::job::place::{self, Ground};
+use crate::job::rails::Rails;
+use crate::job::receipt;
+use crate::link::{Expect, Link};
+use crate::report::Screen;
+
+/// A connection and its handshake may take so long.
+const CONNECT: Duration = Duration::from_secs(15);
+
+static NEXT_JOB: AtomicU32 = AtomicU32::new(1);
+
+/// A number no job of this process has had.
+#[must_use]
+pub fn next_job() -> u32 {
+    NEXT_JOB.fetch_add(1, Ordering::Relaxed)
+}
+
+/// A daemon's address, resolved into what a connection needs.
+pub fn connect(copy: &Copy<'_>, to: &Address) -> Result<(Link, Option<Ticket>), Failure> {
+    let Address::Daemon { ticket, .. } = to else { unreachable!("ssh hosts were made daemons before") };
+    let host_port = to.host_port().expect("a daemon's address has one");
+    let expect = ticket.as_ref().map_or(Expect::Trusted, |ticket| Expect::Key(ticket.server_key));
+    let link = Link::connect(&host_port, &copy.identity, expect, CONNECT)
+        .map_err(Failure::from)?;
+    Ok((link, ticket.clone()))
+}
+
+/// The user's wishes as an offer.
+#[must_use]
+pub fn wishes(copy: &Copy<'_>) -> Wishes {
+    let arguments = copy.arguments;
+    Wishes {
+        memory_bytes: arguments.memory,
+        workers: arguments.workers.unwrap_or(0),
+        driver: match arguments.driver {
+            DriverChoice::Auto => None,
+            DriverChoice::Uring => Some(Driver::Uring),
+            DriverChoice::Plain => Some(Driver::Plain),
+        },
+        cipher: arguments.cipher.map(Into::into),
+        digest: Some(arguments.digest.into()),
+        integrity_only: arguments.integrity_only,
+        streams: arguments.streams.unwrap_or(0),
+        chunk_bytes: arguments.chunk.unwrap_or(0),
+        rate_bps: arguments.rate.unwrap_or(0),
+    }
+}
+
+/// How files are opened.
+#[must_use]
+pub fn direct(copy: &Copy<'_>) -> Direct {
+    match copy.arguments.direct {
+        DirectChoice::Auto => Direct::Auto,
+        DirectChoice::On => Direct::On,
+        DirectChoice::Off => Direct::Off,
+    }
+}
+
+/// The driver the user insists on.
+#[must_use]
+pub fn ring_kind(driver: DriverChoice) -> Option<sys::ring::Kind> {
+    match driver {
+        DriverChoice::Auto => None,
+        DriverChoice::Uring => Some(sys::ring::Kind::Uring),
+        DriverChoice::Plain => Some(sys::ring::Kind::Plain),
+    }
+}
+
+/// Workers for one job of this process.
+pub fn start_workers(copy: &Copy<'_>, count: u16, chunk_bytes: u32) -> Result<(Arc<Workers>, u64), Failure> {
+    let count = usize::from(count);
+    let pool_bytes = offer::pool_bytes(copy.arguments.memory, count, chunk_bytes);
+    let driver = ring_kind(copy.arguments.driver);
+    let workers = Workers::start(Make { count, memory_bytes: pool_bytes, chunk_bytes, driver, pin: false })
+        .map_err(|error| Exit::of_io(&error).fail("start the workers", error))?;
+    Ok((Arc::new(workers), pool_bytes))
+}
+
+/// A random name for a job.
+pub fn job_id() -> Result<[u8; 16], Failure> {
+    let mut id = [0; 16];
+    aws_lc_rs::rand::fill(&mut id).map_err(|_| Exit::Bug.fail("make a name for the job", "the system has no randomness"))?;
+    Ok(id)
+}
+
+fn open_frame(copy: &Copy<'_>, direction: Direction, paths: Vec<Box<[u8]>>, into_folder: bool, top: Box<[u8]>) -> Result<Open, Failure> {
+    if let Some(path) = paths.iter().find(|path| path.len() > proto::manifest::PATH_BYTES_MAX) {
+        return Err(Exit::Usage.fail("name a path to the peer", format!("it is {} bytes long", path.len())));
+    }
+    Ok(Open {
+        job: job_id()?,
+        direction,
+        paths,
+        into_folder,
+        top,
+        keep: !copy.arguments.no_keep,
+        dry: copy.arguments.dry_run,
+        rung: copy.arguments.rung.into(),
+        offer: offer::offer(&wishes(copy)),
+    })
+}
+
+/// This host's files to a daemon.
+pub fn push(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &Address, screen: &mut Screen) -> Result<Exit, Failure> {
+    push_from(copy, &Ground::here(), paths, to, screen)
+}
+
+/// Files below `ground` to a daemon.
+pub fn push_from(copy: &Copy<'_>, ground: &Ground, paths: &[Box<[u8]>], to: &Address, screen: &mut Screen) -> Result<Exit, Failure> {
+    place::source(ground, paths, b"", direct(copy))?;
+    let into_folder = paths.len() > 1 || to.path().ends_with(b"/");
+    let open = open_frame(copy, Direction::Push, vec![to.path().into()], into_folder, Box::default())?;
+    let session = begin(copy, to, open)?;
+    let source = Arc::new(place::source(ground, paths, &session.agreed.top, direct(copy))?);
+    session.run(copy, Way::Send(source), None, screen)
+}
+
+/// A daemon's files to this host.
+pub fn pull(copy: &Copy<'_>, from: &Address, paths: &[Box<[u8]>], to: &[u8], screen: &mut Screen) -> Result<Exit, Failure> {
+    let ground = Ground::here();
+    let target = place::target(&ground, to, paths.len() > 1 || to.ends_with(b"/"), copy.arguments.dry_run)?;
+    let open = open_frame(copy, Direction::Pull, paths.to_vec(), false, target.top.clone())?;
+    let carry = receipt::carry_path(&copy.home, &target.name);
+    let carried = receipt::carried(&carry);
+    let sink = Arc::new(LinuxSink::new(target.base, direct(copy)));
+    let session = begin(copy, from, open)?;
+    let way = Way::Recv { sink, keep: !copy.arguments.no_keep, carried };
+    session.run(copy, way, Some(carry), screen)
+}
+
+/// A session with a plan.
+struct Session {
+    link: Link,
+    open: Open,
+    agreed: Agreed,
+    addr: SocketAddr,
+}
+
+fn begin(copy: &Copy<'_>, to: &Address, open: Open) -> Result<Session, Failure> {
+    let (mut link, ticket) = connect(copy, to)?;
+    greet::begin(&mut link, ticket.as_ref());
+    let agreed = greet::open(&mut link, open.clone())?;
+    let addr = link.peer_addr().ok_or_else(|| Exit::Lost.fail("find the peer's address", "the connection is gone"))?;
+    Ok(Session { link, open, agreed, addr })
+}
+
+impl Session {
+    fn run(self, copy: &Copy<'_>, way: Way, carry: Option<std::path::PathBuf>, screen: &mut Screen) -> Result<Exit, Failure> {
+        let plan = self.agreed.plan.clone();
+        let (workers, pool_bytes) = start_workers(copy, plan.workers.0, plan.chunk_bytes)?;
+        let direction = self.open.direction;
+        let explained = report::Explaining {
+            own: &self.open.offer,
+            theirs: Some(&self.agreed.theirs),
+            choices: &self.agreed.choices,
+            workers: &workers,
+            granted: copy.arguments.memory,
+        };
+        if copy.arguments.explain {
+            explained.show(screen);
+        }
+        let shared = proto::negotiate::share_cores(&self.open.offer, &self.agreed.theirs);
+        let bell = Event::new().map_err(|error| Exit::of_io(&error).fail("start the job", error))?;
+        let secret = JobSecret::of(&self.link, self.open.job);
+        let rails = Rails::dial_tcp(self.addr, secret, bell.clone());
+        let rung: Rung = self.open.rung;
+        let default = receipt::default_path(&copy.home, &self.open.job);
+        let dry = copy.arguments.dry_run;
+        let job = Job {
+            no: next_job(),
+            id: self.open.job,
+            link: self.link,
+            identity: &copy.identity,
+            terms: offer::terms(&plan, rung),
+            rung,
+            dry,
+            way,
+            workers,
+            pool_bytes,
+            rails,
+            bell,
+            stall: copy.arguments.stall,
+            receipt: (!dry).then(|| copy.arguments.receipt.clone().unwrap_or(default)),
+            carry: carry.filter(|_| !dry),
+            rate: plan.rate_bps / 8,
+            plan,
+        };
+        let facts = report::Facts {
+            copy,
+            job: self.open.job,
+            direction: Some(direction),
+            plan: &self.agreed.plan,
+            choices: &self.agreed.choices,
+            shared,
+            rung,
+            transport: "tcp",
+        };
+        let verbose = copy.arguments.verbose;
+        let mut pace = report::Pace::default();
+        let sends = direction == Direction::Push;
+        let outcome = keeper::run(job, &mut |status, notes| report::tell(screen, &mut pace, status, notes, sends, verbose))?;
+        report::end(&facts, outcome, screen)
+    }
+}

@@ -1,0 +1,114 @@
+//! The greeting and the frames before data.
+//!
+//! For: from a fresh session to a plan both ends computed alike.
+//! In and out: a `Link` and wishes in; offers, plan and choices out.
+//! Invariants: one round trip for the initiator; a plan that is not what our own negotiation gives is refused.
+//! Absent on purpose: who may do what (serve::session).
+
+use std::time::Duration;
+
+use proto::error::{Breach, Refusal};
+use proto::negotiate::{Choice, Offer, Plan, negotiate};
+use proto::wire::control::{Direction, Frame, Open};
+
+use crate::exit::{Exit, Failure};
+use crate::identity::ticket::{PROOF_LABEL, Ticket};
+use crate::link::Link;
+
+/// An answer to a greeting may take so long.
+pub const GREET: Duration = Duration::from_secs(20);
+
+/// What this build calls itself.
+#[must_use]
+pub fn agent() -> String {
+    format!("longhaul {}", env!("CARGO_PKG_VERSION"))
+}
+
+/// Queues a frame.
+pub fn say(link: &mut Link, frame: &Frame) {
+    let mut bytes = Vec::new();
+    frame.encode(&mut bytes);
+    link.send(&bytes);
+}
+
+/// Waits for a frame.
+pub fn hear(link: &mut Link, timeout: Duration) -> Result<Frame, Failure> {
+    let peer = link.peer_addr().map_or_else(|| "the other end".to_owned(), |addr| addr.to_string());
+    let bytes = link.call(timeout).map_err(|error| {
+        Failure::of(&format!("hear from {peer}"), &anyhow::Error::new(error))
+    })?;
+    match Frame::decode(&bytes) {
+        Ok(Frame::Refuse { code, detail }) => Err(refused(&peer, code, detail)),
+        Ok(frame) => Ok(frame),
+        Err(breach) => Err(Exit::Breach.fail(format!("understand {peer}"), breach.what())),
+    }
+}
+
+fn refused(peer: &str, code: u16, detail: String) -> Failure {
+    let what = match (Breach::from_code(code), Refusal::from_code(code)) {
+        (Some(breach), _) => breach.what().to_owned(),
+        (_, Some(refusal)) => refusal.what().to_owned(),
+        _ => format!("code {code}"),
+    };
+    let cause = if detail.is_empty() { what } else { format!("{what}: {detail}") };
+    Exit::of_wire_code(code).fail(format!("be let in by {peer}"), cause)
+}
+
+/// The initiator's first words; nothing is waited for yet.
+pub fn begin(link: &mut Link, ticket: Option<&Ticket>) {
+    say(link, &Frame::Hello { version_min: proto::VERSION_MIN, version: proto::VERSION, agent: agent() });
+    if let Some(ticket) = ticket {
+        let proof = ticket.proof(&link.export(PROOF_LABEL, &[]));
+        say(link, &Frame::Ticket { proof });
+    }
+}
+
+/// The peer's `Hello`; versions must meet.
+pub fn hello(link: &mut Link, timeout: Duration) -> Result<String, Failure> {
+    match hear(link, timeout)? {
+        Frame::Hello { version_min, version, agent } => {
+            if version_min > proto::VERSION || version < proto::VERSION_MIN {
+                let refusal = Refusal::VersionTooOld;
+                let detail = format!("we speak {} to {}", proto::VERSION_MIN, proto::VERSION);
+                say(link, &Frame::Refuse { code: refusal.code(), detail: detail.clone() });
+                let _ = link.flush_blocking(Duration::from_secs(1));
+                let what = format!("speak with {agent}");
+                return Err(Exit::Negotiation.fail(what, format!("it speaks {version_min} to {version}, {detail}")));
+            }
+            Ok(agent)
+        }
+        _ => Err(Exit::Breach.fail("greet the other end", Breach::WrongOrder.what())),
+    }
+}
+
+/// What both ends agreed on.
+#[derive(Debug, Clone)]
+pub struct Agreed {
+    /// The acceptor's offer.
+    pub theirs: Offer,
+    /// The plan.
+    pub plan: Plan,
+    /// Each choice with its reason.
+    pub choices: Vec<Choice>,
+    /// Push: the name a single source gets there.
+    pub top: Box<[u8]>,
+}
+
+/// Opens a job on a session that has begun.
+pub fn open(link: &mut Link, open: Open) -> Result<Agreed, Failure> {
+    let own = open.offer.clone();
+    let sends = open.direction == Direction::Push;
+    say(link, &Frame::Open(Box::new(open)));
+    hello(link, GREET)?;
+    let Frame::Accept { offer, plan, top } = hear(link, GREET)? else {
+        return Err(Exit::Breach.fail("open the job", Breach::WrongOrder.what()));
+    };
+    let (ours, choices) =
+        negotiate(&own, &offer, sends).map_err(|refusal| Exit::of_refusal(refusal).fail("agree on a plan", refusal.what()))?;
+    if ours != *plan {
+        say(link, &Frame::Refuse { code: Breach::PlanMismatch.code(), detail: String::new() });
+        let _ = link.flush_blocking(Duration::from_secs(1));
+        return Err(Exit::Breach.fail("agree on a plan", Breach::PlanMismatch.what()));
+    }
+    Ok(Agreed { theirs: *offer, plan: *plan, choices, top })
+}

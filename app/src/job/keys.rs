@@ -1,0 +1,70 @@
+//! Rail secrets from the session.
+//!
+//! For: binding rails to the control session that negotiated them.
+//! In and out: exported secret and job id in; greeting keys and rail secrets out.
+//! Invariants: every rail number has its own secret; nothing here leaves the process.
+//! Absent on purpose: the AEAD (engine::seal).
+//! Source: docs/protocol.md "Rails"; RFC 8446 section 7.5 (exporters).
+
+use engine::job::RailKey;
+use proto::wire::chunk::Greeting;
+
+use crate::link::Link;
+
+/// What `Link::export` is asked for.
+const LABEL: &[u8] = b"EXPORTER-longhaul rails v1";
+
+/// A job's secret from which all rail secrets come.
+#[derive(Clone)]
+pub struct JobSecret {
+    job: [u8; 16],
+    greeting: [u8; 32],
+    rails: [u8; 32],
+}
+
+impl std::fmt::Debug for JobSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JobSecret").finish_non_exhaustive()
+    }
+}
+
+impl JobSecret {
+    /// The same on both ends of a session.
+    #[must_use]
+    pub fn of(link: &Link, job: [u8; 16]) -> JobSecret {
+        let master = link.export(LABEL, &job);
+        JobSecret {
+            job,
+            greeting: blake3::derive_key("longhaul 1 rail greeting", &master),
+            rails: blake3::derive_key("longhaul 1 rail secrets", &master),
+        }
+    }
+
+    /// The first bytes of a rail.
+    #[must_use]
+    pub fn greeting(&self, rail: u16) -> [u8; 64] {
+        let mut greeting = Greeting { job: self.job, rail, version: proto::VERSION, mac: [0; 32] };
+        greeting.mac = self.mac(&greeting);
+        greeting.encode()
+    }
+
+    /// Did somebody who knows the job's secret write this greeting?
+    #[must_use]
+    pub fn holds(&self, greeting: &Greeting) -> bool {
+        // `blake3::Hash` compares in constant time.
+        blake3::Hash::from_bytes(self.mac(greeting)) == blake3::Hash::from_bytes(greeting.mac)
+    }
+
+    fn mac(&self, greeting: &Greeting) -> [u8; 32] {
+        *blake3::keyed_hash(&self.greeting, &greeting.encode()[..32]).as_bytes()
+    }
+
+    /// The secret and place of one rail.
+    #[must_use]
+    pub fn rail(&self, rail: u16) -> RailKey {
+        let mut place = [0; 18];
+        place[..16].copy_from_slice(&self.job);
+        place[16..].copy_from_slice(&rail.to_le_bytes());
+        RailKey { secret: *blake3::keyed_hash(&self.rails, &rail.to_le_bytes()).as_bytes(), place }
+    }
+}

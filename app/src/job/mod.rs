@@ -1,0 +1,16 @@
+//! One job end in this process: what `cp` and the daemon both run.
+//!
+//! For: turning an opened control session and a plan into moved files and a report.
+//! In and out: a `Link`, a plan, a source or a sink, ways to rails in; an `Outcome` out.
+//! Invariants: the keeper is the only thread that turns the machines; every wait in it has a time.
+//! Absent on purpose: who may do what (serve), what the user typed (cp), order of work (proto).
+//!
+//! The modules stand in the order in which a job meets them.
+
+pub mod greet; // the greeting and the frames before data
+pub mod keeper; // THE keeper's loop
+pub mod keys; // rail secrets from the session
+pub mod offer; // what this end has
+pub mod place; // user's paths → sources and sinks
+pub mod rails; // connected rails, made or awaited
+pub mod receipt; // the receipt's file, and digests carried from an earlier run

@@ -1,0 +1,132 @@
+//! The receipt's file, and digests carried from an earlier run.
+//!
+//! For: the same signed list at both ends, whatever its length, without holding it in memory.
+//! In and out: lines from a job end in; a file, its body's digest and two signatures out.
+//! Invariants: the body's digest covers every byte before the trailer; the file has its final name only with both signatures.
+//! Absent on purpose: the lines' form (proto::receipt), checking (verify.rs).
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use engine::end::recv::{Carried, carried_key};
+use proto::manifest::EntryKind;
+
+use crate::identity::Home;
+use proto::receipt::{self, Head, Line, Signer};
+use proto::wire::control::Digest;
+
+/// Digests carried at most: 80 bytes each.
+const CARRIED_MAX: usize = 1_000_000;
+
+/// A receipt being written.
+#[derive(Debug)]
+pub struct ReceiptFile {
+    path: PathBuf,
+    part: PathBuf,
+    file: BufWriter<File>,
+    carry: Option<(PathBuf, BufWriter<File>)>,
+    hasher: blake3::Hasher,
+}
+
+impl ReceiptFile {
+    /// Begins one that will stand at `path`. `carry`: also keep the lines beside, for the next run if this one breaks.
+    pub fn begin(path: PathBuf, head: &Head, carry: Option<PathBuf>) -> io::Result<ReceiptFile> {
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        let mut part = path.clone().into_os_string();
+        part.push(".part");
+        let part = PathBuf::from(part);
+        let file = BufWriter::new(File::create(&part)?);
+        let carry = match carry {
+            Some(path) => {
+                let file = OpenOptions::new().create(true).append(true).open(&path)?;
+                Some((path, BufWriter::new(file)))
+            }
+            None => None,
+        };
+        let mut receipt = ReceiptFile { path, part, file, carry, hasher: blake3::Hasher::new() };
+        let mut lines = Vec::new();
+        receipt::write_head(&mut lines, head);
+        receipt.body(&lines)?;
+        Ok(receipt)
+    }
+
+    fn body(&mut self, lines: &[u8]) -> io::Result<()> {
+        self.hasher.update(lines);
+        self.file.write_all(lines)
+    }
+
+    /// Appends entry lines.
+    pub fn lines(&mut self, lines: &[u8]) -> io::Result<()> {
+        if let Some((_, carry)) = &mut self.carry {
+            carry.write_all(lines)?;
+            carry.flush()?;
+        }
+        self.body(lines)
+    }
+
+    /// Ends the body; what both ends sign.
+    pub fn end(&mut self, files: u64, bytes: u64) -> io::Result<Digest> {
+        let mut lines = Vec::new();
+        receipt::write_end(&mut lines, files, bytes);
+        self.body(&lines)?;
+        Ok(*self.hasher.finalize().as_bytes())
+    }
+
+    /// Writes the trailer and gives the file its name.
+    pub fn sign(mut self, body: &Digest, signed: &[(Signer, [u8; 32], [u8; 64])]) -> io::Result<PathBuf> {
+        let mut lines = Vec::new();
+        receipt::write_body_digest(&mut lines, body);
+        for (signer, key, signature) in signed {
+            receipt::write_signed(&mut lines, *signer, key, signature);
+        }
+        self.file.write_all(&lines)?;
+        self.file.flush()?;
+        self.file.get_ref().sync_all()?;
+        fs::rename(&self.part, &self.path)?;
+        if let Some((path, _)) = &self.carry {
+            let _ = fs::remove_file(path);
+        }
+        Ok(self.path)
+    }
+}
+
+/// Where a job's receipt stands when the user names no place.
+#[must_use]
+pub fn default_path(home: &Home, job: &[u8; 16]) -> PathBuf {
+    let name: String = job.iter().map(|byte| format!("{byte:02x}")).collect();
+    home.path("receipts").join(format!("{name}.receipt"))
+}
+
+/// Where lines for a next run into the same destination stand.
+#[must_use]
+pub fn carry_path(home: &Home, destination: &[u8]) -> PathBuf {
+    let name = blake3::hash(destination).to_hex();
+    home.path("receipts").join(format!("carry-{}", &name.as_str()[..32]))
+}
+
+/// What an earlier, broken run into the same destination had published.
+#[must_use]
+pub fn carried(path: &Path) -> Carried {
+    let mut carried = HashMap::new();
+    let Ok(file) = File::open(path) else { return carried };
+    let mut lines = BufReader::new(file);
+    let mut line = Vec::new();
+    while carried.len() < CARRIED_MAX {
+        line.clear();
+        match lines.read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => break,
+            Ok(_) => {}
+        }
+        let text = line.strip_suffix(b"\n").unwrap_or(&line);
+        // The last line may be torn; the digests of other lines are worth having all the same.
+        let Ok(Line::Entry(it)) = receipt::parse_line(text) else { continue };
+        if let (EntryKind::File { bytes }, Some((_, digest))) = (&it.entry.kind, it.digest) {
+            carried.insert(carried_key(&it.entry.path), (*bytes, it.entry.mtime_s, it.entry.mtime_ns, digest));
+        }
+    }
+    carried
+}

@@ -1,0 +1,299 @@
+//! `longhaul serve`: the daemon.
+//!
+//! For: hundreds of clients at once, on one set of workers and one pool, below one root.
+//! In and out: settings in; jobs served until a signal ends it.
+//! Invariants: a rail is looked at only under a job's own key; what a client may do is asked anew for each session; SIGTERM drains,
+//! a second one ends at once; SIGHUP reloads.
+//! Absent on purpose: the door itself (listener.rs), turning a job (job::keeper).
+
+pub mod session; // one client
+
+use std::collections::{HashMap, HashSet};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use engine::host::{Make, Workers};
+use proto::wire::chunk::Greeting;
+use sys::event::Event;
+use sys::fs::Dir;
+
+use crate::args::{ServeArguments, TicketChoice};
+use crate::config::{Settings, TicketAccess};
+use crate::exit::{Exit, Failure};
+use crate::identity::ticket::{Tickets, Uses};
+use crate::identity::{Access, Home, Identity, Rights};
+use crate::job::keys::JobSecret;
+use crate::job::offer;
+use crate::job::place::Ground;
+use crate::job::rails::{self, Arrival};
+use crate::listener::Listener;
+
+/// Bytes per buf of a daemon: chunks of jobs are no larger.
+const CHUNK_BYTES: u32 = 1 << 20;
+/// A daemon serves many jobs from one pool, so half of the grant is pool.
+const POOL_PART: u64 = 2;
+
+/// A job that waits for rails.
+#[derive(Debug)]
+struct Waiting {
+    secret: JobSecret,
+    to: Sender<Arrival>,
+    bell: Event,
+    seen: HashSet<u16>,
+}
+
+/// Everything sessions share.
+#[derive(Debug)]
+pub struct Daemon {
+    /// Who we are.
+    pub identity: Arc<Identity>,
+    /// Keys, trust, receipts.
+    pub home: Home,
+    /// What the config and flags say now.
+    pub settings: RwLock<Settings>,
+    /// Where paths begin.
+    pub ground: Ground,
+    /// Who moves the bytes.
+    pub workers: Arc<Workers>,
+    /// Their pools together.
+    pub pool_bytes: u64,
+    /// Given out.
+    pub tickets: Tickets,
+    /// Jobs running.
+    pub running: AtomicUsize,
+    /// No new jobs.
+    pub draining: AtomicBool,
+    /// Ends the listener.
+    pub stop: Event,
+    waiting: Mutex<HashMap<[u8; 16], Waiting>>,
+}
+
+impl Daemon {
+    fn waiting(&self) -> MutexGuard<'_, HashMap<[u8; 16], Waiting>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Rails of this job are let in from now on.
+    pub fn expect_rails(&self, job: [u8; 16], secret: JobSecret, to: Sender<Arrival>, bell: Event) -> bool {
+        let waiting = Waiting { secret, to, bell, seen: HashSet::new() };
+        let mut all = self.waiting();
+        if all.contains_key(&job) {
+            return false;
+        }
+        all.insert(job, waiting);
+        true
+    }
+
+    /// And no more.
+    pub fn forget_rails(&self, job: &[u8; 16]) {
+        self.waiting().remove(job);
+    }
+
+    /// A rail is at the door. Anything wrong: it is closed without a word.
+    fn on_rail(&self, mut stream: TcpStream, greeting: &Greeting) {
+        let mut all = self.waiting();
+        let Some(job) = all.get_mut(&greeting.job) else { return };
+        if greeting.version != proto::VERSION || !job.secret.holds(greeting) || !job.seen.insert(greeting.rail) {
+            return;
+        }
+        // One byte into an empty send buffer does not block.
+        if stream.write_all(&[rails::WELCOME]).is_err() {
+            return;
+        }
+        let socket = OwnedFd::from(stream);
+        rails::prepare(&socket);
+        if job.to.send(Arrival { rail: greeting.rail, socket: Ok(socket) }).is_ok() {
+            job.bell.signal();
+        }
+    }
+
+    /// A line in the log, if the daemon is as talkative as that.
+    pub fn log(&self, level: u8, text: &str) {
+        let verbose = self.settings.read().map_or(0, |settings| settings.verbose);
+        if verbose >= level {
+            let clean: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+            eprintln!("longhaul: {clean}");
+        }
+    }
+}
+
+/// Runs `longhaul serve`.
+#[must_use]
+pub fn run(arguments: &ServeArguments) -> Exit {
+    match serve(arguments) {
+        Ok(exit) => exit,
+        Err(failure) => {
+            eprintln!("{failure}");
+            failure.exit
+        }
+    }
+}
+
+fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
+    let settings = Settings::load(arguments)?;
+    let io = |what: &'static str| move |error: std::io::Error| Exit::of_io(&error).fail(what, error);
+    let signals = sys::signals::watch(&[sys::signals::SIGTERM, sys::signals::SIGINT, sys::signals::SIGHUP]).map_err(io("watch for signals"))?;
+    let home = Home::find().map_err(|error| Failure::of("find LONGHAUL_HOME", &error.into()))?;
+    let identity = Arc::new(Identity::load(&home).map_err(|error| Failure::of("load this host's key", &error.into()))?);
+    let ground = ground(&settings)?;
+    let listener = Listener::bind(settings.listen, identity.clone())
+        .map_err(|error| Exit::of_io(&error).fail(format!("listen on {}", settings.listen), error))?;
+    let address = listener.local_addr().map_err(io("listen"))?;
+    let cores = sys::host::cores().map_or(1, |cores| cores.count);
+    let count = settings.workers.map_or(cores, usize::from).max(1);
+    let pool_bytes = if settings.stdio {
+        offer::pool_bytes(settings.memory_bytes, count, CHUNK_BYTES)
+    } else {
+        (settings.memory_bytes / POOL_PART).max(offer::pool_bytes(settings.memory_bytes, count, CHUNK_BYTES))
+    };
+    let driver = crate::cp::session::ring_kind(settings.driver);
+    let make = Make { count, memory_bytes: pool_bytes, chunk_bytes: CHUNK_BYTES, driver, pin: false };
+    confine(&settings, &home)?;
+    let workers = Arc::new(Workers::start(make).map_err(io("start the workers"))?);
+    let stop = Event::new().map_err(io("start the daemon"))?;
+    let tickets = Tickets::new();
+    let stdio = settings.stdio;
+    let choice = settings.ticket.or(stdio.then_some(TicketChoice::Once));
+    if let Some(choice) = choice {
+        let uses = if matches!(choice, TicketChoice::Once) { Uses::Once } else { Uses::Many };
+        let access = match settings.ticket_access {
+            TicketAccess::Both => Access::ReadWrite,
+            TicketAccess::ReadOnly => Access::ReadOnly,
+            TicketAccess::WriteOnly => Access::WriteOnly,
+        };
+        let rights = Rights { root: None, access, rate_bps: 0 };
+        let ticket = tickets
+            .issue(identity.public(), uses, rights, None)
+            .map_err(|error| Failure::of("make a ticket", &error.into()))?;
+        println!("longhaul://{ticket}@{address}/");
+    } else {
+        println!("longhaul://{address}/");
+    }
+    let _ = std::io::stdout().flush();
+    let settings = RwLock::new(settings);
+    let daemon = Daemon {
+        identity, home, settings, ground, workers, pool_bytes, tickets, stop,
+        running: AtomicUsize::new(0),
+        draining: AtomicBool::new(false),
+        waiting: Mutex::new(HashMap::new()),
+    };
+    let arguments = arguments.clone();
+    let watcher = Event::new().map_err(io("start the daemon"))?;
+    std::thread::scope(|scope| {
+        scope.spawn(|| watch(&daemon, &signals, &watcher, &arguments));
+        if stdio {
+            // The ssh session is what keeps the far side alive.
+            std::thread::spawn(|| {
+                let mut byte = [0; 64];
+                while std::io::stdin().read(&mut byte).is_ok_and(|count| count > 0) {}
+                std::process::exit(0);
+            });
+        }
+        let served = listener.run(
+            |link| session::run(&daemon, link),
+            |stream, greeting| daemon.on_rail(stream, &greeting),
+            &daemon.stop,
+        );
+        watcher.signal();
+        served.map_err(io("serve the port"))
+    })?;
+    Ok(Exit::Whole)
+}
+
+fn ground(settings: &Settings) -> Result<Ground, Failure> {
+    if settings.stdio && settings.root == std::path::Path::new("/") {
+        let home = std::env::var_os("HOME").unwrap_or_else(|| "/".into());
+        return Ok(Ground::Free(home.into()));
+    }
+    let root = Dir::open(settings.root.as_os_str().as_encoded_bytes())
+        .map_err(|error| Exit::of_io(&error).fail(format!("open the root '{}'", settings.root.display()), error))?;
+    Ok(Ground::Root(root))
+}
+
+/// Gives up what the daemon does not need. What this kernel cannot do is said once; it is the second wall, `openat2` is the first.
+fn confine(settings: &Settings, home: &Home) -> Result<(), Failure> {
+    if settings.stdio {
+        return Ok(());
+    }
+    if let Some(user) = &settings.user {
+        let (uid, gid) = account(user)?;
+        sys::confine::drop_to(uid, gid)
+            .map_err(|error| Exit::of_io(&error).fail(format!("become the user '{user}'"), error))?;
+    }
+    let _ = sys::confine::no_new_privs();
+    let root = settings.root.as_os_str().as_encoded_bytes();
+    let own = home.path("");
+    let mut walls: Vec<(&[u8], bool)> = vec![(root, true), (own.as_os_str().as_encoded_bytes(), true)];
+    for needed in [&b"/proc"[..], b"/sys", b"/etc"] {
+        walls.push((needed, false));
+    }
+    let config = settings.authorized_keys.clone();
+    if let Some(path) = config.as_ref().and_then(|path| path.parent()) {
+        walls.push((path.as_os_str().as_encoded_bytes(), false));
+    }
+    if settings.verbose > 0 {
+        match sys::confine::landlock(&walls) {
+            Ok(wall) => eprintln!("longhaul: confined: {wall:?}"),
+            Err(error) => eprintln!("longhaul: not confined by Landlock: {error}"),
+        }
+    } else {
+        let _ = sys::confine::landlock(&walls);
+    }
+    Ok(())
+}
+
+/// User and group number of a name, from `/etc/passwd`: a static binary has no name service.
+fn account(user: &str) -> Result<(u32, u32), Failure> {
+    let failed = |cause: &str| Exit::Usage.fail(format!("become the user '{user}'"), cause);
+    let text = std::fs::read_to_string("/etc/passwd").map_err(|error| failed(&error.to_string()))?;
+    let line = text.lines().find(|line| line.split(':').next() == Some(user)).ok_or_else(|| failed("it is not in /etc/passwd"))?;
+    let mut fields = line.split(':').skip(2).map(str::parse::<u32>);
+    match (fields.next(), fields.next()) {
+        (Some(Ok(uid)), Some(Ok(gid))) => Ok((uid, gid)),
+        _ => Err(failed("its line in /etc/passwd has no numbers")),
+    }
+}
+
+/// Signals: SIGHUP reloads, the first SIGTERM or SIGINT drains, the second ends at once.
+fn watch(daemon: &Daemon, signals: &sys::signals::SignalFd, over: &Event, arguments: &ServeArguments) {
+    use rustix::event::{PollFd, PollFlags, poll};
+    use std::os::fd::AsFd;
+    loop {
+        {
+            let mut fds = [
+                PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(over.as_fd(), PollFlags::IN),
+            ];
+            let _ = poll(&mut fds, None);
+            if fds[1].revents().contains(PollFlags::IN) {
+                return;
+            }
+        }
+        while let Some(signal) = signals.take() {
+            if signal.number == sys::signals::SIGHUP {
+                match Settings::load(arguments) {
+                    Ok(new) => {
+                        let said = daemon.settings.write().map(|mut settings| settings.reload(new)).unwrap_or_default();
+                        for line in said {
+                            eprintln!("longhaul: reload: {line}");
+                        }
+                    }
+                    Err(failure) => eprintln!("longhaul: reload refused, the old settings stay: {failure}"),
+                }
+            } else if daemon.draining.swap(true, Ordering::SeqCst) {
+                eprintln!("longhaul: second signal, ending at once");
+                std::process::exit(i32::from(Exit::Interrupted.code()));
+            } else {
+                let running = daemon.running.load(Ordering::SeqCst);
+                eprintln!("longhaul: draining: no new jobs, waiting for {running} running (signal again to end at once)");
+                if running == 0 {
+                    daemon.stop.signal();
+                }
+            }
+        }
+    }
+}

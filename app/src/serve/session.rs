@@ -1,0 +1,438 @@
+//! One client of the daemon.
+//!
+//! For: greeting, rights, and then one job, one ticket or one relay.
+//! In and out: a proven `Link` in; a job served or a refusal said.
+//! Invariants: nothing of the client's wishes is looked at before its rights are known; every refusal has a code.
+//! Absent on purpose: the door's limits (listener), turning the job (keeper).
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::ffi::OsStringExt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use engine::linux::Direct;
+use engine::linux::sink::LinuxSink;
+use proto::error::{Breach, Refusal};
+use proto::negotiate::negotiate;
+use proto::wire::control::{Direction, Frame, Open};
+use sys::event::Event;
+
+use crate::args::CpArguments;
+use crate::cp::session::next_job;
+use crate::exit::{Exit, Failure};
+use crate::identity::authorized::{self, Verdict};
+use crate::identity::ticket::{Grant, PROOF_LABEL, Uses};
+use crate::identity::{Access, Rights};
+use crate::job::greet::{agent, hear, say};
+use crate::job::keeper::{self, Job, Way};
+use crate::job::keys::JobSecret;
+use crate::job::offer::{self, Wishes};
+use crate::job::place::{self, Ground};
+use crate::job::rails::Rails;
+use crate::job::receipt;
+use crate::link::Link;
+use crate::report::{Mode, Screen};
+use crate::serve::Daemon;
+
+/// The next frame of the greeting must come in this time.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A ticket for a relayed job is good for so long.
+const RELAY_TICKET: Duration = Duration::from_secs(600);
+
+/// Why a client is sent away.
+struct No {
+    code: u16,
+    detail: String,
+}
+
+impl From<Refusal> for No {
+    fn from(refusal: Refusal) -> No {
+        No { code: refusal.code(), detail: String::new() }
+    }
+}
+
+impl From<Breach> for No {
+    fn from(breach: Breach) -> No {
+        No { code: breach.code(), detail: String::new() }
+    }
+}
+
+fn no(refusal: Refusal, detail: impl Into<String>) -> No {
+    No { code: refusal.code(), detail: detail.into() }
+}
+
+/// A failure of this end as the client is told it.
+fn told(failure: &Failure) -> No {
+    let refusal = match failure.exit {
+        Exit::Vanished => Refusal::NoSuchPath,
+        Exit::Full => Refusal::NoSpace,
+        Exit::Refused | Exit::Denied => Refusal::OutsideRoot,
+        _ => Refusal::NoSuchPath,
+    };
+    no(refusal, failure.cause.clone())
+}
+
+/// What a client may do here, and under which ticket.
+struct Guest {
+    rights: Rights,
+    grant: Option<Grant>,
+}
+
+/// Serves one client.
+pub fn run(daemon: &Daemon, mut link: Link) {
+    let peer = link.peer_addr().map_or_else(|| "a client".to_owned(), |addr| addr.to_string());
+    match greet(daemon, &mut link) {
+        Ok((guest, frame)) => {
+            link.admitted();
+            if let Err(refused) = serve(daemon, link, &guest, frame, &peer) {
+                daemon.log(0, &format!("{peer}: {refused}"));
+            }
+        }
+        Err(no) => {
+            daemon.log(1, &format!("{peer} was refused: {}", no.detail));
+            refuse(&mut link, &no);
+        }
+    }
+}
+
+fn refuse(link: &mut Link, no: &No) {
+    say(link, &Frame::Refuse { code: no.code, detail: no.detail.clone() });
+    link.close();
+    let _ = link.flush_blocking(Duration::from_secs(1));
+}
+
+fn next(link: &mut Link) -> Result<Frame, No> {
+    hear(link, PATIENCE).map_err(|failure| No { code: Breach::WrongOrder.code(), detail: failure.cause })
+}
+
+/// Versions, then rights: by ticket, or by key.
+fn greet(daemon: &Daemon, link: &mut Link) -> Result<(Guest, Frame), No> {
+    let Frame::Hello { version_min, version, .. } = next(link)? else { return Err(Breach::WrongOrder.into()) };
+    say(link, &Frame::Hello { version_min: proto::VERSION_MIN, version: proto::VERSION, agent: agent() });
+    if version_min > proto::VERSION || version < proto::VERSION_MIN {
+        let detail = format!("this daemon speaks {} to {}", proto::VERSION_MIN, proto::VERSION);
+        return Err(no(Refusal::VersionTooOld, detail));
+    }
+    let key = link.peer_key();
+    let verdict = authorized::judge(&daemon.home, &key).map_err(|error| no(Refusal::Internal, error.to_string()))?;
+    if verdict == Verdict::Revoked {
+        return Err(no(Refusal::NotAuthorized, "this key is revoked here"));
+    }
+    let frame = next(link)?;
+    let (guest, frame) = match (frame, verdict) {
+        (Frame::Ticket { proof }, verdict) => {
+            let exported = link.export(PROOF_LABEL, &[]);
+            match (daemon.tickets.redeem(&proof, &exported, &key, Instant::now()), verdict) {
+                (Some(grant), _) => (Guest { rights: grant.rights.clone(), grant: Some(grant) }, next(link)?),
+                (None, _) => return Err(no(Refusal::TicketSpent, "the ticket is not one of this daemon's, is spent, or has expired")),
+            }
+        }
+        (frame, Verdict::Authorized(rights)) => (Guest { rights, grant: None }, frame),
+        (_, _) => {
+            let detail = format!("authorize it there with: longhaul key authorize '{}'", crate::identity::keys::key_text(&key));
+            return Err(no(Refusal::NotAuthorized, detail));
+        }
+    };
+    if daemon.draining.load(Ordering::SeqCst) {
+        return Err(Refusal::Draining.into());
+    }
+    Ok((guest, frame))
+}
+
+fn ground(daemon: &Daemon, rights: &Rights) -> Result<Ground, No> {
+    let Some(root) = &rights.root else { return Ok(daemon.ground.clone()) };
+    let path = root.as_os_str().as_encoded_bytes();
+    let dir = match (&daemon.ground, root.is_absolute()) {
+        (Ground::Root(base), false) => base.open_dir(path),
+        _ => sys::fs::Dir::open(path),
+    };
+    dir.map(Ground::Root).map_err(|error| no(Refusal::Internal, format!("the key's root cannot be opened: {error}")))
+}
+
+/// Counts a job while it lives.
+struct Count<'a>(&'a Daemon);
+
+impl<'a> Count<'a> {
+    fn one(daemon: &'a Daemon) -> Result<Count<'a>, No> {
+        let most = daemon.settings.read().map_or(1, |settings| settings.jobs_max as usize);
+        let before = daemon.running.fetch_add(1, Ordering::SeqCst);
+        let count = Count(daemon);
+        if before >= most {
+            return Err(no(Refusal::Busy, format!("{most} jobs are running; try again later")));
+        }
+        Ok(count)
+    }
+}
+
+impl Drop for Count<'_> {
+    fn drop(&mut self) {
+        let left = self.0.running.fetch_sub(1, Ordering::SeqCst) - 1;
+        if left == 0 && self.0.draining.load(Ordering::SeqCst) {
+            self.0.stop.signal();
+        }
+    }
+}
+
+fn serve(daemon: &Daemon, mut link: Link, guest: &Guest, frame: Frame, peer: &str) -> Result<(), Failure> {
+    let count = match Count::one(daemon) {
+        Ok(count) => count,
+        Err(no) => {
+            refuse(&mut link, &no);
+            return Ok(());
+        }
+    };
+    let result = match frame {
+        Frame::Open(open) => return serve_job(daemon, link, guest, *open, peer, count),
+        Frame::AskTicket { .. } => give_ticket(daemon, &mut link, guest),
+        Frame::Relay { sources, target, options } => relay(daemon, &mut link, guest, &sources, &target, &options),
+        _ => Err(Breach::WrongOrder.into()),
+    };
+    if let Err(no) = result {
+        daemon.log(1, &format!("{peer} was refused: {}", no.detail));
+        refuse(&mut link, &no);
+    }
+    Ok(())
+}
+
+/// This daemon's half of the negotiation.
+fn wishes(daemon: &Daemon, rights: &Rights) -> Wishes {
+    let settings = daemon.settings.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let rates = [settings.rate_bps.unwrap_or(0), rights.rate_bps];
+    Wishes {
+        memory_bytes: settings.memory_bytes,
+        workers: u16::try_from(daemon.workers.count()).unwrap_or(u16::MAX),
+        integrity_only: settings.integrity_only,
+        chunk_bytes: super::CHUNK_BYTES,
+        rate_bps: rates.into_iter().filter(|rate| *rate > 0).min().unwrap_or(0),
+        ..Wishes::default()
+    }
+}
+
+/// Source or sink of a job, as far as rights allow.
+fn way(daemon: &Daemon, guest: &Guest, open: &Open) -> Result<(Way, Box<[u8]>, Option<std::path::PathBuf>), No> {
+    let ground = ground(daemon, &guest.rights)?;
+    match open.direction {
+        Direction::Push => {
+            if !guest.rights.access.may_write() {
+                return Err(no(Refusal::ReadOnly, "this key or ticket may only read here"));
+            }
+            let path = open.paths.first().ok_or(Breach::FieldOutOfRange)?;
+            let target = place::target(&ground, path, open.into_folder, open.dry).map_err(|failure| told(&failure))?;
+            let carry = receipt::carry_path(&daemon.home, &target.name);
+            let carried = receipt::carried(&carry);
+            let sink = Arc::new(LinuxSink::new(target.base, Direct::Auto));
+            Ok((Way::Recv { sink, keep: open.keep, carried }, target.top, Some(carry)))
+        }
+        Direction::Pull => {
+            if !guest.rights.access.may_read() {
+                return Err(no(Refusal::WriteOnly, "this key or ticket may only write here"));
+            }
+            let source = place::source(&ground, &open.paths, &open.top, Direct::Auto).map_err(|failure| told(&failure))?;
+            Ok((Way::Send(Arc::new(source)), Box::default(), None))
+        }
+    }
+}
+
+fn serve_job(daemon: &Daemon, mut link: Link, guest: &Guest, open: Open, peer: &str, count: Count<'_>) -> Result<(), Failure> {
+    let prepared = prepare(daemon, &mut link, guest, &open);
+    let (job, forget) = match prepared {
+        Ok((way, top, carry)) => match job(daemon, link, &open, guest, way, top, carry)? {
+            Some(job) => (job, Forget(daemon, open.job)),
+            None => return Ok(()),
+        },
+        Err(no) => {
+            daemon.log(1, &format!("{peer} was refused: {}", no.detail));
+            refuse(&mut link, &no);
+            return Ok(());
+        }
+    };
+    daemon.log(1, &format!("{peer}: a job begins ({:?})", open.direction));
+    let verbose = daemon.settings.read().map_or(0, |settings| settings.verbose);
+    let outcome = keeper::run(job, &mut |_, notes| {
+        if verbose > 1 {
+            for note in notes {
+                daemon.log(2, &format!("{peer}: {note}"));
+            }
+        }
+    });
+    drop(forget);
+    let outcome = outcome?;
+    if let Some(grant) = &guest.grant {
+        daemon.tickets.spend(grant);
+    }
+    let tally = outcome.record.tally;
+    daemon.log(1, &format!("{peer}: done, {} files, {} bytes, {} failed", tally.files_done, tally.bytes_done, tally.failed));
+    drop(count);
+    if daemon.settings.read().is_ok_and(|settings| settings.stdio) {
+        daemon.stop.signal();
+    }
+    Ok(())
+}
+
+type Prepared = (Way, Box<[u8]>, Option<std::path::PathBuf>);
+
+fn prepare(daemon: &Daemon, _link: &mut Link, guest: &Guest, open: &Open) -> Result<Prepared, No> {
+    if open.paths.is_empty() || (open.direction == Direction::Push && open.paths.len() != 1) {
+        return Err(Breach::FieldOutOfRange.into());
+    }
+    way(daemon, guest, open)
+}
+
+/// Rails of a job are refused again when this goes.
+struct Forget<'a>(&'a Daemon, [u8; 16]);
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.0.forget_rails(&self.1);
+    }
+}
+
+fn job<'a>(
+    daemon: &'a Daemon,
+    mut link: Link,
+    open: &Open,
+    guest: &Guest,
+    way: Way,
+    top: Box<[u8]>,
+    carry: Option<std::path::PathBuf>,
+) -> Result<Option<Job<'a>>, Failure> {
+    let own = offer::offer(&wishes(daemon, &guest.rights));
+    let plan = match negotiate(&open.offer, &own, open.direction == Direction::Push) {
+        Ok((plan, _)) => plan,
+        Err(refusal) => {
+            refuse(&mut link, &refusal.into());
+            return Ok(None);
+        }
+    };
+    let start = |error: std::io::Error| Exit::of_io(&error).fail("start the job", error);
+    let bell = Event::new().map_err(start)?;
+    let (to, from) = channel();
+    // Rails are expected before the plan is said: the client may dial at once.
+    if !daemon.expect_rails(open.job, JobSecret::of(&link, open.job), to, bell.clone()) {
+        refuse(&mut link, &no(Refusal::Busy, "a job of this name is running"));
+        return Ok(None);
+    }
+    say(&mut link, &Frame::Accept { offer: Box::new(own), plan: Box::new(plan.clone()), top });
+    let stall = daemon.settings.read().map_or(Duration::from_secs(60), |settings| settings.idle_timeout);
+    Ok(Some(Job {
+        no: next_job(),
+        id: open.job,
+        link,
+        identity: &daemon.identity,
+        terms: offer::terms(&plan, open.rung),
+        rung: open.rung,
+        dry: open.dry,
+        way,
+        workers: daemon.workers.clone(),
+        pool_bytes: daemon.pool_bytes,
+        rails: Rails::Wait { from },
+        bell,
+        stall,
+        receipt: (!open.dry).then(|| receipt::default_path(&daemon.home, &open.job)),
+        carry: carry.filter(|_| !open.dry),
+        rate: plan.rate_bps / 8,
+        plan,
+    }))
+}
+
+/// A ticket for one job that writes, with no more than the client's own rights.
+fn give_ticket(daemon: &Daemon, link: &mut Link, guest: &Guest) -> Result<(), No> {
+    if !guest.rights.access.may_write() {
+        return Err(no(Refusal::ReadOnly, "this key or ticket may only read here"));
+    }
+    let rights = Rights { access: Access::WriteOnly, ..guest.rights.clone() };
+    let key = daemon.identity.public();
+    let ticket = daemon
+        .tickets
+        .issue(key, Uses::Once, rights, Some(Instant::now() + RELAY_TICKET))
+        .map_err(|error| no(Refusal::Internal, error.to_string()))?;
+    let addresses = link.local_addr().map(|addr| addr.to_string()).into_iter().collect();
+    say(link, &Frame::GiveTicket { secret: ticket.secret, key, addresses });
+    let _ = link.flush_blocking(PATIENCE);
+    // The client's farewell; if it goes without one, the ticket expires by itself.
+    let _ = link.call(PATIENCE);
+    Ok(())
+}
+
+/// Runs a client's job against another daemon, and tells how it goes.
+fn relay(daemon: &Daemon, link: &mut Link, guest: &Guest, sources: &[Box<[u8]>], target: &str, options: &[String]) -> Result<(), No> {
+    if !guest.rights.access.may_read() {
+        return Err(no(Refusal::WriteOnly, "this key or ticket may only write here"));
+    }
+    let ground = ground(daemon, &guest.rights)?;
+    let to = crate::address::Address::parse(target.as_bytes()).map_err(|fault| no(Refusal::RelayRefused, fault.to_string()))?;
+    // Only a ticket says that the client may write there; this daemon's own keys are not lent.
+    if !matches!(&to, crate::address::Address::Daemon { ticket: Some(_), .. }) {
+        return Err(no(Refusal::RelayRefused, "the target must be a daemon's address with a ticket"));
+    }
+    let names: Vec<OsString> = sources.iter().map(|path| OsString::from_vec(path.to_vec())).collect();
+    let arguments = CpArguments::from_relay(options, &names, target.as_ref())
+        .map_err(|error| no(Refusal::RelayRefused, error.to_string()))?;
+    let (to_client, lines) = channel::<Vec<u8>>();
+    let grant = guest.grant.clone();
+    std::thread::scope(|scope| {
+        let pushed = scope.spawn(|| {
+            let mut screen = Screen::onto(Mode::Json, Box::new(Lines::new(to_client)), Box::new(std::io::sink()));
+            let copy = crate::cp::Copy {
+                arguments: &arguments,
+                identity: daemon.identity.clone(),
+                home: daemon.home.clone(),
+                began: Instant::now(),
+            };
+            let done = crate::cp::session::push_from(&copy, &ground, sources, &to, &mut screen);
+            if let Err(failure) = &done {
+                screen.fail(failure);
+            }
+            done.is_ok()
+        });
+        for line in lines {
+            let line = String::from_utf8_lossy(&line).into_owned();
+            say(link, &Frame::Event { line });
+            // A client that went away does not stop the job; its report stays here with the receipt.
+            let _ = link.flush_blocking(PATIENCE);
+        }
+        if pushed.join().unwrap_or(false) {
+            if let Some(grant) = &grant {
+                daemon.tickets.spend(grant);
+            }
+        }
+    });
+    link.close();
+    let _ = link.flush_blocking(PATIENCE);
+    if daemon.settings.read().is_ok_and(|settings| settings.stdio) {
+        daemon.stop.signal();
+    }
+    Ok(())
+}
+
+/// Cuts what a screen writes into lines.
+struct Lines {
+    to: std::sync::mpsc::Sender<Vec<u8>>,
+    line: Vec<u8>,
+}
+
+impl Lines {
+    fn new(to: std::sync::mpsc::Sender<Vec<u8>>) -> Lines {
+        Lines { to, line: Vec::new() }
+    }
+}
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        for &byte in bytes {
+            if byte == b'\n' {
+                let line = std::mem::take(&mut self.line);
+                self.to.send(line).map_err(|_| std::io::ErrorKind::BrokenPipe)?;
+            } else {
+                self.line.push(byte);
+            }
+        }
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,246 @@
+//! The house rules that a machine can check, over the whole source tree.
+//!
+//! For: keeping `docs/STYLE.md`, `SPECIFICATION.md` and `README.md` true without anybody remembering to.
+//! In and out: the files of the repository → one failure that lists every place.
+//! Invariants: reads text, builds nothing; a rule here stands in `docs/STYLE.md` too.
+//! Absent on purpose: taste, and whatever rustfmt, clippy and the compiler refuse already.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Longest file: beyond it a reader loses the thread (docs/STYLE.md, rule 2).
+const LINES_MAX: usize = 1000;
+/// Names that say nothing about what is inside (docs/STYLE.md, rule 6).
+const ATTIC: [&str; 8] = ["util", "utils", "common", "helper", "helpers", "manager", "misc", "types"];
+const CRATES: [&str; 4] = ["proto", "sys", "engine", "app"];
+/// Crates whose every line is checked by the compiler; `unsafe` lives in `sys` alone.
+const SAFE: [&str; 3] = ["proto", "engine", "app"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// All files below a folder of the repository with one of these endings; build output is not ours.
+fn files(folder: &str, endings: &[&str]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut open = vec![root().join(folder)];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                if !path.ends_with("target") && !path.ends_with("corpus") && !path.ends_with("artifacts") {
+                    open.push(path);
+                }
+            } else if endings.iter().any(|ending| path.extension().is_some_and(|found| found == *ending)) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn rust_files(crates: &[&str]) -> Vec<PathBuf> {
+    crates.iter().flat_map(|name| files(name, &["rs"])).collect()
+}
+
+fn show(path: &Path) -> String {
+    path.strip_prefix(root()).unwrap_or(path).display().to_string()
+}
+
+/// A line without its comment and without what stands in string literals: enough to look for words of code.
+fn code(line: &str) -> String {
+    let mut out = String::new();
+    let mut in_string = false;
+    let mut before = ' ';
+    let mut chars = line.chars().peekable();
+    while let Some(letter) = chars.next() {
+        if letter == '"' && before != '\\' && before != '\'' {
+            in_string = !in_string;
+        } else if !in_string && letter == '/' && chars.peek() == Some(&'/') {
+            break;
+        } else if !in_string {
+            out.push(letter);
+        }
+        before = if before == '\\' { ' ' } else { letter };
+    }
+    out
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|letter: char| !letter.is_alphanumeric() && letter != '_')
+}
+
+fn none(wrong: &[String], rule: &str) {
+    assert!(wrong.is_empty(), "{rule}\n  {}", wrong.join("\n  "));
+}
+
+#[test]
+fn every_file_opens_with_what_it_is_for() {
+    let wrong: Vec<String> =
+        rust_files(&CRATES).iter().filter(|path| !read(path).starts_with("//!")).map(|path| show(path)).collect();
+    none(&wrong, "files open with a header comment (//!): what it is for, in and out, invariants, what is absent");
+}
+
+#[test]
+fn no_file_is_longer_than_a_reader_can_hold() {
+    let mut wrong = Vec::new();
+    for path in rust_files(&CRATES) {
+        let count = read(&path).lines().count();
+        if count > LINES_MAX {
+            wrong.push(format!("{}: {count} lines", show(&path)));
+        }
+    }
+    none(&wrong, "a file has at most 1000 lines");
+}
+
+#[test]
+fn no_attic_words_as_names_of_files() {
+    let is_attic = |path: &Path| path.file_stem().is_some_and(|stem| ATTIC.iter().any(|word| stem == *word));
+    let wrong: Vec<String> = rust_files(&CRATES)
+        .iter()
+        .filter(|path| is_attic(path) || path.parent().is_some_and(is_attic))
+        .map(|path| show(path))
+        .collect();
+    none(&wrong, "a name says what is inside; these say nothing");
+}
+
+#[test]
+fn unsafe_is_in_sys_alone() {
+    let mut wrong = Vec::new();
+    for path in rust_files(&SAFE) {
+        for (number, line) in read(&path).lines().enumerate() {
+            if words(&code(line)).any(|word| word == "unsafe") {
+                wrong.push(format!("{}:{}", show(&path), number + 1));
+            }
+        }
+    }
+    none(&wrong, "unsafe only in sys");
+}
+
+#[test]
+fn nothing_is_left_for_later() {
+    // Spelt in two halves, so that this file may stand in the tree that it reads.
+    let marks = [["to", "do!("], ["unimpl", "emented!("], ["#[ig", "nore"], ["db", "g!("], ["FIX", "ME"], ["XX", "X:"]].map(|halves| halves.concat());
+    let mut wrong = Vec::new();
+    for path in rust_files(&CRATES) {
+        for (number, line) in read(&path).lines().enumerate() {
+            if marks.iter().any(|mark| line.contains(mark.as_str())) {
+                wrong.push(format!("{}:{}: {}", show(&path), number + 1, line.trim()));
+            }
+        }
+    }
+    none(&wrong, "no stubs, no ignored tests, no notes to oneself");
+}
+
+#[test]
+fn proto_knows_no_clock_no_files_and_no_threads() {
+    let mut wrong = Vec::new();
+    for path in files("proto/src", &["rs"]) {
+        let text = read(&path);
+        // Tests may use what the machine has; they stand at the end of a file.
+        let text = text.split("#[cfg(test)]").next().unwrap_or_default();
+        for (number, line) in text.lines().enumerate() {
+            if code(line).contains("std::") {
+                wrong.push(format!("{}:{}: {}", show(&path), number + 1, line.trim()));
+            }
+        }
+    }
+    none(&wrong, "proto decides; it has no I/O, clock or threads");
+    assert!(read(&root().join("proto/src/lib.rs")).contains("#![no_std]"));
+    assert!(read(&root().join("proto/src/lib.rs")).contains("#![forbid(unsafe_code)]"));
+}
+
+#[test]
+fn one_word_for_one_thing_in_what_users_read() {
+    // The lexicon of docs/STYLE.md: the words on the left are taken for other things or mean nothing here.
+    let foreign = [("arena", "pool"), ("mbuf", "buf"), ("reactor", "worker"), ("lcore", "worker"), ("backend", "source or sink"), ("checkpoint", "journal")];
+    let mut wrong = Vec::new();
+    for path in ["README.md", "ARCHITECTURE.md", "SPECIFICATION.md", "CONTRIBUTING.md", "SECURITY.md", "docs/protocol.md"] {
+        for (number, line) in read(&root().join(path)).lines().enumerate() {
+            for (word, ours) in foreign {
+                if words(&line.to_lowercase()).any(|found| found == word) {
+                    wrong.push(format!("{path}:{}: `{word}`: we say {ours}", number + 1));
+                }
+            }
+        }
+    }
+    none(&wrong, "the lexicon of docs/STYLE.md");
+}
+
+/// What stands between backticks on a line.
+fn quoted(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2)
+}
+
+#[test]
+fn every_promise_names_what_shows_it() {
+    let page = read(&root().join("SPECIFICATION.md"));
+    let makefile = read(&root().join("Makefile"));
+    let tests: Vec<(PathBuf, String)> = rust_files(&CRATES).into_iter().map(|path| (path.clone(), read(&path))).collect();
+    let mut wrong = Vec::new();
+    let mut promises = 0;
+    for line in page.lines() {
+        // Rows of the tables: | 7 | promise | shown by |
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        if cells.len() < 5 || cells[1].parse::<u32>().is_err() {
+            continue;
+        }
+        promises += 1;
+        assert_eq!(cells[1].parse::<u32>().unwrap(), promises, "promises are numbered in order: {line}");
+        let proofs: Vec<&str> = quoted(cells[cells.len() - 2]).collect();
+        if proofs.is_empty() {
+            wrong.push(format!("promise {}: nothing shows it", cells[1]));
+        }
+        for proof in proofs {
+            let known = if let Some(target) = proof.strip_prefix("make ") {
+                let target = target.split(' ').next().unwrap_or_default();
+                makefile.lines().any(|line| line.starts_with(&format!("{target}:")))
+            } else if let Some((path, name)) = proof.split_once("::") {
+                tests.iter().any(|(file, text)| show(file) == path && text.contains(&format!("fn {name}(")))
+            } else {
+                root().join(proof).exists()
+            };
+            if !known {
+                wrong.push(format!("promise {}: there is no `{proof}`", cells[1]));
+            }
+        }
+    }
+    assert!(promises > 20, "the table of promises was not understood: {promises} found");
+    none(&wrong, "every promise of SPECIFICATION.md names a test, a script or a recipe that is there");
+}
+
+#[test]
+fn readme_lists_every_exit_code() {
+    let readme = read(&root().join("README.md"));
+    let source = read(&root().join("app/src/exit.rs"));
+    let list = source.split("pub enum Exit {").nth(1).unwrap().split('}').next().unwrap();
+    let mut wrong = Vec::new();
+    for line in list.lines() {
+        if let Some((name, number)) = line.trim().trim_end_matches(',').split_once(" = ") {
+            if !readme.lines().any(|line| line.starts_with(&format!("| {number} |"))) {
+                wrong.push(format!("{number} ({name})"));
+            }
+        }
+    }
+    none(&wrong, "exit codes that README does not explain");
+}
+
+#[test]
+fn every_script_says_what_it_is_for() {
+    let mut scripts = files("lab", &["sh", "py"]);
+    scripts.extend(files("bench", &["py"]));
+    let mut wrong = Vec::new();
+    for path in scripts {
+        let text = read(&path);
+        let second = text.lines().nth(1).unwrap_or_default();
+        if !second.starts_with("# ") && !second.starts_with("\"\"\"") {
+            wrong.push(show(&path));
+        }
+    }
+    none(&wrong, "scripts say in their second line what they are for");
+}

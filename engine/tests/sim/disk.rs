@@ -1,0 +1,494 @@
+//! A file system in memory that can lose power.
+//!
+//! For: source and sink of simulated jobs; what is written and what is durable are two things.
+//! In and out: path calls as `sys::fs` has them; `power_cut` and `die_at` by the scenario.
+//! Invariants: content is durable per sector of 4 KiB once `sync_data` returned, names and links once `sync_names` returned; names that
+//! were not made durable survive a cut as a prefix of what was done (one log, as ext4, XFS and btrfs keep it); after `die_at` calls
+//! nothing changes any more.
+//! Absent on purpose: caches, permissions of users, hard links.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::rng::Rng;
+
+pub const SECTOR: usize = 4096;
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
+
+/// Virtual nanoseconds, shared by everything.
+#[derive(Debug, Clone, Default)]
+pub struct Clock(Arc<AtomicU64>);
+
+impl Clock {
+    pub fn now(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+    pub fn advance(&self, ns: u64) {
+        self.0.fetch_add(ns, Ordering::Relaxed);
+    }
+}
+
+/// What a file holds, and what it held when it was last durable.
+#[derive(Debug, Clone, Default)]
+pub struct Content {
+    pub data: Vec<u8>,
+    /// Sectors written since the last sync, with what was there before (None: zeros).
+    undo: BTreeMap<usize, Option<Box<[u8]>>>,
+    durable_len: usize,
+}
+
+#[derive(Debug, Clone)]
+pub enum Kind {
+    File(Content),
+    Folder,
+    Link(Box<[u8]>),
+}
+
+#[derive(Debug, Clone)]
+pub struct Node {
+    pub kind: Kind,
+    pub mode: u32,
+    pub mtime: (i64, u32),
+    durable: (u32, (i64, u32)),
+}
+
+/// What goes wrong, in permille of calls while `now` lies in the span.
+#[derive(Debug, Clone, Default)]
+pub struct Faults {
+    pub from_ns: u64,
+    pub until_ns: u64,
+    pub eio: u64,
+    pub short: u64,
+    /// Bytes that still fit while the span lasts; None: all.
+    pub room: Option<u64>,
+    /// Paths whose opening is denied.
+    pub denied: BTreeSet<Box<[u8]>>,
+}
+
+type Ino = usize;
+type Path = Box<[u8]>;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Disk {
+    pub clock: Clock,
+    pub rng: Rng,
+    pub nodes: Vec<Node>,
+    names: BTreeMap<Path, Ino>,
+    log: Vec<Vec<(Path, Option<Ino>)>>, // each op: names and what they were before
+    pub faults: Faults,
+    pub die_at: Option<u64>,
+    ops: u64,
+    pub dead: bool,
+    /// Changes with each boot.
+    pub boot: u64,
+    /// Names that content appeared under since the checker last looked.
+    pub renamed: Vec<Path>,
+}
+
+fn no(errno: i32) -> io::Error {
+    io::Error::from_raw_os_error(errno)
+}
+
+pub fn parent(path: &[u8]) -> &[u8] {
+    path.iter().rposition(|&byte| byte == b'/').map_or(&[], |slash| &path[..slash])
+}
+
+impl Disk {
+    pub fn new(clock: Clock, rng: Rng) -> Self {
+        let root =
+            Node { kind: Kind::Folder, mode: 0o755, mtime: (1_600_000_000, 0), durable: (0o755, (1_600_000_000, 0)) };
+        Disk {
+            clock,
+            rng,
+            nodes: vec![root],
+            names: BTreeMap::from([(Path::default(), 0)]),
+            log: Vec::new(),
+            faults: Faults::default(),
+            die_at: None,
+            ops: 0,
+            dead: false,
+            boot: 1,
+            renamed: Vec::new(),
+        }
+    }
+
+    fn time(&self) -> (i64, u32) {
+        let now = self.clock.now();
+        (1_700_000_000 + (now / 1_000_000_000) as i64, (now % 1_000_000_000) as u32)
+    }
+
+    fn in_faults(&self) -> bool {
+        (self.faults.from_ns..self.faults.until_ns).contains(&self.clock.now())
+    }
+
+    /// Every call passes here: it may be the one that fails, or the one before which the machine died.
+    fn call(&mut self) -> io::Result<()> {
+        self.ops += 1;
+        if self.die_at.is_some_and(|at| self.ops > at) {
+            self.dead = true;
+        }
+        if self.dead || (self.in_faults() && self.rng.permille(self.faults.eio)) {
+            return Err(no(EIO));
+        }
+        Ok(())
+    }
+
+    pub fn ops(&self) -> u64 {
+        self.ops
+    }
+
+    fn find(&self, path: &[u8]) -> io::Result<Ino> {
+        if let Some(&ino) = self.names.get(path) {
+            return Ok(ino);
+        }
+        let mut above = parent(path);
+        while !above.is_empty() {
+            if let Some(&ino) = self.names.get(above) {
+                return Err(no(if matches!(self.nodes[ino].kind, Kind::Folder) { 2 } else { 20 }));
+            }
+            above = parent(above);
+        }
+        Err(no(2))
+    }
+
+    fn folder_of(&self, path: &[u8]) -> io::Result<Ino> {
+        let ino = self.find(parent(path))?;
+        if matches!(self.nodes[ino].kind, Kind::Folder) { Ok(ino) } else { Err(no(20)) }
+    }
+
+    fn touch(&mut self, path: &[u8]) {
+        let time = self.time();
+        if let Some(&ino) = self.names.get(parent(path)) {
+            self.nodes[ino].mtime = time;
+        }
+    }
+
+    fn set_name(&mut self, op: &mut Vec<(Path, Option<Ino>)>, path: &[u8], ino: Option<Ino>) {
+        let before = match ino {
+            Some(ino) => self.names.insert(path.into(), ino),
+            None => self.names.remove(path),
+        };
+        op.push((path.into(), before));
+        self.touch(path);
+    }
+
+    fn add(&mut self, path: &[u8], kind: Kind, mode: u32) -> io::Result<Ino> {
+        self.folder_of(path)?;
+        if self.names.contains_key(path) {
+            return Err(no(17));
+        }
+        let mtime = self.time();
+        self.nodes.push(Node { kind, mode, mtime, durable: (mode, mtime) });
+        let ino = self.nodes.len() - 1;
+        let mut op = Vec::new();
+        self.set_name(&mut op, path, Some(ino));
+        self.log.push(op);
+        Ok(ino)
+    }
+
+    pub fn lookup(&mut self, path: &[u8]) -> io::Result<Ino> {
+        self.call()?;
+        self.find(path)
+    }
+
+    pub fn open(&mut self, path: &[u8]) -> io::Result<Ino> {
+        self.call()?;
+        if self.in_faults() && self.faults.denied.contains(path) {
+            return Err(no(13));
+        }
+        let ino = self.find(path)?;
+        match self.nodes[ino].kind {
+            Kind::File(_) => Ok(ino),
+            Kind::Folder => Err(no(22)),
+            Kind::Link(_) => Err(no(40)),
+        }
+    }
+
+    pub fn create(&mut self, path: &[u8], truncate: bool) -> io::Result<Ino> {
+        if self.names.contains_key(path) {
+            let ino = self.open(path)?;
+            if truncate {
+                self.truncate(ino, 0)?;
+            }
+            return Ok(ino);
+        }
+        self.call()?;
+        if self.in_faults() && self.faults.denied.contains(path) {
+            return Err(no(13));
+        }
+        self.add(path, Kind::File(Content::default()), 0o600)
+    }
+
+    pub fn make_dir(&mut self, path: &[u8], mode: u32) -> io::Result<()> {
+        self.call()?;
+        self.add(path, Kind::Folder, mode).map(|_| ())
+    }
+
+    pub fn make_link(&mut self, target: &[u8], path: &[u8]) -> io::Result<()> {
+        self.call()?;
+        self.add(path, Kind::Link(target.into()), 0o777).map(|_| ())
+    }
+
+    pub fn rename(&mut self, from: &[u8], to: &[u8]) -> io::Result<()> {
+        self.call()?;
+        let ino = self.find(from)?;
+        self.folder_of(to)?;
+        if self.names.get(to).is_some_and(|&there| matches!(self.nodes[there].kind, Kind::Folder)) {
+            return Err(no(21));
+        }
+        let mut op = Vec::new();
+        self.set_name(&mut op, to, Some(ino));
+        self.set_name(&mut op, from, None);
+        self.log.push(op);
+        self.renamed.push(to.into());
+        Ok(())
+    }
+
+    pub fn remove(&mut self, path: &[u8]) -> io::Result<()> {
+        self.call()?;
+        self.find(path)?;
+        let mut op = Vec::new();
+        self.set_name(&mut op, path, None);
+        self.log.push(op);
+        Ok(())
+    }
+
+    pub fn set_meta(&mut self, ino: Ino, mode: Option<u32>, mtime: Option<(i64, u32)>) -> io::Result<()> {
+        self.call()?;
+        let node = &mut self.nodes[ino];
+        node.mode = mode.unwrap_or(node.mode);
+        node.mtime = mtime.unwrap_or(node.mtime);
+        Ok(())
+    }
+
+    fn content(&mut self, ino: Ino) -> &mut Content {
+        match &mut self.nodes[ino].kind {
+            Kind::File(content) => content,
+            _ => panic!("not a file"),
+        }
+    }
+
+    pub fn data(&self, ino: Ino) -> &[u8] {
+        match &self.nodes[ino].kind {
+            Kind::File(content) => &content.data,
+            _ => panic!("not a file"),
+        }
+    }
+
+    pub fn read(&mut self, ino: Ino, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        self.call()?;
+        let short = self.in_faults() && self.rng.permille(self.faults.short);
+        let data = self.data(ino);
+        let from = (offset as usize).min(data.len());
+        let mut len = into.len().min(data.len() - from);
+        into[..len].copy_from_slice(&data[from..from + len]);
+        if short && len > 1 {
+            len = self.rng.between(1, len as u64 - 1) as usize;
+        }
+        Ok(len)
+    }
+
+    pub fn write(&mut self, ino: Ino, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+        self.call()?;
+        let mut len = bytes.len();
+        if self.in_faults() {
+            if let Some(room) = &mut self.faults.room {
+                len = len.min(*room as usize);
+                *room -= len as u64;
+                if len == 0 && !bytes.is_empty() {
+                    return Err(no(ENOSPC));
+                }
+            }
+            if len > 1 && self.rng.permille(self.faults.short) {
+                len = self.rng.between(1, len as u64 - 1) as usize;
+            }
+        }
+        let time = self.time();
+        self.nodes[ino].mtime = time;
+        let offset = offset as usize;
+        let content = self.content(ino);
+        content.dirty(offset, offset + len);
+        if content.data.len() < offset + len {
+            content.data.resize(offset + len, 0);
+        }
+        content.data[offset..offset + len].copy_from_slice(&bytes[..len]);
+        Ok(len)
+    }
+
+    pub fn write_all(&mut self, ino: Ino, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            done += self.write(ino, offset + done as u64, &bytes[done..])?;
+        }
+        Ok(())
+    }
+
+    pub fn truncate(&mut self, ino: Ino, bytes: u64) -> io::Result<()> {
+        self.call()?;
+        let time = self.time();
+        self.nodes[ino].mtime = time;
+        let content = self.content(ino);
+        let (old, new) = (content.data.len(), bytes as usize);
+        content.dirty(new.min(old), old);
+        content.data.resize(new, 0);
+        Ok(())
+    }
+
+    pub fn punch(&mut self, ino: Ino, offset: u64, bytes: u64) -> io::Result<()> {
+        self.call()?;
+        let content = self.content(ino);
+        let from = (offset as usize).min(content.data.len());
+        let end = (from + bytes as usize).min(content.data.len());
+        content.dirty(from, end);
+        content.data[from..end].fill(0);
+        Ok(())
+    }
+
+    pub fn sync_data(&mut self, ino: Ino) -> io::Result<()> {
+        self.call()?;
+        self.settle(ino);
+        Ok(())
+    }
+
+    fn settle(&mut self, ino: Ino) {
+        let node = &mut self.nodes[ino];
+        node.durable = (node.mode, node.mtime);
+        if let Kind::File(content) = &mut node.kind {
+            content.undo.clear();
+            content.durable_len = content.data.len();
+        }
+    }
+
+    /// Names (and the metadata in the same log) are durable from here on; contents are not.
+    pub fn sync_names(&mut self) -> io::Result<()> {
+        self.call()?;
+        self.log.clear();
+        for node in &mut self.nodes {
+            node.durable = (node.mode, node.mtime);
+        }
+        Ok(())
+    }
+
+    pub fn sync_all(&mut self) -> io::Result<()> {
+        self.call()?;
+        self.log.clear();
+        for ino in 0..self.nodes.len() {
+            self.settle(ino);
+        }
+        Ok(())
+    }
+
+    /// The machine comes up again after a kill of our process: all that was written is there.
+    pub fn revive(&mut self) {
+        self.dead = false;
+        self.die_at = None;
+    }
+
+    /// The machine comes up again after a power cut: of what was not durable, a random part is there.
+    pub fn power_cut(&mut self) {
+        self.revive();
+        self.boot += 1;
+        let mut rng = self.rng.fork();
+        let kept = rng.below(self.log.len() as u64 + 1) as usize;
+        for op in self.log.drain(kept..).rev().collect::<Vec<_>>() {
+            for (path, before) in op.into_iter().rev() {
+                match before {
+                    Some(ino) => self.names.insert(path, ino),
+                    None => self.names.remove(&path),
+                };
+            }
+        }
+        self.log.clear();
+        for node in &mut self.nodes {
+            if rng.permille(500) {
+                (node.mode, node.mtime) = node.durable;
+            }
+            if let Kind::File(content) = &mut node.kind {
+                content.lose(&mut rng);
+            }
+        }
+        for ino in 0..self.nodes.len() {
+            self.settle(ino);
+        }
+    }
+
+    /// Everything that stands here, by path.
+    pub fn tree(&self) -> impl Iterator<Item = (&Path, &Node)> {
+        self.names.iter().map(|(path, &ino)| (path, &self.nodes[ino]))
+    }
+
+    pub fn get(&self, path: &[u8]) -> Option<&Node> {
+        self.names.get(path).map(|&ino| &self.nodes[ino])
+    }
+
+    /// Puts a node here as if by another program: no faults, durable at once.
+    pub fn plant(&mut self, path: &[u8], kind: Kind, mode: u32, mtime: (i64, u32)) {
+        let above = parent(path).to_vec();
+        let before = self.get(&above).expect("folders first").mtime;
+        if let Some(&ino) = self.names.get(path) {
+            self.nodes[ino] = Node { kind, mode, mtime, durable: (mode, mtime) };
+            self.settle(ino);
+            return;
+        }
+        self.nodes.push(Node { kind, mode, mtime, durable: (mode, mtime) });
+        let ino = self.nodes.len() - 1;
+        self.names.insert(path.into(), ino);
+        self.settle(ino);
+        let folder = self.names[&above[..]];
+        self.nodes[folder].mtime = before;
+    }
+
+    /// Takes a name away as if by another program.
+    pub fn uproot(&mut self, path: &[u8]) {
+        self.names.remove(path);
+    }
+}
+
+impl Content {
+    pub fn of(data: Vec<u8>) -> Self {
+        Content { durable_len: data.len(), data, undo: BTreeMap::new() }
+    }
+
+    /// Remembers what stands in these bytes, once per sector since the last sync.
+    fn dirty(&mut self, from: usize, end: usize) {
+        if from >= end {
+            return;
+        }
+        for sector in from / SECTOR..end.div_ceil(SECTOR) {
+            let data = &self.data;
+            self.undo.entry(sector).or_insert_with(|| {
+                let start = sector * SECTOR;
+                let old = data.get(start..data.len().min(start + SECTOR)).filter(|old| !old.is_empty())?;
+                Some(old.into())
+            });
+        }
+    }
+
+    fn lose(&mut self, rng: &mut Rng) {
+        if self.undo.is_empty() && self.durable_len == self.data.len() {
+            return;
+        }
+        let share = *rng.pick(&[0, 200, 500, 900, 1000]);
+        let new_len = self.data.len();
+        self.data.resize(new_len.max(self.durable_len), 0);
+        for (sector, old) in std::mem::take(&mut self.undo) {
+            if rng.permille(share) {
+                continue;
+            }
+            let start = (sector * SECTOR).min(self.data.len());
+            let end = (start + SECTOR).min(self.data.len());
+            self.data[start..end].fill(0);
+            if let Some(old) = old {
+                let len = old.len().min(end - start);
+                self.data[start..start + len].copy_from_slice(&old[..len]);
+            }
+        }
+        // The new length survives only if all is well with it; a file system writes it after the data or with it.
+        let len = if rng.permille(500) { new_len } else { self.durable_len };
+        self.data.truncate(len);
+    }
+}

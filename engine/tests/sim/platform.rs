@@ -1,0 +1,165 @@
+//! The simulated world behind `engine::platform::Platform`.
+//!
+//! For: workers whose disk, network and clock are the scenario's.
+//! In and out: ops wait for their virtual time, then are done on the simulated disk or wire.
+//! Invariants: `wait` never sleeps and never advances time (the driver of the run does); an op is completed once, in any order.
+//! Absent on purpose: threads.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use engine::platform::{Done, Harm, Op, Platform};
+use sys::mem::Pool;
+
+use crate::disk::Clock;
+use crate::net::Net;
+use crate::rng::Rng;
+use crate::trees::{SimFile, SimSink, SimSource};
+
+/// What all parts of one run share.
+#[derive(Debug)]
+pub struct World {
+    pub clock: Clock,
+    pub net: Net,
+    /// Goes up with everything that happens.
+    pub activity: u64,
+    /// Flip a bit at the n-th piece that passes here.
+    pub harm: Option<(Harm, u64)>,
+    pub harmed: Option<Harm>,
+    pub disk_ns: u64,
+}
+
+pub type Shared = Arc<Mutex<World>>;
+
+pub fn lock(world: &Shared) -> MutexGuard<'_, World> {
+    world.lock().expect("one thread")
+}
+
+/// One side of one wire.
+#[derive(Debug, Clone)]
+pub struct SimSocket {
+    pub wire: usize,
+    pub side: usize,
+}
+
+#[derive(Debug)]
+struct Pending {
+    token: u64,
+    at_ns: u64,
+    op: Op<SimFile, SimSocket>,
+}
+
+/// One worker's world.
+#[derive(Debug)]
+pub struct Sim {
+    world: Shared,
+    clock: Clock,
+    rng: Rng,
+    pool: Pool,
+    pending: Vec<Pending>,
+    /// Bufs at home, for the checker.
+    free: Arc<AtomicUsize>,
+}
+
+impl Sim {
+    pub fn new(world: Shared, rng: Rng, bufs: usize, chunk_bytes: usize) -> (Self, Arc<AtomicUsize>) {
+        let clock = lock(&world).clock.clone();
+        let free = Arc::new(AtomicUsize::new(bufs));
+        let pool = Pool::new(bufs, chunk_bytes).expect("memory");
+        (Sim { world, clock, rng, pool, pending: Vec::new(), free: free.clone() }, free)
+    }
+
+    fn try_op(&mut self, index: usize) -> Option<Done> {
+        let world = self.world.clone();
+        let mut world = lock(&world);
+        let pending = &mut self.pending[index];
+        let result = match &mut pending.op {
+            Op::Read { file, offset, mem, at, len } => {
+                let mut disk = file.disk.lock().expect("one thread");
+                disk.read(file.ino, *offset, &mut mem.bytes_mut()[*at..*at + *len])
+            }
+            Op::Write { file, offset, mem, at, len } => {
+                let mut disk = file.disk.lock().expect("one thread");
+                disk.write(file.ino, *offset, &mem.bytes()[*at..*at + *len])
+            }
+            Op::Send { socket, mem, at, len } => {
+                world.net.send(socket.wire, socket.side, &mem.bytes()[*at..*at + *len])?
+            }
+            Op::Recv { socket, mem, at, len } => {
+                world.net.recv(socket.wire, socket.side, &mut mem.bytes_mut()[*at..*at + *len])?
+            }
+        };
+        let pending = self.pending.swap_remove(index);
+        world.activity += 1;
+        let (Op::Read { mem, .. } | Op::Write { mem, .. } | Op::Send { mem, .. } | Op::Recv { mem, .. }) = pending.op;
+        Some(Done { token: pending.token, result, mem })
+    }
+}
+
+impl Platform for Sim {
+    type File = SimFile;
+    type Socket = SimSocket;
+    type Source = SimSource;
+    type Sink = SimSink;
+
+    fn now_ns(&self) -> u64 {
+        self.clock.now()
+    }
+
+    fn busy_ns(&self) -> u64 {
+        0
+    }
+
+    fn pool(&mut self) -> &mut Pool {
+        &mut self.pool
+    }
+
+    fn submit(&mut self, token: u64, op: Op<SimFile, SimSocket>) {
+        let mut world = lock(&self.world);
+        world.activity += 1;
+        let now = self.clock.now();
+        let at_ns = match op {
+            Op::Read { .. } | Op::Write { .. } => now + self.rng.below(world.disk_ns + 1),
+            _ => now,
+        };
+        world.net.wakes.insert(at_ns);
+        self.pending.push(Pending { token, at_ns, op });
+    }
+
+    fn flush(&mut self) {
+        self.free.store(self.pool.free(), Ordering::Relaxed);
+    }
+
+    fn wait(&mut self, _timeout_ns: u64, done: &mut Vec<Done>) {
+        let now = self.clock.now();
+        let mut index = 0;
+        let some_only = self.rng.permille(200);
+        while index < self.pending.len() {
+            let skip = self.pending[index].at_ns > now || (some_only && self.rng.permille(500));
+            match if skip { None } else { self.try_op(index) } {
+                Some(it) => done.push(it),
+                None => index += 1,
+            }
+        }
+        self.rng.shuffle(done);
+    }
+
+    fn cut(&mut self, socket: &SimSocket) {
+        let mut world = lock(&self.world);
+        world.net.shut(socket.wire, socket.side);
+        world.activity += 1;
+    }
+
+    fn harm(&mut self, at: Harm, bytes: &mut [u8]) {
+        let mut world = lock(&self.world);
+        match &mut world.harm {
+            Some((kind, left)) if *kind == at && *left > 0 => *left -= 1,
+            Some((kind, _)) if *kind == at => {
+                let bit = self.rng.below(bytes.len() as u64 * 8);
+                bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+                (world.harm, world.harmed) = (None, Some(at));
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! What a seed decides: trees, terms, world, troubles.
+//!
+//! For: one simulated story.
+//! In and out: a seed in; a `Scenario`, planted disks and the versions each file ever had out.
+//! Invariants: the last run of a story has no trouble, so every story can end well.
+//! Absent on purpose: running it (job.rs), judging it (check.rs).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use engine::job::{Cover, Terms};
+use engine::platform::Harm;
+use proto::negotiate::Cipher;
+use proto::wire::control::{DigestKind, Rung};
+
+use crate::disk::{Content, Disk, Kind};
+use crate::rng::Rng;
+use crate::trees::SharedDisk;
+
+pub const CHUNK_BYTES: u32 = 1 << 20;
+const MIB: u64 = 1 << 20;
+const KIB: u64 = 1 << 10;
+
+/// What happens to one run.
+#[derive(Debug, Clone, Default)]
+pub struct Trouble {
+    /// Rails are cut at these times, the bool says with loss.
+    pub cuts: Vec<(u64, bool)>,
+    /// One bit flips in flight after so many bytes.
+    pub flip_at: Option<u64>,
+    /// One bit flips in memory at the n-th piece.
+    pub harm: Option<(Harm, u64)>,
+    /// An end dies at this time.
+    pub crash: Option<(Victim, u64)>,
+    /// The sink's machine dies at its n-th call.
+    pub sink_dies_at_call: Option<u64>,
+    /// The sink's disk loses power when the sink dies.
+    pub power_cut: bool,
+    /// Source files are changed at these times.
+    pub changes: Vec<u64>,
+    pub source_faults: Option<crate::disk::Faults>,
+    pub sink_faults: Option<crate::disk::Faults>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Victim {
+    Sender,
+    Receiver,
+}
+
+/// How one run is set up.
+#[derive(Debug, Clone)]
+pub struct RunPlan {
+    pub sender_workers: usize,
+    pub receiver_workers: usize,
+    pub bufs: usize,
+    pub rails: usize,
+    pub depth: usize,
+    pub mail: usize,
+    pub pull: bool,
+    pub latency_ns: u64,
+    pub ns_per_kib: u64,
+    pub room: usize,
+    pub short: u64,
+    pub disk_ns: u64,
+    pub commit_ns: u64,
+    pub rate: u64,
+    pub trouble: Trouble,
+}
+
+#[derive(Debug)]
+pub struct Scenario {
+    pub terms: Terms,
+    pub rung: Rung,
+    pub runs: Vec<RunPlan>,
+}
+
+/// Every content a path of the source ever had.
+pub type Versions = BTreeMap<Box<[u8]>, BTreeSet<[u8; 32]>>;
+
+pub fn content(rng: &mut Rng, bytes: u64) -> Vec<u8> {
+    let mut data = vec![0; bytes as usize];
+    // Large files have holes: what is zero takes another way.
+    let zeros = rng.permille(300);
+    for part in data.chunks_mut(256 << 10) {
+        if !(zeros && rng.permille(600)) {
+            rng.fill(part);
+        }
+    }
+    data
+}
+
+fn size(rng: &mut Rng, large: bool) -> u64 {
+    let around = |rng: &mut Rng, at: u64| at + rng.below(3) - 1;
+    if large {
+        return match rng.below(4) {
+            0 => around(rng, 16 * MIB),
+            1 => 16 * MIB + rng.below(4 * MIB),
+            2 => around(rng, 18 * MIB),
+            _ => 17 * MIB,
+        };
+    }
+    match rng.below(100) {
+        0..=9 => 0,
+        10..=19 => 1,
+        20..=69 => rng.below(5000),
+        70..=84 => rng.below(130 * KIB),
+        85..=90 => around(rng, 128 * KIB),
+        91..=93 => around(rng, MIB),
+        94..=95 => around(rng, 2 * MIB),
+        96..=97 => rng.between(1, 3) * MIB,
+        _ => rng.below(4 * MIB),
+    }
+}
+
+/// Grows a source tree; some of it stands at the sink already, the same or another.
+pub fn plant(rng: &mut Rng, source: &SharedDisk, sink: &SharedDisk) -> Versions {
+    let (mut source, mut sink) = (source.lock().expect("one thread"), sink.lock().expect("one thread"));
+    let mut versions = Versions::new();
+    let mut folders: Vec<Vec<u8>> = vec![Vec::new()];
+    let count = match rng.below(100) {
+        0..=4 => 0,
+        5..=14 => 1,
+        15..=84 => rng.below(30),
+        _ => rng.below(200),
+    };
+    let mut large_left = if rng.permille(250) { rng.between(1, 2) } else { 0 };
+    let mut left = 12 * MIB;
+    for number in 0..count.max(large_left) {
+        let mut path = rng.pick(&folders).clone();
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(format!("{}{number}", ["a", "x y", "ü", "-"][rng.below(4) as usize]).as_bytes());
+        let mtime = (1_600_000_000 + rng.below(50_000_000) as i64, rng.below(1_000_000_000) as u32);
+        let mode = *rng.pick(&[0o644, 0o600, 0o755, 0o444, 0o400]);
+        match rng.below(100) {
+            0..=14 => {
+                source.plant(&path, Kind::Folder, *rng.pick(&[0o755, 0o700, 0o555]), mtime);
+                folders.push(path);
+            }
+            15..=19 => source.plant(&path, Kind::Link((*rng.pick(&[&b"a0"[..], b"../out", b"/x"])).into()), 0o777, mtime),
+            _ => {
+                let large = large_left > 0;
+                large_left = large_left.saturating_sub(1);
+                let bytes = size(rng, large);
+                let bytes = if large || bytes <= left { bytes } else { bytes % 1000 };
+                left = left.saturating_sub(bytes);
+                let data = content(rng, bytes);
+                versions.entry(path[..].into()).or_default().insert(*blake3::hash(&data).as_bytes());
+                if rng.permille(60) && path.iter().all(|&byte| byte != b'/') {
+                    let other = if rng.permille(500) { (mtime.0 - 1, 5) } else { mtime };
+                    let data = if other == mtime { data.clone() } else { content(rng, 1000) };
+                    sink.plant(&path, Kind::File(Content::of(data)), 0o640, other);
+                }
+                source.plant(&path, Kind::File(Content::of(data)), mode, mtime);
+            }
+        }
+    }
+    versions
+}
+
+/// Another program writes to a source file, makes it shorter, or takes it away.
+pub fn change(rng: &mut Rng, disk: &mut Disk, versions: &mut Versions) -> Option<Box<[u8]>> {
+    let files: Vec<Box<[u8]>> =
+        disk.tree().filter(|(_, node)| matches!(node.kind, Kind::File(_))).map(|(path, _)| path.clone()).collect();
+    if files.is_empty() {
+        return None;
+    }
+    // The longest is the one that is being read most of the time.
+    let longest = files.iter().max_by_key(|path| disk.get(path).map_or(0, len_of)).expect("not empty").clone();
+    let path = if rng.permille(500) { longest } else { rng.pick(&files).clone() };
+    disk.clock.advance(1);
+    let now = disk.clock.now();
+    let mtime = (1_700_000_000 + (now / 1_000_000_000) as i64, (now % 1_000_000_000) as u32);
+    let node = disk.get(&path).expect("listed").clone();
+    let Kind::File(content) = node.kind else { unreachable!("filtered") };
+    let mut data = content.data;
+    match rng.below(4) {
+        0 => {
+            disk.uproot(&path);
+            return Some(path);
+        }
+        1 => data.truncate(rng.below(data.len() as u64 + 1) as usize),
+        2 => data.extend_from_slice(b"more"),
+        _ if data.is_empty() => data.push(1),
+        _ => {
+            let at = rng.below(data.len() as u64) as usize;
+            data[at] ^= 1;
+        }
+    }
+    versions.entry(path.clone()).or_default().insert(*blake3::hash(&data).as_bytes());
+    disk.plant(&path, Kind::File(Content::of(data)), node.mode, mtime);
+    Some(path)
+}
+
+fn len_of(node: &crate::disk::Node) -> usize {
+    match &node.kind {
+        Kind::File(content) => content.data.len(),
+        _ => 0,
+    }
+}
+
+fn run_plan(rng: &mut Rng) -> RunPlan {
+    let ms = 1_000_000;
+    RunPlan {
+        sender_workers: rng.between(1, 3) as usize,
+        receiver_workers: rng.between(1, 3) as usize,
+        bufs: rng.between(4, 8) as usize,
+        rails: rng.between(1, 4) as usize,
+        depth: rng.between(1, 6) as usize,
+        mail: *rng.pick(&[1, 4, 64, 1024]),
+        pull: rng.permille(500),
+        latency_ns: *rng.pick(&[10_000, ms, 40 * ms]),
+        ns_per_kib: *rng.pick(&[1_000, 20_000, 200_000]),
+        room: *rng.pick(&[8 << 10, 200 << 10, 4 << 20]),
+        short: *rng.pick(&[0, 0, 300]),
+        disk_ns: *rng.pick(&[0, ms, 20 * ms]),
+        commit_ns: *rng.pick(&[0, 5 * ms, 300 * ms]),
+        rate: if rng.permille(50) { 50 << 20 } else { 0 },
+        trouble: Trouble::default(),
+    }
+}
+
+fn trouble(rng: &mut Rng, sink_calls: u64) -> Trouble {
+    let mut it = Trouble::default();
+    let ms = 1_000_000;
+    let when = |rng: &mut Rng| {
+        let most = *rng.pick(&[20, 300, 4000]);
+        rng.below(most * ms)
+    };
+    for _ in 0..rng.below(4) {
+        if rng.permille(400) {
+            it.cuts.push((when(rng), rng.permille(500)));
+        }
+    }
+    match rng.below(10) {
+        0..=1 => it.crash = Some((Victim::Receiver, when(rng))),
+        2 => it.crash = Some((Victim::Sender, when(rng))),
+        3..=4 => it.sink_dies_at_call = Some(rng.below(sink_calls)),
+        _ => {}
+    }
+    it.power_cut = rng.permille(500);
+    if rng.permille(150) {
+        it.flip_at = Some(rng.below(4 * MIB));
+    }
+    if rng.permille(150) {
+        it.harm = Some((*rng.pick(&[Harm::SourceBuf, Harm::SinkBuf]), rng.below(12)));
+    }
+    while rng.permille(200) {
+        it.changes.push(when(rng));
+    }
+    it
+}
+
+impl Scenario {
+    pub fn new(rng: &mut Rng) -> Scenario {
+        let digest = if rng.permille(850) { DigestKind::Blake3 } else { DigestKind::Crc64 };
+        let mut covers = vec![Cover::Sealed, Cover::Sealed, Cover::Tagged];
+        if digest == DigestKind::Blake3 {
+            covers.push(Cover::Hashed);
+        }
+        let rung = *rng.pick(&[Rung::Written, Rung::Flushed, Rung::Published, Rung::Published]);
+        let terms = Terms {
+            chunk_bytes: CHUNK_BYTES,
+            digest,
+            cipher: *rng.pick(&[Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305]),
+            cover: *rng.pick(&covers),
+            publish_small: rung < Rung::Flushed,
+        };
+        let troubled = rng.below(4) as usize;
+        let mut runs: Vec<RunPlan> = (0..=troubled).map(|_| run_plan(rng)).collect();
+        for run in &mut runs[..troubled] {
+            run.trouble = trouble(rng, 300);
+        }
+        Scenario { terms, rung, runs }
+    }
+
+    /// Faults of disks need to know the names.
+    pub fn add_disk_faults(&mut self, rng: &mut Rng, versions: &Versions) {
+        let names: Vec<&Box<[u8]>> = versions.keys().collect();
+        let count = self.runs.len() - 1;
+        for run in &mut self.runs[..count] {
+            if rng.permille(250) {
+                let mut faults = faults(rng);
+                if rng.permille(300) && !names.is_empty() {
+                    faults.denied.extend((0..2).map(|_| (*rng.pick(&names)).clone()));
+                }
+                run.trouble.source_faults = Some(faults);
+            }
+            if rng.permille(250) {
+                let mut faults = faults(rng);
+                if rng.permille(300) {
+                    faults.room = Some(rng.below(6 * MIB));
+                }
+                if rng.permille(300) && !names.is_empty() {
+                    let name = engine::linux::beside(rng.pick(&names), "part");
+                    faults.denied.insert(name.into());
+                }
+                run.trouble.sink_faults = Some(faults);
+            }
+        }
+    }
+}
+
+fn faults(rng: &mut Rng) -> crate::disk::Faults {
+    let from_ns = rng.below(50) * 1_000_000;
+    crate::disk::Faults {
+        from_ns,
+        until_ns: from_ns + rng.below(3000) * 1_000_000,
+        eio: *rng.pick(&[0, 0, 20]),
+        short: *rng.pick(&[0, 300, 900]),
+        ..crate::disk::Faults::default()
+    }
+}

@@ -1,0 +1,288 @@
+//! Source and sink over the simulated disk, call for call what `engine::linux` does over the real one.
+//!
+//! For: `SourceTree` and `SinkTree` of the simulated platform.
+//! In and out: entries in; files, verdicts out.
+//! Invariants: the order of calls on the disk is that of `linux/sink.rs`; a change there is a change here.
+//! Absent on purpose: O_DIRECT, caches.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use engine::end::recv::JOURNAL_FILE_BYTES_MIN;
+use engine::linux::{beside, is_ours};
+use engine::platform::{Found, SinkTree, SourceTree};
+use proto::manifest::{Entry, EntryKind};
+use proto::wire::chunk::PACK_FILE_BYTES_MAX;
+use proto::wire::control::Rung;
+
+use crate::disk::{Disk, Kind, parent};
+
+pub type SharedDisk = Arc<Mutex<Disk>>;
+
+/// An open file of either tree.
+#[derive(Debug, Clone)]
+pub struct SimFile {
+    pub disk: SharedDisk,
+    pub ino: usize,
+}
+
+#[derive(Debug)]
+pub struct SimSource(pub SharedDisk);
+
+#[derive(Debug)]
+pub struct SimSink(pub SharedDisk);
+
+fn lock(disk: &SharedDisk) -> MutexGuard<'_, Disk> {
+    disk.lock().expect("one thread")
+}
+
+fn is_same(disk: &Disk, ino: usize, entry: &Entry) -> bool {
+    let node = &disk.nodes[ino];
+    matches!(&node.kind, Kind::File(content) if content.data.len() as u64 == entry.bytes())
+        && node.mtime == (entry.mtime_s, entry.mtime_ns)
+}
+
+impl SourceTree for SimSource {
+    type File = SimFile;
+
+    fn open(&self, entry: &Entry) -> io::Result<SimFile> {
+        let ino = lock(&self.0).open(&entry.path)?;
+        Ok(SimFile { disk: self.0.clone(), ino })
+    }
+
+    fn read_small(&self, entry: &Entry, into: &mut [u8]) -> io::Result<Option<()>> {
+        let mut disk = lock(&self.0);
+        let ino = disk.open(&entry.path)?;
+        if !is_same(&disk, ino, entry) {
+            return Ok(None);
+        }
+        let mut done = 0;
+        while done < into.len() {
+            match disk.read(ino, done as u64, &mut into[done..])? {
+                0 => return Ok(None),
+                moved => done += moved,
+            }
+        }
+        Ok(is_same(&disk, ino, entry).then_some(()))
+    }
+
+    fn is_unchanged(&self, entry: &Entry) -> io::Result<bool> {
+        let mut disk = lock(&self.0);
+        let ino = disk.lookup(&entry.path)?;
+        Ok(is_same(&disk, ino, entry))
+    }
+}
+
+impl SimSink {
+    fn ready(disk: &mut Disk, entry: &Entry, rung: Rung, sync: bool) -> io::Result<()> {
+        let part = disk.open(&beside(&entry.path, "part"))?;
+        if entry.bytes() > PACK_FILE_BYTES_MAX {
+            disk.truncate(part, entry.bytes())?;
+        }
+        disk.set_meta(part, Some(entry.mode), Some((entry.mtime_s, entry.mtime_ns)))?;
+        if sync && rung >= Rung::Flushed {
+            disk.sync_data(part)?;
+        }
+        Ok(())
+    }
+
+    fn name(disk: &mut Disk, entry: &Entry) -> io::Result<()> {
+        disk.rename(&beside(&entry.path, "part"), &entry.path)?;
+        if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
+            let _ = disk.remove(&beside(&entry.path, "journal"));
+        }
+        Ok(())
+    }
+
+    fn make_link(disk: &mut Disk, entry: &Entry, target: &[u8]) -> io::Result<()> {
+        let same = matches!(disk.get(&entry.path).map(|node| &node.kind), Some(Kind::Link(there)) if **there == *target);
+        if !same {
+            let part = beside(&entry.path, "part");
+            let _ = disk.remove(&part);
+            disk.make_link(target, &part)?;
+            disk.rename(&part, &entry.path)?;
+        }
+        let ino = disk.lookup(&entry.path)?;
+        disk.set_meta(ino, None, Some((entry.mtime_s, entry.mtime_ns)))
+    }
+}
+
+impl SinkTree for SimSink {
+    type File = SimFile;
+
+    fn inspect(&self, entry: &Entry, keep: bool, _dry: bool) -> io::Result<Found> {
+        let mut disk = lock(&self.0);
+        match disk.lookup(&entry.path) {
+            Ok(ino) if matches!(disk.nodes[ino].kind, Kind::Folder) => {
+                return Err(io::ErrorKind::IsADirectory.into());
+            }
+            Ok(ino) if keep && is_same(&disk, ino, entry) => {
+                if disk.nodes[ino].mode != entry.mode {
+                    disk.set_meta(ino, Some(entry.mode), None)?;
+                }
+                return Ok(Found::Same);
+            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        if entry.bytes() <= JOURNAL_FILE_BYTES_MIN {
+            return Ok(Found::Nothing);
+        }
+        let part = disk.lookup(&beside(&entry.path, "part"));
+        match disk.open(&beside(&entry.path, "journal")) {
+            Ok(journal) if part.is_ok() => Ok(Found::Part(disk.data(journal).to_vec())),
+            _ => {
+                drop(disk);
+                self.discard(entry);
+                Ok(Found::Nothing)
+            }
+        }
+    }
+
+    fn make(&self, entry: &Entry) -> io::Result<()> {
+        let mut disk = lock(&self.0);
+        let times = (entry.mtime_s, entry.mtime_ns);
+        match &entry.kind {
+            EntryKind::Folder if entry.path.is_empty() => Ok(()),
+            EntryKind::Folder => match disk.make_dir(&entry.path, entry.mode | 0o700) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    let ino = disk.lookup(&entry.path)?;
+                    if matches!(disk.nodes[ino].kind, Kind::Folder) {
+                        Ok(())
+                    } else {
+                        Err(io::ErrorKind::NotADirectory.into())
+                    }
+                }
+                other => other,
+            },
+            EntryKind::FolderEnd => {
+                let ino = disk.lookup(&entry.path)?;
+                disk.set_meta(ino, Some(entry.mode), Some(times))
+            }
+            EntryKind::Link { target } => SimSink::make_link(&mut disk, entry, target),
+            EntryKind::File { .. } => unreachable!("files come through parts"),
+        }
+    }
+
+    fn resume_part(&self, entry: &Entry, journal_bytes: usize, missing: &[(u64, u64)]) -> io::Result<()> {
+        let mut disk = lock(&self.0);
+        let part = disk.open(&beside(&entry.path, "part"))?;
+        for (offset, bytes) in missing {
+            disk.punch(part, *offset, *bytes)?;
+        }
+        let journal = disk.open(&beside(&entry.path, "journal"))?;
+        disk.truncate(journal, journal_bytes as u64)?;
+        disk.sync_data(journal)
+    }
+
+    fn open_part(&self, entry: &Entry) -> io::Result<SimFile> {
+        let mut disk = lock(&self.0);
+        let ino = disk.create(&beside(&entry.path, "part"), false)?;
+        if (disk.data(ino).len() as u64) < entry.bytes() {
+            disk.truncate(ino, entry.bytes())?;
+        }
+        Ok(SimFile { disk: self.0.clone(), ino })
+    }
+
+    fn put_small(&self, entry: &Entry, content: &[u8], publish: bool) -> io::Result<()> {
+        let mut disk = lock(&self.0);
+        let name = beside(&entry.path, "part");
+        let part = disk.create(&name, true)?;
+        disk.write_all(part, 0, content)?;
+        if !publish {
+            return Ok(());
+        }
+        disk.set_meta(part, Some(entry.mode), Some((entry.mtime_s, entry.mtime_ns)))?;
+        disk.rename(&name, &entry.path)
+    }
+
+    fn flush(&self, entry: &Entry, records: &[u8], durable: bool) -> io::Result<()> {
+        let mut disk = lock(&self.0);
+        let part = disk.open(&beside(&entry.path, "part"))?;
+        if durable {
+            disk.sync_data(part)?;
+        }
+        let journal = disk.create(&beside(&entry.path, "journal"), false)?;
+        let end = disk.data(journal).len() as u64;
+        disk.write_all(journal, end, records)?;
+        if durable { disk.sync_data(journal) } else { Ok(()) }
+    }
+
+    fn settle(&self, rung: Rung) -> io::Result<()> {
+        if rung == Rung::Published { lock(&self.0).sync_all() } else { Ok(()) }
+    }
+
+    fn publish(&self, entries: &[Arc<Entry>], rung: Rung, results: &mut Vec<io::Result<()>>) {
+        let mut disk = lock(&self.0);
+        let together = rung >= Rung::Flushed && entries.len() >= 64;
+        let named = |entry: &Entry| rung < Rung::Flushed && entry.bytes() <= PACK_FILE_BYTES_MAX;
+        for entry in entries {
+            results.push(if named(entry) { Ok(()) } else { SimSink::ready(&mut disk, entry, rung, !together) });
+        }
+        let mut all = if together { disk.sync_all() } else { Ok(()) };
+        if all.is_ok() {
+            let mut folders = BTreeSet::new();
+            for (entry, result) in entries.iter().zip(results.iter_mut()) {
+                if result.is_ok() && !named(entry) {
+                    *result = SimSink::name(&mut disk, entry);
+                    folders.insert(parent(&entry.path));
+                }
+            }
+            if rung == Rung::Published && !folders.is_empty() {
+                all = disk.sync_names();
+            }
+        }
+        if let Err(error) = all {
+            for result in results.iter_mut().filter(|result| result.is_ok()) {
+                *result = Err(io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(5)));
+            }
+        }
+    }
+
+    fn discard(&self, entry: &Entry) {
+        let mut disk = lock(&self.0);
+        let _ = disk.remove(&beside(&entry.path, "journal"));
+        let _ = disk.remove(&beside(&entry.path, "part"));
+    }
+}
+
+/// The source's entries as the real scan would find them, depth first.
+pub fn scan(disk: &SharedDisk) -> Vec<Entry> {
+    let disk = lock(disk);
+    let mut entries = Vec::new();
+    below(&disk, b"", &mut entries);
+    entries
+}
+
+fn below(disk: &Disk, path: &[u8], entries: &mut Vec<Entry>) {
+    let node = disk.get(path).expect("listed");
+    let entry = |kind| Entry {
+        id: 0,
+        path: path.into(),
+        kind,
+        mode: node.mode,
+        mtime_s: node.mtime.0,
+        mtime_ns: node.mtime.1,
+    };
+    match &node.kind {
+        Kind::File(content) => entries.push(entry(EntryKind::File { bytes: content.data.len() as u64 })),
+        Kind::Link(target) => entries.push(entry(EntryKind::Link { target: target.clone() })),
+        Kind::Folder => {
+            entries.push(entry(EntryKind::Folder));
+            let children: Vec<_> = disk
+                .tree()
+                .filter(|(it, _)| !it.is_empty() && parent(it) == path && !is_ours(name(it)))
+                .map(|(it, _)| it.clone())
+                .collect();
+            for child in children {
+                below(disk, &child, entries);
+            }
+            entries.push(entry(EntryKind::FolderEnd));
+        }
+    }
+}
+
+pub fn name(path: &[u8]) -> &[u8] {
+    path.iter().rposition(|&byte| byte == b'/').map_or(path, |slash| &path[slash + 1..])
+}
