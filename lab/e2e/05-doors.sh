@@ -68,13 +68,6 @@ cp_run "$SRC/file.bin" "longhaul://$door/"
 cp_ends 0 "trusted and authorised: exit code 0"
 same "$SRC/file.bin" "$DST/k/file.bin" "trusted and authorised: equal"
 # shellcheck disable=SC2086
-on b "$LONGHAUL" key revoke $key_a >/dev/null
-kill -HUP "$keyed"
-sleep 0.2
-cp_run "$SRC/file.bin" "longhaul://$door/again.bin"
-cp_ends 12 "revoked: exit code 12"
-holds "revoked: nothing was written" test ! -e "$DST/k/again.bin"
-# shellcheck disable=SC2086
 on b "$LONGHAUL" key authorize --ro $key_a >/dev/null
 kill -HUP "$keyed"
 sleep 0.2
@@ -82,6 +75,14 @@ cp_run "$SRC/file.bin" "longhaul://$door/again.bin"
 cp_ends 12 "authorised ro: pushing ends with exit code 12"
 cp_run "longhaul://$door/file.bin" "$DST/fetched.bin"
 cp_ends 0 "authorised ro: fetching ends with exit code 0"
+same "$SRC/file.bin" "$DST/fetched.bin" "authorised ro: equal"
+# shellcheck disable=SC2086
+on b "$LONGHAUL" key revoke $key_a >/dev/null
+kill -HUP "$keyed"
+sleep 0.2
+cp_run "$SRC/file.bin" "longhaul://$door/revoked.bin"
+cp_ends 12 "revoked: exit code 12"
+holds "revoked: nothing was written" test ! -e "$DST/k/revoked.bin"
 stop "$keyed"
 # The server shows another key than the one we trust.
 # shellcheck disable=SC2086
