@@ -6,7 +6,7 @@
 //! Absent on purpose: judging (proto::books::limiter).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use proto::books::{STAGES, Stage};
@@ -15,16 +15,24 @@ use proto::books::{STAGES, Stage};
 #[derive(Debug, Default)]
 pub struct Counters {
     ns: [AtomicU64; STAGES],
+    /// The stage a thread waits in since `since_ns` (of `sys::clock::now_ns`); 0: it runs.
+    waits: AtomicUsize,
+    since_ns: AtomicU64,
 }
 
 /// Nanoseconds per stage at one moment.
 pub type Snapshot = [u64; STAGES];
 
 impl Counters {
-    /// What is booked so far.
+    /// What is booked so far, the wait that is going on included.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        std::array::from_fn(|index| self.ns[index].load(Ordering::Relaxed))
+        let mut ns: Snapshot = std::array::from_fn(|index| self.ns[index].load(Ordering::Relaxed));
+        let since = self.since_ns.load(Ordering::Acquire);
+        if since > 0 {
+            ns[self.waits.load(Ordering::Relaxed)] += sys::clock::now_ns().saturating_sub(since);
+        }
+        ns
     }
 }
 
@@ -61,8 +69,16 @@ impl Laps {
         self.last = now;
     }
 
+    /// The thread goes to wait in `stage`: readers count it as that until `publish`.
+    pub fn begin_wait(&self, stage: Stage) {
+        self.publish();
+        self.shared.waits.store(stage as usize, Ordering::Relaxed);
+        self.shared.since_ns.store(sys::clock::now_ns(), Ordering::Release);
+    }
+
     /// Lets readers see it; once per turn of the loop.
     pub fn publish(&self) {
+        self.shared.since_ns.store(0, Ordering::Release);
         for (shared, own) in self.shared.ns.iter().zip(self.ns) {
             shared.store(own, Ordering::Relaxed);
         }

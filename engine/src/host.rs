@@ -113,12 +113,46 @@ impl Workers {
         }
     }
 
-    /// Sum of all workers' books so far.
+}
+
+/// Some of the workers: those that one job uses. A small job of a daemon does not wake them all, and its books are of these alone.
+#[derive(Debug, Clone)]
+pub struct Team {
+    workers: Arc<Workers>,
+    first: usize,
+    count: usize,
+}
+
+impl Team {
+    /// `count` workers (at most all), beginning at another one for each `turn`.
+    #[must_use]
+    pub fn new(workers: Arc<Workers>, turn: u32, count: u16) -> Team {
+        let count = usize::from(count).clamp(1, workers.count());
+        let first = turn as usize % workers.count();
+        Team { workers, first, count }
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    fn index(&self, member: usize) -> usize {
+        (self.first + member) % self.workers.count()
+    }
+
+    /// Sends a command to a member and wakes it.
+    pub fn send(&self, member: usize, cmd: Cmd<Linux>) {
+        self.workers.send(self.index(member), cmd);
+    }
+
+    /// Sum of the members' books so far. With several jobs at once these are the books of all of them.
     #[must_use]
     pub fn books(&self) -> Snapshot {
         let mut sum = Snapshot::default();
-        for handle in &self.handles {
-            for (sum, own) in sum.iter_mut().zip(handle.counters.snapshot()) {
+        for member in 0..self.count {
+            for (sum, own) in sum.iter_mut().zip(self.workers.handles[self.index(member)].counters.snapshot()) {
                 *sum += own;
             }
         }

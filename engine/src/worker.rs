@@ -75,6 +75,7 @@ impl<P: Platform> Worker<P> {
         self.laps.lap(Stage::Loop);
         let (stage, sleep_ns) = self.why_wait(sleep_ns_max);
         let mut done = std::mem::take(&mut self.done);
+        self.laps.begin_wait(stage);
         let busy_from = self.platform.busy_ns();
         self.platform.wait(sleep_ns, &mut done);
         let busy = self.platform.busy_ns().saturating_sub(busy_from);

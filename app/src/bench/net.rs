@@ -86,6 +86,10 @@ pub struct NetArguments {
     #[arg(long)]
     pub clear: bool,
 
+    /// Only the lines whose name holds this text
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
+
     /// How to talk to the kernel [default: io_uring where it is allowed]
     #[arg(long, value_enum)]
     pub driver: Option<DriverWanted>,
@@ -172,6 +176,7 @@ fn ways(arguments: &NetArguments) -> Vec<Way> {
         });
         ways.extend(wanted.map(|layer| Way::Rail { driver, layer }));
     }
+    ways.retain(|way| arguments.only.as_ref().is_none_or(|only| way.name().contains(only.as_str())));
     ways
 }
 
@@ -183,6 +188,7 @@ fn measure(arguments: &NetArguments, addr: SocketAddr, cores: Cores, path: &str)
     };
     let send_ms = (arguments.seconds.as_millis() / ROUNDS as u128).max(1) as u64;
     let ways = ways(arguments);
+    anyhow::ensure!(!ways.is_empty(), "no line has that name");
     let mut client = Client::new(addr, &arguments.cc, cores)?;
     let mut samples: Vec<Vec<_>> = vec![Vec::new(); ways.len()];
     for _ in 0..ROUNDS {

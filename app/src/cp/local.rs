@@ -59,7 +59,7 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[u8], screen: &mut Screen)
     let wanted = copy.arguments.receipt.clone().unwrap_or_else(|| receipt::default_path(&copy.home, &id));
     let mut senders = wanted.clone().into_os_string();
     senders.push(".sender");
-    let make = |link, way, workers, rails, bell, receipt, carry| Job {
+    let make = |link, way, workers: Arc<engine::host::Workers>, rails, bell, receipt, carry| Job {
         no: session::next_job(),
         id,
         link,
@@ -69,7 +69,7 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[u8], screen: &mut Screen)
         rung,
         dry,
         way,
-        workers,
+        workers: engine::host::Team::new(workers, 0, u16::MAX),
         pool_bytes,
         rails,
         bell,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use engine::host::{Make, Workers};
+use engine::host::{Make, Team, Workers};
 use engine::linux::Direct;
 use engine::linux::sink::LinuxSink;
 use proto::negotiate::Driver;
@@ -203,7 +203,7 @@ impl Session {
             rung,
             dry,
             way,
-            workers,
+            workers: Team::new(workers, 0, plan.workers.0),
             pool_bytes,
             rails,
             bell,

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use engine::end::recv::RecvEnd;
 use engine::end::send::SendEnd;
 use engine::end::{Outbox, Record, Stop};
-use engine::host::Workers;
+use engine::host::Team;
 use engine::job::{Cmd, Event as Told, JobNo, JobPart, Post, Role, Terms};
 use engine::linux::Linux;
 use engine::linux::scan::{Batch, Scan};
@@ -77,7 +77,7 @@ pub struct Job<'a> {
     /// Which end.
     pub way: Way,
     /// Who moves the bytes.
-    pub workers: Arc<Workers>,
+    pub workers: Team,
     /// Pool of these, bytes.
     pub pool_bytes: u64,
     /// Where rails come from.
@@ -617,7 +617,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
         }
         let tally = self.end.record().tally;
         Books {
-            ns: std::array::from_fn(|stage| now[stage] - self.books_from[stage]),
+            ns: std::array::from_fn(|stage| now[stage].saturating_sub(self.books_from[stage])),
             wall_ns: u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(0) * count,
             workers: u16::try_from(count).unwrap_or(u16::MAX),
             cpu_ns: sys::clock::process_cpu_ns() - self.cpu_from,

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use engine::host::Team;
 use engine::linux::Direct;
 use engine::linux::sink::LinuxSink;
 use proto::error::{Breach, Refusal};
@@ -317,8 +318,9 @@ fn job<'a>(
     }
     say(&mut link, &Frame::Accept { offer: Box::new(own), plan: Box::new(plan.clone()), top });
     let stall = daemon.settings.read().map_or(Duration::from_secs(60), |settings| settings.idle_timeout);
+    let no = next_job();
     Ok(Some(Job {
-        no: next_job(),
+        no,
         id: open.job,
         link,
         identity: &daemon.identity,
@@ -326,7 +328,7 @@ fn job<'a>(
         rung: open.rung,
         dry: open.dry,
         way,
-        workers: daemon.workers.clone(),
+        workers: Team::new(daemon.workers.clone(), no, plan.workers.1),
         pool_bytes: daemon.pool_bytes,
         rails: Rails::Wait { from },
         bell,

@@ -176,7 +176,8 @@ fn both(
         for (number, socket) in sockets.iter().enumerate() {
             let (tell, work) = (tell.clone(), &work);
             let (go, gone) = mpsc::channel::<()>();
-            let thread = scope.spawn(move || {
+            let name = format!("bench-{}-{number}", if receives { "recv" } else { "send" });
+            let thread = std::thread::Builder::new().name(name).spawn_scoped(scope, move || {
                 cores.pin(number, receives);
                 let mut ready = || {
                     let _ = tell.send(());
@@ -185,7 +186,7 @@ fn both(
                 let side = work(socket, &mut ready)?;
                 let info = sock::tcp_info(socket)?;
                 Ok(Side { tcp: Tcp::of(&info, sock::get_congestion(socket)?), ..side })
-            });
+            })?;
             threads.push((thread, go));
         }
         drop(tell);
