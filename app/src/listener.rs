@@ -16,6 +16,7 @@
 //! ```
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io::{self, ErrorKind, Read};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -60,6 +61,19 @@ pub struct Counts {
     pub pushed_out: AtomicU64,
     /// Handshakes that failed, for whatever reason.
     pub unproven: AtomicU64,
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [accepted, garbage, expired, pushed_out, unproven] =
+            [&self.accepted, &self.garbage, &self.expired, &self.pushed_out, &self.unproven]
+                .map(|field| field.load(Ordering::Relaxed));
+        write!(
+            out,
+            "{accepted} connections; closed without a job: {garbage} spoke something else, {unproven} proved no key, \
+             {expired} were too slow, {pushed_out} made room for others"
+        )
+    }
 }
 
 fn count(field: &AtomicU64) {

@@ -44,16 +44,6 @@ impl Access {
     pub fn may_write(self) -> bool {
         self != Access::ReadOnly
     }
-
-    /// What both allow; `None` if that is nothing.
-    #[must_use]
-    pub fn and(self, other: Access) -> Option<Access> {
-        match (self, other) {
-            (Access::ReadWrite, narrower) | (narrower, Access::ReadWrite) => Some(narrower),
-            (one, same) if one == same => Some(one),
-            _ => None,
-        }
-    }
 }
 
 /// What somebody may do here.

@@ -90,10 +90,12 @@ impl Identity {
         Identity::load(home)
     }
 
-    /// A key that is kept nowhere: it trusts nobody but by ticket, and nothing is revoked for it.
+    /// A key that is kept nowhere: it trusts nobody but by ticket, and nothing is revoked for it. Only tests want one; a
+    /// user's host keeps its key, so that the other end can say who came.
     ///
     /// # Errors
     /// No randomness.
+    #[cfg(test)]
     pub fn ephemeral() -> Result<Identity, IdentityError> {
         let pair = Ed25519KeyPair::generate().map_err(|_| IdentityError::NoRandom)?;
         Ok(Identity::with(None, pair))

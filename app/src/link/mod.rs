@@ -102,6 +102,8 @@ impl fmt::Debug for Link {
         out.debug_struct("Link")
             .field("peer", &self.peer_addr())
             .field("backlog", &self.backlog())
+            .field("bytes_sent", &self.bytes_sent())
+            .field("bytes_received", &self.bytes_received())
             .finish_non_exhaustive()
     }
 }
