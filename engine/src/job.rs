@@ -168,8 +168,8 @@ pub enum Event {
     Dropped { rail: u16, chunk: ChunkId, error: EntryError },
     /// Receiver: a range is in the file system.
     Landed { chunk: ChunkId, entry: EntryId, offset: u64, bytes: u32, digest: Digest },
-    /// Receiver: a pack's files are in the file system, but for those that failed.
-    PackLanded { chunk: ChunkId, files: Vec<(EntryId, u64, Digest)>, failed: Vec<EntryError> },
+    /// Receiver: a pack's files are in the file system, but for those that failed. `payload` is its length, index included.
+    PackLanded { chunk: ChunkId, payload: u32, files: Vec<(EntryId, u64, Digest)>, failed: Vec<EntryError> },
     /// Receiver: the chunk came for an entry that is no longer wanted.
     Stray { chunk: ChunkId, entry: EntryId },
     /// Receiver: the chunk was corrupt and thrown away; `entry` is `EntryId::MAX` for a pack.

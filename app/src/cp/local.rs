@@ -64,6 +64,7 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[u8], screen: &mut Screen)
         id,
         link,
         identity: &copy.identity,
+        peer_key: copy.identity.public(),
         plan: plan.clone(),
         terms: offer::terms(&plan, rung),
         rung,

@@ -197,6 +197,7 @@ impl Session {
         let job = Job {
             no: next_job(),
             id: self.open.job,
+            peer_key: self.link.peer_key(),
             link: self.link,
             identity: &copy.identity,
             terms: offer::terms(&plan, rung),

@@ -68,6 +68,8 @@ pub struct Job<'a> {
     pub link: Link,
     /// Who we are.
     pub identity: &'a Identity,
+    /// Who the other end is.
+    pub peer_key: [u8; 32],
     /// What was agreed.
     pub plan: Plan,
     /// The same, for workers.
@@ -270,7 +272,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
         end.record().dry = job.dry;
         let secret = JobSecret::of(&job.link, job.id);
         let receipt = job.receipt.clone().and_then(|path| {
-            let (own, peer) = (job.identity.public(), job.link.peer_key());
+            let (own, peer) = (job.identity.public(), job.peer_key);
             let (sender, receiver) = if matches!(job.way, Way::Send(_)) { (own, peer) } else { (peer, own) };
             let head = Head { job: job.id, digest: job.plan.digest, rung: job.rung, sender, receiver };
             ReceiptFile::begin(path, &head, job.carry.clone()).ok()
@@ -567,7 +569,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             (Closing::Open, true) if self.end.is_done() => self.sign()?,
             _ => return Err(self.breach(Breach::WrongOrder)),
         };
-        let peer_key = self.job.link.peer_key();
+        let peer_key = self.job.peer_key;
         if !keys::verify(&peer_key, &signed_message(&body), signature) {
             return Err(self.breach(Breach::SignatureInvalid));
         }

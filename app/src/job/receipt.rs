@@ -28,6 +28,7 @@ pub struct ReceiptFile {
     file: BufWriter<File>,
     carry: Option<(PathBuf, BufWriter<File>)>,
     hasher: blake3::Hasher,
+    signed: bool,
 }
 
 impl ReceiptFile {
@@ -47,7 +48,7 @@ impl ReceiptFile {
             }
             None => None,
         };
-        let mut receipt = ReceiptFile { path, part, file, carry, hasher: blake3::Hasher::new() };
+        let mut receipt = ReceiptFile { path, part, file, carry, hasher: blake3::Hasher::new(), signed: false };
         let mut lines = Vec::new();
         receipt::write_head(&mut lines, head);
         receipt.body(&lines)?;
@@ -87,10 +88,20 @@ impl ReceiptFile {
         self.file.flush()?;
         self.file.get_ref().sync_all()?;
         fs::rename(&self.part, &self.path)?;
+        self.signed = true;
         if let Some((path, _)) = &self.carry {
             let _ = fs::remove_file(path);
         }
-        Ok(self.path)
+        Ok(std::mem::take(&mut self.path))
+    }
+}
+
+impl Drop for ReceiptFile {
+    /// A receipt that was not signed by both is none.
+    fn drop(&mut self) {
+        if !self.signed {
+            let _ = fs::remove_file(&self.part);
+        }
     }
 }
 

@@ -9,9 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::identity::authorized::Rights;
 use crate::identity::tests::Scratch;
-use crate::identity::ticket::{PROOF_LABEL, Uses};
-use crate::identity::{Rights, Ticket, Tickets};
+use crate::identity::ticket::{PROOF_LABEL, Ticket, Tickets, Uses};
 
 const SOON: Duration = Duration::from_secs(5);
 

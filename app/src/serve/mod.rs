@@ -193,11 +193,13 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
                 std::process::exit(0);
             });
         }
+        let counts = listener.counts();
         let served = listener.run(
             |link| session::run(&daemon, link),
             |stream, greeting| daemon.on_rail(stream, &greeting),
             &daemon.stop,
         );
+        daemon.log(1, &counts.to_string());
         watcher.signal();
         served.map_err(io("serve the port"))
     })?;

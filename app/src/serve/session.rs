@@ -322,6 +322,7 @@ fn job<'a>(
     Ok(Some(Job {
         no,
         id: open.job,
+        peer_key: link.peer_key(),
         link,
         identity: &daemon.identity,
         terms: offer::terms(&plan, open.rung),

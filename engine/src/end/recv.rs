@@ -16,12 +16,13 @@ use proto::journal::{self, JournalHeader, Replay};
 use proto::manifest::{Entry, EntryId, EntryKind};
 use proto::negotiate::Plan;
 use proto::recv::{Ready, Receiver};
-use proto::wire::chunk::PACK_FILE_BYTES_MAX;
+use proto::wire::chunk::{ChunkKind, PACK_FILE_BYTES_MAX, SEALED_HEADER_BYTES, TAG_BYTES};
 use proto::wire::control::{ChunkRange, Digest, EntryFault, FaultKind, Frame, Rung, WANT_RANGES_MAX, Want};
 
 use crate::digest::DigestTree;
 use crate::end::{Outbox, Record, Stop, fault, told};
 use crate::job::{Cmd, Event, JobNo, Terms, fault_kind};
+use crate::seal::tag_count;
 use crate::platform::{Found, Platform, SinkTree};
 use crate::sink::commit::{Settled, Task};
 
@@ -334,7 +335,8 @@ impl<P: Platform> RecvEnd<P> {
     pub fn on_event(&mut self, now_ns: u64, event: Event, out: &mut Outbox<P>) -> Result<(), Stop> {
         match event {
             Event::Landed { chunk, entry, offset, bytes, digest } => {
-                self.moved(u64::from(bytes));
+                self.record.tally.moved += u64::from(bytes);
+                self.on_rails(ChunkKind::Range, bytes);
                 self.machine.ack(chunk)?;
                 if self.machine.entry(entry).is_none() {
                     return Ok(());
@@ -352,10 +354,11 @@ impl<P: Platform> RecvEnd<P> {
                 }
                 self.on_ready(ready, out);
             }
-            Event::PackLanded { chunk, files, failed } => {
+            Event::PackLanded { chunk, payload, files, failed } => {
+                self.on_rails(ChunkKind::Pack, payload);
                 self.machine.ack(chunk)?;
                 for (id, bytes, digest) in files {
-                    self.moved(bytes);
+                    self.record.tally.moved += bytes;
                     self.record.tally.written += bytes;
                     if let Some(entry) = self.machine.entry(id).cloned() {
                         self.machine.on_pack_file(id, bytes)?;
@@ -403,11 +406,10 @@ impl<P: Platform> RecvEnd<P> {
         Ok(())
     }
 
-    fn moved(&mut self, bytes: u64) {
-        use proto::wire::chunk::{SEALED_HEADER_BYTES, TAG_BYTES};
-        let tags = crate::seal::tag_count(self.record.terms.cover, usize::try_from(bytes).unwrap_or(0)) * TAG_BYTES;
-        self.record.tally.moved += bytes;
-        self.record.tally.rail_bytes += bytes + (SEALED_HEADER_BYTES + tags) as u64;
+    /// A frame with this payload came over a rail.
+    fn on_rails(&mut self, kind: ChunkKind, payload: u32) {
+        let tags = tag_count(self.record.terms.cover.of(kind), payload as usize) * TAG_BYTES;
+        self.record.tally.rail_bytes += u64::from(payload) + (SEALED_HEADER_BYTES + tags) as u64;
     }
 
     fn on_ready(&mut self, ready: Ready, _out: &mut Outbox<P>) {

@@ -10,8 +10,8 @@ pub mod tcp; // steps of the loop for stream rails
 use std::collections::VecDeque;
 use std::fmt::Debug;
 
-use proto::send::Handout;
-use proto::wire::chunk::{Header, SEALED_HEADER_BYTES};
+use proto::send::{Handout, Unit};
+use proto::wire::chunk::{Header, PACK_LINE_BYTES, SEALED_HEADER_BYTES};
 use proto::wire::control::Digest;
 use sys::mem::Buf;
 
@@ -90,6 +90,17 @@ pub(crate) struct Filled {
     pub(crate) buf: Buf,
     pub(crate) bytes: u32,
     pub(crate) files: u64,
+}
+
+impl Filled {
+    /// The user's bytes in it: a pack's index is not.
+    pub(crate) fn files_bytes(&self) -> u64 {
+        let index = match self.handout.unit {
+            Unit::Pack { .. } => self.files * PACK_LINE_BYTES as u64,
+            Unit::Range { .. } => 0,
+        };
+        u64::from(self.bytes) - index
+    }
 }
 
 /// A sealed frame that waits for the rail.

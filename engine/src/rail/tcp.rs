@@ -58,6 +58,7 @@ impl<P: Platform> Worker<P> {
             return false;
         }
         let Some(filled) = rail.filled.pop_front() else { return false };
+        let payload = filled.files_bytes();
         let mut buf = filled.buf;
         let (kind, entry, offset, file_bytes) = match &filled.handout.unit {
             Unit::Range { entry, offset, .. } => (ChunkKind::Range, entry.id, *offset, entry.bytes()),
@@ -75,7 +76,7 @@ impl<P: Platform> Worker<P> {
             // With crc64 the digest is the CRC itself; the header has both.
             seat.part.post.put(Event::Read { chunk, entry, offset, digest: header.digest });
         }
-        rail.sealed.push_back(Frame { chunk, buf, span, payload: u64::from(filled.bytes) });
+        rail.sealed.push_back(Frame { chunk, buf, span, payload });
         true
     }
 

@@ -226,7 +226,7 @@ impl<P: Platform> Worker<P> {
             }
             self.laps.lap(Stage::Write);
         }
-        seat.part.post.put(Event::PackLanded { chunk: header.chunk, files, failed });
+        seat.part.post.put(Event::PackLanded { chunk: header.chunk, payload: header.payload_bytes, files, failed });
         self.platform.pool().give(buf);
         if let Some(breach) = breach {
             self.break_off(index, RailEnd::Breach(breach));
