@@ -7,9 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use super::authorized::{Access, Rights, Verdict};
 use super::keys::{fingerprint, key_text, parse_key, usable, verify};
 use super::ticket::{PROOF_LABEL, SECRET_BYTES, Ticket, TicketFault, Tickets, Uses};
-use super::authorized::{Access, Rights, Verdict};
 use super::*;
 
 /// A key folder that goes away with the test.
