@@ -338,6 +338,8 @@ impl Uring {
 impl Drop for Uring {
     /// Cancels what is in flight and waits for the kernel to let go of it; what it does not let go of is leaked.
     fn drop(&mut self) {
+        // Ends the read of the eventfd on kernels that cannot cancel, too.
+        self.waker.wake();
         let _ = self.flush();
         let end = Instant::now() + DROP_WAIT;
         // Since Linux 6.0. Without it, sockets with nothing to say keep their memory until the process ends.
