@@ -26,6 +26,8 @@ pub(crate) struct Seat<P: Platform> {
     pub(crate) sources: Sources<P>,
     pub(crate) parts: Parts<P>,
     pub(crate) closing: bool,
+    /// `Event::Closed` is posted; what is late still has to go.
+    pub(crate) closed: bool,
 }
 
 /// One worker: one thread, one ring, one pool.
@@ -140,7 +142,8 @@ impl<P: Platform> Worker<P> {
     fn obey(&mut self, cmd: Cmd<P>) {
         match cmd {
             Cmd::Open { job, part } => {
-                let seat = Seat { part, sources: Sources::default(), parts: Parts::default(), closing: false };
+                let seat =
+                    Seat { part, sources: Sources::default(), parts: Parts::default(), closing: false, closed: false };
                 assert!(self.seats.insert(job, seat).is_none(), "job numbers are never used twice");
             }
             Cmd::Close { job } => {
@@ -245,14 +248,13 @@ impl<P: Platform> Worker<P> {
         let snapshot = self.laps.snapshot();
         let rails = &self.rails;
         for (&job, seat) in &mut self.seats {
-            if seat.closing && !rails.iter().flatten().any(|rail| rail.job == job) {
+            if seat.closing && !seat.closed && !rails.iter().flatten().any(|rail| rail.job == job) {
+                seat.closed = true;
                 seat.part.post.put(Event::Closed { books: Box::new(snapshot) });
             }
             self.late |= seat.part.post.ring();
         }
-        self.seats.retain(|job, seat| {
-            !seat.closing || rails.iter().flatten().any(|rail| rail.job == *job) || seat.part.post.ring()
-        });
+        self.seats.retain(|_, seat| !seat.closed || seat.part.post.ring());
         self.laps.publish();
     }
 

@@ -14,58 +14,58 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::rng::Rng;
 
-pub const SECTOR: usize = 4096;
+pub(crate) const SECTOR: usize = 4096;
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 
 /// Virtual nanoseconds, shared by everything.
 #[derive(Debug, Clone, Default)]
-pub struct Clock(Arc<AtomicU64>);
+pub(crate) struct Clock(Arc<AtomicU64>);
 
 impl Clock {
-    pub fn now(&self) -> u64 {
+    pub(crate) fn now(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
-    pub fn advance(&self, ns: u64) {
+    pub(crate) fn advance(&self, ns: u64) {
         self.0.fetch_add(ns, Ordering::Relaxed);
     }
 }
 
 /// What a file holds, and what it held when it was last durable.
 #[derive(Debug, Clone, Default)]
-pub struct Content {
-    pub data: Vec<u8>,
+pub(crate) struct Content {
+    pub(crate) data: Vec<u8>,
     /// Sectors written since the last sync, with what was there before (None: zeros).
     undo: BTreeMap<usize, Option<Box<[u8]>>>,
     durable_len: usize,
 }
 
 #[derive(Debug, Clone)]
-pub enum Kind {
+pub(crate) enum Kind {
     File(Content),
     Folder,
     Link(Box<[u8]>),
 }
 
 #[derive(Debug, Clone)]
-pub struct Node {
-    pub kind: Kind,
-    pub mode: u32,
-    pub mtime: (i64, u32),
+pub(crate) struct Node {
+    pub(crate) kind: Kind,
+    pub(crate) mode: u32,
+    pub(crate) mtime: (i64, u32),
     durable: (u32, (i64, u32)),
 }
 
 /// What goes wrong, in permille of calls while `now` lies in the span.
 #[derive(Debug, Clone, Default)]
-pub struct Faults {
-    pub from_ns: u64,
-    pub until_ns: u64,
-    pub eio: u64,
-    pub short: u64,
+pub(crate) struct Faults {
+    pub(crate) from_ns: u64,
+    pub(crate) until_ns: u64,
+    pub(crate) eio: u64,
+    pub(crate) short: u64,
     /// Bytes that still fit while the span lasts; None: all.
-    pub room: Option<u64>,
+    pub(crate) room: Option<u64>,
     /// Paths whose opening is denied.
-    pub denied: BTreeSet<Box<[u8]>>,
+    pub(crate) denied: BTreeSet<Box<[u8]>>,
 }
 
 type Ino = usize;
@@ -73,32 +73,32 @@ type Path = Box<[u8]>;
 
 /// See the module.
 #[derive(Debug)]
-pub struct Disk {
-    pub clock: Clock,
-    pub rng: Rng,
-    pub nodes: Vec<Node>,
+pub(crate) struct Disk {
+    pub(crate) clock: Clock,
+    pub(crate) rng: Rng,
+    pub(crate) nodes: Vec<Node>,
     names: BTreeMap<Path, Ino>,
     log: Vec<Vec<(Path, Option<Ino>)>>, // each op: names and what they were before
-    pub faults: Faults,
-    pub die_at: Option<u64>,
+    pub(crate) faults: Faults,
+    pub(crate) die_at: Option<u64>,
     ops: u64,
-    pub dead: bool,
+    pub(crate) dead: bool,
     /// Changes with each boot.
-    pub boot: u64,
+    pub(crate) boot: u64,
     /// Names that content appeared under since the checker last looked.
-    pub renamed: Vec<Path>,
+    pub(crate) renamed: Vec<Path>,
 }
 
 fn no(errno: i32) -> io::Error {
     io::Error::from_raw_os_error(errno)
 }
 
-pub fn parent(path: &[u8]) -> &[u8] {
+pub(crate) fn parent(path: &[u8]) -> &[u8] {
     path.iter().rposition(|&byte| byte == b'/').map_or(&[], |slash| &path[..slash])
 }
 
 impl Disk {
-    pub fn new(clock: Clock, rng: Rng) -> Self {
+    pub(crate) fn new(clock: Clock, rng: Rng) -> Self {
         let root =
             Node { kind: Kind::Folder, mode: 0o755, mtime: (1_600_000_000, 0), durable: (0o755, (1_600_000_000, 0)) };
         Disk {
@@ -137,7 +137,7 @@ impl Disk {
         Ok(())
     }
 
-    pub fn ops(&self) -> u64 {
+    pub(crate) fn ops(&self) -> u64 {
         self.ops
     }
 
@@ -190,12 +190,12 @@ impl Disk {
         Ok(ino)
     }
 
-    pub fn lookup(&mut self, path: &[u8]) -> io::Result<Ino> {
+    pub(crate) fn lookup(&mut self, path: &[u8]) -> io::Result<Ino> {
         self.call()?;
         self.find(path)
     }
 
-    pub fn open(&mut self, path: &[u8]) -> io::Result<Ino> {
+    pub(crate) fn open(&mut self, path: &[u8]) -> io::Result<Ino> {
         self.call()?;
         if self.in_faults() && self.faults.denied.contains(path) {
             return Err(no(13));
@@ -208,7 +208,7 @@ impl Disk {
         }
     }
 
-    pub fn create(&mut self, path: &[u8], truncate: bool) -> io::Result<Ino> {
+    pub(crate) fn create(&mut self, path: &[u8], truncate: bool) -> io::Result<Ino> {
         if self.names.contains_key(path) {
             let ino = self.open(path)?;
             if truncate {
@@ -223,17 +223,17 @@ impl Disk {
         self.add(path, Kind::File(Content::default()), 0o600)
     }
 
-    pub fn make_dir(&mut self, path: &[u8], mode: u32) -> io::Result<()> {
+    pub(crate) fn make_dir(&mut self, path: &[u8], mode: u32) -> io::Result<()> {
         self.call()?;
         self.add(path, Kind::Folder, mode).map(|_| ())
     }
 
-    pub fn make_link(&mut self, target: &[u8], path: &[u8]) -> io::Result<()> {
+    pub(crate) fn make_link(&mut self, target: &[u8], path: &[u8]) -> io::Result<()> {
         self.call()?;
         self.add(path, Kind::Link(target.into()), 0o777).map(|_| ())
     }
 
-    pub fn rename(&mut self, from: &[u8], to: &[u8]) -> io::Result<()> {
+    pub(crate) fn rename(&mut self, from: &[u8], to: &[u8]) -> io::Result<()> {
         self.call()?;
         let ino = self.find(from)?;
         self.folder_of(to)?;
@@ -248,7 +248,7 @@ impl Disk {
         Ok(())
     }
 
-    pub fn remove(&mut self, path: &[u8]) -> io::Result<()> {
+    pub(crate) fn remove(&mut self, path: &[u8]) -> io::Result<()> {
         self.call()?;
         self.find(path)?;
         let mut op = Vec::new();
@@ -257,7 +257,7 @@ impl Disk {
         Ok(())
     }
 
-    pub fn set_meta(&mut self, ino: Ino, mode: Option<u32>, mtime: Option<(i64, u32)>) -> io::Result<()> {
+    pub(crate) fn set_meta(&mut self, ino: Ino, mode: Option<u32>, mtime: Option<(i64, u32)>) -> io::Result<()> {
         self.call()?;
         let node = &mut self.nodes[ino];
         node.mode = mode.unwrap_or(node.mode);
@@ -272,14 +272,14 @@ impl Disk {
         }
     }
 
-    pub fn data(&self, ino: Ino) -> &[u8] {
+    pub(crate) fn data(&self, ino: Ino) -> &[u8] {
         match &self.nodes[ino].kind {
             Kind::File(content) => &content.data,
             _ => panic!("not a file"),
         }
     }
 
-    pub fn read(&mut self, ino: Ino, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+    pub(crate) fn read(&mut self, ino: Ino, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         self.call()?;
         let short = self.in_faults() && self.rng.permille(self.faults.short);
         let data = self.data(ino);
@@ -292,7 +292,7 @@ impl Disk {
         Ok(len)
     }
 
-    pub fn write(&mut self, ino: Ino, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+    pub(crate) fn write(&mut self, ino: Ino, offset: u64, bytes: &[u8]) -> io::Result<usize> {
         self.call()?;
         let mut len = bytes.len();
         if self.in_faults() {
@@ -319,7 +319,7 @@ impl Disk {
         Ok(len)
     }
 
-    pub fn write_all(&mut self, ino: Ino, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn write_all(&mut self, ino: Ino, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let mut done = 0;
         while done < bytes.len() {
             done += self.write(ino, offset + done as u64, &bytes[done..])?;
@@ -327,7 +327,7 @@ impl Disk {
         Ok(())
     }
 
-    pub fn truncate(&mut self, ino: Ino, bytes: u64) -> io::Result<()> {
+    pub(crate) fn truncate(&mut self, ino: Ino, bytes: u64) -> io::Result<()> {
         self.call()?;
         let time = self.time();
         self.nodes[ino].mtime = time;
@@ -338,7 +338,7 @@ impl Disk {
         Ok(())
     }
 
-    pub fn punch(&mut self, ino: Ino, offset: u64, bytes: u64) -> io::Result<()> {
+    pub(crate) fn punch(&mut self, ino: Ino, offset: u64, bytes: u64) -> io::Result<()> {
         self.call()?;
         let content = self.content(ino);
         let from = (offset as usize).min(content.data.len());
@@ -348,7 +348,7 @@ impl Disk {
         Ok(())
     }
 
-    pub fn sync_data(&mut self, ino: Ino) -> io::Result<()> {
+    pub(crate) fn sync_data(&mut self, ino: Ino) -> io::Result<()> {
         self.call()?;
         self.settle(ino);
         Ok(())
@@ -364,7 +364,7 @@ impl Disk {
     }
 
     /// Names (and the metadata in the same log) are durable from here on; contents are not.
-    pub fn sync_names(&mut self) -> io::Result<()> {
+    pub(crate) fn sync_names(&mut self) -> io::Result<()> {
         self.call()?;
         self.log.clear();
         for node in &mut self.nodes {
@@ -373,7 +373,7 @@ impl Disk {
         Ok(())
     }
 
-    pub fn sync_all(&mut self) -> io::Result<()> {
+    pub(crate) fn sync_all(&mut self) -> io::Result<()> {
         self.call()?;
         self.log.clear();
         for ino in 0..self.nodes.len() {
@@ -383,13 +383,13 @@ impl Disk {
     }
 
     /// The machine comes up again after a kill of our process: all that was written is there.
-    pub fn revive(&mut self) {
+    pub(crate) fn revive(&mut self) {
         self.dead = false;
         self.die_at = None;
     }
 
     /// The machine comes up again after a power cut: of what was not durable, a random part is there.
-    pub fn power_cut(&mut self) {
+    pub(crate) fn power_cut(&mut self) {
         self.revive();
         self.boot += 1;
         let mut rng = self.rng.fork();
@@ -417,16 +417,16 @@ impl Disk {
     }
 
     /// Everything that stands here, by path.
-    pub fn tree(&self) -> impl Iterator<Item = (&Path, &Node)> {
+    pub(crate) fn tree(&self) -> impl Iterator<Item = (&Path, &Node)> {
         self.names.iter().map(|(path, &ino)| (path, &self.nodes[ino]))
     }
 
-    pub fn get(&self, path: &[u8]) -> Option<&Node> {
+    pub(crate) fn get(&self, path: &[u8]) -> Option<&Node> {
         self.names.get(path).map(|&ino| &self.nodes[ino])
     }
 
     /// Puts a node here as if by another program: no faults, durable at once.
-    pub fn plant(&mut self, path: &[u8], kind: Kind, mode: u32, mtime: (i64, u32)) {
+    pub(crate) fn plant(&mut self, path: &[u8], kind: Kind, mode: u32, mtime: (i64, u32)) {
         let above = parent(path).to_vec();
         let before = self.get(&above).expect("folders first").mtime;
         if let Some(&ino) = self.names.get(path) {
@@ -443,13 +443,13 @@ impl Disk {
     }
 
     /// Takes a name away as if by another program.
-    pub fn uproot(&mut self, path: &[u8]) {
+    pub(crate) fn uproot(&mut self, path: &[u8]) {
         self.names.remove(path);
     }
 }
 
 impl Content {
-    pub fn of(data: Vec<u8>) -> Self {
+    pub(crate) fn of(data: Vec<u8>) -> Self {
         Content { durable_len: data.len(), data, undo: BTreeMap::new() }
     }
 

@@ -27,24 +27,24 @@ struct Wire {
 
 /// All paths of one world.
 #[derive(Debug)]
-pub struct Net {
+pub(crate) struct Net {
     clock: Clock,
     rng: Rng,
     wires: Vec<Wire>,
-    pub latency_ns: u64,
-    pub ns_per_kib: u64,
-    pub room: usize,
-    pub short: u64,
+    pub(crate) latency_ns: u64,
+    pub(crate) ns_per_kib: u64,
+    pub(crate) room: usize,
+    pub(crate) short: u64,
     /// Flip one bit of the byte that is so far in the sum of all bytes sent.
-    pub flip_at: Option<u64>,
-    pub flipped: bool,
+    pub(crate) flip_at: Option<u64>,
+    pub(crate) flipped: bool,
     sent: u64,
     /// The next time at which something arrives.
-    pub wakes: std::collections::BTreeSet<u64>,
+    pub(crate) wakes: std::collections::BTreeSet<u64>,
 }
 
 impl Net {
-    pub fn new(clock: Clock, rng: Rng) -> Self {
+    pub(crate) fn new(clock: Clock, rng: Rng) -> Self {
         Net {
             clock,
             rng,
@@ -60,13 +60,13 @@ impl Net {
         }
     }
 
-    pub fn open(&mut self) -> usize {
+    pub(crate) fn open(&mut self) -> usize {
         self.wires.push(Wire::default());
         self.wires.len() - 1
     }
 
     /// None: no room now.
-    pub fn send(&mut self, wire: usize, side: usize, bytes: &[u8]) -> Option<io::Result<usize>> {
+    pub(crate) fn send(&mut self, wire: usize, side: usize, bytes: &[u8]) -> Option<io::Result<usize>> {
         let now = self.clock.now();
         let it = &mut self.wires[wire];
         if it.reset || it.shut[1 - side] {
@@ -99,7 +99,7 @@ impl Net {
     }
 
     /// None: nothing is there now.
-    pub fn recv(&mut self, wire: usize, side: usize, into: &mut [u8]) -> Option<io::Result<usize>> {
+    pub(crate) fn recv(&mut self, wire: usize, side: usize, into: &mut [u8]) -> Option<io::Result<usize>> {
         let now = self.clock.now();
         let it = &mut self.wires[wire];
         if it.reset {
@@ -137,19 +137,19 @@ impl Net {
     }
 
     /// One side shuts both directions: what it sent still arrives, what comes to it does not.
-    pub fn shut(&mut self, wire: usize, side: usize) {
+    pub(crate) fn shut(&mut self, wire: usize, side: usize) {
         self.wires[wire].shut[side] = true;
     }
 
     /// Everything in flight is lost and both sides learn it.
-    pub fn reset(&mut self, wire: usize) {
+    pub(crate) fn reset(&mut self, wire: usize) {
         self.wires[wire].reset = true;
         for pipe in &mut self.wires[wire].ways {
             pipe.parts.clear();
         }
     }
 
-    pub fn is_open(&self, wire: usize) -> bool {
+    pub(crate) fn is_open(&self, wire: usize) -> bool {
         let it = &self.wires[wire];
         !(it.reset || it.shut[0] || it.shut[1])
     }

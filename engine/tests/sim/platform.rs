@@ -18,28 +18,28 @@ use crate::trees::{SimFile, SimSink, SimSource};
 
 /// What all parts of one run share.
 #[derive(Debug)]
-pub struct World {
-    pub clock: Clock,
-    pub net: Net,
+pub(crate) struct World {
+    pub(crate) clock: Clock,
+    pub(crate) net: Net,
     /// Goes up with everything that happens.
-    pub activity: u64,
+    pub(crate) activity: u64,
     /// Flip a bit at the n-th piece that passes here.
-    pub harm: Option<(Harm, u64)>,
-    pub harmed: Option<Harm>,
-    pub disk_ns: u64,
+    pub(crate) harm: Option<(Harm, u64)>,
+    pub(crate) harmed: Option<Harm>,
+    pub(crate) disk_ns: u64,
 }
 
-pub type Shared = Arc<Mutex<World>>;
+pub(crate) type Shared = Arc<Mutex<World>>;
 
-pub fn lock(world: &Shared) -> MutexGuard<'_, World> {
+pub(crate) fn lock(world: &Shared) -> MutexGuard<'_, World> {
     world.lock().expect("one thread")
 }
 
 /// One side of one wire.
 #[derive(Debug, Clone)]
-pub struct SimSocket {
-    pub wire: usize,
-    pub side: usize,
+pub(crate) struct SimSocket {
+    pub(crate) wire: usize,
+    pub(crate) side: usize,
 }
 
 #[derive(Debug)]
@@ -51,7 +51,7 @@ struct Pending {
 
 /// One worker's world.
 #[derive(Debug)]
-pub struct Sim {
+pub(crate) struct Sim {
     world: Shared,
     clock: Clock,
     rng: Rng,
@@ -62,7 +62,7 @@ pub struct Sim {
 }
 
 impl Sim {
-    pub fn new(world: Shared, rng: Rng, bufs: usize, chunk_bytes: usize) -> (Self, Arc<AtomicUsize>) {
+    pub(crate) fn new(world: Shared, rng: Rng, bufs: usize, chunk_bytes: usize) -> (Self, Arc<AtomicUsize>) {
         let clock = lock(&world).clock.clone();
         let free = Arc::new(AtomicUsize::new(bufs));
         let pool = Pool::new(bufs, chunk_bytes).expect("memory");

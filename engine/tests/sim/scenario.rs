@@ -16,68 +16,68 @@ use crate::disk::{Content, Disk, Kind};
 use crate::rng::Rng;
 use crate::trees::SharedDisk;
 
-pub const CHUNK_BYTES: u32 = 1 << 20;
+pub(crate) const CHUNK_BYTES: u32 = 1 << 20;
 const MIB: u64 = 1 << 20;
 const KIB: u64 = 1 << 10;
 
 /// What happens to one run.
 #[derive(Debug, Clone, Default)]
-pub struct Trouble {
+pub(crate) struct Trouble {
     /// Rails are cut at these times, the bool says with loss.
-    pub cuts: Vec<(u64, bool)>,
+    pub(crate) cuts: Vec<(u64, bool)>,
     /// One bit flips in flight after so many bytes.
-    pub flip_at: Option<u64>,
+    pub(crate) flip_at: Option<u64>,
     /// One bit flips in memory at the n-th piece.
-    pub harm: Option<(Harm, u64)>,
+    pub(crate) harm: Option<(Harm, u64)>,
     /// An end dies at this time.
-    pub crash: Option<(Victim, u64)>,
+    pub(crate) crash: Option<(Victim, u64)>,
     /// The sink's machine dies at its n-th call.
-    pub sink_dies_at_call: Option<u64>,
+    pub(crate) sink_dies_at_call: Option<u64>,
     /// The sink's disk loses power when the sink dies.
-    pub power_cut: bool,
+    pub(crate) power_cut: bool,
     /// Source files are changed at these times.
-    pub changes: Vec<u64>,
-    pub source_faults: Option<crate::disk::Faults>,
-    pub sink_faults: Option<crate::disk::Faults>,
+    pub(crate) changes: Vec<u64>,
+    pub(crate) source_faults: Option<crate::disk::Faults>,
+    pub(crate) sink_faults: Option<crate::disk::Faults>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Victim {
+pub(crate) enum Victim {
     Sender,
     Receiver,
 }
 
 /// How one run is set up.
 #[derive(Debug, Clone)]
-pub struct RunPlan {
-    pub sender_workers: usize,
-    pub receiver_workers: usize,
-    pub bufs: usize,
-    pub rails: usize,
-    pub depth: usize,
-    pub mail: usize,
-    pub pull: bool,
-    pub latency_ns: u64,
-    pub ns_per_kib: u64,
-    pub room: usize,
-    pub short: u64,
-    pub disk_ns: u64,
-    pub commit_ns: u64,
-    pub rate: u64,
-    pub trouble: Trouble,
+pub(crate) struct RunPlan {
+    pub(crate) sender_workers: usize,
+    pub(crate) receiver_workers: usize,
+    pub(crate) bufs: usize,
+    pub(crate) rails: usize,
+    pub(crate) depth: usize,
+    pub(crate) mail: usize,
+    pub(crate) pull: bool,
+    pub(crate) latency_ns: u64,
+    pub(crate) ns_per_kib: u64,
+    pub(crate) room: usize,
+    pub(crate) short: u64,
+    pub(crate) disk_ns: u64,
+    pub(crate) commit_ns: u64,
+    pub(crate) rate: u64,
+    pub(crate) trouble: Trouble,
 }
 
 #[derive(Debug)]
-pub struct Scenario {
-    pub terms: Terms,
-    pub rung: Rung,
-    pub runs: Vec<RunPlan>,
+pub(crate) struct Scenario {
+    pub(crate) terms: Terms,
+    pub(crate) rung: Rung,
+    pub(crate) runs: Vec<RunPlan>,
 }
 
 /// Every content a path of the source ever had.
-pub type Versions = BTreeMap<Box<[u8]>, BTreeSet<[u8; 32]>>;
+pub(crate) type Versions = BTreeMap<Box<[u8]>, BTreeSet<[u8; 32]>>;
 
-pub fn content(rng: &mut Rng, bytes: u64) -> Vec<u8> {
+pub(crate) fn content(rng: &mut Rng, bytes: u64) -> Vec<u8> {
     let mut data = vec![0; bytes as usize];
     // Large files have holes: what is zero takes another way.
     let zeros = rng.permille(300);
@@ -113,7 +113,7 @@ fn size(rng: &mut Rng, large: bool) -> u64 {
 }
 
 /// Grows a source tree; some of it stands at the sink already, the same or another.
-pub fn plant(rng: &mut Rng, source: &SharedDisk, sink: &SharedDisk) -> Versions {
+pub(crate) fn plant(rng: &mut Rng, source: &SharedDisk, sink: &SharedDisk) -> Versions {
     let (mut source, mut sink) = (source.lock().expect("one thread"), sink.lock().expect("one thread"));
     let mut versions = Versions::new();
     let mut folders: Vec<Vec<u8>> = vec![Vec::new()];
@@ -138,7 +138,9 @@ pub fn plant(rng: &mut Rng, source: &SharedDisk, sink: &SharedDisk) -> Versions 
                 source.plant(&path, Kind::Folder, *rng.pick(&[0o755, 0o700, 0o555]), mtime);
                 folders.push(path);
             }
-            15..=19 => source.plant(&path, Kind::Link((*rng.pick(&[&b"a0"[..], b"../out", b"/x"])).into()), 0o777, mtime),
+            15..=19 => {
+                source.plant(&path, Kind::Link((*rng.pick(&[&b"a0"[..], b"../out", b"/x"])).into()), 0o777, mtime)
+            }
             _ => {
                 let large = large_left > 0;
                 large_left = large_left.saturating_sub(1);
@@ -160,7 +162,7 @@ pub fn plant(rng: &mut Rng, source: &SharedDisk, sink: &SharedDisk) -> Versions 
 }
 
 /// Another program writes to a source file, makes it shorter, or takes it away.
-pub fn change(rng: &mut Rng, disk: &mut Disk, versions: &mut Versions) -> Option<Box<[u8]>> {
+pub(crate) fn change(rng: &mut Rng, disk: &mut Disk, versions: &mut Versions) -> Option<Box<[u8]>> {
     let files: Vec<Box<[u8]>> =
         disk.tree().filter(|(_, node)| matches!(node.kind, Kind::File(_))).map(|(path, _)| path.clone()).collect();
     if files.is_empty() {
@@ -253,7 +255,7 @@ fn trouble(rng: &mut Rng, sink_calls: u64) -> Trouble {
 }
 
 impl Scenario {
-    pub fn new(rng: &mut Rng) -> Scenario {
+    pub(crate) fn new(rng: &mut Rng) -> Scenario {
         let digest = if rng.permille(850) { DigestKind::Blake3 } else { DigestKind::Crc64 };
         let mut covers = vec![Cover::Sealed, Cover::Sealed, Cover::Tagged];
         if digest == DigestKind::Blake3 {
@@ -276,8 +278,9 @@ impl Scenario {
     }
 
     /// Faults of disks need to know the names.
-    pub fn add_disk_faults(&mut self, rng: &mut Rng, versions: &Versions) {
-        let names: Vec<&Box<[u8]>> = versions.keys().collect();
+    pub(crate) fn add_disk_faults(&mut self, rng: &mut Rng, versions: &Versions) {
+        type Path = Box<[u8]>;
+        let names: Vec<&Path> = versions.keys().collect();
         let count = self.runs.len() - 1;
         for run in &mut self.runs[..count] {
             if rng.permille(250) {
@@ -293,7 +296,8 @@ impl Scenario {
                     faults.room = Some(rng.below(6 * MIB));
                 }
                 if rng.permille(300) && !names.is_empty() {
-                    let name = engine::linux::beside(rng.pick(&names), "part");
+                    let path = *rng.pick(&names[..]);
+                    let name = engine::linux::beside(path, "part");
                     faults.denied.insert(name.into());
                 }
                 run.trouble.sink_faults = Some(faults);

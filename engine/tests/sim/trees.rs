@@ -18,20 +18,20 @@ use proto::wire::control::Rung;
 
 use crate::disk::{Disk, Kind, parent};
 
-pub type SharedDisk = Arc<Mutex<Disk>>;
+pub(crate) type SharedDisk = Arc<Mutex<Disk>>;
 
 /// An open file of either tree.
 #[derive(Debug, Clone)]
-pub struct SimFile {
-    pub disk: SharedDisk,
-    pub ino: usize,
+pub(crate) struct SimFile {
+    pub(crate) disk: SharedDisk,
+    pub(crate) ino: usize,
 }
 
 #[derive(Debug)]
-pub struct SimSource(pub SharedDisk);
+pub(crate) struct SimSource(pub(crate) SharedDisk);
 
 #[derive(Debug)]
-pub struct SimSink(pub SharedDisk);
+pub(crate) struct SimSink(pub(crate) SharedDisk);
 
 fn lock(disk: &SharedDisk) -> MutexGuard<'_, Disk> {
     disk.lock().expect("one thread")
@@ -96,7 +96,8 @@ impl SimSink {
     }
 
     fn make_link(disk: &mut Disk, entry: &Entry, target: &[u8]) -> io::Result<()> {
-        let same = matches!(disk.get(&entry.path).map(|node| &node.kind), Some(Kind::Link(there)) if **there == *target);
+        let same =
+            matches!(disk.get(&entry.path).map(|node| &node.kind), Some(Kind::Link(there)) if **there == *target);
         if !same {
             let part = beside(&entry.path, "part");
             let _ = disk.remove(&part);
@@ -248,7 +249,7 @@ impl SinkTree for SimSink {
 }
 
 /// The source's entries as the real scan would find them, depth first.
-pub fn scan(disk: &SharedDisk) -> Vec<Entry> {
+pub(crate) fn scan(disk: &SharedDisk) -> Vec<Entry> {
     let disk = lock(disk);
     let mut entries = Vec::new();
     below(&disk, b"", &mut entries);
@@ -257,14 +258,8 @@ pub fn scan(disk: &SharedDisk) -> Vec<Entry> {
 
 fn below(disk: &Disk, path: &[u8], entries: &mut Vec<Entry>) {
     let node = disk.get(path).expect("listed");
-    let entry = |kind| Entry {
-        id: 0,
-        path: path.into(),
-        kind,
-        mode: node.mode,
-        mtime_s: node.mtime.0,
-        mtime_ns: node.mtime.1,
-    };
+    let entry =
+        |kind| Entry { id: 0, path: path.into(), kind, mode: node.mode, mtime_s: node.mtime.0, mtime_ns: node.mtime.1 };
     match &node.kind {
         Kind::File(content) => entries.push(entry(EntryKind::File { bytes: content.data.len() as u64 })),
         Kind::Link(target) => entries.push(entry(EntryKind::Link { target: target.clone() })),
@@ -283,6 +278,6 @@ fn below(disk: &Disk, path: &[u8], entries: &mut Vec<Entry>) {
     }
 }
 
-pub fn name(path: &[u8]) -> &[u8] {
+pub(crate) fn name(path: &[u8]) -> &[u8] {
     path.iter().rposition(|&byte| byte == b'/').map_or(path, |slash| &path[slash + 1..])
 }

@@ -1,0 +1,265 @@
+//! What must hold, looked at while a run goes on and after it.
+//!
+//! For: finding out that the engine lied, lost, or went too far.
+//! In and out: everything that passes between the parts in; a panic with a reason out.
+//! Invariants: only looks.
+//! Absent on purpose: knowing how the engine works inside.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use engine::digest::digest_of;
+use engine::end::Record;
+use engine::job::Event;
+use engine::linux::is_ours;
+use engine::platform::Harm;
+use engine::sink::commit::{Settled, Task};
+use proto::wire::control::{Corrupt, FaultKind, Frame, Rung, Want};
+
+use crate::disk::{Disk, Kind};
+use crate::job::Names;
+use crate::scenario::{RunPlan, Scenario, Versions};
+use crate::trees::{SharedDisk, name};
+
+type Path = Box<[u8]>;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    pub(crate) loud: bool,
+    names: Names,
+    /// What the receiver said is committed, with the content's BLAKE3.
+    pub(crate) committed: BTreeMap<Path, [u8; 32]>,
+    /// Chunks a journal speaks of, by path and source time.
+    flushed: BTreeMap<(Path, (i64, u32)), BTreeSet<u64>>,
+    pub(crate) nacks: Vec<Corrupt>,
+    pub(crate) cuts: usize,
+    pub(crate) changed: BTreeSet<Path>,
+    pub(crate) dead_rails: usize,
+    started_ns: u64,
+}
+
+impl Watch {
+    pub(crate) fn new(loud: bool) -> Self {
+        Watch { loud, ..Watch::default() }
+    }
+
+    pub(crate) fn begin(&mut self, plan: &RunPlan, now: u64) {
+        self.names.clear();
+        self.nacks.clear();
+        self.changed.clear();
+        (self.cuts, self.dead_rails, self.started_ns) = (0, 0, now);
+        self.say(now, || format!("a run begins: {plan:?}"));
+    }
+
+    pub(crate) fn say(&self, now: u64, what: impl FnOnce() -> String) {
+        if self.loud {
+            println!("{:>10.3} ms  {}", (now - self.started_ns) as f64 / 1e6, what());
+        }
+    }
+
+    pub(crate) fn event(&mut self, now: u64, side: usize, event: &Event) {
+        self.say(now, || format!("{side} event {}", brief(event)));
+        if matches!(event, Event::RailDead { .. }) {
+            self.dead_rails += 1;
+        }
+    }
+
+    /// A frame arrived.
+    pub(crate) fn frame(&mut self, now: u64, side: usize, frame: &Frame) {
+        self.say(now, || format!("{side} gets {}", brief(frame)));
+        if let Frame::Nack { corrupt, .. } = frame {
+            self.nacks.push(*corrupt);
+        }
+        if let Frame::Entries(entries) = frame {
+            self.names.extend(entries.iter().map(|entry| (entry.id, entry.clone())));
+        }
+    }
+
+    pub(crate) fn changed(&mut self, now: u64, path: Path) {
+        self.say(now, || format!("another program changes {}", String::from_utf8_lossy(&path)));
+        self.changed.insert(path);
+    }
+
+    pub(crate) fn task(&mut self, now: u64, task: &Task) {
+        self.say(now, || format!("  committer gets {}", brief(task)));
+        if let Task::Discard { entry } = task {
+            self.flushed.retain(|(path, _), _| *path != entry.path);
+        }
+    }
+
+    pub(crate) fn settled(&mut self, now: u64, settled: &Settled) {
+        self.say(now, || format!("  committer says {}", brief(settled)));
+        if let Settled::Flushed { entry, indices, result: Ok(()) } = settled {
+            let entry = &self.names[entry];
+            let key = (entry.path.clone(), (entry.mtime_s, entry.mtime_ns));
+            self.flushed.entry(key).or_default().extend(indices);
+        }
+    }
+
+    /// An end says something: it must be true at this moment.
+    pub(crate) fn sent_frame(&mut self, now: u64, side: usize, frame: &Frame, sink: &SharedDisk, scenario: &Scenario) {
+        self.say(now, || format!("{side} says {}", brief(frame)));
+        let sink = sink.lock().expect("one thread");
+        if sink.dead {
+            return;
+        }
+        match frame {
+            Frame::Committed(list) => {
+                for (id, digest) in list {
+                    let entry = self.names.get(id).expect("announced");
+                    if entry.is_file() {
+                        let content = file(&sink, &entry.path).expect("committed files stand under their names");
+                        let is = digest_of(scenario.terms.digest, content);
+                        assert_eq!(is, *digest, "the committed digest is the content's: {entry:?}");
+                        self.committed.insert(entry.path.clone(), *blake3::hash(content).as_bytes());
+                    }
+                }
+            }
+            Frame::Wants(wants) => {
+                for (id, want) in wants {
+                    let entry = &self.names[id];
+                    let key = (entry.path.clone(), (entry.mtime_s, entry.mtime_ns));
+                    let Some(flushed) = self.flushed.get(&key) else { continue };
+                    let again = |index: u64| match want {
+                        Want::Keep { .. } => false,
+                        Want::All => true,
+                        Want::Missing { ranges } => ranges.iter().any(|it| (it.first..it.end).contains(&index)),
+                    };
+                    if let Some(index) = flushed.iter().find(|&&index| again(index)) {
+                        panic!("chunk {index} of {entry:?} was journalled and is asked for again: {want:?}");
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// After every round: nothing but whole versions ever stands under a final name.
+    pub(crate) fn look(&mut self, sink: &mut Disk, versions: &Versions) {
+        for path in std::mem::take(&mut sink.renamed) {
+            if let Some(content) = file(sink, &path) {
+                let hash = blake3::hash(content);
+                let whole = versions.get(&path).is_some_and(|all| all.contains(hash.as_bytes()));
+                assert!(whole, "{} stands there with a content its source never had", String::from_utf8_lossy(&path));
+            }
+        }
+    }
+
+    /// After a crash. `cut`: the power was lost, too.
+    pub(crate) fn after_crash(&mut self, sink: &Disk, scenario: &Scenario, versions: &Versions, cut: bool) {
+        let rung = scenario.rung;
+        if cut && rung < Rung::Flushed {
+            self.flushed.clear();
+            self.committed.clear();
+            return;
+        }
+        for (path, node) in sink.tree() {
+            let (Kind::File(content), false) = (&node.kind, is_ours(name(path))) else { continue };
+            let hash = *blake3::hash(&content.data).as_bytes();
+            let known = versions.get(path).is_some_and(|all| all.contains(&hash)) || node.mode == 0o640;
+            assert!(known, "after a crash {} has a content of its own", String::from_utf8_lossy(path));
+        }
+        if cut && rung < Rung::Published {
+            return;
+        }
+        for path in self.committed.keys() {
+            let content = file(sink, path).unwrap_or_else(|| panic!("{} was committed", String::from_utf8_lossy(path)));
+            let hash = *blake3::hash(content).as_bytes();
+            assert!(versions[path].contains(&hash), "{} was committed whole", String::from_utf8_lossy(path));
+        }
+    }
+
+    /// After a run that both ends call done.
+    pub(crate) fn after_done(
+        &mut self,
+        plan: &RunPlan,
+        send: &Record,
+        recv: &Record,
+        harmed: Option<Harm>,
+        flipped: bool,
+    ) {
+        assert_eq!(
+            String::from_utf8_lossy(&send.lines),
+            String::from_utf8_lossy(&recv.lines),
+            "both ends hold the same receipt"
+        );
+        let paths = |record: &Record| record.faults.iter().map(|(_, path)| path.clone()).collect::<BTreeSet<_>>();
+        assert_eq!(paths(send), paths(recv), "both ends know the same failures");
+        let trouble = &plan.trouble;
+        let disks = trouble.source_faults.is_some() || trouble.sink_faults.is_some();
+        for (fault, path) in &recv.faults {
+            let named = match fault.kind {
+                FaultKind::Torn | FaultKind::Vanished => self.changed.contains(path) || disks,
+                FaultKind::Corrupt => self.changed.contains(path),
+                FaultKind::Denied | FaultKind::Io | FaultKind::Full => disks,
+                _ => false,
+            };
+            assert!(named, "nothing in this story explains {fault:?} of {}", String::from_utf8_lossy(path));
+        }
+        let flips = usize::from(harmed.is_some()) + usize::from(flipped);
+        assert!(self.nacks.len() <= flips, "more corrupt chunks than flipped bits: {:?}", self.nacks);
+        for nack in &self.nacks {
+            let fits = match nack {
+                Corrupt::Wire => flipped || harmed == Some(Harm::SourceBuf),
+                Corrupt::SourceMemory => harmed == Some(Harm::SourceBuf),
+                Corrupt::SinkMemory => harmed == Some(Harm::SinkBuf),
+            };
+            assert!(fits, "{nack:?} after {harmed:?}, in flight: {flipped}");
+        }
+        if self.cuts == 0 && !flipped && self.dead_rails == 0 {
+            let most = self.nacks.len() as u64 * (u64::from(send.terms.chunk_bytes));
+            assert!(send.tally.resent <= most, "only the corrupt chunk goes again: {} bytes", send.tally.resent);
+            if harmed.is_some() && !disks && self.changed.is_empty() {
+                assert_eq!(self.nacks.len(), 1, "a bit flipped in memory and nobody saw it");
+            }
+        }
+    }
+
+    /// After the last run: the trees are the same.
+    pub(crate) fn same(&self, source: &Disk, sink: &Disk, failed: &BTreeSet<Path>) {
+        for (path, node) in source.tree() {
+            let show = String::from_utf8_lossy(path);
+            if failed.contains(path) {
+                continue;
+            }
+            let there = sink.get(path).unwrap_or_else(|| panic!("{show} is not at the sink"));
+            match (&node.kind, &there.kind) {
+                (Kind::File(a), Kind::File(b)) => assert!(a.data == b.data, "{show} has another content"),
+                (Kind::Folder, Kind::Folder) => {}
+                (Kind::Link(a), Kind::Link(b)) => assert_eq!(a, b, "{show} leads elsewhere"),
+                _ => panic!("{show} is of another kind"),
+            }
+            if !path.is_empty() || failed.is_empty() {
+                assert_eq!(node.mtime, there.mtime, "{show} has another time");
+            }
+            if !matches!(node.kind, Kind::Link(_)) {
+                assert_eq!(node.mode, there.mode, "{show} has another mode");
+            }
+        }
+        for (path, node) in sink.tree().filter(|(path, _)| is_ours(name(path))) {
+            let left = source.tree().any(|(it, kind)| {
+                matches!(kind.kind, Kind::File(_))
+                    && !failed.contains(it)
+                    && ["part", "journal"].iter().any(|end| *engine::linux::beside(it, end) == **path)
+            });
+            assert!(!left, "{} was left behind: {:?}", String::from_utf8_lossy(path), node.mode);
+        }
+    }
+}
+
+pub(crate) fn file<'a>(disk: &'a Disk, path: &[u8]) -> Option<&'a [u8]> {
+    match &disk.get(path)?.kind {
+        Kind::File(content) => Some(&content.data),
+        _ => None,
+    }
+}
+
+fn brief(it: &impl std::fmt::Debug) -> String {
+    let mut text = format!("{it:?}");
+    if text.len() > 300 {
+        let end = (0..=300).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}

@@ -1,0 +1,546 @@
+//! One run of one job: both ends, their workers, the control session between them, the committer.
+//!
+//! For: turning everything in an order that the seed decides until the job is over, dies, or stands still.
+//! In and out: disks and a `RunPlan` in; an `Ended` and what was seen on the way out.
+//! Invariants: control frames cross as bytes; nothing sleeps; time moves only when everybody had a turn and nothing happened.
+//! Absent on purpose: greeting, TLS, receipts' signatures (app).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::sync::{Arc, Mutex};
+
+use engine::books::Counters;
+use engine::end::recv::{Carried, RecvEnd};
+use engine::end::send::SendEnd;
+use engine::end::{Outbox, Record, Stop};
+use engine::job::{Cmd, Event, JobPart, Post, RailKey, Role};
+use engine::sink::commit::{self, Settled, Task};
+use engine::worker::Worker;
+use proto::manifest::{Entry, EntryId};
+use proto::negotiate::Plan;
+use proto::wire::control::Frame;
+
+use crate::check::Watch;
+use crate::disk::Clock;
+use crate::net::Net;
+use crate::platform::{Shared, Sim, SimSocket, World, lock};
+use crate::rng::Rng;
+use crate::scenario::{RunPlan, Scenario, Versions, Victim, change};
+use crate::trees::{SharedDisk, SimSink, SimSource, scan};
+
+const JOB: u32 = 7;
+const SENDER: usize = 0;
+const RECEIVER: usize = 1;
+/// Virtual time without anything happening after which a run is called stuck.
+const STUCK_NS: u64 = 30_000_000_000;
+
+/// How a run ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// Everything announced is resolved at both ends.
+    Done,
+    /// The scenario killed an end.
+    Died(Victim),
+    /// An end could not go on.
+    Stopped(Stop),
+}
+
+/// Workers of one end.
+struct Crew {
+    workers: Vec<Worker<Sim>>,
+    mail: Vec<Sender<Cmd<Sim>>>,
+    free: Vec<Arc<AtomicUsize>>,
+    events: Receiver<Event>,
+}
+
+impl Crew {
+    fn new(
+        world: &Shared,
+        rng: &mut Rng,
+        count: usize,
+        plan: &RunPlan,
+        terms: engine::job::Terms,
+        role: &dyn Fn() -> Role<Sim>,
+    ) -> Crew {
+        let (post, events) = sync_channel(plan.mail);
+        let mut crew = Crew { workers: Vec::new(), mail: Vec::new(), free: Vec::new(), events };
+        for _ in 0..count {
+            let (platform, free) = Sim::new(world.clone(), rng.fork(), plan.bufs, terms.chunk_bytes as usize);
+            let (to, mailbox) = channel();
+            crew.workers.push(Worker::new(platform, mailbox, Arc::new(Counters::default())));
+            let part = JobPart { role: role(), terms, post: Post::new(post.clone(), None) };
+            to.send(Cmd::Open { job: JOB, part }).expect("just made");
+            crew.mail.push(to);
+            crew.free.push(free);
+        }
+        crew
+    }
+
+    fn send(&self, worker: usize, cmd: Cmd<Sim>) {
+        self.mail[worker].send(cmd).expect("workers live as long as their end");
+    }
+}
+
+struct Rail {
+    number: u16,
+    wire: usize,
+    second_at_ns: Option<u64>,
+}
+
+/// See the module.
+pub(crate) struct Run<'a> {
+    pub(crate) world: Shared,
+    clock: Clock,
+    rng: Rng,
+    plan: RunPlan,
+    scenario: &'a Scenario,
+    source: SharedDisk,
+    sink: SharedDisk,
+    versions: &'a mut Versions,
+    pub(crate) watch: &'a mut Watch,
+    sender: SendEnd<Sim>,
+    receiver: RecvEnd<Sim>,
+    crews: [Crew; 2],
+    out: [Outbox<Sim>; 2],
+    /// Control frames on their way, by the side that sends.
+    control: [VecDeque<(u64, Vec<u8>)>; 2],
+    scan: VecDeque<Entry>,
+    scan_ended: bool,
+    tasks: VecDeque<(u64, Task)>,
+    settled: VecDeque<Settled>,
+    rails: Vec<Rail>,
+    next_rail: u16,
+    next_open_ns: u64,
+    started_ns: u64,
+    ended: Option<Ended>,
+}
+
+fn plan_of(scenario: &Scenario, run: &RunPlan) -> Plan {
+    Plan {
+        streams: run.rails as u16,
+        streams_max: 64,
+        chunk_bytes: scenario.terms.chunk_bytes,
+        cipher: scenario.terms.cipher,
+        integrity_only: false,
+        digest: scenario.terms.digest,
+        workers: (run.sender_workers as u16, run.receiver_workers as u16),
+        memory: (64 << 20, 64 << 20),
+        rate_bps: 0,
+    }
+}
+
+impl<'a> Run<'a> {
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn new(
+        clock: Clock,
+        mut rng: Rng,
+        plan: RunPlan,
+        scenario: &'a Scenario,
+        source: SharedDisk,
+        sink: SharedDisk,
+        versions: &'a mut Versions,
+        watch: &'a mut Watch,
+    ) -> Run<'a> {
+        let mut net = Net::new(clock.clone(), rng.fork());
+        (net.latency_ns, net.ns_per_kib, net.room) = (plan.latency_ns, plan.ns_per_kib, plan.room);
+        (net.short, net.flip_at) = (plan.short, plan.trouble.flip_at);
+        let world = World {
+            clock: clock.clone(),
+            net,
+            activity: 0,
+            harm: plan.trouble.harm,
+            harmed: None,
+            disk_ns: plan.disk_ns,
+        };
+        let world = Arc::new(Mutex::new(world));
+        let (terms, rung) = (scenario.terms, scenario.rung);
+        let source_tree = Arc::new(SimSource(source.clone()));
+        let sink_tree = Arc::new(SimSink(sink.clone()));
+        let crews = [
+            Crew::new(&world, &mut rng, plan.sender_workers, &plan, terms, &|| Role::Send(source_tree.clone())),
+            Crew::new(&world, &mut rng, plan.receiver_workers, &plan, terms, &|| Role::Recv(sink_tree.clone())),
+        ];
+        let agreed = plan_of(scenario, &plan);
+        let sender = SendEnd::new(JOB, terms, &agreed, rung, source_tree, plan.sender_workers, plan.depth);
+        let boot = sink.lock().expect("one thread").boot.to_le_bytes();
+        let receiver =
+            RecvEnd::new(JOB, terms, &agreed, rung, sink_tree, plan.receiver_workers, true, boot, Carried::new());
+        for (disk, faults) in [(&source, &plan.trouble.source_faults), (&sink, &plan.trouble.sink_faults)] {
+            let mut disk = disk.lock().expect("one thread");
+            disk.faults = faults.clone().unwrap_or_default();
+            disk.faults.from_ns += clock.now();
+            disk.faults.until_ns += clock.now();
+        }
+        {
+            let mut disk = sink.lock().expect("one thread");
+            disk.die_at = plan.trouble.sink_dies_at_call.map(|calls| disk.ops() + calls);
+        }
+        let scan = scan(&source).into();
+        Run {
+            started_ns: clock.now(),
+            world,
+            clock,
+            rng,
+            plan,
+            scenario,
+            source,
+            sink,
+            versions,
+            watch,
+            sender,
+            receiver,
+            crews,
+            out: [Outbox::default(), Outbox::default()],
+            control: [VecDeque::new(), VecDeque::new()],
+            scan,
+            scan_ended: false,
+            tasks: VecDeque::new(),
+            settled: VecDeque::new(),
+            rails: Vec::new(),
+            next_rail: 0,
+            next_open_ns: 0,
+            ended: None,
+        }
+    }
+
+    /// Turns everything until the end. Returns it with both records.
+    pub(crate) fn go(mut self) -> (Ended, Record, Record, Shared) {
+        self.watch.begin(&self.plan, self.clock.now());
+        let mut quiet_since = self.clock.now();
+        while self.ended.is_none() {
+            let before = self.activity();
+            let all = self.round();
+            self.trouble();
+            self.watch.look(&mut self.sink.lock().expect("one thread"), self.versions);
+            let now = self.clock.now();
+            if self.activity() != before {
+                quiet_since = now;
+                self.clock.advance(self.rng.below(20_000));
+            } else if all {
+                assert!(now - quiet_since < STUCK_NS, "stuck: {}", self.where_it_stands());
+                self.pass_time();
+            }
+            if self.ended.is_none() && self.sender.is_done() && self.receiver.is_done() {
+                self.ended = Some(Ended::Done);
+            }
+        }
+        if self.ended == Some(Ended::Done) || self.rng.permille(300) && !matches!(self.ended, Some(Ended::Died(_))) {
+            self.close();
+        }
+        self.watch.look(&mut self.sink.lock().expect("one thread"), self.versions);
+        (self.ended.take().expect("the loop ended"), self.sender.record, self.receiver.record, self.world)
+    }
+
+    fn activity(&self) -> u64 {
+        lock(&self.world).activity
+    }
+
+    fn act(&self) {
+        lock(&self.world).activity += 1;
+    }
+
+    fn where_it_stands(&self) -> String {
+        format!(
+            "sender {:?} open, {} rails, has {} scanned left; receiver {} open, {} rails, done {}; {} tasks, {:?}",
+            self.sender.open_counts(),
+            self.sender.rails_up(),
+            self.scan.len(),
+            self.receiver.open_count(),
+            self.receiver.rails_up(),
+            self.receiver.is_done(),
+            self.tasks.len(),
+            self.sender
+        )
+    }
+
+    /// Everybody gets a turn or, by chance, none. Returns whether all had theirs.
+    fn round(&mut self) -> bool {
+        let mut turns: Vec<(usize, usize)> = vec![(SENDER, 99), (RECEIVER, 99), (RECEIVER, 98)];
+        for side in [SENDER, RECEIVER] {
+            turns.extend((0..self.crews[side].workers.len()).map(|worker| (side, worker)));
+        }
+        self.rng.shuffle(&mut turns);
+        let skip = *self.rng.pick(&[0, 0, 300, 800]);
+        let mut all = true;
+        for (side, who) in turns {
+            if self.ended.is_some() {
+                return false;
+            }
+            if self.rng.permille(skip) {
+                all = false;
+                continue;
+            }
+            match who {
+                99 => self.keep(side),
+                98 => self.commit(),
+                worker => drop(self.crews[side].workers[worker].turn(0)),
+            }
+        }
+        all
+    }
+
+    fn pass_time(&mut self) {
+        let now = self.clock.now();
+        let mut world = lock(&self.world);
+        let wakes = &mut world.net.wakes;
+        let later = wakes.split_off(&(now + 1));
+        *wakes = later;
+        let mut next = wakes.first().copied().unwrap_or(u64::MAX);
+        for queue in &self.control {
+            next = next.min(queue.front().map_or(u64::MAX, |(at, _)| *at).max(now + 1));
+        }
+        next = next.min(self.tasks.front().map_or(u64::MAX, |(at, _)| *at).max(now + 1));
+        self.clock.advance((next - now).min(10_000_000));
+    }
+
+    /// One turn of a keeper: what came is told, what is due goes out.
+    fn keep(&mut self, side: usize) {
+        self.rails();
+        let events_first = self.rng.permille(500);
+        if events_first {
+            self.take_events(side);
+        }
+        self.take_frames(side);
+        if side == RECEIVER {
+            self.take_settled();
+        } else {
+            self.take_scan();
+        }
+        if !events_first {
+            self.take_events(side);
+        }
+        if self.ended.is_some() {
+            return;
+        }
+        let now = self.clock.now();
+        if side == SENDER {
+            self.sender.pump(&mut self.out[SENDER])
+        } else {
+            self.receiver.pump(now, &mut self.out[RECEIVER])
+        }
+        self.put(side);
+    }
+
+    fn stop(&mut self, told: Result<(), Stop>) {
+        if let Err(stop) = told {
+            self.ended.get_or_insert(Ended::Stopped(stop));
+        }
+    }
+
+    fn take_events(&mut self, side: usize) {
+        let most = self.rng.between(1, 64);
+        for _ in 0..most {
+            let Ok(event) = self.crews[side].events.try_recv() else { return };
+            self.act();
+            let now = self.clock.now();
+            self.watch.event(now, side, &event);
+            let told = if side == SENDER {
+                self.sender.on_event(event, &mut self.out[SENDER])
+            } else {
+                self.receiver.on_event(now, event, &mut self.out[RECEIVER])
+            };
+            self.stop(told);
+        }
+    }
+
+    fn take_frames(&mut self, side: usize) {
+        let most = self.rng.between(1, 16);
+        for _ in 0..most {
+            let now = self.clock.now();
+            let Some((_, bytes)) = self.control[1 - side].pop_front_if(|(at, _)| *at <= now) else { return };
+            self.act();
+            let frame = Frame::decode(&bytes).expect("our own frames are sound");
+            self.watch.frame(now, side, &frame);
+            let told = if side == SENDER {
+                self.sender.on_frame(frame, &mut self.out[SENDER])
+            } else {
+                self.receiver.on_frame(frame, &mut self.out[RECEIVER])
+            };
+            self.stop(told);
+        }
+    }
+
+    fn take_settled(&mut self) {
+        while let Some(settled) = self.settled.pop_front() {
+            self.act();
+            let told = self.receiver.on_settled(settled, &mut self.out[RECEIVER]);
+            self.stop(told);
+        }
+    }
+
+    fn take_scan(&mut self) {
+        if self.scan_ended {
+            return;
+        }
+        let most = self.rng.between(1, 50).min(self.sender.room() as u64) as usize;
+        let batch: Vec<Entry> = self.scan.drain(..most.min(self.scan.len())).collect();
+        self.act();
+        self.sender.scan(batch, &mut self.out[SENDER]);
+        if self.scan.is_empty() {
+            self.scan_ended = true;
+            self.sender.scan_ended(&mut self.out[SENDER]);
+        }
+    }
+
+    /// The outbox of an end goes where it belongs.
+    fn put(&mut self, side: usize) {
+        let out = std::mem::take(&mut self.out[side]);
+        let now = self.clock.now();
+        for note in out.notes {
+            self.watch.say(now, || format!("{side} {note}"));
+        }
+        for (worker, cmd) in out.cmds {
+            self.act();
+            self.crews[side].send(worker, cmd);
+        }
+        for task in out.tasks {
+            self.act();
+            let at = now + self.rng.below(self.plan.commit_ns + 1);
+            self.watch.task(now, &task);
+            self.tasks.push_back((at, task));
+        }
+        for frame in out.frames {
+            self.act();
+            self.watch.sent_frame(now, side, &frame, &self.sink, self.scenario);
+            let at = self.control[side].back().map_or(0, |(at, _)| *at).max(now + self.plan.latency_ns);
+            let queue = &mut self.control[side];
+            frame.encode_parts(&mut |bytes| queue.push_back((at, bytes.to_vec())));
+        }
+    }
+
+    fn commit(&mut self) {
+        let now = self.clock.now();
+        let Some((_, task)) = self.tasks.pop_front_if(|(at, _)| *at <= now) else { return };
+        self.act();
+        let settled = commit::run(&SimSink(self.sink.clone()), task);
+        if !self.sink.lock().expect("one thread").dead {
+            self.watch.settled(now, &settled);
+            self.settled.push_back(settled);
+        }
+    }
+
+    /// New rails while fewer carry than wanted; the acceptor has a rail before the initiator has.
+    fn rails(&mut self) {
+        let now = self.clock.now();
+        let (first, second) = if self.plan.pull { (SENDER, RECEIVER) } else { (RECEIVER, SENDER) };
+        for index in 0..self.rails.len() {
+            if self.rails[index].second_at_ns.is_some_and(|at| at <= now) {
+                self.rails[index].second_at_ns = None;
+                let (number, wire) = (self.rails[index].number, self.rails[index].wire);
+                self.rail_up(second, number, wire);
+            }
+        }
+        let opening = self.rails.iter().filter(|rail| rail.second_at_ns.is_some()).count();
+        if self.sender.rails_up().max(self.receiver.rails_up()) + opening < self.plan.rails && now >= self.next_open_ns
+        {
+            self.next_open_ns = now + self.rng.below(50_000_000);
+            let wire = lock(&self.world).net.open();
+            let number = self.next_rail;
+            self.next_rail += 1;
+            self.rail_up(first, number, wire);
+            let second_at_ns = Some(now + self.rng.below(2 * self.plan.latency_ns));
+            self.rails.push(Rail { number, wire, second_at_ns });
+        }
+    }
+
+    fn rail_up(&mut self, side: usize, number: u16, wire: usize) {
+        self.act();
+        let now = self.clock.now();
+        self.watch.say(now, || format!("{side} rail {number} is up"));
+        let usable = if side == SENDER {
+            self.sender.rail_up(number);
+            true
+        } else {
+            self.receiver.rail_up(number)
+        };
+        if !usable {
+            lock(&self.world).net.shut(wire, side);
+            return;
+        }
+        let mut secret = [9; 32];
+        secret[..2].copy_from_slice(&number.to_le_bytes());
+        secret[2..10].copy_from_slice(&self.started_ns.to_le_bytes());
+        let mut place = [3; 18];
+        place[16..].copy_from_slice(&number.to_le_bytes());
+        let cmd = Cmd::RailUp {
+            job: JOB,
+            rail: number,
+            socket: SimSocket { wire, side },
+            key: RailKey { secret, place },
+            rate: self.plan.rate,
+        };
+        let crew = &self.crews[side];
+        crew.send(usize::from(number) % crew.workers.len(), cmd);
+    }
+
+    /// What the scenario has in store for this moment.
+    fn trouble(&mut self) {
+        let now = self.clock.now();
+        let since = now - self.started_ns;
+        let due = self.plan.trouble.cuts.iter().position(|(at, _)| *at <= since);
+        if let Some(index) = due {
+            let (_, loss) = self.plan.trouble.cuts.remove(index);
+            let mut world = lock(&self.world);
+            let open: Vec<usize> =
+                self.rails.iter().map(|rail| rail.wire).filter(|&it| world.net.is_open(it)).collect();
+            if !open.is_empty() {
+                let wire = *self.rng.pick(&open);
+                self.watch.say(now, || format!("wire {wire} is cut, with loss: {loss}"));
+                if loss {
+                    world.net.reset(wire)
+                } else {
+                    world.net.shut(wire, self.rng.below(2) as usize)
+                }
+                world.activity += 1;
+                self.watch.cuts += 1;
+            }
+        }
+        if let Some(index) = self.plan.trouble.changes.iter().position(|at| *at <= since) {
+            self.plan.trouble.changes.remove(index);
+            let path = change(&mut self.rng, &mut self.source.lock().expect("one thread"), self.versions);
+            if let Some(path) = path {
+                self.watch.changed(now, path);
+            }
+        }
+        if let Some((victim, _)) = self.plan.trouble.crash.filter(|(_, at)| *at <= since) {
+            self.ended = Some(Ended::Died(victim));
+        }
+        if self.sink.lock().expect("one thread").dead {
+            self.ended = Some(Ended::Died(Victim::Receiver));
+        }
+    }
+
+    /// The workers let go of the job: everything must come home.
+    fn close(&mut self) {
+        for side in [SENDER, RECEIVER] {
+            for worker in 0..self.crews[side].workers.len() {
+                self.crews[side].send(worker, Cmd::Close { job: JOB });
+            }
+        }
+        let mut closed = 0;
+        let all = self.crews.iter().map(|crew| crew.workers.len()).sum::<usize>();
+        for _ in 0..10_000 {
+            for crew in &mut self.crews {
+                for worker in &mut crew.workers {
+                    worker.turn(0);
+                }
+                closed += crew.events.try_iter().filter(|event| matches!(event, Event::Closed { .. })).count();
+            }
+            self.clock.advance(1_000_000);
+            if closed >= all {
+                break;
+            }
+        }
+        assert_eq!(closed, all, "every worker lets go of the job, once");
+        for crew in &mut self.crews {
+            for (worker, free) in crew.workers.iter_mut().zip(&crew.free) {
+                worker.turn(0);
+                assert_eq!(free.load(Ordering::Relaxed), self.plan.bufs, "every buf is home again");
+            }
+        }
+    }
+}
+
+/// Names by id, as the receiver was told them.
+pub(crate) type Names = BTreeMap<EntryId, Entry>;

@@ -1,0 +1,163 @@
+//! Whole jobs from one seed: both ends, their workers, a disk that loses power, a network that breaks.
+//!
+//! For: every interleaving and every trouble that nobody would think of; `make sim SEED=n` tells one story in full.
+//! In and out: a seed in; silence or a panic that names the seed out.
+//! Invariants: the same seed tells the same story.
+//! Absent on purpose: the real disk and network (conformance.rs), TLS and the command line (app).
+
+mod check;
+mod disk;
+mod job;
+mod net;
+mod platform;
+mod rng;
+mod scenario;
+mod trees;
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use check::Watch;
+use disk::{Clock, Disk};
+use job::{Ended, Run};
+use platform::lock;
+use rng::Rng;
+use scenario::{Scenario, Trouble, Versions, Victim};
+
+/// Tells one story. Returns how many runs it took.
+fn story(seed: u64, loud: bool, calm: bool) -> usize {
+    let mut rng = Rng::new(seed);
+    let clock = Clock::default();
+    clock.advance(1_000_000_000);
+    let disk = |rng: &mut Rng| Arc::new(Mutex::new(Disk::new(clock.clone(), rng.fork())));
+    let (source, sink) = (disk(&mut rng), disk(&mut rng));
+    let mut versions: Versions = scenario::plant(&mut rng, &source, &sink);
+    let mut scenario = Scenario::new(&mut rng);
+    scenario.add_disk_faults(&mut rng, &versions);
+    if calm {
+        scenario.runs.drain(..scenario.runs.len() - 1);
+    }
+    let mut watch = Watch::new(loud);
+    watch.say(0, || format!("seed {seed}: {:?}, rung {:?}", scenario.terms, scenario.rung));
+    let mut runs = 0;
+    for plan in scenario.runs.clone() {
+        runs += 1;
+        let (source, sink) = (source.clone(), sink.clone());
+        let run = Run::new(
+            clock.clone(),
+            rng.fork(),
+            plan.clone(),
+            &scenario,
+            source.clone(),
+            sink.clone(),
+            &mut versions,
+            &mut watch,
+        );
+        let (ended, send, recv, world) = run.go();
+        watch.say(clock.now(), || format!("the run ends: {ended:?} {:?}", recv.tally));
+        let (harmed, flipped) = {
+            let world = lock(&world);
+            (world.harmed, world.net.flipped)
+        };
+        let (source, mut sink) = (source.lock().expect("one thread"), sink.lock().expect("one thread"));
+        match &ended {
+            Ended::Done => {
+                watch.after_done(&plan, &send, &recv, harmed, flipped);
+                let mut failed: BTreeSet<_> = recv.faults.iter().map(|(_, path)| path.clone()).collect();
+                failed.extend(watch.changed.iter().cloned());
+                if plan.trouble.sink_faults.is_none() {
+                    watch.same(&source, &sink, &failed);
+                }
+                if quiet(&plan.trouble) {
+                    assert!(failed.is_empty(), "entries failed without a reason: {:?}", recv.faults);
+                }
+            }
+            Ended::Died(victim) => {
+                let cut = *victim == Victim::Receiver && plan.trouble.power_cut;
+                if cut {
+                    sink.power_cut()
+                } else {
+                    sink.revive()
+                }
+                watch.say(clock.now(), || format!("{victim:?} died, power cut: {cut}"));
+                watch.after_crash(&sink, &scenario, &versions, cut);
+            }
+            Ended::Stopped(stop) => {
+                let reason = plan.trouble.sink_faults.is_some() && matches!(stop, engine::end::Stop::Fault { .. });
+                assert!(reason, "nothing in this story explains {stop:?}");
+            }
+        }
+        drop((source, sink));
+        clock.advance(10_000_000_000);
+    }
+    runs
+}
+
+/// Nothing that may cost an entry.
+fn quiet(trouble: &Trouble) -> bool {
+    trouble.changes.is_empty() && trouble.source_faults.is_none() && trouble.sink_faults.is_none()
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+fn tell_all(first: u64, count: u64, calm: bool) {
+    std::panic::set_hook(Box::new(|_| {}));
+    let next = AtomicU64::new(first);
+    let failed = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= first + count || failed.lock().expect("no panic inside").len() > 20 {
+                        return;
+                    }
+                    if let Err(reason) = catch_unwind(AssertUnwindSafe(|| story(seed, false, calm))) {
+                        let text = reason
+                            .downcast_ref::<String>()
+                            .cloned()
+                            .or_else(|| reason.downcast_ref::<&str>().map(|text| (*text).to_string()))
+                            .unwrap_or_default();
+                        failed.lock().expect("no panic inside").push((seed, text));
+                    }
+                }
+            });
+        }
+    });
+    let _ = std::panic::take_hook();
+    let failed = failed.into_inner().expect("no panic inside");
+    for (seed, text) in &failed {
+        let short: String = text.chars().take(400).collect();
+        eprintln!("seed {seed} failed: {short}");
+        eprintln!("  SEED={seed} cargo test -p longhaul-engine --test sim -- --nocapture one_seed");
+    }
+    assert!(failed.is_empty(), "{} seeds failed", failed.len());
+}
+
+/// `SEED=n`: one story, told aloud.
+#[test]
+fn one_seed() {
+    let Some(seed) = number("SEED") else { return };
+    let runs = story(seed, true, number("CALM").is_some());
+    println!("seed {seed}: well after {runs} runs");
+}
+
+/// Without any trouble every tree arrives, whatever the order in which things happen.
+#[test]
+fn calm_jobs_move_every_tree() {
+    if number("SEED").is_none() {
+        tell_all(1_000_000, number("SIM_SEEDS").unwrap_or(2000) / 10, true);
+    }
+}
+
+/// Whatever happens, nothing false is published, nothing acknowledged is lost, and the last run brings all.
+#[test]
+fn troubled_jobs_end_well() {
+    if number("SEED").is_none() {
+        tell_all(number("SIM_FIRST").unwrap_or(0), number("SIM_SEEDS").unwrap_or(2000), false);
+    }
+}
