@@ -8,28 +8,28 @@
 //!
 //! Contents, in the order in which data moves:
 
-/// The memory chunks live in: pools of page-aligned bufs.
+// The memory chunks live in: pools of page-aligned bufs.
 pub mod mem;
 
-/// The asynchronous door to disk and network, in two engines.
+// The asynchronous door to disk and network, in two engines.
 pub mod ring;
-/// Its engine on io_uring.
+// Its engine on io_uring.
 mod uring;
-/// Its engine on plain system calls.
+// Its engine on plain system calls.
 mod plain;
 
-/// Files and folders, beneath a root.
+// Files and folders, beneath a root.
 pub mod fs;
-/// TCP sockets: listen, connect, options, and what the kernel knows of a path.
+// TCP sockets: listen, connect, options, and what the kernel knows of a path.
 pub mod sock;
 
-/// Waking a thread that waits in the kernel, and waiting for several descriptors.
+// Waking a thread that waits in the kernel, and waiting for several descriptors.
 pub mod event;
-/// Signals as something to read.
+// Signals as something to read.
 pub mod signals;
-/// What time it is, and what the process has used.
+// What time it is, and what the process has used.
 pub mod clock;
-/// What this machine is and has.
+// What this machine is and has.
 pub mod host;
-/// Giving up rights, for good.
+// Giving up rights, for good.
 pub mod confine;
