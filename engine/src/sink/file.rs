@@ -22,13 +22,11 @@ use crate::job::{EntryError, Event, RailEnd, Role, fault_kind};
 use crate::platform::{Done, Op, Platform, SinkTree};
 use crate::rail::tcp::is_again;
 use crate::rail::{Kind, Load, Slot};
+use crate::source::file::{SECTOR, go_on_from};
 use crate::worker::Worker;
 
 /// Parts kept open per job and worker.
 const OPEN_MAX: usize = 16;
-
-/// O_DIRECT writes whole sectors; the tail beyond the file's end is cut off when the part is published.
-const SECTOR: usize = 4096;
 
 /// What may come, and the open parts of one receiving job.
 #[derive(Debug)]
@@ -102,6 +100,7 @@ impl<P: Platform> Worker<P> {
             }
             Ok(file) => {
                 rail.ops += 1;
+                // O_DIRECT writes whole sectors; the tail beyond the file's end is cut off when the part is published.
                 let len = bytes.next_multiple_of(SECTOR);
                 let slot = Slot {
                     kind: Kind::Write,
@@ -141,7 +140,7 @@ impl<P: Platform> Worker<P> {
                 return;
             }
         };
-        slot.done += moved;
+        slot.done = go_on_from(slot.done, slot.done + moved, slot.len);
         let rail = self.rails[index].as_mut().expect("a rail stays until its ops are back");
         let seat = self.seats.get_mut(&rail.job).expect("rails go before their job");
         if slot.done < slot.len && seat.parts.entry(header.entry).is_some() {

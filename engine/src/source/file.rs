@@ -26,7 +26,13 @@ use crate::worker::Worker;
 const OPEN_MAX: usize = 16;
 
 /// O_DIRECT reads whole sectors: 4096 covers every device we know of (`logical_block_size` is 512 or 4096).
-const SECTOR: usize = 4096;
+pub(crate) const SECTOR: usize = 4096;
+
+/// Where a short read or write goes on: at a sector's border, as O_DIRECT wants it, if it came past one; what is moved twice is the same.
+pub(crate) fn go_on_from(before: usize, after: usize, end: usize) -> usize {
+    let aligned = after / SECTOR * SECTOR;
+    if after >= end || aligned <= before { after } else { aligned }
+}
 
 /// The open files of one sending job.
 #[derive(Debug)]
@@ -119,7 +125,7 @@ impl<P: Platform> Worker<P> {
                 return;
             }
         };
-        slot.done += moved;
+        slot.done = go_on_from(slot.done, slot.done + moved, slot.len);
         let Unit::Range { ref entry, offset, bytes, .. } = handout.unit else { unreachable!("reads are of ranges") };
         if slot.done < slot.len {
             let rail = self.rails[index].as_ref().expect("a rail stays until its ops are back");
@@ -134,7 +140,7 @@ impl<P: Platform> Worker<P> {
                 return;
             };
             let (at, offset) = (slot.at + slot.done, offset + slot.done as u64);
-            let len = (slot.len - slot.done).next_multiple_of(SECTOR);
+            let len = slot.len.next_multiple_of(SECTOR) - slot.done;
             let token = self.slots.put(Slot { load: Load::Fill(handout), ..slot });
             self.platform.submit(token, Op::Read { file, offset, mem: done.mem, at, len });
             return;
