@@ -116,7 +116,12 @@ fn tell_all(first: u64, count: u64, calm: bool) {
                     if seed >= first + count || failed.lock().expect("no panic inside").len() > 20 {
                         return;
                     }
-                    if let Err(reason) = catch_unwind(AssertUnwindSafe(|| story(seed, false, calm))) {
+                    let started = std::time::Instant::now();
+                    let told = catch_unwind(AssertUnwindSafe(|| story(seed, false, calm)));
+                    if std::env::var_os("SIM_SLOW").is_some() && started.elapsed().as_millis() > 400 {
+                        eprintln!("seed {seed} took {:?}", started.elapsed());
+                    }
+                    if let Err(reason) = told {
                         let text = reason
                             .downcast_ref::<String>()
                             .cloned()
