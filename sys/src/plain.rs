@@ -22,6 +22,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use crate::event::Waker;
 use crate::mem::{Mem, Pool};
 use crate::ring::{Done, Op, check_range};
+use crate::sock::wake_for;
 
 /// Disk helper threads per driver. Two keep a disk busy while one of them hands over; more would only queue in the kernel.
 const DISK_THREADS: usize = 2;
@@ -78,7 +79,14 @@ impl Waiting {
                         break Some(Ok(self.moved));
                     }
                 }
-                Err(Errno::AGAIN) => break None,
+                Err(Errno::AGAIN) => {
+                    match self.way {
+                        Way::Send => {}
+                        Way::RecvSome => wake_for(&*self.socket, 1),
+                        Way::RecvAll => wake_for(&*self.socket, self.len - self.moved),
+                    }
+                    break None;
+                }
                 Err(Errno::INTR) => {}
                 // As io_uring does: what was moved counts, the next operation meets the error.
                 Err(_) if self.moved > 0 => break Some(Ok(self.moved)),

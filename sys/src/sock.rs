@@ -165,6 +165,18 @@ pub fn set_max_pacing_rate(fd: impl AsFd, bytes_per_s: u64) -> io::Result<()> {
     set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bytes_per_s)
 }
 
+/// A receiver that must sleep is woken only when so many bytes have come, or what is missing if that is less. Each wake of a
+/// sleeping core costs the sender as much as copying tens of kilobytes; above this the bytes begin to leave the caches. Chosen
+/// by measuring: 64 KiB … 1 MiB against a 1 MiB receive loop over loopback, Linux 6.18, EPYC, 2026-11.
+const WAKE_BYTES: usize = 256 << 10;
+
+/// Called before sleeping for `missing` more bytes, all of which are to be received. Where the kernel does not want to, it
+/// wakes us more often, and that is all; it also wakes earlier when the window is full.
+pub(crate) fn wake_for(fd: impl AsFd, missing: usize) {
+    let bytes = missing.clamp(1, WAKE_BYTES) as u32;
+    let _ = set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes);
+}
+
 /// Numbers only: that is what makes the cast to bytes right for every caller.
 trait Number: Copy {}
 impl Number for u32 {}

@@ -23,6 +23,7 @@ use io_uring::{IoUring, Probe, opcode, squeue};
 use crate::event::Waker;
 use crate::mem::{Buf, Mapping, Mem, Pool};
 use crate::ring::{Done, Op, check_range};
+use crate::sock::wake_for;
 
 /// User data of the entry that reads the waker's eventfd; no slot has this number.
 const WAKE: u64 = u64::MAX;
@@ -85,8 +86,39 @@ impl Handle {
 struct Slot {
     token: u64,
     held: Held,
-    /// Never read; see `Handle`.
-    _handle: Handle,
+    handle: Handle,
+    /// A receive that is to be filled: what is missing.
+    missing: Option<Missing>,
+}
+
+/// The part of a receive that has not come yet.
+#[derive(Debug)]
+struct Missing {
+    /// Where the next byte goes.
+    start: *mut u8,
+    bytes: usize,
+    /// Bytes that have come.
+    moved: usize,
+}
+
+impl Slot {
+    /// After `bytes` more bytes: the entry that asks for the rest, if some are missing.
+    fn rest(&mut self, bytes: usize) -> Option<squeue::Entry> {
+        let missing = self.missing.as_mut()?;
+        missing.moved += bytes;
+        missing.bytes -= bytes;
+        missing.start = missing.start.wrapping_add(bytes);
+        (bytes > 0 && missing.bytes > 0).then(|| recv_entry(&self.handle, missing))
+    }
+}
+
+/// Asks for what is missing. The kernel would do so itself under MSG_WAITALL, but at every packet: it cannot be told to sleep
+/// until much has come without sleeping for ever when only little is missing.
+fn recv_entry(handle: &Handle, missing: &Missing) -> squeue::Entry {
+    if let Handle::Socket(socket) = handle {
+        wake_for(&**socket, missing.bytes);
+    }
+    opcode::Recv::new(Fd(handle.number()), missing.start, missing.bytes as u32).build()
 }
 
 /// Which fixed buffer a slot of the pool lies in.
@@ -175,7 +207,7 @@ impl Uring {
                     Some(piece) => opcode::ReadFixed::new(fd, start, bytes, piece).offset(offset).build(),
                     None => opcode::Read::new(fd, start, bytes).offset(offset).build(),
                 };
-                (Slot { token, held, _handle: handle }, entry)
+                (Slot { token, held, handle, missing: None }, entry)
             }
             Op::Write { file, offset, mem, at, len } => {
                 let handle = Handle::File(file);
@@ -185,7 +217,7 @@ impl Uring {
                     Some(piece) => opcode::WriteFixed::new(fd, start, bytes, piece).offset(offset).build(),
                     None => opcode::Write::new(fd, start, bytes).offset(offset).build(),
                 };
-                (Slot { token, held, _handle: handle }, entry)
+                (Slot { token, held, handle, missing: None }, entry)
             }
             Op::Send { socket, mem, at, len } => {
                 let handle = Handle::Socket(socket);
@@ -193,14 +225,17 @@ impl Uring {
                 // MSG_WAITALL: the kernel sends the rest by itself when there is room, instead of handing half a frame up.
                 let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
                 let entry = opcode::Send::new(Fd(handle.number()), start, len as u32).flags(flags).build();
-                (Slot { token, held, _handle: handle }, entry)
+                (Slot { token, held, handle, missing: None }, entry)
             }
             Op::Recv { socket, mem, at, len, all } => {
                 let handle = Handle::Socket(socket);
                 let (held, start) = lend_range(mem, at, len);
-                let flags = if all { libc::MSG_WAITALL } else { 0 };
-                let entry = opcode::Recv::new(Fd(handle.number()), start, len as u32).flags(flags).build();
-                (Slot { token, held, _handle: handle }, entry)
+                let missing = Missing { start, bytes: if all { len } else { 1 }, moved: 0 };
+                let mut entry = recv_entry(&handle, &missing);
+                if !all {
+                    entry = opcode::Recv::new(Fd(handle.number()), start, len as u32).build();
+                }
+                (Slot { token, held, handle, missing: all.then_some(missing) }, entry)
             }
         }
     }
@@ -281,13 +316,15 @@ impl Uring {
 
     pub(crate) fn wait(&mut self, timeout: Option<Duration>, done: &mut Vec<Done>) -> io::Result<()> {
         self.arm_waker();
-        let limit = timeout.map(Timespec::from);
+        let start = Instant::now();
+        let mut left = timeout;
         loop {
             self.fill_queue();
             // With completions at hand this call only submits; it sleeps when there is none.
-            self.enter(limit.as_ref())?;
+            self.enter(left.map(Timespec::from).as_ref())?;
             let (count, woken) = self.drain(Some(done));
-            if count > 0 || woken || self.backlog.is_empty() {
+            left = timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
+            if count > 0 || woken || self.backlog.is_empty() || left == Some(Duration::ZERO) {
                 return Ok(());
             }
         }
@@ -319,14 +356,22 @@ impl Uring {
                 continue;
             }
             let number = completion.user_data() as usize;
-            let slot = self.slots[number].take().expect("the kernel completes each entry once");
+            let slot = self.slots[number].as_mut().expect("the kernel completes each entry once");
+            let bytes = usize::try_from(completion.result()).unwrap_or(0);
+            if let (Some(entry), true) = (slot.rest(bytes), done.is_some()) {
+                self.backlog.push_back(entry.user_data(completion.user_data()));
+                continue;
+            }
+            let slot = self.slots[number].take().expect("seen above");
             self.free.push(number as u32);
             count += 1;
+            let moved = slot.missing.map_or(bytes, |missing| missing.moved);
             let mem = slot.held.give_back();
             if let Some(done) = done.as_deref_mut() {
                 let result = match completion.result() {
-                    error if error < 0 => Err(io::Error::from_raw_os_error(-error)),
-                    bytes => Ok(bytes as usize),
+                    // What was moved counts, the next operation meets the error.
+                    error if error < 0 && moved == 0 => Err(io::Error::from_raw_os_error(-error)),
+                    _ => Ok(moved),
                 };
                 done.push(Done { token: slot.token, result, mem });
             }

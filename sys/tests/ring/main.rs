@@ -106,6 +106,7 @@ const TABLE: &[(&str, Test)] = &[
     ("refuses_a_range_outside_of_the_memory", disk::refuses_a_range_outside_of_the_memory),
     ("sends_and_receives_whole_chunks", network::sends_and_receives_whole_chunks),
     ("receives_what_is_there_unless_all_is_wanted", network::receives_what_is_there_unless_all_is_wanted),
+    ("receives_a_tail_that_is_all_there_will_be", network::receives_a_tail_that_is_all_there_will_be),
     ("tells_the_end_of_a_stream", network::tells_the_end_of_a_stream),
     ("a_peer_that_closes_ends_what_is_in_flight", network::a_peer_that_closes_ends_what_is_in_flight),
     ("shutting_down_our_end_ends_what_is_in_flight", network::shutting_down_our_end_ends_what_is_in_flight),

@@ -47,6 +47,37 @@ pub(crate) fn receives_what_is_there_unless_all_is_wanted(room: &mut Room) {
     assert_eq!((done.result.expect("all"), done.mem.bytes()), (6, &b"abcdef"[..]));
 }
 
+pub(crate) fn receives_a_tail_that_is_all_there_will_be(room: &mut Room) {
+    // More than a sleeping receiver is woken for, then less, then next to nothing: nothing more comes, and it must not wait.
+    let parts = [300 << 10, 200 << 10, 1000, 1];
+    for (one, other) in [pair(), tcp()] {
+        let whole = parts.iter().sum::<usize>();
+        let mem = Mem::Buf(room.pool.take().expect("buf"));
+        room.driver.submit(1, Op::Recv { socket: Arc::clone(&other), mem, at: 0, len: whole, all: true });
+        let sender = std::thread::spawn(move || {
+            for part in parts {
+                std::thread::sleep(Duration::from_millis(5));
+                let (bytes, mut sent) = (pattern(part, 9), 0);
+                while sent < part {
+                    sent += rustix::io::write(&*one, &bytes[sent..]).expect("write");
+                }
+            }
+            one
+        });
+        let done = room.wait_for(1).pop().expect("one");
+        assert_eq!(done.result.expect("all"), whole);
+        assert_eq!(done.mem.bytes()[whole - 1], pattern(1, 9)[0]);
+        let Mem::Buf(buf) = done.mem else { panic!("a buf") };
+        room.pool.give(buf);
+        // Afterwards a single byte wakes again.
+        let one = sender.join().expect("sender");
+        room.driver.submit(2, Op::Recv { socket: other, mem: small(100), at: 0, len: 100, all: false });
+        room.driver.flush().expect("flush");
+        rustix::io::write(&*one, b"x").expect("write");
+        assert_eq!(room.wait_for(1)[0].result.as_ref().expect("some"), &1);
+    }
+}
+
 pub(crate) fn tells_the_end_of_a_stream(room: &mut Room) {
     for (one, other) in [pair(), tcp()] {
         rustix::io::write(&*one, b"last").expect("write");
