@@ -12,6 +12,7 @@ pub mod source; // names at the source
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,12 +35,30 @@ pub enum Direct {
 /// Files from this length on are worth O_DIRECT: below, the page cache absorbs them anyway.
 pub const DIRECT_FILE_BYTES_MIN: u64 = 16 << 20;
 
+/// An open file, and whether its calls are made at once.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    file: Arc<File>,
+    at_once: bool,
+}
+
+impl Handle {
+    /// Calls of files that live in memory never wait: they are made at once, on the worker's thread.
+    #[must_use]
+    pub fn new(file: File) -> Handle {
+        let at_once = sys::fs::is_memory_file_system(&file);
+        Handle { file: Arc::new(file), at_once }
+    }
+}
+
 /// One worker's world.
 #[derive(Debug)]
 pub struct Linux {
     driver: Driver,
     pool: Pool,
     done: Vec<ring::Done>,
+    /// Calls that were made at once; told by the next `wait`.
+    made: Vec<Done>,
 }
 
 impl Linux {
@@ -47,7 +66,7 @@ impl Linux {
     pub fn new(bufs: usize, chunk_bytes: usize, want: Option<ring::Kind>) -> io::Result<(Linux, String)> {
         let pool = Pool::new(bufs, chunk_bytes)?;
         let (driver, reason) = Driver::choose(&pool, want)?;
-        Ok((Linux { driver, pool, done: Vec::with_capacity(256) }, reason))
+        Ok((Linux { driver, pool, done: Vec::with_capacity(256), made: Vec::with_capacity(64) }, reason))
     }
 
     /// Wakes this world's `wait` from another thread.
@@ -58,7 +77,7 @@ impl Linux {
 }
 
 impl Platform for Linux {
-    type File = Arc<File>;
+    type File = Handle;
     type Socket = Arc<OwnedFd>;
     type Source = source::LinuxSource;
     type Sink = sink::LinuxSink;
@@ -79,8 +98,18 @@ impl Platform for Linux {
         self.driver.submit(
             token,
             match op {
-                Op::Read { file, offset, mem, at, len } => ring::Op::Read { file, offset, mem, at, len },
-                Op::Write { file, offset, mem, at, len } => ring::Op::Write { file, offset, mem, at, len },
+                Op::Read { file, offset, mut mem, at, len } if file.at_once => {
+                    let result = file.file.read_at(&mut mem.bytes_mut()[at..at + len], offset);
+                    self.made.push(Done { token, result, mem });
+                    return;
+                }
+                Op::Write { file, offset, mem, at, len } if file.at_once => {
+                    let result = file.file.write_at(&mem.bytes()[at..at + len], offset);
+                    self.made.push(Done { token, result, mem });
+                    return;
+                }
+                Op::Read { file, offset, mem, at, len } => ring::Op::Read { file: file.file, offset, mem, at, len },
+                Op::Write { file, offset, mem, at, len } => ring::Op::Write { file: file.file, offset, mem, at, len },
                 Op::Send { socket, mem, at, len } => ring::Op::Send { socket, mem, at, len },
                 Op::Recv { socket, mem, at, len } => ring::Op::Recv { socket, mem, at, len, all: true },
             },
@@ -92,7 +121,9 @@ impl Platform for Linux {
     }
 
     fn wait(&mut self, timeout_ns: u64, done: &mut Vec<Done>) {
-        let timeout = Some(Duration::from_nanos(timeout_ns));
+        let timeout = if self.made.is_empty() { Duration::from_nanos(timeout_ns) } else { Duration::ZERO };
+        let timeout = Some(timeout);
+        done.append(&mut self.made);
         self.driver.wait(timeout, &mut self.done).expect("a ring that was set up can be waited for");
         done.extend(self.done.drain(..).map(|it| Done { token: it.token, result: it.result, mem: it.mem }));
     }

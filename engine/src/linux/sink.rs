@@ -19,7 +19,7 @@ use proto::wire::control::Rung;
 use sys::fs::{Dir, Kind};
 
 use crate::end::recv::JOURNAL_FILE_BYTES_MIN;
-use crate::linux::{DIRECT_FILE_BYTES_MIN, Direct, beside};
+use crate::linux::{DIRECT_FILE_BYTES_MIN, Direct, Handle, beside};
 use crate::platform::{Found, SinkTree};
 
 /// From so many files on, one flush of the file system is cheaper than one per file.
@@ -113,7 +113,7 @@ fn folder_of(path: &[u8]) -> &[u8] {
 }
 
 impl SinkTree for LinuxSink {
-    type File = Arc<File>;
+    type File = Handle;
 
     fn inspect(&self, entry: &Entry, keep: bool, dry: bool) -> io::Result<Found> {
         match self.base.stat(&entry.path) {
@@ -174,7 +174,7 @@ impl SinkTree for LinuxSink {
         sys::fs::sync_data(&journal)
     }
 
-    fn open_part(&self, entry: &Entry) -> io::Result<Arc<File>> {
+    fn open_part(&self, entry: &Entry) -> io::Result<Handle> {
         let file = self.create_part(&beside(&entry.path, "part"), false)?;
         sys::fs::preallocate(&file, entry.bytes())?;
         let wanted = match self.direct {
@@ -185,7 +185,7 @@ impl SinkTree for LinuxSink {
         if wanted {
             let _ = sys::fs::set_direct(&file, true);
         }
-        Ok(Arc::new(file))
+        Ok(Handle::new(file))
     }
 
     fn put_small(&self, entry: &Entry, content: &[u8], publish: bool) -> io::Result<()> {

@@ -9,12 +9,11 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 
 use proto::manifest::Entry;
 use sys::fs::{Dir, Kind, Stat};
 
-use crate::linux::{DIRECT_FILE_BYTES_MIN, Direct};
+use crate::linux::{DIRECT_FILE_BYTES_MIN, Direct, Handle};
 use crate::platform::SourceTree;
 
 /// One thing the user named: where it stands, and under which first component it is announced.
@@ -71,9 +70,9 @@ fn is_cached(file: &File, bytes: u64) -> bool {
 }
 
 impl SourceTree for LinuxSource {
-    type File = Arc<File>;
+    type File = Handle;
 
-    fn open(&self, entry: &Entry) -> io::Result<Arc<File>> {
+    fn open(&self, entry: &Entry) -> io::Result<Handle> {
         let (dir, rel) = self.locate(&entry.path)?;
         let file = dir.open_file(&rel, false)?;
         let wanted = match self.direct {
@@ -89,7 +88,7 @@ impl SourceTree for LinuxSource {
             // A file system without O_DIRECT is read through the cache: the same bytes, another way.
             let _ = sys::fs::set_direct(&file, true);
         }
-        Ok(Arc::new(file))
+        Ok(Handle::new(file))
     }
 
     fn read_small(&self, entry: &Entry, into: &mut [u8]) -> io::Result<Option<()>> {
