@@ -207,12 +207,14 @@ pub fn share_cores(one: &Offer, other: &Offer) -> bool {
 }
 
 fn choose_workers(i: &Offer, a: &Offer, initiator_sends: bool, choices: &mut Vec<Choice>) -> (u16, u16) {
-    let (own, reason): (fn(u16) -> u16, &str) = if share_cores(i, a) {
-        (|cores| cores / 2, "both ends run on the same host and share its cores, half of them each")
+    // Shared cores are not halved: while one worker waits for the other end, another has work (measured on 2 shared cores, tmpfs to
+    // tmpfs, sealed: 1 + 1 workers 6.4-7.3 Gb/s, 2 + 2 workers 8.1-9.5 Gb/s).
+    let reason = if share_cores(i, a) {
+        "one per core at each end, although both ends share the cores of one host: one works while the other waits"
     } else {
-        (|cores| cores, "one per core that each end may use, at most 16")
+        "one per core that each end may use, at most 16"
     };
-    let workers = (own(i.cores).clamp(1, WORKERS_MAX), own(a.cores).clamp(1, WORKERS_MAX));
+    let workers = (i.cores.clamp(1, WORKERS_MAX), a.cores.clamp(1, WORKERS_MAX));
     let (sender, receiver) = if initiator_sends { workers } else { (workers.1, workers.0) };
     choices.push(Choice {
         what: "workers",

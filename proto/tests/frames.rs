@@ -125,15 +125,16 @@ fn plan() -> impl Strategy<Value = Plan> {
 fn open() -> impl Strategy<Value = Open> {
     let direction = prop_oneof![Just(Direction::Push), Just(Direction::Pull)];
     let rung = (0u8..4).prop_map(|byte| Rung::from_byte(byte).expect("four rungs"));
-    let flags = any::<(bool, bool)>();
+    let flags = any::<(bool, bool, bool)>();
     (any::<[u8; 16]>(), direction, vec(user_path(), 0..5), flags, top(), rung, offer()).prop_map(
-        |(job, direction, paths, (into_folder, keep), top, rung, offer)| Open {
+        |(job, direction, paths, (into_folder, keep, dry), top, rung, offer)| Open {
             job,
             direction,
             paths,
             into_folder,
             top,
             keep,
+            dry,
             rung,
             offer,
         },

@@ -38,11 +38,11 @@ fn plan(initiator: &Offer, acceptor: &Offer) -> Plan {
 }
 
 #[test]
-fn two_hosts_use_their_cores_and_one_host_shares_them() {
+fn every_core_works_at_each_end_also_when_both_are_one_host() {
     let plan_two = plan(&offer(), &there());
     assert_eq!((plan_two.workers, plan_two.streams), ((8, 4), 4));
     let (plan_one, choices) = negotiate(&offer(), &offer(), true).expect("agree");
-    assert_eq!((plan_one.workers, plan_one.streams), ((4, 4), 4));
+    assert_eq!((plan_one.workers, plan_one.streams), ((8, 8), 8));
     assert!(choices.iter().any(|choice| choice.reason.contains("share its cores")), "{choices:?}");
     let tiny = Offer { cores: 1, ..offer() };
     assert_eq!(plan(&tiny, &tiny).workers, (1, 1));

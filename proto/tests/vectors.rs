@@ -111,6 +111,7 @@ fn frames() -> Vec<Frame> {
         into_folder: true,
         top: (*b"run").into(),
         keep: true,
+        dry: false,
         rung: Rung::Flushed,
         offer: offer(),
     };
