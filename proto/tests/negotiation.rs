@@ -43,7 +43,7 @@ fn every_core_works_at_each_end_also_when_both_are_one_host() {
     assert_eq!((plan_two.workers, plan_two.streams), ((8, 4), 4));
     let (plan_one, choices) = negotiate(&offer(), &offer(), true).expect("agree");
     assert_eq!((plan_one.workers, plan_one.streams), ((8, 8), 8));
-    assert!(choices.iter().any(|choice| choice.reason.contains("share its cores")), "{choices:?}");
+    assert!(choices.iter().any(|choice| choice.reason.contains("share the cores")), "{choices:?}");
     let tiny = Offer { cores: 1, ..offer() };
     assert_eq!(plan(&tiny, &tiny).workers, (1, 1));
     let huge = Offer { cores: 200, ..offer() };
