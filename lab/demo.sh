@@ -13,6 +13,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/hosts.sh"
 hosts_enter "$0" "$@"
 LAB_PARENT="${DEMO_DIR:-/var/tmp}" hosts_up
 [ -x "$LONGHAUL" ] || { echo "no binary at $LONGHAUL: run 'make build' first"; exit 2; }
+exec 2>"$LAB/shell.err" # bash tells there of every process that was killed; what fails says so itself
 KILL="${DEMO_KILL:-both}"
 FAILED=0
 began=$(date +%s)
@@ -24,7 +25,7 @@ check() { # check WORDS STATUS
 human() { awk -v n="$1" 'BEGIN { printf "%.2f GB", n / 1e9 }'; }
 now() { date +%s.%N; }
 wire() { # bytes host a has sent and received so far: the kernel's counters, not ours
-    if [ -n "$HOLDER_A" ]; then awk '/lh0:/ { sub(/.*:/, ""); print $1 + $9 }' "/proc/$HOLDER_A/net/dev"; else awk '/lo:/ { sub(/.*:/, ""); print $1 }' /proc/net/dev; fi
+    if [ -n "$HOLDER_A" ]; then awk '/lh0:/ { sub(/.*:/, ""); printf "%.0f", $1 + $9 }' "/proc/$HOLDER_A/net/dev"; else awk '/lo:/ { sub(/.*:/, ""); printf "%.0f", $1 }' /proc/net/dev; fi
 }
 
 # --- the files ---------------------------------------------------------------------------------
@@ -43,7 +44,7 @@ done
 BIG="$LAB/machine.tar"
 mkdir -p "$LAB/dst"
 tar -cf - --ignore-failed-read /usr/lib /usr/bin /usr/share 2>/dev/null | head -c $big_bytes >"$BIG"
-TREE_BYTES=$(find "$TREE" -xdev -type f -printf '%s\n' 2>/dev/null | awk '{ n += $1 } END { printf "%d", n }')
+TREE_BYTES=$(find "$TREE" -xdev -type f -printf '%s\n' 2>/dev/null | awk '{ n += $1 } END { printf "%.0f", n }')
 TREE_FILES=$(find "$TREE" -xdev -type f 2>/dev/null | wc -l)
 TOTAL=$((TREE_BYTES + $(stat -c %s "$BIG")))
 echo "tree:  $TREE, $TREE_FILES files, $(human "$TREE_BYTES")"

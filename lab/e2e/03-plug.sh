@@ -10,7 +10,7 @@ python3 "$E2E/tree.py" make "$SRC/odd" 3
 python3 "$E2E/tree.py" many "$SRC/many" 600
 random_file "$SRC/big.bin" $((160 << 20))
 random_file "$SRC/middle.bin" $((24 << 20))
-total=$(find "$SRC" -type f -printf '%s\n' | awk '{ n += $1 } END { print n }')
+total=$(find "$SRC" -type f -printf '%s\n' | awk '{ n += $1 } END { printf "%.0f", n }')
 # One run takes about 2.2 s at this rate, so that instants fall on all parts of it.
 rate=800Mbit
 wrong=0 hits=0 early=0 sent_worst=0
@@ -18,7 +18,7 @@ for round in $(seq "$N"); do
     rm -rf "$DST" && mkdir -p "$DST"
     victim=$((round % 3)) # 0 sender, 1 receiver, 2 both
     serve b "$DST" || { not_ok "serve, round $round"; finish; }
-    exec {feed}> >(exec python3 "$E2E/tree.py" watch "$SRC" "$DST" >"$LAB/watch" 2>&1; echo $? >"$LAB/watch.status")
+    exec {feed}> >(python3 "$E2E/tree.py" watch "$SRC" "$DST" >"$LAB/watch" 2>&1; echo $? >"$LAB/watch.status")
     before=$(wire)
     start a "$LONGHAUL" cp --json --stall 10 --rate $rate --streams $((1 + RANDOM % 4)) "$SRC/odd" "$SRC/many" "$SRC/big.bin" "$SRC/middle.bin" "$URL" >"$LAB/first.json" 2>&1 </dev/null
     pid=$STARTED_PID

@@ -65,5 +65,5 @@ random_file() { # random_file PATH BYTES
     head -c "$2" /dev/urandom >"$1"
 }
 wire() { # bytes that host a has sent and received so far, by the kernel's counters
-    if [ -n "$HOLDER_A" ]; then awk '/lh0:/ { sub(/.*:/, ""); print $1 + $9 }' "/proc/$HOLDER_A/net/dev"; else awk '/lo:/ { sub(/.*:/, ""); print $1 }' /proc/net/dev; fi
+    if [ -n "$HOLDER_A" ]; then awk '/lh0:/ { sub(/.*:/, ""); printf "%.0f", $1 + $9 }' "/proc/$HOLDER_A/net/dev"; else awk '/lo:/ { sub(/.*:/, ""); printf "%.0f", $1 }' /proc/net/dev; fi
 }
