@@ -461,10 +461,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
                 continue;
             }
             let up = match &mut self.end {
-                End::Send(end) => {
-                    end.rail_up(arrival.rail);
-                    true
-                }
+                End::Send(end) => end.rail_up(arrival.rail),
                 End::Recv(end) => end.rail_up(arrival.rail),
             };
             if up {

@@ -78,6 +78,7 @@ pub struct RecvEnd<P: Platform> {
     carried: Carried,
     ready: Vec<Arc<Entry>>,
     discards: Vec<Arc<Entry>>,
+    discarding: usize,
     publishing: bool,
     committed: Vec<(EntryId, Digest)>,
     faults: Vec<EntryFault>,
@@ -117,6 +118,7 @@ impl<P: Platform> RecvEnd<P> {
             carried,
             ready: Vec::new(),
             discards: Vec::new(),
+            discarding: 0,
             publishing: false,
             committed: Vec::new(),
             faults: Vec::new(),
@@ -480,7 +482,7 @@ impl<P: Platform> RecvEnd<P> {
                     }
                 }
             }
-            Settled::Discarded => {}
+            Settled::Discarded => self.discarding -= 1,
             Settled::Settled { result } => {
                 if let Err(error) = result {
                     return Err(Stop::Fault {
@@ -510,6 +512,7 @@ impl<P: Platform> RecvEnd<P> {
         self.pump_acks(out);
         self.pump_flushes(now_ns, out);
         // In the committer's order: a flush that is on its way must not bring a discarded journal back.
+        self.discarding += self.discards.len();
         out.tasks.extend(self.discards.drain(..).map(|entry| Task::Discard { entry }));
         if !self.publishing && !self.ready.is_empty() {
             self.publishing = true;
@@ -518,7 +521,8 @@ impl<P: Platform> RecvEnd<P> {
             out.tasks.push(Task::Publish { entries, rung: self.record.rung });
         }
         self.pump_committed(out);
-        while let Some(end) = self.machine.next_folder_end() {
+        // Removing a part changes its folder's time: a folder's end waits for that.
+        while let Some(end) = self.machine.next_folder_end().filter(|_| self.discarding + self.discards.len() == 0) {
             let made = if self.record.dry { Ok(()) } else { self.sink.make(&end) };
             match made {
                 Ok(()) => self.committed.push((end.id, [0; 32])),
@@ -574,7 +578,7 @@ impl<P: Platform> RecvEnd<P> {
     }
 
     fn pump_flushes(&mut self, now_ns: u64, out: &mut Outbox<P>) {
-        let due: Vec<EntryId> = self
+        let mut due: Vec<EntryId> = self
             .coming
             .iter()
             .filter(|(_, it)| {
@@ -585,6 +589,7 @@ impl<P: Platform> RecvEnd<P> {
             })
             .map(|(&id, _)| id)
             .collect();
+        due.sort_unstable(); // the same facts give the same order
         for id in due {
             let Some(entry) = self.machine.entry(id).cloned() else { continue };
             let mut records = Vec::new();

@@ -5,7 +5,7 @@
 //! Invariants: a `FileEnd` goes out only after a look at the source that found it unchanged; the receiver's digest of a file must be ours.
 //! Absent on purpose: order of work (proto::send).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use proto::error::Breach;
@@ -41,6 +41,7 @@ pub struct SendEnd<P: Platform> {
     trees: HashMap<EntryId, DigestTree>,
     digests: HashMap<EntryId, Digest>,
     rails: BTreeMap<u16, RailState>,
+    closed_rails: HashSet<u16>,
     scan_faults: u64,
     announced_end: bool,
 }
@@ -67,6 +68,7 @@ impl<P: Platform> SendEnd<P> {
             trees: HashMap::new(),
             digests: HashMap::new(),
             rails: BTreeMap::new(),
+            closed_rails: HashSet::new(),
             scan_faults: 0,
             announced_end: false,
         }
@@ -112,10 +114,14 @@ impl<P: Platform> SendEnd<P> {
         });
     }
 
-    /// A rail is connected, greeted and given to its worker.
-    pub fn rail_up(&mut self, rail: u16) {
+    /// A rail is connected and greeted. False: the receiver has closed its account already, do not use the connection.
+    pub fn rail_up(&mut self, rail: u16) -> bool {
+        if self.closed_rails.contains(&rail) {
+            return false;
+        }
         self.rails.insert(rail, RailState::Up);
         self.machine.rail_up(rail);
+        true
     }
 
     /// Rails that carry.
@@ -160,6 +166,7 @@ impl<P: Platform> SendEnd<P> {
                 }
             }
             Frame::RailClosed { rail } => {
+                self.closed_rails.insert(rail);
                 self.rails.remove(&rail);
                 self.machine.on_rail_closed(rail);
                 out.cmds.push((usize::from(rail) % self.workers, Cmd::RailDown { job: self.job, rail }));
