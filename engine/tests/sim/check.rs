@@ -146,18 +146,26 @@ impl Watch {
     }
 
     /// After a crash. `cut`: the power was lost, too.
-    pub(crate) fn after_crash(&mut self, sink: &Disk, scenario: &Scenario, versions: &Versions, cut: bool) {
+    pub(crate) fn after_crash(&mut self, sink: &mut Disk, scenario: &Scenario, versions: &Versions, cut: bool) {
         let rung = scenario.rung;
         if cut && rung < Rung::Flushed {
+            // Below `flushed` nothing is promised for a power cut, and a torn file may keep length and time: its user removes it.
             self.flushed.clear();
             self.committed.clear();
+            let torn: Vec<Path> = sink
+                .tree()
+                .filter(|(path, node)| !is_ours(name(path)) && !is_whole(path, node, versions))
+                .map(|(path, _)| path.clone())
+                .collect();
+            torn.iter().for_each(|path| sink.uproot(path));
             return;
         }
         for (path, node) in sink.tree() {
-            let (Kind::File(content), false) = (&node.kind, is_ours(name(path))) else { continue };
-            let hash = *blake3::hash(&content.data).as_bytes();
-            let known = versions.get(path).is_some_and(|all| all.contains(&hash)) || node.mode == 0o640;
-            assert!(known, "after a crash {} has a content of its own", String::from_utf8_lossy(path));
+            assert!(
+                is_ours(name(path)) || is_whole(path, node, versions),
+                "after a crash {} has a content of its own",
+                String::from_utf8_lossy(path)
+            );
         }
         if cut && rung < Rung::Published {
             return;
@@ -245,6 +253,13 @@ impl Watch {
             assert!(!left, "{} was left behind: {:?}", String::from_utf8_lossy(path), node.mode);
         }
     }
+}
+
+/// Is it a content that the source had, or one that stood at the sink before (by its mode)?
+fn is_whole(path: &Path, node: &crate::disk::Node, versions: &Versions) -> bool {
+    let Kind::File(content) = &node.kind else { return true };
+    let hash = *blake3::hash(&content.data).as_bytes();
+    versions.get(path).is_some_and(|all| all.contains(&hash)) || node.mode == 0o640
 }
 
 pub(crate) fn file<'a>(disk: &'a Disk, path: &[u8]) -> Option<&'a [u8]> {

@@ -448,12 +448,7 @@ impl<'a> Run<'a> {
         self.act();
         let now = self.clock.now();
         self.watch.say(now, || format!("{side} rail {number} is up"));
-        let usable = if side == SENDER {
-            self.sender.rail_up(number);
-            true
-        } else {
-            self.receiver.rail_up(number)
-        };
+        let usable = if side == SENDER { self.sender.rail_up(number) } else { self.receiver.rail_up(number) };
         if !usable {
             lock(&self.world).net.shut(wire, side);
             return;

@@ -82,7 +82,7 @@ fn story(seed: u64, loud: bool, calm: bool) -> usize {
                     sink.revive()
                 }
                 watch.say(clock.now(), || format!("{victim:?} died, power cut: {cut}"));
-                watch.after_crash(&sink, &scenario, &versions, cut);
+                watch.after_crash(&mut sink, &scenario, &versions, cut);
             }
             Ended::Stopped(stop) => {
                 let reason = plan.trouble.sink_faults.is_some() && matches!(stop, engine::end::Stop::Fault { .. });
