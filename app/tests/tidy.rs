@@ -125,7 +125,8 @@ fn unsafe_is_in_sys_alone() {
 #[test]
 fn nothing_is_left_for_later() {
     // Spelt in two halves, so that this file may stand in the tree that it reads.
-    let marks = [["to", "do!("], ["unimpl", "emented!("], ["#[ig", "nore"], ["db", "g!("], ["FIX", "ME"], ["XX", "X:"]].map(|halves| halves.concat());
+    let marks = [["to", "do!("], ["unimpl", "emented!("], ["#[ig", "nore"], ["db", "g!("], ["FIX", "ME"], ["XX", "X:"]]
+        .map(|halves| halves.concat());
     let mut wrong = Vec::new();
     for path in rust_files(&CRATES) {
         for (number, line) in read(&path).lines().enumerate() {
@@ -158,9 +159,18 @@ fn proto_knows_no_clock_no_files_and_no_threads() {
 #[test]
 fn one_word_for_one_thing_in_what_users_read() {
     // The lexicon of docs/STYLE.md: the words on the left are taken for other things or mean nothing here.
-    let foreign = [("arena", "pool"), ("mbuf", "buf"), ("reactor", "worker"), ("lcore", "worker"), ("backend", "source or sink"), ("checkpoint", "journal")];
+    let foreign = [
+        ("arena", "pool"),
+        ("mbuf", "buf"),
+        ("reactor", "worker"),
+        ("lcore", "worker"),
+        ("backend", "source or sink"),
+        ("checkpoint", "journal"),
+    ];
     let mut wrong = Vec::new();
-    for path in ["README.md", "ARCHITECTURE.md", "SPECIFICATION.md", "CONTRIBUTING.md", "SECURITY.md", "docs/protocol.md"] {
+    for path in
+        ["README.md", "ARCHITECTURE.md", "SPECIFICATION.md", "CONTRIBUTING.md", "SECURITY.md", "docs/protocol.md"]
+    {
         for (number, line) in read(&root().join(path)).lines().enumerate() {
             for (word, ours) in foreign {
                 if words(&line.to_lowercase()).any(|found| found == word) {
@@ -181,7 +191,8 @@ fn quoted(line: &str) -> impl Iterator<Item = &str> {
 fn every_promise_names_what_shows_it() {
     let page = read(&root().join("SPECIFICATION.md"));
     let makefile = read(&root().join("Makefile"));
-    let tests: Vec<(PathBuf, String)> = rust_files(&CRATES).into_iter().map(|path| (path.clone(), read(&path))).collect();
+    let tests: Vec<(PathBuf, String)> =
+        rust_files(&CRATES).into_iter().map(|path| (path.clone(), read(&path))).collect();
     let mut wrong = Vec::new();
     let mut promises = 0;
     for line in page.lines() {

@@ -7,6 +7,7 @@
 //! Absent on purpose: a verdict on the machine, any use of a job's state or keys.
 
 pub mod crypto; // ciphers, digests, memory, and both sides of the seal
+pub mod disk; // a folder's file system by engine, size and depth
 pub mod net; // memory to memory over TCP: bare, by the ring, by the rail
 pub mod table; // columns, medians, JSON
 
@@ -17,6 +18,8 @@ use clap::Subcommand;
 pub enum BenchCommand {
     /// Memory to memory over TCP: what the path allows, and what each layer takes of it
     Net(Box<net::NetArguments>),
+    /// Read and write a file in a folder: by engine, size and depth, around the page cache and through it
+    Disk(disk::DiskArguments),
     /// Ciphers, digests and memory on one core, and what sealing and opening cost together
     Crypto(crypto::CryptoArguments),
 }
@@ -28,6 +31,7 @@ pub enum BenchCommand {
 pub fn run(cmd: BenchCommand) -> anyhow::Result<()> {
     match cmd {
         BenchCommand::Net(arguments) => net::run(&arguments),
+        BenchCommand::Disk(arguments) => disk::run(&arguments),
         BenchCommand::Crypto(arguments) => crypto::run(&arguments),
     }
 }

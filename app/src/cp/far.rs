@@ -149,7 +149,8 @@ impl Far {
         if reachable(&host, port) {
             return Ok(Address::Daemon { ticket, host, port, path: path.to_vec() });
         }
-        screen.note(&format!("port {port} of {host} cannot be reached directly: data goes through ssh, which is slower"));
+        screen
+            .note(&format!("port {port} of {host} cannot be reached directly: data goes through ssh, which is slower"));
         let free = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr());
         let near = free.map_err(|error| Exit::of_io(&error).fail("find a free port", error))?.port();
         let child = ssh
@@ -209,7 +210,9 @@ fn bring(ssh: &Ssh<'_>) -> Result<(), Failure> {
     }
     let own = std::fs::File::open("/proc/self/exe").map_err(|error| failed(error.to_string()))?;
     let place = format!("{FAR_PLACE}/{}", version_name());
-    let script = format!("umask 077 && mkdir -p {FAR_PLACE} && cat > {place}.new && chmod 700 {place}.new && mv {place}.new {place}");
+    let script = format!(
+        "umask 077 && mkdir -p {FAR_PLACE} && cat > {place}.new && chmod 700 {place}.new && mv {place}.new {place}"
+    );
     let status = ssh.run(&script).stdin(own).status().map_err(|error| failed(error.to_string()))?;
     if status.success() { Ok(()) } else { Err(failed(status.to_string())) }
 }

@@ -78,6 +78,7 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[u8], screen: &mut Screen)
         receipt,
         carry,
         rate: plan.rate_bps / 8,
+        share: None,
     };
     let rails = Rails::dial_pair(to_far, far_bell.clone(), bell.clone());
     let senders = (!dry).then(|| senders.into());
@@ -99,7 +100,8 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[u8], screen: &mut Screen)
     let verbose = copy.arguments.verbose;
     let (sent, received) = std::thread::scope(|scope| {
         let there = scope.spawn(|| keeper::run(receiver, &mut |_, _| {}));
-        let here = keeper::run(sender, &mut |status, notes| report::tell(screen, &mut pace, status, notes, true, verbose));
+        let here =
+            keeper::run(sender, &mut |status, notes| report::tell(screen, &mut pace, status, notes, true, verbose));
         (here, there.join())
     });
     if let Some(path) = senders {

@@ -89,7 +89,9 @@ fn one_place(sources: &[Address]) -> Result<(Option<&Address>, Vec<Box<[u8]>>), 
     let first = sources.first().ok_or_else(|| Exit::Usage.fail("find the sources", "none was named"))?;
     if let Some(other) = sources.iter().find(|other| !same(first, other)) {
         let cause = format!("'{first}' and '{other}' are on different hosts");
-        return Err(Exit::Usage.fail("copy from two hosts at once", cause).next("copy from each host with a command of its own"));
+        return Err(Exit::Usage
+            .fail("copy from two hosts at once", cause)
+            .next("copy from each host with a command of its own"));
     }
     let paths = sources.iter().map(|source| source.path().into()).collect();
     Ok((if matches!(first, Address::Local(_)) { None } else { Some(first) }, paths))

@@ -17,11 +17,18 @@ use crate::job::greet::{self, GREET};
 use crate::report::Screen;
 
 /// Copies from one daemon to another.
-pub fn run(copy: &Copy<'_>, from: &Address, paths: &[Box<[u8]>], to: &Address, screen: &mut Screen) -> Result<Exit, Failure> {
+pub fn run(
+    copy: &Copy<'_>,
+    from: &Address,
+    paths: &[Box<[u8]>],
+    to: &Address,
+    screen: &mut Screen,
+) -> Result<Exit, Failure> {
     let target = one_job_address(copy, to)?;
     let (mut link, ticket) = session::connect(copy, from)?;
     greet::begin(&mut link, ticket.as_ref());
-    let frame = Frame::Relay { sources: paths.to_vec(), target: target.with_secret(), options: copy.arguments.relay_options() };
+    let frame =
+        Frame::Relay { sources: paths.to_vec(), target: target.with_secret(), options: copy.arguments.relay_options() };
     greet::say(&mut link, &frame);
     greet::hello(&mut link, GREET)?;
     // The source tells how it goes at least every few seconds; silence for longer than its own watchdog is a lost session.

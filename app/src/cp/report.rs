@@ -115,8 +115,7 @@ pub fn tell(screen: &mut Screen, pace: &mut Pace, status: &Status<'_>, notes: &[
         screen.fault(&PathFault { path: path.to_vec(), fault: fault.clone() });
     }
     pace.told = status.record.faults.len();
-    let (received, written, durable) =
-        if sends { status.peer } else { (tally.moved, tally.written, tally.durable) };
+    let (received, written, durable) = if sends { status.peer } else { (tally.moved, tally.written, tally.durable) };
     let in_flight = received.saturating_sub(tally.resent);
     let done = (tally.bytes_kept + tally.bytes_resumed + in_flight).max(tally.bytes_done).min(tally.bytes_total);
     let limit = |books: &Books| {

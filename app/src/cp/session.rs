@@ -48,8 +48,7 @@ pub fn connect(copy: &Copy<'_>, to: &Address) -> Result<(Link, Option<Ticket>), 
     let Address::Daemon { ticket, .. } = to else { unreachable!("ssh hosts were made daemons before") };
     let host_port = to.host_port().expect("a daemon's address has one");
     let expect = ticket.as_ref().map_or(Expect::Trusted, |ticket| Expect::Key(ticket.server_key));
-    let link = Link::connect(&host_port, &copy.identity, expect, CONNECT)
-        .map_err(Failure::from)?;
+    let link = Link::connect(&host_port, &copy.identity, expect, CONNECT).map_err(Failure::from)?;
     Ok((link, ticket.clone()))
 }
 
@@ -107,11 +106,18 @@ pub fn start_workers(copy: &Copy<'_>, count: u16, chunk_bytes: u32) -> Result<(A
 /// A random name for a job.
 pub fn job_id() -> Result<[u8; 16], Failure> {
     let mut id = [0; 16];
-    aws_lc_rs::rand::fill(&mut id).map_err(|_| Exit::Bug.fail("make a name for the job", "the system has no randomness"))?;
+    aws_lc_rs::rand::fill(&mut id)
+        .map_err(|_| Exit::Bug.fail("make a name for the job", "the system has no randomness"))?;
     Ok(id)
 }
 
-fn open_frame(copy: &Copy<'_>, direction: Direction, paths: Vec<Box<[u8]>>, into_folder: bool, top: Box<[u8]>) -> Result<Open, Failure> {
+fn open_frame(
+    copy: &Copy<'_>,
+    direction: Direction,
+    paths: Vec<Box<[u8]>>,
+    into_folder: bool,
+    top: Box<[u8]>,
+) -> Result<Open, Failure> {
     if let Some(path) = paths.iter().find(|path| path.len() > proto::manifest::PATH_BYTES_MAX) {
         return Err(Exit::Usage.fail("name a path to the peer", format!("it is {} bytes long", path.len())));
     }
@@ -134,7 +140,13 @@ pub fn push(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &Address, screen: &mut Scr
 }
 
 /// Files below `ground` to a daemon.
-pub fn push_from(copy: &Copy<'_>, ground: &Ground, paths: &[Box<[u8]>], to: &Address, screen: &mut Screen) -> Result<Exit, Failure> {
+pub fn push_from(
+    copy: &Copy<'_>,
+    ground: &Ground,
+    paths: &[Box<[u8]>],
+    to: &Address,
+    screen: &mut Screen,
+) -> Result<Exit, Failure> {
     place::source(ground, paths, b"", direct(copy))?;
     let into_folder = paths.len() > 1 || to.path().ends_with(b"/");
     let open = open_frame(copy, Direction::Push, vec![to.path().into()], into_folder, Box::default())?;
@@ -144,7 +156,13 @@ pub fn push_from(copy: &Copy<'_>, ground: &Ground, paths: &[Box<[u8]>], to: &Add
 }
 
 /// A daemon's files to this host.
-pub fn pull(copy: &Copy<'_>, from: &Address, paths: &[Box<[u8]>], to: &[u8], screen: &mut Screen) -> Result<Exit, Failure> {
+pub fn pull(
+    copy: &Copy<'_>,
+    from: &Address,
+    paths: &[Box<[u8]>],
+    to: &[u8],
+    screen: &mut Screen,
+) -> Result<Exit, Failure> {
     let ground = Ground::here();
     let target = place::target(&ground, to, paths.len() > 1 || to.ends_with(b"/"), copy.arguments.dry_run)?;
     let open = open_frame(copy, Direction::Pull, paths.to_vec(), false, target.top.clone())?;
@@ -173,7 +191,13 @@ fn begin(copy: &Copy<'_>, to: &Address, open: Open) -> Result<Session, Failure> 
 }
 
 impl Session {
-    fn run(self, copy: &Copy<'_>, way: Way, carry: Option<std::path::PathBuf>, screen: &mut Screen) -> Result<Exit, Failure> {
+    fn run(
+        self,
+        copy: &Copy<'_>,
+        way: Way,
+        carry: Option<std::path::PathBuf>,
+        screen: &mut Screen,
+    ) -> Result<Exit, Failure> {
         let plan = self.agreed.plan.clone();
         let (workers, pool_bytes) = start_workers(copy, plan.workers.0, plan.chunk_bytes)?;
         let direction = self.open.direction;
@@ -212,6 +236,7 @@ impl Session {
             receipt: (!dry).then(|| copy.arguments.receipt.clone().unwrap_or(default)),
             carry: carry.filter(|_| !dry),
             rate: plan.rate_bps / 8,
+            share: None,
             plan,
         };
         let facts = report::Facts {
@@ -227,7 +252,8 @@ impl Session {
         let verbose = copy.arguments.verbose;
         let mut pace = report::Pace::default();
         let sends = direction == Direction::Push;
-        let outcome = keeper::run(job, &mut |status, notes| report::tell(screen, &mut pace, status, notes, sends, verbose))?;
+        let outcome =
+            keeper::run(job, &mut |status, notes| report::tell(screen, &mut pace, status, notes, sends, verbose))?;
         report::end(&facts, outcome, screen)
     }
 }

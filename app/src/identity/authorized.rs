@@ -72,11 +72,13 @@ pub enum Verdict {
 ///
 /// # Errors
 /// A file cannot be read, or one of its lines cannot: then nobody is let in.
-pub fn judge(home: &Home, key: &PublicKey) -> Result<Verdict, IdentityError> {
+pub fn judge(home: &Home, list: Option<&std::path::Path>, key: &PublicKey) -> Result<Verdict, IdentityError> {
     if revoked(home)?.contains(key) {
         return Ok(Verdict::Revoked);
     }
-    let found = authorized(home)?.into_iter().find(|(authorized, _)| authorized == key);
+    let found = authorized_in(home, list.and_then(std::path::Path::to_str).unwrap_or(FILE))?
+        .into_iter()
+        .find(|(authorized, _)| authorized == key);
     Ok(found.map_or(Verdict::Unknown, |(_, rights)| Verdict::Authorized(rights)))
 }
 
@@ -85,9 +87,14 @@ pub fn judge(home: &Home, key: &PublicKey) -> Result<Verdict, IdentityError> {
 /// # Errors
 /// The file cannot be read, or one of its lines cannot.
 pub fn authorized(home: &Home) -> Result<Vec<(PublicKey, Rights)>, IdentityError> {
+    authorized_in(home, FILE)
+}
+
+/// The same of another file: a name below the home, or an absolute path.
+fn authorized_in(home: &Home, file: &str) -> Result<Vec<(PublicKey, Rights)>, IdentityError> {
     let mut all: Vec<(PublicKey, Rights)> = Vec::new();
     let mut seen = std::collections::HashSet::new();
-    each_line(&home.path(FILE), &home.list(FILE)?, |line| {
+    each_line(&home.path(file), &home.list(file)?, |line| {
         let (rights, key) = parse(line)?;
         if !seen.insert(key) {
             return Err(LineFault::KeyTwice);

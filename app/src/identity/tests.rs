@@ -107,7 +107,7 @@ fn lists_and_folders_that_others_may_write_are_refused() {
     for name in ["authorized_keys", "revoked"] {
         scratch.put(name, "");
         fs::set_permissions(scratch.home.path(name), fs::Permissions::from_mode(0o620)).unwrap();
-        assert!(matches!(authorized::judge(&scratch.home, &some_key()), Err(IdentityError::Loose { .. })));
+        assert!(matches!(authorized::judge(&scratch.home, None, &some_key()), Err(IdentityError::Loose { .. })));
         fs::remove_file(scratch.home.path(name)).unwrap();
     }
     fs::set_permissions(scratch.home.path(""), fs::Permissions::from_mode(0o777)).unwrap();
@@ -166,7 +166,7 @@ fn every_line_of_authorized_keys_is_read_to_the_letter() {
             line(0), line(1), line(2), line(3), line(4)
         ),
     );
-    let rights = |at: usize| match authorized::judge(&scratch.home, &keys[at]).unwrap() {
+    let rights = |at: usize| match authorized::judge(&scratch.home, None, &keys[at]).unwrap() {
         Verdict::Authorized(rights) => rights,
         other => panic!("{other:?}"),
     };
@@ -175,7 +175,7 @@ fn every_line_of_authorized_keys_is_read_to_the_letter() {
     let root = Some(PathBuf::from("/srv/a \"b\" \\c, d"));
     assert_eq!(rights(3), Rights { root, access: Access::WriteOnly, rate_bps: 10_000_000_000 });
     assert_eq!(rights(4).rate_bps, 12_000_000_000);
-    assert_eq!(authorized::judge(&scratch.home, &some_key()).unwrap(), Verdict::Unknown);
+    assert_eq!(authorized::judge(&scratch.home, None, &some_key()).unwrap(), Verdict::Unknown);
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn one_bad_line_lets_nobody_in_and_is_named() {
     for (line, wanted) in bad {
         let scratch = Scratch::new();
         scratch.put("authorized_keys", format!("{good}\n{line}\n"));
-        let refused = authorized::judge(&scratch.home, &parse_key(&good).unwrap().0).unwrap_err();
+        let refused = authorized::judge(&scratch.home, None, &parse_key(&good).unwrap().0).unwrap_err();
         assert!(
             matches!(&refused, IdentityError::Line { line: 2, fault, .. } if *fault == wanted),
             "{line}: {refused:?}"
@@ -221,7 +221,7 @@ fn one_bad_line_lets_nobody_in_and_is_named() {
     let scratch = Scratch::new();
     scratch.put("revoked", b"\xff\xfe\n");
     assert!(
-        authorized::judge(&scratch.home, &some_key()).is_err(),
+        authorized::judge(&scratch.home, None, &some_key()).is_err(),
         "an unreadable list of revoked keys lets nobody in"
     );
 }
@@ -234,11 +234,11 @@ fn what_authorize_writes_is_what_judge_reads() {
         Rights { root: Some("/srv/\"odd\" \\ place, #1".into()), access: Access::ReadOnly, rate_bps: 1_234_567 };
     assert!(!authorized::authorize(&scratch.home, &alice, &narrow, "alice\nroot=\"/\"").unwrap());
     assert!(!authorized::authorize(&scratch.home, &bob, &Rights::default(), "").unwrap());
-    assert_eq!(authorized::judge(&scratch.home, &alice).unwrap(), Verdict::Authorized(narrow));
-    assert_eq!(authorized::judge(&scratch.home, &bob).unwrap(), Verdict::Authorized(Rights::default()));
+    assert_eq!(authorized::judge(&scratch.home, None, &alice).unwrap(), Verdict::Authorized(narrow));
+    assert_eq!(authorized::judge(&scratch.home, None, &bob).unwrap(), Verdict::Authorized(Rights::default()));
     let wide = Rights { access: Access::WriteOnly, ..Rights::default() };
     assert!(authorized::authorize(&scratch.home, &alice, &wide, "").unwrap());
-    assert_eq!(authorized::judge(&scratch.home, &alice).unwrap(), Verdict::Authorized(wide));
+    assert_eq!(authorized::judge(&scratch.home, None, &alice).unwrap(), Verdict::Authorized(wide));
     assert_eq!(scratch.text("authorized_keys").lines().count(), 2);
     assert_eq!(mode(&scratch.home.path("authorized_keys")), 0o600);
     for root in ["relative", "/a/../b", "/a\nb"] {
@@ -254,7 +254,7 @@ fn a_revoked_key_is_refused_whatever_else_is_written() {
     authorized::authorize(&scratch.home, &key, &Rights::default(), "").unwrap();
     assert!(authorized::revoke(&scratch.home, &key, "laptop lost").unwrap());
     assert!(!authorized::revoke(&scratch.home, &key, "").unwrap());
-    assert_eq!(authorized::judge(&scratch.home, &key).unwrap(), Verdict::Revoked);
+    assert_eq!(authorized::judge(&scratch.home, None, &key).unwrap(), Verdict::Revoked);
     assert_eq!(scratch.text("revoked").lines().count(), 1);
 }
 

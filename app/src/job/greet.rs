@@ -34,9 +34,8 @@ pub fn say(link: &mut Link, frame: &Frame) {
 /// Waits for a frame.
 pub fn hear(link: &mut Link, timeout: Duration) -> Result<Frame, Failure> {
     let peer = link.peer_addr().map_or_else(|| "the other end".to_owned(), |addr| addr.to_string());
-    let bytes = link.call(timeout).map_err(|error| {
-        Failure::of(&format!("hear from {peer}"), &anyhow::Error::new(error))
-    })?;
+    let bytes =
+        link.call(timeout).map_err(|error| Failure::of(&format!("hear from {peer}"), &anyhow::Error::new(error)))?;
     match Frame::decode(&bytes) {
         Ok(Frame::Refuse { code, detail }) => Err(refused(&peer, code, detail)),
         Ok(frame) => Ok(frame),
@@ -103,8 +102,8 @@ pub fn open(link: &mut Link, open: Open) -> Result<Agreed, Failure> {
     let Frame::Accept { offer, plan, top } = hear(link, GREET)? else {
         return Err(Exit::Breach.fail("open the job", Breach::WrongOrder.what()));
     };
-    let (ours, choices) =
-        negotiate(&own, &offer, sends).map_err(|refusal| Exit::of_refusal(refusal).fail("agree on a plan", refusal.what()))?;
+    let (ours, choices) = negotiate(&own, &offer, sends)
+        .map_err(|refusal| Exit::of_refusal(refusal).fail("agree on a plan", refusal.what()))?;
     if ours != *plan {
         say(link, &Frame::Refuse { code: Breach::PlanMismatch.code(), detail: String::new() });
         let _ = link.flush_blocking(Duration::from_secs(1));

@@ -58,7 +58,6 @@ pub enum Way {
 }
 
 /// Everything a keeper needs.
-#[derive(Debug)]
 pub struct Job<'a> {
     /// Number within this process.
     pub no: JobNo,
@@ -96,6 +95,8 @@ pub struct Job<'a> {
     pub dry: bool,
     /// Cap at this end, B/s over all rails; 0: none.
     pub rate: u64,
+    /// A cap that changes while the job runs, asked now and then: this job's share of what all jobs may have, B/s; 0: none.
+    pub share: Option<Box<dyn Fn() -> u64 + Send + 'a>>,
 }
 
 /// How it goes, for the screen.
@@ -242,7 +243,14 @@ pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Resul
         elapsed: keeper.started.elapsed(),
         record: std::mem::replace(
             keeper.end.record(),
-            Record { terms: keeper.job.terms, rung: keeper.job.rung, tally: Default::default(), faults: vec![], lines: vec![], dry: keeper.job.dry },
+            Record {
+                terms: keeper.job.terms,
+                rung: keeper.job.rung,
+                tally: Default::default(),
+                faults: vec![],
+                lines: vec![],
+                dry: keeper.job.dry,
+            },
         ),
     })
 }
@@ -263,7 +271,15 @@ impl<'a, 'b> Keeper<'a, 'b> {
                 tasks = Some(spawn_committer(sink, &job.bell)?);
                 let boot = boot_hash();
                 let end = RecvEnd::new(
-                    job.no, job.terms, &job.plan, job.rung, sink.clone(), count, *keep, boot, carried.clone(),
+                    job.no,
+                    job.terms,
+                    &job.plan,
+                    job.rung,
+                    sink.clone(),
+                    count,
+                    *keep,
+                    boot,
+                    carried.clone(),
                 );
                 End::Recv(Box::new(end))
             }
@@ -281,10 +297,38 @@ impl<'a, 'b> Keeper<'a, 'b> {
         let books_from = job.workers.books();
         let rails_want = usize::from(job.plan.streams);
         Ok(Keeper {
-            end, events, post, scan, held: None, tasks, commits_open: 0, commit_from: now, commit_ns: 0, receipt,
-            receipt_path: None, closing: Closing::Open, secret, next_rail: 0, dialling: 0, dials_failed: 0, rails_want,
-            rails_most: 0, peer: (0, 0, 0), peers: None, books_from, cpu_from: sys::clock::process_cpu_ns(), started: now,
-            pulsed: now, moved: now, moved_sign: (0, 0, 0, 0), peer_flushes: false, peer_told: now, growth: Growth::default(), out: Outbox::default(), watch, job,
+            end,
+            events,
+            post,
+            scan,
+            held: None,
+            tasks,
+            commits_open: 0,
+            commit_from: now,
+            commit_ns: 0,
+            receipt,
+            receipt_path: None,
+            closing: Closing::Open,
+            secret,
+            next_rail: 0,
+            dialling: 0,
+            dials_failed: 0,
+            rails_want,
+            rails_most: 0,
+            peer: (0, 0, 0),
+            peers: None,
+            books_from,
+            cpu_from: sys::clock::process_cpu_ns(),
+            started: now,
+            pulsed: now,
+            moved: now,
+            moved_sign: (0, 0, 0, 0),
+            peer_flushes: false,
+            peer_told: now,
+            growth: Growth::default(),
+            out: Outbox::default(),
+            watch,
+            job,
         })
     }
 
@@ -484,13 +528,20 @@ impl<'a, 'b> Keeper<'a, 'b> {
     }
 
     fn set_rate(&mut self, bytes_per_second: u64) {
-        if self.job.rate == bytes_per_second && bytes_per_second == 0 {
-            return;
-        }
         self.job.rate = bytes_per_second;
         let rate = self.rail_rate();
         for worker in 0..self.job.workers.count() {
             self.job.workers.send(worker, Cmd::Rate { job: self.job.no, rate });
+        }
+    }
+
+    /// The smaller of what was agreed and this job's share.
+    fn ask_share(&mut self) {
+        let Some(share) = &self.job.share else { return };
+        let caps = [self.job.plan.rate_bps / 8, share()];
+        let rate = caps.into_iter().filter(|cap| *cap > 0).min().unwrap_or(0);
+        if rate != self.job.rate {
+            self.set_rate(rate);
         }
     }
 
@@ -582,7 +633,8 @@ impl<'a, 'b> Keeper<'a, 'b> {
         if let Some(receipt) = self.receipt.take().filter(|_| body == own_body) {
             let mut peers = [0; 64];
             peers.copy_from_slice(signature);
-            let own = (if sends { Signer::Sender } else { Signer::Receiver }, self.job.identity.public(), own_signature);
+            let own =
+                (if sends { Signer::Sender } else { Signer::Receiver }, self.job.identity.public(), own_signature);
             let other = (if sends { Signer::Receiver } else { Signer::Sender }, peer_key, peers);
             let signed = if sends { [own, other] } else { [other, own] };
             match receipt.sign(&own_body, &signed) {
@@ -634,6 +686,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
         if due && self.closing == Closing::Open {
             self.pulse();
             self.grow();
+            self.ask_share();
         }
         if due || !self.out.notes.is_empty() {
             self.pulsed = if due { Instant::now() } else { self.pulsed };

@@ -115,12 +115,16 @@ pub fn source(ground: &Ground, paths: &[Box<[u8]>], top: &[u8], direct: Direct) 
         let announced: Box<[u8]> = if top.is_empty() { name.into() } else { top.into() };
         if roots.insert(announced, Root { parent, name: name.into() }).is_some() {
             let cause = format!("two sources would both become '{}' there", show(name));
-            return Err(Exit::Usage.fail("find the sources", cause).next("copy them one after another, under other names"));
+            return Err(Exit::Usage
+                .fail("find the sources", cause)
+                .next("copy them one after another, under other names"));
         }
     }
     if roots.len() > 1 && roots.contains_key(&[][..]) {
         let cause = "a folder's content (`dir/.`) cannot be copied together with other sources";
-        return Err(Exit::Usage.fail("find the sources", cause).next("name the folder itself, or copy its content alone"));
+        return Err(Exit::Usage
+            .fail("find the sources", cause)
+            .next("name the folder itself, or copy its content alone"));
     }
     Ok(LinuxSource::new(roots, direct))
 }
@@ -169,7 +173,8 @@ pub fn target(ground: &Ground, path: &[u8], into_folder: bool, dry: bool) -> Res
 
 fn named(base: &Dir, name: &[u8]) -> Vec<u8> {
     let path = std::path::Path::new(std::ffi::OsStr::from_bytes(base.path()));
-    let mut named = std::fs::canonicalize(path).map_or_else(|_| base.path().to_vec(), |it| it.into_os_string().into_encoded_bytes());
+    let mut named = std::fs::canonicalize(path)
+        .map_or_else(|_| base.path().to_vec(), |it| it.into_os_string().into_encoded_bytes());
     named.push(b'/');
     named.extend_from_slice(name);
     named

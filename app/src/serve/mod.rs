@@ -111,6 +111,13 @@ impl Daemon {
         }
     }
 
+    /// What one of the running jobs may have of the daemon's cap, B/s; 0: there is none. All get the same: a cap is for sharing.
+    pub fn rate_share(&self) -> u64 {
+        let cap_bps = self.settings.read().ok().and_then(|settings| settings.rate_bps).unwrap_or(0);
+        let jobs = self.running.load(Ordering::SeqCst).max(1) as u64;
+        if cap_bps == 0 { 0 } else { (cap_bps / 8 / jobs).max(1) }
+    }
+
     /// A line in the log, if the daemon is as talkative as that.
     pub fn log(&self, level: u8, text: &str) {
         let verbose = self.settings.read().map_or(0, |settings| settings.verbose);
@@ -136,7 +143,8 @@ pub fn run(arguments: &ServeArguments) -> Exit {
 fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
     let settings = Settings::load(arguments)?;
     let io = |what: &'static str| move |error: std::io::Error| Exit::of_io(&error).fail(what, error);
-    let signals = sys::signals::watch(&[sys::signals::SIGTERM, sys::signals::SIGINT, sys::signals::SIGHUP]).map_err(io("watch for signals"))?;
+    let signals = sys::signals::watch(&[sys::signals::SIGTERM, sys::signals::SIGINT, sys::signals::SIGHUP])
+        .map_err(io("watch for signals"))?;
     let home = Home::find().map_err(|error| Failure::of("find LONGHAUL_HOME", &error.into()))?;
     let identity = Arc::new(Identity::load(&home).map_err(|error| Failure::of("load this host's key", &error.into()))?);
     let ground = ground(&settings)?;
@@ -176,7 +184,14 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
     let _ = std::io::stdout().flush();
     let settings = RwLock::new(settings);
     let daemon = Daemon {
-        identity, home, settings, ground, workers, pool_bytes, tickets, stop,
+        identity,
+        home,
+        settings,
+        ground,
+        workers,
+        pool_bytes,
+        tickets,
+        stop,
         running: AtomicUsize::new(0),
         draining: AtomicBool::new(false),
         waiting: Mutex::new(HashMap::new()),
@@ -252,7 +267,10 @@ fn confine(settings: &Settings, home: &Home) -> Result<(), Failure> {
 fn account(user: &str) -> Result<(u32, u32), Failure> {
     let failed = |cause: &str| Exit::Usage.fail(format!("become the user '{user}'"), cause);
     let text = std::fs::read_to_string("/etc/passwd").map_err(|error| failed(&error.to_string()))?;
-    let line = text.lines().find(|line| line.split(':').next() == Some(user)).ok_or_else(|| failed("it is not in /etc/passwd"))?;
+    let line = text
+        .lines()
+        .find(|line| line.split(':').next() == Some(user))
+        .ok_or_else(|| failed("it is not in /etc/passwd"))?;
     let mut fields = line.split(':').skip(2).map(str::parse::<u32>);
     match (fields.next(), fields.next()) {
         (Some(Ok(uid)), Some(Ok(gid))) => Ok((uid, gid)),
@@ -291,7 +309,9 @@ fn watch(daemon: &Daemon, signals: &sys::signals::SignalFd, over: &Event, argume
                 std::process::exit(i32::from(Exit::Interrupted.code()));
             } else {
                 let running = daemon.running.load(Ordering::SeqCst);
-                eprintln!("longhaul: draining: no new jobs, waiting for {running} running (signal again to end at once)");
+                eprintln!(
+                    "longhaul: draining: no new jobs, waiting for {running} running (signal again to end at once)"
+                );
                 if running == 0 {
                     daemon.stop.signal();
                 }

@@ -118,7 +118,12 @@ fn greet(daemon: &Daemon, link: &mut Link) -> Result<(Guest, Frame), No> {
         return Err(no(Refusal::VersionTooOld, detail));
     }
     let key = link.peer_key();
-    let verdict = authorized::judge(&daemon.home, &key).map_err(|error| no(Refusal::Internal, error.to_string()))?;
+    let list = daemon.settings.read().ok().and_then(|settings| settings.authorized_keys.clone());
+    let verdict = authorized::judge(&daemon.home, list.as_deref(), &key).map_err(|error| {
+        // The reason names files of this host: it goes to the log, not to a stranger.
+        daemon.log(0, &format!("nobody is let in: {error}"));
+        no(Refusal::Internal, "this daemon cannot read its list of keys; its log says why")
+    })?;
     if verdict == Verdict::Revoked {
         return Err(no(Refusal::NotAuthorized, "this key is revoked here"));
     }
@@ -128,12 +133,18 @@ fn greet(daemon: &Daemon, link: &mut Link) -> Result<(Guest, Frame), No> {
             let exported = link.export(PROOF_LABEL, &[]);
             match (daemon.tickets.redeem(&proof, &exported, &key, Instant::now()), verdict) {
                 (Some(grant), _) => (Guest { rights: grant.rights.clone(), grant: Some(grant) }, next(link)?),
-                (None, _) => return Err(no(Refusal::TicketSpent, "the ticket is not one of this daemon's, is spent, or has expired")),
+                (None, _) => {
+                    return Err(no(
+                        Refusal::TicketSpent,
+                        "the ticket is not one of this daemon's, is spent, or has expired",
+                    ));
+                }
             }
         }
         (frame, Verdict::Authorized(rights)) => (Guest { rights, grant: None }, frame),
         (_, _) => {
-            let detail = format!("authorize it there with: longhaul key authorize '{}'", crate::identity::keys::key_text(&key));
+            let detail =
+                format!("authorize it there with: longhaul key authorize '{}'", crate::identity::keys::key_text(&key));
             return Err(no(Refusal::NotAuthorized, detail));
         }
     };
@@ -201,13 +212,12 @@ fn serve(daemon: &Daemon, mut link: Link, guest: &Guest, frame: Frame, peer: &st
 /// This daemon's half of the negotiation.
 fn wishes(daemon: &Daemon, rights: &Rights) -> Wishes {
     let settings = daemon.settings.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let rates = [settings.rate_bps.unwrap_or(0), rights.rate_bps];
     Wishes {
         memory_bytes: settings.memory_bytes,
         workers: u16::try_from(daemon.workers.count()).unwrap_or(u16::MAX),
         integrity_only: settings.integrity_only,
         chunk_bytes: super::CHUNK_BYTES,
-        rate_bps: rates.into_iter().filter(|rate| *rate > 0).min().unwrap_or(0),
+        rate_bps: rights.rate_bps,
         ..Wishes::default()
     }
 }
@@ -231,13 +241,21 @@ fn way(daemon: &Daemon, guest: &Guest, open: &Open) -> Result<(Way, Box<[u8]>, O
             if !guest.rights.access.may_read() {
                 return Err(no(Refusal::WriteOnly, "this key or ticket may only write here"));
             }
-            let source = place::source(&ground, &open.paths, &open.top, Direct::Auto).map_err(|failure| told(&failure))?;
+            let source =
+                place::source(&ground, &open.paths, &open.top, Direct::Auto).map_err(|failure| told(&failure))?;
             Ok((Way::Send(Arc::new(source)), Box::default(), None))
         }
     }
 }
 
-fn serve_job(daemon: &Daemon, mut link: Link, guest: &Guest, open: Open, peer: &str, count: Count<'_>) -> Result<(), Failure> {
+fn serve_job(
+    daemon: &Daemon,
+    mut link: Link,
+    guest: &Guest,
+    open: Open,
+    peer: &str,
+    count: Count<'_>,
+) -> Result<(), Failure> {
     let prepared = prepare(daemon, &mut link, guest, &open);
     let (job, forget) = match prepared {
         Ok((way, top, carry)) => match job(daemon, link, &open, guest, way, top, carry)? {
@@ -265,7 +283,10 @@ fn serve_job(daemon: &Daemon, mut link: Link, guest: &Guest, open: Open, peer: &
         daemon.tickets.spend(grant);
     }
     let tally = outcome.record.tally;
-    daemon.log(1, &format!("{peer}: done, {} files, {} bytes, {} failed", tally.files_done, tally.bytes_done, tally.failed));
+    daemon.log(
+        1,
+        &format!("{peer}: done, {} files, {} bytes, {} failed", tally.files_done, tally.bytes_done, tally.failed),
+    );
     drop(count);
     if daemon.settings.read().is_ok_and(|settings| settings.stdio) {
         daemon.stop.signal();
@@ -337,6 +358,7 @@ fn job<'a>(
         receipt: (!open.dry).then(|| receipt::default_path(&daemon.home, &open.job)),
         carry: carry.filter(|_| !open.dry),
         rate: plan.rate_bps / 8,
+        share: Some(Box::new(|| daemon.rate_share())),
         plan,
     }))
 }
@@ -361,12 +383,20 @@ fn give_ticket(daemon: &Daemon, link: &mut Link, guest: &Guest) -> Result<(), No
 }
 
 /// Runs a client's job against another daemon, and tells how it goes.
-fn relay(daemon: &Daemon, link: &mut Link, guest: &Guest, sources: &[Box<[u8]>], target: &str, options: &[String]) -> Result<(), No> {
+fn relay(
+    daemon: &Daemon,
+    link: &mut Link,
+    guest: &Guest,
+    sources: &[Box<[u8]>],
+    target: &str,
+    options: &[String],
+) -> Result<(), No> {
     if !guest.rights.access.may_read() {
         return Err(no(Refusal::WriteOnly, "this key or ticket may only write here"));
     }
     let ground = ground(daemon, &guest.rights)?;
-    let to = crate::address::Address::parse(target.as_bytes()).map_err(|fault| no(Refusal::RelayRefused, fault.to_string()))?;
+    let to = crate::address::Address::parse(target.as_bytes())
+        .map_err(|fault| no(Refusal::RelayRefused, fault.to_string()))?;
     // Only a ticket says that the client may write there; this daemon's own keys are not lent.
     if !matches!(&to, crate::address::Address::Daemon { ticket: Some(_), .. }) {
         return Err(no(Refusal::RelayRefused, "the target must be a daemon's address with a ticket"));
