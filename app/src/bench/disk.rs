@@ -160,7 +160,15 @@ fn measure(arguments: &DiskArguments) -> anyhow::Result<Report> {
     );
     let mut rig = Rig::new(&arguments.path, file_bytes).with_context(|| format!("failed to write into {shown}"))?;
     let mut notes = std::mem::take(&mut rig.notes);
-    let works: Vec<Work> = Work::ALL.into_iter().filter(|work| rig.can(*work, &mut notes)).collect();
+    let in_memory = matches!(space.fs_type.as_str(), "tmpfs" | "ramfs");
+    if in_memory {
+        notes.push(format!("{} has no disk below it: only reads and writes of memory are measured", space.fs_type));
+    }
+    let works = Work::ALL.into_iter().filter(|work| match in_memory {
+        true => matches!(work, Work::ReadCached | Work::WriteBuffered),
+        false => rig.can(*work, &mut notes),
+    });
+    let works: Vec<Work> = works.collect();
     let mut cells: Vec<Cell> = works.iter().flat_map(|&work| rig.cells_of(work)).collect();
     let mut cpu: Vec<Vec<f64>> = vec![Vec::new(); cells.len()];
     let slice = arguments.seconds / ROUNDS as u32;

@@ -26,10 +26,30 @@ use crate::report::{Mode, Screen};
 #[must_use]
 pub fn run(arguments: &CpArguments) -> Exit {
     let mut screen = Screen::new(Mode::choose(arguments.json));
+    if let Err(error) = end_by_signal(arguments.json) {
+        screen.note(&format!("signals end this copy without a word: {error}"));
+    }
     match copy(arguments, &mut screen) {
         Ok(exit) => exit,
         Err(failure) => screen.fail(&failure),
     }
+}
+
+/// SIGINT and SIGTERM end the process at once with a code of their own: there is nothing to tidy up, the next run resumes.
+fn end_by_signal(json: bool) -> std::io::Result<()> {
+    use sys::signals::{SIGINT, SIGTERM};
+    let signals = sys::signals::watch(&[SIGINT, SIGTERM])?;
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        loop {
+            let wait = sys::event::poll(&[(std::os::fd::AsFd::as_fd(&signals), sys::event::Interest::Read)], None);
+            if wait.is_ok() && signals.take().is_some() {
+                let failure = Exit::Interrupted.fail("finish the copy", "a signal asked to stop");
+                Screen::new(Mode::choose(json)).fail(&failure);
+                std::process::exit(i32::from(failure.exit.code()));
+            }
+        }
+    })?;
+    Ok(())
 }
 
 fn parse(text: &OsStr) -> Result<Address, Failure> {

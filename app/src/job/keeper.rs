@@ -342,6 +342,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             let part = JobPart { role, terms: self.job.terms, post };
             self.job.workers.send(worker, Cmd::Open { job: self.job.no, part });
         }
+        self.ask_share();
         self.want_rails();
         while self.closing != Closing::Over {
             self.take_frames()?;

@@ -1,0 +1,126 @@
+//! `longhaul bench`, as its users meet it: the real binary, moments instead of seconds.
+//!
+//! For: that every line is there, that both ends of `bench net` find each other, and that nothing is left behind.
+//! Absent on purpose: judging speed (bench/ does, on a quiet machine).
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+fn bench(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_longhaul")).arg("bench").args(words).output().unwrap()
+}
+
+/// The one JSON object of a bench that must work.
+fn json(words: &[&str]) -> serde_json::Value {
+    let output = bench(words);
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    serde_json::from_str(&text).unwrap()
+}
+
+fn text(words: &[&str]) -> String {
+    let output = bench(words);
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Every rate of every line is one.
+fn rates(value: &serde_json::Value, lines: &str, rate: &str) -> usize {
+    let lines = value[lines].as_array().unwrap();
+    for line in lines {
+        assert!(line[rate].as_f64().unwrap() > 0.0, "{line}");
+    }
+    lines.len()
+}
+
+#[test]
+fn crypto_measures_ciphers_digests_and_frames() {
+    let value = json(&["crypto", "--seconds", "1ms", "--json"]);
+    assert_eq!((value["event"].as_str(), value["bench"].as_str()), (Some("bench"), Some("crypto")));
+    assert_eq!(rates(&value, "lines", "hot_gbs"), 18);
+    rates(&value, "lines", "streaming_gbs");
+    let text = text(&["crypto", "--seconds", "1ms"]);
+    for what in ["AES-128-GCM seal", "ChaCha20-Poly1305 open", "BLAKE3", "CRC-64", "memcpy", "frame in: sealed, BLAKE3"]
+    {
+        assert!(text.contains(what), "{what} is missing: {text}");
+    }
+}
+
+#[test]
+fn net_measures_alone_over_loopback_with_both_engines() {
+    let value =
+        json(&["net", "--seconds", "10ms", "--driver", "both", "--block", "64KiB", "--block", "1MiB", "--json"]);
+    // Two blocks, two rings, two rails of five layers.
+    assert_eq!(rates(&value, "lines", "gbps"), 14);
+    assert_eq!(rates(&value, "cipher", "allowed_gbps"), 2);
+    assert_ne!(value["lines"][0]["tcp"]["congestion"].as_str().unwrap(), "");
+}
+
+#[test]
+fn net_measures_between_two_processes() {
+    let mut listener = Command::new(env!("CARGO_BIN_EXE_longhaul"))
+        .args(["bench", "net", "--listen", "127.0.0.1:0", "--once"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(listener.stderr.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    let addr = line.trim().strip_prefix("listening on ").unwrap_or_else(|| panic!("{line}"));
+    let text = text(&["net", "--server", addr, "--seconds", "10ms", "--streams", "2", "--sealed", "--block", "1MiB"]);
+    for what in ["2 streams", "sealed, BLAKE3 (default)", "ceiling", "the cipher alone", "TCP"] {
+        assert!(text.contains(what), "{what} is missing: {text}");
+    }
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    assert!(listener.wait().unwrap().success(), "{rest}");
+}
+
+#[test]
+fn net_says_who_does_not_answer() {
+    // A port that nobody has: one that was ours a moment ago.
+    let addr = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let output = bench(&["net", "--server", &addr]);
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains(&addr) && said.contains("--listen"), "{said}");
+}
+
+/// A folder that goes away with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("bench-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn disk_measures_and_leaves_nothing_behind() {
+    let folder = Folder::new("disk");
+    let path = folder.0.to_str().unwrap();
+    let value = json(&["disk", path, "--size", "16MiB", "--seconds", "1ms", "--json"]);
+    // At least the lines through the page cache, by plain calls and the bare loop.
+    assert!(rates(&value, "cells", "gbs") >= 2 * (3 + 15), "{value}");
+    assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0);
+}
+
+#[test]
+fn disk_refuses_what_has_no_room_and_writes_nothing() {
+    let folder = Folder::new("room");
+    let output = bench(&["disk", folder.0.to_str().unwrap(), "--size", "8000TiB"]);
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("too little"), "{said}");
+    assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0);
+}
