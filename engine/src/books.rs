@@ -90,3 +90,37 @@ impl Laps {
         self.ns
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stages_sum_to_the_wall_time() {
+        let counters = Arc::new(Counters::default());
+        let started = Instant::now();
+        let mut laps = Laps::new(counters.clone());
+        for round in 0..50_u64 {
+            laps.lap(Stage::ALL[round as usize % STAGES]);
+            if round % 10 == 0 {
+                std::thread::sleep(std::time::Duration::from_micros(300));
+                laps.lap_wait(Stage::WaitRead, Stage::Read, round * 10_000);
+            }
+        }
+        laps.lap(Stage::Loop);
+        let wall = started.elapsed().as_nanos() as u64;
+        let sum: u64 = laps.snapshot().iter().sum();
+        assert!(sum <= wall && wall - sum < 5_000_000, "{sum} of {wall} ns");
+        laps.publish();
+        assert_eq!(counters.snapshot(), laps.snapshot());
+    }
+
+    #[test]
+    fn more_work_than_time_is_not_booked() {
+        let mut laps = Laps::new(Arc::new(Counters::default()));
+        laps.lap_wait(Stage::WaitSend, Stage::Send, u64::MAX);
+        let ns = laps.snapshot();
+        assert_eq!(ns[Stage::WaitSend as usize], 0);
+        assert!(ns[Stage::Send as usize] < 1_000_000_000);
+    }
+}

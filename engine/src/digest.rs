@@ -115,3 +115,6 @@ pub fn digest_of(kind: DigestKind, bytes: &[u8]) -> Digest {
 pub fn is_whole_file(bytes: u64, chunk_bytes: u32) -> bool {
     chunk_count(bytes, chunk_bytes) == 1 && chunk_len(bytes, chunk_bytes, 0) as u64 == bytes
 }
+
+#[cfg(test)]
+mod tests; // against whole-file hashing

@@ -38,6 +38,8 @@ pub struct Sealer {
     aead: LessSafeKey,
     counter: u64,
     frames: u64,
+    /// `EPOCH_FRAMES`, but for tests.
+    epoch_frames: u64,
 }
 
 impl std::fmt::Debug for Sealer {
@@ -135,14 +137,14 @@ impl Sealer {
     #[must_use]
     pub fn new(terms: Terms, key: RailKey) -> Self {
         let aead = epoch_key(&terms, &key.secret, 0);
-        Sealer { terms, key, aead, counter: 0, frames: 0 }
+        Sealer { terms, key, aead, counter: 0, frames: 0, epoch_frames: EPOCH_FRAMES }
     }
 
     fn next_frame(&mut self) -> u64 {
         let frame = self.frames;
         self.frames += 1;
-        if frame > 0 && frame % EPOCH_FRAMES == 0 {
-            self.aead = epoch_key(&self.terms, &self.key.secret, frame / EPOCH_FRAMES);
+        if frame > 0 && frame % self.epoch_frames == 0 {
+            self.aead = epoch_key(&self.terms, &self.key.secret, frame / self.epoch_frames);
             self.counter = 0;
         }
         frame
@@ -321,3 +323,6 @@ pub fn hash_as(header: &Header, file_bytes: u64, chunk_bytes: u32) -> HashAs {
         }
     }
 }
+
+#[cfg(test)]
+mod tests; // round trips, flips, replays, nonces

@@ -1,0 +1,92 @@
+//! The tree against hashing the whole at once.
+//!
+//! For: any length, any order, both digests.
+//! In and out: made-up files of a few chunks.
+//! Invariants: none of its own.
+//! Absent on purpose: chunk sizes above 64 KiB (the tree does not know the difference).
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::seal::HashAs;
+
+const CHUNK: u32 = 64 << 10;
+
+/// A chunk's digest as the data path makes it.
+fn chunk_digest(kind: DigestKind, bytes: &[u8], offset: u64, file_bytes: u64) -> Digest {
+    let how = HashAs { offset, whole: file_bytes <= u64::from(CHUNK), crc_only: false };
+    match kind {
+        DigestKind::Crc64 => digest_of(kind, bytes),
+        DigestKind::Blake3 if how.whole => *blake3::hash(bytes).as_bytes(),
+        DigestKind::Blake3 => {
+            use blake3::hazmat::HasherExt;
+            let mut hasher = blake3::Hasher::new();
+            hasher.set_input_offset(how.offset).update(bytes);
+            hasher.finalize_non_root()
+        }
+    }
+}
+
+fn root(kind: DigestKind, data: &[u8], order: &[usize]) -> (Option<Digest>, usize) {
+    let bytes = data.len() as u64;
+    let mut tree = DigestTree::new(kind, bytes, CHUNK);
+    let mut most = 0;
+    for &index in order {
+        assert_eq!(tree.root(), None, "no root before the last chunk");
+        let start = index * CHUNK as usize;
+        let end = data.len().min(start + CHUNK as usize);
+        tree.put(index as u64, chunk_digest(kind, &data[start..end], start as u64, bytes));
+        most = most.max(tree.nodes.len());
+    }
+    (tree.root(), most)
+}
+
+fn data(bytes: usize, seed: u8) -> Vec<u8> {
+    (0..bytes).map(|at| (at as u32).wrapping_mul(2_654_435_761).to_le_bytes()[3] ^ seed).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn any_order_gives_the_digest_of_the_whole(
+        chunks in 0_usize..40,
+        tail in prop_oneof![Just(1_usize), Just(CHUNK as usize), Just(1023), Just(1024), Just(1025), 1..CHUNK as usize],
+        order in any::<prop::sample::Index>(),
+        seed in any::<u64>(),
+    ) {
+        let bytes = if chunks == 0 { 0 } else { (chunks - 1) * CHUNK as usize + tail };
+        let data = data(bytes, seed as u8);
+        let mut indices: Vec<usize> = (0..chunks).collect();
+        let mut state = seed | 1;
+        for at in (1..chunks).rev() {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            indices.swap(at, (state >> 33) as usize % (at + 1));
+        }
+        if chunks > 0 && seed % 4 == 0 {
+            indices.sort_unstable();
+            indices.rotate_left(order.index(chunks));
+        }
+        for kind in [DigestKind::Blake3, DigestKind::Crc64] {
+            prop_assert_eq!(root(kind, &data, &indices).0, Some(digest_of(kind, &data)));
+        }
+    }
+}
+
+#[test]
+fn in_order_the_memory_is_the_logarithm_of_the_chunks() {
+    let data = data(100 * CHUNK as usize, 3);
+    let order: Vec<usize> = (0..100).collect();
+    let (digest, most) = root(DigestKind::Blake3, &data, &order);
+    assert_eq!(digest, Some(*blake3::hash(&data).as_bytes()));
+    assert!(most <= 8, "{most} nodes for 100 chunks");
+}
+
+#[test]
+fn every_count_of_chunks_up_to_seventy_merges_backwards() {
+    for chunks in 1..70_usize {
+        let data = data((chunks - 1) * CHUNK as usize + 1, chunks as u8);
+        let order: Vec<usize> = (0..chunks).rev().collect();
+        assert_eq!(root(DigestKind::Blake3, &data, &order).0, Some(*blake3::hash(&data).as_bytes()), "{chunks} chunks");
+    }
+}
