@@ -1,0 +1,243 @@
+//! Both ends of a job on this host: real files, real sockets, real rings, one thread per worker.
+//!
+//! For: tests that must see Linux itself, driven as the daemon's keepers drive it.
+//! In and out: two folders and a `Setup` in; both records out.
+//! Invariants: the calling thread is both keepers; frames pass as values (the codec has its own tests).
+//! Absent on purpose: TLS, greeting, receipts' signatures.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::time::{Duration, Instant};
+
+use engine::books::Counters;
+use engine::end::recv::{Carried, RecvEnd};
+use engine::end::send::SendEnd;
+use engine::end::{Outbox, Record};
+use engine::job::{Cmd, Cover, Event, JobPart, Post, RailKey, Role, Terms};
+use engine::linux::scan::Scan;
+use engine::linux::sink::LinuxSink;
+use engine::linux::source::{LinuxSource, Root};
+use engine::linux::{Direct, Linux};
+use engine::sink::commit::{self, Settled};
+use engine::worker::Worker;
+use proto::negotiate::{Cipher, Plan};
+use proto::wire::control::{DigestKind, Rung};
+use sys::fs::Dir;
+use sys::ring::{Kind, Waker};
+
+const JOB: u32 = 1;
+/// A job of a few MiB that takes longer stands still.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How a rail is made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Way {
+    /// A socket pair.
+    Pair,
+    /// TCP over loopback.
+    Loopback,
+}
+
+/// One job.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Setup {
+    pub(crate) driver: Kind,
+    pub(crate) way: Way,
+    pub(crate) rails: u16,
+    pub(crate) direct: Direct,
+    pub(crate) cover: Cover,
+    pub(crate) rung: Rung,
+    pub(crate) keep: bool,
+}
+
+impl Setup {
+    pub(crate) fn new(driver: Kind, way: Way) -> Self {
+        Setup { driver, way, rails: 1, direct: Direct::Auto, cover: Cover::Sealed, rung: Rung::Published, keep: true }
+    }
+}
+
+/// Called on a worker's own thread around each of its turns, with how much of the file has landed, in permille.
+pub(crate) type Hook = Arc<dyn Fn(u64, &mut dyn FnMut() -> bool) -> bool + Send + Sync>;
+
+struct Side {
+    to: Sender<Cmd<Linux>>,
+    waker: Waker,
+    events: Receiver<Event>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Side {
+    fn start(setup: Setup, terms: Terms, role: Role<Linux>, hook: Hook, landed: Arc<AtomicU64>) -> Side {
+        let (to, mailbox) = channel();
+        let (tell, told) = sync_channel(1);
+        let (post, events) = sync_channel(4096);
+        let thread = std::thread::spawn(move || {
+            let (linux, _) = Linux::new(16, terms.chunk_bytes as usize, Some(setup.driver)).expect("a ring");
+            tell.send(linux.waker()).expect("the test waits");
+            let mut worker = Worker::new(linux, mailbox, Arc::new(Counters::default()));
+            while hook(landed.load(Ordering::Relaxed), &mut || worker.turn(100_000_000)) {}
+        });
+        let waker = told.recv().expect("a worker");
+        let side = Side { to, waker, events, thread: Some(thread) };
+        side.send(Cmd::Open { job: JOB, part: JobPart { role, terms, post: Post::new(post, None) } });
+        side
+    }
+
+    fn send(&self, cmd: Cmd<Linux>) {
+        self.to.send(cmd).expect("the worker runs");
+        self.waker.wake();
+    }
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        let _ = self.to.send(Cmd::Stop);
+        self.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            assert!(ended.is_ok() || std::thread::panicking(), "a worker panicked");
+        }
+    }
+}
+
+pub(crate) fn sockets(way: Way) -> (OwnedFd, OwnedFd) {
+    match way {
+        Way::Pair => sys::sock::pair().expect("a pair"),
+        Way::Loopback => {
+            let listener = sys::sock::listen("127.0.0.1:0".parse().expect("an address")).expect("a port");
+            let address = listener.local_addr().expect("bound");
+            let one = sys::sock::connect(address, Duration::from_secs(5)).expect("loopback");
+            let (other, _) = listener.accept().expect("the one who called");
+            (one.into(), other.into())
+        }
+    }
+}
+
+pub(crate) fn source_of(folder: &Path, direct: Direct) -> Arc<LinuxSource> {
+    use std::os::unix::ffi::OsStrExt;
+    let parent = Dir::open(folder.as_os_str().as_bytes()).expect("the source");
+    let roots = HashMap::from([(Box::default(), Root { parent, name: Box::default() })]);
+    Arc::new(LinuxSource::new(roots, direct))
+}
+
+pub(crate) fn sink_of(folder: &Path, direct: Direct) -> Arc<LinuxSink> {
+    use std::os::unix::ffi::OsStrExt;
+    Arc::new(LinuxSink::new(Dir::open(folder.as_os_str().as_bytes()).expect("the sink"), direct))
+}
+
+/// Moves a tree; panics when it stands still. Returns the records of sender and receiver.
+pub(crate) fn move_tree(source: &Path, sink: &Path, setup: Setup, hook: &Hook) -> (Record, Record) {
+    let terms = Terms {
+        chunk_bytes: 1 << 20,
+        digest: DigestKind::Blake3,
+        cipher: Cipher::Aes128Gcm,
+        cover: setup.cover,
+        publish_small: setup.rung < Rung::Flushed,
+    };
+    let plan = Plan {
+        streams: setup.rails,
+        streams_max: 8,
+        chunk_bytes: terms.chunk_bytes,
+        cipher: terms.cipher,
+        integrity_only: false,
+        digest: terms.digest,
+        workers: (1, 1),
+        memory: (16 << 20, 16 << 20),
+        rate_bps: 0,
+    };
+    let (source, sink) = (source_of(source, setup.direct), sink_of(sink, setup.direct));
+    let mut sender = SendEnd::<Linux>::new(JOB, terms, &plan, setup.rung, source.clone(), 1, 4);
+    let mut receiver =
+        RecvEnd::<Linux>::new(JOB, terms, &plan, setup.rung, sink.clone(), 1, setup.keep, [1; 8], Carried::new());
+    let landed = Arc::new(AtomicU64::new(0));
+    let one = Side::start(setup, terms, Role::Send(source.clone()), hook.clone(), landed.clone());
+    let two = Side::start(setup, terms, Role::Recv(sink.clone()), hook.clone(), landed.clone());
+    for rail in 0..setup.rails {
+        let (here, there) = sockets(setup.way);
+        let key = RailKey { secret: [rail as u8 + 1; 32], place: [rail as u8; 18] };
+        assert!(receiver.rail_up(rail) && sender.rail_up(rail));
+        two.send(Cmd::RailUp { job: JOB, rail, socket: Arc::new(there), key: key.clone(), rate: 0 });
+        one.send(Cmd::RailUp { job: JOB, rail, socket: Arc::new(here), key, rate: 0 });
+    }
+    let mut scan = Some(Scan::new(&source));
+    let (mut out, mut back) = (Outbox::default(), Outbox::default());
+    let mut settled: Vec<Settled> = Vec::new();
+    let started = Instant::now();
+    while !(sender.is_done() && receiver.is_done()) {
+        let (open, unsettled) = (sender.open_counts(), receiver.open_count());
+        assert!(started.elapsed() < PATIENCE, "it stands still: {open:?} {unsettled}");
+        if let Some(walk) = scan.as_mut().filter(|_| sender.room() >= 1024) {
+            match walk.next_batch() {
+                Some(batch) => sender.scan(batch.entries, &mut out),
+                None => {
+                    scan = None;
+                    sender.scan_ended(&mut out);
+                }
+            }
+        }
+        let now_ns = started.elapsed().as_nanos() as u64;
+        one.events.try_iter().for_each(|event| sender.on_event(event, &mut out).expect("no breach"));
+        two.events.try_iter().for_each(|event| receiver.on_event(now_ns, event, &mut back).expect("no breach"));
+        settled.drain(..).for_each(|it| receiver.on_settled(it, &mut back).expect("no fault"));
+        let tally = &receiver.record.tally;
+        landed.store(tally.written * 1000 / tally.bytes_total.max(1), Ordering::Relaxed);
+        sender.pump(&mut out);
+        receiver.pump(now_ns, &mut back);
+        let frames = std::mem::take(&mut out.frames);
+        out.cmds.drain(..).for_each(|(_, cmd)| one.send(cmd));
+        frames.into_iter().for_each(|frame| receiver.on_frame(frame, &mut back).expect("no breach"));
+        back.cmds.drain(..).for_each(|(_, cmd)| two.send(cmd));
+        std::mem::take(&mut back.frames)
+            .into_iter()
+            .for_each(|frame| sender.on_frame(frame, &mut out).expect("no breach"));
+        settled.extend(back.tasks.drain(..).map(|task| commit::run(&*sink, task)));
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    for side in [&one, &two] {
+        side.send(Cmd::Close { job: JOB });
+        let closed = side.events.iter().take(10_000).any(|event| matches!(event, Event::Closed { .. }));
+        assert!(closed, "the worker lets go of the job");
+    }
+    (sender.record, receiver.record)
+}
+
+/// A folder that goes away with the test.
+pub(crate) struct Scratch(pub(crate) std::path::PathBuf);
+
+impl Scratch {
+    pub(crate) fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(path.join("from")).expect("a folder");
+        std::fs::create_dir_all(path.join("to")).expect("a folder");
+        Scratch(path)
+    }
+    pub(crate) fn from(&self) -> std::path::PathBuf {
+        self.0.join("from")
+    }
+    pub(crate) fn to(&self) -> std::path::PathBuf {
+        self.0.join("to")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Bytes without a pattern.
+pub(crate) fn noise(bytes: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut data = vec![0; bytes];
+    for part in data.chunks_mut(8) {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let word = (state ^ (state >> 29)).to_le_bytes();
+        part.copy_from_slice(&word[..part.len()]);
+    }
+    data
+}
