@@ -123,6 +123,9 @@ impl SinkTree for LinuxSink {
                     if stat.mode & 0o7777 != entry.mode && !dry {
                         self.base.set_meta(&entry.path, Some(entry.mode), None, false)?;
                     }
+                    if entry.bytes() > JOURNAL_FILE_BYTES_MIN && !dry {
+                        self.discard(entry); // a run that died right after the rename left its journal
+                    }
                     return Ok(Found::Same);
                 }
             }
@@ -207,7 +210,12 @@ impl SinkTree for LinuxSink {
         let journal = self.base.create_file(&beside(&entry.path, "journal"), false, false)?;
         let end = sys::fs::stat_file(&journal)?.bytes;
         journal.write_all_at(records, end)?;
-        if durable { sys::fs::sync_data(&journal) } else { Ok(()) }
+        if !durable {
+            return Ok(());
+        }
+        sys::fs::sync_data(&journal)?;
+        // Once per part: after a power cut both names must be there for the records to be of use.
+        if end == 0 { self.base.sync(folder_of(&entry.path)) } else { Ok(()) }
     }
 
     fn publish(&self, entries: &[Arc<Entry>], rung: Rung, results: &mut Vec<io::Result<()>>) {
