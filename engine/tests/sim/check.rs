@@ -5,7 +5,7 @@
 //! Invariants: only looks.
 //! Absent on purpose: knowing how the engine works inside.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use engine::digest::digest_of;
 use engine::end::Record;
@@ -31,6 +31,8 @@ pub(crate) struct Watch {
     pub(crate) committed: BTreeMap<Path, [u8; 32]>,
     /// Chunks a journal speaks of, by path and source time.
     flushed: BTreeMap<(Path, (i64, u32)), BTreeSet<u64>>,
+    discarding: VecDeque<Path>,
+    disk_may_fail: bool,
     pub(crate) nacks: Vec<Corrupt>,
     pub(crate) cuts: usize,
     pub(crate) changed: BTreeSet<Path>,
@@ -46,6 +48,8 @@ impl Watch {
     pub(crate) fn begin(&mut self, plan: &RunPlan, now: u64) {
         self.names.clear();
         self.nacks.clear();
+        self.discarding.clear();
+        self.disk_may_fail = plan.trouble.sink_faults.is_some();
         self.changed.clear();
         (self.cuts, self.dead_rails, self.started_ns) = (0, 0, now);
         self.say(now, || format!("a run begins: {plan:?}"));
@@ -83,12 +87,16 @@ impl Watch {
     pub(crate) fn task(&mut self, now: u64, task: &Task) {
         self.say(now, || format!("  committer gets {}", brief(task)));
         if let Task::Discard { entry } = task {
-            self.flushed.retain(|(path, _), _| *path != entry.path);
+            self.discarding.push_back(entry.path.clone());
         }
     }
 
     pub(crate) fn settled(&mut self, now: u64, settled: &Settled) {
         self.say(now, || format!("  committer says {}", brief(settled)));
+        if matches!(settled, Settled::Discarded) {
+            let gone = self.discarding.pop_front().expect("it was told to discard");
+            self.flushed.retain(|(path, _), _| *path != gone);
+        }
         if let Settled::Flushed { entry, indices, result: Ok(()) } = settled {
             let entry = &self.names[entry];
             let key = (entry.path.clone(), (entry.mtime_s, entry.mtime_ns));
@@ -125,6 +133,12 @@ impl Watch {
                         Want::All => true,
                         Want::Missing { ranges } => ranges.iter().any(|it| (it.first..it.end).contains(&index)),
                     };
+                    if self.disk_may_fail {
+                        if matches!(want, Want::All) {
+                            self.flushed.remove(&key);
+                        }
+                        continue;
+                    }
                     if let Some(index) = flushed.iter().find(|&&index| again(index)) {
                         panic!("chunk {index} of {entry:?} was journalled and is asked for again: {want:?}");
                     }
@@ -168,6 +182,7 @@ impl Watch {
             );
         }
         if cut && rung < Rung::Published {
+            self.committed.clear(); // contents are durable, names need not be
             return;
         }
         for path in self.committed.keys() {
@@ -199,8 +214,9 @@ impl Watch {
             let named = match fault.kind {
                 FaultKind::Torn | FaultKind::Vanished => self.changed.contains(path) || disks,
                 FaultKind::Corrupt => self.changed.contains(path),
-                FaultKind::Denied | FaultKind::Io | FaultKind::Full => disks,
-                _ => false,
+                // Other: below a folder that could not be made nothing can be.
+                FaultKind::Denied | FaultKind::Io | FaultKind::Full | FaultKind::Other => disks,
+                FaultKind::Unsupported => false,
             };
             assert!(named, "nothing in this story explains {fault:?} of {}", String::from_utf8_lossy(path));
         }

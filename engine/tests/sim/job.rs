@@ -152,6 +152,7 @@ impl<'a> Run<'a> {
             harm: plan.trouble.harm,
             harmed: None,
             disk_ns: plan.disk_ns,
+            at_once: plan.at_once,
         };
         let world = Arc::new(Mutex::new(world));
         let (terms, rung) = (scenario.terms, scenario.rung);

@@ -5,6 +5,7 @@
 //! Invariants: `wait` never sleeps and never advances time (the driver of the run does); an op is completed once, in any order.
 //! Absent on purpose: threads.
 
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -27,6 +28,8 @@ pub(crate) struct World {
     pub(crate) harm: Option<(Harm, u64)>,
     pub(crate) harmed: Option<Harm>,
     pub(crate) disk_ns: u64,
+    /// Files are read and written at once, as those in memory are.
+    pub(crate) at_once: bool,
 }
 
 pub(crate) type Shared = Arc<Mutex<World>>;
@@ -148,6 +151,18 @@ impl Platform for Sim {
         let mut world = lock(&self.world);
         world.net.shut(socket.wire, socket.side);
         world.activity += 1;
+    }
+
+    fn is_at_once(&self, _file: &SimFile) -> bool {
+        lock(&self.world).at_once
+    }
+
+    fn read_at_once(&self, file: &SimFile, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        file.disk.lock().expect("one thread").read(file.ino, offset, into)
+    }
+
+    fn write_at_once(&self, file: &SimFile, offset: u64, from: &[u8]) -> io::Result<usize> {
+        file.disk.lock().expect("one thread").write(file.ino, offset, from)
     }
 
     fn harm(&mut self, at: Harm, bytes: &mut [u8]) {

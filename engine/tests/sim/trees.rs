@@ -112,15 +112,19 @@ impl SimSink {
 impl SinkTree for SimSink {
     type File = SimFile;
 
-    fn inspect(&self, entry: &Entry, keep: bool, _dry: bool) -> io::Result<Found> {
+    fn inspect(&self, entry: &Entry, keep: bool, dry: bool) -> io::Result<Found> {
         let mut disk = lock(&self.0);
         match disk.lookup(&entry.path) {
             Ok(ino) if matches!(disk.nodes[ino].kind, Kind::Folder) => {
                 return Err(io::ErrorKind::IsADirectory.into());
             }
             Ok(ino) if keep && is_same(&disk, ino, entry) => {
-                if disk.nodes[ino].mode != entry.mode {
+                if disk.nodes[ino].mode != entry.mode && !dry {
                     disk.set_meta(ino, Some(entry.mode), None)?;
+                }
+                if entry.bytes() > JOURNAL_FILE_BYTES_MIN && !dry {
+                    drop(disk);
+                    self.discard(entry);
                 }
                 return Ok(Found::Same);
             }
@@ -133,6 +137,7 @@ impl SinkTree for SimSink {
         let part = disk.lookup(&beside(&entry.path, "part"));
         match disk.open(&beside(&entry.path, "journal")) {
             Ok(journal) if part.is_ok() => Ok(Found::Part(disk.data(journal).to_vec())),
+            _ if dry => Ok(Found::Nothing),
             _ => {
                 drop(disk);
                 self.discard(entry);
@@ -207,7 +212,11 @@ impl SinkTree for SimSink {
         let journal = disk.create(&beside(&entry.path, "journal"), false)?;
         let end = disk.data(journal).len() as u64;
         disk.write_all(journal, end, records)?;
-        if durable { disk.sync_data(journal) } else { Ok(()) }
+        if !durable {
+            return Ok(());
+        }
+        disk.sync_data(journal)?;
+        if end == 0 { disk.sync_names() } else { Ok(()) }
     }
 
     fn settle(&self, rung: Rung) -> io::Result<()> {
