@@ -1,0 +1,330 @@
+//! The sending and the receiving machine against each other, over a network that may do anything between them.
+//!
+//! For: every order of facts: words of workers late, acks early, chunks corrupt, rails closed at any moment.
+//! In and out: a list of numbers that picks what happens next; both machines at their end.
+//! Invariants: what is on its way is in this test's hands, nothing else connects the machines.
+//! Absent on purpose: payload, digests, files (engine/tests/sim).
+
+use std::collections::{BTreeMap, VecDeque};
+
+use proptest::prelude::*;
+use proto::error::Breach;
+use proto::manifest::{Entry, EntryKind};
+use proto::recv::{Ready, Receiver};
+use proto::send::{Handout, Owed, Sender, Unit};
+use proto::wire::control::{ChunkRange, Want};
+
+const CHUNK: u32 = 1 << 20;
+
+fn file(bytes: u64, number: usize) -> Entry {
+    Entry {
+        id: 0,
+        path: format!("f{number}").into_bytes().into(),
+        kind: EntryKind::File { bytes },
+        mode: 0o644,
+        mtime_s: 0,
+        mtime_ns: 0,
+    }
+}
+
+/// Everything between the machines.
+struct Between {
+    sender: Sender,
+    receiver: Receiver,
+    /// Handed to a worker, not read yet, by rail; then read, the word of it on its way.
+    words: VecDeque<u64>,
+    /// On rails, in order.
+    rails: BTreeMap<u16, VecDeque<Handout>>,
+    /// To the sender: what the receiver said.
+    said: VecDeque<Said>,
+    /// To the receiver: ended files.
+    ends: VecDeque<u64>,
+    next_rail: u16,
+    landed: BTreeMap<(u64, u64), u32>,
+    sent_bytes: u64,
+    lost_bytes: u64,
+    nacks_left: usize,
+    closes_left: usize,
+}
+
+#[derive(Debug)]
+enum Said {
+    Acks(Vec<ChunkRange>),
+    Nack(u64),
+    Closed(u16),
+    Committed(u64),
+}
+
+impl Between {
+    fn new(sizes: &[u64], nacks: usize, closes: usize) -> Self {
+        let (mut sender, mut receiver) = (Sender::new(CHUNK), Receiver::new(CHUNK));
+        for (number, &bytes) in sizes.iter().enumerate() {
+            let entry = sender.announce(file(bytes, number));
+            receiver.on_entry((*entry).clone()).expect("in order");
+            receiver.expect(entry.id, std::iter::empty());
+            assert_eq!(sender.on_want(entry.id, &Want::All), Ok(Owed::Nothing));
+        }
+        sender.scan_ended();
+        receiver.on_scan_end(sizes.len() as u64).expect("the count fits");
+        let mut between = Between {
+            sender,
+            receiver,
+            words: VecDeque::new(),
+            rails: BTreeMap::new(),
+            said: VecDeque::new(),
+            ends: VecDeque::new(),
+            next_rail: 0,
+            landed: BTreeMap::new(),
+            sent_bytes: 0,
+            lost_bytes: 0,
+            nacks_left: nacks,
+            closes_left: closes,
+        };
+        between.open();
+        between.open();
+        between
+    }
+
+    fn open(&mut self) {
+        self.sender.rail_up(self.next_rail);
+        self.rails.insert(self.next_rail, VecDeque::new());
+        self.next_rail += 1;
+    }
+
+    /// One thing happens; which, the number says. False: nothing of that kind could.
+    fn step(&mut self, pick: u8) -> bool {
+        match pick % 8 {
+            0 => self.hand_out(),
+            1 => self.hear(),
+            2 | 3 => self.arrive(pick),
+            4 => self.close(),
+            5 => self.listen(),
+            6 => self.end(),
+            _ => self.speak(),
+        }
+    }
+
+    fn hand_out(&mut self) -> bool {
+        let Some(handout) = self.sender.next_chunk(3) else { return false };
+        self.words.push_back(handout.chunk);
+        self.sent_bytes += handout.unit.bytes();
+        self.rails.get_mut(&handout.rail).expect("only rails that are up are chosen").push_back(handout);
+        true
+    }
+
+    /// A worker's word that a chunk was read reaches the sender, late as it may be.
+    fn hear(&mut self) -> bool {
+        let Some(chunk) = self.words.pop_front() else { return false };
+        if let Owed::CheckSource(id) = self.sender.on_read(chunk) {
+            self.sender.file_ended(id);
+            self.ends.push_back(id);
+        }
+        true
+    }
+
+    fn end(&mut self) -> bool {
+        let Some(id) = self.ends.pop_front() else { return false };
+        let ready = self.receiver.on_file_end(id, None).expect("one end per file");
+        self.ready(&ready);
+        true
+    }
+
+    fn ready(&mut self, ready: &Ready) {
+        if let Ready::File { entry, .. } = ready {
+            self.receiver.resolve(*entry);
+            self.said.push_back(Said::Committed(*entry));
+        }
+    }
+
+    /// The first chunk of a rail arrives, sound or not.
+    fn arrive(&mut self, pick: u8) -> bool {
+        let count = self.rails.len();
+        let Some((&rail, queue)) = self.rails.iter_mut().nth(usize::from(pick / 8) % count.max(1)) else {
+            return false;
+        };
+        let Some(handout) = queue.pop_front() else { return false };
+        self.sender.on_sent(rail);
+        if pick >= 128 && self.nacks_left > 0 {
+            self.nacks_left -= 1;
+            self.lost_bytes += handout.unit.bytes();
+            self.said.push_back(Said::Nack(handout.chunk));
+            return true;
+        }
+        self.receiver.ack(handout.chunk).expect("a chunk id arrives once");
+        match handout.unit {
+            Unit::Range { entry, index, offset, bytes } => {
+                *self.landed.entry((entry.id, index)).or_default() += 1;
+                let (at, ready) = self.receiver.on_landed(entry.id, offset, bytes).expect("it is wanted");
+                assert_eq!(at, index);
+                self.ready(&ready);
+            }
+            Unit::Pack { entries } => {
+                for entry in entries {
+                    *self.landed.entry((entry.id, 0)).or_default() += 1;
+                    self.receiver.on_pack_file(entry.id, entry.bytes()).expect("it is wanted");
+                    self.receiver.resolve(entry.id);
+                    self.said.push_back(Said::Committed(entry.id));
+                }
+            }
+        }
+        true
+    }
+
+    /// What the receiver owes goes out, in the order the protocol asks for.
+    fn speak(&mut self) -> bool {
+        let mut ranges = Vec::new();
+        self.receiver.next_acks(&mut ranges);
+        let some = !ranges.is_empty();
+        if some {
+            self.said.push_back(Said::Acks(ranges));
+        }
+        some
+    }
+
+    /// A rail dies with what is on it; the receiver has acknowledged all that came before.
+    fn close(&mut self) -> bool {
+        if self.closes_left == 0 || self.rails.is_empty() {
+            return false;
+        }
+        self.closes_left -= 1;
+        let (rail, queue) = self.rails.pop_first().expect("not empty");
+        self.lost_bytes += queue.iter().map(|handout| handout.unit.bytes()).sum::<u64>();
+        self.sender.rail_down(rail);
+        self.speak();
+        self.said.push_back(Said::Closed(rail));
+        self.open();
+        true
+    }
+
+    fn listen(&mut self) -> bool {
+        match self.said.pop_front() {
+            None => return false,
+            Some(Said::Acks(ranges)) => {
+                ranges.into_iter().for_each(|range| self.sender.on_acks(range).expect("these were sent"));
+            }
+            Some(Said::Nack(chunk)) => {
+                let owed = self.sender.on_nack(chunk).expect("this was sent");
+                assert_eq!(owed, Owed::Nothing, "few enough to go on");
+            }
+            Some(Said::Closed(rail)) => self.sender.on_rail_closed(rail),
+            Some(Said::Committed(id)) => {
+                assert!(self.sender.on_committed(id).expect("announced").is_some(), "committed once");
+            }
+        }
+        true
+    }
+
+    /// Nothing is chosen any more: everything that can happen does.
+    fn run_out(&mut self) {
+        (self.nacks_left, self.closes_left) = (0, 0);
+        for _ in 0..100_000 {
+            let some = (0..16).fold(false, |some, pick| self.step(pick) || some);
+            if !some {
+                return;
+            }
+        }
+        panic!("it goes on for ever");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    #[test]
+    fn every_order_of_facts_ends_with_everything_moved_once(
+        sizes in prop::collection::vec(
+            prop_oneof![Just(0_u64), 1..5000_u64, Just(128 << 10), Just((128 << 10) + 1), 1..6_000_000_u64],
+            0..25,
+        ),
+        picks in prop::collection::vec(any::<u8>(), 0..600),
+        nacks in 0..6_usize,
+        closes in 0..6_usize,
+    ) {
+        let mut between = Between::new(&sizes, nacks, closes);
+        for pick in picks {
+            between.step(pick);
+        }
+        between.run_out();
+        let open = (between.sender.open_counts(), between.receiver.open_count());
+        prop_assert_eq!(open, ((0, 0), 0), "entries and chunks left open");
+        prop_assert!(between.sender.is_done() && between.receiver.is_done());
+        prop_assert!(between.landed.values().all(|&count| count == 1), "nothing arrives twice");
+        let once: u64 = sizes.iter().map(|&bytes| if bytes <= 128 << 10 { bytes + 48 } else { bytes }).sum();
+        prop_assert_eq!(between.sent_bytes, once + between.lost_bytes, "what was lost goes again, and nothing else");
+        prop_assert!(between.sender.resent_bytes() <= between.lost_bytes);
+    }
+}
+
+#[test]
+fn a_pack_that_keeps_coming_corrupt_loses_one_file_not_all() {
+    let mut sender = Sender::new(CHUNK);
+    let ids: Vec<u64> = (0..3).map(|number| sender.announce(file(10, number)).id).collect();
+    for &id in &ids {
+        assert_eq!(sender.on_want(id, &Want::All), Ok(Owed::Nothing));
+    }
+    sender.rail_up(0);
+    for round in 0.. {
+        let handout = sender.next_chunk(100).expect("it goes again");
+        assert_eq!(sender.on_read(handout.chunk), Owed::Nothing);
+        match sender.on_nack(handout.chunk).expect("it was sent") {
+            Owed::Corrupt(id) => {
+                assert_eq!((id, round), (ids[0], 8));
+                sender.on_fault(id);
+                break;
+            }
+            owed => assert_eq!(owed, Owed::Nothing),
+        }
+    }
+    let handout = sender.next_chunk(100).expect("the others go again");
+    let Unit::Pack { entries } = handout.unit else { panic!("a pack") };
+    assert_eq!(entries.iter().map(|entry| entry.id).collect::<Vec<_>>(), ids[1..]);
+}
+
+#[test]
+fn misdeeds_have_their_names() {
+    let mut sender = Sender::new(CHUNK);
+    let id = sender.announce(file(3 << 20, 0)).id;
+    let small = sender.announce(file(5, 1)).id;
+    let range = |first, end| ChunkRange { first, end };
+    let missing = |ranges: Vec<ChunkRange>| Want::Missing { ranges };
+    assert_eq!(sender.on_want(7, &Want::All), Err(Breach::EntryUnknown));
+    assert_eq!(sender.on_want(id, &missing(vec![range(0, 4)])), Err(Breach::WantOutOfRange));
+    assert_eq!(sender.on_want(id, &missing(vec![range(1, 2), range(0, 1)])), Err(Breach::WantOutOfRange));
+    assert_eq!(sender.on_want(id, &Want::All), Ok(Owed::Nothing));
+    assert_eq!(sender.on_want(id, &Want::All), Err(Breach::WrongOrder));
+    sender.rail_up(0);
+    let chunk = sender.next_chunk(9).expect("there is work").chunk;
+    assert_eq!(sender.on_acks(range(chunk, chunk + 2)), Err(Breach::ChunkUnknown));
+    assert_eq!(sender.on_acks(range(chunk, chunk)), Err(Breach::ChunkUnknown));
+    assert_eq!(sender.on_acks(range(chunk, chunk + 1)), Ok(()));
+    assert_eq!(
+        sender.on_acks(range(chunk, chunk + 1)),
+        Err(Breach::ChunkUnknown),
+        "also before the worker's word of it"
+    );
+    assert_eq!(sender.on_nack(chunk), Err(Breach::ChunkUnknown), "acknowledged is not corrupt");
+    assert_eq!(sender.on_committed(9).err(), Some(Breach::EntryUnknown));
+
+    let mut receiver = Receiver::new(CHUNK);
+    let announced = |id, bytes| Entry { id, ..file(bytes, id as usize) };
+    assert_eq!(receiver.on_entry(announced(1, 5)).err(), Some(Breach::EntryOutOfOrder));
+    receiver.on_entry(announced(0, 3 << 20)).expect("in order");
+    receiver.on_entry(announced(1, 5)).expect("in order");
+    receiver.expect(0, std::iter::empty());
+    receiver.expect(small, std::iter::empty());
+    assert_eq!(receiver.on_landed(0, 1, CHUNK), Err(Breach::ChunkOutOfRange));
+    assert_eq!(receiver.on_landed(0, 0, CHUNK - 1), Err(Breach::ChunkOutOfRange));
+    assert_eq!(receiver.on_landed(0, 3 << 20, CHUNK), Err(Breach::ChunkOutOfRange));
+    assert_eq!(receiver.on_landed(0, 0, CHUNK), Ok((0, Ready::Nothing)));
+    assert_eq!(receiver.on_landed(0, 0, CHUNK), Err(Breach::ChunkTwice));
+    assert_eq!(receiver.on_landed(4, 0, CHUNK), Err(Breach::EntryUnknown));
+    assert_eq!(receiver.on_file_end(1, None), Err(Breach::WrongOrder), "packed files have no end of their own");
+    assert_eq!(receiver.on_file_end(0, None), Ok(Ready::Nothing));
+    assert_eq!(receiver.on_file_end(0, None), Err(Breach::WrongOrder));
+    assert_eq!(receiver.on_pack_file(1, 6), Err(Breach::ChunkOutOfRange));
+    assert_eq!(receiver.on_pack_file(1, 5), Ok(()));
+    assert_eq!(receiver.on_pack_file(1, 5), Err(Breach::ChunkTwice));
+    assert_eq!(receiver.on_scan_end(3), Err(Breach::EntryOutOfOrder));
+    assert_eq!(receiver.ack(3), Ok(()));
+    assert_eq!(receiver.ack(3), Err(Breach::ChunkTwice));
+}
