@@ -67,12 +67,7 @@ impl DigestTree {
             DigestKind::Crc64 => {
                 let start = right_range.0 * u64::from(self.chunk_bytes);
                 let end = (right_range.1 * u64::from(self.chunk_bytes)).min(self.bytes);
-                crc_digest(crc_fast::checksum_combine(
-                    crc_fast::CrcAlgorithm::Crc64Nvme,
-                    crc_of(left),
-                    crc_of(right),
-                    end - start,
-                ))
+                crc_digest(join_crc(crc_of(left), crc_of(right), end - start))
             }
         }
     }
@@ -85,6 +80,48 @@ impl DigestTree {
         }
         self.nodes.get(&(0, self.chunks)).copied()
     }
+}
+
+/// CRC-64/NVME of two runs of bytes one after the other, from the CRC of each and the length of the second.
+///
+/// The library's own way costs 75 µs, which at one chunk per MiB was 15 % of a copy in clear (measured 2026-11-21); this one costs some
+/// µs: the first CRC times x^(8 × bytes) modulo the polynomial, by squaring (the way of zlib's `crc32_combine`, in 64 bits).
+#[must_use]
+pub fn join_crc(first: u64, second: u64, second_bytes: u64) -> u64 {
+    let mut power = 1 << 63; // x^0
+    for _ in 0..8 {
+        power = times_x(power); // x^8: one byte
+    }
+    let mut shifted = first;
+    let mut left = second_bytes;
+    while left > 0 {
+        if left & 1 == 1 {
+            shifted = times(power, shifted);
+        }
+        left >>= 1;
+        if left > 0 {
+            power = times(power, power);
+        }
+    }
+    shifted ^ second
+}
+
+/// The polynomial of CRC-64/NVME, lowest coefficient in the highest bit (NVM Express NVM Command Set 1.0, section 5.2.1.3.4).
+const POLYNOMIAL: u64 = 0x9a6c_9329_ac4b_c9b5;
+
+/// Times x, modulo the polynomial.
+const fn times_x(value: u64) -> u64 {
+    (value >> 1) ^ (POLYNOMIAL & (value & 1).wrapping_neg())
+}
+
+/// Product modulo the polynomial.
+fn times(one: u64, other: u64) -> u64 {
+    let (mut product, mut other) = (0, other);
+    for bit in (0..64).rev() {
+        product ^= other & (one >> bit & 1).wrapping_neg();
+        other = times_x(other);
+    }
+    product
 }
 
 /// CRC-64 as a digest.

@@ -112,7 +112,6 @@ impl Workers {
             handle.waker.wake();
         }
     }
-
 }
 
 /// Some of the workers: those that one job uses. A small job of a daemon does not wake them all, and its books are of these alone.

@@ -71,6 +71,18 @@ pub trait Platform {
     fn wait(&mut self, timeout_ns: u64, done: &mut Vec<Done>);
     /// Cuts a rail: its pending ops end soon.
     fn cut(&mut self, socket: &Self::Socket);
+    /// Do reads and writes of this file never wait? Then they are made piece by piece, between hashing and sealing, on warm cache.
+    fn is_at_once(&self, _file: &Self::File) -> bool {
+        false
+    }
+    /// Reads such a file.
+    fn read_at_once(&self, _file: &Self::File, _offset: u64, _into: &mut [u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Writes such a file.
+    fn write_at_once(&self, _file: &Self::File, _offset: u64, _from: &[u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Test hook, see `Harm`.
     fn harm(&mut self, _at: Harm, _bytes: &mut [u8]) {}
 }

@@ -9,6 +9,8 @@
 //! Absent on purpose: where keys come from (app/link), which chunk goes next (proto).
 //! Sources: RFC 5116 (AEAD), NIST SP 800-38D section 8 (nonces, GMAC), docs/protocol.md "Rails".
 
+use std::io;
+
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use blake3::hazmat::HasherExt;
 use crc_fast::CrcAlgorithm;
@@ -64,6 +66,17 @@ pub struct Hashed {
     pub crc: u64,
     /// Chaining value, file digest (one-chunk file) or CRC as digest.
     pub digest: Digest,
+}
+
+/// Why a piece is handed out on its way through the passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Touch {
+    /// Its bytes are wanted now.
+    Fill,
+    /// Between two passes: where a test flips bits.
+    Harm,
+    /// It was opened and hashed: its bytes may go on.
+    Drain,
 }
 
 /// What a payload is hashed as.
@@ -167,7 +180,28 @@ impl Sealer {
         laps: &mut Laps,
         mut harm: impl FnMut(&mut [u8]),
     ) -> FrameSpan {
+        let touch = |touch, _, piece: &mut [u8]| {
+            if touch == Touch::Harm {
+                harm(piece);
+            }
+            Ok(())
+        };
+        self.seal_filling(header, how, buf, laps, touch).expect("there is nothing to fill, so it cannot fail")
+    }
+
+    /// The same for a buf that may not be filled yet: each piece is handed to `touch` with its place in the payload, to be filled, right
+    /// before it is hashed, so that it stays in the nearest cache from the source to the seal. When filling fails, nothing was sealed as
+    /// far as the rail is concerned: nonces and frame count are as before, and what they sealed is never sent.
+    pub fn seal_filling(
+        &mut self,
+        header: &mut Header,
+        how: HashAs,
+        buf: &mut Buf,
+        laps: &mut Laps,
+        mut touch: impl FnMut(Touch, usize, &mut [u8]) -> io::Result<()>,
+    ) -> io::Result<FrameSpan> {
         let frame = self.next_frame();
+        let before = self.counter;
         let len = header.payload_bytes as usize;
         let cover = self.terms.cover.of(header.kind);
         let tags = tag_count(cover, len);
@@ -178,12 +212,18 @@ impl Sealer {
         let (head, payload) = buf.whole_mut().split_at_mut(HEADROOM);
         let tag_room = &mut head[at + SEALED_HEADER_BYTES..];
         for (index, piece) in payload[..len].chunks_mut(PIECE_BYTES).enumerate() {
+            let filled = touch(Touch::Fill, index * PIECE_BYTES, piece);
+            laps.lap(Stage::Read);
+            if let Err(error) = filled {
+                (self.frames, self.counter) = (frame, before);
+                return Err(error);
+            }
             hash.crc.update(piece);
             if let Some(hasher) = &mut hash.blake3 {
                 hasher.update(piece);
             }
             laps.lap(Stage::Hash);
-            harm(piece);
+            touch(Touch::Harm, index * PIECE_BYTES, piece)?;
             if cover != Cover::Hashed {
                 let tag = self.seal_piece(cover, &place, index, piece);
                 tag_room[index * TAG_BYTES..(index + 1) * TAG_BYTES].copy_from_slice(tag.as_ref());
@@ -203,7 +243,7 @@ impl Sealer {
         head[at..at + HEADER_BYTES].copy_from_slice(&plain);
         head[at + HEADER_BYTES..at + SEALED_HEADER_BYTES].copy_from_slice(tag.as_ref());
         laps.lap(Stage::Seal);
-        FrameSpan { at, len: SEALED_HEADER_BYTES + tags * TAG_BYTES + len }
+        Ok(FrameSpan { at, len: SEALED_HEADER_BYTES + tags * TAG_BYTES + len })
     }
 
     fn seal_piece(&mut self, cover: Cover, place: &[u8; PLACE_BYTES], index: usize, piece: &mut [u8]) -> aead::Tag {
@@ -243,6 +283,23 @@ impl Sealer {
         laps: &mut Laps,
         mut harm: impl FnMut(&mut [u8]),
     ) -> Result<Hashed, Corrupt> {
+        self.open_draining(header, how, buf, laps, |touch, _, piece| {
+            if touch == Touch::Harm {
+                harm(piece);
+            }
+        })
+    }
+
+    /// The same, and each piece whose tag held is handed to `touch` with its place in the payload, to be drained, while it is in the
+    /// nearest cache. The chunk as a whole may still turn out corrupt: then what was drained must be taken back.
+    pub fn open_draining(
+        &mut self,
+        header: &Header,
+        how: HashAs,
+        buf: &mut Buf,
+        laps: &mut Laps,
+        mut touch: impl FnMut(Touch, usize, &mut [u8]),
+    ) -> Result<Hashed, Corrupt> {
         let len = header.payload_bytes as usize;
         let cover = self.terms.cover.of(header.kind);
         let tags = tag_count(cover, len);
@@ -261,11 +318,13 @@ impl Sealer {
                 continue; // keep counting nonces
             }
             hash.crc.update(piece);
-            harm(piece);
+            touch(Touch::Harm, index * PIECE_BYTES, piece);
             if let Some(hasher) = &mut hash.blake3 {
                 hasher.update(piece);
             }
             laps.lap(Stage::Hash);
+            touch(Touch::Drain, index * PIECE_BYTES, piece);
+            laps.lap(Stage::Write);
         }
         if !sound {
             return Err(Corrupt::Wire);

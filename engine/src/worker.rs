@@ -58,7 +58,7 @@ impl<P: Platform> Worker<P> {
             laps: Laps::new(counters),
             seats: HashMap::new(),
             rails: Vec::new(),
-            slots: Slots::default(),
+            slots: Slots::new(),
             reserve,
             mailbox,
             done: Vec::with_capacity(256),

@@ -90,3 +90,16 @@ fn every_count_of_chunks_up_to_seventy_merges_backwards() {
         assert_eq!(root(DigestKind::Blake3, &data, &order).0, Some(*blake3::hash(&data).as_bytes()), "{chunks} chunks");
     }
 }
+
+#[test]
+fn joined_crcs_are_those_of_the_whole_for_any_length() {
+    let bytes: Vec<u8> = (0..70_000_u32).map(|at| (at * 31 >> 3) as u8).collect();
+    let crc = |bytes: &[u8]| crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, bytes);
+    for cut in [0, 1, 2, 7, 4096, 65_536, 69_999, 70_000] {
+        let (first, second) = bytes.split_at(cut);
+        assert_eq!(join_crc(crc(first), crc(second), second.len() as u64), crc(&bytes), "cut at {cut}");
+    }
+    let algorithm = crc_fast::CrcAlgorithm::Crc64Nvme;
+    let theirs = crc_fast::checksum_combine(algorithm, 0x1234_5678_9abc_def0, 77, 123_456_789_012);
+    assert_eq!(join_crc(0x1234_5678_9abc_def0, 77, 123_456_789_012), theirs);
+}

@@ -22,8 +22,8 @@ use proto::wire::control::{ChunkRange, Digest, EntryFault, FaultKind, Frame, Run
 use crate::digest::DigestTree;
 use crate::end::{Outbox, Record, Stop, fault, told};
 use crate::job::{Cmd, Event, JobNo, Terms, fault_kind};
-use crate::seal::tag_count;
 use crate::platform::{Found, Platform, SinkTree};
+use crate::seal::tag_count;
 use crate::sink::commit::{Settled, Task};
 
 /// Files above this length have a journal.

@@ -57,8 +57,6 @@ pub struct Linux {
     driver: Driver,
     pool: Pool,
     done: Vec<ring::Done>,
-    /// Calls that were made at once; told by the next `wait`.
-    made: Vec<Done>,
 }
 
 impl Linux {
@@ -66,7 +64,7 @@ impl Linux {
     pub fn new(bufs: usize, chunk_bytes: usize, want: Option<ring::Kind>) -> io::Result<(Linux, String)> {
         let pool = Pool::new(bufs, chunk_bytes)?;
         let (driver, reason) = Driver::choose(&pool, want)?;
-        Ok((Linux { driver, pool, done: Vec::with_capacity(256), made: Vec::with_capacity(64) }, reason))
+        Ok((Linux { driver, pool, done: Vec::with_capacity(256) }, reason))
     }
 
     /// Wakes this world's `wait` from another thread.
@@ -98,16 +96,6 @@ impl Platform for Linux {
         self.driver.submit(
             token,
             match op {
-                Op::Read { file, offset, mut mem, at, len } if file.at_once => {
-                    let result = file.file.read_at(&mut mem.bytes_mut()[at..at + len], offset);
-                    self.made.push(Done { token, result, mem });
-                    return;
-                }
-                Op::Write { file, offset, mem, at, len } if file.at_once => {
-                    let result = file.file.write_at(&mem.bytes()[at..at + len], offset);
-                    self.made.push(Done { token, result, mem });
-                    return;
-                }
                 Op::Read { file, offset, mem, at, len } => ring::Op::Read { file: file.file, offset, mem, at, len },
                 Op::Write { file, offset, mem, at, len } => ring::Op::Write { file: file.file, offset, mem, at, len },
                 Op::Send { socket, mem, at, len } => ring::Op::Send { socket, mem, at, len },
@@ -121,11 +109,21 @@ impl Platform for Linux {
     }
 
     fn wait(&mut self, timeout_ns: u64, done: &mut Vec<Done>) {
-        let timeout = if self.made.is_empty() { Duration::from_nanos(timeout_ns) } else { Duration::ZERO };
-        let timeout = Some(timeout);
-        done.append(&mut self.made);
+        let timeout = Some(Duration::from_nanos(timeout_ns));
         self.driver.wait(timeout, &mut self.done).expect("a ring that was set up can be waited for");
         done.extend(self.done.drain(..).map(|it| Done { token: it.token, result: it.result, mem: it.mem }));
+    }
+
+    fn is_at_once(&self, file: &Handle) -> bool {
+        file.at_once
+    }
+
+    fn read_at_once(&self, file: &Handle, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        file.file.read_at(into, offset)
+    }
+
+    fn write_at_once(&self, file: &Handle, offset: u64, from: &[u8]) -> io::Result<usize> {
+        file.file.write_at(from, offset)
     }
 
     fn cut(&mut self, socket: &Self::Socket) {

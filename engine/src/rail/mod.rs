@@ -57,13 +57,19 @@ pub(crate) enum Load {
 }
 
 /// Ops in flight by token; slots are used again, so nothing is allocated in steady state.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Slots {
     slots: Vec<Option<Slot>>,
     free: Vec<usize>,
 }
 
 impl Slots {
+    /// Room for as many ops as a few rails have in flight at the most; with more rails it grows once.
+    pub(crate) fn new() -> Self {
+        const ROOM: usize = 8 * (AHEAD_MAX + 4);
+        Slots { slots: Vec::with_capacity(ROOM), free: Vec::with_capacity(ROOM) }
+    }
+
     pub(crate) fn put(&mut self, slot: Slot) -> u64 {
         if let Some(index) = self.free.pop() {
             self.slots[index] = Some(slot);
@@ -85,14 +91,16 @@ impl Slots {
 
 /// A filled chunk that waits to be sealed.
 #[derive(Debug)]
-pub(crate) struct Filled {
+pub(crate) struct Filled<F> {
     pub(crate) handout: Handout,
     pub(crate) buf: Buf,
     pub(crate) bytes: u32,
     pub(crate) files: u64,
+    /// Not filled yet: read from here, piece by piece, when it is sealed.
+    pub(crate) from: Option<F>,
 }
 
-impl Filled {
+impl<F> Filled<F> {
     /// The user's bytes in it: a pack's index is not.
     pub(crate) fn files_bytes(&self) -> u64 {
         let index = match self.handout.unit {
@@ -125,6 +133,11 @@ pub(crate) enum Taking {
     Hungry(Header),
 }
 
+/// Chunks read ahead of the seal at the least; more would only leave the cache before they are hashed.
+pub(crate) const AHEAD_MIN: usize = 2;
+/// And at the most: a disk's queue is full long before.
+pub(crate) const AHEAD_MAX: usize = 32;
+
 /// One path of one job.
 #[derive(Debug)]
 pub(crate) struct Rail<P: Platform> {
@@ -134,8 +147,12 @@ pub(crate) struct Rail<P: Platform> {
     pub(crate) terms: Terms,
     pub(crate) sealer: Sealer,
     pub(crate) waiting: VecDeque<Handout>,
-    pub(crate) filled: VecDeque<Filled>,
+    pub(crate) filled: VecDeque<Filled<P::File>>,
     pub(crate) sealed: VecDeque<Frame>,
+    /// Reads in flight.
+    pub(crate) reads: usize,
+    /// Reads in flight and chunks filled, at most: grows while the rail starves for its source.
+    pub(crate) ahead: usize,
     pub(crate) sending: bool,
     pub(crate) taking: Taking,
     pub(crate) head: Option<Box<[u8]>>,
@@ -164,6 +181,8 @@ impl<P: Platform> Rail<P> {
             waiting: VecDeque::with_capacity(32),
             filled: VecDeque::with_capacity(32),
             sealed: VecDeque::with_capacity(4),
+            reads: 0,
+            ahead: AHEAD_MIN,
             sending: false,
             taking: if sends { Taking::Nothing } else { Taking::Idle },
             head: Some(vec![0; SEALED_HEADER_BYTES].into_boxed_slice()),

@@ -14,12 +14,14 @@ use proto::ledger::chunk_len;
 use proto::manifest::EntryId;
 use proto::send::Unit;
 use proto::wire::chunk::{ChunkKind, Header, PACK_FILE_BYTES_MAX, SEALED_HEADER_BYTES, TAG_BYTES};
+use proto::wire::control::FaultKind;
 use sys::mem::{Buf, HEADROOM, Mem};
 
-use crate::job::{Event, RailEnd};
+use crate::job::{Event, RailEnd, fault_kind};
 use crate::platform::{Done, Harm, Op, Platform};
 use crate::rail::{Frame, Kind, Load, Slot, Taking};
-use crate::seal::{HashAs, hash_as, tag_count};
+use crate::seal::{HashAs, Touch, hash_as, tag_count};
+use crate::sink::file::is_zero;
 use crate::worker::Worker;
 
 /// Sealed frames ahead of the one in flight.
@@ -69,8 +71,24 @@ impl<P: Platform> Worker<P> {
         let how = hash_as(&header, file_bytes, rail.terms.chunk_bytes);
         self.laps.lap(Stage::Loop);
         let platform = &mut self.platform;
-        let span =
-            rail.sealer.seal(&mut header, how, &mut buf, &mut self.laps, |bytes| platform.harm(Harm::SourceBuf, bytes));
+        let touch = |touch, at: usize, piece: &mut [u8]| {
+            match (touch, &filled.from) {
+                (Touch::Fill, Some(file)) => return read_piece(platform, file, offset + at as u64, piece),
+                (Touch::Harm, _) => platform.harm(Harm::SourceBuf, piece),
+                _ => {}
+            }
+            Ok(())
+        };
+        let span = match rail.sealer.seal_filling(&mut header, how, &mut buf, &mut self.laps, touch) {
+            Ok(span) => span,
+            Err(error) => {
+                self.platform.pool().give(buf);
+                let torn = error.kind() == io::ErrorKind::UnexpectedEof;
+                let fault = if torn { FaultKind::Torn } else { fault_kind(&error, true) };
+                self.drop_handout(index, &filled.handout, fault, &error, "read the source");
+                return true;
+            }
+        };
         if kind == ChunkKind::Range {
             let seat = self.seats.get_mut(&rail.job).expect("rails go before their job");
             // With crc64 the digest is the CRC itself; the header has both.
@@ -279,11 +297,23 @@ impl<P: Platform> Worker<P> {
         } else {
             hash_as(&header, file_bytes, rail.terms.chunk_bytes)
         };
+        let into =
+            if header.kind == ChunkKind::Range && !stray { seat.at_once(&self.platform, header.entry) } else { None };
         self.laps.lap(Stage::Loop);
         let platform = &mut self.platform;
-        let opened = rail.sealer.open_payload(&header, how, &mut buf, &mut self.laps, |bytes| {
-            platform.harm(Harm::SinkBuf, bytes);
+        let mut written = Ok(());
+        let opened = rail.sealer.open_draining(&header, how, &mut buf, &mut self.laps, |touch, at, piece| {
+            match (touch, &into) {
+                (Touch::Harm, _) => platform.harm(Harm::SinkBuf, piece),
+                (Touch::Drain, Some(part)) if written.is_ok() && !(part.sparse && is_zero(piece)) => {
+                    written = write_piece(platform, &part.file, header.offset + at as u64, piece);
+                }
+                _ => {}
+            }
         });
+        if let Some(part) = into {
+            return self.land_at_once(index, header, opened, written, &part.file, buf);
+        }
         let post = &mut seat.part.post;
         match opened {
             _ if stray => {
@@ -315,6 +345,34 @@ impl<P: Platform> Worker<P> {
             self.platform.pool().give(buf);
         }
     }
+}
+
+/// Fills a piece from a file that is read at once. A file that ends early is torn.
+fn read_piece<P: Platform>(platform: &P, file: &P::File, offset: u64, piece: &mut [u8]) -> io::Result<()> {
+    let mut done = 0;
+    while done < piece.len() {
+        match platform.read_at_once(file, offset + done as u64, &mut piece[done..]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(moved) => done += moved,
+            Err(error) if is_again(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Puts bytes into a file that is written at once.
+pub(crate) fn write_piece<P: Platform>(platform: &P, file: &P::File, offset: u64, piece: &[u8]) -> io::Result<()> {
+    let mut done = 0;
+    while done < piece.len() {
+        match platform.write_at_once(file, offset + done as u64, &piece[done..]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(moved) => done += moved,
+            Err(error) if is_again(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Was nothing moved for a passing reason?

@@ -20,10 +20,11 @@ use crate::digest::digest_of;
 use crate::end::recv::JOURNAL_FILE_BYTES_MIN;
 use crate::job::{EntryError, Event, RailEnd, Role, fault_kind};
 use crate::platform::{Done, Op, Platform, SinkTree};
-use crate::rail::tcp::is_again;
+use crate::rail::tcp::{is_again, write_piece};
 use crate::rail::{Kind, Load, Slot};
+use crate::seal::Hashed;
 use crate::source::file::{SECTOR, go_on_from};
-use crate::worker::Worker;
+use crate::worker::{Seat, Worker};
 
 /// Parts kept open per job and worker.
 const OPEN_MAX: usize = 16;
@@ -70,12 +71,62 @@ impl<P: Platform> Parts<P> {
     }
 }
 
-fn is_zero(bytes: &[u8]) -> bool {
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
     let (words, rest) = bytes.as_chunks::<64>();
     words.iter().all(|word| word == &[0; 64]) && rest.iter().all(|&byte| byte == 0)
 }
 
+/// A part that is written at once.
+#[derive(Debug)]
+pub(crate) struct AtOnce<F> {
+    pub(crate) file: F,
+    /// What is missing in it reads as zeros: zeros need not be written.
+    pub(crate) sparse: bool,
+}
+
+impl<P: Platform> Seat<P> {
+    /// The part of an entry, if it is one that is written at once. A part that cannot be opened is told of by `land_range`.
+    pub(crate) fn at_once(&mut self, platform: &P, id: EntryId) -> Option<AtOnce<P::File>> {
+        let Role::Recv(tree) = &self.part.role else { return None };
+        let file = self.parts.file(tree, id).ok()?;
+        let sparse = self.parts.entry(id).is_some_and(|entry| entry.bytes() > JOURNAL_FILE_BYTES_MIN);
+        platform.is_at_once(&file).then_some(AtOnce { file, sparse })
+    }
+}
+
 impl<P: Platform> Worker<P> {
+    /// A range was opened and written piece by piece: it has landed, or is taken back.
+    pub(crate) fn land_at_once(
+        &mut self,
+        index: usize,
+        header: Header,
+        opened: Result<Hashed, Corrupt>,
+        written: io::Result<()>,
+        file: &P::File,
+        mut buf: Buf,
+    ) {
+        let (chunk, entry, bytes) = (header.chunk, header.entry, header.payload_bytes);
+        let written = match opened {
+            Ok(_) => written,
+            // What was written of a corrupt chunk must read as missing again.
+            Err(_) => {
+                let room = &mut buf.payload_mut()[..bytes as usize];
+                room.fill(0);
+                write_piece(&self.platform, file, header.offset, room)
+            }
+        };
+        self.platform.pool().give(buf);
+        if let Err(error) = written {
+            return self.write_failed(index, &header, &error, "write the part");
+        }
+        let rail = self.rails[index].as_ref().expect("the caller has it");
+        let seat = self.seats.get_mut(&rail.job).expect("rails go before their job");
+        seat.part.post.put(match opened {
+            Ok(hashed) => Event::Landed { chunk, entry, offset: header.offset, bytes, digest: hashed.digest },
+            Err(corrupt) => Event::Corrupt { chunk, entry, corrupt },
+        });
+    }
+
     /// A range goes into its part.
     pub(crate) fn land_range(&mut self, index: usize, header: Header, digest: Digest, buf: Buf) {
         let rail = self.rails[index].as_mut().expect("the caller has it");

@@ -19,7 +19,7 @@ use crate::digest::digest_of;
 use crate::job::{EntryError, Event, Role, fault_kind, first_entry};
 use crate::platform::{Done, Op, Platform, SourceTree};
 use crate::rail::tcp::is_again;
-use crate::rail::{Filled, Kind, Load, Slot};
+use crate::rail::{AHEAD_MAX, Filled, Kind, Load, Slot};
 use crate::worker::Worker;
 
 /// Files kept open per job and worker.
@@ -58,7 +58,9 @@ impl<P: Platform> Worker<P> {
         let reserve = self.reserve;
         loop {
             let rail = self.rails[index].as_mut().expect("the loop looked");
-            if rail.waiting.is_empty() || self.platform.pool().free() <= reserve {
+            // Few for a source that is fast (its chunks stay in cache), more for one that makes the rail wait.
+            let enough = rail.reads + rail.filled.len() >= rail.ahead;
+            if enough || rail.waiting.is_empty() || self.platform.pool().free() <= reserve {
                 return;
             }
             let handout = rail.waiting.pop_front().expect("seen above");
@@ -93,6 +95,11 @@ impl<P: Platform> Worker<P> {
                 }
             },
         };
+        if self.platform.is_at_once(&file) {
+            let rail = self.rails[index].as_mut().expect("the loop looked");
+            rail.filled.push_back(Filled { handout, buf, bytes, files: 1, from: Some(file) });
+            return;
+        }
         let len = (bytes as usize).next_multiple_of(SECTOR);
         let slot = Slot {
             kind: Kind::Read,
@@ -102,7 +109,9 @@ impl<P: Platform> Worker<P> {
             len: bytes as usize,
             load: Load::Fill(handout),
         };
-        self.rails[index].as_mut().expect("the loop looked").ops += 1;
+        let rail = self.rails[index].as_mut().expect("the loop looked");
+        rail.ops += 1;
+        rail.reads += 1;
         let token = self.slots.put(slot);
         self.platform.submit(token, Op::Read { file, offset, mem: Mem::Buf(buf), at: HEADROOM, len });
     }
@@ -115,7 +124,7 @@ impl<P: Platform> Worker<P> {
             Err(error) if is_again(&error) => 0,
             Ok(moved) if moved > 0 => moved,
             short => {
-                self.rail(&Slot { load: Load::None, ..slot }).ops -= 1;
+                self.read_is_over(index);
                 self.give(done.mem);
                 let (kind, error) = match short {
                     Ok(_) => (FaultKind::Torn, io::Error::from(io::ErrorKind::UnexpectedEof)),
@@ -133,7 +142,7 @@ impl<P: Platform> Worker<P> {
             let file = seat.sources.open.iter().find(|(id, _)| *id == entry.id).map(|(_, file)| file.clone());
             let Role::Send(tree) = &seat.part.role else { unreachable!("handouts go to sending jobs") };
             let Some(file) = file.map_or_else(|| tree.open(entry).ok(), Some) else {
-                self.rail(&Slot { load: Load::None, ..slot }).ops -= 1;
+                self.read_is_over(index);
                 self.give(done.mem);
                 let error = io::Error::from(io::ErrorKind::NotFound);
                 self.drop_handout(index, &handout, FaultKind::Vanished, &error, "open the source again");
@@ -146,9 +155,18 @@ impl<P: Platform> Worker<P> {
             return;
         }
         let Mem::Buf(buf) = done.mem else { unreachable!("chunks are read into bufs") };
+        self.read_is_over(index);
+        let rail = self.rails[index].as_mut().expect("a rail stays until its ops are back");
+        rail.filled.push_back(Filled { handout, buf, bytes, files: 1, from: None });
+    }
+
+    fn read_is_over(&mut self, index: usize) {
         let rail = self.rails[index].as_mut().expect("a rail stays until its ops are back");
         rail.ops -= 1;
-        rail.filled.push_back(Filled { handout, buf, bytes, files: 1 });
+        rail.reads -= 1;
+        if rail.filled.is_empty() && rail.sealed.is_empty() && !rail.sending {
+            rail.ahead = (rail.ahead + 1).min(AHEAD_MAX);
+        }
     }
 
     /// Reads the files of a pack one after another, straight behind the index. A file that failed is left out and told.
@@ -201,10 +219,10 @@ impl<P: Platform> Worker<P> {
         }
         seat.part.post.put(Event::PackRead { chunk, digests, failed });
         let rail = self.rails[index].as_mut().expect("the loop looked");
-        rail.filled.push_back(Filled { handout, buf, bytes: end as u32, files });
+        rail.filled.push_back(Filled { handout, buf, bytes: end as u32, files, from: None });
     }
 
-    fn drop_handout(
+    pub(crate) fn drop_handout(
         &mut self,
         index: usize,
         handout: &Handout,

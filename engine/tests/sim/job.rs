@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 
 use engine::books::Counters;
@@ -29,7 +29,8 @@ use crate::rng::Rng;
 use crate::scenario::{RunPlan, Scenario, Versions, Victim, change};
 use crate::trees::{SharedDisk, SimSink, SimSource, scan};
 
-const JOB: u32 = 7;
+/// The ends are two jobs, for they may share workers.
+const JOBS: [u32; 2] = [7, 8];
 const SENDER: usize = 0;
 const RECEIVER: usize = 1;
 /// Virtual time without anything happening after which a run is called stuck.
@@ -48,6 +49,7 @@ pub(crate) enum Ended {
 
 /// Workers of one end.
 struct Crew {
+    job: u32,
     workers: Vec<Worker<Sim>>,
     mail: Vec<Sender<Cmd<Sim>>>,
     free: Vec<Arc<AtomicUsize>>,
@@ -64,17 +66,31 @@ impl Crew {
         role: &dyn Fn() -> Role<Sim>,
     ) -> Crew {
         let (post, events) = sync_channel(plan.mail);
-        let mut crew = Crew { workers: Vec::new(), mail: Vec::new(), free: Vec::new(), events };
+        let mut crew = Crew { job: JOBS[0], workers: Vec::new(), mail: Vec::new(), free: Vec::new(), events };
         for _ in 0..count {
             let (platform, free) = Sim::new(world.clone(), rng.fork(), plan.bufs, terms.chunk_bytes as usize);
             let (to, mailbox) = channel();
             crew.workers.push(Worker::new(platform, mailbox, Arc::new(Counters::default())));
-            let part = JobPart { role: role(), terms, post: Post::new(post.clone(), None) };
-            to.send(Cmd::Open { job: JOB, part }).expect("just made");
             crew.mail.push(to);
             crew.free.push(free);
         }
+        crew.begin(&post, terms, role);
         crew
+    }
+
+    /// The other end's job on the same workers, as within one process.
+    fn beside(other: &Crew, plan: &RunPlan, terms: engine::job::Terms, role: &dyn Fn() -> Role<Sim>) -> Crew {
+        let (post, events) = sync_channel(plan.mail);
+        let crew = Crew { job: JOBS[1], workers: Vec::new(), mail: other.mail.clone(), free: Vec::new(), events };
+        crew.begin(&post, terms, role);
+        crew
+    }
+
+    fn begin(&self, post: &SyncSender<Event>, terms: engine::job::Terms, role: &dyn Fn() -> Role<Sim>) {
+        for to in &self.mail {
+            let part = JobPart { role: role(), terms, post: Post::new(post.clone(), None) };
+            to.send(Cmd::Open { job: self.job, part }).expect("just made");
+        }
     }
 
     fn send(&self, worker: usize, cmd: Cmd<Sim>) {
@@ -158,15 +174,29 @@ impl<'a> Run<'a> {
         let (terms, rung) = (scenario.terms, scenario.rung);
         let source_tree = Arc::new(SimSource(source.clone()));
         let sink_tree = Arc::new(SimSink(sink.clone()));
-        let crews = [
-            Crew::new(&world, &mut rng, plan.sender_workers, &plan, terms, &|| Role::Send(source_tree.clone())),
-            Crew::new(&world, &mut rng, plan.receiver_workers, &plan, terms, &|| Role::Recv(sink_tree.clone())),
-        ];
+        let send = || Role::Send(source_tree.clone());
+        let recv = || Role::Recv(sink_tree.clone());
+        let first = Crew::new(&world, &mut rng, plan.sender_workers, &plan, terms, &send);
+        let second = if plan.shared {
+            Crew::beside(&first, &plan, terms, &recv)
+        } else {
+            Crew::new(&world, &mut rng, plan.receiver_workers, &plan, terms, &recv)
+        };
+        let crews = [first, second];
         let agreed = plan_of(scenario, &plan);
-        let sender = SendEnd::new(JOB, terms, &agreed, rung, source_tree, plan.sender_workers, plan.depth);
+        let sender = SendEnd::new(JOBS[0], terms, &agreed, rung, source_tree.clone(), plan.sender_workers, plan.depth);
         let boot = sink.lock().expect("one thread").boot.to_le_bytes();
-        let receiver =
-            RecvEnd::new(JOB, terms, &agreed, rung, sink_tree, plan.receiver_workers, true, boot, Carried::new());
+        let receiver = RecvEnd::new(
+            crews[1].job,
+            terms,
+            &agreed,
+            rung,
+            sink_tree.clone(),
+            crews[1].mail.len(),
+            true,
+            boot,
+            Carried::new(),
+        );
         for (disk, faults) in [(&source, &plan.trouble.source_faults), (&sink, &plan.trouble.sink_faults)] {
             let mut disk = disk.lock().expect("one thread");
             disk.faults = faults.clone().unwrap_or_default();
@@ -459,15 +489,15 @@ impl<'a> Run<'a> {
         secret[2..10].copy_from_slice(&self.started_ns.to_le_bytes());
         let mut place = [3; 18];
         place[16..].copy_from_slice(&number.to_le_bytes());
+        let crew = &self.crews[side];
         let cmd = Cmd::RailUp {
-            job: JOB,
+            job: crew.job,
             rail: number,
             socket: SimSocket { wire, side },
             key: RailKey { secret, place },
             rate: self.plan.rate,
         };
-        let crew = &self.crews[side];
-        crew.send(usize::from(number) % crew.workers.len(), cmd);
+        crew.send(usize::from(number) % crew.mail.len(), cmd);
     }
 
     /// What the scenario has in store for this moment.
@@ -510,12 +540,13 @@ impl<'a> Run<'a> {
     /// The workers let go of the job: everything must come home.
     fn close(&mut self) {
         for side in [SENDER, RECEIVER] {
-            for worker in 0..self.crews[side].workers.len() {
-                self.crews[side].send(worker, Cmd::Close { job: JOB });
+            let crew = &self.crews[side];
+            for worker in 0..crew.mail.len() {
+                crew.send(worker, Cmd::Close { job: crew.job });
             }
         }
         let mut closed = 0;
-        let all = self.crews.iter().map(|crew| crew.workers.len()).sum::<usize>();
+        let all = self.crews.iter().map(|crew| crew.mail.len()).sum::<usize>();
         for _ in 0..10_000 {
             for crew in &mut self.crews {
                 for worker in &mut crew.workers {

@@ -63,6 +63,8 @@ pub(crate) struct RunPlan {
     pub(crate) short: u64,
     pub(crate) disk_ns: u64,
     pub(crate) at_once: bool,
+    /// Both ends on the same workers, as when one process copies from disk to disk.
+    pub(crate) shared: bool,
     pub(crate) commit_ns: u64,
     pub(crate) rate: u64,
     pub(crate) trouble: Trouble,
@@ -219,6 +221,7 @@ fn run_plan(rng: &mut Rng) -> RunPlan {
         short: *rng.pick(&[0, 0, 300]),
         disk_ns: *rng.pick(&[0, ms, 20 * ms]),
         at_once: rng.permille(300),
+        shared: rng.permille(250),
         commit_ns: *rng.pick(&[0, 5 * ms, 300 * ms]),
         rate: if rng.permille(50) { 50 << 20 } else { 0 },
         trouble: Trouble::default(),
