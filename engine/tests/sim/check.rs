@@ -9,15 +9,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use engine::digest::digest_of;
 use engine::end::Record;
+use engine::end::recv::{FLUSH_NS, JOURNAL_FILE_BYTES_MIN};
 use engine::job::Event;
 use engine::linux::is_ours;
 use engine::platform::Harm;
 use engine::sink::commit::{Settled, Task};
+use proto::manifest::EntryId;
 use proto::wire::control::{Corrupt, FaultKind, Frame, Rung, Want};
 
 use crate::disk::{Disk, Kind};
 use crate::job::Names;
-use crate::scenario::{RunPlan, Scenario, Versions};
+use crate::scenario::{CHUNK_BYTES, RunPlan, Scenario, Versions};
 use crate::trees::{SharedDisk, name};
 
 type Path = Box<[u8]>;
@@ -32,6 +34,9 @@ pub(crate) struct Watch {
     /// Chunks a journal speaks of, by path and source time.
     flushed: BTreeMap<(Path, (i64, u32)), BTreeSet<u64>>,
     discarding: VecDeque<Path>,
+    /// When chunks landed that no journal speaks of yet, by entry and index.
+    fresh: BTreeMap<(EntryId, u64), u64>,
+    commit_ns: u64,
     disk_may_fail: bool,
     pub(crate) nacks: Vec<Corrupt>,
     pub(crate) cuts: usize,
@@ -49,6 +54,8 @@ impl Watch {
         self.names.clear();
         self.nacks.clear();
         self.discarding.clear();
+        self.fresh.clear();
+        self.commit_ns = plan.commit_ns;
         self.disk_may_fail = plan.trouble.sink_faults.is_some();
         self.changed.clear();
         (self.cuts, self.dead_rails, self.started_ns) = (0, 0, now);
@@ -65,6 +72,11 @@ impl Watch {
         self.say(now, || format!("{side} event {}", brief(event)));
         if matches!(event, Event::RailDead { .. }) {
             self.dead_rails += 1;
+        }
+        if let Event::Landed { entry, offset, .. } = event {
+            if self.names.get(entry).is_some_and(|it| it.bytes() > JOURNAL_FILE_BYTES_MIN) {
+                self.fresh.insert((*entry, offset / u64::from(CHUNK_BYTES)), now);
+            }
         }
     }
 
@@ -89,6 +101,9 @@ impl Watch {
         if let Task::Discard { entry } = task {
             self.discarding.push_back(entry.path.clone());
         }
+        if let Task::Publish { entries, .. } = task {
+            entries.iter().for_each(|entry| self.settle(entry.id));
+        }
     }
 
     pub(crate) fn settled(&mut self, now: u64, settled: &Settled) {
@@ -101,6 +116,7 @@ impl Watch {
             let entry = &self.names[entry];
             let key = (entry.path.clone(), (entry.mtime_s, entry.mtime_ns));
             self.flushed.entry(key).or_default().extend(indices);
+            self.fresh.retain(|(id, index), _| id != &entry.id || !indices.contains(index));
         }
     }
 
@@ -112,6 +128,7 @@ impl Watch {
             return;
         }
         match frame {
+            Frame::Faults(faults) => faults.iter().for_each(|fault| self.settle(fault.entry)),
             Frame::Committed(list) => {
                 for (id, digest) in list {
                     let entry = self.names.get(id).expect("announced");
@@ -145,6 +162,20 @@ impl Watch {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Nothing of this entry waits for a flush any more.
+    fn settle(&mut self, id: EntryId) {
+        self.fresh.retain(|(it, _), _| *it != id);
+    }
+
+    /// At the moment of a crash: what it costs is what landed within one flush interval, and what the committer had in hand.
+    pub(crate) fn loss_is_bounded(&self, now: u64) {
+        for (place, landed) in &self.fresh {
+            let age = now - landed;
+            let most = FLUSH_NS + 3 * self.commit_ns + 500_000_000;
+            assert!(age <= most, "chunk {place:?} landed {age} ns ago and no journal speaks of it");
         }
     }
 
