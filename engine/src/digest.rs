@@ -12,6 +12,9 @@ use blake3::hazmat::{Mode, merge_subtrees_non_root, merge_subtrees_root};
 use proto::ledger::{chunk_count, chunk_len};
 use proto::wire::control::{Digest, DigestKind};
 
+/// First chunk and end chunk (excluded).
+type Span = (u64, u64);
+
 /// Merged digests of one file.
 #[derive(Debug)]
 pub struct DigestTree {
@@ -47,7 +50,7 @@ impl DigestTree {
     }
 
     /// The subtree split that `[first, end)` is one half of: left, right, both.
-    fn sibling(&self, first: u64, end: u64) -> Option<((u64, u64), (u64, u64), (u64, u64))> {
+    fn sibling(&self, first: u64, end: u64) -> Option<(Span, Span, Span)> {
         let (mut low, mut high) = (0, self.chunks);
         while high - low > 1 {
             let left_len = (high - low).next_power_of_two() / 2;

@@ -224,10 +224,10 @@ impl Post {
                 }
             }
         }
-        if std::mem::take(&mut self.rung) {
-            if let Some(bell) = &self.bell {
-                bell.signal();
-            }
+        if std::mem::take(&mut self.rung)
+            && let Some(bell) = &self.bell
+        {
+            bell.signal();
         }
         !self.late.is_empty()
     }

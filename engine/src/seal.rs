@@ -156,7 +156,7 @@ impl Sealer {
     fn next_frame(&mut self) -> u64 {
         let frame = self.frames;
         self.frames += 1;
-        if frame > 0 && frame % self.epoch_frames == 0 {
+        if frame > 0 && frame.is_multiple_of(self.epoch_frames) {
             self.aead = epoch_key(&self.terms, &self.key.secret, frame / self.epoch_frames);
             self.counter = 0;
         }

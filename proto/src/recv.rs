@@ -122,7 +122,7 @@ impl Receiver {
         let Some(item) = self.items.get_mut(&id) else { return Err(Breach::EntryUnknown) };
         let State::Coming { ledger, .. } = &mut item.state else { return Err(Breach::ChunkTwice) };
         let index = offset / u64::from(chunk_bytes);
-        if offset % u64::from(chunk_bytes) != 0
+        if !offset.is_multiple_of(u64::from(chunk_bytes))
             || index >= ledger.chunks()
             || bytes != chunk_len(item.entry.bytes(), chunk_bytes, index)
         {

@@ -218,8 +218,8 @@ impl Between {
     fn run_out(&mut self) {
         (self.nacks_left, self.closes_left) = (0, 0);
         for _ in 0..100_000 {
-            let some = (0..16).fold(false, |some, pick| self.step(pick) || some);
-            if !some {
+            let done = (0..16).filter(|&pick| self.step(pick)).count();
+            if done == 0 {
                 return;
             }
         }

@@ -93,7 +93,7 @@ fn every_count_of_chunks_up_to_seventy_merges_backwards() {
 
 #[test]
 fn joined_crcs_are_those_of_the_whole_for_any_length() {
-    let bytes: Vec<u8> = (0..70_000_u32).map(|at| (at * 31 >> 3) as u8).collect();
+    let bytes: Vec<u8> = (0..70_000_u32).map(|at| ((at * 31) >> 3) as u8).collect();
     let crc = |bytes: &[u8]| crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, bytes);
     for cut in [0, 1, 2, 7, 4096, 65_536, 69_999, 70_000] {
         let (first, second) = bytes.split_at(cut);

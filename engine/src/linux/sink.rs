@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use proto::manifest::{Entry, EntryKind};
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
 use proto::wire::control::Rung;
-use sys::fs::{Dir, Kind};
+use sys::fs::{Dir, Kind, Stat};
 
 use crate::end::recv::JOURNAL_FILE_BYTES_MIN;
 use crate::linux::{DIRECT_FILE_BYTES_MIN, Direct, Handle, beside};
@@ -108,6 +108,12 @@ impl LinuxSink {
     }
 }
 
+fn is_same(stat: &Stat, entry: &Entry) -> bool {
+    stat.kind == Kind::File
+        && stat.bytes == entry.bytes()
+        && (stat.mtime_s, stat.mtime_ns) == (entry.mtime_s, entry.mtime_ns)
+}
+
 fn folder_of(path: &[u8]) -> &[u8] {
     path.iter().rposition(|&byte| byte == b'/').map_or(&[], |slash| &path[..slash])
 }
@@ -118,16 +124,14 @@ impl SinkTree for LinuxSink {
     fn inspect(&self, entry: &Entry, keep: bool, dry: bool) -> io::Result<Found> {
         match self.base.stat(&entry.path) {
             Ok(stat) if stat.kind == Kind::Folder => return Err(io::ErrorKind::IsADirectory.into()),
-            Ok(stat) if keep && stat.kind == Kind::File && stat.bytes == entry.bytes() => {
-                if (stat.mtime_s, stat.mtime_ns) == (entry.mtime_s, entry.mtime_ns) {
-                    if stat.mode & 0o7777 != entry.mode && !dry {
-                        self.base.set_meta(&entry.path, Some(entry.mode), None, false)?;
-                    }
-                    if entry.bytes() > JOURNAL_FILE_BYTES_MIN && !dry {
-                        self.discard(entry); // a run that died right after the rename left its journal
-                    }
-                    return Ok(Found::Same);
+            Ok(stat) if keep && is_same(&stat, entry) => {
+                if stat.mode & 0o7777 != entry.mode && !dry {
+                    self.base.set_meta(&entry.path, Some(entry.mode), None, false)?;
                 }
+                if entry.bytes() > JOURNAL_FILE_BYTES_MIN && !dry {
+                    self.discard(entry); // a run that died right after the rename left its journal
+                }
+                return Ok(Found::Same);
             }
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -224,10 +228,8 @@ impl SinkTree for LinuxSink {
             let named_already = rung < Rung::Flushed && entry.bytes() <= PACK_FILE_BYTES_MAX;
             results.push(if named_already { Ok(()) } else { self.ready(entry, rung, !together) });
         }
-        if together {
-            if let Err(error) = self.base.sync_fs() {
-                fail_all(results, &error);
-            }
+        if together && let Err(error) = self.base.sync_fs() {
+            fail_all(results, &error);
         }
         let mut folders = BTreeSet::new();
         for (entry, result) in entries.iter().zip(results.iter_mut()) {

@@ -214,7 +214,7 @@ impl<P: Platform> Rail<P> {
     /// Nanoseconds until the cap lets the next frame pass.
     pub(crate) fn held_ns(&self, now_ns: u64) -> Option<u64> {
         let wants = match self.taking {
-            Taking::Nothing => !self.sending && !(self.sealed.is_empty() && self.filled.is_empty()),
+            Taking::Nothing => !(self.sending || self.sealed.is_empty() && self.filled.is_empty()),
             Taking::Idle => true,
             _ => false,
         };

@@ -247,7 +247,7 @@ impl<P: Platform> Worker<P> {
             return Err(Breach::ChunkUnwanted);
         }
         let index = header.offset / u64::from(chunk_bytes);
-        let fits = header.offset % u64::from(chunk_bytes) == 0
+        let fits = header.offset.is_multiple_of(u64::from(chunk_bytes))
             && header.offset < entry.bytes()
             && header.payload_bytes == chunk_len(entry.bytes(), chunk_bytes, index);
         if fits { Ok(()) } else { Err(Breach::ChunkOutOfRange) }

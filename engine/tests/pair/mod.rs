@@ -129,16 +129,8 @@ pub(crate) fn sink_of(folder: &Path, direct: Direct) -> Arc<LinuxSink> {
     Arc::new(LinuxSink::new(Dir::open(folder.as_os_str().as_bytes()).expect("the sink"), direct))
 }
 
-/// Moves a tree; panics when it stands still. Returns the records of sender and receiver.
-pub(crate) fn move_tree(source: &Path, sink: &Path, setup: Setup, hook: &Hook) -> (Record, Record) {
-    let terms = Terms {
-        chunk_bytes: 1 << 20,
-        digest: DigestKind::Blake3,
-        cipher: Cipher::Aes128Gcm,
-        cover: setup.cover,
-        publish_small: setup.rung < Rung::Flushed,
-    };
-    let plan = Plan {
+fn plan_of(setup: Setup, terms: Terms) -> Plan {
+    Plan {
         streams: setup.rails,
         streams_max: 8,
         chunk_bytes: terms.chunk_bytes,
@@ -148,7 +140,19 @@ pub(crate) fn move_tree(source: &Path, sink: &Path, setup: Setup, hook: &Hook) -
         workers: (1, 1),
         memory: (16 << 20, 16 << 20),
         rate_bps: 0,
+    }
+}
+
+/// Moves a tree; panics when it stands still. Returns the records of sender and receiver.
+pub(crate) fn move_tree(source: &Path, sink: &Path, setup: Setup, hook: &Hook) -> (Record, Record) {
+    let terms = Terms {
+        chunk_bytes: 1 << 20,
+        digest: DigestKind::Blake3,
+        cipher: Cipher::Aes128Gcm,
+        cover: setup.cover,
+        publish_small: setup.rung < Rung::Flushed,
     };
+    let plan = plan_of(setup, terms);
     let (source, sink) = (source_of(source, setup.direct), sink_of(sink, setup.direct));
     let mut sender = SendEnd::<Linux>::new(JOB, terms, &plan, setup.rung, source.clone(), 1, 4);
     let mut receiver =

@@ -14,11 +14,10 @@ use engine::job::Event;
 use engine::linux::is_ours;
 use engine::platform::Harm;
 use engine::sink::commit::{Settled, Task};
-use proto::manifest::EntryId;
+use proto::manifest::{Entry, EntryId};
 use proto::wire::control::{Corrupt, FaultKind, Frame, Rung, Want};
 
 use crate::disk::{Disk, Kind};
-use crate::job::Names;
 use crate::scenario::{CHUNK_BYTES, RunPlan, Scenario, Versions};
 use crate::trees::{SharedDisk, name};
 
@@ -28,7 +27,8 @@ type Path = Box<[u8]>;
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     pub(crate) loud: bool,
-    names: Names,
+    /// Entries by id, as the receiver was told them.
+    names: BTreeMap<EntryId, Entry>,
     /// What the receiver said is committed, with the content's BLAKE3.
     pub(crate) committed: BTreeMap<Path, [u8; 32]>,
     /// Chunks a journal speaks of, by path and source time.
@@ -73,10 +73,10 @@ impl Watch {
         if matches!(event, Event::RailDead { .. }) {
             self.dead_rails += 1;
         }
-        if let Event::Landed { entry, offset, .. } = event {
-            if self.names.get(entry).is_some_and(|it| it.bytes() > JOURNAL_FILE_BYTES_MIN) {
-                self.fresh.insert((*entry, offset / u64::from(CHUNK_BYTES)), now);
-            }
+        if let Event::Landed { entry, offset, .. } = event
+            && self.names.get(entry).is_some_and(|it| it.bytes() > JOURNAL_FILE_BYTES_MIN)
+        {
+            self.fresh.insert((*entry, offset / u64::from(CHUNK_BYTES)), now);
         }
     }
 

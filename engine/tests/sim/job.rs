@@ -5,7 +5,7 @@
 //! Invariants: control frames cross as bytes; nothing sleeps; time moves only when everybody had a turn and nothing happened.
 //! Absent on purpose: greeting, TLS, receipts' signatures (app).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -17,12 +17,12 @@ use engine::end::{Outbox, Record, Stop};
 use engine::job::{Cmd, Event, JobPart, Post, RailKey, Role};
 use engine::sink::commit::{self, Settled, Task};
 use engine::worker::Worker;
-use proto::manifest::{Entry, EntryId};
+use proto::manifest::Entry;
 use proto::negotiate::Plan;
 use proto::wire::control::Frame;
 
 use crate::check::Watch;
-use crate::disk::Clock;
+use crate::disk::{Clock, Faults};
 use crate::net::Net;
 use crate::platform::{Shared, Sim, SimSocket, World, lock};
 use crate::rng::Rng;
@@ -132,6 +132,20 @@ pub(crate) struct Run<'a> {
     ended: Option<Ended>,
 }
 
+/// The first, if its time has come.
+fn due<T>(queue: &mut VecDeque<(u64, T)>, now: u64) -> Option<(u64, T)> {
+    queue.front().is_some_and(|(at, _)| *at <= now).then(|| queue.pop_front()).flatten()
+}
+
+/// Faults begin with the run.
+fn arm(disk: &SharedDisk, faults: Option<Faults>, dies_at_call: Option<u64>) {
+    let mut disk = disk.lock().expect("one thread");
+    disk.faults = faults.unwrap_or_default();
+    disk.faults.from_ns += disk.clock.now();
+    disk.faults.until_ns += disk.clock.now();
+    disk.die_at = dies_at_call.map(|calls| disk.ops() + calls);
+}
+
 fn plan_of(scenario: &Scenario, run: &RunPlan) -> Plan {
     Plan {
         streams: run.rails as u16,
@@ -197,16 +211,8 @@ impl<'a> Run<'a> {
             boot,
             Carried::new(),
         );
-        for (disk, faults) in [(&source, &plan.trouble.source_faults), (&sink, &plan.trouble.sink_faults)] {
-            let mut disk = disk.lock().expect("one thread");
-            disk.faults = faults.clone().unwrap_or_default();
-            disk.faults.from_ns += clock.now();
-            disk.faults.until_ns += clock.now();
-        }
-        {
-            let mut disk = sink.lock().expect("one thread");
-            disk.die_at = plan.trouble.sink_dies_at_call.map(|calls| disk.ops() + calls);
-        }
+        arm(&source, plan.trouble.source_faults.clone(), None);
+        arm(&sink, plan.trouble.sink_faults.clone(), plan.trouble.sink_dies_at_call);
         let scan = scan(&source).into();
         Run {
             started_ns: clock.now(),
@@ -379,7 +385,7 @@ impl<'a> Run<'a> {
         let most = self.rng.between(1, 16);
         for _ in 0..most {
             let now = self.clock.now();
-            let Some((_, bytes)) = self.control[1 - side].pop_front_if(|(at, _)| *at <= now) else { return };
+            let Some((_, bytes)) = due(&mut self.control[1 - side], now) else { return };
             self.act();
             let frame = Frame::decode(&bytes).expect("our own frames are sound");
             self.watch.frame(now, side, &frame);
@@ -442,7 +448,7 @@ impl<'a> Run<'a> {
 
     fn commit(&mut self) {
         let now = self.clock.now();
-        let Some((_, task)) = self.tasks.pop_front_if(|(at, _)| *at <= now) else { return };
+        let Some((_, task)) = due(&mut self.tasks, now) else { return };
         self.act();
         let settled = commit::run(&SimSink(self.sink.clone()), task);
         if !self.sink.lock().expect("one thread").dead {
@@ -568,6 +574,3 @@ impl<'a> Run<'a> {
         }
     }
 }
-
-/// Names by id, as the receiver was told them.
-pub(crate) type Names = BTreeMap<EntryId, Entry>;
