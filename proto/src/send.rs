@@ -414,7 +414,8 @@ impl Sender {
     /// The receiver has acknowledged all that came over a rail and will take no more from it: the rest goes again.
     pub fn on_rail_closed(&mut self, rail: u16) {
         self.rails.remove(&rail);
-        let lost: Vec<ChunkId> = self.out.iter().filter(|(_, out)| out.rail == rail && !out.acked).map(|(&id, _)| id).collect();
+        let lost: Vec<ChunkId> =
+            self.out.iter().filter(|(_, out)| out.rail == rail && !out.acked).map(|(&id, _)| id).collect();
         for chunk in lost {
             let out = self.out.remove(&chunk).expect("listed above");
             if out.read {

@@ -76,8 +76,7 @@ pub fn is_block_file_system(file: &File) -> bool {
 /// Does the file live in memory alone (tmpfs, ramfs)? Its reads and writes never wait, but a ring, which cannot know that, hands
 /// each to a thread of its own (measured here, 6.18: every one, shmem has no FMODE_NOWAIT).
 pub fn is_memory_file_system(file: &File) -> bool {
-    rustix::fs::fstatfs(file)
-        .is_ok_and(|facts| matches!(fs_name(facts.f_type as u64).as_str(), "tmpfs" | "ramfs"))
+    rustix::fs::fstatfs(file).is_ok_and(|facts| matches!(fs_name(facts.f_type as u64).as_str(), "tmpfs" | "ramfs"))
 }
 
 /// Does the page cache hold the byte at `offset`? A read that may not wait tells (preadv2, RWF_NOWAIT).
