@@ -96,6 +96,9 @@ impl Ledger {
     /// The missing chunks as ranges, ascending.
     #[must_use]
     pub fn missing(&self) -> Vec<ChunkRange> {
+        if self.landed.count == 0 && self.chunks > 0 {
+            return vec![ChunkRange { first: 0, end: self.chunks }];
+        }
         let mut ranges: Vec<ChunkRange> = Vec::new();
         for index in (0..self.chunks).filter(|&index| !self.landed.has(index)) {
             match ranges.last_mut() {
@@ -106,6 +109,10 @@ impl Ledger {
         ranges
     }
 }
+
+/// Chunks of one file, at most: 64 TiB in chunks of 1 MiB, 1 PiB in chunks of 16 MiB; its ledger takes 16 MiB. A peer that announces
+/// more must not make us ask for that much memory.
+pub const CHUNKS_MAX: u64 = 1 << 26;
 
 /// How many chunks a file of `bytes` has.
 #[must_use]

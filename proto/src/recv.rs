@@ -210,6 +210,9 @@ impl Receiver {
 
     /// A chunk arrived (at the rung the job acknowledges): it is owed an ack.
     pub fn ack(&mut self, chunk: ChunkId) -> Result<(), Breach> {
+        if chunk == ChunkId::MAX {
+            return Err(Breach::ChunkUnknown); // ids count up from 0: nobody gets there
+        }
         if self.acks.insert(chunk) { Ok(()) } else { Err(Breach::ChunkTwice) }
     }
 

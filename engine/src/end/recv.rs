@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use proto::error::Breach;
 use proto::journal::{self, JournalHeader, Replay};
+use proto::ledger::{CHUNKS_MAX, chunk_count};
 use proto::manifest::{Entry, EntryId, EntryKind};
 use proto::negotiate::Plan;
 use proto::recv::{Ready, Receiver};
@@ -20,6 +21,7 @@ use proto::wire::chunk::{ChunkKind, PACK_FILE_BYTES_MAX, SEALED_HEADER_BYTES, TA
 use proto::wire::control::{ChunkRange, Digest, EntryFault, FaultKind, Frame, Rung, WANT_RANGES_MAX, Want};
 
 use crate::digest::DigestTree;
+use crate::end::debt::Debt;
 use crate::end::{Outbox, Record, Stop, fault, told};
 use crate::job::{Cmd, Event, JobNo, Terms, fault_kind};
 use crate::platform::{Found, Platform, SinkTree};
@@ -76,6 +78,7 @@ pub struct RecvEnd<P: Platform> {
     coming: HashMap<EntryId, Coming>,
     digests: HashMap<EntryId, Digest>,
     carried: Carried,
+    debt: Debt,
     ready: Vec<Arc<Entry>>,
     discards: Vec<Arc<Entry>>,
     discarding: usize,
@@ -116,6 +119,7 @@ impl<P: Platform> RecvEnd<P> {
             coming: HashMap::new(),
             digests: HashMap::new(),
             carried,
+            debt: Debt::default(),
             ready: Vec::new(),
             discards: Vec::new(),
             discarding: 0,
@@ -230,6 +234,10 @@ impl<P: Platform> RecvEnd<P> {
 
     /// What stands at a file's place, and so what we want of it. None: it cannot be had.
     fn look(&mut self, entry: &Arc<Entry>, out: &mut Outbox<P>) -> Option<Want> {
+        if chunk_count(entry.bytes(), self.record.terms.chunk_bytes) > CHUNKS_MAX {
+            self.fail(entry.id, FaultKind::Unsupported, None, "take a file of so many chunks");
+            return None;
+        }
         match self.sink.inspect(entry, self.keep, self.record.dry) {
             Err(error) => {
                 self.fail(entry.id, fault_kind(&error, false), Some(&error), "look at the destination");
@@ -351,6 +359,7 @@ impl<P: Platform> RecvEnd<P> {
                     coming.fresh_since_ns = now_ns;
                 }
                 coming.fresh_bytes += u64::from(bytes);
+                self.debt.owe(entry, u64::from(bytes));
                 if coming.journalled {
                     coming.fresh.push((index, digest));
                 }
@@ -365,6 +374,7 @@ impl<P: Platform> RecvEnd<P> {
                     if let Some(entry) = self.machine.entry(id).cloned() {
                         self.machine.on_pack_file(id, bytes)?;
                         self.digests.insert(id, digest);
+                        self.debt.owe(id, bytes);
                         self.ready.push(entry);
                     }
                 }
@@ -435,6 +445,7 @@ impl<P: Platform> RecvEnd<P> {
 
     fn fail_with(&mut self, fault: EntryFault) {
         let Some(entry) = self.machine.resolve(fault.entry) else { return };
+        self.debt.settle(entry.id);
         // A full disk keeps the part: the next run goes on from it.
         if fault.kind == FaultKind::Full {
             self.coming.remove(&entry.id);
@@ -447,6 +458,7 @@ impl<P: Platform> RecvEnd<P> {
     }
 
     fn drop_part(&mut self, entry: &Arc<Entry>) {
+        self.debt.settle(entry.id);
         self.coming.remove(&entry.id);
         self.digests.remove(&entry.id);
         self.forget.push(entry.id);
@@ -465,6 +477,7 @@ impl<P: Platform> RecvEnd<P> {
                     if let Some(coming) = self.coming.get_mut(&entry) {
                         coming.flushing = false;
                         let bytes = indices.len() as u64 * u64::from(self.record.terms.chunk_bytes);
+                        self.debt.pay(entry, bytes);
                         if self.record.rung >= Rung::Flushed {
                             coming.durable_bytes += bytes;
                             self.record.tally.durable += bytes;
@@ -503,6 +516,7 @@ impl<P: Platform> RecvEnd<P> {
             // Whole chunks were counted as they were flushed; the last may be short.
             self.record.tally.durable = (self.record.tally.durable + entry.bytes()).saturating_sub(flushed);
         }
+        self.debt.settle(entry.id);
         self.forget.push(entry.id);
         self.committed.push((entry.id, digest));
     }
@@ -511,6 +525,9 @@ impl<P: Platform> RecvEnd<P> {
     pub fn pump(&mut self, now_ns: u64, out: &mut Outbox<P>) {
         self.pump_acks(out);
         self.pump_flushes(now_ns, out);
+        if let Some(on) = self.debt.hold() {
+            out.cmds.extend((0..self.workers).map(|worker| (worker, Cmd::Hold { job: self.job, on })));
+        }
         // In the committer's order: a flush that is on its way must not bring a discarded journal back.
         self.discarding += self.discards.len();
         out.tasks.extend(self.discards.drain(..).map(|entry| Task::Discard { entry }));

@@ -148,7 +148,7 @@ impl<P: Platform> Worker<P> {
             Taking::Busy => {}
             Taking::Idle => {
                 rail.taking = Taking::Idle;
-                if rail.held_ns(now).is_some() {
+                if rail.hold || rail.held_ns(now).is_some() {
                     return;
                 }
                 rail.taking = Taking::Busy;
@@ -288,6 +288,12 @@ impl<P: Platform> Worker<P> {
     }
 
     fn open(&mut self, index: usize, header: Header, mut buf: Buf) {
+        // Once more: the entry may have been announced between the header and its payload.
+        if let Err(breach) = self.check(index, &header) {
+            self.platform.pool().give(buf);
+            self.break_off(index, RailEnd::Breach(breach));
+            return;
+        }
         let rail = self.rails[index].as_mut().expect("the caller has it");
         let seat = self.seats.get_mut(&rail.job).expect("rails go before their job");
         let file_bytes = seat.parts.entry(header.entry).map_or(0, |entry| entry.bytes());
