@@ -14,7 +14,7 @@ use engine::books::Counters;
 use engine::end::recv::{Carried, RecvEnd};
 use engine::end::send::SendEnd;
 use engine::end::{Outbox, Record, Stop};
-use engine::job::{Cmd, Event, JobPart, Post, RailKey, Role};
+use engine::job::{Cmd, Event, JobPart, Post, RailKey, Role, Terms};
 use engine::sink::commit::{self, Settled, Task};
 use engine::worker::Worker;
 use proto::manifest::Entry;
@@ -62,7 +62,7 @@ impl Crew {
         rng: &mut Rng,
         count: usize,
         plan: &RunPlan,
-        terms: engine::job::Terms,
+        terms: Terms,
         role: &dyn Fn() -> Role<Sim>,
     ) -> Crew {
         let (post, events) = sync_channel(plan.mail);
@@ -79,14 +79,14 @@ impl Crew {
     }
 
     /// The other end's job on the same workers, as within one process.
-    fn beside(other: &Crew, plan: &RunPlan, terms: engine::job::Terms, role: &dyn Fn() -> Role<Sim>) -> Crew {
+    fn beside(other: &Crew, plan: &RunPlan, terms: Terms, role: &dyn Fn() -> Role<Sim>) -> Crew {
         let (post, events) = sync_channel(plan.mail);
         let crew = Crew { job: JOBS[1], workers: Vec::new(), mail: other.mail.clone(), free: Vec::new(), events };
         crew.begin(&post, terms, role);
         crew
     }
 
-    fn begin(&self, post: &SyncSender<Event>, terms: engine::job::Terms, role: &dyn Fn() -> Role<Sim>) {
+    fn begin(&self, post: &SyncSender<Event>, terms: Terms, role: &dyn Fn() -> Role<Sim>) {
         for to in &self.mail {
             let part = JobPart { role: role(), terms, post: Post::new(post.clone(), None) };
             to.send(Cmd::Open { job: self.job, part }).expect("just made");
@@ -146,15 +146,16 @@ fn arm(disk: &SharedDisk, faults: Option<Faults>, dies_at_call: Option<u64>) {
     disk.die_at = dies_at_call.map(|calls| disk.ops() + calls);
 }
 
-fn plan_of(scenario: &Scenario, run: &RunPlan) -> Plan {
+/// What both ends agreed, as far as the ends look at it.
+pub(crate) fn plan_of(terms: &Terms, streams: u16, workers: (u16, u16)) -> Plan {
     Plan {
-        streams: run.rails as u16,
+        streams,
         streams_max: 64,
-        chunk_bytes: scenario.terms.chunk_bytes,
-        cipher: scenario.terms.cipher,
+        chunk_bytes: terms.chunk_bytes,
+        cipher: terms.cipher,
         integrity_only: false,
-        digest: scenario.terms.digest,
-        workers: (run.sender_workers as u16, run.receiver_workers as u16),
+        digest: terms.digest,
+        workers,
         memory: (64 << 20, 64 << 20),
         rate_bps: 0,
     }
@@ -197,7 +198,8 @@ impl<'a> Run<'a> {
             Crew::new(&world, &mut rng, plan.receiver_workers, &plan, terms, &recv)
         };
         let crews = [first, second];
-        let agreed = plan_of(scenario, &plan);
+        let workers = (plan.sender_workers as u16, plan.receiver_workers as u16);
+        let agreed = plan_of(&terms, plan.rails as u16, workers);
         let sender = SendEnd::new(JOBS[0], terms, &agreed, rung, source_tree.clone(), plan.sender_workers, plan.depth);
         let boot = sink.lock().expect("one thread").boot.to_le_bytes();
         let receiver = RecvEnd::new(

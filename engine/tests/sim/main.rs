@@ -7,6 +7,7 @@
 
 mod check;
 mod disk;
+mod hostile;
 mod job;
 mod net;
 mod platform;
@@ -161,6 +162,25 @@ fn calm_jobs_move_every_tree() {
     if number("SEED").is_none() {
         tell_all(1_000_000, number("SIM_SEEDS").unwrap_or(SEEDS) / 10, true);
     }
+}
+
+/// A peer that knows every key and keeps no rule: an end names the breach or goes on, and never panics.
+#[test]
+fn hostile_peers_are_refused_by_name() {
+    if number("SEED").is_some() {
+        return;
+    }
+    let mut named = BTreeSet::new();
+    for seed in 0..number("SIM_SEEDS").unwrap_or(SEEDS) {
+        for (side, story) in
+            [("sender", hostile::hostile_sender as fn(u64) -> _), ("receiver", hostile::hostile_receiver)]
+        {
+            let told = catch_unwind(AssertUnwindSafe(|| story(seed)));
+            let stop = told.unwrap_or_else(|_| panic!("a hostile {side} made its peer panic, seed {seed}"));
+            named.extend(stop.map(|stop| format!("{stop:?}")));
+        }
+    }
+    assert!(named.len() > 8, "the hostile peers are not hostile enough: {named:?}");
 }
 
 /// Many more entries than may be unresolved at once; the receiver itself refuses one too many.

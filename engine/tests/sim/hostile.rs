@@ -1,0 +1,299 @@
+//! Peers that know every key and keep no rule.
+//!
+//! For: no frame and no chunk, however false, may make an end panic (a daemon has other clients), and a breach is named.
+//! In and out: a seed in; a panic out, if there is one.
+//! Invariants: the hostile side speaks the codec and the seal correctly, and nothing else.
+//! Absent on purpose: bytes that are no frames (fuzz/).
+
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::sync::{Arc, Mutex};
+
+use engine::books::{Counters, Laps};
+use engine::end::recv::{Carried, RecvEnd};
+use engine::end::send::SendEnd;
+use engine::end::{Outbox, Stop};
+use engine::job::{Cmd, Cover, Event, JobPart, Post, RailKey, Role, Terms};
+use engine::seal::{Sealer, hash_as};
+use engine::sink::commit;
+use engine::worker::Worker;
+use proto::manifest::{Entry, EntryKind};
+use proto::negotiate::Cipher;
+use proto::wire::chunk::{ChunkKind, Header, PackLine};
+use proto::wire::control::{ChunkRange, Corrupt, DigestKind, EntryFault, FaultKind, Frame, Rung, Want};
+use sys::mem::Pool;
+
+use crate::disk::{Clock, Content, Disk, Kind};
+use crate::job::plan_of;
+use crate::net::Net;
+use crate::platform::{Shared, Sim, SimSocket, World, lock};
+use crate::rng::Rng;
+use crate::scenario::CHUNK_BYTES;
+use crate::trees::{SharedDisk, SimSink, SimSource, scan};
+
+const JOB: u32 = 3;
+const KIB: u64 = 1 << 10;
+
+fn terms() -> Terms {
+    Terms {
+        chunk_bytes: CHUNK_BYTES,
+        digest: DigestKind::Blake3,
+        cipher: Cipher::Aes128Gcm,
+        cover: Cover::Sealed,
+        publish_small: true,
+    }
+}
+
+fn key(rail: u16) -> RailKey {
+    RailKey { secret: [rail as u8; 32], place: [1; 18] }
+}
+
+/// The honest side's worker, and the world around it.
+struct Honest {
+    world: Shared,
+    disk: SharedDisk,
+    worker: Worker<Sim>,
+    mail: Sender<Cmd<Sim>>,
+    events: Receiver<Event>,
+}
+
+impl Honest {
+    fn new(rng: &mut Rng, role: impl FnOnce(&SharedDisk) -> Role<Sim>) -> Self {
+        let clock = Clock::default();
+        clock.advance(1_000_000_000);
+        let disk = Arc::new(Mutex::new(Disk::new(clock.clone(), rng.fork())));
+        let mut net = Net::new(clock.clone(), rng.fork());
+        (net.latency_ns, net.ns_per_kib, net.room) = (0, 0, 8 << 20);
+        let at_once = rng.permille(500);
+        let world = World { clock, net, activity: 0, harm: None, harmed: None, disk_ns: 0, at_once };
+        let world = Arc::new(Mutex::new(world));
+        let (platform, _) = Sim::new(world.clone(), rng.fork(), 6, CHUNK_BYTES as usize);
+        let (mail, mailbox) = channel();
+        let (post, events) = sync_channel(1024);
+        let part = JobPart { role: role(&disk), terms: terms(), post: Post::new(post, None) };
+        mail.send(Cmd::Open { job: JOB, part }).expect("just made");
+        let worker = Worker::new(platform, mailbox, Arc::new(Counters::default()));
+        Honest { world, disk, worker, mail, events }
+    }
+
+    /// A path whose other side is the hostile one's.
+    fn rail(&self, rail: u16) -> usize {
+        let wire = lock(&self.world).net.open();
+        let socket = SimSocket { wire, side: 0 };
+        self.mail.send(Cmd::RailUp { job: JOB, rail, socket, key: key(rail), rate: 0 }).expect("it lives");
+        wire
+    }
+}
+
+/// Small numbers, and now and then a huge one.
+fn some(rng: &mut Rng) -> u64 {
+    if rng.permille(40) { *rng.pick(&[u64::MAX, u64::MAX - 1, 1 << 40]) } else { rng.below(12) }
+}
+
+fn path(rng: &mut Rng) -> Box<[u8]> {
+    let names = ["a", "b", "d", "d/a", "d/e", "d/e/a", "x/y", "c", "", ".longhaul-1.part"];
+    rng.pick(&names).as_bytes().into()
+}
+
+fn entry(rng: &mut Rng, id: u64) -> Entry {
+    let kind = match rng.below(9) {
+        0 => EntryKind::Folder,
+        1 => EntryKind::FolderEnd,
+        2 => EntryKind::Link { target: b"a"[..].into() },
+        _ => EntryKind::File {
+            bytes: *rng.pick(&[0, 1, 700, 128 * KIB, 128 * KIB + 1, 1024 * KIB, 2500 * KIB, 17 * 1024 * KIB, 1 << 50]),
+        },
+    };
+    Entry { id, path: path(rng), kind, mode: 0o644, mtime_s: some(rng) as i64, mtime_ns: 5 }
+}
+
+fn ranges(rng: &mut Rng) -> Vec<ChunkRange> {
+    (0..rng.below(3))
+        .map(|_| {
+            let first = some(rng).min(1 << 41);
+            ChunkRange { first, end: first + rng.between(1, 3) }
+        })
+        .collect()
+}
+
+fn faults(rng: &mut Rng) -> Frame {
+    let kind = *rng.pick(&[FaultKind::Full, FaultKind::Torn, FaultKind::Io]);
+    Frame::Faults(vec![EntryFault { entry: some(rng), kind, errno: 5, step: "lie".into() }])
+}
+
+/// What a hostile sender says.
+fn sender_frame(rng: &mut Rng, next_entry: &mut u64) -> Frame {
+    match rng.below(60) {
+        0..=29 => {
+            let entries = (0..rng.between(1, 4)).map(|_| {
+                let honest = !rng.permille(30);
+                let id = if honest { *next_entry } else { some(rng) };
+                *next_entry += u64::from(honest);
+                entry(rng, id)
+            });
+            Frame::Entries(entries.collect())
+        }
+        30 => Frame::ScanEnd { entries: *next_entry, files: some(rng), bytes: some(rng), faults: 0 },
+        31..=40 => Frame::FileEnd { entry: rng.below(*next_entry + 1), digest: rng.permille(500).then_some([7; 32]) },
+        41..=45 => Frame::RailDown { rail: rng.below(4) as u16 },
+        46..=58 => faults(rng),
+        _ => Frame::Committed(vec![(some(rng), [0; 32])]),
+    }
+}
+
+/// One sealed frame of a rail with a header that may say anything.
+fn chunk(rng: &mut Rng, sealer: &mut Sealer, pool: &mut Pool) -> Vec<u8> {
+    let mut buf = pool.take().expect("a buf");
+    let pack = rng.permille(400);
+    let mut bytes = *rng.pick(&[1, 700, 700, 1, 128 * KIB, 128 * KIB + 1, 1024 * KIB, 452 * KIB]) as usize;
+    let mut count = 0;
+    if pack {
+        // An index that may even be true.
+        count = rng.between(1, 3) as usize;
+        let mut end = count * 48;
+        for index in 0..count {
+            let content = *rng.pick(&[0_usize, 1, 700]);
+            let whole = &buf.payload()[end..end + content];
+            let digest = if rng.permille(800) { *blake3::hash(whole).as_bytes() } else { [1; 32] };
+            let line = PackLine { entry: some(rng), bytes: content as u32, digest };
+            buf.payload_mut()[index * 48..(index + 1) * 48].copy_from_slice(&line.encode());
+            end += content;
+        }
+        bytes = if rng.permille(900) { end } else { bytes.max(48 * count) };
+    }
+    let offset = rng.below(4) * u64::from(CHUNK_BYTES) + u64::from(rng.permille(50));
+    let mut header = Header {
+        kind: if pack { ChunkKind::Pack } else { ChunkKind::Range },
+        payload_bytes: bytes as u32,
+        chunk: some(rng),
+        entry: if pack { count as u64 } else { some(rng).min(1 << 40) },
+        offset: if pack { 0 } else { offset },
+        crc: 0,
+        digest: [0; 32],
+    };
+    let mut how = hash_as(&header, *rng.pick(&[1, 1 << 30]), CHUNK_BYTES);
+    how.offset -= how.offset % u64::from(CHUNK_BYTES); // the hash itself takes no other
+    let mut laps = Laps::new(Arc::new(Counters::default()));
+    let span = sealer.seal(&mut header, how, &mut buf, &mut laps, |_| {});
+    let frame = buf.whole()[span.at..span.at + span.len].to_vec();
+    pool.give(buf);
+    frame
+}
+
+/// A hostile sender against an honest receiver.
+pub(crate) fn hostile_sender(seed: u64) -> Option<Stop> {
+    let mut rng = Rng::new(seed);
+    let mut honest = Honest::new(&mut rng, |disk| Role::Recv(Arc::new(SimSink(disk.clone()))));
+    let sink = Arc::new(SimSink(honest.disk.clone()));
+    let rung = *rng.pick(&[Rung::Written, Rung::Published]);
+    let plan = plan_of(&terms(), 1, (1, 1));
+    let mut end = RecvEnd::<Sim>::new(JOB, terms(), &plan, rung, sink.clone(), 1, true, [0; 8], Carried::new());
+    let mut out = Outbox::default();
+    let mut pool = Pool::new(1, CHUNK_BYTES as usize).expect("memory");
+    let (mut sealers, mut next_entry) = (Vec::new(), 0);
+    let mut told = Ok(());
+    for step in 0..100_u64 {
+        let now = step * 40_000_000;
+        if step % 50 == 0 {
+            let rail = sealers.len() as u16;
+            if end.rail_up(rail) {
+                sealers.push((honest.rail(rail), Sealer::new(terms(), key(rail)), Vec::<u8>::new()));
+            }
+        }
+        if rng.permille(500) {
+            let frame = sender_frame(&mut rng, &mut next_entry);
+            told = told.and_then(|()| end.on_frame(frame, &mut out));
+        }
+        if let Some((wire, sealer, backlog)) = sealers.last_mut() {
+            if backlog.is_empty() {
+                backlog.extend(chunk(&mut rng, sealer, &mut pool));
+            }
+            if let Some(Ok(moved)) = lock(&honest.world).net.send(*wire, 1, backlog) {
+                backlog.drain(..moved);
+            }
+        }
+        honest.worker.turn(0);
+        for event in honest.events.try_iter() {
+            told = told.and_then(|()| end.on_event(now, event, &mut out));
+        }
+        end.pump(now, &mut out);
+        out.cmds.drain(..).for_each(|(_, cmd)| honest.mail.send(cmd).expect("it lives"));
+        for task in std::mem::take(&mut out.tasks) {
+            let settled = commit::run(&*sink, task);
+            told = told.and_then(|()| end.on_settled(settled, &mut out));
+        }
+        out.frames.clear();
+        if told.is_err() {
+            return told.err();
+        }
+    }
+    None
+}
+
+/// What a hostile receiver says.
+fn receiver_frame(rng: &mut Rng) -> Frame {
+    match rng.below(60) {
+        0..=29 => {
+            let wants = (0..rng.between(1, 3)).map(|_| {
+                let want = match rng.below(4) {
+                    0 => Want::Missing { ranges: ranges(rng) },
+                    1 => Want::Keep { digest: None },
+                    _ => Want::All,
+                };
+                (some(rng), want)
+            });
+            Frame::Wants(wants.collect())
+        }
+        30..=33 => Frame::Acks(ranges(rng)),
+        34..=44 => Frame::Nack { chunk: some(rng), corrupt: *rng.pick(&[Corrupt::Wire, Corrupt::SinkMemory]) },
+        45..=48 => Frame::Committed(vec![(some(rng), [0; 32])]),
+        49..=53 => faults(rng),
+        54..=58 => Frame::RailClosed { rail: rng.below(3) as u16 },
+        _ => Frame::FileEnd { entry: 0, digest: None },
+    }
+}
+
+/// A hostile receiver against an honest sender.
+pub(crate) fn hostile_receiver(seed: u64) -> Option<Stop> {
+    let mut rng = Rng::new(seed);
+    let mut honest = Honest::new(&mut rng, |disk| Role::Send(Arc::new(SimSource(disk.clone()))));
+    {
+        let mut disk = honest.disk.lock().expect("one thread");
+        for (number, bytes) in [0, 5, 700, 128 * KIB + 1, 2500 * KIB].into_iter().enumerate() {
+            let kind = Kind::File(Content::of(vec![number as u8; bytes as usize]));
+            disk.plant(format!("f{number}").as_bytes(), kind, 0o644, (1, 1));
+        }
+        disk.plant(b"d", Kind::Folder, 0o755, (1, 1));
+    }
+    let source = Arc::new(SimSource(honest.disk.clone()));
+    let plan = plan_of(&terms(), 1, (1, 1));
+    let mut end = SendEnd::<Sim>::new(JOB, terms(), &plan, Rung::Written, source, 1, 4);
+    let mut out = Outbox::default();
+    end.scan(scan(&honest.disk), &mut out);
+    end.scan_ended(&mut out);
+    let mut told = Ok(());
+    for step in 0..150_u64 {
+        if step % 40 == 0 {
+            let rail = (step / 40) as u16;
+            if end.rail_up(rail) {
+                let wire = honest.rail(rail);
+                if rng.permille(200) {
+                    // Data against its direction.
+                    let _ = lock(&honest.world).net.send(wire, 1, &[1; 200]);
+                }
+            }
+        }
+        let frame = receiver_frame(&mut rng);
+        told = told.and_then(|()| end.on_frame(frame, &mut out));
+        honest.worker.turn(0);
+        for event in honest.events.try_iter() {
+            told = told.and_then(|()| end.on_event(event, &mut out));
+        }
+        end.pump(&mut out);
+        out.cmds.drain(..).for_each(|(_, cmd)| honest.mail.send(cmd).expect("it lives"));
+        out.frames.clear();
+        if told.is_err() {
+            return told.err();
+        }
+    }
+    None
+}
