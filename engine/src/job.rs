@@ -117,6 +117,8 @@ pub enum Cmd<P: Platform> {
     RailUp { job: JobNo, rail: u16, socket: P::Socket, key: RailKey, rate: u64 },
     /// Cut this rail.
     RailDown { job: JobNo, rail: u16 },
+    /// Take no new frames (or take them again): too much waits for the destination's disk.
+    Hold { job: JobNo, on: bool },
     /// New cap in B/s for each rail of the job on this worker.
     Rate { job: JobNo, rate: u64 },
     /// Send this chunk.

@@ -103,16 +103,19 @@ impl<P: Platform> Worker<P> {
         for slot in self.slots.iter() {
             counts[slot.kind as usize] += 1;
         }
-        let (mut held, mut hungry) = (false, false);
+        let (mut held, mut hungry, mut stopped) = (false, false, false);
         for rail in self.rails.iter().flatten() {
             if let Some(wait_ns) = rail.held_ns(now) {
                 held = true;
                 sleep_ns = sleep_ns.min(wait_ns);
             }
             hungry |= rail.is_hungry();
+            stopped |= rail.hold;
         }
         let stage = if held {
             Stage::WaitRate
+        } else if stopped {
+            Stage::WaitWrite
         } else if hungry && counts[Kind::Write as usize] > 0 {
             Stage::WaitWrite
         } else if counts[Kind::Send as usize] > 0 {
@@ -162,6 +165,11 @@ impl<P: Platform> Worker<P> {
                 }
             }
             Cmd::RailDown { job, rail } => self.cut_rails(|it| it.job == job && it.rail == rail),
+            Cmd::Hold { job, on } => {
+                for rail in self.rails.iter_mut().flatten().filter(|rail| rail.job == job) {
+                    rail.hold = on;
+                }
+            }
             Cmd::Rate { job, rate } => {
                 for rail in self.rails.iter_mut().flatten().filter(|rail| rail.job == job) {
                     rail.set_rate(rate);

@@ -6,6 +6,7 @@
 //! on the wire, and both ends write the receipt in that order.
 //! Absent on purpose: sockets, threads, clocks (time is an argument).
 
+pub mod debt; // what a crash would cost now
 pub mod recv; // the receiving end
 pub mod send; // the sending end
 

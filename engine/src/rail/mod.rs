@@ -155,6 +155,8 @@ pub(crate) struct Rail<P: Platform> {
     pub(crate) ahead: usize,
     pub(crate) sending: bool,
     pub(crate) taking: Taking,
+    /// No new frames for now.
+    pub(crate) hold: bool,
     pub(crate) head: Option<Box<[u8]>>,
     pub(crate) ops: usize,
     rate: u64,
@@ -185,6 +187,7 @@ impl<P: Platform> Rail<P> {
             ahead: AHEAD_MIN,
             sending: false,
             taking: if sends { Taking::Nothing } else { Taking::Idle },
+            hold: false,
             head: Some(vec![0; SEALED_HEADER_BYTES].into_boxed_slice()),
             ops: 0,
             rate,

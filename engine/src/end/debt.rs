@@ -1,0 +1,53 @@
+//! What a crash would cost now: bytes that are in the file system but neither in a journal nor under their final name.
+//!
+//! For: bounding what is sent again after a crash, and the dirty memory a slow disk piles up.
+//! In and out: bytes by entry in; "stop taking", "take again" out.
+//! Invariants: the sum is that of all entries; between the two marks nothing changes, so rails are not switched at every chunk.
+//! Absent on purpose: why bytes settle (recv.rs).
+
+use std::collections::HashMap;
+
+use proto::manifest::EntryId;
+
+use crate::end::recv::FLUSH_BYTES;
+
+/// Above this much, rails take no new frames: one flush interval is on its way to the disk, another fills.
+pub const HOLD_BYTES: u64 = 2 * FLUSH_BYTES;
+/// Below this much they take them again.
+const GO_ON_BYTES: u64 = FLUSH_BYTES;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Debt {
+    by_entry: HashMap<EntryId, u64>,
+    sum: u64,
+    held: bool,
+}
+
+impl Debt {
+    /// Bytes of an entry reached the file system.
+    pub(crate) fn owe(&mut self, entry: EntryId, bytes: u64) {
+        *self.by_entry.entry(entry).or_default() += bytes;
+        self.sum += bytes;
+    }
+
+    /// So many bytes of an entry are in its journal.
+    pub(crate) fn pay(&mut self, entry: EntryId, bytes: u64) {
+        if let Some(owed) = self.by_entry.get_mut(&entry) {
+            let paid = bytes.min(*owed);
+            *owed -= paid;
+            self.sum -= paid;
+        }
+    }
+
+    /// The entry is published, or given up.
+    pub(crate) fn settle(&mut self, entry: EntryId) {
+        self.sum -= self.by_entry.remove(&entry).unwrap_or(0);
+    }
+
+    /// A change of mind, if there is one: `Some(true)` is stop.
+    pub(crate) fn hold(&mut self) -> Option<bool> {
+        let hold = if self.held { self.sum > GO_ON_BYTES } else { self.sum > HOLD_BYTES };
+        (std::mem::replace(&mut self.held, hold) != hold).then_some(hold)
+    }
+}
