@@ -2,7 +2,7 @@
 //!
 //! For: bounding what is sent again after a crash, and the dirty memory a slow disk piles up.
 //! In and out: bytes by entry in; "stop taking", "take again" out.
-//! Invariants: the sum is that of all entries; between the two marks nothing changes, so rails are not switched at every chunk.
+//! Invariants: only what can be paid without another frame is owed (journalled chunks, whole files), so a hold always ends; the sum is that of all entries; between the two marks nothing changes, so rails are not switched at every chunk.
 //! Absent on purpose: why bytes settle (recv.rs).
 
 use std::collections::HashMap;
@@ -17,11 +17,18 @@ pub const HOLD_BYTES: u64 = 2 * FLUSH_BYTES;
 const GO_ON_BYTES: u64 = FLUSH_BYTES;
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Debt {
     by_entry: HashMap<EntryId, u64>,
     sum: u64,
     held: bool,
+    marks: (u64, u64),
+}
+
+impl Default for Debt {
+    fn default() -> Self {
+        Debt { by_entry: HashMap::new(), sum: 0, held: false, marks: (HOLD_BYTES, GO_ON_BYTES) }
+    }
 }
 
 impl Debt {
@@ -45,9 +52,15 @@ impl Debt {
         self.sum -= self.by_entry.remove(&entry).unwrap_or(0);
     }
 
+    /// Stops above `bytes`, goes on below half of that.
+    pub(crate) fn bound(&mut self, bytes: u64) {
+        self.marks = (bytes, bytes / 2);
+    }
+
     /// A change of mind, if there is one: `Some(true)` is stop.
     pub(crate) fn hold(&mut self) -> Option<bool> {
-        let hold = if self.held { self.sum > GO_ON_BYTES } else { self.sum > HOLD_BYTES };
+        let (stop, go_on) = self.marks;
+        let hold = if self.held { self.sum > go_on } else { self.sum > stop };
         (std::mem::replace(&mut self.held, hold) != hold).then_some(hold)
     }
 }

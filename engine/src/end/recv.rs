@@ -144,6 +144,11 @@ impl<P: Platform> RecvEnd<P> {
         true
     }
 
+    /// Lets less than `HOLD_BYTES` wait for the disk.
+    pub fn bound_debt(&mut self, bytes: u64) {
+        self.debt.bound(bytes);
+    }
+
     /// Rails that carry.
     #[must_use]
     pub fn rails_up(&self) -> usize {
@@ -359,8 +364,8 @@ impl<P: Platform> RecvEnd<P> {
                     coming.fresh_since_ns = now_ns;
                 }
                 coming.fresh_bytes += u64::from(bytes);
-                self.debt.owe(entry, u64::from(bytes));
                 if coming.journalled {
+                    self.debt.owe(entry, u64::from(bytes));
                     coming.fresh.push((index, digest));
                 }
                 self.on_ready(ready, out);
@@ -429,7 +434,10 @@ impl<P: Platform> RecvEnd<P> {
         let entry = self.machine.entry(id).cloned().expect("it just became ready");
         let coming = self.coming.get_mut(&id).expect("made with the ledger");
         // Publishing flushes the whole; a journal record after it would speak of a part that is gone.
-        coming.journalled = false;
+        if !std::mem::replace(&mut coming.journalled, false) {
+            // Without a journal nothing could be paid before: holding rails for it would hold for ever.
+            self.debt.owe(id, entry.bytes());
+        }
         let own = coming.tree.root().expect("all chunks are in");
         if sender_digest.is_some_and(|digest| digest != own) {
             self.fail(id, FaultKind::Corrupt, None, "compare the file's digest");

@@ -202,7 +202,7 @@ impl<'a> Run<'a> {
         let agreed = plan_of(&terms, plan.rails as u16, workers);
         let sender = SendEnd::new(JOBS[0], terms, &agreed, rung, source_tree.clone(), plan.sender_workers, plan.depth);
         let boot = sink.lock().expect("one thread").boot.to_le_bytes();
-        let receiver = RecvEnd::new(
+        let mut receiver = RecvEnd::new(
             crews[1].job,
             terms,
             &agreed,
@@ -213,6 +213,7 @@ impl<'a> Run<'a> {
             boot,
             Carried::new(),
         );
+        receiver.bound_debt(plan.debt);
         arm(&source, plan.trouble.source_faults.clone(), None);
         arm(&sink, plan.trouble.sink_faults.clone(), plan.trouble.sink_dies_at_call);
         let scan = scan(&source).into();

@@ -65,6 +65,8 @@ pub(crate) struct RunPlan {
     pub(crate) at_once: bool,
     /// Both ends on the same workers, as when one process copies from disk to disk.
     pub(crate) shared: bool,
+    /// So much may wait for the sink's disk.
+    pub(crate) debt: u64,
     pub(crate) commit_ns: u64,
     pub(crate) rate: u64,
     pub(crate) trouble: Trouble,
@@ -222,6 +224,7 @@ fn run_plan(rng: &mut Rng) -> RunPlan {
         disk_ns: *rng.pick(&[0, ms, 20 * ms]),
         at_once: rng.permille(300),
         shared: rng.permille(250),
+        debt: *rng.pick(&[256 * MIB, 256 * MIB, 3 * MIB, 100 * KIB, 0]),
         commit_ns: *rng.pick(&[0, 5 * ms, 300 * ms]),
         rate: if rng.permille(50) { 50 << 20 } else { 0 },
         trouble: Trouble::default(),
