@@ -128,7 +128,7 @@ peer() { # peer NAME CHECKED RESUMES CMD...: CPU of the near end by bash, of the
     sync
     far=$(ticks "$SSHD_PID")
     t=$(now)
-    { time on a timeout "${DEMO_PEER_SECONDS:-30}" "$@" </dev/null >/dev/null 2>"$LAB/peer.err"; } 2>"$LAB/peer.time"
+    { time on a timeout "${DEMO_PEER_SECONDS:-20}" "$@" </dev/null >/dev/null 2>"$LAB/peer.err"; } 2>"$LAB/peer.time"
     local status=$?
     t=$(echo "$(now) $t" | awk '{ printf "%.2f", $1 - $2 }')
     near=$(tail -n 1 "$LAB/peer.time" | awk '{ print $1 + $2 }')
@@ -136,7 +136,7 @@ peer() { # peer NAME CHECKED RESUMES CMD...: CPU of the near end by bash, of the
     far=$(echo "$(ticks "$SSHD_PID") $far" | awk '{ print $1 - $2 }')
     case $status in
     0) row "$name" "$t" "$(echo "$near $far" | awk '{ print $1 + $2 }')" yes "$checked" no "$resumes" no ;;
-    124) echo "  $name: given up after ${DEMO_PEER_SECONDS:-30} s" ;;
+    124) echo "  $name: given up after ${DEMO_PEER_SECONDS:-20} s" ;;
     *) echo "  $name: failed: $(tail -n 1 "$LAB/peer.err")" ;;
     esac
     rm -rf "$DST"
