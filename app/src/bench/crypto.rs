@@ -70,12 +70,15 @@ struct Lines<'a> {
 /// Bytes done and processor time taken by up to two lines of the table (seal, then open).
 type Spent = [(u64, u64); 2];
 
+/// Works on each chunk, on that many first bytes of it.
+type Work = Box<dyn FnMut(&mut [Buf], usize) -> Spent>;
+
 /// Something to measure: works once on each chunk, on the first `reach` bytes of it.
 struct Case {
     names: Vec<String>,
     unit_bytes: usize,
     hot_bytes: usize,
-    work: Box<dyn FnMut(&mut [Buf], usize) -> Spent>,
+    work: Work,
 }
 
 /// Measures and prints.

@@ -19,7 +19,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use sys::sock;
 
-use self::report::{Line, Report};
+use self::report::{Line, Report, Round};
 use self::session::{Client, Cores, serve};
 use self::way::{BLOCK_BYTES_MAX, Driver, Layer, Order, Seal, Way};
 use crate::bench::table::{Host, ROUNDS, print_json};
@@ -27,6 +27,9 @@ use crate::units;
 
 /// Blocks of the bare loop when nobody names any.
 const BLOCKS: [u32; 7] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20];
+
+/// A round goes over all lines again and again in slices of this length, so that what disturbs the machine for a second is borne by all.
+const SLICE_MS: u64 = 100;
 
 /// Engines to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -186,15 +189,18 @@ fn measure(arguments: &NetArguments, addr: SocketAddr, cores: Cores, path: &str)
         SealWanted::Aes256 => Seal::Aes256,
         SealWanted::Chacha20 => Seal::Chacha20,
     };
-    let send_ms = (arguments.seconds.as_millis() / ROUNDS as u128).max(1) as u64;
+    let round_ms = (arguments.seconds.as_millis() / ROUNDS as u128).max(1) as u64;
+    let passes = (round_ms / SLICE_MS).max(1);
+    let send_ms = round_ms / passes;
     let ways = ways(arguments);
     anyhow::ensure!(!ways.is_empty(), "no line has that name");
     let mut client = Client::new(addr, &arguments.cc, cores)?;
-    let mut samples: Vec<Vec<_>> = vec![Vec::new(); ways.len()];
-    for _ in 0..ROUNDS {
+    let mut samples: Vec<Vec<Round>> = vec![vec![Round::default(); ROUNDS]; ways.len()];
+    for pass in 0..ROUNDS * passes as usize {
         for (&way, samples) in ways.iter().zip(&mut samples) {
             let order = Order { way, seal, streams: arguments.streams, send_ms };
-            samples.push(client.run(&order).with_context(|| format!("failed to measure: {}", way.name()))?);
+            let ends = client.run(&order).with_context(|| format!("failed to measure: {}", way.name()))?;
+            samples[pass / passes as usize].add(ends);
         }
     }
     let lines = ways.iter().zip(&samples).map(|(&way, samples)| Line::new(way, samples)).collect();

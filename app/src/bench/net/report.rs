@@ -14,8 +14,31 @@ use super::way::{Driver, Layer, Seal, Side, Tcp, Way};
 use crate::bench::crypto;
 use crate::bench::table::{ROUNDS, Table, median};
 
-/// Both ends of one round.
-pub type Round = (Vec<Side>, Vec<Side>);
+/// Both ends of one round, slice by slice.
+#[derive(Debug, Clone, Default)]
+pub struct Round {
+    senders: Vec<Side>,
+    receivers: Vec<Side>,
+    /// Of each slice: the streams' rates together, and how long it was.
+    slices: Vec<(f64, u64)>,
+}
+
+impl Round {
+    /// One more slice.
+    pub fn add(&mut self, (senders, receivers): (Vec<Side>, Vec<Side>)) {
+        // Streams run side by side: their rates add up.
+        let rate = receivers.iter().map(|side| 8.0 * side.bytes as f64 / side.ns.max(1) as f64).sum();
+        self.slices.push((rate, receivers.iter().map(|side| side.ns).max().unwrap_or(0)));
+        self.senders.extend(senders);
+        self.receivers.extend(receivers);
+    }
+
+    /// Rate over all slices, each weighing as long as it was.
+    fn gbps(&self) -> f64 {
+        let ns: u64 = self.slices.iter().map(|(_, ns)| ns).sum();
+        self.slices.iter().map(|(rate, ns)| rate * *ns as f64).sum::<f64>() / ns.max(1) as f64
+    }
+}
 
 /// One way, over all rounds.
 #[derive(Debug, Clone, Serialize)]
@@ -39,7 +62,7 @@ pub struct Line {
     pub send_stages: Vec<(String, f64)>,
     /// Of the receiving end.
     pub recv_stages: Vec<(String, f64)>,
-    /// What the kernel says at the first sender, in the last round.
+    /// What the kernel says at a sender, in the last slice.
     pub tcp: Tcp,
 }
 
@@ -50,9 +73,7 @@ impl Line {
         let per = |value: u64, bytes: u64| value as f64 / bytes.max(1) as f64;
         let bytes = |sides: &[Side]| sides.iter().map(|side| side.bytes).sum::<u64>();
         let cpu = |sides: &[Side]| per(sides.iter().map(|side| side.cpu_ns).sum(), bytes(sides));
-        // Streams run side by side: their rates add up.
-        let rate = |sides: &[Side]| sides.iter().map(|side| 8.0 * side.bytes as f64 / side.ns.max(1) as f64).sum();
-        let rounds_gbps: Vec<f64> = rounds.iter().map(|(_, receivers)| rate(receivers)).collect();
+        let rounds_gbps: Vec<f64> = rounds.iter().map(Round::gbps).collect();
         let over = |pick: &dyn Fn(&Round) -> f64| median(&rounds.iter().map(pick).collect::<Vec<_>>());
         Line {
             what: way.name(),
@@ -60,11 +81,11 @@ impl Line {
             gbps: median(&rounds_gbps),
             rounds_gbps,
             of_ceiling: 0.0,
-            send_cpu_s_per_gb: over(&|round| cpu(&round.0)),
-            recv_cpu_s_per_gb: over(&|round| cpu(&round.1)),
-            send_stages: stages(rounds.iter().map(|round| &round.0)),
-            recv_stages: stages(rounds.iter().map(|round| &round.1)),
-            tcp: rounds.last().and_then(|round| round.0.first()).map(|side| side.tcp.clone()).unwrap_or_default(),
+            send_cpu_s_per_gb: over(&|round| cpu(&round.senders)),
+            recv_cpu_s_per_gb: over(&|round| cpu(&round.receivers)),
+            send_stages: stages(rounds.iter().map(|round| &round.senders)),
+            recv_stages: stages(rounds.iter().map(|round| &round.receivers)),
+            tcp: rounds.last().and_then(|round| round.senders.last()).map(|side| side.tcp.clone()).unwrap_or_default(),
         }
     }
 }
