@@ -114,9 +114,7 @@ impl<P: Platform> Worker<P> {
         }
         let stage = if held {
             Stage::WaitRate
-        } else if stopped {
-            Stage::WaitWrite
-        } else if hungry && counts[Kind::Write as usize] > 0 {
+        } else if stopped || (hungry && counts[Kind::Write as usize] > 0) {
             Stage::WaitWrite
         } else if counts[Kind::Send as usize] > 0 {
             Stage::WaitSend

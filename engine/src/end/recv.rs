@@ -174,7 +174,9 @@ impl<P: Platform> RecvEnd<P> {
             Frame::Faults(faults) => {
                 for fault in faults {
                     if let Some(entry) = self.machine.resolve(fault.entry) {
-                        self.drop_part(&entry);
+                        // What failed to be read may be read next time: a large part stays for that. What changed or went does not.
+                        let passing = matches!(fault.kind, FaultKind::Io | FaultKind::Denied | FaultKind::Other);
+                        self.let_go(&entry, passing);
                         self.record.failed(fault, &entry.path);
                     }
                 }
@@ -240,12 +242,14 @@ impl<P: Platform> RecvEnd<P> {
     /// What stands at a file's place, and so what we want of it. None: it cannot be had.
     fn look(&mut self, entry: &Arc<Entry>, out: &mut Outbox<P>) -> Option<Want> {
         if chunk_count(entry.bytes(), self.record.terms.chunk_bytes) > CHUNKS_MAX {
-            self.fail(entry.id, FaultKind::Unsupported, None, "take a file of so many chunks");
+            self.fail_keeping(fault(entry.id, FaultKind::Unsupported, None, "take a file of so many chunks"), true);
             return None;
         }
         match self.sink.inspect(entry, self.keep, self.record.dry) {
             Err(error) => {
-                self.fail(entry.id, fault_kind(&error, false), Some(&error), "look at the destination");
+                // Nothing was touched: a part that may be there stays.
+                let kind = fault_kind(&error, false);
+                self.fail_keeping(fault(entry.id, kind, Some(&error), "look at the destination"), true);
                 None
             }
             Ok(Found::Same) => {
@@ -346,6 +350,21 @@ impl<P: Platform> RecvEnd<P> {
         }
     }
 
+    fn on_rail_dead(&mut self, rail: u16, end: crate::job::RailEnd) -> Result<(), Stop> {
+        self.up_rails.remove(&rail);
+        if self.closed_rails.insert(rail) {
+            self.closing.push(rail);
+        }
+        match end {
+            // Someone in between may have harmed a stream: the rail is lost, the job goes on. Misdeeds that only the peer itself
+            // can commit (they passed its seal) end the job.
+            crate::job::RailEnd::Breach(breach) if !matches!(breach, Breach::HeaderSeal | Breach::FrameTruncated) => {
+                Err(breach.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// A worker tells.
     pub fn on_event(&mut self, now_ns: u64, event: Event, out: &mut Outbox<P>) -> Result<(), Stop> {
         match event {
@@ -405,17 +424,7 @@ impl<P: Platform> RecvEnd<P> {
             }
             Event::RailDead { rail, end } => {
                 out.notes.push(format!("rail {rail} is over: {end:?}"));
-                self.up_rails.remove(&rail);
-                if self.closed_rails.insert(rail) {
-                    self.closing.push(rail);
-                }
-                if let crate::job::RailEnd::Breach(breach) = end {
-                    // Someone in between may have harmed a stream: the rail is lost, the job goes on. Misdeeds that only the
-                    // peer itself can commit (they passed its seal) end the job.
-                    if !matches!(breach, Breach::HeaderSeal | Breach::FrameTruncated) {
-                        return Err(breach.into());
-                    }
-                }
+                self.on_rail_dead(rail, end)?;
             }
             Event::Closed { .. } => {}
             _ => unreachable!("senders' events do not reach a receiving end"),
@@ -452,26 +461,26 @@ impl<P: Platform> RecvEnd<P> {
     }
 
     fn fail_with(&mut self, fault: EntryFault) {
+        // A full disk keeps a large part: the next run goes on from it.
+        let keep = fault.kind == FaultKind::Full;
+        self.fail_keeping(fault, keep);
+    }
+
+    fn fail_keeping(&mut self, fault: EntryFault, keep: bool) {
         let Some(entry) = self.machine.resolve(fault.entry) else { return };
-        self.debt.settle(entry.id);
-        // A full disk keeps the part: the next run goes on from it.
-        if fault.kind == FaultKind::Full {
-            self.coming.remove(&entry.id);
-            self.forget.push(entry.id);
-        } else {
-            self.drop_part(&entry);
-        }
+        self.let_go(&entry, keep);
         self.record.failed(fault.clone(), &entry.path);
         self.faults.push(fault);
     }
 
-    fn drop_part(&mut self, entry: &Arc<Entry>) {
+    /// The entry is over. Only parts with a journal are worth keeping.
+    fn let_go(&mut self, entry: &Arc<Entry>, keep: bool) {
         self.debt.settle(entry.id);
         self.coming.remove(&entry.id);
         self.digests.remove(&entry.id);
         self.forget.push(entry.id);
         self.ready.retain(|it| it.id != entry.id);
-        if entry.is_file() {
+        if entry.is_file() && !(keep && entry.bytes() > JOURNAL_FILE_BYTES_MIN) {
             self.discards.push(entry.clone());
         }
     }
@@ -537,6 +546,9 @@ impl<P: Platform> RecvEnd<P> {
             out.cmds.extend((0..self.workers).map(|worker| (worker, Cmd::Hold { job: self.job, on })));
         }
         // In the committer's order: a flush that is on its way must not bring a discarded journal back.
+        if self.record.dry {
+            self.discards.clear();
+        }
         self.discarding += self.discards.len();
         out.tasks.extend(self.discards.drain(..).map(|entry| Task::Discard { entry }));
         if !self.publishing && !self.ready.is_empty() {
