@@ -5,13 +5,14 @@
 //! Invariants: the same build writes the same bytes; hidden commands stay hidden.
 //! Absent on purpose: installing them.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::CommandFactory;
 use clap_complete::Shell;
 
 use crate::args::{Arguments, GenerateArguments, GenerateChoice};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, TABLE};
 
 /// Writes what was asked for; gives the paths of the files.
 ///
@@ -44,8 +45,19 @@ fn page(folder: &Path, command: &clap::Command, written: &mut Vec<PathBuf>) -> s
     let mut bytes = Vec::new();
     // No date and no version in the header line: the page of a version is the same whenever it is made.
     clap_mangen::Man::new(command.clone()).title(name.to_uppercase()).manual("Longhaul manual").render(&mut bytes)?;
+    exit_status(&mut bytes)?;
     std::fs::write(&path, bytes)?;
     written.push(path);
+    Ok(())
+}
+
+/// The table of exit codes, as manual pages have it.
+fn exit_status(page: &mut Vec<u8>) -> std::io::Result<()> {
+    let text = |text: &str| text.replace('\\', "\\\\").replace('-', "\\-");
+    writeln!(page, ".SH \"EXIT STATUS\"")?;
+    for line in TABLE {
+        writeln!(page, ".TP\n\\fB{}\\fR ({})\n{}", line.exit.code(), text(line.word), text(line.meaning))?;
+    }
     Ok(())
 }
 
@@ -88,6 +100,9 @@ mod tests {
         assert!(!names.contains(&"longhaul-generate.1"));
         let (_, cp) = &pages[names.iter().position(|name| *name == "longhaul-cp.1").unwrap()];
         assert!(cp.contains("integrity\\-only") && cp.contains("10Gbit"));
+        for line in TABLE {
+            assert!(cp.contains(&format!("\\fB{}\\fR ({})", line.exit.code(), line.word)), "{}", line.word);
+        }
     }
 
     #[test]

@@ -68,13 +68,13 @@ pub struct ExitLine {
     pub exit: Exit,
     /// One word for JSON (`"exit_kind"`).
     pub word: &'static str,
-    /// What it means, as README prints it.
+    /// What it means, as README and the manual pages print it.
     pub meaning: &'static str,
     /// What the user can do, when nobody knows better.
     pub next_step: &'static str,
 }
 
-/// Every exit code. README's table is made from it.
+/// Every exit code. The table of the manual pages is made from it.
 pub const TABLE: &[ExitLine] = &[
     line(Exit::Whole, "whole", "everything is there, at the rung asked for, and verified", "nothing to do"),
     line(Exit::Usage, "usage", "the command line or the config file is wrong", "see `longhaul help`"),

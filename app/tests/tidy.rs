@@ -232,10 +232,10 @@ fn readme_lists_every_exit_code() {
     let list = source.split("pub enum Exit {").nth(1).unwrap().split('}').next().unwrap();
     let mut wrong = Vec::new();
     for line in list.lines() {
-        if let Some((name, number)) = line.trim().trim_end_matches(',').split_once(" = ") {
-            if !readme.lines().any(|line| line.starts_with(&format!("| {number} |"))) {
-                wrong.push(format!("{number} ({name})"));
-            }
+        if let Some((name, number)) = line.trim().trim_end_matches(',').split_once(" = ")
+            && !readme.lines().any(|line| line.starts_with(&format!("| {number} |")))
+        {
+            wrong.push(format!("{number} ({name})"));
         }
     }
     none(&wrong, "exit codes that README does not explain");

@@ -6,17 +6,18 @@
 //! every chunk is checked as ever.
 //! Absent on purpose: reflinks and `copy_file_range` (storage work).
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 use engine::linux::sink::LinuxSink;
-use proto::negotiate::negotiate;
+use proto::negotiate::{Choice, Offer, Plan, negotiate};
 use proto::wire::control::Rung;
 use sys::event::Event;
 
 use crate::cp::{Copy, report, session};
 use crate::exit::{Exit, Failure};
-use crate::job::keeper::{self, Job, Way};
+use crate::job::keeper::{self, Job, Outcome, Way};
 use crate::job::offer;
 use crate::job::place::{self, Ground};
 use crate::job::rails::Rails;
@@ -30,11 +31,7 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[u8], screen: &mut Screen)
     let dry = copy.arguments.dry_run;
     let target = place::target(&ground, to, paths.len() > 1 || to.ends_with(b"/"), dry)?;
     let source = Arc::new(place::source(&ground, paths, &target.top, session::direct(copy))?);
-    let mut wishes = session::wishes(copy);
-    wishes.integrity_only = true;
-    let own = offer::offer(&wishes);
-    let (plan, choices) = negotiate(&own, &own, true)
-        .map_err(|refusal| Exit::of_refusal(refusal).fail("agree on a plan", refusal.what()))?;
+    let (own, plan, choices) = agree(copy)?;
     let carry = receipt::carry_path(&copy.home, &target.name);
     let carried = receipt::carried(&carry);
     let sink = Arc::new(LinuxSink::new(target.base, session::direct(copy)));
@@ -57,8 +54,7 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[u8], screen: &mut Screen)
         explained.show(screen);
     }
     let wanted = copy.arguments.receipt.clone().unwrap_or_else(|| receipt::default_path(&copy.home, &id));
-    let mut senders = wanted.clone().into_os_string();
-    senders.push(".sender");
+    let senders = (!dry).then(|| sender_receipt(&wanted));
     let make = |link, way, workers: Arc<engine::host::Workers>, rails, bell, receipt, carry| Job {
         no: session::next_job(),
         id,
@@ -81,7 +77,6 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[u8], screen: &mut Screen)
         share: None,
     };
     let rails = Rails::dial_pair(to_far, far_bell.clone(), bell.clone());
-    let senders = (!dry).then(|| senders.into());
     let sender = make(near, Way::Send(source), workers, rails, bell, Option::clone(&senders), None);
     let way = Way::Recv { sink, keep: !copy.arguments.no_keep, carried };
     let wait = Rails::Wait { from: from_near };
@@ -96,19 +91,40 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[u8], screen: &mut Screen)
         rung,
         transport: "local",
     };
+    let ended = turn_both(sender, receiver, screen, copy.arguments.verbose);
+    if let Some(path) = senders {
+        // The receiver's copy is the one that stays; both are the same byte for byte.
+        let _ = std::fs::remove_file(path);
+    }
+    report::end(&facts, ended?, screen)
+}
+
+/// Where the sending half writes its receipt while both run.
+fn sender_receipt(wanted: &Path) -> PathBuf {
+    let mut path = wanted.as_os_str().to_owned();
+    path.push(".sender");
+    path.into()
+}
+
+/// The same offer twice; payload stays in the process and is not encrypted.
+fn agree(copy: &Copy<'_>) -> Result<(Offer, Plan, Vec<Choice>), Failure> {
+    let mut wishes = session::wishes(copy);
+    wishes.integrity_only = true;
+    let own = offer::offer(&wishes);
+    let (plan, choices) = negotiate(&own, &own, true)
+        .map_err(|refusal| Exit::of_refusal(refusal).fail("agree on a plan", refusal.what()))?;
+    Ok((own, plan, choices))
+}
+
+/// Turns both ends; the sender's outcome, with what only the receiver knows.
+fn turn_both(sender: Job<'_>, receiver: Job<'_>, screen: &mut Screen, verbose: u8) -> Result<Outcome, Failure> {
     let mut pace = report::Pace::default();
-    let verbose = copy.arguments.verbose;
     let (sent, received) = std::thread::scope(|scope| {
         let there = scope.spawn(|| keeper::run(receiver, &mut |_, _| {}));
         let here =
             keeper::run(sender, &mut |status, notes| report::tell(screen, &mut pace, status, notes, true, verbose));
         (here, there.join())
     });
-    if let Some(path) = senders {
-        // The receiver's copy is the one that stays; both are the same byte for byte.
-        let path: std::path::PathBuf = path;
-        let _ = std::fs::remove_file(path);
-    }
     let received = received.map_err(|_| Exit::Bug.fail("receive", "the receiving end panicked"))?;
     let (mut sent, received) = match (sent, received) {
         (Ok(sent), Ok(received)) => (sent, received),
@@ -118,5 +134,5 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[u8], screen: &mut Screen)
     };
     sent.receipt = received.receipt;
     sent.peers = Some(received.own);
-    report::end(&facts, sent, screen)
+    Ok(sent)
 }

@@ -6,6 +6,7 @@
 //! Absent on purpose: moving bytes (engine), turning a job (job::keeper).
 
 pub mod far; // hosts that ssh reaches: the far side started, brought there if missing
+pub mod knock; // again, at a crowded door
 pub mod local; // both ends in this process
 pub mod relay; // remote to remote
 pub mod report; // outcome → end report
@@ -98,8 +99,11 @@ fn copy(arguments: &CpArguments, screen: &mut Screen) -> Result<Exit, Failure> {
     }
 }
 
+/// The sources' host (none: this one) and their paths there.
+type Place<'a> = (Option<&'a Address>, Vec<Box<[u8]>>);
+
 /// All sources must be on one host: one session, one receipt.
-fn one_place(sources: &[Address]) -> Result<(Option<&Address>, Vec<Box<[u8]>>), Failure> {
+fn one_place(sources: &[Address]) -> Result<Place<'_>, Failure> {
     let same = |a: &Address, b: &Address| match (a, b) {
         (Address::Local(_), Address::Local(_)) => true,
         (Address::Ssh { user: u, host: h, .. }, Address::Ssh { user: v, host: i, .. }) => u == v && h == i,

@@ -24,8 +24,8 @@ pub fn run(
     to: &Address,
     screen: &mut Screen,
 ) -> Result<Exit, Failure> {
-    let target = one_job_address(copy, to)?;
-    let (mut link, ticket) = session::connect(copy, from)?;
+    let target = one_job_address(copy, to, screen)?;
+    let (mut link, ticket) = session::connect(copy, from, screen)?;
     greet::begin(&mut link, ticket.as_ref());
     let frame =
         Frame::Relay { sources: paths.to_vec(), target: target.with_secret(), options: copy.arguments.relay_options() };
@@ -47,9 +47,9 @@ pub fn run(
 }
 
 /// The destination's address with a ticket for one job.
-fn one_job_address(copy: &Copy<'_>, to: &Address) -> Result<Address, Failure> {
+fn one_job_address(copy: &Copy<'_>, to: &Address, screen: &mut Screen) -> Result<Address, Failure> {
     let Address::Daemon { host, port, path, .. } = to else { unreachable!("ssh hosts were made daemons before") };
-    let (mut link, ticket) = session::connect(copy, to)?;
+    let (mut link, ticket) = session::connect(copy, to, screen)?;
     greet::begin(&mut link, ticket.as_ref());
     greet::say(&mut link, &Frame::AskTicket { path: path.as_slice().into() });
     greet::hello(&mut link, GREET)?;

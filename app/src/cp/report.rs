@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::host::Workers;
-use proto::books::{Books, Stage, limiter};
+use proto::books::{Books, STAGES, Stage, limiter};
 use proto::negotiate::{Choice, Cipher, Offer, Plan};
 use proto::wire::control::{Direction, Rung};
 
@@ -79,19 +79,30 @@ pub struct Facts<'a> {
     pub transport: &'a str,
 }
 
-/// Rate over the last moments.
+/// Shorter moments than this show chance, not a rate.
+const MOMENT: Duration = Duration::from_millis(400);
+
+/// What the live figures remember.
 #[derive(Debug, Default)]
 pub struct Pace {
-    last: Option<(Instant, u64)>,
-    rate_bps: f64,
+    payload: Rate,
+    rails: Rate,
+    limit: Limit,
     told: usize,
 }
 
-impl Pace {
+/// Rate over the last moments.
+#[derive(Debug, Default)]
+struct Rate {
+    last: Option<(Instant, u64)>,
+    rate_bps: f64,
+}
+
+impl Rate {
     fn at(&mut self, moved: u64) -> f64 {
         let now = Instant::now();
         match self.last {
-            Some((then, before)) if now - then >= Duration::from_millis(400) => {
+            Some((then, before)) if now - then >= MOMENT => {
                 let rate = moved.saturating_sub(before) as f64 * 8.0 / (now - then).as_secs_f64();
                 self.rate_bps = if self.rate_bps == 0.0 { rate } else { self.rate_bps * 0.5 + rate * 0.5 };
                 self.last = Some((now, moved));
@@ -101,6 +112,43 @@ impl Pace {
         }
         self.rate_bps
     }
+}
+
+/// The stage that took most since figures were last shown: what limited the first minute says nothing about the tenth.
+#[derive(Debug, Default)]
+struct Limit {
+    shown: Option<Instant>,
+    ns: [u64; STAGES],
+    stage: Option<Stage>,
+}
+
+impl Limit {
+    fn is_moment(&self) -> bool {
+        self.shown.is_none_or(|shown| shown.elapsed() >= MOMENT)
+    }
+
+    fn at(&mut self, own: &Books) -> Option<Stage> {
+        if self.is_moment() {
+            let since = |stage: Stage| own.of(stage).saturating_sub(self.ns[stage as usize]);
+            let largest =
+                Stage::ALL.into_iter().filter(|&stage| stage != Stage::Idle).max_by_key(|&stage| since(stage));
+            self.stage = largest.filter(|&stage| since(stage) > 0);
+        }
+        self.stage
+    }
+
+    fn shown(&mut self, own: &Books) {
+        if self.is_moment() {
+            self.shown = Some(Instant::now());
+            self.ns = own.ns;
+        }
+    }
+}
+
+/// All rails as one share: their single counts stay with the workers.
+fn rails(count: usize, bytes: u64, rate_bps: f64) -> RailShare {
+    let name = if count == 1 { "1 rail".to_owned() } else { format!("{count} rails") };
+    RailShare { name, bytes, rate_bps }
 }
 
 /// Tells the screen how it goes.
@@ -118,24 +166,25 @@ pub fn tell(screen: &mut Screen, pace: &mut Pace, status: &Status<'_>, notes: &[
     let (received, written, durable) = if sends { status.peer } else { (tally.moved, tally.written, tally.durable) };
     let in_flight = received.saturating_sub(tally.resent);
     let done = (tally.bytes_kept + tally.bytes_resumed + in_flight).max(tally.bytes_done).min(tally.bytes_total);
-    let limit = |books: &Books| {
-        Stage::ALL.into_iter().filter(|stage| *stage != Stage::Idle).max_by_key(|stage| books.ns[*stage as usize])
-    };
-    screen.progress(&Progress {
+    let rails_bps = pace.rails.at(tally.rail_bytes);
+    let is_shown = screen.progress(&Progress {
         bytes_total: (tally.files_total > 0 || tally.scan_ended).then_some(tally.bytes_total),
         bytes_done: done,
         files_total: tally.files_total,
         files_done: tally.files_done,
-        rate_bps: pace.at(received),
+        rate_bps: pace.payload.at(received),
         received,
         written,
         durable,
         entries_failed: tally.failed,
         scan_done: tally.scan_ended,
-        rails: Vec::new(),
-        stage_limit: limit(status.own).map(|stage| stage.name().to_owned()),
+        rails: (status.rails > 0).then(|| rails(status.rails, tally.rail_bytes, rails_bps)).into_iter().collect(),
+        stage_limit: pace.limit.at(status.own).map(|stage| stage.name().to_owned()),
         elapsed: status.elapsed,
     });
+    if is_shown {
+        pace.limit.shown(status.own);
+    }
 }
 
 fn cipher_name(plan: &Plan) -> String {
@@ -189,13 +238,14 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
         resumed_bytes: tally.bytes_resumed,
         seconds,
         goodput_bps: bytes as f64 * 8.0 / seconds,
-        wire_bps: tcp.then_some(rate_bps),
+        // What the job says beside its payload is on the wire as well.
+        wire_bps: tcp.then_some(rail_bytes.saturating_add(outcome.control_bytes) as f64 * 8.0 / seconds),
         cpu_seconds_local: outcome.own.cpu_ns as f64 / 1e9,
         cpu_seconds_remote: tcp.then_some(peers.cpu_ns as f64 / 1e9),
         peak_memory_bytes_local: outcome.own.peak_memory_bytes,
         peak_memory_bytes_remote: tcp.then_some(peers.peak_memory_bytes),
         transport: facts.transport.to_owned(),
-        rails: vec![RailShare { name: format!("{} rails", outcome.rails), bytes: rail_bytes, rate_bps }],
+        rails: vec![rails(outcome.rails, rail_bytes, rate_bps)],
         resent_bytes: sender.resent_bytes.max(tally.resent),
         limiter: verdict,
         stages_local: outcome.own,

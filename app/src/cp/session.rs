@@ -19,7 +19,7 @@ use sys::event::Event;
 
 use crate::address::Address;
 use crate::args::{DirectChoice, DriverChoice};
-use crate::cp::{Copy, report};
+use crate::cp::{Copy, knock, report};
 use crate::exit::{Exit, Failure};
 use crate::identity::ticket::Ticket;
 use crate::job::greet::{self, Agreed};
@@ -44,11 +44,17 @@ pub fn next_job() -> u32 {
 }
 
 /// A daemon's address, resolved into what a connection needs.
-pub fn connect(copy: &Copy<'_>, to: &Address) -> Result<(Link, Option<Ticket>), Failure> {
+pub fn connect(copy: &Copy<'_>, to: &Address, screen: &mut Screen) -> Result<(Link, Option<Ticket>), Failure> {
     let Address::Daemon { ticket, .. } = to else { unreachable!("ssh hosts were made daemons before") };
     let host_port = to.host_port().expect("a daemon's address has one");
     let expect = ticket.as_ref().map_or(Expect::Trusted, |ticket| Expect::Key(ticket.server_key));
-    let link = Link::connect(&host_port, &copy.identity, expect, CONNECT).map_err(Failure::from)?;
+    let connect = || Link::connect(&host_port, &copy.identity, expect, CONNECT);
+    let link = knock::until_let_in(connect, |note| {
+        if copy.arguments.verbose > 0 {
+            screen.note(note);
+        }
+    })
+    .map_err(Failure::from)?;
     Ok((link, ticket.clone()))
 }
 
@@ -150,7 +156,7 @@ pub fn push_from(
     place::source(ground, paths, b"", direct(copy))?;
     let into_folder = paths.len() > 1 || to.path().ends_with(b"/");
     let open = open_frame(copy, Direction::Push, vec![to.path().into()], into_folder, Box::default())?;
-    let session = begin(copy, to, open)?;
+    let session = begin(copy, to, open, screen)?;
     let source = Arc::new(place::source(ground, paths, &session.agreed.top, direct(copy))?);
     session.run(copy, Way::Send(source), None, screen)
 }
@@ -169,7 +175,7 @@ pub fn pull(
     let carry = receipt::carry_path(&copy.home, &target.name);
     let carried = receipt::carried(&carry);
     let sink = Arc::new(LinuxSink::new(target.base, direct(copy)));
-    let session = begin(copy, from, open)?;
+    let session = begin(copy, from, open, screen)?;
     let way = Way::Recv { sink, keep: !copy.arguments.no_keep, carried };
     session.run(copy, way, Some(carry), screen)
 }
@@ -182,8 +188,8 @@ struct Session {
     addr: SocketAddr,
 }
 
-fn begin(copy: &Copy<'_>, to: &Address, open: Open) -> Result<Session, Failure> {
-    let (mut link, ticket) = connect(copy, to)?;
+fn begin(copy: &Copy<'_>, to: &Address, open: Open, screen: &mut Screen) -> Result<Session, Failure> {
+    let (mut link, ticket) = connect(copy, to, screen)?;
     greet::begin(&mut link, ticket.as_ref());
     let agreed = greet::open(&mut link, open.clone())?;
     let addr = link.peer_addr().ok_or_else(|| Exit::Lost.fail("find the peer's address", "the connection is gone"))?;

@@ -4,34 +4,44 @@
 //! In and out: `Job` in, `Outcome` or `Failure` out; the screen is told on the way.
 //! Invariants: waits only in `poll`, never longer than `TICK`; no progress for `stall` ends it; nobody else touches the machines.
 //! Absent on purpose: payload, order of work.
+//!
+//! The modules stand in the order in which a job meets them.
+
+mod beside; // the threads for what waits on a disk: scanner, committer
+mod closing; // the last words, good or bad
+mod rails; // asked for, taken in, capped, grown
+mod watch; // books, pulse, screen, watchdog
 
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use engine::end::recv::RecvEnd;
 use engine::end::send::SendEnd;
-use engine::end::{Outbox, Record, Stop};
+use engine::end::{Outbox, Record};
 use engine::host::Team;
 use engine::job::{Cmd, Event as Told, JobNo, JobPart, Post, Role, Terms};
 use engine::linux::Linux;
-use engine::linux::scan::{Batch, Scan};
+use engine::linux::scan::Batch;
 use engine::linux::sink::LinuxSink;
 use engine::linux::source::LinuxSource;
-use engine::sink::commit::{self, Settled, Task};
-use proto::books::{Books, STAGES, Stage};
-use proto::error::{Breach, Refusal};
+use proto::books::{Books, STAGES};
+use proto::error::Breach;
 use proto::negotiate::Plan;
-use proto::receipt::{Head, Signer, signed_message};
+use proto::receipt::Head;
 use proto::wire::control::{Frame, Rung};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sys::event::Event;
 
+use beside::{Committer, spawn_committer, spawn_scan};
+use closing::{Closing, told};
+use rails::Growth;
+
 use crate::exit::{Exit, Failure};
-use crate::identity::{Identity, keys};
+use crate::identity::Identity;
 use crate::job::keys::JobSecret;
 use crate::job::rails::Rails;
 use crate::job::receipt::ReceiptFile;
@@ -108,8 +118,6 @@ pub struct Status<'a> {
     pub peer: (u64, u64, u64),
     /// Books of this end.
     pub own: &'a Books,
-    /// Books of the peer.
-    pub peers: Option<&'a Books>,
     /// Rails that carry.
     pub rails: usize,
     /// Since data could move.
@@ -125,8 +133,8 @@ pub struct Outcome {
     pub own: Books,
     /// Books of the peer.
     pub peers: Option<Books>,
-    /// The peer's last pulse.
-    pub peer: (u64, u64, u64),
+    /// Bytes of the control session that went the way of the data, TLS and handshake included.
+    pub control_bytes: u64,
     /// Where the receipt stands.
     pub receipt: Option<PathBuf>,
     /// Most rails at once.
@@ -141,6 +149,24 @@ enum End {
 }
 
 impl End {
+    /// The machine of this end, with nothing in it.
+    fn of(job: &Job<'_>) -> End {
+        let count = job.workers.count();
+        match &job.way {
+            Way::Send(source) => {
+                let depth =
+                    crate::job::offer::depth(job.pool_bytes, job.plan.chunk_bytes, usize::from(job.plan.streams));
+                let end = SendEnd::new(job.no, job.terms, &job.plan, job.rung, source.clone(), count, depth);
+                End::Send(Box::new(end))
+            }
+            Way::Recv { sink, keep, carried } => {
+                let (sink, carried) = (sink.clone(), carried.clone());
+                let boot = boot_hash();
+                let end = RecvEnd::new(job.no, job.terms, &job.plan, job.rung, sink, count, *keep, boot, carried);
+                End::Recv(Box::new(end))
+            }
+        }
+    }
     fn record(&mut self) -> &mut Record {
         match self {
             End::Send(end) => &mut end.record,
@@ -170,19 +196,6 @@ impl End {
     }
 }
 
-/// The last words of a job.
-#[derive(Debug, PartialEq, Eq)]
-enum Closing {
-    /// Data moves.
-    Open,
-    /// Our body digest is made, the peer's signature is awaited.
-    Signed([u8; 32], [u8; 64]),
-    /// `Bye` sent; the peer's is awaited.
-    Bye,
-    /// Both said it.
-    Over,
-}
-
 struct Keeper<'a, 'b> {
     job: Job<'a>,
     end: End,
@@ -190,7 +203,7 @@ struct Keeper<'a, 'b> {
     post: SyncSender<Told>,
     scan: Option<Receiver<Option<Batch>>>,
     held: Option<Batch>,
-    tasks: Option<(Sender<Task>, Receiver<Settled>)>,
+    tasks: Option<Committer>,
     commits_open: usize,
     commit_from: Instant,
     commit_ns: u64,
@@ -218,15 +231,6 @@ struct Keeper<'a, 'b> {
     watch: &'b mut dyn FnMut(&Status<'_>, &[String]),
 }
 
-/// Learning how many rails pay.
-#[derive(Debug, Default)]
-struct Growth {
-    since: Option<Instant>,
-    moved: u64,
-    rate: f64,
-    settled: bool,
-}
-
 /// Runs a job to its end. `watch` is told at every tick, with notes for the user.
 pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Result<Outcome, Failure> {
     let mut keeper = Keeper::new(job, watch).map_err(|error| Exit::of_io(&error).fail("start the job", error))?;
@@ -237,7 +241,7 @@ pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Resul
     Ok(Outcome {
         own,
         peers: keeper.peers,
-        peer: keeper.peer,
+        control_bytes: keeper.control_bytes(),
         receipt: keeper.receipt_path.take(),
         rails: keeper.rails_most,
         elapsed: keeper.started.elapsed(),
@@ -258,41 +262,14 @@ pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Resul
 impl<'a, 'b> Keeper<'a, 'b> {
     fn new(job: Job<'a>, watch: &'b mut dyn FnMut(&Status<'_>, &[String])) -> io::Result<Self> {
         let (post, events) = sync_channel(1024);
-        let count = job.workers.count();
-        let depth = crate::job::offer::depth(job.pool_bytes, job.plan.chunk_bytes, usize::from(job.plan.streams));
-        let (mut scan, mut tasks) = (None, None);
-        let end = match &job.way {
-            Way::Send(source) => {
-                scan = Some(spawn_scan(source, &job.bell)?);
-                let end = SendEnd::new(job.no, job.terms, &job.plan, job.rung, source.clone(), count, depth);
-                End::Send(Box::new(end))
-            }
-            Way::Recv { sink, keep, carried } => {
-                tasks = Some(spawn_committer(sink, &job.bell)?);
-                let boot = boot_hash();
-                let end = RecvEnd::new(
-                    job.no,
-                    job.terms,
-                    &job.plan,
-                    job.rung,
-                    sink.clone(),
-                    count,
-                    *keep,
-                    boot,
-                    carried.clone(),
-                );
-                End::Recv(Box::new(end))
-            }
+        let (scan, tasks) = match &job.way {
+            Way::Send(source) => (Some(spawn_scan(source, &job.bell)?), None),
+            Way::Recv { sink, .. } => (None, Some(spawn_committer(sink, &job.bell)?)),
         };
-        let mut end = end;
+        let mut end = End::of(&job);
         end.record().dry = job.dry;
         let secret = JobSecret::of(&job.link, job.id);
-        let receipt = job.receipt.clone().and_then(|path| {
-            let (own, peer) = (job.identity.public(), job.peer_key);
-            let (sender, receiver) = if matches!(job.way, Way::Send(_)) { (own, peer) } else { (peer, own) };
-            let head = Head { job: job.id, digest: job.plan.digest, rung: job.rung, sender, receiver };
-            ReceiptFile::begin(path, &head, job.carry.clone()).ok()
-        });
+        let receipt = begin_receipt(&job);
         let now = Instant::now();
         let books_from = job.workers.books();
         let rails_want = usize::from(job.plan.streams);
@@ -476,76 +453,6 @@ impl<'a, 'b> Keeper<'a, 'b> {
         }
     }
 
-    fn want_rails(&mut self) {
-        if !self.job.rails.dials() || self.job.dry || self.closing != Closing::Open {
-            return;
-        }
-        while self.end.rails_up() + self.dialling < self.rails_want && self.next_rail < u16::MAX {
-            self.job.rails.ask(self.next_rail);
-            self.next_rail += 1;
-            self.dialling += 1;
-        }
-    }
-
-    fn take_rails(&mut self) -> Result<(), Failure> {
-        while let Some(arrival) = self.job.rails.next() {
-            let dials = self.job.rails.dials();
-            self.dialling = self.dialling.saturating_sub(usize::from(dials));
-            let socket = match arrival.socket {
-                Ok(socket) => socket,
-                Err(error) => {
-                    self.dials_failed += 1;
-                    if self.dials_failed >= DIALS_MAX && self.end.rails_up() == 0 {
-                        return Err(self.lost(&format!("no rail could be connected: {error}")));
-                    }
-                    self.out.notes.push(format!("rail {} could not be connected: {error}", arrival.rail));
-                    continue;
-                }
-            };
-            if self.closing != Closing::Open {
-                continue;
-            }
-            let up = match &mut self.end {
-                End::Send(end) => end.rail_up(arrival.rail),
-                End::Recv(end) => end.rail_up(arrival.rail),
-            };
-            if up {
-                let worker = usize::from(arrival.rail) % self.job.workers.count();
-                let (rail, key) = (arrival.rail, self.secret.rail(arrival.rail));
-                let rate = self.rail_rate();
-                let cmd = Cmd::RailUp { job: self.job.no, rail, socket: Arc::new(socket), key, rate };
-                self.job.workers.send(worker, cmd);
-                self.rails_most = self.rails_most.max(self.end.rails_up());
-                let rate = self.job.rate;
-                self.set_rate(rate);
-            }
-        }
-        self.want_rails();
-        Ok(())
-    }
-
-    fn rail_rate(&self) -> u64 {
-        if self.job.rate == 0 { 0 } else { (self.job.rate / self.end.rails_up().max(1) as u64).max(1) }
-    }
-
-    fn set_rate(&mut self, bytes_per_second: u64) {
-        self.job.rate = bytes_per_second;
-        let rate = self.rail_rate();
-        for worker in 0..self.job.workers.count() {
-            self.job.workers.send(worker, Cmd::Rate { job: self.job.no, rate });
-        }
-    }
-
-    /// The smaller of what was agreed and this job's share.
-    fn ask_share(&mut self) {
-        let Some(share) = &self.job.share else { return };
-        let caps = [self.job.plan.rate_bps / 8, share()];
-        let rate = caps.into_iter().filter(|cap| *cap > 0).min().unwrap_or(0);
-        if rate != self.job.rate {
-            self.set_rate(rate);
-        }
-    }
-
     fn pump(&mut self) -> Result<(), Failure> {
         if self.closing != Closing::Open {
             return Ok(());
@@ -584,191 +491,10 @@ impl<'a, 'b> Keeper<'a, 'b> {
         Ok(())
     }
 
-    /// The end of a job: the receiver signs first, the sender answers, both say farewell.
-    fn close(&mut self) -> Result<(), Failure> {
-        if self.closing != Closing::Open || !self.end.is_done() || matches!(self.end, End::Send(_)) {
-            return Ok(());
-        }
-        let (body, signature) = self.sign()?;
-        self.pulse();
-        self.say(&Frame::Sign { body, signature: Box::new(signature) });
-        self.closing = Closing::Signed(body, signature);
-        Ok(())
-    }
-
-    fn sign(&mut self) -> Result<([u8; 32], [u8; 64]), Failure> {
-        let tally = self.end.record().tally;
-        let body = match &mut self.receipt {
-            Some(receipt) => receipt
-                .end(tally.files_done, tally.bytes_done)
-                .map_err(|error| Exit::of_io(&error).fail("write the receipt", error))?,
-            None => [0; 32],
-        };
-        Ok((body, self.job.identity.sign(&signed_message(&body))))
-    }
-
-    fn on_sign(&mut self, body: [u8; 32], signature: &[u8]) -> Result<(), Failure> {
-        let sends = matches!(self.end, End::Send(_));
-        let lines = std::mem::take(&mut self.end.record().lines);
-        if let Some(receipt) = self.receipt.as_mut().filter(|_| !lines.is_empty()) {
-            let _ = receipt.lines(&lines);
-        }
-        let (own_body, own_signature) = match (&self.closing, sends) {
-            (Closing::Signed(body, signature), false) => (*body, *signature),
-            (Closing::Open, true) if self.end.is_done() => self.sign()?,
-            _ => return Err(self.breach(Breach::WrongOrder)),
-        };
-        let peer_key = self.job.peer_key;
-        if !keys::verify(&peer_key, &signed_message(&body), signature) {
-            return Err(self.breach(Breach::SignatureInvalid));
-        }
-        if body != own_body && body != [0; 32] && own_body != [0; 32] {
-            return Err(self.breach(Breach::DigestMismatch));
-        }
-        if sends {
-            self.pulse();
-            self.say(&Frame::Sign { body: own_body, signature: Box::new(own_signature) });
-        }
-        self.say(&Frame::Bye);
-        self.closing = Closing::Bye;
-        if let Some(receipt) = self.receipt.take().filter(|_| body == own_body) {
-            let mut peers = [0; 64];
-            peers.copy_from_slice(signature);
-            let own =
-                (if sends { Signer::Sender } else { Signer::Receiver }, self.job.identity.public(), own_signature);
-            let other = (if sends { Signer::Receiver } else { Signer::Sender }, peer_key, peers);
-            let signed = if sends { [own, other] } else { [other, own] };
-            match receipt.sign(&own_body, &signed) {
-                Ok(path) => self.receipt_path = Some(path),
-                Err(error) => self.out.notes.push(format!("the receipt could not be written: {error}")),
-            }
-        }
-        Ok(())
-    }
-
     fn say(&mut self, frame: &Frame) {
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);
         self.job.link.send(&bytes);
-    }
-
-    fn pulse(&mut self) {
-        self.pulsed = Instant::now();
-        let books = Box::new(self.books());
-        let tally = self.end.record().tally;
-        let frame = Frame::Pulse { received: tally.moved, written: tally.written, durable: tally.durable, books };
-        self.say(&frame);
-    }
-
-    fn books(&mut self) -> Books {
-        let now = self.job.workers.books();
-        let count = self.job.workers.count() as u64;
-        let mut commit_ns = self.commit_ns;
-        if self.commits_open > 0 {
-            commit_ns += u64::try_from(self.commit_from.elapsed().as_nanos()).unwrap_or(0);
-        }
-        let tally = self.end.record().tally;
-        Books {
-            ns: std::array::from_fn(|stage| now[stage].saturating_sub(self.books_from[stage])),
-            wall_ns: u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(0) * count,
-            workers: u16::try_from(count).unwrap_or(u16::MAX),
-            cpu_ns: sys::clock::process_cpu_ns() - self.cpu_from,
-            peak_memory_bytes: sys::clock::peak_memory_bytes(),
-            payload_bytes: tally.moved,
-            rail_bytes: tally.rail_bytes,
-            resent_bytes: tally.resent,
-            commit_ns,
-        }
-    }
-
-    /// Once per turn: pulse, screen, watchdog, growth.
-    fn tick(&mut self) -> Result<(), Failure> {
-        let due = self.pulsed.elapsed() >= PULSE;
-        if due && self.closing == Closing::Open {
-            self.pulse();
-            self.grow();
-            self.ask_share();
-        }
-        if due || !self.out.notes.is_empty() {
-            self.pulsed = if due { Instant::now() } else { self.pulsed };
-            let own = self.books();
-            let notes = std::mem::take(&mut self.out.notes);
-            let rails = self.end.rails_up();
-            let status = Status {
-                record: self.end.record(),
-                peer: self.peer,
-                own: &own,
-                peers: self.peers.as_ref(),
-                rails,
-                elapsed: self.started.elapsed(),
-            };
-            (self.watch)(&status, &notes);
-        }
-        self.watchdog()
-    }
-
-    fn watchdog(&mut self) -> Result<(), Failure> {
-        let tally = self.end.record().tally;
-        let closing = u64::from(self.closing != Closing::Open);
-        let sign = (
-            tally.moved + self.peer.0 + tally.written + closing,
-            tally.files_done + tally.failed + tally.folders_done + tally.links_done,
-            tally.files_total + u64::from(tally.scan_ended),
-            tally.durable + self.peer.1 + self.peer.2,
-        );
-        if sign != self.moved_sign {
-            self.moved_sign = sign;
-            self.moved = Instant::now();
-        }
-        // A disk that flushes is given more time, here or there; not without end.
-        let flushing = self.commits_open > 0 || (self.peer_flushes && self.peer_told.elapsed() < PULSE * 10);
-        let patience = if flushing { self.job.stall * 4 } else { self.job.stall };
-        if self.moved.elapsed() < patience {
-            return Ok(());
-        }
-        let own = self.books();
-        let stage = largest(&own).map_or("nothing", Stage::name);
-        let peers = self.peers.as_ref().and_then(largest).map_or("unknown", Stage::name);
-        let rails = self.end.rails_up();
-        let cause = format!(
-            "no progress for {} s: {rails} rails up, this end mostly in '{stage}', the peer at {} mostly in '{peers}', {}",
-            patience.as_secs(),
-            self.peer_name(),
-            self.end.open_text(),
-        );
-        self.refuse(Refusal::Stalled.code(), &cause);
-        Err(Exit::Stalled.fail("go on", cause))
-    }
-
-    /// More rails while they pay: both ends have time left, the network is what is waited for, and the last one brought something.
-    fn grow(&mut self) {
-        let most = usize::from(self.job.plan.streams_max);
-        if !self.job.rails.dials() || self.growth.settled || self.rails_want >= most || self.job.rate > 0 {
-            return;
-        }
-        let Some(since) = self.growth.since else {
-            self.growth.since = Some(Instant::now());
-            return;
-        };
-        if since.elapsed() < Duration::from_secs(1) {
-            return;
-        }
-        let own = self.books();
-        let Some(peers) = self.peers else { return };
-        let sends = matches!(self.end, End::Send(_));
-        let (sender, receiver) = if sends { (own, peers) } else { (peers, own) };
-        let moved = own.payload_bytes.max(peers.payload_bytes);
-        let rate = (moved - self.growth.moved) as f64 / since.elapsed().as_secs_f64();
-        let first = self.growth.rate == 0.0;
-        let waits = |books: &Books, stage: Stage| books.ns[stage as usize] as f64 / books.wall_ns.max(1) as f64;
-        let network = waits(&sender, Stage::WaitSend) > 0.4 && waits(&receiver, Stage::WaitRecv) > 0.4;
-        if !network || (!first && rate < self.growth.rate * 1.1) {
-            self.growth.settled = !first || moved > 0;
-            return;
-        }
-        self.growth = Growth { since: Some(Instant::now()), moved, rate, settled: false };
-        self.rails_want += 1;
-        self.out.notes.push(format!("one more rail, {} in all: both ends wait for the network", self.rails_want));
     }
 
     fn sleep(&mut self) {
@@ -789,69 +515,26 @@ impl<'a, 'b> Keeper<'a, 'b> {
         self.job.bell.drain();
     }
 
-    /// Lets the workers go, and waits for it: after this no op of the job is in flight.
-    fn leave(&mut self, whole: bool) {
-        if whole {
-            let _ = self.job.link.flush_blocking(Duration::from_secs(2));
-            self.job.link.close();
-            let _ = self.job.link.flush_blocking(Duration::from_secs(1));
-        }
-        let count = self.job.workers.count();
-        for worker in 0..count {
-            self.job.workers.send(worker, Cmd::Close { job: self.job.no });
-        }
-        let mut closed = 0;
-        let until = Instant::now() + Duration::from_secs(5);
-        while closed < count && Instant::now() < until {
-            match self.events.recv_timeout(Duration::from_millis(100)) {
-                Ok(Told::Closed { .. }) => closed += 1,
-                Ok(_) | Err(_) => {}
-            }
+    /// Control bytes that shared the data's direction of the wire.
+    fn control_bytes(&self) -> u64 {
+        match self.end {
+            End::Send(_) => self.job.link.bytes_sent(),
+            End::Recv(_) => self.job.link.bytes_received(),
         }
     }
 
     fn peer_name(&self) -> String {
         self.job.link.peer_addr().map_or_else(|| "this host".to_owned(), |addr| addr.to_string())
     }
-
-    fn lost(&mut self, cause: &str) -> Failure {
-        Exit::Lost.fail(format!("keep the session with {}", self.peer_name()), cause)
-    }
-
-    fn breach(&mut self, breach: Breach) -> Failure {
-        self.refuse(breach.code(), breach.what());
-        Exit::Breach.fail(format!("go on with the peer at {}", self.peer_name()), breach.what())
-    }
-
-    fn stopped(&mut self, stop: Stop) -> Failure {
-        match stop {
-            Stop::Breach(breach) => self.breach(breach),
-            Stop::Refused { code, detail } => Exit::of_wire_code(code).fail("go on with the job", detail),
-            Stop::Fault { step, errno } => {
-                let error = io::Error::from_raw_os_error(errno);
-                self.refuse(Refusal::Internal.code(), step);
-                Exit::of_io(&error).fail(step, error)
-            }
-        }
-    }
-
-    /// The peer is told why, if it still listens.
-    fn refuse(&mut self, code: u16, detail: &str) {
-        self.say(&Frame::Refuse { code, detail: detail.to_owned() });
-        let _ = self.job.link.flush_blocking(Duration::from_millis(500));
-    }
 }
 
-fn told(code: u16) -> String {
-    match (Breach::from_code(code), Refusal::from_code(code)) {
-        (Some(breach), _) => breach.what().to_owned(),
-        (_, Some(refusal)) => refusal.what().to_owned(),
-        _ => format!("code {code}"),
-    }
-}
-
-fn largest(books: &Books) -> Option<Stage> {
-    Stage::ALL.into_iter().max_by_key(|stage| books.ns[*stage as usize]).filter(|stage| books.ns[*stage as usize] > 0)
+/// A receipt with its head; `None`: none is wanted, or it cannot be written and the job goes on without.
+fn begin_receipt(job: &Job<'_>) -> Option<ReceiptFile> {
+    let path = job.receipt.clone()?;
+    let (own, peer) = (job.identity.public(), job.peer_key);
+    let (sender, receiver) = if matches!(job.way, Way::Send(_)) { (own, peer) } else { (peer, own) };
+    let head = Head { job: job.id, digest: job.plan.digest, rung: job.rung, sender, receiver };
+    ReceiptFile::begin(path, &head, job.carry.clone()).ok()
 }
 
 fn boot_hash() -> [u8; 8] {
@@ -859,41 +542,4 @@ fn boot_hash() -> [u8; 8] {
     let mut boot = [0; 8];
     boot.copy_from_slice(&hash.as_bytes()[..8]);
     boot
-}
-
-fn spawn_scan(source: &Arc<LinuxSource>, bell: &Event) -> io::Result<Receiver<Option<Batch>>> {
-    let (to, from) = sync_channel(4);
-    let (source, bell) = (source.clone(), bell.clone());
-    std::thread::Builder::new().name("scanner".into()).spawn(move || {
-        let mut scan = Scan::new(&source);
-        loop {
-            let batch = scan.next_batch();
-            let over = batch.is_none();
-            if to.send(batch).is_err() {
-                return;
-            }
-            bell.signal();
-            if over {
-                return;
-            }
-        }
-    })?;
-    Ok(from)
-}
-
-type Committer = (Sender<Task>, Receiver<Settled>);
-
-fn spawn_committer(sink: &Arc<LinuxSink>, bell: &Event) -> io::Result<Committer> {
-    let (ask, asked) = channel::<Task>();
-    let (to, from) = channel();
-    let (sink, bell) = (sink.clone(), bell.clone());
-    std::thread::Builder::new().name("committer".into()).spawn(move || {
-        for task in asked {
-            if to.send(commit::run(&*sink, task)).is_err() {
-                return;
-            }
-            bell.signal();
-        }
-    })?;
-    Ok((ask, from))
 }

@@ -21,7 +21,7 @@ mod tls; // who proves what to whom
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -382,6 +382,31 @@ impl Link {
                 return Ok(());
             }
             deadline.wait(self.as_fd(), false, true, Step::Send)?;
+        }
+    }
+
+    /// Reads and discards what the peer still sends until it closes its side, up to `timeout`: for whoever closed first and wants
+    /// the last words to arrive. Nothing of it is opened.
+    pub fn linger(&mut self, timeout: Duration) {
+        // So that a peer that reads to the end goes at once.
+        let _ = match &self.carrier {
+            Carrier::Tls { stream, .. } => stream.shutdown(Shutdown::Write),
+            Carrier::Pair { stream, .. } => stream.shutdown(Shutdown::Write),
+        };
+        let deadline = Deadline::after(timeout);
+        let mut portion = [0; READ_BYTES];
+        // The deadline is asked before each read: a peer that never stops sending does not hold this thread.
+        while deadline.wait(self.as_fd(), true, false, Step::Wait).is_ok() {
+            let read = match &self.carrier {
+                Carrier::Tls { stream, .. } => (&*stream).read(&mut portion),
+                Carrier::Pair { stream, .. } => (&*stream).read(&mut portion),
+            };
+            match read {
+                Ok(0) => return,
+                Ok(bytes) => self.bytes_received += bytes as u64,
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                Err(_) => return,
+            }
         }
     }
 

@@ -367,7 +367,7 @@ pub struct Done {
     pub seconds: f64,
     /// Payload.
     pub goodput_bps: f64,
-    /// All bytes on rails; `null` without a network.
+    /// All bytes that went the way of the data, on rails and in the control session; `null` without a network.
     pub wire_bps: Option<f64>,
     /// User and system.
     pub cpu_seconds_local: f64,

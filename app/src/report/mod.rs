@@ -158,7 +158,7 @@ pub struct EndReport {
     pub seconds: f64,
     /// Payload bytes per second × 8, bit/s.
     pub goodput_bps: f64,
-    /// All bytes on rails, bit/s; `None`: no network in between.
+    /// All bytes that went the way of the data, bit/s: on rails and in the control session; `None`: no network in between.
     pub wire_bps: Option<f64>,
     /// User and system, this end, seconds.
     pub cpu_seconds_local: f64,
@@ -284,16 +284,20 @@ impl Screen {
         self
     }
 
-    /// How it goes; call as often as you like, it is shown when it is time to.
-    pub fn progress(&mut self, progress: &Progress) {
+    /// How it goes; call as often as you like, it is shown when it is time to. Was it?
+    pub fn progress(&mut self, progress: &Progress) -> bool {
         if let Some(bars) = &mut self.bars {
             bars.draw(progress, self.rates);
-        } else if self.pace.is_due(progress.elapsed) {
+            return true;
+        }
+        let is_due = self.pace.is_due(progress.elapsed);
+        if is_due {
             match self.mode {
                 Mode::Json => self.json(&json::ProgressRecord::of(progress)),
                 Mode::Live | Mode::Lines => self.line(&progress::line(progress, self.rates)),
             }
         }
+        is_due
     }
 
     /// A sentence for the user, now.
@@ -348,7 +352,9 @@ impl Screen {
     /// Gives the exit code when it was the last.
     pub fn relay(&mut self, line: &str) -> Option<Exit> {
         match json::Event::parse(line)? {
-            json::Event::Progress(record) => self.progress(&record.into_progress()),
+            json::Event::Progress(record) => {
+                self.progress(&record.into_progress());
+            }
             json::Event::Note(note) => self.note(&note.text),
             json::Event::Fault(event) => match self.mode {
                 Mode::Json => self.json(&event),

@@ -170,6 +170,12 @@ pub fn ladder(progress: &Progress) -> String {
 /// The rails in one line; empty when one rail says nothing that the total does not.
 #[must_use]
 pub fn rails(progress: &Progress) -> String {
+    if let [all] = progress.rails.as_slice()
+        && all.name.ends_with(" rails")
+    {
+        // The whole of several rails, where their shares are not known.
+        return format!("{}, {} together", super::clean(&all.name), show_bits_per_second(all.rate_bps));
+    }
     if progress.rails.len() < 2 {
         return String::new();
     }

@@ -165,23 +165,7 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
     let stop = Event::new().map_err(io("start the daemon"))?;
     let tickets = Tickets::new();
     let stdio = settings.stdio;
-    let choice = settings.ticket.or(stdio.then_some(TicketChoice::Once));
-    if let Some(choice) = choice {
-        let uses = if matches!(choice, TicketChoice::Once) { Uses::Once } else { Uses::Many };
-        let access = match settings.ticket_access {
-            TicketAccess::Both => Access::ReadWrite,
-            TicketAccess::ReadOnly => Access::ReadOnly,
-            TicketAccess::WriteOnly => Access::WriteOnly,
-        };
-        let rights = Rights { root: None, access, rate_bps: 0 };
-        let ticket = tickets
-            .issue(identity.public(), uses, rights, None)
-            .map_err(|error| Failure::of("make a ticket", &error.into()))?;
-        println!("longhaul://{ticket}@{address}/");
-    } else {
-        println!("longhaul://{address}/");
-    }
-    let _ = std::io::stdout().flush();
+    print_address(&settings, &tickets, &identity, address)?;
     let settings = RwLock::new(settings);
     let daemon = Daemon {
         identity,
@@ -219,6 +203,33 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
         served.map_err(io("serve the port"))
     })?;
     Ok(Exit::Whole)
+}
+
+/// Where clients find this daemon, on standard output; with the first ticket, if one is wanted.
+fn print_address(
+    settings: &Settings,
+    tickets: &Tickets,
+    identity: &Identity,
+    address: std::net::SocketAddr,
+) -> Result<(), Failure> {
+    let choice = settings.ticket.or(settings.stdio.then_some(TicketChoice::Once));
+    if let Some(choice) = choice {
+        let uses = if matches!(choice, TicketChoice::Once) { Uses::Once } else { Uses::Many };
+        let access = match settings.ticket_access {
+            TicketAccess::Both => Access::ReadWrite,
+            TicketAccess::ReadOnly => Access::ReadOnly,
+            TicketAccess::WriteOnly => Access::WriteOnly,
+        };
+        let rights = Rights { root: None, access, rate_bps: 0 };
+        let ticket = tickets
+            .issue(identity.public(), uses, rights, None)
+            .map_err(|error| Failure::of("make a ticket", &error.into()))?;
+        println!("longhaul://{ticket}@{address}/");
+    } else {
+        println!("longhaul://{address}/");
+    }
+    let _ = std::io::stdout().flush();
+    Ok(())
 }
 
 fn ground(settings: &Settings) -> Result<Ground, Failure> {

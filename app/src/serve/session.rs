@@ -40,6 +40,8 @@ use crate::serve::Daemon;
 
 /// The next frame of the greeting must come in this time.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// A refused client gets this long to read why, and to go.
+const LINGER: Duration = Duration::from_secs(1);
 /// A ticket for a relayed job is good for so long.
 const RELAY_TICKET: Duration = Duration::from_secs(600);
 
@@ -102,7 +104,9 @@ pub fn run(daemon: &Daemon, mut link: Link) {
 fn refuse(link: &mut Link, no: &No) {
     say(link, &Frame::Refuse { code: no.code, detail: no.detail.clone() });
     link.close();
-    let _ = link.flush_blocking(Duration::from_secs(1));
+    let _ = link.flush_blocking(LINGER);
+    // A socket closed with something unread makes the kernel send RST, which takes the refusal from the client's hands.
+    link.linger(LINGER);
 }
 
 fn next(link: &mut Link) -> Result<Frame, No> {
@@ -197,7 +201,7 @@ fn serve(daemon: &Daemon, mut link: Link, guest: &Guest, frame: Frame, peer: &st
         }
     };
     let result = match frame {
-        Frame::Open(open) => return serve_job(daemon, link, guest, *open, peer, count),
+        Frame::Open(open) => return serve_job(daemon, link, guest, &open, peer, count),
         Frame::AskTicket { .. } => give_ticket(daemon, &mut link, guest),
         Frame::Relay { sources, target, options } => relay(daemon, &mut link, guest, &sources, &target, &options),
         _ => Err(Breach::WrongOrder.into()),
@@ -222,8 +226,11 @@ fn wishes(daemon: &Daemon, rights: &Rights) -> Wishes {
     }
 }
 
+/// What a job needs of this host: its way, the name a single source gets (pull: none), where its lines are kept for a next run.
+type Prepared = (Way, Box<[u8]>, Option<std::path::PathBuf>);
+
 /// Source or sink of a job, as far as rights allow.
-fn way(daemon: &Daemon, guest: &Guest, open: &Open) -> Result<(Way, Box<[u8]>, Option<std::path::PathBuf>), No> {
+fn way(daemon: &Daemon, guest: &Guest, open: &Open) -> Result<Prepared, No> {
     let ground = ground(daemon, &guest.rights)?;
     match open.direction {
         Direction::Push => {
@@ -252,13 +259,13 @@ fn serve_job(
     daemon: &Daemon,
     mut link: Link,
     guest: &Guest,
-    open: Open,
+    open: &Open,
     peer: &str,
     count: Count<'_>,
 ) -> Result<(), Failure> {
-    let prepared = prepare(daemon, &mut link, guest, &open);
+    let prepared = prepare(daemon, guest, open);
     let (job, forget) = match prepared {
-        Ok((way, top, carry)) => match job(daemon, link, &open, guest, way, top, carry)? {
+        Ok((way, top, carry)) => match job(daemon, link, open, guest, way, top, carry)? {
             Some(job) => (job, Forget(daemon, open.job)),
             None => return Ok(()),
         },
@@ -294,9 +301,7 @@ fn serve_job(
     Ok(())
 }
 
-type Prepared = (Way, Box<[u8]>, Option<std::path::PathBuf>);
-
-fn prepare(daemon: &Daemon, _link: &mut Link, guest: &Guest, open: &Open) -> Result<Prepared, No> {
+fn prepare(daemon: &Daemon, guest: &Guest, open: &Open) -> Result<Prepared, No> {
     if open.paths.is_empty() || (open.direction == Direction::Push && open.paths.len() != 1) {
         return Err(Breach::FieldOutOfRange.into());
     }
@@ -427,10 +432,10 @@ fn relay(
             // A client that went away does not stop the job; its report stays here with the receipt.
             let _ = link.flush_blocking(PATIENCE);
         }
-        if pushed.join().unwrap_or(false) {
-            if let Some(grant) = &grant {
-                daemon.tickets.spend(grant);
-            }
+        if pushed.join().unwrap_or(false)
+            && let Some(grant) = &grant
+        {
+            daemon.tickets.spend(grant);
         }
     });
     link.close();

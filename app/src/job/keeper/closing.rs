@@ -1,0 +1,154 @@
+//! How a job ends: well, with both signatures under its receipt; or not, with a reason for both sides.
+//!
+//! For: the last words of a session, and letting the workers go.
+//! In and out: what the machines and the link say in; `Sign`, `Bye`, `Refuse` and `Failure` out.
+//! Invariants: a signature is made only over a whole job; after `leave` no op of the job is in flight; every wait has a time.
+//! Absent on purpose: deciding that all is done (proto), the receipt's form (proto, job::receipt).
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use engine::end::Stop;
+use engine::job::{Cmd, Event as Told};
+use proto::error::{Breach, Refusal};
+use proto::receipt::{Signer, signed_message};
+use proto::wire::control::Frame;
+
+use super::{End, Keeper};
+use crate::exit::{Exit, Failure};
+use crate::identity::keys;
+
+/// The last words of a job.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Closing {
+    /// Data moves.
+    Open,
+    /// Our body digest is made, the peer's signature is awaited.
+    Signed([u8; 32], [u8; 64]),
+    /// `Bye` sent; the peer's is awaited.
+    Bye,
+    /// Both said it.
+    Over,
+}
+
+impl Keeper<'_, '_> {
+    /// The end of a job: the receiver signs first, the sender answers, both say farewell.
+    pub(super) fn close(&mut self) -> Result<(), Failure> {
+        if self.closing != Closing::Open || !self.end.is_done() || matches!(self.end, End::Send(_)) {
+            return Ok(());
+        }
+        let (body, signature) = self.sign()?;
+        self.pulse();
+        self.say(&Frame::Sign { body, signature: Box::new(signature) });
+        self.closing = Closing::Signed(body, signature);
+        Ok(())
+    }
+
+    pub(super) fn sign(&mut self) -> Result<([u8; 32], [u8; 64]), Failure> {
+        let tally = self.end.record().tally;
+        let body = match &mut self.receipt {
+            Some(receipt) => receipt
+                .end(tally.files_done, tally.bytes_done)
+                .map_err(|error| Exit::of_io(&error).fail("write the receipt", error))?,
+            None => [0; 32],
+        };
+        Ok((body, self.job.identity.sign(&signed_message(&body))))
+    }
+
+    pub(super) fn on_sign(&mut self, body: [u8; 32], signature: &[u8]) -> Result<(), Failure> {
+        let sends = matches!(self.end, End::Send(_));
+        let lines = std::mem::take(&mut self.end.record().lines);
+        if let Some(receipt) = self.receipt.as_mut().filter(|_| !lines.is_empty()) {
+            let _ = receipt.lines(&lines);
+        }
+        let (own_body, own_signature) = match (&self.closing, sends) {
+            (Closing::Signed(body, signature), false) => (*body, *signature),
+            (Closing::Open, true) if self.end.is_done() => self.sign()?,
+            _ => return Err(self.breach(Breach::WrongOrder)),
+        };
+        let peer_key = self.job.peer_key;
+        if !keys::verify(&peer_key, &signed_message(&body), signature) {
+            return Err(self.breach(Breach::SignatureInvalid));
+        }
+        if body != own_body && body != [0; 32] && own_body != [0; 32] {
+            return Err(self.breach(Breach::DigestMismatch));
+        }
+        if sends {
+            self.pulse();
+            self.say(&Frame::Sign { body: own_body, signature: Box::new(own_signature) });
+        }
+        self.say(&Frame::Bye);
+        self.closing = Closing::Bye;
+        if let Some(receipt) = self.receipt.take().filter(|_| body == own_body) {
+            let mut peers = [0; 64];
+            peers.copy_from_slice(signature);
+            let own =
+                (if sends { Signer::Sender } else { Signer::Receiver }, self.job.identity.public(), own_signature);
+            let other = (if sends { Signer::Receiver } else { Signer::Sender }, peer_key, peers);
+            let signed = if sends { [own, other] } else { [other, own] };
+            match receipt.sign(&own_body, &signed) {
+                Ok(path) => self.receipt_path = Some(path),
+                Err(error) => self.out.notes.push(format!("the receipt could not be written: {error}")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the workers go, and waits for it: after this no op of the job is in flight.
+    pub(super) fn leave(&mut self, whole: bool) {
+        if whole {
+            let _ = self.job.link.flush_blocking(Duration::from_secs(2));
+            self.job.link.close();
+            let _ = self.job.link.flush_blocking(Duration::from_secs(1));
+        }
+        let count = self.job.workers.count();
+        for worker in 0..count {
+            self.job.workers.send(worker, Cmd::Close { job: self.job.no });
+        }
+        let mut closed = 0;
+        let until = Instant::now() + Duration::from_secs(5);
+        while closed < count && Instant::now() < until {
+            if let Ok(Told::Closed { .. }) = self.events.recv_timeout(Duration::from_millis(100)) {
+                closed += 1;
+            }
+        }
+    }
+
+    pub(super) fn lost(&mut self, cause: &str) -> Failure {
+        Exit::Lost.fail(format!("keep the session with {}", self.peer_name()), cause)
+    }
+
+    pub(super) fn breach(&mut self, breach: Breach) -> Failure {
+        self.refuse(breach.code(), breach.what());
+        Exit::Breach.fail(format!("go on with the peer at {}", self.peer_name()), breach.what())
+    }
+
+    pub(super) fn stopped(&mut self, stop: Stop) -> Failure {
+        match stop {
+            Stop::Breach(breach) => self.breach(breach),
+            Stop::Refused { code, detail } => Exit::of_wire_code(code).fail("go on with the job", detail),
+            Stop::Fault { step, errno } => {
+                let error = io::Error::from_raw_os_error(errno);
+                self.refuse(Refusal::Internal.code(), step);
+                Exit::of_io(&error).fail(step, error)
+            }
+        }
+    }
+
+    /// The peer is told why, if it still listens.
+    pub(super) fn refuse(&mut self, code: u16, detail: &str) {
+        self.say(&Frame::Refuse { code, detail: detail.to_owned() });
+        let _ = self.job.link.flush_blocking(Duration::from_millis(500));
+        // What the peer still sends must not make the kernel take the reason from its hands.
+        self.job.link.linger(Duration::from_millis(500));
+    }
+}
+
+/// What a code of the wire says.
+pub(super) fn told(code: u16) -> String {
+    match (Breach::from_code(code), Refusal::from_code(code)) {
+        (Some(breach), _) => breach.what().to_owned(),
+        (_, Some(refusal)) => refusal.what().to_owned(),
+        _ => format!("code {code}"),
+    }
+}

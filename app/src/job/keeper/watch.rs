@@ -1,0 +1,108 @@
+//! Whether it moves: books, pulse, screen, watchdog.
+//!
+//! For: both ends and the user knowing how it goes, and no job that hangs.
+//! In and out: counts and books of this end, the peer's pulse in; a pulse, a `Status` or `Failure` out.
+//! Invariants: no progress for `stall` ends the job with the reason as far as the books show it; a flush gets more, not without end.
+//! Absent on purpose: drawing (report), the verdict (proto::books).
+
+use std::time::Instant;
+
+use proto::books::{Books, Stage};
+use proto::error::Refusal;
+use proto::wire::control::Frame;
+
+use super::{Closing, Keeper, PULSE, Status};
+use crate::exit::{Exit, Failure};
+
+impl Keeper<'_, '_> {
+    pub(super) fn pulse(&mut self) {
+        self.pulsed = Instant::now();
+        let books = Box::new(self.books());
+        let tally = self.end.record().tally;
+        let frame = Frame::Pulse { received: tally.moved, written: tally.written, durable: tally.durable, books };
+        self.say(&frame);
+    }
+
+    pub(super) fn books(&mut self) -> Books {
+        let now = self.job.workers.books();
+        let count = self.job.workers.count() as u64;
+        let mut commit_ns = self.commit_ns;
+        if self.commits_open > 0 {
+            commit_ns += u64::try_from(self.commit_from.elapsed().as_nanos()).unwrap_or(0);
+        }
+        let tally = self.end.record().tally;
+        Books {
+            ns: std::array::from_fn(|stage| now[stage].saturating_sub(self.books_from[stage])),
+            wall_ns: u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(0) * count,
+            workers: u16::try_from(count).unwrap_or(u16::MAX),
+            cpu_ns: sys::clock::process_cpu_ns() - self.cpu_from,
+            peak_memory_bytes: sys::clock::peak_memory_bytes(),
+            payload_bytes: tally.moved,
+            rail_bytes: tally.rail_bytes,
+            resent_bytes: tally.resent,
+            commit_ns,
+        }
+    }
+
+    /// Once per turn: pulse, screen, watchdog, growth.
+    pub(super) fn tick(&mut self) -> Result<(), Failure> {
+        let due = self.pulsed.elapsed() >= PULSE;
+        if due && self.closing == Closing::Open {
+            self.pulse();
+            self.grow();
+            self.ask_share();
+        }
+        if due || !self.out.notes.is_empty() {
+            self.pulsed = if due { Instant::now() } else { self.pulsed };
+            let own = self.books();
+            let notes = std::mem::take(&mut self.out.notes);
+            let rails = self.end.rails_up();
+            let status = Status {
+                record: self.end.record(),
+                peer: self.peer,
+                own: &own,
+                rails,
+                elapsed: self.started.elapsed(),
+            };
+            (self.watch)(&status, &notes);
+        }
+        self.watchdog()
+    }
+
+    pub(super) fn watchdog(&mut self) -> Result<(), Failure> {
+        let tally = self.end.record().tally;
+        let closing = u64::from(self.closing != Closing::Open);
+        let sign = (
+            tally.moved + self.peer.0 + tally.written + closing,
+            tally.files_done + tally.failed + tally.folders_done + tally.links_done,
+            tally.files_total + u64::from(tally.scan_ended),
+            tally.durable + self.peer.1 + self.peer.2,
+        );
+        if sign != self.moved_sign {
+            self.moved_sign = sign;
+            self.moved = Instant::now();
+        }
+        // A disk that flushes is given more time, here or there; not without end.
+        let flushing = self.commits_open > 0 || (self.peer_flushes && self.peer_told.elapsed() < PULSE * 10);
+        let patience = if flushing { self.job.stall * 4 } else { self.job.stall };
+        if self.moved.elapsed() < patience {
+            return Ok(());
+        }
+        let own = self.books();
+        let stage = largest(&own).map_or("nothing", Stage::name);
+        let peers = self.peers.as_ref().and_then(largest).map_or("unknown", Stage::name);
+        let rails = self.end.rails_up();
+        let cause = format!(
+            "no progress for {} s: {rails} rails up, this end mostly in '{stage}', the peer at {} mostly in '{peers}', {}",
+            patience.as_secs(),
+            self.peer_name(),
+            self.end.open_text(),
+        );
+        self.refuse(Refusal::Stalled.code(), &cause);
+        Err(Exit::Stalled.fail("go on", cause))
+    }
+}
+
+fn largest(books: &Books) -> Option<Stage> {
+    Stage::ALL.into_iter().max_by_key(|stage| books.ns[*stage as usize]).filter(|stage| books.ns[*stage as usize] > 0)
+}
