@@ -232,11 +232,10 @@ impl Watch {
         harmed: Option<Harm>,
         flipped: bool,
     ) {
-        assert_eq!(
-            String::from_utf8_lossy(&send.lines),
-            String::from_utf8_lossy(&recv.lines),
-            "both ends hold the same receipt"
-        );
+        if !plan.dry {
+            let text = |record: &Record| String::from_utf8_lossy(&record.lines).into_owned();
+            assert_eq!(text(send), text(recv), "both ends hold the same receipt");
+        }
         let paths = |record: &Record| record.faults.iter().map(|(_, path)| path.clone()).collect::<BTreeSet<_>>();
         assert_eq!(paths(send), paths(recv), "both ends know the same failures");
         let trouble = &plan.trouble;

@@ -82,6 +82,7 @@ pub(crate) struct Disk {
     pub(crate) faults: Faults,
     pub(crate) die_at: Option<u64>,
     ops: u64,
+    changes: u64,
     pub(crate) dead: bool,
     /// Changes with each boot.
     pub(crate) boot: u64,
@@ -110,6 +111,7 @@ impl Disk {
             faults: Faults::default(),
             die_at: None,
             ops: 0,
+            changes: 0,
             dead: false,
             boot: 1,
             renamed: Vec::new(),
@@ -135,6 +137,11 @@ impl Disk {
             return Err(no(EIO));
         }
         Ok(())
+    }
+
+    /// How often anything was changed.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
     }
 
     pub(crate) fn ops(&self) -> u64 {
@@ -174,6 +181,7 @@ impl Disk {
         };
         op.push((path.into(), before));
         self.touch(path);
+        self.changes += 1;
     }
 
     fn add(&mut self, path: &[u8], kind: Kind, mode: u32) -> io::Result<Ino> {
@@ -260,6 +268,7 @@ impl Disk {
     pub(crate) fn set_meta(&mut self, ino: Ino, mode: Option<u32>, mtime: Option<(i64, u32)>) -> io::Result<()> {
         self.call()?;
         let node = &mut self.nodes[ino];
+        self.changes += 1;
         node.mode = mode.unwrap_or(node.mode);
         node.mtime = mtime.unwrap_or(node.mtime);
         Ok(())
@@ -310,6 +319,7 @@ impl Disk {
         let time = self.time();
         self.nodes[ino].mtime = time;
         let offset = offset as usize;
+        self.changes += 1;
         let content = self.content(ino);
         content.dirty(offset, offset + len);
         if content.data.len() < offset + len {
@@ -331,6 +341,7 @@ impl Disk {
         self.call()?;
         let time = self.time();
         self.nodes[ino].mtime = time;
+        self.changes += 1;
         let content = self.content(ino);
         let (old, new) = (content.data.len(), bytes as usize);
         content.dirty(new.min(old), old);

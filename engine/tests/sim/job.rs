@@ -200,7 +200,8 @@ impl<'a> Run<'a> {
         let crews = [first, second];
         let workers = (plan.sender_workers as u16, plan.receiver_workers as u16);
         let agreed = plan_of(&terms, plan.rails as u16, workers);
-        let sender = SendEnd::new(JOBS[0], terms, &agreed, rung, source_tree.clone(), plan.sender_workers, plan.depth);
+        let mut sender =
+            SendEnd::new(JOBS[0], terms, &agreed, rung, source_tree.clone(), plan.sender_workers, plan.depth);
         let boot = sink.lock().expect("one thread").boot.to_le_bytes();
         let mut receiver = RecvEnd::new(
             crews[1].job,
@@ -214,6 +215,7 @@ impl<'a> Run<'a> {
             Carried::new(),
         );
         receiver.bound_debt(plan.debt);
+        (sender.record.dry, receiver.record.dry) = (plan.dry, plan.dry);
         arm(&source, plan.trouble.source_faults.clone(), None);
         arm(&sink, plan.trouble.sink_faults.clone(), plan.trouble.sink_dies_at_call);
         let scan = scan(&source).into();

@@ -46,6 +46,7 @@ fn story(seed: u64, loud: bool, calm: bool) -> usize {
     for plan in scenario.runs.clone() {
         runs += 1;
         let (source, sink) = (source.clone(), sink.clone());
+        let changes = sink.lock().expect("one thread").changes();
         let run = Run::new(
             clock.clone(),
             rng.fork(),
@@ -68,7 +69,9 @@ fn story(seed: u64, loud: bool, calm: bool) -> usize {
                 watch.after_done(&plan, &send, &recv, harmed, flipped);
                 let mut failed: BTreeSet<_> = recv.faults.iter().map(|(_, path)| path.clone()).collect();
                 failed.extend(watch.changed.iter().cloned());
-                if plan.trouble.sink_faults.is_none() {
+                if plan.dry {
+                    assert_eq!(sink.changes(), changes, "a dry run changes nothing");
+                } else if plan.trouble.sink_faults.is_none() {
                     watch.same(&source, &sink, &failed);
                 }
                 if quiet(&plan.trouble) {

@@ -67,6 +67,8 @@ pub(crate) struct RunPlan {
     pub(crate) shared: bool,
     /// So much may wait for the sink's disk.
     pub(crate) debt: u64,
+    /// Only say what would be done.
+    pub(crate) dry: bool,
     pub(crate) commit_ns: u64,
     pub(crate) rate: u64,
     pub(crate) trouble: Trouble,
@@ -224,6 +226,7 @@ fn run_plan(rng: &mut Rng) -> RunPlan {
         disk_ns: *rng.pick(&[0, ms, 20 * ms]),
         at_once: rng.permille(300),
         shared: rng.permille(250),
+        dry: false,
         debt: *rng.pick(&[256 * MIB, 256 * MIB, 3 * MIB, 100 * KIB, 0]),
         commit_ns: *rng.pick(&[0, 5 * ms, 300 * ms]),
         rate: if rng.permille(50) { 50 << 20 } else { 0 },
@@ -281,6 +284,7 @@ impl Scenario {
         let mut runs: Vec<RunPlan> = (0..=troubled).map(|_| run_plan(rng)).collect();
         for run in &mut runs[..troubled] {
             run.trouble = trouble(rng, 300);
+            run.dry = rng.permille(60);
             // With crc64 there is one pass, so nothing looks after it.
             run.trouble.harm = run.trouble.harm.filter(|it| it.0 == Harm::SourceBuf || digest == DigestKind::Blake3);
         }
