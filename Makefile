@@ -7,8 +7,9 @@ BIN   := target/$(HOST)/release/longhaul
 FUZZ_SECONDS ?= 14400
 N ?= 200
 SEED ?= 1
+FIRST ?= 0
 
-.PHONY: help build test unit e2e lint deny demo bench bench-quick torture torture-memory sim fuzz fuzz-quick hosts ci
+.PHONY: help build test unit e2e lint deny demo bench bench-quick torture torture-memory sim sims fuzz fuzz-quick hosts ci
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -50,6 +51,9 @@ torture-memory: build ## 200 GiB sparse file and a million files: both ends stay
 
 sim: ## one seed of the whole-job simulator (SEED=n)
 	SEED=$(SEED) cargo test -p longhaul-engine --locked --test sim one_seed -- --nocapture
+
+sims: ## N seeds of it, from FIRST on (N=200)
+	SIM_FIRST=$(FIRST) SIM_SEEDS=$(N) cargo test -p longhaul-engine --locked --test sim
 
 fuzz: ## every decoder for hours (FUZZ_SECONDS in all)
 	fuzz/run $(FUZZ_SECONDS)
