@@ -31,5 +31,7 @@ pub mod signals;
 pub mod clock;
 // What this machine is and has.
 pub mod host;
+// An allocator that counts, for tests.
+pub mod count;
 // Giving up rights, for good.
 pub mod confine;
