@@ -7,35 +7,15 @@
 
 mod pair;
 
-use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pair::{Hook, Scratch, Setup, Way, move_tree, noise};
-use sys::count::Telling;
+use sys::count::{Counting, count, counted};
 use sys::ring::Kind;
 
-thread_local! {
-    /// Is this thread within a turn that counts?
-    static COUNTS: Cell<bool> = const { Cell::new(false) };
-}
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-static BYTES: AtomicU64 = AtomicU64::new(0);
-
-fn note(bytes: usize) {
-    // A thread that is ending has no thread-local values any more: it does not count.
-    if COUNTS.try_with(Cell::get).unwrap_or(false) {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        BYTES.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-}
-
 #[global_allocator]
-static TELLING: Telling = Telling::new(note);
-
-fn counted() -> (u64, u64) {
-    (ALLOCATIONS.swap(0, Ordering::Relaxed), BYTES.swap(0, Ordering::Relaxed))
-}
+static COUNTING: Counting = Counting;
 
 const MIB: usize = 1 << 20;
 const FILE: usize = 160 * MIB;
@@ -52,9 +32,9 @@ fn the_loop_allocates_nothing_in_steady_state() {
             let hook: Hook = Arc::new(move |landed, turn| {
                 let steady = (250..900).contains(&landed);
                 steady_turns.fetch_add(u64::from(steady), Ordering::Relaxed);
-                COUNTS.set(steady);
+                count(steady);
                 let more = turn();
-                COUNTS.set(false);
+                count(false);
                 more
             });
             let (sent, _) = move_tree(&scratch.from(), &scratch.to(), Setup::new(kind, way), &hook);

@@ -198,8 +198,7 @@ impl<'a> Run<'a> {
             Crew::new(&world, &mut rng, plan.receiver_workers, &plan, terms, &recv)
         };
         let crews = [first, second];
-        let workers = (plan.sender_workers as u16, plan.receiver_workers as u16);
-        let agreed = plan_of(&terms, plan.rails as u16, workers);
+        let agreed = plan_of(&terms, plan.rails as u16, (1, 1));
         let mut sender =
             SendEnd::new(JOBS[0], terms, &agreed, rung, source_tree.clone(), plan.sender_workers, plan.depth);
         let boot = sink.lock().expect("one thread").boot.to_le_bytes();
