@@ -36,6 +36,8 @@ pub(crate) struct Watch {
     discarding: VecDeque<Path>,
     /// When chunks landed that no journal speaks of yet, by entry and index.
     fresh: BTreeMap<(EntryId, u64), u64>,
+    /// Published or failed: what still lands of these waits for no flush.
+    over: BTreeSet<EntryId>,
     commit_ns: u64,
     disk_may_fail: bool,
     pub(crate) nacks: Vec<Corrupt>,
@@ -55,6 +57,7 @@ impl Watch {
         self.nacks.clear();
         self.discarding.clear();
         self.fresh.clear();
+        self.over.clear();
         self.commit_ns = plan.commit_ns;
         self.disk_may_fail = plan.trouble.sink_faults.is_some();
         self.changed.clear();
@@ -75,6 +78,7 @@ impl Watch {
         }
         if let Event::Landed { entry, offset, .. } = event
             && self.names.get(entry).is_some_and(|it| it.bytes() > JOURNAL_FILE_BYTES_MIN)
+            && !self.over.contains(entry)
         {
             self.fresh.insert((*entry, offset / u64::from(CHUNK_BYTES)), now);
         }
@@ -168,6 +172,7 @@ impl Watch {
     /// Nothing of this entry waits for a flush any more.
     fn settle(&mut self, id: EntryId) {
         self.fresh.retain(|(it, _), _| *it != id);
+        self.over.insert(id);
     }
 
     /// At the moment of a crash: what it costs is what landed within one flush interval, and what the committer had in hand.
