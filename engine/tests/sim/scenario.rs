@@ -193,8 +193,10 @@ pub(crate) fn change(rng: &mut Rng, disk: &mut Disk, versions: &mut Versions) ->
         2 => data.extend_from_slice(b"more"),
         _ if data.is_empty() => data.push(1),
         _ => {
-            let at = rng.below(data.len() as u64) as usize;
-            data[at] ^= 1;
+            // At both ends, so that a mixture of old and new is neither.
+            let last = data.len() - 1;
+            data[0] ^= 1;
+            data[last] ^= 2;
         }
     }
     versions.entry(path.clone()).or_default().insert(*blake3::hash(&data).as_bytes());
@@ -261,6 +263,10 @@ fn trouble(rng: &mut Rng, sink_calls: u64) -> Trouble {
     }
     while rng.permille(200) {
         it.changes.push(when(rng));
+    }
+    if rng.permille(150) {
+        // While the longest file is read.
+        it.changes.extend((0..3).map(|_| rng.below(1500 * ms)));
     }
     it
 }
