@@ -795,10 +795,12 @@ def main():
         for v in result["verdicts"]:
             print(f"{v['part']}: {v['ours']} = {v['speed_ratio']:.2f} x {v['peer']} in speed, {v['cpu_ratio']:.2f} x {v['cheapest_peer']} in CPU per GB")
         os.makedirs(args.out, exist_ok=True)
+        # Results are kept with the code: where the tree stood on the machine that ran them is nobody's business.
+        root = os.path.dirname(HERE) + "/"
         with open(os.path.join(args.out, args.name + ".json"), "w") as f:
-            json.dump(result, f, indent=1)
+            f.write(json.dumps(result, indent=1).replace(root, ""))
         with open(os.path.join(args.out, args.name + ".html"), "w") as f:
-            f.write(page(result))
+            f.write(page(result).replace(root, ""))
         print(f"\nwritten: {args.out}/{args.name}.json and .html")
     finally:
         hosts.down()
