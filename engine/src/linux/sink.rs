@@ -19,7 +19,7 @@ use proto::wire::control::Rung;
 use sys::fs::{Dir, Kind, Stat};
 
 use crate::end::recv::JOURNAL_FILE_BYTES_MIN;
-use crate::linux::{DIRECT_FILE_BYTES_MIN, Direct, Handle, beside};
+use crate::linux::{DIRECT_FILE_BYTES_MIN, Direct, Handle, Turns, beside};
 use crate::platform::{Found, SinkTree};
 
 /// From so many files on, one flush of the file system is cheaper than one per file.
@@ -35,13 +35,14 @@ pub struct LinuxSink {
     base: Dir,
     direct: Direct,
     names_made: AtomicBool,
+    turns: Turns,
 }
 
 impl LinuxSink {
     /// A destination: entries are named below `base`.
     #[must_use]
     pub fn new(base: Dir, direct: Direct) -> Self {
-        LinuxSink { base, direct, names_made: AtomicBool::new(false) }
+        LinuxSink { base, direct, names_made: AtomicBool::new(false), turns: Turns::default() }
     }
 
     fn ready(&self, entry: &Entry, rung: Rung, sync: bool) -> io::Result<()> {
@@ -192,7 +193,7 @@ impl SinkTree for LinuxSink {
         if wanted {
             let _ = sys::fs::set_direct(&file, true);
         }
-        Ok(Handle::new(file))
+        Ok(Handle::taking_turns(file, self.turns.of(entry.id)))
     }
 
     fn put_small(&self, entry: &Entry, content: &[u8], publish: bool) -> io::Result<()> {
