@@ -3,7 +3,7 @@
 //! What it is for: the datagram rails' door to the network: many packets per system call (segmentation offload, GSO, on the way out;
 //! receive offload, GRO, on the way in), congestion marks (ECN) both ways, and packets that are never cut on their way.
 //! In: addresses, slices of memory. Out: non-blocking, close-on-exec sockets; counts of packets; the kernel's errors as they are.
-//! Invariants: no call here blocks or allocates; memory is only borrowed for the time of a call.
+//! Invariants: no call here blocks or allocates; memory is only borrowed for the time of a call, but for [`Splicer`], which owns its own.
 //! Errors that mean something to a rail: EAGAIN (full, or dry), EMSGSIZE (a packet is larger than the interface takes, or a router
 //! said so), ECONNREFUSED, EHOSTUNREACH, ENETUNREACH (an ICMP message about an earlier packet of a connected socket; told once, by
 //! whichever call comes next).
@@ -14,6 +14,7 @@
 mod pace; // departure rates, and whether the queue keeps them
 mod recv; // bursts in
 mod send; // bursts out
+mod splice; // bursts out of memory that the network reads itself
 mod wire; // control messages and addresses as bytes
 
 use std::io;
@@ -26,6 +27,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 pub use self::pace::{Queue, fine_timers, queue_of};
 pub use self::recv::{Arrived, recv_burst, recv_bursts};
 pub use self::send::{BURST_BYTES_MAX, HEAD_BYTES, How, SEGMENTS_MAX, send_burst, send_by, send_sealed, send_to};
+pub use self::splice::Splicer;
 pub use crate::sock::{Buffers, local_addr, peer_addr, set_max_pacing_rate, take_error};
 use crate::sock::{get_option, set_buffers, set_option};
 

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use sys::event::{Interest, poll};
-use sys::udp::{self, Arrived, HEAD_BYTES, How};
+use sys::udp::{self, Arrived, HEAD_BYTES, How, Splicer};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -256,6 +256,44 @@ fn a_full_socket_takes_the_front() {
     }
     assert_eq!(packets, taken, "exactly what was taken comes");
     assert!(udp::recv_burst(&other, &mut into).is_err());
+}
+
+#[test]
+fn spliced_bursts_come_as_they_were_written() {
+    let (one, other) = pair("127.0.0.1").expect("IPv4");
+    udp::size_buffers(&other, 4 << 20, 0).expect("buffers");
+    let granted = udp::size_buffers(&one, 0, 128 << 10).expect("buffers");
+    let one = std::sync::Arc::new(one);
+    let too_little =
+        Splicer::new(std::sync::Arc::clone(&one), granted.send_bytes as usize).expect_err("too little memory");
+    assert_eq!(too_little.raw_os_error(), Some(libc::EINVAL));
+    let mut splicer = match Splicer::new(std::sync::Arc::clone(&one), 4 << 20) {
+        Ok(splicer) => splicer,
+        Err(error) => {
+            // Older kernels take the calls and do something else: the rail sends in the plain way.
+            let release = sys::host::kernel_release();
+            let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+            assert!((numbers.next(), numbers.next()) < (Some(6), Some(5)), "{release}: {error}");
+            return;
+        }
+    };
+    // Twice around: slots are used again once their packets have been received.
+    for round in 0..130u64 {
+        let (bytes, each) =
+            [(44 * 1472, 1472), (44 * 1472 - 1, 1472), (65_507, 8972), (64 * 700, 700), (1, 1472), (1400, 1472)]
+                [(round % 6) as usize];
+        splicer.slot()[..bytes].copy_from_slice(&pattern(bytes, round));
+        let count = bytes.div_ceil(each);
+        assert_eq!(splicer.send(bytes, each).expect("send"), count);
+        // Between them a copied burst, which names its own segment, and a longer single one.
+        assert_eq!(udp::send_sealed(&*one, &pattern(2000, round), 500).expect("send"), 4);
+        assert_eq!(udp::send_sealed(&*one, &pattern(3000, round), 3000).expect("send"), 1, "a probe of size");
+        let packets = receive(&other, count + 5);
+        assert!(packets[..count - 1].iter().all(|packet| packet.len() == each));
+        assert_eq!(packets[..count].concat(), pattern(bytes, round), "round {round}");
+        assert_eq!(packets[count..count + 4].concat(), pattern(2000, round), "round {round}");
+        assert_eq!(packets[count + 4], pattern(3000, round), "round {round}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! What it is for: packets of one sender that arrived together, handed over as one run of bytes (GRO), with their marks.
 //! In: memory. Out: how many bytes, how long each packet is, whether one of them was marked, who sent them.
 //! Invariants: the kernel writes only into memory that is borrowed mutably for the whole call.
-//! Absent on purpose: waiting (the ring's `Readable` does), and packets of several senders in one run (the kernel joins none).
+//! Absent on purpose: waiting (the ring's `Readable` does, or a socket that somebody has set to block), and packets of several senders in one run (the kernel joins none).
 //! Sources: kernel net/ipv4/udp.c (udp_recvmsg, udp_cmsg_recv), net/ipv4/udp_offload.c (what is joined: same ends, same TOS, same size).
 
 use std::io;
@@ -58,7 +58,7 @@ pub fn recv_burst(fd: impl AsFd, into: &mut [u8]) -> io::Result<Arrived> {
     let mut message = room_for(&mut place, &mut name, &mut heard);
     // SAFETY: `message` points to `place`, `name` and `heard`, with their sizes, and `place` to `into`, borrowed mutably; all
     // outlive the call.
-    let bytes = unsafe { libc::recvmsg(fd.as_fd().as_raw_fd(), &mut message, libc::MSG_DONTWAIT) };
+    let bytes = unsafe { libc::recvmsg(fd.as_fd().as_raw_fd(), &mut message, 0) };
     match usize::try_from(bytes) {
         Ok(bytes) => Ok(Arrived::new(bytes, &message, &name, &heard)),
         Err(_) => Err(io::Error::last_os_error()),
@@ -79,7 +79,8 @@ pub fn recv_bursts(fd: impl AsFd, into: &mut [u8], each: usize, arrived: &mut [A
         message.msg_hdr = room_for(place, name, heard);
         count += 1;
     }
-    let flags = libc::MSG_DONTWAIT as _;
+    // On a socket that blocks: until one has come.
+    let flags = libc::MSG_WAITFORONE as _;
     // SAFETY: the first `count` messages point to places, names and control rooms of their own, and those to disjoint pieces of
     // `into`, which is borrowed mutably; all outlive the call, and no time limit is given.
     let came =

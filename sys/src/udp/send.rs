@@ -6,7 +6,7 @@
 //! Invariants: addresses handed to the kernel are those of slices borrowed for the whole call; nothing is remembered between calls.
 //! A refused offload costs one call per burst and is tried again with the next one, because a route may move to an interface that
 //! does not refuse, and one call in forty is not worth a state.
-//! Absent on purpose: waiting; sending the rest of a burst that was taken in part.
+//! Absent on purpose: waiting (but on a socket that somebody has set to block); sending the rest of a burst that was taken in part.
 //! Sources: kernel net/ipv4/udp.c (udp_send_skb, __udp_gso_segment), include/linux/udp.h (UDP_MAX_SEGMENTS).
 
 use std::io;
@@ -157,12 +157,11 @@ fn send(fd: BorrowedFd<'_>, how: How, packets: Packets<'_>) -> io::Result<usize>
 
 /// One call; as `batched` where segmentation is refused.
 fn segmented(fd: BorrowedFd<'_>, packets: Packets<'_>, range: Range<usize>) -> io::Result<usize> {
-    if range.len() == 1 {
-        return single(fd, packets, range);
-    }
     let mut places = [NOWHERE; 2 * SEGMENTS_MAX];
     let filled = packets.gather(range.clone(), &mut places);
-    let told = Told::segment(packets.packet_bytes() as u16);
+    // Named for a single packet too: a socket that a `Splicer` has set would cut it otherwise.
+    let bytes: usize = places[..filled].iter().map(|place| place.iov_len).sum();
+    let told = Told::segment(packets.packet_bytes().min(bytes) as u16);
     match send_message(fd, &mut places[..filled], Some(&told)) {
         Ok(()) => Ok(range.len()),
         Err(error) if is_refusal(&error) => batched(fd, packets, range),
@@ -198,7 +197,7 @@ fn batched(fd: BorrowedFd<'_>, packets: Packets<'_>, range: Range<usize>) -> io:
         message.msg_hdr.msg_iovlen = packets.gather(number..number + 1, places) as _;
         message.msg_hdr.msg_iov = places.as_mut_ptr();
     }
-    let (count, flags) = (range.len() as libc::c_uint, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT);
+    let (count, flags) = (range.len() as libc::c_uint, libc::MSG_NOSIGNAL);
     // SAFETY: the first `count` messages point into `places`, and those to slices that `packets` borrows; all outlive the call, and
     // the kernel writes only lengths into `messages`, which is ours alone.
     let taken = unsafe { libc::sendmmsg(fd.as_raw_fd(), messages.as_mut_ptr(), count, flags as _) };
@@ -228,9 +227,8 @@ fn send_message(fd: BorrowedFd<'_>, places: &mut [libc::iovec], told: Option<&To
         message.msg_control = told.bytes().as_ptr().cast_mut().cast();
         message.msg_controllen = told.bytes().len() as _;
     }
-    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     // SAFETY: `message` points to `places` and `told`, and the places to slices borrowed by the caller; all outlive the call, which
     // only reads them. A datagram is taken whole or not at all, so the count that is returned says nothing more.
-    let result = unsafe { libc::sendmsg(fd.as_raw_fd(), &message, flags) };
+    let result = unsafe { libc::sendmsg(fd.as_raw_fd(), &message, libc::MSG_NOSIGNAL) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
