@@ -5,24 +5,36 @@
 //! Invariants: see the table of equations in `docs/design/003-rate-control.md`; every rate is finite and positive.
 //! Absent on purpose: retransmission timers, per-packet state.
 
+use super::loss::Judge;
+use super::maths;
 use super::path::{Path, rate_of};
 use super::trace::{Keep, Trace};
 use super::{Policy, RATE_MAX, RateConfig, Signal, TRAIN_PACKETS};
 
 /// Queueing delay that one flow alone keeps, nanoseconds.
-const QUEUE_ALONE_NS: f64 = 2_000_000.0;
+const QUEUE_ALONE_NS: f64 = 1_500_000.0;
 /// Share of the link's rate that every flow adds each round trip, and gives back in proportion to what it has.
-const PUSH: f64 = 0.02;
+const PUSH: f64 = 0.015;
 /// Queueing delay that every further flow adds.
-const QUEUE_EACH_NS: f64 = 800_000.0;
+const QUEUE_EACH_NS: f64 = 1_000_000.0;
+/// Rounds of the integral.
+const GAIN: f64 = 12.0;
+
+/// Every so many rounds, and no more often than so many nanoseconds, the queue is let run dry.
+const DRAIN_ROUNDS: u64 = 20;
+const DRAIN_NS: u64 = 1_000_000_000;
+/// By holding back so much of the rate.
+const DRAIN: f64 = 0.5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// Waiting for the train's echo. from: new, on_quiet; to: Verify
     Start,
-    /// The rate the train promised is on its way. from: Start; to: Steady
+    /// The rate the train promised is on its way. from: Start; to: Prove
     Verify { since_ns: u64 },
-    /// from: Verify; to: Start (on_quiet)
+    /// Its echo comes: does the queue grow? from: Verify; to: Steady
+    Prove,
+    /// from: Prove; to: Start (on_quiet)
     Steady,
 }
 
@@ -37,12 +49,30 @@ pub(super) struct Delay {
     link: f64,
     /// What each round trip takes back, a share of the rate.
     take: f64,
-    sent: Trace,
+    /// Bytes that passed the bottleneck (arrived or lost), by the receiver's clock.
+    passed: Trace,
+    passed_bytes: f64,
+    arrival_ns: u64,
+    jumped_arrival_ns: u64,
+    delivered: u64,
     train_due: bool,
     train_bytes: f64,
     train_ns: f64,
     idle_rounds: f64,
+    /// What passed of us when the link was last full.
+    full: f64,
     stepped_ns: u64,
+    round_from_ns: u64,
+    judge: Judge,
+    queue_cap: f64,
+    queue_usual: f64,
+    /// What the law says; `rate` is less while the queue is drained.
+    goal: f64,
+    drain_from_ns: u64,
+    drain_until_ns: u64,
+    drains: u32,
+    /// The share held back meanwhile.
+    drained: f64,
 }
 
 impl Delay {
@@ -54,12 +84,26 @@ impl Delay {
             rate: 0.0,
             link: 0.0,
             take: PUSH,
-            sent: Trace::new(Keep::Last),
+            passed: Trace::new(Keep::First),
+            passed_bytes: 0.0,
+            arrival_ns: 0,
+            jumped_arrival_ns: 0,
+            delivered: 0,
             train_due: true,
             train_bytes: 0.0,
             train_ns: 0.0,
             idle_rounds: 0.0,
+            full: 0.0,
             stepped_ns: now_ns,
+            round_from_ns: now_ns,
+            judge: Judge::new(),
+            queue_cap: 1e9,
+            queue_usual: 0.0,
+            goal: 0.0,
+            drain_from_ns: now_ns,
+            drain_until_ns: now_ns,
+            drained: 0.0,
+            drains: 0,
         };
         law.trickle();
         law
@@ -82,6 +126,7 @@ impl Delay {
         match self.phase {
             Phase::Start => "start",
             Phase::Verify { .. } => "verify",
+            Phase::Prove => "prove",
             Phase::Steady => "steady",
         }
     }
@@ -99,7 +144,11 @@ impl Delay {
         (held + 64.0 * f64::from(self.config.packet_bytes)) as u64
     }
 
-    pub(super) fn train(&mut self) -> Option<u32> {
+    pub(super) fn train(&mut self, now_ns: u64) -> Option<u32> {
+        // The caller asks before every burst: a drain ends when it should, not when a report happens to come.
+        if self.phase == Phase::Steady && now_ns >= self.drain_until_ns {
+            self.rate = self.goal;
+        }
         core::mem::take(&mut self.train_due).then_some(TRAIN_PACKETS)
     }
 
@@ -114,13 +163,18 @@ impl Delay {
 
     pub(super) fn on_signal(&mut self, signal: &Signal) {
         self.path.on_signal(signal);
+        self.count(signal);
         match self.phase {
             Phase::Start => self.on_echo(signal),
             Phase::Verify { since_ns } => {
                 if signal.now_ns.saturating_sub(since_ns) >= self.path.rtt_ns() {
-                    self.phase = Phase::Steady;
+                    self.jumped_arrival_ns = self.arrival_ns;
+                    self.phase = Phase::Prove;
+                    self.drain_until_ns = signal.now_ns;
+                    self.goal = self.rate;
                 }
             }
+            Phase::Prove => self.prove(signal),
             Phase::Steady => self.step(signal),
         }
         self.rate = self.rate.clamp(1.0, RATE_MAX as f64);
@@ -129,7 +183,40 @@ impl Delay {
             self.rate = self.rate.min(target as f64);
         }
         self.rate = self.rate.max(self.config.min as f64);
-        self.sent.push(signal.now_ns, self.path.round_ns() / 24, self.rate);
+    }
+
+    /// A few reports of the echo: where the queue does not grow the rest of the link is free, too.
+    fn prove(&mut self, signal: &Signal) {
+        let span = self.arrival_ns.saturating_sub(self.jumped_arrival_ns);
+        if span < (self.path.round_ns() / 8).max(2_000_000) {
+            return;
+        }
+        let passed = self.passed();
+        if self.path.queue_ns() as f64 > 0.1 * span as f64 || passed < 0.9 * self.rate {
+            // Someone else is here: what came through is our share, and what we put into the queue is taken back.
+            self.goal = passed * 0.9;
+        } else {
+            self.goal = self.link.max(self.rate);
+        }
+        self.rate = self.goal;
+        self.stepped_ns = signal.now_ns;
+        self.phase = Phase::Steady;
+    }
+
+    /// The echo of a drain says how little we sent, not what the bottleneck would pass: it is left out of the books.
+    fn count(&mut self, signal: &Signal) {
+        let arrived = signal.delivered.saturating_sub(self.delivered);
+        self.delivered = self.delivered.max(signal.delivered);
+        self.judge.count(arrived as f64, signal.lost as f64);
+        let rtt = self.path.rtt_ns();
+        let echo_from = self.drain_from_ns.saturating_add(rtt);
+        let echo_until = self.drain_until_ns.saturating_add(rtt).saturating_add(self.path.report_ns());
+        if self.drains > 0 && (echo_from..=echo_until).contains(&signal.now_ns) {
+            return;
+        }
+        self.arrival_ns = self.arrival_ns.saturating_add(signal.interval_ns.min(1 << 40));
+        self.passed_bytes += arrived as f64 + signal.lost as f64;
+        self.passed.push(self.arrival_ns, self.path.round_ns() / 24, self.passed_bytes);
     }
 
     /// A train left back to back and arrives spread out: by how much is the bottleneck's rate.
@@ -154,7 +241,70 @@ impl Delay {
         self.link = seen.unwrap_or(0.0);
         self.rate = seen.map_or(blind, |rate| 0.9 * rate);
         self.phase = Phase::Verify { since_ns: signal.now_ns };
-        self.sent.clear();
+    }
+
+    /// What the bottleneck passes of this flow, lost bytes counted as passed, bytes per second: mean over the last round, but not from
+    /// before the rate's last jump.
+    fn passed(&self) -> f64 {
+        let from = self.arrival_ns.saturating_sub(self.path.round_ns()).max(self.jumped_arrival_ns);
+        let Some((then, bytes)) = self.passed.at(from) else { return self.rate };
+        let span = self.arrival_ns.saturating_sub(then);
+        if span == 0 { self.rate } else { (self.passed_bytes - bytes) * 1e9 / span as f64 }
+    }
+
+    /// One report of the steady state.
+    fn step(&mut self, signal: &Signal) {
+        let now = signal.now_ns;
+        let round = self.path.round_ns();
+        let elapsed = (now.saturating_sub(self.stepped_ns) as f64 / round as f64).min(1.0);
+        self.stepped_ns = now;
+        let queue = self.path.queue_least(now.saturating_sub(round / 4), now);
+        let target = self.queue_target();
+        if now.saturating_sub(self.round_from_ns) >= round {
+            self.on_round(now, target);
+        }
+        let passed = self.passed() * (1.0 - self.judge.overflow());
+        // Integral: what has to be taken back for others' pushes, leaking, so that all flows come to the same.
+        let gain = elapsed / GAIN;
+        // What a burst of others put into the queue is no offer to integrate: no more counts than many flows would keep.
+        let lasting = (queue - target).min(8.0 * QUEUE_EACH_NS);
+        self.take += gain * (lasting / round as f64 - (self.take / PUSH - 1.0) * QUEUE_EACH_NS / round as f64);
+        self.take = self.take.clamp(0.0, 0.5);
+        self.link = self.link.max(passed);
+        let slowness = 2.5 * round as f64;
+        let error = ((target - queue) / slowness).clamp(-0.25, 0.25);
+        let hunt = self.hunt(queue, target, passed, if signal.limited { 0.0 } else { elapsed });
+        let next = passed * (1.0 + error - self.take + hunt) + PUSH * self.weight() * self.link;
+        self.goal = if signal.limited { next.min(self.goal) } else { next };
+        self.drain(now, queue);
+    }
+
+    /// The queue stays empty, so there is room: back to what we had at once, beyond it faster and faster.
+    fn hunt(&mut self, queue: f64, target: f64, passed: f64, elapsed: f64) -> f64 {
+        if queue > target / 4.0 {
+            self.idle_rounds = 0.0;
+            self.full += (passed - self.full) * (elapsed / 4.0).min(1.0);
+            return 0.0;
+        }
+        if elapsed == 0.0 {
+            return 0.0;
+        }
+        let back = 0.97 * self.full / passed.max(1.0) - 1.0;
+        if back > 0.0 {
+            self.idle_rounds = self.idle_rounds.min(1.0) + elapsed;
+            return if self.idle_rounds > 1.0 { back.min(0.5) } else { 0.0 };
+        }
+        self.idle_rounds += elapsed;
+        if self.idle_rounds < 2.0 {
+            0.0
+        } else {
+            (0.01 * maths::exp((self.idle_rounds - 2.0) * core::f64::consts::LN_2)).min(0.4)
+        }
+    }
+
+    /// Queueing delay to keep: less where the queue is too short for it.
+    fn queue_target(&self) -> f64 {
+        QUEUE_ALONE_NS.min(self.queue_cap)
     }
 
     fn weight(&self) -> f64 {
@@ -165,33 +315,42 @@ impl Delay {
         }
     }
 
-    /// One report of the steady state; all terms are those of one round trip, applied to the rate of one round trip ago.
-    fn step(&mut self, signal: &Signal) {
-        let now = signal.now_ns;
-        let round = self.path.round_ns();
-        let elapsed = (now.saturating_sub(self.stepped_ns) as f64 / round as f64).min(1.0);
-        self.stepped_ns = now;
-        let rtt = self.path.rtt_ns();
-        let queue = self.path.queue_least(now.saturating_sub(round / 4), now);
-        let half = round / 2;
-        let before = self.path.queue_least(now.saturating_sub(half + round / 4), now.saturating_sub(half));
-        let slope = ((queue - before) / half as f64).clamp(-0.5, 2.0);
-        let ago = self.sent.mean(now.saturating_sub(rtt + round / 4), now.saturating_sub(rtt)).unwrap_or(self.rate);
-        let target = QUEUE_ALONE_NS;
-        let slowness = 2.2 * round as f64;
-        // Integral: what has to be taken back for others' pushes, leaking, so that all flows come to the same.
-        let gain = elapsed / 16.0;
-        self.take += gain * ((queue - target) / round as f64 - (self.take / PUSH - 1.0) * QUEUE_EACH_NS / round as f64);
-        self.take = self.take.clamp(0.0, 0.5);
-        self.link = self.link.max(self.path.arrived(round));
-        let error = ((target - queue) / slowness).clamp(-0.25, 0.25);
-        self.idle_rounds = if queue < target / 4.0 && !signal.limited { self.idle_rounds + elapsed } else { 0.0 };
-        let hunt = if self.idle_rounds > 2.0 {
-            (0.01 * (1u64 << (self.idle_rounds as u32 - 2).min(5)) as f64).min(0.3)
+    fn on_round(&mut self, now: u64, target: f64) {
+        let packet = f64::from(self.config.packet_bytes);
+        let least = self.path.queue_least(self.round_from_ns, now);
+        let few = (4.0 * packet * 1e9 / self.link.max(1.0)).min(target / 4.0);
+        self.judge.round(least <= few, packet);
+        if self.judge.overflow() > 0.0 {
+            self.queue_cap = (0.6 * self.path.queue_ns() as f64).max(100_000.0).min(self.queue_cap);
         } else {
-            0.0
-        };
-        let next = ago / (1.0 + slope) * (1.0 + error - self.take + hunt) + PUSH * self.weight() * self.link;
-        self.rate = if signal.limited { next.min(self.rate) } else { next };
+            self.queue_cap = (self.queue_cap * 1.02).min(1e9);
+        }
+        self.round_from_ns = now;
+    }
+
+    /// From time to time the queue is let run dry, so that everyone sees the empty path's delay.
+    fn drain(&mut self, now: u64, queue: f64) {
+        let round = self.path.round_ns();
+        self.queue_usual += (queue - self.queue_usual) * 0.02;
+        if now < self.drain_until_ns {
+            self.rate = self.goal * (1.0 - self.drained);
+            return;
+        }
+        self.rate = self.goal;
+        let since = now.saturating_sub(self.drain_until_ns);
+        let share = (self.goal / self.link.max(1.0)).clamp(0.02, 1.0);
+        // Someone else drains: help, all at once it costs nobody.
+        let join = queue < 0.4 * self.queue_usual && self.queue_usual > 500_000.0 && since > 8 * round;
+        // A newcomer has seen no empty path yet: it drains early.
+        let pause = if self.drains < 2 { 4 * round } else { (DRAIN_ROUNDS * round).max(DRAIN_NS) };
+        if join || since > pause {
+            self.drains = self.drains.saturating_add(1);
+            let need = if join { queue } else { (1.1 * queue + 300_000.0) / share };
+            let span = (need / DRAIN).max(self.path.report_ns() as f64).min(2.0 * round as f64);
+            self.drained = (need / span).min(DRAIN);
+            self.drain_from_ns = now;
+            self.drain_until_ns = now.saturating_add(span as u64);
+            self.rate = self.goal * (1.0 - self.drained);
+        }
     }
 }

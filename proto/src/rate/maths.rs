@@ -1,6 +1,6 @@
-//! ln, exp and cube root.
+//! ln, exp, square and cube root.
 //!
-//! For: laws written with logarithms and CUBIC's cube root.
+//! For: laws written with logarithms and the roots of CUBIC and of deviations.
 //! In and out: f64 to f64, relative error below 1e-9 over the whole range of finite positive numbers.
 //! Invariants: no NaN for finite input; ln of what is not positive is ln of the smallest normal number.
 //! Absent on purpose: std: these functions are not in `core`.
@@ -41,9 +41,14 @@ pub fn exp(x: f64) -> f64 {
     sum * f64::from_bits(((1023 + twos) as u64) << 52)
 }
 
+/// Square root of a number that is not negative.
+pub fn sqrt(x: f64) -> f64 {
+    if x >= f64::MIN_POSITIVE { exp(ln(x) / 2.0) } else { 0.0 }
+}
+
 /// Cube root of a number that is not negative: a guess from the exponent, then Newton.
 pub fn cbrt(x: f64) -> f64 {
-    if !(x > f64::MIN_POSITIVE) {
+    if x.is_nan() || x <= f64::MIN_POSITIVE {
         return 0.0;
     }
     let x = x.min(f64::MAX);
@@ -65,6 +70,7 @@ mod tests {
             let x = 10f64.powf(f64::from(step) / 2.0);
             assert!((ln(x) - x.ln()).abs() <= 1e-9 * x.ln().abs().max(1.0), "ln {x}");
             assert!((cbrt(x) / x.cbrt() - 1.0).abs() < 1e-9, "cbrt {x}");
+            assert!((sqrt(x) / x.sqrt() - 1.0).abs() < 1e-9, "sqrt {x}");
             let y = f64::from(step);
             assert!((exp(y) / y.exp() - 1.0).abs() < 1e-9, "exp {y}");
         }

@@ -11,11 +11,10 @@ mod bbr; // BBR-like: the most that was delivered, probed in turns
 mod cubic; // RFC 9438, paced
 mod delay; // ours: the queue's delay is the price, random loss is not
 mod fixed; // the user's word
-mod maths; // ln and cube root, which core does not have
+mod loss; // which losses are the queue's
+mod maths; // logarithms and roots, which core does not have
 mod path; // what the signals say of the path: base delay, queue, delivery, loss
 mod trace; // a short memory of one figure over time
-
-pub use maths::{cbrt, exp, ln};
 
 /// No controller says more than this, bytes per second: 1 Tbit/s, above the 400 Gbit/s we aim at.
 pub const RATE_MAX: u64 = 125_000_000_000;
@@ -212,7 +211,7 @@ impl Controller {
     pub fn train(&mut self, now_ns: u64) -> Option<u32> {
         self.now_ns = self.now_ns.max(now_ns);
         match &mut self.table {
-            Table::Delay(law) => law.train(),
+            Table::Delay(law) => law.train(self.now_ns),
             _ => None,
         }
     }

@@ -12,6 +12,7 @@ const ENTRIES: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keep {
     Least,
+    First,
     Last,
 }
 
@@ -36,7 +37,11 @@ impl Trace {
         if self.count > 0 {
             let (began, held) = &mut self.entries[self.newest];
             if now_ns.saturating_sub(*began) < spacing_ns {
-                *held = if self.keep == Keep::Least { held.min(value) } else { value };
+                *held = match self.keep {
+                    Keep::Least => held.min(value),
+                    Keep::First => *held,
+                    Keep::Last => value,
+                };
                 return;
             }
         }
@@ -87,6 +92,11 @@ impl Trace {
         }
         // Older than memory: the oldest value stands for it.
         last.map(|oldest| (sum + oldest * until.saturating_sub(from_ns) as f64) / whole)
+    }
+
+    /// The newest entry that began at or before `at`, else the oldest.
+    pub(super) fn at(&self, at_ns: u64) -> Option<(u64, f64)> {
+        self.iter().find(|(began, _)| *began <= at_ns).or_else(|| self.iter().last())
     }
 
     /// When the oldest entry began.
