@@ -101,6 +101,16 @@ coded! {
         RailDirection = 65, "sent data on a rail against its direction";
         DigestMismatch = 70, "sent content whose digest differs from the one it announced";
         DigestMissing = 71, "left out a digest that was agreed";
+        PacketKind = 80, "sent a packet of an unknown kind";
+        PacketBody = 81, "sent a packet whose body is none";
+        PacketEmpty = 82, "sent a data packet without data";
+        NumberAbsurd = 83, "numbered a packet far beyond any that can be on its way";
+        UnitBeyondGrant = 84, "sent a unit that was not granted";
+        UnitTooLong = 85, "sent bytes beyond the end of a unit";
+        UnitPieces = 86, "sent a unit in more pieces than any path asks for";
+        UnitLength = 87, "gave a unit two lengths";
+        CoverageUnsent = 88, "spoke of packets that were never sent";
+        CoverageBackward = 89, "took back what it had told";
     }
 }
 

@@ -20,9 +20,12 @@ pub mod manifest; // entries, and which names may stand in a tree
 pub mod ledger; // state of each chunk of a file
 pub mod send; // the sending end's state machine
 pub mod recv; // the receiving end's state machine
+pub mod packet; // heads and bodies of datagrams
+pub mod flow; // the datagram transport: what goes into which packet, what was lost, what has come
 pub mod journal; // the ledger of a part file as bytes on disk
 pub mod books; // time booked to stages, and the sentence that names the limiter
 pub mod receipt; // what both ends sign at the end
+pub mod rate; // how fast a datagram rail sends: the table of controllers
 
 /// The protocol version this build speaks; see `docs/protocol.md`.
 pub const VERSION: u16 = 1;

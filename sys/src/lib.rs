@@ -22,6 +22,8 @@ mod plain;
 pub mod fs;
 // TCP sockets: listen, connect, options, and what the kernel knows of a path.
 pub mod sock;
+// UDP sockets: bursts of packets in one call.
+pub mod udp;
 
 // Waking a thread that waits in the kernel, and waiting for several descriptors.
 pub mod event;
@@ -33,5 +35,8 @@ pub mod clock;
 pub mod host;
 // An allocator that counts, for tests.
 pub mod count;
+// For the lab: network interfaces whose wire is a descriptor, and hosts made of namespaces.
+pub mod tun;
+pub mod netns;
 // Giving up rights, for good.
 pub mod confine;

@@ -1,10 +1,10 @@
 //! The ring without io_uring.
 //!
 //! What it is for: the same door on kernels and in containers that forbid io_uring.
-//! In and out: see `ring`. Sockets are tried at once and then by `poll(2)`; disk operations are tried at once where
+//! In and out: see `ring`. Sockets are tried at once and then by `ppoll(2)`; disk operations are tried at once where
 //! they cannot block (page cache by RWF_NOWAIT, tmpfs), and go to two helper threads otherwise.
 //! Invariants: an operation owns its memory wherever it is: in the list of waiting sockets, in the disk queue, in a helper's
-//! hands, or in the list of results. So nothing here is unsafe but the call of `poll`.
+//! hands, or in the list of results. So nothing here is unsafe but the call of `ppoll`.
 //! Absent on purpose: epoll (a worker has tens of rails, and the list changes with each operation).
 
 use std::collections::VecDeque;
@@ -46,6 +46,8 @@ enum Way {
     Send,
     RecvSome,
     RecvAll,
+    /// Moves nothing: done when `poll` says so.
+    Readable,
 }
 
 /// An operation on a file, on its way to or from a helper thread.
@@ -81,7 +83,7 @@ impl Waiting {
                 }
                 Err(Errno::AGAIN) => {
                     match self.way {
-                        Way::Send => {}
+                        Way::Send | Way::Readable => {}
                         Way::RecvSome => wake_for(&*self.socket, 1),
                         Way::RecvAll => wake_for(&*self.socket, self.len - self.moved),
                     }
@@ -241,6 +243,20 @@ impl Plain {
                 let way = if all { Way::RecvAll } else { Way::RecvSome };
                 self.socket(Waiting { token, socket, mem, at, len, moved: 0, way, result: None });
             }
+            // Not tried: whoever asks has just found the socket empty.
+            Op::Readable { socket } => {
+                let mem = Mem::Small(Box::default());
+                self.waiting.push(Waiting {
+                    token,
+                    socket,
+                    mem,
+                    at: 0,
+                    len: 0,
+                    moved: 0,
+                    way: Way::Readable,
+                    result: None,
+                });
+            }
         }
     }
 
@@ -309,7 +325,7 @@ impl Plain {
         }
     }
 
-    /// Sleeps in `poll(2)` and moves what has become possible. True: woken, or interrupted by a signal.
+    /// Sleeps in `ppoll(2)` and moves what has become possible. True: woken, or interrupted by a signal.
     fn poll_once(&mut self, left: Option<Duration>) -> io::Result<bool> {
         self.polled.clear();
         self.polled.push(interest(self.disk.waker.as_fd().as_raw_fd(), libc::POLLIN));
@@ -317,11 +333,16 @@ impl Plain {
             let events = if op.way == Way::Send { libc::POLLOUT } else { libc::POLLIN };
             self.polled.push(interest(op.socket.as_raw_fd(), events));
         }
-        // Rounded up: waking a little late is right, spinning until it is time is not.
-        let ms = left.map_or(-1, |left| i32::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
-        // SAFETY: `polled` holds `len` initialised entries, and nobody else has it during the call; the descriptors are
-        // kept open by `disk` and `waiting`.
-        let count = unsafe { libc::poll(self.polled.as_mut_ptr(), self.polled.len() as libc::nfds_t, ms) };
+        // ppoll and not poll: the bursts of a paced rail are due by the microsecond.
+        let limit = left.map(|left| libc::timespec {
+            tv_sec: libc::time_t::try_from(left.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_nsec: left.subsec_nanos() as libc::c_long,
+        });
+        let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        let (entries, count) = (self.polled.as_mut_ptr(), self.polled.len() as libc::nfds_t);
+        // SAFETY: `polled` holds `count` initialised entries, and nobody else has it during the call; `limit` is null or points into
+        // the local above; the descriptors are kept open by `disk` and `waiting`.
+        let count = unsafe { libc::ppoll(entries, count, limit, std::ptr::null()) };
         if count < 0 {
             let error = io::Error::last_os_error();
             return if error.kind() == io::ErrorKind::Interrupted { Ok(true) } else { Err(error) };
@@ -339,7 +360,10 @@ impl Plain {
         let finished = self.waiting.extract_if(.., |op| {
             number += 1;
             if polled[number].revents != 0 {
-                op.attempt();
+                match op.way {
+                    Way::Readable => op.result = Some(Ok(0)),
+                    Way::Send | Way::RecvSome | Way::RecvAll => op.attempt(),
+                }
             }
             op.result.is_some()
         });

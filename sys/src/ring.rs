@@ -8,8 +8,8 @@
 //! Absent on purpose: retries. A short result is handed up; the caller knows what is missing.
 //!
 //! Both engines give the same answers: a `Send`, and a `Recv` with `all`, ends short only at the end of the stream or at
-//! an error after the first byte (the next operation then meets the error itself). Sockets may be blocking (they
-//! should: io_uring answers EAGAIN at once for non-blocking ones).
+//! an error after the first byte (the next operation then meets the error itself). Sockets may be blocking (those for `Send` and
+//! `Recv` should: io_uring answers EAGAIN at once for non-blocking ones).
 
 use std::fs::File;
 use std::io;
@@ -74,6 +74,12 @@ pub enum Op {
         len: usize,
         /// Wait for all `len` bytes; otherwise the first bytes that come are the result.
         all: bool,
+    },
+    /// Waits until a socket has something to receive, or an error to tell: the next receive does not block. Moves nothing: the
+    /// result is 0 and the memory an empty `Mem::Small`. For datagram sockets, whose bursts go by calls of their own ([`crate::udp`]).
+    Readable {
+        /// Any socket.
+        socket: Arc<OwnedFd>,
     },
 }
 

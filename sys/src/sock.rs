@@ -179,15 +179,23 @@ pub(crate) fn wake_for(fd: impl AsFd, missing: usize) {
 }
 
 /// Numbers only: that is what makes the cast to bytes right for every caller.
-trait Number: Copy {}
+pub(crate) trait Number: Copy {}
 impl Number for u32 {}
 impl Number for u64 {}
 
-fn set_option<T: Number>(fd: BorrowedFd<'_>, level: i32, name: i32, value: T) -> io::Result<()> {
+pub(crate) fn set_option<T: Number>(fd: BorrowedFd<'_>, level: i32, name: i32, value: T) -> io::Result<()> {
     let (at, bytes) = (std::ptr::from_ref(&value).cast(), size_of::<T>() as libc::socklen_t);
     // SAFETY: `at` points to `bytes` initialised bytes of the local `value` (`Number` has no padding).
     let result = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, at, bytes) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+pub(crate) fn get_option(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<u32> {
+    let (mut value, mut bytes) = (0u32, size_of::<u32>() as libc::socklen_t);
+    let at = std::ptr::from_mut(&mut value).cast();
+    // SAFETY: the kernel writes at most `bytes` bytes, which is the size of the local `value`; any bytes are a u32.
+    let result = unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, at, &mut bytes) };
+    if result == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
 }
 
 /// What the kernel knows of a connection; figures a kernel does not have yet are 0.

@@ -89,6 +89,8 @@ struct Slot {
     handle: Handle,
     /// A receive that is to be filled: what is missing.
     missing: Option<Missing>,
+    /// The kernel's answer is a set of poll events, not a count of bytes.
+    polls: bool,
 }
 
 /// The part of a receive that has not come yet.
@@ -207,7 +209,7 @@ impl Uring {
                     Some(piece) => opcode::ReadFixed::new(fd, start, bytes, piece).offset(offset).build(),
                     None => opcode::Read::new(fd, start, bytes).offset(offset).build(),
                 };
-                (Slot { token, held, handle, missing: None }, entry)
+                (Slot { token, held, handle, missing: None, polls: false }, entry)
             }
             Op::Write { file, offset, mem, at, len } => {
                 let handle = Handle::File(file);
@@ -217,7 +219,7 @@ impl Uring {
                     Some(piece) => opcode::WriteFixed::new(fd, start, bytes, piece).offset(offset).build(),
                     None => opcode::Write::new(fd, start, bytes).offset(offset).build(),
                 };
-                (Slot { token, held, handle, missing: None }, entry)
+                (Slot { token, held, handle, missing: None, polls: false }, entry)
             }
             Op::Send { socket, mem, at, len } => {
                 let handle = Handle::Socket(socket);
@@ -225,7 +227,7 @@ impl Uring {
                 // MSG_WAITALL: the kernel sends the rest by itself when there is room, instead of handing half a frame up.
                 let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
                 let entry = opcode::Send::new(Fd(handle.number()), start, len as u32).flags(flags).build();
-                (Slot { token, held, handle, missing: None }, entry)
+                (Slot { token, held, handle, missing: None, polls: false }, entry)
             }
             Op::Recv { socket, mem, at, len, all } => {
                 let handle = Handle::Socket(socket);
@@ -235,7 +237,14 @@ impl Uring {
                 if !all {
                     entry = opcode::Recv::new(Fd(handle.number()), start, len as u32).build();
                 }
-                (Slot { token, held, handle, missing: all.then_some(missing) }, entry)
+                (Slot { token, held, handle, missing: all.then_some(missing), polls: false }, entry)
+            }
+            Op::Readable { socket } => {
+                let handle = Handle::Socket(socket);
+                let held = Held::lend(Mem::Small(Box::default()));
+                // One shot; errors and hang-ups are told whether asked for or not.
+                let entry = opcode::PollAdd::new(Fd(handle.number()), libc::POLLIN as u32).build();
+                (Slot { token, held, handle, missing: None, polls: true }, entry)
             }
         }
     }
@@ -357,7 +366,7 @@ impl Uring {
             }
             let number = completion.user_data() as usize;
             let slot = self.slots[number].as_mut().expect("the kernel completes each entry once");
-            let bytes = usize::try_from(completion.result()).unwrap_or(0);
+            let bytes = if slot.polls { 0 } else { usize::try_from(completion.result()).unwrap_or(0) };
             if let (Some(entry), true) = (slot.rest(bytes), done.is_some()) {
                 self.backlog.push_back(entry.user_data(completion.user_data()));
                 continue;
@@ -469,6 +478,7 @@ fn check_features(ring: &IoUring) -> io::Result<()> {
         opcode::WriteFixed::CODE,
         opcode::Send::CODE,
         opcode::Recv::CODE,
+        opcode::PollAdd::CODE,
     ];
     let whole = codes.iter().all(|code| probe.is_supported(*code))
         && ring.params().is_feature_ext_arg()

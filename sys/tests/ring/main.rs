@@ -110,6 +110,8 @@ const TABLE: &[(&str, Test)] = &[
     ("tells_the_end_of_a_stream", network::tells_the_end_of_a_stream),
     ("a_peer_that_closes_ends_what_is_in_flight", network::a_peer_that_closes_ends_what_is_in_flight),
     ("shutting_down_our_end_ends_what_is_in_flight", network::shutting_down_our_end_ends_what_is_in_flight),
+    ("says_when_a_socket_is_readable", network::says_when_a_socket_is_readable),
+    ("says_readable_for_an_error_that_waits", network::says_readable_for_an_error_that_waits),
     ("is_woken_by_another_thread", driver::is_woken_by_another_thread),
     ("no_wake_is_lost_in_a_storm", driver::no_wake_is_lost_in_a_storm),
     ("polls_without_waiting", driver::polls_without_waiting),

@@ -1,6 +1,7 @@
 //! Sockets through the ring. See `main.rs`.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -118,4 +119,50 @@ pub(crate) fn shutting_down_our_end_ends_what_is_in_flight(room: &mut Room) {
     room.driver.flush().expect("flush");
     sys::sock::shutdown(&*one).expect("shutdown");
     assert_eq!(room.wait_for(1)[0].result.as_ref().expect("end of the stream"), &0);
+}
+
+/// Two connected datagram sockets.
+fn udp() -> (Arc<OwnedFd>, Arc<OwnedFd>) {
+    let here = || sys::udp::bind("127.0.0.1:0".parse().expect("address"), false).expect("bind");
+    let (one, other) = (here(), here());
+    sys::udp::connect(&one, sys::udp::local_addr(&other).expect("address")).expect("connect");
+    sys::udp::connect(&other, sys::udp::local_addr(&one).expect("address")).expect("connect");
+    (Arc::new(one), Arc::new(other))
+}
+
+pub(crate) fn says_when_a_socket_is_readable(room: &mut Room) {
+    let (one, other) = udp();
+    let mut into = vec![0; 65_535];
+    for round in 0..100u8 {
+        room.driver.submit(5, Op::Readable { socket: Arc::clone(&other) });
+        if round % 10 == 0 {
+            let (mut done, start) = (Vec::new(), Instant::now());
+            room.driver.wait(Some(Duration::from_millis(10)), &mut done).expect("wait");
+            assert!(done.is_empty() && start.elapsed() >= Duration::from_millis(9), "nothing has come: {done:?}");
+        }
+        assert_eq!(sys::udp::send_sealed(&*one, &[round; 100], 100).expect("send"), 1);
+        let done = room.wait_for(1).pop().expect("one");
+        assert_eq!((done.token, done.result.expect("readable")), (5, 0));
+        assert!(matches!(&done.mem, Mem::Small(none) if none.is_empty()), "{:?}", done.mem);
+        assert_eq!(sys::udp::recv_burst(&*other, &mut into).expect("readable").bytes, 100);
+        assert_eq!(into[..100], [round; 100]);
+    }
+    // One is there already; beside it an operation of another kind has nothing to do, which must not hold it up.
+    let (idle, _end) = pair();
+    sys::udp::send_sealed(&*one, &[1; 100], 100).expect("send");
+    room.driver.submit(6, Op::Recv { socket: idle, mem: small(1), at: 0, len: 1, all: true });
+    room.driver.submit(7, Op::Readable { socket: other });
+    let done = room.wait_for(1).pop().expect("one");
+    assert_eq!((done.token, done.result.expect("readable")), (7, 0));
+}
+
+pub(crate) fn says_readable_for_an_error_that_waits(room: &mut Room) {
+    let (one, other) = udp();
+    drop(other);
+    room.driver.submit(1, Op::Readable { socket: Arc::clone(&one) });
+    room.driver.flush().expect("flush");
+    assert_eq!(sys::udp::send_sealed(&*one, b"to nobody", 9).expect("send"), 1);
+    assert_eq!(room.wait_for(1)[0].result.as_ref().expect("an error is something to read"), &0);
+    let error = sys::udp::recv_burst(&*one, &mut [0; 9]).expect_err("nobody");
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
 }

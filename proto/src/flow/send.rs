@@ -1,0 +1,633 @@
+//! The sending end of a flow.
+//!
+//! For: what goes into the next packets, and when; what became of each unit.
+//! In and out: units, feedback and refusals in; steps and facts out.
+//! Invariants: repairs go before new bytes, the oldest unit's first; data goes again only where coverage says it was lost, but for
+//! copies at the very end, which have a budget; a number once given is never given again.
+//! Absent on purpose: how fast (`crate::rate`), what feedback means (`cover`), bytes and sockets (engine).
+
+use alloc::collections::VecDeque;
+use core::ops::Range;
+
+use super::flight::{Cargo, Flight, Run};
+use super::mtu::Search;
+use super::pulse::Pulse;
+use super::units::{Home, Units};
+use super::{Burst, Fact, FlowConfig, PACKET_BYTES_MIN, Step};
+use crate::packet::{Control, PACKET_OVERHEAD, WIRE_EXTRA};
+use crate::rate::{Controller, RateConfig};
+
+/// What a data packet weighs on the wire beside its bytes of the unit.
+pub(super) const WIRE_OVERHEAD: u64 = (PACKET_OVERHEAD + WIRE_EXTRA) as u64;
+/// A loop that comes late may catch up so much of the rate at once; more would be a burst that shallow buffers drop.
+const CREDIT_NS: u64 = 2_000_000;
+/// Units being read back at once, at most: more only fills memory.
+const RELOADS_MAX: u32 = 16;
+/// Of the bytes of a job, one in so many may be copied at the end: below 1 %.
+const COPY_SHARE: u64 = 128;
+/// A range goes out at most so many times at the end.
+const COPIES_MAX: u8 = 8;
+/// Longest probe: what the rate sends in 1/32 s, at least an Ethernet frame.
+const PROBE_SHARE: u64 = 32;
+
+/// What the sender counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FlowStats {
+    /// Data packets sent.
+    pub packets: u64,
+    /// Unit bytes sent for the first time.
+    pub fresh_bytes: u64,
+    /// Unit bytes sent again since they were lost.
+    pub repair_bytes: u64,
+    /// Unit bytes sent again although not known to be lost: copies at the end.
+    pub copy_bytes: u64,
+    /// Data packets that coverage called lost.
+    pub lost_packets: u64,
+    /// Words sent.
+    pub words: u64,
+    /// Of these, asks for a feedback that was lost.
+    pub asks: u64,
+    /// Feedbacks taken.
+    pub feedbacks: u64,
+    /// Times the receiver did not know any more what had arrived.
+    pub cuts: u64,
+    /// Times of silence.
+    pub quiets: u32,
+    /// Black holes found.
+    pub holes: u32,
+    /// UDP payload of a data packet now.
+    pub packet_bytes: u16,
+    /// Smoothed round trip.
+    pub rtt_ns: u64,
+    /// Rate in force, wire bytes per second.
+    pub rate: u64,
+    /// Wire bytes on their way.
+    pub in_flight: u64,
+    /// Records of bursts kept.
+    pub runs: usize,
+    /// Units not whole at the other end.
+    pub units: u32,
+    /// Recent loss, parts per million of packets.
+    pub loss_ppm: u32,
+}
+
+/// What was stepped last: what `refused` and `too_big` speak of.
+#[derive(Debug, Clone, Copy)]
+enum Last {
+    Other,
+    Probe { number: u64, bytes: u16 },
+}
+
+/// What is known of the newest packet that arrived.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Seen {
+    pub(super) feedback: Option<u64>,
+    pub(super) granted: u32,
+    /// Newest number that arrived plus one.
+    pub(super) seen: u64,
+    pub(super) newest_at_ns: u64,
+    pub(super) sent_ns: u64,
+    pub(super) delivered: u64,
+    pub(super) marked: u64,
+    /// Lost and not yet told to the controller, wire bytes.
+    pub(super) lost: u64,
+}
+
+/// The sending end.
+#[derive(Debug)]
+pub struct FlowSender {
+    pub(super) config: FlowConfig,
+    pub(super) flight: Flight,
+    pub(super) units: Units,
+    pub(super) controller: Controller,
+    pub(super) search: Search,
+    pub(super) pulse: Pulse,
+    pub(super) facts: VecDeque<Fact>,
+    pub(super) stats: FlowStats,
+    pub(super) seen: Seen,
+    pub(super) granted: u32,
+    ended: bool,
+    closing: bool,
+    reloads: u32,
+    /// The next burst leaves then.
+    pub(super) next_send_ns: u64,
+    train_left: u32,
+    /// There was nothing to send: no credit for the time until there is.
+    dry: bool,
+    /// Numbers below this were followed by a time in which nothing could be sent.
+    pub(super) limited_below: u64,
+    /// Runs below this number were looked at for copies.
+    copy_at: u64,
+    /// Packets lost and resolved lately, halved now and then.
+    pub(super) lately: (u64, u64),
+    last: Last,
+}
+
+/// Where the next bytes come from.
+#[derive(Debug, Clone, Copy)]
+enum Pick {
+    Repair(u32),
+    Fresh(u32),
+    Copy { number: u64 },
+}
+
+impl FlowSender {
+    /// A flow that begins now. Both ends have the same `config`.
+    #[must_use]
+    pub fn new(now_ns: u64, mut config: FlowConfig) -> Self {
+        config.packet_bytes = config.packet_bytes.max(PACKET_BYTES_MIN);
+        config.rate.packet_bytes = u32::from(config.packet_bytes) + WIRE_EXTRA as u32;
+        FlowSender {
+            flight: Flight::default(),
+            units: Units::new(),
+            controller: Controller::new(now_ns, config.rate),
+            search: Search::new(config.packet_bytes, config.packet_bytes_max.min(65_507)),
+            pulse: Pulse::new(now_ns),
+            facts: VecDeque::new(),
+            stats: FlowStats::default(),
+            seen: Seen::default(),
+            granted: config.units_open,
+            ended: false,
+            closing: false,
+            reloads: 0,
+            next_send_ns: now_ns,
+            train_left: 0,
+            dry: true,
+            limited_below: 0,
+            copy_at: 0,
+            lately: (0, 0),
+            last: Last::Other,
+            config,
+        }
+    }
+
+    /// How many units may be added now.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        let granted = self.granted.saturating_sub(self.units.next());
+        let open = self.config.units_open.saturating_sub(self.units.open());
+        granted.min(open) as usize
+    }
+
+    /// Adds a unit; its number.
+    ///
+    /// # Panics
+    /// Without room, or for a unit that is empty or longer than agreed: a bug of the caller.
+    pub fn add(&mut self, unit_bytes: u32) -> u32 {
+        assert!(self.room() > 0, "units are added only where there is room");
+        assert!((1..=self.config.unit_bytes_max).contains(&unit_bytes), "a unit has a length within what was agreed");
+        self.ended = false;
+        self.units.add(unit_bytes)
+    }
+
+    /// A unit is whole whose bytes were (`asked`) being read back.
+    pub(super) fn reload_over(&mut self, asked: bool) {
+        self.reloads -= u32::from(asked);
+    }
+
+    /// The caller let go of the unit's bytes; should they be needed again, `Step::Reload` says so.
+    pub fn unloaded(&mut self, unit: u32) {
+        if let Some(unit) = self.units.get(unit) {
+            if unit.home == Home::Asked {
+                self.reloads -= 1;
+            }
+            unit.home = Home::Away;
+            unit.owes_sent = false;
+        }
+    }
+
+    /// The unit's bytes are there again. `Fact::Sent` follows when nothing of it waits any more.
+    pub fn reloaded(&mut self, unit: u32) {
+        if let Some(unit) = self.units.get(unit) {
+            if unit.home == Home::Asked {
+                self.reloads -= 1;
+            }
+            unit.home = Home::Here;
+            unit.owes_sent = true;
+        }
+        if self.units.take_sent(unit) {
+            // What was lost has been confirmed meanwhile: a late packet.
+            self.facts.push_back(Fact::Sent { unit });
+        }
+    }
+
+    /// No more units will come: the rules of the tail hold.
+    pub fn end(&mut self) {
+        self.ended = true;
+    }
+
+    /// One `Control::Close` goes out: the rail ends.
+    pub fn close(&mut self) {
+        self.closing = true;
+    }
+
+    /// Another wish of the user.
+    pub fn set_rate(&mut self, now_ns: u64, rate: RateConfig) {
+        self.config.rate = RateConfig { packet_bytes: self.config.rate.packet_bytes, ..rate };
+        self.repace(now_ns, |controller, config| controller.set(now_ns, config));
+    }
+
+    /// The controller's rate may change within `change`: what is left of the wait changes with it.
+    pub(super) fn repace(&mut self, now_ns: u64, change: impl FnOnce(&mut Controller, RateConfig)) {
+        let before = self.controller.rate().max(1);
+        change(&mut self.controller, self.config.rate);
+        let after = self.controller.rate().max(1);
+        if self.next_send_ns > now_ns && before != after {
+            let left = u128::from(self.next_send_ns - now_ns) * u128::from(before) / u128::from(after);
+            self.next_send_ns = now_ns.saturating_add(u64::try_from(left).unwrap_or(u64::MAX));
+        }
+    }
+
+    /// What to do now. `burst_bytes_max`: UDP payload that one burst may have in all its packets.
+    pub fn step(&mut self, now_ns: u64, burst_bytes_max: u32) -> Step {
+        self.last = Last::Other;
+        if self.flight.is_waiting()
+            && let Some(since_ns) = self.pulse.take_quiet(now_ns, self.packet_ns())
+        {
+            self.facts.push_back(Fact::Quiet { since_ns });
+            self.stats.quiets = self.pulse.quiets();
+            self.repace(now_ns, |controller, _| controller.on_quiet(now_ns));
+        }
+        if let Some(body) = self.next_word(now_ns) {
+            return self.send_word(now_ns, body);
+        }
+        if let Some(unit) = self.next_reload() {
+            return Step::Reload { unit };
+        }
+        let pick = if self.pulse.is_quiet() { None } else { self.pick() };
+        let Some(pick) = pick else {
+            self.dry = true;
+            self.limited_below = self.flight.next();
+            return self.wait(now_ns, u64::MAX);
+        };
+        if self.train_left == 0 {
+            self.train_left = self.controller.train(now_ns).unwrap_or(0);
+        }
+        if self.train_left == 0 {
+            if now_ns < self.next_send_ns {
+                return self.wait(now_ns, self.next_send_ns);
+            }
+            if self.flight.bytes() + self.wire_packet() > self.controller.window() {
+                return self.wait(now_ns, u64::MAX);
+            }
+        }
+        self.send_burst(now_ns, pick, burst_bytes_max)
+    }
+
+    /// Unit bytes per packet.
+    fn payload(&self) -> u16 {
+        self.search.bytes() - PACKET_OVERHEAD as u16
+    }
+
+    fn wire_packet(&self) -> u64 {
+        u64::from(self.search.bytes()) + WIRE_EXTRA as u64
+    }
+
+    /// How long a packet takes at the rate in force.
+    fn packet_ns(&self) -> u64 {
+        nanos(self.wire_packet(), self.controller.rate())
+    }
+
+    /// The next word that is due.
+    fn next_word(&mut self, now_ns: u64) -> Option<Control> {
+        if let Some(from) = self.pulse.take_ask(now_ns) {
+            self.stats.asks += 1;
+            return Some(Control::Ask { from });
+        }
+        // The path must have answered once before it is asked for more, and be asked only while there is something to send.
+        if self.pulse.met() && !self.pulse.is_quiet() && self.flight.has_data() {
+            if self.pulse.is_rtt_news(now_ns) {
+                return Some(self.tell());
+            }
+            let bytes_max = (self.controller.rate() / PROBE_SHARE).max(1500);
+            if let Some((bytes, token)) = self.search.next_probe(now_ns, bytes_max) {
+                return Some(Control::Probe { bytes, token });
+            }
+        }
+        if self.flight.is_waiting() && now_ns >= self.pulse.tell_at_ns() && !self.is_data_next(now_ns) {
+            return Some(self.tell());
+        }
+        // Words are only words: the last one goes after all data was answered for.
+        if self.closing && !self.flight.has_data() && self.units.open() == 0 {
+            self.closing = false;
+            return Some(Control::Close);
+        }
+        None
+    }
+
+    fn tell(&self) -> Control {
+        Control::Tell { newest: self.flight.next().saturating_sub(1), rtt_us: self.pulse.rtt_ns().div_ceil(1000) }
+    }
+
+    /// Will data follow by itself, so that no word need say how far we are?
+    fn is_data_next(&mut self, now_ns: u64) -> bool {
+        let open = self.flight.bytes() + self.wire_packet() <= self.controller.window();
+        let soon = self.next_send_ns.saturating_sub(now_ns) < self.pulse.rtt_ns().max(1_000_000);
+        open && soon && !self.pulse.is_quiet() && self.pick().is_some()
+    }
+
+    fn send_word(&mut self, now_ns: u64, body: Control) -> Step {
+        let (cargo, bytes) = match body {
+            Control::Probe { bytes, .. } => (Cargo::Probe, bytes),
+            _ => (Cargo::Word, 0),
+        };
+        if matches!(body, Control::Tell { .. }) {
+            self.pulse.on_told(now_ns);
+        }
+        let waiting = self.flight.is_waiting();
+        let run = Run {
+            first: 0,
+            sent_ns: now_ns,
+            packets: 1,
+            unit: 0,
+            offset: 0,
+            bytes: u32::from(bytes),
+            payload: 0,
+            cargo,
+            repair: false,
+            superseded_below: 0,
+            copies: 0,
+        };
+        let number = self.flight.push(run);
+        self.pulse.on_sent(now_ns, false, waiting);
+        self.stats.words += 1;
+        if cargo == Cargo::Probe {
+            self.last = Last::Probe { number, bytes };
+        }
+        Step::Control { number, body }
+    }
+
+    /// The oldest unit whose lost bytes are not in memory and were not asked for.
+    fn next_reload(&mut self) -> Option<u32> {
+        let mut after = None;
+        while self.reloads < RELOADS_MAX {
+            let number = self.units.oldest_repair(after)?;
+            let unit = self.units.get(number).filter(|unit| unit.home == Home::Away);
+            if let Some(unit) = unit {
+                unit.home = Home::Asked;
+                self.reloads += 1;
+                return Some(number);
+            }
+            after = Some(number);
+        }
+        None
+    }
+
+    /// Repairs first, the oldest unit's first; then new bytes; then copies.
+    fn pick(&mut self) -> Option<Pick> {
+        let mut after = None;
+        while let Some(number) = self.units.oldest_repair(after) {
+            if self.units.get(number).is_some_and(|unit| unit.home == Home::Here) {
+                return Some(Pick::Repair(number));
+            }
+            after = Some(number);
+        }
+        if let Some(number) = self.units.oldest_fresh() {
+            return Some(Pick::Fresh(number));
+        }
+        if self.ended && self.units.repairing() == 0 { self.pick_copy() } else { None }
+    }
+
+    /// The next repair on its way that is worth another copy: so many that all of them arrive together with probability 0.98.
+    fn pick_copy(&mut self) -> Option<Pick> {
+        let left = (self.stats.fresh_bytes / COPY_SHARE).saturating_sub(self.stats.copy_bytes);
+        let packets = self.flight.repair_packets();
+        if packets == 0 || left < u64::from(self.payload()) {
+            return None;
+        }
+        let copies = copies_for(self.loss_ppm(), packets);
+        self.copy_at = self.copy_at.max(self.flight.covered());
+        while let Some(run) = self.flight.from_mut(self.copy_at) {
+            let run = *run;
+            let numbers = self.copy_at.max(run.first)..run.end();
+            let fit = run.cargo == Cargo::Data && run.repair && run.superseded_below < run.end() && run.copies < copies;
+            if fit {
+                let home = self.units.get(run.unit).map(|unit| unit.home);
+                if home == Some(Home::Here) && !self.units.is_confirmed(run.unit, run.range(&numbers)) {
+                    return Some(Pick::Copy { number: numbers.start });
+                }
+            }
+            self.copy_at = run.end();
+        }
+        None
+    }
+
+    /// Recent loss; a round number before there is any experience.
+    pub(super) fn loss_ppm(&self) -> u32 {
+        let (lost, of) = self.lately;
+        (lost * 1_000_000 / of.max(1)).min(1_000_000) as u32
+    }
+
+    fn send_burst(&mut self, now_ns: u64, pick: Pick, burst_bytes_max: u32) -> Step {
+        let most = u64::from(burst_bytes_max).max(u64::from(PACKET_BYTES_MIN));
+        let packet = u64::from(self.search.bytes()).min(most);
+        let payload = (packet as usize - PACKET_OVERHEAD) as u16;
+        let mut packets = (most / packet).max(1);
+        if self.train_left > 0 {
+            packets = packets.min(u64::from(self.train_left));
+        } else {
+            let wire = packet + WIRE_EXTRA as u64;
+            let window = self.controller.window().saturating_sub(self.flight.bytes());
+            let burst = u64::from(self.controller.burst()).min(window);
+            packets = packets.min((burst / wire).max(1));
+        }
+        let max = u32::try_from(packets * u64::from(payload)).unwrap_or(u32::MAX);
+        let mut run = Run {
+            first: 0,
+            sent_ns: now_ns,
+            packets: 0,
+            unit: 0,
+            offset: 0,
+            bytes: 0,
+            payload,
+            cargo: Cargo::Data,
+            repair: false,
+            superseded_below: 0,
+            copies: 0,
+        };
+        let range = self.take(pick, max, &mut run);
+        run.offset = range.start;
+        run.bytes = range.end - range.start;
+        run.packets = run.bytes.div_ceil(u32::from(payload));
+        let waiting = self.flight.is_waiting();
+        let first = self.flight.push(run);
+        self.pulse.on_sent(now_ns, true, waiting);
+        self.stats.packets += u64::from(run.packets);
+        self.charge(now_ns, u64::from(run.bytes) + u64::from(run.packets) * WIRE_OVERHEAD, run.packets);
+        if self.units.take_sent(run.unit) {
+            self.facts.push_back(Fact::Sent { unit: run.unit });
+        }
+        Step::Burst(Burst { first, unit: run.unit, offset: run.offset, bytes: run.bytes, payload })
+    }
+
+    /// Takes the bytes of a pick, at most `max`.
+    fn take(&mut self, pick: Pick, max: u32, run: &mut Run) -> Range<u32> {
+        match pick {
+            Pick::Fresh(unit) => {
+                run.unit = unit;
+                let (range, _) = self.units.take_fresh(max);
+                self.stats.fresh_bytes += u64::from(range.end - range.start);
+                range
+            }
+            Pick::Repair(unit) => {
+                run.unit = unit;
+                run.repair = true;
+                let range = self.units.take_lost(unit, max).expect("picked since it has lost bytes");
+                self.stats.repair_bytes += u64::from(range.end - range.start);
+                range
+            }
+            Pick::Copy { number } => {
+                let old = self.flight.from_mut(number).expect("picked from the flight");
+                let packets = (u64::from(max) / u64::from(old.payload.max(1))).max(1);
+                let numbers = number..old.end().min(number + packets);
+                old.superseded_below = numbers.end;
+                run.unit = old.unit;
+                run.repair = true;
+                run.copies = old.copies + 1;
+                self.copy_at = numbers.end;
+                let range = old.range(&numbers);
+                self.stats.copy_bytes += u64::from(range.end - range.start);
+                range
+            }
+        }
+    }
+
+    /// Moves the time of the next burst on.
+    fn charge(&mut self, now_ns: u64, wire_bytes: u64, packets: u32) {
+        let takes = nanos(wire_bytes, self.controller.rate());
+        if self.train_left > 0 {
+            self.train_left = self.train_left.saturating_sub(packets);
+            // The controller asked for these beside the rate: only the last packet is paid for.
+            self.next_send_ns = now_ns.saturating_add(takes / u64::from(packets.max(1)));
+            self.dry = false;
+            return;
+        }
+        let earliest = if self.dry { now_ns } else { now_ns.saturating_sub(CREDIT_NS) };
+        if self.next_send_ns < earliest {
+            if !self.dry {
+                // The loop came so late that it could not send what the rate allowed.
+                self.limited_below = self.flight.next();
+            }
+            self.next_send_ns = earliest;
+        }
+        self.dry = false;
+        self.next_send_ns = self.next_send_ns.saturating_add(takes);
+    }
+
+    /// Nothing now: when to ask again.
+    fn wait(&mut self, now_ns: u64, send_ns: u64) -> Step {
+        let mut until_ns = send_ns.min(self.pulse.next_at_ns());
+        if self.flight.is_waiting() {
+            until_ns = until_ns.min(self.pulse.quiet_at_ns(self.packet_ns()));
+            if send_ns > self.pulse.tell_at_ns() {
+                until_ns = until_ns.min(self.pulse.tell_at_ns());
+            }
+        }
+        Step::Wait { until_ns: until_ns.max(now_ns + 1) }
+    }
+
+    /// The socket took only the first `sent_packets` of the newest burst: the rest waits again, under new numbers.
+    pub fn refused(&mut self, now_ns: u64, burst: &Burst, sent_packets: u32) {
+        let from = burst.first + u64::from(sent_packets);
+        let Some((run, void)) = self.flight.void_newest(from) else { return };
+        let range = run.range(&void);
+        let bytes = u64::from(range.end - range.start);
+        self.stats.packets -= void.end - void.start;
+        if run.copies > 0 {
+            self.stats.copy_bytes -= bytes;
+        } else if run.repair {
+            self.stats.repair_bytes -= bytes;
+        } else {
+            self.stats.fresh_bytes -= bytes;
+        }
+        self.units.give_back(run.unit, range, run.repair);
+        let back = nanos(bytes + (void.end - void.start) * WIRE_OVERHEAD, self.controller.rate());
+        self.next_send_ns = self.next_send_ns.saturating_sub(back).max(now_ns.saturating_sub(CREDIT_NS));
+        self.limited_below = self.flight.next();
+    }
+
+    /// The system says that the packets of the last step are too long for the path. For a burst, `refused` is said first.
+    pub fn too_big(&mut self, now_ns: u64) {
+        match self.last {
+            Last::Probe { number, bytes } => {
+                if self.flight.void_newest(number).is_some() {
+                    self.search.on_probe_too_big(bytes);
+                }
+            }
+            Last::Other => {
+                self.search.on_data_too_big(now_ns);
+                self.resize(now_ns);
+            }
+        }
+        self.last = Last::Other;
+    }
+
+    /// The packet size may have changed: the controller counts in packets.
+    pub(super) fn resize(&mut self, now_ns: u64) {
+        let packet_bytes = u32::from(self.search.bytes()) + WIRE_EXTRA as u32;
+        if packet_bytes != self.config.rate.packet_bytes {
+            self.config.rate.packet_bytes = packet_bytes;
+            self.repace(now_ns, |controller, config| controller.set(now_ns, config));
+        }
+    }
+
+    /// What became of units and of the path, in order.
+    pub fn next_fact(&mut self) -> Option<Fact> {
+        self.facts.pop_front()
+    }
+
+    /// The number to expand a feedback's low half with.
+    #[must_use]
+    pub fn expected_feedback(&self) -> u64 {
+        self.seen.feedback.map_or(0, |number| number + 1)
+    }
+
+    /// Units of it are neither whole nor on their way: for the caller's watch over its end.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.units.open() == 0
+    }
+
+    /// The controller, for what it tells people.
+    #[must_use]
+    pub const fn controller(&self) -> &Controller {
+        &self.controller
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn stats(&self) -> FlowStats {
+        FlowStats {
+            quiets: self.pulse.quiets(),
+            holes: self.search.holes(),
+            packet_bytes: self.search.bytes(),
+            rtt_ns: self.pulse.rtt_ns(),
+            rate: self.controller.rate(),
+            in_flight: self.flight.bytes(),
+            runs: self.flight.runs(),
+            units: self.units.open(),
+            loss_ppm: self.loss_ppm(),
+            ..self.stats
+        }
+    }
+}
+
+/// How long so many bytes take at this rate.
+fn nanos(bytes: u64, rate: u64) -> u64 {
+    match bytes.checked_mul(1_000_000_000) {
+        Some(scaled) => scaled / rate.max(1),
+        None => u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1))).unwrap_or(u64::MAX),
+    }
+}
+
+/// How many copies beside the first so that `packets` ranges all arrive with probability 0.98: packets × loss^(1 + copies) ≤ 0.02.
+fn copies_for(loss_ppm: u32, packets: u64) -> u8 {
+    // In units of 10^-12, so that a loss of 0.1 % keeps three digits over three powers.
+    let mut failing = u128::from(packets) * u128::from(loss_ppm) * 1_000_000;
+    let mut copies = 0;
+    while failing > 20_000_000_000 && copies + 1 < COPIES_MAX {
+        failing = failing * u128::from(loss_ppm) / 1_000_000;
+        copies += 1;
+    }
+    copies
+}

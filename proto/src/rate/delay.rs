@@ -1,0 +1,356 @@
+//! `delay`, ours: the price of a path is the delay of its queue; random loss costs nothing.
+//!
+//! For: the same rate over any distance and any loss, beside others without harm.
+//! In and out: signals in; a rate out, and trains.
+//! Invariants: see the table of equations in `docs/design/003-rate-control.md`; every rate is finite and positive.
+//! Absent on purpose: retransmission timers, per-packet state.
+
+use super::loss::Judge;
+use super::maths;
+use super::path::{Path, rate_of};
+use super::trace::{Keep, Trace};
+use super::{Policy, RATE_MAX, RateConfig, Signal, TRAIN_PACKETS};
+
+/// Queueing delay that one flow alone keeps, nanoseconds.
+const QUEUE_ALONE_NS: f64 = 1_500_000.0;
+/// Share of the link's rate that every flow adds each round trip, and gives back in proportion to what it has.
+const PUSH: f64 = 0.015;
+/// Queueing delay that every further flow adds.
+const QUEUE_EACH_NS: f64 = 1_000_000.0;
+/// Rounds of the integral.
+const GAIN: f64 = 12.0;
+
+/// Every so many rounds, and no more often than so many nanoseconds, the queue is let run dry.
+const DRAIN_ROUNDS: u64 = 20;
+const DRAIN_NS: u64 = 1_000_000_000;
+/// By holding back so much of the rate.
+const DRAIN: f64 = 0.5;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Waiting for the train's echo. from: new, on_quiet; to: Verify
+    Start,
+    /// The rate the train promised is on its way. from: Start; to: Prove
+    Verify { since_ns: u64 },
+    /// Its echo comes: does the queue grow? from: Verify; to: Steady
+    Prove,
+    /// from: Prove; to: Start (on_quiet)
+    Steady,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Delay {
+    path: Path,
+    config: RateConfig,
+    phase: Phase,
+    /// Wire bytes per second.
+    rate: f64,
+    /// The bottleneck's rate as trains and deliveries show it; 0: unknown.
+    link: f64,
+    /// What each round trip takes back, a share of the rate.
+    take: f64,
+    /// Bytes that passed the bottleneck (arrived or lost), by the receiver's clock.
+    passed: Trace,
+    passed_bytes: f64,
+    arrival_ns: u64,
+    jumped_arrival_ns: u64,
+    delivered: u64,
+    train_due: bool,
+    train_bytes: f64,
+    train_ns: f64,
+    idle_rounds: f64,
+    /// What passed of us when the link was last full.
+    full: f64,
+    stepped_ns: u64,
+    round_from_ns: u64,
+    judge: Judge,
+    queue_cap: f64,
+    queue_usual: f64,
+    /// What the law says; `rate` is less while the queue is drained.
+    goal: f64,
+    drain_from_ns: u64,
+    drain_until_ns: u64,
+    drains: u32,
+    /// The share held back meanwhile.
+    drained: f64,
+}
+
+impl Delay {
+    pub(super) fn new(now_ns: u64, config: RateConfig) -> Self {
+        let mut law = Self {
+            path: Path::new(),
+            config,
+            phase: Phase::Start,
+            rate: 0.0,
+            link: 0.0,
+            take: PUSH,
+            passed: Trace::new(Keep::First),
+            passed_bytes: 0.0,
+            arrival_ns: 0,
+            jumped_arrival_ns: 0,
+            delivered: 0,
+            train_due: true,
+            train_bytes: 0.0,
+            train_ns: 0.0,
+            idle_rounds: 0.0,
+            full: 0.0,
+            stepped_ns: now_ns,
+            round_from_ns: now_ns,
+            judge: Judge::new(),
+            queue_cap: 1e9,
+            queue_usual: 0.0,
+            goal: 0.0,
+            drain_from_ns: now_ns,
+            drain_until_ns: now_ns,
+            drained: 0.0,
+            drains: 0,
+        };
+        law.trickle();
+        law
+    }
+
+    /// Before anything is known: ten packets a second.
+    fn trickle(&mut self) {
+        self.rate = 10.0 * f64::from(self.config.packet_bytes);
+    }
+
+    pub(super) fn set(&mut self, config: RateConfig) {
+        self.config = config;
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn phase(&self) -> &'static str {
+        match self.phase {
+            Phase::Start => "start",
+            Phase::Verify { .. } => "verify",
+            Phase::Prove => "prove",
+            Phase::Steady => "steady",
+        }
+    }
+
+    pub(super) fn rate(&self) -> u64 {
+        self.rate as u64
+    }
+
+    /// Two round trips' worth: a bound for the case that feedback is lost, not a control.
+    pub(super) fn window(&self) -> u64 {
+        if !self.path.known() {
+            return u64::MAX;
+        }
+        let held = (self.path.rtt_ns() + self.path.round_ns()) as f64 / 1e9 * self.rate;
+        (held + 64.0 * f64::from(self.config.packet_bytes)) as u64
+    }
+
+    pub(super) fn train(&mut self, now_ns: u64) -> Option<u32> {
+        // The caller asks before every burst: a drain ends when it should, not when a report happens to come.
+        if self.phase == Phase::Steady && now_ns >= self.drain_until_ns {
+            self.rate = self.goal;
+        }
+        core::mem::take(&mut self.train_due).then_some(TRAIN_PACKETS)
+    }
+
+    pub(super) fn on_quiet(&mut self, now_ns: u64) {
+        self.phase = Phase::Start;
+        self.train_due = true;
+        self.train_bytes = 0.0;
+        self.train_ns = 0.0;
+        self.stepped_ns = now_ns;
+        self.trickle();
+    }
+
+    pub(super) fn on_signal(&mut self, signal: &Signal) {
+        self.path.on_signal(signal);
+        self.count(signal);
+        match self.phase {
+            Phase::Start => self.on_echo(signal),
+            Phase::Verify { since_ns } => {
+                if signal.now_ns.saturating_sub(since_ns) >= self.path.rtt_ns() {
+                    self.jumped_arrival_ns = self.arrival_ns;
+                    self.phase = Phase::Prove;
+                    self.drain_until_ns = signal.now_ns;
+                    self.goal = self.rate;
+                }
+            }
+            Phase::Prove => self.prove(signal),
+            Phase::Steady => self.step(signal),
+        }
+        self.rate = self.rate.clamp(1.0, RATE_MAX as f64);
+        let target = self.config.target;
+        if target > 0 {
+            self.rate = self.rate.min(target as f64);
+        }
+        self.rate = self.rate.max(self.config.min as f64);
+    }
+
+    /// A few reports of the echo: where the queue does not grow the rest of the link is free, too.
+    fn prove(&mut self, signal: &Signal) {
+        let span = self.arrival_ns.saturating_sub(self.jumped_arrival_ns);
+        if span < (self.path.round_ns() / 8).max(2_000_000) {
+            return;
+        }
+        let passed = self.passed();
+        if self.path.queue_ns() as f64 > 0.1 * span as f64 || passed < 0.9 * self.rate {
+            // Someone else is here: what came through is our share, and what we put into the queue is taken back.
+            self.goal = passed * 0.9;
+        } else {
+            self.goal = self.link.max(self.rate);
+        }
+        self.rate = self.goal;
+        self.stepped_ns = signal.now_ns;
+        self.phase = Phase::Steady;
+    }
+
+    /// The echo of a drain says how little we sent, not what the bottleneck would pass: it is left out of the books.
+    fn count(&mut self, signal: &Signal) {
+        let arrived = signal.delivered.saturating_sub(self.delivered);
+        self.delivered = self.delivered.max(signal.delivered);
+        self.judge.count(arrived as f64, signal.lost as f64);
+        let rtt = self.path.rtt_ns();
+        let echo_from = self.drain_from_ns.saturating_add(rtt);
+        let echo_until = self.drain_until_ns.saturating_add(rtt).saturating_add(self.path.report_ns());
+        if self.drains > 0 && (echo_from..=echo_until).contains(&signal.now_ns) {
+            return;
+        }
+        self.arrival_ns = self.arrival_ns.saturating_add(signal.interval_ns.min(1 << 40));
+        self.passed_bytes += arrived as f64 + signal.lost as f64;
+        self.passed.push(self.arrival_ns, self.path.round_ns() / 24, self.passed_bytes);
+    }
+
+    /// A train left back to back and arrives spread out: by how much is the bottleneck's rate.
+    fn on_echo(&mut self, signal: &Signal) {
+        if !self.path.known() {
+            return;
+        }
+        let packet = f64::from(self.config.packet_bytes);
+        let compressed = signal.sent_interval_ns < signal.interval_ns / 2;
+        if compressed && signal.interval_bytes as f64 >= 1.5 * packet {
+            self.train_bytes += signal.interval_bytes as f64;
+            self.train_ns += signal.interval_ns as f64;
+        }
+        if self.train_bytes < 6.0 * packet
+            && signal.delivered < u64::from(self.config.packet_bytes) * u64::from(TRAIN_PACKETS) / 2
+        {
+            return;
+        }
+        let seen = rate_of(self.train_bytes as u64, self.train_ns as u64);
+        // No dispersion seen: what a doubling window would do, from the train's size.
+        let blind = 2.0 * packet * f64::from(TRAIN_PACKETS) * 1e9 / self.path.rtt_ns() as f64;
+        self.link = seen.unwrap_or(0.0);
+        self.rate = seen.map_or(blind, |rate| 0.9 * rate);
+        self.phase = Phase::Verify { since_ns: signal.now_ns };
+    }
+
+    /// What the bottleneck passes of this flow, lost bytes counted as passed, bytes per second: mean over the last round, but not from
+    /// before the rate's last jump.
+    fn passed(&self) -> f64 {
+        let from = self.arrival_ns.saturating_sub(self.path.round_ns()).max(self.jumped_arrival_ns);
+        let Some((then, bytes)) = self.passed.at(from) else { return self.rate };
+        let span = self.arrival_ns.saturating_sub(then);
+        if span == 0 { self.rate } else { (self.passed_bytes - bytes) * 1e9 / span as f64 }
+    }
+
+    /// One report of the steady state.
+    fn step(&mut self, signal: &Signal) {
+        let now = signal.now_ns;
+        let round = self.path.round_ns();
+        let elapsed = (now.saturating_sub(self.stepped_ns) as f64 / round as f64).min(1.0);
+        self.stepped_ns = now;
+        let queue = self.path.queue_least(now.saturating_sub(round / 4), now);
+        let target = self.queue_target();
+        if now.saturating_sub(self.round_from_ns) >= round {
+            self.on_round(now, target);
+        }
+        let passed = self.passed() * (1.0 - self.judge.overflow());
+        // Integral: what has to be taken back for others' pushes, leaking, so that all flows come to the same.
+        let gain = elapsed / GAIN;
+        // What a burst of others put into the queue is no offer to integrate: no more counts than many flows would keep.
+        let lasting = (queue - target).min(8.0 * QUEUE_EACH_NS);
+        self.take += gain * (lasting / round as f64 - (self.take / PUSH - 1.0) * QUEUE_EACH_NS / round as f64);
+        self.take = self.take.clamp(0.0, 0.5);
+        self.link = self.link.max(passed);
+        let slowness = 2.5 * round as f64;
+        let error = ((target - queue) / slowness).clamp(-0.25, 0.25);
+        let hunt = self.hunt(queue, target, passed, if signal.limited { 0.0 } else { elapsed });
+        let next = passed * (1.0 + error - self.take + hunt) + PUSH * self.weight() * self.link;
+        self.goal = if signal.limited { next.min(self.goal) } else { next };
+        self.drain(now, queue);
+    }
+
+    /// The queue stays empty, so there is room: back to what we had at once, beyond it faster and faster.
+    fn hunt(&mut self, queue: f64, target: f64, passed: f64, elapsed: f64) -> f64 {
+        if queue > target / 4.0 {
+            self.idle_rounds = 0.0;
+            self.full += (passed - self.full) * (elapsed / 4.0).min(1.0);
+            return 0.0;
+        }
+        if elapsed == 0.0 {
+            return 0.0;
+        }
+        let back = 0.97 * self.full / passed.max(1.0) - 1.0;
+        if back > 0.0 {
+            self.idle_rounds = self.idle_rounds.min(1.0) + elapsed;
+            return if self.idle_rounds > 1.0 { back.min(0.5) } else { 0.0 };
+        }
+        self.idle_rounds += elapsed;
+        if self.idle_rounds < 2.0 {
+            0.0
+        } else {
+            (0.01 * maths::exp((self.idle_rounds - 2.0) * core::f64::consts::LN_2)).min(0.4)
+        }
+    }
+
+    /// Queueing delay to keep: less where the queue is too short for it.
+    fn queue_target(&self) -> f64 {
+        QUEUE_ALONE_NS.min(self.queue_cap)
+    }
+
+    fn weight(&self) -> f64 {
+        match self.config.policy {
+            Policy::High => 2.0,
+            Policy::Low => 0.2,
+            Policy::Fair | Policy::Fixed => 1.0,
+        }
+    }
+
+    fn on_round(&mut self, now: u64, target: f64) {
+        let packet = f64::from(self.config.packet_bytes);
+        let least = self.path.queue_least(self.round_from_ns, now);
+        let few = (4.0 * packet * 1e9 / self.link.max(1.0)).min(target / 4.0);
+        self.judge.round(least <= few, packet);
+        if self.judge.overflow() > 0.0 {
+            self.queue_cap = (0.6 * self.path.queue_ns() as f64).max(100_000.0).min(self.queue_cap);
+        } else {
+            self.queue_cap = (self.queue_cap * 1.02).min(1e9);
+        }
+        self.round_from_ns = now;
+    }
+
+    /// From time to time the queue is let run dry, so that everyone sees the empty path's delay.
+    fn drain(&mut self, now: u64, queue: f64) {
+        let round = self.path.round_ns();
+        self.queue_usual += (queue - self.queue_usual) * 0.02;
+        if now < self.drain_until_ns {
+            self.rate = self.goal * (1.0 - self.drained);
+            return;
+        }
+        self.rate = self.goal;
+        let since = now.saturating_sub(self.drain_until_ns);
+        let share = (self.goal / self.link.max(1.0)).clamp(0.02, 1.0);
+        // Someone else drains: help, all at once it costs nobody.
+        let join = queue < 0.4 * self.queue_usual && self.queue_usual > 500_000.0 && since > 8 * round;
+        // A newcomer has seen no empty path yet: it drains early.
+        let pause = if self.drains < 2 { 4 * round } else { (DRAIN_ROUNDS * round).max(DRAIN_NS) };
+        if join || since > pause {
+            self.drains = self.drains.saturating_add(1);
+            let need = if join { queue } else { (1.1 * queue + 300_000.0) / share };
+            let span = (need / DRAIN).max(self.path.report_ns() as f64).min(2.0 * round as f64);
+            self.drained = (need / span).min(DRAIN);
+            self.drain_from_ns = now;
+            self.drain_until_ns = now.saturating_add(span as u64);
+            self.rate = self.goal * (1.0 - self.drained);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Which losses are the queue's.
+//!
+//! For: `delay`, to which random loss is not congestion; a queue too short for its target overflows, and that is.
+//! In and out: arrivals, losses and the queue's delay of each round in; the share that overflowed out.
+//! Invariants: shares are in 0..1; loss that also strikes while the queue is empty is never overflow for longer than it takes to see that.
+//! Absent on purpose: what to do about it.
+
+/// Less than this is noise or not worth a word.
+const OVERFLOW_LEAST: f64 = 0.01;
+
+#[derive(Debug, Clone)]
+pub(super) struct Judge {
+    /// Loss of the path itself: mean and mean deviation over rounds that were not overflow.
+    usual: f64,
+    spread: f64,
+    arrived: f64,
+    lost: f64,
+    rounds: u32,
+    overflow: f64,
+    latest: f64,
+}
+
+impl Judge {
+    pub(super) const fn new() -> Self {
+        Self { usual: 0.0, spread: 0.0, arrived: 0.0, lost: 0.0, rounds: 0, overflow: 0.0, latest: 0.0 }
+    }
+
+    pub(super) fn count(&mut self, arrived: f64, lost: f64) {
+        self.arrived += arrived;
+        self.lost += lost;
+    }
+
+    /// A round is over; `queue_empty`: its queue was empty some time, so that what was lost was not lost there.
+    pub(super) fn round(&mut self, queue_empty: bool, packet_bytes: f64) {
+        let all = self.arrived + self.lost;
+        if all < 8.0 * packet_bytes {
+            return;
+        }
+        let share = self.lost / all;
+        self.arrived = 0.0;
+        self.lost = 0.0;
+        self.latest = share;
+        self.rounds = self.rounds.saturating_add(1);
+        let deviation = super::maths::sqrt(self.usual.max(0.001) * packet_bytes / all);
+        let excess = share - self.usual - OVERFLOW_LEAST.max(3.0 * deviation).max(2.0 * self.spread);
+        if excess > 0.0 && !queue_empty {
+            self.overflow = share - self.usual;
+            return;
+        }
+        self.overflow = 0.0;
+        let weight: f64 = if self.rounds <= 2 {
+            1.0
+        } else if queue_empty {
+            0.5
+        } else {
+            0.125
+        };
+        self.spread += ((share - self.usual).abs() - self.spread) * weight.min(0.25);
+        self.usual += (share - self.usual) * weight;
+    }
+
+    /// Share of the last round's bytes that overflowed a queue.
+    pub(super) fn overflow(&self) -> f64 {
+        self.overflow
+    }
+
+    /// Share of bytes the path loses by itself.
+    pub(super) fn usual(&self) -> f64 {
+        self.usual
+    }
+}

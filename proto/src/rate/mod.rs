@@ -1,0 +1,248 @@
+//! How fast a datagram rail sends: a table of controllers behind one type.
+//!
+//! For: the sender of a flow asks how many bytes a second may leave, tells what the receiver saw, and never knows which law is in force.
+//! In and out: a `Signal` per feedback in; a rate, a window, a burst size and now and then a train out.
+//! Invariants: any `Signal`, however absurd, leaves a rate between 1 byte/s and `RATE_MAX`; the same signals give the same rates; `min` and
+//! `target` bound what every law says.
+//! Absent on purpose: the clock, packets and their repair (`flow`), any knowledge of which bytes were lost. Equations and sources:
+//! `docs/design/003-rate-control.md`.
+
+mod bbr; // BBR-like: the most that was delivered, probed in turns
+mod cubic; // RFC 9438, paced
+mod delay; // ours: the queue's delay is the price, random loss is not
+mod fixed; // the user's word
+mod loss; // which losses are the queue's
+mod maths; // logarithms and roots, which core does not have
+mod path; // what the signals say of the path: base delay, queue, delivery, loss
+mod trace; // a short memory of one figure over time
+
+/// No controller says more than this, bytes per second: 1 Tbit/s, above the 400 Gbit/s we aim at.
+pub const RATE_MAX: u64 = 125_000_000_000;
+/// The first train, packets. RFC 6928 lets TCP begin with 10; 16 give a dispersion over 15 gaps, and are 3 s of a 64 kbit/s line at worst.
+pub const TRAIN_PACKETS: u32 = 16;
+
+/// What a flow is to others on its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// Sends at the target, whatever the path says.
+    Fixed,
+    /// About twice the share of `Fair`.
+    High,
+    /// An equal share.
+    Fair,
+    /// What others leave.
+    Low,
+}
+
+/// Which controller is in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Law {
+    /// Ours: keeps a small queueing delay.
+    Delay,
+    /// BBR-like.
+    Bbr,
+    /// CUBIC (RFC 9438), paced.
+    Cubic,
+    /// Sends at the target.
+    Fixed,
+}
+
+/// What the user wants; may change while the flow runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateConfig {
+    /// The controller.
+    pub law: Law,
+    /// The flow's claim against others; `Bbr` and `Cubic` have no policies.
+    pub policy: Policy,
+    /// Never faster than this, wire bytes per second; 0: no bound. `Fixed` sends at just this.
+    pub target: u64,
+    /// Never slower than this, wire bytes per second.
+    pub min: u64,
+    /// Bytes of one packet on the wire.
+    pub packet_bytes: u32,
+}
+
+/// What one feedback says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Signal {
+    /// The sender's clock now.
+    pub now_ns: u64,
+    /// Round trip of the newest covered packet, the receiver's hold taken off; 0: not known.
+    pub rtt_ns: u64,
+    /// Arrival (receiver's clock) less departure (sender's clock): only differences mean something.
+    pub one_way_ns: i64,
+    /// Wire bytes that arrived since the flow began.
+    pub delivered: u64,
+    /// Receiver's clock between the newest packet of the previous report and of this one.
+    pub interval_ns: u64,
+    /// Wire bytes that arrived in that interval.
+    pub interval_bytes: u64,
+    /// Sender's clock between the same two packets.
+    pub sent_interval_ns: u64,
+    /// Wire bytes newly known lost.
+    pub lost: u64,
+    /// Wire bytes newly known to carry congestion marks (CE).
+    pub marked: u64,
+    /// Wire bytes sent and not yet resolved.
+    pub in_flight: u64,
+    /// The sender had nothing to send, or was not allowed to, in that interval.
+    pub limited: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Table {
+    Delay(delay::Delay),
+    Bbr(bbr::Bbr),
+    Cubic(cubic::Cubic),
+    Fixed(fixed::Fixed),
+}
+
+/// The rate of one flow, by one of the laws of the table.
+#[derive(Debug, Clone)]
+pub struct Controller {
+    table: Table,
+    config: RateConfig,
+    now_ns: u64,
+}
+
+/// `Fixed`, by law or policy, needs a target; without one `delay` finds the rate.
+fn law_in_force(config: &RateConfig) -> Law {
+    match (config.law, config.policy) {
+        (Law::Fixed, _) | (_, Policy::Fixed) if config.target > 0 => Law::Fixed,
+        (Law::Fixed, _) => Law::Delay,
+        (law, _) => law,
+    }
+}
+
+fn table(now_ns: u64, config: RateConfig) -> Table {
+    match law_in_force(&config) {
+        Law::Delay => Table::Delay(delay::Delay::new(now_ns, config)),
+        Law::Bbr => Table::Bbr(bbr::Bbr::new(now_ns, config)),
+        Law::Cubic => Table::Cubic(cubic::Cubic::new(now_ns, config)),
+        Law::Fixed => Table::Fixed(fixed::Fixed::new(config)),
+    }
+}
+
+fn sane(config: RateConfig) -> RateConfig {
+    RateConfig { packet_bytes: config.packet_bytes.clamp(64, 65_536), ..config }
+}
+
+impl Controller {
+    /// A flow that begins at `now_ns`.
+    pub fn new(now_ns: u64, config: RateConfig) -> Self {
+        let config = sane(config);
+        Self { table: table(now_ns, config), config, now_ns }
+    }
+
+    /// A feedback came.
+    pub fn on_signal(&mut self, signal: &Signal) {
+        // Time does not run backwards for a law, whatever the caller's clock did.
+        self.now_ns = self.now_ns.max(signal.now_ns);
+        let signal = Signal { now_ns: self.now_ns, ..*signal };
+        match &mut self.table {
+            Table::Delay(law) => law.on_signal(&signal),
+            Table::Bbr(law) => law.on_signal(&signal),
+            Table::Cubic(law) => law.on_signal(&signal),
+            Table::Fixed(law) => law.on_signal(&signal),
+        }
+    }
+
+    /// No feedback came for several round trips.
+    pub fn on_quiet(&mut self, now_ns: u64) {
+        self.now_ns = self.now_ns.max(now_ns);
+        match &mut self.table {
+            Table::Delay(law) => law.on_quiet(self.now_ns),
+            Table::Bbr(law) => law.on_quiet(self.now_ns),
+            Table::Cubic(law) => law.on_quiet(self.now_ns),
+            Table::Fixed(_) => {}
+        }
+    }
+
+    /// The user wants something else. Under the same law nothing learned is lost.
+    pub fn set(&mut self, now_ns: u64, config: RateConfig) {
+        self.now_ns = self.now_ns.max(now_ns);
+        let config = sane(config);
+        let same = law_in_force(&config) == law_in_force(&self.config);
+        self.config = config;
+        if !same {
+            self.table = table(self.now_ns, config);
+            return;
+        }
+        match &mut self.table {
+            Table::Delay(law) => law.set(config),
+            Table::Bbr(law) => law.set(config),
+            Table::Cubic(law) => law.set(config),
+            Table::Fixed(law) => law.set(config),
+        }
+    }
+
+    /// Wire bytes per second that may leave now.
+    pub fn rate(&self) -> u64 {
+        let said = match &self.table {
+            Table::Delay(law) => law.rate(),
+            Table::Bbr(law) => law.rate(),
+            Table::Cubic(law) => law.rate(),
+            Table::Fixed(law) => law.rate(),
+        };
+        let most = if self.config.target == 0 { RATE_MAX } else { self.config.target.min(RATE_MAX) };
+        said.max(self.config.min).min(most).max(1)
+    }
+
+    /// Wire bytes that may be in flight; `u64::MAX`: no bound.
+    pub fn window(&self) -> u64 {
+        let said = match &self.table {
+            Table::Delay(law) => law.window(),
+            Table::Bbr(law) => law.window(),
+            Table::Cubic(law) => law.window(),
+            Table::Fixed(_) => u64::MAX,
+        };
+        // A minimum rate is a promise to the user: it must fit into the window, too.
+        let floor = u128::from(self.config.min) * u128::from(self.base_rtt_ns().max(1_000_000)) * 2 / 1_000_000_000;
+        said.max(u64::try_from(floor).unwrap_or(u64::MAX)).max(4 * u64::from(self.config.packet_bytes))
+    }
+
+    /// Bytes that may leave back to back: 125 µs of the rate, so that a queue of a few tens of packets holds them; at least two packets.
+    pub fn burst(&self) -> u32 {
+        let least = u64::from(self.config.packet_bytes) * 2;
+        u32::try_from((self.rate() / 8_000).clamp(least, least.max(1 << 20))).unwrap_or(1 << 20)
+    }
+
+    /// So many packets shall leave back to back now, once: start-up, or a probe of the bottleneck's rate.
+    pub fn train(&mut self, now_ns: u64) -> Option<u32> {
+        self.now_ns = self.now_ns.max(now_ns);
+        match &mut self.table {
+            Table::Delay(law) => law.train(self.now_ns),
+            _ => None,
+        }
+    }
+
+    /// The law's present phase, for people.
+    pub fn phase(&self) -> &'static str {
+        match &self.table {
+            Table::Delay(law) => law.phase(),
+            Table::Bbr(law) => law.phase(),
+            Table::Cubic(law) => law.phase(),
+            Table::Fixed(_) => "fixed",
+        }
+    }
+
+    /// Round trip of the empty path, as far as known; 0: unknown.
+    pub fn base_rtt_ns(&self) -> u64 {
+        match &self.table {
+            Table::Delay(law) => law.path().base_rtt_ns(),
+            Table::Bbr(law) => law.path().base_rtt_ns(),
+            Table::Cubic(law) => law.path().base_rtt_ns(),
+            Table::Fixed(law) => law.path().base_rtt_ns(),
+        }
+    }
+
+    /// One-way delay above the empty path's: what waits in queues now.
+    pub fn queue_ns(&self) -> u64 {
+        match &self.table {
+            Table::Delay(law) => law.path().queue_ns(),
+            Table::Bbr(law) => law.path().queue_ns(),
+            Table::Cubic(law) => law.path().queue_ns(),
+            Table::Fixed(law) => law.path().queue_ns(),
+        }
+    }
+}

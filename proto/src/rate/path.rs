@@ -1,0 +1,154 @@
+//! What the signals say of the path: round trip, base delay, queueing delay, delivery, loss.
+//!
+//! For: every law; each reads the same figures.
+//! In and out: signals in; nanoseconds and bytes per second out.
+//! Invariants: absurd signals are clamped here, so that no law meets a zero or an overflow; the base is the least one-way delay of the last
+//! two to three spans, so that clock drift and reroutes leave it.
+//! Absent on purpose: what to do about it.
+
+use super::Signal;
+use super::trace::{Keep, Trace};
+
+/// Round trips outside of this are clamped: nothing real is nearer than 10 µs or farther than 60 s.
+const RTT_NS_MIN: u64 = 10_000;
+const RTT_NS_MAX: u64 = 60_000_000_000;
+/// A base is remembered for two to three spans of so many round trips, and of so many nanoseconds at least.
+const SPAN_ROUNDS: u64 = 40;
+const SPAN_NS_MIN: u64 = 4_000_000_000;
+
+/// The least of the last two to three spans.
+#[derive(Debug, Clone, Copy)]
+struct Floor {
+    spans: [i64; 3],
+    began_ns: u64,
+}
+
+impl Floor {
+    const fn new() -> Self {
+        Self { spans: [i64::MAX; 3], began_ns: 0 }
+    }
+
+    fn push(&mut self, now_ns: u64, span_ns: u64, value: i64) {
+        if now_ns.saturating_sub(self.began_ns) >= span_ns {
+            self.spans = [i64::MAX, self.spans[0], self.spans[1]];
+            self.began_ns = now_ns;
+        }
+        self.spans[0] = self.spans[0].min(value);
+    }
+
+    fn least(&self) -> i64 {
+        self.spans[0].min(self.spans[1]).min(self.spans[2])
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Path {
+    now_ns: u64,
+    rtt_ns: u64,
+    rtt_smooth_ns: f64,
+    rtt_floor: Floor,
+    delay_floor: Floor,
+    /// Reports come so far apart, smoothed.
+    report_ns: f64,
+    queue_ns: u64,
+    queues: Trace,
+    /// Arrivals, bytes per second, over about a round trip.
+    arrivals: Trace,
+    signals: u64,
+}
+
+impl Path {
+    pub(super) fn new() -> Self {
+        Self {
+            now_ns: 0,
+            rtt_ns: 0,
+            rtt_smooth_ns: 0.0,
+            rtt_floor: Floor::new(),
+            delay_floor: Floor::new(),
+            report_ns: 0.0,
+            queue_ns: 0,
+            queues: Trace::new(Keep::Least),
+            arrivals: Trace::new(Keep::Last),
+            signals: 0,
+        }
+    }
+
+    pub(super) fn on_signal(&mut self, signal: &Signal) {
+        let since = signal.now_ns.saturating_sub(self.now_ns);
+        self.now_ns = signal.now_ns;
+        self.signals = self.signals.saturating_add(1);
+        if self.signals > 1 {
+            let since = since.clamp(1_000, RTT_NS_MAX) as f64;
+            self.report_ns =
+                if self.report_ns == 0.0 { since } else { self.report_ns + (since - self.report_ns) / 8.0 };
+        }
+        if signal.rtt_ns > 0 {
+            self.rtt_ns = signal.rtt_ns.clamp(RTT_NS_MIN, RTT_NS_MAX);
+            let rtt = self.rtt_ns as f64;
+            self.rtt_smooth_ns =
+                if self.rtt_smooth_ns == 0.0 { rtt } else { self.rtt_smooth_ns + (rtt - self.rtt_smooth_ns) / 8.0 };
+        }
+        let span = (self.rtt_ns.saturating_mul(SPAN_ROUNDS)).max(SPAN_NS_MIN);
+        if self.rtt_ns > 0 {
+            self.rtt_floor.push(self.now_ns, span, self.rtt_ns as i64);
+        }
+        // Clocks may differ by anything; half the range keeps differences representable.
+        let one_way = signal.one_way_ns.clamp(i64::MIN / 4, i64::MAX / 4);
+        self.delay_floor.push(self.now_ns, span, one_way);
+        self.queue_ns = u64::try_from(one_way - self.delay_floor.least()).unwrap_or(0).min(RTT_NS_MAX);
+        self.queues.push(self.now_ns, self.round_ns() / 24, self.queue_ns as f64);
+        if let Some(rate) = rate_of(signal.interval_bytes, signal.interval_ns) {
+            self.arrivals.push(self.now_ns, self.round_ns() / 24, rate);
+        }
+    }
+
+    /// The path changed: what was the base is not any more.
+    pub(super) fn rebase(&mut self) {
+        self.rtt_floor = Floor::new();
+        self.delay_floor = Floor::new();
+        self.queues.clear();
+        self.queue_ns = 0;
+    }
+
+    pub(super) fn base_rtt_ns(&self) -> u64 {
+        u64::try_from(self.rtt_floor.least()).ok().filter(|least| *least < i64::MAX as u64).unwrap_or(0)
+    }
+
+    pub(super) fn queue_ns(&self) -> u64 {
+        self.queue_ns
+    }
+
+    /// Round trip of the newest packet; 100 ms before there was one.
+    pub(super) fn rtt_ns(&self) -> u64 {
+        if self.rtt_ns == 0 { 100_000_000 } else { self.rtt_ns }
+    }
+
+    pub(super) fn known(&self) -> bool {
+        self.rtt_ns > 0
+    }
+
+    /// What a law may take for a round: a round trip, but at least four reports and 2 ms, so that a round holds samples.
+    pub(super) fn round_ns(&self) -> u64 {
+        self.rtt_ns().max((self.report_ns * 4.0) as u64).clamp(2_000_000, RTT_NS_MAX)
+    }
+
+    /// Reports come about so far apart.
+    pub(super) fn report_ns(&self) -> u64 {
+        self.report_ns as u64
+    }
+
+    /// Least queueing delay of a span, nanoseconds.
+    pub(super) fn queue_least(&self, from_ns: u64, to_ns: u64) -> f64 {
+        self.queues.least(from_ns, to_ns).unwrap_or(0.0)
+    }
+
+    /// Bytes per second that arrived, mean over the last `span`.
+    pub(super) fn arrived(&self, span_ns: u64) -> f64 {
+        self.arrivals.mean(self.now_ns.saturating_sub(span_ns), self.now_ns).unwrap_or(0.0)
+    }
+}
+
+/// Bytes per second, or nothing where there was no interval.
+pub(super) fn rate_of(bytes: u64, interval_ns: u64) -> Option<f64> {
+    (interval_ns > 0 && bytes > 0).then(|| (bytes as f64 * 1e9 / interval_ns as f64).min(super::RATE_MAX as f64))
+}
