@@ -22,6 +22,8 @@ mod plain;
 pub mod fs;
 // TCP sockets: listen, connect, options, and what the kernel knows of a path.
 pub mod sock;
+// Memory that the network reads itself.
+mod pipe;
 // UDP sockets: bursts of packets in one call.
 pub mod udp;
 

@@ -21,7 +21,8 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use crate::event::Waker;
 use crate::mem::{Mem, Pool};
-use crate::ring::{Done, Op, check_range};
+use crate::pipe::{Lending, Pipe};
+use crate::ring::{Done, Op, PIPE_SLACK, check_range};
 use crate::sock::wake_for;
 
 /// Disk helper threads per driver. Two keep a disk busy while one of them hands over; more would only queue in the kernel.
@@ -37,6 +38,8 @@ struct Waiting {
     len: usize,
     moved: usize,
     way: Way,
+    /// Of a `Lend`.
+    lending: Option<Lending>,
     /// Set once, by the attempt that ended it.
     result: Option<io::Result<usize>>,
 }
@@ -44,6 +47,7 @@ struct Waiting {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Send,
+    Lend,
     RecvSome,
     RecvAll,
     /// Moves nothing: done when `poll` says so.
@@ -66,6 +70,10 @@ struct DiskJob {
 impl Waiting {
     /// Moves what can be moved without blocking, whatever mode the socket is in.
     fn attempt(&mut self) {
+        if let Some(lending) = &mut self.lending {
+            self.result = lending.step(self.socket.as_fd(), &self.mem.bytes()[self.at..self.at + self.len]);
+            return;
+        }
         self.result = loop {
             let range = self.at + self.moved..self.at + self.len;
             let step = if self.way == Way::Send {
@@ -83,7 +91,7 @@ impl Waiting {
                 }
                 Err(Errno::AGAIN) => {
                     match self.way {
-                        Way::Send | Way::Readable => {}
+                        Way::Send | Way::Lend | Way::Readable => {}
                         Way::RecvSome => wake_for(&*self.socket, 1),
                         Way::RecvAll => wake_for(&*self.socket, self.len - self.moved),
                     }
@@ -182,6 +190,8 @@ pub struct Plain {
     waiting: Vec<Waiting>,
     ready: VecDeque<Done>,
     polled: Vec<libc::pollfd>,
+    /// Empty ones, for the next `Lend`.
+    pipes: Vec<Pipe>,
     disk: Arc<Disk>,
     on_disk: usize,
     /// As with io_uring: a driver stays where it was made.
@@ -205,6 +215,7 @@ impl Plain {
             waiting: Vec::with_capacity(depth),
             ready: VecDeque::with_capacity(depth),
             polled: Vec::with_capacity(depth + 1),
+            pipes: Vec::new(),
             disk: Arc::clone(&disk),
             on_disk: 0,
             _not_send: PhantomData,
@@ -236,12 +247,22 @@ impl Plain {
             }
             Op::Send { socket, mem, at, len } => {
                 check_range(mem.bytes().len(), at, len);
-                self.socket(Waiting { token, socket, mem, at, len, moved: 0, way: Way::Send, result: None });
+                self.socket(Waiting { token, socket, mem, at, len, moved: 0, way: Way::Send, lending: None, result: None });
+            }
+            Op::Lend { socket, mem, at, len } => {
+                check_range(mem.bytes().len(), at, len);
+                let pipe = self.pipes.pop().map_or_else(|| Pipe::with_room(len + PIPE_SLACK), Ok);
+                // Without a pipe it is a plain send: slower, and right.
+                let (way, lending) = match pipe {
+                    Ok(pipe) => (Way::Lend, Some(Lending::new(pipe))),
+                    Err(_) => (Way::Send, None),
+                };
+                self.socket(Waiting { token, socket, mem, at, len, moved: 0, way, lending, result: None });
             }
             Op::Recv { socket, mem, at, len, all } => {
                 check_range(mem.bytes().len(), at, len);
                 let way = if all { Way::RecvAll } else { Way::RecvSome };
-                self.socket(Waiting { token, socket, mem, at, len, moved: 0, way, result: None });
+                self.socket(Waiting { token, socket, mem, at, len, moved: 0, way, lending: None, result: None });
             }
             // Not tried: whoever asks has just found the socket empty.
             Op::Readable { socket } => {
@@ -254,6 +275,7 @@ impl Plain {
                     len: 0,
                     moved: 0,
                     way: Way::Readable,
+                    lending: None,
                     result: None,
                 });
             }
@@ -263,7 +285,10 @@ impl Plain {
     fn socket(&mut self, mut op: Waiting) {
         op.attempt();
         match op.result {
-            Some(result) => self.ready.push_back(Done { token: op.token, result, mem: op.mem }),
+            Some(result) => {
+                self.pipes.extend(op.lending.and_then(Lending::pipe));
+                self.ready.push_back(Done { token: op.token, result, mem: op.mem });
+            }
             None => self.waiting.push(op),
         }
     }
@@ -330,7 +355,7 @@ impl Plain {
         self.polled.clear();
         self.polled.push(interest(self.disk.waker.as_fd().as_raw_fd(), libc::POLLIN));
         for op in &self.waiting {
-            let events = if op.way == Way::Send { libc::POLLOUT } else { libc::POLLIN };
+            let events = if matches!(op.way, Way::Send | Way::Lend) { libc::POLLOUT } else { libc::POLLIN };
             self.polled.push(interest(op.socket.as_raw_fd(), events));
         }
         // ppoll and not poll: the bursts of a paced rail are due by the microsecond.
@@ -355,20 +380,21 @@ impl Plain {
             self.disk.waker.drain();
         }
         // Runs from the front and keeps the order of what stays: operations of one direction must not overtake.
-        let (polled, ready) = (&self.polled, &mut self.ready);
+        let (polled, ready, pipes) = (&self.polled, &mut self.ready, &mut self.pipes);
         let mut number = 0;
         let finished = self.waiting.extract_if(.., |op| {
             number += 1;
             if polled[number].revents != 0 {
                 match op.way {
                     Way::Readable => op.result = Some(Ok(0)),
-                    Way::Send | Way::RecvSome | Way::RecvAll => op.attempt(),
+                    Way::Send | Way::Lend | Way::RecvSome | Way::RecvAll => op.attempt(),
                 }
             }
             op.result.is_some()
         });
         for op in finished {
             let result = op.result.expect("extracted because it has one");
+            pipes.extend(op.lending.and_then(Lending::pipe));
             ready.push_back(Done { token: op.token, result, mem: op.mem });
         }
         Ok(woken)

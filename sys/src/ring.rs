@@ -22,6 +22,9 @@ use crate::mem::{Mem, Pool};
 use crate::plain::Plain;
 use crate::uring::Uring;
 
+/// A pipe counts pages, and memory that is lent may begin and end within one.
+pub(crate) const PIPE_SLACK: usize = 2 * 4096;
+
 /// One operation. `at` and `len` index into [`Mem::bytes`]; a range outside of it is a bug and panics.
 #[derive(Debug)]
 pub enum Op {
@@ -54,6 +57,18 @@ pub enum Op {
     /// Memory to network; never raises SIGPIPE.
     Send {
         /// A connected stream socket.
+        socket: Arc<OwnedFd>,
+        /// Where from.
+        mem: Mem,
+        /// First byte in the memory.
+        at: usize,
+        /// Bytes.
+        len: usize,
+    },
+    /// Memory to network, but the network reads the memory itself, without a copy: **it must not change until the peer has it**, also after
+    /// the `Done`. For a stream socket made ready by `sock::lend_ready`. Ends short only where `Send` does.
+    Lend {
+        /// A connected, non-blocking stream socket.
         socket: Arc<OwnedFd>,
         /// Where from.
         mem: Mem,

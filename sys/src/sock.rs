@@ -76,6 +76,36 @@ pub fn shutdown_send(fd: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::shutdown(fd, Shutdown::Write)?)
 }
 
+/// Makes a connected socket ready for `Op::Lend`: non-blocking. False: it is no TCP socket, so nobody can say when the peer has what was
+/// lent; nothing was changed.
+pub fn lend_ready(fd: impl AsFd) -> io::Result<bool> {
+    let socket = SockRef::from(&fd);
+    if socket.protocol()? != Some(Protocol::TCP) {
+        return Ok(false);
+    }
+    socket.set_nonblocking(true)?;
+    Ok(true)
+}
+
+/// Bytes of a TCP socket that the peer's kernel has not acknowledged yet (SIOCOUTQ, tcp(7)): their memory may be read again.
+pub fn unacknowledged(fd: impl AsFd) -> io::Result<u64> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: SIOCOUTQ (the same number as TIOCOUTQ) writes one int, and `bytes` is one that lives through the call.
+    let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::TIOCOUTQ, &mut bytes) };
+    if result == 0 { Ok(u64::try_from(bytes).unwrap_or(0)) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Breaks a TCP connection off and throws away what was not sent or not acknowledged: afterwards the kernel reads none of the memory it was
+/// lent (kernel net/ipv4/tcp.c, tcp_disconnect). Every operation in flight on the socket ends.
+pub fn abort(fd: impl AsFd) -> io::Result<()> {
+    // An address of no family takes the peer away.
+    let none = libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
+    // SAFETY: `none` is a whole `sockaddr` of the length that is given, and is only read.
+    let result =
+        unsafe { libc::connect(fd.as_fd().as_raw_fd(), &raw const none, size_of::<libc::sockaddr>() as libc::socklen_t) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Ends both directions and every operation in flight on the socket.
 pub fn shutdown(fd: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::shutdown(fd, Shutdown::Both)?)

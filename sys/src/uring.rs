@@ -22,7 +22,8 @@ use io_uring::{IoUring, Probe, opcode, squeue};
 
 use crate::event::Waker;
 use crate::mem::{Buf, Mapping, Mem, Pool};
-use crate::ring::{Done, Op, check_range};
+use crate::pipe::{Lending, Pipe};
+use crate::ring::{Done, Op, PIPE_SLACK, check_range};
 use crate::sock::wake_for;
 
 /// User data of the entry that reads the waker's eventfd; no slot has this number.
@@ -91,6 +92,21 @@ struct Slot {
     missing: Option<Missing>,
     /// The kernel's answer is a set of poll events, not a count of bytes.
     polls: bool,
+    /// What to do when a socket that is non-blocking has to be waited for.
+    again: Again,
+    /// The entry in flight only waits for the socket.
+    waiting: bool,
+}
+
+/// How an operation goes on when its socket is ready.
+#[derive(Debug)]
+enum Again {
+    /// It is over with any answer.
+    Never,
+    /// The same entry once more; polled for these events first.
+    Entry(squeue::Entry, u32),
+    /// The next step of a lent send, made here: the ring's own splice would go through a thread of the kernel's.
+    Lend { lending: Lending, at: usize, len: usize },
 }
 
 /// The part of a receive that has not come yet.
@@ -104,6 +120,30 @@ struct Missing {
 }
 
 impl Slot {
+    /// The entry that waits for the socket of an operation that may go on then.
+    fn poll_entry(&self) -> squeue::Entry {
+        let events = if let Again::Entry(_, events) = self.again { events } else { libc::POLLOUT as u32 };
+        opcode::PollAdd::new(Fd(self.handle.number()), events).build()
+    }
+
+    /// Goes on with a lent send; see `Lending::step`.
+    fn lend_step(&mut self) -> Option<io::Result<usize>> {
+        let (Again::Lend { lending, at, len }, Held::Buf(buf), Handle::Socket(socket)) =
+            (&mut self.again, &self.held, &self.handle)
+        else {
+            unreachable!("only bufs are lent, and only to sockets")
+        };
+        lending.step(socket.as_fd(), &buf.whole()[*at..*at + *len])
+    }
+
+    /// A lent send is over.
+    fn lent(self, result: io::Result<usize>, pipes: &mut Vec<Pipe>) -> Done {
+        if let Again::Lend { lending, .. } = self.again {
+            pipes.extend(lending.pipe());
+        }
+        Done { token: self.token, result, mem: self.held.give_back() }
+    }
+
     /// After `bytes` more bytes: the entry that asks for the rest, if some are missing.
     fn rest(&mut self, bytes: usize) -> Option<squeue::Entry> {
         let missing = self.missing.as_mut()?;
@@ -138,6 +178,10 @@ pub struct Uring {
     free: Vec<u32>,
     /// Entries the kernel's queue had no room for.
     backlog: VecDeque<squeue::Entry>,
+    /// Done without the kernel's queue.
+    ready: Vec<Done>,
+    /// Empty ones, for the next `Lend`.
+    pipes: Vec<Pipe>,
     waker: Waker,
     /// Where the kernel puts the eventfd's count; leaked with the ring if the read never ends.
     wake_count: NonNull<u64>,
@@ -163,6 +207,8 @@ impl Uring {
             slots: (0..depth).map(|_| None).collect(),
             free: (0..depth as u32).rev().collect(),
             backlog: VecDeque::with_capacity(depth),
+            ready: Vec::with_capacity(depth),
+            pipes: Vec::new(),
             waker: Waker::new(true)?,
             wake_count: NonNull::from(Box::leak(Box::new(0u64))),
             wake_armed: false,
@@ -184,11 +230,42 @@ impl Uring {
     }
 
     pub(crate) fn in_flight(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.len() - self.free.len() + self.ready.len()
     }
 
     pub(crate) fn submit(&mut self, token: u64, op: Op) {
-        let (slot, entry) = self.prepare(token, op);
+        match op {
+            Op::Lend { socket, mem: Mem::Buf(buf), at, len } => self.lend(token, socket, buf, at, len),
+            // Heap memory is too small for it to pay.
+            Op::Lend { socket, mem, at, len } => self.submit(token, Op::Send { socket, mem, at, len }),
+            op => {
+                let (slot, entry) = self.prepare(token, op);
+                self.put(slot, entry);
+            }
+        }
+    }
+
+    /// Begins a send whose pages the network reads itself: often the socket takes all of it at once.
+    fn lend(&mut self, token: u64, socket: Arc<OwnedFd>, buf: Buf, at: usize, len: usize) {
+        check_range(buf.whole().len(), at, len);
+        let pipe = self.pipes.pop().map_or_else(|| Pipe::with_room(len + PIPE_SLACK), Ok);
+        let Ok(pipe) = pipe else {
+            // Without a pipe it is a plain send: slower, and right.
+            return self.submit(token, Op::Send { socket, mem: Mem::Buf(buf), at, len });
+        };
+        let again = Again::Lend { lending: Lending::new(pipe), at, len };
+        let (held, handle) = (Held::Buf(buf), Handle::Socket(socket));
+        let mut slot = Slot { token, held, handle, missing: None, polls: false, again, waiting: true };
+        match slot.lend_step() {
+            Some(result) => self.ready.push(slot.lent(result, &mut self.pipes)),
+            None => {
+                let entry = slot.poll_entry();
+                self.put(slot, entry);
+            }
+        }
+    }
+
+    fn put(&mut self, slot: Slot, entry: squeue::Entry) {
         let number = self.free.pop().unwrap_or_else(|| {
             // More at once than ever before: the only place that grows.
             self.slots.push(None);
@@ -209,7 +286,7 @@ impl Uring {
                     Some(piece) => opcode::ReadFixed::new(fd, start, bytes, piece).offset(offset).build(),
                     None => opcode::Read::new(fd, start, bytes).offset(offset).build(),
                 };
-                (Slot { token, held, handle, missing: None, polls: false }, entry)
+                (Slot { token, held, handle, missing: None, polls: false, again: Again::Never, waiting: false }, entry)
             }
             Op::Write { file, offset, mem, at, len } => {
                 let handle = Handle::File(file);
@@ -219,7 +296,7 @@ impl Uring {
                     Some(piece) => opcode::WriteFixed::new(fd, start, bytes, piece).offset(offset).build(),
                     None => opcode::Write::new(fd, start, bytes).offset(offset).build(),
                 };
-                (Slot { token, held, handle, missing: None, polls: false }, entry)
+                (Slot { token, held, handle, missing: None, polls: false, again: Again::Never, waiting: false }, entry)
             }
             Op::Send { socket, mem, at, len } => {
                 let handle = Handle::Socket(socket);
@@ -227,7 +304,8 @@ impl Uring {
                 // MSG_WAITALL: the kernel sends the rest by itself when there is room, instead of handing half a frame up.
                 let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
                 let entry = opcode::Send::new(Fd(handle.number()), start, len as u32).flags(flags).build();
-                (Slot { token, held, handle, missing: None, polls: false }, entry)
+                let again = Again::Entry(entry.clone(), libc::POLLOUT as u32);
+                (Slot { token, held, handle, missing: None, polls: false, again, waiting: false }, entry)
             }
             Op::Recv { socket, mem, at, len, all } => {
                 let handle = Handle::Socket(socket);
@@ -237,14 +315,16 @@ impl Uring {
                 if !all {
                     entry = opcode::Recv::new(Fd(handle.number()), start, len as u32).build();
                 }
-                (Slot { token, held, handle, missing: all.then_some(missing), polls: false }, entry)
+                let again = Again::Entry(entry.clone(), libc::POLLIN as u32);
+                (Slot { token, held, handle, missing: all.then_some(missing), polls: false, again, waiting: false }, entry)
             }
+            Op::Lend { .. } => unreachable!("`submit` has made its first step"),
             Op::Readable { socket } => {
                 let handle = Handle::Socket(socket);
                 let held = Held::lend(Mem::Small(Box::default()));
                 // One shot; errors and hang-ups are told whether asked for or not.
                 let entry = opcode::PollAdd::new(Fd(handle.number()), libc::POLLIN as u32).build();
-                (Slot { token, held, handle, missing: None, polls: true }, entry)
+                (Slot { token, held, handle, missing: None, polls: true, again: Again::Never, waiting: false }, entry)
             }
         }
     }
@@ -326,7 +406,7 @@ impl Uring {
     pub(crate) fn wait(&mut self, timeout: Option<Duration>, done: &mut Vec<Done>) -> io::Result<()> {
         self.arm_waker();
         let start = Instant::now();
-        let mut left = timeout;
+        let mut left = if self.ready.is_empty() { timeout } else { Some(Duration::ZERO) };
         loop {
             self.fill_queue();
             // With completions at hand this call only submits; it sleeps when there is none.
@@ -355,7 +435,11 @@ impl Uring {
 
     /// Reads all completions; without a `done` (the ring is being dropped) what comes back is dropped.
     fn drain(&mut self, mut done: Option<&mut Vec<Done>>) -> (usize, bool) {
-        let (mut count, mut woken) = (0, false);
+        let (mut count, mut woken) = (self.ready.len(), false);
+        match done.as_deref_mut() {
+            Some(done) => done.append(&mut self.ready),
+            None => self.ready.clear(),
+        }
         for completion in self.ring.completion() {
             if completion.user_data() == WAKE {
                 // Armed again by the next `wait`: what is signalled meanwhile stays in the eventfd.
@@ -366,7 +450,31 @@ impl Uring {
             }
             let number = completion.user_data() as usize;
             let slot = self.slots[number].as_mut().expect("the kernel completes each entry once");
-            let bytes = if slot.polls { 0 } else { usize::try_from(completion.result()).unwrap_or(0) };
+            let code = completion.result();
+            if let Some(done) = done.as_deref_mut().filter(|_| slot.waiting && code >= 0) {
+                if let Again::Entry(entry, _) = &slot.again {
+                    slot.waiting = false;
+                    let entry = slot.missing.as_ref().map_or_else(|| entry.clone(), |it| recv_entry(&slot.handle, it));
+                    self.backlog.push_back(entry.user_data(completion.user_data()));
+                    continue;
+                }
+                match slot.lend_step() {
+                    None => self.backlog.push_back(slot.poll_entry().user_data(completion.user_data())),
+                    Some(result) => {
+                        let slot = self.slots[number].take().expect("seen above");
+                        self.free.push(number as u32);
+                        count += 1;
+                        done.push(slot.lent(result, &mut self.pipes));
+                    }
+                }
+                continue;
+            }
+            if code == -libc::EAGAIN && done.is_some() && matches!(slot.again, Again::Entry(..)) {
+                slot.waiting = true;
+                self.backlog.push_back(slot.poll_entry().user_data(completion.user_data()));
+                continue;
+            }
+            let bytes = if slot.polls { 0 } else { usize::try_from(code).unwrap_or(0) };
             if let (Some(entry), true) = (slot.rest(bytes), done.is_some()) {
                 self.backlog.push_back(entry.user_data(completion.user_data()));
                 continue;
