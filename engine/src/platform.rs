@@ -20,8 +20,9 @@ pub enum Op<F, S> {
     Read { file: F, offset: u64, mem: Mem, at: usize, len: usize },
     /// Put memory into a file.
     Write { file: F, offset: u64, mem: Mem, at: usize, len: usize },
-    /// Put memory on a rail.
-    Send { socket: S, mem: Mem, at: usize, len: usize },
+    /// Put memory on a rail. `lend`: the network may read the memory itself, also after the `Done`; it stays unchanged until the peer's
+    /// word that it has it.
+    Send { socket: S, mem: Mem, at: usize, len: usize, lend: bool },
     /// Fill memory from a rail.
     Recv { socket: S, mem: Mem, at: usize, len: usize },
 }
@@ -83,6 +84,16 @@ pub trait Platform {
     fn write_at_once(&self, _file: &Self::File, _offset: u64, _from: &[u8]) -> io::Result<usize> {
         Err(io::ErrorKind::Unsupported.into())
     }
+    /// Makes a rail ready to be lent memory. False: it has to be copied.
+    fn lend_ready(&mut self, _socket: &Self::Socket) -> bool {
+        false
+    }
+    /// Bytes sent that the peer's kernel has not acknowledged, of a rail that is lent memory.
+    fn unacknowledged(&self, _socket: &Self::Socket) -> u64 {
+        0
+    }
+    /// Breaks a rail off at once: what it was lent is read no more.
+    fn abort(&mut self, _socket: &Self::Socket) {}
     /// Test hook, see `Harm`.
     fn harm(&mut self, _at: Harm, _bytes: &mut [u8]) {}
 }

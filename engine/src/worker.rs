@@ -156,7 +156,8 @@ impl<P: Platform> Worker<P> {
             Cmd::RailUp { job, rail, socket, key, rate } => {
                 let Some(seat) = self.seats.get(&job).filter(|seat| !seat.closing) else { return };
                 let sends = matches!(seat.part.role, Role::Send(_));
-                let rail = Rail::new(job, rail, socket, seat.part.terms, key, rate, sends);
+                let mut rail = Rail::new(job, rail, socket, seat.part.terms, key, rate, sends);
+                rail.lends = sends && self.platform.lend_ready(&rail.socket);
                 match self.rails.iter().position(Option::is_none) {
                     Some(index) => self.rails[index] = Some(rail),
                     None => self.rails.push(Some(rail)),
@@ -211,6 +212,7 @@ impl<P: Platform> Worker<P> {
             Kind::Head => self.on_head(slot, done),
             Kind::Payload => self.on_payload(slot, done),
             Kind::Write => self.on_written(slot, done),
+            Kind::Credit => self.on_told(slot, done),
         }
     }
 
@@ -242,6 +244,10 @@ impl<P: Platform> Worker<P> {
                 continue;
             }
             let mut rail = self.rails[index].take().expect("seen above");
+            if !rail.lent.is_empty() {
+                // The bufs will be filled again, and what a dying connection still sends must not come out of them.
+                self.platform.abort(&rail.socket);
+            }
             for buf in rail.take_bufs() {
                 self.platform.pool().give(buf);
             }

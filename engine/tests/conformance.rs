@@ -423,7 +423,7 @@ fn rails(world: &impl World) {
     let mut buf = one.pool().take().expect("a buf");
     buf.payload_mut().copy_from_slice(&content);
     let (mut got, mut sent) = (Vec::new(), 0);
-    one.submit(1, Op::Send { socket: here.clone(), mem: Mem::Buf(buf), at: HEADROOM, len: CHUNK });
+    one.submit(1, Op::Send { socket: here.clone(), mem: Mem::Buf(buf), at: HEADROOM, len: CHUNK, lend: false });
     one.flush();
     let mut mem = Mem::Buf(other.pool().take().expect("a buf"));
     let mut done = Vec::new();
@@ -438,7 +438,7 @@ fn rails(world: &impl World) {
                 sent += it.result.expect("the path is open");
                 if sent < CHUNK {
                     let (at, len) = (HEADROOM + sent, CHUNK - sent);
-                    one.submit(1, Op::Send { socket: here.clone(), mem: it.mem, at, len });
+                    one.submit(1, Op::Send { socket: here.clone(), mem: it.mem, at, len, lend: false });
                     one.flush();
                 } else if let Mem::Buf(buf) = it.mem {
                     one.pool().give(buf);
@@ -465,7 +465,7 @@ fn rails(world: &impl World) {
     assert!(!matches!(own, Ok(moved) if moved > 0), "{own:?}");
     let done = done_of(&mut other, 3);
     assert!(!matches!(done.result, Ok(moved) if moved > 0), "the other side learns of the cut: {:?}", done.result);
-    let sent = run(&mut one, Op::Send { socket: here, mem: Mem::Small(vec![0; 10].into()), at: 0, len: 10 });
+    let sent = run(&mut one, Op::Send { socket: here, mem: Mem::Small(vec![0; 10].into()), at: 0, len: 10, lend: false });
     assert!(sent.result.is_err(), "nothing goes on a path that was cut");
 }
 

@@ -98,7 +98,7 @@ coded! {
         RailJobUnknown = 62, "greeted a rail for a job that is not here";
         RailGreeting = 63, "greeted a rail with bytes that are no greeting";
         RailLimit = 64, "opened more rails than agreed";
-        RailDirection = 65, "sent data on a rail against its direction";
+        RailDirection = 65, "sent on a rail, against its direction, what is no count of frames taken";
         DigestMismatch = 70, "sent content whose digest differs from the one it announced";
         DigestMissing = 71, "left out a digest that was agreed";
         PacketKind = 80, "sent a packet of an unknown kind";

@@ -123,7 +123,8 @@ impl Platform for Linux {
             match op {
                 Op::Read { file, offset, mem, at, len } => ring::Op::Read { file: file.file, offset, mem, at, len },
                 Op::Write { file, offset, mem, at, len } => ring::Op::Write { file: file.file, offset, mem, at, len },
-                Op::Send { socket, mem, at, len } => ring::Op::Send { socket, mem, at, len },
+                Op::Send { socket, mem, at, len, lend: true } => ring::Op::Lend { socket, mem, at, len },
+                Op::Send { socket, mem, at, len, lend: false } => ring::Op::Send { socket, mem, at, len },
                 Op::Recv { socket, mem, at, len } => ring::Op::Recv { socket, mem, at, len, all: true },
             },
         );
@@ -151,6 +152,20 @@ impl Platform for Linux {
         // Nothing is guarded but time, so a poisoned lock is as good as any.
         let _turn = file.turns.as_ref().map(|turns| turns.locks[turns.at].lock());
         file.file.write_at(from, offset)
+    }
+
+    fn lend_ready(&mut self, socket: &Self::Socket) -> bool {
+        sys::sock::lend_ready(socket).unwrap_or(false)
+    }
+
+    fn unacknowledged(&self, socket: &Self::Socket) -> u64 {
+        // Whoever cannot say has everything outstanding.
+        sys::sock::unacknowledged(socket).unwrap_or(u64::MAX)
+    }
+
+    fn abort(&mut self, socket: &Self::Socket) {
+        // One that is closed already holds nothing.
+        let _ = sys::sock::abort(socket);
     }
 
     fn cut(&mut self, socket: &Self::Socket) {

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::fmt::Debug;
 
 use proto::send::{Handout, Unit};
-use proto::wire::chunk::{Header, PACK_LINE_BYTES, SEALED_HEADER_BYTES};
+use proto::wire::chunk::{Header, PACK_LINE_BYTES, SEALED_HEADER_BYTES, TAKEN_BYTES};
 use proto::wire::control::Digest;
 use sys::mem::Buf;
 
@@ -33,6 +33,8 @@ pub(crate) enum Kind {
     Payload = 3,
     /// Buf → sink.
     Write = 4,
+    /// Count of frames taken → rail.
+    Credit = 5,
 }
 
 /// An op in flight: whose, what is done of it, and what goes with it.
@@ -120,6 +122,16 @@ pub(crate) struct Frame {
     pub(crate) payload: u64,
 }
 
+/// A frame whose memory the network reads itself.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    /// Where it ends in the stream.
+    pub(crate) end: u64,
+    /// Frames before it and itself.
+    pub(crate) count: u64,
+    pub(crate) buf: Buf,
+}
+
 /// The receiving half's place in the stream.
 #[derive(Debug)]
 pub(crate) enum Taking {
@@ -158,6 +170,20 @@ pub(crate) struct Rail<P: Platform> {
     /// No new frames for now.
     pub(crate) hold: bool,
     pub(crate) head: Option<Box<[u8]>>,
+    /// The memory a count of frames travels in; away while one is on its way.
+    pub(crate) credit: Option<Box<[u8]>>,
+    /// Frames sent (sender) or taken whole (receiver).
+    pub(crate) frames: u64,
+    /// The newest count told (receiver) or heard (sender).
+    pub(crate) told: u64,
+    /// The network reads our memory itself.
+    pub(crate) lends: bool,
+    /// … and that of the frame in flight.
+    pub(crate) lending: bool,
+    /// Bytes handed to the socket.
+    pub(crate) stream_bytes: u64,
+    /// Frames that were lent and may still be read.
+    pub(crate) lent: VecDeque<Lent>,
     pub(crate) ops: usize,
     rate: u64,
     free_at_ns: u64,
@@ -189,6 +215,13 @@ impl<P: Platform> Rail<P> {
             taking: if sends { Taking::Nothing } else { Taking::Idle },
             hold: false,
             head: Some(vec![0; SEALED_HEADER_BYTES].into_boxed_slice()),
+            credit: Some(Box::new([0; TAKEN_BYTES])),
+            frames: 0,
+            told: 0,
+            lends: false,
+            lending: false,
+            stream_bytes: 0,
+            lent: VecDeque::with_capacity(32),
             ops: 0,
             rate,
             free_at_ns: 0,
@@ -246,6 +279,7 @@ impl<P: Platform> Rail<P> {
     }
 
     pub(crate) fn take_bufs(&mut self) -> impl Iterator<Item = Buf> + '_ {
-        self.filled.drain(..).map(|filled| filled.buf).chain(self.sealed.drain(..).map(|frame| frame.buf))
+        let filled = self.filled.drain(..).map(|filled| filled.buf);
+        filled.chain(self.sealed.drain(..).map(|frame| frame.buf)).chain(self.lent.drain(..).map(|lent| lent.buf))
     }
 }

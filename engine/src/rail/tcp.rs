@@ -13,13 +13,13 @@ use proto::error::Breach;
 use proto::ledger::chunk_len;
 use proto::manifest::EntryId;
 use proto::send::Unit;
-use proto::wire::chunk::{ChunkKind, Header, PACK_FILE_BYTES_MAX, SEALED_HEADER_BYTES, TAG_BYTES};
+use proto::wire::chunk::{ChunkKind, Header, PACK_FILE_BYTES_MAX, SEALED_HEADER_BYTES, TAG_BYTES, TAKEN_BYTES};
 use proto::wire::control::FaultKind;
 use sys::mem::{Buf, HEADROOM, Mem};
 
 use crate::job::{Event, RailEnd, fault_kind};
 use crate::platform::{Done, Harm, Op, Platform};
-use crate::rail::{Frame, Kind, Load, Slot, Taking};
+use crate::rail::{Frame, Kind, Lent, Load, Slot, Taking};
 use crate::seal::{HashAs, Touch, hash_as, tag_count};
 use crate::sink::file::is_zero;
 use crate::worker::Worker;
@@ -52,7 +52,11 @@ impl<P: Platform> Worker<P> {
         let socket = rail.socket.clone();
         let token = self.slots.put(slot);
         let (at, len) = (frame.span.at, frame.span.len);
-        self.platform.submit(token, Op::Send { socket, mem: Mem::Buf(frame.buf), at, len });
+        // What is lent comes back a round trip later: half of the bufs stay for reading ahead.
+        let pool = self.platform.pool();
+        let lend = rail.lends && pool.free() * 2 >= pool.count();
+        rail.lending = lend;
+        self.platform.submit(token, Op::Send { socket, mem: Mem::Buf(frame.buf), at, len, lend });
     }
 
     fn step_seal(&mut self, index: usize) -> bool {
@@ -112,7 +116,11 @@ impl<P: Platform> Worker<P> {
             Err(error) => {
                 rail.sending = false;
                 rail.ops -= 1;
-                self.give(done.mem);
+                match done.mem {
+                    // Part of it may have been lent.
+                    Mem::Buf(buf) if rail.lending => rail.lent.push_back(Lent { end: u64::MAX, count: u64::MAX, buf }),
+                    mem => self.give(mem),
+                }
                 // Cut: the receive that watches for the peer's close must come back as well.
                 self.break_off(slot.rail, RailEnd::Fault(error));
             }
@@ -120,15 +128,23 @@ impl<P: Platform> Worker<P> {
                 let socket = rail.socket.clone();
                 slot.done += moved;
                 let (at, len) = (slot.at + slot.done, slot.len - slot.done);
+                let lend = rail.lending;
                 let token = self.slots.put(slot);
-                self.platform.submit(token, Op::Send { socket, mem: done.mem, at, len });
+                self.platform.submit(token, Op::Send { socket, mem: done.mem, at, len, lend });
             }
             Ok(moved) => {
                 let whole = slot.done + moved == slot.len;
                 rail.sending = false;
                 rail.ops -= 1;
+                rail.frames += 1;
+                rail.stream_bytes += slot.len as u64;
                 let (job, number) = (rail.job, rail.rail);
-                self.give(done.mem);
+                match done.mem {
+                    Mem::Buf(buf) if rail.lending => {
+                        rail.lent.push_back(Lent { end: rail.stream_bytes, count: rail.frames, buf });
+                    }
+                    mem => self.give(mem),
+                }
                 if let (true, Load::Frame { chunk, payload }) = (whole, slot.load) {
                     let seat = self.seats.get_mut(&job).expect("rails go before their job");
                     seat.part.post.put(Event::Sent { rail: number, chunk, bytes: slot.len as u64, payload });
@@ -172,19 +188,78 @@ impl<P: Platform> Worker<P> {
         }
     }
 
-    /// A sending rail asks for one byte that never comes: so it learns at once when the peer goes.
+    /// A sending rail asks for the receiver's counts of frames: so it also learns at once when the peer goes.
     fn watch_close(&mut self, index: usize) {
         if self.rails[index].as_ref().is_some_and(|rail| rail.head.is_some()) {
-            self.ask_head(index);
+            self.ask_small(index, TAKEN_BYTES);
+        }
+    }
+
+    /// The receiver has taken so many frames: what was lent of them is ours again, if its kernel says so too. A count that anybody in
+    /// between could forge must not let the next chunk's plain bytes be sent in the place of this one's sealed ones.
+    fn on_taken(&mut self, index: usize, count: u64) -> Result<(), Breach> {
+        let rail = self.rails[index].as_mut().expect("the caller has it");
+        // A frame counts here when its send is done, which may be told after the peer's word.
+        if count <= rail.told || count > rail.frames + u64::from(rail.sending) {
+            return Err(Breach::RailDirection);
+        }
+        rail.told = count;
+        if rail.lent.front().is_some_and(|lent| lent.count <= count) {
+            let acknowledged = rail.stream_bytes.saturating_sub(self.platform.unacknowledged(&rail.socket));
+            while let Some(lent) = rail.lent.pop_front_if(|lent| lent.count <= count && lent.end <= acknowledged) {
+                self.platform.pool().give(lent.buf);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the sender how many frames were taken whole.
+    fn tell_taken(&mut self, index: usize) {
+        let rail = self.rails[index].as_mut().expect("the caller has it");
+        if rail.told == rail.frames || rail.has_ended() {
+            return;
+        }
+        let Some(mut credit) = rail.credit.take() else { return };
+        rail.told = rail.frames;
+        credit.copy_from_slice(&rail.told.to_le_bytes());
+        rail.ops += 1;
+        let socket = rail.socket.clone();
+        let len = credit.len();
+        let slot = Slot { kind: Kind::Credit, rail: index, at: 0, done: 0, len, load: Load::None };
+        let token = self.slots.put(slot);
+        self.platform.submit(token, Op::Send { socket, mem: Mem::Small(credit), at: 0, len, lend: false });
+    }
+
+    /// A count is on its way, and perhaps another is due.
+    pub(crate) fn on_told(&mut self, mut slot: Slot, done: Done) {
+        let rail = self.rail(&slot);
+        let Mem::Small(credit) = done.mem else { unreachable!("counts are sent from small memory") };
+        match done.result {
+            Ok(moved) if slot.done + moved < slot.len && moved > 0 && !rail.has_ended() => {
+                let socket = rail.socket.clone();
+                slot.done += moved;
+                let (at, len) = (slot.done, slot.len - slot.done);
+                let token = self.slots.put(slot);
+                self.platform.submit(token, Op::Send { socket, mem: Mem::Small(credit), at, len, lend: false });
+            }
+            // If it failed, the receive that is in flight will say why.
+            _ => {
+                rail.credit = Some(credit);
+                rail.ops -= 1;
+                self.tell_taken(slot.rail);
+            }
         }
     }
 
     fn ask_head(&mut self, index: usize) {
+        self.ask_small(index, SEALED_HEADER_BYTES);
+    }
+
+    fn ask_small(&mut self, index: usize, len: usize) {
         let rail = self.rails[index].as_mut().expect("the loop looked");
         let head = rail.head.take().expect("one header is asked for at a time");
         rail.ops += 1;
         let socket = rail.socket.clone();
-        let len = head.len();
         let token = self.slots.put(Slot { kind: Kind::Head, rail: index, at: 0, done: 0, len, load: Load::None });
         self.platform.submit(token, Op::Recv { socket, mem: Mem::Small(head), at: 0, len });
     }
@@ -218,11 +293,16 @@ impl<P: Platform> Worker<P> {
             return;
         }
         rail.ops -= 1;
+        if matches!(rail.taking, Taking::Nothing) {
+            let count = u64::from_le_bytes(*head.first_chunk().expect("longer than a count"));
+            rail.head = Some(head);
+            if let Err(breach) = self.on_taken(slot.rail, count) {
+                self.break_off(slot.rail, RailEnd::Breach(breach));
+            }
+            return;
+        }
         let sealed: &mut [u8; SEALED_HEADER_BYTES] = (&mut *head).try_into().expect("made with this length");
-        let header = match rail.taking {
-            Taking::Nothing => Err(Breach::RailDirection),
-            _ => rail.sealer.open_header(sealed),
-        };
+        let header = rail.sealer.open_header(sealed);
         rail.head = Some(head);
         self.laps.lap(Stage::Seal);
         match header.and_then(|header| self.check(slot.rail, &header).map(|()| header)) {
@@ -282,9 +362,11 @@ impl<P: Platform> Worker<P> {
         }
         rail.ops -= 1;
         rail.taking = Taking::Idle;
+        rail.frames += 1;
         let (Mem::Buf(buf), Load::Header(header)) = (done.mem, slot.load) else {
             unreachable!("payload is received into bufs under a header")
         };
+        self.tell_taken(slot.rail);
         self.open(slot.rail, header, buf);
     }
 

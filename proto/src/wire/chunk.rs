@@ -22,6 +22,8 @@
 //!  +------+------+--------+---------------+----------+----------+----------+---------+------------+
 //!  | kind | flags| zero   | payload bytes | chunk id | entry id | offset   | CRC-64  | digest     |
 //!  +------+------+--------+---------------+----------+----------+----------+---------+------------+
+//!  taken, receiver → sender, after frames: u64 count of frames of this rail taken whole so far
+//!
 //!  kind 1 range: `digest` is the chunk's chaining value (zero with crc64); `entry`, `offset` say where it belongs.
 //!  kind 2 pack: `entry` is the count of files, `offset` is 0, `digest` is zero; the payload begins with the index.
 //!
@@ -49,6 +51,8 @@ pub const TAG_BYTES: usize = 16;
 pub const SEALED_HEADER_BYTES: usize = HEADER_BYTES + TAG_BYTES;
 /// Bytes of a line of a pack's index.
 pub const PACK_LINE_BYTES: usize = 48;
+/// Bytes of the receiver's word on a rail: u64, frames of this rail it has taken whole. It grows with every word.
+pub const TAKEN_BYTES: usize = 8;
 /// Files above this length are never packed.
 pub const PACK_FILE_BYTES_MAX: u64 = 128 << 10;
 

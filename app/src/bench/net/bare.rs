@@ -144,7 +144,7 @@ impl Ring {
 
 fn len_of(op: &Op) -> usize {
     match op {
-        Op::Read { len, .. } | Op::Write { len, .. } | Op::Send { len, .. } | Op::Recv { len, .. } => *len,
+        Op::Read { len, .. } | Op::Write { len, .. } | Op::Send { len, .. } | Op::Lend { len, .. } | Op::Recv { len, .. } => *len,
         Op::Readable { .. } => 0,
     }
 }
@@ -154,7 +154,7 @@ fn remade(op: &Op) -> impl FnOnce(Mem, usize) -> Op + use<> {
     let (socket, at, len, sends) = match op {
         Op::Send { socket, at, len, .. } => (Arc::clone(socket), *at, *len, true),
         Op::Recv { socket, at, len, .. } => (Arc::clone(socket), *at, *len, false),
-        Op::Read { .. } | Op::Write { .. } | Op::Readable { .. } => unreachable!("only streams here"),
+        Op::Read { .. } | Op::Write { .. } | Op::Lend { .. } | Op::Readable { .. } => unreachable!("only streams here"),
     };
     move |mem, moved| match sends {
         true => Op::Send { socket, mem, at: at + moved, len: len - moved },

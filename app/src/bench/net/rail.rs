@@ -80,7 +80,8 @@ impl Platform for Air {
             Op::Read { mem, len, .. } | Op::Write { mem, len, .. } => {
                 self.ready.push(Done { token, result: Ok(len), mem });
             }
-            Op::Send { socket, mem, at, len } => self.driver.submit(token, ring::Op::Send { socket, mem, at, len }),
+            Op::Send { socket, mem, at, len, lend: true } => self.driver.submit(token, ring::Op::Lend { socket, mem, at, len }),
+            Op::Send { socket, mem, at, len, lend: false } => self.driver.submit(token, ring::Op::Send { socket, mem, at, len }),
             Op::Recv { socket, mem, at, len } => {
                 self.driver.submit(token, ring::Op::Recv { socket, mem, at, len, all: true });
             }
@@ -99,6 +100,18 @@ impl Platform for Air {
         result.expect("a ring that was set up can be waited for");
         done.append(&mut self.ready);
         done.extend(self.done.drain(..).map(|it| Done { token: it.token, result: it.result, mem: it.mem }));
+    }
+
+    fn lend_ready(&mut self, socket: &Arc<OwnedFd>) -> bool {
+        sys::sock::lend_ready(socket).unwrap_or(false)
+    }
+
+    fn unacknowledged(&self, socket: &Arc<OwnedFd>) -> u64 {
+        sys::sock::unacknowledged(socket).unwrap_or(u64::MAX)
+    }
+
+    fn abort(&mut self, socket: &Arc<OwnedFd>) {
+        let _ = sys::sock::abort(socket);
     }
 
     fn cut(&mut self, socket: &Arc<OwnedFd>) {
