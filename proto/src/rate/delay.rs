@@ -5,6 +5,7 @@
 //! Invariants: see the table of equations in `docs/design/003-rate-control.md`; every rate is finite and positive.
 //! Absent on purpose: retransmission timers, per-packet state.
 
+use super::drain::Drain;
 use super::loss::Judge;
 use super::maths;
 use super::path::{Path, rate_of};
@@ -20,11 +21,6 @@ const QUEUE_EACH_NS: f64 = 1_000_000.0;
 /// Rounds of the integral.
 const GAIN: f64 = 12.0;
 
-/// Every so many rounds, and no more often than so many nanoseconds, the queue is let run dry.
-const DRAIN_ROUNDS: u64 = 20;
-const DRAIN_NS: u64 = 1_000_000_000;
-/// By holding back so much of the rate.
-const DRAIN: f64 = 0.5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -65,14 +61,9 @@ pub(super) struct Delay {
     round_from_ns: u64,
     judge: Judge,
     queue_cap: f64,
-    queue_usual: f64,
     /// What the law says; `rate` is less while the queue is drained.
     goal: f64,
-    drain_from_ns: u64,
-    drain_until_ns: u64,
-    drains: u32,
-    /// The share held back meanwhile.
-    drained: f64,
+    drain: Drain,
 }
 
 impl Delay {
@@ -98,12 +89,8 @@ impl Delay {
             round_from_ns: now_ns,
             judge: Judge::new(),
             queue_cap: 1e9,
-            queue_usual: 0.0,
             goal: 0.0,
-            drain_from_ns: now_ns,
-            drain_until_ns: now_ns,
-            drained: 0.0,
-            drains: 0,
+            drain: Drain::new(now_ns),
         };
         law.trickle();
         law
@@ -146,7 +133,7 @@ impl Delay {
 
     pub(super) fn train(&mut self, now_ns: u64) -> Option<u32> {
         // The caller asks before every burst: a drain ends when it should, not when a report happens to come.
-        if self.phase == Phase::Steady && now_ns >= self.drain_until_ns {
+        if self.phase == Phase::Steady && !self.drain.running(now_ns) {
             self.rate = self.goal;
         }
         core::mem::take(&mut self.train_due).then_some(TRAIN_PACKETS)
@@ -170,7 +157,7 @@ impl Delay {
                 if signal.now_ns.saturating_sub(since_ns) >= self.path.rtt_ns() {
                     self.jumped_arrival_ns = self.arrival_ns;
                     self.phase = Phase::Prove;
-                    self.drain_until_ns = signal.now_ns;
+                    self.drain = Drain::new(signal.now_ns);
                     self.goal = self.rate;
                 }
             }
@@ -195,9 +182,12 @@ impl Delay {
         if self.path.queue_ns() as f64 > 0.1 * span as f64 || passed < 0.9 * self.rate {
             // Someone else is here: what came through is our share, and what we put into the queue is taken back.
             self.goal = passed * 0.9;
+            self.drain.pay(signal.now_ns, self.path.round_ns());
+            self.take = PUSH * (self.link / passed.max(1.0)).clamp(1.0, 8.0);
         } else {
             self.goal = self.link.max(self.rate);
         }
+        self.train_due |= self.link == 0.0;
         self.rate = self.goal;
         self.stepped_ns = signal.now_ns;
         self.phase = Phase::Steady;
@@ -208,15 +198,19 @@ impl Delay {
         let arrived = signal.delivered.saturating_sub(self.delivered);
         self.delivered = self.delivered.max(signal.delivered);
         self.judge.count(arrived as f64, signal.lost as f64);
-        let rtt = self.path.rtt_ns();
-        let echo_from = self.drain_from_ns.saturating_add(rtt);
-        let echo_until = self.drain_until_ns.saturating_add(rtt).saturating_add(self.path.report_ns());
-        if self.drains > 0 && (echo_from..=echo_until).contains(&signal.now_ns) {
+        if self.drain.echoes(&self.path, signal.now_ns) {
             return;
         }
         self.arrival_ns = self.arrival_ns.saturating_add(signal.interval_ns.min(1 << 40));
         self.passed_bytes += arrived as f64 + signal.lost as f64;
         self.passed.push(self.arrival_ns, self.path.round_ns() / 24, self.passed_bytes);
+    }
+
+    /// What left closer together than it arrived was spread out by the bottleneck: its rate, or 0 where nothing can be said.
+    fn dispersed(&self, signal: &Signal) -> f64 {
+        let compressed = signal.sent_interval_ns < signal.interval_ns / 2;
+        let enough = signal.interval_bytes as f64 >= 1.5 * f64::from(self.config.packet_bytes);
+        if compressed && enough { rate_of(signal.interval_bytes, signal.interval_ns).unwrap_or(0.0) } else { 0.0 }
     }
 
     /// A train left back to back and arrives spread out: by how much is the bottleneck's rate.
@@ -225,8 +219,7 @@ impl Delay {
             return;
         }
         let packet = f64::from(self.config.packet_bytes);
-        let compressed = signal.sent_interval_ns < signal.interval_ns / 2;
-        if compressed && signal.interval_bytes as f64 >= 1.5 * packet {
+        if self.dispersed(signal) > 0.0 {
             self.train_bytes += signal.interval_bytes as f64;
             self.train_ns += signal.interval_ns as f64;
         }
@@ -270,13 +263,14 @@ impl Delay {
         let lasting = (queue - target).min(8.0 * QUEUE_EACH_NS);
         self.take += gain * (lasting / round as f64 - (self.take / PUSH - 1.0) * QUEUE_EACH_NS / round as f64);
         self.take = self.take.clamp(0.0, 0.5);
-        self.link = self.link.max(passed);
+        self.link = self.link.max(passed).max(self.dispersed(signal));
         let slowness = 2.5 * round as f64;
         let error = ((target - queue) / slowness).clamp(-0.25, 0.25);
         let hunt = self.hunt(queue, target, passed, if signal.limited { 0.0 } else { elapsed });
         let next = passed * (1.0 + error - self.take + hunt) + PUSH * self.weight() * self.link;
         self.goal = if signal.limited { next.min(self.goal) } else { next };
-        self.drain(now, queue);
+        let share = (self.goal / self.link.max(1.0)).clamp(0.02, 1.0);
+        self.rate = self.goal * (1.0 - self.drain.held_back(&self.path, now, queue, share));
     }
 
     /// The queue stays empty, so there is room: back to what we had at once, beyond it faster and faster.
@@ -326,31 +320,5 @@ impl Delay {
             self.queue_cap = (self.queue_cap * 1.02).min(1e9);
         }
         self.round_from_ns = now;
-    }
-
-    /// From time to time the queue is let run dry, so that everyone sees the empty path's delay.
-    fn drain(&mut self, now: u64, queue: f64) {
-        let round = self.path.round_ns();
-        self.queue_usual += (queue - self.queue_usual) * 0.02;
-        if now < self.drain_until_ns {
-            self.rate = self.goal * (1.0 - self.drained);
-            return;
-        }
-        self.rate = self.goal;
-        let since = now.saturating_sub(self.drain_until_ns);
-        let share = (self.goal / self.link.max(1.0)).clamp(0.02, 1.0);
-        // Someone else drains: help, all at once it costs nobody.
-        let join = queue < 0.4 * self.queue_usual && self.queue_usual > 500_000.0 && since > 8 * round;
-        // A newcomer has seen no empty path yet: it drains early.
-        let pause = if self.drains < 2 { 4 * round } else { (DRAIN_ROUNDS * round).max(DRAIN_NS) };
-        if join || since > pause {
-            self.drains = self.drains.saturating_add(1);
-            let need = if join { queue } else { (1.1 * queue + 300_000.0) / share };
-            let span = (need / DRAIN).max(self.path.report_ns() as f64).min(2.0 * round as f64);
-            self.drained = (need / span).min(DRAIN);
-            self.drain_from_ns = now;
-            self.drain_until_ns = now.saturating_add(span as u64);
-            self.rate = self.goal * (1.0 - self.drained);
-        }
     }
 }

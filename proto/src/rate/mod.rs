@@ -10,6 +10,7 @@
 mod bbr; // BBR-like: the most that was delivered, probed in turns
 mod cubic; // RFC 9438, paced
 mod delay; // ours: the queue's delay is the price, random loss is not
+mod drain; // lets the queue run dry, for `delay`
 mod fixed; // the user's word
 mod loss; // which losses are the queue's
 mod maths; // logarithms and roots, which core does not have

@@ -114,6 +114,11 @@ impl Path {
         u64::try_from(self.rtt_floor.least()).ok().filter(|least| *least < i64::MAX as u64).unwrap_or(0)
     }
 
+    /// Least one-way delay known; only differences mean something.
+    pub(super) fn base_one_way_ns(&self) -> i64 {
+        self.delay_floor.least()
+    }
+
     pub(super) fn queue_ns(&self) -> u64 {
         self.queue_ns
     }
