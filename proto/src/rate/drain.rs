@@ -23,6 +23,8 @@ pub(super) struct Drain {
     until_ns: u64,
     part: f64,
     count: u32,
+    /// 0..128.
+    chance: u64,
     dig_ns: f64,
     queue_usual: f64,
     /// The least one-way delay known when the last one began; taken when it is judged.
@@ -31,7 +33,7 @@ pub(super) struct Drain {
 
 impl Drain {
     pub(super) const fn new(now_ns: u64) -> Self {
-        Self { from_ns: now_ns, until_ns: now_ns, part: 0.0, count: 0, dig_ns: DIG_NS, queue_usual: 0.0, base_before: None }
+        Self { from_ns: now_ns, until_ns: now_ns, part: 0.0, count: 0, chance: 0, dig_ns: DIG_NS, queue_usual: 0.0, base_before: None }
     }
 
     /// A rate was tried that others had: what it put into the queue is given back for a round.
@@ -56,6 +58,10 @@ impl Drain {
     /// The part of the rate to hold back now.
     pub(super) fn held_back(&mut self, path: &Path, now_ns: u64, queue_ns: f64, share: f64) -> f64 {
         if self.running(now_ns) {
+            if self.part <= PART_MAX && queue_ns < self.queue_usual / 16.0 {
+                self.until_ns = now_ns; // the echo shows it empty: more would idle the link
+                return 0.0;
+            }
             return self.part;
         }
         let round = path.round_ns();
@@ -66,7 +72,8 @@ impl Drain {
         let join = queue_ns < 0.4 * self.queue_usual && self.queue_usual > 500_000.0 && since > 8 * round;
         // A newcomer has seen no empty path yet, and who has just found a lower base may find a still lower one.
         let soon = self.count < 2 || self.dig_ns > DIG_NS;
-        let pause = if soon { 3 * round } else { (ROUNDS * round).max(PAUSE_NS) };
+        // Up to half longer, by chance: one begins, the others see it and help, instead of all beginning at once.
+        let pause = if soon { 3 * round } else { (ROUNDS * round).max(PAUSE_NS) / 256 * (256 + self.chance) };
         if !join && since <= pause {
             return 0.0;
         }
@@ -76,6 +83,8 @@ impl Drain {
         self.from_ns = now_ns;
         self.until_ns = now_ns.saturating_add(span as u64);
         self.count = self.count.saturating_add(1);
+        // Knuth's multiplicative hash: flows differ in their shares, and so in the digits.
+        self.chance = (share.to_bits() >> 16).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 57;
         self.base_before = Some(path.base_one_way_ns());
         self.part
     }
