@@ -10,8 +10,8 @@
 //!
 //! | job | source | seal | rail | open | sink | after |
 //! |---|---|---|---|---|---|---|
-//! | send | file | yes | tcp → | | | |
-//! | receive | | | → tcp | yes | file | verify, commit |
+//! | send | file | yes | tcp, udp → | | | |
+//! | receive | | | → tcp, udp | yes | file | verify, commit |
 //! | bench net | zero | – | tcp | – | null | |
 //! | bench disk, crypto | file or zero | yes or – | – | – | null | |
 
@@ -20,8 +20,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
 
 use proto::error::Breach;
+use proto::flow::FlowConfig;
 use proto::manifest::{Entry, EntryId};
 use proto::negotiate::Cipher;
+use proto::rate::RateConfig;
 use proto::send::{Handout, Unit};
 use proto::wire::chunk::ChunkKind;
 use proto::wire::control::{ChunkId, Corrupt, Digest, DigestKind, FaultKind};
@@ -106,6 +108,40 @@ pub struct RailKey {
     pub place: [u8; 18],
 }
 
+/// What a datagram rail is made from; both ends have the same, but for `rate` in `flow`, which is the sender's.
+#[derive(Debug, Clone)]
+pub struct Path {
+    /// 24 bits in every packet, by which a listening socket finds the rail.
+    pub tag: u32,
+    /// Sizes, units and rate. `unit_bytes_max` is set by the worker.
+    pub flow: FlowConfig,
+    /// The rail ends as a fault when something is on its way and nothing was heard for so long.
+    pub silence_ns: u64,
+}
+
+/// What a datagram rail counted that its flow does not see.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PathCounts {
+    /// Packets that are none of this rail's: another tag, another kind, cut.
+    pub foreign: u64,
+    /// Packets whose tag did not hold.
+    pub forged: u64,
+    /// Packets that came twice.
+    pub again: u64,
+    /// Packets that held and found no buf: as if lost.
+    pub no_room: u64,
+    /// Errors that a socket told of earlier packets.
+    pub hearsay: u64,
+    /// Feedbacks sent.
+    pub feedbacks: u64,
+    /// Sender: bufs given back before the receiver had all.
+    pub unloaded: u64,
+    /// Sender: chunks read again for a repair.
+    pub reloaded: u64,
+    /// Receiver: chunks put into their place before they were whole.
+    pub spilled: u64,
+}
+
 /// Told to a worker.
 #[derive(Debug)]
 pub enum Cmd<P: Platform> {
@@ -115,6 +151,12 @@ pub enum Cmd<P: Platform> {
     Close { job: JobNo },
     /// A connected, greeted rail. `rate` is B/s, 0 is none.
     RailUp { job: JobNo, rail: u16, socket: P::Socket, key: RailKey, rate: u64 },
+    /// A datagram rail: a socket that reaches the peer and no one else, and what both ends agreed for it.
+    PacketsUp { job: JobNo, rail: u16, socket: P::Socket, key: RailKey, path: Path },
+    /// The datagram rail goes on over this socket: an end has another address.
+    RailMoved { job: JobNo, rail: u16, socket: P::Socket },
+    /// How fast the job's datagram rails on this worker go from now on (each of them).
+    Pace { job: JobNo, rate: RateConfig },
     /// Cut this rail.
     RailDown { job: JobNo, rail: u16 },
     /// Take no new frames (or take them again): too much waits for the destination's disk.

@@ -13,6 +13,7 @@ pub mod platform; // the one generic: what the loop needs from a world, real or 
 pub mod worker; // THE loop
 pub mod source; // file → plain buf
 pub mod seal; // plain buf → sealed frame, and back
+pub mod packets; // runs of a unit ↔ datagrams
 pub mod rail; // frames ↔ network
 pub mod sink; // plain buf → file, commit
 pub mod digest; // chunk digests merged to the file's

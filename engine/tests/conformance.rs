@@ -512,7 +512,7 @@ fn whole_jobs_arrive_on_linux() {
     }
     std::os::unix::fs::symlink("../a", scratch.from().join("d/link")).expect("room");
     for driver in [Kind::Uring, Kind::Plain] {
-        for (way, direct) in [(Way::Pair, Direct::Off), (Way::Loopback, Direct::On)] {
+        for (way, direct) in [(Way::Pair, Direct::Off), (Way::Loopback, Direct::On), (Way::Datagrams, Direct::Auto)] {
             for (cover, rung) in
                 [(Cover::Sealed, Rung::Published), (Cover::Tagged, Rung::Flushed), (Cover::Hashed, Rung::Written)]
             {

@@ -20,7 +20,7 @@ use sys::mem::{Buf, HEADROOM, Mem};
 use crate::job::{Event, RailEnd, fault_kind};
 use crate::platform::{Done, Harm, Op, Platform};
 use crate::rail::{Frame, Kind, Load, Slot, Taking};
-use crate::seal::{HashAs, Touch, hash_as, tag_count};
+use crate::seal::{HashAs, Touch, check_draining, hash_as, tag_count};
 use crate::sink::file::is_zero;
 use crate::worker::Worker;
 
@@ -31,6 +31,9 @@ const SEALED_AHEAD: usize = 1;
 impl<P: Platform> Worker<P> {
     /// Seal: the next filled chunk becomes a frame; then the next frame goes out.
     pub(crate) fn step_send(&mut self, index: usize) {
+        if self.rails[index].as_ref().is_some_and(|rail| rail.packets.is_some()) {
+            return self.step_packets(index);
+        }
         while self.step_seal(index) {}
         let now = self.platform.now_ns();
         let rail = self.rails[index].as_mut().expect("the loop looked");
@@ -80,7 +83,8 @@ impl<P: Platform> Worker<P> {
             }
             Ok(())
         };
-        let span = match rail.sealer.seal_filling(&mut header, how, &mut buf, &mut self.laps, touch) {
+        let sealer = rail.sealer.as_mut().expect("a stream rail");
+        let span = match sealer.seal_filling(&mut header, how, &mut buf, &mut self.laps, touch) {
             Ok(span) => span,
             Err(error) => {
                 self.platform.pool().give(buf);
@@ -139,6 +143,9 @@ impl<P: Platform> Worker<P> {
 
     /// Recv: ask for the next header, or for the payload of the one that came.
     pub(crate) fn step_recv(&mut self, index: usize) {
+        if self.rails[index].as_ref().is_some_and(|rail| rail.packets.is_some()) {
+            return;
+        }
         let now = self.platform.now_ns();
         let rail = self.rails[index].as_mut().expect("the loop looked");
         match std::mem::replace(&mut rail.taking, Taking::Busy) {
@@ -221,7 +228,7 @@ impl<P: Platform> Worker<P> {
         let sealed: &mut [u8; SEALED_HEADER_BYTES] = (&mut *head).try_into().expect("made with this length");
         let header = match rail.taking {
             Taking::Nothing => Err(Breach::RailDirection),
-            _ => rail.sealer.open_header(sealed),
+            _ => rail.sealer.as_mut().expect("a stream rail").open_header(sealed),
         };
         rail.head = Some(head);
         self.laps.lap(Stage::Seal);
@@ -232,7 +239,7 @@ impl<P: Platform> Worker<P> {
     }
 
     /// A header must fit what was announced, before a byte of memory is spent on it.
-    fn check(&self, index: usize, header: &Header) -> Result<(), Breach> {
+    pub(crate) fn check(&self, index: usize, header: &Header) -> Result<(), Breach> {
         let rail = self.rails[index].as_ref().expect("the caller has it");
         let chunk_bytes = rail.terms.chunk_bytes;
         if header.payload_bytes > chunk_bytes || header.payload_bytes == 0 {
@@ -288,7 +295,7 @@ impl<P: Platform> Worker<P> {
         self.open(slot.rail, header, buf);
     }
 
-    fn open(&mut self, index: usize, header: Header, mut buf: Buf) {
+    pub(crate) fn open(&mut self, index: usize, header: Header, mut buf: Buf) {
         // Once more: the entry may have been announced between the header and its payload.
         if let Err(breach) = self.check(index, &header) {
             self.platform.pool().give(buf);
@@ -304,20 +311,21 @@ impl<P: Platform> Worker<P> {
         } else {
             hash_as(&header, file_bytes, rail.terms.chunk_bytes)
         };
-        let into =
-            if header.kind == ChunkKind::Range && !stray { seat.at_once(&self.platform, header.entry) } else { None };
+        let into = if header.kind == ChunkKind::Range && !stray { seat.at_once(&self.platform, &header) } else { None };
         self.laps.lap(Stage::Loop);
         let platform = &mut self.platform;
         let mut written = Ok(());
-        let opened = rail.sealer.open_draining(&header, how, &mut buf, &mut self.laps, |touch, at, piece| {
-            match (touch, &into) {
-                (Touch::Harm, _) => platform.harm(Harm::SinkBuf, piece),
-                (Touch::Drain, Some(part)) if written.is_ok() && !(part.sparse && is_zero(piece)) => {
-                    written = write_piece(platform, &part.file, header.offset + at as u64, piece);
-                }
-                _ => {}
+        let touch = |touch, at: usize, piece: &mut [u8]| match (touch, &into) {
+            (Touch::Harm, _) => platform.harm(Harm::SinkBuf, piece),
+            (Touch::Drain, Some(part)) if written.is_ok() && !(part.sparse && is_zero(piece)) => {
+                written = write_piece(platform, &part.file, header.offset + at as u64, piece);
             }
-        });
+            _ => {}
+        };
+        let opened = match &mut rail.sealer {
+            Some(sealer) => sealer.open_draining(&header, how, &mut buf, &mut self.laps, touch),
+            None => check_draining(&rail.terms, &header, how, &mut buf, &mut self.laps, touch),
+        };
         if let Some(part) = into {
             return self.land_at_once(index, header, opened, written, &part.file, buf);
         }
@@ -355,7 +363,7 @@ impl<P: Platform> Worker<P> {
 }
 
 /// Fills a piece from a file that is read at once. A file that ends early is torn.
-fn read_piece<P: Platform>(platform: &P, file: &P::File, offset: u64, piece: &mut [u8]) -> io::Result<()> {
+pub(crate) fn read_piece<P: Platform>(platform: &P, file: &P::File, offset: u64, piece: &mut [u8]) -> io::Result<()> {
     let mut done = 0;
     while done < piece.len() {
         match platform.read_at_once(file, offset + done as u64, &mut piece[done..]) {

@@ -84,6 +84,7 @@ impl Platform for Air {
             Op::Recv { socket, mem, at, len } => {
                 self.driver.submit(token, ring::Op::Recv { socket, mem, at, len, all: true });
             }
+            Op::Readable { socket } => self.driver.submit(token, ring::Op::Readable { socket }),
         }
     }
 
