@@ -43,6 +43,12 @@ impl Watch {
         let (ns, cpu_ns) = (clock::now_ns() - self.start_ns, clock::thread_cpu_ns() - self.cpu_ns);
         Side { bytes, ns, cpu_ns, ..Side::default() }
     }
+
+    /// The same, for bytes of which the last came at `last_ns`: what this end waited afterwards is nobody's rate.
+    #[must_use]
+    pub fn side_until(&self, bytes: u64, last_ns: u64) -> Side {
+        Side { ns: last_ns.saturating_sub(self.start_ns), ..self.side(bytes) }
+    }
 }
 
 /// A touched buf: the first page fault is nobody's rate.
