@@ -24,7 +24,7 @@ const CREDIT_NS: u64 = 2_000_000;
 /// Units being read back at once, at most: more only fills memory.
 const RELOADS_MAX: u32 = 16;
 /// Of the bytes of a job, one in so many may be copied at the end: below 1 %.
-const COPY_SHARE: u64 = 128;
+const COPY_SHARE: u64 = 110;
 /// A range goes out at most so many times at the end.
 const COPIES_MAX: u8 = 8;
 /// Longest probe: what the rate sends in 1/32 s, at least an Ethernet frame.
@@ -118,6 +118,9 @@ pub struct FlowSender {
     pub(super) limited_below: u64,
     /// Runs below this number were looked at for copies.
     copy_at: u64,
+    /// New bytes ended before this number. What was repaired before then is known to be lost (if it is) and repaired again before
+    /// the last losses are known, so it needs no copies.
+    tail_at: Option<u64>,
     /// Packets lost and resolved lately, halved now and then.
     pub(super) lately: (u64, u64),
     last: Last,
@@ -155,6 +158,7 @@ impl FlowSender {
             dry: true,
             limited_below: 0,
             copy_at: 0,
+            tail_at: None,
             lately: (0, 0),
             last: Last::Other,
             config,
@@ -177,6 +181,7 @@ impl FlowSender {
         assert!(self.room() > 0, "units are added only where there is room");
         assert!((1..=self.config.unit_bytes_max).contains(&unit_bytes), "a unit has a length within what was agreed");
         self.ended = false;
+        self.tail_at = None;
         self.units.add(unit_bytes)
     }
 
@@ -390,13 +395,14 @@ impl FlowSender {
 
     /// The next repair on its way that is worth another copy: so many that all of them arrive together with probability 0.98.
     fn pick_copy(&mut self) -> Option<Pick> {
+        let tail_at = *self.tail_at.get_or_insert(self.flight.next());
         let left = (self.stats.fresh_bytes / COPY_SHARE).saturating_sub(self.stats.copy_bytes);
         let packets = self.flight.repair_packets();
         if packets == 0 || left < u64::from(self.payload()) {
             return None;
         }
         let copies = copies_for(self.loss_ppm(), packets);
-        self.copy_at = self.copy_at.max(self.flight.covered());
+        self.copy_at = self.copy_at.max(self.flight.covered()).max(tail_at);
         while let Some(run) = self.flight.from_mut(self.copy_at) {
             let run = *run;
             let numbers = self.copy_at.max(run.first)..run.end();
