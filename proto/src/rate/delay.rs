@@ -9,18 +9,40 @@ use super::drain::Drain;
 use super::loss::Judge;
 use super::maths;
 use super::path::{Path, rate_of};
+use super::rival::Rival;
+use super::shift::Shift;
 use super::trace::{Keep, Trace};
 use super::{Policy, RATE_MAX, RateConfig, Signal, TRAIN_PACKETS};
 
 /// Queueing delay that one flow alone keeps, nanoseconds.
 const QUEUE_ALONE_NS: f64 = 1_500_000.0;
 /// Share of the link's rate that every flow adds each round trip, and gives back in proportion to what it has.
-const PUSH: f64 = 0.015;
+pub(super) const PUSH: f64 = 0.015;
 /// Queueing delay that every further flow adds.
-const QUEUE_EACH_NS: f64 = 1_000_000.0;
+pub(super) const QUEUE_EACH_NS: f64 = 1_000_000.0;
+/// Rounds in which an error of the queue is worked off.
+pub(super) const SLOWNESS: f64 = 2.5;
 /// Rounds of the integral.
 const GAIN: f64 = 12.0;
 
+
+/// A policy in figures.
+#[derive(Debug)]
+pub(super) struct Weight {
+    /// Share of the push.
+    pub(super) push: f64,
+    /// Part of the train's rate to begin with.
+    pub(super) first: f64,
+    /// Beside a rival: parts of the link it takes at least and at most.
+    pub(super) floor: f64,
+    pub(super) ceiling: f64,
+    /// Queueing delay kept alone.
+    pub(super) queue_ns: f64,
+}
+
+const FAIR: Weight = Weight { push: 1.0, first: 0.9, floor: 0.3, ceiling: 0.65, queue_ns: QUEUE_ALONE_NS };
+const HIGH: Weight = Weight { push: 2.0, first: 0.9, floor: 0.45, ceiling: 0.8, queue_ns: QUEUE_ALONE_NS };
+const LOW: Weight = Weight { push: 0.05, first: 0.25, floor: 0.0, ceiling: 0.0, queue_ns: QUEUE_ALONE_NS / 2.0 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -64,6 +86,11 @@ pub(super) struct Delay {
     /// What the law says; `rate` is less while the queue is drained.
     goal: f64,
     drain: Drain,
+    rival: Rival,
+    shift: Shift,
+    /// After a silence: no train before something comes through again.
+    silent: bool,
+    delivered_from: u64,
 }
 
 impl Delay {
@@ -91,6 +118,10 @@ impl Delay {
             queue_cap: 1e9,
             goal: 0.0,
             drain: Drain::new(now_ns),
+            rival: Rival::new(),
+            shift: Shift::new(),
+            silent: false,
+            delivered_from: 0,
         };
         law.trickle();
         law
@@ -114,6 +145,7 @@ impl Delay {
             Phase::Start => "start",
             Phase::Verify { .. } => "verify",
             Phase::Prove => "prove",
+            Phase::Steady if self.rival.present() => "rival",
             Phase::Steady => "steady",
         }
     }
@@ -136,15 +168,30 @@ impl Delay {
         if self.phase == Phase::Steady && !self.drain.running(now_ns) {
             self.rate = self.goal;
         }
+        // At full rate for a quarter of the round trip only: where others are, less is to be paid back.
+        if let Phase::Verify { since_ns } = self.phase
+            && self.link > 0.0
+            && now_ns.saturating_sub(since_ns) >= self.path.rtt_ns() / 4
+        {
+            self.rate = self.rate.min(0.55 * self.link);
+        }
         core::mem::take(&mut self.train_due).then_some(TRAIN_PACKETS)
     }
 
     pub(super) fn on_quiet(&mut self, now_ns: u64) {
+        self.restart(now_ns);
+        self.silent = true;
+        self.rival = Rival::new();
+    }
+
+    /// Begin again with a train.
+    fn restart(&mut self, now_ns: u64) {
         self.phase = Phase::Start;
         self.train_due = true;
         self.train_bytes = 0.0;
         self.train_ns = 0.0;
         self.stepped_ns = now_ns;
+        self.delivered_from = self.delivered;
         self.trickle();
     }
 
@@ -182,7 +229,7 @@ impl Delay {
         if self.path.queue_ns() as f64 > 0.1 * span as f64 || passed < 0.9 * self.rate {
             // Someone else is here: what came through is our share, and what we put into the queue is taken back.
             self.goal = passed * 0.9;
-            self.drain.pay(signal.now_ns, self.path.round_ns());
+            self.drain.pay(signal.now_ns, self.path.round_ns().saturating_mul(5));
             self.take = PUSH * (self.link / passed.max(1.0)).clamp(1.0, 8.0);
         } else {
             self.goal = self.link.max(self.rate);
@@ -223,16 +270,20 @@ impl Delay {
             self.train_bytes += signal.interval_bytes as f64;
             self.train_ns += signal.interval_ns as f64;
         }
-        if self.train_bytes < 6.0 * packet
-            && signal.delivered < u64::from(self.config.packet_bytes) * u64::from(TRAIN_PACKETS) / 2
-        {
+        if core::mem::take(&mut self.silent) {
+            // The path is back; trains sent into the silence are gone.
+            self.restart(signal.now_ns);
+            return;
+        }
+        let came = signal.delivered.saturating_sub(self.delivered_from) as f64;
+        if self.train_bytes < 6.0 * packet && came < packet * f64::from(TRAIN_PACKETS) / 2.0 {
             return;
         }
         let seen = rate_of(self.train_bytes as u64, self.train_ns as u64);
         // No dispersion seen: what a doubling window would do, from the train's size.
         let blind = 2.0 * packet * f64::from(TRAIN_PACKETS) * 1e9 / self.path.rtt_ns() as f64;
         self.link = seen.unwrap_or(0.0);
-        self.rate = seen.map_or(blind, |rate| 0.9 * rate);
+        self.rate = seen.map_or(blind, |rate| self.weight().first * rate);
         self.phase = Phase::Verify { since_ns: signal.now_ns };
     }
 
@@ -251,26 +302,66 @@ impl Delay {
         let round = self.path.round_ns();
         let elapsed = (now.saturating_sub(self.stepped_ns) as f64 / round as f64).min(1.0);
         self.stepped_ns = now;
+        if self.shift.on_signal(&self.path, signal) {
+            self.path.rebase();
+            self.drain = Drain::new(now);
+        }
         let queue = self.path.queue_least(now.saturating_sub(round / 4), now);
         let target = self.queue_target();
         if now.saturating_sub(self.round_from_ns) >= round {
             self.on_round(now, target);
         }
         let passed = self.passed() * (1.0 - self.judge.overflow());
+        self.link = self.link.max(passed).max(self.dispersed(signal));
+        if self.beside_rival(signal, elapsed, queue, passed) {
+            return;
+        }
+        let weight = self.weight();
         // Integral: what has to be taken back for others' pushes, leaking, so that all flows come to the same.
         let gain = elapsed / GAIN;
         // What a burst of others put into the queue is no offer to integrate: no more counts than many flows would keep.
         let lasting = (queue - target).min(8.0 * QUEUE_EACH_NS);
         self.take += gain * (lasting / round as f64 - (self.take / PUSH - 1.0) * QUEUE_EACH_NS / round as f64);
         self.take = self.take.clamp(0.0, 0.5);
-        self.link = self.link.max(passed).max(self.dispersed(signal));
-        let slowness = 2.5 * round as f64;
-        let error = ((target - queue) / slowness).clamp(-0.25, 0.25);
+        let slowness = SLOWNESS * round as f64;
+        let mut error = ((target - queue) / slowness).clamp(-0.25, 0.25);
+        if self.config.policy == Policy::Low {
+            // A scavenger runs from what its own kind would not have queued.
+            error = (error - ((queue - 3.0 * target) / round as f64).max(0.0)).max(-0.6);
+        }
         let hunt = self.hunt(queue, target, passed, if signal.limited { 0.0 } else { elapsed });
-        let next = passed * (1.0 + error - self.take + hunt) + PUSH * self.weight() * self.link;
+        let next = passed * (1.0 + error - self.take + hunt) + PUSH * weight.push * self.link;
         self.goal = if signal.limited { next.min(self.goal) } else { next };
+        // Two packets a round trip keep the signals coming.
+        self.goal = self.goal.max(2.0 * f64::from(self.config.packet_bytes) * 1e9 / round as f64);
         let share = (self.goal / self.link.max(1.0)).clamp(0.02, 1.0);
         self.rate = self.goal * (1.0 - self.drain.held_back(&self.path, now, queue, share));
+    }
+
+    /// Where someone fills the queue whatever we do, take a share as he does.
+    fn beside_rival(&mut self, signal: &Signal, elapsed: f64, queue: f64, passed: f64) -> bool {
+        let (weight, link, target) = (self.weight(), self.link, self.queue_target());
+        if weight.ceiling == 0.0 || signal.limited {
+            return false;
+        }
+        if !self.rival.present() {
+            let share = passed / link.max(1.0);
+            if !self.rival.watch(elapsed, queue, target, share, weight.push, self.path.round_ns() as f64) {
+                return false;
+            }
+            let window = passed.max(weight.floor * link) * self.path.rtt_ns() as f64 / 1e9;
+            self.rival.enter(self.config, window);
+        }
+        // Loss that is the path's own is no rival's.
+        let lost = if self.judge.usual() < 0.002 || self.judge.overflow() > 0.0 { signal.lost } else { 0 };
+        let signal = Signal { lost, ..*signal };
+        let Some(rate) = self.rival.rate(&self.path, &signal, elapsed, queue, target, link, weight, self.judge.overflow()) else {
+            self.take = PUSH * (link / passed.max(1.0)).clamp(1.0, 8.0);
+            return false;
+        };
+        self.goal = rate;
+        self.rate = rate;
+        true
     }
 
     /// The queue stays empty, so there is room: back to what we had at once, beyond it faster and faster.
@@ -298,14 +389,14 @@ impl Delay {
 
     /// Queueing delay to keep: less where the queue is too short for it.
     fn queue_target(&self) -> f64 {
-        QUEUE_ALONE_NS.min(self.queue_cap)
+        self.weight().queue_ns.min(self.queue_cap)
     }
 
-    fn weight(&self) -> f64 {
+    fn weight(&self) -> &'static Weight {
         match self.config.policy {
-            Policy::High => 2.0,
-            Policy::Low => 0.2,
-            Policy::Fair | Policy::Fixed => 1.0,
+            Policy::High => &HIGH,
+            Policy::Low => &LOW,
+            Policy::Fair | Policy::Fixed => &FAIR,
         }
     }
 

@@ -62,6 +62,12 @@ impl Drain {
                 self.until_ns = now_ns; // the echo shows it empty: more would idle the link
                 return 0.0;
             }
+            // Paying goes on while the delay still falls: what a newcomer found at the start was no empty path.
+            let paid = now_ns.saturating_sub(self.from_ns.max(path.base_fell_ns())) > path.round_ns().saturating_mul(3) / 2;
+            if self.part > PART_MAX && paid {
+                self.until_ns = now_ns;
+                return 0.0;
+            }
             return self.part;
         }
         let round = path.round_ns();

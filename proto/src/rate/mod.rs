@@ -15,6 +15,8 @@ mod fixed; // the user's word
 mod loss; // which losses are the queue's
 mod maths; // logarithms and roots, which core does not have
 mod path; // what the signals say of the path: base delay, queue, delivery, loss
+mod rival; // someone who does not yield to delay
+mod shift; // a path that became longer
 mod trace; // a short memory of one figure over time
 
 /// No controller says more than this, bytes per second: 1 Tbit/s, above the 400 Gbit/s we aim at.

@@ -16,6 +16,9 @@ const RTT_NS_MAX: u64 = 60_000_000_000;
 const SPAN_ROUNDS: u64 = 40;
 const SPAN_NS_MIN: u64 = 4_000_000_000;
 
+/// A base that falls by less is the same one.
+const FELL_NS: i64 = 200_000;
+
 /// The least of the last two to three spans.
 #[derive(Debug, Clone, Copy)]
 struct Floor {
@@ -50,6 +53,8 @@ pub(super) struct Path {
     delay_floor: Floor,
     /// Reports come so far apart, smoothed.
     report_ns: f64,
+    /// When the base last became notably less.
+    fell_ns: u64,
     queue_ns: u64,
     queues: Trace,
     /// Arrivals, bytes per second, over about a round trip.
@@ -66,6 +71,7 @@ impl Path {
             rtt_floor: Floor::new(),
             delay_floor: Floor::new(),
             report_ns: 0.0,
+            fell_ns: 0,
             queue_ns: 0,
             queues: Trace::new(Keep::Least),
             arrivals: Trace::new(Keep::Last),
@@ -94,6 +100,9 @@ impl Path {
         }
         // Clocks may differ by anything; half the range keeps differences representable.
         let one_way = signal.one_way_ns.clamp(i64::MIN / 4, i64::MAX / 4);
+        if one_way < self.delay_floor.least().saturating_sub(FELL_NS) {
+            self.fell_ns = self.now_ns;
+        }
         self.delay_floor.push(self.now_ns, span, one_way);
         self.queue_ns = u64::try_from(one_way - self.delay_floor.least()).unwrap_or(0).min(RTT_NS_MAX);
         self.queues.push(self.now_ns, self.round_ns() / 24, self.queue_ns as f64);
@@ -117,6 +126,10 @@ impl Path {
     /// Least one-way delay known; only differences mean something.
     pub(super) fn base_one_way_ns(&self) -> i64 {
         self.delay_floor.least()
+    }
+
+    pub(super) fn base_fell_ns(&self) -> u64 {
+        self.fell_ns
     }
 
     pub(super) fn queue_ns(&self) -> u64 {
