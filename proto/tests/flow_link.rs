@@ -40,7 +40,9 @@ fn run(seed: u64, path: &Path, job: &Job) -> Outcome {
 
 #[test]
 fn distance_and_loss_cost_no_more_than_the_loss_itself() {
-    println!("goodput / limit, tail in round trips, redundant %, by round trip (ms) and loss (%); 155 Mbit/s, 100 round trips");
+    println!(
+        "goodput / limit, tail in round trips, redundant %, by round trip (ms) and loss (%); 155 Mbit/s, 100 round trips"
+    );
     let rate = 155_000_000 / 8;
     for rtt_ms in [10, 50, 200, 1000] {
         let mut line = format!("{rtt_ms:>5}");

@@ -327,8 +327,12 @@ impl FlowSender {
     /// Will data follow by itself, so that no word need say how far we are?
     fn is_data_next(&mut self, now_ns: u64) -> bool {
         let open = self.flight.bytes() + self.wire_packet() <= self.controller.window();
-        let soon = self.next_send_ns.saturating_sub(now_ns) < self.pulse.rtt_ns().max(1_000_000);
-        open && soon && !self.pulse.is_quiet() && self.pick().is_some()
+        open && self.is_soon(now_ns, self.next_send_ns) && !self.pulse.is_quiet() && self.pick().is_some()
+    }
+
+    /// Is a packet that leaves then as good as a word now?
+    fn is_soon(&self, now_ns: u64, send_ns: u64) -> bool {
+        send_ns.saturating_sub(now_ns) < self.pulse.rtt_ns().max(1_000_000)
     }
 
     fn send_word(&mut self, now_ns: u64, body: Control) -> Step {
@@ -396,9 +400,9 @@ impl FlowSender {
     /// The next repair on its way that is worth another copy: so many that all of them arrive together with probability 0.98.
     fn pick_copy(&mut self) -> Option<Pick> {
         let tail_at = *self.tail_at.get_or_insert(self.flight.next());
-        let left = (self.stats.fresh_bytes / COPY_SHARE).saturating_sub(self.stats.copy_bytes);
+        let left = self.copies_left();
         let packets = self.flight.repair_packets();
-        if packets == 0 || left < u64::from(self.payload()) {
+        if packets == 0 || left == 0 {
             return None;
         }
         let copies = copies_for(self.loss_ppm(), packets);
@@ -406,7 +410,11 @@ impl FlowSender {
         while let Some(run) = self.flight.from_mut(self.copy_at) {
             let run = *run;
             let numbers = self.copy_at.max(run.first)..run.end();
-            let fit = run.cargo == Cargo::Data && run.repair && run.superseded_below < run.end() && run.copies < copies;
+            let fit = run.cargo == Cargo::Data
+                && run.repair
+                && run.superseded_below < run.end()
+                && run.copies < copies
+                && left >= u64::from(run.payload);
             if fit {
                 let home = self.units.get(run.unit).map(|unit| unit.home);
                 if home == Some(Home::Here) && !self.units.is_confirmed(run.unit, run.range(&numbers)) {
@@ -416,6 +424,11 @@ impl FlowSender {
             self.copy_at = run.end();
         }
         None
+    }
+
+    /// Bytes that may still be copied.
+    fn copies_left(&self) -> u64 {
+        (self.stats.fresh_bytes / COPY_SHARE).saturating_sub(self.stats.copy_bytes)
     }
 
     /// Recent loss; a round number before there is any experience.
@@ -483,8 +496,9 @@ impl FlowSender {
                 range
             }
             Pick::Copy { number } => {
+                let left = self.copies_left();
                 let old = self.flight.from_mut(number).expect("picked from the flight");
-                let packets = (u64::from(max) / u64::from(old.payload.max(1))).max(1);
+                let packets = (u64::from(max).min(left) / u64::from(old.payload.max(1))).max(1);
                 let numbers = number..old.end().min(number + packets);
                 old.superseded_below = numbers.end;
                 run.unit = old.unit;
@@ -525,7 +539,7 @@ impl FlowSender {
         let mut until_ns = send_ns.min(self.pulse.next_at_ns());
         if self.flight.is_waiting() {
             until_ns = until_ns.min(self.pulse.quiet_at_ns(self.packet_ns()));
-            if send_ns > self.pulse.tell_at_ns() {
+            if !self.is_soon(now_ns, send_ns) {
                 until_ns = until_ns.min(self.pulse.tell_at_ns());
             }
         }
@@ -533,6 +547,7 @@ impl FlowSender {
     }
 
     /// The socket took only the first `sent_packets` of the newest burst: the rest waits again, under new numbers.
+    /// Say it before the facts of that step are asked for.
     pub fn refused(&mut self, now_ns: u64, burst: &Burst, sent_packets: u32) {
         let from = burst.first + u64::from(sent_packets);
         let Some((run, void)) = self.flight.void_newest(from) else { return };
@@ -545,6 +560,10 @@ impl FlowSender {
             self.stats.repair_bytes -= bytes;
         } else {
             self.stats.fresh_bytes -= bytes;
+        }
+        // Not sent after all, if that was about to be said.
+        if self.facts.back() == Some(&Fact::Sent { unit: run.unit }) {
+            self.facts.pop_back();
         }
         self.units.give_back(run.unit, range, run.repair);
         let back = nanos(bytes + (void.end - void.start) * WIRE_OVERHEAD, self.controller.rate());

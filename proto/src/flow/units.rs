@@ -150,6 +150,7 @@ impl Units {
             unit.owes_sent = true;
             self.fresh = number;
         } else {
+            unit.owes_sent |= unit.home == Home::Here;
             self.lose(number, range);
         }
     }

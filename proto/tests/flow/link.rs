@@ -132,7 +132,8 @@ impl WayState {
         }
         let mut marked = false;
         let mut at = now_ns;
-        if let Some(queued) = (self.free_ns.saturating_sub(now_ns) as u128 * way.rate as u128).checked_div(SECOND as u128)
+        if let Some(queued) =
+            (self.free_ns.saturating_sub(now_ns) as u128 * way.rate as u128).checked_div(SECOND as u128)
             && way.rate > 0
         {
             if queued as u64 + wire > way.queue_bytes {
@@ -282,8 +283,7 @@ pub struct World {
 
 impl World {
     pub fn new(seed: u64, path: &Path, job: &Job) -> Self {
-        let state =
-            |way: &Way, salt| WayState { way: way.clone(), rng: Rng(seed ^ salt), free_ns: 0, is_bad: false };
+        let state = |way: &Way, salt| WayState { way: way.clone(), rng: Rng(seed ^ salt), free_ns: 0, is_bad: false };
         let sender = FlowSender::new(0, job.config.clone());
         let receiver = FlowReceiver::new(CLOCK_AHEAD, job.config.clone());
         World {
@@ -368,7 +368,12 @@ impl World {
         let event = self.events.peek().map_or(u64::MAX, |Reverse((at, _))| *at);
         let tell = self.receiver.next_at().saturating_sub(CLOCK_AHEAD);
         let next = event.min(tell).min(self.wake_ns).max(self.now_ns);
-        assert!(next < u64::MAX, "nothing will ever happen again: {:?} {:?}", self.sender.stats(), self.receiver.stats());
+        assert!(
+            next < u64::MAX,
+            "nothing will ever happen again: {:?} {:?}",
+            self.sender.stats(),
+            self.receiver.stats()
+        );
         self.now_ns = next;
         assert!(
             self.now_ns - self.last_new_ns <= stall_ns,
