@@ -20,6 +20,8 @@ const QUEUE_ALONE_NS: f64 = 1_500_000.0;
 pub(super) const PUSH: f64 = 0.015;
 /// Queueing delay that every further flow adds.
 pub(super) const QUEUE_EACH_NS: f64 = 1_000_000.0;
+/// Trains sent in vain before a start without one.
+const TRIES: u32 = 3;
 /// Rounds in which an error of the queue is worked off.
 pub(super) const SLOWNESS: f64 = 2.5;
 /// Rounds of the integral.
@@ -50,9 +52,11 @@ enum Phase {
     Start,
     /// The rate the train promised is on its way. from: Start; to: Prove
     Verify { since_ns: u64 },
-    /// Its echo comes: does the queue grow? from: Verify; to: Steady
+    /// Its echo comes: does the queue grow? from: Verify; to: Hold, Steady
     Prove,
-    /// from: Prove; to: Start (on_quiet)
+    /// The link was free: its rate is on its way. from: Prove; to: Steady
+    Hold { until_ns: u64 },
+    /// from: Prove, Hold; to: Start (on_quiet)
     Steady,
 }
 
@@ -90,6 +94,8 @@ pub(super) struct Delay {
     shift: Shift,
     /// After a silence: no train before something comes through again.
     silent: bool,
+    goal_before: f64,
+    tries: u32,
     delivered_from: u64,
 }
 
@@ -121,6 +127,8 @@ impl Delay {
             rival: Rival::new(),
             shift: Shift::new(),
             silent: false,
+            goal_before: 0.0,
+            tries: 0,
             delivered_from: 0,
         };
         law.trickle();
@@ -145,6 +153,7 @@ impl Delay {
             Phase::Start => "start",
             Phase::Verify { .. } => "verify",
             Phase::Prove => "prove",
+            Phase::Hold { .. } => "hold",
             Phase::Steady if self.rival.present() => "rival",
             Phase::Steady => "steady",
         }
@@ -170,6 +179,7 @@ impl Delay {
         }
         // At full rate for a quarter of the round trip only: where others are, less is to be paid back.
         if let Phase::Verify { since_ns } = self.phase
+            && self.goal_before == 0.0
             && self.link > 0.0
             && now_ns.saturating_sub(since_ns) >= self.path.rtt_ns() / 4
         {
@@ -179,6 +189,9 @@ impl Delay {
     }
 
     pub(super) fn on_quiet(&mut self, now_ns: u64) {
+        if !self.silent && self.phase != Phase::Start {
+            self.goal_before = self.goal;
+        }
         self.restart(now_ns);
         self.silent = true;
         self.rival = Rival::new();
@@ -209,6 +222,16 @@ impl Delay {
                 }
             }
             Phase::Prove => self.prove(signal),
+            Phase::Hold { until_ns } => {
+                let queued = self.path.queue_ns() as f64 > 4.0 * QUEUE_ALONE_NS;
+                if signal.now_ns >= until_ns || queued {
+                    if !queued {
+                        self.jumped_arrival_ns = self.arrival_ns;
+                    }
+                    self.stepped_ns = signal.now_ns;
+                    self.phase = Phase::Steady;
+                }
+            }
             Phase::Steady => self.step(signal),
         }
         self.rate = self.rate.clamp(1.0, RATE_MAX as f64);
@@ -232,9 +255,12 @@ impl Delay {
             self.drain.pay(signal.now_ns, self.path.round_ns().saturating_mul(5));
             self.take = PUSH * (self.link / passed.max(1.0)).clamp(1.0, 8.0);
         } else {
-            self.goal = self.link.max(self.rate);
+            // What comes until a round trip from now left at less than this: it is no measure.
+            self.goal = (0.98 * self.link).max(self.rate) * self.weight().first / FAIR.first;
+            self.rate = self.goal;
+            self.phase = Phase::Hold { until_ns: signal.now_ns.saturating_add(self.path.rtt_ns()) };
+            return;
         }
-        self.train_due |= self.link == 0.0;
         self.rate = self.goal;
         self.stepped_ns = signal.now_ns;
         self.phase = Phase::Steady;
@@ -270,14 +296,22 @@ impl Delay {
             self.train_bytes += signal.interval_bytes as f64;
             self.train_ns += signal.interval_ns as f64;
         }
-        if core::mem::take(&mut self.silent) {
-            // The path is back; trains sent into the silence are gone.
-            self.restart(signal.now_ns);
+        if core::mem::take(&mut self.silent) && self.goal_before > 0.0 {
+            // The path is back. Half of what it carried, then what the echo says; trains sent into the silence are gone.
+            self.rate = 0.5 * self.goal_before;
+            self.phase = Phase::Verify { since_ns: signal.now_ns };
             return;
         }
         let came = signal.delivered.saturating_sub(self.delivered_from) as f64;
-        if self.train_bytes < 6.0 * packet && came < packet * f64::from(TRAIN_PACKETS) / 2.0 {
-            return;
+        if self.train_bytes < 6.0 * packet {
+            if came < packet * f64::from(TRAIN_PACKETS) / 2.0 && self.tries < TRIES {
+                // Too few came to say anything: once more, after a round trip.
+                if signal.now_ns.saturating_sub(self.stepped_ns) > self.path.rtt_ns().saturating_mul(3) / 2 {
+                    self.tries += 1;
+                    self.restart(signal.now_ns);
+                }
+                return;
+            }
         }
         let seen = rate_of(self.train_bytes as u64, self.train_ns as u64);
         // No dispersion seen: what a doubling window would do, from the train's size.
