@@ -363,6 +363,9 @@ impl Delay {
             // A scavenger runs from what its own kind would not have queued.
             error = (error - ((queue - 3.0 * target) / round as f64).max(0.0)).max(-0.6);
         }
+        if self.shift.doubtful() {
+            error = error.max(-0.05);
+        }
         let hunt = self.hunt(queue, target, passed, if signal.limited { 0.0 } else { elapsed });
         let next = passed * (1.0 + error - self.take + hunt) + PUSH * weight.push * self.link;
         self.goal = if signal.limited { next.min(self.goal) } else { next };

@@ -2,7 +2,7 @@
 //!
 //! For: `delay`: a reroute looks like a queue that no yielding empties.
 //! In and out: queueing delays in; the word that the base is another one out.
-//! Invariants: only a jump that no queue could make in that time counts, and only if it stays for three round trips.
+//! Invariants: only a jump that no queue could make in that time counts, and only if it stays for two round trips.
 //! Absent on purpose: shorter paths: the base follows these by itself.
 
 use super::Signal;
@@ -23,6 +23,11 @@ impl Shift {
         Self { queue_ns: 0, jumped: None }
     }
 
+    /// A jump is being watched: what looks like a queue may be none.
+    pub(super) fn doubtful(&self) -> bool {
+        self.jumped.is_some()
+    }
+
     /// True: the base of `path` is not the base any more.
     pub(super) fn on_signal(&mut self, path: &Path, signal: &Signal) -> bool {
         let before = core::mem::replace(&mut self.queue_ns, path.queue_ns());
@@ -37,7 +42,7 @@ impl Shift {
             self.jumped = None;
             return false;
         }
-        let stays = signal.now_ns.saturating_sub(since) > path.rtt_ns().saturating_mul(3);
+        let stays = signal.now_ns.saturating_sub(since) > path.rtt_ns().saturating_mul(2);
         if stays {
             *self = Self::new();
         }
