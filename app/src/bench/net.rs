@@ -198,7 +198,8 @@ fn ways(arguments: &NetArguments, packet_bytes: u16) -> Vec<Way> {
         ways.clear();
     }
     if !arguments.tcp && !arguments.sealed {
-        ways.extend(Datagram::ALL.into_iter().map(|how| Way::Datagram { how, packet_bytes }));
+        let possible = Datagram::ALL.into_iter().filter(|how| how.is_possible());
+        ways.extend(possible.map(|how| Way::Datagram { how, packet_bytes }));
     }
     ways.retain(|way| arguments.only.as_ref().is_none_or(|only| way.name().contains(only.as_str())));
     ways

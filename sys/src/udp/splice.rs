@@ -59,6 +59,11 @@ impl Splicer {
         Splicer::open(socket, memory_bytes / SLOT_BYTES)
     }
 
+    /// Whether `new` would find this kernel fit. Errors: as there.
+    pub fn probe() -> io::Result<()> {
+        try_over_loopback()
+    }
+
     fn open(socket: Arc<OwnedFd>, count: usize) -> io::Result<Splicer> {
         let mut pool = Pool::new(count, SLOT_BYTES)?;
         let slots = std::iter::from_fn(|| pool.take()).collect();

@@ -69,6 +69,12 @@ impl Datagram {
         }
     }
 
+    /// This kernel can send so.
+    #[must_use]
+    pub fn is_possible(self) -> bool {
+        self != Datagram::Spliced || Splicer::probe().is_ok()
+    }
+
     /// The receiver's socket joins packets.
     fn joins(self) -> bool {
         matches!(self, Datagram::Burst | Datagram::Gathered | Datagram::Bursts | Datagram::Spliced)
