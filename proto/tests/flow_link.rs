@@ -6,6 +6,7 @@
 //! Absent on purpose: the controllers' own behaviour (`tests/rate`), competing flows.
 
 #[path = "flow/link.rs"]
+#[allow(dead_code, unreachable_pub)] // each test binary uses its own part
 mod link;
 
 use proto::rate::{Law, Policy};

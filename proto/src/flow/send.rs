@@ -12,6 +12,7 @@ use core::ops::Range;
 use super::flight::{Cargo, Flight, Run};
 use super::mtu::Search;
 use super::pulse::Pulse;
+use super::parts::SPAN;
 use super::units::{Home, Units};
 use super::{Burst, Fact, FlowConfig, PACKET_BYTES_MIN, Step};
 use crate::packet::{Control, PACKET_OVERHEAD, WIRE_EXTRA};
@@ -170,7 +171,9 @@ impl FlowSender {
     pub fn room(&self) -> usize {
         let granted = self.granted.saturating_sub(self.units.next());
         let open = self.config.units_open.saturating_sub(self.units.open());
-        granted.min(open) as usize
+        // A receiver that leaves one unit open for ever cannot make the table of units grow.
+        let span = self.config.units_open.saturating_mul(SPAN).saturating_sub(self.units.span());
+        granted.min(open).min(span) as usize
     }
 
     /// Adds a unit; its number.

@@ -68,6 +68,11 @@ impl Units {
         self.next
     }
 
+    /// Units from the oldest that is not whole to the newest.
+    pub(super) const fn span(&self) -> u32 {
+        self.next - self.base
+    }
+
     pub(super) const fn open(&self) -> u32 {
         self.open
     }

@@ -347,6 +347,11 @@ impl World {
         }
     }
 
+    /// The way to the receiver, to be changed while it is in use.
+    pub fn forth_way(&mut self) -> &mut Way {
+        &mut self.forth.way
+    }
+
     /// Until the sender knows that all has arrived. `limit_ns`: no new byte for so long is a stall.
     pub fn run(mut self, stall_ns: u64) -> Outcome {
         self.add_units();
