@@ -29,6 +29,7 @@ use proto::wire::chunk::ChunkKind;
 use proto::wire::control::{ChunkId, Corrupt, Digest, DigestKind, FaultKind};
 
 use crate::books::Snapshot;
+use crate::meter::Meter;
 use crate::platform::Platform;
 
 /// Names a job within this process.
@@ -117,29 +118,8 @@ pub struct Path {
     pub flow: FlowConfig,
     /// The rail ends as a fault when something is on its way and nothing was heard for so long.
     pub silence_ns: u64,
-}
-
-/// What a datagram rail counted that its flow does not see.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PathCounts {
-    /// Packets that are none of this rail's: another tag, another kind, cut.
-    pub foreign: u64,
-    /// Packets whose tag did not hold.
-    pub forged: u64,
-    /// Packets that came twice.
-    pub again: u64,
-    /// Packets that held and found no buf: as if lost.
-    pub no_room: u64,
-    /// Errors that a socket told of earlier packets.
-    pub hearsay: u64,
-    /// Feedbacks sent.
-    pub feedbacks: u64,
-    /// Sender: bufs given back before the receiver had all.
-    pub unloaded: u64,
-    /// Sender: chunks read again for a repair.
-    pub reloaded: u64,
-    /// Receiver: chunks put into their place before they were whole.
-    pub spilled: u64,
+    /// Where the rail tells of itself.
+    pub meter: Arc<Meter>,
 }
 
 /// Told to a worker.

@@ -13,6 +13,7 @@ mod spill; // chunks that wait for repairs on disk instead of in memory
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
+use std::sync::Arc;
 
 use proto::flow::{FlowConfig, FlowReceiver, FlowSender};
 use proto::packet::{Head, Kind};
@@ -22,7 +23,8 @@ use sys::mem::{Buf, HEADROOM, Mem};
 
 use self::recv::Receiving;
 use self::send::Sending;
-use crate::job::{Path, PathCounts, RailKey, Terms};
+use crate::job::{Path, RailKey, Terms};
+use crate::meter::{Meter, PathStats};
 use crate::packets::Packer;
 use crate::platform::{Done, Op, Platform};
 use crate::rail::tcp::is_again;
@@ -35,6 +37,8 @@ const UNIT_AT: usize = HEADROOM - HEADER_BYTES;
 const BURST_BYTES_MAX: usize = sys::udp::BURST_BYTES_MAX;
 /// Bursts in or out per turn of the loop: 2 MiB, some hundred µs, so that neither half starves the other nor another rail.
 const BURSTS_PER_TURN: usize = 32;
+/// The meter is written so often at the most.
+const METER_NS: u64 = 10_000_000;
 /// Bodies of words and feedbacks: 1200 bytes pass everywhere (RFC 9000, section 14), less head and tag.
 const BODY_BYTES_MAX: usize = 1200 - crate::packets::SMALL_HEAD_BYTES;
 
@@ -76,7 +80,9 @@ pub(crate) struct Packets {
     silence_ns: u64,
     /// When the rail wants another turn at the latest.
     wake_ns: u64,
-    counts: PathCounts,
+    counts: PathStats,
+    meter: Arc<Meter>,
+    metered_ns: u64,
 }
 
 #[derive(Debug)]
@@ -117,11 +123,16 @@ impl Packets {
             heard_ns: now_ns,
             silence_ns: path.silence_ns,
             wake_ns: now_ns,
-            counts: PathCounts::default(),
+            counts: PathStats::default(),
+            meter: path.meter,
+            metered_ns: 0,
         }
     }
 
+    /// The rail is over.
     pub(crate) fn take_bufs(&mut self) -> Vec<Buf> {
+        self.metered_ns = 0;
+        self.tell_meter(u64::MAX);
         match &mut self.half {
             Half::Send(half) => half.take_bufs(),
             Half::Recv(half) => half.take_bufs(),
@@ -164,6 +175,20 @@ impl Packets {
         }
     }
 
+    /// Lets others see how it goes, now and then.
+    fn tell_meter(&mut self, now_ns: u64) {
+        if now_ns.saturating_sub(self.metered_ns) < METER_NS {
+            return;
+        }
+        self.metered_ns = now_ns;
+        let mut stats = self.counts;
+        match &self.half {
+            Half::Send(half) => half.tell(&mut stats),
+            Half::Recv(half) => half.tell(&mut stats),
+        }
+        self.meter.write(&stats);
+    }
+
     /// Was nothing heard for too long although something is on its way?
     fn is_silent(&mut self, now_ns: u64, waiting: bool) -> bool {
         if !waiting {
@@ -196,6 +221,7 @@ impl<P: Platform> Worker<P> {
                 self.send_packets(index, &mut it);
             }
         }
+        it.tell_meter(self.platform.now_ns());
         self.rails[index].as_mut().expect("a rail goes in `settle` only").packets = Some(it);
     }
 

@@ -136,7 +136,7 @@ pub(crate) fn sockets(way: Way) -> (OwnedFd, OwnedFd) {
 pub(crate) fn path() -> engine::job::Path {
     let rate = RateConfig { law: Law::Delay, policy: Policy::Fair, target: 0, min: 0, packet_bytes: 1500 };
     let flow = FlowConfig { packet_bytes: 1452, packet_bytes_max: 8952, unit_bytes_max: 0, rate, units_open: 32 };
-    engine::job::Path { tag: 0xabcdef, flow, silence_ns: 10_000_000_000 }
+    engine::job::Path { tag: 0xabcdef, flow, silence_ns: 10_000_000_000, meter: Arc::default() }
 }
 
 pub(crate) fn source_of(folder: &Path, direct: Direct) -> Arc<LinuxSource> {

@@ -32,6 +32,8 @@ pub(crate) struct Weather {
     pub(crate) loss: u64,
     pub(crate) twice: u64,
     pub(crate) flip: u64,
+    /// No more than so many.
+    pub(crate) flips_left: u64,
     pub(crate) marked: u64,
     /// Of the packets, so many are late by up to `late_ns`.
     pub(crate) late: u64,
@@ -193,7 +195,8 @@ impl Net {
         swarm.last_ns = start + len as u64 * self.ns_per_kib / 1024;
         for _ in 0..1 + u64::from(self.rng.permille(weather.twice)) {
             let mut packet = parts.concat();
-            if self.rng.permille(weather.flip) {
+            if self.weather.flips_left > 0 && self.rng.permille(weather.flip) {
+                self.weather.flips_left -= 1;
                 let bit = self.rng.below(len as u64 * 8) as usize;
                 packet[bit / 8] ^= 1 << (bit % 8);
                 self.datagrams_flipped += 1;

@@ -160,7 +160,7 @@ impl Platform for Sim {
 
     fn wait(&mut self, timeout_ns: u64, done: &mut Vec<Done>) {
         let now = self.clock.now();
-        if timeout_ns > 0 {
+        if timeout_ns < 100_000_000 {
             lock(&self.world).net.wakes.insert(now.saturating_add(timeout_ns));
         }
         let mut index = 0;

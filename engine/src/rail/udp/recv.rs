@@ -20,6 +20,7 @@ use sys::mem::Buf;
 use super::spill::Spill;
 use super::{BODY_BYTES_MAX, Half, Packets, UNIT_AT, UnitMap, head_of};
 use crate::job::RailEnd;
+use crate::meter::PathStats;
 use crate::packets::{BURST_PACKETS_MAX, HEAD_BYTES, Place, SMALL_HEAD_BYTES};
 use crate::platform::{Arrived, Platform};
 use crate::worker::Worker;
@@ -91,6 +92,21 @@ impl Receiving {
     pub(super) fn end(&mut self, unit: u32) {
         self.flow.done(unit);
         self.done += 1;
+    }
+
+    pub(super) fn tell(&self, to: &mut PathStats) {
+        let flow = self.flow.stats();
+        *to = PathStats {
+            packets: flow.packets,
+            units: flow.units.into(),
+            wire_bytes: flow.wire_bytes,
+            marked_bytes: flow.marked_bytes,
+            already_bytes: flow.already_bytes,
+            late: flow.late,
+            feedbacks: flow.feedbacks,
+            again: flow.duplicates,
+            ..*to
+        };
     }
 
     pub(super) fn take_bufs(&mut self) -> Vec<Buf> {
@@ -205,7 +221,6 @@ impl<P: Platform> Worker<P> {
     fn hear_word(&mut self, index: usize, it: &mut Packets, number: u64, packet: &mut [u8], now: u64) {
         let Half::Recv(half) = &mut it.half else { unreachable!("the caller looked") };
         if !half.flow.wants(number) {
-            it.counts.again += 1;
             return;
         }
         let Some(body) = it.packer.open_small(Kind::Control, number, packet) else {
@@ -225,7 +240,6 @@ impl<P: Platform> Worker<P> {
     fn take_parcel(&mut self, index: usize, it: &mut Packets, parcel: Parcel, packet: &mut [u8]) -> Result<(), Breach> {
         let Half::Recv(half) = &mut it.half else { unreachable!("the caller looked") };
         if !half.flow.wants(parcel.number) {
-            it.counts.again += 1;
             return Ok(());
         }
         let Place { unit, offset, .. } = parcel.place;
@@ -379,7 +393,6 @@ impl<P: Platform> Worker<P> {
             it.body.clear();
             it.body.resize(SMALL_HEAD_BYTES, 0);
             feedback.encode(&mut it.body, BODY_BYTES_MAX);
-            it.counts.feedbacks += 1;
             // Lost or refused: the sender asks for it.
             let _ = self.say(index, it, Kind::Feedback, number);
         }

@@ -20,6 +20,7 @@ use sys::mem::{Buf, HEADROOM, Mem};
 
 use super::{BURST_BYTES_MAX, BURSTS_PER_TURN, Half, Packets, Pause, UNIT_AT, UnitMap, head_of};
 use crate::job::{Cover, Event, RailEnd, Role, fault_kind};
+use crate::meter::PathStats;
 use crate::packets::{BURST_PACKETS_MAX, HEAD_BYTES, Run, SMALL_HEAD_BYTES};
 use crate::platform::{Done, Harm, Op, Platform};
 use crate::rail::tcp::{is_again, read_piece};
@@ -85,6 +86,27 @@ impl Sending {
             rate: config.rate,
             pause: Pause::Nothing,
         }
+    }
+
+    pub(super) fn tell(&self, to: &mut PathStats) {
+        let flow = self.flow.stats();
+        *to = PathStats {
+            rate: flow.rate,
+            rtt_ns: flow.rtt_ns,
+            loss_ppm: flow.loss_ppm.into(),
+            in_flight: flow.in_flight,
+            packet_bytes: flow.packet_bytes.into(),
+            packets: flow.packets,
+            fresh_bytes: flow.fresh_bytes,
+            repair_bytes: flow.repair_bytes,
+            copy_bytes: flow.copy_bytes,
+            lost_packets: flow.lost_packets,
+            quiets: flow.quiets.into(),
+            holes: flow.holes.into(),
+            units: flow.units.into(),
+            feedbacks: flow.feedbacks,
+            ..*to
+        };
     }
 
     pub(super) fn take_bufs(&mut self) -> Vec<Buf> {
