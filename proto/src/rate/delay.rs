@@ -297,7 +297,8 @@ impl Delay {
             self.train_ns += signal.interval_ns as f64;
         }
         if core::mem::take(&mut self.silent) && self.goal_before > 0.0 {
-            // The path is back. Half of what it carried, then what the echo says; trains sent into the silence are gone.
+            self.path.rebase();
+            // The path is back, perhaps another one. Half of what it carried, then what the echo says; trains sent into the silence are gone.
             self.rate = 0.5 * self.goal_before;
             self.phase = Phase::Verify { since_ns: signal.now_ns };
             return;
@@ -346,7 +347,8 @@ impl Delay {
             self.on_round(now, target);
         }
         let passed = self.passed() * (1.0 - self.judge.overflow());
-        self.link = self.link.max(passed).max(self.dispersed(signal));
+        // Only what arrives proves a link; what is lost may have been too much for it.
+        self.link = self.link.max(passed * (1.0 - self.judge.latest())).max(self.dispersed(signal));
         if self.beside_rival(signal, elapsed, queue, passed) {
             return;
         }
@@ -383,7 +385,7 @@ impl Delay {
         }
         if !self.rival.present() {
             let share = passed / link.max(1.0);
-            if !self.rival.watch(elapsed, queue, target, share, weight.push, self.path.round_ns() as f64) {
+            if !self.rival.watch(elapsed, queue, target, share, weight.push, self.path.round_ns() as f64, self.judge.overflow()) {
                 return false;
             }
             let window = passed.max(weight.floor * link) * self.path.rtt_ns() as f64 / 1e9;
@@ -392,7 +394,7 @@ impl Delay {
         // Loss that is the path's own is no rival's.
         let lost = if self.judge.usual() < 0.002 || self.judge.overflow() > 0.0 { signal.lost } else { 0 };
         let signal = Signal { lost, ..*signal };
-        let Some(rate) = self.rival.rate(&self.path, &signal, elapsed, queue, target, link, weight, self.judge.overflow()) else {
+        let Some(rate) = self.rival.rate(&self.path, &signal, elapsed, queue, target, link, weight, self.judge.overflow(), passed) else {
             self.take = PUSH * (link / passed.max(1.0)).clamp(1.0, 8.0);
             return false;
         };

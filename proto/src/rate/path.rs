@@ -16,6 +16,8 @@ const RTT_NS_MAX: u64 = 60_000_000_000;
 const SPAN_ROUNDS: u64 = 40;
 const SPAN_NS_MIN: u64 = 4_000_000_000;
 
+/// A base rises by a thousandth of the time at most: ten times what clocks drift.
+const RISE: i64 = 1000;
 /// A base that falls by less is the same one.
 const FELL_NS: i64 = 200_000;
 
@@ -33,7 +35,11 @@ impl Floor {
 
     fn push(&mut self, now_ns: u64, span_ns: u64, value: i64) {
         if now_ns.saturating_sub(self.began_ns) >= span_ns {
-            self.spans = [i64::MAX, self.spans[0], self.spans[1]];
+            // Forgetting goes slowly: a queue that stands for minutes is not the path, and a path that jumps is told (`rebase`).
+            let before = self.least();
+            let since = now_ns.saturating_sub(self.began_ns).min(RTT_NS_MAX) as i64;
+            let bound = if before == i64::MAX { before } else { before.saturating_add(since / RISE) };
+            self.spans = [bound, self.spans[0], self.spans[1]];
             self.began_ns = now_ns;
         }
         self.spans[0] = self.spans[0].min(value);
