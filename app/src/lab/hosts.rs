@@ -17,7 +17,7 @@ use sys::tun::Offloads;
 
 use crate::lab::emulator::{Direction, Told};
 use crate::lab::line::{self, Line};
-use crate::lab::link::Link;
+use crate::lab::link::{Link, bytes_in};
 use crate::lab::settings::{AB, BA, LinkSettings};
 
 /// As many as fit into the third byte of the addresses.
@@ -82,13 +82,15 @@ pub fn device(link: usize) -> String {
 
 /// How the emulator is made.
 #[derive(Debug, Clone, Copy)]
-pub struct Making {
+pub struct Making<'a> {
     /// First number of all chance.
     pub seed: u64,
     /// Bytes that the emulator's pools may have in all; `None`: what the links need.
     pub memory_bytes: Option<u64>,
     /// Packets of a burst due within so much time are delivered together, ns.
     pub granule_ns: u64,
+    /// Congestion control of TCP; `None`: the machine's.
+    pub tcp: Option<&'a str>,
 }
 
 /// One link at work.
@@ -135,13 +137,14 @@ impl Lab {
     ///
     /// # Errors
     /// What the system refused, in words.
-    pub fn make(links: &[LinkSettings], making: Making) -> anyhow::Result<Lab> {
+    pub fn make(links: &[LinkSettings], making: Making<'_>) -> anyhow::Result<Lab> {
         let hosts = [(); 2].map(|()| netns::new_net());
         let [a, b] = hosts;
         let hosts =
             [a.context("a network namespace could not be made")?, b.context("a network namespace could not be made")?];
         for host in &hosts {
             netns::inside(host, || netns::set_up("lo")).context("the loopback of a host could not be set up")?;
+            set_tcp(host, links, making.tcp)?;
         }
         let needed: u64 = links.iter().flat_map(|link| [need_bytes(link, AB), need_bytes(link, BA)]).sum();
         let allowed = making.memory_bytes.unwrap_or(needed);
@@ -168,7 +171,7 @@ impl Lab {
         &mut self,
         number: usize,
         settings: &LinkSettings,
-        making: Making,
+        making: Making<'_>,
         blocks: [u64; 2],
     ) -> anyhow::Result<LiveLink> {
         let mut ends: Vec<Arc<File>> = Vec::new();
@@ -259,6 +262,35 @@ impl Lab {
         }
         pairs
     }
+}
+
+/// TCP's windows fit the longest link twice (CUBIC's buffer holds what is in flight and what must be repaired), so that they are
+/// not what limits it there; they are never made smaller than the machine's.
+fn set_tcp(host: &OwnedFd, links: &[LinkSettings], congestion: Option<&str>) -> anyhow::Result<()> {
+    let fits = links.iter().flat_map(|link| {
+        link.wires
+            .iter()
+            .map(|wire| 2 * (bytes_in(wire.rate_bps, link.rtt_ns()).saturating_add(wire.queue_bytes(link.rtt_ns()))))
+    });
+    // An int in the kernel (net/ipv4/sysctl_net_ipv4.c).
+    let wanted = fits.max().unwrap_or(0).min(i32::MAX as u64);
+    netns::inside(host, || {
+        for name in ["tcp_rmem", "tcp_wmem"] {
+            let path = format!("/proc/sys/net/ipv4/{name}");
+            let text = std::fs::read_to_string(&path).unwrap_or_default();
+            let values: Vec<u64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+            if let [least, first, most] = values[..]
+                && most < wanted
+            {
+                // A machine that forbids it is slower, and that is what is then measured.
+                let _ = std::fs::write(path, format!("{least} {first} {wanted}"));
+            }
+        }
+        Ok(())
+    })?;
+    let Some(name) = congestion else { return Ok(()) };
+    netns::inside(host, || std::fs::write("/proc/sys/net/ipv4/tcp_congestion_control", name))
+        .with_context(|| format!("this kernel does not let the hosts have '{name}' as congestion control"))
 }
 
 /// A device with its addresses, up, in this thread's namespace; whether it has IPv6.

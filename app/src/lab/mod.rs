@@ -12,10 +12,17 @@ pub mod packet; // super-packets and the packets in them
 pub mod line; // packets on their way
 pub mod emulator; // the thread of one direction
 pub mod hosts; // namespaces, devices, addresses
+pub mod script; // what happens to them at which time
+pub mod control; // talking to a lab that runs
+pub mod guard; // what is left at its end
 pub mod run; // a lab's life
+pub mod visit; // commands for a lab that runs
+pub mod measure; // is the lab what it says
 pub mod report; // what the links did
 
 use std::ffi::OsString;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -29,10 +36,37 @@ use crate::units;
 pub enum LabCommand {
     /// Make two hosts, run a command on host a, and remove everything when it ends
     Run(RunArguments),
+    /// Make two hosts that stay until `lab down`
+    Up(UpArguments),
+    /// End a lab that `lab up` made, and say what its links did
+    Down {
+        /// Which [default: the only one]
+        name: Option<String>,
+    },
+    /// Run a command on a host of a running lab
+    On(OnArguments),
+    /// Change a link while it runs
+    Set(SetArguments),
+    /// Give a host another address, as if it had moved to another network
+    Move(MoveArguments),
+    /// Show the links of a running lab, and what has passed
+    Show {
+        /// Which [default: the one around this command, or the only one]
+        name: Option<String>,
+    },
+    /// List the labs that run
+    List,
+    /// Measure whether the links are what they say: round trip, rate, loss, queue, jitter, reordering
+    Measure(MeasureArguments),
+    #[command(hide = true)]
+    Hold(UpArguments),
+    #[command(hide = true)]
+    Guard(GuardArguments),
 }
 
 /// What the links are like.
 #[derive(Debug, Clone, Args)]
+#[command(after_help = settings::KEYS)]
 pub struct LinkArguments {
     /// One link in words: "rate=1Gbit rtt=100ms loss=1%"; again for a second link, and so on
     ///
@@ -75,6 +109,12 @@ pub struct LinkArguments {
     /// Packets of one burst due within this time are delivered together
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration, default_value = "50us")]
     pub granule: Duration,
+    /// Changes at given times, counted from the start of the command: lines like `at 5s link 0 rate=50Mbit`
+    #[arg(long, value_name = "FILE")]
+    pub script: Option<PathBuf>,
+    /// Congestion control of TCP on both hosts [default: the machine's]
+    #[arg(long, value_name = "NAME")]
+    pub tcp: Option<String>,
 }
 
 impl LinkArguments {
@@ -122,11 +162,98 @@ pub struct RunArguments {
     pub command: Vec<OsString>,
 }
 
+/// `longhaul lab up`.
+#[derive(Debug, Clone, Args)]
+pub struct UpArguments {
+    /// What to call it
+    pub name: String,
+    /// The links.
+    #[command(flatten)]
+    pub links: LinkArguments,
+}
+
+/// `longhaul lab on`.
+#[derive(Debug, Clone, Args)]
+pub struct OnArguments {
+    /// a or b
+    pub host: String,
+    /// Which lab [default: the one around this command, or the only one]
+    #[arg(long, value_name = "NAME")]
+    pub lab: Option<String>,
+    /// Do not wait for it: print its process id and its log's path
+    #[arg(long, short = 'b')]
+    pub background: bool,
+    /// Where the log goes [default: beside the lab's socket, removed with the lab]
+    #[arg(long, value_name = "FILE", requires = "background")]
+    pub log: Option<PathBuf>,
+    /// What to run there
+    #[arg(required = true, last = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// `longhaul lab set`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = settings::KEYS)]
+pub struct SetArguments {
+    /// Number of the link, from 0
+    pub link: usize,
+    /// What changes: rate=50Mbit, ab.loss=2%, down
+    #[arg(required = true, value_name = "KEY=VALUE")]
+    pub words: Vec<String>,
+    /// Which lab [default: the one around this command, or the only one]
+    #[arg(long, value_name = "NAME")]
+    pub lab: Option<String>,
+}
+
+/// `longhaul lab move`.
+#[derive(Debug, Clone, Args)]
+pub struct MoveArguments {
+    /// a or b
+    pub host: String,
+    /// The new address, in the link's network
+    pub address: Ipv4Addr,
+    /// On which link
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub link: usize,
+    /// Which lab [default: the one around this command, or the only one]
+    #[arg(long, value_name = "NAME")]
+    pub lab: Option<String>,
+}
+
+/// `longhaul lab measure`.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct MeasureArguments {
+    /// A fifth of the packets: some seconds instead of a minute
+    #[arg(long)]
+    pub quick: bool,
+}
+
+/// `longhaul lab guard`, which only a lab starts.
+#[derive(Debug, Clone, Args)]
+pub struct GuardArguments {
+    /// Numbers of the network namespaces
+    #[arg(long = "host", required = true)]
+    pub hosts: Vec<u64>,
+    /// Files and folders to remove
+    #[arg(long = "file")]
+    pub files: Vec<PathBuf>,
+}
+
 /// Does it; the exit code of the process.
 #[must_use]
 pub fn run(command: &LabCommand) -> u8 {
     let result = match command {
         LabCommand::Run(arguments) => run::run(arguments),
+        LabCommand::Up(arguments) => visit::up(arguments),
+        LabCommand::Hold(arguments) => run::hold(arguments),
+        LabCommand::Guard(arguments) => guard::run(arguments),
+        LabCommand::Down { name } => visit::down(name.as_deref()),
+        LabCommand::On(arguments) => visit::on(arguments),
+        LabCommand::Set(arguments) => visit::set(arguments),
+        LabCommand::Move(arguments) => visit::shift(arguments),
+        LabCommand::Show { name } => visit::show(name.as_deref()),
+        LabCommand::List => visit::list(),
+        LabCommand::Measure(arguments) => measure::run(arguments),
     };
     result.unwrap_or_else(|error| {
         let failure = Failure::of("run the lab", &error);

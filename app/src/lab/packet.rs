@@ -74,7 +74,7 @@ impl Shape {
         let step = le(read, 4);
         let start = usize::from(le(read, 6));
         let head = match read[1] & !GSO_ECN {
-            GSO_TCPV4 | GSO_TCPV6 => packet.get(start + 12).map(|byte| start + usize::from(byte >> 4) * 4),
+            GSO_TCPV4 | GSO_TCPV6 => packet.get(start + 12).map(|byte| start + (usize::from(byte >> 4) * 4).max(20)),
             GSO_UDP_L4 => Some(start + 8),
             _ => None,
         };
@@ -130,7 +130,7 @@ pub fn cut<'a>(
     head: &'a mut [u8; HEAD_BYTES_MAX],
 ) -> (&'a [u8], &'a [u8]) {
     let is_all = run.start == 0 && run.end >= shape.count;
-    if is_all && !marked {
+    if is_all && (!marked || read.len() < VNET) {
         return (&[], read);
     }
     if is_all {

@@ -5,8 +5,7 @@
 //! Absent on purpose: judgement of the command's own speed.
 
 use crate::lab::emulator::{LATE_NS, Told};
-use crate::lab::hosts::Lab;
-use crate::lab::settings::LinkSettings;
+use crate::lab::hosts::{Lab, LiveLink};
 use crate::units::{show_bytes, show_count, show_memory, show_seconds};
 
 /// Share of late packets above which the emulator's timing no longer is what was asked for.
@@ -126,8 +125,9 @@ pub fn closing(told: &[[Told; 2]], dropped: &[[u64; 2]], quiet: bool) -> String 
 
 /// One line per link for `lab show`.
 #[must_use]
-pub fn standing(number: usize, settings: &LinkSettings, told: &[Told; 2]) -> Vec<String> {
-    let mut lines = vec![format!("link {number}: {}", settings.words())];
+pub fn standing(number: usize, link: &LiveLink, told: &[Told; 2]) -> Vec<String> {
+    let [a, b] = link.addresses;
+    let mut lines = vec![format!("lab: link {number}: a {a} - b {b}: {}", link.settings.words())];
     for (name, told) in ["a to b", "b to a"].into_iter().zip(told) {
         lines.push(direction(number, name, told));
     }
