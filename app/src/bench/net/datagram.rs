@@ -35,24 +35,30 @@ pub enum Datagram {
     Cut,
     /// Segmentation offload out, joined bursts in: the ceiling.
     Burst,
-    /// The same with a head apart from the payload of each packet.
+    /// The same, and a receiver that has found nothing naps instead of waiting: nobody has to wake it.
+    Napping,
+    /// Segmentation offload out with a head apart from the payload of each packet.
     Gathered,
     /// The same with several bursts in a recvmmsg(2).
     Bursts,
     /// Pages that the network reads itself, joined bursts in.
     Spliced,
+    /// The same, heads and payload copied into the pages before.
+    Copied,
 }
 
 impl Datagram {
     /// In the order of the table.
-    pub const ALL: [Datagram; 7] = [
+    pub const ALL: [Datagram; 9] = [
         Datagram::Each,
         Datagram::Batched,
         Datagram::Cut,
         Datagram::Burst,
+        Datagram::Napping,
         Datagram::Gathered,
         Datagram::Bursts,
         Datagram::Spliced,
+        Datagram::Copied,
     ];
 
     /// As the table calls it.
@@ -63,21 +69,27 @@ impl Datagram {
             Datagram::Batched => "sendmmsg -> recvmmsg, 16 packets",
             Datagram::Cut => "GSO -> recv",
             Datagram::Burst => "GSO -> GRO",
+            Datagram::Napping => "GSO -> GRO, naps of 50 us",
             Datagram::Gathered => "GSO, heads apart -> GRO",
             Datagram::Bursts => "GSO -> GRO by recvmmsg",
             Datagram::Spliced => "splice, GSO -> GRO",
+            Datagram::Copied => "heads apart, copied, splice, GSO -> GRO",
         }
     }
 
     /// This kernel can send so.
     #[must_use]
     pub fn is_possible(self) -> bool {
-        self != Datagram::Spliced || Splicer::probe().is_ok()
+        !self.splices() || Splicer::probe().is_ok()
+    }
+
+    fn splices(self) -> bool {
+        matches!(self, Datagram::Spliced | Datagram::Copied)
     }
 
     /// The receiver's socket joins packets.
     fn joins(self) -> bool {
-        matches!(self, Datagram::Burst | Datagram::Gathered | Datagram::Bursts | Datagram::Spliced)
+        !matches!(self, Datagram::Each | Datagram::Batched | Datagram::Cut)
     }
 }
 
@@ -89,6 +101,8 @@ const BATCH: usize = 16;
 const CHUNK_BYTES: usize = 1 << 20;
 /// Pages that the network reads; more than SOCKET_BYTES of packets may wait.
 const SPLICE_BYTES: usize = 12 << 20;
+/// What a receiver sleeps that does not wait: so long that it then finds several bursts, so short that a path's jitter is more.
+const NAP: Duration = Duration::from_micros(50);
 /// How long a receiver waits before it asks whether the sender has ended.
 const ASK: Duration = Duration::from_millis(5);
 
@@ -152,9 +166,9 @@ impl Sender {
     fn new(socket: Arc<OwnedFd>, how: Datagram, packet_bytes: usize) -> io::Result<Sender> {
         let mut buf = Pool::new(1, CHUNK_BYTES)?.take().expect("it was made with one");
         buf.payload_mut().fill(0x5a);
-        let splicer = match how {
-            Datagram::Spliced => Some(Splicer::new(Arc::clone(&socket), SPLICE_BYTES)?),
-            _ => None,
+        let splicer = match how.splices() {
+            true => Some(Splicer::new(Arc::clone(&socket), SPLICE_BYTES)?),
+            false => None,
         };
         let heads = [[0x5a; HEAD_BYTES]; SEGMENTS_MAX];
         Ok(Sender { socket, how, packet_bytes, buf, at: 0, heads, splicer })
@@ -180,6 +194,10 @@ impl Sender {
                 let part = each - HEAD_BYTES;
                 udp::send_burst(&self.socket, &self.heads[..packets], &bytes[..packets * part], part)?
             }
+            (Datagram::Copied, Some(splicer)) => {
+                let part = each - HEAD_BYTES;
+                splicer.send_burst(&self.heads[..packets], &bytes[..packets * part], part)?
+            }
             (Datagram::Spliced, Some(splicer)) => splicer.send(whole, each)?,
             _ => udp::send_sealed(&self.socket, bytes, each)?,
         };
@@ -197,6 +215,10 @@ pub fn recv(stream: &OwnedFd, (how, packet_bytes): (Datagram, u16), ready: impl 
     let each = if how.joins() { 1 << 16 } else { usize::from(packet_bytes) };
     let mut into = vec![0x5a; BATCH * each];
     let mut arrived = [Arrived::default(); BATCH];
+    if how == Datagram::Napping {
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        udp::fine_timers()?;
+    }
     ready();
     let (mut watch, mut bytes, mut last_ns, begun) = (None, 0, 0, Instant::now());
     loop {
@@ -206,7 +228,7 @@ pub fn recv(stream: &OwnedFd, (how, packet_bytes): (Datagram, u16), ready: impl 
                 .map_err(Into::into),
             Datagram::Batched | Datagram::Bursts => udp::recv_bursts(&socket, &mut into, each, &mut arrived)
                 .map(|came| arrived[..came].iter().map(|it| it.bytes).sum()),
-            Datagram::Burst | Datagram::Gathered | Datagram::Spliced => {
+            Datagram::Burst | Datagram::Napping | Datagram::Gathered | Datagram::Spliced | Datagram::Copied => {
                 udp::recv_burst(&socket, &mut into[..each]).map(|it| it.bytes)
             }
         };
@@ -217,6 +239,12 @@ pub fn recv(stream: &OwnedFd, (how, packet_bytes): (Datagram, u16), ready: impl 
                 last_ns = clock::now_ns();
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                if how == Datagram::Napping {
+                    std::thread::sleep(NAP);
+                    if clock::now_ns().saturating_sub(last_ns) < ASK.as_nanos() as u64 {
+                        continue;
+                    }
+                }
                 // Its end comes after its last packet: what is not here by now was lost.
                 if readable(stream, Duration::ZERO)? {
                     return Ok(watch.map_or_else(Side::default, |watch: Watch| watch.side_until(bytes, last_ns)));
