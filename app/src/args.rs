@@ -47,6 +47,9 @@ pub enum Command {
     /// Measure each part alone, then together: network, disk, crypto
     #[command(subcommand)]
     Bench(crate::bench::BenchCommand),
+    /// Make two hosts and the links between them on this machine, and run commands there
+    #[command(subcommand)]
+    Lab(crate::lab::LabCommand),
     /// Write the manual pages or the shell completions into a folder
     #[command(hide = true)]
     Generate(GenerateArguments),

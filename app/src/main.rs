@@ -18,6 +18,7 @@ mod exit;
 mod identity;
 mod job;
 mod key_command;
+mod lab;
 mod link;
 mod listener;
 mod report;
@@ -34,6 +35,7 @@ fn main() {
         args::Command::Verify(arguments) => told(verify::run(&arguments)),
         args::Command::Key(command) => ended(key_command::run(command), "do what was asked with keys"),
         args::Command::Bench(command) => ended(bench::run(command), "measure"),
+        args::Command::Lab(command) => std::process::exit(i32::from(lab::run(&command))),
         args::Command::Generate(arguments) => told(docs_command::run(&arguments).map(|_| exit::Exit::Whole)),
     };
     std::process::exit(i32::from(exit.code()));

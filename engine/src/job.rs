@@ -10,8 +10,8 @@
 //!
 //! | job | source | seal | rail | open | sink | after |
 //! |---|---|---|---|---|---|---|
-//! | send | file | yes | tcp → | | | |
-//! | receive | | | → tcp | yes | file | verify, commit |
+//! | send | file | yes | tcp, udp → | | | |
+//! | receive | | | → tcp, udp | yes | file | verify, commit |
 //! | bench net | zero | – | tcp | – | null | |
 //! | bench disk, crypto | file or zero | yes or – | – | – | null | |
 
@@ -20,13 +20,16 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
 
 use proto::error::Breach;
+use proto::flow::FlowConfig;
 use proto::manifest::{Entry, EntryId};
 use proto::negotiate::Cipher;
+use proto::rate::RateConfig;
 use proto::send::{Handout, Unit};
 use proto::wire::chunk::ChunkKind;
 use proto::wire::control::{ChunkId, Corrupt, Digest, DigestKind, FaultKind};
 
 use crate::books::Snapshot;
+use crate::meter::Meter;
 use crate::platform::Platform;
 
 /// Names a job within this process.
@@ -106,6 +109,19 @@ pub struct RailKey {
     pub place: [u8; 18],
 }
 
+/// What a datagram rail is made from; both ends have the same, but for `rate` in `flow`, which is the sender's.
+#[derive(Debug, Clone)]
+pub struct Path {
+    /// 24 bits in every packet, by which a listening socket finds the rail.
+    pub tag: u32,
+    /// Sizes, units and rate. `unit_bytes_max` is set by the worker.
+    pub flow: FlowConfig,
+    /// The rail ends as a fault when something is on its way and nothing was heard for so long.
+    pub silence_ns: u64,
+    /// Where the rail tells of itself.
+    pub meter: Arc<Meter>,
+}
+
 /// Told to a worker.
 #[derive(Debug)]
 pub enum Cmd<P: Platform> {
@@ -115,6 +131,12 @@ pub enum Cmd<P: Platform> {
     Close { job: JobNo },
     /// A connected, greeted rail. `rate` is B/s, 0 is none.
     RailUp { job: JobNo, rail: u16, socket: P::Socket, key: RailKey, rate: u64 },
+    /// A datagram rail: a socket that reaches the peer and no one else, and what both ends agreed for it.
+    PacketsUp { job: JobNo, rail: u16, socket: P::Socket, key: RailKey, path: Path },
+    /// The datagram rail goes on over this socket: an end has another address.
+    RailMoved { job: JobNo, rail: u16, socket: P::Socket },
+    /// How fast the job's datagram rails on this worker go from now on (each of them).
+    Pace { job: JobNo, rate: RateConfig },
     /// Cut this rail.
     RailDown { job: JobNo, rail: u16 },
     /// Take no new frames (or take them again): too much waits for the destination's disk.

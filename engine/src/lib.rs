@@ -13,10 +13,12 @@ pub mod platform; // the one generic: what the loop needs from a world, real or 
 pub mod worker; // THE loop
 pub mod source; // file → plain buf
 pub mod seal; // plain buf → sealed frame, and back
+pub mod packets; // runs of a unit ↔ datagrams
 pub mod rail; // frames ↔ network
 pub mod sink; // plain buf → file, commit
 pub mod digest; // chunk digests merged to the file's
 pub mod books; // laps booked to stages
+pub mod meter; // what a datagram rail tells of itself
 pub mod end; // the two job ends: proto's machines joined to trees and workers
 pub mod linux; // the real world: sys behind Platform
 pub mod host; // worker threads of this process

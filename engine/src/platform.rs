@@ -12,6 +12,9 @@ use std::sync::Arc;
 use proto::manifest::Entry;
 use proto::wire::control::Rung;
 use sys::mem::{Mem, Pool};
+pub use sys::udp::Arrived;
+
+use crate::packets;
 
 /// One asynchronous step. `at` and `len` index into the memory's bytes.
 #[derive(Debug)]
@@ -25,6 +28,8 @@ pub enum Op<F, S> {
     Send { socket: S, mem: Mem, at: usize, len: usize, lend: bool },
     /// Fill memory from a rail.
     Recv { socket: S, mem: Mem, at: usize, len: usize },
+    /// A datagram socket has something (or was cut). Comes back with no bytes and an empty `Mem::Small`.
+    Readable { socket: S },
 }
 
 /// What became of an op.
@@ -72,6 +77,25 @@ pub trait Platform {
     fn wait(&mut self, timeout_ns: u64, done: &mut Vec<Done>);
     /// Cuts a rail: its pending ops end soon.
     fn cut(&mut self, socket: &Self::Socket);
+    /// Datagrams whose heads stand apart: packet `i` is `heads[i]` and the `i`-th `segment` bytes of `payload`, the last may have
+    /// less. Returns how many went, from the front; `WouldBlock` for none. Never waits.
+    fn send_burst(
+        &mut self,
+        _socket: &Self::Socket,
+        _heads: &[[u8; packets::HEAD_BYTES]],
+        _payload: &[u8],
+        _segment: usize,
+    ) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Datagrams that stand one after another, each `segment` bytes long, the last may be shorter; else as `send_burst`.
+    fn send_sealed(&mut self, _socket: &Self::Socket, _bytes: &[u8], _segment: usize) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Datagrams that came together, one after another; `WouldBlock` when there are none. Never waits.
+    fn recv_burst(&mut self, _socket: &Self::Socket, _into: &mut [u8]) -> io::Result<Arrived> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Do reads and writes of this file never wait? Then they are made piece by piece, between hashing and sealing, on warm cache.
     fn is_at_once(&self, _file: &Self::File) -> bool {
         false
@@ -134,6 +158,10 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     fn resume_part(&self, entry: &Entry, journal_bytes: usize, missing: &[(u64, u64)]) -> io::Result<()>;
     /// Opens (or makes) the part for chunk writes.
     fn open_part(&self, entry: &Entry) -> io::Result<Self::File>;
+    /// The same for reads and writes of any offset and length, where `open_part` opens for whole sectors.
+    fn open_part_loose(&self, entry: &Entry) -> io::Result<Self::File> {
+        self.open_part(entry)
+    }
     /// Writes a small file into its part, with its mode and times; publishes at once if asked.
     fn put_small(&self, entry: &Entry, content: &[u8], publish: bool) -> io::Result<()>;
     /// Makes what is written durable (if `durable`), then appends these journal records (as durably).

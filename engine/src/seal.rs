@@ -360,6 +360,70 @@ impl Sealer {
     }
 }
 
+/// Fills and hashes a payload that no frame is made of (a datagram rail seals packets): `seal_filling` without the seal. `header.crc` and
+/// `header.digest` are set here.
+pub(crate) fn hash_filling(
+    kind: DigestKind,
+    header: &mut Header,
+    how: HashAs,
+    buf: &mut Buf,
+    laps: &mut Laps,
+    mut touch: impl FnMut(Touch, usize, &mut [u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut hash = Hash::new(kind, how);
+    let payload = &mut buf.payload_mut()[..header.payload_bytes as usize];
+    for (index, piece) in payload.chunks_mut(PIECE_BYTES).enumerate() {
+        let filled = touch(Touch::Fill, index * PIECE_BYTES, piece);
+        laps.lap(Stage::Read);
+        filled?;
+        hash.crc.update(piece);
+        if let Some(hasher) = &mut hash.blake3 {
+            hasher.update(piece);
+        }
+        laps.lap(Stage::Hash);
+        touch(Touch::Harm, index * PIECE_BYTES, piece)?;
+    }
+    let hashed = hash.finish();
+    header.crc = hashed.crc;
+    if !how.crc_only {
+        header.digest = hashed.digest;
+    }
+    Ok(())
+}
+
+/// Checks a payload that came in packets, whose tags held: `open_draining` without opening.
+pub(crate) fn check_draining(
+    terms: &Terms,
+    header: &Header,
+    how: HashAs,
+    buf: &mut Buf,
+    laps: &mut Laps,
+    mut touch: impl FnMut(Touch, usize, &mut [u8]),
+) -> Result<Hashed, Corrupt> {
+    let mut hash = Hash::new(terms.digest, how);
+    let payload = &mut buf.payload_mut()[..header.payload_bytes as usize];
+    for (index, piece) in payload.chunks_mut(PIECE_BYTES).enumerate() {
+        hash.crc.update(piece);
+        touch(Touch::Harm, index * PIECE_BYTES, piece);
+        if let Some(hasher) = &mut hash.blake3 {
+            hasher.update(piece);
+        }
+        laps.lap(Stage::Hash);
+        touch(Touch::Drain, index * PIECE_BYTES, piece);
+        laps.lap(Stage::Write);
+    }
+    let hashed = hash.finish();
+    laps.lap(Stage::Hash);
+    if hashed.crc != header.crc {
+        let hashed_cover = terms.cover.of(header.kind) == Cover::Hashed;
+        return Err(if hashed_cover { Corrupt::Wire } else { Corrupt::SourceMemory });
+    }
+    if !how.crc_only && hashed.digest != header.digest {
+        return Err(Corrupt::SinkMemory);
+    }
+    Ok(hashed)
+}
+
 fn place_of(header: &Header) -> [u8; PLACE_BYTES] {
     let encoded = header.encode();
     encoded[..PLACE_BYTES].try_into().expect("a header is longer")

@@ -11,11 +11,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 use proto::books::Stage;
+use proto::rate::RateConfig;
 
 use crate::books::{Counters, Laps};
 use crate::job::{Cmd, Event, JobNo, JobPart, RailEnd, Role};
 use crate::platform::{Done, Platform};
-use crate::rail::{Kind, Rail, Slot, Slots};
+use crate::rail::udp::{Packets, Pause};
+use crate::rail::{KINDS, Kind, Rail, Slot, Slots};
 use crate::sink::file::Parts;
 use crate::source::file::Sources;
 
@@ -98,12 +100,12 @@ impl<P: Platform> Worker<P> {
             return (Stage::Idle, 1_000_000);
         }
         let now = self.platform.now_ns();
-        let mut counts = [0_usize; 6];
+        let mut counts = [0_usize; KINDS];
         let mut sleep_ns = sleep_ns_max;
         for slot in self.slots.iter() {
             counts[slot.kind as usize] += 1;
         }
-        let (mut held, mut hungry, mut stopped) = (false, false, false);
+        let (mut held, mut hungry, mut stopped, mut stuck, mut listening) = (false, false, false, false, false);
         for rail in self.rails.iter().flatten() {
             if let Some(wait_ns) = rail.held_ns(now) {
                 held = true;
@@ -111,18 +113,25 @@ impl<P: Platform> Worker<P> {
             }
             hungry |= rail.is_hungry();
             stopped |= rail.hold;
+            if let Some(packets) = rail.packets.as_ref().filter(|_| !rail.has_ended()) {
+                sleep_ns = sleep_ns.min(packets.wake_ns().saturating_sub(now));
+                held |= packets.pause() == Pause::Cap;
+                stuck |= packets.pause() == Pause::Path;
+                listening |= packets.is_receiving();
+            }
         }
+        let of = |kind: Kind| counts[kind as usize];
         let stage = if held {
             Stage::WaitRate
-        } else if stopped || (hungry && counts[Kind::Write as usize] > 0) {
+        } else if stopped || (hungry && of(Kind::Write) > 0) {
             Stage::WaitWrite
-        } else if counts[Kind::Send as usize] > 0 {
+        } else if stuck || of(Kind::Send) > 0 {
             Stage::WaitSend
-        } else if counts[Kind::Read as usize] > 0 {
+        } else if of(Kind::Read) + of(Kind::Reload) > 0 {
             Stage::WaitRead
-        } else if counts[Kind::Head as usize] + counts[Kind::Payload as usize] > 0 {
+        } else if listening || of(Kind::Head) + of(Kind::Payload) > 0 {
             Stage::WaitRecv
-        } else if counts[Kind::Write as usize] > 0 {
+        } else if of(Kind::Write) + of(Kind::Spill) + of(Kind::Check) > 0 {
             Stage::WaitWrite
         } else {
             Stage::Idle
@@ -157,12 +166,22 @@ impl<P: Platform> Worker<P> {
                 let Some(seat) = self.seats.get(&job).filter(|seat| !seat.closing) else { return };
                 let sends = matches!(seat.part.role, Role::Send(_));
                 let mut rail = Rail::new(job, rail, socket, seat.part.terms, key, rate, sends);
-                rail.lends = sends && self.platform.lend_ready(&rail.socket);
-                match self.rails.iter().position(Option::is_none) {
-                    Some(index) => self.rails[index] = Some(rail),
-                    None => self.rails.push(Some(rail)),
+                rail.loan.lends = sends && self.platform.lend_ready(&rail.socket);
+                self.seat_rail(rail);
+            }
+            Cmd::PacketsUp { job, rail, socket, key, path } => {
+                let Some(seat) = self.seats.get(&job).filter(|seat| !seat.closing) else { return };
+                let (terms, sends) = (seat.part.terms, matches!(seat.part.role, Role::Send(_)));
+                let packets = Packets::new(self.platform.now_ns(), path, &key, &terms, sends);
+                self.seat_rail(Rail::datagram(job, rail, socket, terms, packets));
+            }
+            Cmd::RailMoved { job, rail, socket } => {
+                let found = self.find_rail(|it| it.job == job && it.rail == rail);
+                if let Some(index) = found {
+                    self.move_rail(index, socket);
                 }
             }
+            Cmd::Pace { job, rate } => self.pace(job, |_| rate),
             Cmd::RailDown { job, rail } => self.cut_rails(|it| it.job == job && it.rail == rail),
             Cmd::Hold { job, on } => {
                 for rail in self.rails.iter_mut().flatten().filter(|rail| rail.job == job) {
@@ -173,6 +192,7 @@ impl<P: Platform> Worker<P> {
                 for rail in self.rails.iter_mut().flatten().filter(|rail| rail.job == job) {
                     rail.set_rate(rate);
                 }
+                self.pace(job, |had| RateConfig { target: rate, ..had });
             }
             Cmd::Send { job, handout } => {
                 let rail = self.rails.iter_mut().flatten().find(|rail| rail.job == job && rail.rail == handout.rail);
@@ -196,10 +216,30 @@ impl<P: Platform> Worker<P> {
         }
     }
 
+    fn seat_rail(&mut self, rail: Rail<P>) {
+        match self.rails.iter().position(Option::is_none) {
+            Some(index) => self.rails[index] = Some(rail),
+            None => self.rails.push(Some(rail)),
+        }
+    }
+
+    fn find_rail(&self, which: impl Fn(&Rail<P>) -> bool) -> Option<usize> {
+        self.rails.iter().position(|rail| rail.as_ref().is_some_and(|rail| which(rail) && !rail.has_ended()))
+    }
+
+    fn pace(&mut self, job: JobNo, change: impl Fn(RateConfig) -> RateConfig) {
+        let now = self.platform.now_ns();
+        for rail in self.rails.iter_mut().flatten().filter(|rail| rail.job == job) {
+            if let Some(packets) = &mut rail.packets {
+                packets.set_rate(now, &change);
+            }
+        }
+    }
+
     fn cut_rails(&mut self, which: impl Fn(&Rail<P>) -> bool) {
-        for rail in self.rails.iter_mut().flatten().filter(|rail| which(rail)) {
-            rail.end(RailEnd::Cut);
-            self.platform.cut(&rail.socket);
+        while let Some(index) = self.find_rail(&which) {
+            self.say_goodbye(index);
+            self.break_off(index, RailEnd::Cut);
         }
     }
 
@@ -212,7 +252,11 @@ impl<P: Platform> Worker<P> {
             Kind::Head => self.on_head(slot, done),
             Kind::Payload => self.on_payload(slot, done),
             Kind::Write => self.on_written(slot, done),
-            Kind::Credit => self.on_told(slot, done),
+            Kind::Readable => self.on_readable(&slot, done),
+            Kind::Reload => self.on_reload(slot, done),
+            Kind::Spill => self.on_spilled(slot, done),
+            Kind::Check => self.on_check(slot, done),
+            Kind::Taken => self.on_told(slot, done),
         }
     }
 
@@ -244,7 +288,7 @@ impl<P: Platform> Worker<P> {
                 continue;
             }
             let mut rail = self.rails[index].take().expect("seen above");
-            if !rail.lent.is_empty() {
+            if !rail.loan.lent.is_empty() {
                 // The bufs will be filled again, and what a dying connection still sends must not come out of them.
                 self.platform.abort(&rail.socket);
             }

@@ -465,7 +465,8 @@ fn rails(world: &impl World) {
     assert!(!matches!(own, Ok(moved) if moved > 0), "{own:?}");
     let done = done_of(&mut other, 3);
     assert!(!matches!(done.result, Ok(moved) if moved > 0), "the other side learns of the cut: {:?}", done.result);
-    let sent = run(&mut one, Op::Send { socket: here, mem: Mem::Small(vec![0; 10].into()), at: 0, len: 10, lend: false });
+    let sent =
+        run(&mut one, Op::Send { socket: here, mem: Mem::Small(vec![0; 10].into()), at: 0, len: 10, lend: false });
     assert!(sent.result.is_err(), "nothing goes on a path that was cut");
 }
 
@@ -512,7 +513,7 @@ fn whole_jobs_arrive_on_linux() {
     }
     std::os::unix::fs::symlink("../a", scratch.from().join("d/link")).expect("room");
     for driver in [Kind::Uring, Kind::Plain] {
-        for (way, direct) in [(Way::Pair, Direct::Off), (Way::Loopback, Direct::On)] {
+        for (way, direct) in [(Way::Pair, Direct::Off), (Way::Loopback, Direct::On), (Way::Datagrams, Direct::Auto)] {
             for (cover, rung) in
                 [(Cover::Sealed, Rung::Published), (Cover::Tagged, Rung::Flushed), (Cover::Hashed, Rung::Written)]
             {

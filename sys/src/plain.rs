@@ -247,7 +247,17 @@ impl Plain {
             }
             Op::Send { socket, mem, at, len } => {
                 check_range(mem.bytes().len(), at, len);
-                self.socket(Waiting { token, socket, mem, at, len, moved: 0, way: Way::Send, lending: None, result: None });
+                self.socket(Waiting {
+                    token,
+                    socket,
+                    mem,
+                    at,
+                    len,
+                    moved: 0,
+                    way: Way::Send,
+                    lending: None,
+                    result: None,
+                });
             }
             Op::Lend { socket, mem, at, len } => {
                 check_range(mem.bytes().len(), at, len);

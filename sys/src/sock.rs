@@ -101,8 +101,9 @@ pub fn abort(fd: impl AsFd) -> io::Result<()> {
     // An address of no family takes the peer away.
     let none = libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
     // SAFETY: `none` is a whole `sockaddr` of the length that is given, and is only read.
-    let result =
-        unsafe { libc::connect(fd.as_fd().as_raw_fd(), &raw const none, size_of::<libc::sockaddr>() as libc::socklen_t) };
+    let result = unsafe {
+        libc::connect(fd.as_fd().as_raw_fd(), &raw const none, size_of::<libc::sockaddr>() as libc::socklen_t)
+    };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

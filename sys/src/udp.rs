@@ -58,7 +58,7 @@ pub fn bind(addr: SocketAddr, reuse: bool) -> io::Result<OwnedFd> {
     sockopt::set_ip_recvtos(fd, true)?;
     // PROBE: DF is set, and what routers say about sizes is told but does not bind: the rail's own search decides (RFC 8899).
     set_option(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE as u32)?;
-    let _ = set_option(fd, libc::SOL_UDP, libc::UDP_GRO, 1u32);
+    let _ = set_joining(fd, true);
     socket.bind(&addr.into())?;
     Ok(socket.into())
 }
@@ -109,6 +109,11 @@ pub fn shortage(granted: &Buffers, recv_bytes: u64, send_bytes: u64) -> Option<S
         })
         .collect();
     (!words.is_empty()).then(|| words.join("; "))
+}
+
+/// Joins packets into bursts on the way in (as `bind` asks for), or hands them over one by one. Errors: ENOPROTOOPT before 5.0.
+pub fn set_joining(fd: impl AsFd, on: bool) -> io::Result<()> {
+    set_option(fd.as_fd(), libc::SOL_UDP, libc::UDP_GRO, u32::from(on))
 }
 
 /// What this kernel can do with the socket.

@@ -316,7 +316,10 @@ impl Uring {
                     entry = opcode::Recv::new(Fd(handle.number()), start, len as u32).build();
                 }
                 let again = Again::Entry(entry.clone(), libc::POLLIN as u32);
-                (Slot { token, held, handle, missing: all.then_some(missing), polls: false, again, waiting: false }, entry)
+                (
+                    Slot { token, held, handle, missing: all.then_some(missing), polls: false, again, waiting: false },
+                    entry,
+                )
             }
             Op::Lend { .. } => unreachable!("`submit` has made its first step"),
             Op::Readable { socket } => {

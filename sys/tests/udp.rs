@@ -285,10 +285,16 @@ fn spliced_bursts_come_as_they_were_written() {
         splicer.slot()[..bytes].copy_from_slice(&pattern(bytes, round));
         let count = bytes.div_ceil(each);
         assert_eq!(splicer.send(bytes, each).expect("send"), count);
+        let (apart, part) = (heads(7), pattern(7 * 1000 - 1, round));
+        assert_eq!(splicer.send_burst(&apart, &part, 1000).expect("send"), 7);
         // Between them a copied burst, which names its own segment, and a longer single one.
         assert_eq!(udp::send_sealed(&*one, &pattern(2000, round), 500).expect("send"), 4);
         assert_eq!(udp::send_sealed(&*one, &pattern(3000, round), 3000).expect("send"), 1, "a probe of size");
-        let packets = receive(&other, count + 5);
+        let mut packets = receive(&other, count + 12);
+        let gathered: Vec<_> = packets.drain(count..count + 7).collect();
+        for ((packet, head), part) in gathered.iter().zip(&apart).zip(part.chunks(1000)) {
+            assert_eq!((&packet[..HEAD_BYTES], &packet[HEAD_BYTES..]), (&head[..], part), "round {round}");
+        }
         assert!(packets[..count - 1].iter().all(|packet| packet.len() == each));
         assert_eq!(packets[..count].concat(), pattern(bytes, round), "round {round}");
         assert_eq!(packets[count..count + 4].concat(), pattern(2000, round), "round {round}");

@@ -8,7 +8,7 @@
 
 pub mod crypto; // ciphers, digests, memory, and both sides of the seal
 pub mod disk; // a folder's file system by engine, size and depth
-pub mod net; // memory to memory over TCP: bare, by the ring, by the rail
+pub mod net; // memory to memory over TCP and UDP: bare, by the ring, by the rail
 pub mod table; // columns, medians, JSON
 
 use clap::Subcommand;
@@ -16,7 +16,7 @@ use clap::Subcommand;
 /// What can be measured.
 #[derive(Debug, Clone, PartialEq, Subcommand)]
 pub enum BenchCommand {
-    /// Memory to memory over TCP: what the path allows, and what each layer takes of it
+    /// Memory to memory over TCP and UDP: what the path allows, and what each layer takes of it
     Net(Box<net::NetArguments>),
     /// Read and write a file in a folder: by engine, size and depth, around the page cache and through it
     Disk(disk::DiskArguments),

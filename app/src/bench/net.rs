@@ -1,4 +1,4 @@
-//! `bench net`: memory to memory over TCP, from the bare loop up to the sealed rail.
+//! `bench net`: memory to memory over TCP, from the bare loop up to the sealed rail, and over UDP by each way of handing packets over.
 //!
 //! For: knowing what a path and these cores allow, and what each layer of ours takes of it.
 //! In and out: another bench's address, or none for loopback → rates, processor time of both ends, what TCP says.
@@ -7,6 +7,7 @@
 //! Absent on purpose: disks (bench disk), the control session, a search for the best number of streams.
 
 mod bare; // the ceiling, and the ring
+mod datagram; // UDP's own ceilings
 mod rail; // the engine's rail between an empty source and an empty sink
 mod report; // lines, table, JSON
 mod session; // two ends that agree
@@ -19,6 +20,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use sys::sock;
 
+use self::datagram::Datagram;
 use self::report::{Line, Report, Round};
 use self::session::{Client, Cores, serve};
 use self::way::{BLOCK_BYTES_MAX, Driver, Layer, Order, Seal, Way};
@@ -59,6 +61,7 @@ pub enum SealWanted {
 Alone it measures over loopback, both ends in one process. Between two hosts:
   host B:  longhaul bench net --listen 0.0.0.0:5741
   host A:  longhaul bench net --server hostb:5741
+A UDP line's sender never waits: what it loses is too fast for the receiver, and its rate is what arrived.
 The listener takes orders from anybody who reaches it: start it on networks you trust, and end it afterwards.")]
 pub struct NetArguments {
     /// Send to the bench that listens there
@@ -88,6 +91,18 @@ pub struct NetArguments {
     /// Only the lines without a cipher
     #[arg(long)]
     pub clear: bool,
+
+    /// Only the lines over TCP
+    #[arg(long, conflicts_with = "udp")]
+    pub tcp: bool,
+
+    /// Only the lines over UDP
+    #[arg(long, conflicts_with = "sealed")]
+    pub udp: bool,
+
+    /// UDP packets of so many bytes [default: what fills the path's packets; 1472 on loopback]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(64..=65_507))]
+    pub packet: Option<u16>,
 
     /// Only the lines whose name holds this text
     #[arg(long, value_name = "TEXT")]
@@ -160,7 +175,7 @@ pub fn run(arguments: &NetArguments) -> anyhow::Result<()> {
 }
 
 /// What is to be measured, in the order of the table.
-fn ways(arguments: &NetArguments) -> Vec<Way> {
+fn ways(arguments: &NetArguments, packet_bytes: u16) -> Vec<Way> {
     let blocks = if arguments.block.is_empty() { BLOCKS.to_vec() } else { arguments.block.clone() };
     let drivers = match arguments.driver {
         Some(DriverWanted::Both) => vec![Driver::Uring, Driver::Plain],
@@ -179,6 +194,13 @@ fn ways(arguments: &NetArguments) -> Vec<Way> {
         });
         ways.extend(wanted.map(|layer| Way::Rail { driver, layer }));
     }
+    if arguments.udp {
+        ways.clear();
+    }
+    if !arguments.tcp && !arguments.sealed {
+        let possible = Datagram::ALL.into_iter().filter(|how| how.is_possible());
+        ways.extend(possible.map(|how| Way::Datagram { how, packet_bytes }));
+    }
     ways.retain(|way| arguments.only.as_ref().is_none_or(|only| way.name().contains(only.as_str())));
     ways
 }
@@ -192,9 +214,9 @@ fn measure(arguments: &NetArguments, addr: SocketAddr, cores: Cores, path: &str)
     let round_ms = (arguments.seconds.as_millis() / ROUNDS as u128).max(1) as u64;
     let passes = (round_ms / SLICE_MS).max(1);
     let send_ms = round_ms / passes;
-    let ways = ways(arguments);
-    anyhow::ensure!(!ways.is_empty(), "no line has that name");
     let mut client = Client::new(addr, &arguments.cc, cores)?;
+    let ways = ways(arguments, arguments.packet.map_or_else(|| client.packet_bytes(), Ok)?);
+    anyhow::ensure!(!ways.is_empty(), "no line has that name");
     let mut samples: Vec<Vec<Round>> = vec![vec![Round::default(); ROUNDS]; ways.len()];
     for pass in 0..ROUNDS * passes as usize {
         for (&way, samples) in ways.iter().zip(&mut samples) {

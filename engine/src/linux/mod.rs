@@ -19,7 +19,8 @@ use std::time::Duration;
 use sys::mem::Pool;
 use sys::ring::{self, Driver};
 
-use crate::platform::{Done, Op, Platform};
+use crate::packets::HEAD_BYTES;
+use crate::platform::{Arrived, Done, Op, Platform};
 
 /// How files are opened for data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,6 +127,7 @@ impl Platform for Linux {
                 Op::Send { socket, mem, at, len, lend: true } => ring::Op::Lend { socket, mem, at, len },
                 Op::Send { socket, mem, at, len, lend: false } => ring::Op::Send { socket, mem, at, len },
                 Op::Recv { socket, mem, at, len } => ring::Op::Recv { socket, mem, at, len, all: true },
+                Op::Readable { socket } => ring::Op::Readable { socket },
             },
         );
     }
@@ -138,6 +140,24 @@ impl Platform for Linux {
         let timeout = Some(Duration::from_nanos(timeout_ns));
         self.driver.wait(timeout, &mut self.done).expect("a ring that was set up can be waited for");
         done.extend(self.done.drain(..).map(|it| Done { token: it.token, result: it.result, mem: it.mem }));
+    }
+
+    fn send_burst(
+        &mut self,
+        socket: &Self::Socket,
+        heads: &[[u8; HEAD_BYTES]],
+        payload: &[u8],
+        segment: usize,
+    ) -> io::Result<usize> {
+        sys::udp::send_burst(socket, heads, payload, segment)
+    }
+
+    fn send_sealed(&mut self, socket: &Self::Socket, bytes: &[u8], segment: usize) -> io::Result<usize> {
+        sys::udp::send_sealed(socket, bytes, segment)
+    }
+
+    fn recv_burst(&mut self, socket: &Self::Socket, into: &mut [u8]) -> io::Result<Arrived> {
+        sys::udp::recv_burst(socket, into)
     }
 
     fn is_at_once(&self, file: &Handle) -> bool {

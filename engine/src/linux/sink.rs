@@ -196,6 +196,10 @@ impl SinkTree for LinuxSink {
         Ok(Handle::taking_turns(file, self.turns.of(entry.id)))
     }
 
+    fn open_part_loose(&self, entry: &Entry) -> io::Result<Handle> {
+        Ok(Handle::new(self.create_part(&beside(&entry.path, "part"), false)?))
+    }
+
     fn put_small(&self, entry: &Entry, content: &[u8], publish: bool) -> io::Result<()> {
         let name = beside(&entry.path, "part");
         let mut part = self.create_part(&name, true)?;

@@ -1,4 +1,4 @@
-//! Rails: one path each. Today TCP (and the socket pair of a local copy); datagrams come beside it.
+//! Rails: one path each: TCP (and the socket pair of a local copy), and datagrams.
 //!
 //! For: frames onto a path and off it.
 //! In and out: handouts in, chunks in order of readiness out; the lower half the other way.
@@ -6,6 +6,7 @@
 //! Absent on purpose: choosing a rail (proto::send).
 
 pub mod tcp; // steps of the loop for stream rails
+pub mod udp; // steps of the loop for datagram rails
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -17,6 +18,7 @@ use sys::mem::Buf;
 
 use crate::job::{JobNo, RailEnd, RailKey, Terms};
 use crate::platform::Platform;
+use crate::rail::udp::Packets;
 use crate::seal::{FrameSpan, Sealer};
 
 /// What an op in flight is for.
@@ -33,9 +35,20 @@ pub(crate) enum Kind {
     Payload = 3,
     /// Buf → sink.
     Write = 4,
+    /// A datagram socket has something.
+    Readable = 5,
+    /// Source → buf once more, to send again what was lost.
+    Reload = 6,
+    /// Part of a chunk that is not whole → sink.
+    Spill = 7,
+    /// Sink → buf: a chunk that became whole in its place.
+    Check = 8,
     /// Count of frames taken → rail.
-    Credit = 5,
+    Taken = 9,
 }
+
+/// How many kinds there are.
+pub(crate) const KINDS: usize = 10;
 
 /// An op in flight: whose, what is done of it, and what goes with it.
 #[derive(Debug)]
@@ -53,9 +66,17 @@ pub(crate) struct Slot {
 pub(crate) enum Load {
     None,
     Fill(Handout),
-    Frame { chunk: u64, payload: u64 },
+    Frame {
+        chunk: u64,
+        payload: u64,
+    },
     Header(Header),
-    Landing { header: Header, digest: Digest },
+    Landing {
+        header: Header,
+        digest: Digest,
+    },
+    /// A datagram rail's unit.
+    Unit(u32),
 }
 
 /// Ops in flight by token; slots are used again, so nothing is allocated in steady state.
@@ -132,6 +153,39 @@ pub(crate) struct Lent {
     pub(crate) buf: Buf,
 }
 
+/// What a stream rail lends to the network, and what its receiver says about it.
+#[derive(Debug)]
+pub(crate) struct Loan {
+    /// The memory a count of frames travels in; away while one is on its way.
+    pub(crate) word: Option<Box<[u8]>>,
+    /// Frames sent (sender) or taken whole (receiver).
+    pub(crate) frames: u64,
+    /// The newest count told (receiver) or heard (sender).
+    pub(crate) told: u64,
+    /// The network reads our memory itself …
+    pub(crate) lends: bool,
+    /// … and that of the frame in flight.
+    pub(crate) lending: bool,
+    /// Bytes of whole frames handed to the socket.
+    pub(crate) stream_bytes: u64,
+    /// Frames that were lent and may still be read.
+    pub(crate) lent: VecDeque<Lent>,
+}
+
+impl Loan {
+    fn new() -> Self {
+        Loan {
+            word: Some(Box::new([0; TAKEN_BYTES])),
+            frames: 0,
+            told: 0,
+            lends: false,
+            lending: false,
+            stream_bytes: 0,
+            lent: VecDeque::with_capacity(32),
+        }
+    }
+}
+
 /// The receiving half's place in the stream.
 #[derive(Debug)]
 pub(crate) enum Taking {
@@ -157,7 +211,8 @@ pub(crate) struct Rail<P: Platform> {
     pub(crate) rail: u16,
     pub(crate) socket: P::Socket,
     pub(crate) terms: Terms,
-    pub(crate) sealer: Sealer,
+    /// Of a stream rail; a datagram rail seals packets.
+    pub(crate) sealer: Option<Sealer>,
     pub(crate) waiting: VecDeque<Handout>,
     pub(crate) filled: VecDeque<Filled<P::File>>,
     pub(crate) sealed: VecDeque<Frame>,
@@ -170,21 +225,10 @@ pub(crate) struct Rail<P: Platform> {
     /// No new frames for now.
     pub(crate) hold: bool,
     pub(crate) head: Option<Box<[u8]>>,
-    /// The memory a count of frames travels in; away while one is on its way.
-    pub(crate) credit: Option<Box<[u8]>>,
-    /// Frames sent (sender) or taken whole (receiver).
-    pub(crate) frames: u64,
-    /// The newest count told (receiver) or heard (sender).
-    pub(crate) told: u64,
-    /// The network reads our memory itself.
-    pub(crate) lends: bool,
-    /// … and that of the frame in flight.
-    pub(crate) lending: bool,
-    /// Bytes handed to the socket.
-    pub(crate) stream_bytes: u64,
-    /// Frames that were lent and may still be read.
-    pub(crate) lent: VecDeque<Lent>,
+    pub(crate) loan: Loan,
     pub(crate) ops: usize,
+    /// What a datagram rail has beside; a stream rail has none.
+    pub(crate) packets: Option<Box<Packets>>,
     rate: u64,
     free_at_ns: u64,
     end: Option<RailEnd>,
@@ -205,7 +249,7 @@ impl<P: Platform> Rail<P> {
             rail,
             socket,
             terms,
-            sealer: Sealer::new(terms, key),
+            sealer: Some(Sealer::new(terms, key)),
             waiting: VecDeque::with_capacity(32),
             filled: VecDeque::with_capacity(32),
             sealed: VecDeque::with_capacity(4),
@@ -215,15 +259,36 @@ impl<P: Platform> Rail<P> {
             taking: if sends { Taking::Nothing } else { Taking::Idle },
             hold: false,
             head: Some(vec![0; SEALED_HEADER_BYTES].into_boxed_slice()),
-            credit: Some(Box::new([0; TAKEN_BYTES])),
-            frames: 0,
-            told: 0,
-            lends: false,
-            lending: false,
-            stream_bytes: 0,
-            lent: VecDeque::with_capacity(32),
+            loan: Loan::new(),
             ops: 0,
+            packets: None,
             rate,
+            free_at_ns: 0,
+            end: None,
+        }
+    }
+
+    /// A datagram rail.
+    pub(crate) fn datagram(job: JobNo, rail: u16, socket: P::Socket, terms: Terms, packets: Packets) -> Self {
+        Rail {
+            job,
+            rail,
+            socket,
+            terms,
+            sealer: None,
+            waiting: VecDeque::with_capacity(32),
+            filled: VecDeque::with_capacity(32),
+            sealed: VecDeque::new(),
+            reads: 0,
+            ahead: AHEAD_MIN,
+            sending: false,
+            taking: Taking::Nothing,
+            hold: false,
+            head: None,
+            loan: Loan::new(),
+            ops: 0,
+            packets: Some(Box::new(packets)),
+            rate: 0,
             free_at_ns: 0,
             end: None,
         }
@@ -257,6 +322,20 @@ impl<P: Platform> Rail<P> {
         (self.rate > 0 && wants && self.free_at_ns > now_ns).then(|| self.free_at_ns - now_ns)
     }
 
+    /// Has it nothing to send, although there is more to read?
+    pub(crate) fn is_starved(&self) -> bool {
+        let idle = self.filled.is_empty() && self.sealed.is_empty() && !self.sending;
+        idle && self.packets.as_ref().is_none_or(|packets| packets.is_starved())
+    }
+
+    /// Do chunks come in here?
+    pub(crate) fn is_receiving(&self) -> bool {
+        match &self.packets {
+            Some(packets) => packets.is_receiving(),
+            None => self.sealer.is_some() && !matches!(self.taking, Taking::Nothing),
+        }
+    }
+
     pub(crate) fn is_hungry(&self) -> bool {
         matches!(self.taking, Taking::Hungry(_))
     }
@@ -279,7 +358,11 @@ impl<P: Platform> Rail<P> {
     }
 
     pub(crate) fn take_bufs(&mut self) -> impl Iterator<Item = Buf> + '_ {
+        let units = self.packets.iter_mut().flat_map(|packets| packets.take_bufs());
         let filled = self.filled.drain(..).map(|filled| filled.buf);
-        filled.chain(self.sealed.drain(..).map(|frame| frame.buf)).chain(self.lent.drain(..).map(|lent| lent.buf))
+        filled
+            .chain(self.sealed.drain(..).map(|frame| frame.buf))
+            .chain(units)
+            .chain(self.loan.lent.drain(..).map(|lent| lent.buf))
     }
 }

@@ -20,7 +20,7 @@ use sys::mem::{Buf, HEADROOM, Mem};
 use crate::job::{Event, RailEnd, fault_kind};
 use crate::platform::{Done, Harm, Op, Platform};
 use crate::rail::{Frame, Kind, Lent, Load, Slot, Taking};
-use crate::seal::{HashAs, Touch, hash_as, tag_count};
+use crate::seal::{HashAs, Touch, check_draining, hash_as, tag_count};
 use crate::sink::file::is_zero;
 use crate::worker::Worker;
 
@@ -31,6 +31,9 @@ const SEALED_AHEAD: usize = 1;
 impl<P: Platform> Worker<P> {
     /// Seal: the next filled chunk becomes a frame; then the next frame goes out.
     pub(crate) fn step_send(&mut self, index: usize) {
+        if self.rails[index].as_ref().is_some_and(|rail| rail.packets.is_some()) {
+            return self.step_packets(index);
+        }
         while self.step_seal(index) {}
         let now = self.platform.now_ns();
         let rail = self.rails[index].as_mut().expect("the loop looked");
@@ -54,8 +57,8 @@ impl<P: Platform> Worker<P> {
         let (at, len) = (frame.span.at, frame.span.len);
         // What is lent comes back a round trip later: half of the bufs stay for reading ahead.
         let pool = self.platform.pool();
-        let lend = rail.lends && pool.free() * 2 >= pool.count();
-        rail.lending = lend;
+        let lend = rail.loan.lends && pool.free() * 2 >= pool.count();
+        rail.loan.lending = lend;
         self.platform.submit(token, Op::Send { socket, mem: Mem::Buf(frame.buf), at, len, lend });
     }
 
@@ -84,7 +87,8 @@ impl<P: Platform> Worker<P> {
             }
             Ok(())
         };
-        let span = match rail.sealer.seal_filling(&mut header, how, &mut buf, &mut self.laps, touch) {
+        let sealer = rail.sealer.as_mut().expect("a stream rail");
+        let span = match sealer.seal_filling(&mut header, how, &mut buf, &mut self.laps, touch) {
             Ok(span) => span,
             Err(error) => {
                 self.platform.pool().give(buf);
@@ -118,7 +122,9 @@ impl<P: Platform> Worker<P> {
                 rail.ops -= 1;
                 match done.mem {
                     // Part of it may have been lent.
-                    Mem::Buf(buf) if rail.lending => rail.lent.push_back(Lent { end: u64::MAX, count: u64::MAX, buf }),
+                    Mem::Buf(buf) if rail.loan.lending => {
+                        rail.loan.lent.push_back(Lent { end: u64::MAX, count: u64::MAX, buf })
+                    }
                     mem => self.give(mem),
                 }
                 // Cut: the receive that watches for the peer's close must come back as well.
@@ -128,7 +134,7 @@ impl<P: Platform> Worker<P> {
                 let socket = rail.socket.clone();
                 slot.done += moved;
                 let (at, len) = (slot.at + slot.done, slot.len - slot.done);
-                let lend = rail.lending;
+                let lend = rail.loan.lending;
                 let token = self.slots.put(slot);
                 self.platform.submit(token, Op::Send { socket, mem: done.mem, at, len, lend });
             }
@@ -136,12 +142,12 @@ impl<P: Platform> Worker<P> {
                 let whole = slot.done + moved == slot.len;
                 rail.sending = false;
                 rail.ops -= 1;
-                rail.frames += 1;
-                rail.stream_bytes += slot.len as u64;
+                rail.loan.frames += 1;
+                rail.loan.stream_bytes += slot.len as u64;
                 let (job, number) = (rail.job, rail.rail);
                 match done.mem {
-                    Mem::Buf(buf) if rail.lending => {
-                        rail.lent.push_back(Lent { end: rail.stream_bytes, count: rail.frames, buf });
+                    Mem::Buf(buf) if rail.loan.lending => {
+                        rail.loan.lent.push_back(Lent { end: rail.loan.stream_bytes, count: rail.loan.frames, buf });
                     }
                     mem => self.give(mem),
                 }
@@ -155,6 +161,9 @@ impl<P: Platform> Worker<P> {
 
     /// Recv: ask for the next header, or for the payload of the one that came.
     pub(crate) fn step_recv(&mut self, index: usize) {
+        if self.rails[index].as_ref().is_some_and(|rail| rail.packets.is_some()) {
+            return;
+        }
         let now = self.platform.now_ns();
         let rail = self.rails[index].as_mut().expect("the loop looked");
         match std::mem::replace(&mut rail.taking, Taking::Busy) {
@@ -200,13 +209,13 @@ impl<P: Platform> Worker<P> {
     fn on_taken(&mut self, index: usize, count: u64) -> Result<(), Breach> {
         let rail = self.rails[index].as_mut().expect("the caller has it");
         // A frame counts here when its send is done, which may be told after the peer's word.
-        if count <= rail.told || count > rail.frames + u64::from(rail.sending) {
+        if count <= rail.loan.told || count > rail.loan.frames + u64::from(rail.sending) {
             return Err(Breach::RailDirection);
         }
-        rail.told = count;
-        if rail.lent.front().is_some_and(|lent| lent.count <= count) {
-            let acknowledged = rail.stream_bytes.saturating_sub(self.platform.unacknowledged(&rail.socket));
-            while let Some(lent) = rail.lent.pop_front_if(|lent| lent.count <= count && lent.end <= acknowledged) {
+        rail.loan.told = count;
+        if rail.loan.lent.front().is_some_and(|lent| lent.count <= count) {
+            let acknowledged = rail.loan.stream_bytes.saturating_sub(self.platform.unacknowledged(&rail.socket));
+            while let Some(lent) = rail.loan.lent.pop_front_if(|lent| lent.count <= count && lent.end <= acknowledged) {
                 self.platform.pool().give(lent.buf);
             }
         }
@@ -216,35 +225,35 @@ impl<P: Platform> Worker<P> {
     /// Tells the sender how many frames were taken whole.
     fn tell_taken(&mut self, index: usize) {
         let rail = self.rails[index].as_mut().expect("the caller has it");
-        if rail.told == rail.frames || rail.has_ended() {
+        if rail.loan.told == rail.loan.frames || rail.has_ended() {
             return;
         }
-        let Some(mut credit) = rail.credit.take() else { return };
-        rail.told = rail.frames;
-        credit.copy_from_slice(&rail.told.to_le_bytes());
+        let Some(mut word) = rail.loan.word.take() else { return };
+        rail.loan.told = rail.loan.frames;
+        word.copy_from_slice(&rail.loan.told.to_le_bytes());
         rail.ops += 1;
         let socket = rail.socket.clone();
-        let len = credit.len();
-        let slot = Slot { kind: Kind::Credit, rail: index, at: 0, done: 0, len, load: Load::None };
+        let len = word.len();
+        let slot = Slot { kind: Kind::Taken, rail: index, at: 0, done: 0, len, load: Load::None };
         let token = self.slots.put(slot);
-        self.platform.submit(token, Op::Send { socket, mem: Mem::Small(credit), at: 0, len, lend: false });
+        self.platform.submit(token, Op::Send { socket, mem: Mem::Small(word), at: 0, len, lend: false });
     }
 
     /// A count is on its way, and perhaps another is due.
     pub(crate) fn on_told(&mut self, mut slot: Slot, done: Done) {
         let rail = self.rail(&slot);
-        let Mem::Small(credit) = done.mem else { unreachable!("counts are sent from small memory") };
+        let Mem::Small(word) = done.mem else { unreachable!("counts are sent from small memory") };
         match done.result {
             Ok(moved) if slot.done + moved < slot.len && moved > 0 && !rail.has_ended() => {
                 let socket = rail.socket.clone();
                 slot.done += moved;
                 let (at, len) = (slot.done, slot.len - slot.done);
                 let token = self.slots.put(slot);
-                self.platform.submit(token, Op::Send { socket, mem: Mem::Small(credit), at, len, lend: false });
+                self.platform.submit(token, Op::Send { socket, mem: Mem::Small(word), at, len, lend: false });
             }
             // If it failed, the receive that is in flight will say why.
             _ => {
-                rail.credit = Some(credit);
+                rail.loan.word = Some(word);
                 rail.ops -= 1;
                 self.tell_taken(slot.rail);
             }
@@ -302,7 +311,7 @@ impl<P: Platform> Worker<P> {
             return;
         }
         let sealed: &mut [u8; SEALED_HEADER_BYTES] = (&mut *head).try_into().expect("made with this length");
-        let header = rail.sealer.open_header(sealed);
+        let header = rail.sealer.as_mut().expect("a stream rail").open_header(sealed);
         rail.head = Some(head);
         self.laps.lap(Stage::Seal);
         match header.and_then(|header| self.check(slot.rail, &header).map(|()| header)) {
@@ -312,7 +321,7 @@ impl<P: Platform> Worker<P> {
     }
 
     /// A header must fit what was announced, before a byte of memory is spent on it.
-    fn check(&self, index: usize, header: &Header) -> Result<(), Breach> {
+    pub(crate) fn check(&self, index: usize, header: &Header) -> Result<(), Breach> {
         let rail = self.rails[index].as_ref().expect("the caller has it");
         let chunk_bytes = rail.terms.chunk_bytes;
         if header.payload_bytes > chunk_bytes || header.payload_bytes == 0 {
@@ -362,7 +371,7 @@ impl<P: Platform> Worker<P> {
         }
         rail.ops -= 1;
         rail.taking = Taking::Idle;
-        rail.frames += 1;
+        rail.loan.frames += 1;
         let (Mem::Buf(buf), Load::Header(header)) = (done.mem, slot.load) else {
             unreachable!("payload is received into bufs under a header")
         };
@@ -370,7 +379,7 @@ impl<P: Platform> Worker<P> {
         self.open(slot.rail, header, buf);
     }
 
-    fn open(&mut self, index: usize, header: Header, mut buf: Buf) {
+    pub(crate) fn open(&mut self, index: usize, header: Header, mut buf: Buf) {
         // Once more: the entry may have been announced between the header and its payload.
         if let Err(breach) = self.check(index, &header) {
             self.platform.pool().give(buf);
@@ -386,20 +395,21 @@ impl<P: Platform> Worker<P> {
         } else {
             hash_as(&header, file_bytes, rail.terms.chunk_bytes)
         };
-        let into =
-            if header.kind == ChunkKind::Range && !stray { seat.at_once(&self.platform, header.entry) } else { None };
+        let into = if header.kind == ChunkKind::Range && !stray { seat.at_once(&self.platform, &header) } else { None };
         self.laps.lap(Stage::Loop);
         let platform = &mut self.platform;
         let mut written = Ok(());
-        let opened = rail.sealer.open_draining(&header, how, &mut buf, &mut self.laps, |touch, at, piece| {
-            match (touch, &into) {
-                (Touch::Harm, _) => platform.harm(Harm::SinkBuf, piece),
-                (Touch::Drain, Some(part)) if written.is_ok() && !(part.sparse && is_zero(piece)) => {
-                    written = write_piece(platform, &part.file, header.offset + at as u64, piece);
-                }
-                _ => {}
+        let touch = |touch, at: usize, piece: &mut [u8]| match (touch, &into) {
+            (Touch::Harm, _) => platform.harm(Harm::SinkBuf, piece),
+            (Touch::Drain, Some(part)) if written.is_ok() && !(part.sparse && is_zero(piece)) => {
+                written = write_piece(platform, &part.file, header.offset + at as u64, piece);
             }
-        });
+            _ => {}
+        };
+        let opened = match &mut rail.sealer {
+            Some(sealer) => sealer.open_draining(&header, how, &mut buf, &mut self.laps, touch),
+            None => check_draining(&rail.terms, &header, how, &mut buf, &mut self.laps, touch),
+        };
         if let Some(part) = into {
             return self.land_at_once(index, header, opened, written, &part.file, buf);
         }
@@ -437,7 +447,7 @@ impl<P: Platform> Worker<P> {
 }
 
 /// Fills a piece from a file that is read at once. A file that ends early is torn.
-fn read_piece<P: Platform>(platform: &P, file: &P::File, offset: u64, piece: &mut [u8]) -> io::Result<()> {
+pub(crate) fn read_piece<P: Platform>(platform: &P, file: &P::File, offset: u64, piece: &mut [u8]) -> io::Result<()> {
     let mut done = 0;
     while done < piece.len() {
         match platform.read_at_once(file, offset + done as u64, &mut piece[done..]) {

@@ -5,7 +5,7 @@
 //! Invariants: nothing is written for an entry that was not expected; `Landed` is told only after the last byte was taken.
 //! Absent on purpose: durability and names (commit.rs).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 
@@ -34,11 +34,20 @@ const OPEN_MAX: usize = 16;
 pub(crate) struct Parts<P: Platform> {
     expected: HashMap<EntryId, Arc<Entry>>,
     open: VecDeque<(EntryId, P::File)>,
+    /// The same parts opened for bytes that are no whole sectors.
+    loose: VecDeque<(EntryId, P::File)>,
+    /// Chunks of which some was put into its place before all was there: what is missing of them may read as anything.
+    stained: BTreeSet<(EntryId, u64)>,
 }
 
 impl<P: Platform> Default for Parts<P> {
     fn default() -> Self {
-        Parts { expected: HashMap::new(), open: VecDeque::with_capacity(OPEN_MAX) }
+        Parts {
+            expected: HashMap::new(),
+            open: VecDeque::with_capacity(OPEN_MAX),
+            loose: VecDeque::new(),
+            stained: BTreeSet::new(),
+        }
     }
 }
 
@@ -52,6 +61,10 @@ impl<P: Platform> Parts<P> {
             self.expected.remove(id);
         }
         self.open.retain(|(id, _)| !entries.contains(id));
+        if !(self.loose.is_empty() && self.stained.is_empty()) {
+            self.loose.retain(|(id, _)| !entries.contains(id));
+            self.stained.retain(|(id, _)| !entries.contains(id));
+        }
     }
 
     pub(crate) fn entry(&self, id: EntryId) -> Option<&Arc<Entry>> {
@@ -68,6 +81,29 @@ impl<P: Platform> Parts<P> {
         }
         self.open.push_back((id, file.clone()));
         Ok(file)
+    }
+
+    /// The part for bytes that are no whole sectors. The entry must be expected.
+    pub(crate) fn loose_file(&mut self, tree: &P::Sink, id: EntryId) -> io::Result<P::File> {
+        if let Some((_, file)) = self.loose.iter().find(|(it, _)| *it == id) {
+            return Ok(file.clone());
+        }
+        let file = tree.open_part_loose(&self.expected[&id])?;
+        if self.loose.len() == OPEN_MAX {
+            self.loose.pop_front();
+        }
+        self.loose.push_back((id, file.clone()));
+        Ok(file)
+    }
+
+    /// Some of the chunk at `offset` goes into its place before all is there.
+    pub(crate) fn stain(&mut self, id: EntryId, offset: u64) {
+        self.stained.insert((id, offset));
+    }
+
+    /// Does what is missing of the chunk at `offset` read as zeros? (In the part of a file with a journal, if nothing was put there.)
+    fn reads_as_zeros(&self, id: EntryId, offset: u64) -> bool {
+        self.entry(id).is_some_and(|it| it.bytes() > JOURNAL_FILE_BYTES_MIN) && !self.stained.contains(&(id, offset))
     }
 }
 
@@ -86,10 +122,10 @@ pub(crate) struct AtOnce<F> {
 
 impl<P: Platform> Seat<P> {
     /// The part of an entry, if it is one that is written at once. A part that cannot be opened is told of by `land_range`.
-    pub(crate) fn at_once(&mut self, platform: &P, id: EntryId) -> Option<AtOnce<P::File>> {
+    pub(crate) fn at_once(&mut self, platform: &P, header: &Header) -> Option<AtOnce<P::File>> {
         let Role::Recv(tree) = &self.part.role else { return None };
-        let file = self.parts.file(tree, id).ok()?;
-        let sparse = self.parts.entry(id).is_some_and(|entry| entry.bytes() > JOURNAL_FILE_BYTES_MIN);
+        let file = self.parts.file(tree, header.entry).ok()?;
+        let sparse = self.parts.reads_as_zeros(header.entry, header.offset);
         platform.is_at_once(&file).then_some(AtOnce { file, sparse })
     }
 }
@@ -135,10 +171,7 @@ impl<P: Platform> Worker<P> {
         let bytes = header.payload_bytes as usize;
         match seat.parts.file(tree, header.entry) {
             // What is missing in the part of a large file reads as zeros already: a hole stays a hole.
-            Ok(_)
-                if seat.parts.entry(header.entry).is_some_and(|it| it.bytes() > JOURNAL_FILE_BYTES_MIN)
-                    && is_zero(&buf.payload()[..bytes]) =>
-            {
+            Ok(_) if seat.parts.reads_as_zeros(header.entry, header.offset) && is_zero(&buf.payload()[..bytes]) => {
                 let (chunk, entry) = (header.chunk, header.entry);
                 seat.part.post.put(Event::Landed {
                     chunk,
@@ -283,7 +316,7 @@ impl<P: Platform> Worker<P> {
         }
     }
 
-    fn write_failed(&mut self, index: usize, header: &Header, error: &io::Error, step: &'static str) {
+    pub(crate) fn write_failed(&mut self, index: usize, header: &Header, error: &io::Error, step: &'static str) {
         let kind = if error.raw_os_error().is_none() { FaultKind::Io } else { fault_kind(error, false) };
         let error = EntryError { entry: header.entry, kind, errno: error.raw_os_error().unwrap_or(0), step };
         let rail = self.rails[index].as_ref().expect("the caller has it");

@@ -7,20 +7,22 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 
 use proto::books::Stage;
-use proto::manifest::EntryId;
+use proto::manifest::{Entry, EntryId};
 use proto::send::{Handout, Unit};
 use proto::wire::chunk::{PACK_LINE_BYTES, PackLine};
-use proto::wire::control::FaultKind;
+use proto::wire::control::{Digest, DigestKind, FaultKind};
 use sys::mem::{Buf, HEADROOM, Mem};
 
+use crate::books::Laps;
 use crate::digest::digest_of;
 use crate::job::{EntryError, Event, Role, fault_kind, first_entry};
 use crate::platform::{Done, Op, Platform, SourceTree};
 use crate::rail::tcp::is_again;
 use crate::rail::{AHEAD_MAX, Filled, Kind, Load, Slot};
-use crate::worker::Worker;
+use crate::worker::{Seat, Worker};
 
 /// Files kept open per job and worker.
 const OPEN_MAX: usize = 16;
@@ -52,6 +54,74 @@ impl<P: Platform> Sources<P> {
     }
 }
 
+impl<P: Platform> Seat<P> {
+    /// The source of a range, opened or open still.
+    pub(crate) fn source_file(&mut self, entry: &Entry) -> io::Result<P::File> {
+        let Role::Send(tree) = &self.part.role else { unreachable!("handouts go to sending jobs") };
+        let open = &mut self.sources.open;
+        if let Some((_, file)) = open.iter().find(|(id, _)| *id == entry.id) {
+            return Ok(file.clone());
+        }
+        let file = tree.open(entry)?;
+        if open.len() == OPEN_MAX {
+            open.pop_front();
+        }
+        open.push_back((entry.id, file.clone()));
+        Ok(file)
+    }
+}
+
+/// What became of a pack's files.
+#[derive(Debug)]
+pub(crate) struct PackRead {
+    /// Payload, index included.
+    pub(crate) bytes: usize,
+    digests: Vec<(EntryId, Digest)>,
+    failed: Vec<EntryError>,
+}
+
+/// Reads the files of a pack one after another, straight behind the index. A file that failed is left out.
+pub(crate) fn read_pack<S: SourceTree>(
+    tree: &S,
+    kind: DigestKind,
+    entries: &[Arc<Entry>],
+    payload: &mut [u8],
+    laps: &mut Laps,
+) -> PackRead {
+    let mut digests = Vec::with_capacity(entries.len());
+    let mut lines = Vec::with_capacity(entries.len());
+    let mut failed = Vec::new();
+    let index_bytes = entries.len() * PACK_LINE_BYTES;
+    let mut end = index_bytes;
+    for entry in entries {
+        let into = &mut payload[end..end + entry.bytes() as usize];
+        let (fault, errno) = match tree.read_small(entry, into) {
+            Ok(Some(())) => {
+                laps.lap(Stage::Read);
+                let digest = digest_of(kind, into);
+                laps.lap(Stage::Hash);
+                digests.push((entry.id, digest));
+                lines.push(PackLine { entry: entry.id, bytes: entry.bytes() as u32, digest });
+                end += into.len();
+                continue;
+            }
+            Ok(None) => (FaultKind::Torn, 0),
+            Err(error) => (fault_kind(&error, true), error.raw_os_error().unwrap_or(0)),
+        };
+        failed.push(EntryError { entry: entry.id, kind: fault, errno, step: "read the source" });
+    }
+    // Files that failed left room in the index: close the gap.
+    let used = lines.len() * PACK_LINE_BYTES;
+    if used < index_bytes {
+        payload.copy_within(index_bytes..end, used);
+        end -= index_bytes - used;
+    }
+    for (line, room) in lines.iter().zip(payload.chunks_exact_mut(PACK_LINE_BYTES)) {
+        room.copy_from_slice(&line.encode());
+    }
+    PackRead { bytes: end, digests, failed }
+}
+
 impl<P: Platform> Worker<P> {
     /// Fill: waiting handouts get bufs and reads, as far as bufs go.
     pub(crate) fn step_fill(&mut self, index: usize) {
@@ -60,9 +130,13 @@ impl<P: Platform> Worker<P> {
             let rail = self.rails[index].as_mut().expect("the loop looked");
             // Few for a source that is fast (its chunks stay in cache), more for one that makes the rail wait.
             let enough = rail.reads + rail.filled.len() >= rail.ahead;
-            if enough || rail.waiting.is_empty() || self.platform.pool().free() <= reserve {
+            if enough || rail.waiting.is_empty() {
                 return;
             }
+            if self.platform.pool().free() <= reserve && !self.unload_oldest(None) {
+                return;
+            }
+            let rail = self.rails[index].as_mut().expect("the loop looked");
             let handout = rail.waiting.pop_front().expect("seen above");
             let buf = self.platform.pool().take().expect("seen above");
             match handout.unit {
@@ -76,24 +150,13 @@ impl<P: Platform> Worker<P> {
         let Unit::Range { ref entry, offset, bytes, .. } = handout.unit else { unreachable!("the caller matched") };
         let job = self.rails[index].as_ref().expect("the loop looked").job;
         let seat = self.seats.get_mut(&job).expect("rails go before their job");
-        let Role::Send(tree) = &seat.part.role else { unreachable!("handouts go to sending jobs") };
-        let open = &mut seat.sources.open;
-        let file = match open.iter().find(|(id, _)| *id == entry.id) {
-            Some((_, file)) => file.clone(),
-            None => match tree.open(entry) {
-                Ok(file) => {
-                    if open.len() == OPEN_MAX {
-                        open.pop_front();
-                    }
-                    open.push_back((entry.id, file.clone()));
-                    file
-                }
-                Err(error) => {
-                    self.platform.pool().give(buf);
-                    self.drop_handout(index, &handout, fault_kind(&error, true), &error, "open the source");
-                    return;
-                }
-            },
+        let file = match seat.source_file(entry) {
+            Ok(file) => file,
+            Err(error) => {
+                self.platform.pool().give(buf);
+                self.drop_handout(index, &handout, fault_kind(&error, true), &error, "open the source");
+                return;
+            }
         };
         if self.platform.is_at_once(&file) {
             let rail = self.rails[index].as_mut().expect("the loop looked");
@@ -164,51 +227,21 @@ impl<P: Platform> Worker<P> {
         let rail = self.rails[index].as_mut().expect("a rail stays until its ops are back");
         rail.ops -= 1;
         rail.reads -= 1;
-        if rail.filled.is_empty() && rail.sealed.is_empty() && !rail.sending {
+        if rail.is_starved() {
             rail.ahead = (rail.ahead + 1).min(AHEAD_MAX);
         }
     }
 
-    /// Reads the files of a pack one after another, straight behind the index. A file that failed is left out and told.
+    /// A pack is read at once; files that failed are told.
     fn fill_pack(&mut self, index: usize, handout: Handout, mut buf: Buf) {
         let Unit::Pack { ref entries } = handout.unit else { unreachable!("the caller matched") };
         let rail = self.rails[index].as_ref().expect("the loop looked");
         let (job, kind) = (rail.job, rail.terms.digest);
         let seat = self.seats.get_mut(&job).expect("rails go before their job");
         let Role::Send(tree) = &seat.part.role else { unreachable!("handouts go to sending jobs") };
-        let mut digests = Vec::with_capacity(entries.len());
-        let mut lines = Vec::with_capacity(entries.len());
-        let mut failed = Vec::new();
-        let index_bytes = entries.len() * PACK_LINE_BYTES;
-        let payload = buf.payload_mut();
-        let mut end = index_bytes;
-        for entry in entries {
-            let into = &mut payload[end..end + entry.bytes() as usize];
-            let (fault, errno) = match tree.read_small(entry, into) {
-                Ok(Some(())) => {
-                    self.laps.lap(Stage::Read);
-                    let digest = digest_of(kind, into);
-                    self.laps.lap(Stage::Hash);
-                    digests.push((entry.id, digest));
-                    lines.push(PackLine { entry: entry.id, bytes: entry.bytes() as u32, digest });
-                    end += into.len();
-                    continue;
-                }
-                Ok(None) => (FaultKind::Torn, 0),
-                Err(error) => (fault_kind(&error, true), error.raw_os_error().unwrap_or(0)),
-            };
-            failed.push(EntryError { entry: entry.id, kind: fault, errno, step: "read the source" });
-        }
-        // Files that failed left room in the index: close the gap.
-        let used = lines.len() * PACK_LINE_BYTES;
-        if used < index_bytes {
-            payload.copy_within(index_bytes..end, used);
-            end -= index_bytes - used;
-        }
-        for (line, room) in lines.iter().zip(payload.chunks_exact_mut(PACK_LINE_BYTES)) {
-            room.copy_from_slice(&line.encode());
-        }
-        let files = lines.len() as u64;
+        let PackRead { bytes, digests, mut failed } =
+            read_pack(&**tree, kind, entries, buf.payload_mut(), &mut self.laps);
+        let files = digests.len() as u64;
         let (chunk, number) = (handout.chunk, rail.rail);
         if files == 0 {
             let first = failed.remove(0);
@@ -219,7 +252,7 @@ impl<P: Platform> Worker<P> {
         }
         seat.part.post.put(Event::PackRead { chunk, digests, failed });
         let rail = self.rails[index].as_mut().expect("the loop looked");
-        rail.filled.push_back(Filled { handout, buf, bytes: end as u32, files, from: None });
+        rail.filled.push_back(Filled { handout, buf, bytes: bytes as u32, files, from: None });
     }
 
     pub(crate) fn drop_handout(

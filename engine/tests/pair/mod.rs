@@ -24,7 +24,9 @@ use engine::linux::source::{LinuxSource, Root};
 use engine::linux::{Direct, Linux};
 use engine::sink::commit::{self, Settled};
 use engine::worker::Worker;
+use proto::flow::FlowConfig;
 use proto::negotiate::{Cipher, Plan};
+use proto::rate::{Law, Policy, RateConfig};
 use proto::wire::control::{DigestKind, Rung};
 use sys::fs::Dir;
 use sys::ring::{Kind, Waker};
@@ -40,6 +42,8 @@ pub(crate) enum Way {
     Pair,
     /// TCP over loopback.
     Loopback,
+    /// Datagrams over loopback.
+    Datagrams,
 }
 
 /// One job.
@@ -114,7 +118,25 @@ pub(crate) fn sockets(way: Way) -> (OwnedFd, OwnedFd) {
             let (other, _) = listener.accept().expect("the one who called");
             (one.into(), other.into())
         }
+        Way::Datagrams => {
+            let any = "127.0.0.1:0".parse().expect("an address");
+            let bound = || sys::udp::bind(any, false).expect("a port");
+            let (one, other) = (bound(), bound());
+            for (this, that) in [(&one, &other), (&other, &one)] {
+                let address = sys::udp::local_addr(that).expect("bound");
+                sys::udp::connect(this, address).expect("loopback");
+                sys::udp::size_buffers(this, 4 << 20, 4 << 20).expect("a socket");
+            }
+            (one, other)
+        }
     }
+}
+
+/// What both ends of a datagram rail are made from.
+pub(crate) fn path() -> engine::job::Path {
+    let rate = RateConfig { law: Law::Delay, policy: Policy::Fair, target: 0, min: 0, packet_bytes: 1500 };
+    let flow = FlowConfig { packet_bytes: 1452, packet_bytes_max: 8952, unit_bytes_max: 0, rate, units_open: 32 };
+    engine::job::Path { tag: 0xabcdef, flow, silence_ns: 10_000_000_000, meter: Arc::default() }
 }
 
 pub(crate) fn source_of(folder: &Path, direct: Direct) -> Arc<LinuxSource> {
@@ -164,8 +186,12 @@ pub(crate) fn move_tree(source: &Path, sink: &Path, setup: Setup, hook: &Hook) -
         let (here, there) = sockets(setup.way);
         let key = RailKey { secret: [rail as u8 + 1; 32], place: [rail as u8; 18] };
         assert!(receiver.rail_up(rail) && sender.rail_up(rail));
-        two.send(Cmd::RailUp { job: JOB, rail, socket: Arc::new(there), key: key.clone(), rate: 0 });
-        one.send(Cmd::RailUp { job: JOB, rail, socket: Arc::new(here), key, rate: 0 });
+        let up = |socket, key| match setup.way {
+            Way::Datagrams => Cmd::PacketsUp { job: JOB, rail, socket: Arc::new(socket), key, path: path() },
+            Way::Pair | Way::Loopback => Cmd::RailUp { job: JOB, rail, socket: Arc::new(socket), key, rate: 0 },
+        };
+        two.send(up(there, key.clone()));
+        one.send(up(here, key));
     }
     let mut scan = Some(Scan::new(&source));
     let (mut out, mut back) = (Outbox::default(), Outbox::default());

@@ -14,11 +14,14 @@ use engine::books::Counters;
 use engine::end::recv::{Carried, RecvEnd};
 use engine::end::send::SendEnd;
 use engine::end::{Outbox, Record, Stop};
-use engine::job::{Cmd, Event, JobPart, Post, RailKey, Role, Terms};
+use engine::job::{Cmd, Event, JobPart, Path, Post, RailKey, Role, Terms};
+use engine::meter::Meter;
 use engine::sink::commit::{self, Settled, Task};
 use engine::worker::Worker;
+use proto::flow::FlowConfig;
 use proto::manifest::Entry;
 use proto::negotiate::Plan;
+use proto::rate::{Law, Policy, RateConfig};
 use proto::wire::control::Frame;
 
 use crate::check::Watch;
@@ -35,6 +38,11 @@ const SENDER: usize = 0;
 const RECEIVER: usize = 1;
 /// Virtual time without anything happening after which a run is called stuck.
 const STUCK_NS: u64 = 30_000_000_000;
+
+/// Longest sleep of a worker: as in life.
+const TURN_NS: u64 = 100_000_000;
+/// No story takes longer.
+const RUN_NS_MAX: u64 = 3_600_000_000_000;
 
 /// How a run ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -98,9 +106,11 @@ impl Crew {
     }
 }
 
+#[derive(Clone, Copy)]
 struct Rail {
     number: u16,
     wire: usize,
+    datagrams: bool,
     second_at_ns: Option<u64>,
 }
 
@@ -130,6 +140,7 @@ pub(crate) struct Run<'a> {
     next_open_ns: u64,
     started_ns: u64,
     ended: Option<Ended>,
+    meters: Vec<Arc<Meter>>,
 }
 
 /// The first, if its time has come.
@@ -161,6 +172,15 @@ pub(crate) fn plan_of(terms: &Terms, streams: u16, workers: (u16, u16)) -> Plan 
     }
 }
 
+/// A datagram rail's terms.
+fn path_of(plan: &RunPlan, number: u16) -> Path {
+    let (packet_bytes, packet_bytes_max) = plan.packet_bytes;
+    let packet_bytes_max = packet_bytes_max.max(packet_bytes);
+    let rate = RateConfig { law: Law::Delay, policy: Policy::Fair, target: plan.rate, min: 0, packet_bytes: 1500 };
+    let flow = FlowConfig { packet_bytes, packet_bytes_max, unit_bytes_max: 0, rate, units_open: plan.units_open };
+    Path { tag: 0x10_0000 + u32::from(number), flow, silence_ns: 3_000_000_000, meter: Arc::default() }
+}
+
 impl<'a> Run<'a> {
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn new(
@@ -176,6 +196,7 @@ impl<'a> Run<'a> {
         let mut net = Net::new(clock.clone(), rng.fork());
         (net.latency_ns, net.ns_per_kib, net.room) = (plan.latency_ns, plan.ns_per_kib, plan.room);
         (net.short, net.flip_at) = (plan.short, plan.trouble.flip_at);
+        net.weather = plan.weather;
         let world = World {
             clock: clock.clone(),
             net,
@@ -242,6 +263,7 @@ impl<'a> Run<'a> {
             next_rail: 0,
             next_open_ns: 0,
             ended: None,
+            meters: Vec::new(),
         }
     }
 
@@ -250,6 +272,7 @@ impl<'a> Run<'a> {
         self.watch.begin(&self.plan, self.clock.now());
         let mut quiet_since = self.clock.now();
         while self.ended.is_none() {
+            assert!(self.clock.now() - self.started_ns < RUN_NS_MAX, "no end: {}", self.where_it_stands());
             let before = self.activity();
             let all = self.round();
             self.trouble();
@@ -270,6 +293,7 @@ impl<'a> Run<'a> {
             self.close();
         }
         self.watch.look(&mut self.sink.lock().expect("one thread"), self.versions);
+        self.watch.metered(self.meters.iter().map(|meter| meter.read()));
         (self.ended.take().expect("the loop ended"), self.sender.record, self.receiver.record, self.world)
     }
 
@@ -282,6 +306,10 @@ impl<'a> Run<'a> {
     }
 
     fn where_it_stands(&self) -> String {
+        let now = self.clock.now();
+        for worker in self.crews.iter().flat_map(|crew| &crew.workers) {
+            self.watch.say(now, || format!("{worker:#?}"));
+        }
         format!(
             "sender {:?} open, {} rails, has {} scanned left; receiver {} open, {} rails, done {}; {} tasks, {:?}",
             self.sender.open_counts(),
@@ -315,7 +343,7 @@ impl<'a> Run<'a> {
             match who {
                 99 => self.keep(side),
                 98 => self.commit(),
-                worker => drop(self.crews[side].workers[worker].turn(0)),
+                worker => drop(self.crews[side].workers[worker].turn(TURN_NS)),
             }
         }
         all
@@ -468,8 +496,7 @@ impl<'a> Run<'a> {
         for index in 0..self.rails.len() {
             if self.rails[index].second_at_ns.is_some_and(|at| at <= now) {
                 self.rails[index].second_at_ns = None;
-                let (number, wire) = (self.rails[index].number, self.rails[index].wire);
-                self.rail_up(second, number, wire);
+                self.rail_up(second, self.rails[index]);
             }
         }
         let opening = self.rails.iter().filter(|rail| rail.second_at_ns.is_some()).count();
@@ -479,16 +506,18 @@ impl<'a> Run<'a> {
             let wire = lock(&self.world).net.open();
             let number = self.next_rail;
             self.next_rail += 1;
-            self.rail_up(first, number, wire);
             let second_at_ns = Some(now + self.rng.below(2 * self.plan.latency_ns));
-            self.rails.push(Rail { number, wire, second_at_ns });
+            let rail = Rail { number, wire, datagrams: self.rng.permille(self.plan.datagrams), second_at_ns };
+            self.rail_up(first, rail);
+            self.rails.push(rail);
         }
     }
 
-    fn rail_up(&mut self, side: usize, number: u16, wire: usize) {
+    fn rail_up(&mut self, side: usize, rail: Rail) {
+        let Rail { number, wire, datagrams, .. } = rail;
         self.act();
         let now = self.clock.now();
-        self.watch.say(now, || format!("{side} rail {number} is up"));
+        self.watch.say(now, || format!("{side} rail {number} is up, datagrams: {datagrams}"));
         let usable = if side == SENDER { self.sender.rail_up(number) } else { self.receiver.rail_up(number) };
         if !usable {
             lock(&self.world).net.shut(wire, side);
@@ -500,12 +529,13 @@ impl<'a> Run<'a> {
         let mut place = [3; 18];
         place[16..].copy_from_slice(&number.to_le_bytes());
         let crew = &self.crews[side];
-        let cmd = Cmd::RailUp {
-            job: crew.job,
-            rail: number,
-            socket: SimSocket { wire, side },
-            key: RailKey { secret, place },
-            rate: self.plan.rate,
+        let (job, rail, socket, key) = (crew.job, number, SimSocket { wire, side }, RailKey { secret, place });
+        let cmd = if datagrams {
+            let path = path_of(&self.plan, number);
+            self.meters.push(path.meter.clone());
+            Cmd::PacketsUp { job, rail, socket, key, path }
+        } else {
+            Cmd::RailUp { job, rail, socket, key, rate: self.plan.rate }
         };
         crew.send(usize::from(number) % crew.mail.len(), cmd);
     }
@@ -518,12 +548,12 @@ impl<'a> Run<'a> {
         if let Some(index) = due {
             let (_, loss) = self.plan.trouble.cuts.remove(index);
             let mut world = lock(&self.world);
-            let open: Vec<usize> =
-                self.rails.iter().map(|rail| rail.wire).filter(|&it| world.net.is_open(it)).collect();
+            let open: Vec<Rail> = self.rails.iter().filter(|rail| world.net.is_open(rail.wire)).copied().collect();
             if !open.is_empty() {
-                let wire = *self.rng.pick(&open);
+                let Rail { wire, datagrams, .. } = *self.rng.pick(&open);
                 self.watch.say(now, || format!("wire {wire} is cut, with loss: {loss}"));
-                if loss {
+                // Nobody is told that a path for datagrams is gone.
+                if loss || datagrams {
                     world.net.reset(wire)
                 } else {
                     world.net.shut(wire, self.rng.below(2) as usize)

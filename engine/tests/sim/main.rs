@@ -22,13 +22,14 @@ use std::sync::{Arc, Mutex};
 
 use check::Watch;
 use disk::{Clock, Disk};
+use engine::meter::PathStats;
 use job::{Ended, Run};
 use platform::lock;
 use rng::Rng;
 use scenario::{RunPlan, Scenario, Trouble, Versions, Victim};
 
 /// Tells one story. Returns how many runs it took.
-fn story(seed: u64, loud: bool, calm: bool) -> usize {
+fn story(seed: u64, loud: bool, calm: bool) -> (usize, PathStats) {
     let mut rng = Rng::new(seed);
     let clock = Clock::default();
     clock.advance(1_000_000_000);
@@ -61,7 +62,7 @@ fn story(seed: u64, loud: bool, calm: bool) -> usize {
         watch.say(clock.now(), || format!("the run ends: {ended:?} {:?}", recv.tally));
         let (harmed, flipped) = {
             let world = lock(&world);
-            (world.harmed, world.net.flipped)
+            (world.harmed, usize::from(world.net.flipped) + world.net.datagrams_flipped as usize)
         };
         let (source, mut sink) = (source.lock().expect("one thread"), sink.lock().expect("one thread"));
         match &ended {
@@ -97,7 +98,7 @@ fn story(seed: u64, loud: bool, calm: bool) -> usize {
         drop((source, sink));
         clock.advance(10_000_000_000);
     }
-    runs
+    (runs, watch.metered)
 }
 
 /// Nothing that may cost an entry.
@@ -109,10 +110,11 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-fn tell_all(first: u64, count: u64, calm: bool) {
+fn tell_all(first: u64, count: u64, calm: bool) -> PathStats {
     std::panic::set_hook(Box::new(|_| {}));
     let next = AtomicU64::new(first);
     let failed = Mutex::new(Vec::new());
+    let paths = Mutex::new(PathStats::default());
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
@@ -126,7 +128,16 @@ fn tell_all(first: u64, count: u64, calm: bool) {
                     if std::env::var_os("SIM_SLOW").is_some() && started.elapsed().as_millis() > 400 {
                         eprintln!("seed {seed} took {:?}", started.elapsed());
                     }
-                    if let Err(reason) = told {
+                    if let Ok((_, metered)) = told {
+                        let mut sum = paths.lock().expect("no panic inside");
+                        sum.spilled += metered.spilled;
+                        sum.reloaded += metered.reloaded;
+                        sum.unloaded += metered.unloaded;
+                        sum.forged += metered.forged;
+                        sum.again += metered.again;
+                        sum.repair_bytes += metered.repair_bytes;
+                        sum.no_room += metered.no_room;
+                    } else if let Err(reason) = told {
                         let text = reason
                             .downcast_ref::<String>()
                             .cloned()
@@ -146,6 +157,7 @@ fn tell_all(first: u64, count: u64, calm: bool) {
         eprintln!("  SEED={seed} cargo test -p longhaul-engine --test sim -- --nocapture one_seed");
     }
     assert!(failed.is_empty(), "{} seeds failed", failed.len());
+    paths.into_inner().expect("no panic inside")
 }
 
 /// Stories told by `cargo test`: about a minute on two shared cores (`SIM_SEEDS`, `SIM_FIRST`: others, more).
@@ -155,8 +167,8 @@ const SEEDS: u64 = 1200;
 #[test]
 fn one_seed() {
     let Some(seed) = number("SEED") else { return };
-    let runs = story(seed, true, number("CALM").is_some());
-    println!("seed {seed}: well after {runs} runs");
+    let (runs, paths) = story(seed, true, number("CALM").is_some());
+    println!("seed {seed}: well after {runs} runs, datagram rails: {paths:?}");
 }
 
 /// Without any trouble every tree arrives, whatever the order in which things happen.
@@ -217,6 +229,11 @@ fn more_entries_than_the_window_pass_through_it() {
 #[test]
 fn troubled_jobs_end_well() {
     if number("SEED").is_none() {
-        tell_all(number("SIM_FIRST").unwrap_or(0), number("SIM_SEEDS").unwrap_or(SEEDS), false);
+        let count = number("SIM_SEEDS").unwrap_or(SEEDS);
+        let paths = tell_all(number("SIM_FIRST").unwrap_or(0), count, false);
+        // The stories must meet what they are there for.
+        let met = [paths.spilled, paths.reloaded, paths.unloaded, paths.forged, paths.again, paths.repair_bytes];
+        assert!(count < SEEDS || met.iter().all(|&times| times > 0), "too little happened to datagrams: {paths:?}");
+        println!("datagram rails: {paths:?}");
     }
 }

@@ -9,8 +9,9 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use engine::platform::{Done, Harm, Op, Platform};
-use sys::mem::Pool;
+use engine::packets::HEAD_BYTES;
+use engine::platform::{Arrived, Done, Harm, Op, Platform};
+use sys::mem::{Mem, Pool};
 
 use crate::disk::Clock;
 use crate::net::Net;
@@ -91,12 +92,36 @@ impl Sim {
             Op::Recv { socket, mem, at, len } => {
                 world.net.recv(socket.wire, socket.side, &mut mem.bytes_mut()[*at..*at + *len])?
             }
+            Op::Readable { socket } => {
+                if !world.net.is_readable(socket.wire, socket.side) {
+                    return None;
+                }
+                Ok(0)
+            }
         };
         let pending = self.pending.swap_remove(index);
         world.activity += 1;
-        let (Op::Read { mem, .. } | Op::Write { mem, .. } | Op::Send { mem, .. } | Op::Recv { mem, .. }) = pending.op;
+        let mem = match pending.op {
+            Op::Read { mem, .. } | Op::Write { mem, .. } | Op::Send { mem, .. } | Op::Recv { mem, .. } => mem,
+            Op::Readable { .. } => Mem::Small(Box::default()),
+        };
         Some(Done { token: pending.token, result, mem })
     }
+}
+
+/// As the kernel does: what was taken counts, an error is told only when nothing was.
+fn send_all<'a>(world: &Shared, socket: &SimSocket, packets: impl Iterator<Item = [&'a [u8]; 2]>) -> io::Result<usize> {
+    let mut world = lock(world);
+    world.activity += 1;
+    let mut taken = 0;
+    for packet in packets {
+        match world.net.send_datagram(socket.wire, socket.side, packet) {
+            Ok(()) => taken += 1,
+            Err(_) if taken > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(taken)
 }
 
 impl Platform for Sim {
@@ -138,8 +163,11 @@ impl Platform for Sim {
         self.free.store(self.pool.free(), Ordering::Relaxed);
     }
 
-    fn wait(&mut self, _timeout_ns: u64, done: &mut Vec<Done>) {
+    fn wait(&mut self, timeout_ns: u64, done: &mut Vec<Done>) {
         let now = self.clock.now();
+        if timeout_ns < 100_000_000 {
+            lock(&self.world).net.wakes.insert(now.saturating_add(timeout_ns));
+        }
         let mut index = 0;
         let some_only = self.rng.permille(200);
         while index < self.pending.len() {
@@ -156,6 +184,30 @@ impl Platform for Sim {
         let mut world = lock(&self.world);
         world.net.shut(socket.wire, socket.side);
         world.activity += 1;
+    }
+
+    fn send_burst(
+        &mut self,
+        socket: &SimSocket,
+        heads: &[[u8; HEAD_BYTES]],
+        payload: &[u8],
+        segment: usize,
+    ) -> io::Result<usize> {
+        assert_eq!(heads.len(), payload.len().div_ceil(segment), "one head per packet");
+        let packets = heads.iter().zip(payload.chunks(segment)).map(|(head, part)| [&head[..], part]);
+        send_all(&self.world, socket, packets)
+    }
+
+    fn send_sealed(&mut self, socket: &SimSocket, bytes: &[u8], segment: usize) -> io::Result<usize> {
+        send_all(&self.world, socket, bytes.chunks(segment).map(|packet| [packet, &[]]))
+    }
+
+    fn recv_burst(&mut self, socket: &SimSocket, into: &mut [u8]) -> io::Result<Arrived> {
+        let mut world = lock(&self.world);
+        let came = world.net.recv_datagrams(socket.wire, socket.side, into);
+        let (bytes, segment, marked) = came.ok_or(io::ErrorKind::WouldBlock)?;
+        world.activity += 1;
+        Ok(Arrived { bytes, segment, marked, from: None })
     }
 
     fn is_at_once(&self, _file: &SimFile) -> bool {

@@ -13,6 +13,7 @@ use proto::negotiate::Cipher;
 use proto::wire::control::{DigestKind, Rung};
 
 use crate::disk::{Content, Disk, Kind};
+use crate::net::Weather;
 use crate::rng::Rng;
 use crate::trees::SharedDisk;
 
@@ -71,6 +72,12 @@ pub(crate) struct RunPlan {
     pub(crate) dry: bool,
     pub(crate) commit_ns: u64,
     pub(crate) rate: u64,
+    /// So many of the rails carry datagrams, in permille.
+    pub(crate) datagrams: u64,
+    pub(crate) weather: Weather,
+    /// UDP payload of a packet, at first and at most.
+    pub(crate) packet_bytes: (u16, u16),
+    pub(crate) units_open: u32,
     pub(crate) trouble: Trouble,
 }
 
@@ -232,7 +239,27 @@ fn run_plan(rng: &mut Rng) -> RunPlan {
         debt: *rng.pick(&[256 * MIB, 256 * MIB, 3 * MIB, 100 * KIB, 0]),
         commit_ns: *rng.pick(&[0, 5 * ms, 300 * ms]),
         rate: if rng.permille(50) { 50 << 20 } else { 0 },
+        datagrams: *rng.pick(&[0, 0, 500, 1000, 1000]),
+        weather: weather(rng),
+        packet_bytes: (*rng.pick(&[1200, 1452]), *rng.pick(&[1452, 8952, 65_000])),
+        units_open: *rng.pick(&[1, 4, 64, 1024]),
         trouble: Trouble::default(),
+    }
+}
+
+fn weather(rng: &mut Rng) -> Weather {
+    let ms = 1_000_000;
+    Weather {
+        loss: *rng.pick(&[0, 0, 1, 20, 100, 300]),
+        twice: *rng.pick(&[0, 0, 20]),
+        flip: *rng.pick(&[0, 0, 5]),
+        flips_left: u64::MAX,
+        marked: *rng.pick(&[0, 0, 0, 10]),
+        late: *rng.pick(&[0, 0, 20, 300]),
+        late_ns: *rng.pick(&[ms / 10, 3 * ms, 30 * ms]),
+        full: *rng.pick(&[0, 0, 10]),
+        mtu: *rng.pick(&[0, 1452, 9000]),
+        queue_ns: *rng.pick(&[5 * ms, 50 * ms, 2000 * ms]),
     }
 }
 
@@ -293,6 +320,12 @@ impl Scenario {
             run.dry = rng.permille(60);
             // With crc64 there is one pass, so nothing looks after it.
             run.trouble.harm = run.trouble.harm.filter(|it| it.0 == Harm::SourceBuf || digest == DigestKind::Blake3);
+        }
+        for run in &mut runs {
+            // Where no tag covers the bytes, each flip costs a chunk one of its few goes.
+            if terms.cover == Cover::Hashed {
+                run.weather.flips_left = 3;
+            }
         }
         Scenario { terms, rung, runs }
     }

@@ -78,7 +78,7 @@ impl FlowSender {
             match run.cargo {
                 Cargo::Data if received => self.on_arrived(&run, &numbers),
                 Cargo::Data => self.on_lost(&run, &numbers),
-                Cargo::Probe => self.search.on_probe(run.bytes as u16, received),
+                Cargo::Probe => self.search.on_probe(run.bytes as u16, received, self.loss_ppm()),
                 Cargo::Word if received => self.search.on_short(now_ns),
                 Cargo::Word | Cargo::Void => {}
             }

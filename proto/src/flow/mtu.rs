@@ -11,8 +11,10 @@ use super::PACKET_BYTES_BASE;
 /// UDP payloads worth trying, over IPv4 (28 bytes less than the MTU): IPv6's least MTU 1280, tunnels and PPPoE below 1500, Ethernet
 /// over IPv6 and IPv4, jumbo frames over IPv6 and IPv4, 16 and 32 KiB interconnects, loopback; the last is what IPv4 can say at all.
 const LADDER: [u16; 13] = [1252, 1332, 1372, 1392, 1412, 1432, 1452, 1464, 1472, 8952, 8972, 32_740, 65_507];
-/// A size is given up after so many lost probes (RFC 8899, MAX_PROBES).
-const PROBES_MAX: u8 = 3;
+/// A size is given up after so many lost probes (RFC 8899, MAX_PROBES) …
+const PROBES_MAX: u32 = 3;
+/// … and one more for each 5 % of loss, so that chance alone hardly ever gives one up: 0.3^9 is 2 of 100,000.
+const PROBE_LOSS_PPM: u32 = 50_000;
 /// Probes on their way at once.
 const PROBES_AT_ONCE: usize = 4;
 /// The search begins anew after so long: paths change (RFC 8899, PMTU_RAISE_TIMER).
@@ -132,8 +134,8 @@ impl Search {
         }
     }
 
-    /// A probe of `bytes` was resolved.
-    pub(super) fn on_probe(&mut self, bytes: u16, arrived: bool) {
+    /// A probe of `bytes` was resolved; other packets get lost at this rate.
+    pub(super) fn on_probe(&mut self, bytes: u16, arrived: bool, loss_ppm: u32) {
         self.outstanding = self.outstanding.saturating_sub(1);
         if arrived {
             if u32::from(bytes) < self.bad {
@@ -143,8 +145,8 @@ impl Search {
         }
         for index in 0..=LADDER.len() {
             if self.size(index) == bytes {
-                self.fails[index] += 1;
-                if self.fails[index] >= PROBES_MAX {
+                self.fails[index] = self.fails[index].saturating_add(1);
+                if u32::from(self.fails[index]) >= PROBES_MAX + loss_ppm / PROBE_LOSS_PPM {
                     self.bad = self.bad.min(u32::from(bytes));
                 }
             }

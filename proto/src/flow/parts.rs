@@ -18,7 +18,7 @@ const PIECE_BYTES_LEAST: u32 = 256;
 /// … and a few for short units.
 const PIECES_LEAST: usize = 64;
 /// Units between the oldest not done and the newest granted, as a multiple of those open: one laggard holds up no other for long.
-const SPAN: u32 = 4;
+pub(super) const SPAN: u32 = 4;
 
 #[derive(Debug, Default)]
 struct Part {

@@ -12,6 +12,7 @@ use core::ops::Range;
 use super::flight::{Cargo, Flight, Run};
 use super::mtu::Search;
 use super::pulse::Pulse;
+use super::parts::SPAN;
 use super::units::{Home, Units};
 use super::{Burst, Fact, FlowConfig, PACKET_BYTES_MIN, Step};
 use crate::packet::{Control, PACKET_OVERHEAD, WIRE_EXTRA};
@@ -24,7 +25,7 @@ const CREDIT_NS: u64 = 2_000_000;
 /// Units being read back at once, at most: more only fills memory.
 const RELOADS_MAX: u32 = 16;
 /// Of the bytes of a job, one in so many may be copied at the end: below 1 %.
-const COPY_SHARE: u64 = 128;
+const COPY_SHARE: u64 = 110;
 /// A range goes out at most so many times at the end.
 const COPIES_MAX: u8 = 8;
 /// Longest probe: what the rate sends in 1/32 s, at least an Ethernet frame.
@@ -118,6 +119,9 @@ pub struct FlowSender {
     pub(super) limited_below: u64,
     /// Runs below this number were looked at for copies.
     copy_at: u64,
+    /// New bytes ended before this number. What was repaired before then is known to be lost (if it is) and repaired again before
+    /// the last losses are known, so it needs no copies.
+    tail_at: Option<u64>,
     /// Packets lost and resolved lately, halved now and then.
     pub(super) lately: (u64, u64),
     last: Last,
@@ -155,6 +159,7 @@ impl FlowSender {
             dry: true,
             limited_below: 0,
             copy_at: 0,
+            tail_at: None,
             lately: (0, 0),
             last: Last::Other,
             config,
@@ -166,7 +171,9 @@ impl FlowSender {
     pub fn room(&self) -> usize {
         let granted = self.granted.saturating_sub(self.units.next());
         let open = self.config.units_open.saturating_sub(self.units.open());
-        granted.min(open) as usize
+        // A receiver that leaves one unit open for ever cannot make the table of units grow.
+        let span = self.config.units_open.saturating_mul(SPAN).saturating_sub(self.units.span());
+        granted.min(open).min(span) as usize
     }
 
     /// Adds a unit; its number.
@@ -177,6 +184,7 @@ impl FlowSender {
         assert!(self.room() > 0, "units are added only where there is room");
         assert!((1..=self.config.unit_bytes_max).contains(&unit_bytes), "a unit has a length within what was agreed");
         self.ended = false;
+        self.tail_at = None;
         self.units.add(unit_bytes)
     }
 
@@ -322,8 +330,12 @@ impl FlowSender {
     /// Will data follow by itself, so that no word need say how far we are?
     fn is_data_next(&mut self, now_ns: u64) -> bool {
         let open = self.flight.bytes() + self.wire_packet() <= self.controller.window();
-        let soon = self.next_send_ns.saturating_sub(now_ns) < self.pulse.rtt_ns().max(1_000_000);
-        open && soon && !self.pulse.is_quiet() && self.pick().is_some()
+        open && self.is_soon(now_ns, self.next_send_ns) && !self.pulse.is_quiet() && self.pick().is_some()
+    }
+
+    /// Is a packet that leaves then as good as a word now?
+    fn is_soon(&self, now_ns: u64, send_ns: u64) -> bool {
+        send_ns.saturating_sub(now_ns) < self.pulse.rtt_ns().max(1_000_000)
     }
 
     fn send_word(&mut self, now_ns: u64, body: Control) -> Step {
@@ -390,17 +402,22 @@ impl FlowSender {
 
     /// The next repair on its way that is worth another copy: so many that all of them arrive together with probability 0.98.
     fn pick_copy(&mut self) -> Option<Pick> {
-        let left = (self.stats.fresh_bytes / COPY_SHARE).saturating_sub(self.stats.copy_bytes);
+        let tail_at = *self.tail_at.get_or_insert(self.flight.next());
+        let left = self.copies_left();
         let packets = self.flight.repair_packets();
-        if packets == 0 || left < u64::from(self.payload()) {
+        if packets == 0 || left == 0 {
             return None;
         }
         let copies = copies_for(self.loss_ppm(), packets);
-        self.copy_at = self.copy_at.max(self.flight.covered());
+        self.copy_at = self.copy_at.max(self.flight.covered()).max(tail_at);
         while let Some(run) = self.flight.from_mut(self.copy_at) {
             let run = *run;
             let numbers = self.copy_at.max(run.first)..run.end();
-            let fit = run.cargo == Cargo::Data && run.repair && run.superseded_below < run.end() && run.copies < copies;
+            let fit = run.cargo == Cargo::Data
+                && run.repair
+                && run.superseded_below < run.end()
+                && run.copies < copies
+                && left >= u64::from(run.payload);
             if fit {
                 let home = self.units.get(run.unit).map(|unit| unit.home);
                 if home == Some(Home::Here) && !self.units.is_confirmed(run.unit, run.range(&numbers)) {
@@ -410,6 +427,11 @@ impl FlowSender {
             self.copy_at = run.end();
         }
         None
+    }
+
+    /// Bytes that may still be copied.
+    fn copies_left(&self) -> u64 {
+        (self.stats.fresh_bytes / COPY_SHARE).saturating_sub(self.stats.copy_bytes)
     }
 
     /// Recent loss; a round number before there is any experience.
@@ -477,8 +499,9 @@ impl FlowSender {
                 range
             }
             Pick::Copy { number } => {
+                let left = self.copies_left();
                 let old = self.flight.from_mut(number).expect("picked from the flight");
-                let packets = (u64::from(max) / u64::from(old.payload.max(1))).max(1);
+                let packets = (u64::from(max).min(left) / u64::from(old.payload.max(1))).max(1);
                 let numbers = number..old.end().min(number + packets);
                 old.superseded_below = numbers.end;
                 run.unit = old.unit;
@@ -519,7 +542,7 @@ impl FlowSender {
         let mut until_ns = send_ns.min(self.pulse.next_at_ns());
         if self.flight.is_waiting() {
             until_ns = until_ns.min(self.pulse.quiet_at_ns(self.packet_ns()));
-            if send_ns > self.pulse.tell_at_ns() {
+            if !self.is_soon(now_ns, send_ns) {
                 until_ns = until_ns.min(self.pulse.tell_at_ns());
             }
         }
@@ -527,6 +550,7 @@ impl FlowSender {
     }
 
     /// The socket took only the first `sent_packets` of the newest burst: the rest waits again, under new numbers.
+    /// Say it before the facts of that step are asked for.
     pub fn refused(&mut self, now_ns: u64, burst: &Burst, sent_packets: u32) {
         let from = burst.first + u64::from(sent_packets);
         let Some((run, void)) = self.flight.void_newest(from) else { return };
@@ -539,6 +563,10 @@ impl FlowSender {
             self.stats.repair_bytes -= bytes;
         } else {
             self.stats.fresh_bytes -= bytes;
+        }
+        // Not sent after all, if that was about to be said.
+        if self.facts.back() == Some(&Fact::Sent { unit: run.unit }) {
+            self.facts.pop_back();
         }
         self.units.give_back(run.unit, range, run.repair);
         let back = nanos(bytes + (void.end - void.start) * WIRE_OVERHEAD, self.controller.rate());

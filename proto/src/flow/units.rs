@@ -68,6 +68,11 @@ impl Units {
         self.next
     }
 
+    /// Units from the oldest that is not whole to the newest.
+    pub(super) const fn span(&self) -> u32 {
+        self.next - self.base
+    }
+
     pub(super) const fn open(&self) -> u32 {
         self.open
     }
@@ -150,6 +155,7 @@ impl Units {
             unit.owes_sent = true;
             self.fresh = number;
         } else {
+            unit.owes_sent |= unit.home == Home::Here;
             self.lose(number, range);
         }
     }

@@ -53,6 +53,15 @@ impl Cubic {
         }
     }
 
+    /// Out of slow start, with the window that another law had.
+    pub(super) fn joining(config: RateConfig, window_bytes: f64) -> Self {
+        let mut law = Self::new(0, config);
+        law.window = (window_bytes / law.packet_bytes).clamp(2.0, WINDOW_MAX);
+        law.slow_start_until = law.window;
+        law.window_max = law.window;
+        law
+    }
+
     pub(super) fn set(&mut self, config: RateConfig) {
         self.packet_bytes = f64::from(config.packet_bytes);
     }
@@ -77,7 +86,7 @@ impl Cubic {
 
     pub(super) fn on_signal(&mut self, signal: &Signal) {
         self.path.on_signal(signal);
-        let arrived = signal.delivered.saturating_sub(self.delivered) as f64 / self.packet_bytes;
+        let arrived = signal.delivered.saturating_sub(self.delivered).min(signal.interval_bytes.max(1)) as f64 / self.packet_bytes;
         self.delivered = self.delivered.max(signal.delivered);
         let now = signal.now_ns;
         if signal.lost > 0 || signal.marked > 0 {

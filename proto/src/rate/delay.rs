@@ -5,26 +5,46 @@
 //! Invariants: see the table of equations in `docs/design/003-rate-control.md`; every rate is finite and positive.
 //! Absent on purpose: retransmission timers, per-packet state.
 
+use super::drain::Drain;
 use super::loss::Judge;
 use super::maths;
 use super::path::{Path, rate_of};
+use super::rival::Rival;
+use super::shift::Shift;
 use super::trace::{Keep, Trace};
 use super::{Policy, RATE_MAX, RateConfig, Signal, TRAIN_PACKETS};
 
 /// Queueing delay that one flow alone keeps, nanoseconds.
 const QUEUE_ALONE_NS: f64 = 1_500_000.0;
 /// Share of the link's rate that every flow adds each round trip, and gives back in proportion to what it has.
-const PUSH: f64 = 0.015;
+pub(super) const PUSH: f64 = 0.015;
 /// Queueing delay that every further flow adds.
-const QUEUE_EACH_NS: f64 = 1_000_000.0;
+pub(super) const QUEUE_EACH_NS: f64 = 1_000_000.0;
+/// Trains sent in vain before a start without one.
+const TRIES: u32 = 3;
+/// Rounds in which an error of the queue is worked off.
+pub(super) const SLOWNESS: f64 = 2.5;
 /// Rounds of the integral.
 const GAIN: f64 = 12.0;
 
-/// Every so many rounds, and no more often than so many nanoseconds, the queue is let run dry.
-const DRAIN_ROUNDS: u64 = 20;
-const DRAIN_NS: u64 = 1_000_000_000;
-/// By holding back so much of the rate.
-const DRAIN: f64 = 0.5;
+
+/// A policy in figures.
+#[derive(Debug)]
+pub(super) struct Weight {
+    /// Share of the push.
+    pub(super) push: f64,
+    /// Part of the train's rate to begin with.
+    pub(super) first: f64,
+    /// Beside a rival: parts of the link it takes at least and at most.
+    pub(super) floor: f64,
+    pub(super) ceiling: f64,
+    /// Queueing delay kept alone.
+    pub(super) queue_ns: f64,
+}
+
+const FAIR: Weight = Weight { push: 1.0, first: 0.9, floor: 0.3, ceiling: 0.65, queue_ns: QUEUE_ALONE_NS };
+const HIGH: Weight = Weight { push: 2.0, first: 0.9, floor: 0.45, ceiling: 0.8, queue_ns: QUEUE_ALONE_NS };
+const LOW: Weight = Weight { push: 0.05, first: 0.25, floor: 0.0, ceiling: 0.0, queue_ns: QUEUE_ALONE_NS / 2.0 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -32,9 +52,11 @@ enum Phase {
     Start,
     /// The rate the train promised is on its way. from: Start; to: Prove
     Verify { since_ns: u64 },
-    /// Its echo comes: does the queue grow? from: Verify; to: Steady
+    /// Its echo comes: does the queue grow? from: Verify; to: Hold, Steady
     Prove,
-    /// from: Prove; to: Start (on_quiet)
+    /// The link was free: its rate is on its way. from: Prove; to: Steady
+    Hold { until_ns: u64 },
+    /// from: Prove, Hold; to: Start (on_quiet)
     Steady,
 }
 
@@ -65,14 +87,16 @@ pub(super) struct Delay {
     round_from_ns: u64,
     judge: Judge,
     queue_cap: f64,
-    queue_usual: f64,
     /// What the law says; `rate` is less while the queue is drained.
     goal: f64,
-    drain_from_ns: u64,
-    drain_until_ns: u64,
-    drains: u32,
-    /// The share held back meanwhile.
-    drained: f64,
+    drain: Drain,
+    rival: Rival,
+    shift: Shift,
+    /// After a silence: no train before something comes through again.
+    silent: bool,
+    goal_before: f64,
+    tries: u32,
+    delivered_from: u64,
 }
 
 impl Delay {
@@ -98,12 +122,14 @@ impl Delay {
             round_from_ns: now_ns,
             judge: Judge::new(),
             queue_cap: 1e9,
-            queue_usual: 0.0,
             goal: 0.0,
-            drain_from_ns: now_ns,
-            drain_until_ns: now_ns,
-            drained: 0.0,
-            drains: 0,
+            drain: Drain::new(now_ns),
+            rival: Rival::new(),
+            shift: Shift::new(),
+            silent: false,
+            goal_before: 0.0,
+            tries: 0,
+            delivered_from: 0,
         };
         law.trickle();
         law
@@ -127,6 +153,8 @@ impl Delay {
             Phase::Start => "start",
             Phase::Verify { .. } => "verify",
             Phase::Prove => "prove",
+            Phase::Hold { .. } => "hold",
+            Phase::Steady if self.rival.present() => "rival",
             Phase::Steady => "steady",
         }
     }
@@ -146,18 +174,37 @@ impl Delay {
 
     pub(super) fn train(&mut self, now_ns: u64) -> Option<u32> {
         // The caller asks before every burst: a drain ends when it should, not when a report happens to come.
-        if self.phase == Phase::Steady && now_ns >= self.drain_until_ns {
+        if self.phase == Phase::Steady && !self.drain.running(now_ns) {
             self.rate = self.goal;
+        }
+        // At full rate for a quarter of the round trip only: where others are, less is to be paid back.
+        if let Phase::Verify { since_ns } = self.phase
+            && self.goal_before == 0.0
+            && self.link > 0.0
+            && now_ns.saturating_sub(since_ns) >= self.path.rtt_ns() / 4
+        {
+            self.rate = self.rate.min(0.55 * self.link);
         }
         core::mem::take(&mut self.train_due).then_some(TRAIN_PACKETS)
     }
 
     pub(super) fn on_quiet(&mut self, now_ns: u64) {
+        if !self.silent && self.phase != Phase::Start {
+            self.goal_before = self.goal;
+        }
+        self.restart(now_ns);
+        self.silent = true;
+        self.rival = Rival::new();
+    }
+
+    /// Begin again with a train.
+    fn restart(&mut self, now_ns: u64) {
         self.phase = Phase::Start;
         self.train_due = true;
         self.train_bytes = 0.0;
         self.train_ns = 0.0;
         self.stepped_ns = now_ns;
+        self.delivered_from = self.delivered;
         self.trickle();
     }
 
@@ -170,11 +217,21 @@ impl Delay {
                 if signal.now_ns.saturating_sub(since_ns) >= self.path.rtt_ns() {
                     self.jumped_arrival_ns = self.arrival_ns;
                     self.phase = Phase::Prove;
-                    self.drain_until_ns = signal.now_ns;
+                    self.drain = Drain::new(signal.now_ns);
                     self.goal = self.rate;
                 }
             }
             Phase::Prove => self.prove(signal),
+            Phase::Hold { until_ns } => {
+                let queued = self.path.queue_ns() as f64 > 4.0 * QUEUE_ALONE_NS;
+                if signal.now_ns >= until_ns || queued {
+                    if !queued {
+                        self.jumped_arrival_ns = self.arrival_ns;
+                    }
+                    self.stepped_ns = signal.now_ns;
+                    self.phase = Phase::Steady;
+                }
+            }
             Phase::Steady => self.step(signal),
         }
         self.rate = self.rate.clamp(1.0, RATE_MAX as f64);
@@ -195,8 +252,14 @@ impl Delay {
         if self.path.queue_ns() as f64 > 0.1 * span as f64 || passed < 0.9 * self.rate {
             // Someone else is here: what came through is our share, and what we put into the queue is taken back.
             self.goal = passed * 0.9;
+            self.drain.pay(signal.now_ns, self.path.round_ns().saturating_mul(5));
+            self.take = PUSH * (self.link / passed.max(1.0)).clamp(1.0, 8.0);
         } else {
-            self.goal = self.link.max(self.rate);
+            // What comes until a round trip from now left at less than this: it is no measure.
+            self.goal = (0.98 * self.link).max(self.rate) * self.weight().first / FAIR.first;
+            self.rate = self.goal;
+            self.phase = Phase::Hold { until_ns: signal.now_ns.saturating_add(self.path.rtt_ns()) };
+            return;
         }
         self.rate = self.goal;
         self.stepped_ns = signal.now_ns;
@@ -208,15 +271,19 @@ impl Delay {
         let arrived = signal.delivered.saturating_sub(self.delivered);
         self.delivered = self.delivered.max(signal.delivered);
         self.judge.count(arrived as f64, signal.lost as f64);
-        let rtt = self.path.rtt_ns();
-        let echo_from = self.drain_from_ns.saturating_add(rtt);
-        let echo_until = self.drain_until_ns.saturating_add(rtt).saturating_add(self.path.report_ns());
-        if self.drains > 0 && (echo_from..=echo_until).contains(&signal.now_ns) {
+        if self.drain.echoes(&self.path, signal.now_ns) {
             return;
         }
         self.arrival_ns = self.arrival_ns.saturating_add(signal.interval_ns.min(1 << 40));
         self.passed_bytes += arrived as f64 + signal.lost as f64;
         self.passed.push(self.arrival_ns, self.path.round_ns() / 24, self.passed_bytes);
+    }
+
+    /// What left closer together than it arrived was spread out by the bottleneck: its rate, or 0 where nothing can be said.
+    fn dispersed(&self, signal: &Signal) -> f64 {
+        let compressed = signal.sent_interval_ns < signal.interval_ns / 2;
+        let enough = signal.interval_bytes as f64 >= 1.5 * f64::from(self.config.packet_bytes);
+        if compressed && enough { rate_of(signal.interval_bytes, signal.interval_ns).unwrap_or(0.0) } else { 0.0 }
     }
 
     /// A train left back to back and arrives spread out: by how much is the bottleneck's rate.
@@ -225,21 +292,33 @@ impl Delay {
             return;
         }
         let packet = f64::from(self.config.packet_bytes);
-        let compressed = signal.sent_interval_ns < signal.interval_ns / 2;
-        if compressed && signal.interval_bytes as f64 >= 1.5 * packet {
+        if self.dispersed(signal) > 0.0 {
             self.train_bytes += signal.interval_bytes as f64;
             self.train_ns += signal.interval_ns as f64;
         }
-        if self.train_bytes < 6.0 * packet
-            && signal.delivered < u64::from(self.config.packet_bytes) * u64::from(TRAIN_PACKETS) / 2
-        {
+        if core::mem::take(&mut self.silent) && self.goal_before > 0.0 {
+            self.path.rebase();
+            // The path is back, perhaps another one. Half of what it carried, then what the echo says; trains sent into the silence are gone.
+            self.rate = 0.5 * self.goal_before;
+            self.phase = Phase::Verify { since_ns: signal.now_ns };
             return;
+        }
+        let came = signal.delivered.saturating_sub(self.delivered_from) as f64;
+        if self.train_bytes < 6.0 * packet {
+            if came < packet * f64::from(TRAIN_PACKETS) / 2.0 && self.tries < TRIES {
+                // Too few came to say anything: once more, after a round trip.
+                if signal.now_ns.saturating_sub(self.stepped_ns) > self.path.rtt_ns().saturating_mul(3) / 2 {
+                    self.tries += 1;
+                    self.restart(signal.now_ns);
+                }
+                return;
+            }
         }
         let seen = rate_of(self.train_bytes as u64, self.train_ns as u64);
         // No dispersion seen: what a doubling window would do, from the train's size.
         let blind = 2.0 * packet * f64::from(TRAIN_PACKETS) * 1e9 / self.path.rtt_ns() as f64;
         self.link = seen.unwrap_or(0.0);
-        self.rate = seen.map_or(blind, |rate| 0.9 * rate);
+        self.rate = seen.map_or(blind, |rate| self.weight().first * rate);
         self.phase = Phase::Verify { since_ns: signal.now_ns };
     }
 
@@ -258,25 +337,70 @@ impl Delay {
         let round = self.path.round_ns();
         let elapsed = (now.saturating_sub(self.stepped_ns) as f64 / round as f64).min(1.0);
         self.stepped_ns = now;
+        if self.shift.on_signal(&self.path, signal) {
+            self.path.rebase();
+            self.drain = Drain::new(now);
+        }
         let queue = self.path.queue_least(now.saturating_sub(round / 4), now);
         let target = self.queue_target();
         if now.saturating_sub(self.round_from_ns) >= round {
             self.on_round(now, target);
         }
         let passed = self.passed() * (1.0 - self.judge.overflow());
+        // Only what arrives proves a link; what is lost may have been too much for it.
+        self.link = self.link.max(passed * (1.0 - self.judge.latest())).max(self.dispersed(signal));
+        if self.beside_rival(signal, elapsed, queue, passed) {
+            return;
+        }
+        let weight = self.weight();
         // Integral: what has to be taken back for others' pushes, leaking, so that all flows come to the same.
         let gain = elapsed / GAIN;
         // What a burst of others put into the queue is no offer to integrate: no more counts than many flows would keep.
         let lasting = (queue - target).min(8.0 * QUEUE_EACH_NS);
         self.take += gain * (lasting / round as f64 - (self.take / PUSH - 1.0) * QUEUE_EACH_NS / round as f64);
         self.take = self.take.clamp(0.0, 0.5);
-        self.link = self.link.max(passed);
-        let slowness = 2.5 * round as f64;
-        let error = ((target - queue) / slowness).clamp(-0.25, 0.25);
+        let slowness = SLOWNESS * round as f64;
+        let mut error = ((target - queue) / slowness).clamp(-0.25, 0.25);
+        if self.config.policy == Policy::Low {
+            // A scavenger runs from what its own kind would not have queued.
+            error = (error - ((queue - 3.0 * target) / round as f64).max(0.0)).max(-0.6);
+        }
+        if self.shift.doubtful() {
+            error = error.max(-0.05);
+        }
         let hunt = self.hunt(queue, target, passed, if signal.limited { 0.0 } else { elapsed });
-        let next = passed * (1.0 + error - self.take + hunt) + PUSH * self.weight() * self.link;
+        let next = passed * (1.0 + error - self.take + hunt) + PUSH * weight.push * self.link;
         self.goal = if signal.limited { next.min(self.goal) } else { next };
-        self.drain(now, queue);
+        // Two packets a round trip keep the signals coming.
+        self.goal = self.goal.max(2.0 * f64::from(self.config.packet_bytes) * 1e9 / round as f64);
+        let share = (self.goal / self.link.max(1.0)).clamp(0.02, 1.0);
+        self.rate = self.goal * (1.0 - self.drain.held_back(&self.path, now, queue, share));
+    }
+
+    /// Where someone fills the queue whatever we do, take a share as he does.
+    fn beside_rival(&mut self, signal: &Signal, elapsed: f64, queue: f64, passed: f64) -> bool {
+        let (weight, link, target) = (self.weight(), self.link, self.queue_target());
+        if weight.ceiling == 0.0 || signal.limited {
+            return false;
+        }
+        if !self.rival.present() {
+            let share = passed / link.max(1.0);
+            if !self.rival.watch(elapsed, queue, target, share, weight.push, self.path.round_ns() as f64, self.judge.overflow()) {
+                return false;
+            }
+            let window = passed.max(weight.floor * link) * self.path.rtt_ns() as f64 / 1e9;
+            self.rival.enter(self.config, window);
+        }
+        // Loss that is the path's own is no rival's.
+        let lost = if self.judge.usual() < 0.002 || self.judge.overflow() > 0.0 { signal.lost } else { 0 };
+        let signal = Signal { lost, ..*signal };
+        let Some(rate) = self.rival.rate(&self.path, &signal, elapsed, queue, target, link, weight, self.judge.overflow(), passed) else {
+            self.take = PUSH * (link / passed.max(1.0)).clamp(1.0, 8.0);
+            return false;
+        };
+        self.goal = rate;
+        self.rate = rate;
+        true
     }
 
     /// The queue stays empty, so there is room: back to what we had at once, beyond it faster and faster.
@@ -304,14 +428,14 @@ impl Delay {
 
     /// Queueing delay to keep: less where the queue is too short for it.
     fn queue_target(&self) -> f64 {
-        QUEUE_ALONE_NS.min(self.queue_cap)
+        self.weight().queue_ns.min(self.queue_cap)
     }
 
-    fn weight(&self) -> f64 {
+    fn weight(&self) -> &'static Weight {
         match self.config.policy {
-            Policy::High => 2.0,
-            Policy::Low => 0.2,
-            Policy::Fair | Policy::Fixed => 1.0,
+            Policy::High => &HIGH,
+            Policy::Low => &LOW,
+            Policy::Fair | Policy::Fixed => &FAIR,
         }
     }
 
@@ -326,31 +450,5 @@ impl Delay {
             self.queue_cap = (self.queue_cap * 1.02).min(1e9);
         }
         self.round_from_ns = now;
-    }
-
-    /// From time to time the queue is let run dry, so that everyone sees the empty path's delay.
-    fn drain(&mut self, now: u64, queue: f64) {
-        let round = self.path.round_ns();
-        self.queue_usual += (queue - self.queue_usual) * 0.02;
-        if now < self.drain_until_ns {
-            self.rate = self.goal * (1.0 - self.drained);
-            return;
-        }
-        self.rate = self.goal;
-        let since = now.saturating_sub(self.drain_until_ns);
-        let share = (self.goal / self.link.max(1.0)).clamp(0.02, 1.0);
-        // Someone else drains: help, all at once it costs nobody.
-        let join = queue < 0.4 * self.queue_usual && self.queue_usual > 500_000.0 && since > 8 * round;
-        // A newcomer has seen no empty path yet: it drains early.
-        let pause = if self.drains < 2 { 4 * round } else { (DRAIN_ROUNDS * round).max(DRAIN_NS) };
-        if join || since > pause {
-            self.drains = self.drains.saturating_add(1);
-            let need = if join { queue } else { (1.1 * queue + 300_000.0) / share };
-            let span = (need / DRAIN).max(self.path.report_ns() as f64).min(2.0 * round as f64);
-            self.drained = (need / span).min(DRAIN);
-            self.drain_from_ns = now;
-            self.drain_until_ns = now.saturating_add(span as u64);
-            self.rate = self.goal * (1.0 - self.drained);
-        }
     }
 }

@@ -64,6 +64,11 @@ impl Judge {
         self.overflow
     }
 
+    /// Share of the last round's bytes that were lost, wherever.
+    pub(super) fn latest(&self) -> f64 {
+        self.latest
+    }
+
     /// Share of bytes the path loses by itself.
     pub(super) fn usual(&self) -> f64 {
         self.usual

@@ -10,10 +10,13 @@
 mod bbr; // BBR-like: the most that was delivered, probed in turns
 mod cubic; // RFC 9438, paced
 mod delay; // ours: the queue's delay is the price, random loss is not
+mod drain; // lets the queue run dry, for `delay`
 mod fixed; // the user's word
 mod loss; // which losses are the queue's
 mod maths; // logarithms and roots, which core does not have
 mod path; // what the signals say of the path: base delay, queue, delivery, loss
+mod rival; // someone who does not yield to delay
+mod shift; // a path that became longer
 mod trace; // a short memory of one figure over time
 
 /// No controller says more than this, bytes per second: 1 Tbit/s, above the 400 Gbit/s we aim at.

@@ -16,6 +16,11 @@ const RTT_NS_MAX: u64 = 60_000_000_000;
 const SPAN_ROUNDS: u64 = 40;
 const SPAN_NS_MIN: u64 = 4_000_000_000;
 
+/// A base rises by a thousandth of the time at most: ten times what clocks drift.
+const RISE: i64 = 1000;
+/// A base that falls by less is the same one.
+const FELL_NS: i64 = 200_000;
+
 /// The least of the last two to three spans.
 #[derive(Debug, Clone, Copy)]
 struct Floor {
@@ -30,7 +35,11 @@ impl Floor {
 
     fn push(&mut self, now_ns: u64, span_ns: u64, value: i64) {
         if now_ns.saturating_sub(self.began_ns) >= span_ns {
-            self.spans = [i64::MAX, self.spans[0], self.spans[1]];
+            // Forgetting goes slowly: a queue that stands for minutes is not the path, and a path that jumps is told (`rebase`).
+            let before = self.least();
+            let since = now_ns.saturating_sub(self.began_ns).min(RTT_NS_MAX) as i64;
+            let bound = if before == i64::MAX { before } else { before.saturating_add(since / RISE) };
+            self.spans = [bound, self.spans[0], self.spans[1]];
             self.began_ns = now_ns;
         }
         self.spans[0] = self.spans[0].min(value);
@@ -50,6 +59,8 @@ pub(super) struct Path {
     delay_floor: Floor,
     /// Reports come so far apart, smoothed.
     report_ns: f64,
+    /// When the base last became notably less.
+    fell_ns: u64,
     queue_ns: u64,
     queues: Trace,
     /// Arrivals, bytes per second, over about a round trip.
@@ -66,6 +77,7 @@ impl Path {
             rtt_floor: Floor::new(),
             delay_floor: Floor::new(),
             report_ns: 0.0,
+            fell_ns: 0,
             queue_ns: 0,
             queues: Trace::new(Keep::Least),
             arrivals: Trace::new(Keep::Last),
@@ -94,6 +106,9 @@ impl Path {
         }
         // Clocks may differ by anything; half the range keeps differences representable.
         let one_way = signal.one_way_ns.clamp(i64::MIN / 4, i64::MAX / 4);
+        if one_way < self.delay_floor.least().saturating_sub(FELL_NS) {
+            self.fell_ns = self.now_ns;
+        }
         self.delay_floor.push(self.now_ns, span, one_way);
         self.queue_ns = u64::try_from(one_way - self.delay_floor.least()).unwrap_or(0).min(RTT_NS_MAX);
         self.queues.push(self.now_ns, self.round_ns() / 24, self.queue_ns as f64);
@@ -112,6 +127,15 @@ impl Path {
 
     pub(super) fn base_rtt_ns(&self) -> u64 {
         u64::try_from(self.rtt_floor.least()).ok().filter(|least| *least < i64::MAX as u64).unwrap_or(0)
+    }
+
+    /// Least one-way delay known; only differences mean something.
+    pub(super) fn base_one_way_ns(&self) -> i64 {
+        self.delay_floor.least()
+    }
+
+    pub(super) fn base_fell_ns(&self) -> u64 {
+        self.fell_ns
     }
 
     pub(super) fn queue_ns(&self) -> u64 {

@@ -5,7 +5,8 @@
 //! In: packets one after another in a slot. Out: how many were taken.
 //! Invariants: the kernel reads a slot after `send` has returned, so the memory belongs to the `Splicer` alone, is handed out only for
 //! filling, and holds nothing but what was to be sent anyway: whatever is read too late is a packet whose tag does not hold, which is a
-//! loss, and never somebody's secret or a wrong byte that is believed. **So only packets under a tag may be sent from here.**
+//! loss, and never somebody's secret or a wrong byte that is believed. **So only bytes under a tag, or under a digest that is checked
+//! before they are believed, may be sent from here.**
 //! How it is known that a slot may be filled again: the kernel lets no more bytes wait unsent than the socket's send buffer, and
 //! `new` insists on more slots than that. Where delivery is local (loopback, veth, a bridge) the socket is told "sent" when the packet
 //! is in the receiver's queue, whose reader still reads our page: there the slots should hold that queue as well.
@@ -24,7 +25,7 @@ use std::time::Duration;
 use rustix::net::sockopt;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::send::{BURST_BYTES_MAX, SEGMENTS_MAX};
+use super::send::{BURST_BYTES_MAX, HEAD_BYTES, SEGMENTS_MAX};
 use crate::event::{Interest, poll};
 use crate::mem::{Buf, Pool};
 use crate::sock::set_option;
@@ -59,6 +60,11 @@ impl Splicer {
         Splicer::open(socket, memory_bytes / SLOT_BYTES)
     }
 
+    /// Whether `new` would find this kernel fit. Errors: as there.
+    pub fn probe() -> io::Result<()> {
+        try_over_loopback()
+    }
+
     fn open(socket: Arc<OwnedFd>, count: usize) -> io::Result<Splicer> {
         let mut pool = Pool::new(count, SLOT_BYTES)?;
         let slots = std::iter::from_fn(|| pool.take()).collect();
@@ -68,6 +74,24 @@ impl Splicer {
     /// Memory for the next burst: 65,507 bytes of it can be sent. What it holds was sent long ago.
     pub fn slot(&mut self) -> &mut [u8] {
         &mut self.slots[self.next].payload_mut()[..SLOT_BYTES]
+    }
+
+    /// As [`send_burst`](super::send_burst), by way of the slot: heads and slices are copied into it. What the kernel would do in fresh
+    /// memory of its own, which it must find, and give back on the receiver's core, this does in memory that is warm. At most 64 packets
+    /// and 65,507 bytes; more is a bug and panics. Errors: as `send`.
+    pub fn send_burst(
+        &mut self,
+        heads: &[[u8; HEAD_BYTES]],
+        payload: &[u8],
+        segment_payload: usize,
+    ) -> io::Result<usize> {
+        assert!(segment_payload > 0 && heads.len() == payload.len().div_ceil(segment_payload), "one head per packet");
+        let packets = self.slot().chunks_mut(HEAD_BYTES + segment_payload);
+        for ((packet, head), part) in packets.zip(heads).zip(payload.chunks(segment_payload)) {
+            packet[..HEAD_BYTES].copy_from_slice(head);
+            packet[HEAD_BYTES..HEAD_BYTES + part.len()].copy_from_slice(part);
+        }
+        self.send(heads.len() * HEAD_BYTES + payload.len(), HEAD_BYTES + segment_payload)
     }
 
     /// Sends the first `bytes` bytes of the slot as packets of `segment` bytes, the last may be shorter; at most 64 packets and 65,507

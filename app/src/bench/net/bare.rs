@@ -43,6 +43,12 @@ impl Watch {
         let (ns, cpu_ns) = (clock::now_ns() - self.start_ns, clock::thread_cpu_ns() - self.cpu_ns);
         Side { bytes, ns, cpu_ns, ..Side::default() }
     }
+
+    /// The same, for bytes of which the last came at `last_ns`: what this end waited afterwards is nobody's rate.
+    #[must_use]
+    pub fn side_until(&self, bytes: u64, last_ns: u64) -> Side {
+        Side { ns: last_ns.saturating_sub(self.start_ns), ..self.side(bytes) }
+    }
 }
 
 /// A touched buf: the first page fault is nobody's rate.
@@ -144,7 +150,11 @@ impl Ring {
 
 fn len_of(op: &Op) -> usize {
     match op {
-        Op::Read { len, .. } | Op::Write { len, .. } | Op::Send { len, .. } | Op::Lend { len, .. } | Op::Recv { len, .. } => *len,
+        Op::Read { len, .. }
+        | Op::Write { len, .. }
+        | Op::Send { len, .. }
+        | Op::Lend { len, .. }
+        | Op::Recv { len, .. } => *len,
         Op::Readable { .. } => 0,
     }
 }

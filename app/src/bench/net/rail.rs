@@ -80,11 +80,16 @@ impl Platform for Air {
             Op::Read { mem, len, .. } | Op::Write { mem, len, .. } => {
                 self.ready.push(Done { token, result: Ok(len), mem });
             }
-            Op::Send { socket, mem, at, len, lend: true } => self.driver.submit(token, ring::Op::Lend { socket, mem, at, len }),
-            Op::Send { socket, mem, at, len, lend: false } => self.driver.submit(token, ring::Op::Send { socket, mem, at, len }),
+            Op::Send { socket, mem, at, len, lend: true } => {
+                self.driver.submit(token, ring::Op::Lend { socket, mem, at, len })
+            }
+            Op::Send { socket, mem, at, len, lend: false } => {
+                self.driver.submit(token, ring::Op::Send { socket, mem, at, len })
+            }
             Op::Recv { socket, mem, at, len } => {
                 self.driver.submit(token, ring::Op::Recv { socket, mem, at, len, all: true });
             }
+            Op::Readable { socket } => self.driver.submit(token, ring::Op::Readable { socket }),
         }
     }
 

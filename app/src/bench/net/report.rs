@@ -10,6 +10,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::NetArguments;
+use super::datagram::Datagram;
 use super::way::{Driver, Layer, Seal, Side, Tcp, Way};
 use crate::bench::crypto;
 use crate::bench::table::{ROUNDS, Table, median};
@@ -59,8 +60,10 @@ pub struct Line {
     pub rounds_gbps: Vec<f64>,
     /// Over all rounds: what ratios of small differences are taken from.
     pub mean_gbps: f64,
-    /// Of the best bare loop: the median of the rounds' ratios.
+    /// Of the best bare loop, for UDP of bursts in and out: the median of the rounds' ratios.
     pub of_ceiling: f64,
+    /// Share of what was sent that did not arrive.
+    pub lost: f64,
     /// Processor seconds per 10^9 bytes at the sending end.
     pub send_cpu_s_per_gb: f64,
     /// At the receiving end.
@@ -89,6 +92,7 @@ impl Line {
             rounds_gbps,
             mean_gbps: Round::mean_gbps(rounds),
             of_ceiling: 0.0,
+            lost: over(&|round| 1.0 - per(bytes(&round.receivers), bytes(&round.senders))).max(0.0),
             send_cpu_s_per_gb: over(&|round| cpu(&round.senders)),
             recv_cpu_s_per_gb: over(&|round| cpu(&round.receivers)),
             send_stages: stages(rounds.iter().map(|round| &round.senders)),
@@ -145,6 +149,11 @@ pub struct Report {
     congestion_asked: String,
     ceiling: String,
     ceiling_gbps: f64,
+    /// The same for UDP.
+    datagram_ceiling: String,
+    datagram_ceiling_gbps: f64,
+    /// How many times a call per packet that is: the median of the rounds' ratios; 0 when it was not measured.
+    datagram_gain: f64,
     lines: Vec<Line>,
     cipher: Vec<CipherLine>,
 }
@@ -153,14 +162,15 @@ impl Report {
     /// Holds the lines against the best bare loop, and measures the cipher where a line is sealed.
     #[must_use]
     pub fn new(path: String, arguments: &NetArguments, seal: Seal, mut lines: Vec<Line>) -> Self {
-        let bare = lines.iter().filter(|line| matches!(line.way, Way::Bare { .. }));
-        let best = bare.max_by(|one, other| one.gbps.total_cmp(&other.gbps));
-        let (ceiling, ceiling_gbps) = best.map_or((String::new(), 0.0), |line| (line.what.clone(), line.gbps));
-        // Round by round, so that what disturbs the machine for a while does not pass for a difference.
-        let ceilings =
-            lines.iter().find(|line| line.what == ceiling).map_or(Vec::new(), |line| line.rounds_gbps.clone());
+        let ceiling = best(&lines, |way| matches!(way, Way::Bare { .. }));
+        let datagram_ceiling = best(&lines, |way| matches!(way, Way::Datagram { how: Datagram::Burst, .. }));
+        let each = best(&lines, |way| matches!(way, Way::Datagram { how: Datagram::Each, .. }));
         for line in &mut lines {
-            line.of_ceiling = median_ratio(&line.rounds_gbps, &ceilings);
+            let beside = match line.way {
+                Way::Datagram { .. } => &datagram_ceiling,
+                Way::Bare { .. } | Way::Ring { .. } | Way::Rail { .. } => &ceiling,
+            };
+            line.of_ceiling = median_ratio(&line.rounds_gbps, &beside.rounds_gbps);
         }
         let sealed = |line: &&Line| matches!(line.way, Way::Rail { layer: Layer::Sealed, .. });
         let cipher = lines.iter().filter(sealed).filter_map(|line| cipher_line(line, &lines, seal, arguments));
@@ -170,12 +180,33 @@ impl Report {
             streams: arguments.streams,
             seal,
             congestion_asked: arguments.cc.clone(),
-            ceiling,
-            ceiling_gbps,
+            ceiling: ceiling.what,
+            ceiling_gbps: ceiling.gbps,
+            datagram_gain: median_ratio(&datagram_ceiling.rounds_gbps, &each.rounds_gbps),
+            datagram_ceiling: datagram_ceiling.what,
+            datagram_ceiling_gbps: datagram_ceiling.gbps,
             lines,
             cipher,
         }
     }
+}
+
+/// What others are held against.
+#[derive(Default)]
+struct Ceiling {
+    what: String,
+    gbps: f64,
+    /// Round by round, so that what disturbs the machine for a while does not pass for a difference.
+    rounds_gbps: Vec<f64>,
+}
+
+/// The fastest of the lines that count; nothing if there is none.
+fn best(lines: &[Line], counts: impl Fn(&Way) -> bool) -> Ceiling {
+    let fastest = lines.iter().filter(|line| counts(&line.way)).max_by(|one, other| one.gbps.total_cmp(&other.gbps));
+    fastest.map_or_else(Ceiling::default, |line| {
+        let (what, gbps, rounds_gbps) = (line.what.clone(), line.gbps, line.rounds_gbps.clone());
+        Ceiling { what, gbps, rounds_gbps }
+    })
 }
 
 fn cipher_line(line: &Line, lines: &[Line], seal: Seal, arguments: &NetArguments) -> Option<CipherLine> {
@@ -197,7 +228,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let streams = if self.streams == 1 { "1 stream".to_owned() } else { format!("{} streams", self.streams) };
         writeln!(f, "{}; {streams}, memory to memory, medians of {ROUNDS} rounds in turn\n", self.path)?;
-        let mut table = Table::new(&["", "Gb/s", "of ceiling", "CPU s/GB send", "receive", "both"]);
+        let mut table = Table::new(&["", "Gb/s", "of ceiling", "CPU s/GB send", "receive", "both", "lost"]);
         for line in &self.lines {
             table.line([
                 line.what.clone(),
@@ -206,9 +237,23 @@ impl fmt::Display for Report {
                 format!("{:.3}", line.send_cpu_s_per_gb),
                 format!("{:.3}", line.recv_cpu_s_per_gb),
                 format!("{:.3}", line.send_cpu_s_per_gb + line.recv_cpu_s_per_gb),
+                match line.way {
+                    Way::Datagram { .. } => format!("{:.1} %", 100.0 * line.lost),
+                    Way::Bare { .. } | Way::Ring { .. } | Way::Rail { .. } => String::new(),
+                },
             ]);
         }
-        writeln!(f, "{table}\nceiling: {}, {:.1} Gb/s", self.ceiling, self.ceiling_gbps)?;
+        writeln!(f, "{table}")?;
+        if !self.ceiling.is_empty() {
+            writeln!(f, "ceiling: {}, {:.1} Gb/s", self.ceiling, self.ceiling_gbps)?;
+        }
+        if !self.datagram_ceiling.is_empty() {
+            write!(f, "ceiling: {}, {:.1} Gb/s", self.datagram_ceiling, self.datagram_ceiling_gbps)?;
+            match self.datagram_gain > 0.0 {
+                true => writeln!(f, ", {:.1} times a call per packet", self.datagram_gain)?,
+                false => writeln!(f)?,
+            }
+        }
         self.stages(f)?;
         for it in &self.cipher {
             writeln!(

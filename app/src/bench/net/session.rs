@@ -19,10 +19,13 @@ use sys::event::{self, Interest};
 use sys::sock;
 
 use super::bare::{self, STALL};
+use super::datagram;
 use super::rail;
 use super::way::{Order, Side, Tcp, Way};
 
 const TOKEN_BYTES: usize = 16;
+/// IEEE 802.3.
+const ETHERNET_MTU: u32 = 1500;
 /// An order is a few hundred bytes; answers carry the books of up to 64 streams.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 /// How long a client may think between two orders.
@@ -216,6 +219,7 @@ fn recv_end(order: &Order, socket: &Arc<OwnedFd>, ready: &mut dyn FnMut()) -> an
         Way::Bare { block_bytes } => Ok(bare::recv_bare(socket, block_bytes as usize, ready)?),
         Way::Ring { driver } => Ok(bare::recv_ring(socket, driver, ready)?),
         Way::Rail { driver, layer } => rail::recv(socket, (driver, layer, order.seal), ready),
+        Way::Datagram { how, packet_bytes } => datagram::recv(socket, (how, packet_bytes), ready),
     }
 }
 
@@ -225,6 +229,7 @@ fn send_end(order: &Order, socket: &Arc<OwnedFd>, ready: &mut dyn FnMut()) -> an
         Way::Bare { block_bytes } => bare::send_bare(socket, block_bytes as usize, ready, time)?,
         Way::Ring { driver } => bare::send_ring(socket, driver, ready, time)?,
         Way::Rail { driver, layer } => rail::send(socket, (driver, layer, order.seal), ready, time)?,
+        Way::Datagram { how, packet_bytes } => datagram::send(socket, (how, packet_bytes), ready, time)?,
     };
     sock::shutdown_send(socket)?;
     Ok(side)
@@ -249,6 +254,19 @@ impl Client {
         })?;
         // The listener's word comes when its receivers have ended: after the longest run there is.
         Ok(Client { addr, lines: Lines::new(control, STALL)?, congestion: congestion.to_owned(), cores })
+    }
+
+    /// Bytes of a UDP packet that fills one of the path's; on loopback, whose packets are like nobody else's, of an Ethernet's.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub fn packet_bytes(&self) -> anyhow::Result<u16> {
+        let pmtu = match sock::tcp_info(&self.lines.to)?.pmtu {
+            mtu @ 576..=9216 => mtu,
+            _ => ETHERNET_MTU,
+        };
+        let heads = if self.addr.is_ipv4() { 28 } else { 48 };
+        Ok((pmtu - heads) as u16)
     }
 
     /// One run: what the senders say, and what the receivers say.

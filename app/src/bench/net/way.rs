@@ -3,7 +3,7 @@
 //! For: both ends of `bench net`, which agree on these by JSON lines.
 //! In and out: plain data.
 //! Invariants: an order from another host is checked (`Order::check`) before anything is made of it.
-//! Absent on purpose: doing it (bare.rs, rail.rs).
+//! Absent on purpose: doing it (bare.rs, rail.rs, datagram.rs).
 
 use engine::job::Cover;
 use proto::books::Stage;
@@ -12,6 +12,9 @@ use proto::wire::control::DigestKind;
 use serde::{Deserialize, Serialize};
 use sys::ring::Kind;
 use sys::sock::TcpInfo;
+use sys::udp::{BURST_BYTES_MAX, HEAD_BYTES};
+
+use super::datagram::Datagram;
 
 /// Which engine of the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,6 +118,13 @@ pub enum Way {
         /// What is done to a frame.
         layer: Layer,
     },
+    /// Packets over UDP, beside the connection.
+    Datagram {
+        /// By which calls.
+        how: Datagram,
+        /// Bytes of each, without the heads of UDP and IP.
+        packet_bytes: u16,
+    },
 }
 
 impl Way {
@@ -125,6 +135,7 @@ impl Way {
             Way::Bare { block_bytes } => format!("bare loop, {}", crate::units::show_memory(u64::from(*block_bytes))),
             Way::Ring { driver } => format!("ring, {}", driver.name()),
             Way::Rail { driver, layer } => format!("rail, {}: {}", driver.name(), layer.name()),
+            Way::Datagram { how, packet_bytes } => format!("UDP {packet_bytes}: {}", how.name()),
         }
     }
 }
@@ -183,6 +194,10 @@ impl Order {
         if let Way::Bare { block_bytes } = self.way {
             let good = (1..=BLOCK_BYTES_MAX).contains(&block_bytes);
             anyhow::ensure!(good, "a block has 1 byte to {} MiB", BLOCK_BYTES_MAX >> 20);
+        }
+        if let Way::Datagram { packet_bytes, .. } = self.way {
+            let good = (HEAD_BYTES + 1..=BURST_BYTES_MAX).contains(&usize::from(packet_bytes));
+            anyhow::ensure!(good, "a packet has {} to {BURST_BYTES_MAX} bytes", HEAD_BYTES + 1);
         }
         Ok(())
     }
@@ -261,6 +276,14 @@ mod tests {
         assert_eq!(serde_json::from_str::<Order>(&text).unwrap(), order);
         assert!(order.check().is_ok());
         assert!(Order { streams: 0, ..order.clone() }.check().is_err());
+        let way = Way::Datagram { how: Datagram::Burst, packet_bytes: 1472 };
+        let datagrams = Order { way, ..order.clone() };
+        let text = serde_json::to_string(&datagrams).unwrap();
+        assert_eq!(serde_json::from_str::<Order>(&text).unwrap(), datagrams);
+        for packet_bytes in [0, 32, u16::MAX] {
+            let way = Way::Datagram { how: Datagram::Burst, packet_bytes };
+            assert!(Order { way, ..order.clone() }.check().is_err());
+        }
         assert!(Order { way: Way::Bare { block_bytes: u32::MAX }, ..order }.check().is_err());
     }
 }

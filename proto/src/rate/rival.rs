@@ -1,0 +1,142 @@
+//! Is someone here who does not yield to delay, and what then.
+//!
+//! For: `delay`, which beside a flow that fills the queue would shrink to nothing.
+//! In and out: queue, share and signals in; the rate to take from a rival out.
+//! Invariants: only entered after many rounds of evidence; left when the queue empties, and for a trial after `STAY_ROUNDS`.
+//! Absent on purpose: names of rivals: CUBIC and BBR are answered alike, by CUBIC's own window between a floor and a ceiling of the link.
+
+use alloc::boxed::Box;
+
+use super::cubic::Cubic;
+use super::delay::{PUSH, QUEUE_EACH_NS, SLOWNESS, Weight};
+use super::path::Path;
+use super::{RateConfig, Signal};
+
+/// Rounds of evidence before entering: as many as a crowd of ours needs to settle from a start.
+const PATIENCE_ROUNDS: f64 = 40.0;
+/// An empty queue for so many rounds: no rival.
+const CALM_ROUNDS: f64 = 1.0;
+/// Tests begin so many rounds apart, are joined so many rounds after the last, last so long, and send such a part of what passed.
+const TEST_EVERY_ROUNDS: f64 = 40.0;
+const JOIN_ROUNDS: f64 = 20.0;
+const TEST_ROUNDS: f64 = 6.0;
+const TEST_PART: f64 = 0.4;
+/// A trial of the delay law after so many rounds: two of ours may have met here.
+const STAY_ROUNDS: f64 = 300.0;
+/// One rival at its most costs us less than this share of our bytes.
+const MANY: f64 = 0.3;
+/// Below that the floor is let go of so much more slowly.
+const SLOWLY: f64 = 0.03;
+/// More delay than that of ten of ours is not ours.
+const CROWD: f64 = 10.0;
+
+#[derive(Debug, Clone)]
+pub(super) struct Rival {
+    /// Rounds of evidence so far.
+    strained: f64,
+    queue_slow: f64,
+    queue_fast: f64,
+    /// Part of the late rounds in which something overflowed.
+    lossy: f64,
+    law: Option<Box<Cubic>>,
+    stayed: f64,
+    calm: f64,
+    /// What is left of the floor.
+    floor: f64,
+    rate: f64,
+    queue_late: f64,
+    /// Rounds since the last test, rounds it still lasts, and its rate.
+    tested: f64,
+    test_left: f64,
+    test_rate: f64,
+}
+
+impl Rival {
+    pub(super) const fn new() -> Self {
+        Self { strained: 0.0, queue_slow: 0.0, queue_fast: 0.0, lossy: 0.0, law: None, stayed: 0.0, calm: 0.0, floor: 1.0, rate: 0.0, queue_late: 0.0, tested: 0.0, test_left: 0.0, test_rate: 0.0 }
+    }
+
+    pub(super) fn present(&self) -> bool {
+        self.law.is_some()
+    }
+
+    /// One report; `share` is that of the link that passes of us. True: enter now.
+    pub(super) fn watch(&mut self, elapsed: f64, queue: f64, target: f64, share: f64, weight: f64, round: f64, overflow: f64) -> bool {
+        self.queue_slow += (queue - self.queue_slow) * (elapsed / 24.0);
+        self.queue_fast += (queue - self.queue_fast) * (elapsed / 6.0);
+        // What a crowd of ours would be: by the queue it keeps, and by our share of the link.
+        let by_queue = 1.0 + (self.queue_slow - target).max(0.0) * (1.0 / QUEUE_EACH_NS + 1.0 / (SLOWNESS * PUSH * round));
+        let by_share = weight / share.max(1e-6);
+        let falling = self.queue_fast < 0.9 * self.queue_slow;
+        let deep = self.queue_slow > target + CROWD * QUEUE_EACH_NS && by_share > 1.5;
+        // A crowd of ours overflows no queue.
+        self.lossy += ((if overflow > 0.0 { 1.0 } else { 0.0 }) - self.lossy) * (elapsed / 24.0);
+        let doubt = if self.lossy > 0.1 { 1.2 } else { 2.5 };
+        let squeezed = self.queue_slow > target / 2.0 && by_share > 3.0 && by_share > doubt * by_queue;
+        if (deep || squeezed) && !falling {
+            self.strained += elapsed;
+        } else {
+            self.strained = (self.strained - 2.0 * elapsed).max(0.0);
+        }
+        self.strained > PATIENCE_ROUNDS
+    }
+
+    pub(super) fn enter(&mut self, config: RateConfig, window_bytes: f64) {
+        self.law = Some(Box::new(Cubic::joining(config, window_bytes)));
+        self.stayed = 0.0;
+        self.calm = 0.0;
+        self.queue_late = self.queue_fast;
+        self.tested = 0.0;
+        self.test_left = 0.0;
+        self.floor = 1.0;
+    }
+
+    /// The rate to take, bytes per second; none: the rival has gone, or it is time to see whether.
+    pub(super) fn rate(
+        &mut self,
+        path: &Path,
+        signal: &Signal,
+        elapsed: f64,
+        queue: f64,
+        target: f64,
+        link: f64,
+        weight: &Weight,
+        overflow: f64,
+        passed: f64,
+    ) -> Option<f64> {
+        let law = self.law.as_mut()?;
+        law.on_signal(signal);
+        self.stayed += elapsed;
+        self.calm = if queue < (target + 2.0 * QUEUE_EACH_NS).min(0.3 * self.queue_slow) { self.calm + elapsed } else { 0.0 };
+        if self.calm > CALM_ROUNDS || self.stayed > STAY_ROUNDS {
+            *self = Self::new();
+            return None;
+        }
+        // Far more lost than one rival can make us lose: many of ours hold on to their floors. Let go.
+        let letting_go = if overflow > MANY { 1.0 } else { SLOWLY };
+        self.floor *= 1.0 - letting_go * overflow * elapsed;
+        let said = (law.window() as f64 * 1e9 / path.rtt_ns() as f64).clamp(weight.floor * self.floor * link, weight.ceiling * link);
+        // While the queue empties the round trip shrinks, and the window would be a higher rate.
+        let said = if self.calm > 0.0 { said.min(self.rate) } else { said };
+        self.rate = self.test(said, elapsed, queue, passed);
+        Some(self.rate)
+    }
+
+    /// Now and then less than half is sent. A rival bound by a window fills the gap; flows of our kind see the queue fall and do the same,
+    /// so that it empties, and all of them go back to the delay law.
+    fn test(&mut self, said: f64, elapsed: f64, queue: f64, passed: f64) -> f64 {
+        self.queue_late += (queue - self.queue_late) * (elapsed / 8.0);
+        if self.test_left > 0.0 {
+            self.test_left -= elapsed;
+            self.tested = 0.0;
+            return self.test_rate.min(said);
+        }
+        self.tested += elapsed;
+        let join = queue < 0.7 * self.queue_late && self.tested > JOIN_ROUNDS;
+        if join || self.tested > TEST_EVERY_ROUNDS {
+            self.test_left = TEST_ROUNDS;
+            self.test_rate = TEST_PART * passed;
+        }
+        said
+    }
+}
