@@ -9,12 +9,11 @@ use std::collections::HashMap;
 
 use proto::manifest::EntryId;
 
-use crate::end::recv::FLUSH_BYTES;
-
-/// Above this much, rails take no new frames: one flush interval is on its way to the disk, another fills.
-pub const HOLD_BYTES: u64 = 2 * FLUSH_BYTES;
+/// Above this much, rails take no new frames: what one flush carries is on its way to the disk, as much again fills. A flush interval is
+/// shorter, but while a slow disk is at one, the next grows.
+pub const HOLD_BYTES: u64 = 256 << 20;
 /// Below this much they take them again.
-const GO_ON_BYTES: u64 = FLUSH_BYTES;
+const GO_ON_BYTES: u64 = HOLD_BYTES / 2;
 
 /// See the module.
 #[derive(Debug)]

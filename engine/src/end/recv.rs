@@ -31,7 +31,7 @@ use crate::sink::commit::{Settled, Task};
 /// Files above this length have a journal.
 pub const JOURNAL_FILE_BYTES_MIN: u64 = 16 << 20;
 /// A part is flushed and its journal appended after so many fresh bytes …
-pub const FLUSH_BYTES: u64 = 128 << 20;
+pub const FLUSH_BYTES: u64 = 32 << 20;
 /// … or when the oldest of them is so old.
 pub const FLUSH_NS: u64 = 1_000_000_000;
 /// Bytes of whole parts that wait to be published, at most, before data is left unacknowledged: bounds what a crash can cost.
