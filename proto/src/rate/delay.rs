@@ -20,6 +20,8 @@ const QUEUE_ALONE_NS: f64 = 1_500_000.0;
 pub(super) const PUSH: f64 = 0.015;
 /// Queueing delay that every further flow adds.
 pub(super) const QUEUE_EACH_NS: f64 = 1_000_000.0;
+/// The target follows jitter up to so much.
+const NOISE_NS_MAX: f64 = 5_000_000.0;
 /// Trains sent in vain before a start without one.
 const TRIES: u32 = 3;
 /// Rounds in which an error of the queue is worked off.
@@ -270,7 +272,7 @@ impl Delay {
     fn count(&mut self, signal: &Signal) {
         let arrived = signal.delivered.saturating_sub(self.delivered);
         self.delivered = self.delivered.max(signal.delivered);
-        self.judge.count(arrived as f64, signal.lost as f64);
+        self.judge.count(arrived as f64, signal.lost as f64, signal.marked as f64);
         if self.drain.echoes(&self.path, signal.now_ns) {
             return;
         }
@@ -338,15 +340,21 @@ impl Delay {
         let elapsed = (now.saturating_sub(self.stepped_ns) as f64 / round as f64).min(1.0);
         self.stepped_ns = now;
         if self.shift.on_signal(&self.path, signal) {
+            // Only the way is longer: the rate that filled it fills it still.
             self.path.rebase();
             self.drain = Drain::new(now);
+            self.goal = self.goal.max(0.97 * self.full);
+            self.rate = self.goal;
+            self.phase = Phase::Hold { until_ns: now.saturating_add(self.path.rtt_ns()) };
+            return;
         }
         let queue = self.path.queue_least(now.saturating_sub(round / 4), now);
         let target = self.queue_target();
         if now.saturating_sub(self.round_from_ns) >= round {
             self.on_round(now, target);
         }
-        let passed = self.passed() * (1.0 - self.judge.overflow());
+        // Marks: half their share is given back, as DCTCP (RFC 8257) does.
+        let passed = self.passed() * (1.0 - self.judge.overflow()) * (1.0 - self.judge.marks() / 2.0);
         // Only what arrives proves a link; what is lost may have been too much for it.
         self.link = self.link.max(passed * (1.0 - self.judge.latest())).max(self.dispersed(signal));
         if self.beside_rival(signal, elapsed, queue, passed) {
@@ -405,8 +413,13 @@ impl Delay {
 
     /// The queue stays empty, so there is room: back to what we had at once, beyond it faster and faster.
     fn hunt(&mut self, queue: f64, target: f64, passed: f64, elapsed: f64) -> f64 {
-        if queue > target / 4.0 {
+        // The second packet of a burst waits for the first, on an empty link, too.
+        let packet_ns = f64::from(self.config.packet_bytes) * 1e9 / self.link.max(1.0);
+        if queue > (target / 4.0).max(1.2 * packet_ns) {
             self.idle_rounds = 0.0;
+            if self.shift.doubtful() {
+                return 0.0;
+            }
             self.full += (passed - self.full) * (elapsed / 4.0).min(1.0);
             return 0.0;
         }
@@ -428,7 +441,10 @@ impl Delay {
 
     /// Queueing delay to keep: less where the queue is too short for it.
     fn queue_target(&self) -> f64 {
-        self.weight().queue_ns.min(self.queue_cap)
+        // Two packets are the least queue there is while the link is busy; jitter hides what is below it.
+        let two_packets = 2.0 * f64::from(self.config.packet_bytes) * 1e9 / self.link.max(1.0);
+        let seen = self.path.noise_ns().min(NOISE_NS_MAX);
+        (self.weight().queue_ns + seen).min(self.queue_cap).max(two_packets.min(1e9))
     }
 
     fn weight(&self) -> &'static Weight {
@@ -444,7 +460,9 @@ impl Delay {
         let least = self.path.queue_least(self.round_from_ns, now);
         let few = (4.0 * packet * 1e9 / self.link.max(1.0)).min(target / 4.0);
         self.judge.round(least <= few, packet);
-        if self.judge.overflow() > 0.0 {
+        if self.judge.marks() > 0.0 {
+            self.queue_cap = (0.8 * self.path.queue_ns() as f64).max(100_000.0).min(self.queue_cap);
+        } else if self.judge.overflow() > 0.0 {
             self.queue_cap = (0.6 * self.path.queue_ns() as f64).max(100_000.0).min(self.queue_cap);
         } else {
             self.queue_cap = (self.queue_cap * 1.02).min(1e9);

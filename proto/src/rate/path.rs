@@ -62,6 +62,8 @@ pub(super) struct Path {
     /// When the base last became notably less.
     fell_ns: u64,
     queue_ns: u64,
+    /// How far samples are above the least of their quarter round, mean: jitter.
+    noise_ns: f64,
     queues: Trace,
     /// Arrivals, bytes per second, over about a round trip.
     arrivals: Trace,
@@ -79,6 +81,7 @@ impl Path {
             report_ns: 0.0,
             fell_ns: 0,
             queue_ns: 0,
+            noise_ns: 0.0,
             queues: Trace::new(Keep::Least),
             arrivals: Trace::new(Keep::Last),
             signals: 0,
@@ -111,6 +114,8 @@ impl Path {
         }
         self.delay_floor.push(self.now_ns, span, one_way);
         self.queue_ns = u64::try_from(one_way - self.delay_floor.least()).unwrap_or(0).min(RTT_NS_MAX);
+        let least = self.queues.least(self.now_ns.saturating_sub(self.round_ns() / 4), self.now_ns).unwrap_or(self.queue_ns as f64);
+        self.noise_ns += ((self.queue_ns as f64 - least).max(0.0) - self.noise_ns) / 64.0;
         self.queues.push(self.now_ns, self.round_ns() / 24, self.queue_ns as f64);
         if let Some(rate) = rate_of(signal.interval_bytes, signal.interval_ns) {
             self.arrivals.push(self.now_ns, self.round_ns() / 24, rate);
@@ -134,6 +139,12 @@ impl Path {
         self.delay_floor.least()
     }
 
+    /// Jitter, as far as it hides the queue.
+    pub(super) fn noise_ns(&self) -> f64 {
+        self.noise_ns
+    }
+
+    /// When the base last became notably less.
     pub(super) fn base_fell_ns(&self) -> u64 {
         self.fell_ns
     }
