@@ -9,7 +9,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::ranges::Ranges;
+use super::ranges::{Ranges, Spare};
 
 /// Where a unit's bytes are.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -53,12 +53,22 @@ pub(super) struct Units {
     open: u32,
     /// Units with bytes to be sent again.
     repairing: u32,
+    /// Sets of units that are whole.
+    spare: Spare,
 }
 
 impl Units {
     pub(super) fn new() -> Self {
-        let mut units =
-            Units { ring: Vec::new(), repairs: Vec::new(), base: 0, next: 0, fresh: 0, open: 0, repairing: 0 };
+        let mut units = Units {
+            ring: Vec::new(),
+            repairs: Vec::new(),
+            base: 0,
+            next: 0,
+            fresh: 0,
+            open: 0,
+            repairing: 0,
+            spare: Spare::default(),
+        };
         units.ring.resize_with(64, Unit::default);
         units.repairs.resize(1, 0);
         units
@@ -99,8 +109,8 @@ impl Units {
         let unit = &mut self.ring[slot];
         unit.bytes = bytes;
         unit.next = 0;
-        unit.confirmed.clear();
-        unit.lost.clear();
+        unit.confirmed = self.spare.take();
+        unit.lost = self.spare.take();
         unit.home = Home::Here;
         unit.owes_sent = true;
         unit.whole = false;
@@ -196,6 +206,9 @@ impl Units {
             return false;
         }
         unit.whole = true;
+        for set in [core::mem::take(&mut unit.lost), core::mem::take(&mut unit.confirmed)] {
+            self.spare.give_back(set);
+        }
         self.open -= 1;
         while self.base < self.next && self.ring[self.slot(self.base)].whole {
             self.base += 1;
