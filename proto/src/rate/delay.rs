@@ -22,13 +22,14 @@ pub(super) const PUSH: f64 = 0.015;
 pub(super) const QUEUE_EACH_NS: f64 = 1_000_000.0;
 /// The target follows jitter up to so much.
 const NOISE_NS_MAX: f64 = 5_000_000.0;
+/// A scavenger waits so many empty rounds before it takes what is free.
+const LEAP_ROUNDS: f64 = 1.5;
 /// Trains sent in vain before a start without one.
 const TRIES: u32 = 3;
 /// Rounds in which an error of the queue is worked off.
 pub(super) const SLOWNESS: f64 = 2.5;
 /// Rounds of the integral.
 const GAIN: f64 = 12.0;
-
 
 /// A policy in figures.
 #[derive(Debug)]
@@ -92,6 +93,8 @@ pub(super) struct Delay {
     /// What the law says; `rate` is less while the queue is drained.
     goal: f64,
     drain: Drain,
+    leap_rounds: f64,
+    leaping: bool,
     rival: Rival,
     shift: Shift,
     /// After a silence: no train before something comes through again.
@@ -126,6 +129,8 @@ impl Delay {
             queue_cap: 1e9,
             goal: 0.0,
             drain: Drain::new(now_ns),
+            leap_rounds: LEAP_ROUNDS,
+            leaping: false,
             rival: Rival::new(),
             shift: Shift::new(),
             silent: false,
@@ -206,6 +211,7 @@ impl Delay {
         self.train_bytes = 0.0;
         self.train_ns = 0.0;
         self.stepped_ns = now_ns;
+        self.shift = Shift::new();
         self.delivered_from = self.delivered;
         self.trickle();
     }
@@ -255,7 +261,8 @@ impl Delay {
             // Someone else is here: what came through is our share, and what we put into the queue is taken back.
             self.goal = passed * 0.9;
             self.drain.pay(signal.now_ns, self.path.round_ns().saturating_mul(5));
-            self.take = PUSH * (self.link / passed.max(1.0)).clamp(1.0, 8.0);
+            // The others still take back what they did without us.
+            self.take = PUSH * (self.link / passed.max(1.0) - 0.5).clamp(1.0, 8.0);
         } else {
             // What comes until a round trip from now left at less than this: it is no measure.
             self.goal = (0.98 * self.link).max(self.rate) * self.weight().first / FAIR.first;
@@ -370,8 +377,8 @@ impl Delay {
         let slowness = SLOWNESS * round as f64;
         let mut error = ((target - queue) / slowness).clamp(-0.25, 0.25);
         if self.config.policy == Policy::Low {
-            // A scavenger runs from what its own kind would not have queued.
-            error = (error - ((queue - 3.0 * target) / round as f64).max(0.0)).max(-0.6);
+            // A scavenger runs from what it would not have queued itself: a tenth a round, more the more there is.
+            error = (error - 0.1 * ((queue - 1.3 * target) / target).max(0.0)).max(-0.6);
         }
         if self.shift.doubtful() {
             error = error.max(-0.05);
@@ -393,7 +400,15 @@ impl Delay {
         }
         if !self.rival.present() {
             let share = passed / link.max(1.0);
-            if !self.rival.watch(elapsed, queue, target, share, weight.push, self.path.round_ns() as f64, self.judge.overflow()) {
+            if !self.rival.watch(
+                elapsed,
+                queue,
+                target,
+                share,
+                weight.push,
+                self.path.round_ns() as f64,
+                self.judge.overflow(),
+            ) {
                 return false;
             }
             let window = passed.max(weight.floor * link) * self.path.rtt_ns() as f64 / 1e9;
@@ -402,7 +417,9 @@ impl Delay {
         // Loss that is the path's own is no rival's.
         let lost = if self.judge.usual() < 0.002 || self.judge.overflow() > 0.0 { signal.lost } else { 0 };
         let signal = Signal { lost, ..*signal };
-        let Some(rate) = self.rival.rate(&self.path, &signal, elapsed, queue, target, link, weight, self.judge.overflow(), passed) else {
+        let Some(rate) =
+            self.rival.rate(&self.path, &signal, elapsed, queue, target, link, weight, self.judge.overflow(), passed)
+        else {
             self.take = PUSH * (link / passed.max(1.0)).clamp(1.0, 8.0);
             return false;
         };
@@ -417,6 +434,11 @@ impl Delay {
         let packet_ns = f64::from(self.config.packet_bytes) * 1e9 / self.link.max(1.0);
         if queue > (target / 4.0).max(1.2 * packet_ns) {
             self.idle_rounds = 0.0;
+            // A leap that ends with the link in our hands was right.
+            if self.leaping && self.full > 0.8 * self.link {
+                self.leap_rounds = LEAP_ROUNDS;
+            }
+            self.leaping &= self.full <= 0.8 * self.link && passed > 0.8 * self.link;
             if self.shift.doubtful() {
                 return 0.0;
             }
@@ -425,6 +447,9 @@ impl Delay {
         }
         if elapsed == 0.0 {
             return 0.0;
+        }
+        if self.config.policy == Policy::Low && passed < 0.9 * self.link {
+            return self.refill(passed, elapsed);
         }
         let back = 0.97 * self.full / passed.max(1.0) - 1.0;
         if back > 0.0 {
@@ -437,6 +462,23 @@ impl Delay {
         } else {
             (0.01 * maths::exp((self.idle_rounds - 2.0) * core::f64::consts::LN_2)).min(0.4)
         }
+    }
+
+    /// A scavenger finds an empty queue: a quarter of the link at once, then twice as much each round trip. Whoever left it free may only
+    /// have paused: each such leap makes the next one wait four times as long.
+    fn refill(&mut self, passed: f64, elapsed: f64) -> f64 {
+        self.idle_rounds += elapsed;
+        if self.idle_rounds < self.leap_rounds {
+            return 0.0;
+        }
+        if !self.leaping {
+            self.leaping = true;
+            if passed < 0.5 * LOW.first * self.link {
+                self.leap_rounds = (4.0 * self.leap_rounds).min(256.0);
+            }
+        }
+        let wanted = (2.0 * passed).clamp(LOW.first * self.link, 0.95 * self.link);
+        wanted / passed.max(1.0) - 1.0
     }
 
     /// Queueing delay to keep: less where the queue is too short for it.

@@ -19,12 +19,25 @@ pub(super) struct Judge {
     overflow: f64,
     latest: f64,
     marked: f64,
+    /// Share of arrivals that carried marks, smoothed (DCTCP's alpha, RFC 8257).
     marks: f64,
+    marked_now: bool,
 }
 
 impl Judge {
     pub(super) const fn new() -> Self {
-        Self { usual: 0.0, spread: 0.0, arrived: 0.0, lost: 0.0, rounds: 0, overflow: 0.0, latest: 0.0, marked: 0.0, marks: 0.0 }
+        Self {
+            usual: 0.0,
+            spread: 0.0,
+            arrived: 0.0,
+            lost: 0.0,
+            rounds: 0,
+            overflow: 0.0,
+            latest: 0.0,
+            marked: 0.0,
+            marks: 0.0,
+            marked_now: false,
+        }
     }
 
     pub(super) fn count(&mut self, arrived: f64, lost: f64, marked: f64) {
@@ -40,7 +53,8 @@ impl Judge {
             return;
         }
         let share = self.lost / all;
-        self.marks = (self.marked / self.arrived.max(1.0)).min(1.0);
+        self.marked_now = self.marked > 0.0;
+        self.marks += ((self.marked / self.arrived.max(1.0)).min(1.0) - self.marks) / 8.0;
         self.marked = 0.0;
         self.arrived = 0.0;
         self.lost = 0.0;
@@ -72,9 +86,9 @@ impl Judge {
         self.overflow
     }
 
-    /// Share of the last round's arrivals that carried congestion marks.
+    /// Smoothed share of arrivals with congestion marks; 0 where the last round had none.
     pub(super) fn marks(&self) -> f64 {
-        self.marks
+        if self.marked_now { self.marks } else { 0.0 }
     }
 
     /// Share of the last round's bytes that were lost, wherever.

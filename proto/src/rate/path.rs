@@ -114,7 +114,10 @@ impl Path {
         }
         self.delay_floor.push(self.now_ns, span, one_way);
         self.queue_ns = u64::try_from(one_way - self.delay_floor.least()).unwrap_or(0).min(RTT_NS_MAX);
-        let least = self.queues.least(self.now_ns.saturating_sub(self.round_ns() / 4), self.now_ns).unwrap_or(self.queue_ns as f64);
+        let least = self
+            .queues
+            .least(self.now_ns.saturating_sub(self.round_ns() / 4), self.now_ns)
+            .unwrap_or(self.queue_ns as f64);
         self.noise_ns += ((self.queue_ns as f64 - least).max(0.0) - self.noise_ns) / 64.0;
         self.queues.push(self.now_ns, self.round_ns() / 24, self.queue_ns as f64);
         if let Some(rate) = rate_of(signal.interval_bytes, signal.interval_ns) {

@@ -57,7 +57,22 @@ pub(super) struct Rival {
 
 impl Rival {
     pub(super) const fn new() -> Self {
-        Self { again: 0.0, strained: 0.0, queue_slow: 0.0, queue_fast: 0.0, lossy: 0.0, law: None, stayed: 0.0, calm: 0.0, floor: 1.0, rate: 0.0, queue_late: 0.0, tested: 0.0, test_left: 0.0, test_rate: 0.0 }
+        Self {
+            again: 0.0,
+            strained: 0.0,
+            queue_slow: 0.0,
+            queue_fast: 0.0,
+            lossy: 0.0,
+            law: None,
+            stayed: 0.0,
+            calm: 0.0,
+            floor: 1.0,
+            rate: 0.0,
+            queue_late: 0.0,
+            tested: 0.0,
+            test_left: 0.0,
+            test_rate: 0.0,
+        }
     }
 
     pub(super) fn present(&self) -> bool {
@@ -65,14 +80,24 @@ impl Rival {
     }
 
     /// One report; `share` is that of the link that passes of us. True: enter now.
-    pub(super) fn watch(&mut self, elapsed: f64, queue: f64, target: f64, share: f64, weight: f64, round: f64, overflow: f64) -> bool {
+    pub(super) fn watch(
+        &mut self,
+        elapsed: f64,
+        queue: f64,
+        target: f64,
+        share: f64,
+        weight: f64,
+        round: f64,
+        overflow: f64,
+    ) -> bool {
         self.queue_slow += (queue - self.queue_slow) * (elapsed / 24.0);
         self.queue_fast += (queue - self.queue_fast) * (elapsed / 6.0);
         // What a crowd of ours would be: by the queue it keeps, and by our share of the link.
-        let by_queue = 1.0 + (self.queue_slow - target).max(0.0) * (1.0 / QUEUE_EACH_NS + 1.0 / (SLOWNESS * PUSH * round));
+        let by_queue =
+            1.0 + (self.queue_slow - target).max(0.0) * (1.0 / QUEUE_EACH_NS + 1.0 / (SLOWNESS * PUSH * round));
         let by_share = weight / share.max(1e-6);
         let falling = self.queue_fast < 0.9 * self.queue_slow;
-        let deep = self.queue_slow > target + CROWD * QUEUE_EACH_NS && by_share > 1.5;
+        let deep = self.queue_slow.min(self.queue_fast) > target + CROWD * QUEUE_EACH_NS && by_share > 1.5;
         // A crowd of ours overflows no queue.
         self.lossy += ((if overflow > 0.0 { 1.0 } else { 0.0 }) - self.lossy) * (elapsed / 24.0);
         let squeezed = self.lossy > 0.1 && by_share > 3.0 && by_share > 1.2 * by_queue;
@@ -112,7 +137,8 @@ impl Rival {
         let law = self.law.as_mut()?;
         law.on_signal(signal);
         self.stayed += elapsed;
-        self.calm = if queue < (target + 2.0 * QUEUE_EACH_NS).min(0.3 * self.queue_slow) { self.calm + elapsed } else { 0.0 };
+        self.calm =
+            if queue < (target + 2.0 * QUEUE_EACH_NS).min(0.3 * self.queue_slow) { self.calm + elapsed } else { 0.0 };
         if self.calm > CALM_ROUNDS || self.stayed > STAY_ROUNDS {
             // What empties the queue for a moment (BBR's own look at the base) is soon known again.
             *self = Self { again: AGAIN_ROUNDS, queue_slow: self.queue_slow, ..Self::new() };
@@ -121,7 +147,8 @@ impl Rival {
         // Far more lost than one rival can make us lose: many of ours hold on to their floors. Let go.
         let letting_go = if overflow > MANY { 1.0 } else { SLOWLY };
         self.floor *= 1.0 - letting_go * overflow * elapsed;
-        let said = (law.window() as f64 * 1e9 / path.rtt_ns() as f64).clamp(weight.floor * self.floor * link, weight.ceiling * link);
+        let said = (law.window() as f64 * 1e9 / path.rtt_ns() as f64)
+            .clamp(weight.floor * self.floor * link, weight.ceiling * link);
         // While the queue empties the round trip shrinks, and the window would be a higher rate.
         let said = if self.calm > 0.0 { said.min(self.rate) } else { said };
         self.rate = self.test(said, elapsed, queue, passed);

@@ -33,7 +33,11 @@ pub enum Loss {
     None,
     Random(f64),
     /// Gilbert–Elliott: per packet, chance to go bad, to go good again, and of loss while bad.
-    Burst { bad: f64, good: f64, loss: f64 },
+    Burst {
+        bad: f64,
+        good: f64,
+        loss: f64,
+    },
 }
 
 /// The link as configured.

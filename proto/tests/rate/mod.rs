@@ -419,7 +419,8 @@ impl World {
         if now >= flow.signal_at + patience && flow.sent > 0 {
             flow.quiet *= 2;
             // All that was on its way is given up.
-            flow.in_flight = flow.way.iter().filter(|parcel| parcel.arrives_ns > now).count() as u64 * u64::from(flow.packet);
+            flow.in_flight =
+                flow.way.iter().filter(|parcel| parcel.arrives_ns > now).count() as u64 * u64::from(flow.packet);
             let keep = flow.way.iter().position(|parcel| parcel.arrives_ns > now).unwrap_or(flow.way.len());
             if !flow.report_due {
                 flow.way.drain(..keep);
