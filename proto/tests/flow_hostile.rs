@@ -166,7 +166,7 @@ fn data_outside_its_place_is_a_breach() {
     assert_eq!(receiver.set_len(0, 1001), Err(Breach::UnitLength));
     assert_eq!(receiver.set_len(8, 1), Err(Breach::UnitBeyondGrant));
     assert_eq!(receiver.on_data(0, 1, 0, 1000, 1, false), Err(Breach::UnitTooLong));
-    assert_eq!(receiver.missing(0).collect::<Vec<_>>(), [0..500]);
+    assert!(receiver.missing(0).eq(std::iter::once(0..500)));
     assert_eq!(receiver.on_data(0, 1, 0, 0, 500, false), Ok(Placed::New));
     assert!(receiver.is_whole(0) && receiver.has(0, 0..1000));
 }
@@ -355,7 +355,8 @@ fn drive_receiver(ops: &[(u8, u32)]) {
                 let _ = receiver.on_data(now_ns, number, value % 9, value % 100_100, 1 + value % 1500, value % 2 == 0);
             }
             3 => {
-                drop(receiver.on_data(now_ns, number.saturating_sub(wide % 50), value % 12, 0, 1 + value % 1500, false))
+                let old = number.saturating_sub(wide % 50);
+                let _ = receiver.on_data(now_ns, old, value % 12, 0, 1 + value % 1500, false);
             }
             4 => {
                 let _ = receiver.set_len(value % 12, value % 100_100);

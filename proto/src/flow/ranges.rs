@@ -184,6 +184,9 @@ const SPARE: usize = 16;
 #[derive(Debug, Default)]
 pub(super) struct Spare {
     sets: VecDeque<Ranges>,
+    /// Sets made so far: all of them may come back at once.
+    made: usize,
+    /// The most that one of them needed.
     room: usize,
 }
 
@@ -191,6 +194,8 @@ impl Spare {
     pub(super) fn take(&mut self) -> Ranges {
         if self.sets.is_empty() {
             // More units are open than ever before; a few more are to be expected.
+            self.made += SPARE;
+            self.sets.reserve_exact(self.made);
             self.sets.resize_with(SPARE, Ranges::default);
             self.sets.iter_mut().for_each(|set| set.list.reserve_exact(self.room));
         }

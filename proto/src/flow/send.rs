@@ -74,7 +74,14 @@ pub struct FlowStats {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Last {
     Other,
-    Probe { number: u64, bytes: u16 },
+    Probe {
+        number: u64,
+        bytes: u16,
+    },
+    /// A copy of the packets from this number on.
+    Copy {
+        number: u64,
+    },
 }
 
 /// What is known of the newest packet that arrived.
@@ -330,7 +337,7 @@ impl FlowSender {
         }
         let copies = copies_for(self.loss_ppm(), packets);
         self.copy_at = self.copy_at.max(self.flight.covered()).max(tail_at);
-        while let Some(run) = self.flight.from_mut(self.copy_at) {
+        while let Some(run) = self.flight.find_mut(self.copy_at) {
             let run = *run;
             let numbers = self.copy_at.max(run.first)..run.end();
             let fit = run.cargo == Cargo::Data
@@ -420,10 +427,11 @@ impl FlowSender {
             }
             Pick::Copy { number } => {
                 let left = self.copies_left();
-                let old = self.flight.from_mut(number).expect("picked from the flight");
+                let old = self.flight.find_mut(number).expect("picked from the flight");
                 let packets = (u64::from(max).min(left) / u64::from(old.payload.max(1))).max(1);
                 let numbers = number..old.end().min(number + packets);
                 old.superseded_below = numbers.end;
+                self.last = Last::Copy { number };
                 run.unit = old.unit;
                 run.repair = true;
                 run.copies = old.copies + 1;
@@ -476,7 +484,17 @@ impl FlowSender {
         if self.facts.back() == Some(&Fact::Sent { unit: run.unit }) {
             self.facts.pop_back();
         }
-        self.units.give_back(run.unit, range, run.repair);
+        match self.last {
+            // The packets that it would have been a copy of answer for themselves again.
+            Last::Copy { number } => {
+                let from = number + u64::from(sent_packets);
+                if let Some(old) = self.flight.find_mut(from) {
+                    old.superseded_below = from;
+                    self.copy_at = from;
+                }
+            }
+            _ => self.units.give_back(run.unit, range, run.repair),
+        }
         let back = nanos(bytes + (void.end - void.start) * WIRE_OVERHEAD, self.controller.rate());
         self.next_send_ns = self.next_send_ns.saturating_sub(back).max(now_ns.saturating_sub(CREDIT_NS));
         self.limited_below = self.flight.next();
@@ -490,7 +508,7 @@ impl FlowSender {
                     self.search.on_probe_too_big(bytes);
                 }
             }
-            Last::Other => {
+            Last::Other | Last::Copy { .. } => {
                 self.search.on_data_too_big(now_ns);
                 self.resize(now_ns);
             }

@@ -6,6 +6,7 @@
 //! steady state allocates nothing.
 //! Absent on purpose: packet numbers (`flight`), the bytes (engine).
 
+use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -124,8 +125,7 @@ impl Units {
         let mut ring = Vec::new();
         let slots = self.ring.len() * 2;
         ring.resize_with(slots, Unit::default);
-        let mut repairs = Vec::new();
-        repairs.resize(slots / 64, 0);
+        let mut repairs = vec![0_u64; slots / 64];
         for number in self.base..self.next {
             let slot = self.slot(number);
             let to = number as usize & (slots - 1);
