@@ -9,7 +9,7 @@ use super::drain::Drain;
 use super::loss::Judge;
 use super::maths;
 use super::path::{Path, rate_of};
-use super::rival::Rival;
+use super::rival::{Rival, Sight};
 use super::shift::Shift;
 use super::trace::{Keep, Trace};
 use super::{Policy, RATE_MAX, RateConfig, Signal, TRAIN_PACKETS};
@@ -305,7 +305,7 @@ impl Delay {
             self.train_bytes += signal.interval_bytes as f64;
             self.train_ns += signal.interval_ns as f64;
         }
-        if core::mem::take(&mut self.silent) && self.goal_before > 0.0 {
+        if core::mem::take(&mut self.silent) && self.goal_before > 0.05 * self.link {
             self.path.rebase();
             // The path is back, perhaps another one. Half of what it carried, then what the echo says; trains sent into the silence are gone.
             self.rate = 0.5 * self.goal_before;
@@ -313,20 +313,19 @@ impl Delay {
             return;
         }
         let came = signal.delivered.saturating_sub(self.delivered_from) as f64;
-        if self.train_bytes < 6.0 * packet {
-            if came < packet * f64::from(TRAIN_PACKETS) / 2.0 && self.tries < TRIES {
-                // Too few came to say anything: once more, after a round trip.
-                if signal.now_ns.saturating_sub(self.stepped_ns) > self.path.rtt_ns().saturating_mul(3) / 2 {
-                    self.tries += 1;
-                    self.restart(signal.now_ns);
-                }
-                return;
+        let few = self.train_bytes < 6.0 * packet && came < packet * f64::from(TRAIN_PACKETS) / 2.0;
+        if few && self.tries < TRIES {
+            // Too few came to say anything: once more, after a round trip.
+            if signal.now_ns.saturating_sub(self.stepped_ns) > self.path.rtt_ns().saturating_mul(3) / 2 {
+                self.tries += 1;
+                self.restart(signal.now_ns);
             }
+            return;
         }
         let seen = rate_of(self.train_bytes as u64, self.train_ns as u64);
         // No dispersion seen: what a doubling window would do, from the train's size.
         let blind = 2.0 * packet * f64::from(TRAIN_PACKETS) * 1e9 / self.path.rtt_ns() as f64;
-        self.link = seen.unwrap_or(0.0);
+        self.link = seen.unwrap_or(self.link);
         self.rate = seen.map_or(blind, |rate| self.weight().first * rate);
         self.phase = Phase::Verify { since_ns: signal.now_ns };
     }
@@ -394,32 +393,23 @@ impl Delay {
 
     /// Where someone fills the queue whatever we do, take a share as he does.
     fn beside_rival(&mut self, signal: &Signal, elapsed: f64, queue: f64, passed: f64) -> bool {
-        let (weight, link, target) = (self.weight(), self.link, self.queue_target());
+        let (weight, link) = (self.weight(), self.link);
         if weight.ceiling == 0.0 || signal.limited {
             return false;
         }
+        let (round, target) = (self.path.round_ns() as f64, self.queue_target());
+        let sight = Sight { elapsed, round, queue, target, link, passed, overflow: self.judge.overflow() };
         if !self.rival.present() {
-            let share = passed / link.max(1.0);
-            if !self.rival.watch(
-                elapsed,
-                queue,
-                target,
-                share,
-                weight.push,
-                self.path.round_ns() as f64,
-                self.judge.overflow(),
-            ) {
+            if !self.rival.watch(&sight, weight.push) {
                 return false;
             }
             let window = passed.max(weight.floor * link) * self.path.rtt_ns() as f64 / 1e9;
             self.rival.enter(self.config, window);
         }
         // Loss that is the path's own is no rival's.
-        let lost = if self.judge.usual() < 0.002 || self.judge.overflow() > 0.0 { signal.lost } else { 0 };
+        let lost = if self.judge.usual() < 0.002 || sight.overflow > 0.0 { signal.lost } else { 0 };
         let signal = Signal { lost, ..*signal };
-        let Some(rate) =
-            self.rival.rate(&self.path, &signal, elapsed, queue, target, link, weight, self.judge.overflow(), passed)
-        else {
+        let Some(rate) = self.rival.rate(&self.path, &signal, &sight, weight) else {
             self.take = PUSH * (link / passed.max(1.0)).clamp(1.0, 8.0);
             return false;
         };
@@ -434,6 +424,8 @@ impl Delay {
         let packet_ns = f64::from(self.config.packet_bytes) * 1e9 / self.link.max(1.0);
         if queue > (target / 4.0).max(1.2 * packet_ns) {
             self.idle_rounds = 0.0;
+            // What was too soon is forgotten while others keep the queue.
+            self.leap_rounds += (LEAP_ROUNDS - self.leap_rounds) * (elapsed / 100.0);
             // A leap that ends with the link in our hands was right.
             if self.leaping && self.full > 0.8 * self.link {
                 self.leap_rounds = LEAP_ROUNDS;
@@ -474,7 +466,7 @@ impl Delay {
         if !self.leaping {
             self.leaping = true;
             if passed < 0.5 * LOW.first * self.link {
-                self.leap_rounds = (4.0 * self.leap_rounds).min(256.0);
+                self.leap_rounds = (4.0 * self.leap_rounds).min(64.0);
             }
         }
         let wanted = (2.0 * passed).clamp(LOW.first * self.link, 0.95 * self.link);

@@ -32,6 +32,23 @@ const SLOWLY: f64 = 0.2;
 /// More delay than that of ten of ours is not ours.
 const CROWD: f64 = 10.0;
 
+/// What one report shows, in nanoseconds, bytes per second, and shares.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sight {
+    /// Rounds since the report before.
+    pub(super) elapsed: f64,
+    /// A round, nanoseconds.
+    pub(super) round: f64,
+    pub(super) queue: f64,
+    /// The queueing delay that the delay law would keep.
+    pub(super) target: f64,
+    pub(super) link: f64,
+    /// What passes of us.
+    pub(super) passed: f64,
+    /// The share of ours that overflows.
+    pub(super) overflow: f64,
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct Rival {
     /// Rounds for which a rival is expected back.
@@ -79,17 +96,10 @@ impl Rival {
         self.law.is_some()
     }
 
-    /// One report; `share` is that of the link that passes of us. True: enter now.
-    pub(super) fn watch(
-        &mut self,
-        elapsed: f64,
-        queue: f64,
-        target: f64,
-        share: f64,
-        weight: f64,
-        round: f64,
-        overflow: f64,
-    ) -> bool {
+    /// One report of the delay law. True: enter now.
+    pub(super) fn watch(&mut self, sight: &Sight, weight: f64) -> bool {
+        let Sight { elapsed, queue, target, overflow, round, .. } = *sight;
+        let share = sight.passed / sight.link.max(1.0);
         self.queue_slow += (queue - self.queue_slow) * (elapsed / 24.0);
         self.queue_fast += (queue - self.queue_fast) * (elapsed / 6.0);
         // What a crowd of ours would be: by the queue it keeps, and by our share of the link.
@@ -122,18 +132,8 @@ impl Rival {
     }
 
     /// The rate to take, bytes per second; none: the rival has gone, or it is time to see whether.
-    pub(super) fn rate(
-        &mut self,
-        path: &Path,
-        signal: &Signal,
-        elapsed: f64,
-        queue: f64,
-        target: f64,
-        link: f64,
-        weight: &Weight,
-        overflow: f64,
-        passed: f64,
-    ) -> Option<f64> {
+    pub(super) fn rate(&mut self, path: &Path, signal: &Signal, sight: &Sight, weight: &Weight) -> Option<f64> {
+        let Sight { elapsed, queue, target, link, overflow, passed, .. } = *sight;
         let law = self.law.as_mut()?;
         law.on_signal(signal);
         self.stayed += elapsed;

@@ -11,7 +11,8 @@ mod link;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-pub use link::{Bottleneck, Dice, Fate, Link, Loss};
+use link::Bottleneck;
+pub use link::{Link, Loss};
 use proto::rate::{Controller, Law, Policy, RateConfig, Signal};
 
 pub const MS: u64 = 1_000_000;
