@@ -9,7 +9,7 @@ N ?= 200
 SEED ?= 1
 FIRST ?= 0
 
-.PHONY: help build test unit e2e lint deny demo bench bench-quick torture torture-memory sim sims fuzz fuzz-quick hosts ci
+.PHONY: help build test unit e2e lint deny demo bench bench-quick torture torture-memory sim sims fuzz fuzz-quick hosts lab-accuracy ci
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -63,6 +63,9 @@ fuzz-quick: ## every decoder, a minute in all
 
 hosts: ## which two hosts this machine can make
 	lab/hosts.sh
+
+lab-accuracy: build ## are the lab's links what they say: round trip, rate, loss over 10^6 packets, queue, jitter, reordering
+	target/longhaul lab measure
 
 ci: ## what CI runs
 	.ci/run

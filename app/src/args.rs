@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use proto::negotiate::Cipher;
+use proto::rate::{Law, Policy};
 use proto::wire::control::{DigestKind, Rung};
 
 use crate::units;
@@ -78,7 +79,23 @@ pub struct CpArguments {
     #[arg(long, value_enum, default_value_t = RungChoice::Published)]
     pub rung: RungChoice,
 
-    /// TCP streams to use [default: found by negotiation and measuring]
+    /// How data goes: tcp streams, udp packets (for long or lossy paths; TCP if these do not get through), or by the path's round trip
+    #[arg(long, value_enum, default_value_t = TransportChoice::Tcp)]
+    pub transport: TransportChoice,
+
+    /// UDP: the claim against others on the path; fixed sends at --rate, whatever the path says
+    #[arg(long, value_enum, default_value_t = PolicyChoice::Fair)]
+    pub policy: PolicyChoice,
+
+    /// UDP: never send slower than this, whoever else is on the path: 100Mbit, 10MB/s [default: no bound]
+    #[arg(long, value_name = "RATE", value_parser = units::parse_rate)]
+    pub min_rate: Option<u64>,
+
+    /// UDP: what finds the rate (docs/design/003-rate-control.md): for comparisons
+    #[arg(long, value_enum, default_value_t = LawChoice::Delay, hide_short_help = true)]
+    pub law: LawChoice,
+
+    /// Rails to use: TCP streams [default: found by negotiation and measuring], or UDP rails [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub streams: Option<u16>,
 
@@ -182,6 +199,12 @@ impl CpArguments {
             format!("--stall={}", units::exact_duration(self.stall)),
         ];
         options.extend(self.rate.map(|rate_bps| format!("--rate={}", units::exact_rate(rate_bps))));
+        if self.transport != TransportChoice::Tcp {
+            options.push(format!("--transport={}", word(self.transport)));
+            options.push(format!("--policy={}", word(self.policy)));
+            options.push(format!("--law={}", word(self.law)));
+            options.extend(self.min_rate.map(|rate_bps| format!("--min-rate={}", units::exact_rate(rate_bps))));
+        }
         options.extend(self.streams.map(|streams| format!("--streams={streams}")));
         options.extend(self.cipher.map(|cipher| format!("--cipher={}", word(cipher))));
         options.extend(self.chunk.map(|chunk_bytes| format!("--chunk={}", units::exact_size(u64::from(chunk_bytes)))));
@@ -202,7 +225,7 @@ impl CpArguments {
     /// Reads what `relay_options` wrote. The options come from another host: only those it may set are taken, everything
     /// that names a file or a command on this host is refused.
     pub fn from_relay(options: &[String], sources: &[OsString], destination: &OsStr) -> Result<Self, clap::Error> {
-        const MAY: [&str; 15] = [
+        const MAY: [&str; 19] = [
             "--rung",
             "--memory",
             "--digest",
@@ -210,6 +233,10 @@ impl CpArguments {
             "--direct",
             "--stall",
             "--rate",
+            "--transport",
+            "--policy",
+            "--min-rate",
+            "--law",
             "--streams",
             "--cipher",
             "--chunk",
@@ -247,7 +274,7 @@ pub struct ServeArguments {
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
 
-    /// Address and TCP port to listen on [default: 0.0.0.0:5740]
+    /// Address and port to listen on, TCP and UDP [default: 0.0.0.0:5740]
     #[arg(long, value_name = "IP:PORT")]
     pub listen: Option<SocketAddr>,
 
@@ -396,6 +423,68 @@ impl From<CipherChoice> for Cipher {
             CipherChoice::Aes128 => Self::Aes128Gcm,
             CipherChoice::Aes256 => Self::Aes256Gcm,
             CipherChoice::Chacha20 => Self::ChaCha20Poly1305,
+        }
+    }
+}
+
+/// How data goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum TransportChoice {
+    /// TCP streams
+    #[default]
+    Tcp,
+    /// UDP packets, with rate control and repairs of our own
+    Udp,
+    /// UDP from 20 ms of round trip on, else TCP
+    Auto,
+}
+
+/// What a datagram flow is to others on its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum PolicyChoice {
+    /// Sends at --rate
+    Fixed,
+    /// About twice the share of another
+    High,
+    /// An equal share
+    #[default]
+    Fair,
+    /// What others leave
+    Low,
+}
+
+impl From<PolicyChoice> for Policy {
+    fn from(choice: PolicyChoice) -> Self {
+        match choice {
+            PolicyChoice::Fixed => Self::Fixed,
+            PolicyChoice::High => Self::High,
+            PolicyChoice::Fair => Self::Fair,
+            PolicyChoice::Low => Self::Low,
+        }
+    }
+}
+
+/// What finds the rate of datagrams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum LawChoice {
+    /// Queueing delay; random loss does not matter
+    #[default]
+    Delay,
+    /// As BBR does
+    Bbr,
+    /// As CUBIC does (RFC 9438)
+    Cubic,
+    /// Sends at --rate
+    Fixed,
+}
+
+impl From<LawChoice> for Law {
+    fn from(choice: LawChoice) -> Self {
+        match choice {
+            LawChoice::Delay => Self::Delay,
+            LawChoice::Bbr => Self::Bbr,
+            LawChoice::Cubic => Self::Cubic,
+            LawChoice::Fixed => Self::Fixed,
         }
     }
 }

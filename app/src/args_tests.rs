@@ -43,6 +43,11 @@ fn each_option_of_cp_is_read() {
         ("--rung flushed", |a| Rung::from(a.rung) == Rung::Flushed),
         ("--rung published", |a| Rung::from(a.rung) == Rung::Published),
         ("--streams 4", |a| a.streams == Some(4)),
+        ("--transport udp", |a| a.transport == TransportChoice::Udp),
+        ("--transport auto", |a| a.transport == TransportChoice::Auto),
+        ("--policy low", |a| Policy::from(a.policy) == Policy::Low),
+        ("--min-rate 10Mbit", |a| a.min_rate == Some(10_000_000)),
+        ("--law cubic", |a| Law::from(a.law) == Law::Cubic),
         ("--memory 64MiB", |a| a.memory == 64 << 20),
         ("--json", |a| a.json),
         ("--explain", |a| a.explain),
@@ -152,7 +157,7 @@ fn verify_checks_the_current_folder_unless_told() {
 #[test]
 fn what_is_relayed_is_read_back_and_nothing_else_is_taken() {
     let mut mine = cp(
-        "--rate 123456789bit --streams 3 --chunk 2MiB --cipher aes256 --digest crc64 --rung flushed --workers 2 --stall 1500ms --no-keep --integrity-only --memory 100MB",
+        "--transport udp --policy high --min-rate 5Mbit --law bbr --rate 123456789bit --streams 3 --chunk 2MiB --cipher aes256 --digest crc64 --rung flushed --workers 2 --stall 1500ms --no-keep --integrity-only --memory 100MB",
     );
     let options = mine.relay_options();
     let sources = [OsString::from("-x"), OsString::from("y")];

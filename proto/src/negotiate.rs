@@ -10,6 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::error::{Breach, Refusal};
+use crate::rate::{Law, Policy};
 use crate::wire::chunk::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
 use crate::wire::codec::{Reader, put, put_list, put_text};
 use crate::wire::control::DigestKind;
@@ -32,6 +33,24 @@ pub enum Driver {
     Uring,
     /// Plain system calls and helper threads.
     Plain,
+}
+
+/// How datagram rails are paced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// What finds the rate.
+    pub law: Law,
+    /// The claim against others on the path.
+    pub policy: Policy,
+    /// Never slower than this, bit/s over all rails; 0: none.
+    pub min_bps: u64,
+}
+
+impl Default for Pace {
+    /// An equal share, found by delay.
+    fn default() -> Self {
+        Pace { law: Law::Delay, policy: Policy::Fair, min_bps: 0 }
+    }
 }
 
 /// What one end has and allows.
@@ -65,6 +84,10 @@ pub struct Offer {
     pub rate_bps: u64,
     /// Free bytes at the destination, if this end receives and knows; 0: unknown.
     pub free_bytes: u64,
+    /// Datagram rails wanted instead of streams (initiator), taken at most (acceptor); 0: none.
+    pub datagrams: u16,
+    /// How these are paced, whoever sends: the initiator's word.
+    pub pace: Pace,
 }
 
 /// One address of one end.
@@ -101,6 +124,10 @@ pub struct Plan {
     pub memory: (u64, u64),
     /// bit/s, 0 none: the smaller of both caps.
     pub rate_bps: u64,
+    /// Datagram rails at the start; 0: streams. Where datagrams do not get through, `streams` of TCP take their place.
+    pub datagrams: u16,
+    /// How datagram rails are paced.
+    pub pace: Pace,
 }
 
 /// One line of `--explain`.
@@ -149,7 +176,21 @@ pub fn negotiate(initiator: &Offer, acceptor: &Offer, initiator_sends: bool) -> 
         reason: "what each end granted for its pool of bufs, seen from the initiator".into(),
     });
     let rate_bps = choose_rate(initiator, acceptor, &mut choices);
-    let plan = Plan { streams, streams_max, chunk_bytes, cipher, integrity_only, digest, workers, memory, rate_bps };
+    let datagrams = choose_transport(initiator, acceptor, streams_max, &mut choices);
+    let pace = choose_pace(initiator, rate_bps, datagrams, &mut choices);
+    let plan = Plan {
+        streams,
+        streams_max,
+        chunk_bytes,
+        cipher,
+        integrity_only,
+        digest,
+        workers,
+        memory,
+        rate_bps,
+        datagrams,
+        pace,
+    };
     Ok((plan, choices))
 }
 
@@ -292,6 +333,91 @@ fn choose_rate(i: &Offer, a: &Offer, choices: &mut Vec<Choice>) -> u64 {
     rate
 }
 
+fn choose_transport(i: &Offer, a: &Offer, streams_max: u16, choices: &mut Vec<Choice>) -> u16 {
+    let rails = i.datagrams.min(a.datagrams).min(streams_max);
+    let (value, reason) = match (i.datagrams, a.datagrams) {
+        (0, _) => (String::from("tcp"), "the initiator did not ask for datagrams"),
+        (_, 0) => (String::from("tcp"), "the initiator asked for datagrams, the acceptor takes none"),
+        _ => (format!("udp, {rails} rail(s)"), "the initiator asked for datagrams; TCP where they do not get through"),
+    };
+    choices.push(Choice { what: "transport", value, reason: reason.into() });
+    rails
+}
+
+fn choose_pace(i: &Offer, rate_bps: u64, datagrams: u16, choices: &mut Vec<Choice>) -> Pace {
+    let most = if rate_bps == 0 { u64::MAX } else { rate_bps };
+    let pace = Pace { min_bps: i.pace.min_bps.min(most), ..i.pace };
+    if datagrams > 0 {
+        let least = if pace.min_bps == 0 { String::new() } else { format!(", never below {} bit/s", pace.min_bps) };
+        let reason = match pace.policy {
+            Policy::Fixed => "the rate is the user's word, whatever the path says",
+            Policy::High => "about twice the share of another flow",
+            Policy::Fair => "an equal share with others on the path",
+            Policy::Low => "what others on the path leave",
+        };
+        let value = format!("{} law, {}{least}", pace.law.name(), pace.policy.name());
+        choices.push(Choice { what: "pace", value, reason: reason.into() });
+    }
+    pace
+}
+
+impl Law {
+    /// As options and reports write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Law::Delay => "delay",
+            Law::Bbr => "bbr",
+            Law::Cubic => "cubic",
+            Law::Fixed => "fixed",
+        }
+    }
+
+    fn from_byte(byte: u8) -> Result<Law, Breach> {
+        Ok(match byte {
+            0 => Law::Delay,
+            1 => Law::Bbr,
+            2 => Law::Cubic,
+            3 => Law::Fixed,
+            _ => return Err(Breach::FieldOutOfRange),
+        })
+    }
+}
+
+impl Policy {
+    /// As options and reports write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Policy::Fixed => "fixed",
+            Policy::High => "high",
+            Policy::Fair => "fair",
+            Policy::Low => "low",
+        }
+    }
+
+    fn from_byte(byte: u8) -> Result<Policy, Breach> {
+        Ok(match byte {
+            0 => Policy::Fixed,
+            1 => Policy::High,
+            2 => Policy::Fair,
+            3 => Policy::Low,
+            _ => return Err(Breach::FieldOutOfRange),
+        })
+    }
+}
+
+impl Pace {
+    fn encode(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&[self.law as u8, self.policy as u8]);
+        put!(out, self.min_bps);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Pace, Breach> {
+        Ok(Pace { law: Law::from_byte(from.u8()?)?, policy: Policy::from_byte(from.u8()?)?, min_bps: from.u64()? })
+    }
+}
+
 impl Cipher {
     /// As reports and `--explain` write it.
     #[must_use]
@@ -359,7 +485,8 @@ impl Offer {
         put_list(out, &self.ciphers, |out, cipher| out.push(*cipher as u8));
         put_list(out, &self.digests, |out, digest| out.push(*digest as u8));
         out.push(u8::from(self.integrity_only));
-        put!(out, self.streams, self.streams_max, self.chunk_bytes, self.rate_bps, self.free_bytes);
+        put!(out, self.streams, self.streams_max, self.chunk_bytes, self.rate_bps, self.free_bytes, self.datagrams);
+        self.pace.encode(out);
     }
 
     pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Offer, Breach> {
@@ -389,6 +516,8 @@ impl Offer {
             chunk_bytes: from.u32()?,
             rate_bps: from.u64()?,
             free_bytes: from.u64()?,
+            datagrams: from.u16()?,
+            pace: Pace::decode(from)?,
         })
     }
 }
@@ -397,7 +526,8 @@ impl Plan {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put!(out, self.streams, self.streams_max, self.chunk_bytes);
         out.extend_from_slice(&[self.cipher as u8, u8::from(self.integrity_only), self.digest as u8]);
-        put!(out, self.workers.0, self.workers.1, self.memory.0, self.memory.1, self.rate_bps);
+        put!(out, self.workers.0, self.workers.1, self.memory.0, self.memory.1, self.rate_bps, self.datagrams);
+        self.pace.encode(out);
     }
 
     pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Plan, Breach> {
@@ -411,10 +541,12 @@ impl Plan {
             workers: (from.u16()?, from.u16()?),
             memory: (from.u64()?, from.u64()?),
             rate_bps: from.u64()?,
+            datagrams: from.u16()?,
+            pace: Pace::decode(from)?,
         };
         let chunk_fits =
             plan.chunk_bytes.is_power_of_two() && (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&plan.chunk_bytes);
-        let streams_fit = plan.streams != 0 && plan.streams <= plan.streams_max;
+        let streams_fit = plan.streams != 0 && plan.streams.max(plan.datagrams) <= plan.streams_max;
         let workers_fit = plan.workers.0 != 0 && plan.workers.1 != 0;
         if chunk_fits && streams_fit && workers_fit { Ok(plan) } else { Err(Breach::FieldOutOfRange) }
     }

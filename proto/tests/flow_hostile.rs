@@ -108,7 +108,10 @@ fn coverage_that_does_not_join_is_asked_for_and_not_taken() {
     sender.on_feedback(1000, &feedback(3, 20, 80, &[60])).expect("honest");
     assert_eq!(sender.stats().units, 1);
     assert!(matches!(sender.step(2000, 65_000), Step::Control { body: Control::Ask { from: 0 }, .. }));
-    assert!(!matches!(sender.step(3000, 65_000), Step::Control { body: Control::Ask { .. }, .. }), "asked once a round trip");
+    assert!(
+        !matches!(sender.step(3000, 65_000), Step::Control { body: Control::Ask { .. }, .. }),
+        "asked once a round trip"
+    );
     sender.on_feedback(4000, &feedback(4, 0, 80, &[80])).expect("honest");
     assert_eq!(sender.stats().units, 0);
 }
@@ -163,7 +166,7 @@ fn data_outside_its_place_is_a_breach() {
     assert_eq!(receiver.set_len(0, 1001), Err(Breach::UnitLength));
     assert_eq!(receiver.set_len(8, 1), Err(Breach::UnitBeyondGrant));
     assert_eq!(receiver.on_data(0, 1, 0, 1000, 1, false), Err(Breach::UnitTooLong));
-    assert_eq!(receiver.missing(0).collect::<Vec<_>>(), [0..500]);
+    assert!(receiver.missing(0).eq(std::iter::once(0..500)));
     assert_eq!(receiver.on_data(0, 1, 0, 0, 500, false), Ok(Placed::New));
     assert!(receiver.is_whole(0) && receiver.has(0, 0..1000));
 }
@@ -283,7 +286,9 @@ fn drive_sender(ops: &[(u8, u32)]) {
     for &(op, value) in ops {
         let wide = u64::from(value);
         match op {
-            0 if sender.room() > 0 => drop(sender.add(1 + value % 100_000)),
+            0 if sender.room() > 0 => {
+                let _ = sender.add(1 + value % 100_000);
+            }
             1..=4 => {
                 let step = sender.step(now_ns, value % 70_000);
                 last = None;
@@ -316,7 +321,8 @@ fn drive_sender(ops: &[(u8, u32)]) {
                 }
             }
             6 => {
-                let told = feedback(wide % (number + 3), wide % (next + 3), wide % (next * 2 + 3), &[wide % 7, wide % 11]);
+                let told =
+                    feedback(wide % (number + 3), wide % (next + 3), wide % (next * 2 + 3), &[wide % 7, wide % 11]);
                 let _ = sender.on_feedback(now_ns, &told);
             }
             7 => sender.unloaded(value % 16),
@@ -348,13 +354,18 @@ fn drive_receiver(ops: &[(u8, u32)]) {
                 number += wide % 5;
                 let _ = receiver.on_data(now_ns, number, value % 9, value % 100_100, 1 + value % 1500, value % 2 == 0);
             }
-            3 => drop(receiver.on_data(now_ns, number.saturating_sub(wide % 50), value % 12, 0, 1 + value % 1500, false)),
-            4 => drop(receiver.set_len(value % 12, value % 100_100)),
+            3 => {
+                let old = number.saturating_sub(wide % 50);
+                let _ = receiver.on_data(now_ns, old, value % 12, 0, 1 + value % 1500, false);
+            }
+            4 => {
+                let _ = receiver.set_len(value % 12, value % 100_100);
+            }
             5 => receiver.done(value % 40),
             6 => receiver.grant(value % 20),
             _ => {
                 let word = [Control::Ask { from: wide % (number + 9) }, Control::Tell { newest: number, rtt_us: wide }];
-                drop(receiver.on_control(now_ns, number + 1, &word[value as usize % 2]));
+                let _ = receiver.on_control(now_ns, number + 1, &word[value as usize % 2]);
             }
         }
         if let Some((_, told)) = receiver.feedback(now_ns) {

@@ -157,3 +157,29 @@ fn whatever_the_path_does_everything_arrives_once_and_nothing_stays_behind() {
         assert!(told.is_ok(), "SEED={seed} COUNT=1: {path:?} {job:?}");
     }
 }
+
+#[test]
+fn with_our_own_controller_the_whole_chain_is_near_the_limit_too() {
+    println!(
+        "goodput / limit with the controller `delay`, by round trip (ms) and loss (%); 155 Mbit/s, 100 round trips"
+    );
+    let rate = 155_000_000 / 8;
+    for rtt_ms in [10, 50, 200] {
+        let mut line = format!("{rtt_ms:>5}");
+        for loss_ppm in [0, 1_000, 10_000, 50_000, 100_000] {
+            let (mut path, mut job) = long_job(rate, rtt_ms * MS, loss_ppm, 100);
+            path.forth.queue_bytes = rate * rtt_ms / 1000;
+            job.config.rate.law = Law::Delay;
+            job.config.rate.policy = Policy::Fair;
+            job.config.rate.target = 0;
+            let out = run(knob("SEED", 1) + rtt_ms, &path, &job);
+            let share = out.goodput(job.bytes) / limit(rate, loss_ppm);
+            let needless = out.receiver.already_bytes.saturating_sub(out.sender.copy_bytes);
+            line += &format!("  {:>4}: {share:.3} ({} ms queued)", loss_ppm as f64 / 1e4, out.queue_ns_max / MS);
+            assert_eq!(needless, 0, "nothing goes twice, whatever the rate does");
+            // The law's own promises stand in `tests/rate`; here only that both work together.
+            assert!(share > 0.7, "{rtt_ms} ms, {loss_ppm} ppm: {share:.3}; {out:?}");
+        }
+        println!("{line}");
+    }
+}

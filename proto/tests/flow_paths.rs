@@ -55,7 +55,12 @@ fn a_way_back_that_loses_a_third_of_the_feedback_costs_nothing_but_feedback() {
         let out = run(7, &path, &job);
         let limit = MBIT100 as f64 * 0.96 * 0.98;
         let share = out.goodput(job.bytes) / limit;
-        println!("way back loses {} %: {share:.3} of the limit, {} asks of {} feedbacks", loss_ppm / 10_000, out.sender.asks, out.receiver.feedbacks);
+        println!(
+            "way back loses {} %: {share:.3} of the limit, {} asks of {} feedbacks",
+            loss_ppm / 10_000,
+            out.sender.asks,
+            out.receiver.feedbacks
+        );
         assert!(share > 0.93, "{share:.3}");
         assert!(out.receiver.already_bytes <= out.sender.copy_bytes, "a lost feedback makes nothing go twice");
         assert_eq!(out.sender.cuts, 0);
@@ -75,7 +80,9 @@ fn a_narrow_way_back_carries_the_feedback_of_a_wide_path() {
 
 #[test]
 fn packets_grow_to_what_the_path_takes_within_a_few_round_trips() {
-    for (mtu, max, want) in [(1472, 1472, 1472), (8972, 65_507, 8972), (1392, 8972, 1392), (65_507, 65_507, 65_507), (9_999, 9_000, 9_000)] {
+    for (mtu, max, want) in
+        [(1472, 1472, 1472), (8972, 65_507, 8972), (1392, 8972, 1392), (65_507, 65_507, 65_507), (9_999, 9_000, 9_000)]
+    {
         let mut path = Path::new(10 * MBIT100, 40 * MS, 50_000);
         path.forth.mtu.push((0, mtu));
         let mut job = Job::fixed(10 * MBIT100, 125_000_000, 4096);
@@ -207,7 +214,12 @@ fn bytes_let_go_are_read_again_only_for_repairs() {
     job.reload_ns = Some(5 * MS);
     let out = run(2, &path, &job);
     assert!(out.receiver.already_bytes <= out.sender.copy_bytes);
-    assert!(out.landed_ns < kept.landed_ns + SECOND / 2, "reading again costs little: {} and {}", out.landed_ns, kept.landed_ns);
+    assert!(
+        out.landed_ns < kept.landed_ns + SECOND / 2,
+        "reading again costs little: {} and {}",
+        out.landed_ns,
+        kept.landed_ns
+    );
 }
 
 #[test]

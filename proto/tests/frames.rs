@@ -10,7 +10,8 @@ use proptest::prelude::*;
 use proto::books::{Books, STAGES};
 use proto::error::{Breach, Refusal, explain_code};
 use proto::manifest::{Entry, EntryKind};
-use proto::negotiate::{Cipher, Driver, Interface, Offer, Plan};
+use proto::negotiate::{Cipher, Driver, Interface, Offer, Pace, Plan};
+use proto::rate::{Law, Policy};
 use proto::wire::chunk::*;
 use proto::wire::control::*;
 use proto::wire::encode::{entry_bytes, want_bytes};
@@ -86,7 +87,7 @@ fn offer() -> impl Strategy<Value = Offer> {
     let driver = prop_oneof![Just(Driver::Uring), Just(Driver::Plain)];
     let lists = (vec(interface, 0..4), vec(driver, 0..3), vec(cipher(), 0..4), vec(digest_kind(), 0..3));
     let host = (".{0,60}", any::<u16>(), any::<u32>(), any::<u64>());
-    let wishes = (any::<bool>(), any::<u16>(), any::<u16>(), any::<u32>(), any::<u64>(), any::<u64>());
+    let wishes = (any::<bool>(), any::<(u16, u16, u32, u64, u64)>(), any::<u16>(), pace());
     (host, lists, wishes).prop_map(|(host, lists, wishes)| Offer {
         boot_id: host.0,
         cores: host.1,
@@ -97,18 +98,26 @@ fn offer() -> impl Strategy<Value = Offer> {
         ciphers: lists.2,
         digests: lists.3,
         integrity_only: wishes.0,
-        streams: wishes.1,
-        streams_max: wishes.2,
-        chunk_bytes: wishes.3,
-        rate_bps: wishes.4,
-        free_bytes: wishes.5,
+        streams: wishes.1.0,
+        streams_max: wishes.1.1,
+        chunk_bytes: wishes.1.2,
+        rate_bps: wishes.1.3,
+        free_bytes: wishes.1.4,
+        datagrams: wishes.2,
+        pace: wishes.3,
     })
+}
+
+fn pace() -> impl Strategy<Value = Pace> {
+    let law = prop_oneof![Just(Law::Delay), Just(Law::Bbr), Just(Law::Cubic), Just(Law::Fixed)];
+    let policy = prop_oneof![Just(Policy::Fixed), Just(Policy::High), Just(Policy::Fair), Just(Policy::Low)];
+    (law, policy, any::<u64>()).prop_map(|(law, policy, min_bps)| Pace { law, policy, min_bps })
 }
 
 fn plan() -> impl Strategy<Value = Plan> {
     let sizes = (1u16..100, 0u16..100, 20u32..=24, 1u16.., 1u16..);
-    (sizes, cipher(), any::<bool>(), digest_kind(), any::<(u64, u64)>(), any::<u64>()).prop_map(
-        |((streams, more, log, ours, theirs), cipher, integrity_only, digest, memory, rate_bps)| Plan {
+    (sizes, cipher(), any::<bool>(), digest_kind(), any::<(u64, u64)>(), any::<u64>(), pace()).prop_map(
+        |((streams, more, log, ours, theirs), cipher, integrity_only, digest, memory, rate_bps, pace)| Plan {
             streams,
             streams_max: streams + more,
             chunk_bytes: 1 << log,
@@ -118,6 +127,8 @@ fn plan() -> impl Strategy<Value = Plan> {
             workers: (ours, theirs),
             memory,
             rate_bps,
+            datagrams: more,
+            pace,
         },
     )
 }

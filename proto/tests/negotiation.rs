@@ -8,6 +8,7 @@
 use proptest::prelude::*;
 use proto::error::Refusal;
 use proto::negotiate::*;
+use proto::rate::Policy;
 use proto::wire::control::DigestKind;
 
 fn offer() -> Offer {
@@ -26,6 +27,8 @@ fn offer() -> Offer {
         chunk_bytes: 0,
         rate_bps: 0,
         free_bytes: 0,
+        datagrams: 0,
+        pace: Pace::default(),
     }
 }
 
@@ -105,6 +108,18 @@ fn the_digest_is_the_initiators_wish_if_it_is_allowed() {
 fn the_smaller_cap_is_the_rate() {
     let rate = |one, other| plan(&Offer { rate_bps: one, ..offer() }, &Offer { rate_bps: other, ..there() }).rate_bps;
     assert_eq!((rate(0, 0), rate(5, 0), rate(0, 7), rate(5, 7), rate(9, 7)), (0, 5, 7, 5, 7));
+}
+
+#[test]
+fn datagrams_are_taken_where_both_want_them_and_paced_as_the_initiator_says() {
+    let wants =
+        Offer { datagrams: 2, pace: Pace { policy: Policy::Low, min_bps: 9_000, ..Pace::default() }, ..offer() };
+    assert_eq!(plan(&wants, &there()).datagrams, 0, "the acceptor takes none");
+    assert_eq!(plan(&offer(), &Offer { datagrams: 4, ..there() }).datagrams, 0, "nobody asked");
+    let takes = Offer { datagrams: 16, rate_bps: 8_000, ..there() };
+    let agreed = plan(&wants, &takes);
+    assert_eq!((agreed.datagrams, agreed.pace.policy, agreed.pace.min_bps), (2, Policy::Low, 8_000));
+    assert_eq!(plan(&wants, &Offer { streams_max: 1, ..takes }).datagrams, 1, "within the cap on rails");
 }
 
 #[test]

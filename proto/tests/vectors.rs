@@ -11,7 +11,8 @@ use proto::books::{Books, STAGES};
 use proto::error::{Breach, Refusal};
 use proto::journal::{self, JOURNAL_VERSION, JournalHeader, Replay};
 use proto::manifest::{Entry, EntryKind};
-use proto::negotiate::{Cipher, Driver, Interface, Offer, Plan};
+use proto::negotiate::{Cipher, Driver, Interface, Offer, Pace, Plan};
+use proto::rate::{Law, Policy};
 use proto::receipt::{self, Head, Signer};
 use proto::wire::chunk::*;
 use proto::wire::control::*;
@@ -45,6 +46,8 @@ fn offer() -> Offer {
         chunk_bytes: 0,
         rate_bps: 10_000_000_000,
         free_bytes: 1 << 40,
+        datagrams: 2,
+        pace: Pace { law: Law::Delay, policy: Policy::High, min_bps: 1_000_000 },
     }
 }
 
@@ -59,6 +62,8 @@ fn plan() -> Plan {
         workers: (8, 4),
         memory: (64 << 20, 32 << 20),
         rate_bps: 10_000_000_000,
+        datagrams: 1,
+        pace: Pace { law: Law::Bbr, policy: Policy::Fair, min_bps: 0 },
     }
 }
 

@@ -203,12 +203,14 @@ fn internet(address: u32) -> libc::sockaddr {
     out
 }
 
-/// Puts the calling thread before all ordinary ones (SCHED_RR, lowest real-time priority); what it starts later is ordinary again.
-/// Errors: EPERM.
+/// Below the kernel's own interrupt threads (50), above whatever a user gives to a program that is to be measured.
+const PROMPT: i32 = 40;
+
+/// Puts the calling thread before all ordinary ones (SCHED_RR); what it starts later is ordinary again. Errors: EPERM.
 pub fn be_prompt() -> io::Result<()> {
     // SAFETY: a `sched_param` is integers, for which zero is a value.
     let mut param: libc::sched_param = unsafe { std::mem::zeroed() };
-    param.sched_priority = 1;
+    param.sched_priority = PROMPT;
     // SAFETY: the call reads `param`; 0 is the calling thread.
     let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &param) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

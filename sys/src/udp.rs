@@ -18,7 +18,7 @@ mod splice; // bursts out of memory that the network reads itself
 mod wire; // control messages and addresses as bytes
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::net::sockopt;
@@ -35,14 +35,15 @@ use crate::sock::{get_option, set_buffers, set_option};
 const ECT0: u8 = 0b10;
 
 /// A socket bound to an address: non-blocking, its packets never fragmented and ECT(0), ready to tell marks and to receive bursts.
-/// With `reuse` others may bind to the same address (a connected socket beside a listening one: the kernel hands packets to the
-/// one that fits best). `[::]` takes IPv4 too. What an old kernel lacks (GRO: 5.0) is left out: then bursts have one packet.
+/// With `reuse` sockets of the same user may share the address (a connected one beside a listening one: the kernel hands packets to
+/// the one that fits best). Until such a socket is connected, packets of anybody may get into it, and stay there: compare
+/// [`Arrived::from`]. `[::]` takes IPv4 too. What an old kernel lacks (GRO: 5.0) is left out: then bursts have one packet.
 /// Errors: EADDRINUSE, EACCES, EADDRNOTAVAIL.
 pub fn bind(addr: SocketAddr, reuse: bool) -> io::Result<OwnedFd> {
     let socket = Socket::new(Domain::for_address(addr), Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_nonblocking(true)?;
     if reuse {
-        socket.set_reuse_address(true)?;
+        // Not SO_REUSEADDR: with it the sockets of any user could share, and take packets away.
         socket.set_reuse_port(true)?;
     }
     let fd = socket.as_fd();
@@ -81,6 +82,17 @@ pub fn open(
     let granted = set_buffers(&socket, recv_bytes, send_bytes)?;
     connect(&socket, to)?;
     Ok((socket, granted))
+}
+
+/// UDP payload of the largest packet that the route of a connected socket takes at its first hop, as far as the kernel knows: the upper
+/// end of a search for the path's. Errors: ENOTCONN.
+pub fn packet_bytes_max(fd: impl AsFd) -> io::Result<usize> {
+    let fd = fd.as_fd();
+    let (mtu, heads) = match peer_addr(fd)?.ip().to_canonical() {
+        IpAddr::V4(_) => (get_option(fd, libc::IPPROTO_IP, libc::IP_MTU)?, 28),
+        IpAddr::V6(_) => (get_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU)?, 48),
+    };
+    Ok((mtu as usize).saturating_sub(heads).min(BURST_BYTES_MAX))
 }
 
 /// The address that means "any of this host, any port", of the other's family.

@@ -1,6 +1,6 @@
 //! In steady state the ring and the pool allocate nothing, in no thread of the process.
 //!
-//! In: some thousand operations of all four kinds after a warm-up. Out: the count of allocations, which must not move.
+//! In: some thousand operations of all five kinds, and bursts of packets beside them, after a warm-up. Out: the count of allocations, which must not move.
 //! One test alone in its binary: the allocator counts for the whole process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -50,6 +50,16 @@ struct Line {
     file: Arc<File>,
     one: Arc<OwnedFd>,
     other: Arc<OwnedFd>,
+    /// Two ends of a path for packets.
+    packets: (OwnedFd, Arc<OwnedFd>),
+    into: Vec<u8>,
+}
+
+fn datagrams() -> (OwnedFd, Arc<OwnedFd>) {
+    let here = sys::udp::bind("127.0.0.1:0".parse().expect("address"), false).expect("bind");
+    let to = sys::udp::local_addr(&here).expect("address");
+    let (there, _) = sys::udp::open(None, to, 0, 0).expect("open");
+    (there, Arc::new(here))
 }
 
 impl Line {
@@ -62,7 +72,8 @@ impl Line {
         std::fs::remove_file(path).expect("remove");
         let (one, other) = sys::sock::pair().expect("pair");
         let (one, other) = (Arc::new(one), Arc::new(other));
-        Line { pool, driver, done: Vec::with_capacity(64), file: Arc::new(file), one, other }
+        let (file, done) = (Arc::new(file), Vec::with_capacity(64));
+        Line { pool, driver, done, file, one, other, packets: datagrams(), into: vec![0; 65_535] }
     }
 
     fn buf(&mut self) -> Mem {
@@ -81,15 +92,23 @@ impl Line {
         self.driver.submit(3, Op::Send { socket, mem, at, len });
         let (socket, mem) = (Arc::clone(&self.other), self.buf());
         self.driver.submit(4, Op::Recv { socket, mem, at, len, all: true });
+        self.driver.submit(5, Op::Readable { socket: Arc::clone(&self.packets.1) });
+        let sent = sys::udp::send_burst(&self.packets.0, &[[1; sys::udp::HEAD_BYTES]; 10], &[2; 10_000], 1000);
+        assert_eq!(sent.expect("send"), 10);
         self.driver.waker().wake();
         while self.driver.in_flight() > 0 {
             self.driver.wait(Some(Duration::from_secs(20)), &mut self.done).expect("wait");
             for done in self.done.drain(..) {
-                assert_eq!(done.result.expect("works"), CHUNK);
+                let expected = if done.token == 5 { 0 } else { CHUNK };
+                assert_eq!(done.result.expect("works"), expected);
                 if let Mem::Buf(buf) = done.mem {
                     self.pool.give(buf);
                 }
             }
+        }
+        let mut bytes = 0;
+        while bytes < 10 * 1032 {
+            bytes += sys::udp::recv_burst(&self.packets.1, &mut self.into).expect("it was readable").bytes;
         }
     }
 }

@@ -94,6 +94,37 @@ fn every_way_of_sending_sends_the_same() {
 }
 
 #[test]
+fn a_refused_offload_is_sent_in_another_way() {
+    let (one, other) = pair("127.0.0.1").expect("IPv4");
+    // A socket that sends without checksums is refused segmentation (net/ipv4/udp.c, udp_send_skb): EINVAL.
+    let on = 1i32;
+    let (fd, size) = (std::os::fd::AsRawFd::as_raw_fd(&one), size_of::<i32>() as libc::socklen_t);
+    // SAFETY: the value is a local of the size that is given.
+    let set = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_NO_CHECK, (&raw const on).cast(), size) };
+    assert_eq!(set, 0);
+    // Packets by themselves take more room than bursts.
+    udp::size_buffers(&other, 4 << 20, 0).expect("buffers");
+    for (count, each) in [(1, 1000), (2, 1000), (45, 1440), (100, 640)] {
+        let (heads, payload) = (heads(count), pattern(count * each - 1, 11));
+        assert_eq!(udp::send_burst(&one, &heads, &payload, each).expect("send"), count);
+        let packets = receive(&other, count);
+        assert!(packets[..count - 1].iter().all(|packet| packet.len() == HEAD_BYTES + each));
+        assert_eq!(packets.iter().flat_map(|packet| &packet[HEAD_BYTES..]).copied().collect::<Vec<_>>(), payload);
+        assert_eq!(udp::send_sealed(&one, &payload, each).expect("send"), count);
+        assert_eq!(receive(&other, count).concat(), payload);
+    }
+}
+
+#[test]
+fn an_address_is_shared_only_when_both_want_it() {
+    let one = udp::bind("127.0.0.1:0".parse().expect("address"), true).expect("bind");
+    let addr = udp::local_addr(&one).expect("address");
+    assert!(udp::bind(addr, true).is_ok());
+    assert_eq!(udp::bind(addr, false).expect_err("taken").raw_os_error(), Some(libc::EADDRINUSE));
+    assert_eq!(udp::packet_bytes_max(&one).expect_err("no route").raw_os_error(), Some(libc::ENOTCONN));
+}
+
+#[test]
 fn more_than_one_call_carries_is_several_calls() {
     for (one, other) in pairs() {
         udp::size_buffers(&other, 4 << 20, 0).expect("buffers");

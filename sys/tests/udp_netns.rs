@@ -121,6 +121,7 @@ fn a_wire_carries_what_fits_and_refuses_what_does_not() {
         let (one, other) = (hosts.bind(0, "10.78.0.1:7000"), hosts.bind(1, "10.78.0.2:7000"));
         connect(&one, &other);
         let room = mtu - 28;
+        assert_eq!(udp::packet_bytes_max(&one).expect("connected"), room);
         let heads = [[7; HEAD_BYTES]; 5];
         let payload = vec![9; 5 * (room - HEAD_BYTES) - 3];
         assert_eq!(udp::send_burst(&one, &heads, &payload, room - HEAD_BYTES).expect("fits"), 5);

@@ -110,6 +110,7 @@ fn sender_receipt(wanted: &Path) -> PathBuf {
 fn agree(copy: &Copy<'_>) -> Result<(Offer, Plan, Vec<Choice>), Failure> {
     let mut wishes = session::wishes(copy);
     wishes.integrity_only = true;
+    wishes.datagrams = 0;
     let own = offer::offer(&wishes);
     let (plan, choices) = negotiate(&own, &own, true)
         .map_err(|refusal| Exit::of_refusal(refusal).fail("agree on a plan", refusal.what()))?;

@@ -13,12 +13,12 @@ use std::time::Duration;
 use engine::host::{Make, Team, Workers};
 use engine::linux::Direct;
 use engine::linux::sink::LinuxSink;
-use proto::negotiate::Driver;
+use proto::negotiate::{Driver, Pace};
 use proto::wire::control::{Direction, Open, Rung};
 use sys::event::Event;
 
 use crate::address::Address;
-use crate::args::{DirectChoice, DriverChoice};
+use crate::args::{DirectChoice, DriverChoice, TransportChoice};
 use crate::cp::{Copy, knock, report};
 use crate::exit::{Exit, Failure};
 use crate::identity::ticket::Ticket;
@@ -76,6 +76,12 @@ pub fn wishes(copy: &Copy<'_>) -> Wishes {
         streams: arguments.streams.unwrap_or(0),
         chunk_bytes: arguments.chunk.unwrap_or(0),
         rate_bps: arguments.rate.unwrap_or(0),
+        datagrams: if arguments.transport == TransportChoice::Tcp { 0 } else { arguments.streams.unwrap_or(1) },
+        pace: Pace {
+            law: arguments.law.into(),
+            policy: arguments.policy.into(),
+            min_bps: arguments.min_rate.unwrap_or(0),
+        },
     }
 }
 

@@ -5,13 +5,13 @@
 //! Invariants: a fact that cannot be read is left out, never guessed.
 //! Absent on purpose: choosing (proto::negotiate).
 
-use proto::negotiate::{Cipher, Driver, Interface, Offer, Plan};
+use proto::negotiate::{Cipher, Driver, Interface, Offer, Pace, Plan};
 use proto::wire::control::DigestKind;
 
 use engine::job::{Cover, Terms};
 
 /// Rails per job, at most, unless the user asks for another number.
-const STREAMS_MAX: u16 = 16;
+pub const STREAMS_MAX: u16 = 16;
 
 /// What the user or the config said.
 #[derive(Debug, Clone, Default)]
@@ -34,6 +34,10 @@ pub struct Wishes {
     pub chunk_bytes: u32,
     /// bit/s; 0: none.
     pub rate_bps: u64,
+    /// Datagram rails wanted (initiator) or taken at most (acceptor); 0: none.
+    pub datagrams: u16,
+    /// How these are paced (initiator).
+    pub pace: Pace,
 }
 
 /// This end's offer.
@@ -67,6 +71,8 @@ pub fn offer(wishes: &Wishes) -> Offer {
         chunk_bytes: wishes.chunk_bytes,
         rate_bps: wishes.rate_bps,
         free_bytes: 0,
+        datagrams: wishes.datagrams,
+        pace: wishes.pace,
     }
 }
 

@@ -22,8 +22,8 @@ use crate::lab::settings::{AB, BA, LinkSettings};
 
 /// As many as fit into the third byte of the addresses.
 pub const LINKS_MAX: usize = 64;
-/// Packets that wait in a host's device for the emulator: 10 ms at a million packets a second.
-const DEVICE_PACKETS: u32 = 10_000;
+/// Packets that wait in a host's device for the emulator: 2 ms at a million packets a second; at most 128 MiB of super-packets.
+const DEVICE_PACKETS: u32 = 2_000;
 /// Blocks for what is read but not yet queued, and what waits for its last run: some bursts of 64 KiB.
 const SLACK_BYTES: u64 = 8 << 20;
 /// With neither a rate nor a memory given, what the wire may hold: 10 Gbit/s × 50 ms.

@@ -15,11 +15,11 @@ use rustix::net::sockopt;
 use sys::clock::now_ns;
 use sys::netns;
 
-use crate::lab::MeasureArguments;
 use crate::lab::hosts::{Lab, Making, Side, address4};
 use crate::lab::link::Loss;
 use crate::lab::run::become_root;
 use crate::lab::settings::{AB, LinkSettings};
+use crate::lab::{MeasureArguments, ceiling};
 use crate::units;
 
 const PORT: u16 = 5741;
@@ -86,13 +86,16 @@ struct Found {
 /// A lab could not be made, or a socket not be used.
 pub fn run(arguments: &MeasureArguments) -> anyhow::Result<u8> {
     become_root()?;
+    let making = Making { seed: 1, memory_bytes: None, granule_ns: 50_000, tcp: None };
+    if arguments.ceiling {
+        return ceiling::run(making);
+    }
     let packets = if arguments.quick { 200_000 } else { 1_000_000 };
     let mut all_good = true;
     println!("{:<12} {:<32} {:<34} {:<44}", "what", "link", "wanted", "got");
     for (look, words) in CASES {
         let mut settings = LinkSettings::default();
         settings.apply_all(words).map_err(anyhow::Error::msg)?;
-        let making = Making { seed: 1, memory_bytes: None, granule_ns: 50_000, tcp: None };
         let mut lab = Lab::make(&[settings], making)?;
         let ends = Ends::open(&lab)?;
         let found = std::thread::scope(|scope| {
@@ -209,6 +212,7 @@ fn flow(ends: &Ends, count: u64, payload: usize, each_ms: u64) -> anyhow::Result
 
 fn send(ends: &Ends, count: u64, payload: usize, each_ms: u64) -> anyhow::Result<()> {
     sys::netns::exact_timers();
+    let _ = sys::netns::be_prompt();
     let mut bytes = vec![0x5a; payload];
     let start_ns = now_ns();
     for number in 0..count {

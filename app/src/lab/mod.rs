@@ -18,6 +18,7 @@ pub mod guard; // what is left at its end
 pub mod run; // a lab's life
 pub mod visit; // commands for a lab that runs
 pub mod measure; // is the lab what it says
+pub mod ceiling; // what it can carry
 pub mod report; // what the links did
 
 use std::ffi::OsString;
@@ -226,6 +227,9 @@ pub struct MeasureArguments {
     /// A fifth of the packets: some seconds instead of a minute
     #[arg(long)]
     pub quick: bool,
+    /// Not that, but what the emulator can carry: TCP, UDP with segmentation, UDP packet by packet
+    #[arg(long, conflicts_with = "quick")]
+    pub ceiling: bool,
 }
 
 /// `longhaul lab guard`, which only a lab starts.

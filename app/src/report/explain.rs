@@ -51,7 +51,7 @@ pub struct Explained<'a> {
 #[must_use]
 pub fn offer_lines(local: &Offer, remote: Option<&Offer>) -> Vec<OfferLine> {
     type Show = fn(&Offer) -> String;
-    let rows: [(&str, Show); 11] = [
+    let rows: [(&str, Show); 12] = [
         ("cores", |offer| offer.cores.to_string()),
         ("load", |offer| format!("{}.{:02}", offer.load_percent / 100, offer.load_percent % 100)),
         ("memory granted", |offer| show_memory(offer.memory_bytes)),
@@ -62,6 +62,10 @@ pub fn offer_lines(local: &Offer, remote: Option<&Offer>) -> Vec<OfferLine> {
         ("streams", |offer| match offer.streams {
             0 => format!("measured, at most {}", offer.streams_max),
             streams => format!("{streams}, at most {}", offer.streams_max),
+        }),
+        ("datagram rails", |offer| match offer.datagrams {
+            0 => "none".to_owned(),
+            rails => rails.to_string(),
         }),
         ("rate cap", |offer| match offer.rate_bps {
             0 => "none".to_owned(),

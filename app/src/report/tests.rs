@@ -451,6 +451,8 @@ fn explain_shows_both_offers_each_reason_and_the_sum_of_memory() {
         chunk_bytes: 0,
         rate_bps: 0,
         free_bytes: 0,
+        datagrams: 0,
+        pace: proto::negotiate::Pace::default(),
     };
     let mut remote = local.clone();
     remote.cores = 64;

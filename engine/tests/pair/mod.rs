@@ -162,6 +162,8 @@ fn plan_of(setup: Setup, terms: Terms) -> Plan {
         workers: (1, 1),
         memory: (16 << 20, 16 << 20),
         rate_bps: 0,
+        datagrams: 0,
+        pace: proto::negotiate::Pace::default(),
     }
 }
 

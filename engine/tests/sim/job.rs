@@ -169,6 +169,8 @@ pub(crate) fn plan_of(terms: &Terms, streams: u16, workers: (u16, u16)) -> Plan 
         workers,
         memory: (64 << 20, 64 << 20),
         rate_bps: 0,
+        datagrams: 0,
+        pace: proto::negotiate::Pace::default(),
     }
 }
 

@@ -168,7 +168,7 @@ impl Flight {
     }
 
     /// The first run with numbers from `number` on, to be changed.
-    pub(super) fn from_mut(&mut self, number: u64) -> Option<&mut Run> {
+    pub(super) fn find_mut(&mut self, number: u64) -> Option<&mut Run> {
         let at = self.runs.partition_point(|run| run.end() <= number);
         self.runs.get_mut(at)
     }

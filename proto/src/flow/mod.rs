@@ -16,6 +16,7 @@ mod units; // the sender's open units
 mod mtu; // the packet size: search upward, black holes
 mod pulse; // words without data: when to tell, ask, probe; silence
 mod send; // the sending end
+mod words; // the sending end: words without data
 mod cover; // the sending end: feedback comes in
 mod late; // the reordering that was measured
 mod window; // which numbers arrived

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::Placed;
-use super::ranges::Ranges;
+use super::ranges::{Ranges, Spare};
 use crate::error::Breach;
 
 /// A unit may be in so many pieces: one for every 256 bytes. Honest pieces are packets, hardly ever shorter than 500 bytes.
@@ -42,11 +42,22 @@ pub(super) struct Parts {
     /// Begun and not done.
     open: u32,
     unit_bytes_max: u32,
+    /// Sets of units that are done.
+    spare: Spare,
 }
 
 impl Parts {
     pub(super) fn new(units: u32, unit_bytes_max: u32) -> Self {
-        let mut parts = Parts { ring: Vec::new(), base: 0, granted: 0, units, done: 0, open: 0, unit_bytes_max };
+        let mut parts = Parts {
+            ring: Vec::new(),
+            base: 0,
+            granted: 0,
+            units,
+            done: 0,
+            open: 0,
+            unit_bytes_max,
+            spare: Spare::default(),
+        };
         parts.ring.resize_with(64, Part::default);
         parts.regrant();
         parts
@@ -116,7 +127,9 @@ impl Parts {
         // After a grant was taken back there are fewer places than promises; the oldest unit always has one.
         let full = self.open >= self.units && unit != self.base;
         let pieces_max = (self.unit_bytes_max / PIECE_BYTES_LEAST) as usize + PIECES_LEAST;
-        let part = self.place(unit);
+        self.place(unit);
+        let slot = self.slot(unit);
+        let part = &mut self.ring[slot];
         if part.done {
             return Ok(Placed::Already);
         }
@@ -127,7 +140,11 @@ impl Parts {
         if begins && full {
             return Ok(Placed::NoRoom);
         }
-        part.begun = true;
+        if begins {
+            part.begun = true;
+            part.got = self.spare.take();
+        }
+        let part = &mut self.ring[slot];
         let new = part.got.insert(offset..end);
         if part.got.count() > pieces_max {
             return Err(Breach::UnitPieces);
@@ -184,8 +201,11 @@ impl Parts {
         if core::mem::replace(&mut part.done, true) {
             return;
         }
-        part.got.clear();
+        let got = core::mem::take(&mut part.got);
         let begun = part.begun;
+        if begun {
+            self.spare.give_back(got);
+        }
         self.open -= u32::from(begun);
         self.done += 1;
         while self.base < self.granted && self.ring[self.slot(self.base)].done {

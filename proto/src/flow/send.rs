@@ -11,11 +11,11 @@ use core::ops::Range;
 
 use super::flight::{Cargo, Flight, Run};
 use super::mtu::Search;
-use super::pulse::Pulse;
 use super::parts::SPAN;
+use super::pulse::Pulse;
 use super::units::{Home, Units};
 use super::{Burst, Fact, FlowConfig, PACKET_BYTES_MIN, Step};
-use crate::packet::{Control, PACKET_OVERHEAD, WIRE_EXTRA};
+use crate::packet::{PACKET_OVERHEAD, WIRE_EXTRA};
 use crate::rate::{Controller, RateConfig};
 
 /// What a data packet weighs on the wire beside its bytes of the unit.
@@ -28,8 +28,6 @@ const RELOADS_MAX: u32 = 16;
 const COPY_SHARE: u64 = 110;
 /// A range goes out at most so many times at the end.
 const COPIES_MAX: u8 = 8;
-/// Longest probe: what the rate sends in 1/32 s, at least an Ethernet frame.
-const PROBE_SHARE: u64 = 32;
 
 /// What the sender counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -74,9 +72,16 @@ pub struct FlowStats {
 
 /// What was stepped last: what `refused` and `too_big` speak of.
 #[derive(Debug, Clone, Copy)]
-enum Last {
+pub(super) enum Last {
     Other,
-    Probe { number: u64, bytes: u16 },
+    Probe {
+        number: u64,
+        bytes: u16,
+    },
+    /// A copy of the packets from this number on.
+    Copy {
+        number: u64,
+    },
 }
 
 /// What is known of the newest packet that arrived.
@@ -108,7 +113,7 @@ pub struct FlowSender {
     pub(super) seen: Seen,
     pub(super) granted: u32,
     ended: bool,
-    closing: bool,
+    pub(super) closing: bool,
     reloads: u32,
     /// The next burst leaves then.
     pub(super) next_send_ns: u64,
@@ -124,12 +129,12 @@ pub struct FlowSender {
     tail_at: Option<u64>,
     /// Packets lost and resolved lately, halved now and then.
     pub(super) lately: (u64, u64),
-    last: Last,
+    pub(super) last: Last,
 }
 
 /// Where the next bytes come from.
 #[derive(Debug, Clone, Copy)]
-enum Pick {
+pub(super) enum Pick {
     Repair(u32),
     Fresh(u32),
     Copy { number: u64 },
@@ -282,91 +287,13 @@ impl FlowSender {
         self.send_burst(now_ns, pick, burst_bytes_max)
     }
 
-    /// Unit bytes per packet.
-    fn payload(&self) -> u16 {
-        self.search.bytes() - PACKET_OVERHEAD as u16
-    }
-
-    fn wire_packet(&self) -> u64 {
+    pub(super) fn wire_packet(&self) -> u64 {
         u64::from(self.search.bytes()) + WIRE_EXTRA as u64
     }
 
     /// How long a packet takes at the rate in force.
-    fn packet_ns(&self) -> u64 {
+    pub(super) fn packet_ns(&self) -> u64 {
         nanos(self.wire_packet(), self.controller.rate())
-    }
-
-    /// The next word that is due.
-    fn next_word(&mut self, now_ns: u64) -> Option<Control> {
-        if let Some(from) = self.pulse.take_ask(now_ns) {
-            self.stats.asks += 1;
-            return Some(Control::Ask { from });
-        }
-        // The path must have answered once before it is asked for more, and be asked only while there is something to send.
-        if self.pulse.met() && !self.pulse.is_quiet() && self.flight.has_data() {
-            if self.pulse.is_rtt_news(now_ns) {
-                return Some(self.tell());
-            }
-            let bytes_max = (self.controller.rate() / PROBE_SHARE).max(1500);
-            if let Some((bytes, token)) = self.search.next_probe(now_ns, bytes_max) {
-                return Some(Control::Probe { bytes, token });
-            }
-        }
-        if self.flight.is_waiting() && now_ns >= self.pulse.tell_at_ns() && !self.is_data_next(now_ns) {
-            return Some(self.tell());
-        }
-        // Words are only words: the last one goes after all data was answered for.
-        if self.closing && !self.flight.has_data() && self.units.open() == 0 {
-            self.closing = false;
-            return Some(Control::Close);
-        }
-        None
-    }
-
-    fn tell(&self) -> Control {
-        Control::Tell { newest: self.flight.next().saturating_sub(1), rtt_us: self.pulse.rtt_ns().div_ceil(1000) }
-    }
-
-    /// Will data follow by itself, so that no word need say how far we are?
-    fn is_data_next(&mut self, now_ns: u64) -> bool {
-        let open = self.flight.bytes() + self.wire_packet() <= self.controller.window();
-        open && self.is_soon(now_ns, self.next_send_ns) && !self.pulse.is_quiet() && self.pick().is_some()
-    }
-
-    /// Is a packet that leaves then as good as a word now?
-    fn is_soon(&self, now_ns: u64, send_ns: u64) -> bool {
-        send_ns.saturating_sub(now_ns) < self.pulse.rtt_ns().max(1_000_000)
-    }
-
-    fn send_word(&mut self, now_ns: u64, body: Control) -> Step {
-        let (cargo, bytes) = match body {
-            Control::Probe { bytes, .. } => (Cargo::Probe, bytes),
-            _ => (Cargo::Word, 0),
-        };
-        if matches!(body, Control::Tell { .. }) {
-            self.pulse.on_told(now_ns);
-        }
-        let waiting = self.flight.is_waiting();
-        let run = Run {
-            first: 0,
-            sent_ns: now_ns,
-            packets: 1,
-            unit: 0,
-            offset: 0,
-            bytes: u32::from(bytes),
-            payload: 0,
-            cargo,
-            repair: false,
-            superseded_below: 0,
-            copies: 0,
-        };
-        let number = self.flight.push(run);
-        self.pulse.on_sent(now_ns, false, waiting);
-        self.stats.words += 1;
-        if cargo == Cargo::Probe {
-            self.last = Last::Probe { number, bytes };
-        }
-        Step::Control { number, body }
     }
 
     /// The oldest unit whose lost bytes are not in memory and were not asked for.
@@ -386,7 +313,7 @@ impl FlowSender {
     }
 
     /// Repairs first, the oldest unit's first; then new bytes; then copies.
-    fn pick(&mut self) -> Option<Pick> {
+    pub(super) fn pick(&mut self) -> Option<Pick> {
         let mut after = None;
         while let Some(number) = self.units.oldest_repair(after) {
             if self.units.get(number).is_some_and(|unit| unit.home == Home::Here) {
@@ -410,7 +337,7 @@ impl FlowSender {
         }
         let copies = copies_for(self.loss_ppm(), packets);
         self.copy_at = self.copy_at.max(self.flight.covered()).max(tail_at);
-        while let Some(run) = self.flight.from_mut(self.copy_at) {
+        while let Some(run) = self.flight.find_mut(self.copy_at) {
             let run = *run;
             let numbers = self.copy_at.max(run.first)..run.end();
             let fit = run.cargo == Cargo::Data
@@ -500,10 +427,11 @@ impl FlowSender {
             }
             Pick::Copy { number } => {
                 let left = self.copies_left();
-                let old = self.flight.from_mut(number).expect("picked from the flight");
+                let old = self.flight.find_mut(number).expect("picked from the flight");
                 let packets = (u64::from(max).min(left) / u64::from(old.payload.max(1))).max(1);
                 let numbers = number..old.end().min(number + packets);
                 old.superseded_below = numbers.end;
+                self.last = Last::Copy { number };
                 run.unit = old.unit;
                 run.repair = true;
                 run.copies = old.copies + 1;
@@ -537,18 +465,6 @@ impl FlowSender {
         self.next_send_ns = self.next_send_ns.saturating_add(takes);
     }
 
-    /// Nothing now: when to ask again.
-    fn wait(&mut self, now_ns: u64, send_ns: u64) -> Step {
-        let mut until_ns = send_ns.min(self.pulse.next_at_ns());
-        if self.flight.is_waiting() {
-            until_ns = until_ns.min(self.pulse.quiet_at_ns(self.packet_ns()));
-            if !self.is_soon(now_ns, send_ns) {
-                until_ns = until_ns.min(self.pulse.tell_at_ns());
-            }
-        }
-        Step::Wait { until_ns: until_ns.max(now_ns + 1) }
-    }
-
     /// The socket took only the first `sent_packets` of the newest burst: the rest waits again, under new numbers.
     /// Say it before the facts of that step are asked for.
     pub fn refused(&mut self, now_ns: u64, burst: &Burst, sent_packets: u32) {
@@ -568,7 +484,17 @@ impl FlowSender {
         if self.facts.back() == Some(&Fact::Sent { unit: run.unit }) {
             self.facts.pop_back();
         }
-        self.units.give_back(run.unit, range, run.repair);
+        match self.last {
+            // The packets that it would have been a copy of answer for themselves again.
+            Last::Copy { number } => {
+                let from = number + u64::from(sent_packets);
+                if let Some(old) = self.flight.find_mut(from) {
+                    old.superseded_below = from;
+                    self.copy_at = from;
+                }
+            }
+            _ => self.units.give_back(run.unit, range, run.repair),
+        }
         let back = nanos(bytes + (void.end - void.start) * WIRE_OVERHEAD, self.controller.rate());
         self.next_send_ns = self.next_send_ns.saturating_sub(back).max(now_ns.saturating_sub(CREDIT_NS));
         self.limited_below = self.flight.next();
@@ -582,7 +508,7 @@ impl FlowSender {
                     self.search.on_probe_too_big(bytes);
                 }
             }
-            Last::Other => {
+            Last::Other | Last::Copy { .. } => {
                 self.search.on_data_too_big(now_ns);
                 self.resize(now_ns);
             }

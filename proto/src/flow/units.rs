@@ -6,10 +6,11 @@
 //! steady state allocates nothing.
 //! Absent on purpose: packet numbers (`flight`), the bytes (engine).
 
+use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::ranges::Ranges;
+use super::ranges::{Ranges, Spare};
 
 /// Where a unit's bytes are.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -53,12 +54,22 @@ pub(super) struct Units {
     open: u32,
     /// Units with bytes to be sent again.
     repairing: u32,
+    /// Sets of units that are whole.
+    spare: Spare,
 }
 
 impl Units {
     pub(super) fn new() -> Self {
-        let mut units =
-            Units { ring: Vec::new(), repairs: Vec::new(), base: 0, next: 0, fresh: 0, open: 0, repairing: 0 };
+        let mut units = Units {
+            ring: Vec::new(),
+            repairs: Vec::new(),
+            base: 0,
+            next: 0,
+            fresh: 0,
+            open: 0,
+            repairing: 0,
+            spare: Spare::default(),
+        };
         units.ring.resize_with(64, Unit::default);
         units.repairs.resize(1, 0);
         units
@@ -99,8 +110,8 @@ impl Units {
         let unit = &mut self.ring[slot];
         unit.bytes = bytes;
         unit.next = 0;
-        unit.confirmed.clear();
-        unit.lost.clear();
+        unit.confirmed = self.spare.take();
+        unit.lost = self.spare.take();
         unit.home = Home::Here;
         unit.owes_sent = true;
         unit.whole = false;
@@ -114,8 +125,7 @@ impl Units {
         let mut ring = Vec::new();
         let slots = self.ring.len() * 2;
         ring.resize_with(slots, Unit::default);
-        let mut repairs = Vec::new();
-        repairs.resize(slots / 64, 0);
+        let mut repairs = vec![0_u64; slots / 64];
         for number in self.base..self.next {
             let slot = self.slot(number);
             let to = number as usize & (slots - 1);
@@ -196,6 +206,9 @@ impl Units {
             return false;
         }
         unit.whole = true;
+        for set in [core::mem::take(&mut unit.lost), core::mem::take(&mut unit.confirmed)] {
+            self.spare.give_back(set);
+        }
         self.open -= 1;
         while self.base < self.next && self.ring[self.slot(self.base)].whole {
             self.base += 1;

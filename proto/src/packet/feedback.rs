@@ -229,7 +229,8 @@ impl Feedback {
         let mut first = true;
         while !rest.is_empty() {
             let count = take(rest)?;
-            let none = count == 0 && !(first && !rest.is_empty());
+            // Only the first run may be 0, and only before another.
+            let none = count == 0 && (!first || rest.is_empty());
             if none || count > beyond - feedback.runs.total() {
                 return Err(Breach::PacketBody);
             }

@@ -86,7 +86,8 @@ impl Cubic {
 
     pub(super) fn on_signal(&mut self, signal: &Signal) {
         self.path.on_signal(signal);
-        let arrived = signal.delivered.saturating_sub(self.delivered).min(signal.interval_bytes.max(1)) as f64 / self.packet_bytes;
+        let arrived = signal.delivered.saturating_sub(self.delivered).min(signal.interval_bytes.max(1)) as f64
+            / self.packet_bytes;
         self.delivered = self.delivered.max(signal.delivered);
         let now = signal.now_ns;
         if signal.lost > 0 || signal.marked > 0 {

@@ -9,7 +9,7 @@ use super::drain::Drain;
 use super::loss::Judge;
 use super::maths;
 use super::path::{Path, rate_of};
-use super::rival::Rival;
+use super::rival::{Rival, Sight};
 use super::shift::Shift;
 use super::trace::{Keep, Trace};
 use super::{Policy, RATE_MAX, RateConfig, Signal, TRAIN_PACKETS};
@@ -20,13 +20,16 @@ const QUEUE_ALONE_NS: f64 = 1_500_000.0;
 pub(super) const PUSH: f64 = 0.015;
 /// Queueing delay that every further flow adds.
 pub(super) const QUEUE_EACH_NS: f64 = 1_000_000.0;
+/// The target follows jitter up to so much.
+const NOISE_NS_MAX: f64 = 5_000_000.0;
+/// A scavenger waits so many empty rounds before it takes what is free.
+const LEAP_ROUNDS: f64 = 1.5;
 /// Trains sent in vain before a start without one.
 const TRIES: u32 = 3;
 /// Rounds in which an error of the queue is worked off.
 pub(super) const SLOWNESS: f64 = 2.5;
 /// Rounds of the integral.
 const GAIN: f64 = 12.0;
-
 
 /// A policy in figures.
 #[derive(Debug)]
@@ -90,6 +93,8 @@ pub(super) struct Delay {
     /// What the law says; `rate` is less while the queue is drained.
     goal: f64,
     drain: Drain,
+    leap_rounds: f64,
+    leaping: bool,
     rival: Rival,
     shift: Shift,
     /// After a silence: no train before something comes through again.
@@ -124,6 +129,8 @@ impl Delay {
             queue_cap: 1e9,
             goal: 0.0,
             drain: Drain::new(now_ns),
+            leap_rounds: LEAP_ROUNDS,
+            leaping: false,
             rival: Rival::new(),
             shift: Shift::new(),
             silent: false,
@@ -204,6 +211,7 @@ impl Delay {
         self.train_bytes = 0.0;
         self.train_ns = 0.0;
         self.stepped_ns = now_ns;
+        self.shift = Shift::new();
         self.delivered_from = self.delivered;
         self.trickle();
     }
@@ -253,7 +261,8 @@ impl Delay {
             // Someone else is here: what came through is our share, and what we put into the queue is taken back.
             self.goal = passed * 0.9;
             self.drain.pay(signal.now_ns, self.path.round_ns().saturating_mul(5));
-            self.take = PUSH * (self.link / passed.max(1.0)).clamp(1.0, 8.0);
+            // The others still take back what they did without us.
+            self.take = PUSH * (self.link / passed.max(1.0) - 0.5).clamp(1.0, 8.0);
         } else {
             // What comes until a round trip from now left at less than this: it is no measure.
             self.goal = (0.98 * self.link).max(self.rate) * self.weight().first / FAIR.first;
@@ -270,7 +279,7 @@ impl Delay {
     fn count(&mut self, signal: &Signal) {
         let arrived = signal.delivered.saturating_sub(self.delivered);
         self.delivered = self.delivered.max(signal.delivered);
-        self.judge.count(arrived as f64, signal.lost as f64);
+        self.judge.count(arrived as f64, signal.lost as f64, signal.marked as f64);
         if self.drain.echoes(&self.path, signal.now_ns) {
             return;
         }
@@ -296,7 +305,7 @@ impl Delay {
             self.train_bytes += signal.interval_bytes as f64;
             self.train_ns += signal.interval_ns as f64;
         }
-        if core::mem::take(&mut self.silent) && self.goal_before > 0.0 {
+        if core::mem::take(&mut self.silent) && self.goal_before > 0.05 * self.link {
             self.path.rebase();
             // The path is back, perhaps another one. Half of what it carried, then what the echo says; trains sent into the silence are gone.
             self.rate = 0.5 * self.goal_before;
@@ -304,20 +313,19 @@ impl Delay {
             return;
         }
         let came = signal.delivered.saturating_sub(self.delivered_from) as f64;
-        if self.train_bytes < 6.0 * packet {
-            if came < packet * f64::from(TRAIN_PACKETS) / 2.0 && self.tries < TRIES {
-                // Too few came to say anything: once more, after a round trip.
-                if signal.now_ns.saturating_sub(self.stepped_ns) > self.path.rtt_ns().saturating_mul(3) / 2 {
-                    self.tries += 1;
-                    self.restart(signal.now_ns);
-                }
-                return;
+        let few = self.train_bytes < 6.0 * packet && came < packet * f64::from(TRAIN_PACKETS) / 2.0;
+        if few && self.tries < TRIES {
+            // Too few came to say anything: once more, after a round trip.
+            if signal.now_ns.saturating_sub(self.stepped_ns) > self.path.rtt_ns().saturating_mul(3) / 2 {
+                self.tries += 1;
+                self.restart(signal.now_ns);
             }
+            return;
         }
         let seen = rate_of(self.train_bytes as u64, self.train_ns as u64);
         // No dispersion seen: what a doubling window would do, from the train's size.
         let blind = 2.0 * packet * f64::from(TRAIN_PACKETS) * 1e9 / self.path.rtt_ns() as f64;
-        self.link = seen.unwrap_or(0.0);
+        self.link = seen.unwrap_or(self.link);
         self.rate = seen.map_or(blind, |rate| self.weight().first * rate);
         self.phase = Phase::Verify { since_ns: signal.now_ns };
     }
@@ -338,15 +346,21 @@ impl Delay {
         let elapsed = (now.saturating_sub(self.stepped_ns) as f64 / round as f64).min(1.0);
         self.stepped_ns = now;
         if self.shift.on_signal(&self.path, signal) {
+            // Only the way is longer: the rate that filled it fills it still.
             self.path.rebase();
             self.drain = Drain::new(now);
+            self.goal = self.goal.max(0.97 * self.full);
+            self.rate = self.goal;
+            self.phase = Phase::Hold { until_ns: now.saturating_add(self.path.rtt_ns()) };
+            return;
         }
         let queue = self.path.queue_least(now.saturating_sub(round / 4), now);
         let target = self.queue_target();
         if now.saturating_sub(self.round_from_ns) >= round {
             self.on_round(now, target);
         }
-        let passed = self.passed() * (1.0 - self.judge.overflow());
+        // Marks: half their share is given back, as DCTCP (RFC 8257) does.
+        let passed = self.passed() * (1.0 - self.judge.overflow()) * (1.0 - self.judge.marks() / 2.0);
         // Only what arrives proves a link; what is lost may have been too much for it.
         self.link = self.link.max(passed * (1.0 - self.judge.latest())).max(self.dispersed(signal));
         if self.beside_rival(signal, elapsed, queue, passed) {
@@ -362,8 +376,8 @@ impl Delay {
         let slowness = SLOWNESS * round as f64;
         let mut error = ((target - queue) / slowness).clamp(-0.25, 0.25);
         if self.config.policy == Policy::Low {
-            // A scavenger runs from what its own kind would not have queued.
-            error = (error - ((queue - 3.0 * target) / round as f64).max(0.0)).max(-0.6);
+            // A scavenger runs from what it would not have queued itself: a tenth a round, more the more there is.
+            error = (error - 0.1 * ((queue - 1.3 * target) / target).max(0.0)).max(-0.6);
         }
         if self.shift.doubtful() {
             error = error.max(-0.05);
@@ -379,22 +393,23 @@ impl Delay {
 
     /// Where someone fills the queue whatever we do, take a share as he does.
     fn beside_rival(&mut self, signal: &Signal, elapsed: f64, queue: f64, passed: f64) -> bool {
-        let (weight, link, target) = (self.weight(), self.link, self.queue_target());
+        let (weight, link) = (self.weight(), self.link);
         if weight.ceiling == 0.0 || signal.limited {
             return false;
         }
+        let (round, target) = (self.path.round_ns() as f64, self.queue_target());
+        let sight = Sight { elapsed, round, queue, target, link, passed, overflow: self.judge.overflow() };
         if !self.rival.present() {
-            let share = passed / link.max(1.0);
-            if !self.rival.watch(elapsed, queue, target, share, weight.push, self.path.round_ns() as f64, self.judge.overflow()) {
+            if !self.rival.watch(&sight, weight.push) {
                 return false;
             }
             let window = passed.max(weight.floor * link) * self.path.rtt_ns() as f64 / 1e9;
             self.rival.enter(self.config, window);
         }
         // Loss that is the path's own is no rival's.
-        let lost = if self.judge.usual() < 0.002 || self.judge.overflow() > 0.0 { signal.lost } else { 0 };
+        let lost = if self.judge.usual() < 0.002 || sight.overflow > 0.0 { signal.lost } else { 0 };
         let signal = Signal { lost, ..*signal };
-        let Some(rate) = self.rival.rate(&self.path, &signal, elapsed, queue, target, link, weight, self.judge.overflow(), passed) else {
+        let Some(rate) = self.rival.rate(&self.path, &signal, &sight, weight) else {
             self.take = PUSH * (link / passed.max(1.0)).clamp(1.0, 8.0);
             return false;
         };
@@ -405,13 +420,28 @@ impl Delay {
 
     /// The queue stays empty, so there is room: back to what we had at once, beyond it faster and faster.
     fn hunt(&mut self, queue: f64, target: f64, passed: f64, elapsed: f64) -> f64 {
-        if queue > target / 4.0 {
+        // The second packet of a burst waits for the first, on an empty link, too.
+        let packet_ns = f64::from(self.config.packet_bytes) * 1e9 / self.link.max(1.0);
+        if queue > (target / 4.0).max(1.2 * packet_ns) {
             self.idle_rounds = 0.0;
+            // What was too soon is forgotten while others keep the queue.
+            self.leap_rounds += (LEAP_ROUNDS - self.leap_rounds) * (elapsed / 100.0);
+            // A leap that ends with the link in our hands was right.
+            if self.leaping && self.full > 0.8 * self.link {
+                self.leap_rounds = LEAP_ROUNDS;
+            }
+            self.leaping &= self.full <= 0.8 * self.link && passed > 0.8 * self.link;
+            if self.shift.doubtful() {
+                return 0.0;
+            }
             self.full += (passed - self.full) * (elapsed / 4.0).min(1.0);
             return 0.0;
         }
         if elapsed == 0.0 {
             return 0.0;
+        }
+        if self.config.policy == Policy::Low && passed < 0.9 * self.link {
+            return self.refill(passed, elapsed);
         }
         let back = 0.97 * self.full / passed.max(1.0) - 1.0;
         if back > 0.0 {
@@ -426,9 +456,29 @@ impl Delay {
         }
     }
 
+    /// A scavenger finds an empty queue: a quarter of the link at once, then twice as much each round trip. Whoever left it free may only
+    /// have paused: each such leap makes the next one wait four times as long.
+    fn refill(&mut self, passed: f64, elapsed: f64) -> f64 {
+        self.idle_rounds += elapsed;
+        if self.idle_rounds < self.leap_rounds {
+            return 0.0;
+        }
+        if !self.leaping {
+            self.leaping = true;
+            if passed < 0.5 * LOW.first * self.link {
+                self.leap_rounds = (4.0 * self.leap_rounds).min(64.0);
+            }
+        }
+        let wanted = (2.0 * passed).clamp(LOW.first * self.link, 0.95 * self.link);
+        wanted / passed.max(1.0) - 1.0
+    }
+
     /// Queueing delay to keep: less where the queue is too short for it.
     fn queue_target(&self) -> f64 {
-        self.weight().queue_ns.min(self.queue_cap)
+        // Two packets are the least queue there is while the link is busy; jitter hides what is below it.
+        let two_packets = 2.0 * f64::from(self.config.packet_bytes) * 1e9 / self.link.max(1.0);
+        let seen = self.path.noise_ns().min(NOISE_NS_MAX);
+        (self.weight().queue_ns + seen).min(self.queue_cap).max(two_packets.min(1e9))
     }
 
     fn weight(&self) -> &'static Weight {
@@ -444,7 +494,9 @@ impl Delay {
         let least = self.path.queue_least(self.round_from_ns, now);
         let few = (4.0 * packet * 1e9 / self.link.max(1.0)).min(target / 4.0);
         self.judge.round(least <= few, packet);
-        if self.judge.overflow() > 0.0 {
+        if self.judge.marks() > 0.0 {
+            self.queue_cap = (0.8 * self.path.queue_ns() as f64).max(100_000.0).min(self.queue_cap);
+        } else if self.judge.overflow() > 0.0 {
             self.queue_cap = (0.6 * self.path.queue_ns() as f64).max(100_000.0).min(self.queue_cap);
         } else {
             self.queue_cap = (self.queue_cap * 1.02).min(1e9);

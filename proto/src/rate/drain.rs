@@ -33,7 +33,16 @@ pub(super) struct Drain {
 
 impl Drain {
     pub(super) const fn new(now_ns: u64) -> Self {
-        Self { from_ns: now_ns, until_ns: now_ns, part: 0.0, count: 0, chance: 0, dig_ns: DIG_NS, queue_usual: 0.0, base_before: None }
+        Self {
+            from_ns: now_ns,
+            until_ns: now_ns,
+            part: 0.0,
+            count: 0,
+            chance: 0,
+            dig_ns: DIG_NS,
+            queue_usual: 0.0,
+            base_before: None,
+        }
     }
 
     /// A rate was tried that others had: what it put into the queue is given back for a round.
@@ -63,7 +72,8 @@ impl Drain {
                 return 0.0;
             }
             // Paying goes on while the delay still falls: what a newcomer found at the start was no empty path.
-            let paid = now_ns.saturating_sub(self.from_ns.max(path.base_fell_ns())) > path.round_ns().saturating_mul(3) / 2;
+            let paid =
+                now_ns.saturating_sub(self.from_ns.max(path.base_fell_ns())) > path.round_ns().saturating_mul(3) / 2;
             if self.part > PART_MAX && paid {
                 self.until_ns = now_ns;
                 return 0.0;
@@ -101,6 +111,10 @@ impl Drain {
         let Some(before) = self.base_before.filter(|_| now_ns > over) else { return };
         self.base_before = None;
         let fell = before.saturating_sub(path.base_one_way_ns()) as f64;
-        self.dig_ns = if fell > 0.3 * self.dig_ns { (4.0 * self.dig_ns).min(path.round_ns() as f64 / 4.0).max(DIG_NS) } else { DIG_NS };
+        self.dig_ns = if fell > 0.3 * self.dig_ns {
+            (4.0 * self.dig_ns).min(path.round_ns() as f64 / 4.0).max(DIG_NS)
+        } else {
+            DIG_NS
+        };
     }
 }

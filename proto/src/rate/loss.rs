@@ -18,15 +18,31 @@ pub(super) struct Judge {
     rounds: u32,
     overflow: f64,
     latest: f64,
+    marked: f64,
+    /// Share of arrivals that carried marks, smoothed (DCTCP's alpha, RFC 8257).
+    marks: f64,
+    marked_now: bool,
 }
 
 impl Judge {
     pub(super) const fn new() -> Self {
-        Self { usual: 0.0, spread: 0.0, arrived: 0.0, lost: 0.0, rounds: 0, overflow: 0.0, latest: 0.0 }
+        Self {
+            usual: 0.0,
+            spread: 0.0,
+            arrived: 0.0,
+            lost: 0.0,
+            rounds: 0,
+            overflow: 0.0,
+            latest: 0.0,
+            marked: 0.0,
+            marks: 0.0,
+            marked_now: false,
+        }
     }
 
-    pub(super) fn count(&mut self, arrived: f64, lost: f64) {
+    pub(super) fn count(&mut self, arrived: f64, lost: f64, marked: f64) {
         self.arrived += arrived;
+        self.marked += marked;
         self.lost += lost;
     }
 
@@ -37,6 +53,9 @@ impl Judge {
             return;
         }
         let share = self.lost / all;
+        self.marked_now = self.marked > 0.0;
+        self.marks += ((self.marked / self.arrived.max(1.0)).min(1.0) - self.marks) / 8.0;
+        self.marked = 0.0;
         self.arrived = 0.0;
         self.lost = 0.0;
         self.latest = share;
@@ -48,20 +67,28 @@ impl Judge {
             return;
         }
         self.overflow = 0.0;
+        // Loss beside an empty queue is the path's. Beside a full one it may be overflow that creeps: it is learned slowly, unlearned fast.
         let weight: f64 = if self.rounds <= 2 {
             1.0
         } else if queue_empty {
             0.5
-        } else {
+        } else if share < self.usual {
             0.125
+        } else {
+            0.01
         };
-        self.spread += ((share - self.usual).abs() - self.spread) * weight.min(0.25);
+        self.spread += ((share - self.usual).abs() - self.spread) * weight.clamp(0.02, 0.25);
         self.usual += (share - self.usual) * weight;
     }
 
     /// Share of the last round's bytes that overflowed a queue.
     pub(super) fn overflow(&self) -> f64 {
         self.overflow
+    }
+
+    /// Smoothed share of arrivals with congestion marks; 0 where the last round had none.
+    pub(super) fn marks(&self) -> f64 {
+        if self.marked_now { self.marks } else { 0.0 }
     }
 
     /// Share of the last round's bytes that were lost, wherever.

@@ -19,6 +19,8 @@ mod rival; // someone who does not yield to delay
 mod shift; // a path that became longer
 mod trace; // a short memory of one figure over time
 
+use alloc::boxed::Box;
+
 /// No controller says more than this, bytes per second: 1 Tbit/s, above the 400 Gbit/s we aim at.
 pub const RATE_MAX: u64 = 125_000_000_000;
 /// The first train, packets. RFC 6928 lets TCP begin with 10; 16 give a dispersion over 15 gaps, and are 3 s of a 64 kbit/s line at worst.
@@ -94,7 +96,7 @@ pub struct Signal {
 
 #[derive(Debug, Clone)]
 enum Table {
-    Delay(delay::Delay),
+    Delay(Box<delay::Delay>),
     Bbr(bbr::Bbr),
     Cubic(cubic::Cubic),
     Fixed(fixed::Fixed),
@@ -119,7 +121,7 @@ fn law_in_force(config: &RateConfig) -> Law {
 
 fn table(now_ns: u64, config: RateConfig) -> Table {
     match law_in_force(&config) {
-        Law::Delay => Table::Delay(delay::Delay::new(now_ns, config)),
+        Law::Delay => Table::Delay(Box::new(delay::Delay::new(now_ns, config))),
         Law::Bbr => Table::Bbr(bbr::Bbr::new(now_ns, config)),
         Law::Cubic => Table::Cubic(cubic::Cubic::new(now_ns, config)),
         Law::Fixed => Table::Fixed(fixed::Fixed::new(config)),

@@ -54,7 +54,6 @@ impl Floor {
 pub(super) struct Path {
     now_ns: u64,
     rtt_ns: u64,
-    rtt_smooth_ns: f64,
     rtt_floor: Floor,
     delay_floor: Floor,
     /// Reports come so far apart, smoothed.
@@ -62,9 +61,9 @@ pub(super) struct Path {
     /// When the base last became notably less.
     fell_ns: u64,
     queue_ns: u64,
+    /// How far samples are above the least of their quarter round, mean: jitter.
+    noise_ns: f64,
     queues: Trace,
-    /// Arrivals, bytes per second, over about a round trip.
-    arrivals: Trace,
     signals: u64,
 }
 
@@ -73,14 +72,13 @@ impl Path {
         Self {
             now_ns: 0,
             rtt_ns: 0,
-            rtt_smooth_ns: 0.0,
             rtt_floor: Floor::new(),
             delay_floor: Floor::new(),
             report_ns: 0.0,
             fell_ns: 0,
             queue_ns: 0,
+            noise_ns: 0.0,
             queues: Trace::new(Keep::Least),
-            arrivals: Trace::new(Keep::Last),
             signals: 0,
         }
     }
@@ -96,9 +94,6 @@ impl Path {
         }
         if signal.rtt_ns > 0 {
             self.rtt_ns = signal.rtt_ns.clamp(RTT_NS_MIN, RTT_NS_MAX);
-            let rtt = self.rtt_ns as f64;
-            self.rtt_smooth_ns =
-                if self.rtt_smooth_ns == 0.0 { rtt } else { self.rtt_smooth_ns + (rtt - self.rtt_smooth_ns) / 8.0 };
         }
         let span = (self.rtt_ns.saturating_mul(SPAN_ROUNDS)).max(SPAN_NS_MIN);
         if self.rtt_ns > 0 {
@@ -111,10 +106,12 @@ impl Path {
         }
         self.delay_floor.push(self.now_ns, span, one_way);
         self.queue_ns = u64::try_from(one_way - self.delay_floor.least()).unwrap_or(0).min(RTT_NS_MAX);
+        let least = self
+            .queues
+            .least(self.now_ns.saturating_sub(self.round_ns() / 4), self.now_ns)
+            .unwrap_or(self.queue_ns as f64);
+        self.noise_ns += ((self.queue_ns as f64 - least).max(0.0) - self.noise_ns) / 64.0;
         self.queues.push(self.now_ns, self.round_ns() / 24, self.queue_ns as f64);
-        if let Some(rate) = rate_of(signal.interval_bytes, signal.interval_ns) {
-            self.arrivals.push(self.now_ns, self.round_ns() / 24, rate);
-        }
     }
 
     /// The path changed: what was the base is not any more.
@@ -134,6 +131,12 @@ impl Path {
         self.delay_floor.least()
     }
 
+    /// Jitter, as far as it hides the queue.
+    pub(super) fn noise_ns(&self) -> f64 {
+        self.noise_ns
+    }
+
+    /// When the base last became notably less.
     pub(super) fn base_fell_ns(&self) -> u64 {
         self.fell_ns
     }
@@ -164,11 +167,6 @@ impl Path {
     /// Least queueing delay of a span, nanoseconds.
     pub(super) fn queue_least(&self, from_ns: u64, to_ns: u64) -> f64 {
         self.queues.least(from_ns, to_ns).unwrap_or(0.0)
-    }
-
-    /// Bytes per second that arrived, mean over the last `span`.
-    pub(super) fn arrived(&self, span_ns: u64) -> f64 {
-        self.arrivals.mean(self.now_ns.saturating_sub(span_ns), self.now_ns).unwrap_or(0.0)
     }
 }
 

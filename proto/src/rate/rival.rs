@@ -14,6 +14,8 @@ use super::{RateConfig, Signal};
 
 /// Rounds of evidence before entering: as many as a crowd of ours needs to settle from a start.
 const PATIENCE_ROUNDS: f64 = 40.0;
+/// A rival that was here is expected back for so long, and then half the evidence suffices.
+const AGAIN_ROUNDS: f64 = 30.0;
 /// An empty queue for so many rounds: no rival.
 const CALM_ROUNDS: f64 = 1.0;
 /// Tests begin so many rounds apart, are joined so many rounds after the last, last so long, and send such a part of what passed.
@@ -26,12 +28,31 @@ const STAY_ROUNDS: f64 = 300.0;
 /// One rival at its most costs us less than this share of our bytes.
 const MANY: f64 = 0.3;
 /// Below that the floor is let go of so much more slowly.
-const SLOWLY: f64 = 0.03;
+const SLOWLY: f64 = 0.2;
 /// More delay than that of ten of ours is not ours.
 const CROWD: f64 = 10.0;
 
+/// What one report shows, in nanoseconds, bytes per second, and shares.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sight {
+    /// Rounds since the report before.
+    pub(super) elapsed: f64,
+    /// A round, nanoseconds.
+    pub(super) round: f64,
+    pub(super) queue: f64,
+    /// The queueing delay that the delay law would keep.
+    pub(super) target: f64,
+    pub(super) link: f64,
+    /// What passes of us.
+    pub(super) passed: f64,
+    /// The share of ours that overflows.
+    pub(super) overflow: f64,
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct Rival {
+    /// Rounds for which a rival is expected back.
+    again: f64,
     /// Rounds of evidence so far.
     strained: f64,
     queue_slow: f64,
@@ -53,32 +74,50 @@ pub(super) struct Rival {
 
 impl Rival {
     pub(super) const fn new() -> Self {
-        Self { strained: 0.0, queue_slow: 0.0, queue_fast: 0.0, lossy: 0.0, law: None, stayed: 0.0, calm: 0.0, floor: 1.0, rate: 0.0, queue_late: 0.0, tested: 0.0, test_left: 0.0, test_rate: 0.0 }
+        Self {
+            again: 0.0,
+            strained: 0.0,
+            queue_slow: 0.0,
+            queue_fast: 0.0,
+            lossy: 0.0,
+            law: None,
+            stayed: 0.0,
+            calm: 0.0,
+            floor: 1.0,
+            rate: 0.0,
+            queue_late: 0.0,
+            tested: 0.0,
+            test_left: 0.0,
+            test_rate: 0.0,
+        }
     }
 
     pub(super) fn present(&self) -> bool {
         self.law.is_some()
     }
 
-    /// One report; `share` is that of the link that passes of us. True: enter now.
-    pub(super) fn watch(&mut self, elapsed: f64, queue: f64, target: f64, share: f64, weight: f64, round: f64, overflow: f64) -> bool {
+    /// One report of the delay law. True: enter now.
+    pub(super) fn watch(&mut self, sight: &Sight, weight: f64) -> bool {
+        let Sight { elapsed, queue, target, overflow, round, .. } = *sight;
+        let share = sight.passed / sight.link.max(1.0);
         self.queue_slow += (queue - self.queue_slow) * (elapsed / 24.0);
         self.queue_fast += (queue - self.queue_fast) * (elapsed / 6.0);
         // What a crowd of ours would be: by the queue it keeps, and by our share of the link.
-        let by_queue = 1.0 + (self.queue_slow - target).max(0.0) * (1.0 / QUEUE_EACH_NS + 1.0 / (SLOWNESS * PUSH * round));
+        let by_queue =
+            1.0 + (self.queue_slow - target).max(0.0) * (1.0 / QUEUE_EACH_NS + 1.0 / (SLOWNESS * PUSH * round));
         let by_share = weight / share.max(1e-6);
         let falling = self.queue_fast < 0.9 * self.queue_slow;
-        let deep = self.queue_slow > target + CROWD * QUEUE_EACH_NS && by_share > 1.5;
+        let deep = self.queue_slow.min(self.queue_fast) > target + CROWD * QUEUE_EACH_NS && by_share > 1.5;
         // A crowd of ours overflows no queue.
         self.lossy += ((if overflow > 0.0 { 1.0 } else { 0.0 }) - self.lossy) * (elapsed / 24.0);
-        let doubt = if self.lossy > 0.1 { 1.2 } else { 2.5 };
-        let squeezed = self.queue_slow > target / 2.0 && by_share > 3.0 && by_share > doubt * by_queue;
+        let squeezed = self.lossy > 0.1 && by_share > 3.0 && by_share > 1.2 * by_queue;
         if (deep || squeezed) && !falling {
             self.strained += elapsed;
         } else {
             self.strained = (self.strained - 2.0 * elapsed).max(0.0);
         }
-        self.strained > PATIENCE_ROUNDS
+        self.again = (self.again - elapsed).max(0.0);
+        self.strained > if self.again > 0.0 { PATIENCE_ROUNDS / 2.0 } else { PATIENCE_ROUNDS }
     }
 
     pub(super) fn enter(&mut self, config: RateConfig, window_bytes: f64) {
@@ -86,36 +125,30 @@ impl Rival {
         self.stayed = 0.0;
         self.calm = 0.0;
         self.queue_late = self.queue_fast;
+        self.rate = f64::MAX;
         self.tested = 0.0;
         self.test_left = 0.0;
         self.floor = 1.0;
     }
 
     /// The rate to take, bytes per second; none: the rival has gone, or it is time to see whether.
-    pub(super) fn rate(
-        &mut self,
-        path: &Path,
-        signal: &Signal,
-        elapsed: f64,
-        queue: f64,
-        target: f64,
-        link: f64,
-        weight: &Weight,
-        overflow: f64,
-        passed: f64,
-    ) -> Option<f64> {
+    pub(super) fn rate(&mut self, path: &Path, signal: &Signal, sight: &Sight, weight: &Weight) -> Option<f64> {
+        let Sight { elapsed, queue, target, link, overflow, passed, .. } = *sight;
         let law = self.law.as_mut()?;
         law.on_signal(signal);
         self.stayed += elapsed;
-        self.calm = if queue < (target + 2.0 * QUEUE_EACH_NS).min(0.3 * self.queue_slow) { self.calm + elapsed } else { 0.0 };
+        self.calm =
+            if queue < (target + 2.0 * QUEUE_EACH_NS).min(0.3 * self.queue_slow) { self.calm + elapsed } else { 0.0 };
         if self.calm > CALM_ROUNDS || self.stayed > STAY_ROUNDS {
-            *self = Self::new();
+            // What empties the queue for a moment (BBR's own look at the base) is soon known again.
+            *self = Self { again: AGAIN_ROUNDS, queue_slow: self.queue_slow, ..Self::new() };
             return None;
         }
         // Far more lost than one rival can make us lose: many of ours hold on to their floors. Let go.
         let letting_go = if overflow > MANY { 1.0 } else { SLOWLY };
         self.floor *= 1.0 - letting_go * overflow * elapsed;
-        let said = (law.window() as f64 * 1e9 / path.rtt_ns() as f64).clamp(weight.floor * self.floor * link, weight.ceiling * link);
+        let said = (law.window() as f64 * 1e9 / path.rtt_ns() as f64)
+            .clamp(weight.floor * self.floor * link, weight.ceiling * link);
         // While the queue empties the round trip shrinks, and the window would be a higher rate.
         let said = if self.calm > 0.0 { said.min(self.rate) } else { said };
         self.rate = self.test(said, elapsed, queue, passed);

@@ -13,6 +13,7 @@ const JUMP_NS: u64 = 2_000_000;
 
 #[derive(Debug, Clone)]
 pub(super) struct Shift {
+    /// That of the signal before; the greatest number before there was one.
     queue_ns: u64,
     /// When, and the queueing delay that appeared.
     jumped: Option<(u64, u64)>,
@@ -20,7 +21,7 @@ pub(super) struct Shift {
 
 impl Shift {
     pub(super) const fn new() -> Self {
-        Self { queue_ns: 0, jumped: None }
+        Self { queue_ns: u64::MAX, jumped: None }
     }
 
     /// A jump is being watched: what looks like a queue may be none.

@@ -1,8 +1,8 @@
 //! A short memory of one figure over time.
 //!
-//! For: laws that ask what was sent a round trip ago, or how low the queue was within the last half one.
-//! In and out: `(now, value)` in; means, minima and values of a span out.
-//! Invariants: constant size; times never fall; entries nearer than the spacing are one entry (its least, greatest or last value).
+//! For: laws that ask how much had passed a round trip ago, or how low the queue was within the last quarter of one.
+//! In and out: `(now, value)` in; the least of a span and the value at a time out.
+//! Invariants: constant size; times never fall; entries nearer than the spacing are one entry (its least or first value).
 //! Absent on purpose: growth: what is older than the entries reach back counts as the oldest entry.
 
 /// Entries kept; with a spacing of 1/24 of a round trip that is more than two round trips.
@@ -13,7 +13,6 @@ const ENTRIES: usize = 64;
 pub(super) enum Keep {
     Least,
     First,
-    Last,
 }
 
 #[derive(Debug, Clone)]
@@ -40,7 +39,6 @@ impl Trace {
                 *held = match self.keep {
                     Keep::Least => held.min(value),
                     Keep::First => *held,
-                    Keep::Last => value,
                 };
                 return;
             }
@@ -73,35 +71,9 @@ impl Trace {
         least.or_else(|| self.iter().last().map(|(_, value)| value))
     }
 
-    /// Mean over [from, to], each value in force from its entry's beginning to the next one's.
-    pub(super) fn mean(&self, from_ns: u64, to_ns: u64) -> Option<f64> {
-        let mut until = to_ns.max(from_ns.saturating_add(1));
-        let whole = (until - from_ns) as f64;
-        let (mut sum, mut last) = (0.0, None);
-        for (began, value) in self.iter() {
-            last = Some(value);
-            if began >= until {
-                continue;
-            }
-            let start = began.max(from_ns);
-            sum += value * (until - start) as f64;
-            until = start;
-            if began <= from_ns {
-                break;
-            }
-        }
-        // Older than memory: the oldest value stands for it.
-        last.map(|oldest| (sum + oldest * until.saturating_sub(from_ns) as f64) / whole)
-    }
-
     /// The newest entry that began at or before `at`, else the oldest.
     pub(super) fn at(&self, at_ns: u64) -> Option<(u64, f64)> {
         self.iter().find(|(began, _)| *began <= at_ns).or_else(|| self.iter().last())
-    }
-
-    /// When the oldest entry began.
-    pub(super) fn oldest_ns(&self) -> Option<u64> {
-        self.iter().last().map(|(began, _)| began)
     }
 }
 
@@ -110,19 +82,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mean_and_least_are_those_of_the_span() {
-        let mut trace = Trace::new(Keep::Last);
-        assert_eq!(trace.mean(0, 10), None);
-        for (at, value) in [(100, 1.0), (200, 3.0), (300, 2.0)] {
+    fn least_and_newest_are_those_of_the_span() {
+        let mut trace = Trace::new(Keep::First);
+        assert_eq!(trace.least(0, 10), None);
+        assert_eq!(trace.at(10), None);
+        for (at, value) in [(100, 1.0), (200, 3.0), (300, 2.0), (305, 9.0)] {
             trace.push(at, 10, value);
         }
-        assert_eq!(trace.mean(100, 300), Some(2.0));
-        assert_eq!(trace.mean(150, 250), Some(2.0));
-        assert_eq!(trace.mean(0, 100), Some(1.0), "before memory the oldest value holds");
-        assert_eq!(trace.mean(300, 400), Some(2.0));
         assert_eq!(trace.least(200, 300), Some(2.0));
-        assert_eq!(trace.least(250, 260), Some(3.0));
+        assert_eq!(trace.least(250, 260), Some(3.0), "what was in force before the span");
         assert_eq!(trace.least(0, 1000), Some(1.0));
+        assert_eq!(trace.at(299), Some((200, 3.0)));
+        assert_eq!(trace.at(1000), Some((300, 2.0)), "the first value of an entry stands");
+        assert_eq!(trace.at(5), Some((100, 1.0)), "before memory the oldest holds");
     }
 
     #[test]
@@ -133,7 +105,7 @@ mod tests {
         }
         assert_eq!(trace.count, 10);
         assert_eq!(trace.least(900, 1000), Some(1.0));
-        assert_eq!(trace.oldest_ns(), Some(0));
+        assert_eq!(trace.at(0), Some((0, 901.0)));
         for at in 1000..100_000 {
             trace.push(at, 100, 5.0);
         }

@@ -27,7 +27,7 @@ pub struct Arrived {
     pub segment: usize,
     /// The path says that it is congested (CE). Packets that differ in this are not joined, so it is true of all of them.
     pub marked: bool,
-    /// Who sent it; on a connected socket always the peer.
+    /// Who sent it; on a connected socket the peer, but for what came before it was connected.
     pub from: Option<SocketAddr>,
 }
 

@@ -1,0 +1,101 @@
+//! The sending end of a flow: words without data.
+//!
+//! For: which word is due, and until when nothing is.
+//! In and out: the sender's state and the time in; a control step or a wait out.
+//! Invariants: a word has a number like any packet; a wait never lies in the past.
+//! Absent on purpose: the timers themselves (`pulse`), sizes to probe (`mtu`).
+
+use super::Step;
+use super::flight::{Cargo, Run};
+use super::send::{FlowSender, Last};
+use crate::packet::Control;
+
+/// Longest probe: what the rate sends in 1/32 s, at least an Ethernet frame.
+const PROBE_SHARE: u64 = 32;
+
+impl FlowSender {
+    /// The next word that is due.
+    pub(super) fn next_word(&mut self, now_ns: u64) -> Option<Control> {
+        if let Some(from) = self.pulse.take_ask(now_ns) {
+            self.stats.asks += 1;
+            return Some(Control::Ask { from });
+        }
+        // The path must have answered once before it is asked for more, and be asked only while there is something to send.
+        if self.pulse.met() && !self.pulse.is_quiet() && self.flight.has_data() {
+            if self.pulse.is_rtt_news(now_ns) {
+                return Some(self.tell());
+            }
+            let bytes_max = (self.controller.rate() / PROBE_SHARE).max(1500);
+            if let Some((bytes, token)) = self.search.next_probe(now_ns, bytes_max) {
+                return Some(Control::Probe { bytes, token });
+            }
+        }
+        if self.flight.is_waiting() && now_ns >= self.pulse.tell_at_ns() && !self.is_data_next(now_ns) {
+            return Some(self.tell());
+        }
+        // Words are only words: the last one goes after all data was answered for.
+        if self.closing && !self.flight.has_data() && self.units.open() == 0 {
+            self.closing = false;
+            return Some(Control::Close);
+        }
+        None
+    }
+
+    fn tell(&self) -> Control {
+        Control::Tell { newest: self.flight.next().saturating_sub(1), rtt_us: self.pulse.rtt_ns().div_ceil(1000) }
+    }
+
+    /// Will data follow by itself, so that no word need say how far we are?
+    fn is_data_next(&mut self, now_ns: u64) -> bool {
+        let open = self.flight.bytes() + self.wire_packet() <= self.controller.window();
+        open && self.is_soon(now_ns, self.next_send_ns) && !self.pulse.is_quiet() && self.pick().is_some()
+    }
+
+    /// Is a packet that leaves then as good as a word now?
+    fn is_soon(&self, now_ns: u64, send_ns: u64) -> bool {
+        send_ns.saturating_sub(now_ns) < self.pulse.rtt_ns().max(1_000_000)
+    }
+
+    pub(super) fn send_word(&mut self, now_ns: u64, body: Control) -> Step {
+        let (cargo, bytes) = match body {
+            Control::Probe { bytes, .. } => (Cargo::Probe, bytes),
+            _ => (Cargo::Word, 0),
+        };
+        if matches!(body, Control::Tell { .. }) {
+            self.pulse.on_told(now_ns);
+        }
+        let waiting = self.flight.is_waiting();
+        let run = Run {
+            first: 0,
+            sent_ns: now_ns,
+            packets: 1,
+            unit: 0,
+            offset: 0,
+            bytes: u32::from(bytes),
+            payload: 0,
+            cargo,
+            repair: false,
+            superseded_below: 0,
+            copies: 0,
+        };
+        let number = self.flight.push(run);
+        self.pulse.on_sent(now_ns, false, waiting);
+        self.stats.words += 1;
+        if cargo == Cargo::Probe {
+            self.last = Last::Probe { number, bytes };
+        }
+        Step::Control { number, body }
+    }
+
+    /// Nothing now: when to ask again.
+    pub(super) fn wait(&mut self, now_ns: u64, send_ns: u64) -> Step {
+        let mut until_ns = send_ns.min(self.pulse.next_at_ns());
+        if self.flight.is_waiting() {
+            until_ns = until_ns.min(self.pulse.quiet_at_ns(self.packet_ns()));
+            if !self.is_soon(now_ns, send_ns) {
+                until_ns = until_ns.min(self.pulse.tell_at_ns());
+            }
+        }
+        Step::Wait { until_ns: until_ns.max(now_ns + 1) }
+    }
+}
