@@ -233,3 +233,23 @@ fn a_small_grant_is_slower_and_never_wrong() {
     assert!(small.landed_ns > 2 * large.landed_ns);
     assert!(small.receiver.already_bytes <= small.sender.copy_bytes);
 }
+
+#[test]
+fn a_word_of_more_grant_that_was_lost_is_asked_for() {
+    for seed in 0..20 {
+        let mut path = Path::new(MBIT100, 40 * MS, 50_000);
+        path.back.loss_ppm = 700_000;
+        let mut job = Job::fixed(MBIT100, 3_000_000, 3);
+        job.unit_bytes = 100_000;
+        // Longer than the flow has anything to say of the data itself.
+        job.land_ns = 300 * MS;
+        let out = run(seed, &path, &job);
+        assert!(
+            out.landed_ns < 15 * SECOND,
+            "ten grants of 300 ms each, and what asking costs: {} ms",
+            out.landed_ns / MS
+        );
+        assert!(out.sender.words < 4000, "{} words", out.sender.words);
+        assert!(out.receiver.already_bytes <= out.sender.copy_bytes);
+    }
+}

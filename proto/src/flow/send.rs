@@ -112,7 +112,7 @@ pub struct FlowSender {
     pub(super) stats: FlowStats,
     pub(super) seen: Seen,
     pub(super) granted: u32,
-    ended: bool,
+    pub(super) ended: bool,
     pub(super) closing: bool,
     reloads: u32,
     /// The next burst leaves then.

@@ -13,6 +13,9 @@ use crate::packet::Control;
 /// Longest probe: what the rate sends in 1/32 s, at least an Ethernet frame.
 const PROBE_SHARE: u64 = 32;
 
+/// A sender that is granted nothing asks so often at the most.
+const KNOCK_NS: u64 = 20_000_000;
+
 impl FlowSender {
     /// The next word that is due.
     pub(super) fn next_word(&mut self, now_ns: u64) -> Option<Control> {
@@ -33,6 +36,9 @@ impl FlowSender {
         if self.flight.is_waiting() && now_ns >= self.pulse.tell_at_ns() && !self.is_data_next(now_ns) {
             return Some(self.tell());
         }
+        if self.is_shut_out() && now_ns >= self.knock_at_ns() {
+            return Some(self.tell());
+        }
         // Words are only words: the last one goes after all data was answered for.
         if self.closing && !self.flight.has_data() && self.units.open() == 0 {
             self.closing = false;
@@ -51,6 +57,16 @@ impl FlowSender {
         open && self.is_soon(now_ns, self.next_send_ns) && !self.pulse.is_quiet() && self.pick().is_some()
     }
 
+    /// All that was granted is whole over there and nothing is on its way: if the word of more was lost, nobody else would ask for it.
+    fn is_shut_out(&self) -> bool {
+        !self.ended && self.granted <= self.units.next() && self.units.open() == 0 && !self.flight.is_waiting()
+    }
+
+    /// When to ask again.
+    fn knock_at_ns(&self) -> u64 {
+        self.pulse.tell_at_ns().saturating_add(self.pulse.rtt_ns().max(KNOCK_NS))
+    }
+
     /// Is a packet that leaves then as good as a word now?
     fn is_soon(&self, now_ns: u64, send_ns: u64) -> bool {
         send_ns.saturating_sub(now_ns) < self.pulse.rtt_ns().max(1_000_000)
@@ -65,6 +81,10 @@ impl FlowSender {
             self.pulse.on_told(now_ns);
         }
         let waiting = self.flight.is_waiting();
+        if !waiting {
+            // Only words were on their way: their records shall not pile up while nobody answers.
+            self.flight.skip_words();
+        }
         let run = Run {
             first: 0,
             sent_ns: now_ns,
@@ -95,6 +115,8 @@ impl FlowSender {
             if !self.is_soon(now_ns, send_ns) {
                 until_ns = until_ns.min(self.pulse.tell_at_ns());
             }
+        } else if self.is_shut_out() {
+            until_ns = until_ns.min(self.knock_at_ns());
         }
         Step::Wait { until_ns: until_ns.max(now_ns + 1) }
     }
