@@ -95,6 +95,15 @@ impl<P: Platform> Worker<P> {
         go_on
     }
 
+    /// Where the datagram rails stand, for a test or a watchdog that found everything still.
+    #[must_use]
+    pub fn describe_paths(&mut self) -> String {
+        let free = self.platform.pool().free();
+        let rails =
+            self.rails.iter().flatten().filter_map(|rail| rail.packets.as_ref().map(|it| (rail.rail, rail.ops, it)));
+        format!("{free} bufs free, reserve {}, rails {:#?}", self.reserve, rails.collect::<Vec<_>>())
+    }
+
     fn why_wait(&self, sleep_ns_max: u64) -> (Stage, u64) {
         if self.late {
             return (Stage::Idle, 1_000_000);

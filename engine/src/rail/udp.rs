@@ -63,7 +63,6 @@ impl Hasher for UnitHasher {
 type UnitMap<T> = HashMap<u32, T, BuildHasherDefault<UnitHasher>>;
 
 /// What a datagram rail has beside a rail.
-#[derive(Debug)]
 pub(crate) struct Packets {
     packer: Packer,
     tag: u32,
@@ -83,6 +82,21 @@ pub(crate) struct Packets {
     counts: PathStats,
     meter: Arc<Meter>,
     metered_ns: u64,
+}
+
+impl std::fmt::Debug for Packets {
+    /// Where it stands; neither packets nor tables.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Packets { half, watching, ready, heard_ns, wake_ns, counts, .. } = self;
+        let fields = [("watching", *watching), ("ready", *ready)];
+        f.debug_struct("Packets")
+            .field("half", half)
+            .field("flags", &fields)
+            .field("heard_ns", heard_ns)
+            .field("wake_ns", wake_ns)
+            .field("counts", counts)
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]

@@ -125,7 +125,7 @@ pub(crate) fn read_pack<S: SourceTree>(
 impl<P: Platform> Worker<P> {
     /// Fill: waiting handouts get bufs and reads, as far as bufs go.
     pub(crate) fn step_fill(&mut self, index: usize) {
-        let reserve = self.reserve;
+        let reserve = self.left_by_fill();
         loop {
             let rail = self.rails[index].as_mut().expect("the loop looked");
             // Few for a source that is fast (its chunks stay in cache), more for one that makes the rail wait.

@@ -42,7 +42,7 @@ const STUCK_NS: u64 = 30_000_000_000;
 /// Longest sleep of a worker: as in life.
 const TURN_NS: u64 = 100_000_000;
 /// No story takes longer.
-const RUN_NS_MAX: u64 = 3_600_000_000_000;
+const RUN_NS_MAX: u64 = 600_000_000_000;
 
 /// How a run ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -307,10 +307,10 @@ impl<'a> Run<'a> {
         lock(&self.world).activity += 1;
     }
 
-    fn where_it_stands(&self) -> String {
+    fn where_it_stands(&mut self) -> String {
         let now = self.clock.now();
-        for worker in self.crews.iter().flat_map(|crew| &crew.workers) {
-            self.watch.say(now, || format!("{worker:#?}"));
+        for worker in self.crews.iter_mut().flat_map(|crew| &mut crew.workers) {
+            self.watch.say(now, || worker.describe_paths());
         }
         format!(
             "sender {:?} open, {} rails, has {} scanned left; receiver {} open, {} rails, done {}; {} tasks, {:?}",

@@ -6,7 +6,7 @@
 //! was taken for yet, so that a forged one destroys nothing; a unit gets a buf only after its first packet held.
 //! Absent on purpose: what is missing and when to say so (`proto::flow`), chunks on disk that are not whole (`spill`).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::ops::Range;
 
@@ -52,7 +52,6 @@ pub(super) struct Coming {
 }
 
 /// See the module.
-#[derive(Debug)]
 pub(super) struct Receiving {
     pub(super) flow: FlowReceiver,
     pub(super) units: UnitMap<Coming>,
@@ -68,6 +67,20 @@ pub(super) struct Receiving {
     places: Box<[Place]>,
     pads: Box<[[u8; TAG_BYTES]]>,
     ranges: Box<[Range<usize>]>,
+}
+
+impl std::fmt::Debug for Receiving {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let units: BTreeMap<_, _> = self.units.iter().collect();
+        let Receiving { flow, checks, spill, granted, done, .. } = self;
+        f.debug_struct("Receiving")
+            .field("flow", &(flow.stats(), flow.next_at()))
+            .field("units", &units)
+            .field("checks", checks)
+            .field("spill", spill)
+            .field("granted_done", &(granted, done))
+            .finish_non_exhaustive()
+    }
 }
 
 impl Receiving {
@@ -374,8 +387,9 @@ impl<P: Platform> Worker<P> {
                 matches!(coming.home, Home::Leaving)
                     || matches!((&coming.home, coming.header), (Home::Here(_), Some(header)) if header.kind == ChunkKind::Range)
             });
-            let free = self.platform.pool().free() / receiving.max(1);
-            (free + movable.count()).saturating_sub(1)
+            let movable = movable.count();
+            let free = self.platform.pool().free().saturating_sub(1) / receiving;
+            free + movable
         };
         // What was granted stays granted: taking it back would only throw away what is on its way.
         let open = half.flow.stats().units;

@@ -6,7 +6,7 @@
 //! again if need be; two units at most wait for their first packet, so that hashing stays ahead of sending by little.
 //! Absent on purpose: rates and repairs (`proto::flow`).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
 use proto::books::Stage;
@@ -55,7 +55,6 @@ struct Going {
 }
 
 /// See the module.
-#[derive(Debug)]
 pub(super) struct Sending {
     pub(super) flow: FlowSender,
     units: UnitMap<Going>,
@@ -69,6 +68,22 @@ pub(super) struct Sending {
     fed_ns: u64,
     rate: RateConfig,
     pub(super) pause: Pause,
+}
+
+impl std::fmt::Debug for Sending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let units: BTreeMap<_, _> =
+            self.units.iter().map(|(unit, it)| (unit, (it.buf.is_some(), it.sent_ns))).collect();
+        let Sending { flow, wanted, unsent, retry_ns, pause, .. } = self;
+        f.debug_struct("Sending")
+            .field("flow", &(flow.stats(), flow.room()))
+            .field("units_loaded_sent", &units)
+            .field("wanted", wanted)
+            .field("unsent", unsent)
+            .field("retry_ns", retry_ns)
+            .field("pause", pause)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Sending {
@@ -409,16 +424,25 @@ impl<P: Platform> Worker<P> {
         true
     }
 
+    fn has_receivers(&self) -> bool {
+        self.rails.iter().flatten().any(|rail| rail.is_receiving())
+    }
+
+    /// Bufs that chunks sent for the first time leave to others: to receivers, and one to repairs, which receivers may wait for.
+    pub(crate) fn left_by_fill(&self) -> usize {
+        let repairs = self.has_receivers() && self.rails.iter().flatten().any(|rail| rail.packets.is_some());
+        self.reserve + usize::from(repairs)
+    }
+
     /// A buf to read a unit again into. Chunks that wait for their turn make room if nothing else does: repairs go before them.
     fn buf_to_reload(&mut self, index: usize, it: &mut Packets) -> Option<Buf> {
-        let reserve = self.reserve;
+        let reserve = if self.has_receivers() { self.reserve } else { 0 };
         if self.platform.pool().free() <= reserve && !self.unload_oldest(Some(it)) {
             let rail = self.rails[index].as_mut().expect("the caller has it");
-            if let Some(filled) = rail.filled.pop_back() {
-                // A pack has told its digests; told again they are the same, or the pack goes again anyway.
-                rail.waiting.push_front(filled.handout);
-                return Some(filled.buf);
-            }
+            let filled = rail.filled.pop_back()?;
+            // A pack has told its digests; told again they are the same, or the pack goes again anyway.
+            rail.waiting.push_front(filled.handout);
+            return Some(filled.buf);
         }
         self.platform.pool().take()
     }

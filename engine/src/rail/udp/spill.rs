@@ -35,8 +35,19 @@ struct Piece {
     mem: Box<[u8]>,
 }
 
+impl std::fmt::Debug for Spill {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let places = |piece: &Piece| (piece.unit, piece.at, piece.len);
+        let held: Vec<_> = self.held.iter().map(places).collect();
+        f.debug_tuple("Spill")
+            .field(&(self.made, self.free.len()))
+            .field(&self.growing.as_ref().map(places))
+            .field(&held)
+            .finish()
+    }
+}
+
 /// Pieces of units that are in their place.
-#[derive(Debug)]
 pub(super) struct Spill {
     piece_bytes: usize,
     made: usize,
