@@ -36,9 +36,9 @@ holds "kill -9: no socket is left" until_true 5 eval '[ -z "$(ls "$LAB"/longhaul
 "$LONGHAUL" lab run -q -- sleep 60 </dev/null &
 pid=$!
 sleep 0.5
-kill -INT $pid
+kill -TERM $pid # a shell's background commands ignore SIGINT
 wait $pid
-is $? 130 "SIGINT: reaches the command, whose end is passed on"
+is $? 143 "SIGTERM: reaches the command, whose end is passed on"
 
 # --- a lab that stays ---
 lab up one --rtt 4ms --rate 100Mbit --link "" --link "rate=50Mbit" >/dev/null

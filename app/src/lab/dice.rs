@@ -94,9 +94,7 @@ impl Dice {
     /// A number below `bound`, each as likely as the others up to 2^-32; 0 for a bound of 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         let wide = u128::from(self.next()) * u128::from(bound);
-        #[expect(clippy::cast_possible_truncation, reason = "the upper half of a product of two 64-bit numbers")]
-        let high = (wide >> 64) as u64;
-        high
+        (wide >> 64) as u64
     }
 
     /// About normal: mean 0, standard deviation 1000. The sum of four numbers of 16 bits (Irwin-Hall), which ends at ±3464.

@@ -15,6 +15,7 @@ use anyhow::Context;
 use sys::netns;
 use sys::tun::Offloads;
 
+use crate::exit::{Exit, Failure};
 use crate::lab::emulator::{Direction, Told};
 use crate::lab::line::{self, Line};
 use crate::lab::link::{Link, bytes_in};
@@ -178,7 +179,7 @@ impl Lab {
         let mut has_v6 = true;
         for side in Side::BOTH {
             let made = netns::inside(&self.hosts[side.index()], || make_device(number, side, settings.mtu));
-            let (file, offloads, six) = made.map_err(|error| anyhow::anyhow!("{}", tun_words(&error)))?;
+            let (file, offloads, six) = made.map_err(|error| tun_failure(&error))?;
             self.offloads = offloads;
             has_v6 &= six;
             ends.push(Arc::new(file));
@@ -298,7 +299,8 @@ fn make_device(number: usize, side: Side, mtu: u32) -> io::Result<(File, Offload
     let name = device(number);
     let (file, offloads) = sys::tun::open(&name)?;
     netns::set_mtu(&name, mtu)?;
-    netns::set_queue_packets(&name, DEVICE_PACKETS)?;
+    // Root of a user namespace alone may not (net/core/dev_ioctl.c asks for the machine's own right): then it is the kernel's 500.
+    let _ = netns::set_queue_packets(&name, DEVICE_PACKETS);
     // The kernel makes no link-local addresses and sends no router solicitations over a wire that the user measures.
     let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/addr_gen_mode"), "1");
     let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/router_solicitations"), "0");
@@ -308,13 +310,13 @@ fn make_device(number: usize, side: Side, mtu: u32) -> io::Result<(File, Offload
     Ok((file, offloads, six.is_ok()))
 }
 
-fn tun_words(error: &io::Error) -> String {
+fn tun_failure(error: &io::Error) -> Failure {
     let next = match error.kind() {
-        io::ErrorKind::NotFound => "this kernel has no TUN devices (/dev/net/tun); try `modprobe tun` as root",
+        io::ErrorKind::NotFound => "this kernel has no TUN devices (/dev/net/tun): as root, try `modprobe tun`",
         io::ErrorKind::PermissionDenied => {
-            "/dev/net/tun is not open to this user; let root run `chmod 666 /dev/net/tun`, or run this as root"
+            "/dev/net/tun is not open to this user: let root run `chmod 666 /dev/net/tun`, or run this as root"
         }
-        _ => "see `longhaul lab --help` for what a lab needs",
+        _ => "docs/lab.md says what a lab needs",
     };
-    format!("a TUN device could not be made: {error}; {next}")
+    Exit::of_io(error).fail("make the lab", format!("a TUN device could not be made: {error}")).next(next)
 }

@@ -36,9 +36,9 @@ use crate::units;
 #[derive(Debug, Clone, Subcommand)]
 pub enum LabCommand {
     /// Make two hosts, run a command on host a, and remove everything when it ends
-    Run(RunArguments),
+    Run(Box<RunArguments>),
     /// Make two hosts that stay until `lab down`
-    Up(UpArguments),
+    Up(Box<UpArguments>),
     /// End a lab that `lab up` made, and say what its links did
     Down {
         /// Which [default: the only one]
@@ -60,7 +60,7 @@ pub enum LabCommand {
     /// Measure whether the links are what they say: round trip, rate, loss, queue, jitter, reordering
     Measure(MeasureArguments),
     #[command(hide = true)]
-    Hold(UpArguments),
+    Hold(Box<UpArguments>),
     #[command(hide = true)]
     Guard(GuardArguments),
 }

@@ -12,6 +12,8 @@ use crate::units::{show_bytes, show_count, show_memory, show_seconds};
 const LATE_PPM_MAX: u64 = 1000;
 /// The same for time in which a host's packets were waiting, in thousandths of the run.
 const BEHIND_MILLI_MAX: u64 = 20;
+/// And in all: a run of some ms has no shares worth telling.
+const BEHIND_NS_MIN: u64 = 20_000_000;
 
 /// The sum at the start: links and memory.
 #[must_use]
@@ -85,7 +87,7 @@ pub fn doubts(number: usize, name: &str, told: &Told, dropped_by_device: u64) ->
             show_seconds(seconds(told.late_ns_max))
         ));
     }
-    if told.behind_ns * 1000 > told.ran_ns * BEHIND_MILLI_MAX {
+    if told.behind_ns > BEHIND_NS_MIN && told.behind_ns * 1000 > told.ran_ns * BEHIND_MILLI_MAX {
         say(format!(
             "packets waited for the emulator during {} of {}: it was itself the bottleneck",
             show_seconds(seconds(told.behind_ns)),
