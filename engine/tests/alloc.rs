@@ -23,7 +23,7 @@ const FILE: usize = 160 * MIB;
 #[test]
 fn the_loop_allocates_nothing_in_steady_state() {
     for kind in [Kind::Uring, Kind::Plain] {
-        for way in [Way::Pair, Way::Loopback] {
+        for way in [Way::Pair, Way::Loopback, Way::Datagrams] {
             let scratch = Scratch::new("alloc");
             std::fs::write(scratch.from().join("large"), noise(FILE, 7)).expect("room for the file");
             counted();

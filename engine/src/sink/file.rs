@@ -5,7 +5,7 @@
 //! Invariants: nothing is written for an entry that was not expected; `Landed` is told only after the last byte was taken.
 //! Absent on purpose: durability and names (commit.rs).
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 
@@ -29,6 +29,9 @@ use crate::worker::{Seat, Worker};
 /// Parts kept open per job and worker.
 const OPEN_MAX: usize = 16;
 
+/// Chunks in their place before they are whole that there is room for from the start.
+const STAINED_ROOM: usize = 512;
+
 /// What may come, and the open parts of one receiving job.
 #[derive(Debug)]
 pub(crate) struct Parts<P: Platform> {
@@ -37,7 +40,7 @@ pub(crate) struct Parts<P: Platform> {
     /// The same parts opened for bytes that are no whole sectors.
     loose: VecDeque<(EntryId, P::File)>,
     /// Chunks of which some was put into its place before all was there: what is missing of them may read as anything.
-    stained: BTreeSet<(EntryId, u64)>,
+    stained: HashSet<(EntryId, u64)>,
 }
 
 impl<P: Platform> Default for Parts<P> {
@@ -45,8 +48,8 @@ impl<P: Platform> Default for Parts<P> {
         Parts {
             expected: HashMap::new(),
             open: VecDeque::with_capacity(OPEN_MAX),
-            loose: VecDeque::new(),
-            stained: BTreeSet::new(),
+            loose: VecDeque::with_capacity(OPEN_MAX),
+            stained: HashSet::with_capacity(STAINED_ROOM),
         }
     }
 }
@@ -99,6 +102,11 @@ impl<P: Platform> Parts<P> {
     /// Some of the chunk at `offset` goes into its place before all is there.
     pub(crate) fn stain(&mut self, id: EntryId, offset: u64) {
         self.stained.insert((id, offset));
+    }
+
+    /// All of the chunk at `offset` is in its place.
+    pub(crate) fn unstain(&mut self, id: EntryId, offset: u64) {
+        self.stained.remove(&(id, offset));
     }
 
     /// Does what is missing of the chunk at `offset` read as zeros? (In the part of a file with a journal, if nothing was put there.)

@@ -66,8 +66,11 @@ impl Run {
     }
 }
 
+/// Runs there is room for from the start: 64 MiB on their way in whole bursts. A longer path allocates while it fills, not after.
+const RUNS_ROOM: usize = 1024;
+
 /// All runs that are not resolved.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Flight {
     runs: VecDeque<Run>,
     /// Every number below is resolved.
@@ -80,6 +83,13 @@ pub(super) struct Flight {
     /// Of these, repairs.
     repair_packets: u64,
     probes: u32,
+}
+
+impl Default for Flight {
+    fn default() -> Self {
+        let runs = VecDeque::with_capacity(RUNS_ROOM);
+        Flight { runs, covered: 0, next: 0, bytes: 0, data_packets: 0, repair_packets: 0, probes: 0 }
+    }
 }
 
 impl Flight {

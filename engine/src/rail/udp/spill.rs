@@ -20,8 +20,10 @@ use crate::rail::{Kind as OpKind, Load, Slot};
 use crate::seal::{Touch, check_draining, hash_as};
 use crate::worker::Worker;
 
-/// Pieces in memory at once: collected, held or being written.
+/// Pieces in memory at once: collected, held or being written. So many …
 const PIECES_MAX: usize = 64;
+/// … or as many as fit into this.
+const PIECES_BYTES: usize = 512 << 10;
 /// A piece has room for so much at least, so that small packets in a row are one write.
 const PIECE_BYTES_MIN: usize = 8 << 10;
 
@@ -39,18 +41,13 @@ impl std::fmt::Debug for Spill {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let places = |piece: &Piece| (piece.unit, piece.at, piece.len);
         let held: Vec<_> = self.held.iter().map(places).collect();
-        f.debug_tuple("Spill")
-            .field(&(self.made, self.free.len()))
-            .field(&self.growing.as_ref().map(places))
-            .field(&held)
-            .finish()
+        f.debug_tuple("Spill").field(&self.free.len()).field(&self.growing.as_ref().map(places)).field(&held).finish()
     }
 }
 
 /// Pieces of units that are in their place.
 pub(super) struct Spill {
     piece_bytes: usize,
-    made: usize,
     free: Vec<Box<[u8]>>,
     /// The piece that grows.
     growing: Option<Piece>,
@@ -61,7 +58,9 @@ pub(super) struct Spill {
 impl Spill {
     pub(super) fn new(packet_bytes_max: usize) -> Self {
         let piece_bytes = packet_bytes_max.max(PIECE_BYTES_MIN);
-        Spill { piece_bytes, made: 0, free: Vec::new(), growing: None, held: Vec::new() }
+        let count = (PIECES_BYTES / piece_bytes).clamp(8, PIECES_MAX);
+        let free = (0..count).map(|_| vec![0; piece_bytes].into()).collect();
+        Spill { piece_bytes, free, growing: None, held: Vec::with_capacity(count) }
     }
 
     fn grows(&self, unit: u32, at: usize, len: usize) -> bool {
@@ -72,18 +71,17 @@ impl Spill {
     /// Can these bytes of a unit be taken?
     pub(super) fn has_room(&self, unit: u32, offset: u32, len: usize) -> bool {
         let at = (offset as usize).saturating_sub(HEADER_BYTES);
-        self.made < PIECES_MAX || !self.free.is_empty() || self.grows(unit, at, len)
+        !self.free.is_empty() || self.grows(unit, at, len)
     }
+}
 
-    fn take_mem(&mut self) -> Option<Box<[u8]>> {
-        if let Some(mem) = self.free.pop() {
-            return Some(mem);
-        }
-        if self.made == PIECES_MAX {
-            return None;
-        }
-        self.made += 1;
-        Some(vec![0; self.piece_bytes].into())
+impl Packets {
+    /// A piece of this unit that may go now.
+    fn held_piece(&mut self, unit: u32) -> Option<Piece> {
+        let Half::Recv(half) = &mut self.half else { return None };
+        let held = &mut half.spill.held;
+        let at = held.iter().position(|piece| piece.unit == unit)?;
+        Some(held.remove(at))
     }
 }
 
@@ -171,7 +169,7 @@ impl<P: Platform> Worker<P> {
             piece.len += bytes.len();
             return;
         }
-        let mut mem = spill.take_mem().expect("the caller looked");
+        let mut mem = spill.free.pop().expect("the caller looked");
         mem[..bytes.len()].copy_from_slice(bytes);
         let piece = Piece { unit, at, len: bytes.len(), mem };
         half.units.get_mut(&unit).expect("the caller has it").writes += 1;
@@ -271,10 +269,7 @@ impl<P: Platform> Worker<P> {
         if let Some(error) = error {
             self.give_unit_up(index, it, unit, &error);
         }
-        let Half::Recv(half) = &mut it.half else { unreachable!("seen above") };
-        let (these, others) = std::mem::take(&mut half.spill.held).into_iter().partition(|piece| piece.unit == unit);
-        half.spill.held = others;
-        for piece in these {
+        while let Some(piece) = it.held_piece(unit) {
             self.write_spilled(index, it, piece);
         }
         self.look_if_whole(index, it, unit);
@@ -436,6 +431,9 @@ impl<P: Platform> Worker<P> {
             }
         });
         self.platform.pool().give(buf);
+        if checked.is_ok() {
+            seat.parts.unstain(header.entry, header.offset);
+        }
         let (chunk, entry, offset, bytes) = (header.chunk, header.entry, header.offset, header.payload_bytes);
         seat.part.post.put(match checked {
             Ok(hashed) => Event::Landed { chunk, entry, offset, bytes, digest: hashed.digest },
