@@ -14,6 +14,7 @@ mod bench;
 mod config;
 mod cp;
 mod docs_command;
+mod door;
 mod exit;
 mod identity;
 mod job;

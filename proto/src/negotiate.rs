@@ -338,7 +338,10 @@ fn choose_transport(i: &Offer, a: &Offer, streams_max: u16, choices: &mut Vec<Ch
     let (value, reason) = match (i.datagrams, a.datagrams) {
         (0, _) => (String::from("tcp"), "the initiator did not ask for datagrams"),
         (_, 0) => (String::from("tcp"), "the initiator asked for datagrams, the acceptor takes none"),
-        _ => (format!("udp, {rails} rail(s)"), "the initiator asked for datagrams; TCP where they do not get through"),
+        _ => (
+            format!("udp, {rails} rail{}", if rails == 1 { "" } else { "s" }),
+            "the initiator asked for datagrams; TCP where they do not get through",
+        ),
     };
     choices.push(Choice { what: "transport", value, reason: reason.into() });
     rails

@@ -81,16 +81,7 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[u8], screen: &mut Screen)
     let way = Way::Recv { sink, keep: !copy.arguments.no_keep, carried };
     let wait = Rails::Wait { from: from_near };
     let receiver = make(far, way, far_workers, wait, far_bell, (!dry).then_some(wanted), (!dry).then_some(carry));
-    let facts = report::Facts {
-        copy,
-        job: id,
-        direction: None,
-        plan: &plan,
-        choices: &choices,
-        shared: true,
-        rung,
-        transport: "local",
-    };
+    let facts = report::Facts { copy, job: id, direction: None, plan: &plan, choices: &choices, shared: true, rung };
     let ended = turn_both(sender, receiver, screen, copy.arguments.verbose);
     if let Some(path) = senders {
         // The receiver's copy is the one that stays; both are the same byte for byte.

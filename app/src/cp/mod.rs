@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::address::Address;
-use crate::args::CpArguments;
+use crate::args::{CpArguments, LawChoice, PolicyChoice};
 use crate::exit::{Exit, Failure};
 use crate::identity::{Home, Identity};
 use crate::report::{Mode, Screen};
@@ -73,6 +73,10 @@ pub struct Copy<'a> {
 
 fn copy(arguments: &CpArguments, screen: &mut Screen) -> Result<Exit, Failure> {
     let began = Instant::now();
+    let is_fixed = arguments.policy == PolicyChoice::Fixed || arguments.law == LawChoice::Fixed;
+    if is_fixed && arguments.rate.is_none() {
+        return Err(Exit::Usage.fail("send at a fixed rate", "--policy fixed and --law fixed need --rate"));
+    }
     let sources = arguments.sources().iter().map(|text| parse(text)).collect::<Result<Vec<_>, _>>()?;
     let destination = parse(arguments.destination())?;
     let home = Home::find().map_err(|error| Failure::of("find LONGHAUL_HOME", &error.into()))?;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::host::Workers;
+use engine::meter::PathStats;
 use proto::books::{Books, STAGES, Stage, limiter};
 use proto::negotiate::{Choice, Cipher, Offer, Plan};
 use proto::wire::control::{Direction, Rung};
@@ -17,6 +18,7 @@ use crate::cp::Copy;
 use crate::exit::{Exit, Failure};
 use crate::job::keeper::{Outcome, Status};
 use crate::report::explain::MemorySum;
+use crate::report::json::PathRecord;
 use crate::report::{DryRun, EndReport, Explained, Faults, PathFault, Progress, RailShare, Screen};
 
 /// What `--explain` shows.
@@ -75,8 +77,6 @@ pub struct Facts<'a> {
     pub shared: bool,
     /// How durable.
     pub rung: Rung,
-    /// `tcp` or `local`.
-    pub transport: &'a str,
 }
 
 /// Shorter moments than this show chance, not a rate.
@@ -153,6 +153,9 @@ fn rails(count: usize, bytes: u64, rate_bps: f64) -> RailShare {
 
 /// Tells the screen how it goes.
 pub fn tell(screen: &mut Screen, pace: &mut Pace, status: &Status<'_>, notes: &[String], sends: bool, verbose: u8) {
+    for word in status.said {
+        screen.note(word);
+    }
     if verbose > 0 {
         for note in notes {
             screen.note(note);
@@ -196,6 +199,30 @@ fn cipher_name(plan: &Plan) -> String {
     if plan.integrity_only { format!("{name} (authentication only)") } else { name.to_owned() }
 }
 
+/// What the rails' meters say of the path.
+fn path(facts: &Facts<'_>, stats: &PathStats, sends: bool) -> PathRecord {
+    let percent = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 };
+    let redundancy_percent = if sends {
+        percent(stats.copy_bytes, stats.fresh_bytes + stats.repair_bytes + stats.copy_bytes)
+    } else {
+        percent(stats.already_bytes, stats.wire_bytes)
+    };
+    PathRecord {
+        law: facts.plan.pace.law.name().to_owned(),
+        policy: facts.plan.pace.policy.name().to_owned(),
+        rtt_ms: sends.then_some(stats.rtt_ns as f64 / 1e6),
+        loss_percent: sends.then_some(percent(stats.lost_packets, stats.packets)),
+        rate_bps: sends.then_some(stats.rate as f64 * 8.0),
+        packet_bytes: sends.then_some(stats.packet_bytes),
+        packets: stats.packets,
+        repair_bytes: sends.then_some(stats.repair_bytes),
+        copy_bytes: sends.then_some(stats.copy_bytes),
+        already_bytes: (!sends).then_some(stats.already_bytes),
+        redundancy_percent,
+        forged: stats.forged,
+    }
+}
+
 /// Shows the end of a job.
 pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<Exit, Failure> {
     let tally = outcome.record.tally;
@@ -224,6 +251,12 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
         faults.add(PathFault { path: path.into_vec(), fault });
     }
     let tcp = facts.direction.is_some();
+    let transport = match (tcp, outcome.streams, outcome.packets.is_some()) {
+        (false, ..) => "local",
+        (_, true, true) => "tcp+udp",
+        (_, false, true) => "udp",
+        _ => "tcp",
+    };
     let rail_bytes = sender.rail_bytes.max(tally.rail_bytes);
     let rate_bps = rail_bytes as f64 * 8.0 / seconds;
     let report = EndReport {
@@ -244,9 +277,10 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
         cpu_seconds_remote: tcp.then_some(peers.cpu_ns as f64 / 1e9),
         peak_memory_bytes_local: outcome.own.peak_memory_bytes,
         peak_memory_bytes_remote: tcp.then_some(peers.peak_memory_bytes),
-        transport: facts.transport.to_owned(),
+        transport: transport.to_owned(),
         rails: vec![rails(outcome.rails, rail_bytes, rate_bps)],
         resent_bytes: sender.resent_bytes.max(tally.resent),
+        path: outcome.packets.map(|stats| path(facts, &stats, sends)),
         limiter: verdict,
         stages_local: outcome.own,
         stages_remote: outcome.peers,

@@ -226,7 +226,7 @@ impl Session {
         let shared = proto::negotiate::share_cores(&self.open.offer, &self.agreed.theirs);
         let bell = Event::new().map_err(|error| Exit::of_io(&error).fail("start the job", error))?;
         let secret = JobSecret::of(&self.link, self.open.job);
-        let rails = Rails::dial_tcp(self.addr, secret, bell.clone());
+        let rails = Rails::dial_net(self.addr, secret, direction == Direction::Push, bell.clone());
         let rung: Rung = self.open.rung;
         let default = receipt::default_path(&copy.home, &self.open.job);
         let dry = copy.arguments.dry_run;
@@ -259,7 +259,6 @@ impl Session {
             choices: &self.agreed.choices,
             shared,
             rung,
-            transport: "tcp",
         };
         let verbose = copy.arguments.verbose;
         let mut pace = report::Pace::default();

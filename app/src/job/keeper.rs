@@ -28,6 +28,7 @@ use engine::linux::Linux;
 use engine::linux::scan::Batch;
 use engine::linux::sink::LinuxSink;
 use engine::linux::source::LinuxSource;
+use engine::meter::{Meter, PathStats};
 use proto::books::{Books, STAGES};
 use proto::error::Breach;
 use proto::negotiate::Plan;
@@ -122,6 +123,8 @@ pub struct Status<'a> {
     pub rails: usize,
     /// Since data could move.
     pub elapsed: Duration,
+    /// What the user is told whether or not they asked for more words.
+    pub said: &'a [String],
 }
 
 /// A job that reached its end.
@@ -141,6 +144,10 @@ pub struct Outcome {
     pub rails: usize,
     /// From the plan to the end.
     pub elapsed: Duration,
+    /// Streams carried.
+    pub streams: bool,
+    /// What the datagram rails told; `None`: there were none.
+    pub packets: Option<PathStats>,
 }
 
 enum End {
@@ -154,8 +161,8 @@ impl End {
         let count = job.workers.count();
         match &job.way {
             Way::Send(source) => {
-                let depth =
-                    crate::job::offer::depth(job.pool_bytes, job.plan.chunk_bytes, usize::from(job.plan.streams));
+                let rails = if job.plan.datagrams > 0 { job.plan.datagrams } else { job.plan.streams };
+                let depth = crate::job::offer::depth(job.pool_bytes, job.plan.chunk_bytes, usize::from(rails));
                 let end = SendEnd::new(job.no, job.terms, &job.plan, job.rung, source.clone(), count, depth);
                 End::Send(Box::new(end))
             }
@@ -227,6 +234,11 @@ struct Keeper<'a, 'b> {
     peer_flushes: bool,
     peer_told: Instant,
     growth: Growth,
+    /// Rails are asked for as datagrams.
+    datagrams: bool,
+    meters: Vec<Arc<Meter>>,
+    streams_up: bool,
+    said: Vec<String>,
     out: Outbox<Linux>,
     watch: &'b mut dyn FnMut(&Status<'_>, &[String]),
 }
@@ -242,6 +254,8 @@ pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Resul
         own,
         peers: keeper.peers,
         control_bytes: keeper.control_bytes(),
+        streams: keeper.streams_up,
+        packets: keeper.packets(),
         receipt: keeper.receipt_path.take(),
         rails: keeper.rails_most,
         elapsed: keeper.started.elapsed(),
@@ -272,7 +286,8 @@ impl<'a, 'b> Keeper<'a, 'b> {
         let receipt = begin_receipt(&job);
         let now = Instant::now();
         let books_from = job.workers.books();
-        let rails_want = usize::from(job.plan.streams);
+        let datagrams = job.plan.datagrams > 0;
+        let rails_want = usize::from(if datagrams { job.plan.datagrams } else { job.plan.streams });
         Ok(Keeper {
             end,
             events,
@@ -303,6 +318,10 @@ impl<'a, 'b> Keeper<'a, 'b> {
             peer_flushes: false,
             peer_told: now,
             growth: Growth::default(),
+            datagrams,
+            meters: Vec::new(),
+            streams_up: false,
+            said: Vec::new(),
             out: Outbox::default(),
             watch,
             job,

@@ -32,7 +32,12 @@ impl JobSecret {
     /// The same on both ends of a session.
     #[must_use]
     pub fn of(link: &Link, job: [u8; 16]) -> JobSecret {
-        let master = link.export(LABEL, &job);
+        Self::from_master(link.export(LABEL, &job), job)
+    }
+
+    /// From what the session exported.
+    #[must_use]
+    pub(crate) fn from_master(master: [u8; 32], job: [u8; 16]) -> JobSecret {
         JobSecret {
             job,
             greeting: blake3::derive_key("longhaul 1 rail greeting", &master),
@@ -53,6 +58,20 @@ impl JobSecret {
     pub fn holds(&self, greeting: &Greeting) -> bool {
         // `blake3::Hash` compares in constant time.
         blake3::Hash::from_bytes(self.mac(greeting)) == blake3::Hash::from_bytes(greeting.mac)
+    }
+
+    /// The MAC of a word before packets; a greeting's MAC is over 32 bytes, a word's over 16, so neither stands for the other.
+    #[must_use]
+    pub fn vouch(&self, word: &[u8]) -> [u8; 32] {
+        *blake3::keyed_hash(&self.greeting, word).as_bytes()
+    }
+
+    /// 24 bits in the packets of a datagram rail.
+    #[must_use]
+    pub fn tag(&self, rail: u16) -> u32 {
+        let hash = blake3::keyed_hash(&self.rails, &[&b"tag"[..], &rail.to_le_bytes()].concat());
+        let bytes = hash.as_bytes();
+        u32::from_le_bytes([bytes[0], bytes[1], bytes[2], 0])
     }
 
     fn mac(&self, greeting: &Greeting) -> [u8; 32] {

@@ -14,6 +14,7 @@ use std::time::Duration;
 use sys::event::Event;
 
 use crate::job::keys::JobSecret;
+use crate::job::udp::{self, Sizes};
 
 /// The acceptor's answer to a greeting.
 pub const WELCOME: u8 = 1;
@@ -23,11 +24,31 @@ const DIAL: Duration = Duration::from_secs(10);
 /// (measured, LIMITS: 11 against 60 Gb/s).
 const SHORT_PATH_US: u32 = 5_000;
 
+/// What a rail is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Carrier {
+    /// TCP, or a pair within this process.
+    Stream,
+    /// UDP.
+    Packets(Sizes),
+}
+
+/// What a dialler is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ask {
+    /// Its number.
+    pub rail: u16,
+    /// UDP instead of TCP.
+    pub datagrams: bool,
+}
+
 /// A rail that is ready, or why it is not.
 #[derive(Debug)]
 pub struct Arrival {
     /// Its number.
     pub rail: u16,
+    /// What it is, or was to be.
+    pub carrier: Carrier,
     /// The socket.
     pub socket: io::Result<OwnedFd>,
 }
@@ -38,7 +59,7 @@ pub enum Rails {
     /// The initiator dials.
     Dial {
         /// Numbers to dial.
-        ask: Sender<u16>,
+        ask: Sender<Ask>,
         /// What came of it.
         from: Receiver<Arrival>,
     },
@@ -50,32 +71,43 @@ pub enum Rails {
 }
 
 impl Rails {
-    /// Rails over TCP to `addr`, dialled on a thread of their own, which ends with this value.
+    /// Rails over TCP or UDP to `addr`, dialled on a thread of their own, which ends with this value. `sends`: data goes from here to there.
     #[must_use]
-    pub fn dial_tcp(addr: SocketAddr, secret: JobSecret, bell: Event) -> Rails {
-        Self::dial_with(bell, move |rail| dial(addr, &secret, rail))
+    pub fn dial_net(addr: SocketAddr, secret: JobSecret, sends: bool, bell: Event) -> Rails {
+        Self::dial_with(bell, move |ask| {
+            if ask.datagrams {
+                let (socket, sizes) = udp::dial(addr, &secret, ask.rail, sends)?;
+                return Ok((Carrier::Packets(sizes), socket));
+            }
+            Ok((Carrier::Stream, dial(addr, &secret, ask.rail)?))
+        })
     }
 
     /// Rails made in pairs within this process; the other ends go to `there`.
     #[must_use]
     pub fn dial_pair(there: Sender<Arrival>, there_bell: Event, bell: Event) -> Rails {
-        Self::dial_with(bell, move |rail| {
+        Self::dial_with(bell, move |Ask { rail, .. }| {
             let (here, other) = sys::sock::pair()?;
             let _ = sys::sock::set_buffers(&here, PAIR_BUFFER, PAIR_BUFFER);
             let _ = sys::sock::set_buffers(&other, PAIR_BUFFER, PAIR_BUFFER);
-            there.send(Arrival { rail, socket: Ok(other) }).map_err(|_| io::ErrorKind::ConnectionRefused)?;
+            let arrival = Arrival { rail, carrier: Carrier::Stream, socket: Ok(other) };
+            there.send(arrival).map_err(|_| io::ErrorKind::ConnectionRefused)?;
             there_bell.signal();
-            Ok(here)
+            Ok((Carrier::Stream, here))
         })
     }
 
-    fn dial_with(bell: Event, dial: impl Fn(u16) -> io::Result<OwnedFd> + Send + 'static) -> Rails {
-        let (ask, asked) = channel::<u16>();
+    fn dial_with(bell: Event, dial: impl Fn(Ask) -> io::Result<(Carrier, OwnedFd)> + Send + 'static) -> Rails {
+        let (ask, asked) = channel::<Ask>();
         let (to, from) = channel();
         std::thread::spawn(move || {
-            for rail in asked {
-                let socket = dial(rail);
-                if to.send(Arrival { rail, socket }).is_err() {
+            for ask in asked {
+                let (carrier, socket) = match dial(ask) {
+                    Ok((carrier, socket)) => (carrier, Ok(socket)),
+                    Err(error) if ask.datagrams => (Carrier::Packets(Sizes { tag: 0, start: 0, most: 0 }), Err(error)),
+                    Err(error) => (Carrier::Stream, Err(error)),
+                };
+                if to.send(Arrival { rail: ask.rail, carrier, socket }).is_err() {
                     return;
                 }
                 bell.signal();
@@ -85,10 +117,10 @@ impl Rails {
     }
 
     /// Asks for a rail, if this end makes them.
-    pub fn ask(&self, rail: u16) {
+    pub fn ask(&self, wanted: Ask) {
         if let Rails::Dial { ask, .. } = self {
             // The dialler lives as long as this value.
-            let _ = ask.send(rail);
+            let _ = ask.send(wanted);
         }
     }
 

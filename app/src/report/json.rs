@@ -337,6 +337,35 @@ impl StagesRecord {
     }
 }
 
+/// What datagram rails saw of their path. What only the sender knows is `null` at a receiver.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PathRecord {
+    /// `delay`, `bbr`, `cubic`, `fixed`.
+    pub law: String,
+    /// `fixed`, `high`, `fair`, `low`.
+    pub policy: String,
+    /// Smoothed round trip at the end.
+    pub rtt_ms: Option<f64>,
+    /// Packets lost, of all sent.
+    pub loss_percent: Option<f64>,
+    /// Wire rate in force at the end.
+    pub rate_bps: Option<f64>,
+    /// UDP payload of a packet at the end.
+    pub packet_bytes: Option<u64>,
+    /// Data packets sent, or taken.
+    pub packets: u64,
+    /// Bytes sent again since they were lost.
+    pub repair_bytes: Option<u64>,
+    /// Bytes sent again at the end of the job though not known to be lost.
+    pub copy_bytes: Option<u64>,
+    /// Bytes that came and were there already.
+    pub already_bytes: Option<u64>,
+    /// What was sent beside what was needed: at a sender copies, at a receiver what was there already, of all.
+    pub redundancy_percent: f64,
+    /// Packets whose tag did not hold.
+    pub forged: u64,
+}
+
 /// The last line of a job that reached its end. The names up to `receipt` are those of the command line's contract.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Done {
@@ -381,12 +410,15 @@ pub struct Done {
     pub peak_memory_bytes_local: u64,
     /// The other end's.
     pub peak_memory_bytes_remote: Option<u64>,
-    /// `tcp`, `local`.
+    /// `tcp`, `udp`, `tcp+udp`, `local`.
     pub transport: String,
     /// Each rail's share.
     pub rails: Vec<RailShare>,
     /// Payload sent more than once.
     pub resent_bytes: u64,
+    /// The path as the datagram rails saw it; `null`: there were none.
+    #[serde(default)]
+    pub path: Option<PathRecord>,
     /// The sentence.
     pub limiter: String,
     /// `sender`, `receiver`, `network`, `both`, `cap`.
@@ -462,6 +494,7 @@ impl Done {
             transport: report.transport.clone(),
             rails: report.rails.clone(),
             resent_bytes: report.resent_bytes,
+            path: report.path.clone(),
             limiter: report.limiter.sentence.clone(),
             limiter_end: end_word(report.limiter.end).to_owned(),
             limiter_stage: report.limiter.stage.map(|stage| stage.name().to_owned()),

@@ -168,12 +168,14 @@ pub struct EndReport {
     pub peak_memory_bytes_local: u64,
     /// The other end's.
     pub peak_memory_bytes_remote: Option<u64>,
-    /// `tcp`, `local`.
+    /// `tcp`, `udp`, `tcp+udp`, `local`.
     pub transport: String,
     /// Each rail's share, whole job.
     pub rails: Vec<RailShare>,
     /// Payload bytes sent more than once.
     pub resent_bytes: u64,
+    /// The path as datagram rails saw it.
+    pub path: Option<json::PathRecord>,
     /// What limited it (`proto::books::limiter` over both books).
     pub limiter: Verdict,
     /// This end's books.

@@ -87,6 +87,7 @@ fn report() -> EndReport {
             RailShare { name: "1".to_owned(), bytes: 2_002_000_000, rate_bps: 5.005e9 },
         ],
         resent_bytes: 0,
+        path: None,
         limiter: Verdict {
             end: End::Receiver,
             stage: Some(Stage::Write),

@@ -10,7 +10,7 @@ pub mod session; // one client
 
 use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
@@ -23,13 +23,14 @@ use sys::fs::Dir;
 
 use crate::args::{ServeArguments, TicketChoice};
 use crate::config::{Settings, TicketAccess};
+use crate::door::{self, Door};
 use crate::exit::{Exit, Failure};
 use crate::identity::ticket::{Tickets, Uses};
 use crate::identity::{Access, Home, Identity, Rights};
 use crate::job::keys::JobSecret;
 use crate::job::offer;
 use crate::job::place::Ground;
-use crate::job::rails::{self, Arrival};
+use crate::job::rails::{self, Arrival, Carrier};
 use crate::listener::Listener;
 
 /// Bytes per buf of a daemon: chunks of jobs are no larger.
@@ -44,6 +45,8 @@ struct Waiting {
     to: Sender<Arrival>,
     bell: Event,
     seen: HashSet<u16>,
+    /// Where datagram rails answer from, and whether data goes from here; `None`: none were agreed.
+    datagrams: Option<(SocketAddr, bool)>,
 }
 
 /// Everything sessions share.
@@ -69,6 +72,8 @@ pub struct Daemon {
     pub draining: AtomicBool,
     /// Ends the listener.
     pub stop: Event,
+    /// There is a UDP port for datagram rails.
+    pub takes_datagrams: bool,
     waiting: Mutex<HashMap<[u8; 16], Waiting>>,
 }
 
@@ -78,8 +83,15 @@ impl Daemon {
     }
 
     /// Rails of this job are let in from now on.
-    pub fn expect_rails(&self, job: [u8; 16], secret: JobSecret, to: Sender<Arrival>, bell: Event) -> bool {
-        let waiting = Waiting { secret, to, bell, seen: HashSet::new() };
+    pub fn expect_rails(
+        &self,
+        job: [u8; 16],
+        secret: JobSecret,
+        datagrams: Option<(SocketAddr, bool)>,
+        to: Sender<Arrival>,
+        bell: Event,
+    ) -> bool {
+        let waiting = Waiting { secret, to, bell, seen: HashSet::new(), datagrams };
         let mut all = self.waiting();
         if all.contains_key(&job) {
             return false;
@@ -106,9 +118,30 @@ impl Daemon {
         }
         let socket = OwnedFd::from(stream);
         rails::prepare(&socket);
-        if job.to.send(Arrival { rail: greeting.rail, socket: Ok(socket) }).is_ok() {
+        let arrival = Arrival { rail: greeting.rail, carrier: Carrier::Stream, socket: Ok(socket) };
+        if job.to.send(arrival).is_ok() {
             job.bell.signal();
         }
+    }
+
+    /// A datagram rail is at the door: whose it is, if its MAC holds and its number is new.
+    fn on_packets(&self, greeting: &Greeting) -> Option<door::Guest> {
+        let mut all = self.waiting();
+        let job = all.get_mut(&greeting.job)?;
+        let (local, sends) = job.datagrams?;
+        if greeting.version != proto::VERSION || !job.secret.holds(greeting) || !job.seen.insert(greeting.rail) {
+            return None;
+        }
+        Some(door::Guest { secret: job.secret.clone(), local, sends })
+    }
+
+    /// A datagram rail is confirmed.
+    fn deliver(&self, job: &[u8; 16], arrival: Arrival) -> bool {
+        let all = self.waiting();
+        let Some(job) = all.get(job) else { return false };
+        let is_there = job.to.send(arrival).is_ok();
+        job.bell.signal();
+        is_there
     }
 
     /// What one of the running jobs may have of the daemon's cap, B/s; 0: there is none. All get the same: a cap is for sharing.
@@ -151,6 +184,8 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
     let listener = Listener::bind(settings.listen, identity.clone())
         .map_err(|error| Exit::of_io(&error).fail(format!("listen on {}", settings.listen), error))?;
     let address = listener.local_addr().map_err(io("listen"))?;
+    // Without it data goes over TCP, and clients are told so.
+    let door = Door::bind(address);
     let cores = sys::host::cores().map_or(1, |cores| cores.count);
     let count = settings.workers.map_or(cores, usize::from).max(1);
     let pool_bytes = if settings.stdio {
@@ -176,12 +211,14 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
         pool_bytes,
         tickets,
         stop,
+        takes_datagrams: door.is_ok(),
         running: AtomicUsize::new(0),
         draining: AtomicBool::new(false),
         waiting: Mutex::new(HashMap::new()),
     };
     let arguments = arguments.clone();
     let watcher = Event::new().map_err(io("start the daemon"))?;
+    let packets = door::Counts::default();
     std::thread::scope(|scope| {
         scope.spawn(|| watch(&daemon, &signals, &watcher, &arguments));
         if stdio {
@@ -193,12 +230,21 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
             });
         }
         let counts = listener.counts();
+        match &door {
+            Ok(door) => {
+                let (daemon, packets, over) = (&daemon, &packets, &watcher);
+                let judge = |greeting: &Greeting| daemon.on_packets(greeting);
+                scope.spawn(move || door.run(judge, |job, arrival| daemon.deliver(job, arrival), packets, over));
+            }
+            Err(error) => daemon.log(1, &format!("no UDP port at {address}, data goes over TCP alone: {error}")),
+        }
         let served = listener.run(
             |link| session::run(&daemon, link),
             |stream, greeting| daemon.on_rail(stream, &greeting),
             &daemon.stop,
         );
         daemon.log(1, &counts.to_string());
+        daemon.log(1, &packets.to_string());
         watcher.signal();
         served.map_err(io("serve the port"))
     })?;

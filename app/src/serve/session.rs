@@ -222,6 +222,7 @@ fn wishes(daemon: &Daemon, rights: &Rights) -> Wishes {
         integrity_only: settings.integrity_only,
         chunk_bytes: super::CHUNK_BYTES,
         rate_bps: rights.rate_bps,
+        datagrams: if daemon.takes_datagrams { offer::STREAMS_MAX } else { 0 },
         ..Wishes::default()
     }
 }
@@ -338,7 +339,9 @@ fn job<'a>(
     let bell = Event::new().map_err(start)?;
     let (to, from) = channel();
     // Rails are expected before the plan is said: the client may dial at once.
-    if !daemon.expect_rails(open.job, JobSecret::of(&link, open.job), to, bell.clone()) {
+    let sends = open.direction == Direction::Pull;
+    let datagrams = link.local_addr().filter(|_| plan.datagrams > 0).map(|local| (local, sends));
+    if !daemon.expect_rails(open.job, JobSecret::of(&link, open.job), datagrams, to, bell.clone()) {
         refuse(&mut link, &no(Refusal::Busy, "a job of this name is running"));
         return Ok(None);
     }

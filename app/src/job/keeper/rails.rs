@@ -8,11 +8,23 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::job::Cmd;
+use engine::job::{Cmd, Path};
+use engine::meter::{Meter, PathStats};
 use proto::books::{Books, Stage};
+use proto::flow::FlowConfig;
+use proto::rate::RateConfig;
 
 use super::{Closing, DIALS_MAX, End, Keeper};
 use crate::exit::Failure;
+use crate::job::rails::{Arrival, Ask, Carrier};
+use crate::job::udp::Sizes;
+
+/// Units of a datagram rail that may be on their way: 256 MiB are 20 Gbit/s over 100 ms.
+const UNITS_OPEN: u32 = 256;
+/// A datagram rail that hears nothing for so long is over; the next one is greeted anew, and may be TCP.
+const SILENCE_NS: u64 = 15_000_000_000;
+/// Headers of IPv4 and UDP.
+const HEADERS: u32 = 28;
 
 /// Learning how many rails pay.
 #[derive(Debug, Default)]
@@ -29,7 +41,7 @@ impl Keeper<'_, '_> {
             return;
         }
         while self.end.rails_up() + self.dialling < self.rails_want && self.next_rail < u16::MAX {
-            self.job.rails.ask(self.next_rail);
+            self.job.rails.ask(Ask { rail: self.next_rail, datagrams: self.datagrams });
             self.next_rail += 1;
             self.dialling += 1;
         }
@@ -39,14 +51,19 @@ impl Keeper<'_, '_> {
         while let Some(arrival) = self.job.rails.next() {
             let dials = self.job.rails.dials();
             self.dialling = self.dialling.saturating_sub(usize::from(dials));
-            let socket = match arrival.socket {
+            let Arrival { rail, carrier, socket } = arrival;
+            let socket = match socket {
                 Ok(socket) => socket,
+                Err(error) if matches!(carrier, Carrier::Packets(_)) => {
+                    self.give_up_datagrams(&error);
+                    continue;
+                }
                 Err(error) => {
                     self.dials_failed += 1;
                     if self.dials_failed >= DIALS_MAX && self.end.rails_up() == 0 {
                         return Err(self.lost(&format!("no rail could be connected: {error}")));
                     }
-                    self.out.notes.push(format!("rail {} could not be connected: {error}", arrival.rail));
+                    self.out.notes.push(format!("rail {} could not be connected: {error}", rail));
                     continue;
                 }
             };
@@ -54,14 +71,19 @@ impl Keeper<'_, '_> {
                 continue;
             }
             let up = match &mut self.end {
-                End::Send(end) => end.rail_up(arrival.rail),
-                End::Recv(end) => end.rail_up(arrival.rail),
+                End::Send(end) => end.rail_up(rail),
+                End::Recv(end) => end.rail_up(rail),
             };
             if up {
-                let worker = usize::from(arrival.rail) % self.job.workers.count();
-                let (rail, key) = (arrival.rail, self.secret.rail(arrival.rail));
-                let rate = self.rail_rate();
-                let cmd = Cmd::RailUp { job: self.job.no, rail, socket: Arc::new(socket), key, rate };
+                let worker = usize::from(rail) % self.job.workers.count();
+                let (job, key, socket) = (self.job.no, self.secret.rail(rail), Arc::new(socket));
+                let cmd = match carrier {
+                    Carrier::Stream => {
+                        self.streams_up = true;
+                        Cmd::RailUp { job, rail, socket, key, rate: self.rail_rate() }
+                    }
+                    Carrier::Packets(sizes) => Cmd::PacketsUp { job, rail, socket, key, path: self.path(sizes) },
+                };
                 self.job.workers.send(worker, cmd);
                 self.rails_most = self.rails_most.max(self.end.rails_up());
                 let rate = self.job.rate;
@@ -70,6 +92,59 @@ impl Keeper<'_, '_> {
         }
         self.want_rails();
         Ok(())
+    }
+
+    /// UDP does not get through: the rails that are missing are streams.
+    fn give_up_datagrams(&mut self, error: &std::io::Error) {
+        if std::mem::replace(&mut self.datagrams, false) {
+            let text = format!("UDP to {} does not get through ({error}): TCP is used", self.peer_name());
+            self.said.push(text);
+        }
+        self.rails_want = usize::from(self.job.plan.streams);
+    }
+
+    /// What a worker must know of a datagram rail.
+    fn path(&mut self, sizes: Sizes) -> Path {
+        let meter = Arc::new(Meter::default());
+        self.meters.push(meter.clone());
+        let rails = u64::from(self.job.plan.datagrams.max(1));
+        let (pace, target) = (self.job.plan.pace, self.rail_rate());
+        let rate = RateConfig {
+            law: pace.law,
+            policy: pace.policy,
+            target,
+            min: pace.min_bps / 8 / rails,
+            packet_bytes: u32::from(sizes.start) + HEADERS,
+        };
+        let flow = FlowConfig {
+            packet_bytes: sizes.start,
+            packet_bytes_max: sizes.most.max(sizes.start),
+            unit_bytes_max: 0,
+            rate,
+            units_open: UNITS_OPEN,
+        };
+        Path { tag: sizes.tag, flow, silence_ns: SILENCE_NS, meter }
+    }
+
+    /// The datagram rails' figures together: counts added, round trip and loss of the one that sent most.
+    pub(super) fn packets(&self) -> Option<PathStats> {
+        let all: Vec<PathStats> = self.meters.iter().map(|meter| meter.read()).collect();
+        let busiest = all.iter().max_by_key(|stats| stats.packets)?;
+        let sum = |of: fn(&PathStats) -> u64| all.iter().map(of).sum();
+        Some(PathStats {
+            rate: sum(|it| it.rate),
+            packets: sum(|it| it.packets),
+            fresh_bytes: sum(|it| it.fresh_bytes),
+            repair_bytes: sum(|it| it.repair_bytes),
+            copy_bytes: sum(|it| it.copy_bytes),
+            lost_packets: sum(|it| it.lost_packets),
+            wire_bytes: sum(|it| it.wire_bytes),
+            already_bytes: sum(|it| it.already_bytes),
+            forged: sum(|it| it.forged),
+            foreign: sum(|it| it.foreign),
+            again: sum(|it| it.again),
+            ..*busiest
+        })
     }
 
     pub(super) fn rail_rate(&self) -> u64 {
@@ -97,7 +172,12 @@ impl Keeper<'_, '_> {
     /// More rails while they pay: both ends have time left, the network is what is waited for, and the last one brought something.
     pub(super) fn grow(&mut self) {
         let most = usize::from(self.job.plan.streams_max);
-        if !self.job.rails.dials() || self.growth.settled || self.rails_want >= most || self.job.rate > 0 {
+        if !self.job.rails.dials()
+            || self.datagrams
+            || self.growth.settled
+            || self.rails_want >= most
+            || self.job.rate > 0
+        {
             return;
         }
         let Some(since) = self.growth.since else {

@@ -31,6 +31,14 @@ impl Keeper<'_, '_> {
             commit_ns += u64::try_from(self.commit_from.elapsed().as_nanos()).unwrap_or(0);
         }
         let tally = self.end.record().tally;
+        // What went again is in the meters; a stream's chunks that went again are the machine's to count.
+        let packets = self.packets().unwrap_or_default();
+        let again = packets.repair_bytes + packets.copy_bytes;
+        let rail_bytes = if self.streams_up || packets.fresh_bytes == 0 {
+            tally.rail_bytes + again
+        } else {
+            packets.fresh_bytes + again + packets.packets * proto::packet::PACKET_OVERHEAD as u64
+        };
         Books {
             ns: std::array::from_fn(|stage| now[stage].saturating_sub(self.books_from[stage])),
             wall_ns: u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(0) * count,
@@ -38,8 +46,8 @@ impl Keeper<'_, '_> {
             cpu_ns: sys::clock::process_cpu_ns() - self.cpu_from,
             peak_memory_bytes: sys::clock::peak_memory_bytes(),
             payload_bytes: tally.moved,
-            rail_bytes: tally.rail_bytes,
-            resent_bytes: tally.resent,
+            rail_bytes,
+            resent_bytes: tally.resent + again,
             commit_ns,
         }
     }
@@ -52,10 +60,11 @@ impl Keeper<'_, '_> {
             self.grow();
             self.ask_share();
         }
-        if due || !self.out.notes.is_empty() {
+        if due || !self.out.notes.is_empty() || !self.said.is_empty() {
             self.pulsed = if due { Instant::now() } else { self.pulsed };
             let own = self.books();
             let notes = std::mem::take(&mut self.out.notes);
+            let said = std::mem::take(&mut self.said);
             let rails = self.end.rails_up();
             let status = Status {
                 record: self.end.record(),
@@ -63,6 +72,7 @@ impl Keeper<'_, '_> {
                 own: &own,
                 rails,
                 elapsed: self.started.elapsed(),
+                said: &said,
             };
             (self.watch)(&status, &notes);
         }

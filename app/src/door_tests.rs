@@ -1,0 +1,135 @@
+//! The UDP port under honest and under hostile greetings, without a daemon around it.
+//!
+//! Absent on purpose: packets (engine), whole jobs (lab/e2e/10-datagrams.sh).
+
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, channel};
+
+use super::*;
+use crate::job::udp::dial;
+
+const JOB: [u8; 16] = [7; 16];
+
+/// A door that lets one job in.
+struct Port {
+    addr: SocketAddr,
+    secret: JobSecret,
+    arrivals: Mutex<Receiver<Arrival>>,
+    counts: std::sync::Arc<Counts>,
+    over: Event,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Port {
+    fn open(sends: bool) -> Port {
+        let door = Door::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let (addr, secret) = (door.local, JobSecret::from_master([9; 32], JOB));
+        let (to, arrivals) = channel();
+        let (over, counts) = (Event::new().unwrap(), std::sync::Arc::new(Counts::default()));
+        let (theirs, ends, counted) = (secret.clone(), over.clone(), counts.clone());
+        let thread = std::thread::spawn(move || {
+            let seen = Mutex::new(std::collections::HashSet::new());
+            let judge = |greeting: &Greeting| {
+                let is_new = theirs.holds(greeting) && seen.lock().unwrap().insert(greeting.rail);
+                is_new.then(|| Guest { secret: theirs.clone(), local: addr, sends })
+            };
+            door.run(judge, |_, arrival| to.send(arrival).is_ok(), &counted, &ends);
+        });
+        Port { addr, secret, arrivals: Mutex::new(arrivals), counts, over, thread: Some(thread) }
+    }
+
+    fn arrival(&self) -> Arrival {
+        self.arrivals.lock().unwrap().recv_timeout(Duration::from_secs(5)).expect("a rail")
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.over.signal();
+        let _ = self.thread.take().map(std::thread::JoinHandle::join);
+    }
+}
+
+fn stranger(to: SocketAddr) -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(to).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    socket
+}
+
+#[test]
+fn a_greeted_rail_has_one_size_and_tag_at_both_ends_and_reaches_the_other() {
+    for sends in [true, false] {
+        let port = Port::open(!sends);
+        let (here, sizes) = dial(port.addr, &port.secret, 3, sends).unwrap();
+        let arrival = port.arrival();
+        let Carrier::Packets(theirs) = arrival.carrier else { panic!("no datagram rail") };
+        assert_eq!((arrival.rail, sizes.tag, sizes.start), (3, theirs.tag, theirs.start));
+        assert_eq!(sizes.start, PACKET_BYTES_MAX, "loopback takes all that is tried");
+        let (here, there) = (UdpSocket::from(here), UdpSocket::from(arrival.socket.unwrap()));
+        assert_eq!(here.peer_addr().unwrap(), port.addr, "both ends keep the port");
+        there.send(b"data").unwrap();
+        let mut bytes = [0; 9000];
+        let until = Instant::now() + Duration::from_secs(5);
+        while !here.recv(&mut bytes).is_ok_and(|length| bytes[..length] == *b"data") {
+            assert!(Instant::now() < until, "nothing came");
+        }
+    }
+}
+
+#[test]
+fn who_does_not_hold_the_secret_gets_no_answer_and_leaves_nothing() {
+    let port = Port::open(true);
+    let socket = stranger(port.addr);
+    let mut bytes = [0; 2000];
+    let mut short = vec![0; GREETING_BYTES_MIN - 1];
+    short[..64].copy_from_slice(&port.secret.greeting(1));
+    let mut forged = vec![0; GREETING_BYTES_MIN];
+    forged[..64].copy_from_slice(&JobSecret::from_master([8; 32], JOB).greeting(1));
+    for datagram in [short, forged, vec![0; 1], vec![b'W'; 1400], vec![]] {
+        socket.send(&datagram).unwrap();
+        assert!(socket.recv(&mut bytes).is_err(), "an answer to {} bytes", datagram.len());
+    }
+    assert_eq!(port.counts.strangers.load(Ordering::Relaxed), 5);
+    // The number was not used up by them.
+    assert!(dial(port.addr, &port.secret, 1, false).is_ok());
+}
+
+#[test]
+fn an_answer_is_as_long_as_its_greeting_and_a_number_is_used_once() {
+    let port = Port::open(true);
+    let (one, other) = (stranger(port.addr), stranger(port.addr));
+    let mut greeting = vec![0; 1300];
+    greeting[..64].copy_from_slice(&port.secret.greeting(5));
+    let mut bytes = [0; 2000];
+    for _ in 0..3 {
+        one.send(&greeting).unwrap();
+        assert_eq!(one.recv(&mut bytes).unwrap(), greeting.len(), "repeated, it is answered again");
+        let word = Word::decode(&bytes, &port.secret, 5).unwrap();
+        assert_eq!((word.say, word.packet_bytes), (Say::Welcome, 1300));
+    }
+    other.send(&greeting).unwrap();
+    assert!(other.recv(&mut bytes).is_err(), "the same number from another address");
+    // A confirmation that did not see the welcome brings nothing up.
+    let blind = Word { say: Say::Confirm, rail: 5, packet_bytes: 1300, token: [0; 8] };
+    one.send(&blind.encode(&port.secret)).unwrap();
+    assert!(port.arrivals.lock().unwrap().recv_timeout(Duration::from_millis(200)).is_err());
+}
+
+#[test]
+fn a_port_that_nobody_has_is_told_at_once() {
+    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let since = Instant::now();
+    let error = dial(nobody, &JobSecret::from_master([1; 32], JOB), 0, true).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    assert!(since.elapsed() < Duration::from_secs(2));
+}
+
+#[test]
+fn a_path_that_answers_nothing_is_given_up() {
+    let deaf = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let since = Instant::now();
+    let error = dial(deaf.local_addr().unwrap(), &JobSecret::from_master([1; 32], JOB), 0, true).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert!(since.elapsed() >= Duration::from_secs(4));
+}
