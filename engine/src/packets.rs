@@ -45,7 +45,7 @@ const PLACE_BYTES: usize = TAG_AT;
 
 /// A pad of 16 bytes from 16 bytes: AES itself, one block; keyed BLAKE3 where AES is no instruction.
 enum Pad {
-    Aes(EncryptingKey),
+    Aes(Box<EncryptingKey>),
     Blake3([u8; 32]),
 }
 
@@ -96,7 +96,7 @@ fn derive(secret: &[u8; 32], label: &[u8], cipher: Cipher, epoch: u64) -> Keys {
         Some(block) => {
             let key =
                 UnboundCipherKey::new(block, &pad[..seal_with.key_len()]).expect("the same cipher, the same length");
-            Pad::Aes(EncryptingKey::ecb(key).expect("AES has this mode"))
+            Pad::Aes(Box::new(EncryptingKey::ecb(key).expect("AES has this mode")))
         }
         None => Pad::Blake3(pad.try_into().expect("the second half of 64 bytes")),
     };

@@ -99,7 +99,9 @@ impl std::fmt::Debug for Packets {
     }
 }
 
+/// One of these per rail, in the rail's box.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)]
 enum Half {
     Send(Sending),
     Recv(Receiving),
