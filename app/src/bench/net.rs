@@ -9,6 +9,7 @@
 mod bare; // the ceiling, and the ring
 mod datagram; // UDP's own ceilings
 mod rail; // the engine's rail between an empty source and an empty sink
+mod packets; // the same over datagrams
 mod report; // lines, table, JSON
 mod session; // two ends that agree
 mod way; // what can be asked
@@ -21,9 +22,10 @@ use clap::{Args, ValueEnum};
 use sys::sock;
 
 use self::datagram::Datagram;
+use self::packets::LawWanted;
 use self::report::{Line, Report, Round};
 use self::session::{Client, Cores, serve};
-use self::way::{BLOCK_BYTES_MAX, Driver, Layer, Order, Seal, Way};
+use self::way::{BLOCK_BYTES_MAX, BUFS, Driver, Layer, Order, PacketsWay, Seal, Way};
 use crate::bench::table::{Host, ROUNDS, print_json};
 use crate::units;
 
@@ -96,17 +98,37 @@ pub struct NetArguments {
     #[arg(long, conflicts_with = "udp")]
     pub tcp: bool,
 
-    /// Only the lines over UDP
-    #[arg(long, conflicts_with = "sealed")]
+    /// Only the lines over UDP, raw and by the datagram rail
+    #[arg(long)]
     pub udp: bool,
 
     /// UDP packets of so many bytes [default: what fills the path's packets; 1472 on loopback]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(64..=65_507))]
     pub packet: Option<u16>,
 
-    /// Only the lines whose name holds this text
+    /// Only the lines whose name holds this text; several times for several
     #[arg(long, value_name = "TEXT")]
-    pub only: Option<String>,
+    pub only: Vec<String>,
+
+    /// Controller of the datagram rail
+    #[arg(long, value_enum, default_value_t = LawWanted::Delay)]
+    pub law: LawWanted,
+
+    /// Bound of the datagram rail's rate, with its heads; `--law fixed` sends just so fast: 1Gbit
+    #[arg(long, value_name = "RATE", value_parser = units::parse_rate)]
+    pub rate: Option<u64>,
+
+    /// Memory of each end of a datagram rail
+    #[arg(long, value_name = "SIZE", value_parser = parse_bufs, default_value = "64MiB")]
+    pub memory: u16,
+
+    /// Rounds of which the median is shown
+    #[arg(long, value_name = "N", default_value_t = ROUNDS, value_parser = parse_rounds)]
+    pub rounds: usize,
+
+    /// Measure each line of a round in one go instead of in slices of 100 ms: what a long path's start costs is then in it once
+    #[arg(long)]
+    pub in_one_go: bool,
 
     /// How to talk to the kernel [default: io_uring where it is allowed]
     #[arg(long, value_enum)]
@@ -137,6 +159,17 @@ fn parse_block(text: &str) -> Result<u32, String> {
     let bytes = units::parse_size(text).map_err(|error| error.to_string())?;
     let bytes = u32::try_from(bytes).ok().filter(|&bytes| bytes <= BLOCK_BYTES_MAX);
     bytes.ok_or_else(|| format!("a block has at most {} MiB", BLOCK_BYTES_MAX >> 20))
+}
+
+fn parse_bufs(text: &str) -> Result<u16, String> {
+    let bytes = units::parse_size(text).map_err(|error| error.to_string())?;
+    let bufs = u16::try_from(bytes >> 20).ok().filter(|bufs| BUFS.contains(bufs));
+    bufs.ok_or_else(|| "8MiB to 1GiB can be given".to_owned())
+}
+
+fn parse_rounds(text: &str) -> Result<usize, String> {
+    let rounds = text.parse().ok().filter(|rounds| (1..=1000).contains(rounds));
+    rounds.ok_or_else(|| "1 to 1000 rounds".to_owned())
 }
 
 /// Listens, or measures and prints.
@@ -201,7 +234,16 @@ fn ways(arguments: &NetArguments, packet_bytes: u16) -> Vec<Way> {
         let possible = Datagram::ALL.into_iter().filter(|how| how.is_possible());
         ways.extend(possible.map(|how| Way::Datagram { how, packet_bytes }));
     }
-    ways.retain(|way| arguments.only.as_ref().is_none_or(|only| way.name().contains(only.as_str())));
+    if !arguments.tcp {
+        let wanted = [Layer::Crc, Layer::Tagged, Layer::Sealed].into_iter();
+        let wanted = wanted.filter(|layer| if layer.is_sealed() { !arguments.clear } else { !arguments.sealed });
+        ways.extend(wanted.map(|layer| {
+            let (law, rate, bufs) = (arguments.law, arguments.rate.unwrap_or(0), arguments.memory);
+            Way::Packets(PacketsWay { driver: drivers[0], layer, packet_bytes, law, rate, bufs })
+        }));
+    }
+    let only = &arguments.only;
+    ways.retain(|way| only.is_empty() || only.iter().any(|only| way.name().contains(only.as_str())));
     ways
 }
 
@@ -211,14 +253,14 @@ fn measure(arguments: &NetArguments, addr: SocketAddr, cores: Cores, path: &str)
         SealWanted::Aes256 => Seal::Aes256,
         SealWanted::Chacha20 => Seal::Chacha20,
     };
-    let round_ms = (arguments.seconds.as_millis() / ROUNDS as u128).max(1) as u64;
-    let passes = (round_ms / SLICE_MS).max(1);
+    let round_ms = (arguments.seconds.as_millis() / arguments.rounds as u128).max(1) as u64;
+    let passes = if arguments.in_one_go { 1 } else { (round_ms / SLICE_MS).max(1) };
     let send_ms = round_ms / passes;
     let mut client = Client::new(addr, &arguments.cc, cores)?;
     let ways = ways(arguments, arguments.packet.map_or_else(|| client.packet_bytes(), Ok)?);
     anyhow::ensure!(!ways.is_empty(), "no line has that name");
-    let mut samples: Vec<Vec<Round>> = vec![vec![Round::default(); ROUNDS]; ways.len()];
-    for pass in 0..ROUNDS * passes as usize {
+    let mut samples: Vec<Vec<Round>> = vec![vec![Round::default(); arguments.rounds]; ways.len()];
+    for pass in 0..arguments.rounds * passes as usize {
         for (&way, samples) in ways.iter().zip(&mut samples) {
             let order = Order { way, seal, streams: arguments.streams, send_ms };
             let ends = client.run(&order).with_context(|| format!("failed to measure: {}", way.name()))?;

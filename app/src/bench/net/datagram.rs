@@ -107,7 +107,7 @@ const NAP: Duration = Duration::from_micros(50);
 const ASK: Duration = Duration::from_millis(5);
 
 /// A UDP socket beside a stream, connected to the one that the other end has beside it; it blocks, for at most `ASK` when receiving.
-fn beside(stream: &OwnedFd) -> anyhow::Result<OwnedFd> {
+pub(super) fn beside(stream: &OwnedFd) -> anyhow::Result<OwnedFd> {
     let (mut here, mut there): (SocketAddr, SocketAddr) = (sock::local_addr(stream)?, sock::peer_addr(stream)?);
     here.set_port(0);
     let socket = udp::bind(here, false)?;

@@ -22,23 +22,25 @@ use proto::wire::chunk::CHUNK_BYTES_MIN;
 use proto::wire::control::Rung;
 use sys::mem::Pool;
 use sys::ring::{self, Driver};
+use sys::udp::{self, Arrived, HEAD_BYTES};
 
 use super::bare::{STALL, Watch};
 use super::way::{self, Layer, Seal, Side};
 
-/// Bufs of one end: those that move, and the quarter that the engine leaves to receivers.
+/// Bufs of one end of a stream rail: those that move, and the quarter that the engine leaves to receivers.
 const BUFS: usize = 8;
 /// Chunks handed to the rail and not yet sent. One in the kernel, two sealed, one being filled.
 const AHEAD: usize = 4;
 /// The job and the rail; there is but one.
-const JOB: u32 = 1;
+pub(super) const JOB: u32 = 1;
 /// Bytes of the file that is never there: enough to send for weeks.
 const FILE_BYTES: u64 = 1 << 60;
 /// Longest sleep of the loop.
-const TURN_NS_MAX: u64 = 100_000_000;
+pub(super) const TURN_NS_MAX: u64 = 100_000_000;
 
 /// A world whose files are all air.
-struct Air {
+#[derive(Debug)]
+pub(super) struct Air {
     driver: Driver,
     pool: Pool,
     done: Vec<ring::Done>,
@@ -47,13 +49,13 @@ struct Air {
 }
 
 impl Air {
-    fn new(driver: way::Driver) -> io::Result<Air> {
-        let mut pool = Pool::new(BUFS, CHUNK_BYTES_MIN as usize)?;
+    fn new(driver: way::Driver, bufs: usize) -> io::Result<Air> {
+        let mut pool = Pool::new(bufs, CHUNK_BYTES_MIN as usize)?;
         let mut bufs: Vec<_> = std::iter::from_fn(|| pool.take()).collect();
         bufs.iter_mut().for_each(|buf| buf.whole_mut().fill(0x5a));
         bufs.into_iter().rev().for_each(|buf| pool.give(buf));
         let (driver, _) = Driver::choose(&pool, Some(driver.kind()))?;
-        Ok(Air { driver, pool, done: Vec::with_capacity(16), ready: Vec::with_capacity(BUFS) })
+        Ok(Air { driver, pool, done: Vec::with_capacity(16), ready: Vec::with_capacity(16) })
     }
 }
 
@@ -119,6 +121,24 @@ impl Platform for Air {
         let _ = sys::sock::abort(socket);
     }
 
+    fn send_burst(
+        &mut self,
+        socket: &Arc<OwnedFd>,
+        heads: &[[u8; HEAD_BYTES]],
+        payload: &[u8],
+        segment: usize,
+    ) -> io::Result<usize> {
+        udp::send_burst(socket, heads, payload, segment)
+    }
+
+    fn send_sealed(&mut self, socket: &Arc<OwnedFd>, bytes: &[u8], segment: usize) -> io::Result<usize> {
+        udp::send_sealed(socket, bytes, segment)
+    }
+
+    fn recv_burst(&mut self, socket: &Arc<OwnedFd>, into: &mut [u8]) -> io::Result<Arrived> {
+        udp::recv_burst(socket, into)
+    }
+
     fn cut(&mut self, socket: &Arc<OwnedFd>) {
         // A socket that is not connected any more needs no cutting.
         let _ = sys::sock::shutdown(socket);
@@ -127,7 +147,7 @@ impl Platform for Air {
 
 /// A tree without names.
 #[derive(Debug)]
-struct Nothing;
+pub(super) struct Nothing;
 
 impl SourceTree for Nothing {
     type File = ();
@@ -172,42 +192,54 @@ impl SinkTree for Nothing {
 }
 
 /// A worker with one rail of one job, driven by hand.
-struct Lone {
-    worker: Worker<Air>,
+pub(super) struct Lone {
+    pub(super) worker: Worker<Air>,
     to: Sender<Cmd<Air>>,
-    events: Receiver<Event>,
+    pub(super) events: Receiver<Event>,
     counters: Arc<Counters>,
     first: Snapshot,
 }
 
 impl Lone {
-    fn new(socket: &Arc<OwnedFd>, driver: way::Driver, layer: Layer, seal: Seal, role: Role<Air>) -> io::Result<Lone> {
+    /// A job without a rail.
+    pub(super) fn new(driver: way::Driver, bufs: usize, layer: Layer, seal: Seal, role: Role<Air>) -> io::Result<Lone> {
         let (to, mailbox) = mpsc::channel();
         let (post, events) = mpsc::sync_channel(64);
         let counters = Arc::new(Counters::default());
         let (cover, digest) = layer.terms();
         let terms = Terms { chunk_bytes: CHUNK_BYTES_MIN, digest, cipher: seal.cipher(), cover, publish_small: false };
-        // Everybody knows this key: nothing is sent that anybody could want to read.
-        let key = RailKey { secret: [7; 32], place: [7; 18] };
         let part = JobPart { role, terms, post: Post::new(post, None) };
-        let worker = Worker::new(Air::new(driver)?, mailbox, Arc::clone(&counters));
+        let worker = Worker::new(Air::new(driver, bufs)?, mailbox, Arc::clone(&counters));
         let mut lone = Lone { worker, to, events, counters, first: Snapshot::default() };
         lone.tell(Cmd::Open { job: JOB, part });
-        lone.tell(Cmd::RailUp { job: JOB, rail: 0, socket: Arc::clone(socket), key, rate: 0 });
         Ok(lone)
     }
 
-    fn tell(&mut self, cmd: Cmd<Air>) {
+    pub(super) fn tell(&mut self, cmd: Cmd<Air>) {
         self.to.send(cmd).expect("the worker is in the same hands");
     }
 
+    /// The stream rail.
+    fn rail_up(&mut self, socket: &Arc<OwnedFd>) {
+        self.tell(Cmd::RailUp { job: JOB, rail: 0, socket: Arc::clone(socket), key: key(), rate: 0 });
+    }
+
+    /// Hands chunk `chunk` of the file of air to the rail.
+    pub(super) fn hand_out(&mut self, chunk: u64, entry: &Arc<Entry>) {
+        let offset = chunk * u64::from(CHUNK_BYTES_MIN) % FILE_BYTES;
+        let index = offset / u64::from(CHUNK_BYTES_MIN);
+        let unit = Unit::Range { entry: Arc::clone(entry), index, offset, bytes: CHUNK_BYTES_MIN };
+        self.tell(Cmd::Send { job: JOB, handout: Handout { chunk, rail: 0, unit, again: false } });
+    }
+
     /// Starts the clocks: what was booked before is not counted.
-    fn watch(&mut self) -> Watch {
+    pub(super) fn watch(&mut self) -> Watch {
         self.first = self.counters.snapshot();
         Watch::start()
     }
 
-    fn side(&self, watch: &Watch, bytes: u64) -> Side {
+    /// What was moved and spent since.
+    pub(super) fn side(&self, watch: &Watch, bytes: u64) -> Side {
         let mut side = watch.side(bytes);
         let last = self.counters.snapshot();
         side.book(&std::array::from_fn(|stage| last[stage] - self.first[stage]));
@@ -215,7 +247,13 @@ impl Lone {
     }
 }
 
-fn entry() -> Arc<Entry> {
+/// Everybody knows this key: nothing is sent that anybody could want to read.
+pub(super) fn key() -> RailKey {
+    RailKey { secret: [7; 32], place: [7; 18] }
+}
+
+/// The file of air.
+pub(super) fn entry() -> Arc<Entry> {
     let kind = EntryKind::File { bytes: FILE_BYTES };
     Arc::new(Entry { id: 0, path: Box::from(&b"air"[..]), kind, mode: 0, mtime_s: 0, mtime_ns: 0 })
 }
@@ -230,7 +268,8 @@ pub fn send(
     ready: impl FnOnce(),
     time: Duration,
 ) -> anyhow::Result<Side> {
-    let mut lone = Lone::new(socket, driver, layer, seal, Role::Send(Arc::new(Nothing)))?;
+    let mut lone = Lone::new(driver, BUFS, layer, seal, Role::Send(Arc::new(Nothing)))?;
+    lone.rail_up(socket);
     let entry = entry();
     lone.worker.turn(0);
     ready();
@@ -238,10 +277,7 @@ pub fn send(
     let (mut bytes, mut chunk, mut ahead, mut last) = (0, 0, 0, Instant::now());
     loop {
         while ahead < AHEAD && Instant::now() < end {
-            let offset = chunk * u64::from(CHUNK_BYTES_MIN) % FILE_BYTES;
-            let index = offset / u64::from(CHUNK_BYTES_MIN);
-            let unit = Unit::Range { entry: Arc::clone(&entry), index, offset, bytes: CHUNK_BYTES_MIN };
-            lone.tell(Cmd::Send { job: JOB, handout: Handout { chunk, rail: 0, unit, again: false } });
+            lone.hand_out(chunk, &entry);
             (chunk, ahead) = (chunk + 1, ahead + 1);
         }
         if ahead == 0 {
@@ -271,7 +307,8 @@ pub fn recv(
     (driver, layer, seal): (way::Driver, Layer, Seal),
     ready: impl FnOnce(),
 ) -> anyhow::Result<Side> {
-    let mut lone = Lone::new(socket, driver, layer, seal, Role::Recv(Arc::new(Nothing)))?;
+    let mut lone = Lone::new(driver, BUFS, layer, seal, Role::Recv(Arc::new(Nothing)))?;
+    lone.rail_up(socket);
     lone.tell(Cmd::Expect { job: JOB, entries: vec![entry()] });
     lone.worker.turn(0);
     ready();

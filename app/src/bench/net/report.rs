@@ -11,9 +11,10 @@ use serde::Serialize;
 
 use super::NetArguments;
 use super::datagram::Datagram;
+use super::packets::Sums;
 use super::way::{Driver, Layer, Seal, Side, Tcp, Way};
 use crate::bench::crypto;
-use crate::bench::table::{ROUNDS, Table, median};
+use crate::bench::table::{Table, median};
 
 /// Both ends of one round, slice by slice.
 #[derive(Debug, Clone, Default)]
@@ -74,6 +75,10 @@ pub struct Line {
     pub recv_stages: Vec<(String, f64)>,
     /// What the kernel says at a sender, in the last slice.
     pub tcp: Tcp,
+    /// What the sending halves of a datagram rail say, all slices together.
+    pub packets: Sums,
+    /// The same of the receiving halves.
+    pub packets_received: Sums,
 }
 
 impl Line {
@@ -98,6 +103,8 @@ impl Line {
             send_stages: stages(rounds.iter().map(|round| &round.senders)),
             recv_stages: stages(rounds.iter().map(|round| &round.receivers)),
             tcp: rounds.last().and_then(|round| round.senders.last()).map(|side| side.tcp.clone()).unwrap_or_default(),
+            packets: rounds.iter().flat_map(|round| &round.senders).map(|side| side.packets).sum(),
+            packets_received: rounds.iter().flat_map(|round| &round.receivers).map(|side| side.packets).sum(),
         }
     }
 }
@@ -145,6 +152,8 @@ pub struct CipherLine {
 pub struct Report {
     path: String,
     streams: u16,
+    /// Of which the median is shown.
+    rounds_made: usize,
     seal: Seal,
     congestion_asked: String,
     ceiling: String,
@@ -154,6 +163,8 @@ pub struct Report {
     datagram_ceiling_gbps: f64,
     /// How many times a call per packet that is: the median of the rounds' ratios; 0 when it was not measured.
     datagram_gain: f64,
+    /// How many times a call per packet the datagram rail in clear is, the same way; 0 when it was not measured.
+    packets_gain: f64,
     lines: Vec<Line>,
     cipher: Vec<CipherLine>,
 }
@@ -167,22 +178,25 @@ impl Report {
         let each = best(&lines, |way| matches!(way, Way::Datagram { how: Datagram::Each, .. }));
         for line in &mut lines {
             let beside = match line.way {
-                Way::Datagram { .. } => &datagram_ceiling,
+                Way::Datagram { .. } | Way::Packets(_) => &datagram_ceiling,
                 Way::Bare { .. } | Way::Ring { .. } | Way::Rail { .. } => &ceiling,
             };
             line.of_ceiling = median_ratio(&line.rounds_gbps, &beside.rounds_gbps);
         }
+        let clear = best(&lines, |way| matches!(way, Way::Packets(way) if way.layer == Layer::Crc));
         let sealed = |line: &&Line| matches!(line.way, Way::Rail { layer: Layer::Sealed, .. });
         let cipher = lines.iter().filter(sealed).filter_map(|line| cipher_line(line, &lines, seal, arguments));
         let cipher = cipher.collect();
         Report {
             path,
             streams: arguments.streams,
+            rounds_made: arguments.rounds,
             seal,
             congestion_asked: arguments.cc.clone(),
             ceiling: ceiling.what,
             ceiling_gbps: ceiling.gbps,
             datagram_gain: median_ratio(&datagram_ceiling.rounds_gbps, &each.rounds_gbps),
+            packets_gain: median_ratio(&clear.rounds_gbps, &each.rounds_gbps),
             datagram_ceiling: datagram_ceiling.what,
             datagram_ceiling_gbps: datagram_ceiling.gbps,
             lines,
@@ -212,7 +226,7 @@ fn best(lines: &[Line], counts: impl Fn(&Way) -> bool) -> Ceiling {
 fn cipher_line(line: &Line, lines: &[Line], seal: Seal, arguments: &NetArguments) -> Option<CipherLine> {
     let Way::Rail { driver, .. } = line.way else { return None };
     let clear = lines.iter().find(|it| it.way == Way::Rail { driver, layer: Layer::Crc })?;
-    let (seal_ns, open_ns) = crypto::cipher_cost(seal.cipher(), arguments.seconds / ROUNDS as u32).ok()?;
+    let (seal_ns, open_ns) = crypto::cipher_cost(seal.cipher(), arguments.seconds / arguments.rounds as u32).ok()?;
     let cipher_ns = match clear.send_cpu_s_per_gb > clear.recv_cpu_s_per_gb {
         true => seal_ns,
         false => open_ns,
@@ -227,7 +241,7 @@ fn cipher_line(line: &Line, lines: &[Line], seal: Seal, arguments: &NetArguments
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let streams = if self.streams == 1 { "1 stream".to_owned() } else { format!("{} streams", self.streams) };
-        writeln!(f, "{}; {streams}, memory to memory, medians of {ROUNDS} rounds in turn\n", self.path)?;
+        writeln!(f, "{}; {streams}, memory to memory, medians of {} rounds in turn\n", self.path, self.rounds_made)?;
         let mut table = Table::new(&["", "Gb/s", "of ceiling", "CPU s/GB send", "receive", "both", "lost"]);
         for line in &self.lines {
             table.line([
@@ -239,7 +253,7 @@ impl fmt::Display for Report {
                 format!("{:.3}", line.send_cpu_s_per_gb + line.recv_cpu_s_per_gb),
                 match line.way {
                     Way::Datagram { .. } => format!("{:.1} %", 100.0 * line.lost),
-                    Way::Bare { .. } | Way::Ring { .. } | Way::Rail { .. } => String::new(),
+                    Way::Bare { .. } | Way::Ring { .. } | Way::Rail { .. } | Way::Packets(_) => String::new(),
                 },
             ]);
         }
@@ -254,6 +268,7 @@ impl fmt::Display for Report {
                 false => writeln!(f)?,
             }
         }
+        self.packets(f)?;
         self.stages(f)?;
         for it in &self.cipher {
             writeln!(
@@ -278,6 +293,21 @@ impl fmt::Display for Report {
 }
 
 impl Report {
+    /// What the datagram rails reached beside the socket, and what they had to send again.
+    fn packets(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in self.lines.iter().filter(|line| matches!(line.way, Way::Packets(_))) {
+            write!(f, "{}:", line.what)?;
+            if line.of_ceiling > 0.0 {
+                write!(f, " {:.2} of UDP's ceiling,", line.of_ceiling)?;
+            }
+            if self.packets_gain > 0.0 && matches!(line.way, Way::Packets(way) if way.layer == Layer::Crc) {
+                write!(f, " {:.1} times a call per packet,", self.packets_gain)?;
+            }
+            writeln!(f, " {}", line.packets.text())?;
+        }
+        Ok(())
+    }
+
     /// Where each rail's time went.
     fn stages(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for line in self.lines.iter().filter(|line| !line.send_stages.is_empty()) {

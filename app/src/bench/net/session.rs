@@ -20,6 +20,7 @@ use sys::sock;
 
 use super::bare::{self, STALL};
 use super::datagram;
+use super::packets;
 use super::rail;
 use super::way::{Order, Side, Tcp, Way};
 
@@ -220,6 +221,7 @@ fn recv_end(order: &Order, socket: &Arc<OwnedFd>, ready: &mut dyn FnMut()) -> an
         Way::Ring { driver } => Ok(bare::recv_ring(socket, driver, ready)?),
         Way::Rail { driver, layer } => rail::recv(socket, (driver, layer, order.seal), ready),
         Way::Datagram { how, packet_bytes } => datagram::recv(socket, (how, packet_bytes), ready),
+        Way::Packets(way) => packets::recv(socket, way, order.seal, ready),
     }
 }
 
@@ -230,6 +232,7 @@ fn send_end(order: &Order, socket: &Arc<OwnedFd>, ready: &mut dyn FnMut()) -> an
         Way::Ring { driver } => bare::send_ring(socket, driver, ready, time)?,
         Way::Rail { driver, layer } => rail::send(socket, (driver, layer, order.seal), ready, time)?,
         Way::Datagram { how, packet_bytes } => datagram::send(socket, (how, packet_bytes), ready, time)?,
+        Way::Packets(way) => packets::send(socket, way, order.seal, ready, time)?,
     };
     sock::shutdown_send(socket)?;
     Ok(side)

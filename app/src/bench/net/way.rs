@@ -3,7 +3,7 @@
 //! For: both ends of `bench net`, which agree on these by JSON lines.
 //! In and out: plain data.
 //! Invariants: an order from another host is checked (`Order::check`) before anything is made of it.
-//! Absent on purpose: doing it (bare.rs, rail.rs, datagram.rs).
+//! Absent on purpose: doing it (bare.rs, rail.rs, datagram.rs, packets.rs).
 
 use engine::job::Cover;
 use proto::books::Stage;
@@ -15,6 +15,7 @@ use sys::sock::TcpInfo;
 use sys::udp::{BURST_BYTES_MAX, HEAD_BYTES};
 
 use super::datagram::Datagram;
+use super::packets::{LawWanted, Sums};
 
 /// Which engine of the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,6 +126,25 @@ pub enum Way {
         /// Bytes of each, without the heads of UDP and IP.
         packet_bytes: u16,
     },
+    /// The engine's worker and its datagram rail, which repairs what is lost, from an empty source to an empty sink.
+    Packets(PacketsWay),
+}
+
+/// How a datagram rail is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PacketsWay {
+    /// Which engine.
+    pub driver: Driver,
+    /// What is done to a chunk; digests as on a stream rail.
+    pub layer: Layer,
+    /// UDP payload of a packet.
+    pub packet_bytes: u16,
+    /// Which controller.
+    pub law: LawWanted,
+    /// Its bound in bytes per second on the wire; 0: none.
+    pub rate: u64,
+    /// Chunks that an end has memory for.
+    pub bufs: u16,
 }
 
 impl Way {
@@ -136,6 +156,13 @@ impl Way {
             Way::Ring { driver } => format!("ring, {}", driver.name()),
             Way::Rail { driver, layer } => format!("rail, {}: {}", driver.name(), layer.name()),
             Way::Datagram { how, packet_bytes } => format!("UDP {packet_bytes}: {}", how.name()),
+            Way::Packets(PacketsWay { layer, .. }) => match layer {
+                Layer::Crc => "packets, clear".to_owned(),
+                Layer::Tagged => "packets, clear, tags".to_owned(),
+                Layer::Sealed => "packets, sealed".to_owned(),
+                Layer::Hashed => "packets, clear, BLAKE3".to_owned(),
+                Layer::SealedHashed => "packets, sealed, BLAKE3".to_owned(),
+            },
         }
     }
 }
@@ -182,6 +209,8 @@ const SEND_MS_MAX: u64 = 3_600_000;
 const STREAMS_MAX: u16 = 64;
 /// Largest block: what one call may move is bounded by memory, not by the kernel.
 pub const BLOCK_BYTES_MAX: u32 = 64 << 20;
+/// Chunks of memory that a stranger may ask for; fewer than the engine needs make no rail.
+pub const BUFS: std::ops::RangeInclusive<u16> = 8..=1024;
 
 impl Order {
     /// Refuses what would cost more than a bench should.
@@ -199,9 +228,21 @@ impl Order {
             let good = (HEAD_BYTES + 1..=BURST_BYTES_MAX).contains(&usize::from(packet_bytes));
             anyhow::ensure!(good, "a packet has {} to {BURST_BYTES_MAX} bytes", HEAD_BYTES + 1);
         }
+        if let Way::Packets(PacketsWay { packet_bytes, bufs, .. }) = self.way {
+            let good = PACKETS_BYTES.contains(&packet_bytes);
+            anyhow::ensure!(good, "a rail's packet has {} to {} bytes", PACKETS_BYTES.start(), PACKETS_BYTES.end());
+            let memory = u64::from(bufs) * u64::from(self.streams);
+            anyhow::ensure!(
+                BUFS.contains(&bufs) && memory <= u64::from(*BUFS.end()),
+                "memory of 8 MiB to 1 GiB in all"
+            );
+        }
         Ok(())
     }
 }
+
+/// UDP payload of a rail's packets: the least that every path takes with IPv6 (RFC 9000, section 14), the most that an Ethernet does.
+const PACKETS_BYTES: std::ops::RangeInclusive<u16> = 1200..=9188;
 
 /// What one end of one stream has to say.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -216,6 +257,9 @@ pub struct Side {
     pub stages: Vec<(String, u64)>,
     /// What the kernel knows of the connection.
     pub tcp: Tcp,
+    /// What a datagram rail says of itself.
+    #[serde(default)]
+    pub packets: Sums,
 }
 
 impl Side {
@@ -284,6 +328,20 @@ mod tests {
             let way = Way::Datagram { how: Datagram::Burst, packet_bytes };
             assert!(Order { way, ..order.clone() }.check().is_err());
         }
+        let good = PacketsWay {
+            driver: Driver::Plain,
+            layer: Layer::Sealed,
+            packet_bytes: 1472,
+            law: LawWanted::Delay,
+            rate: 0,
+            bufs: 64,
+        };
+        let ordered = |way| Order { way: Way::Packets(way), ..order.clone() };
+        let text = serde_json::to_string(&ordered(good)).unwrap();
+        assert_eq!(serde_json::from_str::<Order>(&text).unwrap(), ordered(good));
+        assert!(ordered(good).check().is_ok());
+        assert!(ordered(PacketsWay { packet_bytes: 100, ..good }).check().is_err());
+        assert!(ordered(PacketsWay { bufs: u16::MAX, ..good }).check().is_err());
         assert!(Order { way: Way::Bare { block_bytes: u32::MAX }, ..order }.check().is_err());
     }
 }
