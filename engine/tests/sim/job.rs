@@ -14,14 +14,12 @@ use engine::books::Counters;
 use engine::end::recv::{Carried, RecvEnd};
 use engine::end::send::SendEnd;
 use engine::end::{Outbox, Record, Stop};
-use engine::job::{Cmd, Event, JobPart, Path, Post, RailKey, Role, Terms};
+use engine::job::{Cmd, Event, JobPart, Post, RailKey, Role, Terms};
 use engine::meter::Meter;
 use engine::sink::commit::{self, Settled, Task};
 use engine::worker::Worker;
-use proto::flow::FlowConfig;
 use proto::manifest::Entry;
 use proto::negotiate::Plan;
-use proto::rate::{Law, Policy, RateConfig};
 use proto::wire::control::Frame;
 
 use crate::check::Watch;
@@ -174,15 +172,6 @@ pub(crate) fn plan_of(terms: &Terms, streams: u16, workers: (u16, u16)) -> Plan 
     }
 }
 
-/// A datagram rail's terms.
-fn path_of(plan: &RunPlan, number: u16) -> Path {
-    let (packet_bytes, packet_bytes_max) = plan.packet_bytes;
-    let packet_bytes_max = packet_bytes_max.max(packet_bytes);
-    let rate = RateConfig { law: Law::Delay, policy: Policy::Fair, target: plan.rate, min: 0, packet_bytes: 1500 };
-    let flow = FlowConfig { packet_bytes, packet_bytes_max, unit_bytes_max: 0, rate, units_open: plan.units_open };
-    Path { tag: 0x10_0000 + u32::from(number), flow, silence_ns: 3_000_000_000, meter: Arc::default() }
-}
-
 impl<'a> Run<'a> {
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn new(
@@ -197,8 +186,7 @@ impl<'a> Run<'a> {
     ) -> Run<'a> {
         let mut net = Net::new(clock.clone(), rng.fork());
         (net.latency_ns, net.ns_per_kib, net.room) = (plan.latency_ns, plan.ns_per_kib, plan.room);
-        (net.short, net.flip_at) = (plan.short, plan.trouble.flip_at);
-        net.weather = plan.weather;
+        (net.short, net.flip_at, net.weather) = (plan.short, plan.trouble.flip_at, plan.weather);
         let world = World {
             clock: clock.clone(),
             net,
@@ -208,8 +196,7 @@ impl<'a> Run<'a> {
             disk_ns: plan.disk_ns,
             at_once: plan.at_once,
         };
-        let world = Arc::new(Mutex::new(world));
-        let (terms, rung) = (scenario.terms, scenario.rung);
+        let (world, terms, rung) = (Arc::new(Mutex::new(world)), scenario.terms, scenario.rung);
         let source_tree = Arc::new(SimSource(source.clone()));
         let sink_tree = Arc::new(SimSink(sink.clone()));
         let send = || Role::Send(source_tree.clone());
@@ -533,7 +520,7 @@ impl<'a> Run<'a> {
         let crew = &self.crews[side];
         let (job, rail, socket, key) = (crew.job, number, SimSocket { wire, side }, RailKey { secret, place });
         let cmd = if datagrams {
-            let path = path_of(&self.plan, number);
+            let path = self.plan.path(number);
             self.meters.push(path.meter.clone());
             Cmd::PacketsUp { job, rail, socket, key, path }
         } else {

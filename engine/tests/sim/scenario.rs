@@ -6,10 +6,13 @@
 //! Absent on purpose: running it (job.rs), judging it (check.rs).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use engine::job::{Cover, Terms};
+use engine::job::{Cover, Path, Terms};
 use engine::platform::Harm;
+use proto::flow::FlowConfig;
 use proto::negotiate::Cipher;
+use proto::rate::{Law, Policy, RateConfig};
 use proto::wire::control::{DigestKind, Rung};
 
 use crate::disk::{Content, Disk, Kind};
@@ -79,6 +82,17 @@ pub(crate) struct RunPlan {
     pub(crate) packet_bytes: (u16, u16),
     pub(crate) units_open: u32,
     pub(crate) trouble: Trouble,
+}
+
+impl RunPlan {
+    /// A datagram rail's terms.
+    pub(crate) fn path(&self, number: u16) -> Path {
+        let (packet_bytes, packet_bytes_max) = self.packet_bytes;
+        let packet_bytes_max = packet_bytes_max.max(packet_bytes);
+        let rate = RateConfig { law: Law::Delay, policy: Policy::Fair, target: self.rate, min: 0, packet_bytes: 1500 };
+        let flow = FlowConfig { packet_bytes, packet_bytes_max, unit_bytes_max: 0, rate, units_open: self.units_open };
+        Path { tag: 0x10_0000 + u32::from(number), flow, silence_ns: 3_000_000_000, meter: Arc::default() }
+    }
 }
 
 #[derive(Debug)]
