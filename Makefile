@@ -9,7 +9,7 @@ N ?= 200
 SEED ?= 1
 FIRST ?= 0
 
-.PHONY: help build test unit e2e lint deny demo bench bench-quick torture torture-memory sim sims fuzz fuzz-quick hosts lab-accuracy ci
+.PHONY: help build test unit e2e lint deny demo bench bench-quick bench-wan bench-wan-quick torture torture-memory sim sims fuzz fuzz-quick hosts lab-accuracy ci
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -42,6 +42,12 @@ bench: build ## the full race against the peers: bench/results/peers.json and .h
 
 bench-quick: build ## the same race, small: 512 MiB, 3 rounds (some minutes)
 	python3 bench/peers.py --name quick --size 512MiB --rounds 3 --net-seconds 3
+
+bench-wan: build ## distance x loss x rate, the datagram rail beside TCP: bench/results/wan.json and .html (about 6 hours)
+	python3 bench/wan.py
+
+bench-wan-quick: build ## four cells of it: 100 ms, 0 and 1 % loss, 155 Mbit/s and 1 Gbit/s (3 minutes)
+	python3 bench/wan.py --name wan-quick --rtt 100ms --loss 0%,1% --rate 155Mbit,1Gbit --rounds 1 --seconds 6 --trips 0 --streams 1,8
 
 torture: build ## kill -9 at N random instants (N=200), then compare every byte
 	N=$(N) lab/e2e/run.sh plug
