@@ -162,6 +162,11 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     fn open_part_loose(&self, entry: &Entry) -> io::Result<Self::File> {
         self.open_part(entry)
     }
+    /// Was any part ever opened so, by any worker? Then chunks may stand in parts that never became whole. A tree that does not keep
+    /// account says yes.
+    fn was_loose(&self) -> bool {
+        true
+    }
     /// Writes a small file into its part, with its mode and times; publishes at once if asked.
     fn put_small(&self, entry: &Entry, content: &[u8], publish: bool) -> io::Result<()>;
     /// Makes what is written durable (if `durable`), then appends these journal records (as durably).

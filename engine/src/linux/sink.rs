@@ -35,6 +35,7 @@ pub struct LinuxSink {
     base: Dir,
     direct: Direct,
     names_made: AtomicBool,
+    loose: AtomicBool,
     turns: Turns,
 }
 
@@ -42,7 +43,13 @@ impl LinuxSink {
     /// A destination: entries are named below `base`.
     #[must_use]
     pub fn new(base: Dir, direct: Direct) -> Self {
-        LinuxSink { base, direct, names_made: AtomicBool::new(false), turns: Turns::default() }
+        LinuxSink {
+            base,
+            direct,
+            names_made: AtomicBool::new(false),
+            loose: AtomicBool::new(false),
+            turns: Turns::default(),
+        }
     }
 
     fn ready(&self, entry: &Entry, rung: Rung, sync: bool) -> io::Result<()> {
@@ -197,7 +204,13 @@ impl SinkTree for LinuxSink {
     }
 
     fn open_part_loose(&self, entry: &Entry) -> io::Result<Handle> {
+        // Whoever writes such a chunk anew was told to by the keeper, after this: the mailboxes order it.
+        self.loose.store(true, Ordering::Relaxed);
         Ok(Handle::new(self.create_part(&beside(&entry.path, "part"), false)?))
+    }
+
+    fn was_loose(&self) -> bool {
+        self.loose.load(Ordering::Relaxed)
     }
 
     fn put_small(&self, entry: &Entry, content: &[u8], publish: bool) -> io::Result<()> {

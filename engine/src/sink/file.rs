@@ -5,7 +5,7 @@
 //! Invariants: nothing is written for an entry that was not expected; `Landed` is told only after the last byte was taken.
 //! Absent on purpose: durability and names (commit.rs).
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 
@@ -29,9 +29,6 @@ use crate::worker::{Seat, Worker};
 /// Parts kept open per job and worker.
 const OPEN_MAX: usize = 16;
 
-/// Chunks in their place before they are whole that there is room for from the start.
-const STAINED_ROOM: usize = 512;
-
 /// What may come, and the open parts of one receiving job.
 #[derive(Debug)]
 pub(crate) struct Parts<P: Platform> {
@@ -39,8 +36,6 @@ pub(crate) struct Parts<P: Platform> {
     open: VecDeque<(EntryId, P::File)>,
     /// The same parts opened for bytes that are no whole sectors.
     loose: VecDeque<(EntryId, P::File)>,
-    /// Chunks of which some was put into its place before all was there: what is missing of them may read as anything.
-    stained: HashSet<(EntryId, u64)>,
 }
 
 impl<P: Platform> Default for Parts<P> {
@@ -49,7 +44,6 @@ impl<P: Platform> Default for Parts<P> {
             expected: HashMap::new(),
             open: VecDeque::with_capacity(OPEN_MAX),
             loose: VecDeque::with_capacity(OPEN_MAX),
-            stained: HashSet::with_capacity(STAINED_ROOM),
         }
     }
 }
@@ -64,10 +58,7 @@ impl<P: Platform> Parts<P> {
             self.expected.remove(id);
         }
         self.open.retain(|(id, _)| !entries.contains(id));
-        if !(self.loose.is_empty() && self.stained.is_empty()) {
-            self.loose.retain(|(id, _)| !entries.contains(id));
-            self.stained.retain(|(id, _)| !entries.contains(id));
-        }
+        self.loose.retain(|(id, _)| !entries.contains(id));
     }
 
     pub(crate) fn entry(&self, id: EntryId) -> Option<&Arc<Entry>> {
@@ -99,19 +90,10 @@ impl<P: Platform> Parts<P> {
         Ok(file)
     }
 
-    /// Some of the chunk at `offset` goes into its place before all is there.
-    pub(crate) fn stain(&mut self, id: EntryId, offset: u64) {
-        self.stained.insert((id, offset));
-    }
-
-    /// All of the chunk at `offset` is in its place.
-    pub(crate) fn unstain(&mut self, id: EntryId, offset: u64) {
-        self.stained.remove(&(id, offset));
-    }
-
-    /// Does what is missing of the chunk at `offset` read as zeros? (In the part of a file with a journal, if nothing was put there.)
-    fn reads_as_zeros(&self, id: EntryId, offset: u64) -> bool {
-        self.entry(id).is_some_and(|it| it.bytes() > JOURNAL_FILE_BYTES_MIN) && !self.stained.contains(&(id, offset))
+    /// Does what is missing of an entry read as zeros? (In the part of a file with a journal, if nobody puts chunks that are not whole
+    /// into it: such a chunk may go again by another worker, and then what stands there is anything.)
+    fn reads_as_zeros(&self, tree: &P::Sink, id: EntryId) -> bool {
+        self.entry(id).is_some_and(|it| it.bytes() > JOURNAL_FILE_BYTES_MIN) && !tree.was_loose()
     }
 }
 
@@ -133,7 +115,7 @@ impl<P: Platform> Seat<P> {
     pub(crate) fn at_once(&mut self, platform: &P, header: &Header) -> Option<AtOnce<P::File>> {
         let Role::Recv(tree) = &self.part.role else { return None };
         let file = self.parts.file(tree, header.entry).ok()?;
-        let sparse = self.parts.reads_as_zeros(header.entry, header.offset);
+        let sparse = self.parts.reads_as_zeros(tree, header.entry);
         platform.is_at_once(&file).then_some(AtOnce { file, sparse })
     }
 }
@@ -179,7 +161,7 @@ impl<P: Platform> Worker<P> {
         let bytes = header.payload_bytes as usize;
         match seat.parts.file(tree, header.entry) {
             // What is missing in the part of a large file reads as zeros already: a hole stays a hole.
-            Ok(_) if seat.parts.reads_as_zeros(header.entry, header.offset) && is_zero(&buf.payload()[..bytes]) => {
+            Ok(_) if seat.parts.reads_as_zeros(tree, header.entry) && is_zero(&buf.payload()[..bytes]) => {
                 let (chunk, entry) = (header.chunk, header.entry);
                 seat.part.post.put(Event::Landed {
                     chunk,

@@ -84,6 +84,8 @@ pub(crate) struct Disk {
     ops: u64,
     changes: u64,
     pub(crate) dead: bool,
+    /// A part was opened for chunks that are not whole.
+    pub(crate) loose: bool,
     /// Changes with each boot.
     pub(crate) boot: u64,
     /// Names that content appeared under since the checker last looked.
@@ -113,6 +115,7 @@ impl Disk {
             ops: 0,
             changes: 0,
             dead: false,
+            loose: false,
             boot: 1,
             renamed: Vec::new(),
         }

@@ -149,7 +149,7 @@ fn due<T>(queue: &mut VecDeque<(u64, T)>, now: u64) -> Option<(u64, T)> {
 /// Faults begin with the run.
 fn arm(disk: &SharedDisk, faults: Option<Faults>, dies_at_call: Option<u64>) {
     let mut disk = disk.lock().expect("one thread");
-    disk.faults = faults.unwrap_or_default();
+    (disk.faults, disk.loose) = (faults.unwrap_or_default(), false);
     disk.faults.from_ns += disk.clock.now();
     disk.faults.until_ns += disk.clock.now();
     disk.die_at = dies_at_call.map(|calls| disk.ops() + calls);

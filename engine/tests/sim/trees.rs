@@ -191,6 +191,15 @@ impl SinkTree for SimSink {
         Ok(SimFile { disk: self.0.clone(), ino })
     }
 
+    fn open_part_loose(&self, entry: &Entry) -> io::Result<SimFile> {
+        lock(&self.0).loose = true;
+        self.open_part(entry)
+    }
+
+    fn was_loose(&self) -> bool {
+        lock(&self.0).loose
+    }
+
     fn put_small(&self, entry: &Entry, content: &[u8], publish: bool) -> io::Result<()> {
         let mut disk = lock(&self.0);
         let name = beside(&entry.path, "part");

@@ -3,7 +3,7 @@
 //! For: receiving over any distance within the memory granted: what is not whole goes into its place in the part file when bufs are short.
 //! In and out: units with a known header and their later packets in; writes, a read back, and `Landed` or `Corrupt` out.
 //! Invariants: what a unit misses is written as zeros first, and its later packets only after that write is back; nothing has landed before
-//! the whole was read back and hashed; a chunk that was spilled is marked, so that nobody takes what it misses for zeros.
+//! the whole was read back and hashed; from the first part opened for this on (`SinkTree::was_loose`) nobody takes what is missing for zeros.
 //! Absent on purpose: packs (they have no place before they are whole), durability (commit).
 
 use std::io;
@@ -144,7 +144,6 @@ impl<P: Platform> Worker<P> {
                 buf.whole_mut()[UNIT_AT + start..UNIT_AT + stop].fill(0);
             }
         }
-        seat.parts.stain(header.entry, header.offset);
         rail.ops += 1;
         let len = end - HEADER_BYTES;
         let slot = Slot { kind: OpKind::Spill, rail: index, at: 0, done: 0, len, load: Load::Unit(unit) };
@@ -431,9 +430,6 @@ impl<P: Platform> Worker<P> {
             }
         });
         self.platform.pool().give(buf);
-        if checked.is_ok() {
-            seat.parts.unstain(header.entry, header.offset);
-        }
         let (chunk, entry, offset, bytes) = (header.chunk, header.entry, header.offset, header.payload_bytes);
         seat.part.post.put(match checked {
             Ok(hashed) => Event::Landed { chunk, entry, offset, bytes, digest: hashed.digest },
