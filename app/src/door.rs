@@ -32,12 +32,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const TURN: usize = 64;
 
 /// Who is let in under a greeting that holds.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Guest {
     /// The job's.
     pub secret: JobSecret,
     /// Where its session arrived: the rail answers from there.
     pub local: SocketAddr,
+    /// The largest UDP payload that the path takes, as far as this end knows.
+    pub packet_bytes: u16,
     /// Data goes from here to there.
     pub sends: bool,
 }
@@ -251,7 +253,7 @@ impl Half {
     /// What its job gets.
     fn arrive(self, start: u16) -> ([u8; 16], Arrival) {
         let _ = sys::udp::set_joining(&self.socket, true);
-        let most = udp::packet_bytes_of(self.guest.local.ip());
+        let most = self.guest.packet_bytes;
         let start = start.clamp(proto::flow::PACKET_BYTES_BASE, most);
         let sizes = Sizes { tag: self.guest.secret.tag(self.rail), start, most };
         let arrival = Arrival { rail: self.rail, carrier: Carrier::Packets(sizes), socket: Ok(self.socket.into()) };

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
 
 use super::*;
-use crate::job::udp::dial;
+use crate::job::udp::{Peer, dial as dial_peer};
 
 const JOB: [u8; 16] = [7; 16];
 
@@ -31,7 +31,7 @@ impl Port {
             let seen = Mutex::new(std::collections::HashSet::new());
             let judge = |greeting: &Greeting| {
                 let is_new = theirs.holds(greeting) && seen.lock().unwrap().insert(greeting.rail);
-                is_new.then(|| Guest { secret: theirs.clone(), local: addr, sends })
+                is_new.then(|| Guest { secret: theirs.clone(), local: addr, packet_bytes: PACKET_BYTES_MAX, sends })
             };
             door.run(judge, |_, arrival| to.send(arrival).is_ok(), &counted, &ends);
         });
@@ -48,6 +48,10 @@ impl Drop for Port {
         self.over.signal();
         let _ = self.thread.take().map(std::thread::JoinHandle::join);
     }
+}
+
+fn dial(addr: SocketAddr, secret: &JobSecret, rail: u16, sends: bool) -> io::Result<(std::os::fd::OwnedFd, Sizes)> {
+    dial_peer(Peer { addr, packet_bytes: PACKET_BYTES_MAX }, secret, rail, sends)
 }
 
 fn stranger(to: SocketAddr) -> UdpSocket {

@@ -22,6 +22,7 @@ mod key_command;
 mod lab;
 mod link;
 mod listener;
+mod probe;
 mod report;
 mod serve;
 mod units;

@@ -29,7 +29,9 @@ use crate::job::offer::{self, Wishes};
 use crate::job::place::{self, Ground};
 use crate::job::rails::Rails;
 use crate::job::receipt;
+use crate::job::udp::{self, Peer};
 use crate::link::{Expect, Link};
+use crate::probe;
 use crate::report::Screen;
 
 /// A connection and its handshake may take so long.
@@ -194,10 +196,21 @@ struct Session {
     addr: SocketAddr,
 }
 
-fn begin(copy: &Copy<'_>, to: &Address, open: Open, screen: &mut Screen) -> Result<Session, Failure> {
+fn begin(copy: &Copy<'_>, to: &Address, mut open: Open, screen: &mut Screen) -> Result<Session, Failure> {
     let (mut link, ticket) = connect(copy, to, screen)?;
+    let path = (copy.arguments.transport == TransportChoice::Auto).then(|| {
+        let (datagrams, why) = probe::choose(sys::sock::tcp_info(link.as_fd()).ok().as_ref());
+        if !datagrams {
+            open.offer.datagrams = 0;
+        }
+        if copy.arguments.verbose > 0 {
+            screen.note(&format!("{}: {}", why.value, why.reason));
+        }
+        why
+    });
     greet::begin(&mut link, ticket.as_ref());
-    let agreed = greet::open(&mut link, open.clone())?;
+    let mut agreed = greet::open(&mut link, open.clone())?;
+    agreed.choices.extend(path);
     let addr = link.peer_addr().ok_or_else(|| Exit::Lost.fail("find the peer's address", "the connection is gone"))?;
     Ok(Session { link, open, agreed, addr })
 }
@@ -226,7 +239,8 @@ impl Session {
         let shared = proto::negotiate::share_cores(&self.open.offer, &self.agreed.theirs);
         let bell = Event::new().map_err(|error| Exit::of_io(&error).fail("start the job", error))?;
         let secret = JobSecret::of(&self.link, self.open.job);
-        let rails = Rails::dial_net(self.addr, secret, direction == Direction::Push, bell.clone());
+        let peer = Peer { addr: self.addr, packet_bytes: udp::packet_bytes_of(self.link.as_fd(), self.addr.ip()) };
+        let rails = Rails::dial_net(peer, secret, direction == Direction::Push, bell.clone());
         let rung: Rung = self.open.rung;
         let default = receipt::default_path(&copy.home, &self.open.job);
         let dry = copy.arguments.dry_run;

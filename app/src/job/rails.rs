@@ -14,7 +14,7 @@ use std::time::Duration;
 use sys::event::Event;
 
 use crate::job::keys::JobSecret;
-use crate::job::udp::{self, Sizes};
+use crate::job::udp::{self, Peer, Sizes};
 
 /// The acceptor's answer to a greeting.
 pub const WELCOME: u8 = 1;
@@ -71,15 +71,15 @@ pub enum Rails {
 }
 
 impl Rails {
-    /// Rails over TCP or UDP to `addr`, dialled on a thread of their own, which ends with this value. `sends`: data goes from here to there.
+    /// Rails over TCP or UDP to `peer`, dialled on a thread of their own, which ends with this value. `sends`: data goes from here to there.
     #[must_use]
-    pub fn dial_net(addr: SocketAddr, secret: JobSecret, sends: bool, bell: Event) -> Rails {
+    pub fn dial_net(peer: Peer, secret: JobSecret, sends: bool, bell: Event) -> Rails {
         Self::dial_with(bell, move |ask| {
             if ask.datagrams {
-                let (socket, sizes) = udp::dial(addr, &secret, ask.rail, sends)?;
+                let (socket, sizes) = udp::dial(peer, &secret, ask.rail, sends)?;
                 return Ok((Carrier::Packets(sizes), socket));
             }
-            Ok((Carrier::Stream, dial(addr, &secret, ask.rail)?))
+            Ok((Carrier::Stream, dial(peer.addr, &secret, ask.rail)?))
         })
     }
 

@@ -44,6 +44,15 @@ const CONFIRM_PAUSE: Duration = Duration::from_millis(50);
 /// Bytes a rail's socket may hold each way, as far as the system grants them: 3 ms at 45 Gbit/s, a nap of the worker.
 const SOCKET_BYTES: u64 = 16 << 20;
 
+/// Who is greeted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// Where the control session goes to.
+    pub addr: SocketAddr,
+    /// The largest UDP payload that is tried, see `packet_bytes_of`.
+    pub packet_bytes: u16,
+}
+
 /// What both ends know of a rail when its words are said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
@@ -122,15 +131,13 @@ impl Word {
     }
 }
 
-/// UDP payload of the largest packet that the interface with this address takes.
+/// UDP payload of the largest packet that the path of this connection takes, as far as the kernel knows: the interface's, or what a router
+/// said. An ordinary one where it knows nothing.
 #[must_use]
-pub fn packet_bytes_of(local: IpAddr) -> u16 {
-    let local = local.to_canonical();
-    let headers = if local.is_ipv4() { 28 } else { 48 };
-    let text = local.to_string();
-    let all = sys::host::interfaces().unwrap_or_default();
-    let mtu =
-        all.iter().find(|it| it.addresses.iter().any(|address| address.to_string() == text)).map_or(1500, |it| it.mtu);
+pub fn packet_bytes_of(session: impl AsFd, peer: IpAddr) -> u16 {
+    let headers = if peer.to_canonical().is_ipv4() { 28 } else { 48 };
+    let mtu = sys::sock::tcp_info(session).map_or(0, |info| info.pmtu);
+    let mtu = if mtu == 0 { 1500 } else { mtu };
     u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX).clamp(PACKET_BYTES_BASE, PACKET_BYTES_MAX)
 }
 
@@ -139,16 +146,16 @@ pub fn widen(socket: impl AsFd) {
     let _ = sys::udp::size_buffers(&socket, SOCKET_BYTES, SOCKET_BYTES);
 }
 
-/// A rail over UDP to `addr`. `sends`: data goes from here to there.
+/// A rail over UDP to `to.addr`. `sends`: data goes from here to there.
 ///
 /// # Errors
 /// `TimedOut`: nothing came back; `ConnectionRefused` and others: the system's word.
-pub fn dial(addr: SocketAddr, secret: &JobSecret, rail: u16, sends: bool) -> io::Result<(OwnedFd, Sizes)> {
+pub fn dial(to: Peer, secret: &JobSecret, rail: u16, sends: bool) -> io::Result<(OwnedFd, Sizes)> {
+    let Peer { addr, packet_bytes: most } = to;
     let (fd, _) = sys::udp::open(None, addr, SOCKET_BYTES, SOCKET_BYTES)?;
     let socket = UdpSocket::from(fd);
     // Words are read one by one; joining is for packets.
     let _ = sys::udp::set_joining(&socket, false);
-    let most = packet_bytes_of(socket.local_addr()?.ip());
     let ordinary = if addr.ip().to_canonical().is_ipv4() { 1472 } else { 1452 };
     let mut sizes = vec![most, ordinary.min(most), PACKET_BYTES_BASE];
     sizes.dedup();

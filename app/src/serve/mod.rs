@@ -10,7 +10,7 @@ pub mod session; // one client
 
 use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
@@ -45,8 +45,8 @@ struct Waiting {
     to: Sender<Arrival>,
     bell: Event,
     seen: HashSet<u16>,
-    /// Where datagram rails answer from, and whether data goes from here; `None`: none were agreed.
-    datagrams: Option<(SocketAddr, bool)>,
+    /// Who is let in with a datagram rail; `None`: none were agreed.
+    datagrams: Option<door::Guest>,
 }
 
 /// Everything sessions share.
@@ -87,7 +87,7 @@ impl Daemon {
         &self,
         job: [u8; 16],
         secret: JobSecret,
-        datagrams: Option<(SocketAddr, bool)>,
+        datagrams: Option<door::Guest>,
         to: Sender<Arrival>,
         bell: Event,
     ) -> bool {
@@ -128,11 +128,11 @@ impl Daemon {
     fn on_packets(&self, greeting: &Greeting) -> Option<door::Guest> {
         let mut all = self.waiting();
         let job = all.get_mut(&greeting.job)?;
-        let (local, sends) = job.datagrams?;
+        let guest = job.datagrams.clone()?;
         if greeting.version != proto::VERSION || !job.secret.holds(greeting) || !job.seen.insert(greeting.rail) {
             return None;
         }
-        Some(door::Guest { secret: job.secret.clone(), local, sends })
+        Some(guest)
     }
 
     /// A datagram rail is confirmed.

@@ -23,6 +23,7 @@ use sys::event::Event;
 
 use crate::args::CpArguments;
 use crate::cp::session::next_job;
+use crate::door;
 use crate::exit::{Exit, Failure};
 use crate::identity::authorized::{self, Verdict};
 use crate::identity::ticket::{Grant, PROOF_LABEL, Uses};
@@ -34,6 +35,7 @@ use crate::job::offer::{self, Wishes};
 use crate::job::place::{self, Ground};
 use crate::job::rails::Rails;
 use crate::job::receipt;
+use crate::job::udp::packet_bytes_of;
 use crate::link::Link;
 use crate::report::{Mode, Screen};
 use crate::serve::Daemon;
@@ -340,8 +342,12 @@ fn job<'a>(
     let (to, from) = channel();
     // Rails are expected before the plan is said: the client may dial at once.
     let sends = open.direction == Direction::Pull;
-    let datagrams = link.local_addr().filter(|_| plan.datagrams > 0).map(|local| (local, sends));
-    if !daemon.expect_rails(open.job, JobSecret::of(&link, open.job), datagrams, to, bell.clone()) {
+    let secret = JobSecret::of(&link, open.job);
+    let datagrams = link.local_addr().filter(|_| plan.datagrams > 0).map(|local| {
+        let packet_bytes = packet_bytes_of(link.as_fd(), local.ip());
+        door::Guest { secret: secret.clone(), local, packet_bytes, sends }
+    });
+    if !daemon.expect_rails(open.job, secret, datagrams, to, bell.clone()) {
         refuse(&mut link, &no(Refusal::Busy, "a job of this name is running"));
         return Ok(None);
     }
