@@ -30,6 +30,11 @@ pub fn thread_cpu_ns() -> u64 {
     read(ClockId::ThreadCPUTime)
 }
 
+/// The calendar in nanoseconds since 1970. May jump.
+pub(crate) fn unix_ns() -> u64 {
+    read(ClockId::Realtime)
+}
+
 /// The calendar: seconds and nanoseconds since 1970. May jump.
 pub fn unix_time() -> (i64, u32) {
     let time = clock_gettime(ClockId::Realtime);

@@ -60,6 +60,8 @@ pub fn bind(addr: SocketAddr, reuse: bool) -> io::Result<OwnedFd> {
     // PROBE: DF is set, and what routers say about sizes is told but does not bind: the rail's own search decides (RFC 8899).
     set_option(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE as u32)?;
     let _ = set_joining(fd, true);
+    // When each burst came (SO_TIMESTAMPNS, socket(7)); without it a busy reader looks like a queue.
+    let _ = set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1u32);
     socket.bind(&addr.into())?;
     Ok(socket.into())
 }

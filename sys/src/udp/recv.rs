@@ -11,12 +11,16 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
 use super::send::empty_message;
-use super::wire::{Heard, Name};
+use super::wire::{Heard, Name, Words};
+use crate::clock::unix_ns;
 
 /// Congestion experienced (RFC 3168 section 5).
 const MARKED: u8 = 0b11;
 /// Bursts in one `recvmmsg`.
 const BURSTS_MAX: usize = 16;
+
+/// Longer than any socket buffer holds at a rate that matters: then it was the calendar that jumped.
+const WAITED_NS_MAX: u64 = 2_000_000_000;
 
 /// A burst that came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,12 +31,15 @@ pub struct Arrived {
     pub segment: usize,
     /// The path says that it is congested (CE). Packets that differ in this are not joined, so it is true of all of them.
     pub marked: bool,
+    /// How long it has waited for us: a reader that was kept from its core must not take that for a queue of the path. 0 where the kernel
+    /// does not say.
+    pub waited_ns: u64,
     /// Who sent it; on a connected socket the peer, but for what came before it was connected.
     pub from: Option<SocketAddr>,
 }
 
 impl Arrived {
-    const NOTHING: Arrived = Arrived { bytes: 0, segment: 0, marked: false, from: None };
+    const NOTHING: Arrived = Arrived { bytes: 0, segment: 0, marked: false, waited_ns: 0, from: None };
 
     /// Bounds of the packets in the memory, one after another. A datagram without bytes is none.
     pub fn packets(&self) -> impl Iterator<Item = std::ops::Range<usize>> + use<> {
@@ -41,12 +48,14 @@ impl Arrived {
     }
 
     fn new(bytes: usize, message: &libc::msghdr, name: &Name, heard: &Heard) -> Arrived {
-        let (segment, ecn) = heard.read(message.msg_controllen as _);
+        let Words { segment, ecn, came_ns } = heard.read(message.msg_controllen as _);
+        // Against the calendar that the kernel's stamp is of; one that was set back meanwhile tells nothing.
+        let waited_ns = came_ns.map_or(0, |came| unix_ns().saturating_sub(came)).min(WAITED_NS_MAX);
         let segment = segment.filter(|segment| (1..bytes).contains(segment)).unwrap_or(bytes);
         // Memory shorter than the burst: packets cut short are lost, as on the wire.
         let cut = message.msg_flags & libc::MSG_TRUNC != 0;
         let bytes = if cut { bytes - bytes % segment.max(1) } else { bytes };
-        Arrived { bytes, segment, marked: ecn == MARKED, from: name.read(message.msg_namelen as usize) }
+        Arrived { bytes, segment, marked: ecn == MARKED, waited_ns, from: name.read(message.msg_namelen as usize) }
     }
 }
 

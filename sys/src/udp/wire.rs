@@ -37,17 +37,31 @@ impl Told {
     }
 }
 
-/// Room for what the kernel tells with a burst: its segment, and its marks for one family or, on sockets of both, for either.
+/// Room for what the kernel tells with a burst: its segment, when it came, and its marks for one family or, on sockets of both, for either.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(8))]
-pub(super) struct Heard(pub(super) [u8; 4 * (aligned(HEAD) + 8)]);
+pub(super) struct Heard(pub(super) [u8; HEARD_BYTES]);
+
+/// Three words of up to 8 bytes, and one of a `timespec`.
+const HEARD_BYTES: usize = 3 * (aligned(HEAD) + 8) + aligned(HEAD) + 16;
+
+/// What was heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Words {
+    /// Bytes of a packet, if the kernel joined several.
+    pub(super) segment: Option<usize>,
+    /// The ECN field.
+    pub(super) ecn: u8,
+    /// When the kernel had it: nanoseconds of the calendar.
+    pub(super) came_ns: Option<u64>,
+}
 
 impl Heard {
-    pub(super) const EMPTY: Heard = Heard([0; 4 * (aligned(HEAD) + 8)]);
+    pub(super) const EMPTY: Heard = Heard([0; HEARD_BYTES]);
 
-    /// What the first `filled` bytes say: the segment's bytes if there is one, and the ECN field if it was told.
-    pub(super) fn read(&self, filled: usize) -> (Option<usize>, u8) {
-        let (mut segment, mut ecn) = (None, 0);
+    /// What the first `filled` bytes say.
+    pub(super) fn read(&self, filled: usize) -> Words {
+        let mut words = Words::default();
         let mut rest = &self.0[..filled.min(self.0.len())];
         while let Some((head, more)) = rest.split_at_checked(HEAD) {
             let (len, place) = head.split_at(HEAD - 8);
@@ -60,15 +74,23 @@ impl Heard {
             };
             let int = || data.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes));
             match (number(0), number(4)) {
-                (libc::SOL_UDP, libc::UDP_GRO) => segment = int().and_then(|bytes| usize::try_from(bytes).ok()),
-                (libc::IPPROTO_IP, libc::IP_TOS) => ecn |= data.first().copied().unwrap_or(0) & 0b11,
-                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => ecn |= int().unwrap_or(0) as u8 & 0b11,
+                (libc::SOL_UDP, libc::UDP_GRO) => words.segment = int().and_then(|bytes| usize::try_from(bytes).ok()),
+                (libc::IPPROTO_IP, libc::IP_TOS) => words.ecn |= data.first().copied().unwrap_or(0) & 0b11,
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => words.ecn |= int().unwrap_or(0) as u8 & 0b11,
+                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => words.came_ns = calendar_ns(data),
                 _ => {}
             }
             rest = rest.get(aligned(len)..).unwrap_or(&[]);
         }
-        (segment, ecn)
+        words
     }
+}
+
+/// A `struct timespec` as nanoseconds; none where its fields are not 64 bits long.
+fn calendar_ns(data: &[u8]) -> Option<u64> {
+    let (seconds, rest) = data.split_first_chunk::<8>()?;
+    let ns = u64::try_from(i64::from_ne_bytes(*rest.first_chunk()?)).ok()?;
+    u64::try_from(i64::from_ne_bytes(*seconds)).ok()?.checked_mul(1_000_000_000)?.checked_add(ns)
 }
 
 /// Room for an address of either family (struct sockaddr_in6 is the longer).
@@ -118,10 +140,10 @@ mod tests {
     #[test]
     fn half_a_message_and_nonsense_are_read_as_nothing() {
         let mut heard = Heard::EMPTY;
-        assert_eq!(heard.read(heard.0.len()), (None, 0));
+        assert_eq!(heard.read(heard.0.len()), Words::default());
         heard.0.fill(0xff);
-        assert_eq!(heard.read(heard.0.len()), (None, 0));
-        assert_eq!(heard.read(7), (None, 0));
+        assert_eq!(heard.read(heard.0.len()), Words::default());
+        assert_eq!(heard.read(7), Words::default());
         assert_eq!(Name::EMPTY.read(28), None);
         let mut name = Name::EMPTY;
         name.0[..2].copy_from_slice(&(libc::AF_INET6 as u16).to_ne_bytes());

@@ -166,7 +166,8 @@ impl<P: Platform> Worker<P> {
     }
 
     fn take_burst(&mut self, index: usize, it: &mut Packets, bytes: &mut [u8], arrived: &Arrived) {
-        let now = self.platform.now_ns();
+        // When it came, not when it was looked at; and never before what was looked at earlier.
+        let now = self.platform.now_ns().saturating_sub(arrived.waited_ns).max(it.heard_ns);
         let mut rest = arrived.packets();
         loop {
             let count = self.gather(index, it, bytes, &mut rest, now);
