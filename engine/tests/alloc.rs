@@ -24,6 +24,9 @@ const FILE: usize = 160 * MIB;
 fn the_loop_allocates_nothing_in_steady_state() {
     for kind in [Kind::Uring, Kind::Plain] {
         for way in [Way::Pair, Way::Loopback, Way::Datagrams] {
+            // Datagrams at a pace that loopback loses nothing at: tables grow to what the worst moment of a busy machine asks for, once,
+            // and when that moment comes is nobody's to say.
+            let setup = Setup { pace: 50 << 20, ..Setup::new(kind, way) };
             let scratch = Scratch::new("alloc");
             std::fs::write(scratch.from().join("large"), noise(FILE, 7)).expect("room for the file");
             counted();
@@ -37,7 +40,7 @@ fn the_loop_allocates_nothing_in_steady_state() {
                 count(false);
                 more
             });
-            let (sent, _) = move_tree(&scratch.from(), &scratch.to(), Setup::new(kind, way), &hook);
+            let (sent, _) = move_tree(&scratch.from(), &scratch.to(), setup, &hook);
             assert_eq!(sent.tally.files_done, 1);
             assert!(turns.load(Ordering::Relaxed) > 50, "the file is large enough to see a steady state");
             let (allocations, bytes) = counted();

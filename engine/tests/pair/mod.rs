@@ -56,11 +56,22 @@ pub(crate) struct Setup {
     pub(crate) cover: Cover,
     pub(crate) rung: Rung,
     pub(crate) keep: bool,
+    /// Bytes per second of a datagram rail, 0: what it finds.
+    pub(crate) pace: u64,
 }
 
 impl Setup {
     pub(crate) fn new(driver: Kind, way: Way) -> Self {
-        Setup { driver, way, rails: 1, direct: Direct::Auto, cover: Cover::Sealed, rung: Rung::Published, keep: true }
+        Setup {
+            driver,
+            way,
+            rails: 1,
+            direct: Direct::Auto,
+            cover: Cover::Sealed,
+            rung: Rung::Published,
+            keep: true,
+            pace: 0,
+        }
     }
 }
 
@@ -80,7 +91,9 @@ impl Side {
         let (tell, told) = sync_channel(1);
         let (post, events) = sync_channel(4096);
         let thread = std::thread::spawn(move || {
-            let (linux, _) = Linux::new(16, terms.chunk_bytes as usize, Some(setup.driver)).expect("a ring");
+            // Enough that no chunk goes to disk before it is whole: that opens its part a second time, once.
+            let bufs = if matches!(setup.way, Way::Datagrams) { 80 } else { 16 };
+            let (linux, _) = Linux::new(bufs, terms.chunk_bytes as usize, Some(setup.driver)).expect("a ring");
             tell.send(linux.waker()).expect("the test waits");
             let mut worker = Worker::new(linux, mailbox, Arc::new(Counters::default()));
             while hook(landed.load(Ordering::Relaxed), &mut || worker.turn(100_000_000)) {}
@@ -125,7 +138,7 @@ pub(crate) fn sockets(way: Way) -> (OwnedFd, OwnedFd) {
             for (this, that) in [(&one, &other), (&other, &one)] {
                 let address = sys::udp::local_addr(that).expect("bound");
                 sys::udp::connect(this, address).expect("loopback");
-                sys::udp::size_buffers(this, 4 << 20, 4 << 20).expect("a socket");
+                sys::udp::size_buffers(this, 16 << 20, 4 << 20).expect("a socket");
             }
             (one, other)
         }
@@ -133,8 +146,9 @@ pub(crate) fn sockets(way: Way) -> (OwnedFd, OwnedFd) {
 }
 
 /// What both ends of a datagram rail are made from.
-pub(crate) fn path() -> engine::job::Path {
-    let rate = RateConfig { law: Law::Delay, policy: Policy::Fair, target: 0, min: 0, packet_bytes: 1500 };
+pub(crate) fn path(pace: u64) -> engine::job::Path {
+    let law = if pace > 0 { Law::Fixed } else { Law::Delay };
+    let rate = RateConfig { law, policy: Policy::Fair, target: pace, min: 0, packet_bytes: 1500 };
     let flow = FlowConfig { packet_bytes: 1452, packet_bytes_max: 8952, unit_bytes_max: 0, rate, units_open: 32 };
     engine::job::Path { tag: 0xabcdef, flow, silence_ns: 10_000_000_000, meter: Arc::default() }
 }
@@ -189,7 +203,7 @@ pub(crate) fn move_tree(source: &Path, sink: &Path, setup: Setup, hook: &Hook) -
         let key = RailKey { secret: [rail as u8 + 1; 32], place: [rail as u8; 18] };
         assert!(receiver.rail_up(rail) && sender.rail_up(rail));
         let up = |socket, key| match setup.way {
-            Way::Datagrams => Cmd::PacketsUp { job: JOB, rail, socket: Arc::new(socket), key, path: path() },
+            Way::Datagrams => Cmd::PacketsUp { job: JOB, rail, socket: Arc::new(socket), key, path: path(setup.pace) },
             Way::Pair | Way::Loopback => Cmd::RailUp { job: JOB, rail, socket: Arc::new(socket), key, rate: 0 },
         };
         two.send(up(there, key.clone()));
