@@ -71,8 +71,15 @@ if [ -n "$HOLDER_A" ] && on b ip rule add ipproto udp blackhole 2>/dev/null; the
     is "$(field transport "$OUT")" tcp "UDP blocked: TCP takes its place"
     is "$(cat "$OUT" "$ERR" | grep -c 'UDP to .* does not get through')" 1 "UDP blocked: one line says so"
     same "$SRC/tree" "$DST/push/tree" "UDP blocked: equal"
-    stop "$SERVE_PID"
     on b ip rule del ipproto udp blackhole
+    rm -f "$DST/push/one.bin"
+    (sleep 1.5 && on b ip rule add ipproto udp blackhole) &
+    CP_LIMIT=100 cp_run --transport udp --rate 200Mbit --stall 60 "$SRC/one.bin" "${URL}push/"
+    cp_ends 0 "UDP blocked in mid-job: exit code 0"
+    is "$(field transport "$OUT")" tcp+udp "UDP blocked in mid-job: TCP brings the rest"
+    same "$SRC/one.bin" "$DST/push/one.bin" "UDP blocked in mid-job: equal"
+    on b ip rule del ipproto udp blackhole
+    stop "$SERVE_PID"
 else
     skip "UDP blocked: no rule can be made here"
 fi

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::host::Workers;
-use engine::meter::PathStats;
 use proto::books::{Books, STAGES, Stage, limiter};
 use proto::negotiate::{Choice, Cipher, Offer, Plan};
 use proto::wire::control::{Direction, Rung};
@@ -18,7 +17,7 @@ use crate::cp::Copy;
 use crate::exit::{Exit, Failure};
 use crate::job::keeper::{Outcome, Status};
 use crate::report::explain::MemorySum;
-use crate::report::json::PathRecord;
+use crate::report::path::PathRecord;
 use crate::report::{DryRun, EndReport, Explained, Faults, PathFault, Progress, RailShare, Screen};
 
 /// What `--explain` shows.
@@ -199,30 +198,6 @@ fn cipher_name(plan: &Plan) -> String {
     if plan.integrity_only { format!("{name} (authentication only)") } else { name.to_owned() }
 }
 
-/// What the rails' meters say of the path.
-fn path(facts: &Facts<'_>, stats: &PathStats, sends: bool) -> PathRecord {
-    let percent = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 };
-    let redundancy_percent = if sends {
-        percent(stats.copy_bytes, stats.fresh_bytes + stats.repair_bytes + stats.copy_bytes)
-    } else {
-        percent(stats.already_bytes, stats.wire_bytes)
-    };
-    PathRecord {
-        law: facts.plan.pace.law.name().to_owned(),
-        policy: facts.plan.pace.policy.name().to_owned(),
-        rtt_ms: sends.then_some(stats.rtt_ns as f64 / 1e6),
-        loss_percent: sends.then_some(percent(stats.lost_packets, stats.packets)),
-        rate_bps: sends.then_some(stats.rate as f64 * 8.0),
-        packet_bytes: sends.then_some(stats.packet_bytes),
-        packets: stats.packets,
-        repair_bytes: sends.then_some(stats.repair_bytes),
-        copy_bytes: sends.then_some(stats.copy_bytes),
-        already_bytes: (!sends).then_some(stats.already_bytes),
-        redundancy_percent,
-        forged: stats.forged,
-    }
-}
-
 /// Shows the end of a job.
 pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<Exit, Failure> {
     let tally = outcome.record.tally;
@@ -280,7 +255,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
         transport: transport.to_owned(),
         rails: vec![rails(outcome.rails, rail_bytes, rate_bps)],
         resent_bytes: sender.resent_bytes.max(tally.resent),
-        path: outcome.packets.map(|stats| path(facts, &stats, sends)),
+        path: outcome.packets.map(|stats| PathRecord::of(facts.plan.pace, &stats, sends)),
         limiter: verdict,
         stages_local: outcome.own,
         stages_remote: outcome.peers,

@@ -7,7 +7,7 @@
 
 use std::fmt::Write as _;
 
-use super::json::{Done, FaultRecord, PathRecord, StagesRecord, exit_of_code};
+use super::json::{Done, FaultRecord, StagesRecord, exit_of_code};
 use super::{DryRun, clean};
 use crate::exit::Exit;
 use crate::units::{show_bits_per_second, show_bytes, show_bytes_per_second, show_count, show_memory, show_seconds};
@@ -82,7 +82,7 @@ fn rates(text: &mut String, done: &Done) {
     };
     let _ = writeln!(text, "  transport   {}{rails}, {sealed}{resent}", clean(&done.transport));
     if let Some(path) = &done.path {
-        path_line(text, path);
+        path.show(text);
     }
     if done.rails.len() > 1 {
         for rail in &done.rails {
@@ -90,20 +90,6 @@ fn rates(text: &mut String, done: &Done) {
             let _ = writeln!(text, "    rail {:<7}{} at {rate}", clean(&rail.name), show_bytes(rail.bytes));
         }
     }
-}
-
-/// What the datagram rails saw, as far as this end knows.
-fn path_line(text: &mut String, path: &PathRecord) {
-    let mut words = vec![format!("{} law, {}", clean(&path.law), clean(&path.policy))];
-    words.extend(path.rtt_ms.map(|ms| format!("RTT {ms:.1} ms")));
-    words.extend(path.loss_percent.map(|percent| format!("loss {percent:.2} %")));
-    words.extend(path.rate_bps.map(|rate| format!("at the end {}", show_bits_per_second(rate))));
-    words.extend(path.packet_bytes.map(|bytes| format!("packets of {bytes} B")));
-    words.push(format!("{:.2} % redundant", path.redundancy_percent));
-    if path.forged > 0 {
-        words.push(format!("{} forged packets thrown away", show_count(path.forged)));
-    }
-    let _ = writeln!(text, "  path        {}", words.join(", "));
 }
 
 /// Names of both columns: who sends is what a reader looks for first.

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use proto::books::{Books, End, Stage};
 use proto::wire::control::{Direction, FaultKind};
 
+use super::path::PathRecord;
 use super::{DryRun, EndReport, Explained, PathFault, Progress, RailShare, check, clean, progress, show_path};
 use crate::exit::{Exit, Failure, TABLE};
 
@@ -335,35 +336,6 @@ impl StagesRecord {
             stages: stages.collect(),
         }
     }
-}
-
-/// What datagram rails saw of their path. What only the sender knows is `null` at a receiver.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PathRecord {
-    /// `delay`, `bbr`, `cubic`, `fixed`.
-    pub law: String,
-    /// `fixed`, `high`, `fair`, `low`.
-    pub policy: String,
-    /// Smoothed round trip at the end.
-    pub rtt_ms: Option<f64>,
-    /// Packets lost, of all sent.
-    pub loss_percent: Option<f64>,
-    /// Wire rate in force at the end.
-    pub rate_bps: Option<f64>,
-    /// UDP payload of a packet at the end.
-    pub packet_bytes: Option<u64>,
-    /// Data packets sent, or taken.
-    pub packets: u64,
-    /// Bytes sent again since they were lost.
-    pub repair_bytes: Option<u64>,
-    /// Bytes sent again at the end of the job though not known to be lost.
-    pub copy_bytes: Option<u64>,
-    /// Bytes that came and were there already.
-    pub already_bytes: Option<u64>,
-    /// What was sent beside what was needed: at a sender copies, at a receiver what was there already, of all.
-    pub redundancy_percent: f64,
-    /// Packets whose tag did not hold.
-    pub forged: u64,
 }
 
 /// The last line of a job that reached its end. The names up to `receipt` are those of the command line's contract.

@@ -9,10 +9,11 @@
 //! The modules stand in the order in which a user meets them.
 
 pub mod check; // figures that cannot be
-pub mod end;
+pub mod end; // the end report as text
 pub mod explain; // both offers, each choice with its reason, the sum of memory
 pub mod json; // the records of `--json`, which the text is made from as well
-pub mod progress; // while it runs: bars, lines // the end report as text
+pub mod path; // what datagram rails saw of the path
+pub mod progress; // while it runs: bars, lines
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -175,7 +176,7 @@ pub struct EndReport {
     /// Payload bytes sent more than once.
     pub resent_bytes: u64,
     /// The path as datagram rails saw it.
-    pub path: Option<json::PathRecord>,
+    pub path: Option<path::PathRecord>,
     /// What limited it (`proto::books::limiter` over both books).
     pub limiter: Verdict,
     /// This end's books.

@@ -222,12 +222,7 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
     std::thread::scope(|scope| {
         scope.spawn(|| watch(&daemon, &signals, &watcher, &arguments));
         if stdio {
-            // The ssh session is what keeps the far side alive.
-            std::thread::spawn(|| {
-                let mut byte = [0; 64];
-                while std::io::stdin().read(&mut byte).is_ok_and(|count| count > 0) {}
-                std::process::exit(0);
-            });
+            end_with_stdin();
         }
         let counts = listener.counts();
         match &door {
@@ -249,6 +244,15 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
         served.map_err(io("serve the port"))
     })?;
     Ok(Exit::Whole)
+}
+
+/// The ssh session is what keeps the far side alive.
+fn end_with_stdin() {
+    std::thread::spawn(|| {
+        let mut byte = [0; 64];
+        while std::io::stdin().read(&mut byte).is_ok_and(|count| count > 0) {}
+        std::process::exit(0);
+    });
 }
 
 /// Where clients find this daemon, on standard output; with the first ticket, if one is wanted.

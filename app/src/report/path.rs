@@ -1,0 +1,117 @@
+//! What datagram rails saw of their path, as the report has it.
+//!
+//! For: round trip, loss, rate and redundancy beside the figures of the job.
+//! In and out: the rails' meters in; a record of `--json`, and a line of text, out.
+//! Invariants: what only the sender knows is left out at a receiver, never guessed; field names are a public contract.
+//! Absent on purpose: judging, history.
+
+use std::fmt::Write as _;
+
+use engine::meter::PathStats;
+use proto::negotiate::Pace;
+use serde::{Deserialize, Serialize};
+
+use super::clean;
+use crate::units::{show_bits_per_second, show_count};
+
+/// What datagram rails saw of their path. What only the sender knows is `null` at a receiver.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PathRecord {
+    /// `delay`, `bbr`, `cubic`, `fixed`.
+    pub law: String,
+    /// `fixed`, `high`, `fair`, `low`.
+    pub policy: String,
+    /// Smoothed round trip at the end.
+    pub rtt_ms: Option<f64>,
+    /// Packets lost, of all sent.
+    pub loss_percent: Option<f64>,
+    /// Wire rate in force at the end.
+    pub rate_bps: Option<f64>,
+    /// UDP payload of a packet at the end.
+    pub packet_bytes: Option<u64>,
+    /// Data packets sent, or taken.
+    pub packets: u64,
+    /// Bytes sent again since they were lost.
+    pub repair_bytes: Option<u64>,
+    /// Bytes sent again at the end of the job though not known to be lost.
+    pub copy_bytes: Option<u64>,
+    /// Bytes that came and were there already.
+    pub already_bytes: Option<u64>,
+    /// What was sent beside what was needed: at a sender copies, at a receiver what was there already, of all.
+    pub redundancy_percent: f64,
+    /// Packets whose tag did not hold.
+    pub forged: u64,
+}
+
+impl PathRecord {
+    /// From the rails' figures; `sends`: they are a sender's.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "four digits are shown")]
+    pub fn of(pace: Pace, stats: &PathStats, sends: bool) -> Self {
+        let percent = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 };
+        let redundancy_percent = if sends {
+            percent(stats.copy_bytes, stats.fresh_bytes + stats.repair_bytes + stats.copy_bytes)
+        } else {
+            percent(stats.already_bytes, stats.wire_bytes)
+        };
+        Self {
+            law: pace.law.name().to_owned(),
+            policy: pace.policy.name().to_owned(),
+            rtt_ms: sends.then_some(stats.rtt_ns as f64 / 1e6),
+            loss_percent: sends.then_some(percent(stats.lost_packets, stats.packets)),
+            rate_bps: sends.then_some(stats.rate as f64 * 8.0),
+            packet_bytes: sends.then_some(stats.packet_bytes),
+            packets: stats.packets,
+            repair_bytes: sends.then_some(stats.repair_bytes),
+            copy_bytes: sends.then_some(stats.copy_bytes),
+            already_bytes: (!sends).then_some(stats.already_bytes),
+            redundancy_percent,
+            forged: stats.forged,
+        }
+    }
+
+    /// A line of the end report.
+    pub fn show(&self, text: &mut String) {
+        let mut words = vec![format!("{} law, {}", clean(&self.law), clean(&self.policy))];
+        words.extend(self.rtt_ms.map(|ms| format!("RTT {ms:.1} ms")));
+        words.extend(self.loss_percent.map(|percent| format!("loss {percent:.2} %")));
+        words.extend(self.rate_bps.map(|rate| format!("at the end {}", show_bits_per_second(rate))));
+        words.extend(self.packet_bytes.map(|bytes| format!("packets of {bytes} B")));
+        words.push(format!("{:.2} % redundant", self.redundancy_percent));
+        if self.forged > 0 {
+            words.push(format!("{} forged packets thrown away", show_count(self.forged)));
+        }
+        let _ = writeln!(text, "  path        {}", words.join(", "));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sender_tells_what_it_knows_and_a_receiver_leaves_out_what_it_does_not() {
+        let stats = PathStats {
+            rate: 125_000_000,
+            rtt_ns: 50_400_000,
+            packet_bytes: 1472,
+            packets: 10_000,
+            lost_packets: 105,
+            fresh_bytes: 9_000_000,
+            repair_bytes: 900_000,
+            copy_bytes: 100_000,
+            forged: 3,
+            ..PathStats::default()
+        };
+        let mut text = String::new();
+        PathRecord::of(Pace::default(), &stats, true).show(&mut text);
+        let wanted = "delay law, fair, RTT 50.4 ms, loss 1.05 %, at the end 1 Gbit/s, packets of 1472 B, 1.00 % redundant, 3 forged";
+        assert!(text.contains(wanted), "{text}");
+        let there = PathStats { wire_bytes: 1_000, already_bytes: 20, packets: 7, ..PathStats::default() };
+        let there = PathRecord::of(Pace::default(), &there, false);
+        assert_eq!((there.rtt_ms, there.rate_bps, there.loss_percent), (None, None, None));
+        let mut text = String::new();
+        there.show(&mut text);
+        assert_eq!(text, "  path        delay law, fair, 2.00 % redundant\n");
+    }
+}
