@@ -146,16 +146,10 @@ impl Team {
         self.workers.send(self.index(member), cmd);
     }
 
-    /// Sum of the members' books so far. With several jobs at once these are the books of all of them.
+    /// The books of each member so far. With several jobs at once these are the books of all of them.
     #[must_use]
-    pub fn books(&self) -> Snapshot {
-        let mut sum = Snapshot::default();
-        for member in 0..self.count {
-            for (sum, own) in sum.iter_mut().zip(self.workers.handles[self.index(member)].counters.snapshot()) {
-                *sum += own;
-            }
-        }
-        sum
+    pub fn books(&self) -> Vec<Snapshot> {
+        (0..self.count).map(|member| self.workers.handles[self.index(member)].counters.snapshot()).collect()
     }
 }
 

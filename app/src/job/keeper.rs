@@ -225,7 +225,10 @@ struct Keeper<'a, 'b> {
     rails_most: usize,
     peer: (u64, u64, u64),
     peers: Option<Books>,
-    books_from: [u64; STAGES],
+    /// Each worker's books when the job began.
+    books_from: Vec<[u64; STAGES]>,
+    /// One more than the highest number of a rail that came up: rails go to workers by their numbers.
+    rails_seen: usize,
     cpu_from: u64,
     started: Instant,
     pulsed: Instant,
@@ -310,6 +313,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             peer: (0, 0, 0),
             peers: None,
             books_from,
+            rails_seen: 0,
             cpu_from: sys::clock::process_cpu_ns(),
             started: now,
             pulsed: now,

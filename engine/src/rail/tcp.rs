@@ -215,7 +215,8 @@ impl<P: Platform> Worker<P> {
         rail.loan.told = count;
         if rail.loan.lent.front().is_some_and(|lent| lent.count <= count) {
             let acknowledged = rail.loan.stream_bytes.saturating_sub(self.platform.unacknowledged(&rail.socket));
-            while let Some(lent) = rail.loan.lent.pop_front_if(|lent| lent.count <= count && lent.end <= acknowledged) {
+            while rail.loan.lent.front().is_some_and(|lent| lent.count <= count && lent.end <= acknowledged) {
+                let lent = rail.loan.lent.pop_front().expect("seen in front");
                 self.platform.pool().give(lent.buf);
             }
         }

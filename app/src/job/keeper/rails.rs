@@ -76,6 +76,7 @@ impl Keeper<'_, '_> {
             };
             if up {
                 let worker = usize::from(rail) % self.job.workers.count();
+                self.rails_seen = self.rails_seen.max(usize::from(rail) + 1);
                 let (job, key, socket) = (self.job.no, self.secret.rail(rail), Arc::new(socket));
                 let cmd = match carrier {
                     Carrier::Stream => {

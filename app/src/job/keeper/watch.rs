@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use proto::books::{Books, Stage};
+use proto::books::{Books, STAGES, Stage};
 use proto::error::Refusal;
 use proto::wire::control::Frame;
 
@@ -24,8 +24,15 @@ impl Keeper<'_, '_> {
     }
 
     pub(super) fn books(&mut self) -> Books {
-        let now = self.job.workers.books();
-        let count = self.job.workers.count() as u64;
+        // A worker that never had a rail did not wait for anything: its idleness limits nobody.
+        let count = self.job.workers.count().min(self.rails_seen.max(1));
+        let mut ns = [0; STAGES];
+        for (now, from) in self.job.workers.books().iter().zip(&self.books_from).take(count) {
+            for stage in 0..STAGES {
+                ns[stage] += now[stage].saturating_sub(from[stage]);
+            }
+        }
+        let count = count as u64;
         let mut commit_ns = self.commit_ns;
         if self.commits_open > 0 {
             commit_ns += u64::try_from(self.commit_from.elapsed().as_nanos()).unwrap_or(0);
@@ -40,7 +47,7 @@ impl Keeper<'_, '_> {
             packets.fresh_bytes + again + packets.packets * proto::packet::PACKET_OVERHEAD as u64
         };
         Books {
-            ns: std::array::from_fn(|stage| now[stage].saturating_sub(self.books_from[stage])),
+            ns,
             wall_ns: u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(0) * count,
             workers: u16::try_from(count).unwrap_or(u16::MAX),
             cpu_ns: sys::clock::process_cpu_ns() - self.cpu_from,
