@@ -84,6 +84,17 @@ else
     skip "UDP blocked: no rule can be made here"
 fi
 
+# --- a far side that ssh starts ---
+if sshd_up b; then
+    mkdir -p "$DST/ssh"
+    cp_run --transport udp --ssh "$SSH" --remote-binary "$LONGHAUL" "$SRC/tree" "root@$ADDR_B:$DST/ssh/"
+    cp_ends 0 "started through ssh: exit code 0"
+    is "$(field transport "$OUT")" udp "started through ssh: data goes over UDP"
+    same "$SRC/tree" "$DST/ssh/tree" "started through ssh: equal"
+else
+    skip "started through ssh: $SSHD_WHY"
+fi
+
 # --- long and lossy paths ---
 lab() { timeout --kill-after=5 100 "$LONGHAUL" lab "$@" </dev/null; }
 export TMPDIR="$LAB"
