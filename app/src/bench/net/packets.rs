@@ -273,3 +273,43 @@ pub fn recv(stream: &OwnedFd, way: PacketsWay, seal: Seal, ready: impl FnOnce())
         ensure!(!silent, "no chunk came for {} s: does a firewall drop UDP?", STALL.as_secs());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::way::{Driver, Layer};
+    use super::*;
+
+    fn moved(layer: Layer) -> (Side, Side) {
+        let listener = sys::sock::listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let here: OwnedFd = sys::sock::connect(listener.local_addr().unwrap(), STALL).unwrap().into();
+        let there: OwnedFd = listener.accept().unwrap().0.into();
+        let (law, rate) = (LawWanted::Fixed, 400_000_000);
+        let way = PacketsWay { driver: Driver::Plain, layer, packet_bytes: 1472, law, rate, bufs: 16 };
+        std::thread::scope(|scope| {
+            let receiver = scope.spawn(move || recv(&there, way, Seal::Aes128, || {}).unwrap());
+            let sent = send(&here, way, Seal::Aes128, || {}, Duration::from_millis(200)).unwrap();
+            sys::sock::shutdown_send(&here).unwrap();
+            (sent, receiver.join().unwrap())
+        })
+    }
+
+    #[test]
+    fn all_that_was_sent_lands_at_no_more_than_the_rate() {
+        for layer in [Layer::Crc, Layer::Tagged, Layer::Sealed] {
+            let (sent, received) = moved(layer);
+            // The first chunks that landed started the clock: at this rate one, on a busy machine a few.
+            assert!(received.bytes > 0 && received.bytes < sent.bytes, "{layer:?}: {sent:?} {received:?}");
+            assert!(sent.packets.fresh_bytes > sent.bytes, "{layer:?}: each chunk has its header");
+            let gbps = 8.0 * sent.bytes as f64 / sent.ns as f64;
+            assert!(gbps < 0.42, "{layer:?}: {gbps} Gb/s where 0.4 was allowed");
+        }
+    }
+
+    #[test]
+    fn sums_add_up_and_keep_the_worst() {
+        let one = Sums { packets: 3, runs: 1, rtt_ns: 7, ..Sums::default() };
+        let two = Sums { packets: 4, runs: 1, rtt_ns: 5, ..Sums::default() };
+        let sum: Sums = [one, two].into_iter().sum();
+        assert_eq!((sum.packets, sum.runs, sum.rtt_ns), (7, 2, 7));
+    }
+}
