@@ -105,7 +105,7 @@ mod tests {
         };
         let mut text = String::new();
         PathRecord::of(Pace::default(), &stats, true).show(&mut text);
-        let wanted = "delay law, fair, RTT 50.4 ms, loss 1.05 %, at the end 1 Gbit/s, packets of 1472 B, 1.00 % redundant, 3 forged";
+        let wanted = "delay law, fair, RTT 50.4 ms, loss 1.05 %, at the end 1.00 Gbit/s, packets of 1472 B, 1.00 % redundant, 3 forged";
         assert!(text.contains(wanted), "{text}");
         let there = PathStats { wire_bytes: 1_000, already_bytes: 20, packets: 7, ..PathStats::default() };
         let there = PathRecord::of(Pace::default(), &there, false);
