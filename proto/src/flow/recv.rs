@@ -287,7 +287,11 @@ impl FlowReceiver {
         if self.fresh >= PACKETS_MAX || self.gaps >= GAPS_MAX {
             return self.fed_ns;
         }
-        let urgent = self.asked || (self.quick > 0 && self.fresh > 0);
+        if self.quick > 0 && self.fresh > 0 {
+            // Each burst of a train by itself: how far apart they came is the path's rate.
+            return self.fed_ns;
+        }
+        let urgent = self.asked;
         let sooner = self.fed_ns + self.interval_ns / LOSS_SHARE;
         let by_news = match (news, urgent) {
             (_, true) => self.fed_ns + URGENT_NS,

@@ -26,6 +26,9 @@ const NOISE_NS_MAX: f64 = 5_000_000.0;
 const LEAP_ROUNDS: f64 = 1.5;
 /// Trains sent in vain before a start without one.
 const TRIES: u32 = 3;
+/// Where no train was seen spread out (the receiver's interface joined it, or the link is far faster than it): the rate grows by this factor
+/// each time it was proved.
+const BLIND_GROWTH: f64 = 4.0;
 /// Rounds in which an error of the queue is worked off.
 pub(super) const SLOWNESS: f64 = 2.5;
 /// Rounds of the integral.
@@ -263,6 +266,11 @@ impl Delay {
             self.drain.pay(signal.now_ns, self.path.round_ns().saturating_mul(5));
             // The others still take back what they did without us.
             self.take = PUSH * (self.link / passed.max(1.0) - 0.5).clamp(1.0, 8.0);
+        } else if self.link == 0.0 {
+            // It all came, and no queue grew: the link is somewhere above.
+            self.rate *= BLIND_GROWTH;
+            self.phase = Phase::Verify { since_ns: signal.now_ns };
+            return;
         } else {
             // What comes until a round trip from now left at less than this: it is no measure.
             self.goal = (0.98 * self.link).max(self.rate) * self.weight().first / FAIR.first;

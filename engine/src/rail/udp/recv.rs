@@ -144,7 +144,13 @@ struct Parcel {
 impl<P: Platform> Worker<P> {
     /// One go of the receiving half.
     pub(super) fn recv_packets(&mut self, index: usize, it: &mut Packets) {
-        self.receive(index, it, |worker, it, bytes, arrived| worker.take_burst(index, it, bytes, &arrived));
+        self.receive(index, it, |worker, it, bytes, arrived| {
+            worker.take_burst(index, it, bytes, &arrived);
+            if !worker.rails[index].as_ref().is_some_and(|rail| rail.has_ended()) {
+                let now = worker.platform.now_ns();
+                worker.send_feedback(index, it, now);
+            }
+        });
         if self.rails[index].as_ref().is_some_and(|rail| rail.has_ended()) {
             return;
         }
