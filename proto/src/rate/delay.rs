@@ -26,6 +26,8 @@ const NOISE_NS_MAX: f64 = 5_000_000.0;
 const LEAP_ROUNDS: f64 = 1.5;
 /// Trains sent in vain before a start without one.
 const TRIES: u32 = 3;
+/// While the start finds no queue at the rate that the train promised, it goes beyond it by this factor a round trip.
+const START_GROWTH: f64 = 1.2;
 /// Where no train was seen spread out (the receiver's interface joined it, or the link is far faster than it): the rate grows by this factor
 /// each time it was proved.
 const BLIND_GROWTH: f64 = 4.0;
@@ -237,7 +239,11 @@ impl Delay {
                 let queued = self.path.queue_ns() as f64 > 4.0 * QUEUE_ALONE_NS;
                 if signal.now_ns >= until_ns || queued {
                     if !queued {
+                        let passed = self.passed();
                         self.jumped_arrival_ns = self.arrival_ns;
+                        if self.starts_low(signal, passed) {
+                            return;
+                        }
                     }
                     self.stepped_ns = signal.now_ns;
                     self.phase = Phase::Steady;
@@ -251,6 +257,22 @@ impl Delay {
             self.rate = self.rate.min(target as f64);
         }
         self.rate = self.rate.max(self.config.min as f64);
+    }
+
+    /// The train said too little (the receiver's interface joins packets, and the first are not counted): as long as no queue shows at all,
+    /// the start is not over.
+    fn starts_low(&mut self, signal: &Signal, passed: f64) -> bool {
+        let round = self.path.round_ns();
+        let queue = self.path.queue_least(signal.now_ns.saturating_sub(round / 2), signal.now_ns);
+        let low = self.config.policy == Policy::Low;
+        if low || signal.limited || queue > self.queue_target() / 4.0 || passed < 0.9 * self.rate {
+            return false;
+        }
+        self.goal = self.rate * START_GROWTH;
+        self.rate = self.goal;
+        self.link = self.link.max(passed);
+        self.phase = Phase::Hold { until_ns: signal.now_ns.saturating_add(self.path.rtt_ns()) };
+        true
     }
 
     /// A few reports of the echo: where the queue does not grow the rest of the link is free, too.
