@@ -160,6 +160,12 @@ END
 echo "  longhaul's own word on its limit: $(field limiter "$LAB/whole.json")"
 echo "  peak memory: a $(human "$(field peak_memory_bytes_local "$LAB/whole.json")"), b $(human "$(field peak_memory_bytes_remote "$LAB/whole.json")")"
 echo "  receipt of both ends: $(field receipt "$LAB/whole.json")"
+
+# --- distance and loss ---------------------------------------------------------------------------
+say "6. The race over 100 ms and 1 % loss, drawn from what the far host's kernel has counted"
+[ -n "${DEMO_QUICK:-}" ] && export RACE_MIB=48 RACE_SECONDS=5
+LONGHAUL="$LONGHAUL" "$LAB_DIR/race.sh"
+check "longhaul arrived" $?
 echo
 echo "demo: $([ $FAILED = 0 ] && echo all checks held || echo SOME CHECKS FAILED), $(($(date +%s) - began)) s"
 exit $FAILED
