@@ -229,6 +229,11 @@ impl FlowSender {
         self.ended = true;
     }
 
+    /// More units will come after all: without room for them the receiver is asked for more.
+    pub fn go_on(&mut self) {
+        self.ended = false;
+    }
+
     /// One `Control::Close` goes out: the rail ends.
     pub fn close(&mut self) {
         self.closing = true;
