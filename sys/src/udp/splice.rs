@@ -18,16 +18,16 @@
 //! to 31 of plain sends; from a ring of 8 MiB 36 to 44, from one of 32 MiB, beyond the cache, 26 to 40.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::sockopt;
-use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::send::{BURST_BYTES_MAX, HEAD_BYTES, SEGMENTS_MAX};
 use crate::event::{Interest, poll};
 use crate::mem::{Buf, Pool};
+use crate::pipe::Pipe;
 use crate::sock::set_option;
 
 /// Memory of one burst: 16 pages, the most that one message takes, hold the longest burst.
@@ -106,8 +106,9 @@ impl Splicer {
             set_option(self.socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, segment as u32)?;
             self.segment = segment;
         }
-        self.pipe.fill(&self.slots[self.next].payload()[..bytes])?;
-        if let Err(error) = self.pipe.empty_into(self.socket.as_fd(), bytes) {
+        let filled = self.pipe.fill(&self.slots[self.next].payload()[..bytes]).and_then(|moved| whole(moved, bytes));
+        let sent = filled.and_then(|()| self.pipe.empty_into(self.socket.as_fd(), bytes));
+        if let Err(error) = sent.and_then(|moved| whole(moved, bytes)) {
             // What stays in the pipe would go out before the next burst.
             self.pipe = Pipe::new()?;
             return Err(error);
@@ -117,44 +118,9 @@ impl Splicer {
     }
 }
 
-/// Pages on their way.
-#[derive(Debug)]
-struct Pipe {
-    to: OwnedFd,
-    from: OwnedFd,
-}
-
-impl Pipe {
-    fn new() -> io::Result<Pipe> {
-        // 16 places by default: one burst.
-        let (from, to) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        Ok(Pipe { to, from })
-    }
-
-    /// Puts the pages into the empty pipe. Only called with memory of a `Splicer`.
-    fn fill(&self, bytes: &[u8]) -> io::Result<()> {
-        let place = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-        // SAFETY: the place is borrowed for the call. The kernel reads the pages later, too, and holds them meanwhile even if they were
-        // unmapped; they belong to `Splicer::slots`, from which nothing but what is to be sent is ever read.
-        let moved = unsafe { libc::vmsplice(self.to.as_raw_fd(), &place, 1, libc::SPLICE_F_NONBLOCK) };
-        self.whole(moved, bytes.len())
-    }
-
-    /// Sends all that is in the pipe as one message.
-    fn empty_into(&self, socket: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
-        let (from, to, none) = (self.from.as_raw_fd(), socket.as_raw_fd(), std::ptr::null_mut());
-        // SAFETY: both descriptors are borrowed for the call, and no offsets are given.
-        let moved = unsafe { libc::splice(from, none, to, none, bytes, libc::SPLICE_F_NONBLOCK) };
-        self.whole(moved, bytes)
-    }
-
-    fn whole(&self, moved: isize, wanted: usize) -> io::Result<()> {
-        match usize::try_from(moved) {
-            Ok(moved) if moved == wanted => Ok(()),
-            Ok(_) => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
-            Err(_) => Err(io::Error::last_os_error()),
-        }
-    }
+/// A burst that went in part is no burst.
+fn whole(moved: usize, wanted: usize) -> io::Result<()> {
+    if moved == wanted { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)) }
 }
 
 /// A burst of three pages' worth must come as the packets it was.
