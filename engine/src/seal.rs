@@ -143,6 +143,57 @@ impl Hash {
         };
         Hashed { crc, digest }
     }
+
+    fn update(&mut self, piece: &[u8]) {
+        self.crc.update(piece);
+        if let Some(hasher) = &mut self.blake3 {
+            hasher.update(piece);
+        }
+    }
+
+    /// A piece that came: hashed, then handed on.
+    fn drain(
+        &mut self,
+        index: usize,
+        piece: &mut [u8],
+        laps: &mut Laps,
+        touch: &mut impl FnMut(Touch, usize, &mut [u8]),
+    ) {
+        self.crc.update(piece);
+        // Between the two passes: what flips here is seen by the digest alone.
+        touch(Touch::Harm, index * PIECE_BYTES, piece);
+        if let Some(hasher) = &mut self.blake3 {
+            hasher.update(piece);
+        }
+        laps.lap(Stage::Hash);
+        touch(Touch::Drain, index * PIECE_BYTES, piece);
+        laps.lap(Stage::Write);
+    }
+
+    /// At the source: the header carries what was found.
+    fn finish_into(self, header: &mut Header) {
+        let crc_only = self.how.crc_only;
+        let hashed = self.finish();
+        header.crc = hashed.crc;
+        if !crc_only {
+            header.digest = hashed.digest;
+        }
+    }
+
+    /// At the sink: is it what the header says?
+    fn verdict(self, header: &Header, cover: Cover, laps: &mut Laps) -> Result<Hashed, Corrupt> {
+        let crc_only = self.how.crc_only;
+        let hashed = self.finish();
+        laps.lap(Stage::Hash);
+        if hashed.crc != header.crc {
+            // Without tags the digest in the sealed header is what vouches: a wrong CRC may come from the wire as well.
+            return Err(if cover == Cover::Hashed { Corrupt::Wire } else { Corrupt::SourceMemory });
+        }
+        if !crc_only && hashed.digest != header.digest {
+            return Err(Corrupt::SinkMemory);
+        }
+        Ok(hashed)
+    }
 }
 
 impl Sealer {
@@ -218,10 +269,7 @@ impl Sealer {
                 (self.frames, self.counter) = (frame, before);
                 return Err(error);
             }
-            hash.crc.update(piece);
-            if let Some(hasher) = &mut hash.blake3 {
-                hasher.update(piece);
-            }
+            hash.update(piece);
             laps.lap(Stage::Hash);
             touch(Touch::Harm, index * PIECE_BYTES, piece)?;
             if cover != Cover::Hashed {
@@ -230,11 +278,7 @@ impl Sealer {
                 laps.lap(Stage::Seal);
             }
         }
-        let hashed = hash.finish();
-        header.crc = hashed.crc;
-        if !how.crc_only {
-            header.digest = hashed.digest;
-        }
+        hash.finish_into(header);
         let mut plain = header.encode();
         let tag = self
             .aead
@@ -317,28 +361,12 @@ impl Sealer {
             if !sound {
                 continue; // keep counting nonces
             }
-            hash.crc.update(piece);
-            touch(Touch::Harm, index * PIECE_BYTES, piece);
-            if let Some(hasher) = &mut hash.blake3 {
-                hasher.update(piece);
-            }
-            laps.lap(Stage::Hash);
-            touch(Touch::Drain, index * PIECE_BYTES, piece);
-            laps.lap(Stage::Write);
+            hash.drain(index, piece, laps, &mut touch);
         }
         if !sound {
             return Err(Corrupt::Wire);
         }
-        let hashed = hash.finish();
-        laps.lap(Stage::Hash);
-        if hashed.crc != header.crc {
-            // Without tags the digest in the sealed header is what vouches: a wrong CRC may come from the wire as well.
-            return Err(if cover == Cover::Hashed { Corrupt::Wire } else { Corrupt::SourceMemory });
-        }
-        if !how.crc_only && hashed.digest != header.digest {
-            return Err(Corrupt::SinkMemory);
-        }
-        Ok(hashed)
+        hash.verdict(header, cover, laps)
     }
 
     fn open_piece(
@@ -376,18 +404,11 @@ pub(crate) fn hash_filling(
         let filled = touch(Touch::Fill, index * PIECE_BYTES, piece);
         laps.lap(Stage::Read);
         filled?;
-        hash.crc.update(piece);
-        if let Some(hasher) = &mut hash.blake3 {
-            hasher.update(piece);
-        }
+        hash.update(piece);
         laps.lap(Stage::Hash);
         touch(Touch::Harm, index * PIECE_BYTES, piece)?;
     }
-    let hashed = hash.finish();
-    header.crc = hashed.crc;
-    if !how.crc_only {
-        header.digest = hashed.digest;
-    }
+    hash.finish_into(header);
     Ok(())
 }
 
@@ -403,25 +424,9 @@ pub(crate) fn check_draining(
     let mut hash = Hash::new(terms.digest, how);
     let payload = &mut buf.payload_mut()[..header.payload_bytes as usize];
     for (index, piece) in payload.chunks_mut(PIECE_BYTES).enumerate() {
-        hash.crc.update(piece);
-        touch(Touch::Harm, index * PIECE_BYTES, piece);
-        if let Some(hasher) = &mut hash.blake3 {
-            hasher.update(piece);
-        }
-        laps.lap(Stage::Hash);
-        touch(Touch::Drain, index * PIECE_BYTES, piece);
-        laps.lap(Stage::Write);
+        hash.drain(index, piece, laps, &mut touch);
     }
-    let hashed = hash.finish();
-    laps.lap(Stage::Hash);
-    if hashed.crc != header.crc {
-        let hashed_cover = terms.cover.of(header.kind) == Cover::Hashed;
-        return Err(if hashed_cover { Corrupt::Wire } else { Corrupt::SourceMemory });
-    }
-    if !how.crc_only && hashed.digest != header.digest {
-        return Err(Corrupt::SinkMemory);
-    }
-    Ok(hashed)
+    hash.verdict(header, terms.cover.of(header.kind), laps)
 }
 
 fn place_of(header: &Header) -> [u8; PLACE_BYTES] {
