@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::fmt::Debug;
 
 use proto::send::{Handout, Unit};
-use proto::wire::chunk::{Header, PACK_LINE_BYTES, SEALED_HEADER_BYTES, TAKEN_BYTES};
+use proto::wire::chunk::{ChunkKind, Header, PACK_LINE_BYTES, SEALED_HEADER_BYTES, TAKEN_BYTES};
 use proto::wire::control::Digest;
 use sys::mem::Buf;
 
@@ -124,6 +124,16 @@ pub(crate) struct Filled<F> {
 }
 
 impl<F> Filled<F> {
+    /// The header of its chunk, but for the digests, and the length of its file (0 for a pack).
+    pub(crate) fn header(&self) -> (Header, u64) {
+        let (kind, entry, offset, file_bytes) = match &self.handout.unit {
+            Unit::Range { entry, offset, .. } => (ChunkKind::Range, entry.id, *offset, entry.bytes()),
+            Unit::Pack { .. } => (ChunkKind::Pack, self.files, 0, 0),
+        };
+        let (chunk, payload_bytes) = (self.handout.chunk, self.bytes);
+        (Header { kind, payload_bytes, chunk, entry, offset, crc: 0, digest: [0; 32] }, file_bytes)
+    }
+
     /// The user's bytes in it: a pack's index is not.
     pub(crate) fn files_bytes(&self) -> u64 {
         let index = match self.handout.unit {

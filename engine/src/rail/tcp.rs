@@ -12,12 +12,10 @@ use proto::books::Stage;
 use proto::error::Breach;
 use proto::ledger::chunk_len;
 use proto::manifest::EntryId;
-use proto::send::Unit;
 use proto::wire::chunk::{ChunkKind, Header, PACK_FILE_BYTES_MAX, SEALED_HEADER_BYTES, TAG_BYTES, TAKEN_BYTES};
-use proto::wire::control::FaultKind;
 use sys::mem::{Buf, HEADROOM, Mem};
 
-use crate::job::{Event, RailEnd, fault_kind};
+use crate::job::{Event, RailEnd};
 use crate::platform::{Done, Harm, Op, Platform};
 use crate::rail::{Frame, Kind, Lent, Load, Slot, Taking};
 use crate::seal::{HashAs, Touch, check_draining, hash_as, tag_count};
@@ -69,13 +67,9 @@ impl<P: Platform> Worker<P> {
         }
         let Some(filled) = rail.filled.pop_front() else { return false };
         let payload = filled.files_bytes();
+        let (mut header, file_bytes) = filled.header();
         let mut buf = filled.buf;
-        let (kind, entry, offset, file_bytes) = match &filled.handout.unit {
-            Unit::Range { entry, offset, .. } => (ChunkKind::Range, entry.id, *offset, entry.bytes()),
-            Unit::Pack { .. } => (ChunkKind::Pack, filled.files, 0, 0),
-        };
-        let chunk = filled.handout.chunk;
-        let mut header = Header { kind, payload_bytes: filled.bytes, chunk, entry, offset, crc: 0, digest: [0; 32] };
+        let Header { kind, chunk, entry, offset, .. } = header;
         let how = hash_as(&header, file_bytes, rail.terms.chunk_bytes);
         self.laps.lap(Stage::Loop);
         let platform = &mut self.platform;
@@ -91,10 +85,7 @@ impl<P: Platform> Worker<P> {
         let span = match sealer.seal_filling(&mut header, how, &mut buf, &mut self.laps, touch) {
             Ok(span) => span,
             Err(error) => {
-                self.platform.pool().give(buf);
-                let torn = error.kind() == io::ErrorKind::UnexpectedEof;
-                let fault = if torn { FaultKind::Torn } else { fault_kind(&error, true) };
-                self.drop_handout(index, &filled.handout, fault, &error, "read the source");
+                self.drop_filled(index, &filled.handout, buf, &error);
                 return true;
             }
         };

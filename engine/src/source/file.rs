@@ -255,6 +255,14 @@ impl<P: Platform> Worker<P> {
         rail.filled.push_back(Filled { handout, buf, bytes: bytes as u32, files, from: None });
     }
 
+    /// The source could not be read when the chunk's turn came. That it ends too early means that it changed.
+    pub(crate) fn drop_filled(&mut self, index: usize, handout: &Handout, buf: Buf, error: &io::Error) {
+        self.platform.pool().give(buf);
+        let torn = error.kind() == io::ErrorKind::UnexpectedEof;
+        let fault = if torn { FaultKind::Torn } else { fault_kind(error, true) };
+        self.drop_handout(index, handout, fault, error, "read the source");
+    }
+
     pub(crate) fn drop_handout(
         &mut self,
         index: usize,

@@ -15,11 +15,10 @@ use proto::packet::{Control, Feedback, Kind, expand};
 use proto::rate::RateConfig;
 use proto::send::{Handout, Unit};
 use proto::wire::chunk::{ChunkKind, HEADER_BYTES, Header};
-use proto::wire::control::FaultKind;
 use sys::mem::{Buf, HEADROOM, Mem};
 
 use super::{BURST_BYTES_MAX, BURSTS_PER_TURN, Half, Packets, Pause, UNIT_AT, UnitMap, head_of};
-use crate::job::{Cover, Event, RailEnd, Role, fault_kind};
+use crate::job::{Cover, Event, RailEnd, Role};
 use crate::meter::PathStats;
 use crate::packets::{BURST_PACKETS_MAX, HEAD_BYTES, Run, SMALL_HEAD_BYTES};
 use crate::platform::{Done, Harm, Op, Platform};
@@ -224,13 +223,9 @@ impl<P: Platform> Worker<P> {
         let rail = self.rails[index].as_mut().expect("the caller has it");
         let filled = rail.filled.pop_front().expect("the caller looked");
         let files_bytes = filled.files_bytes();
+        let (mut header, file_bytes) = filled.header();
         let mut buf = filled.buf;
-        let (kind, entry, offset, file_bytes) = match &filled.handout.unit {
-            Unit::Range { entry, offset, .. } => (ChunkKind::Range, entry.id, *offset, entry.bytes()),
-            Unit::Pack { .. } => (ChunkKind::Pack, filled.files, 0, 0),
-        };
-        let (chunk, payload_bytes) = (filled.handout.chunk, filled.bytes);
-        let mut header = Header { kind, payload_bytes, chunk, entry, offset, crc: 0, digest: [0; 32] };
+        let Header { kind, chunk, entry, offset, payload_bytes, .. } = header;
         let how = hash_as(&header, file_bytes, rail.terms.chunk_bytes);
         self.laps.lap(Stage::Loop);
         let platform = &mut self.platform;
@@ -244,11 +239,7 @@ impl<P: Platform> Worker<P> {
         };
         let hashed = hash_filling(rail.terms.digest, &mut header, how, &mut buf, &mut self.laps, touch);
         if let Err(error) = hashed {
-            self.platform.pool().give(buf);
-            let torn = error.kind() == io::ErrorKind::UnexpectedEof;
-            let fault = if torn { FaultKind::Torn } else { fault_kind(&error, true) };
-            self.drop_handout(index, &filled.handout, fault, &error, "read the source");
-            return;
+            return self.drop_filled(index, &filled.handout, buf, &error);
         }
         if kind == ChunkKind::Range {
             let seat = self.seats.get_mut(&rail.job).expect("rails go before their job");
