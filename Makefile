@@ -43,11 +43,11 @@ bench: build ## the full race against the peers: bench/results/peers.json and .h
 bench-quick: build ## the same race, small: 512 MiB, 3 rounds (some minutes)
 	python3 bench/peers.py --name quick --size 512MiB --rounds 3 --net-seconds 3
 
-bench-wan: build ## distance x loss x rate, the datagram rail beside TCP: bench/results/wan.json and .html (about 6 hours)
-	python3 bench/wan.py
+bench-wan: build ## distance x loss x rate x transport, ours beside TCP: bench/results/wan.json and .html (a day; Ctrl-C keeps what was measured)
+	target/longhaul bench wan --out bench/results/wan
 
-bench-wan-quick: build ## four cells of it: 100 ms, 0 and 1 % loss, 155 Mbit/s and 1 Gbit/s (3 minutes)
-	python3 bench/wan.py --name wan-quick --rtt 100ms --loss 0%,1% --rate 155Mbit,1Gbit --rounds 1 --seconds 6 --trips 0 --streams 1,8
+bench-wan-quick: build ## four cells of it: 100 ms, 0 and 1 % loss, 155 Mbit/s and 1 Gbit/s (two minutes)
+	target/longhaul bench wan --quick --out bench/results/wan-quick
 
 torture: build ## kill -9 at N random instants (N=200), then compare every byte
 	N=$(N) lab/e2e/run.sh plug

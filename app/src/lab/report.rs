@@ -69,6 +69,20 @@ fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
+fn was_late(told: &Told) -> bool {
+    told.late_packets * 1_000_000 > told.counts.packets_out * LATE_PPM_MAX
+}
+
+fn was_behind(told: &Told) -> bool {
+    told.behind_ns > BEHIND_NS_MIN && told.behind_ns * 1000 > told.ran_ns * BEHIND_MILLI_MAX
+}
+
+/// The emulator took away from what the link carries: more than that some packets came later than they should.
+#[must_use]
+pub fn was_limit(told: &Told, dropped_by_device: u64) -> bool {
+    told.counts.no_room > 0 || was_behind(told) || dropped_by_device > 0 || told.refused > 0
+}
+
 /// Every reason to mistrust what was measured; empty: the emulator kept its word.
 #[must_use]
 pub fn doubts(number: usize, name: &str, told: &Told, dropped_by_device: u64) -> Vec<String> {
@@ -78,7 +92,7 @@ pub fn doubts(number: usize, name: &str, told: &Told, dropped_by_device: u64) ->
     if counts.no_room > 0 {
         say(format!("{} packets dropped for want of memory; give --memory", show_count(counts.no_room)));
     }
-    if told.late_packets * 1_000_000 > counts.packets_out * LATE_PPM_MAX {
+    if was_late(told) {
         say(format!(
             "{} of {} packets were more than {} us late, at worst {}: the emulator did not get the processor in time",
             show_count(told.late_packets),
@@ -87,7 +101,7 @@ pub fn doubts(number: usize, name: &str, told: &Told, dropped_by_device: u64) ->
             show_seconds(seconds(told.late_ns_max))
         ));
     }
-    if told.behind_ns > BEHIND_NS_MIN && told.behind_ns * 1000 > told.ran_ns * BEHIND_MILLI_MAX {
+    if was_behind(told) {
         say(format!(
             "packets waited for the emulator during {} of {}: it was itself the bottleneck",
             show_seconds(seconds(told.behind_ns)),

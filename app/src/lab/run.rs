@@ -298,7 +298,7 @@ fn pass_on(child: &Child, number: i32) {
 }
 
 /// Packets that each side's device has dropped before the emulator could read them, for each link.
-fn dropped(lab: &Lab) -> Vec<[u64; 2]> {
+pub fn dropped(lab: &Lab) -> Vec<[u64; 2]> {
     let tables = [0, 1].map(|side| {
         let read = || std::fs::read_to_string("/proc/thread-self/net/dev");
         netns::inside(&lab.hosts[side], read).unwrap_or_default()
