@@ -3,7 +3,7 @@
 //! For: another implementation can check itself; this one cannot change a byte unnoticed.
 //! In and out: a named value, its bytes, and the file with the same bytes in hex.
 //! Invariants: one file per frame kind and per layout; `LONGHAUL_VECTORS=write` writes them anew, which a reviewer then sees.
-//! Absent on purpose: sealed bytes (the engine has vectors for keys and tags).
+//! Absent on purpose: sealed bytes (`engine/src/packets/tests.rs` has the vectors of whole packets).
 
 use std::path::{Path, PathBuf};
 
@@ -12,6 +12,7 @@ use proto::error::{Breach, Refusal};
 use proto::journal::{self, JOURNAL_VERSION, JournalHeader, Replay};
 use proto::manifest::{Entry, EntryKind};
 use proto::negotiate::{Cipher, Driver, Interface, Offer, Pace, Plan};
+use proto::packet::{Control, Feedback, Runs};
 use proto::rate::{Law, Policy};
 use proto::receipt::{self, Head, Signer};
 use proto::wire::chunk::*;
@@ -214,6 +215,49 @@ fn what_stands_on_a_rail_has_its_bytes() {
         ..range
     };
     check("header-pack.hex", &pack.encode());
+}
+
+/// Coverage with every kind of run: lengths below and from 128 on, received and lost.
+fn runs() -> Runs {
+    let mut runs = Runs::new();
+    for (count, received) in [(200, true), (1, false), (3, true), (130, false), (16_384, true)] {
+        assert!(runs.push(count, received, 1064), "five runs fit");
+    }
+    runs
+}
+
+#[test]
+fn the_bodies_of_packets_have_their_bytes() {
+    let controls = [
+        ("tell", Control::Tell { newest: 300, rtt_us: 100_000 }),
+        ("ask", Control::Ask { from: 1 << 20 }),
+        ("probe", Control::Probe { bytes: 1472, token: 7 }),
+        ("close", Control::Close),
+    ];
+    for (name, control) in controls {
+        let mut body = Vec::new();
+        control.encode(&mut body);
+        check(&format!("body-control-{name}.hex"), &body);
+        assert_eq!(Control::decode(&body), Ok(control));
+    }
+    let feedback = Feedback {
+        number: 9,
+        from: 1000,
+        seen: 20_000,
+        newest_at_ns: 123_456_789_012,
+        hold_ns: 250_000,
+        delivered_bytes: 1 << 33,
+        delivered_packets: 6_000_000,
+        marked_bytes: 1500,
+        duplicates: 2,
+        granted: 4096,
+        cut: false,
+        runs: runs(),
+    };
+    let mut body = Vec::new();
+    feedback.encode(&mut body, 1176);
+    check("body-feedback.hex", &body);
+    assert_eq!(Feedback::decode(&body), Ok(feedback));
 }
 
 #[test]

@@ -150,3 +150,34 @@ fn one_burst_may_cross_into_another_epoch() {
         }
     }
 }
+
+/// As `proto/tests/vectors.rs` does: compared with `docs/vectors/`, or written there with `LONGHAUL_VECTORS=write`.
+fn check(name: &str, bytes: &[u8]) {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/vectors").join(name);
+    let hex = |line: &[u8]| line.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + "\n";
+    let text: String = bytes.chunks(32).map(hex).collect();
+    if std::env::var_os("LONGHAUL_VECTORS").is_some_and(|how| how == "write") {
+        std::fs::write(&path, &text).expect("a vector can be written");
+    }
+    let stored = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    assert_eq!(stored, text, "{name} differs; if the wire is meant to change, so must the version");
+}
+
+#[test]
+fn whole_packets_have_their_bytes() {
+    let bytes: [u8; 40] = std::array::from_fn(|at| at as u8);
+    // The last packet of the first epoch and the first of the next, so that both keys are in it.
+    let run = Run { first: (1 << 24) - 1, unit: 5, offset: 60, payload: 24 };
+    for (cover, cover_name) in COVERS.into_iter().zip(["sealed", "tagged", "hashed"]) {
+        for (cipher, cipher_name) in CIPHERS.into_iter().zip(["aes128", "aes256", "chacha20"]) {
+            let sent = packets(&mut packer(cover, cipher), run, &bytes, vouched(cover));
+            assert_eq!(sent.len(), 2);
+            check(&format!("packet-data-{cover_name}-{cipher_name}.hex"), &sent.concat());
+        }
+    }
+    for (kind, name) in [(Kind::Control, "control"), (Kind::Feedback, "feedback")] {
+        let mut packet = [vec![0; SMALL_HEAD_BYTES], bytes.to_vec()].concat();
+        packer(Cover::Sealed, Cipher::Aes128Gcm).seal_small(kind, 300, &mut packet);
+        check(&format!("packet-{name}.hex"), &packet);
+    }
+}
