@@ -253,3 +253,20 @@ fn a_word_of_more_grant_that_was_lost_is_asked_for() {
         assert!(out.receiver.already_bytes <= out.sender.copy_bytes);
     }
 }
+
+#[test]
+fn bursts_of_a_long_path_are_no_longer_than_its_shallowest_queue_holds() {
+    let rate = 155_000_000 / 8;
+    for (queue_packets, packets_most) in [(64, 16.0), (10, 9.0), (5, 5.0)] {
+        let mut path = Path::new(rate, 100 * MS, 0);
+        path.forth.queue_bytes = queue_packets * 1500;
+        let job = Job::fixed(rate * 9 / 10, 150_000_000, 4096);
+        let out = run(queue_packets, &path, &job);
+        let lost = out.sender.lost_packets as f64 / out.sender.packets as f64;
+        let each = out.sender.packets as f64 / out.sender.bursts as f64;
+        println!("queue of {queue_packets}: {lost:.5} lost, {each:.1} packets a burst");
+        // Finding out costs the ends of some dozens of bursts, and again each time when longer ones are tried.
+        assert!(lost < 0.006, "queue of {queue_packets}: {lost} lost");
+        assert!((2.0..packets_most).contains(&each), "queue of {queue_packets}: {each} packets a burst");
+    }
+}

@@ -74,6 +74,10 @@ pub(crate) struct Packets {
     watching: bool,
     /// There may be something to receive.
     ready: bool,
+    /// What comes before then is left where it is: one wake-up for all of it. 0: no nap.
+    nap_until_ns: u64,
+    /// When something was received last.
+    took_ns: u64,
     /// When something that held came last, or when the wait for it began.
     heard_ns: u64,
     silence_ns: u64,
@@ -136,6 +140,8 @@ impl Packets {
             body: Vec::with_capacity(packet_bytes.max(2048)),
             watching: false,
             ready: true,
+            nap_until_ns: 0,
+            took_ns: 0,
             heard_ns: now_ns,
             silence_ns: path.silence_ns,
             wake_ns: now_ns,
@@ -205,6 +211,19 @@ impl Packets {
         self.meter.write(&stats);
     }
 
+    /// Something came and all of it was taken. Where more is to be expected within a nap, none of it is worth a wake-up of its own.
+    fn begin_nap(&mut self, now_ns: u64) {
+        let nap_ns = match &self.half {
+            Half::Recv(half) => half.flow.nap_ns(),
+            Half::Send(_) => 0,
+        };
+        let expected = now_ns.saturating_sub(self.took_ns) <= 2 * nap_ns;
+        self.took_ns = now_ns;
+        if nap_ns > 0 && expected && !self.ready && !self.watching {
+            self.nap_until_ns = now_ns + nap_ns;
+        }
+    }
+
     /// Was nothing heard for too long although something is on its way?
     fn is_silent(&mut self, now_ns: u64, waiting: bool) -> bool {
         if !waiting {
@@ -248,7 +267,12 @@ impl<P: Platform> Worker<P> {
         it: &mut Packets,
         mut take: impl FnMut(&mut Self, &mut Packets, &mut [u8], crate::platform::Arrived),
     ) {
+        let began = self.platform.now_ns();
+        if it.nap_until_ns > 0 && it.nap_until_ns <= began {
+            (it.nap_until_ns, it.ready) = (0, true);
+        }
         let mut inbox = std::mem::take(&mut it.inbox);
+        let mut took = false;
         for _ in 0..BURSTS_PER_TURN {
             let rail = self.rails[index].as_ref().expect("the caller has it");
             if !it.ready || rail.has_ended() {
@@ -256,6 +280,7 @@ impl<P: Platform> Worker<P> {
             }
             match self.platform.recv_burst(&rail.socket, &mut inbox) {
                 Ok(arrived) => {
+                    took = true;
                     self.laps.lap(proto::books::Stage::Recv);
                     take(self, it, &mut inbox[..arrived.bytes], arrived);
                 }
@@ -268,13 +293,16 @@ impl<P: Platform> Worker<P> {
             }
         }
         it.inbox = inbox;
+        if took {
+            it.begin_nap(began);
+        }
         self.watch(index, it);
     }
 
-    /// Asks to be told when the socket has something.
+    /// Asks to be told when the socket has something, but for a nap.
     fn watch(&mut self, index: usize, it: &mut Packets) {
         let rail = self.rails[index].as_mut().expect("the caller has it");
-        if it.watching || it.ready || rail.has_ended() {
+        if it.watching || it.ready || it.nap_until_ns > 0 || rail.has_ended() {
             return;
         }
         it.watching = true;

@@ -20,6 +20,18 @@ use crate::rate::Signal;
 const LATELY_PACKETS: u64 = 8192;
 
 impl FlowSender {
+    /// Wire bytes of data not resolved.
+    #[must_use]
+    pub const fn in_flight(&self) -> u64 {
+        self.flight.bytes()
+    }
+
+    /// Every packet below this number is resolved: arrived, or lost.
+    #[must_use]
+    pub const fn covered(&self) -> u64 {
+        self.flight.covered()
+    }
+
     /// A feedback came whose seal held. One that was heard before, or comes late, does no harm.
     ///
     /// # Errors
@@ -112,6 +124,7 @@ impl FlowSender {
         if self.search.is_long(bytes) && run.bytes >= u32::from(PACKET_BYTES_MIN) {
             self.search.on_long(packets, received);
         }
+        self.depth.on_resolved(run, numbers, received, self.flight.next());
         self.lately.0 += if received { 0 } else { packets };
         self.lately.1 += packets;
         if self.lately.1 > LATELY_PACKETS {

@@ -14,6 +14,7 @@ mod ranges; // byte ranges of a unit
 mod flight; // bursts on their way, by packet number
 mod units; // the sender's open units
 mod mtu; // the packet size: search upward, black holes
+mod depth; // how long a burst the path's queue holds
 mod pulse; // words without data: when to tell, ask, probe; silence
 mod send; // the sending end
 mod words; // the sending end: words without data

@@ -9,6 +9,7 @@
 use alloc::collections::VecDeque;
 use core::ops::Range;
 
+use super::depth::Depth;
 use super::flight::{Cargo, Flight, Run};
 use super::mtu::Search;
 use super::parts::SPAN;
@@ -34,6 +35,8 @@ const COPIES_MAX: u8 = 8;
 pub struct FlowStats {
     /// Data packets sent.
     pub packets: u64,
+    /// Steps that they were sent in.
+    pub bursts: u64,
     /// Unit bytes sent for the first time.
     pub fresh_bytes: u64,
     /// Unit bytes sent again since they were lost.
@@ -107,6 +110,7 @@ pub struct FlowSender {
     pub(super) units: Units,
     pub(super) controller: Controller,
     pub(super) search: Search,
+    pub(super) depth: Depth,
     pub(super) pulse: Pulse,
     pub(super) facts: VecDeque<Fact>,
     pub(super) stats: FlowStats,
@@ -151,6 +155,7 @@ impl FlowSender {
             units: Units::new(),
             controller: Controller::new(now_ns, config.rate),
             search: Search::new(config.packet_bytes, config.packet_bytes_max.min(65_507)),
+            depth: Depth::new(),
             pulse: Pulse::new(now_ns),
             facts: VecDeque::new(),
             stats: FlowStats::default(),
@@ -382,7 +387,7 @@ impl FlowSender {
         } else {
             let wire = packet + WIRE_EXTRA as u64;
             let window = self.controller.window().saturating_sub(self.flight.bytes());
-            let burst = u64::from(self.controller.burst()).min(window);
+            let burst = self.depth.burst(&self.controller, wire).min(window);
             packets = packets.min((burst / wire).max(1));
         }
         let max = u32::try_from(packets * u64::from(payload)).unwrap_or(u32::MAX);
@@ -407,6 +412,7 @@ impl FlowSender {
         let first = self.flight.push(run);
         self.pulse.on_sent(now_ns, true, waiting);
         self.stats.packets += u64::from(run.packets);
+        self.stats.bursts += 1;
         self.charge(now_ns, u64::from(run.bytes) + u64::from(run.packets) * WIRE_OVERHEAD, run.packets);
         if self.units.take_sent(run.unit) {
             self.facts.push_back(Fact::Sent { unit: run.unit });
@@ -562,7 +568,7 @@ impl FlowSender {
             packet_bytes: self.search.bytes(),
             rtt_ns: self.pulse.rtt_ns(),
             rate: self.controller.rate(),
-            in_flight: self.flight.bytes(),
+            in_flight: self.in_flight(),
             runs: self.flight.runs(),
             units: self.units.open(),
             loss_ppm: self.loss_ppm(),

@@ -168,6 +168,9 @@ impl<P: Platform> Worker<P> {
         if waiting {
             wake = wake.min(it.heard_ns.saturating_add(it.silence_ns + 1));
         }
+        if it.nap_until_ns > 0 {
+            wake = wake.min(it.nap_until_ns);
+        }
         it.wake_ns = if it.ready { now } else { wake };
     }
 

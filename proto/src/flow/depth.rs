@@ -1,0 +1,157 @@
+//! How long a burst the path's queue holds.
+//!
+//! For: bursts spare both ends a wake-up each, until they are longer than the shallowest queue on their way; then their ends are lost.
+//! In and out: what became of each packet and where in its burst it stood in; the most packets of a burst out.
+//! Invariants: losses that strike a burst's packets alike (a path's random loss, whole bursts) change nothing; two packets are always
+//! allowed.
+//! Absent on purpose: the rate (`crate::rate`): a queue that overflows is that one's business, too.
+
+use core::ops::Range;
+
+use super::flight::Run;
+use crate::rate::Controller;
+
+/// Lost first and last packets of bursts that are judged together. Were they hit alike, 26 or more last ones among 32 would be seen once in
+/// 3,500 times (binomial). A queue that is too short takes the first and not the last, however much too short it is.
+const JUDGED: u32 = 32;
+const LAST: u32 = 26;
+/// Bursts shorter than this say nothing.
+const PACKETS_MIN: u32 = 4;
+/// After so many packets without such a judgement, bursts a quarter longer are tried: a path changes, and chance errs. Each judgement makes it
+/// twice as many, up to the second figure, since a try that fails costs some dozens of packets and what is on its way meanwhile.
+const TRIED_AGAIN: (u64, u64) = (32_768, 1 << 20);
+/// A burst delays what is behind it by its own length: this share of the round trip, and no more than the finest queueing delay that a law
+/// aims at.
+const SPAN_SHARE: u64 = 64;
+const SPAN_NS_MAX: u64 = 1_000_000;
+/// Until the first judgement bursts grow twofold from this after each so many packets.
+const FIRST: u32 = 4;
+const GROWS_AFTER: u64 = 1024;
+/// As good as no bound.
+const MOST: u32 = 1 << 16;
+
+/// What was seen.
+#[derive(Debug, Clone)]
+pub(super) struct Depth {
+    most: u32,
+    first: u32,
+    last: u32,
+    resolved: u64,
+    try_after: u64,
+    /// Packets below this number left before the last judgement.
+    judged_below: u64,
+}
+
+impl Depth {
+    pub(super) const fn new() -> Self {
+        Depth { most: FIRST, first: 0, last: 0, resolved: 0, try_after: TRIED_AGAIN.0, judged_below: 0 }
+    }
+
+    /// Bytes that may leave back to back: what the law allows at once, or on a long path what the rate makes in a 64th of the round trip,
+    /// where the path's queues hold that.
+    pub(super) fn burst(&self, controller: &Controller, packet_bytes: u64) -> u64 {
+        let span_ns = (controller.base_rtt_ns() / SPAN_SHARE).min(SPAN_NS_MAX);
+        let long = u128::from(controller.rate()) * u128::from(span_ns) / 1_000_000_000;
+        let long = u64::try_from(long).unwrap_or(u64::MAX);
+        let (law, most) = (u64::from(controller.burst()), u64::from(self.most) * packet_bytes);
+        if self.judged_below == 0 { law.max(long.min(most)) } else { law.max(long).min(most) }
+    }
+
+    /// These numbers of the burst have this fate. `next`: the next packet's number.
+    pub(super) fn on_resolved(&mut self, run: &Run, numbers: &Range<u64>, received: bool, next: u64) {
+        if received {
+            self.resolved += numbers.end - numbers.start;
+            let (after, more) = match self.judged_below {
+                0 => (GROWS_AFTER, self.most),
+                _ => (self.try_after, (self.most / 4).max(1)),
+            };
+            if self.resolved >= after {
+                self.resolved = 0;
+                self.most = (self.most + more).min(MOST);
+            }
+            return;
+        }
+        if run.packets < PACKETS_MIN || run.first < self.judged_below {
+            return;
+        }
+        self.first += u32::from(numbers.contains(&run.first));
+        self.last += u32::from(numbers.contains(&(run.end() - 1)));
+        if self.first + self.last < JUDGED {
+            return;
+        }
+        if self.last >= LAST {
+            self.most = (self.most.min(run.packets) / 2).max(2);
+            self.resolved = 0;
+            self.try_after = (self.try_after * 2).min(TRIED_AGAIN.1);
+            self.judged_below = next;
+        }
+        (self.first, self.last) = (0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::flight::Cargo;
+    use super::*;
+
+    fn burst(first: u64, packets: u32) -> Run {
+        let (unit, offset, bytes) = (0, 0, packets * 1000);
+        let (cargo, superseded_below) = (Cargo::Data, 0);
+        Run {
+            first,
+            sent_ns: 0,
+            packets,
+            unit,
+            offset,
+            bytes,
+            payload: 1000,
+            cargo,
+            repair: false,
+            superseded_below,
+            copies: 0,
+        }
+    }
+
+    #[test]
+    fn bursts_whose_ends_are_lost_become_shorter_until_they_fit_and_longer_bursts_are_tried_again() {
+        let (mut depth, mut first) = (Depth::new(), 0);
+        let holds = 10_u64;
+        for _ in 0..1000 {
+            let run = burst(first, 40.min(depth.most));
+            let fit = run.end().min(run.first + holds);
+            depth.on_resolved(&run, &(run.first..fit), true, run.end());
+            if fit < run.end() {
+                depth.on_resolved(&run, &(fit..run.end()), false, run.end());
+            }
+            first = run.end();
+        }
+        assert!((5..=10).contains(&depth.most), "{depth:?}");
+        let before = depth.most;
+        for _ in 0..depth.try_after / 8 {
+            let run = burst(first, 8);
+            depth.on_resolved(&run, &(run.first..run.end()), true, run.end());
+            first = run.end();
+        }
+        assert_eq!(depth.most, before + before / 4);
+    }
+
+    #[test]
+    fn losses_that_strike_all_packets_of_a_burst_alike_shorten_nothing() {
+        let mut depth = Depth::new();
+        let mut dice = 1_u64;
+        let mut first = 0;
+        for _ in 0..2_000 {
+            let run = burst(first, 13);
+            for number in run.first..run.end() {
+                dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                depth.on_resolved(&run, &(number..number + 1), (dice >> 33) % 50 > 0, run.end());
+            }
+            first = run.end();
+            // A whole burst, as a full socket at the other end loses it.
+            let run = burst(first, 13);
+            depth.on_resolved(&run, &(run.first..run.end()), false, run.end());
+            first = run.end();
+        }
+        assert_eq!(depth.judged_below, 0, "{depth:?}");
+    }
+}
