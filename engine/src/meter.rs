@@ -84,6 +84,10 @@ meter! {
     hearsay,
     /// Sender: bufs given back before the receiver had all.
     unloaded,
+    /// Sender: steps that data packets left in.
+    bursts,
+    /// Sender: of these, out of memory that the network reads itself.
+    lent_bursts,
     /// Sender: chunks read again for a repair.
     reloaded,
     /// Receiver: chunks put into their place before they were whole.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use proto::manifest::Entry;
 use proto::wire::control::Rung;
 use sys::mem::{Mem, Pool};
-pub use sys::udp::Arrived;
+pub use sys::udp::{Arrived, Splicer};
 
 use crate::packets;
 
@@ -91,6 +91,11 @@ pub trait Platform {
     /// Datagrams that stand one after another, each `segment` bytes long, the last may be shorter; else as `send_burst`.
     fn send_sealed(&mut self, _socket: &Self::Socket, _bytes: &[u8], _segment: usize) -> io::Result<usize> {
         Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Memory from which the network reads this socket's bursts itself; the caller fills a slot again only when the receiver's word on what
+    /// left from it has come. `None`: it cannot be had here.
+    fn burst_slots(&mut self, _socket: &Self::Socket, _bytes: usize) -> Option<Splicer> {
+        None
     }
     /// Datagrams that came together, one after another; `WouldBlock` when there are none. Never waits.
     fn recv_burst(&mut self, _socket: &Self::Socket, _into: &mut [u8]) -> io::Result<Arrived> {

@@ -150,11 +150,11 @@ pub fn measure(time: Duration) -> anyhow::Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// What a cipher takes to seal and to open by the piece on this core, ns per byte, on bytes in its cache.
+/// What a cipher takes to seal and to open by pieces of so many bytes on this core, ns per byte, on bytes in its cache.
 ///
 /// # Errors
 /// No memory for the chunk.
-pub fn cipher_cost(cipher: Cipher, time: Duration) -> anyhow::Result<(f64, f64)> {
+pub fn cipher_cost(cipher: Cipher, piece_bytes: usize, time: Duration) -> anyhow::Result<(f64, f64)> {
     let algorithm = match cipher {
         Cipher::Aes128Gcm => &AES_128_GCM,
         Cipher::Aes256Gcm => &AES_256_GCM,
@@ -162,7 +162,7 @@ pub fn cipher_cost(cipher: Cipher, time: Duration) -> anyhow::Result<(f64, f64)>
     };
     let mut pool = Pool::new(1, CHUNK_BYTES)?;
     let mut bufs: Vec<Buf> = pool.take().into_iter().collect();
-    let mut case = aead_case("", algorithm);
+    let mut case = aead_case("", algorithm, piece_bytes);
     let (mut seal, mut open) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let [sealed, opened] = spend(&mut case, &mut bufs, HOT_BYTES, (time.as_nanos() / ROUNDS as u128) as u64);
@@ -196,9 +196,9 @@ fn timed(work: impl FnOnce()) -> u64 {
 
 fn cases() -> Vec<Case> {
     let mut cases = vec![
-        aead_case("AES-128-GCM", &AES_128_GCM),
-        aead_case("AES-256-GCM", &AES_256_GCM),
-        aead_case("ChaCha20-Poly1305", &CHACHA20_POLY1305),
+        aead_case("AES-128-GCM", &AES_128_GCM, PIECE_BYTES),
+        aead_case("AES-256-GCM", &AES_256_GCM, PIECE_BYTES),
+        aead_case("ChaCha20-Poly1305", &CHACHA20_POLY1305, PIECE_BYTES),
     ];
     let gmac = LessSafeKey::new(UnboundKey::new(&AES_128_GCM, &[7; 16]).expect("16 bytes are its key"));
     let mut counter = 0;
@@ -259,23 +259,23 @@ fn nonce(counter: &mut u64) -> Nonce {
 }
 
 /// A cipher by the piece, as it is used on rails.
-fn aead_case(name: &str, algorithm: &'static Algorithm) -> Case {
+fn aead_case(name: &str, algorithm: &'static Algorithm, piece_bytes: usize) -> Case {
     let bytes = [7; 32];
     let key = UnboundKey::new(algorithm, &bytes[..algorithm.key_len()]).expect("the length is the algorithm's own");
     let key = LessSafeKey::new(key);
     let (mut sealed, mut opened) = (0, 0);
-    let mut tags: Vec<[u8; TAG_BYTES]> = Vec::with_capacity(STREAM_CHUNKS * CHUNK_BYTES / PIECE_BYTES);
+    let mut tags: Vec<[u8; TAG_BYTES]> = Vec::with_capacity(STREAM_CHUNKS * CHUNK_BYTES.div_ceil(piece_bytes));
     let work = move |bufs: &mut [Buf], reach: usize| {
         tags.clear();
         let seal_ns = timed(|| {
-            for piece in bufs.iter_mut().flat_map(|buf| buf.payload_mut()[..reach].chunks_mut(PIECE_BYTES)) {
+            for piece in bufs.iter_mut().flat_map(|buf| buf.payload_mut()[..reach].chunks_mut(piece_bytes)) {
                 let tag = key.seal_in_place_separate_tag(nonce(&mut sealed), Aad::empty(), piece);
                 let tag = tag.expect("a piece is below the limit");
                 tags.push(tag.as_ref().try_into().expect("every tag has 16 bytes"));
             }
         });
         let open_ns = timed(|| {
-            let pieces = bufs.iter_mut().flat_map(|buf| buf.payload_mut()[..reach].chunks_mut(PIECE_BYTES));
+            let pieces = bufs.iter_mut().flat_map(|buf| buf.payload_mut()[..reach].chunks_mut(piece_bytes));
             for (piece, tag) in pieces.zip(&tags) {
                 let plain = key.open_in_place_separate_tag(nonce(&mut opened), Aad::empty(), tag, piece);
                 plain.expect("sealed a moment ago");
@@ -285,7 +285,7 @@ fn aead_case(name: &str, algorithm: &'static Algorithm) -> Case {
         [(bytes, seal_ns), (bytes, open_ns)]
     };
     let names = vec![format!("{name} seal"), format!("{name} open")];
-    Case { names, unit_bytes: PIECE_BYTES, hot_bytes: HOT_BYTES, work: Box::new(work) }
+    Case { names, unit_bytes: piece_bytes, hot_bytes: HOT_BYTES, work: Box::new(work) }
 }
 
 /// The engine's own two passes over a chunk: hash and seal, open and hash.

@@ -20,7 +20,7 @@ use sys::mem::Pool;
 use sys::ring::{self, Driver};
 
 use crate::packets::HEAD_BYTES;
-use crate::platform::{Arrived, Done, Op, Platform};
+use crate::platform::{Arrived, Done, Op, Platform, Splicer};
 
 /// How files are opened for data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,6 +154,11 @@ impl Platform for Linux {
 
     fn send_sealed(&mut self, socket: &Self::Socket, bytes: &[u8], segment: usize) -> io::Result<usize> {
         sys::udp::send_sealed(socket, bytes, segment)
+    }
+
+    fn burst_slots(&mut self, socket: &Self::Socket, bytes: usize) -> Option<Splicer> {
+        // Before Linux 6.5, or without pipes: the kernel copies, as ever.
+        Splicer::for_answered(Arc::clone(socket), bytes).ok()
     }
 
     fn recv_burst(&mut self, socket: &Self::Socket, into: &mut [u8]) -> io::Result<Arrived> {

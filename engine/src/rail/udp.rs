@@ -8,6 +8,7 @@
 
 mod recv; // the receiving half
 mod send; // the sending half
+mod slots; // bursts out of memory that the network reads itself
 mod spill; // chunks that wait for repairs on disk instead of in memory
 
 use std::collections::HashMap;

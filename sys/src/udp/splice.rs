@@ -9,7 +9,8 @@
 //! before they are believed, may be sent from here.**
 //! How it is known that a slot may be filled again: the kernel lets no more bytes wait unsent than the socket's send buffer, and
 //! `new` insists on more slots than that. Where delivery is local (loopback, veth, a bridge) the socket is told "sent" when the packet
-//! is in the receiver's queue, whose reader still reads our page: there the slots should hold that queue as well.
+//! is in the receiver's queue, whose reader still reads our page: there the slots should hold that queue as well. A caller that hears
+//! from the receiver what has arrived knows better (`for_answered`).
 //! Absent on purpose: heads apart from payload (each piece takes one of the 16 to 17 fragments an skb has, so a burst would be six
 //! packets long, and slower than a copy); SPLICE_F_GIFT, which would give the page away and say nothing about when.
 //! Sources: splice(2), vmsplice(2); kernel fs/splice.c (splice_to_socket: 16 pages per message, Linux 6.5), net/ipv4/ip_output.c
@@ -58,6 +59,22 @@ impl Splicer {
         }
         try_over_loopback()?;
         Splicer::open(socket, memory_bytes / SLOT_BYTES)
+    }
+
+    /// As `new`, for a caller that fills a slot again only when the receiver's word on all that left from it has come, however much the
+    /// socket may hold: so that is not asked. Errors: as there, and EINVAL for less than a slot.
+    pub fn for_answered(socket: Arc<OwnedFd>, memory_bytes: usize) -> io::Result<Splicer> {
+        if memory_bytes < SLOT_BYTES {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        try_over_loopback()?;
+        Splicer::open(socket, memory_bytes / SLOT_BYTES)
+    }
+
+    /// How many bursts its memory holds.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.slots.len()
     }
 
     /// Whether `new` would find this kernel fit. Errors: as there.

@@ -125,6 +125,10 @@ sums! {
     again,
     /// Receiver: packets that held and found no buf.
     no_room,
+    /// Sender: steps that data packets left in.
+    bursts,
+    /// Sender: of these, out of memory that the network reads itself.
+    lent_bursts,
     /// Sender: chunks read again for a repair.
     reloaded,
     /// Receiver: chunks put into their place before they were whole.
@@ -137,11 +141,14 @@ impl Sums {
     pub fn text(&self) -> String {
         let share = |bytes: u64| 100.0 * bytes as f64 / (self.fresh_bytes as f64).max(1.0);
         format!(
-            "{} packets lost of {}, {:.2} % sent again, {:.2} % copies, {} feedbacks, tail {:.1} ms, round trip {} us",
+            "{} packets lost of {}, {:.2} % sent again, {:.2} % copies, {:.1} packets a burst, {:.0} % of bursts lent, \
+             {} feedbacks, tail {:.1} ms, round trip {} us",
             self.lost_packets,
             self.packets,
             share(self.repair_bytes),
             share(self.copy_bytes),
+            self.packets as f64 / self.bursts.max(1) as f64,
+            100.0 * self.lent_bursts as f64 / self.bursts.max(1) as f64,
             self.feedbacks,
             self.tail_ns as f64 / self.runs.max(1) as f64 / 1e6,
             self.rtt_ns / 1000

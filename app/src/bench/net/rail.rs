@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use engine::books::{Counters, Snapshot};
 use engine::job::{Cmd, Event, JobPart, Post, RailEnd, RailKey, Role, Terms};
-use engine::platform::{Done, Found, Op, Platform, SinkTree, SourceTree};
+use engine::platform::{Done, Found, Op, Platform, SinkTree, SourceTree, Splicer};
 use engine::worker::Worker;
 use proto::manifest::{Entry, EntryKind};
 use proto::send::{Handout, Unit};
@@ -133,6 +133,11 @@ impl Platform for Air {
 
     fn send_sealed(&mut self, socket: &Arc<OwnedFd>, bytes: &[u8], segment: usize) -> io::Result<usize> {
         udp::send_sealed(socket, bytes, segment)
+    }
+
+    fn burst_slots(&mut self, socket: &Arc<OwnedFd>, bytes: usize) -> Option<Splicer> {
+        // Before Linux 6.5, or without pipes: the kernel copies, as ever.
+        Splicer::for_answered(Arc::clone(socket), bytes).ok()
     }
 
     fn recv_burst(&mut self, socket: &Arc<OwnedFd>, into: &mut [u8]) -> io::Result<Arrived> {

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::NetArguments;
 use super::datagram::Datagram;
 use super::packets::Sums;
-use super::way::{Driver, Layer, Seal, Side, Tcp, Way};
+use super::way::{Driver, Layer, PacketsWay, Seal, Side, Tcp, Way};
 use crate::bench::crypto;
 use crate::bench::table::{Table, median};
 
@@ -184,7 +184,10 @@ impl Report {
             line.of_ceiling = median_ratio(&line.rounds_gbps, &beside.rounds_gbps);
         }
         let clear = best(&lines, |way| matches!(way, Way::Packets(way) if way.layer == Layer::Crc));
-        let sealed = |line: &&Line| matches!(line.way, Way::Rail { layer: Layer::Sealed, .. });
+        let sealed = |line: &&Line| {
+            matches!(line.way, Way::Rail { layer: Layer::Sealed, .. })
+                || matches!(line.way, Way::Packets(way) if way.layer == Layer::Sealed)
+        };
         let cipher = lines.iter().filter(sealed).filter_map(|line| cipher_line(line, &lines, seal, arguments));
         let cipher = cipher.collect();
         Report {
@@ -223,10 +226,20 @@ fn best(lines: &[Line], counts: impl Fn(&Way) -> bool) -> Ceiling {
     })
 }
 
+/// `None`: the clear line beside it was not measured.
 fn cipher_line(line: &Line, lines: &[Line], seal: Seal, arguments: &NetArguments) -> Option<CipherLine> {
-    let Way::Rail { driver, .. } = line.way else { return None };
-    let clear = lines.iter().find(|it| it.way == Way::Rail { driver, layer: Layer::Crc })?;
-    let (seal_ns, open_ns) = crypto::cipher_cost(seal.cipher(), arguments.seconds / arguments.rounds as u32).ok()?;
+    // On a stream a tag covers a piece, on datagrams a packet: the cipher's cost is taken for that length.
+    let (beside, piece_bytes) = match line.way {
+        Way::Rail { driver, .. } => (Way::Rail { driver, layer: Layer::Crc }, proto::PIECE_BYTES),
+        Way::Packets(way) => {
+            let clear = PacketsWay { layer: Layer::Crc, ..way };
+            (Way::Packets(clear), usize::from(way.packet_bytes) - sys::udp::HEAD_BYTES)
+        }
+        Way::Bare { .. } | Way::Ring { .. } | Way::Datagram { .. } => return None,
+    };
+    let clear = lines.iter().find(|it| it.way == beside)?;
+    let time = arguments.seconds / arguments.rounds as u32;
+    let (seal_ns, open_ns) = crypto::cipher_cost(seal.cipher(), piece_bytes, time).ok()?;
     let cipher_ns = match clear.send_cpu_s_per_gb > clear.recv_cpu_s_per_gb {
         true => seal_ns,
         false => open_ns,
@@ -273,7 +286,7 @@ impl fmt::Display for Report {
         for it in &self.cipher {
             writeln!(
                 f,
-                "{}: the cipher alone takes {:.3} and {:.3} ns/byte (seal, open), which leaves {:.1} Gb/s of the clear rail's; \
+                "{}: the cipher alone takes {:.3} and {:.3} ns/byte (seal, open), which leaves {:.1} Gb/s of the clear line's; \
                  reached {:.2} of it",
                 it.what, it.seal_ns_per_byte, it.open_ns_per_byte, it.allowed_gbps, it.reached
             )?;

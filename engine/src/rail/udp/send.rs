@@ -17,6 +17,7 @@ use proto::send::{Handout, Unit};
 use proto::wire::chunk::{ChunkKind, HEADER_BYTES, Header};
 use sys::mem::{Buf, HEADROOM, Mem};
 
+use super::slots::{SLOTS_BYTES, Slots};
 use super::{BURST_BYTES_MAX, BURSTS_PER_TURN, Half, Packets, Pause, UNIT_AT, UnitMap, head_of};
 use crate::job::{Cover, Event, RailEnd, Role};
 use crate::meter::PathStats;
@@ -58,6 +59,7 @@ pub(super) struct Sending {
     pub(super) flow: FlowSender,
     units: UnitMap<Going>,
     heads: Box<[[u8; HEAD_BYTES]]>,
+    pub(super) slots: Slots,
     /// Units to be read again for which there is no buf yet.
     wanted: VecDeque<u32>,
     /// Units of which something never went out.
@@ -92,6 +94,7 @@ impl Sending {
             flow,
             units,
             heads: vec![[0; HEAD_BYTES]; BURST_PACKETS_MAX].into(),
+            slots: Slots::new(),
             wanted: VecDeque::with_capacity(16),
             unsent: 0,
             next_feedback: 0,
@@ -119,6 +122,8 @@ impl Sending {
             holes: flow.holes.into(),
             units: flow.units.into(),
             feedbacks: flow.feedbacks,
+            bursts: flow.bursts,
+            lent_bursts: self.slots.bursts,
             ..*to
         };
     }
@@ -306,16 +311,39 @@ impl<P: Platform> Worker<P> {
         let payload = usize::from(burst.payload);
         let run = Run { first: burst.first, unit: burst.unit, offset: burst.offset, payload };
         let rail = self.rails[index].as_ref().expect("the caller has it");
-        let sent = if it.packer.is_sealed() {
-            let end = it.packer.seal(run, bytes, &mut it.outbox);
-            self.laps.lap(Stage::Seal);
-            self.platform.send_sealed(&rail.socket, &it.outbox[..end], HEAD_BYTES + payload)
-        } else {
-            let count = it.packer.stamp(run, bytes, going.vouched, &mut half.heads);
-            self.laps.lap(Stage::Seal);
-            self.platform.send_burst(&rail.socket, &half.heads[..count], bytes, payload)
+        let (in_flight, covered) = (half.flow.in_flight(), half.flow.covered());
+        let platform = &mut self.platform;
+        let lent =
+            half.slots.wants(burst.bytes, in_flight, covered, || platform.burst_slots(&rail.socket, SLOTS_BYTES));
+        let segment = HEAD_BYTES + payload;
+        let sent = match (it.packer.is_sealed(), lent) {
+            (true, true) => {
+                let end = it.packer.seal(run, bytes, half.slots.splicer().slot());
+                self.laps.lap(Stage::Seal);
+                half.slots.splicer().send(end, segment)
+            }
+            (true, false) => {
+                let end = it.packer.seal(run, bytes, &mut it.outbox);
+                self.laps.lap(Stage::Seal);
+                self.platform.send_sealed(&rail.socket, &it.outbox[..end], segment)
+            }
+            (false, _) => {
+                let count = it.packer.stamp(run, bytes, going.vouched, &mut half.heads);
+                self.laps.lap(Stage::Seal);
+                let heads = &half.heads[..count];
+                match lent {
+                    true => half.slots.splicer().send_burst(heads, bytes, payload),
+                    false => self.platform.send_burst(&rail.socket, heads, bytes, payload),
+                }
+            }
         };
         self.laps.lap(Stage::Send);
+        if let Ok(taken) = sent {
+            if lent {
+                half.slots.on_lent(burst.first + taken as u64);
+            }
+            half.slots.on_sent(lent, self.platform.now_ns().saturating_sub(now), burst.bytes);
+        }
         let count = burst.packets();
         let (taken, pause_ns) = match sent {
             Ok(taken) => (taken as u32, FULL_NS),
