@@ -144,7 +144,7 @@ mod tests {
             let run = burst(first, 13);
             for number in run.first..run.end() {
                 dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                depth.on_resolved(&run, &(number..number + 1), (dice >> 33) % 50 > 0, run.end());
+                depth.on_resolved(&run, &(number..number + 1), !(dice >> 33).is_multiple_of(50), run.end());
             }
             first = run.end();
             // A whole burst, as a full socket at the other end loses it.
