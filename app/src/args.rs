@@ -79,7 +79,7 @@ pub struct CpArguments {
     #[arg(long, value_enum, default_value_t = RungChoice::Published)]
     pub rung: RungChoice,
 
-    /// How data goes: tcp streams, udp packets (for long or lossy paths; TCP if these do not get through), or by the path's round trip
+    /// How data goes: tcp streams, udp packets (for long or lossy paths; TCP if these do not get through), or what a look at the path says is faster
     #[arg(long, value_enum, default_value_t = TransportChoice::Tcp)]
     pub transport: TransportChoice,
 
@@ -435,7 +435,7 @@ pub enum TransportChoice {
     Tcp,
     /// UDP packets, with rate control and repairs of our own
     Udp,
-    /// UDP from 20 ms of round trip on, else TCP
+    /// A look at the path decides; checked against what happens, and changed while running when wrong
     Auto,
 }
 

@@ -20,6 +20,7 @@ use sys::event::{Event, Interest};
 
 use crate::job::keys::JobSecret;
 use crate::job::rails::{Arrival, Carrier};
+use crate::job::train::{self, Tally};
 use crate::job::udp::{self, GREETING_BYTES_MIN, PACKET_BYTES_MAX, Say, Sizes, WORD_BYTES, Word};
 
 /// Rails that were greeted and not confirmed, at most, of all jobs.
@@ -28,6 +29,8 @@ const HALVES_MAX: usize = 256;
 const HALVES_PER_JOB: usize = 16;
 /// A greeted rail waits so long for its confirmation.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Trains that one greeted rail is sent: one that was lost may be asked for again.
+const TRAINS_MAX: u8 = 3;
 /// Datagrams taken from one socket before the others get their turn.
 const TURN: usize = 64;
 
@@ -70,6 +73,10 @@ struct Half {
     token: [u8; 8],
     /// The longest greeting that came.
     longest: u16,
+    /// What has come of the initiator's train.
+    tally: Tally,
+    /// Trains that it may still ask for.
+    trains_left: u8,
     since: Instant,
 }
 
@@ -92,7 +99,8 @@ impl Door {
         Ok(Door { socket, local })
     }
 
-    /// Serves until `over` is signalled. `judge` says whose greeting it is, if it holds and its number is new; `deliver` hands a rail to
+    /// Serves until `over` is signalled. `judge` says whose greeting it is, if it holds and its number is new or that of a rail that is up,
+    /// which then moves to another address; `deliver` hands a rail to
     /// its job. Both are called on this thread and must not block.
     pub fn run(
         &self,
@@ -153,13 +161,15 @@ impl Door {
             };
             let greeting = greeting_of(&bytes[..length]);
             let welcomed = greeting.is_some_and(|greeting| {
-                let known = halves.iter().position(|half| half.job == greeting.job && half.rail == greeting.rail);
+                let known = halves
+                    .iter()
+                    .position(|half| half.job == greeting.job && half.rail == greeting.rail && half.from == from);
                 let at = known.or_else(|| {
                     let half = self.admit(halves, &greeting, from, judge)?;
                     halves.push(half);
                     Some(halves.len() - 1)
                 });
-                at.map(|at| &mut halves[at]).is_some_and(|half| half.from == from && half.welcome(&greeting, length))
+                at.is_some_and(|at| halves[at].welcome(&greeting, length))
             });
             counts.strangers.fetch_add(u64::from(!welcomed), Ordering::Relaxed);
         }
@@ -193,7 +203,8 @@ impl Door {
         let mut token = [0; 8];
         aws_lc_rs::rand::fill(&mut token).ok()?;
         let (job, rail) = (greeting.job, greeting.rail);
-        Some(Half { job, rail, from, socket, guest, token, longest: 0, since: Instant::now() })
+        let (tally, trains_left, since) = (Tally::default(), TRAINS_MAX, Instant::now());
+        Some(Half { job, rail, from, socket, guest, token, longest: 0, tally, trains_left, since })
     }
 }
 
@@ -233,7 +244,8 @@ impl Half {
                 // The first packet says what a lost `K` would have said; it is the rail's to read.
                 return Some(self.longest);
             }
-            let length = self.socket.recv(bytes).ok()?;
+            let come = sys::udp::recv_burst(&self.socket, bytes).ok()?;
+            let length = come.bytes;
             if let Some(greeting) = greeting_of(&bytes[..length]) {
                 if greeting.job == self.job && greeting.rail == self.rail {
                     self.welcome(&greeting, length);
@@ -241,10 +253,24 @@ impl Half {
                 continue;
             }
             let word = Word::decode(&bytes[..length], &self.guest.secret, self.rail);
-            if let Some(word) = word.filter(|word| word.say == Say::Confirm && word.token == self.token) {
-                let ready = Word { say: Say::Ready, ..word };
-                let _ = self.socket.send(&ready.encode(&self.guest.secret));
-                return Some(word.packet_bytes);
+            // Who says the token is at the address that was greeted.
+            let Some(word) = word.filter(|word| word.token == self.token) else { continue };
+            match word.say {
+                Say::Confirm => {
+                    let ready = Word { say: Say::Ready, ..word };
+                    let _ = self.socket.send(&ready.encode(&self.guest.secret));
+                    return Some(word.packet_bytes);
+                }
+                Say::Train => self.tally.take(word.packet_bytes, length, train::came(come.waited_ns)),
+                Say::TrainEnd => {
+                    let _ = self.socket.send(&self.tally.word(self.rail).encode(&self.guest.secret));
+                }
+                Say::TrainAsk if self.trains_left > 0 => {
+                    self.trains_left -= 1;
+                    let size = word.packet_bytes.min(self.longest);
+                    let _ = train::send(&self.socket, &self.guest.secret, self.rail, self.token, size);
+                }
+                _ => {}
             }
         }
         None

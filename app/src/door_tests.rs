@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
 
 use super::*;
-use crate::job::udp::{Peer, dial as dial_peer};
+use crate::job::udp::{Peer, knock};
 
 const JOB: [u8; 16] = [7; 16];
 
@@ -28,12 +28,23 @@ impl Port {
         let (over, counts) = (Event::new().unwrap(), std::sync::Arc::new(Counts::default()));
         let (theirs, ends, counted) = (secret.clone(), over.clone(), counts.clone());
         let thread = std::thread::spawn(move || {
+            // Rails that were greeted, and those that are up: as serve::Daemon keeps them.
             let seen = Mutex::new(std::collections::HashSet::new());
+            let up = Mutex::new(std::collections::HashSet::new());
             let judge = |greeting: &Greeting| {
-                let is_new = theirs.holds(greeting) && seen.lock().unwrap().insert(greeting.rail);
-                is_new.then(|| Guest { secret: theirs.clone(), local: addr, packet_bytes: PACKET_BYTES_MAX, sends })
+                let may = || seen.lock().unwrap().insert(greeting.rail) || up.lock().unwrap().contains(&greeting.rail);
+                (theirs.holds(greeting) && may()).then(|| Guest {
+                    secret: theirs.clone(),
+                    local: addr,
+                    packet_bytes: PACKET_BYTES_MAX,
+                    sends,
+                })
             };
-            door.run(judge, |_, arrival| to.send(arrival).is_ok(), &counted, &ends);
+            let deliver = |_: &[u8; 16], arrival: Arrival| {
+                up.lock().unwrap().insert(arrival.rail);
+                to.send(arrival).is_ok()
+            };
+            door.run(judge, deliver, &counted, &ends);
         });
         Port { addr, secret, arrivals: Mutex::new(arrivals), counts, over, thread: Some(thread) }
     }
@@ -51,7 +62,7 @@ impl Drop for Port {
 }
 
 fn dial(addr: SocketAddr, secret: &JobSecret, rail: u16, sends: bool) -> io::Result<(std::os::fd::OwnedFd, Sizes)> {
-    dial_peer(Peer { addr, packet_bytes: PACKET_BYTES_MAX }, secret, rail, sends)
+    knock(Peer { addr, packet_bytes: PACKET_BYTES_MAX }, secret, rail)?.confirm(secret, sends)
 }
 
 fn stranger(to: SocketAddr) -> UdpSocket {
@@ -136,4 +147,70 @@ fn a_path_that_answers_nothing_is_given_up() {
     let error = dial(deaf.local_addr().unwrap(), &JobSecret::from_master([1; 32], JOB), 0, true).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     assert!(since.elapsed() >= Duration::from_secs(4));
+}
+
+#[test]
+fn a_train_is_measured_both_ways_and_the_greeted_path_becomes_a_rail_afterwards() {
+    for sends in [true, false] {
+        let port = Port::open(!sends);
+        let peer = Peer { addr: port.addr, packet_bytes: 1472 };
+        let greeted = knock(peer, &port.secret, 2).unwrap();
+        let train = greeted.measure(&port.secret, sends).expect("loopback loses nothing");
+        assert_eq!((train.sent, train.arrived, train.lost()), (64, 64, (0, 0)), "{sends}");
+        assert_eq!(train.packet_bytes, 1472);
+        assert!(port.arrivals.lock().unwrap().try_recv().is_err(), "a look brings no rail up");
+        let (_, sizes) = greeted.confirm(&port.secret, sends).unwrap();
+        let arrival = port.arrival();
+        assert_eq!((arrival.rail, sizes.start), (2, 1472));
+    }
+}
+
+#[test]
+fn trains_go_only_where_the_token_was_heard_and_not_without_end() {
+    let port = Port::open(true);
+    let socket = stranger(port.addr);
+    let mut greeting = vec![0; 1300];
+    greeting[..64].copy_from_slice(&port.secret.greeting(5));
+    socket.send(&greeting).unwrap();
+    let mut bytes = [0; 2000];
+    socket.recv(&mut bytes).unwrap();
+    let welcome = Word::decode(&bytes, &port.secret, 5).unwrap();
+    let ask = |token| Word { say: Say::TrainAsk, rail: 5, packet_bytes: 1300, token }.encode(&port.secret);
+    let mut count = || {
+        let mut count = 0;
+        while socket.recv(&mut bytes).is_ok() {
+            count += 1;
+        }
+        count
+    };
+    socket.send(&ask([0; 8])).unwrap();
+    assert_eq!(count(), 0, "a train for who has not heard the welcome");
+    // One by one: a socket nobody reads does not hold three.
+    let counts = [(); 5].map(|()| {
+        socket.send(&ask(welcome.token)).unwrap();
+        count()
+    });
+    assert_eq!(counts, [64, 64, 64, 0, 0], "three trains and no more");
+}
+
+#[test]
+fn a_rail_that_is_up_moves_to_another_address_once_that_address_has_shown_that_it_hears() {
+    let port = Port::open(true);
+    let (first, _) = dial(port.addr, &port.secret, 4, false).unwrap();
+    let from = UdpSocket::from(first).local_addr().unwrap();
+    assert_eq!(UdpSocket::from(port.arrival().socket.unwrap()).peer_addr().unwrap(), from);
+    // Somebody who has recorded the greeting: an answer of the same length, and nothing else.
+    let thief = stranger(port.addr);
+    let mut greeting = vec![0; 1300];
+    greeting[..64].copy_from_slice(&port.secret.greeting(4));
+    thief.send(&greeting).unwrap();
+    let mut bytes = [0; 2000];
+    assert_eq!(thief.recv(&mut bytes).unwrap(), greeting.len());
+    assert!(thief.recv(&mut bytes).is_err() && port.arrivals.lock().unwrap().try_recv().is_err());
+    // The rail's own end, from another port, although the thief waits there.
+    let (moved, _) = dial(port.addr, &port.secret, 4, false).unwrap();
+    let to = UdpSocket::from(moved).local_addr().unwrap();
+    let arrival = port.arrival();
+    assert_eq!((arrival.rail, UdpSocket::from(arrival.socket.unwrap()).peer_addr().unwrap()), (4, to));
+    assert_ne!(from, to);
 }

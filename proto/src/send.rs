@@ -91,6 +91,8 @@ struct Out {
 #[derive(Debug, Default)]
 struct RailBook {
     in_hand: usize,
+    /// It takes no more.
+    rests: bool,
 }
 
 /// Corrupt arrivals of chunks of one entry before it is given up.
@@ -213,6 +215,19 @@ impl Sender {
         self.rails.remove(&rail);
     }
 
+    /// A rail takes no more chunks, and brings those it has.
+    pub fn rest_rail(&mut self, rail: u16) {
+        if let Some(book) = self.rails.get_mut(&rail) {
+            book.rests = true;
+        }
+    }
+
+    /// Chunks handed to a rail and not acknowledged.
+    #[must_use]
+    pub fn owed_by(&self, rail: u16) -> usize {
+        self.out.values().filter(|out| out.rail == rail && !out.acked).count()
+    }
+
     /// Rails that take chunks.
     pub fn rails(&self) -> impl Iterator<Item = u16> + '_ {
         self.rails.keys().copied()
@@ -229,7 +244,8 @@ impl Sender {
         if !self.has_work() {
             return None;
         }
-        let (&rail, book) = self.rails.iter_mut().min_by_key(|(_, book)| book.in_hand)?;
+        let open = self.rails.iter_mut().filter(|(_, book)| !book.rests);
+        let (&rail, book) = open.min_by_key(|(_, book)| book.in_hand)?;
         if book.in_hand >= depth {
             return None;
         }

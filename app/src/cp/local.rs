@@ -65,6 +65,7 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[u8], screen: &mut Screen)
         terms: offer::terms(&plan, rung),
         rung,
         dry,
+        known: None,
         way,
         workers: engine::host::Team::new(workers, 0, u16::MAX),
         pool_bytes,

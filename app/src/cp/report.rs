@@ -17,7 +17,7 @@ use crate::cp::Copy;
 use crate::exit::{Exit, Failure};
 use crate::job::keeper::{Outcome, Status};
 use crate::report::explain::MemorySum;
-use crate::report::path::PathRecord;
+use crate::report::path::{ForecastRecord, PathRecord};
 use crate::report::{DryRun, EndReport, Explained, Faults, PathFault, Progress, RailShare, Screen};
 
 /// What `--explain` shows.
@@ -260,6 +260,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
         rails: vec![rails(outcome.rails, rail_bytes, rate_bps)],
         resent_bytes: sender.resent_bytes.max(tally.resent),
         path: outcome.packets.map(|stats| PathRecord::of(facts.plan.pace, &stats, sends)),
+        forecast: outcome.auto.as_ref().map(|told| ForecastRecord::of(told, bytes, outcome.elapsed)),
         limiter: verdict,
         stages_local: outcome.own,
         stages_remote: outcome.peers,

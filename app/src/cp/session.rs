@@ -31,7 +31,7 @@ use crate::job::rails::Rails;
 use crate::job::receipt;
 use crate::job::udp::{self, Peer};
 use crate::link::{Expect, Link};
-use crate::probe;
+use crate::probe::{self, Known};
 use crate::report::Screen;
 
 /// A connection and its handshake may take so long.
@@ -194,25 +194,23 @@ struct Session {
     open: Open,
     agreed: Agreed,
     addr: SocketAddr,
+    /// Of the path, where the transport is left to us.
+    known: Option<Known>,
 }
 
-fn begin(copy: &Copy<'_>, to: &Address, mut open: Open, screen: &mut Screen) -> Result<Session, Failure> {
+fn begin(copy: &Copy<'_>, to: &Address, open: Open, screen: &mut Screen) -> Result<Session, Failure> {
     let (mut link, ticket) = connect(copy, to, screen)?;
-    let path = (copy.arguments.transport == TransportChoice::Auto).then(|| {
-        let (datagrams, why) = probe::choose(sys::sock::tcp_info(link.as_fd()).ok().as_ref());
-        if !datagrams {
-            open.offer.datagrams = 0;
-        }
-        if copy.arguments.verbose > 0 {
-            screen.note(&format!("{}: {}", why.value, why.reason));
-        }
-        why
-    });
     greet::begin(&mut link, ticket.as_ref());
     let mut agreed = greet::open(&mut link, open.clone())?;
-    agreed.choices.extend(path);
+    let known = (copy.arguments.transport == TransportChoice::Auto).then(|| {
+        let info = sys::sock::tcp_info(link.as_fd()).ok();
+        let plan = &agreed.plan;
+        let known = probe::known(info.as_ref(), (plan.streams, plan.streams_max), plan.rate_bps);
+        agreed.choices.push(known.choice(plan.datagrams > 0));
+        known
+    });
     let addr = link.peer_addr().ok_or_else(|| Exit::Lost.fail("find the peer's address", "the connection is gone"))?;
-    Ok(Session { link, open, agreed, addr })
+    Ok(Session { link, open, agreed, addr, known })
 }
 
 impl Session {
@@ -253,6 +251,7 @@ impl Session {
             terms: offer::terms(&plan, rung),
             rung,
             dry,
+            known: self.known,
             way,
             workers: Team::new(workers, 0, plan.workers.0),
             pool_bytes,

@@ -7,11 +7,14 @@
 //!
 //! The modules stand in the order in which a job meets them.
 
+pub mod auto; // which transport, and whether it was right
 mod beside; // the threads for what waits on a disk: scanner, committer
 mod closing; // the last words, good or bad
+mod moves; // an end has another address
 mod rails; // asked for, taken in, capped, grown
 mod watch; // books, pulse, screen, watchdog
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -37,9 +40,10 @@ use proto::wire::control::{Frame, Rung};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sys::event::Event;
 
+use auto::Auto;
 use beside::{Committer, spawn_committer, spawn_scan};
 use closing::{Closing, told};
-use rails::Growth;
+use rails::{Carries, Growth, Wanted};
 
 use crate::exit::{Exit, Failure};
 use crate::identity::Identity;
@@ -47,6 +51,7 @@ use crate::job::keys::JobSecret;
 use crate::job::rails::Rails;
 use crate::job::receipt::ReceiptFile;
 use crate::link::{Link, LinkError, Turn};
+use crate::probe::Known;
 
 /// The longest wait in `poll`.
 const TICK: Duration = Duration::from_millis(100);
@@ -104,6 +109,8 @@ pub struct Job<'a> {
     pub carry: Option<PathBuf>,
     /// Only say what would be done.
     pub dry: bool,
+    /// What is known of the path, where the user leaves the transport to us.
+    pub known: Option<Known>,
     /// Cap at this end, B/s over all rails; 0: none.
     pub rate: u64,
     /// A cap that changes while the job runs, asked now and then: this job's share of what all jobs may have, B/s; 0: none.
@@ -148,6 +155,8 @@ pub struct Outcome {
     pub streams: bool,
     /// What the datagram rails told; `None`: there were none.
     pub packets: Option<PathStats>,
+    /// What was expected of the transport, where it was left to us.
+    pub auto: Option<auto::Told>,
 }
 
 enum End {
@@ -219,9 +228,13 @@ struct Keeper<'a, 'b> {
     closing: Closing,
     secret: JobSecret,
     next_rail: u16,
-    dialling: usize,
+    /// Streams and datagram rails on their way.
+    dialling: (usize, usize),
     dials_failed: u32,
-    rails_want: usize,
+    wanted: Wanted,
+    carriers: BTreeMap<u16, Carries>,
+    /// Which transport, where the user leaves it to us.
+    auto: Option<Auto>,
     rails_most: usize,
     peer: (u64, u64, u64),
     peers: Option<Books>,
@@ -237,8 +250,8 @@ struct Keeper<'a, 'b> {
     peer_flushes: bool,
     peer_told: Instant,
     growth: Growth,
-    /// Rails are asked for as datagrams.
-    datagrams: bool,
+    /// UDP did not get through, and that was said.
+    no_datagrams: bool,
     meters: Vec<Arc<Meter>>,
     streams_up: bool,
     said: Vec<String>,
@@ -259,6 +272,7 @@ pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Resul
         control_bytes: keeper.control_bytes(),
         streams: keeper.streams_up,
         packets: keeper.packets(),
+        auto: keeper.auto.as_ref().and_then(Auto::told),
         receipt: keeper.receipt_path.take(),
         rails: keeper.rails_most,
         elapsed: keeper.started.elapsed(),
@@ -289,8 +303,14 @@ impl<'a, 'b> Keeper<'a, 'b> {
         let receipt = begin_receipt(&job);
         let now = Instant::now();
         let books_from = job.workers.books();
-        let datagrams = job.plan.datagrams > 0;
-        let rails_want = usize::from(if datagrams { job.plan.datagrams } else { job.plan.streams });
+        let (streams, packets) = (usize::from(job.plan.streams), usize::from(job.plan.datagrams));
+        // Where nothing is known yet, nothing is wanted.
+        let auto = job.known.filter(|_| packets > 0).map(Auto::new);
+        let wanted = match (&auto, packets) {
+            (Some(_), _) => Wanted { streams: 0, packets: 0 },
+            (None, 0) => Wanted { streams, packets: 0 },
+            (None, packets) => Wanted { streams: 0, packets },
+        };
         Ok(Keeper {
             end,
             events,
@@ -306,9 +326,11 @@ impl<'a, 'b> Keeper<'a, 'b> {
             closing: Closing::Open,
             secret,
             next_rail: 0,
-            dialling: 0,
+            dialling: (0, 0),
             dials_failed: 0,
-            rails_want,
+            wanted,
+            carriers: BTreeMap::new(),
+            auto,
             rails_most: 0,
             peer: (0, 0, 0),
             peers: None,
@@ -322,7 +344,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             peer_flushes: false,
             peer_told: now,
             growth: Growth::default(),
-            datagrams,
+            no_datagrams: false,
             meters: Vec::new(),
             streams_up: false,
             said: Vec::new(),
@@ -425,7 +447,8 @@ impl<'a, 'b> Keeper<'a, 'b> {
             if self.closing != Closing::Open {
                 continue;
             }
-            if matches!(event, Told::RailDead { .. }) {
+            if let Told::RailDead { rail, .. } = &event {
+                self.carriers.remove(rail);
                 self.dials_failed += 1;
             }
             let told = match &mut self.end {

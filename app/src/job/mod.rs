@@ -14,4 +14,5 @@ pub mod offer; // what this end has
 pub mod place; // user's paths → sources and sinks
 pub mod rails; // connected rails, made or awaited
 pub mod receipt; // the receipt's file, and digests carried from an earlier run
+pub mod train; // a train of packets over a greeted path: rate, loss, buffer
 pub mod udp; // datagram rails: the words before packets

@@ -2,7 +2,8 @@
 //!
 //! For: sockets that a worker can use at once.
 //! In and out: rail numbers in, connected and greeted sockets out, through a mailbox that rings the keeper.
-//! Invariants: a number is used once; connecting never happens on the keeper's thread.
+//! Invariants: a number is used once, but by a datagram rail that moves to another address; connecting never happens on the keeper's
+//! thread, and a path that answers no datagrams keeps no stream waiting.
 //! Absent on purpose: how many (keeper), what goes over them (engine).
 
 use std::io::{self, Read, Write};
@@ -14,7 +15,8 @@ use std::time::Duration;
 use sys::event::Event;
 
 use crate::job::keys::JobSecret;
-use crate::job::udp::{self, Peer, Sizes};
+use crate::job::train::Train;
+use crate::job::udp::{self, Greeted, Peer, Sizes};
 
 /// The acceptor's answer to a greeting.
 pub const WELCOME: u8 = 1;
@@ -35,11 +37,24 @@ pub enum Carrier {
 
 /// What a dialler is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ask {
-    /// Its number.
-    pub rail: u16,
-    /// UDP instead of TCP.
-    pub datagrams: bool,
+pub enum Ask {
+    /// A rail over TCP.
+    Stream(u16),
+    /// A rail over UDP; one that is there already moves to a new address of this end.
+    Packets(u16),
+    /// A look at the path for this rail, whose number is then used by `Packets`.
+    Look(u16),
+}
+
+/// What a look at the path showed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// There and back over UDP.
+    pub rtt: Duration,
+    /// UDP payload that passed both ways.
+    pub packet_bytes: u16,
+    /// What became of the train; `None`: nothing came of it.
+    pub train: Option<Train>,
 }
 
 /// A rail that is ready, or why it is not.
@@ -59,9 +74,13 @@ pub enum Rails {
     /// The initiator dials.
     Dial {
         /// Numbers to dial.
-        ask: Sender<Ask>,
+        streams: Sender<Ask>,
+        /// And of datagram rails.
+        packets: Sender<Ask>,
         /// What came of it.
         from: Receiver<Arrival>,
+        /// What looks at the path showed.
+        views: Receiver<io::Result<Seen>>,
     },
     /// The acceptor waits.
     Wait {
@@ -71,56 +90,78 @@ pub enum Rails {
 }
 
 impl Rails {
-    /// Rails over TCP or UDP to `peer`, dialled on a thread of their own, which ends with this value. `sends`: data goes from here to there.
+    /// Rails over TCP or UDP to `peer`, dialled on two threads of their own, which end with this value. `sends`: data goes from here to there.
     #[must_use]
     pub fn dial_net(peer: Peer, secret: JobSecret, sends: bool, bell: Event) -> Rails {
-        Self::dial_with(bell, move |ask| {
-            if ask.datagrams {
-                let (socket, sizes) = udp::dial(peer, &secret, ask.rail, sends)?;
-                return Ok((Carrier::Packets(sizes), socket));
+        let (to, from) = channel();
+        let (view, views) = channel();
+        let theirs = secret.clone();
+        let streams = dial_with(bell.clone(), to.clone(), move |ask| {
+            let Ask::Stream(rail) = ask else { return None };
+            Some(Arrival { rail, carrier: Carrier::Stream, socket: dial(peer.addr, &theirs, rail) })
+        });
+        let mut looked: Option<(u16, Greeted)> = None;
+        let packets = dial_with(bell, to, move |ask| match ask {
+            Ask::Packets(rail) => {
+                let known = looked.take().filter(|(of, _)| *of == rail).map(|(_, greeted)| Ok(greeted));
+                let greeted = known.unwrap_or_else(|| udp::knock(peer, &secret, rail));
+                let (carrier, socket) = match greeted.and_then(|greeted| greeted.confirm(&secret, sends)) {
+                    Ok((socket, sizes)) => (Carrier::Packets(sizes), Ok(socket)),
+                    Err(error) => (Carrier::Packets(Sizes { tag: 0, start: 0, most: 0 }), Err(error)),
+                };
+                Some(Arrival { rail, carrier, socket })
             }
-            Ok((Carrier::Stream, dial(peer.addr, &secret, ask.rail)?))
-        })
+            Ask::Look(rail) => {
+                let seen = udp::knock(peer, &secret, rail).map(|greeted| {
+                    let train = greeted.measure(&secret, sends);
+                    let seen = Seen { rtt: greeted.rtt, packet_bytes: greeted.sizes.start, train };
+                    looked = Some((rail, greeted));
+                    seen
+                });
+                // The keeper that asked may be gone.
+                let _ = view.send(seen);
+                None
+            }
+            Ask::Stream(_) => None,
+        });
+        Rails::Dial { streams, packets, from, views }
     }
 
     /// Rails made in pairs within this process; the other ends go to `there`.
     #[must_use]
     pub fn dial_pair(there: Sender<Arrival>, there_bell: Event, bell: Event) -> Rails {
-        Self::dial_with(bell, move |Ask { rail, .. }| {
-            let (here, other) = sys::sock::pair()?;
-            let _ = sys::sock::set_buffers(&here, PAIR_BUFFER, PAIR_BUFFER);
-            let _ = sys::sock::set_buffers(&other, PAIR_BUFFER, PAIR_BUFFER);
-            let arrival = Arrival { rail, carrier: Carrier::Stream, socket: Ok(other) };
-            there.send(arrival).map_err(|_| io::ErrorKind::ConnectionRefused)?;
-            there_bell.signal();
-            Ok((Carrier::Stream, here))
-        })
-    }
-
-    fn dial_with(bell: Event, dial: impl Fn(Ask) -> io::Result<(Carrier, OwnedFd)> + Send + 'static) -> Rails {
-        let (ask, asked) = channel::<Ask>();
         let (to, from) = channel();
-        std::thread::spawn(move || {
-            for ask in asked {
-                let (carrier, socket) = match dial(ask) {
-                    Ok((carrier, socket)) => (carrier, Ok(socket)),
-                    Err(error) if ask.datagrams => (Carrier::Packets(Sizes { tag: 0, start: 0, most: 0 }), Err(error)),
-                    Err(error) => (Carrier::Stream, Err(error)),
-                };
-                if to.send(Arrival { rail: ask.rail, carrier, socket }).is_err() {
-                    return;
-                }
-                bell.signal();
-            }
+        let (_, views) = channel();
+        let streams = dial_with(bell, to, move |ask| {
+            let Ask::Stream(rail) = ask else { return None };
+            let pair = || {
+                let (here, other) = sys::sock::pair()?;
+                let _ = sys::sock::set_buffers(&here, PAIR_BUFFER, PAIR_BUFFER);
+                let _ = sys::sock::set_buffers(&other, PAIR_BUFFER, PAIR_BUFFER);
+                let arrival = Arrival { rail, carrier: Carrier::Stream, socket: Ok(other) };
+                there.send(arrival).map_err(|_| io::ErrorKind::ConnectionRefused)?;
+                there_bell.signal();
+                Ok(here)
+            };
+            Some(Arrival { rail, carrier: Carrier::Stream, socket: pair() })
         });
-        Rails::Dial { ask, from }
+        Rails::Dial { packets: streams.clone(), streams, from, views }
     }
 
     /// Asks for a rail, if this end makes them.
     pub fn ask(&self, wanted: Ask) {
-        if let Rails::Dial { ask, .. } = self {
-            // The dialler lives as long as this value.
-            let _ = ask.send(wanted);
+        if let Rails::Dial { streams, packets, .. } = self {
+            // The diallers live as long as this value.
+            let _ = if matches!(wanted, Ask::Stream(_)) { streams.send(wanted) } else { packets.send(wanted) };
+        }
+    }
+
+    /// What a look at the path showed.
+    #[must_use]
+    pub fn view(&self) -> Option<io::Result<Seen>> {
+        match self {
+            Rails::Dial { views, .. } => views.try_recv().ok(),
+            Rails::Wait { .. } => None,
         }
     }
 
@@ -137,6 +178,24 @@ impl Rails {
             Rails::Dial { from, .. } | Rails::Wait { from } => from.try_recv().ok(),
         }
     }
+}
+
+/// A thread that dials what it is asked for, one after another, until nobody can ask any more.
+fn dial_with(
+    bell: Event,
+    to: Sender<Arrival>,
+    mut dial: impl FnMut(Ask) -> Option<Arrival> + Send + 'static,
+) -> Sender<Ask> {
+    let (ask, asked) = channel::<Ask>();
+    std::thread::spawn(move || {
+        for ask in asked {
+            if dial(ask).is_some_and(|arrival| to.send(arrival).is_err()) {
+                return;
+            }
+            bell.signal();
+        }
+    });
+    ask
 }
 
 /// A socket pair holds this much in flight.

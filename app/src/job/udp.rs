@@ -11,6 +11,7 @@
 //! initiator                                   acceptor
 //! greeting, 64 bytes, padded to each size  →
 //!                                          ←  W, as long as what it answers: that size passes both ways
+//! (auto) P: a train, then E, or A           ⇄  T: what came of it, or P: a train
 //! K: the size, and W's token               →  now it knows that the address is the initiator's
 //!                                          ←  R (or, if the acceptor sends, its first packet)
 //! ```
@@ -25,6 +26,7 @@ use proto::packet::{Head, Kind};
 use sys::event::Interest;
 
 use crate::job::keys::JobSecret;
+use crate::job::train::{self, Train};
 
 /// Greetings are no shorter than this: what every path takes (RFC 9000 section 14.1), so that no answer amplifies.
 pub const GREETING_BYTES_MIN: usize = PACKET_BYTES_BASE as usize;
@@ -74,6 +76,14 @@ pub enum Say {
     Confirm = b'K',
     /// The rail is up.
     Ready = b'R',
+    /// One packet of a train; the size field is its index.
+    Train = b'P',
+    /// That was all of the train: what came of it?
+    TrainEnd = b'E',
+    /// So many came (the size field), over so many µs (token 0..4), up to that index (token 4..6).
+    Told = b'T',
+    /// A train is wanted, of packets of this size.
+    TrainAsk = b'A',
 }
 
 /// A word between greeting and packets.
@@ -120,6 +130,10 @@ impl Word {
             b'W' => Say::Welcome,
             b'K' => Say::Confirm,
             b'R' => Say::Ready,
+            b'P' => Say::Train,
+            b'E' => Say::TrainEnd,
+            b'T' => Say::Told,
+            b'A' => Say::TrainAsk,
             _ => return None,
         };
         let packet_bytes = u16::from_le_bytes([bytes[6], bytes[7]]);
@@ -146,11 +160,23 @@ pub fn widen(socket: impl AsFd) {
     let _ = sys::udp::size_buffers(&socket, SOCKET_BYTES, SOCKET_BYTES);
 }
 
-/// A rail over UDP to `to.addr`. `sends`: data goes from here to there.
+/// A path that was greeted and answered; no data goes over it yet.
+#[derive(Debug)]
+pub struct Greeted {
+    socket: UdpSocket,
+    rail: u16,
+    token: [u8; 8],
+    /// What passes both ways, and at most.
+    pub sizes: Sizes,
+    /// There and back.
+    pub rtt: Duration,
+}
+
+/// Greets `to.addr` for a rail.
 ///
 /// # Errors
 /// `TimedOut`: nothing came back; `ConnectionRefused` and others: the system's word.
-pub fn dial(to: Peer, secret: &JobSecret, rail: u16, sends: bool) -> io::Result<(OwnedFd, Sizes)> {
+pub fn knock(to: Peer, secret: &JobSecret, rail: u16) -> io::Result<Greeted> {
     let Peer { addr, packet_bytes: most } = to;
     let (fd, _) = sys::udp::open(None, addr, SOCKET_BYTES, SOCKET_BYTES)?;
     let socket = UdpSocket::from(fd);
@@ -160,10 +186,28 @@ pub fn dial(to: Peer, secret: &JobSecret, rail: u16, sends: bool) -> io::Result<
     let mut sizes = vec![most, ordinary.min(most), PACKET_BYTES_BASE];
     sizes.dedup();
     let (start, token, rtt) = greet(&socket, secret, rail, &sizes)?;
-    let confirm = Word { say: Say::Confirm, rail, packet_bytes: start, token };
-    confirm_rail(&socket, &confirm.encode(secret), secret, rail, rtt, sends)?;
-    let _ = sys::udp::set_joining(&socket, true);
-    Ok((socket.into(), Sizes { tag: secret.tag(rail), start, most }))
+    Ok(Greeted { socket, rail, token, sizes: Sizes { tag: secret.tag(rail), start, most }, rtt })
+}
+
+impl Greeted {
+    /// A train the way that data will go: `sends`, from here to there.
+    #[must_use]
+    pub fn measure(&self, secret: &JobSecret, sends: bool) -> Option<Train> {
+        let Greeted { rail, token, rtt, .. } = *self;
+        train::Greeted { secret, rail, token, packet_bytes: self.sizes.start, rtt }.measure(&self.socket, sends)
+    }
+
+    /// Makes a rail of it. `sends`: data goes from here to there.
+    ///
+    /// # Errors
+    /// The system's word.
+    pub fn confirm(self, secret: &JobSecret, sends: bool) -> io::Result<(OwnedFd, Sizes)> {
+        let Greeted { socket, rail, token, sizes, rtt } = self;
+        let confirm = Word { say: Say::Confirm, rail, packet_bytes: sizes.start, token };
+        confirm_rail(&socket, &confirm.encode(secret), secret, rail, rtt, sends)?;
+        let _ = sys::udp::set_joining(&socket, true);
+        Ok((socket.into(), sizes))
+    }
 }
 
 /// Greets until a welcome comes: the largest size that passed both ways, the token, and the round trip.
@@ -242,7 +286,7 @@ pub fn is_packet(bytes: &[u8], tag: u32) -> bool {
 }
 
 /// Waits for something to read.
-fn wait(socket: &UdpSocket, until: Instant) -> io::Result<bool> {
+pub(super) fn wait(socket: &UdpSocket, until: Instant) -> io::Result<bool> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() {
         return Ok(false);

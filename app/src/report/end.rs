@@ -84,6 +84,9 @@ fn rates(text: &mut String, done: &Done) {
     if let Some(path) = &done.path {
         path.show(text);
     }
+    if let Some(forecast) = &done.forecast {
+        forecast.show(text);
+    }
     if done.rails.len() > 1 {
         for rail in &done.rails {
             let rate = show_bits_per_second(rail.rate_bps);

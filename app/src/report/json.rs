@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use proto::books::{Books, End, Stage};
 use proto::wire::control::{Direction, FaultKind};
 
-use super::path::PathRecord;
+use super::path::{ForecastRecord, PathRecord};
 use super::{DryRun, EndReport, Explained, PathFault, Progress, RailShare, check, clean, progress, show_path};
 use crate::exit::{Exit, Failure, TABLE};
 
@@ -391,6 +391,9 @@ pub struct Done {
     /// The path as the datagram rails saw it; `null`: there were none.
     #[serde(default)]
     pub path: Option<PathRecord>,
+    /// What was expected of the transport, and how it came out; `null` where the user named one.
+    #[serde(default)]
+    pub forecast: Option<ForecastRecord>,
     /// The sentence.
     pub limiter: String,
     /// `sender`, `receiver`, `network`, `both`, `cap`.
@@ -467,6 +470,7 @@ impl Done {
             rails: report.rails.clone(),
             resent_bytes: report.resent_bytes,
             path: report.path.clone(),
+            forecast: report.forecast.clone(),
             limiter: report.limiter.sentence.clone(),
             limiter_end: end_word(report.limiter.end).to_owned(),
             limiter_stage: report.limiter.stage.map(|stage| stage.name().to_owned()),

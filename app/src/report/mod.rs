@@ -177,6 +177,8 @@ pub struct EndReport {
     pub resent_bytes: u64,
     /// The path as datagram rails saw it.
     pub path: Option<path::PathRecord>,
+    /// What was expected of the transport, where it was left to us.
+    pub forecast: Option<path::ForecastRecord>,
     /// What limited it (`proto::books::limiter` over both books).
     pub limiter: Verdict,
     /// This end's books.

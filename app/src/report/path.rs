@@ -12,7 +12,9 @@ use proto::negotiate::Pace;
 use serde::{Deserialize, Serialize};
 
 use super::clean;
-use crate::units::{show_bits_per_second, show_count};
+use crate::job::keeper::auto::Told;
+use crate::probe::model::Carry;
+use crate::units::{show_bits_per_second, show_count, show_seconds};
 
 /// What datagram rails saw of their path. What only the sender knows is `null` at a receiver.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -82,6 +84,80 @@ impl PathRecord {
             words.push(format!("{} forged packets thrown away", show_count(self.forged)));
         }
         let _ = writeln!(text, "  path        {}", words.join(", "));
+    }
+}
+
+/// What was expected of the transport that was chosen, and how it came out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ForecastRecord {
+    /// `tcp`, `udp`, `both`.
+    pub choice: String,
+    /// The look at the path, as a sentence.
+    pub seen: String,
+    /// Payload rate expected once under way.
+    pub rate_bps: f64,
+    /// What was expected to limit it.
+    pub limiter: String,
+    /// Expected seconds for the bytes that went.
+    pub seconds: f64,
+    /// Seconds it took, from the plan to the end.
+    pub took_seconds: f64,
+    /// How much longer it took than expected.
+    pub error_percent: f64,
+    /// TCP alone, expected.
+    pub tcp_bps: f64,
+    /// UDP alone, expected.
+    pub udp_bps: f64,
+    /// How many times as fast as the alternative, expected.
+    pub gain: f64,
+    /// Changes while it ran.
+    pub changes: u32,
+}
+
+impl ForecastRecord {
+    /// From what was expected and what `bytes` took.
+    #[must_use]
+    pub fn of(told: &Told, bytes: u64, took: std::time::Duration) -> Self {
+        let forecast = &told.forecast;
+        let (chosen, took_seconds) = (forecast.chosen(), took.as_secs_f64());
+        let seconds = chosen.seconds(bytes);
+        let choice = match forecast.carry {
+            Carry::Tcp => "tcp",
+            Carry::Udp => "udp",
+            Carry::Both => "both",
+        };
+        Self {
+            choice: choice.to_owned(),
+            seen: told.path.clone(),
+            rate_bps: chosen.rate_bps,
+            limiter: chosen.limit.to_string(),
+            seconds,
+            took_seconds,
+            error_percent: (took_seconds / seconds - 1.0) * 100.0,
+            tcp_bps: forecast.tcp.rate_bps,
+            udp_bps: forecast.udp.rate_bps,
+            gain: forecast.gain(),
+            changes: told.changes,
+        }
+    }
+
+    /// A line of the end report.
+    pub fn show(&self, text: &mut String) {
+        let changes = match self.changes {
+            0 => String::new(),
+            1 => ", changed once while it ran".to_owned(),
+            count => format!(", changed {count} times while it ran"),
+        };
+        let _ = writeln!(
+            text,
+            "  forecast    {} at {}, limited by {}: {} expected, {} taken ({:+.0} %){changes}",
+            clean(&self.choice),
+            show_bits_per_second(self.rate_bps),
+            clean(&self.limiter),
+            show_seconds(self.seconds),
+            show_seconds(self.took_seconds),
+            self.error_percent,
+        );
     }
 }
 

@@ -88,6 +88,7 @@ fn report() -> EndReport {
         ],
         resent_bytes: 0,
         path: None,
+        forecast: None,
         limiter: Verdict {
             end: End::Receiver,
             stage: Some(Stage::Write),

@@ -45,6 +45,8 @@ struct Waiting {
     to: Sender<Arrival>,
     bell: Event,
     seen: HashSet<u16>,
+    /// Datagram rails that were confirmed: these may come from another address.
+    packets: HashSet<u16>,
     /// Who is let in with a datagram rail; `None`: none were agreed.
     datagrams: Option<door::Guest>,
 }
@@ -91,7 +93,7 @@ impl Daemon {
         to: Sender<Arrival>,
         bell: Event,
     ) -> bool {
-        let waiting = Waiting { secret, to, bell, seen: HashSet::new(), datagrams };
+        let waiting = Waiting { secret, to, bell, seen: HashSet::new(), packets: HashSet::new(), datagrams };
         let mut all = self.waiting();
         if all.contains_key(&job) {
             return false;
@@ -129,16 +131,19 @@ impl Daemon {
         let mut all = self.waiting();
         let job = all.get_mut(&greeting.job)?;
         let guest = job.datagrams.clone()?;
-        if greeting.version != proto::VERSION || !job.secret.holds(greeting) || !job.seen.insert(greeting.rail) {
+        if greeting.version != proto::VERSION || !job.secret.holds(greeting) {
             return None;
         }
-        Some(guest)
+        // A datagram rail that is up may be greeted again: its initiator has another address.
+        let may = job.seen.insert(greeting.rail) || job.packets.contains(&greeting.rail);
+        may.then_some(guest)
     }
 
     /// A datagram rail is confirmed.
     fn deliver(&self, job: &[u8; 16], arrival: Arrival) -> bool {
-        let all = self.waiting();
-        let Some(job) = all.get(job) else { return false };
+        let mut all = self.waiting();
+        let Some(job) = all.get_mut(job) else { return false };
+        job.packets.insert(arrival.rail);
         let is_there = job.to.send(arrival).is_ok();
         job.bell.signal();
         is_there

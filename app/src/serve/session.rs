@@ -363,6 +363,7 @@ fn job<'a>(
         terms: offer::terms(&plan, open.rung),
         rung: open.rung,
         dry: open.dry,
+        known: None,
         way,
         workers: Team::new(daemon.workers.clone(), no, plan.workers.1),
         pool_bytes: daemon.pool_bytes,

@@ -124,6 +124,17 @@ impl<P: Platform> SendEnd<P> {
         true
     }
 
+    /// A rail is to bring what it has and takes no more.
+    pub fn rest_rail(&mut self, rail: u16) {
+        self.machine.rest_rail(rail);
+    }
+
+    /// Chunks that this rail still has to bring.
+    #[must_use]
+    pub fn owed_by(&self, rail: u16) -> usize {
+        self.machine.owed_by(rail)
+    }
+
     /// Rails that carry.
     #[must_use]
     pub fn rails_up(&self) -> usize {

@@ -350,6 +350,9 @@ impl<P: Platform> Worker<P> {
         if let Some(packets) = &mut rail.packets {
             packets.ready = true;
             packets.nudge();
+            if let Half::Send(half) = &mut packets.half {
+                half.slots.moved();
+            }
         }
         // The old one's `Readable` comes back, and the next one is for the new one.
         self.platform.cut(&old);

@@ -5,7 +5,8 @@
 //! Invariants: a number is used once; the cap is that of all rails together.
 //! Absent on purpose: connecting (job::rails), what goes over them (engine).
 
-use std::sync::Arc;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use engine::job::{Cmd, Path};
@@ -14,6 +15,8 @@ use proto::books::{Books, Stage};
 use proto::flow::FlowConfig;
 use proto::rate::RateConfig;
 
+use super::auto::Auto;
+use super::moves::Hearing;
 use super::{Closing, DIALS_MAX, End, Keeper};
 use crate::exit::Failure;
 use crate::job::rails::{Arrival, Ask, Carrier};
@@ -23,6 +26,8 @@ use crate::job::udp::Sizes;
 const UNITS_OPEN: u32 = 256;
 /// A datagram rail that hears nothing for so long is over; the next one is greeted anew, and may be TCP.
 const SILENCE_NS: u64 = 15_000_000_000;
+/// A rail that is given up may bring what it has for so long; then the rest of it goes again over others.
+const DRAIN: Duration = Duration::from_secs(3);
 /// Headers of IPv4 and UDP.
 const HEADERS: u32 = 28;
 
@@ -35,27 +40,101 @@ pub(super) struct Growth {
     settled: bool,
 }
 
+/// How many rails of each kind are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) streams: usize,
+    pub(super) packets: usize,
+}
+
+/// A rail that carries.
+#[derive(Debug)]
+pub(super) struct Carries {
+    /// Of a datagram rail.
+    pub(super) meter: Option<Arc<Meter>>,
+    /// Is it heard? Of a datagram rail.
+    pub(super) hearing: Hearing,
+    /// The worker's; gone when it has let go of it.
+    pub(super) socket: Weak<OwnedFd>,
+    /// It takes no new chunks and is cut when its last is acknowledged, or then.
+    pub(super) rests_until: Option<Instant>,
+}
+
 impl Keeper<'_, '_> {
+    fn count_rails(&self, packets: bool) -> usize {
+        self.carriers.values().filter(|it| it.meter.is_some() == packets && it.rests_until.is_none()).count()
+    }
+
+    /// Asks for what is missing, and lets go of what is not wanted any more.
     pub(super) fn want_rails(&mut self) {
         if !self.job.rails.dials() || self.job.dry || self.closing != Closing::Open {
             return;
         }
-        while self.end.rails_up() + self.dialling < self.rails_want && self.next_rail < u16::MAX {
-            self.job.rails.ask(Ask { rail: self.next_rail, datagrams: self.datagrams });
+        self.choose_transport();
+        while self.count_rails(false) + self.dialling.0 < self.wanted.streams && self.next_rail < u16::MAX {
+            self.job.rails.ask(Ask::Stream(self.next_rail));
             self.next_rail += 1;
-            self.dialling += 1;
+            self.dialling.0 += 1;
+        }
+        while self.count_rails(true) + self.dialling.1 < self.wanted.packets && self.next_rail < u16::MAX {
+            let looked = self.auto.as_mut().and_then(Auto::take_looked);
+            let rail = looked.unwrap_or(self.next_rail);
+            self.next_rail += u16::from(looked.is_none());
+            self.job.rails.ask(Ask::Packets(rail));
+            self.dialling.1 += 1;
+        }
+        self.rest_rails();
+    }
+
+    /// Rails of a kind that is not wanted at all rest, and go when they are empty; never the last that carries.
+    fn rest_rails(&mut self) {
+        for packets in [false, true] {
+            let (wanted, other) = match packets {
+                false => (self.wanted.streams, self.count_rails(true)),
+                true => (self.wanted.packets, self.count_rails(false)),
+            };
+            if wanted > 0 || other == 0 {
+                continue;
+            }
+            for (&rail, it) in self.carriers.iter_mut().filter(|(_, it)| it.meter.is_some() == packets) {
+                if it.rests_until.is_none() {
+                    it.rests_until = Some(Instant::now() + DRAIN);
+                    if let End::Send(end) = &mut self.end {
+                        end.rest_rail(rail);
+                    }
+                }
+            }
+        }
+        let (job, end, count) = (self.job.no, &self.end, self.job.workers.count());
+        for (&rail, it) in &mut self.carriers {
+            let is_empty = match end {
+                End::Send(end) => end.owed_by(rail) == 0,
+                // The sender alone knows; what is on its way goes again.
+                End::Recv(_) => true,
+            };
+            if it.rests_until.is_some_and(|until| is_empty || Instant::now() >= until) {
+                // Once is enough; its end is told as any rail's.
+                it.rests_until = Some(Instant::now() + DRAIN * 20);
+                self.job.workers.send(usize::from(rail) % count, Cmd::RailDown { job, rail });
+            }
         }
     }
 
     pub(super) fn take_rails(&mut self) -> Result<(), Failure> {
         while let Some(arrival) = self.job.rails.next() {
-            let dials = self.job.rails.dials();
-            self.dialling = self.dialling.saturating_sub(usize::from(dials));
             let Arrival { rail, carrier, socket } = arrival;
+            let is_packets = matches!(carrier, Carrier::Packets(_));
+            let is_up = is_packets && self.carriers.contains_key(&rail);
+            if self.job.rails.dials() && !is_up {
+                let dialling = if is_packets { &mut self.dialling.1 } else { &mut self.dialling.0 };
+                *dialling = dialling.saturating_sub(1);
+            }
             let socket = match socket {
                 Ok(socket) => socket,
-                Err(error) if matches!(carrier, Carrier::Packets(_)) => {
-                    self.give_up_datagrams(&error);
+                Err(error) if is_packets => {
+                    if !self.not_moved(rail) {
+                        self.give_up_datagrams(&error);
+                    }
                     continue;
                 }
                 Err(error) => {
@@ -67,41 +146,65 @@ impl Keeper<'_, '_> {
                     continue;
                 }
             };
-            if self.closing != Closing::Open {
-                continue;
-            }
-            let up = match &mut self.end {
-                End::Send(end) => end.rail_up(rail),
-                End::Recv(end) => end.rail_up(rail),
-            };
-            if up {
-                let worker = usize::from(rail) % self.job.workers.count();
-                self.rails_seen = self.rails_seen.max(usize::from(rail) + 1);
-                let (job, key, socket) = (self.job.no, self.secret.rail(rail), Arc::new(socket));
-                let cmd = match carrier {
-                    Carrier::Stream => {
-                        self.streams_up = true;
-                        Cmd::RailUp { job, rail, socket, key, rate: self.rail_rate() }
-                    }
-                    Carrier::Packets(sizes) => Cmd::PacketsUp { job, rail, socket, key, path: self.path(sizes) },
-                };
-                self.job.workers.send(worker, cmd);
-                self.rails_most = self.rails_most.max(self.end.rails_up());
-                let rate = self.job.rate;
-                self.set_rate(rate);
+            if is_up {
+                self.moved(rail, socket);
+            } else if self.closing == Closing::Open {
+                self.rail_up(rail, carrier, socket);
             }
         }
         self.want_rails();
         Ok(())
     }
 
+    /// A rail is there: to the machine, and to its worker.
+    fn rail_up(&mut self, rail: u16, carrier: Carrier, socket: OwnedFd) {
+        let up = match &mut self.end {
+            End::Send(end) => end.rail_up(rail),
+            End::Recv(end) => end.rail_up(rail),
+        };
+        if !up {
+            return;
+        }
+        let worker = usize::from(rail) % self.job.workers.count();
+        self.rails_seen = self.rails_seen.max(usize::from(rail) + 1);
+        let (job, key, socket) = (self.job.no, self.secret.rail(rail), Arc::new(socket));
+        let mut carries =
+            Carries { meter: None, hearing: Hearing::new(), socket: Arc::downgrade(&socket), rests_until: None };
+        let cmd = match carrier {
+            Carrier::Stream => {
+                self.streams_up = true;
+                Cmd::RailUp { job, rail, socket, key, rate: self.rail_rate() }
+            }
+            Carrier::Packets(sizes) => {
+                let path = self.path(sizes);
+                carries.meter = Some(path.meter.clone());
+                Cmd::PacketsUp { job, rail, socket, key, path }
+            }
+        };
+        self.carriers.insert(rail, carries);
+        self.job.workers.send(worker, cmd);
+        self.rails_most = self.rails_most.max(self.end.rails_up());
+        let rate = self.job.rate;
+        self.set_rate(rate);
+    }
+
     /// UDP does not get through: the rails that are missing are streams.
-    fn give_up_datagrams(&mut self, error: &std::io::Error) {
-        if std::mem::replace(&mut self.datagrams, false) {
+    pub(super) fn give_up_datagrams(&mut self, error: &std::io::Error) {
+        if !std::mem::replace(&mut self.no_datagrams, true) {
             let text = format!("UDP to {} does not get through ({error}): TCP is used", self.peer_name());
             self.said.push(text);
         }
-        self.rails_want = usize::from(self.job.plan.streams);
+        self.wanted = Wanted { streams: usize::from(self.job.plan.streams), packets: 0 };
+        self.auto_without_datagrams();
+    }
+
+    /// Packets that streams sent, and of these again; of a sender alone.
+    pub(super) fn stream_counts(&self) -> (u64, u64) {
+        let infos = self.carriers.values().filter(|it| it.meter.is_none()).filter_map(|it| it.socket.upgrade());
+        infos.filter_map(|socket| sys::sock::tcp_info(&*socket).ok()).fold((0, 0), |(sent, again), info| {
+            let segment = u64::from(info.mss.max(1));
+            (sent + info.bytes_sent / segment, again + info.bytes_retrans.div_ceil(segment))
+        })
     }
 
     /// What a worker must know of a datagram rail.
@@ -174,9 +277,10 @@ impl Keeper<'_, '_> {
     pub(super) fn grow(&mut self) {
         let most = usize::from(self.job.plan.streams_max);
         if !self.job.rails.dials()
-            || self.datagrams
+            || self.wanted.packets > 0
+            || self.wanted.streams == 0
             || self.growth.settled
-            || self.rails_want >= most
+            || self.wanted.streams >= most
             || self.job.rate > 0
         {
             return;
@@ -202,7 +306,8 @@ impl Keeper<'_, '_> {
             return;
         }
         self.growth = Growth { since: Some(Instant::now()), moved, rate, settled: false };
-        self.rails_want += 1;
-        self.out.notes.push(format!("one more rail, {} in all: both ends wait for the network", self.rails_want));
+        self.wanted.streams += 1;
+        let all = self.wanted.streams;
+        self.out.notes.push(format!("one more rail, {all} in all: both ends wait for the network"));
     }
 }

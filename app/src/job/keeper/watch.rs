@@ -65,6 +65,7 @@ impl Keeper<'_, '_> {
         if due && self.closing == Closing::Open {
             self.pulse();
             self.grow();
+            self.steer();
             self.ask_share();
         }
         if due || !self.out.notes.is_empty() || !self.said.is_empty() {
@@ -83,6 +84,7 @@ impl Keeper<'_, '_> {
             };
             (self.watch)(&status, &notes);
         }
+        self.listen();
         self.watchdog()
     }
 

@@ -69,6 +69,11 @@ impl Slots {
         Slots { splicer: None, stand: Stand::New, waiting, plain, lent, bursts: 0 }
     }
 
+    /// The rail has another socket: what is on its way over the old one keeps its memory by itself, and slots are made anew.
+    pub(super) fn moved(&mut self) {
+        *self = Slots { bursts: self.bursts, ..Slots::new() };
+    }
+
     /// Shall this burst go out of a slot, and is there one? `make` makes the slots when the first burst is long enough. `in_flight`: wire
     /// bytes not resolved; `covered`: numbers below it are.
     pub(super) fn wants(

@@ -1,0 +1,137 @@
+//! Datagram rails go on when this end's address changes: after a move to another network, or when a NAT forgets its mapping.
+//!
+//! For: a job that does not end, and is at its rate again within a second.
+//! In and out: the rails' meters in; a greeting from a new socket, and the socket to the worker, out.
+//! Invariants: the initiator alone moves, since it alone can be reached nowhere; the new address carries no data before it has shown that it
+//! hears (greeting, W, K: docs/protocol.md section 7; RFC 9000 section 9.3), and the old one stays in use until then; where nothing is heard
+//! because nothing is sent, the pauses between greetings grow.
+//! Absent on purpose: a new rate (the law finds it from what it hears), a new control session.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::job::Cmd;
+
+use super::{Closing, End, Keeper};
+use crate::job::rails::Ask;
+
+/// Nothing heard for so long, or for so many round trips, while something is on its way: the path is looked for again. Feedback comes at
+/// least every round trip or 25 ms; four of them are not lost one after another.
+const SILENCE: Duration = Duration::from_millis(250);
+const SILENCE_RTTS: u32 = 4;
+/// Twice as long after each greeting that changed nothing, up to
+const SILENCE_MAX: Duration = Duration::from_secs(8);
+/// The control session has a word of the peer twice a second: silent for longer, it is the whole path that is down, not UDP alone.
+const PEER_ALIVE: Duration = Duration::from_secs(2);
+
+/// Whether a rail is heard.
+#[derive(Debug)]
+pub(super) struct Hearing {
+    sign: u64,
+    since: Instant,
+    /// Greetings since something was heard.
+    tries: u32,
+    /// One is on its way.
+    asked: bool,
+}
+
+impl Hearing {
+    pub(super) fn new() -> Hearing {
+        Hearing { sign: 0, since: Instant::now(), tries: 0, asked: false }
+    }
+
+    /// `sign` changes when something is heard. Is it time to greet? `waits`: something is on its way.
+    fn is_lost(&mut self, now: Instant, sign: u64, waits: bool, rtt: Duration) -> bool {
+        if sign != self.sign {
+            (self.sign, self.tries, self.since) = (sign, 0, now);
+        }
+        if !waits && self.tries == 0 {
+            self.since = now;
+        }
+        let patience = SILENCE.max(rtt * SILENCE_RTTS) * 2u32.saturating_pow(self.tries.min(8));
+        !self.asked && waits && now.saturating_duration_since(self.since) >= patience.min(SILENCE_MAX)
+    }
+}
+
+impl Keeper<'_, '_> {
+    /// Once per turn: a datagram rail that is not heard is greeted from a new socket.
+    pub(super) fn listen(&mut self) {
+        if !self.job.rails.dials() || self.closing != Closing::Open {
+            return;
+        }
+        let (now, sends) = (Instant::now(), matches!(self.end, End::Send(_)));
+        let ours = sys::sock::tcp_info(self.job.link.as_fd()).map_or(0, |info| info.rtt_us);
+        for (&rail, it) in &mut self.carriers {
+            let Some(meter) = it.meter.as_ref().filter(|_| it.rests_until.is_none()) else { continue };
+            let stats = meter.read();
+            let sign = if sends { stats.feedbacks } else { stats.packets };
+            let rtt = Duration::from_nanos(stats.rtt_ns).max(Duration::from_micros(ours.into()));
+            if it.hearing.is_lost(now, sign, stats.units > 0, rtt) {
+                (it.hearing.asked, it.hearing.tries) = (true, it.hearing.tries + 1);
+                self.job.rails.ask(Ask::Packets(rail));
+            }
+        }
+    }
+
+    /// A datagram rail has another socket.
+    pub(super) fn moved(&mut self, rail: u16, socket: OwnedFd) {
+        let Some(it) = self.carriers.get_mut(&rail) else { return };
+        let silent = it.hearing.since.elapsed();
+        // What was heard before belongs to the old address; the new one gets its time.
+        (it.hearing.asked, it.hearing.since) = (false, Instant::now());
+        let socket = Arc::new(socket);
+        it.socket = Arc::downgrade(&socket);
+        let (job, worker) = (self.job.no, usize::from(rail) % self.job.workers.count());
+        self.job.workers.send(worker, Cmd::RailMoved { job, rail, socket });
+        let text = format!("rail {rail} goes on from another address: nothing was heard for {} ms", silent.as_millis());
+        self.out.notes.push(text);
+    }
+
+    /// A greeting of a rail that is up was not answered. False: it is UDP that does not get through, since the peer is there otherwise.
+    pub(super) fn not_moved(&mut self, rail: u16) -> bool {
+        let peer_told = self.peer_told;
+        let Some(it) = self.carriers.get_mut(&rail) else { return false };
+        (it.hearing.asked, it.hearing.since) = (false, Instant::now());
+        peer_told.elapsed() >= PEER_ALIVE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_while_something_is_on_its_way_is_a_lost_path_and_the_pauses_grow() {
+        let rtt = Duration::from_millis(20);
+        let (mut hearing, begin) = (Hearing::new(), Instant::now());
+        let mut greeted = Vec::new();
+        for ms in 0..20_000u64 {
+            let now = begin + Duration::from_millis(ms);
+            // Heard until 1000 ms, then never again.
+            let sign = 1 + ms.min(1000);
+            if hearing.is_lost(now, sign, true, rtt) {
+                greeted.push(ms);
+                (hearing.tries, hearing.since) = (hearing.tries + 1, now);
+            }
+        }
+        assert_eq!(
+            greeted,
+            [1250, 1750, 2750, 4750, 8750, 16750],
+            "a quarter of a second, then twice as long each time"
+        );
+    }
+
+    #[test]
+    fn a_rail_with_nothing_on_its_way_is_silent_rightly() {
+        let (mut hearing, begin) = (Hearing::new(), Instant::now());
+        for ms in 0..10_000 {
+            let now = begin + Duration::from_millis(ms);
+            assert!(!hearing.is_lost(now, 7, false, Duration::ZERO), "{ms}");
+        }
+        // The wait begins when something goes.
+        let later = begin + Duration::from_millis(10_100);
+        assert!(!hearing.is_lost(later, 7, true, Duration::ZERO));
+        assert!(hearing.is_lost(later + SILENCE, 7, true, Duration::ZERO));
+    }
+}

@@ -1,0 +1,295 @@
+//! What streams and datagrams would carry over a path, from what is known of it.
+//!
+//! For: `--transport auto`: a figure before, which is compared with what came of it.
+//! In and out: a `View` of the path and a `Host` in; a `Forecast` with rates, times and what limits each, out.
+//! Invariants: pure; whatever goes in, rates are finite and above 0; the same facts give the same words.
+//! Absent on purpose: measuring (job::train, the kernel's counts), acting (job::keeper).
+//!
+//! | what | equation | source |
+//! |---|---|---|
+//! | CUBIC's window, packets | max(1.054 × (RTT ÷ p)^¾, 1.22 ÷ √p) | RFC 9438 section 5.1, RFC 8312 section 5; with β = 0.7 the second is Reno's |
+//! | its timeouts | rate ÷ (1 + p (1 + 32 p²) × 3 √(3p ÷ 8) × RTO ÷ RTT × W) | Padhye et al. 1998 (PFTK), equation 30, b = 1 |
+//! | BBR | share × link ÷ (1 + 100 p), up to 20 % of loss | the bound is Cardwell et al. 2016 (a gain of 1.25 carries 1 − 1 ÷ 1.25); what Linux makes of it was measured, docs/design/004 |
+//! | a window's bound | bytes ÷ RTT for each rail | |
+//! | slow start | (log2(rate × RTT ÷ 10 packets) − 1) × RTT lost | RFC 6928, RFC 5681 |
+
+use std::fmt;
+
+/// A path on which nothing was lost so far is taken to lose this: one packet in 100 000, a fibre's with its junctions. It decides what is
+/// chosen where one loss would cost TCP much.
+pub const LOSS_UNSEEN: f64 = 1e-5;
+/// Round trips that a job has beside its data whichever way it goes: the first entries and wants, the last acknowledgement and signatures.
+const BESIDE_RTTS: f64 = 2.5;
+/// And these until streams carry: the connection and the rail's greeting.
+const TCP_RTTS: f64 = 2.0;
+/// Until datagrams are at the path's rate: welcome, the start train, and two doublings (docs/design/003-rate-control.md).
+const UDP_RTTS: f64 = 4.0;
+/// Of a link that nobody else uses, datagrams with the `delay` law take so much (docs/design/003-rate-control.md).
+const UDP_SHARE: f64 = 0.96;
+/// And streams, of a link that is all theirs.
+const TCP_SHARE: f64 = 0.93;
+/// Linux' BBR over distance (docs/design/004-auto-and-migration.md has the runs).
+const BBR_SHARE: f64 = 0.75;
+/// So much better must the other be: below, a forecast does not know.
+const WORTH: f64 = 1.1;
+/// Both at once cost more than one: only for so much more.
+const BOTH_WORTH: f64 = 1.25;
+/// A job of no more than this is over before a choice pays.
+pub const SMALL_BYTES: u64 = 1 << 20;
+/// Where the bytes are not known yet, rates are compared over so many seconds.
+const OPEN_SECONDS: f64 = 10.0;
+/// A path of which no rate is known is taken to carry what the hosts do.
+const RATE_UNKNOWN_BPS: f64 = 100e9;
+
+/// What the kernel does about loss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TcpLaw {
+    /// `cubic`, and whatever else takes a loss for congestion.
+    Cubic,
+    /// `bbr`.
+    Bbr,
+}
+
+/// What is known of a path.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct View {
+    /// Round trip of the empty path, seconds.
+    pub rtt_s: f64,
+    /// Packets that were looked at.
+    pub looked: u64,
+    /// Of these, lost by chance (a queue that ran over is none).
+    pub lost: u64,
+    /// What the narrowest link carries, bit/s of IP; `None`: not measured, or faster than could be seen.
+    pub rate_bps: Option<f64>,
+    /// Bytes of an IP packet.
+    pub packet_bytes: u32,
+    /// So long a queue was seen to stand without loss, seconds: the buffer is at least as deep.
+    pub queue_s: f64,
+}
+
+impl View {
+    /// Of 0 to 1, with what was not seen.
+    #[must_use]
+    pub fn loss(&self) -> f64 {
+        if self.lost == 0 || self.looked == 0 {
+            return LOSS_UNSEEN;
+        }
+        (self.lost as f64 / self.looked as f64).clamp(LOSS_UNSEEN, 0.99)
+    }
+}
+
+/// What the two ends allow.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Host {
+    /// Of the sending kernel, as far as this end knows.
+    pub law: TcpLaw,
+    /// TCP rails: those it begins with, and those it may grow to.
+    pub rails: (u16, u16),
+    /// Bytes that one TCP connection may have on its way: the smaller of both buffers.
+    pub window_bytes: f64,
+    /// What these cores carry over TCP, bit/s.
+    pub tcp_bps: f64,
+    /// What one core at each end carries over UDP, bit/s.
+    pub udp_bps: f64,
+    /// The user's cap, bit/s; 0: none.
+    pub cap_bps: f64,
+}
+
+/// What keeps a transport from being faster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// The narrowest link.
+    Link,
+    /// What loss leaves a congestion window.
+    Loss,
+    /// Socket buffers.
+    Window,
+    /// Processors.
+    Host,
+    /// The user's word.
+    Cap,
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Limit::Link => "the link",
+            Limit::Loss => "loss",
+            Limit::Window => "socket buffers",
+            Limit::Host => "processors",
+            Limit::Cap => "the cap",
+        })
+    }
+}
+
+/// What one transport would do.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Guess {
+    /// Payload, bit/s, once it is under way.
+    pub rate_bps: f64,
+    /// What keeps it there.
+    pub limit: Limit,
+    /// Seconds that pass beside the data at that rate.
+    pub beside_s: f64,
+}
+
+impl Guess {
+    /// How long so many bytes take.
+    #[must_use]
+    pub fn seconds(&self, bytes: u64) -> f64 {
+        self.beside_s + bytes as f64 * 8.0 / self.rate_bps
+    }
+}
+
+/// What carries a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Carry {
+    /// Streams.
+    Tcp,
+    /// Datagrams.
+    Udp,
+    /// Both at once.
+    Both,
+}
+
+impl fmt::Display for Carry {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Carry::Tcp => "TCP",
+            Carry::Udp => "UDP",
+            Carry::Both => "TCP and UDP",
+        })
+    }
+}
+
+/// What is to be expected of a job.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Forecast {
+    /// What it is to go over.
+    pub carry: Carry,
+    /// Of TCP.
+    pub tcp: Guess,
+    /// Of UDP.
+    pub udp: Guess,
+    /// Bytes, where all were known.
+    pub bytes: Option<u64>,
+}
+
+impl Forecast {
+    /// What the choice is expected to do.
+    #[must_use]
+    pub fn chosen(&self) -> Guess {
+        match self.carry {
+            Carry::Tcp => self.tcp,
+            Carry::Udp => self.udp,
+            Carry::Both => both(&self.tcp, &self.udp),
+        }
+    }
+
+    /// How many times as fast as the alternative.
+    #[must_use]
+    pub fn gain(&self) -> f64 {
+        let (chosen, other) = match self.carry {
+            Carry::Tcp => (self.tcp, self.udp),
+            Carry::Udp => (self.udp, self.tcp),
+            Carry::Both => (self.chosen(), if self.udp.rate_bps > self.tcp.rate_bps { self.udp } else { self.tcp }),
+        };
+        match self.bytes {
+            Some(bytes) => other.seconds(bytes) / chosen.seconds(bytes),
+            None => chosen.rate_bps / other.rate_bps,
+        }
+    }
+}
+
+fn both(tcp: &Guess, udp: &Guess) -> Guess {
+    Guess { rate_bps: tcp.rate_bps + udp.rate_bps, limit: tcp.limit, beside_s: tcp.beside_s.max(udp.beside_s) }
+}
+
+/// The smallest bound and its name.
+fn least(bounds: &[(f64, Limit)]) -> (f64, Limit) {
+    let floor = (1.0, Limit::Link);
+    let found = bounds.iter().copied().filter(|(rate, _)| rate.is_finite());
+    let (rate, limit) = found.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or(floor);
+    (rate.max(1.0), limit)
+}
+
+/// Packets in CUBIC's window on average.
+fn cubic_window(rtt_s: f64, loss: f64) -> f64 {
+    let cubic = 1.054 * (rtt_s / loss).powf(0.75);
+    cubic.max(1.22 / loss.sqrt()).max(1.0)
+}
+
+/// What loss leaves one stream, bit/s of payload; infinite where it does not matter.
+fn tcp_under_loss(view: &View, law: TcpLaw, link_bps: f64) -> f64 {
+    let (rtt_s, loss) = (view.rtt_s.max(1e-5), view.loss());
+    let segment_bits = f64::from(view.packet_bytes.saturating_sub(52).max(500)) * 8.0;
+    match law {
+        TcpLaw::Bbr if loss < 0.2 => link_bps * BBR_SHARE / (1.0 + 100.0 * loss),
+        _ => {
+            let window = cubic_window(rtt_s, loss);
+            let rto_s = (2.0 * rtt_s).max(0.2);
+            let timeouts = (3.0 * (3.0 * loss / 8.0).sqrt()).min(1.0) * loss * (1.0 + 32.0 * loss * loss);
+            window * segment_bits / (rtt_s + window * timeouts * rto_s)
+        }
+    }
+}
+
+/// TCP, with as many rails as it may grow to if they bring something.
+fn guess_tcp(view: &View, host: &Host) -> Guess {
+    let rtt_s = view.rtt_s.max(1e-5);
+    let share = f64::from(view.packet_bytes.saturating_sub(52).max(500)) / f64::from(view.packet_bytes.max(552));
+    let wire = view.rate_bps.unwrap_or(RATE_UNKNOWN_BPS);
+    let link = wire * share * (1.0 - view.loss()) * TCP_SHARE;
+    let rails = f64::from(host.rails.0.max(1));
+    let cap = if host.cap_bps > 0.0 { host.cap_bps } else { f64::INFINITY };
+    let alone = tcp_under_loss(view, host.law, link);
+    // BBR's rails share what one of them finds, CUBIC's each have a window of their own.
+    let under_loss = if host.law == TcpLaw::Bbr && view.loss() < 0.2 { alone } else { rails * alone };
+    let (rate_bps, limit) = least(&[
+        (link, Limit::Link),
+        (under_loss, Limit::Loss),
+        (rails * host.window_bytes * 8.0 / rtt_s, Limit::Window),
+        (host.tcp_bps, Limit::Host),
+        (cap, Limit::Cap),
+    ]);
+    let first = rails * 10.0 * f64::from(view.packet_bytes) * 8.0;
+    let doublings = (rate_bps * rtt_s / first).max(1.0).log2();
+    let beside_s = rtt_s * (BESIDE_RTTS + TCP_RTTS + (doublings - 1.0).max(0.0));
+    Guess { rate_bps, limit, beside_s }
+}
+
+fn guess_udp(view: &View, host: &Host) -> Guess {
+    let payload = f64::from(view.packet_bytes.saturating_sub(28 + 32).max(500));
+    let share = payload / f64::from(view.packet_bytes.max(560));
+    let wire = view.rate_bps.unwrap_or(RATE_UNKNOWN_BPS);
+    let cap = if host.cap_bps > 0.0 { host.cap_bps } else { f64::INFINITY };
+    let (rate_bps, limit) = least(&[
+        (wire * share * (1.0 - view.loss()) * UDP_SHARE, Limit::Link),
+        (host.udp_bps * payload / 1440.0, Limit::Host),
+        (cap, Limit::Cap),
+    ]);
+    Guess { rate_bps, limit, beside_s: view.rtt_s.max(1e-5) * (BESIDE_RTTS + UDP_RTTS) }
+}
+
+/// What each would do, and which is to be taken. `bytes`: all that the job has, if that is known.
+#[must_use]
+pub fn forecast(view: &View, host: &Host, bytes: Option<u64>) -> Forecast {
+    let (tcp, udp) = (guess_tcp(view, host), guess_udp(view, host));
+    let compared = bytes.unwrap_or((tcp.rate_bps.max(udp.rate_bps) * OPEN_SECONDS / 8.0) as u64);
+    let (over_tcp, over_udp) = (tcp.seconds(compared), udp.seconds(compared));
+    let link_bps = view.rate_bps.map_or(f64::INFINITY, |rate| rate * TCP_SHARE);
+    let together = (tcp.rate_bps + udp.rate_bps).min(link_bps);
+    let apart = |guess: &Guess| matches!(guess.limit, Limit::Loss | Limit::Window | Limit::Host);
+    // Where processors bound both, the two only take them from each other.
+    let own = !(tcp.limit == Limit::Host && udp.limit == Limit::Host);
+    let carry = if bytes.is_some_and(|bytes| bytes <= SMALL_BYTES) {
+        Carry::Tcp
+    } else if own && apart(&tcp) && apart(&udp) && together > BOTH_WORTH * tcp.rate_bps.max(udp.rate_bps) {
+        Carry::Both
+    } else if over_udp * WORTH < over_tcp {
+        Carry::Udp
+    } else {
+        Carry::Tcp
+    };
+    Forecast { carry, tcp, udp, bytes }
+}
