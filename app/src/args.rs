@@ -38,6 +38,8 @@ pub struct Arguments {
 pub enum Command {
     /// Copy files and trees; resumes, verifies and keeps modes and times by default
     Cp(Box<CpArguments>),
+    /// Make a folder equal to another: only what differs is sent, also within large files; --delete removes the rest
+    Sync(Box<SyncArguments>),
     /// Run the daemon that other hosts copy to and from
     Serve(Box<ServeArguments>),
     /// Check a disk against a receipt, without the source
@@ -159,6 +161,18 @@ pub struct CpArguments {
     #[arg(long)]
     pub no_keep: bool,
 
+    /// Compare files that stand there by content, chunk by chunk, also where size and modification time agree; send only chunks that differ
+    #[arg(long, conflicts_with = "no_keep")]
+    pub checksum: bool,
+
+    /// What `sync` makes of a copy: changed files are compared, renamed ones found
+    #[arg(long, hide = true)]
+    pub mirror: bool,
+
+    /// What `sync --delete` makes of a copy: at most so many entries that the source does not have are removed
+    #[arg(long, hide = true, value_name = "N")]
+    pub prune: Option<u64>,
+
     /// Write the signed receipt to this file [default: below LONGHAUL_HOME]
     #[arg(long, value_name = "PATH")]
     pub receipt: Option<PathBuf>,
@@ -209,10 +223,13 @@ impl CpArguments {
         options.extend(self.cipher.map(|cipher| format!("--cipher={}", word(cipher))));
         options.extend(self.chunk.map(|chunk_bytes| format!("--chunk={}", units::exact_size(u64::from(chunk_bytes)))));
         options.extend(self.workers.map(|workers| format!("--workers={workers}")));
+        options.extend(self.prune.map(|most| format!("--prune={most}")));
         for (is_set, flag) in [
             (self.dry_run, "--dry-run"),
             (self.integrity_only, "--integrity-only"),
             (self.no_keep, "--no-keep"),
+            (self.checksum, "--checksum"),
+            (self.mirror, "--mirror"),
             (self.explain, "--explain"),
         ] {
             if is_set {
@@ -225,7 +242,7 @@ impl CpArguments {
     /// Reads what `relay_options` wrote. The options come from another host: only those it may set are taken, everything
     /// that names a file or a command on this host is refused.
     pub fn from_relay(options: &[String], sources: &[OsString], destination: &OsStr) -> Result<Self, clap::Error> {
-        const MAY: [&str; 19] = [
+        const MAY: [&str; 22] = [
             "--rung",
             "--memory",
             "--digest",
@@ -244,6 +261,9 @@ impl CpArguments {
             "--dry-run",
             "--integrity-only",
             "--no-keep",
+            "--checksum",
+            "--mirror",
+            "--prune",
             "--explain",
         ];
         for option in options {
@@ -262,6 +282,33 @@ impl CpArguments {
         }
     }
 }
+
+/// `longhaul sync`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = SYNC_AFTER_HELP, override_usage = "longhaul sync [OPTIONS] <SRC> <DST>")]
+pub struct SyncArguments {
+    /// All that `cp` takes; here the folder whose content is wanted, and the folder that shall have it.
+    #[command(flatten)]
+    pub copy: CpArguments,
+
+    /// Remove what DST has and SRC has not, after all else was done and well; --dry-run shows what
+    #[arg(long)]
+    pub delete: bool,
+
+    /// Remove nothing at all if it would be more entries than this
+    #[arg(long, value_name = "N", default_value_t = 1000, requires = "delete")]
+    pub max_delete: u64,
+}
+
+/// Shown below the options of `sync`.
+const SYNC_AFTER_HELP: &str = "\
+Examples:
+  longhaul sync -n --delete photos/ backup:/photos/   what would be sent and removed
+  longhaul sync --checksum db/ longhaul://TICKET@10.0.0.2:5740/db
+                                                      trust neither sizes nor times: every byte is compared at both ends
+Files of more than 128 KiB whose size or time differs are compared chunk by chunk (1 MiB, at fixed places), and what has not changed is
+copied at the destination; a file that is missing there and stands there under another name (same size and time) is found and compared
+likewise. A file is replaced whole, or not at all. Exit codes as for cp; 3 also when --delete had to leave something.";
 
 /// `longhaul serve`. What stands on the command line wins over the config file.
 #[derive(Debug, Clone, Default, Args)]

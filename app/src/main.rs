@@ -25,6 +25,7 @@ mod listener;
 mod probe;
 mod report;
 mod serve;
+mod sync;
 mod units;
 mod verify;
 
@@ -33,6 +34,7 @@ use clap::Parser;
 fn main() {
     let exit = match args::Arguments::parse().command {
         args::Command::Cp(arguments) => cp::run(&arguments),
+        args::Command::Sync(arguments) => sync::run(*arguments),
         args::Command::Serve(arguments) => serve::run(&arguments),
         args::Command::Verify(arguments) => told(verify::run(&arguments)),
         args::Command::Key(command) => ended(key_command::run(command), "do what was asked with keys"),

@@ -5,6 +5,7 @@
 //! Invariants: an op owns its memory until its `Done` gives it back; results may be short, the caller goes on.
 //! Absent on purpose: retries, order, protocol.
 
+use std::collections::HashSet;
 use std::fmt::Debug;
 use std::io;
 use std::sync::Arc;
@@ -135,6 +136,10 @@ pub trait SourceTree: Debug + Send + Sync + 'static {
     fn open(&self, entry: &Entry) -> io::Result<Self::File>;
     /// Reads a whole small file; `Ok(None)`: it is not what the manifest says any more (torn).
     fn read_small(&self, entry: &Entry, into: &mut [u8]) -> io::Result<Option<()>>;
+    /// Fills `into` from a file, to compare; less only at its end.
+    fn read_at(&self, _entry: &Entry, _offset: u64, _into: &mut [u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Is the file still what the manifest says (size, times, and no write since)?
     fn is_unchanged(&self, entry: &Entry) -> io::Result<bool>;
 }
@@ -148,6 +153,21 @@ pub enum Found {
     Same,
     /// A part with its journal's bytes.
     Part(Vec<u8>),
+}
+
+/// Tells one version of a file from every other: changes with each write, with each rename over it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sign(pub [u64; 6]);
+
+/// An earlier version of a file at the destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Old {
+    /// How long it is.
+    pub bytes: u64,
+    /// Which.
+    pub sign: Sign,
+    /// It stands under another name: the file was renamed at the source.
+    pub elsewhere: bool,
 }
 
 /// The sink end's names.
@@ -182,4 +202,30 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     fn publish(&self, entries: &[Arc<Entry>], rung: Rung, results: &mut Vec<io::Result<()>>);
     /// Removes a part and its journal.
     fn discard(&self, entry: &Entry);
+    /// The version that stands there, or one elsewhere with the same length and time; `None`: there is none.
+    fn old(&self, _entry: &Entry) -> io::Result<Option<Old>> {
+        Ok(None)
+    }
+    /// Fills `into` from that version; less only at its end.
+    fn read_old(&self, _entry: &Entry, _offset: u64, _into: &mut [u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Makes the part anew, and copies these ranges (offset, bytes) of that version into it. Errors: ESTALE, it is not the one of this
+    /// sign any more, and the part is worth nothing.
+    fn carry(&self, _entry: &Entry, _sign: Sign, _ranges: &[(u64, u64)]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// That version is the file: gives it mode and times. Errors: ESTALE.
+    fn adopt(&self, _entry: &Entry, _sign: Sign) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// What stands in a folder beside these names (`end::compare::name_sign`) and our own files: paths, each with the number of entries
+    /// from there on.
+    fn extras(&self, _folder: &Entry, _names: &HashSet<u64>) -> io::Result<Vec<(Box<[u8]>, u64)>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Removes an entry with all below it, and gives its folder the time back that it had; how many entries went.
+    fn remove(&self, _path: &[u8]) -> io::Result<u64> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }

@@ -452,5 +452,14 @@ pub fn hash_as(header: &Header, file_bytes: u64, chunk_bytes: u32) -> HashAs {
     }
 }
 
+/// The digest of a chunk at `offset` of a file of `file_bytes`: what its header would carry.
+#[must_use]
+pub fn chunk_digest(terms: &Terms, file_bytes: u64, offset: u64, bytes: &[u8]) -> Digest {
+    let whole = file_bytes <= u64::from(terms.chunk_bytes);
+    let mut hash = Hash::new(terms.digest, HashAs { offset, whole, crc_only: false });
+    hash.update(bytes);
+    hash.finish().digest
+}
+
 #[cfg(test)]
 mod tests; // round trips, flips, replays, nonces

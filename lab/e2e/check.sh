@@ -25,12 +25,15 @@ skip() { echo "skip $*"; }
 finish() { exit $BAD; }
 
 # cp_run ARGUMENTS...: longhaul cp --json on host a. $OUT has its lines, $ERR its words, $STATUS its exit code, $TOOK its seconds.
-cp_run() {
+cp_run() { cp_run_as cp "$@"; }
+cp_run_as() { # cp_run_as COMMAND ARGUMENTS...: the same with another command of the same kind
+    local command=$1
+    shift
     RUNS=$((RUNS + 1))
     OUT="$LAB/cp-$RUNS.json" ERR="$LAB/cp-$RUNS.err"
     local t
     t=$(date +%s%N)
-    on a timeout --kill-after=5 "${CP_LIMIT:-60}" ${CP_AS:-} "$LONGHAUL" cp --json "$@" >"$OUT" 2>"$ERR" </dev/null
+    on a timeout --kill-after=5 "${CP_LIMIT:-60}" ${CP_AS:-} "$LONGHAUL" "$command" --json "$@" >"$OUT" 2>"$ERR" </dev/null
     STATUS=$?
     TOOK=$((($(date +%s%N) - t) / 1000000))
 }

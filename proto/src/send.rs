@@ -15,7 +15,7 @@ use crate::error::Breach;
 use crate::ledger::{chunk_count, chunk_len};
 use crate::manifest::{Entry, EntryId, EntryKind};
 use crate::wire::chunk::{PACK_FILE_BYTES_MAX, PACK_LINE_BYTES};
-use crate::wire::control::{ChunkId, ChunkRange, Want};
+use crate::wire::control::{ChunkId, ChunkRange, WANT_RANGES_MAX, Want};
 use crate::{WINDOW, WINDOW_NAME_BYTES};
 
 /// A chunk's content, before it has an id.
@@ -71,8 +71,12 @@ struct Item {
 
 #[derive(Debug)]
 enum State {
-    /// from: – · to: Reading, (gone). Announced, the receiver has not answered.
+    /// from: – · to: Comparing, Reading, (gone). Announced, the receiver has not answered.
     Announced,
+    /// from: Announced · to: Compared, (gone). The receiver tells digests of its version; `told` of `chunks` came, `looked` are compared.
+    Comparing { chunks: u64, told: u64, looked: u64, differ: Vec<ChunkRange> },
+    /// from: Comparing · to: Reading, (gone). It knows what differs and has not answered.
+    Compared,
     /// from: Announced · to: Ended, (gone). Chunks go out; `unread` were not read yet.
     Reading { ranges: VecDeque<ChunkRange>, unread: u64, whole: bool },
     /// from: Reading · to: (gone). All read, `FileEnd` sent or, in a pack, not needed.
@@ -176,10 +180,18 @@ impl Sender {
             return if id < self.next_entry { Ok(Owed::Nothing) } else { Err(Breach::EntryUnknown) };
         };
         let EntryKind::File { bytes } = item.entry.kind else { return Err(Breach::WrongOrder) };
-        if !matches!(item.state, State::Announced) {
-            return Err(Breach::WrongOrder);
-        }
         let chunks = chunk_count(bytes, chunk_bytes);
+        match (&item.state, want) {
+            (State::Announced, Want::Compare { chunks: there }) => {
+                if *there > chunks {
+                    return Err(Breach::WantOutOfRange);
+                }
+                item.state = State::Comparing { chunks: *there, told: 0, looked: 0, differ: Vec::new() };
+                return Ok(Owed::Nothing);
+            }
+            (State::Announced | State::Compared, Want::Keep { .. } | Want::All | Want::Missing { .. }) => {}
+            _ => return Err(Breach::WrongOrder),
+        }
         let (ranges, whole) = match want {
             Want::Keep { .. } => {
                 self.resolve(id);
@@ -195,6 +207,7 @@ impl Sender {
                 check_ranges(ranges, chunks)?;
                 (ranges.iter().copied().collect::<VecDeque<_>>(), false)
             }
+            Want::Compare { .. } => unreachable!("answered above"),
         };
         let unread = ranges.iter().map(|range| range.end - range.first).sum();
         item.state = State::Reading { ranges, unread, whole };
@@ -203,6 +216,44 @@ impl Sender {
         }
         self.large.push_back(id);
         Ok(Owed::Nothing)
+    }
+
+    /// The receiver tells `count` digests from chunk `first` of its version on. The entry, to compare them; `None`: it has failed.
+    ///
+    /// # Errors
+    /// They are not the next of a file that is being compared, or are too many.
+    pub fn on_have(&mut self, id: EntryId, first: u64, count: u64) -> Result<Option<Arc<Entry>>, Breach> {
+        let Some(item) = self.items.get_mut(&id) else {
+            return if id < self.next_entry { Ok(None) } else { Err(Breach::EntryUnknown) };
+        };
+        let State::Comparing { chunks, told, .. } = &mut item.state else { return Err(Breach::WrongOrder) };
+        if first != *told || count == 0 || count > *chunks - *told {
+            return Err(Breach::WantOutOfRange);
+        }
+        *told += count;
+        Ok(Some(item.entry.clone()))
+    }
+
+    /// The next `same.len()` chunks of a file were compared with what was told of them. When those were the last: what must travel.
+    pub fn compared(&mut self, id: EntryId, same: &[bool]) -> Option<Vec<ChunkRange>> {
+        let item = self.items.get_mut(&id)?;
+        let State::Comparing { chunks, looked, differ, .. } = &mut item.state else { return None };
+        for &same in same {
+            if !same {
+                add_chunk(differ, *looked);
+            }
+            *looked += 1;
+        }
+        if looked != chunks {
+            return None;
+        }
+        for index in *chunks..chunk_count(item.entry.bytes(), self.chunk_bytes) {
+            add_chunk(differ, index);
+        }
+        let mut differ = core::mem::take(differ);
+        item.state = State::Compared;
+        thin(&mut differ);
+        Some(differ)
     }
 
     /// A rail is there and takes chunks.
@@ -500,6 +551,30 @@ fn name_bytes(entry: &Entry) -> usize {
             EntryKind::Link { target } => target.len(),
             _ => 0,
         }
+}
+
+/// Lengthens the last range or begins another.
+fn add_chunk(ranges: &mut Vec<ChunkRange>, index: u64) {
+    match ranges.last_mut() {
+        Some(range) if range.end == index => range.end += 1,
+        _ => ranges.push(ChunkRange { first: index, end: index + 1 }),
+    }
+}
+
+/// As many ranges as one frame takes: where there are more, the shortest gaps between them travel too.
+fn thin(ranges: &mut Vec<ChunkRange>) {
+    let mut gap = 1;
+    while ranges.len() > WANT_RANGES_MAX {
+        let mut kept: Vec<ChunkRange> = Vec::with_capacity(ranges.len() / 2);
+        for range in ranges.drain(..) {
+            match kept.last_mut() {
+                Some(last) if range.first - last.end <= gap => last.end = range.end,
+                _ => kept.push(range),
+            }
+        }
+        *ranges = kept;
+        gap *= 2;
+    }
 }
 
 fn check_ranges(ranges: &[ChunkRange], chunks: u64) -> Result<(), Breach> {

@@ -70,6 +70,7 @@ fn want() -> impl Strategy<Value = Want> {
         any::<Option<[u8; 32]>>().prop_map(|digest| Want::Keep { digest }),
         Just(Want::All),
         ranges().prop_map(|ranges| Want::Missing { ranges }),
+        (1u64..).prop_map(|chunks| Want::Compare { chunks }),
     ]
 }
 
@@ -137,8 +138,10 @@ fn open() -> impl Strategy<Value = Open> {
     let direction = prop_oneof![Just(Direction::Push), Just(Direction::Pull)];
     let rung = (0u8..4).prop_map(|byte| Rung::from_byte(byte).expect("four rungs"));
     let flags = any::<(bool, bool, bool)>();
-    (any::<[u8; 16]>(), direction, vec(user_path(), 0..5), flags, top(), rung, offer()).prop_map(
-        |(job, direction, paths, (into_folder, keep, dry), top, rung, offer)| Open {
+    let compare = prop::sample::select(vec![Compare::Never, Compare::Changed, Compare::Always]);
+    let sync = (compare, any::<Option<u64>>());
+    (any::<[u8; 16]>(), direction, vec(user_path(), 0..5), flags, top(), (rung, sync), offer()).prop_map(
+        |(job, direction, paths, (into_folder, keep, dry), top, (rung, (compare, prune)), offer)| Open {
             job,
             direction,
             paths,
@@ -146,6 +149,8 @@ fn open() -> impl Strategy<Value = Open> {
             top,
             keep,
             dry,
+            compare,
+            prune,
             rung,
             offer,
         },
@@ -222,7 +227,20 @@ fn frame() -> impl Strategy<Value = Frame> {
             any::<u16>().prop_map(|rail| Frame::RailDown { rail }),
             any::<u16>().prop_map(|rail| Frame::RailClosed { rail }),
         ];
-    prop_oneof![opening, transfer, service]
+    let compared = prop_oneof![
+        (any::<[u64; 2]>(), vec(any::<[u8; 32]>(), 0..9)).prop_map(|([entry, first], digests)| Frame::Have {
+            entry,
+            first,
+            digests
+        }),
+        (any::<u64>(), ranges()).prop_map(|(entry, ranges)| Frame::Differ { entry, ranges }),
+        (any::<[u64; 2]>(), vec(path(), 0..4)).prop_map(|([removed, left], paths)| Frame::Pruned {
+            removed,
+            left,
+            paths
+        }),
+    ];
+    prop_oneof![opening, transfer, service, compared]
 }
 
 fn encoded(frame: &Frame) -> Vec<u8> {

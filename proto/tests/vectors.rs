@@ -118,6 +118,8 @@ fn frames() -> Vec<Frame> {
         top: (*b"run").into(),
         keep: true,
         dry: false,
+        compare: Compare::Changed,
+        prune: Some(1000),
         rung: Rung::Flushed,
         offer: offer(),
     };
@@ -151,6 +153,9 @@ fn frames() -> Vec<Frame> {
         Frame::Rate { bits_per_second: 1_000_000_000 },
         Frame::RailDown { rail: 3 },
         Frame::RailClosed { rail: 3 },
+        Frame::Have { entry: 42, first: 5, digests: vec![[0xD5; 32], NO_DIGEST] },
+        Frame::Differ { entry: 42, ranges: vec![ChunkRange { first: 6, end: 9 }] },
+        Frame::Pruned { removed: 2, left: 1, paths: vec![(*b"old/run 3").into()] },
     ]
 }
 
@@ -174,8 +179,8 @@ fn check(name: &str, bytes: &[u8]) {
 fn every_frame_has_its_bytes() {
     let frames = frames();
     let kinds: Vec<u8> = frames.iter().map(Frame::type_byte).collect();
-    assert_eq!(kinds, (1..=24).collect::<Vec<u8>>(), "one vector per frame kind");
-    assert_eq!(Frame::decode(&[25]), Err(Breach::FrameUnknown), "a new frame kind needs a vector");
+    assert_eq!(kinds, (1..=27).collect::<Vec<u8>>(), "one vector per frame kind");
+    assert_eq!(Frame::decode(&[28]), Err(Breach::FrameUnknown), "a new frame kind needs a vector");
     for frame in frames {
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);

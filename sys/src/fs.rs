@@ -18,8 +18,8 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
 
 use beneath::{Split, split};
 pub use file::{
-    drop_cache, is_block_file_system, is_cached_at, is_memory_file_system, next_data, preallocate, punch, read_at_full,
-    set_direct, set_file_meta, start_write_out, stat_file, sync_data, truncate, write_at_full,
+    copy_range, drop_cache, is_block_file_system, is_cached_at, is_memory_file_system, next_data, preallocate, punch,
+    read_at_full, set_direct, set_file_meta, start_write_out, stat_file, sync_data, truncate, write_at_full,
 };
 
 /// Folders whose descriptors a `Dir` keeps: scanner, workers and committer each sit in one or two at a time.

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-use engine::linux::sink::LinuxSink;
 use proto::negotiate::{Choice, Offer, Plan, negotiate};
 use proto::wire::control::Rung;
 use sys::event::Event;
@@ -34,7 +33,7 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[u8], screen: &mut Screen)
     let (own, plan, choices) = agree(copy)?;
     let carry = receipt::carry_path(&copy.home, &target.name);
     let carried = receipt::carried(&carry);
-    let sink = Arc::new(LinuxSink::new(target.base, session::direct(copy)));
+    let (sink, sync) = session::sink(target, session::direct(copy), session::sync(copy));
     let id = session::job_id()?;
     let rung: Rung = copy.arguments.rung.into();
     let start = |error: std::io::Error| Exit::of_io(&error).fail("start the job", error);
@@ -79,7 +78,7 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[u8], screen: &mut Screen)
     };
     let rails = Rails::dial_pair(to_far, far_bell.clone(), bell.clone());
     let sender = make(near, Way::Send(source), workers, rails, bell, Option::clone(&senders), None);
-    let way = Way::Recv { sink, keep: !copy.arguments.no_keep, carried };
+    let way = Way::Recv { sink, keep: !copy.arguments.no_keep, carried, sync };
     let wait = Rails::Wait { from: from_near };
     let receiver = make(far, way, far_workers, wait, far_bell, (!dry).then_some(wanted), (!dry).then_some(carry));
     let facts = report::Facts { copy, job: id, direction: None, plan: &plan, choices: &choices, shared: true, rung };

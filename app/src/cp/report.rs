@@ -18,7 +18,7 @@ use crate::exit::{Exit, Failure};
 use crate::job::keeper::{Outcome, Status};
 use crate::report::explain::MemorySum;
 use crate::report::path::{ForecastRecord, PathRecord};
-use crate::report::{DryRun, EndReport, Explained, Faults, PathFault, Progress, RailShare, Screen};
+use crate::report::{DryRun, EndReport, Explained, Extras, Faults, PathFault, Progress, RailShare, Screen};
 
 /// What `--explain` shows.
 #[derive(Debug)]
@@ -202,21 +202,35 @@ fn cipher_name(plan: &Plan) -> String {
     if plan.integrity_only { format!("{name} (authentication only)") } else { name.to_owned() }
 }
 
+fn extras(record: &engine::end::Record) -> Extras {
+    let paths = record.extras.iter().map(|path| crate::report::show_path(path)).collect();
+    Extras { removed: record.tally.removed, left: record.tally.left, paths }
+}
+
+/// What a dry run found.
+fn dry_run(record: &engine::end::Record) -> DryRun {
+    let tally = record.tally;
+    DryRun {
+        files: tally.files_done - tally.files_kept,
+        bytes: tally.bytes_done - tally.bytes_kept - tally.bytes_resumed,
+        folders: tally.folders_done,
+        links: tally.links_done,
+        kept_files: tally.files_kept,
+        kept_bytes: tally.bytes_kept,
+        resumed_bytes: tally.bytes_resumed,
+        compared_bytes: tally.compared,
+        extras: extras(record),
+        faults: tally.failed,
+    }
+}
+
 /// Shows the end of a job.
 pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<Exit, Failure> {
     let tally = outcome.record.tally;
     if outcome.record.dry {
-        return Ok(screen.end_dry(&DryRun {
-            files: tally.files_done - tally.files_kept,
-            bytes: tally.bytes_done - tally.bytes_kept - tally.bytes_resumed,
-            folders: tally.folders_done,
-            links: tally.links_done,
-            kept_files: tally.files_kept,
-            kept_bytes: tally.bytes_kept,
-            resumed_bytes: tally.bytes_resumed,
-            faults: tally.failed,
-        }));
+        return Ok(screen.end_dry(&dry_run(&outcome.record)));
     }
+    let gone = extras(&outcome.record);
     let seconds = facts.copy.began.elapsed().as_secs_f64();
     let bytes = tally.bytes_done.saturating_sub(tally.bytes_kept).saturating_sub(tally.bytes_resumed);
     let sends = facts.direction != Some(Direction::Pull);
@@ -248,6 +262,8 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
         kept_files: tally.files_kept,
         kept_bytes: tally.bytes_kept,
         resumed_bytes: tally.bytes_resumed,
+        compared_bytes: tally.compared,
+        extras: gone,
         seconds,
         goodput_bps: bytes as f64 * 8.0 / seconds,
         // What the job says beside its payload is on the wire as well.

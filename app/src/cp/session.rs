@@ -14,16 +14,16 @@ use engine::host::{Make, Team, Workers};
 use engine::linux::Direct;
 use engine::linux::sink::LinuxSink;
 use proto::negotiate::{Driver, Pace};
-use proto::wire::control::{Direction, Open, Rung};
+use proto::wire::control::{Compare, Direction, Open, Rung};
 use sys::event::Event;
 
 use crate::address::Address;
-use crate::args::{DirectChoice, DriverChoice, TransportChoice};
+use crate::args::{CpArguments, DirectChoice, DriverChoice, TransportChoice};
 use crate::cp::{Copy, knock, report};
 use crate::exit::{Exit, Failure};
 use crate::identity::ticket::Ticket;
 use crate::job::greet::{self, Agreed};
-use crate::job::keeper::{self, Job, Way};
+use crate::job::keeper::{self, Job, Sync, Way};
 use crate::job::keys::JobSecret;
 use crate::job::offer::{self, Wishes};
 use crate::job::place::{self, Ground};
@@ -125,6 +125,28 @@ pub fn job_id() -> Result<[u8; 16], Failure> {
     Ok(id)
 }
 
+/// What is done with what stands at the destination.
+#[must_use]
+pub fn sync(copy: &Copy<'_>) -> Sync {
+    let compare = match copy.arguments {
+        CpArguments { checksum: true, .. } => Compare::Always,
+        CpArguments { mirror: true, .. } => Compare::Changed,
+        _ => Compare::Never,
+    };
+    Sync { compare, prune: copy.arguments.prune }
+}
+
+/// A destination, and what is done with what stands there.
+#[must_use]
+pub fn sink(target: place::Target, direct: Direct, sync: Sync) -> (Arc<LinuxSink>, Sync) {
+    let sink = LinuxSink::new(target.base, direct);
+    // Renamed files are looked for where changed ones are compared.
+    let sink = if sync.compare == Compare::Never { sink } else { sink.finding_moved() };
+    // What stands in the folder that serves for looking is nobody's.
+    let prune = sync.prune.filter(|_| !target.is_absent);
+    (Arc::new(sink), Sync { prune, ..sync })
+}
+
 fn open_frame(
     copy: &Copy<'_>,
     direction: Direction,
@@ -143,6 +165,8 @@ fn open_frame(
         top,
         keep: !copy.arguments.no_keep,
         dry: copy.arguments.dry_run,
+        compare: sync(copy).compare,
+        prune: sync(copy).prune,
         rung: copy.arguments.rung.into(),
         offer: offer::offer(&wishes(copy)),
     })
@@ -182,9 +206,9 @@ pub fn pull(
     let open = open_frame(copy, Direction::Pull, paths.to_vec(), false, target.top.clone())?;
     let carry = receipt::carry_path(&copy.home, &target.name);
     let carried = receipt::carried(&carry);
-    let sink = Arc::new(LinuxSink::new(target.base, direct(copy)));
+    let (sink, sync) = sink(target, direct(copy), sync(copy));
     let session = begin(copy, from, open, screen)?;
-    let way = Way::Recv { sink, keep: !copy.arguments.no_keep, carried };
+    let way = Way::Recv { sink, keep: !copy.arguments.no_keep, carried, sync };
     session.run(copy, way, Some(carry), screen)
 }
 

@@ -36,12 +36,12 @@ use proto::books::{Books, STAGES};
 use proto::error::Breach;
 use proto::negotiate::Plan;
 use proto::receipt::Head;
-use proto::wire::control::{Frame, Rung};
+use proto::wire::control::{Compare, Frame, Rung};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sys::event::Event;
 
 use auto::Auto;
-use beside::{Committer, spawn_committer, spawn_scan};
+use beside::{Committer, Comparer, Looker, spawn_committer, spawn_comparer, spawn_looker, spawn_scan};
 use closing::{Closing, told};
 use rails::{Carries, Growth, Wanted};
 
@@ -70,7 +70,16 @@ pub enum Way {
     /// Reads here.
     Send(Arc<LinuxSource>),
     /// Writes here.
-    Recv { sink: Arc<LinuxSink>, keep: bool, carried: engine::end::recv::Carried },
+    Recv { sink: Arc<LinuxSink>, keep: bool, carried: engine::end::recv::Carried, sync: Sync },
+}
+
+/// What is done with what stands at the destination.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sync {
+    /// Which files are compared by content.
+    pub compare: Compare,
+    /// Entries that the source does not have go, if they are no more.
+    pub prune: Option<u64>,
 }
 
 /// Everything a keeper needs.
@@ -175,10 +184,12 @@ impl End {
                 let end = SendEnd::new(job.no, job.terms, &job.plan, job.rung, source.clone(), count, depth);
                 End::Send(Box::new(end))
             }
-            Way::Recv { sink, keep, carried } => {
+            Way::Recv { sink, keep, carried, sync } => {
                 let (sink, carried) = (sink.clone(), carried.clone());
                 let boot = boot_hash();
-                let end = RecvEnd::new(job.no, job.terms, &job.plan, job.rung, sink, count, *keep, boot, carried);
+                let mut end = RecvEnd::new(job.no, job.terms, &job.plan, job.rung, sink, count, *keep, boot, carried);
+                end.compare_by(sync.compare);
+                end.prune(sync.prune);
                 End::Recv(Box::new(end))
             }
         }
@@ -220,6 +231,8 @@ struct Keeper<'a, 'b> {
     scan: Option<Receiver<Option<Batch>>>,
     held: Option<Batch>,
     tasks: Option<Committer>,
+    looks: Option<Looker>,
+    compares: Option<Comparer>,
     commits_open: usize,
     commit_from: Instant,
     commit_ns: u64,
@@ -285,6 +298,7 @@ pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Resul
                 faults: vec![],
                 lines: vec![],
                 dry: keeper.job.dry,
+                extras: vec![],
             },
         ),
     })
@@ -318,6 +332,8 @@ impl<'a, 'b> Keeper<'a, 'b> {
             scan,
             held: None,
             tasks,
+            looks: None,
+            compares: None,
             commits_open: 0,
             commit_from: now,
             commit_ns: 0,
@@ -370,6 +386,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             self.take_frames()?;
             self.take_events()?;
             self.take_settled()?;
+            self.take_seen()?;
             self.take_scan();
             self.take_rails()?;
             self.pump()?;
@@ -473,6 +490,40 @@ impl<'a, 'b> Keeper<'a, 'b> {
         }
     }
 
+    /// What the comparer saw.
+    fn take_seen(&mut self) -> Result<(), Failure> {
+        while let Some(Ok(seen)) = self.looks.as_ref().map(|(_, from)| from.try_recv()) {
+            if let End::Recv(end) = &mut self.end {
+                end.on_seen(seen, &mut self.out).map_err(|stop| self.stopped(stop))?;
+            }
+        }
+        while let Some(Ok(compared)) = self.compares.as_ref().map(|(_, from)| from.try_recv()) {
+            if let End::Send(end) = &mut self.end {
+                end.on_compared(compared, &mut self.out);
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands work to the comparer, which is started with its first.
+    fn put_looks(&mut self) -> io::Result<()> {
+        let (terms, bell) = (self.job.terms, &self.job.bell);
+        if let (false, None, Way::Recv { sink, .. }) = (self.out.looks.is_empty(), &self.looks, &self.job.way) {
+            self.looks = Some(spawn_looker(sink, terms, bell)?);
+        }
+        if let (false, None, Way::Send(source)) = (self.out.compares.is_empty(), &self.compares, &self.job.way) {
+            self.compares = Some(spawn_comparer(source, terms, bell)?);
+        }
+        // The comparer lives as long as this keeper.
+        for look in self.out.looks.drain(..) {
+            let _ = self.looks.as_ref().map(|(to, _)| to.send(look));
+        }
+        for work in self.out.compares.drain(..) {
+            let _ = self.compares.as_ref().map(|(to, _)| to.send(work));
+        }
+        Ok(())
+    }
+
     fn take_scan(&mut self) {
         let End::Send(end) = &mut self.end else { return };
         while self.job.link.backlog() < BACKLOG_MAX {
@@ -525,6 +576,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             let link = &mut self.job.link;
             frame.encode_parts(&mut |bytes| link.send(bytes));
         }
+        self.put_looks().map_err(|error| Exit::of_io(&error).fail("start the comparer", error))?;
         for task in self.out.tasks.drain(..) {
             if self.commits_open == 0 {
                 self.commit_from = Instant::now();

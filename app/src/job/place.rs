@@ -104,7 +104,12 @@ pub fn source(ground: &Ground, paths: &[Box<[u8]>], top: &[u8], direct: Direct) 
     }
     for path in paths {
         let failed = |error: io::Error| {
-            let exit = if error.kind() == io::ErrorKind::NotFound { Exit::Vanished } else { Exit::of_io(&error) };
+            let exit = match error.kind() {
+                io::ErrorKind::NotFound => Exit::Vanished,
+                // `file/.`, or a path through a file: the user means something else.
+                io::ErrorKind::NotADirectory => Exit::Usage,
+                _ => Exit::of_io(&error),
+            };
             exit.fail(format!("read the source '{}'", show(path)), error)
         };
         let (folder, name) = split(path);
@@ -136,6 +141,8 @@ pub struct Target {
     pub base: Dir,
     /// The name a single source gets; empty: its own.
     pub top: Box<[u8]>,
+    /// A dry run's destination that is not there: `base` only serves for looking, and has nothing of ours.
+    pub is_absent: bool,
     /// Names the destination for carried digests, the same in the next run.
     pub name: Vec<u8>,
 }
@@ -144,7 +151,7 @@ pub struct Target {
 pub fn target(ground: &Ground, path: &[u8], into_folder: bool, dry: bool) -> Result<Target, Failure> {
     let failed = |error: io::Error| Exit::of_io(&error).fail(format!("open the destination '{}'", show(path)), error);
     let path_is_folder = match ground.open(path) {
-        Ok(base) => return Ok(Target { name: named(&base, b""), base, top: Box::default() }),
+        Ok(base) => return Ok(Target { name: named(&base, b""), base, top: Box::default(), is_absent: false }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => path.ends_with(b"/") || into_folder,
         Err(error) if error.kind() == io::ErrorKind::NotADirectory && !into_folder => false,
         Err(error) => return Err(failed(error)),
@@ -152,12 +159,12 @@ pub fn target(ground: &Ground, path: &[u8], into_folder: bool, dry: bool) -> Res
     if path_is_folder && dry {
         // Nothing is there and nothing is to be made: a folder in which no name of ours can stand serves for looking.
         let base = Dir::open(b"/proc/self/fdinfo").map_err(failed)?;
-        return Ok(Target { name: named(&base, b""), base, top: Box::default() });
+        return Ok(Target { name: named(&base, b""), base, top: Box::default(), is_absent: true });
     }
     if path_is_folder {
         ground.make(path).map_err(failed)?;
         let base = ground.open(path).map_err(failed)?;
-        return Ok(Target { name: named(&base, b""), base, top: Box::default() });
+        return Ok(Target { name: named(&base, b""), base, top: Box::default(), is_absent: false });
     }
     let (folder, name) = split(path);
     if name.is_empty() {
@@ -168,7 +175,7 @@ pub fn target(ground: &Ground, path: &[u8], into_folder: bool, dry: bool) -> Res
         let cause = "a link stands there, and nothing is written through links below a daemon's root";
         return Err(Exit::Refused.fail(format!("open the destination '{}'", show(path)), cause));
     }
-    Ok(Target { name: named(&base, name), base, top: name.into() })
+    Ok(Target { name: named(&base, name), base, top: name.into(), is_absent: false })
 }
 
 fn named(base: &Dir, name: &[u8]) -> Vec<u8> {

@@ -8,7 +8,7 @@
 use std::fmt::Write as _;
 
 use super::json::{Done, FaultRecord, StagesRecord, exit_of_code};
-use super::{DryRun, clean};
+use super::{DryRun, Extras, clean};
 use crate::exit::Exit;
 use crate::units::{show_bits_per_second, show_bytes, show_bytes_per_second, show_count, show_memory, show_seconds};
 
@@ -48,8 +48,13 @@ fn headline(text: &mut String, done: &Done) {
         let _ = writeln!(text, "  kept        {kept}, {}: the same is there already", show_bytes(done.kept_bytes));
     }
     if done.resumed_bytes > 0 {
-        let _ = writeln!(text, "  resumed     {} were there from an earlier run", show_bytes(done.resumed_bytes));
+        let _ = writeln!(text, "  resumed     {} were there already", show_bytes(done.resumed_bytes));
     }
+    if done.compared_bytes > 0 {
+        let _ =
+            writeln!(text, "  compared    {} with what stands there, chunk by chunk", show_bytes(done.compared_bytes));
+    }
+    extras(text, &done.extras, "removed");
 }
 
 fn rates(text: &mut String, done: &Done) {
@@ -243,6 +248,27 @@ pub fn fault_line(fault: &FaultRecord) -> String {
     format!("{}: {what}{step}", clean(&fault.path).replace('\n', " "))
 }
 
+/// What the destination has and the source has not.
+fn extras(text: &mut String, extras: &Extras, done: &str) {
+    const SHOWN: usize = 10;
+    if extras.removed > 0 {
+        let _ = writeln!(text, "  {done:<11} {} that the source does not have", entries(extras.removed));
+    }
+    if extras.left > 0 {
+        let what = entries(extras.left);
+        let _ = writeln!(
+            text,
+            "  LEFT        {what} that the source does not have: more than --max-delete allows, or something failed; nothing more was removed"
+        );
+    }
+    for path in extras.paths.iter().take(SHOWN) {
+        let _ = writeln!(text, "    {}", clean(path).replace('\n', " "));
+    }
+    if extras.paths.len() > SHOWN {
+        let _ = writeln!(text, "    … and more");
+    }
+}
+
 /// What a dry run found.
 #[must_use]
 pub fn dry_text(dry: &DryRun) -> String {
@@ -262,8 +288,13 @@ pub fn dry_text(dry: &DryRun) -> String {
         );
     }
     if dry.resumed_bytes > 0 {
-        let _ = writeln!(text, "  resumed     {} are there from an earlier run", show_bytes(dry.resumed_bytes));
+        let _ = writeln!(text, "  resumed     {} are there already", show_bytes(dry.resumed_bytes));
     }
+    if dry.compared_bytes > 0 {
+        let _ =
+            writeln!(text, "  compared    {} with what stands there, chunk by chunk", show_bytes(dry.compared_bytes));
+    }
+    extras(&mut text, &dry.extras, "would remove");
     if dry.faults > 0 {
         let _ = writeln!(text, "  failed      {} could not be looked at", entries(dry.faults));
     }

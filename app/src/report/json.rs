@@ -12,7 +12,7 @@ use proto::books::{Books, End, Stage};
 use proto::wire::control::{Direction, FaultKind};
 
 use super::path::{ForecastRecord, PathRecord};
-use super::{DryRun, EndReport, Explained, PathFault, Progress, RailShare, check, clean, progress, show_path};
+use super::{DryRun, EndReport, Explained, Extras, PathFault, Progress, RailShare, check, clean, progress, show_path};
 use crate::exit::{Exit, Failure, TABLE};
 
 /// Any line of `--json`.
@@ -362,8 +362,14 @@ pub struct Done {
     pub kept_files: u64,
     /// Their bytes.
     pub kept_bytes: u64,
-    /// Brought by an earlier run.
+    /// There already: brought by an earlier run, or found equal chunk by chunk.
     pub resumed_bytes: u64,
+    /// Read at this end to be compared.
+    #[serde(default)]
+    pub compared_bytes: u64,
+    /// What the destination had and the source has not.
+    #[serde(default)]
+    pub extras: Extras,
     /// Wall time.
     pub seconds: f64,
     /// Payload.
@@ -436,7 +442,7 @@ impl Done {
     /// From the command's figures.
     #[must_use]
     pub fn of(report: &EndReport) -> Self {
-        let exit = report.faults.exit();
+        let exit = report.exit();
         #[expect(clippy::cast_precision_loss, reason = "four digits are shown")]
         let per_gb = |seconds: f64| (report.bytes > 0).then(|| seconds * 1e9 / report.bytes as f64);
         let direction = match report.direction {
@@ -457,6 +463,8 @@ impl Done {
             kept_files: report.kept_files,
             kept_bytes: report.kept_bytes,
             resumed_bytes: report.resumed_bytes,
+            compared_bytes: report.compared_bytes,
+            extras: report.extras.clone(),
             seconds: report.seconds,
             goodput_bps: report.goodput_bps,
             wire_bps: report.wire_bps,
@@ -507,7 +515,7 @@ impl DryRecord {
     /// Around what was found.
     #[must_use]
     pub fn of(found: &DryRun) -> Self {
-        Self { event: "done".to_owned(), dry_run: true, found: *found }
+        Self { event: "done".to_owned(), dry_run: true, found: found.clone() }
     }
 }
 

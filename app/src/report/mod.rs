@@ -155,6 +155,10 @@ pub struct EndReport {
     pub kept_bytes: u64,
     /// Bytes of moved files that an earlier run had already brought.
     pub resumed_bytes: u64,
+    /// Bytes that this end read to compare them with what stands at the other.
+    pub compared_bytes: u64,
+    /// What the destination had and the source has not.
+    pub extras: Extras,
     /// From the start of the command to the last rename, seconds.
     pub seconds: f64,
     /// Payload bytes per second × 8, bit/s.
@@ -203,8 +207,30 @@ pub struct EndReport {
     pub choices: Vec<Choice>,
 }
 
+impl EndReport {
+    /// The process's exit code: that of the faults; what had to stay is a part not done.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        match self.faults.exit() {
+            Exit::Whole if self.extras.left > 0 => Exit::Partial,
+            exit => exit,
+        }
+    }
+}
+
+/// Entries that stand at the destination and not at the source.
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+pub struct Extras {
+    /// Removed; by a dry run: would be.
+    pub removed: u64,
+    /// Left, for they are more than `--max-delete` allows, or something failed.
+    pub left: u64,
+    /// Some of their paths.
+    pub paths: Vec<String>,
+}
+
 /// What `cp --dry-run` found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct DryRun {
     /// Files that would be sent, whole or in part.
     pub files: u64,
@@ -220,6 +246,10 @@ pub struct DryRun {
     pub kept_bytes: u64,
     /// Bytes that an earlier run has already brought.
     pub resumed_bytes: u64,
+    /// Bytes that were read to compare them.
+    pub compared_bytes: u64,
+    /// What would be removed.
+    pub extras: Extras,
     /// Entries that could not be looked at.
     pub faults: u64,
 }
@@ -334,13 +364,13 @@ impl Screen {
     /// The job reached its end. Gives the process's exit code.
     pub fn end(&mut self, report: &EndReport) -> Exit {
         self.end_record(&json::Done::of(report));
-        report.faults.exit()
+        report.exit()
     }
 
     /// A dry run reached its end.
     pub fn end_dry(&mut self, dry: &DryRun) -> Exit {
         self.conclude(&json::DryRecord::of(dry), &end::dry_text(dry));
-        if dry.faults > 0 { Exit::Partial } else { Exit::Whole }
+        if dry.faults > 0 || dry.extras.left > 0 { Exit::Partial } else { Exit::Whole }
     }
 
     /// The job did not reach its end. Gives the process's exit code.

@@ -74,6 +74,8 @@ fn report() -> EndReport {
         kept_files: 0,
         kept_bytes: 0,
         resumed_bytes: 0,
+        compared_bytes: 0,
+        extras: Extras::default(),
         seconds: 3.2,
         goodput_bps: 10e9,
         wire_bps: Some(10.01e9),

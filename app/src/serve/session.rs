@@ -15,10 +15,9 @@ use std::time::{Duration, Instant};
 
 use engine::host::Team;
 use engine::linux::Direct;
-use engine::linux::sink::LinuxSink;
 use proto::error::{Breach, Refusal};
 use proto::negotiate::negotiate;
-use proto::wire::control::{Direction, Frame, Open};
+use proto::wire::control::{Compare, Direction, Frame, Open};
 use sys::event::Event;
 
 use crate::args::CpArguments;
@@ -29,7 +28,7 @@ use crate::identity::authorized::{self, Verdict};
 use crate::identity::ticket::{Grant, PROOF_LABEL, Uses};
 use crate::identity::{Access, Rights};
 use crate::job::greet::{agent, hear, say};
-use crate::job::keeper::{self, Job, Way};
+use crate::job::keeper::{self, Job, Sync, Way};
 use crate::job::keys::JobSecret;
 use crate::job::offer::{self, Wishes};
 use crate::job::place::{self, Ground};
@@ -244,8 +243,15 @@ fn way(daemon: &Daemon, guest: &Guest, open: &Open) -> Result<Prepared, No> {
             let target = place::target(&ground, path, open.into_folder, open.dry).map_err(|failure| told(&failure))?;
             let carry = receipt::carry_path(&daemon.home, &target.name);
             let carried = receipt::carried(&carry);
-            let sink = Arc::new(LinuxSink::new(target.base, Direct::Auto));
-            Ok((Way::Recv { sink, keep: open.keep, carried }, target.top, Some(carry)))
+            // Who may not read learns nothing of what stands here, neither its names nor, by comparing, its bytes.
+            let may_read = guest.rights.access.may_read();
+            if open.prune.is_some() && !may_read {
+                return Err(no(Refusal::WriteOnly, "removing what is too much needs the right to read here"));
+            }
+            let compare = if may_read { open.compare } else { Compare::Never };
+            let top = target.top.clone();
+            let (sink, sync) = crate::cp::session::sink(target, Direct::Auto, Sync { compare, prune: open.prune });
+            Ok((Way::Recv { sink, keep: open.keep, carried, sync }, top, Some(carry)))
         }
         Direction::Pull => {
             if !guest.rights.access.may_read() {

@@ -6,6 +6,7 @@
 //! on the wire, and both ends write the receipt in that order.
 //! Absent on purpose: sockets, threads, clocks (time is an argument).
 
+pub mod compare; // two versions of a file, chunk by chunk
 pub mod debt; // what a crash would cost now
 pub mod recv; // the receiving end
 pub mod send; // the sending end
@@ -16,6 +17,7 @@ use proto::receipt;
 use proto::wire::control::{Digest, EntryFault, FaultKind, Frame, Rung};
 use std::string::String;
 
+use crate::end::compare::{Compare, Look};
 use crate::job::{Cmd, EntryError, Terms};
 use crate::platform::Platform;
 use crate::sink::commit::Task;
@@ -29,13 +31,24 @@ pub struct Outbox<P: Platform> {
     pub cmds: Vec<(usize, Cmd<P>)>,
     /// To the committer.
     pub tasks: Vec<Task>,
+    /// To the receiver's comparer.
+    pub looks: Vec<Look>,
+    /// To the sender's comparer.
+    pub compares: Vec<Compare>,
     /// Worth telling the user with `-v`.
     pub notes: Vec<String>,
 }
 
 impl<P: Platform> Default for Outbox<P> {
     fn default() -> Self {
-        Outbox { frames: Vec::new(), cmds: Vec::new(), tasks: Vec::new(), notes: Vec::new() }
+        Outbox {
+            frames: Vec::new(),
+            cmds: Vec::new(),
+            tasks: Vec::new(),
+            looks: Vec::new(),
+            compares: Vec::new(),
+            notes: Vec::new(),
+        }
     }
 }
 
@@ -79,6 +92,12 @@ pub struct Tally {
     pub bytes_kept: u64,
     /// Bytes found in parts of an earlier run.
     pub bytes_resumed: u64,
+    /// Bytes read at this end to be compared with the other's version.
+    pub compared: u64,
+    /// Entries removed at the destination, for the source does not have them (dry run: would be).
+    pub removed: u64,
+    /// Entries that the source does not have and that stay: more than was allowed, or something failed.
+    pub left: u64,
     /// Entries that failed.
     pub failed: u64,
     /// Payload bytes sent (sender) or received (receiver), repeats included.
@@ -113,11 +132,21 @@ pub struct Record {
     pub lines: Vec<u8>,
     /// Nothing is moved or made: only counted.
     pub dry: bool,
+    /// Some of the paths removed or left, at most `PRUNED_PATHS_MAX`.
+    pub extras: Vec<Box<[u8]>>,
 }
 
 impl Record {
     fn new(terms: Terms, rung: Rung) -> Self {
-        Record { terms, rung, tally: Tally::default(), faults: Vec::new(), lines: Vec::new(), dry: false }
+        Record {
+            terms,
+            rung,
+            tally: Tally::default(),
+            faults: Vec::new(),
+            lines: Vec::new(),
+            dry: false,
+            extras: Vec::new(),
+        }
     }
 
     fn announced(&mut self, entry: &Entry) {

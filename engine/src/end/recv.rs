@@ -7,6 +7,9 @@
 //! batches grow by themselves when the disk is slow.
 //! Absent on purpose: order of facts (proto::recv), file-system calls beside the tree's.
 
+mod compare; // another version stands there
+mod prune; // what the source does not have
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
@@ -18,7 +21,7 @@ use proto::manifest::{Entry, EntryId, EntryKind};
 use proto::negotiate::Plan;
 use proto::recv::{Ready, Receiver};
 use proto::wire::chunk::{ChunkKind, PACK_FILE_BYTES_MAX, SEALED_HEADER_BYTES, TAG_BYTES};
-use proto::wire::control::{ChunkRange, Digest, EntryFault, FaultKind, Frame, Rung, WANT_RANGES_MAX, Want};
+use proto::wire::control::{ChunkRange, Compare, Digest, EntryFault, FaultKind, Frame, Rung, WANT_RANGES_MAX, Want};
 
 use crate::digest::DigestTree;
 use crate::end::debt::Debt;
@@ -91,6 +94,9 @@ pub struct RecvEnd<P: Platform> {
     up_rails: BTreeMap<u16, bool>,
     closing: Vec<u16>,
     settled: Option<bool>,
+    compare: Compare,
+    comparing: HashMap<EntryId, compare::Comparing>,
+    prune: prune::Prune,
 }
 
 impl<P: Platform> RecvEnd<P> {
@@ -132,7 +138,15 @@ impl<P: Platform> RecvEnd<P> {
             up_rails: BTreeMap::new(),
             closing: Vec::new(),
             settled: None,
+            compare: Compare::Never,
+            comparing: HashMap::new(),
+            prune: prune::Prune::default(),
         }
+    }
+
+    /// Which files that stand there are compared by content from now on.
+    pub fn compare_by(&mut self, compare: Compare) {
+        self.compare = compare;
     }
 
     /// A rail is greeted and given to its worker. False: this number is spent, do not use the connection.
@@ -159,8 +173,9 @@ impl<P: Platform> RecvEnd<P> {
     pub fn on_frame(&mut self, frame: Frame, out: &mut Outbox<P>) -> Result<(), Stop> {
         match frame {
             Frame::Entries(entries) => self.on_entries(entries, out)?,
-            Frame::ScanEnd { entries, files, bytes, .. } => {
+            Frame::ScanEnd { entries, files, bytes, faults } => {
                 self.machine.on_scan_end(entries)?;
+                self.prune.scan_faults = faults;
                 let tally = &mut self.record.tally;
                 if (files, bytes) != (tally.files_total, tally.bytes_total) {
                     return Err(Breach::TotalsMismatch.into());
@@ -181,6 +196,7 @@ impl<P: Platform> RecvEnd<P> {
                     }
                 }
             }
+            Frame::Differ { entry, ranges } => self.on_differ(entry, &ranges, out)?,
             Frame::RailDown { rail } => {
                 if self.up_rails.contains_key(&rail) {
                     out.cmds.push((usize::from(rail) % self.workers, Cmd::RailDown { job: self.job, rail }));
@@ -199,12 +215,15 @@ impl<P: Platform> RecvEnd<P> {
         for entry in entries {
             let entry = self.machine.on_entry(entry)?;
             self.record.announced(&entry);
+            self.prune.announced(&entry);
             match entry.kind {
                 EntryKind::FolderEnd => {}
                 EntryKind::Folder | EntryKind::Link { .. } => self.make(&entry),
                 EntryKind::File { .. } => {
                     if let Some(want) = self.look(&entry, out) {
-                        if self.record.dry {
+                        if matches!(want, Want::Compare { .. }) {
+                            // The workers are told with the last word on it.
+                        } else if self.record.dry {
                             self.coming.remove(&entry.id);
                             if self.machine.resolve(entry.id).is_some() {
                                 self.record.tally.files_done += 1;
@@ -245,7 +264,8 @@ impl<P: Platform> RecvEnd<P> {
             self.fail_keeping(fault(entry.id, FaultKind::Unsupported, None, "take a file of so many chunks"), true);
             return None;
         }
-        match self.sink.inspect(entry, self.keep, self.record.dry) {
+        let keep = self.keep && self.compare != Compare::Always;
+        match self.sink.inspect(entry, keep, self.record.dry) {
             Err(error) => {
                 // Nothing was touched: a part that may be there stays.
                 let kind = fault_kind(&error, false);
@@ -262,7 +282,10 @@ impl<P: Platform> RecvEnd<P> {
                 self.machine.resolve(entry.id);
                 Some(Want::Keep { digest })
             }
-            Ok(Found::Nothing) => Some(self.begin(entry, &[], false)),
+            Ok(Found::Nothing) => match self.compare(entry, out) {
+                Some(want) => Some(want),
+                None => Some(self.begin(entry, &[], false)),
+            },
             Ok(Found::Part(journal)) => Some(self.resume(entry, &journal, out)),
         }
     }
@@ -477,6 +500,7 @@ impl<P: Platform> RecvEnd<P> {
     fn let_go(&mut self, entry: &Arc<Entry>, keep: bool) {
         self.debt.settle(entry.id);
         self.coming.remove(&entry.id);
+        self.comparing.remove(&entry.id);
         self.digests.remove(&entry.id);
         self.forget.push(entry.id);
         self.ready.retain(|it| it.id != entry.id);
@@ -560,6 +584,7 @@ impl<P: Platform> RecvEnd<P> {
         self.pump_committed(out);
         // Removing a part changes its folder's time: a folder's end waits for that.
         while let Some(end) = self.machine.next_folder_end().filter(|_| self.discarding + self.discards.len() == 0) {
+            self.sweep(&end, out);
             let made = if self.record.dry { Ok(()) } else { self.sink.make(&end) };
             match made {
                 Ok(()) => self.committed.push((end.id, [0; 32])),
@@ -576,7 +601,7 @@ impl<P: Platform> RecvEnd<P> {
             }
             self.forget.clear();
         }
-        if self.machine.is_done() && self.settled.is_none() {
+        if self.machine.is_done() && self.settled.is_none() && self.is_pruned(out) {
             self.settled = Some(self.record.dry);
             if self.record.dry {
                 return;

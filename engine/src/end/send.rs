@@ -12,9 +12,10 @@ use proto::error::Breach;
 use proto::manifest::{Entry, EntryId};
 use proto::negotiate::Plan;
 use proto::send::{Owed, Sender};
-use proto::wire::control::{Digest, EntryFault, FaultKind, Frame, Rung, Want};
+use proto::wire::control::{ChunkRange, Digest, EntryFault, FaultKind, Frame, Rung, Want};
 
 use crate::digest::DigestTree;
+use crate::end::compare::{Compare, Compared, show_differ};
 use crate::end::{Outbox, Record, Stop, fault, told};
 use crate::job::{Cmd, Event, JobNo, Terms, fault_kind};
 use crate::platform::{Platform, SourceTree};
@@ -154,6 +155,15 @@ impl<P: Platform> SendEnd<P> {
                     self.on_want(id, &want, out)?;
                 }
             }
+            Frame::Have { entry: id, first, digests } => {
+                if let Some(entry) = self.machine.on_have(id, first, digests.len() as u64)? {
+                    out.compares.push(Compare { entry, first, digests });
+                }
+            }
+            Frame::Pruned { removed, left, paths } => {
+                (self.record.tally.removed, self.record.tally.left) = (removed, left);
+                self.record.extras = paths;
+            }
             Frame::Acks(ranges) => {
                 for range in ranges {
                     self.machine.on_acks(range)?;
@@ -189,7 +199,8 @@ impl<P: Platform> SendEnd<P> {
 
     fn on_want(&mut self, id: EntryId, want: &Want, out: &mut Outbox<P>) -> Result<(), Stop> {
         let entry = self.machine.entry(id).cloned();
-        if let (true, Some(entry)) = (self.record.dry, &entry) {
+        let is_last = !matches!(want, Want::Compare { .. });
+        if let (true, true, Some(entry)) = (is_last, self.record.dry, &entry) {
             self.count_want(entry, want);
             self.machine.on_committed(id)?;
             return Ok(());
@@ -206,13 +217,29 @@ impl<P: Platform> SendEnd<P> {
                 }
             }
             Want::Missing { ranges } => {
-                let missing: u64 = ranges.iter().map(|range| range.end - range.first).sum();
-                let kept = entry.bytes().saturating_sub(missing * u64::from(chunk_bytes));
-                self.record.tally.bytes_resumed += kept;
+                self.record.tally.bytes_resumed += entry.bytes().saturating_sub(bytes_in(ranges, &entry, chunk_bytes));
             }
+            Want::Compare { .. } => {}
         }
         self.owed(owed, out);
         Ok(())
+    }
+
+    /// The comparer tells.
+    pub fn on_compared(&mut self, compared: Compared, out: &mut Outbox<P>) {
+        let id = compared.entry;
+        match compared.same {
+            Ok(same) => {
+                self.record.tally.compared += same.len() as u64 * u64::from(self.record.terms.chunk_bytes);
+                if let Some(ranges) = self.machine.compared(id, &same) {
+                    if let Some(entry) = self.machine.entry(id).filter(|_| !ranges.is_empty()) {
+                        out.notes.push(show_differ(entry, &ranges, self.record.terms.chunk_bytes));
+                    }
+                    out.frames.push(Frame::Differ { entry: id, ranges });
+                }
+            }
+            Err(error) => self.give_up(fault(id, fault_kind(&error, true), Some(&error), "read it to compare"), out),
+        }
     }
 
     /// A dry run: what would be done is done with being counted.
@@ -225,10 +252,9 @@ impl<P: Platform> SendEnd<P> {
                 tally.files_kept += 1;
                 tally.bytes_kept += entry.bytes();
             }
-            Want::All => {}
+            Want::All | Want::Compare { .. } => {}
             Want::Missing { ranges } => {
-                let missing: u64 = ranges.iter().map(|range| range.end - range.first).sum();
-                let missing = missing.saturating_mul(u64::from(self.record.terms.chunk_bytes));
+                let missing = bytes_in(ranges, entry, self.record.terms.chunk_bytes);
                 tally.bytes_resumed += entry.bytes().saturating_sub(missing);
             }
         }
@@ -364,4 +390,11 @@ impl<P: Platform> SendEnd<P> {
     pub fn open_counts(&self) -> (usize, usize) {
         self.machine.open_counts()
     }
+}
+
+/// Bytes of these chunks of a file; the last may be short.
+fn bytes_in(ranges: &[ChunkRange], entry: &Entry, chunk_bytes: u32) -> u64 {
+    let chunk_bytes = u64::from(chunk_bytes);
+    let end = |index: u64| index.saturating_mul(chunk_bytes).min(entry.bytes());
+    ranges.iter().map(|range| end(range.end) - end(range.first)).sum()
 }

@@ -5,6 +5,7 @@
 //! Invariants: made on the thread that uses it.
 //! Absent on purpose: decisions (the reason for the driver comes from sys as text).
 
+mod old; // what stands at the destination from before
 pub mod scan; // walking a source
 pub mod sink; // names at the destination
 pub mod source; // names at the source

@@ -6,7 +6,8 @@
 //! its mode and times set before.
 //! Absent on purpose: deciding when (end::recv).
 
-use std::collections::BTreeSet;
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
@@ -19,8 +20,9 @@ use proto::wire::control::Rung;
 use sys::fs::{Dir, Kind, Stat};
 
 use crate::end::recv::JOURNAL_FILE_BYTES_MIN;
+use crate::linux::old::{self, ESTALE, Moved, is_same, sign_of};
 use crate::linux::{DIRECT_FILE_BYTES_MIN, Direct, Handle, Turns, beside};
-use crate::platform::{Found, SinkTree};
+use crate::platform::{Found, Old, Sign, SinkTree};
 
 /// From so many files on, one flush of the file system is cheaper than one per file.
 const SYNC_FS_FILES_MIN: usize = 64;
@@ -37,6 +39,7 @@ pub struct LinuxSink {
     names_made: AtomicBool,
     loose: AtomicBool,
     turns: Turns,
+    moved: Option<Moved>,
 }
 
 impl LinuxSink {
@@ -49,6 +52,36 @@ impl LinuxSink {
             names_made: AtomicBool::new(false),
             loose: AtomicBool::new(false),
             turns: Turns::default(),
+            moved: None,
+        }
+    }
+
+    /// Files that the source has under another name now are looked for at the destination.
+    #[must_use]
+    pub fn finding_moved(mut self) -> Self {
+        self.moved = Some(Moved::default());
+        self
+    }
+
+    /// Where the version stands that an entry is compared with.
+    fn old_path(&self, entry: &Entry) -> io::Result<Option<(Cow<'static, [u8]>, Stat)>> {
+        let own = match self.base.stat(&entry.path) {
+            Ok(stat) if stat.kind == Kind::File => return Ok(Some((Cow::Owned(entry.path.to_vec()), stat))),
+            Ok(_) => return Ok(None),
+            Err(error) => error,
+        };
+        let Some(moved) = &self.moved else { return Ok(None) };
+        if own.kind() != io::ErrorKind::NotFound || entry.bytes() <= PACK_FILE_BYTES_MAX {
+            return Ok(None);
+        }
+        let Some(path) = moved.find(&self.base, entry) else { return Ok(None) };
+        Ok(self.base.stat(&path).ok().filter(|stat| is_same(stat, entry)).map(|stat| (Cow::Owned(path), stat)))
+    }
+
+    fn signed(&self, entry: &Entry, sign: Sign) -> io::Result<Cow<'static, [u8]>> {
+        match self.old_path(entry)? {
+            Some((path, stat)) if sign_of(&stat) == sign => Ok(path),
+            _ => Err(io::Error::from_raw_os_error(ESTALE)),
         }
     }
 
@@ -116,13 +149,7 @@ impl LinuxSink {
     }
 }
 
-fn is_same(stat: &Stat, entry: &Entry) -> bool {
-    stat.kind == Kind::File
-        && stat.bytes == entry.bytes()
-        && (stat.mtime_s, stat.mtime_ns) == (entry.mtime_s, entry.mtime_ns)
-}
-
-fn folder_of(path: &[u8]) -> &[u8] {
+pub(super) fn folder_of(path: &[u8]) -> &[u8] {
     path.iter().rposition(|&byte| byte == b'/').map_or(&[], |slash| &path[..slash])
 }
 
@@ -272,6 +299,48 @@ impl SinkTree for LinuxSink {
 
     fn settle(&self, rung: Rung) -> io::Result<()> {
         if rung == Rung::Published && self.names_made.load(Ordering::Relaxed) { self.base.sync_fs() } else { Ok(()) }
+    }
+
+    fn old(&self, entry: &Entry) -> io::Result<Option<Old>> {
+        let old = self.old_path(entry)?;
+        Ok(old.map(|(path, stat)| Old { bytes: stat.bytes, sign: sign_of(&stat), elsewhere: *path != *entry.path }))
+    }
+
+    fn read_old(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let Some((path, _)) = self.old_path(entry)? else { return Err(io::ErrorKind::NotFound.into()) };
+        sys::fs::read_at_full(&self.base.open_file(&path, false)?, into, offset)
+    }
+
+    fn carry(&self, entry: &Entry, sign: Sign, ranges: &[(u64, u64)]) -> io::Result<()> {
+        let path = self.signed(entry, sign)?;
+        let (old, stat) = self.base.open_file_stat(&path, false)?;
+        self.discard(entry);
+        let part = self.create_part(&beside(&entry.path, "part"), true)?;
+        for (offset, bytes) in ranges {
+            sys::fs::copy_range(&old, &part, *offset, *bytes)?;
+        }
+        if sign_of(&stat) == sign && sign_of(&sys::fs::stat_file(&old)?) == sign {
+            Ok(())
+        } else {
+            Err(io::Error::from_raw_os_error(ESTALE))
+        }
+    }
+
+    fn adopt(&self, entry: &Entry, sign: Sign) -> io::Result<()> {
+        let path = self.signed(entry, sign)?;
+        self.base.set_meta(&path, Some(entry.mode), Some((entry.mtime_s, entry.mtime_ns)), false)?;
+        if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
+            self.discard(entry);
+        }
+        Ok(())
+    }
+
+    fn extras(&self, folder: &Entry, names: &HashSet<u64>) -> io::Result<Vec<(Box<[u8]>, u64)>> {
+        old::extras(&self.base, &folder.path, names)
+    }
+
+    fn remove(&self, path: &[u8]) -> io::Result<u64> {
+        old::remove(&self.base, path)
     }
 
     fn discard(&self, entry: &Entry) {

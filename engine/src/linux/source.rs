@@ -11,8 +11,9 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use proto::manifest::Entry;
-use sys::fs::{Dir, Kind, Stat};
+use sys::fs::Dir;
 
+use crate::linux::old::is_same;
 use crate::linux::{DIRECT_FILE_BYTES_MIN, Direct, Handle};
 use crate::platform::SourceTree;
 
@@ -58,12 +59,6 @@ impl LinuxSource {
     }
 }
 
-fn is_same(stat: &Stat, entry: &Entry) -> bool {
-    stat.kind == Kind::File
-        && stat.bytes == entry.bytes()
-        && (stat.mtime_s, stat.mtime_ns) == (entry.mtime_s, entry.mtime_ns)
-}
-
 /// Does the page cache hold the file's beginning, middle and end? Then reading it past the cache would be the slower way.
 fn is_cached(file: &File, bytes: u64) -> bool {
     [0, bytes / 2, bytes.saturating_sub(1)].iter().all(|&offset| sys::fs::is_cached_at(file, offset))
@@ -102,6 +97,11 @@ impl SourceTree for LinuxSource {
             other => other?,
         }
         Ok(is_same(&sys::fs::stat_file(&file)?, entry).then_some(()))
+    }
+
+    fn read_at(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let (dir, rel) = self.locate(&entry.path)?;
+        sys::fs::read_at_full(&dir.open_file(&rel, false)?, into, offset)
     }
 
     fn is_unchanged(&self, entry: &Entry) -> io::Result<bool> {

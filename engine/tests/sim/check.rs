@@ -47,6 +47,9 @@ pub(crate) struct Watch {
     pub(crate) dead_rails: usize,
     /// Sums of the datagram rails' figures, run by run.
     pub(crate) metered: PathStats,
+    /// Bytes the receiver compared, and entries it removed, over all runs.
+    pub(crate) compared: u64,
+    pub(crate) removed: u64,
     started_ns: u64,
 }
 
@@ -183,6 +186,7 @@ impl Watch {
                     let again = |index: u64| match want {
                         Want::Keep { .. } => false,
                         Want::All => true,
+                        Want::Compare { .. } => false,
                         Want::Missing { ranges } => ranges.iter().any(|it| (it.first..it.end).contains(&index)),
                     };
                     if self.disk_may_fail {
@@ -268,6 +272,9 @@ impl Watch {
         harmed: Option<Harm>,
         flipped: usize,
     ) {
+        self.compared += recv.tally.compared;
+        self.removed += if plan.dry { 0 } else { recv.tally.removed };
+        assert_eq!((send.tally.removed, send.tally.left), (recv.tally.removed, recv.tally.left), "both know what went");
         if !plan.dry {
             let text = |record: &Record| String::from_utf8_lossy(&record.lines).into_owned();
             assert_eq!(text(send), text(recv), "both ends hold the same receipt");

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 
 use engine::books::{Counters, Laps};
+use engine::end::compare::{compare, look};
 use engine::end::recv::{Carried, RecvEnd};
 use engine::end::send::SendEnd;
 use engine::end::{Outbox, Stop};
@@ -19,7 +20,7 @@ use engine::worker::Worker;
 use proto::manifest::{Entry, EntryKind};
 use proto::negotiate::Cipher;
 use proto::wire::chunk::{ChunkKind, Header, PackLine};
-use proto::wire::control::{ChunkRange, Corrupt, DigestKind, EntryFault, FaultKind, Frame, Rung, Want};
+use proto::wire::control::{ChunkRange, Compare, Corrupt, DigestKind, EntryFault, FaultKind, Frame, Rung, Want};
 use sys::mem::Pool;
 
 use crate::disk::{Clock, Content, Disk, Kind};
@@ -135,7 +136,8 @@ fn sender_frame(rng: &mut Rng, next_entry: &mut u64) -> Frame {
         30 => Frame::ScanEnd { entries: *next_entry, files: some(rng), bytes: some(rng), faults: 0 },
         31..=40 => Frame::FileEnd { entry: rng.below(*next_entry + 1), digest: rng.permille(500).then_some([7; 32]) },
         41..=45 => Frame::RailDown { rail: rng.below(4) as u16 },
-        46..=58 => faults(rng),
+        46..=53 => faults(rng),
+        54..=58 => Frame::Differ { entry: rng.below(*next_entry + 1), ranges: ranges(rng) },
         _ => Frame::Committed(vec![(some(rng), [0; 32])]),
     }
 }
@@ -187,6 +189,8 @@ pub(crate) fn hostile_sender(seed: u64) -> Option<Stop> {
     let rung = *rng.pick(&[Rung::Written, Rung::Published]);
     let plan = plan_of(&terms(), 1, (1, 1));
     let mut end = RecvEnd::<Sim>::new(JOB, terms(), &plan, rung, sink.clone(), 1, true, [0; 8], Carried::new());
+    end.compare_by(*rng.pick(&[Compare::Never, Compare::Changed, Compare::Always]));
+    end.prune(rng.permille(500).then_some(3));
     let mut out = Outbox::default();
     let mut pool = Pool::new(1, CHUNK_BYTES as usize).expect("memory");
     let (mut sealers, mut next_entry) = (Vec::new(), 0);
@@ -217,6 +221,12 @@ pub(crate) fn hostile_sender(seed: u64) -> Option<Stop> {
         }
         end.pump(now, &mut out);
         out.cmds.drain(..).for_each(|(_, cmd)| honest.mail.send(cmd).expect("it lives"));
+        for work in std::mem::take(&mut out.looks) {
+            look(&*sink, &terms(), work, &mut |seen| {
+                told = told.clone().and_then(|()| end.on_seen(seen, &mut out));
+                true
+            });
+        }
         for task in std::mem::take(&mut out.tasks) {
             let settled = commit::run(&*sink, task);
             told = told.and_then(|()| end.on_settled(settled, &mut out));
@@ -234,7 +244,8 @@ fn receiver_frame(rng: &mut Rng) -> Frame {
     match rng.below(60) {
         0..=29 => {
             let wants = (0..rng.between(1, 3)).map(|_| {
-                let want = match rng.below(4) {
+                let want = match rng.below(6) {
+                    4 | 5 => Want::Compare { chunks: rng.between(1, 4) },
                     0 => Want::Missing { ranges: ranges(rng) },
                     1 => Want::Keep { digest: None },
                     _ => Want::All,
@@ -244,7 +255,8 @@ fn receiver_frame(rng: &mut Rng) -> Frame {
             Frame::Wants(wants.collect())
         }
         30..=33 => Frame::Acks(ranges(rng)),
-        34..=44 => Frame::Nack { chunk: some(rng), corrupt: *rng.pick(&[Corrupt::Wire, Corrupt::SinkMemory]) },
+        34..=39 => Frame::Have { entry: some(rng), first: rng.below(3), digests: vec![[7; 32]; rng.below(4) as usize] },
+        40..=44 => Frame::Nack { chunk: some(rng), corrupt: *rng.pick(&[Corrupt::Wire, Corrupt::SinkMemory]) },
         45..=48 => Frame::Committed(vec![(some(rng), [0; 32])]),
         49..=53 => faults(rng),
         54..=58 => Frame::RailClosed { rail: rng.below(3) as u16 },
@@ -266,7 +278,8 @@ pub(crate) fn hostile_receiver(seed: u64) -> Option<Stop> {
     }
     let source = Arc::new(SimSource(honest.disk.clone()));
     let plan = plan_of(&terms(), 1, (1, 1));
-    let mut end = SendEnd::<Sim>::new(JOB, terms(), &plan, Rung::Written, source, 1, 4);
+    let mut end = SendEnd::<Sim>::new(JOB, terms(), &plan, Rung::Written, source.clone(), 1, 4);
+    let files = source;
     let mut out = Outbox::default();
     end.scan(scan(&honest.disk), &mut out);
     end.scan_ended(&mut out);
@@ -290,6 +303,9 @@ pub(crate) fn hostile_receiver(seed: u64) -> Option<Stop> {
         }
         end.pump(&mut out);
         out.cmds.drain(..).for_each(|(_, cmd)| honest.mail.send(cmd).expect("it lives"));
+        for work in std::mem::take(&mut out.compares) {
+            end.on_compared(compare(&*files, &terms(), &work), &mut out);
+        }
         out.frames.clear();
         if told.is_err() {
             return told.err();

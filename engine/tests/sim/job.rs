@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 
 use engine::books::Counters;
+use engine::end::compare::{Compare, Compared, Look, Seen, compare, look};
 use engine::end::recv::{Carried, RecvEnd};
 use engine::end::send::SendEnd;
 use engine::end::{Outbox, Record, Stop};
@@ -133,6 +134,10 @@ pub(crate) struct Run<'a> {
     scan_ended: bool,
     tasks: VecDeque<(u64, Task)>,
     settled: VecDeque<Settled>,
+    looks: VecDeque<(u64, Look)>,
+    seen: VecDeque<Seen>,
+    compares: VecDeque<(u64, Compare)>,
+    compared: VecDeque<Compared>,
     rails: Vec<Rail>,
     next_rail: u16,
     next_open_ns: u64,
@@ -224,6 +229,8 @@ impl<'a> Run<'a> {
             Carried::new(),
         );
         receiver.bound_debt(plan.debt);
+        receiver.compare_by(scenario.compare);
+        receiver.prune(scenario.prune.then_some(1000));
         (sender.record.dry, receiver.record.dry) = (plan.dry, plan.dry);
         arm(&source, plan.trouble.source_faults.clone(), None);
         arm(&sink, plan.trouble.sink_faults.clone(), plan.trouble.sink_dies_at_call);
@@ -248,6 +255,10 @@ impl<'a> Run<'a> {
             scan_ended: false,
             tasks: VecDeque::new(),
             settled: VecDeque::new(),
+            looks: VecDeque::new(),
+            seen: VecDeque::new(),
+            compares: VecDeque::new(),
+            compared: VecDeque::new(),
             rails: Vec::new(),
             next_rail: 0,
             next_open_ns: 0,
@@ -314,7 +325,8 @@ impl<'a> Run<'a> {
 
     /// Everybody gets a turn or, by chance, none. Returns whether all had theirs.
     fn round(&mut self) -> bool {
-        let mut turns: Vec<(usize, usize)> = vec![(SENDER, 99), (RECEIVER, 99), (RECEIVER, 98)];
+        let mut turns: Vec<(usize, usize)> =
+            vec![(SENDER, 99), (RECEIVER, 99), (RECEIVER, 98), (RECEIVER, 97), (SENDER, 96)];
         for side in [SENDER, RECEIVER] {
             turns.extend((0..self.crews[side].workers.len()).map(|worker| (side, worker)));
         }
@@ -332,6 +344,8 @@ impl<'a> Run<'a> {
             match who {
                 99 => self.keep(side),
                 98 => self.commit(),
+                97 => self.look(),
+                96 => self.compare(),
                 worker => drop(self.crews[side].workers[worker].turn(TURN_NS)),
             }
         }
@@ -348,6 +362,8 @@ impl<'a> Run<'a> {
         for queue in &self.control {
             next = next.min(queue.front().map_or(u64::MAX, |(at, _)| *at).max(now + 1));
         }
+        next = next.min(self.looks.front().map_or(u64::MAX, |(at, _)| *at).max(now + 1));
+        next = next.min(self.compares.front().map_or(u64::MAX, |(at, _)| *at).max(now + 1));
         next = next.min(self.tasks.front().map_or(u64::MAX, |(at, _)| *at).max(now + 1));
         self.clock.advance((next - now).min(10_000_000));
     }
@@ -364,6 +380,10 @@ impl<'a> Run<'a> {
             self.take_settled();
         } else {
             self.take_scan();
+            while let Some(compared) = self.compared.pop_front() {
+                self.act();
+                self.sender.on_compared(compared, &mut self.out[SENDER]);
+            }
         }
         if !events_first {
             self.take_events(side);
@@ -420,6 +440,11 @@ impl<'a> Run<'a> {
     }
 
     fn take_settled(&mut self) {
+        while let Some(seen) = self.seen.pop_front() {
+            self.act();
+            let told = self.receiver.on_seen(seen, &mut self.out[RECEIVER]);
+            self.stop(told);
+        }
         while let Some(settled) = self.settled.pop_front() {
             self.act();
             let told = self.receiver.on_settled(settled, &mut self.out[RECEIVER]);
@@ -458,6 +483,15 @@ impl<'a> Run<'a> {
             self.watch.task(now, &task);
             self.tasks.push_back((at, task));
         }
+        for look in out.looks {
+            self.act();
+            self.watch.say(now, || format!("  comparer gets {look:?}"));
+            self.looks.push_back((now + self.rng.below(self.plan.commit_ns + 1), look));
+        }
+        for work in out.compares {
+            self.act();
+            self.compares.push_back((now + self.rng.below(self.plan.commit_ns + 1), work));
+        }
         for frame in out.frames {
             self.act();
             self.watch.sent_frame(now, side, &frame, &self.sink, self.scenario);
@@ -476,6 +510,27 @@ impl<'a> Run<'a> {
             self.watch.settled(now, &settled);
             self.settled.push_back(settled);
         }
+    }
+
+    fn look(&mut self) {
+        let now = self.clock.now();
+        let Some((_, work)) = due(&mut self.looks, now) else { return };
+        self.act();
+        let (sink, terms) = (SimSink(self.sink.clone()), self.scenario.terms);
+        look(&sink, &terms, work, &mut |seen| {
+            if !self.sink.lock().expect("one thread").dead {
+                self.watch.say(now, || format!("  comparer says {seen:?}"));
+                self.seen.push_back(seen);
+            }
+            true
+        });
+    }
+
+    fn compare(&mut self) {
+        let now = self.clock.now();
+        let Some((_, work)) = due(&mut self.compares, now) else { return };
+        self.act();
+        self.compared.push_back(compare(&SimSource(self.source.clone()), &self.scenario.terms, &work));
     }
 
     /// New rails while fewer carry than wanted; the acceptor has a rail before the initiator has.

@@ -29,7 +29,7 @@ use rng::Rng;
 use scenario::{RunPlan, Scenario, Trouble, Versions, Victim};
 
 /// Tells one story. Returns how many runs it took.
-fn story(seed: u64, loud: bool, calm: bool) -> (usize, PathStats) {
+fn story(seed: u64, loud: bool, calm: bool) -> (usize, PathStats, [u64; 2]) {
     let mut rng = Rng::new(seed);
     let clock = Clock::default();
     clock.advance(1_000_000_000);
@@ -74,6 +74,8 @@ fn story(seed: u64, loud: bool, calm: bool) -> (usize, PathStats) {
                     assert_eq!(sink.changes(), changes, "a dry run changes nothing");
                 } else if plan.trouble.sink_faults.is_none() {
                     watch.same(&source, &sink, &failed);
+                    let kept = sink.tree().any(|(path, _)| path.starts_with(b"too much"));
+                    assert!(!(kept && scenario.prune && recv.tally.failed == 0), "what is too much goes");
                 }
                 if quiet(&plan.trouble) {
                     assert!(failed.is_empty(), "entries failed without a reason: {:?}", recv.faults);
@@ -98,7 +100,7 @@ fn story(seed: u64, loud: bool, calm: bool) -> (usize, PathStats) {
         drop((source, sink));
         clock.advance(10_000_000_000);
     }
-    (runs, watch.metered)
+    (runs, watch.metered, [watch.compared, watch.removed])
 }
 
 /// Nothing that may cost an entry.
@@ -110,11 +112,12 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-fn tell_all(first: u64, count: u64, calm: bool) -> PathStats {
+fn tell_all(first: u64, count: u64, calm: bool) -> (PathStats, [u64; 2]) {
     std::panic::set_hook(Box::new(|_| {}));
     let next = AtomicU64::new(first);
     let failed = Mutex::new(Vec::new());
     let paths = Mutex::new(PathStats::default());
+    let (versions, extras) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
@@ -128,7 +131,9 @@ fn tell_all(first: u64, count: u64, calm: bool) -> PathStats {
                     if std::env::var_os("SIM_SLOW").is_some() && started.elapsed().as_millis() > 400 {
                         eprintln!("seed {seed} took {:?}", started.elapsed());
                     }
-                    if let Ok((_, metered)) = told {
+                    if let Ok((_, metered, [compared, removed])) = told {
+                        versions.fetch_add(compared, Ordering::Relaxed);
+                        extras.fetch_add(removed, Ordering::Relaxed);
                         let mut sum = paths.lock().expect("no panic inside");
                         sum.spilled += metered.spilled;
                         sum.reloaded += metered.reloaded;
@@ -157,7 +162,7 @@ fn tell_all(first: u64, count: u64, calm: bool) -> PathStats {
         eprintln!("  SEED={seed} cargo test -p longhaul-engine --test sim -- --nocapture one_seed");
     }
     assert!(failed.is_empty(), "{} seeds failed", failed.len());
-    paths.into_inner().expect("no panic inside")
+    (paths.into_inner().expect("no panic inside"), [versions.into_inner(), extras.into_inner()])
 }
 
 /// Stories told by `cargo test`: about a minute on two shared cores (`SIM_SEEDS`, `SIM_FIRST`: others, more).
@@ -167,7 +172,7 @@ const SEEDS: u64 = 1200;
 #[test]
 fn one_seed() {
     let Some(seed) = number("SEED") else { return };
-    let (runs, paths) = story(seed, true, number("CALM").is_some());
+    let (runs, paths, _) = story(seed, true, number("CALM").is_some());
     println!("seed {seed}: well after {runs} runs, datagram rails: {paths:?}");
 }
 
@@ -230,10 +235,11 @@ fn more_entries_than_the_window_pass_through_it() {
 fn troubled_jobs_end_well() {
     if number("SEED").is_none() {
         let count = number("SIM_SEEDS").unwrap_or(SEEDS);
-        let paths = tell_all(number("SIM_FIRST").unwrap_or(0), count, false);
+        let (paths, synced) = tell_all(number("SIM_FIRST").unwrap_or(0), count, false);
         // The stories must meet what they are there for.
         let met = [paths.spilled, paths.reloaded, paths.unloaded, paths.forged, paths.again, paths.repair_bytes];
         assert!(count < SEEDS || met.iter().all(|&times| times > 0), "too little happened to datagrams: {paths:?}");
-        println!("datagram rails: {paths:?}");
+        assert!(count < SEEDS || synced.iter().all(|&times| times > 0), "nothing was compared or removed: {synced:?}");
+        println!("datagram rails: {paths:?}; bytes compared, entries removed: {synced:?}");
     }
 }

@@ -13,7 +13,7 @@ use engine::platform::Harm;
 use proto::flow::FlowConfig;
 use proto::negotiate::Cipher;
 use proto::rate::{Law, Policy, RateConfig};
-use proto::wire::control::{DigestKind, Rung};
+use proto::wire::control::{Compare, DigestKind, Rung};
 
 use crate::disk::{Content, Disk, Kind};
 use crate::net::Weather;
@@ -99,6 +99,10 @@ impl RunPlan {
 pub(crate) struct Scenario {
     pub(crate) terms: Terms,
     pub(crate) rung: Rung,
+    /// What stands at the sink is compared.
+    pub(crate) compare: Compare,
+    /// What the source does not have is removed.
+    pub(crate) prune: bool,
     pub(crate) runs: Vec<RunPlan>,
 }
 
@@ -177,16 +181,40 @@ pub(crate) fn plant(rng: &mut Rng, source: &SharedDisk, sink: &SharedDisk) -> Ve
                 left = left.saturating_sub(bytes);
                 let data = content(rng, bytes);
                 versions.entry(path[..].into()).or_default().insert(*blake3::hash(&data).as_bytes());
-                if rng.permille(60) && path.iter().all(|&byte| byte != b'/') {
-                    let other = if rng.permille(500) { (mtime.0 - 1, 5) } else { mtime };
-                    let data = if other == mtime { data.clone() } else { content(rng, 1000) };
+                if rng.permille(150) && path.iter().all(|&byte| byte != b'/') {
+                    let other = if rng.permille(700) { (mtime.0 - 1, 5) } else { mtime };
+                    let data = if other == mtime { data.clone() } else { earlier(rng, &data) };
                     sink.plant(&path, Kind::File(Content::of(data)), 0o640, other);
                 }
                 source.plant(&path, Kind::File(Content::of(data)), mode, mtime);
             }
         }
     }
+    for number in 0..rng.below(3) {
+        let path = format!("too much {number}").into_bytes();
+        let data = content(rng, 100);
+        versions.entry(path[..].into()).or_default().insert(*blake3::hash(&data).as_bytes());
+        sink.plant(&path, Kind::File(Content::of(data)), 0o640, (1_500_000_000, 0));
+    }
     versions
+}
+
+/// What a file may have been before: the same, longer, shorter, changed here and there, or another altogether.
+fn earlier(rng: &mut Rng, data: &[u8]) -> Vec<u8> {
+    let mut data = data.to_vec();
+    match rng.below(5) {
+        0 => {}
+        1 => data.truncate(rng.below(data.len() as u64 + 1) as usize),
+        2 => data.resize(data.len() + rng.below(2 * MIB) as usize, 7),
+        3 => return content(rng, 1000),
+        _ => {
+            for _ in 0..rng.between(1, 3).min(data.len() as u64) {
+                let at = rng.below(data.len() as u64) as usize;
+                data[at] ^= 1;
+            }
+        }
+    }
+    data
 }
 
 /// Another program writes to a source file, makes it shorter, or takes it away.
@@ -342,7 +370,8 @@ impl Scenario {
                 run.weather.flips_left = 3;
             }
         }
-        Scenario { terms, rung, runs }
+        let compare = *rng.pick(&[Compare::Never, Compare::Changed, Compare::Always]);
+        Scenario { terms, rung, compare, prune: rng.permille(300), runs }
     }
 
     /// Faults of disks need to know the names.

@@ -5,13 +5,14 @@
 //! Invariants: the order of calls on the disk is that of `linux/sink.rs`; a change there is a change here.
 //! Absent on purpose: O_DIRECT, caches.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use engine::end::compare::name_sign;
 use engine::end::recv::JOURNAL_FILE_BYTES_MIN;
 use engine::linux::{beside, is_ours};
-use engine::platform::{Found, SinkTree, SourceTree};
+use engine::platform::{Found, Old, Sign, SinkTree, SourceTree};
 use proto::manifest::{Entry, EntryKind};
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
 use proto::wire::control::Rung;
@@ -67,6 +68,12 @@ impl SourceTree for SimSource {
         Ok(is_same(&disk, ino, entry).then_some(()))
     }
 
+    fn read_at(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let mut disk = lock(&self.0);
+        let ino = disk.open(&entry.path)?;
+        read_full(&mut disk, ino, offset, into)
+    }
+
     fn is_unchanged(&self, entry: &Entry) -> io::Result<bool> {
         let mut disk = lock(&self.0);
         let ino = disk.lookup(&entry.path)?;
@@ -74,7 +81,29 @@ impl SourceTree for SimSource {
     }
 }
 
+fn read_full(disk: &mut Disk, ino: usize, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+    let mut done = 0;
+    while done < into.len() {
+        match disk.read(ino, offset + done as u64, &mut into[done..])? {
+            0 => break,
+            moved => done += moved,
+        }
+    }
+    Ok(done)
+}
+
+fn sign_of(disk: &Disk, ino: usize) -> Sign {
+    let node = &disk.nodes[ino];
+    let bytes = disk.data(ino).len() as u64;
+    Sign([ino as u64, bytes, node.mtime.0.cast_unsigned(), node.mtime.1.into(), node.mode.into(), 0])
+}
+
 impl SimSink {
+    fn signed(disk: &mut Disk, entry: &Entry, sign: Sign) -> io::Result<usize> {
+        let ino = disk.open(&entry.path)?;
+        if sign_of(disk, ino) == sign { Ok(ino) } else { Err(io::Error::from_raw_os_error(116)) }
+    }
+
     fn ready(disk: &mut Disk, entry: &Entry, rung: Rung, sync: bool) -> io::Result<()> {
         let part = disk.open(&beside(&entry.path, "part"))?;
         if entry.bytes() > PACK_FILE_BYTES_MAX {
@@ -257,6 +286,66 @@ impl SinkTree for SimSink {
                 *result = Err(io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(5)));
             }
         }
+    }
+
+    fn old(&self, entry: &Entry) -> io::Result<Option<Old>> {
+        let mut disk = lock(&self.0);
+        let ino = disk.lookup(&entry.path)?;
+        let Kind::File(content) = &disk.nodes[ino].kind else { return Ok(None) };
+        Ok(Some(Old { bytes: content.data.len() as u64, sign: sign_of(&disk, ino), elsewhere: false }))
+    }
+
+    fn read_old(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let mut disk = lock(&self.0);
+        let ino = disk.open(&entry.path)?;
+        read_full(&mut disk, ino, offset, into)
+    }
+
+    fn carry(&self, entry: &Entry, sign: Sign, ranges: &[(u64, u64)]) -> io::Result<()> {
+        let mut disk = lock(&self.0);
+        let old = SimSink::signed(&mut disk, entry, sign)?;
+        let _ = disk.remove(&beside(&entry.path, "journal"));
+        let _ = disk.remove(&beside(&entry.path, "part"));
+        let part = disk.create(&beside(&entry.path, "part"), true)?;
+        for (offset, bytes) in ranges {
+            let mut range = vec![0; *bytes as usize];
+            if read_full(&mut disk, old, *offset, &mut range)? < range.len() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if (disk.data(part).len() as u64) < *offset {
+                disk.truncate(part, *offset)?;
+            }
+            disk.write_all(part, *offset, &range)?;
+        }
+        SimSink::signed(&mut disk, entry, sign).map(|_| ())
+    }
+
+    fn adopt(&self, entry: &Entry, sign: Sign) -> io::Result<()> {
+        let mut disk = lock(&self.0);
+        let ino = SimSink::signed(&mut disk, entry, sign)?;
+        disk.set_meta(ino, Some(entry.mode), Some((entry.mtime_s, entry.mtime_ns)))?;
+        drop(disk);
+        if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
+            self.discard(entry);
+        }
+        Ok(())
+    }
+
+    fn extras(&self, folder: &Entry, names: &HashSet<u64>) -> io::Result<Vec<(Box<[u8]>, u64)>> {
+        let mut disk = lock(&self.0);
+        disk.lookup(&folder.path)?;
+        let all = disk.tree().map(|(path, _)| path).filter(|path| !path.is_empty() && parent(path) == &*folder.path);
+        let extras = all.filter(|path| !is_ours(name(path)) && !names.contains(&name_sign(name(path))));
+        Ok(extras.map(|path| (path.clone(), 1)).collect())
+    }
+
+    fn remove(&self, path: &[u8]) -> io::Result<u64> {
+        let mut disk = lock(&self.0);
+        let folder = disk.lookup(parent(path))?;
+        let time = disk.nodes[folder].mtime;
+        disk.remove(path)?;
+        disk.set_meta(folder, None, Some(time))?;
+        Ok(1)
     }
 
     fn discard(&self, entry: &Entry) {

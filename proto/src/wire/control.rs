@@ -67,10 +67,26 @@ pub struct Open {
     pub keep: bool,
     /// Nothing is moved or made: only said what would be.
     pub dry: bool,
+    /// Which files that stand at the destination are compared by content, chunk by chunk.
+    pub compare: Compare,
+    /// Entries at the destination that the source does not have are removed, if they are no more than so many; `None`: they stay.
+    pub prune: Option<u64>,
     /// The rung the user asked for.
     pub rung: Rung,
     /// What the initiator has.
     pub offer: Offer,
+}
+
+/// Which files are compared by content instead of being sent whole.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Compare {
+    /// None: another size or time means that the file is sent.
+    #[default]
+    Never,
+    /// Those whose size or time differs: only chunks that differ travel.
+    Changed,
+    /// All that stand there: equal size and time prove nothing.
+    Always,
 }
 
 /// A range of chunk indices of one file, end excluded.
@@ -91,6 +107,9 @@ pub enum Want {
     All,
     /// A part is there: only these chunk ranges are missing.
     Missing { ranges: Vec<ChunkRange> },
+    /// Another version stands there: `Have` frames will tell the digests of so many chunks, from the first on; then `Differ` is awaited,
+    /// and this file's last `Want` follows. Never 0, and never twice for a file.
+    Compare { chunks: u64 },
 }
 
 /// Why an entry could not be moved; the user's exit code and sentence come from it.
@@ -192,7 +211,23 @@ pub enum Frame {
     RailDown { rail: u16 },
     /// 24: Receiver: this rail is over and every chunk that came over it has been acknowledged before this frame: the rest is lost.
     RailClosed { rail: u16 },
+    /// 25: Receiver: digests of chunks of the version that stands there, in order without gaps; `NO_DIGEST` where one could not be read.
+    Have { entry: EntryId, first: u64, digests: Vec<Digest> },
+    /// 26: Sender: all that was told with `Have` is compared; these chunks of the file are not there, and so must travel.
+    Differ { entry: EntryId, ranges: Vec<ChunkRange> },
+    /// 27: Receiver, before `Sign`, if the job prunes: how many entries were removed (dry run: would be), how many stay though the source
+    /// does not have them, and some of their paths.
+    Pruned { removed: u64, left: u64, paths: Vec<Box<[u8]>> },
 }
+
+/// Stands for a chunk that could not be read: no chunk has this digest (CRC-64 leaves 24 bytes zero; BLAKE3 would have to be inverted).
+pub const NO_DIGEST: Digest = [0xff; 32];
+/// Most digests in one `Have`: 128 KiB of a frame.
+pub const HAVE_DIGESTS_MAX: usize = 4096;
+/// Most paths in one `Pruned`.
+pub const PRUNED_PATHS_MAX: usize = 1000;
+/// Most bytes of these together.
+pub const PRUNED_BYTES_MAX: usize = 128 << 10;
 
 /// Longest agent name in `Hello`, in bytes.
 pub const AGENT_BYTES_MAX: usize = 200;

@@ -39,7 +39,7 @@ impl Frame {
         let frame = match kind {
             1..=5 => opening(kind, &mut reader)?,
             6..=14 => transfer(kind, &mut reader)?,
-            15..=24 => service(kind, &mut reader)?,
+            15..=27 => service(kind, &mut reader)?,
             _ => return Err(Breach::FrameUnknown),
         };
         reader.end()?;
@@ -111,7 +111,14 @@ fn service(kind: u8, from: &mut Reader<'_>) -> Result<Frame, Breach> {
         },
         22 => Frame::Rate { bits_per_second: from.u64()? },
         23 => Frame::RailDown { rail: from.u16()? },
-        _ => Frame::RailClosed { rail: from.u16()? },
+        24 => Frame::RailClosed { rail: from.u16()? },
+        25 => Frame::Have {
+            entry: from.u64()?,
+            first: from.u64()?,
+            digests: from.list(HAVE_DIGESTS_MAX, 32, Reader::array)?,
+        },
+        26 => Frame::Differ { entry: from.u64()?, ranges: ranges(from)? },
+        _ => Frame::Pruned { removed: from.u64()?, left: from.u64()?, paths: pruned(from)? },
     })
 }
 
@@ -128,6 +135,13 @@ fn open(from: &mut Reader<'_>) -> Result<Open, Breach> {
         top: top_name(from)?,
         keep: from.flag()?,
         dry: from.flag()?,
+        compare: match from.u8()? {
+            0 => Compare::Never,
+            1 => Compare::Changed,
+            2 => Compare::Always,
+            _ => return Err(Breach::FieldOutOfRange),
+        },
+        prune: if from.flag()? { Some(from.u64()?) } else { None },
         rung: Rung::from_byte(from.u8()?)?,
         offer: Offer::decode(from)?,
     })
@@ -204,21 +218,36 @@ fn want(from: &mut Reader<'_>) -> Result<(EntryId, Want), Breach> {
         0 => Want::Keep { digest: None },
         1 => Want::Keep { digest: Some(from.array()?) },
         2 => Want::All,
-        3 => {
-            let mut end = 0;
-            let ranges = from.list(WANT_RANGES_MAX, 16, |from| {
-                let range = range(from, Breach::WantOutOfRange)?;
-                if range.first < end {
-                    return Err(Breach::WantOutOfRange);
-                }
-                end = range.end;
-                Ok(range)
-            })?;
-            Want::Missing { ranges }
-        }
+        3 => Want::Missing { ranges: ranges(from)? },
+        4 => match from.u64()? {
+            0 => return Err(Breach::WantOutOfRange),
+            chunks => Want::Compare { chunks },
+        },
         _ => return Err(Breach::FieldOutOfRange),
     };
     Ok((entry, want))
+}
+
+/// Ranges of one file: ascending, none reaching into the next.
+fn ranges(from: &mut Reader<'_>) -> Result<Vec<ChunkRange>, Breach> {
+    let mut end = 0;
+    from.list(WANT_RANGES_MAX, 16, |from| {
+        let range = range(from, Breach::WantOutOfRange)?;
+        if range.first < end {
+            return Err(Breach::WantOutOfRange);
+        }
+        end = range.end;
+        Ok(range)
+    })
+}
+
+/// Paths for the report.
+fn pruned(from: &mut Reader<'_>) -> Result<Vec<Box<[u8]>>, Breach> {
+    from.list(PRUNED_PATHS_MAX, 2, |from| {
+        let path = from.bytes(PATH_BYTES_MAX)?;
+        check_path(path)?;
+        Ok(Box::from(path))
+    })
 }
 
 /// A range is never empty.

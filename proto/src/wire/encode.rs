@@ -31,6 +31,7 @@ pub fn want_bytes(want: &Want) -> usize {
             Want::Keep { digest: Some(_) } => 32,
             Want::Keep { digest: None } | Want::All => 0,
             Want::Missing { ranges } => 4 + 16 * ranges.len(),
+            Want::Compare { .. } => 8,
         }
 }
 
@@ -63,6 +64,9 @@ impl Frame {
             Frame::Rate { .. } => 22,
             Frame::RailDown { .. } => 23,
             Frame::RailClosed { .. } => 24,
+            Frame::Have { .. } => 25,
+            Frame::Differ { .. } => 26,
+            Frame::Pruned { .. } => 27,
         }
     }
 
@@ -94,6 +98,9 @@ impl Frame {
             Frame::Rate { .. } => "Rate",
             Frame::RailDown { .. } => "RailDown",
             Frame::RailClosed { .. } => "RailClosed",
+            Frame::Have { .. } => "Have",
+            Frame::Differ { .. } => "Differ",
+            Frame::Pruned { .. } => "Pruned",
         }
     }
 
@@ -201,6 +208,18 @@ impl Frame {
             Frame::Rails { count } => put!(out, count),
             Frame::Rate { bits_per_second } => put!(out, bits_per_second),
             Frame::RailDown { rail } | Frame::RailClosed { rail } => put!(out, rail),
+            Frame::Have { entry, first, digests } => {
+                put!(out, entry, first);
+                put_list(out, digests, |out, digest| out.extend_from_slice(digest));
+            }
+            Frame::Differ { entry, ranges } => {
+                put!(out, entry);
+                put_list(out, ranges, put_range);
+            }
+            Frame::Pruned { removed, left, paths } => {
+                put!(out, removed, left);
+                put_list(out, paths, |out, path| put_bytes(out, path));
+            }
             other => unreachable!("{} is written by `encode`", other.name()),
         }
     }
@@ -214,6 +233,11 @@ fn put_open(out: &mut Vec<u8>, open: &Open) {
     put_bytes(out, &open.top);
     out.push(u8::from(open.keep));
     out.push(u8::from(open.dry));
+    out.push(open.compare as u8);
+    out.push(u8::from(open.prune.is_some()));
+    if let Some(most) = open.prune {
+        put!(out, most);
+    }
     out.push(open.rung as u8);
     open.offer.encode(out);
 }
@@ -256,6 +280,10 @@ fn put_want(out: &mut Vec<u8>, (entry, want): &(EntryId, Want)) {
         Want::Missing { ranges } => {
             out.push(3);
             put_list(out, ranges, put_range);
+        }
+        Want::Compare { chunks } => {
+            out.push(4);
+            put!(out, chunks);
         }
     }
 }

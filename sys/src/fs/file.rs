@@ -142,6 +142,36 @@ pub fn read_at_full(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<us
     Ok(filled)
 }
 
+/// Copies `len` bytes at `offset` to the same place of another file, within the kernel where it can (shared extents on btrfs and XFS).
+/// Errors: `UnexpectedEof`, the source is shorter.
+pub fn copy_range(from: &File, to: &File, offset: u64, len: u64) -> io::Result<()> {
+    /// Copied through memory where the kernel cannot.
+    const STEP_BYTES: usize = 1 << 20;
+    let (mut at, end) = (offset, offset + len);
+    while at < end {
+        let (mut read_at, mut write_at) = (at, at);
+        let wanted = usize::try_from(end - at).unwrap_or(usize::MAX).min(1 << 30);
+        match rustix::fs::copy_file_range(from, Some(&mut read_at), to, Some(&mut write_at), wanted) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => at += count as u64,
+            Err(Errno::INTR) => {}
+            Err(Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let mut bytes = vec![0; if at < end { STEP_BYTES } else { 0 }];
+    while at < end {
+        let part = usize::try_from(end - at).unwrap_or(usize::MAX).min(STEP_BYTES);
+        let read = read_at_full(from, &mut bytes[..part], at)?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        to.write_all_at(&bytes[..read], at)?;
+        at += read as u64;
+    }
+    Ok(())
+}
+
 /// Writes all of `bytes`.
 pub fn write_at_full(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     file.write_all_at(bytes, offset)

@@ -1,14 +1,16 @@
-//! Two threads beside the keeper: the scanner walks the source, the committer flushes and renames.
+//! Threads beside the keeper: the scanner walks the source, the committer flushes and renames, the comparer reads what stands there.
 //!
 //! For: system calls that wait for a disk, kept away from the thread that turns the job.
 //! In and out: a source → batches of entries; tasks → what became of them; the bell rings for each.
-//! Invariants: both end with the keeper, which holds the other end of their mailboxes.
+//! Invariants: all end with the keeper, which holds the other end of their mailboxes.
 //! Absent on purpose: what is walked and how it is made durable (engine).
 
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 
+use engine::end::compare::{self, Compare, Compared, Look, Seen};
+use engine::job::Terms;
 use engine::linux::scan::{Batch, Scan};
 use engine::linux::sink::LinuxSink;
 use engine::linux::source::LinuxSource;
@@ -47,6 +49,48 @@ pub(super) fn spawn_committer(sink: &Arc<LinuxSink>, bell: &Event) -> io::Result
     std::thread::Builder::new().name("committer".into()).spawn(move || {
         for task in asked {
             if to.send(commit::run(&*sink, task)).is_err() {
+                return;
+            }
+            bell.signal();
+        }
+    })?;
+    Ok((ask, from))
+}
+
+/// Looks in, what was seen out: at the receiver.
+pub(super) type Looker = (Sender<Look>, Receiver<Seen>);
+
+/// Compares at the receiver.
+pub(super) fn spawn_looker(sink: &Arc<LinuxSink>, terms: Terms, bell: &Event) -> io::Result<Looker> {
+    let (ask, asked) = channel::<Look>();
+    let (to, from) = channel();
+    let (sink, bell) = (sink.clone(), bell.clone());
+    std::thread::Builder::new().name("comparer".into()).spawn(move || {
+        for look in asked {
+            let goes_on = compare::look(&*sink, &terms, look, &mut |seen| {
+                let is_heard = to.send(seen).is_ok();
+                bell.signal();
+                is_heard
+            });
+            if !goes_on {
+                return;
+            }
+        }
+    })?;
+    Ok((ask, from))
+}
+
+/// The peer's digests in, which chunks are the same out: at the sender.
+pub(super) type Comparer = (Sender<Compare>, Receiver<Compared>);
+
+/// Compares at the sender.
+pub(super) fn spawn_comparer(source: &Arc<LinuxSource>, terms: Terms, bell: &Event) -> io::Result<Comparer> {
+    let (ask, asked) = channel::<Compare>();
+    let (to, from) = channel();
+    let (source, bell) = (source.clone(), bell.clone());
+    std::thread::Builder::new().name("comparer".into()).spawn(move || {
+        for work in asked {
+            if to.send(compare::compare(&*source, &terms, &work)).is_err() {
                 return;
             }
             bell.signal();

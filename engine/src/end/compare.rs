@@ -1,0 +1,176 @@
+//! Two versions of a file compared chunk by chunk, so that only what differs travels.
+//!
+//! For: `sync`, `cp --checksum`: the thread beside the keeper that reads and digests what stands at each end.
+//! In and out: looks from the keeper, in order; what was seen, file by file, in batches.
+//! Invariants: a version that changed while it was looked at is worth nothing, and nothing is carried over from it; at most one chunk is
+//! in memory.
+//! Absent on purpose: which files are compared, and what follows from it (recv/compare.rs, send.rs).
+//! Source: the idea is rsync's (Tridgell, "Efficient Algorithms for Sorting and Synchronization", 1999) without its rolling sum: chunks
+//! stand at fixed offsets, for what changes in files too large to send again (images, databases, logs) changes in place or at the end.
+
+use std::collections::HashSet;
+use std::io;
+use std::sync::Arc;
+
+use proto::ledger::{chunk_count, chunk_len};
+use proto::manifest::{Entry, EntryId};
+use proto::wire::control::{ChunkRange, Digest, NO_DIGEST};
+
+use crate::job::Terms;
+use crate::platform::{Sign, SinkTree, SourceTree};
+use crate::seal::chunk_digest;
+
+/// Digests told at once: 256 MiB of chunks, so that the peer can begin and the watchdog sees that it goes on.
+const BATCH: u64 = 256;
+
+/// Work of the receiver's comparer.
+#[derive(Debug)]
+pub enum Look {
+    /// Digest the first `chunks` chunks of what stands there.
+    Old { entry: Arc<Entry>, chunks: u64, sign: Sign },
+    /// Make a part of these ranges (offset, bytes) of it, and write the journal's records that speak of them.
+    Carry { entry: Arc<Entry>, sign: Sign, ranges: Vec<(u64, u64)>, records: Vec<u8>, durable: bool },
+    /// It is the file already: give it mode and times.
+    Adopt { entry: Arc<Entry>, sign: Sign },
+    /// What stands in this folder and is none of these names (as `name_sign` has them)?
+    Sweep { folder: Arc<Entry>, names: HashSet<u64> },
+    /// Remove these, with all that is below them.
+    Prune { paths: Vec<Box<[u8]>> },
+}
+
+/// What it saw.
+#[derive(Debug)]
+pub enum Seen {
+    /// Digests of the next chunks; `whole`: these were the last. Where the version cannot be read or changed, `NO_DIGEST`.
+    Old { entry: EntryId, first: u64, digests: Vec<Digest>, last: bool },
+    /// The part stands, or does not.
+    Carried { entry: EntryId, result: io::Result<()> },
+    /// Mode and times are set, or it is not what it was.
+    Adopted { entry: EntryId, result: io::Result<()> },
+    /// Paths that the source does not have, each with the number of entries from there on.
+    Swept { result: io::Result<Vec<(Box<[u8]>, u64)>> },
+    /// How many entries were removed, and what was not.
+    Pruned { removed: u64, failed: Vec<(Box<[u8]>, io::Error)> },
+}
+
+/// Does one look; `each` is told as it goes and answers whether to go on.
+pub fn look<S: SinkTree>(sink: &S, terms: &Terms, look: Look, each: &mut dyn FnMut(Seen) -> bool) -> bool {
+    match look {
+        Look::Old { entry, chunks, sign } => old(sink, terms, &entry, chunks, sign, each),
+        Look::Carry { entry, sign, ranges, records, durable } => {
+            let mut result = sink.carry(&entry, sign, &ranges);
+            if result.is_ok() && !records.is_empty() {
+                result = sink.flush(&entry, &records, durable);
+            }
+            each(Seen::Carried { entry: entry.id, result })
+        }
+        Look::Adopt { entry, sign } => each(Seen::Adopted { entry: entry.id, result: sink.adopt(&entry, sign) }),
+        Look::Sweep { folder, names } => each(Seen::Swept { result: sink.extras(&folder, &names) }),
+        Look::Prune { paths } => {
+            let (mut removed, mut failed) = (0, Vec::new());
+            for path in paths {
+                match sink.remove(&path) {
+                    Ok(count) => removed += count,
+                    Err(error) => failed.push((path, error)),
+                }
+            }
+            each(Seen::Pruned { removed, failed })
+        }
+    }
+}
+
+fn old<S: SinkTree>(
+    sink: &S,
+    terms: &Terms,
+    entry: &Entry,
+    chunks: u64,
+    sign: Sign,
+    each: &mut dyn FnMut(Seen) -> bool,
+) -> bool {
+    let mut buf = vec![0; terms.chunk_bytes as usize];
+    let mut first = 0;
+    while first < chunks {
+        let end = chunks.min(first + BATCH);
+        let mut digests: Vec<Digest> = (first..end)
+            .map(|index| {
+                let bytes = &mut buf[..chunk_len(entry.bytes(), terms.chunk_bytes, index) as usize];
+                let offset = index * u64::from(terms.chunk_bytes);
+                match sink.read_old(entry, offset, bytes) {
+                    Ok(read) if read == bytes.len() => chunk_digest(terms, entry.bytes(), offset, bytes),
+                    _ => NO_DIGEST,
+                }
+            })
+            .collect();
+        // What was read before it changed is found out when it is carried over.
+        if !sink.old(entry).is_ok_and(|old| old.is_some_and(|old| old.sign == sign)) {
+            digests.fill(NO_DIGEST);
+        }
+        let last = end == chunks;
+        if !each(Seen::Old { entry: entry.id, first, digests, last }) {
+            return false;
+        }
+        first = end;
+    }
+    true
+}
+
+/// Work of the sender's comparer: chunks of a file, and the digests that were told of the peer's version.
+#[derive(Debug)]
+pub struct Compare {
+    /// The file.
+    pub entry: Arc<Entry>,
+    /// Index of the first chunk.
+    pub first: u64,
+    /// One for each chunk.
+    pub digests: Vec<Digest>,
+}
+
+/// What came of it: for each chunk, is it the same?
+#[derive(Debug)]
+pub struct Compared {
+    /// The file.
+    pub entry: EntryId,
+    /// The answer, or why the source cannot be read.
+    pub same: io::Result<Vec<bool>>,
+}
+
+/// Reads the source's chunks and compares.
+pub fn compare<S: SourceTree>(source: &S, terms: &Terms, work: &Compare) -> Compared {
+    let mut buf = vec![0; terms.chunk_bytes as usize];
+    let same = (work.first..)
+        .zip(&work.digests)
+        .map(|(index, digest)| {
+            let bytes = &mut buf[..chunk_len(work.entry.bytes(), terms.chunk_bytes, index) as usize];
+            if *digest == NO_DIGEST {
+                return Ok(false);
+            }
+            let offset = index * u64::from(terms.chunk_bytes);
+            let read = source.read_at(&work.entry, offset, bytes)?;
+            // A file that became shorter is torn: the sender sees that when it has read what is missing.
+            Ok(read == bytes.len() && chunk_digest(terms, work.entry.bytes(), offset, bytes) == *digest)
+        })
+        .collect();
+    Compared { entry: work.entry.id, same }
+}
+
+/// Which chunks of a file differ, for the user.
+pub(super) fn show_differ(entry: &Entry, ranges: &[ChunkRange], chunk_bytes: u32) -> String {
+    const SHOWN: usize = 8;
+    let shown: Vec<String> = ranges
+        .iter()
+        .take(SHOWN)
+        .map(|it| if it.end == it.first + 1 { it.first.to_string() } else { format!("{}-{}", it.first, it.end - 1) })
+        .collect();
+    let count: u64 = ranges.iter().map(|range| range.end - range.first).sum();
+    let more = if ranges.len() > SHOWN { ", …" } else { "" };
+    let path = String::from_utf8_lossy(&entry.path);
+    let all = chunk_count(entry.bytes(), chunk_bytes);
+    format!("{path}: {count} of {all} chunks of {chunk_bytes} bytes differ: {}{more}", shown.join(", "))
+}
+
+/// A name in few bytes, for knowing what a folder has: 64 bits of BLAKE3. Two of 200,000 names share them once in 10^9 folders; then
+/// something stays that could have been removed.
+#[must_use]
+pub fn name_sign(name: &[u8]) -> u64 {
+    u64::from_le_bytes(*blake3::hash(name).as_bytes().first_chunk().expect("32 bytes have eight"))
+}

@@ -1,0 +1,204 @@
+//! Another version stands there: only chunks that differ are wanted.
+//!
+//! For: the receiving half of comparing; see `end/compare.rs`.
+//! In and out: what the comparer saw and what the sender says of it; `Have` frames, and at last the file's `Want`.
+//! Invariants: the version under the final name is only read; what is kept of it is copied into a part of its own and stands in the
+//! journal before it is counted on; from the second `Want` on, the file's way is that of a resumed one.
+//! Absent on purpose: reading and digesting (end/compare.rs).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proto::error::Breach;
+use proto::journal;
+use proto::ledger::chunk_count;
+use proto::manifest::{Entry, EntryId};
+use proto::wire::chunk::PACK_FILE_BYTES_MAX;
+use proto::wire::control::{ChunkRange, Compare, Digest, Frame, HAVE_DIGESTS_MAX, Rung, Want};
+
+use super::{JOURNAL_FILE_BYTES_MIN, RecvEnd, first_runs, show};
+use crate::digest::DigestTree;
+use crate::end::compare::{Look, Seen, show_differ};
+use crate::end::{Outbox, Stop};
+use crate::job::Cmd;
+use crate::platform::{Old, Platform, SinkTree};
+
+/// A file whose versions are being compared.
+#[derive(Debug)]
+pub(super) struct Comparing {
+    old: Old,
+    /// Chunks that both versions have at the same place, in the same length.
+    chunks: u64,
+    digests: Vec<Digest>,
+    /// The sender has said what differs.
+    answered: bool,
+    /// What is kept, once it is known.
+    kept: Vec<(u64, Digest)>,
+}
+
+/// How many chunks two versions have in common by their lengths.
+fn common_chunks(old: u64, new: u64, chunk_bytes: u32) -> u64 {
+    if old == new { chunk_count(new, chunk_bytes) } else { old.min(new) / u64::from(chunk_bytes) }
+}
+
+impl<P: Platform> RecvEnd<P> {
+    /// Is there a version worth comparing? Then the answer to the sender.
+    pub(super) fn compare(&mut self, entry: &Arc<Entry>, out: &mut Outbox<P>) -> Option<Want> {
+        // Small files travel in packs for less than it would cost to ask; unless each byte is to be looked at.
+        if self.compare == Compare::Never
+            || entry.bytes() == 0
+            || (self.compare == Compare::Changed && entry.bytes() <= PACK_FILE_BYTES_MAX)
+        {
+            return None;
+        }
+        let old = self.sink.old(entry).ok().flatten()?;
+        let chunks = common_chunks(old.bytes, entry.bytes(), self.record.terms.chunk_bytes);
+        if chunks == 0 || (old.elsewhere && entry.bytes() <= PACK_FILE_BYTES_MAX) {
+            return None;
+        }
+        out.looks.push(Look::Old { entry: entry.clone(), chunks, sign: old.sign });
+        self.comparing
+            .insert(entry.id, Comparing { old, chunks, digests: Vec::new(), answered: false, kept: Vec::new() });
+        Some(Want::Compare { chunks })
+    }
+
+    /// The comparer tells.
+    ///
+    /// # Errors
+    /// None of its own; those of going on.
+    pub fn on_seen(&mut self, seen: Seen, out: &mut Outbox<P>) -> Result<(), Stop> {
+        match seen {
+            Seen::Old { entry, first, digests, .. } => {
+                let Some(comparing) = self.comparing.get_mut(&entry) else { return Ok(()) };
+                comparing.digests.extend_from_slice(&digests);
+                self.record.tally.compared += digests.len() as u64 * u64::from(self.record.terms.chunk_bytes);
+                for (step, part) in digests.chunks(HAVE_DIGESTS_MAX).enumerate() {
+                    let first = first + (step * HAVE_DIGESTS_MAX) as u64;
+                    out.frames.push(Frame::Have { entry, first, digests: part.to_vec() });
+                }
+            }
+            Seen::Carried { entry: id, result } => {
+                let Some(comparing) = self.comparing.remove(&id) else { return Ok(()) };
+                let Some(entry) = self.machine.entry(id).cloned() else { return Ok(()) };
+                if let Err(error) = result {
+                    out.notes
+                        .push(format!("{}: nothing is carried over ({error}), it is sent whole", show(&entry.path)));
+                    self.sink.discard(&entry);
+                    self.ask(&entry, &[], out);
+                } else {
+                    self.ask(&entry, &comparing.kept, out);
+                }
+            }
+            Seen::Adopted { entry: id, result } => {
+                let Some(comparing) = self.comparing.remove(&id) else { return Ok(()) };
+                let Some(entry) = self.machine.entry(id).cloned() else { return Ok(()) };
+                if let Err(error) = result {
+                    out.notes.push(format!("{}: it cannot be kept ({error}), it is sent whole", show(&entry.path)));
+                    self.ask(&entry, &[], out);
+                } else {
+                    self.keep_compared(&entry, &comparing, out);
+                }
+            }
+            Seen::Swept { result } => self.on_swept(result, out),
+            Seen::Pruned { removed, failed } => self.on_pruned(removed, failed, out),
+        }
+        Ok(())
+    }
+
+    /// The same bytes stand there.
+    fn keep_compared(&mut self, entry: &Arc<Entry>, comparing: &Comparing, out: &mut Outbox<P>) {
+        let mut tree = DigestTree::new(self.record.terms.digest, entry.bytes(), self.record.terms.chunk_bytes);
+        for (index, digest) in (0..).zip(&comparing.digests) {
+            tree.put(index, *digest);
+        }
+        let digest = tree.root();
+        self.record.kept(entry, digest.as_ref());
+        self.machine.resolve(entry.id);
+        out.frames.push(Frame::Wants(vec![(entry.id, Want::Keep { digest })]));
+    }
+
+    /// The file's last `Want`, with the workers told before.
+    fn ask(&mut self, entry: &Arc<Entry>, kept: &[(u64, Digest)], out: &mut Outbox<P>) {
+        let want = self.begin(entry, kept, !kept.is_empty() && self.record.rung >= Rung::Flushed);
+        for worker in 0..self.workers {
+            out.cmds.push((worker, Cmd::Expect { job: self.job, entries: vec![entry.clone()] }));
+        }
+        out.frames.push(Frame::Wants(vec![(entry.id, want)]));
+    }
+
+    /// The sender has compared.
+    pub(super) fn on_differ(&mut self, id: EntryId, ranges: &[ChunkRange], out: &mut Outbox<P>) -> Result<(), Stop> {
+        let Some(entry) = self.machine.entry(id).cloned() else {
+            return if self.machine.knows(id) { Ok(()) } else { Err(Breach::EntryUnknown.into()) };
+        };
+        let Some(comparing) = self.comparing.get_mut(&id) else { return Err(Breach::WrongOrder.into()) };
+        if (comparing.digests.len() as u64) < comparing.chunks || std::mem::replace(&mut comparing.answered, true) {
+            return Err(Breach::WrongOrder.into());
+        }
+        let chunks = chunk_count(entry.bytes(), self.record.terms.chunk_bytes);
+        if ranges.last().is_some_and(|range| range.end > chunks) {
+            return Err(Breach::WantOutOfRange.into());
+        }
+        let mut kept: BTreeMap<u64, Digest> = (0..).zip(comparing.digests.iter().copied()).collect();
+        for range in ranges {
+            let tail = kept.split_off(&range.first);
+            kept.extend(tail.into_iter().skip_while(|(index, _)| *index < range.end));
+        }
+        if kept.len() as u64 + ranges.iter().map(|range| range.end - range.first).sum::<u64>() != chunks {
+            return Err(Breach::WantOutOfRange.into()); // what was never told cannot be the same
+        }
+        let kept = first_runs(kept);
+        let same_chunks = ranges.is_empty() && comparing.old.bytes == entry.bytes();
+        if !ranges.is_empty() {
+            out.notes.push(show_differ(&entry, ranges, self.record.terms.chunk_bytes));
+        }
+        if self.record.dry {
+            self.differ_dry(&entry, same_chunks, &kept, out);
+        } else if same_chunks && !comparing.old.elsewhere {
+            out.looks.push(Look::Adopt { entry, sign: comparing.old.sign });
+        } else if kept.is_empty() || (entry.bytes() <= PACK_FILE_BYTES_MAX) {
+            self.comparing.remove(&id);
+            self.ask(&entry, &[], out);
+        } else {
+            comparing.kept = kept;
+            self.carry(&entry, out);
+        }
+        Ok(())
+    }
+
+    /// A dry run: what would be done is done with being counted.
+    fn differ_dry(&mut self, entry: &Arc<Entry>, same: bool, kept: &[(u64, Digest)], out: &mut Outbox<P>) {
+        let Some(comparing) = self.comparing.remove(&entry.id) else { return };
+        if same && !comparing.old.elsewhere {
+            self.keep_compared(entry, &comparing, out);
+            return;
+        }
+        let want = self.begin(entry, kept, false);
+        self.coming.remove(&entry.id);
+        if self.machine.resolve(entry.id).is_some() {
+            self.record.tally.files_done += 1;
+        }
+        out.frames.push(Frame::Wants(vec![(entry.id, want)]));
+    }
+
+    fn carry(&mut self, entry: &Arc<Entry>, out: &mut Outbox<P>) {
+        let header = self.journal_header(entry);
+        let chunk_bytes = u64::from(self.record.terms.chunk_bytes);
+        let comparing = &self.comparing[&entry.id];
+        let (mut ranges, mut records) = (Vec::new(), Vec::new());
+        if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
+            records.extend_from_slice(&journal::encode_header(&header));
+        }
+        for run in comparing.kept.chunk_by(|a, b| a.0 + 1 == b.0) {
+            let offset = run[0].0 * chunk_bytes;
+            let end = entry.bytes().min(offset + run.len() as u64 * chunk_bytes);
+            ranges.push((offset, end - offset));
+            if !records.is_empty() {
+                let digests: Vec<Digest> = run.iter().map(|(_, digest)| *digest).collect();
+                journal::encode_record(run[0].0, &digests, &mut records);
+            }
+        }
+        let durable = self.record.rung >= Rung::Flushed;
+        out.looks.push(Look::Carry { entry: entry.clone(), sign: comparing.old.sign, ranges, records, durable });
+    }
+}

@@ -1,0 +1,178 @@
+//! What stands at the destination from before.
+//!
+//! For: comparing versions, finding what was renamed, removing what is too much.
+//! In and out: the destination's base and paths below it; versions, paths, counts out.
+//! Invariants: no link is followed and nothing outside the base is seen; our own parts and journals are not seen either.
+//! Absent on purpose: deciding (end::recv).
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use proto::manifest::{Entry, join};
+use proto::wire::chunk::PACK_FILE_BYTES_MAX;
+use sys::fs::{Dir, Kind, Stat};
+
+use crate::end::compare::name_sign;
+use crate::linux::is_ours;
+use crate::platform::Sign;
+
+/// "Stale file handle": a version is not what it was when it was looked at.
+pub(super) const ESTALE: i32 = 116;
+/// Files remembered for finding renamed ones, at most: some 30 MB. What is beyond is sent.
+const MOVED_MAX: usize = 200_000;
+
+/// Is it the file that the manifest speaks of, by length and time?
+pub(super) fn is_same(stat: &Stat, entry: &Entry) -> bool {
+    stat.kind == Kind::File
+        && stat.bytes == entry.bytes()
+        && (stat.mtime_s, stat.mtime_ns) == (entry.mtime_s, entry.mtime_ns)
+}
+
+/// See `Sign`: the time of change of the inode moves with every write and every rename.
+pub(super) fn sign_of(stat: &Stat) -> Sign {
+    let time = |s: i64, ns: u32| s.cast_unsigned() << 30 ^ u64::from(ns);
+    let (ctime, mtime) = (time(stat.ctime_s, stat.ctime_ns), time(stat.mtime_s, stat.mtime_ns));
+    Sign([stat.dev, stat.ino, stat.bytes, ctime, mtime, u64::from(stat.mode)])
+}
+
+/// Files at the destination by length and time, read once, when the first file is missed.
+#[derive(Debug, Default)]
+pub(super) struct Moved(Mutex<Option<HashMap<Mark, Box<[u8]>>>>);
+
+/// Length and time.
+type Mark = (u64, i64, u32);
+
+impl Moved {
+    /// Where a file of this length and time stands.
+    pub(super) fn find(&self, base: &Dir, entry: &Entry) -> Option<Vec<u8>> {
+        let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let files = files.get_or_insert_with(|| {
+            let mut files = HashMap::new();
+            // What cannot be read is not found, and so sent.
+            let _ = walk(base, b"", &mut |path, stat| {
+                if stat.kind == Kind::File && stat.bytes > PACK_FILE_BYTES_MAX && files.len() < MOVED_MAX {
+                    files.insert((stat.bytes, stat.mtime_s, stat.mtime_ns), path.into());
+                }
+            });
+            files
+        });
+        files.get(&(entry.bytes(), entry.mtime_s, entry.mtime_ns)).map(|path| path.to_vec())
+    }
+}
+
+/// Tells of everything below a folder, the folder itself excluded; folders after what they hold.
+fn walk(base: &Dir, folder: &[u8], each: &mut dyn FnMut(&[u8], &Stat)) -> io::Result<()> {
+    /// A folder being read: its path, and the names in it that are not done.
+    type Level = (Box<[u8]>, Vec<Vec<u8>>);
+    let names = |path: &[u8]| -> io::Result<Vec<Vec<u8>>> {
+        let dir = if path.is_empty() { base.clone() } else { base.open_dir(path)? };
+        let own = |name: &Vec<u8>| !is_ours(name);
+        dir.list()?.map(|entry| Ok(entry?.name)).filter(|name| name.as_ref().map_or(true, own)).collect()
+    };
+    let mut levels: Vec<Level> = vec![(folder.into(), names(folder)?)];
+    while let Some((path, rest)) = levels.last_mut() {
+        let Some(name) = rest.pop() else {
+            let (path, _) = levels.pop().expect("seen above");
+            if !levels.is_empty() {
+                each(&path, &base.stat(&path)?);
+            }
+            continue;
+        };
+        let path = join(path, &name);
+        let stat = base.stat(&path)?;
+        if stat.kind == Kind::Folder {
+            let names = names(&path)?;
+            levels.push((path, names));
+        } else {
+            each(&path, &stat);
+        }
+    }
+    Ok(())
+}
+
+/// See `SinkTree::extras`.
+pub(super) fn extras(base: &Dir, folder: &[u8], names: &HashSet<u64>) -> io::Result<Vec<(Box<[u8]>, u64)>> {
+    let dir = if folder.is_empty() { base.clone() } else { base.open_dir(folder)? };
+    let mut extras = Vec::new();
+    for entry in dir.list()? {
+        let name = entry?.name;
+        if is_ours(&name) || names.contains(&name_sign(&name)) {
+            continue;
+        }
+        let path = join(folder, &name);
+        let mut count = 1;
+        if base.stat(&path)?.kind == Kind::Folder {
+            walk(base, &path, &mut |_, _| count += 1)?;
+        }
+        extras.push((path, count));
+    }
+    extras.sort_unstable(); // the same folder gives the same list
+    Ok(extras)
+}
+
+/// See `SinkTree::remove`.
+pub(super) fn remove(base: &Dir, path: &[u8]) -> io::Result<u64> {
+    let folder = super::sink::folder_of(path);
+    let before = if folder.is_empty() { base.stat_self()? } else { base.stat(folder)? };
+    let mut removed = 0;
+    if base.stat(path)?.kind == Kind::Folder {
+        let mut below = Vec::new();
+        walk(base, path, &mut |path, stat| below.push((Box::<[u8]>::from(path), stat.kind)))?;
+        for (path, kind) in below {
+            if kind == Kind::Folder {
+                base.remove_dir(&path)?
+            } else {
+                base.remove_file(&path)?
+            }
+            removed += 1;
+        }
+        base.remove_dir(path)?;
+    } else {
+        base.remove_file(path)?;
+    }
+    let time = (before.mtime_s, before.mtime_ns);
+    if folder.is_empty() {
+        base.set_meta_self(before.mode, time)?;
+    } else {
+        base.set_meta(folder, None, Some(time), false)?;
+    }
+    Ok(removed + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn base(name: &str) -> (std::path::PathBuf, Dir) {
+        let path = std::env::temp_dir().join(format!("longhaul-old-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(path.join("a/b/c")).expect("the test's folder");
+        std::fs::write(path.join("a/b/c/file"), b"x").expect("a file");
+        std::fs::write(path.join("a/keep"), b"x").expect("a file");
+        std::fs::write(path.join("a/.longhaul-0123456789abcdef.part"), b"x").expect("a part");
+        std::os::unix::fs::symlink("/", path.join("a/b/root")).expect("a link");
+        let dir = Dir::open(path.as_os_str().as_encoded_bytes()).expect("it was just made");
+        (path, dir)
+    }
+
+    #[test]
+    fn what_is_too_much_is_counted_with_all_below_and_our_own_files_stay() {
+        let (path, dir) = base("extras");
+        let names = HashSet::from([name_sign(b"keep")]);
+        let found = extras(&dir, b"a", &names).expect("it can be read");
+        assert_eq!(found, [(Box::from(*b"a/b"), 4)]);
+        std::fs::remove_dir_all(path).expect("it is there");
+    }
+
+    #[test]
+    fn removal_follows_no_link_and_leaves_the_folders_time() {
+        let (path, dir) = base("remove");
+        let before = dir.stat(b"a").expect("it is there");
+        assert_eq!(remove(&dir, b"a/b").expect("it can be removed"), 4);
+        assert!(!path.join("a/b").exists() && path.join("a/keep").exists());
+        let after = dir.stat(b"a").expect("it is there");
+        assert_eq!((before.mtime_s, before.mtime_ns), (after.mtime_s, after.mtime_ns));
+        std::fs::remove_dir_all(path).expect("it is there");
+    }
+}

@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# sync and --checksum: only chunks that differ travel, renamed files are found, what is too much goes or is kept back.
+source "$(dirname "$0")/check.sh"
+
+sync_run() { # as cp_run, with the command's name changed
+    cp_run_as sync "$@"
+}
+flip() { # flip FILE OFFSET: one bit, and size and time stay
+    python3 - "$1" "$2" <<'END'
+import os, sys
+path, at = sys.argv[1], int(sys.argv[2])
+before = os.stat(path)
+with open(path, "r+b") as file:
+    file.seek(at)
+    byte = file.read(1)[0]
+    file.seek(at)
+    file.write(bytes([byte ^ 4]))
+os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+END
+}
+MIB=$((1024 * 1024))
+python3 "$E2E/tree.py" make "$SRC/tree" 3
+random_file "$SRC/tree/big.bin" $((40 * MIB + 777))
+random_file "$SRC/tree/middle.bin" $((3 * MIB))
+mkdir -p "$DST/root"
+serve b "$DST/root" || { not_ok "serve prints its address"; finish; }
+
+sync_run "$SRC/tree" "${URL}copy"
+cp_ends 0 "sync: exit code 0"
+same "$SRC/tree" "$DST/root/copy" "sync: the content is there, equal"
+sync_run "$SRC/tree/" "${URL}copy/"
+is "$STATUS $(number bytes) $(number compared_bytes)" "0 0 0" "again: nothing is sent, nothing is read to be compared"
+
+# --- large files: what changed, what grew, what shrank, what was only touched ---
+printf changed | dd of="$SRC/tree/big.bin" bs=1 seek=$((17 * MIB + 5)) conv=notrunc status=none
+sync_run "$SRC/tree" "${URL}copy"
+is "$STATUS $(number bytes)" "0 $MIB" "7 bytes of 40 MiB changed: one chunk is sent"
+same "$SRC/tree" "$DST/root/copy" "changed: equal"
+head -c 1000 /dev/urandom >>"$SRC/tree/big.bin"
+sync_run "$SRC/tree" "${URL}copy"
+is "$STATUS $(number bytes)" "0 1777" "appended to: only the last chunk is sent"
+same "$SRC/tree" "$DST/root/copy" "appended to: equal"
+truncate -s $((30 * MIB + 1)) "$SRC/tree/big.bin"
+sync_run "$SRC/tree" "${URL}copy"
+is "$STATUS $(number bytes)" "0 1" "cut: only the last chunk is sent"
+same "$SRC/tree" "$DST/root/copy" "cut: equal"
+touch -d '2001-02-03 04:05:06.789' "$SRC/tree/big.bin" "$SRC/tree/middle.bin"
+chmod 0604 "$SRC/tree/middle.bin"
+inode=$(stat -c %i "$DST/root/copy/big.bin")
+sync_run "$SRC/tree" "${URL}copy"
+is "$STATUS $(number bytes) $(stat -c %i "$DST/root/copy/big.bin")" "0 0 $inode" "touched: nothing is sent, the file stays the one it was"
+same "$SRC/tree" "$DST/root/copy" "touched: equal, times and modes too"
+
+# --- a bit flips on the destination's disk: named, and only that chunk is sent again ---
+receipt=$(field receipt "$OUT")
+flip "$DST/root/copy/big.bin" $((12 * MIB + 99))
+flip "$DST/root/copy/size-4096" 1000
+sync_run "$SRC/tree" "${URL}copy"
+is "$STATUS $(number bytes)" "0 0" "a flipped bit is not seen by size and time"
+cp_run -v --checksum "$SRC/tree/." "${URL}copy/"
+is "$STATUS $(number bytes)" "0 $((MIB + 4096))" "--checksum: the chunk and the small file that differ are sent, nothing else"
+holds "the chunk is named" grep -q 'big.bin: 1 of 31 chunks of 1048576 bytes differ: 12' "$OUT"
+same "$SRC/tree" "$DST/root/copy" "--checksum: equal again"
+cp_run --checksum "$SRC/tree/." "${URL}copy/"
+is "$STATUS $(number bytes)" "0 0" "--checksum again: nothing is sent"
+holds "verify agrees" on b "$LONGHAUL" verify "$(field receipt "$OUT")" "$DST/root/copy"
+cp_run --checksum --digest crc64 "$SRC/tree/." "${URL}copy/"
+is "$STATUS $(number bytes)" "0 0" "--checksum --digest crc64: nothing is sent"
+[ -s "$receipt" ] || not_ok "the sync before had a receipt"
+
+# --- renamed ---
+mkdir "$SRC/tree/elsewhere"
+mv "$SRC/tree/big.bin" "$SRC/tree/elsewhere/large.bin"
+sync_run "$SRC/tree" "${URL}copy"
+is "$STATUS $(number bytes) $(number files)" "0 0 1" "renamed: found, not sent"
+holds "renamed: equal" cmp "$SRC/tree/elsewhere/large.bin" "$DST/root/copy/elsewhere/large.bin"
+
+# --- what is too much ---
+echo x >"$DST/root/copy/extra"
+mkdir -p "$DST/root/copy/more/of it" && touch "$DST/root/copy/more/of it/"{1,2,3}
+sync_run "$SRC/tree" "${URL}copy"
+holds "without --delete nothing is removed" test -e "$DST/root/copy/extra" -a -e "$DST/root/copy/big.bin"
+sync_run --delete -n "$SRC/tree" "${URL}copy"
+is "$STATUS $(number removed)" "0 7" "--delete -n says how many entries would go"
+holds "--delete -n removes nothing" test -e "$DST/root/copy/extra"
+sync_run --delete --max-delete 6 "$SRC/tree" "${URL}copy"
+is "$STATUS $(number removed) $(number left)" "3 0 7" "more than --max-delete: nothing is removed, exit code 3"
+holds "none of them is gone" test -e "$DST/root/copy/extra" -a -e "$DST/root/copy/more/of it/3"
+sync_run --delete "$SRC/tree" "${URL}copy"
+is "$STATUS $(number removed) $(number left)" "0 7 0" "--delete removes them"
+same "$SRC/tree" "$DST/root/copy" "--delete: equal, times of folders too"
+stop "$SERVE_PID"
+
+# --- rights, and the other ways ---
+serve b "$DST/root" --wo || not_ok "serve --wo"
+sync_run --delete "$SRC/tree" "${URL}copy"
+is "$STATUS" 12 "who may only write may not remove what he cannot see"
+sync_run "$SRC/tree" "${URL}copy"
+is "$STATUS $(number compared_bytes)" "0 0" "who may only write learns nothing by comparing"
+stop "$SERVE_PID"
+serve b "$DST/root" --ro || not_ok "serve --ro"
+cp -a "$SRC/tree" "$DST/mine"
+printf x | dd of="$DST/mine/middle.bin" bs=1 seek=$((2 * MIB)) conv=notrunc status=none
+echo x >"$DST/mine/extra"
+sync_run --delete "${URL}copy" "$DST/mine"
+is "$STATUS $(number bytes) $(number removed)" "0 $MIB 1" "pull: one chunk, one removed"
+same "$SRC/tree" "$DST/mine" "pull: equal"
+stop "$SERVE_PID"
+printf y | dd of="$DST/mine/middle.bin" bs=1 seek=5 conv=notrunc status=none
+sync_run --delete "$SRC/tree" "$DST/mine"
+is "$STATUS $(number bytes)" "0 $MIB" "local: one chunk"
+same "$SRC/tree" "$DST/mine" "local: equal"
+sync_run "$SRC/tree/middle.bin" "$DST/mine"
+is "$STATUS" 2 "a file is no folder: usage"
+sync_run "$SRC/tree" "$SRC/tree" "$DST/mine"
+is "$STATUS" 2 "three folders: usage"
+finish
