@@ -68,7 +68,6 @@ pub struct Steer {
     carry: Carry,
     expected_bps: f64,
     phase: Phase,
-    last_bps: f64,
     rest_s: f64,
     rest_until_s: f64,
 }
@@ -77,7 +76,7 @@ impl Steer {
     /// A job that begins with `carry`, of which so much is expected.
     #[must_use]
     pub fn new(carry: Carry, expected_bps: f64) -> Steer {
-        Steer { carry, expected_bps, phase: Phase::Steady { bad: 0 }, last_bps: 0.0, rest_s: REST_S, rest_until_s: 0.0 }
+        Steer { carry, expected_bps, phase: Phase::Steady { bad: 0 }, rest_s: REST_S, rest_until_s: 0.0 }
     }
 
     /// What carries, or what is tried beside what.
@@ -109,8 +108,8 @@ impl Steer {
     }
 
     fn steady(&mut self, window: &Window, bad: u32) -> Act {
-        let before_bps = if self.last_bps > 0.0 { self.last_bps.max(window.total_bps) } else { window.total_bps };
-        self.last_bps = window.total_bps;
+        // The last window alone: the one before may have been before the path changed.
+        let before_bps = window.total_bps;
         let short = window.total_bps < SHORT_OF * self.expected_bps;
         let tempting = window.other_bps > TEMPTING * window.total_bps;
         let bad = if window.by_network && (short || tempting) { bad + 1 } else { 0 };
@@ -134,15 +133,16 @@ impl Steer {
         let carry = if after_bps < GAIN * before_bps {
             self.rest_s = (self.rest_s * 2.0).min(REST_S_MAX);
             self.carry
-        } else if share > 1.0 - SHARE_MIN {
-            Carry::Udp
         } else if share < SHARE_MIN {
             Carry::Tcp
+        } else if share > 1.0 - SHARE_MIN || self.carry == Carry::Tcp {
+            // Streams that needed help are not kept beside: what they have in hand is what the job would wait for at its end.
+            Carry::Udp
         } else {
             Carry::Both
         };
         let kept_bps = if carry == self.carry { before_bps } else { after_bps };
-        (self.carry, self.expected_bps, self.last_bps) = (carry, kept_bps, 0.0);
+        (self.carry, self.expected_bps) = (carry, kept_bps);
         (self.phase, self.rest_until_s) = (Phase::Steady { bad: 0 }, now_s + self.rest_s);
         Act::Keep { carry, before_bps, after_bps }
     }
@@ -193,6 +193,14 @@ mod tests {
         let path = |carry| if carry == Carry::Udp { (0.1e9, 0.1e9) } else { (0.8e9, 0.1e9) };
         let acts = play(&mut steer, 0, 60, 0.0, path);
         assert!(matches!(acts[..], [(_, Act::Try(Carry::Tcp)), (_, Act::Keep { carry: Carry::Tcp, .. })]), "{acts:?}");
+    }
+
+    #[test]
+    fn streams_that_needed_help_are_not_kept_beside_it() {
+        let mut steer = Steer::new(Carry::Tcp, 0.9e9);
+        let path = |carry| if carry == Carry::Tcp { (0.05e9, 0.0) } else { (0.08e9, 0.04e9) };
+        let acts = play(&mut steer, 0, 60, 0.0, path);
+        assert!(matches!(acts[..2], [_, (_, Act::Keep { carry: Carry::Udp, .. })]), "{acts:?}");
     }
 
     #[test]
