@@ -47,6 +47,9 @@ pub enum Command {
     /// Show, make, trust, authorize and revoke identities
     #[command(subcommand)]
     Key(crate::key_command::KeyCommand),
+    /// What this machine has, and which of it sits together
+    #[command(subcommand)]
+    Host(crate::host::HostCommand),
     /// Measure each part alone, then together: network, disk, crypto
     #[command(subcommand)]
     Bench(crate::bench::BenchCommand),

@@ -16,6 +16,7 @@ mod cp;
 mod docs_command;
 mod door;
 mod exit;
+mod host;
 mod identity;
 mod job;
 mod key_command;
@@ -39,6 +40,7 @@ fn main() {
         args::Command::Verify(arguments) => told(verify::run(&arguments)),
         args::Command::Key(command) => ended(key_command::run(command), "do what was asked with keys"),
         args::Command::Bench(command) => ended(bench::run(command), "measure"),
+        args::Command::Host(command) => ended(host::run(&command), "show the host"),
         args::Command::Lab(command) => std::process::exit(i32::from(lab::run(&command))),
         args::Command::Generate(arguments) => told(docs_command::run(&arguments).map(|_| exit::Exit::Whole)),
     };

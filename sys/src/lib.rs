@@ -40,5 +40,6 @@ pub mod count;
 // For the lab: network interfaces whose wire is a descriptor, and hosts made of namespaces.
 pub mod tun;
 pub mod netns;
+pub mod nic;
 // Giving up rights, for good.
 pub mod confine;
