@@ -34,14 +34,15 @@ fn config() -> impl Strategy<Value = RateConfig> {
 
 fn signal() -> impl Strategy<Value = Signal> {
     let times = (figure(), figure(), any::<i64>(), figure(), figure());
-    let bytes = (figure(), figure(), figure(), figure(), figure(), any::<bool>());
+    let bytes = (figure(), figure(), figure(), figure(), figure(), figure(), any::<bool>());
     (times, bytes).prop_map(|((now_ns, rtt_ns, one_way_ns, interval_ns, sent_interval_ns), bytes)| {
-        let (delivered, interval_bytes, lost, marked, in_flight, limited) = bytes;
+        let (delivered, passed, interval_bytes, lost, marked, in_flight, limited) = bytes;
         Signal {
             now_ns,
             rtt_ns,
             one_way_ns,
             delivered,
+            passed,
             interval_ns,
             interval_bytes,
             sent_interval_ns,

@@ -101,7 +101,7 @@ fn low_leaves_the_link_to_others_and_fills_what_is_free() {
         assert!(left >= 0.97, "{law:?} {products}: leaves {left:.4}");
         assert!(before >= 0.85, "{law:?} {products}: alone {before:.4}");
         // Issue 3 asks that what is free be filled within 5 round trips; after 20 this holds, the mean over the next nine seconds.
-        assert!(after >= 0.6, "{law:?} {products}: after {after:.4}");
+        assert!(after >= 0.8, "{law:?} {products}: after {after:.4}");
     }
 }
 
@@ -121,12 +121,12 @@ fn fair_is_neither_starved_by_cubic_and_bbr_nor_starves_them() {
     let rate = mbit(100.0);
     for (law, products, least) in [
         // Issue 3 asks for 0.25 of two; what is reached is asserted, and listed as missed in the design page.
-        (Law::Cubic, 0.25, 0.12),
-        (Law::Cubic, 1.0, 0.1),
-        (Law::Cubic, 4.0, 0.12),
-        (Law::Bbr, 0.25, 0.04),
-        (Law::Bbr, 1.0, 0.04),
-        (Law::Bbr, 4.0, 0.04),
+        (Law::Cubic, 0.25, 0.22),
+        (Law::Cubic, 1.0, 0.25),
+        (Law::Cubic, 4.0, 0.22),
+        (Law::Bbr, 0.25, 0.05),
+        (Law::Bbr, 1.0, 0.14),
+        (Law::Bbr, 4.0, 0.16),
     ] {
         for rtt_ms in [20, 50, 100] {
             let mut world = world(rate, rtt_ms, products);

@@ -285,7 +285,9 @@ impl<'a> Run<'a> {
                 assert!(now - quiet_since < STUCK_NS, "stuck: {}", self.where_it_stands());
                 self.pass_time();
             }
-            if self.ended.is_none() && self.sender.is_done() && self.receiver.is_done() {
+            // In life each end's last words come before the other's signature.
+            let is_said = self.control.iter().all(VecDeque::is_empty);
+            if self.ended.is_none() && self.sender.is_done() && self.receiver.is_done() && is_said {
                 self.ended = Some(Ended::Done);
             }
         }

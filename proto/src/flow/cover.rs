@@ -58,10 +58,10 @@ impl FlowSender {
             self.stats.feedbacks += 1;
         }
         // Before coverage drops the record of it.
-        let newest = feedback.seen.checked_sub(1).and_then(|newest| self.flight.find(newest)).map(|run| run.sent_ns);
+        let newest = feedback.seen.checked_sub(1).and_then(|newest| self.flight.find(newest)).copied();
         self.cover(now_ns, feedback, newer);
-        if newer && let Some(sent_ns) = newest {
-            self.signal(now_ns, feedback, sent_ns);
+        if newer && let Some(newest) = newest {
+            self.signal(now_ns, feedback, &newest);
         }
         self.resize(now_ns);
         Ok(())
@@ -132,11 +132,12 @@ impl FlowSender {
         }
     }
 
-    fn signal(&mut self, now_ns: u64, feedback: &Feedback, sent_ns: u64) {
+    fn signal(&mut self, now_ns: u64, feedback: &Feedback, newest: &Run) {
         let before = self.seen;
         if feedback.seen == before.seen {
             return;
         }
+        let sent_ns = newest.sent_ns;
         let rtt_ns = now_ns.saturating_sub(sent_ns).saturating_sub(feedback.hold_ns).max(1);
         self.pulse.on_rtt(rtt_ns);
         let first = before.seen == 0;
@@ -147,6 +148,7 @@ impl FlowSender {
             // Two clocks: only differences mean something, so wrapping does no harm.
             one_way_ns: feedback.newest_at_ns.wrapping_sub(sent_ns).cast_signed(),
             delivered: feedback.delivered_bytes,
+            passed: newest.before + newest.wire_bytes(&(newest.first..feedback.seen)),
             interval_ns: since(feedback.newest_at_ns, before.newest_at_ns),
             interval_bytes: since(feedback.delivered_bytes, before.delivered),
             sent_interval_ns: since(sent_ns, before.sent_ns),

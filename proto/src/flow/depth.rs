@@ -109,6 +109,7 @@ mod tests {
             repair: false,
             superseded_below,
             copies: 0,
+            before: 0,
         }
     }
 

@@ -38,6 +38,8 @@ pub(super) struct Run {
     pub(super) superseded_below: u64,
     /// How many times the bytes had been copied before this.
     pub(super) copies: u8,
+    /// Wire bytes of data that left before this run; given by `push`.
+    pub(super) before: u64,
 }
 
 impl Run {
@@ -78,6 +80,8 @@ pub(super) struct Flight {
     next: u64,
     /// Wire bytes of data not resolved.
     bytes: u64,
+    /// Wire bytes of data that ever left.
+    sent: u64,
     /// Data packets not resolved.
     data_packets: u64,
     /// Of these, repairs.
@@ -88,7 +92,7 @@ pub(super) struct Flight {
 impl Default for Flight {
     fn default() -> Self {
         let runs = VecDeque::with_capacity(RUNS_ROOM);
-        Flight { runs, covered: 0, next: 0, bytes: 0, data_packets: 0, repair_packets: 0, probes: 0 }
+        Flight { runs, covered: 0, next: 0, bytes: 0, sent: 0, data_packets: 0, repair_packets: 0, probes: 0 }
     }
 }
 
@@ -127,7 +131,9 @@ impl Flight {
     /// Adds a run; its number is given here.
     pub(super) fn push(&mut self, mut run: Run) -> u64 {
         run.first = self.next;
+        run.before = self.sent;
         self.next = run.end();
+        self.sent += run.wire_bytes(&(run.first..run.end()));
         self.tally(&run, &(run.first..run.end()), true);
         self.runs.push_back(run);
         run.first
@@ -159,6 +165,7 @@ impl Flight {
         }
         let void = from..run.end();
         self.tally(&run, &void, false);
+        self.sent -= run.wire_bytes(&void);
         let range = run.range(&void);
         let packets = (void.end - void.start) as u32;
         let last = self.runs.back_mut().expect("it was there a line above");
@@ -167,7 +174,7 @@ impl Flight {
         if last.packets == 0 {
             self.runs.pop_back();
         }
-        self.runs.push_back(Run { first: from, packets, cargo: Cargo::Void, bytes: 0, ..run });
+        self.runs.push_back(Run { first: from, packets, cargo: Cargo::Void, bytes: 0, before: self.sent, ..run });
         Some((run, void))
     }
 

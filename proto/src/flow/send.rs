@@ -403,6 +403,7 @@ impl FlowSender {
             repair: false,
             superseded_below: 0,
             copies: 0,
+            before: 0,
         };
         let range = self.take(pick, max, &mut run);
         run.offset = range.start;

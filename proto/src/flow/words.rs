@@ -97,6 +97,7 @@ impl FlowSender {
             repair: false,
             superseded_below: 0,
             copies: 0,
+            before: 0,
         };
         let number = self.flight.push(run);
         self.pulse.on_sent(now_ns, false, waiting);

@@ -12,10 +12,9 @@ use super::path::{Path, rate_of};
 use super::rival::{Rival, Sight};
 use super::shift::Shift;
 use super::trace::{Keep, Trace};
+use super::weight::{FAIR, LOW, QUEUE_ALONE_NS, Weight, of};
 use super::{Policy, RATE_MAX, RateConfig, Signal, TRAIN_PACKETS};
 
-/// Queueing delay that one flow alone keeps, nanoseconds.
-const QUEUE_ALONE_NS: f64 = 1_500_000.0;
 /// Share of the link's rate that every flow adds each round trip, and gives back in proportion to what it has.
 pub(super) const PUSH: f64 = 0.015;
 /// Queueing delay that every further flow adds.
@@ -28,31 +27,21 @@ const LEAP_ROUNDS: f64 = 1.5;
 const TRIES: u32 = 3;
 /// While the start finds no queue at the rate that the train promised, it goes beyond it by this factor a round trip.
 const START_GROWTH: f64 = 1.2;
+/// After an eighth of a round trip at the train's rate, until its echo: less is to be paid back where others are.
+const START_REST: f64 = 0.3;
 /// Where no train was seen spread out (the receiver's interface joined it, or the link is far faster than it): the rate grows by this factor
 /// each time it was proved.
 const BLIND_GROWTH: f64 = 4.0;
+/// A longer train where the shorter one was not seen spread out: 1.5 ms of 1 Gbit/s.
+const TRAIN_PACKETS_MAX: u32 = 128;
+/// Loss that came with a hunt: ours.
+const HUNT_LOSS: f64 = 0.08;
+/// So much of a train seen spread out says enough: under jitter the rest only blurs it.
+const TRAIN_SEEN: f64 = 0.4;
 /// Rounds in which an error of the queue is worked off.
 pub(super) const SLOWNESS: f64 = 2.5;
 /// Rounds of the integral.
 const GAIN: f64 = 12.0;
-
-/// A policy in figures.
-#[derive(Debug)]
-pub(super) struct Weight {
-    /// Share of the push.
-    pub(super) push: f64,
-    /// Part of the train's rate to begin with.
-    pub(super) first: f64,
-    /// Beside a rival: parts of the link it takes at least and at most.
-    pub(super) floor: f64,
-    pub(super) ceiling: f64,
-    /// Queueing delay kept alone.
-    pub(super) queue_ns: f64,
-}
-
-const FAIR: Weight = Weight { push: 1.0, first: 0.9, floor: 0.3, ceiling: 0.65, queue_ns: QUEUE_ALONE_NS };
-const HIGH: Weight = Weight { push: 2.0, first: 0.9, floor: 0.45, ceiling: 0.8, queue_ns: QUEUE_ALONE_NS };
-const LOW: Weight = Weight { push: 0.05, first: 0.25, floor: 0.0, ceiling: 0.0, queue_ns: QUEUE_ALONE_NS / 2.0 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -85,12 +74,18 @@ pub(super) struct Delay {
     arrival_ns: u64,
     jumped_arrival_ns: u64,
     delivered: u64,
+    /// What had passed at the signal before; of the signal itself.
+    sent: u64,
+    passing: f64,
     train_due: bool,
+    train_packets: u32,
     train_bytes: f64,
     train_ns: f64,
     idle_rounds: f64,
     /// What passed of us when the link was last full.
     full: f64,
+    /// Loss when the hunt began.
+    hunt_lost: f64,
     stepped_ns: u64,
     round_from_ns: u64,
     judge: Judge,
@@ -106,7 +101,9 @@ pub(super) struct Delay {
     silent: bool,
     goal_before: f64,
     tries: u32,
+    /// What had arrived and what had passed when the start began.
     delivered_from: u64,
+    sent_from: u64,
 }
 
 impl Delay {
@@ -123,11 +120,15 @@ impl Delay {
             arrival_ns: 0,
             jumped_arrival_ns: 0,
             delivered: 0,
+            sent: 0,
+            passing: 0.0,
             train_due: true,
+            train_packets: TRAIN_PACKETS,
             train_bytes: 0.0,
             train_ns: 0.0,
             idle_rounds: 0.0,
             full: 0.0,
+            hunt_lost: 0.0,
             stepped_ns: now_ns,
             round_from_ns: now_ns,
             judge: Judge::new(),
@@ -142,6 +143,7 @@ impl Delay {
             goal_before: 0.0,
             tries: 0,
             delivered_from: 0,
+            sent_from: 0,
         };
         law.trickle();
         law
@@ -193,11 +195,11 @@ impl Delay {
         if let Phase::Verify { since_ns } = self.phase
             && self.goal_before == 0.0
             && self.link > 0.0
-            && now_ns.saturating_sub(since_ns) >= self.path.rtt_ns() / 4
+            && now_ns.saturating_sub(since_ns) >= self.path.rtt_ns() / 8
         {
-            self.rate = self.rate.min(0.55 * self.link);
+            self.rate = self.rate.min(START_REST * self.link);
         }
-        core::mem::take(&mut self.train_due).then_some(TRAIN_PACKETS)
+        core::mem::take(&mut self.train_due).then_some(self.train_packets)
     }
 
     pub(super) fn on_quiet(&mut self, now_ns: u64) {
@@ -213,18 +215,22 @@ impl Delay {
     fn restart(&mut self, now_ns: u64) {
         self.phase = Phase::Start;
         self.train_due = true;
+        self.train_packets = TRAIN_PACKETS;
         self.train_bytes = 0.0;
         self.train_ns = 0.0;
         self.stepped_ns = now_ns;
         self.shift = Shift::new();
         self.delivered_from = self.delivered;
+        self.sent_from = self.sent;
         self.trickle();
     }
 
     pub(super) fn on_signal(&mut self, signal: &Signal) {
         self.path.on_signal(signal);
         self.count(signal);
+        let began = !matches!(self.phase, Phase::Verify { .. } | Phase::Prove) || !self.late_echo(signal);
         match self.phase {
+            _ if !began => {}
             Phase::Start => self.on_echo(signal),
             Phase::Verify { since_ns } => {
                 if signal.now_ns.saturating_sub(since_ns) >= self.path.rtt_ns() {
@@ -291,6 +297,10 @@ impl Delay {
         } else if self.link == 0.0 {
             // It all came, and no queue grew: the link is somewhere above.
             self.rate *= BLIND_GROWTH;
+            self.train_packets = (4 * self.train_packets).min(TRAIN_PACKETS_MAX);
+            self.train_due = true;
+            self.train_bytes = 0.0;
+            self.train_ns = 0.0;
             self.phase = Phase::Verify { since_ns: signal.now_ns };
             return;
         } else {
@@ -310,11 +320,14 @@ impl Delay {
         let arrived = signal.delivered.saturating_sub(self.delivered);
         self.delivered = self.delivered.max(signal.delivered);
         self.judge.count(arrived as f64, signal.lost as f64, signal.marked as f64);
+        // Losses are known later than arrivals: what left up to the newest arrival has passed, whatever became of it.
+        self.passing = signal.passed.saturating_sub(self.sent) as f64;
+        self.sent = self.sent.max(signal.passed);
         if self.drain.echoes(&self.path, signal.now_ns) {
             return;
         }
         self.arrival_ns = self.arrival_ns.saturating_add(signal.interval_ns.min(1 << 40));
-        self.passed_bytes += arrived as f64 + signal.lost as f64;
+        self.passed_bytes += self.passing;
         self.passed.push(self.arrival_ns, self.path.round_ns() / 24, self.passed_bytes);
     }
 
@@ -325,16 +338,43 @@ impl Delay {
         if compressed && enough { rate_of(signal.interval_bytes, signal.interval_ns).unwrap_or(0.0) } else { 0.0 }
     }
 
+    /// What left closer together than it arrived: a train. Only arrivals count: packets that found a queue full took no time of the link.
+    fn disperse(&mut self, signal: &Signal) {
+        if signal.sent_interval_ns < signal.interval_ns / 2 {
+            self.train_bytes += signal.interval_bytes as f64;
+            self.train_ns += signal.interval_ns as f64;
+        }
+    }
+
+    /// The rate at which the train came, if it was seen spread out.
+    fn train_rate(&self) -> Option<f64> {
+        let two_packets = 1.5 * f64::from(self.config.packet_bytes);
+        rate_of(self.train_bytes as u64, self.train_ns as u64).filter(|_| self.train_bytes >= two_packets)
+    }
+
+    /// The start went on without a train; the next one, longer, may have been seen.
+    fn late_echo(&mut self, signal: &Signal) -> bool {
+        if self.link > 0.0 {
+            return false;
+        }
+        self.disperse(signal);
+        let enough = TRAIN_SEEN * f64::from(self.train_packets) * f64::from(self.config.packet_bytes);
+        let Some(rate) = self.train_rate().filter(|rate| self.train_bytes >= enough && *rate > self.rate) else {
+            return false;
+        };
+        self.link = rate;
+        self.rate = self.weight().first * rate;
+        self.phase = Phase::Verify { since_ns: signal.now_ns };
+        true
+    }
+
     /// A train left back to back and arrives spread out: by how much is the bottleneck's rate.
     fn on_echo(&mut self, signal: &Signal) {
         if !self.path.known() {
             return;
         }
         let packet = f64::from(self.config.packet_bytes);
-        if self.dispersed(signal) > 0.0 {
-            self.train_bytes += signal.interval_bytes as f64;
-            self.train_ns += signal.interval_ns as f64;
-        }
+        self.disperse(signal);
         if core::mem::take(&mut self.silent) && self.goal_before > 0.05 * self.link {
             self.path.rebase();
             // The path is back, perhaps another one. Half of what it carried, then what the echo says; trains sent into the silence are gone.
@@ -343,7 +383,12 @@ impl Delay {
             return;
         }
         let came = signal.delivered.saturating_sub(self.delivered_from) as f64;
-        let few = self.train_bytes < 6.0 * packet && came < packet * f64::from(TRAIN_PACKETS) / 2.0;
+        let train = packet * f64::from(TRAIN_PACKETS);
+        // A receiver may tell of each packet by itself, or of all at once: what was seen spread out counts, and else the train's end.
+        let over = self.sent.saturating_sub(self.sent_from) as f64 > 0.9 * train && came > train / 3.0;
+        // On a slow link half a train takes so long that there is no need to wait for the rest.
+        let slow = self.train_ns > self.path.rtt_ns() as f64 / 4.0 && self.train_bytes > train / 4.0;
+        let few = self.train_bytes < TRAIN_SEEN * train && !over && !slow;
         if few && self.tries < TRIES {
             // Too few came to say anything: once more, after a round trip.
             if signal.now_ns.saturating_sub(self.stepped_ns) > self.path.rtt_ns().saturating_mul(3) / 2 {
@@ -352,7 +397,7 @@ impl Delay {
             }
             return;
         }
-        let seen = rate_of(self.train_bytes as u64, self.train_ns as u64);
+        let seen = self.train_rate();
         // No dispersion seen: what a doubling window would do, from the train's size.
         let blind = 2.0 * packet * f64::from(TRAIN_PACKETS) * 1e9 / self.path.rtt_ns() as f64;
         self.link = seen.unwrap_or(self.link);
@@ -427,7 +472,9 @@ impl Delay {
         if weight.ceiling == 0.0 || signal.limited {
             return false;
         }
-        let (round, target) = (self.path.round_ns() as f64, self.queue_target());
+        // Jitter looks like a queue that is never empty.
+        let target = self.queue_target() + 2.0 * self.path.noise_ns();
+        let round = self.path.round_ns() as f64;
         let sight = Sight { elapsed, round, queue, target, link, passed, overflow: self.judge.overflow() };
         if !self.rival.present() {
             if !self.rival.watch(&sight, weight.push) {
@@ -479,15 +526,22 @@ impl Delay {
             return if self.idle_rounds > 1.0 { back.min(0.5) } else { 0.0 };
         }
         self.idle_rounds += elapsed;
+        let lost = self.judge.latest();
         if self.idle_rounds < 2.0 {
+            self.hunt_lost = lost;
             0.0
+        } else if lost > self.hunt_lost + HUNT_LOSS {
+            // No queue is seen and yet more is lost the more is sent: the queue is full, and what we took for the empty path was never empty.
+            self.idle_rounds = 1.0;
+            self.full = 0.5 * passed;
+            -0.5 * elapsed
         } else {
             (0.01 * maths::exp((self.idle_rounds - 2.0) * core::f64::consts::LN_2)).min(0.4)
         }
     }
 
     /// A scavenger finds an empty queue: a quarter of the link at once, then twice as much each round trip. Whoever left it free may only
-    /// have paused: each such leap makes the next one wait four times as long.
+    /// have paused: each such leap makes the next one wait four times as long, eight round trips at most.
     fn refill(&mut self, passed: f64, elapsed: f64) -> f64 {
         self.idle_rounds += elapsed;
         if self.idle_rounds < self.leap_rounds {
@@ -496,7 +550,7 @@ impl Delay {
         if !self.leaping {
             self.leaping = true;
             if passed < 0.5 * LOW.first * self.link {
-                self.leap_rounds = (4.0 * self.leap_rounds).min(64.0);
+                self.leap_rounds = (4.0 * self.leap_rounds).min(8.0);
             }
         }
         let wanted = (2.0 * passed).clamp(LOW.first * self.link, 0.95 * self.link);
@@ -507,16 +561,14 @@ impl Delay {
     fn queue_target(&self) -> f64 {
         // Two packets are the least queue there is while the link is busy; jitter hides what is below it.
         let two_packets = 2.0 * f64::from(self.config.packet_bytes) * 1e9 / self.link.max(1.0);
-        let seen = self.path.noise_ns().min(NOISE_NS_MAX);
+        // The least of a quarter round is still above the base by about as much as the mean is above it; a scavenger does not count on that.
+        let part = if self.config.policy == Policy::Low { 1.0 } else { 2.0 };
+        let seen = (part * self.path.noise_ns()).min(NOISE_NS_MAX);
         (self.weight().queue_ns + seen).min(self.queue_cap).max(two_packets.min(1e9))
     }
 
     fn weight(&self) -> &'static Weight {
-        match self.config.policy {
-            Policy::High => &HIGH,
-            Policy::Low => &LOW,
-            Policy::Fair | Policy::Fixed => &FAIR,
-        }
+        of(self.config.policy)
     }
 
     fn on_round(&mut self, now: u64, target: f64) {

@@ -111,7 +111,8 @@ impl Drain {
         let Some(before) = self.base_before.filter(|_| now_ns > over) else { return };
         self.base_before = None;
         let fell = before.saturating_sub(path.base_one_way_ns()) as f64;
-        self.dig_ns = if fell > 0.3 * self.dig_ns {
+        // Jitter lowers the base by chance.
+        self.dig_ns = if fell > 0.3 * self.dig_ns + path.noise_ns() {
             (4.0 * self.dig_ns).min(path.round_ns() as f64 / 4.0).max(DIG_NS)
         } else {
             DIG_NS

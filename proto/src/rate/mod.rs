@@ -18,6 +18,7 @@ mod path; // what the signals say of the path: base delay, queue, delivery, loss
 mod rival; // someone who does not yield to delay
 mod shift; // a path that became longer
 mod trace; // a short memory of one figure over time
+mod weight; // what a policy means in figures
 
 use alloc::boxed::Box;
 
@@ -78,6 +79,8 @@ pub struct Signal {
     pub one_way_ns: i64,
     /// Wire bytes that arrived since the flow began.
     pub delivered: u64,
+    /// Wire bytes sent since the flow began, up to and with the newest packet that arrived: what arrived and what was lost on the way.
+    pub passed: u64,
     /// Receiver's clock between the newest packet of the previous report and of this one.
     pub interval_ns: u64,
     /// Wire bytes that arrived in that interval.

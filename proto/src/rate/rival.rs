@@ -8,16 +8,26 @@
 use alloc::boxed::Box;
 
 use super::cubic::Cubic;
-use super::delay::{PUSH, QUEUE_EACH_NS, SLOWNESS, Weight};
+use super::delay::QUEUE_EACH_NS;
 use super::path::Path;
+use super::weight::Weight;
 use super::{RateConfig, Signal};
 
-/// Rounds of evidence before entering: as many as a crowd of ours needs to settle from a start.
-const PATIENCE_ROUNDS: f64 = 40.0;
+/// Rounds, and nanoseconds, of a queue that is never empty before entering. Flows of ours drain it all 20 to 30 rounds, but not more often
+/// than once in 1 to 1.5 s, and settle from a start in as long.
+const PATIENCE_ROUNDS: f64 = 42.0;
+const PATIENCE_NS: f64 = 3_000_000_000.0;
+/// Rounds of a queue that overflows all the time before entering.
+const PRESSED_ROUNDS: f64 = 40.0;
+/// A queue below this part of its mean is empty, and one below so many nanoseconds.
+const EMPTY_PART: f64 = 0.12;
+const EMPTY_NS: f64 = 400_000.0;
 /// A rival that was here is expected back for so long, and then half the evidence suffices.
-const AGAIN_ROUNDS: f64 = 30.0;
+const AGAIN_ROUNDS: f64 = 100.0;
+/// The part of the patience that suffices then: still more than flows of ours leave between two drains.
+const AGAIN_PART: f64 = 0.6;
 /// An empty queue for so many rounds: no rival.
-const CALM_ROUNDS: f64 = 1.0;
+const CALM_ROUNDS: f64 = 3.0;
 /// Tests begin so many rounds apart, are joined so many rounds after the last, last so long, and send such a part of what passed.
 const TEST_EVERY_ROUNDS: f64 = 40.0;
 const JOIN_ROUNDS: f64 = 20.0;
@@ -25,12 +35,10 @@ const TEST_ROUNDS: f64 = 6.0;
 const TEST_PART: f64 = 0.4;
 /// A trial of the delay law after so many rounds: two of ours may have met here.
 const STAY_ROUNDS: f64 = 300.0;
-/// One rival at its most costs us less than this share of our bytes.
+/// One rival at its most costs us less than this share of our bytes; more is lost where many of ours hold on to their floors.
 const MANY: f64 = 0.3;
-/// Below that the floor is let go of so much more slowly.
-const SLOWLY: f64 = 0.2;
-/// More delay than that of ten of ours is not ours.
-const CROWD: f64 = 10.0;
+/// What was let go of the floor is taken back, a share of it per round.
+const BACK: f64 = 0.005;
 
 /// What one report shows, in nanoseconds, bytes per second, and shares.
 #[derive(Debug, Clone, Copy)]
@@ -55,6 +63,7 @@ pub(super) struct Rival {
     again: f64,
     /// Rounds of evidence so far.
     strained: f64,
+    pressed: f64,
     queue_slow: f64,
     queue_fast: f64,
     /// Part of the late rounds in which something overflowed.
@@ -77,6 +86,7 @@ impl Rival {
         Self {
             again: 0.0,
             strained: 0.0,
+            pressed: 0.0,
             queue_slow: 0.0,
             queue_fast: 0.0,
             lossy: 0.0,
@@ -99,25 +109,24 @@ impl Rival {
     /// One report of the delay law. True: enter now.
     pub(super) fn watch(&mut self, sight: &Sight, weight: f64) -> bool {
         let Sight { elapsed, queue, target, overflow, round, .. } = *sight;
-        let share = sight.passed / sight.link.max(1.0);
+        let by_share = weight * sight.link / sight.passed.max(1.0);
         self.queue_slow += (queue - self.queue_slow) * (elapsed / 24.0);
         self.queue_fast += (queue - self.queue_fast) * (elapsed / 6.0);
-        // What a crowd of ours would be: by the queue it keeps, and by our share of the link.
-        let by_queue =
-            1.0 + (self.queue_slow - target).max(0.0) * (1.0 / QUEUE_EACH_NS + 1.0 / (SLOWNESS * PUSH * round));
-        let by_share = weight / share.max(1e-6);
-        let falling = self.queue_fast < 0.9 * self.queue_slow;
-        let deep = self.queue_slow.min(self.queue_fast) > target + CROWD * QUEUE_EACH_NS && by_share > 1.5;
-        // A crowd of ours overflows no queue.
-        self.lossy += ((if overflow > 0.0 { 1.0 } else { 0.0 }) - self.lossy) * (elapsed / 24.0);
-        let squeezed = self.lossy > 0.1 && by_share > 3.0 && by_share > 1.2 * by_queue;
-        if (deep || squeezed) && !falling {
+        // Flows of ours drain the queue together; one that nobody empties is a rival's, and so is one that overflows whatever we give up.
+        let empty = queue < (EMPTY_PART * self.queue_slow).max(EMPTY_NS).max(target / 3.0);
+        let falling = self.queue_fast < 0.8 * self.queue_slow;
+        if empty {
+            self.strained = 0.0;
+        } else if by_share > 1.5 && self.queue_slow > target + 0.5 * QUEUE_EACH_NS && !falling {
             self.strained += elapsed;
-        } else {
-            self.strained = (self.strained - 2.0 * elapsed).max(0.0);
         }
+        self.lossy += ((if overflow > 0.0 { 1.0 } else { 0.0 }) - self.lossy) * (elapsed / 24.0);
+        let pressed = self.lossy > 0.25 && by_share > 2.0;
+        self.pressed = if pressed { self.pressed + elapsed } else { (self.pressed - 2.0 * elapsed).max(0.0) };
         self.again = (self.again - elapsed).max(0.0);
-        self.strained > if self.again > 0.0 { PATIENCE_ROUNDS / 2.0 } else { PATIENCE_ROUNDS }
+        let part = if self.again > 0.0 { AGAIN_PART } else { 1.0 };
+        let stands = self.strained > part * PATIENCE_ROUNDS && self.strained * round > part * PATIENCE_NS;
+        stands || self.pressed > part * PRESSED_ROUNDS
     }
 
     pub(super) fn enter(&mut self, config: RateConfig, window_bytes: f64) {
@@ -144,9 +153,8 @@ impl Rival {
             *self = Self { again: AGAIN_ROUNDS, queue_slow: self.queue_slow, ..Self::new() };
             return None;
         }
-        // Far more lost than one rival can make us lose: many of ours hold on to their floors. Let go.
-        let letting_go = if overflow > MANY { 1.0 } else { SLOWLY };
-        self.floor *= 1.0 - letting_go * overflow * elapsed;
+        let change = if overflow > MANY { -overflow } else { BACK };
+        self.floor = (self.floor * (1.0 + change * elapsed)).min(1.0);
         let said = (law.window() as f64 * 1e9 / path.rtt_ns() as f64)
             .clamp(weight.floor * self.floor * link, weight.ceiling * link);
         // While the queue empties the round trip shrinks, and the window would be a higher rate.

@@ -17,7 +17,7 @@ pub const SECOND: u64 = 1_000_000_000;
 /// The receiver's clock is ahead by this.
 const CLOCK_AHEAD: u64 = 7_777_777_777_777;
 /// More turns than any honest run here takes.
-const LOOPS_MAX: u64 = 20_000_000;
+const LOOPS_MAX: u64 = 2_000_000_000;
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
 #[derive(Debug, Clone)]
@@ -62,6 +62,8 @@ pub struct Way {
     /// Such packets are late by `swap_ns`.
     pub swap_ppm: u64,
     pub swap_ns: u64,
+    /// The receiver wakes so far apart and takes what came in between at once, as interfaces that join packets make it; 0: at each.
+    pub coarse_ns: u64,
     /// Wire bytes that wait at most.
     pub queue_bytes: u64,
     /// CE marks where so many wait.
@@ -85,6 +87,7 @@ impl Way {
             duplicate_ppm: 0,
             swap_ppm: 0,
             swap_ns: 0,
+            coarse_ns: 0,
             queue_bytes: u64::MAX,
             mark_bytes: u64::MAX,
             mtu: Vec::new(),
@@ -152,6 +155,9 @@ impl WayState {
         at += way.delay_ns + self.rng.below(way.jitter_ns + 1);
         if self.rng.chance(way.swap_ppm) {
             at += way.swap_ns;
+        }
+        if way.coarse_ns > 0 {
+            at = at.next_multiple_of(way.coarse_ns);
         }
         let again = self.rng.chance(way.duplicate_ppm).then(|| at + self.rng.below(2 * way.delay_ns + MS));
         ([Some(at), again], marked)
@@ -222,11 +228,25 @@ pub struct Outcome {
     /// Unit bytes that had arrived by the end of each tenth of a second.
     pub progress: Vec<u64>,
     pub queue_ns_max: u64,
+    /// Packets that met the queue after a fifth of the bytes had landed, and the sum of what they waited.
+    pub queued: (u64, u64),
+    /// When a fifth of the bytes had landed, and when nine tenths had: between them the flow is neither at its start nor at its end.
+    pub steady_ns: (u64, u64),
 }
 
 impl Outcome {
     pub fn goodput(&self, bytes: u64) -> f64 {
         bytes as f64 * 1e9 / self.landed_ns as f64
+    }
+
+    /// Bytes per second between a fifth and nine tenths of the job.
+    pub fn steady(&self, bytes: u64) -> f64 {
+        bytes as f64 * 0.7 * 1e9 / (self.steady_ns.1 - self.steady_ns.0).max(1) as f64
+    }
+
+    /// Mean wait in the queue, milliseconds, once a fifth of the job was done.
+    pub fn queue_ms(&self) -> f64 {
+        self.queued.1 as f64 / self.queued.0.max(1) as f64 / 1e6
     }
 
     /// Sent without need, as a share of the job.
@@ -267,8 +287,10 @@ pub struct World {
     back: WayState,
     local_mtu: usize,
     job: Job,
-    events: BinaryHeap<Reverse<(u64, u64)>>,
-    moving: BTreeMap<u64, Moving>,
+    /// (when, order, place in `moving`).
+    events: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    moving: Vec<Option<Moving>>,
+    moving_free: Vec<u32>,
     event: u64,
     truth: BTreeMap<u32, Truth>,
     lens: VecDeque<u32>,
@@ -304,6 +326,8 @@ impl World {
                 receiver: receiver.stats(),
                 progress: Vec::new(),
                 queue_ns_max: 0,
+                queued: (0, 0),
+                steady_ns: (0, 0),
             },
             sender,
             receiver,
@@ -312,7 +336,8 @@ impl World {
             local_mtu: path.local_mtu,
             job: job.clone(),
             events: BinaryHeap::new(),
-            moving: BTreeMap::new(),
+            moving: Vec::new(),
+            moving_free: Vec::new(),
             event: 0,
             truth: BTreeMap::new(),
             lens: VecDeque::new(),
@@ -331,8 +356,12 @@ impl World {
 
     fn at(&mut self, at_ns: u64, moving: Moving) {
         self.event += 1;
-        self.moving.insert(self.event, moving);
-        self.events.push(Reverse((at_ns, self.event)));
+        let place = self.moving_free.pop().unwrap_or_else(|| {
+            self.moving.push(None);
+            self.moving.len() as u32 - 1
+        });
+        self.moving[place as usize] = Some(moving);
+        self.events.push(Reverse((at_ns, self.event, place)));
     }
 
     fn add_units(&mut self) {
@@ -374,7 +403,7 @@ impl World {
     pub fn turn(&mut self, stall_ns: u64) {
         self.loops += 1;
         assert!(self.loops < LOOPS_MAX, "turns without end at {} ns: {:?}", self.now_ns, self.sender.stats());
-        let event = self.events.peek().map_or(u64::MAX, |Reverse((at, _))| *at);
+        let event = self.events.peek().map_or(u64::MAX, |Reverse((at, ..))| *at);
         let tell = self.receiver.next_at().saturating_sub(CLOCK_AHEAD);
         let next = event.min(tell).min(self.wake_ns).max(self.now_ns);
         assert!(
@@ -391,11 +420,12 @@ impl World {
             self.sender.stats(),
             self.receiver.stats()
         );
-        while let Some(Reverse((at, id))) = self.events.peek().copied()
+        while let Some(Reverse((at, _, place))) = self.events.peek().copied()
             && at <= self.now_ns
         {
             self.events.pop();
-            let moving = self.moving.remove(&id).expect("an event has its cargo");
+            let moving = self.moving[place as usize].take().expect("an event has its cargo");
+            self.moving_free.push(place);
             self.arrive(moving);
         }
         self.feed();
@@ -453,6 +483,12 @@ impl World {
             self.out.progress.resize(tenth + 1, 0);
         }
         self.out.progress[tenth] += u64::from(new);
+        if self.landed * 5 >= self.job.bytes && self.out.steady_ns.0 == 0 {
+            self.out.steady_ns.0 = self.now_ns;
+        }
+        if self.landed * 10 >= self.job.bytes * 9 && self.out.steady_ns.1 == 0 {
+            self.out.steady_ns.1 = self.now_ns;
+        }
         if self.landed * 100 >= self.job.bytes * 99 && self.ninety_nine_ns.is_none() {
             self.ninety_nine_ns = Some(self.now_ns);
         }
@@ -557,7 +593,11 @@ impl World {
 
     fn send_data(&mut self, number: u64, unit: u32, offset: u32, bytes: u32) {
         let (arrivals, marked) = self.forth.pass(self.now_ns, bytes as usize + PACKET_OVERHEAD);
-        self.out.queue_ns_max = self.out.queue_ns_max.max(self.forth.free_ns.saturating_sub(self.now_ns));
+        let waits = self.forth.free_ns.saturating_sub(self.now_ns);
+        self.out.queue_ns_max = self.out.queue_ns_max.max(waits);
+        if self.out.steady_ns.0 > 0 {
+            self.out.queued = (self.out.queued.0 + 1, self.out.queued.1 + waits);
+        }
         if arrivals[0].is_none() {
             self.out.dropped_bytes += u64::from(bytes);
             self.out.dropped_packets += 1;

@@ -60,6 +60,7 @@ pub struct Flow {
     reported: Option<(u64, u64)>,
     report_at: u64,
     received: u64,
+    passed: u64,
     report_due: bool,
     early: u32,
     // sender
@@ -156,6 +157,7 @@ impl World {
             reported: None,
             report_at: 0,
             received: 0,
+            passed: 0,
             report_due: false,
             early: 0,
             last_at: start_ns,
@@ -340,7 +342,7 @@ impl World {
         let flow = &mut self.flows[index];
         let (mut bytes, mut lost, mut marked, mut lost_pending) = (0, 0, 0, 0);
         let mut newest: Option<(u64, u64)> = None;
-        let (mut first, mut taken, mut at) = (None, 0, 0);
+        let (mut taken, mut at) = (0, 0);
         for parcel in &flow.way {
             if parcel.arrives_ns > now {
                 break;
@@ -356,7 +358,6 @@ impl World {
             bytes += u64::from(flow.packet);
             marked += u64::from(parcel.marked) * u64::from(flow.packet);
             newest = Some((parcel.arrives_ns, parcel.sent_ns));
-            first = first.or(newest);
         }
         flow.way.drain(..taken);
         flow.report_due = false;
@@ -366,11 +367,10 @@ impl World {
             return;
         };
         flow.received += bytes;
-        // The first report has none before it: its own first packet stands in, and is not in the interval.
-        let (before, mut counted) = (flow.reported.or(first).unwrap_or((arrived, sent)), bytes);
-        if flow.reported.is_none() {
-            counted -= u64::from(flow.packet);
-        }
+        flow.passed += bytes + lost;
+        // The first report has none before it, and says nothing of an interval.
+        let before = flow.reported.unwrap_or((arrived, sent));
+        let counted = if flow.reported.is_none() { 0 } else { bytes };
         flow.reported = Some((arrived, sent));
         let drift = (arrived as f64 * skew / 1e6) as i64;
         let back = flow.rtt_ns - flow.rtt_ns / 2;
@@ -379,6 +379,7 @@ impl World {
             rtt_ns: (now + back - sent) - (now - arrived),
             one_way_ns: arrived as i64 - sent as i64 + drift - 7_777_777_777,
             delivered: flow.received,
+            passed: flow.passed,
             interval_ns: arrived - before.0,
             interval_bytes: counted,
             sent_interval_ns: sent - before.1,
@@ -412,11 +413,12 @@ impl World {
         self.reschedule(index);
     }
 
-    /// Silence is told after four round trips (200 ms at least), then each time it doubles.
+    /// Silence is told after four round trips (200 ms at least, and 16 packets at the rate in force, as `flow` does), then each time it doubles.
     fn quiet(&mut self, index: usize) {
         let now = self.now;
         let flow = &mut self.flows[index];
-        let patience = (4 * flow.rtt_ns).max(200 * MS) * flow.quiet;
+        let packets_ns = (16.0 * f64::from(flow.packet) * 1e9 / flow.controller.rate() as f64) as u64;
+        let patience = (4 * flow.rtt_ns).max(200 * MS).max(packets_ns) * flow.quiet;
         if now >= flow.signal_at + patience && flow.sent > 0 {
             flow.quiet *= 2;
             // All that was on its way is given up.
