@@ -17,6 +17,10 @@ use proto::wire::control::{DigestKind, Rung};
 
 use crate::units;
 
+mod keep; // what is kept of each entry
+
+pub use keep::KeepArguments;
+
 /// Where `serve` listens when nobody says otherwise; 5740 has no entry in Debian 12's `/etc/services`.
 pub const LISTEN_DEFAULT: &str = "0.0.0.0:5740";
 /// Memory of one end when nobody says otherwise: the promise of the design note, whatever the files' size and count.
@@ -36,7 +40,7 @@ pub struct Arguments {
 /// The commands, in the order in which a user meets them.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Copy files and trees; resumes, verifies and keeps modes and times by default
+    /// Copy files and trees; resumes, verifies and keeps all that a tree has by default
     Cp(Box<CpArguments>),
     /// Make a folder equal to another: only what differs is sent, also within large files; --delete removes the rest
     Sync(Box<SyncArguments>),
@@ -179,6 +183,10 @@ pub struct CpArguments {
     /// Write the signed receipt to this file [default: below LONGHAUL_HOME]
     #[arg(long, value_name = "PATH")]
     pub receipt: Option<PathBuf>,
+
+    /// What is kept of entries.
+    #[command(flatten)]
+    pub keep: KeepArguments,
 }
 
 /// Shown below the options of `cp`.
@@ -239,6 +247,7 @@ impl CpArguments {
                 options.push(flag.to_owned());
             }
         }
+        options.extend(self.keep.options().map(str::to_owned));
         options
     }
 
@@ -271,7 +280,7 @@ impl CpArguments {
         ];
         for option in options {
             let name = option.split('=').next().unwrap_or_default();
-            if !MAY.contains(&name) {
+            if !MAY.contains(&name) && !KeepArguments::is_one(name) {
                 let text = format!("option '{name}' may not be set from another host");
                 return Err(clap::Error::raw(clap::error::ErrorKind::UnknownArgument, text));
             }
@@ -339,6 +348,10 @@ pub struct ServeArguments {
     /// Ticket holders may only write
     #[arg(long)]
     pub wo: bool,
+
+    /// Let ticket holders, and keys authorized so, set owners, setuid bits, file capabilities and device nodes
+    #[arg(long)]
+    pub privileged: bool,
 
     /// Memory for all jobs together: 256MiB, 1GiB [default: 256MiB]
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]

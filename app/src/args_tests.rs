@@ -3,6 +3,7 @@
 use std::os::unix::ffi::OsStringExt;
 
 use clap::CommandFactory;
+use proto::manifest::Aspects;
 
 use super::*;
 
@@ -70,6 +71,15 @@ fn each_option_of_cp_is_read() {
         ("--ssh=ssh_-p_2222", |a| a.ssh.as_deref() == Some("ssh_-p_2222")),
         ("--remote-binary /opt/longhaul", |a| a.remote_binary.as_deref() == Some("/opt/longhaul")),
         ("--no-keep", |a| a.no_keep),
+        ("--numeric-ids", |a| a.keep.numeric_ids && a.keep.aspects() == Aspects::ALL),
+        ("--no-owner", |a| a.keep.aspects() == Aspects::ALL.without(Aspects::OWNER)),
+        ("--no-group", |a| a.keep.aspects() == Aspects::ALL.without(Aspects::GROUP)),
+        ("--no-xattrs", |a| a.keep.aspects() == Aspects::ALL.without(Aspects::XATTRS.with(Aspects::SECURITY))),
+        ("--no-acls", |a| a.keep.aspects() == Aspects::ALL.without(Aspects::ACLS)),
+        ("--no-hard-links", |a| a.keep.aspects() == Aspects::ALL.without(Aspects::HARD_LINKS)),
+        ("--no-specials", |a| a.keep.aspects() == Aspects::ALL.without(Aspects::SPECIALS)),
+        ("--no-devices", |a| a.keep.aspects() == Aspects::ALL.without(Aspects::DEVICES)),
+        ("--no-setid", |a| a.keep.aspects() == Aspects::ALL.without(Aspects::SETID)),
         ("--receipt /tmp/r", |a| a.receipt.as_deref() == Some(std::path::Path::new("/tmp/r"))),
     ];
     for (options, check) in table {
@@ -128,12 +138,13 @@ fn wrong_lines_are_usage_errors_that_name_the_option() {
 #[test]
 fn each_option_of_serve_is_read() {
     let all = serve(
-        "serve --config /etc/l.toml --root /srv --listen 127.0.0.1:0 --ticket=once --ro --memory 1GiB --workers 2 --integrity-only --rate 1Gbit --driver plain",
+        "serve --config /etc/l.toml --root /srv --listen 127.0.0.1:0 --ticket=once --ro --privileged --memory 1GiB --workers 2 --integrity-only --rate 1Gbit --driver plain",
     );
     assert_eq!(all.config.as_deref(), Some(std::path::Path::new("/etc/l.toml")));
     assert_eq!(all.root.as_deref(), Some(std::path::Path::new("/srv")));
     assert_eq!(all.listen, Some("127.0.0.1:0".parse().unwrap()));
     assert_eq!(all.ticket, Some(TicketChoice::Once));
+    assert!(all.privileged && !serve("serve").privileged);
     assert!(all.ro && !all.wo && all.integrity_only && !all.stdio);
     assert_eq!((all.memory, all.workers, all.rate), (Some(1 << 30), Some(2), Some(1_000_000_000)));
     assert_eq!(all.driver, DriverChoice::Plain);
@@ -157,7 +168,7 @@ fn verify_checks_the_current_folder_unless_told() {
 #[test]
 fn what_is_relayed_is_read_back_and_nothing_else_is_taken() {
     let mut mine = cp(
-        "--transport udp --policy high --min-rate 5Mbit --law bbr --rate 123456789bit --streams 3 --chunk 2MiB --cipher aes256 --digest crc64 --rung flushed --workers 2 --stall 1500ms --no-keep --integrity-only --memory 100MB",
+        "--transport udp --policy high --min-rate 5Mbit --law bbr --rate 123456789bit --streams 3 --chunk 2MiB --cipher aes256 --digest crc64 --rung flushed --workers 2 --stall 1500ms --no-keep --integrity-only --memory 100MB --no-devices --numeric-ids",
     );
     let options = mine.relay_options();
     let sources = [OsString::from("-x"), OsString::from("y")];

@@ -43,6 +43,7 @@ struct ConfigFile {
     #[serde(default, deserialize_with = "jobs_max")]
     jobs_max: Option<u32>,
     user: Option<String>,
+    privileged: Option<bool>,
 }
 
 /// What ticket holders may do.
@@ -83,6 +84,8 @@ pub struct Settings {
     pub ticket: Option<TicketChoice>,
     /// What its holder may do.
     pub ticket_access: TicketAccess,
+    /// Ticket holders, and keys authorized so, may set what is privileged.
+    pub privileged: bool,
     /// Way to the kernel.
     pub driver: DriverChoice,
     /// Started by ssh, for one job.
@@ -134,6 +137,8 @@ impl Settings {
                 (_, true) => TicketAccess::WriteOnly,
                 _ => TicketAccess::Both,
             },
+            // Through ssh the far side has the user's own rights and no others: the kernel says what these permit.
+            privileged: arguments.privileged || arguments.stdio || file.privileged.unwrap_or(false),
             driver: arguments.driver,
             stdio: arguments.stdio,
             verbose: arguments.verbose,
@@ -175,6 +180,7 @@ impl Settings {
             ("memory", self.memory_bytes != new.memory_bytes),
             ("workers", self.workers != new.workers),
             ("user", self.user != new.user),
+            ("privileged", self.privileged != new.privileged),
         ] {
             if differs {
                 said.push(format!("{key} has changed in the config file; that needs a restart, the old value stays"));
@@ -295,6 +301,7 @@ authorized_keys = "/etc/longhaul/authorized_keys"
 idle_timeout = "2min"
 jobs_max = 300
 user = "longhaul"
+privileged = true
 "#;
 
     fn settings(text: &str, arguments: &ServeArguments) -> Settings {
@@ -311,6 +318,7 @@ user = "longhaul"
         assert_eq!(read.authorized_keys, Some(PathBuf::from("/etc/longhaul/authorized_keys")));
         assert_eq!((read.idle_timeout, read.jobs_max), (Duration::from_secs(120), 300));
         assert_eq!(read.user.as_deref(), Some("longhaul"));
+        assert!(read.privileged && !settings("root = \"/r\"", &ServeArguments::default()).privileged);
     }
 
     #[test]

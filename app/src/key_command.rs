@@ -56,6 +56,9 @@ pub enum KeyCommand {
         /// Never faster than this: 10Gbit, 800Mbit/s (bits) or 1.5GB/s (bytes)
         #[arg(long, value_name = "RATE", value_parser = units::parse_rate)]
         rate: Option<u64>,
+        /// May set owners, setuid bits, file capabilities and device nodes, where the daemon runs with --privileged
+        #[arg(long)]
+        privileged: bool,
         /// A note behind the key [default: the one that came with it]
         #[arg(long)]
         comment: Option<String>,
@@ -116,7 +119,7 @@ pub fn run_in(home: &Home, command: KeyCommand, out: &mut dyn Write) -> anyhow::
             }
             Ok(())
         }
-        KeyCommand::Authorize { key, root, ro, wo, rate, comment } => {
+        KeyCommand::Authorize { key, root, ro, wo, rate, privileged, comment } => {
             let (key, note) = one_key(&key)?;
             not_revoked(home, &key, "authorize")?;
             let root = root.map(whole_root).transpose()?;
@@ -125,7 +128,7 @@ pub fn run_in(home: &Home, command: KeyCommand, out: &mut dyn Write) -> anyhow::
                 (_, true) => Access::WriteOnly,
                 _ => Access::ReadWrite,
             };
-            let rights = Rights { root, access, rate_bps: rate.unwrap_or(0) };
+            let rights = Rights { root, access, rate_bps: rate.unwrap_or(0), privileged };
             let replaced = authorized::authorize(home, &key, &rights, &comment.unwrap_or(note))?;
             let again = if replaced { ", in place of what it was allowed before" } else { "" };
             writeln!(out, "{} may {}{again}", fingerprint(&key), describe(&rights))?;

@@ -10,8 +10,8 @@ use std::fmt::Debug;
 use std::io;
 use std::sync::Arc;
 
-use proto::manifest::Entry;
-use proto::wire::control::Rung;
+use proto::manifest::{Aspects, Entry, EntryId};
+use proto::wire::control::{IdName, Rung};
 use sys::mem::{Mem, Pool};
 pub use sys::udp::{Arrived, Splicer};
 
@@ -176,7 +176,7 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     type File;
     /// What is there? `keep`: the same size and time count as the same file. `dry`: look only, mend nothing.
     fn inspect(&self, entry: &Entry, keep: bool, dry: bool) -> io::Result<Found>;
-    /// Makes a folder or a link, or sets a folder's final mode and times.
+    /// Makes a folder, a link, a node, or one more name of a file; or sets what a folder carries, at its end.
     fn make(&self, entry: &Entry) -> io::Result<()>;
     /// Takes up a part again: cuts its journal to the valid bytes, so that records can follow, and empties the ranges (offset, bytes)
     /// of the part that no record speaks of, so that what is missing reads as zeros.
@@ -200,6 +200,12 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     fn settle(&self, rung: Rung) -> io::Result<()>;
     /// Brings whole parts to the rung and under their names. One result per entry.
     fn publish(&self, entries: &[Arc<Entry>], rung: Rung, results: &mut Vec<io::Result<()>>);
+    /// Users and groups of the source by name.
+    fn learn(&self, _names: &[IdName]) {}
+    /// Puts this end's numbers of users and groups into an entry.
+    fn localize(&self, _entry: &mut Entry) {}
+    /// What of entries could not be kept since this was last asked.
+    fn take_lost(&self, _into: &mut Vec<(EntryId, Aspects)>) {}
     /// Removes a part and its journal.
     fn discard(&self, entry: &Entry);
     /// The version that stands there, or one elsewhere with the same length and time; `None`: there is none.

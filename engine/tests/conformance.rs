@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use engine::job::Cover;
 use engine::linux::{Direct, Linux, beside};
 use engine::platform::{Done, Found, Op, Platform, SinkTree, SourceTree};
-use proto::manifest::{Entry, EntryKind};
+use proto::manifest::{Entry, EntryKind, Meta};
 use proto::wire::control::Rung;
 use sys::mem::{HEADROOM, Mem};
 use sys::ring::Kind;
@@ -184,7 +184,15 @@ impl World for Simulated {
 }
 
 fn entry(path: &str, kind: EntryKind) -> Entry {
-    Entry { id: 0, path: path.as_bytes().into(), kind, mode: 0o640, mtime_s: MTIME.0, mtime_ns: MTIME.1 }
+    Entry {
+        id: 0,
+        path: path.as_bytes().into(),
+        kind,
+        mode: 0o640,
+        mtime_s: MTIME.0,
+        mtime_ns: MTIME.1,
+        meta: Meta::default(),
+    }
 }
 
 fn file(path: &str, bytes: usize) -> Entry {

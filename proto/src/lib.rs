@@ -14,7 +14,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod error; // Breach: what a peer can do wrong, one variant per misdeed
-pub mod wire; // the bytes of protocol 1: control frames, rail greeting, chunk header
+pub mod wire; // the bytes of the protocol: control frames, rail greeting, chunk header
 pub mod negotiate; // two offers in, one plan out, each choice with its reason
 pub mod manifest; // entries, and which names may stand in a tree
 pub mod ledger; // state of each chunk of a file
@@ -28,13 +28,15 @@ pub mod receipt; // what both ends sign at the end
 pub mod rate; // how fast a datagram rail sends: the table of controllers
 
 /// The protocol version this build speaks; see `docs/protocol.md`.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// The oldest version this build still speaks.
-pub const VERSION_MIN: u16 = 1;
+pub const VERSION_MIN: u16 = 2;
 /// Entries announced and not yet resolved, at most, per job. Bounds the memory of both ends.
 pub const WINDOW: usize = 8192;
-/// Name bytes announced and not yet resolved, at most, per job.
+/// Bytes of paths, targets and attributes announced and not yet resolved, per job.
 pub const WINDOW_NAME_BYTES: usize = 4 << 20;
+/// The sender announces no more once the bytes above are out; what was found together may go beyond by this, and no further.
+pub const WINDOW_NAME_SLACK: usize = 1 << 20;
 /// One AEAD call seals at most so many bytes: fits a 1 MiB L2 beside its source.
 pub const PIECE_BYTES: usize = 128 << 10;
 /// A control frame is at most this long; longer is a breach.

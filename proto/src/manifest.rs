@@ -1,6 +1,6 @@
 //! Entries: what is to be moved, one by one.
 //!
-//! For: the agreed form of a file, folder or link, and which names may stand in a tree.
+//! For: the agreed form of a file, folder, link or node, and which names may stand in a tree.
 //! In and out: an `Entry` is made by the scan, crosses the wire, and is checked by `check_path` before anything touches a disk.
 //! Invariants: a checked path is relative, not empty (but for the root entry), has no empty, `.` or `..` component and no NUL.
 //! Absent on purpose: file-system calls; normalising of names (names are bytes).
@@ -9,6 +9,13 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::error::Breach;
+
+mod meta; // owner, attributes, names of one file
+
+pub use meta::{
+    Aspects, LINK_GROUPS_MAX, LINK_NAME_BYTES_MAX, Meta, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XATTRS_BYTES_MAX,
+    Xattr,
+};
 
 /// Counts entries of one job in scan order, from 0.
 pub type EntryId = u64;
@@ -24,6 +31,34 @@ pub enum EntryKind {
     FolderEnd,
     /// A symbolic link and where it points, as bytes, never followed.
     Link { target: Box<[u8]> },
+    /// A FIFO, a socket or a device; its numbers are 0 but for devices.
+    Node { kind: NodeKind, major: u32, minor: u32 },
+    /// One more name of what was announced under the path `first`, with `Meta::names`, earlier in this job.
+    Name { first: Box<[u8]> },
+}
+
+/// What stands there and has no content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeKind {
+    /// A FIFO.
+    Fifo,
+    /// A socket's name.
+    Socket,
+    /// A character device.
+    Char,
+    /// A block device.
+    Block,
+}
+
+impl NodeKind {
+    /// Which permission it needs.
+    #[must_use]
+    pub const fn aspect(self) -> Aspects {
+        match self {
+            NodeKind::Fifo | NodeKind::Socket => Aspects::SPECIALS,
+            NodeKind::Char | NodeKind::Block => Aspects::DEVICES,
+        }
+    }
 }
 
 /// One line of the manifest.
@@ -41,6 +76,8 @@ pub struct Entry {
     pub mtime_s: i64,
     /// Nanoseconds of the modification time, below 10^9.
     pub mtime_ns: u32,
+    /// All that not every entry has.
+    pub meta: Meta,
 }
 
 impl Entry {
@@ -53,6 +90,17 @@ impl Entry {
         }
     }
 
+    /// What it takes of the memory that bounds a job's window: all that has no fixed length.
+    #[must_use]
+    pub fn window_bytes(&self) -> usize {
+        let target = match &self.kind {
+            EntryKind::Link { target } => target.len(),
+            EntryKind::Name { first } => first.len(),
+            _ => 0,
+        };
+        self.path.len() + target + self.meta.xattr_bytes()
+    }
+
     /// Is it a regular file?
     #[must_use]
     pub fn is_file(&self) -> bool {
@@ -60,8 +108,10 @@ impl Entry {
     }
 }
 
-/// Longest path that Linux takes in one call (`PATH_MAX` of `linux/limits.h`, with its NUL).
+/// Longest path that Linux takes in one call (`PATH_MAX` of `linux/limits.h`, with its NUL): what users name, and targets of links.
 pub const PATH_BYTES_MAX: usize = 4095;
+/// Longest path of an entry: a tree may be deeper than one call can name, and is then walked in steps.
+pub const ENTRY_PATH_BYTES_MAX: usize = 16_384;
 /// Longest component (`NAME_MAX` of `linux/limits.h`).
 pub const NAME_BYTES_MAX: usize = 255;
 
@@ -70,7 +120,7 @@ pub fn check_path(path: &[u8]) -> Result<(), Breach> {
     if path.is_empty() {
         return Ok(());
     }
-    if path.len() > PATH_BYTES_MAX {
+    if path.len() > ENTRY_PATH_BYTES_MAX {
         return Err(Breach::PathTooLong);
     }
     if path[0] == b'/' {

@@ -16,6 +16,8 @@
 //! d - 0 755 1700000000.0 p photos
 //! f DIGEST 5 644 1700000000.123456789 p photos/a%20b.jpg
 //! l - 0 777 1700000000.0 p photos/latest a%20b.jpg
+//! h - 0 644 1700000000.123456789 p photos/same photos/a%20b.jpg      (one more name of the latter)
+//! p - 0 644 1700000000.0 p photos/pipe                               (FIFO; k: socket; c, b: device, its two numbers behind)
 //! end 1 5                           (files, bytes; the body ends after this line)
 //! body-blake3 HEX                   (of all bytes above)
 //! signed sender KEY SIGNATURE       (Ed25519 of `signed_message`)
@@ -26,7 +28,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::manifest::{Entry, EntryKind, PATH_BYTES_MAX};
+use crate::manifest::{ENTRY_PATH_BYTES_MAX, Entry, EntryKind, NodeKind};
 use crate::wire::control::{Digest, DigestKind, Rung};
 
 mod parse; // lines back to values, and a whole receipt streamed
@@ -35,8 +37,8 @@ pub use parse::{Reading, Sealed, Taken, parse_line};
 
 /// The version of the text that this build writes and reads.
 pub const RECEIPT_VERSION: u16 = 1;
-/// Longest line: path and target with every byte escaped, and 256 bytes for the rest. A reader may refuse more unread.
-pub const RECEIPT_LINE_BYTES_MAX: usize = 2 * 3 * PATH_BYTES_MAX + 256;
+/// Longest line: two paths with every byte escaped, and 256 bytes for the rest. A reader may refuse more unread.
+pub const RECEIPT_LINE_BYTES_MAX: usize = 2 * 3 * ENTRY_PATH_BYTES_MAX + 256;
 const SIGN_CONTEXT: &[u8; 19] = b"longhaul-receipt 1\n";
 
 /// Which end of the job.
@@ -100,13 +102,18 @@ pub fn write_head(out: &mut Vec<u8>, head: &Head) {
     out.push(b'\n');
 }
 
-/// Appends one line: a file with its digest, a folder, or a link. A `FolderEnd` is written as its folder is, so callers
+/// Appends one line: a file with its digest, or anything else. A `FolderEnd` is written as its folder is, so callers
 /// write a folder at one of the two only. `rung` is the one this entry reached.
 pub fn write_entry(out: &mut Vec<u8>, entry: &Entry, digest: Option<&Digest>, kind: DigestKind, rung: Rung) {
     out.extend_from_slice(match entry.kind {
         EntryKind::File { .. } => b"f ",
         EntryKind::Folder | EntryKind::FolderEnd => b"d ",
         EntryKind::Link { .. } => b"l ",
+        EntryKind::Node { kind: NodeKind::Fifo, .. } => b"p ",
+        EntryKind::Node { kind: NodeKind::Socket, .. } => b"k ",
+        EntryKind::Node { kind: NodeKind::Char, .. } => b"c ",
+        EntryKind::Node { kind: NodeKind::Block, .. } => b"b ",
+        EntryKind::Name { .. } => b"h ",
     });
     match digest.filter(|_| entry.is_file()) {
         Some(digest) => put_digest(out, digest, kind),
@@ -126,9 +133,16 @@ pub fn write_entry(out: &mut Vec<u8>, entry: &Entry, digest: Option<&Digest>, ki
     } else {
         put_escaped(out, &entry.path);
     }
-    if let EntryKind::Link { target } = &entry.kind {
-        out.push(b' ');
-        put_escaped(out, target);
+    match &entry.kind {
+        EntryKind::Link { target: other } | EntryKind::Name { first: other } => {
+            out.push(b' ');
+            put_escaped(out, other);
+        }
+        EntryKind::Node { kind: NodeKind::Char | NodeKind::Block, major, minor } => {
+            let numbers = format_args!(" {major} {minor}");
+            fmt::Write::write_fmt(&mut Text(out), numbers).expect("a Vec takes every byte");
+        }
+        _ => {}
     }
     out.push(b'\n');
 }
@@ -304,7 +318,7 @@ pub enum Line {
     Rung(Rung),
     /// `sender …`, `receiver …`
     Key(Signer, [u8; 32]),
-    /// `f …`, `d …`, `l …`
+    /// `f …`, `d …`, `l …`, `h …`, `p …`, `k …`, `c …`, `b …`
     Entry(Box<EntryLine>),
     /// `end files bytes`
     End { files: u64, bytes: u64 },

@@ -10,12 +10,12 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::WINDOW;
 use crate::error::Breach;
 use crate::ledger::{ChunkState, Ledger, chunk_count, chunk_len};
 use crate::manifest::{Entry, EntryId, EntryKind, check_path};
 use crate::wire::chunk::PACK_FILE_BYTES_MAX;
 use crate::wire::control::{ChunkId, ChunkRange, Digest};
+use crate::{WINDOW, WINDOW_NAME_BYTES, WINDOW_NAME_SLACK};
 
 /// How far a file is.
 #[derive(Debug)]
@@ -52,6 +52,7 @@ pub struct Receiver {
     items: BTreeMap<EntryId, Item>,
     folder_ends: BTreeSet<EntryId>,
     next_entry: EntryId,
+    window_bytes: usize,
     scan_ended: bool,
     acks: BTreeSet<ChunkId>,
 }
@@ -65,6 +66,7 @@ impl Receiver {
             items: BTreeMap::new(),
             folder_ends: BTreeSet::new(),
             next_entry: 0,
+            window_bytes: 0,
             scan_ended: false,
             acks: BTreeSet::new(),
         }
@@ -75,11 +77,13 @@ impl Receiver {
         if self.scan_ended || entry.id != self.next_entry {
             return Err(Breach::EntryOutOfOrder);
         }
-        if self.items.len() >= WINDOW {
+        let window_bytes = self.window_bytes + entry.window_bytes();
+        if self.items.len() >= WINDOW || window_bytes > WINDOW_NAME_BYTES + WINDOW_NAME_SLACK {
             return Err(Breach::WindowExceeded);
         }
         check_path(&entry.path)?;
         self.next_entry += 1;
+        self.window_bytes = window_bytes;
         let entry = Arc::new(entry);
         let state = match entry.kind {
             EntryKind::FolderEnd => {
@@ -186,7 +190,9 @@ impl Receiver {
     /// The entry is as durable as the job asks, or has failed, or was kept.
     pub fn resolve(&mut self, id: EntryId) -> Option<Arc<Entry>> {
         self.folder_ends.remove(&id);
-        self.items.remove(&id).map(|item| item.entry)
+        let entry = self.items.remove(&id).map(|item| item.entry)?;
+        self.window_bytes -= entry.window_bytes();
+        Some(entry)
     }
 
     /// The entry, while it is unresolved.

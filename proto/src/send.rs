@@ -151,7 +151,7 @@ impl Sender {
         entry.id = self.next_entry;
         self.next_entry += 1;
         let entry = Arc::new(entry);
-        self.name_bytes += name_bytes(&entry);
+        self.name_bytes += entry.window_bytes();
         self.items.insert(entry.id, Item { entry: entry.clone(), state: State::Announced, retries: 0 });
         entry
     }
@@ -522,7 +522,7 @@ impl Sender {
 
     fn resolve(&mut self, id: EntryId) -> Option<Arc<Entry>> {
         let item = self.items.remove(&id)?;
-        self.name_bytes -= name_bytes(&item.entry);
+        self.name_bytes -= item.entry.window_bytes();
         Some(item.entry)
     }
 
@@ -543,14 +543,6 @@ impl Sender {
     pub fn open_counts(&self) -> (usize, usize) {
         (self.items.len(), self.out.len())
     }
-}
-
-fn name_bytes(entry: &Entry) -> usize {
-    entry.path.len()
-        + match &entry.kind {
-            EntryKind::Link { target } => target.len(),
-            _ => 0,
-        }
 }
 
 /// Lengthens the last range or begins another.

@@ -9,7 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proto::books::{Books, STAGES};
 use proto::error::{Breach, Refusal, explain_code};
-use proto::manifest::{Entry, EntryKind};
+use proto::manifest::{Aspects, Entry, EntryKind, Meta, NodeKind, Xattr};
 use proto::negotiate::{Cipher, Driver, Interface, Offer, Pace, Plan};
 use proto::rate::{Law, Policy};
 use proto::wire::chunk::*;
@@ -40,15 +40,55 @@ fn entry_kind() -> impl Strategy<Value = EntryKind> {
         Just(EntryKind::Folder),
         Just(EntryKind::FolderEnd),
         vec(1u8.., 1..200).prop_map(|target| EntryKind::Link { target: target.into_boxed_slice() }),
+        Just(EntryKind::Node { kind: NodeKind::Fifo, major: 0, minor: 0 }),
+        Just(EntryKind::Node { kind: NodeKind::Socket, major: 0, minor: 0 }),
+        (any::<u32>(), any::<u32>()).prop_map(|(major, minor)| EntryKind::Node { kind: NodeKind::Char, major, minor }),
+        (any::<u32>(), any::<u32>()).prop_map(|(major, minor)| EntryKind::Node { kind: NodeKind::Block, major, minor }),
+        vec(name(), 1..6).prop_map(|names| EntryKind::Name { first: names.join(&b'/').into_boxed_slice() }),
     ]
 }
 
+fn aspects() -> impl Strategy<Value = Aspects> {
+    (0..=Aspects::ALL.bits()).prop_map(|bits| Aspects::from_bits(bits).expect("in range"))
+}
+
+/// What an entry of this kind may carry.
+fn meta(kind: EntryKind) -> impl Strategy<Value = (EntryKind, Meta)> {
+    let names = prop_oneof![
+        Just("user.a"),
+        Just("security.capability"),
+        Just("trusted.x"),
+        Just("system.posix_acl_access"),
+        Just("system.posix_acl_default")
+    ];
+    let xattr = (names, vec(any::<u8>(), 0..40))
+        .prop_map(|(name, value)| Xattr { name: name.as_bytes().into(), value: value.into() });
+    let id = || proptest::option::of(0..u32::MAX);
+    let several = prop_oneof![Just(0), 2..=u32::MAX];
+    (id(), id(), aspects(), several, any::<bool>(), vec(xattr, 0..4)).prop_map(
+        move |(uid, gid, lost, names, sparse, xattrs)| {
+            let one = matches!(kind, EntryKind::Folder | EntryKind::FolderEnd | EntryKind::Name { .. });
+            let sparse = sparse && matches!(kind, EntryKind::File { .. });
+            let names = if one { 0 } else { names };
+            (kind.clone(), Meta { uid, gid, lost, names, sparse, xattrs: xattrs.into() })
+        },
+    )
+}
+
 fn entries() -> impl Strategy<Value = Vec<Entry>> {
-    let one = (path(), entry_kind(), 0u32..=0o7777, any::<i64>(), 0u32..1_000_000_000);
+    let one = (path(), entry_kind().prop_flat_map(meta), 0u32..=0o7777, any::<i64>(), 0u32..1_000_000_000);
     (0u64..1 << 60, vec(one, 0..20)).prop_map(|(first, lines)| {
         let numbered = (first..).zip(lines);
         numbered
-            .map(|(id, (path, kind, mode, mtime_s, mtime_ns))| Entry { id, path, kind, mode, mtime_s, mtime_ns })
+            .map(|(id, (path, (kind, meta), mode, mtime_s, mtime_ns))| Entry {
+                id,
+                path,
+                kind,
+                mode,
+                mtime_s,
+                mtime_ns,
+                meta,
+            })
             .collect()
     })
 }
@@ -139,20 +179,10 @@ fn open() -> impl Strategy<Value = Open> {
     let rung = (0u8..4).prop_map(|byte| Rung::from_byte(byte).expect("four rungs"));
     let flags = any::<(bool, bool, bool)>();
     let compare = prop::sample::select(vec![Compare::Never, Compare::Changed, Compare::Always]);
-    let sync = (compare, any::<Option<u64>>());
-    (any::<[u8; 16]>(), direction, vec(user_path(), 0..5), flags, top(), (rung, sync), offer()).prop_map(
-        |(job, direction, paths, (into_folder, keep, dry), top, (rung, (compare, prune)), offer)| Open {
-            job,
-            direction,
-            paths,
-            into_folder,
-            top,
-            keep,
-            dry,
-            compare,
-            prune,
-            rung,
-            offer,
+    let beside = (compare, any::<Option<u64>>(), aspects(), any::<bool>());
+    (any::<[u8; 16]>(), direction, vec(user_path(), 0..5), flags, top(), (rung, beside), offer()).prop_map(
+        |(job, direction, paths, (into_folder, keep, dry), top, (rung, (compare, prune, aspects, numeric)), offer)| {
+            Open { job, direction, paths, into_folder, top, keep, dry, compare, prune, rung, aspects, numeric, offer }
         },
     )
 }
@@ -226,6 +256,14 @@ fn frame() -> impl Strategy<Value = Frame> {
             any::<u64>().prop_map(|bits_per_second| Frame::Rate { bits_per_second }),
             any::<u16>().prop_map(|rail| Frame::RailDown { rail }),
             any::<u16>().prop_map(|rail| Frame::RailClosed { rail }),
+            vec((any::<bool>(), any::<u32>(), vec(any::<u8>(), 1..40)), 0..20).prop_map(|all| {
+                let name = |(is_group, id, name): (bool, u32, Vec<u8>)| IdName { is_group, id, name: name.into() };
+                Frame::Names(all.into_iter().map(name).collect())
+            }),
+            vec((any::<u64>(), 1..=Aspects::ALL.bits()), 0..20).prop_map(|all| {
+                let told = |(id, bits)| (id, Aspects::from_bits(bits).expect("in range"));
+                Frame::Unkept(all.into_iter().map(told).collect())
+            }),
         ];
     let compared = prop_oneof![
         (any::<[u64; 2]>(), vec(any::<[u8; 32]>(), 0..9)).prop_map(|([entry, first], digests)| Frame::Have {
@@ -317,7 +355,7 @@ proptest! {
             prop_assert_eq!(header.encode(), bytes);
         }
         let mut first = *bytes.first_chunk::<64>().expect("72 bytes");
-        first[..6].copy_from_slice(b"LHRL\x01\x00");
+        first[..6].copy_from_slice(b"LHRL\x02\x00");
         if let Ok(greeting) = Greeting::decode(&first) {
             prop_assert_eq!(greeting.encode(), first);
         }
@@ -386,6 +424,7 @@ fn a_list_too_long_for_one_frame_goes_in_several_in_order() {
         mode: 0o777,
         mtime_s: 0,
         mtime_ns: 0,
+        meta: Meta::default(),
     };
     let mut faults = Vec::new();
     Frame::Faults((0..20_000).map(fault).collect()).encode_parts(&mut |bytes| match Frame::decode(bytes) {
@@ -407,8 +446,15 @@ fn a_list_too_long_for_one_frame_goes_in_several_in_order() {
 
 #[test]
 fn hostile_entries_are_refused_by_name() {
-    let entry =
-        |path: &[u8], kind: EntryKind| Entry { id: 3, path: path.into(), kind, mode: 0o644, mtime_s: 0, mtime_ns: 0 };
+    let entry = |path: &[u8], kind: EntryKind| Entry {
+        id: 3,
+        path: path.into(),
+        kind,
+        mode: 0o644,
+        mtime_s: 0,
+        mtime_ns: 0,
+        meta: Meta::default(),
+    };
     let refused = |entry: Entry| Frame::decode(&encoded(&Frame::Entries(vec![entry]))).expect_err("hostile");
     let file = || EntryKind::File { bytes: 1 };
     assert_eq!(refused(entry(b"../x", file())), Breach::PathEscapes);
@@ -417,8 +463,21 @@ fn hostile_entries_are_refused_by_name() {
     assert_eq!(refused(entry(b"/etc/passwd", file())), Breach::PathAbsolute);
     assert_eq!(refused(entry(b"a\0b", file())), Breach::PathHasNul);
     assert_eq!(refused(entry(&[b'a'; 256], file())), Breach::PathTooLong);
-    assert_eq!(refused(entry(&b"abcdefgh/".repeat(456)[..4096], file())), Breach::PathTooLong);
+    assert_eq!(refused(entry(&b"abcdefgh/".repeat(2000)[..16_385], file())), Breach::PathTooLong);
     assert_eq!(refused(entry(b"a", EntryKind::File { bytes: 1 << 63 })), Breach::FieldOutOfRange);
+    let with = |meta| Entry { meta, ..entry(b"a", file()) };
+    assert_eq!(refused(with(Meta { uid: Some(u32::MAX), ..Meta::default() })), Breach::FieldOutOfRange);
+    assert_eq!(refused(with(Meta { names: 1, ..Meta::default() })), Breach::FieldOutOfRange);
+    let folder = Entry { kind: EntryKind::Folder, ..with(Meta { names: 2, ..Meta::default() }) };
+    assert_eq!(refused(folder), Breach::FieldOutOfRange);
+    let xattr = |name: &[u8], bytes| Xattr { name: name.into(), value: vec![0; bytes].into() };
+    let carrying = |xattrs: Vec<Xattr>| with(Meta { xattrs: xattrs.into(), ..Meta::default() });
+    assert_eq!(refused(carrying(vec![xattr(b"system.nfs4_acl", 1)])), Breach::FieldOutOfRange);
+    assert_eq!(refused(carrying(vec![xattr(b"user.a\0b", 1)])), Breach::FieldOutOfRange);
+    assert_eq!(refused(carrying(vec![xattr(b"user.a", 65_537)])), Breach::FieldTooLong);
+    assert_eq!(refused(carrying(vec![xattr(b"user.a", 65_000); 3])), Breach::FieldTooLong);
+    assert_eq!(refused(entry(b"a", EntryKind::Name { first: (*b"").into() })), Breach::FieldOutOfRange);
+    assert_eq!(refused(entry(b"a", EntryKind::Name { first: (*b"../b").into() })), Breach::PathEscapes);
     assert_eq!(refused(entry(b"a", EntryKind::Link { target: (*b"").into() })), Breach::FieldOutOfRange);
     assert_eq!(refused(entry(b"a", EntryKind::Link { target: (*b"a\0").into() })), Breach::PathHasNul);
     assert_eq!(refused(entry(b"a", EntryKind::Link { target: vec![b'a'; 4096].into() })), Breach::FieldTooLong);
@@ -461,9 +520,9 @@ fn hostile_headers_are_refused_by_name() {
 
 #[test]
 fn an_unknown_version_of_a_rail_is_refused_and_other_bytes_are_no_greeting() {
-    let greeting = Greeting { job: [1; 16], rail: 2, version: 2, mac: [3; 32] };
+    let greeting = Greeting { job: [1; 16], rail: 2, version: proto::VERSION + 1, mac: [3; 32] };
     assert_eq!(Greeting::decode(&greeting.encode()), Err(Breach::VersionUnknown));
-    let mut bytes = Greeting { version: 1, ..greeting }.encode();
+    let mut bytes = Greeting { version: proto::VERSION, ..greeting }.encode();
     bytes[0] = 0x16;
     assert_eq!(Greeting::decode(&bytes), Err(Breach::RailGreeting));
 }

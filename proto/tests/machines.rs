@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
 use proto::error::Breach;
-use proto::manifest::{Entry, EntryKind};
+use proto::manifest::{Entry, EntryKind, Meta};
 use proto::recv::{Ready, Receiver};
 use proto::send::{Handout, Owed, Sender, Unit};
 use proto::wire::control::{ChunkRange, Want};
@@ -24,6 +24,7 @@ fn file(bytes: u64, number: usize) -> Entry {
         mode: 0o644,
         mtime_s: 0,
         mtime_ns: 0,
+        meta: Meta::default(),
     }
 }
 

@@ -7,7 +7,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proto::manifest::{Entry, EntryKind};
+use proto::manifest::{Entry, EntryKind, Meta, NodeKind};
 use proto::receipt::*;
 use proto::wire::control::{DigestKind, Rung};
 
@@ -17,6 +17,11 @@ fn entry() -> impl Strategy<Value = Entry> {
         (0..=i64::MAX as u64).prop_map(|bytes| EntryKind::File { bytes }),
         Just(EntryKind::Folder),
         vec(1u8.., 1..50).prop_map(|target| EntryKind::Link { target: target.into() }),
+        vec(0x21u8..0x2e, 1..50).prop_map(|first| EntryKind::Name { first: first.into() }),
+        Just(EntryKind::Node { kind: NodeKind::Fifo, major: 0, minor: 0 }),
+        Just(EntryKind::Node { kind: NodeKind::Socket, major: 0, minor: 0 }),
+        (any::<u32>(), any::<u32>()).prop_map(|(major, minor)| EntryKind::Node { kind: NodeKind::Char, major, minor }),
+        (any::<u32>(), any::<u32>()).prop_map(|(major, minor)| EntryKind::Node { kind: NodeKind::Block, major, minor }),
     ];
     let ns = prop_oneof![0u32..1_000_000_000, Just(0), Just(500_000_000), (0u32..1000).prop_map(|ms| ms * 1_000_000)];
     (vec(name, 0..4), kind, 0u32..=0o7777, any::<i64>(), ns).prop_map(|(names, kind, mode, mtime_s, mtime_ns)| Entry {
@@ -26,6 +31,7 @@ fn entry() -> impl Strategy<Value = Entry> {
         mode,
         mtime_s,
         mtime_ns,
+        meta: Meta::default(),
     })
 }
 
@@ -90,6 +96,7 @@ fn file(path: &str, bytes: u64) -> Entry {
         mode: 0o640,
         mtime_s: -1,
         mtime_ns: 500_000_000,
+        meta: Meta::default(),
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use proto::books::{Books, STAGES};
 use proto::error::{Breach, Refusal};
 use proto::journal::{self, JOURNAL_VERSION, JournalHeader, Replay};
-use proto::manifest::{Entry, EntryKind};
+use proto::manifest::{Aspects, Entry, EntryKind, Meta, NodeKind, Xattr};
 use proto::negotiate::{Cipher, Driver, Interface, Offer, Pace, Plan};
 use proto::packet::{Control, Feedback, Runs};
 use proto::rate::{Law, Policy};
@@ -76,12 +76,27 @@ fn entries() -> Vec<Entry> {
         mode,
         mtime_s: 1_700_000_000,
         mtime_ns: 123_456_789,
+        meta: Meta::default(),
+    };
+    let full = Meta {
+        uid: Some(1000),
+        gid: Some(100),
+        lost: Aspects::FLAGS,
+        names: 2,
+        sparse: true,
+        xattrs: Box::new([Xattr { name: (*b"user.note").into(), value: (*b"hi").into() }]),
     };
     vec![
         entry(41, b"photos", EntryKind::Folder, 0o755),
         entry(42, b"photos/a b\xFF.jpg", EntryKind::File { bytes: 5 }, 0o644),
         entry(43, b"photos/latest", EntryKind::Link { target: (*b"../photos/a").into() }, 0o777),
         entry(44, b"photos", EntryKind::FolderEnd, 0o755),
+        Entry { meta: full, ..entry(45, b"twice", EntryKind::File { bytes: 1 << 20 }, 0o4711) },
+        entry(46, b"again", EntryKind::Name { first: (*b"twice").into() }, 0o4711),
+        entry(47, b"pipe", EntryKind::Node { kind: NodeKind::Fifo, major: 0, minor: 0 }, 0o600),
+        entry(48, b"socket", EntryKind::Node { kind: NodeKind::Socket, major: 0, minor: 0 }, 0o600),
+        entry(49, b"null", EntryKind::Node { kind: NodeKind::Char, major: 1, minor: 3 }, 0o666),
+        entry(50, b"disk", EntryKind::Node { kind: NodeKind::Block, major: 8, minor: 1 }, 0o660),
     ]
 }
 
@@ -121,11 +136,13 @@ fn frames() -> Vec<Frame> {
         compare: Compare::Changed,
         prune: Some(1000),
         rung: Rung::Flushed,
+        aspects: Aspects::OWNER.with(Aspects::ACLS),
+        numeric: true,
         offer: offer(),
     };
     let fault = EntryFault { entry: 42, kind: FaultKind::Denied, errno: 13, step: "open the source".into() };
     vec![
-        Frame::Hello { version_min: 1, version: 1, agent: "longhaul 0.1.0".into() },
+        Frame::Hello { version_min: 2, version: 2, agent: "longhaul 0.1.0".into() },
         Frame::Ticket { proof: [0x5A; 32] },
         Frame::Open(Box::new(open)),
         Frame::Accept { offer: Box::new(offer()), plan: Box::new(plan()), top: (*b"run").into() },
@@ -156,6 +173,11 @@ fn frames() -> Vec<Frame> {
         Frame::Have { entry: 42, first: 5, digests: vec![[0xD5; 32], NO_DIGEST] },
         Frame::Differ { entry: 42, ranges: vec![ChunkRange { first: 6, end: 9 }] },
         Frame::Pruned { removed: 2, left: 1, paths: vec![(*b"old/run 3").into()] },
+        Frame::Names(vec![
+            IdName { is_group: false, id: 1000, name: (*b"ann").into() },
+            IdName { is_group: true, id: 100, name: (*b"lab").into() },
+        ]),
+        Frame::Unkept(vec![(45, Aspects::OWNER.with(Aspects::SETID))]),
     ]
 }
 
@@ -179,8 +201,8 @@ fn check(name: &str, bytes: &[u8]) {
 fn every_frame_has_its_bytes() {
     let frames = frames();
     let kinds: Vec<u8> = frames.iter().map(Frame::type_byte).collect();
-    assert_eq!(kinds, (1..=27).collect::<Vec<u8>>(), "one vector per frame kind");
-    assert_eq!(Frame::decode(&[28]), Err(Breach::FrameUnknown), "a new frame kind needs a vector");
+    assert_eq!(kinds, (1..=29).collect::<Vec<u8>>(), "one vector per frame kind");
+    assert_eq!(Frame::decode(&[30]), Err(Breach::FrameUnknown), "a new frame kind needs a vector");
     for frame in frames {
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);
@@ -191,7 +213,7 @@ fn every_frame_has_its_bytes() {
 
 #[test]
 fn what_stands_on_a_rail_has_its_bytes() {
-    let greeting = Greeting { job: job(), rail: 513, version: 1, mac: [0xAC; 32] };
+    let greeting = Greeting { job: job(), rail: 513, version: 2, mac: [0xAC; 32] };
     check("greeting.hex", &greeting.encode());
     let range = Header {
         kind: ChunkKind::Range,

@@ -31,19 +31,32 @@ mod access {
     pub(super) const READ_DIR: u64 = 1 << 3;
     pub(super) const REMOVE_DIR: u64 = 1 << 4;
     pub(super) const REMOVE_FILE: u64 = 1 << 5;
+    pub(super) const MAKE_CHAR: u64 = 1 << 6;
     pub(super) const MAKE_DIR: u64 = 1 << 7;
     pub(super) const MAKE_REG: u64 = 1 << 8;
+    pub(super) const MAKE_SOCK: u64 = 1 << 9;
+    pub(super) const MAKE_FIFO: u64 = 1 << 10;
+    pub(super) const MAKE_BLOCK: u64 = 1 << 11;
     pub(super) const MAKE_SYM: u64 = 1 << 12;
     pub(super) const REFER: u64 = 1 << 13;
     pub(super) const TRUNCATE: u64 = 1 << 14;
 
-    /// All rights the first version knows; execution and device nodes among them, which nobody gets back.
+    /// All rights the first version knows; execution among them, which nobody gets back.
     pub(super) const ALL_V1: u64 = (1 << 13) - 1;
     /// What may be granted for something that is not a folder.
     pub(super) const OF_FILES: u64 = WRITE_FILE | READ_FILE | TRUNCATE;
     pub(super) const READ: u64 = READ_FILE | READ_DIR;
-    pub(super) const WRITE: u64 =
-        WRITE_FILE | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_REG | MAKE_SYM | REFER | TRUNCATE;
+    pub(super) const WRITE: u64 = WRITE_FILE
+        | REMOVE_DIR
+        | REMOVE_FILE
+        | MAKE_DIR
+        | MAKE_REG
+        | MAKE_SOCK
+        | MAKE_FIFO
+        | MAKE_SYM
+        | REFER
+        | TRUNCATE;
+    pub(super) const NODES: u64 = MAKE_CHAR | MAKE_BLOCK;
 
     /// What a version of the kernel's interface can take away.
     pub(super) fn handled(version: i64) -> u64 {
@@ -71,9 +84,9 @@ struct PathBeneath {
 }
 
 /// From now on this thread and what it starts may open only what lies beneath `roots`, for writing only where the flag
-/// says so. Descriptors that are open already keep working. A kernel without Landlock is told in the answer, not as an
+/// says so, and make device nodes there only with `nodes`. Descriptors that are open already keep working. A kernel without Landlock is told in the answer, not as an
 /// error. Errors: a root that cannot be opened, or that the kernel refuses.
-pub fn landlock(roots: &[(&[u8], bool)]) -> io::Result<Landlock> {
+pub fn landlock(roots: &[(&[u8], bool)], nodes: bool) -> io::Result<Landlock> {
     let version = match ruleset(None, ASK_VERSION) {
         Ok(version) => version,
         Err(error) => return Ok(not_held(&error)),
@@ -83,7 +96,8 @@ pub fn landlock(roots: &[(&[u8], bool)]) -> io::Result<Landlock> {
     // SAFETY: the kernel has just given this descriptor to us (`ruleset` without ASK_VERSION), and nobody else knows it.
     let rules = unsafe { OwnedFd::from_raw_fd(number as i32) };
     for (path, write) in roots {
-        let granted = access::READ | if *write { access::WRITE } else { 0 };
+        let nodes = if nodes { access::NODES } else { 0 };
+        let granted = access::READ | if *write { access::WRITE | nodes } else { 0 };
         let root = rustix::fs::open(Path::new(OsStr::from_bytes(path)), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         add_rule(rules.as_fd(), root.as_fd(), granted & handled)?;
     }

@@ -8,6 +8,7 @@
 
 mod beneath;
 mod file;
+mod meta;
 
 use std::fs::File;
 use std::io;
@@ -18,9 +19,11 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
 
 use beneath::{Split, split};
 pub use file::{
-    copy_range, drop_cache, is_block_file_system, is_cached_at, is_memory_file_system, next_data, preallocate, punch,
-    read_at_full, set_direct, set_file_meta, start_write_out, stat_file, sync_data, truncate, write_at_full,
+    HOLE_BYTES, copy_range, dig, drop_cache, is_block_file_system, is_cached_at, is_memory_file_system, next_data,
+    preallocate, punch, read_at_full, set_direct, set_file_meta, start_write_out, stat_file, sync_data, truncate,
+    write_at_full,
 };
+pub use meta::{Attribute, Pin, each_name};
 
 /// Folders whose descriptors a `Dir` keeps: scanner, workers and committer each sit in one or two at a time.
 const PARENTS_KEPT: usize = 8;
@@ -34,7 +37,15 @@ pub enum Kind {
     Folder,
     /// A symbolic link.
     Link,
-    /// A device, pipe or socket.
+    /// A FIFO.
+    Fifo,
+    /// A socket's name.
+    Socket,
+    /// A character device.
+    Char,
+    /// A block device.
+    Block,
+    /// What Linux may yet invent.
     Other,
 }
 
@@ -44,6 +55,10 @@ impl Kind {
             FileType::RegularFile => Kind::File,
             FileType::Directory => Kind::Folder,
             FileType::Symlink => Kind::Link,
+            FileType::Fifo => Kind::Fifo,
+            FileType::Socket => Kind::Socket,
+            FileType::CharacterDevice => Kind::Char,
+            FileType::BlockDevice => Kind::Block,
             _ => Kind::Other,
         }
     }
@@ -74,6 +89,14 @@ pub struct Stat {
     pub nlink: u64,
     /// 512-byte units stored; fewer than `bytes` / 512 means holes.
     pub blocks: u64,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Of a device: its major number.
+    pub major: u32,
+    /// Of a device: its minor number.
+    pub minor: u32,
 }
 
 impl Stat {
@@ -91,6 +114,10 @@ impl Stat {
             #[allow(clippy::unnecessary_cast, reason = "32 bits on arm64")]
             nlink: stat.st_nlink as u64,
             blocks: stat.st_blocks as u64,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            major: rustix::fs::major(stat.st_rdev),
+            minor: rustix::fs::minor(stat.st_rdev),
         }
     }
 }

@@ -82,7 +82,7 @@ fn what_is_no_regular_file_is_not_opened_and_does_not_hang() {
     assert_eq!(number(dir.open_file(b"pipe", false)), libc::EINVAL);
     assert_eq!(number(dir.create_file(b"pipe", false, false)), libc::EINVAL);
     assert_eq!(number(dir.open_file(b"folder", false)), libc::EISDIR);
-    assert_eq!(dir.stat(b"pipe").expect("stat").kind, Kind::Other);
+    assert_eq!(dir.stat(b"pipe").expect("stat").kind, Kind::Fifo);
     assert_eq!(number(dir.open_file(b"none", false)), libc::ENOENT);
 }
 

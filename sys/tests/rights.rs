@@ -38,7 +38,7 @@ fn landlock_leaves_the_roots_and_nothing_else() {
     let thread = std::thread::spawn(move || {
         let early = fs::Dir::open(base.as_os_str().as_encoded_bytes()).expect("open");
         let roots = [(read.as_os_str().as_encoded_bytes(), false), (write.as_os_str().as_encoded_bytes(), true)];
-        let answer = confine::landlock(&roots).expect("roots are there");
+        let answer = confine::landlock(&roots, false).expect("roots are there");
         println!("{}", answer.reason);
         if !answer.holds {
             assert!(!answer.reason.is_empty());
@@ -64,7 +64,7 @@ fn landlock_leaves_the_roots_and_nothing_else() {
 
 #[test]
 fn a_missing_root_is_an_error_where_landlock_is() {
-    let thread = std::thread::spawn(|| confine::landlock(&[(b"/no/such/folder", false)]));
+    let thread = std::thread::spawn(|| confine::landlock(&[(b"/no/such/folder", false)], false));
     match thread.join().expect("thread") {
         Ok(answer) => assert!(!answer.holds),
         Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENOENT)),

@@ -29,11 +29,14 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[u8], screen: &mut Screen)
     let ground = Ground::here();
     let dry = copy.arguments.dry_run;
     let target = place::target(&ground, to, paths.len() > 1 || to.ends_with(b"/"), dry)?;
-    let source = Arc::new(place::source(&ground, paths, &target.top, session::direct(copy))?);
+    let kept = copy.arguments.keep.aspects();
+    let source = place::source(&ground, paths, &target.top, session::direct(copy))?;
+    // Both ends are this host: its numbers mean the same.
+    let source = Arc::new(source.keeping(kept, true));
     let (own, plan, choices) = agree(copy)?;
     let carry = receipt::carry_path(&copy.home, &target.name);
     let carried = receipt::carried(&carry);
-    let (sink, sync) = session::sink(target, session::direct(copy), session::sync(copy));
+    let (sink, sync) = session::sink(target, session::direct(copy), session::sync(copy), kept);
     let id = session::job_id()?;
     let rung: Rung = copy.arguments.rung.into();
     let start = |error: std::io::Error| Exit::of_io(&error).fail("start the job", error);

@@ -234,8 +234,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
     let seconds = facts.copy.began.elapsed().as_secs_f64();
     let bytes = tally.bytes_done.saturating_sub(tally.bytes_kept).saturating_sub(tally.bytes_resumed);
     let sends = facts.direction != Some(Direction::Pull);
-    let empty = Books::default();
-    let peers = outcome.peers.unwrap_or(empty);
+    let peers = outcome.peers.unwrap_or_default();
     let (sender, receiver) = if sends { (&outcome.own, &peers) } else { (&peers, &outcome.own) };
     let wall_ns = u64::try_from(outcome.elapsed.as_nanos()).unwrap_or(u64::MAX);
     let verdict = limiter(sender, receiver, bytes, wall_ns, facts.shared, facts.plan.rate_bps);
@@ -251,7 +250,6 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
         _ => "tcp",
     };
     let rail_bytes = sender.rail_bytes.max(tally.rail_bytes);
-    let rate_bps = rail_bytes as f64 * 8.0 / seconds;
     let report = EndReport {
         job: facts.job,
         direction: facts.direction,
@@ -259,6 +257,9 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
         files: tally.files_done - tally.files_kept,
         folders: tally.folders_done,
         links: tally.links_done,
+        nodes: tally.nodes_done,
+        hard_links: tally.names_done,
+        unkept: outcome.record.unkept,
         kept_files: tally.files_kept,
         kept_bytes: tally.bytes_kept,
         resumed_bytes: tally.bytes_resumed,
@@ -273,7 +274,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
         peak_memory_bytes_local: outcome.own.peak_memory_bytes,
         peak_memory_bytes_remote: tcp.then_some(peers.peak_memory_bytes),
         transport: transport.to_owned(),
-        rails: vec![rails(outcome.rails, rail_bytes, rate_bps)],
+        rails: vec![rails(outcome.rails, rail_bytes, rail_bytes as f64 * 8.0 / seconds)],
         resent_bytes: sender.resent_bytes.max(tally.resent),
         path: outcome.packets.map(|stats| PathRecord::of(facts.plan.pace, &stats, sends)),
         forecast: outcome.auto.as_ref().map(|told| ForecastRecord::of(told, bytes, outcome.elapsed)),

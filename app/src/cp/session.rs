@@ -13,6 +13,7 @@ use std::time::Duration;
 use engine::host::{Make, Team, Workers};
 use engine::linux::Direct;
 use engine::linux::sink::LinuxSink;
+use proto::manifest::Aspects;
 use proto::negotiate::{Driver, Pace};
 use proto::wire::control::{Compare, Direction, Open, Rung};
 use sys::event::Event;
@@ -138,8 +139,8 @@ pub fn sync(copy: &Copy<'_>) -> Sync {
 
 /// A destination, and what is done with what stands there.
 #[must_use]
-pub fn sink(target: place::Target, direct: Direct, sync: Sync) -> (Arc<LinuxSink>, Sync) {
-    let sink = LinuxSink::new(target.base, direct);
+pub fn sink(target: place::Target, direct: Direct, sync: Sync, permitted: Aspects) -> (Arc<LinuxSink>, Sync) {
+    let sink = LinuxSink::new(target.base, direct).permitting(permitted);
     // Renamed files are looked for where changed ones are compared.
     let sink = if sync.compare == Compare::Never { sink } else { sink.finding_moved() };
     // What stands in the folder that serves for looking is nobody's.
@@ -168,6 +169,8 @@ fn open_frame(
         compare: sync(copy).compare,
         prune: sync(copy).prune,
         rung: copy.arguments.rung.into(),
+        aspects: copy.arguments.keep.aspects(),
+        numeric: copy.arguments.keep.numeric_ids,
         offer: offer::offer(&wishes(copy)),
     })
 }
@@ -189,7 +192,8 @@ pub fn push_from(
     let into_folder = paths.len() > 1 || to.path().ends_with(b"/");
     let open = open_frame(copy, Direction::Push, vec![to.path().into()], into_folder, Box::default())?;
     let session = begin(copy, to, open, screen)?;
-    let source = Arc::new(place::source(ground, paths, &session.agreed.top, direct(copy))?);
+    let source = place::source(ground, paths, &session.agreed.top, direct(copy))?;
+    let source = Arc::new(source.keeping(copy.arguments.keep.aspects(), copy.arguments.keep.numeric_ids));
     session.run(copy, Way::Send(source), None, screen)
 }
 
@@ -206,7 +210,7 @@ pub fn pull(
     let open = open_frame(copy, Direction::Pull, paths.to_vec(), false, target.top.clone())?;
     let carry = receipt::carry_path(&copy.home, &target.name);
     let carried = receipt::carried(&carry);
-    let (sink, sync) = sink(target, direct(copy), sync(copy));
+    let (sink, sync) = sink(target, direct(copy), sync(copy), copy.arguments.keep.aspects());
     let session = begin(copy, from, open, screen)?;
     let way = Way::Recv { sink, keep: !copy.arguments.no_keep, carried, sync };
     session.run(copy, way, Some(carry), screen)

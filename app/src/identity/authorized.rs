@@ -55,6 +55,8 @@ pub struct Rights {
     pub access: Access,
     /// At most so many bit/s; 0: as fast as it goes.
     pub rate_bps: u64,
+    /// May set owners, setuid bits, capabilities, device nodes, if the daemon permits that to anybody.
+    pub privileged: bool,
 }
 
 /// What the files say about a key.
@@ -175,7 +177,7 @@ fn split_options(line: &str) -> Result<(&str, &str), LineFault> {
 /// `root="PATH",ro,rate=10Gbit` → rights.
 fn parse_options(mut text: &str) -> Result<Rights, LineFault> {
     let mut rights = Rights::default();
-    let (mut access, mut rate) = (None, None);
+    let (mut access, mut rate, mut privileged) = (None, None, None);
     while !text.is_empty() {
         let rest = if let Some(value) = text.strip_prefix("root=") {
             let (root, rest) = unquote(value)?;
@@ -192,6 +194,7 @@ fn parse_options(mut text: &str) -> Result<Rights, LineFault> {
                 }
                 ("ro", _) => access.replace(Access::ReadOnly).is_some(),
                 ("wo", _) => access.replace(Access::WriteOnly).is_some(),
+                ("privileged", _) => privileged.replace(true).is_some(),
                 _ => return Err(LineFault::UnknownOption),
             };
             if twice {
@@ -209,6 +212,7 @@ fn parse_options(mut text: &str) -> Result<Rights, LineFault> {
     }
     rights.access = access.unwrap_or_default();
     rights.rate_bps = rate.unwrap_or(0);
+    rights.privileged = privileged.unwrap_or(false);
     Ok(rights)
 }
 
@@ -250,6 +254,9 @@ pub(super) fn spell(key: &PublicKey, rights: &Rights, comment: &str) -> Result<S
     }
     if rights.rate_bps > 0 {
         options.push(format!("rate={}bit", rights.rate_bps));
+    }
+    if rights.privileged {
+        options.push("privileged".to_owned());
     }
     let mut line = options.join(",");
     if !line.is_empty() {

@@ -162,7 +162,7 @@ fn every_line_of_authorized_keys_is_read_to_the_letter() {
     scratch.put(
         "authorized_keys",
         format!(
-            "# people\n\n{}\n  {} alice@desk with a note\nro {}\nroot=\"/srv/a \\\"b\\\" \\\\c, d\",wo,rate=10Gbit {} bob\r\nrate=1.5GB/s\t{}",
+            "# people\n\n{}\n  {} alice@desk with a note\nro {}\nroot=\"/srv/a \\\"b\\\" \\\\c, d\",wo,rate=10Gbit,privileged {} bob\r\nrate=1.5GB/s\t{}",
             line(0), line(1), line(2), line(3), line(4)
         ),
     );
@@ -173,7 +173,7 @@ fn every_line_of_authorized_keys_is_read_to_the_letter() {
     assert_eq!((rights(0), rights(1)), (Rights::default(), Rights::default()));
     assert_eq!(rights(2), Rights { access: Access::ReadOnly, ..Rights::default() });
     let root = Some(PathBuf::from("/srv/a \"b\" \\c, d"));
-    assert_eq!(rights(3), Rights { root, access: Access::WriteOnly, rate_bps: 10_000_000_000 });
+    assert_eq!(rights(3), Rights { root, access: Access::WriteOnly, rate_bps: 10_000_000_000, privileged: true });
     assert_eq!(rights(4).rate_bps, 12_000_000_000);
     assert_eq!(authorized::judge(&scratch.home, None, &some_key()).unwrap(), Verdict::Unknown);
 }
@@ -230,8 +230,12 @@ fn one_bad_line_lets_nobody_in_and_is_named() {
 fn what_authorize_writes_is_what_judge_reads() {
     let scratch = Scratch::new();
     let (alice, bob) = (some_key(), some_key());
-    let narrow =
-        Rights { root: Some("/srv/\"odd\" \\ place, #1".into()), access: Access::ReadOnly, rate_bps: 1_234_567 };
+    let narrow = Rights {
+        root: Some("/srv/\"odd\" \\ place, #1".into()),
+        access: Access::ReadOnly,
+        rate_bps: 1_234_567,
+        privileged: true,
+    };
     assert!(!authorized::authorize(&scratch.home, &alice, &narrow, "alice\nroot=\"/\"").unwrap());
     assert!(!authorized::authorize(&scratch.home, &bob, &Rights::default(), "").unwrap());
     assert_eq!(authorized::judge(&scratch.home, None, &alice).unwrap(), Verdict::Authorized(narrow));
@@ -373,7 +377,7 @@ proptest::proptest! {
 
     #[test]
     fn any_root_that_can_be_written_is_read_back(root in "/\\PC*", rate_bps: u64) {
-        let rights = Rights { root: Some(root.into()), access: Access::WriteOnly, rate_bps };
+        let rights = Rights { root: Some(root.into()), access: Access::WriteOnly, rate_bps, privileged: rate_bps % 2 == 0 };
         if let Ok(line) = authorized::spell(&[9; 32], &rights, "note") {
             assert_eq!(authorized::parse(&line).unwrap().0, rights);
         }

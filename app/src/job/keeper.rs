@@ -297,6 +297,7 @@ pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Resul
                 tally: Default::default(),
                 faults: vec![],
                 lines: vec![],
+                unkept: Default::default(),
                 dry: keeper.job.dry,
                 extras: vec![],
             },
@@ -546,6 +547,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             for (path, error) in &batch.faults {
                 end.scan_fault(path, error);
             }
+            end.names(batch.names, &mut self.out);
             end.scan(batch.entries, &mut self.out);
         }
     }

@@ -24,6 +24,7 @@ pub fn text(done: &Done) -> String {
     stages(&mut text, done);
     costs(&mut text, done);
     limiter(&mut text, done);
+    unkept(&mut text, done);
     faults(&mut text, done);
     next(&mut text, done);
     text
@@ -43,6 +44,10 @@ fn headline(text: &mut String, done: &Done) {
         counted(done.folders, "folder"),
         counted(done.links, "link"),
     );
+    if done.nodes + done.hard_links > 0 {
+        let (names, nodes) = (counted(done.hard_links, "hard link"), counted(done.nodes, "node"));
+        let _ = writeln!(text, "  besides     {names}, {nodes} (FIFOs, sockets, devices)");
+    }
     if done.kept_files > 0 {
         let kept = counted(done.kept_files, "file");
         let _ = writeln!(text, "  kept        {kept}, {}: the same is there already", show_bytes(done.kept_bytes));
@@ -183,6 +188,24 @@ fn costs(text: &mut String, done: &Done) {
 /// The sentence stands on a line of its own: it is what most readers came for.
 fn limiter(text: &mut String, done: &Done) {
     let _ = writeln!(text, "  {}", clean(&done.limiter));
+}
+
+/// Entries that are named; the rest is counted. A few say what it is about.
+const UNKEPT_SHOWN: usize = 5;
+
+fn unkept(text: &mut String, done: &Done) {
+    if done.unkept.is_empty() {
+        return;
+    }
+    let kinds: Vec<String> =
+        done.unkept.iter().map(|(what, count)| format!("{} × {}", show_count(*count), clean(what))).collect();
+    let _ = writeln!(text, "  not kept    {}", kinds.join(", "));
+    for entry in done.unkept_entries.iter().take(UNKEPT_SHOWN) {
+        let _ = writeln!(text, "    {}: {}", clean(&entry.path).replace('\n', " "), clean(&entry.what.join(", ")));
+    }
+    if done.unkept_entries.len() > UNKEPT_SHOWN {
+        let _ = writeln!(text, "    and more; --json names the first hundred");
+    }
 }
 
 fn faults(text: &mut String, done: &Done) {

@@ -9,6 +9,7 @@
 use serde::{Deserialize, Serialize};
 
 use proto::books::{Books, End, Stage};
+use proto::manifest::Aspects;
 use proto::wire::control::{Direction, FaultKind};
 
 use super::path::{ForecastRecord, PathRecord};
@@ -192,6 +193,22 @@ impl FaultRecord {
     }
 }
 
+/// An entry of which something could not be kept.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct UnkeptRecord {
+    /// As text, as in a fault.
+    pub path: String,
+    /// `owner`, `acls`, …
+    pub what: Vec<String>,
+}
+
+impl UnkeptRecord {
+    fn of(what: Aspects, path: &[u8]) -> Self {
+        let names = Aspects::NAMED.iter().filter(|(aspect, _)| what.has(*aspect));
+        Self { path: show_path(path), what: names.map(|(_, name)| (*name).to_owned()).collect() }
+    }
+}
+
 /// An entry failed, now.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FaultEvent {
@@ -358,6 +375,12 @@ pub struct Done {
     pub folders: u64,
     /// Symbolic links made.
     pub links: u64,
+    /// FIFOs, sockets and devices made.
+    #[serde(default)]
+    pub nodes: u64,
+    /// Further names of files made.
+    #[serde(default)]
+    pub hard_links: u64,
     /// Left alone because the same is there.
     pub kept_files: u64,
     /// Their bytes.
@@ -432,6 +455,12 @@ pub struct Done {
     pub faults_by_kind: Vec<(String, u64)>,
     /// The first failed entries, at most 100.
     pub faults: Vec<FaultRecord>,
+    /// What of entries that are there could not be kept: in how many of them, by what it is. Does not change `exit`.
+    #[serde(default)]
+    pub unkept: Vec<(String, u64)>,
+    /// The first of these entries, at most 100.
+    #[serde(default)]
+    pub unkept_entries: Vec<UnkeptRecord>,
     /// What was negotiated.
     pub choices: Vec<ChoiceRecord>,
     /// Figures that cannot be, as sentences; any one makes all figures of the report doubtful.
@@ -460,6 +489,8 @@ impl Done {
             files: report.files,
             folders: report.folders,
             links: report.links,
+            nodes: report.nodes,
+            hard_links: report.hard_links,
             kept_files: report.kept_files,
             kept_bytes: report.kept_bytes,
             resumed_bytes: report.resumed_bytes,
@@ -495,6 +526,8 @@ impl Done {
             faults_count: report.faults.count(),
             faults_by_kind: report.faults.by_kind().map(|(kind, count)| (fault_word(kind).to_owned(), count)).collect(),
             faults: report.faults.first().iter().map(FaultRecord::of).collect(),
+            unkept: report.unkept.counts().map(|(what, count)| (what.to_owned(), count)).collect(),
+            unkept_entries: report.unkept.first().iter().map(|(what, path)| UnkeptRecord::of(*what, path)).collect(),
             choices: report.choices.iter().map(ChoiceRecord::of).collect(),
             impossible: check::impossible(report),
         }

@@ -19,6 +19,7 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use engine::end::unkept::Unkept;
 use proto::books::{Books, Verdict};
 use proto::negotiate::Choice;
 use proto::wire::control::{DigestKind, Direction, EntryFault, FaultKind, Rung};
@@ -149,6 +150,12 @@ pub struct EndReport {
     pub folders: u64,
     /// Symbolic links made.
     pub links: u64,
+    /// FIFOs, sockets and devices made.
+    pub nodes: u64,
+    /// Further names of files made.
+    pub hard_links: u64,
+    /// What of entries could not be kept.
+    pub unkept: Unkept,
     /// Files left alone because the same is there.
     pub kept_files: u64,
     /// Their bytes.

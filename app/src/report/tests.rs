@@ -40,6 +40,11 @@ fn books(stages: &[(Stage, u64)], wall_ms: u64, payload_bytes: u64) -> Books {
     books
 }
 
+/// One of two rails.
+fn one_rail(name: &str) -> RailShare {
+    RailShare { name: name.to_owned(), bytes: 2_002_000_000, rate_bps: 5.005e9 }
+}
+
 /// A run of 4 GB in 3.2 s: 10 Gbit/s.
 fn report() -> EndReport {
     let sender = [
@@ -71,6 +76,9 @@ fn report() -> EndReport {
         files: 1,
         folders: 0,
         links: 0,
+        nodes: 0,
+        hard_links: 0,
+        unkept: Default::default(),
         kept_files: 0,
         kept_bytes: 0,
         resumed_bytes: 0,
@@ -84,10 +92,7 @@ fn report() -> EndReport {
         peak_memory_bytes_local: 112 << 20,
         peak_memory_bytes_remote: Some(118 << 20),
         transport: "tcp".to_owned(),
-        rails: vec![
-            RailShare { name: "0".to_owned(), bytes: 2_002_000_000, rate_bps: 5.005e9 },
-            RailShare { name: "1".to_owned(), bytes: 2_002_000_000, rate_bps: 5.005e9 },
-        ],
+        rails: ["0", "1"].map(one_rail).into(),
         resent_bytes: 0,
         path: None,
         forecast: None,

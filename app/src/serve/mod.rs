@@ -275,7 +275,7 @@ fn print_address(
             TicketAccess::ReadOnly => Access::ReadOnly,
             TicketAccess::WriteOnly => Access::WriteOnly,
         };
-        let rights = Rights { root: None, access, rate_bps: 0 };
+        let rights = Rights { root: None, access, rate_bps: 0, privileged: settings.privileged };
         let ticket = tickets
             .issue(identity.public(), uses, rights, None)
             .map_err(|error| Failure::of("make a ticket", &error.into()))?;
@@ -311,6 +311,7 @@ fn confine(settings: &Settings, home: &Home) -> Result<(), Failure> {
     let root = settings.root.as_os_str().as_encoded_bytes();
     let own = home.path("");
     let mut walls: Vec<(&[u8], bool)> = vec![(root, true), (own.as_os_str().as_encoded_bytes(), true)];
+    let nodes = settings.privileged;
     for needed in [&b"/proc"[..], b"/sys", b"/etc"] {
         walls.push((needed, false));
     }
@@ -319,12 +320,12 @@ fn confine(settings: &Settings, home: &Home) -> Result<(), Failure> {
         walls.push((path.as_os_str().as_encoded_bytes(), false));
     }
     if settings.verbose > 0 {
-        match sys::confine::landlock(&walls) {
+        match sys::confine::landlock(&walls, nodes) {
             Ok(wall) => eprintln!("longhaul: confined: {wall:?}"),
             Err(error) => eprintln!("longhaul: not confined by Landlock: {error}"),
         }
     } else {
-        let _ = sys::confine::landlock(&walls);
+        let _ = sys::confine::landlock(&walls, nodes);
     }
     Ok(())
 }

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use engine::host::Team;
 use engine::linux::Direct;
 use proto::error::{Breach, Refusal};
+use proto::manifest::Aspects;
 use proto::negotiate::negotiate;
 use proto::wire::control::{Compare, Direction, Frame, Open};
 use sys::event::Event;
@@ -228,6 +229,12 @@ fn wishes(daemon: &Daemon, rights: &Rights) -> Wishes {
     }
 }
 
+/// What of `asked` this client may set here.
+fn permitted(daemon: &Daemon, rights: &Rights, asked: Aspects) -> Aspects {
+    let is_privileged = rights.privileged && daemon.settings.read().is_ok_and(|settings| settings.privileged);
+    if is_privileged { asked } else { asked.without(Aspects::PRIVILEGED) }
+}
+
 /// What a job needs of this host: its way, the name a single source gets (pull: none), where its lines are kept for a next run.
 type Prepared = (Way, Box<[u8]>, Option<std::path::PathBuf>);
 
@@ -250,7 +257,9 @@ fn way(daemon: &Daemon, guest: &Guest, open: &Open) -> Result<Prepared, No> {
             }
             let compare = if may_read { open.compare } else { Compare::Never };
             let top = target.top.clone();
-            let (sink, sync) = crate::cp::session::sink(target, Direct::Auto, Sync { compare, prune: open.prune });
+            let permitted = permitted(daemon, &guest.rights, open.aspects);
+            let sync = Sync { compare, prune: open.prune };
+            let (sink, sync) = crate::cp::session::sink(target, Direct::Auto, sync, permitted);
             Ok((Way::Recv { sink, keep: open.keep, carried, sync }, top, Some(carry)))
         }
         Direction::Pull => {
@@ -259,6 +268,9 @@ fn way(daemon: &Daemon, guest: &Guest, open: &Open) -> Result<Prepared, No> {
             }
             let source =
                 place::source(&ground, &open.paths, &open.top, Direct::Auto).map_err(|failure| told(&failure))?;
+            // Owners and modes are seen by whoever may read; what needs rights to be seen is not shown to others.
+            let hidden = Aspects::SECURITY.without(permitted(daemon, &guest.rights, Aspects::SECURITY));
+            let source = source.keeping(open.aspects.without(hidden), open.numeric);
             Ok((Way::Send(Arc::new(source)), Box::default(), None))
         }
     }
@@ -423,8 +435,9 @@ fn relay(
         return Err(no(Refusal::RelayRefused, "the target must be a daemon's address with a ticket"));
     }
     let names: Vec<OsString> = sources.iter().map(|path| OsString::from_vec(path.to_vec())).collect();
-    let arguments = CpArguments::from_relay(options, &names, target.as_ref())
+    let mut arguments = CpArguments::from_relay(options, &names, target.as_ref())
         .map_err(|error| no(Refusal::RelayRefused, error.to_string()))?;
+    arguments.keep.unprivileged = permitted(daemon, &guest.rights, Aspects::SECURITY).is_empty();
     let (to_client, lines) = channel::<Vec<u8>>();
     let grant = guest.grant.clone();
     std::thread::scope(|scope| {

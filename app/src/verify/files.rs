@@ -17,7 +17,7 @@ use std::time::Duration;
 use blake3::hazmat::HasherExt;
 use crc_fast::CrcAlgorithm;
 use engine::digest::{DigestTree, crc_digest};
-use proto::manifest::EntryKind;
+use proto::manifest::{Aspects, EntryKind, NodeKind};
 use proto::receipt::{EntryLine, put_digest};
 use proto::wire::control::{Digest, DigestKind};
 use rustix::io::Errno;
@@ -270,6 +270,32 @@ impl Floor<'_> {
                 let found = folder.read_link(name).map_err(Found::Unreadable)?;
                 if found[..] == target[..] { Ok(()) } else { Err(Found::Target { expected: target.to_vec(), found }) }
             }
+            EntryKind::Node { kind, major, minor } => {
+                self.tally.others.fetch_add(1, Ordering::Relaxed);
+                let facts = stat(folder, name)?;
+                let expected = match kind {
+                    NodeKind::Fifo => Kind::Fifo,
+                    NodeKind::Socket => Kind::Socket,
+                    NodeKind::Char => Kind::Char,
+                    NodeKind::Block => Kind::Block,
+                };
+                expect_kind(&facts, expected)?;
+                let text = |major, minor| format!("device {major}:{minor}");
+                if kind.aspect() != Aspects::DEVICES || (facts.major, facts.minor) == (*major, *minor) {
+                    return Ok(());
+                }
+                Err(Found::Metadata { expected: text(*major, *minor), found: text(facts.major, facts.minor) })
+            }
+            EntryKind::Name { first } => {
+                self.tally.others.fetch_add(1, Ordering::Relaxed);
+                let (first_folder, first_name) = self.locate(first);
+                let (one, other) = (stat(first_folder, first_name)?, stat(folder, name)?);
+                if (one.dev, one.ino) == (other.dev, other.ino) {
+                    return Ok(());
+                }
+                let expected = format!("one file with {}", show_path(first));
+                Err(Found::Metadata { expected, found: "another file".to_owned() })
+            }
         }
     }
 
@@ -374,7 +400,10 @@ fn expect_kind(facts: &Stat, expected: Kind) -> Result<(), Found> {
         Kind::File => "a file",
         Kind::Folder => "a folder",
         Kind::Link => "a link",
-        Kind::Other => "a device, pipe or socket",
+        Kind::Fifo => "a FIFO",
+        Kind::Socket => "a socket",
+        Kind::Char | Kind::Block => "a device",
+        Kind::Other => "nothing this version knows",
     };
     if facts.kind == expected { Ok(()) } else { Err(Found::Kind { expected: word(expected), found: word(facts.kind) }) }
 }

@@ -142,7 +142,7 @@ fn strip_of(folder: &Dir, paper: &mut Paper) -> Result<usize, Failure> {
         let first = path.split(|&byte| byte == b'/').next().unwrap_or_default();
         let top = top.get_or_insert_with(|| first.to_vec());
         let is_top_itself = path.len() == first.len();
-        let is_folder = !line.entry.is_file() && !matches!(line.entry.kind, EntryKind::Link { .. });
+        let is_folder = matches!(line.entry.kind, EntryKind::Folder | EntryKind::FolderEnd);
         is_one_tree &= !path.is_empty() && *top == first && (!is_top_itself || is_folder);
         is_one_tree
     })?;

@@ -65,6 +65,7 @@ impl Tree {
                 mode: facts.mode() & 0o7777,
                 mtime_s: facts.mtime(),
                 mtime_ns: u32::try_from(facts.mtime_nsec()).unwrap(),
+                meta: proto::manifest::Meta::default(),
             };
             files += u64::from(entry.is_file());
             bytes += entry.bytes();

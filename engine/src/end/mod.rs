@@ -8,8 +8,10 @@
 
 pub mod compare; // two versions of a file, chunk by chunk
 pub mod debt; // what a crash would cost now
+pub mod names; // files with several names, as they arrive
 pub mod recv; // the receiving end
 pub mod send; // the sending end
+pub mod unkept; // what could not be kept, by name and count
 
 use proto::error::Breach;
 use proto::manifest::{Entry, EntryKind};
@@ -86,6 +88,10 @@ pub struct Tally {
     pub folders_done: u64,
     /// Links made.
     pub links_done: u64,
+    /// FIFOs, sockets and devices made.
+    pub nodes_done: u64,
+    /// Further names of files made.
+    pub names_done: u64,
     /// Files found complete.
     pub files_kept: u64,
     /// Bytes found complete.
@@ -130,6 +136,8 @@ pub struct Record {
     pub faults: Vec<(EntryFault, Box<[u8]>)>,
     /// Receipt lines not yet taken by the caller.
     pub lines: Vec<u8>,
+    /// What of entries could not be kept.
+    pub unkept: unkept::Unkept,
     /// Nothing is moved or made: only counted.
     pub dry: bool,
     /// Some of the paths removed or left, at most `PRUNED_PATHS_MAX`.
@@ -144,12 +152,14 @@ impl Record {
             tally: Tally::default(),
             faults: Vec::new(),
             lines: Vec::new(),
+            unkept: unkept::Unkept::default(),
             dry: false,
             extras: Vec::new(),
         }
     }
 
     fn announced(&mut self, entry: &Entry) {
+        self.unkept.add(entry.meta.lost, &entry.path);
         if entry.is_file() {
             self.tally.files_total += 1;
             self.tally.bytes_total += entry.bytes();
@@ -164,6 +174,8 @@ impl Record {
                 self.tally.bytes_done += bytes;
             }
             EntryKind::Link { .. } => self.tally.links_done += 1,
+            EntryKind::Node { .. } => self.tally.nodes_done += 1,
+            EntryKind::Name { .. } => self.tally.names_done += 1,
             EntryKind::Folder => return, // its end carries the line
             EntryKind::FolderEnd => self.tally.folders_done += 1,
         }

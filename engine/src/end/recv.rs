@@ -17,14 +17,17 @@ use std::sync::Arc;
 use proto::error::Breach;
 use proto::journal::{self, JournalHeader, Replay};
 use proto::ledger::{CHUNKS_MAX, chunk_count};
-use proto::manifest::{Entry, EntryId, EntryKind};
+use proto::manifest::{Aspects, Entry, EntryId, EntryKind};
 use proto::negotiate::Plan;
 use proto::recv::{Ready, Receiver};
 use proto::wire::chunk::{ChunkKind, PACK_FILE_BYTES_MAX, SEALED_HEADER_BYTES, TAG_BYTES};
-use proto::wire::control::{ChunkRange, Compare, Digest, EntryFault, FaultKind, Frame, Rung, WANT_RANGES_MAX, Want};
+use proto::wire::control::{
+    ChunkRange, Compare, Digest, EntryFault, FaultKind, Frame, ID_NAMES_MAX, Rung, WANT_RANGES_MAX, Want,
+};
 
 use crate::digest::DigestTree;
 use crate::end::debt::Debt;
+use crate::end::names::{Further, Names};
 use crate::end::{Outbox, Record, Stop, fault, told};
 use crate::job::{Cmd, Event, JobNo, Terms, fault_kind};
 use crate::platform::{Found, Platform, SinkTree};
@@ -39,6 +42,9 @@ pub const FLUSH_BYTES: u64 = 32 << 20;
 pub const FLUSH_NS: u64 = 1_000_000_000;
 /// Bytes of whole parts that wait to be published, at most, before data is left unacknowledged: bounds what a crash can cost.
 const ENTRIES_PER_BATCH_MAX: usize = 2048;
+
+/// Why a further name of a file cannot be.
+const FIRST_FAILED: &str = "name a file whose first name failed";
 
 /// Digests of files published by an earlier run, by the first 16 bytes of the path's BLAKE3.
 pub type Carried = HashMap<[u8; 16], (u64, i64, u32, Digest)>;
@@ -82,6 +88,9 @@ pub struct RecvEnd<P: Platform> {
     digests: HashMap<EntryId, Digest>,
     carried: Carried,
     debt: Debt,
+    names: Names,
+    id_names: usize,
+    unkept: Vec<(EntryId, Aspects)>,
     ready: Vec<Arc<Entry>>,
     discards: Vec<Arc<Entry>>,
     discarding: usize,
@@ -126,6 +135,9 @@ impl<P: Platform> RecvEnd<P> {
             digests: HashMap::new(),
             carried,
             debt: Debt::default(),
+            names: Names::default(),
+            id_names: 0,
+            unkept: Vec::new(),
             ready: Vec::new(),
             discards: Vec::new(),
             discarding: 0,
@@ -173,6 +185,13 @@ impl<P: Platform> RecvEnd<P> {
     pub fn on_frame(&mut self, frame: Frame, out: &mut Outbox<P>) -> Result<(), Stop> {
         match frame {
             Frame::Entries(entries) => self.on_entries(entries, out)?,
+            Frame::Names(names) => {
+                self.id_names += names.len();
+                if self.id_names > ID_NAMES_MAX {
+                    return Err(Breach::FieldTooLong.into());
+                }
+                self.sink.learn(&names);
+            }
             Frame::ScanEnd { entries, files, bytes, faults } => {
                 self.machine.on_scan_end(entries)?;
                 self.prune.scan_faults = faults;
@@ -212,13 +231,20 @@ impl<P: Platform> RecvEnd<P> {
     fn on_entries(&mut self, entries: Vec<Entry>, out: &mut Outbox<P>) -> Result<(), Stop> {
         let mut wants = Vec::new();
         let mut expect = Vec::new();
-        for entry in entries {
+        for mut entry in entries {
+            self.sink.localize(&mut entry);
             let entry = self.machine.on_entry(entry)?;
             self.record.announced(&entry);
             self.prune.announced(&entry);
+            self.names.announced(&entry)?;
             match entry.kind {
                 EntryKind::FolderEnd => {}
-                EntryKind::Folder | EntryKind::Link { .. } => self.make(&entry),
+                EntryKind::Folder | EntryKind::Link { .. } | EntryKind::Node { .. } => self.make(&entry),
+                EntryKind::Name { .. } => match self.names.further(&entry)? {
+                    Further::Make => self.make(&entry),
+                    Further::Wait => {}
+                    Further::Fail => self.fail(entry.id, FaultKind::Other, None, FIRST_FAILED),
+                },
                 EntryKind::File { .. } => {
                     if let Some(want) = self.look(&entry, out) {
                         if matches!(want, Want::Compare { .. }) {
@@ -227,6 +253,7 @@ impl<P: Platform> RecvEnd<P> {
                             self.coming.remove(&entry.id);
                             if self.machine.resolve(entry.id).is_some() {
                                 self.record.tally.files_done += 1;
+                                self.first_stands(&entry, true);
                             }
                         } else if !matches!(want, Want::Keep { .. }) {
                             expect.push(entry.clone());
@@ -241,20 +268,62 @@ impl<P: Platform> RecvEnd<P> {
                 out.cmds.push((worker, Cmd::Expect { job: self.job, entries: expect.clone() }));
             }
         }
+        // Before the answer that resolves the entry.
+        self.tell_unkept(out);
         if !wants.is_empty() {
             out.frames.push(Frame::Wants(wants));
         }
         Ok(())
     }
 
+    /// What the sink could not keep since it was last asked, while its entries are not resolved.
+    fn take_lost(&mut self) {
+        let from = self.unkept.len();
+        self.sink.take_lost(&mut self.unkept);
+        for (id, what) in &self.unkept[from..] {
+            if let Some(entry) = self.machine.entry(*id) {
+                self.record.unkept.add(*what, &entry.path);
+            }
+        }
+    }
+
+    fn tell_unkept(&mut self, out: &mut Outbox<P>) {
+        self.take_lost();
+        if !self.unkept.is_empty() {
+            out.frames.push(Frame::Unkept(std::mem::take(&mut self.unkept)));
+        }
+    }
+
+    /// A first name of several is resolved: the names that waited for it can be made, or not.
+    fn first_stands(&mut self, entry: &Entry, stands: bool) {
+        for further in self.names.resolved(entry, stands) {
+            if stands {
+                self.make(&further);
+            } else {
+                self.fail(further.id, FaultKind::Other, None, FIRST_FAILED);
+            }
+        }
+    }
+
     fn make(&mut self, entry: &Arc<Entry>) {
         if self.record.dry {
             self.committed.push((entry.id, [0; 32]));
+            self.first_stands(entry, true);
             return;
         }
         match self.sink.make(entry) {
-            Ok(()) => self.committed.push((entry.id, [0; 32])),
-            Err(error) => self.fail(entry.id, fault_kind(&error, false), Some(&error), "make the folder or link"),
+            Ok(()) => {
+                self.committed.push((entry.id, [0; 32]));
+                self.first_stands(entry, true);
+            }
+            Err(error) => {
+                let step = match entry.kind {
+                    EntryKind::Node { .. } => "make the node",
+                    EntryKind::Name { .. } => "give the file one more name",
+                    _ => "make the folder or link",
+                };
+                self.fail(entry.id, fault_kind(&error, false), Some(&error), step);
+            }
         }
     }
 
@@ -278,8 +347,10 @@ impl<P: Platform> RecvEnd<P> {
                     .remove(&carried_key(&entry.path))
                     .filter(|known| (known.0, known.1, known.2) == (entry.bytes(), entry.mtime_s, entry.mtime_ns))
                     .map(|known| known.3);
+                self.take_lost();
                 self.record.kept(entry, digest.as_ref());
                 self.machine.resolve(entry.id);
+                self.first_stands(entry, true);
                 Some(Want::Keep { digest })
             }
             Ok(Found::Nothing) => match self.compare(entry, out) {
@@ -504,6 +575,7 @@ impl<P: Platform> RecvEnd<P> {
         self.digests.remove(&entry.id);
         self.forget.push(entry.id);
         self.ready.retain(|it| it.id != entry.id);
+        self.first_stands(entry, false);
         if entry.is_file() && !(keep && entry.bytes() > JOURNAL_FILE_BYTES_MIN) {
             self.discards.push(entry.clone());
         }
@@ -560,6 +632,7 @@ impl<P: Platform> RecvEnd<P> {
         self.debt.settle(entry.id);
         self.forget.push(entry.id);
         self.committed.push((entry.id, digest));
+        self.first_stands(entry, true);
     }
 
     /// Everything that is due: acks, commits, folder ends, flushes, the end.
@@ -621,6 +694,7 @@ impl<P: Platform> RecvEnd<P> {
     }
 
     fn pump_committed(&mut self, out: &mut Outbox<P>) {
+        self.tell_unkept(out);
         if self.committed.is_empty() {
             return;
         }

@@ -12,7 +12,7 @@ use proto::error::Breach;
 use proto::manifest::{Entry, EntryId};
 use proto::negotiate::Plan;
 use proto::send::{Owed, Sender};
-use proto::wire::control::{ChunkRange, Digest, EntryFault, FaultKind, Frame, Rung, Want};
+use proto::wire::control::{ChunkRange, Digest, EntryFault, FaultKind, Frame, IdName, Rung, Want};
 
 use crate::digest::DigestTree;
 use crate::end::compare::{Compare, Compared, show_differ};
@@ -79,6 +79,13 @@ impl<P: Platform> SendEnd<P> {
     #[must_use]
     pub fn room(&self) -> usize {
         self.machine.room()
+    }
+
+    /// The scan met these users and groups, before the entries that have them.
+    pub fn names(&mut self, names: Vec<IdName>, out: &mut Outbox<P>) {
+        if !names.is_empty() {
+            out.frames.push(Frame::Names(names));
+        }
     }
 
     /// The scan found these.
@@ -184,6 +191,16 @@ impl<P: Platform> SendEnd<P> {
             Frame::Faults(faults) => {
                 for fault in faults {
                     self.on_peer_fault(fault, out)?;
+                }
+            }
+            Frame::Unkept(list) => {
+                for (id, what) in list {
+                    // Told before the entry is resolved; it may have failed here meanwhile.
+                    match self.machine.entry(id) {
+                        Some(entry) => self.record.unkept.add(what, &entry.path),
+                        None if id < self.machine.announced() => {}
+                        None => return Err(Breach::EntryUnknown.into()),
+                    }
                 }
             }
             Frame::RailClosed { rail } => {

@@ -5,6 +5,8 @@
 //! Invariants: made on the thread that uses it.
 //! Absent on purpose: decisions (the reason for the driver comes from sys as text).
 
+pub mod ids; // users and groups by name
+mod meta; // owner, attributes, mode, time: read and set
 mod old; // what stands at the destination from before
 pub mod scan; // walking a source
 pub mod sink; // names at the destination

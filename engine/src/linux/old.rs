@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
-use proto::manifest::{Entry, join};
+use proto::manifest::{Aspects, Entry, join};
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
 use sys::fs::{Dir, Kind, Stat};
 
@@ -92,7 +92,12 @@ fn walk(base: &Dir, folder: &[u8], each: &mut dyn FnMut(&[u8], &Stat)) -> io::Re
 }
 
 /// See `SinkTree::extras`.
-pub(super) fn extras(base: &Dir, folder: &[u8], names: &HashSet<u64>) -> io::Result<Vec<(Box<[u8]>, u64)>> {
+pub(super) fn extras(
+    base: &Dir,
+    folder: &[u8],
+    names: &HashSet<u64>,
+    permitted: Aspects,
+) -> io::Result<Vec<(Box<[u8]>, u64)>> {
     let dir = if folder.is_empty() { base.clone() } else { base.open_dir(folder)? };
     let mut extras = Vec::new();
     for entry in dir.list()? {
@@ -102,7 +107,18 @@ pub(super) fn extras(base: &Dir, folder: &[u8], names: &HashSet<u64>) -> io::Res
         }
         let path = join(folder, &name);
         let mut count = 1;
-        if base.stat(&path)?.kind == Kind::Folder {
+        let kind = base.stat(&path)?.kind;
+        // Kinds that are left out are not announced: the source may well have this one.
+        let left_out = match kind {
+            Kind::Fifo | Kind::Socket => !permitted.has(Aspects::SPECIALS),
+            Kind::Char | Kind::Block => !permitted.has(Aspects::DEVICES),
+            Kind::File | Kind::Folder | Kind::Link => false,
+            Kind::Other => true,
+        };
+        if left_out {
+            continue;
+        }
+        if kind == Kind::Folder {
             walk(base, &path, &mut |_, _| count += 1)?;
         }
         extras.push((path, count));
@@ -131,12 +147,7 @@ pub(super) fn remove(base: &Dir, path: &[u8]) -> io::Result<u64> {
     } else {
         base.remove_file(path)?;
     }
-    let time = (before.mtime_s, before.mtime_ns);
-    if folder.is_empty() {
-        base.set_meta_self(before.mode, time)?;
-    } else {
-        base.set_meta(folder, None, Some(time), false)?;
-    }
+    base.pin(folder, Kind::Folder)?.set_mtime((before.mtime_s, before.mtime_ns))?;
     Ok(removed + 1)
 }
 
@@ -160,8 +171,15 @@ mod tests {
     fn what_is_too_much_is_counted_with_all_below_and_our_own_files_stay() {
         let (path, dir) = base("extras");
         let names = HashSet::from([name_sign(b"keep")]);
-        let found = extras(&dir, b"a", &names).expect("it can be read");
+        let found = extras(&dir, b"a", &names, Aspects::ALL).expect("it can be read");
         assert_eq!(found, [(Box::from(*b"a/b"), 4)]);
+        // A FIFO the source does not have goes; where FIFOs are left out nobody knows, and it stays.
+        dir.make_node(b"a/pipe", Kind::Fifo, 0, 0).expect("a FIFO");
+        let all = extras(&dir, b"a", &names, Aspects::ALL).expect("it can be read");
+        assert_eq!(all, [(Box::from(*b"a/b"), 4), (Box::from(*b"a/pipe"), 1)]);
+        let some = extras(&dir, b"a", &names, Aspects::OWNER).expect("it can be read");
+        assert_eq!(some, [(Box::from(*b"a/b"), 4)]);
+        assert_eq!(remove(&dir, b"a/pipe").expect("it can be removed"), 1);
         std::fs::remove_dir_all(path).expect("it is there");
     }
 

@@ -1,9 +1,9 @@
 //! Names at the destination.
 //!
-//! For: parts, journals, folders, links, and the moment a file appears under its name.
+//! For: parts, journals, folders, links, nodes, and the moment a file appears under its name.
 //! In and out: entries in; open parts and verdicts out.
 //! Invariants: everything is resolved beneath the base and through no link; a name appears by rename only, when the file is whole, with
-//! its mode and times set before.
+//! owner, attributes, mode and times set before.
 //! Absent on purpose: deciding when (end::recv).
 
 use std::borrow::Cow;
@@ -11,17 +11,18 @@ use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use proto::manifest::{Entry, EntryKind};
+use proto::manifest::{Aspects, Entry, EntryId, EntryKind, NodeKind};
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
-use proto::wire::control::Rung;
-use sys::fs::{Dir, Kind, Stat};
+use proto::wire::control::{IdName, Rung};
+use sys::fs::{Dir, HOLE_BYTES, Kind, Pin, Stat};
 
 use crate::end::recv::JOURNAL_FILE_BYTES_MIN;
+use crate::linux::ids::Mapped;
 use crate::linux::old::{self, ESTALE, Moved, is_same, sign_of};
-use crate::linux::{DIRECT_FILE_BYTES_MIN, Direct, Handle, Turns, beside};
+use crate::linux::{DIRECT_FILE_BYTES_MIN, Direct, Handle, Turns, beside, meta};
 use crate::platform::{Found, Old, Sign, SinkTree};
 
 /// From so many files on, one flush of the file system is cheaper than one per file.
@@ -40,6 +41,11 @@ pub struct LinuxSink {
     loose: AtomicBool,
     turns: Turns,
     moved: Option<Moved>,
+    permitted: Aspects,
+    mapped: Mutex<Mapped>,
+    /// Is there something in `lost`? Looked at often, and nearly always not.
+    any_lost: AtomicBool,
+    lost: Mutex<Vec<(EntryId, Aspects)>>,
 }
 
 impl LinuxSink {
@@ -53,6 +59,10 @@ impl LinuxSink {
             loose: AtomicBool::new(false),
             turns: Turns::default(),
             moved: None,
+            permitted: Aspects::ALL,
+            mapped: Mutex::default(),
+            any_lost: AtomicBool::new(false),
+            lost: Mutex::default(),
         }
     }
 
@@ -85,13 +95,33 @@ impl LinuxSink {
         }
     }
 
+    /// Sets nothing but this of what entries carry, whatever they carry.
+    #[must_use]
+    pub fn permitting(mut self, permitted: Aspects) -> Self {
+        self.permitted = permitted;
+        self
+    }
+
+    /// Sets all that an entry carries, and remembers what of it could not be.
+    fn set(&self, pin: &Pin<'_>, entry: &Entry) -> io::Result<()> {
+        let lost = meta::set(pin, entry, self.permitted)?;
+        if !lost.is_empty() {
+            self.lost.lock().unwrap_or_else(PoisonError::into_inner).push((entry.id, lost));
+            self.any_lost.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
     fn ready(&self, entry: &Entry, rung: Rung, sync: bool) -> io::Result<()> {
         // Never made here: a part that is gone (its entry failed) must not come back empty under the final name.
         let part = self.base.open_file_to_write(&beside(&entry.path, "part"))?;
         if entry.bytes() > PACK_FILE_BYTES_MAX {
             sys::fs::truncate(&part, entry.bytes())?;
+            if entry.meta.sparse {
+                sys::fs::dig(&part)?;
+            }
         }
-        sys::fs::set_file_meta(&part, Some(entry.mode), Some((entry.mtime_s, entry.mtime_ns)))?;
+        self.set(&Pin::of(&part), entry)?;
         if sync && rung >= Rung::Flushed {
             sys::fs::sync_data(&part)?;
         }
@@ -145,8 +175,57 @@ impl LinuxSink {
             self.base.make_link(target, &part)?;
             self.base.rename(&part, &entry.path)?;
         }
-        self.base.set_meta(&entry.path, None, Some((entry.mtime_s, entry.mtime_ns)), true)
+        self.set(&self.base.pin(&entry.path, Kind::Link)?, entry)
     }
+
+    /// A node that is the same already is left; else it is made whole beside its name first, as a file is.
+    fn make_node(&self, entry: &Entry, node: NodeKind, major: u32, minor: u32) -> io::Result<()> {
+        let kind = match node {
+            NodeKind::Fifo => Kind::Fifo,
+            NodeKind::Socket => Kind::Socket,
+            NodeKind::Char => Kind::Char,
+            NodeKind::Block => Kind::Block,
+        };
+        let is_device = node.aspect() == Aspects::DEVICES;
+        let same = |it: &Stat| it.kind == kind && (!is_device || (it.major, it.minor) == (major, minor));
+        if self.base.stat(&entry.path).is_ok_and(|there| same(&there)) {
+            return self.set(&self.base.pin(&entry.path, kind)?, entry);
+        }
+        if !self.permitted.has(node.aspect()) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let part = beside(&entry.path, "part");
+        let _ = self.base.remove_file(&part);
+        self.base.make_node(&part, kind, major, minor)?;
+        self.set(&self.base.pin(&part, kind)?, entry)?;
+        self.base.rename(&part, &entry.path)
+    }
+
+    /// One more name of what stands under `first`.
+    fn add_name(&self, entry: &Entry, first: &[u8]) -> io::Result<()> {
+        let there = self.base.stat(first)?;
+        if there.kind == Kind::Folder {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        // Renaming one name of a file over another name of it does nothing at all, not even remove the first.
+        if self.base.stat(&entry.path).is_ok_and(|it| (it.dev, it.ino) == (there.dev, there.ino)) {
+            return Ok(());
+        }
+        let part = beside(&entry.path, "part");
+        let _ = self.base.remove_file(&part);
+        self.base.add_name(first, &part)?;
+        self.base.rename(&part, &entry.path)
+    }
+}
+
+/// Writes all blocks but those of zeros.
+fn write_sparse(part: &File, content: &[u8]) -> io::Result<()> {
+    for (index, block) in content.chunks(HOLE_BYTES).enumerate() {
+        if block.iter().any(|&byte| byte != 0) {
+            part.write_all_at(block, (index * HOLE_BYTES) as u64)?;
+        }
+    }
+    sys::fs::truncate(part, content.len() as u64)
 }
 
 pub(super) fn folder_of(path: &[u8]) -> &[u8] {
@@ -160,8 +239,11 @@ impl SinkTree for LinuxSink {
         match self.base.stat(&entry.path) {
             Ok(stat) if stat.kind == Kind::Folder => return Err(io::ErrorKind::IsADirectory.into()),
             Ok(stat) if keep && is_same(&stat, entry) => {
-                if stat.mode & 0o7777 != entry.mode && !dry {
-                    self.base.set_meta(&entry.path, Some(entry.mode), None, false)?;
+                if !dry {
+                    let pin = self.base.pin(&entry.path, Kind::File)?;
+                    if !meta::is_set(&pin, entry, self.permitted) {
+                        self.set(&pin, entry)?;
+                    }
                 }
                 if entry.bytes() > JOURNAL_FILE_BYTES_MIN && !dry {
                     self.discard(entry); // a run that died right after the rename left its journal
@@ -195,13 +277,10 @@ impl SinkTree for LinuxSink {
         self.names_made.store(true, Ordering::Relaxed);
         match &entry.kind {
             EntryKind::Folder => self.make_folder(entry),
-            EntryKind::FolderEnd if entry.path.is_empty() => {
-                self.base.set_meta_self(entry.mode, (entry.mtime_s, entry.mtime_ns))
-            }
-            EntryKind::FolderEnd => {
-                self.base.set_meta(&entry.path, Some(entry.mode), Some((entry.mtime_s, entry.mtime_ns)), false)
-            }
+            EntryKind::FolderEnd => self.set(&self.base.pin(&entry.path, Kind::Folder)?, entry),
             EntryKind::Link { target } => self.make_link(entry, target),
+            EntryKind::Node { kind, major, minor } => self.make_node(entry, *kind, *major, *minor),
+            EntryKind::Name { first } => self.add_name(entry, first),
             EntryKind::File { .. } => unreachable!("files come through parts"),
         }
     }
@@ -218,7 +297,14 @@ impl SinkTree for LinuxSink {
 
     fn open_part(&self, entry: &Entry) -> io::Result<Handle> {
         let file = self.create_part(&beside(&entry.path, "part"), false)?;
-        sys::fs::preallocate(&file, entry.bytes())?;
+        if entry.meta.sparse {
+            // Room is taken as data comes: what never comes must stay a hole.
+            if sys::fs::stat_file(&file)?.bytes < entry.bytes() {
+                sys::fs::truncate(&file, entry.bytes())?;
+            }
+        } else {
+            sys::fs::preallocate(&file, entry.bytes())?;
+        }
         let wanted = match self.direct {
             Direct::On => true,
             Direct::Off => false,
@@ -243,11 +329,15 @@ impl SinkTree for LinuxSink {
     fn put_small(&self, entry: &Entry, content: &[u8], publish: bool) -> io::Result<()> {
         let name = beside(&entry.path, "part");
         let mut part = self.create_part(&name, true)?;
-        part.write_all(content)?;
+        if entry.meta.sparse {
+            write_sparse(&part, content)?;
+        } else {
+            part.write_all(content)?;
+        }
         if !publish {
             return Ok(()); // mode and times are set by `ready`, which must be able to open the part
         }
-        sys::fs::set_file_meta(&part, Some(entry.mode), Some((entry.mtime_s, entry.mtime_ns)))?;
+        self.set(&Pin::of(&part), entry)?;
         self.base.rename(&name, &entry.path)
     }
 
@@ -328,7 +418,7 @@ impl SinkTree for LinuxSink {
 
     fn adopt(&self, entry: &Entry, sign: Sign) -> io::Result<()> {
         let path = self.signed(entry, sign)?;
-        self.base.set_meta(&path, Some(entry.mode), Some((entry.mtime_s, entry.mtime_ns)), false)?;
+        self.set(&self.base.pin(&path, Kind::File)?, entry)?;
         if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
             self.discard(entry);
         }
@@ -336,11 +426,25 @@ impl SinkTree for LinuxSink {
     }
 
     fn extras(&self, folder: &Entry, names: &HashSet<u64>) -> io::Result<Vec<(Box<[u8]>, u64)>> {
-        old::extras(&self.base, &folder.path, names)
+        old::extras(&self.base, &folder.path, names, self.permitted)
     }
 
     fn remove(&self, path: &[u8]) -> io::Result<u64> {
         old::remove(&self.base, path)
+    }
+
+    fn learn(&self, names: &[IdName]) {
+        self.mapped.lock().unwrap_or_else(PoisonError::into_inner).learn(names);
+    }
+
+    fn localize(&self, entry: &mut Entry) {
+        self.mapped.lock().unwrap_or_else(PoisonError::into_inner).localize(entry);
+    }
+
+    fn take_lost(&self, into: &mut Vec<(EntryId, Aspects)>) {
+        if self.any_lost.swap(false, Ordering::Acquire) {
+            into.append(&mut self.lost.lock().unwrap_or_else(PoisonError::into_inner));
+        }
     }
 
     fn discard(&self, entry: &Entry) {

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use proto::manifest::Entry;
+use proto::manifest::{Aspects, Entry};
 use sys::fs::Dir;
 
 use crate::linux::old::is_same;
@@ -31,13 +31,32 @@ pub struct Root {
 pub struct LinuxSource {
     roots: HashMap<Box<[u8]>, Root>,
     direct: Direct,
+    wanted: Aspects,
+    numeric: bool,
 }
 
 impl LinuxSource {
     /// Sources by the first component they are announced under; the empty component stands for all.
     #[must_use]
     pub fn new(roots: HashMap<Box<[u8]>, Root>, direct: Direct) -> Self {
-        LinuxSource { roots, direct }
+        LinuxSource { roots, direct, wanted: Aspects::ALL, numeric: false }
+    }
+
+    /// What is read of entries beside content, mode and time; `numeric`: owners are not told by name.
+    #[must_use]
+    pub fn keeping(mut self, wanted: Aspects, numeric: bool) -> Self {
+        (self.wanted, self.numeric) = (wanted, numeric);
+        self
+    }
+
+    /// See `keeping`.
+    pub(crate) fn wanted(&self) -> Aspects {
+        self.wanted
+    }
+
+    /// See `keeping`.
+    pub(crate) fn is_numeric(&self) -> bool {
+        self.numeric
     }
 
     /// The roots, for the scan.

@@ -17,7 +17,7 @@ use engine::job::{Cmd, Cover, Event, JobPart, Post, RailKey, Role, Terms};
 use engine::seal::{Sealer, hash_as};
 use engine::sink::commit;
 use engine::worker::Worker;
-use proto::manifest::{Entry, EntryKind};
+use proto::manifest::{Entry, EntryKind, Meta};
 use proto::negotiate::Cipher;
 use proto::wire::chunk::{ChunkKind, Header, PackLine};
 use proto::wire::control::{ChunkRange, Compare, Corrupt, DigestKind, EntryFault, FaultKind, Frame, Rung, Want};
@@ -104,7 +104,7 @@ fn entry(rng: &mut Rng, id: u64) -> Entry {
             bytes: *rng.pick(&[0, 1, 700, 128 * KIB, 128 * KIB + 1, 1024 * KIB, 2500 * KIB, 17 * 1024 * KIB, 1 << 50]),
         },
     };
-    Entry { id, path: path(rng), kind, mode: 0o644, mtime_s: some(rng) as i64, mtime_ns: 5 }
+    Entry { id, path: path(rng), kind, mode: 0o644, mtime_s: some(rng) as i64, mtime_ns: 5, meta: Meta::default() }
 }
 
 fn ranges(rng: &mut Rng) -> Vec<ChunkRange> {

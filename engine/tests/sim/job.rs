@@ -177,6 +177,19 @@ pub(crate) fn plan_of(terms: &Terms, streams: u16, workers: (u16, u16)) -> Plan 
     }
 }
 
+/// What both ends of a run stand in.
+fn world(clock: &Clock, net: Net, plan: &RunPlan) -> World {
+    World {
+        clock: clock.clone(),
+        net,
+        activity: 0,
+        harm: plan.trouble.harm,
+        harmed: None,
+        disk_ns: plan.disk_ns,
+        at_once: plan.at_once,
+    }
+}
+
 impl<'a> Run<'a> {
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn new(
@@ -192,16 +205,8 @@ impl<'a> Run<'a> {
         let mut net = Net::new(clock.clone(), rng.fork());
         (net.latency_ns, net.ns_per_kib, net.room) = (plan.latency_ns, plan.ns_per_kib, plan.room);
         (net.short, net.flip_at, net.weather) = (plan.short, plan.trouble.flip_at, plan.weather);
-        let world = World {
-            clock: clock.clone(),
-            net,
-            activity: 0,
-            harm: plan.trouble.harm,
-            harmed: None,
-            disk_ns: plan.disk_ns,
-            at_once: plan.at_once,
-        };
-        let (world, terms, rung) = (Arc::new(Mutex::new(world)), scenario.terms, scenario.rung);
+        let world = Arc::new(Mutex::new(world(&clock, net, &plan)));
+        let (terms, rung) = (scenario.terms, scenario.rung);
         let source_tree = Arc::new(SimSource(source.clone()));
         let sink_tree = Arc::new(SimSink(sink.clone()));
         let send = || Role::Send(source_tree.clone());

@@ -46,7 +46,6 @@ fn story(seed: u64, loud: bool, calm: bool) -> (usize, PathStats, [u64; 2]) {
     let mut runs = 0;
     for plan in scenario.runs.clone() {
         runs += 1;
-        let (source, sink) = (source.clone(), sink.clone());
         let changes = sink.lock().expect("one thread").changes();
         let run = Run::new(
             clock.clone(),

@@ -13,7 +13,7 @@ use engine::end::compare::name_sign;
 use engine::end::recv::JOURNAL_FILE_BYTES_MIN;
 use engine::linux::{beside, is_ours};
 use engine::platform::{Found, Old, Sign, SinkTree, SourceTree};
-use proto::manifest::{Entry, EntryKind};
+use proto::manifest::{Entry, EntryKind, Meta};
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
 use proto::wire::control::Rung;
 
@@ -196,6 +196,7 @@ impl SinkTree for SimSink {
                 disk.set_meta(ino, Some(entry.mode), Some(times))
             }
             EntryKind::Link { target } => SimSink::make_link(&mut disk, entry, target),
+            EntryKind::Node { .. } | EntryKind::Name { .. } => Err(io::ErrorKind::Unsupported.into()),
             EntryKind::File { .. } => unreachable!("files come through parts"),
         }
     }
@@ -365,8 +366,15 @@ pub(crate) fn scan(disk: &SharedDisk) -> Vec<Entry> {
 
 fn below(disk: &Disk, path: &[u8], entries: &mut Vec<Entry>) {
     let node = disk.get(path).expect("listed");
-    let entry =
-        |kind| Entry { id: 0, path: path.into(), kind, mode: node.mode, mtime_s: node.mtime.0, mtime_ns: node.mtime.1 };
+    let entry = |kind| Entry {
+        id: 0,
+        path: path.into(),
+        kind,
+        mode: node.mode,
+        mtime_s: node.mtime.0,
+        mtime_ns: node.mtime.1,
+        meta: Meta::default(),
+    };
     match &node.kind {
         Kind::File(content) => entries.push(entry(EntryKind::File { bytes: content.data.len() as u64 })),
         Kind::Link(target) => entries.push(entry(EntryKind::Link { target: target.clone() })),

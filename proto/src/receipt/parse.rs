@@ -9,7 +9,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::{EntryLine, HEX, HEX_UPPER, Head, Line, RECEIPT_LINE_BYTES_MAX, ReceiptError, Signer, rung_word, stays};
-use crate::manifest::{Entry, EntryKind, PATH_BYTES_MAX, check_path};
+use crate::manifest::{ENTRY_PATH_BYTES_MAX, Entry, EntryKind, Meta, NodeKind, check_path};
 use crate::wire::control::{Digest, DigestKind, FILE_BYTES_MAX, Rung};
 
 /// What a line was, for the caller that hashes the body and compares files.
@@ -213,7 +213,9 @@ pub fn parse_line(line: &[u8]) -> Result<Line, ReceiptError> {
         b"rung" => Line::Rung(rung_of(next()?, Rung::name)?),
         b"sender" => Line::Key(Signer::Sender, hex(next()?)?),
         b"receiver" => Line::Key(Signer::Receiver, hex(next()?)?),
-        b"f" | b"d" | b"l" => Line::Entry(Box::new(parse_entry(first[0], &mut next)?)),
+        b"f" | b"d" | b"l" | b"h" | b"p" | b"k" | b"c" | b"b" => {
+            Line::Entry(Box::new(parse_entry(first[0], &mut next)?))
+        }
         b"end" => Line::End { files: number(next()?)?, bytes: number(next()?)? },
         b"body-blake3" => Line::BodyDigest(hex(next()?)?),
         b"signed" => {
@@ -256,14 +258,31 @@ fn parse_entry<'a>(
         b'f' if bytes <= FILE_BYTES_MAX => EntryKind::File { bytes },
         b'd' if bytes == 0 => EntryKind::Folder,
         b'l' if bytes == 0 => EntryKind::Link { target: unescape(next()?)?.into_boxed_slice() },
+        b'h' if bytes == 0 => EntryKind::Name { first: first_name(next()?)? },
+        b'p' if bytes == 0 => EntryKind::Node { kind: NodeKind::Fifo, major: 0, minor: 0 },
+        b'k' if bytes == 0 => EntryKind::Node { kind: NodeKind::Socket, major: 0, minor: 0 },
+        b'c' | b'b' if bytes == 0 => EntryKind::Node {
+            kind: if letter == b'c' { NodeKind::Char } else { NodeKind::Block },
+            major: u32::try_from(number(next()?)?).map_err(|_| ReceiptError::Number)?,
+            minor: u32::try_from(number(next()?)?).map_err(|_| ReceiptError::Number)?,
+        },
         _ => return Err(ReceiptError::Number),
     };
     check_path(&path).map_err(|_| ReceiptError::Path)?;
     if mode > 0o7777 {
         return Err(ReceiptError::Number);
     }
-    let entry = Entry { id: 0, path: path.into_boxed_slice(), kind, mode, mtime_s, mtime_ns };
+    let entry = Entry { id: 0, path: path.into_boxed_slice(), kind, mode, mtime_s, mtime_ns, meta: Meta::default() };
     Ok(EntryLine { entry, digest, rung })
+}
+
+/// A first name is a path like any other, and never the destination itself.
+fn first_name(word: &[u8]) -> Result<Box<[u8]>, ReceiptError> {
+    let path = unescape(word)?;
+    if path.is_empty() || check_path(&path).is_err() {
+        return Err(ReceiptError::Path);
+    }
+    Ok(path.into_boxed_slice())
 }
 
 fn rung_of(word: &[u8], spelling: fn(Rung) -> &'static str) -> Result<Rung, ReceiptError> {
@@ -325,7 +344,7 @@ fn time(word: &[u8]) -> Result<(i64, u32), ReceiptError> {
 }
 
 fn unescape(word: &[u8]) -> Result<Vec<u8>, ReceiptError> {
-    let mut out = Vec::with_capacity(word.len().min(PATH_BYTES_MAX));
+    let mut out = Vec::with_capacity(word.len().min(ENTRY_PATH_BYTES_MAX));
     let mut rest = word;
     loop {
         rest = match rest {
@@ -345,7 +364,7 @@ fn unescape(word: &[u8]) -> Result<Vec<u8>, ReceiptError> {
             }
             _ => return Err(ReceiptError::Escape),
         };
-        if out.len() > PATH_BYTES_MAX {
+        if out.len() > ENTRY_PATH_BYTES_MAX {
             return Err(ReceiptError::Path);
         }
     }

@@ -10,7 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::books::Books;
-use crate::manifest::{Entry, EntryId};
+use crate::manifest::{Aspects, Entry, EntryId};
 use crate::negotiate::{Offer, Plan};
 
 /// Counts chunks of one job in the order the sender hands them out, from 0.
@@ -73,6 +73,10 @@ pub struct Open {
     pub prune: Option<u64>,
     /// The rung the user asked for.
     pub rung: Rung,
+    /// What is to be kept of the entries.
+    pub aspects: Aspects,
+    /// Owners go by number; otherwise by name, where the receiver knows it.
+    pub numeric: bool,
     /// What the initiator has.
     pub offer: Offer,
 }
@@ -218,6 +222,10 @@ pub enum Frame {
     /// 27: Receiver, before `Sign`, if the job prunes: how many entries were removed (dry run: would be), how many stay though the source
     /// does not have them, and some of their paths.
     Pruned { removed: u64, left: u64, paths: Vec<Box<[u8]>> },
+    /// 28: Sender: these numbers have these names at its host; told before the first entry that has the number.
+    Names(Vec<IdName>),
+    /// 29: Receiver: of these entries this could not be kept; told before the entry is resolved.
+    Unkept(Vec<(EntryId, Aspects)>),
 }
 
 /// Stands for a chunk that could not be read: no chunk has this digest (CRC-64 leaves 24 bytes zero; BLAKE3 would have to be inverted).
@@ -228,6 +236,22 @@ pub const HAVE_DIGESTS_MAX: usize = 4096;
 pub const PRUNED_PATHS_MAX: usize = 1000;
 /// Most bytes of these together.
 pub const PRUNED_BYTES_MAX: usize = 128 << 10;
+
+/// A user's or a group's number and name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdName {
+    /// A group, not a user.
+    pub is_group: bool,
+    /// The number at the sender.
+    pub id: u32,
+    /// The name there.
+    pub name: Box<[u8]>,
+}
+
+/// Longest name of a user or group: what `/etc/passwd` may have is 32 (useradd(8)); others have longer ones.
+pub const ID_NAME_BYTES_MAX: usize = 256;
+/// Names a job may tell; beyond, numbers stand for themselves.
+pub const ID_NAMES_MAX: usize = 16_384;
 
 /// Longest agent name in `Hello`, in bytes.
 pub const AGENT_BYTES_MAX: usize = 200;

@@ -13,13 +13,16 @@ use super::control::*;
 use crate::FRAME_BYTES_MAX;
 use crate::books::Books;
 use crate::error::Breach;
-use crate::manifest::{Entry, EntryId, EntryKind, PATH_BYTES_MAX, check_path};
+use crate::manifest::{
+    Aspects, Entry, EntryId, EntryKind, Meta, NodeKind, PATH_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
+    XATTRS_BYTES_MAX, Xattr, check_path,
+};
 use crate::negotiate::{Offer, Plan};
 
 /// A list is bounded by its frame; this only says so where no smaller number is natural.
 const LIST_MAX: usize = FRAME_BYTES_MAX;
-/// Bytes of the shortest entry: kind, mode, two times, an empty path.
-const ENTRY_BYTES_MIN: usize = 1 + 2 + 8 + 4 + 2;
+/// Bytes of the shortest entry: kind, mode, two times, an empty path, no fields more.
+const ENTRY_BYTES_MIN: usize = 1 + 2 + 8 + 4 + 2 + 1;
 /// Bytes of the shortest fault: entry, kind, errno, an empty step.
 const FAULT_BYTES_MIN: usize = 8 + 1 + 4 + 2;
 /// Nanoseconds of a second; a time's fraction is below.
@@ -40,6 +43,7 @@ impl Frame {
             1..=5 => opening(kind, &mut reader)?,
             6..=14 => transfer(kind, &mut reader)?,
             15..=27 => service(kind, &mut reader)?,
+            28..=29 => beside(kind, &mut reader)?,
             _ => return Err(Breach::FrameUnknown),
         };
         reader.end()?;
@@ -122,6 +126,26 @@ fn service(kind: u8, from: &mut Reader<'_>) -> Result<Frame, Breach> {
     })
 }
 
+/// Frames beside the manifest.
+fn beside(kind: u8, from: &mut Reader<'_>) -> Result<Frame, Breach> {
+    Ok(match kind {
+        28 => Frame::Names(from.list(ID_NAMES_MAX, 8, id_name)?),
+        _ => Frame::Unkept(from.list(LIST_MAX, 10, |from| match (from.u64()?, aspects(from)?) {
+            (_, Aspects::NONE) => Err(Breach::FieldOutOfRange),
+            told => Ok(told),
+        })?),
+    })
+}
+
+fn aspects(from: &mut Reader<'_>) -> Result<Aspects, Breach> {
+    Aspects::from_bits(from.u16()?).ok_or(Breach::FieldOutOfRange)
+}
+
+fn id_name(from: &mut Reader<'_>) -> Result<IdName, Breach> {
+    let (is_group, id, name) = (from.flag()?, from.u32()?, from.boxed(ID_NAME_BYTES_MAX)?);
+    if name.is_empty() { Err(Breach::FieldOutOfRange) } else { Ok(IdName { is_group, id, name }) }
+}
+
 fn open(from: &mut Reader<'_>) -> Result<Open, Breach> {
     Ok(Open {
         job: from.array()?,
@@ -143,6 +167,8 @@ fn open(from: &mut Reader<'_>) -> Result<Open, Breach> {
         },
         prune: if from.flag()? { Some(from.u64()?) } else { None },
         rung: Rung::from_byte(from.u8()?)?,
+        aspects: aspects(from)?,
+        numeric: from.flag()?,
         offer: Offer::decode(from)?,
     })
 }
@@ -187,6 +213,7 @@ fn entry(id: EntryId, from: &mut Reader<'_>) -> Result<Entry, Breach> {
     }
     let path = from.bytes(LINE_BYTES_MAX)?;
     check_path(path)?;
+    let meta = meta(from)?;
     let kind = match kind {
         0 => match from.u64()? {
             bytes if bytes <= FILE_BYTES_MAX => EntryKind::File { bytes },
@@ -195,9 +222,75 @@ fn entry(id: EntryId, from: &mut Reader<'_>) -> Result<Entry, Breach> {
         1 => EntryKind::Folder,
         2 => EntryKind::FolderEnd,
         3 => EntryKind::Link { target: link_target(from)? },
+        4 => EntryKind::Node { kind: NodeKind::Fifo, major: 0, minor: 0 },
+        5 => EntryKind::Node { kind: NodeKind::Socket, major: 0, minor: 0 },
+        6 => EntryKind::Node { kind: NodeKind::Char, major: from.u32()?, minor: from.u32()? },
+        7 => EntryKind::Node { kind: NodeKind::Block, major: from.u32()?, minor: from.u32()? },
+        8 => EntryKind::Name { first: first_name(from)? },
         _ => return Err(Breach::FieldOutOfRange),
     };
-    Ok(Entry { id, path: Box::from(path), kind, mode, mtime_s, mtime_ns })
+    // A folder has one name; another name of a file says no more than whose it is.
+    let names_one = matches!(kind, EntryKind::Folder | EntryKind::FolderEnd | EntryKind::Name { .. });
+    if (names_one && meta.names != 0) || (meta.sparse && !matches!(kind, EntryKind::File { .. })) {
+        return Err(Breach::FieldOutOfRange);
+    }
+    Ok(Entry { id, path: Box::from(path), kind, mode, mtime_s, mtime_ns, meta })
+}
+
+/// The path of a first name: never the destination itself.
+fn first_name(from: &mut Reader<'_>) -> Result<Box<[u8]>, Breach> {
+    let first = from.bytes(LINE_BYTES_MAX)?;
+    check_path(first)?;
+    if first.is_empty() { Err(Breach::FieldOutOfRange) } else { Ok(Box::from(first)) }
+}
+
+fn meta(from: &mut Reader<'_>) -> Result<Meta, Breach> {
+    let flags = from.u8()?;
+    let has = |bit: u8| flags >> bit & 1 == 1;
+    if flags >> 6 != 0 {
+        return Err(Breach::FieldOutOfRange);
+    }
+    let mut meta = Meta { sparse: has(4), ..Meta::default() };
+    if has(0) {
+        meta.uid = Some(id(from)?);
+    }
+    if has(1) {
+        meta.gid = Some(id(from)?);
+    }
+    if has(2) {
+        meta.lost = aspects(from)?;
+    }
+    if has(3) {
+        meta.names = from.u32()?;
+    }
+    if has(5) {
+        let mut room = XATTRS_BYTES_MAX;
+        meta.xattrs = from.list(XATTRS_BYTES_MAX / 7, 7, |from| xattr(from, &mut room))?.into_boxed_slice();
+    }
+    // What is not there is not written: each value has one encoding.
+    let empty = (has(2) && meta.lost.is_empty()) || (has(3) && meta.names < 2) || (has(5) && meta.xattrs.is_empty());
+    if empty { Err(Breach::FieldOutOfRange) } else { Ok(meta) }
+}
+
+/// All ones is no number but "leave it" to chown(2).
+fn id(from: &mut Reader<'_>) -> Result<u32, Breach> {
+    match from.u32()? {
+        u32::MAX => Err(Breach::FieldOutOfRange),
+        id => Ok(id),
+    }
+}
+
+fn xattr(from: &mut Reader<'_>, room: &mut usize) -> Result<Xattr, Breach> {
+    let name = from.bytes(XATTR_NAME_BYTES_MAX)?;
+    let bytes = from.u32()? as usize;
+    if bytes > XATTR_VALUE_BYTES_MAX {
+        return Err(Breach::FieldTooLong);
+    }
+    *room = room.checked_sub(6 + name.len() + bytes).ok_or(Breach::FieldTooLong)?;
+    if Xattr::aspect(name).is_none() || name.contains(&0) {
+        return Err(Breach::FieldOutOfRange);
+    }
+    Ok(Xattr { name: Box::from(name), value: Box::from(from.take(bytes)?) })
 }
 
 /// A link's target is stored, never followed, so it may point anywhere; `symlink(2)` wants 1 to 4095 bytes without NUL.

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use super::codec::{put, put_bytes, put_list, put_text};
 use super::control::*;
 use crate::FRAME_BYTES_MAX;
-use crate::manifest::{Entry, EntryId, EntryKind};
+use crate::manifest::{Entry, EntryId, EntryKind, Meta, NodeKind};
 
 /// What an entry takes in an `Entries` frame, so that batches can be cut before `FRAME_BYTES_MAX`.
 #[must_use]
@@ -19,8 +19,16 @@ pub fn entry_bytes(entry: &Entry) -> usize {
         EntryKind::File { .. } => 8,
         EntryKind::Folder | EntryKind::FolderEnd => 0,
         EntryKind::Link { target } => 2 + target.len(),
+        EntryKind::Node { kind: NodeKind::Char | NodeKind::Block, .. } => 8,
+        EntryKind::Node { .. } => 0,
+        EntryKind::Name { first } => 2 + first.len(),
     };
-    1 + 2 + 8 + 4 + 2 + entry.path.len() + body
+    let meta = &entry.meta;
+    let meta = 1
+        + 4 * (usize::from(meta.uid.is_some()) + usize::from(meta.gid.is_some()) + usize::from(meta.names != 0))
+        + 2 * usize::from(!meta.lost.is_empty())
+        + if meta.xattrs.is_empty() { 0 } else { 4 + meta.xattr_bytes() };
+    1 + 2 + 8 + 4 + 2 + entry.path.len() + meta + body
 }
 
 /// What an answer takes in a `Wants` frame.
@@ -67,6 +75,8 @@ impl Frame {
             Frame::Have { .. } => 25,
             Frame::Differ { .. } => 26,
             Frame::Pruned { .. } => 27,
+            Frame::Names(_) => 28,
+            Frame::Unkept(_) => 29,
         }
     }
 
@@ -101,6 +111,8 @@ impl Frame {
             Frame::Have { .. } => "Have",
             Frame::Differ { .. } => "Differ",
             Frame::Pruned { .. } => "Pruned",
+            Frame::Names(_) => "Names",
+            Frame::Unkept(_) => "Unkept",
         }
     }
 
@@ -143,6 +155,12 @@ impl Frame {
                 out.extend_from_slice(digest);
             }),
             Frame::Faults(faults) => put_list(out, faults, put_fault),
+            Frame::Names(names) => put_list(out, names, |out, it| {
+                out.push(u8::from(it.is_group));
+                put!(out, it.id);
+                put_bytes(out, &it.name);
+            }),
+            Frame::Unkept(list) => put_list(out, list, |out, (entry, aspects)| put!(out, entry, aspects.bits())),
             Frame::Pulse { received, written, durable, books } => {
                 put!(out, received, written, durable);
                 books.encode(out);
@@ -182,6 +200,8 @@ impl Frame {
             Frame::Acks(items) => cut(items, Frame::Acks),
             Frame::Committed(items) => cut(items, Frame::Committed),
             Frame::Faults(items) => cut(items, Frame::Faults),
+            Frame::Names(items) => cut(items, Frame::Names),
+            Frame::Unkept(items) => cut(items, Frame::Unkept),
             other => unreachable!("{} is never longer than a frame", other.name()),
         }
     }
@@ -239,6 +259,8 @@ fn put_open(out: &mut Vec<u8>, open: &Open) {
         put!(out, most);
     }
     out.push(open.rung as u8);
+    put!(out, open.aspects.bits());
+    out.push(u8::from(open.numeric));
     open.offer.encode(out);
 }
 
@@ -255,17 +277,64 @@ fn put_entries(out: &mut Vec<u8>, entries: &[Entry]) {
             EntryKind::Folder => (1, entry.mode),
             EntryKind::FolderEnd => (2, entry.mode),
             EntryKind::Link { .. } => (3, entry.mode),
+            EntryKind::Node { kind, .. } => (4 + node_byte(kind), entry.mode),
+            EntryKind::Name { .. } => (8, entry.mode),
         };
         // The file type bits of `st_mode` never cross the wire.
         let mode = (mode & 0o7777) as u16;
         put!(out, kind, mode, entry.mtime_s, entry.mtime_ns);
         put_bytes(out, &entry.path);
+        put_meta(out, &entry.meta);
         match &entry.kind {
             EntryKind::File { bytes } => put!(out, bytes),
             EntryKind::Folder | EntryKind::FolderEnd => {}
             EntryKind::Link { target } => put_bytes(out, target),
+            EntryKind::Node { kind: NodeKind::Char | NodeKind::Block, major, minor } => put!(out, major, minor),
+            EntryKind::Node { .. } => {}
+            EntryKind::Name { first } => put_bytes(out, first),
         }
     });
+}
+
+const fn node_byte(kind: NodeKind) -> u8 {
+    match kind {
+        NodeKind::Fifo => 0,
+        NodeKind::Socket => 1,
+        NodeKind::Char => 2,
+        NodeKind::Block => 3,
+    }
+}
+
+/// One byte says which fields follow: most entries have few of them.
+fn put_meta(out: &mut Vec<u8>, meta: &Meta) {
+    let flags = [
+        meta.uid.is_some(),
+        meta.gid.is_some(),
+        !meta.lost.is_empty(),
+        meta.names != 0,
+        meta.sparse,
+        !meta.xattrs.is_empty(),
+    ];
+    out.push(flags.iter().enumerate().map(|(bit, &is_set)| u8::from(is_set) << bit).sum());
+    if let Some(uid) = meta.uid {
+        put!(out, uid);
+    }
+    if let Some(gid) = meta.gid {
+        put!(out, gid);
+    }
+    if !meta.lost.is_empty() {
+        put!(out, meta.lost.bits());
+    }
+    if meta.names != 0 {
+        put!(out, meta.names);
+    }
+    if !meta.xattrs.is_empty() {
+        put_list(out, &meta.xattrs, |out, it| {
+            put_bytes(out, &it.name);
+            put!(out, it.value.len() as u32);
+            out.extend_from_slice(&it.value);
+        });
+    }
 }
 
 fn put_want(out: &mut Vec<u8>, (entry, want): &(EntryId, Want)) {

@@ -46,12 +46,28 @@ fn check(rel: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens what `rel` names, beneath `root`; the empty name is the root itself.
+/// The kernel takes no longer name in one call than PATH_MAX with its zero (`linux/limits.h`).
+const STEP_BYTES_MAX: usize = 4095;
+
+/// Opens what `rel` names, beneath `root`; the empty name is the root itself. A name longer than one call takes goes in steps.
 pub(super) fn open(root: BorrowedFd<'_>, rel: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
     if rel.is_empty() {
         return Ok(openat(root, c".", flags, Mode::empty())?);
     }
     check(rel)?;
+    let mut folder: Option<OwnedFd> = None;
+    let mut rest = rel;
+    while rest.len() > STEP_BYTES_MAX {
+        let too_long = || io::Error::from_raw_os_error(libc::ENAMETOOLONG);
+        let slash = rest[..STEP_BYTES_MAX].iter().rposition(|&byte| byte == b'/').ok_or_else(too_long)?;
+        let at = folder.as_ref().map_or(root, AsFd::as_fd);
+        folder = Some(open_step(at, &rest[..slash], OFlags::PATH | OFlags::DIRECTORY)?);
+        rest = &rest[slash + 1..];
+    }
+    open_step(folder.as_ref().map_or(root, AsFd::as_fd), rest, flags)
+}
+
+fn open_step(root: BorrowedFd<'_>, rel: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     if !NO_OPENAT2.load(Ordering::Relaxed) {
         match open_whole(root, rel, flags) {

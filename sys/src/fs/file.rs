@@ -67,6 +67,42 @@ pub fn punch(file: &File, offset: u64, len: u64) -> io::Result<()> {
     Ok(rustix::fs::fallocate(file, flags, offset, len)?)
 }
 
+/// Gives back to the file system what of the file is allocated and only zeros, in whole blocks of `HOLE_BYTES`. Reads what is allocated
+/// once. Errors: those of reading; where holes cannot be, nothing happens.
+pub fn dig(file: &File) -> io::Result<()> {
+    let mut buffer = vec![0; 64 * HOLE_BYTES];
+    let mut at = 0;
+    while let Some((start, end)) = next_data(file, at)? {
+        let mut offset = start - start % HOLE_BYTES as u64;
+        while offset < end {
+            let count = read_at_full(file, &mut buffer, offset)?;
+            if count == 0 {
+                return Ok(());
+            }
+            let mut zeros = 0;
+            for (index, block) in buffer[..count].chunks(HOLE_BYTES).enumerate() {
+                let is_zero = block.len() == HOLE_BYTES && block.iter().all(|&byte| byte == 0);
+                zeros = if is_zero { zeros + 1 } else { 0 };
+                // One call for each run, made when the run ends: at the last block, or before one that is not zeros.
+                let ends = (index + 1) * HOLE_BYTES >= count
+                    || buffer[(index + 1) * HOLE_BYTES..count].iter().take(HOLE_BYTES).any(|&byte| byte != 0);
+                if is_zero && ends {
+                    let first = (index + 1 - zeros) * HOLE_BYTES;
+                    if punch(file, offset + first as u64, (zeros * HOLE_BYTES) as u64).is_err() {
+                        return Ok(());
+                    }
+                }
+            }
+            offset += count as u64;
+        }
+        at = end;
+    }
+    Ok(())
+}
+
+/// The block of most file systems, and a page: holes begin and end there.
+pub const HOLE_BYTES: usize = 4096;
+
 /// Is the file on a file system over a block device, where O_DIRECT reaches the device?
 pub fn is_block_file_system(file: &File) -> bool {
     rustix::fs::fstatfs(file)

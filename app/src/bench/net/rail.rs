@@ -260,7 +260,15 @@ pub(super) fn key() -> RailKey {
 /// The file of air.
 pub(super) fn entry() -> Arc<Entry> {
     let kind = EntryKind::File { bytes: FILE_BYTES };
-    Arc::new(Entry { id: 0, path: Box::from(&b"air"[..]), kind, mode: 0, mtime_s: 0, mtime_ns: 0 })
+    Arc::new(Entry {
+        id: 0,
+        path: Box::from(&b"air"[..]),
+        kind,
+        mode: 0,
+        mtime_s: 0,
+        mtime_ns: 0,
+        meta: proto::manifest::Meta::default(),
+    })
 }
 
 /// Frames of the engine until the time is over.
