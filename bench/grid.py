@@ -3,7 +3,7 @@
 
 In, out:  proto/tests/flow_grid.rs, built for release and run -> bench/results/grid-virtual.json and one self-contained grid-virtual.html.
 Invariants: every cell is the median of the seeds that it names; what issue 3 asks and a cell misses stands in the cell.
-Absent on purpose: real networks and hosts (wan.py), other flows (proto/tests/rate_fair.rs).
+Absent on purpose: real networks and hosts (`longhaul bench wan`), other flows (proto/tests/rate_fair.rs).
 """
 import datetime
 import html

@@ -41,8 +41,8 @@ pub enum Look {
 /// What it saw.
 #[derive(Debug)]
 pub enum Seen {
-    /// Digests of the next chunks; `whole`: these were the last. Where the version cannot be read or changed, `NO_DIGEST`.
-    Old { entry: EntryId, first: u64, digests: Vec<Digest>, last: bool },
+    /// Digests of the next chunks. Where the version cannot be read or changed, `NO_DIGEST`.
+    Old { entry: EntryId, first: u64, digests: Vec<Digest> },
     /// The part stands, or does not.
     Carried { entry: EntryId, result: io::Result<()> },
     /// Mode and times are set, or it is not what it was.
@@ -105,8 +105,7 @@ fn old<S: SinkTree>(
         if !sink.old(entry).is_ok_and(|old| old.is_some_and(|old| old.sign == sign)) {
             digests.fill(NO_DIGEST);
         }
-        let last = end == chunks;
-        if !each(Seen::Old { entry: entry.id, first, digests, last }) {
+        if !each(Seen::Old { entry: entry.id, first, digests }) {
             return false;
         }
         first = end;

@@ -6,7 +6,6 @@
 //! owner, attributes, mode and times set before.
 //! Absent on purpose: deciding when (end::recv).
 
-use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
 use std::io::{self, Write};
@@ -74,9 +73,9 @@ impl LinuxSink {
     }
 
     /// Where the version stands that an entry is compared with.
-    fn old_path(&self, entry: &Entry) -> io::Result<Option<(Cow<'static, [u8]>, Stat)>> {
+    fn old_path(&self, entry: &Entry) -> io::Result<Option<(Vec<u8>, Stat)>> {
         let own = match self.base.stat(&entry.path) {
-            Ok(stat) if stat.kind == Kind::File => return Ok(Some((Cow::Owned(entry.path.to_vec()), stat))),
+            Ok(stat) if stat.kind == Kind::File => return Ok(Some((entry.path.to_vec(), stat))),
             Ok(_) => return Ok(None),
             Err(error) => error,
         };
@@ -85,10 +84,10 @@ impl LinuxSink {
             return Ok(None);
         }
         let Some(path) = moved.find(&self.base, entry) else { return Ok(None) };
-        Ok(self.base.stat(&path).ok().filter(|stat| is_same(stat, entry)).map(|stat| (Cow::Owned(path), stat)))
+        Ok(self.base.stat(&path).ok().filter(|stat| is_same(stat, entry)).map(|stat| (path, stat)))
     }
 
-    fn signed(&self, entry: &Entry, sign: Sign) -> io::Result<Cow<'static, [u8]>> {
+    fn signed(&self, entry: &Entry, sign: Sign) -> io::Result<Vec<u8>> {
         match self.old_path(entry)? {
             Some((path, stat)) if sign_of(&stat) == sign => Ok(path),
             _ => Err(io::Error::from_raw_os_error(ESTALE)),

@@ -68,7 +68,7 @@ impl<P: Platform> RecvEnd<P> {
     /// None of its own; those of going on.
     pub fn on_seen(&mut self, seen: Seen, out: &mut Outbox<P>) -> Result<(), Stop> {
         match seen {
-            Seen::Old { entry, first, digests, .. } => {
+            Seen::Old { entry, first, digests } => {
                 let Some(comparing) = self.comparing.get_mut(&entry) else { return Ok(()) };
                 comparing.digests.extend_from_slice(&digests);
                 self.record.tally.compared += digests.len() as u64 * u64::from(self.record.terms.chunk_bytes);
