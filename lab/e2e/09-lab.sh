@@ -2,14 +2,8 @@
 # `longhaul lab`: hosts, links, changes while it runs, what is left behind (nothing), and whether the links are what they say.
 source "$(dirname "$0")/check.sh"
 
-lab() { timeout --kill-after=5 60 "$LONGHAUL" lab "$@" </dev/null; }
-export TMPDIR="$LAB" # the labs' sockets and logs, away from those of others
-unset XDG_RUNTIME_DIR
-
-if ! said=$(lab run -q -- true 2>&1); then
-    skip "no lab can be made here: $(head -n 1 <<<"$said")"
-    finish
-fi
+LAB_LIMIT=60
+needs_lab
 
 lab run -q -- sh -c 'exit 7'
 is $? 7 "run: the command's exit code is passed on"

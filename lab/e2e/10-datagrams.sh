@@ -96,13 +96,7 @@ else
 fi
 
 # --- long and lossy paths ---
-lab() { timeout --kill-after=5 100 "$LONGHAUL" lab "$@" </dev/null; }
-export TMPDIR="$LAB"
-unset XDG_RUNTIME_DIR
-if ! said=$(lab run -q -- true 2>&1); then
-    skip "no lab can be made here: $(head -n 1 <<<"$said")"
-    finish
-fi
+needs_lab
 mkdir -p "$DST/far"
 cat >"$LAB/far.sh" <<END
 set -e

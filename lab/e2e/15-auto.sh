@@ -5,13 +5,7 @@ source "$(dirname "$0")/check.sh"
 random_file "$SRC/one.bin" $((96 << 20))
 random_file "$SRC/small.bin" 100000
 mkdir -p "$DST/far"
-lab() { timeout --kill-after=5 100 "$LONGHAUL" lab "$@" </dev/null; }
-export TMPDIR="$LAB"
-unset XDG_RUNTIME_DIR
-if ! said=$(lab run -q -- true 2>&1); then
-    skip "no lab can be made here: $(head -n 1 <<<"$said")"
-    finish
-fi
+needs_lab
 cat >"$LAB/auto.sh" <<END
 set -e
 "$LONGHAUL" lab on b -b --log "$LAB/auto-serve.out" -- "$LONGHAUL" serve --root "$DST/far" --listen 10.99.0.2:7441 --ticket >/dev/null
