@@ -110,4 +110,31 @@ if on b mount -t tmpfs -o size=64m none "$LAB/full" 2>/dev/null; then
 else
     skip "disk full: no tmpfs can be mounted here"
 fi
+
+# --- quota: a btrfs of our own, whose tree may hold 64 MiB ---
+quota_up() {
+    command -v mkfs.btrfs btrfs >/dev/null || { echo "no btrfs-progs"; return 1; }
+    mkdir -p "$LAB/quota" && truncate -s 512M "$LAB/quota.img" && mkfs.btrfs -q "$LAB/quota.img" >/dev/null 2>&1 || { echo "no btrfs can be made"; return 1; }
+    on b mount -o loop "$LAB/quota.img" "$LAB/quota" 2>/dev/null || { echo "no loop device or no btrfs in this kernel"; return 1; }
+    on b btrfs quota enable "$LAB/quota" && on b btrfs qgroup limit 64M "$LAB/quota" || { echo "no quota groups"; on b umount "$LAB/quota"; return 1; }
+}
+if said=$(quota_up 2>&1); then
+    serve b "$LAB/quota"
+    cp_run "$SRC/aaa.bin" "$SRC/zzz.bin" "$SRC/many" "$URL"
+    cp_ends 20 "quota: exit code 20"
+    holds "quota: the report names the file" grep -q 'aaa.bin' "$OUT"
+    holds "quota: and EDQUOT by its number" grep -q '"kind":"full","errno":122' "$OUT"
+    holds "quota: nothing partial under its own name" on b test ! -e "$LAB/quota/aaa.bin"
+    there=$(on b find "$LAB/quota" -type f ! -name '.longhaul-*' -printf x | wc -c)
+    is $((there + $(number faults_count))) 302 "quota: each of 302 files is there ($there) or named in the report ($(number faults_count))"
+    on b btrfs qgroup limit none "$LAB/quota"
+    cp_run "$SRC/aaa.bin" "$SRC/zzz.bin" "$SRC/many" "$URL"
+    cp_ends 0 "quota: without it the second run completes"
+    same "$SRC/many" "$LAB/quota/many" "quota: the tree is equal after the second run" b
+    same "$SRC/aaa.bin" "$LAB/quota/aaa.bin" "quota: the file is equal after the second run" b
+    stop "$SERVE_PID"
+    on b umount "$LAB/quota"
+else
+    skip "quota: $said"
+fi
 finish
