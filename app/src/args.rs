@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use proto::layout::Stripe;
 use proto::negotiate::Cipher;
 use proto::rate::{Law, Policy};
 use proto::wire::control::{DigestKind, Rung};
@@ -180,6 +181,16 @@ pub struct CpArguments {
     #[arg(long, hide = true, value_name = "N")]
     pub prune: Option<u64>,
 
+    /// The destination is a set of volumes (disks), used side by side; `file`: each file stands whole on one of them
+    ///
+    /// All paths but the first are volumes: `cp --stripe file src /data/{0..15}`; or the last one is a quoted pattern: '/data/{0..15}'.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub stripe: Option<StripeChoice>,
+
+    /// The sources are the volumes of one set, and what stands on them is one tree: all paths but the last
+    #[arg(long)]
+    pub join: bool,
+
     /// Write the signed receipt to this file [default: below LONGHAUL_HOME]
     #[arg(long, value_name = "PATH")]
     pub receipt: Option<PathBuf>,
@@ -199,13 +210,7 @@ The same command again resumes: only what is missing is sent. Exit codes: 0 whol
 entries failed, 10-14 the other end, 20-23 disks, 30-32 stalled, lost or stopped, 40 verify found a mismatch.";
 
 impl CpArguments {
-    /// The sources, at least one.
-    #[must_use]
-    pub fn sources(&self) -> &[OsString] {
-        &self.paths[..self.paths.len() - 1]
-    }
-
-    /// The destination.
+    /// The destination, or the last of its volumes.
     #[must_use]
     pub fn destination(&self) -> &OsStr {
         &self.paths[self.paths.len() - 1]
@@ -389,9 +394,9 @@ pub struct VerifyArguments {
     #[arg(value_name = "RECEIPT")]
     pub receipt: PathBuf,
 
-    /// Folder or file that the receipt's paths are below: the destination of the copy
+    /// Folder or file that the receipt's paths are below: the destination of the copy; or all volumes of it: '/data/{0..15}'
     #[arg(value_name = "PATH", default_value = ".")]
-    pub path: PathBuf,
+    pub path: Vec<PathBuf>,
 
     /// Print one JSON object per line instead of text
     #[arg(long)]
@@ -574,6 +579,21 @@ pub enum DirectChoice {
     On,
     /// Never
     Off,
+}
+
+/// What is dealt out to the volumes of a destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum StripeChoice {
+    /// Whole files
+    File,
+}
+
+impl From<StripeChoice> for Stripe {
+    fn from(choice: StripeChoice) -> Self {
+        match choice {
+            StripeChoice::File => Self::File,
+        }
+    }
 }
 
 /// How long a ticket lives.

@@ -103,7 +103,7 @@ fn the_last_path_of_cp_is_the_destination_and_names_are_bytes() {
     let line = [b"longhaul".to_vec(), b"cp".to_vec(), b"a\xff".to_vec(), b"b".to_vec(), b"host:/c".to_vec()];
     let parsed = Arguments::try_parse_from(line.map(OsString::from_vec)).unwrap();
     let Command::Cp(arguments) = parsed.command else { panic!("not cp") };
-    assert_eq!(arguments.sources(), [OsString::from_vec(b"a\xff".to_vec()), OsString::from("b")]);
+    assert_eq!(arguments.paths[..2], [OsString::from_vec(b"a\xff".to_vec()), OsString::from("b")]);
     assert_eq!(arguments.destination(), "host:/c");
 }
 
@@ -158,11 +158,11 @@ fn each_option_of_serve_is_read() {
 #[test]
 fn verify_checks_the_current_folder_unless_told() {
     let Ok(Command::Verify(arguments)) = parse("verify r.receipt") else { panic!("not verify") };
-    assert_eq!(arguments.path, PathBuf::from("."));
+    assert_eq!(arguments.path, [PathBuf::from(".")]);
     let Ok(Command::Verify(arguments)) = parse("verify r.receipt /data --json --workers 2") else {
         panic!("not verify")
     };
-    assert_eq!((arguments.path, arguments.json, arguments.workers), (PathBuf::from("/data"), true, Some(2)));
+    assert_eq!((arguments.path, arguments.json, arguments.workers), (vec![PathBuf::from("/data")], true, Some(2)));
 }
 
 #[test]

@@ -174,6 +174,18 @@ pub struct Old {
 pub trait SinkTree: Debug + Send + Sync + 'static {
     /// An open file.
     type File;
+    /// How many disks work side by side: each has a committer of its own.
+    fn volumes(&self) -> usize {
+        1
+    }
+    /// Which of them an entry stands on, from `inspect` or its first byte on.
+    fn volume_of(&self, _id: EntryId) -> usize {
+        0
+    }
+    /// Does anything stand under this path?
+    fn stands(&self, path: &[u8]) -> io::Result<bool>;
+    /// The entry is resolved: nothing more will be asked of it.
+    fn forget(&self, _id: EntryId) {}
     /// What is there? `keep`: the same size and time count as the same file. `dry`: look only, mend nothing.
     fn inspect(&self, entry: &Entry, keep: bool, dry: bool) -> io::Result<Found>;
     /// Makes a folder, a link, a node, or one more name of a file; or sets what a folder carries, at its end.

@@ -77,10 +77,10 @@ impl Real {
 
 impl World for Real {
     type P = Linux;
-    fn source(&self) -> Arc<engine::linux::source::LinuxSource> {
+    fn source(&self) -> Arc<engine::linux::Sources> {
         source_of(&self.scratch.from(), self.direct)
     }
-    fn sink(&self) -> Arc<engine::linux::sink::LinuxSink> {
+    fn sink(&self) -> Arc<engine::linux::Sinks> {
         sink_of(&self.scratch.to(), self.direct)
     }
     fn platform(&self) -> Linux {

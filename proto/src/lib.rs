@@ -16,6 +16,7 @@ extern crate std;
 pub mod error; // Breach: what a peer can do wrong, one variant per misdeed
 pub mod wire; // the bytes of the protocol: control frames, rail greeting, chunk header
 pub mod negotiate; // two offers in, one plan out, each choice with its reason
+pub mod layout; // how files stand on a set of volumes
 pub mod manifest; // entries, and which names may stand in a tree
 pub mod ledger; // state of each chunk of a file
 pub mod send; // the sending end's state machine
@@ -28,9 +29,9 @@ pub mod receipt; // what both ends sign at the end
 pub mod rate; // how fast a datagram rail sends: the table of controllers
 
 /// The protocol version this build speaks; see `docs/protocol.md`.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// The oldest version this build still speaks.
-pub const VERSION_MIN: u16 = 2;
+pub const VERSION_MIN: u16 = 3;
 /// Entries announced and not yet resolved, at most, per job. Bounds the memory of both ends.
 pub const WINDOW: usize = 8192;
 /// Bytes of paths, targets and attributes announced and not yet resolved, per job.

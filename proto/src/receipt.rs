@@ -11,6 +11,7 @@
 //! job 000102030405060708090a0b0c0d0e0f
 //! digest blake3
 //! rung published
+//! stripe file 16                    (only if the destination is a set of volumes: what is dealt out, to how many)
 //! sender   KEY                      (one space; 64 hex digits)
 //! receiver KEY
 //! d - 0 755 1700000000.0 p photos
@@ -28,6 +29,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
+use crate::layout::Layout;
 use crate::manifest::{ENTRY_PATH_BYTES_MAX, Entry, EntryKind, NodeKind};
 use crate::wire::control::{Digest, DigestKind, Rung};
 
@@ -68,6 +70,8 @@ pub struct Head {
     pub digest: DigestKind,
     /// The rung that was asked for.
     pub rung: Rung,
+    /// The volumes of the destination, if it is a set of them.
+    pub layout: Option<Layout>,
     /// Ed25519 public key of the sender.
     pub sender: [u8; 32],
     /// Ed25519 public key of the receiver.
@@ -83,7 +87,7 @@ pub fn signed_message(body: &Digest) -> [u8; 51] {
     message
 }
 
-/// Appends the six lines above the entries.
+/// Appends the lines above the entries.
 pub fn write_head(out: &mut Vec<u8>, head: &Head) {
     out.extend_from_slice(b"longhaul-receipt 1\njob ");
     put_hex(out, &head.job);
@@ -92,6 +96,10 @@ pub fn write_head(out: &mut Vec<u8>, head: &Head) {
         out.extend_from_slice(word.as_bytes());
         out.push(b' ');
         out.extend_from_slice(value.as_bytes());
+    }
+    if let Some(Layout { stripe, volumes }) = head.layout {
+        let line = format_args!("\nstripe {} {volumes}", stripe.name());
+        fmt::Write::write_fmt(&mut Text(out), line).expect("a Vec takes every byte");
     }
     for (signer, key) in [(Signer::Sender, &head.sender), (Signer::Receiver, &head.receiver)] {
         out.push(b'\n');
@@ -316,6 +324,8 @@ pub enum Line {
     DigestKind(DigestKind),
     /// `rung …`
     Rung(Rung),
+    /// `stripe …`
+    Layout(Layout),
     /// `sender …`, `receiver …`
     Key(Signer, [u8; 32]),
     /// `f …`, `d …`, `l …`, `h …`, `p …`, `k …`, `c …`, `b …`

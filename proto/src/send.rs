@@ -67,6 +67,8 @@ struct Item {
     entry: Arc<Entry>,
     state: State,
     retries: u8,
+    /// Ranges of it that are handed out and not acknowledged.
+    flying: usize,
 }
 
 #[derive(Debug)]
@@ -109,7 +111,11 @@ pub struct Sender {
     items: BTreeMap<EntryId, Item>,
     next_entry: EntryId,
     name_bytes: usize,
-    large: VecDeque<EntryId>,
+    /// Files that wait for their turn, by the volume of the source they stand on.
+    large: BTreeMap<u16, VecDeque<EntryId>>,
+    /// Files whose ranges are handed out now, at most `spread`.
+    open: Vec<EntryId>,
+    spread: usize,
     small: VecDeque<EntryId>,
     again: VecDeque<Unit>,
     out: BTreeMap<ChunkId, Out>,
@@ -128,7 +134,9 @@ impl Sender {
             items: BTreeMap::new(),
             next_entry: 0,
             name_bytes: 0,
-            large: VecDeque::new(),
+            large: BTreeMap::new(),
+            open: Vec::new(),
+            spread: 1,
             small: VecDeque::new(),
             again: VecDeque::new(),
             out: BTreeMap::new(),
@@ -137,6 +145,12 @@ impl Sender {
             scan_ended: false,
             resent_bytes: 0,
         }
+    }
+
+    /// So many files are sent side by side, because they come from or go to as many volumes. Of these the one with the fewest chunks on
+    /// their way is next: a slow volume holds its share of what is on its way, and no more.
+    pub fn spread_over(&mut self, files: u16) {
+        self.spread = usize::from(files).max(1);
     }
 
     /// How many more entries may be announced now.
@@ -152,7 +166,7 @@ impl Sender {
         self.next_entry += 1;
         let entry = Arc::new(entry);
         self.name_bytes += entry.window_bytes();
-        self.items.insert(entry.id, Item { entry: entry.clone(), state: State::Announced, retries: 0 });
+        self.items.insert(entry.id, Item { entry: entry.clone(), state: State::Announced, retries: 0, flying: 0 });
         entry
     }
 
@@ -214,7 +228,7 @@ impl Sender {
         if unread == 0 {
             return Ok(Owed::CheckSource(id));
         }
-        self.large.push_back(id);
+        self.large.entry(item.entry.meta.volume).or_default().push_back(id);
         Ok(Owed::Nothing)
     }
 
@@ -287,7 +301,7 @@ impl Sender {
     /// Is there anything that could be handed out now?
     #[must_use]
     pub fn has_work(&self) -> bool {
-        !(self.again.is_empty() && self.large.is_empty() && self.small.is_empty())
+        !(self.again.is_empty() && self.open.is_empty() && self.large.is_empty() && self.small.is_empty())
     }
 
     /// The next chunk, for the rail with the fewest in hand, if one has fewer than `depth`.
@@ -307,6 +321,7 @@ impl Sender {
         if again {
             self.resent_bytes += unit.bytes();
         }
+        self.fly(&unit, 1);
         self.out.insert(chunk, Out { rail, unit: unit.clone(), read: again, acked: false });
         Some(Handout { chunk, rail, unit, again })
     }
@@ -356,19 +371,25 @@ impl Sender {
 
     fn next_range(&mut self) -> Option<Unit> {
         loop {
-            let &id = self.large.front()?;
+            self.open_more();
+            let items = &self.items;
+            let least = self.open.iter().enumerate().min_by_key(|(_, id)| items.get(id).map_or(0, |it| it.flying));
+            let (place, id) = least.map(|(place, &id)| (place, id))?;
             let Some(Item { entry, state: State::Reading { ranges, .. }, .. }) = self.items.get_mut(&id) else {
-                self.large.pop_front();
+                self.open.remove(place);
                 continue;
             };
             let Some(range) = ranges.front_mut() else {
-                self.large.pop_front();
+                self.open.remove(place);
                 continue;
             };
             let index = range.first;
             range.first += 1;
             if range.first == range.end {
                 ranges.pop_front();
+            }
+            if ranges.is_empty() {
+                self.open.remove(place); // the next may begin while the last chunks of this one are on their way
             }
             return Some(Unit::Range {
                 entry: entry.clone(),
@@ -377,6 +398,45 @@ impl Sender {
                 bytes: chunk_len(entry.bytes(), self.chunk_bytes, index),
             });
         }
+    }
+
+    /// As many files as there may be side by side, from as many volumes as can be.
+    fn open_more(&mut self) {
+        while self.open.len() < self.spread {
+            let on = |volume: u16| {
+                let of = |id: &&EntryId| self.items.get(id).is_some_and(|it| it.entry.meta.volume == volume);
+                self.open.iter().filter(of).count()
+            };
+            // With one volume there is nothing to count.
+            let next = if self.large.len() > 1 {
+                self.large.keys().copied().min_by_key(|&volume| on(volume))
+            } else {
+                self.large.keys().copied().next()
+            };
+            let Some(volume) = next else { return };
+            let waiting = self.large.get_mut(&volume).expect("one of the keys");
+            let id = waiting.pop_front();
+            if waiting.is_empty() {
+                self.large.remove(&volume);
+            }
+            self.open.extend(id.filter(|id| !self.open.contains(id)));
+        }
+    }
+
+    /// A unit is handed out, or is on its way no more.
+    fn fly(&mut self, unit: &Unit, more: isize) {
+        if let Unit::Range { entry, .. } = unit
+            && let Some(item) = self.items.get_mut(&entry.id)
+        {
+            item.flying = item.flying.saturating_add_signed(more);
+        }
+    }
+
+    /// A chunk is outstanding no more.
+    fn take_out(&mut self, chunk: ChunkId) -> Option<Out> {
+        let out = self.out.remove(&chunk)?;
+        self.fly(&out.unit, -1);
+        Some(out)
     }
 
     /// The worker has read (and hashed) the chunk.
@@ -402,7 +462,7 @@ impl Sender {
             }
         };
         if out.acked {
-            self.out.remove(&chunk);
+            self.take_out(chunk);
         }
         owed
     }
@@ -435,7 +495,7 @@ impl Sender {
 
     /// A worker could not send a chunk it was given (its entry failed): it is no longer outstanding.
     pub fn on_dropped(&mut self, rail: u16, chunk: ChunkId) {
-        self.out.remove(&chunk);
+        self.take_out(chunk);
         self.on_sent(rail);
     }
 
@@ -448,7 +508,7 @@ impl Sender {
             match self.out.get_mut(&chunk) {
                 Some(out) if out.acked => return Err(Breach::ChunkUnknown),
                 Some(out) if !out.read => out.acked = true,
-                Some(_) => drop(self.out.remove(&chunk)),
+                Some(_) => drop(self.take_out(chunk)),
                 None => return Err(Breach::ChunkUnknown),
             }
         }
@@ -457,7 +517,7 @@ impl Sender {
 
     /// The receiver had to throw a chunk away: it goes again.
     pub fn on_nack(&mut self, chunk: ChunkId) -> Result<Owed, Breach> {
-        let out = self.out.remove(&chunk).filter(|out| !out.acked).ok_or(Breach::ChunkUnknown)?;
+        let out = self.take_out(chunk).filter(|out| !out.acked).ok_or(Breach::ChunkUnknown)?;
         let first = match &out.unit {
             Unit::Range { entry, .. } => entry.id,
             Unit::Pack { entries } => entries[0].id,
@@ -484,7 +544,7 @@ impl Sender {
         let lost: Vec<ChunkId> =
             self.out.iter().filter(|(_, out)| out.rail == rail && !out.acked).map(|(&id, _)| id).collect();
         for chunk in lost {
-            let out = self.out.remove(&chunk).expect("listed above");
+            let out = self.take_out(chunk).expect("listed above");
             if out.read {
                 self.again.push_back(out.unit);
             } else {
@@ -498,7 +558,7 @@ impl Sender {
         if let Unit::Range { entry, index, .. } = unit {
             if let Some(Item { state: State::Reading { ranges, .. }, .. }) = self.items.get_mut(&entry.id) {
                 ranges.push_front(ChunkRange { first: *index, end: *index + 1 });
-                self.large.push_front(entry.id);
+                self.large.entry(entry.meta.volume).or_default().push_front(entry.id);
             }
         } else if let Unit::Pack { entries } = unit {
             for entry in entries.iter().rev() {

@@ -9,6 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proto::books::{Books, STAGES};
 use proto::error::{Breach, Refusal, explain_code};
+use proto::layout::{Layout, Stripe, VOLUMES_MAX};
 use proto::manifest::{Aspects, Entry, EntryKind, Meta, NodeKind, Xattr};
 use proto::negotiate::{Cipher, Driver, Interface, Offer, Pace, Plan};
 use proto::rate::{Law, Policy};
@@ -70,7 +71,7 @@ fn meta(kind: EntryKind) -> impl Strategy<Value = (EntryKind, Meta)> {
             let one = matches!(kind, EntryKind::Folder | EntryKind::FolderEnd | EntryKind::Name { .. });
             let sparse = sparse && matches!(kind, EntryKind::File { .. });
             let names = if one { 0 } else { names };
-            (kind.clone(), Meta { uid, gid, lost, names, sparse, xattrs: xattrs.into() })
+            (kind.clone(), Meta { uid, gid, lost, names, sparse, volume: 0, xattrs: xattrs.into() })
         },
     )
 }
@@ -177,12 +178,37 @@ fn plan() -> impl Strategy<Value = Plan> {
 fn open() -> impl Strategy<Value = Open> {
     let direction = prop_oneof![Just(Direction::Push), Just(Direction::Pull)];
     let rung = (0u8..4).prop_map(|byte| Rung::from_byte(byte).expect("four rungs"));
-    let flags = any::<(bool, bool, bool)>();
+    let flags = any::<(bool, bool, bool, bool)>();
+    let layout = proptest::option::of((1..=VOLUMES_MAX).prop_map(|volumes| Layout { stripe: Stripe::File, volumes }));
     let compare = prop::sample::select(vec![Compare::Never, Compare::Changed, Compare::Always]);
-    let beside = (compare, any::<Option<u64>>(), aspects(), any::<bool>());
+    let beside = (layout, compare, any::<Option<u64>>(), aspects(), any::<bool>());
     (any::<[u8; 16]>(), direction, vec(user_path(), 0..5), flags, top(), (rung, beside), offer()).prop_map(
-        |(job, direction, paths, (into_folder, keep, dry), top, (rung, (compare, prune, aspects, numeric)), offer)| {
-            Open { job, direction, paths, into_folder, top, keep, dry, compare, prune, rung, aspects, numeric, offer }
+        |(
+            job,
+            direction,
+            paths,
+            (into_folder, keep, dry, joined),
+            top,
+            (rung, (layout, compare, prune, aspects, numeric)),
+            offer,
+        )| {
+            Open {
+                job,
+                direction,
+                paths,
+                layout,
+                joined,
+                into_folder,
+                top,
+                keep,
+                dry,
+                compare,
+                prune,
+                rung,
+                aspects,
+                numeric,
+                offer,
+            }
         },
     )
 }

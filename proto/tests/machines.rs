@@ -24,7 +24,7 @@ fn file(bytes: u64, number: usize) -> Entry {
         mode: 0o644,
         mtime_s: 0,
         mtime_ns: 0,
-        meta: Meta::default(),
+        meta: Meta { volume: number as u16 % 3, ..Meta::default() },
     }
 }
 
@@ -65,6 +65,7 @@ impl Between {
             receiver.expect(entry.id, std::iter::empty());
             assert_eq!(sender.on_want(entry.id, &Want::All), Ok(Owed::Nothing));
         }
+        sender.spread_over(sizes.len() as u16 % 4);
         sender.scan_ended();
         receiver.on_scan_end(sizes.len() as u64).expect("the count fits");
         let mut between = Between {
@@ -328,4 +329,43 @@ fn misdeeds_have_their_names() {
     assert_eq!(receiver.on_scan_end(3), Err(Breach::EntryOutOfOrder));
     assert_eq!(receiver.ack(3), Ok(()));
     assert_eq!(receiver.ack(3), Err(Breach::ChunkTwice));
+}
+
+#[test]
+fn a_file_that_is_slow_to_be_acknowledged_holds_its_share_and_no_more() {
+    const FILES: u64 = 4;
+    let mut sender = Sender::new(CHUNK);
+    for number in 0..FILES {
+        let mut entry = file(1000 * u64::from(CHUNK), 0);
+        entry.path = format!("f{number}").into_bytes().into();
+        entry.meta.volume = number as u16;
+        sender.announce(entry);
+    }
+    sender.scan_ended();
+    sender.spread_over(FILES as u16);
+    for id in 0..FILES {
+        sender.on_want(id, &Want::All).expect("a want");
+    }
+    sender.rail_up(0);
+    // 16 chunks may be on their way; file 0 is never acknowledged but once in ten rounds.
+    let (mut out, mut sent) = (VecDeque::new(), [0_u64; FILES as usize]);
+    for round in 0..1000 {
+        while out.len() < 16 {
+            let handout = sender.next_chunk(64).expect("there is more");
+            let Unit::Range { entry, .. } = &handout.unit else { panic!("large files go by ranges") };
+            out.push_back((entry.id, handout.chunk));
+            sender.on_read(handout.chunk);
+            sender.on_sent(0);
+        }
+        let slow = out.iter().filter(|(id, _)| *id == 0).count();
+        assert!(slow <= 4, "a quarter is its share, not {slow}");
+        let is_due = |id: u64| id != 0 || round % 10 == 0;
+        let place = out.iter().position(|(id, _)| is_due(*id)).expect("others are on their way");
+        let (id, chunk) = out.remove(place).expect("just found");
+        sent[id as usize] += 1;
+        sender.on_acks(ChunkRange { first: chunk, end: chunk + 1 }).expect("it was out");
+    }
+    assert!(sent[0] >= 90, "the slow one goes on: {sent:?}");
+    let fast = &sent[1..];
+    assert!(fast.iter().max() < fast.iter().min().map(|it| it + it / 10).as_ref(), "the others share alike: {sent:?}");
 }

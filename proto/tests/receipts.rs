@@ -85,8 +85,14 @@ proptest! {
     }
 }
 
-const HEAD: Head =
-    Head { job: [1; 16], digest: DigestKind::Blake3, rung: Rung::Flushed, sender: [2; 32], receiver: [3; 32] };
+const HEAD: Head = Head {
+    job: [1; 16],
+    digest: DigestKind::Blake3,
+    rung: Rung::Flushed,
+    layout: None,
+    sender: [2; 32],
+    receiver: [3; 32],
+};
 
 fn file(path: &str, bytes: u64) -> Entry {
     Entry {

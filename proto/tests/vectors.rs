@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use proto::books::{Books, STAGES};
 use proto::error::{Breach, Refusal};
 use proto::journal::{self, JOURNAL_VERSION, JournalHeader, Replay};
+use proto::layout::{Layout, Stripe};
 use proto::manifest::{Aspects, Entry, EntryKind, Meta, NodeKind, Xattr};
 use proto::negotiate::{Cipher, Driver, Interface, Offer, Pace, Plan};
 use proto::packet::{Control, Feedback, Runs};
@@ -84,6 +85,7 @@ fn entries() -> Vec<Entry> {
         lost: Aspects::FLAGS,
         names: 2,
         sparse: true,
+        volume: 0,
         xattrs: Box::new([Xattr { name: (*b"user.note").into(), value: (*b"hi").into() }]),
     };
     vec![
@@ -129,6 +131,8 @@ fn frames() -> Vec<Frame> {
         job: job(),
         direction: Direction::Pull,
         paths: vec![(*b"data/run 7").into(), (*b"b").into()],
+        layout: Some(Layout { stripe: Stripe::File, volumes: 16 }),
+        joined: true,
         into_folder: true,
         top: (*b"run").into(),
         keep: true,
@@ -312,6 +316,7 @@ fn a_receipt_has_its_bytes() {
         job: job(),
         digest: DigestKind::Blake3,
         rung: Rung::Published,
+        layout: Some(Layout { stripe: Stripe::File, volumes: 16 }),
         sender: [0x5E; 32],
         receiver: [0x4E; 32],
     };

@@ -25,14 +25,15 @@ use crate::link::Link;
 use crate::report::Screen;
 
 /// Copies within this host.
-pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[u8], screen: &mut Screen) -> Result<Exit, Failure> {
+pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], screen: &mut Screen) -> Result<Exit, Failure> {
     let ground = Ground::here();
     let dry = copy.arguments.dry_run;
-    let target = place::target(&ground, to, paths.len() > 1 || to.ends_with(b"/"), dry)?;
+    let into_folder = session::is_into_folder(copy, paths, &to[0]);
+    let target = place::target(&ground, to, copy.layout, into_folder, dry)?;
     let kept = copy.arguments.keep.aspects();
-    let source = place::source(&ground, paths, &target.top, session::direct(copy))?;
+    let source = place::source(&ground, paths, &target.top, session::direct(copy), copy.joined)?;
     // Both ends are this host: its numbers mean the same.
-    let source = Arc::new(source.keeping(kept, true));
+    let source = Arc::new(source.map(|it| it.keeping(kept, true)));
     let (own, plan, choices) = agree(copy)?;
     let carry = receipt::carry_path(&copy.home, &target.name);
     let carried = receipt::carried(&carry);
@@ -66,6 +67,7 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[u8], screen: &mut Screen)
         plan: plan.clone(),
         terms: offer::terms(&plan, rung),
         rung,
+        layout: copy.layout,
         dry,
         known: None,
         way,

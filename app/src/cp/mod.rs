@@ -11,11 +11,14 @@ pub mod local; // both ends in this process
 pub mod relay; // remote to remote
 pub mod report; // outcome → end report
 pub mod session; // push and pull over a session
+pub mod volumes; // which paths are volumes of a set
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Instant;
+
+use proto::layout::Layout;
 
 use crate::address::Address;
 use crate::args::{CpArguments, LawChoice, PolicyChoice};
@@ -69,6 +72,10 @@ pub struct Copy<'a> {
     pub home: Home,
     /// When the command began.
     pub began: Instant,
+    /// The volumes of the destination, if it is a set of them.
+    pub layout: Option<Layout>,
+    /// The sources are the volumes of one set.
+    pub joined: bool,
 }
 
 fn copy(arguments: &CpArguments, screen: &mut Screen) -> Result<Exit, Failure> {
@@ -77,24 +84,30 @@ fn copy(arguments: &CpArguments, screen: &mut Screen) -> Result<Exit, Failure> {
     if is_fixed && arguments.rate.is_none() {
         return Err(Exit::Usage.fail("send at a fixed rate", "--policy fixed and --law fixed need --rate"));
     }
-    let sources = arguments.sources().iter().map(|text| parse(text)).collect::<Result<Vec<_>, _>>()?;
-    let destination = parse(arguments.destination())?;
+    let volumes::Named { sources, destinations, layout, joined } = volumes::named(arguments)?;
     let home = Home::find().map_err(|error| Failure::of("find LONGHAUL_HOME", &error.into()))?;
     let identity = Identity::load(&home).map_err(|error| Failure::of("load this host's key", &error.into()))?;
     let identity = Arc::new(identity);
-    let copy = Copy { arguments, identity, home, began };
+    let copy = Copy { arguments, identity, home, began, layout, joined };
     let (from, paths) = one_place(&sources)?;
+    let (_, targets) = one_place(&destinations)?;
     let mut far = far::Far::default();
-    match (from, &destination) {
-        (None, Address::Local(path)) => local::run(&copy, &paths, path, screen),
+    match (from, &destinations[0]) {
+        (None, Address::Local(_)) => local::run(&copy, &paths, &targets, screen),
         (None, to) => {
             let to = far.reach(&copy, to, screen)?;
-            session::push(&copy, &paths, &to, screen)
+            session::push(&copy, &paths, &to, &targets, screen)
         }
-        (Some(from), Address::Local(path)) => {
+        (Some(from), Address::Local(_)) => {
             let from = far.reach(&copy, from, screen)?;
-            session::pull(&copy, &from, &paths, path, screen)
+            session::pull(&copy, &from, &paths, &targets, screen)
         }
+        (Some(_), _) if layout.is_some() || joined => Err(Exit::Usage
+            .fail(
+                "use volumes from one other host to another",
+                "this host would only steer, and a ticket is for one place",
+            )
+            .next("run the copy on one of the two hosts")),
         (Some(from), to) => {
             let from = far.reach(&copy, from, screen)?;
             let to = far.reach(&copy, to, screen)?;
@@ -117,9 +130,7 @@ fn one_place(sources: &[Address]) -> Result<Place<'_>, Failure> {
     let first = sources.first().ok_or_else(|| Exit::Usage.fail("find the sources", "none was named"))?;
     if let Some(other) = sources.iter().find(|other| !same(first, other)) {
         let cause = format!("'{first}' and '{other}' are on different hosts");
-        return Err(Exit::Usage
-            .fail("copy from two hosts at once", cause)
-            .next("copy from each host with a command of its own"));
+        return Err(Exit::Usage.fail("use two hosts at once", cause).next("give each host a command of its own"));
     }
     let paths = sources.iter().map(|source| source.path().into()).collect();
     Ok((if matches!(first, Address::Local(_)) { None } else { Some(first) }, paths))

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use engine::host::Workers;
 use proto::books::{Books, STAGES, Stage, limiter};
+use proto::layout::Layout;
 use proto::negotiate::{Choice, Cipher, Offer, Plan};
 use proto::wire::control::{Direction, Rung};
 
@@ -282,7 +283,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
         stages_local: outcome.own,
         stages_remote: outcome.peers,
         receipt: outcome.receipt,
-        destination: facts.copy.arguments.destination().to_string_lossy().into_owned(),
+        destination: destination(facts.copy),
         digest: facts.plan.digest,
         cipher: tcp.then(|| cipher_name(facts.plan)),
         integrity_only: facts.plan.integrity_only && tcp,
@@ -291,4 +292,13 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
         choices: facts.choices.to_vec(),
     };
     Ok(screen.end(&report))
+}
+
+/// Where it went, as the user named it.
+fn destination(copy: &Copy<'_>) -> String {
+    let last = copy.arguments.destination().to_string_lossy();
+    match copy.layout {
+        Some(Layout { stripe, volumes }) => format!("{volumes} volumes, by {}, the last {last}", stripe.name()),
+        None => last.into_owned(),
+    }
 }

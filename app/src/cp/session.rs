@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use engine::host::{Make, Team, Workers};
-use engine::linux::Direct;
 use engine::linux::sink::LinuxSink;
+use engine::linux::{Direct, Sinks};
 use proto::manifest::Aspects;
 use proto::negotiate::{Driver, Pace};
 use proto::wire::control::{Compare, Direction, Open, Rung};
@@ -139,10 +139,13 @@ pub fn sync(copy: &Copy<'_>) -> Sync {
 
 /// A destination, and what is done with what stands there.
 #[must_use]
-pub fn sink(target: place::Target, direct: Direct, sync: Sync, permitted: Aspects) -> (Arc<LinuxSink>, Sync) {
-    let sink = LinuxSink::new(target.base, direct).permitting(permitted);
-    // Renamed files are looked for where changed ones are compared.
-    let sink = if sync.compare == Compare::Never { sink } else { sink.finding_moved() };
+pub fn sink(target: place::Target, direct: Direct, sync: Sync, permitted: Aspects) -> (Arc<Sinks>, Sync) {
+    let sinks = target.volumes.into_iter().map(|base| {
+        let sink = LinuxSink::new(base, direct).permitting(permitted);
+        // Renamed files are looked for where changed ones are compared.
+        if sync.compare == Compare::Never { sink } else { sink.finding_moved() }
+    });
+    let sink = Sinks::new(sinks.collect());
     // What stands in the folder that serves for looking is nobody's.
     let prune = sync.prune.filter(|_| !target.is_absent);
     (Arc::new(sink), Sync { prune, ..sync })
@@ -162,6 +165,8 @@ fn open_frame(
         job: job_id()?,
         direction,
         paths,
+        layout: copy.layout,
+        joined: copy.joined,
         into_folder,
         top,
         keep: !copy.arguments.no_keep,
@@ -176,24 +181,37 @@ fn open_frame(
 }
 
 /// This host's files to a daemon.
-pub fn push(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &Address, screen: &mut Screen) -> Result<Exit, Failure> {
-    push_from(copy, &Ground::here(), paths, to, screen)
+pub fn push(
+    copy: &Copy<'_>,
+    paths: &[Box<[u8]>],
+    to: &Address,
+    targets: &[Box<[u8]>],
+    screen: &mut Screen,
+) -> Result<Exit, Failure> {
+    push_from(copy, &Ground::here(), paths, to, targets, screen)
 }
 
-/// Files below `ground` to a daemon.
+/// Must the destination be a folder, which takes sources under their own names?
+#[must_use]
+pub fn is_into_folder(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[u8]) -> bool {
+    (paths.len() > 1 && !copy.joined) || to.ends_with(b"/")
+}
+
+/// Files below `ground` to a daemon: to the place of its address, or to these of its volumes.
 pub fn push_from(
     copy: &Copy<'_>,
     ground: &Ground,
     paths: &[Box<[u8]>],
     to: &Address,
+    targets: &[Box<[u8]>],
     screen: &mut Screen,
 ) -> Result<Exit, Failure> {
-    place::source(ground, paths, b"", direct(copy))?;
-    let into_folder = paths.len() > 1 || to.path().ends_with(b"/");
-    let open = open_frame(copy, Direction::Push, vec![to.path().into()], into_folder, Box::default())?;
+    place::source(ground, paths, b"", direct(copy), copy.joined)?;
+    let into_folder = is_into_folder(copy, paths, to.path());
+    let open = open_frame(copy, Direction::Push, targets.to_vec(), into_folder, Box::default())?;
     let session = begin(copy, to, open, screen)?;
-    let source = place::source(ground, paths, &session.agreed.top, direct(copy))?;
-    let source = Arc::new(source.keeping(copy.arguments.keep.aspects(), copy.arguments.keep.numeric_ids));
+    let source = place::source(ground, paths, &session.agreed.top, direct(copy), copy.joined)?;
+    let source = Arc::new(source.map(|it| it.keeping(copy.arguments.keep.aspects(), copy.arguments.keep.numeric_ids)));
     session.run(copy, Way::Send(source), None, screen)
 }
 
@@ -202,11 +220,12 @@ pub fn pull(
     copy: &Copy<'_>,
     from: &Address,
     paths: &[Box<[u8]>],
-    to: &[u8],
+    to: &[Box<[u8]>],
     screen: &mut Screen,
 ) -> Result<Exit, Failure> {
     let ground = Ground::here();
-    let target = place::target(&ground, to, paths.len() > 1 || to.ends_with(b"/"), copy.arguments.dry_run)?;
+    let into_folder = is_into_folder(copy, paths, &to[0]);
+    let target = place::target(&ground, to, copy.layout, into_folder, copy.arguments.dry_run)?;
     let open = open_frame(copy, Direction::Pull, paths.to_vec(), false, target.top.clone())?;
     let carry = receipt::carry_path(&copy.home, &target.name);
     let carried = receipt::carried(&carry);
@@ -278,6 +297,7 @@ impl Session {
             identity: &copy.identity,
             terms: offer::terms(&plan, rung),
             rung,
+            layout: copy.layout,
             dry,
             known: self.known,
             way,

@@ -27,13 +27,12 @@ use engine::end::send::SendEnd;
 use engine::end::{Outbox, Record};
 use engine::host::Team;
 use engine::job::{Cmd, Event as Told, JobNo, JobPart, Post, Role, Terms};
-use engine::linux::Linux;
 use engine::linux::scan::Batch;
-use engine::linux::sink::LinuxSink;
-use engine::linux::source::LinuxSource;
+use engine::linux::{Linux, Sinks, Sources};
 use engine::meter::{Meter, PathStats};
 use proto::books::{Books, STAGES};
 use proto::error::Breach;
+use proto::layout::{Layout, Stripe};
 use proto::negotiate::Plan;
 use proto::receipt::Head;
 use proto::wire::control::{Compare, Frame, Rung};
@@ -68,9 +67,9 @@ const DIALS_MAX: u32 = 5;
 #[derive(Debug)]
 pub enum Way {
     /// Reads here.
-    Send(Arc<LinuxSource>),
+    Send(Arc<Sources>),
     /// Writes here.
-    Recv { sink: Arc<LinuxSink>, keep: bool, carried: engine::end::recv::Carried, sync: Sync },
+    Recv { sink: Arc<Sinks>, keep: bool, carried: engine::end::recv::Carried, sync: Sync },
 }
 
 /// What is done with what stands at the destination.
@@ -100,6 +99,8 @@ pub struct Job<'a> {
     pub terms: Terms,
     /// How durable.
     pub rung: Rung,
+    /// The volumes of the destination, if it is a set of them.
+    pub layout: Option<Layout>,
     /// Which end.
     pub way: Way,
     /// Who moves the bytes.
@@ -181,7 +182,8 @@ impl End {
             Way::Send(source) => {
                 let rails = if job.plan.datagrams > 0 { job.plan.datagrams } else { job.plan.streams };
                 let depth = crate::job::offer::depth(job.pool_bytes, job.plan.chunk_bytes, usize::from(rails));
-                let end = SendEnd::new(job.no, job.terms, &job.plan, job.rung, source.clone(), count, depth);
+                let mut end = SendEnd::new(job.no, job.terms, &job.plan, job.rung, source.clone(), count, depth);
+                end.spread_over(spread(source.trees().len(), job.layout));
                 End::Send(Box::new(end))
             }
             Way::Recv { sink, keep, carried, sync } => {
@@ -585,8 +587,8 @@ impl<'a, 'b> Keeper<'a, 'b> {
             }
             self.commits_open += 1;
             let (to, _) = self.tasks.as_ref().expect("only receiving ends have tasks");
-            // The committer lives as long as this keeper.
-            let _ = to.send(task);
+            // The committers live as long as this keeper.
+            let _ = to[task.volume()].send(task);
         }
         Ok(())
     }
@@ -628,12 +630,18 @@ impl<'a, 'b> Keeper<'a, 'b> {
     }
 }
 
+/// Files that are sent side by side: one for each disk that reads or writes whole files.
+fn spread(from: usize, to: Option<Layout>) -> u16 {
+    let to = to.filter(|it| it.stripe == Stripe::File).map_or(1, |it| it.volumes);
+    u16::try_from(from).unwrap_or(u16::MAX).max(to)
+}
+
 /// A receipt with its head; `None`: none is wanted, or it cannot be written and the job goes on without.
 fn begin_receipt(job: &Job<'_>) -> Option<ReceiptFile> {
     let path = job.receipt.clone()?;
     let (own, peer) = (job.identity.public(), job.peer_key);
     let (sender, receiver) = if matches!(job.way, Way::Send(_)) { (own, peer) } else { (peer, own) };
-    let head = Head { job: job.id, digest: job.plan.digest, rung: job.rung, sender, receiver };
+    let head = Head { job: job.id, digest: job.plan.digest, rung: job.rung, layout: job.layout, sender, receiver };
     ReceiptFile::begin(path, &head, job.carry.clone()).ok()
 }
 

@@ -9,11 +9,13 @@ use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 
-use engine::linux::Direct;
 use engine::linux::source::{LinuxSource, Root};
+use engine::linux::{Direct, Sources};
+use proto::layout::Layout;
 use sys::fs::{Dir, Kind};
 
 use crate::exit::{Exit, Failure};
+use crate::job::volumes;
 
 /// Where paths begin.
 #[derive(Debug, Clone)]
@@ -31,7 +33,8 @@ impl Ground {
         Ground::Free(PathBuf::from("."))
     }
 
-    fn open(&self, path: &[u8]) -> io::Result<Dir> {
+    /// The folder of this path.
+    pub(super) fn open(&self, path: &[u8]) -> io::Result<Dir> {
         match self {
             Ground::Free(base) => Dir::open(&absolute(base, path)),
             Ground::Root(root) => {
@@ -79,7 +82,7 @@ fn below(path: &[u8]) -> Vec<u8> {
 }
 
 /// The folder a path stands in and its name there; no name: the path means a folder's content (`dir/.`, `.`, `/`).
-fn split(path: &[u8]) -> (&[u8], &[u8]) {
+pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     let trimmed = match path.iter().rposition(|&byte| byte != b'/') {
         Some(last) => &path[..=last],
         None => return (path, b""),
@@ -92,12 +95,31 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
     if matches!(name, b"." | b"..") { (path, b"") } else { (parent, name) }
 }
 
-fn show(path: &[u8]) -> String {
+pub(super) fn show(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }
 
-/// The sources of a job. `top`: the name a single source is announced under; empty: its own.
-pub fn source(ground: &Ground, paths: &[Box<[u8]>], top: &[u8], direct: Direct) -> Result<LinuxSource, Failure> {
+/// The sources of a job. `top`: the name a single source is announced under; empty: its own. `joined`: they are the volumes of one set.
+pub fn source(
+    ground: &Ground,
+    paths: &[Box<[u8]>],
+    top: &[u8],
+    direct: Direct,
+    joined: bool,
+) -> Result<Sources, Failure> {
+    if joined {
+        return volumes::source(ground, paths, top, direct);
+    }
+    one_source(ground, paths, top, direct).map(Sources::from)
+}
+
+/// What stands on one volume.
+pub(super) fn one_source(
+    ground: &Ground,
+    paths: &[Box<[u8]>],
+    top: &[u8],
+    direct: Direct,
+) -> Result<LinuxSource, Failure> {
     let mut roots: HashMap<Box<[u8]>, Root> = HashMap::new();
     if paths.is_empty() {
         return Err(Exit::Usage.fail("find the sources", "none was named"));
@@ -137,21 +159,38 @@ pub fn source(ground: &Ground, paths: &[Box<[u8]>], top: &[u8], direct: Direct) 
 /// Where a job's entries go.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// Entries are named below this folder.
-    pub base: Dir,
+    /// Entries are named below this folder: one, or one for each volume.
+    pub volumes: Vec<Dir>,
     /// The name a single source gets; empty: its own.
     pub top: Box<[u8]>,
-    /// A dry run's destination that is not there: `base` only serves for looking, and has nothing of ours.
+    /// A dry run's destination that is not there: the folder only serves for looking, and has nothing of ours.
     pub is_absent: bool,
     /// Names the destination for carried digests, the same in the next run.
     pub name: Vec<u8>,
 }
 
 /// The destination of a job. An existing folder (or `into_folder`) takes sources under their own names; else the last component is the name.
-pub fn target(ground: &Ground, path: &[u8], into_folder: bool, dry: bool) -> Result<Target, Failure> {
+/// The volumes of a set are existing folders, all of them.
+pub fn target(
+    ground: &Ground,
+    paths: &[Box<[u8]>],
+    layout: Option<Layout>,
+    into_folder: bool,
+    dry: bool,
+) -> Result<Target, Failure> {
+    match (paths, layout) {
+        (paths, Some(layout)) => volumes::target(ground, paths, layout, dry),
+        ([path], None) => one_target(ground, path, into_folder, dry),
+        _ => Err(Exit::Usage.fail("find the destination", "it is one place, or a set of volumes")),
+    }
+}
+
+fn one_target(ground: &Ground, path: &[u8], into_folder: bool, dry: bool) -> Result<Target, Failure> {
     let failed = |error: io::Error| Exit::of_io(&error).fail(format!("open the destination '{}'", show(path)), error);
     let path_is_folder = match ground.open(path) {
-        Ok(base) => return Ok(Target { name: named(&base, b""), base, top: Box::default(), is_absent: false }),
+        Ok(base) => {
+            return Ok(Target { name: named(&base, b""), volumes: vec![base], top: Box::default(), is_absent: false });
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => path.ends_with(b"/") || into_folder,
         Err(error) if error.kind() == io::ErrorKind::NotADirectory && !into_folder => false,
         Err(error) => return Err(failed(error)),
@@ -159,12 +198,12 @@ pub fn target(ground: &Ground, path: &[u8], into_folder: bool, dry: bool) -> Res
     if path_is_folder && dry {
         // Nothing is there and nothing is to be made: a folder in which no name of ours can stand serves for looking.
         let base = Dir::open(b"/proc/self/fdinfo").map_err(failed)?;
-        return Ok(Target { name: named(&base, b""), base, top: Box::default(), is_absent: true });
+        return Ok(Target { name: named(&base, b""), volumes: vec![base], top: Box::default(), is_absent: true });
     }
     if path_is_folder {
         ground.make(path).map_err(failed)?;
         let base = ground.open(path).map_err(failed)?;
-        return Ok(Target { name: named(&base, b""), base, top: Box::default(), is_absent: false });
+        return Ok(Target { name: named(&base, b""), volumes: vec![base], top: Box::default(), is_absent: false });
     }
     let (folder, name) = split(path);
     if name.is_empty() {
@@ -175,10 +214,11 @@ pub fn target(ground: &Ground, path: &[u8], into_folder: bool, dry: bool) -> Res
         let cause = "a link stands there, and nothing is written through links below a daemon's root";
         return Err(Exit::Refused.fail(format!("open the destination '{}'", show(path)), cause));
     }
-    Ok(Target { name: named(&base, name), base, top: name.into(), is_absent: false })
+    Ok(Target { name: named(&base, name), volumes: vec![base], top: name.into(), is_absent: false })
 }
 
-fn named(base: &Dir, name: &[u8]) -> Vec<u8> {
+/// A destination's name for digests that are carried over, the same in the next run.
+pub(super) fn named(base: &Dir, name: &[u8]) -> Vec<u8> {
     let path = std::path::Path::new(std::ffi::OsStr::from_bytes(base.path()));
     let mut named = std::fs::canonicalize(path)
         .map_or_else(|_| base.path().to_vec(), |it| it.into_os_string().into_encoded_bytes());

@@ -246,8 +246,8 @@ fn way(daemon: &Daemon, guest: &Guest, open: &Open) -> Result<Prepared, No> {
             if !guest.rights.access.may_write() {
                 return Err(no(Refusal::ReadOnly, "this key or ticket may only read here"));
             }
-            let path = open.paths.first().ok_or(Breach::FieldOutOfRange)?;
-            let target = place::target(&ground, path, open.into_folder, open.dry).map_err(|failure| told(&failure))?;
+            let target = place::target(&ground, &open.paths, open.layout, open.into_folder, open.dry)
+                .map_err(|failure| told(&failure))?;
             let carry = receipt::carry_path(&daemon.home, &target.name);
             let carried = receipt::carried(&carry);
             // Who may not read learns nothing of what stands here, neither its names nor, by comparing, its bytes.
@@ -266,11 +266,11 @@ fn way(daemon: &Daemon, guest: &Guest, open: &Open) -> Result<Prepared, No> {
             if !guest.rights.access.may_read() {
                 return Err(no(Refusal::WriteOnly, "this key or ticket may only write here"));
             }
-            let source =
-                place::source(&ground, &open.paths, &open.top, Direct::Auto).map_err(|failure| told(&failure))?;
+            let source = place::source(&ground, &open.paths, &open.top, Direct::Auto, open.joined)
+                .map_err(|failure| told(&failure))?;
             // Owners and modes are seen by whoever may read; what needs rights to be seen is not shown to others.
             let hidden = Aspects::SECURITY.without(permitted(daemon, &guest.rights, Aspects::SECURITY));
-            let source = source.keeping(open.aspects.without(hidden), open.numeric);
+            let source = source.map(|it| it.keeping(open.aspects.without(hidden), open.numeric));
             Ok((Way::Send(Arc::new(source)), Box::default(), None))
         }
     }
@@ -323,7 +323,8 @@ fn serve_job(
 }
 
 fn prepare(daemon: &Daemon, guest: &Guest, open: &Open) -> Result<Prepared, No> {
-    if open.paths.is_empty() || (open.direction == Direction::Push && open.paths.len() != 1) {
+    let destinations = open.layout.map_or(1, |it| usize::from(it.volumes));
+    if open.paths.is_empty() || (open.direction == Direction::Push && open.paths.len() != destinations) {
         return Err(Breach::FieldOutOfRange.into());
     }
     way(daemon, guest, open)
@@ -380,6 +381,7 @@ fn job<'a>(
         identity: &daemon.identity,
         terms: offer::terms(&plan, open.rung),
         rung: open.rung,
+        layout: open.layout,
         dry: open.dry,
         known: None,
         way,
@@ -448,8 +450,10 @@ fn relay(
                 identity: daemon.identity.clone(),
                 home: daemon.home.clone(),
                 began: Instant::now(),
+                layout: None,
+                joined: false,
             };
-            let done = crate::cp::session::push_from(&copy, &ground, sources, &to, &mut screen);
+            let done = crate::cp::session::push_from(&copy, &ground, sources, &to, &[to.path().into()], &mut screen);
             if let Err(failure) = &done {
                 screen.fail(failure);
             }

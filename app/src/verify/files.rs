@@ -339,7 +339,12 @@ impl Floor<'_> {
 
     fn locate<'a>(&'a self, path: &'a [u8]) -> (&'a Dir, &'a [u8]) {
         match self.place {
-            Place::Folder { folder, strip } => (folder, path.get(*strip..).unwrap_or_default()),
+            Place::Folder { volumes, strip } => {
+                let name = path.get(*strip..).unwrap_or_default();
+                // A file stands on one of them; what stands on none is missing on each.
+                let holder = volumes.iter().find(|volume| volumes.len() > 1 && volume.stat(name).is_ok());
+                (holder.unwrap_or(&volumes[0]), name)
+            }
             Place::One { folder, name, .. } => (folder, name),
         }
     }

@@ -12,7 +12,7 @@ mod paper; // the receipt itself: shape, digest, signatures
 mod files; // each entry against the disk, over all cores
 
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use proto::manifest::EntryKind;
@@ -44,7 +44,10 @@ fn run_on(arguments: &VerifyArguments, screen: &mut Screen) -> Result<Exit, Fail
     let begun = Instant::now();
     let mut paper = Paper::open(&arguments.receipt)?;
     paper.demand_signer(arguments.signer.as_deref())?;
-    let place = Place::find(&arguments.path, &mut paper)?;
+    let place = match &arguments.path[..] {
+        [path] if !is_set(path) => Place::find(path, &mut paper)?,
+        paths => Place::set(paths, &mut paper)?,
+    };
     let workers = usize::from(arguments.workers.unwrap_or_else(cores));
     let (files, bytes) = place.totals(&paper);
     let (tally, seen) = (Tally::default(), &mut Seen::default());
@@ -74,6 +77,11 @@ fn run_on(arguments: &VerifyArguments, screen: &mut Screen) -> Result<Exit, Fail
     Ok(exit)
 }
 
+/// Does this name several folders?
+fn is_set(path: &Path) -> bool {
+    !path.exists() && path.as_os_str().as_bytes().iter().any(|byte| b"{*?".contains(byte))
+}
+
 fn cores() -> u16 {
     std::thread::available_parallelism().map_or(1, |cores| u16::try_from(cores.get()).unwrap_or(u16::MAX))
 }
@@ -81,8 +89,8 @@ fn cores() -> u16 {
 /// Where the entries are looked for.
 #[derive(Debug)]
 pub enum Place {
-    /// All of them, below this folder, without the first `strip` bytes of their paths.
-    Folder { folder: Dir, strip: usize },
+    /// All of them, below this folder or on these volumes, without the first `strip` bytes of their paths.
+    Folder { volumes: Vec<Dir>, strip: usize },
     /// One of them: `entry` of the receipt is the file `name` in this folder.
     One { folder: Dir, name: Vec<u8>, entry: Vec<u8>, bytes: u64 },
 }
@@ -100,7 +108,7 @@ impl Place {
         if std::fs::metadata(path).map_err(fail)?.is_dir() {
             let folder = Dir::open(path.as_os_str().as_bytes()).map_err(fail)?;
             let strip = strip_of(&folder, paper)?;
-            return Ok(Self::Folder { folder, strip });
+            return Ok(Self::Folder { volumes: vec![folder], strip });
         }
         let full = std::path::absolute(path).map_err(fail)?;
         let (Some(parent), Some(name)) = (full.parent(), full.file_name()) else {
@@ -121,6 +129,25 @@ impl Place {
         };
         let folder = Dir::open(parent.as_os_str().as_bytes()).map_err(fail)?;
         Ok(Self::One { folder, name: name.as_bytes().to_vec(), entry, bytes })
+    }
+
+    /// The volumes of a set.
+    fn set(paths: &[PathBuf], paper: &mut Paper) -> Result<Self, Failure> {
+        let patterns: Vec<_> = paths.iter().map(|path| path.as_os_str().to_owned()).collect();
+        let mut volumes = Vec::new();
+        for path in crate::cp::volumes::expand_all(&patterns)? {
+            let fail = |error: std::io::Error| {
+                Exit::of_io(&error)
+                    .fail(format!("open the volume {}", Path::new(&path).display()), &error)
+                    .next("mount it, or leave it out: what only it holds is told as missing")
+            };
+            volumes.push(Dir::open(path.as_bytes()).map_err(fail)?);
+        }
+        let mut strip = usize::MAX;
+        for folder in &volumes {
+            strip = strip.min(strip_of(folder, paper)?);
+        }
+        Ok(Self::Folder { volumes, strip })
     }
 
     /// Files and bytes that will be read.

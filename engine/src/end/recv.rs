@@ -92,9 +92,11 @@ pub struct RecvEnd<P: Platform> {
     id_names: usize,
     unkept: Vec<(EntryId, Aspects)>,
     ready: Vec<Arc<Entry>>,
-    discards: Vec<Arc<Entry>>,
+    /// With the volume whose committer had it in hand.
+    discards: Vec<(usize, Arc<Entry>)>,
     discarding: usize,
-    publishing: bool,
+    /// Has this volume a batch on its way?
+    publishing: Vec<bool>,
     committed: Vec<(EntryId, Digest)>,
     faults: Vec<EntryFault>,
     forget: Vec<EntryId>,
@@ -130,6 +132,7 @@ impl<P: Platform> RecvEnd<P> {
             keep,
             boot,
             machine: Receiver::new(plan.chunk_bytes),
+            publishing: vec![false; sink.volumes()],
             sink,
             coming: HashMap::new(),
             digests: HashMap::new(),
@@ -141,7 +144,6 @@ impl<P: Platform> RecvEnd<P> {
             ready: Vec::new(),
             discards: Vec::new(),
             discarding: 0,
-            publishing: false,
             committed: Vec::new(),
             faults: Vec::new(),
             forget: Vec::new(),
@@ -251,7 +253,7 @@ impl<P: Platform> RecvEnd<P> {
                             // The workers are told with the last word on it.
                         } else if self.record.dry {
                             self.coming.remove(&entry.id);
-                            if self.machine.resolve(entry.id).is_some() {
+                            if self.resolve(entry.id).is_some() {
                                 self.record.tally.files_done += 1;
                                 self.first_stands(&entry, true);
                             }
@@ -292,6 +294,12 @@ impl<P: Platform> RecvEnd<P> {
         if !self.unkept.is_empty() {
             out.frames.push(Frame::Unkept(std::mem::take(&mut self.unkept)));
         }
+    }
+
+    /// The entry is resolved, and the sink need not remember it.
+    fn resolve(&mut self, id: EntryId) -> Option<Arc<Entry>> {
+        self.sink.forget(id);
+        self.machine.resolve(id)
     }
 
     /// A first name of several is resolved: the names that waited for it can be made, or not.
@@ -349,7 +357,7 @@ impl<P: Platform> RecvEnd<P> {
                     .map(|known| known.3);
                 self.take_lost();
                 self.record.kept(entry, digest.as_ref());
-                self.machine.resolve(entry.id);
+                self.resolve(entry.id);
                 self.first_stands(entry, true);
                 Some(Want::Keep { digest })
             }
@@ -569,6 +577,8 @@ impl<P: Platform> RecvEnd<P> {
 
     /// The entry is over. Only parts with a journal are worth keeping.
     fn let_go(&mut self, entry: &Arc<Entry>, keep: bool) {
+        let volume = self.sink.volume_of(entry.id);
+        self.sink.forget(entry.id);
         self.debt.settle(entry.id);
         self.coming.remove(&entry.id);
         self.comparing.remove(&entry.id);
@@ -577,7 +587,7 @@ impl<P: Platform> RecvEnd<P> {
         self.ready.retain(|it| it.id != entry.id);
         self.first_stands(entry, false);
         if entry.is_file() && !(keep && entry.bytes() > JOURNAL_FILE_BYTES_MIN) {
-            self.discards.push(entry.clone());
+            self.discards.push((volume, entry.clone()));
         }
     }
 
@@ -599,8 +609,8 @@ impl<P: Platform> RecvEnd<P> {
                 }
                 Err(error) => self.fail(entry, fault_kind(&error, false), Some(&error), "flush the part"),
             },
-            Settled::Published { entries, results } => {
-                self.publishing = false;
+            Settled::Published { volume, entries, results } => {
+                self.publishing[volume] = false;
                 for (entry, result) in entries.iter().zip(results) {
                     match result {
                         Ok(()) => self.published(entry),
@@ -647,13 +657,8 @@ impl<P: Platform> RecvEnd<P> {
             self.discards.clear();
         }
         self.discarding += self.discards.len();
-        out.tasks.extend(self.discards.drain(..).map(|entry| Task::Discard { entry }));
-        if !self.publishing && !self.ready.is_empty() {
-            self.publishing = true;
-            let count = self.ready.len().min(ENTRIES_PER_BATCH_MAX);
-            let entries = self.ready.drain(..count).collect();
-            out.tasks.push(Task::Publish { entries, rung: self.record.rung });
-        }
+        out.tasks.extend(self.discards.drain(..).map(|(volume, entry)| Task::Discard { volume, entry }));
+        self.pump_published(out);
         self.pump_committed(out);
         // Removing a part changes its folder's time: a folder's end waits for that.
         while let Some(end) = self.machine.next_folder_end().filter(|_| self.discarding + self.discards.len() == 0) {
@@ -683,6 +688,26 @@ impl<P: Platform> RecvEnd<P> {
         }
     }
 
+    /// A batch of whole files for each volume that has none on its way.
+    fn pump_published(&mut self, out: &mut Outbox<P>) {
+        if self.ready.is_empty() || self.publishing.iter().all(|&busy| busy) {
+            return;
+        }
+        let mut batches: Vec<Vec<Arc<Entry>>> = vec![Vec::new(); self.publishing.len()];
+        self.ready.retain(|entry| {
+            let volume = self.sink.volume_of(entry.id);
+            let takes = !self.publishing[volume] && batches[volume].len() < ENTRIES_PER_BATCH_MAX;
+            if takes {
+                batches[volume].push(entry.clone());
+            }
+            !takes
+        });
+        for (volume, entries) in batches.into_iter().enumerate().filter(|(_, entries)| !entries.is_empty()) {
+            self.publishing[volume] = true;
+            out.tasks.push(Task::Publish { volume, entries, rung: self.record.rung });
+        }
+    }
+
     fn pump_acks(&mut self, out: &mut Outbox<P>) {
         let mut ranges: Vec<ChunkRange> = Vec::new();
         self.machine.next_acks(&mut ranges);
@@ -698,10 +723,11 @@ impl<P: Platform> RecvEnd<P> {
         if self.committed.is_empty() {
             return;
         }
-        let (machine, record) = (&mut self.machine, &mut self.record);
+        let (machine, record, sink) = (&mut self.machine, &mut self.record, &self.sink);
         // What failed meanwhile is told as failed.
         self.committed.retain(|(id, digest)| {
             let entry = machine.resolve(*id);
+            sink.forget(*id);
             if let Some(entry) = &entry {
                 record.resolved(entry, entry.is_file().then_some(digest));
             }
@@ -743,7 +769,8 @@ impl<P: Platform> RecvEnd<P> {
             coming.fresh_bytes = 0;
             coming.flushing = true;
             let durable = coming.durable;
-            out.tasks.push(Task::Flush { entry, records, indices, durable });
+            let volume = self.sink.volume_of(id);
+            out.tasks.push(Task::Flush { volume, entry, records, indices, durable });
         }
     }
 

@@ -75,6 +75,11 @@ impl<P: Platform> SendEnd<P> {
         }
     }
 
+    /// See `proto::send::Sender::spread_over`.
+    pub fn spread_over(&mut self, files: u16) {
+        self.machine.spread_over(files);
+    }
+
     /// Entries that may be announced now.
     #[must_use]
     pub fn room(&self) -> usize {

@@ -24,6 +24,7 @@ use sys::ring::{self, Driver};
 
 use crate::packets::HEAD_BYTES;
 use crate::platform::{Arrived, Done, Op, Platform, Splicer};
+use crate::sink::volumes::Volumes;
 
 /// How files are opened for data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +81,11 @@ impl Handle {
     }
 }
 
+/// The volumes that a job reads.
+pub type Sources = crate::source::volumes::Volumes<source::LinuxSource>;
+/// The volumes that a job writes.
+pub type Sinks = Volumes<sink::LinuxSink>;
+
 /// One worker's world.
 #[derive(Debug)]
 pub struct Linux {
@@ -106,8 +112,8 @@ impl Linux {
 impl Platform for Linux {
     type File = Handle;
     type Socket = Arc<OwnedFd>;
-    type Source = source::LinuxSource;
-    type Sink = sink::LinuxSink;
+    type Source = Sources;
+    type Sink = Sinks;
 
     fn now_ns(&self) -> u64 {
         sys::clock::now_ns()
@@ -212,11 +218,15 @@ pub fn beside(path: &[u8], ending: &str) -> Vec<u8> {
     beside
 }
 
+/// What tells a volume of a set from an empty folder; see `app/src/job/volumes.rs`.
+pub const VOLUME_MARK: &[u8] = b".longhaul-volume";
+
 /// How our own files in a destination begin.
 pub const PREFIX: &str = ".longhaul-";
 
 /// Is this one of ours?
 #[must_use]
 pub fn is_ours(name: &[u8]) -> bool {
-    name.starts_with(PREFIX.as_bytes()) && (name.ends_with(b".part") || name.ends_with(b".journal"))
+    name == VOLUME_MARK
+        || name.starts_with(PREFIX.as_bytes()) && (name.ends_with(b".part") || name.ends_with(b".journal"))
 }

@@ -1,13 +1,14 @@
 //! Walking a source: entries in depth-first order, in batches.
 //!
 //! For: the manifest, streamed while data already moves.
-//! In and out: the roots of a `LinuxSource` in; batches of entries and places that could not be looked at out.
+//! In and out: the roots of the volumes in; batches of entries and places that could not be looked at out.
 //! Invariants: memory is one open folder per level, whatever their size, and the first names of files with several names that were
-//! not all found yet, at most `LINK_GROUPS_MAX` and `LINK_NAME_BYTES_MAX`; a folder's end comes after everything below it; links are
+//! not all found yet, at most `LINK_GROUPS_MAX` and `LINK_NAME_BYTES_MAX`; of a set of volumes also one open folder per level and volume,
+//! and 8 bytes for each name of an open folder; a folder's end comes after everything below it; links are
 //! not followed; our own parts and journals are left out.
 //! Absent on purpose: sending order beyond the walk's own (readdir order; sorting by extent belongs to the storage work).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io;
 
 use proto::manifest::{
@@ -16,9 +17,10 @@ use proto::manifest::{
 use proto::wire::control::IdName;
 use sys::fs::{Dir, Kind, List, Stat};
 
+use crate::end::compare::name_sign;
 use crate::linux::ids::Told;
-use crate::linux::source::{LinuxSource, Root};
-use crate::linux::{is_ours, meta};
+use crate::linux::source::Root;
+use crate::linux::{Sources, is_ours, meta};
 
 /// Entries per batch, at most.
 const BATCH_ENTRIES: usize = 512;
@@ -36,16 +38,28 @@ pub struct Batch {
     pub faults: Vec<(Box<[u8]>, io::Error)>,
 }
 
+/// An open folder: the same one on each volume that has it.
 struct Level {
-    dir: Dir,
-    list: List,
+    /// By volume.
+    dirs: Vec<(u16, Dir)>,
+    /// What is not read to its end. Each gives one name in turn, so that large files of all volumes are announced side by side.
+    lists: VecDeque<(u16, List)>,
     path: Box<[u8]>,
     end: Entry,
+    /// Names met so far, if there are several volumes: a folder stands on all, a file on one.
+    met: HashSet<u64>,
 }
+
+/// The first component of what the user named, and where it stands: by volume.
+type Top = (Box<[u8]>, Vec<(u16, Root)>);
 
 /// A walk in progress.
 pub struct Scan {
-    roots: std::vec::IntoIter<(Box<[u8]>, Root)>,
+    /// What the user named: on each volume that has it.
+    roots: std::vec::IntoIter<Top>,
+    volumes: usize,
+    /// Volumes that are not there.
+    missing: Vec<(Box<[u8]>, io::Error)>,
     levels: Vec<Level>,
     wanted: Aspects,
     told: Option<Told>,
@@ -101,11 +115,19 @@ impl std::fmt::Debug for Scan {
 impl Scan {
     /// Walks all roots of a source.
     #[must_use]
-    pub fn new(source: &LinuxSource) -> Self {
-        let mut roots: Vec<(Box<[u8]>, Root)> = source.roots().map(|(top, root)| (top.into(), root.clone())).collect();
-        roots.sort_by(|a, b| a.0.cmp(&b.0));
+    pub fn new(source: &Sources) -> Self {
+        let mut tops: BTreeMap<Box<[u8]>, Vec<(u16, Root)>> = BTreeMap::new();
+        for (volume, source) in (0..).zip(source.trees()) {
+            for (top, root) in source.roots() {
+                tops.entry(top.into()).or_default().push((volume, root.clone()));
+            }
+        }
+        let volumes = source.trees().len();
+        let (missing, source) = (source.missing().collect(), &source.trees()[0]); // what is wanted is wanted of all
         Scan {
-            roots: roots.into_iter(),
+            missing,
+            roots: tops.into_iter().collect::<Vec<Top>>().into_iter(),
+            volumes,
             levels: Vec::new(),
             wanted: source.wanted(),
             told: (!source.is_numeric()).then(Told::of_this_host),
@@ -116,7 +138,7 @@ impl Scan {
 
     /// The next batch; None at the end.
     pub fn next_batch(&mut self) -> Option<Batch> {
-        let mut batch = Batch::default();
+        let mut batch = Batch { faults: std::mem::take(&mut self.missing), ..Batch::default() };
         let mut name_bytes = 0;
         while batch.entries.len() < BATCH_ENTRIES && name_bytes < BATCH_NAME_BYTES {
             if !self.step(&mut batch) {
@@ -129,41 +151,75 @@ impl Scan {
 
     fn step(&mut self, batch: &mut Batch) -> bool {
         let Some(level) = self.levels.last_mut() else {
-            let Some((top, root)) = self.roots.next() else { return false };
-            self.look(&root.parent, &root.name, top, batch);
+            let Some((top, roots)) = self.roots.next() else { return false };
+            self.look_root(&top, &roots, batch);
             return true;
         };
-        match level.list.next() {
-            None => {
-                let level = self.levels.pop().expect("seen above");
-                batch.entries.push(level.end);
-            }
-            Some(Err(error)) => {
-                let level = self.levels.pop().expect("seen above");
-                batch.faults.push((level.path, error));
-                batch.entries.push(level.end);
-            }
-            Some(Ok(found)) if is_ours(&found.name) => {}
+        let Some((volume, mut list)) = level.lists.pop_front() else {
+            let level = self.levels.pop().expect("seen above");
+            batch.entries.push(level.end);
+            return true;
+        };
+        match list.next() {
+            None => {}
+            Some(Err(error)) => batch.faults.push((level.path.clone(), error)),
             Some(Ok(found)) => {
+                level.lists.push_back((volume, list));
+                if is_ours(&found.name) {
+                    return true;
+                }
                 let path = join(&level.path, &found.name);
-                let dir = level.dir.clone();
-                self.look(&dir, &found.name, path, batch);
+                let is_first = self.volumes == 1 || level.met.insert(name_sign(&found.name));
+                let dirs = level.dirs.clone();
+                self.look(volume, &dirs, &found.name, path, is_first, batch);
             }
         }
         true
     }
 
-    fn look(&mut self, dir: &Dir, name: &[u8], path: Box<[u8]>, batch: &mut Batch) {
+    /// What the user named: a folder on all volumes, or a file on one.
+    fn look_root(&mut self, top: &[u8], roots: &[(u16, Root)], batch: &mut Batch) {
+        let Some((_, first)) = roots.first() else { return };
+        let dirs: Vec<(u16, Dir)> = roots.iter().map(|(volume, root)| (*volume, root.parent.clone())).collect();
+        let stands = |dir: &Dir| first.name.is_empty() || dir.stat(&first.name).is_ok();
+        // Nowhere: the fault is told of the first.
+        let volume = dirs.iter().find(|(_, dir)| stands(dir)).map_or(roots[0].0, |(volume, _)| *volume);
+        self.look(volume, &dirs, &first.name, top.into(), true, batch);
+    }
+
+    /// Something stands under this name on this volume; `dirs` are its folder on each volume that has it.
+    fn look(
+        &mut self,
+        volume: u16,
+        dirs: &[(u16, Dir)],
+        name: &[u8],
+        path: Box<[u8]>,
+        is_first: bool,
+        batch: &mut Batch,
+    ) {
         if check_path(&path).is_err() {
             batch.faults.push((path, io::ErrorKind::InvalidFilename.into()));
             return;
         }
-        if let Err(error) = self.try_look(dir, name, &path, batch) {
+        let Some((_, dir)) = dirs.iter().find(|(it, _)| *it == volume) else { return };
+        let from = batch.entries.len();
+        let looked = if is_first { self.try_look(dir, dirs, name, &path, batch) } else { again(dir, name) };
+        if let Err(error) = looked {
             batch.faults.push((path, error));
+        }
+        for entry in &mut batch.entries[from..] {
+            entry.meta.volume = volume;
         }
     }
 
-    fn try_look(&mut self, dir: &Dir, name: &[u8], path: &[u8], batch: &mut Batch) -> io::Result<()> {
+    fn try_look(
+        &mut self,
+        dir: &Dir,
+        dirs: &[(u16, Dir)],
+        name: &[u8],
+        path: &[u8],
+        batch: &mut Batch,
+    ) -> io::Result<()> {
         let (stat, flagged) = dir.look(name)?;
         let Some(kind) = self.kind(dir, name, &stat)? else { return Ok(()) };
         let several = stat.nlink > 1 && stat.kind != Kind::Folder && self.wanted.has(Aspects::HARD_LINKS);
@@ -178,19 +234,43 @@ impl Scan {
             meta.lost = meta.lost.with(Aspects::HARD_LINKS);
         }
         if kind == EntryKind::Folder {
-            let own = if name.is_empty() { dir.clone() } else { dir.open_dir(name)? };
-            let list = own.list()?;
             // What it has is set when all below it is there: with its end.
-            batch.entries.push(self.entry(path, kind, &stat, Meta::default()));
             let end = self.entry(path, EntryKind::FolderEnd, &stat, meta);
-            self.tell(&end, batch);
-            self.levels.push(Level { dir: own, list, path: path.into(), end });
+            let level = self.open_level(dirs, name, path, end, batch)?;
+            batch.entries.push(self.entry(path, kind, &stat, Meta::default()));
+            self.tell(&level.end, batch);
+            self.levels.push(level);
         } else {
             let entry = self.entry(path, kind, &stat, meta);
             self.tell(&entry, batch);
             batch.entries.push(entry);
         }
         Ok(())
+    }
+
+    /// The folder on each volume that has it. Where it cannot be opened, what stands in it is missing, and that is said.
+    fn open_level(
+        &self,
+        dirs: &[(u16, Dir)],
+        name: &[u8],
+        path: &[u8],
+        end: Entry,
+        batch: &mut Batch,
+    ) -> io::Result<Level> {
+        let mut level = Level { dirs: Vec::new(), lists: VecDeque::new(), path: path.into(), end, met: HashSet::new() };
+        for (volume, dir) in dirs {
+            let own = if name.is_empty() { Ok(dir.clone()) } else { dir.open_dir(name) };
+            match own.and_then(|own| own.list().map(|list| (own, list))) {
+                Ok((own, list)) => {
+                    level.dirs.push((*volume, own));
+                    level.lists.push_back((*volume, list));
+                }
+                Err(error) if self.volumes > 1 && error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) if self.volumes == 1 => return Err(error),
+                Err(error) => batch.faults.push((path.into(), error)),
+            }
+        }
+        Ok(level)
     }
 
     fn tell(&mut self, entry: &Entry, batch: &mut Batch) {
@@ -223,4 +303,12 @@ impl Scan {
         let mode = meta::mode(stat, self.wanted);
         Entry { id: 0, path: path.into(), kind, mode, mtime_s: stat.mtime_s, mtime_ns: stat.mtime_ns, meta }
     }
+}
+
+/// The same name on another volume: a folder is the same folder, all else is too much.
+fn again(dir: &Dir, name: &[u8]) -> io::Result<()> {
+    if dir.stat(name)?.kind == Kind::Folder {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, "the same name stands on more than one volume"))
 }

@@ -234,6 +234,14 @@ pub(super) fn folder_of(path: &[u8]) -> &[u8] {
 impl SinkTree for LinuxSink {
     type File = Handle;
 
+    fn stands(&self, path: &[u8]) -> io::Result<bool> {
+        match self.base.stat(path) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     fn inspect(&self, entry: &Entry, keep: bool, dry: bool) -> io::Result<Found> {
         match self.base.stat(&entry.path) {
             Ok(stat) if stat.kind == Kind::Folder => return Err(io::ErrorKind::IsADirectory.into()),

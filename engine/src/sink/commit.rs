@@ -17,13 +17,24 @@ use crate::platform::SinkTree;
 #[derive(Debug)]
 pub enum Task {
     /// Flush a part, then append these records, which speak of the chunks `indices`.
-    Flush { entry: Arc<Entry>, records: Vec<u8>, indices: Vec<u64>, durable: bool },
+    Flush { volume: usize, entry: Arc<Entry>, records: Vec<u8>, indices: Vec<u64>, durable: bool },
     /// Bring whole parts to the rung and under their names.
-    Publish { entries: Vec<Arc<Entry>>, rung: Rung },
+    Publish { volume: usize, entries: Vec<Arc<Entry>>, rung: Rung },
     /// The entry failed: remove its part and journal.
-    Discard { entry: Arc<Entry> },
+    Discard { volume: usize, entry: Arc<Entry> },
     /// The job is over: make names durable.
     Settle { rung: Rung },
+}
+
+impl Task {
+    /// The volume whose committer does it: what is done to one entry is done in order.
+    #[must_use]
+    pub fn volume(&self) -> usize {
+        match self {
+            Task::Flush { volume, .. } | Task::Publish { volume, .. } | Task::Discard { volume, .. } => *volume,
+            Task::Settle { .. } => 0,
+        }
+    }
 }
 
 /// The committer's answer.
@@ -32,7 +43,7 @@ pub enum Settled {
     /// A flush.
     Flushed { entry: EntryId, indices: Vec<u64>, result: io::Result<()> },
     /// A batch of names; one result each.
-    Published { entries: Vec<Arc<Entry>>, results: Vec<io::Result<()>> },
+    Published { volume: usize, entries: Vec<Arc<Entry>>, results: Vec<io::Result<()>> },
     /// A part is gone.
     Discarded,
     /// The end.
@@ -42,16 +53,16 @@ pub enum Settled {
 /// Does one task.
 pub fn run<S: SinkTree>(sink: &S, task: Task) -> Settled {
     match task {
-        Task::Flush { entry, records, indices, durable } => {
+        Task::Flush { entry, records, indices, durable, .. } => {
             let result = sink.flush(&entry, &records, durable);
             Settled::Flushed { entry: entry.id, indices, result }
         }
-        Task::Publish { entries, rung } => {
+        Task::Publish { volume, entries, rung } => {
             let mut results = Vec::with_capacity(entries.len());
             sink.publish(&entries, rung, &mut results);
-            Settled::Published { entries, results }
+            Settled::Published { volume, entries, results }
         }
-        Task::Discard { entry } => {
+        Task::Discard { entry, .. } => {
             sink.discard(&entry);
             Settled::Discarded
         }

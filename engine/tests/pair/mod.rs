@@ -21,7 +21,7 @@ use engine::job::{Cmd, Cover, Event, JobPart, Post, RailKey, Role, Terms};
 use engine::linux::scan::Scan;
 use engine::linux::sink::LinuxSink;
 use engine::linux::source::{LinuxSource, Root};
-use engine::linux::{Direct, Linux};
+use engine::linux::{Direct, Linux, Sinks, Sources};
 use engine::sink::commit::{self, Settled};
 use engine::worker::Worker;
 use proto::flow::FlowConfig;
@@ -153,16 +153,16 @@ pub(crate) fn path(pace: u64) -> engine::job::Path {
     engine::job::Path { tag: 0xabcdef, flow, silence_ns: 10_000_000_000, meter: Arc::default() }
 }
 
-pub(crate) fn source_of(folder: &Path, direct: Direct) -> Arc<LinuxSource> {
+pub(crate) fn source_of(folder: &Path, direct: Direct) -> Arc<Sources> {
     use std::os::unix::ffi::OsStrExt;
     let parent = Dir::open(folder.as_os_str().as_bytes()).expect("the source");
     let roots = HashMap::from([(Box::default(), Root { parent, name: Box::default() })]);
-    Arc::new(LinuxSource::new(roots, direct))
+    Arc::new(LinuxSource::new(roots, direct).into())
 }
 
-pub(crate) fn sink_of(folder: &Path, direct: Direct) -> Arc<LinuxSink> {
+pub(crate) fn sink_of(folder: &Path, direct: Direct) -> Arc<Sinks> {
     use std::os::unix::ffi::OsStrExt;
-    Arc::new(LinuxSink::new(Dir::open(folder.as_os_str().as_bytes()).expect("the sink"), direct))
+    Arc::new(LinuxSink::new(Dir::open(folder.as_os_str().as_bytes()).expect("the sink"), direct).into())
 }
 
 fn plan_of(setup: Setup, terms: Terms) -> Plan {

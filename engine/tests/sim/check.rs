@@ -136,7 +136,7 @@ impl Watch {
 
     pub(crate) fn task(&mut self, now: u64, task: &Task) {
         self.say(now, || format!("  committer gets {}", brief(task)));
-        if let Task::Discard { entry } = task {
+        if let Task::Discard { entry, .. } = task {
             self.discarding.push_back(entry.path.clone());
         }
         if let Task::Publish { entries, .. } = task {

@@ -141,6 +141,10 @@ impl SimSink {
 impl SinkTree for SimSink {
     type File = SimFile;
 
+    fn stands(&self, path: &[u8]) -> io::Result<bool> {
+        Ok(lock(&self.0).lookup(path).is_ok())
+    }
+
     fn inspect(&self, entry: &Entry, keep: bool, dry: bool) -> io::Result<Found> {
         let mut disk = lock(&self.0);
         match disk.lookup(&entry.path) {

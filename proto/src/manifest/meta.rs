@@ -144,6 +144,8 @@ pub struct Meta {
     pub names: u32,
     /// It holds fewer bytes than its length says: zeros in it are holes.
     pub sparse: bool,
+    /// On which of the source's volumes it stands: known to the sender alone, never on the wire.
+    pub volume: u16,
     /// In the order of the source.
     pub xattrs: Box<[Xattr]>,
 }

@@ -9,6 +9,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::{EntryLine, HEX, HEX_UPPER, Head, Line, RECEIPT_LINE_BYTES_MAX, ReceiptError, Signer, rung_word, stays};
+use crate::layout::{Layout, Stripe, VOLUMES_MAX};
 use crate::manifest::{ENTRY_PATH_BYTES_MAX, Entry, EntryKind, Meta, NodeKind, check_path};
 use crate::wire::control::{Digest, DigestKind, FILE_BYTES_MAX, Rung};
 
@@ -45,7 +46,7 @@ enum Next {
     DigestKind,
     /// to: `SenderKey`
     Rung,
-    /// to: `ReceiverKey`
+    /// A layout may come before it; to: `ReceiverKey`
     SenderKey,
     /// to: `Entry`
     ReceiverKey,
@@ -84,8 +85,14 @@ impl Reading {
     /// Nothing read yet.
     #[must_use]
     pub fn new() -> Reading {
-        let head =
-            Head { job: [0; 16], digest: DigestKind::Blake3, rung: Rung::Received, sender: [0; 32], receiver: [0; 32] };
+        let head = Head {
+            job: [0; 16],
+            digest: DigestKind::Blake3,
+            rung: Rung::Received,
+            layout: None,
+            sender: [0; 32],
+            receiver: [0; 32],
+        };
         Reading { next: Next::Title, head, files: 0, bytes: 0, body: [0; 32], signatures: [None; 2] }
     }
 
@@ -118,6 +125,10 @@ impl Reading {
             }
             (Next::Rung, Line::Rung(rung)) => {
                 self.head.rung = rung;
+                (Next::SenderKey, Taken::Body)
+            }
+            (Next::SenderKey, Line::Layout(layout)) if self.head.layout.is_none() => {
+                self.head.layout = Some(layout);
                 (Next::SenderKey, Taken::Body)
             }
             (Next::SenderKey, Line::Key(Signer::Sender, key)) => {
@@ -211,6 +222,14 @@ pub fn parse_line(line: &[u8]) -> Result<Line, ReceiptError> {
             _ => return Err(ReceiptError::LineUnknown),
         }),
         b"rung" => Line::Rung(rung_of(next()?, Rung::name)?),
+        b"stripe" => {
+            let stripe = Stripe::by_name(next()?).ok_or(ReceiptError::LineUnknown)?;
+            let volumes = u16::try_from(number(next()?)?).map_err(|_| ReceiptError::Number)?;
+            if !(1..=VOLUMES_MAX).contains(&volumes) {
+                return Err(ReceiptError::Number);
+            }
+            Line::Layout(Layout { stripe, volumes })
+        }
         b"sender" => Line::Key(Signer::Sender, hex(next()?)?),
         b"receiver" => Line::Key(Signer::Receiver, hex(next()?)?),
         b"f" | b"d" | b"l" | b"h" | b"p" | b"k" | b"c" | b"b" => {

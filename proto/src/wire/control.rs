@@ -10,6 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::books::Books;
+use crate::layout::Layout;
 use crate::manifest::{Aspects, Entry, EntryId};
 use crate::negotiate::{Offer, Plan};
 
@@ -57,8 +58,12 @@ pub struct Open {
     pub job: [u8; 16],
     /// Which way.
     pub direction: Direction,
-    /// Push: where to put it. Pull: the sources, joined below `paths`. Bytes as the user gave them.
+    /// Push: where to put it, or the volumes of the destination. Pull: the sources, joined below `paths`. Bytes as the user gave them.
     pub paths: Vec<Box<[u8]>>,
+    /// The destination is a set of volumes.
+    pub layout: Option<Layout>,
+    /// Pull: the sources are the volumes of one set, what stands on them is one tree.
+    pub joined: bool,
     /// Push with several sources, or a trailing `/` at the destination: the destination must be a folder.
     pub into_folder: bool,
     /// Pull: the name a single source gets at the destination, one component; empty: its own.

@@ -13,6 +13,7 @@ use super::control::*;
 use crate::FRAME_BYTES_MAX;
 use crate::books::Books;
 use crate::error::Breach;
+use crate::layout::{Layout, Stripe, VOLUMES_MAX};
 use crate::manifest::{
     Aspects, Entry, EntryId, EntryKind, Meta, NodeKind, PATH_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
     XATTRS_BYTES_MAX, Xattr, check_path,
@@ -155,6 +156,8 @@ fn open(from: &mut Reader<'_>) -> Result<Open, Breach> {
             _ => return Err(Breach::FieldOutOfRange),
         },
         paths: from.list(LIST_MAX, 2, user_path)?,
+        layout: layout(from)?,
+        joined: from.flag()?,
         into_folder: from.flag()?,
         top: top_name(from)?,
         keep: from.flag()?,
@@ -171,6 +174,16 @@ fn open(from: &mut Reader<'_>) -> Result<Open, Breach> {
         numeric: from.flag()?,
         offer: Offer::decode(from)?,
     })
+}
+
+/// No volumes, or a set of them.
+fn layout(from: &mut Reader<'_>) -> Result<Option<Layout>, Breach> {
+    let (stripe, volumes) = (from.u8()?, from.u16()?);
+    match (stripe, volumes) {
+        (0, 0) => Ok(None),
+        (0, 1..=VOLUMES_MAX) => Ok(Some(Layout { stripe: Stripe::File, volumes })),
+        _ => Err(Breach::FieldOutOfRange),
+    }
 }
 
 /// One component, or nothing.

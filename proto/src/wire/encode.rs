@@ -249,6 +249,10 @@ fn put_open(out: &mut Vec<u8>, open: &Open) {
     out.extend_from_slice(&open.job);
     out.push(open.direction as u8);
     put_list(out, &open.paths, |out, path| put_bytes(out, path));
+    let (stripe, volumes) = open.layout.map_or((0, 0), |it| (it.stripe as u8, it.volumes));
+    out.push(stripe);
+    put!(out, volumes);
+    out.push(u8::from(open.joined));
     out.push(u8::from(open.into_folder));
     put_bytes(out, &open.top);
     out.push(u8::from(open.keep));

@@ -169,6 +169,9 @@ impl SourceTree for Nothing {
 
 impl SinkTree for Nothing {
     type File = ();
+    fn stands(&self, _: &[u8]) -> io::Result<bool> {
+        Ok(false)
+    }
     fn inspect(&self, _: &Entry, _: bool, _: bool) -> io::Result<Found> {
         Ok(Found::Nothing)
     }

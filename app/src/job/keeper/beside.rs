@@ -12,13 +12,13 @@ use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use engine::end::compare::{self, Compare, Compared, Look, Seen};
 use engine::job::Terms;
 use engine::linux::scan::{Batch, Scan};
-use engine::linux::sink::LinuxSink;
-use engine::linux::source::LinuxSource;
+use engine::linux::{Sinks, Sources};
+use engine::platform::SinkTree;
 use engine::sink::commit::{self, Settled, Task};
 use sys::event::Event;
 
 /// Batches as they are found; `None`: that was all.
-pub(super) fn spawn_scan(source: &Arc<LinuxSource>, bell: &Event) -> io::Result<Receiver<Option<Batch>>> {
+pub(super) fn spawn_scan(source: &Arc<Sources>, bell: &Event) -> io::Result<Receiver<Option<Batch>>> {
     let (to, from) = sync_channel(4);
     let (source, bell) = (source.clone(), bell.clone());
     std::thread::Builder::new().name("scanner".into()).spawn(move || {
@@ -38,30 +38,34 @@ pub(super) fn spawn_scan(source: &Arc<LinuxSource>, bell: &Event) -> io::Result<
     Ok(from)
 }
 
-/// Tasks in, what became of them out.
-pub(super) type Committer = (Sender<Task>, Receiver<Settled>);
+/// Tasks in, by volume; what became of them out.
+pub(super) type Committer = (Vec<Sender<Task>>, Receiver<Settled>);
 
-/// Settles task after task.
-pub(super) fn spawn_committer(sink: &Arc<LinuxSink>, bell: &Event) -> io::Result<Committer> {
-    let (ask, asked) = channel::<Task>();
+/// Settles task after task, for each volume by itself: a disk that is slow to flush holds up no other.
+pub(super) fn spawn_committer(sink: &Arc<Sinks>, bell: &Event) -> io::Result<Committer> {
     let (to, from) = channel();
-    let (sink, bell) = (sink.clone(), bell.clone());
-    std::thread::Builder::new().name("committer".into()).spawn(move || {
-        for task in asked {
-            if to.send(commit::run(&*sink, task)).is_err() {
-                return;
+    let mut asks = Vec::new();
+    for _ in 0..sink.volumes() {
+        let (ask, asked) = channel::<Task>();
+        let (sink, bell, to) = (sink.clone(), bell.clone(), to.clone());
+        std::thread::Builder::new().name("committer".into()).spawn(move || {
+            for task in asked {
+                if to.send(commit::run(&*sink, task)).is_err() {
+                    return;
+                }
+                bell.signal();
             }
-            bell.signal();
-        }
-    })?;
-    Ok((ask, from))
+        })?;
+        asks.push(ask);
+    }
+    Ok((asks, from))
 }
 
 /// Looks in, what was seen out: at the receiver.
 pub(super) type Looker = (Sender<Look>, Receiver<Seen>);
 
 /// Compares at the receiver.
-pub(super) fn spawn_looker(sink: &Arc<LinuxSink>, terms: Terms, bell: &Event) -> io::Result<Looker> {
+pub(super) fn spawn_looker(sink: &Arc<Sinks>, terms: Terms, bell: &Event) -> io::Result<Looker> {
     let (ask, asked) = channel::<Look>();
     let (to, from) = channel();
     let (sink, bell) = (sink.clone(), bell.clone());
@@ -84,7 +88,7 @@ pub(super) fn spawn_looker(sink: &Arc<LinuxSink>, terms: Terms, bell: &Event) ->
 pub(super) type Comparer = (Sender<Compare>, Receiver<Compared>);
 
 /// Compares at the sender.
-pub(super) fn spawn_comparer(source: &Arc<LinuxSource>, terms: Terms, bell: &Event) -> io::Result<Comparer> {
+pub(super) fn spawn_comparer(source: &Arc<Sources>, terms: Terms, bell: &Event) -> io::Result<Comparer> {
     let (ask, asked) = channel::<Compare>();
     let (to, from) = channel();
     let (source, bell) = (source.clone(), bell.clone());

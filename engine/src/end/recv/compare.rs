@@ -114,7 +114,7 @@ impl<P: Platform> RecvEnd<P> {
         let digest = tree.root();
         self.tell_unkept(out); // before the answer that resolves the entry
         self.record.kept(entry, digest.as_ref());
-        self.machine.resolve(entry.id);
+        self.resolve(entry.id);
         self.first_stands(entry, true);
         out.frames.push(Frame::Wants(vec![(entry.id, Want::Keep { digest })]));
     }
@@ -177,7 +177,7 @@ impl<P: Platform> RecvEnd<P> {
         }
         let want = self.begin(entry, kept, false);
         self.coming.remove(&entry.id);
-        if self.machine.resolve(entry.id).is_some() {
+        if self.resolve(entry.id).is_some() {
             self.record.tally.files_done += 1;
             self.first_stands(entry, true);
         }

@@ -1,0 +1,42 @@
+//! How a job's files stand on a set of volumes.
+//!
+//! For: one job from or to N disks side by side; said in `Open`, written into the receipt and into each volume.
+//! In and out: what the user declared; its words.
+//! Invariants: a layout names at least one volume and at most `VOLUMES_MAX`.
+//! Absent on purpose: which file or chunk stands where (engine decides while it runs), redundancy: a volume that is lost takes with it what
+//! only it held.
+
+/// Most volumes of one set: more disks than a host has slots for, and few enough to look at each for one name.
+pub const VOLUMES_MAX: u16 = 256;
+
+/// What is dealt out to the volumes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stripe {
+    /// Whole files: each stands on one volume, under its own name.
+    File,
+}
+
+impl Stripe {
+    /// As options, receipts and volumes say it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Stripe::File => "file",
+        }
+    }
+
+    /// From its name.
+    #[must_use]
+    pub fn by_name(name: &[u8]) -> Option<Stripe> {
+        [Stripe::File].into_iter().find(|it| it.name().as_bytes() == name)
+    }
+}
+
+/// A destination that is a set of volumes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// What is dealt out.
+    pub stripe: Stripe,
+    /// To how many.
+    pub volumes: u16,
+}
