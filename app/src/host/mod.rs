@@ -1,9 +1,10 @@
-//! `longhaul host`: what this machine has, and how it is arranged.
+//! `longhaul host`: what this machine has, how it is arranged, and how it could be.
 //!
-//! For: seeing which card, disk, memory and core sit together before asking why a job is not faster.
+//! For: seeing which card, disk, memory and core sit together before asking why a job is not faster; arranging them, on trial.
 //! In and out: /sys, /proc and a few questions to the cards' drivers, or a record of another machine → a tree of lines, JSON, a picture.
-//! Invariants: nothing is changed; nothing needs root; what is hidden (in containers, in virtual machines) is said.
-//! Absent on purpose: changing anything, measuring (bench), a verdict on a job.
+//! Invariants: `tune::owner` alone changes anything, when asked; showing needs no root; what is hidden (in containers, in virtual machines) is
+//! said.
+//! Absent on purpose: measuring (bench), a verdict on a job.
 
 pub mod tree; // where facts come from
 pub mod facts; // cores, memory nodes, settings
@@ -12,6 +13,7 @@ pub mod disks; // disks and file systems
 pub mod rules; // what is good, what is not, why
 pub mod text; // a tree of lines
 pub mod page; // a picture
+pub mod tune; // plan, apply, undo
 
 use std::path::{Path, PathBuf};
 
@@ -28,6 +30,15 @@ use crate::host::tree::Tree;
 pub enum HostCommand {
     /// Show cards, cores, memory, disks and settings, which of them sit together, and what is good, what is not and why
     Show(ShowArguments),
+    /// Print what could be set for transfers, why, at what risk, and the same as shell; nothing is changed
+    Plan(tune::PlanArguments),
+    /// Set it while this runs, or while a command runs; proven to help, if asked; every value is put back at the end, also after kill -9
+    Apply(tune::ApplyArguments),
+    /// Put back what an `apply --keep`, or one that was killed with its guard, has left
+    Undo(tune::UndoArguments),
+    /// Waits for the end of an apply
+    #[command(hide = true)]
+    Guard(tune::UndoArguments),
 }
 
 /// `longhaul host show`.
@@ -59,12 +70,22 @@ struct Record<'a> {
     findings: &'a [Finding],
 }
 
-/// Shows it.
+/// Runs it.
 ///
 /// # Errors
-/// A record that cannot be read, a file that cannot be written.
+/// Those of the command.
 pub fn run(command: &HostCommand) -> anyhow::Result<()> {
-    let HostCommand::Show(arguments) = command;
+    match command {
+        HostCommand::Show(arguments) => show(arguments),
+        HostCommand::Plan(arguments) => tune::plan(arguments),
+        HostCommand::Apply(arguments) => tune::owner::run(arguments),
+        HostCommand::Undo(arguments) => tune::undo(arguments),
+        HostCommand::Guard(arguments) => tune::guard::run(arguments),
+    }
+}
+
+/// A record that cannot be read, a file that cannot be written are errors.
+fn show(arguments: &ShowArguments) -> anyhow::Result<()> {
     let tree = match &arguments.from {
         Some(path) => {
             let text = std::fs::read_to_string(path)

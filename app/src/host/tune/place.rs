@@ -1,0 +1,199 @@
+//! Where a setting of this machine lives: read it, write it, say it in shell.
+//!
+//! For: whoever plans, applies and undoes. In and out: a place → its value as text; a value → there.
+//! Invariants: a value that was read can be written back and is then read the same again; a write is checked by reading.
+//! Absent on purpose: which value is good (rules.rs), and when (owner.rs).
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+use sys::nic;
+
+/// What of a card is set by ethtool's calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Knob {
+    /// Descriptors of the receive ring.
+    RxRing,
+    /// Descriptors of the transmit ring.
+    TxRing,
+    /// Queues of both directions together.
+    Channels,
+    /// Microseconds until a receive interrupt.
+    RxUsecs,
+    /// Receive interrupts follow the load: 0 or 1.
+    Adaptive,
+    /// TCP segmentation by the card.
+    Tso,
+    /// Segmentation before the card.
+    Gso,
+    /// Joining of received packets.
+    Gro,
+}
+
+impl Knob {
+    /// The question, how to set it, the word of the answer it is, and ethtool(8)'s words for it.
+    const fn row(self) -> (u32, u32, usize, &'static str) {
+        match self {
+            Knob::RxRing => (nic::RINGS, nic::SET_RINGS, 5, "-G {} rx"),
+            Knob::TxRing => (nic::RINGS, nic::SET_RINGS, 8, "-G {} tx"),
+            Knob::Channels => (nic::CHANNELS, nic::SET_CHANNELS, 8, "-L {} combined"),
+            Knob::RxUsecs => (nic::COALESCING, nic::SET_COALESCING, 1, "-C {} rx-usecs"),
+            Knob::Adaptive => (nic::COALESCING, nic::SET_COALESCING, 10, "-C {} adaptive-rx"),
+            Knob::Tso => (nic::TSO, nic::SET_TSO, 1, "-K {} tso"),
+            Knob::Gso => (nic::GSO, nic::SET_GSO, 1, "-K {} gso"),
+            Knob::Gro => (nic::GRO, nic::SET_GRO, 1, "-K {} gro"),
+        }
+    }
+
+    const fn is_switch(self) -> bool {
+        matches!(self, Knob::Adaptive | Knob::Tso | Knob::Gso | Knob::Gro)
+    }
+}
+
+/// A place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Place {
+    /// A file of /proc or /sys, with its whole path.
+    File(PathBuf),
+    /// A card's own setting.
+    Card {
+        /// Interface.
+        card: String,
+        /// Which.
+        knob: Knob,
+    },
+    /// A program that rearranges what was arranged: `running`, or `held` (SIGSTOP). By its number and the tick it started at, so that another
+    /// program that got its number is left alone.
+    Program {
+        /// As `ps` names it.
+        name: String,
+        /// Process.
+        pid: u32,
+        /// Since the machine's start.
+        ticks: u64,
+    },
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::File(path) => match path.strip_prefix("/proc/sys") {
+                Ok(name) => f.write_str(&name.to_string_lossy().replace('/', ".")),
+                Err(_) => write!(f, "{}", path.display()),
+            },
+            Place::Card { card, knob } => {
+                let words = knob.row().3.split_once(' ').map_or("", |(_, words)| words);
+                write!(f, "{}", words.replace("{}", card))
+            }
+            Place::Program { name, pid, .. } => write!(f, "{name} (process {pid})"),
+        }
+    }
+}
+
+/// What a machine's start is known by: values of another start are not ours to undo.
+#[must_use]
+pub fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+/// Tick of the start of a process, and whether it is stopped (proc_pid_stat(5)).
+#[must_use]
+pub fn process(pid: u32) -> Option<(u64, bool)> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name stands in parentheses and may hold blanks and parentheses itself.
+    let rest: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+    Some((rest.get(19)?.parse().ok()?, matches!(rest.first(), Some(&("T" | "t")))))
+}
+
+impl Place {
+    /// The value as it is now.
+    ///
+    /// # Errors
+    /// The place is gone, or is not to be read.
+    pub fn read(&self) -> io::Result<String> {
+        match self {
+            Place::File(path) => Ok(tidy(path, &std::fs::read_to_string(path)?)),
+            Place::Card { card, knob } => {
+                let (question, _, word, _) = knob.row();
+                Ok(nic::ask(card, question)?[word].to_string())
+            }
+            Place::Program { pid, ticks, .. } => match process(*pid) {
+                Some((started, stopped)) if started == *ticks => {
+                    Ok(if stopped { "held" } else { "running" }.to_owned())
+                }
+                _ => Err(io::ErrorKind::NotFound.into()),
+            },
+        }
+    }
+
+    /// Sets it and reads it back.
+    ///
+    /// # Errors
+    /// EPERM, EINVAL, EOPNOTSUPP and others of the kernel; `InvalidData`: it took the value and shows another one.
+    pub fn write(&self, value: &str) -> io::Result<()> {
+        match self {
+            Place::File(path) => std::fs::write(path, value)?,
+            Place::Card { card, knob } => {
+                let (question, order, word, _) = knob.row();
+                let mut words = nic::ask(card, question)?;
+                (words[0], words[word]) = (order, value.parse().map_err(|_| io::ErrorKind::InvalidInput)?);
+                nic::tell(card, &words)?;
+            }
+            Place::Program { pid, .. } => {
+                self.read()?;
+                let pid = Pid::from_raw(i32::try_from(*pid).unwrap_or(0)).ok_or(io::ErrorKind::NotFound)?;
+                kill_process(pid, if value == "held" { Signal::STOP } else { Signal::CONT })?;
+                // A stop is complete when the last of its threads has noticed.
+                for _ in 0..50 {
+                    if self.read()? == value {
+                        break;
+                    }
+                    std::thread::sleep(std::time::Duration::from_millis(2));
+                }
+            }
+        }
+        let now = self.read()?;
+        if now == value {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::InvalidData, format!("the kernel shows '{now}' afterwards")))
+    }
+
+    /// The same as a line of shell.
+    #[must_use]
+    pub fn shell(&self, value: &str) -> String {
+        match self {
+            Place::File(path) if path.starts_with("/proc/sys") => format!("sysctl -w {self}='{value}'"),
+            Place::File(path) => format!("echo '{value}' > {}", path.display()),
+            Place::Card { card, knob } => {
+                let value = match (knob.is_switch(), value) {
+                    (true, "0") => "off",
+                    (true, _) => "on",
+                    (false, value) => value,
+                };
+                format!("ethtool {} {value}", knob.row().3.replace("{}", card))
+            }
+            Place::Program { pid, .. } => format!("kill -{} {pid}", if value == "held" { "STOP" } else { "CONT" }),
+        }
+    }
+}
+
+/// A file's value without the blanks around it; of a list of choices (`none [mq-deadline] kyber`) the chosen one. sysctls separate by tabs
+/// what may be written with blanks. A set of cores loses the zeros that its kernel's number of cores puts before it.
+fn tidy(path: &Path, text: &str) -> String {
+    let text = text.trim();
+    if path.to_string_lossy().ends_with("_cpus") {
+        let cut = text.trim_start_matches(['0', ',']);
+        return if cut.is_empty() { "0" } else { cut }.to_owned();
+    }
+    let chosen = text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
+    match chosen {
+        Some(chosen) if path.starts_with("/sys") => chosen.to_owned(),
+        _ => text.split_whitespace().collect::<Vec<_>>().join(" "),
+    }
+}

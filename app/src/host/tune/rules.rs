@@ -1,0 +1,349 @@
+//! What can be changed for transfers, to what, and at what risk: one table.
+//!
+//! For: `host plan` and `host apply`. In and out: facts → changes, each with its rule.
+//! Invariants: a rule proposes only what differs from what is; it proposes nothing where the machine does not tell; its risk is told before
+//! anything is done. Whether it helps here is not known until it was measured (prove.rs).
+//! Absent on purpose: reading values anew and writing them (place.rs).
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::host::facts::Facts;
+use crate::host::nics::Nic;
+use crate::host::tune::place::{Knob, Place, process};
+
+/// A round trip for which socket buffers shall suffice: across an ocean.
+const RTT_SECONDS: f64 = 0.1;
+/// Rate of the largest buffers set here: more per stream is a matter of several streams.
+const MBIT_MAX: u32 = 100_000;
+/// Packets that wait for a core that is away 0.1 s, at 10 Gbit/s and 64 KiB each (netdev_max_backlog counts super-packets as one).
+const BACKLOG: u32 = 16_384;
+
+/// One rule.
+#[derive(Clone, Copy)]
+pub struct Rule {
+    /// What `--rule` calls it.
+    pub name: &'static str,
+    /// Why it may help.
+    pub why: &'static str,
+    /// Who says so.
+    pub source: &'static str,
+    /// What it can spoil.
+    pub risk: &'static str,
+    propose: fn(&Facts, &mut Vec<(Place, String)>),
+}
+
+/// A value to be set.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Change {
+    pub rule: &'static str,
+    pub place: Place,
+    pub old: String,
+    pub new: String,
+}
+
+/// All rules, those first whose effect others are measured with.
+pub const RULES: &[Rule] = &[
+    rule(
+        "irqbalance",
+        "moves interrupts every ten seconds, also those that somebody placed",
+        "irqbalance(1); CERN and NTT recipes stop it",
+        "interrupts of other devices stay where they are while it is held",
+        irqbalance,
+    ),
+    rule(
+        "interrupts",
+        "queues whose interrupts share a core share its time; each queue gets a core of the card's node",
+        "Linux Documentation/core-api/irq/irq-affinity.rst",
+        "cores that run something else lose time to the card",
+        interrupts,
+    ),
+    rule(
+        "xps",
+        "each core sends by its own queue: no two cores wait for one lock",
+        "Linux Documentation/networking/scaling.rst, XPS",
+        "none known with as many queues as cores",
+        xps,
+    ),
+    rule(
+        "rings",
+        "short rings drop bursts that come while the core does something else",
+        "ESnet fasterdata, NIC tuning",
+        "the link is down for a moment with some drivers; more memory; longer rings leave the cache",
+        rings,
+    ),
+    rule(
+        "offloads",
+        "without segmentation and joining every 1500 bytes pass the whole stack",
+        "Linux Documentation/networking/segmentation-offloads.rst",
+        "some drivers reset the link; joined packets hide sizes from captures on this host",
+        offloads,
+    ),
+    rule(
+        "socket-buffers",
+        "a TCP stream has at most one buffer per round trip on its way; UDP drops what does not fit while the core is away",
+        "RFC 7323; Linux Documentation/networking/ip-sysctl.rst",
+        "every socket of this host may grow as far: memory",
+        buffers,
+    ),
+    rule(
+        "idle-start",
+        "a stream that paused for a round trip begins anew",
+        "RFC 5681 section 4.1; ip-sysctl.rst",
+        "a burst after a pause may meet a path that has changed",
+        idle,
+    ),
+    rule(
+        "backlog",
+        "packets handed to a core that is busy are dropped above this many",
+        "Linux Documentation/admin-guide/sysctl/net.rst, netdev_max_backlog",
+        "a longer queue of packets where the core cannot keep up at all",
+        backlog,
+    ),
+    rule(
+        "mtu-probing",
+        "a path that drops what is too large without a word stops a stream for good",
+        "RFC 4821; ip-sysctl.rst, tcp_mtu_probing",
+        "none known: it acts only on streams that stand still",
+        probing,
+    ),
+    rule(
+        "governor",
+        "a core that must speed up first adds its delay to every burst",
+        "Linux Documentation/admin-guide/pm/cpufreq.rst",
+        "power and heat",
+        governor,
+    ),
+    rule(
+        "page-migration",
+        "moves pages after threads by faults; with threads and buffers placed it only costs",
+        "sysctl/kernel.rst, numa_balancing",
+        "programs that nobody placed run on far memory",
+        migration,
+    ),
+    rule(
+        "read-ahead",
+        "a disk that is read in order by few readers wants more than 128 KiB in flight",
+        "Linux Documentation/ABI/stable/sysfs-block, read_ahead_kb",
+        "random readers of small pieces read more than they want",
+        read_ahead,
+    ),
+    rule(
+        "disk-scheduler",
+        "an elevator costs time where there is no head to move",
+        "Linux Documentation/block/switching-sched.rst",
+        "fairness between programs that share the disk",
+        scheduler,
+    ),
+];
+
+const fn rule(
+    name: &'static str,
+    why: &'static str,
+    source: &'static str,
+    risk: &'static str,
+    propose: fn(&Facts, &mut Vec<(Place, String)>),
+) -> Rule {
+    Rule { name, why, source, risk, propose }
+}
+
+/// A rule by name.
+#[must_use]
+pub fn named(name: &str) -> Option<&'static Rule> {
+    RULES.iter().find(|rule| rule.name == name)
+}
+
+/// What these rules would change; a place that cannot be read is passed over.
+#[must_use]
+pub fn plan(facts: &Facts, wanted: impl Fn(&Rule) -> bool) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for rule in RULES.iter().filter(|rule| wanted(rule)) {
+        let mut proposed = Vec::new();
+        (rule.propose)(facts, &mut proposed);
+        changes.extend(proposed.into_iter().filter_map(|(place, new)| {
+            let old = place.read().ok()?;
+            (old != new).then_some(Change { rule: rule.name, place, old, new })
+        }));
+    }
+    changes
+}
+
+fn live(facts: &Facts) -> impl Iterator<Item = &Nic> {
+    facts.nics.iter().filter(|nic| nic.up)
+}
+
+fn file(path: impl Into<PathBuf>) -> Place {
+    Place::File(path.into())
+}
+
+fn sysctl(name: &str) -> Place {
+    file(format!("/proc/sys/{}", name.replace('.', "/")))
+}
+
+/// Cores of the card's node, all of them where it has none.
+fn near<'a>(facts: &'a Facts, nic: &'a Nic) -> impl Iterator<Item = u32> + 'a {
+    facts.cores.iter().filter(|core| nic.node.is_none() || core.node == nic.node).map(|core| core.id)
+}
+
+fn irqbalance(facts: &Facts, out: &mut Vec<(Place, String)>) {
+    if !facts.running.as_ref().is_some_and(|running| running.iter().any(|name| name == "irqbalance")) {
+        return;
+    }
+    let pids = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    for pid in pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        if let (true, Some((ticks, _))) = (name.trim() == "irqbalance", process(pid)) {
+            out.push((Place::Program { name: "irqbalance".to_owned(), pid, ticks }, "held".to_owned()));
+        }
+    }
+}
+
+fn interrupts(facts: &Facts, out: &mut Vec<(Place, String)>) {
+    for nic in live(facts) {
+        let near: Vec<u32> = near(facts, nic).collect();
+        // One interrupt, or one for changes of the link and one for all data: there is nothing to spread.
+        if nic.irqs.len() < 3 || near.len() < 2 {
+            continue;
+        }
+        for (number, irq) in nic.irqs.iter().enumerate() {
+            let core = near[number % near.len()].to_string();
+            out.push((file(format!("/proc/irq/{}/smp_affinity_list", irq.number)), core));
+        }
+    }
+}
+
+fn xps(facts: &Facts, out: &mut Vec<(Place, String)>) {
+    for nic in live(facts).filter(|nic| nic.tx_queues > 1) {
+        let cores: Vec<u32> = facts.cores.iter().map(|core| core.id).collect();
+        for queue in 0..nic.tx_queues {
+            let mine: Vec<u32> = cores
+                .iter()
+                .copied()
+                .enumerate()
+                .filter(|(at, _)| at % nic.tx_queues == queue)
+                .map(|(_, core)| core)
+                .collect();
+            let path = format!("/sys/class/net/{}/queues/tx-{queue}/xps_cpus", nic.name);
+            out.push((file(path), mask(&mine)));
+        }
+    }
+}
+
+/// A set of cores as /sys takes it: words of 32 bits in hex, the highest first, without the zeros before the first digit.
+fn mask(cores: &[u32]) -> String {
+    let highest = cores.iter().max().map_or(0, |core| core / 32);
+    let bits =
+        |word: u32| cores.iter().filter(|core| **core / 32 == word).fold(0_u32, |bits, core| bits | 1 << (core % 32));
+    let rest = (0..highest).rev().map(|word| format!(",{:08x}", bits(word)));
+    format!("{:x}", bits(highest)) + &rest.collect::<String>()
+}
+
+fn rings(facts: &Facts, out: &mut Vec<(Place, String)>) {
+    for nic in live(facts) {
+        let Some([rx, tx]) = nic.rings else { continue };
+        for (knob, [_, most]) in [(Knob::RxRing, rx), (Knob::TxRing, tx)] {
+            if most > 0 {
+                out.push((Place::Card { card: nic.name.clone(), knob }, most.to_string()));
+            }
+        }
+    }
+}
+
+fn offloads(facts: &Facts, out: &mut Vec<(Place, String)>) {
+    for nic in live(facts) {
+        for (knob, is) in [(Knob::Tso, nic.tso), (Knob::Gso, nic.gso), (Knob::Gro, nic.gro)] {
+            if is == Some(false) {
+                out.push((Place::Card { card: nic.name.clone(), knob }, "1".to_owned()));
+            }
+        }
+    }
+}
+
+fn buffers(facts: &Facts, out: &mut Vec<(Place, String)>) {
+    let fastest = live(facts).filter_map(|nic| nic.speed_mbit).max().unwrap_or(1000).min(MBIT_MAX);
+    let round_trip = (f64::from(fastest) * 1e6 / 8.0 * RTT_SECONDS) as u64;
+    for name in ["net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"] {
+        let Some(value) = facts.setting(name) else { continue };
+        let mut three: Vec<u64> = value.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        if let [_, _, most] = &mut three[..]
+            && *most < round_trip
+        {
+            *most = round_trip;
+            let words: Vec<String> = three.iter().map(u64::to_string).collect();
+            out.push((sysctl(name), words.join(" ")));
+        }
+    }
+    for name in ["net.core.rmem_max", "net.core.wmem_max"] {
+        // 5 ms of a core's absence, and never less than what is.
+        let wanted = round_trip / 20;
+        if facts.setting(name).and_then(|value| value.parse::<u64>().ok()).is_some_and(|is| is < wanted) {
+            out.push((sysctl(name), wanted.to_string()));
+        }
+    }
+}
+
+/// Where the setting is another value.
+fn wants(facts: &Facts, name: &str, good: impl Fn(&str) -> bool, new: &str, out: &mut Vec<(Place, String)>) {
+    if facts.setting(name).is_some_and(|value| !good(value)) {
+        out.push((sysctl(name), new.to_owned()));
+    }
+}
+
+fn idle(facts: &Facts, out: &mut Vec<(Place, String)>) {
+    wants(facts, "net.ipv4.tcp_slow_start_after_idle", |value| value == "0", "0", out);
+}
+
+fn backlog(facts: &Facts, out: &mut Vec<(Place, String)>) {
+    let enough = |value: &str| value.parse::<u32>().is_ok_and(|is| is >= BACKLOG);
+    wants(facts, "net.core.netdev_max_backlog", enough, &BACKLOG.to_string(), out);
+}
+
+fn probing(facts: &Facts, out: &mut Vec<(Place, String)>) {
+    wants(facts, "net.ipv4.tcp_mtu_probing", |value| value != "0", "1", out);
+}
+
+fn migration(facts: &Facts, out: &mut Vec<(Place, String)>) {
+    wants(facts, "kernel.numa_balancing", |value| value == "0", "0", out);
+}
+
+fn governor(facts: &Facts, out: &mut Vec<(Place, String)>) {
+    for core in facts.cores.iter().filter(|core| core.governor.is_some()) {
+        let path = format!("/sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor", core.id);
+        out.push((file(path), "performance".to_owned()));
+    }
+}
+
+fn read_ahead(facts: &Facts, out: &mut Vec<(Place, String)>) {
+    for disk in facts.disks.iter().filter(|disk| disk.read_ahead_bytes.is_some_and(|bytes| bytes < 4 << 20)) {
+        out.push((file(format!("/sys/block/{}/queue/read_ahead_kb", disk.name)), "4096".to_owned()));
+    }
+}
+
+fn scheduler(facts: &Facts, out: &mut Vec<(Place, String)>) {
+    for disk in facts.disks.iter().filter(|disk| disk.rotational == Some(false) && disk.scheduler.is_some()) {
+        out.push((file(format!("/sys/block/{}/queue/scheduler", disk.name)), "none".to_owned()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mask_is_written_as_the_kernel_prints_it() {
+        assert_eq!(mask(&[]), "0");
+        assert_eq!(mask(&[0]), "1");
+        assert_eq!(mask(&[0, 4]), "11");
+        assert_eq!(mask(&[33]), "2,00000000");
+        assert_eq!(mask(&[0, 63]), "80000000,00000001");
+    }
+
+    #[test]
+    fn names_are_one_each_and_told_with_why_and_risk() {
+        for (at, rule) in RULES.iter().enumerate() {
+            assert!(RULES[..at].iter().all(|other| other.name != rule.name), "{}", rule.name);
+            assert!(!rule.why.is_empty() && !rule.source.is_empty() && !rule.risk.is_empty());
+        }
+    }
+}

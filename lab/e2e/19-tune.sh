@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# host plan, apply, undo: only inside a namespace of its own, with rules whose values are that namespace's alone.
+source "$(dirname "$0")/check.sh"
+
+if [ "$HOST_KIND" != netns ]; then
+    skip "host apply: needs root and a network namespace of its own ($HOST_KIND here)"
+    finish
+fi
+names="tcp_slow_start_after_idle tcp_mtu_probing tcp_rmem tcp_wmem"
+values() { for name in $names; do on b cat "/proc/sys/net/ipv4/$name"; done; }
+value() { on b cat "/proc/sys/net/ipv4/$1"; }
+rules=(--rule idle-start --rule mtu-probing --rule socket-buffers)
+state=(--state "$LAB/state")
+on b sh -c 'echo 1 >/proc/sys/net/ipv4/tcp_slow_start_after_idle; echo 0 >/proc/sys/net/ipv4/tcp_mtu_probing; echo "4096 16384 1000000" >/proc/sys/net/ipv4/tcp_wmem'
+before=$(values)
+machine=$(sysctl -n net.ipv4.tcp_slow_start_after_idle net.ipv4.tcp_mtu_probing net.ipv4.tcp_wmem vm.swappiness)
+
+# --- plan: told, with the shell for it, and nothing changed ---
+on b "$LONGHAUL" host plan "${rules[@]}" >"$LAB/plan" 2>&1
+is $? 0 "plan: exit code 0"
+holds "plan: tells why, at what risk, from what to what" grep -q 'risk: ' "$LAB/plan"
+holds "plan: and the shell" grep -q "sysctl -w net.ipv4.tcp_slow_start_after_idle='0'" "$LAB/plan"
+is "$(values)" "$before" "plan: nothing is changed"
+on b "$LONGHAUL" host plan "${rules[@]}" --shell >"$LAB/plan.sh"
+holds "plan --shell: the shell does the same" on b sh -c "$(cat "$LAB/plan.sh") ; [ \$(cat /proc/sys/net/ipv4/tcp_mtu_probing) = 1 ]"
+on b sh -c 'echo 1 >/proc/sys/net/ipv4/tcp_slow_start_after_idle; echo 0 >/proc/sys/net/ipv4/tcp_mtu_probing; echo "4096 16384 1000000" >/proc/sys/net/ipv4/tcp_wmem'
+[ "$(values)" = "$before" ] || on b sh -c "echo '$(sed -n 3p <<<"$before")' >/proc/sys/net/ipv4/tcp_rmem"
+on b "$LONGHAUL" host plan --rule no-such-rule >/dev/null 2>"$LAB/err"
+is $? 2 "a rule that is none: exit code 2"
+holds "and the rules are named" grep -q 'irqbalance, interrupts' "$LAB/err"
+
+# --- a command under the values ---
+said=$(on b "$LONGHAUL" host apply "${rules[@]}" "${state[@]}" -- cat /proc/sys/net/ipv4/tcp_mtu_probing 2>&1)
+is "$(grep -c '^1$' <<<"$said")" 1 "apply -- COMMAND: the command sees the value"
+is "$(values)" "$before" "apply -- COMMAND: every value is back"
+holds "apply -- COMMAND: no journal is left" test ! -e "$LAB/state/host.journal"
+
+# --- held, then killed in each way ---
+held() { start b "$LONGHAUL" host apply "${rules[@]}" "${state[@]}" >"$LAB/apply.out" 2>"$LAB/apply.err" </dev/null; until_true 5 grep -q '^holding' "$LAB/apply.out"; }
+gone() { [ "$(values)" = "$before" ]; }
+moved() { [ "$(value "$1")" = "$2" ]; }
+for signal in TERM KILL; do
+    held
+    holds "$signal: the values are set" test "$(value tcp_mtu_probing)$(value tcp_slow_start_after_idle)" = 10
+    on b "$LONGHAUL" host apply "${rules[@]}" "${state[@]}" >/dev/null 2>&1
+    is $? 3 "$signal: a second apply is turned away"
+    on b "$LONGHAUL" host undo "${state[@]}" >/dev/null 2>&1
+    is $? 3 "$signal: so is an undo while they are held"
+    at=$(date +%s%N)
+    kill "-$signal" "$STARTED_PID"
+    holds "kill -$signal: every value is back within 5 s" until_true 5 gone
+    echo "#   after $((($(date +%s%N) - at) / 1000000)) ms"
+    wait "$STARTED_PID" 2>/dev/null
+    until_true 5 test ! -e "$LAB/state/host.journal"
+done
+
+# --- the guard is killed: another one comes; then the owner ---
+held
+guard=$(cat "/proc/$STARTED_PID/task/$STARTED_PID/children")
+kill -9 $guard
+holds "the guard is killed: another one watches" until_true 5 grep -q 'another one watches' "$LAB/apply.err"
+kill -9 "$STARTED_PID"
+holds "and undoes" until_true 5 gone
+wait "$STARTED_PID" 2>/dev/null
+
+# --- both at once: the journal stays, undo reads it; what others have set since is left ---
+until_true 5 test ! -e "$LAB/state/host.journal"
+held
+guard=$(cat "/proc/$STARTED_PID/task/$STARTED_PID/children")
+kill -9 $guard "$STARTED_PID"
+wait "$STARTED_PID" 2>/dev/null
+holds "owner and guard killed at once: the values stand" test "$(value tcp_mtu_probing)" = 1
+on b "$LONGHAUL" host apply "${rules[@]}" "${state[@]}" >/dev/null 2>"$LAB/err"
+is $? 3 "and an apply says so instead of taking them for the old ones"
+on b sh -c 'echo 2 >/proc/sys/net/ipv4/tcp_mtu_probing'
+said=$(on b "$LONGHAUL" host undo "${state[@]}" 2>&1)
+is "$(value tcp_slow_start_after_idle)" 1 "undo: puts the rest back"
+is "$(value tcp_mtu_probing)" 2 "undo: leaves what somebody else has set since"
+holds "undo: and says so" grep -q 'somebody else has set it since' <<<"$said"
+on b sh -c 'echo 0 >/proc/sys/net/ipv4/tcp_mtu_probing'
+
+# --- drift is told within ten seconds ---
+held
+on b sh -c 'echo 1 >/proc/sys/net/ipv4/tcp_slow_start_after_idle'
+holds "drift: told within 10 s" until_true 10 grep -q '^moved: net.ipv4.tcp_slow_start_after_idle = 1' "$LAB/apply.err"
+stop "$STARTED_PID"
+is "$(values)" "$before" "drift: every value is back"
+
+# --- proof: what does nothing is taken back, what helps stays, what hurts goes ---
+cat >"$LAB/measure" <<'END'
+#!/bin/sh
+# One of the values helps, one hurts, the others do nothing; and noise.
+base=$(awk 'BEGIN { srand(); print 100 + rand() }' /dev/null)
+[ "$(cat /proc/sys/net/ipv4/tcp_slow_start_after_idle)" = 0 ] && base=$(echo "$base" | awk '{ print $1 * 1.2 }')
+[ "$(cat /proc/sys/net/ipv4/tcp_mtu_probing)" = 1 ] && base=$(echo "$base" | awk '{ print $1 * 0.8 }')
+echo "$base"
+END
+chmod +x "$LAB/measure"
+said=$(on b "$LONGHAUL" host apply --rule idle-start --rule mtu-probing "${state[@]}" --prove --pairs 8 --keep --measure "$LAB/measure" 2>&1)
+is $? 0 "apply --prove --keep: exit code 0"
+holds "prove: what helps is named" grep -q '^idle-start: helps' <<<"$said"
+holds "prove: what hurts is named" grep -q '^mtu-probing: hurts' <<<"$said"
+is "$(value tcp_slow_start_after_idle)$(value tcp_mtu_probing)" 00 "prove: only what helps stays set"
+on b "$LONGHAUL" host undo "${state[@]}" >/dev/null 2>&1
+is "$(values)" "$before" "undo after --keep: every value is back"
+on b "$LONGHAUL" host apply --rule idle-start "${state[@]}" --prove --measure false >/dev/null 2>&1
+is "$? $(value tcp_slow_start_after_idle)" "3 1" "a measurement that fails: exit code 3, the value is back"
+
+is "$(sysctl -n net.ipv4.tcp_slow_start_after_idle net.ipv4.tcp_mtu_probing net.ipv4.tcp_wmem vm.swappiness)" "$machine" "the machine around has its values"
+finish
