@@ -85,6 +85,7 @@ fuzz_target!(|bytes: &[u8]| {
         unit_bytes_max: UNIT_MAX,
         rate: RateConfig { law: Law::Fixed, policy: Policy::Fixed, target: 1_000_000_000, min: 0, packet_bytes: 1228 },
         units_open: UNITS,
+        units_most: UNITS,
     };
     let mut pair = Pair {
         sender: FlowSender::new(0, config.clone()),

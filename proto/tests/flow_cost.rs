@@ -48,6 +48,7 @@ impl Pair {
                 packet_bytes: 1500,
             },
             units_open: 1024,
+            units_most: 1024,
         };
         Pair {
             sender: FlowSender::new(0, config.clone()),

@@ -18,6 +18,7 @@ fn config() -> FlowConfig {
         unit_bytes_max: 100_000,
         rate: RateConfig { law: Law::Fixed, policy: Policy::Fixed, target: 1_000_000_000, min: 0, packet_bytes: 1228 },
         units_open: 8,
+        units_most: 8,
     }
 }
 

@@ -32,8 +32,10 @@ use crate::rail::tcp::is_again;
 use crate::rail::{Kind as OpKind, Load, Slot};
 use crate::worker::Worker;
 
-/// Memory of a datagram rail beside its bufs: slots with a page of headroom each, what comes in and goes out by the burst.
+/// Memory of a datagram rail beside its bufs: what comes in and goes out by the burst; a sender's slots with a page of headroom each, which are
+/// more than a receiver's pieces.
 pub const RAIL_BYTES: usize = slots::SLOTS_BYTES / 16 * 17 + (2 << 16);
+const _: () = assert!(spill::PIECES_BYTES < slots::SLOTS_BYTES);
 /// Where a unit begins in its buf: the header stands right before the payload.
 const UNIT_AT: usize = HEADROOM - HEADER_BYTES;
 /// UDP payload of one burst: what one call takes, less what 44 packets of an ordinary path leave of it.

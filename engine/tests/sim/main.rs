@@ -202,6 +202,67 @@ fn hostile_peers_are_refused_by_name() {
     assert!(named.len() > 8, "the hostile peers are not hostile enough: {named:?}");
 }
 
+/// How long a file of so many bytes takes over a datagram rail: 32 Mbit/s, a second, 5 % loss, and pools of a quarter of what is on its way.
+fn far_ns(bytes: u64) -> (u64, PathStats) {
+    let mut rng = Rng::new(11);
+    let clock = Clock::default();
+    clock.advance(1_000_000_000);
+    let disk = |seed| Arc::new(Mutex::new(Disk::new(clock.clone(), Rng::new(seed))));
+    let (source, sink) = (disk(1), disk(2));
+    let mut data = vec![0; bytes as usize];
+    rng.fill(&mut data);
+    let mut versions = Versions::from([(b"far"[..].into(), [*blake3::hash(&data).as_bytes()].into())]);
+    source.lock().expect("one thread").plant(b"far", disk::Kind::File(disk::Content::of(data)), 0o644, (1, 1));
+    let mut scenario = Scenario::new(&mut rng);
+    scenario.terms.chunk_bytes = 64 << 10;
+    scenario.terms.cover = engine::job::Cover::Hashed;
+    let weather = net::Weather { loss: 50, queue_ns: 1_000_000_000, ..net::Weather::default() };
+    let plan = RunPlan {
+        sender_workers: 1,
+        receiver_workers: 1,
+        bufs: 16,
+        rails: 1,
+        depth: 8,
+        mail: 1024,
+        pull: false,
+        latency_ns: 500_000_000,
+        ns_per_kib: 256_000,
+        room: 1 << 20,
+        short: 0,
+        disk_ns: 2_000_000,
+        at_once: false,
+        shared: false,
+        debt: 1 << 30,
+        dry: false,
+        commit_ns: 0,
+        rate: 0,
+        datagrams: 1000,
+        weather,
+        packet_bytes: (1452, 1452),
+        units: (64, 512),
+        trouble: Trouble::default(),
+    };
+    let mut watch = Watch::new(false);
+    let trees = (source.clone(), sink.clone());
+    let began = clock.now();
+    let run = Run::new(clock.clone(), rng, plan, &scenario, trees.0, trees.1, &mut versions, &mut watch);
+    let (ended, ..) = run.go();
+    assert_eq!(ended, Ended::Done);
+    (clock.now() - began, watch.metered)
+}
+
+/// Distance costs no memory: what waits for repairs has no buf at either end, and goes on coming.
+#[test]
+fn a_long_path_that_loses_is_filled_with_a_quarter_of_it_in_bufs() {
+    if number("SEED").is_some() {
+        return;
+    }
+    let [first, second] = [20_000_000, 60_000_000].map(far_ns);
+    println!("{first:?}\n{second:?}");
+    let goodput = 40e6 / ((second.0 - first.0) as f64 / 1e9);
+    println!("goodput {goodput} of {}", 4e6 * 0.95);
+}
+
 /// Many more entries than may be unresolved at once; the receiver itself refuses one too many.
 #[test]
 fn more_entries_than_the_window_pass_through_it() {

@@ -80,7 +80,8 @@ pub(crate) struct RunPlan {
     pub(crate) weather: Weather,
     /// UDP payload of a packet, at first and at most.
     pub(crate) packet_bytes: (u16, u16),
-    pub(crate) units_open: u32,
+    /// Units open at first and at most.
+    pub(crate) units: (u32, u32),
     pub(crate) trouble: Trouble,
 }
 
@@ -88,9 +89,10 @@ impl RunPlan {
     /// A datagram rail's terms.
     pub(crate) fn path(&self, number: u16) -> Path {
         let (packet_bytes, packet_bytes_max) = self.packet_bytes;
+        let (units_open, units_most) = self.units;
         let packet_bytes_max = packet_bytes_max.max(packet_bytes);
         let rate = RateConfig { law: Law::Delay, policy: Policy::Fair, target: self.rate, min: 0, packet_bytes: 1500 };
-        let flow = FlowConfig { packet_bytes, packet_bytes_max, unit_bytes_max: 0, rate, units_open: self.units_open };
+        let flow = FlowConfig { packet_bytes, packet_bytes_max, unit_bytes_max: 0, rate, units_open, units_most };
         Path { tag: 0x10_0000 + u32::from(number), flow, silence_ns: 3_000_000_000, meter: Arc::default() }
     }
 }
@@ -284,8 +286,7 @@ fn run_plan(rng: &mut Rng) -> RunPlan {
         datagrams: *rng.pick(&[0, 0, 500, 1000, 1000]),
         weather: weather(rng),
         packet_bytes: (*rng.pick(&[1200, 1452]), *rng.pick(&[1452, 8952, 65_000])),
-        // What is granted at first must have bufs: packs have no other place.
-        units_open: *rng.pick(&[1, 2, 4]),
+        units: *rng.pick(&[(1, 64), (2, 2), (4, 4), (4, 64)]),
         trouble: Trouble::default(),
     }
 }

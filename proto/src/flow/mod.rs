@@ -35,7 +35,7 @@ pub const PACKET_BYTES_BASE: u16 = 1200;
 /// Shortest UDP payload a flow may be made with: a 576-byte datagram (RFC 791) without its headers.
 pub const PACKET_BYTES_MIN: u16 = 548;
 
-/// What both ends of a flow are made from; both have the same.
+/// What both ends of a flow are made from; both have the same, but for `units_most`.
 #[derive(Debug, Clone)]
 pub struct FlowConfig {
     /// UDP payload of a data packet at the start.
@@ -46,8 +46,10 @@ pub struct FlowConfig {
     pub unit_bytes_max: u32,
     /// How fast.
     pub rate: RateConfig,
-    /// Units granted before the receiver's first word; also the most that the sender keeps open.
+    /// Units granted before the receiver's first word.
     pub units_open: u32,
+    /// Units that this end keeps open at most, once the receiver grants them; not less than `units_open`. Each end has its own.
+    pub units_most: u32,
 }
 
 /// Packets `first`, `first + 1`, … that carry `bytes` bytes of `unit` from `offset` on, `payload` in each; the last may be shorter.

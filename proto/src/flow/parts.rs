@@ -17,6 +17,9 @@ use crate::error::Breach;
 const PIECE_BYTES_LEAST: u32 = 256;
 /// … and a few for short units.
 const PIECES_LEAST: usize = 64;
+/// All units together may be in so many: one for every 2 KiB of those that may be open. At random loss packets of 548 bytes make one for every
+/// 2,192 at most, and that at 50 %.
+const PIECE_BYTES_MEAN: u32 = 2048;
 /// Units between the oldest not done and the newest granted, as a multiple of those open: one laggard holds up no other for long.
 pub(super) const SPAN: u32 = 4;
 
@@ -42,12 +45,17 @@ pub(super) struct Parts {
     /// Begun and not done.
     open: u32,
     unit_bytes_max: u32,
+    /// Pieces of all open units, and how many there may be.
+    pieces: usize,
+    pieces_max: usize,
     /// Sets of units that are done.
     spare: Spare,
 }
 
 impl Parts {
-    pub(super) fn new(units: u32, unit_bytes_max: u32) -> Self {
+    /// `units` are granted at first, `units_most` at most.
+    pub(super) fn new(units: u32, units_most: u32, unit_bytes_max: u32) -> Self {
+        let most = units_most.max(units) as usize;
         let mut parts = Parts {
             ring: Vec::new(),
             base: 0,
@@ -56,6 +64,8 @@ impl Parts {
             done: 0,
             open: 0,
             unit_bytes_max,
+            pieces: 0,
+            pieces_max: most * (unit_bytes_max / PIECE_BYTES_MEAN) as usize + PIECES_LEAST.max(most),
             spare: Spare::default(),
         };
         parts.ring.resize_with(64, Part::default);
@@ -145,8 +155,11 @@ impl Parts {
             part.got = self.spare.take();
         }
         let part = &mut self.ring[slot];
+        let before = part.got.count();
         let new = part.got.insert(offset..end);
-        if part.got.count() > pieces_max {
+        let count = part.got.count();
+        self.pieces = self.pieces + count - before;
+        if count > pieces_max || self.pieces > self.pieces_max {
             return Err(Breach::UnitPieces);
         }
         self.open += u32::from(begins);
@@ -203,6 +216,7 @@ impl Parts {
         }
         let got = core::mem::take(&mut part.got);
         let begun = part.begun;
+        self.pieces -= got.count();
         if begun {
             self.spare.give_back(got);
         }

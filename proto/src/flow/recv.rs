@@ -111,7 +111,7 @@ impl FlowReceiver {
         FlowReceiver {
             window: Window::new(now_ns),
             late: Late::new(now_ns),
-            parts: Parts::new(config.units_open, config.unit_bytes_max),
+            parts: Parts::new(config.units_open, config.units_most, config.unit_bytes_max),
             start_ns: now_ns,
             newest_at_ns: now_ns,
             told: 0,

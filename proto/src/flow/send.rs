@@ -180,9 +180,10 @@ impl FlowSender {
     #[must_use]
     pub fn room(&self) -> usize {
         let granted = self.granted.saturating_sub(self.units.next());
-        let open = self.config.units_open.saturating_sub(self.units.open());
+        let most = self.config.units_most.max(self.config.units_open);
+        let open = most.saturating_sub(self.units.open());
         // A receiver that leaves one unit open for ever cannot make the table of units grow.
-        let span = self.config.units_open.saturating_mul(SPAN).saturating_sub(self.units.span());
+        let span = most.saturating_mul(SPAN).saturating_sub(self.units.span());
         granted.min(open).min(span) as usize
     }
 

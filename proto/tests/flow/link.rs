@@ -188,6 +188,7 @@ impl Job {
                 unit_bytes_max: 1 << 20,
                 rate: RateConfig { law: Law::Fixed, policy: Policy::Fixed, target: rate, min: 0, packet_bytes: 1500 },
                 units_open,
+                units_most: units_open,
             },
             bytes,
             unit_bytes: (bytes / 64).clamp(1000, 1 << 20) as u32,

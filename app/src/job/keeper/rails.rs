@@ -22,8 +22,10 @@ use crate::exit::Failure;
 use crate::job::rails::{Arrival, Ask, Carrier};
 use crate::job::udp::Sizes;
 
-/// Units of a datagram rail that may be on their way: 256 MiB are 20 Gbit/s over 100 ms.
+/// Units of a datagram rail that may be on their way before the receiver says more: 256 MiB are 20 Gbit/s over 100 ms.
 const UNITS_OPEN: u32 = 256;
+/// And then: at 5 % loss a unit is open for somewhat more than three round trips, so that 1 Gbit/s over 1 s has 400 open. Each costs some hundred bytes.
+const UNITS_MOST: u32 = 2048;
 /// A datagram rail that hears nothing for so long is over; the next one is greeted anew, and may be TCP.
 const SILENCE_NS: u64 = 15_000_000_000;
 /// A rail that is given up may bring what it has for so long; then the rest of it goes again over others.
@@ -226,6 +228,7 @@ impl Keeper<'_, '_> {
             unit_bytes_max: 0,
             rate,
             units_open: UNITS_OPEN,
+            units_most: UNITS_MOST,
         };
         Path { tag: sizes.tag, flow, silence_ns: SILENCE_NS, meter }
     }

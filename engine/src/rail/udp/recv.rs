@@ -51,6 +51,47 @@ pub(super) struct Coming {
     pub(super) writes: u32,
 }
 
+/// How many units may be promised that have not begun to come. Bufs do not bound it: a range that waits for repairs leaves its buf within
+/// milliseconds, so what a long path holds passes through few. What finds no room does: a pack has no other place than a buf, and a disk may lag.
+#[derive(Debug)]
+struct Reach {
+    units: u32,
+    most: u32,
+    /// It grows by one unit for so many that are done: for each at first, so that it doubles in a round trip.
+    slowness: u32,
+    since: u32,
+    /// Packets without room, those looked at, and the units done when the last of these made it less.
+    seen: u64,
+    cut_at: u32,
+}
+
+impl Reach {
+    /// After a shortage it grows by a sixteenth of itself in the time that it takes to use it: what finds no room then is sent twice.
+    const SLOWNESS: u32 = 16;
+
+    fn new(config: &FlowConfig) -> Self {
+        let most = config.units_most.max(config.units_open);
+        Reach { units: config.units_open, most, slowness: 1, since: 0, seen: 0, cut_at: 0 }
+    }
+
+    fn on_done(&mut self) {
+        self.since += 1;
+        if self.since >= self.slowness {
+            self.since = 0;
+            self.units = (self.units + 1).min(self.most);
+        }
+    }
+
+    /// Half of it where packets found no room; again only when what had been promised then is over.
+    fn look(&mut self, no_room: u64, done: u32) {
+        if no_room > std::mem::replace(&mut self.seen, no_room) && done >= self.cut_at {
+            self.units /= 2;
+            self.slowness = Self::SLOWNESS;
+            self.cut_at = done + self.units;
+        }
+    }
+}
+
 /// See the module.
 pub(super) struct Receiving {
     pub(super) flow: FlowReceiver,
@@ -58,7 +99,7 @@ pub(super) struct Receiving {
     /// Units in their place that are whole and wait for a buf to be checked.
     pub(super) checks: VecDeque<u32>,
     pub(super) spill: Spill,
-    units_open: u32,
+    reach: Reach,
     /// Units below were granted.
     granted: u32,
     /// Units done with.
@@ -88,10 +129,10 @@ impl Receiving {
         let place = Place { unit: 0, offset: 0, tagged: false };
         Receiving {
             flow,
-            units: UnitMap::with_capacity_and_hasher(2 * config.units_open as usize, Default::default()),
+            units: UnitMap::with_capacity_and_hasher(2 * config.units_most as usize, Default::default()),
             checks: VecDeque::with_capacity(16),
             spill: Spill::new(usize::from(config.packet_bytes_max)),
-            units_open: config.units_open,
+            reach: Reach::new(config),
             granted: config.units_open,
             done: 0,
             numbers: vec![0; BURST_PACKETS_MAX].into(),
@@ -105,6 +146,7 @@ impl Receiving {
     pub(super) fn end(&mut self, unit: u32) {
         self.flow.done(unit);
         self.done += 1;
+        self.reach.on_done();
     }
 
     pub(super) fn tell(&self, to: &mut PathStats) {
@@ -384,11 +426,12 @@ impl<P: Platform> Worker<P> {
         }
     }
 
-    /// How many units may be open: those that are, and as many more as there are bufs for.
+    /// How many units may be open: those that are, and as many more as there are bufs for, or as have found room till now.
     fn set_grant(&mut self, index: usize, it: &mut Packets) {
         let receiving = self.rails.iter().flatten().filter(|rail| rail.is_receiving()).count() + 1; // this one is in hand
         let rail = self.rails[index].as_ref().expect("the caller has it");
         let Half::Recv(half) = &mut it.half else { unreachable!("the caller looked") };
+        half.reach.look(it.counts.no_room, half.done);
         let available = if rail.hold {
             0
         } else {
@@ -399,12 +442,12 @@ impl<P: Platform> Worker<P> {
             });
             let movable = movable.count();
             let free = self.platform.pool().free().saturating_sub(1) / receiving;
-            free + movable
+            (free + movable).max(half.reach.units as usize)
         };
         // What was granted stays granted: taking it back would only throw away what is on its way.
         let open = half.flow.stats().units;
         let owed = half.granted.saturating_sub(half.done);
-        let units = open.saturating_add(available as u32).max(owed).clamp(1, half.units_open);
+        let units = open.saturating_add(available as u32).min(half.reach.most).max(owed).max(1);
         half.granted = half.granted.max(half.done.saturating_add(units));
         half.flow.grant(units);
     }

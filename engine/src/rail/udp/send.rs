@@ -89,7 +89,7 @@ impl std::fmt::Debug for Sending {
 
 impl Sending {
     pub(super) fn new(flow: FlowSender, config: &FlowConfig) -> Self {
-        let units = UnitMap::with_capacity_and_hasher(2 * config.units_open as usize, Default::default());
+        let units = UnitMap::with_capacity_and_hasher(2 * config.units_most as usize, Default::default());
         Sending {
             flow,
             units,

@@ -20,12 +20,14 @@ use crate::rail::{Kind as OpKind, Load, Slot};
 use crate::seal::{Touch, check_draining, hash_as};
 use crate::worker::Worker;
 
-/// Pieces in memory at once: collected, held or being written. So many …
-const PIECES_MAX: usize = 64;
-/// … or as many as fit into this.
-const PIECES_BYTES: usize = 512 << 10;
-/// A piece has room for so much at least, so that small packets in a row are one write.
-const PIECE_BYTES_MIN: usize = 8 << 10;
+/// Memory of the pieces of a rail: collected, held or being written. What one turn of the loop receives may all be repairs, in as many places.
+pub(super) const PIECES_BYTES: usize = 3 << 20;
+/// A part of it is in long pieces …
+const RUNS_BYTES: usize = 512 << 10;
+/// … of so much, so that packets in a row are one write.
+const RUN_BYTES: usize = 32 << 10;
+/// A repair is mostly one packet.
+const PIECE_BYTES: usize = 2 << 10;
 
 /// A run of bytes of one unit on its way into its place.
 #[derive(Debug)]
@@ -41,14 +43,43 @@ impl std::fmt::Debug for Spill {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let places = |piece: &Piece| (piece.unit, piece.at, piece.len);
         let held: Vec<_> = self.held.iter().map(places).collect();
-        f.debug_tuple("Spill").field(&self.free.len()).field(&self.growing.as_ref().map(places)).field(&held).finish()
+        let free: Vec<_> = self.shelves.iter().map(|shelf| shelf.free.len()).collect();
+        f.debug_tuple("Spill").field(&free).field(&self.growing.as_ref().map(places)).field(&held).finish()
+    }
+}
+
+/// Pieces of one length, made when they are wanted first.
+#[derive(Debug)]
+struct Shelf {
+    bytes: usize,
+    /// Not made yet.
+    left: usize,
+    free: Vec<Box<[u8]>>,
+}
+
+impl Shelf {
+    fn new(bytes: usize, of: usize) -> Self {
+        let count = (of / bytes).max(4);
+        Shelf { bytes, left: count, free: Vec::with_capacity(count) }
+    }
+
+    fn has(&self) -> bool {
+        self.left > 0 || !self.free.is_empty()
+    }
+
+    fn take(&mut self) -> Option<Box<[u8]>> {
+        if self.free.is_empty() && self.left > 0 {
+            self.left -= 1;
+            self.free.push(vec![0; self.bytes].into());
+        }
+        self.free.pop()
     }
 }
 
 /// Pieces of units that are in their place.
 pub(super) struct Spill {
-    piece_bytes: usize,
-    free: Vec<Box<[u8]>>,
+    /// For single packets, for packets in a row.
+    shelves: [Shelf; 2],
     /// The piece that grows.
     growing: Option<Piece>,
     /// Their unit's first write is not back yet.
@@ -57,21 +88,35 @@ pub(super) struct Spill {
 
 impl Spill {
     pub(super) fn new(packet_bytes_max: usize) -> Self {
-        let piece_bytes = packet_bytes_max.max(PIECE_BYTES_MIN);
-        let count = (PIECES_BYTES / piece_bytes).clamp(8, PIECES_MAX);
-        let free = (0..count).map(|_| vec![0; piece_bytes].into()).collect();
-        Spill { piece_bytes, free, growing: None, held: Vec::with_capacity(count) }
+        let shelves = [
+            Shelf::new(packet_bytes_max.max(PIECE_BYTES), PIECES_BYTES - RUNS_BYTES),
+            Shelf::new(packet_bytes_max.max(RUN_BYTES), RUNS_BYTES),
+        ];
+        Spill { shelves, growing: None, held: Vec::with_capacity(64) }
     }
 
-    fn grows(&self, unit: u32, at: usize, len: usize) -> bool {
-        let next = self.growing.as_ref().map(|piece| (piece.unit, piece.at + piece.len, piece.len));
-        next.is_some_and(|(it, end, had)| (it, end) == (unit, at) && had + len <= self.piece_bytes)
+    /// Do these bytes follow the piece that grows? Then whether they fit into it.
+    fn follows(&self, unit: u32, at: usize, len: usize) -> Option<bool> {
+        let piece = self.growing.as_ref().filter(|piece| (piece.unit, piece.at + piece.len) == (unit, at))?;
+        Some(piece.len + len <= piece.mem.len())
     }
 
     /// Can these bytes of a unit be taken?
     pub(super) fn has_room(&self, unit: u32, offset: u32, len: usize) -> bool {
         let at = (offset as usize).saturating_sub(HEADER_BYTES);
-        !self.free.is_empty() || self.grows(unit, at, len)
+        self.shelves.iter().any(Shelf::has) || self.follows(unit, at, len) == Some(true)
+    }
+
+    /// Memory for a piece; what follows another is mostly the second packet of many. The caller looked whether there is any.
+    fn take(&mut self, in_a_row: bool) -> Box<[u8]> {
+        let [single, run] = &mut self.shelves;
+        let taken = if in_a_row { run.take().or_else(|| single.take()) } else { single.take().or_else(|| run.take()) };
+        taken.expect("the caller looked")
+    }
+
+    fn give(&mut self, mem: Box<[u8]>) {
+        let shelf = usize::from(mem.len() == self.shelves[1].bytes);
+        self.shelves[shelf].free.push(mem);
     }
 }
 
@@ -162,13 +207,14 @@ impl<P: Platform> Worker<P> {
         }
         let Half::Recv(half) = &mut it.half else { unreachable!("the caller looked") };
         let spill = &mut half.spill;
-        if spill.grows(unit, at, bytes.len()) {
+        let follows = spill.follows(unit, at, bytes.len());
+        if follows == Some(true) {
             let piece = spill.growing.as_mut().expect("it grows");
             piece.mem[piece.len..piece.len + bytes.len()].copy_from_slice(bytes);
             piece.len += bytes.len();
             return;
         }
-        let mut mem = spill.free.pop().expect("the caller looked");
+        let mut mem = spill.take(follows.is_some());
         mem[..bytes.len()].copy_from_slice(bytes);
         let piece = Piece { unit, at, len: bytes.len(), mem };
         half.units.get_mut(&unit).expect("the caller has it").writes += 1;
@@ -206,7 +252,7 @@ impl<P: Platform> Worker<P> {
             }
             other => {
                 let error = other.and_then(|(_, file)| file.err());
-                half.spill.free.push(mem);
+                half.spill.give(mem);
                 self.piece_is_over(index, it, unit, error);
             }
         }
@@ -250,7 +296,7 @@ impl<P: Platform> Worker<P> {
                     self.unit_is_there(index, &mut it, unit, error);
                 }
                 Mem::Small(mem) => {
-                    half.spill.free.push(mem);
+                    half.spill.give(mem);
                     self.piece_is_over(index, &mut it, unit, error);
                 }
             }
