@@ -7,6 +7,7 @@
 //!
 //! The modules stand in the order in which a job meets them.
 
+mod again; // the control session goes on over another connection
 pub mod auto; // which transport, and whether it was right
 mod beside; // the threads for what waits on a disk: scanner, committer
 mod closing; // the last words, good or bad
@@ -39,6 +40,7 @@ use proto::wire::control::{Compare, Frame, Rung};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sys::event::Event;
 
+use again::Again;
 use auto::Auto;
 use beside::{Committer, Comparer, Looker, spawn_committer, spawn_comparer, spawn_looker, spawn_scan};
 use closing::{Closing, told};
@@ -265,6 +267,7 @@ struct Keeper<'a, 'b> {
     peer_flushes: bool,
     peer_told: Instant,
     growth: Growth,
+    again: Again,
     /// UDP did not get through, and that was said.
     no_datagrams: bool,
     meters: Vec<Arc<Meter>>,
@@ -363,6 +366,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             peer_flushes: false,
             peer_told: now,
             growth: Growth::default(),
+            again: Again::new(),
             no_datagrams: false,
             meters: Vec::new(),
             streams_up: false,
@@ -383,6 +387,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             let part = JobPart { role, terms: self.job.terms, post };
             self.job.workers.send(worker, Cmd::Open { job: self.job.no, part });
         }
+        self.job.link.keep();
         self.ask_share();
         self.want_rails();
         while self.closing != Closing::Over {
@@ -402,6 +407,10 @@ impl<'a, 'b> Keeper<'a, 'b> {
     }
 
     fn take_frames(&mut self) -> Result<(), Failure> {
+        self.go_on()?;
+        if self.is_between() {
+            return Ok(());
+        }
         let mut frames = Vec::new();
         let turn = self.job.link.turn(&mut frames);
         for bytes in frames {
@@ -420,6 +429,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
                 Ok(())
             }
             Err(LinkError::Breach(breach)) => Err(self.breach(breach)),
+            Err(error) if self.may_go_on(&error) => Ok(()),
             Err(error) => Err(self.lost(&error.to_string())),
         }
     }
@@ -607,10 +617,11 @@ impl<'a, 'b> Keeper<'a, 'b> {
         let flags = if writes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         let timeout = Timespec { tv_sec: 0, tv_nsec: TICK.subsec_nanos().into() };
         {
-            let mut fds = [
-                PollFd::from_borrowed_fd(self.job.link.as_fd(), flags),
-                PollFd::from_borrowed_fd(self.job.bell.as_fd(), PollFlags::IN),
-            ];
+            let mut fds = vec![PollFd::from_borrowed_fd(self.job.bell.as_fd(), PollFlags::IN)];
+            fds.extend(self.again.fds().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+            if !self.is_between() {
+                fds.push(PollFd::from_borrowed_fd(self.job.link.as_fd(), flags));
+            }
             // An interrupted poll is a short one.
             let _ = poll(&mut fds, Some(&timeout));
         }

@@ -7,7 +7,7 @@
 //! Absent on purpose: how many (keeper), what goes over them (engine).
 
 use std::io::{self, Read, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -20,6 +20,8 @@ use crate::job::udp::{self, Greeted, Peer, Sizes};
 
 /// The acceptor's answer to a greeting.
 pub const WELCOME: u8 = 1;
+/// No rail has this number: a greeting with it is for the control session.
+pub const CONTROL: u16 = u16::MAX;
 /// A connection and its greeting must be done in this time.
 const DIAL: Duration = Duration::from_secs(10);
 /// Below this round trip, loss means a full queue on a short path: CUBIC. BBR's pacing timers cost five times the CPU there
@@ -33,6 +35,8 @@ pub enum Carrier {
     Stream,
     /// UDP.
     Packets(Sizes),
+    /// No rail: the control session may go on over it, under this nonce of the acceptor's.
+    Control([u8; 32]),
 }
 
 /// What a dialler is asked for.
@@ -44,6 +48,8 @@ pub enum Ask {
     Packets(u16),
     /// A look at the path for this rail, whose number is then used by `Packets`.
     Look(u16),
+    /// Another connection for the control session.
+    Control,
 }
 
 /// What a look at the path showed.
@@ -96,9 +102,18 @@ impl Rails {
         let (to, from) = channel();
         let (view, views) = channel();
         let theirs = secret.clone();
-        let streams = dial_with(bell.clone(), to.clone(), move |ask| {
-            let Ask::Stream(rail) = ask else { return None };
-            Some(Arrival { rail, carrier: Carrier::Stream, socket: dial(peer.addr, &theirs, rail) })
+        let streams = dial_with(bell.clone(), to.clone(), move |ask| match ask {
+            Ask::Stream(rail) => {
+                Some(Arrival { rail, carrier: Carrier::Stream, socket: dial(peer.addr, &theirs, rail) })
+            }
+            Ask::Control => {
+                let (carrier, socket) = dial_control(peer.addr, &theirs).map_or_else(
+                    |error| (Carrier::Control([0; 32]), Err(error)),
+                    |(nonce, socket)| (Carrier::Control(nonce), Ok(socket)),
+                );
+                Some(Arrival { rail: CONTROL, carrier, socket })
+            }
+            Ask::Packets(_) | Ask::Look(_) => None,
         });
         let mut looked: Option<(u16, Greeted)> = None;
         let packets = dial_with(bell, to, move |ask| match ask {
@@ -122,7 +137,7 @@ impl Rails {
                 let _ = view.send(seen);
                 None
             }
-            Ask::Stream(_) => None,
+            Ask::Stream(_) | Ask::Control => None,
         });
         Rails::Dial { streams, packets, from, views }
     }
@@ -152,7 +167,11 @@ impl Rails {
     pub fn ask(&self, wanted: Ask) {
         if let Rails::Dial { streams, packets, .. } = self {
             // The diallers live as long as this value.
-            let _ = if matches!(wanted, Ask::Stream(_)) { streams.send(wanted) } else { packets.send(wanted) };
+            let _ = if matches!(wanted, Ask::Stream(_) | Ask::Control) {
+                streams.send(wanted)
+            } else {
+                packets.send(wanted)
+            };
         }
     }
 
@@ -202,20 +221,33 @@ fn dial_with(
 const PAIR_BUFFER: u64 = 4 << 20;
 
 fn dial(addr: SocketAddr, secret: &JobSecret, rail: u16) -> io::Result<OwnedFd> {
+    let mut answer = [0];
+    let stream = greet(addr, secret, rail, &mut answer)?;
+    if answer[0] != WELCOME {
+        return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "the peer refused the rail's greeting"));
+    }
+    let fd = OwnedFd::from(stream);
+    prepare(&fd);
+    Ok(fd)
+}
+
+/// A connection on which the control session may go on, and the acceptor's nonce for it.
+fn dial_control(addr: SocketAddr, secret: &JobSecret) -> io::Result<([u8; 32], OwnedFd)> {
+    let mut nonce = [0; 32];
+    let stream = greet(addr, secret, CONTROL, &mut nonce)?;
+    Ok((nonce, stream.into()))
+}
+
+/// Connects, greets, and hears the answer.
+fn greet(addr: SocketAddr, secret: &JobSecret, rail: u16, answer: &mut [u8]) -> io::Result<TcpStream> {
     let mut stream = sys::sock::connect(addr, DIAL)?;
     stream.set_read_timeout(Some(DIAL))?;
     stream.set_write_timeout(Some(DIAL))?;
     stream.write_all(&secret.greeting(rail))?;
-    let mut answer = [0];
-    stream.read_exact(&mut answer)?;
-    if answer[0] != WELCOME {
-        return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "the peer refused the rail's greeting"));
-    }
+    stream.read_exact(answer)?;
     stream.set_read_timeout(None)?;
     stream.set_write_timeout(None)?;
-    let fd = OwnedFd::from(stream);
-    prepare(&fd);
-    Ok(fd)
+    Ok(stream)
 }
 
 /// Socket options of a rail, on both ends. Each is a hint: without it the rail is slower, not wrong.

@@ -15,6 +15,7 @@
 //! ```
 
 mod error; // one error per cause
+mod kept; // what may have to be sent once more
 mod shake; // connecting and the handshake, under one deadline
 mod tls; // who proves what to whom
 
@@ -30,6 +31,7 @@ use proto::FRAME_BYTES_MAX;
 use proto::error::Breach;
 use rustls::Connection;
 
+use kept::Kept;
 use shake::{Deadline, dial, handshake};
 
 pub use error::{LinkError, Step};
@@ -44,6 +46,8 @@ const READ_BYTES: usize = 32 << 10;
 const WIRE_BYTES: usize = 64 << 10;
 /// A buffer with nothing in it keeps at most so much: a daemon has hundreds of idle sessions.
 const IDLE_BYTES: usize = 16 << 10;
+/// Frames that `drain` takes at most, about: as many as a few turns bring.
+const READY_MAX: usize = 256;
 /// Bytes of a frame's length.
 const LENGTH_BYTES: usize = 4;
 /// The farewell of a pair.
@@ -93,6 +97,7 @@ pub struct Link {
     broken: Option<LinkError>,
     bytes_sent: u64,
     bytes_received: u64,
+    kept: Kept,
     /// Lives until the peer is let in or the link is dropped; the listener counts it.
     guard: Option<Box<dyn Send>>,
 }
@@ -178,6 +183,7 @@ impl Link {
             broken: None,
             bytes_sent: 0,
             bytes_received: 0,
+            kept: Kept::default(),
             guard: None,
         }
     }
@@ -314,6 +320,49 @@ impl Link {
         self.guard = None;
     }
 
+    /// The session may go on over another connection: what is sent from now on is kept until it has arrived. A pair is never cut.
+    pub fn keep(&mut self) {
+        if self.tcp().is_some() {
+            self.kept.begin();
+        }
+    }
+
+    /// Takes what this connection still has; the frames wait for the next turn. How much of what the peer sent is here then.
+    ///
+    /// # Errors
+    /// What came is no part of the session.
+    pub fn drain(&mut self) -> Result<u64, LinkError> {
+        loop {
+            let (mut frames, before) = (Vec::new(), self.bytes_received);
+            let came = self.take_in(&mut frames);
+            self.ready.extend(frames);
+            match came {
+                Ok(()) | Err(LinkError::Cut | LinkError::Io { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            // A peer that never stops is not waited for: what is left it sends once more.
+            if self.bytes_received == before || self.ready.len() >= READY_MAX {
+                return Ok(self.bytes_received);
+            }
+        }
+    }
+
+    /// Goes on over another connection to the same peer, who has `theirs` of the bytes that were sent. `heard`: the peer is known to use it.
+    ///
+    /// # Errors
+    /// `Cut`: what the peer lacks is not here any more; nothing has changed then. Or the kernel's.
+    pub fn carry_on(&mut self, next: TcpStream, theirs: u64, heard: bool) -> Result<(), LinkError> {
+        let io = |source| LinkError::Io { step: "set up the socket of", source };
+        next.set_nonblocking(true).map_err(io)?;
+        next.set_nodelay(true).map_err(io)?;
+        let Carrier::Tls { stream, .. } = &mut self.carrier else { return Err(LinkError::Cut) };
+        let mut wire = self.kept.rest(self.bytes_sent, theirs, heard).ok_or(LinkError::Cut)?;
+        wire.extend_from_slice(&self.wire[self.wire_at..]);
+        *stream = next;
+        (self.wire, self.wire_at, self.bytes_sent, self.broken) = (wire, 0, theirs, None);
+        Ok(())
+    }
+
     /// Writes what the kernel takes, reads what is there (a bounded portion), and appends whole frames to `frames`.
     /// Frames that came before an error stand in `frames` when it is returned.
     ///
@@ -444,8 +493,13 @@ impl Link {
             };
             match wrote {
                 Ok(bytes) => {
-                    self.wire_at += bytes;
                     self.bytes_sent += bytes as u64;
+                    if let Carrier::Tls { stream, .. } = &self.carrier {
+                        // The kernel counts the connection's own first byte, too.
+                        let acked = || sys::sock::tcp_info(stream).map_or(0, |info| info.bytes_acked.saturating_sub(1));
+                        self.kept.push(&rest[..bytes], self.bytes_sent, acked);
+                    }
+                    self.wire_at += bytes;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -498,6 +552,7 @@ impl Link {
                 Ok(bytes) => {
                     taken += bytes;
                     self.bytes_received += bytes as u64;
+                    self.kept.heard();
                     self.open(&portion[..bytes])?;
                     self.cut_frames(frames)?;
                 }

@@ -409,3 +409,62 @@ fn the_user_is_told_the_code_and_the_next_step_however_the_error_is_wrapped() {
         assert!(failure.cause.starts_with("while connecting: "), "{failure}");
     }
 }
+
+/// Two connections that nobody has used yet.
+fn another_connection() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (near, listener.accept().unwrap().0)
+}
+
+#[test]
+fn a_session_goes_on_over_another_connection_and_no_frame_is_lost_or_comes_twice() {
+    let (mut near, mut far) = session();
+    near.keep();
+    far.keep();
+    let frame = |number: u32| [&number.to_le_bytes()[..], &vec![7; (number as usize * 911) % 60_000]].concat();
+    let (mut sent, mut came) = ([0, 0], [Vec::new(), Vec::new()]);
+    for round in 0..6 {
+        // More than the kernel takes, so that something is on its way, something unread, something unsent.
+        for (end, sent) in [&mut near, &mut far].into_iter().zip(&mut sent) {
+            for _ in 0..60 {
+                end.send(&frame(*sent));
+                *sent += 1;
+            }
+        }
+        for _ in 0..round {
+            near.turn(&mut came[0]).unwrap();
+            far.turn(&mut came[1]).unwrap();
+        }
+        let counts = [near.drain().unwrap(), far.drain().unwrap()];
+        let (one, other) = another_connection();
+        near.carry_on(one, counts[1], true).unwrap();
+        far.carry_on(other, counts[0], false).unwrap();
+    }
+    let deadline = Instant::now() + SOON;
+    while came[0].len() < sent[1] as usize || came[1].len() < sent[0] as usize {
+        assert!(Instant::now() < deadline, "it takes too long: {} and {} came", came[0].len(), came[1].len());
+        near.turn(&mut came[0]).unwrap();
+        far.turn(&mut came[1]).unwrap();
+    }
+    for came in came {
+        let wrong = came.iter().enumerate().position(|(number, bytes)| *bytes != frame(number as u32));
+        assert_eq!((came.len(), wrong), (360, None));
+    }
+}
+
+#[test]
+fn a_count_of_what_was_never_sent_changes_nothing() {
+    let (mut near, mut far) = session();
+    near.keep();
+    near.send(b"one");
+    turn_until(&mut [&mut near, &mut far], |came| !came[1].is_empty());
+    let sent = near.bytes_sent();
+    for theirs in [sent + 1, u64::MAX, 0] {
+        let refused = near.carry_on(another_connection().0, theirs, true);
+        assert!(matches!(refused, Err(LinkError::Cut)), "{theirs} of {sent}");
+    }
+    near.send(b"two");
+    let came = turn_until(&mut [&mut near, &mut far], |came| !came[1].is_empty());
+    assert_eq!(came[1], [b"two"]);
+}

@@ -51,6 +51,21 @@ struct Waiting {
     datagrams: Option<door::Guest>,
 }
 
+impl Waiting {
+    /// A connection for a control session that goes on. Whoever sent this greeting may have heard it elsewhere: it must answer to a nonce.
+    fn on_control(&self, mut stream: TcpStream) {
+        let mut nonce = [0; 32];
+        // 32 bytes into an empty send buffer do not block.
+        if aws_lc_rs::rand::fill(&mut nonce).is_err() || stream.write_all(&nonce).is_err() {
+            return;
+        }
+        let arrival = Arrival { rail: rails::CONTROL, carrier: Carrier::Control(nonce), socket: Ok(stream.into()) };
+        if self.to.send(arrival).is_ok() {
+            self.bell.signal();
+        }
+    }
+}
+
 /// Everything sessions share.
 #[derive(Debug)]
 pub struct Daemon {
@@ -111,7 +126,13 @@ impl Daemon {
     fn on_rail(&self, mut stream: TcpStream, greeting: &Greeting) {
         let mut all = self.waiting();
         let Some(job) = all.get_mut(&greeting.job) else { return };
-        if greeting.version != proto::VERSION || !job.secret.holds(greeting) || !job.seen.insert(greeting.rail) {
+        if greeting.version != proto::VERSION || !job.secret.holds(greeting) {
+            return;
+        }
+        if greeting.rail == rails::CONTROL {
+            return job.on_control(stream);
+        }
+        if !job.seen.insert(greeting.rail) {
             return;
         }
         // One byte into an empty send buffer does not block.
@@ -130,7 +151,7 @@ impl Daemon {
     fn on_packets(&self, greeting: &Greeting) -> Option<door::Guest> {
         let mut all = self.waiting();
         let job = all.get_mut(&greeting.job)?;
-        let guest = job.datagrams.clone()?;
+        let guest = job.datagrams.clone().filter(|_| greeting.rail != rails::CONTROL)?;
         if greeting.version != proto::VERSION || !job.secret.holds(greeting) {
             return None;
         }

@@ -149,7 +149,14 @@ pub(crate) fn sockets(way: Way) -> (OwnedFd, OwnedFd) {
 pub(crate) fn path(pace: u64) -> engine::job::Path {
     let law = if pace > 0 { Law::Fixed } else { Law::Delay };
     let rate = RateConfig { law, policy: Policy::Fair, target: pace, min: 0, packet_bytes: 1500 };
-    let flow = FlowConfig { packet_bytes: 1452, packet_bytes_max: 8952, unit_bytes_max: 0, rate, units_open: 32, units_most: 32 };
+    let flow = FlowConfig {
+        packet_bytes: 1452,
+        packet_bytes_max: 8952,
+        unit_bytes_max: 0,
+        rate,
+        units_open: 32,
+        units_most: 32,
+    };
     engine::job::Path { tag: 0xabcdef, flow, silence_ns: 10_000_000_000, meter: Arc::default() }
 }
 

@@ -171,7 +171,8 @@ fn rail(
     // The engine leaves a quarter of the bufs to receivers, and some are being filled.
     let units_open = u32::from(way.bufs) * 3 / 4 - AHEAD as u32 / 2;
     let (packet_bytes, packet_bytes_max) = (way.packet_bytes, way.packet_bytes);
-    let flow = FlowConfig { packet_bytes, packet_bytes_max, unit_bytes_max: 0, rate, units_open, units_most: units_open };
+    let flow =
+        FlowConfig { packet_bytes, packet_bytes_max, unit_bytes_max: 0, rate, units_open, units_most: units_open };
     let meter = Arc::new(Meter::default());
     let path = Path { tag: TAG, flow, silence_ns: STALL.as_nanos() as u64, meter: Arc::clone(&meter) };
     lone.tell(Cmd::PacketsUp { job: JOB, rail: 0, socket: Arc::new(socket), key: key(), path });

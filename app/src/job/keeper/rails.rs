@@ -125,6 +125,10 @@ impl Keeper<'_, '_> {
     pub(super) fn take_rails(&mut self) -> Result<(), Failure> {
         while let Some(arrival) = self.job.rails.next() {
             let Arrival { rail, carrier, socket } = arrival;
+            if let Carrier::Control(nonce) = carrier {
+                self.on_control(nonce, socket)?;
+                continue;
+            }
             let is_packets = matches!(carrier, Carrier::Packets(_));
             let is_up = is_packets && self.carriers.contains_key(&rail);
             if self.job.rails.dials() && !is_up {
@@ -173,6 +177,7 @@ impl Keeper<'_, '_> {
         let mut carries =
             Carries { meter: None, hearing: Hearing::new(), socket: Arc::downgrade(&socket), rests_until: None };
         let cmd = match carrier {
+            Carrier::Control(_) => unreachable!("no rail"),
             Carrier::Stream => {
                 self.streams_up = true;
                 Cmd::RailUp { job, rail, socket, key, rate: self.rail_rate() }

@@ -85,6 +85,7 @@ impl Keeper<'_, '_> {
             (self.watch)(&status, &notes);
         }
         self.listen();
+        self.doubt();
         self.watchdog()
     }
 

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# A running job on a path that changes: another address of the client, another rate, ten seconds of nothing. Files of two sizes, so that the
+# control session has much to say.
+source "$(dirname "$0")/check.sh"
+
+random_file "$SRC/one.bin" $((16 << 20))
+python3 "$E2E/tree.py" many "$SRC/tree" 1500
+mkdir -p "$DST/far"
+needs_lab
+cat >"$LAB/moves.sh" <<END
+set -e
+"$LONGHAUL" lab on b -b --log "$LAB/moves-serve.out" -- "$LONGHAUL" serve --root "$DST/far" --listen 10.99.0.2:7442 --ticket >/dev/null
+for _ in \$(seq 100); do url=\$(grep -m1 -o '^longhaul://[^@]*' "$LAB/moves-serve.out") && break; sleep 0.05; done
+"$LONGHAUL" cp --json -v "\$@" "\$url@10.99.0.2:7442/" >"$LAB/moves.json"
+END
+moves() { # moves WORDS SCRIPT OPTIONS AND SOURCES...
+    local words=$1
+    rm -rf "$DST/far/"* "$LAB/moves-serve.out"
+    printf "$2" >"$LAB/moves.txt"
+    shift 2
+    LONGHAUL_HOME="$LAB/home-a" lab run -q --rate 40Mbit --rtt 60ms --script "$LAB/moves.txt" -- bash "$LAB/moves.sh" "$@" >"$LAB/moves.out" 2>&1
+    is $? 0 "$words: it ends well ($(field goodput_bps "$LAB/moves.json") bit/s)"
+    holds "$words: the file is equal" cmp "$SRC/one.bin" "$DST/far/one.bin"
+}
+says() { grep '"event":"note"' "$LAB/moves.json" | grep -c "$1"; }
+
+# At a rate that is given: this is not about finding one.
+udp=(--transport udp --policy fixed --rate 30Mbit)
+moves "another address, streams" 'at 2s host a address 10.99.0.7\n' --transport tcp "$SRC/one.bin"
+holds "another address, streams: the control session goes on" test "$(says 'control session goes on')" -ge 1
+moves "two moves, a tree" 'at 2s host a address 10.99.0.7\nat 5s host a address 10.99.0.8\n' "${udp[@]}" "$SRC/tree" "$SRC/one.bin"
+same "$SRC/tree" "$DST/far/tree" "two moves, a tree: equal"
+is "$(field transport "$LAB/moves.json") $(says 'control session goes on')" "udp 2" "two moves, a tree: all of it over UDP, the control session goes on twice"
+moves "ten seconds of nothing" 'at 2s link 0 down\nat 12s link 0 up\n' "${udp[@]}" "$SRC/one.bin"
+holds "ten seconds of nothing: the control session goes on" test "$(says 'control session goes on')" -ge 1
+finish
