@@ -135,7 +135,9 @@ impl Keeper<'_, '_> {
     /// farewell is that of the peer's process.
     pub(super) fn may_go_on(&mut self, error: &LinkError) -> bool {
         let lost = match error {
-            LinkError::Io { source, .. } => !matches!(source.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset),
+            LinkError::Io { source, .. } => {
+                !matches!(source.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
+            }
             LinkError::Cut => self.again.tried,
             _ => false,
         };
