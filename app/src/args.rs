@@ -14,6 +14,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use proto::layout::Stripe;
 use proto::negotiate::Cipher;
 use proto::rate::{Law, Policy};
+use proto::storage::Engines;
 use proto::wire::control::{DigestKind, Rung};
 
 use crate::units;
@@ -145,9 +146,12 @@ pub struct CpArguments {
     #[arg(long, value_enum, default_value_t = DriverChoice::Auto)]
     pub driver: DriverChoice,
 
-    /// Read and write around the page cache (O_DIRECT): auto does so for big files where the file system can
-    #[arg(long, value_enum, default_value_t = DirectChoice::Auto)]
-    pub direct: DirectChoice,
+    /// How bytes of big files are moved at this end: buffered, early, dontcache, direct, mmap, or read=NAME,write=NAME [default: auto]
+    ///
+    /// buffered: through the page cache; early: the same, sent to the disk every few MiB; dontcache: the same, leaving nothing
+    /// in it (Linux 6.14); direct: past it (O_DIRECT); mmap: reads by mapping. What a file system refuses is moved buffered.
+    #[arg(long, value_name = "NAME", value_parser = parse_engines, default_value = "auto", hide_default_value = true)]
+    pub engine: Engines,
 
     /// Worker threads at this end [default: one per core this process may use]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -225,7 +229,7 @@ impl CpArguments {
             format!("--memory={}", units::exact_size(self.memory)),
             format!("--digest={}", word(self.digest)),
             format!("--driver={}", word(self.driver)),
-            format!("--direct={}", word(self.direct)),
+            format!("--engine={}", self.engine),
             format!("--stall={}", units::exact_duration(self.stall)),
         ];
         options.extend(self.rate.map(|rate_bps| format!("--rate={}", units::exact_rate(rate_bps))));
@@ -264,7 +268,7 @@ impl CpArguments {
             "--memory",
             "--digest",
             "--driver",
-            "--direct",
+            "--engine",
             "--stall",
             "--rate",
             "--transport",
@@ -569,18 +573,6 @@ pub enum DriverChoice {
     Plain,
 }
 
-/// Whether to go around the page cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum DirectChoice {
-    /// Where it pays
-    #[default]
-    Auto,
-    /// Always, or an error
-    On,
-    /// Never
-    Off,
-}
-
 /// What is dealt out to the volumes of a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum StripeChoice {
@@ -609,6 +601,10 @@ pub enum TicketChoice {
 fn word(choice: impl ValueEnum) -> String {
     let value = choice.to_possible_value().expect("no value of ours is hidden from the command line");
     value.get_name().to_owned()
+}
+
+fn parse_engines(text: &str) -> Result<Engines, &'static str> {
+    Engines::parse(text)
 }
 
 /// A chunk size within what the protocol allows.

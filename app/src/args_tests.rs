@@ -5,6 +5,8 @@ use std::os::unix::ffi::OsStringExt;
 use clap::CommandFactory;
 use proto::manifest::Aspects;
 
+use proto::storage::Engine;
+
 use super::*;
 
 fn parse(line: &str) -> Result<Command, clap::Error> {
@@ -63,8 +65,10 @@ fn each_option_of_cp_is_read() {
         ("--chunk 4MiB", |a| a.chunk == Some(4 << 20)),
         ("--driver uring", |a| a.driver == DriverChoice::Uring),
         ("--driver plain", |a| a.driver == DriverChoice::Plain),
-        ("--direct on", |a| a.direct == DirectChoice::On),
-        ("--direct off", |a| a.direct == DirectChoice::Off),
+        ("--engine direct", |a| a.engine == Engines::both(Engine::Direct)),
+        ("--engine read=mmap,write=early", |a| {
+            a.engine == Engines { read: Some(Engine::Mmap), write: Some(Engine::Early) }
+        }),
         ("--workers 3", |a| a.workers == Some(3)),
         ("--stall 5", |a| a.stall == Duration::from_secs(5)),
         ("--stall 500ms", |a| a.stall == Duration::from_millis(500)),
@@ -94,7 +98,7 @@ fn the_defaults_of_cp_are_those_of_the_help_text() {
     assert_eq!(Rung::from(plain.rung), Rung::Published);
     assert_eq!(DigestKind::from(plain.digest), DigestKind::Blake3);
     assert_eq!(plain.stall, Duration::from_secs(30));
-    assert_eq!((plain.driver, plain.direct), (DriverChoice::Auto, DirectChoice::Auto));
+    assert_eq!((plain.driver, plain.engine), (DriverChoice::Auto, Engines::default()));
     assert_eq!((plain.rate, plain.streams, plain.chunk, plain.workers), (None, None, None, None));
 }
 

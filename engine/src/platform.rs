@@ -106,6 +106,10 @@ pub trait Platform {
     fn is_at_once(&self, _file: &Self::File) -> bool {
         false
     }
+    /// How many reads of this file its file system likes to have at once, as far as that is known; 0: it is not.
+    fn reads_ahead(&self, _file: &Self::File) -> usize {
+        0
+    }
     /// Reads such a file.
     fn read_at_once(&self, _file: &Self::File, _offset: u64, _into: &mut [u8]) -> io::Result<usize> {
         Err(io::ErrorKind::Unsupported.into())

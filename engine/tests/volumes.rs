@@ -9,10 +9,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use engine::linux::Sinks;
+use engine::linux::choice::Chooser;
 use engine::linux::sink::LinuxSink;
-use engine::linux::{Direct, Sinks};
 use engine::platform::{Found, SinkTree};
 use proto::manifest::{Entry, EntryKind, Meta};
+use proto::storage::{Engine, Engines};
 use proto::wire::control::Rung;
 use sys::fs::Dir;
 
@@ -33,7 +35,10 @@ fn set(name: &str, volumes: usize) -> Set {
     let trees = (0..volumes).map(|volume| {
         let path = folder.join(volume.to_string());
         std::fs::create_dir_all(&path).expect("a folder for the test");
-        LinuxSink::new(Dir::open(path.as_os_str().as_bytes()).expect("just made"), Direct::Off)
+        LinuxSink::new(
+            Dir::open(path.as_os_str().as_bytes()).expect("just made"),
+            Chooser::new(Engines::both(Engine::Buffered)),
+        )
     });
     let sink = Sinks::new(trees.collect());
     Set { folder, sink }

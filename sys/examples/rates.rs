@@ -128,8 +128,8 @@ fn pass(kind: Kind, file: &Arc<File>, depth: usize, write: bool, passes: usize) 
                 driver.submit(
                     0,
                     match write {
-                        true => Op::Write { file, offset, mem, at: HEADROOM, len: CHUNK },
-                        false => Op::Read { file, offset, mem, at: HEADROOM, len: CHUNK },
+                        true => Op::Write { file, offset, mem, at: HEADROOM, len: CHUNK, uncached: false },
+                        false => Op::Read { file, offset, mem, at: HEADROOM, len: CHUNK, uncached: false },
                     },
                 );
                 offset += CHUNK as u64;

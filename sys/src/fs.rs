@@ -9,6 +9,7 @@
 mod beneath;
 mod file;
 mod meta;
+mod storage;
 
 use std::fs::File;
 use std::io;
@@ -24,6 +25,7 @@ pub use file::{
     write_at_full,
 };
 pub use meta::{Attribute, Pin, each_name};
+pub use storage::{Cached, DirectAlign, Map, Mount, cached, direct_align, mount_of, read_mapped};
 
 /// Folders whose descriptors a `Dir` keeps: scanner, workers and committer each sit in one or two at a time.
 const PARENTS_KEPT: usize = 8;
@@ -199,6 +201,13 @@ impl Dir {
         // io_uring takes O_NONBLOCK by its word on file systems that cannot promise it (tmpfs) and answers EAGAIN.
         rustix::fs::fcntl_setfl(&fd, flags.difference(OFlags::NONBLOCK))?;
         Ok((File::from(fd), stat))
+    }
+
+    /// A file without a name in this folder, for reading and writing; it is gone when it is closed. Errors: EOPNOTSUPP where the file
+    /// system has no such thing.
+    pub fn create_unnamed(&self) -> io::Result<File> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(&self.0.fd, c".", flags, Mode::RUSR | Mode::WUSR)?.into())
     }
 
     /// Opens a file for reading and writing, made with mode 0600 if it is not there. `exclusive`: it must not be there

@@ -9,24 +9,26 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use crate::event::Waker;
 use crate::mem::{Mem, Pool};
 use crate::pipe::{Lending, Pipe};
-use crate::ring::{Done, Op, PIPE_SLACK, check_range};
+use crate::ring::{Done, Op, PIPE_SLACK, RWF_DONTCACHE, check_range};
 use crate::sock::wake_for;
 
 /// Disk helper threads per driver. Two keep a disk busy while one of them hands over; more would only queue in the kernel.
 const DISK_THREADS: usize = 2;
+
+const UNCACHED: ReadWriteFlags = ReadWriteFlags::from_bits_retain(RWF_DONTCACHE);
 
 /// An operation on a socket that could not be finished at once.
 #[derive(Debug)]
@@ -65,6 +67,7 @@ struct DiskJob {
     len: usize,
     moved: usize,
     write: bool,
+    uncached: bool,
 }
 
 impl Waiting {
@@ -153,10 +156,17 @@ impl DiskJob {
         let result = loop {
             let (at, end) = (self.at + self.moved, self.at + self.len);
             let offset = self.offset + self.moved as u64;
-            let step = if self.write {
-                self.file.write_at(&self.mem.bytes()[at..end], offset)
-            } else {
-                self.file.read_at(&mut self.mem.bytes_mut()[at..end], offset)
+            let step = match (self.write, self.uncached) {
+                (true, false) => self.file.write_at(&self.mem.bytes()[at..end], offset),
+                (false, false) => self.file.read_at(&mut self.mem.bytes_mut()[at..end], offset),
+                (true, true) => {
+                    let slices = [IoSlice::new(&self.mem.bytes()[at..end])];
+                    pwritev2(&*self.file, &slices, offset, UNCACHED).map_err(io::Error::from)
+                }
+                (false, true) => {
+                    let mut slices = [IoSliceMut::new(&mut self.mem.bytes_mut()[at..end])];
+                    preadv2(&*self.file, &mut slices, offset, UNCACHED).map_err(io::Error::from)
+                }
             };
             match step {
                 Ok(0) => break Ok(self.moved),
@@ -237,13 +247,13 @@ impl Plain {
 
     pub(crate) fn submit(&mut self, token: u64, op: Op) {
         match op {
-            Op::Read { file, offset, mem, at, len } => {
+            Op::Read { file, offset, mem, at, len, uncached } => {
                 check_range(mem.bytes().len(), at, len);
-                self.disk(DiskJob { token, file, offset, mem, at, len, moved: 0, write: false });
+                self.disk(DiskJob { token, file, offset, mem, at, len, moved: 0, write: false, uncached });
             }
-            Op::Write { file, offset, mem, at, len } => {
+            Op::Write { file, offset, mem, at, len, uncached } => {
                 check_range(mem.bytes().len(), at, len);
-                self.disk(DiskJob { token, file, offset, mem, at, len, moved: 0, write: true });
+                self.disk(DiskJob { token, file, offset, mem, at, len, moved: 0, write: true, uncached });
             }
             Op::Send { socket, mem, at, len } => {
                 check_range(mem.bytes().len(), at, len);

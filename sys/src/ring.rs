@@ -22,6 +22,9 @@ use crate::mem::{Mem, Pool};
 use crate::plain::Plain;
 use crate::uring::Uring;
 
+/// RWF_DONTCACHE (linux/fs.h, Linux 6.14); younger than the libraries' names.
+pub(crate) const RWF_DONTCACHE: u32 = 0x80;
+
 /// A pipe counts pages, and memory that is lent may begin and end within one.
 pub(crate) const PIPE_SLACK: usize = 2 * 4096;
 
@@ -40,6 +43,8 @@ pub enum Op {
         at: usize,
         /// Bytes.
         len: usize,
+        /// Leave nothing in the page cache (RWF_DONTCACHE, Linux 6.14). Errors: EOPNOTSUPP where kernel or file system cannot.
+        uncached: bool,
     },
     /// Memory to disk.
     Write {
@@ -53,6 +58,8 @@ pub enum Op {
         at: usize,
         /// Bytes.
         len: usize,
+        /// As with `Read`.
+        uncached: bool,
     },
     /// Memory to network; never raises SIGPIPE.
     Send {

@@ -23,7 +23,7 @@ use io_uring::{IoUring, Probe, opcode, squeue};
 use crate::event::Waker;
 use crate::mem::{Buf, Mapping, Mem, Pool};
 use crate::pipe::{Lending, Pipe};
-use crate::ring::{Done, Op, PIPE_SLACK, check_range};
+use crate::ring::{Done, Op, PIPE_SLACK, RWF_DONTCACHE, check_range};
 use crate::sock::wake_for;
 
 /// User data of the entry that reads the waker's eventfd; no slot has this number.
@@ -278,23 +278,27 @@ impl Uring {
     /// Makes the entry and the slot that owns what the entry points to.
     fn prepare(&self, token: u64, op: Op) -> (Slot, squeue::Entry) {
         match op {
-            Op::Read { file, offset, mem, at, len } => {
+            Op::Read { file, offset, mem, at, len, uncached } => {
                 let handle = Handle::File(file);
                 let (held, start) = lend_range(mem, at, len);
-                let (fd, bytes) = (Fd(handle.number()), len as u32);
+                let (fd, bytes, flags) = (Fd(handle.number()), len as u32, rw_flags(uncached));
                 let entry = match self.piece_of(&held) {
-                    Some(piece) => opcode::ReadFixed::new(fd, start, bytes, piece).offset(offset).build(),
-                    None => opcode::Read::new(fd, start, bytes).offset(offset).build(),
+                    Some(piece) => {
+                        opcode::ReadFixed::new(fd, start, bytes, piece).offset(offset).rw_flags(flags).build()
+                    }
+                    None => opcode::Read::new(fd, start, bytes).offset(offset).rw_flags(flags).build(),
                 };
                 (Slot { token, held, handle, missing: None, polls: false, again: Again::Never, waiting: false }, entry)
             }
-            Op::Write { file, offset, mem, at, len } => {
+            Op::Write { file, offset, mem, at, len, uncached } => {
                 let handle = Handle::File(file);
                 let (held, start) = lend_range(mem, at, len);
-                let (fd, bytes) = (Fd(handle.number()), len as u32);
+                let (fd, bytes, flags) = (Fd(handle.number()), len as u32, rw_flags(uncached));
                 let entry = match self.piece_of(&held) {
-                    Some(piece) => opcode::WriteFixed::new(fd, start, bytes, piece).offset(offset).build(),
-                    None => opcode::Write::new(fd, start, bytes).offset(offset).build(),
+                    Some(piece) => {
+                        opcode::WriteFixed::new(fd, start, bytes, piece).offset(offset).rw_flags(flags).build()
+                    }
+                    None => opcode::Write::new(fd, start, bytes).offset(offset).rw_flags(flags).build(),
                 };
                 (Slot { token, held, handle, missing: None, polls: false, again: Again::Never, waiting: false }, entry)
             }
@@ -544,6 +548,10 @@ fn lend_range(mem: Mem, at: usize, len: usize) -> (Held, *mut u8) {
     // SAFETY: `check_range` has proved `at` <= the size of the memory that `held` owns.
     let start = unsafe { held.start().add(at) };
     (held, start)
+}
+
+fn rw_flags(uncached: bool) -> i32 {
+    if uncached { RWF_DONTCACHE.cast_signed() } else { 0 }
 }
 
 /// Opens a ring with the best mode the kernel has; the text names the mode.

@@ -40,7 +40,7 @@ fn a_container_without_io_uring_gets_plain_calls_and_the_reason() {
         assert!(!driver.register().expect("nothing to do"));
         let file = Arc::new(std::fs::File::open("/proc/self/exe").expect("this binary"));
         let mem = Mem::Buf(pool.take().expect("buf"));
-        driver.submit(5, Op::Read { file, offset: 0, mem, at: 0, len: 4 });
+        driver.submit(5, Op::Read { file, offset: 0, mem, at: 0, len: 4, uncached: false });
         let mut done = Vec::new();
         driver.wait(None, &mut done).expect("wait");
         assert_eq!(&done[0].mem.bytes()[..4], b"\x7fELF");

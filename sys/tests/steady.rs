@@ -85,9 +85,9 @@ impl Line {
         let offset = number % 4 * CHUNK as u64;
         let (at, len) = (HEADROOM, CHUNK);
         let (file, mem) = (Arc::clone(&self.file), self.buf());
-        self.driver.submit(1, Op::Write { file, offset, mem, at, len });
+        self.driver.submit(1, Op::Write { file, offset, mem, at, len, uncached: false });
         let (file, mem) = (Arc::clone(&self.file), self.buf());
-        self.driver.submit(2, Op::Read { file, offset, mem, at, len });
+        self.driver.submit(2, Op::Read { file, offset, mem, at, len, uncached: false });
         let (socket, mem) = (Arc::clone(&self.one), self.buf());
         self.driver.submit(3, Op::Send { socket, mem, at, len });
         let (socket, mem) = (Arc::clone(&self.other), self.buf());

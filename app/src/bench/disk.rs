@@ -344,8 +344,8 @@ impl Rig {
                 let (file, len) = (Arc::clone(&self.file), cell.block_bytes);
                 let mem = Mem::Buf(self.pool.take().expect("as many as the greatest depth"));
                 let op = match cell.work.writes() {
-                    true => Op::Write { file, offset, mem, at: HEADROOM, len },
-                    false => Op::Read { file, offset, mem, at: HEADROOM, len },
+                    true => Op::Write { file, offset, mem, at: HEADROOM, len, uncached: false },
+                    false => Op::Read { file, offset, mem, at: HEADROOM, len, uncached: false },
                 };
                 self.driver(cell.engine).submit(0, op);
                 in_flight += 1;

@@ -31,13 +31,13 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], screen: &mut 
     let into_folder = session::is_into_folder(copy, paths, &to[0]);
     let target = place::target(&ground, to, copy.layout, into_folder, dry)?;
     let kept = copy.arguments.keep.aspects();
-    let source = place::source(&ground, paths, &target.top, session::direct(copy), copy.joined)?;
+    let source = place::source(&ground, paths, &target.top, session::storage(copy), copy.joined)?;
     // Both ends are this host: its numbers mean the same.
     let source = Arc::new(source.map(|it| it.keeping(kept, true)));
     let (own, plan, choices) = agree(copy)?;
     let carry = receipt::carry_path(&copy.home, &target.name);
     let carried = receipt::carried(&carry);
-    let (sink, sync) = session::sink(target, session::direct(copy), session::sync(copy), kept);
+    let (sink, sync) = session::sink(target, &session::storage(copy), session::sync(copy), kept);
     let id = session::job_id()?;
     let rung: Rung = copy.arguments.rung.into();
     let start = |error: std::io::Error| Exit::of_io(&error).fail("start the job", error);
@@ -130,6 +130,7 @@ fn turn_both(sender: Job<'_>, receiver: Job<'_>, screen: &mut Screen, verbose: u
         (Err(failure), _) | (_, Err(failure)) => return Err(failure),
     };
     sent.receipt = received.receipt;
+    sent.storage.extend(received.storage);
     sent.peers = Some(received.own);
     Ok(sent)
 }

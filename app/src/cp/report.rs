@@ -225,6 +225,13 @@ fn dry_run(record: &engine::end::Record) -> DryRun {
     }
 }
 
+/// Engines are chosen while data moves already: `--explain` has them at the end.
+fn explain_storage(facts: &Facts<'_>, outcome: &Outcome, screen: &mut Screen) {
+    for choice in outcome.storage.iter().filter(|_| facts.copy.arguments.explain) {
+        screen.note(&format!("{}: {} ({})", choice.what, choice.value, choice.reason));
+    }
+}
+
 /// Shows the end of a job.
 pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<Exit, Failure> {
     let tally = outcome.record.tally;
@@ -232,6 +239,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
         return Ok(screen.end_dry(&dry_run(&outcome.record)));
     }
     let gone = extras(&outcome.record);
+    explain_storage(facts, &outcome, screen);
     let seconds = facts.copy.began.elapsed().as_secs_f64();
     let bytes = tally.bytes_done.saturating_sub(tally.bytes_kept).saturating_sub(tally.bytes_resumed);
     let sends = facts.direction != Some(Direction::Pull);
@@ -289,7 +297,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
         integrity_only: facts.plan.integrity_only && tcp,
         rung: facts.rung,
         faults,
-        choices: facts.choices.to_vec(),
+        choices: facts.choices.iter().cloned().chain(outcome.storage).collect(),
     };
     Ok(screen.end(&report))
 }

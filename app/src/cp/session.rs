@@ -11,15 +11,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use engine::host::{Make, Team, Workers};
+use engine::linux::Sinks;
+use engine::linux::choice::{Chooser, Demands};
 use engine::linux::sink::LinuxSink;
-use engine::linux::{Direct, Sinks};
 use proto::manifest::Aspects;
 use proto::negotiate::{Driver, Pace};
 use proto::wire::control::{Compare, Direction, Open, Rung};
 use sys::event::Event;
 
 use crate::address::Address;
-use crate::args::{CpArguments, DirectChoice, DriverChoice, TransportChoice};
+use crate::args::{CpArguments, DriverChoice, TransportChoice};
 use crate::cp::{Copy, knock, report};
 use crate::exit::{Exit, Failure};
 use crate::identity::ticket::Ticket;
@@ -88,14 +89,15 @@ pub fn wishes(copy: &Copy<'_>) -> Wishes {
     }
 }
 
-/// How files are opened.
+/// How files are moved at this end, and where races are remembered.
 #[must_use]
-pub fn direct(copy: &Copy<'_>) -> Direct {
-    match copy.arguments.direct {
-        DirectChoice::Auto => Direct::Auto,
-        DirectChoice::On => Direct::On,
-        DirectChoice::Off => Direct::Off,
-    }
+pub fn storage(copy: &Copy<'_>) -> Arc<Chooser> {
+    Chooser::new(Demands {
+        engines: copy.arguments.engine,
+        memory: (!copy.arguments.dry_run).then(|| copy.home.path("engines")),
+        driver: ring_kind(copy.arguments.driver),
+        chunk_bytes: copy.arguments.chunk.unwrap_or(0),
+    })
 }
 
 /// The driver the user insists on.
@@ -139,9 +141,9 @@ pub fn sync(copy: &Copy<'_>) -> Sync {
 
 /// A destination, and what is done with what stands there.
 #[must_use]
-pub fn sink(target: place::Target, direct: Direct, sync: Sync, permitted: Aspects) -> (Arc<Sinks>, Sync) {
+pub fn sink(target: place::Target, chooser: &Arc<Chooser>, sync: Sync, permitted: Aspects) -> (Arc<Sinks>, Sync) {
     let sinks = target.volumes.into_iter().map(|base| {
-        let sink = LinuxSink::new(base, direct).permitting(permitted);
+        let sink = LinuxSink::new(base, Arc::clone(chooser)).permitting(permitted);
         // Renamed files are looked for where changed ones are compared.
         if sync.compare == Compare::Never { sink } else { sink.finding_moved() }
     });
@@ -206,11 +208,11 @@ pub fn push_from(
     targets: &[Box<[u8]>],
     screen: &mut Screen,
 ) -> Result<Exit, Failure> {
-    place::source(ground, paths, b"", direct(copy), copy.joined)?;
+    place::source(ground, paths, b"", storage(copy), copy.joined)?;
     let into_folder = is_into_folder(copy, paths, to.path());
     let open = open_frame(copy, Direction::Push, targets.to_vec(), into_folder, Box::default())?;
     let session = begin(copy, to, open, screen)?;
-    let source = place::source(ground, paths, &session.agreed.top, direct(copy), copy.joined)?;
+    let source = place::source(ground, paths, &session.agreed.top, storage(copy), copy.joined)?;
     let source = Arc::new(source.map(|it| it.keeping(copy.arguments.keep.aspects(), copy.arguments.keep.numeric_ids)));
     session.run(copy, Way::Send(source), None, screen)
 }
@@ -229,7 +231,7 @@ pub fn pull(
     let open = open_frame(copy, Direction::Pull, paths.to_vec(), false, target.top.clone())?;
     let carry = receipt::carry_path(&copy.home, &target.name);
     let carried = receipt::carried(&carry);
-    let (sink, sync) = sink(target, direct(copy), sync(copy), copy.arguments.keep.aspects());
+    let (sink, sync) = sink(target, &storage(copy), sync(copy), copy.arguments.keep.aspects());
     let session = begin(copy, from, open, screen)?;
     let way = Way::Recv { sink, keep: !copy.arguments.no_keep, carried, sync };
     session.run(copy, way, Some(carry), screen)

@@ -13,6 +13,7 @@ mod beside; // the threads for what waits on a disk: scanner, committer
 mod closing; // the last words, good or bad
 mod moves; // an end has another address
 mod rails; // asked for, taken in, capped, grown
+mod storage; // what is told of the disk at this end
 mod watch; // books, pulse, screen, watchdog
 
 use std::collections::BTreeMap;
@@ -169,6 +170,8 @@ pub struct Outcome {
     pub packets: Option<PathStats>,
     /// What was expected of the transport, where it was left to us.
     pub auto: Option<auto::Told>,
+    /// Engines chosen at this end, and what was left in the page cache.
+    pub storage: Vec<proto::negotiate::Choice>,
 }
 
 enum End {
@@ -273,6 +276,7 @@ struct Keeper<'a, 'b> {
     meters: Vec<Arc<Meter>>,
     streams_up: bool,
     said: Vec<String>,
+    storage: Vec<proto::negotiate::Choice>,
     out: Outbox<Linux>,
     watch: &'b mut dyn FnMut(&Status<'_>, &[String]),
 }
@@ -284,8 +288,10 @@ pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Resul
     keeper.leave(result.is_ok());
     result?;
     let own = keeper.books();
+    let storage = keeper.storage_told(&own);
     Ok(Outcome {
         own,
+        storage,
         peers: keeper.peers,
         control_bytes: keeper.control_bytes(),
         streams: keeper.streams_up,
@@ -371,6 +377,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             meters: Vec::new(),
             streams_up: false,
             said: Vec::new(),
+            storage: Vec::new(),
             out: Outbox::default(),
             watch,
             job,

@@ -8,9 +8,11 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use engine::linux::Sources;
+use engine::linux::choice::Chooser;
 use engine::linux::source::{LinuxSource, Root};
-use engine::linux::{Direct, Sources};
 use proto::layout::Layout;
 use sys::fs::{Dir, Kind};
 
@@ -104,13 +106,13 @@ pub fn source(
     ground: &Ground,
     paths: &[Box<[u8]>],
     top: &[u8],
-    direct: Direct,
+    chooser: Arc<Chooser>,
     joined: bool,
 ) -> Result<Sources, Failure> {
     if joined {
-        return volumes::source(ground, paths, top, direct);
+        return volumes::source(ground, paths, top, &chooser);
     }
-    one_source(ground, paths, top, direct).map(Sources::from)
+    one_source(ground, paths, top, chooser).map(Sources::from)
 }
 
 /// What stands on one volume.
@@ -118,7 +120,7 @@ pub(super) fn one_source(
     ground: &Ground,
     paths: &[Box<[u8]>],
     top: &[u8],
-    direct: Direct,
+    chooser: Arc<Chooser>,
 ) -> Result<LinuxSource, Failure> {
     let mut roots: HashMap<Box<[u8]>, Root> = HashMap::new();
     if paths.is_empty() {
@@ -153,7 +155,7 @@ pub(super) fn one_source(
             .fail("find the sources", cause)
             .next("name the folder itself, or copy its content alone"));
     }
-    Ok(LinuxSource::new(roots, direct))
+    Ok(LinuxSource::new(roots, chooser))
 }
 
 /// Where a job's entries go.

@@ -14,9 +14,11 @@
 //! ```
 
 use std::io::{self, Read, Write};
+use std::sync::Arc;
 
+use engine::linux::choice::Chooser;
 use engine::linux::source::LinuxSource;
-use engine::linux::{Direct, Sources, VOLUME_MARK};
+use engine::linux::{Sources, VOLUME_MARK};
 use proto::layout::{Layout, VOLUMES_MAX};
 use sys::fs::{Dir, Kind};
 
@@ -125,7 +127,7 @@ pub fn target(ground: &Ground, paths: &[Box<[u8]>], layout: Layout, dry: bool) -
 }
 
 /// What stands on N disks as one source. What a missing volume held is missing, and that is told; the rest is copied.
-pub fn source(ground: &Ground, paths: &[Box<[u8]>], top: &[u8], direct: Direct) -> Result<Sources, Failure> {
+pub fn source(ground: &Ground, paths: &[Box<[u8]>], top: &[u8], chooser: &Arc<Chooser>) -> Result<Sources, Failure> {
     let mut found: Vec<LinuxSource> = Vec::new();
     let mut sets: Vec<Mark> = Vec::new();
     let mut missing: Vec<(Box<[u8]>, io::Error)> = Vec::new();
@@ -143,7 +145,7 @@ pub fn source(ground: &Ground, paths: &[Box<[u8]>], top: &[u8], direct: Direct) 
                 continue;
             }
         }
-        match place::one_source(ground, std::slice::from_ref(path), top, direct) {
+        match place::one_source(ground, std::slice::from_ref(path), top, Arc::clone(chooser)) {
             Ok(source) => found.push(source),
             Err(failure) if failure.exit == Exit::Vanished => {
                 missing.push((path.clone(), io::ErrorKind::NotFound.into()));

@@ -14,7 +14,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use engine::host::Team;
-use engine::linux::Direct;
+use engine::linux::choice::{Chooser, Demands};
 use proto::error::{Breach, Refusal};
 use proto::manifest::Aspects;
 use proto::negotiate::negotiate;
@@ -238,6 +238,12 @@ fn permitted(daemon: &Daemon, rights: &Rights, asked: Aspects) -> Aspects {
 /// What a job needs of this host: its way, the name a single source gets (pull: none), where its lines are kept for a next run.
 type Prepared = (Way, Box<[u8]>, Option<std::path::PathBuf>);
 
+/// How files are moved: nobody at a daemon insists on anything.
+fn storage(daemon: &Daemon) -> Arc<Chooser> {
+    let memory = Some(daemon.home.path("engines"));
+    Chooser::new(Demands { memory, chunk_bytes: super::CHUNK_BYTES, ..Default::default() })
+}
+
 /// Source or sink of a job, as far as rights allow.
 fn way(daemon: &Daemon, guest: &Guest, open: &Open) -> Result<Prepared, No> {
     let ground = ground(daemon, &guest.rights)?;
@@ -259,14 +265,14 @@ fn way(daemon: &Daemon, guest: &Guest, open: &Open) -> Result<Prepared, No> {
             let top = target.top.clone();
             let permitted = permitted(daemon, &guest.rights, open.aspects);
             let sync = Sync { compare, prune: open.prune };
-            let (sink, sync) = crate::cp::session::sink(target, Direct::Auto, sync, permitted);
+            let (sink, sync) = crate::cp::session::sink(target, &storage(daemon), sync, permitted);
             Ok((Way::Recv { sink, keep: open.keep, carried, sync }, top, Some(carry)))
         }
         Direction::Pull => {
             if !guest.rights.access.may_read() {
                 return Err(no(Refusal::WriteOnly, "this key or ticket may only write here"));
             }
-            let source = place::source(&ground, &open.paths, &open.top, Direct::Auto, open.joined)
+            let source = place::source(&ground, &open.paths, &open.top, storage(daemon), open.joined)
                 .map_err(|failure| told(&failure))?;
             // Owners and modes are seen by whoever may read; what needs rights to be seen is not shown to others.
             let hidden = Aspects::SECURITY.without(permitted(daemon, &guest.rights, Aspects::SECURITY));

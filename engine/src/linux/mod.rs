@@ -5,81 +5,32 @@
 //! Invariants: made on the thread that uses it.
 //! Absent on purpose: decisions (the reason for the driver comes from sys as text).
 
+pub mod choice; // which engine moves a file
+pub mod handle; // an open file and its engine
 pub mod ids; // users and groups by name
 mod meta; // owner, attributes, mode, time: read and set
 mod old; // what stands at the destination from before
 pub mod scan; // walking a source
 pub mod sink; // names at the destination
 pub mod source; // names at the source
+mod trial; // heats of a race
 
-use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use proto::storage::Engine;
 use sys::mem::Pool;
 use sys::ring::{self, Driver};
+
+pub use handle::Handle;
 
 use crate::packets::HEAD_BYTES;
 use crate::platform::{Arrived, Done, Op, Platform, Splicer};
 use crate::sink::volumes::Volumes;
 
-/// How files are opened for data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direct {
-    /// O_DIRECT for large files on block file systems; at the source only when the page cache does not hold the file.
-    Auto,
-    /// Always, where the file system lets it.
-    On,
-    /// Never.
-    Off,
-}
-
-/// Files from this length on are worth O_DIRECT: below, the page cache absorbs them anyway.
-pub const DIRECT_FILE_BYTES_MIN: u64 = 16 << 20;
-
-/// An open file, and whether its calls are made at once.
-#[derive(Debug, Clone)]
-pub struct Handle {
-    file: Arc<File>,
-    at_once: bool,
-    turns: Option<Turns>,
-}
-
-/// Whose turn it is to write a file that lives in memory. The kernel lets one thread at a time write such a file and has the others
-/// spin on a core that the writer's peer needs: they sleep here instead. tmpfs to tmpfs, two workers, one file, in clear: 1.37 instead of
-/// 1.71 CPU s/GB and 10.6 instead of 8.8 Gb/s (medians of 6 alternating rounds, 2 cores, Linux 6.18, 2026-11).
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Turns {
-    locks: Arc<[Mutex<()>; TURNS]>,
-    at: usize,
-}
-
-/// Files that can be written at the same time without ever sharing a lock; more of them share by chance.
-const TURNS: usize = 16;
-
-impl Turns {
-    /// The turns of one file among a job's.
-    fn of(&self, entry: u64) -> Turns {
-        Turns { locks: self.locks.clone(), at: (entry % TURNS as u64) as usize }
-    }
-}
-
-impl Handle {
-    /// Calls of files that live in memory never wait: they are made at once, on the worker's thread.
-    #[must_use]
-    pub fn new(file: File) -> Handle {
-        let at_once = sys::fs::is_memory_file_system(&file);
-        Handle { file: Arc::new(file), at_once, turns: None }
-    }
-
-    /// The same, for a file that several workers of this process write.
-    fn taking_turns(file: File, turns: Turns) -> Handle {
-        Handle { turns: Some(turns), ..Handle::new(file) }
-    }
-}
+pub use choice::LARGE_FILE_BYTES_MIN;
 
 /// The volumes that a job reads.
 pub type Sources = crate::source::volumes::Volumes<source::LinuxSource>;
@@ -92,14 +43,51 @@ pub struct Linux {
     driver: Driver,
     pool: Pool,
     done: Vec<ring::Done>,
+    /// Files of the ops in flight, by token.
+    files: Vec<Option<Moving>>,
+}
+
+/// An op on a file, in flight.
+#[derive(Debug)]
+struct Moving {
+    file: Handle,
+    engine: Engine,
+    offset: u64,
+    reads: bool,
 }
 
 impl Linux {
     /// A world with `bufs` bufs. Returns the reason for the driver chosen, as the user reads it.
     pub fn new(bufs: usize, chunk_bytes: usize, want: Option<ring::Kind>) -> io::Result<(Linux, String)> {
-        let pool = Pool::new(bufs, chunk_bytes)?;
+        Linux::over(Pool::new(bufs, chunk_bytes)?, want)
+    }
+
+    /// The same with bufs that are there already.
+    pub fn over(pool: Pool, want: Option<ring::Kind>) -> io::Result<(Linux, String)> {
         let (driver, reason) = Driver::choose(&pool, want)?;
-        Ok((Linux { driver, pool, done: Vec::with_capacity(256) }, reason))
+        Ok((Linux { driver, pool, done: Vec::with_capacity(256), files: Vec::with_capacity(256) }, reason))
+    }
+
+    fn moves(&mut self, token: u64, moving: Moving) {
+        let index = token as usize;
+        if self.files.len() <= index {
+            // Tokens are numbers of slots, which are used again: this grows with the most ops ever in flight.
+            self.files.resize_with(index + 1, || None);
+        }
+        self.files[index] = Some(moving);
+    }
+
+    /// A completion as the worker sees it: what an engine was refused is made again.
+    fn told(&mut self, done: ring::Done) -> Done {
+        let mut result = done.result;
+        if let Some(it) = self.files.get_mut(done.token as usize).and_then(Option::take) {
+            match &result {
+                Ok(_) if it.reads => it.file.on_read(it.offset),
+                Err(error) if it.file.gives_way(it.engine, error) => result = Err(io::ErrorKind::WouldBlock.into()),
+                _ => {}
+            }
+        }
+        Done { token: done.token, result, mem: done.mem }
     }
 
     /// Wakes this world's `wait` from another thread.
@@ -128,17 +116,28 @@ impl Platform for Linux {
     }
 
     fn submit(&mut self, token: u64, op: Op<Self::File, Self::Socket>) {
-        self.driver.submit(
-            token,
-            match op {
-                Op::Read { file, offset, mem, at, len } => ring::Op::Read { file: file.file, offset, mem, at, len },
-                Op::Write { file, offset, mem, at, len } => ring::Op::Write { file: file.file, offset, mem, at, len },
-                Op::Send { socket, mem, at, len, lend: true } => ring::Op::Lend { socket, mem, at, len },
-                Op::Send { socket, mem, at, len, lend: false } => ring::Op::Send { socket, mem, at, len },
-                Op::Recv { socket, mem, at, len } => ring::Op::Recv { socket, mem, at, len, all: true },
-                Op::Readable { socket } => ring::Op::Readable { socket },
-            },
-        );
+        let op = match op {
+            Op::Read { file, offset, mem, at, len } => {
+                let engine = file.engine();
+                let (uncached, open, limit) = (engine == Engine::Dontcache, Arc::clone(&file.file), file.io_bytes);
+                self.moves(token, Moving { file, engine, offset, reads: true });
+                let len = limit.min(len);
+                ring::Op::Read { file: open, offset, mem, at, len, uncached }
+            }
+            Op::Write { file, offset, mem, at, len } => {
+                let engine = file.engine();
+                let (uncached, open, limit) = (engine == Engine::Dontcache, Arc::clone(&file.file), file.io_bytes);
+                file.on_write(engine, len);
+                self.moves(token, Moving { file, engine, offset, reads: false });
+                let len = limit.min(len);
+                ring::Op::Write { file: open, offset, mem, at, len, uncached }
+            }
+            Op::Send { socket, mem, at, len, lend: true } => ring::Op::Lend { socket, mem, at, len },
+            Op::Send { socket, mem, at, len, lend: false } => ring::Op::Send { socket, mem, at, len },
+            Op::Recv { socket, mem, at, len } => ring::Op::Recv { socket, mem, at, len, all: true },
+            Op::Readable { socket } => ring::Op::Readable { socket },
+        };
+        self.driver.submit(token, op);
     }
 
     fn flush(&mut self) {
@@ -148,7 +147,9 @@ impl Platform for Linux {
     fn wait(&mut self, timeout_ns: u64, done: &mut Vec<Done>) {
         let timeout = Some(Duration::from_nanos(timeout_ns));
         self.driver.wait(timeout, &mut self.done).expect("a ring that was set up can be waited for");
-        done.extend(self.done.drain(..).map(|it| Done { token: it.token, result: it.result, mem: it.mem }));
+        let mut own = std::mem::take(&mut self.done);
+        done.extend(own.drain(..).map(|it| self.told(it)));
+        self.done = own;
     }
 
     fn send_burst(
@@ -175,17 +176,19 @@ impl Platform for Linux {
     }
 
     fn is_at_once(&self, file: &Handle) -> bool {
-        file.at_once
+        file.is_at_once()
+    }
+
+    fn reads_ahead(&self, file: &Handle) -> usize {
+        file.depth
     }
 
     fn read_at_once(&self, file: &Handle, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        file.file.read_at(into, offset)
+        file.read_at_once(into, offset)
     }
 
     fn write_at_once(&self, file: &Handle, offset: u64, from: &[u8]) -> io::Result<usize> {
-        // Nothing is guarded but time, so a poisoned lock is as good as any.
-        let _turn = file.turns.as_ref().map(|turns| turns.locks[turns.at].lock());
-        file.file.write_at(from, offset)
+        file.write_at_once(from, offset)
     }
 
     fn lend_ready(&mut self, socket: &Self::Socket) -> bool {

@@ -10,14 +10,17 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io;
+use std::sync::Arc;
 
 use proto::manifest::{
     Aspects, Entry, EntryKind, LINK_GROUPS_MAX, LINK_NAME_BYTES_MAX, Meta, NodeKind, check_path, join,
 };
+use proto::storage::Way;
 use proto::wire::control::IdName;
 use sys::fs::{Dir, Kind, List, Stat};
 
 use crate::end::compare::name_sign;
+use crate::linux::choice::{Chooser, Ground, LARGE_FILE_BYTES_MIN};
 use crate::linux::ids::Told;
 use crate::linux::source::Root;
 use crate::linux::{Sources, is_ours, meta};
@@ -65,6 +68,7 @@ pub struct Scan {
     told: Option<Told>,
     linked: Linked,
     attribute_names: Vec<u8>,
+    chooser: Arc<Chooser>,
 }
 
 /// A first name, and how many more may come.
@@ -133,6 +137,7 @@ impl Scan {
             told: (!source.is_numeric()).then(Told::of_this_host),
             linked: Linked::default(),
             attribute_names: Vec::new(),
+            chooser: Arc::clone(source.chooser()),
         }
     }
 
@@ -241,6 +246,9 @@ impl Scan {
             self.tell(&level.end, batch);
             self.levels.push(level);
         } else {
+            if stat.kind == Kind::File && stat.bytes >= LARGE_FILE_BYTES_MIN {
+                self.chooser.announce(Way::Read, stat.bytes, stat.dev, &Ground::File(dir, name));
+            }
             let entry = self.entry(path, kind, &stat, meta);
             self.tell(&entry, batch);
             batch.entries.push(entry);

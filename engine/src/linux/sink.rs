@@ -14,14 +14,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use proto::manifest::{Aspects, Entry, EntryId, EntryKind, NodeKind};
+use proto::storage::Way;
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
 use proto::wire::control::{IdName, Rung};
 use sys::fs::{Dir, HOLE_BYTES, Kind, Pin, Stat};
 
 use crate::end::recv::JOURNAL_FILE_BYTES_MIN;
+use crate::linux::choice::{Chooser, Ground, LARGE_FILE_BYTES_MIN};
+use crate::linux::handle::{Handle, Turns};
 use crate::linux::ids::Mapped;
 use crate::linux::old::{self, ESTALE, Moved, is_same, sign_of};
-use crate::linux::{DIRECT_FILE_BYTES_MIN, Direct, Handle, Turns, beside, meta};
+use crate::linux::{beside, meta};
 use crate::platform::{Found, Old, Sign, SinkTree};
 
 /// From so many files on, one flush of the file system is cheaper than one per file.
@@ -35,7 +38,7 @@ const OWNER_ALL: u32 = 0o700;
 #[derive(Debug)]
 pub struct LinuxSink {
     base: Dir,
-    direct: Direct,
+    chooser: Arc<Chooser>,
     names_made: AtomicBool,
     loose: AtomicBool,
     turns: Turns,
@@ -50,10 +53,10 @@ pub struct LinuxSink {
 impl LinuxSink {
     /// A destination: entries are named below `base`.
     #[must_use]
-    pub fn new(base: Dir, direct: Direct) -> Self {
+    pub fn new(base: Dir, chooser: Arc<Chooser>) -> Self {
         LinuxSink {
             base,
-            direct,
+            chooser,
             names_made: AtomicBool::new(false),
             loose: AtomicBool::new(false),
             turns: Turns::default(),
@@ -111,6 +114,19 @@ impl LinuxSink {
         Ok(())
     }
 
+    /// Who chooses its engines.
+    #[must_use]
+    pub fn chooser(&self) -> &Chooser {
+        &self.chooser
+    }
+
+    /// Once a large part is on the disk its pages need not stay in memory, if the engine was ours to choose.
+    fn let_go(&self, entry: &Entry, part: &File) {
+        if entry.bytes() >= LARGE_FILE_BYTES_MIN && self.chooser.is_free(Way::Write) {
+            let _ = sys::fs::drop_cache(part, 0, 0);
+        }
+    }
+
     fn ready(&self, entry: &Entry, rung: Rung, sync: bool) -> io::Result<()> {
         // Never made here: a part that is gone (its entry failed) must not come back empty under the final name.
         let part = self.base.open_file_to_write(&beside(&entry.path, "part"))?;
@@ -123,7 +139,9 @@ impl LinuxSink {
         self.set(&Pin::of(&part), entry)?;
         if sync && rung >= Rung::Flushed {
             sys::fs::sync_data(&part)?;
+            self.let_go(entry, &part);
         }
+        self.chooser.cached_after(entry.id, entry.bytes(), &part);
         Ok(())
     }
 
@@ -140,7 +158,8 @@ impl LinuxSink {
 
     fn name(&self, entry: &Entry) -> io::Result<()> {
         self.base.rename(&beside(&entry.path, "part"), &entry.path)?;
-        if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
+        // Also of a file that has become shorter since a run that was killed, and has no journal of its own any more.
+        if entry.bytes() > PACK_FILE_BYTES_MAX {
             let _ = self.base.remove_file(&beside(&entry.path, "journal"));
         }
         Ok(())
@@ -263,6 +282,10 @@ impl SinkTree for LinuxSink {
         if entry.bytes() <= JOURNAL_FILE_BYTES_MIN {
             return Ok(Found::Nothing);
         }
+        if entry.bytes() >= LARGE_FILE_BYTES_MIN && !dry {
+            let dev = self.base.stat_self()?.dev;
+            self.chooser.announce(Way::Write, entry.bytes(), dev, &Ground::Folder(&self.base));
+        }
         let part = self.base.stat(&beside(&entry.path, "part"));
         match self.base.open_file(&beside(&entry.path, "journal"), false) {
             Ok(mut journal) if part.is_ok() => {
@@ -312,15 +335,9 @@ impl SinkTree for LinuxSink {
         } else {
             sys::fs::preallocate(&file, entry.bytes())?;
         }
-        let wanted = match self.direct {
-            Direct::On => true,
-            Direct::Off => false,
-            Direct::Auto => entry.bytes() >= DIRECT_FILE_BYTES_MIN && sys::fs::is_block_file_system(&file),
-        };
-        if wanted {
-            let _ = sys::fs::set_direct(&file, true);
-        }
-        Ok(Handle::taking_turns(file, self.turns.of(entry.id)))
+        let (lane, _) = self.chooser.lane(Way::Write, &file, entry.bytes(), || false);
+        let handle = Handle::by(file, lane.engine, 0, false, &self.chooser.refused).in_lane(lane);
+        Ok(handle.taking_turns(self.turns.of(entry.id)))
     }
 
     fn open_part_loose(&self, entry: &Entry) -> io::Result<Handle> {
@@ -352,6 +369,7 @@ impl SinkTree for LinuxSink {
         let part = self.base.open_file_to_write(&beside(&entry.path, "part"))?;
         if durable {
             sys::fs::sync_data(&part)?;
+            self.let_go(entry, &part);
         }
         let journal = self.base.create_file(&beside(&entry.path, "journal"), false, false)?;
         let end = sys::fs::stat_file(&journal)?.bytes;

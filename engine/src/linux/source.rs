@@ -9,12 +9,15 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use proto::manifest::{Aspects, Entry};
+use proto::storage::Way;
 use sys::fs::Dir;
 
+use crate::linux::choice::{Chooser, LARGE_FILE_BYTES_MIN};
+use crate::linux::handle::Handle;
 use crate::linux::old::is_same;
-use crate::linux::{DIRECT_FILE_BYTES_MIN, Direct, Handle};
 use crate::platform::SourceTree;
 
 /// One thing the user named: where it stands, and under which first component it is announced.
@@ -30,16 +33,16 @@ pub struct Root {
 #[derive(Debug)]
 pub struct LinuxSource {
     roots: HashMap<Box<[u8]>, Root>,
-    direct: Direct,
     wanted: Aspects,
     numeric: bool,
+    chooser: Arc<Chooser>,
 }
 
 impl LinuxSource {
     /// Sources by the first component they are announced under; the empty component stands for all.
     #[must_use]
-    pub fn new(roots: HashMap<Box<[u8]>, Root>, direct: Direct) -> Self {
-        LinuxSource { roots, direct, wanted: Aspects::ALL, numeric: false }
+    pub fn new(roots: HashMap<Box<[u8]>, Root>, chooser: Arc<Chooser>) -> Self {
+        LinuxSource { roots, wanted: Aspects::ALL, numeric: false, chooser }
     }
 
     /// What is read of entries beside content, mode and time; `numeric`: owners are not told by name.
@@ -57,6 +60,12 @@ impl LinuxSource {
     /// See `keeping`.
     pub(crate) fn is_numeric(&self) -> bool {
         self.numeric
+    }
+
+    /// Who chooses its engines.
+    #[must_use]
+    pub fn chooser(&self) -> &Arc<Chooser> {
+        &self.chooser
     }
 
     /// The roots, for the scan.
@@ -78,8 +87,12 @@ impl LinuxSource {
     }
 }
 
-/// Does the page cache hold the file's beginning, middle and end? Then reading it past the cache would be the slower way.
-fn is_cached(file: &File, bytes: u64) -> bool {
+/// Does the page cache hold (nearly) all of the file, or, where the kernel does not count, its beginning, middle and end? Then reading
+/// it past the cache would be the slower way.
+pub(super) fn is_cached(file: &File, bytes: u64) -> bool {
+    if let Ok(cached) = sys::fs::cached(file, 0, 0) {
+        return cached.bytes / 10 * 10 >= bytes / 10 * 9;
+    }
     [0, bytes / 2, bytes.saturating_sub(1)].iter().all(|&offset| sys::fs::is_cached_at(file, offset))
 }
 
@@ -89,20 +102,10 @@ impl SourceTree for LinuxSource {
     fn open(&self, entry: &Entry) -> io::Result<Handle> {
         let (dir, rel) = self.locate(&entry.path)?;
         let file = dir.open_file(&rel, false)?;
-        let wanted = match self.direct {
-            Direct::On => true,
-            Direct::Off => false,
-            Direct::Auto => {
-                entry.bytes() >= DIRECT_FILE_BYTES_MIN
-                    && sys::fs::is_block_file_system(&file)
-                    && !is_cached(&file, entry.bytes())
-            }
-        };
-        if wanted {
-            // A file system without O_DIRECT is read through the cache: the same bytes, another way.
-            let _ = sys::fs::set_direct(&file, true);
-        }
-        Ok(Handle::new(file))
+        let bytes = entry.bytes();
+        self.chooser.cached_before(entry.id, bytes, &file);
+        let (lane, behind) = self.chooser.lane(Way::Read, &file, bytes, || is_cached(&file, bytes));
+        Ok(Handle::by(file, lane.engine, bytes, behind, &self.chooser.refused).in_lane(lane))
     }
 
     fn read_small(&self, entry: &Entry, into: &mut [u8]) -> io::Result<Option<()>> {
@@ -125,6 +128,11 @@ impl SourceTree for LinuxSource {
 
     fn is_unchanged(&self, entry: &Entry) -> io::Result<bool> {
         let (dir, rel) = self.locate(&entry.path)?;
+        if entry.bytes() >= LARGE_FILE_BYTES_MIN
+            && let Ok(file) = dir.open_file(&rel, false)
+        {
+            self.chooser.cached_after(entry.id, entry.bytes(), &file);
+        }
         Ok(is_same(&dir.stat(&rel)?, entry))
     }
 }

@@ -163,6 +163,7 @@ impl<P: Platform> Worker<P> {
             rail.filled.push_back(Filled { handout, buf, bytes, files: 1, from: Some(file) });
             return;
         }
+        let ahead = self.platform.reads_ahead(&file).min(AHEAD_MAX);
         let len = (bytes as usize).next_multiple_of(SECTOR);
         let slot = Slot {
             kind: Kind::Read,
@@ -175,6 +176,7 @@ impl<P: Platform> Worker<P> {
         let rail = self.rails[index].as_mut().expect("the loop looked");
         rail.ops += 1;
         rail.reads += 1;
+        rail.ahead = rail.ahead.max(ahead);
         let token = self.slots.put(slot);
         self.platform.submit(token, Op::Read { file, offset, mem: Mem::Buf(buf), at: HEADROOM, len });
     }

@@ -18,15 +18,17 @@ use engine::end::recv::{Carried, RecvEnd};
 use engine::end::send::SendEnd;
 use engine::end::{Outbox, Record};
 use engine::job::{Cmd, Cover, Event, JobPart, Post, RailKey, Role, Terms};
+use engine::linux::choice::Chooser;
 use engine::linux::scan::Scan;
 use engine::linux::sink::LinuxSink;
 use engine::linux::source::{LinuxSource, Root};
-use engine::linux::{Direct, Linux, Sinks, Sources};
+use engine::linux::{Linux, Sinks, Sources};
 use engine::sink::commit::{self, Settled};
 use engine::worker::Worker;
 use proto::flow::FlowConfig;
 use proto::negotiate::{Cipher, Plan};
 use proto::rate::{Law, Policy, RateConfig};
+use proto::storage::Engines;
 use proto::wire::control::{DigestKind, Rung};
 use sys::fs::Dir;
 use sys::ring::{Kind, Waker};
@@ -52,7 +54,7 @@ pub(crate) struct Setup {
     pub(crate) driver: Kind,
     pub(crate) way: Way,
     pub(crate) rails: u16,
-    pub(crate) direct: Direct,
+    pub(crate) engines: Engines,
     pub(crate) cover: Cover,
     pub(crate) rung: Rung,
     pub(crate) keep: bool,
@@ -66,7 +68,7 @@ impl Setup {
             driver,
             way,
             rails: 1,
-            direct: Direct::Auto,
+            engines: Engines::default(),
             cover: Cover::Sealed,
             rung: Rung::Published,
             keep: true,
@@ -160,16 +162,16 @@ pub(crate) fn path(pace: u64) -> engine::job::Path {
     engine::job::Path { tag: 0xabcdef, flow, silence_ns: 10_000_000_000, meter: Arc::default() }
 }
 
-pub(crate) fn source_of(folder: &Path, direct: Direct) -> Arc<Sources> {
+pub(crate) fn source_of(folder: &Path, engines: Engines) -> Arc<Sources> {
     use std::os::unix::ffi::OsStrExt;
     let parent = Dir::open(folder.as_os_str().as_bytes()).expect("the source");
     let roots = HashMap::from([(Box::default(), Root { parent, name: Box::default() })]);
-    Arc::new(LinuxSource::new(roots, direct).into())
+    Arc::new(LinuxSource::new(roots, Chooser::new(engines)).into())
 }
 
-pub(crate) fn sink_of(folder: &Path, direct: Direct) -> Arc<Sinks> {
+pub(crate) fn sink_of(folder: &Path, engines: Engines) -> Arc<Sinks> {
     use std::os::unix::ffi::OsStrExt;
-    Arc::new(LinuxSink::new(Dir::open(folder.as_os_str().as_bytes()).expect("the sink"), direct).into())
+    Arc::new(LinuxSink::new(Dir::open(folder.as_os_str().as_bytes()).expect("the sink"), Chooser::new(engines)).into())
 }
 
 fn plan_of(setup: Setup, terms: Terms) -> Plan {
@@ -198,7 +200,7 @@ pub(crate) fn move_tree(source: &Path, sink: &Path, setup: Setup, hook: &Hook) -
         publish_small: setup.rung < Rung::Flushed,
     };
     let plan = plan_of(setup, terms);
-    let (source, sink) = (source_of(source, setup.direct), sink_of(sink, setup.direct));
+    let (source, sink) = (source_of(source, setup.engines), sink_of(sink, setup.engines));
     let mut sender = SendEnd::<Linux>::new(JOB, terms, &plan, setup.rung, source.clone(), 1, 4);
     let mut receiver =
         RecvEnd::<Linux>::new(JOB, terms, &plan, setup.rung, sink.clone(), 1, setup.keep, [1; 8], Carried::new());

@@ -17,6 +17,7 @@ use crate::rng::Rng;
 pub(crate) const SECTOR: usize = 4096;
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
+const EDQUOT: i32 = 122;
 
 /// Virtual nanoseconds, shared by everything.
 #[derive(Debug, Clone, Default)]
@@ -64,6 +65,8 @@ pub(crate) struct Faults {
     pub(crate) short: u64,
     /// Bytes that still fit while the span lasts; None: all.
     pub(crate) room: Option<u64>,
+    /// What stops at the room is the user's quota, not the disk.
+    pub(crate) quota: bool,
     /// Paths whose opening is denied.
     pub(crate) denied: BTreeSet<Box<[u8]>>,
 }
@@ -80,6 +83,10 @@ pub(crate) struct Disk {
     names: BTreeMap<Path, Ino>,
     log: Vec<Vec<(Path, Option<Ino>)>>, // each op: names and what they were before
     pub(crate) faults: Faults,
+    /// From this time on every op by an engine of its own (O_DIRECT, DONTCACHE) has this error: the file system cannot do it.
+    pub(crate) refuses: Option<(u64, i32)>,
+    /// It did: files opened later do not ask again.
+    pub(crate) refused: bool,
     pub(crate) die_at: Option<u64>,
     ops: u64,
     changes: u64,
@@ -111,6 +118,8 @@ impl Disk {
             names: BTreeMap::from([(Path::default(), 0)]),
             log: Vec::new(),
             faults: Faults::default(),
+            refuses: None,
+            refused: false,
             die_at: None,
             ops: 0,
             changes: 0,
@@ -140,6 +149,12 @@ impl Disk {
             return Err(no(EIO));
         }
         Ok(())
+    }
+
+    /// Is an op by an engine of its own refused?
+    pub(crate) fn refusal(&mut self) -> Option<io::Error> {
+        let refusal = self.refuses.filter(|(from_ns, _)| self.clock.now() >= *from_ns);
+        refusal.map(|(_, errno)| no(errno))
     }
 
     /// How often anything was changed.
@@ -312,7 +327,7 @@ impl Disk {
                 len = len.min(*room as usize);
                 *room -= len as u64;
                 if len == 0 && !bytes.is_empty() {
-                    return Err(no(ENOSPC));
+                    return Err(no(if self.faults.quota { EDQUOT } else { ENOSPC }));
                 }
             }
             if len > 1 && self.rng.permille(self.faults.short) {

@@ -152,11 +152,13 @@ fn due<T>(queue: &mut VecDeque<(u64, T)>, now: u64) -> Option<(u64, T)> {
 }
 
 /// Faults begin with the run.
-fn arm(disk: &SharedDisk, faults: Option<Faults>, dies_at_call: Option<u64>) {
+fn arm(disk: &SharedDisk, faults: Option<Faults>, refuses: Option<(u64, i32)>, dies_at_call: Option<u64>) {
     let mut disk = disk.lock().expect("one thread");
     (disk.faults, disk.loose) = (faults.unwrap_or_default(), false);
     disk.faults.from_ns += disk.clock.now();
     disk.faults.until_ns += disk.clock.now();
+    disk.refused = false;
+    disk.refuses = refuses.map(|(after_ns, errno)| (disk.clock.now() + after_ns, errno));
     disk.die_at = dies_at_call.map(|calls| disk.ops() + calls);
 }
 
@@ -237,8 +239,8 @@ impl<'a> Run<'a> {
         receiver.compare_by(scenario.compare);
         receiver.prune(scenario.prune.then_some(1000));
         (sender.record.dry, receiver.record.dry) = (plan.dry, plan.dry);
-        arm(&source, plan.trouble.source_faults.clone(), None);
-        arm(&sink, plan.trouble.sink_faults.clone(), plan.trouble.sink_dies_at_call);
+        arm(&source, plan.trouble.source_faults.clone(), plan.trouble.refuses, None);
+        arm(&sink, plan.trouble.sink_faults.clone(), plan.trouble.refuses, plan.trouble.sink_dies_at_call);
         let scan = scan(&source).into();
         Run {
             started_ns: clock.now(),

@@ -50,6 +50,8 @@ pub(crate) struct SimSocket {
 struct Pending {
     token: u64,
     at_ns: u64,
+    /// The file was moved by an engine of its own when this was submitted.
+    special: bool,
     op: Op<SimFile, SimSocket>,
 }
 
@@ -80,11 +82,23 @@ impl Sim {
         let result = match &mut pending.op {
             Op::Read { file, offset, mem, at, len } => {
                 let mut disk = file.disk.lock().expect("one thread");
-                disk.read(file.ino, *offset, &mut mem.bytes_mut()[*at..*at + *len])
+                match if pending.special { disk.refusal() } else { None } {
+                    Some(error) => {
+                        disk.refused = true;
+                        Err(give_way(file, &error))
+                    }
+                    None => disk.read(file.ino, *offset, &mut mem.bytes_mut()[*at..*at + *len]),
+                }
             }
             Op::Write { file, offset, mem, at, len } => {
                 let mut disk = file.disk.lock().expect("one thread");
-                disk.write(file.ino, *offset, &mem.bytes()[*at..*at + *len])
+                match if pending.special { disk.refusal() } else { None } {
+                    Some(error) => {
+                        disk.refused = true;
+                        Err(give_way(file, &error))
+                    }
+                    None => disk.write(file.ino, *offset, &mem.bytes()[*at..*at + *len]),
+                }
             }
             Op::Send { socket, mem, at, len, .. } => {
                 world.net.send(socket.wire, socket.side, &mem.bytes()[*at..*at + *len])?
@@ -107,6 +121,17 @@ impl Sim {
         };
         Some(Done { token: pending.token, result, mem })
     }
+}
+
+/// How often, in all stories of this process.
+pub(crate) static GAVE_WAY: AtomicUsize = AtomicUsize::new(0);
+
+/// As `linux::handle` does: the file goes on in the plain way, and the worker makes the op again.
+fn give_way(file: &SimFile, refused: &io::Error) -> io::Error {
+    assert!(matches!(refused.raw_os_error(), Some(22 | 95)), "nothing else is a refusal");
+    file.special.store(false, Ordering::Relaxed);
+    GAVE_WAY.fetch_add(1, Ordering::Relaxed);
+    io::ErrorKind::WouldBlock.into()
 }
 
 /// As the kernel does: what was taken counts, an error is told only when nothing was.
@@ -151,12 +176,16 @@ impl Platform for Sim {
         let mut world = lock(&self.world);
         world.activity += 1;
         let now = self.clock.now();
+        let special = match &op {
+            Op::Read { file, .. } | Op::Write { file, .. } => file.special.load(Ordering::Relaxed),
+            _ => false,
+        };
         let at_ns = match op {
             Op::Read { .. } | Op::Write { .. } => now + self.rng.below(world.disk_ns + 1),
             _ => now,
         };
         world.net.wakes.insert(at_ns);
-        self.pending.push(Pending { token, at_ns, op });
+        self.pending.push(Pending { token, at_ns, special, op });
     }
 
     fn flush(&mut self) {

@@ -43,6 +43,8 @@ pub(crate) struct Trouble {
     pub(crate) changes: Vec<u64>,
     pub(crate) source_faults: Option<crate::disk::Faults>,
     pub(crate) sink_faults: Option<crate::disk::Faults>,
+    /// After so many ns both file systems refuse engines of their own, with this error: nothing may come of it.
+    pub(crate) refuses: Option<(u64, i32)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -380,6 +382,18 @@ impl Scenario {
         type Path = Box<[u8]>;
         let names: Vec<&Path> = versions.keys().collect();
         let count = self.runs.len() - 1;
+        // Of a stream of its own: the stories of before stay what they were.
+        let mut own = Rng::new(
+            names
+                .iter()
+                .flat_map(|name| name.iter())
+                .fold(7_u64, |sum, &byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte))),
+        );
+        for run in &mut self.runs {
+            if own.permille(250) {
+                run.trouble.refuses = Some((own.below(100) * 1_000_000, *own.pick(&[22, 95])));
+            }
+        }
         for run in &mut self.runs[..count] {
             if rng.permille(250) {
                 let mut faults = faults(rng);
@@ -392,6 +406,7 @@ impl Scenario {
                 let mut faults = faults(rng);
                 if rng.permille(300) {
                     faults.room = Some(rng.below(6 * MIB));
+                    faults.quota = own.permille(500);
                 }
                 if rng.permille(300) && !names.is_empty() {
                     let path = *rng.pick(&names[..]);

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use engine::end::compare::name_sign;
@@ -26,6 +27,15 @@ pub(crate) type SharedDisk = Arc<Mutex<Disk>>;
 pub(crate) struct SimFile {
     pub(crate) disk: SharedDisk,
     pub(crate) ino: usize,
+    /// Moved by an engine that the file system may refuse; gives way as `linux::handle` does.
+    pub(crate) special: Arc<AtomicBool>,
+}
+
+impl SimFile {
+    fn new(disk: &SharedDisk, ino: usize, special: bool) -> SimFile {
+        let special = special && !lock(disk).refused;
+        SimFile { disk: disk.clone(), ino, special: Arc::new(AtomicBool::new(special)) }
+    }
 }
 
 #[derive(Debug)]
@@ -49,7 +59,7 @@ impl SourceTree for SimSource {
 
     fn open(&self, entry: &Entry) -> io::Result<SimFile> {
         let ino = lock(&self.0).open(&entry.path)?;
-        Ok(SimFile { disk: self.0.clone(), ino })
+        Ok(SimFile::new(&self.0, ino, true))
     }
 
     fn read_small(&self, entry: &Entry, into: &mut [u8]) -> io::Result<Option<()>> {
@@ -118,7 +128,7 @@ impl SimSink {
 
     fn name(disk: &mut Disk, entry: &Entry) -> io::Result<()> {
         disk.rename(&beside(&entry.path, "part"), &entry.path)?;
-        if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
+        if entry.bytes() > PACK_FILE_BYTES_MAX {
             let _ = disk.remove(&beside(&entry.path, "journal"));
         }
         Ok(())
@@ -222,12 +232,15 @@ impl SinkTree for SimSink {
         if (disk.data(ino).len() as u64) < entry.bytes() {
             disk.truncate(ino, entry.bytes())?;
         }
-        Ok(SimFile { disk: self.0.clone(), ino })
+        drop(disk);
+        Ok(SimFile::new(&self.0, ino, true))
     }
 
     fn open_part_loose(&self, entry: &Entry) -> io::Result<SimFile> {
         lock(&self.0).loose = true;
-        self.open_part(entry)
+        let file = self.open_part(entry)?;
+        file.special.store(false, Ordering::Relaxed);
+        Ok(file)
     }
 
     fn was_loose(&self) -> bool {

@@ -76,7 +76,7 @@ pub(crate) fn churns_a_thousand_operations_of_all_kinds(room: &mut Room) {
         let socket = Arc::clone(&one);
         room.driver.submit(1, Op::Send { socket, mem: Mem::Small(pattern(512, round).into()), at: 0, len: 512 });
         room.driver.submit(2, Op::Recv { socket: Arc::clone(&other), mem: small(512), at: 0, len: 512, all: true });
-        let read = Op::Read { file: Arc::clone(&file), offset, mem: small(777), at: 0, len: 777 };
+        let read = Op::Read { file: Arc::clone(&file), offset, mem: small(777), at: 0, len: 777, uncached: false };
         room.driver.submit(1_000 + offset, read);
         let bytes = pattern(1_024, round).into();
         let write = Op::Write {
@@ -85,6 +85,7 @@ pub(crate) fn churns_a_thousand_operations_of_all_kinds(room: &mut Room) {
             mem: Mem::Small(bytes),
             at: 0,
             len: 1_024,
+            uncached: false,
         };
         room.driver.submit(3, write);
         expected += 4;
@@ -117,7 +118,10 @@ pub(crate) fn churns_a_thousand_operations_of_all_kinds(room: &mut Room) {
 pub(crate) fn takes_more_operations_than_it_was_made_for(room: &mut Room) {
     let file = room.file("many", &pattern(64 * 1024, 6));
     for token in 0..5_000u64 {
-        room.driver.submit(token, Op::Read { file: Arc::clone(&file), offset: token, mem: small(8), at: 0, len: 8 });
+        room.driver.submit(
+            token,
+            Op::Read { file: Arc::clone(&file), offset: token, mem: small(8), at: 0, len: 8, uncached: false },
+        );
     }
     let mut seen = vec![false; 5_000];
     for done in room.wait_for(5_000) {
@@ -133,7 +137,7 @@ pub(crate) fn is_dropped_with_operations_in_flight(room: &mut Room) {
     let mut taken = Vec::new();
     for token in 0..4 {
         let mem = Mem::Buf(room.pool.take().expect("buf"));
-        let read = Op::Read { file: Arc::clone(&file), offset: 0, mem, at: HEADROOM, len: CHUNK };
+        let read = Op::Read { file: Arc::clone(&file), offset: 0, mem, at: HEADROOM, len: CHUNK, uncached: false };
         room.driver.submit(token, read);
     }
     let mem = Mem::Buf(room.pool.take().expect("buf"));

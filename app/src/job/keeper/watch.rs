@@ -68,6 +68,7 @@ impl Keeper<'_, '_> {
             self.steer();
             self.ask_share();
         }
+        self.storage_news();
         if due || !self.out.notes.is_empty() || !self.said.is_empty() {
             self.pulsed = if due { Instant::now() } else { self.pulsed };
             let own = self.books();

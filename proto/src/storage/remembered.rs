@@ -1,0 +1,166 @@
+//! What races found, as lines of a file.
+//!
+//! For: a file system that was raced once need not be raced by every job.
+//! In and out: the file's text in, the lines that can be believed out; a line in, text out.
+//! Invariants: another version, a line that was cut or altered, or one that does not fit an engine is as if it were not there: the worst that a
+//! broken file can do is another race.
+//! Absent on purpose: the file (`engine::linux::choice`), what a key is made of.
+//!
+//! ```text
+//! longhaul-engines 1
+//! KEY WAY ENGINE IO_BYTES DEPTH BYTES_PER_SECOND SECOND SECOND_BYTES_PER_SECOND CHECK
+//! ```
+//! KEY is 16 hexadecimal digits, SECOND is `-` where no other engine worked, CHECK is FNV-1a of the line before it.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::race::{Lane, Verdict};
+use super::{Engine, Way};
+
+/// The first line. Another number is another file, and is not read.
+pub const HEAD: &str = "longhaul-engines 1";
+/// Lines kept; the oldest go first. A host has tens of file systems.
+pub const LINES_MAX: usize = 256;
+/// Chunks are at most so long (docs/protocol.md).
+const IO_BYTES_MAX: u32 = 16 << 20;
+
+/// A race's outcome for one file system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// The file system, its mount and the kernel.
+    pub key: u64,
+    /// What was found.
+    pub verdict: Verdict,
+}
+
+fn check(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+impl Line {
+    /// As text, with its check, without the line's end.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let Verdict { way, lane, bps, second, .. } = &self.verdict;
+        let (second, second_bps) = second.map_or(("-", 0), |(engine, bps)| (engine.name(), bps));
+        let (way, engine) = (way.name(), lane.engine.name());
+        let text =
+            format!("{:016x} {way} {engine} {} {} {bps} {second} {second_bps}", self.key, lane.io_bytes, lane.depth);
+        format!("{text} {:016x}", check(&text))
+    }
+
+    /// A line that can be believed.
+    #[must_use]
+    pub fn decode(text: &str) -> Option<Line> {
+        let (body, sum) = text.rsplit_once(' ')?;
+        if u64::from_str_radix(sum, 16) != Ok(check(body)) {
+            return None;
+        }
+        let mut words = body.split(' ');
+        let key = u64::from_str_radix(words.next()?, 16).ok()?;
+        let way = match words.next()? {
+            "read" => Way::Read,
+            "write" => Way::Write,
+            _ => return None,
+        };
+        let engine = Engine::by_name(words.next()?).filter(|it| it.can(way))?;
+        let io_bytes = words.next()?.parse().ok().filter(|it: &u32| *it <= IO_BYTES_MAX && it.is_multiple_of(4096))?;
+        let depth = words.next()?.parse().ok().filter(|it| (1..=1024).contains(it))?;
+        let bps = words.next()?.parse().ok().filter(|it| *it > 0)?;
+        let second = words.next()?;
+        let second_bps: u64 = words.next()?.parse().ok()?;
+        let second = Engine::by_name(second).map(|engine| (engine, second_bps));
+        if words.next().is_some() {
+            return None;
+        }
+        let lane = Lane { engine, io_bytes, depth };
+        Some(Line { key, verdict: Verdict { way, lane, bps, second, spent_ns: 0, heats: 0 } })
+    }
+}
+
+/// The lines of a file, the oldest first.
+#[must_use]
+pub fn decode(text: &str) -> Vec<Line> {
+    let mut lines = text.lines();
+    if lines.next() != Some(HEAD) {
+        return Vec::new();
+    }
+    lines.take(4 * LINES_MAX).filter_map(Line::decode).collect()
+}
+
+/// The file with this line in it, in place of an older one for the same.
+#[must_use]
+pub fn with(text: &str, line: &Line) -> String {
+    let mut lines = without(text, line.key, line.verdict.way);
+    lines.push(line.clone());
+    encode(&lines)
+}
+
+/// The lines but for those of this file system and way.
+#[must_use]
+pub fn without(text: &str, key: u64, way: Way) -> Vec<Line> {
+    let mut lines = decode(text);
+    lines.retain(|it| (it.key, it.verdict.way) != (key, way));
+    lines
+}
+
+/// The file of these lines, the last `LINES_MAX` of them.
+#[must_use]
+pub fn encode(lines: &[Line]) -> String {
+    let from = lines.len().saturating_sub(LINES_MAX);
+    let mut text = format!("{HEAD}\n");
+    for line in &lines[from..] {
+        text.push_str(&line.encode());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(key: u64, way: Way, engine: Engine) -> Line {
+        let lane = Lane { engine, io_bytes: 1 << 20, depth: 8 };
+        let second = Some((Engine::Buffered, 5));
+        Line { key, verdict: Verdict { way, lane, bps: 7, second, spent_ns: 0, heats: 0 } }
+    }
+
+    #[test]
+    fn what_was_found_is_read_back_and_the_newest_counts() {
+        let one = line(1, Way::Read, Engine::Direct);
+        let text = with(&with(&with("", &one), &line(1, Way::Write, Engine::Early)), &line(2, Way::Read, Engine::Mmap));
+        let newer = line(1, Way::Read, Engine::Dontcache);
+        let lines = decode(&with(&text, &newer));
+        assert_eq!(lines.len(), 3);
+        assert!(lines.contains(&newer) && !lines.contains(&one));
+        assert_eq!(without(&text, 1, Way::Read).len(), 2);
+    }
+
+    #[test]
+    fn a_cut_or_an_altered_byte_costs_its_line_and_no_more() {
+        let text = with(&with("", &line(1, Way::Read, Engine::Direct)), &line(2, Way::Write, Engine::Direct));
+        for at in 0..text.len() {
+            assert!(decode(&text[..at]).iter().all(|it| decode(&text).contains(it)), "cut at {at}");
+            let mut bytes = text.clone().into_bytes();
+            bytes[at] ^= 1;
+            if let Ok(altered) = String::from_utf8(bytes) {
+                let lines = decode(&altered);
+                assert!(lines.iter().all(|it| decode(&text).contains(it)), "altered at {at}: {lines:?}");
+            }
+        }
+        assert_eq!(decode("longhaul-engines 2\n"), []);
+        assert_eq!(decode("\u{0}garbage\n\n"), []);
+    }
+
+    #[test]
+    fn the_file_does_not_grow_for_ever() {
+        let text = (0..LINES_MAX as u64 + 9)
+            .fold(String::new(), |text, key| with(&text, &line(key, Way::Read, Engine::Direct)));
+        assert_eq!(decode(&text).len(), LINES_MAX);
+        assert_eq!(decode(&text)[0].key, 9, "the oldest went");
+        assert!(Line::decode("x ").is_none());
+    }
+}
