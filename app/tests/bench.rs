@@ -121,10 +121,22 @@ impl Drop for Folder {
 fn disk_measures_and_leaves_nothing_behind() {
     let folder = Folder::new("disk");
     let path = folder.0.to_str().unwrap();
-    let value = json(&["disk", path, "--size", "16MiB", "--seconds", "1ms", "--json"]);
-    // At least the lines through the page cache, by plain calls and the bare loop.
-    assert!(rates(&value, "cells", "gbs") >= 2 * (3 + 15), "{value}");
+    let value = json(&["disk", path, "--size", "16MiB", "--seconds", "1ms", "--rounds", "1", "--json"]);
+    // At least the lines through the page cache, by every sweep.
+    assert!(rates(&value, "cells", "gbs") >= 2 * (7 + 6 + 4 + 4), "{value}");
+    assert_eq!(value["courses"].as_array().unwrap().len(), 2, "{value}");
     assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0);
+    let (html, csv) = (folder.0.join("a.html"), folder.0.join("a.csv"));
+    let (html_name, csv_name) = (html.to_str().unwrap(), csv.to_str().unwrap());
+    let wish = ["--sweep", "engine,block", "--html", html_name, "--csv", csv_name];
+    let said = text(&[&["disk", path, "--size", "16MiB", "--seconds", "1ms", "--rounds", "1"], &wish[..]].concat());
+    assert!(
+        said.contains("read, by engine") && said.contains("write, by block") && !said.contains("by depth"),
+        "{said}"
+    );
+    let page = std::fs::read_to_string(html).unwrap();
+    assert!(page.contains("<svg") && !page.contains("<script") && !page.contains("http"), "it needs nothing else");
+    assert!(std::fs::read_to_string(csv).unwrap().lines().count() > 14);
 }
 
 #[test]

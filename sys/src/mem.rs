@@ -178,6 +178,33 @@ impl Pool {
         Ok(Pool { map: Arc::new(map), free: (0..slots).rev().collect(), count, pages })
     }
 
+    /// The same in memory as it becomes on a machine that has run for months: pages of 4 KiB, of which no two neighbours are neighbours
+    /// in the memory itself. For measuring what that costs. Errors: ENOMEM.
+    pub fn scattered(count: usize, chunk_bytes: usize) -> io::Result<Pool> {
+        let mut pool = Pool::new(count, chunk_bytes)?;
+        let pages = pool.map.bytes / PAGE;
+        if !advise(pool.map.start, pool.map.bytes, Advice::LinuxNoHugepage) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        // The kernel hands pages out more or less in order: so they are asked for out of order, a golden section apart. A step without
+        // a common divisor with their number meets each of them once.
+        let divides = |mut a: usize, mut b: usize| {
+            while b > 0 {
+                (a, b) = (b, a % b);
+            }
+            a > 1
+        };
+        let step = (pages / 1000 * 618 + 1..).find(|&step| !divides(step, pages)).unwrap_or(1);
+        for page in (0..pages).map(|number| number * step % pages) {
+            // SAFETY: `page` < `pages`, so the byte lies in the mapping.
+            let byte = unsafe { pool.map.start.add(page * PAGE) };
+            // SAFETY: the pool was made above and has given no buf away: nobody else has this byte.
+            unsafe { byte.write_volatile(0) };
+        }
+        pool.pages = PageKind::Small;
+        Ok(pool)
+    }
+
     /// A buf, if one is free; its contents are whatever its last owner left.
     pub fn take(&mut self) -> Option<Buf> {
         let index = self.free.pop()?;

@@ -86,3 +86,20 @@ fn reserved_pages_are_used_when_there_are_enough() {
     assert_eq!(Pool::new(1, 4096).expect("pool").pages(), PageKind::Small);
     assert!(!pool.pages().name().is_empty());
 }
+
+#[test]
+fn scattered_memory_is_small_pages_and_whole() {
+    // Where the pool comes from reserved huge pages it cannot be scattered, and says so.
+    let Ok(mut pool) = Pool::scattered(3, MIB) else {
+        assert!(matches!(Pool::new(3, MIB).expect("pool").pages(), PageKind::Huge2M | PageKind::Huge1G));
+        return;
+    };
+    assert_eq!(pool.pages(), PageKind::Small);
+    let mut bufs: Vec<_> = std::iter::from_fn(|| pool.take()).collect();
+    assert_eq!(bufs.len(), 3);
+    for (number, buf) in bufs.iter_mut().enumerate() {
+        assert!(buf.whole().iter().all(|&byte| byte == 0));
+        buf.whole_mut().fill(number as u8 + 1);
+    }
+    assert!(bufs.iter().enumerate().all(|(number, buf)| buf.whole().iter().all(|&byte| byte == number as u8 + 1)));
+}

@@ -89,7 +89,7 @@ pub fn run(arguments: &CryptoArguments) -> anyhow::Result<()> {
     let host = Host::here();
     let lines = measure(arguments.seconds)?;
     if arguments.json {
-        return print_json("crypto", &host, &Lines { lines: &lines });
+        return print_json("crypto", &host, ROUNDS, &Lines { lines: &lines });
     }
     println!("{host}");
     println!("one core, medians of {ROUNDS} rounds; hot: in its cache, streaming: from memory; ns/byte is CPU s/GB\n");

@@ -26,7 +26,7 @@ use self::packets::LawWanted;
 use self::report::{Line, Report, Round};
 use self::session::{Client, Cores, serve};
 use self::way::{BLOCK_BYTES_MAX, BUFS, Driver, Layer, Order, PacketsWay, Seal, Way};
-use crate::bench::table::{Host, ROUNDS, print_json};
+use crate::bench::table::{Host, ROUNDS, parse_rounds, print_json};
 use crate::units;
 
 /// Blocks of the bare loop when nobody names any.
@@ -167,11 +167,6 @@ fn parse_bufs(text: &str) -> Result<u16, String> {
     bufs.ok_or_else(|| "8MiB to 1GiB can be given".to_owned())
 }
 
-fn parse_rounds(text: &str) -> Result<usize, String> {
-    let rounds = text.parse().ok().filter(|rounds| (1..=1000).contains(rounds));
-    rounds.ok_or_else(|| "1 to 1000 rounds".to_owned())
-}
-
 /// Listens, or measures and prints.
 ///
 /// # Errors
@@ -201,7 +196,7 @@ pub fn run(arguments: &NetArguments) -> anyhow::Result<()> {
         }
     };
     if arguments.json {
-        return print_json("net", &host, &report);
+        return print_json("net", &host, arguments.rounds, &report);
     }
     println!("{host}\n{report}");
     Ok(())

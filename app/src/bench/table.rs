@@ -98,6 +98,15 @@ impl fmt::Display for Host {
     }
 }
 
+/// How many rounds, as the command line takes it.
+///
+/// # Errors
+/// Not a number, or none that makes sense.
+pub fn parse_rounds(text: &str) -> Result<usize, String> {
+    let rounds = text.parse().ok().filter(|rounds| (1..=1000).contains(rounds));
+    rounds.ok_or_else(|| "1 to 1000 rounds".to_owned())
+}
+
 /// One JSON line: what was measured, where, and how it came out.
 #[derive(Debug, Serialize)]
 struct Record<'a, T> {
@@ -110,12 +119,12 @@ struct Record<'a, T> {
     result: &'a T,
 }
 
-/// Prints the result for programs.
+/// Prints the result of so many rounds for programs.
 ///
 /// # Errors
 /// Never for the records of this bench; a name used twice would be one.
-pub fn print_json(bench: &'static str, host: &Host, result: &impl Serialize) -> anyhow::Result<()> {
-    let record = Record { event: "bench", bench, version: env!("CARGO_PKG_VERSION"), host, rounds: ROUNDS, result };
+pub fn print_json(bench: &'static str, host: &Host, rounds: usize, result: &impl Serialize) -> anyhow::Result<()> {
+    let record = Record { event: "bench", bench, version: env!("CARGO_PKG_VERSION"), host, rounds, result };
     println!("{}", serde_json::to_string(&record)?);
     Ok(())
 }

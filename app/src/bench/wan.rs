@@ -9,7 +9,7 @@
 mod contest; // who competes
 mod grid; // links, limits, lengths
 mod meter; // what programs use
-mod page; // HTML
+pub mod page; // HTML
 mod race; // one run
 mod record; // rounds, medians, verdicts
 
