@@ -170,8 +170,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Maps memory for `count` bufs of `chunk_bytes` payload each. The memory is zero and touched by use only (unless
-    /// a ring registers it, see [`crate::ring::Driver::register`]). Errors: ENOMEM.
+    /// Maps memory for `count` bufs of `chunk_bytes` payload each. The memory is zero and touched by use only.
+    /// Errors: ENOMEM.
     pub fn new(count: usize, chunk_bytes: usize) -> io::Result<Pool> {
         let slots = u32::try_from(count).map_err(|_| io::Error::from_raw_os_error(libc::ENOMEM))?;
         let (map, pages) = Mapping::new(count, chunk_bytes)?;

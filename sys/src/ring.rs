@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use crate::event::Waker;
-use crate::mem::{Mem, Pool};
+use crate::mem::{Buf, Mem, Pool};
 use crate::plain::Plain;
 use crate::uring::Uring;
 
@@ -168,13 +168,13 @@ impl Driver {
         }
     }
 
-    /// Tells the kernel the memory of the driver's pool once, so that it need not look it up for each operation. True: done;
-    /// false: this engine has no such thing. It pays for O_DIRECT alone (0.015 instead of 0.027 s of processor per 10^9
-    /// bytes read, 1 MiB operations, Linux 6.18, 2026-11; nothing through the page cache), and it makes the whole pool
-    /// resident and locked at once. Errors: ENOMEM under `ulimit -l`; the driver works all the same.
-    pub fn register(&mut self) -> io::Result<bool> {
+    /// Tells the kernel of a buf of the driver's pool for good, so that it need not look its pages up for each operation. True: it is
+    /// told; false: this engine has no such thing, the buf is another pool's, or the kernel has refused one before. It pays for O_DIRECT alone,
+    /// and the more so the more the memory is in pieces (docs/design/006). The buf's pages are locked until the driver is dropped.
+    /// Errors: ENOMEM under `ulimit -l`, EINVAL before Linux 5.19; the driver works all the same.
+    pub fn fix(&mut self, buf: &Buf) -> io::Result<bool> {
         match self {
-            Driver::Uring(uring) => uring.register().map(|()| true),
+            Driver::Uring(uring) => uring.fix(buf),
             Driver::Plain(_) => Ok(false),
         }
     }

@@ -29,8 +29,8 @@ use crate::sock::wake_for;
 /// User data of the entry that reads the waker's eventfd; no slot has this number.
 const WAKE: u64 = u64::MAX;
 
-/// Registered buffers may be 1 GiB each at most (io_uring/rsrc.c, io_buffer_validate).
-const PIECE_BYTES_MAX: usize = 1 << 30;
+/// So many registered buffers a ring may have (IORING_MAX_REG_BUFFERS, io_uring/rsrc.h), each of 1 GiB at most.
+const FIXED_MAX: usize = 1 << 14;
 
 /// How long a dropped ring waits for the kernel to let go of memory before it leaks it. A healthy disk answers in
 /// milliseconds; a dead one must not hold up the exit of the process.
@@ -163,17 +163,20 @@ fn recv_entry(handle: &Handle, missing: &Missing) -> squeue::Entry {
     opcode::Recv::new(Fd(handle.number()), missing.start, missing.bytes as u32).build()
 }
 
-/// Which fixed buffer a slot of the pool lies in.
-#[derive(Debug, Clone, Copy)]
-struct Pieces {
-    bufs_per_piece: usize,
+/// Bufs that the kernel was told of for good, so that it need not look their pages up for each operation.
+#[derive(Debug, Default)]
+struct Fixed {
+    /// By number: is it told? Empty: nobody asked yet.
+    told: Vec<bool>,
+    /// The kernel refused one: it is not asked again.
+    closed: bool,
 }
 
 /// An io_uring with the memory that is in it.
 pub struct Uring {
     ring: IoUring,
     pool: Arc<Mapping>,
-    pieces: Option<Pieces>,
+    fixed: Fixed,
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
     /// Entries the kernel's queue had no room for.
@@ -203,7 +206,7 @@ impl Uring {
         let uring = Uring {
             ring,
             pool: Arc::clone(pool.mapping()),
-            pieces: None,
+            fixed: Fixed::default(),
             slots: (0..depth).map(|_| None).collect(),
             free: (0..depth as u32).rev().collect(),
             backlog: VecDeque::with_capacity(depth),
@@ -217,11 +220,34 @@ impl Uring {
         Ok((uring, mode))
     }
 
-    /// Tells the kernel the pool's memory once, so that it need not look it up for each operation.
-    pub(crate) fn register(&mut self) -> io::Result<()> {
-        if self.pieces.is_none() {
-            self.pieces = Some(register(&self.ring, &self.pool)?);
+    /// Tells the kernel of a buf of the pool for good, once: its pages stay where they are until the ring is closed.
+    pub(crate) fn fix(&mut self, buf: &Buf) -> io::Result<bool> {
+        if !Arc::ptr_eq(buf.mapping(), &self.pool) {
+            return Ok(false);
         }
+        if self.fixed.closed || self.fixed.told.get(buf.index()) == Some(&true) {
+            return Ok(!self.fixed.closed);
+        }
+        let fixed = self.try_fix(buf);
+        self.fixed.closed = fixed.is_err();
+        fixed.map(|()| true)
+    }
+
+    fn try_fix(&mut self, buf: &Buf) -> io::Result<()> {
+        if self.fixed.told.is_empty() {
+            let count = self.pool.bytes() / self.pool.stride();
+            if count > FIXED_MAX {
+                return Err(io::Error::from_raw_os_error(libc::EMFILE));
+            }
+            // An empty table: no page is taken before it is used. Linux 5.19.
+            self.ring.submitter().register_buffers_sparse(count as u32)?;
+            self.fixed.told.resize(count, false);
+        }
+        let range = [libc::iovec { iov_base: buf.start().cast(), iov_len: buf.bytes() }];
+        // SAFETY: the range is a slot of the mapping, which `Uring::pool` keeps mapped longer than the ring: fields are dropped in
+        // order, the ring first.
+        unsafe { self.ring.submitter().register_buffers_update(buf.index() as u32, &range, None) }?;
+        self.fixed.told[buf.index()] = true;
         Ok(())
     }
 
@@ -282,9 +308,9 @@ impl Uring {
                 let handle = Handle::File(file);
                 let (held, start) = lend_range(mem, at, len);
                 let (fd, bytes, flags) = (Fd(handle.number()), len as u32, rw_flags(uncached));
-                let entry = match self.piece_of(&held) {
-                    Some(piece) => {
-                        opcode::ReadFixed::new(fd, start, bytes, piece).offset(offset).rw_flags(flags).build()
+                let entry = match self.fixed_of(&held) {
+                    Some(number) => {
+                        opcode::ReadFixed::new(fd, start, bytes, number).offset(offset).rw_flags(flags).build()
                     }
                     None => opcode::Read::new(fd, start, bytes).offset(offset).rw_flags(flags).build(),
                 };
@@ -294,9 +320,9 @@ impl Uring {
                 let handle = Handle::File(file);
                 let (held, start) = lend_range(mem, at, len);
                 let (fd, bytes, flags) = (Fd(handle.number()), len as u32, rw_flags(uncached));
-                let entry = match self.piece_of(&held) {
-                    Some(piece) => {
-                        opcode::WriteFixed::new(fd, start, bytes, piece).offset(offset).rw_flags(flags).build()
+                let entry = match self.fixed_of(&held) {
+                    Some(number) => {
+                        opcode::WriteFixed::new(fd, start, bytes, number).offset(offset).rw_flags(flags).build()
                     }
                     None => opcode::Write::new(fd, start, bytes).offset(offset).rw_flags(flags).build(),
                 };
@@ -336,10 +362,11 @@ impl Uring {
         }
     }
 
-    fn piece_of(&self, held: &Held) -> Option<u16> {
-        match (self.pieces, held) {
-            (Some(pieces), Held::Buf(buf)) if Arc::ptr_eq(buf.mapping(), &self.pool) => {
-                Some((buf.index() / pieces.bufs_per_piece) as u16)
+    /// The number under which the kernel knows this memory.
+    fn fixed_of(&self, held: &Held) -> Option<u16> {
+        match held {
+            Held::Buf(buf) if Arc::ptr_eq(buf.mapping(), &self.pool) => {
+                self.fixed.told.get(buf.index()).filter(|told| **told).map(|_| buf.index() as u16)
             }
             _ => None,
         }
@@ -536,7 +563,7 @@ impl Drop for Uring {
 
 impl std::fmt::Debug for Uring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Uring").field("in_flight", &self.in_flight()).field("pieces", &self.pieces).finish()
+        f.debug_struct("Uring").field("in_flight", &self.in_flight()).field("fixed", &self.fixed).finish()
     }
 }
 
@@ -620,24 +647,6 @@ fn keep_to_granted_cores(ring: &IoUring) {
     if result == 0 {
         let _ = ring.submitter().register_iowq_aff(&cores);
     }
-}
-
-fn register(ring: &IoUring, map: &Mapping) -> io::Result<Pieces> {
-    let count = map.bytes() / map.stride();
-    if map.stride() > PIECE_BYTES_MAX || count == 0 {
-        return Err(io::Error::from_raw_os_error(libc::EINVAL));
-    }
-    let bufs_per_piece = PIECE_BYTES_MAX / map.stride();
-    let mut ranges = Vec::with_capacity(count.div_ceil(bufs_per_piece));
-    for first in (0..count).step_by(bufs_per_piece) {
-        let bufs = bufs_per_piece.min(count - first);
-        let start = map.start().wrapping_add(first * map.stride());
-        ranges.push(libc::iovec { iov_base: start.cast(), iov_len: bufs * map.stride() });
-    }
-    // SAFETY: the ranges lie in the mapping (`count` × stride <= bytes), which `Uring::pool` keeps mapped longer than the
-    // ring: fields are dropped in order, the ring first.
-    unsafe { ring.submitter().register_buffers(&ranges) }?;
-    Ok(Pieces { bufs_per_piece })
 }
 
 fn is_busy(error: &io::Error) -> bool {

@@ -37,9 +37,10 @@ fn a_container_without_io_uring_gets_plain_calls_and_the_reason() {
         assert!(reason.contains("forbidden"), "{reason}");
         assert!(Driver::choose(&pool, Some(Kind::Uring)).is_err(), "what was asked for is not replaced");
         assert!(sys::host::io_uring().expect_err("forbidden").contains("forbidden"));
-        assert!(!driver.register().expect("nothing to do"));
         let file = Arc::new(std::fs::File::open("/proc/self/exe").expect("this binary"));
-        let mem = Mem::Buf(pool.take().expect("buf"));
+        let buf = pool.take().expect("buf");
+        assert!(!driver.fix(&buf).expect("nothing to do"));
+        let mem = Mem::Buf(buf);
         driver.submit(5, Op::Read { file, offset: 0, mem, at: 0, len: 4, uncached: false });
         let mut done = Vec::new();
         driver.wait(None, &mut done).expect("wait");

@@ -164,7 +164,13 @@ impl Chooser {
     /// What was chosen since this was last asked.
     #[must_use]
     pub fn take_news(&self) -> Vec<Choice> {
-        std::mem::take(&mut *lock(&self.news))
+        let mut news = std::mem::take(&mut *lock(&self.news));
+        news.extend(self.refused.take_fixed().map(|error| Choice {
+            what: "registered buffers",
+            value: "not all".to_owned(),
+            reason: format!("the kernel would not lock more memory for the disk ('ulimit -l' bounds it): {error}"),
+        }));
+        news
     }
 
     /// The job is over; `was_limit`: this end's disk is what it waited for. A file system that has become slower is raced again next time.

@@ -9,7 +9,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use proto::storage::Engine;
@@ -39,17 +39,27 @@ pub struct Handle {
 /// Engines that a file system refused once: files opened later do not try them. Without this a file that is opened anew for each attempt
 /// would be refused for ever. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Refused(Arc<AtomicU8>);
+pub struct Refused(Arc<(AtomicU8, AtomicI32)>);
 
 impl Refused {
     fn put(&self, engine: Engine) {
-        self.0.fetch_or(1 << engine as u8, Ordering::Relaxed);
+        self.0.0.fetch_or(1 << engine as u8, Ordering::Relaxed);
     }
 
     /// Was this one refused?
     #[must_use]
     pub fn has(&self, engine: Engine) -> bool {
-        self.0.load(Ordering::Relaxed) & (1 << engine as u8) != 0
+        self.0.0.load(Ordering::Relaxed) & (1 << engine as u8) != 0
+    }
+
+    /// The kernel would not be told of a buf for good.
+    pub(super) fn put_fixed(&self, error: &io::Error) {
+        self.0.1.store(error.raw_os_error().unwrap_or(-1), Ordering::Relaxed);
+    }
+
+    /// What it said, once.
+    pub(super) fn take_fixed(&self) -> Option<io::Error> {
+        Some(self.0.1.swap(0, Ordering::Relaxed)).filter(|&errno| errno != 0).map(io::Error::from_raw_os_error)
     }
 }
 
@@ -60,7 +70,7 @@ pub(super) struct By {
     /// Calls are made on the worker's thread.
     at_once: bool,
     map: Option<Map>,
-    refused: Refused,
+    pub(super) refused: Refused,
     /// Bytes written since the kernel was last told to write them out.
     unsent: AtomicU64,
     /// The file's pages are to leave the cache behind us.
