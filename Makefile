@@ -9,7 +9,7 @@ N ?= 200
 SEED ?= 1
 FIRST ?= 0
 
-.PHONY: help build test unit e2e lint deny demo bench bench-quick bench-wan bench-wan-quick grid torture torture-memory sim sims fuzz fuzz-quick hosts lab-accuracy ci
+.PHONY: help build test unit e2e lint deny demo bench bench-quick bench-wan bench-wan-quick bench-disk grid torture torture-memory sim sims fuzz fuzz-quick hosts lab-accuracy ci
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -48,6 +48,10 @@ bench-wan: build ## distance x loss x rate x transport, ours beside TCP: bench/r
 
 bench-wan-quick: build ## four cells of it: 100 ms, 0 and 1 % loss, 155 Mbit/s and 1 Gbit/s (two minutes)
 	target/longhaul bench wan --quick --out bench/results/wan-quick
+
+bench-disk: build ## storage engines per file system (root disk, loop devices, tmpfs) beside fio, and what a job leaves of others' memory (ten minutes)
+	python3 bench/disk.py
+	python3 bench/disk.py --manners --rounds 3
 
 grid: ## distance x loss x rate in virtual time, through the real machines: bench/results/grid-virtual.json and .html (some minutes)
 	python3 bench/grid.py

@@ -14,6 +14,20 @@ done
 is $? 2 "engine: a name that is none is refused"
 holds "engine: with the names that there are" grep -q "buffered, early, dontcache, direct and mmap" "$LAB/bad.err"
 
+# Bufs that the kernel will not lock: without, and it says so.
+if [ "$(stat -f -c %T "$LAB")" = tmpfs ] || ! command -v setpriv prlimit >/dev/null; then
+    skip "registered buffers: they need a disk, and setpriv and prlimit"
+else
+    CP_AS="prlimit --memlock=2000000:2000000 setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock" cp_run --engine direct "$SRC/large" "$DST/unlocked"
+    is "$STATUS" 0 "registered buffers refused: exit code 0"
+    holds "registered buffers refused: the same bytes" cmp "$SRC/large" "$DST/unlocked"
+    if grep -q "io_uring" "$OUT"; then
+        holds "registered buffers refused: told with the reason" grep -q "registered buffers.*ulimit -l" "$OUT"
+    else
+        skip "registered buffers refused: no io_uring here"
+    fi
+fi
+
 before=$(ls -A "$LAB" | wc -l)
 t=$(date +%s%N)
 timeout 60 "$LONGHAUL" bench disk "$LAB" --size 16MiB --seconds 2ms --rounds 1 --json --html "$LAB/disk.html" --csv "$LAB/disk.csv" >"$LAB/disk.json" 2>"$LAB/disk.err" </dev/null

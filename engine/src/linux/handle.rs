@@ -39,27 +39,42 @@ pub struct Handle {
 /// Engines that a file system refused once: files opened later do not try them. Without this a file that is opened anew for each attempt
 /// would be refused for ever. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Refused(Arc<(AtomicU8, AtomicI32)>);
+pub struct Refused(Arc<Said>);
+
+#[derive(Debug, Default)]
+struct Said {
+    /// Engines that were refused, bit by bit.
+    engines: AtomicU8,
+    /// The error number when the kernel would not lock a buf; -1: reported.
+    fixed: AtomicI32,
+}
 
 impl Refused {
     fn put(&self, engine: Engine) {
-        self.0.0.fetch_or(1 << engine as u8, Ordering::Relaxed);
+        self.0.engines.fetch_or(1 << engine as u8, Ordering::Relaxed);
     }
 
     /// Was this one refused?
     #[must_use]
     pub fn has(&self, engine: Engine) -> bool {
-        self.0.0.load(Ordering::Relaxed) & (1 << engine as u8) != 0
+        self.0.engines.load(Ordering::Relaxed) & (1 << engine as u8) != 0
     }
 
     /// The kernel would not be told of a buf for good.
     pub(super) fn put_fixed(&self, error: &io::Error) {
-        self.0.1.store(error.raw_os_error().unwrap_or(-1), Ordering::Relaxed);
+        const EIO: i32 = 5;
+        let errno = error.raw_os_error().unwrap_or(EIO);
+        let _ = self.0.fixed.compare_exchange(0, errno, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// What it said, once.
+    /// What it said, once in a job.
     pub(super) fn take_fixed(&self) -> Option<io::Error> {
-        Some(self.0.1.swap(0, Ordering::Relaxed)).filter(|&errno| errno != 0).map(io::Error::from_raw_os_error)
+        let errno = self.0.fixed.load(Ordering::Relaxed);
+        if errno <= 0 {
+            return None;
+        }
+        self.0.fixed.store(-1, Ordering::Relaxed);
+        Some(io::Error::from_raw_os_error(errno))
     }
 }
 
