@@ -31,6 +31,8 @@ use rig::Rig;
 
 /// The files are whole numbers of the largest ordinary operation, and more than a few.
 const FILE_BYTES_MIN: u64 = 16 << 20;
+/// One file with all bytes and eight with as many together; each to read and to write.
+const COPIES: u64 = 4;
 /// Left free beside the files: a full file system disturbs others.
 const SPARE_BYTES: u64 = 64 << 20;
 
@@ -153,10 +155,10 @@ fn measure(arguments: &DiskArguments) -> anyhow::Result<Report> {
     let folder = fs::Dir::open(path).with_context(|| format!("failed to open the folder {shown}"))?;
     let space = folder.space().with_context(|| format!("failed to ask {shown} for its room"))?;
     ensure!(
-        space.free_bytes >= bytes + SPARE_BYTES,
+        space.free_bytes >= COPIES.saturating_mul(bytes).saturating_add(SPARE_BYTES),
         "{shown} has {} free: too little for {} (choose another size with --size)",
         units::show_memory(space.free_bytes),
-        units::show_memory(bytes)
+        units::show_memory(COPIES.saturating_mul(bytes))
     );
     let mount = fs::mount_of(&folder).with_context(|| format!("failed to find the mount of {shown}"))?;
     let dev = folder.stat_self().with_context(|| format!("failed to look at {shown}"))?.dev;

@@ -36,7 +36,9 @@ const MOMENT: Duration = Duration::from_millis(50);
 /// See the module.
 pub struct Rig {
     /// As many as the widest cell has, each an equal part of all bytes.
-    files: Vec<File>,
+    read: Vec<File>,
+    /// The same for writing: made anew for each cell, with room taken and nothing in it, as parts are.
+    write: Vec<File>,
     bytes: u64,
 }
 
@@ -61,12 +63,22 @@ impl Rig {
             fs::sync_data(&file)?;
             files.push(file);
         }
-        Ok(Rig { files, bytes })
+        let write = (0..FILES).map(|_| folder.create_unnamed()).collect::<io::Result<_>>()?;
+        Ok(Rig { read: files, write, bytes })
     }
 
     /// How another program opens the first file.
-    pub fn name(&self) -> String {
-        format!("/proc/{}/fd/{}", std::process::id(), self.files[0].as_raw_fd())
+    pub fn name(&self, way: Way) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.files(way)[0].as_raw_fd())
+    }
+
+    fn files(&self, way: Way) -> &[File] {
+        if way == Way::Read { &self.read } else { &self.write }
+    }
+
+    /// Of one of so many files.
+    fn end(&self, files: usize) -> u64 {
+        if files == 1 { self.bytes } else { self.bytes / FILES as u64 / BLOCK * BLOCK }
     }
 
     /// Bytes of the first file.
@@ -82,7 +94,8 @@ impl Rig {
             return false;
         }
         let why = match self
-            .handle(trial, 0)
+            .clear(trial)
+            .and_then(|()| self.handle(trial, 0))
             .and_then(|file| Ok((self.runner(trial, file.clone(), 0)?, file)))
             .and_then(|(runner, file)| runner.run(Duration::ZERO, &AtomicU64::new(0)).map(|()| file.engine()))
         {
@@ -98,16 +111,21 @@ impl Rig {
     }
 
     fn handle(&self, cell: Cell, number: usize) -> io::Result<Handle> {
-        let file = self.files[number].try_clone()?;
+        let file = self.files(cell.way)[number].try_clone()?;
         // Clones share their flags: those of the cell before go.
         fs::set_direct(&file, false)?;
         let bytes = fs::stat_file(&file)?.bytes;
         Ok(Handle::by(file, cell.engine, bytes, false, &Refused::default()))
     }
 
-    /// All files, flushed and out of the cache.
-    pub fn clear(&self) -> io::Result<()> {
-        self.files.iter().try_for_each(|file| {
+    /// Files to read are flushed and out of the cache; files to write have room and nothing in it.
+    pub fn clear(&self, cell: Cell) -> io::Result<()> {
+        self.files(cell.way)[..cell.files].iter().try_for_each(|file| {
+            if cell.way == Way::Write {
+                fs::set_direct(file, false)?;
+                fs::truncate(file, 0)?;
+                fs::preallocate(file, self.end(cell.files))?;
+            }
             fs::sync_data(file)?;
             fs::drop_cache(file, 0, 0)
         })
@@ -137,7 +155,7 @@ impl Rig {
         moved: &AtomicU64,
         mut look: impl FnMut(Duration),
     ) -> io::Result<(u64, u64)> {
-        self.clear()?;
+        self.clear(cell)?;
         let files: Vec<Handle> = (0..cell.files).map(|number| self.handle(cell, number)).collect::<io::Result<_>>()?;
         // Nobody is measured while another one's memory is still being made.
         let ready = Barrier::new(cell.threads + 1);
@@ -163,7 +181,7 @@ impl Rig {
             threads.into_iter().try_for_each(|thread| thread.join().expect("a measuring thread does not panic"))
         })?;
         if cell.way == Way::Write {
-            self.files[..cell.files].iter().try_for_each(fs::sync_data)?;
+            self.write[..cell.files].iter().try_for_each(fs::sync_data)?;
         }
         Ok(((clock::now_ns() - start).max(1), clock::process_cpu_ns() - cpu))
     }
@@ -176,10 +194,14 @@ impl Rig {
         let pool = if cell.scattered { Pool::scattered(depth, len) } else { Pool::new(depth, len) }?;
         let (mut world, _) = Linux::over(pool, Some(driver))?;
         touch(world.pool());
-        let end = if cell.files == 1 { self.bytes } else { self.bytes / FILES as u64 / BLOCK * BLOCK };
         let sharing = (cell.threads / cell.files).max(1) as u64;
-        let turn = Turn { at: (number / cell.files) as u64, step: sharing, end, block: cell.block_bytes };
-        Ok(Runner { cell, file, whole: &self.files[number % cell.files], turn, world, in_flight: 0, depth })
+        let turn = Turn {
+            at: (number / cell.files) as u64,
+            step: sharing,
+            end: self.end(cell.files),
+            block: cell.block_bytes,
+        };
+        Ok(Runner { cell, file, whole: &self.files(cell.way)[number % cell.files], turn, world, in_flight: 0, depth })
     }
 }
 

@@ -30,12 +30,12 @@ pub fn of(cell: Cell) -> Option<Cell> {
 
 /// 10^9 B/s and processor seconds per 10^9 bytes.
 pub fn run(rig: &Rig, cell: Cell, time: Duration) -> anyhow::Result<(f64, f64)> {
-    rig.clear()?;
+    rig.clear(cell)?;
     let way = if cell.way == Way::Read { "read" } else { "write" };
     let mut fio = Command::new("fio");
     fio.args(["--name=longhaul", "--ioengine=io_uring", "--output-format=json", "--thread", "--overwrite=1"])
         .args(["--time_based=1", "--invalidate=1", "--fallocate=none", "--allow_file_create=0"])
-        .arg(format!("--filename={}", rig.name()))
+        .arg(format!("--filename={}", rig.name(cell.way)))
         .arg(format!("--rw={way}"))
         .arg(format!("--bs={}", cell.block_bytes))
         .arg(format!("--iodepth={}", cell.depth))
