@@ -199,7 +199,7 @@ impl Door {
         });
         let socket = socket.ok()?;
         let _ = sys::udp::set_joining(&socket, false);
-        udp::widen(&socket);
+        let _ = udp::widen(&socket);
         let mut token = [0; 8];
         aws_lc_rs::rand::fill(&mut token).ok()?;
         let (job, rail) = (greeting.job, greeting.rail);

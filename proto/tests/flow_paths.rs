@@ -10,6 +10,7 @@
 mod link;
 
 use link::{Job, MS, Outcome, Path, SECOND, World};
+use proto::flow::{FlowReceiver, FlowSender, Step};
 
 const MBIT100: u64 = 100_000_000 / 8;
 
@@ -268,5 +269,48 @@ fn bursts_of_a_long_path_are_no_longer_than_its_shallowest_queue_holds() {
         // Finding out costs the ends of some dozens of bursts, and again each time when longer ones are tried.
         assert!(lost < 0.006, "queue of {queue_packets}: {lost} lost");
         assert!((2.0..packets_most).contains(&each), "queue of {queue_packets}: {each} packets a burst");
+    }
+}
+
+/// On a busy machine every wake-up is late; what was missed is caught up, and the law hears nothing of a limit.
+#[test]
+fn a_loop_that_comes_late_sends_at_the_rate_all_the_same() {
+    for (rate, late_ns) in [(250_000, 5 * MS), (250_000, 6 * MS), (5_000_000, 3 * MS), (20_000_000, 2 * MS)] {
+        let mut config = Job::fixed(rate, 1 << 20, 64).config;
+        config.unit_bytes_max = 1 << 20;
+        let (mut sender, mut receiver) = (FlowSender::new(0, config.clone()), FlowReceiver::new(0, config));
+        let (mut now, mut wire, mut done) = (0, 0_u64, Vec::new());
+        while now < 10 * SECOND {
+            while sender.room() > 0 {
+                sender.add(1 << 20);
+            }
+            match sender.step(now, 65_000) {
+                Step::Burst(burst) => {
+                    let payload = u32::from(burst.payload);
+                    for packet in 0..burst.packets() {
+                        let offset = packet * payload;
+                        let bytes = payload.min(burst.bytes - offset);
+                        let number = burst.first + u64::from(packet);
+                        receiver.on_data(now, number, burst.unit, burst.offset + offset, bytes, false).unwrap();
+                        wire += u64::from(bytes) + 60;
+                        if burst.offset + offset + bytes == 1 << 20 {
+                            done.push(burst.unit);
+                        }
+                    }
+                }
+                Step::Control { number, body } => receiver.on_control(now, number, &body).unwrap(),
+                Step::Reload { .. } => unreachable!("nothing was unloaded"),
+                Step::Wait { until_ns } => now = until_ns.min(now + 20 * MS) + late_ns,
+            }
+            for unit in done.drain(..) {
+                receiver.done(unit);
+            }
+            while let Some((_, feedback)) = receiver.feedback(now) {
+                sender.on_feedback(now, &feedback).unwrap();
+            }
+            while sender.next_fact().is_some() {}
+        }
+        let share = wire as f64 / (rate as f64 * 10.0);
+        assert!((0.97..1.03).contains(&share), "{rate} B/s, {} ms late: {share:.3}", late_ns / MS);
     }
 }

@@ -155,9 +155,10 @@ pub fn packet_bytes_of(session: impl AsFd, peer: IpAddr) -> u16 {
     u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX).clamp(PACKET_BYTES_BASE, PACKET_BYTES_MAX)
 }
 
-/// Gives a socket its room.
-pub fn widen(socket: impl AsFd) {
-    let _ = sys::udp::size_buffers(&socket, SOCKET_BYTES, SOCKET_BYTES);
+/// Gives a socket its room. What the system's limits withhold of it, and what to do about that.
+pub fn widen(socket: impl AsFd) -> Option<String> {
+    let granted = sys::udp::size_buffers(&socket, SOCKET_BYTES, SOCKET_BYTES).ok()?;
+    sys::udp::shortage(&granted, SOCKET_BYTES, SOCKET_BYTES)
 }
 
 /// A path that was greeted and answered; no data goes over it yet.

@@ -16,6 +16,7 @@ mod units; // the sender's open units
 mod mtu; // the packet size: search upward, black holes
 mod depth; // how long a burst the path's queue holds
 mod pulse; // words without data: when to tell, ask, probe; silence
+mod stats; // what the sending end counted
 mod send; // the sending end
 mod words; // the sending end: words without data
 mod cover; // the sending end: feedback comes in
@@ -25,7 +26,8 @@ mod parts; // the receiver's open units
 mod recv; // the receiving end
 
 pub use recv::{FlowReceiver, ReceiverStats};
-pub use send::{FlowSender, FlowStats};
+pub use send::FlowSender;
+pub use stats::FlowStats;
 
 use crate::packet::Control;
 use crate::rate::RateConfig;

@@ -14,6 +14,7 @@ use super::flight::{Cargo, Flight, Run};
 use super::mtu::Search;
 use super::parts::SPAN;
 use super::pulse::Pulse;
+use super::stats::FlowStats;
 use super::units::{Home, Units};
 use super::{Burst, Fact, FlowConfig, PACKET_BYTES_MIN, Step};
 use crate::packet::{PACKET_OVERHEAD, WIRE_EXTRA};
@@ -23,55 +24,15 @@ use crate::rate::{Controller, RateConfig};
 pub(super) const WIRE_OVERHEAD: u64 = (PACKET_OVERHEAD + WIRE_EXTRA) as u64;
 /// A loop that comes late may catch up so much of the rate at once; more would be a burst that shallow buffers drop.
 const CREDIT_NS: u64 = 2_000_000;
+/// What it missed beyond that is caught up at twice the rate at most, if it was no more than half a round trip within these bounds: the queue
+/// on the way has as much room as was missed.
+const OWED_NS: (u64, u64) = (10_000_000, 100_000_000);
 /// Units being read back at once, at most: more only fills memory.
 const RELOADS_MAX: u32 = 16;
 /// Of the bytes of a job, one in so many may be copied at the end: below 1 %.
 const COPY_SHARE: u64 = 110;
 /// A range goes out at most so many times at the end.
 const COPIES_MAX: u8 = 8;
-
-/// What the sender counted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct FlowStats {
-    /// Data packets sent.
-    pub packets: u64,
-    /// Steps that they were sent in.
-    pub bursts: u64,
-    /// Unit bytes sent for the first time.
-    pub fresh_bytes: u64,
-    /// Unit bytes sent again since they were lost.
-    pub repair_bytes: u64,
-    /// Unit bytes sent again although not known to be lost: copies at the end.
-    pub copy_bytes: u64,
-    /// Data packets that coverage called lost.
-    pub lost_packets: u64,
-    /// Words sent.
-    pub words: u64,
-    /// Of these, asks for a feedback that was lost.
-    pub asks: u64,
-    /// Feedbacks taken.
-    pub feedbacks: u64,
-    /// Times the receiver did not know any more what had arrived.
-    pub cuts: u64,
-    /// Times of silence.
-    pub quiets: u32,
-    /// Black holes found.
-    pub holes: u32,
-    /// UDP payload of a data packet now.
-    pub packet_bytes: u16,
-    /// Smoothed round trip.
-    pub rtt_ns: u64,
-    /// Rate in force, wire bytes per second.
-    pub rate: u64,
-    /// Wire bytes on their way.
-    pub in_flight: u64,
-    /// Records of bursts kept.
-    pub runs: usize,
-    /// Units not whole at the other end.
-    pub units: u32,
-    /// Recent loss, parts per million of packets.
-    pub loss_ppm: u32,
-}
 
 /// What was stepped last: what `refused` and `too_big` speak of.
 #[derive(Debug, Clone, Copy)]
@@ -122,6 +83,8 @@ pub struct FlowSender {
     /// The next burst leaves then.
     pub(super) next_send_ns: u64,
     train_left: u32,
+    /// Time that the loop came late by, to be caught up.
+    owed_ns: u64,
     /// There was nothing to send: no credit for the time until there is.
     dry: bool,
     /// Numbers below this were followed by a time in which nothing could be sent.
@@ -166,6 +129,7 @@ impl FlowSender {
             reloads: 0,
             next_send_ns: now_ns,
             train_left: 0,
+            owed_ns: 0,
             dry: true,
             limited_below: 0,
             copy_at: 0,
@@ -458,7 +422,7 @@ impl FlowSender {
 
     /// Moves the time of the next burst on.
     fn charge(&mut self, now_ns: u64, wire_bytes: u64, packets: u32) {
-        let takes = nanos(wire_bytes, self.controller.rate());
+        let mut takes = nanos(wire_bytes, self.controller.rate());
         if self.train_left > 0 {
             self.train_left = self.train_left.saturating_sub(packets);
             // The controller asked for these beside the rate: only the last packet is paid for.
@@ -468,12 +432,21 @@ impl FlowSender {
         }
         let earliest = if self.dry { now_ns } else { now_ns.saturating_sub(CREDIT_NS) };
         if self.next_send_ns < earliest {
-            if !self.dry {
-                // The loop came so late that it could not send what the rate allowed.
-                self.limited_below = self.flight.next();
-            }
+            self.owed_ns += earliest - self.next_send_ns;
             self.next_send_ns = earliest;
         }
+        if self.dry {
+            self.owed_ns = 0;
+        }
+        let most = (self.pulse.rtt_ns() / 2).clamp(OWED_NS.0, OWED_NS.1);
+        if self.owed_ns > most {
+            // The loop came so late that it could not send what the rate allowed.
+            self.limited_below = self.flight.next();
+            self.owed_ns = most;
+        }
+        let caught_up = self.owed_ns.min(takes / 2);
+        self.owed_ns -= caught_up;
+        takes -= caught_up;
         self.dry = false;
         self.next_send_ns = self.next_send_ns.saturating_add(takes);
     }

@@ -61,7 +61,7 @@ pub(super) struct Path {
     /// When the base last became notably less.
     fell_ns: u64,
     queue_ns: u64,
-    /// How far samples are above the least of their quarter round, mean: jitter.
+    /// How far samples are above the least of their quarter round, or from each other, mean: jitter.
     noise_ns: f64,
     queues: Trace,
     signals: u64,
@@ -105,12 +105,15 @@ impl Path {
             self.fell_ns = self.now_ns;
         }
         self.delay_floor.push(self.now_ns, span, one_way);
+        let before = self.queue_ns;
         self.queue_ns = u64::try_from(one_way - self.delay_floor.least()).unwrap_or(0).min(RTT_NS_MAX);
         let least = self
             .queues
             .least(self.now_ns.saturating_sub(self.round_ns() / 4), self.now_ns)
             .unwrap_or(self.queue_ns as f64);
-        self.noise_ns += ((self.queue_ns as f64 - least).max(0.0) - self.noise_ns) / 64.0;
+        // A quarter round may hold one report: then jitter shows in how far it is from the one before, which a queue's own changes hardly are.
+        let above = (self.queue_ns as f64 - least).max(self.queue_ns.abs_diff(before) as f64).max(0.0);
+        self.noise_ns += (above - self.noise_ns) / 64.0;
         self.queues.push(self.now_ns, self.round_ns() / 24, self.queue_ns as f64);
     }
 

@@ -121,6 +121,8 @@ pub struct World {
     pub trace: bool,
     /// Skew of the receivers' clocks, parts per million.
     pub skew_ppm: f64,
+    /// Reports come so many to a round trip, so far apart at least and at most.
+    pub reports: (u64, u64, u64),
     events: BinaryHeap<Reverse<Timed>>,
     count: u64,
 }
@@ -135,6 +137,7 @@ impl World {
             waits: Vec::new(),
             trace: false,
             skew_ppm: 0.0,
+            reports: (8, MS, 25 * MS),
             events: BinaryHeap::new(),
             count: 0,
         }
@@ -320,7 +323,7 @@ impl World {
         }
     }
 
-    /// The receiver reports every eighth of a round trip, between 1 and 25 ms; its first 64 packets by eights.
+    /// The receiver reports every eighth of a round trip, between 1 and 25 ms, unless the world says otherwise; its first 64 packets by eights.
     fn schedule_report(&mut self, index: usize) {
         let flow = &mut self.flows[index];
         let Some(first) = flow.way.iter().find(|parcel| !parcel.lost) else { return };
@@ -329,7 +332,7 @@ impl World {
             flow.early += 1;
             eighth.arrives_ns.min(first.arrives_ns + MS)
         } else {
-            first.arrives_ns.max(flow.report_at + (flow.rtt_ns / 8).clamp(MS, 25 * MS))
+            first.arrives_ns.max(flow.report_at + (flow.rtt_ns / self.reports.0).clamp(self.reports.1, self.reports.2))
         };
         flow.report_due = true;
         let at = gap.max(self.now);

@@ -20,12 +20,12 @@ use super::moves::Hearing;
 use super::{Closing, DIALS_MAX, End, Keeper};
 use crate::exit::Failure;
 use crate::job::rails::{Arrival, Ask, Carrier};
-use crate::job::udp::Sizes;
+use crate::job::udp::{self, Sizes};
 
 /// Units of a datagram rail that may be on their way before the receiver says more: 256 MiB are 20 Gbit/s over 100 ms.
 const UNITS_OPEN: u32 = 256;
 /// And then: at 5 % loss a unit is open for somewhat more than three round trips, so that 1 Gbit/s over 1 s has 400 open. Each costs some hundred bytes.
-const UNITS_MOST: u32 = 2048;
+const UNITS_MOST: u32 = 1024;
 /// A datagram rail that hears nothing for so long is over; the next one is greeted anew, and may be TCP.
 const SILENCE_NS: u64 = 15_000_000_000;
 /// A rail that is given up may bring what it has for so long; then the rest of it goes again over others.
@@ -183,6 +183,11 @@ impl Keeper<'_, '_> {
                 Cmd::RailUp { job, rail, socket, key, rate: self.rail_rate() }
             }
             Carrier::Packets(sizes) => {
+                if let Some(short) = udp::widen(&*socket).filter(|_| self.meters.is_empty()) {
+                    let text =
+                        format!("the system's limits bound UDP, which costs speed on fast or busy paths: {short}");
+                    self.out.notes.push(text);
+                }
                 let path = self.path(sizes);
                 carries.meter = Some(path.meter.clone());
                 Cmd::PacketsUp { job, rail, socket, key, path }
