@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use engine::platform::Clones;
 use proto::layout::Stripe;
 use proto::negotiate::Cipher;
 use proto::rate::{Law, Policy};
@@ -19,8 +20,11 @@ use proto::wire::control::{DigestKind, Rung};
 
 use crate::units;
 
+mod choose; // which entries are taken
 mod keep; // what is kept of each entry
+mod relay; // the options as another host is given them
 
+pub use choose::{Choice, ChooseArguments};
 pub use keep::KeepArguments;
 
 /// Where `serve` listens when nobody says otherwise; 5740 has no entry in Debian 12's `/etc/services`.
@@ -74,7 +78,7 @@ pub struct CpArguments {
     /// What to copy, and last where to: a path, [user@]host:path, or longhaul://[ticket@]host[:port]/path
     ///
     /// With several sources, or when the destination ends in `/` or is a folder, sources are put into that folder under
-    /// their own names. Names are bytes; nothing is normalised.
+    /// their own names. Names are bytes; nothing is normalised. `-` is standard input or output (`./-` a file of that name).
     #[arg(required = true, num_args = 2.., value_names = ["SRC", "DST"])]
     pub paths: Vec<OsString>,
 
@@ -153,6 +157,10 @@ pub struct CpArguments {
     #[arg(long, value_name = "NAME", value_parser = parse_engines, default_value = "auto", hide_default_value = true)]
     pub engine: Engines,
 
+    /// Local copies: share blocks of files above 128 KiB with the source where the file system can (btrfs, XFS); the digest is read from the destination
+    #[arg(long, value_enum, default_value_t = ReflinkChoice::Auto, value_name = "WHEN")]
+    pub reflink: ReflinkChoice,
+
     /// Worker threads at this end [default: one per core this process may use]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: Option<u16>,
@@ -199,6 +207,10 @@ pub struct CpArguments {
     #[arg(long, value_name = "PATH")]
     pub receipt: Option<PathBuf>,
 
+    /// Which entries are taken.
+    #[command(flatten)]
+    pub choose: ChooseArguments,
+
     /// What is kept of entries.
     #[command(flatten)]
     pub keep: KeepArguments,
@@ -218,89 +230,6 @@ impl CpArguments {
     #[must_use]
     pub fn destination(&self) -> &OsStr {
         &self.paths[self.paths.len() - 1]
-    }
-
-    /// The options as another host is given them when it runs this job in our place: what shapes the data, not what shapes
-    /// our screen or names things on this host.
-    #[must_use]
-    pub fn relay_options(&self) -> Vec<String> {
-        let mut options = vec![
-            format!("--rung={}", word(self.rung)),
-            format!("--memory={}", units::exact_size(self.memory)),
-            format!("--digest={}", word(self.digest)),
-            format!("--driver={}", word(self.driver)),
-            format!("--engine={}", self.engine),
-            format!("--stall={}", units::exact_duration(self.stall)),
-        ];
-        options.extend(self.rate.map(|rate_bps| format!("--rate={}", units::exact_rate(rate_bps))));
-        if self.transport != TransportChoice::Tcp {
-            options.push(format!("--transport={}", word(self.transport)));
-            options.push(format!("--policy={}", word(self.policy)));
-            options.push(format!("--law={}", word(self.law)));
-            options.extend(self.min_rate.map(|rate_bps| format!("--min-rate={}", units::exact_rate(rate_bps))));
-        }
-        options.extend(self.streams.map(|streams| format!("--streams={streams}")));
-        options.extend(self.cipher.map(|cipher| format!("--cipher={}", word(cipher))));
-        options.extend(self.chunk.map(|chunk_bytes| format!("--chunk={}", units::exact_size(u64::from(chunk_bytes)))));
-        options.extend(self.workers.map(|workers| format!("--workers={workers}")));
-        options.extend(self.prune.map(|most| format!("--prune={most}")));
-        for (is_set, flag) in [
-            (self.dry_run, "--dry-run"),
-            (self.integrity_only, "--integrity-only"),
-            (self.no_keep, "--no-keep"),
-            (self.checksum, "--checksum"),
-            (self.mirror, "--mirror"),
-            (self.explain, "--explain"),
-        ] {
-            if is_set {
-                options.push(flag.to_owned());
-            }
-        }
-        options.extend(self.keep.options().map(str::to_owned));
-        options
-    }
-
-    /// Reads what `relay_options` wrote. The options come from another host: only those it may set are taken, everything
-    /// that names a file or a command on this host is refused.
-    pub fn from_relay(options: &[String], sources: &[OsString], destination: &OsStr) -> Result<Self, clap::Error> {
-        const MAY: [&str; 22] = [
-            "--rung",
-            "--memory",
-            "--digest",
-            "--driver",
-            "--engine",
-            "--stall",
-            "--rate",
-            "--transport",
-            "--policy",
-            "--min-rate",
-            "--law",
-            "--streams",
-            "--cipher",
-            "--chunk",
-            "--workers",
-            "--dry-run",
-            "--integrity-only",
-            "--no-keep",
-            "--checksum",
-            "--mirror",
-            "--prune",
-            "--explain",
-        ];
-        for option in options {
-            let name = option.split('=').next().unwrap_or_default();
-            if !MAY.contains(&name) && !KeepArguments::is_one(name) {
-                let text = format!("option '{name}' may not be set from another host");
-                return Err(clap::Error::raw(clap::error::ErrorKind::UnknownArgument, text));
-            }
-        }
-        let line = ["longhaul", "cp"].into_iter().map(OsString::from);
-        let line = line.chain(options.iter().map(OsString::from)).chain([OsString::from("--")]);
-        let line = line.chain(sources.iter().cloned()).chain([destination.to_owned()]);
-        match Arguments::try_parse_from(line)?.command {
-            Command::Cp(arguments) => Ok(*arguments),
-            _ => unreachable!("the line begins with cp"),
-        }
     }
 }
 
@@ -434,6 +363,27 @@ pub enum GenerateChoice {
     Man,
     /// Completions for bash, zsh and fish
     Completions,
+}
+
+/// `--reflink`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ReflinkChoice {
+    /// Where it is possible
+    Auto,
+    /// What cannot share its blocks fails
+    Always,
+    /// Bytes are copied
+    Never,
+}
+
+impl From<ReflinkChoice> for Clones {
+    fn from(choice: ReflinkChoice) -> Self {
+        match choice {
+            ReflinkChoice::Auto => Clones::WherePossible,
+            ReflinkChoice::Always => Clones::Only,
+            ReflinkChoice::Never => Clones::Never,
+        }
+    }
 }
 
 /// How durable a file must be.

@@ -174,6 +174,18 @@ pub struct Old {
     pub elsewhere: bool,
 }
 
+/// May files be made as clones of the source's, which share its blocks until one of both is written to?
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Clones {
+    /// No.
+    #[default]
+    Never,
+    /// Where it is possible; else their bytes are copied.
+    WherePossible,
+    /// Yes; what cannot be cloned fails.
+    Only,
+}
+
 /// The sink end's names.
 pub trait SinkTree: Debug + Send + Sync + 'static {
     /// An open file.
@@ -239,6 +251,19 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     }
     /// That version is the file: gives it mode and times. Errors: ESTALE.
     fn adopt(&self, _entry: &Entry, _sign: Sign) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Are parts made as clones?
+    fn clones(&self) -> Clones {
+        Clones::Never
+    }
+    /// Makes the part anew as a clone of the source's file. Errors: Unsupported, its blocks cannot be shared; ESTALE, it is not the file
+    /// that the entry speaks of.
+    fn clone_part(&self, _entry: &Entry) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Fills `into` from the part; less only at its end.
+    fn read_part(&self, _entry: &Entry, _offset: u64, _into: &mut [u8]) -> io::Result<usize> {
         Err(io::ErrorKind::Unsupported.into())
     }
     /// What stands in a folder beside these names (`end::compare::name_sign`) and our own files: paths, each with the number of entries

@@ -180,7 +180,7 @@ impl World for Simulated {
         let content = match &node.kind {
             disk::Kind::File(content) => content.data.clone(),
             disk::Kind::Link(target) => target.to_vec(),
-            disk::Kind::Folder => Vec::new(),
+            disk::Kind::Folder | disk::Kind::Node(..) => Vec::new(),
         };
         Some((content, node.mode, node.mtime))
     }

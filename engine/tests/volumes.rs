@@ -84,6 +84,7 @@ fn what_stands_somewhere_is_replaced_there_and_the_rest_goes_where_least_waits()
         assert_eq!(set.holders(&format!("a/{id}")).len(), 1);
     }
     set.publish(&kept);
+    set.sink.make(&entry(12, "a", EntryKind::FolderEnd)).expect("its end");
     // Another job, another id: found where it stands, though nothing is remembered.
     let again = file(99, "a/7");
     let stands = set.holders("a/7");

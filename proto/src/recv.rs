@@ -169,7 +169,12 @@ impl Receiver {
             return if id < self.next_entry { Ok(Ready::Nothing) } else { Err(Breach::EntryUnknown) };
         };
         match &mut item.state {
-            State::Coming { end: end @ None, .. } if item.entry.bytes() > PACK_FILE_BYTES_MAX => *end = Some(digest),
+            // A small file comes in a pack and has no end of its own, unless nothing of it had to come.
+            State::Coming { end: end @ None, ledger }
+                if item.entry.bytes() > PACK_FILE_BYTES_MAX || (item.entry.bytes() > 0 && ledger.is_landed()) =>
+            {
+                *end = Some(digest);
+            }
             _ => return Err(Breach::WrongOrder),
         }
         Ok(self.ready(id))

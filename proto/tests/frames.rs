@@ -7,6 +7,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
 use proto::books::{Books, STAGES};
 use proto::error::{Breach, Refusal, explain_code};
 use proto::layout::{Layout, Stripe, VOLUMES_MAX};
@@ -181,7 +182,8 @@ fn open() -> impl Strategy<Value = Open> {
     let flags = any::<(bool, bool, bool, bool)>();
     let layout = proptest::option::of((1..=VOLUMES_MAX).prop_map(|volumes| Layout { stripe: Stripe::File, volumes }));
     let compare = prop::sample::select(vec![Compare::Never, Compare::Changed, Compare::Always]);
-    let beside = (layout, compare, any::<Option<u64>>(), aspects(), any::<bool>());
+    let rules = vec(".{0,20}".prop_map(String::into_boxed_str), 0..4);
+    let beside = (layout, compare, any::<Option<u64>>(), aspects(), any::<bool>(), rules);
     (any::<[u8; 16]>(), direction, vec(user_path(), 0..5), flags, top(), (rung, beside), offer()).prop_map(
         |(
             job,
@@ -189,7 +191,7 @@ fn open() -> impl Strategy<Value = Open> {
             paths,
             (into_folder, keep, dry, joined),
             top,
-            (rung, (layout, compare, prune, aspects, numeric)),
+            (rung, (layout, compare, prune, aspects, numeric, rules)),
             offer,
         )| {
             Open {
@@ -207,6 +209,7 @@ fn open() -> impl Strategy<Value = Open> {
                 rung,
                 aspects,
                 numeric,
+                rules,
                 offer,
             }
         },
@@ -304,7 +307,14 @@ fn frame() -> impl Strategy<Value = Frame> {
             paths
         }),
     ];
-    prop_oneof![opening, transfer, service, compared]
+    prop_oneof![opening, transfer, service, compared, chosen()]
+}
+
+fn chosen() -> impl Strategy<Value = Frame> {
+    prop_oneof![
+        vec(path().prop_filter("not the folder itself", |path| !path.is_empty()), 0..9).prop_map(Frame::Pick),
+        vec((fault().prop_map(|fault| EntryFault { entry: u64::MAX, ..fault }), path()), 0..9).prop_map(Frame::Unseen),
+    ]
 }
 
 fn encoded(frame: &Frame) -> Vec<u8> {
@@ -509,6 +519,32 @@ fn hostile_entries_are_refused_by_name() {
     assert_eq!(refused(entry(b"a", EntryKind::Link { target: vec![b'a'; 4096].into() })), Breach::FieldTooLong);
     assert_eq!(refused(Entry { mtime_ns: 1_000_000_000, ..entry(b"a", file()) }), Breach::FieldOutOfRange);
     assert_eq!(refused(Entry { id: u64::MAX, ..entry(b"a", file()) }), Breach::FieldOutOfRange);
+}
+
+#[test]
+fn hostile_choices_are_refused_by_name() {
+    let refused = |names: &[&[u8]]| {
+        let names = names.iter().map(|&name| name.into()).collect();
+        Frame::decode(&encoded(&Frame::Pick(names))).expect_err("hostile")
+    };
+    assert_eq!(refused(&[b"a", b"../b"]), Breach::PathEscapes);
+    assert_eq!(refused(&[b"/a"]), Breach::PathAbsolute);
+    assert_eq!(refused(&[b""]), Breach::FieldOutOfRange);
+    let fault = EntryFault { entry: 7, kind: FaultKind::Denied, errno: 13, step: "scan".into() };
+    let unseen = Frame::Unseen(vec![(fault, (*b"a").into())]);
+    assert_eq!(
+        Frame::decode(&encoded(&unseen)),
+        Err(Breach::FieldOutOfRange),
+        "an entry that was announced is not unseen"
+    );
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let open = open().new_tree(&mut runner).expect("an Open").current();
+    let with = |rules| Frame::decode(&encoded(&Frame::Open(Box::new(Open { rules, ..open.clone() }))));
+    assert!(with(vec!["r".into(); RULES_MAX]).is_ok());
+    assert_eq!(with(vec!["r".into(); RULES_MAX + 1]), Err(Breach::FieldTooLong));
+    let long = || "r".repeat(4096).into_boxed_str();
+    assert!(with(vec![long(), long(), long(), long()]).is_ok());
+    assert_eq!(with(vec![long(), long(), long(), long(), "r".into()]), Err(Breach::FieldTooLong));
 }
 
 #[test]

@@ -142,11 +142,12 @@ fn frames() -> Vec<Frame> {
         rung: Rung::Flushed,
         aspects: Aspects::OWNER.with(Aspects::ACLS),
         numeric: true,
+        rules: vec!["*.o".into(), "!keep.o".into()],
         offer: offer(),
     };
     let fault = EntryFault { entry: 42, kind: FaultKind::Denied, errno: 13, step: "open the source".into() };
     vec![
-        Frame::Hello { version_min: 2, version: 2, agent: "longhaul 0.1.0".into() },
+        Frame::Hello { version_min: 3, version: 3, agent: "longhaul 0.1.0".into() },
         Frame::Ticket { proof: [0x5A; 32] },
         Frame::Open(Box::new(open)),
         Frame::Accept { offer: Box::new(offer()), plan: Box::new(plan()), top: (*b"run").into() },
@@ -158,7 +159,7 @@ fn frames() -> Vec<Frame> {
         Frame::Nack { chunk: 5, corrupt: Corrupt::SourceMemory },
         Frame::FileEnd { entry: 42, digest: Some([0xD2; 32]) },
         Frame::Committed(vec![(41, [0; 32]), (42, [0xD2; 32])]),
-        Frame::Faults(vec![fault]),
+        Frame::Faults(vec![fault.clone()]),
         Frame::Pulse { received: 3 << 20, written: 2 << 20, durable: 1 << 20, books: Box::new(books()) },
         Frame::Sign { body: [0xB0; 32], signature: vec![0x51; 64].into() },
         Frame::Bye,
@@ -182,6 +183,8 @@ fn frames() -> Vec<Frame> {
             IdName { is_group: true, id: 100, name: (*b"lab").into() },
         ]),
         Frame::Unkept(vec![(45, Aspects::OWNER.with(Aspects::SETID))]),
+        Frame::Pick(vec![(*b"run 7/a").into(), (*b"run 7/b\xFF").into()]),
+        Frame::Unseen(vec![(EntryFault { entry: u64::MAX, ..fault }, (*b"run 7/secret").into())]),
     ]
 }
 
@@ -205,8 +208,8 @@ fn check(name: &str, bytes: &[u8]) {
 fn every_frame_has_its_bytes() {
     let frames = frames();
     let kinds: Vec<u8> = frames.iter().map(Frame::type_byte).collect();
-    assert_eq!(kinds, (1..=29).collect::<Vec<u8>>(), "one vector per frame kind");
-    assert_eq!(Frame::decode(&[30]), Err(Breach::FrameUnknown), "a new frame kind needs a vector");
+    assert_eq!(kinds, (1..=31).collect::<Vec<u8>>(), "one vector per frame kind");
+    assert_eq!(Frame::decode(&[32]), Err(Breach::FrameUnknown), "a new frame kind needs a vector");
     for frame in frames {
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);

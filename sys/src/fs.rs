@@ -20,9 +20,9 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
 
 use beneath::{Split, split};
 pub use file::{
-    HOLE_BYTES, copy_range, dig, drop_cache, is_block_file_system, is_cached_at, is_memory_file_system, next_data,
-    preallocate, punch, read_at_full, set_direct, set_file_meta, start_write_out, stat_file, sync_data, truncate,
-    write_at_full,
+    HOLE_BYTES, clone_content, copy_range, dig, drop_cache, is_block_file_system, is_cached_at, is_memory_file_system,
+    next_data, preallocate, punch, read_at_full, set_direct, set_file_meta, start_write_out, stat_file, sync_data,
+    truncate, write_at_full,
 };
 pub use meta::{Attribute, Pin, each_name};
 pub use storage::{Cached, DirectAlign, Map, Mount, cached, direct_align, mount_of, read_mapped};
@@ -180,11 +180,18 @@ impl Dir {
     /// Opens a regular file for reading; `direct` bypasses the page cache (offsets, sizes and memory aligned). Leaves
     /// the time of access alone where permitted. Errors: as `open_dir`, and EINVAL for what is no regular file.
     pub fn open_file(&self, rel: &[u8], direct: bool) -> io::Result<File> {
-        self.open_file_stat(rel, direct).map(|(file, _)| file)
+        let (file, flags, _) = self.open_to_read(rel, direct)?;
+        // io_uring takes O_NONBLOCK by its word on file systems that cannot promise it (tmpfs) and answers EAGAIN.
+        rustix::fs::fcntl_setfl(&file, flags.difference(OFlags::NONBLOCK))?;
+        Ok(file)
     }
 
-    /// As `open_file`, with the facts that were needed to see that it is a regular file.
-    pub fn open_file_stat(&self, rel: &[u8], direct: bool) -> io::Result<(File, Stat)> {
+    /// As `open_file`, for plain calls only, with the facts that were needed to see that it is a regular file.
+    pub fn open_file_stat(&self, rel: &[u8]) -> io::Result<(File, Stat)> {
+        self.open_to_read(rel, false).map(|(file, _, stat)| (file, stat))
+    }
+
+    fn open_to_read(&self, rel: &[u8], direct: bool) -> io::Result<(File, OFlags, Stat)> {
         let mut flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOATIME;
         // A pipe must not make us wait for a writer before we can see that it is a pipe.
         flags |= OFlags::NONBLOCK;
@@ -198,9 +205,7 @@ impl Dir {
             }
         })?;
         let stat = regular(&fd)?;
-        // io_uring takes O_NONBLOCK by its word on file systems that cannot promise it (tmpfs) and answers EAGAIN.
-        rustix::fs::fcntl_setfl(&fd, flags.difference(OFlags::NONBLOCK))?;
-        Ok((File::from(fd), stat))
+        Ok((File::from(fd), flags, stat))
     }
 
     /// A file without a name in this folder, for reading and writing; it is gone when it is closed. Errors: EOPNOTSUPP where the file
@@ -214,17 +219,17 @@ impl Dir {
     /// (EEXIST). `truncate`: it is emptied. Errors: as `open_file`.
     pub fn create_file(&self, rel: &[u8], exclusive: bool, truncate: bool) -> io::Result<File> {
         let mut flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // What this call itself makes is a regular file: nothing to look at, nothing to wait for.
         flags.set(OFlags::EXCL, exclusive);
-        let fd = self.at(rel, |parent, name| {
-            rustix::fs::openat(parent, name, flags | OFlags::NONBLOCK, Mode::RUSR | Mode::WUSR)
-        })?;
+        flags.set(OFlags::NONBLOCK, !exclusive);
+        let fd = self.at(rel, |parent, name| rustix::fs::openat(parent, name, flags, Mode::RUSR | Mode::WUSR))?;
         if !exclusive {
             regular(&fd)?;
-        }
-        rustix::fs::fcntl_setfl(&fd, OFlags::empty())?;
-        // Not by O_TRUNC: what is emptied was seen to be a regular file first.
-        if truncate && !exclusive {
-            rustix::fs::ftruncate(&fd, 0)?;
+            rustix::fs::fcntl_setfl(&fd, OFlags::empty())?;
+            // Not by O_TRUNC: what is emptied was seen to be a regular file first.
+            if truncate {
+                rustix::fs::ftruncate(&fd, 0)?;
+            }
         }
         Ok(File::from(fd))
     }
@@ -346,8 +351,8 @@ impl Dir {
         }
         let (folder, kept) = self.folder(parent)?;
         match call(folder.as_fd(), name) {
-            // The folder we kept may have been removed and made anew by somebody else.
-            Err(rustix::io::Errno::NOENT) if kept => {
+            // The folder we kept may have been removed and made anew by somebody else: then it has no name any more.
+            Err(rustix::io::Errno::NOENT) if kept && rustix::fs::fstat(&*folder).is_ok_and(|it| it.st_nlink == 0) => {
                 self.forget(parent);
                 let (folder, _) = self.folder(parent)?;
                 Ok(call(folder.as_fd(), name)?)

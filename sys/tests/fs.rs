@@ -111,7 +111,7 @@ fn a_file_is_made_written_flushed_and_renamed() {
     assert_eq!((facts.mtime(), facts.mtime_nsec()), (1_000_000_000, 123_456_789));
     assert!(!folder.at("a/b/new.part").exists());
     let mut bytes = [0; 16];
-    let (again, stat) = dir.open_file_stat(b"a/b/final", false).expect("open");
+    let (again, stat) = dir.open_file_stat(b"a/b/final").expect("open");
     assert_eq!((stat.kind, stat.bytes, stat.ino), (Kind::File, 8, facts.ino()));
     assert_eq!(fs::read_at_full(&again, &mut bytes, 0).expect("read"), 8);
     let emptied = dir.create_file(b"a/b/final", false, true).expect("open");

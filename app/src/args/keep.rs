@@ -48,6 +48,10 @@ pub struct KeepArguments {
     #[arg(long)]
     pub no_setid: bool,
 
+    /// Nothing but content, mode and time: a stream has no more.
+    #[arg(skip)]
+    pub only_content: bool,
+
     /// The job runs for somebody who may not see or set what is privileged.
     #[arg(skip)]
     pub unprivileged: bool,
@@ -72,7 +76,11 @@ impl KeepArguments {
     /// What the job asks for.
     #[must_use]
     pub fn aspects(&self) -> Aspects {
-        let all = if self.unprivileged { Aspects::ALL.without(Aspects::SECURITY) } else { Aspects::ALL };
+        let all = match (self.only_content, self.unprivileged) {
+            (true, _) => Aspects::NONE,
+            (_, true) => Aspects::ALL.without(Aspects::SECURITY),
+            _ => Aspects::ALL,
+        };
         self.flags().iter().filter(|(is_set, ..)| *is_set).fold(all, |kept, (.., out)| kept.without(*out))
     }
 

@@ -4,17 +4,19 @@
 //! In and out: paths in; an exit code out.
 //! Invariants: the same two job ends, over a socket pair instead of TCP; payload does not leave the process, so it is not encrypted, but
 //! every chunk is checked as ever.
-//! Absent on purpose: reflinks and `copy_file_range` (storage work).
+//! Absent on purpose: what may be shared instead of copied (engine::linux).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
+use engine::linux::sink::LinuxSink;
+use engine::linux::{Sinks, Sources};
 use proto::negotiate::{Choice, Offer, Plan, negotiate};
 use proto::wire::control::Rung;
 use sys::event::Event;
 
-use crate::cp::{Copy, report, session};
+use crate::cp::{Copy, pipe, report, session};
 use crate::exit::{Exit, Failure};
 use crate::job::keeper::{self, Job, Outcome, Way};
 use crate::job::offer;
@@ -28,16 +30,16 @@ use crate::report::Screen;
 pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], screen: &mut Screen) -> Result<Exit, Failure> {
     let ground = Ground::here();
     let dry = copy.arguments.dry_run;
-    let into_folder = session::is_into_folder(copy, paths, &to[0]);
-    let target = place::target(&ground, to, copy.layout, into_folder, dry)?;
+    let target = target(copy, &ground, paths, to)?;
     let kept = copy.arguments.keep.aspects();
     let source = place::source(&ground, paths, &target.top, session::storage(copy), copy.joined)?;
     // Both ends are this host: its numbers mean the same.
-    let source = Arc::new(source.map(|it| it.keeping(kept, true)));
+    let (filter, picks) = (&copy.choice.filter, &copy.choice.picks);
+    let source = Arc::new(source.map(|it| it.keeping(kept, true).choosing(filter.clone(), picks.clone())));
     let (own, plan, choices) = agree(copy)?;
     let carry = receipt::carry_path(&copy.home, &target.name);
     let carried = receipt::carried(&carry);
-    let (sink, sync) = session::sink(target, &session::storage(copy), session::sync(copy), kept);
+    let (sink, sync) = sink(copy, target, source.clone());
     let id = session::job_id()?;
     let rung: Rung = copy.arguments.rung.into();
     let start = |error: std::io::Error| Exit::of_io(&error).fail("start the job", error);
@@ -83,16 +85,43 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], screen: &mut 
     };
     let rails = Rails::dial_pair(to_far, far_bell.clone(), bell.clone());
     let sender = make(near, Way::Send(source), workers, rails, bell, Option::clone(&senders), None);
-    let way = Way::Recv { sink, keep: !copy.arguments.no_keep, carried, sync };
+    let way = Way::Recv { sink: sink.clone(), keep: !copy.arguments.no_keep, carried, sync };
     let wait = Rails::Wait { from: from_near };
-    let receiver = make(far, way, far_workers, wait, far_bell, (!dry).then_some(wanted), (!dry).then_some(carry));
+    let receiver =
+        make(far, way, far_workers, wait, far_bell, (!dry).then_some(wanted), (!dry && !copy.piped).then_some(carry));
     let facts = report::Facts { copy, job: id, direction: None, plan: &plan, choices: &choices, shared: true, rung };
     let ended = turn_both(sender, receiver, screen, copy.arguments.verbose);
     if let Some(path) = senders {
         // The receiver's copy is the one that stays; both are the same byte for byte.
         let _ = std::fs::remove_file(path);
     }
-    report::end(&facts, ended?, screen)
+    let ended = ended?;
+    tell_clones(&sink, screen);
+    report::end(&facts, ended, screen)
+}
+
+fn target(copy: &Copy<'_>, ground: &Ground, paths: &[Box<[u8]>], to: &[Box<[u8]>]) -> Result<place::Target, Failure> {
+    let into_folder = session::is_into_folder(copy, paths, &to[0]);
+    let target = place::target(ground, to, copy.layout, into_folder, copy.arguments.dry_run)?;
+    if copy.piped && target.top.is_empty() { Err(pipe::unnamed()) } else { Ok(target) }
+}
+
+/// The destination, which may share blocks with the source.
+fn sink(copy: &Copy<'_>, target: place::Target, source: Arc<Sources>) -> (Arc<Sinks>, keeper::Sync) {
+    let (chooser, sync) = (session::storage(copy), session::sync(copy));
+    let kept = copy.arguments.keep.aspects();
+    // Of a set of volumes only the scan knows which has a file.
+    let is_one = source.trees().len() == 1;
+    let clones = is_one.then(|| (source, copy.arguments.reflink.into()));
+    session::sink(target, &chooser, sync, kept, copy.choice.filter.clone(), clones)
+}
+
+fn tell_clones(sinks: &Sinks, screen: &mut Screen) {
+    let sum = sinks.trees().map(LinuxSink::cloned).fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
+    if let (files @ 1.., bytes) = sum {
+        let what = "share their blocks with the source; their digests are of what stands at the destination";
+        screen.note(&format!("{files} files of together {bytes} bytes {what}"));
+    }
 }
 
 /// Where the sending half writes its receipt while both run.

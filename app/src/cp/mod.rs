@@ -8,20 +8,22 @@
 pub mod far; // hosts that ssh reaches: the far side started, brought there if missing
 pub mod knock; // again, at a crowded door
 pub mod local; // both ends in this process
+pub mod pipe; // standard input or output as an end
 pub mod relay; // remote to remote
 pub mod report; // outcome → end report
 pub mod session; // push and pull over a session
 pub mod volumes; // which paths are volumes of a set
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 use std::time::Instant;
 
 use proto::layout::Layout;
 
+use self::pipe::{Pipe, Spool};
 use crate::address::Address;
-use crate::args::{CpArguments, LawChoice, PolicyChoice};
+use crate::args::{Choice, CpArguments, LawChoice, PolicyChoice, ReflinkChoice};
 use crate::exit::{Exit, Failure};
 use crate::identity::{Home, Identity};
 use crate::report::{Mode, Screen};
@@ -29,14 +31,40 @@ use crate::report::{Mode, Screen};
 /// Runs `longhaul cp`.
 #[must_use]
 pub fn run(arguments: &CpArguments) -> Exit {
-    let mut screen = Screen::new(Mode::choose(arguments.json));
+    let pipe = Pipe::of(arguments);
+    let mode = Mode::choose(arguments.json);
+    let mut screen = match pipe {
+        // Standard output has the data: not a word of ours in between.
+        Ok(Some(Pipe::Out)) => Screen::onto(mode, Box::new(std::io::stderr()), Box::new(std::io::stderr())),
+        _ => Screen::new(mode),
+    };
     if let Err(error) = end_by_signal(arguments.json) {
         screen.note(&format!("signals end this copy without a word: {error}"));
     }
-    match copy(arguments, &mut screen) {
+    let done = match pipe {
+        Ok(None) => copy(arguments, false, &mut screen),
+        Ok(Some(pipe)) => through(pipe, arguments, &mut screen),
+        Err(failure) => Err(failure),
+    };
+    match done {
         Ok(exit) => exit,
         Err(failure) => screen.fail(&failure),
     }
+}
+
+/// A copy of which one end is a pipe.
+fn through(pipe: Pipe, arguments: &CpArguments, screen: &mut Screen) -> Result<Exit, Failure> {
+    let spool = Spool::new()?;
+    let given = pipe.arguments(arguments, &spool);
+    if pipe == Pipe::In {
+        spool.fill(&mut std::io::stdin().lock())?;
+        return copy(&given, true, screen);
+    }
+    let exit = copy(&given, true, screen)?;
+    if exit == Exit::Whole {
+        spool.pour(&mut std::io::stdout().lock(), &arguments.paths[0])?;
+    }
+    Ok(exit)
 }
 
 /// SIGINT and SIGTERM end the process at once with a code of their own: there is nothing to tidy up, the next run resumes.
@@ -47,6 +75,7 @@ fn end_by_signal(json: bool) -> std::io::Result<()> {
         loop {
             let wait = sys::event::poll(&[(std::os::fd::AsFd::as_fd(&signals), sys::event::Interest::Read)], None);
             if wait.is_ok() && signals.take().is_some() {
+                pipe::forget();
                 let failure = Exit::Interrupted.fail("finish the copy", "a signal asked to stop");
                 Screen::new(Mode::choose(json)).fail(&failure);
                 std::process::exit(i32::from(failure.exit.code()));
@@ -76,19 +105,35 @@ pub struct Copy<'a> {
     pub layout: Option<Layout>,
     /// The sources are the volumes of one set.
     pub joined: bool,
+    /// Which entries are taken.
+    pub choice: Choice,
+    /// One end is a spool of ours: the other must name the stream.
+    pub piped: bool,
 }
 
-fn copy(arguments: &CpArguments, screen: &mut Screen) -> Result<Exit, Failure> {
+fn copy(arguments: &CpArguments, piped: bool, screen: &mut Screen) -> Result<Exit, Failure> {
     let began = Instant::now();
+    let is_here = |text: &OsStr| parse(text).is_ok_and(|it| matches!(it, Address::Local(_)));
+    let is_local = arguments.paths.iter().all(|text| is_here(text));
+    if arguments.reflink == ReflinkChoice::Always && !is_local {
+        return Err(Exit::Usage.fail("share blocks with the source", "source and destination are on different hosts"));
+    }
     let is_fixed = arguments.policy == PolicyChoice::Fixed || arguments.law == LawChoice::Fixed;
     if is_fixed && arguments.rate.is_none() {
         return Err(Exit::Usage.fail("send at a fixed rate", "--policy fixed and --law fixed need --rate"));
     }
+    if arguments.prune.is_some() && arguments.choose.picks() {
+        let cause = "of what --files-from does not name, nobody knows whether the source has it";
+        return Err(Exit::Usage.fail("remove what the source does not have", cause));
+    }
+    let listed = if arguments.choose.picks() { Some(below_folder(arguments)?) } else { None };
+    let arguments = listed.as_ref().unwrap_or(arguments);
     let volumes::Named { sources, destinations, layout, joined } = volumes::named(arguments)?;
+    let choice = arguments.choose.read()?;
     let home = Home::find().map_err(|error| Failure::of("find LONGHAUL_HOME", &error.into()))?;
     let identity = Identity::load(&home).map_err(|error| Failure::of("load this host's key", &error.into()))?;
     let identity = Arc::new(identity);
-    let copy = Copy { arguments, identity, home, began, layout, joined };
+    let copy = Copy { arguments, identity, home, began, layout, joined, choice, piped };
     let (from, paths) = one_place(&sources)?;
     let (_, targets) = one_place(&destinations)?;
     let mut far = far::Far::default();
@@ -116,6 +161,36 @@ fn copy(arguments: &CpArguments, screen: &mut Screen) -> Result<Exit, Failure> {
     }
 }
 
+/// The path as that of a folder's content (`last` is `.`) or of a folder (nothing).
+#[must_use]
+pub fn folder_path(path: &OsStr, last: &[u8]) -> OsString {
+    let mut path = path.as_bytes().to_vec();
+    // `host:` is that host's home: a slash would make it its root.
+    match path.last() {
+        Some(b'/') => {}
+        Some(b':') => path.extend_from_slice(b"./"),
+        _ => path.push(b'/'),
+    }
+    path.extend_from_slice(last);
+    OsString::from_vec(path)
+}
+
+/// The paths of a copy of listed names: they stand below DST as they do below SRC.
+fn below_folder(arguments: &CpArguments) -> Result<CpArguments, Failure> {
+    let refuse = |cause: String| {
+        let failure = Exit::Usage.fail("take the names of --files-from", cause);
+        Err(failure.next("name one source: the folder below which they stand"))
+    };
+    if arguments.join || arguments.stripe.is_some() {
+        return refuse("a list names what is below one folder, not on a set of volumes".to_owned());
+    }
+    let [source, destination] = &arguments.paths[..] else {
+        return refuse(format!("{} sources were named", arguments.paths.len() - 1));
+    };
+    let paths = vec![folder_path(source, b"."), folder_path(destination, b"")];
+    Ok(CpArguments { paths, ..arguments.clone() })
+}
+
 /// The sources' host (none: this one) and their paths there.
 type Place<'a> = (Option<&'a Address>, Vec<Box<[u8]>>);
 
@@ -134,4 +209,24 @@ fn one_place(sources: &[Address]) -> Result<Place<'_>, Failure> {
     }
     let paths = sources.iter().map(|source| source.path().into()).collect();
     Ok((if matches!(first, Address::Local(_)) { None } else { Some(first) }, paths))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_content_is_meant_with_and_without_a_slash() {
+        for (given, source, destination) in [
+            ("a", "a/.", "a/"),
+            ("a/", "a/.", "a/"),
+            (".", "./.", "./"),
+            ("host:", "host:./.", "host:./"),
+            ("host:x", "host:x/.", "host:x/"),
+            ("longhaul://t@h:1/x", "longhaul://t@h:1/x/.", "longhaul://t@h:1/x/"),
+        ] {
+            assert_eq!(folder_path(OsStr::new(given), b"."), source);
+            assert_eq!(folder_path(OsStr::new(given), b""), destination);
+        }
+    }
 }

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use proto::wire::control::Frame;
+use proto::wire::control::{Frame, TEXT_BYTES_MAX};
 
 use crate::address::Address;
 use crate::cp::{Copy, session};
@@ -15,6 +15,20 @@ use crate::exit::{Exit, Failure};
 use crate::identity::ticket::Ticket;
 use crate::job::greet::{self, GREET};
 use crate::report::Screen;
+
+/// What the source's host is told: options of ours, and patterns as options.
+fn options(copy: &Copy<'_>) -> Result<Vec<String>, Failure> {
+    let mut options = copy.arguments.relay_options();
+    options.extend(copy.choice.options());
+    match options.iter().find(|option| option.len() > TEXT_BYTES_MAX) {
+        None => Ok(options),
+        Some(long) => {
+            let begin: String = long.chars().take(60).collect();
+            let cause = format!("'{begin}…' is longer than {TEXT_BYTES_MAX} bytes");
+            Err(Exit::Usage.fail("tell the source's host the patterns", cause))
+        }
+    }
+}
 
 /// Copies from one daemon to another.
 pub fn run(
@@ -24,11 +38,12 @@ pub fn run(
     to: &Address,
     screen: &mut Screen,
 ) -> Result<Exit, Failure> {
+    let options = options(copy)?;
     let target = one_job_address(copy, to, screen)?;
     let (mut link, ticket) = session::connect(copy, from, screen)?;
     greet::begin(&mut link, ticket.as_ref());
-    let frame =
-        Frame::Relay { sources: paths.to_vec(), target: target.with_secret(), options: copy.arguments.relay_options() };
+    greet::pick(&mut link, copy.choice.picks.as_deref())?;
+    let frame = Frame::Relay { sources: paths.to_vec(), target: target.with_secret(), options };
     greet::say(&mut link, &frame);
     greet::hello(&mut link, GREET)?;
     // The source tells how it goes at least every few seconds; silence for longer than its own watchdog is a lost session.

@@ -11,9 +11,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use engine::host::{Make, Team, Workers};
-use engine::linux::Sinks;
 use engine::linux::choice::{Chooser, Demands};
+use engine::linux::filter::Filter;
 use engine::linux::sink::LinuxSink;
+use engine::linux::{Sinks, Sources};
+use engine::platform::Clones;
 use proto::manifest::Aspects;
 use proto::negotiate::{Driver, Pace};
 use proto::wire::control::{Compare, Direction, Open, Rung};
@@ -21,7 +23,7 @@ use sys::event::Event;
 
 use crate::address::Address;
 use crate::args::{CpArguments, DriverChoice, TransportChoice};
-use crate::cp::{Copy, knock, report};
+use crate::cp::{Copy, knock, pipe, report};
 use crate::exit::{Exit, Failure};
 use crate::identity::ticket::Ticket;
 use crate::job::greet::{self, Agreed};
@@ -141,9 +143,20 @@ pub fn sync(copy: &Copy<'_>) -> Sync {
 
 /// A destination, and what is done with what stands there.
 #[must_use]
-pub fn sink(target: place::Target, chooser: &Arc<Chooser>, sync: Sync, permitted: Aspects) -> (Arc<Sinks>, Sync) {
+pub fn sink(
+    target: place::Target,
+    chooser: &Arc<Chooser>,
+    sync: Sync,
+    permitted: Aspects,
+    filter: Option<Arc<Filter>>,
+    clones: Option<(Arc<Sources>, Clones)>,
+) -> (Arc<Sinks>, Sync) {
     let sinks = target.volumes.into_iter().map(|base| {
-        let sink = LinuxSink::new(base, Arc::clone(chooser)).permitting(permitted);
+        let sink = LinuxSink::new(base, Arc::clone(chooser)).permitting(permitted).filtering(filter.clone());
+        let sink = match &clones {
+            Some((source, clones)) => sink.cloning(source.clone(), *clones),
+            None => sink,
+        };
         // Renamed files are looked for where changed ones are compared.
         if sync.compare == Compare::Never { sink } else { sink.finding_moved() }
     });
@@ -178,6 +191,7 @@ fn open_frame(
         rung: copy.arguments.rung.into(),
         aspects: copy.arguments.keep.aspects(),
         numeric: copy.arguments.keep.numeric_ids,
+        rules: copy.choice.rules.clone(),
         offer: offer::offer(&wishes(copy)),
     })
 }
@@ -212,9 +226,16 @@ pub fn push_from(
     let into_folder = is_into_folder(copy, paths, to.path());
     let open = open_frame(copy, Direction::Push, targets.to_vec(), into_folder, Box::default())?;
     let session = begin(copy, to, open, screen)?;
+    if copy.piped && session.agreed.top.is_empty() {
+        return Err(pipe::unnamed());
+    }
     let source = place::source(ground, paths, &session.agreed.top, storage(copy), copy.joined)?;
-    let source = Arc::new(source.map(|it| it.keeping(copy.arguments.keep.aspects(), copy.arguments.keep.numeric_ids)));
-    session.run(copy, Way::Send(source), None, screen)
+    let kept = copy.arguments.keep.aspects();
+    let source = source.map(|it| {
+        let it = it.keeping(kept, copy.arguments.keep.numeric_ids);
+        it.choosing(copy.choice.filter.clone(), copy.choice.picks.clone())
+    });
+    session.run(copy, Way::Send(Arc::new(source)), None, screen)
 }
 
 /// A daemon's files to this host.
@@ -231,10 +252,12 @@ pub fn pull(
     let open = open_frame(copy, Direction::Pull, paths.to_vec(), false, target.top.clone())?;
     let carry = receipt::carry_path(&copy.home, &target.name);
     let carried = receipt::carried(&carry);
-    let (sink, sync) = sink(target, &storage(copy), sync(copy), copy.arguments.keep.aspects());
+    let kept = copy.arguments.keep.aspects();
+    let (sink, sync) = sink(target, &storage(copy), sync(copy), kept, copy.choice.filter.clone(), None);
     let session = begin(copy, from, open, screen)?;
     let way = Way::Recv { sink, keep: !copy.arguments.no_keep, carried, sync };
-    session.run(copy, way, Some(carry), screen)
+    // What is in a spool is not there in a next run.
+    session.run(copy, way, Some(carry).filter(|_| !copy.piped), screen)
 }
 
 /// A session with a plan.
@@ -250,6 +273,9 @@ struct Session {
 fn begin(copy: &Copy<'_>, to: &Address, open: Open, screen: &mut Screen) -> Result<Session, Failure> {
     let (mut link, ticket) = connect(copy, to, screen)?;
     greet::begin(&mut link, ticket.as_ref());
+    if open.direction == Direction::Pull {
+        greet::pick(&mut link, copy.choice.picks.as_deref())?;
+    }
     let mut agreed = greet::open(&mut link, open.clone())?;
     let known = (copy.arguments.transport == TransportChoice::Auto).then(|| {
         let info = sys::sock::tcp_info(link.as_fd()).ok();

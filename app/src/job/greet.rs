@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use engine::linux::picks::Picks;
 use proto::error::{Breach, Refusal};
 use proto::negotiate::{Choice, Offer, Plan, negotiate};
 use proto::wire::control::{Direction, Frame, Open};
@@ -59,6 +60,25 @@ pub fn begin(link: &mut Link, ticket: Option<&Ticket>) {
     if let Some(ticket) = ticket {
         let proof = ticket.proof(&link.export(PROOF_LABEL, &[]));
         say(link, &Frame::Ticket { proof });
+    }
+}
+
+/// Tells which names of the source folder are taken, if not all are; before the frame that opens the job.
+pub fn pick(link: &mut Link, picks: Option<&Picks>) -> Result<(), Failure> {
+    /// Names to a frame; one that is too long is cut in two.
+    const NAMES: usize = 4096;
+    let Some(picks) = picks else { return Ok(()) };
+    let mut names = picks.names();
+    loop {
+        let part: Vec<Box<[u8]>> = names.by_ref().take(NAMES).map(Box::from).collect();
+        let last = part.len() < NAMES;
+        Frame::Pick(part).encode_parts(&mut |bytes| link.send(bytes));
+        // What waits to be sent is a few frames, not the whole list once more.
+        let sent = link.flush_blocking(GREET);
+        sent.map_err(|error| Failure::of("tell the names of --files-from", &anyhow::Error::new(error)))?;
+        if last {
+            return Ok(());
+        }
     }
 }
 

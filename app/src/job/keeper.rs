@@ -564,7 +564,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
                 return;
             }
             for (path, error) in &batch.faults {
-                end.scan_fault(path, error);
+                end.scan_fault(path, error, &mut self.out);
             }
             end.names(batch.names, &mut self.out);
             end.scan(batch.entries, &mut self.out);

@@ -85,6 +85,8 @@ pub struct Daemon {
     pub tickets: Tickets,
     /// Jobs running.
     pub running: AtomicUsize,
+    /// Bytes of names that jobs take instead of whole folders, of all jobs.
+    pub picked_bytes: AtomicUsize,
     /// No new jobs.
     pub draining: AtomicBool,
     /// Ends the listener.
@@ -239,6 +241,7 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
         stop,
         takes_datagrams: door.is_ok(),
         running: AtomicUsize::new(0),
+        picked_bytes: AtomicUsize::new(0),
         draining: AtomicBool::new(false),
         waiting: Mutex::new(HashMap::new()),
     };

@@ -15,13 +15,15 @@ use std::time::{Duration, Instant};
 
 use engine::host::Team;
 use engine::linux::choice::{Chooser, Demands};
+use engine::linux::filter::{BadRule, Filter};
+use engine::linux::picks::{NotPicked, Picks};
 use proto::error::{Breach, Refusal};
 use proto::manifest::Aspects;
 use proto::negotiate::negotiate;
-use proto::wire::control::{Compare, Direction, Frame, Open};
+use proto::wire::control::{Compare, Direction, Frame, Open, PICK_BYTES_MAX};
 use sys::event::Event;
 
-use crate::args::CpArguments;
+use crate::args::{Choice, CpArguments};
 use crate::cp::session::next_job;
 use crate::door;
 use crate::exit::{Exit, Failure};
@@ -65,6 +67,12 @@ impl From<Breach> for No {
     }
 }
 
+impl From<BadRule> for No {
+    fn from(bad: BadRule) -> No {
+        No { code: Breach::FieldOutOfRange.code(), detail: bad.to_string() }
+    }
+}
+
 fn no(refusal: Refusal, detail: impl Into<String>) -> No {
     No { code: refusal.code(), detail: detail.into() }
 }
@@ -96,10 +104,7 @@ pub fn run(daemon: &Daemon, mut link: Link) {
                 daemon.log(0, &format!("{peer}: {refused}"));
             }
         }
-        Err(no) => {
-            daemon.log(1, &format!("{peer} was refused: {}", no.detail));
-            refuse(&mut link, &no);
-        }
+        Err(no) => turn_away(daemon, &mut link, &peer, &no),
     }
 }
 
@@ -202,17 +207,86 @@ fn serve(daemon: &Daemon, mut link: Link, guest: &Guest, frame: Frame, peer: &st
             return Ok(());
         }
     };
+    let mut held = Held(daemon, 0);
+    let (picks, frame) = match picked(&mut link, guest, frame, &mut held) {
+        Ok(it) => it,
+        Err(no) => {
+            turn_away(daemon, &mut link, peer, &no);
+            return Ok(());
+        }
+    };
     let result = match frame {
-        Frame::Open(open) => return serve_job(daemon, link, guest, &open, peer, count),
-        Frame::AskTicket { .. } => give_ticket(daemon, &mut link, guest),
-        Frame::Relay { sources, target, options } => relay(daemon, &mut link, guest, &sources, &target, &options),
+        Frame::Open(open) => return serve_job(daemon, link, guest, &open, picks, peer, count),
+        Frame::AskTicket { .. } if picks.is_none() => give_ticket(daemon, &mut link, guest),
+        Frame::Relay { sources, target, options } => {
+            relay(daemon, &mut link, guest, &sources, picks, &target, &options)
+        }
         _ => Err(Breach::WrongOrder.into()),
     };
     if let Err(no) = result {
-        daemon.log(1, &format!("{peer} was refused: {}", no.detail));
-        refuse(&mut link, &no);
+        turn_away(daemon, &mut link, peer, &no);
     }
     Ok(())
+}
+
+fn turn_away(daemon: &Daemon, link: &mut Link, peer: &str, no: &No) {
+    daemon.log(1, &format!("{peer} was refused: {}", no.detail));
+    refuse(link, no);
+}
+
+/// What a job's picked names take of what all jobs may have; given back when it ends.
+struct Held<'a>(&'a Daemon, usize);
+
+impl Held<'_> {
+    fn grow(&mut self, bytes: usize) -> Result<(), No> {
+        let more = bytes - self.1;
+        self.1 = bytes;
+        if self.0.picked_bytes.fetch_add(more, Ordering::SeqCst) + more > PICK_BYTES_MAX {
+            return Err(no(Refusal::Busy, "other jobs' lists of names fill the memory for them; try again later"));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.picked_bytes.fetch_sub(self.1, Ordering::SeqCst);
+    }
+}
+
+/// Names that may stand before the frame which opens the job; that frame.
+fn picked(
+    link: &mut Link,
+    guest: &Guest,
+    mut frame: Frame,
+    held: &mut Held<'_>,
+) -> Result<(Option<Arc<Picks>>, Frame), No> {
+    if !matches!(frame, Frame::Pick(_)) {
+        return Ok((None, frame));
+    }
+    if !guest.rights.access.may_read() {
+        return Err(no(Refusal::WriteOnly, "this key or ticket may only write here"));
+    }
+    let mut picks = Picks::default();
+    while let Frame::Pick(names) = frame {
+        for name in names {
+            picks.add(&name).map_err(|why| match why {
+                NotPicked::Name(breach) => breach.into(),
+                NotPicked::Full => No::from(Breach::FieldTooLong),
+            })?;
+        }
+        held.grow(picks.bytes())?;
+        frame = next(link)?;
+    }
+    let sources = match &frame {
+        Frame::Open(open) if open.direction == Direction::Pull => open.paths.len(),
+        Frame::Relay { sources, .. } => sources.len(),
+        _ => return Err(Breach::WrongOrder.into()),
+    };
+    if sources != 1 {
+        return Err(Breach::FieldOutOfRange.into());
+    }
+    Ok((Some(Arc::new(picks.sorted())), frame))
 }
 
 /// This daemon's half of the negotiation.
@@ -245,8 +319,9 @@ fn storage(daemon: &Daemon) -> Arc<Chooser> {
 }
 
 /// Source or sink of a job, as far as rights allow.
-fn way(daemon: &Daemon, guest: &Guest, open: &Open) -> Result<Prepared, No> {
+fn way(daemon: &Daemon, guest: &Guest, open: &Open, picks: Option<Arc<Picks>>) -> Result<Prepared, No> {
     let ground = ground(daemon, &guest.rights)?;
+    let filter = if open.rules.is_empty() { None } else { Some(Arc::new(Filter::new(&open.rules)?)) };
     match open.direction {
         Direction::Push => {
             if !guest.rights.access.may_write() {
@@ -265,7 +340,7 @@ fn way(daemon: &Daemon, guest: &Guest, open: &Open) -> Result<Prepared, No> {
             let top = target.top.clone();
             let permitted = permitted(daemon, &guest.rights, open.aspects);
             let sync = Sync { compare, prune: open.prune };
-            let (sink, sync) = crate::cp::session::sink(target, &storage(daemon), sync, permitted);
+            let (sink, sync) = crate::cp::session::sink(target, &storage(daemon), sync, permitted, filter, None);
             Ok((Way::Recv { sink, keep: open.keep, carried, sync }, top, Some(carry)))
         }
         Direction::Pull => {
@@ -276,7 +351,9 @@ fn way(daemon: &Daemon, guest: &Guest, open: &Open) -> Result<Prepared, No> {
                 .map_err(|failure| told(&failure))?;
             // Owners and modes are seen by whoever may read; what needs rights to be seen is not shown to others.
             let hidden = Aspects::SECURITY.without(permitted(daemon, &guest.rights, Aspects::SECURITY));
-            let source = source.map(|it| it.keeping(open.aspects.without(hidden), open.numeric));
+            let source = source.map(|it| {
+                it.keeping(open.aspects.without(hidden), open.numeric).choosing(filter.clone(), picks.clone())
+            });
             Ok((Way::Send(Arc::new(source)), Box::default(), None))
         }
     }
@@ -287,18 +364,18 @@ fn serve_job(
     mut link: Link,
     guest: &Guest,
     open: &Open,
+    picks: Option<Arc<Picks>>,
     peer: &str,
     count: Count<'_>,
 ) -> Result<(), Failure> {
-    let prepared = prepare(daemon, guest, open);
+    let prepared = prepare(daemon, guest, open, picks);
     let (job, forget) = match prepared {
         Ok((way, top, carry)) => match job(daemon, link, open, guest, way, top, carry)? {
             Some(job) => (job, Forget(daemon, open.job)),
             None => return Ok(()),
         },
         Err(no) => {
-            daemon.log(1, &format!("{peer} was refused: {}", no.detail));
-            refuse(&mut link, &no);
+            turn_away(daemon, &mut link, peer, &no);
             return Ok(());
         }
     };
@@ -328,12 +405,12 @@ fn serve_job(
     Ok(())
 }
 
-fn prepare(daemon: &Daemon, guest: &Guest, open: &Open) -> Result<Prepared, No> {
+fn prepare(daemon: &Daemon, guest: &Guest, open: &Open, picks: Option<Arc<Picks>>) -> Result<Prepared, No> {
     let destinations = open.layout.map_or(1, |it| usize::from(it.volumes));
     if open.paths.is_empty() || (open.direction == Direction::Push && open.paths.len() != destinations) {
         return Err(Breach::FieldOutOfRange.into());
     }
-    way(daemon, guest, open)
+    way(daemon, guest, open, picks)
 }
 
 /// Rails of a job are refused again when this goes.
@@ -429,6 +506,7 @@ fn relay(
     link: &mut Link,
     guest: &Guest,
     sources: &[Box<[u8]>],
+    picks: Option<Arc<Picks>>,
     target: &str,
     options: &[String],
 ) -> Result<(), No> {
@@ -445,6 +523,7 @@ fn relay(
     let names: Vec<OsString> = sources.iter().map(|path| OsString::from_vec(path.to_vec())).collect();
     let mut arguments = CpArguments::from_relay(options, &names, target.as_ref())
         .map_err(|error| no(Refusal::RelayRefused, error.to_string()))?;
+    let choice = arguments.choose.read().map_err(|failure| no(Refusal::RelayRefused, failure.cause))?;
     arguments.keep.unprivileged = permitted(daemon, &guest.rights, Aspects::SECURITY).is_empty();
     let (to_client, lines) = channel::<Vec<u8>>();
     let grant = guest.grant.clone();
@@ -458,6 +537,8 @@ fn relay(
                 began: Instant::now(),
                 layout: None,
                 joined: false,
+                choice: Choice { picks, ..choice },
+                piped: false,
             };
             let done = crate::cp::session::push_from(&copy, &ground, sources, &to, &[to.path().into()], &mut screen);
             if let Err(failure) = &done {

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use proto::ledger::{chunk_count, chunk_len};
 use proto::manifest::{Entry, EntryId};
+use proto::wire::chunk::PACK_FILE_BYTES_MAX;
 use proto::wire::control::{ChunkRange, Digest, NO_DIGEST};
 
 use crate::job::Terms;
@@ -30,6 +31,8 @@ pub enum Look {
     Old { entry: Arc<Entry>, chunks: u64, sign: Sign },
     /// Make a part of these ranges (offset, bytes) of it, and write the journal's records that speak of them.
     Carry { entry: Arc<Entry>, sign: Sign, ranges: Vec<(u64, u64)>, records: Vec<u8>, durable: bool },
+    /// Make its part a clone of the source's file, and digest what stands there then.
+    Clone { entry: Arc<Entry> },
     /// It is the file already: give it mode and times.
     Adopt { entry: Arc<Entry>, sign: Sign },
     /// What stands in this folder and is none of these names (as `name_sign` has them)?
@@ -45,6 +48,10 @@ pub enum Seen {
     Old { entry: EntryId, first: u64, digests: Vec<Digest> },
     /// The part stands, or does not.
     Carried { entry: EntryId, result: io::Result<()> },
+    /// Digests of the next chunks of a clone.
+    Clone { entry: EntryId, digests: Vec<Digest> },
+    /// All of its digests were told, or it could not be made.
+    Cloned { entry: Arc<Entry>, result: io::Result<()> },
     /// Mode and times are set, or it is not what it was.
     Adopted { entry: EntryId, result: io::Result<()> },
     /// Paths that the source does not have, each with the number of entries from there on.
@@ -57,12 +64,19 @@ pub enum Seen {
 pub fn look<S: SinkTree>(sink: &S, terms: &Terms, look: Look, each: &mut dyn FnMut(Seen) -> bool) -> bool {
     match look {
         Look::Old { entry, chunks, sign } => old(sink, terms, &entry, chunks, sign, each),
+        Look::Carry { entry, sign, .. } if entry.bytes() <= PACK_FILE_BYTES_MAX => {
+            each(Seen::Carried { entry: entry.id, result: carry_small(sink, terms, &entry, sign) })
+        }
         Look::Carry { entry, sign, ranges, records, durable } => {
             let mut result = sink.carry(&entry, sign, &ranges);
             if result.is_ok() && !records.is_empty() {
                 result = sink.flush(&entry, &records, durable);
             }
             each(Seen::Carried { entry: entry.id, result })
+        }
+        Look::Clone { entry } => {
+            let result = clone(sink, terms, &entry, each);
+            each(Seen::Cloned { entry, result })
         }
         Look::Adopt { entry, sign } => each(Seen::Adopted { entry: entry.id, result: sink.adopt(&entry, sign) }),
         Look::Sweep { folder, names } => each(Seen::Swept { result: sink.extras(&folder, &names) }),
@@ -77,6 +91,40 @@ pub fn look<S: SinkTree>(sink: &S, terms: &Terms, look: Look, each: &mut dyn FnM
             each(Seen::Pruned { removed, failed })
         }
     }
+}
+
+/// A small file goes the way of one that came in a pack: read whole, and put beside its name.
+fn carry_small<S: SinkTree>(sink: &S, terms: &Terms, entry: &Entry, sign: Sign) -> io::Result<()> {
+    let mut content = vec![0; entry.bytes() as usize];
+    let whole = sink.read_old(entry, 0, &mut content)? == content.len();
+    // Looked at after it was read: it is what was compared.
+    if !whole || !sink.old(entry)?.is_some_and(|old| old.sign == sign) {
+        return Err(io::ErrorKind::StaleNetworkFileHandle.into());
+    }
+    sink.put_small(entry, &content, terms.publish_small)
+}
+
+/// What is digested is what stands at the destination, read back: a clone that is not what it should be is not published.
+fn clone<S: SinkTree>(sink: &S, terms: &Terms, entry: &Entry, each: &mut dyn FnMut(Seen) -> bool) -> io::Result<()> {
+    sink.clone_part(entry)?;
+    let mut buf = vec![0; terms.chunk_bytes as usize];
+    let mut digests = Vec::new();
+    let chunks = chunk_count(entry.bytes(), terms.chunk_bytes);
+    for index in 0..chunks {
+        let bytes = &mut buf[..chunk_len(entry.bytes(), terms.chunk_bytes, index) as usize];
+        let offset = index * u64::from(terms.chunk_bytes);
+        if sink.read_part(entry, offset, bytes)? < bytes.len() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        digests.push(chunk_digest(terms, entry.bytes(), offset, bytes));
+        if digests.len() as u64 == BATCH || index + 1 == chunks {
+            let goes_on = each(Seen::Clone { entry: entry.id, digests: std::mem::take(&mut digests) });
+            if !goes_on {
+                return Err(io::ErrorKind::Interrupted.into()); // nobody hears it: the job is over
+            }
+        }
+    }
+    Ok(())
 }
 
 fn old<S: SinkTree>(

@@ -107,6 +107,8 @@ pub struct RecvEnd<P: Platform> {
     settled: Option<bool>,
     compare: Compare,
     comparing: HashMap<EntryId, compare::Comparing>,
+    /// Clones being made, with the digests of their chunks.
+    cloning: HashMap<EntryId, Vec<Digest>>,
     prune: prune::Prune,
 }
 
@@ -154,6 +156,7 @@ impl<P: Platform> RecvEnd<P> {
             settled: None,
             compare: Compare::Never,
             comparing: HashMap::new(),
+            cloning: HashMap::new(),
             prune: prune::Prune::default(),
         }
     }
@@ -194,6 +197,8 @@ impl<P: Platform> RecvEnd<P> {
                 }
                 self.sink.learn(&names);
             }
+            Frame::Unseen(_) if self.record.tally.scan_ended => return Err(Breach::WrongOrder.into()),
+            Frame::Unseen(places) => places.into_iter().for_each(|(fault, path)| self.record.failed(fault, &path)),
             Frame::ScanEnd { entries, files, bytes, faults } => {
                 self.machine.on_scan_end(entries)?;
                 self.prune.scan_faults = faults;
@@ -335,7 +340,7 @@ impl<P: Platform> RecvEnd<P> {
         }
     }
 
-    /// What stands at a file's place, and so what we want of it. None: it cannot be had.
+    /// What stands at a file's place, and so what we want of it. None: it cannot be had, or is being cloned.
     fn look(&mut self, entry: &Arc<Entry>, out: &mut Outbox<P>) -> Option<Want> {
         if chunk_count(entry.bytes(), self.record.terms.chunk_bytes) > CHUNKS_MAX {
             self.fail_keeping(fault(entry.id, FaultKind::Unsupported, None, "take a file of so many chunks"), true);
@@ -363,6 +368,7 @@ impl<P: Platform> RecvEnd<P> {
             }
             Ok(Found::Nothing) => match self.compare(entry, out) {
                 Some(want) => Some(want),
+                None if self.begins_clone(entry, out) => None,
                 None => Some(self.begin(entry, &[], false)),
             },
             Ok(Found::Part(journal)) => Some(self.resume(entry, &journal, out)),
@@ -409,7 +415,7 @@ impl<P: Platform> RecvEnd<P> {
 
     fn begin(&mut self, entry: &Arc<Entry>, kept: &[(u64, Digest)], promised: bool) -> Want {
         let missing = self.machine.expect(entry.id, kept.iter().map(|(index, _)| *index));
-        if entry.bytes() <= PACK_FILE_BYTES_MAX {
+        if entry.bytes() <= PACK_FILE_BYTES_MAX && kept.is_empty() {
             return Want::All;
         }
         let chunk_bytes = u64::from(self.record.terms.chunk_bytes);
@@ -582,6 +588,7 @@ impl<P: Platform> RecvEnd<P> {
         self.debt.settle(entry.id);
         self.coming.remove(&entry.id);
         self.comparing.remove(&entry.id);
+        self.cloning.remove(&entry.id);
         self.digests.remove(&entry.id);
         self.forget.push(entry.id);
         self.ready.retain(|it| it.id != entry.id);

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use proto::error::Breach;
-use proto::manifest::{Entry, EntryId};
+use proto::manifest::{ENTRY_PATH_BYTES_MAX, Entry, EntryId};
 use proto::negotiate::Plan;
 use proto::send::{Owed, Sender};
 use proto::wire::control::{ChunkRange, Digest, EntryFault, FaultKind, Frame, IdName, Rung, Want};
@@ -108,9 +108,12 @@ impl<P: Platform> SendEnd<P> {
     }
 
     /// The scan could not look at this place.
-    pub fn scan_fault(&mut self, path: &[u8], error: &std::io::Error) {
+    pub fn scan_fault(&mut self, path: &[u8], error: &std::io::Error, out: &mut Outbox<P>) {
         self.scan_faults += 1;
-        self.record.failed(fault(u64::MAX, fault_kind(error, true), Some(error), "scan"), path);
+        let fault = fault(u64::MAX, fault_kind(error, true), Some(error), "scan");
+        let shown = &path[..path.len().min(ENTRY_PATH_BYTES_MAX)];
+        out.frames.push(Frame::Unseen(vec![(fault.clone(), shown.into())]));
+        self.record.failed(fault, path);
     }
 
     /// The scan is over.

@@ -6,10 +6,13 @@
 //! Absent on purpose: decisions (the reason for the driver comes from sys as text).
 
 pub mod choice; // which engine moves a file
+mod cloned; // files that share their blocks with the source's
+pub mod filter; // what is left out by rules
 pub mod handle; // an open file and its engine
 pub mod ids; // users and groups by name
 mod meta; // owner, attributes, mode, time: read and set
 mod old; // what stands at the destination from before
+pub mod picks; // what is taken where not all is
 pub mod scan; // walking a source
 pub mod sink; // names at the destination
 pub mod source; // names at the source

@@ -14,13 +14,16 @@ use proto::wire::chunk::PACK_FILE_BYTES_MAX;
 use sys::fs::{Dir, Kind, Stat};
 
 use crate::end::compare::name_sign;
+use crate::linux::filter::Filter;
 use crate::linux::is_ours;
 use crate::platform::Sign;
 
 /// "Stale file handle": a version is not what it was when it was looked at.
 pub(super) const ESTALE: i32 = 116;
 /// Files remembered for finding renamed ones, at most: some 30 MB. What is beyond is sent.
-const MOVED_MAX: usize = 200_000;
+const MOVED_MAX: usize = 250_000;
+/// Of these, small ones: to send one anew costs little, so they leave room for others.
+const MOVED_SMALL_MAX: usize = 200_000;
 
 /// Is it the file that the manifest speaks of, by length and time?
 pub(super) fn is_same(stat: &Stat, entry: &Entry) -> bool {
@@ -48,10 +51,13 @@ impl Moved {
     pub(super) fn find(&self, base: &Dir, entry: &Entry) -> Option<Vec<u8>> {
         let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let files = files.get_or_insert_with(|| {
-            let mut files = HashMap::new();
+            let (mut files, mut small) = (HashMap::new(), 0);
             // What cannot be read is not found, and so sent.
-            let _ = walk(base, b"", &mut |path, stat| {
-                if stat.kind == Kind::File && stat.bytes > PACK_FILE_BYTES_MAX && files.len() < MOVED_MAX {
+            let _ = walk(base, b"", &|_, _| false, &mut |path, stat| {
+                let is_small = stat.bytes <= PACK_FILE_BYTES_MAX;
+                let has_room = files.len() < MOVED_MAX && (!is_small || small < MOVED_SMALL_MAX);
+                if stat.kind == Kind::File && stat.bytes > 0 && has_room {
+                    small += usize::from(is_small);
                     files.insert((stat.bytes, stat.mtime_s, stat.mtime_ns), path.into());
                 }
             });
@@ -61,34 +67,68 @@ impl Moved {
     }
 }
 
-/// Tells of everything below a folder, the folder itself excluded; folders after what they hold.
-fn walk(base: &Dir, folder: &[u8], each: &mut dyn FnMut(&[u8], &Stat)) -> io::Result<()> {
-    /// A folder being read: its path, and the names in it that are not done.
-    type Level = (Box<[u8]>, Vec<Vec<u8>>);
+/// Tells of everything below a folder, the folder itself excluded; folders after what they hold. What `stays` says of (path, is a folder)
+/// is not told, nor what it holds, nor the folders that lead there. Does anything stay?
+fn walk(
+    base: &Dir,
+    folder: &[u8],
+    stays: &dyn Fn(&[u8], bool) -> bool,
+    each: &mut dyn FnMut(&[u8], &Stat),
+) -> io::Result<bool> {
+    /// A folder being read: its path, the names in it that are not done, and whether something in it stays.
+    type Level = (Box<[u8]>, Vec<Vec<u8>>, bool);
     let names = |path: &[u8]| -> io::Result<Vec<Vec<u8>>> {
         let dir = if path.is_empty() { base.clone() } else { base.open_dir(path)? };
         let own = |name: &Vec<u8>| !is_ours(name);
         dir.list()?.map(|entry| Ok(entry?.name)).filter(|name| name.as_ref().map_or(true, own)).collect()
     };
-    let mut levels: Vec<Level> = vec![(folder.into(), names(folder)?)];
-    while let Some((path, rest)) = levels.last_mut() {
+    let mut levels: Vec<Level> = vec![(folder.into(), names(folder)?, false)];
+    loop {
+        let (path, rest, kept) = levels.last_mut().expect("the first level ends the loop");
         let Some(name) = rest.pop() else {
-            let (path, _) = levels.pop().expect("seen above");
-            if !levels.is_empty() {
+            let (path, _, kept) = levels.pop().expect("seen above");
+            let Some((_, _, above)) = levels.last_mut() else { return Ok(kept) };
+            *above |= kept;
+            if !kept {
                 each(&path, &base.stat(&path)?);
             }
             continue;
         };
         let path = join(path, &name);
         let stat = base.stat(&path)?;
-        if stat.kind == Kind::Folder {
+        if stays(&path, stat.kind == Kind::Folder) {
+            *kept = true;
+        } else if stat.kind == Kind::Folder {
             let names = names(&path)?;
-            levels.push((path, names));
+            levels.push((path, names, false));
         } else {
             each(&path, &stat);
         }
     }
-    Ok(())
+}
+
+/// Which entries a destination has for its own reasons: they are not removed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stays<'a> {
+    /// Kinds that are left out are not announced: the source may well have this one.
+    pub permitted: Aspects,
+    /// What the rules leave out is not announced either.
+    pub filter: Option<&'a Filter>,
+}
+
+impl Stays<'_> {
+    fn by_kind(self, kind: Kind) -> bool {
+        match kind {
+            Kind::Fifo | Kind::Socket => !self.permitted.has(Aspects::SPECIALS),
+            Kind::Char | Kind::Block => !self.permitted.has(Aspects::DEVICES),
+            Kind::File | Kind::Folder | Kind::Link => false,
+            Kind::Other => true,
+        }
+    }
+
+    fn by_rule(self, path: &[u8], is_folder: bool) -> bool {
+        self.filter.is_some_and(|filter| filter.leaves_out(path, is_folder))
+    }
 }
 
 /// See `SinkTree::extras`.
@@ -96,7 +136,7 @@ pub(super) fn extras(
     base: &Dir,
     folder: &[u8],
     names: &HashSet<u64>,
-    permitted: Aspects,
+    stays: Stays<'_>,
 ) -> io::Result<Vec<(Box<[u8]>, u64)>> {
     let dir = if folder.is_empty() { base.clone() } else { base.open_dir(folder)? };
     let mut extras = Vec::new();
@@ -106,35 +146,31 @@ pub(super) fn extras(
             continue;
         }
         let path = join(folder, &name);
-        let mut count = 1;
         let kind = base.stat(&path)?.kind;
-        // Kinds that are left out are not announced: the source may well have this one.
-        let left_out = match kind {
-            Kind::Fifo | Kind::Socket => !permitted.has(Aspects::SPECIALS),
-            Kind::Char | Kind::Block => !permitted.has(Aspects::DEVICES),
-            Kind::File | Kind::Folder | Kind::Link => false,
-            Kind::Other => true,
-        };
-        if left_out {
+        if stays.by_kind(kind) || stays.by_rule(&path, kind == Kind::Folder) {
             continue;
         }
-        if kind == Kind::Folder {
-            walk(base, &path, &mut |_, _| count += 1)?;
+        let mut count = 0;
+        let by_rule = |path: &[u8], is_folder| stays.by_rule(path, is_folder);
+        let kept = kind == Kind::Folder && walk(base, &path, &by_rule, &mut |_, _| count += 1)?;
+        count += u64::from(!kept);
+        if count > 0 {
+            extras.push((path, count));
         }
-        extras.push((path, count));
     }
     extras.sort_unstable(); // the same folder gives the same list
     Ok(extras)
 }
 
 /// See `SinkTree::remove`.
-pub(super) fn remove(base: &Dir, path: &[u8]) -> io::Result<u64> {
+pub(super) fn remove(base: &Dir, path: &[u8], stays: Stays<'_>) -> io::Result<u64> {
     let folder = super::sink::folder_of(path);
     let before = if folder.is_empty() { base.stat_self()? } else { base.stat(folder)? };
     let mut removed = 0;
     if base.stat(path)?.kind == Kind::Folder {
         let mut below = Vec::new();
-        walk(base, path, &mut |path, stat| below.push((Box::<[u8]>::from(path), stat.kind)))?;
+        let by_rule = |path: &[u8], is_folder| stays.by_rule(path, is_folder);
+        let kept = walk(base, path, &by_rule, &mut |path, stat| below.push((Box::<[u8]>::from(path), stat.kind)))?;
         for (path, kind) in below {
             if kind == Kind::Folder {
                 base.remove_dir(&path)?
@@ -143,12 +179,16 @@ pub(super) fn remove(base: &Dir, path: &[u8]) -> io::Result<u64> {
             }
             removed += 1;
         }
-        base.remove_dir(path)?;
+        if !kept {
+            base.remove_dir(path)?;
+            removed += 1;
+        }
     } else {
         base.remove_file(path)?;
+        removed += 1;
     }
     base.pin(folder, Kind::Folder)?.set_mtime((before.mtime_s, before.mtime_ns))?;
-    Ok(removed + 1)
+    Ok(removed)
 }
 
 #[cfg(test)]
@@ -171,15 +211,17 @@ mod tests {
     fn what_is_too_much_is_counted_with_all_below_and_our_own_files_stay() {
         let (path, dir) = base("extras");
         let names = HashSet::from([name_sign(b"keep")]);
-        let found = extras(&dir, b"a", &names, Aspects::ALL).expect("it can be read");
+        let all_kinds = Stays { permitted: Aspects::ALL, filter: None };
+        let found = extras(&dir, b"a", &names, all_kinds).expect("it can be read");
         assert_eq!(found, [(Box::from(*b"a/b"), 4)]);
         // A FIFO the source does not have goes; where FIFOs are left out nobody knows, and it stays.
         dir.make_node(b"a/pipe", Kind::Fifo, 0, 0).expect("a FIFO");
-        let all = extras(&dir, b"a", &names, Aspects::ALL).expect("it can be read");
+        let all = extras(&dir, b"a", &names, all_kinds).expect("it can be read");
         assert_eq!(all, [(Box::from(*b"a/b"), 4), (Box::from(*b"a/pipe"), 1)]);
-        let some = extras(&dir, b"a", &names, Aspects::OWNER).expect("it can be read");
+        let some =
+            extras(&dir, b"a", &names, Stays { permitted: Aspects::OWNER, filter: None }).expect("it can be read");
         assert_eq!(some, [(Box::from(*b"a/b"), 4)]);
-        assert_eq!(remove(&dir, b"a/pipe").expect("it can be removed"), 1);
+        assert_eq!(remove(&dir, b"a/pipe", all_kinds).expect("it can be removed"), 1);
         std::fs::remove_dir_all(path).expect("it is there");
     }
 
@@ -187,10 +229,29 @@ mod tests {
     fn removal_follows_no_link_and_leaves_the_folders_time() {
         let (path, dir) = base("remove");
         let before = dir.stat(b"a").expect("it is there");
-        assert_eq!(remove(&dir, b"a/b").expect("it can be removed"), 4);
+        let stays = Stays { permitted: Aspects::ALL, filter: None };
+        assert_eq!(remove(&dir, b"a/b", stays).expect("it can be removed"), 4);
         assert!(!path.join("a/b").exists() && path.join("a/keep").exists());
         let after = dir.stat(b"a").expect("it is there");
         assert_eq!((before.mtime_s, before.mtime_ns), (after.mtime_s, after.mtime_ns));
+        std::fs::remove_dir_all(path).expect("it is there");
+    }
+
+    #[test]
+    fn what_the_rules_leave_out_stays_with_the_folders_that_lead_there() {
+        let (path, dir) = base("stays");
+        std::fs::create_dir_all(path.join("a/b/d")).expect("a folder");
+        std::fs::write(path.join("a/b/c/own.log"), b"x").expect("a file");
+        let filter = Filter::new(&["*.log".into()]).expect("a rule");
+        let stays = Stays { permitted: Aspects::ALL, filter: Some(&filter) };
+        // Of b: c/file, d, root; not c/own.log, c, b.
+        let found = extras(&dir, b"a", &HashSet::from([name_sign(b"keep")]), stays).expect("it can be read");
+        assert_eq!(found, [(Box::from(*b"a/b"), 3)]);
+        assert_eq!(remove(&dir, b"a/b", stays).expect("it can be removed"), 3);
+        let left = |name: &str| path.join("a/b").join(name).exists();
+        assert!(left("c/own.log") && !left("c/file") && !left("d"));
+        // Nothing but what stays is left there: nothing is too much.
+        assert_eq!(extras(&dir, b"a", &HashSet::from([name_sign(b"keep")]), stays).expect("it can be read"), []);
         std::fs::remove_dir_all(path).expect("it is there");
     }
 }

@@ -5,11 +5,12 @@
 //! Invariants: memory is one open folder per level, whatever their size, and the first names of files with several names that were
 //! not all found yet, at most `LINK_GROUPS_MAX` and `LINK_NAME_BYTES_MAX`; of a set of volumes also one open folder per level and volume,
 //! and 8 bytes for each name of an open folder; a folder's end comes after everything below it; links are
-//! not followed; our own parts and journals are left out.
+//! not followed; our own parts and journals are left out, and what the job's rules leave out or its list does not name.
 //! Absent on purpose: sending order beyond the walk's own (readdir order; sorting by extent belongs to the storage work).
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use proto::manifest::{
@@ -21,7 +22,9 @@ use sys::fs::{Dir, Kind, List, Stat};
 
 use crate::end::compare::name_sign;
 use crate::linux::choice::{Chooser, Ground, LARGE_FILE_BYTES_MIN};
+use crate::linux::filter::Filter;
 use crate::linux::ids::Told;
+use crate::linux::picks::{Picks, Taken};
 use crate::linux::source::Root;
 use crate::linux::{Sources, is_ours, meta};
 
@@ -47,10 +50,21 @@ struct Level {
     dirs: Vec<(u16, Dir)>,
     /// What is not read to its end. Each gives one name in turn, so that large files of all volumes are announced side by side.
     lists: VecDeque<(u16, List)>,
+    /// What is left of the picks in it, if not all that stands there is taken.
+    picked: Option<Range<usize>>,
     path: Box<[u8]>,
     end: Entry,
     /// Names met so far, if there are several volumes: a folder stands on all, a file on one.
     met: HashSet<u64>,
+}
+
+/// Where something stands: under a name, on a volume; and its folder on each volume that has it.
+struct Place<'a> {
+    volume: u16,
+    dirs: &'a [(u16, Dir)],
+    name: &'a [u8],
+    /// No other volume has had this name in this folder yet.
+    is_first: bool,
 }
 
 /// The first component of what the user named, and where it stands: by volume.
@@ -66,6 +80,10 @@ pub struct Scan {
     levels: Vec<Level>,
     wanted: Aspects,
     told: Option<Told>,
+    filter: Option<Arc<Filter>>,
+    picks: Option<Arc<Picks>>,
+    /// Bytes of the paths of entries that lead to the source which is walked.
+    top_bytes: usize,
     linked: Linked,
     attribute_names: Vec<u8>,
     chooser: Arc<Chooser>,
@@ -128,6 +146,7 @@ impl Scan {
         }
         let volumes = source.trees().len();
         let (missing, source) = (source.missing().collect(), &source.trees()[0]); // what is wanted is wanted of all
+        let (filter, picks) = source.chosen();
         Scan {
             missing,
             roots: tops.into_iter().collect::<Vec<Top>>().into_iter(),
@@ -135,6 +154,9 @@ impl Scan {
             levels: Vec::new(),
             wanted: source.wanted(),
             told: (!source.is_numeric()).then(Told::of_this_host),
+            filter,
+            picks,
+            top_bytes: 0,
             linked: Linked::default(),
             attribute_names: Vec::new(),
             chooser: Arc::clone(source.chooser()),
@@ -157,14 +179,23 @@ impl Scan {
     fn step(&mut self, batch: &mut Batch) -> bool {
         let Some(level) = self.levels.last_mut() else {
             let Some((top, roots)) = self.roots.next() else { return false };
+            self.top_bytes = if top.is_empty() { 0 } else { top.len() + 1 };
             self.look_root(&top, &roots, batch);
             return true;
         };
-        let Some((volume, mut list)) = level.lists.pop_front() else {
-            let level = self.levels.pop().expect("seen above");
-            batch.entries.push(level.end);
+        if let Some(range) = &mut level.picked {
+            let picks = self.picks.as_ref().expect("what is picked comes from picks");
+            let lead = level.path.len() + usize::from(!level.path.is_empty());
+            let Some(picked) = picks.next(range, lead.saturating_sub(self.top_bytes)) else { return self.leave(batch) };
+            if is_ours(picked.name) {
+                return true; // as where a folder is read: `find` lists our parts, too
+            }
+            let (name, taken) = (picked.name.to_vec(), picked.taken);
+            let (path, dirs) = (join(&level.path, &name), level.dirs.clone());
+            self.look_somewhere(&dirs, &name, path, Some(taken), batch);
             return true;
-        };
+        }
+        let Some((volume, mut list)) = level.lists.pop_front() else { return self.leave(batch) };
         match list.next() {
             None => {}
             Some(Err(error)) => batch.faults.push((level.path.clone(), error)),
@@ -176,9 +207,15 @@ impl Scan {
                 let path = join(&level.path, &found.name);
                 let is_first = self.volumes == 1 || level.met.insert(name_sign(&found.name));
                 let dirs = level.dirs.clone();
-                self.look(volume, &dirs, &found.name, path, is_first, batch);
+                self.look(Place { volume, dirs: &dirs, name: &found.name, is_first }, path, None, batch);
             }
         }
+        true
+    }
+
+    /// A folder is done.
+    fn leave(&mut self, batch: &mut Batch) -> bool {
+        batch.entries.push(self.levels.pop().expect("the caller is in it").end);
         true
     }
 
@@ -186,46 +223,74 @@ impl Scan {
     fn look_root(&mut self, top: &[u8], roots: &[(u16, Root)], batch: &mut Batch) {
         let Some((_, first)) = roots.first() else { return };
         let dirs: Vec<(u16, Dir)> = roots.iter().map(|(volume, root)| (*volume, root.parent.clone())).collect();
-        let stands = |dir: &Dir| first.name.is_empty() || dir.stat(&first.name).is_ok();
-        // Nowhere: the fault is told of the first.
-        let volume = dirs.iter().find(|(_, dir)| stands(dir)).map_or(roots[0].0, |(volume, _)| *volume);
-        self.look(volume, &dirs, &first.name, top.into(), true, batch);
+        let taken = self.picks.as_ref().map(|picks| picks.all());
+        self.look_somewhere(&dirs, &first.name, top.into(), taken, batch);
     }
 
-    /// Something stands under this name on this volume; `dirs` are its folder on each volume that has it.
-    fn look(
+    /// A name that somebody gave, and that may stand on any volume.
+    fn look_somewhere(
         &mut self,
-        volume: u16,
         dirs: &[(u16, Dir)],
         name: &[u8],
         path: Box<[u8]>,
-        is_first: bool,
+        taken: Option<Taken>,
         batch: &mut Batch,
     ) {
+        let stands = |dir: &Dir| dirs.len() == 1 || name.is_empty() || dir.stat(name).is_ok();
+        // Nowhere: the fault is told of the first.
+        let volume = dirs.iter().find(|(_, dir)| stands(dir)).map_or(dirs[0].0, |(volume, _)| *volume);
+        self.look(Place { volume, dirs, name, is_first: true }, path, taken, batch);
+    }
+
+    /// Looks at one name. `taken`: what of it is taken, if it is a folder; `None`: all.
+    fn look(&mut self, place: Place<'_>, path: Box<[u8]>, taken: Option<Taken>, batch: &mut Batch) {
         if check_path(&path).is_err() {
             batch.faults.push((path, io::ErrorKind::InvalidFilename.into()));
             return;
         }
-        let Some((_, dir)) = dirs.iter().find(|(it, _)| *it == volume) else { return };
+        let Some((_, dir)) = place.dirs.iter().find(|(it, _)| *it == place.volume) else { return };
         let from = batch.entries.len();
-        let looked = if is_first { self.try_look(dir, dirs, name, &path, batch) } else { again(dir, name) };
+        let looked =
+            if place.is_first { self.try_look(dir, &place, &path, taken, batch) } else { again(dir, place.name) };
         if let Err(error) = looked {
             batch.faults.push((path, error));
         }
         for entry in &mut batch.entries[from..] {
-            entry.meta.volume = volume;
+            entry.meta.volume = place.volume;
+        }
+    }
+
+    /// Do the rules leave it out? Never what the user named as a source.
+    fn is_left_out(&self, path: &[u8], stat: &Stat) -> bool {
+        let below = path.get(self.top_bytes..).filter(|below| !below.is_empty() && !self.levels.is_empty());
+        match (&self.filter, below) {
+            (Some(filter), Some(below)) => filter.leaves_out(below, stat.kind == Kind::Folder),
+            _ => false,
         }
     }
 
     fn try_look(
         &mut self,
         dir: &Dir,
-        dirs: &[(u16, Dir)],
-        name: &[u8],
+        place: &Place<'_>,
         path: &[u8],
+        picked: Option<Taken>,
         batch: &mut Batch,
     ) -> io::Result<()> {
+        let name = place.name;
         let (stat, flagged) = dir.look(name)?;
+        if self.is_left_out(path, &stat) {
+            return Ok(());
+        }
+        if stat.kind != Kind::Folder
+            && let Some(taken) = picked.as_ref().filter(|taken| !taken.below.is_empty())
+        {
+            // Whatever is picked below it is not there.
+            batch.faults.push((path.into(), io::ErrorKind::NotADirectory.into()));
+            if !taken.itself {
+                return Ok(());
+            }
+        }
         let Some(kind) = self.kind(dir, name, &stat)? else { return Ok(()) };
         let several = stat.nlink > 1 && stat.kind != Kind::Folder && self.wanted.has(Aspects::HARD_LINKS);
         if several && let Some(first) = self.linked.first(&stat) {
@@ -241,7 +306,7 @@ impl Scan {
         if kind == EntryKind::Folder {
             // What it has is set when all below it is there: with its end.
             let end = self.entry(path, EntryKind::FolderEnd, &stat, meta);
-            let level = self.open_level(dirs, name, path, end, batch)?;
+            let level = self.open_level(place, path, end, picked, batch)?;
             batch.entries.push(self.entry(path, kind, &stat, Meta::default()));
             self.tell(&level.end, batch);
             self.levels.push(level);
@@ -259,15 +324,17 @@ impl Scan {
     /// The folder on each volume that has it. Where it cannot be opened, what stands in it is missing, and that is said.
     fn open_level(
         &self,
-        dirs: &[(u16, Dir)],
-        name: &[u8],
+        place: &Place<'_>,
         path: &[u8],
         end: Entry,
+        taken: Option<Taken>,
         batch: &mut Batch,
     ) -> io::Result<Level> {
-        let mut level = Level { dirs: Vec::new(), lists: VecDeque::new(), path: path.into(), end, met: HashSet::new() };
-        for (volume, dir) in dirs {
-            let own = if name.is_empty() { Ok(dir.clone()) } else { dir.open_dir(name) };
+        let picked = taken.map(|taken| taken.below);
+        let (dirs, lists, path) = (Vec::new(), VecDeque::new(), Box::from(path));
+        let mut level = Level { dirs, lists, picked, path, end, met: HashSet::new() };
+        for (volume, dir) in place.dirs {
+            let own = if place.name.is_empty() { Ok(dir.clone()) } else { dir.open_dir(place.name) };
             match own.and_then(|own| own.list().map(|list| (own, list))) {
                 Ok((own, list)) => {
                     level.dirs.push((*volume, own));
@@ -275,7 +342,7 @@ impl Scan {
                 }
                 Err(error) if self.volumes > 1 && error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) if self.volumes == 1 => return Err(error),
-                Err(error) => batch.faults.push((path.into(), error)),
+                Err(error) => batch.faults.push((level.path.clone(), error)),
             }
         }
         Ok(level)

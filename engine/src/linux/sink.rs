@@ -21,16 +21,20 @@ use sys::fs::{Dir, HOLE_BYTES, Kind, Pin, Stat};
 
 use crate::end::recv::JOURNAL_FILE_BYTES_MIN;
 use crate::linux::choice::{Chooser, Ground, LARGE_FILE_BYTES_MIN};
+use crate::linux::cloned::Cloned;
+use crate::linux::filter::Filter;
 use crate::linux::handle::{Handle, Turns};
 use crate::linux::ids::Mapped;
-use crate::linux::old::{self, ESTALE, Moved, is_same, sign_of};
-use crate::linux::{beside, meta};
-use crate::platform::{Found, Old, Sign, SinkTree};
+use crate::linux::old::{self, ESTALE, Moved, Stays, is_same, sign_of};
+use crate::linux::{Sources, beside, meta};
+use crate::platform::{Clones, Found, Old, Sign, SinkTree};
 
 /// From so many files on, one flush of the file system is cheaper than one per file.
 const SYNC_FS_FILES_MIN: usize = 64;
 /// The same for folders.
 const SYNC_FS_FOLDERS_MIN: usize = 8;
+/// Folders remembered as made by this run, at most: a tree is rarely so deep, and a peer that ends no folder fills no memory.
+const FRESH_MAX: usize = 4096;
 /// Our folders must be ours to write while the job runs; `FolderEnd` sets the final mode.
 const OWNER_ALL: u32 = 0o700;
 
@@ -44,6 +48,10 @@ pub struct LinuxSink {
     turns: Turns,
     moved: Option<Moved>,
     permitted: Aspects,
+    filter: Option<Arc<Filter>>,
+    /// Folders of this run's own making, while they are not ended: nothing stood in them before.
+    fresh: Mutex<HashSet<Box<[u8]>>>,
+    cloned: Cloned,
     mapped: Mutex<Mapped>,
     /// Is there something in `lost`? Looked at often, and nearly always not.
     any_lost: AtomicBool,
@@ -62,6 +70,9 @@ impl LinuxSink {
             turns: Turns::default(),
             moved: None,
             permitted: Aspects::ALL,
+            filter: None,
+            fresh: Mutex::default(),
+            cloned: Cloned::default(),
             mapped: Mutex::default(),
             any_lost: AtomicBool::new(false),
             lost: Mutex::default(),
@@ -83,7 +94,7 @@ impl LinuxSink {
             Err(error) => error,
         };
         let Some(moved) = &self.moved else { return Ok(None) };
-        if own.kind() != io::ErrorKind::NotFound || entry.bytes() <= PACK_FILE_BYTES_MAX {
+        if own.kind() != io::ErrorKind::NotFound {
             return Ok(None);
         }
         let Some(path) = moved.find(&self.base, entry) else { return Ok(None) };
@@ -102,6 +113,30 @@ impl LinuxSink {
     pub fn permitting(mut self, permitted: Aspects) -> Self {
         self.permitted = permitted;
         self
+    }
+
+    /// Makes files as clones of those of this source, which stands on this host.
+    #[must_use]
+    pub fn cloning(mut self, source: Arc<Sources>, clones: Clones) -> Self {
+        self.cloned = Cloned::of(source, clones);
+        self
+    }
+
+    /// Files made as clones, and their bytes.
+    #[must_use]
+    pub fn cloned(&self) -> (u64, u64) {
+        self.cloned.count()
+    }
+
+    /// What these rules leave out, as `LinuxSource::choosing` has it for the source, is never removed.
+    #[must_use]
+    pub fn filtering(mut self, filter: Option<Arc<Filter>>) -> Self {
+        self.filter = filter;
+        self
+    }
+
+    fn stays(&self) -> Stays<'_> {
+        Stays { permitted: self.permitted, filter: self.filter.as_deref() }
     }
 
     /// Sets all that an entry carries, and remembers what of it could not be.
@@ -128,13 +163,14 @@ impl LinuxSink {
     }
 
     fn ready(&self, entry: &Entry, rung: Rung, sync: bool) -> io::Result<()> {
+        if entry.bytes() <= PACK_FILE_BYTES_MAX {
+            return if sync && rung >= Rung::Flushed { self.sync_small(entry) } else { Ok(()) };
+        }
         // Never made here: a part that is gone (its entry failed) must not come back empty under the final name.
         let part = self.base.open_file_to_write(&beside(&entry.path, "part"))?;
-        if entry.bytes() > PACK_FILE_BYTES_MAX {
-            sys::fs::truncate(&part, entry.bytes())?;
-            if entry.meta.sparse {
-                sys::fs::dig(&part)?;
-            }
+        sys::fs::truncate(&part, entry.bytes())?;
+        if entry.meta.sparse {
+            sys::fs::dig(&part)?;
         }
         self.set(&Pin::of(&part), entry)?;
         if sync && rung >= Rung::Flushed {
@@ -143,6 +179,38 @@ impl LinuxSink {
         }
         self.chooser.cached_after(entry.id, entry.bytes(), &part);
         Ok(())
+    }
+
+    /// Flushes the part of a small file, which has its mode already: one that keeps even its owner out is flushed with all others.
+    fn sync_small(&self, entry: &Entry) -> io::Result<()> {
+        match self.base.open_file(&beside(&entry.path, "part"), false) {
+            Ok(part) => sys::fs::sync_data(&part),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => self.base.sync_fs(),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A part that is made now. What is left of a run that was killed goes: its journal, too, for the file may have been a large one then.
+    fn new_part(&self, entry: &Entry, name: &[u8]) -> io::Result<File> {
+        match self.base.create_file(name, true, false) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                self.clear(entry);
+                self.base.create_file(name, true, false)
+            }
+            other => other,
+        }
+    }
+
+    /// Takes away what a run that was killed left beside a name.
+    fn clear(&self, entry: &Entry) {
+        if self.base.remove_file(&beside(&entry.path, "part")).is_ok() {
+            let _ = self.base.remove_file(&beside(&entry.path, "journal"));
+        }
+    }
+
+    /// Was the folder this stands in made by this run?
+    fn is_in_fresh(&self, path: &[u8]) -> bool {
+        self.fresh.lock().unwrap_or_else(PoisonError::into_inner).contains(folder_of(path))
     }
 
     /// A part of a run that was killed may carry the final mode already, which may forbid writing: it is made anew.
@@ -180,7 +248,13 @@ impl LinuxSink {
                 }
                 Ok(())
             }
-            other => other,
+            other => {
+                let mut fresh = self.fresh.lock().unwrap_or_else(PoisonError::into_inner);
+                if other.is_ok() && fresh.len() < FRESH_MAX {
+                    fresh.insert(entry.path.clone());
+                }
+                other
+            }
         }
     }
 
@@ -189,7 +263,7 @@ impl LinuxSink {
             && self.base.read_link(&entry.path).is_ok_and(|there| there == target);
         if !same {
             let part = beside(&entry.path, "part");
-            let _ = self.base.remove_file(&part);
+            self.clear(entry);
             self.base.make_link(target, &part)?;
             self.base.rename(&part, &entry.path)?;
         }
@@ -213,7 +287,7 @@ impl LinuxSink {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         let part = beside(&entry.path, "part");
-        let _ = self.base.remove_file(&part);
+        self.clear(entry);
         self.base.make_node(&part, kind, major, minor)?;
         self.set(&self.base.pin(&part, kind)?, entry)?;
         self.base.rename(&part, &entry.path)
@@ -230,7 +304,7 @@ impl LinuxSink {
             return Ok(());
         }
         let part = beside(&entry.path, "part");
-        let _ = self.base.remove_file(&part);
+        self.clear(entry);
         self.base.add_name(first, &part)?;
         self.base.rename(&part, &entry.path)
     }
@@ -262,14 +336,13 @@ impl SinkTree for LinuxSink {
     }
 
     fn inspect(&self, entry: &Entry, keep: bool, dry: bool) -> io::Result<Found> {
-        match self.base.stat(&entry.path) {
+        let is_fresh = self.is_in_fresh(&entry.path);
+        let there = if is_fresh { Err(io::ErrorKind::NotFound.into()) } else { self.base.stat(&entry.path) };
+        match there {
             Ok(stat) if stat.kind == Kind::Folder => return Err(io::ErrorKind::IsADirectory.into()),
             Ok(stat) if keep && is_same(&stat, entry) => {
-                if !dry {
-                    let pin = self.base.pin(&entry.path, Kind::File)?;
-                    if !meta::is_set(&pin, entry, self.permitted) {
-                        self.set(&pin, entry)?;
-                    }
+                if !dry && !meta::is_set(&self.base, &stat, entry, self.permitted) {
+                    self.set(&self.base.pin(&entry.path, Kind::File)?, entry)?;
                 }
                 if entry.bytes() > JOURNAL_FILE_BYTES_MIN && !dry {
                     self.discard(entry); // a run that died right after the rename left its journal
@@ -277,6 +350,10 @@ impl SinkTree for LinuxSink {
                 return Ok(Found::Same);
             }
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            // A run that died right after it named a large version left that one's journal.
+            Ok(stat) if !dry && stat.bytes > JOURNAL_FILE_BYTES_MIN && entry.bytes() <= JOURNAL_FILE_BYTES_MIN => {
+                self.discard(entry);
+            }
             _ => {}
         }
         if entry.bytes() <= JOURNAL_FILE_BYTES_MIN {
@@ -285,6 +362,9 @@ impl SinkTree for LinuxSink {
         if entry.bytes() >= LARGE_FILE_BYTES_MIN && !dry {
             let dev = self.base.stat_self()?.dev;
             self.chooser.announce(Way::Write, entry.bytes(), dev, &Ground::Folder(&self.base));
+        }
+        if is_fresh {
+            return Ok(Found::Nothing);
         }
         let part = self.base.stat(&beside(&entry.path, "part"));
         match self.base.open_file(&beside(&entry.path, "journal"), false) {
@@ -307,7 +387,10 @@ impl SinkTree for LinuxSink {
         self.names_made.store(true, Ordering::Relaxed);
         match &entry.kind {
             EntryKind::Folder => self.make_folder(entry),
-            EntryKind::FolderEnd => self.set(&self.base.pin(&entry.path, Kind::Folder)?, entry),
+            EntryKind::FolderEnd => {
+                self.fresh.lock().unwrap_or_else(PoisonError::into_inner).remove(&entry.path);
+                self.set(&self.base.pin(&entry.path, Kind::Folder)?, entry)
+            }
             EntryKind::Link { target } => self.make_link(entry, target),
             EntryKind::Node { kind, major, minor } => self.make_node(entry, *kind, *major, *minor),
             EntryKind::Name { first } => self.add_name(entry, first),
@@ -352,17 +435,14 @@ impl SinkTree for LinuxSink {
 
     fn put_small(&self, entry: &Entry, content: &[u8], publish: bool) -> io::Result<()> {
         let name = beside(&entry.path, "part");
-        let mut part = self.create_part(&name, true)?;
+        let mut part = self.new_part(entry, &name)?;
         if entry.meta.sparse {
             write_sparse(&part, content)?;
         } else {
             part.write_all(content)?;
         }
-        if !publish {
-            return Ok(()); // mode and times are set by `ready`, which must be able to open the part
-        }
         self.set(&Pin::of(&part), entry)?;
-        self.base.rename(&name, &entry.path)
+        if publish { self.base.rename(&name, &entry.path) } else { Ok(()) }
     }
 
     fn flush(&self, entry: &Entry, records: &[u8], durable: bool) -> io::Result<()> {
@@ -428,7 +508,7 @@ impl SinkTree for LinuxSink {
 
     fn carry(&self, entry: &Entry, sign: Sign, ranges: &[(u64, u64)]) -> io::Result<()> {
         let path = self.signed(entry, sign)?;
-        let (old, stat) = self.base.open_file_stat(&path, false)?;
+        let (old, stat) = self.base.open_file_stat(&path)?;
         self.discard(entry);
         let part = self.create_part(&beside(&entry.path, "part"), true)?;
         for (offset, bytes) in ranges {
@@ -450,12 +530,27 @@ impl SinkTree for LinuxSink {
         Ok(())
     }
 
+    fn clones(&self) -> Clones {
+        self.cloned.now()
+    }
+
+    fn clone_part(&self, entry: &Entry) -> io::Result<()> {
+        self.cloned.make(entry, || {
+            self.discard(entry);
+            self.create_part(&beside(&entry.path, "part"), true)
+        })
+    }
+
+    fn read_part(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        sys::fs::read_at_full(&self.base.open_file(&beside(&entry.path, "part"), false)?, into, offset)
+    }
+
     fn extras(&self, folder: &Entry, names: &HashSet<u64>) -> io::Result<Vec<(Box<[u8]>, u64)>> {
-        old::extras(&self.base, &folder.path, names, self.permitted)
+        old::extras(&self.base, &folder.path, names, self.stays())
     }
 
     fn remove(&self, path: &[u8]) -> io::Result<u64> {
-        old::remove(&self.base, path)
+        old::remove(&self.base, path, self.stays())
     }
 
     fn learn(&self, names: &[IdName]) {

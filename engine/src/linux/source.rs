@@ -13,11 +13,13 @@ use std::sync::Arc;
 
 use proto::manifest::{Aspects, Entry};
 use proto::storage::Way;
-use sys::fs::Dir;
+use sys::fs::{Dir, Stat};
 
 use crate::linux::choice::{Chooser, LARGE_FILE_BYTES_MIN};
+use crate::linux::filter::Filter;
 use crate::linux::handle::Handle;
 use crate::linux::old::is_same;
+use crate::linux::picks::Picks;
 use crate::platform::SourceTree;
 
 /// One thing the user named: where it stands, and under which first component it is announced.
@@ -36,13 +38,15 @@ pub struct LinuxSource {
     wanted: Aspects,
     numeric: bool,
     chooser: Arc<Chooser>,
+    filter: Option<Arc<Filter>>,
+    picks: Option<Arc<Picks>>,
 }
 
 impl LinuxSource {
     /// Sources by the first component they are announced under; the empty component stands for all.
     #[must_use]
     pub fn new(roots: HashMap<Box<[u8]>, Root>, chooser: Arc<Chooser>) -> Self {
-        LinuxSource { roots, wanted: Aspects::ALL, numeric: false, chooser }
+        LinuxSource { roots, wanted: Aspects::ALL, numeric: false, chooser, filter: None, picks: None }
     }
 
     /// What is read of entries beside content, mode and time; `numeric`: owners are not told by name.
@@ -50,6 +54,18 @@ impl LinuxSource {
     pub fn keeping(mut self, wanted: Aspects, numeric: bool) -> Self {
         (self.wanted, self.numeric) = (wanted, numeric);
         self
+    }
+
+    /// Leaves out what the rules match below each source, and takes only what is picked, if anything is: with one source, a folder.
+    #[must_use]
+    pub fn choosing(mut self, filter: Option<Arc<Filter>>, picks: Option<Arc<Picks>>) -> Self {
+        (self.filter, self.picks) = (filter, picks);
+        self
+    }
+
+    /// See `choosing`.
+    pub(crate) fn chosen(&self) -> (Option<Arc<Filter>>, Option<Arc<Picks>>) {
+        (self.filter.clone(), self.picks.clone())
     }
 
     /// See `keeping`.
@@ -71,6 +87,12 @@ impl LinuxSource {
     /// The roots, for the scan.
     pub fn roots(&self) -> impl Iterator<Item = (&[u8], &Root)> {
         self.roots.iter().map(|(top, root)| (&**top, root))
+    }
+
+    /// The file of an entry with its facts, for plain calls.
+    pub(crate) fn open_stat(&self, entry: &Entry) -> io::Result<(File, Stat)> {
+        let (dir, rel) = self.locate(&entry.path)?;
+        dir.open_file_stat(&rel)
     }
 
     fn locate(&self, path: &[u8]) -> io::Result<(&Dir, Vec<u8>)> {
@@ -109,8 +131,7 @@ impl SourceTree for LinuxSource {
     }
 
     fn read_small(&self, entry: &Entry, into: &mut [u8]) -> io::Result<Option<()>> {
-        let (dir, rel) = self.locate(&entry.path)?;
-        let (file, before) = dir.open_file_stat(&rel, false)?;
+        let (file, before) = self.open_stat(entry)?;
         if !is_same(&before, entry) {
             return Ok(None);
         }

@@ -21,7 +21,7 @@ use proto::manifest::{Aspects, Entry, EntryId, EntryKind};
 use proto::wire::control::{IdName, Rung};
 
 use crate::end::recv::JOURNAL_FILE_BYTES_MIN;
-use crate::platform::{Found, Old, Sign, SinkTree};
+use crate::platform::{Clones, Found, Old, Sign, SinkTree};
 
 /// An entry weighs so many bytes more than its content: names and inodes cost a disk, too (a journal block and an inode's, 4 KiB each).
 const ENTRY_WEIGHT: u64 = 8192;
@@ -277,6 +277,18 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
 
     fn adopt(&self, entry: &Entry, sign: Sign) -> io::Result<()> {
         self.home(entry).adopt(entry, sign)
+    }
+
+    fn clones(&self) -> Clones {
+        self.volumes[0].tree.clones()
+    }
+
+    fn clone_part(&self, entry: &Entry) -> io::Result<()> {
+        self.home(entry).clone_part(entry)
+    }
+
+    fn read_part(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        self.home(entry).read_part(entry, offset, into)
     }
 
     fn extras(&self, folder: &Entry, names: &HashSet<u64>) -> io::Result<Vec<(Box<[u8]>, u64)>> {

@@ -59,7 +59,8 @@ impl<S: SourceTree> Volumes<S> {
         &self.trees
     }
 
-    fn of(&self, entry: &Entry) -> io::Result<&S> {
+    /// The tree on which an entry was found.
+    pub(crate) fn of(&self, entry: &Entry) -> io::Result<&S> {
         self.trees.get(usize::from(entry.meta.volume)).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 }

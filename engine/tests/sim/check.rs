@@ -289,7 +289,9 @@ impl Watch {
                 // A chunk that is read again for a repair may be unreadable, or another, by then.
                 FaultKind::Corrupt => self.changed.contains(path) || (disks && plan.datagrams > 0),
                 // Other: below a folder that could not be made nothing can be.
-                FaultKind::Denied | FaultKind::Io | FaultKind::Full | FaultKind::Other => disks,
+                FaultKind::Denied | FaultKind::Io | FaultKind::Full => disks,
+                // Or it is one more name of a file that failed.
+                FaultKind::Other => disks || self.changed.contains(path),
                 FaultKind::Unsupported => false,
             };
             assert!(named, "nothing in this story explains {fault:?} of {}", String::from_utf8_lossy(path));
@@ -328,6 +330,9 @@ impl Watch {
                 (Kind::File(a), Kind::File(b)) => assert!(a.data == b.data, "{show} has another content"),
                 (Kind::Folder, Kind::Folder) => {}
                 (Kind::Link(a), Kind::Link(b)) => assert_eq!(a, b, "{show} leads elsewhere"),
+                (Kind::Node(a, b, c), Kind::Node(d, e, f)) => {
+                    assert_eq!((a, b, c), (d, e, f), "{show} is another node")
+                }
                 _ => panic!("{show} is of another kind"),
             }
             if !path.is_empty() || failed.is_empty() {
@@ -335,6 +340,17 @@ impl Watch {
             }
             if !matches!(node.kind, Kind::Link(_)) {
                 assert_eq!(node.mode, there.mode, "{show} has another mode");
+            }
+            if !path.is_empty() || failed.is_empty() {
+                assert_eq!(node.carried, there.carried, "{show} carries something else");
+            }
+            for other in source.names_of(path).iter().filter(|it| !failed.contains(*it)) {
+                assert_eq!(
+                    sink.ino(path),
+                    sink.ino(other),
+                    "{show} is the same file as {}",
+                    String::from_utf8_lossy(other)
+                );
             }
         }
         for (path, node) in sink.tree().filter(|(path, _)| is_ours(name(path))) {

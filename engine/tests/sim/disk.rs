@@ -5,12 +5,14 @@
 //! Invariants: content is durable per sector of 4 KiB once `sync_data` returned, names and links once `sync_names` returned; names that
 //! were not made durable survive a cut as a prefix of what was done (one log, as ext4, XFS and btrfs keep it); after `die_at` calls
 //! nothing changes any more.
-//! Absent on purpose: caches, permissions of users, hard links.
+//! Absent on purpose: caches, permissions of users.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use proto::manifest::NodeKind;
 
 use crate::rng::Rng;
 
@@ -46,6 +48,15 @@ pub(crate) enum Kind {
     File(Content),
     Folder,
     Link(Box<[u8]>),
+    Node(NodeKind, u32, u32),
+}
+
+/// Owner, group, and one attribute.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Carried {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) note: Option<Box<[u8]>>,
 }
 
 #[derive(Debug, Clone)]
@@ -53,7 +64,18 @@ pub(crate) struct Node {
     pub(crate) kind: Kind,
     pub(crate) mode: u32,
     pub(crate) mtime: (i64, u32),
-    durable: (u32, (i64, u32)),
+    pub(crate) carried: Carried,
+    durable: (u32, (i64, u32), Carried),
+}
+
+impl Node {
+    fn new(kind: Kind, mode: u32, mtime: (i64, u32)) -> Node {
+        Node { kind, mode, mtime, carried: Carried::default(), durable: (mode, mtime, Carried::default()) }
+    }
+
+    fn settle(&mut self) {
+        self.durable = (self.mode, self.mtime, self.carried.clone());
+    }
 }
 
 /// What goes wrong, in permille of calls while `now` lies in the span.
@@ -109,8 +131,7 @@ pub(crate) fn parent(path: &[u8]) -> &[u8] {
 
 impl Disk {
     pub(crate) fn new(clock: Clock, rng: Rng) -> Self {
-        let root =
-            Node { kind: Kind::Folder, mode: 0o755, mtime: (1_600_000_000, 0), durable: (0o755, (1_600_000_000, 0)) };
+        let root = Node::new(Kind::Folder, 0o755, (1_600_000_000, 0));
         Disk {
             clock,
             rng,
@@ -208,7 +229,7 @@ impl Disk {
             return Err(no(17));
         }
         let mtime = self.time();
-        self.nodes.push(Node { kind, mode, mtime, durable: (mode, mtime) });
+        self.nodes.push(Node::new(kind, mode, mtime));
         let ino = self.nodes.len() - 1;
         let mut op = Vec::new();
         self.set_name(&mut op, path, Some(ino));
@@ -229,7 +250,7 @@ impl Disk {
         let ino = self.find(path)?;
         match self.nodes[ino].kind {
             Kind::File(_) => Ok(ino),
-            Kind::Folder => Err(no(22)),
+            Kind::Folder | Kind::Node(..) => Err(no(22)),
             Kind::Link(_) => Err(no(40)),
         }
     }
@@ -259,12 +280,34 @@ impl Disk {
         self.add(path, Kind::Link(target.into()), 0o777).map(|_| ())
     }
 
+    pub(crate) fn make_node(&mut self, path: &[u8], kind: NodeKind, major: u32, minor: u32) -> io::Result<Ino> {
+        self.call()?;
+        self.add(path, Kind::Node(kind, major, minor), 0o600)
+    }
+
+    /// One more name of what stands under `first`.
+    pub(crate) fn add_name(&mut self, first: &[u8], path: &[u8]) -> io::Result<()> {
+        self.call()?;
+        let ino = self.find(first)?;
+        self.folder_of(path)?;
+        if self.names.contains_key(path) {
+            return Err(no(17));
+        }
+        let mut op = Vec::new();
+        self.set_name(&mut op, path, Some(ino));
+        self.log.push(op);
+        Ok(())
+    }
+
     pub(crate) fn rename(&mut self, from: &[u8], to: &[u8]) -> io::Result<()> {
         self.call()?;
         let ino = self.find(from)?;
         self.folder_of(to)?;
         if self.names.get(to).is_some_and(|&there| matches!(self.nodes[there].kind, Kind::Folder)) {
             return Err(no(21));
+        }
+        if self.names.get(to) == Some(&ino) {
+            return Ok(()); // two names of one file: POSIX does nothing
         }
         let mut op = Vec::new();
         self.set_name(&mut op, to, Some(ino));
@@ -289,6 +332,13 @@ impl Disk {
         self.changes += 1;
         node.mode = mode.unwrap_or(node.mode);
         node.mtime = mtime.unwrap_or(node.mtime);
+        Ok(())
+    }
+
+    pub(crate) fn set_carried(&mut self, ino: Ino, carried: Carried) -> io::Result<()> {
+        self.call()?;
+        self.changes += 1;
+        self.nodes[ino].carried = carried;
         Ok(())
     }
 
@@ -385,7 +435,7 @@ impl Disk {
 
     fn settle(&mut self, ino: Ino) {
         let node = &mut self.nodes[ino];
-        node.durable = (node.mode, node.mtime);
+        node.settle();
         if let Kind::File(content) = &mut node.kind {
             content.undo.clear();
             content.durable_len = content.data.len();
@@ -396,9 +446,7 @@ impl Disk {
     pub(crate) fn sync_names(&mut self) -> io::Result<()> {
         self.call()?;
         self.log.clear();
-        for node in &mut self.nodes {
-            node.durable = (node.mode, node.mtime);
-        }
+        self.nodes.iter_mut().for_each(Node::settle);
         Ok(())
     }
 
@@ -434,7 +482,7 @@ impl Disk {
         self.log.clear();
         for node in &mut self.nodes {
             if rng.permille(500) {
-                (node.mode, node.mtime) = node.durable;
+                (node.mode, node.mtime, node.carried) = node.durable.clone();
             }
             if let Kind::File(content) = &mut node.kind {
                 content.lose(&mut rng);
@@ -459,16 +507,40 @@ impl Disk {
         let above = parent(path).to_vec();
         let before = self.get(&above).expect("folders first").mtime;
         if let Some(&ino) = self.names.get(path) {
-            self.nodes[ino] = Node { kind, mode, mtime, durable: (mode, mtime) };
+            let carried = self.nodes[ino].carried.clone();
+            self.nodes[ino] = Node { carried, ..Node::new(kind, mode, mtime) };
             self.settle(ino);
             return;
         }
-        self.nodes.push(Node { kind, mode, mtime, durable: (mode, mtime) });
+        self.nodes.push(Node::new(kind, mode, mtime));
         let ino = self.nodes.len() - 1;
         self.names.insert(path.into(), ino);
         self.settle(ino);
         let folder = self.names[&above[..]];
         self.nodes[folder].mtime = before;
+    }
+
+    /// Gives what stands here something to carry, as if by another program.
+    pub(crate) fn adorn(&mut self, path: &[u8], carried: Carried) {
+        let ino = self.names[path];
+        self.nodes[ino].carried = carried;
+        self.settle(ino);
+    }
+
+    /// Gives a file one more name as if by another program.
+    pub(crate) fn link(&mut self, first: &[u8], path: &[u8]) {
+        self.names.insert(path.into(), self.names[first]);
+    }
+
+    /// Which node a name stands for.
+    pub(crate) fn ino(&self, path: &[u8]) -> Option<Ino> {
+        self.names.get(path).copied()
+    }
+
+    /// All names of what stands here.
+    pub(crate) fn names_of(&self, path: &[u8]) -> Vec<Path> {
+        let ino = self.ino(path);
+        self.names.iter().filter(|(_, it)| Some(**it) == ino).map(|(path, _)| path.clone()).collect()
     }
 
     /// Takes a name away as if by another program.

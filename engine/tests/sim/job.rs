@@ -617,8 +617,7 @@ impl<'a> Run<'a> {
         }
         if let Some(index) = self.plan.trouble.changes.iter().position(|at| *at <= since) {
             self.plan.trouble.changes.remove(index);
-            let path = change(&mut self.rng, &mut self.source.lock().expect("one thread"), self.versions);
-            if let Some(path) = path {
+            for path in change(&mut self.rng, &mut self.source.lock().expect("one thread"), self.versions) {
                 self.watch.changed(now, path);
             }
         }

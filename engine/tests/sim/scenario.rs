@@ -11,11 +11,12 @@ use std::sync::Arc;
 use engine::job::{Cover, Path, Terms};
 use engine::platform::Harm;
 use proto::flow::FlowConfig;
+use proto::manifest::NodeKind;
 use proto::negotiate::Cipher;
 use proto::rate::{Law, Policy, RateConfig};
 use proto::wire::control::{Compare, DigestKind, Rung};
 
-use crate::disk::{Content, Disk, Kind};
+use crate::disk::{Carried, Content, Disk, Kind};
 use crate::net::Weather;
 use crate::rng::Rng;
 use crate::trees::SharedDisk;
@@ -177,6 +178,20 @@ pub(crate) fn plant(rng: &mut Rng, source: &SharedDisk, sink: &SharedDisk) -> Ve
             15..=19 => {
                 source.plant(&path, Kind::Link((*rng.pick(&[&b"a0"[..], b"../out", b"/x"])).into()), 0o777, mtime)
             }
+            20..=23 => source.plant(&path, node(rng), mode, mtime),
+            24..=29 => {
+                // One more name of a file or node that is there; of none, in a tree that has none yet.
+                let firsts: Vec<Box<[u8]>> =
+                    source.tree().filter(|it| has_names(it.1)).map(|it| it.0.clone()).collect();
+                if firsts.is_empty() {
+                    continue;
+                }
+                let first = rng.pick(&firsts).clone();
+                source.link(&first, &path);
+                let known = versions.get(&first).cloned();
+                versions.extend(known.map(|known| (path[..].into(), known)));
+                continue;
+            }
             _ => {
                 let large = large_left > 0;
                 large_left = large_left.saturating_sub(1);
@@ -194,6 +209,12 @@ pub(crate) fn plant(rng: &mut Rng, source: &SharedDisk, sink: &SharedDisk) -> Ve
             }
         }
     }
+    let all: Vec<Box<[u8]>> = source.tree().map(|(path, _)| path.clone()).collect();
+    for path in all.iter().filter(|path| !path.is_empty()) {
+        if rng.permille(200) {
+            source.adorn(path, carried(rng));
+        }
+    }
     for number in 0..rng.below(3) {
         let path = format!("too much {number}").into_bytes();
         let data = content(rng, 100);
@@ -201,6 +222,28 @@ pub(crate) fn plant(rng: &mut Rng, source: &SharedDisk, sink: &SharedDisk) -> Ve
         sink.plant(&path, Kind::File(Content::of(data)), 0o640, (1_500_000_000, 0));
     }
     versions
+}
+
+fn has_names(node: &crate::disk::Node) -> bool {
+    matches!(node.kind, Kind::File(_) | Kind::Node(..))
+}
+
+fn node(rng: &mut Rng) -> Kind {
+    match rng.below(4) {
+        0 => Kind::Node(NodeKind::Fifo, 0, 0),
+        1 => Kind::Node(NodeKind::Socket, 0, 0),
+        2 => Kind::Node(NodeKind::Char, 1, rng.below(9) as u32),
+        _ => Kind::Node(NodeKind::Block, 8, rng.below(9) as u32),
+    }
+}
+
+fn carried(rng: &mut Rng) -> Carried {
+    let note = rng.permille(500).then(|| {
+        let mut note = vec![0; rng.below(300) as usize];
+        rng.fill(&mut note);
+        note.into_boxed_slice()
+    });
+    Carried { uid: rng.below(3) as u32 * 1000, gid: rng.below(3) as u32 * 100, note }
 }
 
 /// What a file may have been before: the same, longer, shorter, changed here and there, or another altogether.
@@ -221,12 +264,12 @@ fn earlier(rng: &mut Rng, data: &[u8]) -> Vec<u8> {
     data
 }
 
-/// Another program writes to a source file, makes it shorter, or takes it away.
-pub(crate) fn change(rng: &mut Rng, disk: &mut Disk, versions: &mut Versions) -> Option<Box<[u8]>> {
+/// Another program writes to a source file, makes it shorter, or takes it away: all names that it had.
+pub(crate) fn change(rng: &mut Rng, disk: &mut Disk, versions: &mut Versions) -> Vec<Box<[u8]>> {
     let files: Vec<Box<[u8]>> =
         disk.tree().filter(|(_, node)| matches!(node.kind, Kind::File(_))).map(|(path, _)| path.clone()).collect();
     if files.is_empty() {
-        return None;
+        return Vec::new();
     }
     // The longest is the one that is being read most of the time.
     let longest = files.iter().max_by_key(|path| disk.get(path).map_or(0, len_of)).expect("not empty").clone();
@@ -235,12 +278,13 @@ pub(crate) fn change(rng: &mut Rng, disk: &mut Disk, versions: &mut Versions) ->
     let now = disk.clock.now();
     let mtime = (1_700_000_000 + (now / 1_000_000_000) as i64, (now % 1_000_000_000) as u32);
     let node = disk.get(&path).expect("listed").clone();
+    let names = disk.names_of(&path);
     let Kind::File(content) = node.kind else { unreachable!("filtered") };
     let mut data = content.data;
     match rng.below(4) {
         0 => {
             disk.uproot(&path);
-            return Some(path);
+            return names;
         }
         1 => data.truncate(rng.below(data.len() as u64 + 1) as usize),
         2 => data.extend_from_slice(b"more"),
@@ -252,9 +296,11 @@ pub(crate) fn change(rng: &mut Rng, disk: &mut Disk, versions: &mut Versions) ->
             data[last] ^= 2;
         }
     }
-    versions.entry(path.clone()).or_default().insert(*blake3::hash(&data).as_bytes());
+    for name in &names {
+        versions.entry(name.clone()).or_default().insert(*blake3::hash(&data).as_bytes());
+    }
     disk.plant(&path, Kind::File(Content::of(data)), node.mode, mtime);
-    Some(path)
+    names
 }
 
 fn len_of(node: &crate::disk::Node) -> usize {

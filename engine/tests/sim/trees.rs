@@ -5,7 +5,7 @@
 //! Invariants: the order of calls on the disk is that of `linux/sink.rs`; a change there is a change here.
 //! Absent on purpose: O_DIRECT, caches.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,11 +14,11 @@ use engine::end::compare::name_sign;
 use engine::end::recv::JOURNAL_FILE_BYTES_MIN;
 use engine::linux::{beside, is_ours};
 use engine::platform::{Found, Old, Sign, SinkTree, SourceTree};
-use proto::manifest::{Entry, EntryKind, Meta};
+use proto::manifest::{Entry, EntryKind, Meta, NodeKind, Xattr};
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
 use proto::wire::control::Rung;
 
-use crate::disk::{Disk, Kind, parent};
+use crate::disk::{Carried, Disk, Kind, parent};
 
 pub(crate) type SharedDisk = Arc<Mutex<Disk>>;
 
@@ -114,12 +114,29 @@ impl SimSink {
         if sign_of(disk, ino) == sign { Ok(ino) } else { Err(io::Error::from_raw_os_error(116)) }
     }
 
+    /// Takes away what a run that was killed left beside a name.
+    fn clear(disk: &mut Disk, entry: &Entry) {
+        if disk.remove(&beside(&entry.path, "part")).is_ok() {
+            let _ = disk.remove(&beside(&entry.path, "journal"));
+        }
+    }
+
+    /// Owner and attributes before mode and time, as `linux/meta.rs` has them.
+    fn set(disk: &mut Disk, ino: usize, entry: &Entry) -> io::Result<()> {
+        let mode = (!matches!(entry.kind, EntryKind::Link { .. })).then_some(entry.mode);
+        disk.set_carried(ino, carried(entry))?;
+        disk.set_meta(ino, mode, Some((entry.mtime_s, entry.mtime_ns)))
+    }
+
     fn ready(disk: &mut Disk, entry: &Entry, rung: Rung, sync: bool) -> io::Result<()> {
+        if entry.bytes() <= PACK_FILE_BYTES_MAX && !(sync && rung >= Rung::Flushed) {
+            return Ok(());
+        }
         let part = disk.open(&beside(&entry.path, "part"))?;
         if entry.bytes() > PACK_FILE_BYTES_MAX {
             disk.truncate(part, entry.bytes())?;
+            SimSink::set(disk, part, entry)?;
         }
-        disk.set_meta(part, Some(entry.mode), Some((entry.mtime_s, entry.mtime_ns)))?;
         if sync && rung >= Rung::Flushed {
             disk.sync_data(part)?;
         }
@@ -139,13 +156,46 @@ impl SimSink {
             matches!(disk.get(&entry.path).map(|node| &node.kind), Some(Kind::Link(there)) if **there == *target);
         if !same {
             let part = beside(&entry.path, "part");
-            let _ = disk.remove(&part);
+            SimSink::clear(disk, entry);
             disk.make_link(target, &part)?;
             disk.rename(&part, &entry.path)?;
         }
         let ino = disk.lookup(&entry.path)?;
-        disk.set_meta(ino, None, Some((entry.mtime_s, entry.mtime_ns)))
+        SimSink::set(disk, ino, entry)
     }
+
+    fn make_node(disk: &mut Disk, entry: &Entry, kind: NodeKind, major: u32, minor: u32) -> io::Result<()> {
+        let same =
+            |kind_there: &Kind| matches!(kind_there, Kind::Node(k, a, b) if (*k, *a, *b) == (kind, major, minor));
+        if disk.get(&entry.path).is_some_and(|there| same(&there.kind)) {
+            let ino = disk.lookup(&entry.path)?;
+            return SimSink::set(disk, ino, entry);
+        }
+        let part = beside(&entry.path, "part");
+        SimSink::clear(disk, entry);
+        let ino = disk.make_node(&part, kind, major, minor)?;
+        SimSink::set(disk, ino, entry)?;
+        disk.rename(&part, &entry.path)
+    }
+
+    fn add_name(disk: &mut Disk, entry: &Entry, first: &[u8]) -> io::Result<()> {
+        let there = disk.lookup(first)?;
+        if disk.lookup(&entry.path).is_ok_and(|it| it == there) {
+            return Ok(());
+        }
+        let part = beside(&entry.path, "part");
+        SimSink::clear(disk, entry);
+        disk.add_name(first, &part)?;
+        disk.rename(&part, &entry.path)
+    }
+}
+
+/// The one attribute of this world.
+const NOTE: &[u8] = b"user.note";
+
+fn carried(entry: &Entry) -> Carried {
+    let note = entry.meta.xattrs.first().map(|it| it.value.clone());
+    Carried { uid: entry.meta.uid.unwrap_or(0), gid: entry.meta.gid.unwrap_or(0), note }
 }
 
 impl SinkTree for SimSink {
@@ -162,8 +212,9 @@ impl SinkTree for SimSink {
                 return Err(io::ErrorKind::IsADirectory.into());
             }
             Ok(ino) if keep && is_same(&disk, ino, entry) => {
-                if disk.nodes[ino].mode != entry.mode && !dry {
-                    disk.set_meta(ino, Some(entry.mode), None)?;
+                let node = &disk.nodes[ino];
+                if (node.mode != entry.mode || node.carried != carried(entry)) && !dry {
+                    SimSink::set(&mut disk, ino, entry)?;
                 }
                 if entry.bytes() > JOURNAL_FILE_BYTES_MIN && !dry {
                     drop(disk);
@@ -172,6 +223,15 @@ impl SinkTree for SimSink {
                 return Ok(Found::Same);
             }
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(ino) if !dry && entry.bytes() <= JOURNAL_FILE_BYTES_MIN => {
+                let was_large =
+                    matches!(&disk.nodes[ino].kind, Kind::File(it) if it.data.len() as u64 > JOURNAL_FILE_BYTES_MIN);
+                drop(disk);
+                if was_large {
+                    self.discard(entry);
+                }
+                return Ok(Found::Nothing);
+            }
             _ => {}
         }
         if entry.bytes() <= JOURNAL_FILE_BYTES_MIN {
@@ -191,7 +251,6 @@ impl SinkTree for SimSink {
 
     fn make(&self, entry: &Entry) -> io::Result<()> {
         let mut disk = lock(&self.0);
-        let times = (entry.mtime_s, entry.mtime_ns);
         match &entry.kind {
             EntryKind::Folder if entry.path.is_empty() => Ok(()),
             EntryKind::Folder => match disk.make_dir(&entry.path, entry.mode | 0o700) {
@@ -207,10 +266,11 @@ impl SinkTree for SimSink {
             },
             EntryKind::FolderEnd => {
                 let ino = disk.lookup(&entry.path)?;
-                disk.set_meta(ino, Some(entry.mode), Some(times))
+                SimSink::set(&mut disk, ino, entry)
             }
             EntryKind::Link { target } => SimSink::make_link(&mut disk, entry, target),
-            EntryKind::Node { .. } | EntryKind::Name { .. } => Err(io::ErrorKind::Unsupported.into()),
+            EntryKind::Node { kind, major, minor } => SimSink::make_node(&mut disk, entry, *kind, *major, *minor),
+            EntryKind::Name { first } => SimSink::add_name(&mut disk, entry, first),
             EntryKind::File { .. } => unreachable!("files come through parts"),
         }
     }
@@ -250,13 +310,13 @@ impl SinkTree for SimSink {
     fn put_small(&self, entry: &Entry, content: &[u8], publish: bool) -> io::Result<()> {
         let mut disk = lock(&self.0);
         let name = beside(&entry.path, "part");
-        let part = disk.create(&name, true)?;
-        disk.write_all(part, 0, content)?;
-        if !publish {
-            return Ok(());
+        if disk.get(&name).is_some() {
+            SimSink::clear(&mut disk, entry);
         }
-        disk.set_meta(part, Some(entry.mode), Some((entry.mtime_s, entry.mtime_ns)))?;
-        disk.rename(&name, &entry.path)
+        let part = disk.create(&name, false)?;
+        disk.write_all(part, 0, content)?;
+        SimSink::set(&mut disk, part, entry)?;
+        if publish { disk.rename(&name, &entry.path) } else { Ok(()) }
     }
 
     fn flush(&self, entry: &Entry, records: &[u8], durable: bool) -> io::Result<()> {
@@ -341,7 +401,7 @@ impl SinkTree for SimSink {
     fn adopt(&self, entry: &Entry, sign: Sign) -> io::Result<()> {
         let mut disk = lock(&self.0);
         let ino = SimSink::signed(&mut disk, entry, sign)?;
-        disk.set_meta(ino, Some(entry.mode), Some((entry.mtime_s, entry.mtime_ns)))?;
+        SimSink::set(&mut disk, ino, entry)?;
         drop(disk);
         if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
             self.discard(entry);
@@ -377,35 +437,52 @@ impl SinkTree for SimSink {
 pub(crate) fn scan(disk: &SharedDisk) -> Vec<Entry> {
     let disk = lock(disk);
     let mut entries = Vec::new();
-    below(&disk, b"", &mut entries);
+    below(&disk, b"", &mut entries, &mut HashMap::new());
     entries
 }
 
-fn below(disk: &Disk, path: &[u8], entries: &mut Vec<Entry>) {
+/// `firsts`: of what has several names, the one that was found first.
+fn below(disk: &Disk, path: &[u8], entries: &mut Vec<Entry>, firsts: &mut HashMap<usize, Box<[u8]>>) {
     let node = disk.get(path).expect("listed");
-    let entry = |kind| Entry {
+    let entry = |kind, meta| Entry {
         id: 0,
         path: path.into(),
         kind,
         mode: node.mode,
         mtime_s: node.mtime.0,
         mtime_ns: node.mtime.1,
-        meta: Meta::default(),
+        meta,
     };
+    let note = node.carried.note.iter().map(|value| Xattr { name: NOTE.into(), value: value.clone() });
+    let mut meta =
+        Meta { uid: Some(node.carried.uid), gid: Some(node.carried.gid), xattrs: note.collect(), ..Meta::default() };
+    let names = disk.names_of(path).len();
+    if names > 1 {
+        let ino = disk.ino(path).expect("listed");
+        if let Some(first) = firsts.get(&ino) {
+            entries.push(entry(EntryKind::Name { first: first.clone() }, Meta::default()));
+            return;
+        }
+        firsts.insert(ino, path.into());
+        meta.names = names as u32;
+    }
     match &node.kind {
-        Kind::File(content) => entries.push(entry(EntryKind::File { bytes: content.data.len() as u64 })),
-        Kind::Link(target) => entries.push(entry(EntryKind::Link { target: target.clone() })),
+        Kind::File(content) => entries.push(entry(EntryKind::File { bytes: content.data.len() as u64 }, meta)),
+        Kind::Link(target) => entries.push(entry(EntryKind::Link { target: target.clone() }, meta)),
+        Kind::Node(kind, major, minor) => {
+            entries.push(entry(EntryKind::Node { kind: *kind, major: *major, minor: *minor }, meta));
+        }
         Kind::Folder => {
-            entries.push(entry(EntryKind::Folder));
+            entries.push(entry(EntryKind::Folder, Meta::default()));
             let children: Vec<_> = disk
                 .tree()
                 .filter(|(it, _)| !it.is_empty() && parent(it) == path && !is_ours(name(it)))
                 .map(|(it, _)| it.clone())
                 .collect();
             for child in children {
-                below(disk, &child, entries);
+                below(disk, &child, entries, firsts);
             }
-            entries.push(entry(EntryKind::FolderEnd));
+            entries.push(entry(EntryKind::FolderEnd, meta));
         }
     }
 }

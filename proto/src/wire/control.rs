@@ -82,6 +82,8 @@ pub struct Open {
     pub aspects: Aspects,
     /// Owners go by number; otherwise by name, where the receiver knows it.
     pub numeric: bool,
+    /// Lines in gitignore's syntax: what they match is not in the source, and stays at the destination.
+    pub rules: Vec<Box<str>>,
     /// What the initiator has.
     pub offer: Offer,
 }
@@ -231,7 +233,21 @@ pub enum Frame {
     Names(Vec<IdName>),
     /// 29: Receiver: of these entries this could not be kept; told before the entry is resolved.
     Unkept(Vec<(EntryId, Aspects)>),
+    /// 30: Initiator, before `Open` of a pull or `Relay`: of the one source folder only these are taken, each by itself, with the folders
+    /// that lead there. Several frames mean their sum; one, even an empty one, means that nothing else is taken.
+    Pick(Vec<Box<[u8]>>),
+    /// 31: Sender, before `ScanEnd`: these paths could not be looked at, and why. No entry stands for them.
+    Unseen(Vec<(EntryFault, Box<[u8]>)>),
 }
+
+/// Most rules in an `Open`.
+pub const RULES_MAX: usize = 1024;
+/// Most bytes of these together: a machine that matches them all at once stays within some MiB.
+pub const RULES_BYTES_MAX: usize = 16 << 10;
+/// Most bytes of picked names in a job, each with `PICK_NAME_BYTES` more.
+pub const PICK_BYTES_MAX: usize = 32 << 20;
+/// What a picked name takes beside its bytes.
+pub const PICK_NAME_BYTES: usize = 8;
 
 /// Stands for a chunk that could not be read: no chunk has this digest (CRC-64 leaves 24 bytes zero; BLAKE3 would have to be inverted).
 pub const NO_DIGEST: Digest = [0xff; 32];

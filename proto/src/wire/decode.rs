@@ -44,7 +44,7 @@ impl Frame {
             1..=5 => opening(kind, &mut reader)?,
             6..=14 => transfer(kind, &mut reader)?,
             15..=27 => service(kind, &mut reader)?,
-            28..=29 => beside(kind, &mut reader)?,
+            28..=31 => beside(kind, &mut reader)?,
             _ => return Err(Breach::FrameUnknown),
         };
         reader.end()?;
@@ -131,6 +131,8 @@ fn service(kind: u8, from: &mut Reader<'_>) -> Result<Frame, Breach> {
 fn beside(kind: u8, from: &mut Reader<'_>) -> Result<Frame, Breach> {
     Ok(match kind {
         28 => Frame::Names(from.list(ID_NAMES_MAX, 8, id_name)?),
+        30 => Frame::Pick(from.list(LIST_MAX, 2, picked)?),
+        31 => Frame::Unseen(from.list(LIST_MAX, FAULT_BYTES_MIN + 2, unseen)?),
         _ => Frame::Unkept(from.list(LIST_MAX, 10, |from| match (from.u64()?, aspects(from)?) {
             (_, Aspects::NONE) => Err(Breach::FieldOutOfRange),
             told => Ok(told),
@@ -172,6 +174,7 @@ fn open(from: &mut Reader<'_>) -> Result<Open, Breach> {
         rung: Rung::from_byte(from.u8()?)?,
         aspects: aspects(from)?,
         numeric: from.flag()?,
+        rules: rules(from)?,
         offer: Offer::decode(from)?,
     })
 }
@@ -184,6 +187,27 @@ fn layout(from: &mut Reader<'_>) -> Result<Option<Layout>, Breach> {
         (0, 1..=VOLUMES_MAX) => Ok(Some(Layout { stripe: Stripe::File, volumes })),
         _ => Err(Breach::FieldOutOfRange),
     }
+}
+
+fn rules(from: &mut Reader<'_>) -> Result<Vec<Box<str>>, Breach> {
+    let rules = from.list(RULES_MAX, 2, |from| Ok(from.text(TEXT_BYTES_MAX)?.into_boxed_str()))?;
+    let bytes: usize = rules.iter().map(|rule| rule.len()).sum();
+    if bytes > RULES_BYTES_MAX { Err(Breach::FieldTooLong) } else { Ok(rules) }
+}
+
+/// A place that could not be scanned: no entry stands for it.
+fn unseen(from: &mut Reader<'_>) -> Result<(EntryFault, Box<[u8]>), Breach> {
+    match fault(from)? {
+        fault if fault.entry == EntryId::MAX => Ok((fault, from.boxed(LINE_BYTES_MAX)?)),
+        _ => Err(Breach::FieldOutOfRange),
+    }
+}
+
+/// The path of something below a folder.
+fn picked(from: &mut Reader<'_>) -> Result<Box<[u8]>, Breach> {
+    let path = from.bytes(LINE_BYTES_MAX)?;
+    crate::manifest::check_path(path)?;
+    if path.is_empty() { Err(Breach::FieldOutOfRange) } else { Ok(path.into()) }
 }
 
 /// One component, or nothing.

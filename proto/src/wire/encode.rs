@@ -77,6 +77,8 @@ impl Frame {
             Frame::Pruned { .. } => 27,
             Frame::Names(_) => 28,
             Frame::Unkept(_) => 29,
+            Frame::Pick(_) => 30,
+            Frame::Unseen(_) => 31,
         }
     }
 
@@ -113,6 +115,8 @@ impl Frame {
             Frame::Pruned { .. } => "Pruned",
             Frame::Names(_) => "Names",
             Frame::Unkept(_) => "Unkept",
+            Frame::Pick(_) => "Pick",
+            Frame::Unseen(_) => "Unseen",
         }
     }
 
@@ -161,6 +165,11 @@ impl Frame {
                 put_bytes(out, &it.name);
             }),
             Frame::Unkept(list) => put_list(out, list, |out, (entry, aspects)| put!(out, entry, aspects.bits())),
+            Frame::Pick(paths) => put_list(out, paths, |out, path| put_bytes(out, path)),
+            Frame::Unseen(places) => put_list(out, places, |out, (fault, path)| {
+                put_fault(out, fault);
+                put_bytes(out, path);
+            }),
             Frame::Pulse { received, written, durable, books } => {
                 put!(out, received, written, durable);
                 books.encode(out);
@@ -202,6 +211,8 @@ impl Frame {
             Frame::Faults(items) => cut(items, Frame::Faults),
             Frame::Names(items) => cut(items, Frame::Names),
             Frame::Unkept(items) => cut(items, Frame::Unkept),
+            Frame::Pick(items) => cut(items, Frame::Pick),
+            Frame::Unseen(items) => cut(items, Frame::Unseen),
             other => unreachable!("{} is never longer than a frame", other.name()),
         }
     }
@@ -265,6 +276,7 @@ fn put_open(out: &mut Vec<u8>, open: &Open) {
     out.push(open.rung as u8);
     put!(out, open.aspects.bits());
     out.push(u8::from(open.numeric));
+    put_list(out, &open.rules, |out, rule| put_text(out, rule, TEXT_BYTES_MAX));
     open.offer.encode(out);
 }
 

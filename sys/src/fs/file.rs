@@ -23,6 +23,12 @@ pub fn stat_file(file: &File) -> io::Result<Stat> {
     Ok(Stat::of(&rustix::fs::fstat(file)?))
 }
 
+/// Makes all of a file's content that of another by sharing its blocks (FICLONE). Errors: EOPNOTSUPP or ENOTTY where the file system does
+/// not share, EXDEV for one of another file system, EINVAL for files it does not share.
+pub fn clone_content(from: &File, to: &File) -> io::Result<()> {
+    Ok(rustix::fs::ioctl_ficlone(to, from)?)
+}
+
 /// Sets permission bits and time of change of an open file.
 pub fn set_file_meta(file: &File, mode: Option<u32>, mtime: Option<(i64, u32)>) -> io::Result<()> {
     if let Some(mode) = mode {

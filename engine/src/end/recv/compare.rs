@@ -7,6 +7,7 @@
 //! Absent on purpose: reading and digesting (end/compare.rs).
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 
 use proto::error::Breach;
@@ -20,8 +21,8 @@ use super::{JOURNAL_FILE_BYTES_MIN, RecvEnd, first_runs, show};
 use crate::digest::DigestTree;
 use crate::end::compare::{Look, Seen, show_differ};
 use crate::end::{Outbox, Stop};
-use crate::job::Cmd;
-use crate::platform::{Old, Platform, SinkTree};
+use crate::job::{Cmd, fault_kind};
+use crate::platform::{Clones, Old, Platform, SinkTree};
 
 /// A file whose versions are being compared.
 #[derive(Debug)]
@@ -44,16 +45,16 @@ fn common_chunks(old: u64, new: u64, chunk_bytes: u32) -> u64 {
 impl<P: Platform> RecvEnd<P> {
     /// Is there a version worth comparing? Then the answer to the sender.
     pub(super) fn compare(&mut self, entry: &Arc<Entry>, out: &mut Outbox<P>) -> Option<Want> {
-        // Small files travel in packs for less than it would cost to ask; unless each byte is to be looked at.
-        if self.compare == Compare::Never
-            || entry.bytes() == 0
-            || (self.compare == Compare::Changed && entry.bytes() <= PACK_FILE_BYTES_MAX)
-        {
+        if self.compare == Compare::Never || entry.bytes() == 0 {
             return None;
         }
         let old = self.sink.old(entry).ok().flatten()?;
+        // A small file that changed travels in a pack for less than it would cost to ask; unless each byte is to be looked at.
+        if self.compare == Compare::Changed && entry.bytes() <= PACK_FILE_BYTES_MAX && !old.elsewhere {
+            return None;
+        }
         let chunks = common_chunks(old.bytes, entry.bytes(), self.record.terms.chunk_bytes);
-        if chunks == 0 || (old.elsewhere && entry.bytes() <= PACK_FILE_BYTES_MAX) {
+        if chunks == 0 {
             return None;
         }
         out.looks.push(Look::Old { entry: entry.clone(), chunks, sign: old.sign });
@@ -99,10 +100,46 @@ impl<P: Platform> RecvEnd<P> {
                     self.keep_compared(&entry, &comparing, out);
                 }
             }
+            Seen::Clone { entry, digests } => {
+                self.record.tally.compared += digests.len() as u64 * u64::from(self.record.terms.chunk_bytes);
+                if let Some(cloning) = self.cloning.get_mut(&entry) {
+                    cloning.extend(digests);
+                }
+            }
+            Seen::Cloned { entry, result } => self.on_cloned(&entry, result, out),
             Seen::Swept { result } => self.on_swept(result, out),
             Seen::Pruned { removed, failed } => self.on_pruned(removed, failed, out),
         }
         Ok(())
+    }
+
+    /// Is the file to be had as a clone? Then the answer to the sender waits for it.
+    pub(super) fn begins_clone(&mut self, entry: &Arc<Entry>, out: &mut Outbox<P>) -> bool {
+        let clones = self.sink.clones() != Clones::Never && entry.bytes() > PACK_FILE_BYTES_MAX && !self.record.dry;
+        if clones {
+            self.cloning.insert(entry.id, Vec::new());
+            out.looks.push(Look::Clone { entry: entry.clone() });
+        }
+        clones
+    }
+
+    fn on_cloned(&mut self, entry: &Arc<Entry>, result: io::Result<()>, out: &mut Outbox<P>) {
+        let Some(digests) = self.cloning.remove(&entry.id) else {
+            return self.sink.discard(entry); // it failed meanwhile
+        };
+        match result {
+            Ok(()) => {
+                let kept: Vec<(u64, Digest)> = (0..).zip(digests).collect();
+                self.ask(entry, &kept, out);
+            }
+            Err(error) if self.sink.clones() == Clones::Only => {
+                self.fail(entry.id, fault_kind(&error, false), Some(&error), "clone the file");
+            }
+            Err(_) => {
+                self.sink.discard(entry);
+                self.ask(entry, &[], out);
+            }
+        }
     }
 
     /// The same bytes stand there.
@@ -158,7 +195,7 @@ impl<P: Platform> RecvEnd<P> {
             self.differ_dry(&entry, same_chunks, &kept, out);
         } else if same_chunks && !comparing.old.elsewhere {
             out.looks.push(Look::Adopt { entry, sign: comparing.old.sign });
-        } else if kept.is_empty() || (entry.bytes() <= PACK_FILE_BYTES_MAX) {
+        } else if kept.is_empty() || (entry.bytes() <= PACK_FILE_BYTES_MAX && !same_chunks) {
             self.comparing.remove(&id);
             self.ask(&entry, &[], out);
         } else {

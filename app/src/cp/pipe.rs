@@ -1,0 +1,227 @@
+//! `-`: a pipe as source or destination.
+//!
+//! For: `longhaul cp - host:path` and `longhaul cp host:path -`.
+//! In and out: standard input to its end → a file in a spool, copied as any other; a file copied into a spool and verified → standard output.
+//! Invariants: memory is one buffer, whatever the length; nothing stands at the destination before the pipe has ended well, and not a byte
+//! goes into a pipe before the whole file was verified; the spool goes with the process, also when a signal ends it.
+//! Absent on purpose: sending while the pipe is read: an entry is announced with its length, which is what makes resume, placing and the
+//! digest's tree possible (`docs/design/009-choice-pipes-clones.md`); resuming a pipe: what was read from it is gone.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{DirBuilder, File};
+use std::io::{self, IsTerminal, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use crate::args::{CpArguments, RungChoice};
+use crate::exit::{Exit, Failure};
+
+/// How a pipe is named on the command line.
+pub const DASH: &str = "-";
+/// What a stream is called where it has no other name.
+const NAME: &str = "stream";
+/// Spools that others left, at most, before it is an error: somebody else holds the names.
+const SPOOLS_MAX: u32 = 64;
+/// Read and written at once.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// The spool of this process, for the thread that is told of signals.
+static SPOOL: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+/// Which end is a pipe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pipe {
+    /// Standard input is the source.
+    In,
+    /// Standard output is the destination.
+    Out,
+}
+
+impl Pipe {
+    /// Is one asked for?
+    pub fn of(arguments: &CpArguments) -> Result<Option<Pipe>, Failure> {
+        let (destination, sources) = arguments.paths.split_last().expect("clap asks for two");
+        let is_in = sources.iter().any(|source| source == DASH);
+        let is_out = destination == DASH;
+        let refuse = |cause: &str| Err(Exit::Usage.fail("copy through a pipe", cause));
+        match (is_in, is_out) {
+            (false, false) => return Ok(None),
+            (true, true) => return refuse("both ends are one: that is what `cat` does"),
+            _ if arguments.paths.len() != 2 => {
+                return refuse("one stream is one file: name one source and one destination");
+            }
+            _ if arguments.dry_run => return refuse("what a pipe will bring is only known when it was read"),
+            _ if arguments.join || arguments.stripe.is_some() => return refuse("a stream is no set of volumes"),
+            _ if arguments.mirror || arguments.choose.picks() => return refuse("a stream is no folder"),
+            _ => {}
+        }
+        if is_in && destination.as_encoded_bytes().ends_with(b"/") {
+            return Err(unnamed());
+        }
+        if is_in && io::stdin().is_terminal() {
+            return refuse("standard input is a terminal");
+        }
+        if is_out && io::stdout().is_terminal() {
+            return refuse("standard output is a terminal");
+        }
+        Ok(Some(if is_in { Pipe::In } else { Pipe::Out }))
+    }
+
+    /// The arguments of the copy from or into the spool.
+    #[must_use]
+    pub fn arguments(self, given: &CpArguments, spool: &Spool) -> CpArguments {
+        let mut arguments = given.clone();
+        // A stream has no owner and no attributes, and must not bring those of the spool.
+        arguments.keep.only_content = true;
+        match self {
+            Pipe::In => arguments.paths[0] = spool.path(),
+            Pipe::Out => {
+                arguments.paths[1] = spool.path();
+                arguments.rung = RungChoice::Written; // it goes again at once
+            }
+        }
+        arguments
+    }
+}
+
+/// A stream whose destination is a folder.
+#[must_use]
+pub fn unnamed() -> Failure {
+    Exit::Usage
+        .fail("name the stream", "the destination is a folder")
+        .next("name the file in it: longhaul cp - HOST:FOLDER/NAME")
+}
+
+/// Where a stream waits; gone when dropped.
+#[derive(Debug)]
+pub struct Spool {
+    folder: PathBuf,
+}
+
+impl Spool {
+    /// A folder below TMPDIR that is this user's alone.
+    pub fn new() -> Result<Spool, Failure> {
+        // A process that was killed leaves its spool, and its number comes again.
+        let mut again = 0;
+        let folder = loop {
+            let folder = std::env::temp_dir().join(format!("longhaul-spool-{}-{again}", std::process::id()));
+            match DirBuilder::new().mode(0o700).create(&folder) {
+                Ok(()) => break folder,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && again < SPOOLS_MAX => again += 1,
+                Err(error) => return Err(failed(&folder, &error)),
+            }
+        };
+        *SPOOL.lock().unwrap_or_else(PoisonError::into_inner) = Some(folder.clone());
+        Ok(Spool { folder })
+    }
+
+    fn path(&self) -> OsString {
+        self.folder.join(NAME).into_os_string()
+    }
+
+    /// Reads a pipe to its end.
+    pub fn fill(&self, pipe: &mut impl Read) -> Result<(), Failure> {
+        let path = PathBuf::from(self.path());
+        let mut file = File::create_new(&path).map_err(|error| failed(&path, &error))?;
+        let mut buffer = vec![0; BUFFER_BYTES];
+        loop {
+            match pipe.read(&mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(count) => file.write_all(&buffer[..count]).map_err(|error| failed(&path, &error))?,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Exit::of_io(&error).fail("read the pipe (standard input)", error)),
+            }
+        }
+    }
+
+    /// Writes what was copied and verified into a pipe.
+    pub fn pour(&self, pipe: &mut impl Write, source: &OsStr) -> Result<(), Failure> {
+        let path = PathBuf::from(self.path());
+        if !std::fs::symlink_metadata(&path).is_ok_and(|it| it.is_file()) {
+            let cause = format!("'{}' is no file", source.to_string_lossy());
+            return Err(Exit::Usage.fail("write into the pipe (standard output)", cause));
+        }
+        let mut file = File::open(&path).map_err(|error| failed(&path, &error))?;
+        let mut buffer = vec![0; BUFFER_BYTES];
+        loop {
+            let count = match file.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(failed(&path, &error)),
+            };
+            pipe.write_all(&buffer[..count]).map_err(|error| into_pipe(&error))?;
+        }
+        pipe.flush().map_err(|error| into_pipe(&error))
+    }
+}
+
+fn into_pipe(error: &io::Error) -> Failure {
+    let exit = if error.kind() == io::ErrorKind::BrokenPipe { Exit::Io } else { Exit::of_io(error) };
+    exit.fail("write into the pipe (standard output)", error)
+        .next("see why its reader ended, and run the same command again")
+}
+
+fn failed(path: &std::path::Path, error: &io::Error) -> Failure {
+    let what = format!("keep the stream in '{}'", path.display());
+    Exit::of_io(error).fail(what, error).next("name a folder with room for the whole stream in TMPDIR")
+}
+
+/// Removes the spool of this process, if it has one.
+pub fn forget() {
+    if let Some(folder) = SPOOL.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        // Nothing can be done about what cannot be removed; its name says whose it was.
+        let _ = std::fs::remove_dir_all(folder);
+    }
+}
+
+impl Drop for Spool {
+    fn drop(&mut self) {
+        forget();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fails after some bytes, as a pipe over a dying disk does.
+    struct Failing(usize);
+
+    impl Read for Failing {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            let count = self.0.min(into.len());
+            self.0 -= count;
+            if count == 0 { Err(io::Error::from_raw_os_error(5)) } else { Ok(count) }
+        }
+    }
+
+    struct Broken;
+
+    impl Write for Broken {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_error_of_the_pipe_is_named_and_the_spool_goes() {
+        let spool = Spool::new().expect("a spool");
+        let failure = spool.fill(&mut Failing(3 << 20)).expect_err("the pipe broke");
+        assert_eq!((failure.exit, failure.what.as_str()), (Exit::Io, "read the pipe (standard input)"));
+        std::fs::remove_file(spool.path()).expect("what was read so far");
+        spool.fill(&mut &b"all of it"[..]).expect("it can be written");
+        let mut out = Vec::new();
+        spool.pour(&mut out, OsStr::new("src")).expect("it can be read");
+        assert_eq!(out, b"all of it");
+        let failure = spool.pour(&mut Broken, OsStr::new("src")).expect_err("nobody reads");
+        assert_eq!((failure.exit, failure.what.as_str()), (Exit::Io, "write into the pipe (standard output)"));
+        let folder = spool.folder.clone();
+        drop(spool);
+        assert!(!folder.exists());
+    }
+}
