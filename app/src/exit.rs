@@ -243,6 +243,7 @@ impl Exit {
             Refusal::Stalled => Self::Stalled,
             Refusal::Internal => Self::Bug,
             Refusal::Cancelled => Self::Interrupted,
+            Refusal::VolumeOut => Self::Io,
         }
     }
 

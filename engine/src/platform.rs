@@ -200,6 +200,14 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     }
     /// Does anything stand under this path?
     fn stands(&self, path: &[u8]) -> io::Result<bool>;
+    /// Bytes that can still be written here, as far as anybody knows.
+    fn room(&self) -> u64 {
+        u64::MAX
+    }
+    /// So many bytes of it are in the file system.
+    fn landed(&self, _id: EntryId, _bytes: u64) {}
+    /// A write of this entry failed with this number.
+    fn failed(&self, _id: EntryId, _errno: i32) {}
     /// The entry is resolved: nothing more will be asked of it.
     fn forget(&self, _id: EntryId) {}
     /// What is there? `keep`: the same size and time count as the same file. `dry`: look only, mend nothing.

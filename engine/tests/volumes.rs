@@ -40,7 +40,7 @@ fn set(name: &str, volumes: usize) -> Set {
             Chooser::new(Engines::both(Engine::Buffered)),
         )
     });
-    let sink = Sinks::new(trees.collect());
+    let sink = Sinks::new(trees.collect()).named((0..volumes).map(|it| it.to_string()), Vec::new());
     Set { folder, sink }
 }
 
@@ -113,4 +113,29 @@ fn further_names_are_made_where_the_first_is_and_removing_removes_everywhere() {
     set.sink.make(&entry(8, "folder", EntryKind::Folder)).expect("a folder");
     assert_eq!(set.sink.remove(b"folder").expect("removed"), 3);
     assert!(set.holders("folder").is_empty());
+}
+
+#[test]
+fn a_volume_whose_disk_fails_is_named_once_and_given_nothing_more() {
+    const ENOSPC: i32 = 28;
+    const EIO: i32 = 5;
+    let set = set("dying", 2);
+    let first = file(1, "first");
+    set.sink.put_small(&first, b"hello", false).expect("written");
+    let volume = set.sink.volume_of(1);
+    set.sink.failed(1, ENOSPC);
+    assert!(set.sink.take_gone().is_empty(), "a full disk is not a dying one");
+    set.sink.failed(1, EIO);
+    set.sink.failed(1, EIO);
+    let gone = set.sink.take_gone();
+    assert_eq!(gone.iter().map(|it| it.name.clone()).collect::<Vec<_>>(), [volume.to_string()]);
+    assert!(set.sink.take_gone().is_empty(), "told once");
+    set.sink.forget(1);
+    for id in 2..10 {
+        let file = file(id, &format!("file{id}"));
+        set.sink.put_small(&file, b"hello", false).expect("written");
+        assert_ne!(set.sink.volume_of(id), volume);
+    }
+    set.sink.make(&entry(20, "folder", EntryKind::Folder)).expect("made where it can be");
+    assert_eq!(set.holders("folder"), [1 - volume]);
 }

@@ -59,4 +59,67 @@ cp_run --stripe file "$SRC/tree" "${VOLUMES[0]}" "${VOLUMES[0]}/."
 cp_ends 2 "the same volume twice: refused"
 cp_run --stripe file "$SRC/tree" "$DST/v0" "$DST/nowhere"
 cp_ends "5|2|22" "a volume that is not mounted: refused"
+
+# --- a disk dies while it is written: it is named and out, the others take what it should have taken ---
+# dying HOST FOLDER: there, FOLDER/v1 is a file system that is to die.
+dying() {
+    mkdir -p "$2"/{v0,v1,v2}
+    truncate -s 300M "$2/disk"
+    mkfs.ext4 -q -J size=4 "$2/disk" && on "$1" mount -o loop "$2/disk" "$2/v1"
+}
+# dies HOST FOLDER: once more than 16 MiB are on it, all that it is asked ends in EIO (EXT4_IOC_SHUTDOWN of the kernel's ext4.h).
+dies() {
+    on "$1" python3 - "$2/v1" <<'EOF'
+import fcntl, os, struct, sys, time
+begun = os.statvfs(sys.argv[1]).f_bfree
+for _ in range(6000):
+    now = os.statvfs(sys.argv[1])
+    if (begun - now.f_bfree) * now.f_bsize > 16 << 20:
+        fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587D, struct.pack("I", 2))
+        break
+    time.sleep(0.002)
+EOF
+}
+# survives HOST FOLDER DESTINATION: a job to a set with a disk that dies is whole all the same.
+survives() {
+    cp_run --stripe file "$SRC/tree/big/odd.bin" "$3v{0..2}"
+    cp_ends 0 "three volumes, all well: exit code 0"
+    dies "$1" "$2" &
+    cp_run --stripe file --rate 1Gbit "$SRC/tree" "$3v{0..2}"
+    wait $!
+    cp_ends 0 "one of three dies in the job: the job is whole all the same"
+    holds "the disk that died is named" grep -q "/v1' (.*): out of the set" "$OUT" "$ERR"
+    receipt=$(field receipt "$OUT")
+    is "$(grep -c '^f - ' "$receipt")" 0 "the receipt knows every digest, also those of the first pass"
+    on a rm -rf "$DST/survived"
+    cp_run --join "$2/v0/tree" "$2/v2/tree" "$DST/survived"
+    same "$SRC/tree" "$DST/survived" "what the others hold is equal to the source"
+    on "$1" umount -l "$2/v1"
+}
+if dying a "$DST/sick" 2>/dev/null; then
+    survives a "$DST/sick" "$DST/sick/"
+    dying b "$DST/root/sick" && survives b "$DST/root/sick" "${URL}sick/"
+else
+    skip "no loop device can be mounted here: no disk dies"
+fi
+
+# --- a volume that is full is given nothing that it has no room for ---
+mkdir -p "$DST"/full/{v0,v1}
+if on a mount -t tmpfs -o size=8m tmpfs "$DST/full/v1" 2>/dev/null; then
+    cp_run --stripe file "$SRC/tree" "$DST/full/v{0,1}"
+    cp_ends 0 "one of two has little room: the other takes what does not fit"
+    cp_run --join "$DST/full/v{0,1}/tree" "$DST/unfull"
+    same "$SRC/tree" "$DST/unfull" "all of it stands on the two"
+else
+    skip "no tmpfs can be mounted here: no volume is full"
+fi
+
+# --- N disks to one receiver, one sender to N disks ---
+if said=$("$LONGHAUL" bench path --json --size 1MiB --files 2 --memory "$LAB" --out "$LAB/path" --disks "$DST"/v{0,1} 2>&1); then
+    is "$(python3 -c 'import json, sys; print([run["bytes"] for run in json.loads(sys.argv[1])["runs"]])' "$said")" "[$((4 * MIB)), $((4 * MIB))]" "bench path: all files went and came"
+    holds "bench path: a page with a line for each disk" [ "$(grep -o '<polyline' "$LAB/path.html" | wc -l)" = 6 ]
+    is "$(ls -d "$DST"/v*/longhaul-bench-path 2>/dev/null | wc -l)" 0 "bench path: nothing is left behind"
+else
+    holds "bench path: where nobody counts a disk's bytes, that is said" grep -q "is on no block device" <<<"$said"
+fi
 finish

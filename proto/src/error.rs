@@ -135,6 +135,7 @@ coded! {
         RelayRefused = 1015, "this end does not run jobs against other hosts for this key";
         NoCommonDigest = 1016, "no digest in common";
         Cancelled = 1017, "the user stopped the job";
+        VolumeOut = 1018, "a disk of the destination's set failed in the job";
     }
 }
 

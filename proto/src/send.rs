@@ -101,6 +101,11 @@ struct RailBook {
     rests: bool,
 }
 
+/// Chunks on their way of all files that are sent side by side, and of each at least. A receiver of 256 MiB has some 60 bufs: a volume that
+/// hardly moves must not fill them, or it stops all others (16 volumes, one at a tenth: the job stood still for it, 2026-11).
+const FLYING: usize = 48;
+const FLYING_MIN: usize = 4;
+
 /// Corrupt arrivals of chunks of one entry before it is given up.
 const RETRIES_MAX: u8 = 8;
 
@@ -375,6 +380,11 @@ impl Sender {
             let items = &self.items;
             let least = self.open.iter().enumerate().min_by_key(|(_, id)| items.get(id).map_or(0, |it| it.flying));
             let (place, id) = least.map(|(place, &id)| (place, id))?;
+            if self.spread > 1
+                && self.items.get(&id).is_some_and(|it| it.flying >= (FLYING / self.spread).max(FLYING_MIN))
+            {
+                return None; // all that are open have as much on their way as one volume may hold of the receiver's bufs
+            }
             let Some(Item { entry, state: State::Reading { ranges, .. }, .. }) = self.items.get_mut(&id) else {
                 self.open.remove(place);
                 continue;

@@ -145,12 +145,19 @@ fn agree(copy: &Copy<'_>) -> Result<(Offer, Plan, Vec<Choice>), Failure> {
 /// Turns both ends; the sender's outcome, with what only the receiver knows.
 fn turn_both(sender: Job<'_>, receiver: Job<'_>, screen: &mut Screen, verbose: u8) -> Result<Outcome, Failure> {
     let mut pace = report::Pace::default();
+    let (say, said) = channel::<String>();
     let (sent, received) = std::thread::scope(|scope| {
-        let there = scope.spawn(|| keeper::run(receiver, &mut |_, _| {}));
-        let here =
-            keeper::run(sender, &mut |status, notes| report::tell(screen, &mut pace, status, notes, true, verbose));
+        // The sender's end may be gone, and its screen with it.
+        let there = scope.spawn(move || {
+            keeper::run(receiver, &mut |status, _| status.said.iter().for_each(|it| drop(say.send(it.clone()))))
+        });
+        let here = keeper::run(sender, &mut |status, notes| {
+            said.try_iter().for_each(|it| screen.note(&it));
+            report::tell(screen, &mut pace, status, notes, true, verbose);
+        });
         (here, there.join())
     });
+    said.try_iter().for_each(|it| screen.note(&it));
     let received = received.map_err(|_| Exit::Bug.fail("receive", "the receiving end panicked"))?;
     let (mut sent, received) = match (sent, received) {
         (Ok(sent), Ok(received)) => (sent, received),

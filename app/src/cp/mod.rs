@@ -14,6 +14,7 @@ pub mod report; // outcome → end report
 pub mod session; // push and pull over a session
 pub mod volumes; // which paths are volumes of a set
 
+use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
@@ -109,6 +110,26 @@ pub struct Copy<'a> {
     pub choice: Choice,
     /// One end is a spool of ours: the other must name the stream.
     pub piped: bool,
+    /// A disk of the destination went out during the job: what it should have taken is sent to the others.
+    pub again: Again,
+}
+
+/// Passes over the source, because a disk of the destination went out.
+#[derive(Debug, Default)]
+pub struct Again {
+    wanted: Cell<bool>,
+    made: Cell<u16>,
+}
+
+impl Again {
+    /// Is there to be another pass? Each takes at least one disk out, or it was the last.
+    #[must_use]
+    pub fn want(&self, layout: Option<Layout>) -> bool {
+        let wanted = layout.is_some_and(|it| self.made.get() + 1 < it.volumes);
+        self.wanted.set(wanted);
+        self.made.set(self.made.get() + u16::from(wanted));
+        wanted
+    }
 }
 
 fn copy(arguments: &CpArguments, piped: bool, screen: &mut Screen) -> Result<Exit, Failure> {
@@ -133,30 +154,47 @@ fn copy(arguments: &CpArguments, piped: bool, screen: &mut Screen) -> Result<Exi
     let home = Home::find().map_err(|error| Failure::of("find LONGHAUL_HOME", &error.into()))?;
     let identity = Identity::load(&home).map_err(|error| Failure::of("load this host's key", &error.into()))?;
     let identity = Arc::new(identity);
-    let copy = Copy { arguments, identity, home, began, layout, joined, choice, piped };
+    let copy = Copy { arguments, identity, home, began, layout, joined, choice, piped, again: Again::default() };
     let (from, paths) = one_place(&sources)?;
     let (_, targets) = one_place(&destinations)?;
+    loop {
+        let exit = pass(&copy, from, &paths, &destinations[0], &targets, screen)?;
+        if !copy.again.wanted.take() {
+            return Ok(exit);
+        }
+    }
+}
+
+/// One job from the source to the destination.
+fn pass(
+    copy: &Copy<'_>,
+    from: Option<&Address>,
+    paths: &[Box<[u8]>],
+    to: &Address,
+    targets: &[Box<[u8]>],
+    screen: &mut Screen,
+) -> Result<Exit, Failure> {
     let mut far = far::Far::default();
-    match (from, &destinations[0]) {
-        (None, Address::Local(_)) => local::run(&copy, &paths, &targets, screen),
+    match (from, to) {
+        (None, Address::Local(_)) => local::run(copy, paths, targets, screen),
         (None, to) => {
-            let to = far.reach(&copy, to, screen)?;
-            session::push(&copy, &paths, &to, &targets, screen)
+            let to = far.reach(copy, to, screen)?;
+            session::push(copy, paths, &to, targets, screen)
         }
         (Some(from), Address::Local(_)) => {
-            let from = far.reach(&copy, from, screen)?;
-            session::pull(&copy, &from, &paths, &targets, screen)
+            let from = far.reach(copy, from, screen)?;
+            session::pull(copy, &from, paths, targets, screen)
         }
-        (Some(_), _) if layout.is_some() || joined => Err(Exit::Usage
+        (Some(_), _) if copy.layout.is_some() || copy.joined => Err(Exit::Usage
             .fail(
                 "use volumes from one other host to another",
                 "this host would only steer, and a ticket is for one place",
             )
             .next("run the copy on one of the two hosts")),
         (Some(from), to) => {
-            let from = far.reach(&copy, from, screen)?;
-            let to = far.reach(&copy, to, screen)?;
-            relay::run(&copy, &from, &paths, &to, screen)
+            let from = far.reach(copy, from, screen)?;
+            let to = far.reach(copy, to, screen)?;
+            relay::run(copy, &from, paths, &to, screen)
         }
     }
 }

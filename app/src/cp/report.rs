@@ -238,6 +238,9 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
     if outcome.record.dry {
         return Ok(screen.end_dry(&dry_run(&outcome.record)));
     }
+    if let Some(names) = &outcome.out_of_set {
+        return without(names, facts.copy, screen);
+    }
     let gone = extras(&outcome.record);
     explain_storage(facts, &outcome, screen);
     let seconds = facts.copy.began.elapsed().as_secs_f64();
@@ -300,6 +303,15 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
         choices: facts.choices.iter().cloned().chain(outcome.storage).collect(),
     };
     Ok(screen.end(&report))
+}
+
+/// Disks of the destination went out: is there to be another pass without them?
+fn without(names: &str, copy: &Copy<'_>, screen: &mut Screen) -> Result<Exit, Failure> {
+    if !copy.again.want(copy.layout) {
+        return Err(Exit::Io.fail("write to the set", format!("disks failed one after another, last {names}")));
+    }
+    screen.note(&format!("{names}: out of the set; what it held or was to hold is sent to the others now"));
+    Ok(Exit::Partial)
 }
 
 /// Where it went, as the user named it.

@@ -160,7 +160,7 @@ pub fn sink(
         // Renamed files are looked for where changed ones are compared.
         if sync.compare == Compare::Never { sink } else { sink.finding_moved() }
     });
-    let sink = Sinks::new(sinks.collect());
+    let sink = Sinks::new(sinks.collect()).named(target.shown, target.gone);
     // What stands in the folder that serves for looking is nobody's.
     let prune = sync.prune.filter(|_| !target.is_absent);
     (Arc::new(sink), Sync { prune, ..sync })

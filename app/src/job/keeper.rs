@@ -33,7 +33,7 @@ use engine::linux::scan::Batch;
 use engine::linux::{Linux, Sinks, Sources};
 use engine::meter::{Meter, PathStats};
 use proto::books::{Books, STAGES};
-use proto::error::Breach;
+use proto::error::{Breach, Refusal};
 use proto::layout::{Layout, Stripe};
 use proto::negotiate::Plan;
 use proto::receipt::Head;
@@ -172,6 +172,8 @@ pub struct Outcome {
     pub auto: Option<auto::Told>,
     /// Engines chosen at this end, and what was left in the page cache.
     pub storage: Vec<proto::negotiate::Choice>,
+    /// Disks of the destination's set that failed in the job: the others hold what they hold, and nobody signed.
+    pub out_of_set: Option<String>,
 }
 
 enum End {
@@ -277,6 +279,8 @@ struct Keeper<'a, 'b> {
     streams_up: bool,
     said: Vec<String>,
     storage: Vec<proto::negotiate::Choice>,
+    /// Volumes of the destination whose disks failed in the job, by name.
+    out_of_set: Option<String>,
     out: Outbox<Linux>,
     watch: &'b mut dyn FnMut(&Status<'_>, &[String]),
 }
@@ -298,6 +302,7 @@ pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Resul
         packets: keeper.packets(),
         auto: keeper.auto.as_ref().and_then(Auto::told),
         receipt: keeper.receipt_path.take(),
+        out_of_set: keeper.out_of_set.take(),
         rails: keeper.rails_most,
         elapsed: keeper.started.elapsed(),
         record: std::mem::replace(
@@ -378,6 +383,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             streams_up: false,
             said: Vec::new(),
             storage: Vec::new(),
+            out_of_set: None,
             out: Outbox::default(),
             watch,
             job,
@@ -448,6 +454,11 @@ impl<'a, 'b> Keeper<'a, 'b> {
                 self.peer_flushes = self.peers.is_some_and(|old| old.commit_ns < books.commit_ns);
                 self.peer_told = Instant::now();
                 self.peers = Some(*books);
+                Ok(())
+            }
+            Frame::Refuse { code, detail } if code == Refusal::VolumeOut.code() && self.job.layout.is_some() => {
+                self.out_of_set = Some(detail);
+                self.closing = Closing::Over;
                 Ok(())
             }
             Frame::Refuse { code, detail } => {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use engine::linux::Sources;
 use engine::linux::choice::Chooser;
 use engine::linux::source::{LinuxSource, Root};
+use engine::sink::volumes::Gone;
 use proto::layout::Layout;
 use sys::fs::{Dir, Kind};
 
@@ -163,12 +164,24 @@ pub(super) fn one_source(
 pub struct Target {
     /// Entries are named below this folder: one, or one for each volume.
     pub volumes: Vec<Dir>,
+    /// The same as the user named them.
+    pub shown: Vec<String>,
+    /// Volumes that failed when they were tried.
+    pub gone: Vec<Gone>,
     /// The name a single source gets; empty: its own.
     pub top: Box<[u8]>,
     /// A dry run's destination that is not there: the folder only serves for looking, and has nothing of ours.
     pub is_absent: bool,
     /// Names the destination for carried digests, the same in the next run.
     pub name: Vec<u8>,
+}
+
+impl Target {
+    /// One folder, in which a single source gets this name.
+    fn one(base: Dir, top: &[u8], is_absent: bool) -> Target {
+        let name = named(&base, top);
+        Target { name, volumes: vec![base], shown: Vec::new(), gone: Vec::new(), top: top.into(), is_absent }
+    }
 }
 
 /// The destination of a job. An existing folder (or `into_folder`) takes sources under their own names; else the last component is the name.
@@ -190,9 +203,7 @@ pub fn target(
 fn one_target(ground: &Ground, path: &[u8], into_folder: bool, dry: bool) -> Result<Target, Failure> {
     let failed = |error: io::Error| Exit::of_io(&error).fail(format!("open the destination '{}'", show(path)), error);
     let path_is_folder = match ground.open(path) {
-        Ok(base) => {
-            return Ok(Target { name: named(&base, b""), volumes: vec![base], top: Box::default(), is_absent: false });
-        }
+        Ok(base) => return Ok(Target::one(base, b"", false)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => path.ends_with(b"/") || into_folder,
         Err(error) if error.kind() == io::ErrorKind::NotADirectory && !into_folder => false,
         Err(error) => return Err(failed(error)),
@@ -200,12 +211,12 @@ fn one_target(ground: &Ground, path: &[u8], into_folder: bool, dry: bool) -> Res
     if path_is_folder && dry {
         // Nothing is there and nothing is to be made: a folder in which no name of ours can stand serves for looking.
         let base = Dir::open(b"/proc/self/fdinfo").map_err(failed)?;
-        return Ok(Target { name: named(&base, b""), volumes: vec![base], top: Box::default(), is_absent: true });
+        return Ok(Target::one(base, b"", true));
     }
     if path_is_folder {
         ground.make(path).map_err(failed)?;
         let base = ground.open(path).map_err(failed)?;
-        return Ok(Target { name: named(&base, b""), volumes: vec![base], top: Box::default(), is_absent: false });
+        return Ok(Target::one(base, b"", false));
     }
     let (folder, name) = split(path);
     if name.is_empty() {
@@ -216,10 +227,10 @@ fn one_target(ground: &Ground, path: &[u8], into_folder: bool, dry: bool) -> Res
         let cause = "a link stands there, and nothing is written through links below a daemon's root";
         return Err(Exit::Refused.fail(format!("open the destination '{}'", show(path)), cause));
     }
-    Ok(Target { name: named(&base, name), volumes: vec![base], top: name.into(), is_absent: false })
+    Ok(Target::one(base, name, false))
 }
 
-/// A destination's name for digests that are carried over, the same in the next run.
+/// A place's name, the same in the next run.
 pub(super) fn named(base: &Dir, name: &[u8]) -> Vec<u8> {
     let path = std::path::Path::new(std::ffi::OsStr::from_bytes(base.path()));
     let mut named = std::fs::canonicalize(path)

@@ -77,7 +77,7 @@ impl ReceiptFile {
         Ok(*self.hasher.finalize().as_bytes())
     }
 
-    /// Writes the trailer and gives the file its name.
+    /// Writes the trailer and gives the file its name
     pub fn sign(mut self, body: &Digest, signed: &[(Signer, [u8; 32], [u8; 64])]) -> io::Result<PathBuf> {
         let mut lines = Vec::new();
         receipt::write_body_digest(&mut lines, body);

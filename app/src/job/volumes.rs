@@ -13,17 +13,47 @@
 //!   volume 3 of 16                  from 0
 //! ```
 
+use std::collections::HashMap;
 use std::io::{self, Read, Write};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use engine::linux::choice::Chooser;
 use engine::linux::source::LinuxSource;
 use engine::linux::{Sources, VOLUME_MARK};
+use engine::sink::volumes::{Gone, is_dying};
 use proto::layout::{Layout, VOLUMES_MAX};
-use sys::fs::{Dir, Kind};
+use sys::fs::{Dir, Kind, Stat};
 
 use crate::exit::{Exit, Failure};
 use crate::job::place::{self, Ground, Target, named, show, split};
+
+/// Disks that went out in this process, and when: a disk that fails at its full blocks still takes a small file, so the next pass would trust it.
+static OUT: Mutex<Vec<(String, Instant)>> = Mutex::new(Vec::new());
+/// For so long: a disk that was replaced is used again.
+const OUT_FOR: Duration = Duration::from_secs(600);
+/// "Input/output error" of `errno(3)`.
+const EIO: i32 = 5;
+
+/// Remembers that a volume is out, and says so.
+pub fn out(gone: &Gone) -> String {
+    if !gone.before {
+        OUT.lock().unwrap_or_else(PoisonError::into_inner).push((gone.name.clone(), Instant::now()));
+    }
+    format!("volume '{}' is out ({}): it is given nothing more", gone.name, gone.why)
+}
+
+fn is_out(name: &str) -> bool {
+    let mut out = OUT.lock().unwrap_or_else(PoisonError::into_inner);
+    out.retain(|(_, since)| since.elapsed() < OUT_FOR);
+    out.iter().any(|(it, _)| it == name)
+}
+
+/// A volume as reports name it.
+fn shown(volume: &Dir) -> String {
+    let name = named(volume, b"");
+    show(name.strip_suffix(b"/").filter(|it| !it.is_empty()).unwrap_or(&name))
+}
 
 /// What a volume says of its set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,29 +101,43 @@ impl Mark {
     }
 }
 
-/// Folders on N disks as one destination.
+/// Folders on N disks as one destination. A disk of a known set that fails when it is tried is left out, and that is told.
 pub fn target(ground: &Ground, paths: &[Box<[u8]>], layout: Layout, dry: bool) -> Result<Target, Failure> {
-    let mut volumes = Vec::new();
+    let mut found: Vec<(Dir, &[u8])> = Vec::new();
     let mut marks = Vec::new();
     let mut name = Vec::new();
-    let mut seen = std::collections::HashMap::new();
+    let mut seen = HashMap::new();
+    let mut failed: Vec<Failure> = Vec::new();
+    let mut gone = Vec::new();
     for path in paths {
-        let what = || format!("open the volume '{}'", show(path));
-        let failed = |error: io::Error| {
-            Exit::of_io(&error)
-                .fail(what(), error)
-                .next("mount it, or leave it out; a volume is a folder that is there")
-        };
-        let volume = ground.open(path).map_err(failed)?;
-        let stat = volume.stat_self().map_err(failed)?;
-        if let Some(other) = seen.insert((stat.dev, stat.ino), path) {
-            let cause = format!("it is the same folder as '{}'", show(other));
-            return Err(Exit::Usage.fail(what(), cause).next("name each volume once"));
-        }
-        marks.push(Mark::read(&volume).map_err(failed)?);
-        name.extend_from_slice(&named(&volume, b""));
+        name.extend_from_slice(path);
         name.push(b'\n');
-        volumes.push(volume);
+        let what = || format!("use the volume '{}'", show(path));
+        match try_volume(ground, path, dry) {
+            Ok((volume, mark, stat)) => {
+                if let Some(other) = seen.insert((stat.dev, stat.ino), path) {
+                    let cause = format!("it is the same folder as '{}'", show(other));
+                    return Err(Exit::Usage.fail(what(), cause).next("name each volume once"));
+                }
+                marks.push(mark);
+                found.push((volume, path));
+            }
+            Err(error) => {
+                let is_dying = error.raw_os_error().is_some_and(is_dying);
+                let failure = Exit::of_io(&error).fail(what(), &error);
+                if !is_dying {
+                    return Err(failure.next("mount it, or leave it out; a volume is a folder that is there"));
+                }
+                gone.push(Gone { name: show(path), why: error.to_string(), before: true });
+                failed.push(failure.next("replace the disk, or leave it out"));
+            }
+        }
+    }
+    // Of a set that is not known yet nobody can say that the rest of it is whole.
+    if marks.iter().all(Option::is_none)
+        && let Some(failure) = failed.pop()
+    {
+        return Err(failure);
     }
     let of = layout.volumes;
     let first = marks[0];
@@ -117,13 +161,31 @@ pub fn target(ground: &Ground, paths: &[Box<[u8]>], layout: Layout, dry: bool) -
         aws_lc_rs::rand::fill(&mut random)
             .map_err(|_| Exit::Bug.fail("name the set", "the system has no randomness"))?;
         let set = u64::from_le_bytes(random);
-        for (number, (volume, path)) in (0..).zip(volumes.iter().zip(paths)) {
+        for (number, (volume, path)) in (0..).zip(&found) {
             Mark { set, volume: number, of }
                 .write(volume)
                 .map_err(|error| Exit::of_io(&error).fail(format!("mark the volume '{}'", show(path)), error))?;
         }
     }
-    Ok(Target { volumes, top: Box::default(), is_absent: false, name })
+    let (volumes, shown) = found.into_iter().map(|(volume, _)| (volume.clone(), shown(&volume))).unzip();
+    Ok(Target { volumes, shown, gone, top: Box::default(), is_absent: false, name })
+}
+
+/// Opens a volume, reads its mark, and has it flush a small file: a disk that cannot do that is no destination.
+fn try_volume(ground: &Ground, path: &[u8], dry: bool) -> io::Result<(Dir, Option<Mark>, Stat)> {
+    let volume = ground.open(path)?;
+    let stat = volume.stat_self()?;
+    if is_out(&shown(&volume)) {
+        return Err(io::Error::from_raw_os_error(EIO));
+    }
+    if !dry {
+        let part = [VOLUME_MARK, b".part"].concat();
+        let mut file = volume.create_file(&part, false, true)?;
+        file.write_all(b"a disk that is to take a job must take this\n")?;
+        sys::fs::sync_data(&file)?;
+        volume.remove_file(&part)?;
+    }
+    Ok((volume.clone(), Mark::read(&volume)?, stat))
 }
 
 /// What stands on N disks as one source. What a missing volume held is missing, and that is told; the rest is copied.

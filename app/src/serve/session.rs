@@ -381,7 +381,8 @@ fn serve_job(
     };
     daemon.log(1, &format!("{peer}: a job begins ({:?})", open.direction));
     let verbose = daemon.settings.read().map_or(0, |settings| settings.verbose);
-    let outcome = keeper::run(job, &mut |_, notes| {
+    let outcome = keeper::run(job, &mut |status, notes| {
+        status.said.iter().for_each(|it| daemon.log(0, &format!("{peer}: {it}")));
         if verbose > 1 {
             for note in notes {
                 daemon.log(2, &format!("{peer}: {note}"));
@@ -390,7 +391,8 @@ fn serve_job(
     });
     drop(forget);
     let outcome = outcome?;
-    if let Some(grant) = &guest.grant {
+    // The client comes again at once for what the others of the set are to take.
+    if let (Some(grant), None) = (&guest.grant, &outcome.out_of_set) {
         daemon.tickets.spend(grant);
     }
     let tally = outcome.record.tally;
@@ -539,6 +541,7 @@ fn relay(
                 joined: false,
                 choice: Choice { picks, ..choice },
                 piped: false,
+                again: crate::cp::Again::default(),
             };
             let done = crate::cp::session::push_from(&copy, &ground, sources, &to, &[to.path().into()], &mut screen);
             if let Err(failure) = &done {

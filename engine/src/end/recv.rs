@@ -484,6 +484,7 @@ impl<P: Platform> RecvEnd<P> {
                     return Ok(());
                 }
                 let (index, ready) = self.machine.on_landed(entry, offset, bytes)?;
+                self.sink.landed(entry, u64::from(bytes));
                 self.record.tally.written += u64::from(bytes);
                 let coming = self.coming.get_mut(&entry).expect("made with the ledger");
                 coming.tree.put(index, digest);
@@ -528,6 +529,7 @@ impl<P: Platform> RecvEnd<P> {
             }
             Event::WriteFailed { chunk, error } => {
                 self.machine.ack(chunk)?;
+                self.sink.failed(error.entry, error.errno);
                 self.fail_with(told(&error));
             }
             Event::RailDead { rail, end } => {

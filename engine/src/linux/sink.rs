@@ -335,6 +335,10 @@ impl SinkTree for LinuxSink {
         }
     }
 
+    fn room(&self) -> u64 {
+        self.base.space().map_or(u64::MAX, |space| space.free_bytes)
+    }
+
     fn inspect(&self, entry: &Entry, keep: bool, dry: bool) -> io::Result<Found> {
         let is_fresh = self.is_in_fresh(&entry.path);
         let there = if is_fresh { Err(io::ErrorKind::NotFound.into()) } else { self.base.stat(&entry.path) };
@@ -410,13 +414,14 @@ impl SinkTree for LinuxSink {
 
     fn open_part(&self, entry: &Entry) -> io::Result<Handle> {
         let file = self.create_part(&beside(&entry.path, "part"), false)?;
-        if entry.meta.sparse {
+        // Once for a part, not by each worker: the call waits for all direct writes to the file that are on their way (ext4), and with
+        // it the worker, which has other disks to serve.
+        let is_short = sys::fs::stat_file(&file)?.bytes < entry.bytes();
+        match (is_short, entry.meta.sparse) {
+            (false, _) => {}
             // Room is taken as data comes: what never comes must stay a hole.
-            if sys::fs::stat_file(&file)?.bytes < entry.bytes() {
-                sys::fs::truncate(&file, entry.bytes())?;
-            }
-        } else {
-            sys::fs::preallocate(&file, entry.bytes())?;
+            (true, true) => sys::fs::truncate(&file, entry.bytes())?,
+            (true, false) => sys::fs::preallocate(&file, entry.bytes())?,
         }
         let (lane, _) = self.chooser.lane(Way::Write, &file, entry.bytes(), || false);
         let handle = Handle::by(file, lane.engine, 0, false, &self.chooser.refused).in_lane(lane);

@@ -3,7 +3,8 @@
 //! For: jobs whose destination is a set of volumes; a set of one is every other job.
 //! In and out: the calls of a `SinkTree`; each goes to the volume on which its entry stands, or to all (folders).
 //! Invariants: a name stands on one volume, folders on all; an entry keeps its volume from the first word on it to its end; what stood
-//! there before is replaced where it stands, so no name ever stands twice; with one volume nothing is looked up and nothing is locked.
+//! there before is replaced where it stands, so no name ever stands twice; a volume whose disk fails is out: it is given nothing more and
+//! asked nothing more in this job; with one volume nothing is looked up, nothing is locked, and nothing is ever out.
 //! Absent on purpose: order of work (the sender interleaves files, `proto::send`), moving bytes (the worker), redundancy.
 //!
 //! ```text
@@ -14,7 +15,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use proto::manifest::{Aspects, Entry, EntryId, EntryKind};
@@ -32,15 +33,42 @@ pub struct Volumes<S> {
     volumes: Vec<Volume<S>>,
     /// Which volume an unresolved entry stands on.
     homes: Mutex<HashMap<EntryId, Home>>,
+    /// Volumes that are out and were not told of yet.
+    gone: Mutex<Vec<Gone>>,
+    any_gone: AtomicBool,
+}
+
+/// A volume that is out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gone {
+    /// As the user knows it.
+    pub name: String,
+    /// What its disk said.
+    pub why: String,
+    /// It was so before the job began, which never gave it anything.
+    pub before: bool,
 }
 
 #[derive(Debug)]
 struct Volume<S> {
     tree: S,
-    /// Weight of the entries that stand on it and are not resolved: the one with the least is given the next. A slow volume keeps what it
-    /// has for longer, and so is given less.
+    /// As the user knows it.
+    name: String,
+    /// What is still to be written of the entries that stand on it, and their weight until they are resolved: the one with the least is
+    /// given the next. A slow volume keeps what it has for longer, and so is given less.
     owed: AtomicU64,
+    out: AtomicBool,
 }
+
+/// Is it the disk that failed, and not this call? EIO, ENXIO, ENODEV, EROFS (what a file system becomes that cannot write its journal),
+/// ENOTCONN, EUCLEAN (its structures are broken) of `errno(3)`.
+#[must_use]
+pub fn is_dying(errno: i32) -> bool {
+    matches!(errno, 5 | 6 | 19 | 30 | 107 | 117)
+}
+
+/// "Input/output error" of `errno(3)`: what is said when no volume is left to ask.
+const EIO: i32 = 5;
 
 #[derive(Debug, Clone, Copy)]
 struct Home {
@@ -62,8 +90,72 @@ impl<S: SinkTree> Volumes<S> {
     #[must_use]
     pub fn new(trees: Vec<S>) -> Self {
         assert!(!trees.is_empty(), "a set has a volume");
-        let volumes = trees.into_iter().map(|tree| Volume { tree, owed: AtomicU64::new(0) }).collect();
-        Volumes { volumes, homes: Mutex::default() }
+        let volume = |tree| Volume { tree, name: String::new(), owed: AtomicU64::new(0), out: AtomicBool::new(false) };
+        let volumes = trees.into_iter().map(volume).collect();
+        Volumes { volumes, homes: Mutex::default(), gone: Mutex::default(), any_gone: AtomicBool::new(false) }
+    }
+
+    /// The same, with the name of each, and those that failed before anything began.
+    #[must_use]
+    pub fn named(mut self, names: impl IntoIterator<Item = String>, gone: Vec<Gone>) -> Self {
+        for (volume, name) in self.volumes.iter_mut().zip(names) {
+            volume.name = name;
+        }
+        self.any_gone = AtomicBool::new(!gone.is_empty());
+        self.gone = Mutex::new(gone);
+        self
+    }
+
+    /// Volumes that went out since this was last asked.
+    #[must_use]
+    pub fn take_gone(&self) -> Vec<Gone> {
+        if !self.any_gone.swap(false, Ordering::Acquire) {
+            return Vec::new();
+        }
+        std::mem::take(&mut *self.gone.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn retire(&self, volume: usize, errno: i32) {
+        if !self.is_one() && is_dying(errno) && !self.volumes[volume].out.swap(true, Ordering::Relaxed) {
+            let (name, why) = (self.volumes[volume].name.clone(), io::Error::from_raw_os_error(errno).to_string());
+            self.gone.lock().unwrap_or_else(PoisonError::into_inner).push(Gone { name, why, before: false });
+            self.any_gone.store(true, Ordering::Release);
+        }
+    }
+
+    fn judge<T>(&self, volume: usize, result: io::Result<T>) -> io::Result<T> {
+        if let Err(error) = &result {
+            self.retire(volume, error.raw_os_error().unwrap_or(0));
+        }
+        result
+    }
+
+    /// Those that are not out.
+    fn live(&self) -> impl Iterator<Item = usize> {
+        (0..self.volumes.len()).filter(|&index| !self.volumes[index].out.load(Ordering::Relaxed))
+    }
+
+    /// A call to the volume on which the entry stands, or is to stand.
+    fn at_home<T>(&self, entry: &Entry, call: impl FnOnce(&S) -> io::Result<T>) -> io::Result<T> {
+        let home = self.home_of(entry);
+        self.judge(home, call(&self.volumes[home].tree))
+    }
+
+    /// The same of a volume that is not the only one that could answer: `None` if it went out by it.
+    fn ask<T>(&self, volume: usize, call: impl FnOnce(&S) -> io::Result<T>) -> io::Result<Option<T>> {
+        match self.judge(volume, call(&self.volumes[volume].tree)) {
+            Err(_) if self.volumes[volume].out.load(Ordering::Relaxed) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    /// A call to each that is not out. One that goes out by it is no failure, as long as another is left.
+    fn each<T>(&self, mut call: impl FnMut(&S) -> io::Result<T>) -> io::Result<Vec<T>> {
+        let mut all = Vec::with_capacity(self.volumes.len());
+        for index in self.live() {
+            all.extend(self.ask(index, &mut call)?);
+        }
+        if all.is_empty() { Err(io::Error::from_raw_os_error(EIO)) } else { Ok(all) }
     }
 
     /// The trees, in the order in which they were named.
@@ -95,29 +187,34 @@ impl<S: SinkTree> Volumes<S> {
         &self.volumes[volume].tree
     }
 
-    /// Where the entry stands: where it was found, or where the least waits now.
-    fn home(&self, entry: &Entry) -> &S {
+    /// Where the entry stands: where it was found, or where the least waits now of those that have room for it.
+    fn home_of(&self, entry: &Entry) -> usize {
         if self.is_one() {
-            return &self.volumes[0].tree;
+            return 0;
         }
         // One lock over looking and choosing, or two workers would choose differently.
         let mut homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(home) = homes.get(&entry.id) {
-            return &self.volumes[home.volume].tree;
+            return home.volume;
         }
-        let owed = |volume: &Volume<S>| volume.owed.load(Ordering::Relaxed);
-        let least = self.volumes.iter().enumerate().min_by_key(|(_, volume)| owed(volume));
-        let (volume, _) = least.expect("a set has a volume");
-        let home = Home { volume, weight: entry.bytes() + ENTRY_WEIGHT };
+        let owed = |index: usize| self.volumes[index].owed.load(Ordering::Relaxed);
+        let weight = entry.bytes() + ENTRY_WEIGHT;
+        let has_room = |index: usize| self.volumes[index].tree.room() >= owed(index) + weight;
+        let mut by_owed: Vec<usize> = self.live().collect();
+        by_owed.sort_unstable_by_key(|&index| (owed(index), index));
+        // If none has room the first says so; if all are out, too.
+        let first = by_owed.first().copied().unwrap_or(0);
+        let volume = by_owed.into_iter().find(|&index| has_room(index)).unwrap_or(first);
+        let home = Home { volume, weight };
         self.volumes[volume].owed.fetch_add(home.weight, Ordering::Relaxed);
         homes.insert(entry.id, home);
-        &self.volumes[volume].tree
+        volume
     }
 
     /// On which volume something stands under this path.
     fn find(&self, path: &[u8]) -> io::Result<Option<usize>> {
-        for (index, volume) in self.volumes.iter().enumerate() {
-            if volume.tree.stands(path)? {
+        for index in self.live() {
+            if self.ask(index, |tree| tree.stands(path))? == Some(true) {
                 return Ok(Some(index));
             }
         }
@@ -130,10 +227,17 @@ impl<S: SinkTree> Volumes<S> {
             return call(&self.volumes[0].tree);
         }
         let call = &call;
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = self.trees().map(|tree| scope.spawn(move || call(tree))).collect();
-            threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| io::Error::other("a panic"))?)
-        })
+        let results: Vec<_> = std::thread::scope(|scope| {
+            let start = |index: usize| (index, scope.spawn(move || call(&self.volumes[index].tree)));
+            let threads: Vec<_> = self.live().map(start).collect();
+            let joined = threads.into_iter().map(|(index, thread)| (index, thread.join()));
+            joined.map(|(index, it)| (index, it.unwrap_or_else(|_| Err(io::Error::other("a panic"))))).collect()
+        });
+        let mut left = false;
+        for (index, result) in results {
+            left |= self.ask(index, |_| result)?.is_some();
+        }
+        if left { Ok(()) } else { Err(io::Error::from_raw_os_error(EIO)) }
     }
 }
 
@@ -152,6 +256,23 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
         Ok(self.find(path)?.is_some())
     }
 
+    fn landed(&self, id: EntryId, bytes: u64) {
+        if self.is_one() {
+            return;
+        }
+        if let Some(home) = self.homes.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&id) {
+            let paid = bytes.min(home.weight);
+            home.weight -= paid;
+            self.volumes[home.volume].owed.fetch_sub(paid, Ordering::Relaxed);
+        }
+    }
+
+    fn failed(&self, id: EntryId, errno: i32) {
+        if let Some(volume) = self.known(id) {
+            self.retire(volume, errno);
+        }
+    }
+
     fn forget(&self, id: EntryId) {
         if self.is_one() {
             return;
@@ -166,11 +287,12 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
             return self.volumes[0].tree.inspect(entry, keep, dry);
         }
         if let Some(volume) = self.find(&entry.path)? {
-            return self.settle_on(entry, volume).inspect(entry, keep, dry);
+            self.settle_on(entry, volume);
+            return self.at_home(entry, |tree| tree.inspect(entry, keep, dry));
         }
         if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
-            for (index, volume) in self.volumes.iter().enumerate() {
-                if let found @ Found::Part(_) = volume.tree.inspect(entry, keep, dry)? {
+            for index in self.live() {
+                if let Some(found @ Found::Part(_)) = self.ask(index, |tree| tree.inspect(entry, keep, dry))? {
                     self.settle_on(entry, index);
                     return Ok(found);
                 }
@@ -182,7 +304,7 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
     fn make(&self, entry: &Entry) -> io::Result<()> {
         match &entry.kind {
             // In a row: a folder is a few microseconds, a thread for each volume is more.
-            EntryKind::Folder | EntryKind::FolderEnd => self.trees().try_for_each(|tree| tree.make(entry)),
+            EntryKind::Folder | EntryKind::FolderEnd => self.each(|tree| tree.make(entry)).map(drop),
             EntryKind::Name { first } if !self.is_one() => match self.find(first)? {
                 Some(volume) => self.volumes[volume].tree.make(entry),
                 None => Err(io::ErrorKind::NotFound.into()),
@@ -191,21 +313,21 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
                 if let (false, Some(volume)) = (self.is_one(), self.find(&entry.path)?) {
                     self.settle_on(entry, volume);
                 }
-                self.home(entry).make(entry)
+                self.at_home(entry, |tree| tree.make(entry))
             }
         }
     }
 
     fn resume_part(&self, entry: &Entry, journal_bytes: usize, missing: &[(u64, u64)]) -> io::Result<()> {
-        self.home(entry).resume_part(entry, journal_bytes, missing)
+        self.at_home(entry, |tree| tree.resume_part(entry, journal_bytes, missing))
     }
 
     fn open_part(&self, entry: &Entry) -> io::Result<Self::File> {
-        self.home(entry).open_part(entry)
+        self.at_home(entry, |tree| tree.open_part(entry))
     }
 
     fn open_part_loose(&self, entry: &Entry) -> io::Result<Self::File> {
-        self.home(entry).open_part_loose(entry)
+        self.at_home(entry, |tree| tree.open_part_loose(entry))
     }
 
     fn was_loose(&self) -> bool {
@@ -213,11 +335,11 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
     }
 
     fn put_small(&self, entry: &Entry, content: &[u8], publish: bool) -> io::Result<()> {
-        self.home(entry).put_small(entry, content, publish)
+        self.at_home(entry, |tree| tree.put_small(entry, content, publish))
     }
 
     fn flush(&self, entry: &Entry, records: &[u8], durable: bool) -> io::Result<()> {
-        self.home(entry).flush(entry, records, durable)
+        self.at_home(entry, |tree| tree.flush(entry, records, durable))
     }
 
     fn settle(&self, rung: Rung) -> io::Result<()> {
@@ -228,8 +350,9 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
         // One batch is of one volume: `end::recv` makes them so.
         for batch in entries.chunk_by(|a, b| self.volume_of(a.id) == self.volume_of(b.id)) {
             let mut own = Vec::with_capacity(batch.len());
-            self.home(&batch[0]).publish(batch, rung, &mut own);
-            results.append(&mut own);
+            let home = self.home_of(&batch[0]);
+            self.volumes[home].tree.publish(batch, rung, &mut own);
+            results.extend(own.into_iter().map(|result| self.judge(home, result)));
         }
     }
 
@@ -255,10 +378,10 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
 
     fn old(&self, entry: &Entry) -> io::Result<Option<Old>> {
         if let Some(volume) = self.known(entry.id) {
-            return self.volumes[volume].tree.old(entry);
+            return self.judge(volume, self.volumes[volume].tree.old(entry));
         }
-        for (index, volume) in self.volumes.iter().enumerate() {
-            if let Some(old) = volume.tree.old(entry)? {
+        for index in self.live() {
+            if let Some(Some(old)) = self.ask(index, |tree| tree.old(entry))? {
                 // The new version is built beside it.
                 self.settle_on(entry, index);
                 return Ok(Some(old));
@@ -268,15 +391,15 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
     }
 
     fn read_old(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        self.home(entry).read_old(entry, offset, into)
+        self.at_home(entry, |tree| tree.read_old(entry, offset, into))
     }
 
     fn carry(&self, entry: &Entry, sign: Sign, ranges: &[(u64, u64)]) -> io::Result<()> {
-        self.home(entry).carry(entry, sign, ranges)
+        self.at_home(entry, |tree| tree.carry(entry, sign, ranges))
     }
 
     fn adopt(&self, entry: &Entry, sign: Sign) -> io::Result<()> {
-        self.home(entry).adopt(entry, sign)
+        self.at_home(entry, |tree| tree.adopt(entry, sign))
     }
 
     fn clones(&self) -> Clones {
@@ -284,11 +407,11 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
     }
 
     fn clone_part(&self, entry: &Entry) -> io::Result<()> {
-        self.home(entry).clone_part(entry)
+        self.at_home(entry, |tree| tree.clone_part(entry))
     }
 
     fn read_part(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        self.home(entry).read_part(entry, offset, into)
+        self.at_home(entry, |tree| tree.read_part(entry, offset, into))
     }
 
     fn extras(&self, folder: &Entry, names: &HashSet<u64>) -> io::Result<Vec<(Box<[u8]>, u64)>> {
@@ -296,10 +419,8 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
             return self.volumes[0].tree.extras(folder, names);
         }
         let mut all: HashMap<Box<[u8]>, u64> = HashMap::new();
-        for tree in self.trees() {
-            for (path, count) in tree.extras(folder, names)? {
-                *all.entry(path).or_default() += count;
-            }
+        for (path, count) in self.each(|tree| tree.extras(folder, names))?.into_iter().flatten() {
+            *all.entry(path).or_default() += count;
         }
         let mut all: Vec<_> = all.into_iter().collect();
         all.sort_unstable();
@@ -307,14 +428,10 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
     }
 
     fn remove(&self, path: &[u8]) -> io::Result<u64> {
-        let mut removed = 0;
-        for tree in self.trees() {
-            match tree.remove(path) {
-                Ok(count) => removed += count,
-                Err(error) if error.kind() == io::ErrorKind::NotFound && !self.is_one() => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(removed)
+        let removed = self.each(|tree| match tree.remove(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.is_one() => Ok(0),
+            other => other,
+        })?;
+        Ok(removed.into_iter().sum())
     }
 }

@@ -37,6 +37,15 @@ impl Keeper<'_, '_> {
         if self.closing != Closing::Open || !self.end.is_done() || matches!(self.end, End::Send(_)) {
             return Ok(());
         }
+        self.take_gone();
+        if let Some(names) = &self.out_of_set {
+            // What the others hold is whole and stays; nobody signs for the rest.
+            let detail = names.clone();
+            self.pulse();
+            self.refuse(Refusal::VolumeOut.code(), &detail);
+            self.closing = Closing::Over;
+            return Ok(());
+        }
         let (body, signature) = self.sign()?;
         self.pulse();
         self.say(&Frame::Sign { body, signature: Box::new(signature) });

@@ -11,8 +11,9 @@ use proto::books::{Books, STAGES, Stage};
 use proto::error::Refusal;
 use proto::wire::control::Frame;
 
-use super::{Closing, Keeper, PULSE, Status};
+use super::{Closing, Keeper, PULSE, Status, Way};
 use crate::exit::{Exit, Failure};
+use crate::job::volumes;
 
 impl Keeper<'_, '_> {
     pub(super) fn pulse(&mut self) {
@@ -69,6 +70,7 @@ impl Keeper<'_, '_> {
             self.ask_share();
         }
         self.storage_news();
+        self.take_gone();
         if due || !self.out.notes.is_empty() || !self.said.is_empty() {
             self.pulsed = if due { Instant::now() } else { self.pulsed };
             let own = self.books();
@@ -88,6 +90,19 @@ impl Keeper<'_, '_> {
         self.listen();
         self.doubt();
         self.watchdog()
+    }
+
+    /// Volumes whose disks went out since the last look: told, and remembered for the end.
+    pub(super) fn take_gone(&mut self) {
+        let Way::Recv { sink, .. } = &self.job.way else { return };
+        for gone in sink.take_gone() {
+            self.said.push(volumes::out(&gone));
+            if !gone.before {
+                let names = self.out_of_set.get_or_insert_default();
+                *names += if names.is_empty() { "" } else { ", " };
+                *names += &format!("'{}' ({})", gone.name, gone.why);
+            }
+        }
     }
 
     pub(super) fn watchdog(&mut self) -> Result<(), Failure> {
