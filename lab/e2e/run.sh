@@ -11,6 +11,7 @@ trap 'rm -f "$log"' EXIT
 for file in [0-9][0-9]-*.sh; do
     [ -n "${1:-}" ] && [[ "$file" != *"$1"* ]] && continue
     echo "# $file"
+    began=$SECONDS
     timeout --kill-after=10 "$limit" bash "$file" </dev/null 2>&1 | grep --line-buffered -v "^[^ ]*: line [0-9]*: *[0-9]* Killed " | tee "$log"
     status=${PIPESTATUS[0]}
     good=$(grep -c '^ok ' "$log") bad=$(grep -c '^not ok ' "$log")
@@ -18,6 +19,7 @@ for file in [0-9][0-9]-*.sh; do
         echo "not ok $file ended with status $status$([ "$status" = 124 ] && echo " (not done after $limit s)")"
         bad=1
     fi
+    echo "# $file: $((SECONDS - began)) s"
     passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + $(grep -c '^skip ' "$log")))
 done
 echo "e2e: $passed passed, $failed failed, $skipped skipped"
