@@ -22,10 +22,12 @@ use crate::units;
 
 mod choose; // which entries are taken
 mod keep; // what is kept of each entry
+mod path; // by which addresses data goes
 mod relay; // the options as another host is given them
 
 pub use choose::{Choice, ChooseArguments};
 pub use keep::KeepArguments;
+pub use path::PathAddresses;
 
 /// Where `serve` listens when nobody says otherwise; 5740 has no entry in Debian 12's `/etc/services`.
 pub const LISTEN_DEFAULT: &str = "0.0.0.0:5740";
@@ -113,6 +115,11 @@ pub struct CpArguments {
     /// Rails to use: TCP streams [default: found by negotiation and measuring], or UDP rails [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub streams: Option<u16>,
+
+    /// Go over this path: an address of the other host, and the one of this host to leave from: 10.0.1.2, 10.0.1.1=10.0.1.2. Once for each path:
+    /// all of them carry, each as fast as it is [default: the one path that the other host's name leads to]
+    #[arg(long = "path", value_name = "[LOCAL=]REMOTE", value_parser = PathAddresses::parse)]
+    pub over: Vec<PathAddresses>,
 
     /// Memory that each end may use for this job: 256MiB, 1GiB
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size, default_value = "256MiB")]

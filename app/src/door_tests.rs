@@ -62,7 +62,7 @@ impl Drop for Port {
 }
 
 fn dial(addr: SocketAddr, secret: &JobSecret, rail: u16, sends: bool) -> io::Result<(std::os::fd::OwnedFd, Sizes)> {
-    knock(Peer { addr, packet_bytes: PACKET_BYTES_MAX }, secret, rail)?.confirm(secret, sends)
+    knock(Peer { addr, from: None, packet_bytes: PACKET_BYTES_MAX }, secret, rail)?.confirm(secret, sends)
 }
 
 fn stranger(to: SocketAddr) -> UdpSocket {
@@ -153,7 +153,7 @@ fn a_path_that_answers_nothing_is_given_up() {
 fn a_train_is_measured_both_ways_and_the_greeted_path_becomes_a_rail_afterwards() {
     for sends in [true, false] {
         let port = Port::open(!sends);
-        let peer = Peer { addr: port.addr, packet_bytes: 1472 };
+        let peer = Peer { addr: port.addr, from: None, packet_bytes: 1472 };
         let greeted = knock(peer, &port.secret, 2).unwrap();
         let train = greeted.measure(&port.secret, sends).expect("loopback loses nothing");
         assert_eq!((train.sent, train.arrived, train.lost()), (64, 64, (0, 0)), "{sends}");

@@ -94,11 +94,45 @@ struct Out {
     acked: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct RailBook {
     in_hand: usize,
+    /// So many it may have in hand: few at first and one more with each that is sent, so that a slow rail does not begin with more than it
+    /// brings in seconds.
+    reach: usize,
+    /// Bytes handed to it and not acknowledged.
+    owed: u64,
     /// It takes no more.
     rests: bool,
+    /// What it was seen to do; `None`: it takes chunks as it sends them.
+    pace: Option<Pace>,
+}
+
+/// What a rail was seen to do, where there are several paths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Bytes per second; 0: not known yet.
+    pub rate: u64,
+    /// It may owe so many bytes.
+    pub owed_max: u64,
+}
+
+impl RailBook {
+    const REACH: core::ops::RangeInclusive<usize> = 2..=64;
+
+    fn new() -> RailBook {
+        RailBook { in_hand: 0, reach: *RailBook::REACH.start(), owed: 0, rests: false, pace: None }
+    }
+
+    /// Nanoseconds until it has brought what it owes and so many bytes more.
+    fn brings_ns(&self, bytes: u64) -> u128 {
+        let rate = self.pace.map_or(0, |pace| pace.rate).max(1);
+        u128::from(self.owed + bytes) * 1_000_000_000 / u128::from(rate)
+    }
+
+    fn has_room(&self, depth: usize) -> bool {
+        !self.rests && self.in_hand < depth.min(self.reach) && self.pace.is_none_or(|pace| self.owed < pace.owed_max)
+    }
 }
 
 /// Chunks on their way of all files that are sent side by side, and of each at least. A receiver of 256 MiB has some 60 bufs: a volume that
@@ -108,6 +142,9 @@ const FLYING_MIN: usize = 4;
 
 /// Corrupt arrivals of chunks of one entry before it is given up.
 const RETRIES_MAX: u8 = 8;
+
+/// With more entries open than this, what is left is not summed: the end is not near.
+const LEFT_ENTRIES_MAX: usize = 256;
 
 /// See the module.
 #[derive(Debug)]
@@ -277,7 +314,7 @@ impl Sender {
 
     /// A rail is there and takes chunks.
     pub fn rail_up(&mut self, rail: u16) {
-        self.rails.insert(rail, RailBook::default());
+        self.rails.insert(rail, RailBook::new());
     }
 
     /// A rail takes no more chunks; what it had in hand is outstanding until `on_rail_closed`.
@@ -309,18 +346,62 @@ impl Sender {
         !(self.again.is_empty() && self.open.is_empty() && self.large.is_empty() && self.small.is_empty())
     }
 
+    /// What a rail was seen to do: from now on it owes no more than that, and near the end takes only what others would not bring sooner.
+    pub fn pace_rail(&mut self, rail: u16, pace: Pace) {
+        if let Some(book) = self.rails.get_mut(&rail) {
+            book.pace = Some(pace);
+        }
+    }
+
+    /// The rail that the next chunk is for: of those with fewer than `depth` in hand the one with the fewest, but none that would still be
+    /// at it when the others had brought all that is left.
+    fn next_rail(&self, depth: usize) -> Option<u16> {
+        let left = if self.rails.values().any(|book| book.pace.is_some()) { self.left_bytes() } else { None };
+        let chunk = u64::from(self.chunk_bytes);
+        let is_last = |own: u16, book: &RailBook| {
+            let others = || self.rails.iter().filter(|(rail, it)| **rail != own && !it.rests);
+            let known = |it: &RailBook| it.pace.is_some_and(|pace| pace.rate > 0);
+            let Some(left) =
+                left.filter(|_| known(book) && others().next().is_some() && others().all(|(_, it)| known(it)))
+            else {
+                return false;
+            };
+            let (owed, rate) = others().fold((0u128, 0u128), |(owed, rate), (_, it)| {
+                (owed + u128::from(it.owed), rate + u128::from(it.pace.map_or(0, |pace| pace.rate)))
+            });
+            let all = (owed + u128::from(left)) * 1_000_000_000 / rate.max(1);
+            // A chunk is not divided: one of the others brings the last whole.
+            let one = others().map(|(_, it)| it.brings_ns(chunk.min(left))).min().unwrap_or(0);
+            book.brings_ns(chunk.min(left)) > all.max(one)
+        };
+        let open = self.rails.iter().filter(|(_, book)| book.has_room(depth));
+        open.filter(|(rail, book)| !is_last(**rail, book)).min_by_key(|(_, book)| book.in_hand).map(|(&rail, _)| rail)
+    }
+
+    /// Bytes that are not handed out yet; `None`: many, or not known.
+    fn left_bytes(&self) -> Option<u64> {
+        if !self.scan_ended || self.items.len() > LEFT_ENTRIES_MAX {
+            return None;
+        }
+        let chunk = u64::from(self.chunk_bytes);
+        let items = self.items.values().map(|item| match &item.state {
+            State::Reading { ranges, .. } => ranges.iter().map(|range| (range.end - range.first) * chunk).sum(),
+            State::Ended => 0,
+            _ => item.entry.bytes(),
+        });
+        let small = self.small.iter().filter_map(|id| self.items.get(id)).map(|item| item.entry.bytes());
+        Some(items.sum::<u64>() + small.sum::<u64>() + self.again.iter().map(Unit::bytes).sum::<u64>())
+    }
+
     /// The next chunk, for the rail with the fewest in hand, if one has fewer than `depth`.
     pub fn next_chunk(&mut self, depth: usize) -> Option<Handout> {
         if !self.has_work() {
             return None;
         }
-        let open = self.rails.iter_mut().filter(|(_, book)| !book.rests);
-        let (&rail, book) = open.min_by_key(|(_, book)| book.in_hand)?;
-        if book.in_hand >= depth {
-            return None;
-        }
+        let rail = self.next_rail(depth)?;
         let (unit, again) = self.next_unit()?;
-        self.rails.get_mut(&rail).expect("it was found above").in_hand += 1;
+        let book = self.rails.get_mut(&rail).expect("it was found above");
+        (book.in_hand, book.owed) = (book.in_hand + 1, book.owed + unit.bytes());
         let chunk = self.next_chunk;
         self.next_chunk += 1;
         if again {
@@ -446,7 +527,16 @@ impl Sender {
     fn take_out(&mut self, chunk: ChunkId) -> Option<Out> {
         let out = self.out.remove(&chunk)?;
         self.fly(&out.unit, -1);
+        if !out.acked {
+            self.settle_debt(out.rail, out.unit.bytes());
+        }
         Some(out)
+    }
+
+    fn settle_debt(&mut self, rail: u16, bytes: u64) {
+        if let Some(book) = self.rails.get_mut(&rail) {
+            book.owed = book.owed.saturating_sub(bytes);
+        }
     }
 
     /// The worker has read (and hashed) the chunk.
@@ -500,6 +590,7 @@ impl Sender {
     pub fn on_sent(&mut self, rail: u16) {
         if let Some(book) = self.rails.get_mut(&rail) {
             book.in_hand = book.in_hand.saturating_sub(1);
+            book.reach = (book.reach + 1).min(*RailBook::REACH.end());
         }
     }
 
@@ -517,7 +608,11 @@ impl Sender {
         for chunk in range.first..range.end {
             match self.out.get_mut(&chunk) {
                 Some(out) if out.acked => return Err(Breach::ChunkUnknown),
-                Some(out) if !out.read => out.acked = true,
+                Some(out) if !out.read => {
+                    out.acked = true;
+                    let (rail, bytes) = (out.rail, out.unit.bytes());
+                    self.settle_debt(rail, bytes);
+                }
                 Some(_) => drop(self.take_out(chunk)),
                 None => return Err(Breach::ChunkUnknown),
             }

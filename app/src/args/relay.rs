@@ -33,6 +33,7 @@ impl CpArguments {
             options.extend(self.min_rate.map(|rate_bps| format!("--min-rate={}", units::exact_rate(rate_bps))));
         }
         options.extend(self.streams.map(|streams| format!("--streams={streams}")));
+        options.extend(self.over.iter().map(|path| format!("--path={path}")));
         options.extend(self.cipher.map(|cipher| format!("--cipher={}", word(cipher))));
         options.extend(self.chunk.map(|chunk_bytes| format!("--chunk={}", units::exact_size(u64::from(chunk_bytes)))));
         options.extend(self.workers.map(|workers| format!("--workers={workers}")));
@@ -56,7 +57,7 @@ impl CpArguments {
     /// Reads what `relay_options` wrote. The options come from another host: only those it may set are taken, everything
     /// that names a file or a command on this host is refused.
     pub fn from_relay(options: &[String], sources: &[OsString], destination: &OsStr) -> Result<Self, clap::Error> {
-        const MAY: [&str; 22] = [
+        const MAY: [&str; 23] = [
             "--rung",
             "--memory",
             "--digest",
@@ -69,6 +70,7 @@ impl CpArguments {
             "--min-rate",
             "--law",
             "--streams",
+            "--path",
             "--cipher",
             "--chunk",
             "--workers",

@@ -91,8 +91,23 @@ const MOMENT: Duration = Duration::from_millis(400);
 pub struct Pace {
     payload: Rate,
     rails: Rate,
+    paths: Vec<Rate>,
     limit: Limit,
     told: usize,
+}
+
+impl Pace {
+    /// The rails as one share, or each path as it is now.
+    fn rails_now(&mut self, status: &Status<'_>, bytes: u64, rate_bps: f64) -> Vec<RailShare> {
+        let mut shares = rails(status.rails, status.paths, bytes, rate_bps);
+        if status.paths.len() == shares.len() && shares.len() > 1 {
+            self.paths.resize_with(shares.len(), Rate::default);
+            for ((share, rate), (_, brought)) in shares.iter_mut().zip(&mut self.paths).zip(status.paths) {
+                share.rate_bps = rate.at(*brought);
+            }
+        }
+        shares
+    }
 }
 
 /// Rate over the last moments.
@@ -149,10 +164,20 @@ impl Limit {
     }
 }
 
-/// All rails as one share: their single counts stay with the workers.
-fn rails(count: usize, bytes: u64, rate_bps: f64) -> RailShare {
-    let name = if count == 1 { "1 rail".to_owned() } else { format!("{count} rails") };
-    RailShare { name, bytes, rate_bps }
+/// All rails as one share: their single counts stay with the workers. Of several paths each has its own, by the counts of what it brought.
+fn rails(count: usize, paths: &[(String, u64)], bytes: u64, rate_bps: f64) -> Vec<RailShare> {
+    let sum: u64 = paths.iter().map(|(_, brought)| *brought).sum();
+    if paths.len() < 2 || sum == 0 {
+        let name = if count == 1 { "1 rail".to_owned() } else { format!("{count} rails") };
+        return vec![RailShare { name, bytes, rate_bps }];
+    }
+    let share = |brought: u64| brought as f64 / sum as f64;
+    let each = paths.iter().map(|(name, brought)| RailShare {
+        name: name.clone(),
+        bytes: (bytes as f64 * share(*brought)).ceil() as u64,
+        rate_bps: rate_bps * share(*brought),
+    });
+    each.collect()
 }
 
 /// Tells the screen how it goes.
@@ -185,7 +210,7 @@ pub fn tell(screen: &mut Screen, pace: &mut Pace, status: &Status<'_>, notes: &[
         durable,
         entries_failed: tally.failed,
         scan_done: tally.scan_ended,
-        rails: (status.rails > 0).then(|| rails(status.rails, tally.rail_bytes, rails_bps)).into_iter().collect(),
+        rails: if status.rails > 0 { pace.rails_now(status, tally.rail_bytes, rails_bps) } else { Vec::new() },
         stage_limit: pace.limit.at(status.own).map(|stage| stage.name().to_owned()),
         elapsed: status.elapsed,
     });
@@ -286,7 +311,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
         peak_memory_bytes_local: outcome.own.peak_memory_bytes,
         peak_memory_bytes_remote: tcp.then_some(peers.peak_memory_bytes),
         transport: transport.to_owned(),
-        rails: vec![rails(outcome.rails, rail_bytes, rail_bytes as f64 * 8.0 / seconds)],
+        rails: rails(outcome.rails, &outcome.paths, rail_bytes, rail_bytes as f64 * 8.0 / seconds),
         resent_bytes: sender.resent_bytes.max(tally.resent),
         path: outcome.packets.map(|stats| PathRecord::of(facts.plan.pace, &stats, sends)),
         forecast: outcome.auto.as_ref().map(|told| ForecastRecord::of(told, bytes, outcome.elapsed)),

@@ -22,7 +22,7 @@ use proto::wire::control::{Compare, Direction, Open, Rung};
 use sys::event::Event;
 
 use crate::address::Address;
-use crate::args::{CpArguments, DriverChoice, TransportChoice};
+use crate::args::{CpArguments, DriverChoice, PathAddresses, TransportChoice};
 use crate::cp::{Copy, knock, pipe, report};
 use crate::exit::{Exit, Failure};
 use crate::identity::ticket::Ticket;
@@ -289,6 +289,21 @@ fn begin(copy: &Copy<'_>, to: &Address, open: Open, screen: &mut Screen) -> Resu
 }
 
 impl Session {
+    /// Where rails lead: to the session's own peer, or by the paths that were named.
+    fn peers(&self, copy: &Copy<'_>) -> Vec<Peer> {
+        let packet_bytes = udp::packet_bytes_of(self.link.as_fd(), self.addr.ip());
+        if copy.arguments.over.is_empty() {
+            return vec![Peer { addr: self.addr, from: None, packet_bytes }];
+        }
+        let peer = |path: &PathAddresses| Peer {
+            addr: SocketAddr::new(path.remote, self.addr.port()),
+            from: path.local,
+            // Of another link than the session's nothing is known; the greeting finds what passes.
+            packet_bytes: udp::PACKET_BYTES_MAX,
+        };
+        copy.arguments.over.iter().map(peer).collect()
+    }
+
     fn run(
         self,
         copy: &Copy<'_>,
@@ -312,8 +327,9 @@ impl Session {
         let shared = proto::negotiate::share_cores(&self.open.offer, &self.agreed.theirs);
         let bell = Event::new().map_err(|error| Exit::of_io(&error).fail("start the job", error))?;
         let secret = JobSecret::of(&self.link, self.open.job);
-        let peer = Peer { addr: self.addr, packet_bytes: udp::packet_bytes_of(self.link.as_fd(), self.addr.ip()) };
-        let rails = Rails::dial_net(peer, secret, direction == Direction::Push, bell.clone());
+        let info = sys::sock::tcp_info(self.link.as_fd());
+        let rtt = info.map_or(Duration::ZERO, |info| Duration::from_micros(info.rtt_us.into()));
+        let rails = Rails::dial_net(&self.peers(copy), &secret, direction == Direction::Push, rtt, &bell);
         let rung: Rung = self.open.rung;
         let default = receipt::default_path(&copy.home, &self.open.job);
         let dry = copy.arguments.dry_run;

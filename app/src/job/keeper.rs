@@ -12,6 +12,7 @@ pub mod auto; // which transport, and whether it was right
 mod beside; // the threads for what waits on a disk: scanner, committer
 mod closing; // the last words, good or bad
 mod moves; // an end has another address
+mod paths; // several: what each brings, dead and slow ones
 mod rails; // asked for, taken in, capped, grown
 mod storage; // what is told of the disk at this end
 mod watch; // books, pulse, screen, watchdog
@@ -45,6 +46,7 @@ use again::Again;
 use auto::Auto;
 use beside::{Committer, Comparer, Looker, spawn_committer, spawn_comparer, spawn_looker, spawn_scan};
 use closing::{Closing, told};
+use paths::PathBook;
 use rails::{Carries, Growth, Wanted};
 
 use crate::exit::{Exit, Failure};
@@ -141,6 +143,8 @@ pub struct Status<'a> {
     pub own: &'a Books,
     /// Rails that carry.
     pub rails: usize,
+    /// Each path and the bytes it brought so far.
+    pub paths: &'a [(String, u64)],
     /// Since data could move.
     pub elapsed: Duration,
     /// What the user is told whether or not they asked for more words.
@@ -162,6 +166,8 @@ pub struct Outcome {
     pub receipt: Option<PathBuf>,
     /// Most rails at once.
     pub rails: usize,
+    /// Each path and the bytes it brought, as the kernel and the rails counted them.
+    pub paths: Vec<(String, u64)>,
     /// From the plan to the end.
     pub elapsed: Duration,
     /// Streams carried.
@@ -188,7 +194,8 @@ impl End {
         match &job.way {
             Way::Send(source) => {
                 let rails = if job.plan.datagrams > 0 { job.plan.datagrams } else { job.plan.streams };
-                let depth = crate::job::offer::depth(job.pool_bytes, job.plan.chunk_bytes, usize::from(rails));
+                let rails = usize::from(rails).max(job.rails.names().len());
+                let depth = crate::job::offer::depth(job.pool_bytes, job.plan.chunk_bytes, rails);
                 let mut end = SendEnd::new(job.no, job.terms, &job.plan, job.rung, source.clone(), count, depth);
                 end.spread_over(spread(source.trees().len(), job.layout));
                 End::Send(Box::new(end))
@@ -250,8 +257,10 @@ struct Keeper<'a, 'b> {
     closing: Closing,
     secret: JobSecret,
     next_rail: u16,
-    /// Streams and datagram rails on their way.
-    dialling: (usize, usize),
+    /// Each path, and which one each rail was asked for.
+    paths: Vec<PathBook>,
+    asked: BTreeMap<u16, usize>,
+    paths_seen: Instant,
     dials_failed: u32,
     wanted: Wanted,
     carriers: BTreeMap<u16, Carries>,
@@ -304,6 +313,7 @@ pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Resul
         receipt: keeper.receipt_path.take(),
         out_of_set: keeper.out_of_set.take(),
         rails: keeper.rails_most,
+        paths: keeper.path_shares(),
         elapsed: keeper.started.elapsed(),
         record: std::mem::replace(
             keeper.end.record(),
@@ -359,7 +369,9 @@ impl<'a, 'b> Keeper<'a, 'b> {
             closing: Closing::Open,
             secret,
             next_rail: 0,
-            dialling: (0, 0),
+            paths: job.rails.names().into_iter().map(PathBook::new).collect(),
+            asked: BTreeMap::new(),
+            paths_seen: now,
             dials_failed: 0,
             wanted,
             carriers: BTreeMap::new(),
@@ -496,8 +508,9 @@ impl<'a, 'b> Keeper<'a, 'b> {
                 continue;
             }
             if let Told::RailDead { rail, .. } = &event {
-                self.carriers.remove(rail);
-                self.dials_failed += 1;
+                self.path_lost_rail(*rail);
+                // Of several paths, one that goes and comes is watched for itself.
+                self.dials_failed += u32::from(self.paths.len() < 2);
             }
             let told = match &mut self.end {
                 End::Send(end) => end.on_event(event, &mut self.out),

@@ -6,8 +6,9 @@
 //! thread, and a path that answers no datagrams keeps no stream waiting.
 //! Absent on purpose: how many (keeper), what goes over them (engine).
 
+use std::cell::Cell;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -24,6 +25,9 @@ pub const WELCOME: u8 = 1;
 pub const CONTROL: u16 = u16::MAX;
 /// A connection and its greeting must be done in this time.
 const DIAL: Duration = Duration::from_secs(10);
+/// Of several paths, one that does not answer for so long (or four round trips of the session) is asked anew: a link that comes back is found
+/// within that time, not when TCP's own timers, which double, next look.
+const DIAL_AGAIN: Duration = Duration::from_millis(700);
 /// Below this round trip, loss means a full queue on a short path: CUBIC. BBR's pacing timers cost five times the CPU there
 /// (measured, LIMITS: 11 against 60 Gb/s).
 const SHORT_PATH_US: u32 = 5_000;
@@ -74,15 +78,24 @@ pub struct Arrival {
     pub socket: io::Result<OwnedFd>,
 }
 
+/// Who dials one path: streams and datagrams apart, so that one that is not answered keeps no other waiting.
+#[derive(Debug)]
+pub struct Diallers {
+    /// The path, for the user: where it leads, and from where if that was said.
+    pub name: String,
+    streams: Sender<Ask>,
+    packets: Sender<Ask>,
+}
+
 /// Where rails come from.
 #[derive(Debug)]
 pub enum Rails {
     /// The initiator dials.
     Dial {
-        /// Numbers to dial.
-        streams: Sender<Ask>,
-        /// And of datagram rails.
-        packets: Sender<Ask>,
+        /// Each path.
+        paths: Vec<Diallers>,
+        /// Connections asked for, for the control session: each over the next path.
+        control: Cell<usize>,
         /// What came of it.
         from: Receiver<Arrival>,
         /// What looks at the path showed.
@@ -96,50 +109,26 @@ pub enum Rails {
 }
 
 impl Rails {
-    /// Rails over TCP or UDP to `peer`, dialled on two threads of their own, which end with this value. `sends`: data goes from here to there.
+    /// Rails over TCP or UDP to each of `peers`, dialled on two threads for each, which end with this value. `sends`: data goes from here to
+    /// there; `rtt`: of the control session.
     #[must_use]
-    pub fn dial_net(peer: Peer, secret: JobSecret, sends: bool, bell: Event) -> Rails {
+    pub fn dial_net(peers: &[Peer], secret: &JobSecret, sends: bool, rtt: Duration, bell: &Event) -> Rails {
         let (to, from) = channel();
         let (view, views) = channel();
-        let theirs = secret.clone();
-        let streams = dial_with(bell.clone(), to.clone(), move |ask| match ask {
-            Ask::Stream(rail) => {
-                Some(Arrival { rail, carrier: Carrier::Stream, socket: dial(peer.addr, &theirs, rail) })
-            }
-            Ask::Control => {
-                let (carrier, socket) = dial_control(peer.addr, &theirs).map_or_else(
-                    |error| (Carrier::Control([0; 32]), Err(error)),
-                    |(nonce, socket)| (Carrier::Control(nonce), Ok(socket)),
-                );
-                Some(Arrival { rail: CONTROL, carrier, socket })
-            }
-            Ask::Packets(_) | Ask::Look(_) => None,
+        let manner = Manner { patience: if peers.len() > 1 { DIAL_AGAIN.max(rtt * 4) } else { DIAL }, sends };
+        let paths = peers.iter().map(|&peer| {
+            let name = match peer.from {
+                Some(from) => format!("{from}={}", peer.addr.ip()),
+                None => peer.addr.ip().to_string(),
+            };
+            let (secret, theirs, view) = (secret.clone(), secret.clone(), view.clone());
+            let streams = dial_with(bell.clone(), to.clone(), move |ask| manner.stream(peer, &theirs, ask));
+            let mut looked = None;
+            let packets =
+                dial_with(bell.clone(), to.clone(), move |ask| manner.packets(peer, &secret, ask, &mut looked, &view));
+            Diallers { name, streams, packets }
         });
-        let mut looked: Option<(u16, Greeted)> = None;
-        let packets = dial_with(bell, to, move |ask| match ask {
-            Ask::Packets(rail) => {
-                let known = looked.take().filter(|(of, _)| *of == rail).map(|(_, greeted)| Ok(greeted));
-                let greeted = known.unwrap_or_else(|| udp::knock(peer, &secret, rail));
-                let (carrier, socket) = match greeted.and_then(|greeted| greeted.confirm(&secret, sends)) {
-                    Ok((socket, sizes)) => (Carrier::Packets(sizes), Ok(socket)),
-                    Err(error) => (Carrier::Packets(Sizes { tag: 0, start: 0, most: 0 }), Err(error)),
-                };
-                Some(Arrival { rail, carrier, socket })
-            }
-            Ask::Look(rail) => {
-                let seen = udp::knock(peer, &secret, rail).map(|greeted| {
-                    let train = greeted.measure(&secret, sends);
-                    let seen = Seen { rtt: greeted.rtt, packet_bytes: greeted.sizes.start, train };
-                    looked = Some((rail, greeted));
-                    seen
-                });
-                // The keeper that asked may be gone.
-                let _ = view.send(seen);
-                None
-            }
-            Ask::Stream(_) | Ask::Control => None,
-        });
-        Rails::Dial { streams, packets, from, views }
+        Rails::Dial { paths: paths.collect(), control: Cell::new(0), from, views }
     }
 
     /// Rails made in pairs within this process; the other ends go to `there`.
@@ -160,18 +149,30 @@ impl Rails {
             };
             Some(Arrival { rail, carrier: Carrier::Stream, socket: pair() })
         });
-        Rails::Dial { packets: streams.clone(), streams, from, views }
+        let paths = vec![Diallers { name: "this process".to_owned(), packets: streams.clone(), streams }];
+        Rails::Dial { paths, control: Cell::new(0), from, views }
     }
 
-    /// Asks for a rail, if this end makes them.
-    pub fn ask(&self, wanted: Ask) {
-        if let Rails::Dial { streams, packets, .. } = self {
+    /// Asks for a rail over a path, if this end makes them. Connections for the control session take the paths in turn.
+    pub fn ask(&self, path: usize, wanted: Ask) {
+        if let Rails::Dial { paths, control, .. } = self {
+            let path = if wanted == Ask::Control { control.replace(control.get() + 1) % paths.len() } else { path };
+            let diallers = &paths[path];
             // The diallers live as long as this value.
             let _ = if matches!(wanted, Ask::Stream(_) | Ask::Control) {
-                streams.send(wanted)
+                diallers.streams.send(wanted)
             } else {
-                packets.send(wanted)
+                diallers.packets.send(wanted)
             };
+        }
+    }
+
+    /// Names of the paths that this end dials; none where it waits.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        match self {
+            Rails::Dial { paths, .. } => paths.iter().map(|path| path.name.clone()).collect(),
+            Rails::Wait { .. } => Vec::new(),
         }
     }
 
@@ -220,34 +221,95 @@ fn dial_with(
 /// A socket pair holds this much in flight.
 const PAIR_BUFFER: u64 = 4 << 20;
 
-fn dial(addr: SocketAddr, secret: &JobSecret, rail: u16) -> io::Result<OwnedFd> {
-    let mut answer = [0];
-    let stream = greet(addr, secret, rail, &mut answer)?;
-    if answer[0] != WELCOME {
-        return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "the peer refused the rail's greeting"));
+/// How paths are dialled.
+#[derive(Debug, Clone, Copy)]
+struct Manner {
+    /// For a connection to be made.
+    patience: Duration,
+    /// Data goes from here to there.
+    sends: bool,
+}
+
+impl Manner {
+    fn stream(self, peer: Peer, secret: &JobSecret, ask: Ask) -> Option<Arrival> {
+        match ask {
+            Ask::Stream(rail) => {
+                Some(Arrival { rail, carrier: Carrier::Stream, socket: self.dial(peer, secret, rail) })
+            }
+            Ask::Control => {
+                let (carrier, socket) = self.dial_control(peer, secret).map_or_else(
+                    |error| (Carrier::Control([0; 32]), Err(error)),
+                    |(nonce, socket)| (Carrier::Control(nonce), Ok(socket)),
+                );
+                Some(Arrival { rail: CONTROL, carrier, socket })
+            }
+            Ask::Packets(_) | Ask::Look(_) => None,
+        }
     }
-    let fd = OwnedFd::from(stream);
-    prepare(&fd);
-    Ok(fd)
-}
 
-/// A connection on which the control session may go on, and the acceptor's nonce for it.
-fn dial_control(addr: SocketAddr, secret: &JobSecret) -> io::Result<([u8; 32], OwnedFd)> {
-    let mut nonce = [0; 32];
-    let stream = greet(addr, secret, CONTROL, &mut nonce)?;
-    Ok((nonce, stream.into()))
-}
+    fn packets(
+        self,
+        peer: Peer,
+        secret: &JobSecret,
+        ask: Ask,
+        looked: &mut Option<(u16, Greeted)>,
+        view: &Sender<io::Result<Seen>>,
+    ) -> Option<Arrival> {
+        match ask {
+            Ask::Packets(rail) => {
+                let known = looked.take().filter(|(of, _)| *of == rail).map(|(_, greeted)| Ok(greeted));
+                let greeted = known.unwrap_or_else(|| udp::knock(peer, secret, rail));
+                let (carrier, socket) = match greeted.and_then(|greeted| greeted.confirm(secret, self.sends)) {
+                    Ok((socket, sizes)) => (Carrier::Packets(sizes), Ok(socket)),
+                    Err(error) => (Carrier::Packets(Sizes { tag: 0, start: 0, most: 0 }), Err(error)),
+                };
+                Some(Arrival { rail, carrier, socket })
+            }
+            Ask::Look(rail) => {
+                let seen = udp::knock(peer, secret, rail).map(|greeted| {
+                    let train = greeted.measure(secret, self.sends);
+                    let seen = Seen { rtt: greeted.rtt, packet_bytes: greeted.sizes.start, train };
+                    *looked = Some((rail, greeted));
+                    seen
+                });
+                // The keeper that asked may be gone.
+                let _ = view.send(seen);
+                None
+            }
+            Ask::Stream(_) | Ask::Control => None,
+        }
+    }
 
-/// Connects, greets, and hears the answer.
-fn greet(addr: SocketAddr, secret: &JobSecret, rail: u16, answer: &mut [u8]) -> io::Result<TcpStream> {
-    let mut stream = sys::sock::connect(addr, DIAL)?;
-    stream.set_read_timeout(Some(DIAL))?;
-    stream.set_write_timeout(Some(DIAL))?;
-    stream.write_all(&secret.greeting(rail))?;
-    stream.read_exact(answer)?;
-    stream.set_read_timeout(None)?;
-    stream.set_write_timeout(None)?;
-    Ok(stream)
+    fn dial(self, peer: Peer, secret: &JobSecret, rail: u16) -> io::Result<OwnedFd> {
+        let mut answer = [0];
+        let stream = self.greet(peer, secret, rail, &mut answer)?;
+        if answer[0] != WELCOME {
+            return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "the peer refused the rail's greeting"));
+        }
+        let fd = OwnedFd::from(stream);
+        prepare(&fd);
+        Ok(fd)
+    }
+
+    /// A connection on which the control session may go on, and the acceptor's nonce for it.
+    fn dial_control(self, peer: Peer, secret: &JobSecret) -> io::Result<([u8; 32], OwnedFd)> {
+        let mut nonce = [0; 32];
+        let stream = self.greet(peer, secret, CONTROL, &mut nonce)?;
+        Ok((nonce, stream.into()))
+    }
+
+    /// Connects, greets, and hears the answer.
+    fn greet(self, peer: Peer, secret: &JobSecret, rail: u16, answer: &mut [u8]) -> io::Result<TcpStream> {
+        let mut stream = sys::sock::connect_from(peer.addr, peer.from, self.patience, |_| Ok(()))?;
+        let patience = DIAL.min(self.patience * 3);
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
+        stream.write_all(&secret.greeting(rail))?;
+        stream.read_exact(answer)?;
+        stream.set_read_timeout(None)?;
+        stream.set_write_timeout(None)?;
+        Ok(stream)
+    }
 }
 
 /// Socket options of a rail, on both ends. Each is a hint: without it the rail is slower, not wrong.

@@ -49,8 +49,10 @@ const SOCKET_BYTES: u64 = 16 << 20;
 /// Who is greeted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
-    /// Where the control session goes to.
+    /// Where it listens.
     pub addr: SocketAddr,
+    /// This end's address on the way there; `None`: the system's choice.
+    pub from: Option<IpAddr>,
     /// The largest UDP payload that is tried, see `packet_bytes_of`.
     pub packet_bytes: u16,
 }
@@ -178,8 +180,8 @@ pub struct Greeted {
 /// # Errors
 /// `TimedOut`: nothing came back; `ConnectionRefused` and others: the system's word.
 pub fn knock(to: Peer, secret: &JobSecret, rail: u16) -> io::Result<Greeted> {
-    let Peer { addr, packet_bytes: most } = to;
-    let (fd, _) = sys::udp::open(None, addr, SOCKET_BYTES, SOCKET_BYTES)?;
+    let Peer { addr, from, packet_bytes: most } = to;
+    let (fd, _) = sys::udp::open(from.map(|ip| (ip, 0).into()), addr, SOCKET_BYTES, SOCKET_BYTES)?;
     let socket = UdpSocket::from(fd);
     // Words are read one by one; joining is for packets.
     let _ = sys::udp::set_joining(&socket, false);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use proto::error::Breach;
 use proto::manifest::{ENTRY_PATH_BYTES_MAX, Entry, EntryId};
 use proto::negotiate::Plan;
-use proto::send::{Owed, Sender};
+use proto::send::{Owed, Pace, Sender};
 use proto::wire::control::{ChunkRange, Digest, EntryFault, FaultKind, Frame, IdName, Rung, Want};
 
 use crate::digest::DigestTree;
@@ -143,6 +143,11 @@ impl<P: Platform> SendEnd<P> {
     /// A rail is to bring what it has and takes no more.
     pub fn rest_rail(&mut self, rail: u16) {
         self.machine.rest_rail(rail);
+    }
+
+    /// What a rail was seen to do, where there are several paths.
+    pub fn pace_rail(&mut self, rail: u16, pace: Pace) {
+        self.machine.pace_rail(rail, pace);
     }
 
     /// Chunks that this rail still has to bring.

@@ -161,7 +161,7 @@ impl Keeper<'_, '_> {
         } else if now >= again.not_before {
             (again.asked, again.not_before) = (true, now + again.pause);
             again.pause = (again.pause * 2).min(PAUSE.1);
-            self.job.rails.ask(Ask::Control);
+            self.job.rails.ask(0, Ask::Control);
         }
     }
 
@@ -232,6 +232,10 @@ impl Keeper<'_, '_> {
 
     /// The path was dead for the session; streams on it wait for their timers, on an address that may be gone. New ones take their place.
     fn cut_streams(&mut self) {
+        if self.paths.len() > 1 {
+            // Each is watched for itself.
+            return;
+        }
         let (job, count) = (self.job.no, self.job.workers.count());
         for &rail in self.carriers.iter().filter(|(_, it)| it.meter.is_none()).map(|(rail, _)| rail) {
             self.job.workers.send(usize::from(rail) % count, Cmd::RailDown { job, rail });

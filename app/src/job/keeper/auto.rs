@@ -101,7 +101,7 @@ impl Keeper<'_, '_> {
             Phase::Begin => {
                 auto.stage = Phase::Look(Instant::now());
                 auto.looks_at = Some(self.next_rail);
-                self.job.rails.ask(Ask::Look(self.next_rail));
+                self.job.rails.ask(0, Ask::Look(self.next_rail));
                 self.next_rail += 1;
             }
             Phase::Look(since) => match self.job.rails.view() {
@@ -111,7 +111,7 @@ impl Keeper<'_, '_> {
                 }
                 Some(Err(error)) => {
                     self.decide(false);
-                    self.give_up_datagrams(&error);
+                    self.give_up_datagrams(None, &error);
                 }
                 None => {
                     let tally = self.end.record().tally;

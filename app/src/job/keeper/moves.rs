@@ -69,7 +69,7 @@ impl Keeper<'_, '_> {
             let rtt = Duration::from_nanos(stats.rtt_ns).max(Duration::from_micros(ours.into()));
             if it.hearing.is_lost(now, sign, stats.units > 0, rtt) {
                 (it.hearing.asked, it.hearing.tries) = (true, it.hearing.tries + 1);
-                self.job.rails.ask(Ask::Packets(rail));
+                self.job.rails.ask(it.path, Ask::Packets(rail));
             }
         }
     }

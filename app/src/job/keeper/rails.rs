@@ -17,6 +17,7 @@ use proto::rate::RateConfig;
 
 use super::auto::Auto;
 use super::moves::Hearing;
+use super::paths::Track;
 use super::{Closing, DIALS_MAX, End, Keeper};
 use crate::exit::Failure;
 use crate::job::rails::{Arrival, Ask, Carrier};
@@ -60,11 +61,29 @@ pub(super) struct Carries {
     pub(super) socket: Weak<OwnedFd>,
     /// It takes no new chunks and is cut when its last is acknowledged, or then.
     pub(super) rests_until: Option<Instant>,
+    /// Which path it goes over.
+    pub(super) path: usize,
+    /// What it brought lately, where there are several paths.
+    pub(super) track: Track,
 }
 
 impl Keeper<'_, '_> {
     fn count_rails(&self, packets: bool) -> usize {
         self.carriers.values().filter(|it| it.meter.is_some() == packets && it.rests_until.is_none()).count()
+    }
+
+    fn count_rails_of(&self, path: usize, packets: bool) -> usize {
+        let of_path = self.carriers.values().filter(|it| it.path == path);
+        of_path.filter(|it| it.meter.is_some() == packets && it.rests_until.is_none()).count()
+    }
+
+    /// What is wanted of one path.
+    fn wanted_of(&self, path: usize) -> Wanted {
+        let count = self.paths.len().max(1);
+        if self.paths[path].no_datagrams && self.wanted.packets > 0 {
+            return Wanted { streams: 1, packets: 0 };
+        }
+        Wanted { streams: self.wanted.streams.div_ceil(count), packets: self.wanted.packets.div_ceil(count) }
     }
 
     /// Asks for what is missing, and lets go of what is not wanted any more.
@@ -73,19 +92,36 @@ impl Keeper<'_, '_> {
             return;
         }
         self.choose_transport();
-        while self.count_rails(false) + self.dialling.0 < self.wanted.streams && self.next_rail < u16::MAX {
-            self.job.rails.ask(Ask::Stream(self.next_rail));
-            self.next_rail += 1;
-            self.dialling.0 += 1;
-        }
-        while self.count_rails(true) + self.dialling.1 < self.wanted.packets && self.next_rail < u16::MAX {
-            let looked = self.auto.as_mut().and_then(Auto::take_looked);
-            let rail = looked.unwrap_or(self.next_rail);
-            self.next_rail += u16::from(looked.is_none());
-            self.job.rails.ask(Ask::Packets(rail));
-            self.dialling.1 += 1;
+        for path in 0..self.paths.len() {
+            self.want_rails_of(path);
         }
         self.rest_rails();
+    }
+
+    fn want_rails_of(&mut self, path: usize) {
+        if !self.paths[path].may_dial() {
+            return;
+        }
+        let wanted = self.wanted_of(path);
+        while self.count_rails_of(path, false) + self.paths[path].dialling.0 < wanted.streams
+            && self.next_rail < u16::MAX
+        {
+            self.asked.insert(self.next_rail, path);
+            self.job.rails.ask(path, Ask::Stream(self.next_rail));
+            self.next_rail += 1;
+            self.paths[path].dialling.0 += 1;
+        }
+        while self.count_rails_of(path, true) + self.paths[path].dialling.1 < wanted.packets
+            && self.next_rail < u16::MAX
+        {
+            // The look at the path was over the first one.
+            let looked = self.auto.as_mut().filter(|_| path == 0).and_then(Auto::take_looked);
+            let rail = looked.unwrap_or(self.next_rail);
+            self.next_rail += u16::from(looked.is_none());
+            self.asked.insert(rail, path);
+            self.job.rails.ask(path, Ask::Packets(rail));
+            self.paths[path].dialling.1 += 1;
+        }
     }
 
     /// Rails of a kind that is not wanted at all rest, and go when they are empty; never the last that carries.
@@ -131,18 +167,21 @@ impl Keeper<'_, '_> {
             }
             let is_packets = matches!(carrier, Carrier::Packets(_));
             let is_up = is_packets && self.carriers.contains_key(&rail);
+            let path = self.asked.get(&rail).copied().unwrap_or(0);
             if self.job.rails.dials() && !is_up {
-                let dialling = if is_packets { &mut self.dialling.1 } else { &mut self.dialling.0 };
+                let dialling = &mut self.paths[path].dialling;
+                let dialling = if is_packets { &mut dialling.1 } else { &mut dialling.0 };
                 *dialling = dialling.saturating_sub(1);
             }
             let socket = match socket {
                 Ok(socket) => socket,
                 Err(error) if is_packets => {
                     if !self.not_moved(rail) {
-                        self.give_up_datagrams(&error);
+                        self.give_up_datagrams(Some(path), &error);
                     }
                     continue;
                 }
+                Err(error) if self.path_is_away(path, &error) => continue,
                 Err(error) => {
                     self.dials_failed += 1;
                     if self.dials_failed >= DIALS_MAX && self.end.rails_up() == 0 {
@@ -171,11 +210,19 @@ impl Keeper<'_, '_> {
         if !up {
             return;
         }
+        let path = self.path_of(rail, &socket);
+        self.path_is_there(path);
         let worker = usize::from(rail) % self.job.workers.count();
         self.rails_seen = self.rails_seen.max(usize::from(rail) + 1);
         let (job, key, socket) = (self.job.no, self.secret.rail(rail), Arc::new(socket));
-        let mut carries =
-            Carries { meter: None, hearing: Hearing::new(), socket: Arc::downgrade(&socket), rests_until: None };
+        let mut carries = Carries {
+            meter: None,
+            hearing: Hearing::new(),
+            socket: Arc::downgrade(&socket),
+            rests_until: None,
+            path,
+            track: Track::new(),
+        };
         let cmd = match carrier {
             Carrier::Control(_) => unreachable!("no rail"),
             Carrier::Stream => {
@@ -188,7 +235,7 @@ impl Keeper<'_, '_> {
                         format!("the system's limits bound UDP, which costs speed on fast or busy paths: {short}");
                     self.out.notes.push(text);
                 }
-                let path = self.path(sizes);
+                let path = self.flow(sizes);
                 carries.meter = Some(path.meter.clone());
                 Cmd::PacketsUp { job, rail, socket, key, path }
             }
@@ -200,8 +247,12 @@ impl Keeper<'_, '_> {
         self.set_rate(rate);
     }
 
-    /// UDP does not get through: the rails that are missing are streams.
-    pub(super) fn give_up_datagrams(&mut self, error: &std::io::Error) {
+    /// UDP does not get through: the rails that are missing are streams. Of several paths, those of this one.
+    pub(super) fn give_up_datagrams(&mut self, path: Option<usize>, error: &std::io::Error) {
+        if let Some(path) = path.filter(|_| self.paths.len() > 1) {
+            self.paths[path].no_datagrams = true;
+            return;
+        }
         if !std::mem::replace(&mut self.no_datagrams, true) {
             let text = format!("UDP to {} does not get through ({error}): TCP is used", self.peer_name());
             self.said.push(text);
@@ -220,7 +271,7 @@ impl Keeper<'_, '_> {
     }
 
     /// What a worker must know of a datagram rail.
-    fn path(&mut self, sizes: Sizes) -> Path {
+    fn flow(&mut self, sizes: Sizes) -> Path {
         let meter = Arc::new(Meter::default());
         self.meters.push(meter.clone());
         let rails = u64::from(self.job.plan.datagrams.max(1));

@@ -76,18 +76,20 @@ impl Keeper<'_, '_> {
             let own = self.books();
             let notes = std::mem::take(&mut self.out.notes);
             let said = std::mem::take(&mut self.said);
-            let rails = self.end.rails_up();
+            let (rails, paths) = (self.end.rails_up(), self.path_shares());
             let status = Status {
                 record: self.end.record(),
                 peer: self.peer,
                 own: &own,
                 rails,
+                paths: &paths,
                 elapsed: self.started.elapsed(),
                 said: &said,
             };
             (self.watch)(&status, &notes);
         }
         self.listen();
+        self.watch_paths();
         self.doubt();
         self.watchdog()
     }

@@ -1,0 +1,51 @@
+//! `--path`: by which addresses data goes.
+//!
+//! For: hosts with several links between them.
+//! In and out: `REMOTE` or `LOCAL=REMOTE` → addresses; the same text again for a host that runs the job in our place.
+//! Invariants: addresses, not names: what a name leads to may be another link tomorrow.
+//! Absent on purpose: ports, which are those of the session.
+
+use std::fmt;
+use std::net::IpAddr;
+
+/// One path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PathAddresses {
+    /// This host's address; `None`: the system's choice.
+    pub local: Option<IpAddr>,
+    /// The other host's.
+    pub remote: IpAddr,
+}
+
+impl PathAddresses {
+    /// # Errors
+    /// What is no address.
+    pub fn parse(text: &str) -> Result<PathAddresses, String> {
+        let (local, remote) = match text.split_once('=') {
+            Some((local, remote)) => (Some(address(local)?), address(remote)?),
+            None => (None, address(text)?),
+        };
+        if local.is_some_and(|local| local.is_ipv4() != remote.is_ipv4()) {
+            return Err(
+                "one is an IPv4 address and the other an IPv6 one: no packet goes from the one to the other".into()
+            );
+        }
+        Ok(PathAddresses { local, remote })
+    }
+}
+
+fn address(text: &str) -> Result<IpAddr, String> {
+    let bare = text.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(text);
+    bare.parse().map_err(|_| {
+        format!("'{text}' is no IP address: write 10.0.1.2, or 10.0.1.1=10.0.1.2 to say where to leave from")
+    })
+}
+
+impl fmt::Display for PathAddresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(local) = self.local {
+            write!(f, "{local}=")?;
+        }
+        write!(f, "{}", self.remote)
+    }
+}

@@ -1,0 +1,142 @@
+#!/usr/bin/env bash
+# One job over several paths: four links of 1 : 1 : 2 : 4 between the two hosts, beside the one of the session. What each brings, a link that goes
+# and comes in mid-file, one that becomes slow, one that leads nowhere.
+source "$(dirname "$0")/check.sh"
+[ -n "$HOLDER_A" ] || { skip "paths: they need two network namespaces"; finish; }
+
+UNIT=${UNIT:-60} # Mbit/s of the slowest link; UNIT=25 TIMES=50 UP=2.2 is the long run
+WEIGHTS=(1 1 2 4)
+PATHS=()
+for i in 0 1 2 3; do
+    ip link add "lp$i" netns "$HOLDER_A" type veth peer name "lp$i" netns "$HOLDER_B"
+    on a ip addr add "10.99.2$i.1/24" dev "lp$i"
+    on b ip addr add "10.99.2$i.2/24" dev "lp$i"
+    for side in a b; do
+        on $side ip link set "lp$i" up
+        if ! on $side tc qdisc replace dev "lp$i" root tbf rate "$((UNIT * WEIGHTS[i]))mbit" burst 128kb latency 20ms; then
+            skip "paths: no token bucket here"
+            finish
+        fi
+    done
+    PATHS+=(--path "10.99.2$i.1=10.99.2$i.2")
+done
+# It listens on all addresses; the client is given that of the session.
+start b "$LONGHAUL" serve --root "$DST" --listen 0.0.0.0:7440 --ticket >"$LAB/serve.out" 2>"$LAB/serve.err" </dev/null
+until_true 10 grep -q '^longhaul://' "$LAB/serve.out" || { not_ok "the daemon is there" "$(cat "$LAB/serve.err")"; finish; }
+URL="$(head -n 1 "$LAB/serve.out" | sed "s#@[^/]*:7440/#@$ADDR_B:7440/#")"
+random_file "$SRC/large" $((UNIT * 3000000))
+# shares: each path's share of what all brought, in percent of its weight's; of the last report
+shares() { python3 - "$OUT" <<'P'
+import json, sys
+rails = json.loads(open(sys.argv[1]).readlines()[-1])["rails"]
+total, weights = sum(rail["bytes"] for rail in rails), [1, 1, 2, 4]
+print(*(round(100 * rail["bytes"] / total * sum(weights) / weight) for rail, weight in zip(rails, weights)))
+P
+}
+within() { # within LOW HIGH NUMBERS...
+    local low=$1 high=$2
+    shift 2
+    for each in "$@"; do [ "$each" -ge "$low" ] && [ "$each" -le "$high" ] || return 1; done
+}
+percent_of_links() { python3 -c 'import json, sys
+print(round(json.loads(open(sys.argv[1]).readlines()[-1])["wire_bps"] / float(sys.argv[2]) / 8e6 * 100))' "$OUT" "$UNIT"; }
+
+# A busy machine makes links late, never faster: three tries.
+for try in 1 2 3; do
+    rm -f "$DST/push"
+    cp_run "${PATHS[@]}" "$SRC/large" "$URL"push
+    echo "# push: shares in percent of the weights: $(shares); $(percent_of_links) % of all links"
+    within 75 130 $(shares) && within 75 101 "$(percent_of_links)" && break
+    grep -o '"text":"path[^"]*' "$OUT" | sed 's/^/#   /'
+done
+cp_ends 0 "four paths, push: exit code 0"
+holds "four paths, push: the same bytes" cmp "$SRC/large" "$DST/push"
+holds "four paths, push: each carries as its weight is ($(shares) %)" within 75 130 $(shares)
+holds "four paths, push: the sum of the links is used ($(percent_of_links) %)" within 75 101 "$(percent_of_links)"
+
+for try in 1 2 3; do
+    rm -f "$LAB/pulled"
+    cp_run "${PATHS[@]}" "$URL"push "$LAB/pulled"
+    echo "# pull: shares in percent of the weights: $(shares); $(percent_of_links) % of all links"
+    within 70 101 "$(percent_of_links)" && break
+done
+cp_ends 0 "four paths, pull: exit code 0"
+holds "four paths, pull: the same bytes" cmp "$SRC/large" "$LAB/pulled"
+holds "four paths, pull: the sum of the links is used ($(percent_of_links) %)" within 70 101 "$(percent_of_links)"
+rm -f "$LAB/pulled" "$DST/push"
+
+# The widest link goes and comes, again and again.
+TIMES=${TIMES:-3} UP=${UP:-1.6} DOWN=${DOWN:-0.7}
+flap() {
+    sleep 1
+    for _ in $(seq "$TIMES"); do
+        on a ip link set lp3 down
+        sleep "$DOWN"
+        on a ip link set lp3 up
+        date +%s%N >>"$LAB/ups"
+        sleep "$UP"
+    done
+}
+watch_link() { # what lp3 has sent, ten times a second
+    while sleep 0.1; do awk -v now="$(date +%s%N)" '/lp3:/ { sub(/.*:/, ""); print now, $9 }' "/proc/$HOLDER_A/net/dev"; done >"$LAB/sent"
+}
+# recovered: the median and the longest time, ms, from each `up` until the link carried 80 % of its rate for 300 ms; -1: it never did
+recovered() { python3 - "$LAB/ups" "$LAB/sent" "$((UNIT * 4))" <<'P'
+import statistics, sys
+ups = [int(line) for line in open(sys.argv[1])]
+sent = [tuple(map(int, line.split())) for line in open(sys.argv[2]) if len(line.split()) == 2]
+wanted, took = float(sys.argv[3]) * 1e6 / 8 * 0.8, []
+for number, up in enumerate(ups):
+    end = ups[number + 1] if number + 1 < len(ups) else sent[-1][0]
+    spans = [(a, b) for a, b in zip(sent, sent[3:]) if a[0] >= up and b[0] <= end]
+    full = [a[0] for a, b in spans if (b[1] - a[1]) / ((b[0] - a[0]) / 1e9) >= wanted]
+    if full:
+        took.append((full[0] - up) // 1000000)
+    elif end - up > 2e9:
+        took.append(-1)
+print(int(statistics.median(took)) if took else -1, -1 if -1 in took or not took else max(took), len(took))
+P
+}
+random_file "$SRC/flap" "$(python3 -c "print(int($UNIT * 1e6 * (1.5 + $TIMES * ($UP + $DOWN * 0.5))))")"
+flap &
+FLAP=$!
+watch_link &
+WATCH=$!
+CP_LIMIT=600 cp_run "${PATHS[@]}" "$SRC/flap" "$URL"flap
+kill $WATCH
+wait $FLAP
+on a ip link set lp3 up
+cp_ends 0 "a link that goes and comes $TIMES times: exit code 0"
+holds "a link that goes and comes: the same bytes" cmp "$SRC/flap" "$DST/flap"
+holds "a link that goes and comes: it is said which" grep -q "path 10.99.23.1=10.99.23.2 .*over the others" "$OUT"
+read -r median longest count <<<"$(recovered)"
+echo "# flapping: $(number resent_bytes) bytes sent again; back at its rate after $median ms (median of $count, longest $longest)"
+holds "a link that goes and comes: back at its rate within seconds ($median ms)" within 0 2000 "$median"
+rm -f "$DST/flap" "$SRC/flap"
+
+# The widest becomes forty times slower.
+slow() {
+    sleep 2
+    on a tc qdisc change dev lp3 root tbf rate "$((UNIT / 10))mbit" burst 128kb latency 20ms
+}
+slow &
+SLOW=$!
+cp_run "${PATHS[@]}" "$SRC/large" "$URL"slow
+wait $SLOW
+cp_ends 0 "a link that becomes slow: exit code 0"
+holds "a link that becomes slow: the same bytes" cmp "$SRC/large" "$DST/slow"
+echo "# slow: $TOOK ms; $(grep -o "path [^\"]* brings[^\"]*" "$OUT" | head -n 1)"
+holds "a link that becomes slow: it is named" grep -q "path 10.99.23.1=10.99.23.2 brings" "$OUT"
+# All of it over the other three takes 6 s; had its share waited for the slow one, 40.
+holds "a link that becomes slow: the others bring what it does not ($TOOK ms)" within 0 25000 "$TOOK"
+rm -f "$DST/slow"
+
+random_file "$SRC/small" 20000000
+cp_run --path 10.99.20.2 --path 10.99.77.2 "$SRC/small" "$URL"away
+cp_ends 0 "a path that leads nowhere: exit code 0"
+holds "a path that leads nowhere: the same bytes" cmp "$SRC/small" "$DST/away"
+holds "a path that leads nowhere: it is named" grep -q "path 10.99.77.2 cannot be connected" "$OUT"
+cp_run --path eth7 "$SRC/small" "$URL"never
+cp_ends 2 "a path that is no address: refused"
+holds "a path that is no address: with the cause" grep -q "'eth7' is no IP address" "$ERR"
+finish

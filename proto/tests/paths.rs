@@ -1,0 +1,82 @@
+//! Which rail the next chunk goes over, where rails are unlike: shares by what each brings, and an end that waits for none.
+//!
+//! For: `Sender::next_chunk` with `Pace`.
+//! In and out: rails as servers of a fixed rate in virtual time, told to the machine as a keeper tells them.
+//! Invariants: virtual time only; the same run every time.
+//! Absent on purpose: measuring rates, cutting rails (app/src/job/keeper/paths.rs).
+
+use std::collections::BTreeMap;
+
+use proto::manifest::{Entry, EntryKind, Meta};
+use proto::send::{Pace, Sender};
+use proto::wire::control::{ChunkRange, Want};
+
+const CHUNK: u64 = 1 << 20;
+const MS: u64 = 1_000_000;
+
+/// Moves a file of `chunks` chunks over rails of these rates (bytes per second): when it is done, and what each brought.
+fn run(chunks: u64, rates: &[u64], told: bool) -> (u64, Vec<u64>) {
+    let mut sender = Sender::new(CHUNK as u32);
+    let kind = EntryKind::File { bytes: chunks * CHUNK };
+    let path = Box::from(&b"f"[..]);
+    let entry = Entry { id: 0, path, kind, mode: 0o644, mtime_s: 0, mtime_ns: 0, meta: Meta::default() };
+    let id = sender.announce(entry).id;
+    sender.scan_ended();
+    sender.on_want(id, &Want::All).expect("a want");
+    for rail in 0..rates.len() as u16 {
+        sender.rail_up(rail);
+        if told {
+            let rate = rates[usize::from(rail)];
+            sender.pace_rail(rail, Pace { rate, owed_max: rate / 4 + 2 * CHUNK });
+        }
+    }
+    // A chunk leaves the hand when the one before it is through, as a bounded send buffer makes it.
+    let (mut free_at, mut brought) = (vec![0_u64; rates.len()], vec![0; rates.len()]);
+    let (mut now, mut ends) = (0, BTreeMap::new());
+    while brought.iter().sum::<u64>() < chunks {
+        while let Some(handout) = sender.next_chunk(16) {
+            let rail = usize::from(handout.rail);
+            free_at[rail] = free_at[rail].max(now) + CHUNK * 1_000_000_000 / rates[rail];
+            sender.on_read(handout.chunk);
+            ends.insert((free_at[rail], handout.chunk), handout.rail);
+        }
+        let ((at, chunk), rail) = ends.pop_first().expect("something is on its way");
+        now = at;
+        brought[usize::from(rail)] += 1;
+        sender.on_sent(rail);
+        sender.on_acks(ChunkRange { first: chunk, end: chunk + 1 }).expect("it was out");
+    }
+    (now, brought)
+}
+
+#[test]
+fn each_rail_brings_its_share_and_none_is_waited_for() {
+    let unit = 12_500_000;
+    for weights in [&[1_u64, 1, 2, 4][..], &[1, 10], &[1, 1, 1], &[3, 100, 100], &[1, 20, 20, 20]] {
+        let rates: Vec<u64> = weights.iter().map(|weight| weight * unit).collect();
+        let sum: u64 = rates.iter().sum();
+        let chunks = 2000;
+        let (ns, brought) = run(chunks, &rates, true);
+        let ideal = chunks * CHUNK * 1000 / (sum / 1_000_000);
+        let fastest = CHUNK * 1_000_000_000 / rates.iter().max().expect("one");
+        assert!(ns <= ideal + 2 * fastest, "{weights:?}: {} ms, ideal {} ms", ns / MS, ideal / MS);
+        for (rail, &chunks_of) in brought.iter().enumerate() {
+            let share = chunks_of as f64 * sum as f64 / (chunks as f64 * rates[rail] as f64);
+            assert!((0.9..1.1).contains(&share), "{weights:?}: rail {rail} brings {share:.2} of its weight");
+        }
+    }
+}
+
+#[test]
+fn without_what_was_seen_the_end_waits_for_the_slowest() {
+    // What the rule is for: were this as good, the rule could go.
+    let rates = [1_250_000, 12_500_000];
+    let (plain, told) = (run(400, &rates, false).0, run(400, &rates, true).0);
+    assert!(plain > told + 5 * CHUNK * 1_000_000_000 / rates[1], "{} ms, {} ms", plain / MS, told / MS);
+}
+
+#[test]
+fn one_chunk_goes_over_the_fastest_and_a_lone_rail_takes_all() {
+    assert_eq!(run(1, &[1_000_000, 50_000_000, 2_000_000], true).1, [0, 1, 0]);
+    assert_eq!(run(7, &[1_000_000], true).1, [7]);
+}
