@@ -72,3 +72,32 @@ fn a_container_without_openat2_keeps_names_beneath_their_root() {
     }
     std::fs::remove_dir_all(base).expect("clean");
 }
+
+#[test]
+fn a_container_without_listxattrat_lists_the_same_attributes() {
+    let base = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sys-forbidden-list-{}", std::process::id()));
+    std::fs::create_dir_all(base.join("a")).expect("folders");
+    std::fs::write(base.join("a/file"), b"x").expect("a file");
+    std::os::unix::fs::symlink("file", base.join("a/link")).expect("a link");
+    let names = |base: &Path| {
+        let dir = sys::fs::Dir::open(base.as_os_str().as_encoded_bytes()).expect("a folder");
+        [&b"a/file"[..], b"a/link", b"a/none", b"a", b""].map(|name| {
+            let mut names = Vec::new();
+            dir.attribute_names(name, &mut names).map(|()| names).map_err(|error| error.kind())
+        })
+    };
+    let dir = sys::fs::Dir::open(base.as_os_str().as_encoded_bytes()).expect("a folder");
+    let pin = dir.pin(b"a/file", sys::fs::Kind::File).expect("it is there");
+    pin.set_attribute(b"user.note", b"1").expect("a file system with attributes");
+    let before = names(&base);
+    assert_eq!(before[0].as_deref(), Ok(&b"user.note\0"[..]), "of the file");
+    assert_eq!(before[1].as_deref(), Ok(&b""[..]), "of the link itself");
+    assert_eq!(before[2], Err(io::ErrorKind::NotFound));
+    let there = base.clone();
+    let after = std::thread::spawn(move || {
+        forbid(&[465], libc::EPERM); // listxattrat
+        names(&there)
+    });
+    assert_eq!(after.join().expect("thread"), before);
+    std::fs::remove_dir_all(&base).expect("it is there");
+}

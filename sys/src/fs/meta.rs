@@ -5,17 +5,26 @@
 //! that is swapped meanwhile changes nothing of another file.
 //! Absent on purpose: which attributes there should be, and who may set them.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, StatxAttributes, StatxFlags, Uid, XattrFlags};
 use rustix::io::Errno;
+use rustix::path::Arg;
 
 use super::{Dir, Kind, Stat, times};
 
 /// Longest list of attribute names the kernel hands out (`XATTR_LIST_MAX` of `linux/limits.h`).
 const LIST_BYTES_MAX: usize = 65_536;
+
+/// Number of `listxattrat`, the same on every architecture (`include/uapi/asm-generic/unistd.h`); libc has no name for it yet.
+const SYS_LISTXATTRAT: libc::c_long = 465;
+
+/// This kernel has no `listxattrat`, or a filter forbids it: not asked again.
+static NO_LISTXATTRAT: AtomicBool = AtomicBool::new(false);
 
 /// Name and value of an extended attribute.
 pub type Attribute = (Vec<u8>, Vec<u8>);
@@ -55,6 +64,17 @@ impl Dir {
 
     /// Names of the entry's extended attributes; a link's own. `into` is memory to use again. Errors: ENOTSUP where there are none.
     pub fn attribute_names(&self, rel: &[u8], into: &mut Vec<u8>) -> io::Result<()> {
+        if !rel.is_empty() && !NO_LISTXATTRAT.load(Ordering::Relaxed) {
+            let into = RefCell::new(&mut *into);
+            match self.at(rel, |parent, name| list_into(*into.borrow_mut(), |buffer| listxattrat(parent, name, buffer)))
+            {
+                // A filter of a container may forbid what it does not know; the call itself never answers that.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
+                    NO_LISTXATTRAT.store(true, Ordering::Relaxed);
+                }
+                told => return told,
+            }
+        }
         self.by_proc(rel, |path| list_into(into, |buffer| rustix::fs::llistxattr(path, buffer)))
     }
 
@@ -116,6 +136,19 @@ impl Dir {
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
         })
     }
+}
+
+/// Names of the attributes of an entry of a folder, without a way through `/proc` (Linux 6.13): a third of the time of `by_proc`.
+fn listxattrat(parent: BorrowedFd<'_>, name: &[u8], into: &mut [u8]) -> rustix::io::Result<usize> {
+    name.into_with_c_str(|name| {
+        let (at, bytes) = (into.as_mut_ptr(), into.len());
+        // SAFETY: the kernel reads the name up to its zero byte and writes at most `bytes` bytes at `at`, which is all of `into`; both
+        // borrows outlive the call.
+        let count = unsafe {
+            libc::syscall(SYS_LISTXATTRAT, parent.as_raw_fd(), name.as_ptr(), libc::AT_SYMLINK_NOFOLLOW, at, bytes)
+        };
+        usize::try_from(count).map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
+    })
 }
 
 fn proc_path(folder: BorrowedFd<'_>, name: &[u8]) -> Vec<u8> {
