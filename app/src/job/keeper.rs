@@ -37,7 +37,7 @@ use proto::books::{Books, STAGES};
 use proto::error::{Breach, Refusal};
 use proto::layout::{Layout, Stripe};
 use proto::negotiate::Plan;
-use proto::receipt::Head;
+use proto::receipt::{Head, Signer};
 use proto::wire::control::{Compare, Frame, Rung};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sys::event::Event;
@@ -682,9 +682,10 @@ fn spread(from: usize, to: Option<Layout>) -> u16 {
 fn begin_receipt(job: &Job<'_>) -> Option<ReceiptFile> {
     let path = job.receipt.clone()?;
     let (own, peer) = (job.identity.public(), job.peer_key);
-    let (sender, receiver) = if matches!(job.way, Way::Send(_)) { (own, peer) } else { (peer, own) };
+    let sends = matches!(job.way, Way::Send(_));
+    let (by, sender, receiver) = if sends { (Signer::Sender, own, peer) } else { (Signer::Receiver, peer, own) };
     let head = Head { job: job.id, digest: job.plan.digest, rung: job.rung, layout: job.layout, sender, receiver };
-    ReceiptFile::begin(path, &head, job.carry.clone()).ok()
+    ReceiptFile::begin(path, by, &head, job.carry.clone()).ok()
 }
 
 fn boot_hash() -> [u8; 8] {

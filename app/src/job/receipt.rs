@@ -32,13 +32,16 @@ pub struct ReceiptFile {
 }
 
 impl ReceiptFile {
-    /// Begins one that will stand at `path`. `carry`: also keep the lines beside, for the next run if this one breaks.
-    pub fn begin(path: PathBuf, head: &Head, carry: Option<PathBuf>) -> io::Result<ReceiptFile> {
+    /// Begins one that will stand at `path`, written by this end: both may write to one LONGHAUL_HOME, on one host or over NFS. `carry`: also keep the lines beside, for the next run if this one breaks.
+    pub fn begin(path: PathBuf, by: Signer, head: &Head, carry: Option<PathBuf>) -> io::Result<ReceiptFile> {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
         }
         let mut part = path.clone().into_os_string();
-        part.push(".part");
+        part.push(match by {
+            Signer::Sender => ".sender.part",
+            Signer::Receiver => ".receiver.part",
+        });
         let part = PathBuf::from(part);
         let file = BufWriter::new(File::create(&part)?);
         let carry = match carry {
@@ -140,4 +143,33 @@ pub fn carried(path: &Path) -> Carried {
         }
     }
     carried
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto::wire::control::{DigestKind, Rung};
+
+    #[test]
+    fn two_ends_with_one_home_do_not_write_over_each_other() {
+        let folder = std::env::temp_dir().join(format!("longhaul-receipt-{}", std::process::id()));
+        let (path, carry) = (folder.join("job.receipt"), folder.join("carry"));
+        let head = Head {
+            job: [7; 16],
+            digest: DigestKind::Blake3,
+            rung: Rung::Published,
+            layout: None,
+            sender: [1; 32],
+            receiver: [2; 32],
+        };
+        let mut ends = [(Signer::Sender, None), (Signer::Receiver, Some(carry.clone()))]
+            .map(|(by, carry)| ReceiptFile::begin(path.clone(), by, &head, carry).expect("a folder to write in"));
+        let bodies = ends.each_mut().map(|end| end.end(0, 0).expect("written"));
+        assert_eq!(bodies[0], bodies[1]);
+        for end in ends {
+            end.sign(&bodies[0], &[]).expect("signed, whoever was first");
+        }
+        assert!(path.exists() && !carry.exists(), "and nothing is kept for a next run");
+        fs::remove_dir_all(folder).expect("it is there");
+    }
 }
