@@ -278,6 +278,23 @@ class Ground:
                 out.write(page)
         os.unlink(scratch)
 
+    def check(self):
+        """Is all of it there?"""
+        if not os.path.exists(self.dst) or os.path.getsize(self.dst) != self.size:
+            raise Unable("the destination is not as long as the source")
+
+    def flush(self):
+        with open(self.dst, "rb") as f:
+            os.fsync(f.fileno())
+
+    def same(self):
+        return filecmp.cmp(self.src, self.dst, shallow=False)
+
+    def figures(self, seconds, flushed, cpu):
+        """What one copy that took so long came to; `cpu`: seconds of each side."""
+        return {"seconds": seconds, "seconds_flushed": flushed, "gbps": self.size * 8 / seconds / 1e9, "gbps_flushed": self.size * 8 / flushed / 1e9,
+                "cpu_a": cpu["a"], "cpu_b": cpu["b"], "cpu_s_per_gb": (cpu["a"] + cpu["b"]) / (self.size / GB)}
+
     def cold(self):
         """Drops the source from the page cache; without root only this file, by advice."""
         os.sync()
@@ -518,14 +535,10 @@ def run_copy(hosts, way, ground, cold, timeout):
         if client.returncode != 0:
             words = (err or b"").decode(errors="replace").strip().splitlines()
             raise Unable(f"status {client.returncode}: " + (" / ".join(words[-3:])[-300:] or "no word"))
-        if not os.path.exists(ground.dst) or os.path.getsize(ground.dst) != ground.size:
-            raise Unable("the destination is not as long as the source")
-        with open(ground.dst, "rb") as f:
-            os.fsync(f.fileno())
-        flushed = time.monotonic() - start
-        found = {"seconds": seconds, "seconds_flushed": flushed, "gbps": ground.size * 8 / seconds / 1e9,
-                 "gbps_flushed": ground.size * 8 / flushed / 1e9, "cpu_a": cpu["a"], "cpu_b": cpu["b"],
-                 "cpu_s_per_gb": (cpu["a"] + cpu["b"]) / (ground.size / GB), "others_cpu_share": max(0.0, (all_cpu - cpu["a"] - cpu["b"]) / seconds / os.cpu_count())}
+        ground.check()
+        ground.flush()
+        found = ground.figures(seconds, time.monotonic() - start, cpu)
+        found["others_cpu_share"] = max(0.0, (all_cpu - cpu["a"] - cpu["b"]) / seconds / os.cpu_count())
         if way.ours:
             lines = [l for l in out.decode(errors="replace").splitlines() if l.startswith("{")]
             found["report"] = json.loads(lines[-1]) if lines else {}
@@ -617,7 +630,11 @@ def middle(rounds, key):
     return {"median": statistics.median(values), "min": values[0], "max": values[-1]}
 
 
-def race(title, unit_key, entries, rounds, run):
+# What a figure counts, as tables and plots say it.
+SAID = {"gbps": "Gbit/s", "gbps_flushed": "Gbit/s", "files_per_s": "files/s", "cpu_s_per_gb": "CPU s/GB", "cpu_s_per_million": "CPU s/10^6"}
+
+
+def race(title, unit_key, entries, rounds, run, cost_key="cpu_s_per_gb"):
     """Alternates over the entries; one that fails is out, with its reason."""
     rows = [{"name": e["name"], "rounds": [], "why_not": e.get("why_not", ""), **{k: e[k] for k in ("lacks", "encrypts", "version", "ours") if k in e}}
             for e in entries]
@@ -629,7 +646,7 @@ def race(title, unit_key, entries, rounds, run):
                 found, argv = run(entry, number)
                 row["rounds"].append(found)
                 row["command"] = shlex.join(argv)
-                print(f"  {title} {number + 1}/{rounds} {entry['name']:<32} {found[unit_key]:7.2f} Gbit/s {found['cpu_s_per_gb']:6.2f} CPU s/GB"
+                print(f"  {title} {number + 1}/{rounds} {entry['name']:<32} {found[unit_key]:9.2f} {SAID[unit_key]} {found[cost_key]:6.2f} {SAID[cost_key]}"
                       f"  (others {found['others_cpu_share']:4.0%})", flush=True)
             except (Unable, subprocess.CalledProcessError, OSError, ValueError, KeyError, AttributeError, subprocess.TimeoutExpired) as why:
                 if isinstance(why, subprocess.CalledProcessError):
@@ -637,28 +654,28 @@ def race(title, unit_key, entries, rounds, run):
                 row["why_not"] = f"{type(why).__name__}: {why}" if not isinstance(why, (Unable, str)) else str(why)
                 print(f"  {title} {number + 1}/{rounds} {entry['name']:<32} out: {row['why_not']}", flush=True)
     for row in rows:
-        for key in ("gbps", "gbps_flushed", "seconds", "cpu_s_per_gb", "others_cpu_share"):
+        for key in {unit_key, cost_key, "gbps", "gbps_flushed", "seconds", "others_cpu_share", "memory_a", "memory_b"}:
             row[key] = middle(row["rounds"], key)
     rows.sort(key=lambda r: -(r[unit_key]["median"] if r[unit_key] else -1))
-    return {"title": title, "unit": unit_key, "rows": rows}
+    return {"title": title, "unit": unit_key, "cost": cost_key, "rows": rows}
 
 
 def table(part):
-    key = part["unit"]
-    out = [f"\n{part['title']}", f"  {'':<34}{'Gbit/s':>8} {'min':>7}{'max':>7} {'CPU s/GB':>9}  does not"]
+    key, cost = part["unit"], part["cost"]
+    out = [f"\n{part['title']}", f"  {'':<34}{SAID[key]:>10} {'min':>10} {'max':>10} {SAID[cost]:>10}  does not"]
     for row in part["rows"]:
         if row[key]:
-            g, c = row[key], row["cpu_s_per_gb"]
+            g, c = row[key], row[cost]
             note = row.get("lacks", "")
-            out.append(f"  {row['name']:<34}{g['median']:8.2f} {g['min']:7.2f}{g['max']:7.2f} {c['median']:9.2f}  {note}")
+            out.append(f"  {row['name']:<34}{g['median']:10.2f} {g['min']:10.2f} {g['max']:10.2f} {c['median']:10.2f}  {note}")
         else:
-            out.append(f"  {row['name']:<34}{'-':>8}  {row['why_not'][:110]}")
+            out.append(f"  {row['name']:<34}{'-':>10}  {row['why_not'][:110]}")
     return "\n".join(out)
 
 
 def verdicts(part):
     """The ratios of the promises: ours against the best peer of the same kind in this run."""
-    key, out = part["unit"], []
+    key, cost, out = part["unit"], part["cost"], []
     peers = [r for r in part["rows"] if r[key] and not r.get("ours")]
     for row in part["rows"]:
         if not row.get("ours") or not row[key]:
@@ -667,22 +684,27 @@ def verdicts(part):
         if not like:
             continue
         best = max(like, key=lambda p: p[key]["median"])
-        cheap = min(like, key=lambda p: p["cpu_s_per_gb"]["median"])
+        cheap = min(like, key=lambda p: p[cost]["median"])
         out.append({"part": part["title"], "ours": row["name"], "peer": best["name"], "speed_ratio": row[key]["median"] / best[key]["median"],
-                    "cheapest_peer": cheap["name"], "cpu_ratio": row["cpu_s_per_gb"]["median"] / cheap["cpu_s_per_gb"]["median"]})
+                    "cheapest_peer": cheap["name"], "cpu_ratio": row[cost]["median"] / cheap[cost]["median"]})
     return out
+
+
+def asked(verdict):
+    """What was asked, where something was."""
+    return f" (asked: {verdict['asked_ratio']:.1f} x in speed)" if verdict.get("asked_ratio") else ""
 
 
 def svg(part):
     """Horizontal bars with the spread of the rounds as a line over each; no script, no outside file."""
-    key = part["unit"]
+    key, cost = part["unit"], part["cost"]
     rows = [r for r in part["rows"] if r[key]]
     if not rows:
         return ""
     width, left, step = 980, 250, 26
     plots = []
-    for what, name, color in ((key, "Gbit/s, median and spread of the rounds (longer is better)", "#2a6f97"),
-                              ("cpu_s_per_gb", "CPU seconds per GB, both ends together (shorter is better)", "#b56576")):
+    for what, name, color in ((key, f"{SAID[key]}, median and spread of the rounds (longer is better)", "#2a6f97"),
+                              (cost, f"{SAID[cost]}, both ends together (shorter is better)", "#b56576")):
         top = max(r[what]["max"] for r in rows) or 1
         scale = (width - left - 90) / top
         bars = [f'<text x="0" y="14" class="h">{html.escape(name)}</text>']
@@ -702,14 +724,14 @@ def page(result):
     for part in result["parts"]:
         lines = []
         for r in part["rows"]:
-            g, c = r[part["unit"]], r["cpu_s_per_gb"]
+            g, c = r[part["unit"]], r[part["cost"]]
             cells = [f"{g['median']:.2f}", f"{g['min']:.2f}–{g['max']:.2f}", f"{c['median']:.2f}", f"{r['others_cpu_share']['median']:.0%}"] if g else ["–"] * 4
             lines.append("<tr>" + "".join(f"<td>{html.escape(x)}</td>" for x in [r["name"]] + cells + [r["why_not"] or r.get("lacks", ""),
                          r.get("version", ""), r.get("command", "")]) + "</tr>")
-        parts.append(f"<h2>{html.escape(part['title'])}</h2>{svg(part)}<table><tr><th>contestant<th>Gbit/s<th>spread<th>CPU s/GB"
+        parts.append(f"<h2>{html.escape(part['title'])}</h2>{svg(part)}<table><tr><th>contestant<th>{SAID[part['unit']]}<th>spread<th>{SAID[part['cost']]}"
                      f"<th>others' share of the CPU<th>does not<th>version<th>command</tr>{''.join(lines)}</table>")
     ratios = "".join(f"<li>{html.escape(v['part'])}: {html.escape(v['ours'])} = <b>{v['speed_ratio']:.2f} ×</b> {html.escape(v['peer'])}, "
-                     f"CPU {v['cpu_ratio']:.2f} × {html.escape(v['cheapest_peer'])}</li>" for v in result["verdicts"])
+                     f"CPU {v['cpu_ratio']:.2f} × {html.escape(v['cheapest_peer'])}{asked(v)}</li>" for v in result["verdicts"])
     facts = html.escape("; ".join(f"{k}: {v}" for k, v in result["machine"].items()))
     return f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>longhaul and its peers</title>
 <style>body{{font:14px/1.45 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em;color:#222}}svg{{width:100%;margin:.8em 0}}
@@ -737,7 +759,7 @@ def copy_part(hosts, args, place, folder_root):
     size = args.size
     need = size * 2 + (256 << 20)
     if shutil.disk_usage(folder_root).free < need:
-        return {"title": f"cp, {place}", "unit": "gbps", "rows": []}
+        return {"title": f"cp, {place}", "unit": "gbps", "cost": "cpu_s_per_gb", "rows": []}
     folder = tempfile.mkdtemp(prefix="longhaul-bench-", dir=folder_root)
     ground = Ground(place, folder, size)
     try:
@@ -753,7 +775,7 @@ def copy_part(hosts, args, place, folder_root):
 
         def run(entry, number):
             found, argv = run_copy(hosts, entry["way"], ground, cold, args.timeout)
-            if number == 0 and not filecmp.cmp(ground.src, ground.dst, shallow=False):
+            if number == 0 and not ground.same():
                 raise Unable("the destination DIFFERS from the source")
             return found, argv
 
@@ -773,6 +795,24 @@ def net_part(hosts, args):
         entries.append({"name": way[0], "way": way, "lacks": way[4], "encrypts": way[0].endswith("sealed"), "ours": way[0].startswith("longhaul rail"),
                         "version": version_of((way[1][0], "--version")) if not gone else "", "why_not": f"not here: {', '.join(gone)}" if gone else ""})
     return race("net: memory to memory, one stream, a core each", "gbps", entries, args.rounds, lambda e, n: run_net(hosts, e["way"], args.net_seconds))
+
+
+def show_and_write(result, args):
+    """Tables on the screen, `<name>.json` and `<name>.html` in the folder of results."""
+    result["machine"]["load after"] = open("/proc/loadavg").read().strip()
+    result["verdicts"] = [v for p in result["parts"] for v in p.get("verdicts") or verdicts(p)]
+    for part in result["parts"]:
+        print(table(part))
+    for v in result["verdicts"]:
+        print(f"{v['part']}: {v['ours']} = {v['speed_ratio']:.2f} x {v['peer']} in speed, {v['cpu_ratio']:.2f} x {v['cheapest_peer']} in CPU{asked(v)}")
+    os.makedirs(args.out, exist_ok=True)
+    # Results are kept with the code: where the tree stood on the machine that ran them is nobody's business.
+    root = os.path.dirname(HERE) + "/"
+    with open(os.path.join(args.out, args.name + ".json"), "w") as f:
+        f.write(json.dumps(result, indent=1).replace(root, ""))
+    with open(os.path.join(args.out, args.name + ".html"), "w") as f:
+        f.write(page(result).replace(root, ""))
+    print(f"\nwritten: {args.out}/{args.name}.json and .html")
 
 
 def main():
@@ -801,20 +841,7 @@ def main():
                 result["parts"].append(copy_part(hosts, args, part, getattr(args, part)))
             else:
                 ask.error(f"no part {part}")
-        result["machine"]["load after"] = open("/proc/loadavg").read().strip()
-        result["verdicts"] = [v for p in result["parts"] for v in verdicts(p)]
-        for part in result["parts"]:
-            print(table(part))
-        for v in result["verdicts"]:
-            print(f"{v['part']}: {v['ours']} = {v['speed_ratio']:.2f} x {v['peer']} in speed, {v['cpu_ratio']:.2f} x {v['cheapest_peer']} in CPU per GB")
-        os.makedirs(args.out, exist_ok=True)
-        # Results are kept with the code: where the tree stood on the machine that ran them is nobody's business.
-        root = os.path.dirname(HERE) + "/"
-        with open(os.path.join(args.out, args.name + ".json"), "w") as f:
-            f.write(json.dumps(result, indent=1).replace(root, ""))
-        with open(os.path.join(args.out, args.name + ".html"), "w") as f:
-            f.write(page(result).replace(root, ""))
-        print(f"\nwritten: {args.out}/{args.name}.json and .html")
+        show_and_write(result, args)
     finally:
         hosts.down()
 
