@@ -268,6 +268,8 @@ fn a_pack_that_keeps_coming_corrupt_loses_one_file_not_all() {
     for round in 0.. {
         let handout = sender.next_chunk(100).expect("it goes again");
         assert_eq!(sender.on_read(handout.chunk), Owed::Nothing);
+        // What a receiver refuses was sent.
+        sender.on_sent(0);
         match sender.on_nack(handout.chunk).expect("it was sent") {
             Owed::Corrupt(id) => {
                 assert_eq!((id, round), (ids[0], 8));
