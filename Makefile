@@ -9,7 +9,7 @@ N ?= 200
 SEED ?= 1
 FIRST ?= 0
 
-.PHONY: help build test unit e2e lint deny demo bench bench-quick bench-small bench-wan bench-wan-quick bench-disk grid torture torture-memory sim sims fuzz fuzz-quick hosts lab-accuracy ci
+.PHONY: help build test unit e2e lint deny demo bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk grid torture torture-memory sim sims fuzz fuzz-quick hosts lab-accuracy ci
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -42,6 +42,9 @@ bench: build ## the full race against the peers: bench/results/peers.json and .h
 
 bench-quick: build ## the same race, small: 512 MiB, 3 rounds (some minutes)
 	python3 bench/peers.py --name quick --size 512MiB --rounds 3 --net-seconds 3
+
+bench-paths: build ## one job over four links of 1:1:2:4 beside MPTCP and streams by hand: bench/results/paths.json and .html (5 minutes)
+	python3 bench/paths.py
 
 bench-small: build ## small files: 20,000 of Zipf sizes, a second sync of a million, one folder of 200,000, a million empty ones: bench/results/small.json and .html (half an hour; Ctrl-C keeps the parts that were done)
 	python3 bench/small.py
