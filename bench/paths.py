@@ -82,19 +82,22 @@ class Watch(threading.Thread):
 
 def python(hosts, bytes_of, protocol):
     """Bytes from memory to memory over each of these (address, bytes) at once."""
-    sinks = [hosts.start("b", [sys.executable, "-c", SINK, protocol, RAW_PORT + at]) for at in range(len(bytes_of))]
-    for at, sink in enumerate(sinks):
-        hosts.listening("b", RAW_PORT + at, sink)
-    began = time.monotonic()
-    argvs = [[sys.executable, "-c", SOURCE, protocol, addr, RAW_PORT + at, amount] for at, (addr, amount) in enumerate(bytes_of)]
-    sources = [hosts.start("a", argv) for argv in argvs]
-    for source in sources:
-        if source.wait(300):
-            raise Unable(peers.tail(source))
-    seconds = time.monotonic() - began
-    for sink in sinks:
-        sink.wait(10)
-    return seconds, ["python3", "-c", "SOURCE", *argvs[0][3:]]
+    started = []
+    try:
+        for at in range(len(bytes_of)):
+            started.append(hosts.start("b", [sys.executable, "-c", SINK, protocol, RAW_PORT + at]))
+            hosts.listening("b", RAW_PORT + at, started[-1])
+        began = time.monotonic()
+        argvs = [[sys.executable, "-c", SOURCE, protocol, addr, RAW_PORT + at, amount] for at, (addr, amount) in enumerate(bytes_of)]
+        sources = [hosts.start("a", argv) for argv in argvs]
+        started += sources
+        for source in sources:
+            if source.wait(300):
+                raise Unable(peers.tail(source))
+        return time.monotonic() - began, ["python3", "-c", "SOURCE", *argvs[0][3:]]
+    finally:
+        for process in started:
+            peers.stop(process)
 
 
 def ours(hosts, lh, folder, size, several):
@@ -148,15 +151,15 @@ def main():
         entries = [{"name": name, "lacks": lacks, "encrypts": is_ours, "ours": is_ours, "version": "", "why_not": ""} for name, (_, lacks, is_ours) in ways.items()]
 
         def run(entry, number):
-            cpu, watch = [hosts.cpu(side) for side in "ab"], Watch(links)
+            cpu, all_cpu, watch = [hosts.cpu(side) for side in "ab"], peers.busy(), Watch(links)
             try:
                 seconds, argv = ways[entry["name"]][0]()
             finally:
                 tail_ms, shares = watch.tail_ms()
-            spent = sum(hosts.cpu(side) for side in "ab") - sum(cpu)
+            spent, all_cpu = sum(hosts.cpu(side) for side in "ab") - sum(cpu), peers.busy() - all_cpu
             gbps = size * 8 / seconds / 1e9
             found = {"gbps": gbps, "seconds": seconds, "cpu_s_per_gb": spent / (size / 1e9), "tail_ms": tail_ms, "shares": shares,
-                     "of_links": gbps * 1e3 / (args.unit * sum(WEIGHTS)), "others_cpu_share": 0.0}
+                     "of_links": gbps * 1e3 / (args.unit * sum(WEIGHTS)), "others_cpu_share": max(0.0, (all_cpu - spent) / seconds / os.cpu_count())}
             print(f"    {found['of_links']:.2f} of all links, tail {tail_ms:.0f} ms, shares of weights "
                   + " ".join(f"{share * sum(WEIGHTS) / weight:.2f}" for share, weight in zip(shares, WEIGHTS)), flush=True)
             return found, [str(word) for word in argv]
