@@ -136,7 +136,7 @@ listening() { # listening a|b PORT
     on "$1" cat /proc/self/net/tcp /proc/self/net/tcp6 2>/dev/null | grep -qi ":$(printf %04X "$2") [0-9A-F]*:0000 0A"
 }
 
-# serve b ROOT [options]: a daemon with a ticket; sets $SERVE_PID and $URL (ends in /).
+# serve b ROOT [options]: a daemon with a ticket, on that host's address or on $LISTEN; sets $SERVE_PID and $URL (ends in /).
 SERVE_COUNT=0
 serve() {
     local side=$1 root=$2 addr=$ADDR_A
@@ -144,7 +144,7 @@ serve() {
     [ "$side" = b ] && addr=$ADDR_B
     SERVE_COUNT=$((SERVE_COUNT + 1))
     SERVE_OUT="$LAB/serve-$SERVE_COUNT"
-    start "$side" "$LONGHAUL" serve --root "$root" --listen "$addr:${PORT:-7440}" --ticket "$@" >"$SERVE_OUT.out" 2>"$SERVE_OUT.err" </dev/null
+    start "$side" "$LONGHAUL" serve --root "$root" --listen "${LISTEN:-$addr}:${PORT:-7440}" --ticket "$@" >"$SERVE_OUT.out" 2>"$SERVE_OUT.err" </dev/null
     SERVE_PID=$STARTED_PID
     if ! until_true 10 grep -q '^longhaul://' "$SERVE_OUT.out"; then
         echo "serve did not print its address: $(tail -n 3 "$SERVE_OUT.err")" >&2

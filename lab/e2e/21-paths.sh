@@ -21,9 +21,8 @@ for i in 0 1 2 3; do
     PATHS+=(--path "10.99.2$i.1=10.99.2$i.2")
 done
 # It listens on all addresses; the client is given that of the session.
-start b "$LONGHAUL" serve --root "$DST" --listen 0.0.0.0:7440 --ticket >"$LAB/serve.out" 2>"$LAB/serve.err" </dev/null
-until_true 10 grep -q '^longhaul://' "$LAB/serve.out" || { not_ok "the daemon is there" "$(cat "$LAB/serve.err")"; finish; }
-URL="$(head -n 1 "$LAB/serve.out" | sed "s#@[^/]*:7440/#@$ADDR_B:7440/#")"
+LISTEN=0.0.0.0 serve b "$DST"
+URL="${URL/@0.0.0.0:/@$ADDR_B:}"
 random_file "$SRC/large" $((UNIT * 3000000))
 # shares: each path's share of what all brought, in percent of its weight's; of the last report
 shares() { python3 - "$OUT" <<'P'
@@ -113,6 +112,22 @@ read -r median longest count <<<"$(recovered)"
 echo "# flapping: $(number resent_bytes) bytes sent again; back at its rate after $median ms (median of $count, longest $longest)"
 holds "a link that goes and comes: back at its rate within seconds ($median ms)" within 0 2000 "$median"
 rm -f "$DST/flap" "$SRC/flap"
+
+# All four go at once, longer than any try to connect takes: an outage, not an error. The session's own link stays.
+outage() {
+    sleep 1
+    for i in 0 1 2 3; do on a ip link set "lp$i" down; done
+    sleep 4
+    for i in 0 1 2 3; do on a ip link set "lp$i" up; done
+}
+outage &
+OUTAGE=$!
+cp_run "${PATHS[@]}" "$SRC/large" "$URL"outage
+wait $OUTAGE
+cp_ends 0 "all paths away for four seconds: exit code 0"
+holds "all paths away for four seconds: the same bytes" cmp "$SRC/large" "$DST/outage"
+echo "# outage: $TOOK ms, $(number resent_bytes) bytes sent again"
+rm -f "$DST/outage"
 
 # The widest becomes forty times slower.
 slow() {

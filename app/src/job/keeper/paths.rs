@@ -81,6 +81,8 @@ impl PathBook {
 pub(super) struct Track {
     /// Bytes brought, looked at now and then, over the last `WINDOW` of being busy.
     seen: VecDeque<(Instant, u64)>,
+    /// When the sign of life last changed, and what it was.
+    sign: u64,
     changed: Instant,
     /// Bytes per second over the last window, and the most of them.
     rate: u64,
@@ -90,17 +92,18 @@ pub(super) struct Track {
 
 impl Track {
     pub(super) fn new() -> Track {
-        Track { seen: VecDeque::new(), changed: Instant::now(), rate: 0, best: 0, unsent_bounded: false }
+        Track { seen: VecDeque::new(), sign: 0, changed: Instant::now(), rate: 0, best: 0, unsent_bounded: false }
     }
 
     pub(super) fn bytes(&self) -> u64 {
         self.seen.back().map_or(0, |(_, bytes)| *bytes)
     }
 
-    /// So many bytes were brought until now. `busy`: it owes something; `waits`: of this something is in the network's hands, and the peer would take it.
-    fn look(&mut self, now: Instant, bytes: u64, busy: bool, waits: bool) {
-        if bytes != self.bytes() || !waits {
-            self.changed = now;
+    /// What is known of it now; `busy`: it owes something.
+    fn look(&mut self, now: Instant, seen: &Seen, busy: bool) {
+        let bytes = seen.bytes;
+        if seen.sign != self.sign || !(busy && seen.waits) {
+            (self.sign, self.changed) = (seen.sign, now);
         }
         if !busy {
             self.seen.clear();
@@ -137,21 +140,28 @@ impl Track {
     }
 }
 
-/// Bytes that a rail has brought, as this end knows it, and whether it waits for the network to bring more.
-fn brought(meter: Option<&Meter>, socket: &Weak<OwnedFd>, sends: bool) -> Option<(u64, bool)> {
+/// What this end knows of a rail at one moment.
+struct Seen {
+    /// Bytes it has brought; of a datagram rail's sender, that were sent first: what is on its way counts little beside a window's.
+    bytes: u64,
+    /// Changes when the path brings anything.
+    sign: u64,
+    /// Something is in the network's hands, and the peer would take it.
+    waits: bool,
+}
+
+fn see(meter: Option<&Meter>, socket: &Weak<OwnedFd>, sends: bool) -> Option<Seen> {
     if let Some(meter) = meter {
         let stats = meter.read();
-        // A sender's sign of life is the feedback; what is on its way counts little beside a window's bytes.
-        return Some(if sends {
-            (stats.fresh_bytes + stats.feedbacks, stats.units > 0)
-        } else {
-            (stats.wire_bytes, false)
-        });
+        let (bytes, sign) =
+            if sends { (stats.fresh_bytes, stats.feedbacks) } else { (stats.wire_bytes, stats.packets) };
+        return Some(Seen { bytes, sign, waits: sends && stats.units > 0 });
     }
     let info = sys::sock::tcp_info(&*socket.upgrade()?).ok()?;
+    let bytes = if sends { info.bytes_acked } else { info.bytes_received };
     // A window that is shut is the peer's disk, not the path.
     let waits = (info.unacked > 0 || info.notsent_bytes > 0) && info.send_window_bytes >= info.mss;
-    Some(if sends { (info.bytes_acked, waits) } else { (info.bytes_received, false) })
+    Some(Seen { bytes, sign: bytes, waits: sends && waits })
 }
 
 impl Keeper<'_, '_> {
@@ -204,7 +214,8 @@ impl Keeper<'_, '_> {
             let text = format!("path {} cannot be connected ({error}): the others carry, it is tried again", path.name);
             self.said.push(text);
         }
-        self.end.rails_up() > 0 || self.paths.iter().any(|path| !path.is_away)
+        // Once a rail was up, all of them away at once is an outage, which the watchdog bounds; before, it is a wrong address.
+        self.rails_most > 0 || self.paths.iter().any(|path| !path.is_away)
     }
 
     /// A rail came up on a path.
@@ -232,8 +243,8 @@ impl Keeper<'_, '_> {
                 End::Send(end) => end.owed_by(rail) > 0,
                 End::Recv(_) => true,
             };
-            if let Some((bytes, waits)) = brought(it.meter.as_deref(), &it.socket, sends) {
-                it.track.look(now, bytes, busy, busy && waits);
+            if let Some(seen) = see(it.meter.as_deref(), &it.socket, sends) {
+                it.track.look(now, &seen, busy);
             }
             if let (true, None, false, Some(socket)) = (sends, &it.meter, it.track.unsent_bounded, it.socket.upgrade())
             {
@@ -303,7 +314,7 @@ mod tests {
         for at in ms.step_by(100) {
             *bytes += rate / 10;
             let now = from + Duration::from_millis(at);
-            track.look(now, *bytes, true, true);
+            track.look(now, &Seen { bytes: *bytes, sign: *bytes, waits: true }, true);
             out.push((at, track.is_silent(now, Duration::ZERO), track.is_slow()));
         }
         out
@@ -334,7 +345,7 @@ mod tests {
         run(&mut track, from, 0..3000, &mut bytes, 20_000_000);
         for at in (3000..9000).step_by(100) {
             let now = from + Duration::from_millis(at);
-            track.look(now, bytes, false, false);
+            track.look(now, &Seen { bytes, sign: bytes, waits: false }, false);
             assert!(!track.is_silent(now, Duration::ZERO) && !track.is_slow(), "{at}");
         }
     }
