@@ -11,6 +11,7 @@ mod link;
 
 use link::{Job, MS, Outcome, Path, SECOND, World};
 use proto::flow::{FlowReceiver, FlowSender, Step};
+use proto::rate::{Law, Policy, RateConfig};
 
 const MBIT100: u64 = 100_000_000 / 8;
 
@@ -312,5 +313,29 @@ fn a_loop_that_comes_late_sends_at_the_rate_all_the_same() {
         }
         let share = wire as f64 / (rate as f64 * 10.0);
         assert!((0.97..1.03).contains(&share), "{rate} B/s, {} ms late: {share:.3}", late_ns / MS);
+    }
+}
+
+/// A short path, far faster than the user's bound, whose receiver takes packets in lumps: the law's trains show it nothing and it would like more of them.
+#[test]
+fn nothing_goes_beside_the_bound_of_the_user() {
+    for (seed, law) in [Law::Delay, Law::Bbr, Law::Cubic, Law::Fixed].into_iter().enumerate() {
+        for (target, refuse_ppm) in [(50_000_000, 0), (50_000_000, 100_000), (1_000_000, 0)] {
+            let mut path = Path::new(0, 60_000, 0);
+            path.forth.coarse_ns = 50_000;
+            let bytes = 2 * target;
+            let mut job = Job::fixed(target, bytes, 64);
+            job.config.rate = RateConfig { law, policy: Policy::Fair, ..job.config.rate };
+            job.refuse_ppm = refuse_ppm;
+            let out = run(seed as u64, &path, &job);
+            let wire = bytes + out.sender.packets * 60;
+            let most = target as f64 * out.landed_ns as f64 / 1e9;
+            let share = wire as f64 / most;
+            println!("{law:?} at most {target} B/s, {refuse_ppm} ppm refused: {share:.4} of it");
+            // The newest burst or train is paid for after it left.
+            assert!(wire as f64 <= most + 65_000.0, "{law:?} at most {target} B/s: {share:.4} of it");
+            let ours = matches!(law, Law::Delay | Law::Fixed);
+            assert!(share > 0.95 || !ours, "{law:?} at most {target} B/s: only {share:.4} of it");
+        }
     }
 }

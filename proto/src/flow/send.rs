@@ -85,6 +85,8 @@ pub struct FlowSender {
     train_left: u32,
     /// Time that the loop came late by, to be caught up.
     owed_ns: u64,
+    /// What the newest burst was paid with.
+    charged_ns: u64,
     /// There was nothing to send: no credit for the time until there is.
     dry: bool,
     /// Numbers below this were followed by a time in which nothing could be sent.
@@ -130,6 +132,7 @@ impl FlowSender {
             next_send_ns: now_ns,
             train_left: 0,
             owed_ns: 0,
+            charged_ns: 0,
             dry: true,
             limited_below: 0,
             copy_at: 0,
@@ -425,9 +428,14 @@ impl FlowSender {
         let mut takes = nanos(wire_bytes, self.controller.rate());
         if self.train_left > 0 {
             self.train_left = self.train_left.saturating_sub(packets);
-            // The controller asked for these beside the rate: only the last packet is paid for.
-            self.next_send_ns = now_ns.saturating_add(takes / u64::from(packets.max(1)));
             self.dry = false;
+            // The controller asked for these beside its rate: only the last packet is paid for. Beside the user's bound nothing is.
+            self.charged_ns = match self.config.rate.target {
+                0 => takes / u64::from(packets.max(1)),
+                target => nanos(wire_bytes, target),
+            };
+            let from = if self.config.rate.target == 0 { now_ns } else { self.next_send_ns.max(now_ns) };
+            self.next_send_ns = from.saturating_add(self.charged_ns);
             return;
         }
         let earliest = if self.dry { now_ns } else { now_ns.saturating_sub(CREDIT_NS) };
@@ -448,6 +456,7 @@ impl FlowSender {
         self.owed_ns -= caught_up;
         takes -= caught_up;
         self.dry = false;
+        self.charged_ns = takes;
         self.next_send_ns = self.next_send_ns.saturating_add(takes);
     }
 
@@ -481,7 +490,9 @@ impl FlowSender {
             }
             _ => self.units.give_back(run.unit, range, run.repair),
         }
-        let back = nanos(bytes + (void.end - void.start) * WIRE_OVERHEAD, self.controller.rate());
+        // What was paid for them, no more: it may have been less than the rate's price.
+        let back = self.charged_ns / u64::from(burst.packets().max(1)) * (void.end - void.start);
+        self.charged_ns = self.charged_ns.saturating_sub(back);
         self.next_send_ns = self.next_send_ns.saturating_sub(back).max(now_ns.saturating_sub(CREDIT_NS));
         self.limited_below = self.flight.next();
     }

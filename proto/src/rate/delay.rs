@@ -294,7 +294,7 @@ impl Delay {
             self.drain.pay(signal.now_ns, self.path.round_ns().saturating_mul(5));
             // The others still take back what they did without us.
             self.take = PUSH * (self.link / passed.max(1.0) - 0.5).clamp(1.0, 8.0);
-        } else if self.link == 0.0 {
+        } else if self.link == 0.0 && (self.config.target == 0 || self.rate < self.config.target as f64) {
             // It all came, and no queue grew: the link is somewhere above.
             self.rate *= BLIND_GROWTH;
             self.train_packets = (4 * self.train_packets).min(TRAIN_PACKETS_MAX);
