@@ -1,6 +1,6 @@
 //! ln, exp, square and cube root.
 //!
-//! For: laws written with logarithms and the roots of CUBIC and of deviations.
+//! For: laws written with logarithms, the roots of CUBIC and of deviations, rates whose ratios count.
 //! In and out: f64 to f64, relative error below 1e-9 over the whole range of finite positive numbers.
 //! Invariants: no NaN for finite input; ln of what is not positive is ln of the smallest normal number.
 //! Absent on purpose: std: these functions are not in `core`.
@@ -8,7 +8,7 @@
 const LN_2: f64 = core::f64::consts::LN_2;
 
 /// Natural logarithm: exponent from the bits, mantissa by the series of artanh.
-pub(super) fn ln(x: f64) -> f64 {
+pub(crate) fn ln(x: f64) -> f64 {
     let x = if x >= f64::MIN_POSITIVE { x.min(f64::MAX) } else { f64::MIN_POSITIVE };
     let bits = x.to_bits();
     let exponent = (bits >> 52) as i64 - 1023;
@@ -26,7 +26,7 @@ pub(super) fn ln(x: f64) -> f64 {
 }
 
 /// e to the x; 0 and the greatest number at the ends of the range.
-pub(super) fn exp(x: f64) -> f64 {
+pub(crate) fn exp(x: f64) -> f64 {
     if x < -700.0 {
         return 0.0;
     }
@@ -42,12 +42,12 @@ pub(super) fn exp(x: f64) -> f64 {
 }
 
 /// Square root of a number that is not negative.
-pub(super) fn sqrt(x: f64) -> f64 {
+pub(crate) fn sqrt(x: f64) -> f64 {
     if x >= f64::MIN_POSITIVE { exp(ln(x) / 2.0) } else { 0.0 }
 }
 
 /// Cube root of a number that is not negative: a guess from the exponent, then Newton.
-pub(super) fn cbrt(x: f64) -> f64 {
+pub(crate) fn cbrt(x: f64) -> f64 {
     if x.is_nan() || x <= f64::MIN_POSITIVE {
         return 0.0;
     }

@@ -13,7 +13,7 @@ mod delay; // ours: the queue's delay is the price, random loss is not
 mod drain; // lets the queue run dry, for `delay`
 mod fixed; // the user's word
 mod loss; // which losses are the queue's
-mod maths; // logarithms and roots, which core does not have
+pub(crate) mod maths; // logarithms and roots, which core does not have
 mod path; // what the signals say of the path: base delay, queue, delivery, loss
 mod rival; // someone who does not yield to delay
 mod shift; // a path that became longer

@@ -10,7 +10,7 @@
 //! longhaul-engines 1
 //! KEY WAY ENGINE IO_BYTES DEPTH BYTES_PER_SECOND SECOND SECOND_BYTES_PER_SECOND CHECK
 //! ```
-//! KEY is 16 hexadecimal digits, SECOND is `-` where no other engine worked, CHECK is FNV-1a of the line before it.
+//! KEY is 16 hexadecimal digits, SECOND is `-` where no other engine worked, CHECK is that of `crate::checked`.
 
 use alloc::format;
 use alloc::string::String;
@@ -18,6 +18,7 @@ use alloc::vec::Vec;
 
 use super::race::{Lane, Verdict};
 use super::{Engine, Way};
+use crate::checked;
 
 /// The first line. Another number is another file, and is not read.
 pub const HEAD: &str = "longhaul-engines 1";
@@ -35,10 +36,6 @@ pub struct Line {
     pub verdict: Verdict,
 }
 
-fn check(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
-}
-
 impl Line {
     /// As text, with its check, without the line's end.
     #[must_use]
@@ -46,19 +43,14 @@ impl Line {
         let Verdict { way, lane, bps, second, .. } = &self.verdict;
         let (second, second_bps) = second.map_or(("-", 0), |(engine, bps)| (engine.name(), bps));
         let (way, engine) = (way.name(), lane.engine.name());
-        let text =
-            format!("{:016x} {way} {engine} {} {} {bps} {second} {second_bps}", self.key, lane.io_bytes, lane.depth);
-        format!("{text} {:016x}", check(&text))
+        let (key, Lane { io_bytes, depth, .. }) = (self.key, lane);
+        checked::close(&format!("{key:016x} {way} {engine} {io_bytes} {depth} {bps} {second} {second_bps}"))
     }
 
     /// A line that can be believed.
     #[must_use]
     pub fn decode(text: &str) -> Option<Line> {
-        let (body, sum) = text.rsplit_once(' ')?;
-        if u64::from_str_radix(sum, 16) != Ok(check(body)) {
-            return None;
-        }
-        let mut words = body.split(' ');
+        let mut words = checked::open(text)?.split(' ');
         let key = u64::from_str_radix(words.next()?, 16).ok()?;
         let way = match words.next()? {
             "read" => Way::Read,
