@@ -353,6 +353,8 @@ impl<P: Platform> Worker<P> {
         let Half::Recv(half) = &mut it.half else { unreachable!("the caller looked") };
         let Some(coming) = half.units.get(&unit) else { return };
         match coming.home {
+            // Pieces that were held while its entry failed are all over before the word that they may go is.
+            Home::There if half.checks.contains(&unit) => {}
             Home::There if coming.writes == 0 => half.checks.push_back(unit),
             Home::Over { .. } if coming.writes == 0 => self.unit_is_over(index, it, unit),
             _ => {}
