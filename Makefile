@@ -9,7 +9,7 @@ N ?= 200
 SEED ?= 1
 FIRST ?= 0
 
-.PHONY: help build test unit e2e lint deny demo bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk grid torture torture-memory sim sims fuzz fuzz-quick hosts lab-accuracy ci
+.PHONY: help build test unit e2e lint deny demo bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk grid torture torture-holes torture-memory zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -65,8 +65,14 @@ grid: ## distance x loss x rate in virtual time, through the real machines: benc
 torture: build ## kill -9 at N random instants (N=200), then compare every byte
 	N=$(N) lab/e2e/run.sh plug
 
-torture-memory: build ## 200 GiB sparse file and a million files: both ends stay below their grant
+torture-holes: build ## 2^40 bytes of hole with islands of data, locally and host to host, hashed once in full
+	BIG=1 lab/e2e/run.sh holes
+
+torture-memory: build ## 200 GiB of zeros and a million files: both ends stay below their grant
 	BIG=1 lab/e2e/run.sh memory
+
+zeros: ## hash the built-in table of digests of zeros again, a TiB of them (some minutes)
+	cargo run --release --locked -p longhaul-engine --example zeros check
 
 sim: ## one seed of the whole-job simulator (SEED=n)
 	SEED=$(SEED) cargo test -p longhaul-engine --locked --test sim one_seed -- --nocapture

@@ -2,9 +2,12 @@
 //!
 //! For: the file digest that `b3sum` prints (or CRC-64/NVME), without a second read.
 //! In and out: (chunk index, chunk digest) in any order; the root when all are there.
-//! Invariants: neighbours merge as soon as both are there, so memory is the number of gaps, not of chunks.
+//! Invariants: neighbours merge as soon as both are there, so memory is the number of gaps, not of chunks; zeros that nobody read are
+//! hashed when they are merged with something else, as few of them as can be.
 //! Absent on purpose: hashing payload (seal.rs).
 //! Source: BLAKE3 paper, section 2.1 (left subtree is the largest power of two); blake3 crate, `hazmat`.
+
+pub mod zeros; // long runs of zeros
 
 use std::collections::BTreeMap;
 
@@ -15,6 +18,9 @@ use proto::wire::control::{Digest, DigestKind};
 /// First chunk and end chunk (excluded).
 type Span = (u64, u64);
 
+/// What is known of a span: its digest, or that it is zeros (`None`).
+type Node = Option<Digest>;
+
 /// Merged digests of one file.
 #[derive(Debug)]
 pub struct DigestTree {
@@ -22,31 +28,70 @@ pub struct DigestTree {
     bytes: u64,
     chunk_bytes: u32,
     chunks: u64,
-    nodes: BTreeMap<(u64, u64), Digest>, // first chunk, end chunk (end excluded; beyond the last is cut to it)
+    nodes: BTreeMap<Span, Node>, // the end beyond the last is cut to it
+    zeros: usize,
 }
 
 impl DigestTree {
     /// A file of `bytes` in chunks of `chunk_bytes`.
     #[must_use]
     pub fn new(kind: DigestKind, bytes: u64, chunk_bytes: u32) -> Self {
-        DigestTree { kind, bytes, chunk_bytes, chunks: chunk_count(bytes, chunk_bytes), nodes: BTreeMap::new() }
+        DigestTree {
+            kind,
+            bytes,
+            chunk_bytes,
+            chunks: chunk_count(bytes, chunk_bytes),
+            nodes: BTreeMap::new(),
+            zeros: 0,
+        }
     }
 
     /// One chunk's digest; each index once.
     pub fn put(&mut self, index: u64, digest: Digest) {
-        let (mut first, mut end, mut digest) = (index, index + 1, digest);
-        loop {
-            if first == 0 && end >= self.chunks {
-                break;
-            }
-            let Some((left, right, whole)) = self.sibling(first, end) else { break };
-            let key = if left == (first, end) { right } else { left };
-            let Some(other) = self.nodes.remove(&key) else { break };
-            let (l, r) = if left == (first, end) { (&digest, &other) } else { (&other, &digest) };
-            digest = self.merge(l, r, right, whole == (0, self.chunks));
-            (first, end) = whole;
+        self.put_node((index, index + 1), Some(digest));
+    }
+
+    /// Chunks of zeros, each index once; not the file's last.
+    pub fn put_zeros(&mut self, first: u64, end: u64) {
+        assert!(end < self.chunks, "the last chunk of a file is no hole");
+        let mut at = first;
+        while at < end {
+            // The largest subtree that begins here and does not go beyond.
+            let aligned = if at == 0 { u64::MAX } else { 1 << at.trailing_zeros() };
+            let chunks = aligned.min(1 << (end - at).ilog2());
+            self.put_node((at, at + chunks), None);
+            at += chunks;
         }
-        self.nodes.insert((first, end), digest);
+    }
+
+    /// Spans of zeros that wait for their neighbours: what a peer can make this hold without sending a byte of payload.
+    #[must_use]
+    pub fn zero_spans(&self) -> usize {
+        self.zeros
+    }
+
+    fn put_node(&mut self, span: Span, node: Node) {
+        let (mut span, mut node) = (span, node);
+        while span != (0, self.chunks) {
+            let Some((left, right, whole)) = self.sibling(span.0, span.1) else { break };
+            let key = if left == span { right } else { left };
+            let Some(other) = self.nodes.remove(&key) else { break };
+            self.zeros -= usize::from(other.is_none());
+            if node.is_some() || other.is_some() {
+                let (own, other) = (self.known(span, node), self.known(key, other));
+                let (l, r) = if left == span { (&own, &other) } else { (&other, &own) };
+                node = Some(self.merge(l, r, right, whole == (0, self.chunks)));
+            }
+            span = whole;
+        }
+        self.zeros += usize::from(node.is_none());
+        self.nodes.insert(span, node);
+    }
+
+    /// A span's digest, which is had now if it is one of zeros.
+    fn known(&self, (first, end): Span, node: Node) -> Digest {
+        let chunk_bytes = u64::from(self.chunk_bytes);
+        node.unwrap_or_else(|| zeros::zeros_digest(self.kind, first * chunk_bytes, (end - first) * chunk_bytes))
     }
 
     /// The subtree split that `[first, end)` is one half of: left, right, both.
@@ -81,7 +126,7 @@ impl DigestTree {
         if self.chunks == 0 {
             return Some(digest_of(self.kind, &[]));
         }
-        self.nodes.get(&(0, self.chunks)).copied()
+        self.nodes.get(&(0, self.chunks)).copied().flatten()
     }
 }
 

@@ -146,7 +146,23 @@ pub trait SourceTree: Debug + Send + Sync + 'static {
     }
     /// Is the file still what the manifest says (size, times, and no write since)?
     fn is_unchanged(&self, entry: &Entry) -> io::Result<bool>;
+    /// The next holes of a file from `offset` on. A tree that cannot know has none.
+    fn holes(&self, _entry: &Entry, _offset: u64) -> io::Result<Holes> {
+        Ok(Holes { ranges: Vec::new(), until: u64::MAX })
+    }
 }
+
+/// Where a file has no bytes, as far as it was looked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holes {
+    /// First byte and end, ascending.
+    pub ranges: Vec<(u64, u64)>,
+    /// Up to here there are no others; `u64::MAX`: up to the end.
+    pub until: u64,
+}
+
+/// Holes that are looked up at once: so few that neither end has much to remember of what lies between them, and nobody waits.
+pub const HOLES_AT_ONCE: usize = 16;
 
 /// What stands at a file's place in the destination.
 #[derive(Debug, PartialEq, Eq)]
@@ -217,6 +233,8 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     /// Takes up a part again: cuts its journal to the valid bytes, so that records can follow, and empties the ranges (offset, bytes)
     /// of the part that no record speaks of, so that what is missing reads as zeros.
     fn resume_part(&self, entry: &Entry, journal_bytes: usize, missing: &[(u64, u64)]) -> io::Result<()>;
+    /// Empties these ranges (offset, bytes) of the part, so that they read as zeros. Errors: NotFound, there is none.
+    fn empty_part(&self, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()>;
     /// Opens (or makes) the part for chunk writes.
     fn open_part(&self, entry: &Entry) -> io::Result<Self::File>;
     /// The same for reads and writes of any offset and length, where `open_part` opens for whole sectors.

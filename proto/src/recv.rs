@@ -14,7 +14,7 @@ use crate::error::Breach;
 use crate::ledger::{ChunkState, Ledger, chunk_count, chunk_len};
 use crate::manifest::{Entry, EntryId, EntryKind, check_path};
 use crate::wire::chunk::PACK_FILE_BYTES_MAX;
-use crate::wire::control::{ChunkId, ChunkRange, Digest};
+use crate::wire::control::{ChunkId, ChunkRange, Digest, HOLE_FILE_BYTES_MIN, HOLE_REACH_BYTES};
 use crate::{WINDOW, WINDOW_NAME_BYTES, WINDOW_NAME_SLACK};
 
 /// How far a file is.
@@ -137,6 +137,34 @@ impl Receiver {
         }
         ledger.advance(index, ChunkState::Landed);
         Ok((index, self.ready(id)))
+    }
+
+    /// The sender says that these chunks are zeros. Whether the file is still on its way.
+    ///
+    /// # Errors
+    /// They are not all missing of a file that is on its way and has a journal, or one is its last chunk, or beyond the reach.
+    pub fn on_holes(&mut self, id: EntryId, ranges: &[ChunkRange]) -> Result<bool, Breach> {
+        let chunk_bytes = u64::from(self.chunk_bytes);
+        let Some(item) = self.items.get_mut(&id) else {
+            return if id < self.next_entry { Ok(false) } else { Err(Breach::EntryUnknown) };
+        };
+        let State::Coming { ledger, end: None } = &mut item.state else { return Err(Breach::WrongOrder) };
+        if item.entry.bytes() <= HOLE_FILE_BYTES_MIN {
+            return Err(Breach::ChunkUnwanted);
+        }
+        let end_max = (ledger.chunks() - 1).min(HOLE_REACH_BYTES / chunk_bytes);
+        for range in ranges {
+            if range.end > end_max {
+                return Err(Breach::ChunkOutOfRange);
+            }
+            for index in range.first..range.end {
+                if ledger.state(index) != ChunkState::Missing {
+                    return Err(Breach::ChunkTwice);
+                }
+                ledger.advance(index, ChunkState::Landed);
+            }
+        }
+        Ok(true)
     }
 
     /// Chunks of a file are on stable storage.

@@ -6,6 +6,8 @@
 //! `Nack` or after the receiver closed the rail's account (`on_rail_closed`), so nothing is sent twice that has arrived.
 //! Absent on purpose: payload, digests, sockets, time.
 
+mod holes; // what of a file is not read
+
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
@@ -15,7 +17,7 @@ use crate::error::Breach;
 use crate::ledger::{chunk_count, chunk_len};
 use crate::manifest::{Entry, EntryId, EntryKind};
 use crate::wire::chunk::{PACK_FILE_BYTES_MAX, PACK_LINE_BYTES};
-use crate::wire::control::{ChunkId, ChunkRange, WANT_RANGES_MAX, Want};
+use crate::wire::control::{ChunkId, ChunkRange, HOLE_FILE_BYTES_MIN, WANT_RANGES_MAX, Want};
 use crate::{WINDOW, WINDOW_NAME_BYTES};
 
 /// A chunk's content, before it has an id.
@@ -77,10 +79,11 @@ enum State {
     Announced,
     /// from: Announced · to: Compared, (gone). The receiver tells digests of its version; `told` of `chunks` came, `looked` are compared.
     Comparing { chunks: u64, told: u64, looked: u64, differ: Vec<ChunkRange> },
-    /// from: Comparing · to: Reading, (gone). It knows what differs and has not answered.
-    Compared,
-    /// from: Announced · to: Ended, (gone). Chunks go out; `unread` were not read yet.
-    Reading { ranges: VecDeque<ChunkRange>, unread: u64, whole: bool },
+    /// from: Comparing · to: Reading, (gone). It knows what differs and has not answered. `read`: the first so many chunks were.
+    Compared { read: u64 },
+    /// from: Announced · to: Ended, (gone). Chunks go out; `unread` were not read yet. From chunk `mapped` on nobody knows yet where the
+    /// source has holes: nothing of it is handed out before.
+    Reading { ranges: VecDeque<ChunkRange>, unread: u64, whole: bool, mapped: u64 },
     /// from: Reading · to: (gone). All read, `FileEnd` sent or, in a pack, not needed.
     Ended,
 }
@@ -157,6 +160,8 @@ pub struct Sender {
     large: BTreeMap<u16, VecDeque<EntryId>>,
     /// Files whose ranges are handed out now, at most `spread`.
     open: Vec<EntryId>,
+    /// The next range would be of this one, and is not mapped.
+    unmapped: Option<EntryId>,
     spread: usize,
     small: VecDeque<EntryId>,
     again: VecDeque<Unit>,
@@ -178,6 +183,7 @@ impl Sender {
             name_bytes: 0,
             large: BTreeMap::new(),
             open: Vec::new(),
+            unmapped: None,
             spread: 1,
             small: VecDeque::new(),
             again: VecDeque::new(),
@@ -245,7 +251,7 @@ impl Sender {
                 item.state = State::Comparing { chunks: *there, told: 0, looked: 0, differ: Vec::new() };
                 return Ok(Owed::Nothing);
             }
-            (State::Announced | State::Compared, Want::Keep { .. } | Want::All | Want::Missing { .. }) => {}
+            (State::Announced | State::Compared { .. }, Want::Keep { .. } | Want::All | Want::Missing { .. }) => {}
             _ => return Err(Breach::WrongOrder),
         }
         let (ranges, whole) = match want {
@@ -254,7 +260,7 @@ impl Sender {
                 return Ok(Owed::Nothing);
             }
             Want::All if bytes <= PACK_FILE_BYTES_MAX => {
-                item.state = State::Reading { ranges: VecDeque::new(), unread: 1, whole: true };
+                item.state = State::Reading { ranges: VecDeque::new(), unread: 1, whole: true, mapped: u64::MAX };
                 self.small.push_back(id);
                 return Ok(Owed::Nothing);
             }
@@ -266,7 +272,13 @@ impl Sender {
             Want::Compare { .. } => unreachable!("answered above"),
         };
         let unread = ranges.iter().map(|range| range.end - range.first).sum();
-        item.state = State::Reading { ranges, unread, whole };
+        let mapped = match item.state {
+            _ if !item.entry.meta.sparse || bytes <= HOLE_FILE_BYTES_MIN => u64::MAX,
+            // What was read and found to differ is read again, whatever the file system says of it.
+            State::Compared { read } => read,
+            _ => 0,
+        };
+        item.state = State::Reading { ranges, unread, whole, mapped };
         if unread == 0 {
             return Ok(Owed::CheckSource(id));
         }
@@ -307,7 +319,7 @@ impl Sender {
             add_chunk(differ, index);
         }
         let mut differ = core::mem::take(differ);
-        item.state = State::Compared;
+        item.state = State::Compared { read: *chunks };
         thin(&mut differ);
         Some(differ)
     }
@@ -466,7 +478,7 @@ impl Sender {
             {
                 return None; // all that are open have as much on their way as one volume may hold of the receiver's bufs
             }
-            let Some(Item { entry, state: State::Reading { ranges, .. }, .. }) = self.items.get_mut(&id) else {
+            let Some(Item { entry, state: State::Reading { ranges, mapped, .. }, .. }) = self.items.get_mut(&id) else {
                 self.open.remove(place);
                 continue;
             };
@@ -475,6 +487,10 @@ impl Sender {
                 continue;
             };
             let index = range.first;
+            if index >= *mapped {
+                self.unmapped = Some(id);
+                return None;
+            }
             range.first += 1;
             if range.first == range.end {
                 ranges.pop_front();

@@ -314,6 +314,7 @@ fn chosen() -> impl Strategy<Value = Frame> {
     prop_oneof![
         vec(path().prop_filter("not the folder itself", |path| !path.is_empty()), 0..9).prop_map(Frame::Pick),
         vec((fault().prop_map(|fault| EntryFault { entry: u64::MAX, ..fault }), path()), 0..9).prop_map(Frame::Unseen),
+        (any::<u64>(), ranges()).prop_map(|(entry, ranges)| Frame::Holes { entry, ranges }),
     ]
 }
 

@@ -24,7 +24,7 @@ fn file(bytes: u64, number: usize) -> Entry {
         mode: 0o644,
         mtime_s: 0,
         mtime_ns: 0,
-        meta: Meta { volume: number as u16 % 3, ..Meta::default() },
+        meta: Meta { volume: number as u16 % 3, sparse: number % 2 == 1, ..Meta::default() },
     }
 }
 
@@ -38,8 +38,9 @@ struct Between {
     rails: BTreeMap<u16, VecDeque<Handout>>,
     /// To the sender: what the receiver said.
     said: VecDeque<Said>,
-    /// To the receiver: ended files.
-    ends: VecDeque<u64>,
+    /// To the receiver, in order: holes and ended files.
+    words_of_files: VecDeque<(u64, Option<Vec<ChunkRange>>)>,
+    hole_bytes: u64,
     next_rail: u16,
     landed: BTreeMap<(u64, u64), u32>,
     sent_bytes: u64,
@@ -74,7 +75,8 @@ impl Between {
             words: VecDeque::new(),
             rails: BTreeMap::new(),
             said: VecDeque::new(),
-            ends: VecDeque::new(),
+            words_of_files: VecDeque::new(),
+            hole_bytes: 0,
             next_rail: 0,
             landed: BTreeMap::new(),
             sent_bytes: 0,
@@ -107,25 +109,49 @@ impl Between {
     }
 
     fn hand_out(&mut self) -> bool {
-        let Some(handout) = self.sender.next_chunk(3) else { return false };
+        let Some(handout) = self.sender.next_chunk(3) else { return self.map() };
         self.words.push_back(handout.chunk);
         self.sent_bytes += handout.unit.bytes();
         self.rails.get_mut(&handout.rail).expect("only rails that are up are chosen").push_back(handout);
         true
     }
 
+    /// A file is looked at from some chunk on, some chunks far: every third is a hole, and so is the last, which is none of the machine's.
+    fn map(&mut self) -> bool {
+        let Some((entry, first)) = self.sender.next_unmapped() else { return false };
+        let chunks = entry.bytes().div_ceil(u64::from(CHUNK));
+        let until = first + 1 + first % 7;
+        let hole = |index: u64| ChunkRange { first: index, end: index + 1 + index % 2 };
+        let holes: Vec<ChunkRange> = (first..until.min(chunks)).filter(|index| index % 3 == 0).map(hole).collect();
+        let until = if until >= chunks { u64::MAX } else { until };
+        let (told, owed) = self.sender.on_map(entry.id, &holes, until);
+        self.hole_bytes += told.iter().map(|it| (it.end - it.first) * u64::from(CHUNK)).sum::<u64>();
+        self.words_of_files.push_back((entry.id, Some(told)));
+        self.owed(owed);
+        true
+    }
+
+    fn owed(&mut self, owed: Owed) {
+        if let Owed::CheckSource(id) = owed {
+            self.sender.file_ended(id);
+            self.words_of_files.push_back((id, None));
+        }
+    }
+
     /// A worker's word that a chunk was read reaches the sender, late as it may be.
     fn hear(&mut self) -> bool {
         let Some(chunk) = self.words.pop_front() else { return false };
-        if let Owed::CheckSource(id) = self.sender.on_read(chunk) {
-            self.sender.file_ended(id);
-            self.ends.push_back(id);
-        }
+        let owed = self.sender.on_read(chunk);
+        self.owed(owed);
         true
     }
 
     fn end(&mut self) -> bool {
-        let Some(id) = self.ends.pop_front() else { return false };
+        let Some((id, holes)) = self.words_of_files.pop_front() else { return false };
+        if let Some(holes) = holes {
+            assert_eq!(self.receiver.on_holes(id, &holes), Ok(true), "all of it is missing still");
+            return true;
+        }
         let ready = self.receiver.on_file_end(id, None).expect("one end per file");
         self.ready(&ready);
         true
@@ -235,7 +261,8 @@ proptest! {
     #[test]
     fn every_order_of_facts_ends_with_everything_moved_once(
         sizes in prop::collection::vec(
-            prop_oneof![Just(0_u64), 1..5000_u64, Just(128 << 10), Just((128 << 10) + 1), 1..6_000_000_u64],
+            prop_oneof![Just(0_u64), 1..5000_u64, Just(128 << 10), Just((128 << 10) + 1), 1..6_000_000_u64,
+                17_000_000..40_000_000_u64],
             0..25,
         ),
         picks in prop::collection::vec(any::<u8>(), 0..600),
@@ -252,7 +279,8 @@ proptest! {
         prop_assert!(between.sender.is_done() && between.receiver.is_done());
         prop_assert!(between.landed.values().all(|&count| count == 1), "nothing arrives twice");
         let once: u64 = sizes.iter().map(|&bytes| if bytes <= 128 << 10 { bytes + 48 } else { bytes }).sum();
-        prop_assert_eq!(between.sent_bytes, once + between.lost_bytes, "what was lost goes again, and nothing else");
+        let moved = once - between.hole_bytes;
+        prop_assert_eq!(between.sent_bytes, moved + between.lost_bytes, "what was lost goes again, and nothing else");
         prop_assert!(between.sender.resent_bytes() <= between.lost_bytes);
     }
 }
@@ -370,4 +398,30 @@ fn a_file_that_is_slow_to_be_acknowledged_holds_its_share_and_no_more() {
     assert!(sent[0] >= 90, "the slow one goes on: {sent:?}");
     let fast = &sent[1..];
     assert!(fast.iter().max() < fast.iter().min().map(|it| it + it / 10).as_ref(), "the others share alike: {sent:?}");
+}
+
+#[test]
+fn holes_that_cannot_be_are_refused_by_name() {
+    const CHUNKS: u64 = 20;
+    let mut receiver = Receiver::new(CHUNK);
+    let huge = (1 << 40) + 9 * u64::from(CHUNK);
+    for (id, bytes) in [(0, CHUNKS * u64::from(CHUNK)), (1, 16 << 20), (2, CHUNKS * u64::from(CHUNK)), (3, huge)] {
+        receiver.on_entry(Entry { id, ..file(bytes, id as usize) }).expect("in order");
+        if id != 2 {
+            receiver.expect(id, std::iter::empty());
+        }
+    }
+    let mut holes = |id, first, end| receiver.on_holes(id, &[ChunkRange { first, end }]);
+    assert_eq!(holes(4, 0, 1), Err(Breach::EntryUnknown));
+    assert_eq!(holes(2, 0, 1), Err(Breach::WrongOrder), "nothing of it was asked for yet");
+    assert_eq!(holes(1, 0, 1), Err(Breach::ChunkUnwanted), "a file without a journal is read");
+    assert_eq!(holes(0, CHUNKS - 1, CHUNKS), Err(Breach::ChunkOutOfRange), "the last chunk travels");
+    assert_eq!(holes(0, 0, u64::MAX), Err(Breach::ChunkOutOfRange), "beyond the file");
+    assert_eq!(holes(3, 1 << 20, (1 << 20) + 1), Err(Breach::ChunkOutOfRange), "beyond the reach");
+    assert_eq!(holes(3, 0, 1 << 20), Ok(true), "all of the reach in one range");
+    assert_eq!(holes(0, 3, 5), Ok(true));
+    assert_eq!(holes(0, 4, 6), Err(Breach::ChunkTwice));
+    assert_eq!(receiver.on_landed(0, 3 * u64::from(CHUNK), CHUNK), Err(Breach::ChunkTwice), "a hole does not come");
+    assert_eq!(receiver.on_file_end(0, None), Ok(Ready::Nothing));
+    assert_eq!(receiver.on_holes(0, &[ChunkRange { first: 8, end: 9 }]), Err(Breach::WrongOrder), "after its end");
 }

@@ -185,6 +185,10 @@ fn frames() -> Vec<Frame> {
         Frame::Unkept(vec![(45, Aspects::OWNER.with(Aspects::SETID))]),
         Frame::Pick(vec![(*b"run 7/a").into(), (*b"run 7/b\xFF").into()]),
         Frame::Unseen(vec![(EntryFault { entry: u64::MAX, ..fault }, (*b"run 7/secret").into())]),
+        Frame::Holes {
+            entry: 42,
+            ranges: vec![ChunkRange { first: 1, end: 5 }, ChunkRange { first: 9, end: 1 << 20 }],
+        },
     ]
 }
 
@@ -208,8 +212,8 @@ fn check(name: &str, bytes: &[u8]) {
 fn every_frame_has_its_bytes() {
     let frames = frames();
     let kinds: Vec<u8> = frames.iter().map(Frame::type_byte).collect();
-    assert_eq!(kinds, (1..=31).collect::<Vec<u8>>(), "one vector per frame kind");
-    assert_eq!(Frame::decode(&[32]), Err(Breach::FrameUnknown), "a new frame kind needs a vector");
+    assert_eq!(kinds, (1..=32).collect::<Vec<u8>>(), "one vector per frame kind");
+    assert_eq!(Frame::decode(&[33]), Err(Breach::FrameUnknown), "a new frame kind needs a vector");
     for frame in frames {
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);

@@ -197,7 +197,8 @@ pub fn tell(screen: &mut Screen, pace: &mut Pace, status: &Status<'_>, notes: &[
     pace.told = status.record.faults.len();
     let (received, written, durable) = if sends { status.peer } else { (tally.moved, tally.written, tally.durable) };
     let in_flight = received.saturating_sub(tally.resent);
-    let done = (tally.bytes_kept + tally.bytes_resumed + in_flight).max(tally.bytes_done).min(tally.bytes_total);
+    let done =
+        (tally.bytes_kept + tally.bytes_resumed + tally.holes + in_flight).max(tally.bytes_done).min(tally.bytes_total);
     let rails_bps = pace.rails.at(tally.rail_bytes);
     let is_shown = screen.progress(&Progress {
         bytes_total: (tally.files_total > 0 || tally.scan_ended).then_some(tally.bytes_total),
@@ -269,7 +270,8 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
     let gone = extras(&outcome.record);
     explain_storage(facts, &outcome, screen);
     let seconds = facts.copy.began.elapsed().as_secs_f64();
-    let bytes = tally.bytes_done.saturating_sub(tally.bytes_kept).saturating_sub(tally.bytes_resumed);
+    let bytes =
+        [tally.bytes_kept, tally.bytes_resumed, tally.holes].into_iter().fold(tally.bytes_done, u64::saturating_sub);
     let sends = facts.direction != Some(Direction::Pull);
     let peers = outcome.peers.unwrap_or_default();
     let (sender, receiver) = if sends { (&outcome.own, &peers) } else { (&peers, &outcome.own) };
@@ -300,6 +302,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
         kept_files: tally.files_kept,
         kept_bytes: tally.bytes_kept,
         resumed_bytes: tally.bytes_resumed,
+        hole_bytes: tally.holes,
         compared_bytes: tally.compared,
         extras: gone,
         seconds,

@@ -55,6 +55,9 @@ fn headline(text: &mut String, done: &Done) {
     if done.resumed_bytes > 0 {
         let _ = writeln!(text, "  resumed     {} were there already", show_bytes(done.resumed_bytes));
     }
+    if done.hole_bytes > 0 {
+        let _ = writeln!(text, "  holes       {} were neither read nor sent", show_bytes(done.hole_bytes));
+    }
     if done.compared_bytes > 0 {
         let _ =
             writeln!(text, "  compared    {} with what stands there, chunk by chunk", show_bytes(done.compared_bytes));

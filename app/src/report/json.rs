@@ -387,6 +387,9 @@ pub struct Done {
     pub kept_bytes: u64,
     /// There already: brought by an earlier run, or found equal chunk by chunk.
     pub resumed_bytes: u64,
+    /// Holes at the source: told, not sent.
+    #[serde(default)]
+    pub hole_bytes: u64,
     /// Read at this end to be compared.
     #[serde(default)]
     pub compared_bytes: u64,
@@ -494,6 +497,7 @@ impl Done {
             kept_files: report.kept_files,
             kept_bytes: report.kept_bytes,
             resumed_bytes: report.resumed_bytes,
+            hole_bytes: report.hole_bytes,
             compared_bytes: report.compared_bytes,
             extras: report.extras.clone(),
             seconds: report.seconds,

@@ -162,6 +162,8 @@ pub struct EndReport {
     pub kept_bytes: u64,
     /// Bytes of moved files that an earlier run had already brought.
     pub resumed_bytes: u64,
+    /// Bytes of moved files that are holes at the source: told, not sent.
+    pub hole_bytes: u64,
     /// Bytes that this end read to compare them with what stands at the other.
     pub compared_bytes: u64,
     /// What the destination had and the source has not.

@@ -82,6 +82,7 @@ fn report() -> EndReport {
         kept_files: 0,
         kept_bytes: 0,
         resumed_bytes: 0,
+        hole_bytes: 0,
         compared_bytes: 0,
         extras: Extras::default(),
         seconds: 3.2,
@@ -283,6 +284,7 @@ fn the_done_line_has_the_fields_of_the_contract() {
         "kept_files",
         "kept_bytes",
         "resumed_bytes",
+        "hole_bytes",
         "faults_count",
     ] {
         assert!(done[number].is_number(), "{number}: {}", done[number]);

@@ -103,3 +103,38 @@ fn joined_crcs_are_those_of_the_whole_for_any_length() {
     let theirs = crc_fast::checksum_combine(algorithm, 0x1234_5678_9abc_def0, 77, 123_456_789_012);
     assert_eq!(join_crc(0x1234_5678_9abc_def0, 77, 123_456_789_012), theirs);
 }
+
+#[test]
+fn holes_told_in_any_order_give_the_digest_of_all_bytes() {
+    const CHUNKS: usize = 37;
+    for tail in [1, CHUNK as usize] {
+        let mut bytes = data((CHUNKS - 1) * CHUNK as usize + tail, 9);
+        let holes = [(0_u64, 3_u64), (5, 16), (17, 18), (20, 36)];
+        for (first, end) in holes {
+            bytes[first as usize * CHUNK as usize..end as usize * CHUNK as usize].fill(0);
+        }
+        let whole = bytes.len() as u64;
+        let islands: Vec<u64> =
+            (0..CHUNKS as u64).filter(|it| !holes.iter().any(|(a, b)| (a..b).contains(&it))).collect();
+        for kind in [DigestKind::Blake3, DigestKind::Crc64] {
+            for turn in 0..4 {
+                let mut tree = DigestTree::new(kind, whole, CHUNK);
+                let put = |tree: &mut DigestTree, index: u64| {
+                    let start = index as usize * CHUNK as usize;
+                    let end = bytes.len().min(start + CHUNK as usize);
+                    tree.put(index, chunk_digest(kind, &bytes[start..end], start as u64, whole));
+                };
+                let (before, after) = islands.split_at(islands.len() * turn / 3);
+                before.iter().for_each(|&index| put(&mut tree, index));
+                holes.iter().rev().for_each(|&(first, end)| tree.put_zeros(first, end));
+                assert!(turn == 3 || tree.zero_spans() > 0, "zeros wait for their neighbours");
+                after.iter().rev().for_each(|&index| put(&mut tree, index));
+                assert_eq!(
+                    (tree.root(), tree.zero_spans()),
+                    (Some(digest_of(kind, &bytes)), 0),
+                    "{kind:?}, turn {turn}"
+                );
+            }
+        }
+    }
+}

@@ -98,6 +98,8 @@ pub struct Tally {
     pub bytes_kept: u64,
     /// Bytes found in parts of an earlier run.
     pub bytes_resumed: u64,
+    /// Bytes in holes of files that are on their way or done: told, not sent.
+    pub holes: u64,
     /// Bytes read at this end to be compared with the other's version.
     pub compared: u64,
     /// Entries removed at the destination, for the source does not have them (dry run: would be).

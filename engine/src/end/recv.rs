@@ -8,6 +8,7 @@
 //! Absent on purpose: order of facts (proto::recv), file-system calls beside the tree's.
 
 mod compare; // another version stands there
+mod holes; // what is zeros and does not come
 mod prune; // what the source does not have
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -71,6 +72,8 @@ struct Coming {
     fresh_since_ns: u64,
     flushing: bool,
     durable_bytes: u64,
+    /// Bytes of holes told.
+    holes: u64,
 }
 
 /// See the module.
@@ -222,6 +225,7 @@ impl<P: Platform> RecvEnd<P> {
                     }
                 }
             }
+            Frame::Holes { entry, ranges } => self.on_holes(entry, &ranges)?,
             Frame::Differ { entry, ranges } => self.on_differ(entry, &ranges, out)?,
             Frame::RailDown { rail } => {
                 if self.up_rails.contains_key(&rail) {
@@ -440,6 +444,7 @@ impl<P: Platform> RecvEnd<P> {
                 fresh_since_ns: 0,
                 flushing: false,
                 durable_bytes: kept_bytes,
+                holes: 0,
             },
         );
         if kept.is_empty() { Want::All } else { Want::Missing { ranges: missing } }
@@ -588,7 +593,7 @@ impl<P: Platform> RecvEnd<P> {
         let volume = self.sink.volume_of(entry.id);
         self.sink.forget(entry.id);
         self.debt.settle(entry.id);
-        self.coming.remove(&entry.id);
+        self.record.tally.holes -= self.coming.remove(&entry.id).map_or(0, |coming| coming.holes);
         self.comparing.remove(&entry.id);
         self.cloning.remove(&entry.id);
         self.digests.remove(&entry.id);

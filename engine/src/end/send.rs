@@ -12,13 +12,13 @@ use proto::error::Breach;
 use proto::manifest::{ENTRY_PATH_BYTES_MAX, Entry, EntryId};
 use proto::negotiate::Plan;
 use proto::send::{Owed, Pace, Sender};
-use proto::wire::control::{ChunkRange, Digest, EntryFault, FaultKind, Frame, IdName, Rung, Want};
+use proto::wire::control::{ChunkRange, Digest, EntryFault, FaultKind, Frame, IdName, Rung, WANT_RANGES_MAX, Want};
 
 use crate::digest::DigestTree;
 use crate::end::compare::{Compare, Compared, show_differ};
 use crate::end::{Outbox, Record, Stop, fault, told};
 use crate::job::{Cmd, Event, JobNo, Terms, fault_kind};
-use crate::platform::{Platform, SourceTree};
+use crate::platform::{Holes, Platform, SourceTree};
 
 /// A rail as the sending end knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +40,8 @@ pub struct SendEnd<P: Platform> {
     machine: Sender,
     source: Arc<P::Source>,
     trees: HashMap<EntryId, DigestTree>,
+    /// Bytes of holes told.
+    holes: HashMap<EntryId, u64>,
     digests: HashMap<EntryId, Digest>,
     rails: BTreeMap<u16, RailState>,
     closed_rails: HashSet<u16>,
@@ -67,6 +69,7 @@ impl<P: Platform> SendEnd<P> {
             machine: Sender::new(plan.chunk_bytes),
             source,
             trees: HashMap::new(),
+            holes: HashMap::new(),
             digests: HashMap::new(),
             rails: BTreeMap::new(),
             closed_rails: HashSet::new(),
@@ -295,6 +298,7 @@ impl<P: Platform> SendEnd<P> {
         let Some(entry) = self.machine.on_committed(id)? else { return Ok(()) };
         let own = self.digests.remove(&id);
         self.trees.remove(&id);
+        self.holes.remove(&id);
         if entry.is_file() && own.is_some_and(|own| own != *digest) {
             return Err(Breach::DigestMismatch.into());
         }
@@ -312,6 +316,7 @@ impl<P: Platform> SendEnd<P> {
 
     fn forget(&mut self, id: EntryId, out: &mut Outbox<P>) {
         self.trees.remove(&id);
+        self.record.tally.holes -= self.holes.remove(&id).unwrap_or(0);
         self.digests.remove(&id);
         for worker in 0..self.workers {
             out.cmds.push((worker, Cmd::Forget { job: self.job, entries: vec![id] }));
@@ -402,11 +407,41 @@ impl<P: Platform> SendEnd<P> {
 
     /// Hands out as much as the rails take.
     pub fn pump(&mut self, out: &mut Outbox<P>) {
-        while let Some(handout) = self.machine.next_chunk(self.depth) {
-            let worker = usize::from(handout.rail) % self.workers;
-            out.cmds.push((worker, Cmd::Send { job: self.job, handout }));
+        loop {
+            while let Some(handout) = self.machine.next_chunk(self.depth) {
+                let worker = usize::from(handout.rail) % self.workers;
+                out.cmds.push((worker, Cmd::Send { job: self.job, handout }));
+            }
+            let Some((entry, first)) = self.machine.next_unmapped() else { break };
+            self.map(&entry, first, out);
         }
         self.record.tally.resent = self.machine.resent_bytes();
+    }
+
+    /// Looks where a file has holes from this chunk on, and tells the receiver of those that it misses.
+    fn map(&mut self, entry: &Entry, first: u64, out: &mut Outbox<P>) {
+        let chunk_bytes = u64::from(self.record.terms.chunk_bytes);
+        let map = self.source.holes(entry, first * chunk_bytes).unwrap_or_else(|error| {
+            let path = String::from_utf8_lossy(&entry.path);
+            out.notes.push(format!("{path}: its holes are read from byte {} on ({error})", first * chunk_bytes));
+            Holes { ranges: Vec::new(), until: u64::MAX }
+        });
+        let whole =
+            |&(start, end): &(u64, u64)| ChunkRange { first: start.div_ceil(chunk_bytes), end: end / chunk_bytes };
+        let holes: Vec<ChunkRange> = map.ranges.iter().map(whole).filter(|hole| hole.first < hole.end).collect();
+        let until = if map.until == u64::MAX { u64::MAX } else { map.until / chunk_bytes };
+        let (told, owed) = self.machine.on_map(entry.id, &holes, until);
+        for range in &told {
+            if let Some(tree) = self.trees.get_mut(&entry.id) {
+                tree.put_zeros(range.first, range.end);
+            }
+            let bytes = (range.end - range.first) * chunk_bytes;
+            *self.holes.entry(entry.id).or_default() += bytes;
+            self.record.tally.holes += bytes;
+        }
+        let frame = |ranges: &[ChunkRange]| Frame::Holes { entry: entry.id, ranges: ranges.to_vec() };
+        out.frames.extend(told.chunks(WANT_RANGES_MAX).map(frame));
+        self.owed(owed, out);
     }
 
     /// Everything announced is resolved.

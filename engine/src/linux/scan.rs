@@ -311,7 +311,8 @@ impl Scan {
             self.tell(&level.end, batch);
             self.levels.push(level);
         } else {
-            if stat.kind == Kind::File && stat.bytes >= LARGE_FILE_BYTES_MIN {
+            // A race over holes would measure nothing.
+            if stat.kind == Kind::File && stat.bytes >= LARGE_FILE_BYTES_MIN && !meta.sparse {
                 self.chooser.announce(Way::Read, stat.bytes, stat.dev, &Ground::File(dir, name));
             }
             let entry = self.entry(path, kind, &stat, meta);

@@ -363,7 +363,7 @@ impl SinkTree for LinuxSink {
         if entry.bytes() <= JOURNAL_FILE_BYTES_MIN {
             return Ok(Found::Nothing);
         }
-        if entry.bytes() >= LARGE_FILE_BYTES_MIN && !dry {
+        if entry.bytes() >= LARGE_FILE_BYTES_MIN && !entry.meta.sparse && !dry {
             let dev = self.base.stat_self()?.dev;
             self.chooser.announce(Way::Write, entry.bytes(), dev, &Ground::Folder(&self.base));
         }
@@ -403,13 +403,15 @@ impl SinkTree for LinuxSink {
     }
 
     fn resume_part(&self, entry: &Entry, journal_bytes: usize, missing: &[(u64, u64)]) -> io::Result<()> {
-        let part = self.base.open_file_to_write(&beside(&entry.path, "part"))?;
-        for (offset, bytes) in missing {
-            sys::fs::punch(&part, *offset, *bytes)?;
-        }
+        self.empty_part(entry, missing)?;
         let journal = self.base.create_file(&beside(&entry.path, "journal"), false, false)?;
         sys::fs::truncate(&journal, journal_bytes as u64)?;
         sys::fs::sync_data(&journal)
+    }
+
+    fn empty_part(&self, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()> {
+        let part = self.base.open_file_to_write(&beside(&entry.path, "part"))?;
+        ranges.iter().try_for_each(|(offset, bytes)| sys::fs::punch(&part, *offset, *bytes))
     }
 
     fn open_part(&self, entry: &Entry) -> io::Result<Handle> {

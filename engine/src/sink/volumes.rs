@@ -322,6 +322,10 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
         self.at_home(entry, |tree| tree.resume_part(entry, journal_bytes, missing))
     }
 
+    fn empty_part(&self, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()> {
+        self.at_home(entry, |tree| tree.empty_part(entry, ranges))
+    }
+
     fn open_part(&self, entry: &Entry) -> io::Result<Self::File> {
         self.at_home(entry, |tree| tree.open_part(entry))
     }

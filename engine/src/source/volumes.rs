@@ -9,7 +9,7 @@ use std::io;
 
 use proto::manifest::Entry;
 
-use crate::platform::SourceTree;
+use crate::platform::{Holes, SourceTree};
 
 /// See the module.
 #[derive(Debug)]
@@ -86,5 +86,9 @@ impl<S: SourceTree> SourceTree for Volumes<S> {
 
     fn is_unchanged(&self, entry: &Entry) -> io::Result<bool> {
         self.of(entry)?.is_unchanged(entry)
+    }
+
+    fn holes(&self, entry: &Entry, offset: u64) -> io::Result<Holes> {
+        self.of(entry)?.holes(entry, offset)
     }
 }

@@ -47,9 +47,10 @@ pub(crate) struct Watch {
     pub(crate) dead_rails: usize,
     /// Sums of the datagram rails' figures, run by run.
     pub(crate) metered: PathStats,
-    /// Bytes the receiver compared, and entries it removed, over all runs.
+    /// Bytes the receiver compared, entries it removed, and bytes that were told as holes, over all runs.
     pub(crate) compared: u64,
     pub(crate) removed: u64,
+    pub(crate) holes: u64,
     started_ns: u64,
 }
 
@@ -274,6 +275,7 @@ impl Watch {
     ) {
         self.compared += recv.tally.compared;
         self.removed += if plan.dry { 0 } else { recv.tally.removed };
+        self.holes += recv.tally.holes;
         assert_eq!((send.tally.removed, send.tally.left), (recv.tally.removed, recv.tally.left), "both know what went");
         if !plan.dry {
             let text = |record: &Record| String::from_utf8_lossy(&record.lines).into_owned();

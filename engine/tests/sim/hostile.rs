@@ -137,7 +137,8 @@ fn sender_frame(rng: &mut Rng, next_entry: &mut u64) -> Frame {
         31..=40 => Frame::FileEnd { entry: rng.below(*next_entry + 1), digest: rng.permille(500).then_some([7; 32]) },
         41..=45 => Frame::RailDown { rail: rng.below(4) as u16 },
         46..=53 => faults(rng),
-        54..=58 => Frame::Differ { entry: rng.below(*next_entry + 1), ranges: ranges(rng) },
+        54..=56 => Frame::Differ { entry: rng.below(*next_entry + 1), ranges: ranges(rng) },
+        57..=58 => Frame::Holes { entry: rng.below(*next_entry + 1), ranges: ranges(rng) },
         _ => Frame::Committed(vec![(some(rng), [0; 32])]),
     }
 }
@@ -312,4 +313,36 @@ pub(crate) fn hostile_receiver(seed: u64) -> Option<Stop> {
         }
     }
     None
+}
+
+/// A sender that tells every other chunk of a huge file as a hole and sends nothing: what the receiver said of it, and how many it took.
+pub(crate) fn teller_of_holes() -> (Option<Stop>, u64) {
+    const BYTES: u64 = 1 << 40;
+    let clock = Clock::default();
+    let sink = Arc::new(SimSink(Arc::new(Mutex::new(Disk::new(clock, Rng::new(1))))));
+    let plan = plan_of(&terms(), 1, (1, 1));
+    let mut end = RecvEnd::<Sim>::new(JOB, terms(), &plan, Rung::Written, sink, 1, true, [0; 8], Carried::new());
+    let mut out = Outbox::default();
+    let file = Entry {
+        id: 0,
+        path: b"huge"[..].into(),
+        kind: EntryKind::File { bytes: BYTES },
+        mode: 0o644,
+        mtime_s: 1,
+        mtime_ns: 0,
+        meta: Meta { sparse: true, ..Meta::default() },
+    };
+    end.on_frame(Frame::Entries(vec![file]), &mut out).expect("an honest entry");
+    let chunks = BYTES / u64::from(CHUNK_BYTES) - 1;
+    let every_other: Vec<ChunkRange> =
+        (0..chunks / 2).map(|it| ChunkRange { first: 2 * it, end: 2 * it + 1 }).collect();
+    let mut taken = 0;
+    for ranges in every_other.chunks(4096) {
+        let told = end.on_frame(Frame::Holes { entry: 0, ranges: ranges.to_vec() }, &mut out);
+        if let Err(stop) = told {
+            return (Some(stop), taken);
+        }
+        taken += ranges.len() as u64;
+    }
+    (None, taken)
 }

@@ -29,7 +29,7 @@ use rng::Rng;
 use scenario::{RunPlan, Scenario, Trouble, Versions, Victim};
 
 /// Tells one story. Returns how many runs it took.
-fn story(seed: u64, loud: bool, calm: bool) -> (usize, PathStats, [u64; 2]) {
+fn story(seed: u64, loud: bool, calm: bool) -> (usize, PathStats, [u64; 3]) {
     let mut rng = Rng::new(seed);
     let clock = Clock::default();
     clock.advance(1_000_000_000);
@@ -99,7 +99,7 @@ fn story(seed: u64, loud: bool, calm: bool) -> (usize, PathStats, [u64; 2]) {
         drop((source, sink));
         clock.advance(10_000_000_000);
     }
-    (runs, watch.metered, [watch.compared, watch.removed])
+    (runs, watch.metered, [watch.compared, watch.removed, watch.holes])
 }
 
 /// Nothing that may cost an entry.
@@ -111,12 +111,12 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-fn tell_all(first: u64, count: u64, calm: bool) -> (PathStats, [u64; 2]) {
+fn tell_all(first: u64, count: u64, calm: bool) -> (PathStats, [u64; 3]) {
     std::panic::set_hook(Box::new(|_| {}));
     let next = AtomicU64::new(first);
     let failed = Mutex::new(Vec::new());
     let paths = Mutex::new(PathStats::default());
-    let (versions, extras) = (AtomicU64::new(0), AtomicU64::new(0));
+    let [versions, extras, holes] = [const { AtomicU64::new(0) }; 3];
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
@@ -130,9 +130,10 @@ fn tell_all(first: u64, count: u64, calm: bool) -> (PathStats, [u64; 2]) {
                     if std::env::var_os("SIM_SLOW").is_some() && started.elapsed().as_millis() > 400 {
                         eprintln!("seed {seed} took {:?}", started.elapsed());
                     }
-                    if let Ok((_, metered, [compared, removed])) = told {
+                    if let Ok((_, metered, [compared, removed, told_holes])) = told {
                         versions.fetch_add(compared, Ordering::Relaxed);
                         extras.fetch_add(removed, Ordering::Relaxed);
+                        holes.fetch_add(told_holes, Ordering::Relaxed);
                         let mut sum = paths.lock().expect("no panic inside");
                         sum.spilled += metered.spilled;
                         sum.reloaded += metered.reloaded;
@@ -161,7 +162,7 @@ fn tell_all(first: u64, count: u64, calm: bool) -> (PathStats, [u64; 2]) {
         eprintln!("  SEED={seed} cargo test -p longhaul-engine --test sim -- --nocapture one_seed");
     }
     assert!(failed.is_empty(), "{} seeds failed", failed.len());
-    (paths.into_inner().expect("no panic inside"), [versions.into_inner(), extras.into_inner()])
+    (paths.into_inner().expect("no panic inside"), [versions, extras, holes].map(AtomicU64::into_inner))
 }
 
 /// Stories told by `cargo test`: about a minute on two shared cores (`SIM_SEEDS`, `SIM_FIRST`: others, more).
@@ -200,6 +201,17 @@ fn hostile_peers_are_refused_by_name() {
         }
     }
     assert!(named.len() > 8, "the hostile peers are not hostile enough: {named:?}");
+}
+
+/// Words cost a peer less than bytes: what they make the other end remember is bounded by itself.
+#[test]
+fn holes_that_wait_for_their_neighbours_are_bounded() {
+    if number("SEED").is_some() {
+        return;
+    }
+    let (stop, taken) = hostile::teller_of_holes();
+    assert_eq!(stop, Some(engine::end::Stop::Breach(proto::error::Breach::WindowExceeded)));
+    assert_eq!(taken, 1 << 18);
 }
 
 /// How long a file of so many bytes takes over a datagram rail: 32 Mbit/s, a second, 5 % loss, and pools of a quarter of what is on its way.
@@ -300,11 +312,14 @@ fn troubled_jobs_end_well() {
         // The stories must meet what they are there for.
         let met = [paths.spilled, paths.reloaded, paths.unloaded, paths.forged, paths.again, paths.repair_bytes];
         assert!(count < SEEDS || met.iter().all(|&times| times > 0), "too little happened to datagrams: {paths:?}");
-        assert!(count < SEEDS || synced.iter().all(|&times| times > 0), "nothing was compared or removed: {synced:?}");
+        assert!(
+            count < SEEDS || synced.iter().all(|&times| times > 0),
+            "nothing was compared, removed, or a hole: {synced:?}"
+        );
         let gave_way = platform::GAVE_WAY.load(Ordering::Relaxed);
         assert!(count < SEEDS || gave_way > 0, "no file system refused an engine");
         println!(
-            "datagram rails: {paths:?}; bytes compared, entries removed: {synced:?}; engines gave way {gave_way} times"
+            "datagram rails: {paths:?}; bytes compared, entries removed, bytes of holes: {synced:?}; engines gave way {gave_way} times"
         );
     }
 }

@@ -118,8 +118,11 @@ pub(crate) fn content(rng: &mut Rng, bytes: u64) -> Vec<u8> {
     let mut data = vec![0; bytes as usize];
     // Large files have holes: what is zero takes another way.
     let zeros = rng.permille(300);
+    let mut in_hole = false;
     for part in data.chunks_mut(256 << 10) {
-        if !(zeros && rng.permille(600)) {
+        // Some are longer than a chunk: those do not travel.
+        in_hole = zeros && rng.permille(if in_hole { 850 } else { 250 });
+        if !in_hole {
             rng.fill(part);
         }
     }

@@ -13,12 +13,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use engine::end::compare::name_sign;
 use engine::end::recv::JOURNAL_FILE_BYTES_MIN;
 use engine::linux::{beside, is_ours};
-use engine::platform::{Found, Old, Sign, SinkTree, SourceTree};
+use engine::platform::{Found, HOLES_AT_ONCE, Holes, Old, Sign, SinkTree, SourceTree};
 use proto::manifest::{Entry, EntryKind, Meta, NodeKind, Xattr};
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
 use proto::wire::control::Rung;
 
-use crate::disk::{Carried, Disk, Kind, parent};
+use crate::disk::{Carried, Disk, Kind, SECTOR, parent};
 
 pub(crate) type SharedDisk = Arc<Mutex<Disk>>;
 
@@ -88,6 +88,27 @@ impl SourceTree for SimSource {
         let mut disk = lock(&self.0);
         let ino = disk.lookup(&entry.path)?;
         Ok(is_same(&disk, ino, entry))
+    }
+
+    fn holes(&self, entry: &Entry, offset: u64) -> io::Result<Holes> {
+        let mut disk = lock(&self.0);
+        let ino = disk.open(&entry.path)?;
+        let data = disk.data(ino);
+        let mut holes = Holes { ranges: Vec::new(), until: u64::MAX };
+        let (mut at, end) = (offset as usize, data.len());
+        while at < end {
+            let is_zero = |at: usize| data[at..end.min(at + SECTOR)].iter().all(|&byte| byte == 0);
+            let start = (at..end).step_by(SECTOR).find(|&it| is_zero(it)).unwrap_or(end);
+            at = (start..end).step_by(SECTOR).find(|&it| !is_zero(it)).unwrap_or(end);
+            if at - start >= SECTOR * 16 {
+                holes.ranges.push((start as u64, at as u64));
+            }
+            if holes.ranges.len() == HOLES_AT_ONCE {
+                holes.until = at as u64;
+                break;
+            }
+        }
+        Ok(holes)
     }
 }
 
@@ -276,14 +297,17 @@ impl SinkTree for SimSink {
     }
 
     fn resume_part(&self, entry: &Entry, journal_bytes: usize, missing: &[(u64, u64)]) -> io::Result<()> {
+        self.empty_part(entry, missing)?;
         let mut disk = lock(&self.0);
-        let part = disk.open(&beside(&entry.path, "part"))?;
-        for (offset, bytes) in missing {
-            disk.punch(part, *offset, *bytes)?;
-        }
         let journal = disk.open(&beside(&entry.path, "journal"))?;
         disk.truncate(journal, journal_bytes as u64)?;
         disk.sync_data(journal)
+    }
+
+    fn empty_part(&self, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()> {
+        let mut disk = lock(&self.0);
+        let part = disk.open(&beside(&entry.path, "part"))?;
+        ranges.iter().try_for_each(|(offset, bytes)| disk.punch(part, *offset, *bytes))
     }
 
     fn open_part(&self, entry: &Entry) -> io::Result<SimFile> {
@@ -467,7 +491,10 @@ fn below(disk: &Disk, path: &[u8], entries: &mut Vec<Entry>, firsts: &mut HashMa
         meta.names = names as u32;
     }
     match &node.kind {
-        Kind::File(content) => entries.push(entry(EntryKind::File { bytes: content.data.len() as u64 }, meta)),
+        Kind::File(content) => {
+            meta.sparse = content.data.chunks(SECTOR).any(|block| block.iter().all(|&byte| byte == 0));
+            entries.push(entry(EntryKind::File { bytes: content.data.len() as u64 }, meta));
+        }
         Kind::Link(target) => entries.push(entry(EntryKind::Link { target: target.clone() }, meta)),
         Kind::Node(kind, major, minor) => {
             entries.push(entry(EntryKind::Node { kind: *kind, major: *major, minor: *minor }, meta));

@@ -238,7 +238,16 @@ pub enum Frame {
     Pick(Vec<Box<[u8]>>),
     /// 31: Sender, before `ScanEnd`: these paths could not be looked at, and why. No entry stands for them.
     Unseen(Vec<(EntryFault, Box<[u8]>)>),
+    /// 32: Sender, after a file's last `Want`: of what is missing these chunks are zeros at the source and do not travel.
+    Holes { entry: EntryId, ranges: Vec<ChunkRange> },
 }
+
+/// Of files of at most so many bytes holes are not told: they are read. (Longer ones have a journal, and so a part in which what is
+/// missing reads as zeros.)
+pub const HOLE_FILE_BYTES_MIN: u64 = 16 << 20;
+/// Holes are told up to here, and read beyond. Up to here both ends know the digests of long runs of zeros without hashing them (BLAKE3
+/// counts its blocks, so that no two are the same); beyond, a few bytes of a peer's could ask for hours.
+pub const HOLE_REACH_BYTES: u64 = 1 << 40;
 
 /// Most rules in an `Open`.
 pub const RULES_MAX: usize = 1024;

@@ -44,7 +44,7 @@ impl Frame {
             1..=5 => opening(kind, &mut reader)?,
             6..=14 => transfer(kind, &mut reader)?,
             15..=27 => service(kind, &mut reader)?,
-            28..=31 => beside(kind, &mut reader)?,
+            28..=32 => beside(kind, &mut reader)?,
             _ => return Err(Breach::FrameUnknown),
         };
         reader.end()?;
@@ -133,6 +133,7 @@ fn beside(kind: u8, from: &mut Reader<'_>) -> Result<Frame, Breach> {
         28 => Frame::Names(from.list(ID_NAMES_MAX, 8, id_name)?),
         30 => Frame::Pick(from.list(LIST_MAX, 2, picked)?),
         31 => Frame::Unseen(from.list(LIST_MAX, FAULT_BYTES_MIN + 2, unseen)?),
+        32 => Frame::Holes { entry: from.u64()?, ranges: ranges(from)? },
         _ => Frame::Unkept(from.list(LIST_MAX, 10, |from| match (from.u64()?, aspects(from)?) {
             (_, Aspects::NONE) => Err(Breach::FieldOutOfRange),
             told => Ok(told),

@@ -79,6 +79,7 @@ impl Frame {
             Frame::Unkept(_) => 29,
             Frame::Pick(_) => 30,
             Frame::Unseen(_) => 31,
+            Frame::Holes { .. } => 32,
         }
     }
 
@@ -117,6 +118,7 @@ impl Frame {
             Frame::Unkept(_) => "Unkept",
             Frame::Pick(_) => "Pick",
             Frame::Unseen(_) => "Unseen",
+            Frame::Holes { .. } => "Holes",
         }
     }
 
@@ -243,7 +245,7 @@ impl Frame {
                 put!(out, entry, first);
                 put_list(out, digests, |out, digest| out.extend_from_slice(digest));
             }
-            Frame::Differ { entry, ranges } => {
+            Frame::Differ { entry, ranges } | Frame::Holes { entry, ranges } => {
                 put!(out, entry);
                 put_list(out, ranges, put_range);
             }

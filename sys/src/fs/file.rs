@@ -170,6 +170,30 @@ pub fn next_data(file: &File, offset: u64) -> io::Result<Option<(u64, u64)>> {
     Ok(Some((start, end)))
 }
 
+/// The next hole at or after `offset`, as (start, end), its end cut to the length of the file; `None`: only data up to the end.
+pub fn next_hole(file: &File, offset: u64) -> io::Result<Option<(u64, u64)>> {
+    let bytes = stat_file(file)?.bytes;
+    if offset >= bytes {
+        return Ok(None);
+    }
+    let start = rustix::fs::seek(file, SeekFrom::Hole(offset))?;
+    if start >= bytes {
+        return Ok(None); // the hole that begins where each file ends
+    }
+    match rustix::fs::seek(file, SeekFrom::Data(start)) {
+        Ok(end) => Ok(Some((start, end.min(bytes)))),
+        Err(Errno::NXIO) => Ok(Some((start, bytes))),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Does the kernel itself say where the holes of this file are, from the file's own map and what is not written out yet? Others ask a
+/// server or a process of the user's, or (ZFS, 2023) forgot what was not written out; they are read.
+pub fn tells_holes(file: &File) -> bool {
+    let is_told = |name: &str| matches!(name, "ext4" | "xfs" | "btrfs" | "tmpfs" | "f2fs");
+    rustix::fs::fstatfs(file).is_ok_and(|facts| is_told(&fs_name(facts.f_type as u64)))
+}
+
 /// Reads until `bytes` is full or the file ends; says how many were read.
 pub fn read_at_full(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut filled = 0;

@@ -111,7 +111,7 @@ impl Keeper<'_, '_> {
         let tally = self.end.record().tally;
         let closing = u64::from(self.closing != Closing::Open);
         let sign = (
-            tally.moved + self.peer.0 + tally.written + tally.compared + closing,
+            tally.moved + self.peer.0 + tally.written + tally.compared + tally.holes + closing,
             tally.files_done + tally.failed + tally.folders_done + tally.links_done,
             tally.files_total + u64::from(tally.scan_ended),
             tally.durable + self.peer.1 + self.peer.2,

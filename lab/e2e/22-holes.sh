@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# Holes are neither read nor sent, and the digest is that of all bytes: locally, to and from a daemon, after a cut, by sync, and when a hole
+# gets data in mid-job. BIG=1 (make torture-holes): 2^40 bytes instead of 2^36, and all of them hashed once by verify.
+source "$(dirname "$0")/check.sh"
+
+bits=36
+[ -n "${BIG:-}" ] && bits=40
+CP_LIMIT=1200
+MIB=$((1 << 20))
+
+# islands PATH BYTES OFFSET...: a hole of BYTES with one MiB and a bit of chance at each offset.
+islands() {
+    python3 - "$@" <<'END'
+import os, sys
+path, size, offsets = sys.argv[1], int(sys.argv[2]), map(int, sys.argv[3:])
+with open(path, "wb") as out:
+    out.truncate(size)
+    for offset in offsets:
+        out.seek(offset)
+        out.write(os.urandom(min((1 << 20) + 5000, size - offset)))
+END
+}
+# alike A B: length, and what stands where either has data; allocated within 1 % and 64 KiB.
+alike() {
+    python3 - "$1" "$2" <<'END'
+import os, sys
+one, other = (os.open(path, os.O_RDONLY) for path in sys.argv[1:])
+a, b = os.fstat(one), os.fstat(other)
+assert a.st_size == b.st_size, (a.st_size, b.st_size)
+assert abs(a.st_blocks - b.st_blocks) <= max(a.st_blocks // 100, 128), (a.st_blocks, b.st_blocks)
+for file in (one, other):
+    at = 0
+    while True:
+        try:
+            start = os.lseek(file, at, os.SEEK_DATA)
+        except OSError:
+            break
+        at = os.lseek(file, start, os.SEEK_HOLE)
+        for offset in range(start, at, 1 << 20):
+            count = min(1 << 20, at - offset)
+            assert os.pread(one, count, offset) == os.pread(other, count, offset), offset
+END
+}
+digest_of() { # the receipt's word on the one file of the last cp
+    awk '$1 == "f" { print $2 }' "$(field receipt "$OUT")"
+}
+
+size=$((1 << bits))
+islands "$SRC/huge" $size 0 $((5 << 30)) $(((5 << 30) + 3 * MIB + 77)) $((size / 2 - MIB)) $((size / 3)) $((size - 2 * MIB))
+sent_most=$((16 * MIB))
+holes_least=$((size - sent_most))
+mkdir -p "$DST/local" "$DST/push" "$DST/pull"
+cp_run "$SRC/huge" "$DST/local/"
+cp_ends 0 "2^$bits bytes of hole with islands, local: exit code 0 (in $TOOK ms)"
+is $(($(number bytes) + $(number hole_bytes))) $size "local: every byte was either moved or told"
+holds "local: $(number bytes) bytes were moved" test "$(number bytes)" -le $sent_most -a "$(number hole_bytes)" -ge $holes_least
+holds "local: equal where there is data, allocated alike" alike "$SRC/huge" "$DST/local/huge"
+digest=$(digest_of)
+[ -n "${BIG:-}" ] && holds "verify hashes all of it and agrees" "$LONGHAUL" verify "$(field receipt "$OUT")" "$DST/local"
+serve b "$DST/push" || { not_ok "serve prints its address"; finish; }
+before=$(wire)
+cp_run "$SRC/huge" "$URL"
+cp_ends 0 "push: exit code 0 (in $TOOK ms)"
+holds "push: $(($(wire) - before)) bytes on the wire" test $(($(wire) - before)) -le $((2 * sent_most))
+holds "push: equal where there is data, allocated alike" alike "$SRC/huge" "$DST/push/huge"
+is "$(digest_of)" "$digest" "push: the same digest"
+cp_run "${URL}huge" "$DST/pull/"
+cp_ends 0 "pull: exit code 0 (in $TOOK ms)"
+holds "pull: equal where there is data, allocated alike" alike "$SRC/huge" "$DST/pull/huge"
+is "$(digest_of)" "$digest" "pull: the same digest"
+cp_run --digest crc64 --no-keep "$SRC/huge" "$URL"
+cp_ends 0 "crc64: exit code 0 (in $TOOK ms)"
+stop "$SERVE_PID"
+rm -rf "$DST/local" "$DST/pull" "$DST/push"
+
+# The digest by somebody else: both kinds, of a file that can be hashed in a second.
+mkdir -p "$DST/small"
+islands "$SRC/small" $(((1 << 30) + 12345)) $((70 * MIB)) $((500 * MIB + 9)) $(((1 << 30) - 5))
+cp_run "$SRC/small" "$DST/small/"
+cp_ends 0 "1 GiB: exit code 0"
+if command -v b3sum >/dev/null; then
+    is "$(digest_of)" "$(b3sum --no-names "$SRC/small")" "the digest is what b3sum prints"
+else
+    skip "no b3sum to compare with"
+fi
+holds "verify, which reads every byte, agrees" "$LONGHAUL" verify "$(field receipt "$OUT")" "$DST/small"
+cp_run --digest crc64 --no-keep "$SRC/small" "$DST/small/"
+holds "crc64: verify agrees, too" "$LONGHAUL" verify "$(field receipt "$OUT")" "$DST/small"
+
+# sync: a hole gets data, data becomes a hole; what is equal does not travel.
+mkdir -p "$SRC/dir"
+islands "$SRC/dir/changing" $((1 << 28)) $((8 * MIB)) $((200 * MIB))
+mkdir -p "$DST/sync"
+cp_run "$SRC/dir/changing" "$DST/sync/"
+head -c 100 /dev/urandom | dd of="$SRC/dir/changing" bs=1 seek=$((100 * MIB + 7)) conv=notrunc status=none
+fallocate --punch-hole --offset $((8 * MIB)) --length $((3 * MIB)) "$SRC/dir/changing"
+cp_run_as sync "$SRC/dir" "$DST/sync"
+is "$STATUS $(number bytes)" "0 $((3 * MIB))" "sync: three chunks differ, and travel, whatever they hold"
+holds "sync: equal, byte by byte" cmp "$SRC/dir/changing" "$DST/sync/changing"
+holds "sync: allocated alike" alike "$SRC/dir/changing" "$DST/sync/changing"
+cp_run --checksum "$SRC/dir/changing" "$DST/sync/"
+is "$STATUS $(number bytes)" "0 0" "--checksum: nothing differs, nothing is sent"
+
+# A hole that gets data while the file is on its way: torn, not published.
+islands "$SRC/torn" $((1 << 33)) 0
+random_file "$LAB/fill" $((96 * MIB))
+dd if="$LAB/fill" of="$SRC/torn" bs=1M seek=1000 conv=notrunc status=none
+mkdir -p "$DST/torn"
+start a "$LONGHAUL" cp --json --rate 400Mbit "$SRC/torn" "$DST/torn/" >"$LAB/torn.json" 2>&1 </dev/null
+sleep 0.8
+printf 'in the hole' | dd of="$SRC/torn" bs=1 seek=$((5 << 30)) conv=notrunc status=none
+wait "$STARTED_PID"
+is "$?" 4 "a hole that got data in mid-job: torn, exit code 4"
+is "$(find "$DST/torn" -type f -name torn | wc -l)" 0 "torn: nothing stands under its name"
+
+# Killed in the middle, and again: the islands that came are not sent again.
+start a "$LONGHAUL" cp --json --rate 400Mbit "$SRC/torn" "$DST/torn/" >"$LAB/cut.json" 2>&1 </dev/null
+sleep 1.9
+stop "$STARTED_PID" KILL
+cp_run "$SRC/torn" "$DST/torn/"
+cp_ends 0 "killed and run again: exit code 0"
+holds "killed and run again: $(number resumed_bytes) bytes of data were there, $(number bytes) came, $(number hole_bytes) are holes" test "$(number resumed_bytes)" -gt 0 -a "$(number hole_bytes)" -gt $((7 << 30))
+holds "killed and run again: equal where there is data, allocated alike" alike "$SRC/torn" "$DST/torn/torn"
+finish

@@ -1,0 +1,62 @@
+//! Holes: what of a file is neither read nor sent.
+//!
+//! For: asking where a file has holes when its turn comes, and leaving them out.
+//! In and out: a file and a chunk from which on its map is wanted out; holes in; those that the receiver must be told out.
+//! Invariants: nothing is handed out beyond what is mapped; a chunk is either handed out or told as a hole, never both, and what was handed
+//! out once stays data; the last chunk of a file always travels.
+//! Absent on purpose: looking (`engine::platform::SourceTree::holes`), the digest of zeros (`engine::digest::zeros`).
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::{Item, Owed, Sender, State};
+use crate::ledger::chunk_count;
+use crate::manifest::{Entry, EntryId};
+use crate::wire::control::{ChunkRange, HOLE_REACH_BYTES};
+
+impl Sender {
+    /// A file that cannot go on before it is known where it has holes, and the chunk from which on that is to be known.
+    pub fn next_unmapped(&mut self) -> Option<(Arc<Entry>, u64)> {
+        let item = self.items.get(&self.unmapped.take()?)?;
+        let State::Reading { ranges, .. } = &item.state else { return None };
+        Some((item.entry.clone(), ranges.front()?.first))
+    }
+
+    /// Up to chunk `until` it is known where a file has holes: these chunks are zeros. Those of them that are to be told to the receiver,
+    /// for they will not travel: not the last (it may be short, and a file without one chunk that travels would never be a file there), and
+    /// none beyond the reach.
+    pub fn on_map(&mut self, id: EntryId, holes: &[ChunkRange], until: u64) -> (Vec<ChunkRange>, Owed) {
+        let chunk_bytes = self.chunk_bytes;
+        let Some(Item { entry, state: State::Reading { ranges, unread, mapped, .. }, .. }) = self.items.get_mut(&id)
+        else {
+            return (Vec::new(), Owed::Nothing);
+        };
+        // What is asked for twice without an answer that leads on would be asked for ever.
+        let next = ranges.front().map_or(u64::MAX, |range| range.first + 1);
+        *mapped = until.max(next);
+        let last = chunk_count(entry.bytes(), chunk_bytes) - 1;
+        let end_max = last.min(HOLE_REACH_BYTES / u64::from(chunk_bytes));
+        let mut told: Vec<ChunkRange> = Vec::new();
+        let mut left = VecDeque::with_capacity(ranges.len());
+        for mut range in ranges.drain(..) {
+            for hole in holes {
+                let (first, end) = (hole.first.max(range.first), hole.end.min(range.end).min(end_max));
+                if first >= end {
+                    continue;
+                }
+                if range.first < first {
+                    left.push_back(ChunkRange { first: range.first, end: first });
+                }
+                told.push(ChunkRange { first, end });
+                *unread -= end - first;
+                range.first = end;
+            }
+            if range.first < range.end {
+                left.push_back(range);
+            }
+        }
+        *ranges = left;
+        (told, if *unread == 0 { Owed::CheckSource(id) } else { Owed::Nothing })
+    }
+}
