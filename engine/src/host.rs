@@ -45,8 +45,38 @@ pub struct Workers {
     pub started: Vec<Started>,
 }
 
+/// Where threads run and where their memory lies. By default: wherever the kernel puts them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Hold {
+    /// Cores, in the order in which threads take them; empty: any.
+    pub cores: Vec<usize>,
+    /// Each thread on one of them, in turn; else each on any of them.
+    pub exact: bool,
+    /// Node of their memory; `None`: that of the core that touches it first.
+    pub memory: Option<u16>,
+}
+
+impl Hold {
+    /// Puts the calling thread, the `index`th of its kind, there. Errors: the cores were not granted, there is no such node, a container forbids it.
+    pub fn take(&self, index: usize) -> io::Result<()> {
+        match &self.cores[..] {
+            [] => {}
+            cores if self.exact => sys::host::pin_thread(cores[index % cores.len()])?,
+            cores => sys::host::hold_thread(cores)?,
+        }
+        self.memory.map_or(Ok(()), |node| sys::mem::prefer_node(Some(node)))
+    }
+
+    /// Can a thread be put there? Tried on one that ends. Errors: as `take`.
+    pub fn check(&self) -> io::Result<()> {
+        let each = if self.exact { self.cores.len() } else { 1 };
+        let one = |index| std::thread::scope(|scope| scope.spawn(move || self.take(index)).join());
+        (0..each.max(1)).try_for_each(|index| one(index).expect("taking a place does not panic"))
+    }
+}
+
 /// How workers are to be made.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Make {
     /// Threads.
     pub count: usize,
@@ -56,8 +86,8 @@ pub struct Make {
     pub chunk_bytes: u32,
     /// A driver the user insists on.
     pub driver: Option<Kind>,
-    /// Pin each to a core of its own.
-    pub pin: bool,
+    /// Where they run.
+    pub hold: Hold,
 }
 
 impl Workers {
@@ -65,20 +95,17 @@ impl Workers {
     pub fn start(make: Make) -> io::Result<Workers> {
         let slot = sys::mem::HEADROOM as u64 + u64::from(make.chunk_bytes);
         let bufs = usize::try_from(make.memory_bytes / make.count as u64 / slot).unwrap_or(usize::MAX).max(4);
-        let cores = sys::host::cores()?.numbers;
         let mut workers = Workers { handles: Vec::new(), started: Vec::new() };
         for index in 0..make.count {
             let (to, mailbox) = mpsc::channel();
             let (tell, told) = mpsc::sync_channel(1);
             let counters = Arc::new(Counters::default());
             let shared = counters.clone();
-            let core = cores.get(index % cores.len().max(1)).copied().filter(|_| make.pin);
+            let Make { chunk_bytes, driver, hold, .. } = make.clone();
             let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
-                if let Some(core) = core {
-                    // A container may forbid it; the kernel places the thread then.
-                    let _ = sys::host::pin_thread(core);
-                }
-                match Linux::new(bufs, make.chunk_bytes as usize, make.driver) {
+                // A container may forbid it; the kernel places the thread then.
+                let _ = hold.take(index);
+                match Linux::new(bufs, chunk_bytes as usize, driver) {
                     Ok((mut linux, driver)) => {
                         use crate::platform::Platform;
                         let pool = linux.pool();

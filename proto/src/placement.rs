@@ -46,6 +46,12 @@ impl Side {
     pub const NONE: Side =
         Side { workers: Vec::new(), exact: false, memory: None, irqs: Vec::new(), rings: Rings::AsIs };
 
+    /// The same with interrupts and rings as they are.
+    #[must_use]
+    pub fn without_irqs(self) -> Side {
+        Side { irqs: Vec::new(), rings: Rings::AsIs, ..self }
+    }
+
     /// How much it asks of a host: what ties are broken by, the least first.
     #[must_use]
     pub fn cost(&self) -> u16 {

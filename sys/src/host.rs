@@ -1,7 +1,7 @@
 //! What this machine is and has.
 //!
 //! What it is for: facts for negotiation, plans and reports. In: nothing but the kernel's files. Out: plain values.
-//! Invariants: reads only, but for `pin_thread`; a fact that cannot be learned is `None`, zero where so documented, or
+//! Invariants: reads only, but for `pin_thread` and `hold_thread`; a fact that cannot be learned is `None`, zero where so documented, or
 //! an empty text, never a guess.
 //! Absent on purpose: rules about facts, and every setting of the host. Ask before `confine`: /proc and /sys may be out
 //! of reach afterwards.
@@ -36,11 +36,18 @@ pub fn cores() -> io::Result<Cores> {
 
 /// Keeps the calling thread on one core. Errors: EINVAL if that core was not granted.
 pub fn pin_thread(core: usize) -> io::Result<()> {
-    if core >= CpuSet::MAX_CPU {
-        return Err(io::Error::from_raw_os_error(libc::EINVAL));
-    }
+    hold_thread(&[core])
+}
+
+/// Keeps the calling thread on any of these cores. Errors: EINVAL if none of them was granted.
+pub fn hold_thread(cores: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
-    set.set(core);
+    for &core in cores {
+        if core >= CpuSet::MAX_CPU {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        set.set(core);
+    }
     Ok(sched_setaffinity(None, &set)?)
 }
 

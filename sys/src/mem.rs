@@ -159,6 +159,28 @@ fn transparent_allowed() -> bool {
     !setting.is_empty() && !setting.contains("[never]")
 }
 
+/// Nodes that a mask has room for: CONFIG_NODES_SHIFT is at most 10.
+const NODES_MAX: u16 = 1024;
+
+/// Memory that this thread touches first lies on this node from now on, while there is room; `None`: on the node of the core that touches it.
+/// Errors: EINVAL if there is no such node, EPERM where a container forbids it, ENOSYS on kernels without NUMA.
+pub fn prefer_node(node: Option<u16>) -> io::Result<()> {
+    let mut mask = [0_u64; NODES_MAX as usize / 64];
+    let mode = match node {
+        None => libc::MPOL_DEFAULT,
+        Some(NODES_MAX..) => return Err(io::Error::from_raw_os_error(libc::EINVAL)),
+        Some(node) => {
+            mask[usize::from(node) / 64] |= 1 << (node % 64);
+            libc::MPOL_PREFERRED
+        }
+    };
+    // The kernel looks at one bit less than it is told (mm/mempolicy.c, get_nodes); a default policy has no mask.
+    let (start, bits) = if node.is_some() { (mask.as_ptr(), u64::from(NODES_MAX) + 1) } else { (std::ptr::null(), 0) };
+    // SAFETY: the kernel reads at most `bits - 1` bits from `start`, which `mask` has (or none), and changes nothing but this thread's policy.
+    let result = unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, start, bits) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// The bufs of one worker.
 #[derive(Debug)]
 pub struct Pool {

@@ -103,3 +103,19 @@ fn scattered_memory_is_small_pages_and_whole() {
     }
     assert!(bufs.iter().enumerate().all(|(number, buf)| buf.whole().iter().all(|&byte| byte == number as u8 + 1)));
 }
+
+#[test]
+fn a_thread_names_the_node_of_its_memory_and_no_node_that_is_not_there() {
+    use sys::mem::prefer_node;
+    std::thread::spawn(|| match prefer_node(Some(0)) {
+        Ok(()) => {
+            assert_eq!(Pool::new(4, 1 << 20).unwrap().count(), 4);
+            assert!(prefer_node(Some(1023)).is_err() && prefer_node(Some(u16::MAX)).is_err());
+            prefer_node(None).unwrap();
+        }
+        // A container, or a kernel without NUMA.
+        Err(error) => assert!(matches!(error.raw_os_error(), Some(1 | 38)), "{error}"),
+    })
+    .join()
+    .unwrap();
+}

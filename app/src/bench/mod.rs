@@ -9,6 +9,7 @@
 pub mod crypto; // ciphers, digests, memory, and both sides of the seal
 pub mod disk; // a folder's file system by engine, size and depth
 pub mod net; // memory to memory over TCP and UDP: bare, by the ring, by the rail
+pub mod placement; // which cores, memory and streams, by search
 pub mod path; // N disks to one receiver, one sender to N disks, as whole jobs
 pub mod wan; // distance, loss and rate on links of our own making
 pub mod table; // columns, medians, JSON
@@ -22,6 +23,8 @@ pub enum BenchCommand {
     Net(Box<net::NetArguments>),
     /// Read and write a file in a folder: by engine, size and depth, around the page cache and through it
     Disk(disk::DiskArguments),
+    /// Search which cores take the interrupts and which the workers, where memory lies and how many streams, at both ends; the known recipes beside it
+    Placement(placement::PlacementArguments),
     /// Whole jobs: one sender to N disks, N disks to one receiver; the rate of each disk over time
     Path(path::PathArguments),
     /// A grid of distance, loss and rate on links of this machine's own making: ours, TCP and other programs side by side
@@ -38,6 +41,7 @@ pub fn run(cmd: BenchCommand) -> anyhow::Result<()> {
     match cmd {
         BenchCommand::Net(arguments) => net::run(&arguments),
         BenchCommand::Disk(arguments) => disk::run(&arguments),
+        BenchCommand::Placement(arguments) => placement::run(&arguments),
         BenchCommand::Path(arguments) => path::run(&arguments),
         BenchCommand::Wan(arguments) => wan::run(&arguments),
         BenchCommand::Crypto(arguments) => crypto::run(&arguments),

@@ -11,8 +11,8 @@ mod datagram; // UDP's own ceilings
 mod rail; // the engine's rail between an empty source and an empty sink
 mod packets; // the same over datagrams
 mod report; // lines, table, JSON
-mod session; // two ends that agree
-mod way; // what can be asked
+pub(super) mod session; // two ends that agree
+pub(super) mod way; // what can be asked
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
@@ -176,7 +176,7 @@ pub fn run(arguments: &NetArguments) -> anyhow::Result<()> {
     if let Some(addr) = arguments.listen {
         let listener = sock::listen(addr).with_context(|| format!("failed to listen on {addr}"))?;
         eprintln!("listening on {}", listener.local_addr()?);
-        return serve(&listener, &cores, arguments.once);
+        return serve(&listener, &cores, arguments.once, None);
     }
     let host = Host::here();
     let report = match &arguments.server {
@@ -189,7 +189,7 @@ pub fn run(arguments: &NetArguments) -> anyhow::Result<()> {
             let listener = sock::listen(SocketAddr::from(([127, 0, 0, 1], 0)))?;
             let addr = listener.local_addr()?;
             let ours = cores.clone();
-            let far = std::thread::spawn(move || serve(&listener, &ours, true));
+            let far = std::thread::spawn(move || serve(&listener, &ours, true, None));
             let report = measure(arguments, addr, cores, "loopback, both ends in this process")?;
             far.join().expect("the far end does not panic")?;
             report
@@ -257,7 +257,7 @@ fn measure(arguments: &NetArguments, addr: SocketAddr, cores: Cores, path: &str)
     let mut samples: Vec<Vec<Round>> = vec![vec![Round::default(); arguments.rounds]; ways.len()];
     for pass in 0..arguments.rounds * passes as usize {
         for (&way, samples) in ways.iter().zip(&mut samples) {
-            let order = Order { way, seal, streams: arguments.streams, send_ms };
+            let order = Order { way, seal, streams: arguments.streams, send_ms, hold: None };
             let ends = client.run(&order).with_context(|| format!("failed to measure: {}", way.name()))?;
             samples[pass / passes as usize].add(ends);
         }

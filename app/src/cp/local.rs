@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
+use engine::host::Hold;
 use engine::linux::sink::LinuxSink;
 use engine::linux::{Sinks, Sources};
 use proto::negotiate::{Choice, Offer, Plan, negotiate};
@@ -46,8 +47,8 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], screen: &mut 
     let (near, far) = Link::pair().map_err(start)?;
     let (bell, far_bell) = (Event::new().map_err(start)?, Event::new().map_err(start)?);
     let (to_far, from_near) = channel();
-    let (workers, pool_bytes) = session::start_workers(copy, plan.workers.0, plan.chunk_bytes)?;
-    let (far_workers, _) = session::start_workers(copy, plan.workers.1, plan.chunk_bytes)?;
+    let (workers, pool_bytes) = session::start_workers(copy, plan.workers.0, plan.chunk_bytes, Hold::default())?;
+    let (far_workers, _) = session::start_workers(copy, plan.workers.1, plan.chunk_bytes, Hold::default())?;
     if copy.arguments.explain {
         let explained = report::Explaining {
             own: &own,

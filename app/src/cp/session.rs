@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use engine::host::{Make, Team, Workers};
+use engine::host::{Hold, Make, Team, Workers};
 use engine::linux::choice::{Chooser, Demands};
 use engine::linux::filter::Filter;
 use engine::linux::sink::LinuxSink;
@@ -25,6 +25,7 @@ use crate::address::Address;
 use crate::args::{CpArguments, DriverChoice, PathAddresses, TransportChoice};
 use crate::cp::{Copy, knock, pipe, report};
 use crate::exit::{Exit, Failure};
+use crate::host::winners;
 use crate::identity::ticket::Ticket;
 use crate::job::greet::{self, Agreed};
 use crate::job::keeper::{self, Job, Sync, Way};
@@ -113,11 +114,16 @@ pub fn ring_kind(driver: DriverChoice) -> Option<sys::ring::Kind> {
 }
 
 /// Workers for one job of this process.
-pub fn start_workers(copy: &Copy<'_>, count: u16, chunk_bytes: u32) -> Result<(Arc<Workers>, u64), Failure> {
+pub fn start_workers(
+    copy: &Copy<'_>,
+    count: u16,
+    chunk_bytes: u32,
+    hold: Hold,
+) -> Result<(Arc<Workers>, u64), Failure> {
     let count = usize::from(count);
     let pool_bytes = offer::pool_bytes(copy.arguments.memory, count, chunk_bytes);
     let driver = ring_kind(copy.arguments.driver);
-    let workers = Workers::start(Make { count, memory_bytes: pool_bytes, chunk_bytes, driver, pin: false })
+    let workers = Workers::start(Make { count, memory_bytes: pool_bytes, chunk_bytes, driver, hold })
         .map_err(|error| Exit::of_io(&error).fail("start the workers", error))?;
     Ok((Arc::new(workers), pool_bytes))
 }
@@ -304,16 +310,26 @@ impl Session {
         copy.arguments.over.iter().map(peer).collect()
     }
 
+    /// Where the workers go, if `host probe` has found out for this peer: it measures sending.
+    fn placed(&mut self, copy: &Copy<'_>) -> Hold {
+        let local = sys::sock::local_addr(self.link.as_fd()).ok().filter(|_| self.open.direction == Direction::Push);
+        let Some(local) = local else { return Hold::default() };
+        let (hold, choice) = winners::for_job(&copy.home, local.ip(), self.addr.ip(), self.agreed.plan.workers.0);
+        self.agreed.choices.extend(choice);
+        hold
+    }
+
     fn run(
-        self,
+        mut self,
         copy: &Copy<'_>,
         way: Way,
         carry: Option<std::path::PathBuf>,
         screen: &mut Screen,
     ) -> Result<Exit, Failure> {
         let plan = self.agreed.plan.clone();
-        let (workers, pool_bytes) = start_workers(copy, plan.workers.0, plan.chunk_bytes)?;
         let direction = self.open.direction;
+        let hold = self.placed(copy);
+        let (workers, pool_bytes) = start_workers(copy, plan.workers.0, plan.chunk_bytes, hold)?;
         let explained = report::Explaining {
             own: &self.open.offer,
             theirs: Some(&self.agreed.theirs),

@@ -123,6 +123,12 @@ fn numbered(name: &str, word: &str) -> Option<u32> {
     name.strip_prefix(word)?.parse().ok()
 }
 
+/// Only the cores.
+#[must_use]
+pub fn places(tree: &Tree) -> Vec<Core> {
+    cores(tree, &nodes(tree))
+}
+
 /// Reads all of it.
 #[must_use]
 pub fn read(tree: &Tree) -> Facts {

@@ -82,7 +82,9 @@ pub fn read(tree: &Tree) -> (Vec<Nic>, Vec<String>) {
     (cards, others)
 }
 
-fn card(tree: &Tree, name: &str, at: &str) -> Nic {
+/// An interface, with a device of its own or not.
+#[must_use]
+pub fn card(tree: &Tree, name: &str, at: &str) -> Nic {
     // A virtio card is a child of the PCI device that has the node, the link and the interrupts.
     let parents = [format!("{at}/device"), format!("{at}/device/..")];
     let first = |of: &dyn Fn(&str) -> Option<u32>| parents.iter().find_map(|parent| of(parent));

@@ -304,7 +304,7 @@ impl Home {
     }
 
     /// Replaces a file whole or not at all. With `keep`, an existing file stays and the answer is `false`.
-    fn write(&self, name: &str, bytes: &[u8], keep: bool) -> Result<bool, IdentityError> {
+    pub(crate) fn write(&self, name: &str, bytes: &[u8], keep: bool) -> Result<bool, IdentityError> {
         let path = self.path(name);
         let temporary = self.path(&format!(".{name}.{}.{:?}.tmp", std::process::id(), std::thread::current().id()));
         let io = |step, source| IdentityError::Io { step, path: path.clone(), source };

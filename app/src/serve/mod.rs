@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use engine::host::{Make, Workers};
+use engine::host::{Hold, Make, Workers};
 use proto::wire::chunk::Greeting;
 use sys::event::Event;
 use sys::fs::Dir;
@@ -222,7 +222,7 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
         (settings.memory_bytes / POOL_PART).max(offer::pool_bytes(settings.memory_bytes, count, CHUNK_BYTES))
     };
     let driver = crate::cp::session::ring_kind(settings.driver);
-    let make = Make { count, memory_bytes: pool_bytes, chunk_bytes: CHUNK_BYTES, driver, pin: false };
+    let make = Make { count, memory_bytes: pool_bytes, chunk_bytes: CHUNK_BYTES, driver, hold: Hold::default() };
     confine(&settings, &home)?;
     let workers = Arc::new(Workers::start(make).map_err(io("start the workers"))?);
     let stop = Event::new().map_err(io("start the daemon"))?;

@@ -9,11 +9,13 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use engine::host::Hold;
 use serde::{Deserialize, Serialize};
 use sys::event::{self, Interest};
 use sys::sock;
@@ -22,7 +24,9 @@ use super::bare::{self, STALL};
 use super::datagram;
 use super::packets;
 use super::rail;
-use super::way::{Order, Side, Tcp, Way};
+use super::way::{Ask, Order, Side, Tcp, Way};
+use crate::bench::placement::arrange::Arranger;
+use crate::host::machine::Machine;
 
 const TOKEN_BYTES: usize = 16;
 /// IEEE 802.3.
@@ -42,6 +46,10 @@ enum Reply {
     Go,
     /// The streams have ended.
     Sides(Vec<Side>),
+    /// It is this machine.
+    Machine(Machine),
+    /// It is arranged so.
+    Arranged,
     /// It cannot be.
     Refused(String),
 }
@@ -79,7 +87,11 @@ impl Lines {
 
 /// Which cores the threads of this process run on.
 #[derive(Debug, Clone)]
-pub struct Cores(Vec<usize>);
+pub struct Cores {
+    numbers: Vec<usize>,
+    /// In place of the order of these.
+    hold: Option<Hold>,
+}
 
 impl Cores {
     /// Those this process may use, beginning with `first` if one is named.
@@ -92,26 +104,37 @@ impl Cores {
             let at = numbers.iter().position(|&number| number == first);
             numbers.rotate_left(at.with_context(|| format!("core {first} is not given to this process"))?);
         }
-        Ok(Cores(numbers))
+        Ok(Cores { numbers, hold: None })
+    }
+
+    /// The same cores, held so.
+    #[must_use]
+    pub fn holding(&self, hold: Option<Hold>) -> Cores {
+        Cores { hold, ..self.clone() }
     }
 
     /// Senders take the even places and receivers the odd ones, so that both ends on one host do not share a core.
     fn pin(&self, stream: usize, receives: bool) {
-        if let Some(&core) = self.0.get((2 * stream + usize::from(receives)) % self.0.len().max(1)) {
+        if let Some(hold) = &self.hold {
+            // Whoever asked for it has had it checked.
+            let _ = hold.take(stream);
+            return;
+        }
+        if let Some(&core) = self.numbers.get((2 * stream + usize::from(receives)) % self.numbers.len().max(1)) {
             // A container may forbid it; the kernel places the thread then.
             let _ = sys::host::pin_thread(core);
         }
     }
 }
 
-/// Serves clients one after another; with `once` only the first.
+/// Serves clients one after another; with `once` only the first. `state`: the folder of this host's journal, if interrupts may be moved.
 ///
 /// # Errors
 /// The listening socket broke; with `once` also what went wrong with the client.
-pub fn serve(listener: &TcpListener, cores: &Cores, once: bool) -> anyhow::Result<()> {
+pub fn serve(listener: &TcpListener, cores: &Cores, once: bool, state: Option<&Path>) -> anyhow::Result<()> {
     loop {
         let (control, peer) = listener.accept()?;
-        let served = serve_one(listener, control, cores);
+        let served = serve_one(listener, control, cores, state);
         if once {
             return served;
         }
@@ -121,14 +144,24 @@ pub fn serve(listener: &TcpListener, cores: &Cores, once: bool) -> anyhow::Resul
     }
 }
 
-fn serve_one(listener: &TcpListener, control: TcpStream, cores: &Cores) -> anyhow::Result<()> {
+fn serve_one(listener: &TcpListener, control: TcpStream, cores: &Cores, state: Option<&Path>) -> anyhow::Result<()> {
+    let local = control.local_addr()?.ip();
     let mut lines = Lines::new(control, THINK)?;
-    while let Some(order) = lines.get::<Order>()? {
-        if let Err(error) = receive(listener, &mut lines, &order, cores) {
+    // With the client its arrangement goes.
+    let mut arranger = Arranger::new(state.map(Path::to_owned), local);
+    while let Some(ask) = lines.get::<Ask>()? {
+        let done = match &ask {
+            Ask::Run(order) => receive(listener, &mut lines, order, cores),
+            Ask::Machine => lines.put(&Reply::Machine(Machine::here(local, state.is_some()))),
+            Ask::Arrange { irqs, first_rings, workers } => {
+                arranger.set(irqs, *first_rings, workers).and_then(|()| lines.put(&Reply::Arranged))
+            }
+        };
+        if let Err(error) = done {
             lines.put(&Reply::Refused(format!("{error:#}")))?;
         }
     }
-    Ok(())
+    arranger.end()
 }
 
 fn receive(listener: &TcpListener, lines: &mut Lines, order: &Order, cores: &Cores) -> anyhow::Result<()> {
@@ -140,7 +173,17 @@ fn receive(listener: &TcpListener, lines: &mut Lines, order: &Order, cores: &Cor
     while sockets.len() < usize::from(order.streams) {
         sockets.push(accept(listener, hex(&token).as_bytes())?);
     }
-    let sides = both(&sockets, cores, true, |socket, ready| recv_end(order, socket, ready), || lines.put(&Reply::Go))?;
+    let hold = order.hold.as_ref().map(|it| Hold {
+        cores: it.cores.iter().map(|core| usize::from(*core)).collect(),
+        exact: it.exact,
+        memory: it.memory,
+    });
+    if let Some(hold) = &hold {
+        hold.check().context("its threads cannot be held there")?;
+    }
+    // An order that names no cores gets those of the listener.
+    let cores = if hold.is_some() { cores.holding(hold) } else { cores.clone() };
+    let sides = both(&sockets, &cores, true, |socket, ready| recv_end(order, socket, ready), || lines.put(&Reply::Go))?;
     lines.put(&Reply::Sides(sides))
 }
 
@@ -238,6 +281,11 @@ fn send_end(order: &Order, socket: &Arc<OwnedFd>, ready: &mut dyn FnMut()) -> an
     Ok(side)
 }
 
+/// The other end cannot or will not; the connection stands.
+#[derive(Debug, thiserror::Error)]
+#[error("the other end: {0}")]
+pub struct Refused(String);
+
 /// The sending end's hold on a listener.
 pub struct Client {
     addr: SocketAddr,
@@ -272,13 +320,50 @@ impl Client {
         Ok((pmtu - heads) as u16)
     }
 
+    /// This end's address, and the other's.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
+        Ok((self.lines.to.local_addr()?, self.lines.to.peer_addr()?))
+    }
+
+    /// What machine the other end is.
+    ///
+    /// # Errors
+    /// The connection broke, or it is a bench of another version.
+    pub fn machine(&mut self) -> anyhow::Result<Machine> {
+        self.lines.put(&Ask::Machine)?;
+        match self.reply()? {
+            Reply::Machine(machine) => Ok(machine),
+            other => bail!("the other end answered out of turn: {other:?}"),
+        }
+    }
+
+    /// Has the other end's interrupts arranged.
+    ///
+    /// # Errors
+    /// It refused.
+    pub fn arrange(&mut self, irqs: &[u16], first_rings: bool, workers: &[u16]) -> anyhow::Result<()> {
+        self.lines.put(&Ask::Arrange { irqs: irqs.to_vec(), first_rings, workers: workers.to_vec() })?;
+        match self.reply()? {
+            Reply::Arranged => Ok(()),
+            other => bail!("the other end answered out of turn: {other:?}"),
+        }
+    }
+
+    /// Where the threads of the next runs are held at this end.
+    pub fn hold(&mut self, hold: Option<Hold>) {
+        self.cores = self.cores.holding(hold);
+    }
+
     /// One run: what the senders say, and what the receivers say.
     ///
     /// # Errors
     /// The other end refused or went away, or a connection broke.
     pub fn run(&mut self, order: &Order) -> anyhow::Result<(Vec<Side>, Vec<Side>)> {
         order.check()?;
-        self.lines.put(order)?;
+        self.lines.put(&Ask::Run(order.clone()))?;
         let token = match self.reply()? {
             Reply::Token(token) => token,
             other => bail!("the other end answered out of turn: {other:?}"),
@@ -298,7 +383,7 @@ impl Client {
 
     fn reply(&mut self) -> anyhow::Result<Reply> {
         match self.lines.get()?.context("the other end has closed")? {
-            Reply::Refused(why) => bail!("the other end: {why}"),
+            Reply::Refused(why) => Err(Refused(why).into()),
             reply => Ok(reply),
         }
     }

@@ -8,6 +8,7 @@
 use engine::job::Cover;
 use proto::books::Stage;
 use proto::negotiate::Cipher;
+use proto::placement::shape::CORES_MAX;
 use proto::wire::control::DigestKind;
 use serde::{Deserialize, Serialize};
 use sys::ring::Kind;
@@ -202,6 +203,39 @@ pub struct Order {
     pub streams: u16,
     /// How long the sender sends.
     pub send_ms: u64,
+    /// Where the receiver's threads run; `None`: as the listener was told at its start.
+    #[serde(default)]
+    pub hold: Option<Held>,
+}
+
+/// Where one end's threads run, as it crosses.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// Cores; empty: any.
+    pub cores: Vec<u16>,
+    /// Each thread on one of them.
+    pub exact: bool,
+    /// Node of their memory.
+    pub memory: Option<u16>,
+}
+
+/// What is asked of a listener.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ask {
+    /// Bytes.
+    Run(Order),
+    /// What machine it is.
+    Machine,
+    /// Its card's interrupts on these cores (none: as they were), on so many rings only if `first_rings`.
+    Arrange {
+        /// Cores.
+        irqs: Vec<u16>,
+        /// As many rings as cores.
+        first_rings: bool,
+        /// Cores of the workers that send, one for each stream.
+        workers: Vec<u16>,
+    },
 }
 
 /// Longest run and most streams that a stranger may ask for.
@@ -220,6 +254,8 @@ impl Order {
     pub fn check(&self) -> anyhow::Result<()> {
         anyhow::ensure!((1..=STREAMS_MAX).contains(&self.streams), "1 to {STREAMS_MAX} streams can be measured");
         anyhow::ensure!(self.send_ms <= SEND_MS_MAX, "a run of more than an hour is refused");
+        let cores = self.hold.as_ref().map_or(0, |hold| hold.cores.len());
+        anyhow::ensure!(cores <= usize::from(CORES_MAX), "no machine has {cores} cores");
         if let Way::Bare { block_bytes } = self.way {
             let good = (1..=BLOCK_BYTES_MAX).contains(&block_bytes);
             anyhow::ensure!(good, "a block has 1 byte to {} MiB", BLOCK_BYTES_MAX >> 20);
@@ -315,11 +351,13 @@ mod tests {
     #[test]
     fn orders_cross_as_json_and_excess_is_refused() {
         let way = Way::Rail { driver: Driver::Plain, layer: Layer::Tagged };
-        let order = Order { way, seal: Seal::Aes128, streams: 1, send_ms: 5 };
+        let order = Order { way, seal: Seal::Aes128, streams: 1, send_ms: 5, hold: None };
         let text = serde_json::to_string(&order).unwrap();
         assert_eq!(serde_json::from_str::<Order>(&text).unwrap(), order);
         assert!(order.check().is_ok());
         assert!(Order { streams: 0, ..order.clone() }.check().is_err());
+        let hold = Some(Held { cores: vec![1; 9000], exact: true, memory: None });
+        assert!(Order { hold, ..order.clone() }.check().is_err());
         let way = Way::Datagram { how: Datagram::Burst, packet_bytes: 1472 };
         let datagrams = Order { way, ..order.clone() };
         let text = serde_json::to_string(&datagrams).unwrap();

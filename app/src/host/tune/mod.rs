@@ -26,7 +26,7 @@ use crate::host::tune::journal::{Entry, Journal, Undone};
 use crate::host::tune::rules::{Change, RULES, Rule, named};
 
 /// Where the journal is kept when nobody says: it must outlive a new start of the machine.
-const STATE: &str = "/var/lib/longhaul";
+pub const STATE: &str = "/var/lib/longhaul";
 
 /// Which rules.
 #[derive(Debug, Clone, PartialEq, Args)]

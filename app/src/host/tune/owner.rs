@@ -8,7 +8,7 @@
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -27,11 +27,11 @@ const TICK: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_secs(3);
 
 /// The values, and who watches over them.
-struct Lease {
+#[derive(Debug)]
+pub struct Lease {
     journal: Journal,
     guard: Child,
     state: PathBuf,
-    signals: signals::SignalFd,
     looked: Instant,
     /// Values whose drift was told.
     told: Vec<String>,
@@ -49,8 +49,9 @@ pub fn run(arguments: &ApplyArguments) -> anyhow::Result<()> {
             .into());
     }
     let planned = changes(&arguments.chosen)?;
-    let mut lease = Lease::take(arguments)?;
-    let done = lease.work(arguments, &planned);
+    let mut lease = Lease::take(&arguments.state)?;
+    let signals = signals::watch(&[signals::SIGINT, signals::SIGTERM, signals::SIGHUP])?;
+    let done = lease.work(arguments, &planned, &signals);
     if done.is_ok() && arguments.keep {
         lease.journal.head.kept = true;
         lease.journal.save()?;
@@ -58,21 +59,19 @@ pub fn run(arguments: &ApplyArguments) -> anyhow::Result<()> {
         dismiss(lease.guard);
         return Ok(());
     }
-    let Lease { journal, guard, .. } = lease;
-    let failed = undo_all(journal)?;
-    dismiss(guard);
-    if failed > 0 {
-        let cause = format!("{failed} values could not be put back");
-        return Err(Exit::Denied.fail("undo the host's settings", cause).next("longhaul host undo").into());
-    }
+    lease.release()?;
     done
 }
 
 impl Lease {
-    fn take(arguments: &ApplyArguments) -> anyhow::Result<Lease> {
+    /// The right to set values of this host, with a guard that undoes them when this process is gone.
+    ///
+    /// # Errors
+    /// Somebody else has it, values of an earlier one are still set, no permission.
+    pub fn take(state: &Path) -> anyhow::Result<Lease> {
         let busy = |cause: String, next: &str| Exit::Partial.fail("apply the rules", cause).next(next);
-        let Some(mut journal) = open(&arguments.state)? else {
-            let who = Journal::holder(&arguments.state).map_or("a process".to_owned(), |pid| format!("process {pid}"));
+        let Some(mut journal) = open(state)? else {
+            let who = Journal::holder(state).map_or("a process".to_owned(), |pid| format!("process {pid}"));
             return Err(busy(format!("{who} holds this host's settings"), "end it, or wait for its end").into());
         };
         if !journal.entries.is_empty() {
@@ -82,17 +81,50 @@ impl Lease {
         // An empty journal may have an old head.
         journal.head = Head::ours();
         journal.save()?;
-        let signals = signals::watch(&[signals::SIGINT, signals::SIGTERM, signals::SIGHUP])?;
-        let guard = guard::start(&arguments.state).context("failed to start the guard")?;
-        Ok(Lease { journal, guard, state: arguments.state.clone(), signals, looked: Instant::now(), told: Vec::new() })
+        let guard = guard::start(state).context("failed to start the guard")?;
+        Ok(Lease { journal, guard, state: state.to_owned(), looked: Instant::now(), told: Vec::new() })
     }
 
-    fn work(&mut self, arguments: &ApplyArguments, planned: &[Change]) -> anyhow::Result<()> {
+    /// Puts everything back and lets the host go.
+    ///
+    /// # Errors
+    /// Values that could not be put back.
+    pub fn release(self) -> anyhow::Result<()> {
+        let failed = undo_all(self.journal)?;
+        dismiss(self.guard);
+        if failed > 0 {
+            let cause = format!("{failed} values could not be put back");
+            return Err(Exit::Denied.fail("undo the host's settings", cause).next("longhaul host undo").into());
+        }
+        Ok(())
+    }
+
+    /// These changes in place of those that this rule has made before; all of them, or none.
+    ///
+    /// # Errors
+    /// One that the kernel or the card does not take, by its place.
+    pub fn replace(&mut self, rule: &str, changes: &[Change]) -> anyhow::Result<()> {
+        self.take_back(rule, false)?;
+        for change in changes {
+            if let Err(error) = self.journal.make(change) {
+                self.take_back(rule, false)?;
+                return Err(Exit::of_io(&error).fail(format!("set {} to {}", change.place, change.new), error).into());
+            }
+        }
+        Ok(())
+    }
+
+    fn work(
+        &mut self,
+        arguments: &ApplyArguments,
+        planned: &[Change],
+        signals: &signals::SignalFd,
+    ) -> anyhow::Result<()> {
         if planned.is_empty() {
             println!("nothing to change");
         }
         match arguments.prove {
-            true => self.prove(arguments, planned)?,
+            true => self.prove(arguments, planned, signals)?,
             false => planned.iter().for_each(|change| self.set(change)),
         }
         if arguments.keep {
@@ -115,7 +147,7 @@ impl Lease {
                 let failed = || Exit::Partial.fail("run the command", status).next("the host's settings were undone");
                 return if status.success() { Ok(()) } else { Err(failed().into()) };
             }
-            if let Some(signal) = self.tick()? {
+            if let Some(signal) = self.tick(signals)? {
                 // A terminal tells the command itself; another sender may not have.
                 if let Some(child) = &mut child {
                     if signal.number == signals::SIGTERM {
@@ -129,7 +161,7 @@ impl Lease {
     }
 
     /// One look around.
-    fn tick(&mut self) -> anyhow::Result<Option<signals::Signal>> {
+    fn tick(&mut self, signals: &signals::SignalFd) -> anyhow::Result<Option<signals::Signal>> {
         std::thread::sleep(TICK);
         if self.guard.try_wait()?.is_some() {
             self.guard = guard::start(&self.state).context("failed to start another guard")?;
@@ -148,7 +180,7 @@ impl Lease {
                 }
             }
         }
-        Ok(self.signals.take())
+        Ok(signals.take())
     }
 
     /// Sets one value; one that the kernel or the card does not take is told and passed over.
@@ -161,7 +193,12 @@ impl Lease {
     }
 
     /// Rule by rule: with and without, and what does not help goes.
-    fn prove(&mut self, arguments: &ApplyArguments, planned: &[Change]) -> anyhow::Result<()> {
+    fn prove(
+        &mut self,
+        arguments: &ApplyArguments,
+        planned: &[Change],
+        signals: &signals::SignalFd,
+    ) -> anyhow::Result<()> {
         let mut coin = Coin::new(RandomState::new().build_hasher().finish());
         let mut rules: Vec<&str> = planned.iter().map(|change| change.rule).collect();
         rules.dedup();
@@ -179,7 +216,7 @@ impl Lease {
                         self.take_back(rule, false)?;
                     }
                     figures[with] = measure(arguments)?;
-                    if self.tick()?.is_some() {
+                    if self.tick(signals)?.is_some() {
                         bail!(
                             Exit::Interrupted
                                 .fail("prove the rules", "a signal came")

@@ -231,7 +231,8 @@ fn xps(facts: &Facts, out: &mut Vec<(Place, String)>) {
 }
 
 /// A set of cores as /sys takes it: words of 32 bits in hex, the highest first, without the zeros before the first digit.
-fn mask(cores: &[u32]) -> String {
+#[must_use]
+pub fn mask(cores: &[u32]) -> String {
     let highest = cores.iter().max().map_or(0, |core| core / 32);
     let bits =
         |word: u32| cores.iter().filter(|core| **core / 32 == word).fold(0_u32, |bits, core| bits | 1 << (core % 32));

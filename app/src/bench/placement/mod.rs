@@ -1,0 +1,137 @@
+//! `longhaul bench placement`: which cores take the interrupts and which the workers, where memory lies, how many streams; found by trying.
+//!
+//! For: hosts whose arrangement nobody has measured, and for holding the known recipes against each other.
+//! In and out: another bench's address, or none for loopback → each contestant's rate, interval and processor time, and the winner.
+//! Invariants: a trial is a run of `bench net`'s rail, placed at both ends; interrupts are moved only with `--irq`, at each end by its own
+//! operator's word, through the journal of `host apply`; all are back at the end, also after kill -9.
+//! Absent on purpose: keeping the winner (`host probe` does), which placement is tried (`proto::placement`).
+
+pub mod arrange; // interrupts, through the journal
+pub mod rig; // one trial
+pub mod report; // the table
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::Args;
+use proto::placement::Placement;
+use proto::placement::search::{Search, Settings};
+use sys::sock;
+
+use self::report::Report;
+use self::rig::Rig;
+use crate::bench::net::session::{Cores, serve};
+use crate::bench::table::{Host, print_json};
+use crate::host::tune;
+use crate::units;
+
+/// What a search needs, of `bench placement` and `host probe`.
+#[derive(Debug, Clone, PartialEq, Args)]
+pub struct SearchArguments {
+    /// Time for all trials
+    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, default_value = "30s")]
+    pub budget: Duration,
+
+    /// Time for the bytes of one trial; a path of many milliseconds needs more
+    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, default_value = "50ms")]
+    pub heat: Duration,
+
+    /// So many streams and no other number
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub streams: Option<u16>,
+
+    /// Trials in clear with CRC-64 instead of sealed with BLAKE3 as jobs are
+    #[arg(long)]
+    pub clear: bool,
+
+    /// Also move interrupts (RPS where a card has none), set rings and send queues at this end, while the search runs
+    #[arg(long)]
+    pub irq: bool,
+
+    /// Folder of the journal for --irq
+    #[arg(long, value_name = "DIR", default_value = tune::STATE)]
+    pub state: PathBuf,
+}
+
+/// `longhaul bench placement`.
+#[derive(Debug, Clone, PartialEq, Args)]
+#[command(after_help = "\
+  host B:  longhaul bench placement --listen 0.0.0.0:5741          (--irq: its interrupts may be moved, too)
+  host A:  longhaul bench placement --server hostb:5741
+Nothing is kept: `longhaul host probe --server hostb:5741` searches in the same way and keeps the winner for jobs.
+The listener takes orders from anybody who reaches it: start it on networks you trust, and end it afterwards.")]
+pub struct PlacementArguments {
+    /// Send to the bench that listens there
+    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["listen", "once"])]
+    pub server: Option<String>,
+
+    /// Wait there for a search; ends by Ctrl-C
+    #[arg(long, value_name = "IP:PORT")]
+    pub listen: Option<SocketAddr>,
+
+    /// Listen for one search, then end
+    #[arg(long, requires = "listen")]
+    pub once: bool,
+
+    #[command(flatten)]
+    pub search: SearchArguments,
+
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Listens, or searches and prints.
+///
+/// # Errors
+/// The address cannot be had or reached, or the connection broke.
+pub fn run(arguments: &PlacementArguments) -> anyhow::Result<()> {
+    if let Some(addr) = arguments.listen {
+        let listener = sock::listen(addr).with_context(|| format!("failed to listen on {addr}"))?;
+        eprintln!("listening on {}", listener.local_addr()?);
+        let state = arguments.search.irq.then_some(arguments.search.state.as_path());
+        return serve(&listener, &Cores::new(None)?, arguments.once, state);
+    }
+    let host = Host::here();
+    let mut rig = Rig::open(arguments.server.as_deref(), &arguments.search)?;
+    let report = search(&mut rig, &arguments.search, None)?;
+    rig.close()?;
+    if arguments.json {
+        return print_json("placement", &host, report.trials as usize, &report);
+    }
+    println!("{host}\n{report}");
+    Ok(())
+}
+
+/// Searches with what is left of the budget. `known`: a winner of earlier.
+///
+/// # Errors
+/// The connection broke, or nothing at all could be measured.
+pub fn search(rig: &mut Rig, arguments: &SearchArguments, known: Option<Placement>) -> anyhow::Result<Report> {
+    let (near, far) = rig.shapes()?;
+    let budget_ns = u64::try_from(arguments.budget.as_nanos()).unwrap_or(u64::MAX / 4).min(u64::MAX / 4);
+    let settings = Settings { budget_ns, streams: arguments.streams, known, seed: sys::clock::now_ns() };
+    let mut search = Search::new(near, far, settings);
+    let mut refused = Vec::new();
+    while let Some(trial) = search.next_trial() {
+        let begun = Instant::now();
+        let measured = rig.measure(&trial.placement)?;
+        let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        match measured {
+            Ok(measured) => {
+                search.on_rate(&trial, measured.bps, ns);
+                rig.book(trial.number, &measured);
+            }
+            Err(why) => {
+                search.on_refused(&trial, ns);
+                if !refused.contains(&why) {
+                    refused.push(why);
+                }
+            }
+        }
+    }
+    let verdict = search.verdict().with_context(|| format!("nothing could be measured: {}", refused.join("; ")))?;
+    Ok(Report::new(rig, arguments, &verdict, refused))
+}

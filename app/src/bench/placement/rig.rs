@@ -1,0 +1,169 @@
+//! One trial: bytes over `bench net`'s rail, both ends placed.
+//!
+//! For: the search, and `host probe`'s second look.
+//! In and out: a placement → its rate and processor time, or why it cannot be had.
+//! Invariants: what cannot be had breaks nothing: the next trial finds both ends as they were; a broken connection is an error, not a trial.
+//! Absent on purpose: deciding.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::thread::JoinHandle;
+
+use anyhow::Context;
+use proto::placement::shape::Shape;
+use proto::placement::{Placement, Rings, Side};
+use sys::sock;
+
+use super::SearchArguments;
+use super::arrange::Arranger;
+use crate::bench::net::session::{Client, Cores, Refused, serve};
+use crate::bench::net::way::{Driver, Held, Layer, Order, Seal, Way};
+use crate::host::facts::clean;
+use crate::host::machine::Machine;
+use crate::host::winners;
+
+/// What a trial brought.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Measured {
+    /// Payload at the receivers, bit/s, all streams together.
+    pub bps: f64,
+    /// Processor time of the senders' threads, and of the receivers', nanoseconds.
+    pub cpu_ns: [u64; 2],
+    /// Bytes that the receivers got.
+    pub bytes: u64,
+}
+
+/// Both ends, ready for trials.
+pub struct Rig {
+    client: Client,
+    far_end: Option<JoinHandle<anyhow::Result<()>>>,
+    /// This machine, and the other.
+    pub near: Machine,
+    /// See `near`.
+    pub far: Machine,
+    /// The other's address.
+    pub peer: IpAddr,
+    arranger: Arranger,
+    /// How the other end's interrupts are arranged now.
+    far_now: (Vec<u16>, bool, Vec<u16>),
+    order: Order,
+    /// By the numbers of trials.
+    sums: BTreeMap<usize, Measured>,
+}
+
+impl Rig {
+    /// To the bench that listens at `server`, or both ends in this process.
+    ///
+    /// # Errors
+    /// The address cannot be found or reached.
+    pub fn open(server: Option<&str>, arguments: &SearchArguments) -> anyhow::Result<Rig> {
+        let (addr, far_end) = match server {
+            Some(server) => {
+                let mut addrs = server.to_socket_addrs().with_context(|| format!("failed to find {server}"))?;
+                (addrs.next().with_context(|| format!("{server} has no address"))?, None)
+            }
+            None => {
+                let listener = sock::listen(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+                let (addr, cores) = (listener.local_addr()?, Cores::new(None)?);
+                (addr, Some(std::thread::spawn(move || serve(&listener, &cores, true, None))))
+            }
+        };
+        let mut client = Client::new(addr, "cubic", Cores::new(None)?)?;
+        let (local, remote) = client.addresses()?;
+        let mut far = client.machine()?;
+        // Its words come to a screen.
+        (far.host, far.card) = (clean(&far.host), clean(&far.card));
+        let layer = if arguments.clear { Layer::Crc } else { Layer::SealedHashed };
+        let driver = if sys::host::io_uring().is_ok() { Driver::Uring } else { Driver::Plain };
+        let send_ms = u64::try_from(arguments.heat.as_millis()).unwrap_or(u64::MAX).max(1);
+        let way = Way::Rail { driver, layer };
+        Ok(Rig {
+            client,
+            far_end,
+            near: Machine::here(local.ip(), arguments.irq),
+            far,
+            peer: remote.ip(),
+            arranger: Arranger::new(arguments.irq.then(|| arguments.state.clone()), local.ip()),
+            far_now: Default::default(),
+            order: Order { way, seal: Seal::Aes128, streams: 1, send_ms, hold: None },
+            sums: BTreeMap::new(),
+        })
+    }
+
+    /// Both machines as the search sees them.
+    ///
+    /// # Errors
+    /// The other end says what cannot be of itself.
+    pub fn shapes(&self) -> anyhow::Result<(Shape, Shape)> {
+        let near = self.near.shape().context("this machine does not tell its cores")?;
+        Ok((near, self.far.shape().context("the other end says of itself what no machine is")?))
+    }
+
+    /// One trial; within: why this placement cannot be had.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub fn measure(&mut self, placement: &Placement) -> anyhow::Result<Result<Measured, String>> {
+        match self.try_measure(placement) {
+            Ok(measured) => Ok(measured),
+            // The other end stands, and has said why not.
+            Err(error) if error.is::<Refused>() => Ok(Err(clean(&format!("{error:#}")))),
+            Err(error) => Err(error.context("failed to measure a placement")),
+        }
+    }
+
+    fn try_measure(&mut self, placement: &Placement) -> anyhow::Result<Result<Measured, String>> {
+        let Placement { send, recv, streams } = placement;
+        let hold = winners::hold(send);
+        if let Err(error) = hold.check() {
+            return Ok(Err(format!("threads cannot be held so here: {error}")));
+        }
+        if let Err(error) = self.arranger.set(&send.irqs, send.rings == Rings::First, exact_workers(send)) {
+            return Ok(Err(format!("{error:#}")));
+        }
+        let wanted = (recv.irqs.clone(), recv.rings == Rings::First, exact_workers(recv).to_vec());
+        let moves = |it: &(Vec<u16>, bool, Vec<u16>)| !it.0.is_empty();
+        if wanted != self.far_now && (moves(&wanted) || moves(&self.far_now)) {
+            self.client.arrange(&wanted.0, wanted.1, &wanted.2)?;
+            self.far_now = wanted;
+        }
+        self.client.hold(Some(hold));
+        self.order.streams = *streams;
+        self.order.hold = Some(Held { cores: recv.workers.clone(), exact: recv.exact, memory: recv.memory });
+        let (senders, receivers) = self.client.run(&self.order)?;
+        Ok(Ok(Measured {
+            bps: receivers.iter().map(|side| 8e9 * side.bytes as f64 / side.ns.max(1) as f64).sum(),
+            cpu_ns: [&senders, &receivers].map(|sides| sides.iter().map(|side| side.cpu_ns).sum()),
+            bytes: receivers.iter().map(|side| side.bytes).sum(),
+        }))
+    }
+
+    /// Adds to what a contestant has spent.
+    pub fn book(&mut self, number: usize, measured: &Measured) {
+        let sum = self.sums.entry(number).or_default();
+        sum.bytes += measured.bytes;
+        sum.cpu_ns = [sum.cpu_ns[0] + measured.cpu_ns[0], sum.cpu_ns[1] + measured.cpu_ns[1]];
+    }
+
+    /// Processor seconds per 10^9 bytes of a contestant: sender, receiver.
+    #[must_use]
+    pub fn cpu_s_per_gb(&self, number: usize) -> [f64; 2] {
+        let sum = self.sums.get(&number).copied().unwrap_or_default();
+        sum.cpu_ns.map(|ns| ns as f64 / sum.bytes.max(1) as f64)
+    }
+
+    /// Puts back what was moved at this end; the other end does when it sees the connection go.
+    ///
+    /// # Errors
+    /// A value that could not be put back.
+    pub fn close(self) -> anyhow::Result<()> {
+        drop(self.client);
+        self.arranger.end()?;
+        self.far_end.map_or(Ok(()), |far| far.join().expect("the far end does not panic"))
+    }
+}
+
+/// Cores that have a send queue of their own.
+fn exact_workers(side: &Side) -> &[u16] {
+    if side.exact { &side.workers } else { &[] }
+}
