@@ -23,6 +23,7 @@ struct Handle {
     to: Sender<Cmd<Linux>>,
     waker: Waker,
     counters: Arc<Counters>,
+    thread_id: u32,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -110,7 +111,7 @@ impl Workers {
                         use crate::platform::Platform;
                         let pool = linux.pool();
                         let started = Started { driver, pool_bytes: pool.bytes(), pages: pool.pages().name() };
-                        let _ = tell.send(Ok((started, linux.waker())));
+                        let _ = tell.send(Ok((started, linux.waker(), sys::clock::thread_id())));
                         Worker::new(linux, mailbox, shared).run();
                     }
                     Err(error) => {
@@ -118,9 +119,10 @@ impl Workers {
                     }
                 }
             })?;
-            let (started, waker) = told.recv().map_err(|_| io::Error::other("a worker died at its start"))??;
+            let (started, waker, thread_id) =
+                told.recv().map_err(|_| io::Error::other("a worker died at its start"))??;
             workers.started.push(started);
-            workers.handles.push(Handle { to, waker, counters, thread: Some(thread) });
+            workers.handles.push(Handle { to, waker, counters, thread_id, thread: Some(thread) });
         }
         Ok(workers)
     }
@@ -171,6 +173,13 @@ impl Team {
     /// Sends a command to a member and wakes it.
     pub fn send(&self, member: usize, cmd: Cmd<Linux>) {
         self.workers.send(self.index(member), cmd);
+    }
+
+    /// How long each member was ready to run and had no core, nanoseconds since it began.
+    #[must_use]
+    pub fn run_delays_ns(&self) -> Vec<u64> {
+        let of = |member| sys::clock::run_delay_ns(self.workers.handles[self.index(member)].thread_id);
+        (0..self.count).map(of).collect()
     }
 
     /// The books of each member so far. With several jobs at once these are the books of all of them.

@@ -175,6 +175,8 @@ impl<P: Platform> Worker<P> {
                 let Some(seat) = self.seats.get(&job).filter(|seat| !seat.closing) else { return };
                 let sends = matches!(seat.part.role, Role::Send(_));
                 let mut rail = Rail::new(job, rail, socket, seat.part.terms, key, rate, sends);
+                // No right is left over from before it was there.
+                rail.free_at_ns = self.platform.now_ns();
                 rail.loan.lends = sends && self.platform.lend_ready(&rail.socket);
                 self.seat_rail(rail);
             }

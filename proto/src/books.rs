@@ -12,7 +12,7 @@ use crate::wire::codec::{Reader, put};
 
 mod limiter; // both ends' books side by side: what limited the run
 
-pub use limiter::{End, Verdict, goodput, limiter};
+pub use limiter::{End, Verdict, What, goodput, limiter};
 
 /// Where a worker's moment went. The order is the order of the data path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +70,9 @@ pub struct Books {
     pub resent_bytes: u64,
     /// Nanoseconds the committer spent flushing and renaming (own thread, not part of the sum).
     pub commit_ns: u64,
+    /// Nanoseconds in which workers were ready to run and had no core: others ran there, or a quota was used up. They are in the
+    /// stages above, wherever they fell.
+    pub run_delay_ns: u64,
 }
 
 impl Stage {
@@ -131,6 +134,7 @@ impl Books {
         self.rail_bytes = self.rail_bytes.saturating_add(other.rail_bytes);
         self.resent_bytes = self.resent_bytes.saturating_add(other.resent_bytes);
         self.commit_ns = self.commit_ns.saturating_add(other.commit_ns);
+        self.run_delay_ns = self.run_delay_ns.saturating_add(other.run_delay_ns);
     }
 
     /// Nanoseconds of one stage.
@@ -166,7 +170,7 @@ impl Books {
             put!(out, ns);
         }
         put!(out, self.wall_ns, self.workers, self.cpu_ns, self.peak_memory_bytes, self.payload_bytes);
-        put!(out, self.rail_bytes, self.resent_bytes, self.commit_ns);
+        put!(out, self.rail_bytes, self.resent_bytes, self.commit_ns, self.run_delay_ns);
     }
 
     pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Books, Breach> {
@@ -184,6 +188,7 @@ impl Books {
             rail_bytes: from.u64()?,
             resent_bytes: from.u64()?,
             commit_ns: from.u64()?,
+            run_delay_ns: from.u64()?,
         })
     }
 }

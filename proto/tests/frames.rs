@@ -224,7 +224,7 @@ fn fault() -> impl Strategy<Value = EntryFault> {
 }
 
 fn books() -> impl Strategy<Value = Books> {
-    (any::<[u64; STAGES]>(), any::<u16>(), any::<[u64; 7]>()).prop_map(|(ns, workers, more)| Books {
+    (any::<[u64; STAGES]>(), any::<u16>(), any::<[u64; 8]>()).prop_map(|(ns, workers, more)| Books {
         ns,
         wall_ns: more[0],
         workers,
@@ -234,6 +234,7 @@ fn books() -> impl Strategy<Value = Books> {
         rail_bytes: more[4],
         resent_bytes: more[5],
         commit_ns: more[6],
+        run_delay_ns: more[7],
     })
 }
 

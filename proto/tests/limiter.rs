@@ -5,7 +5,7 @@
 //! Invariants: each case says in its name what is slow; the ceiling is checked as a number.
 //! Absent on purpose: real runs (the bench and the simulator book those).
 
-use proto::books::{Books, End, Stage, Verdict, limiter};
+use proto::books::{Books, End, Stage, Verdict, What, limiter};
 
 /// One second of one worker, 1 GB moved: goodput is 8 Gbit/s.
 const WALL_NS: u64 = 1_000_000_000;
@@ -34,7 +34,7 @@ fn waiting_sender() -> Books {
 
 #[track_caller]
 fn assert_verdict(verdict: &Verdict, end: End, stage: Stage, share_percent: u8, ceiling_mbps: u64) {
-    assert_eq!((verdict.end, verdict.stage), (end, Some(stage)), "{}", verdict.sentence);
+    assert_eq!((verdict.end, verdict.what), (end, Some(What::Stage(stage))), "{}", verdict.sentence);
     assert_eq!(verdict.share_percent, share_percent, "{}", verdict.sentence);
     assert_eq!(verdict.ceiling_bps / 1_000_000, ceiling_mbps, "{}", verdict.sentence);
 }
@@ -138,6 +138,11 @@ fn flushing_is_named_when_the_committer_worked_while_workers_had_nothing_to_do()
     let verdict = judge(&sender, &receiver);
     assert_verdict(&verdict, End::Receiver, Stage::WaitWrite, 90, 40_000);
     assert!(verdict.sentence.contains("flushing"), "{}", verdict.sentence);
+    // All was sent at once, and both wait until the disk has it.
+    let sender = books(2, &[(Stage::Read, 5), (Stage::WaitSend, 5), (Stage::WaitRecv, 90)]);
+    let receiver = Books { commit_ns: WALL_NS / 10 * 8, ..books(2, &[(Stage::WaitWrite, 25), (Stage::WaitRecv, 75)]) };
+    let verdict = judge(&sender, &receiver);
+    assert_verdict(&verdict, End::Receiver, Stage::WaitWrite, 80, 32_000);
 }
 
 #[test]
@@ -149,6 +154,14 @@ fn shared_cores_add_up_and_the_dearest_stage_of_both_ends_is_named() {
     assert!(verdict.sentence.contains("hash at the receiver takes 20 %"), "{}", verdict.sentence);
     let alone = judge(&sender, &receiver);
     assert_verdict(&alone, End::Receiver, Stage::Hash, 40, 8_888);
+}
+
+#[test]
+fn shared_cores_are_full_when_the_work_done_on_them_is_though_each_end_waits_for_the_other() {
+    let sender = denied(40, books(2, &[(Stage::Read, 20), (Stage::Seal, 60), (Stage::WaitSend, 20)]));
+    let receiver = denied(50, books(2, &[(Stage::Recv, 30), (Stage::Seal, 65), (Stage::WaitRecv, 5)]));
+    let verdict = limiter(&sender, &receiver, BYTES, WALL_NS, true, 0);
+    assert_eq!((verdict.end, verdict.what), (End::Both, Some(What::Stage(Stage::Seal))), "{}", verdict.sentence);
 }
 
 #[test]
@@ -164,12 +177,47 @@ fn a_stage_larger_than_every_wait_is_named_even_below_busy() {
     assert_verdict(&judge(&sender, &idle_receiver()), End::Sender, Stage::Hash, 45, 14_545);
 }
 
+/// `percent` of its time without a core.
+fn denied(percent: u64, books: Books) -> Books {
+    Books { run_delay_ns: books.wall_ns / 100 * percent, ..books }
+}
+
+#[test]
+fn an_end_without_cores_is_named_with_what_it_could_do_on_cores_of_its_own() {
+    let receiver = denied(70, books(2, &[(Stage::Recv, 40), (Stage::Hash, 30), (Stage::Write, 30)]));
+    for shared in [false, true] {
+        let verdict = limiter(&waiting_sender(), &receiver, BYTES, WALL_NS, shared, 0);
+        assert_eq!((verdict.end, verdict.what), (End::Receiver, Some(What::RunDelay)), "{}", verdict.sentence);
+        assert_eq!((verdict.share_percent, verdict.ceiling_bps / 1_000_000), (70, 20_000), "the sender is the next");
+    }
+    let sender = denied(75, books(2, &[(Stage::Read, 40), (Stage::Hash, 30), (Stage::WaitSend, 30)]));
+    let verdict = judge(&sender, &idle_receiver());
+    assert_eq!((verdict.end, verdict.what), (End::Sender, Some(What::RunDelay)), "{}", verdict.sentence);
+}
+
+#[test]
+fn a_busy_machine_hides_no_slow_stage_disk_or_network() {
+    let receiver = denied(35, books(1, &[(Stage::Recv, 10), (Stage::Write, 85), (Stage::WaitRecv, 5)]));
+    assert_verdict(&judge(&waiting_sender(), &receiver), End::Receiver, Stage::Write, 85, 20_000);
+    let verdict = judge(&denied(35, waiting_sender()), &denied(35, idle_receiver()));
+    assert_verdict(&verdict, End::Network, Stage::WaitSend, 60, 20_000);
+    let sender =
+        denied(40, books(1, &[(Stage::Read, 20), (Stage::Hash, 10), (Stage::WaitRead, 65), (Stage::WaitSend, 5)]));
+    assert_verdict(&judge(&sender, &idle_receiver()), End::Sender, Stage::WaitRead, 65, 20_000);
+}
+
 #[test]
 fn empty_books_say_so_and_absurd_ones_do_not_panic() {
     let verdict = judge(&Books::default(), &Books::default());
-    assert_eq!((verdict.stage, verdict.ceiling_bps), (None, 0));
-    let absurd =
-        Books { ns: [u64::MAX; 13], wall_ns: u64::MAX, commit_ns: u64::MAX, workers: u16::MAX, ..Books::default() };
+    assert_eq!((verdict.what, verdict.ceiling_bps), (None, 0));
+    let absurd = Books {
+        ns: [u64::MAX; 13],
+        wall_ns: u64::MAX,
+        commit_ns: u64::MAX,
+        run_delay_ns: u64::MAX,
+        workers: u16::MAX,
+        ..Books::default()
+    };
     for shared in [false, true] {
         for one in [&absurd, &Books::default(), &idle_receiver()] {
             let _ = limiter(one, &absurd, u64::MAX, 0, shared, u64::MAX);

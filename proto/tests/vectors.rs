@@ -123,6 +123,7 @@ fn books() -> Books {
         rail_bytes: (1 << 30) + 4096,
         resent_bytes: 1 << 20,
         commit_ns: 700,
+        run_delay_ns: 300,
     }
 }
 

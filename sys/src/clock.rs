@@ -30,6 +30,18 @@ pub fn thread_cpu_ns() -> u64 {
     read(ClockId::ThreadCPUTime)
 }
 
+/// How the kernel calls the calling thread.
+pub fn thread_id() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
+}
+
+/// Time in which that thread of this process was ready to run and had no core, because others ran there or its group's quota was
+/// used up, in nanoseconds: `run_delay` of kernel/sched/stats.h, the second figure of schedstat. 0 where the kernel does not tell.
+pub fn run_delay_ns(thread: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).unwrap_or_default();
+    text.split_whitespace().nth(1).and_then(|figure| figure.parse().ok()).unwrap_or(0)
+}
+
 /// The calendar in nanoseconds since 1970. May jump.
 pub(crate) fn unix_ns() -> u64 {
     read(ClockId::Realtime)
@@ -88,6 +100,25 @@ mod tests {
         assert!(process_cpu_ns() >= used);
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
         assert!((since.as_secs() as i64 - unix_time().0).abs() <= 1);
+    }
+
+    #[test]
+    fn a_thread_that_shares_its_core_waits_for_it() {
+        if run_delay_ns(thread_id()) == 0 && !std::path::Path::new("/proc/self/schedstat").exists() {
+            return; // a kernel without schedstat: nothing to look at
+        }
+        let core = crate::host::cores().expect("cores").numbers[0];
+        let spin = move || {
+            crate::host::pin_thread(core).expect("pinned");
+            let (start, from) = (now_ns(), run_delay_ns(thread_id()));
+            while now_ns() - start < 200_000_000 {
+                std::hint::spin_loop();
+            }
+            (now_ns() - start, run_delay_ns(thread_id()) - from)
+        };
+        let both = [std::thread::spawn(spin), std::thread::spawn(spin)].map(|thread| thread.join().expect("spins"));
+        let (wall, delay) = (both[0].0 + both[1].0, both[0].1 + both[1].1);
+        assert!(delay > wall / 5 && delay < wall, "{delay} of {wall} ns");
     }
 
     #[test]

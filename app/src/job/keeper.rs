@@ -271,6 +271,8 @@ struct Keeper<'a, 'b> {
     peers: Option<Books>,
     /// Each worker's books when the job began.
     books_from: Vec<[u64; STAGES]>,
+    /// And how long it had been without a core.
+    delays_from: Vec<u64>,
     /// One more than the highest number of a rail that came up: rails go to workers by their numbers.
     rails_seen: usize,
     cpu_from: u64,
@@ -344,6 +346,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
         let receipt = begin_receipt(&job);
         let now = Instant::now();
         let books_from = job.workers.books();
+        let delays_from = job.workers.run_delays_ns();
         let (streams, packets) = (usize::from(job.plan.streams), usize::from(job.plan.datagrams));
         // Where nothing is known yet, nothing is wanted.
         let auto = job.known.filter(|_| packets > 0).map(Auto::new);
@@ -380,6 +383,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             peer: (0, 0, 0),
             peers: None,
             books_from,
+            delays_from,
             rails_seen: 0,
             cpu_from: sys::clock::process_cpu_ns(),
             started: now,

@@ -148,11 +148,16 @@ fn stages(text: &mut String, done: &Done) {
     let wall = |books: &StagesRecord| format!("{:>27}", format!("{} × {:.1} ms", workers(books), per_worker_ms(books)));
     let other = remote.map(|books| format!("   {}", wall(books))).unwrap_or_default();
     let _ = writeln!(text, "  {:<21}{}{other}", "workers × wall time", wall(&done.stages_local));
-    let commit = |books: &StagesRecord| format!("{:>10.1}{:>8}{:>9}", books.commit_ms, "", "");
-    if done.stages_local.commit_ms > 0.0 || remote.is_some_and(|books| books.commit_ms > 0.0) {
-        let other = remote.map(|books| format!("   {}", commit(books))).unwrap_or_default();
-        let line = format!("  {:<21}{}{other}", "commit, beside", commit(&done.stages_local));
-        let _ = writeln!(text, "{}", line.trim_end());
+    type Of = fn(&StagesRecord) -> f64;
+    let beside: [(&str, Of); 2] =
+        [("commit, beside", |books| books.commit_ms), ("no core, of the sum", |books| books.run_delay_ms)];
+    for (name, of) in beside {
+        let cell = |books: &StagesRecord| format!("{:>10.1}{:>8}{:>9}", of(books), "", "");
+        if of(&done.stages_local) >= 0.05 || remote.is_some_and(|books| of(books) >= 0.05) {
+            let other = remote.map(|books| format!("   {}", cell(books))).unwrap_or_default();
+            let line = format!("  {name:<21}{}{other}", cell(&done.stages_local));
+            let _ = writeln!(text, "{}", line.trim_end());
+        }
     }
 }
 

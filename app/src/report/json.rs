@@ -321,6 +321,8 @@ pub struct StagesRecord {
     pub rail_bytes: u64,
     /// The committer's own thread: flush and rename, beside the sum.
     pub commit_ms: f64,
+    /// Workers were ready to run and had no core: of the stages, wherever it fell.
+    pub run_delay_ms: f64,
     /// Every stage, in the order of the data path.
     pub stages: Vec<StageRecord>,
 }
@@ -350,6 +352,7 @@ impl StagesRecord {
             payload_bytes: books.payload_bytes,
             rail_bytes: books.rail_bytes,
             commit_ms: books.commit_ns as f64 / 1e6,
+            run_delay_ms: books.run_delay_ns as f64 / 1e6,
             stages: stages.collect(),
         }
     }
@@ -516,7 +519,7 @@ impl Done {
             forecast: report.forecast.clone(),
             limiter: report.limiter.sentence.clone(),
             limiter_end: end_word(report.limiter.end).to_owned(),
-            limiter_stage: report.limiter.stage.map(|stage| stage.name().to_owned()),
+            limiter_stage: report.limiter.what.map(|what| what.name().to_owned()),
             limiter_percent: report.limiter.share_percent,
             ceiling_bps: (report.limiter.ceiling_bps > 0).then_some(report.limiter.ceiling_bps),
             stages_local: StagesRecord::of(&report.stages_local),

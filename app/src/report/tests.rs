@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use proto::books::{End, Stage, Verdict};
+use proto::books::{End, Stage, Verdict, What};
 
 use super::*;
 
@@ -99,7 +99,7 @@ fn report() -> EndReport {
         forecast: None,
         limiter: Verdict {
             end: End::Receiver,
-            stage: Some(Stage::Write),
+            what: Some(What::Stage(Stage::Write)),
             share_percent: 40,
             ceiling_bps: 16_600_000_000,
             sentence: "limited by destination write at the receiver, 40 % of its time; were it free, up to 16.6 Gbit/s"

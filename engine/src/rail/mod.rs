@@ -213,6 +213,8 @@ pub(crate) enum Taking {
 pub(crate) const AHEAD_MIN: usize = 2;
 /// And at the most: a disk's queue is full long before.
 pub(crate) const AHEAD_MAX: usize = 32;
+/// A frame whose price is longer goes before it is paid for.
+const PRICE_NS_MAX: u64 = 1_000_000_000;
 
 /// One path of one job.
 #[derive(Debug)]
@@ -240,7 +242,9 @@ pub(crate) struct Rail<P: Platform> {
     /// What a datagram rail has beside; a stream rail has none.
     pub(crate) packets: Option<Box<Packets>>,
     rate: u64,
-    free_at_ns: u64,
+    pub(crate) free_at_ns: u64,
+    /// The next frame is paid for and waits until then.
+    paid: bool,
     end: Option<RailEnd>,
 }
 
@@ -274,6 +278,7 @@ impl<P: Platform> Rail<P> {
             packets: None,
             rate,
             free_at_ns: 0,
+            paid: false,
             end: None,
         }
     }
@@ -300,6 +305,7 @@ impl<P: Platform> Rail<P> {
             packets: Some(Box::new(packets)),
             rate: 0,
             free_at_ns: 0,
+            paid: false,
             end: None,
         }
     }
@@ -317,9 +323,28 @@ impl<P: Platform> Rail<P> {
         if self.rate == 0 {
             return;
         }
-        let cost_ns = u64::try_from(bytes as u128 * 1_000_000_000 / u128::from(self.rate)).unwrap_or(u64::MAX);
         // A tenth of a second of unused right is kept, no more: the cap holds over any longer span.
-        self.free_at_ns = self.free_at_ns.max(now_ns.saturating_sub(100_000_000)) + cost_ns;
+        self.free_at_ns = self.free_at_ns.max(now_ns.saturating_sub(100_000_000)).saturating_add(self.price_ns(bytes));
+    }
+
+    /// Before a frame of `bytes` leaves: it is paid for first, so that the last one is, too. One that takes seconds at this rate goes
+    /// first and is paid for after it: nobody shall take the silence for a fault.
+    pub(crate) fn pay_ahead(&mut self, now_ns: u64, bytes: usize) {
+        if !self.paid && self.price_ns(bytes) <= PRICE_NS_MAX {
+            self.pay(now_ns, bytes);
+            self.paid = true;
+        }
+    }
+
+    /// The frame leaves.
+    pub(crate) fn pay_rest(&mut self, now_ns: u64, bytes: usize) {
+        if !std::mem::take(&mut self.paid) {
+            self.pay(now_ns, bytes);
+        }
+    }
+
+    fn price_ns(&self, bytes: usize) -> u64 {
+        u64::try_from(bytes as u128 * 1_000_000_000 / u128::from(self.rate.max(1))).unwrap_or(u64::MAX)
     }
 
     /// Nanoseconds until the cap lets the next frame pass.

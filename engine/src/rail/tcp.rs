@@ -35,11 +35,17 @@ impl<P: Platform> Worker<P> {
         while self.step_seal(index) {}
         let now = self.platform.now_ns();
         let rail = self.rails[index].as_mut().expect("the loop looked");
-        if rail.sending || rail.held_ns(now).is_some() {
+        if rail.sending {
+            return;
+        }
+        if let Some(bytes) = rail.sealed.front().map(|frame| frame.span.len) {
+            rail.pay_ahead(now, bytes);
+        }
+        if rail.held_ns(now).is_some() {
             return;
         }
         let Some(frame) = rail.sealed.pop_front() else { return };
-        rail.pay(now, frame.span.len);
+        rail.pay_rest(now, frame.span.len);
         rail.sending = true;
         rail.ops += 1;
         let slot = Slot {

@@ -22,6 +22,10 @@ const BUSY_PERMILLE: u64 = 750;
 const SHARED_PERMILLE: u64 = 800;
 /// … and neither end has much slack of its own.
 const SHARED_EACH_PERMILLE: u64 = 600;
+/// Workers that were ready and had no core so much of their time may be limited by that.
+const DENIED_PERMILLE: u64 = 300;
+/// … or when what both did on cores, together, would fill the time of one of them, and neither's part is small.
+const SHARED_BOTH_PERMILLE: u64 = 250;
 /// Held back by a cap so much of the time: the cap is the limiter.
 const CAPPED_PERMILLE: u64 = 250;
 /// The committer is a limiter if it worked at least so much of the time while workers had nothing to do.
@@ -42,13 +46,33 @@ pub enum End {
     Cap,
 }
 
+/// What would have to go away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// The time of this stage.
+    Stage(Stage),
+    /// The time without a core.
+    RunDelay,
+}
+
+impl What {
+    /// As reports write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            What::Stage(stage) => stage.name(),
+            What::RunDelay => "wait for a core",
+        }
+    }
+}
+
 /// What limited a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     /// Where.
     pub end: End,
-    /// The stage whose time would have to go away; None if the books are empty.
-    pub stage: Option<Stage>,
+    /// What of that end's time would have to go away; None if the books are empty.
+    pub what: Option<What>,
     /// Its share of that end's time (of both ends' time with shared cores), percent.
     pub share_percent: u8,
     /// Goodput if that stage were free, bit/s; 0 if unknown.
@@ -81,6 +105,16 @@ impl<'a> Shares<'a> {
         self.permille(self.books.busy_ns())
     }
 
+    /// Ready, and without a core.
+    fn denied(&self) -> u64 {
+        self.permille(self.books.run_delay_ns).min(1000)
+    }
+
+    /// Of the work, what was done on a core. The delay fell into the work, as far as it fits: who waits is not ready.
+    fn on_core(&self) -> u64 {
+        self.busy().saturating_sub(self.denied())
+    }
+
     /// The dearest stage that is work; the earlier one of two equal ones.
     fn dearest(&self) -> Stage {
         let mut dearest = Stage::Read;
@@ -108,10 +142,11 @@ pub fn limiter(
     let case = Case { sender: Shares::new(sender), receiver: Shares::new(receiver), goodput_bps };
     if case.sender.total_ns == 0 && case.receiver.total_ns == 0 {
         let sentence = String::from("the limiter is unknown: no time was booked");
-        return Verdict { end: End::Both, stage: None, share_percent: 0, ceiling_bps: 0, sentence };
+        return Verdict { end: End::Both, what: None, share_percent: 0, ceiling_bps: 0, sentence };
     }
     case.capped(rate_cap_bps)
         .or_else(|| if shared_cores { case.cores() } else { None })
+        .or_else(|| case.denied())
         .or_else(|| case.busy_end())
         .unwrap_or_else(|| case.wait(wall_ns))
 }
@@ -143,18 +178,11 @@ impl Case<'_> {
         (1000 - freed.min(1000)).max(self.sender.busy()).max(self.receiver.busy()).max(1)
     }
 
-    fn verdict(
-        &self,
-        end: End,
-        stage: Stage,
-        share: u64,
-        remaining: u64,
-        sentence: &dyn Fn(&str) -> String,
-    ) -> Verdict {
+    fn verdict(&self, end: End, what: What, share: u64, remaining: u64, sentence: &dyn Fn(&str) -> String) -> Verdict {
         let ceiling_bps = self.ceiling(remaining);
         Verdict {
             end,
-            stage: Some(stage),
+            what: Some(what),
             share_percent: percent(share),
             ceiling_bps,
             sentence: sentence(&rate(ceiling_bps)),
@@ -174,7 +202,7 @@ impl Case<'_> {
         } else {
             format!("the rate cap of {}", rate(rate_cap_bps))
         };
-        Some(self.verdict(End::Cap, Stage::WaitRate, share, self.without(share), &|up_to| {
+        Some(self.verdict(End::Cap, What::Stage(Stage::WaitRate), share, self.without(share), &|up_to| {
             format!("limited by {cap}: held back {} % of the time; without it, up to {up_to}", percent(share))
         }))
     }
@@ -184,7 +212,13 @@ impl Case<'_> {
         let total_ns = u128::from(self.sender.total_ns) + u128::from(self.receiver.total_ns);
         let of_both = |ns: u64| (u128::from(ns) * 1000 / total_ns.max(1)) as u64;
         let busy = of_both(self.sender.books.busy_ns()) + of_both(self.receiver.books.busy_ns());
-        if busy < SHARED_PERMILLE || self.sender.busy().min(self.receiver.busy()) < SHARED_EACH_PERMILLE {
+        let each = busy >= SHARED_PERMILLE && self.sender.busy().min(self.receiver.busy()) >= SHARED_EACH_PERMILLE;
+        // Each end has workers for all cores: what both did on a core, beside the time of one end.
+        let known = self.sender.books.run_delay_ns.min(self.receiver.books.run_delay_ns) > 0;
+        let full = known
+            && self.sender.on_core() + self.receiver.on_core() >= SHARED_PERMILLE
+            && self.sender.on_core().min(self.receiver.on_core()) >= SHARED_BOTH_PERMILLE;
+        if !each && !full {
             return None;
         }
         let (at_sender, at_receiver) = (self.sender.dearest(), self.receiver.dearest());
@@ -194,13 +228,49 @@ impl Case<'_> {
             ("receiver", at_receiver, self.receiver.books.of(at_receiver))
         };
         let share = of_both(ns);
-        Some(self.verdict(End::Both, stage, share, 1000 - share.min(999), &|up_to| {
+        Some(self.verdict(End::Both, What::Stage(stage), share, 1000 - share.min(999), &|up_to| {
             format!(
                 "limited by the cores that both ends share: {} at the {name} takes {} % of their time; were it free, up to {up_to}",
                 stage.name(),
                 percent(share)
             )
         }))
+    }
+
+    /// The busier end, if its workers were ready and had no core: more of their time than their dearest stage took on one, and than
+    /// the waits that are causes.
+    fn denied(&self) -> Option<Verdict> {
+        let (end, name, this, other) = if self.sender.denied() >= self.receiver.denied() {
+            (End::Sender, "sender", self.sender, self.receiver)
+        } else {
+            (End::Receiver, "receiver", self.receiver, self.sender)
+        };
+        let share = this.denied();
+        let dearest = this.of(this.dearest()) * this.on_core() / this.busy().max(1);
+        let waits = self.source().max(self.disk()).max(self.network());
+        if share < DENIED_PERMILLE || share < dearest || share < waits || this.busy().max(share) < other.busy() {
+            return None;
+        }
+        let remaining = (1000 - share.min(999)).max(other.on_core());
+        Some(self.verdict(end, What::RunDelay, share, remaining, &|up_to| {
+            format!(
+                "limited by cores at the {name}: its workers were ready and had none for {} % of their time (other programs, or a quota); with cores of their own, up to {up_to}",
+                percent(share)
+            )
+        }))
+    }
+
+    /// Waits that are causes, as the comment above says.
+    fn source(&self) -> u64 {
+        self.sender.of(Stage::WaitRead)
+    }
+
+    fn disk(&self) -> u64 {
+        self.receiver.of(Stage::WaitWrite)
+    }
+
+    fn network(&self) -> u64 {
+        self.sender.of(Stage::WaitSend).min(self.receiver.of(Stage::WaitRecv))
     }
 
     /// An end whose workers hardly ever wait.
@@ -224,7 +294,7 @@ impl Case<'_> {
         } else {
             (own, String::new())
         };
-        self.verdict(end, stage, share, remaining, &|up_to| {
+        self.verdict(end, What::Stage(stage), share, remaining, &|up_to| {
             let (what, share) = (stage.name(), percent(share));
             format!("limited by {what} at the {name}: {share} % of its time; were it free, up to {up_to}{next}")
         })
@@ -232,11 +302,10 @@ impl Case<'_> {
 
     /// Nobody is busy: the largest wait that is a cause, unless one stage of work is larger still.
     fn wait(&self, wall_ns: u64) -> Verdict {
-        let source = self.sender.of(Stage::WaitRead);
-        let disk = self.receiver.of(Stage::WaitWrite);
-        let network = self.sender.of(Stage::WaitSend).min(self.receiver.of(Stage::WaitRecv));
+        let (source, disk, network) = (self.source(), self.disk(), self.network());
         let nothing = self.receiver.of(Stage::Idle).saturating_add(self.receiver.of(Stage::WaitRecv));
-        let idle = self.sender.of(Stage::Idle).min(nothing);
+        // A sender that only waits for words has nothing to do, either.
+        let idle = self.sender.of(Stage::Idle).saturating_add(self.sender.of(Stage::WaitRecv)).min(nothing);
         let busier = if self.sender.busy() >= self.receiver.busy() { self.sender } else { self.receiver };
         let work = busier.of(busier.dearest());
         let most = source.max(disk).max(network).max(idle).max(work);
@@ -247,23 +316,23 @@ impl Case<'_> {
         if most == work {
             self.work()
         } else if most == source {
-            self.verdict(End::Sender, Stage::WaitRead, most, remaining, &|up_to| {
+            self.verdict(End::Sender, What::Stage(Stage::WaitRead), most, remaining, &|up_to| {
                 format!("limited by the source disk: the sender waited {share} % of its time for it; were it free, up to {up_to}")
             })
         } else if most == disk {
-            self.verdict(End::Receiver, Stage::WaitWrite, most, remaining, &|up_to| {
+            self.verdict(End::Receiver, What::Stage(Stage::WaitWrite), most, remaining, &|up_to| {
                 format!("limited by the destination disk: the receiver waited {share} % of its time for it; were it free, up to {up_to}")
             })
         } else if most == network {
-            self.verdict(End::Network, Stage::WaitSend, most, remaining, &|up_to| {
+            self.verdict(End::Network, What::Stage(Stage::WaitSend), most, remaining, &|up_to| {
                 format!("limited by the network: the sender waited {share} % of its time to send while the receiver waited for data; were it free, up to {up_to}")
             })
         } else if commit >= COMMIT_PERMILLE {
-            self.verdict(End::Receiver, Stage::WaitWrite, commit, remaining, &|up_to| {
+            self.verdict(End::Receiver, What::Stage(Stage::WaitWrite), commit, remaining, &|up_to| {
                 format!("limited by flushing and renaming at the destination: {} % of the time; were it free, up to {up_to}", percent(commit))
             })
         } else {
-            self.verdict(End::Both, Stage::Idle, most, remaining, &|up_to| {
+            self.verdict(End::Both, What::Stage(Stage::Idle), most, remaining, &|up_to| {
                 format!("limited by what lies between the bytes (scan, names, control): workers were idle {share} % of their time; were it free, up to {up_to}")
             })
         }

@@ -33,6 +33,9 @@ impl Keeper<'_, '_> {
                 ns[stage] += now[stage].saturating_sub(from[stage]);
             }
         }
+        let delays = self.job.workers.run_delays_ns();
+        let run_delay_ns =
+            delays.iter().zip(&self.delays_from).take(count).map(|(now, from)| now.saturating_sub(*from)).sum();
         let count = count as u64;
         let mut commit_ns = self.commit_ns;
         if self.commits_open > 0 {
@@ -57,6 +60,7 @@ impl Keeper<'_, '_> {
             rail_bytes,
             resent_bytes: tally.resent + again,
             commit_ns,
+            run_delay_ns,
         }
     }
 
