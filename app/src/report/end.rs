@@ -7,7 +7,8 @@
 
 use std::fmt::Write as _;
 
-use super::json::{Done, FaultRecord, StagesRecord, exit_of_code};
+use super::books::StagesRecord;
+use super::json::{Done, FaultRecord, exit_of_code};
 use super::{DryRun, Extras, clean};
 use crate::exit::Exit;
 use crate::units::{show_bits_per_second, show_bytes, show_bytes_per_second, show_count, show_memory, show_seconds};

@@ -8,6 +8,7 @@
 //!
 //! The modules stand in the order in which a user meets them.
 
+pub mod books; // where the time of one end went, as `--json` tells it
 pub mod check; // figures that cannot be
 pub mod end; // the end report as text
 pub mod explain; // both offers, each choice with its reason, the sum of memory
