@@ -20,7 +20,7 @@ print(eval(sys.argv[2]))' "$1" "$2"; }
 
 # --- the search: every recipe a contestant, the winner not behind one of them, the budget kept ---
 listener 5741
-on a timeout 30 "$LONGHAUL" bench placement --server "$ADDR_B:5741" "${SEARCH[@]}" --budget 3s --json >"$LAB/search.json" 2>"$LAB/err" </dev/null
+on a timeout 30 "$LONGHAUL" bench placement --server "$ADDR_B:5741" "${SEARCH[@]}" --budget 2s --json >"$LAB/search.json" 2>"$LAB/err" </dev/null
 is $? 0 "bench placement: exit code 0"
 holds "its contestants are the recipes by name" grep -q '"names":\["none"' "$LAB/search.json"
 is "$(record "$LAB/search.json" 'len(won)')" 1 "one wins"
@@ -29,8 +29,19 @@ is "$(record "$LAB/search.json" 'r["spent_s"] < 5')" True "the budget is kept, b
 is "$(record "$LAB/search.json" 'all(line["send_cpu_s_per_gb"] > 0 and line["recv_cpu_s_per_gb"] > 0 for line in r["lines"])')" True "processor time of both ends is told"
 is "$(record "$LAB/search.json" 'any("interrupts" in line["sender"] + line["receiver"] for line in r["lines"])')" False "no interrupt is moved where nobody asked"
 
+# --- the tables: each pair of cores by message size ---
+on a timeout 60 taskset -c 0 "$LONGHAUL" bench placement --tables --server "$ADDR_B:5741" --heat 3ms --json >"$LAB/tables.json" 2>"$LAB/err" </dev/null
+is $? 0 "--tables: exit code 0"
+# A veth's packets have 1500 bytes: longer UDP messages are left out.
+tables() { python3 -c 'import json, sys
+r = json.load(open(sys.argv[1]))
+full = [s for s in r["sheets"] if s["cells"]]
+print(len(r["sheets"]), len(full), all(len(s["cells"]) == len(r["send_cores"]) and len(s["cells"][0]) == len(r["recv_cores"]) for s in full),
+      all(c["mbps"] > 0 and c["send_load"] > 0 and c["recv_load"] > 0 for s in full for row in s["cells"] for c in row))' "$LAB/tables.json"; }
+is "$(tables)" "12 9 True True" "--tables: rate and load of both ends for each pair of cores, six message sizes, UDP and TCP"
+
 # --- host probe keeps the winner; a second run uses it; another set of cores is another world ---
-probe() { on a timeout 30 ${1:+taskset -c "$1"} "$LONGHAUL" host probe --server "$ADDR_B:5741" "${SEARCH[@]}" --budget 2s >"$LAB/probe" 2>&1 </dev/null; }
+probe() { on a timeout 30 ${1:+taskset -c "$1"} "$LONGHAUL" host probe --server "$ADDR_B:5741" "${SEARCH[@]}" --budget 1s >"$LAB/probe" 2>&1 </dev/null; }
 probe
 is "$? $(grep -c '^searched: nothing was remembered' "$LAB/probe") $(grep -c '^kept: ' "$LAB/probe")" "0 1 1" "host probe: searches and keeps the winner"
 holds "it stands in LONGHAUL_HOME" grep -q "$ADDR_B lh0" "$LAB/home-a/placements"

@@ -7,7 +7,7 @@
 //! Absent on purpose: disks (bench disk), the control session, a search for the best number of streams.
 
 mod bare; // the ceiling, and the ring
-mod datagram; // UDP's own ceilings
+pub(super) mod datagram; // UDP's own ceilings
 mod rail; // the engine's rail between an empty source and an empty sink
 mod packets; // the same over datagrams
 mod report; // lines, table, JSON

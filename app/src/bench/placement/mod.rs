@@ -9,6 +9,7 @@
 pub mod arrange; // interrupts, through the journal
 pub mod rig; // one trial
 pub mod report; // the table
+pub mod tables; // sender's core by receiver's core by message size
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -75,6 +76,10 @@ pub struct PlacementArguments {
     #[arg(long, requires = "listen")]
     pub once: bool,
 
+    /// In place of the search: rate and load of both ends for each pair of cores, by message size, over UDP and TCP (NTT's tables)
+    #[arg(long, conflicts_with_all = ["listen", "irq", "streams", "budget", "clear"])]
+    pub tables: bool,
+
     #[command(flatten)]
     pub search: SearchArguments,
 
@@ -96,6 +101,15 @@ pub fn run(arguments: &PlacementArguments) -> anyhow::Result<()> {
     }
     let host = Host::here();
     let mut rig = Rig::open(arguments.server.as_deref(), &arguments.search)?;
+    if arguments.tables {
+        let tables = tables::measure(&mut rig)?;
+        rig.close()?;
+        if arguments.json {
+            return print_json("placement-tables", &host, tables::ROUNDS, &tables);
+        }
+        println!("{host}\n{tables}");
+        return Ok(());
+    }
     let report = search(&mut rig, &arguments.search, None)?;
     rig.close()?;
     if arguments.json {

@@ -10,6 +10,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::thread::JoinHandle;
 
 use anyhow::Context;
+use engine::host::Hold;
 use proto::placement::shape::Shape;
 use proto::placement::{Placement, Rings, Side};
 use sys::sock;
@@ -17,7 +18,7 @@ use sys::sock;
 use super::SearchArguments;
 use super::arrange::Arranger;
 use crate::bench::net::session::{Client, Cores, Refused, serve};
-use crate::bench::net::way::{Driver, Held, Layer, Order, Seal, Way};
+use crate::bench::net::way::{Driver, Held, Layer, Order, Seal, Side as Moved, Way};
 use crate::host::facts::clean;
 use crate::host::machine::Machine;
 use crate::host::winners;
@@ -136,6 +137,27 @@ impl Rig {
             cpu_ns: [&senders, &receivers].map(|sides| sides.iter().map(|side| side.cpu_ns).sum()),
             bytes: receivers.iter().map(|side| side.bytes).sum(),
         }))
+    }
+
+    /// One stream by another way than a job's, each end's thread held: what the sender says, and what the receiver does.
+    ///
+    /// # Errors
+    /// The connection broke, or an end refused.
+    pub fn run(&mut self, way: Way, ours: Hold, theirs: Held) -> anyhow::Result<(Moved, Moved)> {
+        self.client.hold(Some(ours));
+        let order = Order { way, streams: 1, hold: Some(theirs), ..self.order.clone() };
+        let (mut senders, mut receivers) = self.client.run(&order)?;
+        let one = |sides: &mut Vec<Moved>| sides.pop().context("an end says nothing of its stream");
+        Ok((one(&mut senders)?, one(&mut receivers)?))
+    }
+
+    /// The longest UDP payload that crosses this path as one packet.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub fn packet_bytes(&self) -> anyhow::Result<u16> {
+        // Loopback has packets of 64 KiB.
+        if self.peer.is_loopback() { Ok(u16::MAX) } else { self.client.packet_bytes() }
     }
 
     /// Adds to what a contestant has spent.
