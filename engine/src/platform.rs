@@ -288,6 +288,10 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     fn clone_part(&self, _entry: &Entry) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
+    /// The next holes of the part from `offset` on. A tree that cannot know has none.
+    fn part_holes(&self, _entry: &Entry, _offset: u64) -> io::Result<Holes> {
+        Ok(Holes { ranges: Vec::new(), until: u64::MAX })
+    }
     /// Fills `into` from the part; less only at its end.
     fn read_part(&self, _entry: &Entry, _offset: u64, _into: &mut [u8]) -> io::Result<usize> {
         Err(io::ErrorKind::Unsupported.into())

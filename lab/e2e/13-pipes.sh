@@ -70,6 +70,14 @@ clones() { # clones FOLDER: on a file system that shares
     holds "--reflink never: no shared blocks" on a sh -c '! filefrag -v "$1" | grep -q shared' _ "$1/copy"
     printf x | on a dd of="$1/data" bs=1 seek=5 conv=notrunc status=none
     holds "writing to the source does not change the clone" on a cmp "$SRC/data" "$1/clone"
+    # A terabyte of hole: what is not there is not read back.
+    on a sh -c 'truncate -s 1T "$1" && dd if="$2" of="$1" bs=1M count=2 seek=5000 conv=notrunc status=none' _ "$1/hole" "$SRC/data"
+    cp_run --reflink always "$1/hole" "$1/hole-clone"
+    is "$STATUS $(number bytes)" "0 0" "a clone of a file with holes: nothing is moved (in $TOOK ms)"
+    local cloned
+    cloned=$(awk '$1 == "f" { print $2 }' "$(field receipt "$OUT")")
+    cp_run --reflink never "$1/hole" "$1/hole-copy"
+    is "$(awk '$1 == "f" { print $2 }' "$(field receipt "$OUT")")" "$cloned" "it has the digest that a copy has"
 }
 on a mount -t tmpfs none "$LAB/tmp" && on a cp "$SRC/data" "$LAB/tmp/data"
 cp_run --reflink always "$LAB/tmp/data" "$LAB/tmp/clone"

@@ -15,10 +15,10 @@ use std::sync::Arc;
 use proto::ledger::{chunk_count, chunk_len};
 use proto::manifest::{Entry, EntryId};
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
-use proto::wire::control::{ChunkRange, Digest, NO_DIGEST};
+use proto::wire::control::{ChunkRange, Digest, HOLE_FILE_BYTES_MIN, NO_DIGEST};
 
 use crate::job::Terms;
-use crate::platform::{Sign, SinkTree, SourceTree};
+use crate::platform::{Holes, Sign, SinkTree, SourceTree};
 use crate::seal::chunk_digest;
 
 /// Digests told at once: 256 MiB of chunks, so that the peer can begin and the watchdog sees that it goes on.
@@ -48,8 +48,8 @@ pub enum Seen {
     Old { entry: EntryId, first: u64, digests: Vec<Digest> },
     /// The part stands, or does not.
     Carried { entry: EntryId, result: io::Result<()> },
-    /// Digests of the next chunks of a clone.
-    Clone { entry: EntryId, digests: Vec<Digest> },
+    /// Digests of the next chunks of a clone, by index; those that are holes are left out.
+    Clone { entry: EntryId, digests: Vec<(u64, Digest)> },
     /// All of its digests were told, or it could not be made.
     Cloned { entry: Arc<Entry>, result: io::Result<()> },
     /// Mode and times are set, or it is not what it was.
@@ -110,13 +110,17 @@ fn clone<S: SinkTree>(sink: &S, terms: &Terms, entry: &Entry, each: &mut dyn FnM
     let mut buf = vec![0; terms.chunk_bytes as usize];
     let mut digests = Vec::new();
     let chunks = chunk_count(entry.bytes(), terms.chunk_bytes);
+    let mut data = Islands::of(entry);
     for index in 0..chunks {
+        if index + 1 < chunks && data.is_hole(sink, entry, index, terms.chunk_bytes) {
+            continue; // the sender tells it
+        }
         let bytes = &mut buf[..chunk_len(entry.bytes(), terms.chunk_bytes, index) as usize];
         let offset = index * u64::from(terms.chunk_bytes);
         if sink.read_part(entry, offset, bytes)? < bytes.len() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        digests.push(chunk_digest(terms, entry.bytes(), offset, bytes));
+        digests.push((index, chunk_digest(terms, entry.bytes(), offset, bytes)));
         if digests.len() as u64 == BATCH || index + 1 == chunks {
             let goes_on = each(Seen::Clone { entry: entry.id, digests: std::mem::take(&mut digests) });
             if !goes_on {
@@ -125,6 +129,27 @@ fn clone<S: SinkTree>(sink: &S, terms: &Terms, entry: &Entry, each: &mut dyn FnM
         }
     }
     Ok(())
+}
+
+/// Where a part has holes, as far as it was looked.
+struct Islands(Holes);
+
+impl Islands {
+    fn of(entry: &Entry) -> Islands {
+        let is_told = entry.meta.sparse && entry.bytes() > HOLE_FILE_BYTES_MIN;
+        Islands(Holes { ranges: Vec::new(), until: if is_told { 0 } else { u64::MAX } })
+    }
+
+    /// Is a chunk a hole? They are asked for in order.
+    fn is_hole<S: SinkTree>(&mut self, sink: &S, entry: &Entry, index: u64, chunk_bytes: u32) -> bool {
+        let start = index * u64::from(chunk_bytes);
+        let end = start + u64::from(chunk_bytes);
+        if end > self.0.until {
+            // What cannot be known is read.
+            self.0 = sink.part_holes(entry, start).unwrap_or(Holes { ranges: Vec::new(), until: u64::MAX });
+        }
+        self.0.ranges.iter().any(|&(first, last)| first <= start && end <= last)
+    }
 }
 
 fn old<S: SinkTree>(

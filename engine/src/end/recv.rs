@@ -111,7 +111,7 @@ pub struct RecvEnd<P: Platform> {
     compare: Compare,
     comparing: HashMap<EntryId, compare::Comparing>,
     /// Clones being made, with the digests of their chunks.
-    cloning: HashMap<EntryId, Vec<Digest>>,
+    cloning: HashMap<EntryId, BTreeMap<u64, Digest>>,
     prune: prune::Prune,
 }
 

@@ -26,8 +26,9 @@ use crate::linux::filter::Filter;
 use crate::linux::handle::{Handle, Turns};
 use crate::linux::ids::Mapped;
 use crate::linux::old::{self, ESTALE, Moved, Stays, is_same, sign_of};
+use crate::linux::source::holes_of;
 use crate::linux::{Sources, beside, meta};
-use crate::platform::{Clones, Found, Old, Sign, SinkTree};
+use crate::platform::{Clones, Found, Holes, Old, Sign, SinkTree};
 
 /// From so many files on, one flush of the file system is cheaper than one per file.
 const SYNC_FS_FILES_MIN: usize = 64;
@@ -546,6 +547,10 @@ impl SinkTree for LinuxSink {
             self.discard(entry);
             self.create_part(&beside(&entry.path, "part"), true)
         })
+    }
+
+    fn part_holes(&self, entry: &Entry, offset: u64) -> io::Result<Holes> {
+        holes_of(&self.base.open_file(&beside(&entry.path, "part"), false)?, offset)
     }
 
     fn read_part(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {

@@ -119,6 +119,34 @@ pub(super) fn is_cached(file: &File, bytes: u64) -> bool {
     [0, bytes / 2, bytes.saturating_sub(1)].iter().all(|&offset| sys::fs::is_cached_at(file, offset))
 }
 
+/// The next holes of a file from `offset` on, where the kernel itself tells them. Errors: what is said to be one holds data.
+pub(super) fn holes_of(file: &File, offset: u64) -> io::Result<Holes> {
+    if !sys::fs::tells_holes(file) {
+        return Ok(Holes { ranges: Vec::new(), until: u64::MAX });
+    }
+    let (mut ranges, mut until) = (Vec::with_capacity(HOLES_AT_ONCE), offset);
+    for _ in 0..LOOKS_AT_ONCE {
+        let Some((start, end)) = sys::fs::next_hole(file, until)? else {
+            return Ok(Holes { ranges, until: u64::MAX });
+        };
+        until = end;
+        if end - start < u64::from(CHUNK_BYTES_MIN) {
+            continue; // no chunk fits into it
+        }
+        if !is_hole(file, start, end)? {
+            return Err(io::Error::other("its file system takes data for a hole"));
+        }
+        ranges.push((start, end));
+        if ranges.len() == HOLES_AT_ONCE {
+            break;
+        }
+    }
+    Ok(Holes { ranges, until })
+}
+
+/// Holes too short for a chunk that are passed over at once, at most: some µs each, on a thread that others wait for.
+const LOOKS_AT_ONCE: usize = 256;
+
 /// Does what is said to be a hole read as zeros, where it begins, in its middle and at its end? Who says so has been wrong before.
 fn is_hole(file: &File, start: u64, end: u64) -> io::Result<bool> {
     let mut bytes = [0; sys::fs::HOLE_BYTES];
@@ -174,24 +202,7 @@ impl SourceTree for LinuxSource {
     fn holes(&self, entry: &Entry, offset: u64) -> io::Result<Holes> {
         let (dir, rel) = self.locate(&entry.path)?;
         let file = dir.open_file(&rel, false)?;
-        if !sys::fs::tells_holes(&file) {
-            return Ok(Holes { ranges: Vec::new(), until: u64::MAX });
-        }
-        let (mut ranges, mut until) = (Vec::with_capacity(HOLES_AT_ONCE), offset);
-        while let Some((start, end)) = sys::fs::next_hole(&file, until)? {
-            until = end;
-            if end - start < u64::from(CHUNK_BYTES_MIN) {
-                continue; // no chunk fits into it
-            }
-            if !is_hole(&file, start, end)? {
-                return Err(io::Error::other("its file system takes data for a hole"));
-            }
-            ranges.push((start, end));
-            if ranges.len() == HOLES_AT_ONCE {
-                return Ok(Holes { ranges, until });
-            }
-        }
-        Ok(Holes { ranges, until: u64::MAX })
+        holes_of(&file, offset)
     }
 }
 

@@ -22,7 +22,7 @@ use proto::manifest::{Aspects, Entry, EntryId, EntryKind};
 use proto::wire::control::{IdName, Rung};
 
 use crate::end::recv::JOURNAL_FILE_BYTES_MIN;
-use crate::platform::{Clones, Found, Old, Sign, SinkTree};
+use crate::platform::{Clones, Found, Holes, Old, Sign, SinkTree};
 
 /// An entry weighs so many bytes more than its content: names and inodes cost a disk, too (a journal block and an inode's, 4 KiB each).
 const ENTRY_WEIGHT: u64 = 8192;
@@ -412,6 +412,10 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
 
     fn clone_part(&self, entry: &Entry) -> io::Result<()> {
         self.at_home(entry, |tree| tree.clone_part(entry))
+    }
+
+    fn part_holes(&self, entry: &Entry, offset: u64) -> io::Result<Holes> {
+        self.at_home(entry, |tree| tree.part_holes(entry, offset))
     }
 
     fn read_part(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {

@@ -17,7 +17,7 @@ use proto::manifest::{Entry, EntryId};
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
 use proto::wire::control::{ChunkRange, Compare, Digest, Frame, HAVE_DIGESTS_MAX, Rung, Want};
 
-use super::{JOURNAL_FILE_BYTES_MIN, RecvEnd, first_runs, show};
+use super::{JOURNAL_FILE_BYTES_MIN, RecvEnd, first_runs, gaps, show};
 use crate::digest::DigestTree;
 use crate::end::compare::{Look, Seen, show_differ};
 use crate::end::{Outbox, Stop};
@@ -117,7 +117,7 @@ impl<P: Platform> RecvEnd<P> {
     pub(super) fn begins_clone(&mut self, entry: &Arc<Entry>, out: &mut Outbox<P>) -> bool {
         let clones = self.sink.clones() != Clones::Never && entry.bytes() > PACK_FILE_BYTES_MAX && !self.record.dry;
         if clones {
-            self.cloning.insert(entry.id, Vec::new());
+            self.cloning.insert(entry.id, BTreeMap::new());
             out.looks.push(Look::Clone { entry: entry.clone() });
         }
         clones
@@ -129,8 +129,16 @@ impl<P: Platform> RecvEnd<P> {
         };
         match result {
             Ok(()) => {
-                let kept: Vec<(u64, Digest)> = (0..).zip(digests).collect();
-                self.ask(entry, &kept, out);
+                let kept = first_runs(digests);
+                let chunk_bytes = self.record.terms.chunk_bytes;
+                // What is missing of a part reads as zeros; of a clone that is its holes, and whatever there is beyond many of them.
+                let missing = gaps(&kept, chunk_count(entry.bytes(), chunk_bytes), chunk_bytes.into());
+                if missing.is_empty() || self.sink.empty_part(entry, &missing).is_ok() {
+                    self.ask(entry, &kept, out);
+                } else {
+                    self.sink.discard(entry);
+                    self.ask(entry, &[], out);
+                }
             }
             Err(error) if self.sink.clones() == Clones::Only => {
                 self.fail(entry.id, fault_kind(&error, false), Some(&error), "clone the file");
