@@ -9,7 +9,7 @@ N ?= 200
 SEED ?= 1
 FIRST ?= 0
 
-.PHONY: help build test unit e2e lint deny demo bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk grid torture torture-holes torture-memory limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci
+.PHONY: help build test unit e2e lint deny demo bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk grid torture torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -73,6 +73,9 @@ torture-memory: build ## 200 GiB of zeros and a million files: both ends stay be
 
 zeros: ## hash the built-in table of digests of zeros again, a TiB of them (some minutes)
 	cargo run --release --locked -p longhaul-engine --example zeros check
+
+forecast: build ## twenty jobs over twenty links: what `--transport auto` expected beside what came of it (four minutes)
+	lab/forecast.sh
 
 limiter: build ## twelve jobs with one thing made slow on one side each: does the report name it (a minute)
 	lab/limiter.sh
