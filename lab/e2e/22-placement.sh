@@ -45,8 +45,13 @@ probe() { on a timeout 30 ${1:+taskset -c "$1"} "$LONGHAUL" host probe --server 
 probe
 is "$? $(grep -c '^searched: nothing was remembered' "$LAB/probe") $(grep -c '^kept: ' "$LAB/probe")" "0 1 1" "host probe: searches and keeps the winner"
 holds "it stands in LONGHAUL_HOME" grep -q "$ADDR_B lh0" "$LAB/home-a/placements"
-probe
-is "$? $(grep -c '^remembered: ' "$LAB/probe") $(grep -c '^searched' "$LAB/probe")" "0 1 0" "a second run uses the winner again and says so"
+# What a search of one second took for the best on a busy machine may turn out slower than none: then it is searched for again, and that is right.
+for _ in 1 2 3; do
+    probe
+    STATUS=$?
+    grep -q '^searched: the remembered one is .* slower than none now' "$LAB/probe" || break
+done
+is "$STATUS $(grep -c '^remembered: ' "$LAB/probe") $(grep -c '^searched' "$LAB/probe")" "0 1 0" "a second run uses the winner again and says so"
 serve b "$DST"
 random_file "$SRC/file" 3000000
 cp_run --explain "$SRC/file" "$URL"

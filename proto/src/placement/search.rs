@@ -60,6 +60,8 @@ const LAST_SHARE: u64 = 4;
 const LAST_TRIALS: u64 = 16;
 /// Rates whose logarithms differ by less are equal.
 const TIE: f64 = 0.015;
+/// So much is given up at most for leaving the hosts alone.
+const NOTHING: f64 = 0.03;
 /// What replaces the best so far must be better by so much of a standard error: among equals nothing moves.
 const BETTER: f64 = 0.5;
 
@@ -392,10 +394,22 @@ impl Search {
         let rounds = f64::from(self.race.round);
         let best = self.race.left.iter().map(|it| it.whole / rounds).fold(f64::MIN, f64::max);
         let equal = |within: f64| self.race.left.iter().filter(move |it| it.whole / rounds >= best - within);
-        // At the end, hosts are left alone unless arranging them is better by a standard error.
-        let error = self.spread() * sqrt(2.0 / rounds);
+        // At the end, hosts are left alone unless arranging them is better by a standard error, or by a little.
+        let error = (self.spread() * sqrt(2.0 / rounds)).min(NOTHING);
         let nothing = equal(error).find(|it| self.stage == Stage::Last && self.cost(it.arm) == 0);
         nothing.or_else(|| equal(TIE).min_by_key(|it| self.cost(it.arm))).map(|it| it.arm)
+    }
+
+    /// The winner of the last race, unless the whole record shows the one before it, or a recipe, to be better beyond noise: where rates spread
+    /// widely, a few rounds say less than all trials.
+    fn on_record(&self, first: usize) -> usize {
+        let edge = |arm: usize, sign: f64| {
+            let Arm { mean, count, .. } = &self.arms[arm];
+            mean + sign * INTERVAL * self.spread() / sqrt(f64::from((*count).max(1)))
+        };
+        let others = (0..self.arms.len()).filter(|arm| *arm == self.best || !self.arms[*arm].names.is_empty());
+        let clear = others.filter(|arm| self.arms[*arm].count > 0 && edge(*arm, -1.0) > edge(first, 1.0));
+        clear.max_by(|one, other| edge(*one, -1.0).total_cmp(&edge(*other, -1.0))).unwrap_or(first)
     }
 
     fn cost(&self, arm: usize) -> u16 {
@@ -427,7 +441,7 @@ impl Search {
                 };
             }
             Stage::Last => {
-                self.best = first.unwrap_or(self.best);
+                self.best = self.on_record(first.unwrap_or(self.best));
                 self.stage = Stage::Over;
                 return;
             }

@@ -263,6 +263,22 @@ fn where_nothing_matters_no_winner_is_said_to_be_better_than_nothing() {
 }
 
 #[test]
+fn no_recipe_stands_above_the_winner_on_the_whole_record_however_rates_spread() {
+    for (seed, (name, model)) in (0..).zip(topologies()) {
+        let (send, recv) = model.shapes();
+        let settings = Settings { budget_ns: 10 * SECOND, streams: model.streams(), known: None, seed };
+        let (mut search, mut dice) = (Search::new(send, recv, settings), Dice(seed));
+        while let Some(trial) = search.next_trial() {
+            let noise: f64 = (0..4).map(|_| dice.noise(0)).product();
+            search.on_rate(&trial, model.rate(&trial.placement) * noise, TRIAL_NS);
+        }
+        let Verdict { found, winner, .. } = search.verdict().expect("something was measured");
+        let above = found.iter().find(|it| !it.names.is_empty() && it.low > found[winner].high);
+        assert!(above.is_none(), "{name}: {above:?} above {:?}", found[winner]);
+    }
+}
+
+#[test]
 fn a_short_budget_still_measures_each_recipe_and_names_one() {
     let (_, model) = topologies().swap_remove(6);
     let verdict = run(&model, SECOND, 3, None);
