@@ -13,10 +13,11 @@ needs_lab
 RIGHT=0 MADE=0 SUMMED=0
 MIB=$((1 << 20))
 FAST=$(mktemp -d /dev/shm/longhaul-limiter.XXXXXX)
-GROUPS_MADE=() LOOPS=()
+GROUPS_MADE=() LOOPS=() MOUNTS=()
 clean() {
     local it
-    hosts_down # the mounts go with their hosts
+    for it in "${MOUNTS[@]}"; do on "${it%%:*}" umount -l "${it#*:}"; done
+    hosts_down
     for it in "${LOOPS[@]}"; do losetup -d "$it"; done
     for it in "${GROUPS_MADE[@]}"; do rmdir "$it" 2>/dev/null; done
     rm -rf "$FAST"
@@ -43,6 +44,7 @@ disk() {
     truncate -s "$3M" "$LAB/$2.img" && loop=$(losetup -f --show "$LAB/$2.img") || return 1
     LOOPS+=("$loop")
     mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 "$loop" && mkdir -p "$LAB/$2" && on "$1" mount "$loop" "$LAB/$2" || return 1
+    MOUNTS+=("$1:$LAB/$2")
     DISK="$LAB/$2" DEVICE=$(printf '%d:%d' "0x$(stat -c %t "$loop")" "0x$(stat -c %T "$loop")")
 }
 # slow_disk GROUP DEVICE read|write BYTES
