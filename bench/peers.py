@@ -561,6 +561,7 @@ def net_ways(lh):
                  ["nuttcp", "-P", str(IPERF_PORT), "-p", str(IPERF_PORT + 1), "-l1m", "-T", "{t}", "-fparse", "{b}"], "one stream"))
     # One line each, and all of its time in one piece, as the others have theirs: in fifths, each begins with cold memory.
     for name, more in (("longhaul bare loop (the ceiling)", ["--only", "bare", "--block", "1MiB"]),
+                       ("longhaul ring (bytes unlooked at, as the peers do)", ["--clear", "--only", "ring"]),
                        ("longhaul rail, in clear", ["--clear", "--only", "clear, CRC-64"]),
                        ("longhaul rail, sealed", ["--sealed", "--only", "sealed, CRC-64"])):
         ways.append((name, (lh,), [lh, "bench", "net", "--listen", f"{{b}}:{LH_PORT}", "--once"],
@@ -596,7 +597,7 @@ def run_net(hosts, way, seconds):
         else:
             report = json.loads(text)
             # `--sealed` prints the clear line beside the sealed ones: each entry takes its own.
-            key = "bare" if "bare" in name else "sealed, CRC-64" if "sealed" in name else "clear, CRC-64"
+            key = "bare" if "bare" in name else "ring" if " ring " in name else "sealed, CRC-64" if "sealed" in name else "clear, CRC-64"
             line = max((l for l in report["lines"] if key in l["what"]), key=lambda l: l["gbps"])
             return {"gbps": line["gbps"], "cpu_a": line["send_cpu_s_per_gb"], "cpu_b": line["recv_cpu_s_per_gb"],
                     "cpu_s_per_gb": line["send_cpu_s_per_gb"] + line["recv_cpu_s_per_gb"], "seconds": wall,
