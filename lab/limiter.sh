@@ -15,12 +15,15 @@ MIB=$((1 << 20))
 FAST=$(mktemp -d /dev/shm/longhaul-limiter.XXXXXX)
 GROUPS_MADE=() LOOPS=() MOUNTS=()
 clean() {
-    local it
-    for it in "${MOUNTS[@]}"; do on "${it%%:*}" umount -l "${it#*:}"; done
-    hosts_down
+    local status=$? it
+    for it in "${STARTED[@]}"; do kill -9 "$it" 2>/dev/null; done
+    [ ${#STARTED[@]} -gt 0 ] && wait "${STARTED[@]}" 2>/dev/null
+    for it in "${MOUNTS[@]}"; do on "${it%%:*}" umount "${it#*:}"; done
     for it in "${LOOPS[@]}"; do losetup -d "$it"; done
-    for it in "${GROUPS_MADE[@]}"; do rmdir "$it" 2>/dev/null; done
+    for it in "${GROUPS_MADE[@]}"; do rmdir "$it"; done
     rm -rf "$FAST"
+    (exit $status)
+    hosts_down # ends the script
 }
 trap clean EXIT
 
