@@ -22,10 +22,10 @@ const BUSY_PERMILLE: u64 = 750;
 const SHARED_PERMILLE: u64 = 800;
 /// … and neither end has much slack of its own.
 const SHARED_EACH_PERMILLE: u64 = 600;
-/// Workers that were ready and had no core so much of their time may be limited by that.
-const DENIED_PERMILLE: u64 = 300;
 /// … or when what both did on cores, together, would fill the time of one of them, and neither's part is small.
 const SHARED_BOTH_PERMILLE: u64 = 250;
+/// Workers that were ready and had no core so much of their time may be limited by that.
+const DENIED_PERMILLE: u64 = 300;
 /// Held back by a cap so much of the time: the cap is the limiter.
 const CAPPED_PERMILLE: u64 = 250;
 /// The committer is a limiter if it worked at least so much of the time while workers had nothing to do.
