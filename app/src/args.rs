@@ -61,7 +61,7 @@ pub enum Command {
     Key(crate::key_command::KeyCommand),
     /// What this machine has, and which of it sits together
     #[command(subcommand)]
-    Host(crate::host::HostCommand),
+    Host(HostAsked),
     /// Measure each part alone, then together: network, disk, crypto
     #[command(subcommand)]
     Bench(crate::bench::BenchCommand),
@@ -71,6 +71,16 @@ pub enum Command {
     /// Write the manual pages or the shell completions into a folder
     #[command(hide = true)]
     Generate(GenerateArguments),
+}
+
+/// `longhaul host`: the machine itself, and what is found out with another one.
+#[derive(Debug, Clone, PartialEq, Subcommand)]
+pub enum HostAsked {
+    /// Of this machine alone.
+    #[command(flatten)]
+    Here(crate::host::HostCommand),
+    /// Search for the placement (cores, memory, streams) that sends fastest to a peer, and keep it for jobs; a second run only looks whether it holds
+    Probe(crate::bench::placement::probe::ProbeArguments),
 }
 
 /// `longhaul cp`.

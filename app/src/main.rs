@@ -40,7 +40,10 @@ fn main() {
         args::Command::Verify(arguments) => told(verify::run(&arguments)),
         args::Command::Key(command) => ended(key_command::run(command), "do what was asked with keys"),
         args::Command::Bench(command) => ended(bench::run(command), "measure"),
-        args::Command::Host(command) => ended(host::run(&command), "show the host"),
+        args::Command::Host(args::HostAsked::Here(command)) => ended(host::run(&command), "show the host"),
+        args::Command::Host(args::HostAsked::Probe(arguments)) => {
+            ended(bench::placement::probe::run(&arguments), "search for a placement")
+        }
         args::Command::Lab(command) => std::process::exit(i32::from(lab::run(&command))),
         args::Command::Generate(arguments) => told(docs_command::run(&arguments).map(|_| exit::Exit::Whole)),
     };

@@ -4,7 +4,7 @@
 //! In and out: /sys and /proc, an address of this host → cores, the card behind the address, a number that changes when they do.
 //! Invariants: only cores that this process may use; what another host says of itself is checked before it is used; the world's number does not
 //! depend on where interrupts are just now (irqbalance moves them every ten seconds) nor on what was asked.
-//! Absent on purpose: setting anything (`bench::placement::arrange`).
+//! Absent on purpose: setting anything (`tune::arrange`).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -2,9 +2,9 @@
 //!
 //! For: seeing which card, disk, memory and core sit together before asking why a job is not faster; arranging them, on trial.
 //! In and out: /sys, /proc and a few questions to the cards' drivers, or a record of another machine → a tree of lines, JSON, a picture.
-//! Invariants: `tune::owner` alone changes anything, when asked (by `bench placement --irq`, too); showing needs no root; what is hidden (in containers, in virtual machines) is
-//! said.
-//! Absent on purpose: measuring (bench), a verdict on a job.
+//! Invariants: `tune::owner` alone changes anything, when asked (by `bench placement --irq`, too); showing needs no root; what is hidden (in
+//! containers, in virtual machines) is said.
+//! Absent on purpose: measuring (bench, which looks in here and never the other way: `host probe` is there), a verdict on a job.
 
 pub mod tree; // where facts come from
 pub mod facts; // cores, memory nodes, settings
@@ -12,7 +12,6 @@ pub mod nics; // network cards
 pub mod disks; // disks and file systems
 pub mod rules; // what is good, what is not, why
 pub mod machine; // the machine as a search for a placement sees it
-pub mod probe; // the search, and its winner kept
 pub mod winners; // what such searches found, remembered
 pub mod text; // a tree of lines
 pub mod page; // a picture
@@ -33,8 +32,6 @@ use crate::host::tree::Tree;
 pub enum HostCommand {
     /// Show cards, cores, memory, disks and settings, which of them sit together, and what is good, what is not and why
     Show(ShowArguments),
-    /// Search for the placement (cores, memory, streams) that sends fastest to a peer, and keep it for jobs; a second run only looks whether it holds
-    Probe(probe::ProbeArguments),
     /// Print what could be set for transfers, why, at what risk, and the same as shell; nothing is changed
     Plan(tune::PlanArguments),
     /// Set it while this runs, or while a command runs; proven to help, if asked; every value is put back at the end, also after kill -9
@@ -82,7 +79,6 @@ struct Record<'a> {
 pub fn run(command: &HostCommand) -> anyhow::Result<()> {
     match command {
         HostCommand::Show(arguments) => show(arguments),
-        HostCommand::Probe(arguments) => probe::run(arguments),
         HostCommand::Plan(arguments) => tune::plan(arguments),
         HostCommand::Apply(arguments) => tune::owner::run(arguments),
         HostCommand::Undo(arguments) => tune::undo(arguments),

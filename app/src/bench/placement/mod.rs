@@ -4,9 +4,9 @@
 //! In and out: another bench's address, or none for loopback → each contestant's rate, interval and processor time, and the winner.
 //! Invariants: a trial is a run of `bench net`'s rail, placed at both ends; interrupts are moved only with `--irq`, at each end by its own
 //! operator's word, through the journal of `host apply`; all are back at the end, also after kill -9.
-//! Absent on purpose: keeping the winner (`host probe` does), which placement is tried (`proto::placement`).
+//! Absent on purpose: moving interrupts (`host::tune::arrange`), which placement is tried (`proto::placement`).
 
-pub mod arrange; // interrupts, through the journal
+pub mod probe; // the search once, its winner kept for jobs
 pub mod rig; // one trial
 pub mod report; // the table
 pub mod tables; // sender's core by receiver's core by message size

@@ -12,10 +12,11 @@ use proto::placement::search::{Found, Verdict};
 use proto::placement::{Placement, Rings};
 use serde::Serialize;
 
+use super::SearchArguments;
 use super::rig::Rig;
-use super::{SearchArguments, arrange};
 use crate::bench::table::Table;
 use crate::host::machine::Machine;
+use crate::host::tune::arrange;
 use crate::units::show_seconds;
 
 /// Of those that are no recipe, so many are shown.

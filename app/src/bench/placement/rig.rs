@@ -16,11 +16,11 @@ use proto::placement::{Placement, Rings, Side};
 use sys::sock;
 
 use super::SearchArguments;
-use super::arrange::Arranger;
 use crate::bench::net::session::{Client, Cores, Refused, serve};
 use crate::bench::net::way::{Driver, Held, Layer, Order, Seal, Side as Moved, Way};
 use crate::host::facts::clean;
 use crate::host::machine::Machine;
+use crate::host::tune::arrange::Arranger;
 use crate::host::winners;
 
 /// What a trial brought.

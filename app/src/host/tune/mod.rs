@@ -12,6 +12,7 @@ pub mod rules; // what can be changed, why, at what risk
 pub mod journal; // the old values, on disk
 pub mod prove; // with and without
 pub mod owner; // apply: sets, holds, watches, undoes
+pub mod arrange; // a card's interrupts for one trial, and back
 pub mod guard; // who undoes when the owner cannot
 
 use std::path::PathBuf;

@@ -4,16 +4,16 @@
 //! In and out: a peer's bench → a line in `LONGHAUL_HOME`; a second time, that line and a short look whether it still holds.
 //! Invariants: what is remembered is used only in the world it was found in (kernel, cores and card of both ends); it is searched for anew when
 //! that changed, or when it turns out slower than no placement at all.
-//! Absent on purpose: the search (`bench::placement`), interrupts that stay: only an operator decides on those.
+//! Absent on purpose: the search (mod.rs), the file (`host::winners`), interrupts that stay: only an operator decides on those.
 
 use clap::Args;
 use proto::placement::remembered::{Line, word};
 use proto::placement::{Placement, Side};
 use serde::Serialize;
 
-use crate::bench::placement::report::Report;
-use crate::bench::placement::rig::Rig;
-use crate::bench::placement::{SearchArguments, search};
+use super::report::Report;
+use super::rig::Rig;
+use super::{SearchArguments, search};
 use crate::bench::table::median;
 use crate::exit::Failure;
 use crate::host::tune::prove::judge;

@@ -4,7 +4,7 @@
 //! In and out: cores → values of /proc, /sys and the card, through the journal of `host apply`.
 //! Invariants: nothing is set at an end whose operator did not ask for it; each old value is on disk before the new one is set, and a guard puts
 //! all of them back when this process is killed; irqbalance is held (SIGSTOP) meanwhile, or it would move them again.
-//! Absent on purpose: flow rules of cards (ntuple): flows come to the first rings by having no others (`ethtool -L`), which needs no rule per flow.
+//! Absent on purpose: which cores (`bench::placement` tries them), flow rules of cards (ntuple): flows come to the first rings by having no others (`ethtool -L`), which needs no rule per flow.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
