@@ -77,7 +77,7 @@ holds "renamed: equal" cmp "$SRC/tree/elsewhere/large.bin" "$DST/root/copy/elsew
 
 mv "$SRC/tree/size-4096" "$SRC/tree/elsewhere/small.bin"
 cp -p "$SRC/tree/elsewhere/small.bin" "$SRC/tree/elsewhere/twin.bin"
-printf x | dd of="$SRC/tree/elsewhere/twin.bin" bs=1 seek=7 conv=notrunc status=none
+printf other | dd of="$SRC/tree/elsewhere/twin.bin" bs=1 seek=7 conv=notrunc status=none
 touch -r "$SRC/tree/elsewhere/small.bin" "$SRC/tree/elsewhere/twin.bin"
 sync_run "$SRC/tree" "${URL}copy"
 is "$STATUS $(number bytes) $(number files)" "0 4096 2" "a small one renamed: found; one that only looks like it is sent"
@@ -112,13 +112,13 @@ is "$STATUS $(number compared_bytes)" "0 0" "who may only write learns nothing b
 stop "$SERVE_PID"
 serve b "$DST/root" --ro || not_ok "serve --ro"
 cp -a "$SRC/tree" "$DST/mine"
-printf x | dd of="$DST/mine/middle.bin" bs=1 seek=$((2 * MIB)) conv=notrunc status=none
+printf other | dd of="$DST/mine/middle.bin" bs=1 seek=$((2 * MIB)) conv=notrunc status=none
 echo x >"$DST/mine/extra"
 sync_run --delete "${URL}copy" "$DST/mine"
 is "$STATUS $(number bytes) $(number removed)" "0 $MIB 1" "pull: one chunk, one removed"
 same "$SRC/tree" "$DST/mine" "pull: equal"
 stop "$SERVE_PID"
-printf y | dd of="$DST/mine/middle.bin" bs=1 seek=5 conv=notrunc status=none
+printf other | dd of="$DST/mine/middle.bin" bs=1 seek=5 conv=notrunc status=none
 sync_run --delete "$SRC/tree" "$DST/mine"
 is "$STATUS $(number bytes)" "0 $MIB" "local: one chunk"
 same "$SRC/tree" "$DST/mine" "local: equal"
