@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ const TURN: usize = 64;
 pub struct Guest {
     /// The job's.
     pub secret: JobSecret,
-    /// Where its session arrived: the rail answers from there.
+    /// Where its session arrived: the rail answers from there if the kernel does not say where its greeting arrived.
     pub local: SocketAddr,
     /// The largest UDP payload that the path takes, as far as this end knows.
     pub packet_bytes: u16,
@@ -95,6 +95,8 @@ impl Door {
     pub fn bind(address: SocketAddr) -> io::Result<Door> {
         let socket = UdpSocket::from(sys::udp::bind(address, true)?);
         let _ = sys::udp::set_joining(&socket, false);
+        // Without it a rail answers from its session's address.
+        let _ = sys::udp::set_telling_place(&socket);
         let local = socket.local_addr()?;
         Ok(Door { socket, local })
     }
@@ -153,19 +155,20 @@ impl Door {
         counts: &Counts,
     ) {
         for _ in 0..TURN {
-            let (length, from) = match self.socket.recv_from(bytes) {
+            let come = match sys::udp::recv_burst(&self.socket, bytes) {
                 Ok(come) => come,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 // ICMP messages are told for connected sockets only; anything else is the kernel's trouble of a moment.
                 Err(_) => return,
             };
+            let (length, Some(from)) = (come.bytes, come.from) else { continue };
             let greeting = greeting_of(&bytes[..length]);
             let welcomed = greeting.is_some_and(|greeting| {
                 let known = halves
                     .iter()
                     .position(|half| half.job == greeting.job && half.rail == greeting.rail && half.from == from);
                 let at = known.or_else(|| {
-                    let half = self.admit(halves, &greeting, from, judge)?;
+                    let half = self.admit(halves, &greeting, (from, come.to), judge)?;
                     halves.push(half);
                     Some(halves.len() - 1)
                 });
@@ -180,7 +183,7 @@ impl Door {
         &self,
         halves: &[Half],
         greeting: &Greeting,
-        from: SocketAddr,
+        (from, to): (SocketAddr, Option<IpAddr>),
         judge: &impl Fn(&Greeting) -> Option<Guest>,
     ) -> Option<Half> {
         let mut crowds: HashMap<[u8; 16], usize> = HashMap::new();
@@ -192,7 +195,13 @@ impl Door {
             return None;
         }
         let guest = judge(greeting)?;
-        let local = SocketAddr::new(guest.local.ip(), self.local.port());
+        // It answers from where it was greeted: with several paths that is another address than the session's.
+        let place = to.map(|to| match (from, to) {
+            // A socket of both families speaks of IPv4 in mapped addresses.
+            (SocketAddr::V6(_), IpAddr::V4(to)) => to.to_ipv6_mapped().into(),
+            (_, to) => to,
+        });
+        let local = SocketAddr::new(place.unwrap_or(guest.local.ip()), self.local.port());
         let socket = sys::udp::bind(local, true).and_then(|socket| {
             sys::udp::connect(&socket, from)?;
             Ok(UdpSocket::from(socket))

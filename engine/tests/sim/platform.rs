@@ -236,7 +236,7 @@ impl Platform for Sim {
         let came = world.net.recv_datagrams(socket.wire, socket.side, into);
         let (bytes, segment, marked) = came.ok_or(io::ErrorKind::WouldBlock)?;
         world.activity += 1;
-        Ok(Arrived { bytes, segment, marked, waited_ns: 0, from: None })
+        Ok(Arrived { bytes, segment, marked, waited_ns: 0, from: None, to: None })
     }
 
     fn is_at_once(&self, _file: &SimFile) -> bool {

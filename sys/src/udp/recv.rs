@@ -7,7 +7,7 @@
 //! Sources: kernel net/ipv4/udp.c (udp_recvmsg, udp_cmsg_recv), net/ipv4/udp_offload.c (what is joined: same ends, same TOS, same size).
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
 
 use super::send::empty_message;
@@ -36,10 +36,12 @@ pub struct Arrived {
     pub waited_ns: u64,
     /// Who sent it; on a connected socket the peer, but for what came before it was connected.
     pub from: Option<SocketAddr>,
+    /// The address of this host that it was sent to; only where [`super::set_telling_place`] asked for it.
+    pub to: Option<IpAddr>,
 }
 
 impl Arrived {
-    const NOTHING: Arrived = Arrived { bytes: 0, segment: 0, marked: false, waited_ns: 0, from: None };
+    const NOTHING: Arrived = Arrived { bytes: 0, segment: 0, marked: false, waited_ns: 0, from: None, to: None };
 
     /// Bounds of the packets in the memory, one after another. A datagram without bytes is none.
     pub fn packets(&self) -> impl Iterator<Item = std::ops::Range<usize>> + use<> {
@@ -48,14 +50,14 @@ impl Arrived {
     }
 
     fn new(bytes: usize, message: &libc::msghdr, name: &Name, heard: &Heard) -> Arrived {
-        let Words { segment, ecn, came_ns } = heard.read(message.msg_controllen as _);
+        let Words { segment, ecn, came_ns, to } = heard.read(message.msg_controllen as _);
         // Against the calendar that the kernel's stamp is of; one that was set back meanwhile tells nothing.
         let waited_ns = came_ns.map_or(0, |came| unix_ns().saturating_sub(came)).min(WAITED_NS_MAX);
         let segment = segment.filter(|segment| (1..bytes).contains(segment)).unwrap_or(bytes);
         // Memory shorter than the burst: packets cut short are lost, as on the wire.
         let cut = message.msg_flags & libc::MSG_TRUNC != 0;
         let bytes = if cut { bytes - bytes % segment.max(1) } else { bytes };
-        Arrived { bytes, segment, marked: ecn == MARKED, waited_ns, from: name.read(message.msg_namelen as usize) }
+        Arrived { bytes, segment, marked: ecn == MARKED, waited_ns, from: name.read(message.msg_namelen as usize), to }
     }
 }
 

@@ -5,7 +5,7 @@
 //! Absent on purpose: more than one control message on the way out.
 //! Sources: linux/socket.h (struct cmsghdr), linux/in.h, linux/in6.h.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 /// `cmsg_len`, `cmsg_level`, `cmsg_type`; what follows is aligned like `cmsg_len`.
 const HEAD: usize = size_of::<usize>() + 8;
@@ -37,13 +37,14 @@ impl Told {
     }
 }
 
-/// Room for what the kernel tells with a burst: its segment, when it came, and its marks for one family or, on sockets of both, for either.
+/// Room for what the kernel tells with a burst: its segment, when it came, and its marks and where it was sent for one family or, on sockets of
+/// both, for either.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(8))]
 pub(super) struct Heard(pub(super) [u8; HEARD_BYTES]);
 
-/// Three words of up to 8 bytes, and one of a `timespec`.
-const HEARD_BYTES: usize = 3 * (aligned(HEAD) + 8) + aligned(HEAD) + 16;
+/// Three words of up to 8 bytes, one of a `timespec`, two of an `in6_pktinfo` at most.
+const HEARD_BYTES: usize = 3 * (aligned(HEAD) + 8) + aligned(HEAD) + 16 + 2 * (aligned(HEAD) + 24);
 
 /// What was heard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -54,6 +55,8 @@ pub(super) struct Words {
     pub(super) ecn: u8,
     /// When the kernel had it: nanoseconds of the calendar.
     pub(super) came_ns: Option<u64>,
+    /// The address of this host that it was sent to, see `set_telling_place`.
+    pub(super) to: Option<IpAddr>,
 }
 
 impl Heard {
@@ -77,6 +80,8 @@ impl Heard {
                 (libc::SOL_UDP, libc::UDP_GRO) => words.segment = int().and_then(|bytes| usize::try_from(bytes).ok()),
                 (libc::IPPROTO_IP, libc::IP_TOS) => words.ecn |= data.first().copied().unwrap_or(0) & 0b11,
                 (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => words.ecn |= int().unwrap_or(0) as u8 & 0b11,
+                (libc::IPPROTO_IP, libc::IP_PKTINFO) => words.to = destination(data).or(words.to),
+                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => words.to = destination6(data).or(words.to),
                 (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => words.came_ns = calendar_ns(data),
                 _ => {}
             }
@@ -84,6 +89,18 @@ impl Heard {
         }
         words
     }
+}
+
+/// `struct in_pktinfo`: index, this host's address, the header's.
+fn destination(data: &[u8]) -> Option<IpAddr> {
+    let ip: [u8; 4] = *data.get(8..)?.first_chunk()?;
+    Some(Ipv4Addr::from(ip).into())
+}
+
+/// `struct in6_pktinfo`: the header's address, index. Of a packet of IPv4 it is a mapped one.
+fn destination6(data: &[u8]) -> Option<IpAddr> {
+    let ip: [u8; 16] = *data.first_chunk()?;
+    Some(Ipv6Addr::from(ip).to_canonical())
 }
 
 /// A `struct timespec` as nanoseconds; none where its fields are not 64 bits long.
