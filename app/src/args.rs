@@ -127,8 +127,9 @@ pub struct CpArguments {
     pub streams: Option<u16>,
 
     /// Go over this path: an address of the other host, and the one of this host to leave from: 10.0.1.2, 10.0.1.1=10.0.1.2. Once for each path:
-    /// all of them carry, each as fast as it is [default: the one path that the other host's name leads to]
-    #[arg(long = "path", value_name = "[LOCAL=]REMOTE", value_parser = PathAddresses::parse)]
+    /// all of them carry, each as fast as it is. With @WEIGHT at each (@1, @4) shares that are not by these weights are told; without, the cards'
+    /// speeds are the weights, where both ends know them [default: the one path that the other host's name leads to]
+    #[arg(long = "path", value_name = "[LOCAL=]REMOTE[@WEIGHT]", value_parser = PathAddresses::parse)]
     pub over: Vec<PathAddresses>,
 
     /// Memory that each end may use for this job: 256MiB, 1GiB

@@ -29,6 +29,7 @@ use proto::wire::chunk::ChunkKind;
 use proto::wire::control::{ChunkId, Corrupt, Digest, DigestKind, FaultKind};
 
 use crate::books::Snapshot;
+use crate::bound::Bound;
 use crate::meter::Meter;
 use crate::platform::Platform;
 
@@ -98,6 +99,8 @@ pub struct JobPart<P: Platform> {
     pub terms: Terms,
     /// Where events go.
     pub post: Post,
+    /// The bound of all its rails together.
+    pub bound: Arc<Bound>,
 }
 
 /// Secrets and place of one rail.
@@ -129,8 +132,8 @@ pub enum Cmd<P: Platform> {
     Open { job: JobNo, part: JobPart<P> },
     /// A job ends: its rails are cut, its bufs come home, then `Event::Closed`.
     Close { job: JobNo },
-    /// A connected, greeted rail. `rate` is B/s, 0 is none.
-    RailUp { job: JobNo, rail: u16, socket: P::Socket, key: RailKey, rate: u64 },
+    /// A connected, greeted rail.
+    RailUp { job: JobNo, rail: u16, socket: P::Socket, key: RailKey },
     /// A datagram rail: a socket that reaches the peer and no one else, and what both ends agreed for it.
     PacketsUp { job: JobNo, rail: u16, socket: P::Socket, key: RailKey, path: Path },
     /// The datagram rail goes on over this socket: an end has another address.
@@ -141,7 +144,7 @@ pub enum Cmd<P: Platform> {
     RailDown { job: JobNo, rail: u16 },
     /// Take no new frames (or take them again): too much waits for the destination's disk.
     Hold { job: JobNo, on: bool },
-    /// New cap in B/s for each rail of the job on this worker.
+    /// No datagram rail of the job on this worker shall be faster than this by itself, B/s; 0: as fast as it goes. (`JobPart::bound` holds in sum.)
     Rate { job: JobNo, rate: u64 },
     /// Send this chunk.
     Send { job: JobNo, handout: Handout },

@@ -171,12 +171,11 @@ impl<P: Platform> Worker<P> {
                 }
                 self.cut_rails(|rail| rail.job == job);
             }
-            Cmd::RailUp { job, rail, socket, key, rate } => {
+            Cmd::RailUp { job, rail, socket, key } => {
                 let Some(seat) = self.seats.get(&job).filter(|seat| !seat.closing) else { return };
                 let sends = matches!(seat.part.role, Role::Send(_));
-                let mut rail = Rail::new(job, rail, socket, seat.part.terms, key, rate, sends);
-                // No right is left over from before it was there.
-                rail.free_at_ns = self.platform.now_ns();
+                let bound = seat.part.bound.clone();
+                let mut rail = Rail::new(job, rail, socket, seat.part.terms, key, bound, sends);
                 rail.loan.lends = sends && self.platform.lend_ready(&rail.socket);
                 self.seat_rail(rail);
             }
@@ -184,7 +183,8 @@ impl<P: Platform> Worker<P> {
                 let Some(seat) = self.seats.get(&job).filter(|seat| !seat.closing) else { return };
                 let (terms, sends) = (seat.part.terms, matches!(seat.part.role, Role::Send(_)));
                 let packets = Packets::new(self.platform.now_ns(), path, &key, &terms, sends);
-                self.seat_rail(Rail::datagram(job, rail, socket, terms, packets));
+                let bound = seat.part.bound.clone();
+                self.seat_rail(Rail::datagram(job, rail, socket, terms, packets, bound));
             }
             Cmd::RailMoved { job, rail, socket } => {
                 let found = self.find_rail(|it| it.job == job && it.rail == rail);
@@ -199,12 +199,7 @@ impl<P: Platform> Worker<P> {
                     rail.hold = on;
                 }
             }
-            Cmd::Rate { job, rate } => {
-                for rail in self.rails.iter_mut().flatten().filter(|rail| rail.job == job) {
-                    rail.set_rate(rate);
-                }
-                self.pace(job, |had| RateConfig { target: rate, ..had });
-            }
+            Cmd::Rate { job, rate } => self.pace(job, |had| RateConfig { target: rate, ..had }),
             Cmd::Send { job, handout } => {
                 let rail = self.rails.iter_mut().flatten().find(|rail| rail.job == job && rail.rail == handout.rail);
                 // A rail that died meanwhile told so; the receiver's word brings the chunk back to the machine.

@@ -64,6 +64,25 @@ holds "four paths, pull: the same bytes" cmp "$SRC/large" "$LAB/pulled"
 holds "four paths, pull: the sum of the links is used ($(percent_of_links) %)" within 70 101 "$(percent_of_links)"
 rm -f "$LAB/pulled" "$DST/push"
 
+# A bound of three quarters of them: split evenly, the three narrower links would leave a third of it unused.
+BOUND=$((UNIT * 6))
+capped() { # capped WORDS LEAST ARGUMENTS...: share of the bound, in percent; three tries, since a busy machine is late and never early
+    local words=$1 least=$2
+    shift 2
+    for try in 1 2 3; do
+        rm -f "$DST/capped"
+        cp_run "${PATHS[@]}" --rate "${BOUND}Mbit" "$@" "$SRC/large" "$URL"capped
+        share=$(python3 -c 'import sys; print(round(float(sys.argv[1]) / float(sys.argv[2]) / 1e4, 1))' "$(number goodput_bps)" "$BOUND")
+        echo "# $words: $share % of the bound; shares in percent of the weights: $(shares)"
+        [ "$(printf '%.0f' "$share")" -ge "$least" ] && break
+    done
+    holds "$words: the same bytes" cmp "$SRC/large" "$DST/capped"
+    holds "$words: reached ($share %), and not passed" python3 -c 'import sys; sys.exit(not float(sys.argv[2]) <= float(sys.argv[1]) <= 100)' "$share" "$least"
+}
+capped "--rate over unlike paths" 85
+capped "--rate over unlike paths, UDP" 70 --transport udp
+rm -f "$DST/capped"
+
 # The widest link goes and comes, again and again.
 TIMES=${TIMES:-3} UP=${UP:-1.6} DOWN=${DOWN:-0.7}
 flap() {
@@ -145,6 +164,42 @@ holds "a link that becomes slow: it is named" grep -q "path 10.99.23.1=10.99.23.
 # All of it over the other three takes 6 s; had its share waited for the slow one, 40.
 holds "a link that becomes slow: the others bring what it does not ($TOOK ms)" within 0 25000 "$TOOK"
 rm -f "$DST/slow"
+
+# Shares beside weights: the cards say 1 : 1 : 2 : 8 (a /sys of our own, seen by these hosts alone), the links carry 1 : 1 : 2 : 4.
+cards() { # cards a|b NAME=SPEED...: what that host's cards say
+    local side=$1 card
+    shift
+    on "$side" mount -t tmpfs none /sys/class/net || return 1
+    for card in "$@"; do
+        on "$side" sh -c "mkdir -p '/sys/class/net/${card%=*}' && echo '${card#*=}' >'/sys/class/net/${card%=*}/speed' && echo 1500 >'/sys/class/net/${card%=*}/mtu'"
+    done
+}
+rails() { python3 -c 'import json, sys
+print(*("%s/%s" % (rail["weight"] and round(rail["weight"] * 100), rail["off_weight"]) for rail in json.loads(open(sys.argv[1]).readlines()[-1])["rails"]))' "$OUT"; }
+on a tc qdisc replace dev lp3 root tbf rate "$((UNIT * 4))mbit" burst 128kb latency 20ms
+random_file "$SRC/long" $((UNIT * 8000000))
+if cards a lh0=1000 lp0=1000 lp1=1000 lp2=2000 lp3=8000 && cards b lh0=1000 lp0=1000 lp1=1000 lp2=2000 lp3=40000; then
+    cp_run "${PATHS[@]}" "$SRC/long" "$URL"long
+    cp_ends 0 "shares: exit code 0"
+    is "$(rails | sed 's/False/-/g; s/True/-/g')" "8/- 8/- 17/- 67/-" "shares: each path's weight is what the slower of its two cards says"
+    holds "shares: a card that says twice what its link carries is off its weight" grep -q '"name":"10.99.23.1=10.99.23.2"[^}]*"off_weight":true' "$OUT"
+    is "$(grep -c 'other shares than their weights' "$OUT")" 1 "shares: it is told once, in one line"
+    holds "shares: the line says share and weight" grep -q '10.99.23.1=10.99.23.2 [0-9]* % (weight 67 %)' "$OUT"
+    rm -f "$DST/long"
+    # A name that leads to the slowest of five networks.
+    cp_run "$SRC/large" "$URL"wrong
+    holds "a slow card although a faster one of each end is in one network: the remedy is said" grep -q -- '--path 10.99.23.1=10.99.23.2' "$OUT"
+    holds "a slow card although there is a faster one: it is used all the same, nobody said otherwise" cmp "$SRC/large" "$DST/wrong"
+    URL_FAST="${URL/@$ADDR_B:/@10.99.23.2:}"
+    cp_run "$SRC/large" "$URL_FAST"right
+    is "$(grep -c -- '--path 10' "$OUT")" 0 "the fastest card: no word"
+    rm -f "$DST/wrong" "$DST/right"
+    for side in a b; do on $side umount /sys/class/net; done
+else
+    skip "shares: no /sys of our own here"
+fi
+cp_run --path 10.99.20.1=10.99.20.2@1 --path 10.99.23.1=10.99.23.2 "$SRC/large" "$URL"weighed
+cp_ends 2 "a weight for one path and none for the other: refused"
 
 random_file "$SRC/small" 20000000
 cp_run --path 10.99.20.2 --path 10.99.77.2 "$SRC/small" "$URL"away

@@ -1,7 +1,7 @@
 //! `--path`: by which addresses data goes.
 //!
 //! For: hosts with several links between them.
-//! In and out: `REMOTE` or `LOCAL=REMOTE` → addresses; the same text again for a host that runs the job in our place.
+//! In and out: `REMOTE` or `LOCAL=REMOTE`, and perhaps `@WEIGHT` → addresses; the same text again for a host that runs the job in our place.
 //! Invariants: addresses, not names: what a name leads to may be another link tomorrow.
 //! Absent on purpose: ports, which are those of the session.
 
@@ -15,12 +15,18 @@ pub struct PathAddresses {
     pub local: Option<IpAddr>,
     /// The other host's.
     pub remote: IpAddr,
+    /// What it should bring beside the other paths; `None`: the cards say, if they do.
+    pub weight: Option<u32>,
 }
 
 impl PathAddresses {
     /// # Errors
     /// What is no address.
     pub fn parse(text: &str) -> Result<PathAddresses, String> {
+        let (text, weight) = match text.rsplit_once('@') {
+            Some((text, weight)) => (text, Some(weigh(weight)?)),
+            None => (text, None),
+        };
         let (local, remote) = match text.split_once('=') {
             Some((local, remote)) => (Some(address(local)?), address(remote)?),
             None => (None, address(text)?),
@@ -30,8 +36,13 @@ impl PathAddresses {
                 "one is an IPv4 address and the other an IPv6 one: no packet goes from the one to the other".into()
             );
         }
-        Ok(PathAddresses { local, remote })
+        Ok(PathAddresses { local, remote, weight })
     }
+}
+
+fn weigh(text: &str) -> Result<u32, String> {
+    let wrong = || format!("'{text}' is no weight: a number from 1 to 1000000, as in 10.0.1.1=10.0.1.2@4");
+    text.parse().ok().filter(|weight| (1..=1_000_000).contains(weight)).ok_or_else(wrong)
 }
 
 fn address(text: &str) -> Result<IpAddr, String> {
@@ -46,6 +57,7 @@ impl fmt::Display for PathAddresses {
         if let Some(local) = self.local {
             write!(f, "{local}=")?;
         }
-        write!(f, "{}", self.remote)
+        write!(f, "{}", self.remote)?;
+        self.weight.map_or(Ok(()), |weight| write!(f, "@{weight}"))
     }
 }

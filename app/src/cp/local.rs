@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
+use engine::bound::Bound;
 use engine::host::Hold;
 use engine::linux::sink::LinuxSink;
 use engine::linux::{Sinks, Sources};
@@ -77,11 +78,12 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], screen: &mut 
         workers: engine::host::Team::new(workers, 0, u16::MAX),
         pool_bytes,
         rails,
+        weights: Vec::new(),
         bell,
         stall: copy.arguments.stall,
         receipt,
         carry,
-        rate: plan.rate_bps / 8,
+        bound: Arc::new(Bound::new(plan.rate_bps / 8, None)),
         share: None,
     };
     let rails = Rails::dial_pair(to_far, far_bell.clone(), bell.clone());

@@ -140,6 +140,12 @@ fn copy(arguments: &CpArguments, piped: bool, screen: &mut Screen) -> Result<Exi
         return Err(Exit::Usage.fail("share blocks with the source", "source and destination are on different hosts"));
     }
     let is_fixed = arguments.policy == PolicyChoice::Fixed || arguments.law == LawChoice::Fixed;
+    let weighed = arguments.over.iter().filter(|path| path.weight.is_some()).count();
+    if weighed > 0 && weighed < arguments.over.len() {
+        return Err(Exit::Usage
+            .fail("weigh the paths", "some have a weight and some have none")
+            .next("give one to each, or to none"));
+    }
     if is_fixed && arguments.rate.is_none() {
         return Err(Exit::Usage.fail("send at a fixed rate", "--policy fixed and --law fixed need --rate"));
     }

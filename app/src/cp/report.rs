@@ -16,7 +16,7 @@ use proto::wire::control::{Direction, Rung};
 
 use crate::cp::Copy;
 use crate::exit::{Exit, Failure};
-use crate::job::keeper::{Outcome, Status};
+use crate::job::keeper::{Outcome, PathShare, Status};
 use crate::report::explain::MemorySum;
 use crate::report::path::{ForecastRecord, PathRecord};
 use crate::report::{DryRun, EndReport, Explained, Extras, Faults, PathFault, Progress, RailShare, Screen};
@@ -102,8 +102,8 @@ impl Pace {
         let mut shares = rails(status.rails, status.paths, bytes, rate_bps);
         if status.paths.len() == shares.len() && shares.len() > 1 {
             self.paths.resize_with(shares.len(), Rate::default);
-            for ((share, rate), (_, brought)) in shares.iter_mut().zip(&mut self.paths).zip(status.paths) {
-                share.rate_bps = rate.at(*brought);
+            for ((share, rate), path) in shares.iter_mut().zip(&mut self.paths).zip(status.paths) {
+                share.rate_bps = rate.at(path.bytes);
             }
         }
         shares
@@ -165,17 +165,22 @@ impl Limit {
 }
 
 /// All rails as one share: their single counts stay with the workers. Of several paths each has its own, by the counts of what it brought.
-fn rails(count: usize, paths: &[(String, u64)], bytes: u64, rate_bps: f64) -> Vec<RailShare> {
-    let sum: u64 = paths.iter().map(|(_, brought)| *brought).sum();
+fn rails(count: usize, paths: &[PathShare], bytes: u64, rate_bps: f64) -> Vec<RailShare> {
+    let sum: u64 = paths.iter().map(|it| it.bytes).sum();
     if paths.len() < 2 || sum == 0 {
         let name = if count == 1 { "1 rail".to_owned() } else { format!("{count} rails") };
-        return vec![RailShare { name, bytes, rate_bps }];
+        return vec![RailShare { name, bytes, rate_bps, share: None, weight: None, off_weight: false }];
     }
-    let share = |brought: u64| brought as f64 / sum as f64;
-    let each = paths.iter().map(|(name, brought)| RailShare {
-        name: name.clone(),
-        bytes: (bytes as f64 * share(*brought)).ceil() as u64,
-        rate_bps: rate_bps * share(*brought),
+    let each = paths.iter().map(|it| {
+        let share = it.bytes as f64 / sum as f64;
+        RailShare {
+            name: it.name.clone(),
+            bytes: (bytes as f64 * share).ceil() as u64,
+            rate_bps: rate_bps * share,
+            share: Some(share),
+            weight: it.weight,
+            off_weight: it.was_off,
+        }
     });
     each.collect()
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use engine::bound::Bound;
 use engine::host::{Hold, Make, Team, Workers};
 use engine::linux::choice::{Chooser, Demands};
 use engine::linux::filter::Filter;
@@ -27,6 +28,7 @@ use crate::cp::{Copy, knock, pipe, report};
 use crate::exit::{Exit, Failure};
 use crate::host::winners;
 use crate::identity::ticket::Ticket;
+use crate::job::cards;
 use crate::job::greet::{self, Agreed};
 use crate::job::keeper::{self, Job, Sync, Way};
 use crate::job::keys::JobSecret;
@@ -310,6 +312,23 @@ impl Session {
         copy.arguments.over.iter().map(peer).collect()
     }
 
+    /// The share that each path should bring. Of the one path that nobody chose: whether it is a bad one.
+    fn weigh(&self, copy: &Copy<'_>, peers: &[Peer], screen: &mut Screen) -> Vec<f64> {
+        let (own, theirs) = (&self.open.offer.interfaces, &self.agreed.theirs.interfaces);
+        if copy.arguments.over.is_empty() {
+            let nets = sys::host::interfaces().unwrap_or_default();
+            let nets: Vec<cards::Own> = nets.iter().flat_map(|it| it.networks()).collect();
+            let local = sys::sock::local_addr(self.link.as_fd()).ok();
+            let word = local.and_then(|local| cards::wrong_card(local.ip(), self.addr.ip(), &nets, own, theirs));
+            word.iter().for_each(|word| screen.note(word));
+            return Vec::new();
+        }
+        let said: Vec<Option<u32>> = copy.arguments.over.iter().map(|path| path.weight).collect();
+        let ends: Vec<cards::Ends> =
+            peers.iter().map(|it| (it.from.or_else(|| leaves_from(it.addr)), it.addr.ip())).collect();
+        cards::weights(&said, &ends, own, theirs)
+    }
+
     /// Where the workers go, if `host probe` has found out for this peer: it measures sending.
     fn placed(&mut self, copy: &Copy<'_>) -> Hold {
         let local = sys::sock::local_addr(self.link.as_fd()).ok().filter(|_| self.open.direction == Direction::Push);
@@ -345,7 +364,9 @@ impl Session {
         let secret = JobSecret::of(&self.link, self.open.job);
         let info = sys::sock::tcp_info(self.link.as_fd());
         let rtt = info.map_or(Duration::ZERO, |info| Duration::from_micros(info.rtt_us.into()));
-        let rails = Rails::dial_net(&self.peers(copy), &secret, direction == Direction::Push, rtt, &bell);
+        let peers = self.peers(copy);
+        let weights = self.weigh(copy, &peers, screen);
+        let rails = Rails::dial_net(&peers, &secret, direction == Direction::Push, rtt, &bell);
         let rung: Rung = self.open.rung;
         let default = receipt::default_path(&copy.home, &self.open.job);
         let dry = copy.arguments.dry_run;
@@ -364,11 +385,12 @@ impl Session {
             workers: Team::new(workers, 0, plan.workers.0),
             pool_bytes,
             rails,
+            weights,
             bell,
             stall: copy.arguments.stall,
             receipt: (!dry).then(|| copy.arguments.receipt.clone().unwrap_or(default)),
             carry: carry.filter(|_| !dry),
-            rate: plan.rate_bps / 8,
+            bound: Arc::new(Bound::new(plan.rate_bps / 8, None)),
             share: None,
             plan,
         };
@@ -388,4 +410,12 @@ impl Session {
             keeper::run(job, &mut |status, notes| report::tell(screen, &mut pace, status, notes, sends, verbose))?;
         report::end(&facts, outcome, screen)
     }
+}
+
+/// The address of this host from which the system would go there; no packet is sent.
+fn leaves_from(to: SocketAddr) -> Option<std::net::IpAddr> {
+    let any: SocketAddr = if to.is_ipv4() { ([0; 4], 0).into() } else { ([0_u16; 8], 0).into() };
+    let socket = std::net::UdpSocket::bind(any).ok()?;
+    socket.connect(to).ok()?;
+    socket.local_addr().ok().map(|local| local.ip())
 }

@@ -14,6 +14,7 @@ mod closing; // the last words, good or bad
 mod moves; // an end has another address
 mod paths; // several: what each brings, dead and slow ones
 mod rails; // asked for, taken in, capped, grown
+mod truth; // what share each path brings, beside what it should
 mod storage; // what is told of the disk at this end
 mod watch; // books, pulse, screen, watchdog
 
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
+use engine::bound::Bound;
 use engine::end::recv::RecvEnd;
 use engine::end::send::SendEnd;
 use engine::end::{Outbox, Record};
@@ -48,6 +50,7 @@ use beside::{Committer, Comparer, Looker, spawn_committer, spawn_comparer, spawn
 use closing::{Closing, told};
 use paths::PathBook;
 use rails::{Carries, Growth, Wanted};
+use truth::Truth;
 
 use crate::exit::{Exit, Failure};
 use crate::identity::Identity;
@@ -114,6 +117,8 @@ pub struct Job<'a> {
     pub pool_bytes: u64,
     /// Where rails come from.
     pub rails: Rails,
+    /// The share that each path should bring, of 1; empty: nobody said.
+    pub weights: Vec<f64>,
     /// Rings when something arrived.
     pub bell: Event,
     /// No progress for so long is an error.
@@ -126,10 +131,23 @@ pub struct Job<'a> {
     pub dry: bool,
     /// What is known of the path, where the user leaves the transport to us.
     pub known: Option<Known>,
-    /// Cap at this end, B/s over all rails; 0: none.
-    pub rate: u64,
-    /// A cap that changes while the job runs, asked now and then: this job's share of what all jobs may have, B/s; 0: none.
-    pub share: Option<Box<dyn Fn() -> u64 + Send + 'a>>,
+    /// All rails' together at this end; `above`: this end's over all its jobs.
+    pub bound: Arc<Bound>,
+    /// A cap that changes while the job runs, asked now and then with the bytes let go so far: what this job may have of all jobs', B/s; 0: none.
+    pub share: Option<Box<dyn Fn(u64) -> u64 + Send + 'a>>,
+}
+
+/// One path and what it brought.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PathShare {
+    /// Its addresses.
+    pub name: String,
+    /// As the kernel and the rails counted them.
+    pub bytes: u64,
+    /// The share of all that it should bring, of 1; `None`: nobody said.
+    pub weight: Option<f64>,
+    /// It brought another share at some time.
+    pub was_off: bool,
 }
 
 /// How it goes, for the screen.
@@ -144,7 +162,7 @@ pub struct Status<'a> {
     /// Rails that carry.
     pub rails: usize,
     /// Each path and the bytes it brought so far.
-    pub paths: &'a [(String, u64)],
+    pub paths: &'a [PathShare],
     /// Since data could move.
     pub elapsed: Duration,
     /// What the user is told whether or not they asked for more words.
@@ -167,7 +185,7 @@ pub struct Outcome {
     /// Most rails at once.
     pub rails: usize,
     /// Each path and the bytes it brought, as the kernel and the rails counted them.
-    pub paths: Vec<(String, u64)>,
+    pub paths: Vec<PathShare>,
     /// From the plan to the end.
     pub elapsed: Duration,
     /// Streams carried.
@@ -261,6 +279,7 @@ struct Keeper<'a, 'b> {
     paths: Vec<PathBook>,
     asked: BTreeMap<u16, usize>,
     paths_seen: Instant,
+    truth: Truth,
     dials_failed: u32,
     wanted: Wanted,
     carriers: BTreeMap<u16, Carries>,
@@ -283,6 +302,8 @@ struct Keeper<'a, 'b> {
     peer_flushes: bool,
     peer_told: Instant,
     growth: Growth,
+    /// The peer's own cap, B/s, and the one that was told to it; 0: none.
+    caps: (u64, u64),
     again: Again,
     /// UDP did not get through, and that was said.
     no_datagrams: bool,
@@ -350,10 +371,9 @@ impl<'a, 'b> Keeper<'a, 'b> {
         let (streams, packets) = (usize::from(job.plan.streams), usize::from(job.plan.datagrams));
         // Where nothing is known yet, nothing is wanted.
         let auto = job.known.filter(|_| packets > 0).map(Auto::new);
-        let wanted = match (&auto, packets) {
-            (Some(_), _) => Wanted { streams: 0, packets: 0 },
-            (None, 0) => Wanted { streams, packets: 0 },
-            (None, packets) => Wanted { streams: 0, packets },
+        let wanted = Wanted {
+            streams: if auto.is_none() && packets == 0 { streams } else { 0 },
+            packets: if auto.is_none() { packets } else { 0 },
         };
         Ok(Keeper {
             end,
@@ -375,6 +395,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             paths: job.rails.names().into_iter().map(PathBook::new).collect(),
             asked: BTreeMap::new(),
             paths_seen: now,
+            truth: Truth::new(job.weights.clone()),
             dials_failed: 0,
             wanted,
             carriers: BTreeMap::new(),
@@ -393,6 +414,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             peer_flushes: false,
             peer_told: now,
             growth: Growth::default(),
+            caps: (0, 0),
             again: Again::new(),
             no_datagrams: false,
             meters: Vec::new(),
@@ -413,7 +435,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
                 Way::Recv { sink, .. } => Role::Recv(sink.clone()),
             };
             let post = Post::new(self.post.clone(), Some(self.job.bell.clone()));
-            let part = JobPart { role, terms: self.job.terms, post };
+            let part = JobPart { role, terms: self.job.terms, post, bound: self.job.bound.clone() };
             self.job.workers.send(worker, Cmd::Open { job: self.job.no, part });
         }
         self.job.link.keep();
@@ -490,7 +512,8 @@ impl<'a, 'b> Keeper<'a, 'b> {
                 Ok(())
             }
             Frame::Rate { bits_per_second } => {
-                self.set_rate(bits_per_second / 8);
+                self.caps.0 = bits_per_second / 8;
+                self.ask_share();
                 Ok(())
             }
             Frame::RailDown { .. } | Frame::RailClosed { .. } if self.closing != Closing::Open => Ok(()),

@@ -104,7 +104,15 @@ fn rates(text: &mut String, done: &Done) {
     if done.rails.len() > 1 {
         for rail in &done.rails {
             let rate = show_bits_per_second(rail.rate_bps);
-            let _ = writeln!(text, "    rail {:<7}{} at {rate}", clean(&rail.name), show_bytes(rail.bytes));
+            let share = match (rail.share, rail.weight) {
+                (Some(share), Some(weight)) => {
+                    let off = if rail.off_weight { ": another share than its weight" } else { "" };
+                    format!(", {:.0} % of all (weight {:.0} %{off})", share * 100.0, weight * 100.0)
+                }
+                (Some(share), None) => format!(", {:.0} % of all", share * 100.0),
+                _ => String::new(),
+            };
+            let _ = writeln!(text, "    rail {:<7}{} at {rate}{share}", clean(&rail.name), show_bytes(rail.bytes));
         }
     }
 }

@@ -37,6 +37,15 @@ pub struct RailShare {
     pub bytes: u64,
     /// bit/s: now while the job runs, the mean in the end report.
     pub rate_bps: f64,
+    /// Of several paths: its share of the bytes of all so far, of 1.
+    #[serde(default)]
+    pub share: Option<f64>,
+    /// The share that it should have: by the user's word, or by the cards' speeds; `null`: nobody said.
+    #[serde(default)]
+    pub weight: Option<f64>,
+    /// Its share was more than a tenth off its weight for seconds at some time, while the network was what the job waited for.
+    #[serde(default)]
+    pub off_weight: bool,
 }
 
 /// How a job goes, at one moment.

@@ -42,7 +42,14 @@ fn books(stages: &[(Stage, u64)], wall_ms: u64, payload_bytes: u64) -> Books {
 
 /// One of two rails.
 fn one_rail(name: &str) -> RailShare {
-    RailShare { name: name.to_owned(), bytes: 2_002_000_000, rate_bps: 5.005e9 }
+    RailShare {
+        name: name.to_owned(),
+        bytes: 2_002_000_000,
+        rate_bps: 5.005e9,
+        share: None,
+        weight: None,
+        off_weight: false,
+    }
 }
 
 /// A run of 4 GB in 3.2 s: 10 Gbit/s.
@@ -228,7 +235,14 @@ fn the_done_line_fits_into_one_control_frame_whatever_failed() {
         worst.faults.add(fault(&[0x1b; 100], FaultKind::Io, 5));
     }
     worst.rails = (0..256)
-        .map(|rail| RailShare { name: rail.to_string(), bytes: u64::MAX, rate_bps: 1.234_567_890_123e9 })
+        .map(|rail| RailShare {
+            name: rail.to_string(),
+            bytes: u64::MAX,
+            rate_bps: 1.234_567_890_123e9,
+            share: None,
+            weight: None,
+            off_weight: false,
+        })
         .collect();
     let line = serde_json::to_string(&json::Done::of(&worst)).unwrap();
     assert!(line.len() < proto::FRAME_BYTES_MAX - 1_024, "{} bytes", line.len());
@@ -367,8 +381,8 @@ fn half() -> Progress {
         entries_failed: 0,
         scan_done: true,
         rails: vec![
-            RailShare { name: "0".to_owned(), bytes: 0, rate_bps: 4e9 },
-            RailShare { name: "1".to_owned(), bytes: 0, rate_bps: 4e9 },
+            RailShare { name: "0".to_owned(), bytes: 0, rate_bps: 4e9, share: None, weight: None, off_weight: false },
+            RailShare { name: "1".to_owned(), bytes: 0, rate_bps: 4e9, share: None, weight: None, off_weight: false },
         ],
         stage_limit: Some("hash".to_owned()),
         elapsed: Duration::from_secs(2),

@@ -7,6 +7,7 @@
 //! Absent on purpose: the door itself (listener.rs), turning a job (job::keeper).
 
 pub mod session; // one client
+mod shares; // what each may have of the daemon's rate
 
 use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
@@ -16,7 +17,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use engine::bound::Bound;
 use engine::host::{Hold, Make, Workers};
+use engine::job::JobNo;
 use proto::wire::chunk::Greeting;
 use sys::event::Event;
 use sys::fs::Dir;
@@ -32,6 +35,7 @@ use crate::job::offer;
 use crate::job::place::Ground;
 use crate::job::rails::{self, Arrival, Carrier};
 use crate::listener::Listener;
+use shares::Shares;
 
 /// Bytes per buf of a daemon: chunks of jobs are no larger.
 const CHUNK_BYTES: u32 = 1 << 20;
@@ -93,6 +97,8 @@ pub struct Daemon {
     pub stop: Event,
     /// There is a UDP port for datagram rails.
     pub takes_datagrams: bool,
+    /// `--rate`: all jobs together.
+    shares: Shares,
     waiting: Mutex<HashMap<[u8; 16], Waiting>>,
 }
 
@@ -119,9 +125,10 @@ impl Daemon {
         true
     }
 
-    /// And no more.
-    pub fn forget_rails(&self, job: &[u8; 16]) {
+    /// And no more; nor has the job a share any more.
+    pub fn forget_job(&self, job: &[u8; 16], no: JobNo) {
         self.waiting().remove(job);
+        self.shares.forget(no);
     }
 
     /// A rail is at the door. Anything wrong: it is closed without a word.
@@ -172,11 +179,15 @@ impl Daemon {
         is_there
     }
 
-    /// What one of the running jobs may have of the daemon's cap, B/s; 0: there is none. All get the same: a cap is for sharing.
-    pub fn rate_share(&self) -> u64 {
-        let cap_bps = self.settings.read().ok().and_then(|settings| settings.rate_bps).unwrap_or(0);
-        let jobs = self.running.load(Ordering::SeqCst).max(1) as u64;
-        if cap_bps == 0 { 0 } else { (cap_bps / 8 / jobs).max(1) }
+    /// What this job, which let `taken` bytes go, may have of the daemon's cap, B/s; 0: there is none. See `shares`.
+    pub fn rate_share(&self, job: JobNo, taken: u64, is_even: bool) -> u64 {
+        let cap = self.settings.read().ok().and_then(|settings| settings.rate_bps).unwrap_or(0).div_ceil(8);
+        self.shares.of(job, taken, is_even, sys::clock::now_ns(), cap)
+    }
+
+    /// All jobs' together.
+    pub fn bound(&self) -> Arc<Bound> {
+        self.shares.bound.clone()
     }
 
     /// A line in the log, if the daemon is as talkative as that.
@@ -214,13 +225,10 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
     let address = listener.local_addr().map_err(io("listen"))?;
     // Without it data goes over TCP, and clients are told so.
     let door = Door::bind(address);
-    let cores = sys::host::cores().map_or(1, |cores| cores.count);
-    let count = settings.workers.map_or(cores, usize::from).max(1);
-    let pool_bytes = if settings.stdio {
-        offer::pool_bytes(settings.memory_bytes, count, CHUNK_BYTES)
-    } else {
-        (settings.memory_bytes / POOL_PART).max(offer::pool_bytes(settings.memory_bytes, count, CHUNK_BYTES))
-    };
+    let cores = || sys::host::cores().map_or(1, |cores| cores.count);
+    let count = settings.workers.map_or_else(cores, usize::from).max(1);
+    let least = offer::pool_bytes(settings.memory_bytes, count, CHUNK_BYTES);
+    let pool_bytes = if settings.stdio { least } else { least.max(settings.memory_bytes / POOL_PART) };
     let driver = crate::cp::session::ring_kind(settings.driver);
     let make = Make { count, memory_bytes: pool_bytes, chunk_bytes: CHUNK_BYTES, driver, hold: Hold::default() };
     confine(&settings, &home)?;
@@ -243,6 +251,7 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
         running: AtomicUsize::new(0),
         picked_bytes: AtomicUsize::new(0),
         draining: AtomicBool::new(false),
+        shares: Shares::default(),
         waiting: Mutex::new(HashMap::new()),
     };
     let arguments = arguments.clone();

@@ -13,7 +13,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use engine::bound::Bound;
 use engine::host::Team;
+use engine::job::JobNo;
 use engine::linux::choice::{Chooser, Demands};
 use engine::linux::filter::{BadRule, Filter};
 use engine::linux::picks::{NotPicked, Picks};
@@ -371,7 +373,10 @@ fn serve_job(
     let prepared = prepare(daemon, guest, open, picks);
     let (job, forget) = match prepared {
         Ok((way, top, carry)) => match job(daemon, link, open, guest, way, top, carry)? {
-            Some(job) => (job, Forget(daemon, open.job)),
+            Some(job) => {
+                let no = job.no;
+                (job, Forget(daemon, open.job, no))
+            }
             None => return Ok(()),
         },
         Err(no) => {
@@ -416,11 +421,11 @@ fn prepare(daemon: &Daemon, guest: &Guest, open: &Open, picks: Option<Arc<Picks>
 }
 
 /// Rails of a job are refused again when this goes.
-struct Forget<'a>(&'a Daemon, [u8; 16]);
+struct Forget<'a>(&'a Daemon, [u8; 16], JobNo);
 
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
-        self.0.forget_rails(&self.1);
+        self.0.forget_job(&self.1, self.2);
     }
 }
 
@@ -458,6 +463,7 @@ fn job<'a>(
     say(&mut link, &Frame::Accept { offer: Box::new(own), plan: Box::new(plan.clone()), top });
     let stall = daemon.settings.read().map_or(Duration::from_secs(60), |settings| settings.idle_timeout);
     let no = next_job();
+    let is_even = !sends && plan.datagrams > 0;
     Ok(Some(Job {
         no,
         id: open.job,
@@ -473,12 +479,13 @@ fn job<'a>(
         workers: Team::new(daemon.workers.clone(), no, plan.workers.1),
         pool_bytes: daemon.pool_bytes,
         rails: Rails::Wait { from },
+        weights: Vec::new(),
         bell,
         stall,
         receipt: (!open.dry).then(|| receipt::default_path(&daemon.home, &open.job)),
         carry: carry.filter(|_| !open.dry),
-        rate: plan.rate_bps / 8,
-        share: Some(Box::new(|| daemon.rate_share())),
+        bound: Arc::new(Bound::new(plan.rate_bps / 8, Some(daemon.bound()))),
+        share: Some(Box::new(move |taken| daemon.rate_share(no, taken, is_even))),
         plan,
     }))
 }

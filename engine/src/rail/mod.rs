@@ -10,12 +10,14 @@ pub mod udp; // steps of the loop for datagram rails
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use proto::send::{Handout, Unit};
 use proto::wire::chunk::{ChunkKind, Header, PACK_LINE_BYTES, SEALED_HEADER_BYTES, TAKEN_BYTES};
 use proto::wire::control::Digest;
 use sys::mem::Buf;
 
+use crate::bound::Bound;
 use crate::job::{JobNo, RailEnd, RailKey, Terms};
 use crate::platform::Platform;
 use crate::rail::udp::Packets;
@@ -213,8 +215,6 @@ pub(crate) enum Taking {
 pub(crate) const AHEAD_MIN: usize = 2;
 /// And at the most: a disk's queue is full long before.
 pub(crate) const AHEAD_MAX: usize = 32;
-/// A frame whose price is longer goes before it is paid for.
-const PRICE_NS_MAX: u64 = 1_000_000_000;
 
 /// One path of one job.
 #[derive(Debug)]
@@ -241,10 +241,9 @@ pub(crate) struct Rail<P: Platform> {
     pub(crate) ops: usize,
     /// What a datagram rail has beside; a stream rail has none.
     pub(crate) packets: Option<Box<Packets>>,
-    rate: u64,
-    pub(crate) free_at_ns: u64,
-    /// The next frame is paid for and waits until then.
-    paid: bool,
+    pub(crate) bound: Arc<Bound>,
+    /// The next frame's place: it leaves (or is taken) then.
+    place_ns: Option<u64>,
     end: Option<RailEnd>,
 }
 
@@ -255,7 +254,7 @@ impl<P: Platform> Rail<P> {
         socket: P::Socket,
         terms: Terms,
         key: RailKey,
-        rate: u64,
+        bound: Arc<Bound>,
         sends: bool,
     ) -> Self {
         Rail {
@@ -276,15 +275,21 @@ impl<P: Platform> Rail<P> {
             loan: Loan::new(),
             ops: 0,
             packets: None,
-            rate,
-            free_at_ns: 0,
-            paid: false,
+            bound,
+            place_ns: None,
             end: None,
         }
     }
 
     /// A datagram rail.
-    pub(crate) fn datagram(job: JobNo, rail: u16, socket: P::Socket, terms: Terms, packets: Packets) -> Self {
+    pub(crate) fn datagram(
+        job: JobNo,
+        rail: u16,
+        socket: P::Socket,
+        terms: Terms,
+        packets: Packets,
+        bound: Arc<Bound>,
+    ) -> Self {
         Rail {
             job,
             rail,
@@ -303,9 +308,8 @@ impl<P: Platform> Rail<P> {
             loan: Loan::new(),
             ops: 0,
             packets: Some(Box::new(packets)),
-            rate: 0,
-            free_at_ns: 0,
-            paid: false,
+            bound,
+            place_ns: None,
             end: None,
         }
     }
@@ -314,47 +318,29 @@ impl<P: Platform> Rail<P> {
         self.waiting.push_back(handout);
     }
 
-    pub(crate) fn set_rate(&mut self, rate: u64) {
-        self.rate = rate;
-    }
-
-    /// Books `bytes` against the cap; the rail is held until they are paid for.
-    pub(crate) fn pay(&mut self, now_ns: u64, bytes: usize) {
-        if self.rate == 0 {
-            return;
+    /// May a frame of `bytes` pass now? It is paid for before it does, so that the last one is, too. `true` is said once.
+    pub(crate) fn may_pass(&mut self, now_ns: u64, bytes: usize) -> bool {
+        self.place_ns = self.place_ns.or_else(|| self.bound.take(now_ns, bytes as u64));
+        let passes = self.place_ns.is_some_and(|place| place <= now_ns);
+        if passes {
+            self.place_ns = None;
         }
-        // A tenth of a second of unused right is kept, no more: the cap holds over any longer span.
-        self.free_at_ns = self.free_at_ns.max(now_ns.saturating_sub(100_000_000)).saturating_add(self.price_ns(bytes));
+        passes
     }
 
-    /// Before a frame of `bytes` leaves: it is paid for first, so that the last one is, too. One that takes seconds at this rate goes
-    /// first and is paid for after it: nobody shall take the silence for a fault.
-    pub(crate) fn pay_ahead(&mut self, now_ns: u64, bytes: usize) {
-        if !self.paid && self.price_ns(bytes) <= PRICE_NS_MAX {
-            self.pay(now_ns, bytes);
-            self.paid = true;
-        }
-    }
-
-    /// The frame leaves.
-    pub(crate) fn pay_rest(&mut self, now_ns: u64, bytes: usize) {
-        if !std::mem::take(&mut self.paid) {
-            self.pay(now_ns, bytes);
-        }
-    }
-
-    fn price_ns(&self, bytes: usize) -> u64 {
-        u64::try_from(bytes as u128 * 1_000_000_000 / u128::from(self.rate.max(1))).unwrap_or(u64::MAX)
-    }
-
-    /// Nanoseconds until the cap lets the next frame pass.
+    /// Nanoseconds until the bound lets the next frame pass, or until it is worth asking again.
     pub(crate) fn held_ns(&self, now_ns: u64) -> Option<u64> {
-        let wants = match self.taking {
-            Taking::Nothing => !(self.sending || self.sealed.is_empty() && self.filled.is_empty()),
-            Taking::Idle => true,
-            _ => false,
+        let bytes = match self.taking {
+            Taking::Nothing if self.sending => None,
+            Taking::Nothing => self.sealed.front().map(|frame| frame.span.len),
+            Taking::Hungry(header) => Some(header.payload_bytes as usize),
+            Taking::Idle | Taking::Busy => None,
+        }?;
+        let wait_ns = match self.place_ns {
+            Some(place) => place.saturating_sub(now_ns),
+            None => self.bound.held_ns(now_ns, bytes as u64),
         };
-        (self.rate > 0 && wants && self.free_at_ns > now_ns).then(|| self.free_at_ns - now_ns)
+        (wait_ns > 0).then_some(wait_ns)
     }
 
     /// Has it nothing to send, although there is more to read?

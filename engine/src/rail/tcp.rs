@@ -38,14 +38,11 @@ impl<P: Platform> Worker<P> {
         if rail.sending {
             return;
         }
-        if let Some(bytes) = rail.sealed.front().map(|frame| frame.span.len) {
-            rail.pay_ahead(now, bytes);
-        }
-        if rail.held_ns(now).is_some() {
+        let Some(bytes) = rail.sealed.front().map(|frame| frame.span.len) else { return };
+        if !rail.may_pass(now, bytes) {
             return;
         }
-        let Some(frame) = rail.sealed.pop_front() else { return };
-        rail.pay_rest(now, frame.span.len);
+        let frame = rail.sealed.pop_front().expect("seen above");
         rail.sending = true;
         rail.ops += 1;
         let slot = Slot {
@@ -171,20 +168,21 @@ impl<P: Platform> Worker<P> {
             Taking::Busy => {}
             Taking::Idle => {
                 rail.taking = Taking::Idle;
-                if rail.hold || rail.held_ns(now).is_some() {
+                if rail.hold {
                     return;
                 }
                 rail.taking = Taking::Busy;
                 self.ask_head(index);
             }
             Taking::Hungry(header) => {
-                let Some(buf) = self.platform.pool().take() else {
-                    rail.taking = Taking::Hungry(header);
-                    return;
-                };
                 let tags = tag_count(rail.terms.cover.of(header.kind), header.payload_bytes as usize) * TAG_BYTES;
                 let (at, len) = (HEADROOM - tags, tags + header.payload_bytes as usize);
-                rail.pay(now, SEALED_HEADER_BYTES + len);
+                rail.taking = Taking::Hungry(header);
+                if self.platform.pool().free() == 0 || !rail.may_pass(now, SEALED_HEADER_BYTES + len) {
+                    return;
+                }
+                rail.taking = Taking::Busy;
+                let buf = self.platform.pool().take().expect("seen to be there");
                 rail.ops += 1;
                 let socket = rail.socket.clone();
                 let slot = Slot { kind: Kind::Payload, rail: index, at, done: 0, len, load: Load::Header(header) };

@@ -102,7 +102,10 @@ impl Side {
         });
         let waker = told.recv().expect("a worker");
         let side = Side { to, waker, events, thread: Some(thread) };
-        side.send(Cmd::Open { job: JOB, part: JobPart { role, terms, post: Post::new(post, None) } });
+        side.send(Cmd::Open {
+            job: JOB,
+            part: JobPart { role, terms, post: Post::new(post, None), bound: Arc::default() },
+        });
         side
     }
 
@@ -213,7 +216,7 @@ pub(crate) fn move_tree(source: &Path, sink: &Path, setup: Setup, hook: &Hook) -
         assert!(receiver.rail_up(rail) && sender.rail_up(rail));
         let up = |socket, key| match setup.way {
             Way::Datagrams => Cmd::PacketsUp { job: JOB, rail, socket: Arc::new(socket), key, path: path(setup.pace) },
-            Way::Pair | Way::Loopback => Cmd::RailUp { job: JOB, rail, socket: Arc::new(socket), key, rate: 0 },
+            Way::Pair | Way::Loopback => Cmd::RailUp { job: JOB, rail, socket: Arc::new(socket), key },
         };
         two.send(up(there, key.clone()));
         one.send(up(here, key));

@@ -70,7 +70,7 @@ impl Honest {
         let (platform, _) = Sim::new(world.clone(), rng.fork(), 6, CHUNK_BYTES as usize);
         let (mail, mailbox) = channel();
         let (post, events) = sync_channel(1024);
-        let part = JobPart { role: role(&disk), terms: terms(), post: Post::new(post, None) };
+        let part = JobPart { role: role(&disk), terms: terms(), post: Post::new(post, None), bound: Arc::default() };
         mail.send(Cmd::Open { job: JOB, part }).expect("just made");
         let worker = Worker::new(platform, mailbox, Arc::new(Counters::default()));
         Honest { world, disk, worker, mail, events }
@@ -80,7 +80,7 @@ impl Honest {
     fn rail(&self, rail: u16) -> usize {
         let wire = lock(&self.world).net.open();
         let socket = SimSocket { wire, side: 0 };
-        self.mail.send(Cmd::RailUp { job: JOB, rail, socket, key: key(rail), rate: 0 }).expect("it lives");
+        self.mail.send(Cmd::RailUp { job: JOB, rail, socket, key: key(rail) }).expect("it lives");
         wire
     }
 }

@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 
 use engine::books::Counters;
+use engine::bound::Bound;
 use engine::end::compare::{Compare, Compared, Look, Seen, compare, look};
 use engine::end::recv::{Carried, RecvEnd};
 use engine::end::send::SendEnd;
@@ -81,7 +82,7 @@ impl Crew {
             crew.mail.push(to);
             crew.free.push(free);
         }
-        crew.begin(&post, terms, role);
+        crew.begin(&post, plan, terms, role);
         crew
     }
 
@@ -89,13 +90,15 @@ impl Crew {
     fn beside(other: &Crew, plan: &RunPlan, terms: Terms, role: &dyn Fn() -> Role<Sim>) -> Crew {
         let (post, events) = sync_channel(plan.mail);
         let crew = Crew { job: JOBS[1], workers: Vec::new(), mail: other.mail.clone(), free: Vec::new(), events };
-        crew.begin(&post, terms, role);
+        crew.begin(&post, plan, terms, role);
         crew
     }
 
-    fn begin(&self, post: &SyncSender<Event>, terms: Terms, role: &dyn Fn() -> Role<Sim>) {
+    fn begin(&self, post: &SyncSender<Event>, plan: &RunPlan, terms: Terms, role: &dyn Fn() -> Role<Sim>) {
+        let bound = Arc::new(Bound::new(plan.rate, None));
         for to in &self.mail {
-            let part = JobPart { role: role(), terms, post: Post::new(post.clone(), None) };
+            let (bound, post) = (bound.clone(), Post::new(post.clone(), None));
+            let part = JobPart { role: role(), terms, post, bound };
             to.send(Cmd::Open { job: self.job, part }).expect("just made");
         }
     }
@@ -588,7 +591,7 @@ impl<'a> Run<'a> {
             self.meters.push(path.meter.clone());
             Cmd::PacketsUp { job, rail, socket, key, path }
         } else {
-            Cmd::RailUp { job, rail, socket, key, rate: self.plan.rate }
+            Cmd::RailUp { job, rail, socket, key }
         };
         crew.send(usize::from(number) % crew.mail.len(), cmd);
     }

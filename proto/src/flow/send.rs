@@ -460,6 +460,13 @@ impl FlowSender {
         self.next_send_ns = self.next_send_ns.saturating_add(takes);
     }
 
+    /// Nothing may leave now by a bound that is not this flow's alone: what is seen until the next burst says nothing of the path, and the time
+    /// is not caught up.
+    pub fn hold_back(&mut self) {
+        self.dry = true;
+        self.limited_below = self.flight.next();
+    }
+
     /// The socket took only the first `sent_packets` of the newest burst: the rest waits again, under new numbers.
     /// Say it before the facts of that step are asked for.
     pub fn refused(&mut self, now_ns: u64, burst: &Burst, sent_packets: u32) {

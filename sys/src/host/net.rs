@@ -16,6 +16,8 @@ pub struct Interface {
     pub name: String,
     /// Addresses of both families, in the kernel's order.
     pub addresses: Vec<IpAddr>,
+    /// How many bits of each of them name its network.
+    pub prefixes: Vec<u8>,
     /// Bytes per packet; 0 if unknown.
     pub mtu: u32,
     /// Bits per second; `None` for interfaces without a speed (virtual ones) or without a link.
@@ -26,6 +28,22 @@ pub struct Interface {
     pub loopback: bool,
 }
 
+impl Interface {
+    /// Each address with the bits of its network.
+    pub fn networks(&self) -> impl Iterator<Item = (IpAddr, u8)> + '_ {
+        self.addresses.iter().copied().zip(self.prefixes.iter().copied())
+    }
+}
+
+/// Bits of a mask that are set: they are its first.
+fn ones(mask: IpAddr) -> u8 {
+    let count = match mask {
+        IpAddr::V4(mask) => mask.to_bits().leading_ones(),
+        IpAddr::V6(mask) => mask.to_bits().leading_ones(),
+    };
+    count as u8
+}
+
 /// All interfaces, by name. Errors: ENOMEM and those of netlink.
 pub fn interfaces() -> io::Result<Vec<Interface>> {
     let mut found: BTreeMap<String, Interface> = BTreeMap::new();
@@ -33,7 +51,10 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
     for entry in list.iter() {
         let name = name_of(entry);
         let interface = found.entry(name.clone()).or_insert_with(|| facts(name, entry.ifa_flags));
-        interface.addresses.extend(address_of(entry));
+        if let Some(address) = address_of(entry, |it| it.ifa_addr) {
+            interface.addresses.push(address);
+            interface.prefixes.push(address_of(entry, |it| it.ifa_netmask).map_or(0, ones));
+        }
     }
     Ok(found.into_values().collect())
 }
@@ -49,6 +70,7 @@ fn facts(name: String, flags: u32) -> Interface {
         up: has(libc::IFF_UP) && has(libc::IFF_RUNNING),
         loopback: has(libc::IFF_LOOPBACK),
         addresses: Vec::new(),
+        prefixes: Vec::new(),
         name,
     }
 }
@@ -83,18 +105,20 @@ fn name_of(entry: &libc::ifaddrs) -> String {
     unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned()
 }
 
-fn address_of(entry: &libc::ifaddrs) -> Option<IpAddr> {
+/// Its address, or the mask of its network.
+fn address_of(entry: &libc::ifaddrs, which: fn(&libc::ifaddrs) -> *mut libc::sockaddr) -> Option<IpAddr> {
+    let of = which(entry);
     // SAFETY: null, or an address that lives as long as the entry; its family comes first in all kinds of addresses.
-    let family = i32::from(unsafe { entry.ifa_addr.as_ref() }?.sa_family);
+    let family = i32::from(unsafe { of.as_ref() }?.sa_family);
     match family {
         libc::AF_INET => {
             // SAFETY: the family says that it is a sockaddr_in, which malloc (getifaddrs) has aligned for.
-            let address = unsafe { &*entry.ifa_addr.cast::<libc::sockaddr_in>() };
+            let address = unsafe { &*of.cast::<libc::sockaddr_in>() };
             Some(Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes()).into())
         }
         libc::AF_INET6 => {
             // SAFETY: the family says that it is a sockaddr_in6, which malloc (getifaddrs) has aligned for.
-            let address = unsafe { &*entry.ifa_addr.cast::<libc::sockaddr_in6>() };
+            let address = unsafe { &*of.cast::<libc::sockaddr_in6>() };
             Some(Ipv6Addr::from(address.sin6_addr.s6_addr).into())
         }
         _ => None,

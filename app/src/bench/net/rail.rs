@@ -222,7 +222,7 @@ impl Lone {
         let counters = Arc::new(Counters::default());
         let (cover, digest) = layer.terms();
         let terms = Terms { chunk_bytes: CHUNK_BYTES_MIN, digest, cipher: seal.cipher(), cover, publish_small: false };
-        let part = JobPart { role, terms, post: Post::new(post, None) };
+        let part = JobPart { role, terms, post: Post::new(post, None), bound: Arc::default() };
         let worker = Worker::new(Air::new(driver, bufs)?, mailbox, Arc::clone(&counters));
         let mut lone = Lone { worker, to, events, counters, first: Snapshot::default() };
         lone.tell(Cmd::Open { job: JOB, part });
@@ -235,7 +235,7 @@ impl Lone {
 
     /// The stream rail.
     fn rail_up(&mut self, socket: &Arc<OwnedFd>) {
-        self.tell(Cmd::RailUp { job: JOB, rail: 0, socket: Arc::clone(socket), key: key(), rate: 0 });
+        self.tell(Cmd::RailUp { job: JOB, rail: 0, socket: Arc::clone(socket), key: key() });
     }
 
     /// Hands chunk `chunk` of the file of air to the rail.

@@ -163,7 +163,7 @@ impl Keeper<'_, '_> {
 
     /// Now and then: does what was chosen do what was expected?
     pub(super) fn steer(&mut self) {
-        if self.auto.is_none() || self.job.rate > 0 || self.closing != Closing::Open {
+        if self.auto.is_none() || self.job.bound.rate() > 0 || self.closing != Closing::Open {
             return;
         }
         let now = self.counts();

@@ -17,7 +17,7 @@ use engine::job::Cmd;
 use engine::meter::Meter;
 use proto::send::Pace;
 
-use super::{Closing, End, Keeper};
+use super::{Closing, End, Keeper, PathShare};
 
 /// Rails are looked at so often.
 const LOOK: Duration = Duration::from_millis(100);
@@ -183,12 +183,16 @@ impl Keeper<'_, '_> {
     }
 
     /// Each path and what its rails brought.
-    pub(super) fn path_shares(&self) -> Vec<(String, u64)> {
+    pub(super) fn path_shares(&self) -> Vec<PathShare> {
         let of = |at: usize| -> u64 {
             let carrying = self.carriers.values().filter(|it| it.path == at).map(|it| it.track.bytes());
             carrying.sum::<u64>() + self.paths[at].gone_bytes
         };
-        (0..self.paths.len()).map(|at| (self.paths[at].name.clone(), of(at))).collect()
+        let each = self.paths.iter().enumerate().map(|(at, path)| {
+            let (weight, was_off) = self.truth.of(at);
+            PathShare { name: path.name.clone(), bytes: of(at), weight, was_off }
+        });
+        each.collect()
     }
 
     /// A rail is gone.
@@ -257,6 +261,7 @@ impl Keeper<'_, '_> {
             self.pace_rails(rtt);
             self.cut_rails(now, rtt);
         }
+        self.watch_truth(now);
     }
 
     fn pace_rails(&mut self, rtt: Duration) {

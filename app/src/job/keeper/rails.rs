@@ -13,7 +13,8 @@ use engine::job::{Cmd, Path};
 use engine::meter::{Meter, PathStats};
 use proto::books::{Books, Stage};
 use proto::flow::FlowConfig;
-use proto::rate::RateConfig;
+use proto::rate::{Law, Policy, RateConfig};
+use proto::wire::control::Frame;
 
 use super::auto::Auto;
 use super::moves::Hearing;
@@ -227,7 +228,7 @@ impl Keeper<'_, '_> {
             Carrier::Control(_) => unreachable!("no rail"),
             Carrier::Stream => {
                 self.streams_up = true;
-                Cmd::RailUp { job, rail, socket, key, rate: self.rail_rate() }
+                Cmd::RailUp { job, rail, socket, key }
             }
             Carrier::Packets(sizes) => {
                 if let Some(short) = udp::widen(&*socket).filter(|_| self.meters.is_empty()) {
@@ -243,8 +244,9 @@ impl Keeper<'_, '_> {
         self.carriers.insert(rail, carries);
         self.job.workers.send(worker, cmd);
         self.rails_most = self.rails_most.max(self.end.rails_up());
-        let rate = self.job.rate;
-        self.set_rate(rate);
+        if self.job.plan.pace.policy == Policy::Fixed {
+            self.set_rail_rates();
+        }
     }
 
     /// UDP does not get through: the rails that are missing are streams. Of several paths, those of this one.
@@ -315,25 +317,35 @@ impl Keeper<'_, '_> {
         })
     }
 
-    pub(super) fn rail_rate(&self) -> u64 {
-        if self.job.rate == 0 { 0 } else { (self.job.rate / self.end.rails_up().max(1) as u64).max(1) }
+    /// What one datagram rail may have by itself: all there is, since the bound holds in sum; a rate that yields to nothing is dealt out.
+    fn rail_rate(&self) -> u64 {
+        let rate = self.job.bound.rate();
+        let is_dealt = self.job.plan.pace.policy == Policy::Fixed || self.job.plan.pace.law == Law::Fixed;
+        let rails = if is_dealt { self.end.rails_up().max(1) as u64 } else { 1 };
+        if rate == 0 { 0 } else { (rate / rails).max(1) }
     }
 
-    pub(super) fn set_rate(&mut self, bytes_per_second: u64) {
-        self.job.rate = bytes_per_second;
+    fn set_rail_rates(&mut self) {
         let rate = self.rail_rate();
         for worker in 0..self.job.workers.count() {
             self.job.workers.send(worker, Cmd::Rate { job: self.job.no, rate });
         }
     }
 
-    /// The smaller of what was agreed and this job's share.
+    /// The smallest of what was agreed, what the peer told and this job's share.
     pub(super) fn ask_share(&mut self) {
-        let Some(share) = &self.job.share else { return };
-        let caps = [self.job.plan.rate_bps / 8, share()];
+        let share = self.job.share.as_ref().map_or(0, |share| share(self.job.bound.taken()));
+        let caps = [self.job.plan.rate_bps / 8, self.caps.0, share];
         let rate = caps.into_iter().filter(|cap| *cap > 0).min().unwrap_or(0);
-        if rate != self.job.rate {
-            self.set_rate(rate);
+        if rate != self.job.bound.rate() {
+            self.job.bound.set_rate(sys::clock::now_ns(), rate);
+            self.set_rail_rates();
+        }
+        // Packets come whether or not they are taken: their sender must know.
+        let receives_packets = matches!(self.end, End::Recv(_)) && self.job.plan.datagrams > 0;
+        if receives_packets && share != self.caps.1 && self.closing == Closing::Open {
+            self.caps.1 = share;
+            self.say(&Frame::Rate { bits_per_second: share.saturating_mul(8) });
         }
     }
 
@@ -345,7 +357,7 @@ impl Keeper<'_, '_> {
             || self.wanted.streams == 0
             || self.growth.settled
             || self.wanted.streams >= most
-            || self.job.rate > 0
+            || self.job.bound.rate() > 0
         {
             return;
         }

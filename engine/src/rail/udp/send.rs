@@ -11,7 +11,7 @@ use std::io;
 
 use proto::books::Stage;
 use proto::flow::{Burst, Fact, FlowConfig, FlowSender, Step};
-use proto::packet::{Control, Feedback, Kind, expand};
+use proto::packet::{Control, Feedback, Kind, PACKET_OVERHEAD, WIRE_EXTRA, expand};
 use proto::rate::RateConfig;
 use proto::send::{Handout, Unit};
 use proto::wire::chunk::{ChunkKind, HEADER_BYTES, Header};
@@ -68,6 +68,8 @@ pub(super) struct Sending {
     retry_ns: u64,
     fed_ns: u64,
     rate: RateConfig,
+    /// The bound of all rails lets nothing go now.
+    is_held: bool,
     pub(super) pause: Pause,
 }
 
@@ -101,6 +103,7 @@ impl Sending {
             retry_ns: 0,
             fed_ns: 0,
             rate: config.rate,
+            is_held: false,
             pause: Pause::Nothing,
         }
     }
@@ -156,7 +159,7 @@ impl Sending {
             return Pause::Nothing;
         }
         let stats = self.flow.stats();
-        let capped = self.rate.target > 0 && stats.rate >= self.rate.target;
+        let capped = self.is_held || self.rate.target > 0 && stats.rate >= self.rate.target;
         match self.unsent {
             0 => Pause::Nothing,
             _ if capped => Pause::Cap,
@@ -276,9 +279,19 @@ impl<P: Platform> Worker<P> {
         if now < half.retry_ns {
             return Some(half.retry_ns);
         }
+        let bound = &self.rails[index].as_ref().expect("the caller has it").bound;
+        let owes_ns = bound.owes_ns(now);
+        half.is_held = owes_ns > 0;
+        if half.is_held {
+            // Others of the job, or of other jobs, had their turn: no fault of the path, and nothing to be caught up.
+            half.flow.hold_back();
+            return Some(now.saturating_add(owes_ns));
+        }
         match half.flow.step(now, BURST_BYTES_MAX as u32) {
             Step::Burst(burst) => self.send_burst(index, it, now, burst),
             Step::Control { number, body } => {
+                let bound = &self.rails[index].as_ref().expect("the caller has it").bound;
+                bound.pay(now, (PACKET_OVERHEAD + WIRE_EXTRA) as u64);
                 it.body.clear();
                 it.body.resize(SMALL_HEAD_BYTES, 0);
                 body.encode(&mut it.body);
@@ -361,6 +374,8 @@ impl<P: Platform> Worker<P> {
         going.sent_ns = going.sent_ns.map(|_| now);
         going.wire_bytes +=
             u64::from(burst.bytes.min(taken * u32::from(burst.payload))) + u64::from(taken) * HEAD_BYTES as u64;
+        let wire_bytes = u64::from(burst.bytes.min(taken * u32::from(burst.payload)));
+        rail.bound.pay(now, wire_bytes + u64::from(taken) * (PACKET_OVERHEAD + WIRE_EXTRA) as u64);
         if taken == count {
             return None;
         }

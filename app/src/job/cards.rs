@@ -1,0 +1,144 @@
+//! What the cards behind paths say: how fast each path should be, and whether data leaves by the wrong one.
+//!
+//! For: weights that shares are held against, and a word where a name led to a management network.
+//! In and out: both ends' interfaces (the peer's are in its offer) and the addresses of paths; weights, or a sentence, out.
+//! Invariants: no weight where either end does not know its card's speed, and none for any path then; a network is called the better one only
+//! if an address of each end lies in it, both cards tell their speed, and it is at least twice as fast.
+//! Absent on purpose: using what the user did not name (docs/design/012-paths.md).
+
+use std::net::IpAddr;
+
+use proto::negotiate::Interface;
+
+/// A card this much faster is worth a word.
+const FASTER: u64 = 2;
+
+/// Addresses of a path.
+pub type Ends = (Option<IpAddr>, IpAddr);
+
+/// An address of this host and the length of its network's prefix.
+pub type Own = (IpAddr, u8);
+
+fn card(all: &[Interface], address: IpAddr) -> Option<&Interface> {
+    all.iter().find(|it| it.address.parse::<IpAddr>().is_ok_and(|own| own.to_canonical() == address.to_canonical()))
+}
+
+/// Mbit/s of a path: what the slower of its two cards takes. `None`: one of them does not say.
+fn speed_mbit(local: IpAddr, remote: IpAddr, own: &[Interface], theirs: &[Interface]) -> Option<u64> {
+    let (here, there) = (card(own, local)?, card(theirs, remote)?);
+    let speed = here.speed_mbit.min(there.speed_mbit);
+    (speed > 0).then_some(u64::from(speed))
+}
+
+/// The share that each path should have, of 1; empty: nobody said. The user's word goes before the cards'.
+#[must_use]
+pub fn weights(said: &[Option<u32>], ends: &[Ends], own: &[Interface], theirs: &[Interface]) -> Vec<f64> {
+    let by_cards = || {
+        let each = ends.iter().map(|&(local, remote)| speed_mbit(local?, remote, own, theirs));
+        each.collect::<Option<Vec<u64>>>()
+    };
+    let by_word = || said.iter().map(|it| it.map(u64::from)).collect::<Option<Vec<u64>>>();
+    let Some(all) = by_word().or_else(by_cards).filter(|all| all.len() > 1) else { return Vec::new() };
+    let sum: u64 = all.iter().sum();
+    all.into_iter().map(|weight| weight as f64 / sum as f64).collect()
+}
+
+/// A sentence, if data goes over a card although a much faster one of each end is in one network.
+#[must_use]
+pub fn wrong_card(
+    local: IpAddr,
+    remote: IpAddr,
+    nets: &[Own],
+    own: &[Interface],
+    theirs: &[Interface],
+) -> Option<String> {
+    let now = speed_mbit(local, remote, own, theirs)?;
+    let pairs = nets.iter().flat_map(|&(here, bits)| {
+        let there = theirs.iter().filter_map(|it| it.address.parse::<IpAddr>().ok());
+        there.filter(move |&there| in_one_network(here, there, bits)).map(move |there| (here, there))
+    });
+    let known = pairs.filter_map(|(here, there)| Some((speed_mbit(here, there, own, theirs)?, here, there)));
+    let (speed, here, there) = known.max_by_key(|(speed, ..)| *speed)?;
+    let name = |all: &[Interface], address| card(all, address).map(|it| it.name.clone()).unwrap_or_default();
+    (speed >= now * FASTER).then(|| {
+        format!(
+            "data goes by {} ({local}) to {} ({remote}), a path of {now} Mbit/s; {} ({here}) and {} ({there}) are in one network and take {speed} Mbit/s: \
+             --path {here}={there} uses it",
+            name(own, local),
+            name(theirs, remote),
+            name(own, here),
+            name(theirs, there),
+        )
+    })
+}
+
+/// Two hosts' addresses in one network. Networks of one address, this host's own addresses, and those that mean nothing elsewhere do not count.
+fn in_one_network(here: IpAddr, there: IpAddr, bits: u8) -> bool {
+    let same = |one: u128, other: u128, width: u8| {
+        bits > 0 && bits < width && one != other && (one ^ other) >> (width - bits) == 0
+    };
+    match (here.to_canonical(), there.to_canonical()) {
+        (IpAddr::V4(one), IpAddr::V4(other)) => {
+            !one.is_loopback() && !one.is_link_local() && same(one.to_bits().into(), other.to_bits().into(), 32)
+        }
+        (IpAddr::V6(one), IpAddr::V6(other)) => {
+            !one.is_loopback() && !one.is_unicast_link_local() && same(one.to_bits(), other.to_bits(), 128)
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(cards: &[(&str, &str, u32)]) -> Vec<Interface> {
+        let of = |&(name, address, speed_mbit): &(&str, &str, u32)| Interface {
+            name: name.to_owned(),
+            address: address.to_owned(),
+            mtu: 1500,
+            speed_mbit,
+        };
+        cards.iter().map(of).collect()
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_path_weighs_what_its_slower_card_takes_and_nothing_where_one_does_not_say() {
+        let own = host(&[("e0", "10.0.1.1", 1000), ("e1", "10.0.2.1", 25_000)]);
+        let theirs = host(&[("n0", "10.0.1.2", 10_000), ("n1", "10.0.2.2", 10_000), ("v0", "10.0.3.2", 0)]);
+        let ends = [(Some(ip("10.0.1.1")), ip("10.0.1.2")), (Some(ip("::ffff:10.0.2.1")), ip("10.0.2.2"))];
+        let weights_of = |said: &[Option<u32>], ends: &[Ends]| weights(said, ends, &own, &theirs);
+        assert_eq!(weights_of(&[None, None], &ends), [1.0 / 11.0, 10.0 / 11.0]);
+        assert_eq!(weights_of(&[Some(1), Some(3)], &ends), [0.25, 0.75], "the user's word goes first");
+        let unknown = [ends[0], (Some(ip("10.0.2.1")), ip("10.0.3.2"))];
+        assert!(weights_of(&[None, None], &unknown).is_empty());
+        assert!(weights_of(&[None], &ends[..1]).is_empty(), "one path has no share to be wrong");
+        assert!(weights_of(&[None, None], &[(None, ip("10.0.1.2")), ends[1]]).is_empty());
+    }
+
+    #[test]
+    fn a_management_card_is_told_where_a_faster_network_joins_both_and_only_there() {
+        let own = host(&[("mgmt", "192.168.7.5", 1000), ("fast", "10.0.2.1", 100_000), ("br", "172.17.0.1", 10_000)]);
+        let theirs = host(&[("m", "192.168.9.6", 1000), ("f", "10.0.2.2", 40_000), ("br", "172.17.0.1", 10_000)]);
+        let nets = [(ip("192.168.7.5"), 24), (ip("10.0.2.1"), 24), (ip("172.17.0.1"), 16), (ip("127.0.0.1"), 8)];
+        let said = |local, remote| wrong_card(ip(local), ip(remote), &nets, &own, &theirs);
+        let text = said("192.168.7.5", "192.168.9.6").expect("a word");
+        assert!(
+            text.contains("--path 10.0.2.1=10.0.2.2") && text.contains("1000 Mbit/s") && text.contains("40000"),
+            "{text}"
+        );
+        assert_eq!(said("10.0.2.1", "10.0.2.2"), None);
+        // The other end's fast card is in a network that this one is not in.
+        let elsewhere = host(&[("m", "192.168.9.6", 1000), ("f", "10.0.3.2", 40_000)]);
+        assert_eq!(wrong_card(ip("192.168.7.5"), ip("192.168.9.6"), &nets, &own, &elsewhere), None);
+        // Cards that do not say, and one that is hardly faster.
+        let unknown = host(&[("m", "192.168.9.6", 1000), ("f", "10.0.2.2", 0)]);
+        assert_eq!(wrong_card(ip("192.168.7.5"), ip("192.168.9.6"), &nets, &own, &unknown), None);
+        let hardly = host(&[("m", "192.168.9.6", 1000), ("f", "10.0.2.2", 1500)]);
+        assert_eq!(wrong_card(ip("192.168.7.5"), ip("192.168.9.6"), &nets, &own, &hardly), None);
+    }
+}
