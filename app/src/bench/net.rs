@@ -57,15 +57,9 @@ pub enum SealWanted {
     Chacha20,
 }
 
-/// `longhaul bench net`.
+/// Which end of a bench between two hosts this is; with neither, both are here.
 #[derive(Debug, Clone, PartialEq, Args)]
-#[command(after_help = "\
-Alone it measures over loopback, both ends in one process. Between two hosts:
-  host B:  longhaul bench net --listen 0.0.0.0:5741
-  host A:  longhaul bench net --server hostb:5741
-A UDP line's sender never waits: what it loses is too fast for the receiver, and its rate is what arrived.
-The listener takes orders from anybody who reaches it: start it on networks you trust, and end it afterwards.")]
-pub struct NetArguments {
+pub struct EndsArguments {
     /// Send to the bench that listens there
     #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["listen", "once"])]
     pub server: Option<String>,
@@ -77,6 +71,19 @@ pub struct NetArguments {
     /// Listen for one client, then end
     #[arg(long, requires = "listen")]
     pub once: bool,
+}
+
+/// `longhaul bench net`.
+#[derive(Debug, Clone, PartialEq, Args)]
+#[command(after_help = "\
+Alone it measures over loopback, both ends in one process. Between two hosts:
+  host B:  longhaul bench net --listen 0.0.0.0:5741
+  host A:  longhaul bench net --server hostb:5741
+A UDP line's sender never waits: what it loses is too fast for the receiver, and its rate is what arrived.
+The listener takes orders from anybody who reaches it: start it on networks you trust, and end it afterwards.")]
+pub struct NetArguments {
+    #[command(flatten)]
+    pub ends: EndsArguments,
 
     /// Time for each line of the table, all rounds together
     #[arg(long, value_name = "SECONDS", value_parser = units::parse_duration, default_value = "2500ms")]
@@ -173,13 +180,13 @@ fn parse_bufs(text: &str) -> Result<u16, String> {
 /// The address cannot be had or reached, the other end refused, or a connection broke.
 pub fn run(arguments: &NetArguments) -> anyhow::Result<()> {
     let cores = Cores::new(arguments.core)?;
-    if let Some(addr) = arguments.listen {
+    if let Some(addr) = arguments.ends.listen {
         let listener = sock::listen(addr).with_context(|| format!("failed to listen on {addr}"))?;
         eprintln!("listening on {}", listener.local_addr()?);
-        return serve(&listener, &cores, arguments.once, None);
+        return serve(&listener, &cores, arguments.ends.once, None);
     }
     let host = Host::here();
-    let report = match &arguments.server {
+    let report = match &arguments.ends.server {
         Some(server) => {
             let mut addrs = server.to_socket_addrs().with_context(|| format!("failed to find {server}"))?;
             let addr = addrs.next().with_context(|| format!("{server} has no address"))?;

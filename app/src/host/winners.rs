@@ -8,9 +8,10 @@
 use std::net::IpAddr;
 
 use engine::host::Hold;
+use proto::checked;
 use proto::negotiate::Choice;
 use proto::placement::Side;
-use proto::placement::remembered::{self, Line, word};
+use proto::placement::remembered::{Line, word};
 
 use crate::host::machine::{Machine, card_of};
 use crate::identity::{Home, IdentityError};
@@ -24,7 +25,7 @@ const FILE: &str = "placements";
 pub fn find(home: &Home, host: &str, peer: IpAddr, card: &str) -> Option<Line> {
     let text = std::fs::read_to_string(home.path(FILE)).ok()?;
     let (host, peer, card) = (word(host), word(&peer.to_string()), word(card));
-    remembered::decode(&text).into_iter().rev().find(|it| (&it.host, &it.peer, &it.card) == (&host, &peer, &card))
+    checked::decode::<Line>(&text).into_iter().rev().find(|it| (&it.host, &it.peer, &it.card) == (&host, &peer, &card))
 }
 
 /// Keeps a line.
@@ -33,7 +34,7 @@ pub fn find(home: &Home, host: &str, peer: IpAddr, card: &str) -> Option<Line> {
 /// The home cannot be written.
 pub fn keep(home: &Home, line: &Line) -> Result<(), IdentityError> {
     let text = std::fs::read_to_string(home.path(FILE)).unwrap_or_default();
-    home.write(FILE, remembered::with(&text, line).as_bytes(), false).map(drop)
+    home.write(FILE, checked::with(&text, line).as_bytes(), false).map(drop)
 }
 
 /// A side as threads take it.

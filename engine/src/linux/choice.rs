@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use proto::checked;
 use proto::negotiate::Choice;
 use proto::storage::race::{BUDGET_NS, Lane, Race, Verdict, is_stale};
 use proto::storage::remembered::{self, Line};
@@ -134,7 +135,7 @@ impl Chooser {
         }
         let key = key_of(&mount);
         let text = std::fs::read_to_string(path).unwrap_or_default();
-        let line = remembered::decode(&text).into_iter().find(|it| (it.key, it.verdict.way) == (key, way));
+        let line = checked::decode::<Line>(&text).into_iter().find(|it| (it.key, it.verdict.way) == (key, way));
         let (verdict, how) = match line {
             Some(line) => (line.verdict, "remembered from an earlier race"),
             None if sum < RACE_JOB_BYTES_MIN || bytes < RACE_FILE_BYTES_MIN => return,
@@ -182,7 +183,7 @@ impl Chooser {
         let (Some(one), None) = (of_way.next(), of_way.next()) else { return };
         if one.bps > 0 && is_stale(one.bps, bytes, ns) {
             let text = std::fs::read_to_string(path).unwrap_or_default();
-            let _ = replace(path, &remembered::encode(&remembered::without(&text, one.key, way)));
+            let _ = replace(path, &checked::encode(&remembered::without(&text, one.key, way)));
         }
     }
 
@@ -258,7 +259,7 @@ fn key_of(mount: &Mount) -> u64 {
 fn remember(path: &std::path::Path, line: &Line) {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     // A home that cannot be written means a race per job: slower, and right.
-    let _ = replace(path, &remembered::with(&text, line));
+    let _ = replace(path, &checked::with(&text, line));
 }
 
 /// Never half a file: written beside, then renamed.

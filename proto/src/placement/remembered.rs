@@ -18,12 +18,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::{Placement, Rings, Side, list, parse_list};
-use crate::checked;
+use crate::checked::{self, Remembered};
 
-/// The first line.
-pub const HEAD: &str = "longhaul-placements 1";
-/// Lines kept; the oldest go first.
-pub const LINES_MAX: usize = 256;
 /// `bench net` takes no more.
 const STREAMS_MAX: u16 = 64;
 
@@ -85,19 +81,17 @@ fn side(text: &str) -> Option<Side> {
     next().is_none().then_some(Side { workers, exact, memory, irqs, rings })
 }
 
-impl Line {
-    /// As text, with its check, without the line's end.
-    #[must_use]
-    pub fn encode(&self) -> String {
+impl Remembered for Line {
+    const HEAD: &'static str = "longhaul-placements 1";
+
+    fn encode(&self) -> String {
         let Placement { send, recv, streams } = &self.placement;
         let Line { host, peer, card, world, far_world, bps, .. } = self;
         let (send, recv) = (side_text(send), side_text(recv));
         checked::close(&format!("{host} {peer} {card} {world:016x} {far_world:016x} {bps} {streams} {send} {recv}"))
     }
 
-    /// A line that can be believed.
-    #[must_use]
-    pub fn decode(text: &str) -> Option<Line> {
+    fn decode(text: &str) -> Option<Line> {
         let words: Vec<&str> = checked::open(text)?.split(' ').collect();
         let [host, peer, card, world, far_world, bps, streams, send, recv] = words[..] else { return None };
         let streams = streams.parse().ok().filter(|it| (1..=STREAMS_MAX).contains(it))?;
@@ -113,34 +107,15 @@ impl Line {
     }
 
     /// Of the same path.
-    fn is_path(&self, other: &Line) -> bool {
+    fn is_same(&self, other: &Line) -> bool {
         (&self.host, &self.peer, &self.card) == (&other.host, &other.peer, &other.card)
     }
-}
-
-/// The lines of a file, the oldest first.
-#[must_use]
-pub fn decode(text: &str) -> Vec<Line> {
-    let mut lines = text.lines();
-    if lines.next() != Some(HEAD) {
-        return Vec::new();
-    }
-    lines.take(4 * LINES_MAX).filter_map(Line::decode).collect()
-}
-
-/// The file with this line in it, in place of an older one of the same path.
-#[must_use]
-pub fn with(text: &str, line: &Line) -> String {
-    let mut lines = decode(text);
-    lines.retain(|it| !it.is_path(line));
-    lines.push(line.clone());
-    let from = lines.len().saturating_sub(LINES_MAX);
-    lines[from..].iter().fold(format!("{HEAD}\n"), |text, line| text + &line.encode() + "\n")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checked::{LINES_MAX, decode, with};
     use alloc::vec;
 
     fn line(peer: &str, bps: u64) -> Line {
@@ -154,15 +129,15 @@ mod tests {
     #[test]
     fn winners_are_read_back_and_the_newest_of_a_path_counts() {
         let text = with(&with(&with("", &line("10.0.0.1", 1)), &line("10.0.0.2", 2)), &line("10.0.0.1", 3));
-        assert_eq!(decode(&text), vec![line("10.0.0.2", 2), line("10.0.0.1", 3)]);
+        assert_eq!(decode::<Line>(&text), vec![line("10.0.0.2", 2), line("10.0.0.1", 3)]);
         let many = (0..LINES_MAX as u64 + 9).fold(String::new(), |text, n| with(&text, &line(&format!("{n}"), n)));
-        assert_eq!((decode(&many).len(), decode(&many)[0].bps), (LINES_MAX, 9));
+        assert_eq!((decode::<Line>(&many).len(), decode::<Line>(&many)[0].bps), (LINES_MAX, 9));
     }
 
     #[test]
     fn a_cut_or_an_altered_byte_costs_its_line_and_no_more() {
         let text = with(&with("", &line("::1", 1)), &line("10.0.0.2", 2));
-        let whole = decode(&text);
+        let whole: Vec<Line> = decode(&text);
         for at in 0..text.len() {
             assert!(decode(&text[..at]).iter().all(|it| whole.contains(it)), "cut at {at}");
             let mut bytes = text.clone().into_bytes();

@@ -18,12 +18,8 @@ use alloc::vec::Vec;
 
 use super::race::{Lane, Verdict};
 use super::{Engine, Way};
-use crate::checked;
+use crate::checked::{self, Remembered};
 
-/// The first line. Another number is another file, and is not read.
-pub const HEAD: &str = "longhaul-engines 1";
-/// Lines kept; the oldest go first. A host has tens of file systems.
-pub const LINES_MAX: usize = 256;
 /// Chunks are at most so long (docs/protocol.md).
 const IO_BYTES_MAX: u32 = 16 << 20;
 
@@ -36,10 +32,10 @@ pub struct Line {
     pub verdict: Verdict,
 }
 
-impl Line {
-    /// As text, with its check, without the line's end.
-    #[must_use]
-    pub fn encode(&self) -> String {
+impl Remembered for Line {
+    const HEAD: &'static str = "longhaul-engines 1";
+
+    fn encode(&self) -> String {
         let Verdict { way, lane, bps, second, .. } = &self.verdict;
         let (second, second_bps) = second.map_or(("-", 0), |(engine, bps)| (engine.name(), bps));
         let (way, engine) = (way.name(), lane.engine.name());
@@ -47,9 +43,7 @@ impl Line {
         checked::close(&format!("{key:016x} {way} {engine} {io_bytes} {depth} {bps} {second} {second_bps}"))
     }
 
-    /// A line that can be believed.
-    #[must_use]
-    pub fn decode(text: &str) -> Option<Line> {
+    fn decode(text: &str) -> Option<Line> {
         let mut words = checked::open(text)?.split(' ');
         let key = u64::from_str_radix(words.next()?, 16).ok()?;
         let way = match words.next()? {
@@ -70,49 +64,25 @@ impl Line {
         let lane = Lane { engine, io_bytes, depth };
         Some(Line { key, verdict: Verdict { way, lane, bps, second, spent_ns: 0, heats: 0 } })
     }
-}
 
-/// The lines of a file, the oldest first.
-#[must_use]
-pub fn decode(text: &str) -> Vec<Line> {
-    let mut lines = text.lines();
-    if lines.next() != Some(HEAD) {
-        return Vec::new();
+    /// Of the same file system and way.
+    fn is_same(&self, other: &Line) -> bool {
+        (self.key, self.verdict.way) == (other.key, other.verdict.way)
     }
-    lines.take(4 * LINES_MAX).filter_map(Line::decode).collect()
-}
-
-/// The file with this line in it, in place of an older one for the same.
-#[must_use]
-pub fn with(text: &str, line: &Line) -> String {
-    let mut lines = without(text, line.key, line.verdict.way);
-    lines.push(line.clone());
-    encode(&lines)
 }
 
 /// The lines but for those of this file system and way.
 #[must_use]
 pub fn without(text: &str, key: u64, way: Way) -> Vec<Line> {
-    let mut lines = decode(text);
+    let mut lines: Vec<Line> = checked::decode(text);
     lines.retain(|it| (it.key, it.verdict.way) != (key, way));
     lines
-}
-
-/// The file of these lines, the last `LINES_MAX` of them.
-#[must_use]
-pub fn encode(lines: &[Line]) -> String {
-    let from = lines.len().saturating_sub(LINES_MAX);
-    let mut text = format!("{HEAD}\n");
-    for line in &lines[from..] {
-        text.push_str(&line.encode());
-        text.push('\n');
-    }
-    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checked::{LINES_MAX, decode, with};
 
     fn line(key: u64, way: Way, engine: Engine) -> Line {
         let lane = Lane { engine, io_bytes: 1 << 20, depth: 8 };
@@ -125,7 +95,7 @@ mod tests {
         let one = line(1, Way::Read, Engine::Direct);
         let text = with(&with(&with("", &one), &line(1, Way::Write, Engine::Early)), &line(2, Way::Read, Engine::Mmap));
         let newer = line(1, Way::Read, Engine::Dontcache);
-        let lines = decode(&with(&text, &newer));
+        let lines: Vec<Line> = decode(&with(&text, &newer));
         assert_eq!(lines.len(), 3);
         assert!(lines.contains(&newer) && !lines.contains(&one));
         assert_eq!(without(&text, 1, Way::Read).len(), 2);
@@ -135,24 +105,24 @@ mod tests {
     fn a_cut_or_an_altered_byte_costs_its_line_and_no_more() {
         let text = with(&with("", &line(1, Way::Read, Engine::Direct)), &line(2, Way::Write, Engine::Direct));
         for at in 0..text.len() {
-            assert!(decode(&text[..at]).iter().all(|it| decode(&text).contains(it)), "cut at {at}");
+            assert!(decode(&text[..at]).iter().all(|it| decode::<Line>(&text).contains(it)), "cut at {at}");
             let mut bytes = text.clone().into_bytes();
             bytes[at] ^= 1;
             if let Ok(altered) = String::from_utf8(bytes) {
-                let lines = decode(&altered);
-                assert!(lines.iter().all(|it| decode(&text).contains(it)), "altered at {at}: {lines:?}");
+                let lines = decode::<Line>(&altered);
+                assert!(lines.iter().all(|it| decode::<Line>(&text).contains(it)), "altered at {at}: {lines:?}");
             }
         }
-        assert_eq!(decode("longhaul-engines 2\n"), []);
-        assert_eq!(decode("\u{0}garbage\n\n"), []);
+        assert_eq!(decode::<Line>("longhaul-engines 2\n"), []);
+        assert_eq!(decode::<Line>("\u{0}garbage\n\n"), []);
     }
 
     #[test]
     fn the_file_does_not_grow_for_ever() {
         let text = (0..LINES_MAX as u64 + 9)
             .fold(String::new(), |text, key| with(&text, &line(key, Way::Read, Engine::Direct)));
-        assert_eq!(decode(&text).len(), LINES_MAX);
-        assert_eq!(decode(&text)[0].key, 9, "the oldest went");
+        assert_eq!(decode::<Line>(&text).len(), LINES_MAX);
+        assert_eq!(decode::<Line>(&text)[0].key, 9, "the oldest went");
         assert!(Line::decode("x ").is_none());
     }
 }

@@ -11,7 +11,6 @@ pub mod rig; // one trial
 pub mod report; // the table
 pub mod tables; // sender's core by receiver's core by message size
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -23,6 +22,7 @@ use sys::sock;
 
 use self::report::Report;
 use self::rig::Rig;
+use crate::bench::net::EndsArguments;
 use crate::bench::net::session::{Cores, serve};
 use crate::bench::table::{Host, print_json};
 use crate::host::tune;
@@ -64,17 +64,8 @@ pub struct SearchArguments {
 Nothing is kept: `longhaul host probe --server hostb:5741` searches in the same way and keeps the winner for jobs.
 The listener takes orders from anybody who reaches it: start it on networks you trust, and end it afterwards.")]
 pub struct PlacementArguments {
-    /// Send to the bench that listens there
-    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["listen", "once"])]
-    pub server: Option<String>,
-
-    /// Wait there for a search; ends by Ctrl-C
-    #[arg(long, value_name = "IP:PORT")]
-    pub listen: Option<SocketAddr>,
-
-    /// Listen for one search, then end
-    #[arg(long, requires = "listen")]
-    pub once: bool,
+    #[command(flatten)]
+    pub ends: EndsArguments,
 
     /// In place of the search: rate and load of both ends for each pair of cores, by message size, over UDP and TCP (NTT's tables)
     #[arg(long, conflicts_with_all = ["listen", "irq", "streams", "budget", "clear"])]
@@ -93,14 +84,14 @@ pub struct PlacementArguments {
 /// # Errors
 /// The address cannot be had or reached, or the connection broke.
 pub fn run(arguments: &PlacementArguments) -> anyhow::Result<()> {
-    if let Some(addr) = arguments.listen {
+    if let Some(addr) = arguments.ends.listen {
         let listener = sock::listen(addr).with_context(|| format!("failed to listen on {addr}"))?;
         eprintln!("listening on {}", listener.local_addr()?);
         let state = arguments.search.irq.then_some(arguments.search.state.as_path());
-        return serve(&listener, &Cores::new(None)?, arguments.once, state);
+        return serve(&listener, &Cores::new(None)?, arguments.ends.once, state);
     }
     let host = Host::here();
-    let mut rig = Rig::open(arguments.server.as_deref(), &arguments.search)?;
+    let mut rig = Rig::open(arguments.ends.server.as_deref(), &arguments.search)?;
     if arguments.tables {
         let tables = tables::measure(&mut rig)?;
         rig.close()?;
