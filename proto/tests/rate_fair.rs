@@ -185,3 +185,24 @@ fn target_and_minimum_bound_a_flow_that_runs() {
     assert!((0.48..=0.501).contains(&at(16, 20)), "fixed {}", at(16, 20));
     assert!(at(25, 40) >= 0.45, "minimum beside CUBIC {}", at(25, 40));
 }
+
+#[test]
+fn eight_of_ours_come_to_equal_shares_whenever_they_begin() {
+    let rate = mbit(155.0);
+    for rtt_ms in [10u64, 20, 50] {
+        for later_ms in [0, 3, 9, 15, 21, 27] {
+            let mut world = world(rate, rtt_ms, 4.0);
+            let gap = (25 * rtt_ms + later_ms) * MS;
+            for flow in 0..8 {
+                world.flow(gap * flow, rtt_ms * MS, config(Law::Delay, Policy::Fair));
+            }
+            let begin = (gap * 7 + 4 * SEC) / SEC + 11;
+            world.run((begin + 4) * SEC);
+            let all = shares(&world, rate, begin, begin + 4);
+            let (mean, _) = world.waited_ms(begin * SEC, (begin + 4) * SEC);
+            let index = jain(&all);
+            println!("eight at {rtt_ms} ms, {} ms apart: Jain {index:.3}, queue {mean:.1} ms", gap / MS);
+            assert!(index >= 0.97 && mean <= 10.0, "{rtt_ms} ms, {} ms apart: {index:.3} {mean:.1} ms", gap / MS);
+        }
+    }
+}

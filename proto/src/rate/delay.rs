@@ -5,9 +5,11 @@
 //! Invariants: see the table of equations in `docs/design/003-rate-control.md`; every rate is finite and positive.
 //! Absent on purpose: retransmission timers, per-packet state.
 
+mod hunt; // what is taken where the queue is empty
+
+use self::hunt::LEAP_ROUNDS;
 use super::drain::Drain;
 use super::loss::Judge;
-use super::maths;
 use super::path::{Path, rate_of};
 use super::rival::{Rival, Sight};
 use super::shift::Shift;
@@ -21,8 +23,6 @@ pub(super) const PUSH: f64 = 0.015;
 pub(super) const QUEUE_EACH_NS: f64 = 1_000_000.0;
 /// The target follows jitter up to so much.
 const NOISE_NS_MAX: f64 = 5_000_000.0;
-/// A scavenger waits so many empty rounds before it takes what is free.
-const LEAP_ROUNDS: f64 = 1.5;
 /// Trains sent in vain before a start without one.
 const TRIES: u32 = 3;
 /// While the start finds no queue at the rate that the train promised, it goes beyond it by this factor a round trip.
@@ -34,8 +34,6 @@ const START_REST: f64 = 0.3;
 const BLIND_GROWTH: f64 = 4.0;
 /// A longer train where the shorter one was not seen spread out: 1.5 ms of 1 Gbit/s.
 const TRAIN_PACKETS_MAX: u32 = 128;
-/// Loss that came with a hunt: ours.
-const HUNT_LOSS: f64 = 0.08;
 /// So much of a train seen spread out says enough: under jitter the rest only blurs it.
 const TRAIN_SEEN: f64 = 0.4;
 /// Rounds in which an error of the queue is worked off.
@@ -82,6 +80,8 @@ pub(super) struct Delay {
     train_bytes: f64,
     train_ns: f64,
     idle_rounds: f64,
+    /// Rounds of a queue below its target, less those above it.
+    below_rounds: f64,
     /// What passed of us when the link was last full.
     full: f64,
     /// Loss when the hunt began.
@@ -89,7 +89,9 @@ pub(super) struct Delay {
     stepped_ns: u64,
     round_from_ns: u64,
     judge: Judge,
+    /// The target is at most so much: of what is our queue, where queues overflow; of all that is seen, where packets come marked.
     queue_cap: f64,
+    mark_cap: f64,
     /// What the law says; `rate` is less while the queue is drained.
     goal: f64,
     drain: Drain,
@@ -127,12 +129,14 @@ impl Delay {
             train_bytes: 0.0,
             train_ns: 0.0,
             idle_rounds: 0.0,
+            below_rounds: 0.0,
             full: 0.0,
             hunt_lost: 0.0,
             stepped_ns: now_ns,
             round_from_ns: now_ns,
             judge: Judge::new(),
             queue_cap: 1e9,
+            mark_cap: 1e9,
             goal: 0.0,
             drain: Drain::new(now_ns),
             leap_rounds: LEAP_ROUNDS,
@@ -463,7 +467,8 @@ impl Delay {
         // Two packets a round trip keep the signals coming.
         self.goal = self.goal.max(2.0 * f64::from(self.config.packet_bytes) * 1e9 / round as f64);
         let share = (self.goal / self.link.max(1.0)).clamp(0.02, 1.0);
-        self.rate = self.goal * (1.0 - self.drain.held_back(&self.path, now, queue, share));
+        self.rate = self.goal
+            * (1.0 - self.drain.held_back(&mut self.path, now, queue, share, self.config.policy == Policy::Low));
     }
 
     /// Where someone fills the queue whatever we do, take a share as he does.
@@ -495,76 +500,20 @@ impl Delay {
         true
     }
 
-    /// The queue stays empty, so there is room: back to what we had at once, beyond it faster and faster.
-    fn hunt(&mut self, queue: f64, target: f64, passed: f64, elapsed: f64) -> f64 {
-        // The second packet of a burst waits for the first, on an empty link, too.
-        let packet_ns = f64::from(self.config.packet_bytes) * 1e9 / self.link.max(1.0);
-        if queue > (target / 4.0).max(1.2 * packet_ns) {
-            self.idle_rounds = 0.0;
-            // What was too soon is forgotten while others keep the queue.
-            self.leap_rounds += (LEAP_ROUNDS - self.leap_rounds) * (elapsed / 100.0);
-            // A leap that ends with the link in our hands was right.
-            if self.leaping && self.full > 0.8 * self.link {
-                self.leap_rounds = LEAP_ROUNDS;
-            }
-            self.leaping &= self.full <= 0.8 * self.link && passed > 0.8 * self.link;
-            if self.shift.doubtful() {
-                return 0.0;
-            }
-            self.full += (passed - self.full) * (elapsed / 4.0).min(1.0);
-            return 0.0;
-        }
-        if elapsed == 0.0 {
-            return 0.0;
-        }
-        if self.config.policy == Policy::Low && passed < 0.9 * self.link {
-            return self.refill(passed, elapsed);
-        }
-        let back = 0.97 * self.full / passed.max(1.0) - 1.0;
-        if back > 0.0 {
-            self.idle_rounds = self.idle_rounds.min(1.0) + elapsed;
-            return if self.idle_rounds > 1.0 { back.min(0.5) } else { 0.0 };
-        }
-        self.idle_rounds += elapsed;
-        let lost = self.judge.latest();
-        if self.idle_rounds < 2.0 {
-            self.hunt_lost = lost;
-            0.0
-        } else if lost > self.hunt_lost + HUNT_LOSS {
-            // No queue is seen and yet more is lost the more is sent: the queue is full, and what we took for the empty path was never empty.
-            self.idle_rounds = 1.0;
-            self.full = 0.5 * passed;
-            -0.5 * elapsed
-        } else {
-            (0.01 * maths::exp((self.idle_rounds - 2.0) * core::f64::consts::LN_2)).min(0.4)
-        }
-    }
-
-    /// A scavenger finds an empty queue: a quarter of the link at once, then twice as much each round trip. Whoever left it free may only
-    /// have paused: each such leap makes the next one wait four times as long, eight round trips at most.
-    fn refill(&mut self, passed: f64, elapsed: f64) -> f64 {
-        self.idle_rounds += elapsed;
-        if self.idle_rounds < self.leap_rounds {
-            return 0.0;
-        }
-        if !self.leaping {
-            self.leaping = true;
-            if passed < 0.5 * LOW.first * self.link {
-                self.leap_rounds = (4.0 * self.leap_rounds).min(8.0);
-            }
-        }
-        let wanted = (2.0 * passed).clamp(LOW.first * self.link, 0.95 * self.link);
-        wanted / passed.max(1.0) - 1.0
-    }
-
     /// Queueing delay to keep: less where the queue is too short for it.
     fn queue_target(&self) -> f64 {
         // Two packets are the least queue there is while the link is busy; jitter hides what is below it.
         let two_packets = 2.0 * f64::from(self.config.packet_bytes) * 1e9 / self.link.max(1.0);
-        // The least of a quarter round is still above the base by about as much as the mean is above it; a scavenger does not count on that.
+        // A queue too short for it bounds what is kept; jitter comes on top.
+        let kept = self.weight().queue_ns.min(self.queue_cap).max(two_packets.min(1e9)) + self.seen_noise();
+        kept.min(self.mark_cap)
+    }
+
+    /// What jitter adds to the least queue of a quarter round: that is still above the base by about as much as the mean is above it; a scavenger
+    /// does not count on that.
+    fn seen_noise(&self) -> f64 {
         let part = if self.config.policy == Policy::Low { 1.0 } else { 2.0 };
-        let seen = (part * self.path.noise_ns()).min(NOISE_NS_MAX);
-        (self.weight().queue_ns + seen).min(self.queue_cap).max(two_packets.min(1e9))
+        (part * self.path.noise_ns()).min(NOISE_NS_MAX)
     }
 
     fn weight(&self) -> &'static Weight {
@@ -576,12 +525,14 @@ impl Delay {
         let least = self.path.queue_least(self.round_from_ns, now);
         let few = (4.0 * packet * 1e9 / self.link.max(1.0)).min(target / 4.0);
         self.judge.round(least <= few, packet);
+        let queue = self.path.queue_ns() as f64;
         if self.judge.marks() > 0.0 {
-            self.queue_cap = (0.8 * self.path.queue_ns() as f64).max(100_000.0).min(self.queue_cap);
+            self.mark_cap = (0.8 * queue).max(100_000.0).min(self.mark_cap);
         } else if self.judge.overflow() > 0.0 {
-            self.queue_cap = (0.6 * self.path.queue_ns() as f64).max(100_000.0).min(self.queue_cap);
+            self.queue_cap = (0.6 * queue).max(100_000.0).min(self.queue_cap);
         } else {
             self.queue_cap = (self.queue_cap * 1.02).min(1e9);
+            self.mark_cap = (self.mark_cap * 1.02).min(1e9);
         }
         self.round_from_ns = now;
     }

@@ -60,7 +60,9 @@ impl Judge {
         self.lost = 0.0;
         self.latest = share;
         self.rounds = self.rounds.saturating_add(1);
-        let deviation = super::maths::sqrt(self.usual.max(0.001) * packet_bytes / all);
+        // One packet in few is a large share, and no sign.
+        let one = packet_bytes / all;
+        let deviation = super::maths::sqrt(self.usual.max(one) * one);
         let excess = share - self.usual - OVERFLOW_LEAST.max(3.0 * deviation).max(2.0 * self.spread);
         if excess > 0.0 && !queue_empty {
             self.overflow = share - self.usual;
@@ -72,10 +74,10 @@ impl Judge {
             1.0
         } else if queue_empty {
             0.5
-        } else if share < self.usual {
+        } else if share < self.usual - 2.0 * deviation {
             0.125
         } else {
-            0.01
+            0.02
         };
         self.spread += ((share - self.usual).abs() - self.spread) * weight.clamp(0.02, 0.25);
         self.usual += (share - self.usual) * weight;

@@ -12,6 +12,7 @@ mod cubic; // RFC 9438, paced
 mod delay; // ours: the queue's delay is the price, random loss is not
 mod drain; // lets the queue run dry, for `delay`
 mod fixed; // the user's word
+mod haze; // delay that is no queue
 mod loss; // which losses are the queue's
 pub(crate) mod maths; // logarithms and roots, which core does not have
 mod path; // what the signals say of the path: base delay, queue, delivery, loss

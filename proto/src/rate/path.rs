@@ -7,6 +7,7 @@
 //! Absent on purpose: what to do about it.
 
 use super::Signal;
+use super::haze::Haze;
 use super::trace::{Keep, Trace};
 
 /// Round trips outside of this are clamped: nothing real is nearer than 10 µs or farther than 60 s.
@@ -20,6 +21,9 @@ const SPAN_NS_MIN: u64 = 4_000_000_000;
 const RISE: i64 = 1000;
 /// A base that falls by less is the same one.
 const FELL_NS: i64 = 200_000;
+
+/// Haze is at most so many times the noise: measured, 1 to 9 times, and 10 to 40 times where a queue of others was taken for it.
+const HAZE_NOISE: f64 = 6.0;
 
 /// The least of the last two to three spans.
 #[derive(Debug, Clone, Copy)]
@@ -60,10 +64,13 @@ pub(super) struct Path {
     report_ns: f64,
     /// When the base last became notably less.
     fell_ns: u64,
-    queue_ns: u64,
+    /// How late the newest packet was, above the base.
+    late_ns: u64,
+    /// The part of it that is no queue.
+    haze: Haze,
     /// How far samples are above the least of their quarter round, or from each other, mean: jitter.
     noise_ns: f64,
-    queues: Trace,
+    lates: Trace,
     signals: u64,
 }
 
@@ -76,9 +83,10 @@ impl Path {
             delay_floor: Floor::new(),
             report_ns: 0.0,
             fell_ns: 0,
-            queue_ns: 0,
+            late_ns: 0,
+            haze: Haze::new(),
             noise_ns: 0.0,
-            queues: Trace::new(Keep::Least),
+            lates: Trace::new(Keep::Least),
             signals: 0,
         }
     }
@@ -105,24 +113,25 @@ impl Path {
             self.fell_ns = self.now_ns;
         }
         self.delay_floor.push(self.now_ns, span, one_way);
-        let before = self.queue_ns;
-        self.queue_ns = u64::try_from(one_way - self.delay_floor.least()).unwrap_or(0).min(RTT_NS_MAX);
+        let before = self.late_ns;
+        self.late_ns = u64::try_from(one_way - self.delay_floor.least()).unwrap_or(0).min(RTT_NS_MAX);
         let least = self
-            .queues
+            .lates
             .least(self.now_ns.saturating_sub(self.round_ns() / 4), self.now_ns)
-            .unwrap_or(self.queue_ns as f64);
+            .unwrap_or(self.late_ns as f64);
         // A quarter round may hold one report: then jitter shows in how far it is from the one before, which a queue's own changes hardly are.
-        let above = (self.queue_ns as f64 - least).max(self.queue_ns.abs_diff(before) as f64).max(0.0);
+        let above = (self.late_ns as f64 - least).max(self.late_ns.abs_diff(before) as f64).max(0.0);
         self.noise_ns += (above - self.noise_ns) / 64.0;
-        self.queues.push(self.now_ns, self.round_ns() / 24, self.queue_ns as f64);
+        self.lates.push(self.now_ns, self.round_ns() / 24, self.late_ns as f64);
     }
 
     /// The path changed: what was the base is not any more.
     pub(super) fn rebase(&mut self) {
         self.rtt_floor = Floor::new();
         self.delay_floor = Floor::new();
-        self.queues.clear();
-        self.queue_ns = 0;
+        self.lates.clear();
+        self.late_ns = 0;
+        self.haze = Haze::new();
     }
 
     pub(super) fn base_rtt_ns(&self) -> u64 {
@@ -144,8 +153,9 @@ impl Path {
         self.fell_ns
     }
 
+    /// Queueing delay of the newest packet.
     pub(super) fn queue_ns(&self) -> u64 {
-        self.queue_ns
+        self.late_ns.saturating_sub(self.haze_ns() as u64)
     }
 
     /// Round trip of the newest packet; 100 ms before there was one.
@@ -169,7 +179,28 @@ impl Path {
 
     /// Least queueing delay of a span, nanoseconds.
     pub(super) fn queue_least(&self, from_ns: u64, to_ns: u64) -> f64 {
-        self.queues.least(from_ns, to_ns).unwrap_or(0.0)
+        (self.lates.least(from_ns, to_ns).unwrap_or(0.0) - self.haze_ns()).max(0.0)
+    }
+
+    /// Delay above the base that is no queue, nanoseconds.
+    pub(super) fn haze_ns(&self) -> f64 {
+        // What makes packets late in step makes them late unevenly, too; a queue stands still beside it.
+        self.haze.ns().min(HAZE_NOISE * self.noise_ns)
+    }
+
+    /// The last drain found no queue to take anything off: it is to be seen again, soon.
+    pub(super) fn doubtful(&self) -> bool {
+        self.haze.doubtful()
+    }
+
+    /// How late packets were in a span on average, nanoseconds above the base, haze and all.
+    pub(super) fn late_mean(&self, from_ns: u64, to_ns: u64) -> Option<f64> {
+        self.lates.mean(from_ns, to_ns)
+    }
+
+    /// A drain is over: what it held back of the link's time, and how late packets were before its echo and after it.
+    pub(super) fn drained(&mut self, held_back_ns: f64, before_ns: f64, after_ns: f64) {
+        self.haze.drained(held_back_ns, before_ns, after_ns);
     }
 }
 

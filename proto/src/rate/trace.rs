@@ -71,6 +71,13 @@ impl Trace {
         least.or_else(|| self.iter().last().map(|(_, value)| value))
     }
 
+    /// Mean of the entries that began inside; none: no such entry.
+    pub(super) fn mean(&self, from_ns: u64, to_ns: u64) -> Option<f64> {
+        let inside = self.iter().filter(|(began, _)| (from_ns..=to_ns).contains(began));
+        let (sum, count) = inside.fold((0.0, 0.0), |(sum, count), (_, value)| (sum + value, count + 1.0));
+        (count > 0.0).then(|| sum / count)
+    }
+
     /// The newest entry that began at or before `at`, else the oldest.
     pub(super) fn at(&self, at_ns: u64) -> Option<(u64, f64)> {
         self.iter().find(|(began, _)| *began <= at_ns).or_else(|| self.iter().last())

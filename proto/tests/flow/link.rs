@@ -55,6 +55,8 @@ pub struct Way {
     pub delay_ns: u64,
     /// Each packet is late by up to this, so that they overtake each other.
     pub jitter_ns: u64,
+    /// They do not: who is late holds up who comes after, as radio links and busy hosts do.
+    pub in_order: bool,
     pub loss_ppm: u64,
     /// Gilbert–Elliott: into the bad state, out of it (ppm per packet); in it half of the packets are lost.
     pub bad: Option<(u64, u64)>,
@@ -82,6 +84,7 @@ impl Way {
             rate,
             delay_ns,
             jitter_ns: 0,
+            in_order: false,
             loss_ppm: 0,
             bad: None,
             duplicate_ppm: 0,
@@ -117,6 +120,7 @@ struct WayState {
     way: Way,
     rng: Rng,
     free_ns: u64,
+    last_ns: u64,
     is_bad: bool,
 }
 
@@ -153,6 +157,10 @@ impl WayState {
             return none;
         }
         at += way.delay_ns + self.rng.below(way.jitter_ns + 1);
+        if way.in_order {
+            at = at.max(self.last_ns);
+            self.last_ns = at;
+        }
         if self.rng.chance(way.swap_ppm) {
             at += way.swap_ns;
         }
@@ -310,7 +318,13 @@ pub struct World {
 
 impl World {
     pub fn new(seed: u64, path: &Path, job: &Job) -> Self {
-        let state = |way: &Way, salt| WayState { way: way.clone(), rng: Rng(seed ^ salt), free_ns: 0, is_bad: false };
+        let state = |way: &Way, salt| WayState {
+            way: way.clone(),
+            rng: Rng(seed ^ salt),
+            free_ns: 0,
+            last_ns: 0,
+            is_bad: false,
+        };
         let sender = FlowSender::new(0, job.config.clone());
         let receiver = FlowReceiver::new(CLOCK_AHEAD, job.config.clone());
         World {
