@@ -103,6 +103,15 @@ pub struct Interface {
     pub speed_mbit: u32,
 }
 
+/// What an end may have more or less of while data flows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Means {
+    /// Cores that it may use now; not 0.
+    pub cores: u16,
+    /// Load average of the last minute × 100, for people.
+    pub load_percent: u32,
+}
+
 /// What both ends do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
@@ -192,6 +201,20 @@ pub fn negotiate(initiator: &Offer, acceptor: &Offer, initiator_sends: bool) -> 
         pace,
     };
     Ok((plan, choices))
+}
+
+/// The plan made anew for ends whose cores are others than in the first one: what of it can change while data flows (workers, streams), and why
+/// there are so many streams. Pure, as `negotiate`. More workers than there were at first there cannot be; all else stays, since bytes on disk
+/// and on the wire depend on it.
+#[must_use]
+pub fn renew(first: &Plan, initiator: &Offer, acceptor: &Offer, initiator_sends: bool) -> (Plan, String) {
+    let within = |offer: &Offer, workers: u16| Offer { cores: offer.cores.min(workers), ..offer.clone() };
+    let (initiator, acceptor) = (within(initiator, first.workers.0), within(acceptor, first.workers.1));
+    let mut choices = Vec::new();
+    let workers = choose_workers(&initiator, &acceptor, initiator_sends, &mut choices);
+    let (streams, _) = choose_streams(&initiator, &acceptor, workers, first.chunk_bytes, &mut choices);
+    let why = choices.into_iter().find(|choice| choice.what == "streams").map(|choice| choice.reason);
+    (Plan { workers, streams: streams.min(first.streams_max), ..first.clone() }, why.unwrap_or_default())
 }
 
 fn mib(bytes: u64) -> String {

@@ -161,3 +161,34 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_plan_made_anew_is_that_of_a_job_begun_so_and_comes_back_with_the_cores() {
+    let (here, there) = (offer(), there());
+    let first = plan(&here, &there);
+    let halved = Offer { cores: 2, ..there.clone() };
+    let (anew, why) = renew(&first, &here, &halved, true);
+    assert_eq!((anew.workers, anew.streams), ((8, 2), 2), "what a job begun with two cores there would have: {why}");
+    assert_eq!(anew, Plan { memory: first.memory, ..plan(&here, &halved) });
+    assert!(why.contains("one per worker of the smaller end"), "{why}");
+    assert_eq!(renew(&first, &here, &there, true).0, first, "the cores are back, and so is the plan");
+    let more = Offer { cores: 64, ..there.clone() };
+    assert_eq!(renew(&first, &here, &more, true).0, first, "workers that were not made cannot be used");
+    let asked = Offer { streams: 3, ..here.clone() };
+    assert_eq!(renew(&plan(&asked, &there), &asked, &halved, true).0.streams, 3, "the user's word stays");
+}
+
+proptest! {
+    #[test]
+    fn no_plan_made_anew_exceeds_the_first_or_touches_what_bytes_depend_on(
+        cores in (1u16..40, 1u16..40), now in (1u16..40, 1u16..40), streams in 0u16..80, sends: bool,
+    ) {
+        let (here, there) = (Offer { cores: cores.0, streams, ..offer() }, Offer { cores: cores.1, ..there() });
+        let first = negotiate(&here, &there, sends).expect("they agree").0;
+        let (here, there) = (Offer { cores: now.0, ..here }, Offer { cores: now.1, ..there });
+        let (anew, _) = renew(&first, &here, &there, sends);
+        prop_assert!(anew.workers.0 <= first.workers.0 && anew.workers.1 <= first.workers.1);
+        prop_assert!((1..=first.streams_max).contains(&anew.streams) && anew.workers.0 > 0 && anew.workers.1 > 0);
+        prop_assert_eq!(Plan { workers: first.workers, streams: first.streams, ..anew }, first);
+    }
+}

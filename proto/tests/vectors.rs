@@ -12,7 +12,7 @@ use proto::error::{Breach, Refusal};
 use proto::journal::{self, JOURNAL_VERSION, JournalHeader, Replay};
 use proto::layout::{Layout, Stripe};
 use proto::manifest::{Aspects, Entry, EntryKind, Meta, NodeKind, Xattr};
-use proto::negotiate::{Cipher, Driver, Interface, Offer, Pace, Plan};
+use proto::negotiate::{Cipher, Driver, Interface, Means, Offer, Pace, Plan};
 use proto::packet::{Control, Feedback, Runs};
 use proto::rate::{Law, Policy};
 use proto::receipt::{self, Head, Signer};
@@ -190,6 +190,7 @@ fn frames() -> Vec<Frame> {
             entry: 42,
             ranges: vec![ChunkRange { first: 1, end: 5 }, ChunkRange { first: 9, end: 1 << 20 }],
         },
+        Frame::Means(Means { cores: 4, load_percent: 150 }),
     ]
 }
 
@@ -213,8 +214,8 @@ fn check(name: &str, bytes: &[u8]) {
 fn every_frame_has_its_bytes() {
     let frames = frames();
     let kinds: Vec<u8> = frames.iter().map(Frame::type_byte).collect();
-    assert_eq!(kinds, (1..=32).collect::<Vec<u8>>(), "one vector per frame kind");
-    assert_eq!(Frame::decode(&[33]), Err(Breach::FrameUnknown), "a new frame kind needs a vector");
+    assert_eq!(kinds, (1..=33).collect::<Vec<u8>>(), "one vector per frame kind");
+    assert_eq!(Frame::decode(&[34]), Err(Breach::FrameUnknown), "a new frame kind needs a vector");
     for frame in frames {
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);

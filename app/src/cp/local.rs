@@ -79,6 +79,7 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], screen: &mut 
         pool_bytes,
         rails,
         weights: Vec::new(),
+        offers: None,
         bell,
         stall: copy.arguments.stall,
         receipt,

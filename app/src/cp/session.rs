@@ -30,6 +30,7 @@ use crate::host::winners;
 use crate::identity::ticket::Ticket;
 use crate::job::cards;
 use crate::job::greet::{self, Agreed};
+use crate::job::keeper::renew::Offers;
 use crate::job::keeper::{self, Job, Sync, Way};
 use crate::job::keys::JobSecret;
 use crate::job::offer::{self, Wishes};
@@ -386,6 +387,11 @@ impl Session {
             pool_bytes,
             rails,
             weights,
+            offers: Some(Offers {
+                initiator: self.open.offer.clone(),
+                acceptor: self.agreed.theirs.clone(),
+                is_initiator: true,
+            }),
             bell,
             stall: copy.arguments.stall,
             receipt: (!dry).then(|| copy.arguments.receipt.clone().unwrap_or(default)),

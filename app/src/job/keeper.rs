@@ -15,6 +15,7 @@ mod moves; // an end has another address
 mod paths; // several: what each brings, dead and slow ones
 mod rails; // asked for, taken in, capped, grown
 mod truth; // what share each path brings, beside what it should
+pub mod renew; // the plan, when an end has other means
 mod storage; // what is told of the disk at this end
 mod watch; // books, pulse, screen, watchdog
 
@@ -50,6 +51,7 @@ use beside::{Committer, Comparer, Looker, spawn_committer, spawn_comparer, spawn
 use closing::{Closing, told};
 use paths::PathBook;
 use rails::{Carries, Growth, Wanted};
+use renew::{Offers, Renewal};
 use truth::Truth;
 
 use crate::exit::{Exit, Failure};
@@ -119,6 +121,8 @@ pub struct Job<'a> {
     pub rails: Rails,
     /// The share that each path should bring, of 1; empty: nobody said.
     pub weights: Vec<f64>,
+    /// What the plan was made from; `None`: both ends are one process, and there is nobody to tell.
+    pub offers: Option<Offers>,
     /// Rings when something arrived.
     pub bell: Event,
     /// No progress for so long is an error.
@@ -302,6 +306,7 @@ struct Keeper<'a, 'b> {
     peer_flushes: bool,
     peer_told: Instant,
     growth: Growth,
+    renewal: Option<Renewal>,
     /// The peer's own cap, B/s, and the one that was told to it; 0: none.
     caps: (u64, u64),
     again: Again,
@@ -414,6 +419,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             peer_flushes: false,
             peer_told: now,
             growth: Growth::default(),
+            renewal: Renewal::new(job.offers.clone(), &job.plan),
             caps: (0, 0),
             again: Again::new(),
             no_datagrams: false,
@@ -509,6 +515,10 @@ impl<'a, 'b> Keeper<'a, 'b> {
                     return Err(self.breach(Breach::WrongOrder));
                 }
                 self.closing = Closing::Over;
+                Ok(())
+            }
+            Frame::Means(means) => {
+                self.on_means(means);
                 Ok(())
             }
             Frame::Rate { bits_per_second } => {

@@ -200,6 +200,15 @@ impl Daemon {
     }
 }
 
+/// Rails of a job are refused again when this goes.
+struct Forget<'a>(&'a Daemon, [u8; 16], JobNo);
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.0.forget_job(&self.1, self.2);
+    }
+}
+
 /// Runs `longhaul serve`.
 #[must_use]
 pub fn run(arguments: &ServeArguments) -> Exit {

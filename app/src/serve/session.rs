@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 
 use engine::bound::Bound;
 use engine::host::Team;
-use engine::job::JobNo;
 use engine::linux::choice::{Chooser, Demands};
 use engine::linux::filter::{BadRule, Filter};
 use engine::linux::picks::{NotPicked, Picks};
@@ -33,6 +32,7 @@ use crate::identity::authorized::{self, Verdict};
 use crate::identity::ticket::{Grant, PROOF_LABEL, Uses};
 use crate::identity::{Access, Rights};
 use crate::job::greet::{agent, hear, say};
+use crate::job::keeper::renew::Offers;
 use crate::job::keeper::{self, Job, Sync, Way};
 use crate::job::keys::JobSecret;
 use crate::job::offer::{self, Wishes};
@@ -42,7 +42,7 @@ use crate::job::receipt;
 use crate::job::udp::packet_bytes_of;
 use crate::link::Link;
 use crate::report::{Mode, Screen};
-use crate::serve::Daemon;
+use crate::serve::{Daemon, Forget};
 
 /// The next frame of the greeting must come in this time.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -420,15 +420,6 @@ fn prepare(daemon: &Daemon, guest: &Guest, open: &Open, picks: Option<Arc<Picks>
     way(daemon, guest, open, picks)
 }
 
-/// Rails of a job are refused again when this goes.
-struct Forget<'a>(&'a Daemon, [u8; 16], JobNo);
-
-impl Drop for Forget<'_> {
-    fn drop(&mut self) {
-        self.0.forget_job(&self.1, self.2);
-    }
-}
-
 fn job<'a>(
     daemon: &'a Daemon,
     mut link: Link,
@@ -460,7 +451,7 @@ fn job<'a>(
         refuse(&mut link, &no(Refusal::Busy, "a job of this name is running"));
         return Ok(None);
     }
-    say(&mut link, &Frame::Accept { offer: Box::new(own), plan: Box::new(plan.clone()), top });
+    say(&mut link, &Frame::Accept { offer: Box::new(own.clone()), plan: Box::new(plan.clone()), top });
     let stall = daemon.settings.read().map_or(Duration::from_secs(60), |settings| settings.idle_timeout);
     let no = next_job();
     let is_even = !sends && plan.datagrams > 0;
@@ -480,6 +471,7 @@ fn job<'a>(
         pool_bytes: daemon.pool_bytes,
         rails: Rails::Wait { from },
         weights: Vec::new(),
+        offers: Some(Offers { initiator: open.offer.clone(), acceptor: own.clone(), is_initiator: false }),
         bell,
         stall,
         receipt: (!open.dry).then(|| receipt::default_path(&daemon.home, &open.job)),

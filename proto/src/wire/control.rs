@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use crate::books::Books;
 use crate::layout::Layout;
 use crate::manifest::{Aspects, Entry, EntryId};
-use crate::negotiate::{Offer, Plan};
+use crate::negotiate::{Means, Offer, Plan};
 
 /// Counts chunks of one job in the order the sender hands them out, from 0.
 pub type ChunkId = u64;
@@ -240,6 +240,8 @@ pub enum Frame {
     Unseen(Vec<(EntryFault, Box<[u8]>)>),
     /// 32: Sender, after a file's last `Want`: of what is missing these chunks are zeros at the source and do not travel.
     Holes { entry: EntryId, ranges: Vec<ChunkRange> },
+    /// 33: While data flows: this end may use so many cores from now on. Both ends make the plan anew.
+    Means(Means),
 }
 
 /// Of files of at most so many bytes holes are not told: they are read. (Longer ones have a journal, and so a part in which what is

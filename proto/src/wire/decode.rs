@@ -18,7 +18,7 @@ use crate::manifest::{
     Aspects, Entry, EntryId, EntryKind, Meta, NodeKind, PATH_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
     XATTRS_BYTES_MAX, Xattr, check_path,
 };
-use crate::negotiate::{Offer, Plan};
+use crate::negotiate::{Means, Offer, Plan};
 
 /// A list is bounded by its frame; this only says so where no smaller number is natural.
 const LIST_MAX: usize = FRAME_BYTES_MAX;
@@ -44,7 +44,7 @@ impl Frame {
             1..=5 => opening(kind, &mut reader)?,
             6..=14 => transfer(kind, &mut reader)?,
             15..=27 => service(kind, &mut reader)?,
-            28..=32 => beside(kind, &mut reader)?,
+            28..=33 => beside(kind, &mut reader)?,
             _ => return Err(Breach::FrameUnknown),
         };
         reader.end()?;
@@ -134,6 +134,10 @@ fn beside(kind: u8, from: &mut Reader<'_>) -> Result<Frame, Breach> {
         30 => Frame::Pick(from.list(LIST_MAX, 2, picked)?),
         31 => Frame::Unseen(from.list(LIST_MAX, FAULT_BYTES_MIN + 2, unseen)?),
         32 => Frame::Holes { entry: from.u64()?, ranges: ranges(from)? },
+        33 => match from.u16()? {
+            0 => return Err(Breach::FieldOutOfRange),
+            cores => Frame::Means(Means { cores, load_percent: from.u32()? }),
+        },
         _ => Frame::Unkept(from.list(LIST_MAX, 10, |from| match (from.u64()?, aspects(from)?) {
             (_, Aspects::NONE) => Err(Breach::FieldOutOfRange),
             told => Ok(told),

@@ -11,6 +11,7 @@ use super::codec::{put, put_bytes, put_list, put_text};
 use super::control::*;
 use crate::FRAME_BYTES_MAX;
 use crate::manifest::{Entry, EntryId, EntryKind, Meta, NodeKind};
+use crate::negotiate::Means;
 
 /// What an entry takes in an `Entries` frame, so that batches can be cut before `FRAME_BYTES_MAX`.
 #[must_use]
@@ -80,6 +81,7 @@ impl Frame {
             Frame::Pick(_) => 30,
             Frame::Unseen(_) => 31,
             Frame::Holes { .. } => 32,
+            Frame::Means(_) => 33,
         }
     }
 
@@ -119,6 +121,7 @@ impl Frame {
             Frame::Pick(_) => "Pick",
             Frame::Unseen(_) => "Unseen",
             Frame::Holes { .. } => "Holes",
+            Frame::Means(_) => "Means",
         }
     }
 
@@ -240,6 +243,7 @@ impl Frame {
             }
             Frame::Rails { count } => put!(out, count),
             Frame::Rate { bits_per_second } => put!(out, bits_per_second),
+            Frame::Means(Means { cores, load_percent }) => put!(out, cores, load_percent),
             Frame::RailDown { rail } | Frame::RailClosed { rail } => put!(out, rail),
             Frame::Have { entry, first, digests } => {
                 put!(out, entry, first);

@@ -79,7 +79,7 @@ impl Keeper<'_, '_> {
     }
 
     /// What is wanted of one path.
-    fn wanted_of(&self, path: usize) -> Wanted {
+    pub(super) fn wanted_of(&self, path: usize) -> Wanted {
         let count = self.paths.len().max(1);
         if self.paths[path].no_datagrams && self.wanted.packets > 0 {
             return Wanted { streams: 1, packets: 0 };
@@ -107,6 +107,13 @@ impl Keeper<'_, '_> {
         while self.count_rails_of(path, false) + self.paths[path].dialling.0 < wanted.streams
             && self.next_rail < u16::MAX
         {
+            // A number says which workers it is on, at both ends.
+            while self.next_rail < u16::MAX && !self.is_in_plan(self.next_rail) {
+                self.next_rail += 1;
+            }
+            if self.next_rail == u16::MAX {
+                return;
+            }
             self.asked.insert(self.next_rail, path);
             self.job.rails.ask(path, Ask::Stream(self.next_rail));
             self.next_rail += 1;
@@ -142,6 +149,14 @@ impl Keeper<'_, '_> {
                         end.rest_rail(rail);
                     }
                 }
+            }
+        }
+        for rail in self.surplus() {
+            if let Some(it) = self.carriers.get_mut(&rail) {
+                it.rests_until = Some(Instant::now() + DRAIN);
+            }
+            if let End::Send(end) = &mut self.end {
+                end.rest_rail(rail);
             }
         }
         let (job, end, count) = (self.job.no, &self.end, self.job.workers.count());

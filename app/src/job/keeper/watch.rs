@@ -94,6 +94,7 @@ impl Keeper<'_, '_> {
         }
         self.listen();
         self.watch_paths();
+        self.watch_means();
         self.doubt();
         self.watchdog()
     }
