@@ -83,8 +83,12 @@ def fio(volumes, way, mib):
 
 
 def bench(arguments, volumes, program, out):
-    words = [arguments.longhaul, "bench", "path", "--json", "--program", program, "--size", f"{arguments.size}MiB", "--files", str(arguments.files),
-             "--out", out, "--disks", *volumes.mounts]
+    if arguments.stripe == "chunk":  # as many bytes in one file
+        size, files = arguments.size * arguments.files * arguments.volumes, 1
+    else:
+        size, files = arguments.size, arguments.files
+    words = [arguments.longhaul, "bench", "path", "--json", "--program", program, "--stripe", arguments.stripe, "--size", f"{size}MiB", "--files", str(files),
+             "--memory", arguments.memory, "--out", out, "--disks", *volumes.mounts]
     return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
 
 
@@ -96,11 +100,12 @@ def written(device):
 def side_by_side(arguments, volumes):
     """fio, then ours, both ways: B/s."""
     mib = arguments.size * arguments.files
-    found = {way: {"fio": fio(volumes, way, mib)} for way in COLUMN}
+    ways = [way for way in COLUMN if arguments.programs == "both" or way == "write"]
+    found = {way: {"fio": fio(volumes, way, mib)} for way in ways}
     for mount in volumes.mounts:
         os.remove(f"{mount}/fio")
-    runs = json.loads(bench(arguments, volumes, "both", arguments.name + "-plain").communicate()[0])["runs"]
-    for way, run in zip(COLUMN, runs):
+    runs = json.loads(bench(arguments, volumes, arguments.programs, arguments.name + "-plain").communicate()[0])["runs"]
+    for way, run in zip(ways, runs):
         ratio = run["bytes_per_second"] / found[way]["fio"]
         found[way] |= {"whole_job": run["bytes_per_second"], "of_fio": ratio, "limiter": run["limiter"]}
     return found
@@ -124,7 +129,14 @@ def sick(arguments, volumes, cap, bps):
     ideal = bps * (arguments.volumes - 0.9)
     fell = next((it["seconds"] - at for it in run["samples"] if it["seconds"] > at and it["bytes_per_second"][3] < bps / 4), None)
     return {"throttled_at": at, "fell_within_seconds": fell, "its_rate": statistics.mean(it[3] for it in after), "sum": total,
-            "of_ideal": total / ideal, "seconds_of_the_job": run["seconds"]}
+            "of_ideal": total / ideal, "seconds_of_the_job": run["seconds"], "whole_job_of_ideal": whole(arguments, bps, at, run["seconds"])}
+
+
+def whole(arguments, bps, at, seconds):
+    """What the job took beside what it would have, had each disk done its best up to the last byte."""
+    bytes_ = arguments.size * arguments.files * arguments.volumes << 20
+    best = at + max(bytes_ - at * bps * arguments.volumes, 0) / (bps * (arguments.volumes - 0.9))
+    return best / seconds
 
 
 def median(rounds, *path):
@@ -143,8 +155,11 @@ def main():
     parse.add_argument("--cap", type=int, default=10, help="MB/s of each volume; 0: none, and none falls to a tenth")
     parse.add_argument("--size", type=int, default=24, help="MiB of each file")
     parse.add_argument("--files", type=int, default=4, help="files for each volume")
+    parse.add_argument("--stripe", default="file", choices=["file", "chunk"], help="chunk: one file of as many bytes as all the others have")
     parse.add_argument("--rounds", type=int, default=5)
     parse.add_argument("--backing", default="/dev/shm", help="folder of the files behind the loop devices")
+    parse.add_argument("--memory", default="/dev/shm", help="folder in memory for the other end: the source, and what is received")
+    parse.add_argument("--programs", default="both", choices=["both", "write"], help="write: nothing is read back, which wants memory for all of it")
     parse.add_argument("--name", default=f"{HERE}/results/volumes")
     arguments = parse.parse_args()
     volumes = cap = None
@@ -165,11 +180,11 @@ def main():
         for made in (cap, volumes):
             if made:
                 made.close()
-    medians = {f"{way} {what}": median(rounds, way, what) for way in COLUMN for what in ("fio", "whole_job", "of_fio")}
+    medians = {f"{way} {what}": median(rounds, way, what) for way in rounds[0] if way in COLUMN for what in ("fio", "whole_job", "of_fio")}
     if bps:
-        medians |= {f"sick {what}": median(rounds, "sick", what) for what in ("fell_within_seconds", "its_rate", "sum", "of_ideal", "seconds_of_the_job")}
+        medians |= {f"sick {what}": median(rounds, "sick", what) for what in ("fell_within_seconds", "its_rate", "sum", "of_ideal", "seconds_of_the_job", "whole_job_of_ideal")}
     result = {"volumes": arguments.volumes, "cap_bytes_per_second": bps, "backing": arguments.backing, "file_mib": arguments.size,
-              "files_per_volume": arguments.files, "fio": " ".join(FIO), "medians": medians, "rounds": rounds}
+              "files_per_volume": arguments.files, "stripe": arguments.stripe, "fio": " ".join(FIO), "medians": medians, "rounds": rounds}
     with open(arguments.name + ".json", "w") as file:
         json.dump(result, file, indent=1)
     print(json.dumps(medians, indent=1))

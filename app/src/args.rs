@@ -211,7 +211,7 @@ pub struct CpArguments {
     #[arg(long, hide = true, value_name = "N")]
     pub prune: Option<u64>,
 
-    /// The destination is a set of volumes (disks), used side by side; `file`: each file stands whole on one of them
+    /// The destination is a set of volumes (disks), used side by side
     ///
     /// All paths but the first are volumes: `cp --stripe file src /data/{0..15}`; or the last one is a quoted pattern: '/data/{0..15}'.
     #[arg(long, value_enum, value_name = "WHAT")]
@@ -544,14 +544,17 @@ pub enum DriverChoice {
 /// What is dealt out to the volumes of a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum StripeChoice {
-    /// Whole files
+    /// Each file stands whole on one of them: any program reads a volume
     File,
+    /// Files above 16 MiB stand in chunks on all of them, and are read again with --join
+    Chunk,
 }
 
 impl From<StripeChoice> for Stripe {
     fn from(choice: StripeChoice) -> Self {
         match choice {
             StripeChoice::File => Self::File,
+            StripeChoice::Chunk => Self::Chunk,
         }
     }
 }

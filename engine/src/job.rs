@@ -202,7 +202,7 @@ pub enum Event {
     /// Receiver: the chunk was corrupt and thrown away; `entry` is `EntryId::MAX` for a pack.
     Corrupt { chunk: ChunkId, entry: EntryId, corrupt: Corrupt },
     /// Receiver: the chunk could not be written.
-    WriteFailed { chunk: ChunkId, error: EntryError },
+    WriteFailed { chunk: ChunkId, offset: u64, error: EntryError },
     /// A rail is gone; everything it brought has been told.
     RailDead { rail: u16, end: RailEnd },
     /// The worker has let go of the job.

@@ -11,7 +11,8 @@ use std::io;
 use std::sync::Arc;
 
 use proto::manifest::{Aspects, Entry, EntryId};
-use proto::wire::control::{IdName, Rung};
+use proto::striped::Whole;
+use proto::wire::control::{Digest, DigestKind, IdName, Rung};
 use sys::mem::{Mem, Pool};
 pub use sys::udp::{Arrived, Splicer};
 
@@ -136,8 +137,28 @@ pub trait Platform {
 pub trait SourceTree: Debug + Send + Sync + 'static {
     /// An open file.
     type File;
-    /// Opens a file for chunk reads.
-    fn open(&self, entry: &Entry) -> io::Result<Self::File>;
+    /// Opens a file for chunk reads; of one that is striped by chunk, what stands of it on this volume.
+    fn open(&self, entry: &Entry, volume: usize) -> io::Result<Self::File>;
+    /// How many disks are read side by side.
+    fn volumes(&self) -> usize {
+        1
+    }
+    /// Which volume has this byte of a striped file.
+    fn volume_at(&self, _entry: &Entry, _offset: u64) -> io::Result<usize> {
+        Ok(0)
+    }
+    /// What this volume says of its chunks of a striped file: the bytes of its map. Errors: NotFound, it has none.
+    fn map_of(&self, _entry: &Entry) -> io::Result<Vec<u8>> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+    /// Is each chunk of a striped file on a volume that is here, so that chunks of this length can be read? Says what is missing.
+    fn is_joined(&self, _entry: &Entry, _chunk_bytes: u32) -> io::Result<()> {
+        Ok(())
+    }
+    /// Is the chunk that was read at `offset` of a striped file the one that was written?
+    fn agrees(&self, _entry: &Entry, _offset: u64, _chunk_bytes: u32, _kind: DigestKind, _digest: &Digest) -> bool {
+        true
+    }
     /// Reads a whole small file; `Ok(None)`: it is not what the manifest says any more (torn).
     fn read_small(&self, entry: &Entry, into: &mut [u8]) -> io::Result<Option<()>>;
     /// Fills `into` from a file, to compare; less only at its end.
@@ -171,8 +192,8 @@ pub enum Found {
     Nothing,
     /// The same size and modification time: nothing to do.
     Same,
-    /// A part with its journal's bytes.
-    Part(Vec<u8>),
+    /// Parts with the bytes of their journals, by volume: one, or of a striped file one for each volume that has chunks of it.
+    Parts(Vec<(usize, Vec<u8>)>),
 }
 
 /// Tells one version of a file from every other: changes with each write, with each rename over it.
@@ -220,10 +241,18 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     fn room(&self) -> u64 {
         u64::MAX
     }
-    /// So many bytes of it are in the file system.
-    fn landed(&self, _id: EntryId, _bytes: u64) {}
-    /// A write of this entry failed with this number.
-    fn failed(&self, _id: EntryId, _errno: i32) {}
+    /// The volume that is given this chunk of a striped file, whose bytes are there: the same until it has landed.
+    fn place(&self, _entry: &Entry, _offset: u64, _bytes: u32) -> usize {
+        0
+    }
+    /// So many bytes of it, from `offset` on, are in the file system of the volume that is returned.
+    fn landed(&self, _id: EntryId, _offset: u64, _bytes: u64) -> usize {
+        0
+    }
+    /// So many bytes of it are flushed there.
+    fn flushed(&self, _volume: usize, _id: EntryId, _bytes: u64) {}
+    /// A write of this entry at `offset` failed with this number.
+    fn failed(&self, _id: EntryId, _offset: u64, _errno: i32) {}
     /// The entry is resolved: nothing more will be asked of it.
     fn forget(&self, _id: EntryId) {}
     /// What is there? `keep`: the same size and time count as the same file. `dry`: look only, mend nothing.
@@ -232,14 +261,15 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     fn make(&self, entry: &Entry) -> io::Result<()>;
     /// Takes up a part again: cuts its journal to the valid bytes, so that records can follow, and empties the ranges (offset, bytes)
     /// of the part that no record speaks of, so that what is missing reads as zeros.
-    fn resume_part(&self, entry: &Entry, journal_bytes: usize, missing: &[(u64, u64)]) -> io::Result<()>;
+    fn resume_part(&self, volume: usize, entry: &Entry, journal_bytes: usize, missing: &[(u64, u64)])
+    -> io::Result<()>;
     /// Empties these ranges (offset, bytes) of the part, so that they read as zeros. Errors: NotFound, there is none.
     fn empty_part(&self, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()>;
-    /// Opens (or makes) the part for chunk writes.
-    fn open_part(&self, entry: &Entry) -> io::Result<Self::File>;
+    /// Opens (or makes) the part for chunk writes; of a striped file, the one on this volume.
+    fn open_part(&self, volume: usize, entry: &Entry) -> io::Result<Self::File>;
     /// The same for reads and writes of any offset and length, where `open_part` opens for whole sectors.
-    fn open_part_loose(&self, entry: &Entry) -> io::Result<Self::File> {
-        self.open_part(entry)
+    fn open_part_loose(&self, volume: usize, entry: &Entry) -> io::Result<Self::File> {
+        self.open_part(volume, entry)
     }
     /// Was any part ever opened so, by any worker? Then chunks may stand in parts that never became whole. A tree that does not keep
     /// account says yes.
@@ -249,7 +279,7 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     /// Writes a small file into its part, with its mode and times; publishes at once if asked.
     fn put_small(&self, entry: &Entry, content: &[u8], publish: bool) -> io::Result<()>;
     /// Makes what is written durable (if `durable`), then appends these journal records (as durably).
-    fn flush(&self, entry: &Entry, records: &[u8], durable: bool) -> io::Result<()>;
+    fn flush(&self, volume: usize, entry: &Entry, records: &[u8], durable: bool) -> io::Result<()>;
     /// The last word of a job: what was made besides files (folders, links) is durable as well.
     fn settle(&self, rung: Rung) -> io::Result<()>;
     /// Brings whole parts to the rung and under their names. One result per entry.
@@ -260,8 +290,30 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     fn localize(&self, _entry: &mut Entry) {}
     /// What of entries could not be kept since this was last asked.
     fn take_lost(&self, _into: &mut Vec<(EntryId, Aspects)>) {}
-    /// Removes a part and its journal.
+    /// Removes a part and its journal; of a striped file, on all volumes.
     fn discard(&self, entry: &Entry);
+    /// The same on this volume, where the entry may stand on several.
+    fn discard_on(&self, _volume: usize, entry: &Entry) {
+        self.discard(entry);
+    }
+    /// The map of a striped file's piece on this volume. Errors: NotFound.
+    fn map_of(&self, _entry: &Entry) -> io::Result<Vec<u8>> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+    /// Takes the name from a striped file of which chunks are missing: from here on it is a part like those on other volumes.
+    fn reopen(&self, _entry: &Entry) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Which striped file has its name here; `None`: what stands here, if anything, is whole on its own.
+    fn striped_at(&self, _path: &[u8]) -> Option<Whole> {
+        None
+    }
+    /// One more name for this volume's piece of a striped file, if it has one.
+    fn add_piece(&self, _first: &[u8], _file: Whole, _path: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Removes the pieces of all versions that ever stood under this path, but of this one.
+    fn sweep(&self, _path: &[u8], _but: Option<Whole>) {}
     /// The version that stands there, or one elsewhere with the same length and time; `None`: there is none.
     fn old(&self, _entry: &Entry) -> io::Result<Option<Old>> {
         Ok(None)

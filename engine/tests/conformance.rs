@@ -301,13 +301,13 @@ fn sources(world: &impl World) {
         assert!(!tree.is_unchanged(torn).expect("it is there"));
     }
     let gone = file("gone", 1);
-    assert_eq!(tree.open(&gone).map(drop).expect_err("nothing there").kind(), ErrorKind::NotFound);
+    assert_eq!(tree.open(&gone, 0).map(drop).expect_err("nothing there").kind(), ErrorKind::NotFound);
     assert_eq!(tree.read_small(&gone, &mut [0]).expect_err("nothing there").kind(), ErrorKind::NotFound);
     assert_eq!(tree.is_unchanged(&gone).expect_err("nothing there").kind(), ErrorKind::NotFound);
-    assert!(tree.open(&file("link", content.len())).is_err(), "a link is not followed");
+    assert!(tree.open(&file("link", content.len()), 0).is_err(), "a link is not followed");
 
     let mut platform = world.platform();
-    let open = tree.open(&a).expect("it is there");
+    let open = tree.open(&a, 0).expect("it is there");
     assert_eq!(
         read_all(&mut platform, &open, 4096, content.len() - 4096),
         content[4096..],
@@ -363,24 +363,24 @@ fn parts(world: &impl World) {
     let bytes = 17 * CHUNK + 100;
     let content = noise(bytes, 9);
     let large = file("large", bytes);
-    let open = sink.open_part(&large).expect("room");
+    let open = sink.open_part(0, &large).expect("room");
     for index in [17, 0, 1] {
         let end = bytes.min((index + 1) * CHUNK);
         write_all(&mut platform, &open, index * CHUNK, &content[index * CHUNK..end]);
     }
     drop(open);
     assert_eq!(world.seen("large"), None, "a part is not seen under the final name");
-    sink.flush(&large, b"first.", true).expect("a healthy disk");
-    sink.flush(&large, b"second", false).expect("a healthy disk");
-    assert_eq!(sink.inspect(&large, true, false).expect("a part"), Found::Part(b"first.second".to_vec()));
+    sink.flush(0, &large, b"first.", true).expect("a healthy disk");
+    sink.flush(0, &large, b"second", false).expect("a healthy disk");
+    assert_eq!(sink.inspect(&large, true, false).expect("a part"), Found::Parts(vec![(0, b"first.second".to_vec())]));
 
-    let open = sink.open_part(&large).expect("there");
+    let open = sink.open_part(0, &large).expect("there");
     write_all(&mut platform, &open, 3 * CHUNK, &noise(CHUNK, 1));
     drop(open);
-    sink.resume_part(&large, 6, &[(2 * CHUNK as u64, 15 * CHUNK as u64)]).expect("a part");
+    sink.resume_part(0, &large, 6, &[(2 * CHUNK as u64, 15 * CHUNK as u64)]).expect("a part");
     assert_eq!(
         sink.inspect(&large, true, false).expect("a part"),
-        Found::Part(b"first.".to_vec()),
+        Found::Parts(vec![(0, b"first.".to_vec())]),
         "the journal is cut"
     );
     let there = world.seen(&part("large", "part")).expect("a part").0;
@@ -388,7 +388,7 @@ fn parts(world: &impl World) {
     assert!(there[2 * CHUNK..17 * CHUNK].iter().all(|&byte| byte == 0), "what it does not speak of reads as zeros");
     assert!(there[17 * CHUNK..bytes] == content[17 * CHUNK..]);
 
-    let open = sink.open_part(&large).expect("there");
+    let open = sink.open_part(0, &large).expect("there");
     for index in 2..17 {
         write_all(&mut platform, &open, index * CHUNK, &content[index * CHUNK..(index + 1) * CHUNK]);
     }
@@ -406,22 +406,22 @@ fn parts(world: &impl World) {
 fn discards(world: &impl World) {
     let (sink, mut platform) = (world.sink(), world.platform());
     let large = file("large", 17 * CHUNK);
-    let open = sink.open_part(&large).expect("room");
+    let open = sink.open_part(0, &large).expect("room");
     write_all(&mut platform, &open, 0, &noise(CHUNK, 1));
-    sink.flush(&large, b"record", true).expect("a healthy disk");
+    sink.flush(0, &large, b"record", true).expect("a healthy disk");
     sink.discard(&large);
-    assert!(sink.flush(&large, b"record", true).is_err(), "a part that is gone is not flushed");
+    assert!(sink.flush(0, &large, b"record", true).is_err(), "a part that is gone is not flushed");
     let mut results = Vec::new();
     sink.publish(&[Arc::new(large.clone())], Rung::Published, &mut results);
     assert!(results[0].is_err(), "nor published");
-    assert!(sink.resume_part(&large, 0, &[]).is_err(), "nor taken up");
+    assert!(sink.resume_part(0, &large, 0, &[]).is_err(), "nor taken up");
     for path in ["large".into(), part("large", "part"), part("large", "journal")] {
         assert_eq!(world.seen(&path), None, "{path} did not come back");
     }
     assert_eq!(sink.inspect(&large, true, false).expect("a folder"), Found::Nothing);
     sink.discard(&large); // what is not there need not be removed
     // A part without a journal says nothing, and goes.
-    drop(sink.open_part(&large).expect("room"));
+    drop(sink.open_part(0, &large).expect("room"));
     assert_eq!(sink.inspect(&large, true, false).expect("a folder"), Found::Nothing);
     assert_eq!(world.seen(&part("large", "part")), None);
 }

@@ -1,6 +1,6 @@
 //! Sets of volumes over real folders.
 //!
-//! For: which volume an entry is given, and where it is found again.
+//! For: which volume an entry is given, and where it is found again; of files that are striped by chunk, each of their chunks.
 //! In and out: folders of a test each; the calls that workers and committers make.
 //! Invariants: every name that stands is looked for on every volume.
 //! Absent on purpose: moving bytes (conformance.rs, lab/e2e/12-volumes.sh).
@@ -13,9 +13,10 @@ use engine::linux::Sinks;
 use engine::linux::choice::Chooser;
 use engine::linux::sink::LinuxSink;
 use engine::platform::{Found, SinkTree};
+use proto::journal::{JOURNAL_VERSION, JournalHeader, encode_header, encode_record};
 use proto::manifest::{Entry, EntryKind, Meta};
 use proto::storage::{Engine, Engines};
-use proto::wire::control::Rung;
+use proto::wire::control::{DigestKind, Rung};
 use sys::fs::Dir;
 
 struct Set {
@@ -123,10 +124,10 @@ fn a_volume_whose_disk_fails_is_named_once_and_given_nothing_more() {
     let first = file(1, "first");
     set.sink.put_small(&first, b"hello", false).expect("written");
     let volume = set.sink.volume_of(1);
-    set.sink.failed(1, ENOSPC);
+    set.sink.failed(1, 0, ENOSPC);
     assert!(set.sink.take_gone().is_empty(), "a full disk is not a dying one");
-    set.sink.failed(1, EIO);
-    set.sink.failed(1, EIO);
+    set.sink.failed(1, 0, EIO);
+    set.sink.failed(1, 0, EIO);
     let gone = set.sink.take_gone();
     assert_eq!(gone.iter().map(|it| it.name.clone()).collect::<Vec<_>>(), [volume.to_string()]);
     assert!(set.sink.take_gone().is_empty(), "told once");
@@ -138,4 +139,105 @@ fn a_volume_whose_disk_fails_is_named_once_and_given_nothing_more() {
     }
     set.sink.make(&entry(20, "folder", EntryKind::Folder)).expect("made where it can be");
     assert_eq!(set.holders("folder"), [1 - volume]);
+}
+
+const CHUNK: u32 = 1 << 20;
+const CHUNKS: u64 = 18;
+
+fn striped(name: &str) -> (Set, Arc<Entry>) {
+    let mut set = set(name, 3);
+    set.sink = std::mem::replace(&mut set.sink, Sinks::new(vec![nowhere()])).striping(true);
+    let mut entry = (*entry(1, "big", EntryKind::File { bytes: CHUNKS * u64::from(CHUNK) })).clone();
+    set.sink.localize(&mut entry);
+    assert!(entry.meta.striped, "it is large enough");
+    (set, Arc::new(entry))
+}
+
+fn nowhere() -> LinuxSink {
+    LinuxSink::new(Dir::open(b"/").expect("it is there"), Chooser::new(Engines::both(Engine::Buffered)))
+}
+
+/// Each chunk to its volume, and a journal for each volume that has some; which has which.
+fn bring(set: &Set, entry: &Entry) -> Vec<Vec<u64>> {
+    let mut given = vec![Vec::new(); 3];
+    for index in 0..CHUNKS {
+        let offset = index * u64::from(CHUNK);
+        let volume = set.sink.place(entry, offset, CHUNK);
+        assert_eq!(set.sink.place(entry, offset, CHUNK), volume, "it keeps its volume");
+        drop(set.sink.open_part(volume, entry).expect("room"));
+        assert_eq!(set.sink.landed(entry.id, offset, CHUNK.into()), volume);
+        given[volume].push(index);
+    }
+    let header = JournalHeader {
+        version: JOURNAL_VERSION,
+        bytes: entry.bytes(),
+        mtime_s: entry.mtime_s,
+        mtime_ns: entry.mtime_ns,
+        chunk_bytes: CHUNK,
+        digest: DigestKind::Blake3,
+        boot_id_hash: [0; 8],
+        rung_written_only: false,
+    };
+    for (volume, chunks) in given.iter().enumerate() {
+        let mut records = encode_header(&header).to_vec();
+        chunks.iter().for_each(|&index| encode_record(index, &[[7; 32]], &mut records));
+        set.sink.flush(volume, entry, &records, true).expect("a healthy disk");
+        set.sink.flushed(volume, entry.id, chunks.len() as u64 * u64::from(CHUNK));
+    }
+    given
+}
+
+#[test]
+fn a_striped_file_that_lost_a_piece_loses_its_name_and_keeps_the_others() {
+    let (set, entry) = striped("striped");
+    assert_eq!(set.sink.inspect(&entry, true, false).expect("looked"), Found::Nothing);
+    let given = bring(&set, &entry);
+    assert!(given.iter().all(|chunks| chunks.len() == 6), "each has its share: {given:?}");
+    assert!(set.holders("big").is_empty(), "no name before the end");
+    set.publish(&entry);
+    let home = set.holders("big");
+    assert_eq!(home.len(), 1, "one name");
+    let name = entry_again(2, &entry);
+    assert_eq!(set.sink.inspect(&name, true, false).expect("looked"), Found::Same);
+    set.sink.forget(2);
+    // One more name leads to the same pieces.
+    let further = self::entry(3, "further", EntryKind::Name { first: (*b"big").into() });
+    set.sink.make(&further).expect("a link");
+    let mut other = (*name).clone();
+    other.path = (*b"further").into();
+    assert_eq!(set.sink.inspect(&other, true, false).expect("looked"), Found::Same);
+    assert_eq!(set.sink.remove(b"further").expect("removed"), 1);
+    set.sink.forget(2);
+    // A disk was replaced by an empty one.
+    let lost = (home[0] + 1) % 3;
+    let folder = set.folder.join(lost.to_string());
+    for file in std::fs::read_dir(&folder).expect("it is there") {
+        std::fs::remove_file(file.expect("an entry").path()).expect("removed");
+    }
+    let Found::Parts(parts) = set.sink.inspect(&name, true, false).expect("looked") else { panic!("it is not whole") };
+    assert_eq!(parts.len(), 2, "the other two have what they had");
+    assert!(set.holders("big").is_empty(), "what is not whole has no name");
+}
+
+/// The same file, as a later job announces it.
+fn entry_again(id: u64, entry: &Entry) -> Arc<Entry> {
+    Arc::new(Entry { id, ..entry.clone() })
+}
+
+#[test]
+fn a_striped_file_gets_no_name_while_a_volume_that_has_a_piece_is_out() {
+    const EIO: i32 = 5;
+    let (set, entry) = striped("striped-out");
+    assert_eq!(set.sink.inspect(&entry, true, false).expect("looked"), Found::Nothing);
+    let given = bring(&set, &entry);
+    let other = entry_again(2, &entry);
+    assert!(matches!(set.sink.inspect(&other, true, false).expect("looked"), Found::Parts(_)));
+    let volume = set.sink.place(&other, 0, CHUNK);
+    set.sink.failed(2, 0, EIO);
+    assert_eq!(set.sink.take_gone().len(), 1);
+    assert!(!given[volume].is_empty());
+    let mut results = Vec::new();
+    set.sink.publish(std::slice::from_ref(&entry), Rung::Published, &mut results);
+    assert_eq!(results[0].as_ref().expect_err("a piece is gone").raw_os_error(), Some(EIO));
+    assert!(set.holders("big").is_empty());
 }

@@ -80,14 +80,14 @@ for _ in range(6000):
     time.sleep(0.002)
 EOF
 }
-# survives HOST FOLDER DESTINATION: a job to a set with a disk that dies is whole all the same.
+# survives HOST FOLDER DESTINATION STRIPE: a job to a set with a disk that dies is whole all the same.
 survives() {
-    cp_run --stripe file "$SRC/tree/big/odd.bin" "$3v{0..2}"
+    cp_run --stripe "$4" "$SRC/tree/big/odd.bin" "$3v{0..2}"
     cp_ends 0 "three volumes, all well: exit code 0"
     dies "$1" "$2" &
-    cp_run --stripe file --rate 1Gbit "$SRC/tree" "$3v{0..2}"
+    cp_run --stripe "$4" --rate 1Gbit "$SRC/tree" "$3v{0..2}"
     wait $!
-    cp_ends 0 "one of three dies in the job: the job is whole all the same"
+    cp_ends 0 "by $4, one of three dies in the job: the job is whole all the same"
     holds "the disk that died is named" grep -q "/v1' (.*): out of the set" "$OUT" "$ERR"
     receipt=$(field receipt "$OUT")
     is "$(grep -c '^f - ' "$receipt")" 0 "the receipt knows every digest, also those of the first pass"
@@ -97,8 +97,9 @@ survives() {
     on "$1" umount -l "$2/v1"
 }
 if dying a "$DST/sick" 2>/dev/null; then
-    survives a "$DST/sick" "$DST/sick/"
-    dying b "$DST/root/sick" && survives b "$DST/root/sick" "${URL}sick/"
+    survives a "$DST/sick" "$DST/sick/" file
+    dying b "$DST/root/sick" && survives b "$DST/root/sick" "${URL}sick/" file
+    dying a "$DST/sick2" && survives a "$DST/sick2" "$DST/sick2/" chunk
 else
     skip "no loop device can be mounted here: no disk dies"
 fi
@@ -113,6 +114,81 @@ if on a mount -t tmpfs -o size=8m tmpfs "$DST/full/v1" 2>/dev/null; then
 else
     skip "no tmpfs can be mounted here: no volume is full"
 fi
+
+# --- by chunk: one file over all volumes; its name stands on one of them ---
+CHUNKED=("$DST"/c{0..3})
+mkdir -p "${CHUNKED[@]}"
+rm -rf "$SRC/tree/big"/{1,2,3,4,5,6,7}.bin
+random_file "$SRC/tree/one.bin" $((60 * MIB + 77))
+ln "$SRC/tree/one.bin" "$SRC/tree/two.bin"
+cp_run --stripe chunk "$SRC/tree" "$DST/c{0..3}"
+cp_ends 0 "by chunk: exit code 0"
+receipt=$(field receipt "$OUT")
+is "$(grep -c '^stripe chunk 4$' "$receipt")" 1 "by chunk: the receipt says so"
+is "$(find "${CHUNKED[@]}" -name one.bin | wc -l)" 1 "by chunk: the name stands on one volume"
+least=$(for volume in "${CHUNKED[@]}"; do du -s --block-size=1M "$volume" | cut -f 1; done | sort -n | head -n 1)
+holds "by chunk: each volume has its part of one file (the least: $least MiB)" [ "$least" -ge 8 ]
+holds "by chunk: verify reads the set" "$LONGHAUL" verify "$receipt" "$DST/c{0..3}"
+cp_run --join "$DST/c{0..3}/tree" "$DST/unchunked"
+cp_ends 0 "by chunk, joined: exit code 0"
+same "$SRC/tree" "$DST/unchunked" "by chunk, joined: equal to the source"
+cp_run --join "$DST/c{0..3}/tree/one.bin" "$DST/alone.bin"
+holds "by chunk: one file alone is joined" cmp "$SRC/tree/one.bin" "$DST/alone.bin"
+cp_run --stripe chunk "$SRC/tree" "$DST/c{0..3}"
+is "$STATUS $(number bytes)" "0 0" "by chunk, again: nothing is sent"
+printf changed >>"$SRC/tree/one.bin"
+cp_run --stripe chunk "$SRC/tree" "$DST/c{0..3}"
+is "$STATUS $(find "${CHUNKED[@]}" -name '.longhaul-*.map' -printf '%f\n' | sort -u | wc -l)" "0 3" "by chunk: a changed file replaces the old one and all its pieces"
+cp_run_as sync --delete --stripe chunk "$SRC/tree/big" "$DST/c{0..3}/tree/big"
+is "$STATUS $(number bytes)" "0 0" "by chunk: sync has nothing to do"
+cp_run --stripe chunk "$SRC/tree" "${URL}d{3..5}"
+cp_ends "5|2|22" "by chunk: a volume that is not there is refused"
+mkdir -p "$DST/root"/d{3..5}
+cp_run --stripe chunk --transport udp "$SRC/tree" "${URL}d{3..5}"
+cp_ends 0 "by chunk, to a daemon's volumes over UDP: exit code 0"
+cp_run --join "${URL}d{3..5}/tree" "$DST/pulled2"
+cp_ends 0 "by chunk, from a daemon's volumes: exit code 0"
+same "$SRC/tree" "$DST/pulled2" "by chunk, there and back: equal"
+
+# --- what makes no sense is refused, what is missing or rotten is named ---
+cp_run "$(find "${CHUNKED[@]}" -name one.bin)" "$DST/torn.bin"
+cp_ends 2 "by chunk: a piece is not read as a file"
+cp_run --stripe file "$SRC/tree" "$DST/c{0..3}"
+cp_ends 2 "by chunk: the set is not used by file"
+cp_run "$SRC/tree" "$DST/c1/"
+cp_ends 2 "by chunk: no plain copy into one of its volumes"
+cp_run --stripe chunk "$SRC/tree" "$DST/v{0..3}"
+cp_ends 2 "by file: the set is not used by chunk"
+cp_run --join "$DST"/c{0,1,3}/tree "$DST/partial2"
+cp_ends "5|3" "by chunk: a volume is missing: the exit code says so"
+holds "by chunk: the missing volume is named" grep -q "volume 2 of 4" "$OUT" "$ERR"
+holds "by chunk: the file is named with what is missing of it" grep -Eq "[0-9]+ of its 61 chunks" "$OUT" "$ERR"
+holds "by chunk: what cannot be joined is not there" [ ! -e "$DST/partial2/one.bin" ]
+piece=$(find "$DST/c1/tree" "$DST/c2/tree" -maxdepth 1 -name '.longhaul-*.chunks' | head -n 1)
+python3 - "$piece" <<'EOF'
+import os, sys
+file = os.open(sys.argv[1], os.O_RDWR)
+at = os.lseek(file, 0, os.SEEK_DATA)
+os.pwrite(file, bytes([os.pread(file, 1, at)[0] ^ 1]), at)
+EOF
+cp_run --join "$DST/c{0..3}/tree" "$DST/rotten"
+cp_ends "23|3" "by chunk: a byte rotted on a disk: the exit code says so"
+holds "by chunk: the chunk and its volume are named" grep -Eq "chunk [0-9]+ on volume [12]" "$OUT" "$ERR"
+
+# --- kill -9 in mid-job: nothing has its name, and the next run sends what is missing ---
+random_file "$SRC/slow.bin" $((80 * MIB + 5))
+start a "$LONGHAUL" cp --stripe chunk --rate 200Mbit "$SRC/slow.bin" "${CHUNKED[@]}" >"$LAB/killed" 2>&1 </dev/null
+pid=$STARTED_PID
+maps() { [ "$(find "${CHUNKED[@]}" -maxdepth 1 -name '.longhaul-*.map' -size +0 | wc -l)" = 4 ]; }
+until_true 20 maps
+kill -9 "$pid"
+wait "$pid" 2>/dev/null
+is "$(find "${CHUNKED[@]}" -maxdepth 1 -name slow.bin | wc -l)" 0 "by chunk, killed: the file has no name yet"
+cp_run --stripe chunk "$SRC/slow.bin" "${CHUNKED[@]}"
+cp_ends 0 "by chunk, killed: the next run ends it"
+holds "by chunk, killed: what was there is not sent again ($(number resumed_bytes) bytes)" [ "$(number resumed_bytes)" -gt 0 ]
+cp_run --join "$DST/c{0..3}/slow.bin" "$DST/slow.bin"
+holds "by chunk, killed: joined, it is the source" cmp "$SRC/slow.bin" "$DST/slow.bin"
 
 # --- N disks to one receiver, one sender to N disks ---
 if said=$("$LONGHAUL" bench path --json --size 1MiB --files 2 --memory "$LAB" --out "$LAB/path" --disks "$DST"/v{0,1} 2>&1); then

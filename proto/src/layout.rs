@@ -13,22 +13,33 @@ pub const VOLUMES_MAX: u16 = 256;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stripe {
     /// Whole files: each stands on one volume, under its own name.
-    File,
+    File = 0,
+    /// Chunks: a large file stands on many volumes, its name on one of them; see `striped`.
+    Chunk = 1,
 }
 
 impl Stripe {
+    const ALL: [Stripe; 2] = [Stripe::File, Stripe::Chunk];
+
     /// As options, receipts and volumes say it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Stripe::File => "file",
+            Stripe::Chunk => "chunk",
         }
     }
 
     /// From its name.
     #[must_use]
     pub fn by_name(name: &[u8]) -> Option<Stripe> {
-        [Stripe::File].into_iter().find(|it| it.name().as_bytes() == name)
+        Stripe::ALL.into_iter().find(|it| it.name().as_bytes() == name)
+    }
+
+    /// From its number on the wire.
+    #[must_use]
+    pub fn from_byte(byte: u8) -> Option<Stripe> {
+        Stripe::ALL.into_iter().find(|&it| it as u8 == byte)
     }
 }
 

@@ -17,6 +17,7 @@ pub mod error; // Breach: what a peer can do wrong, one variant per misdeed
 pub mod wire; // the bytes of the protocol: control frames, rail greeting, chunk header
 pub mod negotiate; // two offers in, one plan out, each choice with its reason
 pub mod layout; // how files stand on a set of volumes
+pub mod striped; // a file whose chunks stand on many of them
 pub mod manifest; // entries, and which names may stand in a tree
 pub mod ledger; // state of each chunk of a file
 pub mod send; // the sending end's state machine

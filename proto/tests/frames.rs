@@ -72,7 +72,7 @@ fn meta(kind: EntryKind) -> impl Strategy<Value = (EntryKind, Meta)> {
             let one = matches!(kind, EntryKind::Folder | EntryKind::FolderEnd | EntryKind::Name { .. });
             let sparse = sparse && matches!(kind, EntryKind::File { .. });
             let names = if one { 0 } else { names };
-            (kind.clone(), Meta { uid, gid, lost, names, sparse, volume: 0, xattrs: xattrs.into() })
+            (kind.clone(), Meta { uid, gid, lost, names, sparse, volume: 0, striped: false, xattrs: xattrs.into() })
         },
     )
 }
@@ -180,7 +180,9 @@ fn open() -> impl Strategy<Value = Open> {
     let direction = prop_oneof![Just(Direction::Push), Just(Direction::Pull)];
     let rung = (0u8..4).prop_map(|byte| Rung::from_byte(byte).expect("four rungs"));
     let flags = any::<(bool, bool, bool, bool)>();
-    let layout = proptest::option::of((1..=VOLUMES_MAX).prop_map(|volumes| Layout { stripe: Stripe::File, volumes }));
+    let stripe = prop_oneof![Just(Stripe::File), Just(Stripe::Chunk)];
+    let layout =
+        proptest::option::of((stripe, 1..=VOLUMES_MAX).prop_map(|(stripe, volumes)| Layout { stripe, volumes }));
     let compare = prop::sample::select(vec![Compare::Never, Compare::Changed, Compare::Always]);
     let rules = vec(".{0,20}".prop_map(String::into_boxed_str), 0..4);
     let beside = (layout, compare, any::<Option<u64>>(), aspects(), any::<bool>(), rules);

@@ -86,6 +86,7 @@ fn entries() -> Vec<Entry> {
         names: 2,
         sparse: true,
         volume: 0,
+        striped: false,
         xattrs: Box::new([Xattr { name: (*b"user.note").into(), value: (*b"hi").into() }]),
     };
     vec![

@@ -18,6 +18,7 @@ use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
+use crate::args::StripeChoice;
 use crate::bench::table::{Host, Table};
 use crate::units;
 
@@ -41,11 +42,15 @@ pub struct PathArguments {
     #[arg(long, value_enum, default_value_t = Program::Both)]
     pub program: Program,
 
-    /// Bytes of each file; each disk gets `--files` of them
+    /// How files are dealt out, as `cp --stripe` does
+    #[arg(long, value_enum, default_value_t = StripeChoice::File)]
+    pub stripe: StripeChoice,
+
+    /// Bytes of each file
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size, default_value = "64MiB")]
     pub size: u64,
 
-    /// Files for each disk
+    /// Files: so many for each disk; with `--stripe chunk`, over all of them
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub files: u16,
 
@@ -135,10 +140,11 @@ pub fn run(arguments: &PathArguments) -> anyhow::Result<()> {
     let memory = arguments.memory.join(format!("{FOLDER}-{}", std::process::id()));
     let host = Host::here();
     let mut ground = Ground { volumes, memory, daemon: None };
-    let files = u64::from(arguments.files) * ground.volumes.len() as u64;
+    let each = if arguments.stripe == StripeChoice::File { ground.volumes.len() as u64 } else { 1 };
+    let files = u64::from(arguments.files) * each;
     ground.plant(arguments.size, files)?;
     let url = ground.serve()?;
-    let mut runs = vec![ground.write(&url)?];
+    let mut runs = vec![ground.write(&url, arguments.stripe)?];
     if arguments.program != Program::Write {
         let room = free_bytes(&ground.memory)?;
         let need = arguments.size * files;
@@ -221,9 +227,10 @@ impl Ground {
         self.volumes.iter().map(path).collect()
     }
 
-    fn write(&self, url: &str) -> anyhow::Result<Run> {
+    fn write(&self, url: &str, stripe: StripeChoice) -> anyhow::Result<Run> {
         let mut command = self.command("home-a")?;
-        command.args(["cp", "--json", "--no-hard-links", "--stripe", "file"]).arg(self.memory.join("source"));
+        let stripe = proto::layout::Stripe::from(stripe).name();
+        command.args(["cp", "--json", "--no-hard-links", "--stripe", stripe]).arg(self.memory.join("source"));
         command.args(self.targets(url, ""));
         self.measure("one sender to the disks", command, 6)
     }

@@ -115,7 +115,7 @@ fn sink(copy: &Copy<'_>, target: place::Target, source: Arc<Sources>) -> (Arc<Si
     let (chooser, sync) = (session::storage(copy), session::sync(copy));
     let kept = copy.arguments.keep.aspects();
     // Of a set of volumes only the scan knows which has a file.
-    let is_one = source.trees().len() == 1;
+    let is_one = source.trees().len() == 1 && !source.is_striped();
     let clones = is_one.then(|| (source, copy.arguments.reflink.into()));
     session::sink(target, &chooser, sync, kept, copy.choice.filter.clone(), clones)
 }

@@ -169,7 +169,7 @@ pub fn sink(
         // Renamed files are looked for where changed ones are compared.
         if sync.compare == Compare::Never { sink } else { sink.finding_moved() }
     });
-    let sink = Sinks::new(sinks.collect()).named(target.shown, target.gone);
+    let sink = Sinks::new(sinks.collect()).named(target.shown, target.gone).striping(target.by_chunk);
     // What stands in the folder that serves for looking is nobody's.
     let prune = sync.prune.filter(|_| !target.is_absent);
     (Arc::new(sink), Sync { prune, ..sync })

@@ -12,7 +12,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use proto::layout::{Layout, VOLUMES_MAX};
 
 use crate::address::Address;
-use crate::args::CpArguments;
+use crate::args::{CpArguments, ReflinkChoice, StripeChoice};
 use crate::exit::{Exit, Failure};
 
 /// What a copy is from and to.
@@ -38,8 +38,26 @@ pub fn named(arguments: &CpArguments) -> Result<Named, Failure> {
         None => None,
         Some(stripe) => Some(Layout { stripe: stripe.into(), volumes: count(destinations.len())? }),
     };
+    if arguments.stripe == Some(StripeChoice::Chunk) {
+        by_chunk(arguments)?;
+    }
     count(sources.len().min(if arguments.join { usize::MAX } else { 1 }))?;
     Ok(Named { sources, destinations, layout, joined: arguments.join })
+}
+
+/// What a set by chunk cannot do is refused before anything is looked at.
+fn by_chunk(arguments: &CpArguments) -> Result<(), Failure> {
+    let refuse = |cause: &str, next: &str| Err(Exit::Usage.fail("stripe files by chunk", cause).next(next));
+    if arguments.checksum {
+        return refuse(
+            "--checksum compares with what stands under a name, and here that is a piece of the file",
+            "leave out --checksum; `longhaul verify RECEIPT` reads what stands on all volumes",
+        );
+    }
+    if arguments.reflink == ReflinkChoice::Always {
+        return refuse("a piece of a file shares no blocks with it", "leave out --reflink always");
+    }
+    Ok(())
 }
 
 fn count(volumes: usize) -> Result<u16, Failure> {

@@ -10,6 +10,7 @@
 mod again; // the control session goes on over another connection
 pub mod auto; // which transport, and whether it was right
 mod beside; // the threads for what waits on a disk: scanner, committer
+mod end; // the machine that is turned
 mod closing; // the last words, good or bad
 mod moves; // an end has another address
 mod paths; // several: what each brings, dead and slow ones
@@ -28,8 +29,6 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use engine::bound::Bound;
-use engine::end::recv::RecvEnd;
-use engine::end::send::SendEnd;
 use engine::end::{Outbox, Record};
 use engine::host::Team;
 use engine::job::{Cmd, Event as Told, JobNo, JobPart, Post, Role, Terms};
@@ -38,7 +37,7 @@ use engine::linux::{Linux, Sinks, Sources};
 use engine::meter::{Meter, PathStats};
 use proto::books::{Books, STAGES};
 use proto::error::{Breach, Refusal};
-use proto::layout::{Layout, Stripe};
+use proto::layout::Layout;
 use proto::negotiate::Plan;
 use proto::receipt::{Head, Signer};
 use proto::wire::control::{Compare, Frame, Rung};
@@ -47,8 +46,9 @@ use sys::event::Event;
 
 use again::Again;
 use auto::Auto;
-use beside::{Committer, Comparer, Looker, spawn_committer, spawn_comparer, spawn_looker, spawn_scan};
+use beside::{Committer, Comparer, Looker, spawn_committer, spawn_scan};
 use closing::{Closing, told};
+use end::End;
 use paths::PathBook;
 use rails::{Carries, Growth, Wanted};
 use renew::{Offers, Renewal};
@@ -202,63 +202,6 @@ pub struct Outcome {
     pub storage: Vec<proto::negotiate::Choice>,
     /// Disks of the destination's set that failed in the job: the others hold what they hold, and nobody signed.
     pub out_of_set: Option<String>,
-}
-
-enum End {
-    Send(Box<SendEnd<Linux>>),
-    Recv(Box<RecvEnd<Linux>>),
-}
-
-impl End {
-    /// The machine of this end, with nothing in it.
-    fn of(job: &Job<'_>) -> End {
-        let count = job.workers.count();
-        match &job.way {
-            Way::Send(source) => {
-                let rails = if job.plan.datagrams > 0 { job.plan.datagrams } else { job.plan.streams };
-                let rails = usize::from(rails).max(job.rails.names().len());
-                let depth = crate::job::offer::depth(job.pool_bytes, job.plan.chunk_bytes, rails);
-                let mut end = SendEnd::new(job.no, job.terms, &job.plan, job.rung, source.clone(), count, depth);
-                end.spread_over(spread(source.trees().len(), job.layout));
-                End::Send(Box::new(end))
-            }
-            Way::Recv { sink, keep, carried, sync } => {
-                let (sink, carried) = (sink.clone(), carried.clone());
-                let boot = boot_hash();
-                let mut end = RecvEnd::new(job.no, job.terms, &job.plan, job.rung, sink, count, *keep, boot, carried);
-                end.compare_by(sync.compare);
-                end.prune(sync.prune);
-                End::Recv(Box::new(end))
-            }
-        }
-    }
-    fn record(&mut self) -> &mut Record {
-        match self {
-            End::Send(end) => &mut end.record,
-            End::Recv(end) => &mut end.record,
-        }
-    }
-    fn is_done(&self) -> bool {
-        match self {
-            End::Send(end) => end.is_done(),
-            End::Recv(end) => end.is_done(),
-        }
-    }
-    fn rails_up(&self) -> usize {
-        match self {
-            End::Send(end) => end.rails_up(),
-            End::Recv(end) => end.rails_up(),
-        }
-    }
-    fn open_text(&self) -> String {
-        match self {
-            End::Send(end) => {
-                let (entries, chunks) = end.open_counts();
-                format!("{entries} entries open, {chunks} chunks not acknowledged")
-            }
-            End::Recv(end) => format!("{} entries open", end.open_count()),
-        }
-    }
 }
 
 struct Keeper<'a, 'b> {
@@ -559,52 +502,6 @@ impl<'a, 'b> Keeper<'a, 'b> {
         Ok(())
     }
 
-    fn take_settled(&mut self) -> Result<(), Failure> {
-        loop {
-            let Some(Ok(settled)) = self.tasks.as_ref().map(|(_, from)| from.try_recv()) else { return Ok(()) };
-            self.commits_open -= 1;
-            self.commit_ns += u64::try_from(self.commit_from.elapsed().as_nanos()).unwrap_or(0);
-            self.commit_from = Instant::now();
-            if let End::Recv(end) = &mut self.end {
-                end.on_settled(settled, &mut self.out).map_err(|stop| self.stopped(stop))?;
-            }
-        }
-    }
-
-    /// What the comparer saw.
-    fn take_seen(&mut self) -> Result<(), Failure> {
-        while let Some(Ok(seen)) = self.looks.as_ref().map(|(_, from)| from.try_recv()) {
-            if let End::Recv(end) = &mut self.end {
-                end.on_seen(seen, &mut self.out).map_err(|stop| self.stopped(stop))?;
-            }
-        }
-        while let Some(Ok(compared)) = self.compares.as_ref().map(|(_, from)| from.try_recv()) {
-            if let End::Send(end) = &mut self.end {
-                end.on_compared(compared, &mut self.out);
-            }
-        }
-        Ok(())
-    }
-
-    /// Hands work to the comparer, which is started with its first.
-    fn put_looks(&mut self) -> io::Result<()> {
-        let (terms, bell) = (self.job.terms, &self.job.bell);
-        if let (false, None, Way::Recv { sink, .. }) = (self.out.looks.is_empty(), &self.looks, &self.job.way) {
-            self.looks = Some(spawn_looker(sink, terms, bell)?);
-        }
-        if let (false, None, Way::Send(source)) = (self.out.compares.is_empty(), &self.compares, &self.job.way) {
-            self.compares = Some(spawn_comparer(source, terms, bell)?);
-        }
-        // The comparer lives as long as this keeper.
-        for look in self.out.looks.drain(..) {
-            let _ = self.looks.as_ref().map(|(to, _)| to.send(look));
-        }
-        for work in self.out.compares.drain(..) {
-            let _ = self.compares.as_ref().map(|(to, _)| to.send(work));
-        }
-        Ok(())
-    }
-
     fn take_scan(&mut self) {
         let End::Send(end) = &mut self.end else { return };
         while self.job.link.backlog() < BACKLOG_MAX {
@@ -709,12 +606,6 @@ impl<'a, 'b> Keeper<'a, 'b> {
     }
 }
 
-/// Files that are sent side by side: one for each disk that reads or writes whole files.
-fn spread(from: usize, to: Option<Layout>) -> u16 {
-    let to = to.filter(|it| it.stripe == Stripe::File).map_or(1, |it| it.volumes);
-    u16::try_from(from).unwrap_or(u16::MAX).max(to)
-}
-
 /// A receipt with its head; `None`: none is wanted, or it cannot be written and the job goes on without.
 fn begin_receipt(job: &Job<'_>) -> Option<ReceiptFile> {
     let path = job.receipt.clone()?;
@@ -723,11 +614,4 @@ fn begin_receipt(job: &Job<'_>) -> Option<ReceiptFile> {
     let (by, sender, receiver) = if sends { (Signer::Sender, own, peer) } else { (Signer::Receiver, peer, own) };
     let head = Head { job: job.id, digest: job.plan.digest, rung: job.rung, layout: job.layout, sender, receiver };
     ReceiptFile::begin(path, by, &head, job.carry.clone()).ok()
-}
-
-fn boot_hash() -> [u8; 8] {
-    let hash = blake3::hash(sys::host::boot_id().unwrap_or_default().as_bytes());
-    let mut boot = [0; 8];
-    boot.copy_from_slice(&hash.as_bytes()[..8]);
-    boot
 }

@@ -47,6 +47,24 @@ impl Ground {
         }
     }
 
+    /// The folders above the one that a path stands in, from the nearest on.
+    pub(super) fn above(&self, path: &[u8]) -> Vec<Vec<u8>> {
+        let full = match self {
+            Ground::Free(base) => {
+                let path = absolute(base, path);
+                let known = std::fs::canonicalize(std::path::Path::new(std::ffi::OsStr::from_bytes(&path)));
+                known.map_or(path, |it| it.into_os_string().into_encoded_bytes())
+            }
+            Ground::Root(_) => below(path),
+        };
+        let slashes = full.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/');
+        let mut above: Vec<Vec<u8>> = slashes.map(|(at, _)| full[..at.max(1)].to_vec()).collect();
+        if let Ground::Root(_) = self {
+            above.push(Vec::new());
+        }
+        above
+    }
+
     fn make(&self, path: &[u8]) -> io::Result<()> {
         match self {
             Ground::Free(base) => {
@@ -113,15 +131,20 @@ pub fn source(
     if joined {
         return volumes::source(ground, paths, top, &chooser);
     }
-    one_source(ground, paths, top, chooser).map(Sources::from)
+    let source = some_source(ground, paths, top, chooser, true)?;
+    for path in paths {
+        volumes::refuse_one_of_chunks(ground, path, "read the source")?;
+    }
+    Ok(Sources::from(source))
 }
 
-/// What stands on one volume.
-pub(super) fn one_source(
+/// What stands on one volume; or may stand there, if it need not.
+pub(super) fn some_source(
     ground: &Ground,
     paths: &[Box<[u8]>],
     top: &[u8],
     chooser: Arc<Chooser>,
+    must_stand: bool,
 ) -> Result<LinuxSource, Failure> {
     let mut roots: HashMap<Box<[u8]>, Root> = HashMap::new();
     if paths.is_empty() {
@@ -139,7 +162,7 @@ pub(super) fn one_source(
         };
         let (folder, name) = split(path);
         let parent = ground.open(folder).map_err(failed)?;
-        if !name.is_empty() {
+        if must_stand && !name.is_empty() {
             parent.stat(name).map_err(failed)?;
         }
         let announced: Box<[u8]> = if top.is_empty() { name.into() } else { top.into() };
@@ -172,6 +195,8 @@ pub struct Target {
     pub top: Box<[u8]>,
     /// A dry run's destination that is not there: the folder only serves for looking, and has nothing of ours.
     pub is_absent: bool,
+    /// The volumes are striped by chunk.
+    pub by_chunk: bool,
     /// Names the destination for carried digests, the same in the next run.
     pub name: Vec<u8>,
 }
@@ -180,7 +205,8 @@ impl Target {
     /// One folder, in which a single source gets this name.
     fn one(base: Dir, top: &[u8], is_absent: bool) -> Target {
         let name = named(&base, top);
-        Target { name, volumes: vec![base], shown: Vec::new(), gone: Vec::new(), top: top.into(), is_absent }
+        let (volumes, top) = (vec![base], top.into());
+        Target { name, volumes, shown: Vec::new(), gone: Vec::new(), top, is_absent, by_chunk: false }
     }
 }
 
@@ -195,7 +221,10 @@ pub fn target(
 ) -> Result<Target, Failure> {
     match (paths, layout) {
         (paths, Some(layout)) => volumes::target(ground, paths, layout, dry),
-        ([path], None) => one_target(ground, path, into_folder, dry),
+        ([path], None) => {
+            volumes::refuse_one_of_chunks(ground, path, "write to")?;
+            one_target(ground, path, into_folder, dry)
+        }
         _ => Err(Exit::Usage.fail("find the destination", "it is one place, or a set of volumes")),
     }
 }

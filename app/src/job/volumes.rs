@@ -11,6 +11,12 @@
 //!   longhaul-volume 1
 //!   set 0123456789abcdef            the same on all of them
 //!   volume 3 of 16                  from 0
+//!
+//! and of a set that is striped by chunk, which must not be taken for one by file
+//!   longhaul-volume 2
+//!   set …
+//!   volume …
+//!   stripe chunk
 //! ```
 
 use std::collections::HashMap;
@@ -22,7 +28,7 @@ use engine::linux::choice::Chooser;
 use engine::linux::source::LinuxSource;
 use engine::linux::{Sources, VOLUME_MARK};
 use engine::sink::volumes::{Gone, is_dying};
-use proto::layout::{Layout, VOLUMES_MAX};
+use proto::layout::{Layout, Stripe, VOLUMES_MAX};
 use sys::fs::{Dir, Kind, Stat};
 
 use crate::exit::{Exit, Failure};
@@ -61,19 +67,29 @@ struct Mark {
     set: u64,
     volume: u16,
     of: u16,
+    stripe: Stripe,
 }
 
 impl Mark {
     fn text(self) -> String {
-        format!("longhaul-volume 1\nset {:016x}\nvolume {} of {}\n", self.set, self.volume, self.of)
+        let (version, stripe) = match self.stripe {
+            Stripe::File => (1, ""),
+            Stripe::Chunk => (2, "stripe chunk\n"),
+        };
+        format!("longhaul-volume {version}\nset {:016x}\nvolume {} of {}\n{stripe}", self.set, self.volume, self.of)
     }
 
     fn parse(text: &str) -> Option<Mark> {
         let mut lines = text.lines();
-        (lines.next()? == "longhaul-volume 1").then_some(())?;
+        let version = lines.next()?;
         let set = u64::from_str_radix(lines.next()?.strip_prefix("set ")?, 16).ok()?;
         let (volume, of) = lines.next()?.strip_prefix("volume ")?.split_once(" of ")?;
-        let mark = Mark { set, volume: volume.parse().ok()?, of: of.parse().ok()? };
+        let stripe = match (version, lines.next()) {
+            ("longhaul-volume 1", _) => Stripe::File,
+            ("longhaul-volume 2", Some("stripe chunk")) => Stripe::Chunk,
+            _ => return None,
+        };
+        let mark = Mark { set, volume: volume.parse().ok()?, of: of.parse().ok()?, stripe };
         (mark.volume < mark.of && mark.of <= VOLUMES_MAX).then_some(mark)
     }
 
@@ -141,6 +157,27 @@ pub fn target(ground: &Ground, paths: &[Box<[u8]>], layout: Layout, dry: bool) -
     }
     let of = layout.volumes;
     let first = marks[0];
+    is_one_set(paths, &marks, layout)?;
+    if first.is_none() && !dry {
+        let mut random = [0; 8];
+        aws_lc_rs::rand::fill(&mut random)
+            .map_err(|_| Exit::Bug.fail("name the set", "the system has no randomness"))?;
+        let set = u64::from_le_bytes(random);
+        for (number, (volume, path)) in (0..).zip(&found) {
+            Mark { set, volume: number, of, stripe: layout.stripe }
+                .write(volume)
+                .map_err(|error| Exit::of_io(&error).fail(format!("mark the volume '{}'", show(path)), error))?;
+        }
+    }
+    let (volumes, shown) = found.into_iter().map(|(volume, _)| (volume.clone(), shown(&volume))).unzip();
+    let by_chunk = layout.stripe == Stripe::Chunk;
+    Ok(Target { volumes, shown, gone, top: Box::default(), is_absent: false, by_chunk, name })
+}
+
+/// Are these marks those of one set, striped as the user says; or is none of them marked?
+fn is_one_set(paths: &[Box<[u8]>], marks: &[Option<Mark>], layout: Layout) -> Result<(), Failure> {
+    let of = layout.volumes;
+    let first = marks[0];
     let is_of_one_set =
         marks.iter().all(|mark| mark.is_some_and(|it| it.of == of) && mark.map(|it| it.set) == first.map(|it| it.set));
     if let (false, Some(at)) = (is_of_one_set, marks.iter().position(Option::is_some)) {
@@ -156,19 +193,16 @@ pub fn target(ground: &Ground, paths: &[Box<[u8]>], layout: Layout, dry: bool) -
             "name all volumes of that set, or remove the file .longhaul-volume from those that shall make a new one",
         ));
     }
-    if first.is_none() && !dry {
-        let mut random = [0; 8];
-        aws_lc_rs::rand::fill(&mut random)
-            .map_err(|_| Exit::Bug.fail("name the set", "the system has no randomness"))?;
-        let set = u64::from_le_bytes(random);
-        for (number, (volume, path)) in (0..).zip(&found) {
-            Mark { set, volume: number, of }
-                .write(volume)
-                .map_err(|error| Exit::of_io(&error).fail(format!("mark the volume '{}'", show(path)), error))?;
-        }
+    if let Some(other) = first.filter(|mark| mark.stripe != layout.stripe) {
+        let (is, asked) = (other.stripe.name(), layout.stripe.name());
+        return Err(Exit::Usage
+            .fail(
+                "use the volumes as one set",
+                format!("the set {:016x} is striped by {is}, not by {asked}", other.set),
+            )
+            .next(format!("say --stripe {is}, or use empty folders for a new set")));
     }
-    let (volumes, shown) = found.into_iter().map(|(volume, _)| (volume.clone(), shown(&volume))).unzip();
-    Ok(Target { volumes, shown, gone, top: Box::default(), is_absent: false, name })
+    Ok(())
 }
 
 /// Opens a volume, reads its mark, and has it flush a small file: a disk that cannot do that is no destination.
@@ -194,12 +228,14 @@ pub fn source(ground: &Ground, paths: &[Box<[u8]>], top: &[u8], chooser: &Arc<Ch
     let mut sets: Vec<Mark> = Vec::new();
     let mut missing: Vec<(Box<[u8]>, io::Error)> = Vec::new();
     let mut is_folder = false;
+    // Of a striped file only one volume has the name; the others are read all the same.
+    let mut nameless = Vec::new();
     let mut last = None;
     for path in paths {
         let (folder, name) = split(path);
         match ground.open(folder) {
             Ok(parent) => {
-                sets.extend(mark_near(&parent, name));
+                sets.extend(mark_of(ground, path, &parent, name));
                 is_folder |= name.is_empty() || parent.stat(name).is_ok_and(|it| it.kind == Kind::Folder);
             }
             Err(error) => {
@@ -207,10 +243,12 @@ pub fn source(ground: &Ground, paths: &[Box<[u8]>], top: &[u8], chooser: &Arc<Ch
                 continue;
             }
         }
-        match place::one_source(ground, std::slice::from_ref(path), top, Arc::clone(chooser)) {
+        let one = std::slice::from_ref(path);
+        match place::some_source(ground, one, top, Arc::clone(chooser), true) {
             Ok(source) => found.push(source),
             Err(failure) if failure.exit == Exit::Vanished => {
                 missing.push((path.clone(), io::ErrorKind::NotFound.into()));
+                nameless.push(one);
                 last = Some(failure);
             }
             Err(failure) => return Err(failure),
@@ -224,8 +262,12 @@ pub fn source(ground: &Ground, paths: &[Box<[u8]>], top: &[u8], chooser: &Arc<Ch
         // A file stands on one volume: that it is not on the others is no news. That a whole volume is not there is.
         missing.clear();
     }
+    let by_chunk = sets.first().is_some_and(|mark| mark.stripe == Stripe::Chunk);
+    for path in nameless.into_iter().filter(|_| by_chunk && !is_folder) {
+        found.push(place::some_source(ground, path, top, Arc::clone(chooser), false)?);
+    }
     if let Some(first) = sets.first() {
-        if let Some(other) = sets.iter().find(|it| it.set != first.set) {
+        if let Some(other) = sets.iter().find(|it| (it.set, it.stripe) != (first.set, first.stripe)) {
             let cause = format!("they are of two sets, {:016x} and {:016x}", first.set, other.set);
             return Err(Exit::Usage.fail("read the volumes as one set", cause).next("name the volumes of one set"));
         }
@@ -234,14 +276,31 @@ pub fn source(ground: &Ground, paths: &[Box<[u8]>], top: &[u8], chooser: &Arc<Ch
             missing.push((name.into_bytes().into(), io::ErrorKind::NotFound.into()));
         }
     }
-    Ok(Sources::new(found).without(missing))
+    Ok(Sources::new(found).without(missing).striped(by_chunk))
 }
 
-/// The mark of the volume that a path is of: in the folder itself, or in the one it stands in.
-fn mark_near(parent: &Dir, name: &[u8]) -> Option<Mark> {
-    let own =
-        if name.is_empty() { None } else { parent.open_dir(name).ok().and_then(|it| Mark::read(&it).ok().flatten()) };
-    own.or_else(|| Mark::read(parent).ok().flatten())
+/// Refuses what stands in one volume of a set by chunk, where all of them are needed: its files have holes that are none.
+pub fn refuse_one_of_chunks(ground: &Ground, path: &[u8], what: &str) -> Result<(), Failure> {
+    let (folder, name) = split(path);
+    let Ok(parent) = ground.open(folder) else { return Ok(()) };
+    match mark_of(ground, path, &parent, name) {
+        Some(mark) if mark.stripe == Stripe::Chunk => {
+            let (volume, of) = (mark.volume, mark.of);
+            let cause =
+                format!("it is on volume {volume} of {of} of the set {:016x}, which is striped by chunk", mark.set);
+            let next = "name all of its volumes: --join to read them ('/data/{0..15}/name'), --stripe chunk to write";
+            Err(Exit::Usage.fail(format!("{what} '{}'", show(path)), cause).next(next))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The mark of the volume that a path is of: in the folder itself, in the one it stands in, or in one of those above.
+fn mark_of(ground: &Ground, path: &[u8], parent: &Dir, name: &[u8]) -> Option<Mark> {
+    let read = |folder: &Dir| Mark::read(folder).ok().flatten();
+    let own = if name.is_empty() { None } else { parent.open_dir(name).ok().and_then(|it| read(&it)) };
+    let above = || ground.above(path).iter().find_map(|folder| read(&ground.open(folder).ok()?));
+    own.or_else(|| read(parent)).or_else(above)
 }
 
 #[cfg(test)]
@@ -250,9 +309,18 @@ mod tests {
 
     #[test]
     fn a_mark_is_read_as_it_was_written_and_nothing_else_is() {
-        let mark = Mark { set: 0xfeed, volume: 3, of: 16 };
-        assert_eq!(Mark::parse(&mark.text()), Some(mark));
-        for text in ["", "longhaul-volume 2\nset 1\nvolume 0 of 1\n", "longhaul-volume 1\nset x\nvolume 0 of 1\n"] {
+        for stripe in [Stripe::File, Stripe::Chunk] {
+            let mark = Mark { set: 0xfeed, volume: 3, of: 16, stripe };
+            assert_eq!(Mark::parse(&mark.text()), Some(mark));
+        }
+        // What an earlier version reads is what it knows.
+        assert!(Mark { set: 1, volume: 0, of: 1, stripe: Stripe::Chunk }.text().starts_with("longhaul-volume 2\n"));
+        for text in [
+            "",
+            "longhaul-volume 3\nset 1\nvolume 0 of 1\n",
+            "longhaul-volume 2\nset 1\nvolume 0 of 1\n",
+            "longhaul-volume 1\nset x\nvolume 0 of 1\n",
+        ] {
             assert_eq!(Mark::parse(text), None);
         }
         assert_eq!(Mark::parse("longhaul-volume 1\nset 1\nvolume 4 of 4\n"), None);

@@ -17,8 +17,11 @@ use std::time::Duration;
 use blake3::hazmat::HasherExt;
 use crc_fast::CrcAlgorithm;
 use engine::digest::{DigestTree, crc_digest};
+use engine::end::recv::JOURNAL_FILE_BYTES_MIN;
+use engine::linux::joined::Joined;
 use proto::manifest::{Aspects, EntryKind, NodeKind};
 use proto::receipt::{EntryLine, put_digest};
+use proto::striped::Whole;
 use proto::wire::control::{Digest, DigestKind};
 use rustix::io::Errno;
 use sys::fs::{Dir, Kind, Stat};
@@ -134,10 +137,36 @@ impl Tally {
     }
 }
 
+/// What a file's bytes are read from.
+#[derive(Debug)]
+struct Content {
+    /// What its name leads to.
+    file: File,
+    /// Its chunks stand on many volumes.
+    joined: Option<Joined>,
+}
+
+impl Content {
+    /// What the page cache holds says nothing about the disk; a file system without a cache refuses, rightly.
+    fn drop_cache(&self, offset: u64, len: u64) {
+        let pieces = self.joined.iter().flat_map(Joined::pieces);
+        for file in pieces.chain([&self.file]) {
+            let _ = sys::fs::drop_cache(file, offset, len);
+        }
+    }
+
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
+        match &self.joined {
+            Some(joined) => joined.read_at(into, offset),
+            None => sys::fs::read_at_full(&self.file, into, offset),
+        }
+    }
+}
+
 /// A file that several workers read.
 #[derive(Debug)]
 struct Big {
-    file: File,
+    content: Content,
     line: Box<EntryLine>,
     kind: DigestKind,
     expected: Digest,
@@ -208,8 +237,8 @@ impl Floor<'_> {
             return give.send(Work::Entry(line)).is_ok();
         };
         let bytes = line.entry.bytes();
-        let file = match self.open(&line) {
-            Ok(file) => file,
+        let content = match self.open(&line) {
+            Ok(content) => content,
             Err(found) => {
                 self.tally.files.fetch_add(1, Ordering::Relaxed);
                 let _ = tell.send((line.entry.path.to_vec(), found));
@@ -218,7 +247,7 @@ impl Floor<'_> {
         };
         let segments = bytes.div_ceil(u64::from(SEGMENT_BYTES));
         let tree = Mutex::new(DigestTree::new(kind, bytes, SEGMENT_BYTES));
-        let big = Big { file, line, kind, expected, tree, segments_left: segments.into(), told: false.into() };
+        let big = Big { content, line, kind, expected, tree, segments_left: segments.into(), told: false.into() };
         let big = Arc::new(big);
         (0..segments).all(|index| give.send(Work::Segment(Arc::clone(&big), index)).is_ok())
     }
@@ -246,18 +275,18 @@ impl Floor<'_> {
         match &line.entry.kind {
             EntryKind::File { bytes } => {
                 self.tally.files.fetch_add(1, Ordering::Relaxed);
-                let file = self.open(line)?;
+                let content = self.open(line)?;
                 let Some((kind, expected)) = line.digest else {
                     self.tally.without_digest.fetch_add(1, Ordering::Relaxed);
                     return Ok(());
                 };
                 let mut hash = Hash::new(kind, 0);
-                self.read(&file, 0, *bytes, buffer, |part| hash.update(part)).map_err(Found::Unreadable)?;
+                self.read(&content, 0, *bytes, buffer, |part| hash.update(part)).map_err(Found::Unreadable)?;
                 let found = hash.finish_whole();
                 if found != expected {
                     return Err(Found::Digest { kind, expected, found });
                 }
-                self.metadata(line, &file, tell);
+                self.metadata(line, &content.file, tell);
                 Ok(())
             }
             EntryKind::Folder | EntryKind::FolderEnd => {
@@ -303,7 +332,7 @@ impl Floor<'_> {
         let offset = index * u64::from(SEGMENT_BYTES);
         let len = (big.line.entry.bytes() - offset).min(u64::from(SEGMENT_BYTES));
         let mut hash = Hash::new(big.kind, offset);
-        match self.read(&big.file, offset, len, buffer, |part| hash.update(part)) {
+        match self.read(&big.content, offset, len, buffer, |part| hash.update(part)) {
             Ok(()) => big.tree.lock().unwrap_or_else(PoisonError::into_inner).put(index, hash.finish_part()),
             Err(error) => {
                 if !big.told.swap(true, Ordering::Relaxed) {
@@ -321,20 +350,28 @@ impl Floor<'_> {
                 let found = Found::Digest { kind: big.kind, expected: big.expected, found };
                 let _ = tell.send((big.line.entry.path.to_vec(), found));
             }
-            Some(_) => self.metadata(&big.line, &big.file, tell),
+            Some(_) => self.metadata(&big.line, &big.content.file, tell),
             None => {}
         }
     }
 
     /// Opens a file whose kind and length are those of the receipt.
-    fn open(&self, line: &EntryLine) -> Result<File, Found> {
+    fn open(&self, line: &EntryLine) -> Result<Content, Found> {
         let (folder, name) = self.locate(&line.entry.path);
         let facts = stat(folder, name)?;
         expect_kind(&facts, Kind::File)?;
         if facts.bytes != line.entry.bytes() {
             return Err(Found::Size { expected: line.entry.bytes(), found: facts.bytes });
         }
-        folder.open_file(name, false).map_err(Found::Unreadable)
+        let file = folder.open_file(name, false).map_err(Found::Unreadable)?;
+        let volumes = match self.place {
+            Place::Folder { volumes, .. } => volumes,
+            Place::One { folder, .. } => std::slice::from_ref(folder),
+        };
+        let whole = Whole { bytes: facts.bytes, mtime_s: facts.mtime_s, mtime_ns: facts.mtime_ns };
+        let is_striped = facts.bytes > JOURNAL_FILE_BYTES_MIN;
+        let joined = if is_striped { Joined::open(volumes, name, whole).map_err(Found::Unreadable)? } else { None };
+        Ok(Content { file, joined })
     }
 
     fn locate<'a>(&'a self, path: &'a [u8]) -> (&'a Dir, &'a [u8]) {
@@ -352,18 +389,17 @@ impl Floor<'_> {
     /// Reads a range from the disk. A file that ends early was cut after it was opened: that is an error here.
     fn read(
         &self,
-        file: &File,
+        content: &Content,
         offset: u64,
         len: u64,
         buffer: &mut [u8],
         mut take: impl FnMut(&[u8]),
     ) -> io::Result<()> {
-        // What the page cache holds says nothing about the disk; a file system without a cache refuses, rightly.
-        let _ = sys::fs::drop_cache(file, offset, len);
+        content.drop_cache(offset, len);
         let mut done = 0;
         while done < len {
             let want = usize::try_from(len - done).unwrap_or(usize::MAX).min(buffer.len());
-            let got = sys::fs::read_at_full(file, &mut buffer[..want], offset + done)?;
+            let got = content.read_at(&mut buffer[..want], offset + done)?;
             take(&buffer[..got]);
             self.tally.bytes.fetch_add(got as u64, Ordering::Relaxed);
             if got < want {
@@ -372,7 +408,7 @@ impl Floor<'_> {
             done += got as u64;
         }
         // Whoever uses this host keeps the cache that is worth something to them.
-        let _ = sys::fs::drop_cache(file, offset, len);
+        content.drop_cache(offset, len);
         Ok(())
     }
 

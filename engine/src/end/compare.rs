@@ -70,7 +70,7 @@ pub fn look<S: SinkTree>(sink: &S, terms: &Terms, look: Look, each: &mut dyn FnM
         Look::Carry { entry, sign, ranges, records, durable } => {
             let mut result = sink.carry(&entry, sign, &ranges);
             if result.is_ok() && !records.is_empty() {
-                result = sink.flush(&entry, &records, durable);
+                result = sink.flush(sink.volume_of(entry.id), &entry, &records, durable);
             }
             each(Seen::Carried { entry: entry.id, result })
         }

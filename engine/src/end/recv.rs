@@ -9,24 +9,21 @@
 
 mod compare; // another version stands there
 mod holes; // what is zeros and does not come
+mod over; // published, or failed
+mod parts; // what has come of large files, journalled and taken up again
 mod prune; // what the source does not have
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::io;
 use std::sync::Arc;
 
 use proto::error::Breach;
-use proto::journal::{self, JournalHeader, Replay};
 use proto::ledger::{CHUNKS_MAX, chunk_count};
 use proto::manifest::{Aspects, Entry, EntryId, EntryKind};
 use proto::negotiate::Plan;
 use proto::recv::{Ready, Receiver};
-use proto::wire::chunk::{ChunkKind, PACK_FILE_BYTES_MAX, SEALED_HEADER_BYTES, TAG_BYTES};
-use proto::wire::control::{
-    ChunkRange, Compare, Digest, EntryFault, FaultKind, Frame, ID_NAMES_MAX, Rung, WANT_RANGES_MAX, Want,
-};
+use proto::wire::chunk::{ChunkKind, SEALED_HEADER_BYTES, TAG_BYTES};
+use proto::wire::control::{ChunkRange, Compare, Digest, EntryFault, FaultKind, Frame, ID_NAMES_MAX, Rung, Want};
 
-use crate::digest::DigestTree;
 use crate::end::debt::Debt;
 use crate::end::names::{Further, Names};
 use crate::end::{Outbox, Record, Stop, fault, told};
@@ -34,6 +31,8 @@ use crate::job::{Cmd, Event, JobNo, Terms, fault_kind};
 use crate::platform::{Found, Platform, SinkTree};
 use crate::seal::tag_count;
 use crate::sink::commit::{Settled, Task};
+
+use parts::Coming;
 
 /// Files above this length have a journal.
 pub const JOURNAL_FILE_BYTES_MIN: u64 = 16 << 20;
@@ -57,23 +56,6 @@ pub fn carried_key(path: &[u8]) -> [u8; 16] {
     let mut key = [0; 16];
     key.copy_from_slice(&hash.as_bytes()[..16]);
     key
-}
-
-/// A file on its way.
-#[derive(Debug)]
-struct Coming {
-    tree: DigestTree,
-    journalled: bool,
-    header_written: bool,
-    /// Flushed before each record: the job asks for it, or the journal's header promises it.
-    durable: bool,
-    fresh: Vec<(u64, Digest)>,
-    fresh_bytes: u64,
-    fresh_since_ns: u64,
-    flushing: bool,
-    durable_bytes: u64,
-    /// Bytes of holes told.
-    holes: u64,
 }
 
 /// See the module.
@@ -373,93 +355,9 @@ impl<P: Platform> RecvEnd<P> {
             Ok(Found::Nothing) => match self.compare(entry, out) {
                 Some(want) => Some(want),
                 None if self.begins_clone(entry, out) => None,
-                None => Some(self.begin(entry, &[], false)),
+                None => Some(self.begin(entry, &[], &[], false)),
             },
-            Ok(Found::Part(journal)) => Some(self.resume(entry, &journal, out)),
-        }
-    }
-
-    fn resume(&mut self, entry: &Arc<Entry>, journal: &[u8], out: &mut Outbox<P>) -> Want {
-        let replay = Replay::parse(journal);
-        let own = self.journal_header(entry);
-        let fits = replay.header.is_some_and(|header| {
-            JournalHeader { boot_id_hash: own.boot_id_hash, rung_written_only: own.rung_written_only, ..header } == own
-                && (!header.rung_written_only || header.boot_id_hash == own.boot_id_hash)
-        });
-        if !fits && self.record.dry {
-            return self.begin(entry, &[], false);
-        }
-        if !fits {
-            out.notes.push(format!("{}: the part is of another source, it is done anew", show(&entry.path)));
-            self.sink.discard(entry);
-            return self.begin(entry, &[], false);
-        }
-        let mut kept: BTreeMap<u64, Digest> = BTreeMap::new();
-        let chunks = own.chunks();
-        for record in &replay.records {
-            for (step, digest) in record.digests.iter().enumerate() {
-                let index = record.first + step as u64;
-                if index < chunks {
-                    kept.insert(index, *digest);
-                }
-            }
-        }
-        let kept = first_runs(kept);
-        if self.record.dry {
-            return self.begin(entry, &kept, false);
-        }
-        let gaps = gaps(&kept, chunks, u64::from(self.record.terms.chunk_bytes));
-        if let Err(error) = self.sink.resume_part(entry, replay.valid_bytes, &gaps) {
-            out.notes.push(format!("{}: the part cannot be taken up ({error}), it is done anew", show(&entry.path)));
-            self.sink.discard(entry);
-            return self.begin(entry, &[], false);
-        }
-        self.begin(entry, &kept, replay.header.is_some_and(|header| !header.rung_written_only))
-    }
-
-    fn begin(&mut self, entry: &Arc<Entry>, kept: &[(u64, Digest)], promised: bool) -> Want {
-        let missing = self.machine.expect(entry.id, kept.iter().map(|(index, _)| *index));
-        if entry.bytes() <= PACK_FILE_BYTES_MAX && kept.is_empty() {
-            return Want::All;
-        }
-        let chunk_bytes = u64::from(self.record.terms.chunk_bytes);
-        let mut tree = DigestTree::new(self.record.terms.digest, entry.bytes(), self.record.terms.chunk_bytes);
-        let mut kept_bytes = 0;
-        for (index, digest) in kept {
-            tree.put(*index, *digest);
-            kept_bytes += chunk_bytes.min(entry.bytes() - index * chunk_bytes);
-        }
-        self.record.tally.bytes_resumed += kept_bytes;
-        self.record.tally.durable += kept_bytes;
-        self.record.tally.written += kept_bytes;
-        self.coming.insert(
-            entry.id,
-            Coming {
-                tree,
-                journalled: entry.bytes() > JOURNAL_FILE_BYTES_MIN,
-                header_written: !kept.is_empty(),
-                durable: promised || self.record.rung >= Rung::Flushed,
-                fresh: Vec::new(),
-                fresh_bytes: 0,
-                fresh_since_ns: 0,
-                flushing: false,
-                durable_bytes: kept_bytes,
-                holes: 0,
-            },
-        );
-        if kept.is_empty() { Want::All } else { Want::Missing { ranges: missing } }
-    }
-
-    fn journal_header(&self, entry: &Entry) -> JournalHeader {
-        JournalHeader {
-            version: journal::JOURNAL_VERSION,
-            bytes: entry.bytes(),
-            mtime_s: entry.mtime_s,
-            mtime_ns: entry.mtime_ns,
-            chunk_bytes: self.record.terms.chunk_bytes,
-            digest: self.record.terms.digest,
-            boot_id_hash: self.boot,
-            rung_written_only: self.record.rung < Rung::Flushed,
+            Ok(Found::Parts(journals)) => Some(self.resume(entry, &journals, out)),
         }
     }
 
@@ -489,17 +387,13 @@ impl<P: Platform> RecvEnd<P> {
                     return Ok(());
                 }
                 let (index, ready) = self.machine.on_landed(entry, offset, bytes)?;
-                self.sink.landed(entry, u64::from(bytes));
+                let volume = self.sink.landed(entry, offset, u64::from(bytes));
                 self.record.tally.written += u64::from(bytes);
                 let coming = self.coming.get_mut(&entry).expect("made with the ledger");
                 coming.tree.put(index, digest);
-                if coming.fresh.is_empty() {
-                    coming.fresh_since_ns = now_ns;
-                }
-                coming.fresh_bytes += u64::from(bytes);
                 if coming.journalled {
                     self.debt.owe(entry, u64::from(bytes));
-                    coming.fresh.push((index, digest));
+                    coming.fresh.entry(volume).or_default().add(now_ns, index, bytes, digest);
                 }
                 self.on_ready(ready, out);
             }
@@ -532,9 +426,9 @@ impl<P: Platform> RecvEnd<P> {
                 out.notes.push(format!("chunk {chunk} {name} came corrupt ({corrupt:?}), it is asked for again"));
                 self.nacks.push(Frame::Nack { chunk, corrupt });
             }
-            Event::WriteFailed { chunk, error } => {
+            Event::WriteFailed { chunk, offset, error } => {
                 self.machine.ack(chunk)?;
-                self.sink.failed(error.entry, error.errno);
+                self.sink.failed(error.entry, offset, error.errno);
                 self.fail_with(told(&error));
             }
             Event::RailDead { rail, end } => {
@@ -557,8 +451,11 @@ impl<P: Platform> RecvEnd<P> {
         let Ready::File { entry: id, sender_digest } = ready else { return };
         let entry = self.machine.entry(id).cloned().expect("it just became ready");
         let coming = self.coming.get_mut(&id).expect("made with the ledger");
-        // Publishing flushes the whole; a journal record after it would speak of a part that is gone.
-        if !std::mem::replace(&mut coming.journalled, false) {
+        // Publishing flushes the whole; a journal record after it would speak of a part that is gone. The journals of a striped file stay,
+        // and know all of it before it has its name.
+        if entry.meta.striped {
+            coming.closing = true;
+        } else if !std::mem::replace(&mut coming.journalled, false) {
             // Without a journal nothing could be paid before: holding rails for it would hold for ever.
             self.debt.owe(id, entry.bytes());
         }
@@ -568,59 +465,16 @@ impl<P: Platform> RecvEnd<P> {
             return;
         }
         self.digests.insert(id, own);
-        self.ready.push(entry);
-    }
-
-    fn fail(&mut self, id: EntryId, kind: FaultKind, error: Option<&io::Error>, step: &str) {
-        self.fail_with(fault(id, kind, error, step));
-    }
-
-    fn fail_with(&mut self, fault: EntryFault) {
-        // A full disk keeps a large part: the next run goes on from it.
-        let keep = fault.kind == FaultKind::Full;
-        self.fail_keeping(fault, keep);
-    }
-
-    fn fail_keeping(&mut self, fault: EntryFault, keep: bool) {
-        let Some(entry) = self.machine.resolve(fault.entry) else { return };
-        self.let_go(&entry, keep);
-        self.record.failed(fault.clone(), &entry.path);
-        self.faults.push(fault);
-    }
-
-    /// The entry is over. Only parts with a journal are worth keeping.
-    fn let_go(&mut self, entry: &Arc<Entry>, keep: bool) {
-        let volume = self.sink.volume_of(entry.id);
-        self.sink.forget(entry.id);
-        self.debt.settle(entry.id);
-        self.record.tally.holes -= self.coming.remove(&entry.id).map_or(0, |coming| coming.holes);
-        self.comparing.remove(&entry.id);
-        self.cloning.remove(&entry.id);
-        self.digests.remove(&entry.id);
-        self.forget.push(entry.id);
-        self.ready.retain(|it| it.id != entry.id);
-        self.first_stands(entry, false);
-        if entry.is_file() && !(keep && entry.bytes() > JOURNAL_FILE_BYTES_MIN) {
-            self.discards.push((volume, entry.clone()));
+        if !entry.meta.striped || self.coming[&id].is_flushed() {
+            self.ready.push(entry);
         }
     }
 
     /// The committer answers.
     pub fn on_settled(&mut self, settled: Settled, _out: &mut Outbox<P>) -> Result<(), Stop> {
         match settled {
-            Settled::Flushed { entry, indices, result } => match result {
-                Ok(()) => {
-                    self.machine.on_durable(entry, indices.iter().copied());
-                    if let Some(coming) = self.coming.get_mut(&entry) {
-                        coming.flushing = false;
-                        let bytes = indices.len() as u64 * u64::from(self.record.terms.chunk_bytes);
-                        self.debt.pay(entry, bytes);
-                        if self.record.rung >= Rung::Flushed {
-                            coming.durable_bytes += bytes;
-                            self.record.tally.durable += bytes;
-                        }
-                    }
-                }
+            Settled::Flushed { volume, entry, indices, result } => match result {
+                Ok(()) => self.on_flushed(volume, entry, &indices),
                 Err(error) => self.fail(entry, fault_kind(&error, false), Some(&error), "flush the part"),
             },
             Settled::Published { volume, entries, results } => {
@@ -644,19 +498,6 @@ impl<P: Platform> RecvEnd<P> {
             }
         }
         Ok(())
-    }
-
-    fn published(&mut self, entry: &Arc<Entry>) {
-        let Some(digest) = self.digests.remove(&entry.id) else { return };
-        let flushed = self.coming.remove(&entry.id).map_or(0, |coming| coming.durable_bytes);
-        if self.record.rung >= Rung::Flushed {
-            // Whole chunks were counted as they were flushed; the last may be short.
-            self.record.tally.durable = (self.record.tally.durable + entry.bytes()).saturating_sub(flushed);
-        }
-        self.debt.settle(entry.id);
-        self.forget.push(entry.id);
-        self.committed.push((entry.id, digest));
-        self.first_stands(entry, true);
     }
 
     /// Everything that is due: acks, commits, folder ends, flushes, the end.
@@ -702,26 +543,6 @@ impl<P: Platform> RecvEnd<P> {
         }
     }
 
-    /// A batch of whole files for each volume that has none on its way.
-    fn pump_published(&mut self, out: &mut Outbox<P>) {
-        if self.ready.is_empty() || self.publishing.iter().all(|&busy| busy) {
-            return;
-        }
-        let mut batches: Vec<Vec<Arc<Entry>>> = vec![Vec::new(); self.publishing.len()];
-        self.ready.retain(|entry| {
-            let volume = self.sink.volume_of(entry.id);
-            let takes = !self.publishing[volume] && batches[volume].len() < ENTRIES_PER_BATCH_MAX;
-            if takes {
-                batches[volume].push(entry.clone());
-            }
-            !takes
-        });
-        for (volume, entries) in batches.into_iter().enumerate().filter(|(_, entries)| !entries.is_empty()) {
-            self.publishing[volume] = true;
-            out.tasks.push(Task::Publish { volume, entries, rung: self.record.rung });
-        }
-    }
-
     fn pump_acks(&mut self, out: &mut Outbox<P>) {
         let mut ranges: Vec<ChunkRange> = Vec::new();
         self.machine.next_acks(&mut ranges);
@@ -730,62 +551,6 @@ impl<P: Platform> RecvEnd<P> {
         }
         out.frames.append(&mut self.nacks);
         out.frames.extend(self.closing.drain(..).map(|rail| Frame::RailClosed { rail }));
-    }
-
-    fn pump_committed(&mut self, out: &mut Outbox<P>) {
-        self.tell_unkept(out);
-        if self.committed.is_empty() {
-            return;
-        }
-        let (machine, record, sink) = (&mut self.machine, &mut self.record, &self.sink);
-        // What failed meanwhile is told as failed.
-        self.committed.retain(|(id, digest)| {
-            let entry = machine.resolve(*id);
-            sink.forget(*id);
-            if let Some(entry) = &entry {
-                record.resolved(entry, entry.is_file().then_some(digest));
-            }
-            entry.is_some()
-        });
-        for list in self.committed.chunks(4096) {
-            out.frames.push(Frame::Committed(list.to_vec()));
-        }
-        self.committed.clear();
-    }
-
-    fn pump_flushes(&mut self, now_ns: u64, out: &mut Outbox<P>) {
-        let mut due: Vec<EntryId> = self
-            .coming
-            .iter()
-            .filter(|(_, it)| {
-                it.journalled
-                    && !it.flushing
-                    && !it.fresh.is_empty()
-                    && (it.fresh_bytes >= FLUSH_BYTES || now_ns.saturating_sub(it.fresh_since_ns) >= FLUSH_NS)
-            })
-            .map(|(&id, _)| id)
-            .collect();
-        due.sort_unstable(); // the same facts give the same order
-        for id in due {
-            let Some(entry) = self.machine.entry(id).cloned() else { continue };
-            let mut records = Vec::new();
-            let header = self.journal_header(&entry);
-            let coming = self.coming.get_mut(&id).expect("listed above");
-            if !std::mem::replace(&mut coming.header_written, true) {
-                records.extend_from_slice(&journal::encode_header(&header));
-            }
-            coming.fresh.sort_unstable_by_key(|(index, _)| *index);
-            for run in coming.fresh.chunk_by(|a, b| a.0 + 1 == b.0) {
-                let digests: Vec<Digest> = run.iter().map(|(_, digest)| *digest).collect();
-                journal::encode_record(run[0].0, &digests, &mut records);
-            }
-            let indices = coming.fresh.drain(..).map(|(index, _)| index).collect();
-            coming.fresh_bytes = 0;
-            coming.flushing = true;
-            let durable = coming.durable;
-            let volume = self.sink.volume_of(id);
-            out.tasks.push(Task::Flush { volume, entry, records, indices, durable });
-        }
     }
 
     /// Everything announced is resolved and durable as asked.
@@ -799,35 +564,6 @@ impl<P: Platform> RecvEnd<P> {
     pub fn open_count(&self) -> usize {
         self.machine.open_count()
     }
-}
-
-/// Runs of kept chunks, no more than a `Want` can name the gaps of; what is beyond is fetched again.
-fn first_runs(kept: BTreeMap<u64, Digest>) -> Vec<(u64, Digest)> {
-    const RUNS_MAX: usize = WANT_RANGES_MAX - 1; // one more gap than runs
-    let mut runs = 0;
-    let mut last = None;
-    kept.into_iter()
-        .take_while(|(index, _)| {
-            if last.is_none_or(|last| last + 1 != *index) {
-                runs += 1;
-            }
-            last = Some(*index);
-            runs <= RUNS_MAX
-        })
-        .collect()
-}
-
-/// Ranges in bytes that no kept chunk covers.
-fn gaps(kept: &[(u64, Digest)], chunks: u64, chunk_bytes: u64) -> Vec<(u64, u64)> {
-    let mut gaps = Vec::new();
-    let mut next = 0;
-    for index in kept.iter().map(|(index, _)| *index).chain([chunks]) {
-        if index > next {
-            gaps.push((next * chunk_bytes, (index - next) * chunk_bytes));
-        }
-        next = index + 1;
-    }
-    gaps
 }
 
 fn show(path: &[u8]) -> String {

@@ -47,6 +47,8 @@ pub struct SendEnd<P: Platform> {
     closed_rails: HashSet<u16>,
     scan_faults: u64,
     announced_end: bool,
+    /// Holes are sent as zeros: the destination wants to hear of each chunk.
+    fills_holes: bool,
 }
 
 impl<P: Platform> SendEnd<P> {
@@ -75,12 +77,18 @@ impl<P: Platform> SendEnd<P> {
             closed_rails: HashSet::new(),
             scan_faults: 0,
             announced_end: false,
+            fills_holes: false,
         }
     }
 
     /// See `proto::send::Sender::spread_over`.
     pub fn spread_over(&mut self, files: u16) {
         self.machine.spread_over(files);
+    }
+
+    /// Holes travel as zeros from now on: a destination that is striped by chunk has to know where each chunk is.
+    pub fn fill_holes(&mut self) {
+        self.fills_holes = true;
     }
 
     /// Entries that may be announced now.
@@ -241,6 +249,15 @@ impl<P: Platform> SendEnd<P> {
         let owed = self.machine.on_want(id, want)?;
         let Some(entry) = entry else { return Ok(()) };
         let chunk_bytes = self.record.terms.chunk_bytes;
+        if entry.meta.striped
+            && !matches!(want, Want::Keep { .. })
+            && let Err(error) = self.source.is_joined(&entry, chunk_bytes)
+        {
+            let damaged = error.kind() == std::io::ErrorKind::InvalidData;
+            let kind = if damaged { FaultKind::Corrupt } else { fault_kind(&error, true) };
+            self.give_up(fault(id, kind, Some(&error), &format!("join its chunks: {error}")), out);
+            return Ok(());
+        }
         match want {
             Want::Keep { digest } => self.record.kept(&entry, digest.as_ref()),
             Want::All => {
@@ -339,6 +356,7 @@ impl<P: Platform> SendEnd<P> {
             Event::Read { chunk, .. } | Event::PackRead { chunk, .. } if !self.machine.is_out(chunk) => {}
             Event::Dropped { rail, chunk, .. } if !self.machine.is_out(chunk) => self.machine.on_sent(rail),
             Event::Read { chunk, entry, offset, digest } => {
+                self.check_piece(entry, offset, &digest, out);
                 if let Some(tree) = self.trees.get_mut(&entry) {
                     // A chunk read again gives the same digest or the file is torn; the second look finds that.
                     if tree.root().is_none() {
@@ -377,6 +395,18 @@ impl<P: Platform> SendEnd<P> {
             _ => unreachable!("receivers' events do not reach a sending end"),
         }
         Ok(())
+    }
+
+    /// A chunk of a striped file is to be what its map says.
+    fn check_piece(&mut self, id: EntryId, offset: u64, digest: &Digest, out: &mut Outbox<P>) {
+        let Some(entry) = self.machine.entry(id).filter(|entry| entry.meta.striped).cloned() else { return };
+        let terms = self.record.terms;
+        if !self.source.agrees(&entry, offset, terms.chunk_bytes, terms.digest, digest) {
+            let index = offset / u64::from(terms.chunk_bytes);
+            let volume = self.source.volume_at(&entry, offset).unwrap_or(0);
+            let step = format!("read chunk {index} on volume {volume}: it is not what its map says");
+            self.give_up(fault(id, FaultKind::Corrupt, None, &step), out);
+        }
     }
 
     fn owed(&mut self, owed: Owed, out: &mut Outbox<P>) {
@@ -421,7 +451,9 @@ impl<P: Platform> SendEnd<P> {
     /// Looks where a file has holes from this chunk on, and tells the receiver of those that it misses.
     fn map(&mut self, entry: &Entry, first: u64, out: &mut Outbox<P>) {
         let chunk_bytes = u64::from(self.record.terms.chunk_bytes);
-        let map = self.source.holes(entry, first * chunk_bytes).unwrap_or_else(|error| {
+        let all = Holes { ranges: Vec::new(), until: u64::MAX };
+        let map = if self.fills_holes { Ok(all) } else { self.source.holes(entry, first * chunk_bytes) };
+        let map = map.unwrap_or_else(|error| {
             let path = String::from_utf8_lossy(&entry.path);
             out.notes.push(format!("{path}: its holes are read from byte {} on ({error})", first * chunk_bytes));
             Holes { ranges: Vec::new(), until: u64::MAX }

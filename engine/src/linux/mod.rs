@@ -10,10 +10,12 @@ mod cloned; // files that share their blocks with the source's
 pub mod filter; // what is left out by rules
 pub mod handle; // an open file and its engine
 pub mod ids; // users and groups by name
+pub mod joined; // a striped file read as one
 mod meta; // owner, attributes, mode, time: read and set
 mod old; // what stands at the destination from before
 pub mod picks; // what is taken where not all is
 pub mod scan; // walking a source
+mod pieces; // what stands of striped files on a volume
 pub mod sink; // names at the destination
 pub mod source; // names at the source
 mod trial; // heats of a race
@@ -24,6 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto::storage::Engine;
+use proto::striped::Whole;
 use sys::mem::{Mem, Pool};
 use sys::ring::{self, Driver};
 
@@ -237,6 +240,29 @@ pub fn beside(path: &[u8], ending: &str) -> Vec<u8> {
     beside
 }
 
+/// Name of what stands of a striped file on a volume, or of its map, beside the final name: `.longhaul-<16 hex of BLAKE3(name)>-<16 hex of
+/// BLAKE3(length, time)>.chunks` or `.map`. So a new version never touches the one that stands.
+#[must_use]
+pub fn beside_of(path: &[u8], file: Whole, ending: &str) -> Vec<u8> {
+    let mut facts = Vec::with_capacity(20);
+    facts.extend_from_slice(&file.bytes.to_le_bytes());
+    facts.extend_from_slice(&file.mtime_s.to_le_bytes());
+    facts.extend_from_slice(&file.mtime_ns.to_le_bytes());
+    let version = blake3::hash(&facts).to_hex();
+    let mut name = beside(path, "");
+    name.pop(); // the dot
+    name.extend_from_slice(format!("-{}.{ending}", &version.as_str()[..16]).as_bytes());
+    name
+}
+
+/// Endings of the pieces of striped files, and of their maps.
+const PIECE_ENDINGS: [&str; 2] = [".chunks", ".map"];
+
+/// Is it a piece of a striped file, or the map of one?
+pub(crate) fn is_piece(name: &[u8]) -> bool {
+    name.starts_with(PREFIX.as_bytes()) && PIECE_ENDINGS.iter().any(|it| name.ends_with(it.as_bytes()))
+}
+
 /// What tells a volume of a set from an empty folder; see `app/src/job/volumes.rs`.
 pub const VOLUME_MARK: &[u8] = b".longhaul-volume";
 
@@ -247,5 +273,6 @@ pub const PREFIX: &str = ".longhaul-";
 #[must_use]
 pub fn is_ours(name: &[u8]) -> bool {
     name == VOLUME_MARK
+        || is_piece(name)
         || name.starts_with(PREFIX.as_bytes()) && (name.ends_with(b".part") || name.ends_with(b".journal"))
 }

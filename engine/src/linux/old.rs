@@ -15,7 +15,7 @@ use sys::fs::{Dir, Kind, Stat};
 
 use crate::end::compare::name_sign;
 use crate::linux::filter::Filter;
-use crate::linux::is_ours;
+use crate::linux::{is_ours, pieces};
 use crate::platform::Sign;
 
 /// "Stale file handle": a version is not what it was when it was looked at.
@@ -173,6 +173,7 @@ pub(super) fn remove(base: &Dir, path: &[u8], stays: Stays<'_>) -> io::Result<u6
         let kept = walk(base, path, &by_rule, &mut |path, stat| below.push((Box::<[u8]>::from(path), stat.kind)))?;
         for (path, kind) in below {
             if kind == Kind::Folder {
+                pieces::clear(base, &path)?;
                 base.remove_dir(&path)?
             } else {
                 base.remove_file(&path)?
@@ -180,6 +181,7 @@ pub(super) fn remove(base: &Dir, path: &[u8], stays: Stays<'_>) -> io::Result<u6
             removed += 1;
         }
         if !kept {
+            pieces::clear(base, path)?;
             base.remove_dir(path)?;
             removed += 1;
         }

@@ -21,12 +21,14 @@ use proto::wire::control::IdName;
 use sys::fs::{Dir, Kind, List, Stat};
 
 use crate::end::compare::name_sign;
+use crate::end::recv::JOURNAL_FILE_BYTES_MIN;
 use crate::linux::choice::{Chooser, Ground, LARGE_FILE_BYTES_MIN};
 use crate::linux::filter::Filter;
 use crate::linux::ids::Told;
 use crate::linux::picks::{Picks, Taken};
 use crate::linux::source::Root;
-use crate::linux::{Sources, is_ours, meta};
+use crate::linux::{Sources, beside_of, is_ours, meta};
+use crate::sink::striped::whole;
 
 /// Entries per batch, at most.
 const BATCH_ENTRIES: usize = 512;
@@ -75,6 +77,8 @@ pub struct Scan {
     /// What the user named: on each volume that has it.
     roots: std::vec::IntoIter<Top>,
     volumes: usize,
+    /// Large files are striped by chunk.
+    by_chunk: bool,
     /// Volumes that are not there.
     missing: Vec<(Box<[u8]>, io::Error)>,
     levels: Vec<Level>,
@@ -144,13 +148,14 @@ impl Scan {
                 tops.entry(top.into()).or_default().push((volume, root.clone()));
             }
         }
-        let volumes = source.trees().len();
+        let (volumes, by_chunk) = (source.trees().len(), source.is_striped());
         let (missing, source) = (source.missing().collect(), &source.trees()[0]); // what is wanted is wanted of all
         let (filter, picks) = source.chosen();
         Scan {
             missing,
             roots: tops.into_iter().collect::<Vec<Top>>().into_iter(),
             volumes,
+            by_chunk,
             levels: Vec::new(),
             wanted: source.wanted(),
             told: (!source.is_numeric()).then(Told::of_this_host),
@@ -257,6 +262,13 @@ impl Scan {
         }
         for entry in &mut batch.entries[from..] {
             entry.meta.volume = place.volume;
+            if entry.is_file() && entry.bytes() > JOURNAL_FILE_BYTES_MIN {
+                // What is a hole here stands elsewhere; also where the marks of the volumes are gone.
+                let is_piece = |entry: &Entry| dir.stat(&beside_of(place.name, whole(entry), "map")).is_ok();
+                if self.by_chunk || (entry.meta.sparse && is_piece(entry)) {
+                    (entry.meta.striped, entry.meta.sparse) = (true, false);
+                }
+            }
         }
     }
 
@@ -312,7 +324,7 @@ impl Scan {
             self.levels.push(level);
         } else {
             // A race over holes would measure nothing.
-            if stat.kind == Kind::File && stat.bytes >= LARGE_FILE_BYTES_MIN && !meta.sparse {
+            if stat.kind == Kind::File && stat.bytes >= LARGE_FILE_BYTES_MIN && !meta.sparse && !self.by_chunk {
                 self.chooser.announce(Way::Read, stat.bytes, stat.dev, &Ground::File(dir, name));
             }
             let entry = self.entry(path, kind, &stat, meta);

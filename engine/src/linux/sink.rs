@@ -6,6 +6,8 @@
 //! owner, attributes, mode and times set before.
 //! Absent on purpose: deciding when (end::recv).
 
+mod names; // folders, links, nodes
+
 use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,8 +15,9 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use proto::manifest::{Aspects, Entry, EntryId, EntryKind, NodeKind};
+use proto::manifest::{Aspects, Entry, EntryId, EntryKind};
 use proto::storage::Way;
+use proto::striped::Whole;
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
 use proto::wire::control::{IdName, Rung};
 use sys::fs::{Dir, HOLE_BYTES, Kind, Pin, Stat};
@@ -26,9 +29,11 @@ use crate::linux::filter::Filter;
 use crate::linux::handle::{Handle, Turns};
 use crate::linux::ids::Mapped;
 use crate::linux::old::{self, ESTALE, Moved, Stays, is_same, sign_of};
+use crate::linux::pieces::Pieces;
 use crate::linux::source::holes_of;
-use crate::linux::{Sources, beside, meta};
+use crate::linux::{Sources, beside, beside_of, meta};
 use crate::platform::{Clones, Found, Holes, Old, Sign, SinkTree};
+use crate::sink::striped::whole;
 
 /// From so many files on, one flush of the file system is cheaper than one per file.
 const SYNC_FS_FILES_MIN: usize = 64;
@@ -52,6 +57,7 @@ pub struct LinuxSink {
     filter: Option<Arc<Filter>>,
     /// Folders of this run's own making, while they are not ended: nothing stood in them before.
     fresh: Mutex<HashSet<Box<[u8]>>>,
+    pieces: Pieces,
     cloned: Cloned,
     mapped: Mutex<Mapped>,
     /// Is there something in `lost`? Looked at often, and nearly always not.
@@ -73,6 +79,7 @@ impl LinuxSink {
             permitted: Aspects::ALL,
             filter: None,
             fresh: Mutex::default(),
+            pieces: Pieces::default(),
             cloned: Cloned::default(),
             mapped: Mutex::default(),
             any_lost: AtomicBool::new(false),
@@ -168,12 +175,19 @@ impl LinuxSink {
             return if sync && rung >= Rung::Flushed { self.sync_small(entry) } else { Ok(()) };
         }
         // Never made here: a part that is gone (its entry failed) must not come back empty under the final name.
-        let part = self.base.open_file_to_write(&beside(&entry.path, "part"))?;
+        let part = self.base.open_file_to_write(&part_of(entry))?;
         sys::fs::truncate(&part, entry.bytes())?;
-        if entry.meta.sparse {
+        if entry.meta.sparse && !entry.meta.striped {
             sys::fs::dig(&part)?;
         }
         self.set(&Pin::of(&part), entry)?;
+        if entry.meta.striped && !is_same(&sys::fs::stat_file(&part)?, entry) {
+            // Its pieces are found by length and time.
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "the file system does not keep the time to the nanosecond",
+            ));
+        }
         if sync && rung >= Rung::Flushed {
             sys::fs::sync_data(&part)?;
             self.let_go(entry, &part);
@@ -226,89 +240,26 @@ impl LinuxSink {
     }
 
     fn name(&self, entry: &Entry) -> io::Result<()> {
-        self.base.rename(&beside(&entry.path, "part"), &entry.path)?;
+        self.base.rename(&part_of(entry), &entry.path)?;
+        if entry.meta.striped {
+            return Ok(()); // its journal is its map from here on
+        }
         // Also of a file that has become shorter since a run that was killed, and has no journal of its own any more.
         if entry.bytes() > PACK_FILE_BYTES_MAX {
             let _ = self.base.remove_file(&beside(&entry.path, "journal"));
         }
         Ok(())
     }
+}
 
-    fn make_folder(&self, entry: &Entry) -> io::Result<()> {
-        if entry.path.is_empty() {
-            return Ok(());
-        }
-        match self.base.make_dir(&entry.path, entry.mode | OWNER_ALL) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let stat = self.base.stat(&entry.path)?;
-                if stat.kind != Kind::Folder {
-                    return Err(io::ErrorKind::NotADirectory.into());
-                }
-                if stat.mode & OWNER_ALL != OWNER_ALL {
-                    self.base.set_meta(&entry.path, Some(stat.mode | OWNER_ALL), None, false)?;
-                }
-                Ok(())
-            }
-            other => {
-                let mut fresh = self.fresh.lock().unwrap_or_else(PoisonError::into_inner);
-                if other.is_ok() && fresh.len() < FRESH_MAX {
-                    fresh.insert(entry.path.clone());
-                }
-                other
-            }
-        }
-    }
+/// Where what comes of a file stands until it is whole.
+fn part_of(entry: &Entry) -> Vec<u8> {
+    if entry.meta.striped { beside_of(&entry.path, whole(entry), "chunks") } else { beside(&entry.path, "part") }
+}
 
-    fn make_link(&self, entry: &Entry, target: &[u8]) -> io::Result<()> {
-        let same = self.base.stat(&entry.path).is_ok_and(|stat| stat.kind == Kind::Link)
-            && self.base.read_link(&entry.path).is_ok_and(|there| there == target);
-        if !same {
-            let part = beside(&entry.path, "part");
-            self.clear(entry);
-            self.base.make_link(target, &part)?;
-            self.base.rename(&part, &entry.path)?;
-        }
-        self.set(&self.base.pin(&entry.path, Kind::Link)?, entry)
-    }
-
-    /// A node that is the same already is left; else it is made whole beside its name first, as a file is.
-    fn make_node(&self, entry: &Entry, node: NodeKind, major: u32, minor: u32) -> io::Result<()> {
-        let kind = match node {
-            NodeKind::Fifo => Kind::Fifo,
-            NodeKind::Socket => Kind::Socket,
-            NodeKind::Char => Kind::Char,
-            NodeKind::Block => Kind::Block,
-        };
-        let is_device = node.aspect() == Aspects::DEVICES;
-        let same = |it: &Stat| it.kind == kind && (!is_device || (it.major, it.minor) == (major, minor));
-        if self.base.stat(&entry.path).is_ok_and(|there| same(&there)) {
-            return self.set(&self.base.pin(&entry.path, kind)?, entry);
-        }
-        if !self.permitted.has(node.aspect()) {
-            return Err(io::ErrorKind::PermissionDenied.into());
-        }
-        let part = beside(&entry.path, "part");
-        self.clear(entry);
-        self.base.make_node(&part, kind, major, minor)?;
-        self.set(&self.base.pin(&part, kind)?, entry)?;
-        self.base.rename(&part, &entry.path)
-    }
-
-    /// One more name of what stands under `first`.
-    fn add_name(&self, entry: &Entry, first: &[u8]) -> io::Result<()> {
-        let there = self.base.stat(first)?;
-        if there.kind == Kind::Folder {
-            return Err(io::ErrorKind::IsADirectory.into());
-        }
-        // Renaming one name of a file over another name of it does nothing at all, not even remove the first.
-        if self.base.stat(&entry.path).is_ok_and(|it| (it.dev, it.ino) == (there.dev, there.ino)) {
-            return Ok(());
-        }
-        let part = beside(&entry.path, "part");
-        self.clear(entry);
-        self.base.add_name(first, &part)?;
-        self.base.rename(&part, &entry.path)
-    }
+/// What tells which chunks of it are there.
+fn journal_of(entry: &Entry) -> Vec<u8> {
+    if entry.meta.striped { beside_of(&entry.path, whole(entry), "map") } else { beside(&entry.path, "journal") }
 }
 
 /// Writes all blocks but those of zeros.
@@ -349,7 +300,7 @@ impl SinkTree for LinuxSink {
                 if !dry && !meta::is_set(&self.base, &stat, entry, self.permitted) {
                     self.set(&self.base.pin(&entry.path, Kind::File)?, entry)?;
                 }
-                if entry.bytes() > JOURNAL_FILE_BYTES_MIN && !dry {
+                if entry.bytes() > JOURNAL_FILE_BYTES_MIN && !dry && !entry.meta.striped {
                     self.discard(entry); // a run that died right after the rename left its journal
                 }
                 return Ok(Found::Same);
@@ -364,19 +315,20 @@ impl SinkTree for LinuxSink {
         if entry.bytes() <= JOURNAL_FILE_BYTES_MIN {
             return Ok(Found::Nothing);
         }
-        if entry.bytes() >= LARGE_FILE_BYTES_MIN && !entry.meta.sparse && !dry {
+        // Nor for each of the volumes that get a piece.
+        if entry.bytes() >= LARGE_FILE_BYTES_MIN && !entry.meta.sparse && !entry.meta.striped && !dry {
             let dev = self.base.stat_self()?.dev;
             self.chooser.announce(Way::Write, entry.bytes(), dev, &Ground::Folder(&self.base));
         }
         if is_fresh {
             return Ok(Found::Nothing);
         }
-        let part = self.base.stat(&beside(&entry.path, "part"));
-        match self.base.open_file(&beside(&entry.path, "journal"), false) {
+        let part = self.base.stat(&part_of(entry));
+        match self.base.open_file(&journal_of(entry), false) {
             Ok(mut journal) if part.is_ok() => {
                 let mut bytes = Vec::new();
                 io::Read::read_to_end(&mut journal, &mut bytes)?;
-                Ok(Found::Part(bytes))
+                Ok(Found::Parts(vec![(0, bytes)]))
             }
             _ => {
                 // A part without a journal, or the reverse, says nothing about what is in it.
@@ -394,6 +346,7 @@ impl SinkTree for LinuxSink {
             EntryKind::Folder => self.make_folder(entry),
             EntryKind::FolderEnd => {
                 self.fresh.lock().unwrap_or_else(PoisonError::into_inner).remove(&entry.path);
+                self.pieces.left(&entry.path);
                 self.set(&self.base.pin(&entry.path, Kind::Folder)?, entry)
             }
             EntryKind::Link { target } => self.make_link(entry, target),
@@ -403,24 +356,30 @@ impl SinkTree for LinuxSink {
         }
     }
 
-    fn resume_part(&self, entry: &Entry, journal_bytes: usize, missing: &[(u64, u64)]) -> io::Result<()> {
+    fn resume_part(
+        &self,
+        _volume: usize,
+        entry: &Entry,
+        journal_bytes: usize,
+        missing: &[(u64, u64)],
+    ) -> io::Result<()> {
         self.empty_part(entry, missing)?;
-        let journal = self.base.create_file(&beside(&entry.path, "journal"), false, false)?;
+        let journal = self.base.create_file(&journal_of(entry), false, false)?;
         sys::fs::truncate(&journal, journal_bytes as u64)?;
         sys::fs::sync_data(&journal)
     }
 
     fn empty_part(&self, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()> {
-        let part = self.base.open_file_to_write(&beside(&entry.path, "part"))?;
+        let part = self.base.open_file_to_write(&part_of(entry))?;
         ranges.iter().try_for_each(|(offset, bytes)| sys::fs::punch(&part, *offset, *bytes))
     }
 
-    fn open_part(&self, entry: &Entry) -> io::Result<Handle> {
-        let file = self.create_part(&beside(&entry.path, "part"), false)?;
+    fn open_part(&self, _volume: usize, entry: &Entry) -> io::Result<Handle> {
+        let file = self.create_part(&part_of(entry), false)?;
         // Once for a part, not by each worker: the call waits for all direct writes to the file that are on their way (ext4), and with
         // it the worker, which has other disks to serve.
         let is_short = sys::fs::stat_file(&file)?.bytes < entry.bytes();
-        match (is_short, entry.meta.sparse) {
+        match (is_short, entry.meta.sparse || entry.meta.striped) {
             (false, _) => {}
             // Room is taken as data comes: what never comes must stay a hole.
             (true, true) => sys::fs::truncate(&file, entry.bytes())?,
@@ -431,10 +390,10 @@ impl SinkTree for LinuxSink {
         Ok(handle.taking_turns(self.turns.of(entry.id)))
     }
 
-    fn open_part_loose(&self, entry: &Entry) -> io::Result<Handle> {
+    fn open_part_loose(&self, _volume: usize, entry: &Entry) -> io::Result<Handle> {
         // Whoever writes such a chunk anew was told to by the keeper, after this: the mailboxes order it.
         self.loose.store(true, Ordering::Relaxed);
-        Ok(Handle::new(self.create_part(&beside(&entry.path, "part"), false)?))
+        Ok(Handle::new(self.create_part(&part_of(entry), false)?))
     }
 
     fn was_loose(&self) -> bool {
@@ -453,13 +412,13 @@ impl SinkTree for LinuxSink {
         if publish { self.base.rename(&name, &entry.path) } else { Ok(()) }
     }
 
-    fn flush(&self, entry: &Entry, records: &[u8], durable: bool) -> io::Result<()> {
-        let part = self.base.open_file_to_write(&beside(&entry.path, "part"))?;
+    fn flush(&self, _volume: usize, entry: &Entry, records: &[u8], durable: bool) -> io::Result<()> {
+        let part = self.base.open_file_to_write(&part_of(entry))?;
         if durable {
             sys::fs::sync_data(&part)?;
             self.let_go(entry, &part);
         }
-        let journal = self.base.create_file(&beside(&entry.path, "journal"), false, false)?;
+        let journal = self.base.create_file(&journal_of(entry), false, false)?;
         let end = sys::fs::stat_file(&journal)?.bytes;
         journal.write_all_at(records, end)?;
         if !durable {
@@ -581,8 +540,35 @@ impl SinkTree for LinuxSink {
 
     fn discard(&self, entry: &Entry) {
         // What is not there need not be removed. The journal first: without it a part says nothing.
-        let _ = self.base.remove_file(&beside(&entry.path, "journal"));
-        let _ = self.base.remove_file(&beside(&entry.path, "part"));
+        let _ = self.base.remove_file(&journal_of(entry));
+        let _ = self.base.remove_file(&part_of(entry));
+    }
+
+    fn map_of(&self, entry: &Entry) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        io::Read::read_to_end(&mut self.base.open_file(&journal_of(entry), false)?, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn reopen(&self, entry: &Entry) -> io::Result<()> {
+        self.base.rename(&entry.path, &part_of(entry))?;
+        self.base.sync(folder_of(&entry.path))
+    }
+
+    fn striped_at(&self, path: &[u8]) -> Option<Whole> {
+        let stat = self.base.stat(path).ok().filter(|stat| stat.kind == Kind::File)?;
+        let file = Whole { bytes: stat.bytes, mtime_s: stat.mtime_s, mtime_ns: stat.mtime_ns };
+        self.base.stat(&beside_of(path, file, "map")).is_ok().then_some(file)
+    }
+
+    fn add_piece(&self, first: &[u8], file: Whole, path: &[u8]) -> io::Result<()> {
+        self.pieces.add_name(&self.base, first, file, path)
+    }
+
+    fn sweep(&self, path: &[u8], but: Option<Whole>) {
+        if !self.is_in_fresh(path) {
+            self.pieces.sweep(&self.base, path, but);
+        }
     }
 }
 

@@ -16,12 +16,15 @@ use proto::storage::Way;
 use proto::wire::chunk::CHUNK_BYTES_MIN;
 use sys::fs::{Dir, Stat};
 
+use crate::end::recv::JOURNAL_FILE_BYTES_MIN;
+use crate::linux::beside_of;
 use crate::linux::choice::{Chooser, LARGE_FILE_BYTES_MIN};
 use crate::linux::filter::Filter;
 use crate::linux::handle::Handle;
 use crate::linux::old::is_same;
 use crate::linux::picks::Picks;
 use crate::platform::{HOLES_AT_ONCE, Holes, SourceTree};
+use crate::sink::striped::whole;
 
 /// One thing the user named: where it stands, and under which first component it is announced.
 #[derive(Debug, Clone)]
@@ -93,7 +96,22 @@ impl LinuxSource {
     /// The file of an entry with its facts, for plain calls.
     pub(crate) fn open_stat(&self, entry: &Entry) -> io::Result<(File, Stat)> {
         let (dir, rel) = self.locate(&entry.path)?;
+        if entry.bytes() > JOURNAL_FILE_BYTES_MIN && dir.stat(&beside_of(&rel, whole(entry), "map")).is_ok() {
+            return Err(io::ErrorKind::Unsupported.into()); // a piece of a striped file: it is read chunk by chunk
+        }
         dir.open_file_stat(&rel)
+    }
+
+    /// What stands of an entry here: the file, or this volume's piece of it.
+    fn open_plain(&self, entry: &Entry) -> io::Result<File> {
+        let (dir, rel) = self.locate(&entry.path)?;
+        let piece = entry.meta.striped.then(|| beside_of(&rel, whole(entry), "chunks"));
+        match piece.map(|piece| dir.open_file(&piece, false)) {
+            // Where its name stands, that is the piece.
+            Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => dir.open_file(&rel, false),
+            Some(piece) => piece,
+            None => dir.open_file(&rel, false),
+        }
     }
 
     fn locate(&self, path: &[u8]) -> io::Result<(&Dir, Vec<u8>)> {
@@ -163,13 +181,19 @@ fn is_hole(file: &File, start: u64, end: u64) -> io::Result<bool> {
 impl SourceTree for LinuxSource {
     type File = Handle;
 
-    fn open(&self, entry: &Entry) -> io::Result<Handle> {
-        let (dir, rel) = self.locate(&entry.path)?;
-        let file = dir.open_file(&rel, false)?;
+    fn open(&self, entry: &Entry, _volume: usize) -> io::Result<Handle> {
+        let file = self.open_plain(entry)?;
         let bytes = entry.bytes();
         self.chooser.cached_before(entry.id, bytes, &file);
         let (lane, behind) = self.chooser.lane(Way::Read, &file, bytes, || is_cached(&file, bytes));
         Ok(Handle::by(file, lane.engine, bytes, behind, &self.chooser.refused).in_lane(lane))
+    }
+
+    fn map_of(&self, entry: &Entry) -> io::Result<Vec<u8>> {
+        let (dir, rel) = self.locate(&entry.path)?;
+        let mut bytes = Vec::new();
+        io::Read::read_to_end(&mut dir.open_file(&beside_of(&rel, whole(entry), "map"), false)?, &mut bytes)?;
+        Ok(bytes)
     }
 
     fn read_small(&self, entry: &Entry, into: &mut [u8]) -> io::Result<Option<()>> {
@@ -185,8 +209,7 @@ impl SourceTree for LinuxSource {
     }
 
     fn read_at(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        let (dir, rel) = self.locate(&entry.path)?;
-        sys::fs::read_at_full(&dir.open_file(&rel, false)?, into, offset)
+        sys::fs::read_at_full(&self.open_plain(entry)?, into, offset)
     }
 
     fn is_unchanged(&self, entry: &Entry) -> io::Result<bool> {

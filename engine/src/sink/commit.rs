@@ -41,7 +41,7 @@ impl Task {
 #[derive(Debug)]
 pub enum Settled {
     /// A flush.
-    Flushed { entry: EntryId, indices: Vec<u64>, result: io::Result<()> },
+    Flushed { volume: usize, entry: EntryId, indices: Vec<u64>, result: io::Result<()> },
     /// A batch of names; one result each.
     Published { volume: usize, entries: Vec<Arc<Entry>>, results: Vec<io::Result<()>> },
     /// A part is gone.
@@ -53,17 +53,17 @@ pub enum Settled {
 /// Does one task.
 pub fn run<S: SinkTree>(sink: &S, task: Task) -> Settled {
     match task {
-        Task::Flush { entry, records, indices, durable, .. } => {
-            let result = sink.flush(&entry, &records, durable);
-            Settled::Flushed { entry: entry.id, indices, result }
+        Task::Flush { volume, entry, records, indices, durable } => {
+            let result = sink.flush(volume, &entry, &records, durable);
+            Settled::Flushed { volume, entry: entry.id, indices, result }
         }
         Task::Publish { volume, entries, rung } => {
             let mut results = Vec::with_capacity(entries.len());
             sink.publish(&entries, rung, &mut results);
             Settled::Published { volume, entries, results }
         }
-        Task::Discard { entry, .. } => {
-            sink.discard(&entry);
+        Task::Discard { volume, entry } => {
+            sink.discard_on(volume, &entry);
             Settled::Discarded
         }
         Task::Settle { rung } => Settled::Settled { result: sink.settle(rung) },

@@ -33,10 +33,13 @@ const OPEN_MAX: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Parts<P: Platform> {
     expected: HashMap<EntryId, Arc<Entry>>,
-    open: VecDeque<(EntryId, P::File)>,
+    open: Opened<P::File>,
     /// The same parts opened for bytes that are no whole sectors.
-    loose: VecDeque<(EntryId, P::File)>,
+    loose: Opened<P::File>,
 }
+
+/// Open parts: of a file that is striped by chunk, one for each volume.
+type Opened<F> = VecDeque<(EntryId, usize, F)>;
 
 impl<P: Platform> Default for Parts<P> {
     fn default() -> Self {
@@ -57,37 +60,24 @@ impl<P: Platform> Parts<P> {
         for id in entries {
             self.expected.remove(id);
         }
-        self.open.retain(|(id, _)| !entries.contains(id));
-        self.loose.retain(|(id, _)| !entries.contains(id));
+        self.open.retain(|(id, ..)| !entries.contains(id));
+        self.loose.retain(|(id, ..)| !entries.contains(id));
     }
 
     pub(crate) fn entry(&self, id: EntryId) -> Option<&Arc<Entry>> {
         self.expected.get(&id)
     }
 
-    fn file(&mut self, tree: &P::Sink, id: EntryId) -> io::Result<P::File> {
-        if let Some((_, file)) = self.open.iter().find(|(it, _)| *it == id) {
-            return Ok(file.clone());
-        }
-        let file = tree.open_part(&self.expected[&id])?;
-        if self.open.len() == OPEN_MAX {
-            self.open.pop_front();
-        }
-        self.open.push_back((id, file.clone()));
-        Ok(file)
+    /// The part that a chunk goes into.
+    fn file(&mut self, tree: &P::Sink, header: &Header) -> io::Result<P::File> {
+        let entry = &self.expected[&header.entry];
+        find_or_open(&mut self.open, tree, entry, header, P::Sink::open_part)
     }
 
     /// The part for bytes that are no whole sectors. The entry must be expected.
-    pub(crate) fn loose_file(&mut self, tree: &P::Sink, id: EntryId) -> io::Result<P::File> {
-        if let Some((_, file)) = self.loose.iter().find(|(it, _)| *it == id) {
-            return Ok(file.clone());
-        }
-        let file = tree.open_part_loose(&self.expected[&id])?;
-        if self.loose.len() == OPEN_MAX {
-            self.loose.pop_front();
-        }
-        self.loose.push_back((id, file.clone()));
-        Ok(file)
+    pub(crate) fn loose_file(&mut self, tree: &P::Sink, header: &Header) -> io::Result<P::File> {
+        let entry = &self.expected[&header.entry];
+        find_or_open(&mut self.loose, tree, entry, header, P::Sink::open_part_loose)
     }
 
     /// Does what is missing of an entry read as zeros? (In the part of a file with a journal, if nobody puts chunks that are not whole
@@ -95,6 +85,33 @@ impl<P: Platform> Parts<P> {
     fn reads_as_zeros(&self, tree: &P::Sink, id: EntryId) -> bool {
         self.entry(id).is_some_and(|it| it.bytes() > JOURNAL_FILE_BYTES_MIN) && !tree.was_loose()
     }
+}
+
+fn find_or_open<S: SinkTree>(
+    opened: &mut Opened<S::File>,
+    tree: &S,
+    entry: &Entry,
+    header: &Header,
+    open: fn(&S, usize, &Entry) -> io::Result<S::File>,
+) -> io::Result<S::File>
+where
+    S::File: Clone,
+{
+    let (volume, most) = if entry.meta.striped {
+        // A file has a part on each volume: as many stay open as two files have.
+        (tree.place(entry, header.offset, header.payload_bytes), OPEN_MAX.max(2 * tree.volumes()))
+    } else {
+        (0, OPEN_MAX)
+    };
+    if let Some((.., file)) = opened.iter().find(|(id, on, _)| (*id, *on) == (entry.id, volume)) {
+        return Ok(file.clone());
+    }
+    let file = open(tree, volume, entry)?;
+    if opened.len() >= most {
+        opened.pop_front();
+    }
+    opened.push_back((entry.id, volume, file.clone()));
+    Ok(file)
 }
 
 pub(crate) fn is_zero(bytes: &[u8]) -> bool {
@@ -114,7 +131,7 @@ impl<P: Platform> Seat<P> {
     /// The part of an entry, if it is one that is written at once. A part that cannot be opened is told of by `land_range`.
     pub(crate) fn at_once(&mut self, platform: &P, header: &Header) -> Option<AtOnce<P::File>> {
         let Role::Recv(tree) = &self.part.role else { return None };
-        let file = self.parts.file(tree, header.entry).ok()?;
+        let file = self.parts.file(tree, header).ok()?;
         let sparse = self.parts.reads_as_zeros(tree, header.entry);
         platform.is_at_once(&file).then_some(AtOnce { file, sparse })
     }
@@ -159,7 +176,7 @@ impl<P: Platform> Worker<P> {
         let seat = self.seats.get_mut(&rail.job).expect("rails go before their job");
         let Role::Recv(tree) = &seat.part.role else { unreachable!("checked when the header came") };
         let bytes = header.payload_bytes as usize;
-        match seat.parts.file(tree, header.entry) {
+        match seat.parts.file(tree, &header) {
             // What is missing in the part of a large file reads as zeros already: a hole stays a hole.
             Ok(_) if seat.parts.reads_as_zeros(tree, header.entry) && is_zero(&buf.payload()[..bytes]) => {
                 let (chunk, entry) = (header.chunk, header.entry);
@@ -219,7 +236,7 @@ impl<P: Platform> Worker<P> {
         let seat = self.seats.get_mut(&rail.job).expect("rails go before their job");
         if slot.done < slot.len && seat.parts.entry(header.entry).is_some() {
             let Role::Recv(tree) = &seat.part.role else { unreachable!("checked when the header came") };
-            match seat.parts.file(tree, header.entry) {
+            match seat.parts.file(tree, &header) {
                 Ok(file) => {
                     let (at, offset, len) =
                         (slot.at + slot.done, header.offset + slot.done as u64, slot.len - slot.done);
@@ -311,6 +328,6 @@ impl<P: Platform> Worker<P> {
         let error = EntryError { entry: header.entry, kind, errno: error.raw_os_error().unwrap_or(0), step };
         let rail = self.rails[index].as_ref().expect("the caller has it");
         let seat = self.seats.get_mut(&rail.job).expect("rails go before their job");
-        seat.part.post.put(Event::WriteFailed { chunk: header.chunk, error });
+        seat.part.post.put(Event::WriteFailed { chunk: header.chunk, offset: header.offset, error });
     }
 }

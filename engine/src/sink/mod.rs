@@ -2,4 +2,5 @@
 
 pub mod commit; // flush, rename: the committer's work, off the loop
 pub mod volumes; // N disks as one
+pub(crate) mod striped; // and one file on many of them
 pub mod file; // parts of a tree, by chunk or packed

@@ -23,6 +23,7 @@ use proto::wire::control::{IdName, Rung};
 
 use crate::end::recv::JOURNAL_FILE_BYTES_MIN;
 use crate::platform::{Clones, Found, Holes, Old, Sign, SinkTree};
+use crate::sink::striped::Striped;
 
 /// An entry weighs so many bytes more than its content: names and inodes cost a disk, too (a journal block and an inode's, 4 KiB each).
 const ENTRY_WEIGHT: u64 = 8192;
@@ -30,7 +31,9 @@ const ENTRY_WEIGHT: u64 = 8192;
 /// See the module.
 #[derive(Debug)]
 pub struct Volumes<S> {
-    volumes: Vec<Volume<S>>,
+    pub(super) volumes: Vec<Volume<S>>,
+    /// Large files are dealt out chunk by chunk.
+    pub(super) striped: Option<Striped>,
     /// Which volume an unresolved entry stands on.
     homes: Mutex<HashMap<EntryId, Home>>,
     /// Volumes that are out and were not told of yet.
@@ -50,14 +53,16 @@ pub struct Gone {
 }
 
 #[derive(Debug)]
-struct Volume<S> {
-    tree: S,
+pub(super) struct Volume<S> {
+    pub(super) tree: S,
     /// As the user knows it.
     name: String,
     /// What is still to be written of the entries that stand on it, and their weight until they are resolved: the one with the least is
     /// given the next. A slow volume keeps what it has for longer, and so is given less.
-    owed: AtomicU64,
-    out: AtomicBool,
+    pub(super) owed: AtomicU64,
+    /// Of striped files: what is in the file system and not flushed.
+    pub(super) waiting: AtomicU64,
+    pub(super) out: AtomicBool,
 }
 
 /// Is it the disk that failed, and not this call? EIO, ENXIO, ENODEV, EROFS (what a file system becomes that cannot write its journal),
@@ -90,9 +95,23 @@ impl<S: SinkTree> Volumes<S> {
     #[must_use]
     pub fn new(trees: Vec<S>) -> Self {
         assert!(!trees.is_empty(), "a set has a volume");
-        let volume = |tree| Volume { tree, name: String::new(), owed: AtomicU64::new(0), out: AtomicBool::new(false) };
+        let volume = |tree| Volume {
+            tree,
+            name: String::new(),
+            owed: AtomicU64::new(0),
+            waiting: AtomicU64::new(0),
+            out: AtomicBool::new(false),
+        };
         let volumes = trees.into_iter().map(volume).collect();
-        Volumes { volumes, homes: Mutex::default(), gone: Mutex::default(), any_gone: AtomicBool::new(false) }
+        let any_gone = AtomicBool::new(false);
+        Volumes { volumes, striped: None, homes: Mutex::default(), gone: Mutex::default(), any_gone }
+    }
+
+    /// Large files are dealt out chunk by chunk, instead of whole.
+    #[must_use]
+    pub fn striping(mut self, by_chunk: bool) -> Self {
+        self.striped = by_chunk.then(Striped::default);
+        self
     }
 
     /// The same, with the name of each, and those that failed before anything began.
@@ -115,7 +134,7 @@ impl<S: SinkTree> Volumes<S> {
         std::mem::take(&mut *self.gone.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn retire(&self, volume: usize, errno: i32) {
+    pub(super) fn retire(&self, volume: usize, errno: i32) {
         if !self.is_one() && is_dying(errno) && !self.volumes[volume].out.swap(true, Ordering::Relaxed) {
             let (name, why) = (self.volumes[volume].name.clone(), io::Error::from_raw_os_error(errno).to_string());
             self.gone.lock().unwrap_or_else(PoisonError::into_inner).push(Gone { name, why, before: false });
@@ -123,7 +142,7 @@ impl<S: SinkTree> Volumes<S> {
         }
     }
 
-    fn judge<T>(&self, volume: usize, result: io::Result<T>) -> io::Result<T> {
+    pub(super) fn judge<T>(&self, volume: usize, result: io::Result<T>) -> io::Result<T> {
         if let Err(error) = &result {
             self.retire(volume, error.raw_os_error().unwrap_or(0));
         }
@@ -131,7 +150,7 @@ impl<S: SinkTree> Volumes<S> {
     }
 
     /// Those that are not out.
-    fn live(&self) -> impl Iterator<Item = usize> {
+    pub(super) fn live(&self) -> impl Iterator<Item = usize> {
         (0..self.volumes.len()).filter(|&index| !self.volumes[index].out.load(Ordering::Relaxed))
     }
 
@@ -141,8 +160,17 @@ impl<S: SinkTree> Volumes<S> {
         self.judge(home, call(&self.volumes[home].tree))
     }
 
+    /// A call to the volume that has a striped file's piece; of any other file, to its home.
+    fn on<T>(&self, volume: usize, entry: &Entry, call: impl FnOnce(&S) -> io::Result<T>) -> io::Result<T> {
+        if entry.meta.striped {
+            self.judge(volume, call(&self.volumes[volume].tree))
+        } else {
+            self.at_home(entry, call)
+        }
+    }
+
     /// The same of a volume that is not the only one that could answer: `None` if it went out by it.
-    fn ask<T>(&self, volume: usize, call: impl FnOnce(&S) -> io::Result<T>) -> io::Result<Option<T>> {
+    pub(super) fn ask<T>(&self, volume: usize, call: impl FnOnce(&S) -> io::Result<T>) -> io::Result<Option<T>> {
         match self.judge(volume, call(&self.volumes[volume].tree)) {
             Err(_) if self.volumes[volume].out.load(Ordering::Relaxed) => Ok(None),
             other => other.map(Some),
@@ -163,11 +191,12 @@ impl<S: SinkTree> Volumes<S> {
         self.volumes.iter().map(|volume| &volume.tree)
     }
 
+    /// Is it every other job's destination?
     fn is_one(&self) -> bool {
-        self.volumes.len() == 1
+        self.volumes.len() == 1 && self.striped.is_none()
     }
 
-    fn known(&self, id: EntryId) -> Option<usize> {
+    pub(super) fn known(&self, id: EntryId) -> Option<usize> {
         if self.is_one() {
             return Some(0);
         }
@@ -175,9 +204,9 @@ impl<S: SinkTree> Volumes<S> {
     }
 
     /// The entry stands here from now on.
-    fn settle_on(&self, entry: &Entry, volume: usize) -> &S {
+    pub(super) fn settle_on(&self, entry: &Entry, volume: usize) -> &S {
         if !self.is_one() {
-            let home = Home { volume, weight: entry.bytes() + ENTRY_WEIGHT };
+            let home = Home { volume, weight: weight(entry) };
             let mut homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(before) = homes.insert(entry.id, home) {
                 self.volumes[before.volume].owed.fetch_sub(before.weight, Ordering::Relaxed);
@@ -198,7 +227,7 @@ impl<S: SinkTree> Volumes<S> {
             return home.volume;
         }
         let owed = |index: usize| self.volumes[index].owed.load(Ordering::Relaxed);
-        let weight = entry.bytes() + ENTRY_WEIGHT;
+        let weight = weight(entry);
         let has_room = |index: usize| self.volumes[index].tree.room() >= owed(index) + weight;
         let mut by_owed: Vec<usize> = self.live().collect();
         by_owed.sort_unstable_by_key(|&index| (owed(index), index));
@@ -212,7 +241,7 @@ impl<S: SinkTree> Volumes<S> {
     }
 
     /// On which volume something stands under this path.
-    fn find(&self, path: &[u8]) -> io::Result<Option<usize>> {
+    pub(super) fn find(&self, path: &[u8]) -> io::Result<Option<usize>> {
         for index in self.live() {
             if self.ask(index, |tree| tree.stands(path))? == Some(true) {
                 return Ok(Some(index));
@@ -241,6 +270,11 @@ impl<S: SinkTree> Volumes<S> {
     }
 }
 
+/// The chunks of a striped file wait for the volumes that they were given, not for its home.
+fn weight(entry: &Entry) -> u64 {
+    if entry.meta.striped { 0 } else { entry.bytes() + ENTRY_WEIGHT }
+}
+
 impl<S: SinkTree> SinkTree for Volumes<S> {
     type File = S::File;
 
@@ -256,19 +290,32 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
         Ok(self.find(path)?.is_some())
     }
 
-    fn landed(&self, id: EntryId, bytes: u64) {
+    fn place(&self, entry: &Entry, offset: u64, bytes: u32) -> usize {
+        self.place_chunk(entry, offset, bytes)
+    }
+
+    fn landed(&self, id: EntryId, offset: u64, bytes: u64) -> usize {
         if self.is_one() {
-            return;
+            return 0;
+        }
+        if let Some(volume) = self.chunk_landed(id, offset) {
+            return volume;
         }
         if let Some(home) = self.homes.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&id) {
             let paid = bytes.min(home.weight);
             home.weight -= paid;
             self.volumes[home.volume].owed.fetch_sub(paid, Ordering::Relaxed);
+            return home.volume;
         }
+        0
     }
 
-    fn failed(&self, id: EntryId, errno: i32) {
-        if let Some(volume) = self.known(id) {
+    fn flushed(&self, volume: usize, id: EntryId, bytes: u64) {
+        self.chunks_flushed(volume, id, bytes);
+    }
+
+    fn failed(&self, id: EntryId, offset: u64, errno: i32) {
+        if let Some(volume) = self.volume_of_chunk(id, offset).or_else(|| self.known(id)) {
             self.retire(volume, errno);
         }
     }
@@ -277,6 +324,7 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
         if self.is_one() {
             return;
         }
+        self.forget_chunks(id);
         if let Some(home) = self.homes.lock().unwrap_or_else(PoisonError::into_inner).remove(&id) {
             self.volumes[home.volume].owed.fetch_sub(home.weight, Ordering::Relaxed);
         }
@@ -286,13 +334,16 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
         if self.is_one() {
             return self.volumes[0].tree.inspect(entry, keep, dry);
         }
+        if entry.meta.striped {
+            return self.inspect_pieces(entry, keep, dry);
+        }
         if let Some(volume) = self.find(&entry.path)? {
             self.settle_on(entry, volume);
             return self.at_home(entry, |tree| tree.inspect(entry, keep, dry));
         }
         if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
             for index in self.live() {
-                if let Some(found @ Found::Part(_)) = self.ask(index, |tree| tree.inspect(entry, keep, dry))? {
+                if let Some(found @ Found::Parts(_)) = self.ask(index, |tree| tree.inspect(entry, keep, dry))? {
                     self.settle_on(entry, index);
                     return Ok(found);
                 }
@@ -306,7 +357,7 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
             // In a row: a folder is a few microseconds, a thread for each volume is more.
             EntryKind::Folder | EntryKind::FolderEnd => self.each(|tree| tree.make(entry)).map(drop),
             EntryKind::Name { first } if !self.is_one() => match self.find(first)? {
-                Some(volume) => self.volumes[volume].tree.make(entry),
+                Some(volume) => self.add_name(entry, first, volume),
                 None => Err(io::ErrorKind::NotFound.into()),
             },
             _ => {
@@ -318,20 +369,26 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
         }
     }
 
-    fn resume_part(&self, entry: &Entry, journal_bytes: usize, missing: &[(u64, u64)]) -> io::Result<()> {
-        self.at_home(entry, |tree| tree.resume_part(entry, journal_bytes, missing))
+    fn resume_part(
+        &self,
+        volume: usize,
+        entry: &Entry,
+        journal_bytes: usize,
+        missing: &[(u64, u64)],
+    ) -> io::Result<()> {
+        self.on(volume, entry, |tree| tree.resume_part(volume, entry, journal_bytes, missing))
     }
 
     fn empty_part(&self, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()> {
         self.at_home(entry, |tree| tree.empty_part(entry, ranges))
     }
 
-    fn open_part(&self, entry: &Entry) -> io::Result<Self::File> {
-        self.at_home(entry, |tree| tree.open_part(entry))
+    fn open_part(&self, volume: usize, entry: &Entry) -> io::Result<Self::File> {
+        self.on(volume, entry, |tree| tree.open_part(volume, entry))
     }
 
-    fn open_part_loose(&self, entry: &Entry) -> io::Result<Self::File> {
-        self.at_home(entry, |tree| tree.open_part_loose(entry))
+    fn open_part_loose(&self, volume: usize, entry: &Entry) -> io::Result<Self::File> {
+        self.on(volume, entry, |tree| tree.open_part_loose(volume, entry))
     }
 
     fn was_loose(&self) -> bool {
@@ -342,8 +399,8 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
         self.at_home(entry, |tree| tree.put_small(entry, content, publish))
     }
 
-    fn flush(&self, entry: &Entry, records: &[u8], durable: bool) -> io::Result<()> {
-        self.at_home(entry, |tree| tree.flush(entry, records, durable))
+    fn flush(&self, volume: usize, entry: &Entry, records: &[u8], durable: bool) -> io::Result<()> {
+        self.on(volume, entry, |tree| tree.flush(volume, entry, records, durable))
     }
 
     fn settle(&self, rung: Rung) -> io::Result<()> {
@@ -355,8 +412,14 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
         for batch in entries.chunk_by(|a, b| self.volume_of(a.id) == self.volume_of(b.id)) {
             let mut own = Vec::with_capacity(batch.len());
             let home = self.home_of(&batch[0]);
-            self.volumes[home].tree.publish(batch, rung, &mut own);
-            results.extend(own.into_iter().map(|result| self.judge(home, result)));
+            // A name is all that makes a striped file whole: those whose pieces are not all there get none.
+            let whole: Vec<_> = batch.iter().map(|entry| self.are_pieces_there(entry, home)).collect();
+            let fit: Vec<_> =
+                batch.iter().zip(&whole).filter(|(_, whole)| whole.is_ok()).map(|(it, _)| it.clone()).collect();
+            self.volumes[home].tree.publish(&fit, rung, &mut own);
+            self.sweep_old(&fit, &own);
+            let mut own = own.into_iter().map(|result| self.judge(home, result));
+            results.extend(whole.into_iter().map(|whole| whole.and_then(|()| own.next().expect("one for each"))));
         }
     }
 
@@ -367,6 +430,7 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
     fn localize(&self, entry: &mut Entry) {
         // They are all of this host: the numbers are the same.
         self.volumes[0].tree.localize(entry);
+        entry.meta.striped = self.striped.is_some() && entry.is_file() && entry.bytes() > JOURNAL_FILE_BYTES_MIN;
     }
 
     fn take_lost(&self, into: &mut Vec<(EntryId, Aspects)>) {
@@ -374,13 +438,24 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
     }
 
     fn discard(&self, entry: &Entry) {
-        match self.known(entry.id) {
+        match self.known(entry.id).filter(|_| !entry.meta.striped) {
             Some(volume) => self.volumes[volume].tree.discard(entry),
             None => self.trees().for_each(|tree| tree.discard(entry)),
         }
     }
 
+    fn discard_on(&self, volume: usize, entry: &Entry) {
+        if entry.meta.striped {
+            self.volumes[volume].tree.discard(entry);
+        } else {
+            self.discard(entry);
+        }
+    }
+
     fn old(&self, entry: &Entry) -> io::Result<Option<Old>> {
+        if entry.meta.striped {
+            return Ok(None); // compared would be what stands on all volumes, and the new version cannot share it
+        }
         if let Some(volume) = self.known(entry.id) {
             return self.judge(volume, self.volumes[volume].tree.old(entry));
         }
@@ -407,7 +482,8 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
     }
 
     fn clones(&self) -> Clones {
-        self.volumes[0].tree.clones()
+        // Of a set by chunk no piece is what the source has.
+        if self.striped.is_some() { Clones::Never } else { self.volumes[0].tree.clones() }
     }
 
     fn clone_part(&self, entry: &Entry) -> io::Result<()> {
@@ -440,6 +516,9 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
             Err(error) if error.kind() == io::ErrorKind::NotFound && !self.is_one() => Ok(0),
             other => other,
         })?;
+        if self.striped.is_some() {
+            self.trees().for_each(|tree| tree.sweep(path, None));
+        }
         Ok(removed.into_iter().sum())
     }
 }

@@ -39,7 +39,8 @@ pub(crate) fn go_on_from(before: usize, after: usize, end: usize) -> usize {
 /// The open files of one sending job.
 #[derive(Debug)]
 pub(crate) struct Sources<P: Platform> {
-    open: VecDeque<(EntryId, P::File)>,
+    /// Of a file that is striped by chunk, one for each volume.
+    open: VecDeque<(EntryId, usize, P::File)>,
 }
 
 impl<P: Platform> Default for Sources<P> {
@@ -50,23 +51,28 @@ impl<P: Platform> Default for Sources<P> {
 
 impl<P: Platform> Sources<P> {
     pub(crate) fn forget(&mut self, entries: &[EntryId]) {
-        self.open.retain(|(id, _)| !entries.contains(id));
+        self.open.retain(|(id, ..)| !entries.contains(id));
     }
 }
 
 impl<P: Platform> Seat<P> {
-    /// The source of a range, opened or open still.
-    pub(crate) fn source_file(&mut self, entry: &Entry) -> io::Result<P::File> {
+    /// The source of the range that begins at `offset`, opened or open still.
+    pub(crate) fn source_file(&mut self, entry: &Entry, offset: u64) -> io::Result<P::File> {
         let Role::Send(tree) = &self.part.role else { unreachable!("handouts go to sending jobs") };
+        let (volume, most) = if entry.meta.striped {
+            (tree.volume_at(entry, offset)?, OPEN_MAX.max(2 * tree.volumes()))
+        } else {
+            (usize::from(entry.meta.volume), OPEN_MAX)
+        };
         let open = &mut self.sources.open;
-        if let Some((_, file)) = open.iter().find(|(id, _)| *id == entry.id) {
+        if let Some((.., file)) = open.iter().find(|(id, on, _)| (*id, *on) == (entry.id, volume)) {
             return Ok(file.clone());
         }
-        let file = tree.open(entry)?;
-        if open.len() == OPEN_MAX {
+        let file = tree.open(entry, volume)?;
+        if open.len() >= most {
             open.pop_front();
         }
-        open.push_back((entry.id, file.clone()));
+        open.push_back((entry.id, volume, file.clone()));
         Ok(file)
     }
 }
@@ -150,7 +156,7 @@ impl<P: Platform> Worker<P> {
         let Unit::Range { ref entry, offset, bytes, .. } = handout.unit else { unreachable!("the caller matched") };
         let job = self.rails[index].as_ref().expect("the loop looked").job;
         let seat = self.seats.get_mut(&job).expect("rails go before their job");
-        let file = match seat.source_file(entry) {
+        let file = match seat.source_file(entry, offset) {
             Ok(file) => file,
             Err(error) => {
                 self.platform.pool().give(buf);
@@ -204,9 +210,7 @@ impl<P: Platform> Worker<P> {
         if slot.done < slot.len {
             let rail = self.rails[index].as_ref().expect("a rail stays until its ops are back");
             let seat = self.seats.get_mut(&rail.job).expect("rails go before their job");
-            let file = seat.sources.open.iter().find(|(id, _)| *id == entry.id).map(|(_, file)| file.clone());
-            let Role::Send(tree) = &seat.part.role else { unreachable!("handouts go to sending jobs") };
-            let Some(file) = file.map_or_else(|| tree.open(entry).ok(), Some) else {
+            let Ok(file) = seat.source_file(entry, offset) else {
                 self.read_is_over(index);
                 self.give(done.mem);
                 let error = io::Error::from(io::ErrorKind::NotFound);

@@ -1,15 +1,24 @@
 //! N sources as one: what stands on a set of volumes is one tree.
 //!
 //! For: jobs whose source is a set of volumes; a set of one is every other job.
-//! In and out: the calls of a `SourceTree`; each goes to the volume that the scan found the entry on.
-//! Invariants: an entry is read where it was found, and nowhere else.
+//! In and out: the calls of a `SourceTree`; each goes to the volume that the scan found the entry on, or that has the chunk.
+//! Invariants: an entry is read where it was found, and nowhere else; a file that is striped by chunk is read where its maps say, which
+//! must know a place for each chunk; joins in memory are at most those of `JOINS_MIN` files, or of two for each volume.
 //! Absent on purpose: walking (linux/scan.rs), order of work (proto::send interleaves files of different volumes).
 
+use std::collections::VecDeque;
 use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use proto::manifest::Entry;
+use proto::manifest::{Entry, EntryId};
+use proto::striped::{Join, JoinFault};
+use proto::wire::control::{Digest, DigestKind};
 
 use crate::platform::{Holes, SourceTree};
+use crate::sink::striped::whole;
+
+/// Joins that are kept, at least: a file is sent by several workers, and several files are sent side by side.
+const JOINS_MIN: usize = 16;
 
 /// See the module.
 #[derive(Debug)]
@@ -17,11 +26,15 @@ pub struct Volumes<S> {
     trees: Vec<S>,
     /// Volumes that are not there, with the reason.
     missing: Vec<(Box<[u8]>, io::Error)>,
+    /// Large files are striped by chunk.
+    by_chunk: bool,
+    /// Of the files that were asked for last.
+    joins: Mutex<VecDeque<(EntryId, Arc<Join>)>>,
 }
 
 impl<S: SourceTree> From<S> for Volumes<S> {
     fn from(tree: S) -> Self {
-        Volumes { trees: vec![tree], missing: Vec::new() }
+        Volumes::new(vec![tree])
     }
 }
 
@@ -33,13 +46,25 @@ impl<S: SourceTree> Volumes<S> {
     #[must_use]
     pub fn new(trees: Vec<S>) -> Self {
         assert!(!trees.is_empty(), "a set has a volume");
-        Volumes { trees, missing: Vec::new() }
+        Volumes { trees, missing: Vec::new(), by_chunk: false, joins: Mutex::default() }
     }
 
     /// The same, with volumes that are not there: the scan tells of them.
     #[must_use]
     pub fn without(self, missing: Vec<(Box<[u8]>, io::Error)>) -> Self {
         Volumes { missing, ..self }
+    }
+
+    /// The same, of a set that is striped by chunk.
+    #[must_use]
+    pub fn striped(self, by_chunk: bool) -> Self {
+        Volumes { by_chunk, ..self }
+    }
+
+    /// Are large files striped by chunk?
+    #[must_use]
+    pub fn is_striped(&self) -> bool {
+        self.by_chunk
     }
 
     /// Volumes that are not there, by name.
@@ -63,6 +88,38 @@ impl<S: SourceTree> Volumes<S> {
     pub(crate) fn of(&self, entry: &Entry) -> io::Result<&S> {
         self.trees.get(usize::from(entry.meta.volume)).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
+
+    /// Where the chunks of a striped file are.
+    fn join(&self, entry: &Entry) -> io::Result<Arc<Join>> {
+        let mut joins = self.joins.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = joins.iter().position(|(id, _)| *id == entry.id) {
+            let found = joins.remove(at).expect("just found");
+            let join = Arc::clone(&found.1);
+            joins.push_back(found);
+            return Ok(join);
+        }
+        let mut maps = Vec::new();
+        for (index, tree) in (0..).zip(&self.trees) {
+            match tree.map_of(entry) {
+                Ok(map) => maps.push((index, map)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let join = Join::of(whole(entry), &maps).map_err(|fault| {
+            let kind = match fault {
+                JoinFault::Missing { .. } => io::ErrorKind::NotFound,
+                _ => io::ErrorKind::InvalidData,
+            };
+            io::Error::new(kind, fault.to_string())
+        })?;
+        let join = Arc::new(join);
+        if joins.len() >= JOINS_MIN.max(2 * self.trees.len()) {
+            joins.pop_front();
+        }
+        joins.push_back((entry.id, Arc::clone(&join)));
+        Ok(join)
+    }
 }
 
 fn same(error: &io::Error) -> io::Error {
@@ -72,8 +129,34 @@ fn same(error: &io::Error) -> io::Error {
 impl<S: SourceTree> SourceTree for Volumes<S> {
     type File = S::File;
 
-    fn open(&self, entry: &Entry) -> io::Result<Self::File> {
-        self.of(entry)?.open(entry)
+    fn open(&self, entry: &Entry, volume: usize) -> io::Result<Self::File> {
+        if entry.meta.striped {
+            return self.trees.get(volume).ok_or(io::ErrorKind::NotFound)?.open(entry, volume);
+        }
+        self.of(entry)?.open(entry, volume)
+    }
+
+    fn volumes(&self) -> usize {
+        self.trees.len()
+    }
+
+    fn volume_at(&self, entry: &Entry, offset: u64) -> io::Result<usize> {
+        let volume = self.join(entry)?.volume_at(offset);
+        volume.map(usize::from).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+
+    fn is_joined(&self, entry: &Entry, chunk_bytes: u32) -> io::Result<()> {
+        let join = self.join(entry)?;
+        if chunk_bytes > join.chunk_bytes() {
+            let cause =
+                format!("it is cut into chunks of {} bytes: read it with --chunk of no more", join.chunk_bytes());
+            return Err(io::Error::new(io::ErrorKind::Unsupported, cause));
+        }
+        Ok(())
+    }
+
+    fn agrees(&self, entry: &Entry, offset: u64, chunk_bytes: u32, kind: DigestKind, digest: &Digest) -> bool {
+        self.join(entry).is_ok_and(|join| join.agrees(offset, chunk_bytes, kind, digest))
     }
 
     fn read_small(&self, entry: &Entry, into: &mut [u8]) -> io::Result<Option<()>> {
@@ -81,6 +164,11 @@ impl<S: SourceTree> SourceTree for Volumes<S> {
     }
 
     fn read_at(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        if entry.meta.striped {
+            // One call is of one chunk, which stands on one volume.
+            let volume = self.volume_at(entry, offset)?;
+            return self.trees[volume].read_at(entry, offset, into);
+        }
         self.of(entry)?.read_at(entry, offset, into)
     }
 

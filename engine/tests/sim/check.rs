@@ -151,7 +151,7 @@ impl Watch {
             let gone = self.discarding.pop_front().expect("it was told to discard");
             self.flushed.retain(|(path, _), _| *path != gone);
         }
-        if let Settled::Flushed { entry, indices, result: Ok(()) } = settled {
+        if let Settled::Flushed { entry, indices, result: Ok(()), .. } = settled {
             let entry = &self.names[entry];
             let key = (entry.path.clone(), (entry.mtime_s, entry.mtime_ns));
             self.flushed.entry(key).or_default().extend(indices);

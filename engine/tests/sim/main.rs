@@ -13,6 +13,7 @@ mod net;
 mod platform;
 mod rng;
 mod scenario;
+mod striped;
 mod trees;
 
 use std::collections::BTreeSet;

@@ -12,9 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use engine::end::compare::name_sign;
 use engine::end::recv::JOURNAL_FILE_BYTES_MIN;
-use engine::linux::{beside, is_ours};
+use engine::linux::{beside, beside_of, is_ours};
 use engine::platform::{Found, HOLES_AT_ONCE, Holes, Old, Sign, SinkTree, SourceTree};
 use proto::manifest::{Entry, EntryKind, Meta, NodeKind, Xattr};
+use proto::striped::Whole;
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
 use proto::wire::control::Rung;
 
@@ -57,7 +58,7 @@ fn is_same(disk: &Disk, ino: usize, entry: &Entry) -> bool {
 impl SourceTree for SimSource {
     type File = SimFile;
 
-    fn open(&self, entry: &Entry) -> io::Result<SimFile> {
+    fn open(&self, entry: &Entry, _volume: usize) -> io::Result<SimFile> {
         let ino = lock(&self.0).open(&entry.path)?;
         Ok(SimFile::new(&self.0, ino, true))
     }
@@ -153,7 +154,7 @@ impl SimSink {
         if entry.bytes() <= PACK_FILE_BYTES_MAX && !(sync && rung >= Rung::Flushed) {
             return Ok(());
         }
-        let part = disk.open(&beside(&entry.path, "part"))?;
+        let part = disk.open(&part_of(entry))?;
         if entry.bytes() > PACK_FILE_BYTES_MAX {
             disk.truncate(part, entry.bytes())?;
             SimSink::set(disk, part, entry)?;
@@ -165,9 +166,12 @@ impl SimSink {
     }
 
     fn name(disk: &mut Disk, entry: &Entry) -> io::Result<()> {
-        disk.rename(&beside(&entry.path, "part"), &entry.path)?;
+        disk.rename(&part_of(entry), &entry.path)?;
+        if entry.meta.striped {
+            return Ok(());
+        }
         if entry.bytes() > PACK_FILE_BYTES_MAX {
-            let _ = disk.remove(&beside(&entry.path, "journal"));
+            let _ = disk.remove(&journal_of(entry));
         }
         Ok(())
     }
@@ -237,7 +241,7 @@ impl SinkTree for SimSink {
                 if (node.mode != entry.mode || node.carried != carried(entry)) && !dry {
                     SimSink::set(&mut disk, ino, entry)?;
                 }
-                if entry.bytes() > JOURNAL_FILE_BYTES_MIN && !dry {
+                if entry.bytes() > JOURNAL_FILE_BYTES_MIN && !dry && !entry.meta.striped {
                     drop(disk);
                     self.discard(entry);
                 }
@@ -258,9 +262,9 @@ impl SinkTree for SimSink {
         if entry.bytes() <= JOURNAL_FILE_BYTES_MIN {
             return Ok(Found::Nothing);
         }
-        let part = disk.lookup(&beside(&entry.path, "part"));
-        match disk.open(&beside(&entry.path, "journal")) {
-            Ok(journal) if part.is_ok() => Ok(Found::Part(disk.data(journal).to_vec())),
+        let part = disk.lookup(&part_of(entry));
+        match disk.open(&journal_of(entry)) {
+            Ok(journal) if part.is_ok() => Ok(Found::Parts(vec![(0, disk.data(journal).to_vec())])),
             _ if dry => Ok(Found::Nothing),
             _ => {
                 drop(disk);
@@ -296,23 +300,29 @@ impl SinkTree for SimSink {
         }
     }
 
-    fn resume_part(&self, entry: &Entry, journal_bytes: usize, missing: &[(u64, u64)]) -> io::Result<()> {
+    fn resume_part(
+        &self,
+        _volume: usize,
+        entry: &Entry,
+        journal_bytes: usize,
+        missing: &[(u64, u64)],
+    ) -> io::Result<()> {
         self.empty_part(entry, missing)?;
         let mut disk = lock(&self.0);
-        let journal = disk.open(&beside(&entry.path, "journal"))?;
+        let journal = disk.open(&journal_of(entry))?;
         disk.truncate(journal, journal_bytes as u64)?;
         disk.sync_data(journal)
     }
 
     fn empty_part(&self, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()> {
         let mut disk = lock(&self.0);
-        let part = disk.open(&beside(&entry.path, "part"))?;
+        let part = disk.open(&part_of(entry))?;
         ranges.iter().try_for_each(|(offset, bytes)| disk.punch(part, *offset, *bytes))
     }
 
-    fn open_part(&self, entry: &Entry) -> io::Result<SimFile> {
+    fn open_part(&self, _volume: usize, entry: &Entry) -> io::Result<SimFile> {
         let mut disk = lock(&self.0);
-        let ino = disk.create(&beside(&entry.path, "part"), false)?;
+        let ino = disk.create(&part_of(entry), false)?;
         if (disk.data(ino).len() as u64) < entry.bytes() {
             disk.truncate(ino, entry.bytes())?;
         }
@@ -320,9 +330,9 @@ impl SinkTree for SimSink {
         Ok(SimFile::new(&self.0, ino, true))
     }
 
-    fn open_part_loose(&self, entry: &Entry) -> io::Result<SimFile> {
+    fn open_part_loose(&self, volume: usize, entry: &Entry) -> io::Result<SimFile> {
         lock(&self.0).loose = true;
-        let file = self.open_part(entry)?;
+        let file = self.open_part(volume, entry)?;
         file.special.store(false, Ordering::Relaxed);
         Ok(file)
     }
@@ -343,13 +353,13 @@ impl SinkTree for SimSink {
         if publish { disk.rename(&name, &entry.path) } else { Ok(()) }
     }
 
-    fn flush(&self, entry: &Entry, records: &[u8], durable: bool) -> io::Result<()> {
+    fn flush(&self, _volume: usize, entry: &Entry, records: &[u8], durable: bool) -> io::Result<()> {
         let mut disk = lock(&self.0);
-        let part = disk.open(&beside(&entry.path, "part"))?;
+        let part = disk.open(&part_of(entry))?;
         if durable {
             disk.sync_data(part)?;
         }
-        let journal = disk.create(&beside(&entry.path, "journal"), false)?;
+        let journal = disk.create(&journal_of(entry), false)?;
         let end = disk.data(journal).len() as u64;
         disk.write_all(journal, end, records)?;
         if !durable {
@@ -452,9 +462,46 @@ impl SinkTree for SimSink {
 
     fn discard(&self, entry: &Entry) {
         let mut disk = lock(&self.0);
-        let _ = disk.remove(&beside(&entry.path, "journal"));
-        let _ = disk.remove(&beside(&entry.path, "part"));
+        let _ = disk.remove(&journal_of(entry));
+        let _ = disk.remove(&part_of(entry));
     }
+
+    fn map_of(&self, entry: &Entry) -> io::Result<Vec<u8>> {
+        let mut disk = lock(&self.0);
+        let map = disk.open(&journal_of(entry))?;
+        Ok(disk.data(map).to_vec())
+    }
+
+    fn reopen(&self, entry: &Entry) -> io::Result<()> {
+        let mut disk = lock(&self.0);
+        disk.rename(&entry.path, &part_of(entry))?;
+        disk.sync_names()
+    }
+
+    fn sweep(&self, path: &[u8], but: Option<Whole>) {
+        let mut disk = lock(&self.0);
+        let kept = but.map(|file| ["chunks", "map"].map(|ending| beside_of(path, file, ending)));
+        let mut stem = beside(path, "");
+        stem.pop();
+        stem.push(b'-');
+        let all = disk.tree().map(|(path, _)| path.clone()).filter(|it| it.starts_with(&stem)).collect::<Vec<_>>();
+        for piece in all.iter().filter(|it| !kept.iter().flatten().any(|kept| kept[..] == it[..])) {
+            let _ = disk.remove(piece);
+        }
+    }
+}
+
+fn whole(entry: &Entry) -> Whole {
+    Whole { bytes: entry.bytes(), mtime_s: entry.mtime_s, mtime_ns: entry.mtime_ns }
+}
+
+/// As on Linux: what comes of a striped file stands beside every version that stands already.
+pub(crate) fn part_of(entry: &Entry) -> Vec<u8> {
+    if entry.meta.striped { beside_of(&entry.path, whole(entry), "chunks") } else { beside(&entry.path, "part") }
+}
+
+fn journal_of(entry: &Entry) -> Vec<u8> {
+    if entry.meta.striped { beside_of(&entry.path, whole(entry), "map") } else { beside(&entry.path, "journal") }
 }
 
 /// The source's entries as the real scan would find them, depth first.

@@ -146,6 +146,8 @@ pub struct Meta {
     pub sparse: bool,
     /// On which of the source's volumes it stands: known to the sender alone, never on the wire.
     pub volume: u16,
+    /// Its chunks stand on many volumes at this end; see `crate::striped`. Each end knows it of its own volumes, never on the wire.
+    pub striped: bool,
     /// In the order of the source.
     pub xattrs: Box<[Xattr]>,
 }

@@ -189,7 +189,10 @@ fn layout(from: &mut Reader<'_>) -> Result<Option<Layout>, Breach> {
     let (stripe, volumes) = (from.u8()?, from.u16()?);
     match (stripe, volumes) {
         (0, 0) => Ok(None),
-        (0, 1..=VOLUMES_MAX) => Ok(Some(Layout { stripe: Stripe::File, volumes })),
+        (stripe, 1..=VOLUMES_MAX) => {
+            let stripe = Stripe::from_byte(stripe).ok_or(Breach::FieldOutOfRange)?;
+            Ok(Some(Layout { stripe, volumes }))
+        }
         _ => Err(Breach::FieldOutOfRange),
     }
 }

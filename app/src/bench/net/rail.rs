@@ -159,7 +159,7 @@ pub(super) struct Nothing;
 
 impl SourceTree for Nothing {
     type File = ();
-    fn open(&self, _: &Entry) -> io::Result<()> {
+    fn open(&self, _: &Entry, _: usize) -> io::Result<()> {
         Ok(())
     }
     fn read_small(&self, _: &Entry, _: &mut [u8]) -> io::Result<Option<()>> {
@@ -181,19 +181,19 @@ impl SinkTree for Nothing {
     fn make(&self, _: &Entry) -> io::Result<()> {
         Ok(())
     }
-    fn resume_part(&self, _: &Entry, _: usize, _: &[(u64, u64)]) -> io::Result<()> {
+    fn resume_part(&self, _: usize, _: &Entry, _: usize, _: &[(u64, u64)]) -> io::Result<()> {
         Ok(())
     }
     fn empty_part(&self, _: &Entry, _: &[(u64, u64)]) -> io::Result<()> {
         Ok(())
     }
-    fn open_part(&self, _: &Entry) -> io::Result<()> {
+    fn open_part(&self, _: usize, _: &Entry) -> io::Result<()> {
         Ok(())
     }
     fn put_small(&self, _: &Entry, _: &[u8], _: bool) -> io::Result<()> {
         Ok(())
     }
-    fn flush(&self, _: &Entry, _: &[u8], _: bool) -> io::Result<()> {
+    fn flush(&self, _: usize, _: &Entry, _: &[u8], _: bool) -> io::Result<()> {
         Ok(())
     }
     fn settle(&self, _: Rung) -> io::Result<()> {

@@ -1,6 +1,6 @@
 //! Threads beside the keeper: the scanner walks the source, the committer flushes and renames, the comparer reads what stands there.
 //!
-//! For: system calls that wait for a disk, kept away from the thread that turns the job.
+//! For: system calls that wait for a disk, kept away from the thread that turns the job; and how they and the keeper talk.
 //! In and out: a source → batches of entries; tasks → what became of them; the bell rings for each.
 //! Invariants: all end with the keeper, which holds the other end of their mailboxes.
 //! Absent on purpose: what is walked and how it is made durable (engine).
@@ -8,6 +8,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::time::Instant;
 
 use engine::end::compare::{self, Compare, Compared, Look, Seen};
 use engine::job::Terms;
@@ -16,6 +17,10 @@ use engine::linux::{Sinks, Sources};
 use engine::platform::SinkTree;
 use engine::sink::commit::{self, Settled, Task};
 use sys::event::Event;
+
+use super::end::End;
+use super::{Keeper, Way};
+use crate::exit::Failure;
 
 /// Batches as they are found; `None`: that was all.
 pub(super) fn spawn_scan(source: &Arc<Sources>, bell: &Event) -> io::Result<Receiver<Option<Batch>>> {
@@ -101,4 +106,52 @@ pub(super) fn spawn_comparer(source: &Arc<Sources>, terms: Terms, bell: &Event) 
         }
     })?;
     Ok((ask, from))
+}
+
+impl Keeper<'_, '_> {
+    pub(super) fn take_settled(&mut self) -> Result<(), Failure> {
+        loop {
+            let Some(Ok(settled)) = self.tasks.as_ref().map(|(_, from)| from.try_recv()) else { return Ok(()) };
+            self.commits_open -= 1;
+            self.commit_ns += u64::try_from(self.commit_from.elapsed().as_nanos()).unwrap_or(0);
+            self.commit_from = Instant::now();
+            if let End::Recv(end) = &mut self.end {
+                end.on_settled(settled, &mut self.out).map_err(|stop| self.stopped(stop))?;
+            }
+        }
+    }
+
+    /// What the comparer saw.
+    pub(super) fn take_seen(&mut self) -> Result<(), Failure> {
+        while let Some(Ok(seen)) = self.looks.as_ref().map(|(_, from)| from.try_recv()) {
+            if let End::Recv(end) = &mut self.end {
+                end.on_seen(seen, &mut self.out).map_err(|stop| self.stopped(stop))?;
+            }
+        }
+        while let Some(Ok(compared)) = self.compares.as_ref().map(|(_, from)| from.try_recv()) {
+            if let End::Send(end) = &mut self.end {
+                end.on_compared(compared, &mut self.out);
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands work to the comparer, which is started with its first.
+    pub(super) fn put_looks(&mut self) -> io::Result<()> {
+        let (terms, bell) = (self.job.terms, &self.job.bell);
+        if let (false, None, Way::Recv { sink, .. }) = (self.out.looks.is_empty(), &self.looks, &self.job.way) {
+            self.looks = Some(spawn_looker(sink, terms, bell)?);
+        }
+        if let (false, None, Way::Send(source)) = (self.out.compares.is_empty(), &self.compares, &self.job.way) {
+            self.compares = Some(spawn_comparer(source, terms, bell)?);
+        }
+        // The comparer lives as long as this keeper.
+        for look in self.out.looks.drain(..) {
+            let _ = self.looks.as_ref().map(|(to, _)| to.send(look));
+        }
+        for work in self.out.compares.drain(..) {
+            let _ = self.compares.as_ref().map(|(to, _)| to.send(work));
+        }
+        Ok(())
+    }
 }

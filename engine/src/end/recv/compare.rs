@@ -17,7 +17,8 @@ use proto::manifest::{Entry, EntryId};
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
 use proto::wire::control::{ChunkRange, Compare, Digest, Frame, HAVE_DIGESTS_MAX, Rung, Want};
 
-use super::{JOURNAL_FILE_BYTES_MIN, RecvEnd, first_runs, gaps, show};
+use super::parts::{first_runs, gaps};
+use super::{JOURNAL_FILE_BYTES_MIN, RecvEnd, show};
 use crate::digest::DigestTree;
 use crate::end::compare::{Look, Seen, show_differ};
 use crate::end::{Outbox, Stop};
@@ -166,7 +167,9 @@ impl<P: Platform> RecvEnd<P> {
 
     /// The file's last `Want`, with the workers told before.
     fn ask(&mut self, entry: &Arc<Entry>, kept: &[(u64, Digest)], out: &mut Outbox<P>) {
-        let want = self.begin(entry, kept, !kept.is_empty() && self.record.rung >= Rung::Flushed);
+        let begun = [self.sink.volume_of(entry.id)];
+        let volumes = if kept.is_empty() { &[][..] } else { &begun };
+        let want = self.begin(entry, kept, volumes, !kept.is_empty() && self.record.rung >= Rung::Flushed);
         for worker in 0..self.workers {
             out.cmds.push((worker, Cmd::Expect { job: self.job, entries: vec![entry.clone()] }));
         }
@@ -220,7 +223,7 @@ impl<P: Platform> RecvEnd<P> {
             self.keep_compared(entry, &comparing, out);
             return;
         }
-        let want = self.begin(entry, kept, false);
+        let want = self.begin(entry, kept, &[], false);
         self.coming.remove(&entry.id);
         if self.resolve(entry.id).is_some() {
             self.record.tally.files_done += 1;

@@ -28,6 +28,10 @@ impl<P: Platform> RecvEnd<P> {
         if !self.machine.on_holes(id, ranges)? {
             return Ok(());
         }
+        if self.machine.entry(id).is_some_and(|entry| entry.meta.striped) {
+            // No map would speak of it. A sender knows the layout from `Open`.
+            return Err(Breach::ChunkUnwanted.into());
+        }
         let chunk_bytes = u64::from(self.record.terms.chunk_bytes);
         let coming = self.coming.get_mut(&id).expect("made with the ledger");
         for range in ranges {
@@ -37,7 +41,7 @@ impl<P: Platform> RecvEnd<P> {
         coming.holes += chunks * chunk_bytes;
         self.record.tally.holes += chunks * chunk_bytes;
         // What weighs on a volume until it is written is written.
-        self.sink.landed(id, chunks * chunk_bytes);
+        self.sink.landed(id, 0, chunks * chunk_bytes);
         if coming.tree.zero_spans() > SPANS_FEW
             && self.coming.values().map(|it| it.tree.zero_spans()).sum::<usize>() > SPANS_MAX
         {

@@ -514,7 +514,7 @@ impl<P: Platform> Worker<P> {
                 // What changed since does not fit the header any more: the receiver throws the chunk away and asks anew.
                 read_pack(&**tree, rail.terms.digest, entries, buf.payload_mut(), &mut self.laps);
             }
-            Unit::Range { entry, offset, .. } => match seat.source_file(entry) {
+            Unit::Range { entry, offset, .. } => match seat.source_file(entry, *offset) {
                 Ok(file) if self.platform.is_at_once(&file) => {
                     let _ = read_piece(&self.platform, &file, *offset, &mut buf.payload_mut()[..bytes]);
                     self.laps.lap(Stage::Read);
@@ -564,7 +564,7 @@ impl<P: Platform> Worker<P> {
         let seat = self.seats.get_mut(&rail.job).expect("rails go before their job");
         let file = match range {
             Some(Unit::Range { entry, offset, .. }) if !over && slot.done < slot.len => {
-                seat.source_file(&entry).ok().map(|file| (file, offset))
+                seat.source_file(&entry, offset).ok().map(|file| (file, offset))
             }
             _ => None,
         };

@@ -161,7 +161,7 @@ impl<P: Platform> Worker<P> {
         let Role::Recv(tree) = &seat.part.role else { unreachable!("checked when the rail came up") };
         let coming = half.units.get_mut(&unit).expect("the caller found it");
         let header = coming.header.expect("the caller looked");
-        let file = seat.parts.entry(header.entry).is_some().then(|| seat.parts.loose_file(tree, header.entry));
+        let file = seat.parts.entry(header.entry).is_some().then(|| seat.parts.loose_file(tree, &header));
         let Home::Here(mut buf) = std::mem::replace(&mut coming.home, Home::Leaving) else {
             unreachable!("the caller looked")
         };
@@ -241,7 +241,7 @@ impl<P: Platform> Worker<P> {
         let Piece { unit, at, len, mem } = piece;
         let header = half.units.get(&unit).filter(|coming| matches!(coming.home, Home::There)).and_then(|it| it.header);
         let expected = header.filter(|header| seat.parts.entry(header.entry).is_some());
-        let file = expected.map(|header| (header, seat.parts.loose_file(tree, header.entry)));
+        let file = expected.map(|header| (header, seat.parts.loose_file(tree, &header)));
         match file {
             Some((header, Ok(file))) => {
                 rail.ops += 1;
@@ -279,7 +279,7 @@ impl<P: Platform> Worker<P> {
         let header = half.units.get(&unit).and_then(|coming| coming.header);
         let header = header.filter(|header| seat.parts.entry(header.entry).is_some());
         if let (Ok(_), Some(header), true) = (&moved, header, slot.done < slot.len)
-            && let Ok(file) = seat.parts.loose_file(tree, header.entry)
+            && let Ok(file) = seat.parts.loose_file(tree, &header)
         {
             let start = if matches!(done.mem, Mem::Buf(_)) { HEADROOM } else { 0 };
             let (at, len) = (start + slot.done, slot.len - slot.done);
@@ -393,7 +393,7 @@ impl<P: Platform> Worker<P> {
             let coming = half.units.get_mut(&unit).expect("it waits to be checked");
             let header = coming.header.expect("it was spilled");
             let expected = seat.parts.entry(header.entry).is_some();
-            match expected.then(|| seat.parts.loose_file(tree, header.entry)) {
+            match expected.then(|| seat.parts.loose_file(tree, &header)) {
                 Some(Ok(file)) => {
                     coming.home = Home::Checking;
                     rail.ops += 1;
@@ -437,7 +437,7 @@ impl<P: Platform> Worker<P> {
         };
         slot.done += *moved.as_ref().unwrap_or(&0);
         let file = if expected && moved.is_ok() && slot.done < slot.len {
-            seat.parts.loose_file(tree, header.entry).ok()
+            seat.parts.loose_file(tree, &header).ok()
         } else {
             None
         };

@@ -1,0 +1,88 @@
+//! The machine of this job's end.
+//!
+//! For: the keeper, which turns a sending end as a receiving one.
+//! In and out: a `Job` in; its machine, set up as the job asks, out.
+//! Invariants: what both machines have in common is asked here and nowhere else.
+//! Absent on purpose: turning it (`keeper.rs`).
+
+use engine::end::Record;
+use engine::end::recv::RecvEnd;
+use engine::end::send::SendEnd;
+use engine::linux::Linux;
+use proto::layout::{Layout, Stripe};
+
+use super::{Job, Way};
+
+/// What turns this end.
+pub(super) enum End {
+    Send(Box<SendEnd<Linux>>),
+    Recv(Box<RecvEnd<Linux>>),
+}
+
+impl End {
+    /// The machine of this end, with nothing in it.
+    pub(super) fn of(job: &Job<'_>) -> End {
+        let count = job.workers.count();
+        match &job.way {
+            Way::Send(source) => {
+                let rails = if job.plan.datagrams > 0 { job.plan.datagrams } else { job.plan.streams };
+                let rails = usize::from(rails).max(job.rails.names().len());
+                let depth = crate::job::offer::depth(job.pool_bytes, job.plan.chunk_bytes, rails);
+                let mut end = SendEnd::new(job.no, job.terms, &job.plan, job.rung, source.clone(), count, depth);
+                end.spread_over(spread(source.trees().len(), job.layout));
+                if job.layout.is_some_and(|it| it.stripe == Stripe::Chunk) {
+                    end.fill_holes();
+                }
+                End::Send(Box::new(end))
+            }
+            Way::Recv { sink, keep, carried, sync } => {
+                let (sink, carried) = (sink.clone(), carried.clone());
+                let boot = boot_hash();
+                let mut end = RecvEnd::new(job.no, job.terms, &job.plan, job.rung, sink, count, *keep, boot, carried);
+                end.compare_by(sync.compare);
+                end.prune(sync.prune);
+                End::Recv(Box::new(end))
+            }
+        }
+    }
+    pub(super) fn record(&mut self) -> &mut Record {
+        match self {
+            End::Send(end) => &mut end.record,
+            End::Recv(end) => &mut end.record,
+        }
+    }
+    pub(super) fn is_done(&self) -> bool {
+        match self {
+            End::Send(end) => end.is_done(),
+            End::Recv(end) => end.is_done(),
+        }
+    }
+    pub(super) fn rails_up(&self) -> usize {
+        match self {
+            End::Send(end) => end.rails_up(),
+            End::Recv(end) => end.rails_up(),
+        }
+    }
+    pub(super) fn open_text(&self) -> String {
+        match self {
+            End::Send(end) => {
+                let (entries, chunks) = end.open_counts();
+                format!("{entries} entries open, {chunks} chunks not acknowledged")
+            }
+            End::Recv(end) => format!("{} entries open", end.open_count()),
+        }
+    }
+}
+
+/// Files that are sent side by side: one for each disk that reads or writes whole files.
+fn spread(from: usize, to: Option<Layout>) -> u16 {
+    let to = to.filter(|it| it.stripe == Stripe::File).map_or(1, |it| it.volumes);
+    u16::try_from(from).unwrap_or(u16::MAX).max(to)
+}
+
+fn boot_hash() -> [u8; 8] {
+    let hash = blake3::hash(sys::host::boot_id().unwrap_or_default().as_bytes());
+    let mut boot = [0; 8];
+    boot.copy_from_slice(&hash.as_bytes()[..8]);
+    boot
+}

@@ -1,0 +1,263 @@
+//! What has come of large files: journalled, and taken up again by a later run.
+//!
+//! For: parts that outlive a kill; of a file that is striped by chunk, one part for each volume that has chunks of it.
+//! In and out: journals found; wants; flushes with the records that follow them.
+//! Invariants: a record is handed over together with the flush that must precede it, one flush of a part at a time; a part that cannot be
+//! believed is worth nothing, and those on other volumes are worth what they were.
+//! Absent on purpose: what a journal's bytes mean (`proto::journal`), when a file is whole (`recv.rs`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proto::journal::{self, JournalHeader, Replay};
+use proto::manifest::{Entry, EntryId};
+use proto::wire::chunk::PACK_FILE_BYTES_MAX;
+use proto::wire::control::{Digest, Rung, WANT_RANGES_MAX, Want};
+
+use super::{FLUSH_BYTES, FLUSH_NS, JOURNAL_FILE_BYTES_MIN, RecvEnd, show};
+use crate::digest::DigestTree;
+use crate::end::Outbox;
+use crate::platform::{Platform, SinkTree};
+use crate::sink::commit::Task;
+
+/// A file on its way.
+#[derive(Debug)]
+pub(super) struct Coming {
+    pub(super) tree: DigestTree,
+    pub(super) journalled: bool,
+    /// Flushed before each record: the job asks for it, or the journal's header promises it.
+    pub(super) durable: bool,
+    /// By volume.
+    pub(super) fresh: BTreeMap<usize, Fresh>,
+    /// All of it has landed: it waits for nothing but its flushes.
+    pub(super) closing: bool,
+    pub(super) durable_bytes: u64,
+    /// Bytes of holes told.
+    pub(super) holes: u64,
+}
+
+impl Coming {
+    /// Do the journals speak of all that has landed?
+    pub(super) fn is_flushed(&self) -> bool {
+        self.fresh.values().all(|fresh| fresh.chunks.is_empty() && !fresh.flushing)
+    }
+}
+
+/// What landed in a part since its last flush.
+#[derive(Debug, Default)]
+pub(super) struct Fresh {
+    header_written: bool,
+    chunks: Vec<(u64, Digest)>,
+    bytes: u64,
+    since_ns: u64,
+    flushing: bool,
+}
+
+impl Fresh {
+    pub(super) fn add(&mut self, now_ns: u64, index: u64, bytes: u32, digest: Digest) {
+        if self.chunks.is_empty() {
+            self.since_ns = now_ns;
+        }
+        self.bytes += u64::from(bytes);
+        self.chunks.push((index, digest));
+    }
+
+    fn is_due(&self, now_ns: u64, closing: bool) -> bool {
+        let is_due = closing || self.bytes >= FLUSH_BYTES || now_ns.saturating_sub(self.since_ns) >= FLUSH_NS;
+        is_due && !self.flushing && !self.chunks.is_empty()
+    }
+}
+
+/// A part that can be gone on with.
+struct Taken {
+    volume: usize,
+    valid_bytes: usize,
+    /// Its header promises that what it says was flushed.
+    promised: bool,
+    kept: BTreeMap<u64, Digest>,
+}
+
+impl<P: Platform> RecvEnd<P> {
+    /// Goes on with what an earlier run left: its journals, by volume.
+    pub(super) fn resume(&mut self, entry: &Arc<Entry>, journals: &[(usize, Vec<u8>)], out: &mut Outbox<P>) -> Want {
+        let own = self.journal_header(entry);
+        let mut parts = Vec::with_capacity(journals.len());
+        for (volume, journal) in journals {
+            let volume = if entry.meta.striped { *volume } else { self.sink.volume_of(entry.id) };
+            match taken(&own, volume, journal) {
+                Some(part) => parts.push(part),
+                None if self.record.dry => {}
+                None => {
+                    out.notes.push(format!("{}: the part is of another source, it is done anew", show(&entry.path)));
+                    self.sink.discard_on(volume, entry);
+                }
+            }
+        }
+        let mut union = BTreeMap::new();
+        parts.iter().for_each(|part| union.extend(part.kept.iter().map(|(index, digest)| (*index, *digest))));
+        let kept = first_runs(union);
+        if self.record.dry || parts.is_empty() {
+            return self.begin(entry, &kept, &[], false);
+        }
+        let last = kept.last().map_or(0, |(index, _)| index + 1);
+        for part in &mut parts {
+            part.kept.retain(|index, _| *index < last);
+            let own_kept: Vec<(u64, Digest)> = part.kept.iter().map(|(index, digest)| (*index, *digest)).collect();
+            let gaps = gaps(&own_kept, own.chunks(), u64::from(own.chunk_bytes));
+            if let Err(error) = self.sink.resume_part(part.volume, entry, part.valid_bytes, &gaps) {
+                out.notes
+                    .push(format!("{}: the part cannot be taken up ({error}), it is done anew", show(&entry.path)));
+                self.sink.discard(entry);
+                return self.begin(entry, &[], &[], false);
+            }
+        }
+        let volumes: Vec<usize> = parts.iter().map(|part| part.volume).collect();
+        self.begin(entry, &kept, &volumes, parts.iter().any(|part| part.promised))
+    }
+
+    /// The file comes. `kept`: chunks that are there, in parts on these volumes, which have their journals' headers.
+    pub(super) fn begin(
+        &mut self,
+        entry: &Arc<Entry>,
+        kept: &[(u64, Digest)],
+        volumes: &[usize],
+        promised: bool,
+    ) -> Want {
+        let missing = self.machine.expect(entry.id, kept.iter().map(|(index, _)| *index));
+        if entry.bytes() <= PACK_FILE_BYTES_MAX && kept.is_empty() {
+            return Want::All;
+        }
+        let chunk_bytes = u64::from(self.record.terms.chunk_bytes);
+        let mut tree = DigestTree::new(self.record.terms.digest, entry.bytes(), self.record.terms.chunk_bytes);
+        let mut kept_bytes = 0;
+        for (index, digest) in kept {
+            tree.put(*index, *digest);
+            kept_bytes += chunk_bytes.min(entry.bytes() - index * chunk_bytes);
+        }
+        self.record.tally.bytes_resumed += kept_bytes;
+        self.record.tally.durable += kept_bytes;
+        self.record.tally.written += kept_bytes;
+        let begun = |volume: &usize| (*volume, Fresh { header_written: true, ..Fresh::default() });
+        let coming = Coming {
+            tree,
+            journalled: entry.bytes() > JOURNAL_FILE_BYTES_MIN,
+            durable: promised || self.record.rung >= Rung::Flushed,
+            fresh: volumes.iter().map(begun).collect(),
+            closing: false,
+            durable_bytes: kept_bytes,
+            holes: 0,
+        };
+        self.coming.insert(entry.id, coming);
+        if kept.is_empty() { Want::All } else { Want::Missing { ranges: missing } }
+    }
+
+    pub(super) fn journal_header(&self, entry: &Entry) -> JournalHeader {
+        JournalHeader {
+            version: journal::JOURNAL_VERSION,
+            bytes: entry.bytes(),
+            mtime_s: entry.mtime_s,
+            mtime_ns: entry.mtime_ns,
+            chunk_bytes: self.record.terms.chunk_bytes,
+            digest: self.record.terms.digest,
+            boot_id_hash: self.boot,
+            rung_written_only: self.record.rung < Rung::Flushed,
+        }
+    }
+
+    pub(super) fn pump_flushes(&mut self, now_ns: u64, out: &mut Outbox<P>) {
+        let mut due: Vec<(EntryId, usize)> = Vec::new();
+        for (&id, coming) in self.coming.iter().filter(|(_, coming)| coming.journalled) {
+            let fresh = coming.fresh.iter().filter(|(_, fresh)| fresh.is_due(now_ns, coming.closing));
+            due.extend(fresh.map(|(&volume, _)| (id, volume)));
+        }
+        due.sort_unstable(); // the same facts give the same order
+        for (id, volume) in due {
+            let Some(entry) = self.machine.entry(id).cloned() else { continue };
+            let mut records = Vec::new();
+            let header = self.journal_header(&entry);
+            let coming = self.coming.get_mut(&id).expect("listed above");
+            let fresh = coming.fresh.get_mut(&volume).expect("listed above");
+            if !std::mem::replace(&mut fresh.header_written, true) {
+                records.extend_from_slice(&journal::encode_header(&header));
+            }
+            fresh.chunks.sort_unstable_by_key(|(index, _)| *index);
+            for run in fresh.chunks.chunk_by(|a, b| a.0 + 1 == b.0) {
+                let digests: Vec<Digest> = run.iter().map(|(_, digest)| *digest).collect();
+                journal::encode_record(run[0].0, &digests, &mut records);
+            }
+            let indices = fresh.chunks.drain(..).map(|(index, _)| index).collect();
+            fresh.bytes = 0;
+            fresh.flushing = true;
+            let durable = coming.durable;
+            out.tasks.push(Task::Flush { volume, entry, records, indices, durable });
+        }
+    }
+
+    /// A part is flushed, and its journal speaks of these chunks.
+    pub(super) fn on_flushed(&mut self, volume: usize, id: EntryId, indices: &[u64]) {
+        self.machine.on_durable(id, indices.iter().copied());
+        let Some(coming) = self.coming.get_mut(&id) else { return };
+        if let Some(fresh) = coming.fresh.get_mut(&volume) {
+            fresh.flushing = false;
+        }
+        let bytes = indices.len() as u64 * u64::from(self.record.terms.chunk_bytes);
+        self.sink.flushed(volume, id, bytes);
+        self.debt.pay(id, bytes);
+        if self.record.rung >= Rung::Flushed {
+            coming.durable_bytes += bytes;
+            self.record.tally.durable += bytes;
+        }
+        if coming.closing
+            && coming.is_flushed()
+            && let Some(entry) = self.machine.entry(id)
+        {
+            self.ready.push(entry.clone());
+        }
+    }
+}
+
+/// What can be believed of a journal, if it is of this source cut this way.
+fn taken(own: &JournalHeader, volume: usize, journal: &[u8]) -> Option<Taken> {
+    let replay = Replay::parse(journal);
+    let header = replay.header?;
+    let fits = JournalHeader { boot_id_hash: own.boot_id_hash, rung_written_only: own.rung_written_only, ..header }
+        == *own
+        && (!header.rung_written_only || header.boot_id_hash == own.boot_id_hash);
+    if !fits {
+        return None;
+    }
+    let mut kept = BTreeMap::new();
+    for record in &replay.records {
+        kept.extend((record.first..own.chunks()).zip(record.digests.iter().copied()));
+    }
+    Some(Taken { volume, valid_bytes: replay.valid_bytes, promised: !header.rung_written_only, kept })
+}
+
+/// Runs of kept chunks, no more than a `Want` can name the gaps of; what is beyond is fetched again.
+pub(super) fn first_runs(kept: BTreeMap<u64, Digest>) -> Vec<(u64, Digest)> {
+    const RUNS_MAX: usize = WANT_RANGES_MAX - 1; // one more gap than runs
+    let mut runs = 0;
+    let mut last = None;
+    kept.into_iter()
+        .take_while(|(index, _)| {
+            if last.is_none_or(|last| last + 1 != *index) {
+                runs += 1;
+            }
+            last = Some(*index);
+            runs <= RUNS_MAX
+        })
+        .collect()
+}
+
+/// Ranges in bytes that no kept chunk covers.
+pub(super) fn gaps(kept: &[(u64, Digest)], chunks: u64, chunk_bytes: u64) -> Vec<(u64, u64)> {
+    let mut gaps = Vec::new();
+    let mut next = 0;
+    for index in kept.iter().map(|(index, _)| *index).chain([chunks]) {
+        if index > next {
+            gaps.push((next * chunk_bytes, (index - next) * chunk_bytes));
+        }
+        next = index + 1;
+    }
+    gaps
+}
