@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""16 loop-device volumes as one destination and one source: the sum beside fio's on the same volumes, and one of them throttled in mid-run.
+"""16 loop-device volumes as one destination and one source: the sum beside fio's on the same volumes, and one of them throttled in mid-run; by file,
+or one file by chunk (--stripe chunk).
 
 Needs root, loop devices, a block-I/O controller (cgroup v1 blkio or v2 io), fio. Every volume is capped alike, so that the disks are the
 limit and not the processor. Rounds alternate, medians count. Writes NAME.json and, by `longhaul bench path`, NAME-plain.* and NAME-sick.*. Leaves nothing behind.
