@@ -9,7 +9,7 @@ N ?= 200
 SEED ?= 1
 FIRST ?= 0
 
-.PHONY: help build test unit e2e lint deny demo bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk grid torture torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci
+.PHONY: help build test unit e2e lint deny demo bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk grid torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -64,6 +64,9 @@ grid: ## distance x loss x rate in virtual time, through the real machines: benc
 
 torture: build ## kill -9 at N random instants (N=200), then compare every byte
 	N=$(N) lab/e2e/run.sh plug
+
+torture-forged: build ## a million random and a million changed packets beside a live job over UDP
+	E2E_SECONDS=900 FORGED=3600000 lab/e2e/run.sh datagrams
 
 torture-holes: build ## 2^40 bytes of hole with islands of data, locally and host to host, hashed once in full
 	BIG=1 lab/e2e/run.sh holes

@@ -44,15 +44,16 @@ cp_ends 0 "kill -9 in mid-job: the second run ends well"
 holds "it resumes: $(number resumed_bytes) bytes were there" test "$(number resumed_bytes)" -gt 0
 same "$SRC/one.bin" "$DST/push/one.bin" "resumed: equal"
 
-# --- forged packets ---
+# --- forged packets: FORGED=N of them (make torture-forged: a million random ones and as many changed) beside a job that lasts as long ---
+FORGED=${FORGED:-100000}
 if [ -n "$HOLDER_A" ]; then
     rm -f "$DST/push/one.bin" "$DST/push/two.bin"
     cat "$SRC/one.bin" "$SRC/one.bin" "$SRC/one.bin" >"$SRC/two.bin"
-    start a python3 "$E2E/forger.py" "$ADDR_A" "$ADDR_B" 7440 100000 0 >"$LAB/forged-a" 2>&1
+    start a python3 "$E2E/forger.py" "$ADDR_A" "$ADDR_B" 7440 "$FORGED" 0 >"$LAB/forged-a" 2>&1
     one=$STARTED_PID
-    start b python3 "$E2E/forger.py" "$ADDR_B" "$ADDR_A" 7440 20000 1 >"$LAB/forged-b" 2>&1
+    start b python3 "$E2E/forger.py" "$ADDR_B" "$ADDR_A" 7440 $((FORGED / 5)) 1 >"$LAB/forged-b" 2>&1
     two=$STARTED_PID
-    CP_LIMIT=100 cp_run --transport udp --rate 250Mbit "$SRC/two.bin" "${URL}push/"
+    CP_LIMIT=300 cp_run --transport udp --rate "$((FORGED > 100000 ? 12 : 250))Mbit" "$SRC/two.bin" "${URL}push/"
     cp_ends 0 "forged, changed and repeated packets beside the job: exit code 0"
     is "$(field transport "$OUT")" udp "forged: it stayed on UDP"
     same "$SRC/two.bin" "$DST/push/two.bin" "forged: equal"

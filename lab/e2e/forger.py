@@ -71,7 +71,7 @@ def change(payload):
 
 
 began = time.monotonic()
-while sum(done.values()) < count and time.monotonic() - began < 60:
+while sum(done.values()) < count and time.monotonic() - began < max(60, count / 20_000):
     look()
     for _ in range(100):
         if own_port == 0 and rng.randrange(3) == 0:
