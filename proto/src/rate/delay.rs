@@ -34,6 +34,8 @@ const START_REST: f64 = 0.3;
 const BLIND_GROWTH: f64 = 4.0;
 /// A longer train where the shorter one was not seen spread out: 1.5 ms of 1 Gbit/s.
 const TRAIN_PACKETS_MAX: u32 = 128;
+/// A look at a start is so many times as long as jitter.
+const NOISY: f64 = 10.0;
 /// So much of a train seen spread out says enough: under jitter the rest only blurs it.
 const TRAIN_SEEN: f64 = 0.4;
 /// Rounds in which an error of the queue is worked off.
@@ -288,11 +290,14 @@ impl Delay {
     /// A few reports of the echo: where the queue does not grow the rest of the link is free, too.
     fn prove(&mut self, signal: &Signal) {
         let span = self.arrival_ns.saturating_sub(self.jumped_arrival_ns);
-        if span < (self.path.round_ns() / 8).max(2_000_000) {
+        // Jitter blurs what a short look shows: it is as long as makes it small beside what is looked for, and grants it.
+        let noise = self.path.noise_ns();
+        if span < (self.path.round_ns() / 8).max(2_000_000).max((NOISY * noise) as u64) {
             return;
         }
         let passed = self.passed();
-        if self.path.queue_ns() as f64 > 0.1 * span as f64 || passed < 0.9 * self.rate {
+        let least = 0.9 - (noise / span as f64).min(0.2);
+        if self.path.queue_ns() as f64 > 0.1 * span as f64 + 3.0 * noise || passed < least * self.rate {
             // Someone else is here: what came through is our share, and what we put into the queue is taken back.
             self.goal = passed * 0.9;
             self.drain.pay(signal.now_ns, self.path.round_ns().saturating_mul(5));
