@@ -40,6 +40,8 @@ const NOISY: f64 = 10.0;
 const TRAIN_SEEN: f64 = 0.4;
 /// Rounds in which an error of the queue is worked off.
 pub(super) const SLOWNESS: f64 = 2.5;
+/// Two packets leave in so long, or in a round trip, at least.
+const SPARSE_NS: u64 = 2_000_000_000;
 /// Rounds of the integral.
 const GAIN: f64 = 12.0;
 
@@ -292,7 +294,9 @@ impl Delay {
         let span = self.arrival_ns.saturating_sub(self.jumped_arrival_ns);
         // Jitter blurs what a short look shows: it is as long as makes it small beside what is looked for, and grants it.
         let noise = self.path.noise_ns();
-        if span < (self.path.round_ns() / 8).max(2_000_000).max((NOISY * noise) as u64) {
+        let round = self.path.round_ns();
+        let long = ((NOISY * noise) as u64).min(round / 2);
+        if span < (round / 8).max(2_000_000).max(long) {
             return;
         }
         let passed = self.passed();
@@ -469,11 +473,14 @@ impl Delay {
         let hunt = self.hunt(queue, target, passed, if signal.limited { 0.0 } else { elapsed });
         let next = passed * (1.0 + error - self.take + hunt) + PUSH * weight.push * self.link;
         self.goal = if signal.limited { next.min(self.goal) } else { next };
-        // Two packets a round trip keep the signals coming.
-        self.goal = self.goal.max(2.0 * f64::from(self.config.packet_bytes) * 1e9 / round as f64);
+        // Two packets a round keep the signals coming. A round is four reports at least, and reports wait for packets: who sends few must not
+        // therefore send fewer.
+        let round = round.min(self.path.rtt_ns().max(SPARSE_NS));
+        let sparse = 2.0 * f64::from(self.config.packet_bytes) * 1e9 / round as f64;
+        self.goal = self.goal.max(sparse);
         let share = (self.goal / self.link.max(1.0)).clamp(0.02, 1.0);
-        self.rate = self.goal
-            * (1.0 - self.drain.held_back(&mut self.path, now, queue, share, self.config.policy == Policy::Low));
+        let held = self.drain.held_back(&mut self.path, now, queue, share, self.config.policy == Policy::Low);
+        self.rate = (self.goal * (1.0 - held)).max(sparse);
     }
 
     /// Where someone fills the queue whatever we do, take a share as he does.

@@ -104,7 +104,7 @@ impl Drain {
         let fell = dip > part * self.queue_usual + 3.0 * path.noise_ns();
         let join = fell && self.queue_usual > 500_000.0 && since > 8 * round;
         // A newcomer has seen no empty path yet, and who has just found a lower base may find a still lower one.
-        let soon = self.count < 2 || self.dig_ns > DIG_NS || path.doubtful();
+        let soon = self.count < 2 || self.dig_ns > DIG_NS || (path.doubtful() && round <= 2 * path.rtt_ns());
         // Up to half longer, by chance: one begins, the others see it and help, instead of all beginning at once.
         let pause = if soon { 3 * round } else { (ROUNDS * round).max(PAUSE_NS) / 256 * (256 + self.chance) };
         if !join && since <= pause {
