@@ -9,7 +9,7 @@ N ?= 200
 SEED ?= 1
 FIRST ?= 0
 
-.PHONY: help build test unit e2e lint deny demo bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk grid torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci
+.PHONY: help build test unit e2e vmtest lint deny demo bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk grid torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -26,6 +26,9 @@ unit: ## all cargo tests: proto, sys, engine with its simulator, the command lin
 
 e2e: build ## the real binary between two hosts made on the spot (E2E=name runs one file)
 	lab/e2e/run.sh $(E2E)
+
+vmtest: build ## what needs several memory nodes, real cards and irqbalance: in an emulated guest, made on the first run (Debian, root; seven to fifteen minutes; VM=name runs one check)
+	lab/vm/test.sh $(VM)
 
 lint: ## format and lints, as CI asks for them
 	cargo fmt --all --check

@@ -11,6 +11,8 @@
 set -u
 LAB_DIR="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 ROOT_DIR="$(dirname "$LAB_DIR")"
+# shellcheck source=lab/words.sh
+source "$LAB_DIR/words.sh"
 LONGHAUL="${LONGHAUL:-$ROOT_DIR/target/longhaul}"
 HOST_KIND=""
 ADDR_A=127.0.0.1
@@ -115,16 +117,6 @@ stop() {
     kill -9 "$1" 2>/dev/null
     wait "$1" 2>/dev/null
     return 0
-}
-
-# until_true SECONDS CMD...: tries until it holds; the time is a limit, never a pause that must pass.
-until_true() {
-    local end=$(($(date +%s%N) + $1 * 1000000000))
-    shift
-    until "$@"; do
-        [ "$(date +%s%N)" -lt "$end" ] || return 1
-        sleep 0.02
-    done
 }
 
 # field NAME FILE: that field of the last JSON line, first occurrence, without quotes.

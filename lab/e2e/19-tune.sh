@@ -79,6 +79,43 @@ is "$(value tcp_mtu_probing)" 2 "undo: leaves what somebody else has set since"
 holds "undo: and says so" grep -q 'somebody else has set it since' <<<"$said"
 on b sh -c 'echo 0 >/proc/sys/net/ipv4/tcp_mtu_probing'
 
+# --- rules for cards, tried on the veth of this namespace: its own /sys, so that nothing of the machine is seen ---
+on b mount -t sysfs none /sys
+cards() { on b sh -c 'cat /sys/class/net/lh0/mtu /sys/class/net/lh0/queues/rx-*/rps_flow_cnt; tc qdisc show dev lh0'; }
+card_rules=(--card lh0 --rule mtu --rule rfs --rule qdisc)
+old_cards=$(cards)
+on b "$LONGHAUL" host plan --card lh0 >"$LAB/plan" 2>&1
+holds "rules for cards: an MTU is proposed only where it was named" test "$(grep -o '^mtu:\|^rfs:' "$LAB/plan" | paste -sd' ')" = rfs:
+on b "$LONGHAUL" host plan "${card_rules[@]}" >"$LAB/plan" 2>&1
+holds "rules for cards: who else sets it is named" grep -q '  conflicts: .*NetworkManager' "$LAB/plan"
+on b "$LONGHAUL" host plan --card lh9 >/dev/null 2>"$LAB/err"
+is "$? $(grep -c 'the interfaces are .*lh0' "$LAB/err")" "2 1" "rules for cards: a name that is none: exit code 2, and the names"
+on b "$LONGHAUL" host plan "${card_rules[@]}" --shell >"$LAB/plan.sh"
+start b "$LONGHAUL" host apply "${card_rules[@]}" "${state[@]}" >"$LAB/apply.out" 2>"$LAB/apply.err" </dev/null
+until_true 5 grep -q '^holding' "$LAB/apply.out"
+set_cards=$(cards)
+holds "rules for cards: 9000 bytes, a table of flows" eval '[[ "$set_cards" == 9000*32768* ]]'
+if grep -q '^not set: lh0 qdisc stays' "$LAB/apply.out"; then
+    skip "rules for cards: this kernel has no fq; that it cannot be set is told"
+    is "$(tail -n 1 <<<"$set_cards")" "$(tail -n 1 <<<"$old_cards")" "rules for cards: a discipline that cannot be had leaves the one that was"
+    sed -i '/^tc /d' "$LAB/plan.sh"
+else
+    holds "rules for cards: fq" grep -q 'qdisc fq ' <<<"$set_cards"
+fi
+kill -9 "$STARTED_PID"
+back() { [ "$(cards)" = "$old_cards" ]; }
+holds "rules for cards: kill -9: every value is back within 5 s" until_true 5 back
+wait "$STARTED_PID" 2>/dev/null
+until_true 5 test ! -e "$LAB/state/host.journal"
+on b sh "$LAB/plan.sh"
+plain() { sed 's/qdisc fq [0-9a-f]*:/qdisc fq/'; }
+is "$(cards | plain)" "$(plain <<<"$set_cards")" "rules for cards: the shell does the same"
+on b sh -c 'tc qdisc del dev lh0 root 2>/dev/null; ip link set lh0 mtu 1500; for file in /sys/class/net/lh0/queues/rx-*/rps_flow_cnt; do echo 0 >$file; done'
+on b tc qdisc replace dev lh0 root tbf rate 1gbit burst 128kb latency 20ms
+on b "$LONGHAUL" host plan --card lh0 --rule qdisc >"$LAB/plan" 2>&1
+holds "rules for cards: a discipline that somebody chose is left" grep -q '^nothing to change' "$LAB/plan"
+on b tc qdisc del dev lh0 root
+
 # --- drift is told within ten seconds ---
 held
 on b sh -c 'echo 1 >/proc/sys/net/ipv4/tcp_slow_start_after_idle'

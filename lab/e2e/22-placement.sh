@@ -30,7 +30,7 @@ is "$(record "$LAB/search.json" 'all(line["send_cpu_s_per_gb"] > 0 and line["rec
 is "$(record "$LAB/search.json" 'any("interrupts" in line["sender"] + line["receiver"] for line in r["lines"])')" False "no interrupt is moved where nobody asked"
 
 # --- the tables: each pair of cores by message size ---
-on a timeout 60 taskset -c 0 "$LONGHAUL" bench placement --tables --server "$ADDR_B:5741" --heat 3ms --json >"$LAB/tables.json" 2>"$LAB/err" </dev/null
+on a timeout 60 taskset -c 0 "$LONGHAUL" bench placement --tables --server "$ADDR_B:5741" --also "$ADDR_B:5741" --heat 3ms --json --html "$LAB/tables.html" >"$LAB/tables.json" 2>"$LAB/err" </dev/null
 is $? 0 "--tables: exit code 0"
 # A veth's packets have 1500 bytes: longer UDP messages are left out.
 tables() { python3 -c 'import json, sys
@@ -39,6 +39,14 @@ full = [s for s in r["sheets"] if s["cells"]]
 print(len(r["sheets"]), len(full), all(len(s["cells"]) == len(r["send_cores"]) and len(s["cells"][0]) == len(r["recv_cores"]) for s in full),
       all(c["mbps"] > 0 and c["send_load"] > 0 and c["recv_load"] > 0 for s in full for row in s["cells"] for c in row))' "$LAB/tables.json"; }
 is "$(tables)" "12 9 True True" "--tables: rate and load of both ends for each pair of cores, six message sizes, UDP and TCP"
+
+more() { python3 -c 'import json, sys
+r = json.load(open(sys.argv[1]))
+lines = [l for l in r["patterns"]["lines"] if not l["why"]]
+print(r["patterns"]["paths"], len(r["patterns"]["lines"]), all(len(l["shares"]) == 4 and abs(sum(l["shares"]) - 1) < 1e-6 and l["mbps"] > 0 for l in lines), len(lines) > 2,
+      [f["streams"] for f in r["figures"]["figures"]], all(p["gbps"] > 0 and p["send_cores"] > 0 for f in r["figures"]["figures"] for p in f["before"] + f["after"]))' "$LAB/tables.json"; }
+is "$(more)" "2 15 True True [4, 12] True" "--tables: four streams over two addresses by pattern with shares, and 4 and 12 streams over time"
+holds "--tables --html: one page that needs nothing else" eval 'grep -q "<polyline" "$LAB/tables.html" && ! grep -q "<script\|http" "$LAB/tables.html"'
 
 # --- host probe keeps the winner; a second run uses it; another set of cores is another world ---
 probe() { on a timeout 30 ${1:+taskset -c "$1"} "$LONGHAUL" host probe --server "$ADDR_B:5741" "${SEARCH[@]}" --budget 1s >"$LAB/probe" 2>&1 </dev/null; }

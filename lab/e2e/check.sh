@@ -8,21 +8,10 @@ E2E="$LAB_DIR/e2e"
 hosts_enter "$0" "$@"
 LAB_PARENT="${E2E_DIR:-${TMPDIR:-/tmp}}" hosts_up
 [ -x "$LONGHAUL" ] || { echo "not ok no binary at $LONGHAUL: run 'make build' first"; exit 1; }
-BAD=0
 RUNS=0
 SRC="$LAB/src"
 DST="$LAB/dst"
 mkdir -p "$SRC" "$DST"
-
-ok() { echo "ok $*"; }
-not_ok() {
-    echo "not ok $1"
-    BAD=1
-    [ -n "${2:-}" ] && sed 's/^/#   /' <<<"$2" | head -n 12
-    return 0
-}
-skip() { echo "skip $*"; }
-finish() { exit $BAD; }
 
 # cp_run ARGUMENTS...: longhaul cp --json on host a. $OUT has its lines, $ERR its words, $STATUS its exit code, $TOOK its seconds.
 cp_run() { cp_run_as cp "$@"; }
@@ -42,16 +31,6 @@ why() { echo "status $STATUS; $(tail -n 3 "$ERR" 2>/dev/null); $(tail -n 1 "$OUT
 # cp_ends CODE WORDS: the last cp ended with that exit code (several may be allowed: "5|3").
 cp_ends() {
     if [[ "|$1|" == *"|$STATUS|"* ]]; then ok "$2"; else not_ok "$2: exit code $1 expected" "$(why)"; fi
-}
-# is GOT WANTED WORDS
-is() {
-    if [ "$1" = "$2" ]; then ok "$3"; else not_ok "$3" "got '$1', wanted '$2'"; fi
-}
-# holds WORDS CMD...: the command succeeds.
-holds() {
-    local words=$1 said
-    shift
-    if said=$("$@" 2>&1); then ok "$words"; else not_ok "$words" "$said"; fi
 }
 # same A B WORDS [SIDE]: names, kinds, modes, times, targets and bytes are equal, by a comparison of our own that knows nothing of longhaul.
 same() {

@@ -41,5 +41,6 @@ pub mod count;
 pub mod tun;
 pub mod netns;
 pub mod nic;
+pub mod qdisc;
 // Giving up rights, for good.
 pub mod confine;

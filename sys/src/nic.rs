@@ -37,6 +37,9 @@ pub const SET_GSO: u32 = 0x24;
 /// As above.
 pub const SET_GRO: u32 = 0x2c;
 
+/// As above.
+pub const SET_FLAGS: u32 = 0x26;
+
 /// linux/sockios.h.
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
 

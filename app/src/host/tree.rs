@@ -13,7 +13,7 @@ use std::path::Path;
 use sys::nic;
 
 /// Programs that arrange what `host show` looks at.
-const PROGRAMS: [&str; 5] = ["irqbalance", "tuned", "numad", "tlp", "thermald"];
+pub const PROGRAMS: [&str; 5] = ["irqbalance", "tuned", "numad", "tlp", "thermald"];
 
 /// Lines of a record.
 pub type Lines = BTreeMap<String, String>;
@@ -133,17 +133,26 @@ impl Tree {
     #[must_use]
     pub fn running(&self) -> Option<Vec<String>> {
         let text = self.get("running".to_owned(), || {
-            let mut found: Vec<&str> = Vec::new();
-            for entry in std::fs::read_dir("/proc").ok()?.flatten() {
-                let Ok(comm) = std::fs::read_to_string(entry.path().join("comm")) else { continue };
-                found.extend(PROGRAMS.iter().copied().filter(|&program| comm.trim() == program));
-            }
+            let mut found: Vec<&str> = programs(&PROGRAMS)?.into_iter().map(|(name, _)| name).collect();
             found.sort_unstable();
             found.dedup();
             Some(found.join(" "))
         })?;
         Some(text.split_whitespace().map(str::to_owned).collect())
     }
+}
+
+/// Processes of these programs, by name and number. `None`: /proc does not tell.
+#[must_use]
+pub fn programs<'a>(names: &[&'a str]) -> Option<Vec<(&'a str, u32)>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").ok()?.flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let Ok(comm) = std::fs::read_to_string(entry.path().join("comm")) else { continue };
+        found.extend(names.iter().copied().filter(|&name| comm.trim() == name).map(|name| (name, pid)));
+    }
+    found.sort_unstable();
+    Some(found)
 }
 
 /// The text of a record's line.

@@ -113,6 +113,13 @@ pub(super) fn of(send: &Shape, recv: &Shape, streams: Option<u16>) -> Vec<Follow
     out
 }
 
+/// One of them by its name, with so many streams; `None`: nothing is left of it on these machines, or there is none of that name.
+#[must_use]
+pub fn named(name: &str, send: &Shape, recv: &Shape, streams: u16) -> Option<Placement> {
+    let all = of(send, recv, Some(streams));
+    all.into_iter().find(|it| it.names.contains(&name)).map(|it| it.placement)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::shape::Core;
@@ -124,14 +131,14 @@ mod tests {
         Shape { cores: (0..20).map(core).collect(), nic_node: Some(1), irqs: Vec::new(), movable, rings: true }
     }
 
-    fn named(all: &[Followed], name: &str) -> Option<Placement> {
+    fn among(all: &[Followed], name: &str) -> Option<Placement> {
         all.iter().find(|it| it.names.contains(&name)).map(|it| it.placement.clone())
     }
 
     #[test]
     fn the_cern_recipe_is_the_second_four_of_the_cards_node() {
         let shape = two_by_ten(true);
-        let cern = named(&of(&shape, &shape, None), "CERN").expect("it can be followed");
+        let cern = among(&of(&shape, &shape, None), "CERN").expect("it can be followed");
         assert_eq!((cern.send.irqs, cern.send.workers, cern.streams), (vec![10, 11, 12, 13], vec![14, 15, 16, 17], 4));
         assert_eq!((cern.send.rings, cern.send.exact), (Rings::First, true));
     }
@@ -140,8 +147,8 @@ mod tests {
     fn recipes_come_as_far_as_a_machine_lets_them_and_each_but_once() {
         let shape = two_by_ten(true);
         let all = of(&shape, &shape, None);
-        assert_eq!(named(&all, "NTT A"), named(&all, "NTT rule 1"));
-        assert_eq!(named(&all, "other node").expect("there").send.workers, (0..10).collect::<Vec<u16>>());
+        assert_eq!(among(&all, "NTT A"), among(&all, "NTT rule 1"));
+        assert_eq!(among(&all, "other node").expect("there").send.workers, (0..10).collect::<Vec<u16>>());
         for (at, one) in all.iter().enumerate() {
             assert!(all[..at].iter().all(|other| other.placement != one.placement), "{:?}", one.names);
         }
@@ -149,7 +156,7 @@ mod tests {
         let bare =
             Shape { cores: vec![Core { id: 3, node: 0, package: 0, cache: 3, physical: 3 }], ..Shape::default() };
         let all = of(&bare, &bare, Some(1));
-        assert!(named(&all, "none").is_some() && named(&all, "NTT D").is_none() && named(&all, "other node").is_none());
+        assert!(among(&all, "none").is_some() && among(&all, "NTT D").is_none() && among(&all, "other node").is_none());
         assert!(all.iter().all(|it| it.placement.send.irqs.is_empty() && it.placement.streams == 1));
     }
 }

@@ -10,6 +10,9 @@ pub mod probe; // the search once, its winner kept for jobs
 pub mod rig; // one trial
 pub mod report; // the table
 pub mod tables; // sender's core by receiver's core by message size
+pub mod patterns; // four streams over several cards, by pattern
+pub mod figures; // before and after, over time
+pub mod page; // all of these to look at
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -25,6 +28,7 @@ use self::rig::Rig;
 use crate::bench::net::EndsArguments;
 use crate::bench::net::session::{Cores, serve};
 use crate::bench::table::{Host, print_json};
+use crate::exit::Exit;
 use crate::host::tune;
 use crate::units;
 
@@ -67,9 +71,18 @@ pub struct PlacementArguments {
     #[command(flatten)]
     pub ends: EndsArguments,
 
-    /// In place of the search: rate and load of both ends for each pair of cores, by message size, over UDP and TCP (NTT's tables)
-    #[arg(long, conflicts_with_all = ["listen", "irq", "streams", "budget", "clear"])]
+    /// In place of the search: rate and load of both ends for each pair of cores, by message size, over UDP and TCP; four streams by pattern with
+    /// each one's share; rate and load over time before and after (NTT's Tables II to IV, CERN's figures)
+    #[arg(long, conflicts_with_all = ["listen", "streams", "budget", "clear"])]
     pub tables: bool,
+
+    /// For --tables: another address of the same listener, over another card; the streams by pattern are dealt out over all
+    #[arg(long = "also", value_name = "HOST:PORT", requires = "tables", requires = "server")]
+    pub also: Vec<String>,
+
+    /// For --tables: write a page with heat maps, bars and lines
+    #[arg(long, value_name = "FILE", requires = "tables")]
+    pub html: Option<PathBuf>,
 
     #[command(flatten)]
     pub search: SearchArguments,
@@ -93,8 +106,13 @@ pub fn run(arguments: &PlacementArguments) -> anyhow::Result<()> {
     let host = Host::here();
     let mut rig = Rig::open(arguments.ends.server.as_deref(), &arguments.search)?;
     if arguments.tables {
-        let tables = tables::measure(&mut rig)?;
+        let paths = rig.also(&arguments.also)?;
+        let tables = tables::measure(&mut rig, paths)?;
         rig.close()?;
+        if let Some(path) = &arguments.html {
+            std::fs::write(path, page::page(&host, &tables))
+                .map_err(|error| Exit::of_io(&error).fail(format!("write {}", path.display()), &error))?;
+        }
         if arguments.json {
             return print_json("placement-tables", &host, tables::ROUNDS, &tables);
         }

@@ -23,6 +23,9 @@ use crate::host::machine::Machine;
 use crate::host::tune::arrange::Arranger;
 use crate::host::winners;
 
+/// What the senders say, and what the receivers say.
+pub type Both = (Vec<Moved>, Vec<Moved>);
+
 /// What a trial brought.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Measured {
@@ -32,6 +35,8 @@ pub struct Measured {
     pub cpu_ns: [u64; 2],
     /// Bytes that the receivers got.
     pub bytes: u64,
+    /// Until the last of them had its last.
+    pub ns: u64,
 }
 
 /// Both ends, ready for trials.
@@ -114,6 +119,30 @@ impl Rig {
     }
 
     fn try_measure(&mut self, placement: &Placement) -> anyhow::Result<Result<Measured, String>> {
+        let (senders, receivers) = match self.try_streams(self.order.way, placement)? {
+            Ok(sides) => sides,
+            Err(why) => return Ok(Err(why)),
+        };
+        Ok(Ok(Measured {
+            bps: receivers.iter().map(Moved::bps).sum(),
+            cpu_ns: [&senders, &receivers].map(|sides| sides.iter().map(|side| side.cpu_ns).sum()),
+            bytes: receivers.iter().map(|side| side.bytes).sum(),
+            ns: receivers.iter().map(|side| side.ns).max().unwrap_or(0),
+        }))
+    }
+
+    /// Placed streams by any way, each of both ends by itself; within: why this placement cannot be had.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub fn streams(&mut self, way: Way, placement: &Placement) -> anyhow::Result<Result<Both, String>> {
+        match self.try_streams(way, placement) {
+            Err(error) if error.is::<Refused>() => Ok(Err(clean(&format!("{error:#}")))),
+            other => other.context("failed to measure placed streams"),
+        }
+    }
+
+    fn try_streams(&mut self, way: Way, placement: &Placement) -> anyhow::Result<Result<Both, String>> {
         let Placement { send, recv, streams } = placement;
         let hold = winners::hold(send);
         if let Err(error) = hold.check() {
@@ -129,14 +158,8 @@ impl Rig {
             self.far_now = wanted;
         }
         self.client.hold(Some(hold));
-        self.order.streams = *streams;
-        self.order.hold = Some(Held { cores: recv.workers.clone(), exact: recv.exact, memory: recv.memory });
-        let (senders, receivers) = self.client.run(&self.order)?;
-        Ok(Ok(Measured {
-            bps: receivers.iter().map(|side| 8e9 * side.bytes as f64 / side.ns.max(1) as f64).sum(),
-            cpu_ns: [&senders, &receivers].map(|sides| sides.iter().map(|side| side.cpu_ns).sum()),
-            bytes: receivers.iter().map(|side| side.bytes).sum(),
-        }))
+        let hold = Some(Held { cores: recv.workers.clone(), exact: recv.exact, memory: recv.memory });
+        self.client.run(&Order { way, streams: *streams, hold, ..self.order.clone() }).map(Ok)
     }
 
     /// One stream by another way than a job's, each end's thread held: what the sender says, and what the receiver does.
@@ -149,6 +172,19 @@ impl Rig {
         let (mut senders, mut receivers) = self.client.run(&order)?;
         let one = |sides: &mut Vec<Moved>| sides.pop().context("an end says nothing of its stream");
         Ok((one(&mut senders)?, one(&mut receivers)?))
+    }
+
+    /// More addresses of the listener, over which streams are dealt out; how many there are in all.
+    ///
+    /// # Errors
+    /// One that cannot be found.
+    pub fn also(&mut self, others: &[String]) -> anyhow::Result<usize> {
+        let find = |name: &String| {
+            let mut found = name.to_socket_addrs().with_context(|| format!("failed to find {name}"))?;
+            found.next().with_context(|| format!("{name} has no address"))
+        };
+        self.client.also(others.iter().map(find).collect::<anyhow::Result<Vec<_>>>()?);
+        Ok(1 + others.len())
     }
 
     /// The longest UDP payload that crosses this path as one packet.

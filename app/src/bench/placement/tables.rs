@@ -1,4 +1,5 @@
-//! `bench placement --tables`: NTT's Tables II and III on these two hosts: sender's core × receiver's core × message size, over UDP and TCP.
+//! `bench placement --tables`: NTT's Tables II to IV and CERN's figures on these two hosts; here Tables II and III: sender's core × receiver's
+//! core × message size, over UDP and TCP.
 //!
 //! For: seeing at a glance what a thread on another core costs, at which end, and from which message size on.
 //! In and out: two machines → rate and load of both ends for each cell, as a heat map of text and as JSON.
@@ -12,9 +13,11 @@ use engine::host::Hold;
 use proto::placement::shape::Shape;
 use serde::Serialize;
 
+use super::figures::{self, Figures};
+use super::patterns::{self, Patterns};
 use super::rig::Rig;
 use crate::bench::net::datagram::Datagram;
-use crate::bench::net::way::{Held, Side, Way};
+use crate::bench::net::way::{Held, Way};
 use crate::bench::table::{Table, median};
 
 /// NTT's, with the 512 and 104 bytes of Table IV.
@@ -27,33 +30,37 @@ pub const ROUNDS: usize = 3;
 /// One cell.
 #[derive(Debug, Clone, Serialize)]
 pub struct Cell {
-    send_core: u16,
-    recv_core: u16,
-    mbps: f64,
+    pub(super) send_core: u16,
+    pub(super) recv_core: u16,
+    pub(super) mbps: f64,
     /// Processor time of the thread by wall time.
-    send_load: f64,
-    recv_load: f64,
+    pub(super) send_load: f64,
+    pub(super) recv_load: f64,
 }
 
 /// One message size over one transport.
 #[derive(Debug, Clone, Serialize)]
 pub struct Sheet {
-    transport: &'static str,
-    message_bytes: u16,
+    pub(super) transport: &'static str,
+    pub(super) message_bytes: u16,
     /// Of each row the cells of all columns; empty: no packet of this path holds such a message.
-    cells: Vec<Vec<Cell>>,
+    pub(super) cells: Vec<Vec<Cell>>,
 }
 
 /// All of them.
 #[derive(Debug, Serialize)]
 pub struct Tables {
-    peer: String,
-    send_cores: Vec<u16>,
-    recv_cores: Vec<u16>,
+    pub(super) peer: String,
+    pub(super) send_cores: Vec<u16>,
+    pub(super) recv_cores: Vec<u16>,
     /// Cores that take interrupts, as the machines tell.
-    send_irqs: Vec<u16>,
-    recv_irqs: Vec<u16>,
-    sheets: Vec<Sheet>,
+    pub(super) send_irqs: Vec<u16>,
+    pub(super) recv_irqs: Vec<u16>,
+    pub(super) sheets: Vec<Sheet>,
+    /// Table IV.
+    pub(super) patterns: Patterns,
+    /// CERN's.
+    pub(super) figures: Figures,
 }
 
 /// Cores that differ in kind: those of the interrupts, then two of each domain, the card's first.
@@ -78,11 +85,11 @@ fn cores(shape: &Shape) -> Vec<u16> {
     out
 }
 
-/// Measures all sheets.
+/// Measures all of them; `paths`: addresses over which the streams of Table IV are dealt out.
 ///
 /// # Errors
 /// The connection broke.
-pub fn measure(rig: &mut Rig) -> anyhow::Result<Tables> {
+pub fn measure(rig: &mut Rig, paths: usize) -> anyhow::Result<Tables> {
     let (near, far) = rig.shapes()?;
     let (send_cores, recv_cores) = (cores(&near), cores(&far));
     let longest = rig.packet_bytes()?;
@@ -101,8 +108,10 @@ pub fn measure(rig: &mut Rig) -> anyhow::Result<Tables> {
             sheets.push(Sheet { transport, message_bytes, cells });
         }
     }
+    let patterns = patterns::measure(rig, paths)?;
+    let figures = figures::measure(rig)?;
     let (peer, send_irqs, recv_irqs) = (rig.peer.to_string(), near.irqs, far.irqs);
-    Ok(Tables { peer, send_cores, recv_cores, send_irqs, recv_irqs, sheets })
+    Ok(Tables { peer, send_cores, recv_cores, send_irqs, recv_irqs, sheets, patterns, figures })
 }
 
 fn cell(rig: &mut Rig, way: Way, send_core: u16, recv_core: u16) -> anyhow::Result<Cell> {
@@ -111,10 +120,9 @@ fn cell(rig: &mut Rig, way: Way, send_core: u16, recv_core: u16) -> anyhow::Resu
     for _ in 0..ROUNDS {
         let theirs = Held { cores: vec![recv_core], exact: true, memory: None };
         let (sent, came) = rig.run(way, ours.clone(), theirs)?;
-        let load = |side: &Side| side.cpu_ns as f64 / side.ns.max(1) as f64;
-        samples[0].push(8e3 * came.bytes as f64 / came.ns.max(1) as f64);
-        samples[1].push(load(&sent));
-        samples[2].push(load(&came));
+        samples[0].push(came.bps() / 1e6);
+        samples[1].push(sent.load());
+        samples[2].push(came.load());
     }
     let [mbps, send_load, recv_load] = samples.map(|samples| median(&samples));
     Ok(Cell { send_core, recv_core, mbps, send_load, recv_load })
@@ -162,7 +170,7 @@ impl fmt::Display for Tables {
             }
             writeln!(f, "{table}")?;
         }
-        Ok(())
+        write!(f, "{}\n{}", self.patterns, self.figures)
     }
 }
 
@@ -186,8 +194,9 @@ mod tests {
         let sheet = Sheet { transport: "TCP", message_bytes: 64, cells: vec![vec![cell(100.0), cell(30.0)]] };
         let none = Sheet { transport: "UDP", message_bytes: 9000, cells: Vec::new() };
         let (send_cores, recv_cores, send_irqs, recv_irqs) = (vec![0], vec![0, 1], vec![], vec![1]);
-        let tables =
-            Tables { peer: "p".to_owned(), send_cores, recv_cores, send_irqs, recv_irqs, sheets: vec![sheet, none] };
+        let (patterns, figures) = (Patterns::default(), Figures::default());
+        let (peer, sheets) = ("p".to_owned(), vec![sheet, none]);
+        let tables = Tables { peer, send_cores, recv_cores, send_irqs, recv_irqs, sheets, patterns, figures };
         let said = tables.to_string();
         assert!(
             said.contains("100.0 0.50/1.00 ██") && said.contains("30.0 0.50/1.00 ··") && said.contains("1*"),

@@ -4,13 +4,13 @@
 //! In and out: rules and this host's facts → a plan; a plan → values set while somebody holds the lease; its end, whatever way → every value back.
 //! Invariants: nothing is changed that was not asked for by `apply`; each old value is on disk before the new one is set; two processes watch
 //! each other, so that killing either undoes all within a second.
-//! Absent on purpose: flow steering rules of cards (ntuple), queueing disciplines, MTU (it is the whole path's), files that make settings
-//! outlive a new start of the machine.
+//! Absent on purpose: single flow steering rules of cards (aRFS makes them by itself), files that make settings outlive a new start of the machine.
 
 pub mod place; // where a value lives
 pub mod rules; // what can be changed, why, at what risk
 pub mod journal; // the old values, on disk
 pub mod prove; // with and without
+pub mod watch; // what moves that nobody here has set
 pub mod owner; // apply: sets, holds, watches, undoes
 pub mod arrange; // a card's interrupts for one trial, and back
 pub mod guard; // who undoes when the owner cannot
@@ -21,8 +21,10 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::exit::{Exit, Failure};
-use crate::host::facts;
-use crate::host::tree::Tree;
+use crate::host::facts::{self, Facts};
+use crate::host::machine;
+use crate::host::nics::Nic;
+use crate::host::tree::{PROGRAMS, Tree, programs};
 use crate::host::tune::journal::{Entry, Journal, Undone};
 use crate::host::tune::rules::{Change, RULES, Rule, named};
 
@@ -32,13 +34,17 @@ pub const STATE: &str = "/var/lib/longhaul";
 /// Which rules.
 #[derive(Debug, Clone, PartialEq, Args)]
 pub struct Chosen {
-    /// Only this rule; several times for several [default: all]
+    /// Only this rule; several times for several [default: all but mtu and huge-pages, which are not this host's, or this program's, alone]
     #[arg(long = "rule", value_name = "NAME")]
     pub rules: Vec<String>,
 
     /// All but this rule; several times for several
     #[arg(long, value_name = "NAME")]
     pub without: Vec<String>,
+
+    /// Rules for cards: only for this interface, also for one that has no card of its own (a bond, a VLAN, veth); several times for several
+    #[arg(long = "card", value_name = "NAME")]
+    pub cards: Vec<String>,
 }
 
 /// `longhaul host plan`.
@@ -118,8 +124,26 @@ fn changes(chosen: &Chosen) -> Result<Vec<Change>, Failure> {
         }
     }
     let is = |list: &[String], rule: &Rule| list.iter().any(|name| name == rule.name);
-    let facts = facts::read(&Tree::here());
-    Ok(rules::plan(&facts, |rule| (chosen.rules.is_empty() || is(&chosen.rules, rule)) && !is(&chosen.without, rule)))
+    let facts = facts(chosen)?;
+    let wanted = |rule: &Rule| if chosen.rules.is_empty() { !rule.by_name } else { is(&chosen.rules, rule) };
+    Ok(rules::plan(&facts, |rule| wanted(rule) && !is(&chosen.without, rule)))
+}
+
+/// This host, with no cards but those that were named, if some were.
+fn facts(chosen: &Chosen) -> Result<Facts, Failure> {
+    let tree = Tree::here();
+    let mut facts = facts::read(&tree);
+    if !chosen.cards.is_empty() {
+        if let Some(none) = chosen.cards.iter().find(|name| tree.text(&format!("sys/class/net/{name}/mtu")).is_none()) {
+            let known = [facts.nics.iter().map(|nic| nic.name.clone()).collect(), facts.virtual_nics.clone()].concat();
+            return Err(Exit::Usage
+                .fail(format!("find the card '{none}'"), "there is no interface of that name here")
+                .next(format!("the interfaces are {}", known.join(", "))));
+        }
+        // Asked for by name, it counts also where its state is not told (tunnels) or not yet up.
+        facts.nics = chosen.cards.iter().map(|name| Nic { up: true, ..machine::nic(&tree, name) }).collect();
+    }
+    Ok(facts)
 }
 
 /// Prints what would be changed.
@@ -143,12 +167,19 @@ pub fn plan(arguments: &PlanArguments) -> anyhow::Result<()> {
         }
         return Ok(());
     }
+    let running: Vec<&str> = programs(&PROGRAMS).unwrap_or_default().into_iter().map(|(name, _)| name).collect();
     for rule in RULES {
         let mine: Vec<&Change> = changes.iter().filter(|change| change.rule == rule.name).collect();
         if mine.is_empty() {
             continue;
         }
         println!("{}: {}\n  source: {}\n  risk: {}", rule.name, rule.why, rule.source, rule.risk);
+        if !rule.conflicts.is_empty() {
+            let here = |name: &&str| rule.conflicts.contains(*name);
+            let found: Vec<&str> = running.iter().copied().filter(here).collect();
+            let words = if found.is_empty() { String::new() } else { format!(" ({} runs here)", found.join(", ")) };
+            println!("  conflicts: {}{words}", rule.conflicts);
+        }
         for change in mine {
             println!("  - {} = {}\n  + {} = {}", change.place, change.old, change.place, change.new);
             println!("      {}", change.place.shell(&change.new));

@@ -17,8 +17,10 @@ use sys::signals;
 
 use crate::exit::{Exit, Failure};
 use crate::host::tune::journal::{Head, Journal};
+use crate::host::tune::place::Place;
 use crate::host::tune::prove::{Coin, judge};
 use crate::host::tune::rules::Change;
+use crate::host::tune::watch::Watch;
 use crate::host::tune::{ApplyArguments, changes, guard, open, say, undo_all};
 
 /// Between two looks at the guard, the command and the signals.
@@ -35,6 +37,8 @@ pub struct Lease {
     looked: Instant,
     /// Values whose drift was told.
     told: Vec<String>,
+    /// What nobody set, and what moves under it.
+    watch: Option<Watch>,
 }
 
 /// Applies, holds, undoes.
@@ -82,7 +86,7 @@ impl Lease {
         journal.head = Head::ours();
         journal.save()?;
         let guard = guard::start(state).context("failed to start the guard")?;
-        Ok(Lease { journal, guard, state: state.to_owned(), looked: Instant::now(), told: Vec::new() })
+        Ok(Lease { journal, guard, state: state.to_owned(), looked: Instant::now(), told: Vec::new(), watch: None })
     }
 
     /// Puts everything back and lets the host go.
@@ -169,6 +173,7 @@ impl Lease {
         }
         if self.looked.elapsed() >= LOOK {
             self.looked = Instant::now();
+            let ours: Vec<Place> = self.journal.entries.iter().map(|entry| entry.place.clone()).collect();
             for (entry, now) in self.journal.drift() {
                 let place = entry.place.to_string();
                 if !self.told.contains(&place) {
@@ -179,6 +184,11 @@ impl Lease {
                     self.told.push(place);
                 }
             }
+            // Our own values make links go and come: the first look after them is where it begins.
+            match &mut self.watch {
+                Some(watch) => watch.look(&ours).iter().for_each(|moved| eprintln!("moved: {moved}")),
+                none => *none = Some(Watch::begin()),
+            }
         }
         Ok(signals.take())
     }
@@ -186,6 +196,7 @@ impl Lease {
     /// Sets one value; one that the kernel or the card does not take is told and passed over.
     fn set(&mut self, change: &Change) {
         let Change { rule, place, old, new } = change;
+        self.watch = None;
         match self.journal.make(change) {
             Ok(()) => println!("set: {place} = {new} (was {old}; {rule})"),
             Err(error) => println!("not set: {place} stays {old}: {error} ({rule})"),
@@ -211,6 +222,7 @@ impl Lease {
                 for with in [first, 1 - first] {
                     let is_set = self.journal.entries.iter().any(|entry| entry.rule == rule);
                     if with == 1 && !is_set {
+                        self.watch = None;
                         mine.iter().for_each(|change| drop(self.journal.make(change)));
                     } else if with == 0 && is_set {
                         self.take_back(rule, false)?;
@@ -245,6 +257,7 @@ impl Lease {
     }
 
     fn take_back(&mut self, rule: &str, aloud: bool) -> anyhow::Result<()> {
+        self.watch = None;
         let told = |entry: &_, undone: &_| {
             if aloud {
                 say(entry, undone);

@@ -11,15 +11,14 @@ use std::path::{Path, PathBuf};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use sys::nic;
+use sys::qdisc::{self, Discipline};
 
 /// What of a card is set by ethtool's calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Knob {
-    /// Descriptors of the receive ring.
-    RxRing,
-    /// Descriptors of the transmit ring.
-    TxRing,
+    /// Descriptors of the receive ring and of the transmit ring: one order, for many drivers drop the link at each.
+    Rings,
     /// Queues of both directions together.
     Channels,
     /// Microseconds until a receive interrupt.
@@ -32,26 +31,46 @@ pub enum Knob {
     Gso,
     /// Joining of received packets.
     Gro,
+    /// Steering of flows by the card, which aRFS needs: a bit of the flags.
+    Ntuple,
 }
 
 impl Knob {
-    /// The question, how to set it, the word of the answer it is, and ethtool(8)'s words for it.
-    const fn row(self) -> (u32, u32, usize, &'static str) {
+    /// The question, how to set it, the words of the answer it is, ethtool(8)'s option, and its names for the words.
+    const fn row(self) -> (u32, u32, &'static [usize], &'static str, &'static [&'static str]) {
         match self {
-            Knob::RxRing => (nic::RINGS, nic::SET_RINGS, 5, "-G {} rx"),
-            Knob::TxRing => (nic::RINGS, nic::SET_RINGS, 8, "-G {} tx"),
-            Knob::Channels => (nic::CHANNELS, nic::SET_CHANNELS, 8, "-L {} combined"),
-            Knob::RxUsecs => (nic::COALESCING, nic::SET_COALESCING, 1, "-C {} rx-usecs"),
-            Knob::Adaptive => (nic::COALESCING, nic::SET_COALESCING, 10, "-C {} adaptive-rx"),
-            Knob::Tso => (nic::TSO, nic::SET_TSO, 1, "-K {} tso"),
-            Knob::Gso => (nic::GSO, nic::SET_GSO, 1, "-K {} gso"),
-            Knob::Gro => (nic::GRO, nic::SET_GRO, 1, "-K {} gro"),
+            Knob::Rings => (nic::RINGS, nic::SET_RINGS, &[5, 8], "-G", &["rx", "tx"]),
+            Knob::Channels => (nic::CHANNELS, nic::SET_CHANNELS, &[8], "-L", &["combined"]),
+            Knob::RxUsecs => (nic::COALESCING, nic::SET_COALESCING, &[1], "-C", &["rx-usecs"]),
+            Knob::Adaptive => (nic::COALESCING, nic::SET_COALESCING, &[10], "-C", &["adaptive-rx"]),
+            Knob::Tso => (nic::TSO, nic::SET_TSO, &[1], "-K", &["tso"]),
+            Knob::Gso => (nic::GSO, nic::SET_GSO, &[1], "-K", &["gso"]),
+            Knob::Gro => (nic::GRO, nic::SET_GRO, &[1], "-K", &["gro"]),
+            Knob::Ntuple => (nic::FLAGS, nic::SET_FLAGS, &[1], "-K", &["ntuple"]),
+        }
+    }
+
+    /// The bit of the word that it is, if it is not all of it.
+    const fn bit(self) -> Option<u32> {
+        match self {
+            Knob::Ntuple => Some(27),
+            _ => None,
         }
     }
 
     const fn is_switch(self) -> bool {
-        matches!(self, Knob::Adaptive | Knob::Tso | Knob::Gso | Knob::Gro)
+        matches!(self, Knob::Adaptive | Knob::Tso | Knob::Gso | Knob::Gro | Knob::Ntuple)
     }
+}
+
+/// How a discipline ends that the kernel has put there by itself, and puts there again.
+pub const DEFAULT: &str = " (default)";
+
+/// Send queues of an interface.
+fn send_queues(card: &str) -> usize {
+    let queues = std::fs::read_dir(Path::new("/sys/class/net").join(card).join("queues"));
+    let is_send = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("tx-");
+    queues.map_or(1, |queues| queues.flatten().filter(is_send).count())
 }
 
 /// A place.
@@ -66,6 +85,11 @@ pub enum Place {
         card: String,
         /// Which.
         knob: Knob,
+    },
+    /// The queueing discipline at a card's way out: `fq`, at each of its queues; `noqueue (default)`: what the kernel puts there by itself.
+    Qdisc {
+        /// Interface.
+        card: String,
     },
     /// A program that rearranges what was arranged: `running`, or `held` (SIGSTOP). By its number and the tick it started at, so that another
     /// program that got its number is left alone.
@@ -87,9 +111,9 @@ impl fmt::Display for Place {
                 Err(_) => write!(f, "{}", path.display()),
             },
             Place::Card { card, knob } => {
-                let words = knob.row().3.split_once(' ').map_or("", |(_, words)| words);
-                write!(f, "{}", words.replace("{}", card))
+                write!(f, "{card} {}", knob.row().4.join(" and "))
             }
+            Place::Qdisc { card } => write!(f, "{card} qdisc"),
             Place::Program { name, pid, .. } => write!(f, "{name} (process {pid})"),
         }
     }
@@ -111,6 +135,12 @@ pub fn process(pid: u32) -> Option<(u64, bool)> {
 }
 
 impl Place {
+    /// It is the longest packet of this interface.
+    #[must_use]
+    pub fn is_mtu_of(&self, card: &str) -> bool {
+        matches!(self, Place::File(path) if *path == Path::new("/sys/class/net").join(card).join("mtu"))
+    }
+
     /// The value as it is now.
     ///
     /// # Errors
@@ -119,8 +149,20 @@ impl Place {
         match self {
             Place::File(path) => Ok(tidy(path, &std::fs::read_to_string(path)?)),
             Place::Card { card, knob } => {
-                let (question, _, word, _) = knob.row();
-                Ok(nic::ask(card, question)?[word].to_string())
+                let (question, _, places, ..) = knob.row();
+                let words = nic::ask(card, question)?;
+                let one = |place: &usize| knob.bit().map_or(words[*place], |bit| words[*place] >> bit & 1).to_string();
+                Ok(places.iter().map(one).collect::<Vec<_>>().join(" "))
+            }
+            Place::Qdisc { card } => {
+                let Discipline { kind, is_default, children } = qdisc::read(card)?;
+                let same = children.first().filter(|first| children.iter().all(|child| child == *first));
+                Ok(match (is_default, same) {
+                    (true, Some(child)) => format!("{kind} of {child}{DEFAULT}"),
+                    (true, None) => kind + DEFAULT,
+                    (false, Some(child)) if kind == "mq" => child.clone(),
+                    (false, _) => kind,
+                })
             }
             Place::Program { pid, ticks, .. } => match process(*pid) {
                 Some((started, stopped)) if started == *ticks => {
@@ -139,11 +181,18 @@ impl Place {
         match self {
             Place::File(path) => std::fs::write(path, value)?,
             Place::Card { card, knob } => {
-                let (question, order, word, _) = knob.row();
+                let (question, order, places, ..) = knob.row();
                 let mut words = nic::ask(card, question)?;
-                (words[0], words[word]) = (order, value.parse().map_err(|_| io::ErrorKind::InvalidInput)?);
+                words[0] = order;
+                for (place, value) in places.iter().zip(value.split_whitespace()) {
+                    let value: u32 = value.parse().map_err(|_| io::ErrorKind::InvalidInput)?;
+                    let merged = |bit: u32| words[*place] & !(1 << bit) | value << bit;
+                    words[*place] = knob.bit().map_or(value, merged);
+                }
                 nic::tell(card, &words)?;
             }
+            Place::Qdisc { card } if value.ends_with(DEFAULT) => qdisc::reset(card)?,
+            Place::Qdisc { card } => qdisc::set(card, value, send_queues(card))?,
             Place::Program { pid, .. } => {
                 self.read()?;
                 let pid = Pid::from_raw(i32::try_from(*pid).unwrap_or(0)).ok_or(io::ErrorKind::NotFound)?;
@@ -171,13 +220,23 @@ impl Place {
             Place::File(path) if path.starts_with("/proc/sys") => format!("sysctl -w {self}='{value}'"),
             Place::File(path) => format!("echo '{value}' > {}", path.display()),
             Place::Card { card, knob } => {
-                let value = match (knob.is_switch(), value) {
-                    (true, "0") => "off",
-                    (true, _) => "on",
-                    (false, value) => value,
+                let (.., option, names) = knob.row();
+                let word = |value: &str| match (knob.is_switch(), value) {
+                    (true, "0") => "off".to_owned(),
+                    (true, _) => "on".to_owned(),
+                    (false, value) => value.to_owned(),
                 };
-                format!("ethtool {} {value}", knob.row().3.replace("{}", card))
+                let pairs = names.iter().zip(value.split_whitespace());
+                let words: String = pairs.map(|(name, value)| format!(" {name} {}", word(value))).collect();
+                format!("ethtool {option} {card}{words}")
             }
+            Place::Qdisc { card } if value.ends_with(DEFAULT) => format!("tc qdisc del dev {card} root"),
+            Place::Qdisc { card } => match send_queues(card) {
+                0 | 1 => format!("tc qdisc replace dev {card} root {value}"),
+                queues => format!(
+                    "tc qdisc replace dev {card} root handle 4c48: mq; for n in $(seq {queues}); do tc qdisc replace dev {card} parent 4c48:$(printf %x $n) {value}; done"
+                ),
+            },
             Place::Program { pid, .. } => format!("kill -{} {pid}", if value == "held" { "STOP" } else { "CONT" }),
         }
     }

@@ -9,9 +9,10 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::host::facts::Facts;
+use crate::host::facts::{Facts, Node};
 use crate::host::nics::Nic;
-use crate::host::tune::place::{Knob, Place, process};
+use crate::host::tree::programs;
+use crate::host::tune::place::{DEFAULT, Knob, Place, process};
 
 /// A round trip for which socket buffers shall suffice: across an ocean.
 const RTT_SECONDS: f64 = 0.1;
@@ -19,6 +20,14 @@ const RTT_SECONDS: f64 = 0.1;
 const MBIT_MAX: u32 = 100_000;
 /// Packets that wait for a core that is away 0.1 s, at 10 Gbit/s and 64 KiB each (netdev_max_backlog counts super-packets as one).
 const BACKLOG: u32 = 16_384;
+
+/// Flows of the tables of RFS: "32768 for a moderately loaded server" (scaling.rst).
+const FLOWS: usize = 32_768;
+/// What nearly every card and switch has that knows longer packets at all.
+const JUMBO: u32 = 9000;
+/// A job's memory, if nobody says otherwise, in pages of 2 MiB.
+const HUGE_PAGES: u64 = 128;
+const HUGE_BYTES: u64 = 2 << 20;
 
 /// One rule.
 #[derive(Clone, Copy)]
@@ -31,6 +40,10 @@ pub struct Rule {
     pub source: &'static str,
     /// What it can spoil.
     pub risk: &'static str,
+    /// Who else sets the same, and what happens then; empty: nobody known.
+    pub conflicts: &'static str,
+    /// Only where it was named: what it may spoil is not this host's alone, or is taken from others.
+    pub by_name: bool,
     propose: fn(&Facts, &mut Vec<(Place, String)>),
 }
 
@@ -58,7 +71,8 @@ pub const RULES: &[Rule] = &[
         "Linux Documentation/core-api/irq/irq-affinity.rst",
         "cores that run something else lose time to the card",
         interrupts,
-    ),
+    )
+    .against("irqbalance (the rule of that name holds it), tuned, drivers' own set-irq-affinity scripts: the last one wins"),
     rule(
         "xps",
         "each core sends by its own queue: no two cores wait for one lock",
@@ -72,21 +86,24 @@ pub const RULES: &[Rule] = &[
         "ESnet fasterdata, NIC tuning",
         "the link is down for a moment with some drivers; more memory; longer rings leave the cache",
         rings,
-    ),
+    )
+    .against("NetworkManager and systemd-networkd set rings of a link that comes anew"),
     rule(
         "offloads",
         "without segmentation and joining every 1500 bytes pass the whole stack",
         "Linux Documentation/networking/segmentation-offloads.rst",
         "some drivers reset the link; joined packets hide sizes from captures on this host",
         offloads,
-    ),
+    )
+    .against("NetworkManager, systemd-networkd: ethtool settings of a link that comes anew"),
     rule(
         "socket-buffers",
         "a TCP stream has at most one buffer per round trip on its way; UDP drops what does not fit while the core is away",
         "RFC 7323; Linux Documentation/networking/ip-sysctl.rst",
         "every socket of this host may grow as far: memory",
         buffers,
-    ),
+    )
+    .against("tuned and sysctl.d set the same at the start of the machine"),
     rule(
         "idle-start",
         "a stream that paused for a round trip begins anew",
@@ -114,28 +131,66 @@ pub const RULES: &[Rule] = &[
         "Linux Documentation/admin-guide/pm/cpufreq.rst",
         "power and heat",
         governor,
-    ),
+    )
+    .against("tuned, tlp, power-profiles-daemon set it whenever the load or the supply changes"),
     rule(
         "page-migration",
         "moves pages after threads by faults; with threads and buffers placed it only costs",
         "sysctl/kernel.rst, numa_balancing",
         "programs that nobody placed run on far memory",
         migration,
-    ),
+    )
+    .against("tuned, numad: the one moves pages, the other processes"),
     rule(
         "read-ahead",
         "a disk that is read in order by few readers wants more than 128 KiB in flight",
         "Linux Documentation/ABI/stable/sysfs-block, read_ahead_kb",
         "random readers of small pieces read more than they want",
         read_ahead,
-    ),
+    )
+    .against("tuned (its disk plugin) and udev rules"),
+    rule(
+        "qdisc",
+        "fq sends each flow's packets at its own pace: no burst of one fills a switch's queue, and none waits behind another",
+        "tc-fq(8); ESnet fasterdata, Fair Queuing",
+        "some cycles a packet; at many Gbit/s of one flow a few percent of a core",
+        qdisc,
+    )
+    .against("a discipline that somebody chose (a shaper, netem) is left; links that come anew have net.core.default_qdisc"),
+    rule(
+        "rfs",
+        "a flow's packets are handed to the core that reads them: no cache line of the socket crosses between cores",
+        "Linux Documentation/networking/scaling.rst, RFS and accelerated RFS",
+        "a look into a table for each packet; with steering by the card (ntuple) some drivers reset the link",
+        rfs,
+    )
+    .against("ntuple rules set by hand: the card's table is shared; interrupts that irqbalance moves"),
+    rule(
+        "mtu",
+        "a sixth of the packets, interrupts and heads",
+        "RFC 2675's reasons; ESnet fasterdata, Jumbo Frames; CERN 2018, section 2",
+        "the link is down for a moment; a switch or peer that has 1500 drops what is longer, without a word: ask for it on both ends",
+        mtu,
+    )
+    .against("NetworkManager, systemd-networkd and DHCP (option 26) set it again when the link comes; streams that are open keep the old size")
+    .by_name(),
+    rule(
+        "huge-pages",
+        "a pool in pages of 2 MiB needs one entry of the translation cache where it needed 512",
+        "Linux Documentation/admin-guide/mm/hugetlbpage.rst",
+        "256 MiB of each node belong to programs that ask for such pages, and to nobody else",
+        huge,
+    )
+    .against("vm.nr_hugepages of sysctl.d, tuned's profiles for databases, hugepages= of the kernel's command line")
+    .by_name(),
     rule(
         "disk-scheduler",
         "an elevator costs time where there is no head to move",
         "Linux Documentation/block/switching-sched.rst",
         "fairness between programs that share the disk",
         scheduler,
-    ),
+    )
+    .against("udev rules set it when the disk comes"),
 ];
 
 const fn rule(
@@ -145,7 +200,17 @@ const fn rule(
     risk: &'static str,
     propose: fn(&Facts, &mut Vec<(Place, String)>),
 ) -> Rule {
-    Rule { name, why, source, risk, propose }
+    Rule { name, why, source, risk, conflicts: "", by_name: false, propose }
+}
+
+impl Rule {
+    const fn against(self, conflicts: &'static str) -> Rule {
+        Rule { conflicts, ..self }
+    }
+
+    const fn by_name(self) -> Rule {
+        Rule { by_name: true, ..self }
+    }
 }
 
 /// A rule by name.
@@ -190,11 +255,9 @@ fn irqbalance(facts: &Facts, out: &mut Vec<(Place, String)>) {
     if !facts.running.as_ref().is_some_and(|running| running.iter().any(|name| name == "irqbalance")) {
         return;
     }
-    let pids = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    for pid in pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        if let (true, Some((ticks, _))) = (name.trim() == "irqbalance", process(pid)) {
-            out.push((Place::Program { name: "irqbalance".to_owned(), pid, ticks }, "held".to_owned()));
+    for (name, pid) in programs(&["irqbalance"]).unwrap_or_default() {
+        if let Some((ticks, _)) = process(pid) {
+            out.push((Place::Program { name: name.to_owned(), pid, ticks }, "held".to_owned()));
         }
     }
 }
@@ -243,11 +306,9 @@ pub fn mask(cores: &[u32]) -> String {
 fn rings(facts: &Facts, out: &mut Vec<(Place, String)>) {
     for nic in live(facts) {
         let Some([rx, tx]) = nic.rings else { continue };
-        for (knob, [_, most]) in [(Knob::RxRing, rx), (Knob::TxRing, tx)] {
-            if most > 0 {
-                out.push((Place::Card { card: nic.name.clone(), knob }, most.to_string()));
-            }
-        }
+        // What a driver does not tell of stays as it is.
+        let most = [rx, tx].map(|[now, most]| now.max(most).to_string());
+        out.push((Place::Card { card: nic.name.clone(), knob: Knob::Rings }, most.join(" ")));
     }
 }
 
@@ -327,9 +388,53 @@ fn scheduler(facts: &Facts, out: &mut Vec<(Place, String)>) {
     }
 }
 
+fn qdisc(facts: &Facts, out: &mut Vec<(Place, String)>) {
+    for nic in live(facts) {
+        let place = Place::Qdisc { card: nic.name.clone() };
+        let Ok(now) = place.read() else { continue };
+        let is_fq = now.strip_suffix(DEFAULT).is_some_and(|kind| kind == "fq" || kind.ends_with(" of fq"));
+        if now.ends_with(DEFAULT) && !is_fq {
+            out.push((place, "fq".to_owned()));
+        }
+    }
+}
+
+fn rfs(facts: &Facts, out: &mut Vec<(Place, String)>) {
+    for nic in live(facts).filter(|nic| nic.rx_queues > 0) {
+        // The kernel rounds up to a power of two.
+        let each = (FLOWS / nic.rx_queues).next_power_of_two();
+        for queue in 0..nic.rx_queues {
+            out.push((file(format!("/sys/class/net/{}/queues/rx-{queue}/rps_flow_cnt", nic.name)), each.to_string()));
+        }
+        if nic.ntuple == Some(false) && nic.rx_queues > 1 {
+            out.push((Place::Card { card: nic.name.clone(), knob: Knob::Ntuple }, "1".to_owned()));
+        }
+    }
+    let table = facts.setting("net.core.rps_sock_flow_entries").and_then(|value| value.parse::<usize>().ok());
+    if table.is_some_and(|entries| entries < FLOWS) && !out.is_empty() {
+        out.push((sysctl("net.core.rps_sock_flow_entries"), FLOWS.to_string()));
+    }
+}
+
+fn mtu(facts: &Facts, out: &mut Vec<(Place, String)>) {
+    for nic in live(facts).filter(|nic| nic.mtu.is_some_and(|mtu| mtu < JUMBO)) {
+        out.push((file(format!("/sys/class/net/{}/mtu", nic.name)), JUMBO.to_string()));
+    }
+}
+
+fn huge(facts: &Facts, out: &mut Vec<(Place, String)>) {
+    let has_room = |node: &&Node| node.free_bytes.is_some_and(|free| free > 4 * HUGE_PAGES * HUGE_BYTES);
+    for node in facts.nodes.iter().filter(has_room).filter(|node| node.huge_2m.is_some_and(|[all, _]| all < HUGE_PAGES))
+    {
+        let path = format!("/sys/devices/system/node/node{}/hugepages/hugepages-2048kB/nr_hugepages", node.id);
+        out.push((file(path), HUGE_PAGES.to_string()));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::tree::Tree;
 
     #[test]
     fn a_mask_is_written_as_the_kernel_prints_it() {
@@ -338,6 +443,36 @@ mod tests {
         assert_eq!(mask(&[0, 4]), "11");
         assert_eq!(mask(&[33]), "2,00000000");
         assert_eq!(mask(&[0, 63]), "80000000,00000001");
+    }
+
+    #[test]
+    fn flow_tables_steering_long_packets_and_huge_pages_are_proposed_where_they_lack() {
+        let tree = Tree::parse(
+            "sys/class/net/ = e0\nsys/class/net/e0/device -> 0000\nsys/class/net/e0/operstate = up\nsys/class/net/e0/mtu = 1500\n\
+             sys/class/net/e0/queues/ = rx-0 rx-1 rx-2 tx-0\nethtool/e0/flags = 37 0\nproc/sys/net/core/rps_sock_flow_entries = 0\n\
+             sys/devices/system/node/ = node0 node1\nsys/devices/system/node/node0/meminfo = Node 0 MemFree: 4194304 kB\n\
+             sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages = 0\n\
+             sys/devices/system/node/node0/hugepages/hugepages-2048kB/free_hugepages = 0\n\
+             sys/devices/system/node/node1/meminfo = Node 1 MemFree: 4096 kB\n\
+             sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages = 0\n\
+             sys/devices/system/node/node1/hugepages/hugepages-2048kB/free_hugepages = 0\n",
+        )
+        .unwrap();
+        let facts = crate::host::facts::read(&tree);
+        let said = |name: &str| {
+            let mut out = Vec::new();
+            (named(name).unwrap().propose)(&facts, &mut out);
+            out.iter().map(|(place, value)| format!("{place} = {value}")).collect::<Vec<_>>().join("; ")
+        };
+        let counts: Vec<String> =
+            (0..3).map(|at| format!("/sys/class/net/e0/queues/rx-{at}/rps_flow_cnt = 16384")).collect();
+        assert_eq!(said("rfs"), counts.join("; ") + "; e0 ntuple = 1; net.core.rps_sock_flow_entries = 32768");
+        assert_eq!(said("mtu"), "/sys/class/net/e0/mtu = 9000");
+        let pages = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages = 128";
+        assert_eq!(said("huge-pages"), pages, "a node without room is left");
+        assert!(
+            named("mtu").unwrap().by_name && named("huge-pages").unwrap().by_name && !named("rfs").unwrap().by_name
+        );
     }
 
     #[test]
