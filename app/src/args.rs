@@ -152,6 +152,11 @@ pub struct CpArguments {
     #[arg(long)]
     pub integrity_only: bool,
 
+    /// Give up seal, tags and the source's digests: over TCP the kernel hands files to the network, and the sender never reads them. The receipt
+    /// says `source unread`, and its digests are of what arrived. Size and times are looked at as ever; both ends must allow it
+    #[arg(long, conflicts_with = "checksum")]
+    pub bare: bool,
+
     /// Digest of each file: blake3 is what `b3sum` prints, crc64 costs nearly nothing and finds accidents only
     #[arg(long, value_enum, default_value_t = DigestChoice::Blake3)]
     pub digest: DigestChoice,
@@ -321,6 +326,10 @@ pub struct ServeArguments {
     #[arg(long)]
     pub integrity_only: bool,
 
+    /// Allow clients to ask for payload in clear that nothing vouches for (cp --bare), and for payload in clear
+    #[arg(long)]
+    pub bare: bool,
+
     /// Cap of all jobs together: 10Gbit, 800Mbit/s (bits) or 1.5GB/s (bytes) [default: no cap]
     #[arg(long, value_name = "RATE", value_parser = units::parse_rate)]
     pub rate: Option<u64>,
@@ -353,7 +362,7 @@ pub struct VerifyArguments {
     #[arg(long)]
     pub json: bool,
 
-    /// Threads that read and hash [default: one per core this process may use]
+    /// Threads that read and hash; each volume of a set has two of its own, at least [default: one per core this process may use]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: Option<u16>,
 

@@ -37,6 +37,7 @@ struct ConfigFile {
     #[serde(default, deserialize_with = "rate")]
     rate: Option<u64>,
     integrity_only: Option<bool>,
+    bare: Option<bool>,
     authorized_keys: Option<PathBuf>,
     #[serde(default, deserialize_with = "duration")]
     idle_timeout: Option<Duration>,
@@ -72,6 +73,8 @@ pub struct Settings {
     pub rate_bps: Option<u64>,
     /// Clients may ask for payload in clear.
     pub integrity_only: bool,
+    /// Payload that nothing vouches for may be asked for.
+    pub bare: bool,
     /// `None`: the one below `LONGHAUL_HOME`.
     pub authorized_keys: Option<PathBuf>,
     /// A silent connection is closed after so long.
@@ -127,6 +130,7 @@ impl Settings {
             workers: arguments.workers.or(file.workers),
             rate_bps: arguments.rate.or(file.rate),
             integrity_only: arguments.integrity_only || file.integrity_only.unwrap_or(false),
+            bare: arguments.bare || file.bare.unwrap_or(false),
             authorized_keys: file.authorized_keys,
             idle_timeout: file.idle_timeout.unwrap_or(IDLE_TIMEOUT_DEFAULT),
             jobs_max: file.jobs_max.unwrap_or(JOBS_MAX_DEFAULT),
@@ -154,6 +158,7 @@ impl Settings {
             path.as_ref().map_or_else(|| "the default".to_owned(), |path| path.display().to_string())
         };
         apply(&mut said, "rate", "now", &mut self.rate_bps, new.rate_bps, |value| rate(*value));
+        apply(&mut said, "bare", "for new jobs", &mut self.bare, new.bare, bool::to_string);
         apply(
             &mut said,
             "integrity_only",

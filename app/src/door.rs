@@ -277,7 +277,8 @@ impl Half {
                 Say::TrainAsk if self.trains_left > 0 => {
                     self.trains_left -= 1;
                     let size = word.packet_bytes.min(self.longest);
-                    let _ = train::send(&self.socket, &self.guest.secret, self.rail, self.token, size);
+                    let packets = train::TRAIN_PACKETS;
+                    let _ = train::send(&self.socket, &self.guest.secret, self.rail, self.token, (packets, size));
                 }
                 _ => {}
             }
@@ -291,7 +292,8 @@ impl Half {
         let most = self.guest.packet_bytes;
         let start = start.clamp(proto::flow::PACKET_BYTES_BASE, most);
         let sizes = Sizes { tag: self.guest.secret.tag(self.rail), start, most };
-        let arrival = Arrival { rail: self.rail, carrier: Carrier::Packets(sizes), socket: Ok(self.socket.into()) };
+        let arrival =
+            Arrival { rail: self.rail, carrier: Carrier::Packets(sizes, None), socket: Ok(self.socket.into()) };
         (self.job, arrival)
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
 
 use super::*;
+use crate::job::train::TRAIN_PACKETS;
 use crate::job::udp::{Peer, knock};
 
 const JOB: [u8; 16] = [7; 16];
@@ -78,7 +79,7 @@ fn a_greeted_rail_has_one_size_and_tag_at_both_ends_and_reaches_the_other() {
         let port = Port::open(!sends);
         let (here, sizes) = dial(port.addr, &port.secret, 3, sends).unwrap();
         let arrival = port.arrival();
-        let Carrier::Packets(theirs) = arrival.carrier else { panic!("no datagram rail") };
+        let Carrier::Packets(theirs, None) = arrival.carrier else { panic!("no datagram rail") };
         assert_eq!((arrival.rail, sizes.tag, sizes.start), (3, theirs.tag, theirs.start));
         assert_eq!(sizes.start, PACKET_BYTES_MAX, "loopback takes all that is tried");
         let (here, there) = (UdpSocket::from(here), UdpSocket::from(arrival.socket.unwrap()));
@@ -154,8 +155,8 @@ fn a_train_is_measured_both_ways_and_the_greeted_path_becomes_a_rail_afterwards(
     for sends in [true, false] {
         let port = Port::open(!sends);
         let peer = Peer { addr: port.addr, from: None, packet_bytes: 1472 };
-        let greeted = knock(peer, &port.secret, 2).unwrap();
-        let train = greeted.measure(&port.secret, sends).expect("loopback loses nothing");
+        let mut greeted = knock(peer, &port.secret, 2).unwrap();
+        let train = greeted.measure(&port.secret, sends, TRAIN_PACKETS).expect("loopback loses nothing");
         assert_eq!((train.sent, train.arrived, train.lost()), (64, 64, (0, 0)), "{sends}");
         assert_eq!(train.packet_bytes, 1472);
         assert!(port.arrivals.lock().unwrap().try_recv().is_err(), "a look brings no rail up");

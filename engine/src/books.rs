@@ -1,7 +1,8 @@
 //! Laps: every moment of a worker thread goes to exactly one stage.
 //!
-//! For: the books of `proto::books`, kept with one clock read per change of stage.
-//! In and out: `lap(stage)` books the time since the last lap; readers take snapshots from shared counters.
+//! For: the books of `proto::books`, kept with one clock read per change of stage; and the bytes that were spared a copy.
+//! In and out: `lap(stage)` books the time since the last lap, whoever moves bytes counts what was spared; readers take snapshots from
+//! shared counters.
 //! Invariants: the sum of all stages is the thread's wall time since `new`, by construction.
 //! Absent on purpose: judging (proto::books::limiter).
 
@@ -18,6 +19,17 @@ pub struct Counters {
     /// The stage a thread waits in since `since_ns` (of `sys::clock::now_ns`); 0: it runs.
     waits: AtomicUsize,
     since_ns: AtomicU64,
+    direct: AtomicU64,
+    lent: AtomicU64,
+}
+
+/// Bytes that were not copied where they usually are, since the thread began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Spared {
+    /// Between a disk and a buf, past the page cache.
+    pub direct: u64,
+    /// Between a buf, or the page cache, and the network.
+    pub lent: u64,
 }
 
 /// Nanoseconds per stage at one moment.
@@ -34,6 +46,12 @@ impl Counters {
         }
         ns
     }
+
+    /// What was spared so far.
+    #[must_use]
+    pub fn spared(&self) -> Spared {
+        Spared { direct: self.direct.load(Ordering::Relaxed), lent: self.lent.load(Ordering::Relaxed) }
+    }
 }
 
 /// The worker's own side.
@@ -41,6 +59,8 @@ impl Counters {
 pub struct Laps {
     last: Instant,
     ns: Snapshot,
+    /// Counted by the steps that move bytes.
+    pub(crate) spared: Spared,
     shared: Arc<Counters>,
 }
 
@@ -48,7 +68,7 @@ impl Laps {
     /// Starts now.
     #[must_use]
     pub fn new(shared: Arc<Counters>) -> Self {
-        Laps { last: Instant::now(), ns: [0; STAGES], shared }
+        Laps { last: Instant::now(), ns: [0; STAGES], spared: Spared::default(), shared }
     }
 
     /// Everything since the last lap was `stage`.
@@ -82,6 +102,8 @@ impl Laps {
         for (shared, own) in self.shared.ns.iter().zip(self.ns) {
             shared.store(own, Ordering::Relaxed);
         }
+        self.shared.direct.store(self.spared.direct, Ordering::Relaxed);
+        self.shared.lent.store(self.spared.lent, Ordering::Relaxed);
     }
 
     /// What is booked so far.

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 
 use sys::ring::{Kind, Waker};
 
-use crate::books::{Counters, Snapshot};
+use crate::books::{Counters, Snapshot, Spared};
 use crate::job::Cmd;
 use crate::linux::Linux;
 use crate::worker::Worker;
@@ -186,6 +186,13 @@ impl Team {
     #[must_use]
     pub fn books(&self) -> Vec<Snapshot> {
         (0..self.count).map(|member| self.workers.handles[self.index(member)].counters.snapshot()).collect()
+    }
+
+    /// What all members spared so far, of all jobs.
+    #[must_use]
+    pub fn spared(&self) -> Spared {
+        let each = (0..self.count).map(|member| self.workers.handles[self.index(member)].counters.spared());
+        each.fold(Spared::default(), |sum, it| Spared { direct: sum.direct + it.direct, lent: sum.lent + it.lent })
     }
 }
 

@@ -23,7 +23,7 @@ use proto::error::Breach;
 use proto::flow::FlowConfig;
 use proto::manifest::{Entry, EntryId};
 use proto::negotiate::Cipher;
-use proto::rate::RateConfig;
+use proto::rate::{RateConfig, TrainSeen};
 use proto::send::{Handout, Unit};
 use proto::wire::chunk::ChunkKind;
 use proto::wire::control::{ChunkId, Corrupt, Digest, DigestKind, FaultKind};
@@ -45,6 +45,8 @@ pub enum Cover {
     Tagged,
     /// In clear; the digest in the sealed header vouches.
     Hashed,
+    /// In clear, and the source's bytes are not looked at: the header is sealed, nothing vouches for what follows it.
+    Bare,
 }
 
 impl Cover {
@@ -52,7 +54,7 @@ impl Cover {
     #[must_use]
     pub const fn of(self, kind: ChunkKind) -> Cover {
         match (self, kind) {
-            (Cover::Hashed, ChunkKind::Pack) => Cover::Tagged,
+            (Cover::Hashed | Cover::Bare, ChunkKind::Pack) => Cover::Tagged,
             (cover, _) => cover,
         }
     }
@@ -123,6 +125,8 @@ pub struct Path {
     pub silence_ns: u64,
     /// Where the rail tells of itself.
     pub meter: Arc<Meter>,
+    /// The sender's: what a train showed of the path just before.
+    pub seen: Option<TrainSeen>,
 }
 
 /// Told to a worker.
@@ -187,6 +191,8 @@ pub struct EntryError {
 pub enum Event {
     /// Sender: a range was read and hashed.
     Read { chunk: ChunkId, entry: EntryId, offset: u64, digest: Digest },
+    /// Sender: a range went whose bytes were not all there; what is missing went as zeros, so its entry fails.
+    Torn { chunk: ChunkId, error: EntryError },
     /// Sender: a pack was read; these digests, these failed.
     PackRead { chunk: ChunkId, digests: Vec<(EntryId, Digest)>, failed: Vec<EntryError> },
     /// Sender: the rail took the whole frame. `bytes` on the wire, `payload` of them the user's.

@@ -11,8 +11,8 @@ use std::io;
 use std::sync::Arc;
 
 use proto::manifest::{Aspects, Entry, EntryId};
-use proto::striped::Whole;
-use proto::wire::control::{Digest, DigestKind, IdName, Rung};
+use proto::striped::{Join, Whole};
+use proto::wire::control::{IdName, Rung};
 use sys::mem::{Mem, Pool};
 pub use sys::udp::{Arrived, Splicer};
 
@@ -28,6 +28,9 @@ pub enum Op<F, S> {
     /// Put memory on a rail. `lend`: the network may read the memory itself, also after the `Done`; it stays unchanged until the peer's
     /// word that it has it.
     Send { socket: S, mem: Mem, at: usize, len: usize, lend: bool },
+    /// Put memory on a rail, and behind it `bytes` of a file that nobody reads here. Errors: EINVAL, EOPNOTSUPP: it cannot be done so, and nothing
+    /// went. Less than both together: the file was shorter, and zeros went in its place.
+    SendFile { socket: S, mem: Mem, at: usize, len: usize, file: F, offset: u64, bytes: usize },
     /// Fill memory from a rail.
     Recv { socket: S, mem: Mem, at: usize, len: usize },
     /// A datagram socket has something (or was cut). Comes back with no bytes and an empty `Mem::Small`.
@@ -119,6 +122,10 @@ pub trait Platform {
     fn write_at_once(&self, _file: &Self::File, _offset: u64, _from: &[u8]) -> io::Result<usize> {
         Err(io::ErrorKind::Unsupported.into())
     }
+    /// Bytes that devices read from bufs, or wrote into them, themselves, of all files so far.
+    fn direct_bytes(&self) -> u64 {
+        0
+    }
     /// Makes a rail ready to be lent memory. False: it has to be copied.
     fn lend_ready(&mut self, _socket: &Self::Socket) -> bool {
         false
@@ -143,21 +150,13 @@ pub trait SourceTree: Debug + Send + Sync + 'static {
     fn volumes(&self) -> usize {
         1
     }
-    /// Which volume has this byte of a striped file.
-    fn volume_at(&self, _entry: &Entry, _offset: u64) -> io::Result<usize> {
-        Ok(0)
-    }
     /// What this volume says of its chunks of a striped file: the bytes of its map. Errors: NotFound, it has none.
     fn map_of(&self, _entry: &Entry) -> io::Result<Vec<u8>> {
         Err(io::ErrorKind::NotFound.into())
     }
-    /// Is each chunk of a striped file on a volume that is here, so that chunks of this length can be read? Says what is missing.
-    fn is_joined(&self, _entry: &Entry, _chunk_bytes: u32) -> io::Result<()> {
-        Ok(())
-    }
-    /// Is the chunk that was read at `offset` of a striped file the one that was written?
-    fn agrees(&self, _entry: &Entry, _offset: u64, _chunk_bytes: u32, _kind: DigestKind, _digest: &Digest) -> bool {
-        true
+    /// Where the chunks of a striped file stand. Errors: what is missing of it.
+    fn join(&self, _entry: &Entry) -> io::Result<Arc<Join>> {
+        Err(io::ErrorKind::Unsupported.into())
     }
     /// Reads a whole small file; `Ok(None)`: it is not what the manifest says any more (torn).
     fn read_small(&self, entry: &Entry, into: &mut [u8]) -> io::Result<Option<()>>;
@@ -314,6 +313,19 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     }
     /// Removes the pieces of all versions that ever stood under this path, but of this one.
     fn sweep(&self, _path: &[u8], _but: Option<Whole>) {}
+    /// Which this volume's piece of a striped version is that stands (`old`: the entry, with the length and time of that version). Errors:
+    /// NotFound, it has none.
+    fn sign_of_piece(&self, _old: &Entry) -> io::Result<Sign> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Fills `into` from that piece; less only at its end.
+    fn read_piece(&self, _old: &Entry, _offset: u64, _into: &mut [u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Makes this volume's piece of a new version, with these ranges (offset, bytes) of its piece of the old one.
+    fn carry_piece(&self, _old: &Entry, _entry: &Entry, _ranges: &[(u64, u64)]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// The version that stands there, or one elsewhere with the same length and time; `None`: there is none.
     fn old(&self, _entry: &Entry) -> io::Result<Option<Old>> {
         Ok(None)
@@ -321,6 +333,10 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     /// Fills `into` from that version; less only at its end.
     fn read_old(&self, _entry: &Entry, _offset: u64, _into: &mut [u8]) -> io::Result<usize> {
         Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Which volume has this byte of that version, and gets it where it is carried over.
+    fn volume_of_old(&self, entry: &Entry, _offset: u64) -> usize {
+        self.volume_of(entry.id)
     }
     /// Makes the part anew, and copies these ranges (offset, bytes) of that version into it. Errors: ESTALE, it is not the one of this
     /// sign any more, and the part is worth nothing.

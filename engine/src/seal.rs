@@ -111,7 +111,7 @@ fn epoch_key(terms: &Terms, secret: &[u8; 32], epoch: u64) -> LessSafeKey {
 /// Tags that stand between header and payload.
 #[must_use]
 pub fn tag_count(cover: Cover, payload_bytes: usize) -> usize {
-    if cover == Cover::Hashed { 0 } else { payload_bytes.div_ceil(PIECE_BYTES) }
+    if matches!(cover, Cover::Hashed | Cover::Bare) { 0 } else { payload_bytes.div_ceil(PIECE_BYTES) }
 }
 
 /// Running digests of one payload.
@@ -185,6 +185,9 @@ impl Hash {
         let crc_only = self.how.crc_only;
         let hashed = self.finish();
         laps.lap(Stage::Hash);
+        if cover == Cover::Bare {
+            return Ok(hashed); // of what came: nobody knows what should have
+        }
         if hashed.crc != header.crc {
             // Without tags the digest in the sealed header is what vouches: a wrong CRC may come from the wire as well.
             return Err(if cover == Cover::Hashed { Corrupt::Wire } else { Corrupt::SourceMemory });
@@ -269,6 +272,9 @@ impl Sealer {
                 (self.frames, self.counter) = (frame, before);
                 return Err(error);
             }
+            if cover == Cover::Bare {
+                continue;
+            }
             hash.update(piece);
             laps.lap(Stage::Hash);
             touch(Touch::Harm, index * PIECE_BYTES, piece)?;
@@ -278,16 +284,31 @@ impl Sealer {
                 laps.lap(Stage::Seal);
             }
         }
-        hash.finish_into(header);
+        if cover != Cover::Bare {
+            hash.finish_into(header);
+        }
+        self.seal_header(header, frame, header_nonce, &mut head[at..at + SEALED_HEADER_BYTES]);
+        laps.lap(Stage::Seal);
+        Ok(FrameSpan { at, len: SEALED_HEADER_BYTES + tags * TAG_BYTES + len })
+    }
+
+    /// The head of a frame whose payload follows out of a file, unread.
+    pub fn seal_bare(&mut self, header: &Header, buf: &mut Buf) -> FrameSpan {
+        let frame = self.next_frame();
+        let nonce = self.nonce();
+        let at = HEADROOM - SEALED_HEADER_BYTES;
+        self.seal_header(header, frame, nonce, &mut buf.whole_mut()[at..HEADROOM]);
+        FrameSpan { at, len: SEALED_HEADER_BYTES }
+    }
+
+    fn seal_header(&self, header: &Header, frame: u64, nonce: Nonce, into: &mut [u8]) {
         let mut plain = header.encode();
         let tag = self
             .aead
-            .seal_in_place_separate_tag(header_nonce, Aad::from(self.header_place(frame)), &mut plain)
+            .seal_in_place_separate_tag(nonce, Aad::from(self.header_place(frame)), &mut plain)
             .expect("a header is far below the AEAD's limit");
-        head[at..at + HEADER_BYTES].copy_from_slice(&plain);
-        head[at + HEADER_BYTES..at + SEALED_HEADER_BYTES].copy_from_slice(tag.as_ref());
-        laps.lap(Stage::Seal);
-        Ok(FrameSpan { at, len: SEALED_HEADER_BYTES + tags * TAG_BYTES + len })
+        into[..HEADER_BYTES].copy_from_slice(&plain);
+        into[HEADER_BYTES..].copy_from_slice(tag.as_ref());
     }
 
     fn seal_piece(&mut self, cover: Cover, place: &[u8; PLACE_BYTES], index: usize, piece: &mut [u8]) -> aead::Tag {
@@ -296,7 +317,7 @@ impl Sealer {
             Cover::Sealed => self.aead.seal_in_place_separate_tag(nonce, Aad::from(piece_place(place, index)), piece),
             // GMAC: nothing to encrypt, the payload is the associated data; the counter in the nonce binds the place.
             Cover::Tagged => self.aead.seal_in_place_separate_tag(nonce, Aad::from(&*piece), &mut []),
-            Cover::Hashed => unreachable!("hashed payload has no pieces"),
+            Cover::Hashed | Cover::Bare => unreachable!("such payload has no pieces"),
         };
         sealed.expect("a piece is far below the AEAD's limit")
     }
@@ -353,7 +374,7 @@ impl Sealer {
         let (head, payload) = buf.whole_mut().split_at_mut(HEADROOM);
         let tag_room = &head[HEADROOM - tags * TAG_BYTES..];
         for (index, piece) in payload[..len].chunks_mut(PIECE_BYTES).enumerate() {
-            if cover != Cover::Hashed {
+            if !matches!(cover, Cover::Hashed | Cover::Bare) {
                 let tag = &tag_room[index * TAG_BYTES..(index + 1) * TAG_BYTES];
                 sound &= self.open_piece(cover, &place, index, piece, tag);
                 laps.lap(Stage::Seal);
@@ -383,7 +404,7 @@ impl Sealer {
                 self.aead.open_in_place_separate_tag(nonce, Aad::from(piece_place(place, index)), tag, piece).is_ok()
             }
             Cover::Tagged => self.aead.open_in_place_separate_tag(nonce, Aad::from(&*piece), tag, &mut []).is_ok(),
-            Cover::Hashed => true,
+            Cover::Hashed | Cover::Bare => true,
         }
     }
 }

@@ -317,6 +317,7 @@ impl<P: Platform> Worker<P> {
             self.late |= seat.part.post.ring();
         }
         self.seats.retain(|_, seat| !seat.closed || seat.part.post.ring());
+        self.laps.spared.direct = self.platform.direct_bytes();
         self.laps.publish();
     }
 

@@ -13,7 +13,7 @@ use engine::linux::Sinks;
 use engine::linux::choice::Chooser;
 use engine::linux::sink::LinuxSink;
 use engine::platform::{Found, SinkTree};
-use proto::journal::{JOURNAL_VERSION, JournalHeader, encode_header, encode_record};
+use proto::journal::{JournalHeader, encode_header, encode_record};
 use proto::manifest::{Entry, EntryKind, Meta};
 use proto::storage::{Engine, Engines};
 use proto::wire::control::{DigestKind, Rung};
@@ -168,16 +168,7 @@ fn bring(set: &Set, entry: &Entry) -> Vec<Vec<u64>> {
         assert_eq!(set.sink.landed(entry.id, offset, CHUNK.into()), volume);
         given[volume].push(index);
     }
-    let header = JournalHeader {
-        version: JOURNAL_VERSION,
-        bytes: entry.bytes(),
-        mtime_s: entry.mtime_s,
-        mtime_ns: entry.mtime_ns,
-        chunk_bytes: CHUNK,
-        digest: DigestKind::Blake3,
-        boot_id_hash: [0; 8],
-        rung_written_only: false,
-    };
+    let header = JournalHeader::of(entry, CHUNK, DigestKind::Blake3);
     for (volume, chunks) in given.iter().enumerate() {
         let mut records = encode_header(&header).to_vec();
         chunks.iter().for_each(|&index| encode_record(index, &[[7; 32]], &mut records));

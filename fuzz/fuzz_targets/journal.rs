@@ -36,6 +36,7 @@ fuzz_target!(|bytes: &[u8]| {
         digest: DigestKind::Blake3,
         boot_id_hash: [0; 8],
         rung_written_only: false,
+        sparse: false,
     };
     let mut journal = encode_header(&header).to_vec();
     let (digests, tail) = bytes.as_chunks::<32>();

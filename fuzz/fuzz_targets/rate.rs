@@ -33,6 +33,7 @@ impl Path {
             now_ns: self.now_ns,
             rtt_ns: 20_000_000,
             one_way_ns: 10_000_000,
+            burst_before: 2 * u64::from(PACKET),
             delivered: self.arrived,
             passed: self.sent,
             interval_ns: 5_000_000,
@@ -48,7 +49,7 @@ impl Path {
     /// One figure of a signal is what the peer or the clock made of it.
     fn odd(&mut self, which: u8, value: u64) {
         let mut signal = self.ordinary();
-        match which % 12 {
+        match which % 13 {
             0 => signal.now_ns = value,
             1 => signal.rtt_ns = value,
             2 => signal.one_way_ns = value.cast_signed(),
@@ -60,6 +61,7 @@ impl Path {
             8 => signal.lost = value,
             9 => signal.marked = value,
             10 => signal.in_flight = value,
+            11 => signal.burst_before = value,
             _ => signal.limited = true,
         }
         self.controller.on_signal(&signal);

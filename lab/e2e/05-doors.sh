@@ -86,6 +86,30 @@ cp_run --integrity-only "$SRC/file.bin" "${URL}clear.bin"
 cp_ends 0 "in clear with both ends' consent: exit code 0"
 is "$(field integrity_only "$OUT")" true "in clear: the report says so"
 same "$SRC/file.bin" "$DST/w/clear.bin" "in clear: equal"
+cp_run --bare "$SRC/file.bin" "$URL"
+cp_ends "14|12" "bare: consent to payload in clear is not enough"
+stop "$SERVE_PID"
+serve b "$DST/w" --bare
+random_file "$SRC/bare.bin" $((40 * 1048576 + 77))
+cp_run --bare "$SRC/bare.bin" "$URL"
+cp_ends 0 "bare, with both ends' consent: exit code 0"
+same "$SRC/bare.bin" "$DST/w/bare.bin" "bare: equal"
+is "$(field bare "$OUT") $(field integrity_only "$OUT")" "true false" "bare: the report says so, and does not call it authenticated"
+is "$(grep -c '^source unread$' "$(field receipt "$OUT")")" 1 "bare: the receipt says so"
+crossed() { tail -n 1 "$OUT" | grep -o '"what":"memory traffic"[^}]*'; }
+holds "bare: no step at this end touches the bytes: $(crossed)" grep -q '1.0 crossings.*"network 1.0;' <<<"$(crossed)"
+cp_run --no-keep "$SRC/bare.bin" "${URL}"
+holds "sealed: each step's crossings of memory are told: $(crossed)" grep -q '"source read [12].[0-9], digest 1.0, seal 2.0, network [123].[0-9];' <<<"$(crossed)"
+holds "bare: verify compares with what arrived" "$LONGHAUL" verify "$(field receipt "$OUT")" "$DST/w"
+cp_run --bare "${URL}bare.bin" "$DST/bare.bin"
+cp_ends 0 "bare, pulled: exit code 0"
+same "$SRC/bare.bin" "$DST/bare.bin" "bare, pulled: equal"
+start a "$LONGHAUL" cp --bare --rate 100Mbit "$SRC/bare.bin" "${URL}short.bin" >"$LAB/short" 2>&1 </dev/null
+sleep 1
+truncate -s 1M "$SRC/bare.bin"
+wait "$STARTED_PID"
+is "$?" 4 "bare: a file that becomes shorter in mid-job is torn"
+is "$(find "$DST/w" -name short.bin | wc -l)" 0 "bare, torn: nothing stands under its name"
 stop "$SERVE_PID"
 
 # --- revoked: for good, with a ticket or without ---

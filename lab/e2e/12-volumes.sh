@@ -45,6 +45,20 @@ is "$(find "$DST/root" -name '*.bin' ! -type d -printf '%P\n' | grep -c .)" 10 "
 cp_run --join "${URL}d{0..2}/tree" "$DST/pulled"
 cp_ends 0 "from a daemon's volumes: exit code 0"
 same "$SRC/tree" "$DST/pulled" "from a daemon's volumes: equal"
+from=$URL
+mkdir -p "$DST/third/d0" "$DST/third/d1"
+if PORT=7441 serve a "$DST/third"; then
+    cp_run --join --stripe chunk "${from}d{0..2}/tree" "${URL}d{0..1}"
+    cp_ends 0 "from one daemon's set of three to another's of two, by chunk: exit code 0"
+    is "$(grep -c '^stripe chunk 2$' "$LAB/home-b/receipts/$(basename "$(field receipt "$OUT")")" 2>/dev/null)" 1 "the receipt at the source's host says what was dealt out"
+    cp_run --join "${URL}d{0..1}/tree" "$DST/steered"
+    same "$SRC/tree" "$DST/steered" "from one daemon's set to another's: equal"
+    cp_run --join "${from}d{0..2}/tree" "${URL}one"
+    same "$SRC/tree" "$DST/third/one" "from one daemon's set to another's folder: equal"
+else
+    not_ok "a second daemon"
+fi
+URL=$from
 
 # --- a volume that is not there is not an empty one ---
 missing=$(find "${VOLUMES[2]}/tree" -type f ! -name '.*' | wc -l)
@@ -72,6 +86,7 @@ dies() {
     on "$1" python3 - "$2/v1" <<'EOF'
 import fcntl, os, struct, sys, time
 begun = os.statvfs(sys.argv[1]).f_bfree
+open(sys.argv[1] + "/../looking", "w").close()
 for _ in range(6000):
     now = os.statvfs(sys.argv[1])
     if (begun - now.f_bfree) * now.f_bsize > 16 << 20:
@@ -85,6 +100,7 @@ survives() {
     cp_run --stripe "$4" "$SRC/tree/big/odd.bin" "$3v{0..2}"
     cp_ends 0 "three volumes, all well: exit code 0"
     dies "$1" "$2" &
+    until_true 20 test -e "$2/looking"
     cp_run --stripe "$4" --rate 1Gbit "$SRC/tree" "$3v{0..2}"
     wait $!
     cp_ends 0 "by $4, one of three dies in the job: the job is whole all the same"
@@ -150,6 +166,27 @@ cp_run --join "${URL}d{3..5}/tree" "$DST/pulled2"
 cp_ends 0 "by chunk, from a daemon's volumes: exit code 0"
 same "$SRC/tree" "$DST/pulled2" "by chunk, there and back: equal"
 
+# --- of a changed version only what differs travels; the rest is carried over where it stands ---
+python3 - "$SRC/tree/one.bin" <<'EOF'
+import os, sys
+file = os.open(sys.argv[1], os.O_RDWR)
+for chunk in (5, 40):
+    os.pwrite(file, bytes([os.pread(file, 1, chunk << 20)[0] ^ 1]), chunk << 20)
+EOF
+for set in "$DST/c{0..3}/tree" "${URL}d{3..5}/tree"; do
+    cp_run_as sync -v --stripe chunk "$SRC/tree" "$set"
+    is "$STATUS $(number bytes)" "0 $((2 * MIB))" "by chunk: sync sends the two chunks that differ, and no other"
+    holds "by chunk: they are named" grep -Eq '(one|two).bin: 2 of 61 chunks of 1048576 bytes differ: 5, 40' "$OUT" "$ERR"
+done
+receipt=$(field receipt "$OUT")
+touch "$SRC/tree/one.bin"
+cp_run_as sync --stripe chunk "$SRC/tree" "$DST/c{0..3}/tree"
+is "$STATUS $(number bytes)" "0 0" "by chunk: of a file with another time nothing is sent"
+is "$(find "${CHUNKED[@]}" -name '.longhaul-*.map' -printf '%f\n' | sort -u | wc -l)" 3 "by chunk: the old version and all its pieces are gone"
+cp_run --join "$DST/c{0..3}/tree" "$DST/compared"
+same "$SRC/tree" "$DST/compared" "by chunk, compared and joined: equal to the source"
+holds "by chunk: what was carried over at the daemon is what its receipt says" "$LONGHAUL" verify "$receipt" "$DST/root/d{3..5}/tree"
+
 # --- what makes no sense is refused, what is missing or rotten is named ---
 cp_run "$(find "${CHUNKED[@]}" -name one.bin)" "$DST/torn.bin"
 cp_ends 2 "by chunk: a piece is not read as a file"
@@ -159,9 +196,13 @@ cp_run "$SRC/tree" "$DST/c1/"
 cp_ends 2 "by chunk: no plain copy into one of its volumes"
 cp_run --stripe chunk "$SRC/tree" "$DST/v{0..3}"
 cp_ends 2 "by file: the set is not used by chunk"
-cp_run --join "$DST"/c{0,1,3}/tree "$DST/partial2"
+home=$(find "${CHUNKED[@]}" -name one.bin -printf '%H\n' | grep -o '.$')
+gone=$((home == 2 ? 1 : 2)) # without its name a file is not there at all
+left=()
+for volume in "${CHUNKED[@]}"; do [ "$volume" = "$DST/c$gone" ] || left+=("$volume/tree"); done
+cp_run --join "${left[@]}" "$DST/partial2"
 cp_ends "5|3" "by chunk: a volume is missing: the exit code says so"
-holds "by chunk: the missing volume is named" grep -q "volume 2 of 4" "$OUT" "$ERR"
+holds "by chunk: the missing volume is named" grep -q "volume $gone of 4" "$OUT" "$ERR"
 holds "by chunk: the file is named with what is missing of it" grep -Eq "[0-9]+ of its 61 chunks" "$OUT" "$ERR"
 holds "by chunk: what cannot be joined is not there" [ ! -e "$DST/partial2/one.bin" ]
 piece=$(find "$DST/c1/tree" "$DST/c2/tree" -maxdepth 1 -name '.longhaul-*.chunks' | head -n 1)

@@ -33,4 +33,23 @@ same "$SRC/tree" "$DST/far/tree" "two moves, a tree: equal"
 is "$(field transport "$LAB/moves.json") $(says 'control session goes on')" "udp 2" "two moves, a tree: all of it over UDP, the control session goes on twice"
 moves "ten seconds of nothing" 'at 2s link 0 down\nat 12s link 0 up\n' "${udp[@]}" "$SRC/one.bin"
 holds "ten seconds of nothing: the control session goes on" test "$(says 'control session goes on')" -ge 1
+
+# What a greeting from a new address meets: this end's address changes while it waits; the session is back before it ends.
+moves "another address while one is greeted" 'at 2s link 0 down\nat 3s host a address 10.99.0.7\nat 3200ms link 0 up\n' "${udp[@]}" "$SRC/one.bin"
+is "$(field transport "$LAB/moves.json")" udp "another address while one is greeted: all of it over UDP"
+moves "a greeting in an outage" 'at 2s link 0 down\nat 4800ms link 0 up\n' "${udp[@]}" "$SRC/one.bin"
+is "$(field transport "$LAB/moves.json")" udp "a greeting in an outage: all of it over UDP"
+
+# Last words where one packet of twelve is lost: the sender is gone when they arrive, and the daemon's receipts have both signatures. (That a
+# job may not even connect there is not the question.)
+random_file "$SRC/last.bin" 2000
+cat >"$LAB/last.sh" <<END
+LONGHAUL_HOME="$LAB/home-b" "$LONGHAUL" lab on b -b --log "$LAB/last-serve.out" -- "$LONGHAUL" serve --root "$DST/far" --listen 10.99.0.2:7442 --ticket=reusable >/dev/null
+for _ in \$(seq 100); do url=\$(grep -m1 -o '^longhaul://[^@]*' "$LAB/last-serve.out") && break; sleep 0.05; done
+well=0
+for n in 1 2 3 4; do "$LONGHAUL" cp --json --transport tcp "$SRC/last.bin" "\$url@10.99.0.2:7442/\$n" >>"$LAB/last.json" && well=\$((well + 1)); done
+for _ in \$(seq 300); do [ "\$(grep -l '^signed sender' "$LAB/home-b/receipts/"*.receipt | wc -l)" = \$well ] && break; sleep 0.1; done
+[ \$well -gt 0 ] && [ "\$(grep -l '^signed sender' "$LAB/home-b/receipts/"*.receipt | wc -l)" = \$well ]
+END
+holds "jobs at 8 % of loss: the daemon has the sender's signature under each that ended well" env LONGHAUL_HOME="$LAB/home-a" timeout 90 "$LONGHAUL" lab run -q --rate 40Mbit --rtt 60ms --loss 8% -- bash "$LAB/last.sh"
 finish

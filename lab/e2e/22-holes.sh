@@ -73,6 +73,21 @@ cp_ends 0 "crc64: exit code 0 (in $TOOK ms)"
 stop "$SERVE_PID"
 rm -rf "$DST/local" "$DST/pull" "$DST/push"
 
+# By chunk over four volumes, and back: the maps speak of holes.
+mkdir -p "$DST"/s{0..3}
+cp_run --stripe chunk "$SRC/huge" "$DST/s{0..3}"
+cp_ends 0 "by chunk: exit code 0 (in $TOOK ms)"
+holds "by chunk: $(number bytes) bytes were moved" test "$(number bytes)" -le $sent_most -a "$(number hole_bytes)" -ge $holes_least
+is "$(digest_of)" "$digest" "by chunk: the same digest"
+cp_run --stripe chunk "$SRC/huge" "$DST/s{0..3}"
+is "$STATUS $(number bytes)" "0 0" "by chunk, again: nothing is sent"
+cp_run --join "$DST/s{0..3}/huge" "$DST/unstriped"
+cp_ends 0 "by chunk, joined: exit code 0 (in $TOOK ms)"
+holds "by chunk, joined: $(number bytes) bytes were moved" test "$(number bytes)" -le $sent_most -a "$(number hole_bytes)" -ge $holes_least
+holds "by chunk, joined: equal where there is data, allocated alike" alike "$SRC/huge" "$DST/unstriped"
+is "$(digest_of)" "$digest" "by chunk, joined: the same digest"
+rm -rf "$DST"/s{0..3} "$DST/unstriped"
+
 # The digest by somebody else: both kinds, of a file that can be hashed in a second.
 mkdir -p "$DST/small"
 islands "$SRC/small" $(((1 << 30) + 12345)) $((70 * MIB)) $((500 * MIB + 9)) $(((1 << 30) - 5))
@@ -84,6 +99,16 @@ else
     skip "no b3sum to compare with"
 fi
 holds "verify, which reads every byte, agrees" "$LONGHAUL" verify "$(field receipt "$OUT")" "$DST/small"
+mkdir -p "$DST"/t{0..3}
+start a "$LONGHAUL" cp --rate 60Mbit --stripe chunk "$SRC/small" "$DST"/t{0..3} >"$LAB/cut.chunk" 2>&1 </dev/null
+sleep 0.6
+stop "$STARTED_PID" KILL
+cp_run --stripe chunk "$SRC/small" "$DST/t{0..3}"
+cp_ends 0 "1 GiB by chunk, killed and run again: exit code 0"
+holds "by chunk: verify agrees" "$LONGHAUL" verify "$(field receipt "$OUT")" "$DST/t{0..3}"
+cp_run --join "$DST/t{0..3}/small" "$DST/small-again"
+holds "by chunk, joined: equal, byte by byte" cmp "$SRC/small" "$DST/small-again"
+rm -rf "$DST"/t{0..3} "$DST/small-again"
 cp_run --digest crc64 --no-keep "$SRC/small" "$DST/small/"
 holds "crc64: verify agrees, too" "$LONGHAUL" verify "$(field receipt "$OUT")" "$DST/small"
 

@@ -11,6 +11,7 @@ use crate::error::Breach;
 use crate::wire::codec::{Reader, put};
 
 mod limiter; // both ends' books side by side: what limited the run
+pub mod memory; // how often a byte crosses an end's memory
 
 pub use limiter::{End, Verdict, What, goodput, limiter};
 

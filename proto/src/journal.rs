@@ -12,7 +12,7 @@
 //!  +-------+--------+-------+-------+--------+--------+--------+--------+---------+----------+-------+
 //!  | "LHJ1"| version| digest| flags | bytes  | mtime s|mtime ns| chunk  | boot id | zero (20)| CRC   |
 //!  +-------+--------+-------+-------+--------+--------+--------+--------+---------+----------+-------+
-//!  flags: bit 0 = records speak of data that was written, not flushed. CRC-32C of bytes 0..60.
+//!  flags: bit 0 = records speak of data that was written, not flushed; bit 1 = of a file with holes. CRC-32C of bytes 0..60.
 //!
 //! record, 16 + 32 × count bytes, append only
 //!  0          8        12      16
@@ -20,13 +20,15 @@
 //!  | first    | count  | CRC   | digest (32)    | digest (32)    | ...
 //!  +----------+--------+-------+----------------+----------------+----
 //!  CRC-32C of first, count and all digests. `first` is a chunk index within the file.
+//!  With the highest bit of count set: so many chunks that are zeros, without digests (maps of striped files only).
 //! ```
 //! All integers little endian.
 
 use alloc::vec::Vec;
 
+use crate::manifest::Entry;
 use crate::wire::chunk::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
-use crate::wire::control::{Digest, DigestKind, FILE_BYTES_MAX};
+use crate::wire::control::{ChunkRange, Digest, DigestKind, FILE_BYTES_MAX};
 
 /// Bytes of a journal's header.
 pub const JOURNAL_HEADER_BYTES: usize = 64;
@@ -36,6 +38,8 @@ pub const RECORD_HEAD_BYTES: usize = 16;
 const DIGEST_BYTES: usize = 32;
 /// The version this build writes and reads; another is as good as no journal.
 pub const JOURNAL_VERSION: u16 = 1;
+/// In a record's count: zeros, without digests.
+const HOLE: u32 = 1 << 31;
 const MAGIC: [u8; 4] = *b"LHJ1";
 
 /// Which source, cut how, the part belongs to. If one of these differs, the part is done anew.
@@ -57,6 +61,8 @@ pub struct JournalHeader {
     pub boot_id_hash: [u8; 8],
     /// Records were appended without flushing the data first (`--rung received|written`).
     pub rung_written_only: bool,
+    /// Of a striped file that has holes at its source: there may be records of zeros.
+    pub sparse: bool,
 }
 
 /// Chunks that stand in the part file.
@@ -75,11 +81,29 @@ pub struct Replay<'a> {
     pub header: Option<JournalHeader>,
     /// In the order of writing; a chunk may appear again, and the later record is the true one.
     pub records: Vec<Record<'a>>,
+    /// Chunks that are zeros and never came; a record of the same chunk is the true one.
+    pub holes: Vec<ChunkRange>,
     /// Where the next record may be appended; what follows is torn and must be cut off first.
     pub valid_bytes: usize,
 }
 
 impl JournalHeader {
+    /// Of this version of a file, durable and of no boot: what a receiver sets besides depends on its host and rung.
+    #[must_use]
+    pub fn of(entry: &Entry, chunk_bytes: u32, digest: DigestKind) -> JournalHeader {
+        JournalHeader {
+            version: JOURNAL_VERSION,
+            bytes: entry.bytes(),
+            mtime_s: entry.mtime_s,
+            mtime_ns: entry.mtime_ns,
+            chunk_bytes,
+            digest,
+            boot_id_hash: [0; 8],
+            rung_written_only: false,
+            sparse: entry.meta.striped && entry.meta.sparse,
+        }
+    }
+
     /// How many chunks the file has; an empty file has none.
     #[must_use]
     pub const fn chunks(&self) -> u64 {
@@ -90,7 +114,7 @@ impl JournalHeader {
         let head = bytes.first_chunk::<JOURNAL_HEADER_BYTES>()?;
         let crc = u32::from_le_bytes(field(head, 60));
         let flags = head[7];
-        if head[..4] != MAGIC || crc != crc32c(&[&head[..60]]) || flags > 1 || field::<20>(head, 40) != [0; 20] {
+        if head[..4] != MAGIC || crc != crc32c(&[&head[..60]]) || flags > 3 || field::<20>(head, 40) != [0; 20] {
             return None;
         }
         let header = JournalHeader {
@@ -101,7 +125,8 @@ impl JournalHeader {
             chunk_bytes: u32::from_le_bytes(field(head, 28)),
             digest: DigestKind::from_byte(head[6]).ok()?,
             boot_id_hash: field(head, 32),
-            rung_written_only: flags == 1,
+            rung_written_only: flags & 1 == 1,
+            sparse: flags & 2 == 2,
         };
         let valid = header.version == JOURNAL_VERSION
             && header.bytes <= FILE_BYTES_MAX
@@ -119,7 +144,7 @@ pub fn encode_header(header: &JournalHeader) -> [u8; JOURNAL_HEADER_BYTES] {
     out[..4].copy_from_slice(&MAGIC);
     out[4..6].copy_from_slice(&header.version.to_le_bytes());
     out[6] = header.digest as u8;
-    out[7] = u8::from(header.rung_written_only);
+    out[7] = u8::from(header.rung_written_only) | u8::from(header.sparse) << 1;
     out[8..16].copy_from_slice(&header.bytes.to_le_bytes());
     out[16..24].copy_from_slice(&header.mtime_s.to_le_bytes());
     out[24..28].copy_from_slice(&header.mtime_ns.to_le_bytes());
@@ -138,14 +163,29 @@ pub fn encode_record(first: u64, digests: &[Digest], out: &mut Vec<u8>) {
     if digests.is_empty() {
         return;
     }
-    let count = u32::try_from(digests.len()).expect("a record holds what one flush covers");
+    let count =
+        u32::try_from(digests.len()).ok().filter(|count| *count < HOLE).expect("a record holds what one flush covers");
+    encode_head(first, count, digests, out);
+    out.extend_from_slice(digests.as_flattened());
+}
+
+/// Appends one record of chunks that are zeros.
+///
+/// # Panics
+/// Above 2^31 chunks at once.
+pub fn encode_hole(hole: ChunkRange, out: &mut Vec<u8>) {
+    let count =
+        u32::try_from(hole.end - hole.first).ok().filter(|count| *count < HOLE).expect("within the reach of holes");
+    encode_head(hole.first, count | HOLE, &[], out);
+}
+
+fn encode_head(first: u64, count: u32, digests: &[Digest], out: &mut Vec<u8>) {
     let mut head = [0; 12];
     head[..8].copy_from_slice(&first.to_le_bytes());
     head[8..].copy_from_slice(&count.to_le_bytes());
     let crc = crc32c(&[&head, digests.as_flattened()]);
     out.extend_from_slice(&head);
     out.extend_from_slice(&crc.to_le_bytes());
-    out.extend_from_slice(digests.as_flattened());
 }
 
 impl<'a> Replay<'a> {
@@ -154,31 +194,41 @@ impl<'a> Replay<'a> {
     #[must_use]
     pub fn parse(bytes: &'a [u8]) -> Replay<'a> {
         let Some(header) = JournalHeader::decode(bytes) else {
-            return Replay { header: None, records: Vec::new(), valid_bytes: 0 };
+            return Replay { header: None, records: Vec::new(), holes: Vec::new(), valid_bytes: 0 };
         };
-        let mut records = Vec::new();
+        let (mut records, mut holes) = (Vec::new(), Vec::new());
         let mut rest = &bytes[JOURNAL_HEADER_BYTES..];
         while let Some((record, after)) = next_record(rest, header.chunks()) {
-            records.push(record);
+            match record {
+                Line::Chunks(record) => records.push(record),
+                Line::Hole(hole) => holes.push(hole),
+            }
             rest = after;
         }
-        Replay { header: Some(header), records, valid_bytes: bytes.len() - rest.len() }
+        Replay { header: Some(header), records, holes, valid_bytes: bytes.len() - rest.len() }
     }
 }
 
+enum Line<'a> {
+    Chunks(Record<'a>),
+    Hole(ChunkRange),
+}
+
 /// The record at the front, if it is whole, checks, and lies within the file.
-fn next_record(bytes: &[u8], chunks: u64) -> Option<(Record<'_>, &[u8])> {
+fn next_record(bytes: &[u8], chunks: u64) -> Option<(Line<'_>, &[u8])> {
     let (head, rest) = bytes.split_first_chunk::<RECORD_HEAD_BYTES>()?;
     let first = u64::from_le_bytes(field(head, 0));
-    let count = u32::from_le_bytes(field(head, 8)) as usize;
+    let count = u32::from_le_bytes(field(head, 8));
     let crc = u32::from_le_bytes(field(head, 12));
+    let (count, is_hole) = ((count & !HOLE) as usize, count & HOLE != 0);
     let (all, _) = rest.as_chunks::<DIGEST_BYTES>();
-    let digests = all.get(..count).filter(|digests| !digests.is_empty())?;
-    let fits = first.checked_add(count as u64).is_some_and(|end| end <= chunks);
-    if !fits || crc != crc32c(&[&head[..12], digests.as_flattened()]) {
+    let digests = all.get(..if is_hole { 0 } else { count })?;
+    let end = first.checked_add(count as u64).filter(|end| count > 0 && *end <= chunks)?;
+    if crc != crc32c(&[&head[..12], digests.as_flattened()]) {
         return None;
     }
-    Some((Record { first, digests }, &rest[count * DIGEST_BYTES..]))
+    let line = if is_hole { Line::Hole(ChunkRange { first, end }) } else { Line::Chunks(Record { first, digests }) };
+    Some((line, &rest[digests.len() * DIGEST_BYTES..]))
 }
 
 /// The `N` bytes at `at` of a fixed layout.
@@ -232,6 +282,7 @@ mod tests {
             digest: DigestKind::Blake3,
             boot_id_hash: *b"bootboot",
             rung_written_only: false,
+            sparse: true,
         }
     }
 
@@ -257,6 +308,25 @@ mod tests {
         assert_eq!(replay.valid_bytes, bytes.len());
         assert_eq!(replay.records.len(), 2);
         assert_eq!(replay.records[1], Record { first: 98, digests: &[[3; 32], [4; 32]] });
+    }
+
+    #[test]
+    fn records_of_zeros_stand_between_the_others_and_a_flipped_bit_makes_none() {
+        let mut bytes = journal();
+        let hole = ChunkRange { first: 2, end: 98 };
+        encode_hole(hole, &mut bytes);
+        encode_record(50, &[[9; 32]], &mut bytes);
+        let replay = Replay::parse(&bytes);
+        assert_eq!((replay.records.len(), replay.holes, replay.valid_bytes), (3, vec![hole], bytes.len()));
+        for bit in 224 * 8..240 * 8 {
+            let mut bytes = bytes.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let replay = Replay::parse(&bytes);
+            assert_eq!((replay.holes.len(), replay.valid_bytes), (0, 224), "bit {bit}");
+        }
+        let mut beyond = journal();
+        encode_hole(ChunkRange { first: 99, end: 101 }, &mut beyond);
+        assert_eq!(Replay::parse(&beyond).valid_bytes, 224, "beyond the file");
     }
 
     #[test]

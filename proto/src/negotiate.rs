@@ -74,6 +74,8 @@ pub struct Offer {
     pub digests: Vec<DigestKind>,
     /// This end asks for (initiator) or allows (acceptor) payload authenticated but in clear.
     pub integrity_only: bool,
+    /// This end asks for (initiator) or allows (acceptor) payload in clear that nobody looks at where it is sent: neither tags nor digests.
+    pub bare: bool,
     /// Streams wanted (`--streams`); 0: measure.
     pub streams: u16,
     /// At most so many rails.
@@ -125,6 +127,8 @@ pub struct Plan {
     pub cipher: Cipher,
     /// Payload in clear, authenticated. Only if both ends said so.
     pub integrity_only: bool,
+    /// Payload in clear, and nothing vouches for it. Only if both ends said so; then `integrity_only` is set, too.
+    pub bare: bool,
     /// Which digest.
     pub digest: DigestKind,
     /// Workers at the initiator and at the acceptor.
@@ -193,6 +197,7 @@ pub fn negotiate(initiator: &Offer, acceptor: &Offer, initiator_sends: bool) -> 
         chunk_bytes,
         cipher,
         integrity_only,
+        bare: initiator.bare,
         digest,
         workers,
         memory,
@@ -242,6 +247,15 @@ fn choose_cipher(i: &Offer, a: &Offer, choices: &mut Vec<Choice>) -> Result<Ciph
 }
 
 fn choose_clear(i: &Offer, a: &Offer, choices: &mut Vec<Choice>) -> Result<bool, Refusal> {
+    if i.bare {
+        if !(i.integrity_only && a.integrity_only && a.bare) {
+            return Err(Refusal::IntegrityOnlyRefused);
+        }
+        let reason = "the initiator asked for it and the acceptor allows it: the digests are of what arrived";
+        let value = "payload in clear, without tags, unread by the sender".into();
+        choices.push(Choice { what: "protection", value, reason: reason.into() });
+        return Ok(true);
+    }
     let (value, reason) = match (i.integrity_only, a.integrity_only) {
         (true, false) => return Err(Refusal::IntegrityOnlyRefused),
         (true, true) => ("payload in clear, authenticated", "the initiator asked for it and the acceptor allows it"),
@@ -357,6 +371,7 @@ fn choose_rate(i: &Offer, a: &Offer, choices: &mut Vec<Choice>) -> u64 {
 }
 
 fn choose_transport(i: &Offer, a: &Offer, streams_max: u16, choices: &mut Vec<Choice>) -> u16 {
+    let i = Offer { datagrams: if i.bare { 0 } else { i.datagrams }, ..i.clone() };
     let rails = i.datagrams.min(a.datagrams).min(streams_max);
     let (value, reason) = match (i.datagrams, a.datagrams) {
         (0, _) => (String::from("tcp"), "the initiator did not ask for datagrams"),
@@ -510,7 +525,7 @@ impl Offer {
         put_list(out, &self.drivers, |out, driver| out.push(*driver as u8));
         put_list(out, &self.ciphers, |out, cipher| out.push(*cipher as u8));
         put_list(out, &self.digests, |out, digest| out.push(*digest as u8));
-        out.push(u8::from(self.integrity_only));
+        out.extend_from_slice(&[u8::from(self.integrity_only), u8::from(self.bare)]);
         put!(out, self.streams, self.streams_max, self.chunk_bytes, self.rate_bps, self.free_bytes, self.datagrams);
         self.pace.encode(out);
     }
@@ -537,6 +552,7 @@ impl Offer {
             ciphers: from.list(KINDS_MAX, 1, |from| Cipher::from_byte(from.u8()?))?,
             digests: from.list(KINDS_MAX, 1, |from| DigestKind::from_byte(from.u8()?))?,
             integrity_only: from.flag()?,
+            bare: from.flag()?,
             streams: from.u16()?,
             streams_max: from.u16()?,
             chunk_bytes: from.u32()?,
@@ -551,7 +567,12 @@ impl Offer {
 impl Plan {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put!(out, self.streams, self.streams_max, self.chunk_bytes);
-        out.extend_from_slice(&[self.cipher as u8, u8::from(self.integrity_only), self.digest as u8]);
+        out.extend_from_slice(&[
+            self.cipher as u8,
+            u8::from(self.integrity_only),
+            u8::from(self.bare),
+            self.digest as u8,
+        ]);
         put!(out, self.workers.0, self.workers.1, self.memory.0, self.memory.1, self.rate_bps, self.datagrams);
         self.pace.encode(out);
     }
@@ -563,6 +584,7 @@ impl Plan {
             chunk_bytes: from.u32()?,
             cipher: Cipher::from_byte(from.u8()?)?,
             integrity_only: from.flag()?,
+            bare: from.flag()?,
             digest: DigestKind::from_byte(from.u8()?)?,
             workers: (from.u16()?, from.u16()?),
             memory: (from.u64()?, from.u64()?),
@@ -574,6 +596,7 @@ impl Plan {
             plan.chunk_bytes.is_power_of_two() && (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&plan.chunk_bytes);
         let streams_fit = plan.streams != 0 && plan.streams.max(plan.datagrams) <= plan.streams_max;
         let workers_fit = plan.workers.0 != 0 && plan.workers.1 != 0;
-        if chunk_fits && streams_fit && workers_fit { Ok(plan) } else { Err(Breach::FieldOutOfRange) }
+        let bare_fits = !plan.bare || (plan.integrity_only && plan.datagrams == 0);
+        if chunk_fits && streams_fit && workers_fit && bare_fits { Ok(plan) } else { Err(Breach::FieldOutOfRange) }
     }
 }

@@ -11,6 +11,7 @@
 //! job 000102030405060708090a0b0c0d0e0f
 //! digest blake3
 //! rung published
+//! source unread                     (only if the sender did not look at what it sent: digests are of what arrived; after a stripe)
 //! stripe file 16                    (only if the destination is a set of volumes: what is dealt out, to how many)
 //! sender   KEY                      (one space; 64 hex digits)
 //! receiver KEY
@@ -72,6 +73,8 @@ pub struct Head {
     pub rung: Rung,
     /// The volumes of the destination, if it is a set of them.
     pub layout: Option<Layout>,
+    /// The sender did not look at what it sent: digests are of what arrived.
+    pub bare: bool,
     /// Ed25519 public key of the sender.
     pub sender: [u8; 32],
     /// Ed25519 public key of the receiver.
@@ -100,6 +103,9 @@ pub fn write_head(out: &mut Vec<u8>, head: &Head) {
     if let Some(Layout { stripe, volumes }) = head.layout {
         let line = format_args!("\nstripe {} {volumes}", stripe.name());
         fmt::Write::write_fmt(&mut Text(out), line).expect("a Vec takes every byte");
+    }
+    if head.bare {
+        out.extend_from_slice(b"\nsource unread");
     }
     for (signer, key) in [(Signer::Sender, &head.sender), (Signer::Receiver, &head.receiver)] {
         out.push(b'\n');
@@ -326,6 +332,8 @@ pub enum Line {
     Rung(Rung),
     /// `stripe …`
     Layout(Layout),
+    /// `source unread`
+    Bare,
     /// `sender …`, `receiver …`
     Key(Signer, [u8; 32]),
     /// `f …`, `d …`, `l …`, `h …`, `p …`, `k …`, `c …`, `b …`

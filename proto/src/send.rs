@@ -7,6 +7,8 @@
 //! Absent on purpose: payload, digests, sockets, time.
 
 mod holes; // what of a file is not read
+mod lanes; // of a striped file, the next chunk of each volume
+mod ranges; // of files that are sent side by side, which chunk is next
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -14,11 +16,13 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::error::Breach;
-use crate::ledger::{chunk_count, chunk_len};
+use crate::ledger::chunk_count;
 use crate::manifest::{Entry, EntryId, EntryKind};
 use crate::wire::chunk::{PACK_FILE_BYTES_MAX, PACK_LINE_BYTES};
 use crate::wire::control::{ChunkId, ChunkRange, HOLE_FILE_BYTES_MIN, WANT_RANGES_MAX, Want};
 use crate::{WINDOW, WINDOW_NAME_BYTES};
+
+use lanes::Lanes;
 
 /// A chunk's content, before it has an id.
 #[derive(Debug, Clone)]
@@ -71,6 +75,8 @@ struct Item {
     retries: u8,
     /// Ranges of it that are handed out and not acknowledged.
     flying: usize,
+    /// Of a striped file whose turn has come.
+    lanes: Option<Lanes>,
 }
 
 #[derive(Debug)]
@@ -92,6 +98,8 @@ enum State {
 struct Out {
     rail: u16,
     unit: Unit,
+    /// The volume that it is read from.
+    volume: u16,
     read: bool,
     /// Acknowledged before the worker's word that it was read came through: kept until that word is here.
     acked: bool,
@@ -120,8 +128,11 @@ pub struct Pace {
     pub owed_max: u64,
 }
 
+/// Chunks that a rail has in hand, at the most.
+pub const CHUNKS_IN_HAND_MAX: usize = 64;
+
 impl RailBook {
-    const REACH: core::ops::RangeInclusive<usize> = 2..=64;
+    const REACH: core::ops::RangeInclusive<usize> = 2..=CHUNKS_IN_HAND_MAX;
 
     fn new() -> RailBook {
         RailBook { in_hand: 0, reach: *RailBook::REACH.start(), owed: 0, rests: false, pace: None }
@@ -137,11 +148,6 @@ impl RailBook {
         !self.rests && self.in_hand < depth.min(self.reach) && self.pace.is_none_or(|pace| self.owed < pace.owed_max)
     }
 }
-
-/// Chunks on their way of all files that are sent side by side, and of each at least. A receiver of 256 MiB has some 60 bufs: a volume that
-/// hardly moves must not fill them, or it stops all others (16 volumes, one at a tenth: the job stood still for it, 2026-11).
-const FLYING: usize = 48;
-const FLYING_MIN: usize = 4;
 
 /// Corrupt arrivals of chunks of one entry before it is given up.
 const RETRIES_MAX: u8 = 8;
@@ -163,6 +169,10 @@ pub struct Sender {
     /// The next range would be of this one, and is not mapped.
     unmapped: Option<EntryId>,
     spread: usize,
+    /// Each file goes to one disk of several, which may be slow.
+    spreads_out: bool,
+    /// By volume: chunks handed out and not read.
+    reading: Vec<usize>,
     small: VecDeque<EntryId>,
     again: VecDeque<Unit>,
     out: BTreeMap<ChunkId, Out>,
@@ -185,6 +195,8 @@ impl Sender {
             open: Vec::new(),
             unmapped: None,
             spread: 1,
+            spreads_out: false,
+            reading: Vec::new(),
             small: VecDeque::new(),
             again: VecDeque::new(),
             out: BTreeMap::new(),
@@ -195,10 +207,10 @@ impl Sender {
         }
     }
 
-    /// So many files are sent side by side, because they come from or go to as many volumes. Of these the one with the fewest chunks on
+    /// Files are sent side by side, because they come from so many volumes or go to so many. Of these the one with the fewest chunks on
     /// their way is next: a slow volume holds its share of what is on its way, and no more.
-    pub fn spread_over(&mut self, files: u16) {
-        self.spread = usize::from(files).max(1);
+    pub fn spread_over(&mut self, from: u16, to: u16) {
+        (self.spread, self.spreads_out) = (usize::from(from.max(to)).max(1), to > 1);
     }
 
     /// How many more entries may be announced now.
@@ -214,7 +226,10 @@ impl Sender {
         self.next_entry += 1;
         let entry = Arc::new(entry);
         self.name_bytes += entry.window_bytes();
-        self.items.insert(entry.id, Item { entry: entry.clone(), state: State::Announced, retries: 0, flying: 0 });
+        self.items.insert(
+            entry.id,
+            Item { entry: entry.clone(), state: State::Announced, retries: 0, flying: 0, lanes: None },
+        );
         entry
     }
 
@@ -397,7 +412,10 @@ impl Sender {
         }
         let chunk = u64::from(self.chunk_bytes);
         let items = self.items.values().map(|item| match &item.state {
-            State::Reading { ranges, .. } => ranges.iter().map(|range| (range.end - range.first) * chunk).sum(),
+            State::Reading { ranges, .. } => {
+                let chunks: u64 = ranges.iter().map(|range| range.end - range.first).sum();
+                (chunks + item.lanes.as_ref().map_or(0, Lanes::left)) * chunk
+            }
             State::Ended => 0,
             _ => item.entry.bytes(),
         });
@@ -420,7 +438,11 @@ impl Sender {
             self.resent_bytes += unit.bytes();
         }
         self.fly(&unit, 1);
-        self.out.insert(chunk, Out { rail, unit: unit.clone(), read: again, acked: false });
+        let volume = self.volume_of(&unit);
+        if !again {
+            self.reading_on(volume, 1);
+        }
+        self.out.insert(chunk, Out { rail, unit: unit.clone(), volume, read: again, acked: false });
         Some(Handout { chunk, rail, unit, again })
     }
 
@@ -467,69 +489,6 @@ impl Sender {
         (!entries.is_empty()).then(|| Unit::Pack { entries: entries.into_boxed_slice() })
     }
 
-    fn next_range(&mut self) -> Option<Unit> {
-        loop {
-            self.open_more();
-            let items = &self.items;
-            let least = self.open.iter().enumerate().min_by_key(|(_, id)| items.get(id).map_or(0, |it| it.flying));
-            let (place, id) = least.map(|(place, &id)| (place, id))?;
-            if self.spread > 1
-                && self.items.get(&id).is_some_and(|it| it.flying >= (FLYING / self.spread).max(FLYING_MIN))
-            {
-                return None; // all that are open have as much on their way as one volume may hold of the receiver's bufs
-            }
-            let Some(Item { entry, state: State::Reading { ranges, mapped, .. }, .. }) = self.items.get_mut(&id) else {
-                self.open.remove(place);
-                continue;
-            };
-            let Some(range) = ranges.front_mut() else {
-                self.open.remove(place);
-                continue;
-            };
-            let index = range.first;
-            if index >= *mapped {
-                self.unmapped = Some(id);
-                return None;
-            }
-            range.first += 1;
-            if range.first == range.end {
-                ranges.pop_front();
-            }
-            if ranges.is_empty() {
-                self.open.remove(place); // the next may begin while the last chunks of this one are on their way
-            }
-            return Some(Unit::Range {
-                entry: entry.clone(),
-                index,
-                offset: index * u64::from(self.chunk_bytes),
-                bytes: chunk_len(entry.bytes(), self.chunk_bytes, index),
-            });
-        }
-    }
-
-    /// As many files as there may be side by side, from as many volumes as can be.
-    fn open_more(&mut self) {
-        while self.open.len() < self.spread {
-            let on = |volume: u16| {
-                let of = |id: &&EntryId| self.items.get(id).is_some_and(|it| it.entry.meta.volume == volume);
-                self.open.iter().filter(of).count()
-            };
-            // With one volume there is nothing to count.
-            let next = if self.large.len() > 1 {
-                self.large.keys().copied().min_by_key(|&volume| on(volume))
-            } else {
-                self.large.keys().copied().next()
-            };
-            let Some(volume) = next else { return };
-            let waiting = self.large.get_mut(&volume).expect("one of the keys");
-            let id = waiting.pop_front();
-            if waiting.is_empty() {
-                self.large.remove(&volume);
-            }
-            self.open.extend(id.filter(|id| !self.open.contains(id)));
-        }
-    }
-
     /// A unit is handed out, or is on its way no more.
     fn fly(&mut self, unit: &Unit, more: isize) {
         if let Unit::Range { entry, .. } = unit
@@ -543,6 +502,9 @@ impl Sender {
     fn take_out(&mut self, chunk: ChunkId) -> Option<Out> {
         let out = self.out.remove(&chunk)?;
         self.fly(&out.unit, -1);
+        if !out.read {
+            self.reading_on(out.volume, -1);
+        }
         if !out.acked {
             self.settle_debt(out.rail, out.unit.bytes());
         }
@@ -558,7 +520,7 @@ impl Sender {
     /// The worker has read (and hashed) the chunk.
     pub fn on_read(&mut self, chunk: ChunkId) -> Owed {
         let Some(out) = self.out.get_mut(&chunk) else { return Owed::Nothing };
-        let first_time = !core::mem::replace(&mut out.read, true);
+        let (first_time, volume) = (!core::mem::replace(&mut out.read, true), out.volume);
         let owed = match &out.unit {
             _ if !first_time => Owed::Nothing,
             Unit::Range { entry, .. } => match self.items.get_mut(&entry.id) {
@@ -577,7 +539,11 @@ impl Sender {
                 Owed::Nothing
             }
         };
-        if out.acked {
+        let acked = out.acked;
+        if first_time {
+            self.reading_on(volume, -1);
+        }
+        if acked {
             self.take_out(chunk);
         }
         owed
@@ -670,20 +636,6 @@ impl Sender {
                 self.again.push_back(out.unit);
             } else {
                 self.take_back(&out.unit);
-            }
-        }
-    }
-
-    /// Never read, so never sent: back to its file, to count as read when it is.
-    fn take_back(&mut self, unit: &Unit) {
-        if let Unit::Range { entry, index, .. } = unit {
-            if let Some(Item { state: State::Reading { ranges, .. }, .. }) = self.items.get_mut(&entry.id) {
-                ranges.push_front(ChunkRange { first: *index, end: *index + 1 });
-                self.large.entry(entry.meta.volume).or_default().push_front(entry.id);
-            }
-        } else if let Unit::Pack { entries } = unit {
-            for entry in entries.iter().rev() {
-                self.small.push_front(entry.id);
             }
         }
     }

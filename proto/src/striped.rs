@@ -15,8 +15,8 @@ use alloc::vec::Vec;
 
 use crate::journal::{JournalHeader, Replay};
 use crate::ledger::{CHUNKS_MAX, chunk_count};
-use crate::manifest::EntryId;
-use crate::wire::control::{Digest, DigestKind};
+use crate::manifest::{Entry, EntryId};
+use crate::wire::control::{Digest, DigestKind, HOLE_REACH_BYTES};
 
 /// What a volume still has to do, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,6 +114,14 @@ pub struct Whole {
     pub mtime_ns: u32,
 }
 
+impl Whole {
+    /// That of an entry.
+    #[must_use]
+    pub fn of(entry: &Entry) -> Whole {
+        Whole { bytes: entry.bytes(), mtime_s: entry.mtime_s, mtime_ns: entry.mtime_ns }
+    }
+}
+
 /// Why there is no join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JoinFault {
@@ -152,6 +160,8 @@ impl core::fmt::Display for JoinFault {
 #[derive(Debug, Clone, Copy)]
 struct Place {
     volume: u16,
+    /// It is zeros, and reads as such on that volume.
+    hole: bool,
     /// The first bytes of its digest: enough to find a chunk that rotted, and a quarter of the memory.
     check: u32,
 }
@@ -175,7 +185,7 @@ impl Join {
     pub fn of(file: Whole, maps: &[(u16, Vec<u8>)]) -> Result<Join, JoinFault> {
         let mut replays = Vec::with_capacity(maps.len());
         let mut first: Option<JournalHeader> = None;
-        let mut told = 0u64;
+        let (mut told, mut holes) = (0u64, 0u64);
         for (volume, bytes) in maps {
             let replay = Replay::parse(bytes);
             let header = replay.header.ok_or(JoinFault::Map { volume: *volume })?;
@@ -188,19 +198,30 @@ impl Join {
             }
             first = Some(header);
             told += replay.records.iter().map(|record| record.digests.len() as u64).sum::<u64>();
+            let reach = HOLE_REACH_BYTES / u64::from(header.chunk_bytes);
+            if replay.holes.iter().any(|hole| hole.end > reach) {
+                return Err(JoinFault::Map { volume: *volume });
+            }
+            holes = replay.holes.iter().fold(holes, |sum, hole| reach.min(sum + hole.end - hole.first));
             replays.push((*volume, replay));
         }
         let Some(header) = first else { return Err(JoinFault::Missing { chunks: 1, of: 1 }) };
         let chunks = chunk_count(file.bytes, header.chunk_bytes);
-        // Before anything is allocated: a length is easily said, a digest for each chunk is not.
+        // Before anything is allocated: a length is easily said, a digest for each chunk is not, and holes have their reach.
+        let told = told + holes;
         if told < chunks || chunks > CHUNKS_MAX {
             return Err(JoinFault::Missing { chunks: chunks.saturating_sub(told), of: chunks });
         }
-        let mut places = vec![Place { volume: NOWHERE, check: 0 }; chunks as usize];
+        let mut places = vec![Place { volume: NOWHERE, hole: false, check: 0 }; chunks as usize];
+        for (volume, replay) in &replays {
+            for hole in &replay.holes {
+                places[hole.first as usize..hole.end as usize].fill(Place { volume: *volume, hole: true, check: 0 });
+            }
+        }
         for (volume, replay) in &replays {
             for record in &replay.records {
                 for (place, digest) in places[record.first as usize..].iter_mut().zip(record.digests) {
-                    *place = Place { volume: *volume, check: check(digest) };
+                    *place = Place { volume: *volume, hole: false, check: check(digest) };
                 }
             }
         }
@@ -217,6 +238,12 @@ impl Join {
         self.chunk_bytes
     }
 
+    /// Volumes, up to the last that has a chunk.
+    #[must_use]
+    pub fn volumes(&self) -> u16 {
+        self.places.iter().map(|place| place.volume + 1).max().unwrap_or(0)
+    }
+
     /// The volume that has the byte at `offset`.
     #[must_use]
     pub fn volume_at(&self, offset: u64) -> Option<u16> {
@@ -224,14 +251,38 @@ impl Join {
         self.places.get(index).map(|place| place.volume)
     }
 
+    /// Is the byte at `offset` in a hole?
+    #[must_use]
+    pub fn is_hole(&self, offset: u64) -> bool {
+        let index = usize::try_from(offset / u64::from(self.chunk_bytes)).unwrap_or(usize::MAX);
+        self.places.get(index).is_some_and(|place| place.hole)
+    }
+
+    /// Holes from `offset` on, first byte and end, at most so many; and up to where there are no others (`u64::MAX`: the end).
+    #[must_use]
+    pub fn holes(&self, offset: u64, most: usize) -> (Vec<(u64, u64)>, u64) {
+        let step = u64::from(self.chunk_bytes);
+        let mut index = usize::try_from(offset / step).unwrap_or(usize::MAX).min(self.places.len());
+        let mut holes = Vec::new();
+        while holes.len() < most {
+            let Some(skip) = self.places[index..].iter().position(|place| place.hole) else { return (holes, u64::MAX) };
+            let first = index + skip;
+            let run = self.places[first..].iter().position(|place| !place.hole).unwrap_or(self.places.len() - first);
+            index = first + run;
+            holes.push((first as u64 * step, index as u64 * step));
+        }
+        (holes, index as u64 * step)
+    }
+
     /// Is what was read at `offset` what stood there when it was written? Yes, where nobody can tell: it was cut or digested in another way.
+    /// Of a hole no digest is known: what is read there is to be zeros.
     #[must_use]
     pub fn agrees(&self, offset: u64, chunk_bytes: u32, kind: DigestKind, digest: &Digest) -> bool {
         if (chunk_bytes, kind) != (self.chunk_bytes, self.digest) {
             return true;
         }
         let index = usize::try_from(offset / u64::from(chunk_bytes)).unwrap_or(usize::MAX);
-        self.places.get(index).is_some_and(|place| place.check == check(digest))
+        self.places.get(index).is_some_and(|place| !place.hole && place.check == check(digest))
     }
 }
 
@@ -244,7 +295,9 @@ mod tests {
     use super::*;
     use alloc::collections::VecDeque;
 
-    use crate::journal::{JOURNAL_VERSION, encode_header, encode_record};
+    use crate::wire::control::ChunkRange;
+
+    use crate::journal::{JOURNAL_VERSION, encode_header, encode_hole, encode_record};
 
     const MIB: u64 = 1 << 20;
     const FILE: Whole = Whole { bytes: 9 * MIB + 5, mtime_s: 7, mtime_ns: 8 };
@@ -259,6 +312,7 @@ mod tests {
             digest: DigestKind::Blake3,
             boot_id_hash: [0; 8],
             rung_written_only: false,
+            sparse: false,
         }
     }
 
@@ -285,6 +339,36 @@ mod tests {
         assert!(join.agrees(4 * MIB, 1 << 20, DigestKind::Blake3, &digest(4)));
         assert!(!join.agrees(4 * MIB, 1 << 20, DigestKind::Blake3, &digest(5)));
         assert!(join.agrees(4 * MIB, 2 << 20, DigestKind::Blake3, &digest(5)), "nobody can tell");
+    }
+
+    #[test]
+    fn holes_have_a_place_that_reads_as_zeros_and_a_chunk_that_came_is_none() {
+        let hole = |first, end, out: &mut Vec<u8>| encode_hole(ChunkRange { first, end }, out);
+        let mut maps = [(0, map(&[0, 9])), (3, map(&[4]))];
+        hole(1, 6, &mut maps[0].1);
+        hole(6, 9, &mut maps[1].1);
+        let join = Join::of(FILE, &maps).expect("all is there");
+        assert_eq!((join.volume_at(4 * MIB), join.is_hole(4 * MIB)), (Some(3), false), "it came after all");
+        assert_eq!((join.volume_at(5 * MIB), join.is_hole(5 * MIB)), (Some(0), true));
+        assert_eq!(join.holes(0, 9), (vec![(MIB, 4 * MIB), (5 * MIB, 9 * MIB)], u64::MAX));
+        assert_eq!(join.holes(2 * MIB, 1), (vec![(2 * MIB, 4 * MIB)], 4 * MIB));
+        assert_eq!(join.holes(9 * MIB, 1), (Vec::new(), u64::MAX));
+        assert!(!join.agrees(5 * MIB, 1 << 20, DigestKind::Blake3, &digest(5)), "nothing is known of it");
+        maps[0].1.truncate(maps[0].1.len() - 1);
+        assert_eq!(
+            Join::of(FILE, &maps).err(),
+            Some(JoinFault::Missing { chunks: 4, of: 10 }),
+            "a torn record is none"
+        );
+        let huge = Whole { bytes: 1 << 50, ..FILE };
+        let mut bytes = encode_header(&JournalHeader { bytes: huge.bytes, ..header(1 << 20) }).to_vec();
+        (0..1 << 12).for_each(|_| hole(0, 1 << 20, &mut bytes));
+        let left = (1 << 30) - (1 << 20);
+        assert_eq!(
+            Join::of(huge, &[(0, bytes)]).err(),
+            Some(JoinFault::Missing { chunks: left, of: 1 << 30 }),
+            "told often"
+        );
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod link;
 use std::fmt::Write as _;
 
 use link::{Job, MS, Path, SECOND, World};
-use proto::rate::{Law, Policy};
+use proto::rate::{Law, Policy, TrainSeen};
 
 /// One cell: Mbit/s, bytes of an IP packet, round trip in ms, loss in parts per million.
 #[derive(Debug, Clone, Copy)]
@@ -45,6 +45,11 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 
 /// One transfer of `TRIPS` round trips; a drop-tail queue of one product, 100 kB at least.
 fn transfer(cell: Cell, seed: u64, coarse_ns: u64) -> Shown {
+    begun(cell, seed, coarse_ns, None)
+}
+
+/// `seen`: what a train before the flow is said to have shown, of the link's rate.
+fn begun(cell: Cell, seed: u64, coarse_ns: u64, seen: Option<f64>) -> Shown {
     let (rate, rtt_ns) = (cell.rate_mbit * 125_000, cell.rtt_ms * MS);
     let limit = rate as f64 * (cell.packet - 60) as f64 / cell.packet as f64 * (1.0 - cell.loss_ppm as f64 / 1e6);
     let bytes = (limit * rtt_ns as f64 / 1e9 * TRIPS as f64) as u64;
@@ -58,6 +63,7 @@ fn transfer(cell: Cell, seed: u64, coarse_ns: u64) -> Shown {
     job.config.rate.law = Law::Delay;
     job.config.rate.policy = Policy::Fair;
     job.config.rate.target = 0;
+    job.seen = seen.map(|part| TrainSeen { rate: (rate as f64 * part) as u64, rtt_ns });
     let out = World::new(seed, &path, &job).run(20 * SECOND + 20 * rtt_ns);
     Shown {
         whole: out.goodput(bytes) / limit,
@@ -204,4 +210,26 @@ fn distance_and_loss_do_not_matter_to_a_whole_transfer() {
         return; // the whole grid is a report: what it misses stands in it
     }
     assert!(failed.is_empty(), "{failed:#?}");
+}
+
+#[test]
+fn a_train_seen_before_the_flow_saves_a_round_trip_and_a_wrong_one_is_found_out() {
+    for rtt_ms in [10, 50, 200] {
+        for loss_ppm in [0, 10_000] {
+            let cell = Cell { rate_mbit: 155, packet: 1500, rtt_ms, loss_ppm };
+            let whole = |seen| begun(cell, 7, 0, seen).whole;
+            let (own, told) = (whole(None), whole(Some(1.0)));
+            println!("{rtt_ms} ms, {loss_ppm} ppm: by itself {own:.4}, a train before {told:.4}");
+            // A round trip of a hundred; a link of 10 ms is looked at every two milliseconds only.
+            assert!(told > own + 0.006, "{rtt_ms} ms: {own:.4} to {told:.4}");
+            for (wrong, least) in [(0.1, 0.8), (0.5, 0.9), (1.5, 0.9), (4.0, 0.9)] {
+                let shown = begun(cell, 7, 0, Some(wrong));
+                println!(
+                    "{rtt_ms} ms, {loss_ppm} ppm: a train that said {wrong} of the link: {:.4}, queue {:.1} ms",
+                    shown.whole, shown.queue_ms
+                );
+                assert!(shown.whole > least && shown.queue_ms < 10.0, "{rtt_ms} ms, {wrong}: {:.4}", shown.whole);
+            }
+        }
+    }
 }

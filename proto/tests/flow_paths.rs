@@ -49,6 +49,26 @@ fn a_blackout_of_ten_seconds_is_survived_and_the_flow_is_back_within_two_round_t
 }
 
 #[test]
+fn after_ten_seconds_of_nothing_the_rate_is_back_within_four_round_trips() {
+    for rtt_ms in [20, 60, 150] {
+        for seed in 1..=3 {
+            let mut path = Path::new(MBIT100, rtt_ms * MS, 0);
+            path.forth.queue_bytes = MBIT100 / 1000 * 60;
+            let from = 4 * SECOND + seed * 17 * MS;
+            let dark = (from, from + 10 * SECOND);
+            path.forth.blackouts.push(dark);
+            path.back.blackouts.push(dark);
+            let mut job = Job::fixed(MBIT100, 200_000_000, 4096);
+            job.config.rate = RateConfig { law: Law::Delay, policy: Policy::Fair, target: 0, ..job.config.rate };
+            let out = run(seed, &path, &job);
+            // The silence itself was once taken for a distance between reports: 1.3 s at 60 ms, several at 150 ms.
+            let back = back_at(&out, dark.1, MBIT100, 0.95 * 0.96) - dark.1;
+            assert!(back <= 4 * rtt_ms * MS + SECOND / 5, "{rtt_ms} ms: back only after {} ms", back / MS);
+        }
+    }
+}
+
+#[test]
 fn a_way_back_that_loses_a_third_of_the_feedback_costs_nothing_but_feedback() {
     for (rtt_ms, loss_ppm) in [(20, 300_000), (200, 300_000), (200, 600_000)] {
         let mut path = Path::new(MBIT100, rtt_ms * MS, 20_000);

@@ -141,6 +141,7 @@ fn offer() -> impl Strategy<Value = Offer> {
         ciphers: lists.2,
         digests: lists.3,
         integrity_only: wishes.0,
+        bare: wishes.2 % 2 == 1,
         streams: wishes.1.0,
         streams_max: wishes.1.1,
         chunk_bytes: wishes.1.2,
@@ -166,6 +167,7 @@ fn plan() -> impl Strategy<Value = Plan> {
             chunk_bytes: 1 << log,
             cipher,
             integrity_only,
+            bare: integrity_only && more == 0,
             digest,
             workers: (ours, theirs),
             memory,
@@ -273,30 +275,29 @@ fn frame() -> impl Strategy<Value = Frame> {
             books: Box::new(books)
         }),
     ];
-    let service =
-        prop_oneof![
-            (any::<[u8; 32]>(), vec(any::<u8>(), 0..=SIGNATURE_BYTES_MAX))
-                .prop_map(|(body, signature)| Frame::Sign { body, signature: signature.into() }),
-            Just(Frame::Bye),
-            (vec(user_path(), 0..4), ".{0,99}", vec(".{0,50}", 0..5))
-                .prop_map(|(sources, target, options)| Frame::Relay { sources, target, options }),
-            ".{0,999}".prop_map(|line| Frame::Event { line }),
-            user_path().prop_map(|path| Frame::AskTicket { path }),
-            (any::<[u8; 16]>(), any::<[u8; 32]>(), vec(".{0,50}", 0..5))
-                .prop_map(|(secret, key, addresses)| Frame::GiveTicket { secret, key, addresses }),
-            (1u16..).prop_map(|count| Frame::Rails { count }),
-            any::<u64>().prop_map(|bits_per_second| Frame::Rate { bits_per_second }),
-            any::<u16>().prop_map(|rail| Frame::RailDown { rail }),
-            any::<u16>().prop_map(|rail| Frame::RailClosed { rail }),
-            vec((any::<bool>(), any::<u32>(), vec(any::<u8>(), 1..40)), 0..20).prop_map(|all| {
-                let name = |(is_group, id, name): (bool, u32, Vec<u8>)| IdName { is_group, id, name: name.into() };
-                Frame::Names(all.into_iter().map(name).collect())
-            }),
-            vec((any::<u64>(), 1..=Aspects::ALL.bits()), 0..20).prop_map(|all| {
-                let told = |(id, bits)| (id, Aspects::from_bits(bits).expect("in range"));
-                Frame::Unkept(all.into_iter().map(told).collect())
-            }),
-        ];
+    let service = prop_oneof![
+        (any::<[u8; 32]>(), vec(any::<u8>(), 0..=SIGNATURE_BYTES_MAX))
+            .prop_map(|(body, signature)| Frame::Sign { body, signature: signature.into() }),
+        Just(Frame::Bye),
+        (vec(user_path(), 0..4), ".{0,99}", vec(user_path(), 0..4), vec(".{0,50}", 0..5))
+            .prop_map(|(sources, target, volumes, options)| Frame::Relay { sources, target, volumes, options }),
+        ".{0,999}".prop_map(|line| Frame::Event { line }),
+        user_path().prop_map(|path| Frame::AskTicket { path }),
+        (any::<[u8; 16]>(), any::<[u8; 32]>(), vec(".{0,50}", 0..5))
+            .prop_map(|(secret, key, addresses)| Frame::GiveTicket { secret, key, addresses }),
+        (1u16..).prop_map(|count| Frame::Rails { count }),
+        any::<u64>().prop_map(|bits_per_second| Frame::Rate { bits_per_second }),
+        any::<u16>().prop_map(|rail| Frame::RailDown { rail }),
+        any::<u16>().prop_map(|rail| Frame::RailClosed { rail }),
+        vec((any::<bool>(), any::<u32>(), vec(any::<u8>(), 1..40)), 0..20).prop_map(|all| {
+            let name = |(is_group, id, name): (bool, u32, Vec<u8>)| IdName { is_group, id, name: name.into() };
+            Frame::Names(all.into_iter().map(name).collect())
+        }),
+        vec((any::<u64>(), 1..=Aspects::ALL.bits()), 0..20).prop_map(|all| {
+            let told = |(id, bits)| (id, Aspects::from_bits(bits).expect("in range"));
+            Frame::Unkept(all.into_iter().map(told).collect())
+        }),
+    ];
     let compared = prop_oneof![
         (any::<[u64; 2]>(), vec(any::<[u8; 32]>(), 0..9)).prop_map(|([entry, first], digests)| Frame::Have {
             entry,

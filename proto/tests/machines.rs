@@ -6,13 +6,17 @@
 //! Absent on purpose: payload, digests, files (engine/tests/sim).
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use proto::error::Breach;
+use proto::journal::{JournalHeader, encode_header, encode_record};
 use proto::manifest::{Entry, EntryKind, Meta};
 use proto::recv::{Ready, Receiver};
 use proto::send::{Handout, Owed, Sender, Unit};
-use proto::wire::control::{ChunkRange, Want};
+use proto::striped::{Join, Whole};
+use proto::wire::chunk::PACK_FILE_BYTES_MAX;
+use proto::wire::control::{ChunkRange, DigestKind, Want};
 
 const CHUNK: u32 = 1 << 20;
 
@@ -24,8 +28,25 @@ fn file(bytes: u64, number: usize) -> Entry {
         mode: 0o644,
         mtime_s: 0,
         mtime_ns: 0,
-        meta: Meta { volume: number as u16 % 3, sparse: number % 2 == 1, ..Meta::default() },
+        meta: Meta {
+            volume: number as u16 % 3,
+            sparse: number % 2 == 1,
+            striped: number % 4 > 1 && bytes > PACK_FILE_BYTES_MAX,
+            ..Meta::default()
+        },
     }
+}
+
+/// Where the chunks of a striped file stand, on so many volumes: by no rule that a lane could guess.
+fn places(entry: &Entry, volumes: u64) -> Arc<Join> {
+    let mut maps: Vec<_> = (0..volumes as u16)
+        .map(|volume| (volume, encode_header(&JournalHeader::of(entry, CHUNK, DigestKind::Blake3)).to_vec()))
+        .collect();
+    for index in 0..entry.bytes().div_ceil(u64::from(CHUNK)) {
+        let volume = (7 * index + index / volumes) % volumes;
+        encode_record(index, &[[7; 32]], &mut maps[volume as usize].1);
+    }
+    Arc::new(Join::of(Whole::of(entry), &maps).expect("each chunk has a place"))
 }
 
 /// Everything between the machines.
@@ -66,7 +87,7 @@ impl Between {
             receiver.expect(entry.id, std::iter::empty());
             assert_eq!(sender.on_want(entry.id, &Want::All), Ok(Owed::Nothing));
         }
-        sender.spread_over(sizes.len() as u16 % 4);
+        sender.spread_over(sizes.len() as u16 % 4, 1);
         sender.scan_ended();
         receiver.on_scan_end(sizes.len() as u64).expect("the count fits");
         let mut between = Between {
@@ -119,6 +140,10 @@ impl Between {
     /// A file is looked at from some chunk on, some chunks far: every third is a hole, and so is the last, which is none of the machine's.
     fn map(&mut self) -> bool {
         let Some((entry, first)) = self.sender.next_unmapped() else { return false };
+        if entry.meta.striped && !self.sender.has_places(entry.id) {
+            self.sender.on_places(entry.id, places(&entry, 3));
+            return true;
+        }
         let chunks = entry.bytes().div_ceil(u64::from(CHUNK));
         let until = first + 1 + first % 7;
         let hole = |index: u64| ChunkRange { first: index, end: index + 1 + index % 2 };
@@ -372,7 +397,7 @@ fn a_file_that_is_slow_to_be_acknowledged_holds_its_share_and_no_more() {
         sender.announce(entry);
     }
     sender.scan_ended();
-    sender.spread_over(FILES as u16);
+    sender.spread_over(FILES as u16, 1);
     for id in 0..FILES {
         sender.on_want(id, &Want::All).expect("a want");
     }
@@ -398,6 +423,65 @@ fn a_file_that_is_slow_to_be_acknowledged_holds_its_share_and_no_more() {
     assert!(sent[0] >= 90, "the slow one goes on: {sent:?}");
     let fast = &sent[1..];
     assert!(fast.iter().max() < fast.iter().min().map(|it| it + it / 10).as_ref(), "the others share alike: {sent:?}");
+}
+
+/// One file on 16 disks, each of which reads a chunk in 10 ticks, disk 3 in `sick`; 32 chunks in hand over two rails that carry at once.
+/// Ticks until all chunks but those of disk 3 were sent, and the most that were being read from disk 3.
+fn read_striped(chunks: u64, sick: u64) -> (u64, usize) {
+    const DISKS: usize = 16;
+    let mut sender = Sender::new(CHUNK);
+    sender.spread_over(DISKS as u16, 1);
+    let mut entry = file(chunks * u64::from(CHUNK), 0);
+    entry.meta.striped = true;
+    let entry = sender.announce(entry);
+    sender.scan_ended();
+    sender.on_want(entry.id, &Want::All).expect("a want");
+    let join = places(&entry, DISKS as u64);
+    (0..2).for_each(|rail| sender.rail_up(rail));
+    let mut disks: Vec<VecDeque<Handout>> = vec![VecDeque::new(); DISKS];
+    let (mut here, mut most, mut healthy, mut tick) = (vec![0; chunks as usize], 0, 0, 0_u64);
+    let mut left = (0..chunks).filter(|index| join.volume_at(index * u64::from(CHUNK)) != Some(3)).count();
+    while here.contains(&0) {
+        tick += 1;
+        for (disk, queue) in disks.iter_mut().enumerate() {
+            if !tick.is_multiple_of(if disk == 3 { sick } else { 10 }) {
+                continue;
+            }
+            let Some(handout) = queue.pop_front() else { continue };
+            let Unit::Range { index, .. } = handout.unit else { panic!("large files go by ranges") };
+            here[index as usize] += 1;
+            sender.on_read(handout.chunk);
+            sender.on_sent(handout.rail);
+            sender.on_acks(ChunkRange { first: handout.chunk, end: handout.chunk + 1 }).expect("it was out");
+            if disk != 3 {
+                (healthy, left) = (tick, left - 1);
+            }
+        }
+        loop {
+            while let Some(handout) = sender.next_chunk(16) {
+                let Unit::Range { offset, .. } = handout.unit else { panic!("large files go by ranges") };
+                disks[usize::from(join.volume_at(offset).expect("inside"))].push_back(handout);
+            }
+            let Some((entry, _)) = sender.next_unmapped() else { break };
+            sender.on_places(entry.id, Arc::clone(&join));
+        }
+        if left > 32 {
+            most = most.max(disks[3].len()); // after that it has all that is in hand
+        }
+    }
+    assert!(here.iter().all(|&times| times == 1), "each chunk once");
+    (healthy, most)
+}
+
+#[test]
+fn a_striped_file_is_read_from_all_its_disks_at_once_and_a_slow_one_holds_its_share_and_no_more() {
+    let chunks = 16 * 100;
+    let (ticks, most) = read_striped(chunks, 10);
+    assert!(ticks <= 1_020, "100 chunks of 10 ticks from each disk: {ticks}");
+    assert!(most <= 3, "of 32 in hand: {most}");
+    let (ticks, most) = read_striped(chunks, 100);
+    assert!(ticks <= 1_020, "the others go on to the end: {ticks}");
+    assert!(most <= 3, "of 32 in hand: {most}");
 }
 
 #[test]

@@ -22,6 +22,7 @@ fn offer() -> Offer {
         ciphers: vec![Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305],
         digests: vec![DigestKind::Blake3, DigestKind::Crc64],
         integrity_only: false,
+        bare: false,
         streams: 0,
         streams_max: 64,
         chunk_bytes: 0,
@@ -93,6 +94,18 @@ fn payload_in_clear_needs_both_and_is_never_dropped_silently() {
     assert_eq!(negotiate(&asks, &there(), true), Err(Refusal::IntegrityOnlyRefused));
     assert!(plan(&asks, &Offer { integrity_only: true, ..there() }).integrity_only);
     assert!(!plan(&offer(), &Offer { integrity_only: true, ..there() }).integrity_only, "nobody asked");
+}
+
+#[test]
+fn payload_that_nothing_vouches_for_needs_both_and_goes_over_streams() {
+    let asks = Offer { integrity_only: true, bare: true, ..offer() };
+    let allows_clear = Offer { integrity_only: true, ..there() };
+    assert_eq!(negotiate(&asks, &allows_clear, true), Err(Refusal::IntegrityOnlyRefused), "to be in clear is less");
+    let allows = Offer { bare: true, datagrams: 4, ..allows_clear };
+    let agreed = plan(&Offer { datagrams: 2, ..asks }, &allows);
+    assert_eq!((agreed.bare, agreed.integrity_only, agreed.datagrams), (true, true, 0));
+    let clear = plan(&Offer { integrity_only: true, ..offer() }, &allows);
+    assert!(clear.integrity_only && !clear.bare, "nobody asked");
 }
 
 #[test]

@@ -33,14 +33,15 @@ fn config() -> impl Strategy<Value = RateConfig> {
 }
 
 fn signal() -> impl Strategy<Value = Signal> {
-    let times = (figure(), figure(), any::<i64>(), figure(), figure());
+    let times = (figure(), figure(), any::<i64>(), figure(), figure(), figure());
     let bytes = (figure(), figure(), figure(), figure(), figure(), figure(), any::<bool>());
-    (times, bytes).prop_map(|((now_ns, rtt_ns, one_way_ns, interval_ns, sent_interval_ns), bytes)| {
+    (times, bytes).prop_map(|((now_ns, rtt_ns, one_way_ns, interval_ns, sent_interval_ns, burst_before), bytes)| {
         let (delivered, passed, interval_bytes, lost, marked, in_flight, limited) = bytes;
         Signal {
             now_ns,
             rtt_ns,
             one_way_ns,
+            burst_before,
             delivered,
             passed,
             interval_ns,

@@ -85,11 +85,26 @@ proptest! {
     }
 }
 
+#[test]
+fn a_receipt_of_what_nobody_read_at_the_source_says_so_once() {
+    let mut text = Vec::new();
+    write_head(&mut text, &Head { bare: true, ..HEAD });
+    let text = String::from_utf8(text).expect("a head is ASCII");
+    let read = |text: &str| {
+        let mut reading = Reading::new();
+        text.lines().try_for_each(|line| reading.take(line.as_bytes()).map(drop)).map(|()| reading.head().copied())
+    };
+    assert_eq!(read(&text).expect("it is well formed"), Some(Head { bare: true, ..HEAD }));
+    assert!(read(&text.replace("source unread", "source read")).is_err());
+    assert!(read(&text.replace("source unread", "source unread\nsource unread")).is_err());
+}
+
 const HEAD: Head = Head {
     job: [1; 16],
     digest: DigestKind::Blake3,
     rung: Rung::Flushed,
     layout: None,
+    bare: false,
     sender: [2; 32],
     receiver: [3; 32],
 };

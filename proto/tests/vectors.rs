@@ -43,6 +43,7 @@ fn offer() -> Offer {
         ciphers: vec![Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305],
         digests: vec![DigestKind::Blake3, DigestKind::Crc64],
         integrity_only: false,
+        bare: false,
         streams: 0,
         streams_max: 64,
         chunk_bytes: 0,
@@ -60,6 +61,7 @@ fn plan() -> Plan {
         chunk_bytes: 1 << 20,
         cipher: Cipher::Aes128Gcm,
         integrity_only: false,
+        bare: false,
         digest: DigestKind::Blake3,
         workers: (8, 4),
         memory: (64 << 20, 32 << 20),
@@ -168,6 +170,7 @@ fn frames() -> Vec<Frame> {
         Frame::Relay {
             sources: vec![(*b"data").into()],
             target: "longhaul://ticket@192.0.2.2:7700/in".into(),
+            volumes: vec![(*b"in2").into()],
             options: vec!["--rung".into(), "flushed".into()],
         },
         Frame::Event { line: r#"{"event":"progress","bytes":1}"#.into() },
@@ -312,6 +315,7 @@ fn a_journal_has_its_bytes() {
         digest: DigestKind::Blake3,
         boot_id_hash: *b"\x01\x02\x03\x04\x05\x06\x07\x08",
         rung_written_only: false,
+        sparse: false,
     };
     let mut bytes = journal::encode_header(&header).to_vec();
     journal::encode_record(3, &[[0xC3; 32], [0xC4; 32]], &mut bytes);
@@ -327,6 +331,7 @@ fn a_receipt_has_its_bytes() {
         digest: DigestKind::Blake3,
         rung: Rung::Published,
         layout: Some(Layout { stripe: Stripe::File, volumes: 16 }),
+        bare: false,
         sender: [0x5E; 32],
         receiver: [0x4E; 32],
     };

@@ -78,6 +78,22 @@ pub fn load() -> Option<f32> {
     text.split_whitespace().next()?.parse().ok()
 }
 
+/// Bytes that passed the memory controllers of this host so far, where the processor counts them and somebody mounted its counters
+/// (Documentation/filesystems/resctrl.rst, `mbm_total_bytes`). `None`: they cannot be read.
+pub fn memory_traffic_bytes() -> Option<u64> {
+    traffic_below(std::path::Path::new("/sys/fs/resctrl/mon_data"))
+}
+
+fn traffic_below(domains: &std::path::Path) -> Option<u64> {
+    let each = std::fs::read_dir(domains).ok()?.flatten();
+    let counts = each.filter_map(|domain| {
+        let text = std::fs::read_to_string(domain.path().join("mbm_total_bytes")).ok()?;
+        text.trim().parse::<u64>().ok()
+    });
+    // A domain that says "Unavailable" has not been counting.
+    counts.reduce(u64::saturating_add)
+}
+
 /// Changes with each boot of the machine: tells a restarted host from a restarted process. Errors: /proc is out of reach.
 pub fn boot_id() -> io::Result<String> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
@@ -144,6 +160,18 @@ pub fn io_uring() -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_memory_controllers_counted_is_summed_over_their_domains() {
+        let folder = std::env::temp_dir().join(format!("longhaul-resctrl-{}", std::process::id()));
+        assert_eq!(traffic_below(&folder), None, "not mounted");
+        for (domain, text) in [("mon_L3_00", "123456\n"), ("mon_L3_01", "1000000\n"), ("mon_L3_02", "Unavailable\n")] {
+            std::fs::create_dir_all(folder.join(domain)).expect("a folder");
+            std::fs::write(folder.join(domain).join("mbm_total_bytes"), text).expect("a file");
+        }
+        assert_eq!(traffic_below(&folder), Some(1_123_456));
+        std::fs::remove_dir_all(&folder).expect("it is there");
+    }
 
     #[test]
     fn facts_of_this_machine_are_plausible() {

@@ -269,13 +269,19 @@ impl Plain {
                     result: None,
                 });
             }
-            Op::Lend { socket, mem, at, len } => {
+            Op::Lend { socket, mem, at, len, tail } => {
                 check_range(mem.bytes().len(), at, len);
-                let pipe = self.pipes.pop().map_or_else(|| Pipe::with_room(len + PIPE_SLACK), Ok);
+                let room = len.max(tail.as_ref().map_or(0, |tail| tail.bytes)) + PIPE_SLACK;
+                let pipe = self.pipes.pop().map_or_else(|| Pipe::with_room(room), Ok);
                 // Without a pipe it is a plain send: slower, and right.
-                let (way, lending) = match pipe {
-                    Ok(pipe) => (Way::Lend, Some(Lending::new(pipe))),
-                    Err(_) => (Way::Send, None),
+                let (way, lending) = match (pipe, tail) {
+                    (Ok(pipe), Some(tail)) => (Way::Lend, Some(Lending::with_tail(pipe, tail))),
+                    (Ok(pipe), None) => (Way::Lend, Some(Lending::new(pipe))),
+                    (Err(_), None) => (Way::Send, None),
+                    (Err(_), Some(_)) => {
+                        let result = Err(io::ErrorKind::Unsupported.into());
+                        return self.ready.push_back(Done { token, result, mem });
+                    }
                 };
                 self.socket(Waiting { token, socket, mem, at, len, moved: 0, way, lending, result: None });
             }

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 pub use crate::event::Waker;
 use crate::mem::{Buf, Mem, Pool};
+pub use crate::pipe::Tail;
 use crate::plain::Plain;
 use crate::uring::Uring;
 
@@ -74,6 +75,9 @@ pub enum Op {
     },
     /// Memory to network, but the network reads the memory itself, without a copy: **it must not change until the peer has it**, also after
     /// the `Done`. For a stream socket made ready by `sock::lend_ready`. Ends short only where `Send` does.
+    ///
+    /// With a tail the memory is copied (it may change after the `Done`), and bytes of a file follow that this program does not read. Nothing went
+    /// if the error is EINVAL (the file system cannot) or EOPNOTSUPP (there is no pipe); less than both together: the file was shorter, zeros went.
     Lend {
         /// A connected, non-blocking stream socket.
         socket: Arc<OwnedFd>,
@@ -83,6 +87,8 @@ pub enum Op {
         at: usize,
         /// Bytes.
         len: usize,
+        /// What follows it.
+        tail: Option<Tail>,
     },
     /// Network to memory; a result of 0 is the end of the stream.
     Recv {

@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use io_uring::{IoUring, Probe, opcode, squeue};
 
 use crate::event::Waker;
 use crate::mem::{Buf, Mapping, Mem, Pool};
-use crate::pipe::{Lending, Pipe};
+use crate::pipe::{Lending, Pipe, Tail};
 use crate::ring::{Done, Op, PIPE_SLACK, RWF_DONTCACHE, check_range};
 use crate::sock::wake_for;
 
@@ -261,9 +262,12 @@ impl Uring {
 
     pub(crate) fn submit(&mut self, token: u64, op: Op) {
         match op {
-            Op::Lend { socket, mem: Mem::Buf(buf), at, len } => self.lend(token, socket, buf, at, len),
+            Op::Lend { socket, mem: Mem::Buf(buf), at, len, tail } => self.lend(token, socket, buf, at..at + len, tail),
             // Heap memory is too small for it to pay.
-            Op::Lend { socket, mem, at, len } => self.submit(token, Op::Send { socket, mem, at, len }),
+            Op::Lend { mem, tail: Some(_), .. } => {
+                self.ready.push(Done { token, result: Err(io::ErrorKind::Unsupported.into()), mem });
+            }
+            Op::Lend { socket, mem, at, len, tail: None } => self.submit(token, Op::Send { socket, mem, at, len }),
             op => {
                 let (slot, entry) = self.prepare(token, op);
                 self.put(slot, entry);
@@ -272,14 +276,24 @@ impl Uring {
     }
 
     /// Begins a send whose pages the network reads itself: often the socket takes all of it at once.
-    fn lend(&mut self, token: u64, socket: Arc<OwnedFd>, buf: Buf, at: usize, len: usize) {
+    fn lend(&mut self, token: u64, socket: Arc<OwnedFd>, buf: Buf, range: Range<usize>, tail: Option<Tail>) {
+        let (at, len) = (range.start, range.len());
         check_range(buf.whole().len(), at, len);
-        let pipe = self.pipes.pop().map_or_else(|| Pipe::with_room(len + PIPE_SLACK), Ok);
+        let room = len.max(tail.as_ref().map_or(0, |tail| tail.bytes)) + PIPE_SLACK;
+        let pipe = self.pipes.pop().map_or_else(|| Pipe::with_room(room), Ok);
         let Ok(pipe) = pipe else {
+            if tail.is_some() {
+                let mem = Mem::Buf(buf);
+                return self.ready.push(Done { token, result: Err(io::ErrorKind::Unsupported.into()), mem });
+            }
             // Without a pipe it is a plain send: slower, and right.
             return self.submit(token, Op::Send { socket, mem: Mem::Buf(buf), at, len });
         };
-        let again = Again::Lend { lending: Lending::new(pipe), at, len };
+        let lending = match tail {
+            Some(tail) => Lending::with_tail(pipe, tail),
+            None => Lending::new(pipe),
+        };
+        let again = Again::Lend { lending, at, len };
         let (held, handle) = (Held::Buf(buf), Handle::Socket(socket));
         let mut slot = Slot { token, held, handle, missing: None, polls: false, again, waiting: true };
         match slot.lend_step() {

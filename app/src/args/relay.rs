@@ -38,13 +38,16 @@ impl CpArguments {
         options.extend(self.chunk.map(|chunk_bytes| format!("--chunk={}", units::exact_size(u64::from(chunk_bytes)))));
         options.extend(self.workers.map(|workers| format!("--workers={workers}")));
         options.extend(self.prune.map(|most| format!("--prune={most}")));
+        options.extend(self.stripe.map(|stripe| format!("--stripe={}", word(stripe))));
         for (is_set, flag) in [
             (self.dry_run, "--dry-run"),
             (self.integrity_only, "--integrity-only"),
+            (self.bare, "--bare"),
             (self.no_keep, "--no-keep"),
             (self.checksum, "--checksum"),
             (self.mirror, "--mirror"),
             (self.explain, "--explain"),
+            (self.join, "--join"),
         ] {
             if is_set {
                 options.push(flag.to_owned());
@@ -57,7 +60,7 @@ impl CpArguments {
     /// Reads what `relay_options` wrote. The options come from another host: only those it may set are taken, everything
     /// that names a file or a command on this host is refused.
     pub fn from_relay(options: &[String], sources: &[OsString], destination: &OsStr) -> Result<Self, clap::Error> {
-        const MAY: [&str; 23] = [
+        const MAY: [&str; 26] = [
             "--rung",
             "--memory",
             "--digest",
@@ -76,11 +79,14 @@ impl CpArguments {
             "--workers",
             "--dry-run",
             "--integrity-only",
+            "--bare",
             "--no-keep",
             "--checksum",
             "--mirror",
             "--prune",
             "--explain",
+            "--stripe",
+            "--join",
         ];
         for option in options {
             let name = option.split('=').next().unwrap_or_default();

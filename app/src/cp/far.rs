@@ -110,6 +110,9 @@ impl Far {
         if ssh.copy.arguments.integrity_only {
             options.push_str(" --integrity-only");
         }
+        if ssh.copy.arguments.bare {
+            options.push_str(" --bare");
+        }
         let mut child = ssh
             .run(&format!("{binary} serve --stdio --listen 0.0.0.0:0 {options}"))
             .stdin(Stdio::piped())

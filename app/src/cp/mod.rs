@@ -130,6 +130,16 @@ impl Again {
         self.made.set(self.made.get() + u16::from(wanted));
         wanted
     }
+
+    /// Makes passes until none is wanted any more.
+    pub fn until_done(&self, mut pass: impl FnMut() -> Result<Exit, Failure>) -> Result<Exit, Failure> {
+        loop {
+            let exit = pass()?;
+            if !self.wanted.take() {
+                return Ok(exit);
+            }
+        }
+    }
 }
 
 fn copy(arguments: &CpArguments, piped: bool, screen: &mut Screen) -> Result<Exit, Failure> {
@@ -163,12 +173,7 @@ fn copy(arguments: &CpArguments, piped: bool, screen: &mut Screen) -> Result<Exi
     let copy = Copy { arguments, identity, home, began, layout, joined, choice, piped, again: Again::default() };
     let (from, paths) = one_place(&sources)?;
     let (_, targets) = one_place(&destinations)?;
-    loop {
-        let exit = pass(&copy, from, &paths, &destinations[0], &targets, screen)?;
-        if !copy.again.wanted.take() {
-            return Ok(exit);
-        }
-    }
+    copy.again.until_done(|| pass(&copy, from, &paths, &destinations[0], &targets, screen))
 }
 
 /// One job from the source to the destination.
@@ -191,16 +196,10 @@ fn pass(
             let from = far.reach(copy, from, screen)?;
             session::pull(copy, &from, paths, targets, screen)
         }
-        (Some(_), _) if copy.layout.is_some() || copy.joined => Err(Exit::Usage
-            .fail(
-                "use volumes from one other host to another",
-                "this host would only steer, and a ticket is for one place",
-            )
-            .next("run the copy on one of the two hosts")),
         (Some(from), to) => {
             let from = far.reach(copy, from, screen)?;
             let to = far.reach(copy, to, screen)?;
-            relay::run(copy, &from, paths, &to, screen)
+            relay::run(copy, &from, paths, &to, targets, screen)
         }
     }
 }

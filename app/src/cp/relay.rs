@@ -36,6 +36,7 @@ pub fn run(
     from: &Address,
     paths: &[Box<[u8]>],
     to: &Address,
+    targets: &[Box<[u8]>],
     screen: &mut Screen,
 ) -> Result<Exit, Failure> {
     let options = options(copy)?;
@@ -43,7 +44,9 @@ pub fn run(
     let (mut link, ticket) = session::connect(copy, from, screen)?;
     greet::begin(&mut link, ticket.as_ref());
     greet::pick(&mut link, copy.choice.picks.as_deref())?;
-    let frame = Frame::Relay { sources: paths.to_vec(), target: target.with_secret(), options };
+    // The target has the first of them.
+    let volumes = targets.iter().skip(1).cloned().collect();
+    let frame = Frame::Relay { sources: paths.to_vec(), target: target.with_secret(), volumes, options };
     greet::say(&mut link, &frame);
     greet::hello(&mut link, GREET)?;
     // The source tells how it goes at least every few seconds; silence for longer than its own watchdog is a lost session.

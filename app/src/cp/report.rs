@@ -231,6 +231,9 @@ fn cipher_name(plan: &Plan) -> String {
         Cipher::Aes256Gcm => "AES-256-GCM",
         Cipher::ChaCha20Poly1305 => "ChaCha20-Poly1305",
     };
+    if plan.bare {
+        return format!("{name} (of headers only)");
+    }
     if plan.integrity_only { format!("{name} (authentication only)") } else { name.to_owned() }
 }
 
@@ -272,7 +275,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
     if let Some(names) = &outcome.out_of_set {
         return without(names, facts.copy, screen);
     }
-    let gone = extras(&outcome.record);
+    let (gone, plan) = (extras(&outcome.record), facts.plan);
     explain_storage(facts, &outcome, screen);
     let seconds = facts.copy.began.elapsed().as_secs_f64();
     let bytes =
@@ -283,9 +286,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
     let wall_ns = u64::try_from(outcome.elapsed.as_nanos()).unwrap_or(u64::MAX);
     let verdict = limiter(sender, receiver, bytes, wall_ns, facts.shared, facts.plan.rate_bps);
     let mut faults = Faults::default();
-    for (fault, path) in outcome.record.faults {
-        faults.add(PathFault { path: path.into_vec(), fault });
-    }
+    outcome.record.faults.into_iter().for_each(|(fault, path)| faults.add(PathFault { path: path.into_vec(), fault }));
     let tcp = facts.direction.is_some();
     let transport = match (tcp, outcome.streams, outcome.packets.is_some()) {
         (false, ..) => "local",
@@ -330,7 +331,8 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
         destination: destination(facts.copy),
         digest: facts.plan.digest,
         cipher: tcp.then(|| cipher_name(facts.plan)),
-        integrity_only: facts.plan.integrity_only && tcp,
+        integrity_only: plan.integrity_only && tcp && !plan.bare,
+        bare: plan.bare,
         rung: facts.rung,
         faults,
         choices: facts.choices.iter().cloned().chain(outcome.storage).collect(),

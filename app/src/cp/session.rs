@@ -35,8 +35,9 @@ use crate::job::keeper::{self, Job, Sync, Way};
 use crate::job::keys::JobSecret;
 use crate::job::offer::{self, Wishes};
 use crate::job::place::{self, Ground};
-use crate::job::rails::Rails;
+use crate::job::rails::{Early, Rails};
 use crate::job::receipt;
+use crate::job::train::{START_PACKETS, TRAIN_PACKETS};
 use crate::job::udp::{self, Peer};
 use crate::link::{Expect, Link};
 use crate::probe::{self, Known};
@@ -83,10 +84,15 @@ pub fn wishes(copy: &Copy<'_>) -> Wishes {
         cipher: arguments.cipher.map(Into::into),
         digest: Some(arguments.digest.into()),
         integrity_only: arguments.integrity_only,
+        bare: arguments.bare,
         streams: arguments.streams.unwrap_or(0),
         chunk_bytes: arguments.chunk.unwrap_or(0),
         rate_bps: arguments.rate.unwrap_or(0),
-        datagrams: if arguments.transport == TransportChoice::Tcp { 0 } else { arguments.streams.unwrap_or(1) },
+        datagrams: if arguments.bare || arguments.transport == TransportChoice::Tcp {
+            0
+        } else {
+            arguments.streams.unwrap_or(1)
+        },
         pace: Pace {
             law: arguments.law.into(),
             policy: arguments.policy.into(),
@@ -277,6 +283,29 @@ struct Session {
     addr: SocketAddr,
     /// Of the path, where the transport is left to us.
     known: Option<Known>,
+    /// A datagram rail that is greeted meanwhile.
+    early: Option<Early>,
+}
+
+/// Greets for a datagram rail over the session's own path while the acceptor thinks. A short path has nothing to gain; of several, each is
+/// greeted when it is used.
+fn greet_early(copy: &Copy<'_>, link: &Link, open: &Open) -> Option<Early> {
+    let arguments = &copy.arguments;
+    let is_auto = arguments.transport == TransportChoice::Auto;
+    if open.offer.datagrams == 0 || !arguments.over.is_empty() || arguments.dry_run {
+        return None;
+    }
+    let rtt = probe::rtt_of(&sys::sock::tcp_info(link.as_fd()).ok()?);
+    let addr = link.peer_addr().filter(|_| rtt >= probe::SHORT)?;
+    let peer = Peer { addr, from: None, packet_bytes: udp::packet_bytes_of(link.as_fd(), addr.ip()) };
+    let sends = open.direction == Direction::Push;
+    // A train is faster than a bound that the user set.
+    let train = match (is_auto, sends && open.offer.rate_bps == 0) {
+        (true, _) => Some(TRAIN_PACKETS),
+        (false, true) => Some(START_PACKETS),
+        (false, false) => None,
+    };
+    Some(Early::begin(peer, JobSecret::of(link, open.job), sends, train, rtt))
 }
 
 fn begin(copy: &Copy<'_>, to: &Address, open: Open, screen: &mut Screen) -> Result<Session, Failure> {
@@ -285,8 +314,10 @@ fn begin(copy: &Copy<'_>, to: &Address, open: Open, screen: &mut Screen) -> Resu
     if open.direction == Direction::Pull {
         greet::pick(&mut link, copy.choice.picks.as_deref())?;
     }
-    let mut agreed = greet::open(&mut link, open.clone())?;
-    let known = (copy.arguments.transport == TransportChoice::Auto).then(|| {
+    greet::open(&mut link, open.clone())?;
+    let early = greet_early(copy, &link, &open);
+    let mut agreed = greet::agree(&mut link, &open.offer, open.direction == Direction::Push)?;
+    let known = (copy.arguments.transport == TransportChoice::Auto && !agreed.plan.bare).then(|| {
         let info = sys::sock::tcp_info(link.as_fd()).ok();
         let plan = &agreed.plan;
         let known = probe::known(info.as_ref(), (plan.streams, plan.streams_max), plan.rate_bps);
@@ -294,7 +325,7 @@ fn begin(copy: &Copy<'_>, to: &Address, open: Open, screen: &mut Screen) -> Resu
         known
     });
     let addr = link.peer_addr().ok_or_else(|| Exit::Lost.fail("find the peer's address", "the connection is gone"))?;
-    Ok(Session { link, open, agreed, addr, known })
+    Ok(Session { link, open, agreed, addr, known, early })
 }
 
 impl Session {
@@ -367,7 +398,7 @@ impl Session {
         let rtt = info.map_or(Duration::ZERO, |info| Duration::from_micros(info.rtt_us.into()));
         let peers = self.peers(copy);
         let weights = self.weigh(copy, &peers, screen);
-        let rails = Rails::dial_net(&peers, &secret, direction == Direction::Push, rtt, &bell);
+        let rails = Rails::dial_net(&peers, &secret, direction == Direction::Push, rtt, self.early.take(), &bell);
         let rung: Rung = self.open.rung;
         let default = receipt::default_path(&copy.home, &self.open.job);
         let dry = copy.arguments.dry_run;

@@ -34,15 +34,18 @@ pub fn named(arguments: &CpArguments) -> Result<Named, Failure> {
     let parse = |text: &OsString| super::parse(text);
     let sources = sources.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
     let destinations = destinations.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
-    let layout = match arguments.stripe {
-        None => None,
-        Some(stripe) => Some(Layout { stripe: stripe.into(), volumes: count(destinations.len())? }),
-    };
-    if arguments.stripe == Some(StripeChoice::Chunk) {
-        by_chunk(arguments)?;
-    }
+    let layout = layout(arguments, destinations.len())?;
     count(sources.len().min(if arguments.join { usize::MAX } else { 1 }))?;
     Ok(Named { sources, destinations, layout, joined: arguments.join })
+}
+
+/// How so many volumes of the destination are used; `None`: they are no set.
+pub fn layout(arguments: &CpArguments, volumes: usize) -> Result<Option<Layout>, Failure> {
+    let Some(stripe) = arguments.stripe else { return Ok(None) };
+    if stripe == StripeChoice::Chunk {
+        by_chunk(arguments)?;
+    }
+    Ok(Some(Layout { stripe: stripe.into(), volumes: count(volumes)? }))
 }
 
 /// What a set by chunk cannot do is refused before anything is looked at.

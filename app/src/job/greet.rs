@@ -10,7 +10,7 @@ use std::time::Duration;
 use engine::linux::picks::Picks;
 use proto::error::{Breach, Refusal};
 use proto::negotiate::{Choice, Offer, Plan, negotiate};
-use proto::wire::control::{Direction, Frame, Open};
+use proto::wire::control::{Frame, Open};
 
 use crate::exit::{Exit, Failure};
 use crate::identity::ticket::{PROOF_LABEL, Ticket};
@@ -113,16 +113,19 @@ pub struct Agreed {
     pub top: Box<[u8]>,
 }
 
-/// Opens a job on a session that has begun.
-pub fn open(link: &mut Link, open: Open) -> Result<Agreed, Failure> {
-    let own = open.offer.clone();
-    let sends = open.direction == Direction::Push;
+/// Asks for a job on a session that has begun; `agree` hears the answer.
+pub fn open(link: &mut Link, open: Open) -> Result<(), Failure> {
     say(link, &Frame::Open(Box::new(open)));
+    link.flush_blocking(GREET).map_err(|error| Failure::of("ask for the job", &anyhow::Error::new(error)))
+}
+
+/// Comes to a plan for the job that was asked for. `sends`: from here to there.
+pub fn agree(link: &mut Link, own: &Offer, sends: bool) -> Result<Agreed, Failure> {
     hello(link, GREET)?;
     let Frame::Accept { offer, plan, top } = hear(link, GREET)? else {
         return Err(Exit::Breach.fail("open the job", Breach::WrongOrder.what()));
     };
-    let (ours, choices) = negotiate(&own, &offer, sends)
+    let (ours, choices) = negotiate(own, &offer, sends)
         .map_err(|refusal| Exit::of_refusal(refusal).fail("agree on a plan", refusal.what()))?;
     if ours != *plan {
         say(link, &Frame::Refuse { code: Breach::PlanMismatch.code(), detail: String::new() });

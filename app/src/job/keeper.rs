@@ -17,7 +17,7 @@ mod paths; // several: what each brings, dead and slow ones
 mod rails; // asked for, taken in, capped, grown
 mod truth; // what share each path brings, beside what it should
 pub mod renew; // the plan, when an end has other means
-mod storage; // what is told of the disk at this end
+mod storage; // what is told of disk and memory at this end
 mod watch; // books, pulse, screen, watchdog
 
 use std::collections::BTreeMap;
@@ -239,6 +239,8 @@ struct Keeper<'a, 'b> {
     books_from: Vec<[u64; STAGES]>,
     /// And how long it had been without a core.
     delays_from: Vec<u64>,
+    /// What they had spared, and what the memory controllers had counted.
+    traffic_from: storage::Traffic,
     /// One more than the highest number of a rail that came up: rails go to workers by their numbers.
     rails_seen: usize,
     cpu_from: u64,
@@ -314,8 +316,6 @@ impl<'a, 'b> Keeper<'a, 'b> {
         let secret = JobSecret::of(&job.link, job.id);
         let receipt = begin_receipt(&job);
         let now = Instant::now();
-        let books_from = job.workers.books();
-        let delays_from = job.workers.run_delays_ns();
         let (streams, packets) = (usize::from(job.plan.streams), usize::from(job.plan.datagrams));
         // Where nothing is known yet, nothing is wanted.
         let auto = job.known.filter(|_| packets > 0).map(Auto::new);
@@ -339,7 +339,8 @@ impl<'a, 'b> Keeper<'a, 'b> {
             receipt_path: None,
             closing: Closing::Open,
             secret,
-            next_rail: 0,
+            // A rail that is greeted already has its number.
+            next_rail: job.rails.early().map_or(0, |rail| rail + 1),
             paths: job.rails.names().into_iter().map(PathBook::new).collect(),
             asked: BTreeMap::new(),
             paths_seen: now,
@@ -351,8 +352,9 @@ impl<'a, 'b> Keeper<'a, 'b> {
             rails_most: 0,
             peer: (0, 0, 0),
             peers: None,
-            books_from,
-            delays_from,
+            books_from: job.workers.books(),
+            delays_from: job.workers.run_delays_ns(),
+            traffic_from: storage::Traffic::now(&job.workers),
             rails_seen: 0,
             cpu_from: sys::clock::process_cpu_ns(),
             started: now,
@@ -424,7 +426,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
                 Ok(())
             }
             Ok(Turn::Closed) => Err(self.lost("the peer ended the session before the job was over")),
-            Err(_) if self.closing == Closing::Bye => {
+            Err(_) if matches!(self.closing, Closing::Bye | Closing::Over) => {
                 self.closing = Closing::Over;
                 Ok(())
             }
@@ -612,6 +614,7 @@ fn begin_receipt(job: &Job<'_>) -> Option<ReceiptFile> {
     let (own, peer) = (job.identity.public(), job.peer_key);
     let sends = matches!(job.way, Way::Send(_));
     let (by, sender, receiver) = if sends { (Signer::Sender, own, peer) } else { (Signer::Receiver, peer, own) };
-    let head = Head { job: job.id, digest: job.plan.digest, rung: job.rung, layout: job.layout, sender, receiver };
+    let (digest, bare) = (job.plan.digest, job.plan.bare);
+    let head = Head { job: job.id, digest, rung: job.rung, layout: job.layout, bare, sender, receiver };
     ReceiptFile::begin(path, by, &head, job.carry.clone()).ok()
 }

@@ -6,6 +6,7 @@
 //! Absent on purpose: choosing (proto::negotiate).
 
 use proto::negotiate::{Cipher, Driver, Interface, Offer, Pace, Plan};
+use proto::send::CHUNKS_IN_HAND_MAX;
 use proto::wire::control::DigestKind;
 
 use engine::job::{Cover, Terms};
@@ -28,6 +29,8 @@ pub struct Wishes {
     pub digest: Option<DigestKind>,
     /// Asked for or allowed.
     pub integrity_only: bool,
+    /// Payload in clear that the sender does not look at.
+    pub bare: bool,
     /// Rails; 0: measure.
     pub streams: u16,
     /// Bytes per chunk; 0: default.
@@ -65,7 +68,8 @@ pub fn offer(wishes: &Wishes) -> Offer {
         drivers,
         ciphers,
         digests,
-        integrity_only: wishes.integrity_only,
+        integrity_only: wishes.integrity_only || wishes.bare,
+        bare: wishes.bare,
         streams: wishes.streams,
         streams_max: wishes.streams.max(STREAMS_MAX),
         chunk_bytes: wishes.chunk_bytes,
@@ -93,6 +97,7 @@ fn interfaces() -> Vec<Interface> {
 #[must_use]
 pub fn terms(plan: &Plan, rung: proto::wire::control::Rung) -> Terms {
     let cover = match (plan.integrity_only, plan.digest) {
+        _ if plan.bare => Cover::Bare,
         (false, _) => Cover::Sealed,
         (true, DigestKind::Blake3) => Cover::Hashed,
         (true, DigestKind::Crc64) => Cover::Tagged,
@@ -113,9 +118,12 @@ pub fn pool_bytes(memory_bytes: u64, workers: usize, chunk_bytes: u32) -> u64 {
     (memory_bytes / 4).max(least)
 }
 
-/// Chunks a rail may have in hand: enough to cover a disk's latency, as far as the pool goes.
+/// Chunks a rail may have in hand: enough to cover a disk's latency, or two for each disk that is read, as far as the pool goes.
 #[must_use]
-pub fn depth(pool_bytes: u64, chunk_bytes: u32, rails: usize) -> usize {
+pub fn depth(pool_bytes: u64, chunk_bytes: u32, rails: usize, disks: usize) -> usize {
+    const ENOUGH: usize = 16;
+    let rails = rails.max(1);
     let bufs = pool_bytes / (u64::from(chunk_bytes) + 4096);
-    usize::try_from(bufs * 3 / 4).unwrap_or(16).div_ceil(rails.max(1)).clamp(2, 16)
+    let most = (2 * disks).div_ceil(rails).clamp(ENOUGH, CHUNKS_IN_HAND_MAX);
+    usize::try_from(bufs * 3 / 4).unwrap_or(ENOUGH).div_ceil(rails).clamp(2, most)
 }

@@ -10,13 +10,17 @@ use std::cell::Cell;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
+use proto::rate::TrainSeen;
 use sys::event::Event;
 
 use crate::job::keys::JobSecret;
-use crate::job::train::Train;
+use crate::job::train::{TRAIN_PACKETS, Train};
 use crate::job::udp::{self, Greeted, Peer, Sizes};
 
 /// The acceptor's answer to a greeting.
@@ -37,8 +41,8 @@ const SHORT_PATH_US: u32 = 5_000;
 pub enum Carrier {
     /// TCP, or a pair within this process.
     Stream,
-    /// UDP.
-    Packets(Sizes),
+    /// UDP; and what a train showed of the path to the receiver just before.
+    Packets(Sizes, Option<TrainSeen>),
     /// No rail: the control session may go on over it, under this nonce of the acceptor's.
     Control([u8; 32]),
 }
@@ -87,6 +91,43 @@ pub struct Diallers {
     packets: Sender<Ask>,
 }
 
+/// A datagram rail that is greeted while the acceptor still thinks about the plan, and tried with a train while it says what it wants: both
+/// take no round trip of their own then.
+#[derive(Debug)]
+pub struct Early {
+    thread: JoinHandle<io::Result<Greeted>>,
+    answered: Arc<AtomicBool>,
+}
+
+impl Early {
+    /// Its number.
+    pub const RAIL: u16 = 0;
+    /// The acceptor needs so long to know of the job.
+    const LATER: Duration = Duration::from_millis(10);
+
+    /// Begins, on a thread of its own. `train`: so many packets, to the peer or from it (`sends`); `rtt`: of the control session.
+    #[must_use]
+    pub fn begin(peer: Peer, secret: JobSecret, sends: bool, train: Option<u16>, rtt: Duration) -> Early {
+        let answered = Arc::new(AtomicBool::new(false));
+        let told = answered.clone();
+        let thread = std::thread::spawn(move || {
+            std::thread::sleep(Self::LATER);
+            let mut greeted = udp::knock(peer, &secret, Self::RAIL)?;
+            told.store(true, Ordering::Relaxed);
+            greeted.rtt = greeted.rtt.min(rtt);
+            if let Some(packets) = train {
+                let _ = greeted.measure(&secret, sends, packets);
+            }
+            Ok(greeted)
+        });
+        Early { thread, answered }
+    }
+
+    fn greeted(self) -> io::Result<Greeted> {
+        self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the greeting failed")))
+    }
+}
+
 /// Where rails come from.
 #[derive(Debug)]
 pub enum Rails {
@@ -96,6 +137,10 @@ pub enum Rails {
         paths: Vec<Diallers>,
         /// Connections asked for, for the control session: each over the next path.
         control: Cell<usize>,
+        /// The number of a datagram rail that is greeted already, until it is asked for.
+        early: Cell<Option<u16>>,
+        /// Its greeting was answered.
+        answered: Option<Arc<AtomicBool>>,
         /// What came of it.
         from: Receiver<Arrival>,
         /// What looks at the path showed.
@@ -112,7 +157,17 @@ impl Rails {
     /// Rails over TCP or UDP to each of `peers`, dialled on two threads for each, which end with this value. `sends`: data goes from here to
     /// there; `rtt`: of the control session.
     #[must_use]
-    pub fn dial_net(peers: &[Peer], secret: &JobSecret, sends: bool, rtt: Duration, bell: &Event) -> Rails {
+    pub fn dial_net(
+        peers: &[Peer],
+        secret: &JobSecret,
+        sends: bool,
+        rtt: Duration,
+        early: Option<Early>,
+        bell: &Event,
+    ) -> Rails {
+        let begun = Cell::new(early.as_ref().map(|_| Early::RAIL));
+        let answered = early.as_ref().map(|early| early.answered.clone());
+        let mut early = early;
         let (to, from) = channel();
         let (view, views) = channel();
         let manner = Manner { patience: if peers.len() > 1 { DIAL_AGAIN.max(rtt * 4) } else { DIAL }, sends };
@@ -123,12 +178,13 @@ impl Rails {
             };
             let (secret, theirs, view) = (secret.clone(), secret.clone(), view.clone());
             let streams = dial_with(bell.clone(), to.clone(), move |ask| manner.stream(peer, &theirs, ask));
-            let mut looked = None;
+            // It was begun with the first path's peer.
+            let mut ahead = Ahead { early: early.take(), looked: None };
             let packets =
-                dial_with(bell.clone(), to.clone(), move |ask| manner.packets(peer, &secret, ask, &mut looked, &view));
+                dial_with(bell.clone(), to.clone(), move |ask| manner.packets(peer, &secret, ask, &mut ahead, &view));
             Diallers { name, streams, packets }
         });
-        Rails::Dial { paths: paths.collect(), control: Cell::new(0), from, views }
+        Rails::Dial { paths: paths.collect(), control: Cell::new(0), early: begun, answered, from, views }
     }
 
     /// Rails made in pairs within this process; the other ends go to `there`.
@@ -150,7 +206,7 @@ impl Rails {
             Some(Arrival { rail, carrier: Carrier::Stream, socket: pair() })
         });
         let paths = vec![Diallers { name: "this process".to_owned(), packets: streams.clone(), streams }];
-        Rails::Dial { paths, control: Cell::new(0), from, views }
+        Rails::Dial { paths, control: Cell::new(0), early: Cell::new(None), answered: None, from, views }
     }
 
     /// Asks for a rail over a path, if this end makes them. Connections for the control session take the paths in turn.
@@ -181,6 +237,33 @@ impl Rails {
     pub fn view(&self) -> Option<io::Result<Seen>> {
         match self {
             Rails::Dial { views, .. } => views.try_recv().ok(),
+            Rails::Wait { .. } => None,
+        }
+    }
+
+    /// The number of the datagram rail that is greeted already, until it is taken.
+    #[must_use]
+    pub fn early(&self) -> Option<u16> {
+        match self {
+            Rails::Dial { early, .. } => early.get(),
+            Rails::Wait { .. } => None,
+        }
+    }
+
+    /// The same, to be asked for now.
+    #[must_use]
+    pub fn take_early(&self) -> Option<u16> {
+        match self {
+            Rails::Dial { early, .. } => early.take(),
+            Rails::Wait { .. } => None,
+        }
+    }
+
+    /// Was the rail that is greeted early answered? `None`: there is none.
+    #[must_use]
+    pub fn early_answered(&self) -> Option<bool> {
+        match self {
+            Rails::Dial { answered, .. } => answered.as_ref().map(|answered| answered.load(Ordering::Relaxed)),
             Rails::Wait { .. } => None,
         }
     }
@@ -221,6 +304,24 @@ fn dial_with(
 /// A socket pair holds this much in flight.
 const PAIR_BUFFER: u64 = 4 << 20;
 
+/// What a path's dialler has done before it is asked.
+#[derive(Debug)]
+struct Ahead {
+    early: Option<Early>,
+    /// A look's rail waits for its use.
+    looked: Option<(u16, Greeted)>,
+}
+
+impl Ahead {
+    fn greet(&mut self, peer: Peer, secret: &JobSecret, rail: u16) -> io::Result<Greeted> {
+        match (self.looked.take(), self.early.take_if(|_| rail == Early::RAIL)) {
+            (Some((of, greeted)), _) if of == rail => Ok(greeted),
+            (_, Some(early)) => early.greeted(),
+            _ => udp::knock(peer, secret, rail),
+        }
+    }
+}
+
 /// How paths are dialled.
 #[derive(Debug, Clone, Copy)]
 struct Manner {
@@ -252,24 +353,27 @@ impl Manner {
         peer: Peer,
         secret: &JobSecret,
         ask: Ask,
-        looked: &mut Option<(u16, Greeted)>,
+        ahead: &mut Ahead,
         view: &Sender<io::Result<Seen>>,
     ) -> Option<Arrival> {
         match ask {
             Ask::Packets(rail) => {
-                let known = looked.take().filter(|(of, _)| *of == rail).map(|(_, greeted)| Ok(greeted));
-                let greeted = known.unwrap_or_else(|| udp::knock(peer, secret, rail));
-                let (carrier, socket) = match greeted.and_then(|greeted| greeted.confirm(secret, self.sends)) {
-                    Ok((socket, sizes)) => (Carrier::Packets(sizes), Ok(socket)),
-                    Err(error) => (Carrier::Packets(Sizes { tag: 0, start: 0, most: 0 }), Err(error)),
+                let made = ahead.greet(peer, secret, rail).and_then(|greeted| {
+                    let seen = greeted.seen().filter(|_| self.sends);
+                    let (socket, sizes) = greeted.confirm(secret, self.sends)?;
+                    Ok((Carrier::Packets(sizes, seen), socket))
+                });
+                let (carrier, socket) = match made {
+                    Ok((carrier, socket)) => (carrier, Ok(socket)),
+                    Err(error) => (Carrier::Packets(Sizes { tag: 0, start: 0, most: 0 }, None), Err(error)),
                 };
                 Some(Arrival { rail, carrier, socket })
             }
             Ask::Look(rail) => {
-                let seen = udp::knock(peer, secret, rail).map(|greeted| {
-                    let train = greeted.measure(secret, self.sends);
+                let seen = ahead.greet(peer, secret, rail).map(|mut greeted| {
+                    let train = greeted.train().or_else(|| greeted.measure(secret, self.sends, TRAIN_PACKETS));
                     let seen = Seen { rtt: greeted.rtt, packet_bytes: greeted.sizes.start, train };
-                    *looked = Some((rail, greeted));
+                    ahead.looked = Some((rail, greeted));
                     seen
                 });
                 // The keeper that asked may be gone.

@@ -159,6 +159,7 @@ mod tests {
             digest: DigestKind::Blake3,
             rung: Rung::Published,
             layout: None,
+            bare: false,
             sender: [1; 32],
             receiver: [2; 32],
         };

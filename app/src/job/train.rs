@@ -15,12 +15,19 @@ use std::time::{Duration, Instant};
 use crate::job::keys::JobSecret;
 use crate::job::udp::{Say, WORD_BYTES, Word, wait};
 
-/// Packets in a train: 94 kB on an Ethernet, which a shallow buffer holds; 0.75 ms of 1 Gbit/s, 0.8 s of 1 Mbit/s.
+/// Packets in a train that shall show loss and the buffer, too: 94 kB on an Ethernet, which a shallow buffer holds; 0.75 ms of 1 Gbit/s, 0.8 s of
+/// 1 Mbit/s.
 pub const TRAIN_PACKETS: u16 = 64;
+/// In one that takes the place of a flow's own first train.
+pub const START_PACKETS: u16 = proto::rate::TRAIN_PACKETS as u16;
+/// The question after a train goes so often at once: one that is lost costs two round trips.
+const ASKED: u32 = 2;
 /// Dispersion of fewer packets says little.
 const PACKETS_MIN: u16 = 8;
 /// A train that came in less was joined somewhere, or the path is faster than this host sends it: no rate is read from it.
 const SPAN_MIN: Duration = Duration::from_micros(100);
+/// A train faster than this was measured by our own processors, not by the path.
+const PATH_BPS_MAX: f64 = 8e9;
 /// Packets that came within so much of the first came with it.
 const TOGETHER: Duration = Duration::from_micros(10);
 /// Words that were lost are said again after two round trips, and at least so long.
@@ -49,6 +56,10 @@ impl Train {
     /// Rate of the narrowest link, bit/s of IP; `None`: faster than can be seen, or too little came.
     #[must_use]
     pub fn rate_bps(&self) -> Option<f64> {
+        self.dispersion_bps().filter(|bps| *bps < PATH_BPS_MAX)
+    }
+
+    fn dispersion_bps(&self) -> Option<f64> {
         let bits = f64::from(self.arrived.saturating_sub(1)) * f64::from(u32::from(self.packet_bytes) + 28) * 8.0;
         (self.arrived >= PACKETS_MIN && self.span >= SPAN_MIN).then(|| bits / self.span.as_secs_f64())
     }
@@ -126,16 +137,23 @@ impl Tally {
     }
 }
 
-/// Sends a train of packets of that size; how many left.
-pub fn send(socket: impl AsFd, secret: &JobSecret, rail: u16, token: [u8; 8], packet_bytes: u16) -> io::Result<u16> {
+/// Sends a train of so many packets of that size; how many left.
+pub fn send(
+    socket: impl AsFd,
+    secret: &JobSecret,
+    rail: u16,
+    token: [u8; 8],
+    (packets, packet_bytes): (u16, u16),
+) -> io::Result<u16> {
+    let packets = packets.min(TRAIN_PACKETS);
     let each = usize::from(packet_bytes).max(WORD_BYTES);
-    let mut bytes = vec![0; each * usize::from(TRAIN_PACKETS)];
-    for (index, packet) in (0..TRAIN_PACKETS).zip(bytes.chunks_mut(each)) {
+    let mut bytes = vec![0; each * usize::from(packets)];
+    for (index, packet) in (0..packets).zip(bytes.chunks_mut(each)) {
         let word = Word { say: Say::Train, rail, packet_bytes: index, token };
         packet[..WORD_BYTES].copy_from_slice(&word.encode(secret));
     }
     let sent = sys::udp::send_sealed(&socket, &bytes, each)?;
-    Ok(u16::try_from(sent).unwrap_or(TRAIN_PACKETS))
+    Ok(u16::try_from(sent).unwrap_or(packets))
 }
 
 /// What the initiator knows of a greeted path.
@@ -159,11 +177,14 @@ impl Greeted<'_> {
         Word { say, rail, packet_bytes, token }.encode(self.secret)
     }
 
-    /// A train the way that data will go. `None`: nothing came of it.
+    /// A train the way that data will go, of so many packets if it leaves from here. `None`: nothing came of it.
     #[must_use]
-    pub fn measure(&self, socket: &UdpSocket, sends: bool) -> Option<Train> {
+    pub fn measure(&self, socket: &UdpSocket, sends: bool, packets: u16) -> Option<Train> {
         let (until, pause) = (Instant::now() + PATIENCE + self.rtt * 2, (self.rtt * 2).max(PAUSE_MIN));
-        let sent = if sends { send(socket, self.secret, self.rail, self.token, self.packet_bytes).ok()? } else { 0 };
+        let sent = match sends {
+            true => send(socket, self.secret, self.rail, self.token, (packets, self.packet_bytes)).ok()?,
+            false => 0,
+        };
         let mut tally = Tally::default();
         let mut heard = vec![0; usize::from(crate::job::udp::PACKET_BYTES_MAX)];
         let mut tries = 0;
@@ -174,7 +195,10 @@ impl Greeted<'_> {
                 break;
             }
             if now >= patience {
-                let _ = socket.send(&self.word(if sends { Say::TrainEnd } else { Say::TrainAsk }));
+                let (word, times) = if sends { (Say::TrainEnd, ASKED) } else { (Say::TrainAsk, 1) };
+                for _ in 0..times {
+                    let _ = socket.send(&self.word(word));
+                }
                 (tries, patience) = (tries + 1, now + pause);
             }
             if !wait(socket, patience.min(until)).ok()? {

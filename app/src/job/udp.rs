@@ -17,12 +17,13 @@
 //! ```
 
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use proto::flow::PACKET_BYTES_BASE;
 use proto::packet::{Head, Kind};
+use proto::rate::TrainSeen;
 use sys::event::Interest;
 
 use crate::job::keys::JobSecret;
@@ -37,6 +38,10 @@ pub const PACKET_BYTES_MAX: u16 = 9000 - 48;
 /// Greetings leave at 0 and at these times; after the last one the path takes no datagrams.
 const RETRIES: [Duration; 4] =
     [Duration::from_millis(250), Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
+/// So often a greeting begins anew because this end's address changed while it waited.
+const MOVES: u32 = 3;
+/// A train says what the path carries for so long, or for four round trips.
+const TRAIN_HOLDS: Duration = Duration::from_secs(1);
 /// The answer to a larger greeting may come so much later than that to a smaller one.
 const LARGER: Duration = Duration::from_millis(10);
 /// So often `K` is said where its answer is waited for; what comes after shows in the rail itself.
@@ -171,15 +176,27 @@ pub struct Greeted {
     token: [u8; 8],
     /// What passes both ways, and at most.
     pub sizes: Sizes,
-    /// There and back.
+    /// There and back, at most: a greeting may have been lost.
     pub rtt: Duration,
+    /// The last train, and when it was told of.
+    train: Option<(Train, Instant)>,
 }
 
-/// Greets `to.addr` for a rail.
+/// Greets `to.addr` for a rail; anew from this end's new address, should it change meanwhile.
 ///
 /// # Errors
 /// `TimedOut`: nothing came back; `ConnectionRefused` and others: the system's word.
 pub fn knock(to: Peer, secret: &JobSecret, rail: u16) -> io::Result<Greeted> {
+    let mut moves = 0;
+    loop {
+        match knock_from_here(to, secret, rail) {
+            Err(error) if error.kind() == ErrorKind::AddrNotAvailable && moves < MOVES => moves += 1,
+            made => return made,
+        }
+    }
+}
+
+fn knock_from_here(to: Peer, secret: &JobSecret, rail: u16) -> io::Result<Greeted> {
     let Peer { addr, from, packet_bytes: most } = to;
     let (fd, _) = sys::udp::open(from.map(|ip| (ip, 0).into()), addr, SOCKET_BYTES, SOCKET_BYTES)?;
     let socket = UdpSocket::from(fd);
@@ -188,16 +205,34 @@ pub fn knock(to: Peer, secret: &JobSecret, rail: u16) -> io::Result<Greeted> {
     let ordinary = if addr.ip().to_canonical().is_ipv4() { 1472 } else { 1452 };
     let mut sizes = vec![most, ordinary.min(most), PACKET_BYTES_BASE];
     sizes.dedup();
-    let (start, token, rtt) = greet(&socket, secret, rail, &sizes)?;
-    Ok(Greeted { socket, rail, token, sizes: Sizes { tag: secret.tag(rail), start, most }, rtt })
+    let (start, token, rtt) = greet(&socket, to, secret, rail, &sizes)?;
+    Ok(Greeted { socket, rail, token, sizes: Sizes { tag: secret.tag(rail), start, most }, rtt, train: None })
 }
 
 impl Greeted {
-    /// A train the way that data will go: `sends`, from here to there.
-    #[must_use]
-    pub fn measure(&self, secret: &JobSecret, sends: bool) -> Option<Train> {
+    /// A train the way that data will go: `sends`, from here to there, then of so many packets.
+    pub fn measure(&mut self, secret: &JobSecret, sends: bool, packets: u16) -> Option<Train> {
         let Greeted { rail, token, rtt, .. } = *self;
-        train::Greeted { secret, rail, token, packet_bytes: self.sizes.start, rtt }.measure(&self.socket, sends)
+        let path = train::Greeted { secret, rail, token, packet_bytes: self.sizes.start, rtt };
+        let train = path.measure(&self.socket, sends, packets);
+        self.train = train.map(|train| (train, Instant::now()));
+        train
+    }
+
+    /// The last train, while it holds.
+    #[must_use]
+    pub fn train(&self) -> Option<Train> {
+        let (train, told) = self.train?;
+        (told.elapsed() < TRAIN_HOLDS.max(self.rtt * 4)).then_some(train)
+    }
+
+    /// What the train showed that went from here to there, if that can be built on.
+    #[must_use]
+    pub fn seen(&self) -> Option<TrainSeen> {
+        let train = self.train()?;
+        let bps = train.rate_bps().filter(|_| train.lost().1 == 0)?;
+        let rtt_ns = u64::try_from(self.rtt.as_nanos()).unwrap_or(u64::MAX);
+        Some(TrainSeen { rate: (bps / 8.0) as u64, rtt_ns })
     }
 
     /// Makes a rail of it. `sends`: data goes from here to there.
@@ -205,7 +240,7 @@ impl Greeted {
     /// # Errors
     /// The system's word.
     pub fn confirm(self, secret: &JobSecret, sends: bool) -> io::Result<(OwnedFd, Sizes)> {
-        let Greeted { socket, rail, token, sizes, rtt } = self;
+        let Greeted { socket, rail, token, sizes, rtt, .. } = self;
         let confirm = Word { say: Say::Confirm, rail, packet_bytes: sizes.start, token };
         confirm_rail(&socket, &confirm.encode(secret), secret, rail, rtt, sends)?;
         let _ = sys::udp::set_joining(&socket, true);
@@ -213,14 +248,27 @@ impl Greeted {
     }
 }
 
-/// Greets until a welcome comes: the largest size that passed both ways, the token, and the round trip.
-fn greet(socket: &UdpSocket, secret: &JobSecret, rail: u16, sizes: &[u16]) -> io::Result<(u16, [u8; 8], Duration)> {
+/// Greets until a welcome comes: the largest size that passed both ways, the token, and the round trip. `AddrNotAvailable`: this end's
+/// address is another one now.
+fn greet(
+    socket: &UdpSocket,
+    to: Peer,
+    secret: &JobSecret,
+    rail: u16,
+    sizes: &[u16],
+) -> io::Result<(u16, [u8; 8], Duration)> {
     let mut greeting = vec![0; usize::from(sizes[0])];
     greeting[..64].copy_from_slice(&secret.greeting(rail));
     let mut heard = vec![0; usize::from(PACKET_BYTES_MAX)];
     let began = Instant::now();
-    for after in RETRIES {
-        let sent = Instant::now();
+    for (at, after) in RETRIES.into_iter().enumerate() {
+        // An answer to an address that is gone comes to nobody.
+        if at > 0 && to.from.is_none() {
+            let own = socket.local_addr()?.ip();
+            if address_towards(to.addr).is_ok_and(|now| now != own) {
+                return Err(ErrorKind::AddrNotAvailable.into());
+            }
+        }
         for &size in sizes {
             // What the interface does not take is no size of this path. Any other trouble shows in the silence.
             let _ = socket.send(&greeting[..usize::from(size)]);
@@ -233,7 +281,8 @@ fn greet(socket: &UdpSocket, secret: &JobSecret, rail: u16, sizes: &[u16]) -> io
             };
             let passed = word.packet_bytes.min(u16::try_from(bytes).unwrap_or(u16::MAX));
             let now = Instant::now();
-            let rtt = best.map_or(now - sent, |(_, _, rtt)| rtt);
+            // Which of several greetings is answered is not known: the first, at worst.
+            let rtt = best.map_or(now - began, |(_, _, rtt)| rtt);
             best = Some((best.map_or(passed, |(size, ..)| size.max(passed)), word.token, rtt));
             until = if passed >= sizes[0] { now } else { until.min(now + LARGER) };
         }
@@ -242,6 +291,14 @@ fn greet(socket: &UdpSocket, secret: &JobSecret, rail: u16, sizes: &[u16]) -> io
         }
     }
     Err(io::Error::new(ErrorKind::TimedOut, "no answer to greetings within 4 s"))
+}
+
+/// The address that this end would send from now.
+fn address_towards(addr: SocketAddr) -> io::Result<IpAddr> {
+    let any: IpAddr = if addr.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(addr)?;
+    Ok(socket.local_addr()?.ip())
 }
 
 /// Says `K`. Whoever sends goes on at once, its first packet says the same; a receiver repeats it until something comes.

@@ -21,8 +21,6 @@ use model::{Carry, Forecast, Host, TcpLaw, View, forecast};
 pub const SHORT: Duration = Duration::from_millis(1);
 /// Rails are CUBIC's below this round trip whatever the system's choice (`rails::prepare`).
 const CUBIC_BELOW: Duration = Duration::from_millis(5);
-/// A train faster than this was measured by our own processor, not by the path.
-const RATE_SEEN_MAX_BPS: f64 = 8e9;
 /// What a core carries sealed, measured over loopback-like links with both ends on two cores (docs/design/004-auto-and-migration.md).
 const TCP_CORE_BPS: f64 = 2.5e9;
 /// Over UDP a rail has one core at each end.
@@ -43,12 +41,17 @@ pub struct Known {
     pub host: Host,
 }
 
+/// The round trip of the empty path as TCP saw it, or what it sees now; zero: unknown.
+#[must_use]
+pub fn rtt_of(info: &TcpInfo) -> Duration {
+    Duration::from_micros(if info.min_rtt_us > 0 { info.min_rtt_us } else { info.rtt_us }.into())
+}
+
 /// From the control session's connection, the agreed number of rails, and the user's cap in bit/s.
 #[must_use]
 pub fn known(info: Option<&TcpInfo>, rails: (u16, u16), cap_bps: u64) -> Known {
     let info = info.copied().unwrap_or_default();
-    let rtt_us = if info.min_rtt_us > 0 { info.min_rtt_us } else { info.rtt_us };
-    let rtt = Duration::from_micros(rtt_us.into());
+    let rtt = rtt_of(&info);
     let mtu = if info.pmtu == 0 { 1500 } else { info.pmtu };
     Known { rtt, again: info.retrans, mtu, host: host(rtt, rails, cap_bps) }
 }
@@ -89,7 +92,7 @@ impl Known {
         if let Some(train) = seen.and_then(|seen| seen.train) {
             let (chance, full) = train.lost();
             (view.looked, view.lost) = ((train.sent - full.min(train.sent)).into(), chance.into());
-            view.rate_bps = train.rate_bps().filter(|rate| *rate < RATE_SEEN_MAX_BPS);
+            view.rate_bps = train.rate_bps();
             view.queue_s = train.span.as_secs_f64();
         }
         view

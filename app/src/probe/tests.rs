@@ -55,10 +55,20 @@ fn both_where_neither_fills_the_path_by_itself() {
 }
 
 #[test]
-fn a_small_job_goes_over_tcp_whatever_the_path() {
-    for bytes in [0, 1, model::SMALL_BYTES] {
-        assert_eq!(forecast(&path(500.0, Some(1e9), 100, 1000), &host(TcpLaw::Cubic), Some(bytes)).carry, Carry::Tcp);
-    }
+fn a_small_job_goes_by_what_its_few_round_trips_are() {
+    let far = path(500.0, Some(1e9), 0, 16);
+    let carry = |bytes| forecast(&far, &host(TcpLaw::Cubic), Some(bytes)).carry;
+    // The greeting went ahead; a connection would still have to be made.
+    assert_eq!((carry(1), carry(model::SMALL_BYTES)), (Carry::Udp, Carry::Udp));
+    let gain = |bytes| forecast(&far, &host(TcpLaw::Cubic), Some(bytes)).gain();
+    assert!(
+        gain(1) < 1.2 && gain(model::SMALL_BYTES) > 1.5,
+        "windows would have to double first: {}",
+        gain(model::SMALL_BYTES)
+    );
+    // Nothing to gain where the look was no better than TCP's guess of the path.
+    let near = forecast(&path(5.0, Some(20e6), 0, 16), &host(TcpLaw::Cubic), Some(model::SMALL_BYTES));
+    assert_eq!(near.carry, Carry::Tcp, "{near:?}");
 }
 
 #[test]

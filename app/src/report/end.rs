@@ -79,6 +79,7 @@ fn rates(text: &mut String, done: &Done) {
         let _ = writeln!(text, "  goodput     {rate} = {}{wire}", show_bytes_per_second(done.goodput_bps / 8.0));
     }
     let sealed = match &done.cipher {
+        Some(_) if done.bare => "payload in clear, not authenticated; digests are of what arrived".to_owned(),
         Some(_) if done.integrity_only => "payload in clear, authenticated".to_owned(),
         Some(cipher) => format!("sealed with {}", clean(cipher)),
         None => "inside one process".to_owned(),

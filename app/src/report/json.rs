@@ -389,6 +389,8 @@ pub struct Done {
     pub cipher: Option<String>,
     /// Payload in clear, authenticated.
     pub integrity_only: bool,
+    /// The sender did not read what it sent: digests are of what arrived.
+    pub bare: bool,
     /// `received` … `published`.
     pub rung: String,
     /// All failed entries.
@@ -465,6 +467,7 @@ impl Done {
             digest: report.digest.name().to_owned(),
             cipher: report.cipher.clone(),
             integrity_only: report.integrity_only,
+            bare: report.bare,
             rung: report.rung.name().to_owned(),
             faults_count: report.faults.count(),
             faults_by_kind: report.faults.by_kind().map(|(kind, count)| (fault_word(kind).to_owned(), count)).collect(),

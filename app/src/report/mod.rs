@@ -218,6 +218,8 @@ pub struct EndReport {
     pub cipher: Option<String>,
     /// Payload authenticated but in clear.
     pub integrity_only: bool,
+    /// Payload that nothing vouched for: digests are of what arrived.
+    pub bare: bool,
     /// The rung that all moved files reached.
     pub rung: Rung,
     /// Entries that failed.

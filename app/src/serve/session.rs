@@ -220,8 +220,9 @@ fn serve(daemon: &Daemon, mut link: Link, guest: &Guest, frame: Frame, peer: &st
     let result = match frame {
         Frame::Open(open) => return serve_job(daemon, link, guest, &open, picks, peer, count),
         Frame::AskTicket { .. } if picks.is_none() => give_ticket(daemon, &mut link, guest),
-        Frame::Relay { sources, target, options } => {
-            relay(daemon, &mut link, guest, &sources, picks, &target, &options)
+        Frame::Relay { sources, target, volumes, options } => {
+            let task = Task { sources, target, volumes, options };
+            relay(daemon, &mut link, guest, &task, picks)
         }
         _ => Err(Breach::WrongOrder.into()),
     };
@@ -298,6 +299,7 @@ fn wishes(daemon: &Daemon, rights: &Rights) -> Wishes {
         memory_bytes: settings.memory_bytes,
         workers: u16::try_from(daemon.workers.count()).unwrap_or(u16::MAX),
         integrity_only: settings.integrity_only,
+        bare: settings.bare,
         chunk_bytes: super::CHUNK_BYTES,
         rate_bps: rights.rate_bps,
         datagrams: if daemon.takes_datagrams { offer::STREAMS_MAX } else { 0 },
@@ -501,16 +503,17 @@ fn give_ticket(daemon: &Daemon, link: &mut Link, guest: &Guest) -> Result<(), No
     Ok(())
 }
 
+/// What is to be relayed, see `Frame::Relay`.
+struct Task {
+    sources: Vec<Box<[u8]>>,
+    target: String,
+    volumes: Vec<Box<[u8]>>,
+    options: Vec<String>,
+}
+
 /// Runs a client's job against another daemon, and tells how it goes.
-fn relay(
-    daemon: &Daemon,
-    link: &mut Link,
-    guest: &Guest,
-    sources: &[Box<[u8]>],
-    picks: Option<Arc<Picks>>,
-    target: &str,
-    options: &[String],
-) -> Result<(), No> {
+fn relay(daemon: &Daemon, link: &mut Link, guest: &Guest, task: &Task, picks: Option<Arc<Picks>>) -> Result<(), No> {
+    let Task { sources, target, volumes, options } = task;
     if !guest.rights.access.may_read() {
         return Err(no(Refusal::WriteOnly, "this key or ticket may only write here"));
     }
@@ -524,6 +527,12 @@ fn relay(
     let names: Vec<OsString> = sources.iter().map(|path| OsString::from_vec(path.to_vec())).collect();
     let mut arguments = CpArguments::from_relay(options, &names, target.as_ref())
         .map_err(|error| no(Refusal::RelayRefused, error.to_string()))?;
+    let layout = crate::cp::volumes::layout(&arguments, volumes.len() + 1)
+        .map_err(|failure| no(Refusal::RelayRefused, failure.cause))?;
+    if layout.is_none() && !volumes.is_empty() {
+        return Err(no(Refusal::RelayRefused, "several targets are volumes of a set: --stripe says how it is used"));
+    }
+    let targets: Vec<Box<[u8]>> = std::iter::once(to.path().into()).chain(volumes.iter().cloned()).collect();
     let choice = arguments.choose.read().map_err(|failure| no(Refusal::RelayRefused, failure.cause))?;
     arguments.keep.unprivileged = permitted(daemon, &guest.rights, Aspects::SECURITY).is_empty();
     let (to_client, lines) = channel::<Vec<u8>>();
@@ -536,13 +545,14 @@ fn relay(
                 identity: daemon.identity.clone(),
                 home: daemon.home.clone(),
                 began: Instant::now(),
-                layout: None,
-                joined: false,
+                layout,
+                joined: arguments.join,
                 choice: Choice { picks, ..choice },
                 piped: false,
                 again: crate::cp::Again::default(),
             };
-            let done = crate::cp::session::push_from(&copy, &ground, sources, &to, &[to.path().into()], &mut screen);
+            let push = || crate::cp::session::push_from(&copy, &ground, sources, &to, &targets, &mut screen);
+            let done = copy.again.until_done(push);
             if let Err(failure) = &done {
                 screen.fail(failure);
             }

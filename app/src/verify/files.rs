@@ -2,8 +2,8 @@
 //!
 //! For: `longhaul verify`.
 //! In and out: the receipt's entries and a folder → what differs, as it is found.
-//! Invariants: names are resolved beneath the folder and through no link; big files are shared by all workers; memory is
-//!   workers × 1 MiB and a queue of bounded length.
+//! Invariants: names are resolved beneath the folder and through no link; big files are shared by all workers, on a set by the threads of
+//!   the volumes that have them; memory is 1 MiB for each of these, and queues of bounded length.
 //! Absent on purpose: reading from the page cache where the kernel lets go of it: the disk is to be checked, not memory.
 
 use std::fmt;
@@ -27,6 +27,7 @@ use rustix::io::Errno;
 use sys::fs::{Dir, Kind, Stat};
 
 use super::Place;
+use super::lanes::{Feed, Feeder, Spread, feeds};
 use super::paper::Paper;
 use crate::exit::Failure;
 use crate::report::show_path;
@@ -142,17 +143,18 @@ impl Tally {
 struct Content {
     /// What its name leads to.
     file: File,
+    /// Where its name stands.
+    home: usize,
     /// Its chunks stand on many volumes.
     joined: Option<Joined>,
 }
 
 impl Content {
-    /// What the page cache holds says nothing about the disk; a file system without a cache refuses, rightly.
+    /// What the page cache holds says nothing about the disk; a file system without a cache refuses, rightly. Of a file on many volumes the
+    /// range is within one chunk.
     fn drop_cache(&self, offset: u64, len: u64) {
-        let pieces = self.joined.iter().flat_map(Joined::pieces);
-        for file in pieces.chain([&self.file]) {
-            let _ = sys::fs::drop_cache(file, offset, len);
-        }
+        let file = self.joined.as_ref().map_or(Some(&self.file), |joined| joined.piece_at(offset));
+        let _ = file.map(|file| sys::fs::drop_cache(file, offset, len));
     }
 
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
@@ -163,17 +165,38 @@ impl Content {
     }
 }
 
-/// A file that several workers read.
+/// A file that several threads read.
 #[derive(Debug)]
-struct Big {
+pub(super) struct Big {
     content: Content,
     line: Box<EntryLine>,
     kind: DigestKind,
     expected: Digest,
+    part_bytes: u32,
     tree: Mutex<DigestTree>,
-    segments_left: AtomicU64,
+    parts_left: AtomicU64,
     /// It was told already that it cannot be read.
     told: AtomicBool,
+}
+
+impl Big {
+    fn new(content: Content, line: Box<EntryLine>, (kind, expected): (DigestKind, Digest), part_bytes: u32) -> Big {
+        let tree = Mutex::new(DigestTree::new(kind, line.entry.bytes(), part_bytes));
+        let parts_left = line.entry.bytes().div_ceil(part_bytes.into()).into();
+        Big { content, line, kind, expected, part_bytes, tree, parts_left, told: false.into() }
+    }
+
+    fn parts(&self) -> u64 {
+        self.line.entry.bytes().div_ceil(self.part_bytes.into())
+    }
+
+    /// The first part from `from` on that stands on this volume.
+    pub(super) fn seek(&self, volume: usize, from: u64) -> Option<u64> {
+        let Some(joined) = &self.content.joined else {
+            return Some(from).filter(|&from| volume == self.content.home && from < self.parts());
+        };
+        (from..self.parts()).find(|part| joined.volume_at(part * u64::from(self.part_bytes)) == Some(volume))
+    }
 }
 
 /// What a worker takes.
@@ -187,6 +210,13 @@ struct Floor<'a> {
     place: &'a Place,
     tally: &'a Tally,
     queue: Mutex<Receiver<Work>>,
+}
+
+/// Where the receipt's reader puts what is to be looked at.
+struct Tables {
+    workers: SyncSender<Work>,
+    /// Of a set.
+    volumes: Option<Feeder>,
 }
 
 /// Checks every entry. `tick` is called on this thread for each finding, and every `look_every` without one.
@@ -204,10 +234,19 @@ pub fn check(
     let (give, queue) = sync_channel::<Work>(workers * QUEUE_PER_WORKER);
     let (tell, findings) = channel();
     let floor = Floor { place, tally, queue: Mutex::new(queue) };
+    let (volumes, readers) = match place {
+        Place::Folder { volumes, .. } if volumes.len() > 1 => feeds(volumes.len(), workers),
+        _ => feeds(0, workers),
+    };
+    let give = Tables { workers: give, volumes };
     std::thread::scope(|scope| {
         for _ in 0..workers {
             let (floor, tell) = (&floor, tell.clone());
             scope.spawn(move || floor.work(&tell));
+        }
+        for (volume, feed) in readers {
+            let (floor, tell) = (&floor, tell.clone());
+            scope.spawn(move || floor.read_volume(volume, &feed, &tell));
         }
         let floor = &floor;
         let reader = scope.spawn(move || paper.entries(|line| floor.hand_out(line, &give, &tell)));
@@ -226,17 +265,18 @@ pub fn check(
 type Tell = Sender<(Vec<u8>, Found)>;
 
 impl Floor<'_> {
-    /// On the reader's thread: an entry into the queue, a big file as its segments. False: nobody takes any more.
-    fn hand_out(&self, line: Box<EntryLine>, give: &SyncSender<Work>, tell: &Tell) -> bool {
+    /// On the reader's thread: an entry into the queue, a big file as its segments, on a set to the volumes that have it. False: nobody
+    /// takes any more.
+    fn hand_out(&self, line: Box<EntryLine>, give: &Tables, tell: &Tell) -> bool {
         if let Place::One { entry, .. } = self.place
             && (line.entry.path[..] != entry[..] || !line.entry.is_file())
         {
             return true;
         }
-        let Some((kind, expected)) = line.digest.filter(|_| line.entry.bytes() > u64::from(SEGMENT_BYTES)) else {
-            return give.send(Work::Entry(line)).is_ok();
+        let least = give.volumes.as_ref().map_or(u64::from(SEGMENT_BYTES), |_| JOURNAL_FILE_BYTES_MIN);
+        let Some(expected) = line.digest.filter(|_| line.entry.bytes() > least) else {
+            return give.workers.send(Work::Entry(line)).is_ok();
         };
-        let bytes = line.entry.bytes();
         let content = match self.open(&line) {
             Ok(content) => content,
             Err(found) => {
@@ -245,11 +285,23 @@ impl Floor<'_> {
                 return true;
             }
         };
-        let segments = bytes.div_ceil(u64::from(SEGMENT_BYTES));
-        let tree = Mutex::new(DigestTree::new(kind, bytes, SEGMENT_BYTES));
-        let big = Big { content, line, kind, expected, tree, segments_left: segments.into(), told: false.into() };
-        let big = Arc::new(big);
-        (0..segments).all(|index| give.send(Work::Segment(Arc::clone(&big), index)).is_ok())
+        let Some(feeder) = &give.volumes else {
+            let big = Arc::new(Big::new(content, line, expected, SEGMENT_BYTES));
+            return (0..big.parts()).all(|index| give.workers.send(Work::Segment(Arc::clone(&big), index)).is_ok());
+        };
+        let part_bytes = content.joined.as_ref().map_or(READ_BYTES as u32, Joined::chunk_bytes);
+        let spread = Spread::new(Big::new(content, line, expected, part_bytes), feeder.volumes());
+        feeder.give(&Arc::new(spread))
+    }
+
+    /// The whole life of a thread that reads one volume of a set.
+    fn read_volume(&self, volume: usize, feed: &Feed, tell: &Tell) {
+        let mut buffer = vec![0; READ_BYTES];
+        while let Ok(spread) = feed.recv() {
+            while let Some(index) = spread.take(volume) {
+                self.part(&spread.big, index, &mut buffer, tell);
+            }
+        }
     }
 
     /// A worker's whole life.
@@ -264,7 +316,7 @@ impl Floor<'_> {
                         let _ = tell.send((line.entry.path.to_vec(), found));
                     }
                 }
-                Ok(Work::Segment(big, index)) => self.segment(&big, index, &mut buffer, tell),
+                Ok(Work::Segment(big, index)) => self.part(&big, index, &mut buffer, tell),
                 Err(_) => return,
             }
         }
@@ -328,9 +380,9 @@ impl Floor<'_> {
         }
     }
 
-    fn segment(&self, big: &Big, index: u64, buffer: &mut [u8], tell: &Tell) {
-        let offset = index * u64::from(SEGMENT_BYTES);
-        let len = (big.line.entry.bytes() - offset).min(u64::from(SEGMENT_BYTES));
+    fn part(&self, big: &Big, index: u64, buffer: &mut [u8], tell: &Tell) {
+        let offset = index * u64::from(big.part_bytes);
+        let len = (big.line.entry.bytes() - offset).min(big.part_bytes.into());
         let mut hash = Hash::new(big.kind, offset);
         match self.read(&big.content, offset, len, buffer, |part| hash.update(part)) {
             Ok(()) => big.tree.lock().unwrap_or_else(PoisonError::into_inner).put(index, hash.finish_part()),
@@ -340,7 +392,7 @@ impl Floor<'_> {
                 }
             }
         }
-        if big.segments_left.fetch_sub(1, Ordering::AcqRel) > 1 {
+        if big.parts_left.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
         self.tally.files.fetch_add(1, Ordering::Relaxed);
@@ -357,7 +409,7 @@ impl Floor<'_> {
 
     /// Opens a file whose kind and length are those of the receipt.
     fn open(&self, line: &EntryLine) -> Result<Content, Found> {
-        let (folder, name) = self.locate(&line.entry.path);
+        let (folder, name, home) = self.find(&line.entry.path);
         let facts = stat(folder, name)?;
         expect_kind(&facts, Kind::File)?;
         if facts.bytes != line.entry.bytes() {
@@ -371,18 +423,25 @@ impl Floor<'_> {
         let whole = Whole { bytes: facts.bytes, mtime_s: facts.mtime_s, mtime_ns: facts.mtime_ns };
         let is_striped = facts.bytes > JOURNAL_FILE_BYTES_MIN;
         let joined = if is_striped { Joined::open(volumes, name, whole).map_err(Found::Unreadable)? } else { None };
-        Ok(Content { file, joined })
+        Ok(Content { file, home, joined })
     }
 
     fn locate<'a>(&'a self, path: &'a [u8]) -> (&'a Dir, &'a [u8]) {
+        let (folder, name, _) = self.find(path);
+        (folder, name)
+    }
+
+    /// Folder and name of an entry, and the volume.
+    fn find<'a>(&'a self, path: &'a [u8]) -> (&'a Dir, &'a [u8], usize) {
         match self.place {
             Place::Folder { volumes, strip } => {
                 let name = path.get(*strip..).unwrap_or_default();
                 // A file stands on one of them; what stands on none is missing on each.
-                let holder = volumes.iter().find(|volume| volumes.len() > 1 && volume.stat(name).is_ok());
-                (holder.unwrap_or(&volumes[0]), name)
+                let holder = volumes.iter().position(|volume| volumes.len() > 1 && volume.stat(name).is_ok());
+                let home = holder.unwrap_or(0);
+                (&volumes[home], name, home)
             }
-            Place::One { folder, name, .. } => (folder, name),
+            Place::One { folder, name, .. } => (folder, name, 0),
         }
     }
 

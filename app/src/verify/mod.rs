@@ -10,6 +10,7 @@
 
 mod paper; // the receipt itself: shape, digest, signatures
 mod files; // each entry against the disk, over all cores
+mod lanes; // of a set, over all volumes
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

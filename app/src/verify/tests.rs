@@ -49,6 +49,7 @@ impl Tree {
             digest: kind,
             rung: Rung::Published,
             layout: None,
+            bare: false,
             sender: sender.public(),
             receiver: receiver.public(),
         };
@@ -176,6 +177,81 @@ fn a_big_file_is_checked_in_segments_and_gives_the_same_digest() {
         let (exit, text) = tree.verify().unwrap();
         assert_eq!(exit, Exit::Mismatch, "{text}");
         assert!(text.starts_with("big: DIFFERS: same length"), "{text}");
+    }
+}
+
+/// Deals "big" out to three volumes beside the tree, by turns in runs of one and two chunks; gives the chunk's piece on each.
+fn deal_out(tree: &Tree, kind: DigestKind) -> Vec<PathBuf> {
+    use engine::linux::beside_of;
+    use proto::journal::{JournalHeader, encode_header, encode_record};
+    use proto::striped::Whole;
+    const MIB: usize = 1 << 20;
+    let big = tree.data().join("big");
+    let facts = std::fs::metadata(&big).unwrap();
+    let content = std::fs::read(&big).unwrap();
+    let entry = Entry {
+        id: 0,
+        path: (*b"big").into(),
+        kind: EntryKind::File { bytes: facts.len() },
+        mode: 0,
+        mtime_s: facts.mtime(),
+        mtime_ns: u32::try_from(facts.mtime_nsec()).unwrap(),
+        meta: proto::manifest::Meta::default(),
+    };
+    let name = |ending| String::from_utf8(beside_of(b"big", Whole::of(&entry), ending)).unwrap();
+    let mut pieces = Vec::new();
+    for volume in 0..3 {
+        let folder = tree.0.join(format!("v{volume}"));
+        std::fs::create_dir(&folder).unwrap();
+        let piece = folder.join(if volume == 1 { "big".to_owned() } else { name("chunks") });
+        let file = std::fs::File::create(&piece).unwrap();
+        let mut map = encode_header(&JournalHeader::of(&entry, MIB as u32, kind)).to_vec();
+        for (index, chunk) in content.chunks(MIB).enumerate().filter(|(index, _)| [0, 1, 1, 2, 0][index % 5] == volume)
+        {
+            file.write_all_at(chunk, (index * MIB) as u64).unwrap();
+            encode_record(index as u64, &[[7; 32]], &mut map);
+        }
+        file.set_len(facts.len()).unwrap();
+        file.set_modified(facts.modified().unwrap()).unwrap();
+        std::fs::write(folder.join(name("map")), map).unwrap();
+        pieces.push(piece);
+    }
+    for other in ["a file", "dir", "link"] {
+        std::fs::rename(tree.data().join(other), tree.0.join("v0").join(other)).unwrap();
+    }
+    pieces
+}
+
+#[test]
+fn a_file_on_three_volumes_is_read_from_all_and_what_rots_on_any_is_found() {
+    for kind in [DigestKind::Blake3, DigestKind::Crc64] {
+        let tree = Tree::new(&format!("dealt-{}", kind.name()));
+        let content: Vec<u8> = (0..(19 << 20) + 5_u32).map(|at| (at * 7 + at / 999) as u8).collect();
+        std::fs::write(tree.data().join("big"), content).unwrap();
+        tree.sign(kind);
+        let pieces = deal_out(&tree, kind);
+        let verify = || tree.verify_at(tree.0.join("v{0..2}"), None, false).unwrap();
+        let (exit, text) = verify();
+        assert_eq!(exit, Exit::Whole, "{text}");
+        assert!(text.starts_with("verified 4 files, "), "{text}");
+        for (volume, chunk) in [(0, 5), (1, 2), (2, 18)] {
+            flip(&pieces[volume], chunk << 20);
+            let (exit, text) = verify();
+            assert_eq!(exit, Exit::Mismatch, "{text}");
+            assert!(text.starts_with("big: DIFFERS: same length, but its digest is "), "{text}");
+            flip(&pieces[volume], chunk << 20);
+        }
+        // What stands in the hole of a piece belongs to no chunk of it.
+        flip(&pieces[0], 1 << 20);
+        assert_eq!(verify().0, Exit::Whole);
+        std::fs::File::options().write(true).open(&pieces[2]).unwrap().set_len(3 << 20).unwrap();
+        let (_, text) = verify();
+        assert!(text.starts_with("big: UNREADABLE: it became shorter"), "{text}");
+        assert_eq!(text.matches("UNREADABLE:").count(), 1, "{text}");
+        std::fs::remove_dir_all(tree.0.join("v2")).unwrap();
+        std::fs::create_dir(tree.0.join("v2")).unwrap();
+        let (_, text) = verify();
+        assert!(text.starts_with("big: UNREADABLE: "), "{text}");
     }
 }
 

@@ -3,15 +3,16 @@
 //! For: `sync`, `cp --checksum`: the thread beside the keeper that reads and digests what stands at each end.
 //! In and out: looks from the keeper, in order; what was seen, file by file, in batches.
 //! Invariants: a version that changed while it was looked at is worth nothing, and nothing is carried over from it; at most one chunk is
-//! in memory.
+//! in memory, of a version that is striped by chunk one for each volume.
 //! Absent on purpose: which files are compared, and what follows from it (recv/compare.rs, send.rs).
 //! Source: the idea is rsync's (Tridgell, "Efficient Algorithms for Sorting and Synchronization", 1999) without its rolling sum: chunks
 //! stand at fixed offsets, for what changes in files too large to send again (images, databases, logs) changes in place or at the end.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::sync::Arc;
 
+use proto::journal::{JournalHeader, encode_header, encode_record};
 use proto::ledger::{chunk_count, chunk_len};
 use proto::manifest::{Entry, EntryId};
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
@@ -20,6 +21,7 @@ use proto::wire::control::{ChunkRange, Digest, HOLE_FILE_BYTES_MIN, NO_DIGEST};
 use crate::job::Terms;
 use crate::platform::{Holes, Sign, SinkTree, SourceTree};
 use crate::seal::chunk_digest;
+use crate::sink::volumes::on_each;
 
 /// Digests told at once: 256 MiB of chunks, so that the peer can begin and the watchdog sees that it goes on.
 const BATCH: u64 = 256;
@@ -29,8 +31,8 @@ const BATCH: u64 = 256;
 pub enum Look {
     /// Digest the first `chunks` chunks of what stands there.
     Old { entry: Arc<Entry>, chunks: u64, sign: Sign },
-    /// Make a part of these ranges (offset, bytes) of it, and write the journal's records that speak of them.
-    Carry { entry: Arc<Entry>, sign: Sign, ranges: Vec<(u64, u64)>, records: Vec<u8>, durable: bool },
+    /// Make a part of these chunks of it, with a journal, if it has this header, that speaks of them.
+    Carry { entry: Arc<Entry>, sign: Sign, kept: Vec<(u64, Digest)>, header: Option<Box<JournalHeader>>, durable: bool },
     /// Make its part a clone of the source's file, and digest what stands there then.
     Clone { entry: Arc<Entry> },
     /// It is the file already: give it mode and times.
@@ -46,8 +48,8 @@ pub enum Look {
 pub enum Seen {
     /// Digests of the next chunks. Where the version cannot be read or changed, `NO_DIGEST`.
     Old { entry: EntryId, first: u64, digests: Vec<Digest> },
-    /// The part stands, or does not.
-    Carried { entry: EntryId, result: io::Result<()> },
+    /// The part stands, on these volumes, or does not.
+    Carried { entry: EntryId, result: io::Result<Vec<usize>> },
     /// Digests of the next chunks of a clone, by index; those that are holes are left out.
     Clone { entry: EntryId, digests: Vec<(u64, Digest)> },
     /// All of its digests were told, or it could not be made.
@@ -65,13 +67,11 @@ pub fn look<S: SinkTree>(sink: &S, terms: &Terms, look: Look, each: &mut dyn FnM
     match look {
         Look::Old { entry, chunks, sign } => old(sink, terms, &entry, chunks, sign, each),
         Look::Carry { entry, sign, .. } if entry.bytes() <= PACK_FILE_BYTES_MAX => {
-            each(Seen::Carried { entry: entry.id, result: carry_small(sink, terms, &entry, sign) })
+            let result = carry_small(sink, terms, &entry, sign).map(|()| vec![sink.volume_of(entry.id)]);
+            each(Seen::Carried { entry: entry.id, result })
         }
-        Look::Carry { entry, sign, ranges, records, durable } => {
-            let mut result = sink.carry(&entry, sign, &ranges);
-            if result.is_ok() && !records.is_empty() {
-                result = sink.flush(sink.volume_of(entry.id), &entry, &records, durable);
-            }
+        Look::Carry { entry, sign, kept, header, durable } => {
+            let result = carry(sink, terms, &entry, sign, &kept, header.as_deref(), durable);
             each(Seen::Carried { entry: entry.id, result })
         }
         Look::Clone { entry } => {
@@ -91,6 +91,37 @@ pub fn look<S: SinkTree>(sink: &S, terms: &Terms, look: Look, each: &mut dyn FnM
             each(Seen::Pruned { removed, failed })
         }
     }
+}
+
+/// Copies what is kept, and has the journals speak of it: of a striped file, that of each volume of what it has.
+fn carry<S: SinkTree>(
+    sink: &S,
+    terms: &Terms,
+    entry: &Entry,
+    sign: Sign,
+    kept: &[(u64, Digest)],
+    header: Option<&JournalHeader>,
+    durable: bool,
+) -> io::Result<Vec<usize>> {
+    let chunk_bytes = u64::from(terms.chunk_bytes);
+    let range = |run: &[(u64, Digest)]| {
+        let offset = run[0].0 * chunk_bytes;
+        (offset, entry.bytes().min(offset + run.len() as u64 * chunk_bytes) - offset)
+    };
+    let ranges: Vec<_> = kept.chunk_by(|a, b| a.0 + 1 == b.0).map(range).collect();
+    sink.carry(entry, sign, &ranges)?;
+    let Some(header) = header else { return Ok(vec![sink.volume_of(entry.id)]) };
+    let volume_of = |index: u64| sink.volume_of_old(entry, index * chunk_bytes);
+    let mut journals: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
+    for run in kept.chunk_by(|a, b| a.0 + 1 == b.0 && volume_of(a.0) == volume_of(b.0)) {
+        let digests: Vec<Digest> = run.iter().map(|(_, digest)| *digest).collect();
+        let records = journals.entry(volume_of(run[0].0)).or_insert_with(|| encode_header(header).to_vec());
+        encode_record(run[0].0, &digests, records);
+    }
+    let volumes = journals.keys().copied().collect();
+    let flushed = on_each(journals, |volume, records| sink.flush(volume, entry, &records, durable));
+    flushed.into_iter().collect::<io::Result<()>>()?;
+    Ok(volumes)
 }
 
 /// A small file goes the way of one that came in a pack: read whole, and put beside its name.
@@ -160,20 +191,26 @@ fn old<S: SinkTree>(
     sign: Sign,
     each: &mut dyn FnMut(Seen) -> bool,
 ) -> bool {
-    let mut buf = vec![0; terms.chunk_bytes as usize];
+    let chunk_bytes = u64::from(terms.chunk_bytes);
+    let digest_of = |index: u64, buf: &mut [u8]| {
+        let bytes = &mut buf[..chunk_len(entry.bytes(), terms.chunk_bytes, index) as usize];
+        let offset = index * chunk_bytes;
+        match sink.read_old(entry, offset, bytes) {
+            Ok(read) if read == bytes.len() => chunk_digest(terms, entry.bytes(), offset, bytes),
+            _ => NO_DIGEST,
+        }
+    };
     let mut first = 0;
     while first < chunks {
         let end = chunks.min(first + BATCH);
-        let mut digests: Vec<Digest> = (first..end)
-            .map(|index| {
-                let bytes = &mut buf[..chunk_len(entry.bytes(), terms.chunk_bytes, index) as usize];
-                let offset = index * u64::from(terms.chunk_bytes);
-                match sink.read_old(entry, offset, bytes) {
-                    Ok(read) if read == bytes.len() => chunk_digest(terms, entry.bytes(), offset, bytes),
-                    _ => NO_DIGEST,
-                }
-            })
-            .collect();
+        let mut lanes: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
+        (first..end).for_each(|it| lanes.entry(sink.volume_of_old(entry, it * chunk_bytes)).or_default().push(it));
+        let read = on_each(lanes, |_, indices| {
+            let mut buf = vec![0; terms.chunk_bytes as usize];
+            indices.into_iter().map(|index| (index, digest_of(index, &mut buf))).collect::<Vec<_>>()
+        });
+        let read: BTreeMap<u64, Digest> = read.into_iter().flatten().collect();
+        let mut digests: Vec<Digest> = read.into_values().collect();
         // What was read before it changed is found out when it is carried over.
         if !sink.old(entry).is_ok_and(|old| old.is_some_and(|old| old.sign == sign)) {
             digests.fill(NO_DIGEST);

@@ -9,16 +9,19 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use proto::error::Breach;
+use proto::ledger::chunk_len;
 use proto::manifest::{ENTRY_PATH_BYTES_MAX, Entry, EntryId};
 use proto::negotiate::Plan;
 use proto::send::{Owed, Pace, Sender};
+use proto::striped::Join;
 use proto::wire::control::{ChunkRange, Digest, EntryFault, FaultKind, Frame, IdName, Rung, WANT_RANGES_MAX, Want};
 
 use crate::digest::DigestTree;
 use crate::end::compare::{Compare, Compared, show_differ};
 use crate::end::{Outbox, Record, Stop, fault, told};
-use crate::job::{Cmd, Event, JobNo, Terms, fault_kind};
+use crate::job::{Cmd, Cover, Event, JobNo, Terms, fault_kind};
 use crate::platform::{Holes, Platform, SourceTree};
+use crate::seal::chunk_digest;
 
 /// A rail as the sending end knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,8 +50,6 @@ pub struct SendEnd<P: Platform> {
     closed_rails: HashSet<u16>,
     scan_faults: u64,
     announced_end: bool,
-    /// Holes are sent as zeros: the destination wants to hear of each chunk.
-    fills_holes: bool,
 }
 
 impl<P: Platform> SendEnd<P> {
@@ -77,18 +78,12 @@ impl<P: Platform> SendEnd<P> {
             closed_rails: HashSet::new(),
             scan_faults: 0,
             announced_end: false,
-            fills_holes: false,
         }
     }
 
     /// See `proto::send::Sender::spread_over`.
-    pub fn spread_over(&mut self, files: u16) {
-        self.machine.spread_over(files);
-    }
-
-    /// Holes travel as zeros from now on: a destination that is striped by chunk has to know where each chunk is.
-    pub fn fill_holes(&mut self) {
-        self.fills_holes = true;
+    pub fn spread_over(&mut self, from: u16, to: u16) {
+        self.machine.spread_over(from, to);
     }
 
     /// Entries that may be announced now.
@@ -249,19 +244,14 @@ impl<P: Platform> SendEnd<P> {
         let owed = self.machine.on_want(id, want)?;
         let Some(entry) = entry else { return Ok(()) };
         let chunk_bytes = self.record.terms.chunk_bytes;
-        if entry.meta.striped
-            && !matches!(want, Want::Keep { .. })
-            && let Err(error) = self.source.is_joined(&entry, chunk_bytes)
-        {
-            let damaged = error.kind() == std::io::ErrorKind::InvalidData;
-            let kind = if damaged { FaultKind::Corrupt } else { fault_kind(&error, true) };
-            self.give_up(fault(id, kind, Some(&error), &format!("join its chunks: {error}")), out);
+        let is_striped = entry.meta.striped && !matches!(want, Want::Keep { .. });
+        if is_striped && self.join(&entry, out).is_none() {
             return Ok(());
         }
         match want {
             Want::Keep { digest } => self.record.kept(&entry, digest.as_ref()),
             Want::All => {
-                if entry.bytes() > proto::wire::chunk::PACK_FILE_BYTES_MAX {
+                if entry.bytes() > proto::wire::chunk::PACK_FILE_BYTES_MAX && self.record.terms.cover != Cover::Bare {
                     let tree = DigestTree::new(self.record.terms.digest, entry.bytes(), chunk_bytes);
                     self.trees.insert(id, tree);
                 }
@@ -273,6 +263,25 @@ impl<P: Platform> SendEnd<P> {
         }
         self.owed(owed, out);
         Ok(())
+    }
+
+    /// Where the chunks of a striped file stand. `None`: not all of them do, and it has failed.
+    fn join(&mut self, entry: &Entry, out: &mut Outbox<P>) -> Option<Arc<Join>> {
+        let join = self.source.join(entry).and_then(|join| match join.chunk_bytes() {
+            least if self.record.terms.chunk_bytes > least => {
+                let cause = format!("it is cut into chunks of {least} bytes: read it with --chunk of no more");
+                Err(std::io::Error::new(std::io::ErrorKind::Unsupported, cause))
+            }
+            _ => Ok(join),
+        });
+        let error = match join {
+            Ok(join) => return Some(join),
+            Err(error) => error,
+        };
+        let damaged = error.kind() == std::io::ErrorKind::InvalidData;
+        let kind = if damaged { FaultKind::Corrupt } else { fault_kind(&error, true) };
+        self.give_up(fault(entry.id, kind, Some(&error), &format!("join its chunks: {error}")), out);
+        None
     }
 
     /// The comparer tells.
@@ -366,6 +375,7 @@ impl<P: Platform> SendEnd<P> {
                 let owed = self.machine.on_read(chunk);
                 self.owed(owed, out);
             }
+            Event::Torn { error, .. } => self.give_up(told(&error), out),
             Event::PackRead { chunk, digests, failed } => {
                 self.digests.extend(digests);
                 let owed = self.machine.on_read(chunk);
@@ -401,9 +411,17 @@ impl<P: Platform> SendEnd<P> {
     fn check_piece(&mut self, id: EntryId, offset: u64, digest: &Digest, out: &mut Outbox<P>) {
         let Some(entry) = self.machine.entry(id).filter(|entry| entry.meta.striped).cloned() else { return };
         let terms = self.record.terms;
-        if !self.source.agrees(&entry, offset, terms.chunk_bytes, terms.digest, digest) {
+        if terms.cover == Cover::Bare {
+            return; // nobody looked at it
+        }
+        let join = self.source.join(&entry).ok();
+        let is_right = |join: &Arc<Join>| match join.is_hole(offset) {
+            true => is_of_zeros(&terms, &entry, offset, digest),
+            false => join.agrees(offset, terms.chunk_bytes, terms.digest, digest),
+        };
+        if !join.as_ref().is_some_and(is_right) {
             let index = offset / u64::from(terms.chunk_bytes);
-            let volume = self.source.volume_at(&entry, offset).unwrap_or(0);
+            let volume = join.and_then(|it| it.volume_at(offset)).unwrap_or(0);
             let step = format!("read chunk {index} on volume {volume}: it is not what its map says");
             self.give_up(fault(id, FaultKind::Corrupt, None, &step), out);
         }
@@ -443,7 +461,13 @@ impl<P: Platform> SendEnd<P> {
                 out.cmds.push((worker, Cmd::Send { job: self.job, handout }));
             }
             let Some((entry, first)) = self.machine.next_unmapped() else { break };
-            self.map(&entry, first, out);
+            if entry.meta.striped && !self.machine.has_places(entry.id) {
+                if let Some(join) = self.join(&entry, out) {
+                    self.machine.on_places(entry.id, join);
+                }
+            } else {
+                self.map(&entry, first, out);
+            }
         }
         self.record.tally.resent = self.machine.resent_bytes();
     }
@@ -451,8 +475,7 @@ impl<P: Platform> SendEnd<P> {
     /// Looks where a file has holes from this chunk on, and tells the receiver of those that it misses.
     fn map(&mut self, entry: &Entry, first: u64, out: &mut Outbox<P>) {
         let chunk_bytes = u64::from(self.record.terms.chunk_bytes);
-        let all = Holes { ranges: Vec::new(), until: u64::MAX };
-        let map = if self.fills_holes { Ok(all) } else { self.source.holes(entry, first * chunk_bytes) };
+        let map = self.source.holes(entry, first * chunk_bytes);
         let map = map.unwrap_or_else(|error| {
             let path = String::from_utf8_lossy(&entry.path);
             out.notes.push(format!("{path}: its holes are read from byte {} on ({error})", first * chunk_bytes));
@@ -487,6 +510,12 @@ impl<P: Platform> SendEnd<P> {
     pub fn open_counts(&self) -> (usize, usize) {
         self.machine.open_counts()
     }
+}
+
+/// Is this the digest of a chunk of zeros there? Seldom asked: holes are told, not read.
+fn is_of_zeros(terms: &Terms, entry: &Entry, offset: u64, digest: &Digest) -> bool {
+    let bytes = chunk_len(entry.bytes(), terms.chunk_bytes, offset / u64::from(terms.chunk_bytes));
+    chunk_digest(terms, entry.bytes(), offset, &vec![0; bytes as usize]) == *digest
 }
 
 /// Bytes of these chunks of a file; the last may be short.

@@ -61,8 +61,8 @@ impl Joined {
         let mut done = 0;
         while done < into.len() {
             let at = offset + done as u64;
-            let Some(volume) = self.join.volume_at(at) else { break };
-            let piece = self.pieces[usize::from(volume)].as_ref().ok_or(io::ErrorKind::NotFound)?;
+            let Some(volume) = self.volume_at(at) else { break };
+            let piece = self.pieces[volume].as_ref().ok_or(io::ErrorKind::NotFound)?;
             let left = usize::try_from(step - at % step).unwrap_or(usize::MAX);
             let end = into.len().min(done.saturating_add(left));
             let read = sys::fs::read_at_full(piece, &mut into[done..end], at)?;
@@ -74,8 +74,21 @@ impl Joined {
         Ok(done)
     }
 
-    /// The files that hold it.
-    pub fn pieces(&self) -> impl Iterator<Item = &File> {
-        self.pieces.iter().flatten()
+    /// Bytes of the chunks that it is cut into.
+    #[must_use]
+    pub fn chunk_bytes(&self) -> u32 {
+        self.join.chunk_bytes()
+    }
+
+    /// The volume that has the byte at `offset`.
+    #[must_use]
+    pub fn volume_at(&self, offset: u64) -> Option<usize> {
+        self.join.volume_at(offset).map(usize::from)
+    }
+
+    /// The file that holds it there.
+    #[must_use]
+    pub fn piece_at(&self, offset: u64) -> Option<&File> {
+        self.pieces[self.volume_at(offset)?].as_ref()
     }
 }

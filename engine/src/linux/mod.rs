@@ -28,7 +28,7 @@ use std::time::Duration;
 use proto::storage::Engine;
 use proto::striped::Whole;
 use sys::mem::{Mem, Pool};
-use sys::ring::{self, Driver};
+use sys::ring::{self, Driver, Tail};
 
 pub use handle::Handle;
 
@@ -51,6 +51,7 @@ pub struct Linux {
     done: Vec<ring::Done>,
     /// Files of the ops in flight, by token.
     files: Vec<Option<Moving>>,
+    direct_bytes: u64,
 }
 
 /// An op on a file, in flight.
@@ -71,7 +72,10 @@ impl Linux {
     /// The same with bufs that are there already.
     pub fn over(pool: Pool, want: Option<ring::Kind>) -> io::Result<(Linux, String)> {
         let (driver, reason) = Driver::choose(&pool, want)?;
-        Ok((Linux { driver, pool, done: Vec::with_capacity(256), files: Vec::with_capacity(256) }, reason))
+        Ok((
+            Linux { driver, pool, done: Vec::with_capacity(256), files: Vec::with_capacity(256), direct_bytes: 0 },
+            reason,
+        ))
     }
 
     fn moves(&mut self, token: u64, moving: Moving) {
@@ -98,6 +102,9 @@ impl Linux {
     fn told(&mut self, done: ring::Done) -> Done {
         let mut result = done.result;
         if let Some(it) = self.files.get_mut(done.token as usize).and_then(Option::take) {
+            if let (Engine::Direct, Ok(bytes)) = (it.engine, &result) {
+                self.direct_bytes += *bytes as u64;
+            }
             match &result {
                 Ok(_) if it.reads => it.file.on_read(it.offset),
                 Err(error) if it.file.gives_way(it.engine, error) => result = Err(io::ErrorKind::WouldBlock.into()),
@@ -151,7 +158,11 @@ impl Platform for Linux {
                 let len = limit.min(len);
                 ring::Op::Write { file: open, offset, mem, at, len, uncached }
             }
-            Op::Send { socket, mem, at, len, lend: true } => ring::Op::Lend { socket, mem, at, len },
+            Op::Send { socket, mem, at, len, lend: true } => ring::Op::Lend { socket, mem, at, len, tail: None },
+            Op::SendFile { socket, mem, at, len, file, offset, bytes } => {
+                let tail = Some(Tail { file: Arc::clone(&file.file), offset, bytes });
+                ring::Op::Lend { socket, mem, at, len, tail }
+            }
             Op::Send { socket, mem, at, len, lend: false } => ring::Op::Send { socket, mem, at, len },
             Op::Recv { socket, mem, at, len } => ring::Op::Recv { socket, mem, at, len, all: true },
             Op::Readable { socket } => ring::Op::Readable { socket },
@@ -208,6 +219,10 @@ impl Platform for Linux {
 
     fn write_at_once(&self, file: &Handle, offset: u64, from: &[u8]) -> io::Result<usize> {
         file.write_at_once(from, offset)
+    }
+
+    fn direct_bytes(&self) -> u64 {
+        self.direct_bytes
     }
 
     fn lend_ready(&mut self, socket: &Self::Socket) -> bool {

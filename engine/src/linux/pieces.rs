@@ -1,16 +1,18 @@
 //! What stands of striped files on one volume, beside their names.
 //!
-//! For: removing what is of no version that stands any more; further names of striped files.
+//! For: removing what is of no version that stands any more; further names of striped files; reading what stands, to compare.
 //! In and out: a volume's folder and paths below it.
 //! Invariants: a folder is listed once, and only if it stood before this run; the pieces of the version that is kept are never touched.
 //! Absent on purpose: which version stands (sink::striped), what is in a map (`proto::striped`).
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
+use proto::manifest::Entry;
 use proto::striped::Whole;
-use sys::fs::Dir;
+use sys::fs::{Dir, Stat};
 
 use crate::linux::sink::folder_of;
 use crate::linux::{beside, beside_of, is_piece};
@@ -67,6 +69,14 @@ impl Pieces {
             }
         }
         Ok(())
+    }
+}
+
+/// Opens what stands here of a version: where its name stands, that is the piece.
+pub(super) fn open(base: &Dir, old: &Entry) -> io::Result<(File, Stat)> {
+    match base.open_file_stat(&beside_of(&old.path, Whole::of(old), "chunks")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => base.open_file_stat(&old.path),
+        other => other,
     }
 }
 

@@ -13,10 +13,12 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+use proto::journal::{JOURNAL_HEADER_BYTES, JournalHeader, Replay};
 use proto::manifest::{
     Aspects, Entry, EntryKind, LINK_GROUPS_MAX, LINK_NAME_BYTES_MAX, Meta, NodeKind, check_path, join,
 };
 use proto::storage::Way;
+use proto::striped::Whole;
 use proto::wire::control::IdName;
 use sys::fs::{Dir, Kind, List, Stat};
 
@@ -28,7 +30,6 @@ use crate::linux::ids::Told;
 use crate::linux::picks::{Picks, Taken};
 use crate::linux::source::Root;
 use crate::linux::{Sources, beside_of, is_ours, meta};
-use crate::sink::striped::whole;
 
 /// Entries per batch, at most.
 const BATCH_ENTRIES: usize = 512;
@@ -264,9 +265,10 @@ impl Scan {
             entry.meta.volume = place.volume;
             if entry.is_file() && entry.bytes() > JOURNAL_FILE_BYTES_MIN {
                 // What is a hole here stands elsewhere; also where the marks of the volumes are gone.
-                let is_piece = |entry: &Entry| dir.stat(&beside_of(place.name, whole(entry), "map")).is_ok();
-                if self.by_chunk || (entry.meta.sparse && is_piece(entry)) {
-                    (entry.meta.striped, entry.meta.sparse) = (true, false);
+                // A map says whether the file itself has any.
+                let map = if entry.meta.sparse { header_of(dir, place.name, entry) } else { None };
+                if self.by_chunk || map.is_some() {
+                    (entry.meta.striped, entry.meta.sparse) = (true, map.is_some_and(|it| it.sparse));
                 }
             }
         }
@@ -391,6 +393,14 @@ impl Scan {
         let mode = meta::mode(stat, self.wanted);
         Entry { id: 0, path: path.into(), kind, mode, mtime_s: stat.mtime_s, mtime_ns: stat.mtime_ns, meta }
     }
+}
+
+/// What the map of this volume's piece of the file says of it; `None`: it has none.
+fn header_of(dir: &Dir, name: &[u8], entry: &Entry) -> Option<JournalHeader> {
+    let map = dir.open_file(&beside_of(name, Whole::of(entry), "map"), false).ok()?;
+    let mut head = [0; JOURNAL_HEADER_BYTES];
+    sys::fs::read_at_full(&map, &mut head, 0).ok()?;
+    Replay::parse(&head).header
 }
 
 /// The same name on another volume: a folder is the same folder, all else is too much.

@@ -29,11 +29,10 @@ use crate::linux::filter::Filter;
 use crate::linux::handle::{Handle, Turns};
 use crate::linux::ids::Mapped;
 use crate::linux::old::{self, ESTALE, Moved, Stays, is_same, sign_of};
-use crate::linux::pieces::Pieces;
+use crate::linux::pieces::{self, Pieces};
 use crate::linux::source::holes_of;
 use crate::linux::{Sources, beside, beside_of, meta};
 use crate::platform::{Clones, Found, Holes, Old, Sign, SinkTree};
-use crate::sink::striped::whole;
 
 /// From so many files on, one flush of the file system is cheaper than one per file.
 const SYNC_FS_FILES_MIN: usize = 64;
@@ -254,12 +253,12 @@ impl LinuxSink {
 
 /// Where what comes of a file stands until it is whole.
 fn part_of(entry: &Entry) -> Vec<u8> {
-    if entry.meta.striped { beside_of(&entry.path, whole(entry), "chunks") } else { beside(&entry.path, "part") }
+    if entry.meta.striped { beside_of(&entry.path, Whole::of(entry), "chunks") } else { beside(&entry.path, "part") }
 }
 
 /// What tells which chunks of it are there.
 fn journal_of(entry: &Entry) -> Vec<u8> {
-    if entry.meta.striped { beside_of(&entry.path, whole(entry), "map") } else { beside(&entry.path, "journal") }
+    if entry.meta.striped { beside_of(&entry.path, Whole::of(entry), "map") } else { beside(&entry.path, "journal") }
 }
 
 /// Writes all blocks but those of zeros.
@@ -559,6 +558,21 @@ impl SinkTree for LinuxSink {
         let stat = self.base.stat(path).ok().filter(|stat| stat.kind == Kind::File)?;
         let file = Whole { bytes: stat.bytes, mtime_s: stat.mtime_s, mtime_ns: stat.mtime_ns };
         self.base.stat(&beside_of(path, file, "map")).is_ok().then_some(file)
+    }
+
+    fn sign_of_piece(&self, old: &Entry) -> io::Result<Sign> {
+        Ok(sign_of(&pieces::open(&self.base, old)?.1))
+    }
+
+    fn read_piece(&self, old: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        sys::fs::read_at_full(&pieces::open(&self.base, old)?.0, into, offset)
+    }
+
+    fn carry_piece(&self, old: &Entry, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()> {
+        let (from, _) = pieces::open(&self.base, old)?;
+        let part = self.create_part(&part_of(entry), true)?;
+        sys::fs::truncate(&part, entry.bytes())?;
+        ranges.iter().try_for_each(|(offset, bytes)| sys::fs::copy_range(&from, &part, *offset, *bytes))
     }
 
     fn add_piece(&self, first: &[u8], file: Whole, path: &[u8]) -> io::Result<()> {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use proto::manifest::{Aspects, Entry};
 use proto::storage::Way;
+use proto::striped::Whole;
 use proto::wire::chunk::CHUNK_BYTES_MIN;
 use sys::fs::{Dir, Stat};
 
@@ -24,7 +25,6 @@ use crate::linux::handle::Handle;
 use crate::linux::old::is_same;
 use crate::linux::picks::Picks;
 use crate::platform::{HOLES_AT_ONCE, Holes, SourceTree};
-use crate::sink::striped::whole;
 
 /// One thing the user named: where it stands, and under which first component it is announced.
 #[derive(Debug, Clone)]
@@ -96,7 +96,7 @@ impl LinuxSource {
     /// The file of an entry with its facts, for plain calls.
     pub(crate) fn open_stat(&self, entry: &Entry) -> io::Result<(File, Stat)> {
         let (dir, rel) = self.locate(&entry.path)?;
-        if entry.bytes() > JOURNAL_FILE_BYTES_MIN && dir.stat(&beside_of(&rel, whole(entry), "map")).is_ok() {
+        if entry.bytes() > JOURNAL_FILE_BYTES_MIN && dir.stat(&beside_of(&rel, Whole::of(entry), "map")).is_ok() {
             return Err(io::ErrorKind::Unsupported.into()); // a piece of a striped file: it is read chunk by chunk
         }
         dir.open_file_stat(&rel)
@@ -105,7 +105,7 @@ impl LinuxSource {
     /// What stands of an entry here: the file, or this volume's piece of it.
     fn open_plain(&self, entry: &Entry) -> io::Result<File> {
         let (dir, rel) = self.locate(&entry.path)?;
-        let piece = entry.meta.striped.then(|| beside_of(&rel, whole(entry), "chunks"));
+        let piece = entry.meta.striped.then(|| beside_of(&rel, Whole::of(entry), "chunks"));
         match piece.map(|piece| dir.open_file(&piece, false)) {
             // Where its name stands, that is the piece.
             Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => dir.open_file(&rel, false),
@@ -192,7 +192,7 @@ impl SourceTree for LinuxSource {
     fn map_of(&self, entry: &Entry) -> io::Result<Vec<u8>> {
         let (dir, rel) = self.locate(&entry.path)?;
         let mut bytes = Vec::new();
-        io::Read::read_to_end(&mut dir.open_file(&beside_of(&rel, whole(entry), "map"), false)?, &mut bytes)?;
+        io::Read::read_to_end(&mut dir.open_file(&beside_of(&rel, Whole::of(entry), "map"), false)?, &mut bytes)?;
         Ok(bytes)
     }
 

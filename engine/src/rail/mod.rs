@@ -12,7 +12,8 @@ use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use proto::send::{Handout, Unit};
+use proto::manifest::EntryId;
+use proto::send::{CHUNKS_IN_HAND_MAX, Handout, Unit};
 use proto::wire::chunk::{ChunkKind, Header, PACK_LINE_BYTES, SEALED_HEADER_BYTES, TAKEN_BYTES};
 use proto::wire::control::Digest;
 use sys::mem::Buf;
@@ -148,11 +149,29 @@ impl<F> Filled<F> {
 
 /// A sealed frame that waits for the rail.
 #[derive(Debug)]
-pub(crate) struct Frame {
+pub(crate) struct Frame<F> {
     pub(crate) chunk: u64,
     pub(crate) buf: Buf,
     pub(crate) span: FrameSpan,
     pub(crate) payload: u64,
+    /// Its payload, where that is not in the buf.
+    pub(crate) bare: Option<Bare<F>>,
+}
+
+impl<F> Frame<F> {
+    /// Bytes on the wire.
+    pub(crate) fn len(&self) -> usize {
+        self.span.len + self.bare.as_ref().map_or(0, |bare| bare.bytes as usize)
+    }
+}
+
+/// A payload that goes from its file to the network without being read here.
+#[derive(Debug)]
+pub(crate) struct Bare<F> {
+    pub(crate) file: F,
+    pub(crate) entry: EntryId,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u32,
 }
 
 /// A frame whose memory the network reads itself.
@@ -213,8 +232,8 @@ pub(crate) enum Taking {
 
 /// Chunks read ahead of the seal at the least; more would only leave the cache before they are hashed.
 pub(crate) const AHEAD_MIN: usize = 2;
-/// And at the most: a disk's queue is full long before.
-pub(crate) const AHEAD_MAX: usize = 32;
+/// And at the most, as many as a rail has in hand: a disk's queue is full long before, and that of each of many disks.
+pub(crate) const AHEAD_MAX: usize = CHUNKS_IN_HAND_MAX;
 
 /// One path of one job.
 #[derive(Debug)]
@@ -227,7 +246,11 @@ pub(crate) struct Rail<P: Platform> {
     pub(crate) sealer: Option<Sealer>,
     pub(crate) waiting: VecDeque<Handout>,
     pub(crate) filled: VecDeque<Filled<P::File>>,
-    pub(crate) sealed: VecDeque<Frame>,
+    pub(crate) sealed: VecDeque<Frame<P::File>>,
+    /// The payload of the frame in flight, if it is bare.
+    pub(crate) bare: Option<Bare<P::File>>,
+    /// A file system refused to hand its bytes over: they are read from here on.
+    pub(crate) reads_all: bool,
     /// Reads in flight.
     pub(crate) reads: usize,
     /// Reads in flight and chunks filled, at most: grows while the rail starves for its source.
@@ -266,6 +289,8 @@ impl<P: Platform> Rail<P> {
             waiting: VecDeque::with_capacity(32),
             filled: VecDeque::with_capacity(32),
             sealed: VecDeque::with_capacity(4),
+            bare: None,
+            reads_all: false,
             reads: 0,
             ahead: AHEAD_MIN,
             sending: false,
@@ -299,6 +324,8 @@ impl<P: Platform> Rail<P> {
             waiting: VecDeque::with_capacity(32),
             filled: VecDeque::with_capacity(32),
             sealed: VecDeque::new(),
+            bare: None,
+            reads_all: false,
             reads: 0,
             ahead: AHEAD_MIN,
             sending: false,
@@ -332,7 +359,7 @@ impl<P: Platform> Rail<P> {
     pub(crate) fn held_ns(&self, now_ns: u64) -> Option<u64> {
         let bytes = match self.taking {
             Taking::Nothing if self.sending => None,
-            Taking::Nothing => self.sealed.front().map(|frame| frame.span.len),
+            Taking::Nothing => self.sealed.front().map(Frame::len),
             Taking::Hungry(header) => Some(header.payload_bytes as usize),
             Taking::Idle | Taking::Busy => None,
         }?;

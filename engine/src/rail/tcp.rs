@@ -1,6 +1,6 @@
 //! Stream rails: the loop's steps for frames on TCP (or a socket pair).
 //!
-//! For: fill → seal → send on one side, header → payload → open → write on the other.
+//! For: fill → seal → send on one side (a bare payload goes from its file unread), header → payload → open → write on the other.
 //! In and out: handouts and completions in; ops and events out.
 //! Invariants: one frame at most stands sealed ahead of the one in flight (more would only leave the cache); a stream error ends the rail and
 //! nothing else; a header is checked against the job before a buf is taken for it.
@@ -13,11 +13,12 @@ use proto::error::Breach;
 use proto::ledger::chunk_len;
 use proto::manifest::EntryId;
 use proto::wire::chunk::{ChunkKind, Header, PACK_FILE_BYTES_MAX, SEALED_HEADER_BYTES, TAG_BYTES, TAKEN_BYTES};
+use proto::wire::control::FaultKind;
 use sys::mem::{Buf, HEADROOM, Mem};
 
-use crate::job::{Event, RailEnd};
+use crate::job::{Cover, EntryError, Event, JobNo, RailEnd, fault_kind};
 use crate::platform::{Done, Harm, Op, Platform};
-use crate::rail::{Frame, Kind, Lent, Load, Slot, Taking};
+use crate::rail::{Bare, Frame, Kind, Lent, Load, Slot, Taking};
 use crate::seal::{HashAs, Touch, check_draining, hash_as, tag_count};
 use crate::sink::file::is_zero;
 use crate::worker::Worker;
@@ -25,6 +26,10 @@ use crate::worker::Worker;
 /// Sealed frames ahead of the one in flight. With one, a frame is sent straight after it was sealed, while a level-2 cache of
 /// 1 MiB still has most of it: 20.0 instead of 18.7 Gb/s sealed with BLAKE3 (EPYC, loopback, medians of 40 rounds, 2026-11).
 const SEALED_AHEAD: usize = 1;
+
+/// Of errno(3): a file system or a socket between which nothing can be handed over.
+const EINVAL: i32 = 22;
+const EOPNOTSUPP: i32 = 95;
 
 impl<P: Platform> Worker<P> {
     /// Seal: the next filled chunk becomes a frame; then the next frame goes out.
@@ -38,7 +43,7 @@ impl<P: Platform> Worker<P> {
         if rail.sending {
             return;
         }
-        let Some(bytes) = rail.sealed.front().map(|frame| frame.span.len) else { return };
+        let Some(bytes) = rail.sealed.front().map(Frame::len) else { return };
         if !rail.may_pass(now, bytes) {
             return;
         }
@@ -50,12 +55,19 @@ impl<P: Platform> Worker<P> {
             rail: index,
             at: frame.span.at,
             done: 0,
-            len: frame.span.len,
+            len: bytes,
             load: Load::Frame { chunk: frame.chunk, payload: frame.payload },
         };
         let socket = rail.socket.clone();
         let token = self.slots.put(slot);
         let (at, len) = (frame.span.at, frame.span.len);
+        if let Some(bare) = frame.bare {
+            let (file, offset, bytes) = (bare.file.clone(), bare.offset, bare.bytes as usize);
+            rail.bare = Some(bare);
+            rail.loan.lending = false;
+            let mem = Mem::Buf(frame.buf);
+            return self.platform.submit(token, Op::SendFile { socket, mem, at, len, file, offset, bytes });
+        }
         // What is lent comes back a round trip later: half of the bufs stay for reading ahead.
         let pool = self.platform.pool();
         let lend = rail.loan.lends && pool.free() * 2 >= pool.count();
@@ -75,6 +87,19 @@ impl<P: Platform> Worker<P> {
         let Header { kind, chunk, entry, offset, .. } = header;
         let how = hash_as(&header, file_bytes, rail.terms.chunk_bytes);
         self.laps.lap(Stage::Loop);
+        let sealer = rail.sealer.as_mut().expect("a stream rail");
+        let is_bare = kind == ChunkKind::Range && rail.terms.cover == Cover::Bare;
+        if is_bare
+            && rail.loan.lends
+            && !rail.reads_all
+            && let Some(file) = filled.from
+        {
+            let span = sealer.seal_bare(&header, &mut buf);
+            let bare = Some(Bare { file, entry, offset, bytes: filled.bytes });
+            rail.sealed.push_back(Frame { chunk, buf, span, payload, bare });
+            self.laps.lap(Stage::Seal);
+            return true;
+        }
         let platform = &mut self.platform;
         let touch = |touch, at: usize, piece: &mut [u8]| {
             match (touch, &filled.from) {
@@ -84,7 +109,6 @@ impl<P: Platform> Worker<P> {
             }
             Ok(())
         };
-        let sealer = rail.sealer.as_mut().expect("a stream rail");
         let span = match sealer.seal_filling(&mut header, how, &mut buf, &mut self.laps, touch) {
             Ok(span) => span,
             Err(error) => {
@@ -97,18 +121,28 @@ impl<P: Platform> Worker<P> {
             // With crc64 the digest is the CRC itself; the header has both.
             seat.part.post.put(Event::Read { chunk, entry, offset, digest: header.digest });
         }
-        rail.sealed.push_back(Frame { chunk, buf, span, payload });
+        rail.sealed.push_back(Frame { chunk, buf, span, payload, bare: None });
         true
     }
 
     /// A send came back: go on with the rest, or the frame is gone.
-    pub(crate) fn on_sent(&mut self, mut slot: Slot, done: Done) {
+    pub(crate) fn on_sent(&mut self, slot: Slot, done: Done) {
+        let (mut slot, done) = match self.rail(&slot).bare.take() {
+            Some(bare) => match self.on_bare(slot, done, bare) {
+                Some(ended) => ended,
+                None => return,
+            },
+            None => (slot, done),
+        };
         let moved = match done.result {
             Ok(0) => Err(io::ErrorKind::WriteZero.into()),
             Ok(moved) => Ok(moved),
             Err(error) if is_again(&error) => Ok(0),
             Err(error) => Err(error),
         };
+        if self.rail(&slot).loan.lending {
+            self.laps.spared.lent += moved.as_ref().map_or(0, |bytes| *bytes as u64);
+        }
         let rail = self.rail(&slot);
         match moved {
             Err(error) => {
@@ -151,6 +185,54 @@ impl<P: Platform> Worker<P> {
                 }
             }
         }
+    }
+
+    /// A frame went whose payload was not read here, or could not go so: then it is read, and goes as others do.
+    fn on_bare(&mut self, slot: Slot, done: Done, bare: Bare<P::File>) -> Option<(Slot, Done)> {
+        let Load::Frame { chunk, .. } = slot.load else { unreachable!("frames are sent") };
+        let (job, whole) = (self.rail(&slot).job, slot.len);
+        let (result, missing) = match done.result {
+            Err(error)
+                if matches!(error.raw_os_error(), Some(EINVAL | EOPNOTSUPP))
+                    || error.kind() == io::ErrorKind::Unsupported =>
+            {
+                let Mem::Buf(mut buf) = done.mem else { unreachable!("frames are in bufs") };
+                let payload = &mut buf.payload_mut()[..bare.bytes as usize];
+                let read = read_piece(&self.platform, &bare.file, bare.offset, payload);
+                if read.is_err() {
+                    payload.fill(0); // its header is sealed, so it goes; and nothing else that stood here
+                }
+                self.tell_bare(job, chunk, &bare, read.err());
+                let rail = self.rail(&slot);
+                rail.reads_all = true;
+                let (socket, at, len) = (rail.socket.clone(), slot.at, slot.len);
+                let token = self.slots.put(slot);
+                self.platform.submit(token, Op::Send { socket, mem: Mem::Buf(buf), at, len, lend: false });
+                return None;
+            }
+            Ok(moved) if moved < whole => (Ok(whole), Some(io::ErrorKind::UnexpectedEof.into())),
+            other => (other, None),
+        };
+        if result.is_ok() {
+            self.laps.spared.lent += u64::from(bare.bytes);
+            self.tell_bare(job, chunk, &bare, missing);
+        }
+        Some((slot, Done { result, ..done }))
+    }
+
+    fn tell_bare(&mut self, job: JobNo, chunk: u64, bare: &Bare<P::File>, error: Option<io::Error>) {
+        let seat = self.seats.get_mut(&job).expect("rails go before their job");
+        let (entry, offset) = (bare.entry, bare.offset);
+        seat.part.post.put(match error {
+            // No digest: nobody looked.
+            None => Event::Read { chunk, entry, offset, digest: [0; 32] },
+            Some(error) => {
+                let torn = error.kind() == io::ErrorKind::UnexpectedEof;
+                let kind = if torn { FaultKind::Torn } else { fault_kind(&error, true) };
+                let errno = error.raw_os_error().unwrap_or(0);
+                Event::Torn { chunk, error: EntryError { entry, kind, errno, step: "send the source" } }
+            }
+        });
     }
 
     /// Recv: ask for the next header, or for the payload of the one that came.

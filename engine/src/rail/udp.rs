@@ -132,7 +132,11 @@ impl Packets {
         let flow = FlowConfig { unit_bytes_max: HEADER_BYTES as u32 + terms.chunk_bytes, ..path.flow };
         let packet_bytes = usize::from(flow.packet_bytes_max);
         let half = if sends {
-            Half::Send(Sending::new(FlowSender::new(now_ns, flow.clone()), &flow))
+            let mut sender = FlowSender::new(now_ns, flow.clone());
+            if let Some(seen) = path.seen {
+                sender.start_from(seen);
+            }
+            Half::Send(Sending::new(sender, &flow))
         } else {
             Half::Recv(Receiving::new(FlowReceiver::new(now_ns, flow.clone()), &flow))
         };

@@ -16,6 +16,7 @@ use proto::manifest::{Entry, EntryId};
 use proto::striped::{Dealer, Join, Load, Whole};
 
 use crate::platform::{Found, SinkTree};
+use crate::sink::stood::Stood;
 use crate::sink::volumes::Volumes;
 
 /// "Input/output error" of `errno(3)`: a piece is on a volume that is out.
@@ -26,27 +27,24 @@ const EIO: i32 = 5;
 pub(super) struct Striped(Mutex<Books>);
 
 #[derive(Debug, Default)]
-struct Books {
+pub(super) struct Books {
     /// Chunks that were given a volume and have not landed.
     dealer: Dealer,
     /// Which volumes have chunks of an entry, and how many bytes of it are not flushed there. From the look at it until it is resolved: what
     /// still comes of others is on nobody's account.
     pieces: HashMap<EntryId, Box<[Option<u64>]>>,
+    /// Earlier versions that are compared.
+    pub(super) stood: HashMap<EntryId, Arc<Stood>>,
 }
 
 impl Books {
-    fn piece(&mut self, id: EntryId, volume: usize) -> Option<&mut u64> {
+    pub(super) fn piece(&mut self, id: EntryId, volume: usize) -> Option<&mut u64> {
         Some(self.pieces.get_mut(&id)?[volume].get_or_insert(0))
     }
 }
 
-/// Which file maps have to speak of.
-pub(crate) fn whole(entry: &Entry) -> Whole {
-    Whole { bytes: entry.bytes(), mtime_s: entry.mtime_s, mtime_ns: entry.mtime_ns }
-}
-
 impl<S: SinkTree> Volumes<S> {
-    fn books(&self) -> Option<MutexGuard<'_, Books>> {
+    pub(super) fn books(&self) -> Option<MutexGuard<'_, Books>> {
         self.striped.as_ref().map(|it| it.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -124,6 +122,14 @@ impl<S: SinkTree> Volumes<S> {
         for (volume, waiting) in books.pieces.remove(&id).into_iter().flatten().enumerate() {
             self.volumes[volume].waiting.fetch_sub(waiting.unwrap_or(0), Ordering::Relaxed);
         }
+        books.stood.remove(&id);
+    }
+
+    /// This volume has no piece of it any more.
+    pub(super) fn forget_piece(&self, volume: usize, id: EntryId) {
+        let Some(mut books) = self.books() else { return };
+        let waiting = books.pieces.get_mut(&id).and_then(|pieces| pieces[volume].take());
+        self.volumes[volume].waiting.fetch_sub(waiting.unwrap_or(0), Ordering::Relaxed);
     }
 
     /// What stands of a striped file. The same size and time under its name is not enough: each chunk must be on a volume that is in.
@@ -147,10 +153,10 @@ impl<S: SinkTree> Volumes<S> {
             is_named |= named;
             maps.extend(map.map(|map| (index as u16, map)));
         }
-        if is_named && keep && Join::of(whole(entry), &maps).is_ok() {
+        if is_named && keep && Join::of(Whole::of(entry), &maps).is_ok() {
             if !dry {
                 // A run that died right after it named this version left the pieces of the one before.
-                self.live().for_each(|index| self.volumes[index].tree.sweep(&entry.path, Some(whole(entry))));
+                self.live().for_each(|index| self.volumes[index].tree.sweep(&entry.path, Some(Whole::of(entry))));
             }
             return Ok(Found::Same);
         }
@@ -215,7 +221,7 @@ impl<S: SinkTree> Volumes<S> {
             return;
         }
         for (entry, _) in entries.iter().zip(results).filter(|(_, result)| result.is_ok()) {
-            let own = entry.meta.striped.then(|| whole(entry));
+            let own = entry.meta.striped.then(|| Whole::of(entry));
             self.live().for_each(|index| self.volumes[index].tree.sweep(&entry.path, own));
         }
     }

@@ -13,7 +13,7 @@
 //! ```
 //! Each volume is a tree of its own that any program reads; the set is the union.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -270,6 +270,19 @@ impl<S: SinkTree> Volumes<S> {
     }
 }
 
+/// A call for each volume, all at the same time: one that waits for its disk does not wait for the others first.
+pub(crate) fn on_each<W: Send, T: Send>(work: BTreeMap<usize, W>, call: impl Fn(usize, W) -> T + Sync) -> Vec<T> {
+    if work.len() < 2 {
+        return work.into_iter().map(|(volume, work)| call(volume, work)).collect();
+    }
+    let call = &call;
+    std::thread::scope(|scope| {
+        let start = |(volume, work)| scope.spawn(move || call(volume, work));
+        let threads: Vec<_> = work.into_iter().map(start).collect();
+        threads.into_iter().map(|thread| thread.join().expect("it does not panic")).collect()
+    })
+}
+
 /// The chunks of a striped file wait for the volumes that they were given, not for its home.
 fn weight(entry: &Entry) -> u64 {
     if entry.meta.striped { 0 } else { entry.bytes() + ENTRY_WEIGHT }
@@ -442,11 +455,15 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
             Some(volume) => self.volumes[volume].tree.discard(entry),
             None => self.trees().for_each(|tree| tree.discard(entry)),
         }
+        if entry.meta.striped {
+            (0..self.volumes.len()).for_each(|volume| self.forget_piece(volume, entry.id));
+        }
     }
 
     fn discard_on(&self, volume: usize, entry: &Entry) {
         if entry.meta.striped {
             self.volumes[volume].tree.discard(entry);
+            self.forget_piece(volume, entry.id);
         } else {
             self.discard(entry);
         }
@@ -454,7 +471,7 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
 
     fn old(&self, entry: &Entry) -> io::Result<Option<Old>> {
         if entry.meta.striped {
-            return Ok(None); // compared would be what stands on all volumes, and the new version cannot share it
+            return self.old_pieces(entry);
         }
         if let Some(volume) = self.known(entry.id) {
             return self.judge(volume, self.volumes[volume].tree.old(entry));
@@ -470,10 +487,20 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
     }
 
     fn read_old(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        if entry.meta.striped {
+            return self.read_old_piece(entry, offset, into);
+        }
         self.at_home(entry, |tree| tree.read_old(entry, offset, into))
     }
 
+    fn volume_of_old(&self, entry: &Entry, offset: u64) -> usize {
+        self.volume_of_old_piece(entry, offset).unwrap_or_else(|| self.volume_of(entry.id))
+    }
+
     fn carry(&self, entry: &Entry, sign: Sign, ranges: &[(u64, u64)]) -> io::Result<()> {
+        if entry.meta.striped {
+            return self.carry_pieces(entry, ranges);
+        }
         self.at_home(entry, |tree| tree.carry(entry, sign, ranges))
     }
 

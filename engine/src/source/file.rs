@@ -60,7 +60,8 @@ impl<P: Platform> Seat<P> {
     pub(crate) fn source_file(&mut self, entry: &Entry, offset: u64) -> io::Result<P::File> {
         let Role::Send(tree) = &self.part.role else { unreachable!("handouts go to sending jobs") };
         let (volume, most) = if entry.meta.striped {
-            (tree.volume_at(entry, offset)?, OPEN_MAX.max(2 * tree.volumes()))
+            let volume = tree.join(entry)?.volume_at(offset).ok_or(io::ErrorKind::UnexpectedEof)?;
+            (usize::from(volume), OPEN_MAX.max(2 * tree.volumes()))
         } else {
             (usize::from(entry.meta.volume), OPEN_MAX)
         };

@@ -11,11 +11,9 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use proto::manifest::{Entry, EntryId};
-use proto::striped::{Join, JoinFault};
-use proto::wire::control::{Digest, DigestKind};
+use proto::striped::{Join, JoinFault, Whole};
 
-use crate::platform::{Holes, SourceTree};
-use crate::sink::striped::whole;
+use crate::platform::{HOLES_AT_ONCE, Holes, SourceTree};
 
 /// Joins that are kept, at least: a file is sent by several workers, and several files are sent side by side.
 const JOINS_MIN: usize = 16;
@@ -88,38 +86,6 @@ impl<S: SourceTree> Volumes<S> {
     pub(crate) fn of(&self, entry: &Entry) -> io::Result<&S> {
         self.trees.get(usize::from(entry.meta.volume)).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
-
-    /// Where the chunks of a striped file are.
-    fn join(&self, entry: &Entry) -> io::Result<Arc<Join>> {
-        let mut joins = self.joins.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = joins.iter().position(|(id, _)| *id == entry.id) {
-            let found = joins.remove(at).expect("just found");
-            let join = Arc::clone(&found.1);
-            joins.push_back(found);
-            return Ok(join);
-        }
-        let mut maps = Vec::new();
-        for (index, tree) in (0..).zip(&self.trees) {
-            match tree.map_of(entry) {
-                Ok(map) => maps.push((index, map)),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
-        }
-        let join = Join::of(whole(entry), &maps).map_err(|fault| {
-            let kind = match fault {
-                JoinFault::Missing { .. } => io::ErrorKind::NotFound,
-                _ => io::ErrorKind::InvalidData,
-            };
-            io::Error::new(kind, fault.to_string())
-        })?;
-        let join = Arc::new(join);
-        if joins.len() >= JOINS_MIN.max(2 * self.trees.len()) {
-            joins.pop_front();
-        }
-        joins.push_back((entry.id, Arc::clone(&join)));
-        Ok(join)
-    }
 }
 
 fn same(error: &io::Error) -> io::Error {
@@ -140,23 +106,35 @@ impl<S: SourceTree> SourceTree for Volumes<S> {
         self.trees.len()
     }
 
-    fn volume_at(&self, entry: &Entry, offset: u64) -> io::Result<usize> {
-        let volume = self.join(entry)?.volume_at(offset);
-        volume.map(usize::from).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
-    }
-
-    fn is_joined(&self, entry: &Entry, chunk_bytes: u32) -> io::Result<()> {
-        let join = self.join(entry)?;
-        if chunk_bytes > join.chunk_bytes() {
-            let cause =
-                format!("it is cut into chunks of {} bytes: read it with --chunk of no more", join.chunk_bytes());
-            return Err(io::Error::new(io::ErrorKind::Unsupported, cause));
+    fn join(&self, entry: &Entry) -> io::Result<Arc<Join>> {
+        let mut joins = self.joins.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = joins.iter().position(|(id, _)| *id == entry.id) {
+            let found = joins.remove(at).expect("just found");
+            let join = Arc::clone(&found.1);
+            joins.push_back(found);
+            return Ok(join);
         }
-        Ok(())
-    }
-
-    fn agrees(&self, entry: &Entry, offset: u64, chunk_bytes: u32, kind: DigestKind, digest: &Digest) -> bool {
-        self.join(entry).is_ok_and(|join| join.agrees(offset, chunk_bytes, kind, digest))
+        let mut maps = Vec::new();
+        for (index, tree) in (0..).zip(&self.trees) {
+            match tree.map_of(entry) {
+                Ok(map) => maps.push((index, map)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let join = Join::of(Whole::of(entry), &maps).map_err(|fault| {
+            let kind = match fault {
+                JoinFault::Missing { .. } => io::ErrorKind::NotFound,
+                _ => io::ErrorKind::InvalidData,
+            };
+            io::Error::new(kind, fault.to_string())
+        })?;
+        let join = Arc::new(join);
+        if joins.len() >= JOINS_MIN.max(2 * self.trees.len()) {
+            joins.pop_front();
+        }
+        joins.push_back((entry.id, Arc::clone(&join)));
+        Ok(join)
     }
 
     fn read_small(&self, entry: &Entry, into: &mut [u8]) -> io::Result<Option<()>> {
@@ -166,8 +144,8 @@ impl<S: SourceTree> SourceTree for Volumes<S> {
     fn read_at(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         if entry.meta.striped {
             // One call is of one chunk, which stands on one volume.
-            let volume = self.volume_at(entry, offset)?;
-            return self.trees[volume].read_at(entry, offset, into);
+            let volume = self.join(entry)?.volume_at(offset).ok_or(io::ErrorKind::UnexpectedEof)?;
+            return self.trees[usize::from(volume)].read_at(entry, offset, into);
         }
         self.of(entry)?.read_at(entry, offset, into)
     }
@@ -177,6 +155,10 @@ impl<S: SourceTree> SourceTree for Volumes<S> {
     }
 
     fn holes(&self, entry: &Entry, offset: u64) -> io::Result<Holes> {
+        if entry.meta.striped {
+            let (ranges, until) = self.join(entry)?.holes(offset, HOLES_AT_ONCE);
+            return Ok(Holes { ranges, until });
+        }
         self.of(entry)?.holes(entry, offset)
     }
 }

@@ -162,7 +162,7 @@ pub(crate) fn path(pace: u64) -> engine::job::Path {
         units_open: 32,
         units_most: 32,
     };
-    engine::job::Path { tag: 0xabcdef, flow, silence_ns: 10_000_000_000, meter: Arc::default() }
+    engine::job::Path { tag: 0xabcdef, flow, silence_ns: 10_000_000_000, meter: Arc::default(), seen: None }
 }
 
 pub(crate) fn source_of(folder: &Path, engines: Engines) -> Arc<Sources> {
@@ -184,6 +184,7 @@ fn plan_of(setup: Setup, terms: Terms) -> Plan {
         chunk_bytes: terms.chunk_bytes,
         cipher: terms.cipher,
         integrity_only: false,
+        bare: false,
         digest: terms.digest,
         workers: (1, 1),
         memory: (16 << 20, 16 << 20),

@@ -173,6 +173,7 @@ pub(crate) fn plan_of(terms: &Terms, streams: u16, workers: (u16, u16)) -> Plan 
         chunk_bytes: terms.chunk_bytes,
         cipher: terms.cipher,
         integrity_only: false,
+        bare: false,
         digest: terms.digest,
         workers,
         memory: (64 << 20, 64 << 20),

@@ -103,6 +103,8 @@ impl Sim {
             Op::Send { socket, mem, at, len, .. } => {
                 world.net.send(socket.wire, socket.side, &mem.bytes()[*at..*at + *len])?
             }
+            // This world cannot: the way back to reading is what is tried.
+            Op::SendFile { .. } => Err(io::ErrorKind::Unsupported.into()),
             Op::Recv { socket, mem, at, len } => {
                 world.net.recv(socket.wire, socket.side, &mut mem.bytes_mut()[*at..*at + *len])?
             }
@@ -116,7 +118,11 @@ impl Sim {
         let pending = self.pending.swap_remove(index);
         world.activity += 1;
         let mem = match pending.op {
-            Op::Read { mem, .. } | Op::Write { mem, .. } | Op::Send { mem, .. } | Op::Recv { mem, .. } => mem,
+            Op::Read { mem, .. }
+            | Op::Write { mem, .. }
+            | Op::Send { mem, .. }
+            | Op::SendFile { mem, .. }
+            | Op::Recv { mem, .. } => mem,
             Op::Readable { .. } => Mem::Small(Box::default()),
         };
         Some(Done { token: pending.token, result, mem })

@@ -96,7 +96,7 @@ impl RunPlan {
         let packet_bytes_max = packet_bytes_max.max(packet_bytes);
         let rate = RateConfig { law: Law::Delay, policy: Policy::Fair, target: self.rate, min: 0, packet_bytes: 1500 };
         let flow = FlowConfig { packet_bytes, packet_bytes_max, unit_bytes_max: 0, rate, units_open, units_most };
-        Path { tag: 0x10_0000 + u32::from(number), flow, silence_ns: 3_000_000_000, meter: Arc::default() }
+        Path { tag: 0x10_0000 + u32::from(number), flow, silence_ns: 3_000_000_000, meter: Arc::default(), seen: None }
     }
 }
 

@@ -8,14 +8,18 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use engine::end::compare::{Look, Seen, look};
+use engine::job::{Cover, Terms};
 use engine::platform::{Found, SinkTree};
+use engine::seal::chunk_digest;
 use engine::sink::commit::{self, Settled, Task};
 use engine::sink::volumes::Volumes;
-use proto::journal::{JOURNAL_VERSION, JournalHeader, Replay, encode_header, encode_record};
+use proto::journal::{JournalHeader, Replay, encode_header, encode_record};
 use proto::ledger::chunk_len;
 use proto::manifest::{Entry, EntryKind, Meta};
+use proto::negotiate::Cipher;
 use proto::striped::{Join, Whole};
-use proto::wire::control::{DigestKind, Rung};
+use proto::wire::control::{DigestKind, NO_DIGEST, Rung};
 
 use crate::disk::{Clock, Disk, Kind};
 use crate::rng::Rng;
@@ -24,6 +28,11 @@ use crate::trees::{SharedDisk, SimSink, part_of};
 const DISKS: usize = 3;
 const CHUNK: u32 = 1 << 20;
 const CHUNKS: u64 = 18;
+
+/// Is this chunk the same in all versions?
+fn is_same(index: u64) -> bool {
+    index.is_multiple_of(3)
+}
 
 /// A version of the file: every byte of a chunk is its mark.
 fn version(mtime: i64) -> Arc<Entry> {
@@ -34,28 +43,12 @@ fn version(mtime: i64) -> Arc<Entry> {
 }
 
 fn mark(entry: &Entry, index: u64) -> u8 {
-    (entry.mtime_s as u8).wrapping_mul(31).wrapping_add(index as u8) | 1
+    let version = if is_same(index) { 0 } else { entry.mtime_s as u8 };
+    version.wrapping_mul(31).wrapping_add(index as u8) | 1
 }
 
 fn lock(disk: &SharedDisk) -> std::sync::MutexGuard<'_, Disk> {
     disk.lock().expect("one thread")
-}
-
-fn whole(entry: &Entry) -> Whole {
-    Whole { bytes: entry.bytes(), mtime_s: entry.mtime_s, mtime_ns: entry.mtime_ns }
-}
-
-fn header(entry: &Entry) -> JournalHeader {
-    JournalHeader {
-        version: JOURNAL_VERSION,
-        bytes: entry.bytes(),
-        mtime_s: entry.mtime_s,
-        mtime_ns: entry.mtime_ns,
-        chunk_bytes: CHUNK,
-        digest: DigestKind::Blake3,
-        boot_id_hash: [0; 8],
-        rung_written_only: false,
-    }
 }
 
 /// Goes on with a piece, as a receiver does; which chunks are in it, if it is of this version.
@@ -75,6 +68,38 @@ fn take_up(set: &Volumes<SimSink>, entry: &Entry, volume: usize, map: &[u8]) -> 
     Ok(Some(own))
 }
 
+/// As the receiver's comparer: what both versions have is carried over. Volumes that have a piece then, if the earlier one stands.
+fn carry_over(set: &Volumes<SimSink>, entry: &Arc<Entry>) -> io::Result<Option<Vec<usize>>> {
+    let terms = Terms {
+        chunk_bytes: CHUNK,
+        digest: DigestKind::Blake3,
+        cipher: Cipher::Aes128Gcm,
+        cover: Cover::Sealed,
+        publish_small: true,
+    };
+    let Some(old) = set.old(entry)? else { return Ok(None) };
+    let (mut digests, mut result) = (Vec::new(), None);
+    let mut see = |seen| {
+        match seen {
+            Seen::Old { digests: more, .. } => digests.extend(more),
+            Seen::Carried { result: it, .. } => result = Some(it),
+            _ => panic!("nothing else was asked"),
+        }
+        true
+    };
+    look(set, &terms, Look::Old { entry: entry.clone(), chunks: CHUNKS, sign: old.sign }, &mut see);
+    let same = (0..CHUNKS).filter(|&index| is_same(index));
+    let header = Some(JournalHeader::of(entry, CHUNK, DigestKind::Blake3).into());
+    let kept = same.clone().map(|index| (index, [mark(entry, index); 32])).collect();
+    look(set, &terms, Look::Carry { entry: entry.clone(), sign: old.sign, kept, header, durable: true }, &mut see);
+    for index in same.filter(|&index| digests[index as usize] != NO_DIGEST) {
+        let content = vec![mark(entry, index); chunk_len(entry.bytes(), CHUNK, index) as usize];
+        let own = chunk_digest(&terms, entry.bytes(), index * u64::from(CHUNK), &content);
+        assert_eq!(digests[index as usize], own, "chunk {index} is read where it stands");
+    }
+    result.expect("it is told").map(Some)
+}
+
 /// One run that brings this version, as far as the machine lives; true: it is published. `told`: chunks that were flushed, told as it goes.
 fn run(disks: &[SharedDisk], entry: &Arc<Entry>, rng: &mut Rng, told: &mut Vec<u64>) -> bool {
     let set = Volumes::new(disks.iter().map(|disk| SimSink(disk.clone())).collect()).striping(true);
@@ -88,7 +113,17 @@ fn run(disks: &[SharedDisk], entry: &Arc<Entry>, rng: &mut Rng, told: &mut Vec<u
     }
     match found {
         Ok(Found::Same) => return true,
-        Ok(Found::Nothing) => {}
+        Ok(Found::Nothing) => match carry_over(&set, entry) {
+            Ok(Some(volumes)) => {
+                volumes.into_iter().for_each(|volume| begun[volume] = true);
+                let same = (0..CHUNKS).filter(|&index| is_same(index));
+                same.clone().for_each(|index| here[index as usize] = true);
+                told.extend(same);
+            }
+            Err(_) | Ok(None) if is_dead() => return false,
+            Ok(None) => assert!(!disks.iter().any(|it| lock(it).get(b"big").is_some()), "what stands is compared"),
+            Err(error) => panic!("{error}"),
+        },
         Err(_) => return false,
         Ok(Found::Parts(maps)) => {
             for (volume, map) in maps {
@@ -121,7 +156,7 @@ fn run(disks: &[SharedDisk], entry: &Arc<Entry>, rng: &mut Rng, told: &mut Vec<u
         for (volume, indices) in fresh.into_iter().enumerate().filter(|(_, fresh)| !fresh.is_empty()) {
             let mut records = Vec::new();
             if !std::mem::replace(&mut begun[volume], true) {
-                records.extend_from_slice(&encode_header(&header(entry)));
+                records.extend_from_slice(&encode_header(&JournalHeader::of(entry, CHUNK, DigestKind::Blake3)));
             }
             indices.iter().for_each(|&index| encode_record(index, &[[mark(entry, index); 32]], &mut records));
             let task = Task::Flush { volume, entry: entry.clone(), records, indices, durable: true };
@@ -158,7 +193,7 @@ fn standing(disks: &[SharedDisk], versions: &[Arc<Entry>]) -> Option<i64> {
         .zip(disks)
         .filter_map(|(volume, disk)| SimSink(disk.clone()).map_of(entry).ok().map(|map| (volume, map)))
         .collect();
-    let join = Join::of(whole(entry), &maps).expect("what has its name has all chunks");
+    let join = Join::of(Whole::of(entry), &maps).expect("what has its name has all chunks");
     for index in 0..CHUNKS {
         let offset = index * u64::from(CHUNK);
         let disk = lock(&disks[usize::from(join.volume_at(offset).expect("inside"))]);

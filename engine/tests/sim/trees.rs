@@ -478,6 +478,38 @@ impl SinkTree for SimSink {
         disk.sync_names()
     }
 
+    fn striped_at(&self, path: &[u8]) -> Option<Whole> {
+        let disk = lock(&self.0);
+        let node = disk.get(path)?;
+        let Kind::File(content) = &node.kind else { return None };
+        let file = Whole { bytes: content.data.len() as u64, mtime_s: node.mtime.0, mtime_ns: node.mtime.1 };
+        disk.get(&beside_of(path, file, "map")).is_some().then_some(file)
+    }
+
+    fn sign_of_piece(&self, old: &Entry) -> io::Result<Sign> {
+        let mut disk = lock(&self.0);
+        let ino = open_piece(&mut disk, old)?;
+        Ok(sign_of(&disk, ino))
+    }
+
+    fn read_piece(&self, old: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let mut disk = lock(&self.0);
+        let ino = open_piece(&mut disk, old)?;
+        read_full(&mut disk, ino, offset, into)
+    }
+
+    fn carry_piece(&self, old: &Entry, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()> {
+        let mut disk = lock(&self.0);
+        let (from, part) = (open_piece(&mut disk, old)?, disk.create(&part_of(entry), true)?);
+        disk.truncate(part, entry.bytes())?;
+        for (offset, bytes) in ranges {
+            let mut range = vec![0; *bytes as usize];
+            read_full(&mut disk, from, *offset, &mut range)?;
+            disk.write_all(part, *offset, &range)?;
+        }
+        Ok(())
+    }
+
     fn sweep(&self, path: &[u8], but: Option<Whole>) {
         let mut disk = lock(&self.0);
         let kept = but.map(|file| ["chunks", "map"].map(|ending| beside_of(path, file, ending)));
@@ -489,6 +521,11 @@ impl SinkTree for SimSink {
             let _ = disk.remove(piece);
         }
     }
+}
+
+/// What stands of a version: where its name stands, that is the piece.
+fn open_piece(disk: &mut Disk, old: &Entry) -> io::Result<usize> {
+    disk.open(&part_of(old)).or_else(|_| disk.open(&old.path))
 }
 
 fn whole(entry: &Entry) -> Whole {

@@ -147,6 +147,7 @@ impl FlowSender {
             rtt_ns,
             // Two clocks: only differences mean something, so wrapping does no harm.
             one_way_ns: feedback.newest_at_ns.wrapping_sub(sent_ns).cast_signed(),
+            burst_before: newest.wire_bytes(&(newest.first..feedback.seen - 1)),
             delivered: feedback.delivered_bytes,
             passed: newest.before + newest.wire_bytes(&(newest.first..feedback.seen)),
             interval_ns: since(feedback.newest_at_ns, before.newest_at_ns),

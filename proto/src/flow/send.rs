@@ -18,7 +18,7 @@ use super::stats::FlowStats;
 use super::units::{Home, Units};
 use super::{Burst, Fact, FlowConfig, PACKET_BYTES_MIN, Step};
 use crate::packet::{PACKET_OVERHEAD, WIRE_EXTRA};
-use crate::rate::{Controller, RateConfig};
+use crate::rate::{Controller, RateConfig, TrainSeen};
 
 /// What a data packet weighs on the wire beside its bytes of the unit.
 pub(super) const WIRE_OVERHEAD: u64 = (PACKET_OVERHEAD + WIRE_EXTRA) as u64;
@@ -141,6 +141,11 @@ impl FlowSender {
             last: Last::Other,
             config,
         }
+    }
+
+    /// Before the first step: what a train that left before the flow showed of the path.
+    pub fn start_from(&mut self, seen: TrainSeen) {
+        self.controller.start_from(seen);
     }
 
     /// How many units may be added now.

@@ -15,7 +15,7 @@ use super::rival::{Rival, Sight};
 use super::shift::Shift;
 use super::trace::{Keep, Trace};
 use super::weight::{FAIR, LOW, QUEUE_ALONE_NS, Weight, of};
-use super::{Policy, RATE_MAX, RateConfig, Signal, TRAIN_PACKETS};
+use super::{Policy, RATE_MAX, RateConfig, Signal, TRAIN_PACKETS, TrainSeen};
 
 /// Share of the link's rate that every flow adds each round trip, and gives back in proportion to what it has.
 pub(super) const PUSH: f64 = 0.015;
@@ -47,7 +47,7 @@ const GAIN: f64 = 12.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Waiting for the train's echo. from: new, on_quiet; to: Verify
+    /// Waiting for the train's echo, or for the first packet where a train was seen before. from: new, on_quiet; to: Verify
     Start,
     /// The rate the train promised is on its way. from: Start; to: Prove
     Verify { since_ns: u64 },
@@ -83,6 +83,8 @@ pub(super) struct Delay {
     train_packets: u32,
     train_bytes: f64,
     train_ns: f64,
+    /// What a train before the flow showed, until the first packet; 0: none was seen.
+    seen: f64,
     idle_rounds: f64,
     /// Rounds of a queue below its target, less those above it.
     below_rounds: f64,
@@ -132,6 +134,7 @@ impl Delay {
             train_packets: TRAIN_PACKETS,
             train_bytes: 0.0,
             train_ns: 0.0,
+            seen: 0.0,
             idle_rounds: 0.0,
             below_rounds: 0.0,
             full: 0.0,
@@ -160,6 +163,13 @@ impl Delay {
     /// Before anything is known: ten packets a second.
     fn trickle(&mut self) {
         self.rate = 10.0 * f64::from(self.config.packet_bytes);
+    }
+
+    pub(super) fn start_from(&mut self, seen: TrainSeen) {
+        if self.phase == Phase::Start && !self.path.known() && seen.rtt_ns > 0 {
+            self.seen = seen.rate as f64;
+            self.path.expect(seen.rtt_ns);
+        }
     }
 
     pub(super) fn set(&mut self, config: RateConfig) {
@@ -199,7 +209,13 @@ impl Delay {
         if self.phase == Phase::Steady && !self.drain.running(now_ns) {
             self.rate = self.goal;
         }
-        // At full rate for a quarter of the round trip only: where others are, less is to be paid back.
+        if self.phase == Phase::Start && self.seen > 0.0 {
+            self.link = core::mem::take(&mut self.seen);
+            self.rate = self.weight().first * self.link;
+            self.train_due = false;
+            self.phase = Phase::Verify { since_ns: now_ns };
+        }
+        // At full rate for an eighth of the round trip only: where others are, less is to be paid back.
         if let Phase::Verify { since_ns } = self.phase
             && self.goal_before == 0.0
             && self.link > 0.0
@@ -226,6 +242,7 @@ impl Delay {
         self.train_packets = TRAIN_PACKETS;
         self.train_bytes = 0.0;
         self.train_ns = 0.0;
+        self.seen = 0.0;
         self.stepped_ns = now_ns;
         self.shift = Shift::new();
         self.delivered_from = self.delivered;
@@ -389,7 +406,9 @@ impl Delay {
         let packet = f64::from(self.config.packet_bytes);
         self.disperse(signal);
         if core::mem::take(&mut self.silent) && self.goal_before > 0.05 * self.link {
-            self.path.rebase();
+            // What was seen across the silence is no measure of anything after it.
+            self.path.resume();
+            self.passed.clear();
             // The path is back, perhaps another one. Half of what it carried, then what the echo says; trains sent into the silence are gone.
             self.rate = 0.5 * self.goal_before;
             self.phase = Phase::Verify { since_ns: signal.now_ns };
@@ -470,7 +489,9 @@ impl Delay {
         if self.shift.doubtful() {
             error = error.max(-0.05);
         }
-        let hunt = self.hunt(queue, target, passed, if signal.limited { 0.0 } else { elapsed });
+        // The packets of a burst wait for each other on an empty link, too.
+        let own = signal.burst_before as f64 * 1e9 / self.link.max(1.0);
+        let hunt = self.hunt((queue, own), target, passed, if signal.limited { 0.0 } else { elapsed });
         let next = passed * (1.0 + error - self.take + hunt) + PUSH * weight.push * self.link;
         self.goal = if signal.limited { next.min(self.goal) } else { next };
         // Two packets a round keep the signals coming. A round is four reports at least, and reports wait for packets: who sends few must not

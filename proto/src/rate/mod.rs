@@ -69,6 +69,15 @@ pub struct RateConfig {
     pub packet_bytes: u32,
 }
 
+/// What a train that left before the flow began showed of its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TrainSeen {
+    /// At which it arrived, wire bytes per second.
+    pub rate: u64,
+    /// There and back.
+    pub rtt_ns: u64,
+}
+
 /// What one feedback says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Signal {
@@ -78,6 +87,8 @@ pub struct Signal {
     pub rtt_ns: u64,
     /// Arrival (receiver's clock) less departure (sender's clock): only differences mean something.
     pub one_way_ns: i64,
+    /// Wire bytes that left in the same burst before the newest packet: it waited for these, whatever the queue.
+    pub burst_before: u64,
     /// Wire bytes that arrived since the flow began.
     pub delivered: u64,
     /// Wire bytes sent since the flow began, up to and with the newest packet that arrived: what arrived and what was lost on the way.
@@ -141,6 +152,13 @@ impl Controller {
     pub fn new(now_ns: u64, config: RateConfig) -> Self {
         let config = sane(config);
         Self { table: table(now_ns, config), config, now_ns }
+    }
+
+    /// Before the first packet: a train was seen already, so `delay` sends none and begins where its echo would have led.
+    pub fn start_from(&mut self, seen: TrainSeen) {
+        if let Table::Delay(law) = &mut self.table {
+            law.start_from(seen);
+        }
     }
 
     /// A feedback came.

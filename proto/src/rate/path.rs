@@ -134,6 +134,13 @@ impl Path {
         self.haze = Haze::new();
     }
 
+    /// After a silence the path may be another one, and the silence is no distance between reports.
+    pub(super) fn resume(&mut self) {
+        self.rebase();
+        self.report_ns = 0.0;
+        self.signals = 0;
+    }
+
     pub(super) fn base_rtt_ns(&self) -> u64 {
         u64::try_from(self.rtt_floor.least()).ok().filter(|least| *least < i64::MAX as u64).unwrap_or(0)
     }
@@ -156,6 +163,11 @@ impl Path {
     /// Queueing delay of the newest packet.
     pub(super) fn queue_ns(&self) -> u64 {
         self.late_ns.saturating_sub(self.haze_ns() as u64)
+    }
+
+    /// The round trip before a packet of ours has shown one.
+    pub(super) fn expect(&mut self, rtt_ns: u64) {
+        self.rtt_ns = rtt_ns.clamp(RTT_NS_MIN, RTT_NS_MAX);
     }
 
     /// Round trip of the newest packet; 100 ms before there was one.

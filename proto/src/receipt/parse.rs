@@ -46,7 +46,7 @@ enum Next {
     DigestKind,
     /// to: `SenderKey`
     Rung,
-    /// A layout may come before it; to: `ReceiverKey`
+    /// A layout, and that the source is unread, may come before it; to: `ReceiverKey`
     SenderKey,
     /// to: `Entry`
     ReceiverKey,
@@ -90,6 +90,7 @@ impl Reading {
             digest: DigestKind::Blake3,
             rung: Rung::Received,
             layout: None,
+            bare: false,
             sender: [0; 32],
             receiver: [0; 32],
         };
@@ -127,7 +128,11 @@ impl Reading {
                 self.head.rung = rung;
                 (Next::SenderKey, Taken::Body)
             }
-            (Next::SenderKey, Line::Layout(layout)) if self.head.layout.is_none() => {
+            (Next::SenderKey, Line::Bare) if !self.head.bare => {
+                self.head.bare = true;
+                (Next::SenderKey, Taken::Body)
+            }
+            (Next::SenderKey, Line::Layout(layout)) if self.head.layout.is_none() && !self.head.bare => {
                 self.head.layout = Some(layout);
                 (Next::SenderKey, Taken::Body)
             }
@@ -230,6 +235,10 @@ pub fn parse_line(line: &[u8]) -> Result<Line, ReceiptError> {
             }
             Line::Layout(Layout { stripe, volumes })
         }
+        b"source" => match next()? {
+            b"unread" => Line::Bare,
+            _ => return Err(ReceiptError::LineUnknown),
+        },
         b"sender" => Line::Key(Signer::Sender, hex(next()?)?),
         b"receiver" => Line::Key(Signer::Receiver, hex(next()?)?),
         b"f" | b"d" | b"l" | b"h" | b"p" | b"k" | b"c" | b"b" => {

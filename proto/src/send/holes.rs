@@ -2,7 +2,7 @@
 //!
 //! For: asking where a file has holes when its turn comes, and leaving them out.
 //! In and out: a file and a chunk from which on its map is wanted out; holes in; those that the receiver must be told out.
-//! Invariants: nothing is handed out beyond what is mapped; a chunk is either handed out or told as a hole, never both, and what was handed
+//! Invariants: nothing is handed out beyond what is mapped (lanes of a striped file are mapped as far as the fastest has come); a chunk is either handed out or told as a hole, never both, and what was handed
 //! out once stays data; the last chunk of a file always travels.
 //! Absent on purpose: looking (`engine::platform::SourceTree::holes`), the digest of zeros (`engine::digest::zeros`).
 
@@ -19,8 +19,9 @@ impl Sender {
     /// A file that cannot go on before it is known where it has holes, and the chunk from which on that is to be known.
     pub fn next_unmapped(&mut self) -> Option<(Arc<Entry>, u64)> {
         let item = self.items.get(&self.unmapped.take()?)?;
-        let State::Reading { ranges, .. } = &item.state else { return None };
-        Some((item.entry.clone(), ranges.front()?.first))
+        let State::Reading { ranges, mapped, .. } = &item.state else { return None };
+        let first = if item.lanes.is_some() { *mapped } else { ranges.front()?.first };
+        Some((item.entry.clone(), first))
     }
 
     /// Up to chunk `until` it is known where a file has holes: these chunks are zeros. Those of them that are to be told to the receiver,
@@ -28,35 +29,49 @@ impl Sender {
     /// none beyond the reach.
     pub fn on_map(&mut self, id: EntryId, holes: &[ChunkRange], until: u64) -> (Vec<ChunkRange>, Owed) {
         let chunk_bytes = self.chunk_bytes;
-        let Some(Item { entry, state: State::Reading { ranges, unread, mapped, .. }, .. }) = self.items.get_mut(&id)
+        let Some(Item { entry, state: State::Reading { ranges, unread, mapped, .. }, lanes, .. }) =
+            self.items.get_mut(&id)
         else {
             return (Vec::new(), Owed::Nothing);
         };
-        // What is asked for twice without an answer that leads on would be asked for ever.
-        let next = ranges.front().map_or(u64::MAX, |range| range.first + 1);
+        // Lanes may have handed out anything before the map's end. And what is asked for twice without an answer that leads on would be
+        // asked for ever.
+        let (from, next) = match lanes {
+            Some(_) => (*mapped, *mapped + 1),
+            None => (0, ranges.front().map_or(u64::MAX, |range| range.first + 1)),
+        };
         *mapped = until.max(next);
         let last = chunk_count(entry.bytes(), chunk_bytes) - 1;
-        let end_max = last.min(HOLE_REACH_BYTES / u64::from(chunk_bytes));
-        let mut told: Vec<ChunkRange> = Vec::new();
-        let mut left = VecDeque::with_capacity(ranges.len());
-        for mut range in ranges.drain(..) {
-            for hole in holes {
-                let (first, end) = (hole.first.max(range.first), hole.end.min(range.end).min(end_max));
-                if first >= end {
-                    continue;
-                }
-                if range.first < first {
-                    left.push_back(ChunkRange { first: range.first, end: first });
-                }
-                told.push(ChunkRange { first, end });
-                *unread -= end - first;
-                range.first = end;
-            }
-            if range.first < range.end {
-                left.push_back(range);
-            }
-        }
-        *ranges = left;
+        let reach = ChunkRange { first: from, end: last.min(HOLE_REACH_BYTES / u64::from(chunk_bytes)) };
+        let told = match lanes {
+            Some(lanes) => lanes.leave_out(holes, reach),
+            None => leave_out(ranges, holes, reach),
+        };
+        *unread -= told.iter().map(|range| range.end - range.first).sum::<u64>();
         (told, if *unread == 0 { Owed::CheckSource(id) } else { Owed::Nothing })
     }
+}
+
+/// Takes from what is wanted those of these holes that are within reach: they are to be told.
+pub(super) fn leave_out(wanted: &mut VecDeque<ChunkRange>, holes: &[ChunkRange], reach: ChunkRange) -> Vec<ChunkRange> {
+    let mut told: Vec<ChunkRange> = Vec::new();
+    let mut left = VecDeque::with_capacity(wanted.len());
+    for mut range in wanted.drain(..) {
+        for hole in holes {
+            let (first, end) = (hole.first.max(range.first).max(reach.first), hole.end.min(range.end).min(reach.end));
+            if first >= end {
+                continue;
+            }
+            if range.first < first {
+                left.push_back(ChunkRange { first: range.first, end: first });
+            }
+            told.push(ChunkRange { first, end });
+            range.first = end;
+        }
+        if range.first < range.end {
+            left.push_back(range);
+        }
+    }
+    *wanted = left;
+    told
 }

@@ -206,8 +206,8 @@ pub enum Frame {
     /// 16: Last frame each way.
     Bye,
     /// 17: Client → daemon: run this job yourself against another daemon (remote to remote). `source` are paths below this
-    /// daemon's root, `target` a whole address with a ticket, `options` the flags as on a command line.
-    Relay { sources: Vec<Box<[u8]>>, target: String, options: Vec<String> },
+    /// daemon's root, `target` a whole address with a ticket, `volumes` the paths there of a set's further volumes, `options` the flags as on a command line.
+    Relay { sources: Vec<Box<[u8]>>, target: String, volumes: Vec<Box<[u8]>>, options: Vec<String> },
     /// 18: Daemon → client during a relayed job: one JSON event line.
     Event { line: String },
     /// 19: Client → daemon: give me a one-job ticket for this path, with my own rights.

@@ -101,6 +101,7 @@ fn service(kind: u8, from: &mut Reader<'_>) -> Result<Frame, Breach> {
         17 => Frame::Relay {
             sources: from.list(LIST_MAX, 2, user_path)?,
             target: from.text(TEXT_BYTES_MAX)?,
+            volumes: from.list(usize::from(VOLUMES_MAX) - 1, 2, user_path)?,
             options: from.list(LIST_MAX, 2, |from| from.text(TEXT_BYTES_MAX))?,
         },
         18 => Frame::Event { line: from.text(LINE_BYTES_MAX)? },

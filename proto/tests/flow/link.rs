@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use proto::flow::{Fact, FlowConfig, FlowReceiver, FlowSender, FlowStats, Placed, ReceiverStats, Step};
 use proto::packet::{BODY_OVERHEAD, Control, Feedback, PACKET_OVERHEAD, WIRE_EXTRA};
-use proto::rate::{Law, Policy, RateConfig};
+use proto::rate::{Law, Policy, RateConfig, TrainSeen};
 
 pub const MS: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000_000_000;
@@ -184,6 +184,8 @@ pub struct Job {
     pub land_ns: u64,
     /// One send in so many is refused half-way by the socket.
     pub refuse_ppm: u64,
+    /// What a train before the flow showed.
+    pub seen: Option<TrainSeen>,
 }
 
 impl Job {
@@ -204,6 +206,7 @@ impl Job {
             reload_ns: None,
             land_ns: 0,
             refuse_ppm: 0,
+            seen: None,
         }
     }
 }
@@ -325,7 +328,10 @@ impl World {
             last_ns: 0,
             is_bad: false,
         };
-        let sender = FlowSender::new(0, job.config.clone());
+        let mut sender = FlowSender::new(0, job.config.clone());
+        if let Some(seen) = job.seen {
+            sender.start_from(seen);
+        }
         let receiver = FlowReceiver::new(CLOCK_AHEAD, job.config.clone());
         World {
             now_ns: 0,

@@ -381,6 +381,7 @@ impl World {
             now_ns: now + back,
             rtt_ns: (now + back - sent) - (now - arrived),
             one_way_ns: arrived as i64 - sent as i64 + drift - 7_777_777_777,
+            burst_before: 0,
             delivered: flow.received,
             passed: flow.passed,
             interval_ns: arrived - before.0,

@@ -105,6 +105,7 @@ const TABLE: &[(&str, Test)] = &[
     ("takes_bufs_of_another_pool", disk::takes_bufs_of_another_pool),
     ("refuses_a_range_outside_of_the_memory", disk::refuses_a_range_outside_of_the_memory),
     ("sends_and_receives_whole_chunks", network::sends_and_receives_whole_chunks),
+    ("hands_a_file_to_the_network_unread", network::hands_a_file_to_the_network_unread),
     ("receives_what_is_there_unless_all_is_wanted", network::receives_what_is_there_unless_all_is_wanted),
     ("receives_a_tail_that_is_all_there_will_be", network::receives_a_tail_that_is_all_there_will_be),
     ("tells_the_end_of_a_stream", network::tells_the_end_of_a_stream),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sys::mem::{HEADROOM, Mem};
-use sys::ring::Op;
+use sys::ring::{Op, Tail};
 
 use crate::{CHUNK, Room, pair, pattern, small, tcp};
 
@@ -24,6 +24,47 @@ pub(crate) fn sends_and_receives_whole_chunks(room: &mut Room) {
             assert_eq!(done.result.expect("whole"), len);
             assert_eq!(&done.mem.bytes()[at..], &pattern(HEADROOM + CHUNK, 4)[at..]);
             let Mem::Buf(buf) = done.mem else { panic!("a buf") };
+            room.pool.give(buf);
+        }
+    }
+}
+
+/// Whole, of a file that became shorter, and of what cannot be handed over; each behind a head that is copied.
+pub(crate) fn hands_a_file_to_the_network_unread(room: &mut Room) {
+    let content = pattern(CHUNK + 5000, 9);
+    let file = room.file("source", &content);
+    let folder = Arc::new(std::fs::File::open(&room.folder).expect("a folder"));
+    for (file, there) in [(&file, CHUNK), (&file, 70_001), (&folder, 0)] {
+        if there < CHUNK && there > 0 {
+            file.set_len(5000 + there as u64).expect("shorter");
+        }
+        let (one, other) = tcp();
+        sys::sock::lend_ready(&*one).expect("a connection");
+        let mut buf = room.pool.take().expect("buf");
+        buf.whole_mut()[..100].copy_from_slice(&pattern(100, 4));
+        let tail = Some(Tail { file: Arc::clone(file), offset: 5000, bytes: CHUNK });
+        let lend = Op::Lend { socket: one, mem: Mem::Buf(buf), at: 0, len: 100, tail };
+        if there == 0 {
+            let (result, mem) = room.one(lend);
+            assert_eq!(result.expect_err("a folder has no bytes").raw_os_error(), Some(22));
+            let Mem::Buf(buf) = mem else { panic!("a buf") };
+            room.pool.give(buf);
+            continue;
+        }
+        room.driver.submit(1, lend);
+        let target = Mem::Buf(room.pool.take().expect("buf"));
+        room.driver.submit(2, Op::Recv { socket: other, mem: target, at: 0, len: 100 + CHUNK, all: true });
+        for done in room.wait_for(2) {
+            let moved = done.result.expect("the path is open");
+            let Mem::Buf(buf) = done.mem else { panic!("a buf") };
+            if done.token == 1 {
+                assert_eq!(moved, 100 + there, "what the file had");
+            } else {
+                assert_eq!(moved, 100 + CHUNK, "the length that the peer was told");
+                assert_eq!(buf.whole()[..100], pattern(100, 4));
+                assert!(buf.whole()[100..100 + there] == content[5000..5000 + there], "the file's bytes");
+                assert!(buf.whole()[100 + there..100 + CHUNK].iter().all(|&byte| byte == 0), "and no others");
+            }
             room.pool.give(buf);
         }
     }

@@ -289,6 +289,8 @@ pub struct Refused(String);
 /// The sending end's hold on a listener.
 pub struct Client {
     addr: SocketAddr,
+    /// Where else it listens: streams are dealt out over all of them.
+    others: Vec<SocketAddr>,
     lines: Lines,
     congestion: String,
     cores: Cores,
@@ -304,7 +306,13 @@ impl Client {
             format!("failed to reach {addr}: start `longhaul bench net --listen IP:PORT` on the other host")
         })?;
         // The listener's word comes when its receivers have ended: after the longest run there is.
-        Ok(Client { addr, lines: Lines::new(control, STALL)?, congestion: congestion.to_owned(), cores })
+        Ok(Client {
+            addr,
+            others: Vec::new(),
+            lines: Lines::new(control, STALL)?,
+            congestion: congestion.to_owned(),
+            cores,
+        })
     }
 
     /// Bytes of a UDP packet that fills one of the path's; on loopback, whose packets are like nobody else's, of an Ethernet's.
@@ -352,6 +360,11 @@ impl Client {
         }
     }
 
+    /// More addresses of the same listener: the streams of the next runs are dealt out over all of them.
+    pub fn also(&mut self, others: Vec<SocketAddr>) {
+        self.others = others;
+    }
+
     /// Where the threads of the next runs are held at this end.
     pub fn hold(&mut self, hold: Option<Hold>) {
         self.cores = self.cores.holding(hold);
@@ -368,13 +381,21 @@ impl Client {
             Reply::Token(token) => token,
             other => bail!("the other end answered out of turn: {other:?}"),
         };
-        let sockets = (0..order.streams).map(|_| self.connect(&token)).collect::<anyhow::Result<Vec<_>>>()?;
+        let sockets = (0..order.streams)
+            .map(|number| self.connect(usize::from(number), &token))
+            .collect::<anyhow::Result<Vec<_>>>()?;
         let cores = self.cores.clone();
         let work = |socket: &Arc<OwnedFd>, ready: &mut dyn FnMut()| send_end(order, socket, ready);
         let senders = both(&sockets, &cores, false, work, || match self.reply()? {
             Reply::Go => Ok(()),
             other => bail!("the other end answered out of turn: {other:?}"),
-        })?;
+        });
+        let senders = match senders {
+            Ok(senders) => senders,
+            Err(error) if error.is::<Refused>() => return Err(error),
+            // A stream broke. Its other end says why, and has then said all of this run: the next one may begin.
+            Err(error) => return Err(self.reply().err().filter(|why| why.is::<Refused>()).unwrap_or(error)),
+        };
         match self.reply()? {
             Reply::Sides(receivers) => Ok((senders, receivers)),
             other => bail!("the other end answered out of turn: {other:?}"),
@@ -388,8 +409,12 @@ impl Client {
         }
     }
 
-    fn connect(&self, token: &str) -> anyhow::Result<Arc<OwnedFd>> {
-        let mut stream = sock::connect_from(self.addr, None, STALL, |fd| {
+    fn connect(&self, number: usize, token: &str) -> anyhow::Result<Arc<OwnedFd>> {
+        let addr = match number % (1 + self.others.len()) {
+            0 => self.addr,
+            other => self.others[other - 1],
+        };
+        let mut stream = sock::connect_from(addr, None, STALL, |fd| {
             // What a host's rules forbid stays as it is; the report says which one it became.
             let _ = sock::set_congestion(fd, &self.congestion);
             Ok(())

@@ -299,6 +299,18 @@ pub struct Side {
 }
 
 impl Side {
+    /// Payload by time, bit/s.
+    #[must_use]
+    pub fn bps(&self) -> f64 {
+        8e9 * self.bytes as f64 / self.ns.max(1) as f64
+    }
+
+    /// Processor time by wall time: 1 is a whole core.
+    #[must_use]
+    pub fn load(&self) -> f64 {
+        self.cpu_ns as f64 / self.ns.max(1) as f64
+    }
+
     /// Puts the engine's books in.
     pub fn book(&mut self, ns: &engine::books::Snapshot) {
         let spent = Stage::ALL.iter().map(|&stage| (stage.name().to_owned(), ns[stage as usize]));

@@ -2,7 +2,7 @@
 //!
 //! For: jobs that nobody wants to choose a transport for.
 //! In and out: the look's answer, meters and the kernel's counts in; how many rails of which kind are wanted, and sentences, out.
-//! Invariants: a job waits `LOOK`, or `LOOK_RTTS`, at most for the look, and a small one not at all; equations and trials are decided in `probe`, which is
+//! Invariants: a job waits `LOOK`, or `LOOK_RTTS`, at most for the look, a small one only for one whose greeting is answered already; equations and trials are decided in `probe`, which is
 //! pure; where the acceptor takes no datagrams, or a cap holds the job, nothing is tried.
 //! Absent on purpose: equations (probe::model), hysteresis (probe::steer), making rails (rails.rs).
 
@@ -21,6 +21,9 @@ use crate::units::show_bits_per_second;
 /// went over TCP in 18 s when a second was all, over UDP in 5).
 const LOOK: Duration = Duration::from_secs(1);
 const LOOK_RTTS: u32 = 5;
+/// A small job waits so long for the answer to a greeting that went ahead, and two round trips for what comes of its train.
+const LOOK_SMALL: Duration = Duration::from_millis(30);
+const LOOK_SMALL_RTTS: u32 = 2;
 /// A window of the running job: so long, or so many round trips.
 const WINDOW: Duration = Duration::from_secs(1);
 const WINDOW_RTTS: u32 = 10;
@@ -102,9 +105,11 @@ impl Keeper<'_, '_> {
             Phase::Begin if auto.known.rtt < probe::SHORT => self.decide(true),
             Phase::Begin => {
                 auto.stage = Phase::Look(Instant::now());
-                auto.looks_at = Some(self.next_rail);
-                self.job.rails.ask(0, Ask::Look(self.next_rail));
-                self.next_rail += 1;
+                let greeted = self.job.rails.take_early();
+                let rail = greeted.unwrap_or(self.next_rail);
+                self.next_rail += u16::from(greeted.is_none());
+                auto.looks_at = Some(rail);
+                self.job.rails.ask(0, Ask::Look(rail));
             }
             Phase::Look(since) => match self.job.rails.view() {
                 Some(Ok(seen)) => {
@@ -118,7 +123,13 @@ impl Keeper<'_, '_> {
                 None => {
                     let tally = self.end.record().tally;
                     let is_small = tally.scan_ended && tally.bytes_total <= SMALL_BYTES;
-                    if is_small || since.elapsed() >= LOOK.max(auto.known.rtt * LOOK_RTTS) {
+                    let patience = match (is_small, self.job.rails.early_answered()) {
+                        (false, _) => LOOK.max(auto.known.rtt * LOOK_RTTS),
+                        (true, None) => Duration::ZERO,
+                        (true, Some(false)) => LOOK_SMALL,
+                        (true, Some(true)) => LOOK_SMALL + auto.known.rtt * LOOK_SMALL_RTTS,
+                    };
+                    if since.elapsed() >= patience {
                         self.decide(false);
                     }
                 }

@@ -2,7 +2,8 @@
 //!
 //! For: the last words of a session, and letting the workers go.
 //! In and out: what the machines and the link say in; `Sign`, `Bye`, `Refuse` and `Failure` out.
-//! Invariants: a signature is made only over a whole job; after `leave` no op of the job is in flight; every wait has a time.
+//! Invariants: a signature is made only over a whole job; after `leave` no op of the job is in flight; every wait has a time; a receiver
+//! that has signed says nothing more before it is answered, so that the answer outlives the process that gave it.
 //! Absent on purpose: deciding that all is done (proto), the receipt's form (proto, job::receipt).
 
 use std::io;
@@ -87,7 +88,9 @@ impl Keeper<'_, '_> {
             self.say(&Frame::Sign { body: own_body, signature: Box::new(own_signature) });
         }
         self.say(&Frame::Bye);
-        self.closing = Closing::Bye;
+        // Nothing more is to be learned: a sender that came for this goes, and its kernel brings the last words. (A receiver that came may
+        // have lost its path: it comes again over another, and must find somebody.)
+        self.closing = if sends && self.job.rails.dials() { Closing::Over } else { Closing::Bye };
         if let Some(receipt) = self.receipt.take().filter(|_| body == own_body) {
             let mut peers = [0; 64];
             peers.copy_from_slice(signature);

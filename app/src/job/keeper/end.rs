@@ -9,7 +9,7 @@ use engine::end::Record;
 use engine::end::recv::RecvEnd;
 use engine::end::send::SendEnd;
 use engine::linux::Linux;
-use proto::layout::{Layout, Stripe};
+use proto::layout::Stripe;
 
 use super::{Job, Way};
 
@@ -27,12 +27,11 @@ impl End {
             Way::Send(source) => {
                 let rails = if job.plan.datagrams > 0 { job.plan.datagrams } else { job.plan.streams };
                 let rails = usize::from(rails).max(job.rails.names().len());
-                let depth = crate::job::offer::depth(job.pool_bytes, job.plan.chunk_bytes, rails);
+                let disks = source.trees().len();
+                let depth = crate::job::offer::depth(job.pool_bytes, job.plan.chunk_bytes, rails, disks);
                 let mut end = SendEnd::new(job.no, job.terms, &job.plan, job.rung, source.clone(), count, depth);
-                end.spread_over(spread(source.trees().len(), job.layout));
-                if job.layout.is_some_and(|it| it.stripe == Stripe::Chunk) {
-                    end.fill_holes();
-                }
+                let to = job.layout.filter(|it| it.stripe == Stripe::File).map_or(1, |it| it.volumes);
+                end.spread_over(u16::try_from(disks).unwrap_or(u16::MAX), to);
                 End::Send(Box::new(end))
             }
             Way::Recv { sink, keep, carried, sync } => {
@@ -72,12 +71,6 @@ impl End {
             End::Recv(end) => format!("{} entries open", end.open_count()),
         }
     }
-}
-
-/// Files that are sent side by side: one for each disk that reads or writes whole files.
-fn spread(from: usize, to: Option<Layout>) -> u16 {
-    let to = to.filter(|it| it.stripe == Stripe::File).map_or(1, |it| it.volumes);
-    u16::try_from(from).unwrap_or(u16::MAX).max(to)
 }
 
 fn boot_hash() -> [u8; 8] {

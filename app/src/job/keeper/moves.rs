@@ -7,6 +7,7 @@
 //! because nothing is sent, the pauses between greetings grow.
 //! Absent on purpose: a new rate (the law finds it from what it hears), a new control session.
 
+use std::io::{Error, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,6 +25,9 @@ const SILENCE_RTTS: u32 = 4;
 const SILENCE_MAX: Duration = Duration::from_secs(8);
 /// The control session has a word of the peer twice a second: silent for longer, it is the whole path that is down, not UDP alone.
 const PEER_ALIVE: Duration = Duration::from_secs(2);
+/// So many greetings in a row, none answered although the peer is there, and UDP is what does not get through. One is not enough: it may
+/// have begun while the whole path was down, and the session come back before it ended.
+const UNANSWERED: u32 = 2;
 
 /// Whether a rail is heard.
 #[derive(Debug)]
@@ -32,25 +36,35 @@ pub(super) struct Hearing {
     since: Instant,
     /// Greetings since something was heard.
     tries: u32,
+    /// Of these, one after another, those that the peer did not answer although it was there.
+    unanswered: u32,
     /// One is on its way.
     asked: bool,
 }
 
 impl Hearing {
     pub(super) fn new() -> Hearing {
-        Hearing { sign: 0, since: Instant::now(), tries: 0, asked: false }
+        Hearing { sign: 0, since: Instant::now(), tries: 0, unanswered: 0, asked: false }
     }
 
     /// `sign` changes when something is heard. Is it time to greet? `waits`: something is on its way.
     fn is_lost(&mut self, now: Instant, sign: u64, waits: bool, rtt: Duration) -> bool {
         if sign != self.sign {
-            (self.sign, self.tries, self.since) = (sign, 0, now);
+            (self.sign, self.tries, self.unanswered, self.since) = (sign, 0, 0, now);
         }
         if !waits && self.tries == 0 {
             self.since = now;
         }
         let patience = SILENCE.max(rtt * SILENCE_RTTS) * 2u32.saturating_pow(self.tries.min(8));
         !self.asked && waits && now.saturating_duration_since(self.since) >= patience.min(SILENCE_MAX)
+    }
+
+    /// A greeting came to nothing. Is it UDP that does not get through? Not if this end could not even send it (its address just changed, no
+    /// route for a moment), nor if the peer is silent altogether.
+    fn is_blocked(&mut self, error: &Error, peer_is_there: bool) -> bool {
+        let silence = matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::ConnectionRefused);
+        self.unanswered = if silence && peer_is_there { self.unanswered + 1 } else { 0 };
+        self.unanswered >= UNANSWERED
     }
 }
 
@@ -88,12 +102,12 @@ impl Keeper<'_, '_> {
         self.out.notes.push(text);
     }
 
-    /// A greeting of a rail that is up was not answered. False: it is UDP that does not get through, since the peer is there otherwise.
-    pub(super) fn not_moved(&mut self, rail: u16) -> bool {
-        let peer_told = self.peer_told;
+    /// A greeting of a rail that is up came to nothing. True: it is greeted anew later; false: it is UDP that does not get through.
+    pub(super) fn not_moved(&mut self, rail: u16, error: &Error) -> bool {
+        let peer_is_there = self.peer_told.elapsed() < PEER_ALIVE;
         let Some(it) = self.carriers.get_mut(&rail) else { return false };
         (it.hearing.asked, it.hearing.since) = (false, Instant::now());
-        peer_told.elapsed() >= PEER_ALIVE
+        !it.hearing.is_blocked(error, peer_is_there)
     }
 }
 
@@ -133,5 +147,25 @@ mod tests {
         let later = begin + Duration::from_millis(10_100);
         assert!(!hearing.is_lost(later, 7, true, Duration::ZERO));
         assert!(hearing.is_lost(later + SILENCE, 7, true, Duration::ZERO));
+    }
+
+    #[test]
+    fn udp_is_blocked_after_two_silent_greetings_while_the_peer_is_there() {
+        let (silence, no_route) = (Error::from(ErrorKind::TimedOut), Error::from(ErrorKind::NetworkUnreachable));
+        let mut hearing = Hearing::new();
+        assert!(!hearing.is_blocked(&silence, true), "one may have begun before the path came back");
+        assert!(hearing.is_blocked(&silence, true));
+        let mut hearing = Hearing::new();
+        for _ in 0..9 {
+            assert!(!hearing.is_blocked(&silence, false), "the whole path is down");
+            assert!(!hearing.is_blocked(&no_route, true), "nothing left this end");
+            assert!(!hearing.is_blocked(&silence, true), "and these do not add up");
+            assert!(!hearing.is_lost(Instant::now(), 0, false, Duration::ZERO));
+        }
+        // Something heard in between is an answer.
+        let mut hearing = Hearing::new();
+        assert!(!hearing.is_blocked(&silence, true));
+        hearing.is_lost(Instant::now(), 1, true, Duration::ZERO);
+        assert!(!hearing.is_blocked(&silence, true));
     }
 }

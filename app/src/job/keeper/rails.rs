@@ -124,8 +124,10 @@ impl Keeper<'_, '_> {
         {
             // The look at the path was over the first one.
             let looked = self.auto.as_mut().filter(|_| path == 0).and_then(Auto::take_looked);
-            let rail = looked.unwrap_or(self.next_rail);
-            self.next_rail += u16::from(looked.is_none());
+            // And that which was greeted early is the session's own.
+            let greeted = looked.or_else(|| if path == 0 { self.job.rails.take_early() } else { None });
+            let rail = greeted.unwrap_or(self.next_rail);
+            self.next_rail += u16::from(greeted.is_none());
             self.asked.insert(rail, path);
             self.job.rails.ask(path, Ask::Packets(rail));
             self.paths[path].dialling.1 += 1;
@@ -181,7 +183,7 @@ impl Keeper<'_, '_> {
                 self.on_control(nonce, socket)?;
                 continue;
             }
-            let is_packets = matches!(carrier, Carrier::Packets(_));
+            let is_packets = matches!(carrier, Carrier::Packets(..));
             let is_up = is_packets && self.carriers.contains_key(&rail);
             let path = self.asked.get(&rail).copied().unwrap_or(0);
             if self.job.rails.dials() && !is_up {
@@ -192,7 +194,7 @@ impl Keeper<'_, '_> {
             let socket = match socket {
                 Ok(socket) => socket,
                 Err(error) if is_packets => {
-                    if !self.not_moved(rail) {
+                    if !self.not_moved(rail, &error) {
                         self.give_up_datagrams(Some(path), &error);
                     }
                     continue;
@@ -245,13 +247,13 @@ impl Keeper<'_, '_> {
                 self.streams_up = true;
                 Cmd::RailUp { job, rail, socket, key }
             }
-            Carrier::Packets(sizes) => {
+            Carrier::Packets(sizes, seen) => {
                 if let Some(short) = udp::widen(&*socket).filter(|_| self.meters.is_empty()) {
                     let text =
                         format!("the system's limits bound UDP, which costs speed on fast or busy paths: {short}");
                     self.out.notes.push(text);
                 }
-                let path = self.flow(sizes);
+                let path = Path { seen, ..self.flow(sizes) };
                 carries.meter = Some(path.meter.clone());
                 Cmd::PacketsUp { job, rail, socket, key, path }
             }
@@ -308,7 +310,7 @@ impl Keeper<'_, '_> {
             units_open: UNITS_OPEN,
             units_most: UNITS_MOST,
         };
-        Path { tag: sizes.tag, flow, silence_ns: SILENCE_NS, meter }
+        Path { tag: sizes.tag, flow, silence_ns: SILENCE_NS, meter, seen: None }
     }
 
     /// The datagram rails' figures together: counts added, round trip and loss of the one that sent most.

@@ -1,17 +1,35 @@
-//! What a job tells of the storage at its own end.
+//! What a job tells of the storage and the memory at its own end.
 //!
-//! For: `--explain` and the report: which engine was chosen, why, and what the job took of the page cache.
-//! In and out: news of the end's chooser in; notes and choices out.
+//! For: `--explain` and the report: which engine was chosen, why, what the job took of the page cache, and how often its bytes crossed memory.
+//! In and out: news of the end's chooser, counts of the workers, in; notes and choices out.
 //! Invariants: told once; a rate that fell is judged only when this end's disk was what the job waited for.
 //! Absent on purpose: choosing (`engine::linux::choice`).
 
+use engine::books::Spared;
+use engine::host::Team;
+use engine::job::Cover;
 use engine::linux::choice::Chooser;
+use proto::books::memory::{Crossing, LEAST};
 use proto::books::{Books, Stage};
 use proto::negotiate::Choice;
 use proto::storage::Way as Moves;
 
 use super::{Keeper, Way};
 use crate::units::show_memory;
+
+/// What was copied and what was not, at one moment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Traffic {
+    spared: Spared,
+    /// By the memory controllers.
+    counted: Option<u64>,
+}
+
+impl Traffic {
+    pub(super) fn now(workers: &Team) -> Traffic {
+        Traffic { spared: workers.spared(), counted: sys::host::memory_traffic_bytes() }
+    }
+}
 
 impl Keeper<'_, '_> {
     /// All volumes of an end share theirs.
@@ -46,6 +64,33 @@ impl Keeper<'_, '_> {
             let reason = "pages of its large files that the job brought in and that stayed (cachestat)".to_owned();
             told.push(Choice { what: "page cache", value: show_memory(left), reason });
         }
+        told.extend(self.memory_told(way == Moves::Read));
         told
+    }
+
+    /// How often the payload crossed this end's memory. Between two ends in one process nobody asks.
+    fn memory_told(&mut self, sends: bool) -> Option<Choice> {
+        let (moved, cover) = (self.end.record().tally.moved, self.job.terms.cover);
+        self.job.link.peer_addr().filter(|_| moved > 0)?;
+        let (from, now) = (self.traffic_from, Traffic::now(&self.job.workers));
+        let crossing = Crossing {
+            sends,
+            moved,
+            direct: now.spared.direct - from.spared.direct,
+            lent: now.spared.lent - from.spared.lent,
+            packets: if self.streams_up { 0 } else { self.packets().map_or(0, |_| moved) },
+            sealed: cover == Cover::Sealed,
+            bare: cover == Cover::Bare,
+        };
+        let steps: Vec<String> = crossing.steps().iter().map(|(step, times)| format!("{step} {times:.1}")).collect();
+        let counted = now.counted.zip(from.counted).map(|(now, from)| now.saturating_sub(from));
+        let counted = counted.map_or_else(String::new, |bytes| {
+            format!("; the memory controllers counted {:.1}, of all that ran here", bytes as f64 / moved as f64)
+        });
+        Some(Choice {
+            what: "memory traffic",
+            value: format!("{:.1} crossings a byte at this end", crossing.sum()),
+            reason: format!("{}; a disk's and a card's own are {LEAST:.1}{counted}", steps.join(", ")),
+        })
     }
 }

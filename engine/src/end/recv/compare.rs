@@ -11,7 +11,6 @@ use std::io;
 use std::sync::Arc;
 
 use proto::error::Breach;
-use proto::journal;
 use proto::ledger::chunk_count;
 use proto::manifest::{Entry, EntryId};
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
@@ -82,13 +81,14 @@ impl<P: Platform> RecvEnd<P> {
             Seen::Carried { entry: id, result } => {
                 let Some(comparing) = self.comparing.remove(&id) else { return Ok(()) };
                 let Some(entry) = self.machine.entry(id).cloned() else { return Ok(()) };
+                let volumes = result.as_ref().cloned().unwrap_or_default();
                 if let Err(error) = result {
                     out.notes
                         .push(format!("{}: nothing is carried over ({error}), it is sent whole", show(&entry.path)));
                     self.sink.discard(&entry);
                     self.ask(&entry, &[], out);
                 } else {
-                    self.ask(&entry, &comparing.kept, out);
+                    self.ask_rest(&entry, &comparing.kept, &volumes, out);
                 }
             }
             Seen::Adopted { entry: id, result } => {
@@ -169,6 +169,11 @@ impl<P: Platform> RecvEnd<P> {
     fn ask(&mut self, entry: &Arc<Entry>, kept: &[(u64, Digest)], out: &mut Outbox<P>) {
         let begun = [self.sink.volume_of(entry.id)];
         let volumes = if kept.is_empty() { &[][..] } else { &begun };
+        self.ask_rest(entry, kept, volumes, out);
+    }
+
+    /// The same, where what is kept has journals on these volumes.
+    fn ask_rest(&mut self, entry: &Arc<Entry>, kept: &[(u64, Digest)], volumes: &[usize], out: &mut Outbox<P>) {
         let want = self.begin(entry, kept, volumes, !kept.is_empty() && self.record.rung >= Rung::Flushed);
         for worker in 0..self.workers {
             out.cmds.push((worker, Cmd::Expect { job: self.job, entries: vec![entry.clone()] }));
@@ -199,12 +204,14 @@ impl<P: Platform> RecvEnd<P> {
         }
         let kept = first_runs(kept);
         let same_chunks = ranges.is_empty() && comparing.old.bytes == entry.bytes();
+        // The pieces of a striped file are named after its time: with another they are another version, which shares all chunks.
+        let is_kept_as_it_is = same_chunks && !comparing.old.elsewhere && !entry.meta.striped;
         if !ranges.is_empty() {
             out.notes.push(show_differ(&entry, ranges, self.record.terms.chunk_bytes));
         }
         if self.record.dry {
             self.differ_dry(&entry, same_chunks, &kept, out);
-        } else if same_chunks && !comparing.old.elsewhere {
+        } else if is_kept_as_it_is {
             out.looks.push(Look::Adopt { entry, sign: comparing.old.sign });
         } else if kept.is_empty() || (entry.bytes() <= PACK_FILE_BYTES_MAX && !same_chunks) {
             self.comparing.remove(&id);
@@ -233,23 +240,10 @@ impl<P: Platform> RecvEnd<P> {
     }
 
     fn carry(&mut self, entry: &Arc<Entry>, out: &mut Outbox<P>) {
-        let header = self.journal_header(entry);
-        let chunk_bytes = u64::from(self.record.terms.chunk_bytes);
+        let header = (entry.bytes() > JOURNAL_FILE_BYTES_MIN).then(|| self.journal_header(entry).into());
         let comparing = &self.comparing[&entry.id];
-        let (mut ranges, mut records) = (Vec::new(), Vec::new());
-        if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
-            records.extend_from_slice(&journal::encode_header(&header));
-        }
-        for run in comparing.kept.chunk_by(|a, b| a.0 + 1 == b.0) {
-            let offset = run[0].0 * chunk_bytes;
-            let end = entry.bytes().min(offset + run.len() as u64 * chunk_bytes);
-            ranges.push((offset, end - offset));
-            if !records.is_empty() {
-                let digests: Vec<Digest> = run.iter().map(|(_, digest)| *digest).collect();
-                journal::encode_record(run[0].0, &digests, &mut records);
-            }
-        }
+        let (sign, kept) = (comparing.old.sign, comparing.kept.clone());
         let durable = self.record.rung >= Rung::Flushed;
-        out.looks.push(Look::Carry { entry: entry.clone(), sign: comparing.old.sign, ranges, records, durable });
+        out.looks.push(Look::Carry { entry: entry.clone(), sign, kept, header, durable });
     }
 }

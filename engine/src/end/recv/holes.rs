@@ -2,8 +2,8 @@
 //!
 //! For: the receiving half of holes; see `docs/design/013-holes.md`.
 //! In and out: `Holes` frames in; chunks that have landed, and the file's digest, which is that of all its bytes.
-//! Invariants: a chunk told as a hole reads as zeros in the part; it is in no journal, so a later run hears of it again; what waits to be
-//! merged is bounded over all files, for a peer makes it without sending a byte of payload.
+//! Invariants: a chunk told as a hole reads as zeros in the part; a later run hears of it again, and only the maps of striped files speak of
+//! it; what waits to be merged is bounded over all files, for a peer makes it without sending a byte of payload.
 //! Absent on purpose: where the source has holes (`SourceTree::holes`), giving zeros back that came as bytes (`linux::sink`).
 
 use std::io;
@@ -28,10 +28,6 @@ impl<P: Platform> RecvEnd<P> {
         if !self.machine.on_holes(id, ranges)? {
             return Ok(());
         }
-        if self.machine.entry(id).is_some_and(|entry| entry.meta.striped) {
-            // No map would speak of it. A sender knows the layout from `Open`.
-            return Err(Breach::ChunkUnwanted.into());
-        }
         let chunk_bytes = u64::from(self.record.terms.chunk_bytes);
         let coming = self.coming.get_mut(&id).expect("made with the ledger");
         for range in ranges {
@@ -40,8 +36,12 @@ impl<P: Platform> RecvEnd<P> {
         let chunks: u64 = ranges.iter().map(|range| range.end - range.first).sum();
         coming.holes += chunks * chunk_bytes;
         self.record.tally.holes += chunks * chunk_bytes;
-        // What weighs on a volume until it is written is written.
-        self.sink.landed(id, 0, chunks * chunk_bytes);
+        if self.machine.entry(id).is_some_and(|entry| entry.meta.striped) {
+            coming.unmapped.extend_from_slice(ranges);
+        } else {
+            // What weighs on a volume until it is written is written.
+            self.sink.landed(id, 0, chunks * chunk_bytes);
+        }
         if coming.tree.zero_spans() > SPANS_FEW
             && self.coming.values().map(|it| it.tree.zero_spans()).sum::<usize>() > SPANS_MAX
         {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use proto::journal::{self, JournalHeader, Replay};
 use proto::manifest::{Entry, EntryId};
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
-use proto::wire::control::{Digest, Rung, WANT_RANGES_MAX, Want};
+use proto::wire::control::{ChunkRange, Digest, Rung, WANT_RANGES_MAX, Want};
 
 use super::{FLUSH_BYTES, FLUSH_NS, JOURNAL_FILE_BYTES_MIN, RecvEnd, show};
 use crate::digest::DigestTree;
@@ -34,12 +34,15 @@ pub(super) struct Coming {
     pub(super) durable_bytes: u64,
     /// Bytes of holes told.
     pub(super) holes: u64,
+    /// Of a striped file: those that stand in no map yet.
+    pub(super) unmapped: Vec<ChunkRange>,
 }
 
 impl Coming {
     /// Do the journals speak of all that has landed?
     pub(super) fn is_flushed(&self) -> bool {
-        self.fresh.values().all(|fresh| fresh.chunks.is_empty() && !fresh.flushing)
+        let is_flushed = |fresh: &Fresh| fresh.chunks.is_empty() && fresh.holes.is_empty() && !fresh.flushing;
+        self.unmapped.is_empty() && self.fresh.values().all(is_flushed)
     }
 }
 
@@ -48,6 +51,8 @@ impl Coming {
 pub(super) struct Fresh {
     header_written: bool,
     chunks: Vec<(u64, Digest)>,
+    /// Zeros, told since then.
+    holes: Vec<ChunkRange>,
     bytes: u64,
     since_ns: u64,
     flushing: bool,
@@ -63,8 +68,13 @@ impl Fresh {
     }
 
     fn is_due(&self, now_ns: u64, closing: bool) -> bool {
-        let is_due = closing || self.bytes >= FLUSH_BYTES || now_ns.saturating_sub(self.since_ns) >= FLUSH_NS;
-        is_due && !self.flushing && !self.chunks.is_empty()
+        let is_late = self.bytes >= FLUSH_BYTES || now_ns.saturating_sub(self.since_ns) >= FLUSH_NS;
+        let is_due = if closing {
+            !self.holes.is_empty() || !self.chunks.is_empty()
+        } else {
+            is_late && !self.chunks.is_empty()
+        };
+        is_due && !self.flushing
     }
 }
 
@@ -146,27 +156,28 @@ impl<P: Platform> RecvEnd<P> {
             closing: false,
             durable_bytes: kept_bytes,
             holes: 0,
+            unmapped: Vec::new(),
         };
         self.coming.insert(entry.id, coming);
         if kept.is_empty() { Want::All } else { Want::Missing { ranges: missing } }
     }
 
     pub(super) fn journal_header(&self, entry: &Entry) -> JournalHeader {
+        let terms = &self.record.terms;
         JournalHeader {
-            version: journal::JOURNAL_VERSION,
-            bytes: entry.bytes(),
-            mtime_s: entry.mtime_s,
-            mtime_ns: entry.mtime_ns,
-            chunk_bytes: self.record.terms.chunk_bytes,
-            digest: self.record.terms.digest,
             boot_id_hash: self.boot,
             rung_written_only: self.record.rung < Rung::Flushed,
+            ..JournalHeader::of(entry, terms.chunk_bytes, terms.digest)
         }
     }
 
     pub(super) fn pump_flushes(&mut self, now_ns: u64, out: &mut Outbox<P>) {
         let mut due: Vec<(EntryId, usize)> = Vec::new();
-        for (&id, coming) in self.coming.iter().filter(|(_, coming)| coming.journalled) {
+        for (&id, coming) in self.coming.iter_mut().filter(|(_, coming)| coming.journalled) {
+            // Any map may speak of holes, for they read as zeros in every piece. The last chunk always comes, so there is one.
+            if let Some(fresh) = coming.fresh.values_mut().next() {
+                fresh.holes.append(&mut coming.unmapped);
+            }
             let fresh = coming.fresh.iter().filter(|(_, fresh)| fresh.is_due(now_ns, coming.closing));
             due.extend(fresh.map(|(&volume, _)| (id, volume)));
         }
@@ -185,6 +196,7 @@ impl<P: Platform> RecvEnd<P> {
                 let digests: Vec<Digest> = run.iter().map(|(_, digest)| *digest).collect();
                 journal::encode_record(run[0].0, &digests, &mut records);
             }
+            fresh.holes.drain(..).for_each(|hole| journal::encode_hole(hole, &mut records));
             let indices = fresh.chunks.drain(..).map(|(index, _)| index).collect();
             fresh.bytes = 0;
             fresh.flushing = true;
@@ -220,8 +232,9 @@ impl<P: Platform> RecvEnd<P> {
 fn taken(own: &JournalHeader, volume: usize, journal: &[u8]) -> Option<Taken> {
     let replay = Replay::parse(journal);
     let header = replay.header?;
-    let fits = JournalHeader { boot_id_hash: own.boot_id_hash, rung_written_only: own.rung_written_only, ..header }
-        == *own
+    let of_this_end = |it: &JournalHeader| (it.boot_id_hash, it.rung_written_only, it.sparse);
+    let (boot_id_hash, rung_written_only, sparse) = of_this_end(own);
+    let fits = JournalHeader { boot_id_hash, rung_written_only, sparse, ..header } == *own
         && (!header.rung_written_only || header.boot_id_hash == own.boot_id_hash);
     if !fits {
         return None;

@@ -255,7 +255,7 @@ impl<P: Platform> Worker<P> {
         }
         let head = header.encode();
         buf.whole_mut()[UNIT_AT..HEADROOM].copy_from_slice(&head);
-        let digest_vouches = rail.terms.cover.of(kind) == Cover::Hashed;
+        let digest_vouches = matches!(rail.terms.cover.of(kind), Cover::Hashed | Cover::Bare);
         let vouched = if digest_vouches { HEADER_BYTES as u32 } else { u32::MAX };
         let unit = half.flow.add(HEADER_BYTES as u32 + payload_bytes);
         half.unsent += 1;
@@ -354,6 +354,8 @@ impl<P: Platform> Worker<P> {
         if let Ok(taken) = sent {
             if lent {
                 half.slots.on_lent(burst.first + taken as u64);
+                // In clear it was copied there.
+                self.laps.spared.lent += if it.packer.is_sealed() { u64::from(burst.bytes) } else { 0 };
             }
             half.slots.on_sent(lent, self.platform.now_ns().saturating_sub(now), burst.bytes);
         }

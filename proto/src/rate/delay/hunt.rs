@@ -22,8 +22,8 @@ const BELOW_ROUNDS: f64 = 5.0;
 
 impl Delay {
     /// The queue stays empty, so there is room: back to what we had at once, beyond it faster and faster.
-    pub(super) fn hunt(&mut self, queue: f64, target: f64, passed: f64, elapsed: f64) -> f64 {
-        // The second packet of a burst waits for the first, on an empty link, too.
+    /// `own`: what of the queue is the newest packet's wait for those of its own burst.
+    pub(super) fn hunt(&mut self, (queue, own): (f64, f64), target: f64, passed: f64, elapsed: f64) -> f64 {
         let packet_ns = f64::from(self.config.packet_bytes) * 1e9 / self.link.max(1.0);
         // A link that is full comes to the target within rounds; where the rate grows and the queue does not, what is seen of one is jitter.
         let below = queue < BELOW * target;
@@ -31,7 +31,7 @@ impl Delay {
             .clamp(0.0, 2.0 * BELOW_ROUNDS);
         // Over long rounds queues vary as much as jitter does, and a hunt in vain is long.
         let jitter = self.seen_noise() > self.weight().queue_ns / 4.0 && self.path.round_ns() < FREE_ROUND_NS;
-        let empty = queue <= (target / 4.0).max(1.2 * packet_ns);
+        let empty = queue - own <= (target / 4.0).max(1.2 * packet_ns);
         let free = !empty
             && below
             && jitter
