@@ -307,6 +307,9 @@ impl<P: Platform> Worker<P> {
         }
         self.late = false;
         self.laps.lap(Stage::Loop);
+        self.laps.spared.direct = self.platform.direct_bytes();
+        // Before the bell: a keeper that hears "closed" reads what the job's last turn counted.
+        self.laps.publish();
         let snapshot = self.laps.snapshot();
         let rails = &self.rails;
         for (&job, seat) in &mut self.seats {
@@ -317,8 +320,6 @@ impl<P: Platform> Worker<P> {
             self.late |= seat.part.post.ring();
         }
         self.seats.retain(|_, seat| !seat.closed || seat.part.post.ring());
-        self.laps.spared.direct = self.platform.direct_bytes();
-        self.laps.publish();
     }
 
     /// The rail a slot belongs to; there while it has ops in flight.
