@@ -324,7 +324,7 @@ fn begin(copy: &Copy<'_>, to: &Address, open: Open, screen: &mut Screen) -> Resu
         agreed.choices.push(known.choice(plan.datagrams > 0));
         known
     });
-    let addr = link.peer_addr().ok_or_else(|| Exit::Lost.fail("find the peer's address", "the connection is gone"))?;
+    let addr = link.peer_addr().expect("a pair is not dialled");
     Ok(Session { link, open, agreed, addr, known, early })
 }
 

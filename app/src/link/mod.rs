@@ -72,8 +72,16 @@ pub enum Turn {
 }
 
 enum Carrier {
-    Tls { connection: Box<Connection>, stream: TcpStream },
-    Pair { stream: UnixStream, secret: [u8; 32] },
+    /// The peer's address is remembered: a socket forgets it when its connection ends, and the end of a job is told after that.
+    Tls {
+        connection: Box<Connection>,
+        stream: TcpStream,
+        peer: SocketAddr,
+    },
+    Pair {
+        stream: UnixStream,
+        secret: [u8; 32],
+    },
 }
 
 /// One end of a control session. Non-blocking after the handshake.
@@ -192,6 +200,7 @@ impl Link {
         let io = |source| LinkError::Io { step: "set up the socket of", source };
         stream.set_nonblocking(true).map_err(io)?;
         stream.set_nodelay(true).map_err(io)?;
+        let peer = stream.peer_addr().map_err(io)?;
         let (mut sent, mut received) = (0, 0);
         let shaken = handshake(&mut connection, &stream, deadline, &mut sent, &mut received);
         if let Err(error) = shaken {
@@ -203,7 +212,7 @@ impl Link {
             return Err(LinkError::NotLonghaul);
         }
         let peer_key = tls::peer_key(&connection).map_err(LinkError::Tls)?;
-        let mut link = Link::with(Carrier::Tls { connection: Box::new(connection), stream }, peer_key);
+        let mut link = Link::with(Carrier::Tls { connection: Box::new(connection), stream, peer }, peer_key);
         (link.bytes_sent, link.bytes_received) = (sent, received);
         // The peer's first frames may have come with its last words of the handshake.
         link.open(&[])?;
@@ -219,13 +228,16 @@ impl Link {
         self.peer_key
     }
 
-    /// Where the peer is; `None` on a pair or when the connection is gone.
+    /// Where the peer is, or was; `None` on a pair.
     #[must_use]
     pub fn peer_addr(&self) -> Option<SocketAddr> {
-        self.tcp()?.peer_addr().ok()
+        match &self.carrier {
+            Carrier::Tls { peer, .. } => Some(*peer),
+            Carrier::Pair { .. } => None,
+        }
     }
 
-    /// The address of ours that the peer sees; `None` as above.
+    /// The address of ours that the peer sees; `None` on a pair or when the connection is gone.
     #[must_use]
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.tcp()?.local_addr().ok()
@@ -355,9 +367,11 @@ impl Link {
         let io = |source| LinkError::Io { step: "set up the socket of", source };
         next.set_nonblocking(true).map_err(io)?;
         next.set_nodelay(true).map_err(io)?;
-        let Carrier::Tls { stream, .. } = &mut self.carrier else { return Err(LinkError::Cut) };
+        let Carrier::Tls { stream, peer, .. } = &mut self.carrier else { return Err(LinkError::Cut) };
         let mut wire = self.kept.rest(self.bytes_sent, theirs, heard).ok_or(LinkError::Cut)?;
         wire.extend_from_slice(&self.wire[self.wire_at..]);
+        // One that is dead already is found out by the next turn.
+        *peer = next.peer_addr().unwrap_or(*peer);
         *stream = next;
         (self.wire, self.wire_at, self.bytes_sent, self.broken) = (wire, 0, theirs, None);
         Ok(())

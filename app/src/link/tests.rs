@@ -410,6 +410,19 @@ fn the_user_is_told_the_code_and_the_next_step_however_the_error_is_wrapped() {
     }
 }
 
+#[test]
+fn where_the_peer_was_is_known_after_it_is_gone() {
+    let (mut near, far) = session();
+    let at = near.peer_addr();
+    assert!(at.is_some());
+    near.send(b"nobody reads this");
+    near.flush_blocking(SOON).unwrap();
+    drop(far); // with something unread: the kernel resets the connection
+    while near.call(SOON).is_ok() {}
+    assert!(near.tcp().unwrap().peer_addr().is_err(), "the kernel has forgotten it");
+    assert_eq!(near.peer_addr(), at);
+}
+
 /// Two connections that nobody has used yet.
 fn another_connection() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
