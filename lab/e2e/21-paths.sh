@@ -186,14 +186,32 @@ if cards a lh0=1000 lp0=1000 lp1=1000 lp2=2000 lp3=8000 && cards b lh0=1000 lp0=
     is "$(grep -c 'other shares than their weights' "$OUT")" 1 "shares: it is told once, in one line"
     holds "shares: the line says share and weight" grep -q '10.99.23.1=10.99.23.2 [0-9]* % (weight 67 %)' "$OUT"
     rm -f "$DST/long"
-    # A name that leads to the slowest of five networks.
+    # A name that leads to the slowest of five networks: what the path brings is what the widest link carries.
+    by_slow() { on a awk '$1 == "lh0:" { print $10 }' /proc/net/dev; }
+    before=$(by_slow)
     cp_run "$SRC/large" "$URL"wrong
-    holds "a slow card although a faster one of each end is in one network: the remedy is said" grep -q -- '--path 10.99.23.1=10.99.23.2' "$OUT"
-    holds "a slow card although there is a faster one: it is used all the same, nobody said otherwise" cmp "$SRC/large" "$DST/wrong"
+    cp_ends 0 "a slow card although a faster one of each end is in one network: exit code 0"
+    holds "a slow card: the faster path is used, with the reason" grep -q 'data goes by lp3 (10.99.23.1) to lp3 (10.99.23.2) at 8000 Mbit/s, not by lh0' "$OUT"
+    holds "a slow card: no payload by it ($(($(by_slow) - before)) bytes of the session)" test $(($(by_slow) - before)) -lt 2000000
+    holds "a slow card: the same bytes" cmp "$SRC/large" "$DST/wrong"
+    cp_run --transport udp "$SRC/large" "$URL"wrong-udp
+    is "$(field transport "$OUT") $(grep -c 'data goes by lp3' "$OUT")" "udp 1" "a slow card, over UDP: the faster path is used"
+    cp_run "${URL}wrong" "$DST/pulled"
+    is "$STATUS $(grep -c 'data goes by lp3' "$OUT")" "0 1" "a slow card, pulled: the faster path is used"
+    cp_run --path "$ADDR_B" "$SRC/large" "$URL"said
+    is "$STATUS $(grep -c 'data goes by' "$OUT")" "0 0" "a slow card that the user insists on: it is used, without a word"
     URL_FAST="${URL/@$ADDR_B:/@10.99.23.2:}"
     cp_run "$SRC/large" "$URL_FAST"right
-    is "$(grep -c -- '--path 10' "$OUT")" 0 "the fastest card: no word"
-    rm -f "$DST/wrong" "$DST/right"
+    is "$(grep -c 'data goes by' "$OUT")" 0 "the fastest card: no word"
+    # A daemon that listens at one address alone.
+    URL_ALL=$URL
+    PORT=7441 serve b "$DST"
+    cp_run "$SRC/large" "$URL"deaf
+    is "$STATUS $(grep -c 'does not answer at 10.99.23.2' "$OUT")" "0 1" "a faster path on which the peer does not answer: told, and the named one is used"
+    holds "a faster path without an answer: the same bytes" cmp "$SRC/large" "$DST/deaf"
+    stop "$SERVE_PID"
+    URL=$URL_ALL
+    rm -f "$DST/wrong" "$DST/wrong-udp" "$DST/pulled" "$DST/said" "$DST/right" "$DST/deaf"
     for side in a b; do on $side umount /sys/class/net; done
 else
     skip "shares: no /sys of our own here"

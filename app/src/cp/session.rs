@@ -5,7 +5,7 @@
 //! Invariants: the source or the destination at this end is looked at before the peer is asked for anything.
 //! Absent on purpose: accepting (serve::session).
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -18,12 +18,12 @@ use engine::linux::sink::LinuxSink;
 use engine::linux::{Sinks, Sources};
 use engine::platform::Clones;
 use proto::manifest::Aspects;
-use proto::negotiate::{Driver, Pace};
+use proto::negotiate::{Choice, Driver, Pace};
 use proto::wire::control::{Compare, Direction, Open, Rung};
 use sys::event::Event;
 
 use crate::address::Address;
-use crate::args::{CpArguments, DriverChoice, PathAddresses, TransportChoice};
+use crate::args::{CpArguments, DriverChoice, TransportChoice};
 use crate::cp::{Copy, knock, pipe, report};
 use crate::exit::{Exit, Failure};
 use crate::host::winners;
@@ -35,7 +35,7 @@ use crate::job::keeper::{self, Job, Sync, Way};
 use crate::job::keys::JobSecret;
 use crate::job::offer::{self, Wishes};
 use crate::job::place::{self, Ground};
-use crate::job::rails::{Early, Rails};
+use crate::job::rails::{self, Early, Rails};
 use crate::job::receipt;
 use crate::job::train::{START_PACKETS, TRAIN_PACKETS};
 use crate::job::udp::{self, Peer};
@@ -329,32 +329,50 @@ fn begin(copy: &Copy<'_>, to: &Address, open: Open, screen: &mut Screen) -> Resu
 }
 
 impl Session {
-    /// Where rails lead: to the session's own peer, or by the paths that were named.
-    fn peers(&self, copy: &Copy<'_>) -> Vec<Peer> {
-        let packet_bytes = udp::packet_bytes_of(self.link.as_fd(), self.addr.ip());
+    /// Where rails lead: by the paths that were named, else to the session's own peer, and not over a slow card if a faster network joins both.
+    fn peers(&mut self, copy: &Copy<'_>, secret: &JobSecret, screen: &mut Screen) -> Vec<Peer> {
         if copy.arguments.over.is_empty() {
-            return vec![Peer { addr: self.addr, from: None, packet_bytes }];
+            let packet_bytes = udp::packet_bytes_of(self.link.as_fd(), self.addr.ip());
+            let named = Peer { addr: self.addr, from: None, packet_bytes };
+            return vec![self.way_round(copy, secret, screen).unwrap_or(named)];
         }
-        let peer = |path: &PathAddresses| Peer {
-            addr: SocketAddr::new(path.remote, self.addr.port()),
-            from: path.local,
-            // Of another link than the session's nothing is known; the greeting finds what passes.
-            packet_bytes: udp::PACKET_BYTES_MAX,
-        };
-        copy.arguments.over.iter().map(peer).collect()
+        copy.arguments.over.iter().map(|path| self.peer_at(path.remote, path.local)).collect()
     }
 
-    /// The share that each path should bring. Of the one path that nobody chose: whether it is a bad one.
-    fn weigh(&self, copy: &Copy<'_>, peers: &[Peer], screen: &mut Screen) -> Vec<f64> {
+    fn peer_at(&self, remote: IpAddr, from: Option<IpAddr>) -> Peer {
+        // Of another link than the session's nothing is known; the greeting finds what passes.
+        Peer { addr: SocketAddr::new(remote, self.addr.port()), from, packet_bytes: udp::PACKET_BYTES_MAX }
+    }
+
+    /// A faster path than the one that nobody chose, if the peer answers there. A rail that was greeted early stays where it was greeted.
+    fn way_round(&mut self, copy: &Copy<'_>, secret: &JobSecret, screen: &mut Screen) -> Option<Peer> {
         let (own, theirs) = (&self.open.offer.interfaces, &self.agreed.theirs.interfaces);
-        if copy.arguments.over.is_empty() {
-            let nets = sys::host::interfaces().unwrap_or_default();
-            let nets: Vec<cards::Own> = nets.iter().flat_map(|it| it.networks()).collect();
-            let local = sys::sock::local_addr(self.link.as_fd()).ok();
-            let word = local.and_then(|local| cards::wrong_card(local.ip(), self.addr.ip(), &nets, own, theirs));
-            word.iter().for_each(|word| screen.note(word));
-            return Vec::new();
+        let nets = sys::host::interfaces().unwrap_or_default();
+        let nets: Vec<cards::Own> = nets.iter().flat_map(|it| it.networks()).collect();
+        let local = sys::sock::local_addr(self.link.as_fd()).ok()?;
+        let better = cards::better(local.ip(), self.addr.ip(), &nets, own, theirs)?;
+        let peer = self.peer_at(better.there, Some(better.here));
+        if self.early.is_some() || copy.arguments.dry_run {
+            screen.note(&better.left());
+            return None;
         }
+        if let Err(error) = rails::answers(peer, secret) {
+            screen.note(&better.silent(&error));
+            return None;
+        }
+        screen.note(&better.used(self.addr.ip()));
+        let value = format!("{}={}", better.here, better.there);
+        self.agreed.choices.push(Choice {
+            what: "path",
+            value,
+            reason: format!("{}, instead of {}", better.it, better.worse),
+        });
+        Some(peer)
+    }
+
+    /// The share that each path should bring.
+    fn weigh(&self, copy: &Copy<'_>, peers: &[Peer]) -> Vec<f64> {
+        let (own, theirs) = (&self.open.offer.interfaces, &self.agreed.theirs.interfaces);
         let said: Vec<Option<u32>> = copy.arguments.over.iter().map(|path| path.weight).collect();
         let ends: Vec<cards::Ends> =
             peers.iter().map(|it| (it.from.or_else(|| leaves_from(it.addr)), it.addr.ip())).collect();
@@ -362,10 +380,10 @@ impl Session {
     }
 
     /// Where the workers go, if `host probe` has found out for this peer: it measures sending.
-    fn placed(&mut self, copy: &Copy<'_>) -> Hold {
-        let local = sys::sock::local_addr(self.link.as_fd()).ok().filter(|_| self.open.direction == Direction::Push);
-        let Some(local) = local else { return Hold::default() };
-        let (hold, choice) = winners::for_job(&copy.home, local.ip(), self.addr.ip(), self.agreed.plan.workers.0);
+    fn placed(&mut self, copy: &Copy<'_>, path: &Peer) -> Hold {
+        let local = path.from.or_else(|| Some(sys::sock::local_addr(self.link.as_fd()).ok()?.ip()));
+        let Some(local) = local.filter(|_| self.open.direction == Direction::Push) else { return Hold::default() };
+        let (hold, choice) = winners::for_job(&copy.home, local, path.addr.ip(), self.agreed.plan.workers.0);
         self.agreed.choices.extend(choice);
         hold
     }
@@ -379,7 +397,9 @@ impl Session {
     ) -> Result<Exit, Failure> {
         let plan = self.agreed.plan.clone();
         let direction = self.open.direction;
-        let hold = self.placed(copy);
+        let secret = JobSecret::of(&self.link, self.open.job);
+        let peers = self.peers(copy, &secret, screen);
+        let hold = self.placed(copy, &peers[0]);
         let (workers, pool_bytes) = start_workers(copy, plan.workers.0, plan.chunk_bytes, hold)?;
         let explained = report::Explaining {
             own: &self.open.offer,
@@ -393,11 +413,9 @@ impl Session {
         }
         let shared = proto::negotiate::share_cores(&self.open.offer, &self.agreed.theirs);
         let bell = Event::new().map_err(|error| Exit::of_io(&error).fail("start the job", error))?;
-        let secret = JobSecret::of(&self.link, self.open.job);
         let info = sys::sock::tcp_info(self.link.as_fd());
         let rtt = info.map_or(Duration::ZERO, |info| Duration::from_micros(info.rtt_us.into()));
-        let peers = self.peers(copy);
-        let weights = self.weigh(copy, &peers, screen);
+        let weights = self.weigh(copy, &peers);
         let rails = Rails::dial_net(&peers, &secret, direction == Direction::Push, rtt, self.early.take(), &bell);
         let rung: Rung = self.open.rung;
         let default = receipt::default_path(&copy.home, &self.open.job);
@@ -450,7 +468,7 @@ impl Session {
 }
 
 /// The address of this host from which the system would go there; no packet is sent.
-fn leaves_from(to: SocketAddr) -> Option<std::net::IpAddr> {
+fn leaves_from(to: SocketAddr) -> Option<IpAddr> {
     let any: SocketAddr = if to.is_ipv4() { ([0; 4], 0).into() } else { ([0_u16; 8], 0).into() };
     let socket = std::net::UdpSocket::bind(any).ok()?;
     socket.connect(to).ok()?;

@@ -1,16 +1,16 @@
 //! What the cards behind paths say: how fast each path should be, and whether data leaves by the wrong one.
 //!
-//! For: weights that shares are held against, and a word where a name led to a management network.
-//! In and out: both ends' interfaces (the peer's are in its offer) and the addresses of paths; weights, or a sentence, out.
+//! For: weights that shares are held against, and the way round where a name led to a management network.
+//! In and out: both ends' interfaces (the peer's are in its offer) and the addresses of paths; weights, or a better path, out.
 //! Invariants: no weight where either end does not know its card's speed, and none for any path then; a network is called the better one only
 //! if an address of each end lies in it, both cards tell their speed, and it is at least twice as fast.
-//! Absent on purpose: using what the user did not name (docs/design/012-paths.md).
+//! Absent on purpose: finding out whether the peer answers there (`rails::answers`), paths through routers (docs/design/012-paths.md).
 
 use std::net::IpAddr;
 
 use proto::negotiate::Interface;
 
-/// A card this much faster is worth a word.
+/// A card this much faster is worth a change of path.
 const FASTER: u64 = 2;
 
 /// Addresses of a path.
@@ -43,15 +43,49 @@ pub fn weights(said: &[Option<u32>], ends: &[Ends], own: &[Interface], theirs: &
     all.into_iter().map(|weight| weight as f64 / sum as f64).collect()
 }
 
-/// A sentence, if data goes over a card although a much faster one of each end is in one network.
+/// A path between two cards in one network, beside the one that a name led to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Better {
+    /// This end's address on it.
+    pub here: IpAddr,
+    /// The peer's.
+    pub there: IpAddr,
+    /// It, in words: cards, addresses, speed.
+    pub it: String,
+    /// The other, likewise.
+    pub worse: String,
+}
+
+impl Better {
+    /// Told where it is used.
+    #[must_use]
+    pub fn used(&self, named: IpAddr) -> String {
+        format!(
+            "data goes by {}, not by {} to which the name leads; --path {named} insists on that",
+            self.it, self.worse
+        )
+    }
+
+    /// Told where it is not tried.
+    #[must_use]
+    pub fn left(&self) -> String {
+        let Better { here, there, it, worse } = self;
+        format!("data goes by {worse}; faster is {it}, in one network: --path {here}={there} uses it")
+    }
+
+    /// Told where it was tried in vain.
+    #[must_use]
+    pub fn silent(&self, error: &std::io::Error) -> String {
+        let Better { there, it, worse, .. } = self;
+        format!(
+            "data goes by {worse}; faster would be {it}, but the peer does not answer at {there} ({error}): it listens elsewhere, or a filter is between"
+        )
+    }
+}
+
+/// A path that is much faster than the one from `local` to `remote`: between cards of each end that have an address in one network.
 #[must_use]
-pub fn wrong_card(
-    local: IpAddr,
-    remote: IpAddr,
-    nets: &[Own],
-    own: &[Interface],
-    theirs: &[Interface],
-) -> Option<String> {
+pub fn better(local: IpAddr, remote: IpAddr, nets: &[Own], own: &[Interface], theirs: &[Interface]) -> Option<Better> {
     let now = speed_mbit(local, remote, own, theirs)?;
     let pairs = nets.iter().flat_map(|&(here, bits)| {
         let there = theirs.iter().filter_map(|it| it.address.parse::<IpAddr>().ok());
@@ -60,15 +94,13 @@ pub fn wrong_card(
     let known = pairs.filter_map(|(here, there)| Some((speed_mbit(here, there, own, theirs)?, here, there)));
     let (speed, here, there) = known.max_by_key(|(speed, ..)| *speed)?;
     let name = |all: &[Interface], address| card(all, address).map(|it| it.name.clone()).unwrap_or_default();
-    (speed >= now * FASTER).then(|| {
-        format!(
-            "data goes by {} ({local}) to {} ({remote}), a path of {now} Mbit/s; {} ({here}) and {} ({there}) are in one network and take {speed} Mbit/s: \
-             --path {here}={there} uses it",
-            name(own, local),
-            name(theirs, remote),
-            name(own, here),
-            name(theirs, there),
-        )
+    let words =
+        |from, to, speed: u64| format!("{} ({from}) to {} ({to}) at {speed} Mbit/s", name(own, from), name(theirs, to));
+    (speed >= now * FASTER).then(|| Better {
+        here,
+        there,
+        it: words(here, there, speed),
+        worse: words(local, remote, now),
     })
 }
 
@@ -121,24 +153,29 @@ mod tests {
     }
 
     #[test]
-    fn a_management_card_is_told_where_a_faster_network_joins_both_and_only_there() {
+    fn a_management_card_is_left_where_a_faster_network_joins_both_and_only_there() {
         let own = host(&[("mgmt", "192.168.7.5", 1000), ("fast", "10.0.2.1", 100_000), ("br", "172.17.0.1", 10_000)]);
         let theirs = host(&[("m", "192.168.9.6", 1000), ("f", "10.0.2.2", 40_000), ("br", "172.17.0.1", 10_000)]);
         let nets = [(ip("192.168.7.5"), 24), (ip("10.0.2.1"), 24), (ip("172.17.0.1"), 16), (ip("127.0.0.1"), 8)];
-        let said = |local, remote| wrong_card(ip(local), ip(remote), &nets, &own, &theirs);
-        let text = said("192.168.7.5", "192.168.9.6").expect("a word");
+        let found = |local, remote| better(ip(local), ip(remote), &nets, &own, &theirs);
+        let path = found("192.168.7.5", "192.168.9.6").expect("a better one");
+        assert_eq!((path.here, path.there), (ip("10.0.2.1"), ip("10.0.2.2")));
+        assert_eq!(path.it, "fast (10.0.2.1) to f (10.0.2.2) at 40000 Mbit/s");
+        assert_eq!(path.worse, "mgmt (192.168.7.5) to m (192.168.9.6) at 1000 Mbit/s");
+        assert!(path.used(ip("192.168.9.6")).ends_with("--path 192.168.9.6 insists on that"));
+        assert!(path.left().contains("--path 10.0.2.1=10.0.2.2"));
         assert!(
-            text.contains("--path 10.0.2.1=10.0.2.2") && text.contains("1000 Mbit/s") && text.contains("40000"),
-            "{text}"
+            path.silent(&std::io::ErrorKind::ConnectionRefused.into())
+                .contains("does not answer at 10.0.2.2 (connection refused)")
         );
-        assert_eq!(said("10.0.2.1", "10.0.2.2"), None);
+        assert_eq!(found("10.0.2.1", "10.0.2.2"), None);
         // The other end's fast card is in a network that this one is not in.
         let elsewhere = host(&[("m", "192.168.9.6", 1000), ("f", "10.0.3.2", 40_000)]);
-        assert_eq!(wrong_card(ip("192.168.7.5"), ip("192.168.9.6"), &nets, &own, &elsewhere), None);
+        assert_eq!(better(ip("192.168.7.5"), ip("192.168.9.6"), &nets, &own, &elsewhere), None);
         // Cards that do not say, and one that is hardly faster.
         let unknown = host(&[("m", "192.168.9.6", 1000), ("f", "10.0.2.2", 0)]);
-        assert_eq!(wrong_card(ip("192.168.7.5"), ip("192.168.9.6"), &nets, &own, &unknown), None);
+        assert_eq!(better(ip("192.168.7.5"), ip("192.168.9.6"), &nets, &own, &unknown), None);
         let hardly = host(&[("m", "192.168.9.6", 1000), ("f", "10.0.2.2", 1500)]);
-        assert_eq!(wrong_card(ip("192.168.7.5"), ip("192.168.9.6"), &nets, &own, &hardly), None);
+        assert_eq!(better(ip("192.168.7.5"), ip("192.168.9.6"), &nets, &own, &hardly), None);
     }
 }

@@ -416,6 +416,13 @@ impl Manner {
     }
 }
 
+/// Does the peer of this job answer there? It is asked as for a connection to go on with, which then is dropped. Errors: why not, within
+/// three times `DIAL_AGAIN`. (That it is the peer and no other is shown by the rails: each byte of them is sealed or tagged with the job's keys.)
+pub fn answers(peer: Peer, secret: &JobSecret) -> io::Result<()> {
+    let manner = Manner { patience: DIAL_AGAIN, sends: true };
+    manner.dial_control(peer, secret).map(drop)
+}
+
 /// Socket options of a rail, on both ends. Each is a hint: without it the rail is slower, not wrong.
 pub fn prepare(fd: impl AsFd) {
     let _ = sys::sock::set_nodelay(&fd, true);
