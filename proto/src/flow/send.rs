@@ -89,6 +89,8 @@ pub struct FlowSender {
     charged_ns: u64,
     /// There was nothing to send: no credit for the time until there is.
     dry: bool,
+    /// The window that the law steers by was full: what passed until it opened is the law's own doing, and neither owed nor a limit of ours.
+    full: bool,
     /// Numbers below this were followed by a time in which nothing could be sent.
     pub(super) limited_below: u64,
     /// Runs below this number were looked at for copies.
@@ -134,6 +136,7 @@ impl FlowSender {
             owed_ns: 0,
             charged_ns: 0,
             dry: true,
+            full: false,
             limited_below: 0,
             copy_at: 0,
             tail_at: None,
@@ -264,6 +267,7 @@ impl FlowSender {
                 return self.wait(now_ns, self.next_send_ns);
             }
             if self.flight.bytes() + self.wire_packet() > self.controller.window() {
+                self.full = self.controller.steers_by_window();
                 return self.wait(now_ns, u64::MAX);
             }
         }
@@ -444,8 +448,9 @@ impl FlowSender {
             return;
         }
         let earliest = if self.dry { now_ns } else { now_ns.saturating_sub(CREDIT_NS) };
+        let full = core::mem::take(&mut self.full);
         if self.next_send_ns < earliest {
-            self.owed_ns += earliest - self.next_send_ns;
+            self.owed_ns += if full { 0 } else { earliest - self.next_send_ns };
             self.next_send_ns = earliest;
         }
         if self.dry {

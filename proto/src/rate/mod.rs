@@ -228,6 +228,12 @@ impl Controller {
         said.max(u64::try_from(floor).unwrap_or(u64::MAX)).max(4 * u64::from(self.config.packet_bytes))
     }
 
+    /// Is the window what the law steers by? A full one is then its everyday state; else it means that reports are missing.
+    #[must_use]
+    pub fn steers_by_window(&self) -> bool {
+        matches!(self.table, Table::Cubic(_) | Table::Bbr(_))
+    }
+
     /// Bytes that may leave back to back: 125 µs of the rate, so that a queue of a few tens of packets holds them; at least two packets.
     pub fn burst(&self) -> u32 {
         let least = u64::from(self.config.packet_bytes) * 2;
