@@ -14,6 +14,16 @@ cp_run --ssh "$SSH" --remote-binary "$LONGHAUL" "$SRC/odd" "$SRC/big.bin" "root@
 cp_ends 0 "push over ssh: exit code 0"
 same "$SRC" "$DST/push" "push over ssh: equal"
 
+# The client goes when it has its own last word; the far side still has its receipt to flush.
+printf '#!/bin/sh\nLONGHAUL_HOME=%q exec %q "$@"\n' "$LAB/home-far" "$LONGHAUL" >"$LAB/far-longhaul"
+chmod +x "$LAB/far-longhaul"
+for turn in 1 2 3 4 5 6; do
+    rm -rf "$LAB/home-far" "$DST/push/big.bin"
+    cp_run --ssh "$SSH" --remote-binary "$LAB/far-longhaul" "$SRC/big.bin" "root@$ADDR_B:$DST/push/"
+    receipt=$(find "$LAB/home-far" -name '*.receipt' -exec cat {} +)
+    is "$STATUS $(grep -c '^signed' <<<"$receipt") $(find "$LAB/home-far" -name '*.part' | wc -l)" "0 2 0" "push over ssh: the far side holds the receipt with both signatures ($turn)"
+done
+
 cp_run --ssh "$SSH" --remote-binary "$LONGHAUL" "root@$ADDR_B:$DST/push/odd" "$DST/pull/"
 cp_ends 0 "pull over ssh: exit code 0"
 same "$SRC/odd" "$DST/pull/odd" "pull over ssh: equal"

@@ -105,7 +105,7 @@ cp_run --bare "${URL}bare.bin" "$DST/bare.bin"
 cp_ends 0 "bare, pulled: exit code 0"
 same "$SRC/bare.bin" "$DST/bare.bin" "bare, pulled: equal"
 start a "$LONGHAUL" cp --bare --rate 100Mbit "$SRC/bare.bin" "${URL}short.bin" >"$LAB/short" 2>&1 </dev/null
-sleep 1
+begun "$DST/w"
 truncate -s 1M "$SRC/bare.bin"
 wait "$STARTED_PID"
 is "$?" 4 "bare: a file that becomes shorter in mid-job is torn"

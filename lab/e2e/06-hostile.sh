@@ -101,7 +101,7 @@ mkdir -p "$DST/crowd"
 serve b "$DST/crowd"
 start a "$LONGHAUL" cp --json --rate 200Mbit "$SRC/big.bin" "$URL" >"$LAB/crowd.json" 2>"$LAB/crowd.err" </dev/null
 pid=$STARTED_PID
-sleep 0.5
+begun "$DST/crowd"
 start a python3 "$E2E/strangers.py" "$ADDR_B" $PORT 10000 >"$LAB/strangers" 2>&1 </dev/null
 strangers=$STARTED_PID
 until_true 20 grep -q holding "$LAB/strangers"

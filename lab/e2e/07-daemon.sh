@@ -11,7 +11,7 @@ mkdir -p "$DST/drain" "$DST/crowd" "$DST/stall"
 serve b "$DST/drain"
 start a "$LONGHAUL" cp --json --rate 200Mbit "$SRC/big.bin" "$URL" >"$LAB/drain.json" 2>"$LAB/drain.err" </dev/null
 pid=$STARTED_PID
-sleep 0.7
+begun "$DST/drain"
 kill -TERM "$SERVE_PID"
 sleep 0.2
 cp_run "$SRC/many" "$URL"

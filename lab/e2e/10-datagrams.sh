@@ -36,7 +36,7 @@ cp_ends 2 "a fixed rate that is not given is a usage error"
 rm -f "$DST/push/one.bin"
 start a "$LONGHAUL" cp --json --transport udp --rate 300Mbit "$SRC/one.bin" "${URL}push/" >/dev/null 2>&1 </dev/null
 pid=$STARTED_PID
-sleep 1.5
+journalled "$DST/push"
 kill -9 "$pid"
 wait "$pid" 2>/dev/null
 cp_run --transport udp "$SRC/one.bin" "${URL}push/"
@@ -76,7 +76,7 @@ if [ -n "$HOLDER_A" ] && on b ip rule add ipproto udp blackhole 2>/dev/null; the
     same "$SRC/tree" "$DST/push/tree" "UDP blocked: equal"
     on b ip rule del ipproto udp blackhole
     rm -f "$DST/push/one.bin"
-    (sleep 1.5 && on b ip rule add ipproto udp blackhole) &
+    (begun "$DST/push" && sleep 1 && on b ip rule add ipproto udp blackhole) &
     CP_LIMIT=100 cp_run --transport udp --rate 200Mbit --stall 60 "$SRC/one.bin" "${URL}push/"
     cp_ends 0 "UDP blocked in mid-job: exit code 0"
     is "$(field transport "$OUT")" tcp+udp "UDP blocked in mid-job: TCP brings the rest"

@@ -18,7 +18,8 @@ pull)
 rebind)
     "$LONGHAUL" cp --json -v --transport udp "$SRC/one.bin" "\$url@10.99.0.2:7441/" >"$LAB/auto.json" &
     job=\$!
-    sleep 1.2
+    for _ in \$(seq 600); do find "$DST/far" -name '.longhaul-*' | grep -q . && break; sleep 0.05; done
+    sleep 0.5
     # The acceptor's way back to that port is gone, and what comes from it too: as behind a NAT that forgot it.
     port=\$("$LONGHAUL" lab on b -- ss -Hnu state established | grep -o '10.99.0.1:[0-9]*' | head -n 1 | cut -d: -f2)
     "$LONGHAUL" lab on b -- ip rule add ipproto udp dport "\$port" blackhole

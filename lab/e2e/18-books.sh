@@ -22,6 +22,8 @@ for side in ("local", "remote"):
         sys.exit(f"{side}: {workers} workers, {wall} ms, {books['payload_bytes']} of {done['bytes']} B")
     if abs(stages - wall) > max(0.02 * wall, 0.4 * workers):
         sys.exit(f"{side}: {stages:.2f} ms booked of {wall:.2f}: {stages * 100 / wall:.2f} %")
+    if done["impossible"]:
+        sys.exit(f"impossible: {done['impossible']}")
     if wall / workers > whole * 1.02 + 5:
         sys.exit(f"{side}: {wall / workers:.1f} ms of each worker in a job of {whole:.1f} ms")
     print(f"{side} {stages * 100 / wall:.2f} % of {wall / workers:.0f} ms", end="; ")
@@ -53,4 +55,11 @@ cp -a "$SRC/big.bin" "$SRC/many" "$DST/"
 job "pulled" "${URL}big.bin" "$DST/near/"
 job "a tree, pulled" "${URL}many" "$DST/near/"
 job "pulled over datagrams" --transport udp "${URL}big.bin" "$DST/near/"
+# Short jobs, where what a worker tells last is most of it.
+random_file "$SRC/short.bin" 3145728
+cp "$SRC/short.bin" "$DST/"
+for turn in 1 2 3 4 5; do
+    job "short, pulled over datagrams ($turn)" --transport udp "${URL}short.bin" "$DST/near/"
+    job "short, written only ($turn)" --rung written "$SRC/short.bin" "${URL}far/"
+done
 finish

@@ -84,7 +84,7 @@ capped "--rate over unlike paths, UDP" 70 --transport udp
 rm -f "$DST/capped"
 
 # The widest link goes and comes, again and again.
-TIMES=${TIMES:-3} UP=${UP:-1.6} DOWN=${DOWN:-0.7}
+TIMES=${TIMES:-3} UP=${UP:-2.4} DOWN=${DOWN:-0.7}
 flap() {
     sleep 1
     for _ in $(seq "$TIMES"); do

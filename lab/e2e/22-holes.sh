@@ -132,7 +132,8 @@ random_file "$LAB/fill" $((96 * MIB))
 dd if="$LAB/fill" of="$SRC/torn" bs=1M seek=1000 conv=notrunc status=none
 mkdir -p "$DST/torn"
 start a "$LONGHAUL" cp --json --rate 400Mbit "$SRC/torn" "$DST/torn/" >"$LAB/torn.json" 2>&1 </dev/null
-sleep 0.8
+begun "$DST/torn"
+sleep 0.3
 printf 'in the hole' | dd of="$SRC/torn" bs=1 seek=$((5 << 30)) conv=notrunc status=none
 wait "$STARTED_PID"
 is "$?" 4 "a hole that got data in mid-job: torn, exit code 4"
@@ -140,7 +141,7 @@ is "$(find "$DST/torn" -type f -name torn | wc -l)" 0 "torn: nothing stands unde
 
 # Killed in the middle, and again: the islands that came are not sent again.
 start a "$LONGHAUL" cp --json --rate 400Mbit "$SRC/torn" "$DST/torn/" >"$LAB/cut.json" 2>&1 </dev/null
-sleep 1.9
+journalled "$DST/torn"
 stop "$STARTED_PID" KILL
 cp_run "$SRC/torn" "$DST/torn/"
 cp_ends 0 "killed and run again: exit code 0"

@@ -26,6 +26,9 @@ cp_run_as() { # cp_run_as COMMAND ARGUMENTS...: the same with another command of
     STATUS=$?
     TOOK=$((($(date +%s%N) - t) / 1000000))
 }
+# begun FOLDER: waits until a job has begun to write below it. journalled FOLDER: until what came of a file would be found again after kill -9.
+begun() { until_true 30 eval "find '$1' -name '.longhaul-*' 2>/dev/null | grep -q ."; }
+journalled() { until_true 30 eval "find '$1' -name '.longhaul-*.journal' -size +0 2>/dev/null | grep -q ."; }
 why() { echo "status $STATUS; $(tail -n 3 "$ERR" 2>/dev/null); $(tail -n 1 "$OUT" 2>/dev/null | cut -c1-400)"; }
 
 # cp_ends CODE WORDS: the last cp ended with that exit code (several may be allowed: "5|3").

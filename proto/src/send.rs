@@ -362,6 +362,12 @@ impl Sender {
         self.out.values().filter(|out| out.rail == rail && !out.acked).count()
     }
 
+    /// Chunks handed to rails that live, of which nobody has said yet that they were sent or dropped.
+    #[must_use]
+    pub fn in_hand(&self) -> usize {
+        self.rails.values().map(|book| book.in_hand).sum()
+    }
+
     /// Rails that take chunks.
     pub fn rails(&self) -> impl Iterator<Item = u16> + '_ {
         self.rails.keys().copied()

@@ -82,6 +82,9 @@ fn wrong(law: Law, link: Link, it: &Shown) -> Option<&'static str> {
     if it.dropped > dropped + 1.2 * lost {
         return Some("floods the queue");
     }
+    if law == Law::Delay && it.queue_ms > 10.0 {
+        return Some("stands in the queue");
+    }
     if law == Law::Cubic && link.3 > 0 {
         let of = it.whole / by_loss(link);
         return (!(0.5..2.0).contains(&of)).then_some("is not what CUBIC is under loss");

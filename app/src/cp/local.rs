@@ -86,11 +86,11 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], screen: &mut 
         carry,
         bound: Arc::new(Bound::new(plan.rate_bps / 8, None)),
         share: None,
+        ending: None,
     };
-    let rails = Rails::dial_pair(to_far, far_bell.clone(), bell.clone());
+    let (rails, wait) = (Rails::dial_pair(to_far, far_bell.clone(), bell.clone()), Rails::Wait { from: from_near });
     let sender = make(near, Way::Send(source), workers, rails, bell, Option::clone(&senders), None);
     let way = Way::Recv { sink: sink.clone(), keep: !copy.arguments.no_keep, carried, sync };
-    let wait = Rails::Wait { from: from_near };
     let receiver =
         make(far, way, far_workers, wait, far_bell, (!dry).then_some(wanted), (!dry && !copy.piped).then_some(carry));
     let facts = report::Facts { copy, job: id, direction: None, plan: &plan, choices: &choices, shared: true, rung };

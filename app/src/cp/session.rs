@@ -447,6 +447,7 @@ impl Session {
             carry: carry.filter(|_| !dry),
             bound: Arc::new(Bound::new(plan.rate_bps / 8, None)),
             share: None,
+            ending: None,
             plan,
         };
         let facts = report::Facts {

@@ -17,8 +17,9 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use aws_lc_rs::hmac;
 
@@ -126,7 +127,32 @@ struct One {
     expires: Option<Instant>,
     /// The client that a one-job ticket now belongs to.
     holder: Option<PublicKey>,
+    ending: Ending,
 }
+
+/// A job of the ticket is about to say its last words, after which its client may be gone and come again; whether they were heard, and the
+/// ticket with that spent, is known a moment later.
+#[derive(Debug, Clone, Default)]
+pub struct Ending(Arc<AtomicBool>);
+
+impl Ending {
+    /// Before the words are said.
+    pub fn begin(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// They were not heard: the job may be tried again.
+    pub fn take_back(&self) {
+        self.0.store(false, Ordering::Release);
+    }
+
+    fn has_begun(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// A ticket whose job is ending is asked about for so long.
+const ENDING_MAX: Duration = Duration::from_secs(5);
 
 impl fmt::Debug for One {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -135,12 +161,14 @@ impl fmt::Debug for One {
 }
 
 /// A ticket that held.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Grant {
     /// Give it back to `Tickets::spend` after the job succeeded.
     pub number: u64,
     /// What it allows.
     pub rights: Rights,
+    /// For the job that runs on it.
+    pub ending: Ending,
 }
 
 impl Tickets {
@@ -168,13 +196,27 @@ impl Tickets {
         let number = given.next;
         given.next += 1;
         let key = hmac::Key::new(hmac::HMAC_SHA256, &secret);
-        given.all.push(One { number, key, uses, rights, expires, holder: None });
+        given.all.push(One { number, key, uses, rights, expires, holder: None, ending: Ending::default() });
         Ok(Ticket { server_key, secret })
     }
 
-    /// Does `client` prove a ticket that is still good at `now`?
+    /// Does `client` prove a ticket that is still good at `now`? Of a one-job ticket whose job is just ending, that end is waited for.
     #[must_use]
     pub fn redeem(&self, proof: &[u8; 32], exported: &[u8; 32], client: &PublicKey, now: Instant) -> Option<Grant> {
+        let until = Instant::now() + ENDING_MAX;
+        loop {
+            let grant = self.look_up(proof, exported, client, now)?;
+            if !grant.ending.has_begun() {
+                return Some(grant);
+            }
+            if Instant::now() >= until {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn look_up(&self, proof: &[u8; 32], exported: &[u8; 32], client: &PublicKey, now: Instant) -> Option<Grant> {
         let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
         let mut found = None;
         // All of them, hit or not, so that the time tells nothing.
@@ -184,10 +226,13 @@ impl Tickets {
             }
         }
         let one = found.filter(|one| one.expires.is_none_or(|at| now < at))?;
-        if one.uses == Uses::Once && *one.holder.get_or_insert(*client) != *client {
+        let is_once = one.uses == Uses::Once;
+        if is_once && *one.holder.get_or_insert(*client) != *client {
             return None;
         }
-        Some(Grant { number: one.number, rights: one.rights.clone() })
+        // Jobs of any other ticket do not wait for each other.
+        let ending = if is_once { one.ending.clone() } else { Ending::default() };
+        Some(Grant { number: one.number, rights: one.rights.clone(), ending })
     }
 
     /// The job of this grant succeeded: a one-job ticket is gone. `false` if it was gone already, because two jobs of the

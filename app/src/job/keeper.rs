@@ -47,7 +47,7 @@ use sys::event::Event;
 use again::Again;
 use auto::Auto;
 use beside::{Committer, Comparer, Looker, spawn_committer, spawn_scan};
-use closing::{Closing, told};
+use closing::{Closing, HeldSign, SIGN_HELD, told};
 use end::End;
 use paths::PathBook;
 use rails::{Carries, Growth, Wanted};
@@ -56,6 +56,7 @@ use truth::Truth;
 
 use crate::exit::{Exit, Failure};
 use crate::identity::Identity;
+use crate::identity::ticket::Ending;
 use crate::job::keys::JobSecret;
 use crate::job::rails::Rails;
 use crate::job::receipt::ReceiptFile;
@@ -139,6 +140,8 @@ pub struct Job<'a> {
     pub bound: Arc<Bound>,
     /// A cap that changes while the job runs, asked now and then with the bytes let go so far: what this job may have of all jobs', B/s; 0: none.
     pub share: Option<Box<dyn Fn(u64) -> u64 + Send + 'a>>,
+    /// The ticket that the job runs on: told before the last words leave.
+    pub ending: Option<Ending>,
 }
 
 /// One path and what it brought.
@@ -220,6 +223,8 @@ struct Keeper<'a, 'b> {
     receipt: Option<ReceiptFile>,
     receipt_path: Option<PathBuf>,
     closing: Closing,
+    /// The receiver's signature, and since when it waits for this end's workers to tell what they sent.
+    held_sign: Option<HeldSign>,
     secret: JobSecret,
     next_rail: u16,
     /// Each path, and which one each rail was asked for.
@@ -338,6 +343,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             receipt,
             receipt_path: None,
             closing: Closing::Open,
+            held_sign: None,
             secret,
             // A rail that is greeted already has its number.
             next_rail: job.rails.early().map_or(0, |rail| rail + 1),
@@ -395,6 +401,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
         while self.closing != Closing::Over {
             self.take_frames()?;
             self.take_events()?;
+            self.take_held_sign(SIGN_HELD)?;
             self.take_settled()?;
             self.take_seen()?;
             self.take_scan();
@@ -418,6 +425,9 @@ impl<'a, 'b> Keeper<'a, 'b> {
         for bytes in frames {
             let frame = Frame::decode(&bytes).map_err(|breach| self.breach(breach))?;
             self.on_frame(frame)?;
+        }
+        if !matches!(turn, Ok(Turn::Open)) {
+            self.take_held_sign(Duration::ZERO)?;
         }
         match turn {
             Ok(Turn::Open) => Ok(()),
@@ -454,7 +464,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
                 let what = format!("go on with the job (the peer at {} refused)", self.peer_name());
                 Err(Exit::of_wire_code(code).fail(what, if detail.is_empty() { told(code) } else { detail }))
             }
-            Frame::Sign { body, signature } => self.on_sign(body, &signature),
+            Frame::Sign { body, signature } => self.hold_sign(body, signature),
             Frame::Bye => {
                 if self.closing == Closing::Open || matches!(self.closing, Closing::Signed(..)) {
                     return Err(self.breach(Breach::WrongOrder));

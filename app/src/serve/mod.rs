@@ -16,6 +16,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use engine::bound::Bound;
 use engine::host::{Hold, Make, Workers};
@@ -265,11 +266,12 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
     };
     let arguments = arguments.clone();
     let watcher = Event::new().map_err(io("start the daemon"))?;
+    let gone = Event::new().map_err(io("start the daemon"))?;
     let packets = door::Counts::default();
     std::thread::scope(|scope| {
-        scope.spawn(|| watch(&daemon, &signals, &watcher, &arguments));
+        scope.spawn(|| watch(&daemon, &signals, [&watcher, &gone], &arguments));
         if stdio {
-            end_with_stdin();
+            end_with_stdin(gone.clone());
         }
         let counts = listener.counts();
         match &door {
@@ -293,11 +295,17 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
     Ok(Exit::Whole)
 }
 
+/// A far side whose ssh session is over has so long to end what runs: a client goes as soon as it has its own last word, and this side's
+/// receipt is being flushed then.
+const LEFT_ALONE: Duration = Duration::from_secs(10);
+
 /// The ssh session is what keeps the far side alive.
-fn end_with_stdin() {
-    std::thread::spawn(|| {
+fn end_with_stdin(gone: Event) {
+    std::thread::spawn(move || {
         let mut byte = [0; 64];
         while std::io::stdin().read(&mut byte).is_ok_and(|count| count > 0) {}
+        gone.signal();
+        std::thread::sleep(LEFT_ALONE);
         std::process::exit(0);
     });
 }
@@ -387,8 +395,8 @@ fn account(user: &str) -> Result<(u32, u32), Failure> {
     }
 }
 
-/// Signals: SIGHUP reloads, the first SIGTERM or SIGINT drains, the second ends at once.
-fn watch(daemon: &Daemon, signals: &sys::signals::SignalFd, over: &Event, arguments: &ServeArguments) {
+/// Signals: SIGHUP reloads, the first SIGTERM or SIGINT drains, the second ends at once. `gone`: the ssh session is over, which drains, too.
+fn watch(daemon: &Daemon, signals: &sys::signals::SignalFd, [over, gone]: [&Event; 2], arguments: &ServeArguments) {
     use rustix::event::{PollFd, PollFlags, poll};
     use std::os::fd::AsFd;
     loop {
@@ -396,10 +404,15 @@ fn watch(daemon: &Daemon, signals: &sys::signals::SignalFd, over: &Event, argume
             let mut fds = [
                 PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
                 PollFd::from_borrowed_fd(over.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(gone.as_fd(), PollFlags::IN),
             ];
             let _ = poll(&mut fds, None);
             if fds[1].revents().contains(PollFlags::IN) {
                 return;
+            }
+            if fds[2].revents().contains(PollFlags::IN) {
+                gone.drain();
+                drain(daemon);
             }
         }
         while let Some(signal) = signals.take() {
@@ -417,14 +430,21 @@ fn watch(daemon: &Daemon, signals: &sys::signals::SignalFd, over: &Event, argume
                 eprintln!("longhaul: second signal, ending at once");
                 std::process::exit(i32::from(Exit::Interrupted.code()));
             } else {
-                let running = daemon.running.load(Ordering::SeqCst);
+                let running = drain(daemon);
                 eprintln!(
                     "longhaul: draining: no new jobs, waiting for {running} running (signal again to end at once)"
                 );
-                if running == 0 {
-                    daemon.stop.signal();
-                }
             }
         }
     }
+}
+
+/// No new jobs; the last of those that run ends the daemon. Returns how many do.
+fn drain(daemon: &Daemon) -> usize {
+    daemon.draining.store(true, Ordering::SeqCst);
+    let running = daemon.running.load(Ordering::SeqCst);
+    if running == 0 {
+        daemon.stop.signal();
+    }
+    running
 }

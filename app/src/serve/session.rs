@@ -397,11 +397,15 @@ fn serve_job(
         }
     });
     drop(forget);
-    let outcome = outcome?;
-    // The client comes again at once for what the others of the set are to take.
-    if let (Some(grant), None) = (&guest.grant, &outcome.out_of_set) {
-        daemon.tickets.spend(grant);
+    if let Some(grant) = &guest.grant {
+        // The client comes again at once for what the others of the set are to take.
+        if outcome.as_ref().is_ok_and(|outcome| outcome.out_of_set.is_none()) {
+            daemon.tickets.spend(grant);
+        } else {
+            grant.ending.take_back();
+        }
     }
+    let outcome = outcome?;
     let tally = outcome.record.tally;
     daemon.log(
         1,
@@ -480,6 +484,7 @@ fn job<'a>(
         carry: carry.filter(|_| !open.dry),
         bound: Arc::new(Bound::new(plan.rate_bps / 8, Some(daemon.bound()))),
         share: Some(Box::new(move |taken| daemon.rate_share(no, taken, is_even))),
+        ending: guest.grant.as_ref().map(|grant| grant.ending.clone()),
         plan,
     }))
 }

@@ -534,7 +534,8 @@ impl<P: Platform> RecvEnd<P> {
             }
             self.forget.clear();
         }
-        if self.machine.is_done() && self.settled.is_none() && self.is_pruned(out) {
+        // Another volume's committer may still be removing what failed there.
+        if self.machine.is_done() && self.settled.is_none() && self.discarding == 0 && self.is_pruned(out) {
             self.settled = Some(self.record.dry);
             if self.record.dry {
                 return;

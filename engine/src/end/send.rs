@@ -162,6 +162,12 @@ impl<P: Platform> SendEnd<P> {
         self.machine.owed_by(rail)
     }
 
+    /// Do workers still owe a word on chunks that they were given?
+    #[must_use]
+    pub fn has_untold(&self) -> bool {
+        self.machine.in_hand() > 0
+    }
+
     /// Rails that carry.
     #[must_use]
     pub fn rails_up(&self) -> usize {

@@ -162,8 +162,7 @@ impl Packets {
 
     /// The rail is over.
     pub(crate) fn take_bufs(&mut self) -> Vec<Buf> {
-        self.metered_ns = 0;
-        self.tell_meter(u64::MAX);
+        self.write_meter();
         match &mut self.half {
             Half::Send(half) => half.take_bufs(),
             Half::Recv(half) => half.take_bufs(),
@@ -212,6 +211,10 @@ impl Packets {
             return;
         }
         self.metered_ns = now_ns;
+        self.write_meter();
+    }
+
+    fn write_meter(&mut self) {
         let mut stats = self.counts;
         match &self.half {
             Half::Send(half) => half.tell(&mut stats),

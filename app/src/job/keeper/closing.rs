@@ -18,6 +18,7 @@ use proto::wire::control::Frame;
 use super::{End, Keeper};
 use crate::exit::{Exit, Failure};
 use crate::identity::keys;
+use crate::identity::ticket::Ending;
 
 /// The last words of a job.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,6 +32,17 @@ pub(super) enum Closing {
     /// Both said it.
     Over,
 }
+
+/// See `Keeper::hold_sign`.
+#[derive(Debug)]
+pub(super) struct HeldSign {
+    body: [u8; 32],
+    signature: Box<[u8]>,
+    since: Instant,
+}
+
+/// No worker is that late; if one is, the report is short by what it did not tell, and the job ends.
+pub(super) const SIGN_HELD: Duration = Duration::from_secs(1);
 
 impl Keeper<'_, '_> {
     /// The end of a job: the receiver signs first, the sender answers, both say farewell.
@@ -49,6 +61,7 @@ impl Keeper<'_, '_> {
         }
         let (body, signature) = self.sign()?;
         self.pulse();
+        self.job.ending.iter().for_each(Ending::begin);
         self.say(&Frame::Sign { body, signature: Box::new(signature) });
         self.closing = Closing::Signed(body, signature);
         Ok(())
@@ -65,7 +78,26 @@ impl Keeper<'_, '_> {
         Ok((body, self.job.identity.sign(&signed_message(&body))))
     }
 
-    pub(super) fn on_sign(&mut self, body: [u8; 32], signature: &[u8]) -> Result<(), Failure> {
+    /// The receiver has all, and signs. What it has, this end's workers have sent; but their word of it may come later than the receiver's, and
+    /// a report is to count it.
+    pub(super) fn hold_sign(&mut self, body: [u8; 32], signature: Box<[u8]>) -> Result<(), Failure> {
+        if self.held_sign.is_some() {
+            return Err(self.breach(Breach::WrongOrder));
+        }
+        self.held_sign = Some(HeldSign { body, signature, since: Instant::now() });
+        self.take_held_sign(SIGN_HELD)
+    }
+
+    /// Takes the signature that was held, once the workers have told all, or after `at_most`.
+    pub(super) fn take_held_sign(&mut self, at_most: Duration) -> Result<(), Failure> {
+        let untold = matches!(&self.end, End::Send(end) if self.closing == Closing::Open && end.has_untold());
+        match self.held_sign.take_if(|held| !untold || held.since.elapsed() >= at_most) {
+            Some(held) => self.on_sign(held.body, &held.signature),
+            None => Ok(()),
+        }
+    }
+
+    fn on_sign(&mut self, body: [u8; 32], signature: &[u8]) -> Result<(), Failure> {
         let sends = matches!(self.end, End::Send(_));
         let lines = std::mem::take(&mut self.end.record().lines);
         if let Some(receipt) = self.receipt.as_mut().filter(|_| !lines.is_empty()) {
@@ -85,6 +117,7 @@ impl Keeper<'_, '_> {
         }
         if sends {
             self.pulse();
+            self.job.ending.iter().for_each(Ending::begin);
             self.say(&Frame::Sign { body: own_body, signature: Box::new(own_signature) });
         }
         self.say(&Frame::Bye);

@@ -388,8 +388,10 @@ impl<P: Platform> Worker<P> {
 
     /// What the flow found out.
     fn tell_facts(&mut self, index: usize, it: &mut Packets, now: u64) {
-        let Half::Send(half) = &mut it.half else { unreachable!("the caller looked") };
-        while let Some(fact) = half.flow.next_fact() {
+        let mut metered = false;
+        loop {
+            let Half::Send(half) = &mut it.half else { unreachable!("the caller looked") };
+            let Some(fact) = half.flow.next_fact() else { return };
             match fact {
                 Fact::Sent { unit } => {
                     let Some(going) = half.units.get_mut(&unit) else { continue };
@@ -398,9 +400,13 @@ impl<P: Platform> Worker<P> {
                         continue;
                     }
                     half.unsent -= 1;
+                    let (chunk, bytes, payload) = (going.handout.chunk, going.wire_bytes, going.files_bytes);
+                    // Who hears that the last chunk went reads what the rail has carried.
+                    if !std::mem::replace(&mut metered, true) {
+                        it.write_meter();
+                    }
                     let rail = self.rails[index].as_ref().expect("the caller has it");
                     let seat = self.seats.get_mut(&rail.job).expect("rails go before their job");
-                    let (chunk, bytes, payload) = (going.handout.chunk, going.wire_bytes, going.files_bytes);
                     seat.part.post.put(Event::Sent { rail: rail.rail, chunk, bytes, payload });
                 }
                 Fact::Whole { unit } => {
