@@ -7,17 +7,18 @@
 //! Absent on purpose: judging (proto::books::limiter).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
 use proto::books::{STAGES, Stage};
 
 /// One writer (the worker), many readers.
 #[derive(Debug, Default)]
 pub struct Counters {
+    /// Odd while the writer changes the others: a reader looks again (a seqlock, Documentation/locking/seqlock.rst).
+    turn: AtomicU64,
     ns: [AtomicU64; STAGES],
-    /// The stage a thread waits in since `since_ns` (of `sys::clock::now_ns`); 0: it runs.
-    waits: AtomicUsize,
+    /// The stage that what has passed since `since_ns` (of `sys::clock::now_ns`) counts as; 0: the thread has not begun.
+    stage: AtomicUsize,
     since_ns: AtomicU64,
     direct: AtomicU64,
     lent: AtomicU64,
@@ -32,19 +33,43 @@ pub struct Spared {
     pub lent: u64,
 }
 
+/// So often a reader looks at counters that are being written.
+const LOOKS: u32 = 10_000;
+
 /// Nanoseconds per stage at one moment.
 pub type Snapshot = [u64; STAGES];
 
 impl Counters {
-    /// What is booked so far, the wait that is going on included.
+    /// What is booked so far, up to now: a thread that waits is counted as waiting, one that runs as in its loop.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let mut ns: Snapshot = std::array::from_fn(|index| self.ns[index].load(Ordering::Relaxed));
-        let since = self.since_ns.load(Ordering::Acquire);
-        if since > 0 {
-            ns[self.waits.load(Ordering::Relaxed)] += sys::clock::now_ns().saturating_sub(since);
+        // A writer that lost its core in between is not waited for longer than this: what is read then is off by one turn.
+        for _ in 0..LOOKS {
+            let turn = self.turn.load(Ordering::Acquire);
+            let mut ns: Snapshot = std::array::from_fn(|index| self.ns[index].load(Ordering::Relaxed));
+            let (stage, since) = (self.stage.load(Ordering::Relaxed), self.since_ns.load(Ordering::Relaxed));
+            fence(Ordering::Acquire);
+            if turn.is_multiple_of(2) && self.turn.load(Ordering::Relaxed) == turn {
+                if since > 0 {
+                    ns[stage] += sys::clock::now_ns().saturating_sub(since);
+                }
+                return ns;
+            }
+            std::thread::yield_now();
         }
-        ns
+        std::array::from_fn(|index| self.ns[index].load(Ordering::Relaxed))
+    }
+
+    fn write(&self, ns: &Snapshot, stage: Stage, since_ns: u64) {
+        let turn = self.turn.load(Ordering::Relaxed);
+        self.turn.store(turn + 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        for (shared, own) in self.ns.iter().zip(ns) {
+            shared.store(*own, Ordering::Relaxed);
+        }
+        self.stage.store(stage as usize, Ordering::Relaxed);
+        self.since_ns.store(since_ns, Ordering::Relaxed);
+        self.turn.store(turn + 2, Ordering::Release);
     }
 
     /// What was spared so far.
@@ -57,7 +82,7 @@ impl Counters {
 /// The worker's own side.
 #[derive(Debug)]
 pub struct Laps {
-    last: Instant,
+    last_ns: u64,
     ns: Snapshot,
     /// Counted by the steps that move bytes.
     pub(crate) spared: Spared,
@@ -68,42 +93,42 @@ impl Laps {
     /// Starts now.
     #[must_use]
     pub fn new(shared: Arc<Counters>) -> Self {
-        Laps { last: Instant::now(), ns: [0; STAGES], spared: Spared::default(), shared }
+        let laps = Laps { last_ns: sys::clock::now_ns(), ns: [0; STAGES], spared: Spared::default(), shared };
+        laps.publish();
+        laps
+    }
+
+    fn passed(&mut self) -> u64 {
+        let now = sys::clock::now_ns();
+        let passed = now.saturating_sub(self.last_ns);
+        self.last_ns = now;
+        passed
     }
 
     /// Everything since the last lap was `stage`.
     pub fn lap(&mut self, stage: Stage) {
-        let now = Instant::now();
-        self.ns[stage as usize] += u64::try_from(now.duration_since(self.last).as_nanos()).unwrap_or(u64::MAX);
-        self.last = now;
+        self.ns[stage as usize] += self.passed();
     }
 
     /// Everything since the last lap was waiting in the platform; `busy_ns` of it the thread was running after all (a ring copies
     /// while it waits), which is `work`, the rest is `wait`.
     pub fn lap_wait(&mut self, wait: Stage, work: Stage, busy_ns: u64) {
-        let now = Instant::now();
-        let all = u64::try_from(now.duration_since(self.last).as_nanos()).unwrap_or(u64::MAX);
+        let all = self.passed();
         let busy = busy_ns.min(all);
         self.ns[work as usize] += busy;
         self.ns[wait as usize] += all - busy;
-        self.last = now;
     }
 
-    /// The thread goes to wait in `stage`: readers count it as that until `publish`.
+    /// The thread goes to wait in `stage`: readers count what passes since the last lap as that until `publish`.
     pub fn begin_wait(&self, stage: Stage) {
-        self.publish();
-        self.shared.waits.store(stage as usize, Ordering::Relaxed);
-        self.shared.since_ns.store(sys::clock::now_ns(), Ordering::Release);
+        self.shared.write(&self.ns, stage, self.last_ns);
     }
 
-    /// Lets readers see it; once per turn of the loop.
+    /// Lets readers see it; once per turn of the loop. What passes from here on is the loop's until more is known.
     pub fn publish(&self) {
-        self.shared.since_ns.store(0, Ordering::Release);
-        for (shared, own) in self.shared.ns.iter().zip(self.ns) {
-            shared.store(own, Ordering::Relaxed);
-        }
         self.shared.direct.store(self.spared.direct, Ordering::Relaxed);
         self.shared.lent.store(self.spared.lent, Ordering::Relaxed);
+        self.shared.write(&self.ns, Stage::Loop, self.last_ns);
     }
 
     /// What is booked so far.
@@ -115,6 +140,8 @@ impl Laps {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     #[test]
@@ -134,7 +161,43 @@ mod tests {
         let sum: u64 = laps.snapshot().iter().sum();
         assert!(sum <= wall && wall - sum < 5_000_000, "{sum} of {wall} ns");
         laps.publish();
-        assert_eq!(counters.snapshot(), laps.snapshot());
+        let (seen, own) = (counters.snapshot(), laps.snapshot());
+        let ahead: u64 = seen.iter().zip(own).map(|(seen, own)| seen - own).sum();
+        assert!(ahead < 5_000_000 && seen.iter().zip(own).skip(1).all(|(seen, own)| *seen >= own));
+    }
+
+    #[test]
+    fn a_reader_sees_all_time_up_to_its_look_whatever_the_thread_is_at() {
+        let counters = Arc::new(Counters::default());
+        let over = std::sync::atomic::AtomicBool::new(false);
+        let begun = sys::clock::now_ns();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut laps = Laps::new(counters.clone());
+                while !over.load(Ordering::Relaxed) {
+                    laps.lap(Stage::Hash);
+                    laps.begin_wait(Stage::WaitRead);
+                    laps.lap_wait(Stage::WaitRead, Stage::Read, 0);
+                    laps.publish();
+                }
+            });
+            let sum = || counters.snapshot().iter().sum::<u64>();
+            while sum() == 0 {}
+            let (mut last, late) = (0, sys::clock::now_ns() - begun);
+            for _ in 0..200_000 {
+                let (from, seen, to) = (sys::clock::now_ns(), sum(), sys::clock::now_ns());
+                // The thread began between `begun` and the first look.
+                assert!(
+                    seen + late + begun >= from && seen + begun <= to,
+                    "{seen} at {} to {}",
+                    from - begun,
+                    to - begun
+                );
+                assert!(seen >= last, "time does not run back");
+                last = seen;
+            }
+            over.store(true, Ordering::Relaxed);
+        });
     }
 
     #[test]

@@ -111,8 +111,11 @@ impl Workers {
                         use crate::platform::Platform;
                         let pool = linux.pool();
                         let started = Started { driver, pool_bytes: pool.bytes(), pages: pool.pages().name() };
-                        let _ = tell.send(Ok((started, linux.waker(), sys::clock::thread_id())));
-                        Worker::new(linux, mailbox, shared).run();
+                        let waker = linux.waker();
+                        // Its books begin before anybody knows of it.
+                        let mut worker = Worker::new(linux, mailbox, shared);
+                        let _ = tell.send(Ok((started, waker, sys::clock::thread_id())));
+                        worker.run();
                     }
                     Err(error) => {
                         let _ = tell.send(Err(error));
