@@ -9,7 +9,7 @@ N ?= 200
 SEED ?= 1
 FIRST ?= 0
 
-.PHONY: help build test unit e2e vmtest lint deny demo bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk grid torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci
+.PHONY: help build test unit e2e vmtest lint deny demo bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk bench-volumes changes grid torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -61,6 +61,12 @@ bench-wan-quick: build ## four cells of it: 100 ms, 0 and 1 % loss, 155 Mbit/s a
 bench-disk: build ## storage engines per file system (root disk, loop devices, tmpfs) beside fio, and what a job leaves of others' memory (ten minutes)
 	python3 bench/disk.py
 	python3 bench/disk.py --manners --rounds 3
+
+bench-volumes: build ## 16 loop volumes as one, by file and by chunk, beside fio, and one throttled in mid-run: bench/results/volumes.json (root, fio; ten minutes)
+	python3 bench/volumes.py
+
+changes: build ## how soon a running job has its link again after it changed: halved, doubled, longer, another address, ten seconds of nothing (five minutes)
+	lab/changes.sh
 
 grid: ## distance x loss x rate in virtual time, through the real machines: bench/results/grid-virtual.json and .html (some minutes)
 	python3 bench/grid.py

@@ -65,7 +65,8 @@ kill -0 "$CP" 2>/dev/null && alive=0 || alive=1
 [ "$KILL" != sender ] && kill -9 "$SERVE_PID" 2>/dev/null
 [ "$KILL" != receiver ] && kill -9 "$CP" 2>/dev/null
 wait "$CP" 2>/dev/null
-echo "  killed; cp's exit code: $?; on the wire so far: $(human $(($(wire) - before)))"
+first=$(($(wire) - before))
+echo "  killed; cp's exit code: $?; on the wire so far: $(human $first)"
 check "the plug was pulled while the copy ran" $alive
 partial=$(find "$DST" -type f ! -name '.longhaul-*' -size +1M -print0 | while IFS= read -r -d '' f; do
     rel=${f#"$DST"/}; [ "$rel" = machine.tar ] && src="$BIG" || src="$(dirname "$TREE")/$rel"
@@ -77,8 +78,9 @@ before=$(wire)
 on a "$LONGHAUL" cp "$TREE" "$BIG" "$URL" </dev/null 2>&1 | sed 's/^/  | /'
 check "the second run ends with exit code 0" "${PIPESTATUS[0]}"
 second=$(($(wire) - before))
-echo "  second run, by the kernel's counters: $(human $second) of $(human $TOTAL) crossed the wire"
-check "only the missing part was sent (less than 75 % after a cut at 40 %)" "$([ $((second * 100)) -lt $((TOTAL * 75)) ]; echo $?)"
+echo "  second run, by the kernel's counters: $(human $second) of $(human $TOTAL) crossed the wire, after $(human $first) of the first"
+# Promised: two flush intervals of 32 MiB may wait, what is in buffers comes on top; frames are 3 % and less.
+check "only the missing part was sent (both runs together: once all of it, and 96 MiB at most)" "$([ $((first + second)) -lt $((TOTAL / 100 * 103 + (96 << 20))) ]; echo $?)"
 stop "$SERVE_PID" TERM
 
 say "3. Is it the same? Asked of tools that are not ours"

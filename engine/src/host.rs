@@ -106,6 +106,8 @@ impl Workers {
             let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
                 // A container may forbid it; the kernel places the thread then.
                 let _ = hold.take(index);
+                // Bursts and caps are timed; with the default slack each is 50 µs late.
+                let _ = sys::udp::fine_timers();
                 match Linux::new(bufs, chunk_bytes as usize, driver) {
                     Ok((mut linux, driver)) => {
                         use crate::platform::Platform;

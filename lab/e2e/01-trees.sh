@@ -73,4 +73,16 @@ fi
 cp_run --streams 1 --driver plain "$SRC/odd" "$DST/local/plain/"
 cp_ends 0 "--driver plain: exit code 0"
 same "$SRC/odd" "$DST/local/plain/odd" "--driver plain: equal"
+
+# --- flags that no copy may set: told, by file ---
+mkdir -p "$SRC/flags"
+echo fixed >"$SRC/flags/fixed" && echo grows >"$SRC/flags/grows"
+if chattr +i "$SRC/flags/fixed" 2>/dev/null && chattr +a "$SRC/flags/grows" 2>/dev/null; then
+    cp_run "$SRC/flags" "$DST/local/"
+    is "$STATUS $(grep -o '\["flags",[0-9]*\]' "$OUT" | head -n 1)" '0 ["flags",2]' "immutable and append-only: counted as not kept"
+    holds "immutable and append-only: the files are there, and can be removed" rm -r "$DST/local/flags"
+    chattr -i "$SRC/flags/fixed" && chattr -a "$SRC/flags/grows"
+else
+    skip "immutable and append-only flags: they cannot be set here"
+fi
 finish

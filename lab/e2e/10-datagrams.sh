@@ -105,14 +105,14 @@ cat >"$LAB/far.sh" <<END
 set -e
 "$LONGHAUL" lab on b -b --log "$LAB/far-serve.out" -- "$LONGHAUL" serve --root "$DST/far" --listen 10.99.0.2:7441 --ticket >/dev/null
 for _ in \$(seq 100); do url=\$(grep -m1 -o '^longhaul://[^@]*' "$LAB/far-serve.out") && break; sleep 0.05; done
-"$LONGHAUL" cp --json --transport "\$1" "$SRC/one.bin" "\$url@10.99.0.2:7441/" >"$LAB/far-push.json"
+"$LONGHAUL" cp --json --transport "\$1" \$LAW "$SRC/one.bin" "\$url@10.99.0.2:7441/" >"$LAB/far-push.json"
 "$LONGHAUL" cp --json --transport "\$1" "\$url@10.99.0.2:7441/one.bin" "$DST/back.bin" >"$LAB/far-pull.json"
 END
 far() { # far WORDS TRANSPORT OPTIONS...
     local words=$1 transport=$2
     shift 2
     rm -f "$DST/far/one.bin" "$DST/back.bin" "$LAB/far-serve.out"
-    LONGHAUL_HOME="$LAB/home-a" lab run -q "$@" -- bash "$LAB/far.sh" "$transport" >"$LAB/far.out" 2>&1
+    LAW="${LAW:-}" LONGHAUL_HOME="$LAB/home-a" lab run ${LOUD--q} "$@" -- bash "$LAB/far.sh" "$transport" >"$LAB/far.out" 2>&1
     is $? 0 "$words: push and pull end well"
     holds "$words: the push is equal" cmp "$SRC/one.bin" "$DST/far/one.bin"
     holds "$words: the pull is equal" cmp "$SRC/one.bin" "$DST/back.bin"
@@ -120,5 +120,7 @@ far() { # far WORDS TRANSPORT OPTIONS...
 }
 far "50 ms, 1 % loss" udp --rate 500Mbit --rtt 50ms --loss 1%
 far "loss, reordering, doubles and turned bits" udp --rate 500Mbit --rtt 20ms --loss 0.5% --reorder 1%/2ms --duplicate 1% --corrupt 0.5%
+LAW="--law cubic" LOUD= far "marks, CUBIC" udp --rtt 20ms --link "rate=200Mbit ecn=3ms queue=300ms"
+holds "marks, CUBIC: it is marked and slows down, nothing is dropped: $(grep -o '[0-9 ]* marked.*' "$LAB/far.out" | head -n 1)" eval 'grep -q "a to b:.* marked" "$LAB/far.out" && ! grep -q "a to b:.* dropped by the full queue" "$LAB/far.out"'
 far "auto on 40 ms" auto --rate 500Mbit --rtt 40ms
 finish

@@ -23,6 +23,7 @@ done
 # It listens on all addresses; the client is given that of the session.
 LISTEN=0.0.0.0 serve b "$DST"
 URL="${URL/@0.0.0.0:/@$ADDR_B:}"
+URL_ALL=$URL
 random_file "$SRC/large" $((UNIT * 3000000))
 # shares: each path's share of what all brought, in percent of its weight's; of the last report
 shares() { python3 - "$OUT" <<'P'
@@ -204,7 +205,6 @@ if cards a lh0=1000 lp0=1000 lp1=1000 lp2=2000 lp3=8000 && cards b lh0=1000 lp0=
     cp_run "$SRC/large" "$URL_FAST"right
     is "$(grep -c 'data goes by' "$OUT")" 0 "the fastest card: no word"
     # A daemon that listens at one address alone.
-    URL_ALL=$URL
     PORT=7441 serve b "$DST"
     cp_run "$SRC/large" "$URL"deaf
     is "$STATUS $(grep -c 'does not answer at 10.99.23.2' "$OUT")" "0 1" "a faster path on which the peer does not answer: told, and the named one is used"
@@ -220,6 +220,23 @@ cp_run --path 10.99.20.1=10.99.20.2@1 --path 10.99.23.1=10.99.23.2 "$SRC/large" 
 cp_ends 2 "a weight for one path and none for the other: refused"
 
 random_file "$SRC/small" 20000000
+# IPv4 beside IPv6, on links of their own.
+if on a ip -6 addr add fd99:21::1/64 dev lp1 nodad && on b ip -6 addr add fd99:21::2/64 dev lp1 nodad; then
+    LISTEN='[::]' PORT=7442 serve b "$DST"
+    URL_SIX="${URL/@\[::\]:/@$ADDR_B:}"
+    for transport in tcp udp; do
+        cp_run --transport $transport --path 10.99.20.1=10.99.20.2 --path fd99:21::1=fd99:21::2 "$SRC/small" "$URL_SIX"six-$transport
+        is "$STATUS $(field transport "$OUT")" "0 $transport" "IPv4 beside IPv6 over $transport: exit code 0"
+        holds "IPv4 beside IPv6 over $transport: the same bytes" cmp "$SRC/small" "$DST/six-$transport"
+        holds "IPv4 beside IPv6 over $transport: both carry" python3 -c 'import json, sys
+rails = json.loads(open(sys.argv[1]).readlines()[-1])["rails"]
+sys.exit(not (len(rails) == 2 and min(rail["bytes"] for rail in rails) > 2000000))' "$OUT"
+    done
+    stop "$SERVE_PID"
+    URL=$URL_ALL
+else
+    skip "IPv4 beside IPv6: no IPv6 here"
+fi
 cp_run --path 10.99.20.2 --path 10.99.77.2 "$SRC/small" "$URL"away
 cp_ends 0 "a path that leads nowhere: exit code 0"
 holds "a path that leads nowhere: the same bytes" cmp "$SRC/small" "$DST/away"
