@@ -9,7 +9,7 @@ N ?= 200
 SEED ?= 1
 FIRST ?= 0
 
-.PHONY: help build test unit e2e vmtest lint deny demo bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk bench-volumes changes grid torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci
+.PHONY: help build test unit e2e vmtest lint deny demo bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk bench-volumes beside changes grid torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -64,6 +64,9 @@ bench-disk: build ## storage engines per file system (root disk, loop devices, t
 
 bench-volumes: build ## 16 loop volumes as one, by file and by chunk, beside fio, and one throttled in mid-run: bench/results/volumes.json (root, fio; ten minutes)
 	python3 bench/volumes.py
+
+beside: build ## one job over UDP and one CUBIC or BBR stream of the kernel's on one link: who gets what (iperf3; four minutes)
+	lab/beside.sh
 
 changes: build ## how soon a running job has its link again after it changed: halved, doubled, longer, another address, ten seconds of nothing (five minutes)
 	lab/changes.sh

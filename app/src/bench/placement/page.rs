@@ -26,7 +26,7 @@ const STYLE: &str = "\
 @media(prefers-color-scheme:dark){:root{--ink:#e8e8ea;--paper:#161618;--soft:#9a9aa0;--line:#3a3a40;--heat:86,180,233;--old:#e69f00;--new:#7cb8ff}}\
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:1240px;margin:2em auto;padding:0 1.2em}\
 .maps{display:flex;flex-wrap:wrap;gap:.6em 2em}table{border-collapse:collapse;font-variant-numeric:tabular-nums}\
-td,th{border:1px solid var(--line);padding:.25em .6em;text-align:right}small,svg text{color:var(--soft);fill:var(--soft)}svg text{font:11px system-ui,sans-serif}\
+td,th{border:1px solid var(--line);padding:.25em .6em;text-align:right}small,svg text{color:var(--soft);fill:var(--soft)}td small{color:inherit}svg text{font:11px system-ui,sans-serif}\
 caption{text-align:left;font-weight:600}.bars td{border:0;border-bottom:1px solid var(--line)}";
 
 /// The page.
