@@ -191,6 +191,12 @@ pub fn set_notsent_lowat(fd: impl AsFd, bytes: u32) -> io::Result<()> {
     set_option(fd.as_fd(), libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes)
 }
 
+/// The largest segment that this end sends and, said before it connects, that it asks of the other (tcp(7), TCP_MAXSEG): for paths that
+/// swallow larger packets and do not say so.
+pub fn set_max_segment(fd: impl AsFd, bytes: u32) -> io::Result<()> {
+    SockRef::from(&fd).set_tcp_mss(bytes)
+}
+
 /// Paces the socket at so many bytes per second at most; `u64::MAX` takes the limit away.
 pub fn set_max_pacing_rate(fd: impl AsFd, bytes_per_s: u64) -> io::Result<()> {
     set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bytes_per_s)

@@ -66,6 +66,12 @@ pub fn connect(copy: &Copy<'_>, to: &Address, screen: &mut Screen) -> Result<(Li
         }
     })
     .map_err(Failure::from)?;
+    if link.is_small() {
+        screen.note(&format!(
+            "packets of the usual size do not get through to {host_port} and nobody says so (a hole in path MTU discovery): segments of 1180 bytes are \
+             used; `longhaul host apply --rule mtu-probing` at both ends, or the right MTU, mends it"
+        ));
+    }
     Ok((link, ticket.clone()))
 }
 
@@ -370,6 +376,13 @@ impl Session {
         Some(peer)
     }
 
+    /// Its round trip, and whether only small segments pass.
+    fn known_of_path(&self) -> (Duration, bool) {
+        let info = sys::sock::tcp_info(self.link.as_fd());
+        let rtt = info.map_or(Duration::ZERO, |info| Duration::from_micros(info.rtt_us.into()));
+        (rtt, self.link.is_small())
+    }
+
     /// The share that each path should bring.
     fn weigh(&self, copy: &Copy<'_>, peers: &[Peer]) -> Vec<f64> {
         let (own, theirs) = (&self.open.offer.interfaces, &self.agreed.theirs.interfaces);
@@ -413,10 +426,9 @@ impl Session {
         }
         let shared = proto::negotiate::share_cores(&self.open.offer, &self.agreed.theirs);
         let bell = Event::new().map_err(|error| Exit::of_io(&error).fail("start the job", error))?;
-        let info = sys::sock::tcp_info(self.link.as_fd());
-        let rtt = info.map_or(Duration::ZERO, |info| Duration::from_micros(info.rtt_us.into()));
+        let path = self.known_of_path();
         let weights = self.weigh(copy, &peers);
-        let rails = Rails::dial_net(&peers, &secret, direction == Direction::Push, rtt, self.early.take(), &bell);
+        let rails = Rails::dial_net(&peers, &secret, direction == Direction::Push, path, self.early.take(), &bell);
         let rung: Rung = self.open.rung;
         let default = receipt::default_path(&copy.home, &self.open.job);
         let dry = copy.arguments.dry_run;

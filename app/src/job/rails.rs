@@ -9,7 +9,7 @@
 use std::cell::Cell;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -22,6 +22,7 @@ use sys::event::Event;
 use crate::job::keys::JobSecret;
 use crate::job::train::{TRAIN_PACKETS, Train};
 use crate::job::udp::{self, Greeted, Peer, Sizes};
+use crate::link::SMALL_SEGMENT;
 
 /// The acceptor's answer to a greeting.
 pub const WELCOME: u8 = 1;
@@ -155,13 +156,13 @@ pub enum Rails {
 
 impl Rails {
     /// Rails over TCP or UDP to each of `peers`, dialled on two threads for each, which end with this value. `sends`: data goes from here to
-    /// there; `rtt`: of the control session.
+    /// there; `rtt`: of the control session; `small`: that was made with small segments only.
     #[must_use]
     pub fn dial_net(
         peers: &[Peer],
         secret: &JobSecret,
         sends: bool,
-        rtt: Duration,
+        (rtt, small): (Duration, bool),
         early: Option<Early>,
         bell: &Event,
     ) -> Rails {
@@ -170,7 +171,8 @@ impl Rails {
         let mut early = early;
         let (to, from) = channel();
         let (view, views) = channel();
-        let manner = Manner { patience: if peers.len() > 1 { DIAL_AGAIN.max(rtt * 4) } else { DIAL }, sends };
+        let patience = if peers.len() > 1 { DIAL_AGAIN.max(rtt * 4) } else { DIAL };
+        let manner = Manner { patience, sends, small };
         let paths = peers.iter().map(|&peer| {
             let name = match peer.from {
                 Some(from) => format!("{from}={}", peer.addr.ip()),
@@ -329,6 +331,8 @@ struct Manner {
     patience: Duration,
     /// Data goes from here to there.
     sends: bool,
+    /// With small segments.
+    small: bool,
 }
 
 impl Manner {
@@ -404,7 +408,9 @@ impl Manner {
 
     /// Connects, greets, and hears the answer.
     fn greet(self, peer: Peer, secret: &JobSecret, rail: u16, answer: &mut [u8]) -> io::Result<TcpStream> {
-        let mut stream = sys::sock::connect_from(peer.addr, peer.from, self.patience, |_| Ok(()))?;
+        let prepare =
+            |fd: BorrowedFd<'_>| if self.small { sys::sock::set_max_segment(fd, SMALL_SEGMENT) } else { Ok(()) };
+        let mut stream = sys::sock::connect_from(peer.addr, peer.from, self.patience, prepare)?;
         let patience = DIAL.min(self.patience * 3);
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;
@@ -419,7 +425,7 @@ impl Manner {
 /// Does the peer of this job answer there? It is asked as for a connection to go on with, which then is dropped. Errors: why not, within
 /// three times `DIAL_AGAIN`. (That it is the peer and no other is shown by the rails: each byte of them is sealed or tagged with the job's keys.)
 pub fn answers(peer: Peer, secret: &JobSecret) -> io::Result<()> {
-    let manner = Manner { patience: DIAL_AGAIN, sends: true };
+    let manner = Manner { patience: DIAL_AGAIN, sends: true, small: false };
     manner.dial_control(peer, secret).map(drop)
 }
 

@@ -25,13 +25,14 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use proto::FRAME_BYTES_MAX;
 use proto::error::Breach;
 use rustls::Connection;
 
 use kept::Kept;
+pub use shake::SMALL_SEGMENT;
 use shake::{Deadline, dial, handshake};
 
 pub use error::{LinkError, Step};
@@ -84,10 +85,15 @@ enum Carrier {
     },
 }
 
+/// A peer that took the connection and then says nothing for so long (and four round trips) is asked again with small segments.
+const SILENT: Duration = Duration::from_secs(4);
+
 /// One end of a control session. Non-blocking after the handshake.
 pub struct Link {
     carrier: Carrier,
     peer_key: PublicKey,
+    /// Made with small segments, because nothing came of ones of the usual size.
+    small: bool,
     /// Framed, not yet sealed.
     queue: VecDeque<u8>,
     /// Sealed, not yet taken by the kernel, from `wire_at` on.
@@ -127,7 +133,6 @@ impl Link {
     /// # Errors
     /// No address, no answer, no time left; a key that is unknown, changed, wrong or revoked (`Peer…`); TLS.
     pub fn connect(host_port: &str, id: &Identity, expect: Expect, timeout: Duration) -> Result<Link, LinkError> {
-        let deadline = Deadline::after(timeout);
         let (accepted, revoked) = match id.home() {
             Some(home) => {
                 let known = if expect == Expect::Trusted { trust::look_up(home, host_port)? } else { Vec::new() };
@@ -137,19 +142,34 @@ impl Link {
         };
         let accepted = if let Expect::Key(key) = expect { vec![key] } else { accepted };
         let known = !accepted.is_empty();
-        let stream = dial(host_port, &deadline)?;
-        let (connection, check) = tls::client(id, accepted, revoked.clone()).map_err(LinkError::Tls)?;
-        Link::shake(Connection::Client(connection), stream, &deadline).map_err(|error| {
-            let LinkError::Tls(rustls::Error::InvalidCertificate(_)) = error else { return error };
-            let (Some(&key), host_port) = (check.seen.get(), host_port.to_owned()) else { return error };
-            match expect {
-                _ if revoked.contains(&key) => LinkError::PeerRevoked { host_port, key },
-                Expect::Key(wanted) if wanted != key => LinkError::PeerWrong { host_port, key, wanted },
-                Expect::Trusted if known => LinkError::PeerChanged { host_port, key },
-                Expect::Trusted => LinkError::PeerUnknown { host_port, key },
-                Expect::Key(_) => error,
+        let mut small = false;
+        loop {
+            let mut deadline = Deadline::after(timeout);
+            let begun = Instant::now();
+            let stream = dial(host_port, &deadline, small)?;
+            if !small {
+                deadline = deadline.unless_heard(SILENT + begun.elapsed() * 4);
             }
-        })
+            let client = tls::client(id, accepted.clone(), revoked.clone());
+            let (connection, check) = client.map_err(LinkError::Tls)?;
+            let shaken = Link::shake(Connection::Client(connection), stream, &mut deadline);
+            // Connected, and then not a word: what is lost may be what is long. Small packets went through.
+            if shaken.is_err() && !small && deadline.was_silent() {
+                small = true;
+                continue;
+            }
+            return shaken.map(|link| Link { small, ..link }).map_err(|error| {
+                let LinkError::Tls(rustls::Error::InvalidCertificate(_)) = error else { return error };
+                let (Some(&key), host_port) = (check.seen.get(), host_port.to_owned()) else { return error };
+                match expect {
+                    _ if revoked.contains(&key) => LinkError::PeerRevoked { host_port, key },
+                    Expect::Key(wanted) if wanted != key => LinkError::PeerWrong { host_port, key, wanted },
+                    Expect::Trusted if known => LinkError::PeerChanged { host_port, key },
+                    Expect::Trusted => LinkError::PeerUnknown { host_port, key },
+                    Expect::Key(_) => error,
+                }
+            });
+        }
     }
 
     /// The accepting side's handshake, under one deadline however slowly the peer drips. Any peer that proves its key
@@ -159,7 +179,7 @@ impl Link {
     /// No proof in time, or TLS.
     pub fn accept(stream: TcpStream, id: &Identity, timeout: Duration) -> Result<Link, LinkError> {
         let connection = tls::server(id).map_err(LinkError::Tls)?;
-        Link::shake(Connection::Server(connection), stream, &Deadline::after(timeout))
+        Link::shake(Connection::Server(connection), stream, &mut Deadline::after(timeout))
     }
 
     /// Two ends in one process; nothing is sealed, for nothing leaves the process. `peer_key` is zero on both.
@@ -180,6 +200,7 @@ impl Link {
         Link {
             carrier,
             peer_key,
+            small: false,
             queue: VecDeque::new(),
             wire: Vec::new(),
             wire_at: 0,
@@ -196,7 +217,7 @@ impl Link {
         }
     }
 
-    fn shake(mut connection: Connection, stream: TcpStream, deadline: &Deadline) -> Result<Link, LinkError> {
+    fn shake(mut connection: Connection, stream: TcpStream, deadline: &mut Deadline) -> Result<Link, LinkError> {
         let io = |source| LinkError::Io { step: "set up the socket of", source };
         stream.set_nonblocking(true).map_err(io)?;
         stream.set_nodelay(true).map_err(io)?;
@@ -226,6 +247,12 @@ impl Link {
     #[must_use]
     pub fn peer_key(&self) -> PublicKey {
         self.peer_key
+    }
+
+    /// Was it made only with segments of 1180 bytes?
+    #[must_use]
+    pub fn is_small(&self) -> bool {
+        self.small
     }
 
     /// Where the peer is, or was; `None` on a pair.

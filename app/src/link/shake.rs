@@ -15,20 +15,37 @@ use rustls::Connection;
 
 use super::{LinkError, Step};
 
+/// Segments that pass wherever 1280 bytes of IPv6 do (RFC 8200, 5), under 60 bytes of headers and one tunnel's 40.
+pub const SMALL_SEGMENT: u32 = 1180;
+
 /// Until when something may take.
 pub(super) struct Deadline {
     at: Instant,
     granted: Duration,
+    /// Until when the peer must have been heard at all.
+    heard_by: Option<Instant>,
 }
 
 impl Deadline {
     pub(super) fn after(granted: Duration) -> Deadline {
-        Deadline { at: Instant::now() + granted, granted }
+        Deadline { at: Instant::now() + granted, granted, heard_by: None }
+    }
+
+    /// Over sooner, unless something is heard within `patience`.
+    pub(super) fn unless_heard(mut self, patience: Duration) -> Deadline {
+        self.heard_by = Some(Instant::now() + patience);
+        self
+    }
+
+    /// Nothing was heard in the time for that.
+    pub(super) fn was_silent(&self) -> bool {
+        self.heard_by.is_some_and(|at| at <= Instant::now())
     }
 
     /// What is left, or `Timeout`.
     fn left(&self, step: Step) -> Result<Duration, LinkError> {
-        let left = self.at.saturating_duration_since(Instant::now());
+        let at = self.heard_by.map_or(self.at, |heard_by| heard_by.min(self.at));
+        let left = at.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(LinkError::Timeout { step, granted_ms: self.granted.as_millis() }) } else { Ok(left) }
     }
 
@@ -49,14 +66,15 @@ impl Deadline {
 }
 
 /// The first address of the host that answers; each gets an even share of the time that is left.
-pub(super) fn dial(host_port: &str, deadline: &Deadline) -> Result<TcpStream, LinkError> {
+pub(super) fn dial(host_port: &str, deadline: &Deadline, small: bool) -> Result<TcpStream, LinkError> {
     let resolve = |source| LinkError::Resolve { host_port: host_port.to_owned(), source };
     let addresses: Vec<SocketAddr> = host_port.to_socket_addrs().map_err(resolve)?.collect();
     let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
     for (index, address) in addresses.iter().enumerate() {
         let share = u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
-        match TcpStream::connect_timeout(address, (deadline.left(Step::Connect)? / share).max(Duration::from_millis(1)))
-        {
+        let patience = (deadline.left(Step::Connect)? / share).max(Duration::from_millis(1));
+        let prepare = |fd: BorrowedFd<'_>| if small { sys::sock::set_max_segment(fd, SMALL_SEGMENT) } else { Ok(()) };
+        match sys::sock::connect_from(*address, None, patience, prepare) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }
@@ -68,7 +86,7 @@ pub(super) fn dial(host_port: &str, deadline: &Deadline) -> Result<TcpStream, Li
 pub(super) fn handshake(
     connection: &mut Connection,
     stream: &TcpStream,
-    deadline: &Deadline,
+    deadline: &mut Deadline,
     sent: &mut u64,
     received: &mut u64,
 ) -> Result<(), LinkError> {
@@ -91,6 +109,7 @@ pub(super) fn handshake(
                 Ok(0) => return Err(LinkError::Cut),
                 Ok(bytes) => {
                     *received += bytes as u64;
+                    deadline.heard_by = None;
                     connection.process_new_packets().map_err(LinkError::Tls)?;
                     moved = true;
                 }

@@ -371,7 +371,7 @@ fn a_client_without_a_key_or_with_a_foreign_one_does_not_get_in() {
     let (address, accepted) = one_server(&server);
     let nobody = tls::client_without_key(server.public());
     let stream = TcpStream::connect(address).unwrap();
-    let _ = Link::shake(Connection::Client(nobody), stream, &Deadline::after(SOON));
+    let _ = Link::shake(Connection::Client(nobody), stream, &mut Deadline::after(SOON));
     assert!(accepted.join().unwrap().is_err());
 }
 

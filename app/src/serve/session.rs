@@ -516,6 +516,9 @@ struct Task {
     options: Vec<String>,
 }
 
+/// How the line that ends a job's report begins.
+const DONE: &str = "{\"event\":\"done\"";
+
 /// Runs a client's job against another daemon, and tells how it goes.
 fn relay(daemon: &Daemon, link: &mut Link, guest: &Guest, task: &Task, picks: Option<Arc<Picks>>) -> Result<(), No> {
     let Task { sources, target, volumes, options } = task;
@@ -563,17 +566,27 @@ fn relay(daemon: &Daemon, link: &mut Link, guest: &Guest, task: &Task, picks: Op
             }
             done.is_ok()
         });
-        for line in lines {
-            let line = String::from_utf8_lossy(&line).into_owned();
+        let tell = |link: &mut Link, line: String| {
             say(link, &Frame::Event { line });
             // A client that went away does not stop the job; its report stays here with the receipt.
             let _ = link.flush_blocking(PATIENCE);
+        };
+        // The client goes with the last line: what that says must be so by then.
+        let mut last = None;
+        for line in lines {
+            let line = String::from_utf8_lossy(&line).into_owned();
+            if line.starts_with(DONE) {
+                last = Some(line);
+            } else {
+                tell(link, line);
+            }
         }
         if pushed.join().unwrap_or(false)
             && let Some(grant) = &grant
         {
             daemon.tickets.spend(grant);
         }
+        last.into_iter().for_each(|line| tell(link, line));
     });
     link.close();
     let _ = link.flush_blocking(PATIENCE);

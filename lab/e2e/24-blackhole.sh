@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# A path that swallows packets above 1400 bytes and says nothing of it, from the start and in mid-job.
+source "$(dirname "$0")/check.sh"
+
+random_file "$SRC/one.bin" $((12 << 20))
+mkdir -p "$DST/far"
+needs_lab
+cat >"$LAB/hole.sh" <<END
+set -e
+"$LONGHAUL" lab on b -b --log "$LAB/hole-serve.out" -- "$LONGHAUL" serve --root "$DST/far" --listen 10.99.0.2:7443 --ticket >/dev/null
+for _ in \$(seq 100); do url=\$(grep -m1 -o '^longhaul://[^@]*' "$LAB/hole-serve.out") && break; sleep 0.05; done
+"$LONGHAUL" cp --json -v --transport "\$1" "$SRC/one.bin" "\$url@10.99.0.2:7443/" >"$LAB/hole.json"
+"$LONGHAUL" cp --json -v --transport "\$1" "\$url@10.99.0.2:7443/one.bin" "$DST/back.bin" >"$LAB/hole-back.json"
+END
+hole() { # hole WORDS TRANSPORT OPTIONS...
+    local words=$1 transport=$2
+    rm -rf "$DST/far/"* "$DST/back.bin" "$LAB/hole-serve.out" "$LAB/"hole*.json
+    shift 2
+    LONGHAUL_HOME="$LAB/home-a" lab run -q "$@" -- bash "$LAB/hole.sh" "$transport" >"$LAB/hole.out" 2>&1
+    is $? 0 "$words: it ends well ($(field seconds "$LAB/hole.json") and $(field seconds "$LAB/hole-back.json") s)"
+    holds "$words: the push is equal" cmp "$SRC/one.bin" "$DST/far/one.bin"
+    holds "$words: the pull is equal" cmp "$SRC/one.bin" "$DST/back.bin"
+}
+for transport in tcp udp auto; do
+    hole "swallowed from the start, $transport" $transport --link "rate=50Mbit rtt=10ms swallow=1400"
+    is "$(grep -c 'do not get through to .* segments of 1180 bytes' "$LAB/hole.json")" 1 "swallowed from the start, $transport: it is said, with the remedy"
+done
+hole "nothing is swallowed" tcp --link "rate=50Mbit rtt=10ms"
+is "$(grep -c 'do not get through' "$LAB/hole.json")" 0 "nothing is swallowed: no word"
+finish
