@@ -103,8 +103,7 @@ needs_lab
 mkdir -p "$DST/far"
 cat >"$LAB/far.sh" <<END
 set -e
-"$LONGHAUL" lab on b -b --log "$LAB/far-serve.out" -- "$LONGHAUL" serve --root "$DST/far" --listen 10.99.0.2:7441 --ticket >/dev/null
-for _ in \$(seq 100); do url=\$(grep -m1 -o '^longhaul://[^@]*' "$LAB/far-serve.out") && break; sleep 0.05; done
+$(far_daemon far 7441)
 "$LONGHAUL" cp --json --transport "\$1" \$LAW "$SRC/one.bin" "\$url@10.99.0.2:7441/" >"$LAB/far-push.json"
 "$LONGHAUL" cp --json --transport "\$1" "\$url@10.99.0.2:7441/one.bin" "$DST/back.bin" >"$LAB/far-pull.json"
 END

@@ -8,8 +8,7 @@ mkdir -p "$DST/far"
 needs_lab
 cat >"$LAB/auto.sh" <<END
 set -e
-"$LONGHAUL" lab on b -b --log "$LAB/auto-serve.out" -- "$LONGHAUL" serve --root "$DST/far" --listen 10.99.0.2:7441 --ticket >/dev/null
-for _ in \$(seq 100); do url=\$(grep -m1 -o '^longhaul://[^@]*' "$LAB/auto-serve.out") && break; sleep 0.05; done
+$(far_daemon auto 7441)
 case "\$1" in
 small) "$LONGHAUL" cp --json --transport auto "$SRC/small.bin" "\$url@10.99.0.2:7441/" >"$LAB/auto.json" ;;
 pull)

@@ -9,8 +9,7 @@ mkdir -p "$DST/far"
 needs_lab
 cat >"$LAB/moves.sh" <<END
 set -e
-"$LONGHAUL" lab on b -b --log "$LAB/moves-serve.out" -- "$LONGHAUL" serve --root "$DST/far" --listen 10.99.0.2:7442 --ticket >/dev/null
-for _ in \$(seq 100); do url=\$(grep -m1 -o '^longhaul://[^@]*' "$LAB/moves-serve.out") && break; sleep 0.05; done
+$(far_daemon moves 7442)
 "$LONGHAUL" cp --json -v "\$@" "\$url@10.99.0.2:7442/" >"$LAB/moves.json"
 END
 moves() { # moves WORDS SCRIPT OPTIONS AND SOURCES...

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A path that swallows packets above 1400 bytes and says nothing of it, from the start and in mid-job.
+# A path that swallows packets above 1400 bytes from the start and says nothing of it.
 source "$(dirname "$0")/check.sh"
 
 random_file "$SRC/one.bin" $((12 << 20))
@@ -7,8 +7,7 @@ mkdir -p "$DST/far"
 needs_lab
 cat >"$LAB/hole.sh" <<END
 set -e
-"$LONGHAUL" lab on b -b --log "$LAB/hole-serve.out" -- "$LONGHAUL" serve --root "$DST/far" --listen 10.99.0.2:7443 --ticket >/dev/null
-for _ in \$(seq 100); do url=\$(grep -m1 -o '^longhaul://[^@]*' "$LAB/hole-serve.out") && break; sleep 0.05; done
+$(far_daemon hole 7443)
 "$LONGHAUL" cp --json -v --transport "\$1" "$SRC/one.bin" "\$url@10.99.0.2:7443/" >"$LAB/hole.json"
 "$LONGHAUL" cp --json -v --transport "\$1" "\$url@10.99.0.2:7443/one.bin" "$DST/back.bin" >"$LAB/hole-back.json"
 END

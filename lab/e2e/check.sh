@@ -26,6 +26,14 @@ cp_run_as() { # cp_run_as COMMAND ARGUMENTS...: the same with another command of
     STATUS=$?
     TOOK=$((($(date +%s%N) - t) / 1000000))
 }
+# far_daemon NAME PORT: lines for a script that runs in the lab's host a: a daemon in host b whose root is $DST/far; its address up to the host is in
+# \$url. Its output is $LAB/NAME-serve.out.
+far_daemon() {
+    cat <<END
+"$LONGHAUL" lab on b -b --log "$LAB/$1-serve.out" -- "$LONGHAUL" serve --root "$DST/far" --listen 10.99.0.2:$2 --ticket >/dev/null
+for _ in \$(seq 100); do url=\$(grep -m1 -o '^longhaul://[^@]*' "$LAB/$1-serve.out") && break; sleep 0.05; done
+END
+}
 # begun FOLDER: waits until a job has begun to write below it. journalled FOLDER: until what came of a file would be found again after kill -9.
 begun() { until_true 30 eval "find '$1' -name '.longhaul-*' 2>/dev/null | grep -q ."; }
 journalled() { until_true 30 eval "find '$1' -name '.longhaul-*.journal' -size +0 2>/dev/null | grep -q ."; }

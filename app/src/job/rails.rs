@@ -22,7 +22,7 @@ use sys::event::Event;
 use crate::job::keys::JobSecret;
 use crate::job::train::{TRAIN_PACKETS, Train};
 use crate::job::udp::{self, Greeted, Peer, Sizes};
-use crate::link::SMALL_SEGMENT;
+use crate::link::bound_segments;
 
 /// The acceptor's answer to a greeting.
 pub const WELCOME: u8 = 1;
@@ -408,9 +408,8 @@ impl Manner {
 
     /// Connects, greets, and hears the answer.
     fn greet(self, peer: Peer, secret: &JobSecret, rail: u16, answer: &mut [u8]) -> io::Result<TcpStream> {
-        let prepare =
-            |fd: BorrowedFd<'_>| if self.small { sys::sock::set_max_segment(fd, SMALL_SEGMENT) } else { Ok(()) };
-        let mut stream = sys::sock::connect_from(peer.addr, peer.from, self.patience, prepare)?;
+        let bound = |fd: BorrowedFd<'_>| bound_segments(fd, self.small);
+        let mut stream = sys::sock::connect_from(peer.addr, peer.from, self.patience, bound)?;
         let patience = DIAL.min(self.patience * 3);
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;
@@ -423,7 +422,7 @@ impl Manner {
 }
 
 /// Does the peer of this job answer there? It is asked as for a connection to go on with, which then is dropped. Errors: why not, within
-/// three times `DIAL_AGAIN`. (That it is the peer and no other is shown by the rails: each byte of them is sealed or tagged with the job's keys.)
+/// four times `DIAL_AGAIN`. (That it is the peer and no other is shown by the rails: each byte of them is sealed or tagged with the job's keys.)
 pub fn answers(peer: Peer, secret: &JobSecret) -> io::Result<()> {
     let manner = Manner { patience: DIAL_AGAIN, sends: true, small: false };
     manner.dial_control(peer, secret).map(drop)

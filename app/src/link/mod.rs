@@ -32,7 +32,7 @@ use proto::error::Breach;
 use rustls::Connection;
 
 use kept::Kept;
-pub use shake::SMALL_SEGMENT;
+pub use shake::bound_segments;
 use shake::{Deadline, dial, handshake};
 
 pub use error::{LinkError, Step};

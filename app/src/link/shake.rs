@@ -16,7 +16,12 @@ use rustls::Connection;
 use super::{LinkError, Step};
 
 /// Segments that pass wherever 1280 bytes of IPv6 do (RFC 8200, 5), under 60 bytes of headers and one tunnel's 40.
-pub const SMALL_SEGMENT: u32 = 1180;
+const SMALL_SEGMENT: u32 = 1180;
+
+/// For a socket that is not connected yet: with `small`, segments of `SMALL_SEGMENT` both ways.
+pub fn bound_segments(fd: BorrowedFd<'_>, small: bool) -> io::Result<()> {
+    if small { sys::sock::set_max_segment(fd, SMALL_SEGMENT) } else { Ok(()) }
+}
 
 /// Until when something may take.
 pub(super) struct Deadline {
@@ -73,8 +78,7 @@ pub(super) fn dial(host_port: &str, deadline: &Deadline, small: bool) -> Result<
     for (index, address) in addresses.iter().enumerate() {
         let share = u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
         let patience = (deadline.left(Step::Connect)? / share).max(Duration::from_millis(1));
-        let prepare = |fd: BorrowedFd<'_>| if small { sys::sock::set_max_segment(fd, SMALL_SEGMENT) } else { Ok(()) };
-        match sys::sock::connect_from(*address, None, patience, prepare) {
+        match sys::sock::connect_from(*address, None, patience, |fd| bound_segments(fd, small)) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }

@@ -318,6 +318,12 @@ impl std::fmt::Debug for Screen {
     }
 }
 
+/// Is this line of `Mode::Json` the last of its job?
+#[must_use]
+pub fn ends_job(line: &str) -> bool {
+    matches!(json::Event::parse(line), Some(json::Event::Done(_) | json::Event::Dry(_) | json::Event::Failed(_)))
+}
+
 impl Screen {
     /// On standard output and standard error.
     #[must_use]

@@ -362,6 +362,7 @@ fn what_another_host_reports_is_shown_as_if_it_ran_here() {
     there.end_dry(&DryRun { faults: 1, ..DryRun::default() });
     assert_eq!(here.relay(lines.text().trim()), Some(Exit::Partial));
     assert_eq!(here.relay("{\"event\":\"done\",\"exit\":null}"), Some(Exit::Negotiation), "a last line ends the job");
+    assert!(ends_job("{\"event\":\"done\",\"exit\":null}") && !ends_job("{\"event\":\"note\",\"text\":\"done\"}"));
     let (mut there, lines, _) = screen(Mode::Json);
     let failure = Exit::Refused.fail("open the job", "read-only");
     assert_eq!(there.fail(&failure), Exit::Refused);

@@ -41,7 +41,7 @@ use crate::job::rails::Rails;
 use crate::job::receipt;
 use crate::job::udp::packet_bytes_of;
 use crate::link::Link;
-use crate::report::{Mode, Screen};
+use crate::report::{self, Mode, Screen};
 use crate::serve::{Daemon, Forget};
 
 /// The next frame of the greeting must come in this time.
@@ -516,9 +516,6 @@ struct Task {
     options: Vec<String>,
 }
 
-/// How the line that ends a job's report begins.
-const DONE: &str = "{\"event\":\"done\"";
-
 /// Runs a client's job against another daemon, and tells how it goes.
 fn relay(daemon: &Daemon, link: &mut Link, guest: &Guest, task: &Task, picks: Option<Arc<Picks>>) -> Result<(), No> {
     let Task { sources, target, volumes, options } = task;
@@ -575,7 +572,7 @@ fn relay(daemon: &Daemon, link: &mut Link, guest: &Guest, task: &Task, picks: Op
         let mut last = None;
         for line in lines {
             let line = String::from_utf8_lossy(&line).into_owned();
-            if line.starts_with(DONE) {
+            if report::ends_job(&line) {
                 last = Some(line);
             } else {
                 tell(link, line);
