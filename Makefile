@@ -9,7 +9,7 @@ N ?= 200
 SEED ?= 1
 FIRST ?= 0
 
-.PHONY: help build test unit e2e vmtest lint deny demo bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk bench-volumes beside changes grid torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci
+.PHONY: help build test unit e2e vmtest lint deny demo bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk bench-volumes beside changes host-limit grid torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -70,6 +70,9 @@ beside: build ## one job over UDP and one CUBIC or BBR stream of the kernel's on
 
 changes: build ## how soon a running job has its link again after it changed: halved, doubled, longer, another address, ten seconds of nothing (five minutes)
 	lab/changes.sh
+
+host-limit: build ## what one core per side carries over UDP, beside the raw ceiling and the per-packet socket, MTU 1500 and 9000: bench/results/host-limit.json (root; three minutes)
+	lab/host-limit.sh
 
 grid: ## distance x loss x rate in virtual time, through the real machines: bench/results/grid-virtual.json and .html (some minutes)
 	python3 bench/grid.py

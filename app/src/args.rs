@@ -59,6 +59,9 @@ pub enum Command {
     /// Show, make, trust, authorize and revoke identities
     #[command(subcommand)]
     Key(crate::key_command::KeyCommand),
+    /// Show running jobs, change their rate or policy, and stop them
+    #[command(subcommand)]
+    Job(crate::job_command::JobCommand),
     /// What this machine has, and which of it sits together
     #[command(subcommand)]
     Host(HostAsked),

@@ -195,6 +195,12 @@ impl Exit {
         self as u8
     }
 
+    /// What a number means that a process ended with, or told.
+    #[must_use]
+    pub fn of_code(code: u8) -> Option<Self> {
+        TABLE.iter().map(|line| line.exit).find(|exit| exit.code() == code)
+    }
+
     /// This code's line of the table.
     #[must_use]
     pub fn line(self) -> &'static ExitLine {

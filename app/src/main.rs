@@ -19,6 +19,7 @@ mod exit;
 mod host;
 mod identity;
 mod job;
+mod job_command;
 mod key_command;
 mod lab;
 mod link;
@@ -39,6 +40,7 @@ fn main() {
         args::Command::Serve(arguments) => serve::run(&arguments),
         args::Command::Verify(arguments) => told(verify::run(&arguments)),
         args::Command::Key(command) => ended(key_command::run(command), "do what was asked with keys"),
+        args::Command::Job(command) => ended(job_command::run(command), "ask running jobs"),
         args::Command::Bench(command) => ended(bench::run(command), "measure"),
         args::Command::Host(args::HostAsked::Here(command)) => ended(host::run(&command), "show the host"),
         args::Command::Host(args::HostAsked::Probe(arguments)) => {
@@ -47,6 +49,7 @@ fn main() {
         args::Command::Lab(command) => std::process::exit(i32::from(lab::run(&command))),
         args::Command::Generate(arguments) => told(docs_command::run(&arguments).map(|_| exit::Exit::Whole)),
     };
+    job::board::shut();
     std::process::exit(i32::from(exit.code()));
 }
 

@@ -92,8 +92,9 @@ fn net_measures_udp_by_each_way() {
 
 #[test]
 fn net_says_who_does_not_answer() {
-    // A port that nobody has: one that was ours a moment ago.
-    let addr = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    // A port that nobody has, held at another address so that nobody is given it meanwhile.
+    let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = format!("127.77.0.1:{}", held.local_addr().unwrap().port());
     let output = bench(&["net", "--server", &addr]);
     assert!(!output.status.success());
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -137,6 +138,33 @@ fn disk_measures_and_leaves_nothing_behind() {
     let page = std::fs::read_to_string(html).unwrap();
     assert!(page.contains("<svg") && !page.contains("<script") && !page.contains("http"), "it needs nothing else");
     assert!(std::fs::read_to_string(csv).unwrap().lines().count() > 14);
+}
+
+#[test]
+fn disk_measures_file_systems_side_by_side() {
+    let folder = Folder::new("beside");
+    let [one, two] = ["one", "two"].map(|name| {
+        let path = folder.0.join(name);
+        std::fs::create_dir(&path).unwrap();
+        path.to_str().unwrap().to_owned()
+    });
+    let (html, csv) = (folder.0.join("a.html"), folder.0.join("a.csv"));
+    let [html_name, csv_name] = [&html, &csv].map(|path| path.to_str().unwrap());
+    let wish = ["disk", &one, &two, "--size", "16MiB", "--seconds", "1ms", "--rounds", "1"];
+    let value = json(&[&wish[..], &["--json", "--html", html_name, "--csv", csv_name]].concat());
+    let places = value["places"].as_array().unwrap();
+    assert_eq!(places.len(), 2, "{value}");
+    // Through the page cache, over threads and over files, to read and to write.
+    let figures: usize = places.iter().map(|place| rates(place, "cells", "gbs")).sum();
+    assert!(figures >= 2 * 2 * (4 + 4), "{value}");
+    let page = std::fs::read_to_string(html).unwrap();
+    assert!(page.matches("<polyline").count() >= 2 * 2 * 2, "a line for each folder in each plot");
+    assert!(!page.contains("<script") && !page.contains("http"), "it needs nothing else");
+    assert_eq!(std::fs::read_to_string(csv).unwrap().lines().count(), figures + 1);
+    let said = text(&[&wish[..], &["--sweep", "threads"]].concat());
+    assert!(said.contains("read, by threads") && said.contains("write, by threads"), "{said}");
+    assert!(said.contains(&one) && said.contains(&two) && !said.contains("by files"), "{said}");
+    assert_eq!([&one, &two].map(|path| std::fs::read_dir(path).unwrap().count()), [0, 0]);
 }
 
 #[test]

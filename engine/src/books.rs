@@ -6,6 +6,7 @@
 //! Invariants: the sum of all stages is the thread's wall time since `new`, by construction.
 //! Absent on purpose: judging (proto::books::limiter).
 
+use std::ops::{Add, Sub};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
@@ -22,6 +23,7 @@ pub struct Counters {
     since_ns: AtomicU64,
     direct: AtomicU64,
     lent: AtomicU64,
+    unread: AtomicU64,
 }
 
 /// Bytes that were not copied where they usually are, since the thread began.
@@ -31,6 +33,26 @@ pub struct Spared {
     pub direct: u64,
     /// Between a buf, or the page cache, and the network.
     pub lent: u64,
+    /// From the page cache to the network, through no buf.
+    pub unread: u64,
+}
+
+impl Add for Spared {
+    type Output = Spared;
+
+    fn add(self, other: Spared) -> Spared {
+        let (direct, lent) = (self.direct + other.direct, self.lent + other.lent);
+        Spared { direct, lent, unread: self.unread + other.unread }
+    }
+}
+
+impl Sub for Spared {
+    type Output = Spared;
+
+    fn sub(self, then: Spared) -> Spared {
+        let (direct, lent) = (self.direct - then.direct, self.lent - then.lent);
+        Spared { direct, lent, unread: self.unread - then.unread }
+    }
 }
 
 /// So often a reader looks at counters that are being written.
@@ -75,7 +97,8 @@ impl Counters {
     /// What was spared so far.
     #[must_use]
     pub fn spared(&self) -> Spared {
-        Spared { direct: self.direct.load(Ordering::Relaxed), lent: self.lent.load(Ordering::Relaxed) }
+        let [direct, lent, unread] = [&self.direct, &self.lent, &self.unread].map(|it| it.load(Ordering::Relaxed));
+        Spared { direct, lent, unread }
     }
 }
 
@@ -105,9 +128,11 @@ impl Laps {
         passed
     }
 
-    /// Everything since the last lap was `stage`.
-    pub fn lap(&mut self, stage: Stage) {
-        self.ns[stage as usize] += self.passed();
+    /// Everything since the last lap was `stage`: so many nanoseconds.
+    pub fn lap(&mut self, stage: Stage) -> u64 {
+        let ns = self.passed();
+        self.ns[stage as usize] += ns;
+        ns
     }
 
     /// Everything since the last lap was waiting in the platform; `busy_ns` of it the thread was running after all (a ring copies
@@ -128,6 +153,7 @@ impl Laps {
     pub fn publish(&self) {
         self.shared.direct.store(self.spared.direct, Ordering::Relaxed);
         self.shared.lent.store(self.spared.lent, Ordering::Relaxed);
+        self.shared.unread.store(self.spared.unread, Ordering::Relaxed);
         self.shared.write(&self.ns, Stage::Loop, self.last_ns);
     }
 

@@ -6,6 +6,7 @@
 //! Absent on purpose: which job goes where (a rail's number modulo the workers).
 
 use std::io;
+use std::ops::Add;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
@@ -197,7 +198,7 @@ impl Team {
     #[must_use]
     pub fn spared(&self) -> Spared {
         let each = (0..self.count).map(|member| self.workers.handles[self.index(member)].counters.spared());
-        each.fold(Spared::default(), |sum, it| Spared { direct: sum.direct + it.direct, lent: sum.lent + it.lent })
+        each.fold(Spared::default(), Spared::add)
     }
 }
 

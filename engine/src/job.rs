@@ -23,7 +23,7 @@ use proto::error::Breach;
 use proto::flow::FlowConfig;
 use proto::manifest::{Entry, EntryId};
 use proto::negotiate::Cipher;
-use proto::rate::{RateConfig, TrainSeen};
+use proto::rate::{Policy, TrainSeen};
 use proto::send::{Handout, Unit};
 use proto::wire::chunk::ChunkKind;
 use proto::wire::control::{ChunkId, Corrupt, Digest, DigestKind, FaultKind};
@@ -129,6 +129,17 @@ pub struct Path {
     pub seen: Option<TrainSeen>,
 }
 
+/// What of a datagram rail's rate may change while it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RailPace {
+    /// Not faster than this by itself, B/s; 0: as fast as it goes. (`JobPart::bound` holds in sum.)
+    pub target: u64,
+    /// Not slower than this, B/s; 0: no bound.
+    pub min: u64,
+    /// The claim against others.
+    pub policy: Policy,
+}
+
 /// Told to a worker.
 #[derive(Debug)]
 pub enum Cmd<P: Platform> {
@@ -142,14 +153,12 @@ pub enum Cmd<P: Platform> {
     PacketsUp { job: JobNo, rail: u16, socket: P::Socket, key: RailKey, path: Path },
     /// The datagram rail goes on over this socket: an end has another address.
     RailMoved { job: JobNo, rail: u16, socket: P::Socket },
-    /// How fast the job's datagram rails on this worker go from now on (each of them).
-    Pace { job: JobNo, rate: RateConfig },
     /// Cut this rail.
     RailDown { job: JobNo, rail: u16 },
     /// Take no new frames (or take them again): too much waits for the destination's disk.
     Hold { job: JobNo, on: bool },
-    /// No datagram rail of the job on this worker shall be faster than this by itself, B/s; 0: as fast as it goes. (`JobPart::bound` holds in sum.)
-    Rate { job: JobNo, rate: u64 },
+    /// How each datagram rail of the job on this worker goes from now on.
+    Pace { job: JobNo, pace: RailPace },
     /// Send this chunk.
     Send { job: JobNo, handout: Handout },
     /// Chunks of these entries may come.

@@ -160,6 +160,8 @@ pub trait SourceTree: Debug + Send + Sync + 'static {
     }
     /// Reads a whole small file; `Ok(None)`: it is not what the manifest says any more (torn).
     fn read_small(&self, entry: &Entry, into: &mut [u8]) -> io::Result<Option<()>>;
+    /// A small file that is read soon: a disk may begin with it, beside others. Nobody waits, and an error is told when it is read.
+    fn expect_small(&self, _entry: &Entry) {}
     /// Fills `into` from a file, to compare; less only at its end.
     fn read_at(&self, _entry: &Entry, _offset: u64, _into: &mut [u8]) -> io::Result<usize> {
         Err(io::ErrorKind::Unsupported.into())

@@ -14,7 +14,7 @@ use proto::books::Stage;
 use proto::rate::RateConfig;
 
 use crate::books::{Counters, Laps};
-use crate::job::{Cmd, Event, JobNo, JobPart, RailEnd, Role};
+use crate::job::{Cmd, Event, JobNo, JobPart, RailEnd, RailPace, Role};
 use crate::platform::{Done, Platform};
 use crate::rail::udp::{Packets, Pause};
 use crate::rail::{KINDS, Kind, Rail, Slot, Slots};
@@ -192,14 +192,15 @@ impl<P: Platform> Worker<P> {
                     self.move_rail(index, socket);
                 }
             }
-            Cmd::Pace { job, rate } => self.pace(job, |_| rate),
             Cmd::RailDown { job, rail } => self.cut_rails(|it| it.job == job && it.rail == rail),
             Cmd::Hold { job, on } => {
                 for rail in self.rails.iter_mut().flatten().filter(|rail| rail.job == job) {
                     rail.hold = on;
                 }
             }
-            Cmd::Rate { job, rate } => self.pace(job, |had| RateConfig { target: rate, ..had }),
+            Cmd::Pace { job, pace: RailPace { target, min, policy } } => {
+                self.pace(job, |had| RateConfig { target, min, policy, ..had });
+            }
             Cmd::Send { job, handout } => {
                 let rail = self.rails.iter_mut().flatten().find(|rail| rail.job == job && rail.rail == handout.rail);
                 // A rail that died meanwhile told so; the receiver's word brings the chunk back to the machine.

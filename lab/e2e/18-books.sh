@@ -9,7 +9,7 @@ mkdir -p "$DST/far"
 # summed WORDS: both ends of the last cp. A wall of less than 20 ms is one timer's slack away from anything: it must be right within 0.4 ms there.
 summed() {
     local said
-    if said=$(python3 - "$OUT" <<'END'
+    if said=$(python3 - "$OUT" 2>&1 <<'END'
 import json, sys
 done = json.loads(open(sys.argv[1]).read().splitlines()[-1])
 whole = done["seconds"] * 1000

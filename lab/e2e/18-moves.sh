@@ -23,6 +23,8 @@ moves() { # moves WORDS SCRIPT OPTIONS AND SOURCES...
 }
 says() { grep '"event":"note"' "$LAB/moves.json" | grep -c "$1"; }
 
+mistaken() { is "$(says 'do not get through')" 0 "$1: nobody takes it for packets that are too long"; }
+
 # At a rate that is given: this is not about finding one.
 udp=(--transport udp --policy fixed --rate 30Mbit)
 moves "another address, streams" 'at 2s host a address 10.99.0.7\n' --transport tcp "$SRC/one.bin"
@@ -31,8 +33,12 @@ moves "two moves, a tree" 'at 2s host a address 10.99.0.7\nat 5s host a address 
 same "$SRC/tree" "$DST/far/tree" "two moves, a tree: equal"
 is "$(field transport "$LAB/moves.json")" udp "two moves, a tree: all of it over UDP"
 holds "two moves, a tree: the control session goes on, after each" test "$(says 'control session goes on')" -ge 2
+mistaken "two moves, a tree"
+moves "three seconds of nothing, streams" 'at 2s link 0 down\nat 5100ms link 0 up\n' --transport tcp "$SRC/one.bin"
+mistaken "three seconds of nothing, streams"
 moves "ten seconds of nothing" 'at 2s link 0 down\nat 12s link 0 up\n' "${udp[@]}" "$SRC/one.bin"
 holds "ten seconds of nothing: the control session goes on" test "$(says 'control session goes on')" -ge 1
+mistaken "ten seconds of nothing"
 
 # What a greeting from a new address meets: this end's address changes while it waits; the session is back before it ends.
 moves "another address while one is greeted" 'at 2s link 0 down\nat 3s host a address 10.99.0.7\nat 3200ms link 0 up\n' "${udp[@]}" "$SRC/one.bin"

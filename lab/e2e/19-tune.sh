@@ -13,7 +13,7 @@ rules=(--rule idle-start --rule mtu-probing --rule socket-buffers)
 state=(--state "$LAB/state")
 on b sh -c 'echo 1 >/proc/sys/net/ipv4/tcp_slow_start_after_idle; echo 0 >/proc/sys/net/ipv4/tcp_mtu_probing; echo "4096 16384 1000000" >/proc/sys/net/ipv4/tcp_wmem'
 before=$(values)
-machine=$(sysctl -n net.ipv4.tcp_slow_start_after_idle net.ipv4.tcp_mtu_probing net.ipv4.tcp_wmem vm.swappiness)
+machine=$(sysctl -n net.ipv4.tcp_slow_start_after_idle net.ipv4.tcp_mtu_probing net.ipv4.tcp_wmem vm.swappiness net.ipv4.tcp_congestion_control net.ipv4.tcp_allowed_congestion_control)
 
 # --- plan: told, with the shell for it, and nothing changed ---
 on b "$LONGHAUL" host plan "${rules[@]}" >"$LAB/plan" 2>&1
@@ -116,6 +116,60 @@ on b "$LONGHAUL" host plan --card lh0 --rule qdisc >"$LAB/plan" 2>&1
 holds "rules for cards: a discipline that somebody chose is left" grep -q '^nothing to change' "$LAB/plan"
 on b tc qdisc del dev lh0 root
 
+# --- a card of one queue: its packets go to every core; a mask that somebody chose is left ---
+masks() { on b sh -c 'cat /sys/class/net/lh0/queues/rx-*/rps_cpus | sed "s/^[0,]*//"'; }
+if [ "$(nproc)" -lt 2 ]; then
+    skip "rps: one core, no other to hand packets to"
+else
+    on b "$LONGHAUL" host plan --card lh0 --rule rps --shell >"$LAB/plan.sh"
+    holds "rps: the plan's shell names the queue" grep -q "^echo '[0-9a-f,]*' > /sys/class/net/lh0/queues/rx-0/rps_cpus   # was: 0" "$LAB/plan.sh"
+    old_masks=$(masks)
+    start b "$LONGHAUL" host apply --card lh0 --rule rps "${state[@]}" >"$LAB/apply.out" 2>"$LAB/apply.err" </dev/null
+    until_true 5 grep -q '^holding' "$LAB/apply.out"
+    set_masks=$(masks)
+    holds "rps: every core is in the mask" test -n "$set_masks" -a "$set_masks" != "$old_masks"
+    on b sh -c 'echo 1 >/sys/class/net/lh0/queues/rx-0/rps_cpus'
+    holds "rps: drift is told within 10 s" until_true 10 grep -q '^moved: /sys/class/net/lh0/queues/rx-0/rps_cpus = 1,' "$LAB/apply.err"
+    on b sh -c "echo $set_masks >/sys/class/net/lh0/queues/rx-0/rps_cpus"
+    kill -9 "$STARTED_PID"
+    back() { [ "$(masks)" = "$old_masks" ]; }
+    holds "rps: kill -9: the mask is back within 5 s" until_true 5 back
+    wait "$STARTED_PID" 2>/dev/null
+    until_true 5 test ! -e "$LAB/state/host.journal"
+    on b sh "$LAB/plan.sh"
+    is "$(masks)" "$set_masks" "rps: the shell does the same"
+    on b "$LONGHAUL" host plan --card lh0 --rule rps >"$LAB/plan" 2>&1
+    holds "rps: a mask that is set is left" grep -q '^nothing to change' "$LAB/plan"
+    on b sh -c 'echo 0 >/sys/class/net/lh0/queues/rx-0/rps_cpus'
+fi
+
+# --- congestion control: only by name; of this namespace alone ---
+laws() { on b cat /proc/sys/net/ipv4/tcp_congestion_control /proc/sys/net/ipv4/tcp_allowed_congestion_control; }
+if ! on b grep -qw bbr /proc/sys/net/ipv4/tcp_allowed_congestion_control; then
+    skip "congestion control: bbr is not permitted in a namespace here"
+else
+    was=$(value tcp_congestion_control)
+    on b sh -c 'echo reno >/proc/sys/net/ipv4/tcp_congestion_control'
+    old_laws=$(laws)
+    holds "congestion control: not proposed where it was not named" eval '! on b "$LONGHAUL" host plan 2>&1 | grep -q ^congestion-control:'
+    on b "$LONGHAUL" host plan --rule congestion-control >"$LAB/plan" 2>&1
+    holds "congestion control: from what to what" grep -q '+ net.ipv4.tcp_congestion_control = bbr' "$LAB/plan"
+    holds "congestion control: the shell" grep -q "sysctl -w net.ipv4.tcp_congestion_control='bbr'" "$LAB/plan"
+    holds "congestion control: whom it touches, and who else sets it" eval 'grep -q "risk: .*every program" "$LAB/plan" && grep -q "conflicts: .*TCP_CONGESTION" "$LAB/plan"'
+    start b "$LONGHAUL" host apply --rule congestion-control "${state[@]}" >"$LAB/apply.out" 2>"$LAB/apply.err" </dev/null
+    until_true 5 grep -q '^holding' "$LAB/apply.out"
+    is "$(value tcp_congestion_control)" bbr "congestion control: apply sets it"
+    kill -9 "$STARTED_PID"
+    back() { [ "$(laws)" = "$old_laws" ]; }
+    holds "congestion control: kill -9: it is back within 5 s, with who is permitted what" until_true 5 back
+    wait "$STARTED_PID" 2>/dev/null
+    until_true 5 test ! -e "$LAB/state/host.journal"
+    on b sh -c "echo $was >/proc/sys/net/ipv4/tcp_congestion_control" || true
+    on b "$LONGHAUL" host apply --keep --rule congestion-control "${state[@]}" >/dev/null 2>&1
+    on b "$LONGHAUL" host undo "${state[@]}" >/dev/null 2>&1
+    is "$(value tcp_congestion_control)" "$was" "congestion control: undo after --keep puts it back"
+fi
+
 # --- drift is told within ten seconds ---
 held
 on b sh -c 'echo 1 >/proc/sys/net/ipv4/tcp_slow_start_after_idle'
@@ -143,5 +197,5 @@ is "$(values)" "$before" "undo after --keep: every value is back"
 on b "$LONGHAUL" host apply --rule idle-start "${state[@]}" --prove --measure false >/dev/null 2>&1
 is "$? $(value tcp_slow_start_after_idle)" "3 1" "a measurement that fails: exit code 3, the value is back"
 
-is "$(sysctl -n net.ipv4.tcp_slow_start_after_idle net.ipv4.tcp_mtu_probing net.ipv4.tcp_wmem vm.swappiness)" "$machine" "the machine around has its values"
+is "$(sysctl -n net.ipv4.tcp_slow_start_after_idle net.ipv4.tcp_mtu_probing net.ipv4.tcp_wmem vm.swappiness net.ipv4.tcp_congestion_control net.ipv4.tcp_allowed_congestion_control)" "$machine" "the machine around has its values"
 finish

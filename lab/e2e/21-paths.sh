@@ -177,7 +177,38 @@ cards() { # cards a|b NAME=SPEED...: what that host's cards say
 }
 rails() { python3 -c 'import json, sys
 print(*("%s/%s" % (rail["weight"] and round(rail["weight"] * 100), rail["off_weight"]) for rail in json.loads(open(sys.argv[1]).readlines()[-1])["rails"]))' "$OUT"; }
-on a tc qdisc replace dev lp3 root tbf rate "$((UNIT * 4))mbit" burst 128kb latency 20ms
+for side in a b; do on $side tc qdisc replace dev lp3 root tbf rate "$((UNIT * 4))mbit" burst 128kb latency 20ms; done
+
+# The end of a job over two links of 10 : 1: one waits for the other no longer than it takes to bring what that owes. Before, the ten times slower
+# one had seven chunks left when the other was done: 1.5 s. What is above the links' sum is in chunk times of the wide one; three tries.
+for side in a b; do on $side tc qdisc replace dev lp0 root tbf rate "$((UNIT * 4 / 10))mbit" burst 32kb latency 20ms; done
+random_file "$SRC/tail" $((UNIT * 1500000))
+mkdir -p "$SRC/tails"
+split -b 333000 "$SRC/tail" "$SRC/tails/f"
+above() { # chunk times of the wide link that the job took beyond what both carry in sum, headers (4 %) left out
+    python3 -c 'import json, sys
+done, wide = json.loads(open(sys.argv[1]).readlines()[-1]), float(sys.argv[2]) * 4e6 / 8
+print(round((done["seconds"] - done["bytes"] / (wide * 1.1 * 0.96)) / ((1 << 20) / wide), 1))' "$OUT" "$UNIT"; }
+tail_of() { # tail_of WORDS SRC DST MADE
+    for try in 1 2 3; do
+        rm -rf "$4"
+        cp_run --path 10.99.20.1=10.99.20.2 --path 10.99.23.1=10.99.23.2 "$2" "$3"
+        above=$(above 2>/dev/null || echo 99)
+        echo "# tail, $1: $above chunk times of the wide link above the sum of both; $(number resent_bytes) bytes sent again"
+        within 0 12 "$(printf '%.0f' "${above#-}")" && break
+    done
+    cp_ends 0 "the end over 10 : 1, $1: exit code 0"
+    holds "the end over 10 : 1, $1: nobody waits for the slow one ($above chunk times, session and all)" within 0 12 "$(printf '%.0f' "${above#-}")"
+    holds "the end over 10 : 1, $1: no more than eight chunks go again" within 0 $((8 << 20)) "$(number resent_bytes)"
+}
+tail_of "one file, push" "$SRC/tail" "$URL"tail "$DST/tail"
+holds "the end over 10 : 1: the same bytes" cmp "$SRC/tail" "$DST/tail"
+tail_of "one file, pull" "${URL}tail" "$LAB/tail" "$LAB/tail"
+holds "the end over 10 : 1, pull: the same bytes" cmp "$SRC/tail" "$LAB/tail"
+tail_of "many files, push" "$SRC/tails" "$URL"tails "$DST/tails"
+holds "the end over 10 : 1, many files: the same bytes" diff -r "$SRC/tails" "$DST/tails"
+rm -rf "$DST/tail" "$DST/tails" "$LAB/tail"
+for side in a b; do on $side tc qdisc replace dev lp0 root tbf rate "${UNIT}mbit" burst 128kb latency 20ms; done
 random_file "$SRC/long" $((UNIT * 8000000))
 if cards a lh0=1000 lp0=1000 lp1=1000 lp2=2000 lp3=8000 && cards b lh0=1000 lp0=1000 lp1=1000 lp2=2000 lp3=40000; then
     cp_run "${PATHS[@]}" "$SRC/long" "$URL"long

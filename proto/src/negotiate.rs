@@ -86,6 +86,10 @@ pub struct Offer {
     pub rate_bps: u64,
     /// Free bytes at the destination, if this end receives and knows; 0: unknown.
     pub free_bytes: u64,
+    /// What this end's file system gave or took in an earlier race, bit/s; 0: unknown, or the bytes are in memory.
+    pub disk_bps: u64,
+    /// Bytes of bufs for this job: a daemon's pool, dealt out among the jobs that it serves; 0: unknown.
+    pub bufs_bytes: u64,
     /// Datagram rails wanted instead of streams (initiator), taken at most (acceptor); 0: none.
     pub datagrams: u16,
     /// How these are paced, whoever sends: the initiator's word.
@@ -112,6 +116,17 @@ pub struct Means {
     pub cores: u16,
     /// Load average of the last minute × 100, for people.
     pub load_percent: u32,
+}
+
+/// How an end's user wants a running job moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wish {
+    /// This end's own cap from now on, in place of its offer's, bit/s; 0: none.
+    pub rate_bps: u64,
+    /// The claim against others on the path; the last word of either end counts.
+    pub policy: Policy,
+    /// Never slower than this, bit/s over all datagram rails; 0: none. The last word of either end counts.
+    pub min_bps: u64,
 }
 
 /// What both ends do.
@@ -158,6 +173,16 @@ pub struct Choice {
 pub const WORKERS_MAX: u16 = 16;
 /// Bufs a stream needs to run freely: one read, one sealed, one on the wire, one in reserve.
 const BUFS_PER_STREAM: u64 = 4;
+/// And with less than this it does not run at all: one that comes or goes, one that is read or written.
+const BUFS_PER_STREAM_LEAST: u64 = 2;
+/// One stream carries at least this, sealed and hashed, on a slow core: 16 cycles a byte without vector instructions, at 2 GHz.
+const STREAM_BPS_LEAST: u64 = 1_000_000_000;
+/// A rate that was remembered may be this many times too low before it costs anything: a cache takes more, a disk was busy when it was raced.
+const DISK_MARGIN: u64 = 4;
+/// No disk does so much, bit/s: what a peer says is bounded.
+const DISK_BPS_MAX: u64 = 1_000_000_000_000_000;
+/// No pool holds so much, bytes.
+const BUFS_BYTES_MAX: u64 = 1 << 50;
 /// Chunk size where nobody asks: digest boundaries stay the same from run to run, so that any part can be resumed.
 const CHUNK_BYTES_DEFAULT: u32 = CHUNK_BYTES_MIN;
 
@@ -335,27 +360,50 @@ fn choose_streams(
     let memory = i.memory_bytes.min(a.memory_bytes);
     let by_memory = memory / (BUFS_PER_STREAM * u64::from(chunk_bytes));
     let by_memory = u16::try_from(by_memory).unwrap_or(u16::MAX);
+    let bufs = [i.bufs_bytes, a.bufs_bytes].into_iter().filter(|bytes| *bytes > 0).min();
+    let by_bufs = bufs.map_or(u64::MAX, |bytes| bytes / (BUFS_PER_STREAM_LEAST * u64::from(chunk_bytes)));
+    let by_bufs = u16::try_from(by_bufs).unwrap_or(u16::MAX);
     let by_caps = i.streams_max.min(a.streams_max);
-    let most = by_caps.min(by_memory).max(1);
+    let most = by_caps.min(by_memory).min(by_bufs).max(1);
     let wish = if i.streams != 0 { i.streams } else { a.streams };
     let (start, reason) = if wish != 0 {
         let reason = if wish > most { "as many of those asked for as the caps allow" } else { "asked for" };
         (wish, String::from(reason))
     } else {
-        (
-            workers.0.min(workers.1),
-            String::from("one per worker of the smaller end; measuring may raise it while data flows"),
-        )
+        let by_workers = workers.0.min(workers.1);
+        match slower_disk(i, a) {
+            Some(bps) if streams_for(bps) < by_workers => {
+                let reason = format!("four times what the slower disk did in its race ({} Mbit/s)", bps / 1_000_000);
+                (streams_for(bps), reason + "; measuring may raise it while data flows")
+            }
+            _ => {
+                (by_workers, String::from("one per worker of the smaller end; measuring may raise it while data flows"))
+            }
+        }
     };
     let start = start.clamp(1, most);
     choices.push(Choice { what: "streams", value: format!("{start}"), reason });
-    let reason = if by_memory < by_caps {
+    let reason = if by_bufs < by_caps.min(by_memory) {
+        format!("two bufs per stream fit into the {} that an end has for this job", mib(bufs.unwrap_or(0)))
+    } else if by_memory < by_caps {
         format!("four bufs per stream fit into {}", mib(memory))
     } else {
         String::from("the smaller cap of both ends")
     };
     choices.push(Choice { what: "streams at most", value: format!("{most}"), reason });
     (start, most)
+}
+
+/// What the slower of the disks that are known does, bit/s.
+#[must_use]
+pub fn slower_disk(one: &Offer, other: &Offer) -> Option<u64> {
+    [one.disk_bps, other.disk_bps].into_iter().filter(|bps| *bps > 0).min()
+}
+
+/// Streams that carry such a rate several times over, each on a slow core.
+fn streams_for(bps: u64) -> u16 {
+    let streams = bps.saturating_mul(DISK_MARGIN).div_ceil(STREAM_BPS_LEAST);
+    u16::try_from(streams).unwrap_or(u16::MAX).max(1)
 }
 
 fn choose_rate(i: &Offer, a: &Offer, choices: &mut Vec<Choice>) -> u64 {
@@ -437,7 +485,7 @@ impl Policy {
         }
     }
 
-    fn from_byte(byte: u8) -> Result<Policy, Breach> {
+    pub(crate) fn from_byte(byte: u8) -> Result<Policy, Breach> {
         Ok(match byte {
             0 => Policy::Fixed,
             1 => Policy::High,
@@ -513,6 +561,10 @@ pub const INTERFACES_MAX: usize = 32;
 /// Most drivers, ciphers or digests in an offer: more than there are.
 const KINDS_MAX: usize = 16;
 
+fn at_most(value: u64, most: u64) -> Result<u64, Breach> {
+    if value <= most { Ok(value) } else { Err(Breach::FieldOutOfRange) }
+}
+
 impl Offer {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_text(out, &self.boot_id, WORD_BYTES_MAX);
@@ -526,7 +578,8 @@ impl Offer {
         put_list(out, &self.ciphers, |out, cipher| out.push(*cipher as u8));
         put_list(out, &self.digests, |out, digest| out.push(*digest as u8));
         out.extend_from_slice(&[u8::from(self.integrity_only), u8::from(self.bare)]);
-        put!(out, self.streams, self.streams_max, self.chunk_bytes, self.rate_bps, self.free_bytes, self.datagrams);
+        put!(out, self.streams, self.streams_max, self.chunk_bytes, self.rate_bps, self.free_bytes);
+        put!(out, self.disk_bps.min(DISK_BPS_MAX), self.bufs_bytes.min(BUFS_BYTES_MAX), self.datagrams);
         self.pace.encode(out);
     }
 
@@ -558,6 +611,8 @@ impl Offer {
             chunk_bytes: from.u32()?,
             rate_bps: from.u64()?,
             free_bytes: from.u64()?,
+            disk_bps: at_most(from.u64()?, DISK_BPS_MAX)?,
+            bufs_bytes: at_most(from.u64()?, BUFS_BYTES_MAX)?,
             datagrams: from.u16()?,
             pace: Pace::decode(from)?,
         })

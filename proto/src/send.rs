@@ -9,6 +9,7 @@
 mod holes; // what of a file is not read
 mod lanes; // of a striped file, the next chunk of each volume
 mod ranges; // of files that are sent side by side, which chunk is next
+mod tail; // what a straggler owes at the end goes over the others
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -23,6 +24,7 @@ use crate::wire::control::{ChunkId, ChunkRange, HOLE_FILE_BYTES_MIN, WANT_RANGES
 use crate::{WINDOW, WINDOW_NAME_BYTES};
 
 use lanes::Lanes;
+pub use tail::Brings;
 
 /// A chunk's content, before it has an id.
 #[derive(Debug, Clone)]
@@ -151,6 +153,9 @@ impl RailBook {
 
 /// Corrupt arrivals of chunks of one entry before it is given up.
 const RETRIES_MAX: u8 = 8;
+
+/// What rails of known rate bring in this time, one of unknown rate is not asked for: so long it takes to know (`app`'s look at paths).
+const UNKNOWN_NS: u128 = 500_000_000;
 
 /// With more entries open than this, what is left is not summed: the end is not near.
 const LEFT_ENTRIES_MAX: usize = 256;
@@ -387,24 +392,25 @@ impl Sender {
     }
 
     /// The rail that the next chunk is for: of those with fewer than `depth` in hand the one with the fewest, but none that would still be
-    /// at it when the others had brought all that is left.
+    /// at it when the others had brought all that is left, and near the end none of which nobody knows.
     fn next_rail(&self, depth: usize) -> Option<u16> {
         let left = if self.rails.values().any(|book| book.pace.is_some()) { self.left_bytes() } else { None };
         let chunk = u64::from(self.chunk_bytes);
         let is_last = |own: u16, book: &RailBook| {
             let others = || self.rails.iter().filter(|(rail, it)| **rail != own && !it.rests);
             let known = |it: &RailBook| it.pace.is_some_and(|pace| pace.rate > 0);
-            let Some(left) =
-                left.filter(|_| known(book) && others().next().is_some() && others().all(|(_, it)| known(it)))
-            else {
-                return false;
-            };
+            let Some(left) = left.filter(|_| others().any(|(_, it)| known(it))) else { return false };
+            // What one of unknown rate owes is counted as if the known ones had to bring it.
             let (owed, rate) = others().fold((0u128, 0u128), |(owed, rate), (_, it)| {
                 (owed + u128::from(it.owed), rate + u128::from(it.pace.map_or(0, |pace| pace.rate)))
             });
             let all = (owed + u128::from(left)) * 1_000_000_000 / rate.max(1);
+            if !known(book) {
+                return all < UNKNOWN_NS;
+            }
             // A chunk is not divided: one of the others brings the last whole.
-            let one = others().map(|(_, it)| it.brings_ns(chunk.min(left))).min().unwrap_or(0);
+            let of_known = others().filter(|(_, it)| known(it));
+            let one = of_known.map(|(_, it)| it.brings_ns(chunk.min(left))).min().unwrap_or(0);
             book.brings_ns(chunk.min(left)) > all.max(one)
         };
         let open = self.rails.iter().filter(|(_, book)| book.has_room(depth));

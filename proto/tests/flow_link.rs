@@ -9,6 +9,8 @@
 #[allow(dead_code, unreachable_pub)] // each test binary uses its own part
 mod link;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use proto::rate::{Law, Policy};
 
 use link::{Job, MS, Outcome, Path, Rng, SECOND, World};
@@ -141,21 +143,36 @@ fn any_world(seed: u64) -> (Path, Job) {
 #[test]
 fn whatever_the_path_does_everything_arrives_once_and_nothing_stays_behind() {
     let first = knob("SEED", 1);
-    let count = knob("COUNT", 300);
-    for seed in first..first + count {
-        let (path, job) = any_world(seed);
-        let told = std::panic::catch_unwind(|| {
-            let out = run(seed, &path, &job);
-            let disorder = [&path.forth, &path.back].iter().any(|way| way.jitter_ns > 0 || way.swap_ppm > 0);
-            if !disorder && out.sender.cuts == 0 {
-                // Without reordering nothing but a copy at the end is ever sent needlessly.
-                assert!(out.receiver.already_bytes <= out.sender.copy_bytes, "needless: {out:?}");
-                assert!(out.sender.repair_bytes <= out.dropped_bytes, "more repairs than losses: {out:?}");
-            }
-            assert!(out.sender.copy_bytes * 100 <= job.bytes, "copies above 1 %: {out:?}");
-        });
-        assert!(told.is_ok(), "SEED={seed} COUNT=1: {path:?} {job:?}");
+    let next = AtomicU64::new(first);
+    let end = first + knob("COUNT", 6000);
+    // One thread per core: each world is a run of its own.
+    let failed: Vec<u64> = std::thread::scope(|scope| {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let takes = || std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed)).take_while(|seed| *seed < end);
+        let all: Vec<_> = (0..threads)
+            .map(|_| scope.spawn(move || takes().filter(|seed| !is_well(*seed)).collect::<Vec<_>>()))
+            .collect();
+        all.into_iter().flat_map(|it| it.join().expect("worlds are caught")).collect()
+    });
+    assert!(failed.is_empty(), "each by SEED=n COUNT=1: {failed:?}");
+}
+
+fn is_well(seed: u64) -> bool {
+    let (path, job) = any_world(seed);
+    let told = std::panic::catch_unwind(|| {
+        let out = run(seed, &path, &job);
+        let disorder = [&path.forth, &path.back].iter().any(|way| way.jitter_ns > 0 || way.swap_ppm > 0);
+        if !disorder && out.sender.cuts == 0 {
+            // Without reordering nothing but a copy at the end is ever sent needlessly.
+            assert!(out.receiver.already_bytes <= out.sender.copy_bytes, "needless: {out:?}");
+            assert!(out.sender.repair_bytes <= out.dropped_bytes, "more repairs than losses: {out:?}");
+        }
+        assert!(out.sender.copy_bytes * 100 <= job.bytes, "copies above 1 %: {out:?}");
+    });
+    if told.is_err() {
+        eprintln!("SEED={seed} COUNT=1: {path:?} {job:?}");
     }
+    told.is_ok()
 }
 
 #[test]

@@ -12,7 +12,7 @@ use proto::books::{Books, STAGES};
 use proto::error::{Breach, Refusal, explain_code};
 use proto::layout::{Layout, Stripe, VOLUMES_MAX};
 use proto::manifest::{Aspects, Entry, EntryKind, Meta, NodeKind, Xattr};
-use proto::negotiate::{Cipher, Driver, Interface, Means, Offer, Pace, Plan};
+use proto::negotiate::{Cipher, Driver, Interface, Means, Offer, Pace, Plan, Wish};
 use proto::rate::{Law, Policy};
 use proto::wire::chunk::*;
 use proto::wire::control::*;
@@ -131,7 +131,8 @@ fn offer() -> impl Strategy<Value = Offer> {
     let lists = (vec(interface, 0..4), vec(driver, 0..3), vec(cipher(), 0..4), vec(digest_kind(), 0..3));
     let host = (".{0,60}", any::<u16>(), any::<u32>(), any::<u64>());
     let wishes = (any::<bool>(), any::<(u16, u16, u32, u64, u64)>(), any::<u16>(), pace());
-    (host, lists, wishes).prop_map(|(host, lists, wishes)| Offer {
+    let means = (0..=1_000_000_000_000_000u64, 0..=1u64 << 50);
+    (host, lists, wishes, means).prop_map(|(host, lists, wishes, means)| Offer {
         boot_id: host.0,
         cores: host.1,
         load_percent: host.2,
@@ -147,6 +148,8 @@ fn offer() -> impl Strategy<Value = Offer> {
         chunk_bytes: wishes.1.2,
         rate_bps: wishes.1.3,
         free_bytes: wishes.1.4,
+        disk_bps: means.0,
+        bufs_bytes: means.1,
         datagrams: wishes.2,
         pace: wishes.3,
     })
@@ -320,6 +323,8 @@ fn chosen() -> impl Strategy<Value = Frame> {
         vec((fault().prop_map(|fault| EntryFault { entry: u64::MAX, ..fault }), path()), 0..9).prop_map(Frame::Unseen),
         (any::<u64>(), ranges()).prop_map(|(entry, ranges)| Frame::Holes { entry, ranges }),
         (1u16.., any::<u32>()).prop_map(|(cores, load_percent)| Frame::Means(Means { cores, load_percent })),
+        (any::<u64>(), pace(), any::<u64>())
+            .prop_map(|(rate_bps, pace, min_bps)| { Frame::Pace(Wish { rate_bps, policy: pace.policy, min_bps }) }),
     ]
 }
 

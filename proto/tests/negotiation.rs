@@ -6,10 +6,10 @@
 //! Absent on purpose: measuring.
 
 use proptest::prelude::*;
-use proto::error::Refusal;
+use proto::error::{Breach, Refusal};
 use proto::negotiate::*;
 use proto::rate::Policy;
-use proto::wire::control::DigestKind;
+use proto::wire::control::{DigestKind, Frame};
 
 fn offer() -> Offer {
     Offer {
@@ -28,6 +28,8 @@ fn offer() -> Offer {
         chunk_bytes: 0,
         rate_bps: 0,
         free_bytes: 0,
+        disk_bps: 0,
+        bufs_bytes: 0,
         datagrams: 0,
         pace: Pace::default(),
     }
@@ -39,6 +41,60 @@ fn there() -> Offer {
 
 fn plan(initiator: &Offer, acceptor: &Offer) -> Plan {
     negotiate(initiator, acceptor, true).expect("these two agree").0
+}
+
+#[test]
+fn a_slow_disk_has_few_streams_and_a_remembered_rate_four_times_too_low_costs_nothing() {
+    let many = Offer { cores: 16, ..offer() };
+    let with = |here: u64, far: u64| {
+        plan(&Offer { disk_bps: here, ..many.clone() }, &Offer { boot_id: "two".into(), disk_bps: far, ..many.clone() })
+    };
+    let unknown = with(0, 0);
+    assert_eq!((unknown.streams, unknown.workers), (16, (16, 16)));
+    // 100 MB/s: four streams of a slow core carry five times that; it may grow to as many as ever.
+    let slow = with(0, 800_000_000);
+    assert_eq!((slow.streams, slow.streams_max, slow.workers), (4, unknown.streams_max, unknown.workers));
+    assert_eq!(with(800_000_000, 20_000_000_000), slow, "the slower of both");
+    assert_eq!(with(1, 0).streams, 1);
+    assert_eq!(with(4_000_000_000, u64::MAX), unknown, "a fast one bounds nothing");
+    let asked = Offer { streams: 12, disk_bps: 1, ..many };
+    assert_eq!(plan(&asked, &there()).streams, 12, "what was asked for is kept");
+    let few = Offer { cores: 2, disk_bps: 800_000_000, ..offer() };
+    assert_eq!(plan(&few, &there()).streams, 2, "no more than workers");
+}
+
+#[test]
+fn an_end_with_few_bufs_left_has_no_more_streams_than_they_keep_going() {
+    let with =
+        |here: u64, far: u64| plan(&Offer { bufs_bytes: here, ..offer() }, &Offer { bufs_bytes: far, ..there() });
+    let unknown = with(0, 0);
+    assert_eq!(with(1 << 30, 1 << 30), unknown);
+    assert_eq!((with(1 << 30, 6 << 20).streams_max, with(1 << 30, 6 << 20).streams), (3, 3));
+    assert_eq!(with(1, 1).streams_max, 1, "one always");
+    assert_eq!(with(u64::MAX, 0), unknown);
+}
+
+#[test]
+fn what_a_peer_says_of_its_disk_and_bufs_is_bounded() {
+    let rare = 0x0001_0203_0405_0607;
+    for (offer, most) in [
+        (Offer { disk_bps: rare, ..offer() }, 1_000_000_000_000_000_u64),
+        (Offer { bufs_bytes: rare, ..offer() }, 1 << 50),
+    ] {
+        // A value of ours is cut to what may be said.
+        let frame =
+            Frame::Accept { offer: Box::new(offer.clone()), plan: Box::new(plan(&offer, &there())), top: [].into() };
+        let mut bytes = Vec::new();
+        frame.encode(&mut bytes);
+        let said = rare.min(most).to_le_bytes();
+        let at = bytes.windows(8).position(|window| window == said).expect("it is in the frame");
+        assert!(Frame::decode(&bytes).is_ok());
+        for more in [most + 1, u64::MAX] {
+            let mut bent = bytes.clone();
+            bent[at..at + 8].copy_from_slice(&more.to_le_bytes());
+            assert_eq!(Frame::decode(&bent), Err(Breach::FieldOutOfRange));
+        }
+    }
 }
 
 #[test]

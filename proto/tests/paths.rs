@@ -5,10 +5,10 @@
 //! Invariants: virtual time only; the same run every time.
 //! Absent on purpose: measuring rates, cutting rails (app/src/job/keeper/paths.rs).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proto::manifest::{Entry, EntryKind, Meta};
-use proto::send::{Pace, Sender};
+use proto::send::{Brings, Pace, Sender};
 use proto::wire::control::{ChunkRange, Want};
 
 const CHUNK: u64 = 1 << 20;
@@ -73,6 +73,102 @@ fn without_what_was_seen_the_end_waits_for_the_slowest() {
     let rates = [1_250_000, 12_500_000];
     let (plain, told) = (run(400, &rates, false).0, run(400, &rates, true).0);
     assert!(plain > told + 5 * CHUNK * 1_000_000_000 / rates[1], "{} ms, {} ms", plain / MS, told / MS);
+}
+
+/// Chunks that a rail of unknown rate may owe (app/src/job/keeper/paths.rs).
+const HAND: usize = 4;
+
+/// What the end of a job with stragglers was: when it was over, and the bytes that went again.
+struct Tail {
+    ns: u64,
+    again: u64,
+}
+
+/// Moves a file over one rail on each path, of these rates, about which nothing is known while chunks are handed out: each takes as many as its
+/// hands hold. `lead_ns`: until a rail that is cut is closed, and what it owed goes again; `None`: nobody is cut.
+fn run_to_the_end(chunks: u64, rates: &[u64], lead_ns: Option<u64>) -> Tail {
+    let mut sender = Sender::new(CHUNK as u32);
+    let kind = EntryKind::File { bytes: chunks * CHUNK };
+    let path = Box::from(&b"f"[..]);
+    let entry = Entry { id: 0, path, kind, mode: 0o644, mtime_s: 0, mtime_ns: 0, meta: Meta::default() };
+    let id = sender.announce(entry).id;
+    sender.scan_ended();
+    sender.on_want(id, &Want::All).expect("a want");
+    let mut brings: Vec<Brings> = Vec::new();
+    for (path, &rate) in rates.iter().enumerate() {
+        sender.rail_up(path as u16);
+        brings.push(Brings { rail: path as u16, path, rate });
+    }
+    let (mut free_at, mut came) = (vec![0_u64; rates.len()], 0);
+    let (mut now, mut ends, mut closes) = (0, BTreeMap::new(), BTreeSet::new());
+    while came < chunks {
+        while let Some(handout) = sender.next_chunk(HAND) {
+            let rail = usize::from(handout.rail);
+            free_at[rail] = free_at[rail].max(now) + CHUNK * 1_000_000_000 / rates[rail];
+            sender.on_read(handout.chunk);
+            ends.insert((free_at[rail], handout.chunk), handout.rail);
+        }
+        for path in lead_ns.map_or(Vec::new(), |lead| sender.stragglers(lead, &brings)) {
+            // What is on its way meanwhile may still come.
+            closes.insert((now + lead_ns.unwrap_or(0), path as u16));
+            brings.retain(|it| it.path != path);
+            sender.rest_rail(path as u16);
+        }
+        let next = ends.keys().next().map(|(at, _)| *at);
+        if let Some((at, rail)) = closes.first().copied().filter(|(at, _)| next.is_none_or(|next| *at < next)) {
+            closes.pop_first();
+            now = at;
+            ends.retain(|_, over| *over != rail);
+            sender.on_rail_closed(rail);
+            continue;
+        }
+        let ((at, chunk), rail) = ends.pop_first().expect("something is on its way");
+        (now, came) = (at, came + 1);
+        sender.on_sent(rail);
+        sender.on_acks(ChunkRange { first: chunk, end: chunk + 1 }).expect("it was out");
+    }
+    Tail { ns: now, again: sender.resent_bytes() }
+}
+
+#[test]
+fn a_rail_ten_times_slower_adds_two_chunk_times_to_the_end_at_most_though_nobody_knew() {
+    let fast = 25_000_000;
+    let chunk_ns = CHUNK * 1_000_000_000 / fast;
+    // Were nobody cut, most of these would end later by more than five chunk times; else the rule could go.
+    let mut helps = 0;
+    for chunks in [40, 105, 400, 1003] {
+        for rates in
+            [&[fast, fast / 10][..], &[fast / 10, fast], &[fast, fast / 10, fast / 10], &[fast, fast, fast / 20]]
+        {
+            let sum: u64 = rates.iter().sum();
+            let ideal = chunks * CHUNK * 1000 / (sum / 1_000_000);
+            let lead = 20 * MS;
+            let (alone, helped) = (run_to_the_end(chunks, rates, None), run_to_the_end(chunks, rates, Some(lead)));
+            let ms = |ns: u64| ns / MS;
+            let slow = rates.iter().filter(|rate| **rate < fast).count() as u64;
+            assert!(
+                helped.ns <= ideal + 2 * slow * chunk_ns + lead,
+                "{chunks} over {rates:?}: {} ms, ideal {} ms, left alone {} ms",
+                ms(helped.ns),
+                ms(ideal),
+                ms(alone.ns)
+            );
+            assert!(alone.ns >= helped.ns && alone.again == 0);
+            // What each slow rail had in hand, once.
+            assert!(helped.again <= HAND as u64 * CHUNK * slow, "{} bytes again", helped.again);
+            helps += u32::from(alone.ns > helped.ns + 5 * chunk_ns);
+        }
+    }
+    assert!(helps >= 12, "{helps} of 16");
+}
+
+#[test]
+fn two_rails_alike_are_never_cut_and_a_lone_path_has_nobody_to_help_it() {
+    for rates in [&[25_000_000_u64, 25_000_000][..], &[25_000_000, 24_000_000], &[1_000_000]] {
+        for chunks in [1, 2, 3, 50, 101] {
+            assert_eq!(run_to_the_end(chunks, rates, Some(2 * MS)).again, 0, "{chunks} over {rates:?}");
+        }
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use proto::error::{Breach, Refusal};
 use proto::journal::{self, JOURNAL_VERSION, JournalHeader, Replay};
 use proto::layout::{Layout, Stripe};
 use proto::manifest::{Aspects, Entry, EntryKind, Meta, NodeKind, Xattr};
-use proto::negotiate::{Cipher, Driver, Interface, Means, Offer, Pace, Plan};
+use proto::negotiate::{Cipher, Driver, Interface, Means, Offer, Pace, Plan, Wish};
 use proto::packet::{Control, Feedback, Runs};
 use proto::rate::{Law, Policy};
 use proto::receipt::{self, Head, Signer};
@@ -49,6 +49,8 @@ fn offer() -> Offer {
         chunk_bytes: 0,
         rate_bps: 10_000_000_000,
         free_bytes: 1 << 40,
+        disk_bps: 1_600_000_000,
+        bufs_bytes: 16 << 20,
         datagrams: 2,
         pace: Pace { law: Law::Delay, policy: Policy::High, min_bps: 1_000_000 },
     }
@@ -195,6 +197,7 @@ fn frames() -> Vec<Frame> {
             ranges: vec![ChunkRange { first: 1, end: 5 }, ChunkRange { first: 9, end: 1 << 20 }],
         },
         Frame::Means(Means { cores: 4, load_percent: 150 }),
+        Frame::Pace(Wish { rate_bps: 20_000_000, policy: Policy::Low, min_bps: 1_000_000 }),
     ]
 }
 
@@ -218,8 +221,8 @@ fn check(name: &str, bytes: &[u8]) {
 fn every_frame_has_its_bytes() {
     let frames = frames();
     let kinds: Vec<u8> = frames.iter().map(Frame::type_byte).collect();
-    assert_eq!(kinds, (1..=33).collect::<Vec<u8>>(), "one vector per frame kind");
-    assert_eq!(Frame::decode(&[34]), Err(Breach::FrameUnknown), "a new frame kind needs a vector");
+    assert_eq!(kinds, (1..=34).collect::<Vec<u8>>(), "one vector per frame kind");
+    assert_eq!(Frame::decode(&[35]), Err(Breach::FrameUnknown), "a new frame kind needs a vector");
     for frame in frames {
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);

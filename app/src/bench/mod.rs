@@ -11,7 +11,9 @@ pub mod disk; // a folder's file system by engine, size and depth
 pub mod net; // memory to memory over TCP and UDP: bare, by the ring, by the rail
 pub mod placement; // which cores, memory and streams, by search
 pub mod path; // N disks to one receiver, one sender to N disks, as whole jobs
+mod ceilings; // what bounds rates of disks, and what a figure above it is
 pub mod wan; // distance, loss and rate on links of our own making
+mod plot; // lines over numbers
 pub mod table; // columns, medians, JSON
 
 use clap::Subcommand;

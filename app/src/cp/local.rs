@@ -50,16 +50,7 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], screen: &mut 
     let (to_far, from_near) = channel();
     let (workers, pool_bytes) = session::start_workers(copy, plan.workers.0, plan.chunk_bytes, Hold::default())?;
     let (far_workers, _) = session::start_workers(copy, plan.workers.1, plan.chunk_bytes, Hold::default())?;
-    if copy.arguments.explain {
-        let explained = report::Explaining {
-            own: &own,
-            theirs: None,
-            choices: &choices,
-            workers: &workers,
-            granted: copy.arguments.memory,
-        };
-        explained.show(screen);
-    }
+    explain(copy, &own, &choices, &workers, screen);
     let wanted = copy.arguments.receipt.clone().unwrap_or_else(|| receipt::default_path(&copy.home, &id));
     let senders = (!dry).then(|| sender_receipt(&wanted));
     let make = |link, way, workers: Arc<engine::host::Workers>, rails, bell, receipt, carry| Job {
@@ -87,9 +78,11 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], screen: &mut 
         bound: Arc::new(Bound::new(plan.rate_bps / 8, None)),
         share: None,
         ending: None,
+        posted: None,
     };
     let (rails, wait) = (Rails::dial_pair(to_far, far_bell.clone(), bell.clone()), Rails::Wait { from: from_near });
-    let sender = make(near, Way::Send(source), workers, rails, bell, Option::clone(&senders), None);
+    let mut sender = make(near, Way::Send(source), workers, rails, bell, Option::clone(&senders), None);
+    sender.posted = Some(copy.post(id, "copies", &sender.bell));
     let way = Way::Recv { sink: sink.clone(), keep: !copy.arguments.no_keep, carried, sync };
     let receiver =
         make(far, way, far_workers, wait, far_bell, (!dry).then_some(wanted), (!dry && !copy.piped).then_some(carry));
@@ -102,6 +95,18 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], screen: &mut 
     let ended = ended?;
     tell_clones(&sink, screen);
     report::end(&facts, ended, screen)
+}
+
+fn explain(
+    copy: &Copy<'_>,
+    own: &Offer,
+    choices: &[Choice],
+    workers: &Arc<engine::host::Workers>,
+    screen: &mut Screen,
+) {
+    if copy.arguments.explain {
+        report::Explaining { own, theirs: None, choices, workers, granted: copy.arguments.memory }.show(screen);
+    }
 }
 
 fn target(copy: &Copy<'_>, ground: &Ground, paths: &[Box<[u8]>], to: &[Box<[u8]>]) -> Result<place::Target, Failure> {
@@ -147,7 +152,9 @@ fn agree(copy: &Copy<'_>) -> Result<(Offer, Plan, Vec<Choice>), Failure> {
 }
 
 /// Turns both ends; the sender's outcome, with what only the receiver knows.
-fn turn_both(sender: Job<'_>, receiver: Job<'_>, screen: &mut Screen, verbose: u8) -> Result<Outcome, Failure> {
+fn turn_both(sender: Job<'_>, mut receiver: Job<'_>, screen: &mut Screen, verbose: u8) -> Result<Outcome, Failure> {
+    // One cap, and one end that holds it: `job set` asks the sender.
+    (receiver.plan.rate_bps, receiver.bound) = (0, Arc::default());
     let mut pace = report::Pace::default();
     let (say, said) = channel::<String>();
     let (sent, received) = std::thread::scope(|scope| {

@@ -21,12 +21,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use proto::layout::Layout;
+use sys::event::Event;
 
 use self::pipe::{Pipe, Spool};
 use crate::address::Address;
 use crate::args::{Choice, CpArguments, LawChoice, PolicyChoice, ReflinkChoice};
 use crate::exit::{Exit, Failure};
 use crate::identity::{Home, Identity};
+use crate::job::board::{self, Board, Posted, Title};
 use crate::report::{Mode, Screen};
 
 /// Runs `longhaul cp`.
@@ -77,6 +79,7 @@ fn end_by_signal(json: bool) -> std::io::Result<()> {
             let wait = sys::event::poll(&[(std::os::fd::AsFd::as_fd(&signals), sys::event::Interest::Read)], None);
             if wait.is_ok() && signals.take().is_some() {
                 pipe::forget();
+                board::shut();
                 let failure = Exit::Interrupted.fail("finish the copy", "a signal asked to stop");
                 Screen::new(Mode::choose(json)).fail(&failure);
                 std::process::exit(i32::from(failure.exit.code()));
@@ -112,6 +115,18 @@ pub struct Copy<'a> {
     pub piped: bool,
     /// A disk of the destination went out during the job: what it should have taken is sent to the others.
     pub again: Again,
+    /// Where the job is shown while it runs.
+    pub board: Arc<Board>,
+    /// Sources and destination in words, without secrets.
+    pub what: String,
+}
+
+impl Copy<'_> {
+    /// The job goes on the board.
+    #[must_use]
+    pub fn post(&self, job: [u8; 16], end: &'static str, bell: &Event) -> Posted {
+        self.board.post(Title { job, end, initiates: true, what: self.what.clone() }, bell.clone())
+    }
 }
 
 /// Passes over the source, because a disk of the destination went out.
@@ -170,10 +185,27 @@ fn copy(arguments: &CpArguments, piped: bool, screen: &mut Screen) -> Result<Exi
     let home = Home::find().map_err(|error| Failure::of("find LONGHAUL_HOME", &error.into()))?;
     let identity = Identity::load(&home).map_err(|error| Failure::of("load this host's key", &error.into()))?;
     let identity = Arc::new(identity);
-    let copy = Copy { arguments, identity, home, began, layout, joined, choice, piped, again: Again::default() };
+    let board = Board::open(&home, |why| {
+        if arguments.verbose > 0 {
+            screen.note(why);
+        }
+    });
+    let again = Again::default();
+    let what = in_words(&sources, &destinations);
+    let copy = Copy { arguments, identity, home, began, layout, joined, choice, piped, again, board, what };
     let (from, paths) = one_place(&sources)?;
     let (_, targets) = one_place(&destinations)?;
     copy.again.until_done(|| pass(&copy, from, &paths, &destinations[0], &targets, screen))
+}
+
+/// What is copied where, short enough for a line.
+fn in_words(sources: &[Address], destinations: &[Address]) -> String {
+    let of = |all: &[Address]| match all {
+        [one] => one.to_string(),
+        [first, rest @ ..] => format!("{first} and {} more", rest.len()),
+        [] => String::new(),
+    };
+    format!("{} -> {}", of(sources), of(destinations))
 }
 
 /// One job from the source to the destination.

@@ -284,7 +284,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
     let peers = outcome.peers.unwrap_or_default();
     let (sender, receiver) = if sends { (&outcome.own, &peers) } else { (&peers, &outcome.own) };
     let wall_ns = u64::try_from(outcome.elapsed.as_nanos()).unwrap_or(u64::MAX);
-    let verdict = limiter(sender, receiver, bytes, wall_ns, facts.shared, facts.plan.rate_bps);
+    let verdict = limiter(sender, receiver, bytes, wall_ns, facts.shared, outcome.pace.1);
     let mut faults = Faults::default();
     outcome.record.faults.into_iter().for_each(|(fault, path)| faults.add(PathFault { path: path.into_vec(), fault }));
     let tcp = facts.direction.is_some();
@@ -322,7 +322,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
         transport: transport.to_owned(),
         rails: rails(outcome.rails, &outcome.paths, rail_bytes, rail_bytes as f64 * 8.0 / seconds),
         resent_bytes: sender.resent_bytes.max(tally.resent),
-        path: outcome.packets.map(|stats| PathRecord::of(facts.plan.pace, &stats, sends)),
+        path: outcome.packets.map(|stats| PathRecord::of(outcome.pace.0, &stats, sends)),
         forecast: outcome.auto.as_ref().map(|told| ForecastRecord::of(told, bytes, outcome.elapsed)),
         limiter: verdict,
         stages_local: outcome.own,

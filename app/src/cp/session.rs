@@ -15,10 +15,10 @@ use engine::host::{Hold, Make, Team, Workers};
 use engine::linux::choice::{Chooser, Demands};
 use engine::linux::filter::Filter;
 use engine::linux::sink::LinuxSink;
-use engine::linux::{Sinks, Sources};
+use engine::linux::{Sinks, Sources, read_bps, write_bps};
 use engine::platform::Clones;
 use proto::manifest::Aspects;
-use proto::negotiate::{Choice, Driver, Pace};
+use proto::negotiate::{Choice, Driver, Pace, slower_disk};
 use proto::wire::control::{Compare, Direction, Open, Rung};
 use sys::event::Event;
 
@@ -94,6 +94,8 @@ pub fn wishes(copy: &Copy<'_>) -> Wishes {
         streams: arguments.streams.unwrap_or(0),
         chunk_bytes: arguments.chunk.unwrap_or(0),
         rate_bps: arguments.rate.unwrap_or(0),
+        disk_bps: 0,
+        bufs_bytes: 0,
         datagrams: if arguments.bare || arguments.transport == TransportChoice::Tcp {
             0
         } else {
@@ -193,6 +195,7 @@ fn open_frame(
     paths: Vec<Box<[u8]>>,
     into_folder: bool,
     top: Box<[u8]>,
+    disk_bps: u64,
 ) -> Result<Open, Failure> {
     if let Some(path) = paths.iter().find(|path| path.len() > proto::manifest::PATH_BYTES_MAX) {
         return Err(Exit::Usage.fail("name a path to the peer", format!("it is {} bytes long", path.len())));
@@ -213,7 +216,7 @@ fn open_frame(
         aspects: copy.arguments.keep.aspects(),
         numeric: copy.arguments.keep.numeric_ids,
         rules: copy.choice.rules.clone(),
-        offer: offer::offer(&wishes(copy)),
+        offer: offer::offer(&Wishes { disk_bps, ..wishes(copy) }),
     })
 }
 
@@ -243,9 +246,9 @@ pub fn push_from(
     targets: &[Box<[u8]>],
     screen: &mut Screen,
 ) -> Result<Exit, Failure> {
-    place::source(ground, paths, b"", storage(copy), copy.joined)?;
+    let disk_bps = read_bps(&place::source(ground, paths, b"", storage(copy), copy.joined)?);
     let into_folder = is_into_folder(copy, paths, to.path());
-    let open = open_frame(copy, Direction::Push, targets.to_vec(), into_folder, Box::default())?;
+    let open = open_frame(copy, Direction::Push, targets.to_vec(), into_folder, Box::default(), disk_bps)?;
     let session = begin(copy, to, open, screen)?;
     if copy.piped && session.agreed.top.is_empty() {
         return Err(pipe::unnamed());
@@ -270,11 +273,12 @@ pub fn pull(
     let ground = Ground::here();
     let into_folder = is_into_folder(copy, paths, &to[0]);
     let target = place::target(&ground, to, copy.layout, into_folder, copy.arguments.dry_run)?;
-    let open = open_frame(copy, Direction::Pull, paths.to_vec(), false, target.top.clone())?;
+    let top = target.top.clone();
     let carry = receipt::carry_path(&copy.home, &target.name);
     let carried = receipt::carried(&carry);
     let kept = copy.arguments.keep.aspects();
     let (sink, sync) = sink(target, &storage(copy), sync(copy), kept, copy.choice.filter.clone(), None);
+    let open = open_frame(copy, Direction::Pull, paths.to_vec(), false, top, write_bps(&sink))?;
     let session = begin(copy, from, open, screen)?;
     let way = Way::Recv { sink, keep: !copy.arguments.no_keep, carried, sync };
     // What is in a spool is not there in a next run.
@@ -326,7 +330,8 @@ fn begin(copy: &Copy<'_>, to: &Address, open: Open, screen: &mut Screen) -> Resu
     let known = (copy.arguments.transport == TransportChoice::Auto && !agreed.plan.bare).then(|| {
         let info = sys::sock::tcp_info(link.as_fd()).ok();
         let plan = &agreed.plan;
-        let known = probe::known(info.as_ref(), (plan.streams, plan.streams_max), plan.rate_bps);
+        let mut known = probe::known(info.as_ref(), (plan.streams, plan.streams_max), plan.rate_bps);
+        known.host.disk_bps = slower_disk(&open.offer, &agreed.theirs).map_or(0.0, |bps| bps as f64);
         agreed.choices.push(known.choice(plan.datagrams > 0));
         known
     });
@@ -453,6 +458,7 @@ impl Session {
                 acceptor: self.agreed.theirs.clone(),
                 is_initiator: true,
             }),
+            posted: Some(copy.post(self.open.job, end_of(direction == Direction::Push), &bell)),
             bell,
             stall: copy.arguments.stall,
             receipt: (!dry).then(|| copy.arguments.receipt.clone().unwrap_or(default)),
@@ -478,6 +484,12 @@ impl Session {
             keeper::run(job, &mut |status, notes| report::tell(screen, &mut pace, status, notes, sends, verbose))?;
         report::end(&facts, outcome, screen)
     }
+}
+
+/// An end of a job between two processes, in a word.
+#[must_use]
+pub fn end_of(sends: bool) -> &'static str {
+    if sends { "sends" } else { "receives" }
 }
 
 /// The address of this host from which the system would go there; no packet is sent.

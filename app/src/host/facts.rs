@@ -11,7 +11,7 @@ use crate::host::nics::{self, Nic};
 use crate::host::tree::{Tree, list};
 
 /// Settings of the kernel that matter to transfers; those that a kernel does not have are left out.
-const SETTINGS: [&str; 22] = [
+const SETTINGS: [&str; 23] = [
     "net/core/rmem_max",
     "net/core/wmem_max",
     "net/core/netdev_max_backlog",
@@ -21,6 +21,7 @@ const SETTINGS: [&str; 22] = [
     "net/ipv4/tcp_wmem",
     "net/ipv4/udp_mem",
     "net/ipv4/tcp_congestion_control",
+    "net/ipv4/tcp_available_congestion_control",
     "net/ipv4/tcp_allowed_congestion_control",
     "net/ipv4/tcp_mtu_probing",
     "net/ipv4/tcp_slow_start_after_idle",

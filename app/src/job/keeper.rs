@@ -7,6 +7,7 @@
 //!
 //! The modules stand in the order in which a job meets them.
 
+mod asked; // what a user asks of it while it runs
 mod again; // the control session goes on over another connection
 pub mod auto; // which transport, and whether it was right
 mod beside; // the threads for what waits on a disk: scanner, committer
@@ -15,6 +16,7 @@ mod closing; // the last words, good or bad
 mod moves; // an end has another address
 mod paths; // several: what each brings, dead and slow ones
 mod rails; // asked for, taken in, capped, grown
+mod swallow; // long packets that do not get through any more
 mod truth; // what share each path brings, beside what it should
 pub mod renew; // the plan, when an end has other means
 mod storage; // what is told of disk and memory at this end
@@ -38,13 +40,14 @@ use engine::meter::{Meter, PathStats};
 use proto::books::{Books, STAGES};
 use proto::error::{Breach, Refusal};
 use proto::layout::Layout;
-use proto::negotiate::Plan;
+use proto::negotiate::{Pace, Plan};
 use proto::receipt::{Head, Signer};
 use proto::wire::control::{Compare, Frame, Rung};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sys::event::Event;
 
 use again::Again;
+use asked::Wishes;
 use auto::Auto;
 use beside::{Committer, Comparer, Looker, spawn_committer, spawn_scan};
 use closing::{Closing, HeldSign, SIGN_HELD, told};
@@ -52,11 +55,13 @@ use end::End;
 use paths::PathBook;
 use rails::{Carries, Growth, Wanted};
 use renew::{Offers, Renewal};
+use swallow::Swallow;
 use truth::Truth;
 
 use crate::exit::{Exit, Failure};
 use crate::identity::Identity;
 use crate::identity::ticket::Ending;
+use crate::job::board::Posted;
 use crate::job::keys::JobSecret;
 use crate::job::rails::Rails;
 use crate::job::receipt::ReceiptFile;
@@ -142,6 +147,8 @@ pub struct Job<'a> {
     pub share: Option<Box<dyn Fn(u64) -> u64 + Send + 'a>>,
     /// The ticket that the job runs on: told before the last words leave.
     pub ending: Option<Ending>,
+    /// Where it is shown and asked things while it runs.
+    pub posted: Option<Posted>,
 }
 
 /// One path and what it brought.
@@ -179,6 +186,8 @@ pub struct Status<'a> {
 /// A job that reached its end.
 #[derive(Debug)]
 pub struct Outcome {
+    /// How datagram rails were paced at the end, and the cap, bit/s.
+    pub pace: (Pace, u64),
     /// Counts, faults.
     pub record: Record,
     /// Books of this end.
@@ -230,7 +239,7 @@ struct Keeper<'a, 'b> {
     /// Each path, and which one each rail was asked for.
     paths: Vec<PathBook>,
     asked: BTreeMap<u16, usize>,
-    paths_seen: Instant,
+    paths_seen: (Instant, Instant),
     truth: Truth,
     dials_failed: u32,
     wanted: Wanted,
@@ -259,6 +268,8 @@ struct Keeper<'a, 'b> {
     renewal: Option<Renewal>,
     /// The peer's own cap, B/s, and the one that was told to it; 0: none.
     caps: (u64, u64),
+    wishes: Wishes,
+    swallow: Swallow,
     again: Again,
     /// UDP did not get through, and that was said.
     no_datagrams: bool,
@@ -280,8 +291,10 @@ pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Resul
     result?;
     let own = keeper.books();
     let storage = keeper.storage_told(&own);
+    let pace = (keeper.job.plan.pace, keeper.job.plan.rate_bps);
     Ok(Outcome {
         own,
+        pace,
         storage,
         peers: keeper.peers,
         control_bytes: keeper.control_bytes(),
@@ -319,15 +332,9 @@ impl<'a, 'b> Keeper<'a, 'b> {
         let mut end = End::of(&job);
         end.record().dry = job.dry;
         let secret = JobSecret::of(&job.link, job.id);
-        let receipt = begin_receipt(&job);
         let now = Instant::now();
-        let (streams, packets) = (usize::from(job.plan.streams), usize::from(job.plan.datagrams));
-        // Where nothing is known yet, nothing is wanted.
-        let auto = job.known.filter(|_| packets > 0).map(Auto::new);
-        let wanted = Wanted {
-            streams: if auto.is_none() && packets == 0 { streams } else { 0 },
-            packets: if auto.is_none() { packets } else { 0 },
-        };
+        let auto = job.known.filter(|_| job.plan.datagrams > 0).map(Auto::new);
+        let wanted = Wanted::first(&job.plan, auto.is_some());
         Ok(Keeper {
             end,
             events,
@@ -340,7 +347,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             commits_open: 0,
             commit_from: now,
             commit_ns: 0,
-            receipt,
+            receipt: begin_receipt(&job),
             receipt_path: None,
             closing: Closing::Open,
             held_sign: None,
@@ -349,7 +356,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             next_rail: job.rails.early().map_or(0, |rail| rail + 1),
             paths: job.rails.names().into_iter().map(PathBook::new).collect(),
             asked: BTreeMap::new(),
-            paths_seen: now,
+            paths_seen: (now, now),
             truth: Truth::new(job.weights.clone()),
             dials_failed: 0,
             wanted,
@@ -372,7 +379,9 @@ impl<'a, 'b> Keeper<'a, 'b> {
             growth: Growth::default(),
             renewal: Renewal::new(job.offers.clone(), &job.plan),
             caps: (0, 0),
+            wishes: Wishes::of(job.offers.as_ref(), &job.plan),
             again: Again::new(),
+            swallow: Swallow::new(),
             no_datagrams: false,
             meters: Vec::new(),
             streams_up: false,
@@ -476,6 +485,10 @@ impl<'a, 'b> Keeper<'a, 'b> {
                 self.on_means(means);
                 Ok(())
             }
+            Frame::Pace(wish) => {
+                self.on_wish(wish);
+                Ok(())
+            }
             Frame::Rate { bits_per_second } => {
                 self.caps.0 = bits_per_second / 8;
                 self.ask_share();
@@ -483,6 +496,9 @@ impl<'a, 'b> Keeper<'a, 'b> {
             }
             Frame::RailDown { .. } | Frame::RailClosed { .. } if self.closing != Closing::Open => Ok(()),
             frame => {
+                if let Frame::RailDown { rail } = frame {
+                    self.was_let_go(rail);
+                }
                 let told = match &mut self.end {
                     End::Send(end) => end.on_frame(frame, &mut self.out),
                     End::Recv(end) => end.on_frame(frame, &mut self.out),

@@ -5,8 +5,9 @@
 //! Invariants: a fact that cannot be read is left out, never guessed.
 //! Absent on purpose: choosing (proto::negotiate).
 
-use proto::negotiate::{Cipher, Driver, Interface, Offer, Pace, Plan};
+use proto::negotiate::{Cipher, Driver, Interface, Offer, Pace, Plan, WORKERS_MAX};
 use proto::send::CHUNKS_IN_HAND_MAX;
+use proto::wire::chunk::CHUNK_BYTES_MIN;
 use proto::wire::control::DigestKind;
 
 use engine::job::{Cover, Terms};
@@ -37,6 +38,10 @@ pub struct Wishes {
     pub chunk_bytes: u32,
     /// bit/s; 0: none.
     pub rate_bps: u64,
+    /// What the file system did in an earlier race, bit/s; 0: unknown.
+    pub disk_bps: u64,
+    /// Bytes of bufs for the job; 0: those of workers of its own.
+    pub bufs_bytes: u64,
     /// Datagram rails wanted (initiator) or taken at most (acceptor); 0: none.
     pub datagrams: u16,
     /// How these are paced (initiator).
@@ -75,6 +80,16 @@ pub fn offer(wishes: &Wishes) -> Offer {
         chunk_bytes: wishes.chunk_bytes,
         rate_bps: wishes.rate_bps,
         free_bytes: 0,
+        disk_bps: wishes.disk_bps,
+        bufs_bytes: if wishes.bufs_bytes > 0 {
+            wishes.bufs_bytes
+        } else {
+            pool_bytes(
+                wishes.memory_bytes,
+                cores.min(usize::from(WORKERS_MAX)),
+                wishes.chunk_bytes.max(CHUNK_BYTES_MIN),
+            )
+        },
         datagrams: wishes.datagrams,
         pace: wishes.pace,
     }

@@ -90,6 +90,8 @@ pub struct Diallers {
     pub name: String,
     streams: Sender<Ask>,
     packets: Sender<Ask>,
+    /// Connections are made with small segments.
+    small: Arc<AtomicBool>,
 }
 
 /// A datagram rail that is greeted while the acceptor still thinks about the plan, and tried with a train while it says what it wants: both
@@ -174,17 +176,22 @@ impl Rails {
         let patience = if peers.len() > 1 { DIAL_AGAIN.max(rtt * 4) } else { DIAL };
         let manner = Manner { patience, sends, small };
         let paths = peers.iter().map(|&peer| {
+            let small = Arc::new(AtomicBool::new(small));
+            let asked_small = Arc::clone(&small);
             let name = match peer.from {
                 Some(from) => format!("{from}={}", peer.addr.ip()),
                 None => peer.addr.ip().to_string(),
             };
             let (secret, theirs, view) = (secret.clone(), secret.clone(), view.clone());
-            let streams = dial_with(bell.clone(), to.clone(), move |ask| manner.stream(peer, &theirs, ask));
+            let streams = dial_with(bell.clone(), to.clone(), move |ask| {
+                let small = asked_small.load(Ordering::Relaxed);
+                Manner { small, ..manner }.stream(peer, &theirs, ask)
+            });
             // It was begun with the first path's peer.
             let mut ahead = Ahead { early: early.take(), looked: None };
             let packets =
                 dial_with(bell.clone(), to.clone(), move |ask| manner.packets(peer, &secret, ask, &mut ahead, &view));
-            Diallers { name, streams, packets }
+            Diallers { name, streams, packets, small }
         });
         Rails::Dial { paths: paths.collect(), control: Cell::new(0), early: begun, answered, from, views }
     }
@@ -207,7 +214,8 @@ impl Rails {
             };
             Some(Arrival { rail, carrier: Carrier::Stream, socket: pair() })
         });
-        let paths = vec![Diallers { name: "this process".to_owned(), packets: streams.clone(), streams }];
+        let (name, packets, small) = ("this process".to_owned(), streams.clone(), Arc::default());
+        let paths = vec![Diallers { name, streams, packets, small }];
         Rails::Dial { paths, control: Cell::new(0), early: Cell::new(None), answered: None, from, views }
     }
 
@@ -222,6 +230,14 @@ impl Rails {
             } else {
                 diallers.packets.send(wanted)
             };
+        }
+    }
+
+    /// Connections over this path have small segments from now on. False: they had, or this end makes none.
+    pub fn go_small(&self, path: usize) -> bool {
+        match self {
+            Rails::Dial { paths, .. } => paths.get(path).is_some_and(|it| !it.small.swap(true, Ordering::Relaxed)),
+            Rails::Wait { .. } => false,
         }
     }
 

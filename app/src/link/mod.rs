@@ -32,8 +32,8 @@ use proto::error::Breach;
 use rustls::Connection;
 
 use kept::Kept;
-pub use shake::bound_segments;
 use shake::{Deadline, dial, handshake};
+pub use shake::{SMALL_SEGMENT, bound_segments};
 
 pub use error::{LinkError, Step};
 

@@ -18,9 +18,12 @@ const SOON: Duration = Duration::from_secs(5);
 /// A server with a key, and the address where it waits for exactly one client.
 fn one_server(id: &Arc<Identity>) -> (String, thread::JoinHandle<Result<Link, LinkError>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
+    (listener.local_addr().unwrap().to_string(), serve_one(listener, id))
+}
+
+fn serve_one(listener: TcpListener, id: &Arc<Identity>) -> thread::JoinHandle<Result<Link, LinkError>> {
     let id = Arc::clone(id);
-    (address, thread::spawn(move || Link::accept(listener.accept().unwrap().0, &id, SOON)))
+    thread::spawn(move || Link::accept(listener.accept().unwrap().0, &id, SOON))
 }
 
 /// A session between two fresh keys.
@@ -90,17 +93,19 @@ fn a_server_with_another_key_than_the_ticket_s_is_refused() {
 fn an_unknown_server_is_refused_with_the_command_that_makes_it_known() {
     let scratch = Scratch::new();
     let (server, client) = (Arc::new(Identity::ephemeral().unwrap()), Identity::load(&scratch.home).unwrap());
-    let (address, accepted) = one_server(&server);
+    // One port for both tries.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let accepted = serve_one(listener.try_clone().unwrap(), &server);
     let refused = Link::connect(&address, &client, Expect::Trusted, SOON).unwrap_err();
     assert!(matches!(refused, LinkError::PeerUnknown { .. }), "{refused:?}");
     assert!(accepted.join().unwrap().is_err());
     // The user copies the command out of the message; it must be whole and do what it says.
     let text = refused.to_string();
     let words: Vec<&str> = text.split("run: longhaul key trust ").nth(1).expect("the command").split(' ').collect();
-    let listener = TcpListener::bind(&address).unwrap();
     let key = crate::identity::keys::parse_key(&words[1..].join(" ")).unwrap().0;
     crate::identity::trust::trust(&scratch.home, words[0], &key).unwrap();
-    let accepted = thread::spawn(move || Link::accept(listener.accept().unwrap().0, &server, SOON));
+    let accepted = serve_one(listener, &server);
     Link::connect(&address, &client, Expect::Trusted, SOON).unwrap();
     accepted.join().unwrap().unwrap();
 }

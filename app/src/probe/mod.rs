@@ -73,6 +73,7 @@ fn host(rtt: Duration, rails: (u16, u16), cap_bps: u64) -> Host {
         tcp_bps: cores as f64 * TCP_CORE_BPS * free,
         udp_bps: UDP_CORE_BPS * free,
         cap_bps: cap_bps as f64,
+        disk_bps: 0.0,
     }
 }
 
@@ -151,7 +152,7 @@ pub fn forecast_words(forecast: &Forecast) -> String {
         Carry::Udp => ("TCP", guess(&forecast.tcp)),
         Carry::Both => ("UDP alone", guess(&forecast.udp)),
     };
-    format!("{}{of}: expected {}; {other}: {against}; gain {gain:.2}", forecast.carry, guess(&forecast.chosen()))
+    format!("{}{of}: expected {}; {other}: {against}; gain {gain:.2}", forecast.carry, guess(&forecast.expected()))
 }
 
 #[cfg(test)]

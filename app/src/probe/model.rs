@@ -37,6 +37,8 @@ const WORTH: f64 = 1.1;
 const BOTH_WORTH: f64 = 1.25;
 /// A job of no more than this does not wait for a look at the path that is not on its way already, and never takes both.
 pub const SMALL_BYTES: u64 = 1 << 20;
+/// Races are run for files from this length on (engine::linux::choice): shorter ones go through the page cache.
+const DISK_BYTES_MIN: u64 = 16 << 20;
 /// Where the bytes are not known yet, rates are compared over so many seconds.
 const OPEN_SECONDS: f64 = 10.0;
 /// A path of which no rate is known is taken to carry what the hosts do.
@@ -94,6 +96,8 @@ pub struct Host {
     pub udp_bps: f64,
     /// The user's cap, bit/s; 0: none.
     pub cap_bps: f64,
+    /// What the slower of both ends' disks did in an earlier race, bit/s; 0: not known.
+    pub disk_bps: f64,
 }
 
 /// What keeps a transport from being faster.
@@ -109,6 +113,8 @@ pub enum Limit {
     Host,
     /// The user's word.
     Cap,
+    /// The slower of both ends' disks.
+    Disk,
 }
 
 impl fmt::Display for Limit {
@@ -119,6 +125,7 @@ impl fmt::Display for Limit {
             Limit::Window => "socket buffers",
             Limit::Host => "processors",
             Limit::Cap => "the cap",
+            Limit::Disk => "the slower disk",
         })
     }
 }
@@ -174,6 +181,8 @@ pub struct Forecast {
     pub udp: Guess,
     /// Bytes, where all were known.
     pub bytes: Option<u64>,
+    /// What the slower disk does, bit/s; 0: not known, or the job is not a disk's matter.
+    pub disk_bps: f64,
 }
 
 impl Forecast {
@@ -185,6 +194,22 @@ impl Forecast {
             Carry::Udp => self.udp,
             Carry::Both => both(&self.tcp, &self.udp),
         }
+    }
+
+    /// What is expected of the job: what the choice does, or the slower disk if that does less. A remembered rate decides nothing: were it too low
+    /// by far, only this would be wrong.
+    #[must_use]
+    pub fn expected(&self) -> Guess {
+        self.by_disk(self.chosen())
+    }
+
+    /// The same bytes, to the slower disk.
+    #[must_use]
+    pub fn by_disk(&self, guess: Guess) -> Guess {
+        if self.disk_bps > 0.0 && self.disk_bps < guess.rate_bps {
+            return Guess { rate_bps: self.disk_bps.max(1.0), limit: Limit::Disk, ..guess };
+        }
+        guess
     }
 
     /// How many times as fast as the alternative.
@@ -293,5 +318,7 @@ pub fn forecast(view: &View, host: &Host, bytes: Option<u64>) -> Forecast {
     } else {
         Carry::Tcp
     };
-    Forecast { carry, tcp, udp, bytes }
+    // What is short is in the page cache long before a disk has it.
+    let disk_bps = if bytes.is_none_or(|bytes| bytes >= DISK_BYTES_MIN) { host.disk_bps } else { 0.0 };
+    Forecast { carry, tcp, udp, bytes, disk_bps }
 }

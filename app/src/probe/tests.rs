@@ -9,7 +9,7 @@ use model::Limit;
 const MB: u64 = 1_000_000;
 
 fn host(law: TcpLaw) -> Host {
-    Host { law, rails: (2, 16), window_bytes: 16e6, tcp_bps: 5e9, udp_bps: 2.5e9, cap_bps: 0.0 }
+    Host { law, rails: (2, 16), window_bytes: 16e6, tcp_bps: 5e9, udp_bps: 2.5e9, cap_bps: 0.0, disk_bps: 0.0 }
 }
 
 fn path(rtt_ms: f64, rate_bps: Option<f64>, lost: u64, looked: u64) -> View {
@@ -52,6 +52,25 @@ fn both_where_neither_fills_the_path_by_itself() {
     assert!(both.gain() > 1.25, "{}", both.gain());
     // Where the link is all there is, both would only share it.
     assert_ne!(forecast(&path(50.0, Some(3e9), 0, 1000), &host, Some(100_000 * MB)).carry, Carry::Both);
+}
+
+#[test]
+fn the_slower_disk_is_in_what_is_expected_and_not_in_what_is_chosen() {
+    let slow = Host { disk_bps: 800e6, ..host(TcpLaw::Cubic) };
+    for view in [path(0.2, None, 0, 64), path(100.0, Some(2e9), 10, 1000), path(20.0, Some(10e6), 0, 64)] {
+        let (with, without) =
+            (forecast(&view, &slow, Some(1000 * MB)), forecast(&view, &host(TcpLaw::Cubic), Some(1000 * MB)));
+        assert_eq!((with.carry, with.chosen()), (without.carry, without.chosen()));
+        let least = without.chosen().rate_bps.min(800e6);
+        assert_eq!(with.expected().rate_bps, least);
+        assert_eq!(with.expected().limit == Limit::Disk, least == 800e6);
+        assert_eq!(without.expected(), without.chosen(), "no disk is known");
+    }
+    // Ten seconds and the round trips; a job that the page cache takes is no matter of disks.
+    let near = path(0.2, None, 0, 64);
+    let seconds = forecast(&near, &slow, Some(1000 * MB)).expected().seconds(1000 * MB);
+    assert!((10.0..10.1).contains(&seconds), "{seconds}");
+    assert_ne!(forecast(&near, &slow, Some(MB)).expected().limit, Limit::Disk);
 }
 
 #[test]

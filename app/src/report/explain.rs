@@ -51,7 +51,7 @@ pub struct Explained<'a> {
 #[must_use]
 pub fn offer_lines(local: &Offer, remote: Option<&Offer>) -> Vec<OfferLine> {
     type Show = fn(&Offer) -> String;
-    let rows: [(&str, Show); 12] = [
+    let rows: [(&str, Show); 14] = [
         ("cores", |offer| offer.cores.to_string()),
         ("load", |offer| format!("{}.{:02}", offer.load_percent / 100, offer.load_percent % 100)),
         ("memory granted", |offer| show_memory(offer.memory_bytes)),
@@ -74,6 +74,14 @@ pub fn offer_lines(local: &Offer, remote: Option<&Offer>) -> Vec<OfferLine> {
         ("free space", |offer| match offer.free_bytes {
             0 => "not known".to_owned(),
             bytes => show_bytes(bytes),
+        }),
+        ("disk, when raced", |offer| match offer.disk_bps {
+            0 => "not known".to_owned(),
+            bps => exact_rate(bps),
+        }),
+        ("bufs for this job", |offer| match offer.bufs_bytes {
+            0 => "not known".to_owned(),
+            bytes => show_memory(bytes),
         }),
         ("interfaces", |offer| joined(offer.interfaces.iter().map(interface))),
     ];

@@ -119,7 +119,7 @@ impl ForecastRecord {
     #[must_use]
     pub fn of(told: &Told, bytes: u64, took: std::time::Duration) -> Self {
         let forecast = &told.forecast;
-        let (chosen, took_seconds) = (forecast.chosen(), took.as_secs_f64());
+        let (chosen, took_seconds) = (forecast.expected(), took.as_secs_f64());
         let seconds = chosen.seconds(bytes);
         let choice = match forecast.carry {
             Carry::Tcp => "tcp",

@@ -479,6 +479,8 @@ fn explain_shows_both_offers_each_reason_and_the_sum_of_memory() {
         chunk_bytes: 0,
         rate_bps: 0,
         free_bytes: 0,
+        disk_bps: 0,
+        bufs_bytes: 0,
         datagrams: 0,
         pace: proto::negotiate::Pace::default(),
     };

@@ -31,6 +31,7 @@ use crate::door::{self, Door};
 use crate::exit::{Exit, Failure};
 use crate::identity::ticket::{Tickets, Uses};
 use crate::identity::{Access, Home, Identity, Rights};
+use crate::job::board::{self, Board};
 use crate::job::keys::JobSecret;
 use crate::job::offer;
 use crate::job::place::Ground;
@@ -98,6 +99,8 @@ pub struct Daemon {
     pub stop: Event,
     /// There is a UDP port for datagram rails.
     pub takes_datagrams: bool,
+    /// Where running jobs are shown.
+    pub board: Arc<Board>,
     /// `--rate`: all jobs together.
     shares: Shares,
     waiting: Mutex<HashMap<[u8; 16], Waiting>>,
@@ -235,13 +238,10 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
     let address = listener.local_addr().map_err(io("listen"))?;
     // Without it data goes over TCP, and clients are told so.
     let door = Door::bind(address);
-    let cores = || sys::host::cores().map_or(1, |cores| cores.count);
-    let count = settings.workers.map_or_else(cores, usize::from).max(1);
-    let least = offer::pool_bytes(settings.memory_bytes, count, CHUNK_BYTES);
-    let pool_bytes = if settings.stdio { least } else { least.max(settings.memory_bytes / POOL_PART) };
-    let driver = crate::cp::session::ring_kind(settings.driver);
-    let make = Make { count, memory_bytes: pool_bytes, chunk_bytes: CHUNK_BYTES, driver, hold: Hold::default() };
+    let make = make(&settings);
+    let pool_bytes = make.memory_bytes;
     confine(&settings, &home)?;
+    let board = open_board(&settings, &home);
     let workers = Arc::new(Workers::start(make).map_err(io("start the workers"))?);
     let stop = Event::new().map_err(io("start the daemon"))?;
     let tickets = Tickets::new();
@@ -261,15 +261,15 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
         running: AtomicUsize::new(0),
         picked_bytes: AtomicUsize::new(0),
         draining: AtomicBool::new(false),
+        board,
         shares: Shares::default(),
         waiting: Mutex::new(HashMap::new()),
     };
-    let arguments = arguments.clone();
     let watcher = Event::new().map_err(io("start the daemon"))?;
     let gone = Event::new().map_err(io("start the daemon"))?;
     let packets = door::Counts::default();
     std::thread::scope(|scope| {
-        scope.spawn(|| watch(&daemon, &signals, [&watcher, &gone], &arguments));
+        scope.spawn(|| watch(&daemon, &signals, [&watcher, &gone], arguments));
         if stdio {
             end_with_stdin(gone.clone());
         }
@@ -306,6 +306,7 @@ fn end_with_stdin(gone: Event) {
         while std::io::stdin().read(&mut byte).is_ok_and(|count| count > 0) {}
         gone.signal();
         std::thread::sleep(LEFT_ALONE);
+        board::shut();
         std::process::exit(0);
     });
 }
@@ -335,6 +336,24 @@ fn print_address(
     }
     let _ = std::io::stdout().flush();
     Ok(())
+}
+
+fn open_board(settings: &Settings, home: &Home) -> Arc<Board> {
+    Board::open(home, |why| {
+        if settings.verbose > 0 {
+            eprintln!("longhaul: {why}");
+        }
+    })
+}
+
+/// The workers that are wanted.
+fn make(settings: &Settings) -> Make {
+    let cores = || sys::host::cores().map_or(1, |cores| cores.count);
+    let count = settings.workers.map_or_else(cores, usize::from).max(1);
+    let least = offer::pool_bytes(settings.memory_bytes, count, CHUNK_BYTES);
+    let memory_bytes = if settings.stdio { least } else { least.max(settings.memory_bytes / POOL_PART) };
+    let driver = crate::cp::session::ring_kind(settings.driver);
+    Make { count, memory_bytes, chunk_bytes: CHUNK_BYTES, driver, hold: Hold::default() }
 }
 
 fn ground(settings: &Settings) -> Result<Ground, Failure> {
@@ -428,6 +447,7 @@ fn watch(daemon: &Daemon, signals: &sys::signals::SignalFd, [over, gone]: [&Even
                 }
             } else if daemon.draining.swap(true, Ordering::SeqCst) {
                 eprintln!("longhaul: second signal, ending at once");
+                board::shut();
                 std::process::exit(i32::from(Exit::Interrupted.code()));
             } else {
                 let running = drain(daemon);

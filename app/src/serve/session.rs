@@ -18,6 +18,7 @@ use engine::host::Team;
 use engine::linux::choice::{Chooser, Demands};
 use engine::linux::filter::{BadRule, Filter};
 use engine::linux::picks::{NotPicked, Picks};
+use engine::linux::{read_bps, write_bps};
 use proto::error::{Breach, Refusal};
 use proto::manifest::Aspects;
 use proto::negotiate::negotiate;
@@ -25,12 +26,13 @@ use proto::wire::control::{Compare, Direction, Frame, Open, PICK_BYTES_MAX};
 use sys::event::Event;
 
 use crate::args::{Choice, CpArguments};
-use crate::cp::session::next_job;
+use crate::cp::session::{end_of, next_job};
 use crate::door;
 use crate::exit::{Exit, Failure};
 use crate::identity::authorized::{self, Verdict};
 use crate::identity::ticket::{Grant, PROOF_LABEL, Uses};
 use crate::identity::{Access, Rights};
+use crate::job::board::Title;
 use crate::job::greet::{agent, hear, say};
 use crate::job::keeper::renew::Offers;
 use crate::job::keeper::{self, Job, Sync, Way};
@@ -293,7 +295,7 @@ fn picked(
 }
 
 /// This daemon's half of the negotiation.
-fn wishes(daemon: &Daemon, rights: &Rights) -> Wishes {
+fn wishes(daemon: &Daemon, rights: &Rights, way: &Way) -> Wishes {
     let settings = daemon.settings.read().unwrap_or_else(std::sync::PoisonError::into_inner);
     Wishes {
         memory_bytes: settings.memory_bytes,
@@ -302,6 +304,12 @@ fn wishes(daemon: &Daemon, rights: &Rights) -> Wishes {
         bare: settings.bare,
         chunk_bytes: super::CHUNK_BYTES,
         rate_bps: rights.rate_bps,
+        disk_bps: match way {
+            Way::Send(source) => read_bps(source),
+            Way::Recv { sink, .. } => write_bps(sink),
+        },
+        // The workers' bufs are all jobs': an even part of them is what this one may count on.
+        bufs_bytes: daemon.pool_bytes / (daemon.running.load(Ordering::SeqCst) as u64).max(1),
         datagrams: if daemon.takes_datagrams { offer::STREAMS_MAX } else { 0 },
         ..Wishes::default()
     }
@@ -374,7 +382,7 @@ fn serve_job(
 ) -> Result<(), Failure> {
     let prepared = prepare(daemon, guest, open, picks);
     let (job, forget) = match prepared {
-        Ok((way, top, carry)) => match job(daemon, link, open, guest, way, top, carry)? {
+        Ok(prepared) => match job(daemon, link, open, guest, prepared, peer)? {
             Some(job) => {
                 let no = job.no;
                 (job, Forget(daemon, open.job, no))
@@ -431,11 +439,10 @@ fn job<'a>(
     mut link: Link,
     open: &Open,
     guest: &Guest,
-    way: Way,
-    top: Box<[u8]>,
-    carry: Option<std::path::PathBuf>,
+    (way, top, carry): Prepared,
+    peer: &str,
 ) -> Result<Option<Job<'a>>, Failure> {
-    let own = offer::offer(&wishes(daemon, &guest.rights));
+    let own = offer::offer(&wishes(daemon, &guest.rights, &way));
     let plan = match negotiate(&open.offer, &own, open.direction == Direction::Push) {
         Ok((plan, _)) => plan,
         Err(refusal) => {
@@ -461,6 +468,8 @@ fn job<'a>(
     let stall = daemon.settings.read().map_or(Duration::from_secs(60), |settings| settings.idle_timeout);
     let no = next_job();
     let is_even = !sends && plan.datagrams > 0;
+    let title = Title { job: open.job, end: end_of(sends), initiates: false, what: in_words(open, peer) };
+    let posted = daemon.board.post(title, bell.clone());
     Ok(Some(Job {
         no,
         id: open.job,
@@ -485,8 +494,19 @@ fn job<'a>(
         bound: Arc::new(Bound::new(plan.rate_bps / 8, Some(daemon.bound()))),
         share: Some(Box::new(move |taken| daemon.rate_share(no, taken, is_even))),
         ending: guest.grant.as_ref().map(|grant| grant.ending.clone()),
+        posted: Some(posted),
         plan,
     }))
+}
+
+/// What a client does here, short enough for a line.
+fn in_words(open: &Open, peer: &str) -> String {
+    let first = open.paths.first().map(|path| crate::report::show_path(path)).unwrap_or_default();
+    let more = if open.paths.len() > 1 { format!(" and {} more", open.paths.len() - 1) } else { String::new() };
+    match open.direction {
+        Direction::Push => format!("{peer} -> {first}{more}"),
+        Direction::Pull => format!("{first}{more} -> {peer}"),
+    }
 }
 
 /// A ticket for one job that writes, with no more than the client's own rights.
@@ -555,13 +575,12 @@ fn relay(daemon: &Daemon, link: &mut Link, guest: &Guest, task: &Task, picks: Op
                 choice: Choice { picks, ..choice },
                 piped: false,
                 again: crate::cp::Again::default(),
+                board: Arc::clone(&daemon.board),
+                what: format!("{} -> {to}", sources.first().map(|path| report::show_path(path)).unwrap_or_default()),
             };
             let push = || crate::cp::session::push_from(&copy, &ground, sources, &to, &targets, &mut screen);
             let done = copy.again.until_done(push);
-            if let Err(failure) = &done {
-                screen.fail(failure);
-            }
-            done.is_ok()
+            done.inspect_err(|failure| _ = screen.fail(failure)).is_ok()
         });
         let tell = |link: &mut Link, line: String| {
             say(link, &Frame::Event { line });

@@ -12,7 +12,7 @@ use proto::error::Breach;
 use proto::ledger::chunk_len;
 use proto::manifest::{ENTRY_PATH_BYTES_MAX, Entry, EntryId};
 use proto::negotiate::Plan;
-use proto::send::{Owed, Pace, Sender};
+use proto::send::{Brings, Owed, Pace, Sender};
 use proto::striped::Join;
 use proto::wire::control::{ChunkRange, Digest, EntryFault, FaultKind, Frame, IdName, Rung, WANT_RANGES_MAX, Want};
 
@@ -154,6 +154,12 @@ impl<P: Platform> SendEnd<P> {
     /// What a rail was seen to do, where there are several paths.
     pub fn pace_rail(&mut self, rail: u16, pace: Pace) {
         self.machine.pace_rail(rail, pace);
+    }
+
+    /// The paths whose rails are to be cut, because the others bring sooner what these owe at the end.
+    #[must_use]
+    pub fn stragglers(&self, lead_ns: u64, brings: &[Brings]) -> Vec<usize> {
+        self.machine.stragglers(lead_ns, brings)
     }
 
     /// Chunks that this rail still has to bring.

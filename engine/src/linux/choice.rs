@@ -10,6 +10,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -162,6 +163,20 @@ impl Chooser {
         lock(&self.news).push(Choice { what, value, reason });
     }
 
+    /// Something was chosen elsewhere.
+    pub(super) fn tell(&self, choice: Choice) {
+        lock(&self.news).push(choice);
+    }
+
+    /// What an earlier race found for the file system that this is on: its name among the remembered, bytes per second.
+    pub(super) fn remembered(&self, way: Way, on: impl AsFd) -> Option<(u64, u64)> {
+        let path = self.demands.memory.as_ref().filter(|_| self.is_free(way))?;
+        let key = key_of(&sys::fs::mount_of(on).ok()?);
+        let lines = checked::decode::<Line>(&std::fs::read_to_string(path).ok()?);
+        let line = lines.into_iter().find(|it| (it.key, it.verdict.way) == (key, way))?;
+        Some((key, line.verdict.bps))
+    }
+
     /// What was chosen since this was last asked.
     #[must_use]
     pub fn take_news(&self) -> Vec<Choice> {
@@ -255,6 +270,12 @@ fn key_of(mount: &Mount) -> u64 {
     u64::from_be_bytes(*blake3::hash(text.as_bytes()).as_bytes().first_chunk().expect("longer than that"))
 }
 
+/// What these file systems do together, bit/s; 0: that is not known of all of them. One that several volumes stand on counts once.
+pub(super) fn together_bps(known: impl IntoIterator<Item = Option<(u64, u64)>>) -> u64 {
+    let all: Option<HashMap<u64, u64>> = known.into_iter().collect();
+    all.map_or(0, |all| all.values().fold(0_u64, |sum, bps| sum.saturating_add(bps.saturating_mul(8))))
+}
+
 /// Two jobs at once: the later one's line may be lost, and is found again by the next race.
 fn remember(path: &std::path::Path, line: &Line) {
     let text = std::fs::read_to_string(path).unwrap_or_default();
@@ -267,4 +288,109 @@ fn replace(path: &std::path::Path, text: &str) -> io::Result<()> {
     let beside = path.with_extension(format!("{}.new", std::process::id()));
     std::fs::write(&beside, text)?;
     std::fs::rename(&beside, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BPS: u64 = 1_000_000_000;
+
+    /// A home's memory of races that goes away with the test.
+    struct Memory(PathBuf);
+
+    impl Memory {
+        fn new(name: &str) -> Memory {
+            Memory(std::env::temp_dir().join(format!("longhaul-choice-{name}-{}", std::process::id())))
+        }
+        fn chooser(&self) -> Chooser {
+            Chooser { demands: Demands { memory: Some(self.0.clone()), ..Demands::default() }, ..Chooser::default() }
+        }
+        fn has(&self, key: u64, way: Way) -> bool {
+            let text = std::fs::read_to_string(&self.0).unwrap_or_default();
+            checked::decode::<Line>(&text).into_iter().any(|it| (it.key, it.verdict.way) == (key, way))
+        }
+    }
+
+    impl Drop for Memory {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    fn verdict(way: Way) -> Verdict {
+        let mut race = Race::new(way, 1 << 20, BUDGET_NS, |_| false);
+        while let Some(heat) = race.next_heat() {
+            race.on_heat(heat, heat.bytes, heat.bytes * 1_000_000_000 / BPS);
+        }
+        race.verdict().expect("a race that ran has a winner")
+    }
+
+    fn mount(id: u64) -> Mount {
+        Mount { fs_type: "ext4".into(), device: "/dev/x".into(), options: "rw".into(), id }
+    }
+
+    /// A job on one disk with a winner that another job's race found.
+    fn job(memory: &Memory, way: Way) -> (Chooser, u64) {
+        let (chooser, key, verdict) = (memory.chooser(), key_of(&mount(1)), verdict(way));
+        remember(&memory.0, &Line { key, verdict: verdict.clone() });
+        chooser.decided(7, key, &mount(1), &verdict, "remembered from an earlier race");
+        (chooser, key)
+    }
+
+    #[test]
+    fn a_winner_whose_rate_fell_is_forgotten_and_only_that_one() {
+        let memory = Memory::new("stale");
+        for way in [Way::Read, Way::Write] {
+            let other = key_of(&mount(2));
+            remember(&memory.0, &Line { key: other, verdict: verdict(way) });
+            let (chooser, key) = job(&memory, way);
+            let seconds = |seconds: u64| seconds * 1_000_000_000;
+            chooser.settle(way, 4 * BPS, seconds(7), true);
+            assert!(memory.has(key, way), "more than half of the raced rate");
+            chooser.settle(way, 4 * BPS, seconds(60), false);
+            assert!(memory.has(key, way), "something else was the limit");
+            chooser.settle(way, BPS / 2, seconds(60), true);
+            assert!(memory.has(key, way), "too little was moved to say");
+            chooser.settle(way, 4 * BPS, seconds(9), true);
+            assert!(!memory.has(key, way), "less than half of the raced rate");
+            assert!(memory.has(other, way), "what is known of another file system stays");
+        }
+    }
+
+    #[test]
+    fn of_two_disks_nobody_can_say_whose_rate_fell() {
+        let memory = Memory::new("two");
+        let (chooser, key) = job(&memory, Way::Read);
+        chooser.decided(8, key_of(&mount(2)), &mount(2), &verdict(Way::Read), "raced now");
+        chooser.settle(Way::Read, 4 * BPS, 60_000_000_000, true);
+        assert!(memory.has(key, Way::Read));
+    }
+
+    #[test]
+    fn pages_that_a_job_brought_in_and_left_are_what_it_displaced() {
+        let path = std::env::temp_dir().join(format!("longhaul-displaced-{}", std::process::id()));
+        let bytes = LARGE_FILE_BYTES_MIN;
+        std::fs::write(&path, vec![1; bytes as usize]).unwrap();
+        let file = File::open(&path).unwrap();
+        let cached = || sys::fs::cached(&file, 0, 0).map_or(0, |it| it.bytes);
+        let chooser = Chooser::new(Engines::default());
+        // What was in the cache before is not the job's; a small file is not looked at.
+        let before = cached();
+        chooser.cached_before(1, bytes, &file);
+        std::io::copy(&mut File::open(&path).unwrap(), &mut io::sink()).unwrap();
+        chooser.cached_after(1, bytes, &file);
+        assert!(
+            chooser.displaced_bytes() <= cached().saturating_sub(before) + (1 << 20),
+            "{}",
+            chooser.displaced_bytes()
+        );
+        // A part is new: all that stays of it.
+        let displaced = chooser.displaced_bytes();
+        chooser.cached_after(2, bytes, &file);
+        assert!((chooser.displaced_bytes() - displaced).abs_diff(cached()) <= 1 << 20, "{}", chooser.displaced_bytes());
+        chooser.cached_after(3, bytes - 1, &file);
+        assert!((chooser.displaced_bytes() - displaced).abs_diff(cached()) <= 1 << 20, "{}", chooser.displaced_bytes());
+        std::fs::remove_file(&path).unwrap();
+    }
 }

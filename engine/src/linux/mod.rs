@@ -12,6 +12,7 @@ pub mod handle; // an open file and its engine
 pub mod ids; // users and groups by name
 pub mod joined; // a striped file read as one
 mod meta; // owner, attributes, mode, time: read and set
+mod order; // in which order names are looked at
 mod old; // what stands at the destination from before
 pub mod picks; // what is taken where not all is
 pub mod scan; // walking a source
@@ -42,6 +43,18 @@ pub use choice::LARGE_FILE_BYTES_MIN;
 pub type Sources = crate::source::volumes::Volumes<source::LinuxSource>;
 /// The volumes that a job writes.
 pub type Sinks = Volumes<sink::LinuxSink>;
+
+/// What the file systems of a job's sources gave together in earlier races, bit/s; 0: not known of all, or the bytes are in memory.
+#[must_use]
+pub fn read_bps(sources: &Sources) -> u64 {
+    choice::together_bps(sources.trees().iter().map(source::LinuxSource::remembered))
+}
+
+/// What those of its destinations took together, bit/s; 0: not known of all.
+#[must_use]
+pub fn write_bps(sinks: &Sinks) -> u64 {
+    choice::together_bps(sinks.trees().map(sink::LinuxSink::remembered))
+}
 
 /// One worker's world.
 #[derive(Debug)]

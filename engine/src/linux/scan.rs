@@ -4,9 +4,9 @@
 //! In and out: the roots of the volumes in; batches of entries and places that could not be looked at out.
 //! Invariants: memory is one open folder per level, whatever their size, and the first names of files with several names that were
 //! not all found yet, at most `LINK_GROUPS_MAX` and `LINK_NAME_BYTES_MAX`; of a set of volumes also one open folder per level and volume,
-//! and 8 bytes for each name of an open folder; a folder's end comes after everything below it; links are
+//! and 8 bytes for each name of an open folder; on some disks names that wait in order, at most `order::NAMES_MAX`; a folder's end comes after everything below it; links are
 //! not followed; our own parts and journals are left out, and what the job's rules leave out or its list does not name.
-//! Absent on purpose: sending order beyond the walk's own (readdir order; sorting by extent belongs to the storage work).
+//! Absent on purpose: sending order beyond the walk's own (linux/order.rs) and a pack's (source/file.rs).
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io;
@@ -20,13 +20,14 @@ use proto::manifest::{
 use proto::storage::Way;
 use proto::striped::Whole;
 use proto::wire::control::IdName;
-use sys::fs::{Dir, Kind, List, Stat};
+use sys::fs::{Dir, Kind, Stat};
 
 use crate::end::compare::name_sign;
 use crate::end::recv::JOURNAL_FILE_BYTES_MIN;
 use crate::linux::choice::{Chooser, Ground, LARGE_FILE_BYTES_MIN};
 use crate::linux::filter::Filter;
 use crate::linux::ids::Told;
+use crate::linux::order::{Names, Orders};
 use crate::linux::picks::{Picks, Taken};
 use crate::linux::source::Root;
 use crate::linux::{Sources, beside_of, is_ours, meta};
@@ -52,7 +53,7 @@ struct Level {
     /// By volume.
     dirs: Vec<(u16, Dir)>,
     /// What is not read to its end. Each gives one name in turn, so that large files of all volumes are announced side by side.
-    lists: VecDeque<(u16, List)>,
+    lists: VecDeque<(u16, Names)>,
     /// What is left of the picks in it, if not all that stands there is taken.
     picked: Option<Range<usize>>,
     path: Box<[u8]>,
@@ -92,6 +93,7 @@ pub struct Scan {
     linked: Linked,
     attribute_names: Vec<u8>,
     chooser: Arc<Chooser>,
+    orders: Orders,
 }
 
 /// A first name, and how many more may come.
@@ -166,6 +168,7 @@ impl Scan {
             linked: Linked::default(),
             attribute_names: Vec::new(),
             chooser: Arc::clone(source.chooser()),
+            orders: Orders::default(),
         }
     }
 
@@ -202,7 +205,7 @@ impl Scan {
             return true;
         }
         let Some((volume, mut list)) = level.lists.pop_front() else { return self.leave(batch) };
-        match list.next() {
+        match list.next(&mut self.orders) {
             None => {}
             Some(Err(error)) => batch.faults.push((level.path.clone(), error)),
             Some(Ok(found)) => {
@@ -338,7 +341,7 @@ impl Scan {
 
     /// The folder on each volume that has it. Where it cannot be opened, what stands in it is missing, and that is said.
     fn open_level(
-        &self,
+        &mut self,
         place: &Place<'_>,
         path: &[u8],
         end: Entry,
@@ -350,10 +353,11 @@ impl Scan {
         let mut level = Level { dirs, lists, picked, path, end, met: HashSet::new() };
         for (volume, dir) in place.dirs {
             let own = if place.name.is_empty() { Ok(dir.clone()) } else { dir.open_dir(place.name) };
-            match own.and_then(|own| own.list().map(|list| (own, list))) {
-                Ok((own, list)) => {
+            match own.and_then(|own| Ok((own.list()?, own.stat_self()?.dev, own))) {
+                Ok((list, dev, own)) => {
+                    let by_number = self.orders.of(dev, &own, |choice| self.chooser.tell(choice));
+                    level.lists.push_back((*volume, Names::new(list, by_number)));
                     level.dirs.push((*volume, own));
-                    level.lists.push_back((*volume, list));
                 }
                 Err(error) if self.volumes > 1 && error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) if self.volumes == 1 => return Err(error),

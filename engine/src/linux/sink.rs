@@ -162,6 +162,11 @@ impl LinuxSink {
         &self.chooser
     }
 
+    /// What its file system took in an earlier race.
+    pub(super) fn remembered(&self) -> Option<(u64, u64)> {
+        self.chooser.remembered(Way::Write, &self.base)
+    }
+
     /// Once a large part is on the disk its pages need not stay in memory, if the engine was ours to choose.
     fn let_go(&self, entry: &Entry, part: &File) {
         if entry.bytes() >= LARGE_FILE_BYTES_MIN && self.chooser.is_free(Way::Write) {

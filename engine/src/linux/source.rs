@@ -15,7 +15,7 @@ use proto::manifest::{Aspects, Entry};
 use proto::storage::Way;
 use proto::striped::Whole;
 use proto::wire::chunk::CHUNK_BYTES_MIN;
-use sys::fs::{Dir, Stat};
+use sys::fs::{Dir, Kind, Stat};
 
 use crate::end::recv::JOURNAL_FILE_BYTES_MIN;
 use crate::linux::beside_of;
@@ -86,6 +86,18 @@ impl LinuxSource {
     #[must_use]
     pub fn chooser(&self) -> &Arc<Chooser> {
         &self.chooser
+    }
+
+    /// What its file system gave in an earlier race, if it is one large file that is not in memory already.
+    pub(super) fn remembered(&self) -> Option<(u64, u64)> {
+        let mut roots = self.roots.values();
+        let (Some(root), None) = (roots.next(), roots.next()) else { return None };
+        let stat = root.parent.stat(&root.name).ok().filter(|stat| stat.kind == Kind::File)?;
+        let file = root.parent.open_file(&root.name, false).ok()?;
+        if stat.bytes < LARGE_FILE_BYTES_MIN || is_cached(&file, stat.bytes) {
+            return None;
+        }
+        self.chooser.remembered(Way::Read, &file)
     }
 
     /// The roots, for the scan.
@@ -206,6 +218,11 @@ impl SourceTree for LinuxSource {
             other => other?,
         }
         Ok(is_same(&sys::fs::stat_file(&file)?, entry).then_some(()))
+    }
+
+    fn expect_small(&self, entry: &Entry) {
+        // Its name was looked at by the scan, its number is in memory: opening it waits for nothing but where that is long ago.
+        let _ = self.open_plain(entry).and_then(|file| sys::fs::begin_read(&file, entry.bytes()));
     }
 
     fn read_at(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {

@@ -215,6 +215,7 @@ impl<P: Platform> Worker<P> {
         };
         if result.is_ok() {
             self.laps.spared.lent += u64::from(bare.bytes);
+            self.laps.spared.unread += u64::from(bare.bytes);
             self.tell_bare(job, chunk, &bare, missing);
         }
         Some((slot, Done { result, ..done }))

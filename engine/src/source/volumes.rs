@@ -141,6 +141,12 @@ impl<S: SourceTree> SourceTree for Volumes<S> {
         self.of(entry)?.read_small(entry, into)
     }
 
+    fn expect_small(&self, entry: &Entry) {
+        if let Ok(tree) = self.of(entry) {
+            tree.expect_small(entry);
+        }
+    }
+
     fn read_at(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         if entry.meta.striped {
             // One call is of one chunk, which stands on one volume.

@@ -27,6 +27,8 @@ pub struct Crossing {
     pub packets: u64,
     /// It was sealed here, or opened.
     pub sealed: bool,
+    /// Of it, what went from the page cache to the network without a buf of ours.
+    pub unread: u64,
     /// The sender did not look at it.
     pub bare: bool,
 }
@@ -40,10 +42,9 @@ impl Crossing {
         let file = direct + 2.0 * (1.0 - direct);
         let cipher = if self.sealed { 2.0 } else { 0.0 };
         let all = if self.sends {
-            let unread = self.bare;
             [
-                ("source read", if unread { 0.0 } else { file }),
-                ("digest", if unread { 0.0 } else { 1.0 }),
+                ("source read", file * (1.0 - share(self.unread))),
+                ("digest", if self.bare { 0.0 } else { 1.0 }),
                 ("seal", cipher),
                 ("network", lent + 3.0 * (1.0 - lent)),
             ]
@@ -73,8 +74,9 @@ mod tests {
         assert_eq!(Crossing { direct: 1000, ..plain }.sum(), 7.0);
         assert_eq!(Crossing { lent: 500, ..plain }.sum(), 7.0);
         assert_eq!(Crossing { sealed: false, ..plain }.sum(), 6.0);
-        let bare = Crossing { bare: true, sealed: false, lent: 1000, ..plain };
+        let bare = Crossing { bare: true, sealed: false, lent: 1000, unread: 1000, ..plain };
         assert_eq!(bare.steps(), [("network", 1.0)], "with the disk's own access this is the least");
+        assert_eq!(Crossing { unread: 500, ..bare }.sum(), 2.0, "half of it could only be read");
         let receiver = Crossing { sends: false, ..plain };
         assert_eq!(receiver.sum(), 8.0);
         assert_eq!(Crossing { packets: 1000, ..receiver }.sum(), 8.0, "opened into its place");

@@ -282,7 +282,9 @@ impl Delay {
             }
             Phase::Steady => self.step(signal),
         }
-        self.rate = self.rate.clamp(1.0, RATE_MAX as f64);
+        // Whatever a moment showed (nothing at all came through, say, while the path swallowed a size of packets): only packets show more.
+        let least = 2.0 * f64::from(self.config.packet_bytes) * 1e9 / SPARSE_NS as f64;
+        self.rate = self.rate.clamp(least, RATE_MAX as f64);
         let target = self.config.target;
         if target > 0 {
             self.rate = self.rate.min(target as f64);
@@ -321,6 +323,8 @@ impl Delay {
         if self.path.queue_ns() as f64 > 0.1 * span as f64 + 3.0 * noise || passed < least * self.rate {
             // Someone else is here: what came through is our share, and what we put into the queue is taken back.
             self.goal = passed * 0.9;
+            // Or nobody is, and the train went through a shaper's bucket: who asked for all of the link had half of it at least.
+            self.link = self.link.min(2.5 * passed);
             self.drain.pay(signal.now_ns, self.path.round_ns().saturating_mul(5));
             // The others still take back what they did without us.
             self.take = PUSH * (self.link / passed.max(1.0) - 0.5).clamp(1.0, 8.0);

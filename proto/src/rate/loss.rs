@@ -7,6 +7,8 @@
 
 /// Less than this is noise or not worth a word.
 const OVERFLOW_LEAST: f64 = 0.01;
+/// No path that anybody uses loses so much by itself; a queue that is sent several times its link's rate does.
+const OWN_MOST: f64 = 0.45;
 
 #[derive(Debug, Clone)]
 pub(super) struct Judge {
@@ -63,6 +65,11 @@ impl Judge {
         // One packet in few is a large share, and no sign.
         let one = packet_bytes / all;
         let deviation = super::maths::sqrt(self.usual.max(one) * one);
+        if share > OWN_MOST {
+            // However empty the queue is by now.
+            self.overflow = share - self.usual;
+            return;
+        }
         let excess = share - self.usual - OVERFLOW_LEAST.max(3.0 * deviation).max(2.0 * self.spread);
         if excess > 0.0 && !queue_empty {
             self.overflow = share - self.usual;
@@ -83,9 +90,10 @@ impl Judge {
         self.usual += (share - self.usual) * weight;
     }
 
-    /// Share of the last round's bytes that overflowed a queue.
+    /// Share of the last round's bytes that overflowed a queue; of this round's, where so much is lost that it need not end to be judged.
     pub(super) fn overflow(&self) -> f64 {
-        self.overflow
+        let share = self.lost / (self.arrived + self.lost).max(1.0);
+        if share > OWN_MOST { (share - self.usual).max(self.overflow) } else { self.overflow }
     }
 
     /// Smoothed share of arrivals with congestion marks; 0 where the last round had none.

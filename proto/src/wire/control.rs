@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use crate::books::Books;
 use crate::layout::Layout;
 use crate::manifest::{Aspects, Entry, EntryId};
-use crate::negotiate::{Means, Offer, Plan};
+use crate::negotiate::{Means, Offer, Plan, Wish};
 
 /// Counts chunks of one job in the order the sender hands them out, from 0.
 pub type ChunkId = u64;
@@ -242,6 +242,8 @@ pub enum Frame {
     Holes { entry: EntryId, ranges: Vec<ChunkRange> },
     /// 33: While data flows: this end may use so many cores from now on. Both ends make the plan anew.
     Means(Means),
+    /// 34: While data flows: this end's user wants the job moved so from now on.
+    Pace(Wish),
 }
 
 /// Of files of at most so many bytes holes are not told: they are read. (Longer ones have a journal, and so a part in which what is

@@ -18,7 +18,8 @@ use crate::manifest::{
     Aspects, Entry, EntryId, EntryKind, Meta, NodeKind, PATH_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
     XATTRS_BYTES_MAX, Xattr, check_path,
 };
-use crate::negotiate::{Means, Offer, Plan};
+use crate::negotiate::{Means, Offer, Plan, Wish};
+use crate::rate::Policy;
 
 /// A list is bounded by its frame; this only says so where no smaller number is natural.
 const LIST_MAX: usize = FRAME_BYTES_MAX;
@@ -44,7 +45,7 @@ impl Frame {
             1..=5 => opening(kind, &mut reader)?,
             6..=14 => transfer(kind, &mut reader)?,
             15..=27 => service(kind, &mut reader)?,
-            28..=33 => beside(kind, &mut reader)?,
+            28..=34 => beside(kind, &mut reader)?,
             _ => return Err(Breach::FrameUnknown),
         };
         reader.end()?;
@@ -139,6 +140,7 @@ fn beside(kind: u8, from: &mut Reader<'_>) -> Result<Frame, Breach> {
             0 => return Err(Breach::FieldOutOfRange),
             cores => Frame::Means(Means { cores, load_percent: from.u32()? }),
         },
+        34 => Frame::Pace(Wish { rate_bps: from.u64()?, policy: Policy::from_byte(from.u8()?)?, min_bps: from.u64()? }),
         _ => Frame::Unkept(from.list(LIST_MAX, 10, |from| match (from.u64()?, aspects(from)?) {
             (_, Aspects::NONE) => Err(Breach::FieldOutOfRange),
             told => Ok(told),

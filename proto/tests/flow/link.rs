@@ -68,6 +68,8 @@ pub struct Way {
     pub coarse_ns: u64,
     /// Wire bytes that wait at most.
     pub queue_bytes: u64,
+    /// A token bucket of this size, as shapers have: so much passes at once after a rest, whatever the rate.
+    pub bucket_bytes: u64,
     /// CE marks where so many wait.
     pub mark_bytes: u64,
     /// Longest UDP payload; longer ones vanish. From that time on.
@@ -92,6 +94,7 @@ impl Way {
             swap_ns: 0,
             coarse_ns: 0,
             queue_bytes: u64::MAX,
+            bucket_bytes: 0,
             mark_bytes: u64::MAX,
             mtu: Vec::new(),
             blackouts: Vec::new(),
@@ -147,8 +150,9 @@ impl WayState {
                 return none;
             }
             marked = queued as u64 > way.mark_bytes;
-            self.free_ns = self.free_ns.max(now_ns) + (wire as u128 * SECOND as u128 / way.rate as u128) as u64;
-            at = self.free_ns;
+            let takes = |bytes: u64| (bytes as u128 * SECOND as u128 / way.rate as u128) as u64;
+            self.free_ns = self.free_ns.max(now_ns.saturating_sub(takes(way.bucket_bytes))) + takes(wire);
+            at = self.free_ns.max(now_ns);
         }
         if let Some((into, out)) = way.bad {
             self.is_bad = if self.is_bad { !self.rng.chance(out) } else { self.rng.chance(into) };

@@ -151,6 +151,11 @@ pub fn drop_cache(file: &File, offset: u64, len: u64) -> io::Result<()> {
     Ok(rustix::fs::fadvise(file, offset, NonZeroU64::new(len), Advice::DontNeed)?)
 }
 
+/// Has the file's beginning read into the page cache and does not wait for it.
+pub fn begin_read(file: &File, len: u64) -> io::Result<()> {
+    Ok(rustix::fs::fadvise(file, 0, NonZeroU64::new(len), Advice::WillNeed)?)
+}
+
 /// Bypasses the page cache from now on, or no longer. Errors: EINVAL where the file system cannot.
 pub fn set_direct(file: &File, direct: bool) -> io::Result<()> {
     let mut flags = rustix::fs::fcntl_getfl(file)?;

@@ -3,7 +3,8 @@
 //! For: every cell of `bench disk`.
 //! In and out: a cell and a time → rate and processor time, or the rate from moment to moment.
 //! Invariants: what is measured is `engine::linux`, as workers use it; threads share a file by turns of one operation; a read through the
-//! cache finds nothing of the file there; a write ends with the flush of all files.
+//! cache finds nothing of the file there; a write ends with the flush of all files,
+//! and what was written through the cache is flushed before it is written over.
 //! Absent on purpose: which cells (cell.rs).
 
 use std::fs::File;
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 use engine::linux::Linux;
 use engine::linux::handle::{Handle, Refused};
 use engine::platform::{Done, Op, Platform};
-use proto::storage::Way;
+use proto::storage::{Engine, Way};
 use sys::mem::{HEADROOM, Mem, Pool};
 use sys::{clock, fs, ring};
 
@@ -257,6 +258,10 @@ impl Runner<'_> {
         let (offset, again) = self.turn.next();
         if again && self.cell.way == Way::Read && self.cell.engine.fills_cache() {
             fs::drop_cache(self.whole, 0, 0)?;
+        }
+        if again && self.cell.way == Way::Write && self.cell.engine != Engine::Direct {
+            // Else the same pages are written over in memory, and one flush at the end counts for all of them.
+            fs::sync_data(self.whole)?;
         }
         let mut buf = self.world.pool().take().expect("as many as may be in flight");
         let (file, len) = (&self.file, self.cell.block_bytes as usize);

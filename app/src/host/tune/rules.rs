@@ -23,6 +23,8 @@ const BACKLOG: u32 = 16_384;
 
 /// Flows of the tables of RFS: "32768 for a moderately loaded server" (scaling.rst).
 const FLOWS: usize = 32_768;
+/// Of a card that interrupts for each packet: at most 20,000 a second, and 62 KB of 10 Gbit/s meanwhile, a tenth of a ring of 512 packets.
+const RX_USECS: u32 = 50;
 /// What nearly every card and switch has that knows longer packets at all.
 const JUMBO: u32 = 9000;
 /// A job's memory, if nobody says otherwise, in pages of 2 MiB.
@@ -97,6 +99,14 @@ pub const RULES: &[Rule] = &[
     )
     .against("NetworkManager, systemd-networkd: ethtool settings of a link that comes anew"),
     rule(
+        "coalescing",
+        "an interrupt for each packet, or for each few of them, spends a core on entering and leaving it; adaptive ones follow the load",
+        "Linux Documentation/networking/ethtool-netlink.rst, COALESCE_SET; Documentation/networking/napi.rst, IRQ mitigation",
+        "a lone packet waits up to that time for its interrupt; some drivers know only one of the two settings and refuse the other",
+        coalescing,
+    )
+    .against("NetworkManager and systemd-networkd set it for a link that comes anew; tuned's latency profiles want the opposite; scripts of the driver"),
+    rule(
         "socket-buffers",
         "a TCP stream has at most one buffer per round trip on its way; UDP drops what does not fit while the core is away",
         "RFC 7323; Linux Documentation/networking/ip-sysctl.rst",
@@ -165,6 +175,23 @@ pub const RULES: &[Rule] = &[
         rfs,
     )
     .against("ntuple rules set by hand: the card's table is shared; interrupts that irqbalance moves"),
+    rule(
+        "rps",
+        "a card with fewer queues than its node has cores works for all packets on few of them; the kernel hands them on, by flow, to the others",
+        "Linux Documentation/networking/scaling.rst, RPS, Suggested Configuration",
+        "an interrupt between cores for each batch; where one core suffices it only costs, and cores that run something else lose time",
+        rps,
+    )
+    .against("masks that somebody chose are left; tuned (its net plugin), cloud agents and udev rules set them when the card comes"),
+    rule(
+        "congestion-control",
+        "CUBIC takes each loss for congestion, and fills the queue before it slows down; BBR models rate and round trip",
+        "Cardwell and others, BBR, ACM Queue 14(5), 2016; Linux Documentation/networking/ip-sysctl.rst, tcp_congestion_control",
+        "new TCP streams of every program here change their manners: BBR takes more than its share beside CUBIC in short queues, and loses more; those who are permitted may then choose it themselves",
+        congestion,
+    )
+    .against("sysctl.d and tuned's network profiles set it at the start; programs that choose for themselves (TCP_CONGESTION); a route's congctl; streams that are open keep theirs")
+    .by_name(),
     rule(
         "mtu",
         "a sixth of the packets, interrupts and heads",
@@ -322,6 +349,20 @@ fn offloads(facts: &Facts, out: &mut Vec<(Place, String)>) {
     }
 }
 
+fn coalescing(facts: &Facts, out: &mut Vec<(Place, String)>) {
+    for nic in live(facts) {
+        let Some(([[usecs, frames], _], is_adaptive)) = nic.coalescing else { continue };
+        let set = |knob, value: u32| (Place::Card { card: nic.name.clone(), knob }, value.to_string());
+        match (is_adaptive, usecs, frames) {
+            (true, ..) => {}
+            // By no time and not by several packets: one interrupt for each. Drivers that adapt by themselves tell a time; one of them at a time,
+            // for an adaptive card may show another time at each look, and that would be taken for drift.
+            (_, 0, 0 | 1) => out.push(set(Knob::RxUsecs, RX_USECS)),
+            _ => out.push(set(Knob::Adaptive, 1)),
+        }
+    }
+}
+
 fn buffers(facts: &Facts, out: &mut Vec<(Place, String)>) {
     let fastest = live(facts).filter_map(|nic| nic.speed_mbit).max().unwrap_or(1000).min(MBIT_MAX);
     let round_trip = (f64::from(fastest) * 1e6 / 8.0 * RTT_SECONDS) as u64;
@@ -416,6 +457,41 @@ fn rfs(facts: &Facts, out: &mut Vec<(Place, String)>) {
     }
 }
 
+fn rps(facts: &Facts, out: &mut Vec<(Place, String)>) {
+    for nic in live(facts).filter(|nic| nic.rx_queues > 0 && nic.rps_queues == 0) {
+        // Isolated ones the kernel takes out of the mask by itself, and would then show another one than was set.
+        let is_free = |id: &u32| facts.cores.iter().any(|core| core.id == *id && !core.isolated);
+        let cores: Vec<u32> = near(facts, nic).filter(is_free).collect();
+        if nic.rx_queues >= cores.len() {
+            continue;
+        }
+        for queue in 0..nic.rx_queues {
+            out.push((file(format!("/sys/class/net/{}/queues/rx-{queue}/rps_cpus", nic.name)), mask(&cores)));
+        }
+    }
+}
+
+fn congestion(facts: &Facts, out: &mut Vec<(Place, String)>) {
+    let words = |name: &str| facts.setting(name).map(|value| value.split_whitespace().collect::<Vec<_>>());
+    let (Some(has), Some(now)) =
+        (words("net.ipv4.tcp_available_congestion_control"), facts.setting("net.ipv4.tcp_congestion_control"))
+    else {
+        return;
+    };
+    if now == "bbr" || !has.contains(&"bbr") {
+        return;
+    }
+    // What is made the default is permitted to everybody from then on, also after it is the default no more: set as a value of its own, it has its
+    // own old one, and comes back. The kernel shows what is permitted in the order of what it has.
+    if let Some(allowed) = words("net.ipv4.tcp_allowed_congestion_control")
+        && !allowed.contains(&"bbr")
+    {
+        let with: Vec<&str> = has.into_iter().filter(|name| *name == "bbr" || allowed.contains(name)).collect();
+        out.push((sysctl("net.ipv4.tcp_allowed_congestion_control"), with.join(" ")));
+    }
+    out.push((sysctl("net.ipv4.tcp_congestion_control"), "bbr".to_owned()));
+}
+
 fn mtu(facts: &Facts, out: &mut Vec<(Place, String)>) {
     for nic in live(facts).filter(|nic| nic.mtu.is_some_and(|mtu| mtu < JUMBO)) {
         out.push((file(format!("/sys/class/net/{}/mtu", nic.name)), JUMBO.to_string()));
@@ -473,6 +549,68 @@ mod tests {
         assert!(
             named("mtu").unwrap().by_name && named("huge-pages").unwrap().by_name && !named("rfs").unwrap().by_name
         );
+    }
+
+    /// What a rule proposes for a tree.
+    fn said(name: &str, tree: &str) -> String {
+        let facts = crate::host::facts::read(&Tree::parse(tree).unwrap());
+        let mut out = Vec::new();
+        (named(name).unwrap().propose)(&facts, &mut out);
+        out.iter().map(|(place, value)| format!("{place} = {value}")).collect::<Vec<_>>().join("; ")
+    }
+
+    #[test]
+    fn interrupts_for_each_packet_get_a_time_and_fixed_times_adapt() {
+        let card = |words: &str| {
+            format!(
+                "sys/class/net/ = e0\nsys/class/net/e0/device -> 0000\nsys/class/net/e0/operstate = up\n\
+                 ethtool/e0/coalescing = 14 {words} 0 0 0 0 0 0 0 0 0 0 0 0\n"
+            )
+        };
+        assert_eq!(said("coalescing", &card("0 1 0 0 0 0 0 0 0 0")), "e0 rx-usecs = 50");
+        assert_eq!(said("coalescing", &card("3 0 0 0 3 0 0 0 0 0")), "e0 adaptive-rx = 1");
+        assert_eq!(said("coalescing", &card("0 64 0 0 0 0 0 0 0 0")), "e0 adaptive-rx = 1");
+        assert_eq!(said("coalescing", &card("0 0 0 0 0 0 0 0 0 1")), "", "it adapts already");
+        assert_eq!(
+            said("coalescing", "sys/class/net/ = e0\nsys/class/net/e0/device -> 0\nsys/class/net/e0/operstate = up\n"),
+            "",
+            "a driver that does not tell"
+        );
+    }
+
+    #[test]
+    fn packets_of_few_queues_go_to_the_cores_of_the_cards_node_but_for_isolated_ones_and_chosen_masks() {
+        let tree = |queues: &str, more: &str| {
+            format!(
+                "sys/devices/system/cpu/online = 0-7\nsys/devices/system/cpu/isolated = 7\nsys/devices/system/node/ = node0 node1\n\
+                 sys/devices/system/node/node0/cpulist = 0-3\nsys/devices/system/node/node1/cpulist = 4-7\n\
+                 sys/class/net/ = e0\nsys/class/net/e0/device -> 0000\nsys/class/net/e0/operstate = up\n\
+                 sys/class/net/e0/device/numa_node = 1\nsys/class/net/e0/queues/ = {queues} tx-0\n{more}"
+            )
+        };
+        let path = |queue: u32| format!("/sys/class/net/e0/queues/rx-{queue}/rps_cpus = 70");
+        assert_eq!(said("rps", &tree("rx-0", "")), path(0));
+        assert_eq!(said("rps", &tree("rx-0 rx-1", "")), [path(0), path(1)].join("; "));
+        assert_eq!(said("rps", &tree("rx-0 rx-1 rx-2", "")), "", "a queue for each core");
+        assert_eq!(said("rps", &tree("rx-0 rx-1", "sys/class/net/e0/queues/rx-1/rps_cpus = 0c\n")), "", "chosen");
+    }
+
+    #[test]
+    fn bbr_is_proposed_where_the_kernel_has_it_and_who_is_permitted_it_comes_back_too() {
+        let tree = |has: &str, allowed: &str, now: &str| {
+            format!(
+                "proc/sys/net/ipv4/tcp_available_congestion_control = {has}\n\
+                 proc/sys/net/ipv4/tcp_allowed_congestion_control = {allowed}\nproc/sys/net/ipv4/tcp_congestion_control = {now}\n"
+            )
+        };
+        let rule = |has, allowed, now| said("congestion-control", &tree(has, allowed, now));
+        assert_eq!(rule("reno cubic", "reno cubic", "cubic"), "");
+        assert_eq!(rule("reno bbr cubic", "reno bbr", "bbr"), "");
+        let set = "net.ipv4.tcp_congestion_control = bbr";
+        assert_eq!(rule("reno bbr cubic", "reno bbr", "cubic"), set);
+        let both = format!("net.ipv4.tcp_allowed_congestion_control = reno bbr cubic; {set}");
+        assert_eq!(rule("reno bbr cubic dctcp", "reno cubic", "cubic"), both);
+        assert!(named("congestion-control").unwrap().by_name, "it is every program's");
     }
 
     #[test]

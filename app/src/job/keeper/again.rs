@@ -224,6 +224,7 @@ impl Keeper<'_, '_> {
         (self.again.broken, self.again.tried) = (false, false);
         (self.peer_told, self.dials_failed) = (Instant::now(), 0);
         self.out.notes.push(format!("the control session goes on over another connection to {}", self.peer_name()));
+        self.session_changed();
         if initiates {
             self.cut_streams();
         }

@@ -9,6 +9,7 @@
 use std::time::{Duration, Instant};
 
 use proto::books::{STAGES, Stage};
+use proto::rate::Policy;
 
 use super::{Closing, End, Keeper};
 use crate::job::rails::{Ask, Seen};
@@ -62,6 +63,8 @@ pub struct Auto {
     /// What carried before the last trial.
     tried_beside: Carry,
     changes: u32,
+    /// A user asked for another pace while it ran: what was expected was expected of another job.
+    is_other: bool,
 }
 
 /// What the report says of it.
@@ -80,14 +83,30 @@ impl Auto {
     #[must_use]
     pub fn new(known: Known) -> Auto {
         let (looks_at, seen, forecast, from) = (None, None, None, None);
-        Auto { known, stage: Phase::Begin, looks_at, seen, forecast, from, tried_beside: Carry::Tcp, changes: 0 }
+        Auto {
+            known,
+            stage: Phase::Begin,
+            looks_at,
+            seen,
+            forecast,
+            from,
+            tried_beside: Carry::Tcp,
+            changes: 0,
+            is_other: false,
+        }
     }
 
     /// For the report.
     #[must_use]
     pub fn told(&self) -> Option<Told> {
         let path = probe::path_words(&self.known.view(self.seen.as_ref()));
-        self.forecast.map(|forecast| Told { forecast, path, changes: self.changes })
+        let forecast = self.forecast.filter(|_| !self.is_other);
+        forecast.map(|forecast| Told { forecast, path, changes: self.changes })
+    }
+
+    /// The job has another pace from now on.
+    pub(super) fn on_pace(&mut self) {
+        (self.is_other, self.from) = (true, None);
     }
 
     /// The number that was greeted for a look, once.
@@ -174,7 +193,9 @@ impl Keeper<'_, '_> {
 
     /// Now and then: does what was chosen do what was expected?
     pub(super) fn steer(&mut self) {
-        if self.auto.is_none() || self.job.bound.rate() > 0 || self.closing != Closing::Open {
+        // TCP has no policy that takes what others leave.
+        let is_low = self.job.plan.pace.policy == Policy::Low;
+        if self.auto.is_none() || is_low || self.job.bound.rate() > 0 || self.closing != Closing::Open {
             return;
         }
         let now = self.counts();

@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 
 use engine::job::Cmd;
 use engine::meter::Meter;
-use proto::send::Pace;
+use proto::send::{Brings, Pace};
 
+use super::rails::Carries;
 use super::{Closing, End, Keeper, PathShare};
 
 /// Rails are looked at so often.
@@ -32,6 +33,14 @@ const SLOWER: u64 = 12;
 /// A path that lost a rail is dialled again after so long; one that became slow after so long.
 const PAUSE: Duration = Duration::from_millis(200);
 const PAUSE_SLOW: Duration = Duration::from_secs(2);
+/// The end of a job is looked at so often, at most.
+const LOOK_TAIL: Duration = Duration::from_millis(5);
+/// Beside a round trip, until what was taken from a straggler is on its way over the others: the peer's word, and reading it again.
+const LEAD: Duration = Duration::from_millis(20);
+/// Of a rail that was not busy for half a window yet this much says something, where nothing else does.
+const GLANCE: Duration = Duration::from_millis(100);
+/// A path that was too slow for the end of a job is not dialled again for it.
+const PAUSE_TAIL: Duration = Duration::from_secs(600);
 /// A rail may owe what it brings in this time and two round trips, and four chunks. The receiver's word for a chunk comes when it is written, on a
 /// busy machine some hundred milliseconds later: with less, a rail that was slow once would stay slow.
 const OWED: Duration = Duration::from_secs(1);
@@ -50,6 +59,8 @@ pub(super) struct PathBook {
     pub(super) dialling: (usize, usize),
     /// Dialled no sooner.
     pub(super) not_before: Option<Instant>,
+    /// The others bring at the end of the job what this one owed.
+    is_relieved: bool,
     /// UDP does not get through.
     pub(super) no_datagrams: bool,
     /// It could not be connected, and that was said.
@@ -65,9 +76,17 @@ impl PathBook {
             ends: None,
             dialling: (0, 0),
             not_before: None,
+            is_relieved: false,
             no_datagrams: false,
             is_away: false,
             gone_bytes: 0,
+        }
+    }
+
+    /// Nobody else carries any more: a path that was too slow for the end of the job is better than none.
+    pub(super) fn relief_is_over(&mut self) {
+        if std::mem::take(&mut self.is_relieved) {
+            self.not_before = None;
         }
     }
 
@@ -88,20 +107,34 @@ pub(super) struct Track {
     rate: u64,
     best: u64,
     unsent_bounded: bool,
+    /// Something is in the network's hands.
+    waits: bool,
 }
 
 impl Track {
     pub(super) fn new() -> Track {
-        Track { seen: VecDeque::new(), sign: 0, changed: Instant::now(), rate: 0, best: 0, unsent_bounded: false }
+        let changed = Instant::now();
+        Track { seen: VecDeque::new(), sign: 0, changed, rate: 0, best: 0, unsent_bounded: false, waits: false }
     }
 
     pub(super) fn bytes(&self) -> u64 {
         self.seen.back().map_or(0, |(_, bytes)| *bytes)
     }
 
+    /// Bytes per second, as far as anything is known.
+    fn brings(&self) -> u64 {
+        let (Some((from, before)), Some((to, bytes)), 0) = (self.seen.front(), self.seen.back(), self.rate) else {
+            return self.rate;
+        };
+        let spent = to.saturating_duration_since(*from);
+        let rate = u128::from(bytes.saturating_sub(*before)) * 1_000_000 / spent.as_micros().max(1);
+        if spent < GLANCE { 0 } else { u64::try_from(rate).unwrap_or(u64::MAX) }
+    }
+
     /// What is known of it now; `busy`: it owes something.
     fn look(&mut self, now: Instant, seen: &Seen, busy: bool) {
         let bytes = seen.bytes;
+        self.waits = seen.waits;
         if seen.sign != self.sign || !(busy && seen.waits) {
             (self.sign, self.changed) = (seen.sign, now);
         }
@@ -235,13 +268,16 @@ impl Keeper<'_, '_> {
     /// Once per turn: what each rail brought, what it may owe, and whether one is dead or slow.
     pub(super) fn watch_paths(&mut self) {
         let now = Instant::now();
-        if self.paths.len() < 2 || self.closing != Closing::Open || now - self.paths_seen < LOOK {
+        if self.paths.len() < 2 || self.closing != Closing::Open {
             return;
         }
-        self.paths_seen = now;
+        self.watch_tail(now);
+        if now - self.paths_seen.0 < LOOK {
+            return;
+        }
+        self.paths_seen.0 = now;
         let sends = matches!(self.end, End::Send(_));
-        let ours = sys::sock::tcp_info(self.job.link.as_fd()).map_or(0, |info| info.rtt_us);
-        let rtt = Duration::from_micros(ours.into());
+        let rtt = self.link_rtt();
         for (&rail, it) in &mut self.carriers {
             let busy = match &self.end {
                 End::Send(end) => end.owed_by(rail) > 0,
@@ -264,6 +300,54 @@ impl Keeper<'_, '_> {
         self.watch_truth(now);
     }
 
+    /// Of the control session.
+    fn link_rtt(&self) -> Duration {
+        let rtt_us = sys::sock::tcp_info(self.job.link.as_fd()).map_or(0, |info| info.rtt_us);
+        Duration::from_micros(rtt_us.into())
+    }
+
+    /// Nothing is left to hand out: is there a path that the others would wait for, longer than they need for what it owes?
+    fn watch_tail(&mut self, now: Instant) {
+        let End::Send(end) = &self.end else { return };
+        if now - self.paths_seen.1 < LOOK_TAIL {
+            return;
+        }
+        self.paths_seen.1 = now;
+        let lead_ns = u64::try_from((LEAD + self.link_rtt()).as_nanos()).unwrap_or(u64::MAX);
+        let of = |(&rail, it): (&u16, &Carries)| Brings { rail, path: it.path, rate: it.track.brings() };
+        // Those that rest are cut already, or soon.
+        let brings: Vec<Brings> = self.carriers.iter().filter(|(_, it)| it.rests_until.is_none()).map(of).collect();
+        for slow in end.stragglers(lead_ns, &brings) {
+            let End::Send(end) = &self.end else { return };
+            // One that has given all to the peer waits for its disk, as the others do.
+            if !self.carriers.values().any(|it| it.path == slow && it.track.waits) {
+                continue;
+            }
+            let of_path = |it: &&Brings| it.path == slow;
+            let owed: usize = brings.iter().filter(of_path).map(|it| end.owed_by(it.rail)).sum();
+            let chunks = if owed == 1 { "chunk".to_owned() } else { format!("{owed} chunks") };
+            let name = &self.paths[slow].name;
+            self.out
+                .notes
+                .push(format!("path {name} would be the last to end: the {chunks} it owes go over the others"));
+            brings.iter().filter(of_path).for_each(|it| self.cut_rail(it.rail, now + PAUSE_TAIL));
+            self.paths[slow].is_relieved = true;
+        }
+    }
+
+    /// Ends a rail; what it owes goes over the others when the receiver has said what came of it. Its path is dialled no sooner than then.
+    pub(super) fn cut_rail(&mut self, rail: u16, not_before: Instant) {
+        let Some(it) = self.carriers.get_mut(&rail) else { return };
+        // Once is enough; its end is told as any rail's.
+        it.rests_until = Some(Instant::now() + Duration::from_secs(60));
+        self.paths[it.path].not_before = Some(not_before);
+        if let End::Send(end) = &mut self.end {
+            end.rest_rail(rail);
+        }
+        let (job, worker) = (self.job.no, usize::from(rail) % self.job.workers.count());
+        self.job.workers.send(worker, Cmd::RailDown { job, rail });
+    }
+
     fn pace_rails(&mut self, rtt: Duration) {
         let chunk = u64::from(self.job.plan.chunk_bytes);
         let End::Send(end) = &mut self.end else { return };
@@ -280,25 +364,18 @@ impl Keeper<'_, '_> {
         for (&rail, it) in self.carriers.iter().filter(|(_, it)| it.rests_until.is_none()) {
             let others = || self.carriers.values().filter(|other| other.path != it.path && other.rests_until.is_none());
             if it.track.is_silent(now, rtt) && others().any(|other| !other.track.is_silent(now, rtt)) {
-                cut.push((rail, it.path, PAUSE, "brings nothing any more".to_owned()));
+                cut.push((rail, it.path, PAUSE, "brings nothing any more".to_owned(), it.meter.is_none()));
             } else if it.track.is_slow() && others().any(|other| other.track.is_well()) {
                 let slower = it.track.best / it.track.rate.max(1);
-                cut.push((rail, it.path, PAUSE_SLOW, format!("brings {slower} times less than it did")));
+                cut.push((rail, it.path, PAUSE_SLOW, format!("brings {slower} times less than it did"), false));
             }
         }
-        for (rail, path, pause, why) in cut {
-            if let Some(it) = self.carriers.get_mut(&rail) {
-                // Once is enough; its end is told as any rail's.
-                it.rests_until = Some(now + Duration::from_secs(60));
+        for (rail, path, pause, why, silent) in cut {
+            if silent {
+                self.lost_in_silence(path);
             }
-            if let End::Send(end) = &mut self.end {
-                end.rest_rail(rail);
-            }
-            let path = &mut self.paths[path];
-            path.not_before = Some(now + pause);
-            self.said.push(format!("path {} {why}: what it owes goes over the others", path.name));
-            let (job, worker) = (self.job.no, usize::from(rail) % self.job.workers.count());
-            self.job.workers.send(worker, Cmd::RailDown { job, rail });
+            self.said.push(format!("path {} {why}: what it owes goes over the others", self.paths[path].name));
+            self.cut_rail(rail, now + pause);
         }
     }
 }

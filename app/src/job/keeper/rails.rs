@@ -9,13 +9,15 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use engine::job::{Cmd, Path};
+use engine::job::{Cmd, Path, RailPace};
 use engine::meter::{Meter, PathStats};
 use proto::books::{Books, Stage};
 use proto::flow::FlowConfig;
+use proto::negotiate::Plan;
 use proto::rate::{Law, Policy, RateConfig};
 use proto::wire::control::Frame;
 
+use super::asked::least_cap;
 use super::auto::Auto;
 use super::moves::Hearing;
 use super::paths::Track;
@@ -68,6 +70,17 @@ pub(super) struct Carries {
     pub(super) track: Track,
 }
 
+impl Wanted {
+    /// At the beginning: where nothing is known yet (`auto`), nothing.
+    pub(super) fn first(plan: &Plan, auto: bool) -> Wanted {
+        match (auto, usize::from(plan.datagrams)) {
+            (true, _) => Wanted { streams: 0, packets: 0 },
+            (false, 0) => Wanted { streams: usize::from(plan.streams), packets: 0 },
+            (false, packets) => Wanted { streams: 0, packets },
+        }
+    }
+}
+
 impl Keeper<'_, '_> {
     fn count_rails(&self, packets: bool) -> usize {
         self.carriers.values().filter(|it| it.meter.is_some() == packets && it.rests_until.is_none()).count()
@@ -100,6 +113,9 @@ impl Keeper<'_, '_> {
     }
 
     fn want_rails_of(&mut self, path: usize) {
+        if self.end.rails_up() == 0 {
+            self.paths[path].relief_is_over();
+        }
         if !self.paths[path].may_dial() {
             return;
         }
@@ -293,13 +309,12 @@ impl Keeper<'_, '_> {
     fn flow(&mut self, sizes: Sizes) -> Path {
         let meter = Arc::new(Meter::default());
         self.meters.push(meter.clone());
-        let rails = u64::from(self.job.plan.datagrams.max(1));
         let (pace, target) = (self.job.plan.pace, self.rail_rate());
         let rate = RateConfig {
             law: pace.law,
             policy: pace.policy,
             target,
-            min: pace.min_bps / 8 / rails,
+            min: self.rail_min(),
             packet_bytes: u32::from(sizes.start) + HEADERS,
         };
         let flow = FlowConfig {
@@ -342,18 +357,23 @@ impl Keeper<'_, '_> {
         if rate == 0 { 0 } else { (rate / rails).max(1) }
     }
 
-    fn set_rail_rates(&mut self) {
-        let rate = self.rail_rate();
+    /// What one datagram rail has at least.
+    fn rail_min(&self) -> u64 {
+        self.job.plan.pace.min_bps / 8 / u64::from(self.job.plan.datagrams.max(1))
+    }
+
+    /// The rails that run go by the plan's pace and the bound as they are now.
+    pub(super) fn set_rail_rates(&mut self) {
+        let pace = RailPace { target: self.rail_rate(), min: self.rail_min(), policy: self.job.plan.pace.policy };
         for worker in 0..self.job.workers.count() {
-            self.job.workers.send(worker, Cmd::Rate { job: self.job.no, rate });
+            self.job.workers.send(worker, Cmd::Pace { job: self.job.no, pace });
         }
     }
 
     /// The smallest of what was agreed, what the peer told and this job's share.
     pub(super) fn ask_share(&mut self) {
         let share = self.job.share.as_ref().map_or(0, |share| share(self.job.bound.taken()));
-        let caps = [self.job.plan.rate_bps / 8, self.caps.0, share];
-        let rate = caps.into_iter().filter(|cap| *cap > 0).min().unwrap_or(0);
+        let rate = least_cap([self.job.plan.rate_bps / 8, self.caps.0, share]);
         if rate != self.job.bound.rate() {
             self.job.bound.set_rate(sys::clock::now_ns(), rate);
             self.set_rail_rates();

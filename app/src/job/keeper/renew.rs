@@ -59,6 +59,11 @@ impl Renewal {
         Some(Renewal { offers, cores_first, looked: now, made: now, told: None, plan: plan.clone() })
     }
 
+    /// The plan in force.
+    pub(super) fn plan_mut(&mut self) -> &mut Plan {
+        &mut self.plan
+    }
+
     /// Workers that the plan uses of those that the job began with: own, the peer's.
     fn workers(&self) -> (u16, u16) {
         let (initiator, acceptor) = self.plan.workers;

@@ -73,11 +73,13 @@ impl Keeper<'_, '_> {
         let (moved, cover) = (self.end.record().tally.moved, self.job.terms.cover);
         self.job.link.peer_addr().filter(|_| moved > 0)?;
         let (from, now) = (self.traffic_from, Traffic::now(&self.job.workers));
+        let spared = now.spared - from.spared;
         let crossing = Crossing {
             sends,
             moved,
-            direct: now.spared.direct - from.spared.direct,
-            lent: now.spared.lent - from.spared.lent,
+            direct: spared.direct,
+            lent: spared.lent,
+            unread: spared.unread,
             packets: if self.streams_up { 0 } else { self.packets().map_or(0, |_| moved) },
             sealed: cover == Cover::Sealed,
             bare: cover == Cover::Bare,

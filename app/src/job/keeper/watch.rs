@@ -91,10 +91,14 @@ impl Keeper<'_, '_> {
                 said: &said,
             };
             (self.watch)(&status, &notes);
+            self.post();
         }
         self.listen();
         self.watch_paths();
+        self.watch_swallow();
         self.watch_means();
+        self.take_peers_wish();
+        self.take_asked()?;
         self.doubt();
         self.watchdog()
     }

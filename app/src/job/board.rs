@@ -1,0 +1,355 @@
+//! The board: jobs of this process that run, what each shows, and what is asked of it.
+//!
+//! For: `longhaul job`, which looks at running jobs and changes or stops them.
+//! In and out: keepers post what they are and how they go; askers (board/socket.rs) read it, and leave what they want for the keeper to take.
+//! Invariants: nobody but the keeper touches its job; each question has one answer, also if the job ends meanwhile; no secret of an
+//! address is on the board.
+//! Absent on purpose: the words of the command line (job_command.rs), what a wish means for a job (keeper/asked.rs).
+
+mod socket; // where askers come
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use proto::rate::Policy;
+use serde::{Deserialize, Serialize};
+use sys::event::Event;
+
+use crate::exit::{Exit, Failure};
+use crate::identity::Home;
+
+pub use socket::{Door, doors, shut};
+
+/// A keeper looks at what is asked at least ten times a second; one that does not answer for so long is held by something.
+const ANSWER: Duration = Duration::from_secs(3);
+/// A job's name, and what the board is asked by: 32 hexadecimal digits.
+const NAME_BYTES: usize = 16;
+
+/// What is to change; `None` stays as it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// This end's own cap, bit/s; 0: none.
+    pub rate_bps: Option<u64>,
+    /// Never slower than this, bit/s; 0: no bound.
+    pub min_rate_bps: Option<u64>,
+    /// The claim against others, by its name.
+    #[serde(with = "policy_name")]
+    pub policy: Option<Policy>,
+}
+
+/// A question to a board: one line of JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Question {
+    /// Which jobs run?
+    List {},
+    /// Change this one.
+    Set { job: String, change: Change },
+    /// End it; the next run resumes.
+    Stop { job: String },
+}
+
+/// What a board says: one line of JSON.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "lowercase")]
+pub enum Answer {
+    /// All that run.
+    Jobs { jobs: Vec<Shown> },
+    /// It is so from now on.
+    Done { text: String },
+    /// It is not.
+    Failed { code: u8, what: String, cause: String, next: String },
+}
+
+/// A job as it is shown.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Shown {
+    /// Its name, hexadecimal; the same at both ends and in the receipt.
+    pub job: String,
+    /// The process that turns it.
+    pub pid: u32,
+    /// `sends`, `receives`; `copies`: both ends are in this process.
+    pub end: String,
+    /// This end asked for the job.
+    pub initiates: bool,
+    /// Sources and destination, without secrets.
+    pub what: String,
+    /// When it began, seconds since 1970.
+    pub began_unix_s: u64,
+    /// How it goes.
+    #[serde(flatten)]
+    pub now: Now,
+}
+
+/// How a job goes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Now {
+    /// Bytes that are at the destination, kept ones included.
+    pub bytes_done: u64,
+    /// Of so many; `None`: the scan is not over.
+    pub bytes_total: Option<u64>,
+    /// Files that are done.
+    pub files_done: u64,
+    /// Of so many, as far as they are known.
+    pub files_total: u64,
+    /// Payload lately, bit/s.
+    pub rate_bps: f64,
+    /// Rails that carry.
+    pub rails: usize,
+    /// `tcp`, `udp` or `tcp and udp`.
+    pub transport: String,
+    /// The cap of both ends, bit/s; 0: none.
+    pub cap_bps: u64,
+    /// What finds the rate of datagrams.
+    pub law: String,
+    /// Their claim against others.
+    pub policy: String,
+    /// Their least rate, bit/s; 0: none.
+    pub min_rate_bps: u64,
+}
+
+mod policy_name {
+    use super::{Deserialize, Policy};
+    use serde::{Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(policy: &Option<Policy>, to: S) -> Result<S::Ok, S::Error> {
+        match policy {
+            Some(policy) => to.serialize_some(policy.name()),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Option<Policy>, D::Error> {
+        let Some(name) = Option::<String>::deserialize(from)? else { return Ok(None) };
+        let all = [Policy::Fixed, Policy::High, Policy::Fair, Policy::Low];
+        let found = all.into_iter().find(|policy| policy.name() == name);
+        found.map(Some).ok_or_else(|| D::Error::custom("no such policy"))
+    }
+}
+
+/// What an asker wants of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// Another pace.
+    Change(Change),
+    /// Its end.
+    Stop,
+}
+
+/// One question, with the way back.
+#[derive(Debug)]
+pub struct Asked {
+    /// What is wanted.
+    pub wanted: Wanted,
+    /// What came of it.
+    pub answer: SyncSender<Result<String, Failure>>,
+}
+
+/// What a keeper posts of its job.
+#[derive(Debug)]
+struct Card {
+    name: String,
+    end: &'static str,
+    initiates: bool,
+    what: String,
+    began: SystemTime,
+    now: Mutex<Now>,
+    asked: Mutex<VecDeque<Asked>>,
+    bell: Event,
+    is_over: AtomicBool,
+}
+
+impl Card {
+    fn shown(&self) -> Shown {
+        Shown {
+            job: self.name.clone(),
+            pid: std::process::id(),
+            end: self.end.to_owned(),
+            initiates: self.initiates,
+            what: self.what.clone(),
+            began_unix_s: self.began.duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs()),
+            now: lock(&self.now).clone(),
+        }
+    }
+
+    fn ask(&self, wanted: Wanted) -> Result<String, Failure> {
+        let (answer, answered): (_, Receiver<_>) = sync_channel(1);
+        lock(&self.asked).push_back(Asked { wanted, answer });
+        if self.is_over.load(Ordering::SeqCst) {
+            // The keeper has taken its last look, perhaps before this question stood there.
+            lock(&self.asked).clear();
+        }
+        self.bell.signal();
+        answered.recv_timeout(ANSWER).unwrap_or_else(|silent| {
+            let cause = match silent {
+                std::sync::mpsc::RecvTimeoutError::Timeout => "it does not answer: something holds its process",
+                std::sync::mpsc::RecvTimeoutError::Disconnected => "it ended meanwhile",
+            };
+            Err(Exit::Vanished.fail(format!("ask job {}", self.name), cause))
+        })
+    }
+}
+
+/// A job's place on the board; it leaves when this goes.
+#[derive(Debug)]
+pub struct Posted {
+    board: Arc<Board>,
+    card: Arc<Card>,
+}
+
+impl Posted {
+    /// How it goes now.
+    pub fn show(&self, now: Now) {
+        *lock(&self.card.now) = now;
+    }
+
+    /// The next question.
+    pub fn take(&self) -> Option<Asked> {
+        lock(&self.card.asked).pop_front()
+    }
+}
+
+impl Drop for Posted {
+    fn drop(&mut self) {
+        lock(&self.board.cards).retain(|card| !Arc::ptr_eq(card, &self.card));
+        self.card.is_over.store(true, Ordering::SeqCst);
+        lock(&self.card.asked).clear();
+    }
+}
+
+/// What a job is, for who looks at the board.
+#[derive(Debug)]
+pub struct Title {
+    /// Its random name.
+    pub job: [u8; NAME_BYTES],
+    /// `sends`, `receives` or `copies`.
+    pub end: &'static str,
+    /// This end asked for it.
+    pub initiates: bool,
+    /// Sources and destination.
+    pub what: String,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Board {
+    cards: Mutex<Vec<Arc<Card>>>,
+}
+
+impl Board {
+    /// A board at which askers of this user are heard. Where none can be (no home that can be written), jobs run all the same, and `tell` is
+    /// told why.
+    pub fn open(home: &Home, tell: impl FnOnce(&str)) -> Arc<Board> {
+        let board = Arc::new(Board::default());
+        if let Err(error) = socket::listen(home, Arc::clone(&board)) {
+            tell(&format!("`longhaul job` will not find the jobs of this process: {error}"));
+        }
+        board
+    }
+
+    /// A job begins; its `bell` is rung when something is asked.
+    pub fn post(self: &Arc<Self>, title: Title, bell: Event) -> Posted {
+        let Title { job, end, initiates, what } = title;
+        let card = Arc::new(Card {
+            name: hex(&job),
+            end,
+            initiates,
+            what,
+            began: SystemTime::now(),
+            now: Mutex::default(),
+            asked: Mutex::default(),
+            bell,
+            is_over: AtomicBool::new(false),
+        });
+        lock(&self.cards).push(Arc::clone(&card));
+        Posted { board: Arc::clone(self), card }
+    }
+
+    fn answer(&self, question: Question) -> Answer {
+        let (job, wanted) = match question {
+            Question::List {} => {
+                return Answer::Jobs { jobs: lock(&self.cards).iter().map(|card| card.shown()).collect() };
+            }
+            Question::Set { job, change } => (job, Wanted::Change(change)),
+            Question::Stop { job } => (job, Wanted::Stop),
+        };
+        let card = lock(&self.cards).iter().find(|card| card.name == job).cloned();
+        let gone = || Err(Exit::Vanished.fail(format!("ask job {job}"), "it is over"));
+        match card.map_or_else(gone, |card| card.ask(wanted)) {
+            Ok(text) => Answer::Done { text },
+            Err(Failure { exit, what, cause, next_step, .. }) => {
+                Answer::Failed { code: exit.code(), what, cause, next: next_step }
+            }
+        }
+    }
+}
+
+fn lock<T>(it: &Mutex<T>) -> MutexGuard<'_, T> {
+    it.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn title(job: u8) -> Title {
+        Title { job: [job; 16], end: "sends", initiates: true, what: "a -> b".to_owned() }
+    }
+
+    #[test]
+    fn a_job_is_seen_while_it_runs_and_a_question_to_one_that_ended_is_answered() {
+        let board = Arc::new(Board::default());
+        let bell = Event::new().unwrap();
+        let posted = board.post(title(7), bell.clone());
+        posted.show(Now { bytes_done: 5, ..Now::default() });
+        let Answer::Jobs { jobs } = board.answer(Question::List {}) else { panic!("no list") };
+        assert_eq!((jobs[0].job.as_str(), jobs[0].now.bytes_done), ("07".repeat(16).as_str(), 5));
+        // The keeper's side.
+        let job = jobs[0].job.clone();
+        let asker = {
+            let board = Arc::clone(&board);
+            std::thread::spawn(move || board.answer(Question::Stop { job }))
+        };
+        let asked = loop {
+            if let Some(asked) = posted.take() {
+                break asked;
+            }
+            std::thread::yield_now();
+        };
+        assert_eq!(asked.wanted, Wanted::Stop);
+        asked.answer.send(Ok("stopped".to_owned())).unwrap();
+        assert_eq!(asker.join().unwrap(), Answer::Done { text: "stopped".to_owned() });
+        // A question that nobody took is answered when the job goes, and so is one that comes after.
+        let card = Arc::clone(&posted.card);
+        let asker = std::thread::spawn(move || card.ask(Wanted::Stop));
+        let card = Arc::clone(&posted.card);
+        while lock(&card.asked).is_empty() {
+            std::thread::yield_now();
+        }
+        drop(posted);
+        assert_eq!(asker.join().unwrap().unwrap_err().exit, Exit::Vanished);
+        assert_eq!(card.ask(Wanted::Stop).unwrap_err().exit, Exit::Vanished);
+        assert_eq!(board.answer(Question::List {}), Answer::Jobs { jobs: vec![] });
+        let over = board.answer(Question::Stop { job: "07".repeat(16) });
+        assert!(matches!(over, Answer::Failed { code: 5, .. }), "{over:?}");
+    }
+
+    #[test]
+    fn questions_and_answers_are_lines_that_are_read_back() {
+        let change = Change { rate_bps: Some(0), policy: Some(Policy::Low), min_rate_bps: None };
+        for question in [Question::List {}, Question::Set { job: "ab".into(), change }] {
+            let line = serde_json::to_string(&question).unwrap();
+            assert_eq!(serde_json::from_str::<Question>(&line).unwrap(), question, "{line}");
+        }
+        for bad in ["", "{}", r#"{"ask":"stop"}"#, r#"{"ask":"set","job":"a","change":{"policy":"greedy"}}"#, "[1]"] {
+            assert!(serde_json::from_str::<Question>(bad).is_err(), "{bad}");
+        }
+    }
+}

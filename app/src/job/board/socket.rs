@@ -1,0 +1,214 @@
+//! Where askers come: a socket of this process in `LONGHAUL_HOME`.
+//!
+//! For: `longhaul job`, run by the same user (or root) on the same host.
+//! In and out: a line of JSON in, a line of JSON out; then the connection is over.
+//! Invariants: who can reach the socket is who can enter the home's folder `run`, which is 0700: nobody else; an asker that says too much, or
+//! nothing for a second, is let go; what a killed process left behind is swept by whoever looks next.
+//! Absent on purpose: what is asked.
+//!
+//! ```text
+//! $LONGHAUL_HOME/run/BOOT/NAME.sock     BOOT: first digits of the boot id (a home may be shared by hosts); NAME: random
+//! ```
+
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use super::{Answer, Board, Question, hex};
+use crate::exit::Exit;
+use crate::identity::Home;
+
+/// Neither side waits longer for the other's line to go on.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// An asker waits so long for the answer: longer than the board does for the job's.
+const ANSWER: Duration = Duration::from_secs(5);
+/// A question is some hundred bytes.
+const QUESTION_BYTES_MAX: usize = 4 << 10;
+/// A list of jobs may be long: a daemon has hundreds.
+const ANSWER_BYTES_MAX: u64 = 16 << 20;
+/// sun_path of `sockaddr_un` (unix(7)) has 108 bytes; a longer path is gone to by its folder's descriptor.
+const PATH_BYTES_MAX: usize = 100;
+
+/// This process's own.
+static OWN: OnceLock<PathBuf> = OnceLock::new();
+
+fn folder(home: &Home) -> io::Result<PathBuf> {
+    let boot = sys::host::boot_id()?;
+    Ok(home.path("run").join(boot.get(..8).unwrap_or("unknown")))
+}
+
+/// Begins to answer askers, from a thread of its own that lives as long as the process.
+pub(super) fn listen(home: &Home, board: Arc<Board>) -> io::Result<()> {
+    let folder = folder(home)?;
+    for folder in [home.path("run"), folder.clone()] {
+        match DirBuilder::new().mode(0o700).create(&folder) {
+            // Restored from somewhere, or made by hand: nobody else may ask.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                fs::set_permissions(&folder, Permissions::from_mode(0o700))?;
+            }
+            made => made?,
+        }
+    }
+    let mut name = [0; 8];
+    aws_lc_rs::rand::fill(&mut name).map_err(|_| io::Error::other("the system has no randomness"))?;
+    // Named when it listens: who looks for sockets takes one that does not for a dead one's.
+    let newborn = folder.join(format!("{}.new", hex(&name)));
+    let path = newborn.with_extension("sock");
+    let listener = at(&newborn, |path| UnixListener::bind(path))?;
+    fs::rename(&newborn, &path)?;
+    let _ = OWN.set(path);
+    std::thread::Builder::new().name("board".into()).spawn(move || {
+        for asker in listener.incoming() {
+            match asker {
+                // One that goes away meanwhile has its answer elsewhere.
+                Ok(asker) => drop(serve(asker, &board)),
+                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                // No descriptors, no memory: the job itself needs them more.
+                Err(_) => std::thread::sleep(PATIENCE),
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// Takes this process's socket away.
+pub fn shut() {
+    if let Some(path) = OWN.get() {
+        let _ = fs::remove_file(path);
+    }
+}
+
+/// A path that may be longer than a socket's address.
+fn at<T>(path: &Path, act: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+    if path.as_os_str().len() <= PATH_BYTES_MAX {
+        return act(path);
+    }
+    let (folder, name) = (path.parent().unwrap_or(path), path.file_name().unwrap_or_default());
+    let folder = File::open(folder)?;
+    act(&Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name))
+}
+
+fn serve(asker: UnixStream, board: &Board) -> io::Result<()> {
+    asker.set_read_timeout(Some(PATIENCE))?;
+    asker.set_write_timeout(Some(PATIENCE))?;
+    let mut line = Vec::new();
+    let until = Instant::now() + PATIENCE;
+    let mut some = [0; 512];
+    while !line.ends_with(b"\n") && line.len() < QUESTION_BYTES_MAX {
+        let count = (&asker).read(&mut some)?;
+        line.extend_from_slice(&some[..count]);
+        if count == 0 || Instant::now() > until {
+            break;
+        }
+    }
+    let answer = match serde_json::from_slice::<Question>(&line) {
+        Ok(question) => board.answer(question),
+        Err(error) => Answer::Failed {
+            code: Exit::Usage.code(),
+            what: "read the question".to_owned(),
+            cause: error.to_string(),
+            next: "ask with a `longhaul` of the version that runs the job".to_owned(),
+        },
+    };
+    let mut text = serde_json::to_string(&answer)?;
+    text.push('\n');
+    (&asker).write_all(text.as_bytes())
+}
+
+/// Where running processes of this home can be asked, on this host.
+///
+/// # Errors
+/// The folder cannot be read; none at all is an empty list.
+pub fn doors(home: &Home) -> io::Result<Vec<Door>> {
+    let list = match fs::read_dir(folder(home)?) {
+        Ok(list) => list,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut all = Vec::new();
+    for entry in list {
+        let path = entry?.path();
+        if path.extension().is_some_and(|it| it == "sock") {
+            all.push(Door(path));
+        }
+    }
+    all.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(all)
+}
+
+/// One process's socket.
+#[derive(Debug, Clone, Default)]
+pub struct Door(PathBuf);
+
+impl Door {
+    /// Asks; `None`: the process is gone, and what it left is swept.
+    ///
+    /// # Errors
+    /// It cannot be reached, does not answer, or what it says cannot be read.
+    pub fn ask(&self, question: &Question) -> io::Result<Option<Answer>> {
+        let stream = match at(&self.0, |path| UnixStream::connect(path)) {
+            Ok(stream) => stream,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                let _ = fs::remove_file(&self.0);
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        stream.set_read_timeout(Some(ANSWER))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut text = serde_json::to_string(question)?;
+        text.push('\n');
+        (&stream).write_all(text.as_bytes())?;
+        let mut line = String::new();
+        BufReader::new((&stream).take(ANSWER_BYTES_MAX)).read_line(&mut line)?;
+        if line.is_empty() {
+            // It ended between taking the connection and answering.
+            return Ok(None);
+        }
+        Ok(Some(serde_json::from_str(&line)?))
+    }
+
+    /// Its file, for messages.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_board_answers_over_its_socket_also_below_a_long_path_and_what_a_dead_one_left_is_swept() {
+        let scratch = std::env::temp_dir().join(format!("longhaul-board-{}-{}", std::process::id(), "x".repeat(120)));
+        let _ = fs::remove_dir_all(&scratch);
+        let home = Home::at(&scratch).unwrap();
+        let _board = Board::open(&home, |why| panic!("{why}"));
+        let [door] = &doors(&home).unwrap()[..] else { panic!("one door") };
+        assert_eq!(door.ask(&Question::List {}).unwrap(), Some(Answer::Jobs { jobs: vec![] }));
+        // Nonsense is refused in words, too much of it is cut off, and the next asker is served.
+        let stream = at(door.path(), |path| UnixStream::connect(path)).unwrap();
+        (&stream).write_all(b"hello\n").unwrap();
+        let mut said = String::new();
+        (&stream).read_to_string(&mut said).unwrap();
+        assert!(said.contains("read the question"), "{said}");
+        let stream = at(door.path(), |path| UnixStream::connect(path)).unwrap();
+        let _ = (&stream).write_all(&vec![b'x'; 1 << 20]);
+        assert_eq!(door.ask(&Question::List {}).unwrap(), Some(Answer::Jobs { jobs: vec![] }));
+        // A socket that nobody holds any more.
+        let dead = folder(&home).unwrap().join("00.sock");
+        drop(at(&dead, |path| UnixListener::bind(path)).unwrap());
+        assert!(dead.exists());
+        let gone = doors(&home).unwrap().into_iter().find(|it| it.path() == dead).unwrap();
+        assert_eq!(gone.ask(&Question::List {}).unwrap(), None);
+        assert!(!dead.exists());
+        fs::remove_dir_all(scratch).unwrap();
+    }
+}
