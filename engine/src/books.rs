@@ -61,10 +61,29 @@ const LOOKS: u32 = 10_000;
 /// Nanoseconds per stage at one moment.
 pub type Snapshot = [u64; STAGES];
 
+/// What a reader saw of a thread's counters, and when: between two looks the stages sum to the time between their moments, however
+/// long the reader itself was kept from its core in between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look {
+    /// Booked up to `at_ns`.
+    pub ns: Snapshot,
+    /// Of `sys::clock::now_ns`.
+    pub at_ns: u64,
+}
+
+impl Look {
+    /// What passed since an earlier look at the same thread, stage by stage, and by the clock.
+    #[must_use]
+    pub fn since(&self, then: &Look) -> (Snapshot, u64) {
+        let ns = std::array::from_fn(|stage| self.ns[stage].saturating_sub(then.ns[stage]));
+        (ns, self.at_ns.saturating_sub(then.at_ns))
+    }
+}
+
 impl Counters {
     /// What is booked so far, up to now: a thread that waits is counted as waiting, one that runs as in its loop.
     #[must_use]
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn look(&self) -> Look {
         // A writer that lost its core in between is not waited for longer than this: what is read then is off by one turn.
         for _ in 0..LOOKS {
             let turn = self.turn.load(Ordering::Acquire);
@@ -72,14 +91,16 @@ impl Counters {
             let (stage, since) = (self.stage.load(Ordering::Relaxed), self.since_ns.load(Ordering::Relaxed));
             fence(Ordering::Acquire);
             if turn.is_multiple_of(2) && self.turn.load(Ordering::Relaxed) == turn {
+                let at_ns = sys::clock::now_ns().max(since);
                 if since > 0 {
-                    ns[stage] += sys::clock::now_ns().saturating_sub(since);
+                    ns[stage] += at_ns - since;
                 }
-                return ns;
+                return Look { ns, at_ns };
             }
             std::thread::yield_now();
         }
-        std::array::from_fn(|index| self.ns[index].load(Ordering::Relaxed))
+        let ns = std::array::from_fn(|index| self.ns[index].load(Ordering::Relaxed));
+        Look { ns, at_ns: self.since_ns.load(Ordering::Relaxed) }
     }
 
     fn write(&self, ns: &Snapshot, stage: Stage, since_ns: u64) {
@@ -187,7 +208,7 @@ mod tests {
         let sum: u64 = laps.snapshot().iter().sum();
         assert!(sum <= wall && wall - sum < 5_000_000, "{sum} of {wall} ns");
         laps.publish();
-        let (seen, own) = (counters.snapshot(), laps.snapshot());
+        let (seen, own) = (counters.look().ns, laps.snapshot());
         let ahead: u64 = seen.iter().zip(own).map(|(seen, own)| seen - own).sum();
         assert!(ahead < 5_000_000 && seen.iter().zip(own).skip(1).all(|(seen, own)| *seen >= own));
     }
@@ -207,7 +228,7 @@ mod tests {
                     laps.publish();
                 }
             });
-            let sum = || counters.snapshot().iter().sum::<u64>();
+            let sum = || counters.look().ns.iter().sum::<u64>();
             while sum() == 0 {}
             let (mut last, late) = (0, sys::clock::now_ns() - begun);
             for _ in 0..200_000 {
@@ -221,6 +242,17 @@ mod tests {
                 );
                 assert!(seen >= last, "time does not run back");
                 last = seen;
+            }
+            // Whenever a reader looks, and whatever happens to it between its look and the next thing it does.
+            let first = counters.look();
+            for turn in 0..200 {
+                let look = counters.look();
+                let (ns, wall) = look.since(&first);
+                assert_eq!(ns.iter().sum::<u64>(), wall);
+                assert!(look.at_ns <= sys::clock::now_ns());
+                if turn % 50 == 0 {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
             }
             over.store(true, Ordering::Relaxed);
         });

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 
 use sys::ring::{Kind, Waker};
 
-use crate::books::{Counters, Snapshot, Spared};
+use crate::books::{Counters, Look, Spared};
 use crate::job::Cmd;
 use crate::linux::Linux;
 use crate::worker::Worker;
@@ -190,8 +190,8 @@ impl Team {
 
     /// The books of each member so far. With several jobs at once these are the books of all of them.
     #[must_use]
-    pub fn books(&self) -> Vec<Snapshot> {
-        (0..self.count).map(|member| self.workers.handles[self.index(member)].counters.snapshot()).collect()
+    pub fn books(&self) -> Vec<Look> {
+        (0..self.count).map(|member| self.workers.handles[self.index(member)].counters.look()).collect()
     }
 
     /// What all members spared so far, of all jobs.

@@ -38,7 +38,7 @@ fn who_hears_that_a_job_is_closed_reads_all_that_was_counted_for_it() {
         team.send(0, Cmd::Open { job, part });
         team.send(0, Cmd::Close { job });
         let Ok(Event::Closed { books }) = events.recv_timeout(Duration::from_secs(10)) else { panic!("not closed") };
-        let seen = team.books().remove(0);
+        let seen = team.books().remove(0).ns;
         let older = seen.iter().zip(books.iter()).position(|(seen, told)| seen < told);
         assert_eq!(older, None, "job {job}: stage by stage {seen:?} is read, {books:?} was told before");
     }

@@ -30,6 +30,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
+use engine::books::Look;
 use engine::bound::Bound;
 use engine::end::{Outbox, Record};
 use engine::host::Team;
@@ -37,7 +38,7 @@ use engine::job::{Cmd, Event as Told, JobNo, JobPart, Post, Role, Terms};
 use engine::linux::scan::Batch;
 use engine::linux::{Linux, Sinks, Sources};
 use engine::meter::{Meter, PathStats};
-use proto::books::{Books, STAGES};
+use proto::books::Books;
 use proto::error::{Breach, Refusal};
 use proto::layout::Layout;
 use proto::negotiate::{Pace, Plan};
@@ -250,7 +251,7 @@ struct Keeper<'a, 'b> {
     peer: (u64, u64, u64),
     peers: Option<Books>,
     /// Each worker's books when the job began.
-    books_from: Vec<[u64; STAGES]>,
+    books_from: Vec<Look>,
     /// And how long it had been without a core.
     delays_from: Vec<u64>,
     /// What they had spared, and what the memory controllers had counted.

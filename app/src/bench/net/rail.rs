@@ -12,7 +12,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use engine::books::{Counters, Snapshot};
+use engine::books::{Counters, Look};
 use engine::job::{Cmd, Event, JobPart, Post, RailEnd, RailKey, Role, Terms};
 use engine::platform::{Done, Found, Op, Platform, SinkTree, SourceTree, Splicer};
 use engine::worker::Worker;
@@ -216,7 +216,7 @@ pub(super) struct Lone {
     to: Sender<Cmd<Air>>,
     pub(super) events: Receiver<Event>,
     counters: Arc<Counters>,
-    first: Snapshot,
+    first: Look,
 }
 
 impl Lone {
@@ -229,7 +229,8 @@ impl Lone {
         let terms = Terms { chunk_bytes: CHUNK_BYTES_MIN, digest, cipher: seal.cipher(), cover, publish_small: false };
         let part = JobPart { role, terms, post: Post::new(post, None), bound: Arc::default() };
         let worker = Worker::new(Air::new(driver, bufs)?, mailbox, Arc::clone(&counters));
-        let mut lone = Lone { worker, to, events, counters, first: Snapshot::default() };
+        let first = counters.look();
+        let mut lone = Lone { worker, to, events, counters, first };
         lone.tell(Cmd::Open { job: JOB, part });
         Ok(lone)
     }
@@ -253,15 +254,14 @@ impl Lone {
 
     /// Starts the clocks: what was booked before is not counted.
     pub(super) fn watch(&mut self) -> Watch {
-        self.first = self.counters.snapshot();
+        self.first = self.counters.look();
         Watch::start()
     }
 
     /// What was moved and spent since.
     pub(super) fn side(&self, watch: &Watch, bytes: u64) -> Side {
         let mut side = watch.side(bytes);
-        let last = self.counters.snapshot();
-        side.book(&std::array::from_fn(|stage| last[stage] - self.first[stage]));
+        side.book(&self.counters.look().since(&self.first).0);
         side
     }
 }

@@ -27,16 +27,15 @@ impl Keeper<'_, '_> {
     pub(super) fn books(&mut self) -> Books {
         // A worker that never had a rail did not wait for anything: its idleness limits nobody.
         let count = self.job.workers.count().min(self.rails_seen.max(1));
-        let mut ns = [0; STAGES];
+        let (mut ns, mut wall_ns) = ([0; STAGES], 0);
         for (now, from) in self.job.workers.books().iter().zip(&self.books_from).take(count) {
-            for stage in 0..STAGES {
-                ns[stage] += now[stage].saturating_sub(from[stage]);
-            }
+            let (passed, wall) = now.since(from);
+            ns.iter_mut().zip(passed).for_each(|(sum, passed)| *sum += passed);
+            wall_ns += wall;
         }
         let delays = self.job.workers.run_delays_ns();
         let run_delay_ns =
             delays.iter().zip(&self.delays_from).take(count).map(|(now, from)| now.saturating_sub(*from)).sum();
-        let count = count as u64;
         let mut commit_ns = self.commit_ns;
         if self.commits_open > 0 {
             commit_ns += u64::try_from(self.commit_from.elapsed().as_nanos()).unwrap_or(0);
@@ -52,7 +51,7 @@ impl Keeper<'_, '_> {
         };
         Books {
             ns,
-            wall_ns: u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(0) * count,
+            wall_ns,
             workers: u16::try_from(count).unwrap_or(u16::MAX),
             cpu_ns: sys::clock::process_cpu_ns() - self.cpu_from,
             peak_memory_bytes: sys::clock::peak_memory_bytes(),
