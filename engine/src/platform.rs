@@ -242,6 +242,10 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     fn room(&self) -> u64 {
         u64::MAX
     }
+    /// Is there a volume that wants this chunk of a striped file now? If not, it waits in its buf, and is given one as late as can be.
+    fn has_turn(&self, _id: EntryId, _offset: u64) -> bool {
+        true
+    }
     /// The volume that is given this chunk of a striped file, whose bytes are there: the same until it has landed.
     fn place(&self, _entry: &Entry, _offset: u64, _bytes: u32) -> usize {
         0

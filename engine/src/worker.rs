@@ -18,7 +18,7 @@ use crate::job::{Cmd, Event, JobNo, JobPart, RailEnd, RailPace, Role};
 use crate::platform::{Done, Platform};
 use crate::rail::udp::{Packets, Pause};
 use crate::rail::{KINDS, Kind, Rail, Slot, Slots};
-use crate::sink::file::Parts;
+use crate::sink::file::{LOOK_NS, Parts};
 use crate::source::file::Sources;
 
 /// A job on this worker.
@@ -90,6 +90,7 @@ impl<P: Platform> Worker<P> {
             self.tell(completion);
         }
         self.done = done;
+        self.land_kept();
         self.ask();
         self.settle();
         go_on
@@ -129,10 +130,14 @@ impl<P: Platform> Worker<P> {
                 listening |= packets.is_receiving();
             }
         }
+        let keeps = self.seats.values().any(|seat| seat.parts.keeps());
+        if keeps {
+            sleep_ns = sleep_ns.min(LOOK_NS);
+        }
         let of = |kind: Kind| counts[kind as usize];
         let stage = if held {
             Stage::WaitRate
-        } else if stopped || (hungry && of(Kind::Write) > 0) {
+        } else if stopped || keeps || (hungry && of(Kind::Write) > 0) {
             Stage::WaitWrite
         } else if stuck || of(Kind::Send) > 0 {
             Stage::WaitSend

@@ -36,7 +36,25 @@ struct Flight {
     number: u64,
 }
 
+/// Chunks on their way to a volume at most, where others wait to be dealt out: enough that a disk is busy while the worker is not at it.
+const AT_ONCE: u64 = 8;
+/// And to one on which none has landed yet.
+const AT_ONCE_UNTRIED: u64 = 2;
+
+/// When chunks landed on a volume.
+#[derive(Debug, Default, Clone, Copy)]
+struct Landings {
+    /// How many had been dealt out when the last one did, or when the next was given to a volume that had none.
+    last: u64,
+    /// How many are dealt out from one to the next, smoothed over four; 0: none has landed.
+    gap: u64,
+}
+
 /// Deals chunks out to volumes. Its clock is the number of chunks dealt out: no time is read.
+///
+/// A chunk is given a volume as late as can be: when one has a turn, which has fewer chunks on their way than it may. Of N volumes that are alike
+/// each lands one while N are dealt out; one that lands its next only after ten times as many may have a tenth of what the others may, but one. So a
+/// file does not wait at its end for what a slow disk was given when nobody knew.
 ///
 /// The next chunk goes where the least is on its way. That alone would leave a disk that becomes slow with as many chunks as the others,
 /// and the file would wait for these at its end. So what is on its way counts more where it takes longer than on most, by the square: while a
@@ -49,6 +67,18 @@ pub struct Dealer {
     took: Vec<u64>,
     /// By volume: how many were dealt out since the oldest that is on its way there. Memory to use again.
     since: Vec<u64>,
+    /// By volume: how many are on their way.
+    counts: Vec<u64>,
+    /// By volume.
+    landings: Vec<Landings>,
+}
+
+/// The place of this volume in a list that grows when it is needed.
+fn of<T: Default + Clone>(all: &mut Vec<T>, volume: usize) -> &mut T {
+    if all.len() <= volume {
+        all.resize(volume + 1, T::default());
+    }
+    &mut all[volume]
 }
 
 impl Dealer {
@@ -58,27 +88,53 @@ impl Dealer {
         self.flying.get(&(entry, offset)).map(|flight| flight.volume)
     }
 
-    /// The volume with the least to do, of these; of equals the one with the least that is not flushed, then the first.
-    pub fn choose(&mut self, loads: impl Iterator<Item = (usize, Load)>) -> Option<usize> {
+    /// The volume with the least to do, of these: of those that have a turn, if any has; of equals the one with the least that is not flushed,
+    /// then the first.
+    pub fn choose(&mut self, loads: impl Iterator<Item = (usize, Load)> + Clone) -> Option<usize> {
+        let alike = loads.clone().count() as u64;
         let usual = 2 * self.flying.len() as u64 + 1;
         self.since.clear();
         self.since.extend_from_slice(&self.took);
         for flight in self.flying.values() {
-            if self.since.len() <= flight.volume {
-                self.since.resize(flight.volume + 1, 0);
-            }
-            let since = &mut self.since[flight.volume];
+            let since = of(&mut self.since, flight.volume);
             *since = (*since).max(self.dealt - flight.number);
         }
-        let lag = |volume: usize| 1 + self.since.get(volume).copied().unwrap_or(0) / usual;
         let weight = |(volume, load): (usize, Load)| {
-            (load.flying.saturating_mul(lag(volume).saturating_pow(2)), load.waiting, volume)
+            let lag = 1 + self.since.get(volume).copied().unwrap_or(0) / usual;
+            let flying = load.flying.saturating_mul(lag.saturating_pow(2));
+            (!self.is_turn(volume, alike), flying, load.waiting, volume)
         };
-        loads.map(weight).min().map(|(_, _, volume)| volume)
+        loads.map(weight).min().map(|(.., volume)| volume)
+    }
+
+    /// Has any of these volumes a turn, or is a chunk better kept until one has?
+    #[must_use]
+    pub fn has_turn(&self, mut volumes: impl Iterator<Item = usize> + Clone) -> bool {
+        let alike = volumes.clone().count() as u64;
+        alike == 0 || volumes.any(|volume| self.is_turn(volume, alike))
+    }
+
+    fn is_turn(&self, volume: usize, alike: u64) -> bool {
+        let count = self.counts.get(volume).copied().unwrap_or(0);
+        let Landings { last, gap } = self.landings.get(volume).copied().unwrap_or_default();
+        let most = if gap == 0 {
+            AT_ONCE_UNTRIED
+        } else {
+            // One that has something to do and does not land it is as slow as it is late.
+            let gap = if count > 0 { gap.max(self.dealt - last) } else { gap };
+            (AT_ONCE * alike / gap).clamp(1, AT_ONCE)
+        };
+        count < most
     }
 
     /// The chunk is on its way there.
     pub fn deal(&mut self, entry: EntryId, offset: u64, bytes: u32, volume: usize) {
+        let count = of(&mut self.counts, volume);
+        *count += 1;
+        if *count == 1 {
+            // It was idle until now: that is no slowness.
+            of(&mut self.landings, volume).last = self.dealt;
+        }
         self.flying.insert((entry, offset), Flight { volume, bytes, number: self.dealt });
         self.dealt += 1;
     }
@@ -86,20 +142,22 @@ impl Dealer {
     /// The chunk has landed, or never will: its volume and its bytes.
     pub fn landed(&mut self, entry: EntryId, offset: u64) -> Option<(usize, u32)> {
         let flight = self.flying.remove(&(entry, offset))?;
-        if self.took.len() <= flight.volume {
-            self.took.resize(flight.volume + 1, 0);
-        }
-        self.took[flight.volume] = self.dealt - flight.number;
+        *of(&mut self.took, flight.volume) = self.dealt - flight.number;
+        *of(&mut self.counts, flight.volume) -= 1;
+        let dealt = self.dealt;
+        let landings = of(&mut self.landings, flight.volume);
+        let gap = (dealt - landings.last).max(1);
+        let smooth = if landings.gap == 0 { gap } else { (3 * landings.gap + gap) / 4 };
+        *landings = Landings { last: dealt, gap: smooth.max(1) };
         Some((flight.volume, flight.bytes))
     }
 
     /// No chunk of this file is on its way any more: volumes and bytes of those that were.
     pub fn forget(&mut self, entry: EntryId) -> Vec<(usize, u32)> {
         let own: Vec<u64> = self.flying.range((entry, 0)..=(entry, u64::MAX)).map(|((_, offset), _)| *offset).collect();
-        own.into_iter()
-            .filter_map(|offset| self.flying.remove(&(entry, offset)))
-            .map(|it| (it.volume, it.bytes))
-            .collect()
+        let gone: Vec<_> = own.into_iter().filter_map(|offset| self.flying.remove(&(entry, offset))).collect();
+        gone.iter().for_each(|it| *of(&mut self.counts, it.volume) -= 1);
+        gone.iter().map(|it| (it.volume, it.bytes)).collect()
     }
 }
 
@@ -451,6 +509,41 @@ mod tests {
         assert!(worst <= 2, "{worst} chunks wait for the slow one");
         assert!(queues.iter().all(|queue| queue.len() <= 6), "the others are as before");
         assert_eq!(dealer.forget(1).len(), 62);
+    }
+
+    /// Four disks with as many bufs as a receiver has, one of them a tenth as fast from the first chunk on: what it still has when the others are
+    /// done is what the job waits for.
+    #[test]
+    fn chunks_wait_in_bufs_and_not_on_a_slow_volume() {
+        const CHUNKS: u64 = 384;
+        for (falls_at, most_left) in [(0, 2), (400, 1)] {
+            let mut dealer = Dealer::default();
+            let mut queues: Vec<VecDeque<u64>> = vec![VecDeque::new(); 4];
+            let (mut next, mut ticks, mut left) = (0, 0, None);
+            while next < CHUNKS || queues.iter().any(|queue| !queue.is_empty()) {
+                ticks += 1;
+                for (disk, queue) in queues.iter_mut().enumerate() {
+                    let takes = if disk == 3 && ticks > falls_at { 100 } else { 10 };
+                    if ticks % takes == 0
+                        && let Some(offset) = queue.pop_front()
+                    {
+                        dealer.landed(1, offset);
+                    }
+                }
+                while next < CHUNKS && dealer.has_turn(0..4) {
+                    let load = |queue: &VecDeque<u64>| Load { flying: queue.len() as u64, waiting: 0 };
+                    let disk = dealer.choose(queues.iter().map(load).enumerate()).expect("there are some");
+                    dealer.deal(1, next, 1, disk);
+                    queues[disk].push_back(next);
+                    next += 1;
+                }
+                assert!(next == CHUNKS || queues[..3].iter().all(|queue| !queue.is_empty()), "no disk is idle");
+                if next == CHUNKS && queues[..3].iter().all(VecDeque::is_empty) {
+                    left.get_or_insert(queues[3].len());
+                }
+            }
+            assert!(left.is_some_and(|left| left <= most_left), "{left:?}, falls at {falls_at}");
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use sys::mem::{Buf, HEADROOM, Mem};
 
 use crate::digest::digest_of;
 use crate::end::recv::JOURNAL_FILE_BYTES_MIN;
-use crate::job::{EntryError, Event, RailEnd, Role, fault_kind};
+use crate::job::{EntryError, Event, JobNo, RailEnd, Role, fault_kind};
 use crate::platform::{Done, Op, Platform, SinkTree};
 use crate::rail::tcp::{is_again, write_piece};
 use crate::rail::{Kind, Load, Slot};
@@ -36,7 +36,24 @@ pub(crate) struct Parts<P: Platform> {
     open: Opened<P::File>,
     /// The same parts opened for bytes that are no whole sectors.
     loose: Opened<P::File>,
+    /// Chunks that are whole, and that no volume wants yet; the first came first.
+    kept: VecDeque<Kept>,
 }
+
+/// A chunk in its buf.
+#[derive(Debug)]
+struct Kept {
+    index: usize,
+    header: Header,
+    digest: Digest,
+    buf: Buf,
+    since_ns: u64,
+}
+
+/// So soon a worker looks again whether a volume wants what it keeps: chunks also land by other workers.
+pub(crate) const LOOK_NS: u64 = 2_000_000;
+/// No chunk is kept for longer, whatever the volumes have.
+const KEEP_NS: u64 = 1_000_000_000;
 
 /// Open parts: of a file that is striped by chunk, one for each volume.
 type Opened<F> = VecDeque<(EntryId, usize, F)>;
@@ -47,6 +64,7 @@ impl<P: Platform> Default for Parts<P> {
             expected: HashMap::new(),
             open: VecDeque::with_capacity(OPEN_MAX),
             loose: VecDeque::with_capacity(OPEN_MAX),
+            kept: VecDeque::new(),
         }
     }
 }
@@ -62,6 +80,11 @@ impl<P: Platform> Parts<P> {
         }
         self.open.retain(|(id, ..)| !entries.contains(id));
         self.loose.retain(|(id, ..)| !entries.contains(id));
+    }
+
+    /// Are chunks kept that no volume wants yet?
+    pub(crate) fn keeps(&self) -> bool {
+        !self.kept.is_empty()
     }
 
     pub(crate) fn entry(&self, id: EntryId) -> Option<&Arc<Entry>> {
@@ -131,6 +154,10 @@ impl<P: Platform> Seat<P> {
     /// The part of an entry, if it is one that is written at once. A part that cannot be opened is told of by `land_range`.
     pub(crate) fn at_once(&mut self, platform: &P, header: &Header) -> Option<AtOnce<P::File>> {
         let Role::Recv(tree) = &self.part.role else { return None };
+        let is_striped = self.parts.entry(header.entry).is_some_and(|it| it.meta.striped);
+        if is_striped && !tree.has_turn(header.entry, header.offset) {
+            return None;
+        }
         let file = self.parts.file(tree, header).ok()?;
         let sparse = self.parts.reads_as_zeros(tree, header.entry);
         platform.is_at_once(&file).then_some(AtOnce { file, sparse })
@@ -170,8 +197,51 @@ impl<P: Platform> Worker<P> {
         });
     }
 
-    /// A range goes into its part.
+    /// Chunks that were kept go to volumes that want them now; of a job that ends nobody waits for them.
+    pub(crate) fn land_kept(&mut self) {
+        let jobs: Vec<JobNo> = self.seats.iter().filter(|(_, seat)| seat.parts.keeps()).map(|(&job, _)| job).collect();
+        let now = self.platform.now_ns();
+        for job in jobs {
+            while let Some(seat) = self.seats.get_mut(&job)
+                && let Some(first) = seat.parts.kept.front()
+            {
+                let Role::Recv(tree) = &seat.part.role else { unreachable!("only receivers keep chunks") };
+                let (entry, chunk) = (first.header.entry, first.header.chunk);
+                let is_stray = seat.closing || seat.parts.entry(entry).is_none();
+                let is_long = now.saturating_sub(first.since_ns) > KEEP_NS;
+                if !is_stray && !is_long && !tree.has_turn(entry, first.header.offset) {
+                    break;
+                }
+                let Kept { index, header, digest, buf, .. } = seat.parts.kept.pop_front().expect("seen above");
+                let rail = self.rails[index].as_mut().expect("a rail stays until its ops are back");
+                rail.ops -= 1;
+                if is_stray {
+                    seat.part.post.put(Event::Stray { chunk, entry });
+                    self.platform.pool().give(buf);
+                } else {
+                    self.land_now(index, header, digest, buf);
+                }
+            }
+        }
+    }
+
+    /// A range is whole: it goes into its part, when the volume is known to which that goes.
     pub(crate) fn land_range(&mut self, index: usize, header: Header, digest: Digest, buf: Buf) {
+        let rail = self.rails[index].as_mut().expect("the caller has it");
+        let seat = self.seats.get_mut(&rail.job).expect("rails go before their job");
+        let Role::Recv(tree) = &seat.part.role else { unreachable!("checked when the header came") };
+        let is_striped = seat.parts.entry(header.entry).is_some_and(|it| it.meta.striped);
+        if is_striped && (seat.parts.keeps() || !tree.has_turn(header.entry, header.offset)) {
+            rail.ops += 1;
+            let since_ns = self.platform.now_ns();
+            seat.parts.kept.push_back(Kept { index, header, digest, buf, since_ns });
+            return;
+        }
+        self.land_now(index, header, digest, buf);
+    }
+
+    /// A range goes into its part.
+    fn land_now(&mut self, index: usize, header: Header, digest: Digest, buf: Buf) {
         let rail = self.rails[index].as_mut().expect("the caller has it");
         let seat = self.seats.get_mut(&rail.job).expect("rails go before their job");
         let Role::Recv(tree) = &seat.part.role else { unreachable!("checked when the header came") };

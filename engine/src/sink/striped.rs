@@ -48,6 +48,13 @@ impl<S: SinkTree> Volumes<S> {
         self.striped.as_ref().map(|it| it.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// See `SinkTree::has_turn`.
+    pub(super) fn has_chunk_turn(&self, id: EntryId, offset: u64) -> bool {
+        // One that has its volume already does not wait for another.
+        self.books()
+            .is_none_or(|books| books.dealer.volume_of(id, offset).is_some() || books.dealer.has_turn(self.live()))
+    }
+
     /// See `SinkTree::place`.
     pub(super) fn place_chunk(&self, entry: &Entry, offset: u64, bytes: u32) -> usize {
         let Some(mut books) = self.books() else { return 0 };

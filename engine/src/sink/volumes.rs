@@ -150,7 +150,7 @@ impl<S: SinkTree> Volumes<S> {
     }
 
     /// Those that are not out.
-    pub(super) fn live(&self) -> impl Iterator<Item = usize> {
+    pub(super) fn live(&self) -> impl Iterator<Item = usize> + Clone {
         (0..self.volumes.len()).filter(|&index| !self.volumes[index].out.load(Ordering::Relaxed))
     }
 
@@ -301,6 +301,10 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
 
     fn stands(&self, path: &[u8]) -> io::Result<bool> {
         Ok(self.find(path)?.is_some())
+    }
+
+    fn has_turn(&self, id: EntryId, offset: u64) -> bool {
+        self.has_chunk_turn(id, offset)
     }
 
     fn place(&self, entry: &Entry, offset: u64, bytes: u32) -> usize {
