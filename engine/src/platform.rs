@@ -126,6 +126,10 @@ pub trait Platform {
     fn direct_bytes(&self) -> u64 {
         0
     }
+    /// The memory node that this worker and its bufs are held on, if they are.
+    fn node(&self) -> Option<u16> {
+        None
+    }
     /// Makes a rail ready to be lent memory. False: it has to be copied.
     fn lend_ready(&mut self, _socket: &Self::Socket) -> bool {
         false
@@ -246,8 +250,9 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     fn has_turn(&self, _id: EntryId, _offset: u64) -> bool {
         true
     }
-    /// The volume that is given this chunk of a striped file, whose bytes are there: the same until it has landed.
-    fn place(&self, _entry: &Entry, _offset: u64, _bytes: u32) -> usize {
+    /// The volume that is given this chunk of a striped file, whose bytes are there, on this memory node if that is known: the same until it has
+    /// landed.
+    fn place(&self, _entry: &Entry, _offset: u64, _bytes: u32, _node: Option<u16>) -> usize {
         0
     }
     /// So many bytes of it, from `offset` on, are in the file system of the volume that is returned.

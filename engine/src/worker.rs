@@ -166,8 +166,8 @@ impl<P: Platform> Worker<P> {
     fn obey(&mut self, cmd: Cmd<P>) {
         match cmd {
             Cmd::Open { job, part } => {
-                let seat =
-                    Seat { part, sources: Sources::default(), parts: Parts::default(), closing: false, closed: false };
+                let parts = Parts::on(self.platform.node());
+                let seat = Seat { part, sources: Sources::default(), parts, closing: false, closed: false };
                 assert!(self.seats.insert(job, seat).is_none(), "job numbers are never used twice");
             }
             Cmd::Close { job } => {

@@ -162,8 +162,8 @@ fn bring(set: &Set, entry: &Entry) -> Vec<Vec<u64>> {
     let mut given = vec![Vec::new(); 3];
     for index in 0..CHUNKS {
         let offset = index * u64::from(CHUNK);
-        let volume = set.sink.place(entry, offset, CHUNK);
-        assert_eq!(set.sink.place(entry, offset, CHUNK), volume, "it keeps its volume");
+        let volume = set.sink.place(entry, offset, CHUNK, None);
+        assert_eq!(set.sink.place(entry, offset, CHUNK, None), volume, "it keeps its volume");
         drop(set.sink.open_part(volume, entry).expect("room"));
         assert_eq!(set.sink.landed(entry.id, offset, CHUNK.into()), volume);
         given[volume].push(index);
@@ -176,6 +176,29 @@ fn bring(set: &Set, entry: &Entry) -> Vec<Vec<u64>> {
         set.sink.flushed(volume, entry.id, chunks.len() as u64 * u64::from(CHUNK));
     }
     given
+}
+
+#[test]
+fn a_chunk_is_written_on_its_own_node_unless_much_more_waits_there() {
+    let (set, entry) = striped("nodes");
+    set.sink.lie_on(vec![Some(0), Some(1), Some(1)]);
+    assert_eq!(set.sink.inspect(&entry, true, false).expect("looked"), Found::Nothing);
+    let place = |index: u64, bytes, node| set.sink.place(&entry, index * u64::from(CHUNK), bytes, node);
+    let near: Vec<usize> = (0..6).map(|index| place(index, CHUNK, Some(1))).collect();
+    assert_eq!(near, [1, 2, 1, 2, 1, 2], "volume 0 has nothing to do, and is on another node");
+    assert_eq!(place(6, CHUNK, Some(1)), 0, "three are on their way to either: it is not waited for them");
+    assert_eq!(place(7, CHUNK, Some(0)), 0, "a worker of the other node");
+    assert_eq!(place(8, CHUNK, None), 0, "of a worker that is nowhere only what is to do counts");
+    // Writes that end in memory: nothing is on its way, and what is not flushed tells.
+    for index in 0..9 {
+        set.sink.landed(entry.id, index * u64::from(CHUNK), CHUNK.into());
+    }
+    let there = (9..18).position(|index| {
+        let volume = place(index, 16 * CHUNK, Some(1));
+        set.sink.landed(entry.id, index * u64::from(CHUNK), u64::from(16 * CHUNK));
+        volume == 0
+    });
+    assert_eq!(there, Some(6), "after three of 16 MiB on either");
 }
 
 #[test]
@@ -223,7 +246,7 @@ fn a_striped_file_gets_no_name_while_a_volume_that_has_a_piece_is_out() {
     let given = bring(&set, &entry);
     let other = entry_again(2, &entry);
     assert!(matches!(set.sink.inspect(&other, true, false).expect("looked"), Found::Parts(_)));
-    let volume = set.sink.place(&other, 0, CHUNK);
+    let volume = set.sink.place(&other, 0, CHUNK, None);
     set.sink.failed(2, 0, EIO);
     assert_eq!(set.sink.take_gone().len(), 1);
     assert!(!given[volume].is_empty());

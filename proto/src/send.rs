@@ -8,6 +8,7 @@
 
 mod holes; // what of a file is not read
 mod lanes; // of a striped file, the next chunk of each volume
+mod near; // which volumes are on the node of a rail's worker
 mod ranges; // of files that are sent side by side, which chunk is next
 mod tail; // what a straggler owes at the end goes over the others
 
@@ -24,6 +25,7 @@ use crate::wire::control::{ChunkId, ChunkRange, HOLE_FILE_BYTES_MIN, WANT_RANGES
 use crate::{WINDOW, WINDOW_NAME_BYTES};
 
 use lanes::Lanes;
+use near::{Near, View};
 pub use tail::Brings;
 
 /// A chunk's content, before it has an id.
@@ -183,6 +185,7 @@ pub struct Sender {
     out: BTreeMap<ChunkId, Out>,
     next_chunk: ChunkId,
     rails: BTreeMap<u16, RailBook>,
+    near: Near,
     scan_ended: bool,
     resent_bytes: u64,
 }
@@ -207,6 +210,7 @@ impl Sender {
             out: BTreeMap::new(),
             next_chunk: 0,
             rails: BTreeMap::new(),
+            near: Near::default(),
             scan_ended: false,
             resent_bytes: 0,
         }
@@ -216,6 +220,12 @@ impl Sender {
     /// their way is next: a slow volume holds its share of what is on its way, and no more.
     pub fn spread_over(&mut self, from: u16, to: u16) {
         (self.spread, self.spreads_out) = (usize::from(from.max(to)).max(1), to > 1);
+    }
+
+    /// On which memory nodes volumes are, and the workers that rails take in turn: a chunk goes rather over a rail whose worker is on the node of the
+    /// volume that has it. Unknown, or empty: all the same.
+    pub fn lie_on(&mut self, volumes: Vec<Option<u16>>, workers: Vec<u16>) {
+        self.near = Near { volumes, workers };
     }
 
     /// How many more entries may be announced now.
@@ -441,7 +451,7 @@ impl Sender {
             return None;
         }
         let rail = self.next_rail(depth)?;
-        let (unit, again) = self.next_unit()?;
+        let (unit, again) = self.next_unit(rail)?;
         let book = self.rails.get_mut(&rail).expect("it was found above");
         (book.in_hand, book.owed) = (book.in_hand + 1, book.owed + unit.bytes());
         let chunk = self.next_chunk;
@@ -458,7 +468,7 @@ impl Sender {
         Some(Handout { chunk, rail, unit, again })
     }
 
-    fn next_unit(&mut self) -> Option<(Unit, bool)> {
+    fn next_unit(&mut self, rail: u16) -> Option<(Unit, bool)> {
         while let Some(unit) = self.again.pop_front() {
             if let Some(unit) = self.still_wanted(unit) {
                 return Some((unit, true));
@@ -467,7 +477,7 @@ impl Sender {
         if let Some(unit) = self.next_pack() {
             return Some((unit, false));
         }
-        self.next_range().map(|unit| (unit, false))
+        self.next_range(rail).map(|unit| (unit, false))
     }
 
     fn still_wanted(&self, unit: Unit) -> Option<Unit> {

@@ -90,8 +90,8 @@ impl Dealer {
 
     /// The volume with the least to do, of these: of those that have a turn, if any has; of equals the one with the least that is not flushed,
     /// then the first.
-    pub fn choose(&mut self, loads: impl Iterator<Item = (usize, Load)> + Clone) -> Option<usize> {
-        let alike = loads.clone().count() as u64;
+    /// `alike`: how many there are in all.
+    pub fn choose(&mut self, alike: usize, loads: impl Iterator<Item = (usize, Load)>) -> Option<usize> {
         let usual = 2 * self.flying.len() as u64 + 1;
         self.since.clear();
         self.since.extend_from_slice(&self.took);
@@ -102,7 +102,7 @@ impl Dealer {
         let weight = |(volume, load): (usize, Load)| {
             let lag = 1 + self.since.get(volume).copied().unwrap_or(0) / usual;
             let flying = load.flying.saturating_mul(lag.saturating_pow(2));
-            (!self.is_turn(volume, alike), flying, load.waiting, volume)
+            (!self.wants(volume, alike), flying, load.waiting, volume)
         };
         loads.map(weight).min().map(|(.., volume)| volume)
     }
@@ -110,11 +110,13 @@ impl Dealer {
     /// Has any of these volumes a turn, or is a chunk better kept until one has?
     #[must_use]
     pub fn has_turn(&self, mut volumes: impl Iterator<Item = usize> + Clone) -> bool {
-        let alike = volumes.clone().count() as u64;
-        alike == 0 || volumes.any(|volume| self.is_turn(volume, alike))
+        let alike = volumes.clone().count();
+        alike == 0 || volumes.any(|volume| self.wants(volume, alike))
     }
 
-    fn is_turn(&self, volume: usize, alike: u64) -> bool {
+    /// Has this volume a turn, of so many in all?
+    #[must_use]
+    pub fn wants(&self, volume: usize, alike: usize) -> bool {
         let count = self.counts.get(volume).copied().unwrap_or(0);
         let Landings { last, gap } = self.landings.get(volume).copied().unwrap_or_default();
         let most = if gap == 0 {
@@ -122,7 +124,7 @@ impl Dealer {
         } else {
             // One that has something to do and does not land it is as slow as it is late.
             let gap = if count > 0 { gap.max(self.dealt - last) } else { gap };
-            (AT_ONCE * alike / gap).clamp(1, AT_ONCE)
+            (AT_ONCE * alike as u64 / gap).clamp(1, AT_ONCE)
         };
         count < most
     }
@@ -495,7 +497,7 @@ mod tests {
             }
             while queues.iter().map(VecDeque::len).sum::<usize>() < 62 {
                 let load = |queue: &VecDeque<u64>| Load { flying: queue.len() as u64, waiting: 0 };
-                let disk = dealer.choose(queues.iter().map(load).enumerate()).expect("there are some");
+                let disk = dealer.choose(queues.len(), queues.iter().map(load).enumerate()).expect("there are some");
                 dealer.deal(1, next, 1, disk);
                 queues[disk].push_back(next);
                 next += 1;
@@ -532,7 +534,8 @@ mod tests {
                 }
                 while next < CHUNKS && dealer.has_turn(0..4) {
                     let load = |queue: &VecDeque<u64>| Load { flying: queue.len() as u64, waiting: 0 };
-                    let disk = dealer.choose(queues.iter().map(load).enumerate()).expect("there are some");
+                    let disk =
+                        dealer.choose(queues.len(), queues.iter().map(load).enumerate()).expect("there are some");
                     dealer.deal(1, next, 1, disk);
                     queues[disk].push_back(next);
                     next += 1;
@@ -555,13 +558,13 @@ mod tests {
             dealer.deal(7, chunk, 1, 1);
             dealer.landed(7, chunk);
         }
-        assert_eq!(dealer.choose(loads([1, 3])), Some(1), "what is on its way to the first takes long");
+        assert_eq!(dealer.choose(2, loads([1, 3])), Some(1), "what is on its way to the first takes long");
         dealer.landed(7, 0);
-        assert_eq!(dealer.choose(loads([0, 1])), Some(0), "nothing is on its way there");
+        assert_eq!(dealer.choose(2, loads([0, 1])), Some(0), "nothing is on its way there");
         dealer.deal(7, 100, 1, 0);
         dealer.landed(7, 100);
-        assert_eq!(dealer.choose(loads([1, 3])), Some(0), "it is fast again");
+        assert_eq!(dealer.choose(2, loads([1, 3])), Some(0), "it is fast again");
         let equal = (0..2).map(|volume| (volume, Load { flying: 0, waiting: [5, 4][volume] }));
-        assert_eq!(dealer.choose(equal), Some(1), "of equals the one with the least to flush");
+        assert_eq!(dealer.choose(2, equal), Some(1), "of equals the one with the least to flush");
     }
 }

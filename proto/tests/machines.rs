@@ -426,11 +426,16 @@ fn a_file_that_is_slow_to_be_acknowledged_holds_its_share_and_no_more() {
 }
 
 /// One file on 16 disks, each of which reads a chunk in 10 ticks, disk 3 in `sick`; 32 chunks in hand over two rails that carry at once.
-/// Ticks until all chunks but those of disk 3 were sent, and the most that were being read from disk 3.
-fn read_striped(chunks: u64, sick: u64) -> (u64, usize) {
+/// Ticks until all chunks but those of disk 3 were sent, the most that were being read from disk 3, and how many of all went over the rail of the
+/// node that their disk is on (every other one), if `nodes` are told.
+fn read_striped(chunks: u64, sick: u64, nodes: bool) -> (u64, usize, u64) {
     const DISKS: usize = 16;
     let mut sender = Sender::new(CHUNK);
     sender.spread_over(DISKS as u16, 1);
+    if nodes {
+        sender.lie_on((0..DISKS as u16).map(|disk| Some(disk % 2)).collect(), vec![0, 1]);
+    }
+    let mut near = 0;
     let mut entry = file(chunks * u64::from(CHUNK), 0);
     entry.meta.striped = true;
     let entry = sender.announce(entry);
@@ -460,7 +465,9 @@ fn read_striped(chunks: u64, sick: u64) -> (u64, usize) {
         loop {
             while let Some(handout) = sender.next_chunk(16) {
                 let Unit::Range { offset, .. } = handout.unit else { panic!("large files go by ranges") };
-                disks[usize::from(join.volume_at(offset).expect("inside"))].push_back(handout);
+                let disk = join.volume_at(offset).expect("inside");
+                near += u64::from(disk % 2 == handout.rail % 2);
+                disks[usize::from(disk)].push_back(handout);
             }
             let Some((entry, _)) = sender.next_unmapped() else { break };
             sender.on_places(entry.id, Arc::clone(&join));
@@ -470,18 +477,78 @@ fn read_striped(chunks: u64, sick: u64) -> (u64, usize) {
         }
     }
     assert!(here.iter().all(|&times| times == 1), "each chunk once");
-    (healthy, most)
+    (healthy, most, near)
 }
 
 #[test]
 fn a_striped_file_is_read_from_all_its_disks_at_once_and_a_slow_one_holds_its_share_and_no_more() {
     let chunks = 16 * 100;
-    let (ticks, most) = read_striped(chunks, 10);
+    let (ticks, most, _) = read_striped(chunks, 10, false);
     assert!(ticks <= 1_020, "100 chunks of 10 ticks from each disk: {ticks}");
     assert!(most <= 3, "of 32 in hand: {most}");
-    let (ticks, most) = read_striped(chunks, 100);
+    let (ticks, most, _) = read_striped(chunks, 100, false);
     assert!(ticks <= 1_020, "the others go on to the end: {ticks}");
     assert!(most <= 3, "of 32 in hand: {most}");
+}
+
+#[test]
+fn a_chunk_goes_over_the_rail_of_its_disks_node_and_nothing_waits_for_that() {
+    let chunks = 16 * 100;
+    let (ticks, most, near) = read_striped(chunks, 10, true);
+    assert!(ticks <= 1_020, "all disks are read at once: {ticks}");
+    assert!(most <= 3, "of 32 in hand: {most}");
+    assert!(near >= chunks * 9 / 10, "{near} of {chunks} were read on their node");
+    let (_, _, by_chance) = read_striped(chunks, 10, false);
+    assert!(by_chance <= chunks * 7 / 10, "it is not so by itself: {by_chance}");
+    let (ticks, most, _) = read_striped(chunks, 100, true);
+    assert!(ticks <= 1_020, "with a slow disk the others go on to the end: {ticks}");
+    assert!(most <= 3, "of 32 in hand: {most}");
+}
+
+/// Large files on two volumes, each on its node, `[a, b]` of them, sent over a rail of either node; a chunk is gone a tick after it was handed out, one
+/// for each rail. Ticks, and how many chunks went over the rail of their node.
+fn read_by_file(files: [u64; 2], chunks: u64) -> (u64, u64) {
+    let mut sender = Sender::new(CHUNK);
+    for number in 0..files[0] + files[1] {
+        let mut entry = file(chunks * u64::from(CHUNK), 0);
+        entry.path = format!("f{number}").into_bytes().into();
+        entry.meta.volume = u16::from(number >= files[0]);
+        sender.announce(entry);
+    }
+    sender.scan_ended();
+    sender.spread_over(2, 1);
+    sender.lie_on(vec![Some(0), Some(1)], vec![0, 1]);
+    for id in 0..files[0] + files[1] {
+        sender.on_want(id, &Want::All).expect("a want");
+    }
+    (0..2).for_each(|rail| sender.rail_up(rail));
+    let (mut ticks, mut near, mut queues) = (0, 0, [const { VecDeque::new() }; 2]);
+    loop {
+        while let Some(handout) = sender.next_chunk(8) {
+            let Unit::Range { entry, .. } = &handout.unit else { panic!("large files go by ranges") };
+            near += u64::from(entry.meta.volume == handout.rail);
+            queues[usize::from(handout.rail)].push_back(handout);
+        }
+        if queues.iter().all(VecDeque::is_empty) {
+            return (ticks, near);
+        }
+        ticks += 1;
+        for handout in queues.iter_mut().filter_map(VecDeque::pop_front) {
+            sender.on_read(handout.chunk);
+            sender.on_sent(handout.rail);
+            sender.on_acks(ChunkRange { first: handout.chunk, end: handout.chunk + 1 }).expect("it was out");
+        }
+    }
+}
+
+#[test]
+fn files_of_two_nodes_go_by_their_own_rails_and_a_free_rail_takes_what_there_is() {
+    let (ticks, near) = read_by_file([10, 10], 100);
+    assert!(ticks <= 1_010, "2000 chunks over two rails: {ticks}");
+    assert!(near >= 1_900, "{near} of 2000 were read on their node");
+    let (ticks, near) = read_by_file([20, 0], 100);
+    assert!(ticks <= 1_010, "all on one node, and both rails are busy: {ticks}");
+    assert!(near >= 900, "half of them: {near}");
 }
 
 #[test]

@@ -86,6 +86,11 @@ impl<P: Platform> SendEnd<P> {
         self.machine.spread_over(from, to);
     }
 
+    /// See `proto::send::Sender::lie_on`.
+    pub fn lie_on(&mut self, volumes: Vec<Option<u16>>, workers: Vec<u16>) {
+        self.machine.lie_on(volumes, workers);
+    }
+
     /// Entries that may be announced now.
     #[must_use]
     pub fn room(&self) -> usize {

@@ -65,6 +65,7 @@ pub struct Linux {
     /// Files of the ops in flight, by token.
     files: Vec<Option<Moving>>,
     direct_bytes: u64,
+    node: Option<u16>,
 }
 
 /// An op on a file, in flight.
@@ -86,9 +87,22 @@ impl Linux {
     pub fn over(pool: Pool, want: Option<ring::Kind>) -> io::Result<(Linux, String)> {
         let (driver, reason) = Driver::choose(&pool, want)?;
         Ok((
-            Linux { driver, pool, done: Vec::with_capacity(256), files: Vec::with_capacity(256), direct_bytes: 0 },
+            Linux {
+                driver,
+                pool,
+                done: Vec::with_capacity(256),
+                files: Vec::with_capacity(256),
+                direct_bytes: 0,
+                node: None,
+            },
             reason,
         ))
+    }
+
+    /// The same on a thread whose cores and memory are of this node.
+    #[must_use]
+    pub fn held_on(self, node: Option<u16>) -> Linux {
+        Linux { node, ..self }
     }
 
     fn moves(&mut self, token: u64, moving: Moving) {
@@ -236,6 +250,10 @@ impl Platform for Linux {
 
     fn direct_bytes(&self) -> u64 {
         self.direct_bytes
+    }
+
+    fn node(&self) -> Option<u16> {
+        self.node
     }
 
     fn lend_ready(&mut self, socket: &Self::Socket) -> bool {

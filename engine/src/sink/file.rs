@@ -38,6 +38,8 @@ pub(crate) struct Parts<P: Platform> {
     loose: Opened<P::File>,
     /// Chunks that are whole, and that no volume wants yet; the first came first.
     kept: VecDeque<Kept>,
+    /// Where the bufs are.
+    node: Option<u16>,
 }
 
 /// A chunk in its buf.
@@ -58,18 +60,18 @@ const KEEP_NS: u64 = 1_000_000_000;
 /// Open parts: of a file that is striped by chunk, one for each volume.
 type Opened<F> = VecDeque<(EntryId, usize, F)>;
 
-impl<P: Platform> Default for Parts<P> {
-    fn default() -> Self {
+impl<P: Platform> Parts<P> {
+    /// Of a worker on this memory node, if it is held on one.
+    pub(crate) fn on(node: Option<u16>) -> Self {
         Parts {
             expected: HashMap::new(),
             open: VecDeque::with_capacity(OPEN_MAX),
             loose: VecDeque::with_capacity(OPEN_MAX),
             kept: VecDeque::new(),
+            node,
         }
     }
-}
 
-impl<P: Platform> Parts<P> {
     pub(crate) fn expect(&mut self, entries: Vec<Arc<Entry>>) {
         self.expected.extend(entries.into_iter().map(|entry| (entry.id, entry)));
     }
@@ -94,13 +96,13 @@ impl<P: Platform> Parts<P> {
     /// The part that a chunk goes into.
     fn file(&mut self, tree: &P::Sink, header: &Header) -> io::Result<P::File> {
         let entry = &self.expected[&header.entry];
-        find_or_open(&mut self.open, tree, entry, header, P::Sink::open_part)
+        find_or_open(&mut self.open, tree, entry, (header, self.node), P::Sink::open_part)
     }
 
     /// The part for bytes that are no whole sectors. The entry must be expected.
     pub(crate) fn loose_file(&mut self, tree: &P::Sink, header: &Header) -> io::Result<P::File> {
         let entry = &self.expected[&header.entry];
-        find_or_open(&mut self.loose, tree, entry, header, P::Sink::open_part_loose)
+        find_or_open(&mut self.loose, tree, entry, (header, self.node), P::Sink::open_part_loose)
     }
 
     /// Does what is missing of an entry read as zeros? (In the part of a file with a journal, if nobody puts chunks that are not whole
@@ -114,7 +116,7 @@ fn find_or_open<S: SinkTree>(
     opened: &mut Opened<S::File>,
     tree: &S,
     entry: &Entry,
-    header: &Header,
+    (header, node): (&Header, Option<u16>),
     open: fn(&S, usize, &Entry) -> io::Result<S::File>,
 ) -> io::Result<S::File>
 where
@@ -122,7 +124,7 @@ where
 {
     let (volume, most) = if entry.meta.striped {
         // A file has a part on each volume: as many stay open as two files have.
-        (tree.place(entry, header.offset, header.payload_bytes), OPEN_MAX.max(2 * tree.volumes()))
+        (tree.place(entry, header.offset, header.payload_bytes, node), OPEN_MAX.max(2 * tree.volumes()))
     } else {
         (0, OPEN_MAX)
     };

@@ -15,12 +15,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use proto::manifest::{Entry, EntryId};
 use proto::striped::{Dealer, Join, Load, Whole};
 
+use crate::end::recv::FLUSH_BYTES;
 use crate::platform::{Found, SinkTree};
 use crate::sink::stood::Stood;
 use crate::sink::volumes::Volumes;
 
 /// "Input/output error" of `errno(3)`: a piece is on a volume that is out.
 const EIO: i32 = 5;
+
+/// Volumes on the memory node of a chunk are given it until as many chunks more are on their way to each of them than to another: volumes of one speed
+/// are then written from their own node, and of the 48 that a job has on their way a slow one keeps two beyond its share at most. Where writes end in
+/// memory it is what is not flushed that tells, in which a flush's worth more or less is chance.
+const LEAD: u64 = 2;
 
 /// Pieces of unresolved files.
 #[derive(Debug, Default)]
@@ -56,7 +62,7 @@ impl<S: SinkTree> Volumes<S> {
     }
 
     /// See `SinkTree::place`.
-    pub(super) fn place_chunk(&self, entry: &Entry, offset: u64, bytes: u32) -> usize {
+    pub(super) fn place_chunk(&self, entry: &Entry, offset: u64, bytes: u32, node: Option<u16>) -> usize {
         let Some(mut books) = self.books() else { return 0 };
         if let Some(volume) = books.dealer.volume_of(entry.id, offset) {
             if !self.volumes[volume].out.load(Ordering::Relaxed) {
@@ -65,25 +71,17 @@ impl<S: SinkTree> Volumes<S> {
             books.dealer.landed(entry.id, offset);
             self.volumes[volume].owed.fetch_sub(bytes.into(), Ordering::Relaxed);
         }
-        let load = |index: usize| {
-            let volume = &self.volumes[index];
-            let (flying, waiting) = (volume.owed.load(Ordering::Relaxed), volume.waiting.load(Ordering::Relaxed));
-            (index, Load { flying, waiting })
-        };
         let has_room = |index: usize| {
             let volume = &self.volumes[index];
             volume.tree.room() >= volume.owed.load(Ordering::Relaxed) + u64::from(bytes)
         };
         // If none has room the first says so; if all are out, too.
-        let first = books.dealer.choose(self.live().map(load)).unwrap_or(0);
+        let first = self.choose(&mut books, (bytes, node), |_| true).unwrap_or(0);
         if !books.pieces.contains_key(&entry.id) {
             return first;
         }
-        let volume = if has_room(first) {
-            first
-        } else {
-            books.dealer.choose(self.live().filter(|&it| has_room(it)).map(load)).unwrap_or(first)
-        };
+        let volume =
+            if has_room(first) { first } else { self.choose(&mut books, (bytes, node), has_room).unwrap_or(first) };
         self.volumes[volume].owed.fetch_add(bytes.into(), Ordering::Relaxed);
         books.dealer.deal(entry.id, offset, bytes, volume);
         drop(books);
@@ -91,6 +89,34 @@ impl<S: SinkTree> Volumes<S> {
             self.settle_on(entry, volume);
         }
         volume
+    }
+
+    /// The volume of these that is given a chunk: of those near it the one with the least to do, unless they all lead the others by too much.
+    fn choose(
+        &self,
+        books: &mut Books,
+        (bytes, node): (u32, Option<u16>),
+        may: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        let load = |index: usize| {
+            let volume = &self.volumes[index];
+            Load { flying: volume.owed.load(Ordering::Relaxed), waiting: volume.waiting.load(Ordering::Relaxed) }
+        };
+        let alike = self.live().count();
+        let mut least = |of: &dyn Fn(usize) -> bool| {
+            books.dealer.choose(alike, self.live().filter(|&it| may(it) && of(it)).map(|it| (it, load(it))))
+        };
+        if !self.live().any(|it| self.is_far(it, node)) {
+            return least(&|_| true);
+        }
+        let (near, far) = (least(&|it| !self.is_far(it, node)), least(&|it| self.is_far(it, node)));
+        let (Some(here), Some(there)) = (near, far) else { return near.or(far) };
+        let (own, other) = (load(here), load(there));
+        if books.dealer.wants(there, alike) && !books.dealer.wants(here, alike) {
+            return Some(there);
+        }
+        let leads = own.flying > other.flying + LEAD * u64::from(bytes) || own.waiting > other.waiting + FLUSH_BYTES;
+        Some(if leads { there } else { here })
     }
 
     /// Where a chunk that has landed is; `None`: it is of no striped file.

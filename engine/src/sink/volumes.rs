@@ -16,7 +16,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use proto::manifest::{Aspects, Entry, EntryId, EntryKind};
 use proto::wire::control::{IdName, Rung};
@@ -39,6 +39,8 @@ pub struct Volumes<S> {
     /// Volumes that are out and were not told of yet.
     gone: Mutex<Vec<Gone>>,
     any_gone: AtomicBool,
+    /// The memory node of each, where somebody said.
+    nodes: OnceLock<Vec<Option<u16>>>,
 }
 
 /// A volume that is out.
@@ -104,7 +106,8 @@ impl<S: SinkTree> Volumes<S> {
         };
         let volumes = trees.into_iter().map(volume).collect();
         let any_gone = AtomicBool::new(false);
-        Volumes { volumes, striped: None, homes: Mutex::default(), gone: Mutex::default(), any_gone }
+        let (homes, gone, nodes) = (Mutex::default(), Mutex::default(), OnceLock::new());
+        Volumes { volumes, striped: None, homes, gone, any_gone, nodes }
     }
 
     /// Large files are dealt out chunk by chunk, instead of whole.
@@ -123,6 +126,18 @@ impl<S: SinkTree> Volumes<S> {
         self.any_gone = AtomicBool::new(!gone.is_empty());
         self.gone = Mutex::new(gone);
         self
+    }
+
+    /// On which memory node each is: chunks go rather to a volume on the node where they are. To be said once, before the first comes.
+    pub fn lie_on(&self, nodes: Vec<Option<u16>>) {
+        let _ = self.nodes.set(nodes);
+    }
+
+    /// Is this volume on another memory node than that one, as far as anybody knows?
+    pub(super) fn is_far(&self, volume: usize, node: Option<u16>) -> bool {
+        let of = |nodes: &Vec<Option<u16>>| nodes.get(volume).copied().flatten();
+        let own = node.and_then(|_| self.nodes.get().and_then(of));
+        own.is_some() && own != node
     }
 
     /// Volumes that went out since this was last asked.
@@ -307,8 +322,8 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
         self.has_chunk_turn(id, offset)
     }
 
-    fn place(&self, entry: &Entry, offset: u64, bytes: u32) -> usize {
-        self.place_chunk(entry, offset, bytes)
+    fn place(&self, entry: &Entry, offset: u64, bytes: u32, node: Option<u16>) -> usize {
+        self.place_chunk(entry, offset, bytes, node)
     }
 
     fn landed(&self, id: EntryId, offset: u64, bytes: u64) -> usize {

@@ -144,7 +144,7 @@ fn run(disks: &[SharedDisk], entry: &Arc<Entry>, rng: &mut Rng, told: &mut Vec<u
         for _ in 0..rng.between(1, 6).min(missing.len() as u64) {
             let index = missing.swap_remove(rng.below(missing.len() as u64) as usize);
             let (offset, bytes) = (index * u64::from(CHUNK), chunk_len(entry.bytes(), CHUNK, index));
-            let volume = set.place(entry, offset, bytes);
+            let volume = set.place(entry, offset, bytes, None);
             let Ok(file) = set.open_part(volume, entry) else { return false };
             let content = vec![mark(entry, index); bytes as usize];
             if lock(&file.disk).write_all(file.ino, offset, &content).is_err() {

@@ -12,7 +12,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::holes::leave_out;
-use super::{Item, Sender, State};
+use super::{Item, Sender, State, View};
 use crate::manifest::EntryId;
 use crate::striped::Join;
 use crate::wire::control::ChunkRange;
@@ -87,11 +87,12 @@ impl Lanes {
         self.join.volume_at(index * u64::from(self.chunk_bytes))
     }
 
-    /// The next chunk of the volume from which the fewest are being read, and how many those are; of equals the first in the file.
-    pub(super) fn best(&self, reading: &[usize]) -> Option<(usize, u64)> {
+    /// The next chunk of the volume from which the fewest are being read, and how many those are (with the way there); of equals the first in the
+    /// file.
+    pub(super) fn best(&self, view: View<'_>) -> Option<(usize, u64)> {
         let slowest = self.next.iter().copied().min()?;
         let lanes = self.next.iter().enumerate().filter(|(_, next)| **next != NONE && **next - slowest < self.lead_max);
-        lanes.map(|(volume, &next)| (reading.get(volume).copied().unwrap_or(0), next)).min()
+        lanes.map(|(volume, &next)| (view.reading(volume), next)).min()
     }
 
     /// This chunk, the next of its volume, is handed out.

@@ -6,7 +6,7 @@
 //! that disk may hold; nothing is handed out that is not mapped.
 //! Absent on purpose: small files (packs), which rail takes it.
 
-use super::{Item, Sender, State, Unit};
+use super::{Item, Sender, State, Unit, View};
 use crate::ledger::chunk_len;
 use crate::manifest::EntryId;
 use crate::wire::control::ChunkRange;
@@ -25,7 +25,7 @@ enum Next {
 }
 
 impl Item {
-    fn next(&mut self, reading: &[usize]) -> Next {
+    fn next(&mut self, view: View<'_>) -> Next {
         let State::Reading { ranges, mapped, .. } = &mut self.state else { return Next::Nothing };
         // Of a file with lanes these were handed out before.
         if let Some(range) = ranges.front_mut() {
@@ -40,7 +40,7 @@ impl Item {
             return Next::Chunk(index);
         }
         let Some(lanes) = &mut self.lanes else { return Next::Nothing };
-        match lanes.best(reading) {
+        match lanes.best(view) {
             Some((_, index)) if index >= *mapped => Next::Unmapped,
             Some((_, index)) => {
                 lanes.take(index);
@@ -59,30 +59,38 @@ impl Item {
 
 impl Sender {
     /// How much of a file is on its way, where it counts: at the volume that has its next chunk, if it stands on several and goes to one
-    /// place.
-    fn pressure(&self, id: EntryId) -> usize {
+    /// place. A file on a volume far from the rail counts more.
+    fn pressure(&self, id: EntryId, rail: u16) -> usize {
         let Some(item) = self.items.get(&id) else { return 0 };
+        let view = self.near.view(rail, &self.reading);
         match &item.lanes {
-            Some(lanes) if !self.spreads_out => lanes.best(&self.reading).map_or(0, |(reading, _)| reading),
-            _ => item.flying,
+            Some(lanes) if !self.spreads_out => lanes.best(view).map_or(0, |(reading, _)| reading),
+            Some(_) => item.flying,
+            None => item.flying + view.way(usize::from(item.entry.meta.volume)),
         }
     }
 
-    pub(super) fn next_range(&mut self) -> Option<Unit> {
+    /// Has a file that goes to one disk of several as much on its way as that disk may hold?
+    fn is_full(&self, id: EntryId) -> bool {
+        let Some(item) = self.items.get(&id) else { return false };
+        let has_bound = self.spread > 1 && (self.spreads_out || item.lanes.is_none());
+        has_bound && item.flying >= (FLYING / self.spread).max(FLYING_MIN)
+    }
+
+    pub(super) fn next_range(&mut self, rail: u16) -> Option<Unit> {
         loop {
             self.open_more();
-            let least = self.open.iter().enumerate().min_by_key(|(_, id)| self.pressure(**id));
+            let least =
+                self.open.iter().enumerate().min_by_key(|(_, id)| (self.is_full(**id), self.pressure(**id, rail)));
             let (place, id) = least.map(|(place, &id)| (place, id))?;
-            let spread = self.spread;
+            if self.is_full(id) {
+                return None; // all that are open have as much on their way as one volume may hold of the receiver's bufs
+            }
             let Some(item) = self.items.get_mut(&id) else {
                 self.open.remove(place);
                 continue;
             };
-            let has_bound = spread > 1 && (self.spreads_out || item.lanes.is_none());
-            if has_bound && item.flying >= (FLYING / spread).max(FLYING_MIN) {
-                return None; // all that are open have as much on their way as one volume may hold of the receiver's bufs
-            }
-            let next = item.next(&self.reading);
+            let next = item.next(self.near.view(rail, &self.reading));
             let (entry, is_out) = (item.entry.clone(), item.is_out());
             if is_out || matches!(next, Next::Nothing) {
                 self.open.remove(place); // the next may begin while the last chunks of this one are on their way
