@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 
+use proto::placement::homes;
 use sys::ring::{Kind, Waker};
 
 use crate::books::{Counters, Look, Spared};
@@ -37,6 +38,8 @@ pub struct Started {
     pub pool_bytes: usize,
     /// Size of the pool's pages, as text.
     pub pages: &'static str,
+    /// The memory node that it and its bufs are held on, if it is.
+    pub node: Option<u16>,
 }
 
 /// See the module.
@@ -56,16 +59,26 @@ pub struct Hold {
     pub exact: bool,
     /// Node of their memory; `None`: that of the core that touches it first.
     pub memory: Option<u16>,
+    /// Node of the cores, where they were chosen for it.
+    pub node: Option<u16>,
 }
 
 impl Hold {
     /// Puts the calling thread, the `index`th of its kind, there. Errors: the cores were not granted, there is no such node, a container forbids it.
     pub fn take(&self, index: usize) -> io::Result<()> {
+        self.take_cores(index)?;
+        self.take_memory()
+    }
+
+    fn take_cores(&self, index: usize) -> io::Result<()> {
         match &self.cores[..] {
-            [] => {}
-            cores if self.exact => sys::host::pin_thread(cores[index % cores.len()])?,
-            cores => sys::host::hold_thread(cores)?,
+            [] => Ok(()),
+            cores if self.exact => sys::host::pin_thread(cores[index % cores.len()]),
+            cores => sys::host::hold_thread(cores),
         }
+    }
+
+    fn take_memory(&self) -> io::Result<()> {
         self.memory.map_or(Ok(()), |node| sys::mem::prefer_node(Some(node)))
     }
 
@@ -88,8 +101,8 @@ pub struct Make {
     pub chunk_bytes: u32,
     /// A driver the user insists on.
     pub driver: Option<Kind>,
-    /// Where they run.
-    pub hold: Hold,
+    /// Where they run, in turn; empty: wherever the kernel puts them.
+    pub holds: Vec<Hold>,
 }
 
 impl Workers {
@@ -103,17 +116,20 @@ impl Workers {
             let (tell, told) = mpsc::sync_channel(1);
             let counters = Arc::new(Counters::default());
             let shared = counters.clone();
-            let Make { chunk_bytes, driver, hold, .. } = make.clone();
+            let Make { chunk_bytes, driver, .. } = make;
+            let hold = make.holds.get(index % make.holds.len().max(1)).cloned().unwrap_or_default();
             let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
-                // A container may forbid it; the kernel places the thread then.
-                let _ = hold.take(index);
+                // A container may forbid either. Without cores the kernel places the thread; without a policy memory is where it is touched first.
+                let node = hold.take_cores(index).ok().and(hold.node);
+                let _ = hold.take_memory();
                 // Bursts and caps are timed; with the default slack each is 50 µs late.
                 let _ = sys::udp::fine_timers();
                 match Linux::new(bufs, chunk_bytes as usize, driver) {
-                    Ok((mut linux, driver)) => {
+                    Ok((linux, driver)) => {
                         use crate::platform::Platform;
+                        let mut linux = linux.held_on(node);
                         let pool = linux.pool();
-                        let started = Started { driver, pool_bytes: pool.bytes(), pages: pool.pages().name() };
+                        let started = Started { driver, pool_bytes: pool.bytes(), pages: pool.pages().name(), node };
                         let waker = linux.waker();
                         // Its books begin before anybody knows of it.
                         let mut worker = Worker::new(linux, mailbox, shared);
@@ -139,6 +155,11 @@ impl Workers {
         self.handles.len()
     }
 
+    /// The memory node of each; `None`: not all are held on one.
+    fn homes(&self) -> Option<Vec<u16>> {
+        self.started.iter().map(|it| it.node).collect()
+    }
+
     /// Sends a command and wakes the worker.
     pub fn send(&self, index: usize, cmd: Cmd<Linux>) {
         let handle = &self.handles[index];
@@ -153,52 +174,68 @@ impl Workers {
 #[derive(Debug, Clone)]
 pub struct Team {
     workers: Arc<Workers>,
-    first: usize,
-    count: usize,
+    members: Vec<usize>,
 }
 
 impl Team {
     /// `count` workers (at most all), beginning at another one for each `turn`.
     #[must_use]
     pub fn new(workers: Arc<Workers>, turn: u32, count: u16) -> Team {
-        let count = usize::from(count).clamp(1, workers.count());
-        let first = turn as usize % workers.count();
-        Team { workers, first, count }
+        let all = workers.count();
+        let members = (0..usize::from(count).clamp(1, all)).map(|member| (turn as usize + member) % all).collect();
+        Team { workers, members }
+    }
+
+    /// The same of those whose memory is on these nodes first (by weight), as far as workers are held on nodes.
+    #[must_use]
+    pub fn near(workers: Arc<Workers>, turn: u32, count: u16, wish: &[(u16, u32)]) -> Team {
+        match workers.homes() {
+            Some(homes) if !wish.is_empty() => {
+                let members = homes::team(&homes, wish, turn as usize, usize::from(count).max(1));
+                Team { workers, members }
+            }
+            _ => Team::new(workers, turn, count),
+        }
+    }
+
+    /// The memory node of each member; empty: not all are held on one.
+    #[must_use]
+    pub fn homes(&self) -> Vec<u16> {
+        let homes = self.workers.homes().unwrap_or_default();
+        self.members.iter().filter_map(|&index| homes.get(index).copied()).collect()
     }
 
     /// How many.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.count
+        self.members.len()
     }
 
-    fn index(&self, member: usize) -> usize {
-        (self.first + member) % self.workers.count()
+    fn handles(&self) -> impl Iterator<Item = &Handle> {
+        self.members.iter().map(|&index| &self.workers.handles[index])
     }
 
     /// Sends a command to a member and wakes it.
     pub fn send(&self, member: usize, cmd: Cmd<Linux>) {
-        self.workers.send(self.index(member), cmd);
+        self.workers.send(self.members[member], cmd);
     }
 
     /// How long each member was ready to run and had no core, nanoseconds since it began.
     #[must_use]
     pub fn run_delays_ns(&self) -> Vec<u64> {
-        let of = |member| sys::clock::run_delay_ns(self.workers.handles[self.index(member)].thread_id);
-        (0..self.count).map(of).collect()
+        self.handles().map(|handle| sys::clock::run_delay_ns(handle.thread_id)).collect()
     }
 
     /// The books of each member so far. With several jobs at once these are the books of all of them.
     #[must_use]
     pub fn books(&self) -> Vec<Look> {
-        (0..self.count).map(|member| self.workers.handles[self.index(member)].counters.look()).collect()
+        self.handles().map(|handle| handle.counters.look()).collect()
     }
 
     /// What all members spared so far, of all jobs.
     #[must_use]
     pub fn spared(&self) -> Spared {
-        let each = (0..self.count).map(|member| self.workers.handles[self.index(member)].counters.spared());
-        each.fold(Spared::default(), Spared::add)
+        self.handles().map(|handle| handle.counters.spared()).fold(Spared::default(), Spared::add)
     }
 }
 

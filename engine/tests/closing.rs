@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-use engine::host::{Hold, Make, Team, Workers};
+use engine::host::{Make, Team, Workers};
 use engine::job::{Cmd, Cover, Event, JobPart, Post, Role, Terms};
 use proto::negotiate::Cipher;
 use proto::storage::Engines;
@@ -20,7 +20,7 @@ use proto::wire::control::DigestKind;
 
 #[test]
 fn who_hears_that_a_job_is_closed_reads_all_that_was_counted_for_it() {
-    let make = Make { count: 1, memory_bytes: 8 << 20, chunk_bytes: 1 << 20, driver: None, hold: Hold::default() };
+    let make = Make { count: 1, memory_bytes: 8 << 20, chunk_bytes: 1 << 20, driver: None, holds: Vec::new() };
     let team = Team::new(Arc::new(Workers::start(make).expect("a worker")), 0, 1);
     let scratch = pair::Scratch::new("closing");
     let source = pair::source_of(&scratch.from(), Engines::default());

@@ -45,5 +45,6 @@ boot() {
 WANTED=${1:-}
 boot 1-facts.sh 2-tune.sh
 boot 3-reboot.sh 4-rails.sh
+boot 5-nodes.sh
 echo "vm: $passed passed, $failed failed, $skipped skipped"
 [ $failed = 0 ] && [ $passed -gt 0 ]

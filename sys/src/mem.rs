@@ -181,6 +181,15 @@ pub fn prefer_node(node: Option<u16>) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Has somebody (`numactl`) said where this thread's memory goes? False where the kernel does not tell.
+pub fn has_policy() -> bool {
+    let mut mode: libc::c_int = libc::MPOL_DEFAULT;
+    let none = std::ptr::null_mut::<libc::c_ulong>();
+    // SAFETY: the kernel writes one int to `mode`, which lives until the call is over, and no mask where none is given (get_mempolicy(2)).
+    let result = unsafe { libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, none, 0_usize, 0_usize, 0_usize) };
+    result == 0 && mode != libc::MPOL_DEFAULT
+}
+
 /// The bufs of one worker.
 #[derive(Debug)]
 pub struct Pool {

@@ -11,15 +11,17 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 use engine::bound::Bound;
-use engine::host::Hold;
+use engine::host::{Team, Workers};
 use engine::linux::sink::LinuxSink;
 use engine::linux::{Sinks, Sources};
 use proto::negotiate::{Choice, Offer, Plan, negotiate};
 use proto::wire::control::Rung;
 use sys::event::Event;
 
+use crate::cp::session::Placed;
 use crate::cp::{Copy, pipe, report, session};
 use crate::exit::{Exit, Failure};
+use crate::job::homes;
 use crate::job::keeper::{self, Job, Outcome, Way};
 use crate::job::offer;
 use crate::job::place::{self, Ground};
@@ -33,12 +35,8 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], screen: &mut 
     let ground = Ground::here();
     let dry = copy.arguments.dry_run;
     let target = target(copy, &ground, paths, to)?;
-    let kept = copy.arguments.keep.aspects();
-    let source = place::source(&ground, paths, &target.top, session::storage(copy), copy.joined)?;
-    // Both ends are this host: its numbers mean the same.
-    let (filter, picks) = (&copy.choice.filter, &copy.choice.picks);
-    let source = Arc::new(source.map(|it| it.keeping(kept, true).choosing(filter.clone(), picks.clone())));
-    let (own, plan, choices) = agree(copy)?;
+    let source = source(copy, &ground, paths, &target)?;
+    let (own, plan, mut choices) = agree(copy)?;
     let carry = receipt::carry_path(&copy.home, &target.name);
     let carried = receipt::carried(&carry);
     let (sink, sync) = sink(copy, target, source.clone());
@@ -48,12 +46,14 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], screen: &mut 
     let (near, far) = Link::pair().map_err(start)?;
     let (bell, far_bell) = (Event::new().map_err(start)?, Event::new().map_err(start)?);
     let (to_far, from_near) = channel();
-    let (workers, pool_bytes) = session::start_workers(copy, plan.workers.0, plan.chunk_bytes, Hold::default())?;
-    let (far_workers, _) = session::start_workers(copy, plan.workers.1, plan.chunk_bytes, Hold::default())?;
-    explain(copy, &own, &choices, &workers, screen);
+    let from = Way::Send(source);
+    let to = Way::Recv { sink: sink.clone(), keep: !copy.arguments.no_keep, carried, sync };
+    let here = placed(copy, (plan.workers.0, plan.chunk_bytes), &from, "placement, reading", &mut choices)?;
+    let there = placed(copy, (plan.workers.1, plan.chunk_bytes), &to, "placement, writing", &mut choices)?;
+    explain(copy, &own, &choices, &here.workers, screen);
     let wanted = copy.arguments.receipt.clone().unwrap_or_else(|| receipt::default_path(&copy.home, &id));
     let senders = (!dry).then(|| sender_receipt(&wanted));
-    let make = |link, way, workers: Arc<engine::host::Workers>, rails, bell, receipt, carry| Job {
+    let make = |link, way, placed: Placed, rails, bell, receipt, carry| Job {
         no: session::next_job(),
         id,
         link,
@@ -66,8 +66,9 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], screen: &mut 
         dry,
         known: None,
         way,
-        workers: engine::host::Team::new(workers, 0, u16::MAX),
-        pool_bytes,
+        workers: Team::new(placed.workers, 0, u16::MAX),
+        volume_nodes: placed.volume_nodes,
+        pool_bytes: placed.pool_bytes,
         rails,
         weights: Vec::new(),
         offers: None,
@@ -81,11 +82,10 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], screen: &mut 
         posted: None,
     };
     let (rails, wait) = (Rails::dial_pair(to_far, far_bell.clone(), bell.clone()), Rails::Wait { from: from_near });
-    let mut sender = make(near, Way::Send(source), workers, rails, bell, Option::clone(&senders), None);
+    let mut sender = make(near, from, here, rails, bell, Option::clone(&senders), None);
     sender.posted = Some(copy.post(id, "copies", &sender.bell));
-    let way = Way::Recv { sink: sink.clone(), keep: !copy.arguments.no_keep, carried, sync };
     let receiver =
-        make(far, way, far_workers, wait, far_bell, (!dry).then_some(wanted), (!dry && !copy.piped).then_some(carry));
+        make(far, to, there, wait, far_bell, (!dry).then_some(wanted), (!dry && !copy.piped).then_some(carry));
     let facts = report::Facts { copy, job: id, direction: None, plan: &plan, choices: &choices, shared: true, rung };
     let ended = turn_both(sender, receiver, screen, copy.arguments.verbose);
     if let Some(path) = senders {
@@ -97,13 +97,20 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], screen: &mut 
     report::end(&facts, ended, screen)
 }
 
-fn explain(
+/// An end's workers beside its disks.
+fn placed(
     copy: &Copy<'_>,
-    own: &Offer,
-    choices: &[Choice],
-    workers: &Arc<engine::host::Workers>,
-    screen: &mut Screen,
-) {
+    (count, chunk_bytes): (u16, u32),
+    way: &Way,
+    what: &'static str,
+    choices: &mut Vec<Choice>,
+) -> Result<Placed, Failure> {
+    let (holds, volume_nodes) = homes::place(&[], way, count.into(), what, choices);
+    let (workers, pool_bytes) = session::start_workers(copy, count, chunk_bytes, holds)?;
+    Ok(Placed { workers, pool_bytes, volume_nodes })
+}
+
+fn explain(copy: &Copy<'_>, own: &Offer, choices: &[Choice], workers: &Arc<Workers>, screen: &mut Screen) {
     if copy.arguments.explain {
         report::Explaining { own, theirs: None, choices, workers, granted: copy.arguments.memory }.show(screen);
     }
@@ -113,6 +120,18 @@ fn target(copy: &Copy<'_>, ground: &Ground, paths: &[Box<[u8]>], to: &[Box<[u8]>
     let into_folder = session::is_into_folder(copy, paths, &to[0]);
     let target = place::target(ground, to, copy.layout, into_folder, copy.arguments.dry_run)?;
     if copy.piped && target.top.is_empty() { Err(pipe::unnamed()) } else { Ok(target) }
+}
+
+fn source(
+    copy: &Copy<'_>,
+    ground: &Ground,
+    paths: &[Box<[u8]>],
+    target: &place::Target,
+) -> Result<Arc<Sources>, Failure> {
+    let source = place::source(ground, paths, &target.top, session::storage(copy), copy.joined)?;
+    // Both ends are this host: its numbers mean the same.
+    let (filter, picks, kept) = (&copy.choice.filter, &copy.choice.picks, copy.arguments.keep.aspects());
+    Ok(Arc::new(source.map(|it| it.keeping(kept, true).choosing(filter.clone(), picks.clone()))))
 }
 
 /// The destination, which may share blocks with the source.

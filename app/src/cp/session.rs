@@ -30,6 +30,7 @@ use crate::host::winners;
 use crate::identity::ticket::Ticket;
 use crate::job::cards;
 use crate::job::greet::{self, Agreed};
+use crate::job::homes;
 use crate::job::keeper::renew::Offers;
 use crate::job::keeper::{self, Job, Sync, Way};
 use crate::job::keys::JobSecret;
@@ -130,17 +131,28 @@ pub fn ring_kind(driver: DriverChoice) -> Option<sys::ring::Kind> {
     }
 }
 
+/// Workers of an end, and what they are beside.
+#[derive(Debug)]
+pub struct Placed {
+    /// Started.
+    pub workers: Arc<Workers>,
+    /// Their pools together.
+    pub pool_bytes: u64,
+    /// The memory node of each volume, where workers are put by it.
+    pub volume_nodes: Vec<Option<u16>>,
+}
+
 /// Workers for one job of this process.
 pub fn start_workers(
     copy: &Copy<'_>,
     count: u16,
     chunk_bytes: u32,
-    hold: Hold,
+    holds: Vec<Hold>,
 ) -> Result<(Arc<Workers>, u64), Failure> {
     let count = usize::from(count);
     let pool_bytes = offer::pool_bytes(copy.arguments.memory, count, chunk_bytes);
     let driver = ring_kind(copy.arguments.driver);
-    let workers = Workers::start(Make { count, memory_bytes: pool_bytes, chunk_bytes, driver, hold })
+    let workers = Workers::start(Make { count, memory_bytes: pool_bytes, chunk_bytes, driver, holds })
         .map_err(|error| Exit::of_io(&error).fail("start the workers", error))?;
     Ok((Arc::new(workers), pool_bytes))
 }
@@ -397,13 +409,23 @@ impl Session {
         cards::weights(&said, &ends, own, theirs)
     }
 
-    /// Where the workers go, if `host probe` has found out for this peer: it measures sending.
-    fn placed(&mut self, copy: &Copy<'_>, path: &Peer) -> Hold {
-        let local = path.from.or_else(|| Some(sys::sock::local_addr(self.link.as_fd()).ok()?.ip()));
-        let Some(local) = local.filter(|_| self.open.direction == Direction::Push) else { return Hold::default() };
-        let (hold, choice) = winners::for_job(&copy.home, local, path.addr.ip(), self.agreed.plan.workers.0);
-        self.agreed.choices.extend(choice);
-        hold
+    /// Starts the workers: where `host probe` has found out for this peer (it measures sending), else beside what they serve.
+    fn placed(&mut self, copy: &Copy<'_>, peers: &[Peer], way: &Way) -> Result<Placed, Failure> {
+        let own = sys::sock::local_addr(self.link.as_fd()).ok().map(|it| it.ip());
+        let locals: Vec<IpAddr> = peers.iter().filter_map(|it| it.from.or(own)).collect();
+        let (count, chunk_bytes) = (self.agreed.plan.workers.0, self.agreed.plan.chunk_bytes);
+        let choices = &mut self.agreed.choices;
+        let measured = locals.first().filter(|_| self.open.direction == Direction::Push).and_then(|local| {
+            let (hold, choice) = winners::for_job(&copy.home, *local, peers[0].addr.ip(), count);
+            choices.extend(choice);
+            hold
+        });
+        let (holds, volume_nodes) = match measured {
+            Some(hold) => (vec![hold], Vec::new()),
+            None => homes::place(&locals, way, count.into(), "placement here", choices),
+        };
+        let (workers, pool_bytes) = start_workers(copy, count, chunk_bytes, holds)?;
+        Ok(Placed { workers, pool_bytes, volume_nodes })
     }
 
     fn run(
@@ -417,8 +439,7 @@ impl Session {
         let direction = self.open.direction;
         let secret = JobSecret::of(&self.link, self.open.job);
         let peers = self.peers(copy, &secret, screen);
-        let hold = self.placed(copy, &peers[0]);
-        let (workers, pool_bytes) = start_workers(copy, plan.workers.0, plan.chunk_bytes, hold)?;
+        let Placed { workers, pool_bytes, volume_nodes } = self.placed(copy, &peers, &way)?;
         let explained = report::Explaining {
             own: &self.open.offer,
             theirs: Some(&self.agreed.theirs),
@@ -450,6 +471,7 @@ impl Session {
             known: self.known,
             way,
             workers: Team::new(workers, 0, plan.workers.0),
+            volume_nodes,
             pool_bytes,
             rails,
             weights,

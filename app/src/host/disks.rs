@@ -62,6 +62,17 @@ pub fn read(tree: &Tree) -> Vec<Disk> {
         .collect()
 }
 
+/// The memory node of a disk or a card: of its device (an NVMe namespace's is the controller, whose own is on the bus), or of the next thing above
+/// that tells: virtio's are one level below the bus, SAS disks up to six.
+#[must_use]
+pub fn node_at(tree: &Tree, at: &str) -> Option<u16> {
+    let above = (0..=6).map(|levels| format!("{at}/device{}", "/..".repeat(levels)));
+    let places = [format!("{at}/device/device")].into_iter().chain(above);
+    places
+        .filter_map(|place| tree.number::<i64>(&format!("{place}/numa_node")))
+        .find_map(|node| u16::try_from(node).ok())
+}
+
 fn disk(tree: &Tree, name: &str, bytes: u64) -> Disk {
     let at = format!("sys/block/{name}");
     let queue = |file: &str| format!("{at}/queue/{file}");
@@ -72,20 +83,13 @@ fn disk(tree: &Tree, name: &str, bytes: u64) -> Disk {
         let start: u64 = tree.number(&format!("{at}/{part}/start"))?;
         Some(Part { name: clean(part), start_bytes: start.saturating_mul(512) })
     };
-    // NVMe: the namespace's device is the controller, whose device is on the bus.
-    let nodes = [
-        format!("{at}/device/numa_node"),
-        format!("{at}/device/device/numa_node"),
-        format!("{at}/device/../numa_node"),
-    ];
-    let node = nodes.iter().find_map(|path| tree.number::<i64>(path)).and_then(|node| u32::try_from(node).ok());
     let level = tree.text(&format!("{at}/md/level")).filter(|level| !level.is_empty());
     Disk {
         name: clean(name),
         model: tree.text(&format!("{at}/device/model")).map(|text| clean(&text)),
         bytes,
         rotational: tree.number::<u8>(&queue("rotational")).map(|turns| turns == 1),
-        node,
+        node: node_at(tree, &at).map(u32::from),
         scheduler: tree.text(&queue("scheduler")).map(|text| chosen(&text).unwrap_or_else(|| clean(&text))),
         write_cache: tree.text(&queue("write_cache")).map(|text| clean(&text)),
         logical_bytes: tree.number(&queue("logical_block_size")),

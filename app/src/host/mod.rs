@@ -11,6 +11,7 @@ pub mod facts; // cores, memory nodes, settings
 pub mod nics; // network cards
 pub mod disks; // disks and file systems
 pub mod rules; // what is good, what is not, why
+pub mod nodes; // memory nodes of cores, cards and disks, for a job
 pub mod machine; // the machine as a search for a placement sees it
 pub mod winners; // what such searches found, remembered
 pub mod text; // a tree of lines

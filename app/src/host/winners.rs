@@ -41,24 +41,24 @@ pub fn keep(home: &Home, line: &Line) -> Result<(), IdentityError> {
 #[must_use]
 pub fn hold(side: &Side) -> Hold {
     let cores = side.workers.iter().map(|core| usize::from(*core)).collect();
-    Hold { cores, exact: side.exact, memory: side.memory }
+    Hold { cores, exact: side.exact, memory: side.memory, node: None }
 }
 
-/// Where a job's workers go that sends from `local` to `peer`, and what `--explain` says of it. Nothing is known: wherever the kernel puts them.
+/// Where a job's workers go that sends from `local` to `peer`, and what `--explain` says of it. Nothing is known: `job::homes` says where.
 #[must_use]
-pub fn for_job(home: &Home, local: IpAddr, peer: IpAddr, workers: u16) -> (Hold, Option<Choice>) {
+pub fn for_job(home: &Home, local: IpAddr, peer: IpAddr, workers: u16) -> (Option<Hold>, Option<Choice>) {
     // Most hosts have no such file: nothing else is looked at then.
     if !home.path(FILE).exists() {
-        return (Hold::default(), None);
+        return (None, None);
     }
-    let Some(line) = find(home, &sys::host::hostname(), peer, &card_of(local)) else { return (Hold::default(), None) };
+    let Some(line) = find(home, &sys::host::hostname(), peer, &card_of(local)) else { return (None, None) };
     let what = "placement here";
     let rate = show_bits_per_second(line.bps as f64);
     if Machine::here(local, false).world != line.world {
         let reason = format!(
             "the one remembered for {peer} ({rate}) is of another kernel, card or set of cores: longhaul host probe --server {peer}:PORT"
         );
-        return (Hold::default(), Some(Choice { what, value: "the kernel's".to_owned(), reason }));
+        return (None, Some(Choice { what, value: "not as remembered".to_owned(), reason }));
     }
     let moved = !line.placement.send.irqs.is_empty();
     let side = line.placement.send.without_irqs();
@@ -69,5 +69,5 @@ pub fn for_job(home: &Home, local: IpAddr, peer: IpAddr, workers: u16) -> (Hold,
     let streams = line.placement.streams;
     let with = if moved { ", interrupts moved (which no job does)" } else { "" };
     let reason = format!("remembered from `longhaul host probe`: {rate} to {peer} with {streams} streams{with}");
-    (hold, Some(Choice { what, value: side.to_string(), reason }))
+    (Some(hold), Some(Choice { what, value: side.to_string(), reason }))
 }

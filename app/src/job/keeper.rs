@@ -122,6 +122,8 @@ pub struct Job<'a> {
     pub way: Way,
     /// Who moves the bytes.
     pub workers: Team,
+    /// The memory node of each volume; empty: nobody looked, or there is one.
+    pub volume_nodes: Vec<Option<u16>>,
     /// Pool of these, bytes.
     pub pool_bytes: u64,
     /// Where rails come from.

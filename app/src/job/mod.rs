@@ -15,6 +15,7 @@ pub mod keys; // rail secrets from the session
 pub mod offer; // what this end has
 pub mod place; // user's paths → sources and sinks
 pub mod volumes; // which disks belong together
+pub mod homes; // on which memory nodes workers are put, and why
 pub mod rails; // connected rails, made or awaited
 pub mod receipt; // the receipt's file, and digests carried from an earlier run
 pub mod train; // a train of packets over a greeted path: rate, loss, buffer

@@ -19,8 +19,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use engine::bound::Bound;
-use engine::host::{Hold, Make, Workers};
+use engine::host::{Make, Workers};
 use engine::job::JobNo;
+use proto::placement::homes::deal;
 use proto::wire::chunk::Greeting;
 use sys::event::Event;
 use sys::fs::Dir;
@@ -29,6 +30,7 @@ use crate::args::{ServeArguments, TicketChoice};
 use crate::config::{Settings, TicketAccess};
 use crate::door::{self, Door};
 use crate::exit::{Exit, Failure};
+use crate::host::nodes::Nodes;
 use crate::identity::ticket::{Tickets, Uses};
 use crate::identity::{Access, Home, Identity, Rights};
 use crate::job::board::{self, Board};
@@ -85,6 +87,8 @@ pub struct Daemon {
     pub ground: Ground,
     /// Who moves the bytes.
     pub workers: Arc<Workers>,
+    /// The machine's memory nodes, if there are several.
+    pub nodes: Option<Nodes>,
     /// Their pools together.
     pub pool_bytes: u64,
     /// Given out.
@@ -238,7 +242,8 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
     let address = listener.local_addr().map_err(io("listen"))?;
     // Without it data goes over TCP, and clients are told so.
     let door = Door::bind(address);
-    let make = make(&settings);
+    let nodes = Nodes::here();
+    let make = make(&settings, nodes.as_ref());
     let pool_bytes = make.memory_bytes;
     confine(&settings, &home)?;
     let board = open_board(&settings, &home);
@@ -254,6 +259,7 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
         settings,
         ground,
         workers,
+        nodes,
         pool_bytes,
         tickets,
         stop,
@@ -347,13 +353,17 @@ fn open_board(settings: &Settings, home: &Home) -> Arc<Board> {
 }
 
 /// The workers that are wanted.
-fn make(settings: &Settings) -> Make {
+fn make(settings: &Settings, nodes: Option<&Nodes>) -> Make {
     let cores = || sys::host::cores().map_or(1, |cores| cores.count);
     let count = settings.workers.map_or_else(cores, usize::from).max(1);
     let least = offer::pool_bytes(settings.memory_bytes, count, CHUNK_BYTES);
     let memory_bytes = if settings.stdio { least } else { least.max(settings.memory_bytes / POOL_PART) };
     let driver = crate::cp::session::ring_kind(settings.driver);
-    Make { count, memory_bytes, chunk_bytes: CHUNK_BYTES, driver, hold: Hold::default() }
+    let room = nodes.map(Nodes::room).unwrap_or_default();
+    // With fewer workers than nodes none is held: which node the next job wants nobody knows.
+    let homes = if count < room.len() { Vec::new() } else { deal(&room, &room, count) };
+    let holds = nodes.into_iter().flat_map(|nodes| homes.iter().map(|home| nodes.hold(*home))).collect();
+    Make { count, memory_bytes, chunk_bytes: CHUNK_BYTES, driver, holds }
 }
 
 fn ground(settings: &Settings) -> Result<Ground, Failure> {

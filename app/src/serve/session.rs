@@ -7,6 +7,7 @@
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::net::IpAddr;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,6 +35,7 @@ use crate::identity::ticket::{Grant, PROOF_LABEL, Uses};
 use crate::identity::{Access, Rights};
 use crate::job::board::Title;
 use crate::job::greet::{agent, hear, say};
+use crate::job::homes::Homes;
 use crate::job::keeper::renew::Offers;
 use crate::job::keeper::{self, Job, Sync, Way};
 use crate::job::keys::JobSecret;
@@ -434,6 +436,17 @@ fn prepare(daemon: &Daemon, guest: &Guest, open: &Open, picks: Option<Arc<Picks>
     way(daemon, guest, open, picks)
 }
 
+/// The workers of a job: of those that are held on nodes the ones beside what it serves. With the node of each volume.
+fn team(daemon: &Daemon, link: &Link, way: &Way, (no, count): (u32, u16)) -> (Team, Vec<Option<u16>>) {
+    let locals: Vec<IpAddr> = link.local_addr().map(|it| it.ip()).into_iter().collect();
+    let homes = daemon.nodes.as_ref().and_then(|nodes| Homes::of(nodes, &locals, way));
+    let Some(homes) = homes else { return (Team::new(daemon.workers.clone(), no, count), Vec::new()) };
+    let team = Team::near(daemon.workers.clone(), no, count, &homes.wish);
+    let choice = homes.choice(&team.homes(), "placement here");
+    daemon.log(1, &format!("{}: {} ({})", choice.what, choice.value, choice.reason));
+    (team, homes.volumes)
+}
+
 fn job<'a>(
     daemon: &'a Daemon,
     mut link: Link,
@@ -468,6 +481,7 @@ fn job<'a>(
     let stall = daemon.settings.read().map_or(Duration::from_secs(60), |settings| settings.idle_timeout);
     let no = next_job();
     let is_even = !sends && plan.datagrams > 0;
+    let (workers, volume_nodes) = team(daemon, &link, &way, (no, plan.workers.1));
     let title = Title { job: open.job, end: end_of(sends), initiates: false, what: in_words(open, peer) };
     let posted = daemon.board.post(title, bell.clone());
     Ok(Some(Job {
@@ -482,7 +496,8 @@ fn job<'a>(
         dry: open.dry,
         known: None,
         way,
-        workers: Team::new(daemon.workers.clone(), no, plan.workers.1),
+        workers,
+        volume_nodes,
         pool_bytes: daemon.pool_bytes,
         rails: Rails::Wait { from },
         weights: Vec::new(),

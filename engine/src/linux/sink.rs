@@ -86,6 +86,12 @@ impl LinuxSink {
         }
     }
 
+    /// The folder that entries are named below.
+    #[must_use]
+    pub fn base(&self) -> &Dir {
+        &self.base
+    }
+
     /// Files that the source has under another name now are looked for at the destination.
     #[must_use]
     pub fn finding_moved(mut self) -> Self {

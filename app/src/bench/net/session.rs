@@ -177,6 +177,7 @@ fn receive(listener: &TcpListener, lines: &mut Lines, order: &Order, cores: &Cor
         cores: it.cores.iter().map(|core| usize::from(*core)).collect(),
         exact: it.exact,
         memory: it.memory,
+        node: None,
     });
     if let Some(hold) = &hold {
         hold.check().context("its threads cannot be held there")?;

@@ -115,7 +115,7 @@ pub fn measure(rig: &mut Rig, paths: usize) -> anyhow::Result<Tables> {
 }
 
 fn cell(rig: &mut Rig, way: Way, send_core: u16, recv_core: u16) -> anyhow::Result<Cell> {
-    let ours = Hold { cores: vec![send_core.into()], exact: true, memory: None };
+    let ours = Hold { cores: vec![send_core.into()], exact: true, ..Hold::default() };
     let mut samples: [Vec<f64>; 3] = Default::default();
     for _ in 0..ROUNDS {
         let theirs = Held { cores: vec![recv_core], exact: true, memory: None };

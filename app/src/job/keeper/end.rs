@@ -32,10 +32,12 @@ impl End {
                 let mut end = SendEnd::new(job.no, job.terms, &job.plan, job.rung, source.clone(), count, depth);
                 let to = job.layout.filter(|it| it.stripe == Stripe::File).map_or(1, |it| it.volumes);
                 end.spread_over(u16::try_from(disks).unwrap_or(u16::MAX), to);
+                end.lie_on(job.volume_nodes.clone(), job.workers.homes());
                 End::Send(Box::new(end))
             }
             Way::Recv { sink, keep, carried, sync } => {
                 let (sink, carried) = (sink.clone(), carried.clone());
+                sink.lie_on(job.volume_nodes.clone());
                 let boot = boot_hash();
                 let mut end = RecvEnd::new(job.no, job.terms, &job.plan, job.rung, sink, count, *keep, boot, carried);
                 end.compare_by(sync.compare);
