@@ -185,10 +185,10 @@ fn a_chunk_is_written_on_its_own_node_unless_much_more_waits_there() {
     assert_eq!(set.sink.inspect(&entry, true, false).expect("looked"), Found::Nothing);
     let place = |index: u64, bytes, node| set.sink.place(&entry, index * u64::from(CHUNK), bytes, node);
     let near: Vec<usize> = (0..6).map(|index| place(index, CHUNK, Some(1))).collect();
-    assert_eq!(near, [1, 2, 1, 2, 1, 2], "volume 0 has nothing to do, and is on another node");
-    assert_eq!(place(6, CHUNK, Some(1)), 0, "three are on their way to either: it is not waited for them");
+    assert_eq!(near, [1, 2, 1, 2, 0, 0], "volume 0 is on another node: it is taken when the others have had their turns");
+    assert_eq!(place(6, CHUNK, Some(1)), 1, "none has a turn");
     assert_eq!(place(7, CHUNK, Some(0)), 0, "a worker of the other node");
-    assert_eq!(place(8, CHUNK, None), 0, "of a worker that is nowhere only what is to do counts");
+    assert_eq!(place(8, CHUNK, None), 2, "of a worker that is nowhere only what is to do counts");
     // Writes that end in memory: nothing is on its way, and what is not flushed tells.
     for index in 0..9 {
         set.sink.landed(entry.id, index * u64::from(CHUNK), CHUNK.into());
@@ -254,4 +254,37 @@ fn a_striped_file_gets_no_name_while_a_volume_that_has_a_piece_is_out() {
     set.sink.publish(std::slice::from_ref(&entry), Rung::Published, &mut results);
     assert_eq!(results[0].as_ref().expect_err("a piece is gone").raw_os_error(), Some(EIO));
     assert!(set.holders("big").is_empty());
+}
+
+#[test]
+fn what_an_earlier_run_left_of_a_file_with_holes_is_on_no_volume_when_it_comes() {
+    let set = set("left", 3);
+    let left = |volume: usize| set.folder.join(volume.to_string()).read_dir().expect("it is there").count();
+    let comes = |id: u64, bytes: u64, sparse: bool| {
+        let mut entry = (*entry(id, "f", EntryKind::File { bytes })).clone();
+        entry.meta.sparse = sparse;
+        entry
+    };
+    let mib = 1 << 20;
+    // Each was the one with the least to do, once: a part without a journal is on all of them.
+    for volume in 0..3 {
+        let path = set.folder.join(volume.to_string());
+        let tree = LinuxSink::new(
+            Dir::open(path.as_os_str().as_bytes()).expect("it is there"),
+            Chooser::new(Engines::both(Engine::Buffered)),
+        );
+        drop(tree.open_part(0, &comes(7, mib, true)).expect("a part"));
+        assert_eq!(left(volume), 1);
+    }
+    let looked = |entry: &Entry, dry: bool| set.sink.inspect(entry, true, dry).expect("looked");
+    assert_eq!(looked(&comes(1, mib, true), true), Found::Nothing);
+    assert_eq!(looked(&comes(2, mib, false), false), Found::Nothing);
+    assert_eq!(looked(&comes(3, 128 << 10, true), false), Found::Nothing);
+    assert_eq!(
+        (0..3).map(left).sum::<usize>(),
+        3,
+        "what is written over, all of it, may stay, and so may all in a dry run"
+    );
+    assert_eq!(looked(&comes(4, mib, true), false), Found::Nothing);
+    assert_eq!((0..3).map(left).sum::<usize>(), 0, "its zeros do not come");
 }

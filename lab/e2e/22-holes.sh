@@ -112,6 +112,27 @@ rm -rf "$DST"/t{0..3} "$DST/small-again"
 cp_run --digest crc64 --no-keep "$SRC/small" "$DST/small/"
 holds "crc64: verify agrees, too" "$LONGHAUL" verify "$(field receipt "$OUT")" "$DST/small"
 
+# Small files: as sparse as they were; what is longer than a pack's leaves its zeros at home.
+mkdir -p "$SRC/few" "$DST/few"
+at_once() { # NAME BYTES OFFSET LENGTH: a hole with so many bytes of chance in it
+    truncate -s "$2" "$SRC/few/$1"
+    head -c "$4" /dev/urandom | dd of="$SRC/few/$1" bs=64K seek="$3" oflag=seek_bytes conv=notrunc status=none
+}
+at_once end $((12 * MIB)) $((12 * MIB - 65536)) 65536
+at_once page 102400 40960 4096
+at_once middle $((16 * MIB)) $((5 * MIB)) 4096
+at_once odd 3333333 2222222 10
+truncate -s $((7 * MIB)) "$SRC/few/nothing"
+sync -f "$SRC/few"
+cp_run "$SRC/few" "$DST/few/"
+cp_ends 0 "small files: exit code 0"
+holds "small files: $(number bytes) bytes moved, $(number hole_bytes) told" test "$(number bytes)" -le $((6 * MIB)) -a "$(number hole_bytes)" -ge $((33 * MIB))
+for name in end page middle odd nothing; do
+    is "$(stat -c '%b %s' "$DST/few/few/$name")" "$(stat -c '%b %s' "$SRC/few/$name")" "small files: $name is allocated alike"
+    holds "small files: $name is equal" cmp "$SRC/few/$name" "$DST/few/few/$name"
+done
+holds "small files: verify agrees" "$LONGHAUL" verify "$(field receipt "$OUT")" "$DST/few"
+
 # sync: a hole gets data, data becomes a hole; what is equal does not travel.
 mkdir -p "$SRC/dir"
 islands "$SRC/dir/changing" $((1 << 28)) $((8 * MIB)) $((200 * MIB))

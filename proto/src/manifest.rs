@@ -9,6 +9,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::error::Breach;
+use crate::wire::control::HOLE_FILE_BYTES_MIN;
 
 mod meta; // owner, attributes, names of one file
 
@@ -105,6 +106,12 @@ impl Entry {
     #[must_use]
     pub fn is_file(&self) -> bool {
         matches!(self.kind, EntryKind::File { .. })
+    }
+
+    /// May what is zeros of it be told, instead of being sent?
+    #[must_use]
+    pub fn tells_holes(&self) -> bool {
+        self.meta.sparse && self.bytes() > HOLE_FILE_BYTES_MIN
     }
 }
 

@@ -14,7 +14,7 @@ use crate::error::Breach;
 use crate::ledger::{ChunkState, Ledger, chunk_count, chunk_len};
 use crate::manifest::{Entry, EntryId, EntryKind, check_path};
 use crate::wire::chunk::PACK_FILE_BYTES_MAX;
-use crate::wire::control::{ChunkId, ChunkRange, Digest, HOLE_FILE_BYTES_MIN, HOLE_REACH_BYTES};
+use crate::wire::control::{ChunkId, ChunkRange, Digest, HOLE_REACH_BYTES};
 use crate::{WINDOW, WINDOW_NAME_BYTES, WINDOW_NAME_SLACK};
 
 /// How far a file is.
@@ -142,14 +142,14 @@ impl Receiver {
     /// The sender says that these chunks are zeros. Whether the file is still on its way.
     ///
     /// # Errors
-    /// They are not all missing of a file that is on its way and has a journal, or one is its last chunk, or beyond the reach.
+    /// They are not all missing of a file that is on its way and may have some, or one is its last chunk, or beyond the reach.
     pub fn on_holes(&mut self, id: EntryId, ranges: &[ChunkRange]) -> Result<bool, Breach> {
         let chunk_bytes = u64::from(self.chunk_bytes);
         let Some(item) = self.items.get_mut(&id) else {
             return if id < self.next_entry { Ok(false) } else { Err(Breach::EntryUnknown) };
         };
         let State::Coming { ledger, end: None } = &mut item.state else { return Err(Breach::WrongOrder) };
-        if item.entry.bytes() <= HOLE_FILE_BYTES_MIN {
+        if !item.entry.tells_holes() {
             return Err(Breach::ChunkUnwanted);
         }
         let end_max = (ledger.chunks() - 1).min(HOLE_REACH_BYTES / chunk_bytes);

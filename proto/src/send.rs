@@ -21,7 +21,7 @@ use crate::error::Breach;
 use crate::ledger::chunk_count;
 use crate::manifest::{Entry, EntryId, EntryKind};
 use crate::wire::chunk::{PACK_FILE_BYTES_MAX, PACK_LINE_BYTES};
-use crate::wire::control::{ChunkId, ChunkRange, HOLE_FILE_BYTES_MIN, WANT_RANGES_MAX, Want};
+use crate::wire::control::{ChunkId, ChunkRange, WANT_RANGES_MAX, Want};
 use crate::{WINDOW, WINDOW_NAME_BYTES};
 
 use lanes::Lanes;
@@ -303,7 +303,8 @@ impl Sender {
         };
         let unread = ranges.iter().map(|range| range.end - range.first).sum();
         let mapped = match item.state {
-            _ if !item.entry.meta.sparse || bytes <= HOLE_FILE_BYTES_MIN => u64::MAX,
+            // The last chunk travels: of one chunk nothing can be told.
+            _ if !item.entry.tells_holes() || chunks == 1 => u64::MAX,
             // What was read and found to differ is read again, whatever the file system says of it.
             State::Compared { read } => read,
             _ => 0,

@@ -556,16 +556,20 @@ fn holes_that_cannot_be_are_refused_by_name() {
     const CHUNKS: u64 = 20;
     let mut receiver = Receiver::new(CHUNK);
     let huge = (1 << 40) + 9 * u64::from(CHUNK);
-    for (id, bytes) in [(0, CHUNKS * u64::from(CHUNK)), (1, 16 << 20), (2, CHUNKS * u64::from(CHUNK)), (3, huge)] {
-        receiver.on_entry(Entry { id, ..file(bytes, id as usize) }).expect("in order");
+    let (long, packed) = (CHUNKS * u64::from(CHUNK), 128 << 10);
+    for (id, bytes) in [(0, long), (1, packed), (2, long), (3, huge), (4, long)] {
+        let mut entry = Entry { id, ..file(bytes, 0) };
+        entry.meta.sparse = id != 4;
+        receiver.on_entry(entry).expect("in order");
         if id != 2 {
             receiver.expect(id, std::iter::empty());
         }
     }
     let mut holes = |id, first, end| receiver.on_holes(id, &[ChunkRange { first, end }]);
-    assert_eq!(holes(4, 0, 1), Err(Breach::EntryUnknown));
+    assert_eq!(holes(5, 0, 1), Err(Breach::EntryUnknown));
     assert_eq!(holes(2, 0, 1), Err(Breach::WrongOrder), "nothing of it was asked for yet");
-    assert_eq!(holes(1, 0, 1), Err(Breach::ChunkUnwanted), "a file without a journal is read");
+    assert_eq!(holes(1, 0, 1), Err(Breach::ChunkUnwanted), "a file of a pack has its zeros there");
+    assert_eq!(holes(4, 0, 1), Err(Breach::ChunkUnwanted), "nobody said that it has holes");
     assert_eq!(holes(0, CHUNKS - 1, CHUNKS), Err(Breach::ChunkOutOfRange), "the last chunk travels");
     assert_eq!(holes(0, 0, u64::MAX), Err(Breach::ChunkOutOfRange), "beyond the file");
     assert_eq!(holes(3, 1 << 20, (1 << 20) + 1), Err(Breach::ChunkOutOfRange), "beyond the reach");

@@ -16,7 +16,7 @@ use proto::journal::{JournalHeader, encode_header, encode_record};
 use proto::ledger::{chunk_count, chunk_len};
 use proto::manifest::{Entry, EntryId};
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
-use proto::wire::control::{ChunkRange, Digest, HOLE_FILE_BYTES_MIN, NO_DIGEST};
+use proto::wire::control::{ChunkRange, Digest, NO_DIGEST};
 
 use crate::job::Terms;
 use crate::platform::{Holes, Sign, SinkTree, SourceTree};
@@ -167,8 +167,7 @@ struct Islands(Holes);
 
 impl Islands {
     fn of(entry: &Entry) -> Islands {
-        let is_told = entry.meta.sparse && entry.bytes() > HOLE_FILE_BYTES_MIN;
-        Islands(Holes { ranges: Vec::new(), until: if is_told { 0 } else { u64::MAX } })
+        Islands(Holes { ranges: Vec::new(), until: if entry.tells_holes() { 0 } else { u64::MAX } })
     }
 
     /// Is a chunk a hole? They are asked for in order.

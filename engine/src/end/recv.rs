@@ -457,7 +457,7 @@ impl<P: Platform> RecvEnd<P> {
             coming.closing = true;
         } else if !std::mem::replace(&mut coming.journalled, false) {
             // Without a journal nothing could be paid before: holding rails for it would hold for ever.
-            self.debt.owe(id, entry.bytes());
+            self.debt.owe(id, entry.bytes() - coming.holes);
         }
         let own = coming.tree.root().expect("all chunks are in");
         if sender_digest.is_some_and(|digest| digest != own) {

@@ -323,6 +323,9 @@ impl SinkTree for LinuxSink {
             _ => {}
         }
         if entry.bytes() <= JOURNAL_FILE_BYTES_MIN {
+            if entry.tells_holes() && !is_fresh && !dry {
+                self.clear(entry); // what is missing of its part is to read as zeros
+            }
             return Ok(Found::Nothing);
         }
         // Nor for each of the volumes that get a piece.

@@ -105,10 +105,10 @@ impl<P: Platform> Parts<P> {
         find_or_open(&mut self.loose, tree, entry, (header, self.node), P::Sink::open_part_loose)
     }
 
-    /// Does what is missing of an entry read as zeros? (In the part of a file with a journal, if nobody puts chunks that are not whole
-    /// into it: such a chunk may go again by another worker, and then what stands there is anything.)
+    /// Does what is missing of an entry read as zeros? (In the part of a file with a journal or with holes, if nobody puts chunks that are
+    /// not whole into it: such a chunk may go again by another worker, and then what stands there is anything.)
     fn reads_as_zeros(&self, tree: &P::Sink, id: EntryId) -> bool {
-        self.entry(id).is_some_and(|it| it.bytes() > JOURNAL_FILE_BYTES_MIN) && !tree.was_loose()
+        self.entry(id).is_some_and(|it| it.bytes() > JOURNAL_FILE_BYTES_MIN || it.tells_holes()) && !tree.was_loose()
     }
 }
 

@@ -373,7 +373,8 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
             self.settle_on(entry, volume);
             return self.at_home(entry, |tree| tree.inspect(entry, keep, dry));
         }
-        if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
+        // Of a file that is to have holes, each takes away what an earlier run left.
+        if entry.bytes() > JOURNAL_FILE_BYTES_MIN || entry.tells_holes() {
             for index in self.live() {
                 if let Some(found @ Found::Parts(_)) = self.ask(index, |tree| tree.inspect(entry, keep, dry))? {
                     self.settle_on(entry, index);

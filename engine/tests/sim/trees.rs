@@ -252,7 +252,7 @@ impl SinkTree for SimSink {
                 let was_large =
                     matches!(&disk.nodes[ino].kind, Kind::File(it) if it.data.len() as u64 > JOURNAL_FILE_BYTES_MIN);
                 drop(disk);
-                if was_large {
+                if was_large || entry.tells_holes() {
                     self.discard(entry);
                 }
                 return Ok(Found::Nothing);
@@ -260,6 +260,10 @@ impl SinkTree for SimSink {
             _ => {}
         }
         if entry.bytes() <= JOURNAL_FILE_BYTES_MIN {
+            drop(disk);
+            if entry.tells_holes() && !dry {
+                self.discard(entry);
+            }
             return Ok(Found::Nothing);
         }
         let part = disk.lookup(&part_of(entry));

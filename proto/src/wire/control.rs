@@ -13,6 +13,7 @@ use crate::books::Books;
 use crate::layout::Layout;
 use crate::manifest::{Aspects, Entry, EntryId};
 use crate::negotiate::{Means, Offer, Plan, Wish};
+use crate::wire::chunk::PACK_FILE_BYTES_MAX;
 
 /// Counts chunks of one job in the order the sender hands them out, from 0.
 pub type ChunkId = u64;
@@ -246,9 +247,8 @@ pub enum Frame {
     Pace(Wish),
 }
 
-/// Of files of at most so many bytes holes are not told: they are read. (Longer ones have a journal, and so a part in which what is
-/// missing reads as zeros.)
-pub const HOLE_FILE_BYTES_MIN: u64 = 16 << 20;
+/// Of files of at most so many bytes holes are not told: they go in packs, zeros and all, and become holes again when they are written.
+pub const HOLE_FILE_BYTES_MIN: u64 = PACK_FILE_BYTES_MAX;
 /// Holes are told up to here, and read beyond. Up to here both ends know the digests of long runs of zeros without hashing them (BLAKE3
 /// counts its blocks, so that no two are the same); beyond, a few bytes of a peer's could ask for hours.
 pub const HOLE_REACH_BYTES: u64 = 1 << 40;
