@@ -12,15 +12,38 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
 use proto::books::{STAGES, Stage};
 
-/// One writer (the worker), many readers.
+/// What is booked up to a moment.
 #[derive(Debug, Default)]
-pub struct Counters {
-    /// Odd while the writer changes the others: a reader looks again (a seqlock, Documentation/locking/seqlock.rst).
-    turn: AtomicU64,
+struct Booked {
     ns: [AtomicU64; STAGES],
     /// The stage that what has passed since `since_ns` (of `sys::clock::now_ns`) counts as; 0: the thread has not begun.
     stage: AtomicUsize,
     since_ns: AtomicU64,
+}
+
+impl Booked {
+    fn read(&self) -> (Snapshot, usize, u64) {
+        let ns = std::array::from_fn(|index| self.ns[index].load(Ordering::Relaxed));
+        (ns, self.stage.load(Ordering::Relaxed), self.since_ns.load(Ordering::Relaxed))
+    }
+
+    fn write(&self, ns: &Snapshot, stage: Stage, since_ns: u64) {
+        for (shared, own) in self.ns.iter().zip(ns) {
+            shared.store(*own, Ordering::Relaxed);
+        }
+        self.stage.store(stage as usize, Ordering::Relaxed);
+        self.since_ns.store(since_ns, Ordering::Relaxed);
+    }
+}
+
+/// One writer (the worker), many readers.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// How often the writer turned from one copy to the other: readers take the one that it does not change, also while it has lost its core
+    /// in the middle (a latch, Documentation/locking/seqlock.rst).
+    turn: AtomicU64,
+    /// Even turns: the first.
+    copies: [Booked; 2],
     direct: AtomicU64,
     lent: AtomicU64,
     unread: AtomicU64,
@@ -55,9 +78,6 @@ impl Sub for Spared {
     }
 }
 
-/// So often a reader looks at counters that are being written.
-const LOOKS: u32 = 10_000;
-
 /// Nanoseconds per stage at one moment.
 pub type Snapshot = [u64; STAGES];
 
@@ -75,7 +95,16 @@ impl Look {
     /// What passed since an earlier look at the same thread, stage by stage, and by the clock.
     #[must_use]
     pub fn since(&self, then: &Look) -> (Snapshot, u64) {
-        let ns = std::array::from_fn(|stage| self.ns[stage].saturating_sub(then.ns[stage]));
+        let mut ns: Snapshot = std::array::from_fn(|stage| self.ns[stage].saturating_sub(then.ns[stage]));
+        // What the earlier look took to be one stage's, because more was not known yet, and turned out to be another's: that has it now.
+        let mut over: u64 = then.ns.iter().zip(self.ns).map(|(then, now)| then.saturating_sub(now)).sum();
+        while over > 0
+            && let Some(most) = ns.iter_mut().max().filter(|most| **most > 0)
+        {
+            let taken = over.min(*most);
+            *most -= taken;
+            over -= taken;
+        }
         (ns, self.at_ns.saturating_sub(then.at_ns))
     }
 }
@@ -84,13 +113,12 @@ impl Counters {
     /// What is booked so far, up to now: a thread that waits is counted as waiting, one that runs as in its loop.
     #[must_use]
     pub fn look(&self) -> Look {
-        // A writer that lost its core in between is not waited for longer than this: what is read then is off by one turn.
-        for _ in 0..LOOKS {
+        loop {
             let turn = self.turn.load(Ordering::Acquire);
-            let mut ns: Snapshot = std::array::from_fn(|index| self.ns[index].load(Ordering::Relaxed));
-            let (stage, since) = (self.stage.load(Ordering::Relaxed), self.since_ns.load(Ordering::Relaxed));
+            let (mut ns, stage, since) = self.copies[(turn & 1) as usize].read();
             fence(Ordering::Acquire);
-            if turn.is_multiple_of(2) && self.turn.load(Ordering::Relaxed) == turn {
+            // Else the writer has turned twice meanwhile: it has its core, and is elsewhere before long.
+            if self.turn.load(Ordering::Relaxed) == turn {
                 let at_ns = sys::clock::now_ns().max(since);
                 if since > 0 {
                     ns[stage] += at_ns - since;
@@ -99,20 +127,16 @@ impl Counters {
             }
             std::thread::yield_now();
         }
-        let ns = std::array::from_fn(|index| self.ns[index].load(Ordering::Relaxed));
-        Look { ns, at_ns: self.since_ns.load(Ordering::Relaxed) }
     }
 
     fn write(&self, ns: &Snapshot, stage: Stage, since_ns: u64) {
         let turn = self.turn.load(Ordering::Relaxed);
-        self.turn.store(turn + 1, Ordering::Relaxed);
-        fence(Ordering::Release);
-        for (shared, own) in self.ns.iter().zip(ns) {
-            shared.store(*own, Ordering::Relaxed);
+        for (copy, turn) in self.copies.iter().zip([turn + 1, turn + 2]) {
+            // Nobody reads this copy from here on who does not see that it was turned from; what was written of the other is seen by all who read it.
+            self.turn.store(turn, Ordering::Release);
+            fence(Ordering::Release);
+            copy.write(ns, stage, since_ns);
         }
-        self.stage.store(stage as usize, Ordering::Relaxed);
-        self.since_ns.store(since_ns, Ordering::Relaxed);
-        self.turn.store(turn + 2, Ordering::Release);
     }
 
     /// What was spared so far.
@@ -191,6 +215,14 @@ mod tests {
 
     use super::*;
 
+    struct Ended<'a>(&'a std::sync::atomic::AtomicBool);
+
+    impl Drop for Ended<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
     #[test]
     fn the_stages_sum_to_the_wall_time() {
         let counters = Arc::new(Counters::default());
@@ -219,6 +251,8 @@ mod tests {
         let over = std::sync::atomic::AtomicBool::new(false);
         let begun = sys::clock::now_ns();
         std::thread::scope(|scope| {
+            // Also when an assertion fails: the thread is waited for.
+            let _end = Ended(&over);
             scope.spawn(|| {
                 let mut laps = Laps::new(counters.clone());
                 while !over.load(Ordering::Relaxed) {
@@ -254,7 +288,6 @@ mod tests {
                     std::thread::sleep(std::time::Duration::from_millis(1));
                 }
             }
-            over.store(true, Ordering::Relaxed);
         });
     }
 

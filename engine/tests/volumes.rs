@@ -185,7 +185,11 @@ fn a_chunk_is_written_on_its_own_node_unless_much_more_waits_there() {
     assert_eq!(set.sink.inspect(&entry, true, false).expect("looked"), Found::Nothing);
     let place = |index: u64, bytes, node| set.sink.place(&entry, index * u64::from(CHUNK), bytes, node);
     let near: Vec<usize> = (0..6).map(|index| place(index, CHUNK, Some(1))).collect();
-    assert_eq!(near, [1, 2, 1, 2, 0, 0], "volume 0 is on another node: it is taken when the others have had their turns");
+    assert_eq!(
+        near,
+        [1, 2, 1, 2, 0, 0],
+        "volume 0 is on another node: it is taken when the others have had their turns"
+    );
     assert_eq!(place(6, CHUNK, Some(1)), 1, "none has a turn");
     assert_eq!(place(7, CHUNK, Some(0)), 0, "a worker of the other node");
     assert_eq!(place(8, CHUNK, None), 2, "of a worker that is nowhere only what is to do counts");
