@@ -120,8 +120,8 @@ impl Workers {
             let hold = make.holds.get(index % make.holds.len().max(1)).cloned().unwrap_or_default();
             let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
                 // A container may forbid either. Without cores the kernel places the thread; without a policy memory is where it is touched first.
-                let node = hold.take_cores(index).ok().and(hold.node);
-                let _ = hold.take_memory();
+                let (cores, memory) = (hold.take_cores(index), hold.take_memory());
+                let node = cores.and(memory).ok().and(hold.node);
                 // Bursts and caps are timed; with the default slack each is 50 µs late.
                 let _ = sys::udp::fine_timers();
                 match Linux::new(bufs, chunk_bytes as usize, driver) {

@@ -38,6 +38,8 @@ pub(crate) struct Parts<P: Platform> {
     loose: Opened<P::File>,
     /// Chunks that are whole, and that no volume wants yet; the first came first.
     kept: VecDeque<Kept>,
+    /// Since when none of them had a turn.
+    kept_ns: u64,
     /// Where the bufs are.
     node: Option<u16>,
 }
@@ -49,12 +51,11 @@ struct Kept {
     header: Header,
     digest: Digest,
     buf: Buf,
-    since_ns: u64,
 }
 
 /// So soon a worker looks again whether a volume wants what it keeps: chunks also land by other workers.
 pub(crate) const LOOK_NS: u64 = 2_000_000;
-/// No chunk is kept for longer, whatever the volumes have.
+/// If no volume wants any for so long, one goes all the same, whatever was counted wrong.
 const KEEP_NS: u64 = 1_000_000_000;
 
 /// Open parts: of a file that is striped by chunk, one for each volume.
@@ -68,6 +69,7 @@ impl<P: Platform> Parts<P> {
             open: VecDeque::with_capacity(OPEN_MAX),
             loose: VecDeque::with_capacity(OPEN_MAX),
             kept: VecDeque::new(),
+            kept_ns: 0,
             node,
         }
     }
@@ -157,7 +159,8 @@ impl<P: Platform> Seat<P> {
     pub(crate) fn at_once(&mut self, platform: &P, header: &Header) -> Option<AtOnce<P::File>> {
         let Role::Recv(tree) = &self.part.role else { return None };
         let is_striped = self.parts.entry(header.entry).is_some_and(|it| it.meta.striped);
-        if is_striped && !tree.has_turn(header.entry, header.offset) {
+        // Whoever takes a turn goes on at once: behind others that wait for one it would only keep it from them.
+        if is_striped && (self.parts.keeps() || !tree.has_turn(header.entry, header.offset)) {
             return None;
         }
         let file = self.parts.file(tree, header).ok()?;
@@ -210,11 +213,12 @@ impl<P: Platform> Worker<P> {
                 let Role::Recv(tree) = &seat.part.role else { unreachable!("only receivers keep chunks") };
                 let (entry, chunk) = (first.header.entry, first.header.chunk);
                 let is_stray = seat.closing || seat.parts.entry(entry).is_none();
-                let is_long = now.saturating_sub(first.since_ns) > KEEP_NS;
+                let is_long = now.saturating_sub(seat.parts.kept_ns) > KEEP_NS;
                 if !is_stray && !is_long && !tree.has_turn(entry, first.header.offset) {
                     break;
                 }
-                let Kept { index, header, digest, buf, .. } = seat.parts.kept.pop_front().expect("seen above");
+                let Kept { index, header, digest, buf } = seat.parts.kept.pop_front().expect("seen above");
+                seat.parts.kept_ns = now;
                 let rail = self.rails[index].as_mut().expect("a rail stays until its ops are back");
                 rail.ops -= 1;
                 if is_stray {
@@ -235,8 +239,10 @@ impl<P: Platform> Worker<P> {
         let is_striped = seat.parts.entry(header.entry).is_some_and(|it| it.meta.striped);
         if is_striped && (seat.parts.keeps() || !tree.has_turn(header.entry, header.offset)) {
             rail.ops += 1;
-            let since_ns = self.platform.now_ns();
-            seat.parts.kept.push_back(Kept { index, header, digest, buf, since_ns });
+            if !seat.parts.keeps() {
+                seat.parts.kept_ns = self.platform.now_ns();
+            }
+            seat.parts.kept.push_back(Kept { index, header, digest, buf });
             return;
         }
         self.land_now(index, header, digest, buf);

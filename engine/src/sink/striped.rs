@@ -56,9 +56,12 @@ impl<S: SinkTree> Volumes<S> {
 
     /// See `SinkTree::has_turn`.
     pub(super) fn has_chunk_turn(&self, id: EntryId, offset: u64) -> bool {
-        // One that has its volume already does not wait for another.
-        self.books()
-            .is_none_or(|books| books.dealer.volume_of(id, offset).is_some() || books.dealer.has_turn(self.live()))
+        // Chunks that lie in parts until repairs of datagrams come have their volumes for round trips: then nobody's turns are known. One that has its
+        // volume already does not wait for another.
+        self.was_loose()
+            || self
+                .books()
+                .is_none_or(|books| books.dealer.volume_of(id, offset).is_some() || books.dealer.has_turn(self.live()))
     }
 
     /// See `SinkTree::place`.
@@ -112,8 +115,9 @@ impl<S: SinkTree> Volumes<S> {
         let (near, far) = (least(&|it| !self.is_far(it, node)), least(&|it| self.is_far(it, node)));
         let (Some(here), Some(there)) = (near, far) else { return near.or(far) };
         let (own, other) = (load(here), load(there));
-        if books.dealer.wants(there, alike) && !books.dealer.wants(here, alike) {
-            return Some(there);
+        let wanted = [here, there].map(|it| books.dealer.wants(it, alike));
+        if wanted[0] != wanted[1] {
+            return Some(if wanted[0] { here } else { there });
         }
         let leads = own.flying > other.flying + LEAD * u64::from(bytes) || own.waiting > other.waiting + FLUSH_BYTES;
         Some(if leads { there } else { here })
