@@ -117,7 +117,7 @@ impl Counters {
             let turn = self.turn.load(Ordering::Acquire);
             let (mut ns, stage, since) = self.copies[(turn & 1) as usize].read();
             fence(Ordering::Acquire);
-            // Else the writer has turned twice meanwhile: it has its core, and is elsewhere before long.
+            // Else the writer has turned to this copy meanwhile: it has its core, and is elsewhere before long.
             if self.turn.load(Ordering::Relaxed) == turn {
                 let at_ns = sys::clock::now_ns().max(since);
                 if since > 0 {

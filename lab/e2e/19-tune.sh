@@ -81,6 +81,15 @@ on b sh -c 'echo 0 >/proc/sys/net/ipv4/tcp_mtu_probing'
 
 # --- rules for cards, tried on the veth of this namespace: its own /sys, so that nothing of the machine is seen ---
 on b mount -t sysfs none /sys
+# killed VALUES OLD WORDS: who holds the rules is killed: what VALUES prints is OLD again, and the journal is gone.
+killed() {
+    local values=$1 old=$2
+    back() { [ "$($values)" = "$old" ]; }
+    kill -9 "$STARTED_PID"
+    holds "$3" until_true 5 back
+    wait "$STARTED_PID" 2>/dev/null
+    until_true 5 test ! -e "$LAB/state/host.journal"
+}
 cards() { on b sh -c 'cat /sys/class/net/lh0/mtu /sys/class/net/lh0/queues/rx-*/rps_flow_cnt; tc qdisc show dev lh0'; }
 card_rules=(--card lh0 --rule mtu --rule rfs --rule qdisc)
 old_cards=$(cards)
@@ -102,11 +111,7 @@ if grep -q '^not set: lh0 qdisc stays' "$LAB/apply.out"; then
 else
     holds "rules for cards: fq" grep -q 'qdisc fq ' <<<"$set_cards"
 fi
-kill -9 "$STARTED_PID"
-back() { [ "$(cards)" = "$old_cards" ]; }
-holds "rules for cards: kill -9: every value is back within 5 s" until_true 5 back
-wait "$STARTED_PID" 2>/dev/null
-until_true 5 test ! -e "$LAB/state/host.journal"
+killed cards "$old_cards" "rules for cards: kill -9: every value is back within 5 s"
 on b sh "$LAB/plan.sh"
 plain() { sed 's/qdisc fq [0-9a-f]*:/qdisc fq/'; }
 is "$(cards | plain)" "$(plain <<<"$set_cards")" "rules for cards: the shell does the same"
@@ -131,11 +136,7 @@ else
     on b sh -c 'echo 1 >/sys/class/net/lh0/queues/rx-0/rps_cpus'
     holds "rps: drift is told within 10 s" until_true 10 grep -q '^moved: /sys/class/net/lh0/queues/rx-0/rps_cpus = 1,' "$LAB/apply.err"
     on b sh -c "echo $set_masks >/sys/class/net/lh0/queues/rx-0/rps_cpus"
-    kill -9 "$STARTED_PID"
-    back() { [ "$(masks)" = "$old_masks" ]; }
-    holds "rps: kill -9: the mask is back within 5 s" until_true 5 back
-    wait "$STARTED_PID" 2>/dev/null
-    until_true 5 test ! -e "$LAB/state/host.journal"
+    killed masks "$old_masks" "rps: kill -9: the mask is back within 5 s"
     on b sh "$LAB/plan.sh"
     is "$(masks)" "$set_masks" "rps: the shell does the same"
     on b "$LONGHAUL" host plan --card lh0 --rule rps >"$LAB/plan" 2>&1
@@ -159,11 +160,7 @@ else
     start b "$LONGHAUL" host apply --rule congestion-control "${state[@]}" >"$LAB/apply.out" 2>"$LAB/apply.err" </dev/null
     until_true 5 grep -q '^holding' "$LAB/apply.out"
     is "$(value tcp_congestion_control)" bbr "congestion control: apply sets it"
-    kill -9 "$STARTED_PID"
-    back() { [ "$(laws)" = "$old_laws" ]; }
-    holds "congestion control: kill -9: it is back within 5 s, with who is permitted what" until_true 5 back
-    wait "$STARTED_PID" 2>/dev/null
-    until_true 5 test ! -e "$LAB/state/host.journal"
+    killed laws "$old_laws" "congestion control: kill -9: it is back within 5 s, with who is permitted what"
     on b sh -c "echo $was >/proc/sys/net/ipv4/tcp_congestion_control" || true
     on b "$LONGHAUL" host apply --keep --rule congestion-control "${state[@]}" >/dev/null 2>&1
     on b "$LONGHAUL" host undo "${state[@]}" >/dev/null 2>&1

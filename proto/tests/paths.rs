@@ -14,8 +14,8 @@ use proto::wire::control::{ChunkRange, Want};
 const CHUNK: u64 = 1 << 20;
 const MS: u64 = 1_000_000;
 
-/// Moves a file of `chunks` chunks over rails of these rates (bytes per second): when it is done, and what each brought.
-fn run(chunks: u64, rates: &[u64], told: bool) -> (u64, Vec<u64>) {
+/// A sender of one file of so many chunks, all of which are wanted.
+fn wanted(chunks: u64) -> Sender {
     let mut sender = Sender::new(CHUNK as u32);
     let kind = EntryKind::File { bytes: chunks * CHUNK };
     let path = Box::from(&b"f"[..]);
@@ -23,6 +23,12 @@ fn run(chunks: u64, rates: &[u64], told: bool) -> (u64, Vec<u64>) {
     let id = sender.announce(entry).id;
     sender.scan_ended();
     sender.on_want(id, &Want::All).expect("a want");
+    sender
+}
+
+/// Moves a file of `chunks` chunks over rails of these rates (bytes per second): when it is done, and what each brought.
+fn run(chunks: u64, rates: &[u64], told: bool) -> (u64, Vec<u64>) {
+    let mut sender = wanted(chunks);
     for rail in 0..rates.len() as u16 {
         sender.rail_up(rail);
         if told {
@@ -87,13 +93,7 @@ struct Tail {
 /// Moves a file over one rail on each path, of these rates, about which nothing is known while chunks are handed out: each takes as many as its
 /// hands hold. `lead_ns`: until a rail that is cut is closed, and what it owed goes again; `None`: nobody is cut.
 fn run_to_the_end(chunks: u64, rates: &[u64], lead_ns: Option<u64>) -> Tail {
-    let mut sender = Sender::new(CHUNK as u32);
-    let kind = EntryKind::File { bytes: chunks * CHUNK };
-    let path = Box::from(&b"f"[..]);
-    let entry = Entry { id: 0, path, kind, mode: 0o644, mtime_s: 0, mtime_ns: 0, meta: Meta::default() };
-    let id = sender.announce(entry).id;
-    sender.scan_ended();
-    sender.on_want(id, &Want::All).expect("a want");
+    let mut sender = wanted(chunks);
     let mut brings: Vec<Brings> = Vec::new();
     for (path, &rate) in rates.iter().enumerate() {
         sender.rail_up(path as u16);
