@@ -32,7 +32,7 @@ wire() { # bytes host a has sent and received so far: the kernel's counters, not
 say "1. The hosts and the files"
 hosts_words
 least=10000 most_mib=1500 big_bytes=$((1100 << 20))
-[ -n "${DEMO_QUICK:-}" ] && big_bytes=$((256 << 20))
+[ -n "${DEMO_QUICK:-}" ] && big_bytes=$((512 << 20))
 TREE=""
 for candidate in /usr/lib/python3 /usr/share/man /usr/include /usr/share /usr/lib /usr; do
     [ -d "$candidate" ] || continue
@@ -79,7 +79,8 @@ on a "$LONGHAUL" cp "$TREE" "$BIG" "$URL" </dev/null 2>&1 | sed 's/^/  | /'
 check "the second run ends with exit code 0" "${PIPESTATUS[0]}"
 second=$(($(wire) - before))
 echo "  second run, by the kernel's counters: $(human $second) of $(human $TOTAL) crossed the wire, after $(human $first) of the first"
-# Promised: two flush intervals of 32 MiB may wait, what is in buffers comes on top; frames are 3 % and less.
+# What landed within the last 50 ms is not noted yet, small files that have no name yet come again, and what was in buffers never landed:
+# 96 MiB hold all of it but for a stall of the disk or the cores. Frames are 3 % and less.
 check "only the missing part was sent (both runs together: once all of it, and 96 MiB at most)" "$([ $((first + second)) -lt $((TOTAL / 100 * 103 + (96 << 20))) ]; echo $?)"
 stop "$SERVE_PID" TERM
 

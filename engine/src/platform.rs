@@ -228,6 +228,17 @@ pub enum Clones {
     Only,
 }
 
+/// How firmly a part stands before its journal says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Firm {
+    /// In the file system: it outlives a kill.
+    Written,
+    /// On the disk, as far as the disk says so.
+    Flushed,
+    /// The names of part and journal too: once for a part, for after a power cut the records are of no use without.
+    Named,
+}
+
 /// The sink end's names.
 pub trait SinkTree: Debug + Send + Sync + 'static {
     /// An open file.
@@ -288,8 +299,8 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     }
     /// Writes a small file into its part, with its mode and times; publishes at once if asked.
     fn put_small(&self, entry: &Entry, content: &[u8], publish: bool) -> io::Result<()>;
-    /// Makes what is written durable (if `durable`), then appends these journal records (as durably).
-    fn flush(&self, volume: usize, entry: &Entry, records: &[u8], durable: bool) -> io::Result<()>;
+    /// Makes what is written as firm as asked, then appends these journal records, as firm. Two may append at a time.
+    fn flush(&self, volume: usize, entry: &Entry, records: &[u8], firm: Firm) -> io::Result<()>;
     /// The last word of a job: what was made besides files (folders, links) is durable as well.
     fn settle(&self, rung: Rung) -> io::Result<()>;
     /// Brings whole parts to the rung and under their names. One result per entry.

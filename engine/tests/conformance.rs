@@ -32,22 +32,32 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use engine::job::Cover;
+use engine::end::compare::{self, Look, Seen};
+use engine::job::{Cover, Terms};
 use engine::linux::{Linux, beside};
-use engine::platform::{Done, Found, Op, Platform, SinkTree, SourceTree};
+use engine::platform::{Done, Firm, Found, Op, Platform, SinkTree, SourceTree};
+use engine::seal::chunk_digest;
 use proto::manifest::{Entry, EntryKind, Meta};
+use proto::negotiate::Cipher;
 use proto::storage::{Engine, Engines};
-use proto::wire::control::Rung;
+use proto::wire::control::{DigestKind, Rung};
 use sys::mem::{HEADROOM, Mem};
 use sys::ring::Kind;
 
 use pair::{Hook, Scratch, Setup, Way, move_tree, noise, sink_of, sockets, source_of};
 
 const CHUNK: usize = 1 << 20;
+const TERMS: Terms = Terms {
+    chunk_bytes: CHUNK as u32,
+    digest: DigestKind::Blake3,
+    cipher: Cipher::Aes128Gcm,
+    cover: Cover::Sealed,
+    publish_small: false,
+};
 const MTIME: (i64, u32) = (1_650_000_000, 123_456_789);
 
 /// Content, mode and time of what stands somewhere.
-type Seen = (Vec<u8>, u32, (i64, u32));
+type There = (Vec<u8>, u32, (i64, u32));
 
 /// A world with an empty source and an empty sink.
 trait World {
@@ -62,7 +72,7 @@ trait World {
     fn plant(&self, path: &str, content: &[u8]);
     fn plant_link(&self, path: &str, target: &str);
     /// What stands at the sink; a link's content is its target, a folder's is empty.
-    fn seen(&self, path: &str) -> Option<Seen>;
+    fn seen(&self, path: &str) -> Option<There>;
 }
 
 struct Real {
@@ -107,7 +117,7 @@ impl World for Real {
     fn plant_link(&self, path: &str, target: &str) {
         std::os::unix::fs::symlink(target, self.at("from", path)).expect("room");
     }
-    fn seen(&self, path: &str) -> Option<Seen> {
+    fn seen(&self, path: &str) -> Option<There> {
         use std::os::unix::ffi::OsStrExt;
         let path = self.at("to", path);
         let stat = std::fs::symlink_metadata(&path).ok()?;
@@ -174,7 +184,7 @@ impl World for Simulated {
         let kind = disk::Kind::Link(target.as_bytes().into());
         self.source.lock().expect("one thread").plant(path.as_bytes(), kind, 0o777, MTIME);
     }
-    fn seen(&self, path: &str) -> Option<Seen> {
+    fn seen(&self, path: &str) -> Option<There> {
         let disk = self.sink.lock().expect("one thread");
         let node = disk.get(path.as_bytes())?;
         let content = match &node.kind {
@@ -372,8 +382,8 @@ fn parts(world: &impl World) {
     }
     drop(open);
     assert_eq!(world.seen("large"), None, "a part is not seen under the final name");
-    sink.flush(0, &large, b"first.", true).expect("a healthy disk");
-    sink.flush(0, &large, b"second", false).expect("a healthy disk");
+    sink.flush(0, &large, b"first.", Firm::Named).expect("a healthy disk");
+    sink.flush(0, &large, b"second", Firm::Written).expect("a healthy disk");
     assert_eq!(sink.inspect(&large, true, false).expect("a part"), Found::Parts(vec![(0, b"first.second".to_vec())]));
 
     let open = sink.open_part(0, &large).expect("there");
@@ -405,14 +415,56 @@ fn parts(world: &impl World) {
     assert_eq!(platform.pool().free(), 4, "every op gave its memory back");
 }
 
+/// Of what was noted counts what still stands there, and two that append to a journal lose nothing of each other.
+fn notes(world: &impl World) {
+    let (sink, mut platform) = (world.sink(), world.platform());
+    let bytes = 17 * CHUNK + 100;
+    let content = noise(bytes, 9);
+    let large = file("large", bytes);
+    let open = sink.open_part(0, &large).expect("room");
+    for index in [0, 3, 17] {
+        let end = bytes.min((index + 1) * CHUNK);
+        write_all(&mut platform, &open, index * CHUNK, &content[index * CHUNK..end]);
+    }
+    write_all(&mut platform, &open, 5 * CHUNK, &noise(CHUNK, 1));
+    drop(open);
+    let digest = |index: usize| {
+        let piece = &content[index * CHUNK..bytes.min((index + 1) * CHUNK)];
+        (index as u64, chunk_digest(&TERMS, bytes as u64, (index * CHUNK) as u64, piece))
+    };
+    let chunks = [0, 1, 3, 5, 17].map(digest).to_vec();
+    let mut told = Vec::new();
+    compare::look(&*sink, &TERMS, Look::Noted { entry: Arc::new(large.clone()), chunks }, &mut |seen| {
+        let Seen::Noted { good, last, .. } = seen else { panic!("an answer to another look: {seen:?}") };
+        told.push((good, last));
+        true
+    });
+    assert_eq!(told, [([0, 3, 17].map(digest).to_vec(), true)], "one never came, one is another");
+
+    let record = |of: u8, at: u8| [[of; 16], [at; 16]].concat();
+    std::thread::scope(|scope| {
+        for of in 1..3 {
+            let (sink, large) = (&sink, &large);
+            let append = move |at| sink.flush(0, large, &record(of, at), Firm::Written).expect("a healthy disk");
+            scope.spawn(move || (0..100).for_each(append));
+        }
+    });
+    let Found::Parts(journals) = sink.inspect(&large, true, false).expect("a part") else { panic!("a part") };
+    let (there, rest) = journals[0].1.as_chunks::<32>();
+    let mut there: Vec<Vec<u8>> = there.iter().map(|it| it.to_vec()).collect();
+    there.sort_unstable();
+    let all: Vec<Vec<u8>> = (1..3).flat_map(|of| (0..100).map(move |at| record(of, at))).collect();
+    assert!(rest.is_empty() && there == all, "{} whole records", there.len());
+}
+
 fn discards(world: &impl World) {
     let (sink, mut platform) = (world.sink(), world.platform());
     let large = file("large", 17 * CHUNK);
     let open = sink.open_part(0, &large).expect("room");
     write_all(&mut platform, &open, 0, &noise(CHUNK, 1));
-    sink.flush(0, &large, b"record", true).expect("a healthy disk");
+    sink.flush(0, &large, b"record", Firm::Named).expect("a healthy disk");
     sink.discard(&large);
-    assert!(sink.flush(0, &large, b"record", true).is_err(), "a part that is gone is not flushed");
+    assert!(sink.flush(0, &large, b"record", Firm::Named).is_err(), "a part that is gone is not flushed");
     let mut results = Vec::new();
     sink.publish(&[Arc::new(large.clone())], Rung::Published, &mut results);
     assert!(results[0].is_err(), "nor published");
@@ -507,6 +559,7 @@ fn all<W: World>(make: impl Fn(&str) -> W) {
     sources(&make("sources"));
     small_files(&make("small"));
     parts(&make("parts"));
+    notes(&make("notes"));
     discards(&make("discards"));
     names(&make("names"));
     rails(&make("rails"));

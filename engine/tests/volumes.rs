@@ -12,7 +12,7 @@ use std::sync::Arc;
 use engine::linux::Sinks;
 use engine::linux::choice::Chooser;
 use engine::linux::sink::LinuxSink;
-use engine::platform::{Found, SinkTree};
+use engine::platform::{Firm, Found, SinkTree};
 use proto::journal::{JournalHeader, encode_header, encode_record};
 use proto::manifest::{Entry, EntryKind, Meta};
 use proto::storage::{Engine, Engines};
@@ -172,7 +172,7 @@ fn bring(set: &Set, entry: &Entry) -> Vec<Vec<u64>> {
     for (volume, chunks) in given.iter().enumerate() {
         let mut records = encode_header(&header).to_vec();
         chunks.iter().for_each(|&index| encode_record(index, &[[7; 32]], &mut records));
-        set.sink.flush(volume, entry, &records, true).expect("a healthy disk");
+        set.sink.flush(volume, entry, &records, Firm::Named).expect("a healthy disk");
         set.sink.flushed(volume, entry.id, chunks.len() as u64 * u64::from(CHUNK));
     }
     given

@@ -3,7 +3,7 @@
 //! For: resuming after a kill, a lost link or a power cut with only the missing chunks.
 //! In and out: a header and records of written chunks to bytes; a journal's bytes to what can be trusted of it.
 //! Invariants: a record is appended only after the data it speaks of is stable (or, with `rung_written_only`, is good for the
-//! same boot only); replay stops quietly at the first byte that does not check, never panics, and allocates less than its input is long.
+//! same boot only); one that says *noted* may come before, and is worth nothing until the data was read back and its digests hold; replay stops quietly at the first byte that does not check, never panics, and allocates less than its input is long.
 //! Absent on purpose: file calls and the time of flushing (engine's committer).
 //!
 //! ```text
@@ -20,7 +20,8 @@
 //!  | first    | count  | CRC   | digest (32)    | digest (32)    | ...
 //!  +----------+--------+-------+----------------+----------------+----
 //!  CRC-32C of first, count and all digests. `first` is a chunk index within the file.
-//!  With the highest bit of count set: so many chunks that are zeros, without digests (maps of striped files only).
+//!  With the highest bit of count set: so many chunks that are zeros, without digests (maps of striped files only). With the one below it:
+//!  noted, not flushed.
 //! ```
 //! All integers little endian.
 
@@ -40,6 +41,8 @@ const DIGEST_BYTES: usize = 32;
 pub const JOURNAL_VERSION: u16 = 1;
 /// In a record's count: zeros, without digests.
 const HOLE: u32 = 1 << 31;
+/// In a record's count: the data was handed to the file system, and nobody waited for the disk.
+const NOTED: u32 = 1 << 30;
 const MAGIC: [u8; 4] = *b"LHJ1";
 
 /// Which source, cut how, the part belongs to. If one of these differs, the part is done anew.
@@ -81,6 +84,8 @@ pub struct Replay<'a> {
     pub header: Option<JournalHeader>,
     /// In the order of writing; a chunk may appear again, and the later record is the true one.
     pub records: Vec<Record<'a>>,
+    /// Chunks that may stand in the part: to be read back before they count.
+    pub noted: Vec<Record<'a>>,
     /// Chunks that are zeros and never came; a record of the same chunk is the true one.
     pub holes: Vec<ChunkRange>,
     /// Where the next record may be appended; what follows is torn and must be cut off first.
@@ -158,24 +163,36 @@ pub fn encode_header(header: &JournalHeader) -> [u8; JOURNAL_HEADER_BYTES] {
 /// Appends one record. An empty list of digests appends nothing.
 ///
 /// # Panics
-/// Above 2^32 digests at once.
+/// Above 2^30 digests at once.
 pub fn encode_record(first: u64, digests: &[Digest], out: &mut Vec<u8>) {
+    encode_chunks(first, digests, 0, out);
+}
+
+/// Appends one record of chunks that were written and not flushed.
+///
+/// # Panics
+/// Above 2^30 digests at once.
+pub fn encode_noted(first: u64, digests: &[Digest], out: &mut Vec<u8>) {
+    encode_chunks(first, digests, NOTED, out);
+}
+
+fn encode_chunks(first: u64, digests: &[Digest], mark: u32, out: &mut Vec<u8>) {
     if digests.is_empty() {
         return;
     }
     let count =
-        u32::try_from(digests.len()).ok().filter(|count| *count < HOLE).expect("a record holds what one flush covers");
-    encode_head(first, count, digests, out);
+        u32::try_from(digests.len()).ok().filter(|count| *count < NOTED).expect("a record holds what one flush covers");
+    encode_head(first, count | mark, digests, out);
     out.extend_from_slice(digests.as_flattened());
 }
 
 /// Appends one record of chunks that are zeros.
 ///
 /// # Panics
-/// Above 2^31 chunks at once.
+/// Above 2^30 chunks at once.
 pub fn encode_hole(hole: ChunkRange, out: &mut Vec<u8>) {
     let count =
-        u32::try_from(hole.end - hole.first).ok().filter(|count| *count < HOLE).expect("within the reach of holes");
+        u32::try_from(hole.end - hole.first).ok().filter(|count| *count < NOTED).expect("within the reach of holes");
     encode_head(hole.first, count | HOLE, &[], out);
 }
 
@@ -194,23 +211,25 @@ impl<'a> Replay<'a> {
     #[must_use]
     pub fn parse(bytes: &'a [u8]) -> Replay<'a> {
         let Some(header) = JournalHeader::decode(bytes) else {
-            return Replay { header: None, records: Vec::new(), holes: Vec::new(), valid_bytes: 0 };
+            return Replay { header: None, records: Vec::new(), noted: Vec::new(), holes: Vec::new(), valid_bytes: 0 };
         };
-        let (mut records, mut holes) = (Vec::new(), Vec::new());
+        let (mut records, mut noted, mut holes) = (Vec::new(), Vec::new(), Vec::new());
         let mut rest = &bytes[JOURNAL_HEADER_BYTES..];
         while let Some((record, after)) = next_record(rest, header.chunks()) {
             match record {
                 Line::Chunks(record) => records.push(record),
+                Line::Noted(record) => noted.push(record),
                 Line::Hole(hole) => holes.push(hole),
             }
             rest = after;
         }
-        Replay { header: Some(header), records, holes, valid_bytes: bytes.len() - rest.len() }
+        Replay { header: Some(header), records, noted, holes, valid_bytes: bytes.len() - rest.len() }
     }
 }
 
 enum Line<'a> {
     Chunks(Record<'a>),
+    Noted(Record<'a>),
     Hole(ChunkRange),
 }
 
@@ -220,14 +239,20 @@ fn next_record(bytes: &[u8], chunks: u64) -> Option<(Line<'_>, &[u8])> {
     let first = u64::from_le_bytes(field(head, 0));
     let count = u32::from_le_bytes(field(head, 8));
     let crc = u32::from_le_bytes(field(head, 12));
-    let (count, is_hole) = ((count & !HOLE) as usize, count & HOLE != 0);
+    let (count, mark) = ((count & !(HOLE | NOTED)) as usize, count & (HOLE | NOTED));
+    let is_hole = mark == HOLE;
     let (all, _) = rest.as_chunks::<DIGEST_BYTES>();
     let digests = all.get(..if is_hole { 0 } else { count })?;
     let end = first.checked_add(count as u64).filter(|end| count > 0 && *end <= chunks)?;
     if crc != crc32c(&[&head[..12], digests.as_flattened()]) {
         return None;
     }
-    let line = if is_hole { Line::Hole(ChunkRange { first, end }) } else { Line::Chunks(Record { first, digests }) };
+    let line = match mark {
+        0 => Line::Chunks(Record { first, digests }),
+        NOTED => Line::Noted(Record { first, digests }),
+        HOLE => Line::Hole(ChunkRange { first, end }),
+        _ => return None,
+    };
     Some((line, &rest[digests.len() * DIGEST_BYTES..]))
 }
 
@@ -327,6 +352,25 @@ mod tests {
         let mut beyond = journal();
         encode_hole(ChunkRange { first: 99, end: 101 }, &mut beyond);
         assert_eq!(Replay::parse(&beyond).valid_bytes, 224, "beyond the file");
+    }
+
+    #[test]
+    fn what_was_only_noted_is_told_apart_and_no_flipped_bit_makes_it_more() {
+        let mut bytes = journal();
+        encode_noted(40, &[[8; 32], [9; 32]], &mut bytes);
+        let replay = Replay::parse(&bytes);
+        assert_eq!(replay.noted, vec![Record { first: 40, digests: &[[8; 32], [9; 32]] }]);
+        assert_eq!((replay.records.len(), replay.valid_bytes), (2, bytes.len()));
+        for bit in 224 * 8..bytes.len() * 8 {
+            let mut bytes = bytes.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let replay = Replay::parse(&bytes);
+            assert_eq!((replay.records.len(), replay.noted.len(), replay.valid_bytes), (2, 0, 224), "bit {bit}");
+        }
+        // Both marks at once say nothing, even with a sum that holds.
+        bytes.truncate(224);
+        encode_head(40, 1 | HOLE | NOTED, &[], &mut bytes);
+        assert_eq!(Replay::parse(&bytes).valid_bytes, 224);
     }
 
     #[test]

@@ -105,14 +105,16 @@ impl Receiver {
         Ok(())
     }
 
-    /// The caller wants chunks of this file; `kept` are there already and durable. Returns the missing ranges.
-    pub fn expect(&mut self, id: EntryId, kept: impl Iterator<Item = u64>) -> Vec<ChunkRange> {
+    /// The caller wants chunks of this file; `kept` are there already, as durable as told. Returns the missing ranges.
+    pub fn expect(&mut self, id: EntryId, kept: impl Iterator<Item = (u64, ChunkState)>) -> Vec<ChunkRange> {
         let item = self.items.get_mut(&id).expect("the caller was just told of it");
         let mut ledger = Ledger::new(chunk_count(item.entry.bytes(), self.chunk_bytes));
-        for index in kept {
-            if index < ledger.chunks() && ledger.state(index) == ChunkState::Missing {
+        for (index, state) in kept {
+            if index < ledger.chunks() && ledger.state(index) == ChunkState::Missing && state != ChunkState::Missing {
                 ledger.advance(index, ChunkState::Landed);
-                ledger.advance(index, ChunkState::Durable);
+                if state == ChunkState::Durable {
+                    ledger.advance(index, ChunkState::Durable);
+                }
             }
         }
         let missing = ledger.missing();

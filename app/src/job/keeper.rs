@@ -38,9 +38,11 @@ use engine::job::{Cmd, Event as Told, JobNo, JobPart, Post, Role, Terms};
 use engine::linux::scan::Batch;
 use engine::linux::{Linux, Sinks, Sources};
 use engine::meter::{Meter, PathStats};
+use engine::sink::commit::Task;
 use proto::books::Books;
 use proto::error::{Breach, Refusal};
 use proto::layout::Layout;
+use proto::manifest::Entry;
 use proto::negotiate::{Pace, Plan};
 use proto::receipt::{Head, Signer};
 use proto::wire::control::{Compare, Frame, Rung};
@@ -77,6 +79,8 @@ const PULSE: Duration = Duration::from_millis(500);
 const BACKLOG_MAX: usize = 2 << 20;
 /// Events taken before the link gets its turn.
 const EVENTS_PER_TURN: usize = 1024;
+/// Entries of a frame that are looked at before anything else gets a turn: a millisecond or two of calls.
+const ENTRIES_AT_ONCE: usize = 32;
 /// Dials that may fail one after another before the job is lost.
 const DIALS_MAX: u32 = 5;
 
@@ -435,8 +439,10 @@ impl<'a, 'b> Keeper<'a, 'b> {
         let mut frames = Vec::new();
         let turn = self.job.link.turn(&mut frames);
         for bytes in frames {
-            let frame = Frame::decode(&bytes).map_err(|breach| self.breach(breach))?;
-            self.on_frame(frame)?;
+            match Frame::decode(&bytes).map_err(|breach| self.breach(breach))? {
+                Frame::Entries(entries) => self.on_entries(entries)?,
+                frame => self.on_frame(frame)?,
+            }
         }
         if !matches!(turn, Ok(Turn::Open)) {
             self.take_held_sign(Duration::ZERO)?;
@@ -456,6 +462,20 @@ impl<'a, 'b> Keeper<'a, 'b> {
             Err(error) if self.may_go_on(&error) => Ok(()),
             Err(error) => Err(self.lost(&error.to_string())),
         }
+    }
+
+    /// Some at a time: looking at what stands there, making folders and links takes calls, and what lands meanwhile must not wait to be
+    /// noted, flushed and acknowledged. The sender hears sooner what is wanted, too.
+    fn on_entries(&mut self, mut entries: Vec<Entry>) -> Result<(), Failure> {
+        while !entries.is_empty() {
+            let rest = entries.split_off(entries.len().min(ENTRIES_AT_ONCE));
+            self.on_frame(Frame::Entries(std::mem::replace(&mut entries, rest)))?;
+            self.take_events()?;
+            self.take_settled()?;
+            self.pump()?;
+            self.put()?;
+        }
+        Ok(())
     }
 
     fn on_frame(&mut self, frame: Frame) -> Result<(), Failure> {
@@ -588,13 +608,15 @@ impl<'a, 'b> Keeper<'a, 'b> {
         }
         self.put_looks().map_err(|error| Exit::of_io(&error).fail("start the comparer", error))?;
         for task in self.out.tasks.drain(..) {
-            if self.commits_open == 0 {
-                self.commit_from = Instant::now();
+            if !matches!(task, Task::Note { .. }) {
+                if self.commits_open == 0 {
+                    self.commit_from = Instant::now();
+                }
+                self.commits_open += 1;
             }
-            self.commits_open += 1;
             let (to, _) = self.tasks.as_ref().expect("only receiving ends have tasks");
             // The committers live as long as this keeper.
-            let _ = to[task.volume()].send(task);
+            let _ = to[task.lane(to.len() - 1)].send(task);
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ use proto::wire::chunk::PACK_FILE_BYTES_MAX;
 use proto::wire::control::{ChunkRange, Digest, NO_DIGEST};
 
 use crate::job::Terms;
-use crate::platform::{Holes, Sign, SinkTree, SourceTree};
+use crate::platform::{Firm, Holes, Sign, SinkTree, SourceTree};
 use crate::seal::chunk_digest;
 use crate::sink::volumes::on_each;
 
@@ -33,6 +33,8 @@ pub enum Look {
     Old { entry: Arc<Entry>, chunks: u64, sign: Sign },
     /// Make a part of these chunks of it, with a journal, if it has this header, that speaks of them.
     Carry { entry: Arc<Entry>, sign: Sign, kept: Vec<(u64, Digest)>, header: Option<Box<JournalHeader>>, durable: bool },
+    /// Which of these chunks stand in its part?
+    Noted { entry: Arc<Entry>, chunks: Vec<(u64, Digest)> },
     /// Make its part a clone of the source's file, and digest what stands there then.
     Clone { entry: Arc<Entry> },
     /// It is the file already: give it mode and times.
@@ -50,6 +52,8 @@ pub enum Seen {
     Old { entry: EntryId, first: u64, digests: Vec<Digest> },
     /// The part stands, on these volumes, or does not.
     Carried { entry: EntryId, result: io::Result<Vec<usize>> },
+    /// Of the next of them, those that do. `last`: that was all.
+    Noted { entry: EntryId, good: Vec<(u64, Digest)>, last: bool },
     /// Digests of the next chunks of a clone, by index; those that are holes are left out.
     Clone { entry: EntryId, digests: Vec<(u64, Digest)> },
     /// All of its digests were told, or it could not be made.
@@ -74,6 +78,7 @@ pub fn look<S: SinkTree>(sink: &S, terms: &Terms, look: Look, each: &mut dyn FnM
             let result = carry(sink, terms, &entry, sign, &kept, header.as_deref(), durable);
             each(Seen::Carried { entry: entry.id, result })
         }
+        Look::Noted { entry, chunks } => noted(sink, terms, &entry, &chunks, each),
         Look::Clone { entry } => {
             let result = clone(sink, terms, &entry, each);
             each(Seen::Cloned { entry, result })
@@ -119,7 +124,8 @@ fn carry<S: SinkTree>(
         encode_record(run[0].0, &digests, records);
     }
     let volumes = journals.keys().copied().collect();
-    let flushed = on_each(journals, |volume, records| sink.flush(volume, entry, &records, durable));
+    let firm = if durable { Firm::Named } else { Firm::Written };
+    let flushed = on_each(journals, |volume, records| sink.flush(volume, entry, &records, firm));
     flushed.into_iter().collect::<io::Result<()>>()?;
     Ok(volumes)
 }
@@ -133,6 +139,31 @@ fn carry_small<S: SinkTree>(sink: &S, terms: &Terms, entry: &Entry, sign: Sign) 
         return Err(io::ErrorKind::StaleNetworkFileHandle.into());
     }
     sink.put_small(entry, &content, terms.publish_small)
+}
+
+/// A crash came after these chunks were written and before they were flushed: each counts if it is what it was.
+fn noted<S: SinkTree>(
+    sink: &S,
+    terms: &Terms,
+    entry: &Entry,
+    chunks: &[(u64, Digest)],
+    each: &mut dyn FnMut(Seen) -> bool,
+) -> bool {
+    let mut buf = vec![0; terms.chunk_bytes as usize];
+    let mut is_good = |index: u64, digest: &Digest| {
+        let bytes = &mut buf[..chunk_len(entry.bytes(), terms.chunk_bytes, index) as usize];
+        let offset = index * u64::from(terms.chunk_bytes);
+        let is_whole = sink.read_part(entry, offset, bytes).is_ok_and(|read| read == bytes.len());
+        is_whole && chunk_digest(terms, entry.bytes(), offset, bytes) == *digest
+    };
+    let mut rest = chunks.chunks(BATCH as usize).peekable();
+    while let Some(batch) = rest.next() {
+        let good = batch.iter().filter(|(index, digest)| is_good(*index, digest)).copied().collect();
+        if !each(Seen::Noted { entry: entry.id, good, last: rest.peek().is_none() }) {
+            return false;
+        }
+    }
+    true
 }
 
 /// What is digested is what stands at the destination, read back: a clone that is not what it should be is not published.

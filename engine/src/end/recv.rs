@@ -10,6 +10,7 @@
 mod compare; // another version stands there
 mod holes; // what is zeros and does not come
 mod over; // published, or failed
+mod notes; // what a kill of this process does not cost
 mod parts; // what has come of large files, journalled and taken up again
 mod prune; // what the source does not have
 
@@ -40,6 +41,10 @@ pub const JOURNAL_FILE_BYTES_MIN: u64 = 16 << 20;
 pub const FLUSH_BYTES: u64 = 32 << 20;
 /// … or when the oldest of them is so old.
 pub const FLUSH_NS: u64 = 1_000_000_000;
+/// Before that, its journal notes what was written after so many bytes …
+pub const NOTE_BYTES: u64 = 8 << 20;
+/// … or when the oldest of them is so old.
+pub const NOTE_NS: u64 = 50_000_000;
 /// Bytes of whole parts that wait to be published, at most, before data is left unacknowledged: bounds what a crash can cost.
 const ENTRIES_PER_BATCH_MAX: usize = 2048;
 
@@ -94,6 +99,10 @@ pub struct RecvEnd<P: Platform> {
     comparing: HashMap<EntryId, compare::Comparing>,
     /// Clones being made, with the digests of their chunks.
     cloning: HashMap<EntryId, BTreeMap<u64, Digest>>,
+    /// Parts whose notes are being looked after.
+    noted: HashMap<EntryId, notes::Noted>,
+    /// Of these a note is on its way: their journals must not go before it has come.
+    noting: HashSet<EntryId>,
     prune: prune::Prune,
 }
 
@@ -142,6 +151,8 @@ impl<P: Platform> RecvEnd<P> {
             compare: Compare::Never,
             comparing: HashMap::new(),
             cloning: HashMap::new(),
+            noted: HashMap::new(),
+            noting: HashSet::new(),
             prune: prune::Prune::default(),
         }
     }
@@ -326,7 +337,7 @@ impl<P: Platform> RecvEnd<P> {
         }
     }
 
-    /// What stands at a file's place, and so what we want of it. None: it cannot be had, or is being cloned.
+    /// What stands at a file's place, and so what we want of it. None: it cannot be had, or that takes a look.
     fn look(&mut self, entry: &Arc<Entry>, out: &mut Outbox<P>) -> Option<Want> {
         if chunk_count(entry.bytes(), self.record.terms.chunk_bytes) > CHUNKS_MAX {
             self.fail_keeping(fault(entry.id, FaultKind::Unsupported, None, "take a file of so many chunks"), true);
@@ -355,9 +366,9 @@ impl<P: Platform> RecvEnd<P> {
             Ok(Found::Nothing) => match self.compare(entry, out) {
                 Some(want) => Some(want),
                 None if self.begins_clone(entry, out) => None,
-                None => Some(self.begin(entry, &[], &[], false)),
+                None => Some(self.begin(entry, &[], &BTreeMap::new(), &[], false)),
             },
-            Ok(Found::Parts(journals)) => Some(self.resume(entry, &journals, out)),
+            Ok(Found::Parts(journals)) => self.resume(entry, &journals, out),
         }
     }
 
@@ -453,9 +464,7 @@ impl<P: Platform> RecvEnd<P> {
         let coming = self.coming.get_mut(&id).expect("made with the ledger");
         // Publishing flushes the whole; a journal record after it would speak of a part that is gone. The journals of a striped file stay,
         // and know all of it before it has its name.
-        if entry.meta.striped {
-            coming.closing = true;
-        } else if !std::mem::replace(&mut coming.journalled, false) {
+        if !entry.meta.striped && !std::mem::replace(&mut coming.journalled, false) {
             // Without a journal nothing could be paid before: holding rails for it would hold for ever.
             self.debt.owe(id, entry.bytes() - coming.holes);
         }
@@ -465,7 +474,9 @@ impl<P: Platform> RecvEnd<P> {
             return;
         }
         self.digests.insert(id, own);
-        if !entry.meta.striped || self.coming[&id].is_flushed() {
+        let coming = self.coming.get_mut(&id).expect("it is on its way");
+        coming.closing = true;
+        if if entry.meta.striped { coming.is_flushed() } else { !self.noting.contains(&id) } {
             self.ready.push(entry);
         }
     }
@@ -477,6 +488,7 @@ impl<P: Platform> RecvEnd<P> {
                 Ok(()) => self.on_flushed(volume, entry, &indices),
                 Err(error) => self.fail(entry, fault_kind(&error, false), Some(&error), "flush the part"),
             },
+            Settled::Noted { volume, entry, header, result } => self.on_noted(volume, entry, header, result.is_ok()),
             Settled::Published { volume, entries, results } => {
                 self.publishing[volume] = false;
                 for (entry, result) in entries.iter().zip(results) {
@@ -511,12 +523,16 @@ impl<P: Platform> RecvEnd<P> {
         if self.record.dry {
             self.discards.clear();
         }
-        self.discarding += self.discards.len();
-        out.tasks.extend(self.discards.drain(..).map(|(volume, entry)| Task::Discard { volume, entry }));
+        let noting = &self.noting;
+        let free = self.discards.extract_if(.., |(_, entry)| !noting.contains(&entry.id));
+        let discards = free.map(|(volume, entry)| Task::Discard { volume, entry });
+        let before = out.tasks.len();
+        out.tasks.extend(discards);
+        self.discarding += out.tasks.len() - before;
         self.pump_published(out);
         self.pump_committed(out);
-        // Removing a part changes its folder's time: a folder's end waits for that.
-        while let Some(end) = self.machine.next_folder_end().filter(|_| self.discarding + self.discards.len() == 0) {
+        // Removing a part changes its folder's time, making its journal, too: a folder's end waits for that.
+        while let Some(end) = self.machine.next_folder_end().filter(|_| self.is_calm()) {
             self.sweep(&end, out);
             let made = if self.record.dry { Ok(()) } else { self.sink.make(&end) };
             match made {
@@ -535,7 +551,7 @@ impl<P: Platform> RecvEnd<P> {
             self.forget.clear();
         }
         // Another volume's committer may still be removing what failed there.
-        if self.machine.is_done() && self.settled.is_none() && self.discarding == 0 && self.is_pruned(out) {
+        if self.machine.is_done() && self.settled.is_none() && self.is_calm() && self.is_pruned(out) {
             self.settled = Some(self.record.dry);
             if self.record.dry {
                 return;

@@ -32,7 +32,7 @@ use crate::linux::old::{self, ESTALE, Moved, Stays, is_same, sign_of};
 use crate::linux::pieces::{self, Pieces};
 use crate::linux::source::holes_of;
 use crate::linux::{Sources, beside, beside_of, meta};
-use crate::platform::{Clones, Found, Holes, Old, Sign, SinkTree};
+use crate::platform::{Clones, Firm, Found, Holes, Old, Sign, SinkTree};
 
 /// From so many files on, one flush of the file system is cheaper than one per file.
 const SYNC_FS_FILES_MIN: usize = 64;
@@ -51,6 +51,8 @@ pub struct LinuxSink {
     names_made: AtomicBool,
     loose: AtomicBool,
     turns: Turns,
+    /// Held while a journal grows: two threads append to it, one of which does not wait for the disk.
+    appending: Mutex<()>,
     moved: Option<Moved>,
     permitted: Aspects,
     filter: Option<Arc<Filter>>,
@@ -65,6 +67,17 @@ pub struct LinuxSink {
 }
 
 impl LinuxSink {
+    /// Puts records at a journal's end; what could not be put whole is taken back, for nothing after it would be believed.
+    fn append(&self, journal: &File, records: &[u8]) -> io::Result<()> {
+        let _one_at_a_time = self.appending.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = sys::fs::stat_file(journal)?.bytes;
+        let put = journal.write_all_at(records, end);
+        if put.is_err() {
+            let _ = sys::fs::truncate(journal, end);
+        }
+        put
+    }
+
     /// A destination: entries are named below `base`.
     #[must_use]
     pub fn new(base: Dir, chooser: Arc<Chooser>) -> Self {
@@ -74,6 +87,7 @@ impl LinuxSink {
             names_made: AtomicBool::new(false),
             loose: AtomicBool::new(false),
             turns: Turns::default(),
+            appending: Mutex::default(),
             moved: None,
             permitted: Aspects::ALL,
             filter: None,
@@ -425,21 +439,18 @@ impl SinkTree for LinuxSink {
         if publish { self.base.rename(&name, &entry.path) } else { Ok(()) }
     }
 
-    fn flush(&self, _volume: usize, entry: &Entry, records: &[u8], durable: bool) -> io::Result<()> {
+    fn flush(&self, _volume: usize, entry: &Entry, records: &[u8], firm: Firm) -> io::Result<()> {
         let part = self.base.open_file_to_write(&part_of(entry))?;
-        if durable {
+        if firm >= Firm::Flushed {
             sys::fs::sync_data(&part)?;
             self.let_go(entry, &part);
         }
         let journal = self.base.create_file(&journal_of(entry), false, false)?;
-        let end = sys::fs::stat_file(&journal)?.bytes;
-        journal.write_all_at(records, end)?;
-        if !durable {
-            return Ok(());
+        self.append(&journal, records)?;
+        if firm >= Firm::Flushed {
+            sys::fs::sync_data(&journal)?;
         }
-        sys::fs::sync_data(&journal)?;
-        // Once per part: after a power cut both names must be there for the records to be of use.
-        if end == 0 { self.base.sync(folder_of(&entry.path)) } else { Ok(()) }
+        if firm == Firm::Named { self.base.sync(folder_of(&entry.path)) } else { Ok(()) }
     }
 
     fn publish(&self, entries: &[Arc<Entry>], rung: Rung, results: &mut Vec<io::Result<()>>) {

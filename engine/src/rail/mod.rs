@@ -376,6 +376,11 @@ impl<P: Platform> Rail<P> {
         idle && self.packets.as_ref().is_none_or(|packets| packets.is_starved())
     }
 
+    /// Are there chunks here that are not units yet?
+    pub(crate) fn has_more(&self) -> bool {
+        !(self.filled.is_empty() && self.waiting.is_empty() && self.reads == 0)
+    }
+
     /// Do chunks come in here?
     pub(crate) fn is_receiving(&self) -> bool {
         match &self.packets {

@@ -2,7 +2,8 @@
 //!
 //! For: step 11 of a chunk's path: fdatasync, journal, rename, fsync of the folder.
 //! In and out: tasks in order from the keeper; one answer each.
-//! Invariants: a journal record is appended after the flush of the data it speaks of; a name appears after the flush its rung asks for.
+//! Invariants: a journal record is appended after the flush of the data it speaks of, or says that it was not; a name appears after the
+//! flush its rung asks for.
 //! Absent on purpose: when to flush (end::recv decides).
 
 use std::io;
@@ -11,13 +12,15 @@ use std::sync::Arc;
 use proto::manifest::{Entry, EntryId};
 use proto::wire::control::Rung;
 
-use crate::platform::SinkTree;
+use crate::platform::{Firm, SinkTree};
 
 /// Work for the committer.
 #[derive(Debug)]
 pub enum Task {
     /// Flush a part, then append these records, which speak of the chunks `indices`.
-    Flush { volume: usize, entry: Arc<Entry>, records: Vec<u8>, indices: Vec<u64>, durable: bool },
+    Flush { volume: usize, entry: Arc<Entry>, records: Vec<u8>, indices: Vec<u64>, firm: Firm },
+    /// Append records of chunks that are written and not flushed; a header stands before them. It does not wait for flushes, nor they for it.
+    Note { volume: usize, entry: Arc<Entry>, records: Vec<u8>, header: bool },
     /// Bring whole parts to the rung and under their names.
     Publish { volume: usize, entries: Vec<Arc<Entry>>, rung: Rung },
     /// The entry failed: remove its part and journal.
@@ -27,12 +30,13 @@ pub enum Task {
 }
 
 impl Task {
-    /// The volume whose committer does it: what is done to one entry is done in order.
+    /// Which committer does it, of one for each volume and one for notes: what is done to one entry by one of them is done in order.
     #[must_use]
-    pub fn volume(&self) -> usize {
+    pub fn lane(&self, volumes: usize) -> usize {
         match self {
             Task::Flush { volume, .. } | Task::Publish { volume, .. } | Task::Discard { volume, .. } => *volume,
             Task::Settle { .. } => 0,
+            Task::Note { .. } => volumes,
         }
     }
 }
@@ -42,6 +46,8 @@ impl Task {
 pub enum Settled {
     /// A flush.
     Flushed { volume: usize, entry: EntryId, indices: Vec<u64>, result: io::Result<()> },
+    /// A note.
+    Noted { volume: usize, entry: EntryId, header: bool, result: io::Result<()> },
     /// A batch of names; one result each.
     Published { volume: usize, entries: Vec<Arc<Entry>>, results: Vec<io::Result<()>> },
     /// A part is gone.
@@ -53,9 +59,13 @@ pub enum Settled {
 /// Does one task.
 pub fn run<S: SinkTree>(sink: &S, task: Task) -> Settled {
     match task {
-        Task::Flush { volume, entry, records, indices, durable } => {
-            let result = sink.flush(volume, &entry, &records, durable);
+        Task::Flush { volume, entry, records, indices, firm } => {
+            let result = sink.flush(volume, &entry, &records, firm);
             Settled::Flushed { volume, entry: entry.id, indices, result }
+        }
+        Task::Note { volume, entry, records, header } => {
+            let result = sink.flush(volume, &entry, &records, Firm::Written);
+            Settled::Noted { volume, entry: entry.id, header, result }
         }
         Task::Publish { volume, entries, rung } => {
             let mut results = Vec::with_capacity(entries.len());

@@ -22,7 +22,7 @@ use proto::manifest::{Aspects, Entry, EntryId, EntryKind};
 use proto::wire::control::{IdName, Rung};
 
 use crate::end::recv::JOURNAL_FILE_BYTES_MIN;
-use crate::platform::{Clones, Found, Holes, Old, Sign, SinkTree};
+use crate::platform::{Clones, Firm, Found, Holes, Old, Sign, SinkTree};
 use crate::sink::striped::Striped;
 
 /// An entry weighs so many bytes more than its content: names and inodes cost a disk, too (a journal block and an inode's, 4 KiB each).
@@ -432,8 +432,8 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
         self.at_home(entry, |tree| tree.put_small(entry, content, publish))
     }
 
-    fn flush(&self, volume: usize, entry: &Entry, records: &[u8], durable: bool) -> io::Result<()> {
-        self.on(volume, entry, |tree| tree.flush(volume, entry, records, durable))
+    fn flush(&self, volume: usize, entry: &Entry, records: &[u8], firm: Firm) -> io::Result<()> {
+        self.on(volume, entry, |tree| tree.flush(volume, entry, records, firm))
     }
 
     fn settle(&self, rung: Rung) -> io::Result<()> {

@@ -9,14 +9,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use engine::digest::digest_of;
 use engine::end::Record;
-use engine::end::recv::{FLUSH_NS, JOURNAL_FILE_BYTES_MIN};
+use engine::end::recv::{FLUSH_NS, JOURNAL_FILE_BYTES_MIN, NOTE_NS};
 use engine::job::Event;
 use engine::linux::is_ours;
 use engine::meter::PathStats;
 use engine::platform::Harm;
 use engine::sink::commit::{Settled, Task};
+use proto::journal::{JournalHeader, Replay, encode_header};
 use proto::manifest::{Entry, EntryId};
-use proto::wire::control::{Corrupt, FaultKind, Frame, Rung, Want};
+use proto::wire::control::{Corrupt, DigestKind, FaultKind, Frame, Rung, Want};
 
 use crate::disk::{Disk, Kind};
 use crate::scenario::{CHUNK_BYTES, RunPlan, Scenario, Versions};
@@ -34,7 +35,15 @@ pub(crate) struct Watch {
     pub(crate) committed: BTreeMap<Path, [u8; 32]>,
     /// Chunks a journal speaks of, by path and source time.
     flushed: BTreeMap<(Path, (i64, u32)), BTreeSet<u64>>,
+    /// Chunks it notes besides, which a kill does not cost.
+    noted: BTreeMap<(Path, (i64, u32)), BTreeSet<u64>>,
+    noting: VecDeque<Vec<u64>>,
+    dry: bool,
+    /// In a run before this one.
+    disk_has_failed: bool,
     discarding: VecDeque<Path>,
+    /// When chunks landed that it does not even note.
+    unnoted: BTreeMap<(EntryId, u64), u64>,
     /// When chunks landed that no journal speaks of yet, by entry and index.
     fresh: BTreeMap<(EntryId, u64), u64>,
     /// Published or failed: what still lands of these waits for no flush.
@@ -64,8 +73,12 @@ impl Watch {
         self.nacks.clear();
         self.discarding.clear();
         self.fresh.clear();
+        self.unnoted.clear();
+        self.noting.clear();
+        self.disk_has_failed |= self.disk_may_fail;
         self.over.clear();
         self.commit_ns = plan.commit_ns;
+        self.dry = plan.dry;
         self.disk_may_fail = plan.trouble.sink_faults.is_some();
         self.changed.clear();
         (self.cuts, self.dead_rails, self.started_ns) = (0, 0, now);
@@ -88,6 +101,7 @@ impl Watch {
             && !self.over.contains(entry)
         {
             self.fresh.insert((*entry, offset / u64::from(CHUNK_BYTES)), now);
+            self.unnoted.insert((*entry, offset / u64::from(CHUNK_BYTES)), now);
         }
     }
 
@@ -140,6 +154,12 @@ impl Watch {
         if let Task::Discard { entry, .. } = task {
             self.discarding.push_back(entry.path.clone());
         }
+        if let Task::Note { entry, records, header, .. } = task {
+            let mut journal = encode_header(&JournalHeader::of(entry, CHUNK_BYTES, DigestKind::Blake3)).to_vec();
+            journal.extend_from_slice(&records[if *header { journal.len() } else { 0 }..]);
+            let chunks = |it: &proto::journal::Record<'_>| it.first..it.first + it.digests.len() as u64;
+            self.noting.push_back(Replay::parse(&journal).noted.iter().flat_map(chunks).collect());
+        }
         if let Task::Publish { entries, .. } = task {
             entries.iter().for_each(|entry| self.settle(entry.id));
         }
@@ -150,12 +170,23 @@ impl Watch {
         if matches!(settled, Settled::Discarded) {
             let gone = self.discarding.pop_front().expect("it was told to discard");
             self.flushed.retain(|(path, _), _| *path != gone);
+            self.noted.retain(|(path, _), _| *path != gone);
+        }
+        if let Settled::Noted { entry: id, result, .. } = settled {
+            let indices = self.noting.pop_front().expect("it was told to note");
+            let entry = &self.names[id];
+            if result.is_ok() {
+                self.unnoted.retain(|(it, index), _| it != id || !indices.contains(index));
+                self.noted.entry((entry.path.clone(), (entry.mtime_s, entry.mtime_ns))).or_default().extend(indices);
+            }
         }
         if let Settled::Flushed { entry, indices, result: Ok(()), .. } = settled {
             let entry = &self.names[entry];
             let key = (entry.path.clone(), (entry.mtime_s, entry.mtime_ns));
             self.flushed.entry(key).or_default().extend(indices);
-            self.fresh.retain(|(id, index), _| id != &entry.id || !indices.contains(index));
+            let is_open = |(id, index): &(EntryId, u64), _: &mut u64| id != &entry.id || !indices.contains(index);
+            self.fresh.retain(is_open);
+            self.unnoted.retain(is_open);
         }
     }
 
@@ -176,14 +207,28 @@ impl Watch {
                         let is = digest_of(scenario.terms.digest, content);
                         assert_eq!(is, *digest, "the committed digest is the content's: {entry:?}");
                         self.committed.insert(entry.path.clone(), *blake3::hash(content).as_bytes());
+                        // It has its name. Should its source become another without another time, a comparison finds what differs.
+                        let key = (entry.path.clone(), (entry.mtime_s, entry.mtime_ns));
+                        self.flushed.remove(&key);
+                        self.noted.remove(&key);
                     }
                 }
+            }
+            // The source has them no more, nor has the destination.
+            Frame::Pruned { paths, .. } => {
+                let is_below = |path: &Path, root: &Path| {
+                    path.strip_prefix(&**root).is_some_and(|it| it.first().is_none_or(|it| *it == b'/'))
+                };
+                self.committed.retain(|path, _| !paths.iter().any(|root| is_below(path, root)));
             }
             Frame::Wants(wants) => {
                 for (id, want) in wants {
                     let entry = &self.names[id];
                     let key = (entry.path.clone(), (entry.mtime_s, entry.mtime_ns));
-                    let Some(flushed) = self.flushed.get(&key) else { continue };
+                    let none = BTreeSet::new();
+                    let flushed = self.flushed.get(&key).unwrap_or(&none);
+                    // A dry run reads nothing back.
+                    let noted = self.noted.get(&key).filter(|_| !self.dry).unwrap_or(&none);
                     let again = |index: u64| match want {
                         Want::Keep { .. } => false,
                         Want::All => true,
@@ -194,9 +239,10 @@ impl Watch {
                         if matches!(want, Want::All) {
                             self.flushed.remove(&key);
                         }
+                        self.noted.remove(&key);
                         continue;
                     }
-                    if let Some(index) = flushed.iter().find(|&&index| again(index)) {
+                    if let Some(index) = flushed.union(noted).find(|&&index| again(index)) {
                         panic!("chunk {index} of {entry:?} was journalled and is asked for again: {want:?}");
                     }
                 }
@@ -208,14 +254,17 @@ impl Watch {
     /// Nothing of this entry waits for a flush any more.
     fn settle(&mut self, id: EntryId) {
         self.fresh.retain(|(it, _), _| *it != id);
+        self.unnoted.retain(|(it, _), _| *it != id);
         self.over.insert(id);
     }
 
-    /// At the moment of a crash: what it costs is what landed within one flush interval, and what the committer had in hand.
-    pub(crate) fn loss_is_bounded(&self, now: u64) {
-        for (place, landed) in &self.fresh {
+    /// At the moment of a crash: what it costs is what landed within one flush interval, and what the committer had in hand; without a
+    /// power cut, what landed within that of notes.
+    pub(crate) fn loss_is_bounded(&self, now: u64, cut: bool) {
+        let (open, interval_ns) = if cut { (&self.fresh, FLUSH_NS) } else { (&self.unnoted, NOTE_NS) };
+        for (place, landed) in open {
             let age = now - landed;
-            let most = FLUSH_NS + 3 * self.commit_ns + 500_000_000;
+            let most = interval_ns + 3 * self.commit_ns + if cut { 500_000_000 } else { 50_000_000 };
             assert!(age <= most, "chunk {place:?} landed {age} ns ago and no journal speaks of it");
         }
     }
@@ -234,6 +283,9 @@ impl Watch {
     /// After a crash. `cut`: the power was lost, too.
     pub(crate) fn after_crash(&mut self, sink: &mut Disk, scenario: &Scenario, versions: &Versions, cut: bool) {
         let rung = scenario.rung;
+        if cut {
+            self.noted.clear();
+        }
         if cut && rung < Rung::Flushed {
             // Below `flushed` nothing is promised for a power cut, and a torn file may keep length and time: its user removes it.
             self.flushed.clear();
@@ -355,13 +407,15 @@ impl Watch {
                 );
             }
         }
-        for (path, node) in sink.tree().filter(|(path, _)| is_ours(name(path))) {
-            let left = source.tree().any(|(it, kind)| {
+        // What a failing disk would not remove may stay for good.
+        for (path, _) in sink.tree().filter(|(path, _)| is_ours(name(path)) && !self.disk_has_failed) {
+            let left = source.tree().find(|(it, kind)| {
                 matches!(kind.kind, Kind::File(_))
-                    && !failed.contains(it)
+                    && !failed.contains(*it)
                     && ["part", "journal"].iter().any(|end| *engine::linux::beside(it, end) == **path)
             });
-            assert!(!left, "{} was left behind: {:?}", String::from_utf8_lossy(path), node.mode);
+            let of = left.map(|(it, _)| String::from_utf8_lossy(it));
+            assert!(of.is_none(), "{} was left behind of {of:?}", String::from_utf8_lossy(path));
         }
     }
 }

@@ -136,6 +136,8 @@ pub(crate) struct Run<'a> {
     scan: VecDeque<Entry>,
     scan_ended: bool,
     tasks: VecDeque<(u64, Task)>,
+    /// Those of the thread beside the committers, which waits for no flush.
+    notes: VecDeque<(u64, Task)>,
     settled: VecDeque<Settled>,
     looks: VecDeque<(u64, Look)>,
     seen: VecDeque<Seen>,
@@ -265,6 +267,7 @@ impl<'a> Run<'a> {
             scan,
             scan_ended: false,
             tasks: VecDeque::new(),
+            notes: VecDeque::new(),
             settled: VecDeque::new(),
             looks: VecDeque::new(),
             seen: VecDeque::new(),
@@ -331,7 +334,7 @@ impl<'a> Run<'a> {
             self.receiver.open_count(),
             self.receiver.rails_up(),
             self.receiver.is_done(),
-            self.tasks.len(),
+            self.tasks.len() + self.notes.len(),
             self.sender
         )
     }
@@ -377,7 +380,9 @@ impl<'a> Run<'a> {
         }
         next = next.min(self.looks.front().map_or(u64::MAX, |(at, _)| *at).max(now + 1));
         next = next.min(self.compares.front().map_or(u64::MAX, |(at, _)| *at).max(now + 1));
-        next = next.min(self.tasks.front().map_or(u64::MAX, |(at, _)| *at).max(now + 1));
+        for lane in [&self.tasks, &self.notes] {
+            next = next.min(lane.front().map_or(u64::MAX, |(at, _)| *at).max(now + 1));
+        }
         self.clock.advance((next - now).min(10_000_000));
     }
 
@@ -494,7 +499,8 @@ impl<'a> Run<'a> {
             self.act();
             let at = now + self.rng.below(self.plan.commit_ns + 1);
             self.watch.task(now, &task);
-            self.tasks.push_back((at, task));
+            let lane = if matches!(task, Task::Note { .. }) { &mut self.notes } else { &mut self.tasks };
+            lane.push_back((at, task));
         }
         for look in out.looks {
             self.act();
@@ -516,7 +522,12 @@ impl<'a> Run<'a> {
 
     fn commit(&mut self) {
         let now = self.clock.now();
-        let Some((_, task)) = due(&mut self.tasks, now) else { return };
+        let lanes = if self.rng.permille(500) {
+            [&mut self.tasks, &mut self.notes]
+        } else {
+            [&mut self.notes, &mut self.tasks]
+        };
+        let Some((_, task)) = lanes.into_iter().find_map(|lane| due(lane, now)) else { return };
         self.act();
         let settled = commit::run(&SimSink(self.sink.clone()), task);
         if !self.sink.lock().expect("one thread").dead {

@@ -82,8 +82,8 @@ fn story(seed: u64, loud: bool, calm: bool) -> (usize, PathStats, [u64; 3]) {
                 }
             }
             Ended::Died(victim) => {
-                watch.loss_is_bounded(clock.now());
                 let cut = *victim == Victim::Receiver && plan.trouble.power_cut;
+                watch.loss_is_bounded(clock.now(), cut);
                 if cut {
                     sink.power_cut()
                 } else {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use engine::end::compare::{Look, Seen, look};
 use engine::job::{Cover, Terms};
-use engine::platform::{Found, SinkTree};
+use engine::platform::{Firm, Found, SinkTree};
 use engine::seal::chunk_digest;
 use engine::sink::commit::{self, Settled, Task};
 use engine::sink::volumes::Volumes;
@@ -159,7 +159,7 @@ fn run(disks: &[SharedDisk], entry: &Arc<Entry>, rng: &mut Rng, told: &mut Vec<u
                 records.extend_from_slice(&encode_header(&JournalHeader::of(entry, CHUNK, DigestKind::Blake3)));
             }
             indices.iter().for_each(|&index| encode_record(index, &[[mark(entry, index); 32]], &mut records));
-            let task = Task::Flush { volume, entry: entry.clone(), records, indices, durable: true };
+            let task = Task::Flush { volume, entry: entry.clone(), records, indices, firm: Firm::Named };
             let Settled::Flushed { indices, result, .. } = commit::run(&set, task) else { panic!("a flush") };
             if result.is_err() || is_dead() {
                 return false;

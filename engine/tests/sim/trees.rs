@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use engine::end::compare::name_sign;
 use engine::end::recv::JOURNAL_FILE_BYTES_MIN;
 use engine::linux::{beside, beside_of, is_ours};
-use engine::platform::{Found, HOLES_AT_ONCE, Holes, Old, Sign, SinkTree, SourceTree};
+use engine::platform::{Firm, Found, HOLES_AT_ONCE, Holes, Old, Sign, SinkTree, SourceTree};
 use proto::manifest::{Entry, EntryKind, Meta, NodeKind, Xattr};
 use proto::striped::Whole;
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
@@ -357,20 +357,23 @@ impl SinkTree for SimSink {
         if publish { disk.rename(&name, &entry.path) } else { Ok(()) }
     }
 
-    fn flush(&self, _volume: usize, entry: &Entry, records: &[u8], durable: bool) -> io::Result<()> {
+    fn flush(&self, _volume: usize, entry: &Entry, records: &[u8], firm: Firm) -> io::Result<()> {
         let mut disk = lock(&self.0);
         let part = disk.open(&part_of(entry))?;
-        if durable {
+        if firm >= Firm::Flushed {
             disk.sync_data(part)?;
         }
         let journal = disk.create(&journal_of(entry), false)?;
         let end = disk.data(journal).len() as u64;
-        disk.write_all(journal, end, records)?;
-        if !durable {
-            return Ok(());
+        let put = disk.write_all(journal, end, records);
+        if put.is_err() {
+            let _ = disk.truncate(journal, end);
         }
-        disk.sync_data(journal)?;
-        if end == 0 { disk.sync_names() } else { Ok(()) }
+        put?;
+        if firm >= Firm::Flushed {
+            disk.sync_data(journal)?;
+        }
+        if firm == Firm::Named { disk.sync_names() } else { Ok(()) }
     }
 
     fn settle(&self, rung: Rung) -> io::Result<()> {
@@ -414,6 +417,12 @@ impl SinkTree for SimSink {
     fn read_old(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         let mut disk = lock(&self.0);
         let ino = disk.open(&entry.path)?;
+        read_full(&mut disk, ino, offset, into)
+    }
+
+    fn read_part(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let mut disk = lock(&self.0);
+        let ino = disk.open(&part_of(entry))?;
         read_full(&mut disk, ino, offset, into)
     }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use engine::books::{Counters, Look};
 use engine::job::{Cmd, Event, JobPart, Post, RailEnd, RailKey, Role, Terms};
-use engine::platform::{Done, Found, Op, Platform, SinkTree, SourceTree, Splicer};
+use engine::platform::{Done, Firm, Found, Op, Platform, SinkTree, SourceTree, Splicer};
 use engine::worker::Worker;
 use proto::manifest::{Entry, EntryKind};
 use proto::send::{Handout, Unit};
@@ -198,7 +198,7 @@ impl SinkTree for Nothing {
     fn put_small(&self, _: &Entry, _: &[u8], _: bool) -> io::Result<()> {
         Ok(())
     }
-    fn flush(&self, _: usize, _: &Entry, _: &[u8], _: bool) -> io::Result<()> {
+    fn flush(&self, _: usize, _: &Entry, _: &[u8], _: Firm) -> io::Result<()> {
         Ok(())
     }
     fn settle(&self, _: Rung) -> io::Result<()> {

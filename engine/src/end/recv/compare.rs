@@ -101,6 +101,7 @@ impl<P: Platform> RecvEnd<P> {
                     self.keep_compared(&entry, &comparing, out);
                 }
             }
+            Seen::Noted { entry, good, last } => self.on_seen_noted(entry, &good, last, out),
             Seen::Clone { entry, digests } => {
                 self.record.tally.compared += digests.len() as u64 * u64::from(self.record.terms.chunk_bytes);
                 if let Some(cloning) = self.cloning.get_mut(&entry) {
@@ -174,7 +175,13 @@ impl<P: Platform> RecvEnd<P> {
 
     /// The same, where what is kept has journals on these volumes.
     fn ask_rest(&mut self, entry: &Arc<Entry>, kept: &[(u64, Digest)], volumes: &[usize], out: &mut Outbox<P>) {
-        let want = self.begin(entry, kept, volumes, !kept.is_empty() && self.record.rung >= Rung::Flushed);
+        let promised = !kept.is_empty() && self.record.rung >= Rung::Flushed;
+        let want = self.begin(entry, kept, &BTreeMap::new(), volumes, promised);
+        self.tell(entry, want, out);
+    }
+
+    /// What is wanted of a file, with the workers told before.
+    pub(super) fn tell(&self, entry: &Arc<Entry>, want: Want, out: &mut Outbox<P>) {
         for worker in 0..self.workers {
             out.cmds.push((worker, Cmd::Expect { job: self.job, entries: vec![entry.clone()] }));
         }
@@ -230,7 +237,7 @@ impl<P: Platform> RecvEnd<P> {
             self.keep_compared(entry, &comparing, out);
             return;
         }
-        let want = self.begin(entry, kept, &[], false);
+        let want = self.begin(entry, kept, &BTreeMap::new(), &[], false);
         self.coming.remove(&entry.id);
         if self.resolve(entry.id).is_some() {
             self.record.tally.files_done += 1;

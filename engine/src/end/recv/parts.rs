@@ -9,15 +9,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use proto::journal::{self, JournalHeader, Replay};
+use proto::journal::{self, JournalHeader, Record, Replay};
+use proto::ledger::ChunkState;
 use proto::manifest::{Entry, EntryId};
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
 use proto::wire::control::{ChunkRange, Digest, Rung, WANT_RANGES_MAX, Want};
 
-use super::{FLUSH_BYTES, FLUSH_NS, JOURNAL_FILE_BYTES_MIN, RecvEnd, show};
+use super::notes::Noting;
+use super::{FLUSH_BYTES, FLUSH_NS, JOURNAL_FILE_BYTES_MIN, NOTE_BYTES, NOTE_NS, RecvEnd, show};
 use crate::digest::DigestTree;
 use crate::end::Outbox;
-use crate::platform::{Platform, SinkTree};
+use crate::platform::{Firm, Platform, SinkTree};
 use crate::sink::commit::Task;
 
 /// A file on its way.
@@ -25,11 +27,12 @@ use crate::sink::commit::Task;
 pub(super) struct Coming {
     pub(super) tree: DigestTree,
     pub(super) journalled: bool,
+    pub(super) striped: bool,
     /// Flushed before each record: the job asks for it, or the journal's header promises it.
     pub(super) durable: bool,
     /// By volume.
     pub(super) fresh: BTreeMap<usize, Fresh>,
-    /// All of it has landed: it waits for nothing but its flushes.
+    /// All of it has landed: it waits for nothing but the flushes of its pieces, or a note that is on its way.
     pub(super) closing: bool,
     pub(super) durable_bytes: u64,
     /// Bytes of holes told.
@@ -49,13 +52,21 @@ impl Coming {
 /// What landed in a part since its last flush.
 #[derive(Debug, Default)]
 pub(super) struct Fresh {
-    header_written: bool,
+    pub(super) header_written: bool,
+    /// In the order of landing.
     chunks: Vec<(u64, Digest)>,
+    /// The journal has notes of so many of them.
+    noted: usize,
     /// Zeros, told since then.
     holes: Vec<ChunkRange>,
     bytes: u64,
     since_ns: u64,
+    /// The same of those without a note.
+    unnoted_bytes: u64,
+    unnoted_ns: u64,
     flushing: bool,
+    /// After a power cut both names are there.
+    named: bool,
 }
 
 impl Fresh {
@@ -63,33 +74,78 @@ impl Fresh {
         if self.chunks.is_empty() {
             self.since_ns = now_ns;
         }
+        if self.chunks.len() == self.noted {
+            self.unnoted_ns = now_ns;
+        }
         self.bytes += u64::from(bytes);
+        self.unnoted_bytes += u64::from(bytes);
         self.chunks.push((index, digest));
     }
 
-    fn is_due(&self, now_ns: u64, closing: bool) -> bool {
-        let is_late = self.bytes >= FLUSH_BYTES || now_ns.saturating_sub(self.since_ns) >= FLUSH_NS;
-        let is_due = if closing {
-            !self.holes.is_empty() || !self.chunks.is_empty()
-        } else {
-            is_late && !self.chunks.is_empty()
+    /// Chunks that stand in the part and in its journal's notes.
+    pub(super) fn add_noted(&mut self, index: u64, bytes: u32, digest: Digest) {
+        debug_assert_eq!(self.noted, self.chunks.len(), "notes are taken up before anything lands");
+        self.bytes += u64::from(bytes);
+        self.chunks.push((index, digest));
+        self.noted += 1;
+    }
+
+    fn is_due(&self, now_ns: u64, closing: bool, noting: Noting) -> bool {
+        let (most, long) = if noting == Noting::Instead { (NOTE_BYTES, NOTE_NS) } else { (FLUSH_BYTES, FLUSH_NS) };
+        let is_late = self.bytes >= most || now_ns.saturating_sub(self.since_ns) >= long;
+        let is_due = match (closing, noting) {
+            (true, _) => !self.holes.is_empty() || !self.chunks.is_empty(),
+            (false, Noting::Before) => is_late && self.noted > 0,
+            (false, _) => is_late && !self.chunks.is_empty(),
         };
         is_due && !self.flushing
+    }
+
+    pub(super) fn is_note_due(&self, now_ns: u64) -> bool {
+        self.noted < self.chunks.len()
+            && (self.unnoted_bytes >= NOTE_BYTES || now_ns.saturating_sub(self.unnoted_ns) >= NOTE_NS)
+    }
+
+    /// What a note would say, which is then said.
+    pub(super) fn take_unnoted(&mut self) -> Vec<(u64, Digest)> {
+        let fresh = self.chunks[self.noted..].to_vec();
+        (self.noted, self.unnoted_bytes) = (self.chunks.len(), 0);
+        fresh
+    }
+
+    /// What a flush now covers, in order.
+    fn take(&mut self, noting: Noting) -> Vec<(u64, Digest)> {
+        let end = if noting == Noting::Before { self.noted } else { self.chunks.len() };
+        let mut taken: Vec<_> = self.chunks.drain(..end).collect();
+        taken.sort_unstable_by_key(|(index, _)| *index);
+        (self.noted, self.since_ns) = (0, self.unnoted_ns);
+        self.bytes = if self.chunks.is_empty() { 0 } else { self.unnoted_bytes };
+        self.unnoted_bytes = self.bytes;
+        self.flushing = true;
+        taken
     }
 }
 
 /// A part that can be gone on with.
-struct Taken {
-    volume: usize,
+#[derive(Debug)]
+pub(super) struct Taken {
+    pub(super) volume: usize,
     valid_bytes: usize,
     /// Its header promises that what it says was flushed.
     promised: bool,
-    kept: BTreeMap<u64, Digest>,
+    pub(super) kept: BTreeMap<u64, Digest>,
+    /// What was written besides, if it still stands there.
+    pub(super) noted: BTreeMap<u64, Digest>,
 }
 
 impl<P: Platform> RecvEnd<P> {
-    /// Goes on with what an earlier run left: its journals, by volume.
-    pub(super) fn resume(&mut self, entry: &Arc<Entry>, journals: &[(usize, Vec<u8>)], out: &mut Outbox<P>) -> Want {
+    /// Goes on with what an earlier run left: its journals, by volume. None: that takes a look.
+    pub(super) fn resume(
+        &mut self,
+        entry: &Arc<Entry>,
+        journals: &[(usize, Vec<u8>)],
+        out: &mut Outbox<P>,
+    ) -> Option<Want> {
         let own = self.journal_header(entry);
         let mut parts = Vec::with_capacity(journals.len());
         for (volume, journal) in journals {
@@ -103,14 +159,30 @@ impl<P: Platform> RecvEnd<P> {
                 }
             }
         }
-        let mut union = BTreeMap::new();
+        if self.looks_after(entry, &mut parts, out) {
+            return None;
+        }
+        Some(self.take_up(entry, parts, &BTreeMap::new(), out))
+    }
+
+    /// `noted`: what stands of these parts' notes.
+    pub(super) fn take_up(
+        &mut self,
+        entry: &Arc<Entry>,
+        mut parts: Vec<Taken>,
+        noted: &BTreeMap<u64, Digest>,
+        out: &mut Outbox<P>,
+    ) -> Want {
+        let own = self.journal_header(entry);
+        let mut union = noted.clone();
         parts.iter().for_each(|part| union.extend(part.kept.iter().map(|(index, digest)| (*index, *digest))));
         let kept = first_runs(union);
         if self.record.dry || parts.is_empty() {
-            return self.begin(entry, &kept, &[], false);
+            return self.begin(entry, &kept, &BTreeMap::new(), &[], false);
         }
         let last = kept.last().map_or(0, |(index, _)| index + 1);
         for part in &mut parts {
+            part.kept.extend(noted); // without stripes there is one part
             part.kept.retain(|index, _| *index < last);
             let own_kept: Vec<(u64, Digest)> = part.kept.iter().map(|(index, digest)| (*index, *digest)).collect();
             let gaps = gaps(&own_kept, own.chunks(), u64::from(own.chunk_bytes));
@@ -118,43 +190,54 @@ impl<P: Platform> RecvEnd<P> {
                 out.notes
                     .push(format!("{}: the part cannot be taken up ({error}), it is done anew", show(&entry.path)));
                 self.sink.discard(entry);
-                return self.begin(entry, &[], &[], false);
+                return self.begin(entry, &[], &BTreeMap::new(), &[], false);
             }
         }
         let volumes: Vec<usize> = parts.iter().map(|part| part.volume).collect();
-        self.begin(entry, &kept, &volumes, parts.iter().any(|part| part.promised))
+        self.begin(entry, &kept, noted, &volumes, parts.iter().any(|part| part.promised))
     }
 
-    /// The file comes. `kept`: chunks that are there, in parts on these volumes, which have their journals' headers.
+    /// The file comes. `kept`: chunks that are there, in parts on these volumes, which have their journals' headers; of them, `noted` are
+    /// not flushed yet.
     pub(super) fn begin(
         &mut self,
         entry: &Arc<Entry>,
         kept: &[(u64, Digest)],
+        noted: &BTreeMap<u64, Digest>,
         volumes: &[usize],
         promised: bool,
     ) -> Want {
-        let missing = self.machine.expect(entry.id, kept.iter().map(|(index, _)| *index));
+        let state = |index| if noted.contains_key(&index) { ChunkState::Landed } else { ChunkState::Durable };
+        let missing = self.machine.expect(entry.id, kept.iter().map(|(index, _)| (*index, state(*index))));
         if entry.bytes() <= PACK_FILE_BYTES_MAX && kept.is_empty() {
             return Want::All;
         }
         let chunk_bytes = u64::from(self.record.terms.chunk_bytes);
         let mut tree = DigestTree::new(self.record.terms.digest, entry.bytes(), self.record.terms.chunk_bytes);
-        let mut kept_bytes = 0;
+        let begun = |volume: &usize| (*volume, Fresh { header_written: true, ..Fresh::default() });
+        let mut fresh: BTreeMap<usize, Fresh> = volumes.iter().map(begun).collect();
+        let (mut kept_bytes, mut noted_bytes) = (0, 0);
         for (index, digest) in kept {
             tree.put(*index, *digest);
-            kept_bytes += chunk_bytes.min(entry.bytes() - index * chunk_bytes);
+            let bytes = chunk_bytes.min(entry.bytes() - index * chunk_bytes);
+            kept_bytes += bytes;
+            if state(*index) == ChunkState::Landed {
+                noted_bytes += bytes;
+                fresh.entry(volumes[0]).or_default().add_noted(*index, bytes as u32, *digest);
+            }
         }
+        self.debt.owe(entry.id, noted_bytes);
         self.record.tally.bytes_resumed += kept_bytes;
-        self.record.tally.durable += kept_bytes;
+        self.record.tally.durable += kept_bytes - noted_bytes;
         self.record.tally.written += kept_bytes;
-        let begun = |volume: &usize| (*volume, Fresh { header_written: true, ..Fresh::default() });
         let coming = Coming {
             tree,
             journalled: entry.bytes() > JOURNAL_FILE_BYTES_MIN,
+            striped: entry.meta.striped,
             durable: promised || self.record.rung >= Rung::Flushed,
-            fresh: volumes.iter().map(begun).collect(),
+            fresh,
             closing: false,
-            durable_bytes: kept_bytes,
+            durable_bytes: kept_bytes - noted_bytes,
             holes: 0,
             unmapped: Vec::new(),
         };
@@ -172,13 +255,17 @@ impl<P: Platform> RecvEnd<P> {
     }
 
     pub(super) fn pump_flushes(&mut self, now_ns: u64, out: &mut Outbox<P>) {
+        self.pump_notes(now_ns, out);
         let mut due: Vec<(EntryId, usize)> = Vec::new();
         for (&id, coming) in self.coming.iter_mut().filter(|(_, coming)| coming.journalled) {
             // Any map may speak of holes, for they read as zeros in every piece. The last chunk always comes, so there is one.
             if let Some(fresh) = coming.fresh.values_mut().next() {
                 fresh.holes.append(&mut coming.unmapped);
             }
-            let fresh = coming.fresh.iter().filter(|(_, fresh)| fresh.is_due(now_ns, coming.closing));
+            // A note on its way may bring the header.
+            let noting = coming.noting();
+            let is_free = noting != Noting::Before || !self.noting.contains(&id);
+            let fresh = coming.fresh.iter().filter(|(_, it)| is_free && it.is_due(now_ns, coming.closing, noting));
             due.extend(fresh.map(|(&volume, _)| (id, volume)));
         }
         due.sort_unstable(); // the same facts give the same order
@@ -187,21 +274,24 @@ impl<P: Platform> RecvEnd<P> {
             let mut records = Vec::new();
             let header = self.journal_header(&entry);
             let coming = self.coming.get_mut(&id).expect("listed above");
+            let (noting, durable) = (coming.noting(), coming.durable);
             let fresh = coming.fresh.get_mut(&volume).expect("listed above");
             if !std::mem::replace(&mut fresh.header_written, true) {
                 records.extend_from_slice(&journal::encode_header(&header));
             }
-            fresh.chunks.sort_unstable_by_key(|(index, _)| *index);
-            for run in fresh.chunks.chunk_by(|a, b| a.0 + 1 == b.0) {
+            let taken = fresh.take(noting);
+            for run in taken.chunk_by(|a, b| a.0 + 1 == b.0) {
                 let digests: Vec<Digest> = run.iter().map(|(_, digest)| *digest).collect();
                 journal::encode_record(run[0].0, &digests, &mut records);
             }
             fresh.holes.drain(..).for_each(|hole| journal::encode_hole(hole, &mut records));
-            let indices = fresh.chunks.drain(..).map(|(index, _)| index).collect();
-            fresh.bytes = 0;
-            fresh.flushing = true;
-            let durable = coming.durable;
-            out.tasks.push(Task::Flush { volume, entry, records, indices, durable });
+            let indices = taken.into_iter().map(|(index, _)| index).collect();
+            let firm = match std::mem::replace(&mut fresh.named, durable) {
+                _ if !durable => Firm::Written,
+                true => Firm::Flushed,
+                false => Firm::Named,
+            };
+            out.tasks.push(Task::Flush { volume, entry, records, indices, firm });
         }
     }
 
@@ -220,6 +310,7 @@ impl<P: Platform> RecvEnd<P> {
             self.record.tally.durable += bytes;
         }
         if coming.closing
+            && coming.striped
             && coming.is_flushed()
             && let Some(entry) = self.machine.entry(id)
         {
@@ -239,11 +330,12 @@ fn taken(own: &JournalHeader, volume: usize, journal: &[u8]) -> Option<Taken> {
     if !fits {
         return None;
     }
-    let mut kept = BTreeMap::new();
-    for record in &replay.records {
-        kept.extend((record.first..own.chunks()).zip(record.digests.iter().copied()));
-    }
-    Some(Taken { volume, valid_bytes: replay.valid_bytes, promised: !header.rung_written_only, kept })
+    let chunks_of = |records: &[Record<'_>]| -> BTreeMap<u64, Digest> {
+        records.iter().flat_map(|it| (it.first..own.chunks()).zip(it.digests.iter().copied())).collect()
+    };
+    let (kept, mut noted) = (chunks_of(&replay.records), chunks_of(&replay.noted));
+    noted.retain(|index, _| !kept.contains_key(index));
+    Some(Taken { volume, valid_bytes: replay.valid_bytes, promised: !header.rung_written_only, kept, noted })
 }
 
 /// Runs of kept chunks, no more than a `Want` can name the gaps of; what is beyond is fetched again.

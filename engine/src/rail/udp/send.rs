@@ -193,7 +193,9 @@ impl<P: Platform> Worker<P> {
         self.tell_facts(index, it, now);
         let Half::Send(half) = &mut it.half else { unreachable!("the caller looked") };
         half.pause = half.why();
-        let waiting = !half.units.is_empty();
+        let rail = self.rails[index].as_ref().expect("the caller has it");
+        // Whoever asks for room and hears nothing waits as well.
+        let waiting = !half.units.is_empty() || (half.flow.room() == 0 && rail.has_more());
         if !half.wanted.is_empty() {
             wake = wake.min(now + 1_000_000);
         }
@@ -217,7 +219,7 @@ impl<P: Platform> Worker<P> {
         let Half::Send(half) = &mut it.half else { unreachable!("the caller looked") };
         let rail = self.rails[index].as_ref().expect("the caller has it");
         let now = self.platform.now_ns();
-        if !(rail.filled.is_empty() && rail.waiting.is_empty() && rail.reads == 0) {
+        if rail.has_more() {
             half.fed_ns = now;
             // What waits here may wait for a grant whose word was lost (seed 42 of the simulator stood still so).
             half.flow.go_on();

@@ -1,0 +1,131 @@
+//! What was written and not flushed: noted, so that a kill of this process costs next to nothing.
+//!
+//! For: parts whose flushes take their time. A killed process leaves what it wrote in the kernel's memory; all that is lost is who knew it.
+//! In and out: chunks that landed → records of notes; a later run's notes → what of them still stands, read back.
+//! Invariants: a note counts only after its chunk was read and is what it was: so after a power cut, a disk that was pulled, or another
+//! mount, as well; one note of a part at a time, and none is on its way when its journal goes; a flush covers only what has its note.
+//! Absent on purpose: parts of striped files, whose journals stay as maps; flushes (parts.rs).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proto::journal;
+use proto::manifest::{Entry, EntryId};
+use proto::wire::control::Digest;
+
+use super::RecvEnd;
+use super::parts::{Coming, Taken};
+use crate::end::Outbox;
+use crate::end::compare::Look;
+use crate::platform::Platform;
+use crate::sink::commit::Task;
+
+/// What becomes of a part's fresh chunks in its journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Noting {
+    /// Noted, then flushed and recorded.
+    Before,
+    /// Recorded as written, as often as others are noted: nobody asked for a flush.
+    Instead,
+    /// Flushed and recorded.
+    Never,
+}
+
+/// Parts whose notes are being read back.
+#[derive(Debug)]
+pub(super) struct Noted {
+    parts: Vec<Taken>,
+    good: BTreeMap<u64, Digest>,
+}
+
+impl Coming {
+    pub(super) fn noting(&self) -> Noting {
+        match (self.durable, self.striped) {
+            (false, _) => Noting::Instead,
+            (true, true) => Noting::Never,
+            (true, false) => Noting::Before,
+        }
+    }
+}
+
+impl<P: Platform> RecvEnd<P> {
+    /// Have these parts notes that are worth a look? Then it is asked for, and they are kept until it was taken.
+    pub(super) fn looks_after(&mut self, entry: &Arc<Entry>, parts: &mut Vec<Taken>, out: &mut Outbox<P>) -> bool {
+        let chunks: Vec<(u64, Digest)> = match &parts[..] {
+            [part] if !entry.meta.striped && !self.record.dry => {
+                part.noted.iter().map(|(it, own)| (*it, *own)).collect()
+            }
+            _ => Vec::new(),
+        };
+        let any = !chunks.is_empty();
+        if any {
+            out.looks.push(Look::Noted { entry: entry.clone(), chunks });
+            self.noted.insert(entry.id, Noted { parts: std::mem::take(parts), good: BTreeMap::new() });
+        }
+        any
+    }
+
+    /// These stand there.
+    pub(super) fn on_seen_noted(&mut self, id: EntryId, good: &[(u64, Digest)], last: bool, out: &mut Outbox<P>) {
+        let Some(noted) = self.noted.get_mut(&id) else { return };
+        noted.good.extend(good.iter().copied());
+        if !last {
+            return;
+        }
+        let Some(Noted { parts, good }) = self.noted.remove(&id) else { return };
+        let Some(entry) = self.machine.entry(id).cloned() else { return };
+        let want = self.take_up(&entry, parts, &good, out);
+        self.tell(&entry, want, out);
+    }
+
+    pub(super) fn pump_notes(&mut self, now_ns: u64, out: &mut Outbox<P>) {
+        let mut due: Vec<(EntryId, usize)> = Vec::new();
+        for (&id, coming) in self.coming.iter().filter(|(_, it)| it.journalled && it.noting() == Noting::Before) {
+            if !self.noting.contains(&id) {
+                due.extend(
+                    coming.fresh.iter().filter(|(_, it)| it.is_note_due(now_ns)).map(|(&volume, _)| (id, volume)),
+                );
+            }
+        }
+        due.sort_unstable(); // the same facts give the same order
+        for (id, volume) in due {
+            let Some(entry) = self.machine.entry(id).cloned() else { continue };
+            let own = self.journal_header(&entry);
+            let coming = self.coming.get_mut(&id).expect("listed above");
+            let fresh = coming.fresh.get_mut(&volume).expect("listed above");
+            let mut records = Vec::new();
+            let header = !std::mem::replace(&mut fresh.header_written, true);
+            if header {
+                records.extend_from_slice(&journal::encode_header(&own));
+            }
+            let mut chunks = fresh.take_unnoted();
+            chunks.sort_unstable_by_key(|(index, _)| *index);
+            for run in chunks.chunk_by(|a, b| a.0 + 1 == b.0) {
+                let digests: Vec<Digest> = run.iter().map(|(_, digest)| *digest).collect();
+                journal::encode_noted(run[0].0, &digests, &mut records);
+            }
+            self.noting.insert(id);
+            out.tasks.push(Task::Note { volume, entry, records, header });
+        }
+    }
+
+    /// Does nobody make or remove anything of a file that is over?
+    pub(super) fn is_calm(&self) -> bool {
+        let are_of_open = || self.noting.iter().all(|&id| self.machine.entry(id).is_some());
+        self.discarding + self.discards.len() == 0 && are_of_open()
+    }
+
+    /// A note stands, or could not be put: then a kill costs more, and the next flush says what is wrong.
+    pub(super) fn on_noted(&mut self, volume: usize, id: EntryId, header: bool, stands: bool) {
+        self.noting.remove(&id);
+        let Some(coming) = self.coming.get_mut(&id) else { return };
+        if let Some(fresh) = coming.fresh.get_mut(&volume).filter(|_| header && !stands) {
+            fresh.header_written = false;
+        }
+        if coming.closing
+            && let Some(entry) = self.machine.entry(id).filter(|entry| !entry.meta.striped)
+        {
+            self.ready.push(entry.clone());
+        }
+    }
+}
