@@ -121,13 +121,14 @@ def engines(args):
                 loop = Loop(kind, root, (args.size * 5 + 1024) * MIB)
                 measure(kind + " on loop", os.path.join(loop.at, "w"))
             except (OSError, subprocess.CalledProcessError) as why:
-                notes.append(f"{kind}: {getattr(why, 'stderr', None) or why}")
+                notes.append(f"{kind} not measured: {getattr(why, 'stderr', None) or why}")
             finally:
                 loop and loop.close()
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="longhaul-engines-") as memory:
         lines.extend(ground(longhaul, "tmpfs", memory, args))
+        notes.append("tmpfs: nothing is raced, and the kernel takes all engines by one way; what they differ by is this machine's noise")
     for note in notes:
-        say("not measured:", note)
+        say("note:", note)
     return {"lines": lines, "notes": notes}
 
 
@@ -207,7 +208,7 @@ def main():
     parser.add_argument("--size", type=int, default=1024, help="MiB of the files; a race needs 1024")
     parser.add_argument("--seconds", type=float, default=2, help="time of each cell, all rounds together")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--races", type=int, default=3)
+    parser.add_argument("--races", type=int, default=5)
     parser.add_argument("--manners", action="store_true")
     parser.add_argument("--limit", type=int, default=512, help="MiB of the memory group")
     parser.add_argument("--out", default=os.path.join(HERE, "results"))
