@@ -234,6 +234,7 @@ struct Keeper<'a, 'b> {
     looks: Option<Looker>,
     compares: Option<Comparer>,
     commits_open: usize,
+    notes_open: usize,
     commit_from: Instant,
     commit_ns: u64,
     receipt: Option<ReceiptFile>,
@@ -352,6 +353,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             looks: None,
             compares: None,
             commits_open: 0,
+            notes_open: 0,
             commit_from: now,
             commit_ns: 0,
             receipt: begin_receipt(&job),
@@ -608,7 +610,9 @@ impl<'a, 'b> Keeper<'a, 'b> {
         }
         self.put_looks().map_err(|error| Exit::of_io(&error).fail("start the comparer", error))?;
         for task in self.out.tasks.drain(..) {
-            if !matches!(task, Task::Note { .. }) {
+            if matches!(task, Task::Note { .. }) {
+                self.notes_open += 1;
+            } else {
                 if self.commits_open == 0 {
                     self.commit_from = Instant::now();
                 }
@@ -616,7 +620,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             }
             let (to, _) = self.tasks.as_ref().expect("only receiving ends have tasks");
             // The committers live as long as this keeper.
-            let _ = to[task.lane(to.len() - 1)].send(task);
+            let _ = to[task.lane(to.len() / 2)].send(task);
         }
         Ok(())
     }

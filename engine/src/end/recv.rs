@@ -476,7 +476,7 @@ impl<P: Platform> RecvEnd<P> {
         self.digests.insert(id, own);
         let coming = self.coming.get_mut(&id).expect("it is on its way");
         coming.closing = true;
-        if if entry.meta.striped { coming.is_flushed() } else { !self.noting.contains(&id) } {
+        if self.is_free(id) {
             self.ready.push(entry);
         }
     }

@@ -213,7 +213,7 @@ impl LinuxSink {
             ));
         }
         if sync && rung >= Rung::Flushed {
-            sys::fs::sync_data(&part)?;
+            sync_or_drop(&part)?;
             self.let_go(entry, &part);
         }
         self.chooser.cached_after(entry.id, entry.bytes(), &part);
@@ -440,10 +440,13 @@ impl SinkTree for LinuxSink {
     }
 
     fn flush(&self, _volume: usize, entry: &Entry, records: &[u8], firm: Firm) -> io::Result<()> {
-        let part = self.base.open_file_to_write(&part_of(entry))?;
         if firm >= Firm::Flushed {
-            sys::fs::sync_data(&part)?;
+            let part = self.base.open_file_to_write(&part_of(entry))?;
+            sync_or_drop(&part)?;
             self.let_go(entry, &part);
+        } else {
+            // Only looked at: to close what could be written is a flush where the disk is a server's (NFS).
+            self.base.stat(&part_of(entry))?;
         }
         let journal = self.base.create_file(&journal_of(entry), false, false)?;
         self.append(&journal, records)?;
@@ -460,6 +463,10 @@ impl SinkTree for LinuxSink {
             results.push(if named_already { Ok(()) } else { self.ready(entry, rung, !together) });
         }
         if together && let Err(error) = self.base.sync_fs() {
+            for entry in entries.iter().filter(|entry| entry.bytes() > PACK_FILE_BYTES_MAX) {
+                let part = self.base.open_file(&part_of(entry), false);
+                let _ = part.and_then(|part| sys::fs::drop_cache(&part, 0, entry.bytes()));
+            }
             fail_all(results, &error);
         }
         let mut folders = BTreeSet::new();
@@ -618,4 +625,12 @@ fn fail_all(results: &mut [io::Result<()>], error: &io::Error) {
             None => error.kind().into(),
         });
     }
+}
+
+/// Flushes a part. What the disk did not take is clean in memory from then on, and nobody is told twice: a later run must not find it there
+/// and believe it.
+fn sync_or_drop(part: &File) -> io::Result<()> {
+    sys::fs::sync_data(part).inspect_err(|_| {
+        let _ = sys::fs::stat_file(part).and_then(|it| sys::fs::drop_cache(part, 0, it.bytes));
+    })
 }

@@ -30,13 +30,13 @@ pub enum Task {
 }
 
 impl Task {
-    /// Which committer does it, of one for each volume and one for notes: what is done to one entry by one of them is done in order.
+    /// Which committer does it, of one for each volume and one more for its notes: what is done to one entry by one of them is done in order.
     #[must_use]
     pub fn lane(&self, volumes: usize) -> usize {
         match self {
             Task::Flush { volume, .. } | Task::Publish { volume, .. } | Task::Discard { volume, .. } => *volume,
             Task::Settle { .. } => 0,
-            Task::Note { .. } => volumes,
+            Task::Note { volume, .. } => volumes + *volume,
         }
     }
 }

@@ -433,7 +433,9 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
     }
 
     fn flush(&self, volume: usize, entry: &Entry, records: &[u8], firm: Firm) -> io::Result<()> {
-        self.on(volume, entry, |tree| tree.flush(volume, entry, records, firm))
+        // An entry that is over has no home any more, and gets no other.
+        let volume = if entry.meta.striped { volume } else { self.known(entry.id).unwrap_or(volume) };
+        self.judge(volume, self.volumes[volume].tree.flush(volume, entry, records, firm))
     }
 
     fn settle(&self, rung: Rung) -> io::Result<()> {
@@ -542,7 +544,8 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
     }
 
     fn read_part(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        self.at_home(entry, |tree| tree.read_part(entry, offset, into))
+        let home = self.known(entry.id).ok_or(io::ErrorKind::NotFound)?;
+        self.judge(home, self.volumes[home].tree.read_part(entry, offset, into))
     }
 
     fn extras(&self, folder: &Entry, names: &HashSet<u64>) -> io::Result<Vec<(Box<[u8]>, u64)>> {

@@ -46,12 +46,12 @@ pub(super) fn spawn_scan(source: &Arc<Sources>, bell: &Event) -> io::Result<Rece
 /// Tasks in, by volume; what became of them out.
 pub(super) type Committer = (Vec<Sender<Task>>, Receiver<Settled>);
 
-/// Settles task after task, for each volume by itself: a disk that is slow to flush holds up no other. The last one takes the notes, which
-/// wait for no disk.
+/// Settles task after task, for each volume by itself: a disk that is slow to flush holds up no other. As many again take the notes,
+/// which wait for no flush.
 pub(super) fn spawn_committer(sink: &Arc<Sinks>, bell: &Event) -> io::Result<Committer> {
     let (to, from) = channel();
     let mut asks = Vec::new();
-    for lane in 0..=sink.volumes() {
+    for lane in 0..2 * sink.volumes() {
         let (ask, asked) = channel::<Task>();
         let name = if lane < sink.volumes() { "committer" } else { "noter" };
         let (sink, bell, to) = (sink.clone(), bell.clone(), to.clone());
@@ -114,8 +114,10 @@ impl Keeper<'_, '_> {
     pub(super) fn take_settled(&mut self) -> Result<(), Failure> {
         loop {
             let Some(Ok(settled)) = self.tasks.as_ref().map(|(_, from)| from.try_recv()) else { return Ok(()) };
-            // A note is no wait for the disk.
-            if !matches!(settled, Settled::Noted { .. }) {
+            // A note is no wait for the disk, as a rule.
+            if matches!(settled, Settled::Noted { .. }) {
+                self.notes_open -= 1;
+            } else {
                 self.commits_open -= 1;
                 self.commit_ns += u64::try_from(self.commit_from.elapsed().as_nanos()).unwrap_or(0);
                 self.commit_from = Instant::now();

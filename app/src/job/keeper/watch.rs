@@ -129,7 +129,8 @@ impl Keeper<'_, '_> {
             self.moved = Instant::now();
         }
         // A disk that flushes is given more time, here or there; not without end.
-        let flushing = self.commits_open > 0 || (self.peer_flushes && self.peer_told.elapsed() < PULSE * 10);
+        let flushing =
+            self.commits_open + self.notes_open > 0 || (self.peer_flushes && self.peer_told.elapsed() < PULSE * 10);
         let patience = if flushing { self.job.stall * 4 } else { self.job.stall };
         if self.moved.elapsed() < patience {
             return Ok(());

@@ -14,7 +14,7 @@ use proto::manifest::{Entry, EntryId};
 use proto::wire::control::Digest;
 
 use super::RecvEnd;
-use super::parts::{Coming, Taken};
+use super::parts::{Coming, Fresh, Taken};
 use crate::end::Outbox;
 use crate::end::compare::Look;
 use crate::platform::Platform;
@@ -82,9 +82,9 @@ impl<P: Platform> RecvEnd<P> {
         let mut due: Vec<(EntryId, usize)> = Vec::new();
         for (&id, coming) in self.coming.iter().filter(|(_, it)| it.journalled && it.noting() == Noting::Before) {
             if !self.noting.contains(&id) {
-                due.extend(
-                    coming.fresh.iter().filter(|(_, it)| it.is_note_due(now_ns)).map(|(&volume, _)| (id, volume)),
-                );
+                // What is due to be flushed goes first, or notes that come fast would never let it.
+                let is_due = |it: &Fresh| it.is_note_due(now_ns) && !it.is_due(now_ns, false, Noting::Before);
+                due.extend(coming.fresh.iter().filter(|(_, it)| is_due(it)).map(|(&volume, _)| (id, volume)));
             }
         }
         due.sort_unstable(); // the same facts give the same order
@@ -122,8 +122,22 @@ impl<P: Platform> RecvEnd<P> {
         if let Some(fresh) = coming.fresh.get_mut(&volume).filter(|_| header && !stands) {
             fresh.header_written = false;
         }
-        if coming.closing
-            && let Some(entry) = self.machine.entry(id).filter(|entry| !entry.meta.striped)
+        self.is_ready_at_last(id);
+    }
+
+    /// May a file that has all its chunks be published? Of a striped one the journals must know all of it. Of any other nothing is on its way:
+    /// a flush that failed says so once, and whoever flushes again hears nothing.
+    pub(super) fn is_free(&self, id: EntryId) -> bool {
+        let Some(coming) = self.coming.get(&id) else { return false };
+        if coming.striped { coming.is_flushed() } else { !self.noting.contains(&id) && !coming.is_flushing() }
+    }
+
+    /// A flush or a note is back: was it the last that the file waited for?
+    pub(super) fn is_ready_at_last(&mut self, id: EntryId) {
+        let closing = self.coming.get(&id).is_some_and(|coming| coming.closing);
+        if closing
+            && self.is_free(id)
+            && let Some(entry) = self.machine.entry(id)
         {
             self.ready.push(entry.clone());
         }

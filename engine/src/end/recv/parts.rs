@@ -7,9 +7,10 @@
 //! Absent on purpose: what a journal's bytes mean (`proto::journal`), when a file is whole (`recv.rs`).
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 
-use proto::journal::{self, JournalHeader, Record, Replay};
+use proto::journal::{self, JOURNAL_HEADER_BYTES, JournalHeader, Record, Replay};
 use proto::ledger::ChunkState;
 use proto::manifest::{Entry, EntryId};
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
@@ -47,6 +48,11 @@ impl Coming {
         let is_flushed = |fresh: &Fresh| fresh.chunks.is_empty() && fresh.holes.is_empty() && !fresh.flushing;
         self.unmapped.is_empty() && self.fresh.values().all(is_flushed)
     }
+
+    /// Is a flush of it on its way?
+    pub(super) fn is_flushing(&self) -> bool {
+        self.fresh.values().any(|fresh| fresh.flushing)
+    }
 }
 
 /// What landed in a part since its last flush.
@@ -65,6 +71,8 @@ pub(super) struct Fresh {
     unnoted_bytes: u64,
     unnoted_ns: u64,
     flushing: bool,
+    /// The flush on its way brings the journal's header: nothing may come before.
+    flush_heads: bool,
     /// After a power cut both names are there.
     named: bool,
 }
@@ -90,7 +98,7 @@ impl Fresh {
         self.noted += 1;
     }
 
-    fn is_due(&self, now_ns: u64, closing: bool, noting: Noting) -> bool {
+    pub(super) fn is_due(&self, now_ns: u64, closing: bool, noting: Noting) -> bool {
         let (most, long) = if noting == Noting::Instead { (NOTE_BYTES, NOTE_NS) } else { (FLUSH_BYTES, FLUSH_NS) };
         let is_late = self.bytes >= most || now_ns.saturating_sub(self.since_ns) >= long;
         let is_due = match (closing, noting) {
@@ -103,6 +111,7 @@ impl Fresh {
 
     pub(super) fn is_note_due(&self, now_ns: u64) -> bool {
         self.noted < self.chunks.len()
+            && !(self.flushing && self.flush_heads)
             && (self.unnoted_bytes >= NOTE_BYTES || now_ns.saturating_sub(self.unnoted_ns) >= NOTE_NS)
     }
 
@@ -176,17 +185,20 @@ impl<P: Platform> RecvEnd<P> {
         let own = self.journal_header(entry);
         let mut union = noted.clone();
         parts.iter().for_each(|part| union.extend(part.kept.iter().map(|(index, digest)| (*index, *digest))));
+        let all = union.len();
         let kept = first_runs(union);
         if self.record.dry || parts.is_empty() {
             return self.begin(entry, &kept, &BTreeMap::new(), &[], false);
         }
         let last = kept.last().map_or(0, |(index, _)| index + 1);
+        let is_cut = kept.len() < all;
         for part in &mut parts {
             part.kept.extend(noted); // without stripes there is one part
             part.kept.retain(|index, _| *index < last);
             let own_kept: Vec<(u64, Digest)> = part.kept.iter().map(|(index, digest)| (*index, *digest)).collect();
             let gaps = gaps(&own_kept, own.chunks(), u64::from(own.chunk_bytes));
-            if let Err(error) = self.sink.resume_part(part.volume, entry, part.valid_bytes, &gaps) {
+            let all = if is_cut { self.rewrite(entry, part, noted) } else { Ok(part.valid_bytes) };
+            if let Err(error) = all.and_then(|all| self.sink.resume_part(part.volume, entry, all, &gaps)) {
                 out.notes
                     .push(format!("{}: the part cannot be taken up ({error}), it is done anew", show(&entry.path)));
                 self.sink.discard(entry);
@@ -195,6 +207,25 @@ impl<P: Platform> RecvEnd<P> {
         }
         let volumes: Vec<usize> = parts.iter().map(|part| part.volume).collect();
         self.begin(entry, &kept, noted, &volumes, parts.iter().any(|part| part.promised))
+    }
+
+    /// Not all that stands there can be asked around, and what cannot is given up: its records go before its bytes do, or a later run would
+    /// believe them. What the journal is long then.
+    fn rewrite(&self, entry: &Entry, part: &Taken, noted: &BTreeMap<u64, Digest>) -> io::Result<usize> {
+        let flushed: Vec<(u64, Digest)> = part
+            .kept
+            .iter()
+            .filter(|(index, _)| !noted.contains_key(index))
+            .map(|(index, own)| (*index, *own))
+            .collect();
+        let mut records = Vec::new();
+        for run in flushed.chunk_by(|a, b| a.0 + 1 == b.0) {
+            let digests: Vec<Digest> = run.iter().map(|(_, digest)| *digest).collect();
+            journal::encode_record(run[0].0, &digests, &mut records);
+        }
+        self.sink.resume_part(part.volume, entry, JOURNAL_HEADER_BYTES, &[])?;
+        self.sink.flush(part.volume, entry, &records, if part.promised { Firm::Named } else { Firm::Written })?;
+        Ok(JOURNAL_HEADER_BYTES + records.len())
     }
 
     /// The file comes. `kept`: chunks that are there, in parts on these volumes, which have their journals' headers; of them, `noted` are
@@ -276,7 +307,8 @@ impl<P: Platform> RecvEnd<P> {
             let coming = self.coming.get_mut(&id).expect("listed above");
             let (noting, durable) = (coming.noting(), coming.durable);
             let fresh = coming.fresh.get_mut(&volume).expect("listed above");
-            if !std::mem::replace(&mut fresh.header_written, true) {
+            fresh.flush_heads = !std::mem::replace(&mut fresh.header_written, true);
+            if fresh.flush_heads {
                 records.extend_from_slice(&journal::encode_header(&header));
             }
             let taken = fresh.take(noting);
@@ -309,13 +341,7 @@ impl<P: Platform> RecvEnd<P> {
             coming.durable_bytes += bytes;
             self.record.tally.durable += bytes;
         }
-        if coming.closing
-            && coming.striped
-            && coming.is_flushed()
-            && let Some(entry) = self.machine.entry(id)
-        {
-            self.ready.push(entry.clone());
-        }
+        self.is_ready_at_last(id);
     }
 }
 
