@@ -16,7 +16,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
+use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
 
 use beneath::{Split, split};
 pub use file::{
@@ -250,6 +250,11 @@ impl Dir {
         }
         self.at(rel, |parent, name| rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW))
             .map(|stat| Stat::of(&stat))
+    }
+
+    /// Is something there? Nothing is asked of it: on NFS its times are a flush of all that was written.
+    pub fn is_there(&self, rel: &[u8]) -> io::Result<()> {
+        self.at(rel, |parent, name| rustix::fs::accessat(parent, name, Access::EXISTS, AtFlags::empty()))
     }
 
     /// Makes one folder; the umask applies. Errors: EEXIST and others.

@@ -235,6 +235,7 @@ struct Keeper<'a, 'b> {
     compares: Option<Comparer>,
     commits_open: usize,
     notes_open: usize,
+    note_from: Instant,
     commit_from: Instant,
     commit_ns: u64,
     receipt: Option<ReceiptFile>,
@@ -354,6 +355,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             compares: None,
             commits_open: 0,
             notes_open: 0,
+            note_from: Instant::now(),
             commit_from: now,
             commit_ns: 0,
             receipt: begin_receipt(&job),
@@ -468,16 +470,19 @@ impl<'a, 'b> Keeper<'a, 'b> {
 
     /// Some at a time: looking at what stands there, making folders and links takes calls, and what lands meanwhile must not wait to be
     /// noted, flushed and acknowledged. The sender hears sooner what is wanted, too.
-    fn on_entries(&mut self, mut entries: Vec<Entry>) -> Result<(), Failure> {
-        while !entries.is_empty() {
-            let rest = entries.split_off(entries.len().min(ENTRIES_AT_ONCE));
-            self.on_frame(Frame::Entries(std::mem::replace(&mut entries, rest)))?;
+    fn on_entries(&mut self, entries: Vec<Entry>) -> Result<(), Failure> {
+        let mut rest = entries.into_iter();
+        loop {
+            let some: Vec<Entry> = rest.by_ref().take(ENTRIES_AT_ONCE).collect();
+            self.on_frame(Frame::Entries(some))?;
+            if rest.len() == 0 {
+                return Ok(());
+            }
             self.take_events()?;
             self.take_settled()?;
             self.pump()?;
             self.put()?;
         }
-        Ok(())
     }
 
     fn on_frame(&mut self, frame: Frame) -> Result<(), Failure> {
@@ -611,6 +616,9 @@ impl<'a, 'b> Keeper<'a, 'b> {
         self.put_looks().map_err(|error| Exit::of_io(&error).fail("start the comparer", error))?;
         for task in self.out.tasks.drain(..) {
             if matches!(task, Task::Note { .. }) {
+                if self.notes_open == 0 {
+                    self.note_from = Instant::now();
+                }
                 self.notes_open += 1;
             } else {
                 if self.commits_open == 0 {

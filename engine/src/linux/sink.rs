@@ -446,7 +446,7 @@ impl SinkTree for LinuxSink {
             self.let_go(entry, &part);
         } else {
             // Only looked at: to close what could be written is a flush where the disk is a server's (NFS).
-            self.base.stat(&part_of(entry))?;
+            self.base.is_there(&part_of(entry))?;
         }
         let journal = self.base.create_file(&journal_of(entry), false, false)?;
         self.append(&journal, records)?;

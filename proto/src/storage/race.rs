@@ -22,6 +22,8 @@ pub const BUDGET_NS: u64 = 80_000_000;
 const TIE_PERCENT: u64 = 4;
 /// After a round, lanes below so many percent of the best are out.
 const OUT_PERCENT: u64 = 70;
+/// The same after the first round, where the second would cost too much: no disturbance of a heat explains that.
+const OUT_PERCENT_DEAR: u64 = 40;
 /// Rounds of all engines; then sizes and depths of the best one.
 const ROUNDS: u32 = 3;
 /// A lane whose heats cost less, in parts of the budget, runs this many before it may be out: on a fast disk a heat takes as long as what disturbs it.
@@ -168,9 +170,13 @@ impl Race {
     fn end_round(&mut self) {
         let best = self.runners.iter().map(|it| it.best).max().unwrap_or(0);
         let cheap_ns = self.budget_ns / CHEAP_PART;
+        // The second heats are of twice the bytes, and the finals are to have their part of the budget, too.
+        let next_ns: u64 = self.runners.iter().filter(|it| !it.out).map(|it| it.longest_ns * 2).sum();
+        let is_dear = self.round == 0 && self.spent_ns + next_ns > self.budget_ns / 4 * 3;
         for runner in &mut self.runners {
             let may_go = runner.heats >= CHEAP_HEATS || runner.longest_ns > cheap_ns;
-            runner.out |= may_go && runner.best.saturating_mul(100) < best.saturating_mul(OUT_PERCENT);
+            let least = if may_go { OUT_PERCENT } else { OUT_PERCENT_DEAR * u64::from(is_dear) };
+            runner.out |= runner.best.saturating_mul(100) < best.saturating_mul(least);
         }
         self.round += 1;
         self.heat_bytes = (self.heat_bytes * 2).min(HEAT_BYTES_MAX);
@@ -310,6 +316,13 @@ mod tests {
             assert!(good >= asked, "{rates:?}: {good} of 1000");
             assert!(longest <= BUDGET_NS * 3 / 2, "{longest} ns");
         }
+    }
+
+    #[test]
+    fn slow_lanes_do_not_use_up_what_the_finals_need() {
+        let rates = |lane: Lane| if lane.engine == Engine::Direct { 3_000_000_000 } else { 500_000_000 };
+        let (race, heats) = race(Way::Read, BUDGET_NS, rates);
+        assert!(race.in_finals && heats.iter().any(|it| it.lane.depth == 16), "{heats:?}");
     }
 
     #[test]

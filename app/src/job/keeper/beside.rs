@@ -8,7 +8,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use engine::end::compare::{self, Compare, Compared, Look, Seen};
 use engine::job::Terms;
@@ -116,7 +116,9 @@ impl Keeper<'_, '_> {
             let Some(Ok(settled)) = self.tasks.as_ref().map(|(_, from)| from.try_recv()) else { return Ok(()) };
             // A note is no wait for the disk, as a rule.
             if matches!(settled, Settled::Noted { .. }) {
+                self.commit_ns += self.stuck_note_ns();
                 self.notes_open -= 1;
+                self.note_from = Instant::now();
             } else {
                 self.commits_open -= 1;
                 self.commit_ns += u64::try_from(self.commit_from.elapsed().as_nanos()).unwrap_or(0);
@@ -126,6 +128,13 @@ impl Keeper<'_, '_> {
                 end.on_settled(settled, &mut self.out).map_err(|stop| self.stopped(stop))?;
             }
         }
+    }
+
+    /// A note that takes this long waits for the disk after all: the peer is told of it as of a flush, and is as patient.
+    pub(super) fn stuck_note_ns(&self) -> u64 {
+        const STUCK: Duration = Duration::from_secs(1);
+        let since = if self.notes_open > 0 { self.note_from.elapsed() } else { Duration::ZERO };
+        if since < STUCK { 0 } else { u64::try_from(since.as_nanos()).unwrap_or(0) }
     }
 
     /// What the comparer saw.

@@ -36,7 +36,7 @@ impl Keeper<'_, '_> {
         let delays = self.job.workers.run_delays_ns();
         let run_delay_ns =
             delays.iter().zip(&self.delays_from).take(count).map(|(now, from)| now.saturating_sub(*from)).sum();
-        let mut commit_ns = self.commit_ns;
+        let mut commit_ns = self.commit_ns + self.stuck_note_ns();
         if self.commits_open > 0 {
             commit_ns += u64::try_from(self.commit_from.elapsed().as_nanos()).unwrap_or(0);
         }

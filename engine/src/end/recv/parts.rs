@@ -224,7 +224,8 @@ impl<P: Platform> RecvEnd<P> {
             journal::encode_record(run[0].0, &digests, &mut records);
         }
         self.sink.resume_part(part.volume, entry, JOURNAL_HEADER_BYTES, &[])?;
-        self.sink.flush(part.volume, entry, &records, if part.promised { Firm::Named } else { Firm::Written })?;
+        // What they speak of was flushed; the call that cuts the part's bytes away flushes them.
+        self.sink.flush(part.volume, entry, &records, Firm::Written)?;
         Ok(JOURNAL_HEADER_BYTES + records.len())
     }
 
