@@ -370,17 +370,21 @@ fn small_files(world: &impl World) {
     sink.settle(Rung::Published).expect("a healthy disk");
 }
 
+/// Opens the part of a file and writes these chunks of it.
+fn put_chunks<P: Platform>(sink: &P::Sink, platform: &mut P, entry: &Entry, content: &[u8], indices: &[usize]) {
+    let open = sink.open_part(0, entry).expect("room");
+    for index in indices {
+        let end = content.len().min((index + 1) * CHUNK);
+        write_all(platform, &open, index * CHUNK, &content[index * CHUNK..end]);
+    }
+}
+
 fn parts(world: &impl World) {
     let (sink, mut platform) = (world.sink(), world.platform());
     let bytes = 17 * CHUNK + 100;
     let content = noise(bytes, 9);
     let large = file("large", bytes);
-    let open = sink.open_part(0, &large).expect("room");
-    for index in [17, 0, 1] {
-        let end = bytes.min((index + 1) * CHUNK);
-        write_all(&mut platform, &open, index * CHUNK, &content[index * CHUNK..end]);
-    }
-    drop(open);
+    put_chunks(&*sink, &mut platform, &large, &content, &[17, 0, 1]);
     assert_eq!(world.seen("large"), None, "a part is not seen under the final name");
     sink.flush(0, &large, b"first.", Firm::Named).expect("a healthy disk");
     sink.flush(0, &large, b"second", Firm::Written).expect("a healthy disk");
@@ -400,11 +404,7 @@ fn parts(world: &impl World) {
     assert!(there[2 * CHUNK..17 * CHUNK].iter().all(|&byte| byte == 0), "what it does not speak of reads as zeros");
     assert!(there[17 * CHUNK..bytes] == content[17 * CHUNK..]);
 
-    let open = sink.open_part(0, &large).expect("there");
-    for index in 2..17 {
-        write_all(&mut platform, &open, index * CHUNK, &content[index * CHUNK..(index + 1) * CHUNK]);
-    }
-    drop(open);
+    put_chunks(&*sink, &mut platform, &large, &content, &(2..17).collect::<Vec<_>>());
     let mut results = Vec::new();
     sink.publish(&[Arc::new(large.clone())], Rung::Published, &mut results);
     assert!(results[0].is_ok(), "{results:?}");
@@ -421,11 +421,8 @@ fn notes(world: &impl World) {
     let bytes = 17 * CHUNK + 100;
     let content = noise(bytes, 9);
     let large = file("large", bytes);
-    let open = sink.open_part(0, &large).expect("room");
-    for index in [0, 3, 17] {
-        let end = bytes.min((index + 1) * CHUNK);
-        write_all(&mut platform, &open, index * CHUNK, &content[index * CHUNK..end]);
-    }
+    put_chunks(&*sink, &mut platform, &large, &content, &[0, 3, 17]);
+    let open = sink.open_part(0, &large).expect("there");
     write_all(&mut platform, &open, 5 * CHUNK, &noise(CHUNK, 1));
     drop(open);
     let digest = |index: usize| {

@@ -176,6 +176,14 @@ pub fn encode_noted(first: u64, digests: &[Digest], out: &mut Vec<u8>) {
     encode_chunks(first, digests, NOTED, out);
 }
 
+/// Appends one record for each run of these chunks, which are in order, by `encode_record` or `encode_noted`.
+pub fn encode_runs(chunks: &[(u64, Digest)], encode: fn(u64, &[Digest], &mut Vec<u8>), out: &mut Vec<u8>) {
+    for run in chunks.chunk_by(|a, b| a.0 + 1 == b.0) {
+        let digests: Vec<Digest> = run.iter().map(|(_, digest)| *digest).collect();
+        encode(run[0].0, &digests, out);
+    }
+}
+
 fn encode_chunks(first: u64, digests: &[Digest], mark: u32, out: &mut Vec<u8>) {
     if digests.is_empty() {
         return;

@@ -100,10 +100,7 @@ impl<P: Platform> RecvEnd<P> {
             }
             let mut chunks = fresh.take_unnoted();
             chunks.sort_unstable_by_key(|(index, _)| *index);
-            for run in chunks.chunk_by(|a, b| a.0 + 1 == b.0) {
-                let digests: Vec<Digest> = run.iter().map(|(_, digest)| *digest).collect();
-                journal::encode_noted(run[0].0, &digests, &mut records);
-            }
+            journal::encode_runs(&chunks, journal::encode_noted, &mut records);
             self.noting.insert(id);
             out.tasks.push(Task::Note { volume, entry, records, header });
         }

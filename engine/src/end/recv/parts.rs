@@ -138,11 +138,11 @@ impl Fresh {
 /// A part that can be gone on with.
 #[derive(Debug)]
 pub(super) struct Taken {
-    pub(super) volume: usize,
+    volume: usize,
     valid_bytes: usize,
     /// Its header promises that what it says was flushed.
     promised: bool,
-    pub(super) kept: BTreeMap<u64, Digest>,
+    kept: BTreeMap<u64, Digest>,
     /// What was written besides, if it still stands there.
     pub(super) noted: BTreeMap<u64, Digest>,
 }
@@ -219,10 +219,7 @@ impl<P: Platform> RecvEnd<P> {
             .map(|(index, own)| (*index, *own))
             .collect();
         let mut records = Vec::new();
-        for run in flushed.chunk_by(|a, b| a.0 + 1 == b.0) {
-            let digests: Vec<Digest> = run.iter().map(|(_, digest)| *digest).collect();
-            journal::encode_record(run[0].0, &digests, &mut records);
-        }
+        journal::encode_runs(&flushed, journal::encode_record, &mut records);
         self.sink.resume_part(part.volume, entry, JOURNAL_HEADER_BYTES, &[])?;
         // What they speak of was flushed; the call that cuts the part's bytes away flushes them.
         self.sink.flush(part.volume, entry, &records, Firm::Written)?;
@@ -313,10 +310,7 @@ impl<P: Platform> RecvEnd<P> {
                 records.extend_from_slice(&journal::encode_header(&header));
             }
             let taken = fresh.take(noting);
-            for run in taken.chunk_by(|a, b| a.0 + 1 == b.0) {
-                let digests: Vec<Digest> = run.iter().map(|(_, digest)| *digest).collect();
-                journal::encode_record(run[0].0, &digests, &mut records);
-            }
+            journal::encode_runs(&taken, journal::encode_record, &mut records);
             fresh.holes.drain(..).for_each(|hole| journal::encode_hole(hole, &mut records));
             let indices = taken.into_iter().map(|(index, _)| index).collect();
             let firm = match std::mem::replace(&mut fresh.named, durable) {
