@@ -9,7 +9,7 @@ N ?= 200
 SEED ?= 1
 FIRST ?= 0
 
-.PHONY: help build test unit e2e vmtest lint deny demo bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk bench-volumes beside changes host-limit grid torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci
+.PHONY: help build test needs unit e2e vmtest lint deny demo bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk bench-volumes beside changes host-limit grid torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -18,13 +18,16 @@ build: ## the static binary, target/longhaul
 	$(STATIC) cargo build --release --locked --target $(HOST) -p longhaul-app
 	@ln -sfn $(HOST)/release/longhaul target/longhaul
 
-test: unit build ## everything that tells right from wrong in a few minutes
-	lab/e2e/run.sh
+test: needs ## everything that tells right from wrong: all cargo tests, then the real binary (twenty minutes on two cores)
+	@$(MAKE) -j1 --no-print-directory --keep-going unit e2e
 
-unit: ## all cargo tests: proto, sys, engine with its simulator, the command line, tidy
-	cargo test --workspace --locked
+needs: ## what tests call and a fresh machine lacks, installed where that is possible (root, apt-get; NEEDS=no: only named)
+	@lab/needs.sh
 
-e2e: build ## the real binary between two hosts made on the spot (E2E=name runs one file)
+unit: needs ## all cargo tests: proto, sys, engine with its simulator, the command line, tidy
+	cargo test --workspace --locked --no-fail-fast
+
+e2e: needs build ## the real binary between two hosts made on the spot (E2E=name runs one file)
 	lab/e2e/run.sh $(E2E)
 
 vmtest: build ## what needs several memory nodes, real cards and irqbalance: in an emulated guest, made on the first run (Debian, root; seven to fifteen minutes; VM=name runs one check)
@@ -37,7 +40,7 @@ lint: ## format and lints, as CI asks for them
 deny: ## licences, sources, banned crates, advisories
 	cargo deny check
 
-demo: build ## two hosts, real files, the plug pulled in the middle, scp and rsync beside it
+demo: needs build ## two hosts, real files, the plug pulled in the middle, scp and rsync beside it
 	lab/demo.sh
 
 bench: build ## the full race against the peers: bench/results/peers.json and .html (about an hour)

@@ -93,10 +93,9 @@ if command -v rsync >/dev/null; then
     rsync -rlptnic --delete --modify-window=-1 "$TREE/" "$DST/$(basename "$TREE")/" >"$LAB/rsync-diff" 2>&1
     check "rsync -c: names, bytes, modes and times to the nanosecond are equal" "$([ ! -s "$LAB/rsync-diff" ]; echo $?)"
 fi
-if command -v b3sum >/dev/null; then
-    digest=$(b3sum --no-names "$DST/machine.tar")
-    echo "  b3sum:  $digest"
-fi
+digest=$(b3 "$DST/machine.tar")
+grep -rqs "^f $digest .*machine.tar\$" "$LAB/home-a" "$LAB/home-b"
+check "BLAKE3, by a C program of its own: the receipt's digest of the file is $digest" $?
 rm -rf "$DST"
 
 # --- beside the others -------------------------------------------------------------------------

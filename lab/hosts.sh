@@ -14,6 +14,7 @@ ROOT_DIR="$(dirname "$LAB_DIR")"
 # shellcheck source=lab/words.sh
 source "$LAB_DIR/words.sh"
 LONGHAUL="${LONGHAUL:-$ROOT_DIR/target/longhaul}"
+PATH="$PATH:/usr/sbin:/sbin" # where mkfs and sshd are, also for those whose PATH has none of it
 HOST_KIND=""
 ADDR_A=127.0.0.1
 ADDR_B=127.0.0.1
@@ -143,6 +144,12 @@ serve() {
         return 1
     fi
     URL="$(head -n 1 "$SERVE_OUT.out")"
+}
+
+# b3 FILE: its BLAKE3 digest by a program of another language that shares nothing with longhaul (b3.c), compiled and checked on first use.
+b3() {
+    [ -x "$LAB/b3" ] || { cc -O2 -o "$LAB/b3" "$LAB_DIR/e2e/b3.c" && "$LAB/b3" --test; } || { echo "no judge of digests: $LAB_DIR/e2e/b3.c"; return 1; }
+    "$LAB/b3" "$1"
 }
 
 # sshd_up SIDE: a private sshd with throw-away keys; sets $SSH (the words of the client) and $SSH_PORT; fails where it cannot be.

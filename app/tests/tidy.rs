@@ -5,6 +5,7 @@
 //! Invariants: reads text, builds nothing; a rule here stands in `docs/STYLE.md` too.
 //! Absent on purpose: taste, and whatever rustfmt, clippy and the compiler refuse already.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -194,15 +195,20 @@ fn every_promise_names_what_shows_it() {
     let tests: Vec<(PathBuf, String)> =
         rust_files(&CRATES).into_iter().map(|path| (path.clone(), read(&path))).collect();
     let mut wrong = Vec::new();
-    let mut promises = 0;
+    let (mut promises, mut before) = (BTreeSet::new(), 0);
     for line in page.lines() {
+        if line.starts_with("## ") {
+            before = 0;
+        }
         // Rows of the tables: | 7 | promise | shown by |
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
         if cells.len() < 5 || cells[1].parse::<u32>().is_err() {
             continue;
         }
-        promises += 1;
-        assert_eq!(cells[1].parse::<u32>().unwrap(), promises, "promises are numbered in order: {line}");
+        // A number names a promise for good: in order within its section, and no two have the same; some may be left out.
+        let number: u32 = cells[1].parse().unwrap();
+        assert!(number > before && promises.insert(number), "promises are numbered in order, each once: {line}");
+        before = number;
         let proofs: Vec<&str> = quoted(cells[cells.len() - 2]).collect();
         if proofs.is_empty() {
             wrong.push(format!("promise {}: nothing shows it", cells[1]));
@@ -221,7 +227,7 @@ fn every_promise_names_what_shows_it() {
             }
         }
     }
-    assert!(promises > 20, "the table of promises was not understood: {promises} found");
+    assert!(promises.len() > 20, "the table of promises was not understood: {} found", promises.len());
     none(&wrong, "every promise of SPECIFICATION.md names a test, a script or a recipe that is there");
 }
 
@@ -254,4 +260,27 @@ fn every_script_says_what_it_is_for() {
         }
     }
     none(&wrong, "scripts say in their second line what they are for");
+}
+
+#[test]
+fn what_checks_call_is_found_or_named_before_they_run() {
+    // Programs that a check looks for with `command -v` may be missing: `make test` must know where they come from.
+    let needs = read(&root().join("lab/needs.sh"));
+    let listed = |program: &str| needs.lines().any(|line| line.starts_with(&format!("{program}:")));
+    // Of the same package as one that is listed, or what users bring.
+    let known = ["btrfs", "nsenter", "unshare", "prlimit", "scp", "longhaul"];
+    let mut wrong = Vec::new();
+    for path in files("lab/e2e", &["sh"]).into_iter().chain([root().join("lab/hosts.sh"), root().join("lab/demo.sh")]) {
+        for (number, line) in read(&path).lines().enumerate() {
+            for looked_for in line.split("command -v ").skip(1) {
+                let programs = looked_for.split(['>', ';', '|', '&', ')', '\'', '"']).next().unwrap_or_default();
+                for program in programs.split_whitespace() {
+                    if !listed(program) && !known.contains(&program) {
+                        wrong.push(format!("{}:{}: {program}", show(&path), number + 1));
+                    }
+                }
+            }
+        }
+    }
+    none(&wrong, "programs that checks look for and lab/needs.sh does not list");
 }

@@ -62,13 +62,8 @@ for digest in blake3 crc64; do
     is "$STATUS $(field digest "$OUT")" "0 $digest" "--digest $digest is what the report says"
     same "$SRC/big.bin" "$DST/digest/$digest.bin" "--digest $digest: equal"
 done
-if command -v b3sum >/dev/null; then
-    cp_run --receipt "$LAB/receipt" "$SRC/big.bin" "$DST/digest/b3.bin"
-    wanted=$(b3sum --no-names "$SRC/big.bin")
-    holds "the receipt holds the digest that b3sum prints" sh -c "tr -d '\n' <'$LAB/receipt' | grep -q $wanted || xxd -p '$LAB/receipt' | tr -d '\n' | grep -q $wanted"
-else
-    skip "b3sum is not installed"
-fi
+cp_run --receipt "$LAB/receipt" "$SRC/big.bin" "$DST/digest/b3.bin"
+is "$(awk '$1 == "f" { print $2 }' "$LAB/receipt")" "$(b3 "$SRC/big.bin")" "the receipt holds the BLAKE3 digest that another program finds"
 
 cp_run --streams 1 --driver plain "$SRC/odd" "$DST/local/plain/"
 cp_ends 0 "--driver plain: exit code 0"

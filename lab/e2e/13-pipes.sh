@@ -21,7 +21,7 @@ for to in "${URL}in" "$DST/in"; do
 done
 holds "a pipe to a daemon: equal" cmp "$SRC/data" "$DST/root/in"
 holds "a pipe to a local file: equal" cmp "$SRC/data" "$DST/in"
-holds "its digest stands in the receipt" grep -q "^f $(b3sum --no-names "$SRC/data") .* in\$" "$(field receipt "$LAB/out")"
+holds "its digest stands in the receipt" grep -q "^f $(b3 "$SRC/data") .* in\$" "$(field receipt "$LAB/out")"
 piped /dev/null "$LAB/out" - "${URL}empty"
 is "$STATUS $(stat -c %s "$DST/root/empty")" "0 0" "an empty pipe: an empty file"
 for from in "${URL}in" "$DST/in"; do
@@ -64,7 +64,7 @@ clones() { # clones FOLDER: on a file system that shares
     cp_ends 0 "--reflink always where blocks are shared"
     holds "a clone is equal" on a cmp "$1/data" "$1/clone"
     holds "it shares its blocks" on a sh -c 'filefrag -v "$1" | grep -q shared' _ "$1/clone"
-    holds "its digest was read from the destination" grep -q "^f $(b3sum --no-names "$SRC/data") " "$(field receipt "$OUT")"
+    holds "its digest was read from the destination" grep -q "^f $(b3 "$SRC/data") " "$(field receipt "$OUT")"
     holds "verify agrees" on a "$LONGHAUL" verify "$(field receipt "$OUT")" "$1"
     cp_run --reflink never "$1/data" "$1/copy"
     holds "--reflink never: no shared blocks" on a sh -c '! filefrag -v "$1" | grep -q shared' _ "$1/copy"
