@@ -9,7 +9,7 @@ N ?= 200
 SEED ?= 1
 FIRST ?= 0
 
-.PHONY: help build test needs unit e2e vmtest lint deny demo bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk bench-volumes beside changes host-limit grid torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci
+.PHONY: help build test needs unit e2e vmtest mutants lint deny demo bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk bench-volumes beside changes host-limit grid torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -32,6 +32,9 @@ e2e: needs build ## the real binary between two hosts made on the spot (E2E=name
 
 vmtest: build ## what needs several memory nodes, real cards and irqbalance: in an emulated guest, made on the first run (Debian, root; seven to fifteen minutes; VM=name runs one check)
 	lab/vm/test.sh $(VM)
+
+mutants: ## breaks the code on purpose, a promise at a time, and sees its test fail (M=words: only those; an hour and a half)
+	lab/mutants/run $(M)
 
 lint: ## format and lints, as CI asks for them
 	cargo fmt --all --check
@@ -82,11 +85,6 @@ grid: ## distance x loss x rate in virtual time, through the real machines: benc
 
 torture: build ## kill -9 at N random instants (N=200), then compare every byte
 	N=$(N) lab/e2e/run.sh plug
-
-.PHONY: torture-power
-torture-power: N = 50
-torture-power: build ## the power of ext4, XFS and btrfs cut N times in mid-job (N=50; root, /dev/fuse, loop devices; five minutes)
-	CUTS=$(N) E2E_SECONDS=7200 lab/e2e/run.sh power
 
 torture-forged: build ## a million random and a million changed packets beside a live job over UDP
 	E2E_SECONDS=900 FORGED=3600000 lab/e2e/run.sh datagrams

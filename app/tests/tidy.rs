@@ -284,3 +284,43 @@ fn what_checks_call_is_found_or_named_before_they_run() {
     }
     none(&wrong, "programs that checks look for and lab/needs.sh does not list");
 }
+
+#[test]
+fn every_mutation_still_finds_its_place_once() {
+    let list = read(&root().join("lab/mutants/list"));
+    let mut wrong = Vec::new();
+    let mut count = 0;
+    for block in list.split("\n== ").skip(1) {
+        count += 1;
+        let head = block.lines().next().unwrap_or_default();
+        let lines =
+            |mark: &str| -> Vec<&str> { block.lines().skip(1).filter_map(|line| line.strip_prefix(mark)).collect() };
+        let (files, old, new, by) = (lines("in "), lines("-").join("\n"), lines("+").join("\n"), lines("by "));
+        let [file] = files[..] else {
+            wrong.push(format!("{head}: in which file?"));
+            continue;
+        };
+        let found = fs::read_to_string(root().join(file)).map_or(0, |text| text.matches(&old).count());
+        if old.is_empty() || old == new || found != 1 {
+            wrong.push(format!("{head}: its old text is {found} times in {file}"));
+        }
+        if by.is_empty()
+            || !head.split(':').next().is_some_and(|numbers| numbers.split(' ').all(|it| it.parse::<u32>().is_ok()))
+        {
+            wrong.push(format!("{head}: which promise, and who must notice?"));
+        }
+        for by in by {
+            // A test by its name, or the beginning of one; an end-to-end check by its file's.
+            let name = by.split(' ').next_back().unwrap_or_default();
+            let known = match by.strip_prefix("e2e ") {
+                Some(check) => root().join(format!("lab/e2e/{check}.sh")).exists(),
+                None => rust_files(&CRATES).iter().any(|path| read(path).contains(&format!("fn {name}"))),
+            };
+            if !known {
+                wrong.push(format!("{head}: there is no `{by}`"));
+            }
+        }
+    }
+    assert!(count >= 9, "the list of mutations was not understood: {count} found");
+    none(&wrong, "mutations of lab/mutants/list that cannot be made any more: bring them up to date with the code");
+}

@@ -190,6 +190,18 @@ fn replays_and_overlaps_are_only_counted() {
 }
 
 #[test]
+fn a_word_that_came_already_is_not_heard_again() {
+    let mut receiver = FlowReceiver::new(0, config());
+    let word = Control::Tell { newest: 0, rtt_us: 0 };
+    receiver.on_control(0, 0, &word).expect("honest");
+    assert!(receiver.feedback(1 << 40).is_some(), "it asked for feedback");
+    assert!(receiver.feedback(1 << 41).is_none(), "once");
+    receiver.on_control(1 << 41, 0, &word).expect("only a replay");
+    assert!(receiver.feedback(1 << 42).is_none());
+    assert_eq!(receiver.stats().duplicates, 1);
+}
+
+#[test]
 fn a_unit_in_confetti_is_a_breach_before_it_costs_memory() {
     let mut receiver = FlowReceiver::new(0, config());
     let refused = (0..50_000_u32).find(|&piece| receiver.on_data(0, u64::from(piece), 0, piece * 2, 1, false).is_err());

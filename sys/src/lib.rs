@@ -37,6 +37,8 @@ pub mod clock;
 pub mod host;
 // An allocator that counts, for tests.
 pub mod count;
+// System calls that fail, for tests.
+pub mod forbid;
 // For the lab: network interfaces whose wire is a descriptor, and hosts made of namespaces.
 pub mod tun;
 pub mod netns;

@@ -7,25 +7,9 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use sys::forbid::forbid;
 use sys::mem::{Mem, Pool};
 use sys::ring::{Driver, Kind, Op};
-
-/// Makes some system calls fail in this thread from now on.
-fn forbid(calls: &[libc::c_long], errno: i32) {
-    sys::confine::no_new_privs().expect("set");
-    // linux/filter.h and linux/seccomp.h: load the call's number; for each forbidden one return the error, else allow.
-    let step = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
-    let mut program = vec![step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
-    for call in calls {
-        program.push(step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, *call as u32));
-        program.push(step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | errno as u32));
-    }
-    program.push(step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW));
-    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: the kernel copies `len` steps from `program`, which lives until after the call.
-    let result = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &filter) };
-    assert_eq!(result, 0, "{}", io::Error::last_os_error());
-}
 
 #[test]
 fn a_container_without_io_uring_gets_plain_calls_and_the_reason() {
@@ -99,5 +83,28 @@ fn a_container_without_listxattrat_lists_the_same_attributes() {
         names(&there)
     });
     assert_eq!(after.join().expect("thread"), before);
+    std::fs::remove_dir_all(&base).expect("it is there");
+}
+
+#[test]
+fn every_flush_asks_the_kernel_and_tells_what_it_says() {
+    use sys::forbid::{FDATASYNC, FSYNC, SYNCFS};
+    let base = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sys-forbidden-flush-{}", std::process::id()));
+    std::fs::create_dir_all(base.join("a")).expect("folders");
+    std::fs::write(base.join("a/file"), b"x").expect("a file");
+    let refused = |call| {
+        let base = base.clone();
+        let thread = std::thread::spawn(move || {
+            let dir = sys::fs::Dir::open(base.as_os_str().as_encoded_bytes()).expect("a folder");
+            let file = dir.open_file_to_write(b"a/file").expect("a file");
+            forbid(&[call], libc::EDQUOT);
+            let results = [sys::fs::sync_data(&file), dir.sync(b"a"), dir.sync(b""), dir.sync_fs()];
+            results.map(|it| it.err().and_then(|error| error.raw_os_error()) == Some(libc::EDQUOT))
+        });
+        thread.join().expect("thread")
+    };
+    assert_eq!(refused(FDATASYNC), [true, false, false, false], "a file's bytes");
+    assert_eq!(refused(FSYNC), [false, true, true, false], "names of a folder, below and here");
+    assert_eq!(refused(SYNCFS), [false, false, false, true], "a file system");
     std::fs::remove_dir_all(&base).expect("it is there");
 }

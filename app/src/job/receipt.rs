@@ -34,12 +34,8 @@ pub struct ReceiptFile {
 impl ReceiptFile {
     /// Begins one that will stand at `path`, written by this end: both may write to one LONGHAUL_HOME, on one host or over NFS. `carry`: also keep the lines beside, for the next run if this one breaks.
     pub fn begin(path: PathBuf, by: Signer, head: &Head, carry: Option<PathBuf>) -> io::Result<ReceiptFile> {
-        if let Some(parent) = path.parent()
-            && !parent.is_dir()
-        {
+        if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
-            // A receipt's name is as durable as the name of the folder that it stands in.
-            parent.parent().map_or(Ok(()), flush_names)?;
         }
         let mut part = path.clone().into_os_string();
         part.push(match by {
@@ -96,8 +92,6 @@ impl ReceiptFile {
         self.file.get_ref().sync_all()?;
         fs::rename(&self.part, &self.path)?;
         self.signed = true;
-        // Who is told of a receipt finds it after a power cut as well.
-        self.path.parent().map_or(Ok(()), flush_names)?;
         if let Some((path, _)) = &self.carry {
             let _ = fs::remove_file(path);
         }
@@ -112,11 +106,6 @@ impl Drop for ReceiptFile {
             let _ = fs::remove_file(&self.part);
         }
     }
-}
-
-/// Returns when the names in a folder are on the disk; a path without one is the working directory's.
-fn flush_names(folder: &Path) -> io::Result<()> {
-    File::open(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })?.sync_all()
 }
 
 /// Where a job's receipt stands when the user names no place.

@@ -4,14 +4,16 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use proto::wire::control::Frame;
 
 use super::*;
 use crate::identity::authorized::Rights;
 use crate::identity::tests::Scratch;
-use crate::identity::ticket::{PROOF_LABEL, Ticket, Tickets, Uses};
+use crate::identity::ticket::{PROOF_LABEL, SECRET_BYTES, Ticket, Tickets, Uses};
 
 const SOON: Duration = Duration::from_secs(5);
 
@@ -146,6 +148,66 @@ fn a_ticket_proves_itself_in_its_own_session_only() {
     // Heard by somebody and said again in another session.
     let (_other_near, other_far) = session();
     assert!(ask(&proof, &other_far).is_none());
+}
+
+/// Stands between a client and a server, and keeps what crosses, both ways.
+fn tap(server: String) -> (String, Arc<Mutex<Vec<u8>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let taken = Arc::clone(&kept);
+    thread::spawn(move || {
+        let client = listener.accept().unwrap().0;
+        let server = TcpStream::connect(server).unwrap();
+        let ways = [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)];
+        for (mut from, mut to) in ways {
+            let taken = Arc::clone(&taken);
+            thread::spawn(move || {
+                let mut bytes = [0; 4096];
+                while let Ok(count @ 1..) = from.read(&mut bytes) {
+                    taken.lock().unwrap().extend_from_slice(&bytes[..count]);
+                    if to.write_all(&bytes[..count]).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    (address, kept)
+}
+
+#[test]
+fn a_ticket_s_secret_is_neither_on_the_wire_nor_among_what_the_server_reads() {
+    let (server, client) = (Arc::new(Identity::ephemeral().unwrap()), Identity::ephemeral().unwrap());
+    let (address, accepted) = one_server(&server);
+    let (address, wire) = tap(address);
+    let tickets = Tickets::new();
+    let ticket = tickets.issue(server.public(), Uses::Many, Rights::default(), None).unwrap();
+    let mut near = Link::connect(&address, &client, Expect::Key(server.public()), SOON).unwrap();
+    let mut far = accepted.join().unwrap().unwrap();
+    crate::job::greet::begin(&mut near, Some(&ticket));
+    near.flush_blocking(SOON).unwrap();
+    let read = [far.call(SOON).unwrap(), far.call(SOON).unwrap()];
+    let Frame::Ticket { proof } = Frame::decode(&read[1]).unwrap() else { panic!("{:?}", read[1]) };
+    let exported = far.export(PROOF_LABEL, b"");
+    assert!(
+        tickets.redeem(&proof, &exported, &far.peer_key(), Instant::now()).is_some(),
+        "the test read the right frame"
+    );
+    crate::job::greet::say(&mut far, &Frame::Hello { version_min: 1, version: 1, agent: "far".into() });
+    far.flush_blocking(SOON).unwrap();
+    near.call(SOON).unwrap();
+    let wire = wire.lock().unwrap();
+    assert!(wire.len() > 1000 && wire[0] == 0x16, "a TLS session crossed: {} bytes", wire.len());
+    // Half of the secret would be too much, as bytes and as the text that a ticket is.
+    let text = ticket.to_string();
+    let halves = ticket.secret.chunks(SECRET_BYTES / 2).map(<[u8]>::to_vec);
+    let texts = text.as_bytes()[text.len() - 20..].chunks(10).map(<[u8]>::to_vec);
+    for piece in halves.chain(texts) {
+        for (what, bytes) in [("on the wire", &wire[..]), ("in a frame", &read[0]), ("in a frame", &read[1])] {
+            assert!(!bytes.windows(piece.len()).any(|it| it == piece), "the secret is {what}");
+        }
+    }
 }
 
 #[test]

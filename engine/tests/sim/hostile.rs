@@ -13,12 +13,16 @@ use engine::end::compare::{compare, look};
 use engine::end::recv::{Carried, RecvEnd};
 use engine::end::send::SendEnd;
 use engine::end::{Outbox, Stop};
-use engine::job::{Cmd, Cover, Event, JobPart, Post, RailKey, Role, Terms};
+use engine::job::{Cmd, Cover, Event, JobPart, Path, Post, RailEnd, RailKey, Role, Terms};
+use engine::packets::{Packer, Run, SMALL_HEAD_BYTES};
 use engine::seal::{Sealer, hash_as};
 use engine::sink::commit;
 use engine::worker::Worker;
+use proto::flow::FlowConfig;
 use proto::manifest::{Entry, EntryKind, Meta};
 use proto::negotiate::Cipher;
+use proto::packet::{self, Control};
+use proto::rate::{Law, Policy, RateConfig};
 use proto::wire::chunk::{ChunkKind, Header, PackLine};
 use proto::wire::control::{ChunkRange, Compare, Corrupt, DigestKind, EntryFault, FaultKind, Frame, Rung, Want};
 use sys::mem::Pool;
@@ -345,4 +349,76 @@ pub(crate) fn teller_of_holes() -> (Option<Stop>, u64) {
         taken += ranges.len() as u64;
     }
     (None, taken)
+}
+
+/// A receiver that says it committed a small file with this digest, or with the true one: what the sender says of it.
+pub(crate) fn committed_as(lie: Option<[u8; 32]>, large: bool) -> Result<u64, Stop> {
+    let mut honest = Honest::new(&mut Rng::new(4), |disk| Role::Send(Arc::new(SimSource(disk.clone()))));
+    let bytes = vec![7; if large { 5 * CHUNK_BYTES as usize / 2 } else { 700 }];
+    let digest = *blake3::hash(&bytes).as_bytes();
+    honest.disk.lock().expect("one thread").plant(b"f", Kind::File(Content::of(bytes)), 0o644, (1, 1));
+    let source = Arc::new(SimSource(honest.disk.clone()));
+    let plan = plan_of(&terms(), 1, (1, 1));
+    let mut end = SendEnd::<Sim>::new(JOB, terms(), &plan, Rung::Written, source, 1, 4);
+    let mut out = Outbox::default();
+    end.scan(scan(&honest.disk), &mut out);
+    end.scan_ended(&mut out);
+    assert!(end.rail_up(0));
+    let wire = honest.rail(0);
+    // The folder above it is the first entry.
+    end.on_frame(Frame::Wants(vec![(1, Want::All)]), &mut out)?;
+    let mut into = vec![0; 1 << 20];
+    for _ in 0..200 {
+        honest.worker.turn(0);
+        let _ = lock(&honest.world).net.recv(wire, 1, &mut into);
+        lock(&honest.world).clock.advance(1_000_000);
+        for event in honest.events.try_iter() {
+            end.on_event(event, &mut out)?;
+        }
+        end.pump(&mut out);
+        out.cmds.drain(..).for_each(|(_, cmd)| honest.mail.send(cmd).expect("it lives"));
+    }
+    let chunks = if large { 3 } else { 1 };
+    end.on_frame(Frame::Acks(vec![ChunkRange { first: 0, end: chunks }]), &mut out)?;
+    end.pump(&mut out);
+    end.on_frame(Frame::Committed(vec![(1, lie.unwrap_or(digest))]), &mut out)?;
+    Ok(end.record.tally.files_done)
+}
+
+/// One true packet of a unit, then nothing but its replays and those of a true word, for a minute: how the rail ended, and when.
+pub(crate) fn replayed() -> (Option<RailEnd>, u64) {
+    let mut honest = Honest::new(&mut Rng::new(4), |disk| Role::Recv(Arc::new(SimSink(disk.clone()))));
+    let wire = lock(&honest.world).net.open();
+    let rate = RateConfig { law: Law::Delay, policy: Policy::Fair, target: 0, min: 0, packet_bytes: 1500 };
+    let flow = FlowConfig {
+        packet_bytes: 1452,
+        packet_bytes_max: 1452,
+        unit_bytes_max: 0,
+        rate,
+        units_open: 4,
+        units_most: 4,
+    };
+    let path = Path { tag: 0xabc, flow, silence_ns: 3_000_000_000, meter: Arc::default(), seen: None };
+    let socket = SimSocket { wire, side: 0 };
+    honest.mail.send(Cmd::PacketsUp { job: JOB, rail: 0, socket, key: key(0), path }).expect("it lives");
+    let mut packer = Packer::new(key(0).secret, 0xabc, Cover::Sealed, terms().cipher);
+    let mut sealed = vec![0; 1100];
+    let run = Run { first: 0, unit: 0, offset: 1000, payload: 1000 };
+    let end = packer.seal(run, &[5; 1000], &mut sealed);
+    let mut word = vec![0; SMALL_HEAD_BYTES];
+    Control::Tell { newest: 1, rtt_us: 1000 }.encode(&mut word);
+    packer.seal_small(packet::Kind::Control, 1, &mut word);
+    for step in 0..600_u64 {
+        for packet in [&sealed[..end], &word] {
+            let _ = lock(&honest.world).net.send_datagram(wire, 1, [packet, &[]]);
+        }
+        honest.worker.turn(0);
+        lock(&honest.world).clock.advance(100_000_000);
+        for event in honest.events.try_iter() {
+            if let Event::RailDead { end, .. } = event {
+                return (Some(end), step * 100_000_000);
+            }
+        }
+    }
+    (None, 60_000_000_000)
 }

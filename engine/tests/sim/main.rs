@@ -215,6 +215,30 @@ fn holes_that_wait_for_their_neighbours_are_bounded() {
     assert_eq!(taken, 1 << 18);
 }
 
+/// A digest of the other end that is not ours is no success, whether the file went in a pack or in chunks.
+#[test]
+fn a_digest_that_differs_at_the_other_end_is_a_breach() {
+    if number("SEED").is_some() {
+        return;
+    }
+    for large in [false, true] {
+        assert_eq!(hostile::committed_as(None, large), Ok(1));
+        let refused = hostile::committed_as(Some([7; 32]), large);
+        assert_eq!(refused, Err(engine::end::Stop::Breach(proto::error::Breach::DigestMismatch)));
+    }
+}
+
+/// What came before is no sign of life: a path on which nothing but replays comes is as dead as a silent one.
+#[test]
+fn replays_keep_no_rail_alive() {
+    if number("SEED").is_some() {
+        return;
+    }
+    let (end, at_ns) = hostile::replayed();
+    assert!(matches!(end, Some(engine::job::RailEnd::Fault(_))), "{end:?}");
+    assert!((3_000_000_000..5_000_000_000).contains(&at_ns), "{at_ns}");
+}
+
 /// How long a file of so many bytes takes over a datagram rail: 32 Mbit/s, a second, 5 % loss, and pools of a quarter of what is on its way.
 fn far_ns(bytes: u64) -> (u64, PathStats) {
     let mut rng = Rng::new(11);
