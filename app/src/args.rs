@@ -92,8 +92,8 @@ pub enum HostAsked {
 pub struct CpArguments {
     /// What to copy, and last where to: a path, [user@]host:path, or longhaul://[ticket@]host[:port]/path
     ///
-    /// With several sources, or when the destination ends in `/` or is a folder, sources are put into that folder under
-    /// their own names. Names are bytes; nothing is normalised. `-` is standard input or output (`./-` a file of that name).
+    /// DST with a `/` at its end (or `.`, `..`, or several sources) is a folder that takes sources under their own names; without, it is the name of the
+    /// copy: see the table below. Names are bytes; nothing is normalised. `-` is standard input or output (`./-` a file of that name).
     #[arg(required = true, num_args = 2.., value_names = ["SRC", "DST"])]
     pub paths: Vec<OsString>,
 
@@ -248,6 +248,19 @@ Examples:
   longhaul cp -v runs/ backup:/data/          a tree to another host, started there through ssh
   longhaul cp big.img longhaul://TICKET@10.0.0.2:5740/
                                               one file to a daemon that printed this address
+
+What DST means, at all ends, and however often the command is run:
+  SRC        DST       there before         stands there afterwards
+  a file     x         nothing              the file x
+  a file     x         a file               the file x, replaced
+  a file     x         a folder             x/file, beside what stood there
+  a file     x/        nothing, a folder    x/file
+  a folder   x         nothing              the folder x
+  a folder   x         a folder             the folder's content in x, beside what stood there (for x/folder write x/)
+  a folder   x/        nothing, a folder    x/folder
+  several    x, x/     nothing, a folder    x/one, x/other
+folder/. means its content, whatever DST is.
+
 The same command again resumes: only what is missing is sent. Exit codes: 0 whole and verified, 2 usage, 3-5 some
 entries failed, 10-14 the other end, 20-23 disks, 30-32 stalled, lost or stopped, 40 verify found a mismatch.";
 

@@ -100,6 +100,9 @@ mod tests {
         assert!(!names.contains(&"longhaul-generate.1"));
         let (_, cp) = &pages[names.iter().position(|name| *name == "longhaul-cp.1").unwrap()];
         assert!(cp.contains("integrity\\-only") && cp.contains("10Gbit"));
+        for line in ["What DST means", "(for x/folder write x/)"] {
+            assert!(cp.contains(line), "the table of destinations: {line}");
+        }
         for line in TABLE {
             assert!(cp.contains(&format!("\\fB{}\\fR ({})", line.exit.code(), line.word)), "{}", line.word);
         }

@@ -239,7 +239,7 @@ impl Exit {
             | Refusal::OutsideRoot
             | Refusal::RelayRefused => Self::Refused,
             Refusal::NoSuchPath => Self::Vanished,
-            Refusal::NotAFolder => Self::Usage,
+            Refusal::NotAFolder | Refusal::Overlap => Self::Usage,
             Refusal::Busy | Refusal::Draining => Self::Connect,
             Refusal::VersionTooOld
             | Refusal::NoCommonCipher

@@ -109,6 +109,38 @@ sync_run --delete "$SRC/tree" "${URL}copy"
 is "$STATUS" 12 "who may only write may not remove what he cannot see"
 sync_run "$SRC/tree" "${URL}copy"
 is "$STATUS $(number compared_bytes)" "0 0" "who may only write learns nothing by comparing"
+is "$(field compare "$OUT") $(field uncompared "$OUT")" "never true" "and the report says so"
+holds "in words, too" grep -q 'nothing is compared: the other end may only be written to' "$OUT"
+writes=$SERVE_PID
+PORT=7441 serve b "$SRC" --ro || not_ok "serve the source"
+from=$URL reads=$SERVE_PID URL=$(head -n 1 "$LAB/serve-$((SERVE_COUNT - 1)).out")
+flip "$DST/root/copy/elsewhere/large.bin" $((3 * MIB))
+unheld() { # unheld COMMAND ARGUMENTS...: --checksum is refused where nothing can be compared, before anything is done
+    cp_run_as "$1" --checksum "${@:2}"
+    is "$STATUS" 12 "$*: --checksum where one may only write is refused"
+    holds "$*: what it needs is said" grep -q 'right to read' "$OUT"
+}
+unheld sync "$SRC/tree" "${URL}copy"
+unheld cp "$SRC/tree/." "${URL}copy/"
+unheld sync "${from}tree" "${URL}copy"
+cp_run_as sync "${from}tree" "${URL}copy"
+is "$STATUS $(field compare "$OUT") $(field uncompared "$OUT")" "0 never true" "between two daemons the report says it, too"
+stop "$writes"
+
+# --- between two daemons: as directly ---
+serve b "$DST/root" || not_ok "serve"
+cp_run_as sync --checksum "${from}tree" "${URL}copy"
+is "$STATUS $(number bytes) $(field compare "$OUT")" "0 $MIB always" "between two daemons: --checksum finds the chunk with the flipped bit"
+same "$SRC/tree" "$DST/root/copy" "between two daemons: equal again"
+printf again | dd of="$SRC/tree/elsewhere/large.bin" bs=1 seek=$((17 * MIB + 5)) conv=notrunc status=none
+echo x >"$DST/root/copy/extra"
+cp_run_as sync --delete "${from}tree" "${URL}copy"
+is "$STATUS $(number bytes) $(number removed)" "0 $MIB 1" "between two daemons: one chunk is sent, one entry removed"
+same "$SRC/tree" "$DST/root/copy" "between two daemons: --delete: equal"
+mv "$SRC/tree/elsewhere/large.bin" "$SRC/tree/elsewhere/larger.bin"
+cp_run_as sync --delete "${from}tree" "${URL}copy"
+is "$STATUS $(number bytes) $(number removed)" "0 0 1" "between two daemons: renamed is found, not sent"
+stop "$reads"
 stop "$SERVE_PID"
 serve b "$DST/root" --ro || not_ok "serve --ro"
 cp -a "$SRC/tree" "$DST/mine"

@@ -190,7 +190,8 @@ fn open() -> impl Strategy<Value = Open> {
         proptest::option::of((stripe, 1..=VOLUMES_MAX).prop_map(|(stripe, volumes)| Layout { stripe, volumes }));
     let compare = prop::sample::select(vec![Compare::Never, Compare::Changed, Compare::Always]);
     let rules = vec(".{0,20}".prop_map(String::into_boxed_str), 0..4);
-    let beside = (layout, compare, any::<Option<u64>>(), aspects(), any::<bool>(), rules);
+    let places = vec(any::<[u8; 16]>(), 0..4);
+    let beside = (layout, compare, any::<Option<u64>>(), aspects(), any::<bool>(), rules, places);
     (any::<[u8; 16]>(), direction, vec(user_path(), 0..5), flags, top(), (rung, beside), offer()).prop_map(
         |(
             job,
@@ -198,7 +199,7 @@ fn open() -> impl Strategy<Value = Open> {
             paths,
             (into_folder, keep, dry, joined),
             top,
-            (rung, (layout, compare, prune, aspects, numeric, rules)),
+            (rung, (layout, compare, prune, aspects, numeric, rules, places)),
             offer,
         )| {
             Open {
@@ -217,6 +218,7 @@ fn open() -> impl Strategy<Value = Open> {
                 aspects,
                 numeric,
                 rules,
+                places,
                 offer,
             }
         },
@@ -245,6 +247,13 @@ fn books() -> impl Strategy<Value = Books> {
     })
 }
 
+fn accept() -> impl Strategy<Value = Frame> {
+    let compare = prop::sample::select(vec![Compare::Never, Compare::Changed, Compare::Always]);
+    (offer(), plan(), top(), compare, vec(any::<[u8; 16]>(), 0..4)).prop_map(|(offer, plan, top, compare, places)| {
+        Frame::Accept { offer: Box::new(offer), plan: Box::new(plan), top, compare, places }
+    })
+}
+
 fn frame() -> impl Strategy<Value = Frame> {
     let corrupt = prop::sample::select(vec![Corrupt::Wire, Corrupt::SourceMemory, Corrupt::SinkMemory]);
     let opening = prop_oneof![
@@ -255,11 +264,7 @@ fn frame() -> impl Strategy<Value = Frame> {
         }),
         any::<[u8; 32]>().prop_map(|proof| Frame::Ticket { proof }),
         open().prop_map(|open| Frame::Open(Box::new(open))),
-        (offer(), plan(), top()).prop_map(|(offer, plan, top)| Frame::Accept {
-            offer: Box::new(offer),
-            plan: Box::new(plan),
-            top
-        }),
+        accept(),
         (any::<u16>(), ".{0,200}").prop_map(|(code, detail)| Frame::Refuse { code, detail }),
     ];
     let transfer = prop_oneof![

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proto::error::{Breach, Refusal};
 use proto::negotiate::*;
 use proto::rate::Policy;
-use proto::wire::control::{DigestKind, Frame};
+use proto::wire::control::{Compare, DigestKind, Frame};
 
 fn offer() -> Offer {
     Offer {
@@ -82,8 +82,13 @@ fn what_a_peer_says_of_its_disk_and_bufs_is_bounded() {
         (Offer { bufs_bytes: rare, ..offer() }, 1 << 50),
     ] {
         // A value of ours is cut to what may be said.
-        let frame =
-            Frame::Accept { offer: Box::new(offer.clone()), plan: Box::new(plan(&offer, &there())), top: [].into() };
+        let frame = Frame::Accept {
+            offer: Box::new(offer.clone()),
+            plan: Box::new(plan(&offer, &there())),
+            top: [].into(),
+            compare: Compare::Never,
+            places: Vec::new(),
+        };
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);
         let said = rare.min(most).to_le_bytes();

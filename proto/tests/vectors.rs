@@ -132,6 +132,11 @@ fn books() -> Books {
     }
 }
 
+fn accept() -> Frame {
+    let (compare, places) = (Compare::Changed, vec![[0x9D; 16], [0x9E; 16]]);
+    Frame::Accept { offer: Box::new(offer()), plan: Box::new(plan()), top: (*b"run").into(), compare, places }
+}
+
 fn frames() -> Vec<Frame> {
     let open = Open {
         job: job(),
@@ -149,6 +154,7 @@ fn frames() -> Vec<Frame> {
         aspects: Aspects::OWNER.with(Aspects::ACLS),
         numeric: true,
         rules: vec!["*.o".into(), "!keep.o".into()],
+        places: vec![[0x9C; 16]],
         offer: offer(),
     };
     let fault = EntryFault { entry: 42, kind: FaultKind::Denied, errno: 13, step: "open the source".into() };
@@ -156,7 +162,7 @@ fn frames() -> Vec<Frame> {
         Frame::Hello { version_min: 3, version: 3, agent: "longhaul 0.1.0".into() },
         Frame::Ticket { proof: [0x5A; 32] },
         Frame::Open(Box::new(open)),
-        Frame::Accept { offer: Box::new(offer()), plan: Box::new(plan()), top: (*b"run").into() },
+        accept(),
         Frame::Refuse { code: Refusal::ReadOnly.code(), detail: "key of alice".into() },
         Frame::Entries(entries()),
         Frame::ScanEnd { entries: 45, files: 40, bytes: 1 << 33, faults: 1 },

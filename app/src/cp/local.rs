@@ -12,6 +12,7 @@ use std::sync::mpsc::channel;
 
 use engine::bound::Bound;
 use engine::host::{Team, Workers};
+use engine::linux::overlap::Own;
 use engine::linux::sink::LinuxSink;
 use engine::linux::{Sinks, Sources};
 use proto::negotiate::{Choice, Offer, Plan, negotiate};
@@ -24,7 +25,7 @@ use crate::exit::{Exit, Failure};
 use crate::job::homes;
 use crate::job::keeper::{self, Job, Outcome, Way};
 use crate::job::offer;
-use crate::job::place::{self, Ground};
+use crate::job::place::{self, Called, Ground};
 use crate::job::rails::Rails;
 use crate::job::receipt;
 use crate::link::Link;
@@ -35,12 +36,11 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], screen: &mut 
     let ground = Ground::here();
     let dry = copy.arguments.dry_run;
     let target = target(copy, &ground, paths, to)?;
-    let source = source(copy, &ground, paths, &target)?;
-    let (own, plan, mut choices) = agree(copy)?;
-    let carry = receipt::carry_path(&copy.home, &target.name);
-    let carried = receipt::carried(&carry);
-    let (sink, sync) = sink(copy, target, source.clone());
     let id = session::job_id()?;
+    let source = source(copy, &ground, paths, to, &target, &id)?;
+    let (own, plan, mut choices) = agree(copy)?;
+    let (carry, carried) = receipt::carry(&copy.home, &target, dry);
+    let (sink, sync) = sink(copy, target, source.clone());
     let rung: Rung = copy.arguments.rung.into();
     let start = |error: std::io::Error| Exit::of_io(&error).fail("start the job", error);
     let (near, far) = Link::pair().map_err(start)?;
@@ -86,7 +86,16 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], screen: &mut 
     sender.posted = Some(copy.post(id, "copies", &sender.bell));
     let receiver =
         make(far, to, there, wait, far_bell, (!dry).then_some(wanted), (!dry && !copy.piped).then_some(carry));
-    let facts = report::Facts { copy, job: id, direction: None, plan: &plan, choices: &choices, shared: true, rung };
+    let facts = report::Facts {
+        copy,
+        job: id,
+        direction: None,
+        plan: &plan,
+        choices: &choices,
+        shared: true,
+        rung,
+        compare: sync.compare,
+    };
     let ended = turn_both(sender, receiver, screen, copy.arguments.verbose);
     if let Some(path) = senders {
         // The receiver's copy is the one that stays; both are the same byte for byte.
@@ -126,12 +135,18 @@ fn source(
     copy: &Copy<'_>,
     ground: &Ground,
     paths: &[Box<[u8]>],
+    to: &[Box<[u8]>],
     target: &place::Target,
+    id: &[u8; 16],
 ) -> Result<Arc<Sources>, Failure> {
-    let source = place::source(ground, paths, &target.top, session::storage(copy), copy.joined)?;
+    let called = Called::of(&target.top, session::is_into_folder(copy, paths, &to[0]));
+    let source = place::source(ground, paths, called, session::storage(copy), copy.joined)?;
+    let own = Own::new(id, &session::places(target, id)).map(Arc::new);
     // Both ends are this host: its numbers mean the same.
     let (filter, picks, kept) = (&copy.choice.filter, &copy.choice.picks, copy.arguments.keep.aspects());
-    Ok(Arc::new(source.map(|it| it.keeping(kept, true).choosing(filter.clone(), picks.clone()))))
+    let source = source.map(|it| it.keeping(kept, true).choosing(filter.clone(), picks.clone()).avoiding(own.clone()));
+    session::refuse_overlap(own.as_deref(), &source, copy.arguments.prune.is_some())?;
+    Ok(Arc::new(source))
 }
 
 /// The destination, which may share blocks with the source.

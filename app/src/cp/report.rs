@@ -12,14 +12,14 @@ use engine::host::Workers;
 use proto::books::{Books, STAGES, Stage, limiter};
 use proto::layout::Layout;
 use proto::negotiate::{Choice, Cipher, Offer, Plan};
-use proto::wire::control::{Direction, Rung};
+use proto::wire::control::{Compare, Direction, Rung};
 
-use crate::cp::Copy;
+use crate::cp::{Copy, session};
 use crate::exit::{Exit, Failure};
 use crate::job::keeper::{Outcome, PathShare, Status};
 use crate::report::explain::MemorySum;
 use crate::report::path::{ForecastRecord, PathRecord};
-use crate::report::{DryRun, EndReport, Explained, Extras, Faults, PathFault, Progress, RailShare, Screen};
+use crate::report::{Compared, DryRun, EndReport, Explained, Extras, Faults, PathFault, Progress, RailShare, Screen};
 
 /// What `--explain` shows.
 #[derive(Debug)]
@@ -81,6 +81,14 @@ pub struct Facts<'a> {
     pub shared: bool,
     /// How durable.
     pub rung: Rung,
+    /// What was compared of what stands at the destination.
+    pub compare: Compare,
+}
+
+impl Facts<'_> {
+    fn compared(&self, bytes: u64) -> Compared {
+        Compared { bytes, files: self.compare, is_less: self.compare != session::sync(self.copy).compare }
+    }
 }
 
 /// Shorter moments than this show chance, not a rate.
@@ -309,7 +317,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
         kept_bytes: tally.bytes_kept,
         resumed_bytes: tally.bytes_resumed,
         hole_bytes: tally.holes,
-        compared_bytes: tally.compared,
+        compared: facts.compared(tally.compared),
         extras: gone,
         seconds,
         goodput_bps: bytes as f64 * 8.0 / seconds,

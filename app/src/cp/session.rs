@@ -14,12 +14,14 @@ use engine::bound::Bound;
 use engine::host::{Hold, Make, Team, Workers};
 use engine::linux::choice::{Chooser, Demands};
 use engine::linux::filter::Filter;
+use engine::linux::overlap::{Marks, Own};
 use engine::linux::sink::LinuxSink;
 use engine::linux::{Sinks, Sources, read_bps, write_bps};
 use engine::platform::Clones;
+use proto::error::Refusal;
 use proto::manifest::Aspects;
 use proto::negotiate::{Choice, Driver, Pace, slower_disk};
-use proto::wire::control::{Compare, Direction, Open, Rung};
+use proto::wire::control::{Compare, Direction, Frame, Open, Place, Rung};
 use sys::event::Event;
 
 use crate::address::Address;
@@ -35,7 +37,7 @@ use crate::job::keeper::renew::Offers;
 use crate::job::keeper::{self, Job, Sync, Way};
 use crate::job::keys::JobSecret;
 use crate::job::offer::{self, Wishes};
-use crate::job::place::{self, Ground};
+use crate::job::place::{self, Called, Ground};
 use crate::job::rails::{self, Early, Rails};
 use crate::job::receipt;
 use crate::job::train::{START_PACKETS, TRAIN_PACKETS};
@@ -46,6 +48,9 @@ use crate::report::Screen;
 
 /// A connection and its handshake may take so long.
 const CONNECT: Duration = Duration::from_secs(15);
+/// Said where the other end does less than was asked.
+const UNCOMPARED: &str =
+    "nothing is compared: the other end may only be written to, so files of another size or time are sent whole";
 
 static NEXT_JOB: AtomicU32 = AtomicU32::new(1);
 
@@ -208,12 +213,13 @@ fn open_frame(
     into_folder: bool,
     top: Box<[u8]>,
     disk_bps: u64,
+    job: [u8; 16],
 ) -> Result<Open, Failure> {
     if let Some(path) = paths.iter().find(|path| path.len() > proto::manifest::PATH_BYTES_MAX) {
         return Err(Exit::Usage.fail("name a path to the peer", format!("it is {} bytes long", path.len())));
     }
     Ok(Open {
-        job: job_id()?,
+        job,
         direction,
         paths,
         layout: copy.layout,
@@ -228,6 +234,7 @@ fn open_frame(
         aspects: copy.arguments.keep.aspects(),
         numeric: copy.arguments.keep.numeric_ids,
         rules: copy.choice.rules.clone(),
+        places: Vec::new(),
         offer: offer::offer(&Wishes { disk_bps, ..wishes(copy) }),
     })
 }
@@ -246,7 +253,7 @@ pub fn push(
 /// Must the destination be a folder, which takes sources under their own names?
 #[must_use]
 pub fn is_into_folder(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[u8]) -> bool {
-    (paths.len() > 1 && !copy.joined) || to.ends_with(b"/")
+    copy.layout.is_some() || (paths.len() > 1 && !copy.joined) || place::means_folder(to)
 }
 
 /// Files below `ground` to a daemon: to the place of its address, or to these of its volumes.
@@ -258,20 +265,44 @@ pub fn push_from(
     targets: &[Box<[u8]>],
     screen: &mut Screen,
 ) -> Result<Exit, Failure> {
-    let disk_bps = read_bps(&place::source(ground, paths, b"", storage(copy), copy.joined)?);
+    let disk_bps = read_bps(&place::source(ground, paths, Called::Own, storage(copy), copy.joined)?);
     let into_folder = is_into_folder(copy, paths, to.path());
-    let open = open_frame(copy, Direction::Push, targets.to_vec(), into_folder, Box::default(), disk_bps)?;
-    let session = begin(copy, to, open, screen)?;
+    let id = job_id()?;
+    let open = open_frame(copy, Direction::Push, targets.to_vec(), into_folder, Box::default(), disk_bps, id)?;
+    let mut session = begin(copy, to, open, screen)?;
     if copy.piped && session.agreed.top.is_empty() {
         return Err(pipe::unnamed());
     }
-    let source = place::source(ground, paths, &session.agreed.top, storage(copy), copy.joined)?;
+    let called = Called::of(&session.agreed.top, into_folder);
+    let source = place::source(ground, paths, called, storage(copy), copy.joined)?;
     let kept = copy.arguments.keep.aspects();
+    let own = Own::new(&id, &session.agreed.places).map(Arc::new);
     let source = source.map(|it| {
-        let it = it.keeping(kept, copy.arguments.keep.numeric_ids);
+        let it = it.keeping(kept, copy.arguments.keep.numeric_ids).avoiding(own.clone());
         it.choosing(copy.choice.filter.clone(), copy.choice.picks.clone())
     });
+    if let Err(failure) = refuse_overlap(own.as_deref(), &source, copy.arguments.prune.is_some()) {
+        session.give_up(Refusal::Overlap, &failure);
+        return Err(failure);
+    }
     session.run(copy, Way::Send(Arc::new(source)), None, screen)
+}
+
+/// Marks of the folders that a job's entries are named below.
+#[must_use]
+pub fn places(target: &place::Target, job: &[u8; 16]) -> Vec<Place> {
+    let marks = Marks::of(job).filter(|_| !target.is_absent);
+    marks.map_or_else(Vec::new, |marks| marks.places(target.volumes.iter()))
+}
+
+/// What would harm the source is not begun.
+pub fn refuse_overlap(own: Option<&Own>, source: &Sources, prunes: bool) -> Result<(), Failure> {
+    match own.and_then(|own| own.overlap(source, prunes)) {
+        None => Ok(()),
+        Some(overlap) => Err(Exit::Usage
+            .fail("copy to another place", overlap)
+            .next("name a destination that is not the source, nor a folder that holds it")),
+    }
 }
 
 /// A daemon's files to this host.
@@ -286,11 +317,13 @@ pub fn pull(
     let into_folder = is_into_folder(copy, paths, &to[0]);
     let target = place::target(&ground, to, copy.layout, into_folder, copy.arguments.dry_run)?;
     let top = target.top.clone();
-    let carry = receipt::carry_path(&copy.home, &target.name);
-    let carried = receipt::carried(&carry);
+    let (carry, carried) = receipt::carry(&copy.home, &target, copy.arguments.dry_run);
     let kept = copy.arguments.keep.aspects();
+    let id = job_id()?;
+    let places = places(&target, &id);
     let (sink, sync) = sink(target, &storage(copy), sync(copy), kept, copy.choice.filter.clone(), None);
-    let open = open_frame(copy, Direction::Pull, paths.to_vec(), false, top, write_bps(&sink))?;
+    let open = open_frame(copy, Direction::Pull, paths.to_vec(), into_folder, top, write_bps(&sink), id)?;
+    let open = Open { places, ..open };
     let session = begin(copy, from, open, screen)?;
     let way = Way::Recv { sink, keep: !copy.arguments.no_keep, carried, sync };
     // What is in a spool is not there in a next run.
@@ -339,6 +372,9 @@ fn begin(copy: &Copy<'_>, to: &Address, open: Open, screen: &mut Screen) -> Resu
     greet::open(&mut link, open.clone())?;
     let early = greet_early(copy, &link, &open);
     let mut agreed = greet::agree(&mut link, &open.offer, open.direction == Direction::Push)?;
+    if agreed.compare != open.compare && open.direction == Direction::Push {
+        screen.note(UNCOMPARED);
+    }
     let known = (copy.arguments.transport == TransportChoice::Auto && !agreed.plan.bare).then(|| {
         let info = sys::sock::tcp_info(link.as_fd()).ok();
         let plan = &agreed.plan;
@@ -352,6 +388,13 @@ fn begin(copy: &Copy<'_>, to: &Address, open: Open, screen: &mut Screen) -> Resu
 }
 
 impl Session {
+    /// Ends it before the job has begun.
+    fn give_up(&mut self, why: Refusal, failure: &Failure) {
+        greet::say(&mut self.link, &Frame::Refuse { code: why.code(), detail: failure.cause.clone() });
+        self.link.close();
+        let _ = self.link.flush_blocking(Duration::from_secs(1));
+    }
+
     /// Where rails lead: by the paths that were named, else to the session's own peer, and not over a slow card if a faster network joins both.
     fn peers(&mut self, copy: &Copy<'_>, secret: &JobSecret, screen: &mut Screen) -> Vec<Peer> {
         if copy.arguments.over.is_empty() {
@@ -455,9 +498,8 @@ impl Session {
         let path = self.known_of_path();
         let weights = self.weigh(copy, &peers);
         let rails = Rails::dial_net(&peers, &secret, direction == Direction::Push, path, self.early.take(), &bell);
-        let rung: Rung = self.open.rung;
         let default = receipt::default_path(&copy.home, &self.open.job);
-        let dry = copy.arguments.dry_run;
+        let (rung, dry): (Rung, bool) = (self.open.rung, copy.arguments.dry_run);
         let job = Job {
             no: next_job(),
             id: self.open.job,
@@ -498,6 +540,7 @@ impl Session {
             choices: &self.agreed.choices,
             shared,
             rung,
+            compare: if self.open.direction == Direction::Pull { self.open.compare } else { self.agreed.compare },
         };
         let verbose = copy.arguments.verbose;
         let mut pace = report::Pace::default();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use engine::linux::picks::Picks;
 use proto::error::{Breach, Refusal};
 use proto::negotiate::{Choice, Offer, Plan, negotiate};
-use proto::wire::control::{Frame, Open};
+use proto::wire::control::{Compare, Frame, Open, Place};
 
 use crate::exit::{Exit, Failure};
 use crate::identity::ticket::{PROOF_LABEL, Ticket};
@@ -111,6 +111,10 @@ pub struct Agreed {
     pub choices: Vec<Choice>,
     /// Push: the name a single source gets there.
     pub top: Box<[u8]>,
+    /// Push: what of the comparing that was asked for is done there.
+    pub compare: Compare,
+    /// Push: marks of the folders that entries are named below there.
+    pub places: Vec<Place>,
 }
 
 /// Asks for a job on a session that has begun; `agree` hears the answer.
@@ -122,7 +126,7 @@ pub fn open(link: &mut Link, open: Open) -> Result<(), Failure> {
 /// Comes to a plan for the job that was asked for. `sends`: from here to there.
 pub fn agree(link: &mut Link, own: &Offer, sends: bool) -> Result<Agreed, Failure> {
     hello(link, GREET)?;
-    let Frame::Accept { offer, plan, top } = hear(link, GREET)? else {
+    let Frame::Accept { offer, plan, top, compare, places } = hear(link, GREET)? else {
         return Err(Exit::Breach.fail("open the job", Breach::WrongOrder.what()));
     };
     let (ours, choices) = negotiate(own, &offer, sends)
@@ -132,5 +136,5 @@ pub fn agree(link: &mut Link, own: &Offer, sends: bool) -> Result<Agreed, Failur
         let _ = link.flush_blocking(Duration::from_secs(1));
         return Err(Exit::Breach.fail("agree on a plan", Breach::PlanMismatch.what()));
     }
-    Ok(Agreed { theirs: *offer, plan: *plan, choices, top })
+    Ok(Agreed { theirs: *offer, plan: *plan, choices, top, compare, places })
 }

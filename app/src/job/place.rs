@@ -68,6 +68,11 @@ impl Ground {
     fn make(&self, path: &[u8]) -> io::Result<()> {
         match self {
             Ground::Free(base) => {
+                let mut path = path;
+                // A folder is made under its name alone.
+                while let Some(shorter) = path.strip_suffix(b"/.").or_else(|| path.strip_suffix(b"/")) {
+                    path = shorter;
+                }
                 let path = absolute(base, path);
                 std::fs::create_dir_all(std::path::Path::new(std::ffi::OsStr::from_bytes(&path)))
             }
@@ -120,18 +125,47 @@ pub(super) fn show(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }
 
-/// The sources of a job. `top`: the name a single source is announced under; empty: its own. `joined`: they are the volumes of one set.
+/// Does this path mean a folder into which sources go, not the name of a copy?
+#[must_use]
+pub fn means_folder(path: &[u8]) -> bool {
+    path.ends_with(b"/") || split(path).1.is_empty()
+}
+
+/// What sources are called at the destination.
+#[derive(Debug, Clone, Copy)]
+pub enum Called<'a> {
+    /// Each by its own name.
+    Own,
+    /// The one source so.
+    As(&'a [u8]),
+    /// A folder stands where the one source's copy is to be: what is in a folder goes into it, all else by its own name.
+    Content,
+}
+
+impl Called<'_> {
+    /// As both ends agreed, see `Open`.
+    #[must_use]
+    pub fn of(top: &[u8], into_folder: bool) -> Called<'_> {
+        match (top, into_folder) {
+            (b"", true) => Called::Own,
+            (b"", false) => Called::Content,
+            (top, _) => Called::As(top),
+        }
+    }
+}
+
+/// The sources of a job. `joined`: they are the volumes of one set.
 pub fn source(
     ground: &Ground,
     paths: &[Box<[u8]>],
-    top: &[u8],
+    called: Called<'_>,
     chooser: Arc<Chooser>,
     joined: bool,
 ) -> Result<Sources, Failure> {
     if joined {
-        return volumes::source(ground, paths, top, &chooser);
+        return volumes::source(ground, paths, called, &chooser);
     }
-    let source = some_source(ground, paths, top, chooser, true)?;
+    let source = some_source(ground, paths, called, chooser, true)?;
     for path in paths {
         volumes::refuse_one_of_chunks(ground, path, "read the source")?;
     }
@@ -142,7 +176,7 @@ pub fn source(
 pub(super) fn some_source(
     ground: &Ground,
     paths: &[Box<[u8]>],
-    top: &[u8],
+    called: Called<'_>,
     chooser: Arc<Chooser>,
     must_stand: bool,
 ) -> Result<LinuxSource, Failure> {
@@ -160,12 +194,19 @@ pub(super) fn some_source(
             };
             exit.fail(format!("read the source '{}'", show(path)), error)
         };
-        let (folder, name) = split(path);
-        let parent = ground.open(folder).map_err(failed)?;
+        let (folder, mut name) = split(path);
+        let mut parent = ground.open(folder).map_err(failed)?;
         if must_stand && !name.is_empty() {
             parent.stat(name).map_err(failed)?;
         }
-        let announced: Box<[u8]> = if top.is_empty() { name.into() } else { top.into() };
+        let is_folder = |parent: &Dir| !name.is_empty() && parent.stat(name).is_ok_and(|it| it.kind == Kind::Folder);
+        if matches!(called, Called::Content) && is_folder(&parent) {
+            (parent, name) = (parent.open_dir(name).map_err(failed)?, b"");
+        }
+        let announced: Box<[u8]> = match called {
+            Called::As(top) => top.into(),
+            Called::Own | Called::Content => name.into(),
+        };
         if roots.insert(announced, Root { parent, name: name.into() }).is_some() {
             let cause = format!("two sources would both become '{}' there", show(name));
             return Err(Exit::Usage
@@ -199,6 +240,8 @@ pub struct Target {
     pub by_chunk: bool,
     /// Names the destination for carried digests, the same in the next run.
     pub name: Vec<u8>,
+    /// Where a run before this one made the folder that stands here now: the name it had for carried digests, and the source's name then.
+    pub first: Option<(Vec<u8>, Box<[u8]>)>,
 }
 
 impl Target {
@@ -206,11 +249,21 @@ impl Target {
     fn one(base: Dir, top: &[u8], is_absent: bool) -> Target {
         let name = named(&base, top);
         let (volumes, top) = (vec![base], top.into());
-        Target { name, volumes, shown: Vec::new(), gone: Vec::new(), top, is_absent, by_chunk: false }
+        Target { name, volumes, shown: Vec::new(), gone: Vec::new(), top, is_absent, by_chunk: false, first: None }
+    }
+
+    /// A folder that stands where the one source's copy is to be.
+    fn content(base: Dir) -> Target {
+        let mut target = Target::one(base, b"", false);
+        let name = target.name.strip_suffix(b"/").filter(|name| !name.is_empty());
+        let last = name.and_then(|name| Some(name[name.iter().rposition(|&byte| byte == b'/')? + 1..].into()));
+        target.first = name.map(<[u8]>::to_vec).zip(last);
+        target
     }
 }
 
-/// The destination of a job. An existing folder (or `into_folder`) takes sources under their own names; else the last component is the name.
+/// The destination of a job: a folder that takes sources under their own names (`into_folder`), or the name of the one source's copy. Where a
+/// folder has that name already, what is in a source folder goes into it, and any other source is put into it: the same in each run.
 /// The volumes of a set are existing folders, all of them.
 pub fn target(
     ground: &Ground,
@@ -232,8 +285,9 @@ pub fn target(
 fn one_target(ground: &Ground, path: &[u8], into_folder: bool, dry: bool) -> Result<Target, Failure> {
     let failed = |error: io::Error| Exit::of_io(&error).fail(format!("open the destination '{}'", show(path)), error);
     let path_is_folder = match ground.open(path) {
-        Ok(base) => return Ok(Target::one(base, b"", false)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => path.ends_with(b"/") || into_folder,
+        Ok(base) if into_folder => return Ok(Target::one(base, b"", false)),
+        Ok(base) => return Ok(Target::content(base)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => into_folder,
         Err(error) if error.kind() == io::ErrorKind::NotADirectory && !into_folder => false,
         Err(error) => return Err(failed(error)),
     };
@@ -267,4 +321,76 @@ pub(super) fn named(base: &Dir, name: &[u8]) -> Vec<u8> {
     named.push(b'/');
     named.extend_from_slice(name);
     named
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::linux::choice::Demands;
+    use std::fs;
+    use std::path::Path;
+
+    /// Where the entries of each source go, as paths below `folder`; all of it is there afterwards.
+    fn goes(folder: &Path, ground: &Ground, sources: &[&str], to: &str) -> Vec<String> {
+        let paths: Vec<Box<[u8]>> = sources.iter().map(|it| it.as_bytes().into()).collect();
+        let into_folder = sources.len() > 1 || means_folder(to.as_bytes());
+        let to = [to.as_bytes().into()];
+        let target = target(ground, &to, None, into_folder, false).expect("a place to write");
+        let chooser = Chooser::new(Demands::default());
+        let called = Called::of(&target.top, into_folder);
+        let source = source(ground, &paths, called, chooser, false).expect("the sources are there");
+        let base = fs::canonicalize(std::ffi::OsStr::from_bytes(target.volumes[0].path())).expect("it was opened");
+        let roots = source.trees()[0].roots();
+        let mut all: Vec<String> = roots
+            .map(|(announced, root)| {
+                let is_folder = root.parent.stat(&root.name).expect("it is there").kind == Kind::Folder;
+                let path = base.join(std::ffi::OsStr::from_bytes(announced));
+                if is_folder { fs::create_dir_all(&path) } else { fs::write(&path, b"x") }
+                    .expect("made as a copy would");
+                path.strip_prefix(folder).expect("below it").components().collect::<PathBuf>().display().to_string()
+            })
+            .collect();
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn a_destination_means_the_same_in_each_run() {
+        let folder = std::env::temp_dir().join(format!("longhaul-place-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        for root in [false, true] {
+            for (sources, to, before, wanted) in [
+                (&["file"][..], "x", "", &["x"][..]),
+                (&["file"], "x", "file", &["x"]),
+                (&["file"], "x", "folder", &["x/file"]),
+                (&["file"], "x/", "", &["x/file"]),
+                (&["folder"], "x", "", &["x"]),
+                (&["folder"], "x", "folder", &["x"]),
+                (&["folder"], "x/", "", &["x/folder"]),
+                (&["folder", "file"], "x", "", &["x/file", "x/folder"]),
+                (&["folder/."], "x", "", &["x"]),
+                (&["folder/."], "x/", "", &["x"]),
+                (&["folder"], "x/.", "", &["x/folder"]),
+                (&["folder/in"], ".", "", &["in"]),
+            ] {
+                fs::create_dir_all(folder.join("folder/in")).expect("a folder");
+                fs::write(folder.join("file"), b"x").expect("a file");
+                match before {
+                    "file" => fs::write(folder.join("x"), b"old").expect("a file"),
+                    "folder" => fs::create_dir(folder.join("x")).expect("a folder"),
+                    _ => {}
+                }
+                let ground = if root {
+                    Ground::Root(Dir::open(folder.as_os_str().as_bytes()).expect("it is there"))
+                } else {
+                    Ground::Free(folder.clone())
+                };
+                for run in 1..=3 {
+                    let gone = goes(&folder, &ground, sources, to);
+                    assert_eq!(gone, wanted, "{sources:?} to {to}, {before} there, below a root: {root}, run {run}");
+                }
+                fs::remove_dir_all(&folder).expect("it was made");
+            }
+        }
+    }
 }

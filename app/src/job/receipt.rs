@@ -14,6 +14,7 @@ use engine::end::recv::{Carried, carried_key};
 use proto::manifest::EntryKind;
 
 use crate::identity::Home;
+use crate::job::place::Target;
 use proto::receipt::{self, Head, Line, Signer};
 use proto::wire::control::Digest;
 
@@ -116,15 +117,48 @@ pub fn default_path(home: &Home, job: &[u8; 16]) -> PathBuf {
 }
 
 /// Where lines for a next run into the same destination stand.
-#[must_use]
-pub fn carry_path(home: &Home, destination: &[u8]) -> PathBuf {
+fn carry_path(home: &Home, destination: &[u8]) -> PathBuf {
     let name = blake3::hash(destination).to_hex();
     home.path("receipts").join(format!("carry-{}", &name.as_str()[..32]))
 }
 
+/// Where this job's lines stand for a next run, and what runs before it left there.
+#[must_use]
+pub fn carry(home: &Home, target: &Target, dry: bool) -> (PathBuf, Carried) {
+    let path = carry_path(home, &target.name);
+    if let Some((name, top)) = target.first.as_ref().filter(|_| !dry) {
+        // Without these lines the receipt has no digests of what that run brought: worse, and not wrong.
+        let _ = adopt(&carry_path(home, name), top, &path);
+    }
+    let carried = carried(&path);
+    (path, carried)
+}
+
+/// The run that made the destination named what is in it below `top`; from now on it is named without. Its lines become those of later runs.
+fn adopt(from: &Path, top: &[u8], to: &Path) -> io::Result<()> {
+    let mut lines = BufReader::new(File::open(from)?);
+    let mut file = BufWriter::new(OpenOptions::new().create(true).append(true).open(to)?);
+    let (mut line, mut out) = (Vec::new(), Vec::new());
+    while lines.read_until(b'\n', &mut line)? > 0 {
+        let parsed = receipt::parse_line(line.strip_suffix(b"\n").unwrap_or(&line));
+        if let Ok(Line::Entry(mut it)) = parsed
+            && let Some((kind, digest)) = it.digest
+            && let Some(below) = it.entry.path.strip_prefix(top).and_then(|it| it.strip_prefix(b"/"))
+        {
+            it.entry.path = below.into();
+            out.clear();
+            receipt::write_entry(&mut out, &it.entry, Some(&digest), kind, it.rung);
+            file.write_all(&out)?;
+        }
+        line.clear();
+    }
+    file.flush()?;
+    fs::remove_file(from)
+}
+
 /// What an earlier, broken run into the same destination had published.
 #[must_use]
-pub fn carried(path: &Path) -> Carried {
+fn carried(path: &Path) -> Carried {
     let mut carried = HashMap::new();
     let Ok(file) = File::open(path) else { return carried };
     let mut lines = BufReader::new(file);
@@ -149,6 +183,36 @@ pub fn carried(path: &Path) -> Carried {
 mod tests {
     use super::*;
     use proto::wire::control::{DigestKind, Rung};
+
+    #[test]
+    fn lines_of_the_run_that_made_the_folder_are_those_of_the_next() {
+        let folder = std::env::temp_dir().join(format!("longhaul-adopt-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder for the test");
+        let (first, then) = (folder.join("first"), folder.join("then"));
+        let mut lines = Vec::new();
+        for (path, digest) in [("new/a", 1), ("new/new/a", 2), ("new", 3), ("newer/a", 4)] {
+            let path = path.as_bytes().into();
+            let kind = EntryKind::File { bytes: 7 };
+            let entry = proto::manifest::Entry {
+                id: 0,
+                path,
+                kind,
+                mode: 0o644,
+                mtime_s: 1,
+                mtime_ns: 2,
+                meta: Default::default(),
+            };
+            receipt::write_entry(&mut lines, &entry, Some(&[digest; 32]), DigestKind::Blake3, Rung::Published);
+        }
+        lines.extend_from_slice(b"f torn");
+        fs::write(&first, &lines).expect("written");
+        adopt(&first, b"new", &then).expect("lines");
+        let carried = carried(&then);
+        let digest = |path: &[u8]| carried.get(&carried_key(path)).map(|it| it.3[0]);
+        assert_eq!((digest(b"a"), digest(b"new/a"), carried.len()), (Some(1), Some(2), 2));
+        assert!(!first.exists(), "they are not taken twice");
+        fs::remove_dir_all(folder).expect("it was made");
+    }
 
     #[test]
     fn two_ends_with_one_home_do_not_write_over_each_other() {

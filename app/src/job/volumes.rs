@@ -32,7 +32,7 @@ use proto::layout::{Layout, Stripe, VOLUMES_MAX};
 use sys::fs::{Dir, Kind, Stat};
 
 use crate::exit::{Exit, Failure};
-use crate::job::place::{self, Ground, Target, named, show, split};
+use crate::job::place::{self, Called, Ground, Target, named, show, split};
 
 /// Disks that went out in this process, and when: a disk that fails at its full blocks still takes a small file, so the next pass would trust it.
 static OUT: Mutex<Vec<(String, Instant)>> = Mutex::new(Vec::new());
@@ -171,7 +171,7 @@ pub fn target(ground: &Ground, paths: &[Box<[u8]>], layout: Layout, dry: bool) -
     }
     let (volumes, shown) = found.into_iter().map(|(volume, _)| (volume.clone(), shown(&volume))).unzip();
     let by_chunk = layout.stripe == Stripe::Chunk;
-    Ok(Target { volumes, shown, gone, top: Box::default(), is_absent: false, by_chunk, name })
+    Ok(Target { volumes, shown, gone, top: Box::default(), is_absent: false, by_chunk, name, first: None })
 }
 
 /// Are these marks those of one set, striped as the user says; or is none of them marked?
@@ -223,7 +223,12 @@ fn try_volume(ground: &Ground, path: &[u8], dry: bool) -> io::Result<(Dir, Optio
 }
 
 /// What stands on N disks as one source. What a missing volume held is missing, and that is told; the rest is copied.
-pub fn source(ground: &Ground, paths: &[Box<[u8]>], top: &[u8], chooser: &Arc<Chooser>) -> Result<Sources, Failure> {
+pub fn source(
+    ground: &Ground,
+    paths: &[Box<[u8]>],
+    called: Called<'_>,
+    chooser: &Arc<Chooser>,
+) -> Result<Sources, Failure> {
     let mut found: Vec<LinuxSource> = Vec::new();
     let mut sets: Vec<Mark> = Vec::new();
     let mut missing: Vec<(Box<[u8]>, io::Error)> = Vec::new();
@@ -244,7 +249,7 @@ pub fn source(ground: &Ground, paths: &[Box<[u8]>], top: &[u8], chooser: &Arc<Ch
             }
         }
         let one = std::slice::from_ref(path);
-        match place::some_source(ground, one, top, Arc::clone(chooser), true) {
+        match place::some_source(ground, one, called, Arc::clone(chooser), true) {
             Ok(source) => found.push(source),
             Err(failure) if failure.exit == Exit::Vanished => {
                 missing.push((path.clone(), io::ErrorKind::NotFound.into()));
@@ -264,7 +269,7 @@ pub fn source(ground: &Ground, paths: &[Box<[u8]>], top: &[u8], chooser: &Arc<Ch
     }
     let by_chunk = sets.first().is_some_and(|mark| mark.stripe == Stripe::Chunk);
     for path in nameless.into_iter().filter(|_| by_chunk && !is_folder) {
-        found.push(place::some_source(ground, path, top, Arc::clone(chooser), false)?);
+        found.push(place::some_source(ground, path, called, Arc::clone(chooser), false)?);
     }
     if let Some(first) = sets.first() {
         if let Some(other) = sets.iter().find(|it| (it.set, it.stripe) != (first.set, first.stripe)) {

@@ -63,6 +63,9 @@ fn headline(text: &mut String, done: &Done) {
         let _ =
             writeln!(text, "  compared    {} with what stands there, chunk by chunk", show_bytes(done.compared_bytes));
     }
+    if done.uncompared {
+        let _ = writeln!(text, "  compared    nothing: the other end may only be written to, what changed went whole");
+    }
     extras(text, &done.extras, "removed");
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use proto::books::End;
 use proto::manifest::Aspects;
-use proto::wire::control::{Direction, FaultKind};
+use proto::wire::control::{Compare, Direction, FaultKind};
 
 use super::books::StagesRecord;
 use super::path::{ForecastRecord, PathRecord};
@@ -332,6 +332,12 @@ pub struct Done {
     /// Read at this end to be compared.
     #[serde(default)]
     pub compared_bytes: u64,
+    /// Which files that stand there were compared with the source: `never`, `changed` (another size or time), `always`.
+    #[serde(default)]
+    pub compare: String,
+    /// More was asked for, and the other end may only be written to.
+    #[serde(default)]
+    pub uncompared: bool,
     /// What the destination had and the source has not.
     #[serde(default)]
     pub extras: Extras,
@@ -439,7 +445,9 @@ impl Done {
             kept_bytes: report.kept_bytes,
             resumed_bytes: report.resumed_bytes,
             hole_bytes: report.hole_bytes,
-            compared_bytes: report.compared_bytes,
+            compared_bytes: report.compared.bytes,
+            compare: compare_word(report.compared.files).to_owned(),
+            uncompared: report.compared.is_less,
             extras: report.extras.clone(),
             seconds: report.seconds,
             goodput_bps: report.goodput_bps,
@@ -539,6 +547,14 @@ impl Failed {
 #[must_use]
 pub fn exit_of_code(code: u8) -> Exit {
     TABLE.iter().map(|line| line.exit).find(|exit| exit.code() == code).unwrap_or(Exit::Partial)
+}
+
+fn compare_word(compare: Compare) -> &'static str {
+    match compare {
+        Compare::Never => "never",
+        Compare::Changed => "changed",
+        Compare::Always => "always",
+    }
 }
 
 /// A kind of fault in one word, as JSON and the report have it.

@@ -23,7 +23,7 @@ use std::time::Duration;
 use engine::end::unkept::Unkept;
 use proto::books::{Books, Verdict};
 use proto::negotiate::Choice;
-use proto::wire::control::{DigestKind, Direction, EntryFault, FaultKind, Rung};
+use proto::wire::control::{Compare, DigestKind, Direction, EntryFault, FaultKind, Rung};
 
 use crate::exit::{Exit, Failure, SERIOUSNESS};
 pub use explain::Explained;
@@ -86,6 +86,17 @@ pub struct PathFault {
     pub path: Vec<u8>,
     /// What happened.
     pub fault: EntryFault,
+}
+
+/// What was compared with what stands at the destination.
+#[derive(Debug, Clone, Default)]
+pub struct Compared {
+    /// Bytes that this end read for it.
+    pub bytes: u64,
+    /// Which files.
+    pub files: Compare,
+    /// More was asked for, and the other end may only be written to.
+    pub is_less: bool,
 }
 
 /// So many failed entries are kept for the end report; all are counted, and all are told as they happen.
@@ -174,8 +185,8 @@ pub struct EndReport {
     pub resumed_bytes: u64,
     /// Bytes of moved files that are holes at the source: told, not sent.
     pub hole_bytes: u64,
-    /// Bytes that this end read to compare them with what stands at the other.
-    pub compared_bytes: u64,
+    /// What was compared with what stands at the destination.
+    pub compared: Compared,
     /// What the destination had and the source has not.
     pub extras: Extras,
     /// From the start of the command to the last rename, seconds.

@@ -90,7 +90,7 @@ fn report() -> EndReport {
         kept_bytes: 0,
         resumed_bytes: 0,
         hole_bytes: 0,
-        compared_bytes: 0,
+        compared: Compared::default(),
         extras: Extras::default(),
         seconds: 3.2,
         goodput_bps: 10e9,

@@ -18,21 +18,22 @@ use engine::bound::Bound;
 use engine::host::Team;
 use engine::linux::choice::{Chooser, Demands};
 use engine::linux::filter::{BadRule, Filter};
+use engine::linux::overlap::Own;
 use engine::linux::picks::{NotPicked, Picks};
 use engine::linux::{read_bps, write_bps};
 use proto::error::{Breach, Refusal};
 use proto::manifest::Aspects;
 use proto::negotiate::negotiate;
-use proto::wire::control::{Compare, Direction, Frame, Open, PICK_BYTES_MAX};
+use proto::wire::control::{Compare, Direction, Frame, Open, PICK_BYTES_MAX, Place};
 use sys::event::Event;
 
 use crate::args::{Choice, CpArguments};
 use crate::cp::session::{end_of, next_job};
 use crate::door;
 use crate::exit::{Exit, Failure};
+use crate::identity::Rights;
 use crate::identity::authorized::{self, Verdict};
 use crate::identity::ticket::{Grant, PROOF_LABEL, Uses};
-use crate::identity::{Access, Rights};
 use crate::job::board::Title;
 use crate::job::greet::{agent, hear, say};
 use crate::job::homes::Homes;
@@ -40,7 +41,7 @@ use crate::job::keeper::renew::Offers;
 use crate::job::keeper::{self, Job, Sync, Way};
 use crate::job::keys::JobSecret;
 use crate::job::offer::{self, Wishes};
-use crate::job::place::{self, Ground};
+use crate::job::place::{self, Called, Ground};
 use crate::job::rails::Rails;
 use crate::job::receipt;
 use crate::job::udp::packet_bytes_of;
@@ -323,8 +324,18 @@ fn permitted(daemon: &Daemon, rights: &Rights, asked: Aspects) -> Aspects {
     if is_privileged { asked } else { asked.without(Aspects::PRIVILEGED) }
 }
 
-/// What a job needs of this host: its way, the name a single source gets (pull: none), where its lines are kept for a next run.
-type Prepared = (Way, Box<[u8]>, Option<std::path::PathBuf>);
+/// What a job needs of this host, and what the client is told of it.
+struct Prepared {
+    way: Way,
+    /// The name a single source gets; pull: none.
+    top: Box<[u8]>,
+    /// Where its lines are kept for a next run.
+    carry: Option<std::path::PathBuf>,
+    /// What of the comparing that was asked for is done.
+    compare: Compare,
+    /// Marks of the folders that entries are named below; pull: none.
+    places: Vec<Place>,
+}
 
 /// How files are moved: nobody at a daemon insists on anything.
 fn storage(daemon: &Daemon) -> Arc<Chooser> {
@@ -343,32 +354,45 @@ fn way(daemon: &Daemon, guest: &Guest, open: &Open, picks: Option<Arc<Picks>>) -
             }
             let target = place::target(&ground, &open.paths, open.layout, open.into_folder, open.dry)
                 .map_err(|failure| told(&failure))?;
-            let carry = receipt::carry_path(&daemon.home, &target.name);
-            let carried = receipt::carried(&carry);
+            let (carry, carried) = receipt::carry(&daemon.home, &target, open.dry);
             // Who may not read learns nothing of what stands here, neither its names nor, by comparing, its bytes.
             let may_read = guest.rights.access.may_read();
             if open.prune.is_some() && !may_read {
                 return Err(no(Refusal::WriteOnly, "removing what is too much needs the right to read here"));
             }
+            if open.compare == Compare::Always && !may_read {
+                return Err(no(
+                    Refusal::WriteOnly,
+                    "--checksum compares what stands here, which needs the right to read; ask for a key or ticket with it, or leave out --checksum",
+                ));
+            }
             let compare = if may_read { open.compare } else { Compare::Never };
+            let places = crate::cp::session::places(&target, &open.job);
             let top = target.top.clone();
             let permitted = permitted(daemon, &guest.rights, open.aspects);
             let sync = Sync { compare, prune: open.prune };
             let (sink, sync) = crate::cp::session::sink(target, &storage(daemon), sync, permitted, filter, None);
-            Ok((Way::Recv { sink, keep: open.keep, carried, sync }, top, Some(carry)))
+            let way = Way::Recv { sink, keep: open.keep, carried, sync };
+            Ok(Prepared { way, top, carry: Some(carry), compare, places })
         }
         Direction::Pull => {
             if !guest.rights.access.may_read() {
                 return Err(no(Refusal::WriteOnly, "this key or ticket may only write here"));
             }
-            let source = place::source(&ground, &open.paths, &open.top, storage(daemon), open.joined)
+            let called = Called::of(&open.top, open.into_folder);
+            let source = place::source(&ground, &open.paths, called, storage(daemon), open.joined)
                 .map_err(|failure| told(&failure))?;
+            let own = Own::new(&open.job, &open.places).map(Arc::new);
             // Owners and modes are seen by whoever may read; what needs rights to be seen is not shown to others.
             let hidden = Aspects::SECURITY.without(permitted(daemon, &guest.rights, Aspects::SECURITY));
             let source = source.map(|it| {
-                it.keeping(open.aspects.without(hidden), open.numeric).choosing(filter.clone(), picks.clone())
+                let it = it.keeping(open.aspects.without(hidden), open.numeric).avoiding(own.clone());
+                it.choosing(filter.clone(), picks.clone())
             });
-            Ok((Way::Send(Arc::new(source)), Box::default(), None))
+            crate::cp::session::refuse_overlap(own.as_deref(), &source, open.prune.is_some())
+                .map_err(|failure| no(Refusal::Overlap, failure.cause))?;
+            let (top, compare, places) = (Box::default(), open.compare, Vec::new());
+            Ok(Prepared { way: Way::Send(Arc::new(source)), top, carry: None, compare, places })
         }
     }
 }
@@ -452,7 +476,7 @@ fn job<'a>(
     mut link: Link,
     open: &Open,
     guest: &Guest,
-    (way, top, carry): Prepared,
+    Prepared { way, top, carry, compare, places }: Prepared,
     peer: &str,
 ) -> Result<Option<Job<'a>>, Failure> {
     let own = offer::offer(&wishes(daemon, &guest.rights, &way));
@@ -477,7 +501,8 @@ fn job<'a>(
         refuse(&mut link, &no(Refusal::Busy, "a job of this name is running"));
         return Ok(None);
     }
-    say(&mut link, &Frame::Accept { offer: Box::new(own.clone()), plan: Box::new(plan.clone()), top });
+    let (offer, told) = (Box::new(own.clone()), Box::new(plan.clone()));
+    say(&mut link, &Frame::Accept { offer, plan: told, top, compare, places });
     let stall = daemon.settings.read().map_or(Duration::from_secs(60), |settings| settings.idle_timeout);
     let no = next_job();
     let is_even = !sends && plan.datagrams > 0;
@@ -529,7 +554,8 @@ fn give_ticket(daemon: &Daemon, link: &mut Link, guest: &Guest) -> Result<(), No
     if !guest.rights.access.may_write() {
         return Err(no(Refusal::ReadOnly, "this key or ticket may only read here"));
     }
-    let rights = Rights { access: Access::WriteOnly, ..guest.rights.clone() };
+    // Comparing and pruning need the right to read: whoever steers the job has it there, or has it not.
+    let rights = guest.rights.clone();
     let key = daemon.identity.public();
     let ticket = daemon
         .tickets

@@ -14,7 +14,9 @@ use proto::manifest::{ENTRY_PATH_BYTES_MAX, Entry, EntryId};
 use proto::negotiate::Plan;
 use proto::send::{Brings, Owed, Pace, Sender};
 use proto::striped::Join;
-use proto::wire::control::{ChunkRange, Digest, EntryFault, FaultKind, Frame, IdName, Rung, WANT_RANGES_MAX, Want};
+use proto::wire::control::{
+    ChunkRange, Digest, EntryFault, FaultKind, Frame, IdName, Rung, STEP_BYTES_MAX, WANT_RANGES_MAX, Want,
+};
 
 use crate::digest::DigestTree;
 use crate::end::compare::{Compare, Compared, show_differ};
@@ -121,7 +123,9 @@ impl<P: Platform> SendEnd<P> {
     /// The scan could not look at this place.
     pub fn scan_fault(&mut self, path: &[u8], error: &std::io::Error, out: &mut Outbox<P>) {
         self.scan_faults += 1;
-        let fault = fault(u64::MAX, fault_kind(error, true), Some(error), "scan");
+        // What is no system call's error says itself what it is.
+        let own = error.get_ref().map(|it| it.to_string()).filter(|it| it.len() <= STEP_BYTES_MAX);
+        let fault = fault(u64::MAX, fault_kind(error, true), Some(error), own.as_deref().unwrap_or("scan"));
         let shown = &path[..path.len().min(ENTRY_PATH_BYTES_MAX)];
         out.frames.push(Frame::Unseen(vec![(fault.clone(), shown.into())]));
         self.record.failed(fault, path);

@@ -14,6 +14,7 @@ pub mod joined; // a striped file read as one
 mod meta; // owner, attributes, mode, time: read and set
 mod order; // in which order names are looked at
 mod old; // what stands at the destination from before
+pub mod overlap; // source and destination that touch each other
 pub mod picks; // what is taken where not all is
 pub mod scan; // walking a source
 mod pieces; // what stands of striped files on a volume

@@ -28,6 +28,7 @@ use crate::linux::choice::{Chooser, Ground, LARGE_FILE_BYTES_MIN};
 use crate::linux::filter::Filter;
 use crate::linux::ids::Told;
 use crate::linux::order::{Names, Orders};
+use crate::linux::overlap::{Own, own_destination};
 use crate::linux::picks::{Picks, Taken};
 use crate::linux::source::Root;
 use crate::linux::{Sources, beside_of, is_ours, meta};
@@ -60,6 +61,8 @@ struct Level {
     end: Entry,
     /// Names met so far, if there are several volumes: a folder stands on all, a file on one.
     met: HashSet<u64>,
+    /// The job's entries are named below it: what it has under the name of a source is the job's own.
+    is_base: bool,
 }
 
 /// Where something stands: under a name, on a volume; and its folder on each volume that has it.
@@ -88,6 +91,9 @@ pub struct Scan {
     told: Option<Told>,
     filter: Option<Arc<Filter>>,
     picks: Option<Arc<Picks>>,
+    own: Option<Arc<Own>>,
+    /// What folders that the user named are announced as.
+    folders: Vec<Box<[u8]>>,
     /// Bytes of the paths of entries that lead to the source which is walked.
     top_bytes: usize,
     linked: Linked,
@@ -154,7 +160,19 @@ impl Scan {
         let (volumes, by_chunk) = (source.trees().len(), source.is_striped());
         let (missing, source) = (source.missing().collect(), &source.trees()[0]); // what is wanted is wanted of all
         let (filter, picks) = source.chosen();
+        let is_folder = |root: &Root| root.parent.stat(&root.name).is_ok_and(|it| it.kind == Kind::Folder);
+        let own = source.own();
+        let folders = match &own {
+            Some(_) => tops
+                .iter()
+                .filter(|(_, on)| on.iter().any(|(_, root)| is_folder(root)))
+                .map(|(top, _)| top.clone())
+                .collect(),
+            None => Vec::new(),
+        };
         Scan {
+            own,
+            folders,
             missing,
             roots: tops.into_iter().collect::<Vec<Top>>().into_iter(),
             volumes,
@@ -210,7 +228,7 @@ impl Scan {
             Some(Err(error)) => batch.faults.push((level.path.clone(), error)),
             Some(Ok(found)) => {
                 level.lists.push_back((volume, list));
-                if is_ours(&found.name) {
+                if is_ours(&found.name) || (level.is_base && self.folders.iter().any(|top| **top == *found.name)) {
                     return true;
                 }
                 let path = join(&level.path, &found.name);
@@ -321,6 +339,10 @@ impl Scan {
             meta.lost = meta.lost.with(Aspects::HARD_LINKS);
         }
         if kind == EntryKind::Folder {
+            let has_content = self.folders.iter().any(|top| top.is_empty());
+            if has_content && !self.levels.is_empty() && self.own.as_ref().is_some_and(|own| own.is_base(&stat)) {
+                return Err(own_destination());
+            }
             // What it has is set when all below it is there: with its end.
             let end = self.entry(path, EntryKind::FolderEnd, &stat, meta);
             let level = self.open_level(place, path, end, picked, batch)?;
@@ -350,12 +372,13 @@ impl Scan {
     ) -> io::Result<Level> {
         let picked = taken.map(|taken| taken.below);
         let (dirs, lists, path) = (Vec::new(), VecDeque::new(), Box::from(path));
-        let mut level = Level { dirs, lists, picked, path, end, met: HashSet::new() };
+        let mut level = Level { dirs, lists, picked, path, end, met: HashSet::new(), is_base: false };
         for (volume, dir) in place.dirs {
             let own = if place.name.is_empty() { Ok(dir.clone()) } else { dir.open_dir(place.name) };
-            match own.and_then(|own| Ok((own.list()?, own.stat_self()?.dev, own))) {
-                Ok((list, dev, own)) => {
-                    let by_number = self.orders.of(dev, &own, |choice| self.chooser.tell(choice));
+            match own.and_then(|own| Ok((own.list()?, own.stat_self()?, own))) {
+                Ok((list, stat, own)) => {
+                    level.is_base |= self.own.as_ref().is_some_and(|it| it.is_base(&stat));
+                    let by_number = self.orders.of(stat.dev, &own, |choice| self.chooser.tell(choice));
                     level.lists.push_back((*volume, Names::new(list, by_number)));
                     level.dirs.push((*volume, own));
                 }
@@ -364,7 +387,21 @@ impl Scan {
                 Err(error) => batch.faults.push((level.path.clone(), error)),
             }
         }
+        if level.is_base {
+            self.tell_own(&level.path, batch);
+        }
         Ok(level)
+    }
+
+    /// Tells what this folder has, or will have, of the job's own.
+    fn tell_own(&self, path: &[u8], batch: &mut Batch) {
+        let tops = self.folders.iter().filter(|top| !top.is_empty());
+        for path in tops.map(|top| join(path, top)) {
+            let below = path.get(self.top_bytes..).unwrap_or_default();
+            if !self.filter.as_ref().is_some_and(|filter| filter.leaves_out(below, true)) {
+                batch.faults.push((path, own_destination()));
+            }
+        }
     }
 
     fn tell(&mut self, entry: &Entry, batch: &mut Batch) {

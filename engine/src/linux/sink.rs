@@ -374,6 +374,9 @@ impl SinkTree for LinuxSink {
             EntryKind::FolderEnd => {
                 self.fresh.lock().unwrap_or_else(PoisonError::into_inner).remove(&entry.path);
                 self.pieces.left(&entry.path);
+                if entry.path.is_empty() && is_shared(&self.base.stat_self()?) {
+                    return Ok(()); // as what all users share it must stay: `cp runs /tmp` is no wish to take it from them
+                }
                 self.set(&self.base.pin(&entry.path, Kind::Folder)?, entry)
             }
             EntryKind::Link { target } => self.make_link(entry, target),
@@ -616,6 +619,12 @@ impl SinkTree for LinuxSink {
             self.pieces.sweep(&self.base, path, but);
         }
     }
+}
+
+/// A folder in which all users have what is theirs.
+fn is_shared(folder: &Stat) -> bool {
+    const STICKY_AND_OPEN: u32 = 0o1002;
+    folder.mode & STICKY_AND_OPEN == STICKY_AND_OPEN
 }
 
 fn fail_all(results: &mut [io::Result<()>], error: &io::Error) {

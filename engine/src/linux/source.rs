@@ -23,6 +23,7 @@ use crate::linux::choice::{Chooser, LARGE_FILE_BYTES_MIN};
 use crate::linux::filter::Filter;
 use crate::linux::handle::Handle;
 use crate::linux::old::is_same;
+use crate::linux::overlap::Own;
 use crate::linux::picks::Picks;
 use crate::platform::{HOLES_AT_ONCE, Holes, SourceTree};
 
@@ -44,13 +45,14 @@ pub struct LinuxSource {
     chooser: Arc<Chooser>,
     filter: Option<Arc<Filter>>,
     picks: Option<Arc<Picks>>,
+    own: Option<Arc<Own>>,
 }
 
 impl LinuxSource {
     /// Sources by the first component they are announced under; the empty component stands for all.
     #[must_use]
     pub fn new(roots: HashMap<Box<[u8]>, Root>, chooser: Arc<Chooser>) -> Self {
-        LinuxSource { roots, wanted: Aspects::ALL, numeric: false, chooser, filter: None, picks: None }
+        LinuxSource { roots, wanted: Aspects::ALL, numeric: false, chooser, filter: None, picks: None, own: None }
     }
 
     /// What is read of entries beside content, mode and time; `numeric`: owners are not told by name.
@@ -65,6 +67,18 @@ impl LinuxSource {
     pub fn choosing(mut self, filter: Option<Arc<Filter>>, picks: Option<Arc<Picks>>) -> Self {
         (self.filter, self.picks) = (filter, picks);
         self
+    }
+
+    /// Leaves out the job's own destination, should it stand in the source.
+    #[must_use]
+    pub fn avoiding(mut self, own: Option<Arc<Own>>) -> Self {
+        self.own = own;
+        self
+    }
+
+    /// See `avoiding`.
+    pub(crate) fn own(&self) -> Option<Arc<Own>> {
+        self.own.clone()
     }
 
     /// See `choosing`.

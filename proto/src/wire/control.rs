@@ -65,7 +65,8 @@ pub struct Open {
     pub layout: Option<Layout>,
     /// Pull: the sources are the volumes of one set, what stands on them is one tree.
     pub joined: bool,
-    /// Push with several sources, or a trailing `/` at the destination: the destination must be a folder.
+    /// Several sources, a destination that ends in `/` or has no name of its own, or a set of volumes: sources go into a folder under their own
+    /// names. Otherwise the destination is the name of the one source's copy; if a folder stands there, what is in a folder goes into it.
     pub into_folder: bool,
     /// Pull: the name a single source gets at the destination, one component; empty: its own.
     pub top: Box<[u8]>,
@@ -85,9 +86,15 @@ pub struct Open {
     pub numeric: bool,
     /// Lines in gitignore's syntax: what they match is not in the source, and stays at the destination.
     pub rules: Vec<Box<str>>,
+    /// Pull: the folders that entries are named below, so that a source which holds its own destination is found out. Push: none.
+    pub places: Vec<Place>,
     /// What the initiator has.
     pub offer: Offer,
 }
+
+/// Tells a folder from all others of its kernel to who sees that folder, and nothing to anybody else: BLAKE3 of the job, the kernel's boot and
+/// the folder's device and number, cut.
+pub type Place = [u8; 16];
 
 /// Which files are compared by content instead of being sent whole.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -179,8 +186,9 @@ pub enum Frame {
     /// 3: Initiator: what it wants.
     Open(Box<Open>),
     /// 4: Acceptor: what it has, and the plan; `choices` are recomputed, not sent.
-    /// `top`: push, the name a single source gets at the destination; empty: its own.
-    Accept { offer: Box<Offer>, plan: Box<Plan>, top: Box<[u8]> },
+    /// `top`: push, the name a single source gets at the destination; empty: see `into_folder`. `compare`: what of the comparing that was asked for
+    /// is done. `places`: push, as in `Open`.
+    Accept { offer: Box<Offer>, plan: Box<Plan>, top: Box<[u8]>, compare: Compare, places: Vec<Place> },
     /// 5: Either: cannot go on. `code` is a Breach's or a refusal's wire code; the session ends.
     Refuse { code: u16, detail: String },
     /// 6: Sender: some lines of the manifest, ids ascending without gaps.

@@ -69,6 +69,8 @@ fn opening(kind: u8, from: &mut Reader<'_>) -> Result<Frame, Breach> {
             offer: Box::new(Offer::decode(from)?),
             plan: Box::new(Plan::decode(from)?),
             top: top_name(from)?,
+            compare: compare(from)?,
+            places: places(from)?,
         },
         _ => Frame::Refuse { code: from.u16()?, detail: from.text(DETAIL_BYTES_MAX)? },
     })
@@ -172,19 +174,29 @@ fn open(from: &mut Reader<'_>) -> Result<Open, Breach> {
         top: top_name(from)?,
         keep: from.flag()?,
         dry: from.flag()?,
-        compare: match from.u8()? {
-            0 => Compare::Never,
-            1 => Compare::Changed,
-            2 => Compare::Always,
-            _ => return Err(Breach::FieldOutOfRange),
-        },
+        compare: compare(from)?,
         prune: if from.flag()? { Some(from.u64()?) } else { None },
         rung: Rung::from_byte(from.u8()?)?,
         aspects: aspects(from)?,
         numeric: from.flag()?,
         rules: rules(from)?,
+        places: places(from)?,
         offer: Offer::decode(from)?,
     })
+}
+
+fn compare(from: &mut Reader<'_>) -> Result<Compare, Breach> {
+    match from.u8()? {
+        0 => Ok(Compare::Never),
+        1 => Ok(Compare::Changed),
+        2 => Ok(Compare::Always),
+        _ => Err(Breach::FieldOutOfRange),
+    }
+}
+
+/// One for each volume, at most.
+fn places(from: &mut Reader<'_>) -> Result<Vec<Place>, Breach> {
+    from.list(VOLUMES_MAX.into(), 16, Reader::array)
 }
 
 /// No volumes, or a set of them.

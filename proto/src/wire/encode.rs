@@ -140,10 +140,12 @@ impl Frame {
             }
             Frame::Ticket { proof } => out.extend_from_slice(proof),
             Frame::Open(open) => put_open(out, open),
-            Frame::Accept { offer, plan, top } => {
+            Frame::Accept { offer, plan, top, compare, places } => {
                 offer.encode(out);
                 plan.encode(out);
                 put_bytes(out, top);
+                out.push(*compare as u8);
+                put_list(out, places, |out, place| out.extend_from_slice(place));
             }
             Frame::Refuse { code, detail } => {
                 put!(out, code);
@@ -291,6 +293,7 @@ fn put_open(out: &mut Vec<u8>, open: &Open) {
     put!(out, open.aspects.bits());
     out.push(u8::from(open.numeric));
     put_list(out, &open.rules, |out, rule| put_text(out, rule, TEXT_BYTES_MAX));
+    put_list(out, &open.places, |out, place| out.extend_from_slice(place));
     open.offer.encode(out);
 }
 
