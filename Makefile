@@ -86,6 +86,11 @@ grid: ## distance x loss x rate in virtual time, through the real machines: benc
 torture: build ## kill -9 at N random instants (N=200), then compare every byte
 	N=$(N) lab/e2e/run.sh plug
 
+.PHONY: torture-power
+torture-power: N = 50
+torture-power: build ## the power of ext4, XFS and btrfs cut N times in mid-job (N=50; root, /dev/fuse, loop devices; five minutes)
+	CUTS=$(N) E2E_SECONDS=7200 lab/e2e/run.sh power
+
 torture-forged: build ## a million random and a million changed packets beside a live job over UDP
 	E2E_SECONDS=900 FORGED=3600000 lab/e2e/run.sh datagrams
 

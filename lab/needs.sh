@@ -26,8 +26,10 @@ sysctl:procps:host tuning
 sshd:openssh-server:far ends over ssh
 ssh:openssh-client:far ends over ssh
 rsync:rsync:copies by rsync's eyes, and the demo's race
-mkfs.btrfs:btrfs-progs:clones and quotas
+mkfs.btrfs:btrfs-progs:clones, quotas and power cuts
 mkfs.ext4:e2fsprogs:disks that die
+mkfs.xfs:xfsprogs:power cuts of XFS
+unshare:util-linux:power cuts
 filefrag:e2fsprogs:clones
 iperf3:iperf3:bench wan beside TCP
 "
