@@ -18,6 +18,7 @@ use proto::rate::{Law, Policy};
 use proto::storage::Engines;
 use proto::wire::control::{DigestKind, Rung};
 
+use crate::serve::relay_to::RelayWord;
 use crate::units;
 
 mod choose; // which entries are taken
@@ -233,6 +234,17 @@ pub struct CpArguments {
     #[arg(long, value_name = "PATH")]
     pub receipt: Option<PathBuf>,
 
+    /// Read the ticket from this file: as `serve --ticket` printed it, or by itself; for a daemon's address without one
+    ///
+    /// Without this option LONGHAUL_TICKET has it, and longhaul://@HOST/ asks for it on the terminal. One ticket for each daemon, in the order of the
+    /// addresses that have `@` and nothing before it; if there is none of these, of all that have no ticket.
+    #[arg(long, value_name = "FILE")]
+    pub ticket_file: Option<PathBuf>,
+
+    /// Between two other hosts: the copy goes on when this command ends or its connection does; otherwise it ends with it
+    #[arg(long)]
+    pub unattended: bool,
+
     /// Which entries are taken.
     #[command(flatten)]
     pub choose: ChooseArguments,
@@ -349,6 +361,13 @@ pub struct ServeArguments {
     /// Cap of all jobs together: 10Gbit, 800Mbit/s (bits) or 1.5GB/s (bytes) [default: no cap]
     #[arg(long, value_name = "RATE", value_parser = units::parse_rate)]
     pub rate: Option<u64>,
+
+    /// Whom this daemon may send to for a client (a copy between two daemons): a host on any port from 1024 on, a host and port, or none
+    ///
+    /// Without it: whoever proves the key of the ticket that the client gives, on ports from 1024 on. Names are compared as they are written. Several
+    /// with commas, or the option again.
+    #[arg(long, value_name = "HOST[:PORT]|none", value_delimiter = ',')]
+    pub relay_to: Vec<RelayWord>,
 
     /// How to talk to the kernel: io_uring, plain system calls, or the better one that is allowed here
     #[arg(long, value_enum, default_value_t = DriverChoice::Auto)]

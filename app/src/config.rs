@@ -15,6 +15,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use crate::args::{DriverChoice, LISTEN_DEFAULT, MEMORY_DEFAULT_BYTES, ServeArguments, TicketChoice};
 use crate::exit::{Exit, Failure};
+use crate::serve::relay_to::{self, RelayWord};
 use crate::units::{self, UnitError};
 
 /// A connection that says nothing for so long is closed: three times the pulse's worst gap on a bad link.
@@ -45,6 +46,8 @@ struct ConfigFile {
     jobs_max: Option<u32>,
     user: Option<String>,
     privileged: Option<bool>,
+    #[serde(default, deserialize_with = "relay_to")]
+    relay_to: Option<Vec<RelayWord>>,
 }
 
 /// What ticket holders may do.
@@ -89,6 +92,8 @@ pub struct Settings {
     pub ticket_access: TicketAccess,
     /// Ticket holders, and keys authorized so, may set what is privileged.
     pub privileged: bool,
+    /// Whom relayed jobs may reach; `None`: whoever proves the ticket's key, on ports from 1024 on.
+    pub relay_to: Option<Vec<RelayWord>>,
     /// Way to the kernel.
     pub driver: DriverChoice,
     /// Started by ssh, for one job.
@@ -143,6 +148,7 @@ impl Settings {
             },
             // Through ssh the far side has the user's own rights and no others: the kernel says what these permit.
             privileged: arguments.privileged || arguments.stdio || file.privileged.unwrap_or(false),
+            relay_to: Some(arguments.relay_to.clone()).filter(|words| !words.is_empty()).or(file.relay_to),
             driver: arguments.driver,
             stdio: arguments.stdio,
             verbose: arguments.verbose,
@@ -177,6 +183,8 @@ impl Settings {
         );
         let time = |value: &Duration| units::exact_duration(*value);
         apply(&mut said, "idle_timeout", "for new connections", &mut self.idle_timeout, new.idle_timeout, time);
+        let hosts = |words: &Option<Vec<RelayWord>>| relay_to::show(words.as_deref());
+        apply(&mut said, "relay_to", "for new relays", &mut self.relay_to, new.relay_to, hosts);
         apply(&mut said, "jobs_max", "for new jobs", &mut self.jobs_max, new.jobs_max, u32::to_string);
         // A port, a root, a pool, threads and a user are taken once, at the start.
         for (key, differs) in [
@@ -281,6 +289,22 @@ fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::E
     quantity(from, units::parse_duration)
 }
 
+/// One word, or a list of them; an empty list is nobody.
+fn relay_to<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<RelayWord>>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Words {
+        One(String),
+        Some(Vec<String>),
+    }
+    let words = match Words::deserialize(from)? {
+        Words::One(word) => vec![word],
+        Words::Some(words) => words,
+    };
+    let read = |word: &String| word.parse().map_err(|wanted| de::Error::custom(format!("\"{word}\": {wanted}")));
+    words.iter().map(read).collect::<Result<_, _>>().map(Some)
+}
+
 fn workers<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u16>, D::Error> {
     let count = u16::deserialize(from)?;
     if (1..=1_024).contains(&count) { Ok(Some(count)) } else { Err(de::Error::custom("workers are from 1 to 1024")) }
@@ -307,6 +331,7 @@ idle_timeout = "2min"
 jobs_max = 300
 user = "longhaul"
 privileged = true
+relay_to = ["node7:5740", "192.0.2.7"]
 "#;
 
     fn settings(text: &str, arguments: &ServeArguments) -> Settings {
@@ -323,6 +348,9 @@ privileged = true
         assert_eq!(read.authorized_keys, Some(PathBuf::from("/etc/longhaul/authorized_keys")));
         assert_eq!((read.idle_timeout, read.jobs_max), (Duration::from_secs(120), 300));
         assert_eq!(read.user.as_deref(), Some("longhaul"));
+        assert_eq!(relay_to::show(read.relay_to.as_deref()), "node7:5740 192.0.2.7");
+        let nobody = settings("root = \"/r\"\nrelay_to = \"none\"", &ServeArguments::default());
+        assert!(!relay_to::permits(nobody.relay_to.as_deref(), "node7", 5740));
         assert!(read.privileged && !settings("root = \"/r\"", &ServeArguments::default()).privileged);
     }
 

@@ -85,3 +85,28 @@ fn manual_pages_and_completions_are_written_where_asked() {
     }
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+#[test]
+fn the_process_list_does_not_show_a_ticket_that_stands_on_the_command_line() {
+    // Somebody who takes the connection and says nothing: the command is there to be looked at.
+    let door = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let home = std::env::temp_dir().join(format!("longhaul-cli-words-{}", std::process::id()));
+    // A ticket is 49 bytes: 1, a key that is a point of the curve (RFC 8032, 7.1, test 1), a secret.
+    let ticket = "AddamAGCsQq31Uv-08lkBzoO4XLz2qYjJa8CGmj3B1EaAAECAwQFBgcICQoLDA0ODw";
+    let address = format!("longhaul://{ticket}@{}/x", door.local_addr().unwrap());
+    let mut child = Command::new(env!("CARGO_BIN_EXE_longhaul"))
+        .args(["cp", "/etc/hostname", &address])
+        .env("LONGHAUL_HOME", &home)
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let (taken, _) = door.accept().unwrap();
+    let line = std::fs::read(format!("/proc/{}/cmdline", child.id())).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    drop(taken);
+    let _ = std::fs::remove_dir_all(&home);
+    let line = String::from_utf8_lossy(&line).replace('\0', " ");
+    let hidden = format!("longhaul://{}@{}/x", "*".repeat(ticket.len()), door.local_addr().unwrap());
+    assert!(line.contains(&hidden) && !line.contains(ticket), "{line}");
+}

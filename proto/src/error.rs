@@ -77,6 +77,7 @@ coded! {
         TicketProof = 24, "gave a ticket proof that does not hold";
         SignatureInvalid = 25, "gave a signature that does not hold";
         ReceiptMismatch = 26, "signed another receipt than this end wrote";
+        JobName = 27, "named a job otherwise than their session does";
         EntryOutOfOrder = 30, "announced entries out of order";
         EntryUnknown = 31, "spoke of an entry that was never announced or is already resolved";
         WindowExceeded = 32, "announced more unresolved entries than the window allows";

@@ -181,6 +181,10 @@ fn plan() -> impl Strategy<Value = Plan> {
     )
 }
 
+fn compare() -> impl Strategy<Value = Compare> {
+    prop::sample::select(vec![Compare::Never, Compare::Changed, Compare::Always])
+}
+
 fn open() -> impl Strategy<Value = Open> {
     let direction = prop_oneof![Just(Direction::Push), Just(Direction::Pull)];
     let rung = (0u8..4).prop_map(|byte| Rung::from_byte(byte).expect("four rungs"));
@@ -188,10 +192,9 @@ fn open() -> impl Strategy<Value = Open> {
     let stripe = prop_oneof![Just(Stripe::File), Just(Stripe::Chunk)];
     let layout =
         proptest::option::of((stripe, 1..=VOLUMES_MAX).prop_map(|(stripe, volumes)| Layout { stripe, volumes }));
-    let compare = prop::sample::select(vec![Compare::Never, Compare::Changed, Compare::Always]);
     let rules = vec(".{0,20}".prop_map(String::into_boxed_str), 0..4);
     let places = vec(any::<[u8; 16]>(), 0..4);
-    let beside = (layout, compare, any::<Option<u64>>(), aspects(), any::<bool>(), rules, places);
+    let beside = (layout, compare(), any::<Option<u64>>(), aspects(), any::<bool>(), rules, places);
     (any::<[u8; 16]>(), direction, vec(user_path(), 0..5), flags, top(), (rung, beside), offer()).prop_map(
         |(
             job,
@@ -290,7 +293,8 @@ fn frame() -> impl Strategy<Value = Frame> {
         (vec(user_path(), 0..4), ".{0,99}", vec(user_path(), 0..4), vec(".{0,50}", 0..5))
             .prop_map(|(sources, target, volumes, options)| Frame::Relay { sources, target, volumes, options }),
         ".{0,999}".prop_map(|line| Frame::Event { line }),
-        user_path().prop_map(|path| Frame::AskTicket { path }),
+        (any::<[u8; 32]>(), vec(user_path(), 0..4), compare(), any::<Option<u64>>())
+            .prop_map(|(key, targets, compare, prune)| Frame::AskTicket { key, targets, compare, prune }),
         (any::<[u8; 16]>(), any::<[u8; 32]>(), vec(".{0,50}", 0..5))
             .prop_map(|(secret, key, addresses)| Frame::GiveTicket { secret, key, addresses }),
         (1u16..).prop_map(|count| Frame::Rails { count }),

@@ -137,6 +137,11 @@ fn accept() -> Frame {
     Frame::Accept { offer: Box::new(offer()), plan: Box::new(plan()), top: (*b"run").into(), compare, places }
 }
 
+fn ask_ticket() -> Frame {
+    let targets = vec![(*b"data").into()];
+    Frame::AskTicket { key: [0x44; 32], targets, compare: Compare::Always, prune: Some(1000) }
+}
+
 fn frames() -> Vec<Frame> {
     let open = Open {
         job: job(),
@@ -182,7 +187,7 @@ fn frames() -> Vec<Frame> {
             options: vec!["--rung".into(), "flushed".into()],
         },
         Frame::Event { line: r#"{"event":"progress","bytes":1}"#.into() },
-        Frame::AskTicket { path: (*b"data").into() },
+        ask_ticket(),
         Frame::GiveTicket { secret: [0x7E; 16], key: [0x33; 32], addresses: vec!["192.0.2.1:7700".into()] },
         Frame::Rails { count: 6 },
         Frame::Rate { bits_per_second: 1_000_000_000 },

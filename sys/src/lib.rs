@@ -29,6 +29,8 @@ pub mod udp;
 
 // Waking a thread that waits in the kernel, and waiting for several descriptors.
 pub mod event;
+// The words of the command line, as others see them.
+pub mod words;
 // Signals as something to read.
 pub mod signals;
 // What time it is, and what the process has used.

@@ -48,6 +48,7 @@ impl CpArguments {
             (self.mirror, "--mirror"),
             (self.explain, "--explain"),
             (self.join, "--join"),
+            (self.unattended, "--unattended"),
         ] {
             if is_set {
                 options.push(flag.to_owned());
@@ -60,7 +61,7 @@ impl CpArguments {
     /// Reads what `relay_options` wrote. The options come from another host: only those it may set are taken, everything
     /// that names a file or a command on this host is refused.
     pub fn from_relay(options: &[String], sources: &[OsString], destination: &OsStr) -> Result<Self, clap::Error> {
-        const MAY: [&str; 26] = [
+        const MAY: [&str; 27] = [
             "--rung",
             "--memory",
             "--digest",
@@ -87,6 +88,7 @@ impl CpArguments {
             "--explain",
             "--stripe",
             "--join",
+            "--unattended",
         ];
         for option in options {
             let name = option.split('=').next().unwrap_or_default();

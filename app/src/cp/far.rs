@@ -55,6 +55,7 @@ impl Ssh<'_> {
     fn command(&self) -> Command {
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]);
+        command.env_remove(super::tickets::VARIABLE);
         sys::signals::unblock_in_child(&mut command);
         command
     }

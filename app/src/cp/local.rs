@@ -33,8 +33,7 @@ use crate::report::Screen;
 
 /// Copies within this host.
 pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], screen: &mut Screen) -> Result<Exit, Failure> {
-    let ground = Ground::here();
-    let dry = copy.arguments.dry_run;
+    let (ground, dry) = (Ground::here(), copy.arguments.dry_run);
     let target = target(copy, &ground, paths, to)?;
     let id = session::job_id()?;
     let source = source(copy, &ground, paths, to, &target, &id)?;
@@ -80,6 +79,7 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], screen: &mut 
         share: None,
         ending: None,
         posted: None,
+        halt: None,
     };
     let (rails, wait) = (Rails::dial_pair(to_far, far_bell.clone(), bell.clone()), Rails::Wait { from: from_near });
     let mut sender = make(near, from, here, rails, bell, Option::clone(&senders), None);

@@ -12,6 +12,7 @@ pub mod pipe; // standard input or output as an end
 pub mod relay; // remote to remote
 pub mod report; // outcome → end report
 pub mod session; // push and pull over a session
+pub mod tickets; // those that do not stand on the command line
 pub mod volumes; // which paths are volumes of a set
 
 use std::cell::Cell;
@@ -30,10 +31,16 @@ use crate::exit::{Exit, Failure};
 use crate::identity::{Home, Identity};
 use crate::job::board::{self, Board, Posted, Title};
 use crate::report::{Mode, Screen};
+use crate::serve::relay::Lent;
 
 /// Runs `longhaul cp`.
 #[must_use]
 pub fn run(arguments: &CpArguments) -> Exit {
+    let filled = match tickets::filled(arguments) {
+        Ok(filled) => filled,
+        Err(failure) => return Screen::new(Mode::choose(arguments.json)).fail(&failure),
+    };
+    let arguments = &filled;
     let pipe = Pipe::of(arguments);
     let mode = Mode::choose(arguments.json);
     let mut screen = match pipe {
@@ -119,6 +126,8 @@ pub struct Copy<'a> {
     pub board: Arc<Board>,
     /// Sources and destination in words, without secrets.
     pub what: String,
+    /// A daemon makes this copy for a client: what it lends, and by what it is ended.
+    pub lent: Option<Lent<'a>>,
 }
 
 impl Copy<'_> {
@@ -192,7 +201,7 @@ fn copy(arguments: &CpArguments, piped: bool, screen: &mut Screen) -> Result<Exi
     });
     let again = Again::default();
     let what = in_words(&sources, &destinations);
-    let copy = Copy { arguments, identity, home, began, layout, joined, choice, piped, again, board, what };
+    let copy = Copy { arguments, identity, home, began, layout, joined, choice, piped, again, board, what, lent: None };
     let (from, paths) = one_place(&sources)?;
     let (_, targets) = one_place(&destinations)?;
     copy.again.until_done(|| pass(&copy, from, &paths, &destinations[0], &targets, screen))

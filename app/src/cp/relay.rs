@@ -2,7 +2,7 @@
 //!
 //! For: data that goes directly between two daemons.
 //! In and out: two addresses in; the source daemon's event lines, shown as if the job ran here.
-//! Invariants: the source gets a one-job ticket for the destination path with our rights there, nothing of our own keys.
+//! Invariants: the source gets a one-job ticket for the destination path with our rights there, good for its key alone; nothing of our own keys.
 //! Absent on purpose: payload.
 
 use std::time::Duration;
@@ -12,8 +12,10 @@ use proto::wire::control::{Frame, TEXT_BYTES_MAX};
 use crate::address::Address;
 use crate::cp::{Copy, session};
 use crate::exit::{Exit, Failure};
+use crate::identity::PublicKey;
 use crate::identity::ticket::Ticket;
 use crate::job::greet::{self, GREET};
+use crate::job::keeper::Sync;
 use crate::report::Screen;
 
 /// What the source's host is told: options of ours, and patterns as options.
@@ -40,7 +42,7 @@ pub fn run(
     screen: &mut Screen,
 ) -> Result<Exit, Failure> {
     let options = options(copy)?;
-    let target = one_job_address(copy, to, screen)?;
+    let target = one_job_address(copy, key_of(copy, from, screen)?, to, targets, screen)?;
     let (mut link, ticket) = session::connect(copy, from, screen)?;
     greet::begin(&mut link, ticket.as_ref());
     greet::pick(&mut link, copy.choice.picks.as_deref())?;
@@ -64,12 +66,27 @@ pub fn run(
     }
 }
 
-/// The destination's address with a ticket for one job.
-fn one_job_address(copy: &Copy<'_>, to: &Address, screen: &mut Screen) -> Result<Address, Failure> {
+/// The key of the source's host. A session that only waits for the destination's answer would be shown out, so none is kept open.
+fn key_of(copy: &Copy<'_>, from: &Address, screen: &mut Screen) -> Result<PublicKey, Failure> {
+    match from {
+        Address::Daemon { ticket: Some(ticket), .. } => Ok(ticket.server_key),
+        _ => session::connect(copy, from, screen).map(|(link, _)| link.peer_key()),
+    }
+}
+
+/// The destination's address with a ticket for this one job, which is good for the source's host alone.
+fn one_job_address(
+    copy: &Copy<'_>,
+    source: PublicKey,
+    to: &Address,
+    targets: &[Box<[u8]>],
+    screen: &mut Screen,
+) -> Result<Address, Failure> {
     let Address::Daemon { host, port, path, .. } = to else { unreachable!("ssh hosts were made daemons before") };
     let (mut link, ticket) = session::connect(copy, to, screen)?;
     greet::begin(&mut link, ticket.as_ref());
-    greet::say(&mut link, &Frame::AskTicket { path: path.as_slice().into() });
+    let Sync { compare, prune } = session::sync(copy);
+    greet::say(&mut link, &Frame::AskTicket { key: source, targets: targets.to_vec(), compare, prune });
     greet::hello(&mut link, GREET)?;
     let Frame::GiveTicket { secret, key, .. } = greet::hear(&mut link, GREET)? else {
         return Err(Exit::Breach.fail("ask for a ticket", proto::error::Breach::WrongOrder.what()));

@@ -21,7 +21,7 @@ use engine::platform::Clones;
 use proto::error::Refusal;
 use proto::manifest::Aspects;
 use proto::negotiate::{Choice, Driver, Pace, slower_disk};
-use proto::wire::control::{Compare, Direction, Frame, Open, Place, Rung};
+use proto::wire::control::{Compare, Direction, Frame, Open, Place};
 use sys::event::Event;
 
 use crate::address::Address;
@@ -35,7 +35,7 @@ use crate::job::greet::{self, Agreed};
 use crate::job::homes;
 use crate::job::keeper::renew::Offers;
 use crate::job::keeper::{self, Job, Sync, Way};
-use crate::job::keys::JobSecret;
+use crate::job::keys::{JobSecret, job_of};
 use crate::job::offer::{self, Wishes};
 use crate::job::place::{self, Called, Ground};
 use crate::job::rails::{self, Early, Rails};
@@ -45,6 +45,7 @@ use crate::job::udp::{self, Peer};
 use crate::link::{Expect, Link};
 use crate::probe::{self, Known};
 use crate::report::Screen;
+use crate::serve::relay::Lent;
 
 /// A connection and its handshake may take so long.
 const CONNECT: Duration = Duration::from_secs(15);
@@ -63,6 +64,9 @@ pub fn next_job() -> u32 {
 /// A daemon's address, resolved into what a connection needs.
 pub fn connect(copy: &Copy<'_>, to: &Address, screen: &mut Screen) -> Result<(Link, Option<Ticket>), Failure> {
     let Address::Daemon { ticket, .. } = to else { unreachable!("ssh hosts were made daemons before") };
+    if let (Some(lent), Address::Daemon { ticket: Some(it), host, port, .. }) = (&copy.lent, to) {
+        return Ok((lent.dial(host, *port, it.server_key)?, ticket.clone()));
+    }
     let host_port = to.host_port().expect("a daemon's address has one");
     let expect = ticket.as_ref().map_or(Expect::Trusted, |ticket| Expect::Key(ticket.server_key));
     let connect = || Link::connect(&host_port, &copy.identity, expect, CONNECT);
@@ -85,7 +89,7 @@ pub fn connect(copy: &Copy<'_>, to: &Address, screen: &mut Screen) -> Result<(Li
 #[must_use]
 pub fn wishes(copy: &Copy<'_>) -> Wishes {
     let arguments = copy.arguments;
-    Wishes {
+    let wishes = Wishes {
         memory_bytes: arguments.memory,
         workers: arguments.workers.unwrap_or(0),
         driver: match arguments.driver {
@@ -112,6 +116,10 @@ pub fn wishes(copy: &Copy<'_>) -> Wishes {
             policy: arguments.policy.into(),
             min_bps: arguments.min_rate.unwrap_or(0),
         },
+    };
+    match &copy.lent {
+        Some(lent) => lent.narrow(wishes),
+        None => wishes,
     }
 }
 
@@ -213,13 +221,13 @@ fn open_frame(
     into_folder: bool,
     top: Box<[u8]>,
     disk_bps: u64,
-    job: [u8; 16],
 ) -> Result<Open, Failure> {
     if let Some(path) = paths.iter().find(|path| path.len() > proto::manifest::PATH_BYTES_MAX) {
         return Err(Exit::Usage.fail("name a path to the peer", format!("it is {} bytes long", path.len())));
     }
     Ok(Open {
-        job,
+        // Its session names it.
+        job: [0; 16],
         direction,
         paths,
         layout: copy.layout,
@@ -267,16 +275,15 @@ pub fn push_from(
 ) -> Result<Exit, Failure> {
     let disk_bps = read_bps(&place::source(ground, paths, Called::Own, storage(copy), copy.joined)?);
     let into_folder = is_into_folder(copy, paths, to.path());
-    let id = job_id()?;
-    let open = open_frame(copy, Direction::Push, targets.to_vec(), into_folder, Box::default(), disk_bps, id)?;
-    let mut session = begin(copy, to, open, screen)?;
+    let open = open_frame(copy, Direction::Push, targets.to_vec(), into_folder, Box::default(), disk_bps)?;
+    let mut session = begin(copy, to, open, |_| Vec::new(), screen)?;
     if copy.piped && session.agreed.top.is_empty() {
         return Err(pipe::unnamed());
     }
     let called = Called::of(&session.agreed.top, into_folder);
     let source = place::source(ground, paths, called, storage(copy), copy.joined)?;
     let kept = copy.arguments.keep.aspects();
-    let own = Own::new(&id, &session.agreed.places).map(Arc::new);
+    let own = Own::new(&session.open.job, &session.agreed.places).map(Arc::new);
     let source = source.map(|it| {
         let it = it.keeping(kept, copy.arguments.keep.numeric_ids).avoiding(own.clone());
         it.choosing(copy.choice.filter.clone(), copy.choice.picks.clone())
@@ -319,12 +326,10 @@ pub fn pull(
     let top = target.top.clone();
     let (carry, carried) = receipt::carry(&copy.home, &target, copy.arguments.dry_run);
     let kept = copy.arguments.keep.aspects();
-    let id = job_id()?;
-    let places = places(&target, &id);
+    let marked = target.clone();
     let (sink, sync) = sink(target, &storage(copy), sync(copy), kept, copy.choice.filter.clone(), None);
-    let open = open_frame(copy, Direction::Pull, paths.to_vec(), into_folder, top, write_bps(&sink), id)?;
-    let open = Open { places, ..open };
-    let session = begin(copy, from, open, screen)?;
+    let open = open_frame(copy, Direction::Pull, paths.to_vec(), into_folder, top, write_bps(&sink))?;
+    let session = begin(copy, from, open, |job| places(&marked, job), screen)?;
     let way = Way::Recv { sink, keep: !copy.arguments.no_keep, carried, sync };
     // What is in a spool is not there in a next run.
     session.run(copy, way, Some(carry).filter(|_| !copy.piped), screen)
@@ -363,8 +368,17 @@ fn greet_early(copy: &Copy<'_>, link: &Link, open: &Open) -> Option<Early> {
     Some(Early::begin(peer, JobSecret::of(link, open.job), sends, train, rtt))
 }
 
-fn begin(copy: &Copy<'_>, to: &Address, open: Open, screen: &mut Screen) -> Result<Session, Failure> {
+/// `places`: those of a job of that id.
+fn begin(
+    copy: &Copy<'_>,
+    to: &Address,
+    mut open: Open,
+    places: impl FnOnce(&[u8; 16]) -> Vec<Place>,
+    screen: &mut Screen,
+) -> Result<Session, Failure> {
     let (mut link, ticket) = connect(copy, to, screen)?;
+    open.job = job_of(&link);
+    open.places = places(&open.job);
     greet::begin(&mut link, ticket.as_ref());
     if open.direction == Direction::Pull {
         greet::pick(&mut link, copy.choice.picks.as_deref())?;
@@ -396,13 +410,26 @@ impl Session {
     }
 
     /// Where rails lead: by the paths that were named, else to the session's own peer, and not over a slow card if a faster network joins both.
-    fn peers(&mut self, copy: &Copy<'_>, secret: &JobSecret, screen: &mut Screen) -> Vec<Peer> {
+    fn peers(&mut self, copy: &Copy<'_>, secret: &JobSecret, screen: &mut Screen) -> Result<Vec<Peer>, Failure> {
         if copy.arguments.over.is_empty() {
             let packet_bytes = udp::packet_bytes_of(self.link.as_fd(), self.addr.ip());
             let named = Peer { addr: self.addr, from: None, packet_bytes };
-            return vec![self.way_round(copy, secret, screen).unwrap_or(named)];
+            return Ok(vec![self.way_round(copy, secret, screen).unwrap_or(named)]);
         }
-        copy.arguments.over.iter().map(|path| self.peer_at(path.remote, path.local)).collect()
+        for path in &copy.arguments.over {
+            self.prove(copy, path.remote)?;
+        }
+        Ok(copy.arguments.over.iter().map(|path| self.peer_at(path.remote, path.local)).collect())
+    }
+
+    /// Where another host's client says which addresses are dialled, the session's peer must be there.
+    fn prove(&self, copy: &Copy<'_>, remote: IpAddr) -> Result<(), Failure> {
+        match &copy.lent {
+            Some(lent) if remote != self.addr.ip() => {
+                lent.dial(&remote.to_string(), self.addr.port(), self.link.peer_key()).map(drop)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn peer_at(&self, remote: IpAddr, from: Option<IpAddr>) -> Peer {
@@ -418,7 +445,7 @@ impl Session {
         let local = sys::sock::local_addr(self.link.as_fd()).ok()?;
         let better = cards::better(local.ip(), self.addr.ip(), &nets, own, theirs)?;
         let peer = self.peer_at(better.there, Some(better.here));
-        if self.early.is_some() || copy.arguments.dry_run {
+        if self.early.is_some() || copy.arguments.dry_run || self.prove(copy, better.there).is_err() {
             screen.note(&better.left());
             return None;
         }
@@ -455,6 +482,10 @@ impl Session {
     /// Starts the workers: where `host probe` has found out for this peer (it measures sending), else beside what they serve.
     fn placed(&mut self, copy: &Copy<'_>, peers: &[Peer], way: &Way) -> Result<Placed, Failure> {
         let own = sys::sock::local_addr(self.link.as_fd()).ok().map(|it| it.ip());
+        if let Some(lent) = &copy.lent {
+            let (workers, pool_bytes) = lent.workers();
+            return Ok(Placed { workers, pool_bytes, volume_nodes: Vec::new() });
+        }
         let locals: Vec<IpAddr> = peers.iter().filter_map(|it| it.from.or(own)).collect();
         let (count, chunk_bytes) = (self.agreed.plan.workers.0, self.agreed.plan.chunk_bytes);
         let choices = &mut self.agreed.choices;
@@ -478,10 +509,9 @@ impl Session {
         carry: Option<std::path::PathBuf>,
         screen: &mut Screen,
     ) -> Result<Exit, Failure> {
-        let plan = self.agreed.plan.clone();
-        let direction = self.open.direction;
+        let (plan, direction) = (self.agreed.plan.clone(), self.open.direction);
         let secret = JobSecret::of(&self.link, self.open.job);
-        let peers = self.peers(copy, &secret, screen);
+        let peers = self.peers(copy, &secret, screen)?;
         let Placed { workers, pool_bytes, volume_nodes } = self.placed(copy, &peers, &way)?;
         let explained = report::Explaining {
             own: &self.open.offer,
@@ -495,13 +525,14 @@ impl Session {
         }
         let shared = proto::negotiate::share_cores(&self.open.offer, &self.agreed.theirs);
         let bell = Event::new().map_err(|error| Exit::of_io(&error).fail("start the job", error))?;
-        let path = self.known_of_path();
-        let weights = self.weigh(copy, &peers);
+        let (path, weights) = (self.known_of_path(), self.weigh(copy, &peers));
         let rails = Rails::dial_net(&peers, &secret, direction == Direction::Push, path, self.early.take(), &bell);
+        let (rung, dry) = (self.open.rung, copy.arguments.dry_run);
         let default = receipt::default_path(&copy.home, &self.open.job);
-        let (rung, dry): (Rung, bool) = (self.open.rung, copy.arguments.dry_run);
+        let (no, lent) = (next_job(), copy.lent.as_ref());
+        let _forget = lent.map(|lent| lent.forget(self.open.job, no));
         let job = Job {
-            no: next_job(),
+            no,
             id: self.open.job,
             peer_key: self.link.peer_key(),
             link: self.link,
@@ -512,7 +543,8 @@ impl Session {
             dry,
             known: self.known,
             way,
-            workers: Team::new(workers, 0, plan.workers.0),
+            // Its own begin with the first; of those of all jobs each job begins with another.
+            workers: Team::new(workers, if lent.is_some() { no } else { 0 }, plan.workers.0),
             volume_nodes,
             pool_bytes,
             rails,
@@ -524,11 +556,12 @@ impl Session {
             }),
             posted: Some(copy.post(self.open.job, end_of(direction == Direction::Push), &bell)),
             bell,
-            stall: copy.arguments.stall,
+            stall: lent.map_or(copy.arguments.stall, |lent| lent.stall(copy.arguments.stall)),
             receipt: (!dry).then(|| copy.arguments.receipt.clone().unwrap_or(default)),
             carry: carry.filter(|_| !dry),
-            bound: Arc::new(Bound::new(plan.rate_bps / 8, None)),
-            share: None,
+            bound: Arc::new(Bound::new(plan.rate_bps / 8, lent.map(Lent::bound))),
+            share: lent.map(|lent| lent.share(no)),
+            halt: lent.map(Lent::halt),
             ending: None,
             plan,
         };
@@ -542,8 +575,7 @@ impl Session {
             rung,
             compare: if self.open.direction == Direction::Pull { self.open.compare } else { self.agreed.compare },
         };
-        let verbose = copy.arguments.verbose;
-        let mut pace = report::Pace::default();
+        let (verbose, mut pace) = (copy.arguments.verbose, report::Pace::default());
         let sends = direction == Direction::Push;
         let outcome =
             keeper::run(job, &mut |status, notes| report::tell(screen, &mut pace, status, notes, sends, verbose))?;

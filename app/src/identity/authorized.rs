@@ -18,7 +18,8 @@ use super::{Home, IdentityError, LineFault, PublicKey, each_line};
 use crate::units;
 
 const FILE: &str = "authorized_keys";
-const REVOKED: &str = "revoked";
+/// Keys that are refused, below LONGHAUL_HOME.
+pub(crate) const REVOKED: &str = "revoked";
 
 /// Which way bytes may go, seen from the daemon's files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

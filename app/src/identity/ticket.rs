@@ -4,6 +4,7 @@
 //! In and out: a ticket ↔ its text in an address; secret + session → proof; proof → rights, at the server.
 //! Invariants: a secret never crosses the wire; a proof holds in one TLS session only; proofs are compared in constant time,
 //!   each against every ticket; a spent, expired or foreign ticket gives the same answer as one that never was.
+//!   a one-job ticket and those delegated from it are good for one job together; a delegated one only for whom and what it names.
 //! Absent on purpose: keeping tickets on disk (a daemon that starts anew makes new ones).
 //!
 //! ```text
@@ -18,10 +19,12 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::hmac;
+
+use proto::wire::control::{Compare, Direction, Open};
 
 use super::encoding::{base64url, from_base64url};
 use super::{IdentityError, PublicKey, Rights, keys};
@@ -106,6 +109,37 @@ pub enum Uses {
     Once,
 }
 
+/// What a delegated ticket is bound to: a client asked for it, so that another host sends in its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delegation {
+    /// Who asked. Its rights end, and the ticket with them, when its key is revoked.
+    pub issuer: PublicKey,
+    /// The ticket that let the issuer in; `None`: its key did.
+    pub parent: Option<u64>,
+    /// Push to these paths, and to no other.
+    pub targets: Vec<Box<[u8]>>,
+    /// At most so much is compared there.
+    pub compare: Compare,
+    /// At most so many entries are removed there.
+    pub prune: Option<u64>,
+}
+
+impl Delegation {
+    /// Is this the job that the ticket was given for?
+    #[must_use]
+    pub fn permits(&self, open: &Open) -> bool {
+        let compares = |compare| match compare {
+            Compare::Never => 0,
+            Compare::Changed => 1,
+            Compare::Always => 2,
+        };
+        open.direction == Direction::Push
+            && open.paths == self.targets
+            && compares(open.compare) <= compares(self.compare)
+            && open.prune.is_none_or(|most| self.prune.is_some_and(|granted| most <= granted))
+    }
+}
+
 /// A server's tickets.
 #[derive(Debug, Default)]
 pub struct Tickets {
@@ -128,6 +162,7 @@ struct One {
     /// The client that a one-job ticket now belongs to.
     holder: Option<PublicKey>,
     ending: Ending,
+    delegation: Option<Arc<Delegation>>,
 }
 
 /// A job of the ticket is about to say its last words, after which its client may be gone and come again; whether they were heard, and the
@@ -169,6 +204,10 @@ pub struct Grant {
     pub rights: Rights,
     /// For the job that runs on it.
     pub ending: Ending,
+    /// What it is bound to, if it was given to another host in a client's place.
+    pub delegation: Option<Arc<Delegation>>,
+    /// The one-job ticket that all which runs on this one counts for; `None`: it is reusable.
+    pub one_job: Option<u64>,
 }
 
 impl Tickets {
@@ -189,15 +228,46 @@ impl Tickets {
         rights: Rights,
         expires: Option<Instant>,
     ) -> Result<Ticket, IdentityError> {
-        let mut secret = [0; SECRET_BYTES];
-        aws_lc_rs::rand::fill(&mut secret).map_err(|_| IdentityError::NoRandom)?;
-        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
-        given.make_room(Instant::now());
-        let number = given.next;
-        given.next += 1;
-        let key = hmac::Key::new(hmac::HMAC_SHA256, &secret);
-        given.all.push(One { number, key, uses, rights, expires, holder: None, ending: Ending::default() });
+        let secret = new_secret()?;
+        self.given().add(&secret, uses, rights, expires, (None, Ending::default(), None));
         Ok(Ticket { server_key, secret })
+    }
+
+    /// Makes a ticket for one job of the owner of `to`, on the word of a client that was let in itself. What was delegated from the same
+    /// one-job ticket before is no longer good.
+    ///
+    /// # Errors
+    /// No randomness.
+    pub fn delegate(
+        &self,
+        server_key: PublicKey,
+        to: PublicKey,
+        rights: Rights,
+        expires: Instant,
+        delegation: Delegation,
+    ) -> Result<Ticket, IdentityError> {
+        let secret = new_secret()?;
+        let mut given = self.given();
+        let mut ending = Ending::default();
+        if let Some(parent) = delegation.parent.filter(|parent| given.is_one_job(*parent)) {
+            given.all.retain(|one| one.parent() != Some(parent));
+            // Whoever comes with the one waits for the end of the other's job, too.
+            let parent = given.all.iter().find(|one| one.number == parent);
+            ending = parent.map_or(ending, |one| one.ending.clone());
+        }
+        given.add(&secret, Uses::Once, rights, Some(expires), (Some(to), ending, Some(Arc::new(delegation))));
+        Ok(Ticket { server_key, secret })
+    }
+
+    /// A pass of the grant's job is over and another one follows: a delegated ticket lives until then at least.
+    pub fn extend(&self, grant: &Grant, until: Instant) {
+        if let Some(one) = self.given().all.iter_mut().find(|one| one.number == grant.number) {
+            one.expires = one.expires.map(|at| at.max(until));
+        }
+    }
+
+    fn given(&self) -> MutexGuard<'_, Given> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does `client` prove a ticket that is still good at `now`? Of a one-job ticket whose job is just ending, that end is waited for.
@@ -217,7 +287,7 @@ impl Tickets {
     }
 
     fn look_up(&self, proof: &[u8; 32], exported: &[u8; 32], client: &PublicKey, now: Instant) -> Option<Grant> {
-        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut given = self.given();
         let mut found = None;
         // All of them, hit or not, so that the time tells nothing.
         for one in &mut given.all {
@@ -232,27 +302,65 @@ impl Tickets {
         }
         // Jobs of any other ticket do not wait for each other.
         let ending = if is_once { one.ending.clone() } else { Ending::default() };
-        Some(Grant { number: one.number, rights: one.rights.clone(), ending })
+        let (number, rights, delegation) = (one.number, one.rights.clone(), one.delegation.clone());
+        let parent = one.parent();
+        // Of a ticket that is gone nothing lives on.
+        if parent.is_some_and(|parent| given.all.iter().all(|one| one.number != parent)) {
+            return None;
+        }
+        let one_job = parent.filter(|parent| given.is_one_job(*parent)).or(is_once.then_some(number));
+        Some(Grant { number, rights, ending, delegation, one_job })
     }
 
-    /// The job of this grant succeeded: a one-job ticket is gone. `false` if it was gone already, because two jobs of the
-    /// same client ran on it.
+    /// The job of this grant succeeded: a one-job ticket is gone, with all that was delegated from it and that it was delegated from. `false` if
+    /// it was gone already.
     pub fn spend(&self, grant: &Grant) -> bool {
-        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(at) = given.all.iter().position(|one| one.number == grant.number) else { return false };
-        if given.all[at].uses == Uses::Once {
-            given.all.remove(at);
-        }
-        true
+        let mut given = self.given();
+        let before = given.all.len();
+        let Some(root) = grant.one_job else { return given.all.iter().any(|one| one.number == grant.number) };
+        given.all.retain(|one| ![root, grant.number].contains(&one.number) && one.parent() != Some(root));
+        given.all.len() < before
+    }
+}
+
+fn new_secret() -> Result<[u8; SECRET_BYTES], IdentityError> {
+    let mut secret = [0; SECRET_BYTES];
+    aws_lc_rs::rand::fill(&mut secret).map_err(|_| IdentityError::NoRandom)?;
+    Ok(secret)
+}
+
+impl One {
+    fn parent(&self) -> Option<u64> {
+        self.delegation.as_ref().and_then(|it| it.parent)
     }
 }
 
 impl Given {
+    fn is_one_job(&self, number: u64) -> bool {
+        self.all.iter().any(|one| one.number == number && one.uses == Uses::Once)
+    }
+
+    fn add(
+        &mut self,
+        secret: &[u8; SECRET_BYTES],
+        uses: Uses,
+        rights: Rights,
+        expires: Option<Instant>,
+        (holder, ending, delegation): (Option<PublicKey>, Ending, Option<Arc<Delegation>>),
+    ) {
+        self.make_room(Instant::now());
+        let (number, key) = (self.next, hmac::Key::new(hmac::HMAC_SHA256, secret));
+        self.next += 1;
+        self.all.push(One { number, key, uses, rights, expires, holder, ending, delegation });
+    }
+
     fn make_room(&mut self, now: Instant) {
         self.all.retain(|one| one.expires.is_none_or(|at| now < at));
         if self.all.len() >= TICKETS_MAX {
-            let oldest = self.all.iter().position(|one| one.uses == Uses::Once).unwrap_or(0);
-            self.all.remove(oldest);
+            // Clients make delegated ones, as many as they like: those go before what this host's own user gave out.
+            let delegated = self.all.iter().position(|one| one.delegation.is_some());
+            let oldest = delegated.or_else(|| self.all.iter().position(|one| one.uses == Uses::Once));
+            self.all.remove(oldest.unwrap_or(0));
         }
     }
 }

@@ -65,6 +65,7 @@ use crate::exit::{Exit, Failure};
 use crate::identity::Identity;
 use crate::identity::ticket::Ending;
 use crate::job::board::Posted;
+use crate::job::halt::Halt;
 use crate::job::keys::JobSecret;
 use crate::job::rails::Rails;
 use crate::job::receipt::ReceiptFile;
@@ -156,6 +157,8 @@ pub struct Job<'a> {
     pub ending: Option<Ending>,
     /// Where it is shown and asked things while it runs.
     pub posted: Option<Posted>,
+    /// By which it is ended when whoever it runs for may no longer have it.
+    pub halt: Option<Arc<Halt>>,
 }
 
 /// One path and what it brought.

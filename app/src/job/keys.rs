@@ -14,6 +14,17 @@ use crate::link::Link;
 /// What `Link::export` is asked for.
 const LABEL: &[u8] = b"EXPORTER-longhaul rails v1";
 
+/// And for the job's id.
+const JOB_LABEL: &[u8] = b"EXPORTER-longhaul job v1";
+
+/// The id of the one job of this session: from both ends' randomness, so that no client can take the id, and with it the receipt, of another job.
+#[must_use]
+pub fn job_of(link: &Link) -> [u8; 16] {
+    let mut id = [0; 16];
+    id.copy_from_slice(&link.export(JOB_LABEL, &[])[..16]);
+    id
+}
+
 /// A job's secret from which all rail secrets come.
 #[derive(Clone)]
 pub struct JobSecret {

@@ -12,6 +12,7 @@ pub mod cards; // how fast the cards behind paths are
 pub mod greet; // the greeting and the frames before data
 pub mod keeper; // THE keeper's loop
 pub mod keys; // rail secrets from the session
+pub mod halt; // an order to end, from outside
 pub mod offer; // what this end has
 pub mod place; // user's paths → sources and sinks
 pub mod volumes; // which disks belong together

@@ -30,13 +30,19 @@ pub struct ReceiptFile {
     carry: Option<(PathBuf, BufWriter<File>)>,
     hasher: blake3::Hasher,
     signed: bool,
+    /// It stands below LONGHAUL_HOME under its job's id: one that stands there already is never replaced. Where the user named the file, it is.
+    is_ours_to_name: bool,
 }
 
 impl ReceiptFile {
     /// Begins one that will stand at `path`, written by this end: both may write to one LONGHAUL_HOME, on one host or over NFS. `carry`: also keep the lines beside, for the next run if this one breaks.
     pub fn begin(path: PathBuf, by: Signer, head: &Head, carry: Option<PathBuf>) -> io::Result<ReceiptFile> {
-        if let Some(parent) = path.parent() {
+        if let Some(parent) = path.parent()
+            && !parent.is_dir()
+        {
             fs::create_dir_all(parent)?;
+            // A receipt's name is as durable as the name of the folder that it stands in.
+            parent.parent().map_or(Ok(()), flush_names)?;
         }
         let mut part = path.clone().into_os_string();
         part.push(match by {
@@ -52,7 +58,9 @@ impl ReceiptFile {
             }
             None => None,
         };
-        let mut receipt = ReceiptFile { path, part, file, carry, hasher: blake3::Hasher::new(), signed: false };
+        let is_ours_to_name = path.file_name().is_some_and(|name| *name == *file_name(&head.job));
+        let hasher = blake3::Hasher::new();
+        let mut receipt = ReceiptFile { path, part, file, carry, hasher, signed: false, is_ours_to_name };
         let mut lines = Vec::new();
         receipt::write_head(&mut lines, head);
         receipt.body(&lines)?;
@@ -91,8 +99,14 @@ impl ReceiptFile {
         self.file.write_all(&lines)?;
         self.file.flush()?;
         self.file.get_ref().sync_all()?;
-        fs::rename(&self.part, &self.path)?;
+        if self.is_ours_to_name {
+            place_anew(&self.part, &self.path)?;
+        } else {
+            fs::rename(&self.part, &self.path)?;
+        }
         self.signed = true;
+        // Who is told of a receipt finds it after a power cut as well.
+        self.path.parent().map_or(Ok(()), flush_names)?;
         if let Some((path, _)) = &self.carry {
             let _ = fs::remove_file(path);
         }
@@ -109,11 +123,43 @@ impl Drop for ReceiptFile {
     }
 }
 
+/// Returns when the names in a folder are on the disk; a path without one is the working directory's.
+fn flush_names(folder: &Path) -> io::Result<()> {
+    File::open(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })?.sync_all()
+}
+
+/// Gives a receipt its name, unless another one has it. Both ends of a job may have one LONGHAUL_HOME, and write the same bytes.
+fn place_anew(part: &Path, path: &Path) -> io::Result<()> {
+    match fs::hard_link(part, path) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            if digest_of(part)? != digest_of(path)? {
+                let cause = format!("another receipt stands at {}, and receipts are never replaced", path.display());
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, cause));
+            }
+        }
+        // A file system without hard links.
+        Err(_) if !path.exists() => return fs::rename(part, path),
+        Err(error) => return Err(error),
+    }
+    fs::remove_file(part)
+}
+
+fn digest_of(path: &Path) -> io::Result<blake3::Hash> {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_reader(File::open(path)?)?;
+    Ok(hasher.finalize())
+}
+
+fn file_name(job: &[u8; 16]) -> String {
+    let name: String = job.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{name}.receipt")
+}
+
 /// Where a job's receipt stands when the user names no place.
 #[must_use]
 pub fn default_path(home: &Home, job: &[u8; 16]) -> PathBuf {
-    let name: String = job.iter().map(|byte| format!("{byte:02x}")).collect();
-    home.path("receipts").join(format!("{name}.receipt"))
+    home.path("receipts").join(file_name(job))
 }
 
 /// Where lines for a next run into the same destination stand.
@@ -212,6 +258,33 @@ mod tests {
         assert_eq!((digest(b"a"), digest(b"new/a"), carried.len()), (Some(1), Some(2), 2));
         assert!(!first.exists(), "they are not taken twice");
         fs::remove_dir_all(folder).expect("it was made");
+    }
+
+    #[test]
+    fn a_receipt_is_never_replaced_by_that_of_another_job_of_the_same_id() {
+        let folder = std::env::temp_dir().join(format!("longhaul-receipt-kept-{}", std::process::id()));
+        let path = folder.join(file_name(&[7; 16]));
+        let head = |sender: u8| Head {
+            job: [7; 16],
+            digest: DigestKind::Blake3,
+            rung: Rung::Published,
+            layout: None,
+            bare: false,
+            sender: [sender; 32],
+            receiver: [2; 32],
+        };
+        let write = |sender: u8| {
+            let mut file = ReceiptFile::begin(path.clone(), Signer::Receiver, &head(sender), None)?;
+            let body = file.end(0, 0)?;
+            file.sign(&body, &[])
+        };
+        write(1).expect("the first");
+        let first = fs::read(&path).expect("it stands");
+        assert!(write(9).is_err(), "another client's job of the same id");
+        assert_eq!(fs::read(&path).expect("it stands"), first);
+        write(1).expect("the other end's copy of the same");
+        assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 1, "and nothing is left beside it");
+        fs::remove_dir_all(folder).expect("it is there");
     }
 
     #[test]

@@ -7,6 +7,10 @@
 //! Absent on purpose: the door itself (listener.rs), turning a job (job::keeper).
 
 pub mod session; // one client
+mod guarded; // what no root may hold
+mod live; // who is served, and on whose word
+pub mod relay; // a client's job, made here
+pub mod relay_to; // whom that may reach
 mod shares; // what each may have of the daemon's rate
 
 use std::collections::{HashMap, HashSet};
@@ -39,6 +43,8 @@ use crate::job::offer;
 use crate::job::place::Ground;
 use crate::job::rails::{self, Arrival, Carrier};
 use crate::listener::Listener;
+use guarded::Guards;
+use live::Live;
 use shares::Shares;
 
 /// Bytes per buf of a daemon: chunks of jobs are no larger.
@@ -85,6 +91,8 @@ pub struct Daemon {
     pub settings: RwLock<Settings>,
     /// Where paths begin.
     pub ground: Ground,
+    /// What neither root nor a key's own may hold.
+    pub guards: Guards,
     /// Who moves the bytes.
     pub workers: Arc<Workers>,
     /// The machine's memory nodes, if there are several.
@@ -105,6 +113,8 @@ pub struct Daemon {
     pub takes_datagrams: bool,
     /// Where running jobs are shown.
     pub board: Arc<Board>,
+    /// Who is served.
+    live: Live,
     /// `--rate`: all jobs together.
     shares: Shares,
     waiting: Mutex<HashMap<[u8; 16], Waiting>>,
@@ -209,7 +219,8 @@ impl Daemon {
 }
 
 /// Rails of a job are refused again when this goes.
-struct Forget<'a>(&'a Daemon, [u8; 16], JobNo);
+#[derive(Debug)]
+pub struct Forget<'a>(&'a Daemon, [u8; 16], JobNo);
 
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
@@ -236,6 +247,7 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
         .map_err(io("watch for signals"))?;
     let home = Home::find().map_err(|error| Failure::of("find LONGHAUL_HOME", &error.into()))?;
     let identity = Arc::new(Identity::load(&home).map_err(|error| Failure::of("load this host's key", &error.into()))?);
+    let guards = guards(&settings, &home, arguments)?;
     let ground = ground(&settings)?;
     let listener = Listener::bind(settings.listen, identity.clone())
         .map_err(|error| Exit::of_io(&error).fail(format!("listen on {}", settings.listen), error))?;
@@ -248,9 +260,9 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
     confine(&settings, &home)?;
     let board = open_board(&settings, &home);
     let workers = Arc::new(Workers::start(make).map_err(io("start the workers"))?);
-    let stop = Event::new().map_err(io("start the daemon"))?;
-    let tickets = Tickets::new();
-    let stdio = settings.stdio;
+    let event = || Event::new().map_err(io("start the daemon"));
+    let stop = event()?;
+    let (tickets, stdio) = (Tickets::new(), settings.stdio);
     print_address(&settings, &tickets, &identity, address)?;
     let settings = RwLock::new(settings);
     let daemon = Daemon {
@@ -258,6 +270,7 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
         home,
         settings,
         ground,
+        guards,
         workers,
         nodes,
         pool_bytes,
@@ -268,12 +281,11 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
         picked_bytes: AtomicUsize::new(0),
         draining: AtomicBool::new(false),
         board,
+        live: Live::default(),
         shares: Shares::default(),
         waiting: Mutex::new(HashMap::new()),
     };
-    let watcher = Event::new().map_err(io("start the daemon"))?;
-    let gone = Event::new().map_err(io("start the daemon"))?;
-    let packets = door::Counts::default();
+    let (watcher, gone, packets) = (event()?, event()?, door::Counts::default());
     std::thread::scope(|scope| {
         scope.spawn(|| watch(&daemon, &signals, [&watcher, &gone], arguments));
         if stdio {
@@ -366,6 +378,19 @@ fn make(settings: &Settings, nodes: Option<&Nodes>) -> Make {
     Make { count, memory_bytes, chunk_bytes: CHUNK_BYTES, driver, holds }
 }
 
+/// What this daemon trusts. Through ssh the far side serves its user, who has the keys anyway.
+fn guards(settings: &Settings, home: &Home, arguments: &ServeArguments) -> Result<Guards, Failure> {
+    if settings.stdio {
+        return Ok(Guards::default());
+    }
+    let own = home.path("");
+    let all = [Some(own.as_path()), settings.authorized_keys.as_deref(), arguments.config.as_deref()];
+    let guards = Guards::of(all.into_iter().flatten())
+        .map_err(|error| Exit::of_io(&error).fail("look at this daemon's own files", error))?;
+    guards.refuse(&settings.root)?;
+    Ok(guards)
+}
+
 fn ground(settings: &Settings) -> Result<Ground, Failure> {
     if settings.stdio && settings.root == std::path::Path::new("/") {
         let home = std::env::var_os("HOME").unwrap_or_else(|| "/".into());
@@ -426,7 +451,7 @@ fn account(user: &str) -> Result<(u32, u32), Failure> {
 
 /// Signals: SIGHUP reloads, the first SIGTERM or SIGINT drains, the second ends at once. `gone`: the ssh session is over, which drains, too.
 fn watch(daemon: &Daemon, signals: &sys::signals::SignalFd, [over, gone]: [&Event; 2], arguments: &ServeArguments) {
-    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use std::os::fd::AsFd;
     loop {
         {
@@ -435,7 +460,9 @@ fn watch(daemon: &Daemon, signals: &sys::signals::SignalFd, [over, gone]: [&Even
                 PollFd::from_borrowed_fd(over.as_fd(), PollFlags::IN),
                 PollFd::from_borrowed_fd(gone.as_fd(), PollFlags::IN),
             ];
-            let _ = poll(&mut fds, None);
+            let look = Timespec { tv_sec: live::LOOK.as_secs().cast_signed(), tv_nsec: 0 };
+            let _ = poll(&mut fds, Some(&look));
+            daemon.live.look(&daemon.home, |why| daemon.log(0, why));
             if fds[1].revents().contains(PollFlags::IN) {
                 return;
             }
@@ -478,3 +505,6 @@ fn drain(daemon: &Daemon) -> usize {
     }
     running
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,10 +5,7 @@
 //! Invariants: nothing of the client's wishes is looked at before its rights are known; every refusal has a code.
 //! Absent on purpose: the door's limits (listener), turning the job (keeper).
 
-use std::ffi::OsString;
-use std::io::Write;
 use std::net::IpAddr;
-use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
@@ -27,37 +24,35 @@ use proto::negotiate::negotiate;
 use proto::wire::control::{Compare, Direction, Frame, Open, PICK_BYTES_MAX, Place};
 use sys::event::Event;
 
-use crate::args::{Choice, CpArguments};
 use crate::cp::session::{end_of, next_job};
 use crate::door;
 use crate::exit::{Exit, Failure};
-use crate::identity::Rights;
 use crate::identity::authorized::{self, Verdict};
-use crate::identity::ticket::{Grant, PROOF_LABEL, Uses};
+use crate::identity::ticket::{Grant, PROOF_LABEL};
+use crate::identity::{PublicKey, Rights};
 use crate::job::board::Title;
 use crate::job::greet::{agent, hear, say};
+use crate::job::halt::Halt;
 use crate::job::homes::Homes;
 use crate::job::keeper::renew::Offers;
 use crate::job::keeper::{self, Job, Sync, Way};
-use crate::job::keys::JobSecret;
+use crate::job::keys::{JobSecret, job_of};
 use crate::job::offer::{self, Wishes};
 use crate::job::place::{self, Called, Ground};
 use crate::job::rails::Rails;
 use crate::job::receipt;
 use crate::job::udp::packet_bytes_of;
 use crate::link::Link;
-use crate::report::{self, Mode, Screen};
+use crate::serve::relay::{self, Task, Wanted};
 use crate::serve::{Daemon, Forget};
 
 /// The next frame of the greeting must come in this time.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// A refused client gets this long to read why, and to go.
 const LINGER: Duration = Duration::from_secs(1);
-/// A ticket for a relayed job is good for so long.
-const RELAY_TICKET: Duration = Duration::from_secs(600);
 
 /// Why a client is sent away.
-struct No {
+pub(super) struct No {
     code: u16,
     detail: String,
 }
@@ -80,7 +75,7 @@ impl From<BadRule> for No {
     }
 }
 
-fn no(refusal: Refusal, detail: impl Into<String>) -> No {
+pub(super) fn no(refusal: Refusal, detail: impl Into<String>) -> No {
     No { code: refusal.code(), detail: detail.into() }
 }
 
@@ -96,9 +91,20 @@ fn told(failure: &Failure) -> No {
 }
 
 /// What a client may do here, and under which ticket.
-struct Guest {
-    rights: Rights,
-    grant: Option<Grant>,
+pub(super) struct Guest {
+    pub(super) rights: Rights,
+    pub(super) grant: Option<Grant>,
+    /// The key that asked for what is done: the client's, or that of the one in whose place the client was sent.
+    pub(super) owner: PublicKey,
+    /// By which all that is done for it is ended.
+    pub(super) halt: Arc<Halt>,
+}
+
+impl Guest {
+    fn new(client: PublicKey, rights: Rights, grant: Option<Grant>) -> Guest {
+        let owner = grant.as_ref().and_then(|grant| grant.delegation.as_ref()).map_or(client, |it| it.issuer);
+        Guest { rights, grant, owner, halt: Arc::default() }
+    }
 }
 
 /// Serves one client.
@@ -107,6 +113,11 @@ pub fn run(daemon: &Daemon, mut link: Link) {
     match greet(daemon, &mut link) {
         Ok((guest, frame)) => {
             link.admitted();
+            let keys = vec![link.peer_key(), guest.owner];
+            let one_job = guest.grant.as_ref().and_then(|grant| grant.one_job);
+            let Some(_place) = daemon.live.enter(keys, one_job, &guest.halt) else {
+                return turn_away(daemon, &mut link, &peer, &no(Refusal::Busy, "another job runs on this ticket"));
+            };
             if let Err(refused) = serve(daemon, link, &guest, frame, &peer) {
                 daemon.log(0, &format!("{peer}: {refused}"));
             }
@@ -150,7 +161,10 @@ fn greet(daemon: &Daemon, link: &mut Link) -> Result<(Guest, Frame), No> {
         (Frame::Ticket { proof }, verdict) => {
             let exported = link.export(PROOF_LABEL, &[]);
             match (daemon.tickets.redeem(&proof, &exported, &key, Instant::now()), verdict) {
-                (Some(grant), _) => (Guest { rights: grant.rights.clone(), grant: Some(grant) }, next(link)?),
+                (Some(grant), _) => {
+                    still_stands(daemon, list.as_deref(), &grant)?;
+                    (Guest::new(key, grant.rights.clone(), Some(grant)), next(link)?)
+                }
                 (None, _) => {
                     return Err(no(
                         Refusal::TicketSpent,
@@ -159,7 +173,7 @@ fn greet(daemon: &Daemon, link: &mut Link) -> Result<(Guest, Frame), No> {
                 }
             }
         }
-        (frame, Verdict::Authorized(rights)) => (Guest { rights, grant: None }, frame),
+        (frame, Verdict::Authorized(rights)) => (Guest::new(key, rights, None), frame),
         (_, _) => {
             let detail =
                 format!("authorize it there with: longhaul key authorize '{}'", crate::identity::keys::key_text(&key));
@@ -172,8 +186,24 @@ fn greet(daemon: &Daemon, link: &mut Link) -> Result<(Guest, Frame), No> {
     Ok((guest, frame))
 }
 
-fn ground(daemon: &Daemon, rights: &Rights) -> Result<Ground, No> {
+/// A delegated ticket is worth no more than the rights of whoever asked for it.
+fn still_stands(daemon: &Daemon, list: Option<&std::path::Path>, grant: &Grant) -> Result<(), No> {
+    let Some(delegation) = &grant.delegation else { return Ok(()) };
+    match authorized::judge(&daemon.home, list, &delegation.issuer) {
+        Ok(Verdict::Authorized(_)) => Ok(()),
+        // A ticket let the issuer in, and still stands, or this one would not.
+        Ok(Verdict::Unknown) if delegation.parent.is_some() => Ok(()),
+        Ok(_) => Err(no(Refusal::NotAuthorized, "the key of the client that asked for this ticket is revoked here")),
+        Err(_) => Err(no(Refusal::Internal, "this daemon cannot read its list of keys; its log says why")),
+    }
+}
+
+pub(super) fn ground(daemon: &Daemon, rights: &Rights) -> Result<Ground, No> {
     let Some(root) = &rights.root else { return Ok(daemon.ground.clone()) };
+    daemon.guards.refuse(root).map_err(|failure| {
+        daemon.log(0, &failure.to_string());
+        no(Refusal::OutsideRoot, "this key's root holds what this daemon keeps to itself; its log says more")
+    })?;
     let path = root.as_os_str().as_encoded_bytes();
     let dir = match (&daemon.ground, root.is_absolute()) {
         (Ground::Root(base), false) => base.open_dir(path),
@@ -223,11 +253,18 @@ fn serve(daemon: &Daemon, mut link: Link, guest: &Guest, frame: Frame, peer: &st
         }
     };
     let result = match frame {
+        Frame::Open(open) if open.job != job_of(&link) => Err(Breach::JobName.into()),
+        frame if !is_of_its_ticket(guest, &frame) => Err(no(
+            Refusal::NotAuthorized,
+            "this ticket is for one job, and this is another one than was asked for with it",
+        )),
         Frame::Open(open) => return serve_job(daemon, link, guest, &open, picks, peer, count),
-        Frame::AskTicket { .. } if picks.is_none() => give_ticket(daemon, &mut link, guest),
+        Frame::AskTicket { key, targets, compare, prune } if picks.is_none() => {
+            relay::give_ticket(daemon, &mut link, guest, Wanted { key, targets, compare, prune })
+        }
         Frame::Relay { sources, target, volumes, options } => {
             let task = Task { sources, target, volumes, options };
-            relay(daemon, &mut link, guest, &task, picks)
+            relay::relay(daemon, &mut link, guest, &task, picks)
         }
         _ => Err(Breach::WrongOrder.into()),
     };
@@ -235,6 +272,15 @@ fn serve(daemon: &Daemon, mut link: Link, guest: &Guest, frame: Frame, peer: &st
         turn_away(daemon, &mut link, peer, &no);
     }
     Ok(())
+}
+
+/// A delegated ticket is good for the job that it was given for, and for nothing else.
+fn is_of_its_ticket(guest: &Guest, frame: &Frame) -> bool {
+    match (guest.grant.as_ref().and_then(|grant| grant.delegation.as_ref()), frame) {
+        (None, _) => true,
+        (Some(delegation), Frame::Open(open)) => delegation.permits(open),
+        (Some(_), _) => false,
+    }
 }
 
 fn turn_away(daemon: &Daemon, link: &mut Link, peer: &str, no: &No) {
@@ -319,7 +365,7 @@ fn wishes(daemon: &Daemon, rights: &Rights, way: &Way) -> Wishes {
 }
 
 /// What of `asked` this client may set here.
-fn permitted(daemon: &Daemon, rights: &Rights, asked: Aspects) -> Aspects {
+pub(super) fn permitted(daemon: &Daemon, rights: &Rights, asked: Aspects) -> Aspects {
     let is_privileged = rights.privileged && daemon.settings.read().is_ok_and(|settings| settings.privileged);
     if is_privileged { asked } else { asked.without(Aspects::PRIVILEGED) }
 }
@@ -436,6 +482,9 @@ fn serve_job(
         if outcome.as_ref().is_ok_and(|outcome| outcome.out_of_set.is_none()) {
             daemon.tickets.spend(grant);
         } else {
+            if outcome.is_ok() {
+                daemon.tickets.extend(grant, relay::until_next_pass());
+            }
             grant.ending.take_back();
         }
     }
@@ -535,6 +584,7 @@ fn job<'a>(
         share: Some(Box::new(move |taken| daemon.rate_share(no, taken, is_even))),
         ending: guest.grant.as_ref().map(|grant| grant.ending.clone()),
         posted: Some(posted),
+        halt: Some(Arc::clone(&guest.halt)),
         plan,
     }))
 }
@@ -546,138 +596,5 @@ fn in_words(open: &Open, peer: &str) -> String {
     match open.direction {
         Direction::Push => format!("{peer} -> {first}{more}"),
         Direction::Pull => format!("{first}{more} -> {peer}"),
-    }
-}
-
-/// A ticket for one job that writes, with no more than the client's own rights.
-fn give_ticket(daemon: &Daemon, link: &mut Link, guest: &Guest) -> Result<(), No> {
-    if !guest.rights.access.may_write() {
-        return Err(no(Refusal::ReadOnly, "this key or ticket may only read here"));
-    }
-    // Comparing and pruning need the right to read: whoever steers the job has it there, or has it not.
-    let rights = guest.rights.clone();
-    let key = daemon.identity.public();
-    let ticket = daemon
-        .tickets
-        .issue(key, Uses::Once, rights, Some(Instant::now() + RELAY_TICKET))
-        .map_err(|error| no(Refusal::Internal, error.to_string()))?;
-    let addresses = link.local_addr().map(|addr| addr.to_string()).into_iter().collect();
-    say(link, &Frame::GiveTicket { secret: ticket.secret, key, addresses });
-    let _ = link.flush_blocking(PATIENCE);
-    // The client's farewell; if it goes without one, the ticket expires by itself.
-    let _ = link.call(PATIENCE);
-    Ok(())
-}
-
-/// What is to be relayed, see `Frame::Relay`.
-struct Task {
-    sources: Vec<Box<[u8]>>,
-    target: String,
-    volumes: Vec<Box<[u8]>>,
-    options: Vec<String>,
-}
-
-/// Runs a client's job against another daemon, and tells how it goes.
-fn relay(daemon: &Daemon, link: &mut Link, guest: &Guest, task: &Task, picks: Option<Arc<Picks>>) -> Result<(), No> {
-    let Task { sources, target, volumes, options } = task;
-    if !guest.rights.access.may_read() {
-        return Err(no(Refusal::WriteOnly, "this key or ticket may only write here"));
-    }
-    let ground = ground(daemon, &guest.rights)?;
-    let to = crate::address::Address::parse(target.as_bytes())
-        .map_err(|fault| no(Refusal::RelayRefused, fault.to_string()))?;
-    // Only a ticket says that the client may write there; this daemon's own keys are not lent.
-    if !matches!(&to, crate::address::Address::Daemon { ticket: Some(_), .. }) {
-        return Err(no(Refusal::RelayRefused, "the target must be a daemon's address with a ticket"));
-    }
-    let names: Vec<OsString> = sources.iter().map(|path| OsString::from_vec(path.to_vec())).collect();
-    let mut arguments = CpArguments::from_relay(options, &names, target.as_ref())
-        .map_err(|error| no(Refusal::RelayRefused, error.to_string()))?;
-    let layout = crate::cp::volumes::layout(&arguments, volumes.len() + 1)
-        .map_err(|failure| no(Refusal::RelayRefused, failure.cause))?;
-    if layout.is_none() && !volumes.is_empty() {
-        return Err(no(Refusal::RelayRefused, "several targets are volumes of a set: --stripe says how it is used"));
-    }
-    let targets: Vec<Box<[u8]>> = std::iter::once(to.path().into()).chain(volumes.iter().cloned()).collect();
-    let choice = arguments.choose.read().map_err(|failure| no(Refusal::RelayRefused, failure.cause))?;
-    arguments.keep.unprivileged = permitted(daemon, &guest.rights, Aspects::SECURITY).is_empty();
-    let (to_client, lines) = channel::<Vec<u8>>();
-    let grant = guest.grant.clone();
-    std::thread::scope(|scope| {
-        let pushed = scope.spawn(|| {
-            let mut screen = Screen::onto(Mode::Json, Box::new(Lines::new(to_client)), Box::new(std::io::sink()));
-            let copy = crate::cp::Copy {
-                arguments: &arguments,
-                identity: daemon.identity.clone(),
-                home: daemon.home.clone(),
-                began: Instant::now(),
-                layout,
-                joined: arguments.join,
-                choice: Choice { picks, ..choice },
-                piped: false,
-                again: crate::cp::Again::default(),
-                board: Arc::clone(&daemon.board),
-                what: format!("{} -> {to}", sources.first().map(|path| report::show_path(path)).unwrap_or_default()),
-            };
-            let push = || crate::cp::session::push_from(&copy, &ground, sources, &to, &targets, &mut screen);
-            let done = copy.again.until_done(push);
-            done.inspect_err(|failure| _ = screen.fail(failure)).is_ok()
-        });
-        let tell = |link: &mut Link, line: String| {
-            say(link, &Frame::Event { line });
-            // A client that went away does not stop the job; its report stays here with the receipt.
-            let _ = link.flush_blocking(PATIENCE);
-        };
-        // The client goes with the last line: what that says must be so by then.
-        let mut last = None;
-        for line in lines {
-            let line = String::from_utf8_lossy(&line).into_owned();
-            if report::ends_job(&line) {
-                last = Some(line);
-            } else {
-                tell(link, line);
-            }
-        }
-        if pushed.join().unwrap_or(false)
-            && let Some(grant) = &grant
-        {
-            daemon.tickets.spend(grant);
-        }
-        last.into_iter().for_each(|line| tell(link, line));
-    });
-    link.close();
-    let _ = link.flush_blocking(PATIENCE);
-    if daemon.settings.read().is_ok_and(|settings| settings.stdio) {
-        daemon.stop.signal();
-    }
-    Ok(())
-}
-
-/// Cuts what a screen writes into lines.
-struct Lines {
-    to: std::sync::mpsc::Sender<Vec<u8>>,
-    line: Vec<u8>,
-}
-
-impl Lines {
-    fn new(to: std::sync::mpsc::Sender<Vec<u8>>) -> Lines {
-        Lines { to, line: Vec::new() }
-    }
-}
-
-impl Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        for &byte in bytes {
-            if byte == b'\n' {
-                let line = std::mem::take(&mut self.line);
-                self.to.send(line).map_err(|_| std::io::ErrorKind::BrokenPipe)?;
-            } else {
-                self.line.push(byte);
-            }
-        }
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
     }
 }

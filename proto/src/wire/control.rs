@@ -55,7 +55,7 @@ pub type Digest = [u8; 32];
 /// What the initiator wants: the first frame after the greeting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Open {
-    /// Random, made by the initiator; names the job on rails, in receipts, in logs.
+    /// Names the job on rails, in receipts, in logs. Both ends derive it from their session, so that neither chooses it.
     pub job: [u8; 16],
     /// Which way.
     pub direction: Direction,
@@ -219,8 +219,9 @@ pub enum Frame {
     Relay { sources: Vec<Box<[u8]>>, target: String, volumes: Vec<Box<[u8]>>, options: Vec<String> },
     /// 18: Daemon → client during a relayed job: one JSON event line.
     Event { line: String },
-    /// 19: Client → daemon: give me a one-job ticket for this path, with my own rights.
-    AskTicket { path: Box<[u8]> },
+    /// 19: Client → daemon: a ticket for one job of the owner of `key`: a push to exactly these paths, with my own rights and no more than is
+    /// asked for here.
+    AskTicket { key: [u8; 32], targets: Vec<Box<[u8]>>, compare: Compare, prune: Option<u64> },
     /// 20: Daemon → client: the ticket's secret, and the key and addresses by which the daemon can be reached.
     GiveTicket { secret: [u8; 16], key: [u8; 32], addresses: Vec<String> },
     /// 21: Initiator → acceptor while data flows: the number of rails wanted from now on (learned by measuring).

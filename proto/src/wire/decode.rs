@@ -108,7 +108,12 @@ fn service(kind: u8, from: &mut Reader<'_>) -> Result<Frame, Breach> {
             options: from.list(LIST_MAX, 2, |from| from.text(TEXT_BYTES_MAX))?,
         },
         18 => Frame::Event { line: from.text(LINE_BYTES_MAX)? },
-        19 => Frame::AskTicket { path: user_path(from)? },
+        19 => Frame::AskTicket {
+            key: from.array()?,
+            targets: from.list(usize::from(VOLUMES_MAX), 2, user_path)?,
+            compare: compare(from)?,
+            prune: prune(from)?,
+        },
         20 => Frame::GiveTicket {
             secret: from.array()?,
             key: from.array()?,
@@ -175,7 +180,7 @@ fn open(from: &mut Reader<'_>) -> Result<Open, Breach> {
         keep: from.flag()?,
         dry: from.flag()?,
         compare: compare(from)?,
-        prune: if from.flag()? { Some(from.u64()?) } else { None },
+        prune: prune(from)?,
         rung: Rung::from_byte(from.u8()?)?,
         aspects: aspects(from)?,
         numeric: from.flag()?,
@@ -197,6 +202,10 @@ fn compare(from: &mut Reader<'_>) -> Result<Compare, Breach> {
 /// One for each volume, at most.
 fn places(from: &mut Reader<'_>) -> Result<Vec<Place>, Breach> {
     from.list(VOLUMES_MAX.into(), 16, Reader::array)
+}
+
+fn prune(from: &mut Reader<'_>) -> Result<Option<u64>, Breach> {
+    Ok(if from.flag()? { Some(from.u64()?) } else { None })
 }
 
 /// No volumes, or a set of them.

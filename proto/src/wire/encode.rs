@@ -240,7 +240,11 @@ impl Frame {
                 put_list(out, options, |out, option| put_text(out, option, TEXT_BYTES_MAX));
             }
             Frame::Event { line } => put_text(out, line, LINE_BYTES_MAX),
-            Frame::AskTicket { path } => put_bytes(out, path),
+            Frame::AskTicket { key, targets, compare, prune } => {
+                out.extend_from_slice(key);
+                put_list(out, targets, |out, path| put_bytes(out, path));
+                put_compare(out, *compare, *prune);
+            }
             Frame::GiveTicket { secret, key, addresses } => {
                 out.extend_from_slice(secret);
                 out.extend_from_slice(key);
@@ -272,6 +276,15 @@ impl Frame {
     }
 }
 
+/// What is done with what stands at the destination.
+fn put_compare(out: &mut Vec<u8>, compare: Compare, prune: Option<u64>) {
+    out.push(compare as u8);
+    out.push(u8::from(prune.is_some()));
+    if let Some(most) = prune {
+        put!(out, most);
+    }
+}
+
 fn put_open(out: &mut Vec<u8>, open: &Open) {
     out.extend_from_slice(&open.job);
     out.push(open.direction as u8);
@@ -284,11 +297,7 @@ fn put_open(out: &mut Vec<u8>, open: &Open) {
     put_bytes(out, &open.top);
     out.push(u8::from(open.keep));
     out.push(u8::from(open.dry));
-    out.push(open.compare as u8);
-    out.push(u8::from(open.prune.is_some()));
-    if let Some(most) = open.prune {
-        put!(out, most);
-    }
+    put_compare(out, open.compare, open.prune);
     out.push(open.rung as u8);
     put!(out, open.aspects.bits());
     out.push(u8::from(open.numeric));

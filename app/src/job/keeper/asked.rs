@@ -114,6 +114,17 @@ impl Keeper<'_, '_> {
         Ok(())
     }
 
+    /// Once per turn: is the job to end, since whoever it runs for may no longer have it? What is whole is not ended so.
+    pub(super) fn take_halt(&mut self) -> Result<(), Failure> {
+        let Some((refusal, why)) = self.job.halt.as_ref().and_then(|halt| halt.ordered()) else { return Ok(()) };
+        if self.closing != Closing::Open {
+            return Ok(());
+        }
+        let why = why.to_owned();
+        self.refuse(refusal.code(), &why);
+        Err(Exit::of_refusal(refusal).fail("finish the job", why))
+    }
+
     fn pace_anew(&mut self, change: Change) -> Result<String, Failure> {
         let refuse = |why: &str| Err(Exit::Usage.fail("change the job", why).next("see `longhaul job show`"));
         if self.closing != Closing::Open {

@@ -98,6 +98,7 @@ impl Keeper<'_, '_> {
         self.watch_means();
         self.take_peers_wish();
         self.take_asked()?;
+        self.take_halt()?;
         self.doubt();
         self.watchdog()
     }

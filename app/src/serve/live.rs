@@ -1,0 +1,162 @@
+//! Who is being served, and on whose word.
+//!
+//! For: rights that end what was begun under them: a revoked key, and the one job of a one-job ticket.
+//! In and out: sessions enter with their keys and ticket, and leave; orders to end go out to them.
+//! Invariants: a session whose key, or the key of whoever asked for its ticket, is revoked is told to end within `LOOK`; of a one-job ticket, with
+//! all that was delegated from it, one session at a time is served, and the last to come is the one.
+//! Absent on purpose: letting in (serve::session), ending (job::halt).
+
+use std::collections::HashSet;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use proto::error::Refusal;
+
+use crate::identity::keys::fingerprint;
+use crate::identity::{Home, PublicKey, authorized};
+use crate::job::halt::Halt;
+
+/// The list of revoked keys is looked at so often while anybody is served.
+pub(super) const LOOK: Duration = Duration::from_secs(1);
+/// A job that another of the same ticket takes the place of is gone in this time: a turn, its last words, and its workers.
+const LEAVES: Duration = Duration::from_secs(8);
+
+#[derive(Debug)]
+struct One {
+    number: u64,
+    keys: Vec<PublicKey>,
+    one_job: Option<u64>,
+    halt: Arc<Halt>,
+}
+
+/// What the file said when it was last read, and by what it would be seen to have changed.
+#[derive(Debug, Default)]
+struct Seen {
+    stamp: Option<[i64; 6]>,
+    revoked: HashSet<PublicKey>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Live {
+    all: Mutex<(u64, Vec<One>)>,
+    seen: Mutex<Seen>,
+}
+
+/// A session's place; it leaves when this goes.
+#[derive(Debug)]
+pub(super) struct Place<'a> {
+    live: &'a Live,
+    number: u64,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.live.all().1.retain(|one| one.number != self.number);
+    }
+}
+
+impl Live {
+    fn all(&self) -> MutexGuard<'_, (u64, Vec<One>)> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A session on the word of these keys. Others of the same one-job ticket are told to end, and waited for. `None`: one does not.
+    pub(super) fn enter(&self, keys: Vec<PublicKey>, one_job: Option<u64>, halt: &Arc<Halt>) -> Option<Place<'_>> {
+        let number = {
+            let mut all = self.all();
+            let number = all.0;
+            all.0 += 1;
+            for one in all.1.iter().filter(|one| one_job.is_some() && one.one_job == one_job) {
+                one.halt.order(Refusal::TicketSpent, "another job has begun on the same one-job ticket");
+            }
+            all.1.push(One { number, keys, one_job, halt: Arc::clone(halt) });
+            number
+        };
+        let place = Place { live: self, number };
+        let until = Instant::now() + LEAVES;
+        let is_before = |one: &One| one_job.is_some() && one.one_job == one_job && one.number < number;
+        while self.all().1.iter().any(is_before) {
+            if Instant::now() >= until {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Some(place)
+    }
+
+    /// Ends what runs on the word of revoked keys. The file is read when it has changed; one that cannot be read lets nobody new in, and ends
+    /// nothing: why is told once.
+    pub(super) fn look(&self, home: &Home, tell: impl Fn(&str)) {
+        if self.all().1.is_empty() {
+            return;
+        }
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let stamp = std::fs::metadata(home.path(authorized::REVOKED)).ok().map(|facts| {
+            let (dev, ino) = (facts.dev().cast_signed(), facts.ino().cast_signed());
+            [dev, ino, facts.mtime(), facts.mtime_nsec(), facts.ctime_nsec(), facts.len().cast_signed()]
+        });
+        if stamp != seen.stamp {
+            seen.stamp = stamp;
+            match authorized::revoked(home) {
+                Ok(keys) => seen.revoked = keys.into_iter().collect(),
+                Err(error) => tell(&format!("the list of revoked keys cannot be read, and ends nothing: {error}")),
+            }
+        }
+        for one in &self.all().1 {
+            if let Some(key) = one.keys.iter().find(|key| seen.revoked.contains(*key)) {
+                let why = format!("the key {} is revoked here, and what it started ends", fingerprint(key));
+                one.halt.order(Refusal::NotAuthorized, why);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Identity;
+
+    #[test]
+    fn a_revoked_key_ends_what_runs_on_its_word_and_nothing_else() {
+        let folder = std::env::temp_dir().join(format!("longhaul-live-{}", std::process::id()));
+        let home = Home::at(&folder).expect("a home");
+        let key = || Identity::ephemeral().expect("a key").public();
+        let (alice, bob, relay) = (key(), key(), key());
+        let live = Live::default();
+        let halts: [Arc<Halt>; 3] = Default::default();
+        let enter = |keys: &[PublicKey], halt| live.enter(keys.to_vec(), None, halt).expect("there is room");
+        let _places = [enter(&[alice], &halts[0]), enter(&[bob], &halts[1]), enter(&[relay, alice], &halts[2])];
+        let ordered = || [0, 1, 2].map(|at: usize| halts[at].ordered().map(|(refusal, _)| refusal));
+        live.look(&home, |_| ());
+        assert_eq!(ordered(), [None; 3]);
+        authorized::revoke(&home, &alice, "").expect("written");
+        live.look(&home, |_| ());
+        let refused = Some(Refusal::NotAuthorized);
+        assert_eq!(ordered(), [refused, None, refused], "its own job, and the one that it asked another host for");
+        let late = Arc::new(Halt::default());
+        let _place = enter(&[alice], &late);
+        live.look(&home, |_| ());
+        assert!(late.ordered().is_some(), "one that was let in as the key was being revoked");
+        std::fs::remove_dir_all(folder).expect("it is there");
+    }
+
+    #[test]
+    fn of_a_one_job_ticket_the_last_session_to_come_is_the_one_that_is_served() {
+        let live = Live::default();
+        let halts: [Arc<Halt>; 3] = Default::default();
+        let first = live.enter(vec![], Some(7), &halts[0]).expect("the first");
+        let _other = live.enter(vec![], Some(8), &halts[2]).expect("another ticket's");
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| live.enter(vec![], Some(7), &halts[1]).map(|place| place.number));
+            while halts[0].ordered().is_none() {
+                std::thread::yield_now();
+            }
+            assert!(!second.is_finished(), "it waits until the first is gone");
+            drop(first);
+            assert_eq!(second.join().expect("no panic"), Some(2));
+        });
+        assert!(halts[1].ordered().is_none() && halts[2].ordered().is_none());
+    }
+}
