@@ -3,7 +3,8 @@
 //! For: the one touch that a datagram rail gives each packet beside the kernel's.
 //! In and out: a run of a unit's bytes and the first packet's number in; heads (clear) or whole packets (sealed) out, and back.
 //! Invariants: a packet number is used once per key and direction, so nonces are too; unit and offset are authenticated before anybody acts on
-//! them; a packet that does not hold changes no byte that was taken before (the caller gives a place that nothing was taken for).
+//! them; a packet that does not hold changes no byte that was taken before (the caller gives a place that nothing was taken for), and no
+//! key: keys are derived when a packet that held, or one of our own, enters a new epoch.
 //! Absent on purpose: which number is next, what is a duplicate (`proto::flow`), sockets.
 //! Sources: docs/design/002-datagrams.md; RFC 5116; NIST SP 800-38D section 8 (deterministic nonces); Wegman and Carter 1981 (hash ⊕ pad);
 //! RFC 9001 appendix B (how much one key may seal).
@@ -38,6 +39,9 @@ pub const BYTES_TAGGED: u32 = 1 << 31;
 pub const BURST_PACKETS_MAX: usize = 64;
 /// Packets under one key, as a power of two. 2^24 packets of 64 KiB are 2^36 blocks: an advantage of 2^-57 (RFC 9001, B.1.1).
 const EPOCH_BITS: u32 = 24;
+/// Epochs whose keys are at hand. A packet of 2^24 numbers earlier or later than the newest cannot be one of the peer's: the flow lets
+/// a few thousand packets be on their way.
+const EPOCHS_HELD: u64 = 3;
 /// Where the tag of a data packet stands.
 const TAG_AT: usize = HEAD_BYTES - TAG_BYTES;
 /// What is authenticated with a sealed data packet.
@@ -71,15 +75,20 @@ struct Keys {
     pad: Pad,
 }
 
-/// Keys of one direction, by epoch; two are at hand, since around a change both are met.
+/// Keys of one direction, by epoch: of the newest epoch in which a packet was sealed or held, and of its neighbours, which are met around a
+/// change. A number that a stranger claims chooses among these three and derives nothing.
 struct Direction {
     secret: [u8; 32],
     label: &'static [u8],
     cipher: Cipher,
-    keys: [Keys; 2],
+    /// By epoch modulo 3.
+    keys: [Keys; EPOCHS_HELD as usize],
+    newest: u64,
 }
 
 fn derive(secret: &[u8; 32], label: &[u8], cipher: Cipher, epoch: u64) -> Keys {
+    #[cfg(test)]
+    tests::DERIVED.set(tests::DERIVED.get() + 1);
     let mut hasher = blake3::Hasher::new_keyed(secret);
     hasher.update(label);
     hasher.update(&epoch.to_le_bytes());
@@ -105,17 +114,43 @@ fn derive(secret: &[u8; 32], label: &[u8], cipher: Cipher, epoch: u64) -> Keys {
 
 impl Direction {
     fn new(secret: [u8; 32], label: &'static [u8], cipher: Cipher) -> Self {
-        let keys = [0, 1].map(|epoch| derive(&secret, label, cipher, epoch));
-        Direction { secret, label, cipher, keys }
+        let keys = [0, 1, 2].map(|epoch| derive(&secret, label, cipher, epoch));
+        Direction { secret, label, cipher, keys, newest: 0 }
     }
 
-    fn keys(&mut self, number: u64) -> &Keys {
+    /// To open what claims this number; `None`: no packet of the peer's can have it now.
+    fn keys(&self, number: u64) -> Option<&Keys> {
         let epoch = number >> EPOCH_BITS;
-        let keys = &mut self.keys[(epoch & 1) as usize];
-        if keys.epoch != epoch {
-            *keys = derive(&self.secret, self.label, self.cipher, epoch);
+        Some(&self.keys[(epoch % EPOCHS_HELD) as usize]).filter(|keys| keys.epoch == epoch)
+    }
+
+    /// To seal under a number of our own.
+    fn own_keys(&mut self, number: u64) -> &Keys {
+        self.reach(number);
+        &self.keys[((number >> EPOCH_BITS) % EPOCHS_HELD) as usize]
+    }
+
+    /// A packet was opened; whether it held.
+    fn on_opened(&mut self, number: u64, holds: bool) -> bool {
+        if holds {
+            self.reach(number);
         }
-        keys
+        holds
+    }
+
+    /// A packet with this number is authentic: ours, or one that held. Once in 2^24 packets it makes a key.
+    fn reach(&mut self, number: u64) {
+        let epoch = number >> EPOCH_BITS;
+        if epoch <= self.newest {
+            return;
+        }
+        self.newest = epoch;
+        for near in epoch - 1..=epoch + 1 {
+            let keys = &mut self.keys[(near % EPOCHS_HELD) as usize];
+            if keys.epoch != near {
+                *keys = derive(&self.secret, self.label, self.cipher, near);
+            }
+        }
     }
 }
 
@@ -237,7 +272,7 @@ impl Packer {
             if at < vouched {
                 let bytes = &bytes[index * run.payload..bytes.len().min((index + 1) * run.payload)];
                 let number = run.first + index as u64;
-                add(pad, &gmac(&self.data.keys(number).aead, number, bytes));
+                add(pad, &gmac(&self.data.own_keys(number).aead, number, bytes));
             }
             head[TAG_AT..].copy_from_slice(pad);
         }
@@ -249,9 +284,9 @@ impl Packer {
         let next_epoch = ((first >> EPOCH_BITS) + 1) << EPOCH_BITS;
         let here = blocks.len().min(usize::try_from(next_epoch - first).unwrap_or(usize::MAX));
         let (these, others) = blocks.split_at_mut(here);
-        self.data.keys(first).pad.apply(these);
+        self.data.own_keys(first).pad.apply(these);
         if !others.is_empty() {
-            self.data.keys(next_epoch).pad.apply(others);
+            self.data.own_keys(next_epoch).pad.apply(others);
         }
     }
 
@@ -268,7 +303,7 @@ impl Packer {
             place[8..12].copy_from_slice(&run.unit.to_le_bytes());
             place[12..].copy_from_slice(&offset.to_le_bytes());
             let aad = Aad::from(&*place);
-            let key = &self.data.keys(number).aead;
+            let key = &self.data.own_keys(number).aead;
             if self.is_aes {
                 // Read and sealed in one pass: 253 instead of 276 ns for 1,440 bytes (EPYC, 2026-11). The tag comes behind and is moved.
                 let rest = &mut rest[..piece.len() + TAG_BYTES];
@@ -286,49 +321,60 @@ impl Packer {
         end
     }
 
-    /// In clear: the pads that the tags of these packets must have, from their numbers and the places they claim.
-    pub fn pads(&mut self, numbers: &[u64], places: &[Place], pads: &mut [[u8; TAG_BYTES]]) {
+    /// In clear: the pads that the tags of these packets must have, from their numbers and the places they claim. Of numbers that no packet
+    /// can have now there is no pad, and `holds` knows it.
+    pub fn pads(&self, numbers: &[u64], places: &[Place], pads: &mut [[u8; TAG_BYTES]]) {
         for ((number, place), pad) in numbers.iter().zip(places).zip(&mut *pads) {
             let offset = if place.tagged { place.offset | BYTES_TAGGED } else { place.offset };
             *pad = place_block(*number, place.unit, offset);
         }
         let Some(&first) = numbers.first() else { return };
         if numbers.iter().all(|number| number >> EPOCH_BITS == first >> EPOCH_BITS) {
-            self.data.keys(first).pad.apply(&mut pads[..numbers.len()]);
+            if let Some(keys) = self.data.keys(first) {
+                keys.pad.apply(&mut pads[..numbers.len()]);
+            }
         } else {
             for (number, pad) in numbers.iter().zip(pads) {
-                self.data.keys(*number).pad.apply(std::slice::from_mut(pad));
+                if let Some(keys) = self.data.keys(*number) {
+                    keys.pad.apply(std::slice::from_mut(pad));
+                }
             }
         }
     }
 
     /// In clear: does the packet hold? `pad` is from `pads`.
     pub fn holds(&mut self, number: u64, place: Place, mut pad: [u8; TAG_BYTES], packet: &[u8]) -> bool {
+        let Some(keys) = self.data.keys(number) else { return false };
         if place.tagged {
-            add(&mut pad, &gmac(&self.data.keys(number).aead, number, &packet[HEAD_BYTES..]));
+            add(&mut pad, &gmac(&keys.aead, number, &packet[HEAD_BYTES..]));
         }
-        verify_slices_are_equal(&pad, &packet[TAG_AT..HEAD_BYTES]).is_ok()
+        let holds = verify_slices_are_equal(&pad, &packet[TAG_AT..HEAD_BYTES]).is_ok();
+        self.data.on_opened(number, holds)
     }
 
     /// Sealed: opens a data packet into `into`, which is as long as its bytes. When it does not hold, what stands there is undefined.
     pub fn open_into(&mut self, number: u64, packet: &[u8], into: &mut [u8]) -> bool {
+        let Some(keys) = self.data.keys(number) else { return false };
         let aad = Aad::from(&packet[..PLACE_BYTES]);
         let (tag, bytes) = (&packet[TAG_AT..HEAD_BYTES], &packet[HEAD_BYTES..]);
-        self.data.keys(number).aead.open_separate_gather(nonce(number), aad, bytes, tag, into).is_ok()
+        let holds = keys.aead.open_separate_gather(nonce(number), aad, bytes, tag, into).is_ok();
+        self.data.on_opened(number, holds)
     }
 
     /// Sealed: opens a data packet where it stands.
     pub fn open_here(&mut self, number: u64, packet: &mut [u8]) -> bool {
+        let Some(keys) = self.data.keys(number) else { return false };
         let (head, bytes) = packet.split_at_mut(HEAD_BYTES);
         let (place, tag) = head.split_at(PLACE_BYTES);
-        self.data.keys(number).aead.open_in_place_separate_tag(nonce(number), Aad::from(place), tag, bytes).is_ok()
+        let holds = keys.aead.open_in_place_separate_tag(nonce(number), Aad::from(place), tag, bytes).is_ok();
+        self.data.on_opened(number, holds)
     }
 
     /// Seals a control or feedback packet whose body stands behind `SMALL_HEAD_BYTES` of room.
     pub fn seal_small(&mut self, kind: Kind, number: u64, packet: &mut [u8]) {
         let head = self.head(kind, number);
         let (room, body) = packet.split_at_mut(SMALL_HEAD_BYTES);
-        let key = &self.way(kind).keys(number).aead;
+        let key = &self.way(kind).own_keys(number).aead;
         let tag = key.seal_in_place_separate_tag(nonce(number), Aad::from(head), body).expect("far below the limit");
         room[..8].copy_from_slice(&head);
         room[8..].copy_from_slice(tag.as_ref());
@@ -338,8 +384,10 @@ impl Packer {
     pub fn open_small<'a>(&mut self, kind: Kind, number: u64, packet: &'a mut [u8]) -> Option<&'a [u8]> {
         let (room, body) = packet.split_at_mut_checked(SMALL_HEAD_BYTES)?;
         let (head, tag) = room.split_at(8);
-        let key = &self.way(kind).keys(number).aead;
-        key.open_in_place_separate_tag(nonce(number), Aad::from(head), tag, body).ok().map(|body| &*body)
+        let way = self.way(kind);
+        let key = &way.keys(number)?.aead;
+        let holds = key.open_in_place_separate_tag(nonce(number), Aad::from(head), tag, body).is_ok();
+        way.on_opened(number, holds).then_some(&*body)
     }
 
     fn way(&mut self, kind: Kind) -> &mut Direction {

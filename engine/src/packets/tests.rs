@@ -4,6 +4,11 @@ use proptest::prelude::*;
 
 use super::*;
 
+std::thread_local! {
+    /// Keys derived by this thread.
+    pub(super) static DERIVED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 const COVERS: [Cover; 3] = [Cover::Sealed, Cover::Tagged, Cover::Hashed];
 const CIPHERS: [Cipher; 3] = [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305];
 
@@ -59,6 +64,8 @@ proptest! {
         let run = Run { first, unit, offset, payload };
         let sent = packets(&mut here, run, &bytes, vouched(cover));
         prop_assert_eq!(sent.len(), len.div_ceil(payload));
+        // It had packets up to here: numbers do not leap over an epoch.
+        there.data.reach(first);
         for (index, packet) in sent.iter().enumerate() {
             let number = first + index as u64;
             let head = Head::decode(packet.first_chunk().expect("a head")).expect("a kind");
@@ -179,5 +186,39 @@ fn whole_packets_have_their_bytes() {
         let mut packet = [vec![0; SMALL_HEAD_BYTES], bytes.to_vec()].concat();
         packer(Cover::Sealed, Cipher::Aes128Gcm).seal_small(kind, 300, &mut packet);
         check(&format!("packet-{name}.hex"), &packet);
+    }
+}
+
+/// Packets that nobody with the secret made, with numbers of every epoch that 32 bits can name, as a receiver meets them.
+fn forge(there: &mut Packer, count: u64) {
+    let mut packet = vec![0; HEAD_BYTES + 1200];
+    for number in (0..count).map(|at| at * 0x9e37_79b9 % (1 << 32)) {
+        packet[..8].copy_from_slice(&Head { kind: Kind::Data, tag: 0x12_3456, low: number as u32 }.encode());
+        assert!(open(there, number, &packet).is_none());
+        for kind in [Kind::Control, Kind::Feedback] {
+            assert!(there.open_small(kind, number, &mut packet.clone()).is_none());
+        }
+    }
+}
+
+#[test]
+fn forged_packets_derive_no_key_and_leave_the_ones_in_use() {
+    for cover in COVERS {
+        for cipher in CIPHERS {
+            let (mut here, mut there) = (packer(cover, cipher), packer(cover, cipher));
+            let derived = DERIVED.get();
+            forge(&mut there, 2000);
+            assert_eq!(DERIVED.get(), derived, "{cover:?} {cipher:?}");
+            // The peer goes on from epoch to epoch, and each costs one key.
+            for epoch in 0..6 {
+                let first = (epoch << EPOCH_BITS) + 5;
+                let run = Run { first, unit: 4, offset: 500, payload: 1000 };
+                let packet = packets(&mut here, run, &[3; 100], vouched(cover)).remove(0);
+                let derived = DERIVED.get();
+                assert!(open(&mut there, first, &packet).is_some(), "epoch {epoch}");
+                forge(&mut there, 100);
+                assert!(DERIVED.get() - derived <= 1, "epoch {epoch}");
+            }
+        }
     }
 }
