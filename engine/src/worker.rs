@@ -300,7 +300,7 @@ impl<P: Platform> Worker<P> {
                 continue;
             }
             let mut rail = self.rails[index].take().expect("seen above");
-            if !rail.loan.lent.is_empty() {
+            if rail.has_lent() {
                 // The bufs will be filled again, and what a dying connection still sends must not come out of them.
                 self.platform.abort(&rail.socket);
             }

@@ -78,6 +78,12 @@ const TICK: Duration = Duration::from_millis(100);
 const PULSE: Duration = Duration::from_millis(500);
 /// Control bytes queued before the scan is held.
 const BACKLOG_MAX: usize = 2 << 20;
+/// Entries announced at once where a cap is in force: about 5 kB.
+const ENTRIES_CAPPED: usize = 64;
+/// What is announced waits while so much is left to pay for.
+const SCAN_DEBT_NS: u64 = 1_000_000_000;
+/// Control bytes that cost nothing, each second: both ends' pulses, which must go at any cap.
+const CONTROL_FREE_BPS: f64 = 2048.0;
 /// Events taken before the link gets its turn.
 const EVENTS_PER_TURN: usize = 1024;
 /// Entries of a frame that are looked at before anything else gets a turn: a millisecond or two of calls.
@@ -280,6 +286,8 @@ struct Keeper<'a, 'b> {
     renewal: Option<Renewal>,
     /// The peer's own cap, B/s, and the one that was told to it; 0: none.
     caps: (u64, u64),
+    /// Bytes of the control session that the bound was paid for, and when it was looked at.
+    paid: (u64, Instant),
     wishes: Wishes,
     swallow: Swallow,
     again: Again,
@@ -393,6 +401,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             growth: Growth::default(),
             renewal: Renewal::new(job.offers.clone(), &job.plan),
             caps: (0, 0),
+            paid: (0, now),
             wishes: Wishes::of(job.offers.as_ref(), &job.plan),
             again: Again::new(),
             swallow: Swallow::new(),
@@ -565,8 +574,16 @@ impl<'a, 'b> Keeper<'a, 'b> {
 
     fn take_scan(&mut self) {
         let End::Send(end) = &mut self.end else { return };
+        let is_capped = self.job.bound.rate() > 0;
         while self.job.link.backlog() < BACKLOG_MAX {
-            let batch = match self.held.take() {
+            if is_capped && !self.out.frames.is_empty() {
+                // What is announced is handed over, and paid for, bit by bit.
+                return self.job.bell.signal();
+            }
+            if is_capped && self.job.bound.owes_ns(sys::clock::now_ns()) > SCAN_DEBT_NS {
+                return;
+            }
+            let mut batch = match self.held.take() {
                 Some(batch) => batch,
                 None => match self.scan.as_ref().map(Receiver::try_recv) {
                     Some(Ok(Some(batch))) => batch,
@@ -578,7 +595,13 @@ impl<'a, 'b> Keeper<'a, 'b> {
                     _ => return,
                 },
             };
+            if is_capped && batch.entries.len() > ENTRIES_CAPPED {
+                let entries = batch.entries.split_off(ENTRIES_CAPPED);
+                self.held = Some(Batch { entries, ..Batch::default() });
+            }
             if end.room() < batch.entries.len() {
+                let rest = self.held.take().map_or(Vec::new(), |rest| rest.entries);
+                batch.entries.extend(rest);
                 self.held = Some(batch);
                 return;
             }
@@ -616,6 +639,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             let link = &mut self.job.link;
             frame.encode_parts(&mut |bytes| link.send(bytes));
         }
+        self.pay_for_control();
         self.put_looks().map_err(|error| Exit::of_io(&error).fail("start the comparer", error))?;
         for task in self.out.tasks.drain(..) {
             if matches!(task, Task::Note { .. }) {
@@ -634,6 +658,20 @@ impl<'a, 'b> Keeper<'a, 'b> {
             let _ = to[task.lane(to.len() / 2)].send(task);
         }
         Ok(())
+    }
+
+    /// A cap is for all that goes either way, words as well.
+    fn pay_for_control(&mut self) {
+        let (paid, since) = self.paid;
+        let link = &self.job.link;
+        let bytes = link.bytes_sent() + link.bytes_received() + link.backlog() as u64;
+        let free = (since.elapsed().as_secs_f64() * CONTROL_FREE_BPS) as u64;
+        if self.job.bound.rate() > 0 && bytes > paid + free {
+            self.job.bound.pay(sys::clock::now_ns(), bytes - paid - free);
+        }
+        if since.elapsed() >= PULSE || bytes > paid + free {
+            self.paid = (bytes.max(paid), Instant::now());
+        }
     }
 
     fn say(&mut self, frame: &Frame) {

@@ -22,7 +22,6 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use engine::bound::Bound;
 use engine::host::{Make, Workers};
 use engine::job::JobNo;
 use proto::placement::homes::deal;
@@ -45,7 +44,7 @@ use crate::job::rails::{self, Arrival, Carrier};
 use crate::listener::Listener;
 use guarded::Guards;
 use live::Live;
-use shares::Shares;
+use shares::{Account, Accounts, Shares};
 
 /// Bytes per buf of a daemon: chunks of jobs are no larger.
 const CHUNK_BYTES: u32 = 1 << 20;
@@ -117,6 +116,8 @@ pub struct Daemon {
     live: Live,
     /// `--rate`: all jobs together.
     shares: Shares,
+    /// The rates of keys and tickets.
+    accounts: Accounts,
     waiting: Mutex<HashMap<[u8; 16], Waiting>>,
 }
 
@@ -147,6 +148,7 @@ impl Daemon {
     pub fn forget_job(&self, job: &[u8; 16], no: JobNo) {
         self.waiting().remove(job);
         self.shares.forget(no);
+        self.accounts.forget(no);
     }
 
     /// A rail is at the door. Anything wrong: it is closed without a word.
@@ -203,9 +205,9 @@ impl Daemon {
         self.shares.of(job, taken, is_even, sys::clock::now_ns(), cap)
     }
 
-    /// All jobs' together.
-    pub fn bound(&self) -> Arc<Bound> {
-        self.shares.bound.clone()
+    /// What all jobs of this key or ticket have together, below the daemon's own bound.
+    fn account(&self, account: Account, rate_bps: u64) -> Arc<Shares> {
+        self.accounts.of(account, &self.shares.bound, rate_bps.div_ceil(8), sys::clock::now_ns())
     }
 
     /// A line in the log, if the daemon is as talkative as that.
@@ -283,6 +285,7 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
         board,
         live: Live::default(),
         shares: Shares::default(),
+        accounts: Accounts::default(),
         waiting: Mutex::new(HashMap::new()),
     };
     let (watcher, gone, packets) = (event()?, event()?, door::Counts::default());

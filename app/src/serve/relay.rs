@@ -23,7 +23,8 @@ use proto::manifest::Aspects;
 use proto::negotiate::Driver;
 use proto::wire::control::{Compare, Frame};
 
-use super::session::{Guest, No, PATIENCE, ground, no, permitted};
+use super::session::{self, Guest, No, PATIENCE, ground, no, permitted};
+use super::shares::Shares;
 use super::{CHUNK_BYTES, Daemon, Forget, relay_to};
 use crate::address::Address;
 use crate::args::{Choice, CpArguments};
@@ -87,6 +88,7 @@ pub(super) fn until_next_pass() -> Instant {
 pub struct Lent<'a> {
     daemon: &'a Daemon,
     rights: &'a Rights,
+    shares: Arc<Shares>,
     halt: Arc<Halt>,
 }
 
@@ -128,16 +130,15 @@ impl<'a> Lent<'a> {
         (Arc::clone(&self.daemon.workers), self.daemon.pool_bytes)
     }
 
-    /// Holds all jobs of this daemon together.
+    /// Holds all jobs of the client's key or ticket together, below all of this daemon.
     #[must_use]
     pub fn bound(&self) -> Arc<Bound> {
-        self.daemon.bound()
+        self.shares.bound.clone()
     }
 
-    /// What the job may have of the daemon's rate; see `keeper::Job::share`.
+    /// What the job may have of the client's rate and of the daemon's; see `keeper::Job::share`.
     pub fn share(&self, no: JobNo) -> Box<dyn Fn(u64) -> u64 + Send + 'a> {
-        let daemon = self.daemon;
-        Box::new(move |taken| daemon.rate_share(no, taken, false))
+        session::share(self.daemon, self.shares.clone(), no, false)
     }
 
     /// Gives the share back when it goes.
@@ -256,7 +257,8 @@ pub(super) fn relay(
     let choice = arguments.choose.read().map_err(|failure| no(Refusal::RelayRefused, failure.cause))?;
     arguments.keep.unprivileged = permitted(daemon, &guest.rights, Aspects::SECURITY).is_empty();
     let (to_client, lines) = channel::<Vec<u8>>();
-    let lent = Lent { daemon, rights: &guest.rights, halt: Arc::clone(&guest.halt) };
+    let shares = session::shares(daemon, guest);
+    let lent = Lent { daemon, rights: &guest.rights, shares, halt: Arc::clone(&guest.halt) };
     // An outage that the job outlives its client outlives, too.
     let silent = lent.stall(arguments.stall).max(SILENT);
     let _ = sys::sock::set_user_timeout(link.as_fd(), silent);

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use engine::bound::Bound;
 use engine::host::Team;
+use engine::job::JobNo;
 use engine::linux::choice::{Chooser, Demands};
 use engine::linux::filter::{BadRule, Filter};
 use engine::linux::overlap::Own;
@@ -44,6 +45,7 @@ use crate::job::receipt;
 use crate::job::udp::packet_bytes_of;
 use crate::link::Link;
 use crate::serve::relay::{self, Task, Wanted};
+use crate::serve::shares::{Account, Shares};
 use crate::serve::{Daemon, Forget};
 
 /// The next frame of the greeting must come in this time.
@@ -343,6 +345,35 @@ fn picked(
     Ok((Some(Arc::new(picks.sorted())), frame))
 }
 
+/// Whom the bytes of a client's jobs are booked to.
+fn account(guest: &Guest) -> Account {
+    // What was delegated is its giver's.
+    match guest.grant.as_ref().map(|grant| (grant.number, grant.delegation.as_ref())) {
+        None => Account::Key(guest.owner),
+        Some((number, None)) => Account::Ticket(number),
+        Some((_, Some(given))) => given.parent.map_or(Account::Key(given.issuer), Account::Ticket),
+    }
+}
+
+/// What all jobs on this client's key or ticket have together.
+pub(super) fn shares(daemon: &Daemon, guest: &Guest) -> Arc<Shares> {
+    daemon.account(account(guest), guest.rights.rate_bps)
+}
+
+/// What a job may have of its account and of the daemon, B/s; 0: no cap. Asked now and then with the bytes that it let go.
+pub(super) fn share(
+    daemon: &Daemon,
+    shares: Arc<Shares>,
+    no: JobNo,
+    is_even: bool,
+) -> Box<dyn Fn(u64) -> u64 + Send + '_> {
+    Box::new(move |taken| {
+        let own = shares.of_account(no, taken, is_even, sys::clock::now_ns());
+        let of_all = daemon.rate_share(no, taken, is_even);
+        if own == 0 || of_all == 0 { own.max(of_all) } else { own.min(of_all) }
+    })
+}
+
 /// This daemon's half of the negotiation.
 fn wishes(daemon: &Daemon, rights: &Rights, way: &Way) -> Wishes {
     let settings = daemon.settings.read().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -555,6 +586,7 @@ fn job<'a>(
     let stall = daemon.settings.read().map_or(Duration::from_secs(60), |settings| settings.idle_timeout);
     let no = next_job();
     let is_even = !sends && plan.datagrams > 0;
+    let shares = shares(daemon, guest);
     let (workers, volume_nodes) = team(daemon, &link, &way, (no, plan.workers.1));
     let title = Title { job: open.job, end: end_of(sends), initiates: false, what: in_words(open, peer) };
     let posted = daemon.board.post(title, bell.clone());
@@ -580,8 +612,8 @@ fn job<'a>(
         stall,
         receipt: (!open.dry).then(|| receipt::default_path(&daemon.home, &open.job)),
         carry: carry.filter(|_| !open.dry),
-        bound: Arc::new(Bound::new(plan.rate_bps / 8, Some(daemon.bound()))),
-        share: Some(Box::new(move |taken| daemon.rate_share(no, taken, is_even))),
+        bound: Arc::new(Bound::new(plan.rate_bps / 8, Some(shares.bound.clone()))),
+        share: Some(share(daemon, shares, no, is_even)),
         ending: guest.grant.as_ref().map(|grant| grant.ending.clone()),
         posted: Some(posted),
         halt: Some(Arc::clone(&guest.halt)),

@@ -1,15 +1,19 @@
-//! What each running job may have of the daemon's `--rate`.
+//! What each running job may have of the daemon's `--rate`, and of the rate of the key or ticket that it runs on.
 //!
-//! For: a daemon's cap that jobs share evenly, and of which one that needs less leaves the rest to the others.
+//! For: a cap that jobs share evenly, and of which one that needs less leaves the rest to the others.
 //! In and out: bytes that each job let go so far, now and then; the most that each may have.
-//! Invariants: the sum is held by the `Bound` above all jobs'; all jobs have the same ceiling, so who asks for more takes nothing from who does not.
+//! Invariants: the sum is held by the `Bound` above all jobs'; all jobs have the same ceiling, so who asks for more takes nothing from who does not;
+//! a key has one account for all its jobs, which outlives them while anything is left to pay for.
 //! Absent on purpose: the data path; keepers ask twice a second.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::bound::Bound;
 use engine::job::JobNo;
+
+use crate::identity::PublicKey;
 
 /// What a job used is looked at over this long at least.
 const SPAN_NS: u64 = 250_000_000;
@@ -29,15 +33,58 @@ struct Use {
     is_even: bool,
 }
 
-/// All running jobs.
+/// Whom a job's bytes are booked to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Account {
+    /// A client that was let in by its key.
+    Key(PublicKey),
+    /// Whoever has the ticket of this number.
+    Ticket(u64),
+}
+
+/// The accounts of all keys and tickets on which jobs run, or ran and left something to pay for.
+#[derive(Debug, Default)]
+pub(super) struct Accounts(Mutex<HashMap<Account, Arc<Shares>>>);
+
+impl Accounts {
+    fn all(&self) -> MutexGuard<'_, HashMap<Account, Arc<Shares>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The job is over.
+    pub(super) fn forget(&self, job: JobNo) {
+        self.all().values().for_each(|one| one.forget(job));
+    }
+
+    /// This one's, within `above` all others. `cap`: B/s, 0 for none; the newest that was said holds for all its jobs.
+    pub(super) fn of(&self, account: Account, above: &Arc<Bound>, cap: u64, now_ns: u64) -> Arc<Shares> {
+        let mut all = self.all();
+        all.retain(|_, one| Arc::strong_count(one) > 1 || one.bound.owes_ns(now_ns) > 0);
+        let one = all.entry(account).or_insert_with(|| {
+            Arc::new(Shares { bound: Arc::new(Bound::new(0, Some(above.clone()))), ..Shares::default() })
+        });
+        one.cap.store(cap, Ordering::Relaxed);
+        one.bound.set_rate(now_ns, cap);
+        one.clone()
+    }
+}
+
+/// All running jobs of the daemon, or of an account.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     /// Holds the sum.
     pub(super) bound: Arc<Bound>,
+    /// Of an account, B/s; 0: none.
+    cap: AtomicU64,
     jobs: Mutex<BTreeMap<JobNo, Use>>,
 }
 
 impl Shares {
+    /// The most that `job` may have of its account, B/s; 0: no cap.
+    pub(super) fn of_account(&self, job: JobNo, taken: u64, is_even: bool, now_ns: u64) -> u64 {
+        self.of(job, taken, is_even, now_ns, self.cap.load(Ordering::Relaxed))
+    }
+
     /// The most that `job` may have of `cap`, B/s; 0: no cap.
     pub(super) fn of(&self, job: JobNo, taken: u64, is_even: bool, now_ns: u64, cap: u64) -> u64 {
         self.bound.set_rate(now_ns, cap);
@@ -114,6 +161,30 @@ mod tests {
         assert!(even.iter().all(|had| (had - 50e6).abs() < 2e6), "{even:?}");
         let [small, large] = two([10e6, 1e9], 100_000_000);
         assert!((small - 10e6).abs() < 1e6 && large > 88e6 && small + large <= 100_000_001.0, "{small} {large}");
+    }
+
+    #[test]
+    fn jobs_of_one_key_have_its_rate_together_and_what_one_left_unpaid_the_next_one_pays() {
+        let (accounts, daemon) = (Accounts::default(), Arc::new(Bound::default()));
+        let key = Account::Key([7; 32]);
+        let six: Vec<Arc<Shares>> = (0..6).map(|_| accounts.of(key, &daemon, 600, 0)).collect();
+        for (job, shares) in six.iter().enumerate() {
+            shares.of_account(job as JobNo, 0, false, 0);
+        }
+        assert!(six.iter().enumerate().all(|(job, shares)| shares.of_account(job as JobNo, 0, false, 1) == 100));
+        accounts.forget(5);
+        assert_eq!(six[0].of_account(0, 0, false, 1), 120, "one that is over has no part");
+        six[0].bound.pay(1, 600);
+        assert_eq!(six[5].bound.owes_ns(1), 1_000_000_000, "one bound for all of them");
+        assert_eq!(daemon.taken(), 600, "below the daemon's");
+        // Another key and a ticket of the same number of bytes have accounts of their own.
+        for other in [Account::Key([8; 32]), Account::Ticket(7)] {
+            assert_eq!(accounts.of(other, &daemon, 600, 1).bound.owes_ns(1), 0);
+        }
+        drop(six);
+        assert_eq!(accounts.of(key, &daemon, 600, 500_000_001).bound.owes_ns(500_000_001), 500_000_000);
+        assert_eq!(accounts.of(key, &daemon, 600, 2_000_000_000).bound.owes_ns(2_000_000_000), 0);
+        assert_eq!(accounts.all().len(), 1, "what is paid for and has no job is forgotten");
     }
 
     #[test]

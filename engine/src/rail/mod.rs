@@ -16,7 +16,7 @@ use proto::manifest::EntryId;
 use proto::send::{CHUNKS_IN_HAND_MAX, Handout, Unit};
 use proto::wire::chunk::{ChunkKind, Header, PACK_LINE_BYTES, SEALED_HEADER_BYTES, TAKEN_BYTES};
 use proto::wire::control::Digest;
-use sys::mem::Buf;
+use sys::mem::{Buf, Mem};
 
 use crate::bound::Bound;
 use crate::job::{JobNo, RailEnd, RailKey, Terms};
@@ -265,8 +265,12 @@ pub(crate) struct Rail<P: Platform> {
     /// What a datagram rail has beside; a stream rail has none.
     pub(crate) packets: Option<Box<Packets>>,
     pub(crate) bound: Arc<Bound>,
-    /// The next frame's place: it leaves (or is taken) then.
-    place_ns: Option<u64>,
+    /// The next slice's place: it leaves (or is taken) then; and its bytes.
+    place: Option<(u64, usize)>,
+    /// A frame of which a part has gone (or come), and the rest waits for the bound.
+    pub(crate) part: Option<(Slot, Mem)>,
+    /// Bytes of the frame in flight that the bound has let go.
+    pub(crate) granted: usize,
     end: Option<RailEnd>,
 }
 
@@ -301,7 +305,9 @@ impl<P: Platform> Rail<P> {
             ops: 0,
             packets: None,
             bound,
-            place_ns: None,
+            place: None,
+            part: None,
+            granted: 0,
             end: None,
         }
     }
@@ -336,7 +342,9 @@ impl<P: Platform> Rail<P> {
             ops: 0,
             packets: Some(Box::new(packets)),
             bound,
-            place_ns: None,
+            place: None,
+            part: None,
+            granted: 0,
             end: None,
         }
     }
@@ -345,29 +353,42 @@ impl<P: Platform> Rail<P> {
         self.waiting.push_back(handout);
     }
 
-    /// May a frame of `bytes` pass now? It is paid for before it does, so that the last one is, too. `true` is said once.
-    pub(crate) fn may_pass(&mut self, now_ns: u64, bytes: usize) -> bool {
-        self.place_ns = self.place_ns.or_else(|| self.bound.take(now_ns, bytes as u64));
-        let passes = self.place_ns.is_some_and(|place| place <= now_ns);
-        if passes {
-            self.place_ns = None;
-        }
-        passes
+    /// How many of a frame's `bytes` may pass now, if any. They are paid for before they do, so that the last ones are, too.
+    pub(crate) fn may_pass(&mut self, now_ns: u64, bytes: usize) -> Option<usize> {
+        let slice = usize::try_from(self.bound.slice(bytes as u64)).unwrap_or(bytes);
+        self.may_pass_slice(now_ns, slice)
     }
 
-    /// Nanoseconds until the bound lets the next frame pass, or until it is worth asking again.
+    /// May just so many pass now?
+    pub(crate) fn may_pass_slice(&mut self, now_ns: u64, bytes: usize) -> Option<usize> {
+        self.place = self.place.or_else(|| Some((self.bound.take(now_ns, bytes as u64)?, bytes)));
+        self.place.take_if(|(place, _)| *place <= now_ns).map(|(_, bytes)| bytes)
+    }
+
+    /// Are frames of so many bytes sent and taken whole?
+    pub(crate) fn goes_whole(&self, bytes: usize) -> bool {
+        self.bound.slice(bytes as u64) == bytes as u64
+    }
+
+    /// Nanoseconds until the bound lets the next bytes pass, or until it is worth asking again.
     pub(crate) fn held_ns(&self, now_ns: u64) -> Option<u64> {
-        let bytes = match self.taking {
-            Taking::Nothing if self.sending => None,
-            Taking::Nothing => self.sealed.front().map(Frame::len),
-            Taking::Hungry(header) => Some(header.payload_bytes as usize),
-            Taking::Idle | Taking::Busy => None,
+        let bytes = match (&self.part, &self.taking) {
+            (Some((slot, _)), _) => Some(slot.len - slot.done),
+            (None, Taking::Nothing) if self.sending => None,
+            (None, Taking::Nothing) => self.sealed.front().map(Frame::len),
+            (None, Taking::Hungry(header)) => Some(header.payload_bytes as usize),
+            (None, Taking::Idle | Taking::Busy) => None,
         }?;
-        let wait_ns = match self.place_ns {
-            Some(place) => place.saturating_sub(now_ns),
-            None => self.bound.held_ns(now_ns, bytes as u64),
+        let wait_ns = match self.place {
+            Some((place, _)) => place.saturating_sub(now_ns),
+            None => self.bound.held_ns(now_ns, self.bound.slice(bytes as u64)),
         };
         (wait_ns > 0).then_some(wait_ns)
+    }
+
+    /// May the network still read memory of this rail's frames?
+    pub(crate) fn has_lent(&self) -> bool {
+        !self.loan.lent.is_empty() || (self.loan.lending && self.part.is_some())
     }
 
     /// Has it nothing to send, although there is more to read?
@@ -417,5 +438,6 @@ impl<P: Platform> Rail<P> {
             .chain(self.sealed.drain(..).map(|frame| frame.buf))
             .chain(units)
             .chain(self.loan.lent.drain(..).map(|lent| lent.buf))
+            .chain(self.part.take().and_then(|(_, mem)| if let Mem::Buf(buf) = mem { Some(buf) } else { None }))
     }
 }

@@ -41,12 +41,14 @@ impl<P: Platform> Worker<P> {
         let now = self.platform.now_ns();
         let rail = self.rails[index].as_mut().expect("the loop looked");
         if rail.sending {
-            return;
+            return self.send_on(index, now);
         }
-        let Some(bytes) = rail.sealed.front().map(Frame::len) else { return };
-        if !rail.may_pass(now, bytes) {
-            return;
-        }
+        let Some(front) = rail.sealed.front() else { return };
+        // What goes unread goes in one.
+        let (bytes, whole) = (front.len(), front.bare.is_some());
+        let granted = if whole { rail.may_pass_slice(now, bytes) } else { rail.may_pass(now, bytes) };
+        let Some(granted) = granted else { return };
+        rail.granted = granted;
         let frame = rail.sealed.pop_front().expect("seen above");
         rail.sending = true;
         rail.ops += 1;
@@ -72,7 +74,28 @@ impl<P: Platform> Worker<P> {
         let pool = self.platform.pool();
         let lend = rail.loan.lends && pool.free() * 2 >= pool.count();
         rail.loan.lending = lend;
+        let len = len.min(rail.granted);
         self.platform.submit(token, Op::Send { socket, mem: Mem::Buf(frame.buf), at, len, lend });
+    }
+
+    /// The rest of a frame that waited for the bound.
+    fn send_on(&mut self, index: usize, now: u64) {
+        let rail = self.rails[index].as_mut().expect("the loop looked");
+        let Some(rest) = rail.part.as_ref().map(|(slot, _)| slot.len - slot.done) else { return };
+        let Some(granted) = rail.may_pass(now, rest) else { return };
+        let (slot, mem) = rail.part.take().expect("seen above");
+        rail.granted = granted;
+        rail.ops += 1;
+        self.send_rest(slot, mem);
+    }
+
+    /// Sends of a frame what the bound has let go.
+    fn send_rest(&mut self, slot: Slot, mem: Mem) {
+        let rail = self.rail(&slot);
+        let (socket, lend) = (rail.socket.clone(), rail.loan.lending);
+        let (at, len) = (slot.at + slot.done, (slot.len - slot.done).min(rail.granted));
+        let token = self.slots.put(slot);
+        self.platform.submit(token, Op::Send { socket, mem, at, len, lend });
     }
 
     fn step_seal(&mut self, index: usize) -> bool {
@@ -87,8 +110,10 @@ impl<P: Platform> Worker<P> {
         let Header { kind, chunk, entry, offset, .. } = header;
         let how = hash_as(&header, file_bytes, rail.terms.chunk_bytes);
         self.laps.lap(Stage::Loop);
+        let is_bare = kind == ChunkKind::Range
+            && rail.terms.cover == Cover::Bare
+            && rail.goes_whole(HEADROOM + filled.bytes as usize);
         let sealer = rail.sealer.as_mut().expect("a stream rail");
-        let is_bare = kind == ChunkKind::Range && rail.terms.cover == Cover::Bare;
         if is_bare
             && rail.loan.lends
             && !rail.reads_all
@@ -159,12 +184,13 @@ impl<P: Platform> Worker<P> {
                 self.break_off(slot.rail, RailEnd::Fault(error));
             }
             Ok(moved) if slot.done + moved < slot.len && !rail.has_ended() => {
-                let socket = rail.socket.clone();
                 slot.done += moved;
-                let (at, len) = (slot.at + slot.done, slot.len - slot.done);
-                let lend = rail.loan.lending;
-                let token = self.slots.put(slot);
-                self.platform.submit(token, Op::Send { socket, mem: done.mem, at, len, lend });
+                rail.granted = rail.granted.saturating_sub(moved);
+                if rail.granted > 0 {
+                    return self.send_rest(slot, done.mem);
+                }
+                rail.ops -= 1;
+                rail.part = Some((slot, done.mem));
             }
             Ok(moved) => {
                 let whole = slot.done + moved == slot.len;
@@ -248,7 +274,7 @@ impl<P: Platform> Worker<P> {
                 rail.taking = Taking::Nothing;
                 self.watch_close(index);
             }
-            Taking::Busy => {}
+            Taking::Busy => self.take_on(index, now),
             Taking::Idle => {
                 rail.taking = Taking::Idle;
                 if rail.hold {
@@ -261,18 +287,44 @@ impl<P: Platform> Worker<P> {
                 let tags = tag_count(rail.terms.cover.of(header.kind), header.payload_bytes as usize) * TAG_BYTES;
                 let (at, len) = (HEADROOM - tags, tags + header.payload_bytes as usize);
                 rail.taking = Taking::Hungry(header);
-                if self.platform.pool().free() == 0 || !rail.may_pass(now, SEALED_HEADER_BYTES + len) {
+                // What comes slice by slice has its buf for long: a part of them stays for the others.
+                let pool = self.platform.pool();
+                let least = if rail.goes_whole(SEALED_HEADER_BYTES + len) { 0 } else { pool.count() / 4 };
+                if pool.free() <= least {
                     return;
                 }
+                let Some(granted) = rail.may_pass(now, SEALED_HEADER_BYTES + len) else { return };
+                rail.granted = granted - SEALED_HEADER_BYTES;
+                let first = len.min(rail.granted);
                 rail.taking = Taking::Busy;
                 let buf = self.platform.pool().take().expect("seen to be there");
                 rail.ops += 1;
                 let socket = rail.socket.clone();
                 let slot = Slot { kind: Kind::Payload, rail: index, at, done: 0, len, load: Load::Header(header) };
                 let token = self.slots.put(slot);
-                self.platform.submit(token, Op::Recv { socket, mem: Mem::Buf(buf), at, len });
+                self.platform.submit(token, Op::Recv { socket, mem: Mem::Buf(buf), at, len: first });
             }
         }
+    }
+
+    /// The rest of a payload that waited for the bound.
+    fn take_on(&mut self, index: usize, now: u64) {
+        let rail = self.rails[index].as_mut().expect("the loop looked");
+        let Some(rest) = rail.part.as_ref().map(|(slot, _)| slot.len - slot.done) else { return };
+        let Some(granted) = rail.may_pass(now, rest) else { return };
+        let (slot, mem) = rail.part.take().expect("seen above");
+        rail.granted = granted;
+        rail.ops += 1;
+        self.take_rest(slot, mem);
+    }
+
+    /// Takes of a payload what the bound has let go.
+    fn take_rest(&mut self, slot: Slot, mem: Mem) {
+        let rail = self.rail(&slot);
+        let socket = rail.socket.clone();
+        let (at, len) = (slot.at + slot.done, (slot.len - slot.done).min(rail.granted));
+        let token = self.slots.put(slot);
+        self.platform.submit(token, Op::Recv { socket, mem, at, len });
     }
 
     /// A sending rail asks for the receiver's counts of frames: so it also learns at once when the peer goes.
@@ -442,10 +494,12 @@ impl<P: Platform> Worker<P> {
         };
         slot.done += moved;
         if slot.done < slot.len {
-            let socket = rail.socket.clone();
-            let (at, len) = (slot.at + slot.done, slot.len - slot.done);
-            let token = self.slots.put(slot);
-            self.platform.submit(token, Op::Recv { socket, mem: done.mem, at, len });
+            rail.granted = rail.granted.saturating_sub(moved);
+            if rail.granted > 0 {
+                return self.take_rest(slot, done.mem);
+            }
+            rail.ops -= 1;
+            rail.part = Some((slot, done.mem));
             return;
         }
         rail.ops -= 1;

@@ -32,7 +32,7 @@ const MOMENT: Duration = Duration::from_millis(900);
 #[derive(Debug)]
 pub(super) struct Wishes {
     /// The caps, own and the peer's, bit/s; 0: none.
-    caps: (u64, u64),
+    pub(super) caps: (u64, u64),
     /// As it was said; the plan has no more than the cap.
     min_bps: u64,
     /// What this end's user said last.

@@ -378,9 +378,8 @@ impl Keeper<'_, '_> {
             self.job.bound.set_rate(sys::clock::now_ns(), rate);
             self.set_rail_rates();
         }
-        // Packets come whether or not they are taken: their sender must know.
-        let receives_packets = matches!(self.end, End::Recv(_)) && self.job.plan.datagrams > 0;
-        if receives_packets && share != self.caps.1 && self.closing == Closing::Open {
+        // Packets come whether or not they are taken, and a stream fills the kernel's buffers before it waits: their sender must know.
+        if matches!(self.end, End::Recv(_)) && share != self.caps.1 && self.closing == Closing::Open {
             self.caps.1 = share;
             self.say(&Frame::Rate { bits_per_second: share.saturating_mul(8) });
         }

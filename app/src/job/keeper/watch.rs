@@ -5,12 +5,13 @@
 //! Invariants: no progress for `stall` ends the job with the reason as far as the books show it; a flush gets more, not without end.
 //! Absent on purpose: drawing (report), the verdict (proto::books).
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use proto::books::{Books, STAGES, Stage};
 use proto::error::Refusal;
 use proto::wire::control::Frame;
 
+use super::asked::least_cap;
 use super::{Closing, Keeper, PULSE, Status, Way};
 use crate::exit::{Exit, Failure};
 use crate::job::volumes;
@@ -132,7 +133,7 @@ impl Keeper<'_, '_> {
         // A disk that flushes is given more time, here or there; not without end.
         let flushing =
             self.commits_open + self.notes_open > 0 || (self.peer_flushes && self.peer_told.elapsed() < PULSE * 10);
-        let patience = if flushing { self.job.stall * 4 } else { self.job.stall };
+        let patience = (if flushing { self.job.stall * 4 } else { self.job.stall }).max(self.slowness());
         if self.moved.elapsed() < patience {
             return Ok(());
         }
@@ -148,6 +149,16 @@ impl Keeper<'_, '_> {
         );
         self.refuse(Refusal::Stalled.code(), &cause);
         Err(Exit::Stalled.fail("go on", cause))
+    }
+}
+
+impl Keeper<'_, '_> {
+    /// Under a cap chunks are seconds or minutes apart, and that is no standstill: three times what one of each rail takes.
+    fn slowness(&self) -> Duration {
+        let (own, peers) = (self.wishes.caps.0 / 8, self.wishes.caps.1 / 8);
+        let rate = least_cap([self.job.bound.rate(), self.caps.0, own, peers]);
+        let bytes = u64::from(self.job.terms.chunk_bytes) * self.end.rails_up().max(1) as u64;
+        if rate == 0 { Duration::ZERO } else { Duration::from_secs(3 * bytes / rate) }
     }
 }
 

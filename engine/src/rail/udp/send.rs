@@ -289,7 +289,8 @@ impl<P: Platform> Worker<P> {
             half.flow.hold_back();
             return Some(now.saturating_add(owes_ns));
         }
-        match half.flow.step(now, BURST_BYTES_MAX as u32) {
+        let most = bound.slice(BURST_BYTES_MAX as u64) as u32;
+        match half.flow.step(now, most) {
             Step::Burst(burst) => self.send_burst(index, it, now, burst),
             Step::Control { number, body } => {
                 let bound = &self.rails[index].as_ref().expect("the caller has it").bound;
