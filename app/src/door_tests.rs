@@ -11,6 +11,37 @@ use crate::job::udp::{Peer, knock};
 
 const JOB: [u8; 16] = [7; 16];
 
+/// One job, as serve::Daemon keeps it.
+struct One {
+    guest: Guest,
+    /// Numbers that were greeted, and how often each was confirmed.
+    rails: Mutex<std::collections::HashMap<u16, u32>>,
+    to: std::sync::mpsc::Sender<Arrival>,
+}
+
+impl Jobs for One {
+    fn judge(&self, greeting: &Greeting) -> Option<(Guest, Standing)> {
+        if !self.guest.secret.holds(greeting) {
+            return None;
+        }
+        let mut rails = self.rails.lock().unwrap();
+        let standing = rails.get(&greeting.rail).map_or(Standing::New, |&confirmed| Standing::Known(confirmed));
+        rails.entry(greeting.rail).or_default();
+        Some((self.guest.clone(), standing))
+    }
+
+    fn find(&self, begins: [u8; 4], rail: u16) -> Vec<([u8; 16], Guest, u32)> {
+        let confirmed = self.rails.lock().unwrap().get(&rail).copied();
+        let its = confirmed.filter(|_| JOB.starts_with(&begins));
+        its.into_iter().map(|confirmed| (JOB, self.guest.clone(), confirmed)).collect()
+    }
+
+    fn deliver(&self, _: &[u8; 16], arrival: Arrival) -> bool {
+        *self.rails.lock().unwrap().entry(arrival.rail).or_default() += 1;
+        self.to.send(arrival).is_ok()
+    }
+}
+
 /// A door that lets one job in.
 struct Port {
     addr: SocketAddr,
@@ -28,30 +59,32 @@ impl Port {
         let (to, arrivals) = channel();
         let (over, counts) = (Event::new().unwrap(), std::sync::Arc::new(Counts::default()));
         let (theirs, ends, counted) = (secret.clone(), over.clone(), counts.clone());
-        let thread = std::thread::spawn(move || {
-            // Rails that were greeted, and those that are up: as serve::Daemon keeps them.
-            let seen = Mutex::new(std::collections::HashSet::new());
-            let up = Mutex::new(std::collections::HashSet::new());
-            let judge = |greeting: &Greeting| {
-                let may = || seen.lock().unwrap().insert(greeting.rail) || up.lock().unwrap().contains(&greeting.rail);
-                (theirs.holds(greeting) && may()).then(|| Guest {
-                    secret: theirs.clone(),
-                    local: addr,
-                    packet_bytes: PACKET_BYTES_MAX,
-                    sends,
-                })
-            };
-            let deliver = |_: &[u8; 16], arrival: Arrival| {
-                up.lock().unwrap().insert(arrival.rail);
-                to.send(arrival).is_ok()
-            };
-            door.run(judge, deliver, &counted, &ends);
-        });
+        let guest = Guest { secret: theirs, local: addr, packet_bytes: PACKET_BYTES_MAX, sends };
+        let thread = std::thread::spawn(move || door.run(&One { guest, rails: Mutex::default(), to }, &counted, &ends));
         Port { addr, secret, arrivals: Mutex::new(arrivals), counts, over, thread: Some(thread) }
     }
 
     fn arrival(&self) -> Arrival {
         self.arrivals.lock().unwrap().recv_timeout(Duration::from_secs(5)).expect("a rail")
+    }
+
+    /// A greeting as it stands on the wire.
+    fn greeting(&self, rail: u16) -> Vec<u8> {
+        let mut greeting = vec![0; 1300];
+        greeting[..64].copy_from_slice(&self.secret.greeting(rail));
+        greeting
+    }
+
+    /// Rails that wait to be confirmed, once the port has done all that came before.
+    fn waiting(&self) -> u64 {
+        let strangers = self.counts.strangers.load(Ordering::Relaxed);
+        stranger(self.addr).send(b"?").unwrap();
+        let until = Instant::now() + Duration::from_secs(10);
+        while self.counts.strangers.load(Ordering::Relaxed) == strangers && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        self.counts.waiting.load(Ordering::Relaxed)
     }
 }
 
@@ -126,8 +159,11 @@ fn an_answer_is_as_long_as_its_greeting_and_a_number_is_used_once() {
         let word = Word::decode(&bytes, &port.secret, 5).unwrap();
         assert_eq!((word.say, word.packet_bytes), (Say::Welcome, 1300));
     }
+    // The same number from another address: an answer as long as the question, and nothing is kept for it.
+    other.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     other.send(&greeting).unwrap();
-    assert!(other.recv(&mut bytes).is_err(), "the same number from another address");
+    assert_eq!(other.recv(&mut bytes).unwrap(), greeting.len());
+    assert_eq!(port.waiting(), 1);
     // A confirmation that did not see the welcome brings nothing up.
     let blind = Word { say: Say::Confirm, rail: 5, packet_bytes: 1300, token: [0; 8] };
     one.send(&blind.encode(&port.secret)).unwrap();
@@ -218,4 +254,64 @@ fn a_rail_that_is_up_moves_to_another_address_once_that_address_has_shown_that_i
     let arrival = port.arrival();
     assert_eq!((arrival.rail, UdpSocket::from(arrival.socket.unwrap()).peer_addr().unwrap()), (4, to));
     assert_ne!(from, to);
+}
+
+#[test]
+fn greetings_replayed_by_a_sniffer_hold_nothing() {
+    let port = Port::open(true);
+    let (first, sizes) = dial(port.addr, &port.secret, 4, false).unwrap();
+    drop(port.arrival());
+    let greeting = port.greeting(4);
+    let mut bytes = [0; 2000];
+    for _ in 0..500 {
+        let thief = stranger(port.addr);
+        thief.send(&greeting).unwrap();
+        thief.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        assert_eq!(thief.recv(&mut bytes).unwrap(), greeting.len(), "no longer than what it answers");
+        // What the thief heard, it cannot say: the words are under the job's key.
+        let mut word = bytes[..WORD_BYTES].to_vec();
+        word[0] = Say::Confirm as u8;
+        thief.send(&word).unwrap();
+    }
+    assert_eq!(port.waiting(), 0, "a socket or a place for who repeats a greeting");
+    // The rail's own end comes from elsewhere all the same, and its old words are worth nothing afterwards, from its own old place either.
+    let old = UdpSocket::from(first);
+    let to = old.local_addr().unwrap();
+    old.send(&greeting).unwrap();
+    old.set_nonblocking(false).unwrap();
+    old.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let welcome = loop {
+        let length = old.recv(&mut bytes).unwrap();
+        match Word::decode(&bytes[..length], &port.secret, 4) {
+            // Not one that was left over from the first time.
+            Some(word) if word.say == Say::Welcome && word.token[..4] == JOB[..4] => break word,
+            _ => {}
+        }
+    };
+    let confirm = Word { say: Say::Confirm, packet_bytes: sizes.start, ..welcome }.encode(&port.secret);
+    old.send(&confirm).unwrap();
+    let arrival = port.arrival();
+    assert_eq!(UdpSocket::from(arrival.socket.unwrap()).peer_addr().unwrap(), to, "said and heard at one address");
+    old.send(&confirm).unwrap();
+    assert_eq!(port.waiting(), 0);
+    assert!(port.arrivals.lock().unwrap().try_recv().is_err(), "a recorded confirmation is good once");
+}
+
+#[test]
+fn a_sniffer_that_is_faster_than_the_rails_own_end_keeps_it_from_nothing() {
+    for sends in [true, false] {
+        let port = Port::open(!sends);
+        let thief = stranger(port.addr);
+        let mut bytes = [0; 2000];
+        thief.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        thief.send(&port.greeting(2)).unwrap();
+        assert_eq!(thief.recv(&mut bytes).unwrap(), 1300);
+        assert_eq!(port.waiting(), 1, "what the rail itself would have");
+        let mut greeted = knock(Peer { addr: port.addr, from: None, packet_bytes: 1472 }, &port.secret, 2).unwrap();
+        let train = greeted.measure(&port.secret, sends, TRAIN_PACKETS).expect("loopback loses nothing");
+        assert_eq!(train.sent, 64);
+        greeted.confirm(&port.secret, sends).unwrap();
+        assert_eq!(port.arrival().rail, 2);
+        assert_eq!(port.waiting(), 0, "and the thief's place is gone with that");
+    }
 }

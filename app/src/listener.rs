@@ -1,26 +1,30 @@
 //! The daemon's one TCP port: who knocks, what for, and for how long they may stand at the door.
 //!
 //! For: telling control sessions (TLS, first byte 0x16) from rails (first byte `L`), and surviving everybody else.
-//! In and out: a bound port → proven `Link`s, each on a thread of its own, and rails with their greeting, handed over by the
-//!   accepting thread.
-//! Invariants: at most `STRANGERS_MAX` connections that have not proved themselves, at most `ROOMS_MAX` of them with a thread,
-//!   none for longer than `PROVE`; one that is too much pushes out the oldest of the network that has the most at the door,
-//!   so a flood from one place harms that place. A rail costs no thread and 64 bytes until its greeting is whole.
+//! In and out: a bound port → links whose peer proved a key and asks for something, each on a thread of its own, and rails with their greeting,
+//!   handed over by the accepting thread.
+//! Invariants: whoever has proved nothing has no thread: greetings are read and handshakes turned by the accepting thread, a few between looks at
+//!   the others; at most `PLACES_MAX` are at the door and `ROOMS_MAX` in rooms, none for longer than `PROVE`; who is heard next and who gives way
+//!   is admission.rs's to say. A rail costs 64 bytes until its greeting is whole, a session its greeting (`HELLO_BYTES_MAX`) until it is answered,
+//!   and then what TLS holds for a handshake.
 //! Absent on purpose: who may do what (the handlers ask `identity`), the greeting's MAC (the job knows the key), limits on
 //!   clients that were let in.
 //!
 //! ```text
-//! stranger:  Silent ── 0x16 ─→ Tls ── a room is free ─→ room (thread: handshake, handler) ── Link::admitted ─→ no longer counted
-//!               └───── 'L' ──→ Rail ── 64 bytes ─→ handler
-//!               └───── else, PROVE over, pushed out ─→ closed
+//! stranger:  Silent ── 0x16 ─→ Hello ── whole ─→ Asking ── its turn ─→ Answered ── key proved ─→ Proven ── Hello and one frame more ─→ Pleading
+//!               ├───── 'L' ──→ Rail ── 64 bytes ─→ handler                                                        a room is free ─→ thread: handler
+//!               └───── else, PROVE over, pushed out ─→ closed                                        Link::admitted ─→ no longer counted
 //! ```
 
-use std::collections::HashMap;
+mod admission; // who is heard next, who gives way
+
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io::{self, ErrorKind, Read};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -29,20 +33,34 @@ use proto::wire::chunk::{GREETING_BYTES, Greeting};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sys::event::Event;
 
-use crate::identity::Identity;
-use crate::link::Link;
+use crate::identity::{Identity, PublicKey};
+use crate::link::{Accepting, Link};
+use admission::{Admission, Network, Stage, network};
 
-/// Connections that have not proved themselves, at most.
-pub const STRANGERS_MAX: usize = 256;
-/// Of these, so many may have a thread for their handshake and greeting.
-pub const ROOMS_MAX: usize = 64;
+/// Connections that have not proved themselves, at most: one of each of a thousand networks, and half as many more. Each costs what the kernel
+/// has for a connection and 12 to 40 kB of a handshake.
+pub const PLACES_MAX: usize = 1536;
+/// And at least, where the process may have few descriptors; else at most half of those.
+const PLACES_MIN: usize = 256;
+/// Clients that proved a key and asked for something may have so many threads until they are let in or refused.
+pub const ROOMS_MAX: usize = 128;
 /// How long a stranger may take to prove itself.
 pub const PROVE: Duration = Duration::from_secs(10);
-/// Even when others wait, a room is left alone so long: several round trips around the earth (0.3 s each).
-const ROOM_GRACE: Duration = Duration::from_secs(2);
-/// Accepted in one go before the ones at the door are looked at again; well below `STRANGERS_MAX`, so that one who
-/// speaks at once is heard before a flood can push it out.
-const ACCEPTS_PER_LOOK: usize = 32;
+/// Even when others wait, a room is left alone so long: all that its client is asked was said before it got the room.
+const ROOM_GRACE: Duration = Duration::from_millis(250);
+/// Accepted in one go before the ones at the door are looked at again: below `PLACES_MIN`, so that one who speaks at once is heard before a
+/// flood can push it out; and many, since who waits in the kernel's queue cannot be told from the flood.
+const ACCEPTS_PER_LOOK: usize = 192;
+/// Greetings answered in one go, at about 0.3 ms each (X25519 with ML-KEM-768, Ed25519).
+const ANSWERS_PER_LOOK: usize = 8;
+/// A TLS greeting of ours has 1.4 kB.
+const HELLO_BYTES_MAX: usize = 4096;
+/// Header of a TLS record: type, version, length (RFC 8446 section 5.1).
+const RECORD_HEAD_BYTES: usize = 5;
+/// Frames of a client that asks for something: its own version, and a proof or a wish.
+const FRAMES_PLEADING: usize = 2;
+/// Who is not let in says no more than this before it is looked at; a frame's whole length is not waited for.
+const PLEA_BYTES_MAX: u64 = 16 << 10;
 /// Pause when the process has no descriptors left: others must end first.
 const OUT_OF_FILES_PAUSE: Duration = Duration::from_millis(100);
 /// First byte of a TLS record that carries a handshake (RFC 8446 section 5.1).
@@ -117,6 +135,7 @@ impl Listener {
     ///
     /// `control` runs on a thread of its own per link. It must call `Link::admitted` as soon as the peer may do something
     /// here; until then the link counts as a stranger and is shut down when `PROVE` is over.
+    /// `is_known` says whether a key that was proved is on the list; it is asked only while rooms are short, and on the accepting thread.
     /// `rail` runs on the accepting thread and must not block; the stream it gets is in blocking mode.
     ///
     /// # Errors
@@ -124,45 +143,56 @@ impl Listener {
     pub fn run(
         self,
         control: impl Fn(Link) + Send + Sync,
+        is_known: impl Fn(&PublicKey) -> bool,
         rail: impl Fn(TcpStream, Greeting),
         stop: &Event,
     ) -> io::Result<()> {
         let Listener { socket, id, counts } = self;
-        let rooms = Arc::new(Rooms { taken: Mutex::new(Vec::new()), freed: Event::new()? });
+        let rooms = Arc::new(Rooms { inside: Mutex::default(), freed: Event::new()? });
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let places = limit.map_or(PLACES_MAX, |limit| usize::try_from(limit / 2).unwrap_or(PLACES_MAX));
         thread::scope(|scope| {
             let mut door = Door {
-                strangers: Vec::new(),
+                strangers: BTreeMap::new(),
+                admission: Admission::new(places.clamp(PLACES_MIN, PLACES_MAX)),
                 rooms: Arc::clone(&rooms),
                 counts: &counts,
                 next_room: 0,
                 pause_until: None,
             };
-            let served = loop {
-                if let Err(error) = door.wait(&socket, stop) {
-                    break Err(error);
-                }
+            let turn = || loop {
+                let ready = match door.wait(&socket, stop) {
+                    Ok(ready) => ready,
+                    Err(error) => break Err(error),
+                };
                 if is_readable(stop) {
                     break Ok(());
                 }
                 rooms.freed.drain();
-                door.take_in(&socket);
-                for (stream, greeting) in door.look() {
+                door.remember();
+                // Who is here and speaks goes before who is new.
+                for (stream, greeting) in door.look(&ready, &is_known) {
                     rail(stream, greeting);
                 }
+                door.take_in(&socket);
+                door.answer(&id, &is_known);
                 door.expire();
-                while let Some((stream, room, left)) = door.next_for_a_room() {
-                    let (id, control, counts) = (&*id, &control, &*counts);
-                    let serve = move || match Link::accept(stream, id, left) {
-                        Ok(mut link) => {
-                            link.hold(Box::new(room));
-                            control(link);
-                        }
-                        Err(_) => count(&counts.unproven),
+                while let Some((mut link, room)) = door.next_for_a_room() {
+                    let control = &control;
+                    let serve = move || {
+                        let is_admitted = Arc::clone(&room.is_admitted);
+                        link.hold(Box::new(room), is_admitted);
+                        control(link);
                     };
                     // Without a thread the connection is dropped with the closure, and the client tries again.
                     let _ = thread::Builder::new().name("control".to_owned()).spawn_scoped(scope, serve);
                 }
             };
+            // Nobody else can take this thread's part: the process ends by name, and whoever started it starts it again.
+            let served = catch_unwind(AssertUnwindSafe(turn)).unwrap_or_else(|panic| {
+                eprintln!("longhaul: the listener panicked: {}", engine::fault::words(&*panic));
+                std::process::exit(i32::from(crate::exit::Exit::Bug.code()));
+            });
             // Nobody new from here on, and nobody unproven holds up the end.
             drop(socket);
             drop(door);
@@ -173,26 +203,24 @@ impl Listener {
 }
 
 /// A connection that has not proved itself.
-struct Stranger {
-    stream: TcpStream,
-    network: u128,
-    since: Instant,
-    state: State,
-}
-
-enum State {
+enum Stranger {
     /// Has said nothing.
-    Silent,
-    /// Speaks TLS and waits for a room; what it said stays in the kernel.
-    Tls,
+    Silent(TcpStream),
+    /// Says a TLS greeting, or has said it and waits for its turn: bytes so far.
+    Hello(TcpStream, Vec<u8>),
     /// Says a rail's greeting: bytes so far.
-    Rail { bytes: [u8; GREETING_BYTES], got: usize },
+    Rail { stream: TcpStream, bytes: [u8; GREETING_BYTES], got: usize },
+    /// Was answered.
+    Answered(Box<Accepting>),
+    /// Proved its key; the bytes that had come by then.
+    Proven(Box<Link>, u64),
 }
 
 /// Those who wait, seen from the accepting thread.
 struct Door<'counts> {
-    /// Oldest first.
-    strangers: Vec<Stranger>,
+    /// By number, which is by age.
+    strangers: BTreeMap<u64, Stranger>,
+    admission: Admission,
     rooms: Arc<Rooms>,
     counts: &'counts Counts,
     next_room: u64,
@@ -201,8 +229,8 @@ struct Door<'counts> {
 }
 
 impl Door<'_> {
-    /// Sleeps until somebody knocks, speaks, leaves a room, or has to be shown out.
-    fn wait(&self, socket: &TcpListener, stop: &Event) -> io::Result<()> {
+    /// Sleeps until somebody knocks, speaks, leaves a room, or has to be shown out; who spoke.
+    fn wait(&self, socket: &TcpListener, stop: &Event) -> io::Result<Vec<u64>> {
         let now = Instant::now();
         let mut fds = vec![
             PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
@@ -211,31 +239,47 @@ impl Door<'_> {
         if self.pause_until.is_none_or(|until| until <= now) {
             fds.push(PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN));
         }
-        // Who waits for a room has been heard already; its socket would be readable all the time.
-        let speaking = self.strangers.iter().filter(|stranger| !matches!(stranger.state, State::Tls));
-        fds.extend(speaking.map(|stranger| PollFd::from_borrowed_fd(stranger.stream.as_fd(), PollFlags::IN)));
+        let others = fds.len();
+        let mut numbers = Vec::with_capacity(self.strangers.len());
+        for (&number, stranger) in &self.strangers {
+            // Whose turn is not come has been heard already; its socket may be readable all the time.
+            if let Some((fd, flags)) = stranger.waits_for() {
+                fds.push(PollFd::from_borrowed_fd(fd, flags));
+                numbers.push(number);
+            }
+        }
         let left = self.next_moment(now).map(|moment| moment.saturating_duration_since(now));
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         match poll(&mut fds, left.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(errno) => Err(errno.into()),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
         }
+        let spoke = fds[others..].iter().zip(numbers).filter(|(fd, _)| !fd.revents().is_empty());
+        Ok(spoke.map(|(_, number)| number).collect())
     }
 
     /// When something has to be done though nothing happens.
     fn next_moment(&self, now: Instant) -> Option<Instant> {
-        let stranger = self.strangers.first().map(|stranger| stranger.since + PROVE);
+        let stranger = self.admission.oldest().map(|since| since + PROVE);
         let pause = self.pause_until.filter(|&until| until > now);
-        let crowded = self.strangers.iter().any(|stranger| matches!(stranger.state, State::Tls));
+        let asking = self.admission.next_to_answer().map(|_| now);
         let rooms = self.rooms.lock();
+        let crowded = rooms.taken.len() >= ROOMS_MAX / 2 && self.admission.has(Stage::Greeting);
         let room = rooms
+            .taken
             .iter()
             .filter(|room| !room.shut)
             .map(|room| room.since + if crowded { ROOM_GRACE } else { PROVE })
             .min();
         // A room past its grace may stay while another is told to leave; then look again soon, not at once.
         let room = room.map(|moment| moment.max(now + Duration::from_millis(20)));
-        [stranger, pause, room].into_iter().flatten().min()
+        [stranger, pause, asking, room].into_iter().flatten().min()
+    }
+
+    /// Networks whose clients were let in since the last look.
+    fn remember(&mut self) {
+        let good = std::mem::take(&mut self.rooms.lock().good);
+        good.into_iter().for_each(|network| self.admission.welcome(network, Instant::now()));
     }
 
     /// Accepts a few.
@@ -251,17 +295,20 @@ impl Door<'_> {
                     if stream.set_nonblocking(true).is_err() {
                         continue;
                     }
-                    if self.strangers.len() + self.rooms.lock().len() >= STRANGERS_MAX {
-                        self.push_out();
+                    let (number, victim) = self.admission.arrive(network(peer.ip()), Instant::now());
+                    self.strangers.insert(number, Stranger::Silent(stream));
+                    if let Some(victim) = victim {
+                        self.strangers.remove(&victim);
+                        count(&self.counts.pushed_out);
                     }
-                    let network = network(peer.ip());
-                    self.strangers.push(Stranger { stream, network, since: Instant::now(), state: State::Silent });
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 Err(_) => {
                     // Out of descriptors or memory: fewer at the door, and a little patience.
-                    self.push_out();
+                    if let Some(victim) = self.admission.victim() {
+                        self.dismiss(victim, |counts| &counts.pushed_out);
+                    }
                     self.pause_until = Some(Instant::now() + OUT_OF_FILES_PAUSE);
                     return;
                 }
@@ -269,146 +316,278 @@ impl Door<'_> {
         }
     }
 
-    /// Closes the oldest of the network that has the most at the door.
-    fn push_out(&mut self) {
-        let mut crowds: HashMap<u128, usize> = HashMap::new();
-        for stranger in &self.strangers {
-            *crowds.entry(stranger.network).or_default() += 1;
-        }
-        let biggest = crowds.values().copied().max();
-        let victim = self.strangers.iter().position(|stranger| crowds.get(&stranger.network).copied() == biggest);
-        if let Some(victim) = victim {
-            self.strangers.remove(victim);
-            count(&self.counts.pushed_out);
-        }
+    fn dismiss(&mut self, number: u64, why: impl Fn(&Counts) -> &AtomicU64) {
+        // Counted before it can be seen.
+        count(why(self.counts));
+        self.admission.leave(number, Instant::now());
+        self.strangers.remove(&number);
     }
 
-    /// Hears everybody at the door; gives out the rails whose greeting is whole.
-    fn look(&mut self) -> Vec<(TcpStream, Greeting)> {
-        let mut rails = Vec::new();
-        let counts = self.counts;
-        let mut still = Vec::with_capacity(self.strangers.len());
-        for mut stranger in self.strangers.drain(..) {
-            match stranger.hear() {
-                Heard::Waits => still.push(stranger),
-                Heard::Rail(greeting) => {
-                    // Engines put their own sockets into the mode that they want; std's and ours is blocking.
-                    if stranger.stream.set_nonblocking(false).is_ok() {
-                        rails.push((stranger.stream, greeting));
-                    }
-                }
-                Heard::Gone => {}
-                Heard::Garbage => count(&counts.garbage),
+    /// Hears those who spoke; gives out the rails whose greeting is whole.
+    fn look(&mut self, spoke: &[u64], is_known: &impl Fn(&PublicKey) -> bool) -> Vec<(TcpStream, Greeting)> {
+        let heard = |number: &u64| {
+            let stranger = self.strangers.remove(number)?;
+            self.on_heard(*number, stranger.hear(), is_known)
+        };
+        spoke.iter().filter_map(heard).collect()
+    }
+
+    fn on_heard(
+        &mut self,
+        number: u64,
+        heard: Heard,
+        is_known: &impl Fn(&PublicKey) -> bool,
+    ) -> Option<(TcpStream, Greeting)> {
+        let mut rail = None;
+        match heard {
+            Heard::Waits(stranger) => {
+                let short = || self.rooms.lock().taken.len() >= ROOMS_MAX / 2;
+                let stage = match stranger.stage() {
+                    Stage::Pleading if short() && stranger.key().is_some_and(|key| is_known(&key)) => Stage::Known,
+                    stage => stage,
+                };
+                self.admission.reach(number, stage, Instant::now());
+                self.strangers.insert(number, stranger);
+                return None;
             }
+            // Engines put their own sockets into the mode that they want; std's and ours is blocking.
+            Heard::Rail(stream, greeting) => rail = stream.set_nonblocking(false).is_ok().then_some((stream, greeting)),
+            Heard::Gone => {}
+            Heard::Garbage => count(&self.counts.garbage),
+            Heard::Unproven => count(&self.counts.unproven),
         }
-        self.strangers = still;
-        rails
+        self.admission.leave(number, Instant::now());
+        rail
+    }
+
+    /// Answers some whose TLS greeting is whole.
+    fn answer(&mut self, id: &Identity, is_known: &impl Fn(&PublicKey) -> bool) {
+        for _ in 0..ANSWERS_PER_LOOK {
+            let Some(number) = self.admission.next_to_answer() else { return };
+            let Some(Stranger::Hello(stream, hello)) = self.strangers.remove(&number) else {
+                self.admission.leave(number, Instant::now());
+                continue;
+            };
+            // Its proof may be here as soon as the answer is gone: it is heard at once.
+            let begun = Accepting::begin(stream, &hello, id);
+            let heard = begun.map_or(Heard::Unproven, |begun| Stranger::Answered(Box::new(begun)).hear());
+            let _ = self.on_heard(number, heard, is_known);
+        }
     }
 
     /// Shows out whose time is over, at the door and in the rooms.
     fn expire(&mut self) {
         let now = Instant::now();
-        let counts = self.counts;
-        self.strangers.retain(|stranger| {
-            let stays = now < stranger.since + PROVE;
-            if !stays {
-                count(&counts.expired);
+        if let Some(moment) = now.checked_sub(PROVE) {
+            for number in self.admission.older_than(moment) {
+                self.dismiss(number, |counts| &counts.expired);
             }
-            stays
-        });
-        for room in self.rooms.lock().iter_mut().filter(|room| !room.shut && now >= room.since + PROVE) {
-            count(&counts.expired);
+        }
+        for room in self.rooms.lock().taken.iter_mut().filter(|room| !room.shut && now >= room.since + PROVE) {
+            count(&self.counts.expired);
             room.shut();
         }
     }
 
-    /// The longest waiting TLS stranger with a room for it, and the time that it has left. When all rooms are taken, the
+    /// A link with a room for it. Whoever only said its version, and may wait for ours, has half of the rooms. When all rooms are taken, the
     /// oldest of the network that has the most of them is told to leave, if it had its grace.
-    fn next_for_a_room(&mut self) -> Option<(TcpStream, RoomKey, Duration)> {
-        let at = self.strangers.iter().position(|stranger| matches!(stranger.state, State::Tls))?;
+    fn next_for_a_room(&mut self) -> Option<(Link, RoomKey)> {
         let now = Instant::now();
-        let mut taken = self.rooms.lock();
-        if taken.len() >= ROOMS_MAX {
-            let mut crowds: HashMap<u128, usize> = HashMap::new();
-            for room in taken.iter() {
-                *crowds.entry(room.network).or_default() += 1;
-            }
+        let rooms = Arc::clone(&self.rooms);
+        let mut rooms = rooms.lock();
+        let mut crowds: HashMap<Network, usize> = HashMap::new();
+        for room in &rooms.taken {
+            *crowds.entry(room.network).or_default() += 1;
+        }
+        let least = if rooms.taken.len() < ROOMS_MAX / 2 { Stage::Proven } else { Stage::Pleading };
+        let speaks =
+            |number: &u64| matches!(self.strangers.get(number), Some(Stranger::Proven(link, _)) if link.ready());
+        let number = self.admission.next_for_a_room(least, &crowds, now).filter(speaks)?;
+        if rooms.taken.len() >= ROOMS_MAX {
             let biggest = crowds.values().copied().max();
             let graced =
                 |room: &&mut Room| now >= room.since + ROOM_GRACE && crowds.get(&room.network).copied() == biggest;
             // One at a time: who was told to leave is gone in a moment.
-            if !taken.iter().any(|room| room.shut)
-                && let Some(room) = taken.iter_mut().find(graced)
+            if !rooms.taken.iter().any(|room| room.shut)
+                && let Some(room) = rooms.taken.iter_mut().find(graced)
             {
                 count(&self.counts.pushed_out);
                 room.shut();
             }
             return None;
         }
-        let Stranger { stream, network, since, .. } = self.strangers.remove(at);
+        let network = self.admission.network(number);
+        self.admission.leave(number, Instant::now());
+        let Some(Stranger::Proven(link, _)) = self.strangers.remove(&number) else { return None };
         // Without a second handle it could not be told to leave; then it does not come in.
-        let handle = stream.try_clone().ok()?;
+        let handle = link.as_fd().try_clone_to_owned().map(TcpStream::from).ok()?;
         let number = self.next_room;
         self.next_room += 1;
-        taken.push(Room { number, network, since, handle, shut: false });
-        drop(taken);
-        let key = RoomKey { rooms: Arc::clone(&self.rooms), number };
-        Some((stream, key, (since + PROVE).saturating_duration_since(now)))
+        rooms.taken.push(Room { number, network, since: now, handle, shut: false });
+        let is_admitted = Arc::new(AtomicBool::new(false));
+        Some((*link, RoomKey { rooms: Arc::clone(&self.rooms), number, is_admitted }))
     }
 }
 
 /// What a look at a stranger found.
 enum Heard {
-    Waits,
-    Rail(Greeting),
+    Waits(Stranger),
+    Rail(TcpStream, Greeting),
     /// Left by itself.
     Gone,
     Garbage,
+    /// Its handshake failed.
+    Unproven,
+}
+
+/// Did nothing come for a passing reason?
+fn is_again(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+/// Bytes of the record that begins so; at least its head.
+fn record_bytes(begun: &[u8]) -> usize {
+    match begun {
+        [_, _, _, high, low, ..] => RECORD_HEAD_BYTES + usize::from(u16::from_be_bytes([*high, *low])),
+        _ => RECORD_HEAD_BYTES,
+    }
 }
 
 impl Stranger {
-    fn hear(&mut self) -> Heard {
-        if let State::Silent = self.state {
-            let mut first = [0];
-            self.state = match self.stream.peek(&mut first) {
-                Ok(0) => return Heard::Gone,
-                Ok(_) if first[0] == TLS_HANDSHAKE => State::Tls,
-                Ok(_) if first[0] == b'L' => State::Rail { bytes: [0; GREETING_BYTES], got: 0 },
-                Ok(_) => return Heard::Garbage,
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                    return Heard::Waits;
+    fn hear(self) -> Heard {
+        match self {
+            Stranger::Silent(stream) => {
+                let mut first = [0];
+                match (&stream).read(&mut first) {
+                    Ok(0) => Heard::Gone,
+                    Ok(_) if first[0] == TLS_HANDSHAKE => Stranger::hear_hello(stream, first.to_vec()),
+                    Ok(_) if first[0] == b'L' => {
+                        let mut bytes = [0; GREETING_BYTES];
+                        bytes[0] = b'L';
+                        Stranger::hear_rail(stream, bytes, 1)
+                    }
+                    Ok(_) => Heard::Garbage,
+                    Err(error) if is_again(&error) => Heard::Waits(Stranger::Silent(stream)),
+                    Err(_) => Heard::Gone,
                 }
-                Err(_) => return Heard::Gone,
-            };
-        }
-        let State::Rail { bytes, got } = &mut self.state else { return Heard::Waits };
-        // Never a byte beyond the greeting: what follows is the engine's.
-        match self.stream.read(&mut bytes[*got..]) {
-            Ok(0) => return Heard::Gone,
-            Ok(read) => *got += read,
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                return Heard::Waits;
             }
+            Stranger::Hello(stream, bytes) => Stranger::hear_hello(stream, bytes),
+            Stranger::Rail { stream, bytes, got } => Stranger::hear_rail(stream, bytes, got),
+            Stranger::Answered(mut accepting) => match accepting.turn() {
+                Ok(false) => Heard::Waits(Stranger::Answered(accepting)),
+                Ok(true) => match accepting.finish() {
+                    Ok(link) => {
+                        let from = link.bytes_received();
+                        Stranger::hear_link(Box::new(link), from)
+                    }
+                    Err(_) => Heard::Unproven,
+                },
+                Err(_) => Heard::Unproven,
+            },
+            Stranger::Proven(link, from) => Stranger::hear_link(link, from),
+        }
+    }
+
+    fn hear_hello(stream: TcpStream, mut bytes: Vec<u8>) -> Heard {
+        loop {
+            let whole = record_bytes(&bytes);
+            if whole > HELLO_BYTES_MAX {
+                return Heard::Garbage;
+            }
+            let had = bytes.len();
+            if had == whole && had > RECORD_HEAD_BYTES {
+                return Heard::Waits(Stranger::Hello(stream, bytes));
+            }
+            if had == whole {
+                return Heard::Garbage;
+            }
+            bytes.resize(whole, 0);
+            let read = (&stream).read(&mut bytes[had..]);
+            bytes.truncate(had + read.as_ref().copied().unwrap_or(0));
+            match read {
+                Ok(0) => return Heard::Gone,
+                Ok(_) => {}
+                Err(error) if is_again(&error) => return Heard::Waits(Stranger::Hello(stream, bytes)),
+                Err(_) => return Heard::Gone,
+            }
+        }
+    }
+
+    fn hear_rail(stream: TcpStream, mut bytes: [u8; GREETING_BYTES], mut got: usize) -> Heard {
+        // Never a byte beyond the greeting: what follows is the engine's.
+        match (&stream).read(&mut bytes[got..]) {
+            Ok(0) => return Heard::Gone,
+            Ok(read) => got += read,
+            Err(error) if is_again(&error) => {}
             Err(_) => return Heard::Gone,
         }
-        match *got {
-            GREETING_BYTES => Greeting::decode(bytes).map_or(Heard::Garbage, Heard::Rail),
-            _ => Heard::Waits,
+        match got {
+            GREETING_BYTES => Greeting::decode(&bytes).map_or(Heard::Garbage, |greeting| Heard::Rail(stream, greeting)),
+            _ => Heard::Waits(Stranger::Rail { stream, bytes, got }),
         }
+    }
+
+    fn hear_link(mut link: Box<Link>, from: u64) -> Heard {
+        match link.take_portion() {
+            Ok(()) => Heard::Waits(Stranger::Proven(link, from)),
+            Err(_) if link.ready() => Heard::Waits(Stranger::Proven(link, from)),
+            Err(_) => Heard::Gone,
+        }
+    }
+
+    /// What it has shown.
+    fn stage(&self) -> Stage {
+        match self {
+            Stranger::Silent(_) => Stage::Silent,
+            Stranger::Hello(_, bytes) if bytes.len() == record_bytes(bytes) => Stage::Asking,
+            Stranger::Hello(..) | Stranger::Rail { .. } => Stage::Speaking,
+            Stranger::Answered(_) => Stage::Answered,
+            Stranger::Proven(link, from) if Stranger::pleads(link, *from) => Stage::Pleading,
+            Stranger::Proven(link, _) if link.ready() => Stage::Greeting,
+            Stranger::Proven(..) => Stage::Proven,
+        }
+    }
+
+    fn pleads(link: &Link, from: u64) -> bool {
+        link.frames_ready() >= FRAMES_PLEADING || link.bytes_received() - from >= PLEA_BYTES_MAX
+    }
+
+    /// What is to be polled for it; `None`: it has said all that is asked of it now.
+    fn waits_for(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        match self {
+            Stranger::Silent(stream) | Stranger::Rail { stream, .. } => Some((stream.as_fd(), PollFlags::IN)),
+            Stranger::Hello(..) if self.stage() == Stage::Asking => None,
+            Stranger::Hello(stream, _) => Some((stream.as_fd(), PollFlags::IN)),
+            Stranger::Answered(it) if it.wants_write() => Some((it.as_fd(), PollFlags::IN | PollFlags::OUT)),
+            Stranger::Answered(it) => Some((it.as_fd(), PollFlags::IN)),
+            Stranger::Proven(link, from) if Stranger::pleads(link, *from) => None,
+            Stranger::Proven(link, _) => Some((link.as_fd(), PollFlags::IN)),
+        }
+    }
+
+    fn key(&self) -> Option<PublicKey> {
+        if let Stranger::Proven(link, _) = self { Some(link.peer_key()) } else { None }
     }
 }
 
 /// The threads that serve links which are not let in yet.
 struct Rooms {
-    /// Oldest first.
-    taken: Mutex<Vec<Room>>,
+    inside: Mutex<Inside>,
     /// Signalled when a room is free again.
     freed: Event,
 }
 
+#[derive(Default)]
+struct Inside {
+    /// Oldest first.
+    taken: Vec<Room>,
+    /// Networks whose clients were let in, until the accepting thread has read it.
+    good: Vec<Network>,
+}
+
 struct Room {
     number: u64,
-    network: u128,
+    network: Network,
     since: Instant,
     /// A second handle of its socket, to shut it down from the accepting thread.
     handle: TcpStream,
@@ -424,12 +603,12 @@ impl Room {
 }
 
 impl Rooms {
-    fn lock(&self) -> MutexGuard<'_, Vec<Room>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn clear(&self) {
-        for room in self.lock().iter_mut() {
+        for room in &mut self.lock().taken {
             room.shut();
         }
     }
@@ -439,20 +618,20 @@ impl Rooms {
 struct RoomKey {
     rooms: Arc<Rooms>,
     number: u64,
+    is_admitted: Arc<AtomicBool>,
 }
 
 impl Drop for RoomKey {
     fn drop(&mut self) {
-        self.rooms.lock().retain(|room| room.number != self.number);
+        let mut inside = self.rooms.lock();
+        if let Some(at) = inside.taken.iter().position(|room| room.number == self.number) {
+            let room = inside.taken.remove(at);
+            if self.is_admitted.load(Ordering::Acquire) && inside.good.len() < ROOMS_MAX {
+                inside.good.push(room.network);
+            }
+        }
+        drop(inside);
         self.rooms.freed.signal();
-    }
-}
-
-/// Whom a flood is booked to: an IPv4 address, or the /64 that one IPv6 customer has.
-fn network(address: IpAddr) -> u128 {
-    match address.to_canonical() {
-        IpAddr::V4(address) => u128::from(u32::from(address)),
-        IpAddr::V6(address) => u128::from(address) >> 64 << 64,
     }
 }
 

@@ -46,7 +46,7 @@ impl Port {
                 link.close();
                 let _ = link.flush_blocking(SOON);
             };
-            listener.run(control, move |stream, greeting| rail.send((stream, greeting)).unwrap(), &its_stop)
+            listener.run(control, |_| false, move |stream, greeting| rail.send((stream, greeting)).unwrap(), &its_stop)
         });
         Port { address, key: id.public(), rails, counts, served, stop, running: Some(running) }
     }
@@ -182,7 +182,7 @@ fn half_open_connections_cost_a_place_at_the_door_and_no_more() {
     let port = Port::open();
     // Silent ones, and ones that stop within a greeting: more than there are places.
     let mut idle: Vec<TcpStream> = Vec::new();
-    for number in 0..600 {
+    for number in 0..PLACES_MAX + 344 {
         let mut stream = port.knock();
         if number % 2 == 0 {
             stream.write_all(b"LHRL").unwrap();
@@ -191,8 +191,8 @@ fn half_open_connections_cost_a_place_at_the_door_and_no_more() {
     }
     port.serves_within(Duration::from_secs(2));
     let pushed_out = port.counts.pushed_out.load(Ordering::Relaxed);
-    assert!(pushed_out >= 600 - STRANGERS_MAX as u64, "{pushed_out}");
-    assert!(is_closed(&mut idle[0]), "the oldest had to go");
+    assert!(pushed_out >= 344, "{pushed_out}");
+    assert!(is_closed(&mut idle[1]), "the oldest of those that said nothing had to go");
     // A rail gets through among them.
     let mut rail = port.knock();
     rail.write_all(&greeting(7).encode()).unwrap();
@@ -263,11 +263,76 @@ fn stopping_shuts_out_strangers_and_waits_for_those_who_were_let_in() {
     assert!(TcpStream::connect(port.address).is_err(), "the port is closed");
 }
 
+/// A connection from a place of our own on the loopback.
+fn knock_from(port: &Port, network: u16, host: u8) -> Option<TcpStream> {
+    let [high, low] = network.to_be_bytes();
+    let from = Some(std::net::IpAddr::from([127, high, low, host]));
+    sys::sock::connect_from(port.address, from, SOON, |_| Ok(())).ok()
+}
+
+/// What an honest client of ours says first.
+fn honest_hello(port: &Port) -> Vec<u8> {
+    let ear = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = ear.local_addr().unwrap().to_string();
+    let key = port.key;
+    let client =
+        thread::spawn(move || Link::connect(&address, &Identity::ephemeral().unwrap(), Expect::Key(key), SOON).err());
+    let (mut stream, _) = ear.accept().unwrap();
+    let mut hello = vec![0; RECORD_HEAD_BYTES];
+    stream.read_exact(&mut hello).unwrap();
+    hello.resize(record_bytes(&hello), 0);
+    stream.read_exact(&mut hello[RECORD_HEAD_BYTES..]).unwrap();
+    drop(stream);
+    client.join().unwrap();
+    hello
+}
+
+/// Ends the strikers also when the test fails.
+struct Until<'a>(&'a AtomicBool);
+
+impl Drop for Until<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
-fn a_flood_is_booked_to_the_network_that_it_comes_from() {
-    let network = |text: &str| super::network(text.parse().unwrap());
-    assert_eq!(network("10.0.0.1"), network("::ffff:10.0.0.1"));
-    assert_ne!(network("10.0.0.1"), network("10.0.0.2"));
-    assert_eq!(network("2001:db8::1"), network("2001:db8::ffff:1"));
-    assert_ne!(network("2001:db8::1"), network("2001:db8:0:1::1"));
+fn five_thousand_half_open_from_a_thousand_networks_keep_no_newcomer_out() {
+    let port = Port::open();
+    let whole = honest_hello(&port);
+    // Silent, one byte of TLS, a piece of a rail's greeting, a greeting without its end, and a whole one after which nothing comes.
+    let words: [&[u8]; 5] = [b"", &whole[..1], b"LHRL", &whole[..700], &whole];
+    let over = AtomicBool::new(false);
+    let strike = |at: u16| {
+        let word = words[usize::from(at / 1000) % words.len()];
+        let stream = knock_from(&port, 1 + at % 1000, 1 + (at / 1000) as u8);
+        stream.filter(|stream| (&*stream).write_all(word).is_ok())
+    };
+    thread::scope(|scope| {
+        let until = Until(&over);
+        scope.spawn(|| {
+            let mut held = std::collections::VecDeque::new();
+            // And who was shown out comes again.
+            for at in (0..5000).cycle().take_while(|_| !over.load(Ordering::Relaxed)) {
+                held.extend(strike(at));
+                if held.len() > 5000 {
+                    held.pop_front();
+                }
+            }
+        });
+        let patience = Instant::now() + Duration::from_secs(120);
+        while port.counts.accepted.load(Ordering::Relaxed) < 5000 && Instant::now() < patience {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let mut slowest = Duration::ZERO;
+        for _ in 0..20 {
+            // At the first knock. 2 s are promised; other tests run beside this one, so the daemon that has the machine for itself is held to that
+            // (lab/e2e/27-strangers.sh).
+            let start = Instant::now();
+            port.serves_within(PROVE);
+            slowest = slowest.max(start.elapsed());
+        }
+        drop(until);
+        eprintln!("slowest of 20 newcomers: {slowest:?}; {}", port.counts);
+    });
 }

@@ -36,13 +36,24 @@ use std::os::unix::ffi::OsStrExt;
 use clap::Parser;
 
 fn main() {
+    // Where it panicked is on standard error already.
+    let exit = std::panic::catch_unwind(run).unwrap_or_else(|panic| {
+        let failure = exit::Exit::Bug.fail("do what was asked", engine::fault::words(&*panic));
+        eprintln!("{failure}");
+        failure.exit
+    });
+    job::board::shut();
+    std::process::exit(i32::from(exit.code()));
+}
+
+fn run() -> exit::Exit {
     let command = args::Arguments::parse().command;
     // The lab hands its words on to whom it starts; those overwrite them themselves.
     if !matches!(command, args::Command::Lab(_)) {
         let secret = |word: &[u8]| cp::tickets::secret(std::ffi::OsStr::from_bytes(word));
         let _ = sys::words::overwrite(secret, b'*');
     }
-    let exit = match command {
+    match command {
         args::Command::Cp(arguments) => cp::run(&arguments),
         args::Command::Sync(arguments) => sync::run(*arguments),
         args::Command::Serve(arguments) => serve::run(&arguments),
@@ -56,9 +67,7 @@ fn main() {
         }
         args::Command::Lab(command) => std::process::exit(i32::from(lab::run(&command))),
         args::Command::Generate(arguments) => told(docs_command::run(&arguments).map(|_| exit::Exit::Whole)),
-    };
-    job::board::shut();
-    std::process::exit(i32::from(exit.code()));
+    }
 }
 
 fn told(result: Result<exit::Exit, exit::Failure>) -> exit::Exit {

@@ -7,23 +7,27 @@
 
 use std::io;
 use std::ops::Add;
-use std::sync::Arc;
-use std::sync::mpsc::{self, Sender};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use proto::placement::homes;
 use sys::ring::{Kind, Waker};
 
 use crate::books::{Counters, Look, Spared};
+use crate::fault;
 use crate::job::Cmd;
 use crate::linux::Linux;
+use crate::platform::Platform;
 use crate::worker::Worker;
 
 /// One worker from outside.
 #[derive(Debug)]
 struct Handle {
     to: Sender<Cmd<Linux>>,
-    waker: Waker,
+    /// Another one when the worker was made anew.
+    waker: Arc<Mutex<Waker>>,
     counters: Arc<Counters>,
     thread_id: u32,
     thread: Option<JoinHandle<()>>,
@@ -105,6 +109,49 @@ pub struct Make {
     pub holds: Vec<Hold>,
 }
 
+/// What a worker's thread says when it is up.
+type Up = (Started, Arc<Mutex<Waker>>, u32);
+
+/// A worker's thread. A panic in it costs the jobs that were on this worker: they are told, ring and pool are made anew, and the thread goes on.
+fn live(
+    make: impl Fn() -> io::Result<(Linux, String)>,
+    mut mailbox: Receiver<Cmd<Linux>>,
+    shared: &Arc<Counters>,
+    tell: &SyncSender<io::Result<Up>>,
+) {
+    let mut woken_by: Option<Arc<Mutex<Waker>>> = None;
+    loop {
+        let (mut linux, driver) = match (make(), &woken_by) {
+            (Ok(made), _) => made,
+            (Err(error), None) => return drop(tell.send(Err(error))),
+            (Err(error), Some(_)) => {
+                // Without this worker jobs would stand still for ever; without the process they are taken up again by whoever started it.
+                eprintln!("longhaul: a worker that panicked cannot be made anew: {error}");
+                std::process::abort();
+            }
+        };
+        let waker = linux.waker();
+        let pool = linux.pool();
+        let (pool_bytes, pages) = (pool.bytes(), pool.pages().name());
+        let started = Started { driver, pool_bytes, pages, node: linux.node() };
+        // Its books begin before anybody knows of it.
+        let mut worker = Worker::new(linux, mailbox, shared.clone());
+        match &woken_by {
+            Some(shared) => *shared.lock().unwrap_or_else(PoisonError::into_inner) = waker,
+            None => {
+                let shared = Arc::new(Mutex::new(waker));
+                woken_by = Some(shared.clone());
+                let _ = tell.send(Ok((started, shared, sys::clock::thread_id())));
+            }
+        }
+        // Nothing of the worker is used after a panic but its mailbox and the jobs' posts, which no step leaves half changed.
+        match catch_unwind(AssertUnwindSafe(|| worker.run())) {
+            Ok(()) => return,
+            Err(panic) => mailbox = worker.give_up(&format!("a worker panicked: {}", fault::words(&*panic))),
+        }
+    }
+}
+
 impl Workers {
     /// Starts them and waits until each has its ring and pool.
     pub fn start(make: Make) -> io::Result<Workers> {
@@ -124,22 +171,11 @@ impl Workers {
                 let node = cores.and(memory).ok().and(hold.node);
                 // Bursts and caps are timed; with the default slack each is 50 µs late.
                 let _ = sys::udp::fine_timers();
-                match Linux::new(bufs, chunk_bytes as usize, driver) {
-                    Ok((linux, driver)) => {
-                        use crate::platform::Platform;
-                        let mut linux = linux.held_on(node);
-                        let pool = linux.pool();
-                        let started = Started { driver, pool_bytes: pool.bytes(), pages: pool.pages().name(), node };
-                        let waker = linux.waker();
-                        // Its books begin before anybody knows of it.
-                        let mut worker = Worker::new(linux, mailbox, shared);
-                        let _ = tell.send(Ok((started, waker, sys::clock::thread_id())));
-                        worker.run();
-                    }
-                    Err(error) => {
-                        let _ = tell.send(Err(error));
-                    }
-                }
+                let make = || {
+                    let (linux, driver) = Linux::new(bufs, chunk_bytes as usize, driver)?;
+                    Ok((linux.held_on(node), driver))
+                };
+                live(make, mailbox, &shared, &tell);
             })?;
             let (started, waker, thread_id) =
                 told.recv().map_err(|_| io::Error::other("a worker died at its start"))??;
@@ -165,7 +201,7 @@ impl Workers {
         let handle = &self.handles[index];
         // A worker that is gone has ended with the process's jobs; there is nobody to tell.
         if handle.to.send(cmd).is_ok() {
-            handle.waker.wake();
+            handle.waker.lock().unwrap_or_else(PoisonError::into_inner).wake();
         }
     }
 }

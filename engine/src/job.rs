@@ -222,6 +222,8 @@ pub enum Event {
     RailDead { rail: u16, end: RailEnd },
     /// The worker has let go of the job.
     Closed { books: Box<Snapshot> },
+    /// The worker panicked, and has nothing of the job any more.
+    Panicked { why: String },
 }
 
 /// The worker's end of a job's mailbox: never blocks, keeps the order, rings once per batch.

@@ -18,6 +18,7 @@ pub mod rail; // frames ↔ network
 pub mod sink; // plain buf → file, commit
 pub mod digest; // chunk digests merged to the file's
 pub mod books; // laps booked to stages
+pub mod fault; // panics, on purpose and not
 pub mod bound; // --rate: one for all rails of a job
 pub mod meter; // what a datagram rail tells of itself
 pub mod end; // the two job ends: proto's machines joined to trees and workers

@@ -12,6 +12,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 
 use proto::books::Stage;
 use proto::rate::RateConfig;
+use proto::send::{Handout, Unit};
 
 use crate::books::{Counters, Laps};
 use crate::job::{Cmd, Event, JobNo, JobPart, RailEnd, RailPace, Role};
@@ -48,6 +49,8 @@ pub struct Worker<P: Platform> {
     late: bool,
 }
 
+/// So often a full mailbox is tried again, a millisecond apart, when a worker ends by a panic.
+const GIVE_UP_TRIES: u32 = 1000;
 /// The longest sleep: books are published and late events moved at least so often.
 const SLEEP_NS_MAX: u64 = 100_000_000;
 
@@ -72,6 +75,21 @@ impl<P: Platform> Worker<P> {
     /// Runs until `Cmd::Stop` or until every sender of the mailbox is gone.
     pub fn run(&mut self) {
         while self.turn(SLEEP_NS_MAX) {}
+    }
+
+    /// The thread panicked in the middle of a turn: every job that was here is told, and the mailbox goes to whoever follows.
+    pub(crate) fn give_up(self, why: &str) -> Receiver<Cmd<P>> {
+        for mut seat in self.seats.into_values() {
+            seat.part.post.put(Event::Panicked { why: why.to_owned() });
+            // A keeper that does not empty its mailbox for so long has its watchdog.
+            for _ in 0..GIVE_UP_TRIES {
+                if !seat.part.post.ring() {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        }
+        self.mailbox
     }
 
     /// One turn. Returns whether there is to be another.
@@ -207,6 +225,7 @@ impl<P: Platform> Worker<P> {
                 self.pace(job, |had| RateConfig { target, min, policy, ..had });
             }
             Cmd::Send { job, handout } => {
+                each_path(&handout, |path| crate::fault::panic_if_asked("sending worker", path));
                 let rail = self.rails.iter_mut().flatten().find(|rail| rail.job == job && rail.rail == handout.rail);
                 // A rail that died meanwhile told so; the receiver's word brings the chunk back to the machine.
                 if let Some(rail) = rail {
@@ -214,6 +233,7 @@ impl<P: Platform> Worker<P> {
                 }
             }
             Cmd::Expect { job, entries } => {
+                entries.iter().for_each(|entry| crate::fault::panic_if_asked("receiving worker", &entry.path));
                 if let Some(seat) = self.seats.get_mut(&job) {
                     seat.parts.expect(entries);
                 }
@@ -331,6 +351,13 @@ impl<P: Platform> Worker<P> {
     /// The rail a slot belongs to; there while it has ops in flight.
     pub(crate) fn rail(&mut self, slot: &Slot) -> &mut Rail<P> {
         self.rails[slot.rail].as_mut().expect("a rail stays until its ops are back")
+    }
+}
+
+fn each_path(handout: &Handout, mut with: impl FnMut(&[u8])) {
+    match &handout.unit {
+        Unit::Range { entry, .. } => with(&entry.path),
+        Unit::Pack { entries } => entries.iter().for_each(|entry| with(&entry.path)),
     }
 }
 

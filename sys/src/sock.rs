@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 /// Connections waiting to be accepted. The kernel cuts it to net.core.somaxconn (4096 since Linux 5.4).
-const BACKLOG: i32 = 1024;
+const BACKLOG: i32 = 4096;
 
 /// Listens on an address, which may have been in use a moment ago. `[::]` listens for IPv4 too. Errors: EADDRINUSE,
 /// EACCES, EADDRNOTAVAIL.

@@ -25,6 +25,7 @@ mod watch; // books, pulse, screen, watchdog
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -33,6 +34,7 @@ use std::time::{Duration, Instant};
 use engine::books::Look;
 use engine::bound::Bound;
 use engine::end::{Outbox, Record};
+use engine::fault;
 use engine::host::Team;
 use engine::job::{Cmd, Event as Told, JobNo, JobPart, Post, Role, Terms};
 use engine::linux::scan::Batch;
@@ -52,7 +54,7 @@ use sys::event::Event;
 use again::Again;
 use asked::Wishes;
 use auto::Auto;
-use beside::{Committer, Comparer, Looker, spawn_committer, spawn_scan};
+use beside::{Committer, Comparer, Looker, Panics};
 use closing::{Closing, HeldSign, SIGN_HELD, told};
 use end::End;
 use paths::PathBook;
@@ -242,6 +244,10 @@ struct Keeper<'a, 'b> {
     tasks: Option<Committer>,
     looks: Option<Looker>,
     compares: Option<Comparer>,
+    /// What panicked in a thread of the job.
+    panics: Panics,
+    /// Workers that panicked: they have nothing of the job any more.
+    workers_lost: usize,
     commits_open: usize,
     notes_open: usize,
     note_from: Instant,
@@ -306,7 +312,11 @@ struct Keeper<'a, 'b> {
 /// Runs a job to its end. `watch` is told at every tick, with notes for the user.
 pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Result<Outcome, Failure> {
     let mut keeper = Keeper::new(job, watch).map_err(|error| Exit::of_io(&error).fail("start the job", error))?;
-    let result = keeper.turn_all();
+    // A mistake in this job is this job's end and nobody else's: what the keeper has is not looked at again, but to take leave with.
+    let result = catch_unwind(AssertUnwindSafe(|| keeper.turn_all())).unwrap_or_else(|panic| {
+        let why = format!("the keeper panicked: {}", fault::words(&*panic));
+        Err(keeper.bug(&why))
+    });
     keeper.leave(result.is_ok());
     result?;
     let own = keeper.books();
@@ -345,10 +355,8 @@ pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Resul
 impl<'a, 'b> Keeper<'a, 'b> {
     fn new(job: Job<'a>, watch: &'b mut dyn FnMut(&Status<'_>, &[String])) -> io::Result<Self> {
         let (post, events) = sync_channel(1024);
-        let (scan, tasks) = match &job.way {
-            Way::Send(source) => (Some(spawn_scan(source, &job.bell)?), None),
-            Way::Recv { sink, .. } => (None, Some(spawn_committer(sink, &job.bell)?)),
-        };
+        let panics = Panics::new(&job.bell);
+        let (scan, tasks) = panics.spawn_first(&job)?;
         let mut end = End::of(&job);
         end.record().dry = job.dry;
         let secret = JobSecret::of(&job.link, job.id);
@@ -364,6 +372,8 @@ impl<'a, 'b> Keeper<'a, 'b> {
             tasks,
             looks: None,
             compares: None,
+            panics,
+            workers_lost: 0,
             commits_open: 0,
             notes_open: 0,
             note_from: Instant::now(),
@@ -432,6 +442,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
         self.want_rails();
         while self.closing != Closing::Over {
             self.take_frames()?;
+            self.take_panics()?;
             self.take_events()?;
             self.take_held_sign(SIGN_HELD)?;
             self.take_settled()?;
@@ -486,6 +497,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
         let mut rest = entries.into_iter();
         loop {
             let some: Vec<Entry> = rest.by_ref().take(ENTRIES_AT_ONCE).collect();
+            some.iter().for_each(|entry| fault::panic_if_asked("keeper", &entry.path));
             self.on_frame(Frame::Entries(some))?;
             if rest.len() == 0 {
                 return Ok(());
@@ -554,6 +566,10 @@ impl<'a, 'b> Keeper<'a, 'b> {
         let now_ns = sys::clock::now_ns();
         for _ in 0..EVENTS_PER_TURN {
             let Ok(event) = self.events.try_recv() else { return Ok(()) };
+            if let Told::Panicked { why } = &event {
+                self.workers_lost += 1;
+                return Err(self.bug(why));
+            }
             if self.closing != Closing::Open {
                 continue;
             }

@@ -25,6 +25,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use proto::FRAME_BYTES_MAX;
@@ -32,7 +34,7 @@ use proto::error::Breach;
 use rustls::Connection;
 
 use kept::Kept;
-use shake::{Deadline, dial, handshake};
+use shake::{Deadline, dial, handshake, step};
 pub use shake::{SMALL_SEGMENT, bound_segments};
 
 pub use error::{LinkError, Step};
@@ -88,6 +90,79 @@ enum Carrier {
 /// A peer that took the connection and then says nothing for so long (and four round trips) is asked again with small segments.
 const SILENT: Duration = Duration::from_secs(4);
 
+/// The accepting side's handshake, as far as it has come: for a listener that gives nobody a thread before it has proved its key.
+pub struct Accepting {
+    connection: Connection,
+    stream: TcpStream,
+    peer: SocketAddr,
+    moved: (u64, u64),
+}
+
+impl fmt::Debug for Accepting {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Accepting").field("peer", &self.peer).field("moved", &self.moved).finish_non_exhaustive()
+    }
+}
+
+impl Accepting {
+    /// Answers the TLS greeting `hello`, which is whole, of a non-blocking stream.
+    ///
+    /// # Errors
+    /// TLS, or the kernel's.
+    pub fn begin(stream: TcpStream, mut hello: &[u8], id: &Identity) -> Result<Accepting, LinkError> {
+        let io = |source| LinkError::Io { step: "set up the socket of", source };
+        let mut connection = Connection::Server(tls::server(id).map_err(LinkError::Tls)?);
+        stream.set_nodelay(true).map_err(io)?;
+        let peer = stream.peer_addr().map_err(io)?;
+        let received = hello.len() as u64;
+        while !hello.is_empty() {
+            connection.read_tls(&mut hello).map_err(io)?;
+        }
+        if let Err(error) = connection.process_new_packets() {
+            let _ = connection.write_tls(&mut &stream);
+            return Err(LinkError::Tls(error));
+        }
+        Ok(Accepting { connection, stream, peer, moved: (0, received) })
+    }
+
+    /// Goes as far as the kernel lets it. Is it done?
+    ///
+    /// # Errors
+    /// TLS, or the kernel's.
+    pub fn turn(&mut self) -> Result<bool, LinkError> {
+        loop {
+            match step(&mut self.connection, &self.stream, &mut self.moved) {
+                Ok(true) => {}
+                Ok(false) => return Ok(!self.connection.is_handshaking() && !self.connection.wants_write()),
+                Err(error) => {
+                    let _ = self.connection.write_tls(&mut &self.stream);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// For poll: for writing, too?
+    #[must_use]
+    pub fn wants_write(&self) -> bool {
+        self.connection.wants_write()
+    }
+
+    /// For poll.
+    #[must_use]
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    /// It is done.
+    ///
+    /// # Errors
+    /// The peer speaks something else within TLS, or shows no usable key.
+    pub fn finish(self) -> Result<Link, LinkError> {
+        Link::shaken(self.connection, self.stream, self.peer, self.moved)
+    }
+}
+
 /// One end of a control session. Non-blocking after the handshake.
 pub struct Link {
     carrier: Carrier,
@@ -112,8 +187,8 @@ pub struct Link {
     bytes_sent: u64,
     bytes_received: u64,
     kept: Kept,
-    /// Lives until the peer is let in or the link is dropped; the listener counts it.
-    guard: Option<Box<dyn Send>>,
+    /// Lives until the peer is let in or the link is dropped; the listener counts it. The mark says which.
+    guard: Option<(Box<dyn Send>, Arc<AtomicBool>)>,
 }
 
 impl fmt::Debug for Link {
@@ -172,11 +247,12 @@ impl Link {
         }
     }
 
-    /// The accepting side's handshake, under one deadline however slowly the peer drips. Any peer that proves its key
-    /// passes; whether it may do anything is asked afterwards with `peer_key`.
+    /// The accepting side's handshake, under one deadline however slowly the peer drips; the listener does the same step by step. Any peer
+    /// that proves its key passes; whether it may do anything is asked afterwards with `peer_key`.
     ///
     /// # Errors
     /// No proof in time, or TLS.
+    #[cfg(test)]
     pub fn accept(stream: TcpStream, id: &Identity, timeout: Duration) -> Result<Link, LinkError> {
         let connection = tls::server(id).map_err(LinkError::Tls)?;
         Link::shake(Connection::Server(connection), stream, &mut Deadline::after(timeout))
@@ -222,13 +298,23 @@ impl Link {
         stream.set_nonblocking(true).map_err(io)?;
         stream.set_nodelay(true).map_err(io)?;
         let peer = stream.peer_addr().map_err(io)?;
-        let (mut sent, mut received) = (0, 0);
-        let shaken = handshake(&mut connection, &stream, deadline, &mut sent, &mut received);
+        let mut moved = (0, 0);
+        let shaken = handshake(&mut connection, &stream, deadline, &mut moved);
         if let Err(error) = shaken {
             // The alert tells the peer why; if it cannot be sent now, it is not worth waiting for.
             let _ = connection.write_tls(&mut &stream);
             return Err(error);
         }
+        Link::shaken(connection, stream, peer, moved)
+    }
+
+    /// A handshake is done.
+    fn shaken(
+        connection: Connection,
+        stream: TcpStream,
+        peer: SocketAddr,
+        (sent, received): (u64, u64),
+    ) -> Result<Link, LinkError> {
         if connection.alpn_protocol() != Some(tls::ALPN) {
             return Err(LinkError::NotLonghaul);
         }
@@ -241,6 +327,36 @@ impl Link {
         link.cut_frames(&mut frames)?;
         link.ready.extend(frames);
         Ok(link)
+    }
+
+    /// Takes one portion of what came; the frames wait. For a peer that is not let in yet and is worth no thread.
+    ///
+    /// # Errors
+    /// `Cut`, also after a farewell; `Breach`, TLS or the kernel's.
+    pub fn take_portion(&mut self) -> Result<(), LinkError> {
+        let Carrier::Tls { stream, .. } = &self.carrier else { return Ok(()) };
+        let mut portion = [0; READ_BYTES];
+        match (&*stream).read(&mut portion) {
+            Ok(0) => return Err(LinkError::Cut),
+            Ok(bytes) => {
+                self.bytes_received += bytes as u64;
+                self.open(&portion[..bytes])?;
+                let mut frames = Vec::new();
+                let cut = self.cut_frames(&mut frames);
+                self.ready.extend(frames);
+                cut?;
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return Err(LinkError::Cut),
+            Err(source) => return Err(LinkError::Io { step: "read from", source }),
+        }
+        if self.peer_closed { Err(LinkError::Cut) } else { Ok(()) }
+    }
+
+    /// Whole frames that wait.
+    #[must_use]
+    pub fn frames_ready(&self) -> usize {
+        self.ready.len()
     }
 
     /// The key that the peer proved; zero on a pair.
@@ -349,13 +465,16 @@ impl Link {
         self.bytes_received
     }
 
-    /// Something to hold until the peer is let in (`admitted`) or the link is dropped.
-    pub fn hold(&mut self, guard: Box<dyn Send>) {
-        self.guard = Some(guard);
+    /// Something to hold until the peer is let in (`admitted`, which sets the mark) or the link is dropped.
+    pub fn hold(&mut self, guard: Box<dyn Send>, is_admitted: Arc<AtomicBool>) {
+        self.guard = Some((guard, is_admitted));
     }
 
     /// The peer may do something here: it no longer counts as a stranger at the listener.
     pub fn admitted(&mut self) {
+        if let Some((_, is_admitted)) = &self.guard {
+            is_admitted.store(true, Ordering::Release);
+        }
         self.guard = None;
     }
 

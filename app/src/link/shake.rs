@@ -91,40 +91,46 @@ pub(super) fn handshake(
     connection: &mut Connection,
     stream: &TcpStream,
     deadline: &mut Deadline,
-    sent: &mut u64,
-    received: &mut u64,
+    moved: &mut (u64, u64),
 ) -> Result<(), LinkError> {
-    let io = |source| LinkError::Io { step: "set up", source };
     while connection.is_handshaking() || connection.wants_write() {
         deadline.left(Step::Prove)?;
-        let mut moved = false;
-        if connection.wants_write() {
-            match connection.write_tls(&mut &*stream) {
-                Ok(bytes) => {
-                    *sent += bytes as u64;
-                    moved = true;
-                }
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-                Err(error) => return Err(io(error)),
-            }
-        }
-        if !moved && connection.is_handshaking() {
-            match connection.read_tls(&mut &*stream) {
-                Ok(0) => return Err(LinkError::Cut),
-                Ok(bytes) => {
-                    *received += bytes as u64;
-                    deadline.heard_by = None;
-                    connection.process_new_packets().map_err(LinkError::Tls)?;
-                    moved = true;
-                }
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-                Err(error) if error.kind() == ErrorKind::ConnectionReset => return Err(LinkError::Cut),
-                Err(error) => return Err(io(error)),
-            }
-        }
-        if !moved {
+        let received = moved.1;
+        if !step(connection, stream, moved)? {
             deadline.wait(stream.as_fd(), connection.is_handshaking(), connection.wants_write(), Step::Prove)?;
+        }
+        if moved.1 > received {
+            deadline.heard_by = None;
         }
     }
     Ok(())
+}
+
+/// One write or read of it, as far as the kernel lets us; `false`: it does not now. `moved`: bytes sent and received.
+pub(super) fn step(connection: &mut Connection, stream: &TcpStream, moved: &mut (u64, u64)) -> Result<bool, LinkError> {
+    let io = |source| LinkError::Io { step: "set up", source };
+    if connection.wants_write() {
+        match connection.write_tls(&mut &*stream) {
+            Ok(bytes) => {
+                moved.0 += bytes as u64;
+                return Ok(true);
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(error) => return Err(io(error)),
+        }
+    }
+    if connection.is_handshaking() {
+        match connection.read_tls(&mut &*stream) {
+            Ok(0) => return Err(LinkError::Cut),
+            Ok(bytes) => {
+                moved.1 += bytes as u64;
+                connection.process_new_packets().map_err(LinkError::Tls)?;
+                return Ok(true);
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return Err(LinkError::Cut),
+            Err(error) => return Err(io(error)),
+        }
+    }
+    Ok(false)
 }

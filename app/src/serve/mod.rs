@@ -17,11 +17,13 @@ use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
+use engine::fault::words;
 use engine::host::{Make, Workers};
 use engine::job::JobNo;
 use proto::placement::homes::deal;
@@ -31,7 +33,7 @@ use sys::fs::Dir;
 
 use crate::args::{ServeArguments, TicketChoice};
 use crate::config::{Settings, TicketAccess};
-use crate::door::{self, Door};
+use crate::door::{self, Door, Standing};
 use crate::exit::{Exit, Failure};
 use crate::host::nodes::Nodes;
 use crate::identity::ticket::{Tickets, Uses};
@@ -58,8 +60,8 @@ struct Waiting {
     to: Sender<Arrival>,
     bell: Event,
     seen: HashSet<u16>,
-    /// Datagram rails that were confirmed: these may come from another address.
-    packets: HashSet<u16>,
+    /// Datagram rails that were greeted, and how often each was confirmed: they may come from another address.
+    packets: HashMap<u16, u32>,
     /// Who is let in with a datagram rail; `None`: none were agreed.
     datagrams: Option<door::Guest>,
 }
@@ -135,7 +137,7 @@ impl Daemon {
         to: Sender<Arrival>,
         bell: Event,
     ) -> bool {
-        let waiting = Waiting { secret, to, bell, seen: HashSet::new(), packets: HashSet::new(), datagrams };
+        let waiting = Waiting { secret, to, bell, seen: HashSet::new(), packets: HashMap::new(), datagrams };
         let mut all = self.waiting();
         if all.contains_key(&job) {
             return false;
@@ -176,29 +178,6 @@ impl Daemon {
         }
     }
 
-    /// A datagram rail is at the door: whose it is, if its MAC holds and its number is new.
-    fn on_packets(&self, greeting: &Greeting) -> Option<door::Guest> {
-        let mut all = self.waiting();
-        let job = all.get_mut(&greeting.job)?;
-        let guest = job.datagrams.clone().filter(|_| greeting.rail != rails::CONTROL)?;
-        if greeting.version != proto::VERSION || !job.secret.holds(greeting) {
-            return None;
-        }
-        // A datagram rail that is up may be greeted again: its initiator has another address.
-        let may = job.seen.insert(greeting.rail) || job.packets.contains(&greeting.rail);
-        may.then_some(guest)
-    }
-
-    /// A datagram rail is confirmed.
-    fn deliver(&self, job: &[u8; 16], arrival: Arrival) -> bool {
-        let mut all = self.waiting();
-        let Some(job) = all.get_mut(job) else { return false };
-        job.packets.insert(arrival.rail);
-        let is_there = job.to.send(arrival).is_ok();
-        job.bell.signal();
-        is_there
-    }
-
     /// What this job, which let `taken` bytes go, may have of the daemon's cap, B/s; 0: there is none. See `shares`.
     pub fn rate_share(&self, job: JobNo, taken: u64, is_even: bool) -> u64 {
         let cap = self.settings.read().ok().and_then(|settings| settings.rate_bps).unwrap_or(0).div_ceil(8);
@@ -220,6 +199,38 @@ impl Daemon {
     }
 }
 
+impl door::Jobs for Daemon {
+    fn judge(&self, greeting: &Greeting) -> Option<(door::Guest, Standing)> {
+        let mut all = self.waiting();
+        let job = all.get_mut(&greeting.job)?;
+        let guest = job.datagrams.clone().filter(|_| greeting.rail != rails::CONTROL)?;
+        if greeting.version != proto::VERSION || !job.secret.holds(greeting) {
+            return None;
+        }
+        if job.seen.insert(greeting.rail) {
+            job.packets.insert(greeting.rail, 0);
+            return Some((guest, Standing::New));
+        }
+        // One that is greeted again: its initiator has another address, or somebody recorded it.
+        job.packets.get(&greeting.rail).map(|&confirmed| (guest, Standing::Known(confirmed)))
+    }
+
+    fn find(&self, begins: [u8; 4], rail: u16) -> Vec<([u8; 16], door::Guest, u32)> {
+        let all = self.waiting();
+        let named = all.iter().filter(|(name, _)| name.starts_with(&begins));
+        named.filter_map(|(name, job)| Some((*name, job.datagrams.clone()?, *job.packets.get(&rail)?))).collect()
+    }
+
+    fn deliver(&self, job: &[u8; 16], arrival: Arrival) -> bool {
+        let mut all = self.waiting();
+        let Some(job) = all.get_mut(job) else { return false };
+        *job.packets.entry(arrival.rail).or_default() += 1;
+        let is_there = job.to.send(arrival).is_ok();
+        job.bell.signal();
+        is_there
+    }
+}
+
 /// Rails of a job are refused again when this goes.
 #[derive(Debug)]
 pub struct Forget<'a>(&'a Daemon, [u8; 16], JobNo);
@@ -233,6 +244,7 @@ impl Drop for Forget<'_> {
 /// Runs `longhaul serve`.
 #[must_use]
 pub fn run(arguments: &ServeArguments) -> Exit {
+    more_descriptors();
     match serve(arguments) {
         Ok(exit) => exit,
         Err(failure) => {
@@ -298,13 +310,13 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
         match &door {
             Ok(door) => {
                 let (daemon, packets, over) = (&daemon, &packets, &watcher);
-                let judge = |greeting: &Greeting| daemon.on_packets(greeting);
-                scope.spawn(move || door.run(judge, |job, arrival| daemon.deliver(job, arrival), packets, over));
+                scope.spawn(move || serve_packets(daemon, door, packets, over));
             }
             Err(error) => daemon.log(1, &format!("no UDP port at {address}, data goes over TCP alone: {error}")),
         }
         let served = listener.run(
             |link| session::run(&daemon, link),
+            |key| session::is_known(&daemon, key),
             |stream, greeting| daemon.on_rail(stream, &greeting),
             &daemon.stop,
         );
@@ -314,6 +326,20 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
         served.map_err(io("serve the port"))
     })?;
     Ok(Exit::Whole)
+}
+
+/// The UDP port, until `over`. Rails that were greeted and not confirmed when it panicked are greeted again.
+fn serve_packets(daemon: &Daemon, door: &Door, packets: &door::Counts, over: &Event) {
+    while let Err(panic) = catch_unwind(AssertUnwindSafe(|| door.run(daemon, packets, over))) {
+        daemon.log(0, &format!("the UDP port goes on after a mistake in Longhaul: {}", words(&*panic)));
+    }
+}
+
+/// Each stranger at the door, rail and open file has a descriptor: as many as the system lets us have.
+fn more_descriptors() {
+    let mut files = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    files.current = files.maximum;
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, files);
 }
 
 /// A far side whose ssh session is over has so long to end what runs: a client goes as soon as it has its own last word, and this side's

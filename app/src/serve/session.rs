@@ -6,12 +6,14 @@
 //! Absent on purpose: the door's limits (listener), turning the job (keeper).
 
 use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use engine::bound::Bound;
+use engine::fault::words;
 use engine::host::Team;
 use engine::job::JobNo;
 use engine::linux::choice::{Chooser, Demands};
@@ -109,8 +111,23 @@ impl Guest {
     }
 }
 
-/// Serves one client.
-pub fn run(daemon: &Daemon, mut link: Link) {
+/// Is this key on the list of those that may come in?
+pub fn is_known(daemon: &Daemon, key: &PublicKey) -> bool {
+    let list = daemon.settings.read().ok().and_then(|settings| settings.authorized_keys.clone());
+    matches!(authorized::judge(&daemon.home, list.as_deref(), key), Ok(Verdict::Authorized(_)))
+}
+
+/// Serves one client. A mistake in doing so is that client's end: the daemon goes on.
+pub fn run(daemon: &Daemon, link: Link) {
+    let peer = link.peer_addr();
+    // What sessions share is under locks that outlive a panic, and in guards that give back what a session had.
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| serve_client(daemon, link))) {
+        let peer = peer.map_or_else(|| "a client".to_owned(), |addr| addr.to_string());
+        daemon.log(0, &format!("{peer}: a mistake in Longhaul ended its session: {}", words(&*panic)));
+    }
+}
+
+fn serve_client(daemon: &Daemon, mut link: Link) {
     let peer = link.peer_addr().map_or_else(|| "a client".to_owned(), |addr| addr.to_string());
     match greet(daemon, &mut link) {
         Ok((guest, frame)) => {

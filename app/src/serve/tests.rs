@@ -80,12 +80,14 @@ fn host(words: &[&str]) -> Host {
         takes_datagrams: false,
         board: Arc::default(),
         live: Live::default(),
+        accounts: Accounts::default(),
         shares: Shares::default(),
         waiting: Mutex::new(HashMap::new()),
     }));
     std::thread::spawn(move || {
         let served = listener.run(
             |link| session::run(daemon, link),
+            |key| session::is_known(daemon, key),
             |stream, greeting| daemon.on_rail(stream, &greeting),
             &daemon.stop,
         );

@@ -17,7 +17,7 @@ mod prune; // what the source does not have
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use proto::error::Breach;
+use proto::error::{Breach, Refusal};
 use proto::ledger::{CHUNKS_MAX, chunk_count};
 use proto::manifest::{Aspects, Entry, EntryId, EntryKind};
 use proto::negotiate::Plan;
@@ -447,6 +447,7 @@ impl<P: Platform> RecvEnd<P> {
                 self.on_rail_dead(rail, end)?;
             }
             Event::Closed { .. } => {}
+            Event::Panicked { why } => return Err(Stop::Refused { code: Refusal::Internal.code(), detail: why }),
             _ => unreachable!("senders' events do not reach a receiving end"),
         }
         Ok(())

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use proto::error::Breach;
+use proto::error::{Breach, Refusal};
 use proto::ledger::chunk_len;
 use proto::manifest::{ENTRY_PATH_BYTES_MAX, Entry, EntryId};
 use proto::negotiate::Plan;
@@ -423,6 +423,7 @@ impl<P: Platform> SendEnd<P> {
                 }
             }
             Event::Closed { .. } => {}
+            Event::Panicked { why } => return Err(Stop::Refused { code: Refusal::Internal.code(), detail: why }),
             _ => unreachable!("receivers' events do not reach a sending end"),
         }
         Ok(())

@@ -58,6 +58,9 @@ pub enum Settled {
 
 /// Does one task.
 pub fn run<S: SinkTree>(sink: &S, task: Task) -> Settled {
+    if let Task::Publish { entries, .. } = &task {
+        entries.iter().for_each(|entry| crate::fault::panic_if_asked("committer", &entry.path));
+    }
     match task {
         Task::Flush { volume, entry, records, indices, firm } => {
             let result = sink.flush(volume, &entry, &records, firm);

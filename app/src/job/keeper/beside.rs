@@ -6,11 +6,13 @@
 //! Absent on purpose: what is walked and how it is made durable (engine).
 
 use std::io;
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use engine::end::compare::{self, Compare, Compared, Look, Seen};
+use engine::fault::{panic_if_asked, words};
 use engine::job::Terms;
 use engine::linux::scan::{Batch, Scan};
 use engine::linux::{Sinks, Sources};
@@ -19,17 +21,61 @@ use engine::sink::commit::{self, Settled, Task};
 use sys::event::Event;
 
 use super::end::End;
-use super::{Keeper, Way};
+use super::{Job, Keeper, Way};
 use crate::exit::Failure;
 
+/// A sender's scan, or a receiver's committers.
+type First = (Option<Receiver<Option<Batch>>>, Option<Committer>);
+
+/// What a thread beside the keeper panicked with, for the keeper to end the job by.
+#[derive(Debug, Clone)]
+pub(super) struct Panics {
+    first: Arc<Mutex<Option<String>>>,
+    bell: Event,
+}
+
+impl Panics {
+    pub(super) fn new(bell: &Event) -> Panics {
+        Panics { first: Arc::default(), bell: bell.clone() }
+    }
+
+    /// A thread that does this work; if it panics, the keeper hears of it.
+    fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let (panics, what) = (self.clone(), name.to_owned());
+        std::thread::Builder::new().name(name.into()).spawn(move || {
+            // What the work owned is dropped, and what it shared are trees and channels.
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
+                let why = format!("the {what} panicked: {}", words(&*panic));
+                panics.first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+                panics.bell.signal();
+            }
+        })?;
+        Ok(())
+    }
+
+    /// The thread that every job of its way has.
+    pub(super) fn spawn_first(&self, job: &Job<'_>) -> io::Result<First> {
+        match &job.way {
+            Way::Send(source) => Ok((Some(spawn_scan(source, &job.bell, self)?), None)),
+            Way::Recv { sink, .. } => Ok((None, Some(spawn_committer(sink, &job.bell, self)?))),
+        }
+    }
+
+    pub(super) fn take(&self) -> Option<String> {
+        self.first.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
 /// Batches as they are found; `None`: that was all.
-pub(super) fn spawn_scan(source: &Arc<Sources>, bell: &Event) -> io::Result<Receiver<Option<Batch>>> {
+pub(super) fn spawn_scan(source: &Arc<Sources>, bell: &Event, panics: &Panics) -> io::Result<Receiver<Option<Batch>>> {
     let (to, from) = sync_channel(4);
     let (source, bell) = (source.clone(), bell.clone());
-    std::thread::Builder::new().name("scanner".into()).spawn(move || {
+    panics.spawn("scanner", move || {
         let mut scan = Scan::new(&source);
         loop {
             let batch = scan.next_batch();
+            let entries = batch.iter().flat_map(|batch| &batch.entries);
+            entries.for_each(|entry| panic_if_asked("scanner", &entry.path));
             let over = batch.is_none();
             if to.send(batch).is_err() {
                 return;
@@ -48,14 +94,14 @@ pub(super) type Committer = (Vec<Sender<Task>>, Receiver<Settled>);
 
 /// Settles task after task, for each volume by itself: a disk that is slow to flush holds up no other. As many again take the notes,
 /// which wait for no flush.
-pub(super) fn spawn_committer(sink: &Arc<Sinks>, bell: &Event) -> io::Result<Committer> {
+pub(super) fn spawn_committer(sink: &Arc<Sinks>, bell: &Event, panics: &Panics) -> io::Result<Committer> {
     let (to, from) = channel();
     let mut asks = Vec::new();
     for lane in 0..2 * sink.volumes() {
         let (ask, asked) = channel::<Task>();
         let name = if lane < sink.volumes() { "committer" } else { "noter" };
         let (sink, bell, to) = (sink.clone(), bell.clone(), to.clone());
-        std::thread::Builder::new().name(name.into()).spawn(move || {
+        panics.spawn(name, move || {
             for task in asked {
                 if to.send(commit::run(&*sink, task)).is_err() {
                     return;
@@ -72,11 +118,11 @@ pub(super) fn spawn_committer(sink: &Arc<Sinks>, bell: &Event) -> io::Result<Com
 pub(super) type Looker = (Sender<Look>, Receiver<Seen>);
 
 /// Compares at the receiver.
-pub(super) fn spawn_looker(sink: &Arc<Sinks>, terms: Terms, bell: &Event) -> io::Result<Looker> {
+pub(super) fn spawn_looker(sink: &Arc<Sinks>, terms: Terms, bell: &Event, panics: &Panics) -> io::Result<Looker> {
     let (ask, asked) = channel::<Look>();
     let (to, from) = channel();
     let (sink, bell) = (sink.clone(), bell.clone());
-    std::thread::Builder::new().name("comparer".into()).spawn(move || {
+    panics.spawn("comparer", move || {
         for look in asked {
             let goes_on = compare::look(&*sink, &terms, look, &mut |seen| {
                 let is_heard = to.send(seen).is_ok();
@@ -95,11 +141,16 @@ pub(super) fn spawn_looker(sink: &Arc<Sinks>, terms: Terms, bell: &Event) -> io:
 pub(super) type Comparer = (Sender<Compare>, Receiver<Compared>);
 
 /// Compares at the sender.
-pub(super) fn spawn_comparer(source: &Arc<Sources>, terms: Terms, bell: &Event) -> io::Result<Comparer> {
+pub(super) fn spawn_comparer(
+    source: &Arc<Sources>,
+    terms: Terms,
+    bell: &Event,
+    panics: &Panics,
+) -> io::Result<Comparer> {
     let (ask, asked) = channel::<Compare>();
     let (to, from) = channel();
     let (source, bell) = (source.clone(), bell.clone());
-    std::thread::Builder::new().name("comparer".into()).spawn(move || {
+    panics.spawn("comparer", move || {
         for work in asked {
             if to.send(compare::compare(&*source, &terms, &work)).is_err() {
                 return;
@@ -111,6 +162,14 @@ pub(super) fn spawn_comparer(source: &Arc<Sources>, terms: Terms, bell: &Event) 
 }
 
 impl Keeper<'_, '_> {
+    /// A thread of the job that panicked ends the job.
+    pub(super) fn take_panics(&mut self) -> Result<(), Failure> {
+        match self.panics.take() {
+            Some(why) => Err(self.bug(&why)),
+            None => Ok(()),
+        }
+    }
+
     pub(super) fn take_settled(&mut self) -> Result<(), Failure> {
         loop {
             let Some(Ok(settled)) = self.tasks.as_ref().map(|(_, from)| from.try_recv()) else { return Ok(()) };
@@ -156,10 +215,10 @@ impl Keeper<'_, '_> {
     pub(super) fn put_looks(&mut self) -> io::Result<()> {
         let (terms, bell) = (self.job.terms, &self.job.bell);
         if let (false, None, Way::Recv { sink, .. }) = (self.out.looks.is_empty(), &self.looks, &self.job.way) {
-            self.looks = Some(spawn_looker(sink, terms, bell)?);
+            self.looks = Some(spawn_looker(sink, terms, bell, &self.panics)?);
         }
         if let (false, None, Way::Send(source)) = (self.out.compares.is_empty(), &self.compares, &self.job.way) {
-            self.compares = Some(spawn_comparer(source, terms, bell)?);
+            self.compares = Some(spawn_comparer(source, terms, bell, &self.panics)?);
         }
         // The comparer lives as long as this keeper.
         for look in self.out.looks.drain(..) {

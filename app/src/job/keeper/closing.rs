@@ -7,6 +7,7 @@
 //! Absent on purpose: deciding that all is done (proto), the receipt's form (proto, job::receipt).
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use engine::end::Stop;
@@ -150,10 +151,12 @@ impl Keeper<'_, '_> {
         for worker in 0..count {
             self.job.workers.send(worker, Cmd::Close { job: self.job.no });
         }
-        let mut closed = 0;
+        let mut closed = self.workers_lost;
         let until = Instant::now() + Duration::from_secs(5);
         while closed < count && Instant::now() < until {
-            if let Ok(Told::Closed { .. }) = self.events.recv_timeout(Duration::from_millis(100)) {
+            if let Ok(Told::Closed { .. } | Told::Panicked { .. }) =
+                self.events.recv_timeout(Duration::from_millis(100))
+            {
                 closed += 1;
             }
         }
@@ -178,6 +181,13 @@ impl Keeper<'_, '_> {
                 Exit::of_io(&error).fail(step, error)
             }
         }
+    }
+
+    /// A mistake of ours: the peer is told that it is one, if it can be told at all.
+    pub(super) fn bug(&mut self, why: &str) -> Failure {
+        // The link is as the panic left it: another panic is one too many.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.refuse(Refusal::Internal.code(), why)));
+        Exit::Bug.fail(format!("go on with the peer at {}", self.peer_name()), why)
     }
 
     /// The peer is told why, if it still listens.

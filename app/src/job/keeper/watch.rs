@@ -158,7 +158,7 @@ impl Keeper<'_, '_> {
         let (own, peers) = (self.wishes.caps.0 / 8, self.wishes.caps.1 / 8);
         let rate = least_cap([self.job.bound.rate(), self.caps.0, own, peers]);
         let bytes = u64::from(self.job.terms.chunk_bytes) * self.end.rails_up().max(1) as u64;
-        if rate == 0 { Duration::ZERO } else { Duration::from_secs(3 * bytes / rate) }
+        (3 * bytes).checked_div(rate).map_or(Duration::ZERO, Duration::from_secs)
     }
 }
 

@@ -1,0 +1,35 @@
+//! Panics, on purpose and not.
+//!
+//! For: a mistake in one job that costs that job and no other, and the tests of that.
+//! In and out: what a thread panicked with in, words out; in builds for tests, a place and a path in, a panic out where the environment asks for it.
+//! Absent on purpose: the boundaries themselves (worker threads in host.rs; keeper and its threads in the app).
+
+use std::any::Any;
+
+/// What a thread panicked with, in words; where it did is on standard error.
+#[must_use]
+pub fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no reason was given".to_owned())
+}
+
+/// In builds with debug assertions: panics if the variable `LONGHAUL_TEST_PANIC` is `place:name` and this path contains the name.
+#[cfg(debug_assertions)]
+pub fn panic_if_asked(place: &str, path: &[u8]) {
+    use std::sync::OnceLock;
+    static ASKED: OnceLock<Option<(String, String)>> = OnceLock::new();
+    let read = || {
+        let asked = std::env::var("LONGHAUL_TEST_PANIC").ok()?;
+        asked.split_once(':').map(|(place, name)| (place.to_owned(), name.to_owned()))
+    };
+    if let Some((wanted, name)) = ASKED.get_or_init(read)
+        && wanted == place
+        && path.windows(name.len().max(1)).any(|part| part == name.as_bytes())
+    {
+        panic!("a test asked for it: {place}");
+    }
+}
+
+/// Nothing, in builds for use.
+#[cfg(not(debug_assertions))]
+pub fn panic_if_asked(_: &str, _: &[u8]) {}
