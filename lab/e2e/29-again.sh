@@ -63,6 +63,16 @@ else
     skip "the table over ssh: $SSHD_WHY"
 fi
 
+# --- what no line of the table has: an error, and nothing is replaced ---
+for to in "$DST/near/" "$far"; do
+    echo old >"$DST/near/file"
+    echo old >"$DST/far/file"
+    cp_run "$SRC/one" "$SRC/tree/b" "${to}file"
+    is "$STATUS $(cat "$DST/near/file" "$DST/far/file" | tr '\n' ' ')" "2 old old " "several into a file: usage"
+    cp_run "$SRC/tree" "${to}file"
+    is "$STATUS $(cat "$DST/near/file" "$DST/far/file" | tr '\n' ' ')" "3 old old " "a folder onto a file: not moved"
+done
+
 # --- `.`, and the content of a folder ---
 mkdir -p "$DST/near/dot"
 CP_AS="env -C $DST/near/dot" cp_run "$SRC/tree" .

@@ -283,7 +283,11 @@ pub fn target(
 }
 
 fn one_target(ground: &Ground, path: &[u8], into_folder: bool, dry: bool) -> Result<Target, Failure> {
-    let failed = |error: io::Error| Exit::of_io(&error).fail(format!("open the destination '{}'", show(path)), error);
+    let failed = |error: io::Error| {
+        let is_file = error.kind() == io::ErrorKind::NotADirectory;
+        let exit = if is_file { Exit::Usage } else { Exit::of_io(&error) };
+        exit.fail(format!("open the destination '{}'", show(path)), error)
+    };
     let path_is_folder = match ground.open(path) {
         Ok(base) if into_folder => return Ok(Target::one(base, b"", false)),
         Ok(base) => return Ok(Target::content(base)),

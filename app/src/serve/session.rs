@@ -446,8 +446,13 @@ fn way(daemon: &Daemon, guest: &Guest, open: &Open, picks: Option<Arc<Picks>>) -
             if !guest.rights.access.may_write() {
                 return Err(no(Refusal::ReadOnly, "this key or ticket may only read here"));
             }
-            let target = place::target(&ground, &open.paths, open.layout, open.into_folder, open.dry)
-                .map_err(|failure| told(&failure))?;
+            let target =
+                place::target(&ground, &open.paths, open.layout, open.into_folder, open.dry).map_err(|failure| {
+                    match failure.exit {
+                        Exit::Usage => no(Refusal::NotAFolder, failure.cause),
+                        _ => told(&failure),
+                    }
+                })?;
             let (carry, carried) = receipt::carry(&daemon.home, &target, open.dry);
             // Who may not read learns nothing of what stands here, neither its names nor, by comparing, its bytes.
             let may_read = guest.rights.access.may_read();
