@@ -191,7 +191,7 @@ impl Door {
             };
             let (length, Some(from)) = (come.bytes, come.from) else { continue };
             let is_welcome = match greeting_of(&bytes[..length]) {
-                Some(greeting) => self.on_greeting(halves, &greeting, length, (from, come.to), jobs),
+                Some(greeting) => self.on_greeting(halves, (&greeting, length), (from, come.to), bytes, jobs, counts),
                 None => {
                     let waited_ns = come.waited_ns;
                     self.on_word(halves, &bytes[..length], (from, come.to), waited_ns, jobs, counts)
@@ -204,10 +204,11 @@ impl Door {
     fn on_greeting(
         &self,
         halves: &mut Vec<Half>,
-        greeting: &Greeting,
-        length: usize,
+        (greeting, length): (&Greeting, usize),
         (from, to): (SocketAddr, Option<IpAddr>),
+        bytes: &mut [u8],
         jobs: &impl Jobs,
+        counts: &Counts,
     ) -> bool {
         let same = |half: &&mut Half| half.job == greeting.job && half.rail == greeting.rail && half.from == from;
         if let Some(half) = halves.iter_mut().find(same) {
@@ -223,10 +224,21 @@ impl Door {
             Standing::New => (self.token(from, &job, rail, 0), false),
             Standing::Known(confirmed) => (self.token(from, &job, rail, confirmed), false),
         };
+        // Where the port has one address, it answers by itself: what comes next comes here.
+        if !stays && !self.local.ip().is_unspecified() {
+            let length = u16::try_from(length).unwrap_or(u16::MAX);
+            let word = Word { say: Say::Welcome, rail, packet_bytes: length, token };
+            let mut answer = vec![0; usize::from(length.min(PACKET_BYTES_MAX))];
+            answer[..WORD_BYTES].copy_from_slice(&word.encode(&guest.secret));
+            return length <= PACKET_BYTES_MAX && sys::udp::send_to(&self.socket, &answer, from).is_ok();
+        }
         let Some(mut half) = self.half(guest, (job, rail), token, (from, to)) else { return false };
         let welcomed = half.welcome(greeting, length);
         if stays {
             halves.push(half);
+        } else if let Some(start) = half.hear(bytes) {
+            // It answered before the socket that said the welcome was closed.
+            arrive(halves, half, start, jobs, counts);
         }
         welcomed
     }

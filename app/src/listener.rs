@@ -353,7 +353,8 @@ impl Door<'_> {
             // Engines put their own sockets into the mode that they want; std's and ours is blocking.
             Heard::Rail(stream, greeting) => rail = stream.set_nonblocking(false).is_ok().then_some((stream, greeting)),
             Heard::Gone => {}
-            Heard::Garbage => count(&self.counts.garbage),
+            // Counted before its end can see it.
+            Heard::Garbage(_stream) => count(&self.counts.garbage),
             Heard::Unproven => count(&self.counts.unproven),
         }
         self.admission.leave(number, Instant::now());
@@ -435,7 +436,7 @@ enum Heard {
     Rail(TcpStream, Greeting),
     /// Left by itself.
     Gone,
-    Garbage,
+    Garbage(TcpStream),
     /// Its handshake failed.
     Unproven,
 }
@@ -466,7 +467,7 @@ impl Stranger {
                         bytes[0] = b'L';
                         Stranger::hear_rail(stream, bytes, 1)
                     }
-                    Ok(_) => Heard::Garbage,
+                    Ok(_) => Heard::Garbage(stream),
                     Err(error) if is_again(&error) => Heard::Waits(Stranger::Silent(stream)),
                     Err(_) => Heard::Gone,
                 }
@@ -492,14 +493,14 @@ impl Stranger {
         loop {
             let whole = record_bytes(&bytes);
             if whole > HELLO_BYTES_MAX {
-                return Heard::Garbage;
+                return Heard::Garbage(stream);
             }
             let had = bytes.len();
             if had == whole && had > RECORD_HEAD_BYTES {
                 return Heard::Waits(Stranger::Hello(stream, bytes));
             }
             if had == whole {
-                return Heard::Garbage;
+                return Heard::Garbage(stream);
             }
             bytes.resize(whole, 0);
             let read = (&stream).read(&mut bytes[had..]);
@@ -522,7 +523,10 @@ impl Stranger {
             Err(_) => return Heard::Gone,
         }
         match got {
-            GREETING_BYTES => Greeting::decode(&bytes).map_or(Heard::Garbage, |greeting| Heard::Rail(stream, greeting)),
+            GREETING_BYTES => match Greeting::decode(&bytes) {
+                Ok(greeting) => Heard::Rail(stream, greeting),
+                Err(_) => Heard::Garbage(stream),
+            },
             _ => Heard::Waits(Stranger::Rail { stream, bytes, got }),
         }
     }
