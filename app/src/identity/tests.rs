@@ -7,9 +7,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use proto::wire::control::Compare;
+
 use super::authorized::{Access, Rights, Verdict};
 use super::keys::{fingerprint, key_text, parse_key, usable, verify};
-use super::ticket::{PROOF_LABEL, SECRET_BYTES, Ticket, TicketFault, Tickets, Uses};
+use super::ticket::{Delegation, PROOF_LABEL, SECRET_BYTES, Ticket, TicketFault, Tickets, Uses};
 use super::*;
 
 /// A key folder that goes away with the test.
@@ -339,6 +341,39 @@ fn tickets_are_spent_expire_and_belong_to_who_came_first() {
     assert!(redeem(&foreign, &alice, now).is_none());
     assert!(tickets.redeem(&many.proof(&session), &[4; 32], &alice, now).is_none(), "the proof of another session");
     assert_eq!(PROOF_LABEL, b"EXPORTER-longhaul ticket v1");
+}
+
+#[test]
+fn a_delegated_ticket_lives_for_its_time_in_one_hand_and_not_longer_than_what_it_came_from() {
+    let (tickets, server, session) = (Tickets::new(), some_key(), [3; 32]);
+    let (alice, relay, now) = (some_key(), some_key(), Instant::now());
+    let redeem = |ticket: &Ticket, client, now| tickets.redeem(&ticket.proof(&session), &session, client, now);
+    let later = |seconds| now + Duration::from_secs(seconds);
+    for uses in [Uses::Many, Uses::Once] {
+        let own = tickets.issue(server, uses, Rights::default(), None).unwrap();
+        let parent = redeem(&own, &alice, now).expect("a good ticket");
+        let delegation = Delegation {
+            issuer: alice,
+            parent: Some(parent.number),
+            targets: vec![],
+            compare: Compare::Never,
+            prune: None,
+        };
+        let delegate = || {
+            let delegation = delegation.clone();
+            tickets.delegate(server, relay, Rights::default(), later(120), delegation).unwrap()
+        };
+        let (first, second) = (delegate(), delegate());
+        assert_eq!(redeem(&first, &relay, now).is_none(), uses == Uses::Once, "of a one-job ticket there is one");
+        assert!(redeem(&second, &alice, now).is_none(), "it was never in any other hand");
+        let grant = redeem(&second, &relay, later(119)).expect("in time");
+        assert!(redeem(&second, &relay, later(120)).is_none());
+        tickets.extend(&grant, later(300));
+        assert!(redeem(&second, &relay, later(299)).is_some(), "for another pass");
+        assert!(tickets.spend(&grant));
+        assert!(redeem(&second, &relay, now).is_none());
+        assert_eq!(redeem(&own, &alice, now).is_none(), uses == Uses::Once);
+    }
 }
 
 #[test]
