@@ -15,7 +15,6 @@ use proto::manifest::Entry;
 
 use crate::linux::Sources;
 use crate::linux::old::{ESTALE, is_same};
-use crate::linux::watched::is_untouched;
 use crate::platform::Clones;
 
 /// "Operation not supported" and "inappropriate ioctl": this file system does not share.
@@ -64,8 +63,7 @@ impl Cloned {
             self.failed.fetch_add(if never { FAILED_MAX } else { 1 }, Ordering::Relaxed);
             return Err(error);
         }
-        let after = sys::fs::stat_file(&from)?;
-        if !is_same(&after, entry) || !is_untouched(&before, &after) {
+        if !is_same(&sys::fs::stat_file(&from)?, entry) {
             return Err(stale());
         }
         self.failed.store(0, Ordering::Relaxed);

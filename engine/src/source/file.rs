@@ -2,7 +2,7 @@
 //!
 //! For: step 2 of a chunk's path: (chunk, empty buf) → filled buf.
 //! In and out: handouts in; filled bufs to the rail's queue, failures to the job end.
-//! Invariants: a sender never takes the last `reserve` bufs; a file that ends early is torn, not padded.
+//! Invariants: a sender never takes the last `reserve` bufs, nor the last half of them for a small chunk; a file that ends early is torn, not padded.
 //! Absent on purpose: the second look at a file after its last chunk (the keeper asks `SourceTree::is_unchanged`).
 
 use std::collections::VecDeque;
@@ -141,10 +141,19 @@ pub(crate) fn read_pack<S: SourceTree>(
     PackRead { bytes: end, digests, failed }
 }
 
+/// What a new connection's send buffer takes at once, as good as: a buf with no more in it is back in a moment, however slow the peer.
+const SMALL_BYTES: u64 = 64 << 10;
+
+fn bytes_of(unit: &Unit) -> u64 {
+    match unit {
+        Unit::Range { bytes, .. } => u64::from(*bytes),
+        Unit::Pack { entries } => entries.iter().map(|entry| entry.bytes()).sum(),
+    }
+}
+
 impl<P: Platform> Worker<P> {
     /// Fill: waiting handouts get bufs and reads, as far as bufs go.
     pub(crate) fn step_fill(&mut self, index: usize) {
-        let reserve = self.left_by_fill();
         loop {
             let rail = self.rails[index].as_mut().expect("the loop looked");
             // Few for a source that is fast (its chunks stay in cache), more for one that makes the rail wait.
@@ -152,7 +161,10 @@ impl<P: Platform> Worker<P> {
             if enough || rail.waiting.is_empty() {
                 return;
             }
-            if self.platform.pool().free() <= reserve && !self.unload_oldest(None) {
+            // Hundreds of jobs whose peers are slow have all bufs away for seconds: a newcomer's small file does not wait for them.
+            let is_small = rail.waiting.front().is_some_and(|it| bytes_of(&it.unit) <= SMALL_BYTES);
+            let left = self.left_by_fill() - if is_small { self.reserve / 2 } else { 0 };
+            if self.platform.pool().free() <= left && !self.unload_oldest(None) {
                 return;
             }
             let rail = self.rails[index].as_mut().expect("the loop looked");

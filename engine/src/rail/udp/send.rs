@@ -17,7 +17,7 @@ use proto::send::{Handout, Unit};
 use proto::wire::chunk::{ChunkKind, HEADER_BYTES, Header};
 use sys::mem::{Buf, HEADROOM, Mem};
 
-use super::slots::{SLOTS_BYTES, Slots};
+use super::slots::{LENDERS_MAX, SLOTS_BYTES, Slots};
 use super::{BURST_BYTES_MAX, BURSTS_PER_TURN, Half, Packets, Pause, UNIT_AT, UnitMap, head_of};
 use crate::job::{Cover, Event, RailEnd, Role};
 use crate::meter::PathStats;
@@ -318,8 +318,17 @@ impl<P: Platform> Worker<P> {
         }
     }
 
+    /// Rails that have slots, but for the one in hand.
+    fn lenders(&self) -> usize {
+        let has = |rail: &crate::rail::Rail<P>| matches!(rail.packets.as_ref().map(|it| &it.half), Some(Half::Send(half)) if half.slots.are_made());
+        self.rails.iter().flatten().filter(|rail| has(rail)).count()
+    }
+
     fn send_burst(&mut self, index: usize, it: &mut Packets, now: u64, burst: Burst) -> Option<u64> {
         let Half::Send(half) = &mut it.half else { unreachable!("the caller looked") };
+        if half.slots.asks(burst.bytes) && self.lenders() >= LENDERS_MAX {
+            half.slots.none_free();
+        }
         let going = half.units.get_mut(&burst.unit).expect("the flow speaks of open units");
         let buf = going.buf.as_ref().expect("the flow sends of loaded units only");
         let at = UNIT_AT + burst.offset as usize;

@@ -14,6 +14,8 @@ use sys::udp::Splicer;
 
 /// Memory of a rail's slots. 12 MiB carried most (design 002, *Socket cost*), 8 MiB hardly less; a rail's bound with what it takes of the grant.
 pub(super) const SLOTS_BYTES: usize = 8 << 20;
+/// Rails of a worker that have slots at one moment: with many jobs their memory would be gigabytes.
+pub(super) const LENDERS_MAX: usize = 2;
 /// Bursts shorter than this are not worth a pipe.
 const BURST_BYTES_MIN: u32 = 32 << 10;
 /// Bursts of a trial, by turns plain and lent, and those that go the cheaper way after it.
@@ -74,6 +76,22 @@ impl Slots {
         *self = Slots { bursts: self.bursts, ..Slots::new() };
     }
 
+    /// Would a burst of so many bytes make the slots?
+    pub(super) fn asks(&self, burst_bytes: u32) -> bool {
+        let is_open = matches!(self.stand, Stand::New | Stand::Trial { .. });
+        burst_bytes >= BURST_BYTES_MIN && is_open && self.splicer.is_none()
+    }
+
+    /// Other rails have all there may be: bursts go out plain for a term.
+    pub(super) fn none_free(&mut self) {
+        self.stand = Stand::Term { left: TERM, lends: false };
+    }
+
+    /// Has it memory of its own?
+    pub(super) fn are_made(&self) -> bool {
+        self.splicer.is_some()
+    }
+
     /// Shall this burst go out of a slot, and is there one? `make` makes the slots when the first burst is long enough. `in_flight`: wire
     /// bytes not resolved; `covered`: numbers below it are.
     pub(super) fn wants(
@@ -86,7 +104,7 @@ impl Slots {
         if burst_bytes < BURST_BYTES_MIN || in_flight > SLOTS_BYTES as u64 {
             return false;
         }
-        if self.stand == Stand::New {
+        if self.asks(burst_bytes) {
             self.splicer = make();
             self.stand = match &self.splicer {
                 Some(splicer) => Stand::Warm { left: splicer.slots() as u32 },
@@ -148,5 +166,25 @@ impl Slots {
             }
             Stand::New | Stand::Never => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rail_that_found_no_slots_free_sends_plain_for_a_term_and_asks_again() {
+        let mut slots = Slots::new();
+        assert!(slots.asks(BURST_BYTES_MIN) && !slots.asks(BURST_BYTES_MIN - 1) && !slots.are_made());
+        slots.none_free();
+        for _ in 0..TERM {
+            assert!(!slots.asks(BURST_BYTES_MIN));
+            assert!(!slots.wants(BURST_BYTES_MIN, 0, 0, || panic!("there are none to be had")));
+            slots.on_sent(false, 1000, BURST_BYTES_MIN);
+        }
+        assert!(slots.asks(BURST_BYTES_MIN), "after a term others may have gone");
+        assert!(!slots.wants(BURST_BYTES_MIN, 0, 0, || None), "this kernel cannot");
+        assert!(!slots.asks(BURST_BYTES_MIN));
     }
 }
