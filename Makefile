@@ -91,6 +91,14 @@ torture-power: N = 50
 torture-power: build ## the power of ext4, XFS and btrfs cut N times in mid-job (N=50; root, /dev/fuse, loop devices; five minutes)
 	CUTS=$(N) E2E_SECONDS=7200 lab/e2e/run.sh power
 
+.PHONY: soak thousand
+soak: SECONDS = 3600
+soak: build ## one daemon, jobs of every kind with kills on both sides, SECONDS long (SECONDS=3600): memory, descriptors, threads and files stay flat
+	SECONDS_OF_SOAK=$(SECONDS) E2E_SECONDS=$$(($(SECONDS) + 600)) lab/e2e/run.sh soak
+
+thousand: build ## 1,000 jobs at once on one daemon of 512 MiB: equal, fair, and no newcomer waits (16 GB of memory for the clients; some minutes)
+	JOBS=1000 MEMORY_MIB=512 LIMIT=1200 E2E_SECONDS=1800 lab/e2e/run.sh thousand
+
 torture-forged: build ## a million random and a million changed packets beside a live job over UDP
 	E2E_SECONDS=900 FORGED=3600000 lab/e2e/run.sh datagrams
 

@@ -20,8 +20,8 @@ use crate::units::{self, UnitError};
 
 /// A connection that says nothing for so long is closed: three times the pulse's worst gap on a bad link.
 const IDLE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
-/// Jobs at once when nobody says otherwise: "hundreds of clients", each with a share of the memory grant.
-const JOBS_MAX_DEFAULT: u32 = 512;
+/// Jobs at once when nobody says otherwise: as many as memory and descriptors hold (serve/room.rs), and no more threads than a machine has by default.
+const JOBS_MAX_DEFAULT: u32 = 4096;
 /// A config file is a page of text; more is not one.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
 

@@ -172,10 +172,13 @@ class Jobs:
         self.daemon = self.client = None
         self.ended = False
         self.lock = threading.Lock()
-        self.to = mount + "/"
+        # No daemon serves a root that holds its own keys.
+        root = os.path.join(mount, "root")
+        os.makedirs(root, exist_ok=True)
+        self.to = root + "/"
         if way != "local":
             env = dict(os.environ, LONGHAUL_HOME=os.path.join(mount, "home"))
-            words = [LONGHAUL, "serve", "--root", mount, "--listen", "127.0.0.1:0", "--ticket"]
+            words = [LONGHAUL, "serve", "--root", root, "--listen", "127.0.0.1:0", "--ticket"]
             self.daemon = subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
             address = self.daemon.stdout.readline().strip()
             if not address.startswith("longhaul://"):
@@ -256,7 +259,7 @@ def next_run(mount, way, away, versions, running, acked, ran):
         jobs.kill()
     if again.status != 0:
         raise Wrong(f"the next run ended with {again.status}: {again.done}")
-    found, files = seen(os.path.join(mount, "dst")), versions[running][1]
+    found, files = seen(os.path.join(mount, "root", "dst")), versions[running][1]
     for name, wanted in files.items():
         if found.get(name) != wanted:
             raise Wrong(f"after the next run {name} is {'other' if name in found else 'not there'}")
@@ -307,7 +310,7 @@ def one(kind, image, way, versions, begin, plan, work, rng):
     mount = tempfile.mkdtemp(prefix="after-", dir=work)
     call(["mount", "-o", "loop", image, mount])
     try:
-        found = look(os.path.join(mount, "dst"), versions, acked, running)
+        found = look(os.path.join(mount, "root", "dst"), versions, acked, running)
         if len(found) < ran.files_done:
             raise Wrong(f"{ran.files_done} files were told as done, {len(found)} are there")
         receipts(mount, way, ids)

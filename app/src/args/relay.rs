@@ -24,7 +24,6 @@ impl CpArguments {
             format!("--driver={}", word(self.driver)),
             format!("--engine={}", self.engine),
             format!("--stall={}", units::exact_duration(self.stall)),
-            format!("--snapshot={}", word(self.snapshot)),
         ];
         options.extend(self.rate.map(|rate_bps| format!("--rate={}", units::exact_rate(rate_bps))));
         if self.transport != TransportChoice::Tcp {
@@ -62,14 +61,13 @@ impl CpArguments {
     /// Reads what `relay_options` wrote. The options come from another host: only those it may set are taken, everything
     /// that names a file or a command on this host is refused.
     pub fn from_relay(options: &[String], sources: &[OsString], destination: &OsStr) -> Result<Self, clap::Error> {
-        const MAY: [&str; 28] = [
+        const MAY: [&str; 27] = [
             "--rung",
             "--memory",
             "--digest",
             "--driver",
             "--engine",
             "--stall",
-            "--snapshot",
             "--rate",
             "--transport",
             "--policy",

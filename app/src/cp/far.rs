@@ -16,7 +16,7 @@ use crate::exit::{Exit, Failure};
 use crate::report::Screen;
 
 /// Where the binary is put on a host that has none, below the home folder.
-const FAR_PLACE: &str = ".cache/longhaul/bin";
+pub const FAR_PLACE: &str = ".cache/longhaul/bin";
 /// What a shell says when it finds no such command.
 const NOT_FOUND: i32 = 127;
 /// Does the far side's port answer?

@@ -97,6 +97,8 @@ pub fn unnamed() -> Failure {
 #[derive(Debug)]
 pub struct Spool {
     folder: PathBuf,
+    /// Held while this process lives: what a killed one left is swept (job::sweep).
+    _held: Option<File>,
 }
 
 impl Spool {
@@ -113,7 +115,8 @@ impl Spool {
             }
         };
         *SPOOL.lock().unwrap_or_else(PoisonError::into_inner) = Some(folder.clone());
-        Ok(Spool { folder })
+        let held = File::open(&folder).ok().filter(|open| crate::job::sweep::hold(open).is_ok());
+        Ok(Spool { folder, _held: held })
     }
 
     fn path(&self) -> OsString {

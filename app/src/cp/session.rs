@@ -8,10 +8,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use engine::bound::Bound;
-use engine::end::Tally;
 use engine::host::{Hold, Make, Team, Workers};
 use engine::linux::choice::{Chooser, Demands};
 use engine::linux::filter::Filter;
@@ -26,7 +25,7 @@ use proto::wire::control::{Compare, Direction, Frame, Open, Place};
 use sys::event::Event;
 
 use crate::address::Address;
-use crate::args::{CpArguments, DriverChoice, SnapshotChoice, TransportChoice};
+use crate::args::{CpArguments, DriverChoice, TransportChoice};
 use crate::cp::{Copy, knock, pipe, report};
 use crate::exit::{Exit, Failure};
 use crate::host::winners;
@@ -35,7 +34,7 @@ use crate::job::cards;
 use crate::job::greet::{self, Agreed};
 use crate::job::homes;
 use crate::job::keeper::renew::Offers;
-use crate::job::keeper::{self, Job, Outcome, Sync, Way};
+use crate::job::keeper::{self, Job, Sync, Way};
 use crate::job::keys::{JobSecret, job_of};
 use crate::job::offer::{self, Wishes};
 use crate::job::place::{self, Called, Ground};
@@ -53,6 +52,11 @@ const CONNECT: Duration = Duration::from_secs(15);
 /// Said where the other end does less than was asked.
 const UNCOMPARED: &str =
     "nothing is compared: the other end may only be written to, so files of another size or time are sent whole";
+
+/// The first pause of one that waits for a place among a daemon's jobs; each is twice the one before: a handshake costs either end some milliseconds.
+const BUSY_PAUSE_MIN: Duration = Duration::from_millis(200);
+/// And the longest: who waits has a place within two seconds of its being free.
+const BUSY_PAUSE_MAX: Duration = Duration::from_millis(1200);
 
 static NEXT_JOB: AtomicU32 = AtomicU32::new(1);
 
@@ -287,7 +291,6 @@ pub fn push_from(
     let own = Own::new(&session.open.job, &session.agreed.places).map(Arc::new);
     let source = source.map(|it| {
         let it = it.keeping(kept, copy.arguments.keep.numeric_ids).avoiding(own.clone());
-        let it = it.from_snapshots(copy.arguments.snapshot.into());
         it.choosing(copy.choice.filter.clone(), copy.choice.picks.clone())
     });
     if let Err(failure) = refuse_overlap(own.as_deref(), &source, copy.arguments.prune.is_some()) {
@@ -322,10 +325,6 @@ pub fn pull(
     to: &[Box<[u8]>],
     screen: &mut Screen,
 ) -> Result<Exit, Failure> {
-    if copy.arguments.snapshot == SnapshotChoice::Always {
-        let cause = "the source is another host's, which decides itself what it clones";
-        return Err(Exit::Usage.fail("read from clones", cause).next("copy from there, or leave --snapshot out"));
-    }
     let ground = Ground::here();
     let into_folder = is_into_folder(copy, paths, &to[0]);
     let target = place::target(&ground, to, copy.layout, into_folder, copy.arguments.dry_run)?;
@@ -374,12 +373,42 @@ fn greet_early(copy: &Copy<'_>, link: &Link, open: &Open) -> Option<Early> {
     Some(Early::begin(peer, JobSecret::of(link, open.job), sends, train, rtt))
 }
 
+/// A session with a plan. Where the daemon has as many jobs as it takes, one that ends is waited for, as long as `--stall` allows.
 /// `places`: those of a job of that id.
 fn begin(
     copy: &Copy<'_>,
     to: &Address,
+    open: Open,
+    places: impl Fn(&[u8; 16]) -> Vec<Place>,
+    screen: &mut Screen,
+) -> Result<Session, Failure> {
+    let until = Instant::now() + copy.arguments.stall;
+    let mut pause = BUSY_PAUSE_MIN;
+    loop {
+        let failure = match ask(copy, to, open.clone(), &places, screen) {
+            Err(failure) if greet::is_busy(&failure) && Instant::now() + pause < until => failure,
+            other => return other,
+        };
+        if pause == BUSY_PAUSE_MIN {
+            screen.note(&format!(
+                "waiting for a place, for {} s at most: {}",
+                copy.arguments.stall.as_secs(),
+                failure.cause
+            ));
+        }
+        // Of many that wait no two come at the same moments.
+        let mut random = [0];
+        let _ = aws_lc_rs::rand::fill(&mut random);
+        std::thread::sleep(pause.mul_f64(0.5 + f64::from(random[0]) / 256.0));
+        pause = (pause * 2).min(BUSY_PAUSE_MAX);
+    }
+}
+
+fn ask(
+    copy: &Copy<'_>,
+    to: &Address,
     mut open: Open,
-    places: impl FnOnce(&[u8; 16]) -> Vec<Place>,
+    places: &impl Fn(&[u8; 16]) -> Vec<Place>,
     screen: &mut Screen,
 ) -> Result<Session, Failure> {
     let (mut link, ticket) = connect(copy, to, screen)?;
@@ -581,23 +610,12 @@ impl Session {
             rung,
             compare: if self.open.direction == Direction::Pull { self.open.compare } else { self.agreed.compare },
         };
-        let outcome = turn(job, copy, screen)?;
+        let (verbose, mut pace) = (copy.arguments.verbose, report::Pace::default());
+        let sends = direction == Direction::Push;
+        let outcome =
+            keeper::run(job, &mut |status, notes| report::tell(screen, &mut pace, status, notes, sends, verbose))?;
         report::end(&facts, outcome, screen)
     }
-}
-
-/// Turns this end, the screen told. How far it came is kept for the next session, should this one be lost.
-fn turn(job: Job<'_>, copy: &Copy<'_>, screen: &mut Screen) -> Result<Outcome, Failure> {
-    let source = if let Way::Send(source) = &job.way { Some(source.clone()) } else { None };
-    let (sends, verbose) = (source.is_some(), copy.arguments.verbose);
-    let (mut pace, mut tally) = (report::Pace::default(), Tally::default());
-    let outcome = keeper::run(job, &mut |status, notes| {
-        tally = report::durable(status, sends);
-        report::tell(screen, &mut pace, status, notes, sends, verbose);
-    });
-    let outcome = outcome.inspect_err(|_| copy.again.broke(tally))?;
-    source.iter().flat_map(|it| report::written_meanwhile(it)).for_each(|it| screen.note(&it));
-    Ok(outcome)
 }
 
 /// An end of a job between two processes, in a word.

@@ -21,7 +21,7 @@ use sys::event::Event;
 use crate::exit::{Exit, Failure};
 use crate::identity::Home;
 
-pub use socket::{Door, doors, shut};
+pub use socket::{Door, doors, shut, sweep};
 
 /// A keeper looks at what is asked at least ten times a second; one that does not answer for so long is held by something.
 const ANSWER: Duration = Duration::from_secs(3);

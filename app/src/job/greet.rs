@@ -54,6 +54,12 @@ fn refused(peer: &str, code: u16, detail: String) -> Failure {
     Exit::of_wire_code(code).fail(format!("be let in by {peer}"), cause)
 }
 
+/// The other end is there and would let us in, and has no room for another job now: worth asking again.
+#[must_use]
+pub fn is_busy(failure: &Failure) -> bool {
+    failure.exit == Exit::of_refusal(Refusal::Busy) && failure.cause.starts_with(Refusal::Busy.what())
+}
+
 /// The initiator's first words; nothing is waited for yet.
 pub fn begin(link: &mut Link, ticket: Option<&Ticket>) {
     say(link, &Frame::Hello { version_min: proto::VERSION_MIN, version: proto::VERSION, agent: agent() });

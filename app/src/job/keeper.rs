@@ -86,6 +86,8 @@ const ENTRIES_CAPPED: usize = 64;
 const SCAN_DEBT_NS: u64 = 1_000_000_000;
 /// Control bytes that cost nothing, each second: both ends' pulses, which must go at any cap.
 const CONTROL_FREE_BPS: f64 = 2048.0;
+/// Events that wait for the keeper: some 90 bytes each, which every job holds from its beginning to its end. What is more waits in the worker.
+const EVENTS_HELD: usize = 256;
 /// Events taken before the link gets its turn.
 const EVENTS_PER_TURN: usize = 1024;
 /// Entries of a frame that are looked at before anything else gets a turn: a millisecond or two of calls.
@@ -199,8 +201,6 @@ pub struct Status<'a> {
     pub elapsed: Duration,
     /// What the user is told whether or not they asked for more words.
     pub said: &'a [String],
-    /// The peer is not heard since then, and is looked for until then.
-    pub silent: Option<(Instant, Instant)>,
 }
 
 /// A job that reached its end.
@@ -218,8 +218,6 @@ pub struct Outcome {
     pub control_bytes: u64,
     /// Where the receipt stands.
     pub receipt: Option<PathBuf>,
-    /// Why there is none although there should be.
-    pub receipt_missing: Option<String>,
     /// Most rails at once.
     pub rails: usize,
     /// Each path and the bytes it brought, as the kernel and the rails counted them.
@@ -259,8 +257,6 @@ struct Keeper<'a, 'b> {
     commit_ns: u64,
     receipt: Option<ReceiptFile>,
     receipt_path: Option<PathBuf>,
-    /// Why there will be none.
-    receipt_missing: Option<String>,
     closing: Closing,
     /// The receiver's signature, and since when it waits for this end's workers to tell what they sent.
     held_sign: Option<HeldSign>,
@@ -323,10 +319,6 @@ pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Resul
         let why = format!("the keeper panicked: {}", fault::words(&*panic));
         Err(keeper.bug(&why))
     });
-    if result.as_ref().is_err_and(|failure| failure.exit != Exit::Bug) {
-        // How far it came is what the next session goes on from.
-        keeper.show();
-    }
     keeper.leave(result.is_ok());
     result?;
     let own = keeper.books();
@@ -342,7 +334,6 @@ pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Resul
         packets: keeper.packets(),
         auto: keeper.auto.as_ref().and_then(Auto::told),
         receipt: keeper.receipt_path.take(),
-        receipt_missing: keeper.receipt_missing.take(),
         out_of_set: keeper.out_of_set.take(),
         rails: keeper.rails_most,
         paths: keeper.path_shares(),
@@ -365,12 +356,13 @@ pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Resul
 
 impl<'a, 'b> Keeper<'a, 'b> {
     fn new(job: Job<'a>, watch: &'b mut dyn FnMut(&Status<'_>, &[String])) -> io::Result<Self> {
-        let (post, events) = sync_channel(1024);
+        let (post, events) = sync_channel(EVENTS_HELD);
         let panics = Panics::new(&job.bell);
         let (scan, tasks) = panics.spawn_first(&job)?;
-        let (mut end, (receipt, missing)) = (End::of(&job), begin_receipt(&job));
+        let mut end = End::of(&job);
         end.record().dry = job.dry;
-        let (secret, now) = (JobSecret::of(&job.link, job.id), Instant::now());
+        let secret = JobSecret::of(&job.link, job.id);
+        let now = Instant::now();
         let auto = job.known.filter(|_| job.plan.datagrams > 0).map(Auto::new);
         let wanted = Wanted::first(&job.plan, auto.is_some());
         Ok(Keeper {
@@ -389,10 +381,8 @@ impl<'a, 'b> Keeper<'a, 'b> {
             note_from: Instant::now(),
             commit_from: now,
             commit_ns: 0,
-            receipt,
+            receipt: begin_receipt(&job),
             receipt_path: None,
-            said: missing.iter().cloned().collect(),
-            receipt_missing: missing,
             closing: Closing::Open,
             held_sign: None,
             secret,
@@ -430,6 +420,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             no_datagrams: false,
             meters: Vec::new(),
             streams_up: false,
+            said: Vec::new(),
             storage: Vec::new(),
             out_of_set: None,
             out: Outbox::default(),
@@ -533,10 +524,6 @@ impl<'a, 'b> Keeper<'a, 'b> {
                 self.out_of_set = Some(detail);
                 self.closing = Closing::Over;
                 Ok(())
-            }
-            // It waited for a path that was away; that is back now, and the job with it.
-            Frame::Refuse { code, .. } if code == Refusal::Stalled.code() && self.was_unheard() => {
-                Err(self.lost("the peer gave the job up while nothing came through"))
             }
             Frame::Refuse { code, detail } => {
                 let what = format!("go on with the job (the peer at {} refused)", self.peer_name());
@@ -658,9 +645,9 @@ impl<'a, 'b> Keeper<'a, 'b> {
     /// Hands over what the machine wants done. Receipt lines first: they are what the frames say.
     fn put(&mut self) -> Result<(), Failure> {
         let lines = std::mem::take(&mut self.end.record().lines);
-        let wrote = self.receipt.as_mut().filter(|_| !lines.is_empty()).map_or(Ok(()), |receipt| receipt.lines(&lines));
-        if let Err(error) = wrote {
-            self.no_receipt(&format!("it cannot be written: {error}"));
+        if !lines.is_empty() && self.receipt.as_mut().is_some_and(|receipt| receipt.lines(&lines).is_err()) {
+            self.receipt = None;
+            self.out.notes.push("the receipt could not be written: the job goes on without one".into());
         }
         // Commands before frames: a worker must expect an entry before the peer can send it.
         for (worker, cmd) in self.out.cmds.drain(..) {
@@ -743,16 +730,13 @@ impl<'a, 'b> Keeper<'a, 'b> {
     }
 }
 
-/// A receipt with its head; or why it cannot be written, and the job goes on without. Neither: none is wanted.
-fn begin_receipt(job: &Job<'_>) -> (Option<ReceiptFile>, Option<String>) {
-    let Some(path) = job.receipt.clone() else { return (None, None) };
+/// A receipt with its head; `None`: none is wanted, or it cannot be written and the job goes on without.
+fn begin_receipt(job: &Job<'_>) -> Option<ReceiptFile> {
+    let path = job.receipt.clone()?;
     let (own, peer) = (job.identity.public(), job.peer_key);
     let sends = matches!(job.way, Way::Send(_));
     let (by, sender, receiver) = if sends { (Signer::Sender, own, peer) } else { (Signer::Receiver, peer, own) };
     let (digest, bare) = (job.plan.digest, job.plan.bare);
     let head = Head { job: job.id, digest, rung: job.rung, layout: job.layout, bare, sender, receiver };
-    match ReceiptFile::begin(path.clone(), by, &head, job.carry.clone()) {
-        Ok(receipt) => (Some(receipt), None),
-        Err(error) => (None, Some(format!("no receipt can be kept at {}: {error}", path.display()))),
-    }
+    ReceiptFile::begin(path, by, &head, job.carry.clone()).ok()
 }

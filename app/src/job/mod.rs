@@ -19,5 +19,6 @@ pub mod volumes; // which disks belong together
 pub mod homes; // on which memory nodes workers are put, and why
 pub mod rails; // connected rails, made or awaited
 pub mod receipt; // the receipt's file, and digests carried from an earlier run
+pub mod sweep; // what killed processes left
 pub mod train; // a train of packets over a greeted path: rate, loss, buffer
 pub mod udp; // datagram rails: the words before packets

@@ -11,6 +11,7 @@ mod guarded; // what no root may hold
 mod live; // who is served, and on whose word
 pub mod relay; // a client's job, made here
 pub mod relay_to; // whom that may reach
+mod room; // how many jobs at once
 mod shares; // what each may have of the daemon's rate
 
 use std::collections::{HashMap, HashSet};
@@ -43,9 +44,11 @@ use crate::job::keys::JobSecret;
 use crate::job::offer;
 use crate::job::place::Ground;
 use crate::job::rails::{self, Arrival, Carrier};
+use crate::job::sweep;
 use crate::listener::Listener;
 use guarded::Guards;
 use live::Live;
+use room::Room;
 use shares::{Account, Accounts, Shares};
 
 /// Bytes per buf of a daemon: chunks of jobs are no larger.
@@ -100,6 +103,8 @@ pub struct Daemon {
     pub nodes: Option<Nodes>,
     /// Their pools together.
     pub pool_bytes: u64,
+    /// Jobs at once, by memory and descriptors.
+    pub room: Room,
     /// Given out.
     pub tickets: Tickets,
     /// Jobs running.
@@ -270,13 +275,12 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
     let door = Door::bind(address);
     let nodes = Nodes::here();
     let make = make(&settings, nodes.as_ref());
-    let pool_bytes = make.memory_bytes;
+    let (pool_bytes, room) = (make.memory_bytes, room_of(&settings, &make));
     confine(&settings, &home)?;
     let board = open_board(&settings, &home);
     let workers = Arc::new(Workers::start(make).map_err(io("start the workers"))?);
     let event = || Event::new().map_err(io("start the daemon"));
-    let stop = event()?;
-    let (tickets, stdio) = (Tickets::new(), settings.stdio);
+    let (stop, tickets, stdio) = (event()?, Tickets::new(), settings.stdio);
     print_address(&settings, &tickets, &identity, address)?;
     let settings = RwLock::new(settings);
     let daemon = Daemon {
@@ -288,6 +292,7 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
         workers,
         nodes,
         pool_bytes,
+        room,
         tickets,
         stop,
         takes_datagrams: door.is_ok(),
@@ -386,11 +391,29 @@ fn print_address(
 }
 
 fn open_board(settings: &Settings, home: &Home) -> Arc<Board> {
+    sweep::begin(home, !settings.stdio);
+    if settings.stdio {
+        sweep::builds(crate::cp::far::FAR_PLACE);
+    }
     Board::open(home, |why| {
         if settings.verbose > 0 {
             eprintln!("longhaul: {why}");
         }
     })
+}
+
+/// As many descriptors as this process may have; a login gives it 1024, which some 50 jobs use up.
+fn raise_descriptors() -> u64 {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Refused: what is so stays so.
+    let _ = setrlimit(Resource::Nofile, limit);
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+fn room_of(settings: &Settings, make: &Make) -> Room {
+    Room::of(settings.memory_bytes, make.memory_bytes, make.count, raise_descriptors())
 }
 
 /// The workers that are wanted.

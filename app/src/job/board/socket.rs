@@ -34,6 +34,11 @@ const ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// sun_path of `sockaddr_un` (unix(7)) has 108 bytes; a longer path is gone to by its folder's descriptor.
 const PATH_BYTES_MAX: usize = 100;
 
+/// Which machine this is, from one boot to the next (machine-id(5)).
+const MACHINE: &str = "/etc/machine-id";
+/// Whose boot a folder is of.
+const OF_MACHINE: &str = "machine";
+
 /// This process's own.
 static OWN: OnceLock<PathBuf> = OnceLock::new();
 
@@ -74,6 +79,33 @@ pub(super) fn listen(home: &Home, board: Arc<Board>) -> io::Result<()> {
         }
     })?;
     Ok(())
+}
+
+/// Takes away what dead processes left: sockets at which nobody answers, and all of earlier boots of this machine. `is_old`: too old to be just
+/// beginning to listen.
+pub fn sweep(home: &Home, is_old: impl Fn(&fs::Metadata) -> bool) {
+    let Ok(folder) = folder(home) else { return };
+    let names = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().collect::<Vec<_>>();
+    for entry in names(&folder) {
+        let path = entry.path();
+        let is_socket = path.extension().is_some_and(|it| it == "sock" || it == "new");
+        let is_dead = || {
+            let answer = at(&path, |path| UnixStream::connect(path));
+            answer.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+        };
+        if is_socket && entry.metadata().is_ok_and(|facts| is_old(&facts)) && is_dead() {
+            let _ = fs::remove_file(&path);
+        }
+    }
+    // A home may be shared by hosts: only what this one wrote its name into is its own.
+    let Ok(machine) = fs::read(MACHINE) else { return };
+    for entry in names(&home.path("run")) {
+        let is_ours = fs::read(entry.path().join(OF_MACHINE)).is_ok_and(|it| it == machine);
+        if entry.path() != folder && is_ours {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+    let _ = fs::write(folder.join(OF_MACHINE), machine);
 }
 
 /// Takes this process's socket away.
@@ -184,6 +216,30 @@ impl Door {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sockets_of_the_dead_and_of_earlier_boots_go_and_those_of_the_living_and_of_other_hosts_stay() {
+        let scratch = std::env::temp_dir().join(format!("longhaul-doors-{}", std::process::id()));
+        let home = Home::at(&scratch).expect("a home");
+        let (now, before, other) = (folder(&home).expect("a boot"), home.path("run/before"), home.path("run/other"));
+        for folder in [&now, &before, &other] {
+            fs::create_dir_all(folder).expect("made");
+        }
+        let living = UnixListener::bind(now.join("a.sock")).expect("bound");
+        for name in ["b.sock", "c.new"] {
+            drop(UnixListener::bind(now.join(name)).expect("bound"));
+        }
+        let is_known = fs::copy(MACHINE, before.join(OF_MACHINE)).is_ok();
+        fs::write(other.join(OF_MACHINE), "another machine").expect("written");
+        sweep(&home, |_| false);
+        assert!(now.join("b.sock").exists() && now.join("c.new").exists(), "too young to be dead");
+        sweep(&home, |_| true);
+        assert!(now.join("a.sock").exists() && other.exists());
+        assert!(!now.join("b.sock").exists() && !now.join("c.new").exists());
+        assert_eq!(before.exists(), !is_known);
+        drop(living);
+        fs::remove_dir_all(scratch).expect("it is there");
+    }
 
     #[test]
     fn a_board_answers_over_its_socket_also_below_a_long_path_and_what_a_dead_one_left_is_swept() {
