@@ -83,8 +83,9 @@ host-limit: build ## what one core per side carries over UDP, beside the raw cei
 grid: ## distance x loss x rate in virtual time, through the real machines: bench/results/grid-virtual.json and .html (some minutes)
 	python3 bench/grid.py
 
-torture: build ## kill -9 at N random instants (N=200), then compare every byte
+torture: build ## kill -9 at N random instants (N=200), then compare every byte; 36 pairs of overlapping jobs
 	N=$(N) lab/e2e/run.sh plug
+	E2E_SECONDS=7200 PAIRS=6 lab/e2e/run.sh overlap
 
 .PHONY: torture-power
 torture-power: N = 50

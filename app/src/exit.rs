@@ -49,6 +49,8 @@ pub enum Exit {
     Io = 22,
     /// Data came out wrong again and again: memory, network card or disk is broken.
     Corrupt = 23,
+    /// Another job writes the same file at the destination.
+    InUse = 24,
     /// No progress for `--stall` seconds.
     Stalled = 30,
     /// The connection was lost and could not be made again.
@@ -151,6 +153,12 @@ pub const TABLE: &[ExitLine] = &[
         "test memory and disk of the end that the report names before you trust it with data",
     ),
     line(
+        Exit::InUse,
+        "in_use",
+        "another job writes the same file at the destination",
+        "wait for the other job, named above, or stop it; then run the same command again",
+    ),
+    line(
         Exit::Stalled,
         "stalled",
         "no progress for the seconds of --stall",
@@ -177,11 +185,12 @@ const fn line(exit: Exit, word: &'static str, meaning: &'static str, next_step: 
 }
 
 /// Kinds of entry faults, most serious first: hardware that lies, then hardware that fails, then what the user can mend.
-pub const SERIOUSNESS: [FaultKind; 8] = [
+pub const SERIOUSNESS: [FaultKind; 9] = [
     FaultKind::Corrupt,
     FaultKind::Io,
     FaultKind::Full,
     FaultKind::Denied,
+    FaultKind::InUse,
     FaultKind::Torn,
     FaultKind::Vanished,
     FaultKind::Unsupported,
@@ -217,6 +226,7 @@ impl Exit {
             FaultKind::Full => Self::Full,
             FaultKind::Io => Self::Io,
             FaultKind::Corrupt => Self::Corrupt,
+            FaultKind::InUse => Self::InUse,
             FaultKind::Unsupported | FaultKind::Other => Self::Partial,
         }
     }

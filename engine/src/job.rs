@@ -301,6 +301,7 @@ pub fn fault_kind(error: &io::Error, at_source: bool) -> FaultKind {
         | K::NotADirectory
         | K::AlreadyExists
         | K::DirectoryNotEmpty => FaultKind::Unsupported,
+        K::ResourceBusy => FaultKind::InUse,
         _ if error.raw_os_error() == Some(5) => FaultKind::Io,
         _ => FaultKind::Other,
     }

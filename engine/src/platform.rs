@@ -199,6 +199,8 @@ pub enum Found {
     Same,
     /// Parts with the bytes of their journals, by volume: one, or of a striped file one for each volume that has chunks of it.
     Parts(Vec<(usize, Vec<u8>)>),
+    /// Another job writes this file now, and has its part: who, as far as that is known.
+    Busy(String),
 }
 
 /// Tells one version of a file from every other: changes with each write, with each rename over it.
@@ -276,8 +278,17 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     fn failed(&self, _id: EntryId, _offset: u64, _errno: i32) {}
     /// The entry is resolved: nothing more will be asked of it.
     fn forget(&self, _id: EntryId) {}
-    /// What is there? `keep`: the same size and time count as the same file. `dry`: look only, mend nothing.
+    /// What is there? `keep`: the same size and time count as the same file. `dry`: look only, mend nothing, claim nothing. A part that is found is
+    /// this job's alone from here on, until it is published or discarded, or the tree is dropped.
     fn inspect(&self, entry: &Entry, keep: bool, dry: bool) -> io::Result<Found>;
+    /// Which job writes this file, if a call for it said EBUSY; empty: nobody knows.
+    fn owner_of(&self, _entry: &Entry) -> String {
+        String::new()
+    }
+    /// Takes away what jobs that were killed left of a small file beside this name.
+    fn sweep_left(&self, _path: &[u8]) {}
+    /// Nothing is to be written of a file whose part was claimed by `inspect`: another job may have it.
+    fn unclaim(&self, _entry: &Entry) {}
     /// Makes a folder, a link, a node, or one more name of a file; or sets what a folder carries, at its end.
     fn make(&self, entry: &Entry) -> io::Result<()>;
     /// Takes up a part again: cuts its journal to the valid bytes, so that records can follow, and empties the ranges (offset, bytes)
@@ -286,7 +297,7 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     -> io::Result<()>;
     /// Empties these ranges (offset, bytes) of the part, so that they read as zeros. Errors: NotFound, there is none.
     fn empty_part(&self, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()>;
-    /// Opens (or makes) the part for chunk writes; of a striped file, the one on this volume.
+    /// Opens (or makes) the part for chunk writes; of a striped file, the one on this volume. Errors: EBUSY, another job writes this file.
     fn open_part(&self, volume: usize, entry: &Entry) -> io::Result<Self::File>;
     /// The same for reads and writes of any offset and length, where `open_part` opens for whole sectors.
     fn open_part_loose(&self, volume: usize, entry: &Entry) -> io::Result<Self::File> {

@@ -33,6 +33,11 @@ impl Drop for Set {
 fn set(name: &str, volumes: usize) -> Set {
     let folder = std::env::temp_dir().join(format!("longhaul-volumes-{}-{name}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
+    let sink = sink(&folder, volumes);
+    Set { folder, sink }
+}
+
+fn sink(folder: &Path, volumes: usize) -> Sinks {
     let trees = (0..volumes).map(|volume| {
         let path = folder.join(volume.to_string());
         std::fs::create_dir_all(&path).expect("a folder for the test");
@@ -41,8 +46,7 @@ fn set(name: &str, volumes: usize) -> Set {
             Chooser::new(Engines::both(Engine::Buffered)),
         )
     });
-    let sink = Sinks::new(trees.collect()).named((0..volumes).map(|it| it.to_string()), Vec::new());
-    Set { folder, sink }
+    Sinks::new(trees.collect()).named((0..volumes).map(|it| it.to_string()), Vec::new())
 }
 
 fn entry(id: u64, path: &str, kind: EntryKind) -> Arc<Entry> {
@@ -245,50 +249,46 @@ fn entry_again(id: u64, entry: &Entry) -> Arc<Entry> {
 #[test]
 fn a_striped_file_gets_no_name_while_a_volume_that_has_a_piece_is_out() {
     const EIO: i32 = 5;
-    let (set, entry) = striped("striped-out");
+    let (mut set, entry) = striped("striped-out");
     assert_eq!(set.sink.inspect(&entry, true, false).expect("looked"), Found::Nothing);
     let given = bring(&set, &entry);
     let other = entry_again(2, &entry);
+    let beside = sink(&set.folder, 3).striping(true);
+    assert_eq!(beside.inspect(&other, true, false).expect("looked"), Found::Busy(String::new()), "one job at a time");
+    set.sink = beside; // the first job was killed
     assert!(matches!(set.sink.inspect(&other, true, false).expect("looked"), Found::Parts(_)));
     let volume = set.sink.place(&other, 0, CHUNK, None);
     set.sink.failed(2, 0, EIO);
     assert_eq!(set.sink.take_gone().len(), 1);
     assert!(!given[volume].is_empty());
     let mut results = Vec::new();
-    set.sink.publish(std::slice::from_ref(&entry), Rung::Published, &mut results);
+    set.sink.publish(std::slice::from_ref(&other), Rung::Published, &mut results);
     assert_eq!(results[0].as_ref().expect_err("a piece is gone").raw_os_error(), Some(EIO));
     assert!(set.holders("big").is_empty());
 }
 
 #[test]
-fn what_an_earlier_run_left_of_a_file_with_holes_is_on_no_volume_when_it_comes() {
+fn what_a_job_that_was_killed_left_of_small_files_is_on_no_volume_after_the_next() {
     let set = set("left", 3);
     let left = |volume: usize| set.folder.join(volume.to_string()).read_dir().expect("it is there").count();
-    let comes = |id: u64, bytes: u64, sparse: bool| {
-        let mut entry = (*entry(id, "f", EntryKind::File { bytes })).clone();
-        entry.meta.sparse = sparse;
-        entry
+    let comes = |id: u64| entry(id, "f", EntryKind::File { bytes: 1 << 20 });
+    // Each was the one with the least to do, once: a part is on all of them, beside what tells whose it is.
+    let killed = || {
+        for tree in sink(&set.folder, 3).trees() {
+            drop(tree.open_part(0, &comes(7)).expect("a part"));
+        }
     };
-    let mib = 1 << 20;
-    // Each was the one with the least to do, once: a part without a journal is on all of them.
-    for volume in 0..3 {
-        let path = set.folder.join(volume.to_string());
-        let tree = LinuxSink::new(
-            Dir::open(path.as_os_str().as_bytes()).expect("it is there"),
-            Chooser::new(Engines::both(Engine::Buffered)),
-        );
-        drop(tree.open_part(0, &comes(7, mib, true)).expect("a part"));
-        assert_eq!(left(volume), 1);
-    }
-    let looked = |entry: &Entry, dry: bool| set.sink.inspect(entry, true, dry).expect("looked");
-    assert_eq!(looked(&comes(1, mib, true), true), Found::Nothing);
-    assert_eq!(looked(&comes(2, mib, false), false), Found::Nothing);
-    assert_eq!(looked(&comes(3, 128 << 10, true), false), Found::Nothing);
-    assert_eq!(
-        (0..3).map(left).sum::<usize>(),
-        3,
-        "what is written over, all of it, may stay, and so may all in a dry run"
-    );
-    assert_eq!(looked(&comes(4, mib, true), false), Found::Nothing);
-    assert_eq!((0..3).map(left).sum::<usize>(), 0, "its zeros do not come");
+    let living = sink(&set.folder, 3);
+    living.trees().for_each(|tree| drop(tree.open_part(0, &comes(8)).expect("a part")));
+    killed();
+    killed();
+    assert_eq!((0..3).map(left).collect::<Vec<_>>(), [5, 5, 5], "no job writes into another's part");
+    assert_eq!(set.sink.inspect(&comes(1), true, true).expect("looked"), Found::Nothing);
+    assert_eq!((0..3).map(left).sum::<usize>(), 15, "a dry run changes nothing");
+    assert_eq!(set.sink.inspect(&comes(2), true, false).expect("looked"), Found::Nothing);
+    set.sink.settle(Rung::Published).expect("a healthy disk");
+    assert_eq!((0..3).map(left).collect::<Vec<_>>(), [2, 2, 2], "of the living job nothing went");
+    living.trees().for_each(|tree| tree.discard(&comes(8)));
+    living.settle(Rung::Published).expect("a healthy disk");
+    assert_eq!((0..3).map(left).sum::<usize>(), 0);
 }

@@ -8,6 +8,7 @@
 
 mod beneath;
 mod file;
+mod lock;
 mod meta;
 mod storage;
 
@@ -24,6 +25,7 @@ pub use file::{
     is_memory_file_system, next_data, next_hole, preallocate, punch, read_at_full, set_direct, set_file_meta,
     start_write_out, stat_file, sync_data, tells_holes, truncate, write_at_full,
 };
+pub use lock::try_lock;
 pub use meta::{Attribute, Pin, each_name};
 pub use storage::{Cached, DirectAlign, Map, Mount, cached, direct_align, mount_of, read_mapped};
 

@@ -277,6 +277,7 @@ pub fn fault_line(fault: &FaultRecord) -> String {
         "full" => "no space or quota at the destination",
         "io" => "input/output error",
         "corrupt" => "came out wrong again and again",
+        "in_use" => "in use at the destination",
         "unsupported" => "cannot stand at the destination",
         _ => "failed",
     };

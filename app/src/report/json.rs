@@ -569,6 +569,7 @@ pub fn fault_word(kind: FaultKind) -> &'static str {
         FaultKind::Corrupt => "corrupt",
         FaultKind::Unsupported => "unsupported",
         FaultKind::Other => "other",
+        FaultKind::InUse => "in_use",
     }
 }
 

@@ -369,6 +369,10 @@ impl<P: Platform> RecvEnd<P> {
                 None => Some(self.begin(entry, &[], &BTreeMap::new(), &[], false)),
             },
             Ok(Found::Parts(journals)) => self.resume(entry, &journals, out),
+            Ok(Found::Busy(owner)) => {
+                self.fail_keeping(in_use(entry.id, &owner), true);
+                None
+            }
         }
     }
 
@@ -440,7 +444,13 @@ impl<P: Platform> RecvEnd<P> {
             Event::WriteFailed { chunk, offset, error } => {
                 self.machine.ack(chunk)?;
                 self.sink.failed(error.entry, offset, error.errno);
-                self.fail_with(told(&error));
+                match self.machine.entry(error.entry) {
+                    Some(entry) if error.kind == FaultKind::InUse => {
+                        let fault = in_use(entry.id, &self.sink.owner_of(entry));
+                        self.fail_keeping(fault, true);
+                    }
+                    _ => self.fail_with(told(&error)),
+                }
             }
             Event::RailDead { rail, end } => {
                 out.notes.push(format!("rail {rail} is over: {end:?}"));
@@ -582,6 +592,12 @@ impl<P: Platform> RecvEnd<P> {
     pub fn open_count(&self) -> usize {
         self.machine.open_count()
     }
+}
+
+/// Another job writes this file.
+fn in_use(entry: EntryId, owner: &str) -> EntryFault {
+    let owner = if owner.is_empty() { "another job".to_owned() } else { format!("another job ({owner})") };
+    EntryFault { entry, kind: FaultKind::InUse, errno: 0, step: format!("{owner} writes it now") }
 }
 
 fn show(path: &[u8]) -> String {

@@ -6,6 +6,7 @@
 //! Absent on purpose: decisions (the reason for the driver comes from sys as text).
 
 pub mod choice; // which engine moves a file
+mod claims; // who writes a large file
 mod cloned; // files that share their blocks with the source's
 pub mod filter; // what is left out by rules
 pub mod handle; // an open file and its engine
@@ -17,6 +18,7 @@ mod old; // what stands at the destination from before
 pub mod overlap; // source and destination that touch each other
 pub mod picks; // what is taken where not all is
 pub mod scan; // walking a source
+mod runs; // what a job that was killed left
 mod pieces; // what stands of striped files on a volume
 pub mod sink; // names at the destination
 pub mod source; // names at the source
@@ -319,7 +321,8 @@ pub const PREFIX: &str = ".longhaul-";
 /// Is this one of ours?
 #[must_use]
 pub fn is_ours(name: &[u8]) -> bool {
+    const ENDINGS: [&[u8]; 4] = [b".part", b".journal", b".lock", b".run"];
     name == VOLUME_MARK
         || is_piece(name)
-        || name.starts_with(PREFIX.as_bytes()) && (name.ends_with(b".part") || name.ends_with(b".journal"))
+        || name.starts_with(PREFIX.as_bytes()) && ENDINGS.iter().any(|ending| name.ends_with(ending))
 }

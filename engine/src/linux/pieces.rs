@@ -20,6 +20,13 @@ use crate::linux::{beside, beside_of, is_piece};
 /// Folders whose pieces are remembered, at most: those that lead to where the job is, and some more.
 const FOLDERS_MAX: usize = 64;
 
+/// Does another job write the version that this piece or map is of?
+fn is_written(base: &Dir, piece: &[u8]) -> bool {
+    let stem = piece.len() - piece.iter().rev().position(|&byte| byte == b'.').map_or(0, |ending| ending + 1);
+    let map = [&piece[..stem], b".map"].concat();
+    base.open_file_to_write(&map).is_ok_and(|map| matches!(sys::fs::try_lock(&map), Ok(false)))
+}
+
 /// Pieces that stood in a folder when it was first asked for: names by what they begin with.
 type Stood = HashMap<Vec<u8>, Vec<Vec<u8>>>;
 
@@ -47,6 +54,9 @@ impl Pieces {
         let kept = but.map(|file| ["chunks", "map"].map(|ending| beside_of(path, file, ending)));
         for name in names {
             let whole = proto::manifest::join(folder, &name);
+            if is_written(base, &whole) {
+                continue;
+            }
             if !kept.iter().flatten().any(|kept| kept[..] == whole[..]) {
                 let _ = base.remove_file(&whole);
             }

@@ -24,12 +24,14 @@ use sys::fs::{Dir, HOLE_BYTES, Kind, Pin, Stat};
 
 use crate::end::recv::JOURNAL_FILE_BYTES_MIN;
 use crate::linux::choice::{Chooser, Ground, LARGE_FILE_BYTES_MIN};
+use crate::linux::claims::{self, Asked, Claim, Claims, EBUSY};
 use crate::linux::cloned::Cloned;
 use crate::linux::filter::Filter;
 use crate::linux::handle::{Handle, Turns};
 use crate::linux::ids::Mapped;
 use crate::linux::old::{self, ESTALE, Moved, Stays, is_same, sign_of};
 use crate::linux::pieces::{self, Pieces};
+use crate::linux::runs::Runs;
 use crate::linux::source::holes_of;
 use crate::linux::{Sources, beside, beside_of, meta};
 use crate::platform::{Clones, Firm, Found, Holes, Old, Sign, SinkTree};
@@ -59,6 +61,8 @@ pub struct LinuxSink {
     /// Folders of this run's own making, while they are not ended: nothing stood in them before.
     fresh: Mutex<HashSet<Box<[u8]>>>,
     pieces: Pieces,
+    claims: Claims,
+    runs: Runs,
     cloned: Cloned,
     mapped: Mutex<Mapped>,
     /// Is there something in `lost`? Looked at often, and nearly always not.
@@ -93,6 +97,8 @@ impl LinuxSink {
             filter: None,
             fresh: Mutex::default(),
             pieces: Pieces::default(),
+            claims: Claims::default(),
+            runs: Runs::default(),
             cloned: Cloned::default(),
             mapped: Mutex::default(),
             any_lost: AtomicBool::new(false),
@@ -199,7 +205,7 @@ impl LinuxSink {
             return if sync && rung >= Rung::Flushed { self.sync_small(entry) } else { Ok(()) };
         }
         // Never made here: a part that is gone (its entry failed) must not come back empty under the final name.
-        let part = self.base.open_file_to_write(&part_of(entry))?;
+        let part = self.base.open_file_to_write(&self.part_of(entry))?;
         sys::fs::truncate(&part, entry.bytes())?;
         if entry.meta.sparse && !entry.meta.striped {
             sys::fs::dig(&part)?;
@@ -222,28 +228,121 @@ impl LinuxSink {
 
     /// Flushes the part of a small file, which has its mode already: one that keeps even its owner out is flushed with all others.
     fn sync_small(&self, entry: &Entry) -> io::Result<()> {
-        match self.base.open_file(&beside(&entry.path, "part"), false) {
+        match self.base.open_file(&self.part_of(entry), false) {
             Ok(part) => sys::fs::sync_data(&part),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => self.base.sync_fs(),
             Err(error) => Err(error),
         }
     }
 
-    /// A part that is made now. What is left of a run that was killed goes: its journal, too, for the file may have been a large one then.
-    fn new_part(&self, entry: &Entry, name: &[u8]) -> io::Result<File> {
-        match self.base.create_file(name, true, false) {
+    /// The part of a small file, made now. One that this job made before, of a pack that came corrupt or twice, goes.
+    fn new_part(&self, entry: &Entry) -> io::Result<(Vec<u8>, File)> {
+        let name = self.part_of(entry);
+        self.runs.at(&self.base, &entry.path);
+        let part = match self.base.create_file(&name, true, false) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                self.clear(entry);
-                self.base.create_file(name, true, false)
+                self.base.remove_file(&name)?;
+                self.base.create_file(&name, true, false)
             }
             other => other,
+        };
+        Ok((name, part?))
+    }
+
+    /// Where what is no file is made before it gets its name.
+    fn aside(&self, entry: &Entry) -> Vec<u8> {
+        self.runs.at(&self.base, &entry.path);
+        let name = beside(&entry.path, &self.runs.ending("part"));
+        let _ = self.base.remove_file(&name);
+        name
+    }
+
+    /// Where what comes of a file stands until it is whole: of a small one under a name that only this job knows.
+    fn part_of(&self, entry: &Entry) -> Vec<u8> {
+        self.place_of(entry, "chunks", "part")
+    }
+
+    /// What tells which chunks of it are there.
+    fn journal_of(&self, entry: &Entry) -> Vec<u8> {
+        self.place_of(entry, "map", "journal")
+    }
+
+    fn place_of(&self, entry: &Entry, striped: &str, else_: &str) -> Vec<u8> {
+        if entry.meta.striped {
+            beside_of(&entry.path, Whole::of(entry), striped)
+        } else if entry.bytes() > JOURNAL_FILE_BYTES_MIN && !self.claims.is_unlocked(entry.id) {
+            beside(&entry.path, else_)
+        } else {
+            beside(&entry.path, &self.runs.ending(else_))
         }
     }
 
-    /// Takes away what a run that was killed left beside a name.
-    fn clear(&self, entry: &Entry) {
-        if self.base.remove_file(&beside(&entry.path, "part")).is_ok() {
+    /// Asks for the part of a file with a journal. `Some`: another job is at it.
+    fn ask(&self, entry: &Entry) -> io::Result<Option<String>> {
+        let mut held = self.claims.lock();
+        if held.contains_key(&entry.id) {
+            return Ok(None);
+        }
+        claims::has_room(&held)?;
+        match claims::ask(&self.base, &lock_of(entry), entry.meta.striped)? {
+            Asked::Theirs(owner) => Ok(Some(owner)),
+            Asked::Ours(claim) => {
+                held.insert(entry.id, claim);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Makes the part of a file with a journal ours, before its first byte. Since the destination was looked at another job may have been at
+    /// it and gone: what that left is not what was seen, and goes. Errors: EBUSY, another job is at it.
+    fn own(&self, entry: &Entry) -> io::Result<()> {
+        if entry.bytes() <= JOURNAL_FILE_BYTES_MIN {
+            self.runs.at(&self.base, &entry.path);
+            return Ok(());
+        }
+        let mut held = self.claims.lock();
+        if held.contains_key(&entry.id) {
+            return Ok(());
+        }
+        claims::has_room(&held)?;
+        let was_there = entry.meta.striped && self.base.is_there(&lock_of(entry)).is_ok();
+        let Asked::Ours(claim) = claims::ask(&self.base, &lock_of(entry), entry.meta.striped)? else {
+            return Err(io::Error::from_raw_os_error(EBUSY));
+        };
+        if was_there {
+            // The chunks that a map speaks of may be of a version that stands.
+            return Err(io::Error::from_raw_os_error(EBUSY));
+        }
+        if matches!(claim, Claim::Locked { .. }) && !entry.meta.striped {
             let _ = self.base.remove_file(&beside(&entry.path, "journal"));
+            let _ = self.base.remove_file(&beside(&entry.path, "part"));
+        }
+        held.insert(entry.id, claim);
+        drop(held);
+        self.runs.at(&self.base, &entry.path);
+        Ok(())
+    }
+
+    /// The part of a file, empty, and ours.
+    fn own_new(&self, entry: &Entry) -> io::Result<File> {
+        self.own(entry)?;
+        let _ = self.base.remove_file(&self.journal_of(entry));
+        let _ = self.base.remove_file(&self.part_of(entry));
+        self.create_part(&self.part_of(entry), true)
+    }
+
+    /// Removes part and journal of a large version that some job left beside this name, unless one is at it.
+    fn discard_large(&self, path: &[u8]) {
+        let part = beside(path, "part");
+        let journal = beside(path, "journal");
+        if self.base.is_there(&part).is_err() && self.base.is_there(&journal).is_err() {
+            return;
+        }
+        if let Ok(Asked::Ours(claim)) = claims::ask(&self.base, &beside(path, "lock"), false) {
+            // The journal first: without it a part says nothing.
+            let _ = self.base.remove_file(&journal);
+            let _ = self.base.remove_file(&part);
+            claim.end(&self.base);
         }
     }
 
@@ -264,26 +363,21 @@ impl LinuxSink {
     }
 
     fn name(&self, entry: &Entry) -> io::Result<()> {
-        self.base.rename(&part_of(entry), &entry.path)?;
+        self.base.rename(&self.part_of(entry), &entry.path)?;
         if entry.meta.striped {
             return Ok(()); // its journal is its map from here on
         }
-        // Also of a file that has become shorter since a run that was killed, and has no journal of its own any more.
-        if entry.bytes() > PACK_FILE_BYTES_MAX {
-            let _ = self.base.remove_file(&beside(&entry.path, "journal"));
+        if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
+            let _ = self.base.remove_file(&self.journal_of(entry));
+            self.claims.release(&self.base, entry.id);
         }
         Ok(())
     }
 }
 
-/// Where what comes of a file stands until it is whole.
-fn part_of(entry: &Entry) -> Vec<u8> {
-    if entry.meta.striped { beside_of(&entry.path, Whole::of(entry), "chunks") } else { beside(&entry.path, "part") }
-}
-
-/// What tells which chunks of it are there.
-fn journal_of(entry: &Entry) -> Vec<u8> {
-    if entry.meta.striped { beside_of(&entry.path, Whole::of(entry), "map") } else { beside(&entry.path, "journal") }
+/// What is locked by who writes a file with a journal.
+fn lock_of(entry: &Entry) -> Vec<u8> {
+    if entry.meta.striped { beside_of(&entry.path, Whole::of(entry), "map") } else { beside(&entry.path, "lock") }
 }
 
 /// Writes all blocks but those of zeros.
@@ -316,6 +410,9 @@ impl SinkTree for LinuxSink {
     }
 
     fn inspect(&self, entry: &Entry, keep: bool, dry: bool) -> io::Result<Found> {
+        if !dry {
+            self.sweep_left(&entry.path);
+        }
         let is_fresh = self.is_in_fresh(&entry.path);
         let there = if is_fresh { Err(io::ErrorKind::NotFound.into()) } else { self.base.stat(&entry.path) };
         match there {
@@ -325,21 +422,21 @@ impl SinkTree for LinuxSink {
                     self.set(&self.base.pin(&entry.path, Kind::File)?, entry)?;
                 }
                 if entry.bytes() > JOURNAL_FILE_BYTES_MIN && !dry && !entry.meta.striped {
-                    self.discard(entry); // a run that died right after the rename left its journal
+                    self.discard_large(&entry.path); // a run that died right after the rename left its journal
                 }
                 return Ok(Found::Same);
             }
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             // A run that died right after it named a large version left that one's journal.
             Ok(stat) if !dry && stat.bytes > JOURNAL_FILE_BYTES_MIN && entry.bytes() <= JOURNAL_FILE_BYTES_MIN => {
-                self.discard(entry);
+                self.discard_large(&entry.path);
+            }
+            _ if self.runs.any_dead() && !dry && entry.bytes() <= JOURNAL_FILE_BYTES_MIN => {
+                self.discard_large(&entry.path);
             }
             _ => {}
         }
         if entry.bytes() <= JOURNAL_FILE_BYTES_MIN {
-            if entry.tells_holes() && !is_fresh && !dry {
-                self.clear(entry); // what is missing of its part is to read as zeros
-            }
             return Ok(Found::Nothing);
         }
         // Nor for each of the volumes that get a piece.
@@ -350,8 +447,16 @@ impl SinkTree for LinuxSink {
         if is_fresh {
             return Ok(Found::Nothing);
         }
-        let part = self.base.stat(&part_of(entry));
-        match self.base.open_file(&journal_of(entry), false) {
+        let (part, journal) = (self.part_of(entry), self.journal_of(entry));
+        if self.base.is_there(&part).is_err() && self.base.is_there(&journal).is_err() {
+            return Ok(Found::Nothing);
+        }
+        // Before a byte of it is looked at: nobody else changes it from here on.
+        if !dry && let Some(owner) = self.ask(entry)? {
+            return Ok(Found::Busy(owner));
+        }
+        let part = self.base.stat(&part);
+        match self.base.open_file(&journal, false) {
             Ok(mut journal) if part.is_ok() => {
                 let mut bytes = Vec::new();
                 io::Read::read_to_end(&mut journal, &mut bytes)?;
@@ -367,8 +472,22 @@ impl SinkTree for LinuxSink {
         }
     }
 
+    fn owner_of(&self, entry: &Entry) -> String {
+        if entry.meta.striped { String::new() } else { claims::holder(&self.base, &lock_of(entry)) }
+    }
+
+    fn sweep_left(&self, path: &[u8]) {
+        self.runs.look(&self.base);
+        self.runs.sweep(&self.base, path);
+    }
+
+    fn unclaim(&self, entry: &Entry) {
+        self.claims.release(&self.base, entry.id);
+    }
+
     fn make(&self, entry: &Entry) -> io::Result<()> {
         self.names_made.store(true, Ordering::Relaxed);
+        self.sweep_left(&entry.path);
         match &entry.kind {
             EntryKind::Folder => self.make_folder(entry),
             EntryKind::FolderEnd => {
@@ -394,18 +513,19 @@ impl SinkTree for LinuxSink {
         missing: &[(u64, u64)],
     ) -> io::Result<()> {
         self.empty_part(entry, missing)?;
-        let journal = self.base.create_file(&journal_of(entry), false, false)?;
+        let journal = self.base.create_file(&self.journal_of(entry), false, false)?;
         sys::fs::truncate(&journal, journal_bytes as u64)?;
         sys::fs::sync_data(&journal)
     }
 
     fn empty_part(&self, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()> {
-        let part = self.base.open_file_to_write(&part_of(entry))?;
+        let part = self.base.open_file_to_write(&self.part_of(entry))?;
         ranges.iter().try_for_each(|(offset, bytes)| sys::fs::punch(&part, *offset, *bytes))
     }
 
     fn open_part(&self, _volume: usize, entry: &Entry) -> io::Result<Handle> {
-        let file = self.create_part(&part_of(entry), false)?;
+        self.own(entry)?;
+        let file = self.create_part(&self.part_of(entry), false)?;
         // Once for a part, not by each worker: the call waits for all direct writes to the file that are on their way (ext4), and with
         // it the worker, which has other disks to serve.
         let is_short = sys::fs::stat_file(&file)?.bytes < entry.bytes();
@@ -423,7 +543,8 @@ impl SinkTree for LinuxSink {
     fn open_part_loose(&self, _volume: usize, entry: &Entry) -> io::Result<Handle> {
         // Whoever writes such a chunk anew was told to by the keeper, after this: the mailboxes order it.
         self.loose.store(true, Ordering::Relaxed);
-        Ok(Handle::new(self.create_part(&part_of(entry), false)?))
+        self.own(entry)?;
+        Ok(Handle::new(self.create_part(&self.part_of(entry), false)?))
     }
 
     fn was_loose(&self) -> bool {
@@ -431,8 +552,7 @@ impl SinkTree for LinuxSink {
     }
 
     fn put_small(&self, entry: &Entry, content: &[u8], publish: bool) -> io::Result<()> {
-        let name = beside(&entry.path, "part");
-        let mut part = self.new_part(entry, &name)?;
+        let (name, mut part) = self.new_part(entry)?;
         if entry.meta.sparse {
             write_sparse(&part, content)?;
         } else {
@@ -444,14 +564,14 @@ impl SinkTree for LinuxSink {
 
     fn flush(&self, _volume: usize, entry: &Entry, records: &[u8], firm: Firm) -> io::Result<()> {
         if firm >= Firm::Flushed {
-            let part = self.base.open_file_to_write(&part_of(entry))?;
+            let part = self.base.open_file_to_write(&self.part_of(entry))?;
             sync_or_drop(&part)?;
             self.let_go(entry, &part);
         } else {
             // Only looked at: to close what could be written is a flush where the disk is a server's (NFS).
-            self.base.is_there(&part_of(entry))?;
+            self.base.is_there(&self.part_of(entry))?;
         }
-        let journal = self.base.create_file(&journal_of(entry), false, false)?;
+        let journal = self.base.create_file(&self.journal_of(entry), false, false)?;
         self.append(&journal, records)?;
         if firm >= Firm::Flushed {
             sys::fs::sync_data(&journal)?;
@@ -467,7 +587,7 @@ impl SinkTree for LinuxSink {
         }
         if together && let Err(error) = self.base.sync_fs() {
             for entry in entries.iter().filter(|entry| entry.bytes() > PACK_FILE_BYTES_MAX) {
-                let part = self.base.open_file(&part_of(entry), false);
+                let part = self.base.open_file(&self.part_of(entry), false);
                 let _ = part.and_then(|part| sys::fs::drop_cache(&part, 0, entry.bytes()));
             }
             fail_all(results, &error);
@@ -494,6 +614,7 @@ impl SinkTree for LinuxSink {
     }
 
     fn settle(&self, rung: Rung) -> io::Result<()> {
+        self.runs.end(&self.base);
         if rung == Rung::Published && self.names_made.load(Ordering::Relaxed) { self.base.sync_fs() } else { Ok(()) }
     }
 
@@ -510,8 +631,7 @@ impl SinkTree for LinuxSink {
     fn carry(&self, entry: &Entry, sign: Sign, ranges: &[(u64, u64)]) -> io::Result<()> {
         let path = self.signed(entry, sign)?;
         let (old, stat) = self.base.open_file_stat(&path)?;
-        self.discard(entry);
-        let part = self.create_part(&beside(&entry.path, "part"), true)?;
+        let part = self.own_new(entry)?;
         for (offset, bytes) in ranges {
             sys::fs::copy_range(&old, &part, *offset, *bytes)?;
         }
@@ -526,7 +646,7 @@ impl SinkTree for LinuxSink {
         let path = self.signed(entry, sign)?;
         self.set(&self.base.pin(&path, Kind::File)?, entry)?;
         if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
-            self.discard(entry);
+            self.discard_large(&entry.path);
         }
         Ok(())
     }
@@ -536,18 +656,15 @@ impl SinkTree for LinuxSink {
     }
 
     fn clone_part(&self, entry: &Entry) -> io::Result<()> {
-        self.cloned.make(entry, || {
-            self.discard(entry);
-            self.create_part(&beside(&entry.path, "part"), true)
-        })
+        self.cloned.make(entry, || self.own_new(entry))
     }
 
     fn part_holes(&self, entry: &Entry, offset: u64) -> io::Result<Holes> {
-        holes_of(&self.base.open_file(&beside(&entry.path, "part"), false)?, offset)
+        holes_of(&self.base.open_file(&self.part_of(entry), false)?, offset)
     }
 
     fn read_part(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        sys::fs::read_at_full(&self.base.open_file(&beside(&entry.path, "part"), false)?, into, offset)
+        sys::fs::read_at_full(&self.base.open_file(&self.part_of(entry), false)?, into, offset)
     }
 
     fn extras(&self, folder: &Entry, names: &HashSet<u64>) -> io::Result<Vec<(Box<[u8]>, u64)>> {
@@ -573,19 +690,23 @@ impl SinkTree for LinuxSink {
     }
 
     fn discard(&self, entry: &Entry) {
+        if entry.bytes() > JOURNAL_FILE_BYTES_MIN && !matches!(self.ask(entry), Ok(None)) {
+            return; // another job's
+        }
         // What is not there need not be removed. The journal first: without it a part says nothing.
-        let _ = self.base.remove_file(&journal_of(entry));
-        let _ = self.base.remove_file(&part_of(entry));
+        let _ = self.base.remove_file(&self.journal_of(entry));
+        let _ = self.base.remove_file(&self.part_of(entry));
+        self.claims.release(&self.base, entry.id);
     }
 
     fn map_of(&self, entry: &Entry) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        io::Read::read_to_end(&mut self.base.open_file(&journal_of(entry), false)?, &mut bytes)?;
+        io::Read::read_to_end(&mut self.base.open_file(&self.journal_of(entry), false)?, &mut bytes)?;
         Ok(bytes)
     }
 
     fn reopen(&self, entry: &Entry) -> io::Result<()> {
-        self.base.rename(&entry.path, &part_of(entry))?;
+        self.base.rename(&entry.path, &self.part_of(entry))?;
         self.base.sync(folder_of(&entry.path))
     }
 
@@ -605,7 +726,8 @@ impl SinkTree for LinuxSink {
 
     fn carry_piece(&self, old: &Entry, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()> {
         let (from, _) = pieces::open(&self.base, old)?;
-        let part = self.create_part(&part_of(entry), true)?;
+        self.own(entry)?;
+        let part = self.create_part(&self.part_of(entry), true)?;
         sys::fs::truncate(&part, entry.bytes())?;
         ranges.iter().try_for_each(|(offset, bytes)| sys::fs::copy_range(&from, &part, *offset, *bytes))
     }

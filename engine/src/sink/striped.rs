@@ -181,11 +181,19 @@ impl<S: SinkTree> Volumes<S> {
         let mut is_named = false;
         let mut maps: Vec<(u16, Vec<u8>)> = Vec::new();
         for index in self.live() {
+            let mut busy = None;
             let looked = self.ask(index, |tree| match tree.inspect(entry, true, dry)? {
                 Found::Same => Ok((true, tree.map_of(entry).ok())),
                 Found::Parts(parts) => Ok((false, parts.into_iter().next().map(|(_, map)| map))),
                 Found::Nothing => Ok((false, None)),
+                Found::Busy(owner) => {
+                    busy = Some(owner);
+                    Ok((false, None))
+                }
             })?;
+            if let Some(owner) = busy {
+                return Ok(Found::Busy(owner));
+            }
             let Some((named, map)) = looked else { continue };
             is_named |= named;
             maps.extend(map.map(|map| (index as u16, map)));
@@ -193,6 +201,7 @@ impl<S: SinkTree> Volumes<S> {
         if is_named && keep && Join::of(Whole::of(entry), &maps).is_ok() {
             if !dry {
                 // A run that died right after it named this version left the pieces of the one before.
+                self.live().for_each(|index| self.volumes[index].tree.unclaim(entry));
                 self.live().for_each(|index| self.volumes[index].tree.sweep(&entry.path, Some(Whole::of(entry))));
             }
             return Ok(Found::Same);
@@ -259,6 +268,9 @@ impl<S: SinkTree> Volumes<S> {
         }
         for (entry, _) in entries.iter().zip(results).filter(|(_, result)| result.is_ok()) {
             let own = entry.meta.striped.then(|| Whole::of(entry));
+            if own.is_some() {
+                self.live().for_each(|index| self.volumes[index].tree.unclaim(entry));
+            }
             self.live().for_each(|index| self.volumes[index].tree.sweep(&entry.path, own));
         }
     }

@@ -369,20 +369,29 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
         if entry.meta.striped {
             return self.inspect_pieces(entry, keep, dry);
         }
+        if !dry {
+            // Wherever the entry stands or is to stand: a job that was killed may have begun it elsewhere.
+            self.live().for_each(|index| self.volumes[index].tree.sweep_left(&entry.path));
+        }
         if let Some(volume) = self.find(&entry.path)? {
             self.settle_on(entry, volume);
             return self.at_home(entry, |tree| tree.inspect(entry, keep, dry));
         }
-        // Of a file that is to have holes, each takes away what an earlier run left.
-        if entry.bytes() > JOURNAL_FILE_BYTES_MIN || entry.tells_holes() {
+        if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
             for index in self.live() {
-                if let Some(found @ Found::Parts(_)) = self.ask(index, |tree| tree.inspect(entry, keep, dry))? {
+                if let Some(found @ (Found::Parts(_) | Found::Busy(_))) =
+                    self.ask(index, |tree| tree.inspect(entry, keep, dry))?
+                {
                     self.settle_on(entry, index);
                     return Ok(found);
                 }
             }
         }
         Ok(Found::Nothing)
+    }
+
+    fn owner_of(&self, entry: &Entry) -> String {
+        self.known(entry.id).map_or_else(String::new, |home| self.volumes[home].tree.owner_of(entry))
     }
 
     fn make(&self, entry: &Entry) -> io::Result<()> {

@@ -117,6 +117,11 @@ pub(crate) struct Disk {
     pub(crate) loose: bool,
     /// Changes with each boot.
     pub(crate) boot: u64,
+    /// Lock files, with the run that holds each.
+    claims: BTreeMap<Path, u64>,
+    /// How many runs began here, and those of them that were killed.
+    runs: u64,
+    pub(crate) killed: BTreeSet<u64>,
     /// Names that content appeared under since the checker last looked.
     pub(crate) renamed: Vec<Path>,
 }
@@ -147,6 +152,9 @@ impl Disk {
             dead: false,
             loose: false,
             boot: 1,
+            claims: BTreeMap::new(),
+            runs: 0,
+            killed: BTreeSet::new(),
             renamed: Vec::new(),
         }
     }
@@ -154,6 +162,41 @@ impl Disk {
     fn time(&self) -> (i64, u32) {
         let now = self.clock.now();
         (1_700_000_000 + (now / 1_000_000_000) as i64, (now % 1_000_000_000) as u32)
+    }
+
+    /// A job begins to write here: its number.
+    pub(crate) fn begin_run(&mut self) -> u64 {
+        self.runs += 1;
+        self.runs
+    }
+
+    /// A job's process is gone, with the locks that it had.
+    pub(crate) fn end_run(&mut self, run: u64, killed: bool) {
+        self.claims.retain(|_, holder| *holder != run);
+        if killed {
+            self.killed.insert(run);
+        }
+    }
+
+    /// Takes a lock for a run: `None`, it is another's; else whether it is new.
+    pub(crate) fn claim(&mut self, name: Path, run: u64) -> Option<bool> {
+        let holder = *self.claims.entry(name.clone()).or_insert(0);
+        if holder != 0 && holder != run {
+            return None;
+        }
+        self.claims.insert(name, run);
+        Some(holder == 0)
+    }
+
+    pub(crate) fn unclaim(&mut self, name: &[u8]) {
+        self.claims.remove(name);
+    }
+
+    fn is_denied(&self, path: &[u8]) -> bool {
+        let denied = |it: &[u8]| self.faults.denied.contains(it);
+        let stem = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+        let dot = path[stem..].iter().skip(1).position(|&byte| byte == b'.');
+        self.in_faults() && (denied(path) || dot.is_some_and(|dot| denied(&path[..stem + dot + 2])))
     }
 
     fn in_faults(&self) -> bool {
@@ -244,7 +287,7 @@ impl Disk {
 
     pub(crate) fn open(&mut self, path: &[u8]) -> io::Result<Ino> {
         self.call()?;
-        if self.in_faults() && self.faults.denied.contains(path) {
+        if self.is_denied(path) {
             return Err(no(13));
         }
         let ino = self.find(path)?;
@@ -264,7 +307,7 @@ impl Disk {
             return Ok(ino);
         }
         self.call()?;
-        if self.in_faults() && self.faults.denied.contains(path) {
+        if self.is_denied(path) {
             return Err(no(13));
         }
         self.add(path, Kind::File(Content::default()), 0o600)
@@ -469,6 +512,8 @@ impl Disk {
     pub(crate) fn power_cut(&mut self) {
         self.revive();
         self.boot += 1;
+        // A rename that is undone is undone with all that came after it in the log: with the removal of what told whose the part is.
+        self.killed.extend(1..=self.runs);
         let mut rng = self.rng.fork();
         let kept = rng.below(self.log.len() as u64 + 1) as usize;
         for op in self.log.drain(kept..).rev().collect::<Vec<_>>() {

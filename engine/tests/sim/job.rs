@@ -125,6 +125,7 @@ pub(crate) struct Run<'a> {
     scenario: &'a Scenario,
     source: SharedDisk,
     sink: SharedDisk,
+    tree: Arc<SimSink>,
     versions: &'a mut Versions,
     pub(crate) watch: &'a mut Watch,
     sender: SendEnd<Sim>,
@@ -216,7 +217,8 @@ impl<'a> Run<'a> {
         let world = Arc::new(Mutex::new(world(&clock, net, &plan)));
         let (terms, rung) = (scenario.terms, scenario.rung);
         let source_tree = Arc::new(SimSource(source.clone()));
-        let sink_tree = Arc::new(SimSink(sink.clone()));
+        let number = sink.lock().expect("one thread").begin_run();
+        let sink_tree = Arc::new(SimSink(sink.clone(), number));
         let send = || Role::Send(source_tree.clone());
         let recv = || Role::Recv(sink_tree.clone());
         let first = Crew::new(&world, &mut rng, plan.sender_workers, &plan, terms, &send);
@@ -257,6 +259,7 @@ impl<'a> Run<'a> {
             scenario,
             source,
             sink,
+            tree: sink_tree,
             versions,
             watch,
             sender,
@@ -286,31 +289,48 @@ impl<'a> Run<'a> {
         self.watch.begin(&self.plan, self.clock.now());
         let mut quiet_since = self.clock.now();
         while self.ended.is_none() {
-            assert!(self.clock.now() - self.started_ns < RUN_NS_MAX, "no end: {}", self.where_it_stands());
-            let before = self.activity();
-            let all = self.round();
-            self.trouble();
-            self.watch.look(&mut self.sink.lock().expect("one thread"), self.versions);
-            let now = self.clock.now();
-            if self.activity() != before {
-                quiet_since = now;
-                self.clock.advance(self.rng.below(20_000));
-            } else if all {
-                assert!(now - quiet_since < STUCK_NS, "stuck: {}", self.where_it_stands());
-                self.pass_time();
-            }
-            // In life each end's last words come before the other's signature.
-            let is_said = self.control.iter().all(VecDeque::is_empty);
-            if self.ended.is_none() && self.sender.is_done() && self.receiver.is_done() && is_said {
-                self.ended = Some(Ended::Done);
-            }
+            self.turn(&mut quiet_since);
         }
+        self.over()
+    }
+
+    /// Everybody gets a turn; time passes where nothing happens. Is it over?
+    pub(crate) fn turn(&mut self, quiet_since: &mut u64) -> bool {
+        assert!(self.clock.now() - self.started_ns < RUN_NS_MAX, "no end: {}", self.where_it_stands());
+        let before = self.activity();
+        let all = self.round();
+        self.trouble();
+        self.watch.look(&mut self.sink.lock().expect("one thread"), self.versions);
+        let now = self.clock.now();
+        if self.activity() != before {
+            *quiet_since = now;
+            self.clock.advance(self.rng.below(20_000));
+        } else if all {
+            assert!(now - *quiet_since < STUCK_NS, "stuck: {}", self.where_it_stands());
+            self.pass_time();
+        }
+        // In life each end's last words come before the other's signature.
+        let is_said = self.control.iter().all(VecDeque::is_empty);
+        if self.ended.is_none() && self.sender.is_done() && self.receiver.is_done() && is_said {
+            self.ended = Some(Ended::Done);
+        }
+        self.ended.is_some()
+    }
+
+    /// What came of it, once it is over.
+    pub(crate) fn over(mut self) -> (Ended, Record, Record, Shared) {
         if self.ended == Some(Ended::Done) || self.rng.permille(300) && !matches!(self.ended, Some(Ended::Died(_))) {
             self.close();
         }
         self.watch.look(&mut self.sink.lock().expect("one thread"), self.versions);
         self.watch.metered(self.meters.iter().map(|meter| meter.read()));
+        self.sink.lock().expect("one thread").end_run(self.tree.1, self.ended != Some(Ended::Done));
         (self.ended.take().expect("the loop ended"), self.sender.record, self.receiver.record, self.world)
+    }
+
+    /// kill -9 of both ends: nobody lets go of anything.
+    pub(crate) fn killed(self) {
+        self.sink.lock().expect("one thread").end_run(self.tree.1, true);
     }
 
     fn activity(&self) -> u64 {
@@ -529,7 +549,7 @@ impl<'a> Run<'a> {
         };
         let Some((_, task)) = lanes.into_iter().find_map(|lane| due(lane, now)) else { return };
         self.act();
-        let settled = commit::run(&SimSink(self.sink.clone()), task);
+        let settled = commit::run(&*self.tree, task);
         if !self.sink.lock().expect("one thread").dead {
             self.watch.settled(now, &settled);
             self.settled.push_back(settled);
@@ -540,8 +560,8 @@ impl<'a> Run<'a> {
         let now = self.clock.now();
         let Some((_, work)) = due(&mut self.looks, now) else { return };
         self.act();
-        let (sink, terms) = (SimSink(self.sink.clone()), self.scenario.terms);
-        look(&sink, &terms, work, &mut |seen| {
+        let (tree, terms) = (self.tree.clone(), self.scenario.terms);
+        look(&*tree, &terms, work, &mut |seen| {
             if !self.sink.lock().expect("one thread").dead {
                 self.watch.say(now, || format!("  comparer says {seen:?}"));
                 self.seen.push_back(seen);

@@ -15,6 +15,7 @@ mod rng;
 mod scenario;
 mod striped;
 mod trees;
+mod two;
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -347,4 +348,26 @@ fn troubled_jobs_end_well() {
             "datagram rails: {paths:?}; bytes compared, entries removed, bytes of holes: {synced:?}; engines gave way {gave_way} times"
         );
     }
+}
+
+/// Two jobs write one destination at once: whatever the order of their steps, stops and kills, nothing but whole files stands there, and
+/// who is told that another is at its file says so.
+#[test]
+fn two_jobs_with_one_destination_never_mix() {
+    if let Some(seed) = number("SEED") {
+        if number("TWO").is_some() {
+            println!("{:?}", two::story(seed, true));
+        }
+        return;
+    }
+    let (mut in_use, mut both, mut killed) = (0, 0, 0);
+    let count = number("SIM_SEEDS").unwrap_or(SEEDS) / 4;
+    for seed in 0..count {
+        let told = catch_unwind(AssertUnwindSafe(|| two::story(seed, false)));
+        let met =
+            told.unwrap_or_else(|_| panic!("SEED={seed} TWO=1 cargo test -p longhaul-engine --test sim two_jobs"));
+        (in_use, both, killed) = (in_use + met.in_use, both + met.both, killed + met.killed);
+    }
+    let enough = in_use > 0 && both > 0 && killed > 0;
+    assert!(count < 100 || enough, "they never met: {in_use} in use, {both} published by both, {killed} killed");
 }

@@ -459,7 +459,8 @@ impl Scenario {
                 }
                 if rng.permille(300) && !names.is_empty() {
                     let path = *rng.pick(&names[..]);
-                    let name = engine::linux::beside(path, "part");
+                    // Up to the dot: parts have endings of their jobs.
+                    let name = engine::linux::beside(path, "");
                     faults.denied.insert(name.into());
                 }
                 run.trouble.sink_faults = Some(faults);

@@ -42,8 +42,9 @@ impl SimFile {
 #[derive(Debug)]
 pub(crate) struct SimSource(pub(crate) SharedDisk);
 
-#[derive(Debug)]
-pub(crate) struct SimSink(pub(crate) SharedDisk);
+/// With the number of its run: parts of small files are named after it, and it holds the locks of large ones.
+#[derive(Debug, Clone)]
+pub(crate) struct SimSink(pub(crate) SharedDisk, pub(crate) u64);
 
 fn lock(disk: &SharedDisk) -> MutexGuard<'_, Disk> {
     disk.lock().expect("one thread")
@@ -136,10 +137,50 @@ impl SimSink {
         if sign_of(disk, ino) == sign { Ok(ino) } else { Err(io::Error::from_raw_os_error(116)) }
     }
 
-    /// Takes away what a run that was killed left beside a name.
-    fn clear(disk: &mut Disk, entry: &Entry) {
-        if disk.remove(&beside(&entry.path, "part")).is_ok() {
-            let _ = disk.remove(&beside(&entry.path, "journal"));
+    /// Where what comes of a file stands: of a small one under a name of this run's.
+    fn part_of(&self, entry: &Entry) -> Vec<u8> {
+        if entry.meta.striped || entry.bytes() > JOURNAL_FILE_BYTES_MIN {
+            part_of(entry)
+        } else {
+            ending(&entry.path, self.1)
+        }
+    }
+
+    /// Where what is no file is made.
+    fn aside(&self, disk: &mut Disk, entry: &Entry) -> Vec<u8> {
+        let part = ending(&entry.path, self.1);
+        let _ = disk.remove(&part);
+        part
+    }
+
+    /// Asks for the part of a large file: false, it is another run's. What another left there since it was looked at goes.
+    fn own(&self, disk: &mut Disk, entry: &Entry, seen: bool) -> bool {
+        if entry.meta.striped || entry.bytes() <= JOURNAL_FILE_BYTES_MIN {
+            return true;
+        }
+        let asked = disk.claim(lock_of(&entry.path), self.1);
+        if asked == Some(true) && !seen {
+            let _ = disk.remove(&journal_of(entry));
+            let _ = disk.remove(&part_of(entry));
+        }
+        asked.is_some()
+    }
+
+    /// As `LinuxSink::discard_large`.
+    fn discard_large(&self, disk: &mut Disk, path: &[u8]) {
+        if disk.claim(lock_of(path), self.1).is_some() {
+            let _ = disk.remove(&beside(path, "journal"));
+            let _ = disk.remove(&beside(path, "part"));
+            disk.unclaim(&lock_of(path));
+        }
+    }
+
+    /// As `Runs::sweep`.
+    fn sweep_killed(&self, disk: &mut Disk, path: &[u8]) {
+        for run in disk.killed.clone() {
+            if disk.get(&ending(path, run)).is_some() {
+                let _ = disk.remove(&ending(path, run));
+            }
         }
     }
 
@@ -150,11 +191,11 @@ impl SimSink {
         disk.set_meta(ino, mode, Some((entry.mtime_s, entry.mtime_ns)))
     }
 
-    fn ready(disk: &mut Disk, entry: &Entry, rung: Rung, sync: bool) -> io::Result<()> {
+    fn ready(&self, disk: &mut Disk, entry: &Entry, rung: Rung, sync: bool) -> io::Result<()> {
         if entry.bytes() <= PACK_FILE_BYTES_MAX && !(sync && rung >= Rung::Flushed) {
             return Ok(());
         }
-        let part = disk.open(&part_of(entry))?;
+        let part = disk.open(&self.part_of(entry))?;
         if entry.bytes() > PACK_FILE_BYTES_MAX {
             disk.truncate(part, entry.bytes())?;
             SimSink::set(disk, part, entry)?;
@@ -165,23 +206,23 @@ impl SimSink {
         Ok(())
     }
 
-    fn name(disk: &mut Disk, entry: &Entry) -> io::Result<()> {
-        disk.rename(&part_of(entry), &entry.path)?;
+    fn name(&self, disk: &mut Disk, entry: &Entry) -> io::Result<()> {
+        disk.rename(&self.part_of(entry), &entry.path)?;
         if entry.meta.striped {
             return Ok(());
         }
-        if entry.bytes() > PACK_FILE_BYTES_MAX {
+        if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
             let _ = disk.remove(&journal_of(entry));
+            disk.unclaim(&lock_of(&entry.path));
         }
         Ok(())
     }
 
-    fn make_link(disk: &mut Disk, entry: &Entry, target: &[u8]) -> io::Result<()> {
+    fn make_link(&self, disk: &mut Disk, entry: &Entry, target: &[u8]) -> io::Result<()> {
         let same =
             matches!(disk.get(&entry.path).map(|node| &node.kind), Some(Kind::Link(there)) if **there == *target);
         if !same {
-            let part = beside(&entry.path, "part");
-            SimSink::clear(disk, entry);
+            let part = self.aside(disk, entry);
             disk.make_link(target, &part)?;
             disk.rename(&part, &entry.path)?;
         }
@@ -189,27 +230,25 @@ impl SimSink {
         SimSink::set(disk, ino, entry)
     }
 
-    fn make_node(disk: &mut Disk, entry: &Entry, kind: NodeKind, major: u32, minor: u32) -> io::Result<()> {
+    fn make_node(&self, disk: &mut Disk, entry: &Entry, kind: NodeKind, major: u32, minor: u32) -> io::Result<()> {
         let same =
             |kind_there: &Kind| matches!(kind_there, Kind::Node(k, a, b) if (*k, *a, *b) == (kind, major, minor));
         if disk.get(&entry.path).is_some_and(|there| same(&there.kind)) {
             let ino = disk.lookup(&entry.path)?;
             return SimSink::set(disk, ino, entry);
         }
-        let part = beside(&entry.path, "part");
-        SimSink::clear(disk, entry);
+        let part = self.aside(disk, entry);
         let ino = disk.make_node(&part, kind, major, minor)?;
         SimSink::set(disk, ino, entry)?;
         disk.rename(&part, &entry.path)
     }
 
-    fn add_name(disk: &mut Disk, entry: &Entry, first: &[u8]) -> io::Result<()> {
+    fn add_name(&self, disk: &mut Disk, entry: &Entry, first: &[u8]) -> io::Result<()> {
         let there = disk.lookup(first)?;
         if disk.lookup(&entry.path).is_ok_and(|it| it == there) {
             return Ok(());
         }
-        let part = beside(&entry.path, "part");
-        SimSink::clear(disk, entry);
+        let part = self.aside(disk, entry);
         disk.add_name(first, &part)?;
         disk.rename(&part, &entry.path)
     }
@@ -232,6 +271,9 @@ impl SinkTree for SimSink {
 
     fn inspect(&self, entry: &Entry, keep: bool, dry: bool) -> io::Result<Found> {
         let mut disk = lock(&self.0);
+        if !dry {
+            self.sweep_killed(&mut disk, &entry.path);
+        }
         match disk.lookup(&entry.path) {
             Ok(ino) if matches!(disk.nodes[ino].kind, Kind::Folder) => {
                 return Err(io::ErrorKind::IsADirectory.into());
@@ -242,31 +284,29 @@ impl SinkTree for SimSink {
                     SimSink::set(&mut disk, ino, entry)?;
                 }
                 if entry.bytes() > JOURNAL_FILE_BYTES_MIN && !dry && !entry.meta.striped {
-                    drop(disk);
-                    self.discard(entry);
+                    self.discard_large(&mut disk, &entry.path);
                 }
                 return Ok(Found::Same);
             }
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(ino) if !dry && entry.bytes() <= JOURNAL_FILE_BYTES_MIN => {
-                let was_large =
-                    matches!(&disk.nodes[ino].kind, Kind::File(it) if it.data.len() as u64 > JOURNAL_FILE_BYTES_MIN);
-                drop(disk);
-                if was_large || entry.tells_holes() {
-                    self.discard(entry);
-                }
-                return Ok(Found::Nothing);
-            }
             _ => {}
         }
         if entry.bytes() <= JOURNAL_FILE_BYTES_MIN {
-            drop(disk);
-            if entry.tells_holes() && !dry {
-                self.discard(entry);
+            let was_large = disk.get(&entry.path).is_some_and(
+                |node| matches!(&node.kind, Kind::File(it) if it.data.len() as u64 > JOURNAL_FILE_BYTES_MIN),
+            );
+            if !dry && (was_large || !disk.killed.is_empty()) {
+                self.discard_large(&mut disk, &entry.path);
             }
             return Ok(Found::Nothing);
         }
         let part = disk.lookup(&part_of(entry));
+        if part.is_err() && disk.get(&journal_of(entry)).is_none() {
+            return Ok(Found::Nothing);
+        }
+        if !dry && !self.own(&mut disk, entry, true) {
+            return Ok(Found::Busy(String::new()));
+        }
         match disk.open(&journal_of(entry)) {
             Ok(journal) if part.is_ok() => Ok(Found::Parts(vec![(0, disk.data(journal).to_vec())])),
             _ if dry => Ok(Found::Nothing),
@@ -280,6 +320,7 @@ impl SinkTree for SimSink {
 
     fn make(&self, entry: &Entry) -> io::Result<()> {
         let mut disk = lock(&self.0);
+        self.sweep_killed(&mut disk, &entry.path);
         match &entry.kind {
             EntryKind::Folder if entry.path.is_empty() => Ok(()),
             EntryKind::Folder => match disk.make_dir(&entry.path, entry.mode | 0o700) {
@@ -297,9 +338,9 @@ impl SinkTree for SimSink {
                 let ino = disk.lookup(&entry.path)?;
                 SimSink::set(&mut disk, ino, entry)
             }
-            EntryKind::Link { target } => SimSink::make_link(&mut disk, entry, target),
-            EntryKind::Node { kind, major, minor } => SimSink::make_node(&mut disk, entry, *kind, *major, *minor),
-            EntryKind::Name { first } => SimSink::add_name(&mut disk, entry, first),
+            EntryKind::Link { target } => self.make_link(&mut disk, entry, target),
+            EntryKind::Node { kind, major, minor } => self.make_node(&mut disk, entry, *kind, *major, *minor),
+            EntryKind::Name { first } => self.add_name(&mut disk, entry, first),
             EntryKind::File { .. } => unreachable!("files come through parts"),
         }
     }
@@ -320,13 +361,16 @@ impl SinkTree for SimSink {
 
     fn empty_part(&self, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()> {
         let mut disk = lock(&self.0);
-        let part = disk.open(&part_of(entry))?;
+        let part = disk.open(&self.part_of(entry))?;
         ranges.iter().try_for_each(|(offset, bytes)| disk.punch(part, *offset, *bytes))
     }
 
     fn open_part(&self, _volume: usize, entry: &Entry) -> io::Result<SimFile> {
         let mut disk = lock(&self.0);
-        let ino = disk.create(&part_of(entry), false)?;
+        if !self.own(&mut disk, entry, false) {
+            return Err(io::Error::from_raw_os_error(16));
+        }
+        let ino = disk.create(&self.part_of(entry), false)?;
         if (disk.data(ino).len() as u64) < entry.bytes() {
             disk.truncate(ino, entry.bytes())?;
         }
@@ -347,9 +391,9 @@ impl SinkTree for SimSink {
 
     fn put_small(&self, entry: &Entry, content: &[u8], publish: bool) -> io::Result<()> {
         let mut disk = lock(&self.0);
-        let name = beside(&entry.path, "part");
+        let name = self.part_of(entry);
         if disk.get(&name).is_some() {
-            SimSink::clear(&mut disk, entry);
+            disk.remove(&name)?;
         }
         let part = disk.create(&name, false)?;
         disk.write_all(part, 0, content)?;
@@ -359,7 +403,7 @@ impl SinkTree for SimSink {
 
     fn flush(&self, _volume: usize, entry: &Entry, records: &[u8], firm: Firm) -> io::Result<()> {
         let mut disk = lock(&self.0);
-        let part = disk.open(&part_of(entry))?;
+        let part = disk.open(&self.part_of(entry))?;
         if firm >= Firm::Flushed {
             disk.sync_data(part)?;
         }
@@ -385,14 +429,14 @@ impl SinkTree for SimSink {
         let together = rung >= Rung::Flushed && entries.len() >= 64;
         let named = |entry: &Entry| rung < Rung::Flushed && entry.bytes() <= PACK_FILE_BYTES_MAX;
         for entry in entries {
-            results.push(if named(entry) { Ok(()) } else { SimSink::ready(&mut disk, entry, rung, !together) });
+            results.push(if named(entry) { Ok(()) } else { self.ready(&mut disk, entry, rung, !together) });
         }
         let mut all = if together { disk.sync_all() } else { Ok(()) };
         if all.is_ok() {
             let mut folders = BTreeSet::new();
             for (entry, result) in entries.iter().zip(results.iter_mut()) {
                 if result.is_ok() && !named(entry) {
-                    *result = SimSink::name(&mut disk, entry);
+                    *result = self.name(&mut disk, entry);
                     folders.insert(parent(&entry.path));
                 }
             }
@@ -422,16 +466,21 @@ impl SinkTree for SimSink {
 
     fn read_part(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         let mut disk = lock(&self.0);
-        let ino = disk.open(&part_of(entry))?;
+        let ino = disk.open(&self.part_of(entry))?;
         read_full(&mut disk, ino, offset, into)
     }
 
     fn carry(&self, entry: &Entry, sign: Sign, ranges: &[(u64, u64)]) -> io::Result<()> {
         let mut disk = lock(&self.0);
         let old = SimSink::signed(&mut disk, entry, sign)?;
-        let _ = disk.remove(&beside(&entry.path, "journal"));
-        let _ = disk.remove(&beside(&entry.path, "part"));
-        let part = disk.create(&beside(&entry.path, "part"), true)?;
+        if !self.own(&mut disk, entry, false) {
+            return Err(io::Error::from_raw_os_error(16));
+        }
+        if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
+            let _ = disk.remove(&journal_of(entry));
+        }
+        let _ = disk.remove(&self.part_of(entry));
+        let part = disk.create(&self.part_of(entry), true)?;
         for (offset, bytes) in ranges {
             let mut range = vec![0; *bytes as usize];
             if read_full(&mut disk, old, *offset, &mut range)? < range.len() {
@@ -449,9 +498,8 @@ impl SinkTree for SimSink {
         let mut disk = lock(&self.0);
         let ino = SimSink::signed(&mut disk, entry, sign)?;
         SimSink::set(&mut disk, ino, entry)?;
-        drop(disk);
         if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
-            self.discard(entry);
+            self.discard_large(&mut disk, &entry.path);
         }
         Ok(())
     }
@@ -475,8 +523,14 @@ impl SinkTree for SimSink {
 
     fn discard(&self, entry: &Entry) {
         let mut disk = lock(&self.0);
-        let _ = disk.remove(&journal_of(entry));
-        let _ = disk.remove(&part_of(entry));
+        if !self.own(&mut disk, entry, true) {
+            return;
+        }
+        if entry.meta.striped || entry.bytes() > JOURNAL_FILE_BYTES_MIN {
+            let _ = disk.remove(&journal_of(entry));
+            disk.unclaim(&lock_of(&entry.path));
+        }
+        let _ = disk.remove(&self.part_of(entry));
     }
 
     fn map_of(&self, entry: &Entry) -> io::Result<Vec<u8>> {
@@ -548,6 +602,15 @@ fn whole(entry: &Entry) -> Whole {
 /// As on Linux: what comes of a striped file stands beside every version that stands already.
 pub(crate) fn part_of(entry: &Entry) -> Vec<u8> {
     if entry.meta.striped { beside_of(&entry.path, whole(entry), "chunks") } else { beside(&entry.path, "part") }
+}
+
+/// The part of a small file, or of what is none, of this run.
+fn ending(path: &[u8], run: u64) -> Vec<u8> {
+    beside(path, &format!("{run:016x}.part"))
+}
+
+fn lock_of(path: &[u8]) -> Box<[u8]> {
+    beside(path, "lock").into()
 }
 
 fn journal_of(entry: &Entry) -> Vec<u8> {

@@ -150,6 +150,8 @@ pub enum FaultKind {
     Unsupported,
     /// Something else; errno tells.
     Other,
+    /// Another job writes the same file at the destination.
+    InUse,
 }
 
 /// One entry that failed at one end.

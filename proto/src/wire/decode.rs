@@ -439,6 +439,7 @@ fn fault(from: &mut Reader<'_>) -> Result<EntryFault, Breach> {
             5 => FaultKind::Corrupt,
             6 => FaultKind::Unsupported,
             7 => FaultKind::Other,
+            8 => FaultKind::InUse,
             _ => return Err(Breach::FieldOutOfRange),
         },
         errno: from.i32()?,

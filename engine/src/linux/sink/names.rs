@@ -12,7 +12,6 @@ use proto::manifest::{Aspects, Entry, NodeKind};
 use sys::fs::{Kind, Stat};
 
 use super::{FRESH_MAX, LinuxSink, OWNER_ALL};
-use crate::linux::beside;
 
 impl LinuxSink {
     pub(super) fn make_folder(&self, entry: &Entry) -> io::Result<()> {
@@ -44,8 +43,7 @@ impl LinuxSink {
         let same = self.base.stat(&entry.path).is_ok_and(|stat| stat.kind == Kind::Link)
             && self.base.read_link(&entry.path).is_ok_and(|there| there == target);
         if !same {
-            let part = beside(&entry.path, "part");
-            self.clear(entry);
+            let part = self.aside(entry);
             self.base.make_link(target, &part)?;
             self.base.rename(&part, &entry.path)?;
         }
@@ -68,8 +66,7 @@ impl LinuxSink {
         if !self.permitted.has(node.aspect()) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        let part = beside(&entry.path, "part");
-        self.clear(entry);
+        let part = self.aside(entry);
         self.base.make_node(&part, kind, major, minor)?;
         self.set(&self.base.pin(&part, kind)?, entry)?;
         self.base.rename(&part, &entry.path)
@@ -85,8 +82,7 @@ impl LinuxSink {
         if self.base.stat(&entry.path).is_ok_and(|it| (it.dev, it.ino) == (there.dev, there.ino)) {
             return Ok(());
         }
-        let part = beside(&entry.path, "part");
-        self.clear(entry);
+        let part = self.aside(entry);
         self.base.add_name(first, &part)?;
         self.base.rename(&part, &entry.path)
     }
