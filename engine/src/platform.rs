@@ -285,6 +285,8 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     fn owner_of(&self, _entry: &Entry) -> String {
         String::new()
     }
+    /// Nothing of this job is in flight any more: other jobs may have the parts that it did not publish.
+    fn let_go(&self) {}
     /// Takes away what jobs that were killed left of a small file beside this name.
     fn sweep_left(&self, _path: &[u8]) {}
     /// Nothing is to be written of a file whose part was claimed by `inspect`: another job may have it.

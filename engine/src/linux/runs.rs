@@ -145,6 +145,11 @@ impl Runs {
         }
     }
 
+    /// The job is over, well or not: what it left is a dead job's.
+    pub(super) fn let_go(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).slot = None;
+    }
+
     /// The job ended well: of what it came past nothing is left.
     pub(super) fn end(&self, base: &Dir) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -481,6 +481,11 @@ impl SinkTree for LinuxSink {
         self.runs.sweep(&self.base, path);
     }
 
+    fn let_go(&self) {
+        self.claims.lock().clear();
+        self.runs.let_go();
+    }
+
     fn unclaim(&self, entry: &Entry) {
         self.claims.release(&self.base, entry.id);
     }
@@ -706,6 +711,9 @@ impl SinkTree for LinuxSink {
     }
 
     fn reopen(&self, entry: &Entry) -> io::Result<()> {
+        if self.ask(entry)?.is_some() {
+            return Err(io::Error::from_raw_os_error(EBUSY));
+        }
         self.base.rename(&entry.path, &self.part_of(entry))?;
         self.base.sync(folder_of(&entry.path))
     }

@@ -390,6 +390,10 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
         Ok(Found::Nothing)
     }
 
+    fn let_go(&self) {
+        self.trees().for_each(SinkTree::let_go);
+    }
+
     fn owner_of(&self, entry: &Entry) -> String {
         self.known(entry.id).map_or_else(String::new, |home| self.volumes[home].tree.owner_of(entry))
     }

@@ -31,12 +31,14 @@ type First = (Option<Receiver<Option<Batch>>>, Option<Committer>);
 #[derive(Debug, Clone)]
 pub(super) struct Panics {
     first: Arc<Mutex<Option<String>>>,
+    /// One handle for each thread that has not ended.
+    alive: Arc<()>,
     bell: Event,
 }
 
 impl Panics {
     pub(super) fn new(bell: &Event) -> Panics {
-        Panics { first: Arc::default(), bell: bell.clone() }
+        Panics { first: Arc::default(), alive: Arc::default(), bell: bell.clone() }
     }
 
     /// A thread that does this work; if it panics, the keeper hears of it.
@@ -59,6 +61,11 @@ impl Panics {
             Way::Send(source) => Ok((Some(spawn_scan(source, &job.bell, self)?), None)),
             Way::Recv { sink, .. } => Ok((None, Some(spawn_committer(sink, &job.bell, self)?))),
         }
+    }
+
+    /// Have all threads of the job ended?
+    pub(super) fn are_over(&self) -> bool {
+        Arc::strong_count(&self.alive) == 1
     }
 
     pub(super) fn take(&self) -> Option<String> {

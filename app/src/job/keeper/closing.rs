@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 
 use engine::end::Stop;
 use engine::job::{Cmd, Event as Told};
+use engine::platform::SinkTree;
 use proto::error::{Breach, Refusal};
 use proto::receipt::{Signer, signed_message};
 use proto::wire::control::Frame;
 
-use super::{End, Keeper};
+use super::{End, Keeper, Way};
 use crate::exit::{Exit, Failure};
 use crate::identity::keys;
 use crate::identity::ticket::Ending;
@@ -140,7 +141,8 @@ impl Keeper<'_, '_> {
         Ok(())
     }
 
-    /// Lets the workers go, and waits for it: after this no op of the job is in flight.
+    /// Lets the workers go, and waits for it: after this no op of the job is in flight, and other jobs may have what this one had begun. Where a disk
+    /// does not answer for seconds, the job's files stay its own until it does.
     pub(super) fn leave(&mut self, whole: bool) {
         if whole {
             let _ = self.job.link.flush_blocking(Duration::from_secs(2));
@@ -158,6 +160,16 @@ impl Keeper<'_, '_> {
                 self.events.recv_timeout(Duration::from_millis(100))
             {
                 closed += 1;
+            }
+        }
+        // Without their tasks the committers and the comparer end, after what they are at.
+        (self.tasks, self.looks) = (None, None);
+        if let Way::Recv { sink, .. } = &self.job.way {
+            while !self.panics.are_over() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if closed == count && self.workers_lost == 0 && self.panics.are_over() {
+                sink.let_go();
             }
         }
     }
