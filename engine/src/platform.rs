@@ -395,8 +395,8 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     fn part_holes(&self, _entry: &Entry, _offset: u64) -> io::Result<Holes> {
         Ok(Holes { ranges: Vec::new(), until: u64::MAX })
     }
-    /// Fills `into` from the part; less only at its end.
-    fn read_part(&self, _entry: &Entry, _offset: u64, _into: &mut [u8]) -> io::Result<usize> {
+    /// Fills `into` from the part, of a striped file from the one on this volume; less only at its end.
+    fn read_part(&self, _volume: usize, _entry: &Entry, _offset: u64, _into: &mut [u8]) -> io::Result<usize> {
         Err(io::ErrorKind::Unsupported.into())
     }
     /// What stands in a folder beside these names (`end::compare::name_sign`) and our own files: paths, each with the number of entries

@@ -164,7 +164,7 @@ impl World for Simulated {
         Arc::new(trees::SimSource(self.source.clone()))
     }
     fn sink(&self) -> Arc<trees::SimSink> {
-        Arc::new(trees::SimSink(self.sink.clone()))
+        Arc::new(trees::SimSink(self.sink.clone(), 1))
     }
     fn platform(&self) -> platform::Sim {
         platform::Sim::new(self.world.clone(), rng::Rng::new(4), 4, CHUNK).0
@@ -415,7 +415,7 @@ fn parts(world: &impl World) {
     assert_eq!(platform.pool().free(), 4, "every op gave its memory back");
 }
 
-/// Of what was noted counts what still stands there, and two that append to a journal lose nothing of each other.
+/// Of what an earlier run wrote counts what still stands there, and two that append to a journal lose nothing of each other.
 fn notes(world: &impl World) {
     let (sink, mut platform) = (world.sink(), world.platform());
     let bytes = 17 * CHUNK + 100;
@@ -427,12 +427,12 @@ fn notes(world: &impl World) {
     drop(open);
     let digest = |index: usize| {
         let piece = &content[index * CHUNK..bytes.min((index + 1) * CHUNK)];
-        (index as u64, chunk_digest(&TERMS, bytes as u64, (index * CHUNK) as u64, piece))
+        (0, index as u64, chunk_digest(&TERMS, bytes as u64, (index * CHUNK) as u64, piece))
     };
     let chunks = [0, 1, 3, 5, 17].map(digest).to_vec();
     let mut told = Vec::new();
-    compare::look(&*sink, &TERMS, Look::Noted { entry: Arc::new(large.clone()), chunks }, &mut |seen| {
-        let Seen::Noted { good, last, .. } = seen else { panic!("an answer to another look: {seen:?}") };
+    compare::look(&*sink, &TERMS, Look::Part { entry: Arc::new(large.clone()), chunks }, &mut |seen| {
+        let Seen::Part { good, last, .. } = seen else { panic!("an answer to another look: {seen:?}") };
         told.push((good, last));
         true
     });

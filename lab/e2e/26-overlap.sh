@@ -101,8 +101,12 @@ rm -rf "${DST:?}/near"/* "$DST/near"/.longhaul-*
 copy "$SRC/one" "$DST/near/" killed --rate 100Mbit
 killed=$PID
 journalled "$DST/near"
+until_true 30 eval '[ "$(stat -c %s "$DST"/near/.longhaul-*.journal)" -gt 200 ]'
 kill -9 "$killed"
 wait "$killed" 2>/dev/null
+# Four bytes of what its journal calls durable change on the disk: they are read back, and that chunk is sent again.
+first=$(python3 -c 'import struct,sys; print(struct.unpack("<Q", open(sys.argv[1], "rb").read()[64:72])[0])' "$DST"/near/.longhaul-*.journal)
+printf 'ROTS' | dd of="$(echo "$DST"/near/.longhaul-*.part)" bs=1 seek=$(((first << 20) + 4321)) conv=notrunc status=none
 cp_run "$SRC/one"/* "$DST/near/"
 cp_ends 0 "a job that was killed holds nothing"
 holds "and is gone on with" test "$(number resumed_bytes)" -gt 0

@@ -54,7 +54,11 @@ fn headline(text: &mut String, done: &Done) {
         let _ = writeln!(text, "  kept        {kept}, {}: the same is there already", show_bytes(done.kept_bytes));
     }
     if done.resumed_bytes > 0 {
-        let _ = writeln!(text, "  resumed     {} were there already", show_bytes(done.resumed_bytes));
+        let _ = writeln!(
+            text,
+            "  resumed     {} were there already, read back and checked",
+            show_bytes(done.resumed_bytes)
+        );
     }
     if done.hole_bytes > 0 {
         let _ = writeln!(text, "  holes       {} were neither read nor sent", show_bytes(done.hole_bytes));

@@ -33,8 +33,8 @@ pub enum Look {
     Old { entry: Arc<Entry>, chunks: u64, sign: Sign },
     /// Make a part of these chunks of it, with a journal, if it has this header, that speaks of them.
     Carry { entry: Arc<Entry>, sign: Sign, kept: Vec<(u64, Digest)>, header: Option<Box<JournalHeader>>, durable: bool },
-    /// Which of these chunks stand in its part?
-    Noted { entry: Arc<Entry>, chunks: Vec<(u64, Digest)> },
+    /// Which of these chunks stand in its part? Each with the volume that its journal is on.
+    Part { entry: Arc<Entry>, chunks: Vec<(usize, u64, Digest)> },
     /// Make its part a clone of the source's file, and digest what stands there then.
     Clone { entry: Arc<Entry> },
     /// It is the file already: give it mode and times.
@@ -53,7 +53,7 @@ pub enum Seen {
     /// The part stands, on these volumes, or does not.
     Carried { entry: EntryId, result: io::Result<Vec<usize>> },
     /// Of the next of them, those that do. `last`: that was all.
-    Noted { entry: EntryId, good: Vec<(u64, Digest)>, last: bool },
+    Part { entry: EntryId, good: Vec<(usize, u64, Digest)>, last: bool },
     /// Digests of the next chunks of a clone, by index; those that are holes are left out.
     Clone { entry: EntryId, digests: Vec<(u64, Digest)> },
     /// All of its digests were told, or it could not be made.
@@ -78,7 +78,7 @@ pub fn look<S: SinkTree>(sink: &S, terms: &Terms, look: Look, each: &mut dyn FnM
             let result = carry(sink, terms, &entry, sign, &kept, header.as_deref(), durable);
             each(Seen::Carried { entry: entry.id, result })
         }
-        Look::Noted { entry, chunks } => noted(sink, terms, &entry, &chunks, each),
+        Look::Part { entry, chunks } => part(sink, terms, &entry, &chunks, each),
         Look::Clone { entry } => {
             let result = clone(sink, terms, &entry, each);
             each(Seen::Cloned { entry, result })
@@ -141,25 +141,32 @@ fn carry_small<S: SinkTree>(sink: &S, terms: &Terms, entry: &Entry, sign: Sign) 
     sink.put_small(entry, &content, terms.publish_small)
 }
 
-/// A crash came after these chunks were written and before they were flushed: each counts if it is what it was.
-fn noted<S: SinkTree>(
+/// An earlier run wrote these chunks, and flushed them or not: each counts if it is what it was. The volumes of a striped file are read side by side.
+fn part<S: SinkTree>(
     sink: &S,
     terms: &Terms,
     entry: &Entry,
-    chunks: &[(u64, Digest)],
+    chunks: &[(usize, u64, Digest)],
     each: &mut dyn FnMut(Seen) -> bool,
 ) -> bool {
-    let mut buf = vec![0; terms.chunk_bytes as usize];
-    let mut is_good = |index: u64, digest: &Digest| {
-        let bytes = &mut buf[..chunk_len(entry.bytes(), terms.chunk_bytes, index) as usize];
-        let offset = index * u64::from(terms.chunk_bytes);
-        let is_whole = sink.read_part(entry, offset, bytes).is_ok_and(|read| read == bytes.len());
-        is_whole && chunk_digest(terms, entry.bytes(), offset, bytes) == *digest
+    let good_of = |volume: usize, mut chunks: Vec<(u64, Digest)>| {
+        let mut buf = vec![0; terms.chunk_bytes as usize];
+        chunks.retain(|(index, digest)| {
+            let bytes = &mut buf[..chunk_len(entry.bytes(), terms.chunk_bytes, *index) as usize];
+            let offset = index * u64::from(terms.chunk_bytes);
+            let is_whole = sink.read_part(volume, entry, offset, bytes).is_ok_and(|read| read == bytes.len());
+            is_whole && chunk_digest(terms, entry.bytes(), offset, bytes) == *digest
+        });
+        (volume, chunks)
     };
     let mut rest = chunks.chunks(BATCH as usize).peekable();
     while let Some(batch) = rest.next() {
-        let good = batch.iter().filter(|(index, digest)| is_good(*index, digest)).copied().collect();
-        if !each(Seen::Noted { entry: entry.id, good, last: rest.peek().is_none() }) {
+        let mut lanes: BTreeMap<usize, Vec<(u64, Digest)>> = BTreeMap::new();
+        batch.iter().for_each(|(volume, index, digest)| lanes.entry(*volume).or_default().push((*index, *digest)));
+        let of_volume =
+            |(volume, good): (usize, Vec<(u64, Digest)>)| good.into_iter().map(move |it| (volume, it.0, it.1));
+        let good = on_each(lanes, good_of).into_iter().flat_map(of_volume).collect();
+        if !each(Seen::Part { entry: entry.id, good, last: rest.peek().is_none() }) {
             return false;
         }
     }
@@ -179,7 +186,7 @@ fn clone<S: SinkTree>(sink: &S, terms: &Terms, entry: &Entry, each: &mut dyn FnM
         }
         let bytes = &mut buf[..chunk_len(entry.bytes(), terms.chunk_bytes, index) as usize];
         let offset = index * u64::from(terms.chunk_bytes);
-        if sink.read_part(entry, offset, bytes)? < bytes.len() {
+        if sink.read_part(sink.volume_of(entry.id), entry, offset, bytes)? < bytes.len() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         digests.push((index, chunk_digest(terms, entry.bytes(), offset, bytes)));

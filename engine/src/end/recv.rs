@@ -99,8 +99,8 @@ pub struct RecvEnd<P: Platform> {
     comparing: HashMap<EntryId, compare::Comparing>,
     /// Clones being made, with the digests of their chunks.
     cloning: HashMap<EntryId, BTreeMap<u64, Digest>>,
-    /// Parts whose notes are being looked after.
-    noted: HashMap<EntryId, notes::Noted>,
+    /// Parts that are being read back.
+    reading_back: HashMap<EntryId, parts::ReadBack>,
     /// Of these a note is on its way: their journals must not go before it has come.
     noting: HashSet<EntryId>,
     prune: prune::Prune,
@@ -151,7 +151,7 @@ impl<P: Platform> RecvEnd<P> {
             compare: Compare::Never,
             comparing: HashMap::new(),
             cloning: HashMap::new(),
-            noted: HashMap::new(),
+            reading_back: HashMap::new(),
             noting: HashSet::new(),
             prune: prune::Prune::default(),
         }

@@ -129,8 +129,7 @@ fn owner_of(lock: &File) -> String {
 
 /// This process, as the user of another is told.
 fn owner() -> String {
-    let mut text = format!("process {} on {}", std::process::id(), sys::host::hostname());
-    let end = text.floor_char_boundary(OWNER_BYTES_MAX);
-    text.truncate(end);
-    text
+    let host = sys::host::hostname();
+    // A host's name has 64 bytes at most (HOST_NAME_MAX).
+    format!("process {} on {host}", std::process::id())
 }

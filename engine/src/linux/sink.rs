@@ -668,7 +668,7 @@ impl SinkTree for LinuxSink {
         holes_of(&self.base.open_file(&self.part_of(entry), false)?, offset)
     }
 
-    fn read_part(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+    fn read_part(&self, _volume: usize, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         sys::fs::read_at_full(&self.base.open_file(&self.part_of(entry), false)?, into, offset)
     }
 

@@ -556,9 +556,9 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
         self.at_home(entry, |tree| tree.part_holes(entry, offset))
     }
 
-    fn read_part(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        let home = self.known(entry.id).ok_or(io::ErrorKind::NotFound)?;
-        self.judge(home, self.volumes[home].tree.read_part(entry, offset, into))
+    fn read_part(&self, volume: usize, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let volume = if entry.meta.striped { volume } else { self.known(entry.id).ok_or(io::ErrorKind::NotFound)? };
+        self.judge(volume, self.volumes[volume].tree.read_part(volume, entry, offset, into))
     }
 
     fn extras(&self, folder: &Entry, names: &HashSet<u64>) -> io::Result<Vec<(Box<[u8]>, u64)>> {

@@ -254,6 +254,12 @@ impl Watch {
         }
     }
 
+    /// Parts are not what they were: nobody can say which of their chunks are asked for again.
+    pub(crate) fn tampered(&mut self) {
+        self.flushed.clear();
+        self.noted.clear();
+    }
+
     /// Nothing of this entry waits for a flush any more.
     fn settle(&mut self, id: EntryId) {
         self.fresh.retain(|(it, _), _| *it != id);

@@ -538,6 +538,23 @@ impl Disk {
         }
     }
 
+    /// Another program, or a disk that rots, changes a byte of a part that an earlier run left. Was there one?
+    pub(crate) fn tamper(&mut self, rng: &mut Rng) -> bool {
+        let is_part = |path: &Path, node: &Node| {
+            path.ends_with(b".part") && matches!(&node.kind, Kind::File(content) if !content.data.is_empty())
+        };
+        let parts: Vec<Ino> =
+            self.names.iter().filter(|(path, ino)| is_part(path, &self.nodes[**ino])).map(|(_, ino)| *ino).collect();
+        for ino in &parts {
+            let content = self.content(*ino);
+            for _ in 0..4 {
+                let at = rng.below(content.data.len() as u64) as usize;
+                content.data[at] ^= 4;
+            }
+        }
+        !parts.is_empty()
+    }
+
     /// Everything that stands here, by path.
     pub(crate) fn tree(&self) -> impl Iterator<Item = (&Path, &Node)> {
         self.names.iter().map(|(path, &ino)| (path, &self.nodes[ino]))

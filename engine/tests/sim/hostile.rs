@@ -189,8 +189,8 @@ fn chunk(rng: &mut Rng, sealer: &mut Sealer, pool: &mut Pool) -> Vec<u8> {
 /// A hostile sender against an honest receiver.
 pub(crate) fn hostile_sender(seed: u64) -> Option<Stop> {
     let mut rng = Rng::new(seed);
-    let mut honest = Honest::new(&mut rng, |disk| Role::Recv(Arc::new(SimSink(disk.clone(), 0))));
-    let sink = Arc::new(SimSink(honest.disk.clone(), 0));
+    let mut honest = Honest::new(&mut rng, |disk| Role::Recv(Arc::new(SimSink(disk.clone(), 1))));
+    let sink = Arc::new(SimSink(honest.disk.clone(), 1));
     let rung = *rng.pick(&[Rung::Written, Rung::Published]);
     let plan = plan_of(&terms(), 1, (1, 1));
     let mut end = RecvEnd::<Sim>::new(JOB, terms(), &plan, rung, sink.clone(), 1, true, [0; 8], Carried::new());
@@ -323,7 +323,7 @@ pub(crate) fn hostile_receiver(seed: u64) -> Option<Stop> {
 pub(crate) fn teller_of_holes() -> (Option<Stop>, u64) {
     const BYTES: u64 = 1 << 40;
     let clock = Clock::default();
-    let sink = Arc::new(SimSink(Arc::new(Mutex::new(Disk::new(clock, Rng::new(1)))), 0));
+    let sink = Arc::new(SimSink(Arc::new(Mutex::new(Disk::new(clock, Rng::new(1)))), 1));
     let plan = plan_of(&terms(), 1, (1, 1));
     let mut end = RecvEnd::<Sim>::new(JOB, terms(), &plan, Rung::Written, sink, 1, true, [0; 8], Carried::new());
     let mut out = Outbox::default();
@@ -387,7 +387,7 @@ pub(crate) fn committed_as(lie: Option<[u8; 32]>, large: bool) -> Result<u64, St
 
 /// One true packet of a unit, then nothing but its replays and those of a true word, for a minute: how the rail ended, and when.
 pub(crate) fn replayed() -> (Option<RailEnd>, u64) {
-    let mut honest = Honest::new(&mut Rng::new(4), |disk| Role::Recv(Arc::new(SimSink(disk.clone()))));
+    let mut honest = Honest::new(&mut Rng::new(4), |disk| Role::Recv(Arc::new(SimSink(disk.clone(), 1))));
     let wire = lock(&honest.world).net.open();
     let rate = RateConfig { law: Law::Delay, policy: Policy::Fair, target: 0, min: 0, packet_bytes: 1500 };
     let flow = FlowConfig {

@@ -217,8 +217,7 @@ impl<'a> Run<'a> {
         let world = Arc::new(Mutex::new(world(&clock, net, &plan)));
         let (terms, rung) = (scenario.terms, scenario.rung);
         let source_tree = Arc::new(SimSource(source.clone()));
-        let number = sink.lock().expect("one thread").begin_run();
-        let sink_tree = Arc::new(SimSink(sink.clone(), number));
+        let sink_tree = Arc::new(SimSink::begin(&sink));
         let send = || Role::Send(source_tree.clone());
         let recv = || Role::Recv(sink_tree.clone());
         let first = Crew::new(&world, &mut rng, plan.sender_workers, &plan, terms, &send);

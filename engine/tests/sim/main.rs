@@ -30,6 +30,9 @@ use platform::lock;
 use rng::Rng;
 use scenario::{RunPlan, Scenario, Trouble, Versions, Victim};
 
+/// How often a part was changed between two runs.
+static TAMPERED: AtomicU64 = AtomicU64::new(0);
+
 /// Tells one story. Returns how many runs it took.
 fn story(seed: u64, loud: bool, calm: bool) -> (usize, PathStats, [u64; 3]) {
     let mut rng = Rng::new(seed);
@@ -49,16 +52,9 @@ fn story(seed: u64, loud: bool, calm: bool) -> (usize, PathStats, [u64; 3]) {
     for plan in scenario.runs.clone() {
         runs += 1;
         let changes = sink.lock().expect("one thread").changes();
-        let run = Run::new(
-            clock.clone(),
-            rng.fork(),
-            plan.clone(),
-            &scenario,
-            source.clone(),
-            sink.clone(),
-            &mut versions,
-            &mut watch,
-        );
+        let (random, trees) = (rng.fork(), (source.clone(), sink.clone()));
+        let (own, all) = (clock.clone(), &mut versions);
+        let run = Run::new(own, random, plan.clone(), &scenario, trees.0, trees.1, all, &mut watch);
         let (ended, send, recv, world) = run.go();
         watch.say(clock.now(), || format!("the run ends: {ended:?} {:?}", recv.tally));
         let (harmed, flipped) = {
@@ -92,6 +88,7 @@ fn story(seed: u64, loud: bool, calm: bool) -> (usize, PathStats, [u64; 3]) {
                 }
                 watch.say(clock.now(), || format!("{victim:?} died, power cut: {cut}"));
                 watch.after_crash(&mut sink, &scenario, &versions, cut);
+                rot(seed, &mut sink, &mut watch);
             }
             Ended::Stopped(stop) => {
                 let reason = plan.trouble.sink_faults.is_some() && matches!(stop, engine::end::Stop::Fault { .. });
@@ -102,6 +99,15 @@ fn story(seed: u64, loud: bool, calm: bool) -> (usize, PathStats, [u64; 3]) {
         clock.advance(10_000_000_000);
     }
     (runs, watch.metered, [watch.compared, watch.removed, watch.holes])
+}
+
+/// Between two runs parts change, sometimes.
+fn rot(seed: u64, sink: &mut Disk, watch: &mut Watch) {
+    let mut own = Rng::new(seed ^ 0x7a3);
+    if own.permille(400) && sink.tamper(&mut own) {
+        watch.tampered();
+        TAMPERED.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// Nothing that may cost an entry.
@@ -342,6 +348,7 @@ fn troubled_jobs_end_well() {
             count < SEEDS || synced.iter().all(|&times| times > 0),
             "nothing was compared, removed, or a hole: {synced:?}"
         );
+        assert!(count < SEEDS || TAMPERED.load(Ordering::Relaxed) > 0, "no part was ever changed");
         let gave_way = platform::GAVE_WAY.load(Ordering::Relaxed);
         assert!(count < SEEDS || gave_way > 0, "no file system refused an engine");
         println!(

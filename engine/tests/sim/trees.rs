@@ -132,6 +132,12 @@ fn sign_of(disk: &Disk, ino: usize) -> Sign {
 }
 
 impl SimSink {
+    /// The tree of a job that begins.
+    pub(crate) fn begin(disk: &SharedDisk) -> SimSink {
+        let number = lock(disk).begin_run();
+        SimSink(disk.clone(), number)
+    }
+
     fn signed(disk: &mut Disk, entry: &Entry, sign: Sign) -> io::Result<usize> {
         let ino = disk.open(&entry.path)?;
         if sign_of(disk, ino) == sign { Ok(ino) } else { Err(io::Error::from_raw_os_error(116)) }
@@ -464,7 +470,7 @@ impl SinkTree for SimSink {
         read_full(&mut disk, ino, offset, into)
     }
 
-    fn read_part(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+    fn read_part(&self, _volume: usize, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         let mut disk = lock(&self.0);
         let ino = disk.open(&self.part_of(entry))?;
         read_full(&mut disk, ino, offset, into)

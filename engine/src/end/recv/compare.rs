@@ -101,7 +101,7 @@ impl<P: Platform> RecvEnd<P> {
                     self.keep_compared(&entry, &comparing, out);
                 }
             }
-            Seen::Noted { entry, good, last } => self.on_seen_noted(entry, &good, last, out),
+            Seen::Part { entry, good, last } => self.on_seen_part(entry, &good, last, out),
             Seen::Clone { entry, digests } => {
                 self.record.tally.compared += digests.len() as u64 * u64::from(self.record.terms.chunk_bytes);
                 if let Some(cloning) = self.cloning.get_mut(&entry) {

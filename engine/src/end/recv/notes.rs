@@ -1,22 +1,16 @@
 //! What was written and not flushed: noted, so that a kill of this process costs next to nothing.
 //!
 //! For: parts whose flushes take their time. A killed process leaves what it wrote in the kernel's memory; all that is lost is who knew it.
-//! In and out: chunks that landed → records of notes; a later run's notes → what of them still stands, read back.
-//! Invariants: a note counts only after its chunk was read and is what it was: so after a power cut, a disk that was pulled, or another
-//! mount, as well; one note of a part at a time, and none is on its way when its journal goes; a flush covers only what has its note.
+//! In and out: chunks that landed → records of notes.
+//! Invariants: one note of a part at a time, and none is on its way when its journal goes; a flush covers only what has its note.
 //! Absent on purpose: parts of striped files, whose journals stay as maps; flushes (parts.rs).
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use proto::journal;
-use proto::manifest::{Entry, EntryId};
-use proto::wire::control::Digest;
+use proto::manifest::EntryId;
 
 use super::RecvEnd;
-use super::parts::{Coming, Fresh, Taken};
+use super::parts::{Coming, Fresh};
 use crate::end::Outbox;
-use crate::end::compare::Look;
 use crate::platform::Platform;
 use crate::sink::commit::Task;
 
@@ -31,13 +25,6 @@ pub(super) enum Noting {
     Never,
 }
 
-/// Parts whose notes are being read back.
-#[derive(Debug)]
-pub(super) struct Noted {
-    parts: Vec<Taken>,
-    good: BTreeMap<u64, Digest>,
-}
-
 impl Coming {
     pub(super) fn noting(&self) -> Noting {
         match (self.durable, self.striped) {
@@ -49,35 +36,6 @@ impl Coming {
 }
 
 impl<P: Platform> RecvEnd<P> {
-    /// Have these parts notes that are worth a look? Then it is asked for, and they are kept until it was taken.
-    pub(super) fn looks_after(&mut self, entry: &Arc<Entry>, parts: &mut Vec<Taken>, out: &mut Outbox<P>) -> bool {
-        let chunks: Vec<(u64, Digest)> = match &parts[..] {
-            [part] if !entry.meta.striped && !self.record.dry => {
-                part.noted.iter().map(|(it, own)| (*it, *own)).collect()
-            }
-            _ => Vec::new(),
-        };
-        let any = !chunks.is_empty();
-        if any {
-            out.looks.push(Look::Noted { entry: entry.clone(), chunks });
-            self.noted.insert(entry.id, Noted { parts: std::mem::take(parts), good: BTreeMap::new() });
-        }
-        any
-    }
-
-    /// These stand there.
-    pub(super) fn on_seen_noted(&mut self, id: EntryId, good: &[(u64, Digest)], last: bool, out: &mut Outbox<P>) {
-        let Some(noted) = self.noted.get_mut(&id) else { return };
-        noted.good.extend(good.iter().copied());
-        if !last {
-            return;
-        }
-        let Some(Noted { parts, good }) = self.noted.remove(&id) else { return };
-        let Some(entry) = self.machine.entry(id).cloned() else { return };
-        let want = self.take_up(&entry, parts, &good, out);
-        self.tell(&entry, want, out);
-    }
-
     pub(super) fn pump_notes(&mut self, now_ns: u64, out: &mut Outbox<P>) {
         let mut due: Vec<(EntryId, usize)> = Vec::new();
         for (&id, coming) in self.coming.iter().filter(|(_, it)| it.journalled && it.noting() == Noting::Before) {

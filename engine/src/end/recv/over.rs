@@ -43,7 +43,7 @@ impl<P: Platform> RecvEnd<P> {
         self.record.tally.holes -= self.coming.remove(&entry.id).map_or(0, |coming| coming.holes);
         self.comparing.remove(&entry.id);
         self.cloning.remove(&entry.id);
-        self.noted.remove(&entry.id);
+        self.reading_back.remove(&entry.id);
         self.digests.remove(&entry.id);
         self.forget.push(entry.id);
         self.ready.retain(|it| it.id != entry.id);

@@ -2,7 +2,8 @@
 //!
 //! For: parts that outlive a kill; of a file that is striped by chunk, one part for each volume that has chunks of it.
 //! In and out: journals found; wants; flushes with the records that follow them.
-//! Invariants: a record is handed over together with the flush that must precede it, one flush of a part at a time; a part that cannot be
+//! Invariants: what an earlier run wrote is read back, and counts only if it has the digest that its record says, flushed or not: a disk that
+//! rots, a program that writes into a part, a power cut or another mount make nothing of it but a chunk that is sent again; a record is handed over together with the flush that must precede it, one flush of a part at a time; a part that cannot be
 //! believed is worth nothing, and those on other volumes are worth what they were.
 //! Absent on purpose: what a journal's bytes mean (`proto::journal`), when a file is whole (`recv.rs`).
 
@@ -20,6 +21,7 @@ use super::notes::Noting;
 use super::{FLUSH_BYTES, FLUSH_NS, JOURNAL_FILE_BYTES_MIN, NOTE_BYTES, NOTE_NS, RecvEnd, show};
 use crate::digest::DigestTree;
 use crate::end::Outbox;
+use crate::end::compare::Look;
 use crate::platform::{Firm, Platform, SinkTree};
 use crate::sink::commit::Task;
 
@@ -143,8 +145,27 @@ pub(super) struct Taken {
     /// Its header promises that what it says was flushed.
     promised: bool,
     kept: BTreeMap<u64, Digest>,
-    /// What was written besides, if it still stands there.
-    pub(super) noted: BTreeMap<u64, Digest>,
+    /// What was written besides, and not flushed.
+    noted: BTreeMap<u64, Digest>,
+}
+
+/// Chunks that stand, by volume and index.
+type Good = BTreeMap<(usize, u64), Digest>;
+
+/// Parts that are being read back.
+#[derive(Debug)]
+pub(super) struct ReadBack {
+    parts: Vec<Taken>,
+    good: Good,
+    /// Of these, told as written already: so both ends see that it goes on.
+    told: u64,
+}
+
+impl Taken {
+    /// All that it speaks of, each with the volume it is on.
+    fn chunks(&self) -> impl Iterator<Item = (usize, u64, Digest)> {
+        self.kept.iter().chain(&self.noted).map(|(index, digest)| (self.volume, *index, *digest))
+    }
 }
 
 impl<P: Platform> RecvEnd<P> {
@@ -168,23 +189,57 @@ impl<P: Platform> RecvEnd<P> {
                 }
             }
         }
-        if self.looks_after(entry, &mut parts, out) {
-            return None;
+        // A dry run reads nothing back, and says what would be gone on with if all is as it was.
+        let chunks: Vec<(usize, u64, Digest)> = match self.record.dry {
+            true => Vec::new(),
+            false => parts.iter().flat_map(Taken::chunks).collect(),
+        };
+        if chunks.is_empty() {
+            let all = parts.iter().flat_map(Taken::chunks).map(|(volume, index, digest)| ((volume, index), digest));
+            let all = all.collect();
+            return Some(self.take_up(entry, parts, &all, out));
         }
-        Some(self.take_up(entry, parts, &BTreeMap::new(), out))
+        out.looks.push(Look::Part { entry: entry.clone(), chunks });
+        self.reading_back.insert(entry.id, ReadBack { parts, good: Good::new(), told: 0 });
+        None
     }
 
-    /// `noted`: what stands of these parts' notes.
-    pub(super) fn take_up(
-        &mut self,
-        entry: &Arc<Entry>,
-        mut parts: Vec<Taken>,
-        noted: &BTreeMap<u64, Digest>,
-        out: &mut Outbox<P>,
-    ) -> Want {
+    /// These stand there.
+    pub(super) fn on_seen_part(&mut self, id: EntryId, good: &[(usize, u64, Digest)], last: bool, out: &mut Outbox<P>) {
+        let Some(back) = self.reading_back.get_mut(&id) else { return };
+        back.good.extend(good.iter().map(|(volume, index, digest)| ((*volume, *index), *digest)));
+        let told = good.len() as u64 * u64::from(self.record.terms.chunk_bytes);
+        back.told += told;
+        self.record.tally.written += told;
+        if !last {
+            return;
+        }
+        let Some(ReadBack { parts, good, told }) = self.reading_back.remove(&id) else { return };
+        self.record.tally.written -= told;
+        let Some(entry) = self.machine.entry(id).cloned() else { return };
+        let all: usize = parts.iter().map(|part| part.chunks().count()).sum();
+        if good.len() < all {
+            let bad = all - good.len();
+            out.notes.push(format!(
+                "{}: {bad} of {all} chunks that an earlier run wrote are not what they were, they are sent again",
+                show(&entry.path)
+            ));
+        }
+        let want = self.take_up(&entry, parts, &good, out);
+        self.tell(&entry, want, out);
+    }
+
+    /// `good`: what stands of these parts' chunks.
+    fn take_up(&mut self, entry: &Arc<Entry>, mut parts: Vec<Taken>, good: &Good, out: &mut Outbox<P>) -> Want {
         let own = self.journal_header(entry);
-        let mut union = noted.clone();
-        parts.iter().for_each(|part| union.extend(part.kept.iter().map(|(index, digest)| (*index, *digest))));
+        for part in &mut parts {
+            let volume = part.volume;
+            part.kept.retain(|index, _| good.contains_key(&(volume, *index)));
+            part.noted.retain(|index, _| good.contains_key(&(volume, *index)));
+        }
+        let noted: BTreeMap<u64, Digest> = parts.iter().flat_map(|part| part.noted.clone()).collect();
+        let noted = &noted;
+        let union: BTreeMap<u64, Digest> = good.iter().map(|((_, index), digest)| (*index, *digest)).collect();
         let all = union.len();
         let kept = first_runs(union);
         if self.record.dry || parts.is_empty() {
@@ -193,7 +248,7 @@ impl<P: Platform> RecvEnd<P> {
         let last = kept.last().map_or(0, |(index, _)| index + 1);
         let is_cut = kept.len() < all;
         for part in &mut parts {
-            part.kept.extend(noted); // without stripes there is one part
+            part.kept.extend(part.noted.clone());
             part.kept.retain(|index, _| *index < last);
             let own_kept: Vec<(u64, Digest)> = part.kept.iter().map(|(index, digest)| (*index, *digest)).collect();
             let gaps = gaps(&own_kept, own.chunks(), u64::from(own.chunk_bytes));
