@@ -20,7 +20,7 @@ import time
 
 LONGHAUL = os.environ["LONGHAUL"]
 AT_ONCE = 6
-GRANT = 64 << 20  # half of it is bufs, which count from their first use on
+GRANT = 128 << 20  # half of it is bufs, which count from their first use on; code, threads and lent memory (30 MiB) are the same for any
 GROWTH_MAX = 6 << 20  # bytes of RSS after the warm-up: the allocator's arenas find their size late
 WARM = 300  # seconds; a shorter run is all warm-up, and its memory is only held against the grant
 BAD = 0
