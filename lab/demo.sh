@@ -58,7 +58,7 @@ serve b "$DST" || exit 1
 echo "  b: longhaul serve --root DIR --listen $ADDR_B:${PORT:-7440} --ticket      prints longhaul://TICKET@..."
 echo "  a: longhaul cp TREE FILE longhaul://TICKET@.../"
 before=$(wire)
-start a "$LONGHAUL" cp --json "$TREE" "$BIG" "$URL" >"$LAB/first.json" 2>"$LAB/first.err" </dev/null
+start a "$LONGHAUL" cp --json --stall 2 "$TREE" "$BIG" "$URL" >"$LAB/first.json" 2>"$LAB/first.err" </dev/null
 CP=$STARTED_PID
 while kill -0 "$CP" 2>/dev/null && [ $((($(wire) - before) * 100)) -lt $((TOTAL * 40)) ]; do sleep 0.01; done
 kill -0 "$CP" 2>/dev/null && alive=0 || alive=1

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use engine::linux::watched::Snapshot;
 use engine::platform::Clones;
 use proto::layout::Stripe;
 use proto::negotiate::Cipher;
@@ -35,7 +36,7 @@ pub const LISTEN_DEFAULT: &str = "0.0.0.0:5740";
 /// Memory of one end when nobody says otherwise: the promise of the design note, whatever the files' size and count.
 pub const MEMORY_DEFAULT_BYTES: u64 = 256 << 20;
 /// Seconds without progress after which a job ends with an error.
-pub const STALL_DEFAULT: &str = "30s";
+pub const STALL_DEFAULT: &str = "5min";
 
 /// Moves big data between Linux hosts at the speed of the hardware: sealed, verified, resumable.
 #[derive(Debug, Parser)]
@@ -188,6 +189,11 @@ pub struct CpArguments {
     #[arg(long, value_enum, default_value_t = ReflinkChoice::Auto, value_name = "WHEN")]
     pub reflink: ReflinkChoice,
 
+    /// Read a file from a private clone, as it was at one moment (XFS, btrfs): `auto`, large files that somebody has open for writing; `always`,
+    /// all above 128 KiB, and what cannot be cloned fails; `never`. Without a clone a file that is written meanwhile fails as torn
+    #[arg(long, value_enum, default_value_t = SnapshotChoice::Auto, value_name = "WHEN")]
+    pub snapshot: SnapshotChoice,
+
     /// Worker threads at this end [default: one per core this process may use]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: Option<u16>,
@@ -274,7 +280,7 @@ What DST means, at all ends, and however often the command is run:
 folder/. means its content, whatever DST is.
 
 The same command again resumes: only what is missing is sent. Exit codes: 0 whole and verified, 2 usage, 3-5 some
-entries failed, 10-14 the other end, 20-23 disks, 30-32 stalled, lost or stopped, 40 verify found a mismatch.";
+entries failed, 10-14 the other end, 20-23 disks, 30-32 stalled, lost or stopped, 40 verify found a mismatch, 41 no receipt.";
 
 impl CpArguments {
     /// The destination, or the last of its volumes.
@@ -444,6 +450,27 @@ impl From<ReflinkChoice> for Clones {
             ReflinkChoice::Auto => Clones::WherePossible,
             ReflinkChoice::Always => Clones::Only,
             ReflinkChoice::Never => Clones::Never,
+        }
+    }
+}
+
+/// `--snapshot`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SnapshotChoice {
+    /// Large files that somebody has open for writing
+    Auto,
+    /// All but small ones; what cannot be cloned fails
+    Always,
+    /// None
+    Never,
+}
+
+impl From<SnapshotChoice> for Snapshot {
+    fn from(choice: SnapshotChoice) -> Self {
+        match choice {
+            SnapshotChoice::Auto => Snapshot::Auto,
+            SnapshotChoice::Always => Snapshot::Always,
+            SnapshotChoice::Never => Snapshot::Never,
         }
     }
 }

@@ -97,7 +97,7 @@ fn the_defaults_of_cp_are_those_of_the_help_text() {
     assert_eq!(plain.memory, MEMORY_DEFAULT_BYTES);
     assert_eq!(Rung::from(plain.rung), Rung::Published);
     assert_eq!(DigestKind::from(plain.digest), DigestKind::Blake3);
-    assert_eq!(plain.stall, Duration::from_secs(30));
+    assert_eq!(plain.stall, Duration::from_secs(300));
     assert_eq!((plain.driver, plain.engine), (DriverChoice::Auto, Engines::default()));
     assert_eq!((plain.rate, plain.streams, plain.chunk, plain.workers), (None, None, None, None));
 }

@@ -59,6 +59,8 @@ pub enum Exit {
     Interrupted = 32,
     /// The disk does not hold what the receipt says.
     Mismatch = 40,
+    /// All is there and verified, but the receipt that should say so could not be kept.
+    NoReceipt = 41,
     /// A mistake in Longhaul.
     Bug = 70,
 }
@@ -176,6 +178,12 @@ pub const TABLE: &[ExitLine] = &[
         "mismatch",
         "the disk does not hold what the receipt says",
         "copy the files named above again; `longhaul cp` sends what differs",
+    ),
+    line(
+        Exit::NoReceipt,
+        "no-receipt",
+        "the data is there as with 0, but the receipt could not be kept, here or at the other end",
+        "make its place writable, at the end named above; `longhaul sync --checksum` of the same paths reads both ends and gives a receipt",
     ),
     line(Exit::Bug, "bug", "a mistake in longhaul", "report it with the output of the same command with -v"),
 ];
@@ -391,7 +399,7 @@ mod tests {
     #[test]
     fn the_numbers_are_those_of_the_documentation() {
         let numbers: Vec<u8> = TABLE.iter().map(|line| line.exit.code()).collect();
-        assert_eq!(numbers, [0, 2, 3, 4, 5, 10, 11, 12, 13, 14, 20, 21, 22, 23, 30, 31, 32, 40, 70]);
+        assert_eq!(numbers, [0, 2, 3, 4, 5, 10, 11, 12, 13, 14, 20, 21, 22, 23, 30, 31, 32, 40, 41, 70]);
     }
 
     #[test]

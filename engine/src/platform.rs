@@ -170,8 +170,12 @@ pub trait SourceTree: Debug + Send + Sync + 'static {
     fn read_at(&self, _entry: &Entry, _offset: u64, _into: &mut [u8]) -> io::Result<usize> {
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// Is the file still what the manifest says (size, times, and no write since)?
+    /// Is the file still what the manifest says (size, times, and no write since it was first opened for this job)?
     fn is_unchanged(&self, entry: &Entry) -> io::Result<bool>;
+    /// Some of this file is at the other end already, from another time: what is read of it now must be the version that the manifest names.
+    fn resumes(&self, _entry: &Entry) {}
+    /// The entry is resolved, well or not: nothing more is asked of it.
+    fn done(&self, _entry: &Entry) {}
     /// The next holes of a file from `offset` on. A tree that cannot know has none.
     fn holes(&self, _entry: &Entry, _offset: u64) -> io::Result<Holes> {
         Ok(Holes { ranges: Vec::new(), until: u64::MAX })

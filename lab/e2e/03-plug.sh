@@ -20,7 +20,7 @@ for round in $(seq "$N"); do
     serve b "$DST" || { not_ok "serve, round $round"; finish; }
     exec {feed}> >(python3 "$E2E/tree.py" watch "$SRC" "$DST" >"$LAB/watch" 2>&1; echo $? >"$LAB/watch.status")
     before=$(wire)
-    start a "$LONGHAUL" cp --json --stall 10 --rate $rate --streams $((1 + RANDOM % 4)) "$SRC/odd" "$SRC/many" "$SRC/big.bin" "$SRC/middle.bin" "$URL" >"$LAB/first.json" 2>&1 </dev/null
+    start a "$LONGHAUL" cp --json --stall 2 --rate $rate --streams $((1 + RANDOM % 4)) "$SRC/odd" "$SRC/many" "$SRC/big.bin" "$SRC/middle.bin" "$URL" >"$LAB/first.json" 2>&1 </dev/null
     pid=$STARTED_PID
     sleep "$(awk -v r=$RANDOM 'BEGIN { printf "%.3f", 0.02 + 2.3 * r / 32768 }')"
     if kill -0 "$pid" 2>/dev/null; then hits=$((hits + 1)); else early=$((early + 1)); fi

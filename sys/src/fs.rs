@@ -21,9 +21,9 @@ use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
 
 use beneath::{Split, split};
 pub use file::{
-    HOLE_BYTES, begin_read, clone_content, copy_range, dig, drop_cache, is_block_file_system, is_cached_at,
-    is_memory_file_system, next_data, next_hole, preallocate, punch, read_at_full, set_direct, set_file_meta,
-    start_write_out, stat_file, sync_data, tells_holes, truncate, write_at_full,
+    HOLE_BYTES, Writers, begin_read, clone_content, copy_range, dig, drop_cache, is_block_file_system, is_cached_at,
+    is_memory_file_system, next_data, next_hole, preallocate, punch, read_at_full, set_direct, set_file_meta, settle,
+    start_write_out, stat_file, sync_data, tells_holes, truncate, write_at_full, writers_of,
 };
 pub use lock::try_lock;
 pub use meta::{Attribute, Pin, each_name};

@@ -39,6 +39,21 @@ fn number<T: std::fmt::Debug>(result: io::Result<T>) -> i32 {
 }
 
 #[test]
+fn a_writer_is_known_while_it_has_the_file_open() {
+    use sys::fs::{Writers, writers_of};
+    let path = std::env::temp_dir().join(format!("longhaul-writers-{}", std::process::id()));
+    let writer = std::fs::File::create(&path).expect("a file");
+    let file = std::fs::File::open(&path).expect("it is there");
+    assert_eq!(writers_of(&file), Writers::Some);
+    drop(writer);
+    assert_eq!(writers_of(&file), Writers::None);
+    assert_eq!(writers_of(&file), Writers::None, "the lease was given back");
+    std::fs::File::options().write(true).open(&path).expect("nobody is in the way");
+    sys::fs::settle(&file).expect("written out");
+    std::fs::remove_file(path).expect("it is there");
+}
+
+#[test]
 fn no_call_leaves_the_root() {
     let (folder, dir) = Folder::new();
     std::fs::create_dir(folder.at("inside")).expect("folder");

@@ -24,6 +24,7 @@ impl CpArguments {
             format!("--driver={}", word(self.driver)),
             format!("--engine={}", self.engine),
             format!("--stall={}", units::exact_duration(self.stall)),
+            format!("--snapshot={}", word(self.snapshot)),
         ];
         options.extend(self.rate.map(|rate_bps| format!("--rate={}", units::exact_rate(rate_bps))));
         if self.transport != TransportChoice::Tcp {
@@ -61,13 +62,14 @@ impl CpArguments {
     /// Reads what `relay_options` wrote. The options come from another host: only those it may set are taken, everything
     /// that names a file or a command on this host is refused.
     pub fn from_relay(options: &[String], sources: &[OsString], destination: &OsStr) -> Result<Self, clap::Error> {
-        const MAY: [&str; 27] = [
+        const MAY: [&str; 28] = [
             "--rung",
             "--memory",
             "--digest",
             "--driver",
             "--engine",
             "--stall",
+            "--snapshot",
             "--rate",
             "--transport",
             "--policy",

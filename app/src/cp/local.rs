@@ -39,7 +39,7 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], screen: &mut 
     let source = source(copy, &ground, paths, to, &target, &id)?;
     let (own, plan, mut choices) = agree(copy)?;
     let (carry, carried) = receipt::carry(&copy.home, &target, dry);
-    let (sink, sync) = sink(copy, target, source.clone());
+    let (read, (sink, sync)) = (source.clone(), sink(copy, target, source.clone()));
     let rung: Rung = copy.arguments.rung.into();
     let start = |error: std::io::Error| Exit::of_io(&error).fail("start the job", error);
     let (near, far) = Link::pair().map_err(start)?;
@@ -102,7 +102,7 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], screen: &mut 
         let _ = std::fs::remove_file(path);
     }
     let ended = ended?;
-    tell_clones(&sink, screen);
+    tell_clones(&sink, &read, screen);
     report::end(&facts, ended, screen)
 }
 
@@ -144,7 +144,11 @@ fn source(
     let own = Own::new(id, &session::places(target, id)).map(Arc::new);
     // Both ends are this host: its numbers mean the same.
     let (filter, picks, kept) = (&copy.choice.filter, &copy.choice.picks, copy.arguments.keep.aspects());
-    let source = source.map(|it| it.keeping(kept, true).choosing(filter.clone(), picks.clone()).avoiding(own.clone()));
+    let snapshot = copy.arguments.snapshot;
+    let source = source.map(|it| {
+        let it = it.keeping(kept, true).from_snapshots(snapshot.into()).avoiding(own.clone());
+        it.choosing(filter.clone(), picks.clone())
+    });
     session::refuse_overlap(own.as_deref(), &source, copy.arguments.prune.is_some())?;
     Ok(Arc::new(source))
 }
@@ -159,7 +163,8 @@ fn sink(copy: &Copy<'_>, target: place::Target, source: Arc<Sources>) -> (Arc<Si
     session::sink(target, &chooser, sync, kept, copy.choice.filter.clone(), clones)
 }
 
-fn tell_clones(sinks: &Sinks, screen: &mut Screen) {
+fn tell_clones(sinks: &Sinks, source: &Sources, screen: &mut Screen) {
+    report::written_meanwhile(source).into_iter().for_each(|it| screen.note(&it));
     let sum = sinks.trees().map(LinuxSink::cloned).fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
     if let (files @ 1.., bytes) = sum {
         let what = "share their blocks with the source; their digests are of what stands at the destination";
@@ -211,6 +216,7 @@ fn turn_both(sender: Job<'_>, mut receiver: Job<'_>, screen: &mut Screen, verbos
         (Err(failure), _) | (_, Err(failure)) => return Err(failure),
     };
     sent.receipt = received.receipt;
+    sent.receipt_missing = received.receipt_missing.or(sent.receipt_missing);
     sent.storage.extend(received.storage);
     sent.peers = Some(received.own);
     Ok(sent)

@@ -11,11 +11,11 @@ pub mod local; // both ends in this process
 pub mod pipe; // standard input or output as an end
 pub mod relay; // remote to remote
 pub mod report; // outcome → end report
+pub mod retry; // again, when the session was lost
 pub mod session; // push and pull over a session
 pub mod tickets; // those that do not stand on the command line
 pub mod volumes; // which paths are volumes of a set
 
-use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
@@ -25,10 +25,12 @@ use proto::layout::Layout;
 use sys::event::Event;
 
 use self::pipe::{Pipe, Spool};
+use self::retry::Again;
 use crate::address::Address;
 use crate::args::{Choice, CpArguments, LawChoice, PolicyChoice, ReflinkChoice};
 use crate::exit::{Exit, Failure};
 use crate::identity::{Home, Identity};
+use crate::job;
 use crate::job::board::{self, Board, Posted, Title};
 use crate::report::{Mode, Screen};
 use crate::serve::relay::Lent;
@@ -71,7 +73,7 @@ fn through(pipe: Pipe, arguments: &CpArguments, screen: &mut Screen) -> Result<E
         return copy(&given, true, screen);
     }
     let exit = copy(&given, true, screen)?;
-    if exit == Exit::Whole {
+    if matches!(exit, Exit::Whole | Exit::NoReceipt) {
         spool.pour(&mut std::io::stdout().lock(), &arguments.paths[0])?;
     }
     Ok(exit)
@@ -120,7 +122,7 @@ pub struct Copy<'a> {
     pub choice: Choice,
     /// One end is a spool of ours: the other must name the stream.
     pub piped: bool,
-    /// A disk of the destination went out during the job: what it should have taken is sent to the others.
+    /// Passes over the source: a disk of the destination went out, or the session was lost.
     pub again: Again,
     /// Where the job is shown while it runs.
     pub board: Arc<Board>,
@@ -135,34 +137,6 @@ impl Copy<'_> {
     #[must_use]
     pub fn post(&self, job: [u8; 16], end: &'static str, bell: &Event) -> Posted {
         self.board.post(Title { job, end, initiates: true, what: self.what.clone() }, bell.clone())
-    }
-}
-
-/// Passes over the source, because a disk of the destination went out.
-#[derive(Debug, Default)]
-pub struct Again {
-    wanted: Cell<bool>,
-    made: Cell<u16>,
-}
-
-impl Again {
-    /// Is there to be another pass? Each takes at least one disk out, or it was the last.
-    #[must_use]
-    pub fn want(&self, layout: Option<Layout>) -> bool {
-        let wanted = layout.is_some_and(|it| self.made.get() + 1 < it.volumes);
-        self.wanted.set(wanted);
-        self.made.set(self.made.get() + u16::from(wanted));
-        wanted
-    }
-
-    /// Makes passes until none is wanted any more.
-    pub fn until_done(&self, mut pass: impl FnMut() -> Result<Exit, Failure>) -> Result<Exit, Failure> {
-        loop {
-            let exit = pass()?;
-            if !self.wanted.take() {
-                return Ok(exit);
-            }
-        }
     }
 }
 
@@ -191,6 +165,7 @@ fn copy(arguments: &CpArguments, piped: bool, screen: &mut Screen) -> Result<Exi
     let arguments = listed.as_ref().unwrap_or(arguments);
     let volumes::Named { sources, destinations, layout, joined } = volumes::named(arguments)?;
     let choice = arguments.choose.read()?;
+    receipt_is_possible(arguments)?;
     let home = Home::find().map_err(|error| Failure::of("find LONGHAUL_HOME", &error.into()))?;
     let identity = Identity::load(&home).map_err(|error| Failure::of("load this host's key", &error.into()))?;
     let identity = Arc::new(identity);
@@ -205,7 +180,22 @@ fn copy(arguments: &CpArguments, piped: bool, screen: &mut Screen) -> Result<Exi
     let copy = Copy { arguments, identity, home, began, layout, joined, choice, piped, again, board, what, lent: None };
     let (from, paths) = one_place(&sources)?;
     let (_, targets) = one_place(&destinations)?;
-    copy.again.until_done(|| pass(&copy, from, &paths, &destinations[0], &targets, screen))
+    let once = |screen: &mut Screen| pass(&copy, from, &paths, &destinations[0], &targets, screen);
+    copy.again.until_done(arguments.stall, screen, once)
+}
+
+/// A receipt that was asked for by name: that it cannot be written is said before anything is moved, not after hours.
+fn receipt_is_possible(arguments: &CpArguments) -> Result<(), Failure> {
+    let Some(path) = arguments.receipt.as_ref().filter(|_| !arguments.dry_run) else { return Ok(()) };
+    let is_far = |text: &OsString| !matches!(Address::parse(text.as_bytes()), Ok(Address::Local(_)));
+    if arguments.paths.iter().all(is_far) {
+        let cause = "both ends are other hosts: the receipt stands with them, below their LONGHAUL_HOME";
+        return Err(Exit::Usage.fail(format!("write the receipt '{}' here", path.display()), cause));
+    }
+    job::receipt::try_place(path).map_err(|error| {
+        let failure = Exit::NoReceipt.fail(format!("write the receipt '{}'", path.display()), error);
+        failure.next("name another place with --receipt, or leave it out; nothing was moved")
+    })
 }
 
 /// What is copied where, short enough for a line.

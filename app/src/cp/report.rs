@@ -8,7 +8,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use engine::end::Tally;
 use engine::host::Workers;
+use engine::linux::Sources;
+use engine::linux::source::LinuxSource;
 use proto::books::{Books, STAGES, Stage, limiter};
 use proto::layout::Layout;
 use proto::negotiate::{Choice, Cipher, Offer, Plan};
@@ -19,7 +22,9 @@ use crate::exit::{Exit, Failure};
 use crate::job::keeper::{Outcome, PathShare, Status};
 use crate::report::explain::MemorySum;
 use crate::report::path::{ForecastRecord, PathRecord};
-use crate::report::{Compared, DryRun, EndReport, Explained, Extras, Faults, PathFault, Progress, RailShare, Screen};
+use crate::report::{
+    Compared, DryRun, EndReport, Explained, Extras, Faults, PathFault, Progress, RailShare, Reconnecting, Screen,
+};
 
 /// What `--explain` shows.
 #[derive(Debug)]
@@ -193,6 +198,25 @@ fn rails(count: usize, paths: &[PathShare], bytes: u64, rate_bps: f64) -> Vec<Ra
     each.collect()
 }
 
+/// What is to be said of source files that somebody had open for writing.
+#[must_use]
+pub fn written_meanwhile(source: &Sources) -> Vec<String> {
+    let counts = source.trees().iter().map(LinuxSource::written_meanwhile);
+    let (clones, unseen) = counts.fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
+    let cloned = format!("{clones} files were read from private clones: each is as it was at one moment");
+    let blind = format!(
+        "{unseen} files were open for writing while they were read, on a file system that does not tell of writes through a mapping: such \
+         a write would not have been seen"
+    );
+    [(clones, cloned), (unseen, blind)].into_iter().filter(|(count, _)| *count > 0).map(|(_, text)| text).collect()
+}
+
+/// The counts of this end, with what is durable at the destination as far as this end knows.
+pub fn durable(status: &Status<'_>, sends: bool) -> Tally {
+    let tally = status.record.tally;
+    Tally { durable: if sends { status.peer.2 } else { tally.durable }, ..tally }
+}
+
 /// Tells the screen how it goes.
 pub fn tell(screen: &mut Screen, pace: &mut Pace, status: &Status<'_>, notes: &[String], sends: bool, verbose: u8) {
     for word in status.said {
@@ -227,6 +251,7 @@ pub fn tell(screen: &mut Screen, pace: &mut Pace, status: &Status<'_>, notes: &[
         rails: if status.rails > 0 { pace.rails_now(status, tally.rail_bytes, rails_bps) } else { Vec::new() },
         stage_limit: pace.limit.at(status.own).map(|stage| stage.name().to_owned()),
         elapsed: status.elapsed,
+        reconnecting: status.silent.map(|(since, until)| Reconnecting::within(since, until)),
     });
     if is_shown {
         pace.limit.shown(status.own);
@@ -260,6 +285,8 @@ fn dry_run(record: &engine::end::Record) -> DryRun {
         links: tally.links_done,
         kept_files: tally.files_kept,
         kept_bytes: tally.bytes_kept,
+        equal_files: tally.files_equal,
+        equal_bytes: tally.bytes_equal,
         resumed_bytes: tally.bytes_resumed,
         compared_bytes: tally.compared,
         extras: extras(record),
@@ -285,44 +312,45 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
     }
     let (gone, plan) = (extras(&outcome.record), facts.plan);
     explain_storage(facts, &outcome, screen);
-    let seconds = facts.copy.began.elapsed().as_secs_f64();
+    let (seconds, earlier) = (facts.copy.began.elapsed().as_secs_f64(), facts.copy.again.earlier());
     let bytes =
         [tally.bytes_kept, tally.bytes_resumed, tally.holes].into_iter().fold(tally.bytes_done, u64::saturating_sub);
-    let sends = facts.direction != Some(Direction::Pull);
-    let peers = outcome.peers.unwrap_or_default();
+    let (sends, peers) = (facts.direction != Some(Direction::Pull), outcome.peers.unwrap_or_default());
     let (sender, receiver) = if sends { (&outcome.own, &peers) } else { (&peers, &outcome.own) };
     let wall_ns = u64::try_from(outcome.elapsed.as_nanos()).unwrap_or(u64::MAX);
     let verdict = limiter(sender, receiver, bytes, wall_ns, facts.shared, outcome.pace.1);
+    let tcp = facts.direction.is_some();
+    let transport = transport(tcp, &outcome);
     let mut faults = Faults::default();
     outcome.record.faults.into_iter().for_each(|(fault, path)| faults.add(PathFault { path: path.into_vec(), fault }));
-    let tcp = facts.direction.is_some();
-    let transport = match (tcp, outcome.streams, outcome.packets.is_some()) {
-        (false, ..) => "local",
-        (_, true, true) => "tcp+udp",
-        (_, false, true) => "udp",
-        _ => "tcp",
-    };
     let rail_bytes = sender.rail_bytes.max(tally.rail_bytes);
     let report = EndReport {
         job: facts.job,
         direction: facts.direction,
         bytes,
         files: tally.files_done - tally.files_kept,
+        lost_sessions: earlier.lost,
+        earlier_files: earlier.files,
+        earlier_bytes: earlier.bytes,
         folders: tally.folders_done,
         links: tally.links_done,
         nodes: tally.nodes_done,
         hard_links: tally.names_done,
         unkept: outcome.record.unkept,
-        kept_files: tally.files_kept,
-        kept_bytes: tally.bytes_kept,
+        // What an earlier session of this run brought was not there before it.
+        kept_files: tally.files_kept.saturating_sub(earlier.files),
+        kept_bytes: tally.bytes_kept.saturating_sub(earlier.whole_bytes),
+        equal_files: tally.files_equal,
+        equal_bytes: tally.bytes_equal,
         resumed_bytes: tally.bytes_resumed,
         hole_bytes: tally.holes,
         compared: facts.compared(tally.compared),
         extras: gone,
         seconds,
-        goodput_bps: bytes as f64 * 8.0 / seconds,
+        goodput_bps: (bytes + earlier.bytes) as f64 * 8.0 / seconds,
         // What the job says beside its payload is on the wire as well.
-        wire_bps: tcp.then_some(rail_bytes.saturating_add(outcome.control_bytes) as f64 * 8.0 / seconds),
+        wire_bps: tcp
+            .then_some((rail_bytes + earlier.rail_bytes).saturating_add(outcome.control_bytes) as f64 * 8.0 / seconds),
         cpu_seconds_local: outcome.own.cpu_ns as f64 / 1e9,
         cpu_seconds_remote: tcp.then_some(peers.cpu_ns as f64 / 1e9),
         peak_memory_bytes_local: outcome.own.peak_memory_bytes,
@@ -336,6 +364,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
         stages_local: outcome.own,
         stages_remote: outcome.peers,
         receipt: outcome.receipt,
+        receipt_missing: outcome.receipt_missing,
         destination: destination(facts.copy),
         digest: facts.plan.digest,
         cipher: tcp.then(|| cipher_name(facts.plan)),
@@ -346,6 +375,16 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
         choices: facts.choices.iter().cloned().chain(outcome.storage).collect(),
     };
     Ok(screen.end(&report))
+}
+
+/// What carried it, in a word.
+fn transport(tcp: bool, outcome: &Outcome) -> &'static str {
+    match (tcp, outcome.streams, outcome.packets.is_some()) {
+        (false, ..) => "local",
+        (_, true, true) => "tcp+udp",
+        (_, false, true) => "udp",
+        _ => "tcp",
+    }
 }
 
 /// Disks of the destination went out: is there to be another pass without them?

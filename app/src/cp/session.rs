@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::bound::Bound;
+use engine::end::Tally;
 use engine::host::{Hold, Make, Team, Workers};
 use engine::linux::choice::{Chooser, Demands};
 use engine::linux::filter::Filter;
@@ -25,7 +26,7 @@ use proto::wire::control::{Compare, Direction, Frame, Open, Place};
 use sys::event::Event;
 
 use crate::address::Address;
-use crate::args::{CpArguments, DriverChoice, TransportChoice};
+use crate::args::{CpArguments, DriverChoice, SnapshotChoice, TransportChoice};
 use crate::cp::{Copy, knock, pipe, report};
 use crate::exit::{Exit, Failure};
 use crate::host::winners;
@@ -34,7 +35,7 @@ use crate::job::cards;
 use crate::job::greet::{self, Agreed};
 use crate::job::homes;
 use crate::job::keeper::renew::Offers;
-use crate::job::keeper::{self, Job, Sync, Way};
+use crate::job::keeper::{self, Job, Outcome, Sync, Way};
 use crate::job::keys::{JobSecret, job_of};
 use crate::job::offer::{self, Wishes};
 use crate::job::place::{self, Called, Ground};
@@ -291,6 +292,7 @@ pub fn push_from(
     let own = Own::new(&session.open.job, &session.agreed.places).map(Arc::new);
     let source = source.map(|it| {
         let it = it.keeping(kept, copy.arguments.keep.numeric_ids).avoiding(own.clone());
+        let it = it.from_snapshots(copy.arguments.snapshot.into());
         it.choosing(copy.choice.filter.clone(), copy.choice.picks.clone())
     });
     if let Err(failure) = refuse_overlap(own.as_deref(), &source, copy.arguments.prune.is_some()) {
@@ -325,6 +327,10 @@ pub fn pull(
     to: &[Box<[u8]>],
     screen: &mut Screen,
 ) -> Result<Exit, Failure> {
+    if copy.arguments.snapshot == SnapshotChoice::Always {
+        let cause = "the source is another host's, which decides itself what it clones";
+        return Err(Exit::Usage.fail("read from clones", cause).next("copy from there, or leave --snapshot out"));
+    }
     let ground = Ground::here();
     let into_folder = is_into_folder(copy, paths, &to[0]);
     let target = place::target(&ground, to, copy.layout, into_folder, copy.arguments.dry_run)?;
@@ -610,12 +616,23 @@ impl Session {
             rung,
             compare: if self.open.direction == Direction::Pull { self.open.compare } else { self.agreed.compare },
         };
-        let (verbose, mut pace) = (copy.arguments.verbose, report::Pace::default());
-        let sends = direction == Direction::Push;
-        let outcome =
-            keeper::run(job, &mut |status, notes| report::tell(screen, &mut pace, status, notes, sends, verbose))?;
+        let outcome = turn(job, copy, screen)?;
         report::end(&facts, outcome, screen)
     }
+}
+
+/// Turns this end, the screen told. How far it came is kept for the next session, should this one be lost.
+fn turn(job: Job<'_>, copy: &Copy<'_>, screen: &mut Screen) -> Result<Outcome, Failure> {
+    let source = if let Way::Send(source) = &job.way { Some(source.clone()) } else { None };
+    let (sends, verbose) = (source.is_some(), copy.arguments.verbose);
+    let (mut pace, mut tally) = (report::Pace::default(), Tally::default());
+    let outcome = keeper::run(job, &mut |status, notes| {
+        tally = report::durable(status, sends);
+        report::tell(screen, &mut pace, status, notes, sends, verbose);
+    });
+    let outcome = outcome.inspect_err(|_| copy.again.broke(tally))?;
+    source.iter().flat_map(|it| report::written_meanwhile(it)).for_each(|it| screen.note(&it));
+    Ok(outcome)
 }
 
 /// An end of a job between two processes, in a word.

@@ -201,6 +201,8 @@ pub struct Status<'a> {
     pub elapsed: Duration,
     /// What the user is told whether or not they asked for more words.
     pub said: &'a [String],
+    /// The peer is not heard since then, and is looked for until then.
+    pub silent: Option<(Instant, Instant)>,
 }
 
 /// A job that reached its end.
@@ -218,6 +220,8 @@ pub struct Outcome {
     pub control_bytes: u64,
     /// Where the receipt stands.
     pub receipt: Option<PathBuf>,
+    /// Why there is none although there should be.
+    pub receipt_missing: Option<String>,
     /// Most rails at once.
     pub rails: usize,
     /// Each path and the bytes it brought, as the kernel and the rails counted them.
@@ -257,6 +261,8 @@ struct Keeper<'a, 'b> {
     commit_ns: u64,
     receipt: Option<ReceiptFile>,
     receipt_path: Option<PathBuf>,
+    /// Why there will be none.
+    receipt_missing: Option<String>,
     closing: Closing,
     /// The receiver's signature, and since when it waits for this end's workers to tell what they sent.
     held_sign: Option<HeldSign>,
@@ -319,6 +325,10 @@ pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Resul
         let why = format!("the keeper panicked: {}", fault::words(&*panic));
         Err(keeper.bug(&why))
     });
+    if result.as_ref().is_err_and(|failure| failure.exit != Exit::Bug) {
+        // How far it came is what the next session goes on from.
+        keeper.show();
+    }
     keeper.leave(result.is_ok());
     result?;
     let own = keeper.books();
@@ -334,6 +344,7 @@ pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Resul
         packets: keeper.packets(),
         auto: keeper.auto.as_ref().and_then(Auto::told),
         receipt: keeper.receipt_path.take(),
+        receipt_missing: keeper.receipt_missing.take(),
         out_of_set: keeper.out_of_set.take(),
         rails: keeper.rails_most,
         paths: keeper.path_shares(),
@@ -359,10 +370,9 @@ impl<'a, 'b> Keeper<'a, 'b> {
         let (post, events) = sync_channel(EVENTS_HELD);
         let panics = Panics::new(&job.bell);
         let (scan, tasks) = panics.spawn_first(&job)?;
-        let mut end = End::of(&job);
+        let (mut end, (receipt, missing)) = (End::of(&job), begin_receipt(&job));
         end.record().dry = job.dry;
-        let secret = JobSecret::of(&job.link, job.id);
-        let now = Instant::now();
+        let (secret, now) = (JobSecret::of(&job.link, job.id), Instant::now());
         let auto = job.known.filter(|_| job.plan.datagrams > 0).map(Auto::new);
         let wanted = Wanted::first(&job.plan, auto.is_some());
         Ok(Keeper {
@@ -381,8 +391,10 @@ impl<'a, 'b> Keeper<'a, 'b> {
             note_from: Instant::now(),
             commit_from: now,
             commit_ns: 0,
-            receipt: begin_receipt(&job),
+            receipt,
             receipt_path: None,
+            said: missing.iter().cloned().collect(),
+            receipt_missing: missing,
             closing: Closing::Open,
             held_sign: None,
             secret,
@@ -420,7 +432,6 @@ impl<'a, 'b> Keeper<'a, 'b> {
             no_datagrams: false,
             meters: Vec::new(),
             streams_up: false,
-            said: Vec::new(),
             storage: Vec::new(),
             out_of_set: None,
             out: Outbox::default(),
@@ -524,6 +535,10 @@ impl<'a, 'b> Keeper<'a, 'b> {
                 self.out_of_set = Some(detail);
                 self.closing = Closing::Over;
                 Ok(())
+            }
+            // It waited for a path that was away; that is back now, and the job with it.
+            Frame::Refuse { code, .. } if code == Refusal::Stalled.code() && self.was_unheard() => {
+                Err(self.lost("the peer gave the job up while nothing came through"))
             }
             Frame::Refuse { code, detail } => {
                 let what = format!("go on with the job (the peer at {} refused)", self.peer_name());
@@ -645,9 +660,9 @@ impl<'a, 'b> Keeper<'a, 'b> {
     /// Hands over what the machine wants done. Receipt lines first: they are what the frames say.
     fn put(&mut self) -> Result<(), Failure> {
         let lines = std::mem::take(&mut self.end.record().lines);
-        if !lines.is_empty() && self.receipt.as_mut().is_some_and(|receipt| receipt.lines(&lines).is_err()) {
-            self.receipt = None;
-            self.out.notes.push("the receipt could not be written: the job goes on without one".into());
+        let wrote = self.receipt.as_mut().filter(|_| !lines.is_empty()).map_or(Ok(()), |receipt| receipt.lines(&lines));
+        if let Err(error) = wrote {
+            self.no_receipt(&format!("it cannot be written: {error}"));
         }
         // Commands before frames: a worker must expect an entry before the peer can send it.
         for (worker, cmd) in self.out.cmds.drain(..) {
@@ -730,13 +745,16 @@ impl<'a, 'b> Keeper<'a, 'b> {
     }
 }
 
-/// A receipt with its head; `None`: none is wanted, or it cannot be written and the job goes on without.
-fn begin_receipt(job: &Job<'_>) -> Option<ReceiptFile> {
-    let path = job.receipt.clone()?;
+/// A receipt with its head; or why it cannot be written, and the job goes on without. Neither: none is wanted.
+fn begin_receipt(job: &Job<'_>) -> (Option<ReceiptFile>, Option<String>) {
+    let Some(path) = job.receipt.clone() else { return (None, None) };
     let (own, peer) = (job.identity.public(), job.peer_key);
     let sends = matches!(job.way, Way::Send(_));
     let (by, sender, receiver) = if sends { (Signer::Sender, own, peer) } else { (Signer::Receiver, peer, own) };
     let (digest, bare) = (job.plan.digest, job.plan.bare);
     let head = Head { job: job.id, digest, rung: job.rung, layout: job.layout, bare, sender, receiver };
-    ReceiptFile::begin(path, by, &head, job.carry.clone()).ok()
+    match ReceiptFile::begin(path.clone(), by, &head, job.carry.clone()) {
+        Ok(receipt) => (Some(receipt), None),
+        Err(error) => (None, Some(format!("no receipt can be kept at {}: {error}", path.display()))),
+    }
 }

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use engine::end::recv::{Carried, carried_key};
@@ -20,6 +20,9 @@ use proto::wire::control::Digest;
 
 /// Digests carried at most: 80 bytes each.
 const CARRIED_MAX: usize = 1_000_000;
+
+/// The body's digest and two signatures with their keys, as text: 12 + 65 bytes and twice 15 + 65 + 129.
+const TRAILER_BYTES: usize = 512;
 
 /// A receipt being written.
 #[derive(Debug)]
@@ -69,6 +72,11 @@ impl ReceiptFile {
         Ok(receipt)
     }
 
+    /// Where it is to stand.
+    pub fn place(&self) -> &Path {
+        &self.path
+    }
+
     fn body(&mut self, lines: &[u8]) -> io::Result<()> {
         self.hasher.update(lines);
         self.file.write_all(lines)
@@ -83,11 +91,15 @@ impl ReceiptFile {
         self.body(lines)
     }
 
-    /// Ends the body; what both ends sign.
+    /// Ends the body; what both ends sign. The trailer's room is taken as well: a disk that is full says so before anybody has signed.
     pub fn end(&mut self, files: u64, bytes: u64) -> io::Result<Digest> {
         let mut lines = Vec::new();
         receipt::write_end(&mut lines, files, bytes);
         self.body(&lines)?;
+        let end = self.file.stream_position()?;
+        self.file.write_all(&[b'\n'; TRAILER_BYTES])?;
+        self.file.flush()?;
+        self.file.seek(SeekFrom::Start(end))?;
         Ok(*self.hasher.finalize().as_bytes())
     }
 
@@ -100,6 +112,8 @@ impl ReceiptFile {
         }
         self.file.write_all(&lines)?;
         self.file.flush()?;
+        let end = self.file.stream_position()?;
+        self.file.get_ref().set_len(end)?;
         self.file.get_ref().sync_all()?;
         if self.is_ours_to_name {
             place_anew(&self.part, &self.path)?;
@@ -156,6 +170,21 @@ fn digest_of(path: &Path) -> io::Result<blake3::Hash> {
 fn file_name(job: &[u8; 16]) -> String {
     let name: String = job.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{name}.receipt")
+}
+
+/// Could a receipt stand there? Asked before anything is moved. Errors: why not.
+pub fn try_place(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    let mut part = path.to_owned().into_os_string();
+    part.push(format!(".{}.try", std::process::id()));
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    let tried = File::create(&part).and_then(|mut file| file.write_all(&[0; TRAILER_BYTES]));
+    let removed = fs::remove_file(&part);
+    tried.and(removed)
 }
 
 /// Where a job's receipt stands when the user names no place.

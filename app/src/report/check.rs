@@ -50,7 +50,7 @@ fn check_times(report: &EndReport, found: &mut Vec<String>) {
 
 fn check_rates(report: &EndReport, found: &mut Vec<String>) {
     #[expect(clippy::cast_precision_loss, reason = "compared to 1 %")]
-    let goodput_bps = report.bytes as f64 * 8.0 / report.seconds;
+    let goodput_bps = (report.bytes + report.earlier_bytes) as f64 * 8.0 / report.seconds;
     if report.seconds > 0.0 && (report.goodput_bps - goodput_bps).abs() > goodput_bps * ROUNDING + 1.0 {
         found.push(format!(
             "goodput is given as {}, but bytes over time are {}",

@@ -32,16 +32,13 @@ pub fn text(done: &Done) -> String {
 }
 
 fn headline(text: &mut String, done: &Done) {
-    let outcome = match exit_of_code(done.exit) {
-        Exit::Whole => format!("whole and verified ({}), {}", clean(&done.digest), clean(&done.rung)),
-        _ => format!("{} FAILED, all others whole and verified ({})", entries(done.faults_count), clean(&done.digest)),
-    };
+    let outcome = outcome(done);
     let _ = writeln!(
         text,
         "copied {} in {}: {}, {}, {}; {outcome}",
-        show_bytes(done.bytes),
+        show_bytes(done.bytes.saturating_add(done.earlier_bytes)),
         show_seconds(done.seconds),
-        counted(done.files, "file"),
+        counted(files_sent(done), "file"),
         counted(done.folders, "folder"),
         counted(done.links, "link"),
     );
@@ -49,9 +46,11 @@ fn headline(text: &mut String, done: &Done) {
         let (names, nodes) = (counted(done.hard_links, "hard link"), counted(done.nodes, "node"));
         let _ = writeln!(text, "  besides     {names}, {nodes} (FIFOs, sockets, devices)");
     }
-    if done.kept_files > 0 {
-        let kept = counted(done.kept_files, "file");
-        let _ = writeln!(text, "  kept        {kept}, {}: the same is there already", show_bytes(done.kept_bytes));
+    kept(text, [done.kept_files, done.equal_files], [done.kept_bytes, done.equal_bytes]);
+    if done.lost_sessions > 0 {
+        let times = if done.lost_sessions == 1 { "once".to_owned() } else { format!("{} times", done.lost_sessions) };
+        let before = counted(done.earlier_files, "file");
+        let _ = writeln!(text, "  reconnected {times}: the session was lost and made again; {before} were sent before");
     }
     if done.resumed_bytes > 0 {
         let _ = writeln!(
@@ -73,11 +72,63 @@ fn headline(text: &mut String, done: &Done) {
     extras(text, &done.extras, "removed");
 }
 
+/// What may be said of the files: only what was sent, or compared, was verified.
+fn outcome(done: &Done) -> String {
+    let digest = clean(&done.digest);
+    let unread = done.kept_files.saturating_sub(done.equal_files);
+    let equal = done.equal_files;
+    let mut parts = Vec::new();
+    if done.faults_count > 0 {
+        parts.push(format!("{} FAILED", entries(done.faults_count)));
+    }
+    let how = match (done.bare, done.faults_count > 0) {
+        // Nobody read what was sent: the digest is of what arrived.
+        (true, _) => format!("arrived whole by TCP's word ({digest} of what arrived, source unread)"),
+        (false, true) if unread + equal == 0 => format!("all others whole and verified ({digest})"),
+        (false, _) if unread + equal == 0 => format!("whole and verified ({digest})"),
+        (false, _) => format!("sent and verified ({digest})"),
+    };
+    parts.push(match (unread + equal, files_sent(done)) {
+        (0, _) => how,
+        (_, 0) => "nothing sent".to_owned(),
+        (_, files) => format!("{} {how}", counted(files, "file")),
+    });
+    if done.faults_count == 0 && (files_sent(done) > 0 || unread + equal == 0) {
+        parts.push(clean(&done.rung));
+    }
+    if equal > 0 {
+        parts.push(format!("{} compared and found equal", counted(equal, "file")));
+    }
+    if unread > 0 {
+        parts.push(format!("{} kept by size and time, not read", counted(unread, "file")));
+    }
+    if done.receipt_missing.is_some() {
+        parts.push("NO RECEIPT".to_owned());
+    }
+    parts.join(", ")
+}
+
+fn files_sent(done: &Done) -> u64 {
+    done.files.saturating_add(done.earlier_files)
+}
+
+/// Files that were left alone: [all, of them compared].
+fn kept(text: &mut String, files: [u64; 2], bytes: [u64; 2]) {
+    let unread = (files[0].saturating_sub(files[1]), bytes[0].saturating_sub(bytes[1]));
+    for ((files, bytes), why) in
+        [(unread, "size and time are the same, not read"), ((files[1], bytes[1]), "read and equal")]
+    {
+        if files > 0 {
+            let _ = writeln!(text, "  kept        {}, {}: {why}", counted(files, "file"), show_bytes(bytes));
+        }
+    }
+}
+
 fn rates(text: &mut String, done: &Done) {
     for sentence in &done.impossible {
         let _ = writeln!(text, "  ERROR       impossible figure, do not trust this report: {}", clean(sentence));
     }
-    if done.impossible.is_empty() && done.bytes > 0 {
+    if done.impossible.is_empty() && done.bytes.saturating_add(done.earlier_bytes) > 0 {
         let rate = show_bits_per_second(done.goodput_bps);
         let wire = match done.wire_bps {
             Some(wire_bps) => format!("; wire {}", show_bits_per_second(wire_bps)),
@@ -253,6 +304,9 @@ fn next(text: &mut String, done: &Done) {
     if let Some(receipt) = &done.receipt {
         let _ = writeln!(text, "  receipt     {}", clean(receipt));
     }
+    if let Some(why) = &done.receipt_missing {
+        let _ = writeln!(text, "  NO RECEIPT  {}", clean(why));
+    }
     let step = match (exit_of_code(done.exit), &done.receipt) {
         (Exit::Whole, None) => return,
         (Exit::Whole, Some(receipt)) if done.direction == "push" => {
@@ -328,14 +382,7 @@ pub fn dry_text(dry: &DryRun) -> String {
         counted(dry.folders, "folder"),
         counted(dry.links, "link"),
     );
-    if dry.kept_files > 0 {
-        let _ = writeln!(
-            text,
-            "  kept        {}, {}: the same is there already",
-            counted(dry.kept_files, "file"),
-            show_bytes(dry.kept_bytes)
-        );
-    }
+    kept(&mut text, [dry.kept_files, dry.equal_files], [dry.kept_bytes, dry.equal_bytes]);
     if dry.resumed_bytes > 0 {
         let _ = writeln!(text, "  resumed     {} are there already", show_bytes(dry.resumed_bytes));
     }

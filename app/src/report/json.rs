@@ -14,7 +14,10 @@ use proto::wire::control::{Compare, Direction, FaultKind};
 
 use super::books::StagesRecord;
 use super::path::{ForecastRecord, PathRecord};
-use super::{DryRun, EndReport, Explained, Extras, PathFault, Progress, RailShare, check, clean, progress, show_path};
+use super::{
+    DryRun, EndReport, Explained, Extras, PathFault, Progress, RailShare, Reconnecting, check, clean, progress,
+    show_path,
+};
 use crate::exit::{Exit, Failure, TABLE};
 
 /// Any line of `--json`.
@@ -99,6 +102,9 @@ pub struct ProgressRecord {
     pub rails: Vec<RailShare>,
     /// The stage that limits now.
     pub stage_limit: Option<String>,
+    /// The other end is not heard: since when, until when it is looked for; `null`: it is heard.
+    #[serde(default)]
+    pub reconnecting: Option<Reconnecting>,
 }
 
 impl ProgressRecord {
@@ -121,6 +127,7 @@ impl ProgressRecord {
             entries_failed: figures.entries_failed,
             rails: figures.rails.clone(),
             stage_limit: figures.stage_limit.clone(),
+            reconnecting: figures.reconnecting,
         }
     }
 
@@ -142,6 +149,7 @@ impl ProgressRecord {
             rails: self.rails,
             stage_limit: self.stage_limit.as_deref().map(clean),
             elapsed,
+            reconnecting: self.reconnecting,
         }
     }
 }
@@ -308,8 +316,17 @@ pub struct Done {
     pub direction: String,
     /// Payload moved by this run.
     pub bytes: u64,
-    /// Files moved by this run.
+    /// Files moved by this run, since its session was last made.
     pub files: u64,
+    /// Sessions of this run that were lost and made again.
+    #[serde(default)]
+    pub lost_sessions: u64,
+    /// Files that these moved.
+    #[serde(default)]
+    pub earlier_files: u64,
+    /// Payload moved of these files.
+    #[serde(default)]
+    pub earlier_bytes: u64,
     /// Folders made or set.
     pub folders: u64,
     /// Symbolic links made.
@@ -324,6 +341,12 @@ pub struct Done {
     pub kept_files: u64,
     /// Their bytes.
     pub kept_bytes: u64,
+    /// Of `kept_files`, those whose content was compared; the rest was believed by size and time, unread.
+    #[serde(default)]
+    pub equal_files: u64,
+    /// Their bytes.
+    #[serde(default)]
+    pub equal_bytes: u64,
     /// There already: brought by an earlier run, or found equal chunk by chunk.
     pub resumed_bytes: u64,
     /// Holes at the source: told, not sent.
@@ -387,6 +410,9 @@ pub struct Done {
     pub stages_remote: Option<StagesRecord>,
     /// Its path.
     pub receipt: Option<String>,
+    /// Why there is none; `null`: there is one.
+    #[serde(default)]
+    pub receipt_missing: Option<String>,
     /// Its path on the receiving host.
     pub destination: String,
     /// `blake3`, `crc64`.
@@ -437,12 +463,17 @@ impl Done {
             direction: direction.to_owned(),
             bytes: report.bytes,
             files: report.files,
+            lost_sessions: report.lost_sessions,
+            earlier_files: report.earlier_files,
+            earlier_bytes: report.earlier_bytes,
             folders: report.folders,
             links: report.links,
             nodes: report.nodes,
             hard_links: report.hard_links,
             kept_files: report.kept_files,
             kept_bytes: report.kept_bytes,
+            equal_files: report.equal_files,
+            equal_bytes: report.equal_bytes,
             resumed_bytes: report.resumed_bytes,
             hole_bytes: report.hole_bytes,
             compared_bytes: report.compared.bytes,
@@ -471,6 +502,7 @@ impl Done {
             stages_local: StagesRecord::of(&report.stages_local),
             stages_remote: report.stages_remote.as_ref().map(StagesRecord::of),
             receipt: report.receipt.as_ref().map(|path| path.to_string_lossy().into_owned()),
+            receipt_missing: report.receipt_missing.clone(),
             destination: path_at_receiver(&report.destination),
             digest: report.digest.name().to_owned(),
             cipher: report.cipher.clone(),

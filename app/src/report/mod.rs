@@ -18,7 +18,7 @@ pub mod progress; // while it runs: bars, lines
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 use engine::end::unkept::Unkept;
 use proto::books::{Books, Verdict};
@@ -77,6 +77,40 @@ pub struct Progress {
     pub stage_limit: Option<String>,
     /// Since the job began.
     pub elapsed: Duration,
+    /// The other end is not heard; `None`: it is.
+    pub reconnecting: Option<Reconnecting>,
+}
+
+/// The session is away, and is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Reconnecting {
+    /// Since when, seconds since 1970.
+    pub since_s: u64,
+    /// When it is given up.
+    pub until_s: u64,
+}
+
+impl Reconnecting {
+    /// Since `since`, for so long at most.
+    #[must_use]
+    pub fn of(since: SystemTime, stall: Duration) -> Reconnecting {
+        let seconds = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |it| it.as_secs());
+        Reconnecting { since_s: seconds(since), until_s: since.checked_add(stall).map_or(u64::MAX, seconds) }
+    }
+
+    /// From one moment to another.
+    #[must_use]
+    pub fn within(since: Instant, until: Instant) -> Reconnecting {
+        let began = SystemTime::now().checked_sub(since.elapsed()).unwrap_or(SystemTime::UNIX_EPOCH);
+        Reconnecting::of(began, until.saturating_duration_since(since))
+    }
+
+    /// In words: clock times stay true while nobody draws anew.
+    #[must_use]
+    pub fn sentence(self) -> String {
+        let clock = |at: u64| format!("{:02}:{:02}:{:02}", at / 3600 % 24, at / 60 % 60, at % 60);
+        format!("RECONNECTING since {}, until {} UTC at most", clock(self.since_s), clock(self.until_s))
+    }
 }
 
 /// One entry that failed, with its path.
@@ -165,8 +199,14 @@ pub struct EndReport {
     pub direction: Option<Direction>,
     /// Payload bytes moved by this run; what was sent again, kept or resumed is not in here.
     pub bytes: u64,
-    /// Files moved by this run.
+    /// Files moved by this run, since its session was last made.
     pub files: u64,
+    /// Sessions of this run that were lost and made again.
+    pub lost_sessions: u64,
+    /// Files moved in these.
+    pub earlier_files: u64,
+    /// Payload moved of these files.
+    pub earlier_bytes: u64,
     /// Folders made or set.
     pub folders: u64,
     /// Symbolic links made.
@@ -181,6 +221,10 @@ pub struct EndReport {
     pub kept_files: u64,
     /// Their bytes.
     pub kept_bytes: u64,
+    /// Those of the files left alone whose content was compared; the others were believed by size and time.
+    pub equal_files: u64,
+    /// Their bytes.
+    pub equal_bytes: u64,
     /// Bytes of moved files that an earlier run had already brought.
     pub resumed_bytes: u64,
     /// Bytes of moved files that are holes at the source: told, not sent.
@@ -221,6 +265,8 @@ pub struct EndReport {
     pub stages_remote: Option<Books>,
     /// Where the receipt stands.
     pub receipt: Option<PathBuf>,
+    /// Why there is none although there should be.
+    pub receipt_missing: Option<String>,
     /// The destination's path on the receiving host, for the hint how to verify.
     pub destination: String,
     /// Which digest stands for each file.
@@ -240,11 +286,12 @@ pub struct EndReport {
 }
 
 impl EndReport {
-    /// The process's exit code: that of the faults; what had to stay is a part not done.
+    /// The process's exit code: that of the faults; what had to stay is a part not done; then that of a receipt which is not there.
     #[must_use]
     pub fn exit(&self) -> Exit {
         match self.faults.exit() {
             Exit::Whole if self.extras.left > 0 => Exit::Partial,
+            Exit::Whole if self.receipt_missing.is_some() => Exit::NoReceipt,
             exit => exit,
         }
     }
@@ -276,6 +323,12 @@ pub struct DryRun {
     pub kept_files: u64,
     /// Their bytes.
     pub kept_bytes: u64,
+    /// Those of them whose content was compared.
+    #[serde(default)]
+    pub equal_files: u64,
+    /// Their bytes.
+    #[serde(default)]
+    pub equal_bytes: u64,
     /// Bytes that an earlier run has already brought.
     pub resumed_bytes: u64,
     /// Bytes that were read to compare them.
@@ -321,6 +374,7 @@ pub struct Screen {
     bars: Option<progress::Bars>,
     pace: progress::Pace,
     rates: progress::Rates,
+    last: Progress,
 }
 
 impl std::fmt::Debug for Screen {
@@ -347,7 +401,15 @@ impl Screen {
     /// Onto other writers: tests, and jobs run for a client far away (`Mode::Json`, `out` makes frames of lines).
     #[must_use]
     pub fn onto(mode: Mode, out: Box<dyn Write + Send>, err: Box<dyn Write + Send>) -> Self {
-        Self { mode, out, err, bars: None, pace: progress::Pace::new(mode), rates: progress::Rates::Link }
+        Self {
+            mode,
+            out,
+            err,
+            bars: None,
+            pace: progress::Pace::new(mode),
+            rates: progress::Rates::Link,
+            last: Progress::default(),
+        }
     }
 
     /// From now on rates are a disk's, and are shown in B/s.
@@ -359,6 +421,7 @@ impl Screen {
 
     /// How it goes; call as often as you like, it is shown when it is time to. Was it?
     pub fn progress(&mut self, progress: &Progress) -> bool {
+        self.last.clone_from(progress);
         if let Some(bars) = &mut self.bars {
             bars.draw(progress, self.rates);
             return true;
@@ -371,6 +434,13 @@ impl Screen {
             }
         }
         is_due
+    }
+
+    /// The session is being made again: the last figures, and since and until when. Shown now.
+    pub fn reconnecting(&mut self, waiting: Reconnecting) {
+        let progress = Progress { reconnecting: Some(waiting), rate_bps: 0.0, ..self.last.clone() };
+        self.pace.now();
+        self.progress(&progress);
     }
 
     /// A sentence for the user, now.

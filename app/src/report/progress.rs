@@ -59,8 +59,14 @@ impl Pace {
         Self { mode, next }
     }
 
-    /// Is it time? If so, the next time is set.
+    /// The next figures are shown, whenever they come.
+    pub fn now(&mut self) {
+        self.next = Duration::ZERO;
+    }
+
+    /// Is it time? If so, the next time is set. A session that was made again counts from its own beginning.
     pub fn is_due(&mut self, elapsed: Duration) -> bool {
+        self.next = self.next.min(elapsed + LINE_EVERY_LATER);
         if elapsed < self.next {
             return false;
         }
@@ -142,6 +148,9 @@ pub fn figures(progress: &Progress, rates: Rates) -> String {
     );
     if let Some(seconds) = eta_seconds(progress) {
         text += &format!(", {} to go", show_seconds(seconds));
+    }
+    if let Some(waiting) = progress.reconnecting {
+        text += &format!("; {}", waiting.sentence());
     }
     if progress.entries_failed > 0 {
         text += &format!(", {} FAILED", show_count(progress.entries_failed));

@@ -52,6 +52,17 @@ fn one_rail(name: &str) -> RailShare {
     }
 }
 
+fn verdict() -> Verdict {
+    Verdict {
+        end: End::Receiver,
+        what: Some(What::Stage(Stage::Write)),
+        share_percent: 40,
+        ceiling_bps: 16_600_000_000,
+        sentence: "limited by destination write at the receiver, 40 % of its time; were it free, up to 16.6 Gbit/s"
+            .to_owned(),
+    }
+}
+
 /// A run of 4 GB in 3.2 s: 10 Gbit/s.
 fn report() -> EndReport {
     let sender = [
@@ -81,6 +92,9 @@ fn report() -> EndReport {
         direction: Some(Direction::Push),
         bytes: 4_000_000_000,
         files: 1,
+        lost_sessions: 0,
+        earlier_files: 0,
+        earlier_bytes: 0,
         folders: 0,
         links: 0,
         nodes: 0,
@@ -88,6 +102,8 @@ fn report() -> EndReport {
         unkept: Default::default(),
         kept_files: 0,
         kept_bytes: 0,
+        equal_files: 0,
+        equal_bytes: 0,
         resumed_bytes: 0,
         hole_bytes: 0,
         compared: Compared::default(),
@@ -104,16 +120,10 @@ fn report() -> EndReport {
         resent_bytes: 0,
         path: None,
         forecast: None,
-        limiter: Verdict {
-            end: End::Receiver,
-            what: Some(What::Stage(Stage::Write)),
-            share_percent: 40,
-            ceiling_bps: 16_600_000_000,
-            sentence: "limited by destination write at the receiver, 40 % of its time; were it free, up to 16.6 Gbit/s"
-                .to_owned(),
-        },
+        limiter: verdict(),
         stages_local,
         stages_remote: Some(stages_remote),
+        receipt_missing: None,
         receipt: Some(PathBuf::from("/home/u/.local/share/longhaul/receipts/abab.receipt")),
         destination: "/data/".to_owned(),
         digest: DigestKind::Blake3,
@@ -220,6 +230,48 @@ fn failed_entries_are_listed_counted_and_give_the_exit_code() {
 }
 
 #[test]
+fn only_what_was_read_is_called_verified() {
+    let line = |it: &EndReport| end::text(&json::Done::of(it)).lines().next().unwrap().to_owned();
+    let outcome = |it: &EndReport| line(it).split_once("; ").unwrap().1.to_owned();
+    let kept = EndReport { files: 3, kept_files: 12_000, kept_bytes: 1 << 30, ..report() };
+    assert_eq!(
+        outcome(&kept),
+        "3 files sent and verified (blake3), published, 12,000 files kept by size and time, not read"
+    );
+    let nothing = EndReport { files: 0, ..kept.clone() };
+    assert_eq!(outcome(&nothing), "nothing sent, 12,000 files kept by size and time, not read");
+    let equal = EndReport { equal_files: 12_000, equal_bytes: 1 << 30, ..kept.clone() };
+    assert_eq!(outcome(&equal), "3 files sent and verified (blake3), published, 12,000 files compared and found equal");
+    let mut failed = kept.clone();
+    failed.faults.add(fault(b"x", FaultKind::Denied, 13));
+    assert_eq!(
+        outcome(&failed),
+        "1 entry FAILED, 3 files sent and verified (blake3), 12,000 files kept by size and time, not read"
+    );
+    let bare = EndReport { bare: true, ..report() };
+    assert!(!line(&bare).contains("verified"), "{}", line(&bare));
+    let text = end::text(&json::Done::of(&EndReport { equal_files: 5, equal_bytes: 7, ..kept.clone() }));
+    assert!(text.contains("  kept        11,995 files, 1.07 GB: size and time are the same, not read\n"), "{text}");
+    assert!(text.contains("  kept        5 files, 7 B: read and equal\n"), "{text}");
+}
+
+#[test]
+fn a_missing_receipt_is_said_and_has_its_own_exit_code() {
+    let why = "no receipt can be kept at /ro/x: Read-only file system".to_owned();
+    let missing = EndReport { receipt: None, receipt_missing: Some(why), ..report() };
+    let (mut screen, out, _) = screen(Mode::Lines);
+    assert_eq!(screen.end(&missing), Exit::NoReceipt);
+    let text = out.text();
+    assert!(text.lines().next().unwrap().ends_with("whole and verified (blake3), published, NO RECEIPT"), "{text}");
+    assert!(text.contains("  NO RECEIPT  no receipt can be kept at /ro/x: Read-only file system\n"), "{text}");
+    let mut failed = missing.clone();
+    failed.faults.add(fault(b"x", FaultKind::Denied, 13));
+    assert_eq!(failed.exit(), Exit::Denied, "what is missing of the data counts more");
+    let done = json::Done::of(&missing);
+    assert_eq!((done.exit, done.exit_kind.as_str()), (41, "no-receipt"));
+}
+
+#[test]
 fn a_million_failed_entries_take_no_more_memory_than_a_hundred() {
     let mut faults = Faults::default();
     for _ in 0..1_000_000 {
@@ -298,6 +350,8 @@ fn the_done_line_has_the_fields_of_the_contract() {
         "exit",
         "kept_files",
         "kept_bytes",
+        "equal_files",
+        "equal_bytes",
         "resumed_bytes",
         "hole_bytes",
         "faults_count",
@@ -388,6 +442,7 @@ fn half() -> Progress {
         ],
         stage_limit: Some("hash".to_owned()),
         elapsed: Duration::from_secs(2),
+        reconnecting: None,
     }
 }
 
@@ -578,4 +633,25 @@ proptest::proptest! {
         let _ = here.relay(&text);
         here.note(&text);
     }
+}
+
+#[test]
+fn a_session_that_is_made_again_is_said_since_when_and_until_when() {
+    let waiting = Reconnecting { since_s: 1_800_000_000, until_s: 1_800_000_300 };
+    let (mut screen, _, err) = screen(Mode::Lines);
+    screen.progress(&Progress { elapsed: Duration::from_secs(100), bytes_done: 5, ..Progress::default() });
+    screen.reconnecting(waiting);
+    // The next session's time begins at nothing; its figures are shown all the same.
+    for seconds in 0..30 {
+        screen.progress(&Progress { elapsed: Duration::from_secs(seconds), bytes_done: 7, ..Progress::default() });
+    }
+    let text = err.text();
+    assert!(text.contains("5 B of an unknown total"), "{text}");
+    assert!(text.contains("; RECONNECTING since 08:00:00, until 08:05:00 UTC at most"), "{text}");
+    assert!(text.contains("7 B of an unknown total"), "{text}");
+    let line = serde_json::to_string(&json::ProgressRecord::of(&Progress {
+        reconnecting: Some(waiting),
+        ..Progress::default()
+    }));
+    assert!(line.unwrap().contains(r#""reconnecting":{"since_s":1800000000,"until_s":1800000300}"#));
 }

@@ -260,7 +260,8 @@ pub(super) fn relay(
     let shares = session::shares(daemon, guest);
     let lent = Lent { daemon, rights: &guest.rights, shares, halt: Arc::clone(&guest.halt) };
     // An outage that the job outlives its client outlives, too.
-    let silent = lent.stall(arguments.stall).max(SILENT);
+    let stall = lent.stall(arguments.stall);
+    let silent = stall.max(SILENT);
     let _ = sys::sock::set_user_timeout(link.as_fd(), silent);
     let _ = sys::sock::set_keepalive(link.as_fd(), silent / 3, silent / 6, 3);
     std::thread::scope(|scope| {
@@ -275,13 +276,16 @@ pub(super) fn relay(
                 joined: arguments.join,
                 choice: Choice { picks, ..choice },
                 piped: false,
-                again: cp::Again::default(),
+                again: cp::retry::Again::default(),
                 board: Arc::clone(&daemon.board),
                 what: format!("{} -> {to}", sources.first().map(|path| report::show_path(path)).unwrap_or_default()),
                 lent: Some(lent),
             };
-            let push = || cp::session::push_from(&copy, &ground, sources, &to, &targets, &mut screen);
-            let done = copy.again.until_done(push);
+            let push = |screen: &mut Screen| match guest.halt.ordered() {
+                Some((_, why)) => Err(Exit::Interrupted.fail("make the session again", why)),
+                None => cp::session::push_from(&copy, &ground, sources, &to, &targets, screen),
+            };
+            let done = copy.again.until_done(stall, &mut screen, push);
             let on_failure = |failure: &Failure| {
                 daemon.log(0, &format!("a relay to {to}: {failure}"));
                 screen.fail(failure);

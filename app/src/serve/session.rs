@@ -522,6 +522,7 @@ fn serve_job(
     };
     daemon.log(1, &format!("{peer}: a job begins ({:?})", open.direction));
     let verbose = daemon.settings.read().map_or(0, |settings| settings.verbose);
+    let source = if let Way::Send(source) = &job.way { Some(source.clone()) } else { None };
     let outcome = keeper::run(job, &mut |status, notes| {
         status.said.iter().for_each(|it| daemon.log(0, &format!("{peer}: {it}")));
         if verbose > 1 {
@@ -531,6 +532,8 @@ fn serve_job(
         }
     });
     drop(forget);
+    let written = source.map(|it| crate::cp::report::written_meanwhile(&it)).unwrap_or_default();
+    written.iter().for_each(|it| daemon.log(1, &format!("{peer}: {it}")));
     if let Some(grant) = &guest.grant {
         // The client comes again at once for what the others of the set are to take.
         if outcome.as_ref().is_ok_and(|outcome| outcome.out_of_set.is_none()) {

@@ -208,7 +208,7 @@ impl User {
             joined: false,
             choice: arguments.choose.read().unwrap(),
             piped: false,
-            again: cp::Again::default(),
+            again: cp::retry::Again::default(),
             board: Arc::default(),
             what: String::new(),
             lent: None,

@@ -96,6 +96,10 @@ pub struct Tally {
     pub files_kept: u64,
     /// Bytes found complete.
     pub bytes_kept: u64,
+    /// Of the files found complete, those whose bytes were compared; the others were believed by length and time.
+    pub files_equal: u64,
+    /// Bytes of these.
+    pub bytes_equal: u64,
     /// Bytes found in parts of an earlier run.
     pub bytes_resumed: u64,
     /// Bytes in holes of files that are on their way or done: told, not sent.
@@ -120,6 +124,15 @@ pub struct Tally {
     pub durable: u64,
     /// Chunks that came corrupt and went again.
     pub corrupt: u64,
+}
+
+impl Tally {
+    fn kept(&mut self, bytes: u64, compared: bool) {
+        self.files_kept += 1;
+        self.bytes_kept += bytes;
+        self.files_equal += u64::from(compared);
+        self.bytes_equal += if compared { bytes } else { 0 };
+    }
 }
 
 /// Faults kept for the report; beyond, only the count is.
@@ -184,9 +197,9 @@ impl Record {
         receipt::write_entry(&mut self.lines, entry, digest, self.terms.digest, self.rung);
     }
 
-    fn kept(&mut self, entry: &Entry, digest: Option<&Digest>) {
-        self.tally.files_kept += 1;
-        self.tally.bytes_kept += entry.bytes();
+    /// `compared`: by content, not by length and time.
+    fn kept(&mut self, entry: &Entry, digest: Option<&Digest>, compared: bool) {
+        self.tally.kept(entry.bytes(), compared);
         self.resolved(entry, digest);
     }
 

@@ -358,7 +358,7 @@ impl<P: Platform> RecvEnd<P> {
                     .filter(|known| (known.0, known.1, known.2) == (entry.bytes(), entry.mtime_s, entry.mtime_ns))
                     .map(|known| known.3);
                 self.take_lost();
-                self.record.kept(entry, digest.as_ref());
+                self.record.kept(entry, digest.as_ref(), false);
                 self.resolve(entry.id);
                 self.first_stands(entry, true);
                 Some(Want::Keep { digest })

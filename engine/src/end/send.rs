@@ -48,6 +48,8 @@ pub struct SendEnd<P: Platform> {
     /// Bytes of holes told.
     holes: HashMap<EntryId, u64>,
     digests: HashMap<EntryId, Digest>,
+    /// The receiver asked for these to be compared: what it keeps then is known to be the same.
+    compared: HashSet<EntryId>,
     rails: BTreeMap<u16, RailState>,
     closed_rails: HashSet<u16>,
     scan_faults: u64,
@@ -76,6 +78,7 @@ impl<P: Platform> SendEnd<P> {
             trees: HashMap::new(),
             holes: HashMap::new(),
             digests: HashMap::new(),
+            compared: HashSet::new(),
             rails: BTreeMap::new(),
             closed_rails: HashSet::new(),
             scan_faults: 0,
@@ -259,10 +262,13 @@ impl<P: Platform> SendEnd<P> {
         let is_last = !matches!(want, Want::Compare { .. });
         if let (true, true, Some(entry)) = (is_last, self.record.dry, &entry) {
             self.count_want(entry, want);
+            self.source.done(entry);
+            self.compared.remove(&id);
             self.machine.on_committed(id)?;
             return Ok(());
         }
         let owed = self.machine.on_want(id, want)?;
+        let compared = is_last && self.compared.remove(&id);
         let Some(entry) = entry else { return Ok(()) };
         let chunk_bytes = self.record.terms.chunk_bytes;
         let is_striped = entry.meta.striped && !matches!(want, Want::Keep { .. });
@@ -270,7 +276,10 @@ impl<P: Platform> SendEnd<P> {
             return Ok(());
         }
         match want {
-            Want::Keep { digest } => self.record.kept(&entry, digest.as_ref()),
+            Want::Keep { digest } => {
+                self.source.done(&entry);
+                self.record.kept(&entry, digest.as_ref(), compared);
+            }
             Want::All => {
                 if entry.bytes() > proto::wire::chunk::PACK_FILE_BYTES_MAX && self.record.terms.cover != Cover::Bare {
                     let tree = DigestTree::new(self.record.terms.digest, entry.bytes(), chunk_bytes);
@@ -278,9 +287,10 @@ impl<P: Platform> SendEnd<P> {
                 }
             }
             Want::Missing { ranges } => {
+                self.source.resumes(&entry);
                 self.record.tally.bytes_resumed += entry.bytes().saturating_sub(bytes_in(ranges, &entry, chunk_bytes));
             }
-            Want::Compare { .. } => {}
+            Want::Compare { .. } => _ = self.compared.insert(id),
         }
         self.owed(owed, out);
         Ok(())
@@ -328,10 +338,7 @@ impl<P: Platform> SendEnd<P> {
         tally.files_done += 1;
         tally.bytes_done += entry.bytes();
         match want {
-            Want::Keep { .. } => {
-                tally.files_kept += 1;
-                tally.bytes_kept += entry.bytes();
-            }
+            Want::Keep { .. } => tally.kept(entry.bytes(), self.compared.contains(&entry.id)),
             Want::All | Want::Compare { .. } => {}
             Want::Missing { ranges } => {
                 let missing = bytes_in(ranges, entry, self.record.terms.chunk_bytes);
@@ -349,6 +356,7 @@ impl<P: Platform> SendEnd<P> {
         if entry.is_file() && own.is_some_and(|own| own != *digest) {
             return Err(Breach::DigestMismatch.into());
         }
+        self.source.done(&entry);
         self.record.resolved(&entry, entry.is_file().then_some(digest));
         Ok(())
     }
@@ -356,6 +364,7 @@ impl<P: Platform> SendEnd<P> {
     fn on_peer_fault(&mut self, fault: EntryFault, out: &mut Outbox<P>) -> Result<(), Stop> {
         let id = fault.entry;
         let Some(entry) = self.machine.on_fault(id) else { return Ok(()) };
+        self.source.done(&entry);
         self.forget(id, out);
         self.record.failed(fault, &entry.path);
         Ok(())
@@ -363,6 +372,7 @@ impl<P: Platform> SendEnd<P> {
 
     fn forget(&mut self, id: EntryId, out: &mut Outbox<P>) {
         self.trees.remove(&id);
+        self.compared.remove(&id);
         self.record.tally.holes -= self.holes.remove(&id).unwrap_or(0);
         self.digests.remove(&id);
         for worker in 0..self.workers {
@@ -374,6 +384,7 @@ impl<P: Platform> SendEnd<P> {
     fn give_up(&mut self, fault: EntryFault, out: &mut Outbox<P>) {
         let id = fault.entry;
         let Some(entry) = self.machine.on_fault(id) else { return };
+        self.source.done(&entry);
         self.forget(id, out);
         out.frames.push(Frame::Faults(vec![fault.clone()]));
         self.record.failed(fault, &entry.path);

@@ -15,6 +15,7 @@ use proto::manifest::Entry;
 
 use crate::linux::Sources;
 use crate::linux::old::{ESTALE, is_same};
+use crate::linux::watched::is_untouched;
 use crate::platform::Clones;
 
 /// "Operation not supported" and "inappropriate ioctl": this file system does not share.
@@ -63,7 +64,8 @@ impl Cloned {
             self.failed.fetch_add(if never { FAILED_MAX } else { 1 }, Ordering::Relaxed);
             return Err(error);
         }
-        if !is_same(&sys::fs::stat_file(&from)?, entry) {
+        let after = sys::fs::stat_file(&from)?;
+        if !is_same(&after, entry) || !is_untouched(&before, &after) {
             return Err(stale());
         }
         self.failed.store(0, Ordering::Relaxed);

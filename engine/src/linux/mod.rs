@@ -23,6 +23,7 @@ mod pieces; // what stands of striped files on a volume
 pub mod sink; // names at the destination
 pub mod source; // names at the source
 mod trial; // heats of a race
+pub mod watched; // files that may be written while they are read
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -15,7 +15,7 @@ use proto::manifest::{Aspects, Entry};
 use proto::storage::Way;
 use proto::striped::Whole;
 use proto::wire::chunk::CHUNK_BYTES_MIN;
-use sys::fs::{Dir, Kind, Stat};
+use sys::fs::{Dir, Kind, Stat, Writers};
 
 use crate::end::recv::JOURNAL_FILE_BYTES_MIN;
 use crate::linux::beside_of;
@@ -25,6 +25,8 @@ use crate::linux::handle::Handle;
 use crate::linux::old::is_same;
 use crate::linux::overlap::Own;
 use crate::linux::picks::Picks;
+use crate::linux::sink::folder_of;
+use crate::linux::watched::{Cloned, Snapshot, Watched, is_recent, is_untouched};
 use crate::platform::{HOLES_AT_ONCE, Holes, SourceTree};
 
 /// One thing the user named: where it stands, and under which first component it is announced.
@@ -46,13 +48,26 @@ pub struct LinuxSource {
     filter: Option<Arc<Filter>>,
     picks: Option<Arc<Picks>>,
     own: Option<Arc<Own>>,
+    snapshot: Snapshot,
+    watched: Watched,
 }
 
 impl LinuxSource {
     /// Sources by the first component they are announced under; the empty component stands for all.
     #[must_use]
     pub fn new(roots: HashMap<Box<[u8]>, Root>, chooser: Arc<Chooser>) -> Self {
-        LinuxSource { roots, wanted: Aspects::ALL, numeric: false, chooser, filter: None, picks: None, own: None }
+        let (snapshot, watched) = (Snapshot::Auto, Watched::default());
+        LinuxSource {
+            roots,
+            wanted: Aspects::ALL,
+            numeric: false,
+            chooser,
+            filter: None,
+            picks: None,
+            own: None,
+            snapshot,
+            watched,
+        }
     }
 
     /// What is read of entries beside content, mode and time; `numeric`: owners are not told by name.
@@ -79,6 +94,37 @@ impl LinuxSource {
     /// See `avoiding`.
     pub(crate) fn own(&self) -> Option<Arc<Own>> {
         self.own.clone()
+    }
+
+    /// Which files are read from a clone.
+    #[must_use]
+    pub fn from_snapshots(mut self, snapshot: Snapshot) -> Self {
+        self.snapshot = snapshot;
+        self
+    }
+
+    /// Files that were read from a clone; and files that somebody had open for writing where a write through a mapping is not seen.
+    #[must_use]
+    pub fn written_meanwhile(&self) -> (u64, u64) {
+        self.watched.counts()
+    }
+
+    /// The clone to read from in the file's place, if there is one.
+    fn watch(&self, entry: &Entry, file: &File) -> io::Result<Option<Cloned>> {
+        if entry.meta.striped {
+            return Ok(None); // its pieces are ours, and their map has a digest of each chunk
+        }
+        let unnamed = || {
+            let (dir, rel) = self.locate(&entry.path)?;
+            dir.open_dir(folder_of(&rel))?.create_unnamed()
+        };
+        self.watched.begin(entry, file, self.snapshot, unnamed, |clone| self.handle(entry, clone))
+    }
+
+    fn handle(&self, entry: &Entry, file: File) -> Handle {
+        let bytes = entry.bytes();
+        let (lane, behind) = self.chooser.lane(Way::Read, &file, bytes, || is_cached(&file, bytes));
+        Handle::by(file, lane.engine, bytes, behind, &self.chooser.refused).in_lane(lane)
     }
 
     /// See `choosing`.
@@ -209,10 +255,8 @@ impl SourceTree for LinuxSource {
 
     fn open(&self, entry: &Entry, _volume: usize) -> io::Result<Handle> {
         let file = self.open_plain(entry)?;
-        let bytes = entry.bytes();
-        self.chooser.cached_before(entry.id, bytes, &file);
-        let (lane, behind) = self.chooser.lane(Way::Read, &file, bytes, || is_cached(&file, bytes));
-        Ok(Handle::by(file, lane.engine, bytes, behind, &self.chooser.refused).in_lane(lane))
+        self.chooser.cached_before(entry.id, entry.bytes(), &file);
+        Ok(self.watch(entry, &file)?.map_or_else(|| self.handle(entry, file), |clone| clone.handle))
     }
 
     fn map_of(&self, entry: &Entry) -> io::Result<Vec<u8>> {
@@ -227,11 +271,15 @@ impl SourceTree for LinuxSource {
         if !is_same(&before, entry) {
             return Ok(None);
         }
+        if is_recent(&before) && sys::fs::writers_of(&file) == Writers::Some {
+            self.watched.settle(&file, Writers::Some);
+        }
         match file.read_exact_at(into, 0) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
             other => other?,
         }
-        Ok(is_same(&sys::fs::stat_file(&file)?, entry).then_some(()))
+        let after = sys::fs::stat_file(&file)?;
+        Ok((is_same(&after, entry) && is_untouched(&before, &after)).then_some(()))
     }
 
     fn expect_small(&self, entry: &Entry) {
@@ -240,7 +288,12 @@ impl SourceTree for LinuxSource {
     }
 
     fn read_at(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        sys::fs::read_at_full(&self.open_plain(entry)?, into, offset)
+        // What is compared and what is sent of it later is one version.
+        let file = self.open_plain(entry)?;
+        match self.watch(entry, &file)? {
+            Some(clone) => sys::fs::read_at_full(&clone.plain, into, offset),
+            None => sys::fs::read_at_full(&file, into, offset),
+        }
     }
 
     fn is_unchanged(&self, entry: &Entry) -> io::Result<bool> {
@@ -250,13 +303,24 @@ impl SourceTree for LinuxSource {
         {
             self.chooser.cached_after(entry.id, entry.bytes(), &file);
         }
-        Ok(is_same(&dir.stat(&rel)?, entry))
+        self.watched.is_one_version(entry, || dir.stat(&rel))
+    }
+
+    fn resumes(&self, entry: &Entry) {
+        self.watched.resumes(entry.id);
+    }
+
+    fn done(&self, entry: &Entry) {
+        self.watched.done(entry.id);
     }
 
     fn holes(&self, entry: &Entry, offset: u64) -> io::Result<Holes> {
         let (dir, rel) = self.locate(&entry.path)?;
         let file = dir.open_file(&rel, false)?;
-        holes_of(&file, offset)
+        match self.watch(entry, &file)? {
+            Some(clone) => holes_of(&clone.plain, offset),
+            None => holes_of(&file, offset),
+        }
     }
 }
 

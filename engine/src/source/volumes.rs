@@ -160,6 +160,18 @@ impl<S: SourceTree> SourceTree for Volumes<S> {
         self.of(entry)?.is_unchanged(entry)
     }
 
+    fn resumes(&self, entry: &Entry) {
+        if let Ok(tree) = self.of(entry) {
+            tree.resumes(entry);
+        }
+    }
+
+    fn done(&self, entry: &Entry) {
+        if let Ok(tree) = self.of(entry) {
+            tree.done(entry);
+        }
+    }
+
     fn holes(&self, entry: &Entry, offset: u64) -> io::Result<Holes> {
         if entry.meta.striped {
             let (ranges, until) = self.join(entry)?.holes(offset, HOLES_AT_ONCE);

@@ -18,6 +18,9 @@ use super::{Stat, times};
 /// Number of `fchmodat2` on all architectures (Linux 6.6); libc's name for it is younger than some libc.
 const SYS_FCHMODAT2: libc::c_long = 452;
 
+/// Which signal tells of a lease (asm-generic/fcntl.h; libc does not have it).
+const F_SETSIG: libc::c_int = 10;
+
 /// Facts of an open file.
 pub fn stat_file(file: &File) -> io::Result<Stat> {
     Ok(Stat::of(&rustix::fs::fstat(file)?))
@@ -27,6 +30,43 @@ pub fn stat_file(file: &File) -> io::Result<Stat> {
 /// not share, EXDEV for one of another file system, EINVAL for files it does not share.
 pub fn clone_content(from: &File, to: &File) -> io::Result<()> {
     Ok(rustix::fs::ioctl_ficlone(to, from)?)
+}
+
+/// Who may be writing a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writers {
+    /// Nobody has it open for writing, nor mapped so.
+    None,
+    /// Somebody has.
+    Some,
+    /// The kernel does not tell us: the file is another user's, or its file system knows no leases.
+    Unknown,
+}
+
+/// Does anybody have this file open for writing, or still mapped for it? A read lease is granted only where nobody does (and only on a file
+/// that was opened for reading alone); it is given back at once. Somebody who opens the file in this moment waits for some µs.
+pub fn writers_of(file: &File) -> Writers {
+    let fd = file.as_raw_fd();
+    // SAFETY: a system call on an open descriptor with two numbers; it reads and writes no memory of ours. Who is told of a lease that
+    // is broken in this moment is told by a signal that is ignored unless asked for, not by SIGIO, which would end the process.
+    let quiet = unsafe { libc::fcntl(fd, F_SETSIG, libc::SIGURG) } == 0;
+    // SAFETY: as above.
+    if !quiet || unsafe { libc::fcntl(fd, libc::F_SETLEASE, libc::F_RDLCK) } != 0 {
+        let held = quiet && io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN);
+        return if held { Writers::Some } else { Writers::Unknown };
+    }
+    // SAFETY: as above.
+    unsafe { libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK) };
+    Writers::None
+}
+
+/// Has all dirty pages of a file written out, and waits for it. Promises nothing of the disk; but a page that is stored to through a mapping
+/// afterwards is a clean one, and the kernel notes the time of such a store (not on file systems in memory, which write nothing out).
+pub fn settle(file: &File) -> io::Result<()> {
+    let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    // SAFETY: a system call on an open descriptor with three numbers; it reads and writes no memory of ours.
+    let result = unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, flags) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Sets permission bits and time of change of an open file.

@@ -33,8 +33,12 @@ use crate::link::LinkError;
 
 /// The peer has a word twice a second; silent for so long and four round trips, its connection is doubted.
 const SILENCE: Duration = Duration::from_millis(1500);
-/// Between two tries, the first time and at most.
+/// Silent for so long, the user is told; and of dials that fail meanwhile nothing is concluded.
+const UNHEARD: Duration = Duration::from_secs(3);
+/// Between two tries, the first time and at most; never more than an eighth of the time that a job waits for progress.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(8));
+/// A connection that is closed instead of greeted so often, while the old one is of no use: the peer knows of no such job any more.
+const UNKNOWN_MAX: u32 = 2;
 /// A connection that greeted must have said its count by then.
 const PROVE: Duration = Duration::from_secs(10);
 /// So many may be proving themselves at an acceptor.
@@ -105,6 +109,10 @@ pub(super) struct Again {
     broken: bool,
     /// A count was told: the peer may have gone on over a connection that then came to nothing, and closed the old one.
     tried: bool,
+    /// Connections that the peer closed instead of greeting them.
+    unknown: u32,
+    /// When the peer was last found silent for long.
+    unheard: Option<Instant>,
 }
 
 impl Again {
@@ -116,6 +124,8 @@ impl Again {
             not_before: Instant::now(),
             broken: false,
             tried: false,
+            unknown: 0,
+            unheard: None,
         }
     }
 
@@ -146,8 +156,23 @@ impl Keeper<'_, '_> {
         may
     }
 
+    /// Has the peer said nothing for longer than a busy machine or a lost packet explains?
+    pub(super) fn is_unheard(&self) -> bool {
+        let info = sys::sock::tcp_info(self.job.link.as_fd());
+        let rtt = info.map_or(Duration::ZERO, |info| Duration::from_micros(info.rtt_us.into()));
+        self.peer_told.elapsed() >= UNHEARD + 4 * rtt
+    }
+
+    /// Was nothing heard for a while, until a moment ago? What a path held back comes all at once when it is there again.
+    pub(super) fn was_unheard(&self) -> bool {
+        self.again.unheard.is_some_and(|then| then.elapsed() < PROVE)
+    }
+
     /// Once per turn: is the peer heard?
     pub(super) fn doubt(&mut self) {
+        if self.is_unheard() {
+            self.again.unheard = Some(Instant::now());
+        }
         let (now, again) = (Instant::now(), &mut self.again);
         again.next.retain(|next| next.since.elapsed() < PROVE);
         if !self.job.rails.dials() || self.closing == Closing::Over || again.asked || !again.next.is_empty() {
@@ -160,7 +185,7 @@ impl Keeper<'_, '_> {
             again.pause = PAUSE.0;
         } else if now >= again.not_before {
             (again.asked, again.not_before) = (true, now + again.pause);
-            again.pause = (again.pause * 2).min(PAUSE.1);
+            again.pause = (again.pause * 2).min(PAUSE.1).min((self.job.stall / 8).max(PAUSE.0));
             self.job.rails.ask(0, Ask::Control);
         }
     }
@@ -169,7 +194,22 @@ impl Keeper<'_, '_> {
     pub(super) fn on_control(&mut self, nonce: [u8; 32], socket: std::io::Result<OwnedFd>) -> Result<(), Failure> {
         let initiates = self.job.rails.dials();
         self.again.asked &= !initiates;
-        let Ok(mut stream) = socket.map(TcpStream::from) else { return Ok(()) };
+        let mut stream = match socket.map(TcpStream::from) {
+            Ok(stream) => stream,
+            Err(error) => {
+                // A daemon that was started again, or has given the job up, closes; one that is not there yet refuses.
+                let closed = matches!(
+                    error.kind(),
+                    ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::ConnectionRefused
+                );
+                self.again.unknown = if closed { self.again.unknown + 1 } else { 0 };
+                if self.again.broken && self.again.unknown >= UNKNOWN_MAX {
+                    return Err(self.lost(&format!("the peer does not know the job any more: {error}")));
+                }
+                return Ok(());
+            }
+        };
+        self.again.unknown = 0;
         let mut told = 0;
         if initiates {
             told = self.job.link.drain().map_err(|error| self.lost(&error.to_string()))?;
@@ -223,6 +263,8 @@ impl Keeper<'_, '_> {
         self.again.next.clear();
         (self.again.broken, self.again.tried) = (false, false);
         (self.peer_told, self.dials_failed) = (Instant::now(), 0);
+        // What waited for the path gets time to move again; half of it, so that a path which only says hello does not hold a job for ever.
+        self.moved = self.moved.max(Instant::now().checked_sub(self.job.stall / 2).unwrap_or(self.moved));
         self.out.notes.push(format!("the control session goes on over another connection to {}", self.peer_name()));
         self.session_changed();
         if initiates {

@@ -72,12 +72,28 @@ impl Keeper<'_, '_> {
     pub(super) fn sign(&mut self) -> Result<([u8; 32], [u8; 64]), Failure> {
         let tally = self.end.record().tally;
         let body = match &mut self.receipt {
-            Some(receipt) => receipt
-                .end(tally.files_done, tally.bytes_done)
-                .map_err(|error| Exit::of_io(&error).fail("write the receipt", error))?,
+            Some(receipt) => match receipt.end(tally.files_done, tally.bytes_done) {
+                Ok(body) => body,
+                Err(error) => {
+                    // The data is whole: the job ends well, and says what is missing.
+                    self.no_receipt(&format!("it cannot be written: {error}"));
+                    [0; 32]
+                }
+            },
             None => [0; 32],
         };
         Ok((body, self.job.identity.sign(&signed_message(&body))))
+    }
+
+    /// There will be no receipt: said now, and at the end. The first reason stays.
+    pub(super) fn no_receipt(&mut self, why: &str) {
+        let place =
+            self.receipt.take().map_or_else(String::new, |receipt| format!(" at {}", receipt.place().display()));
+        let why = format!("no receipt can be kept{place}: {why}");
+        if self.receipt_missing.is_none() {
+            self.said.push(why.clone());
+            self.receipt_missing = Some(why);
+        }
     }
 
     /// The receiver has all, and signs. What it has, this end's workers have sent; but their word of it may come later than the receiver's, and
@@ -102,8 +118,9 @@ impl Keeper<'_, '_> {
     fn on_sign(&mut self, body: [u8; 32], signature: &[u8]) -> Result<(), Failure> {
         let sends = matches!(self.end, End::Send(_));
         let lines = std::mem::take(&mut self.end.record().lines);
-        if let Some(receipt) = self.receipt.as_mut().filter(|_| !lines.is_empty()) {
-            let _ = receipt.lines(&lines);
+        let wrote = self.receipt.as_mut().filter(|_| !lines.is_empty()).map_or(Ok(()), |receipt| receipt.lines(&lines));
+        if let Err(error) = wrote {
+            self.no_receipt(&format!("it cannot be written: {error}"));
         }
         let (own_body, own_signature) = match (&self.closing, sends) {
             (Closing::Signed(body, signature), false) => (*body, *signature),
@@ -135,8 +152,12 @@ impl Keeper<'_, '_> {
             let signed = if sends { [own, other] } else { [other, own] };
             match receipt.sign(&own_body, &signed) {
                 Ok(path) => self.receipt_path = Some(path),
-                Err(error) => self.out.notes.push(format!("the receipt could not be written: {error}")),
+                Err(error) => self.no_receipt(&format!("it cannot be written: {error}")),
             }
+        } else if self.job.receipt.is_some() && body == [0; 32] {
+            self.no_receipt(
+                "the other end could not keep its own, and one that both have not signed is none; its log says why",
+            );
         }
         Ok(())
     }

@@ -34,6 +34,8 @@ const UNITS_MOST: u32 = 1024;
 const SILENCE_NS: u64 = 15_000_000_000;
 /// A rail that is given up may bring what it has for so long; then the rest of it goes again over others.
 const DRAIN: Duration = Duration::from_secs(3);
+/// After a dial that failed, times the failures so far.
+const DIAL_PAUSE: Duration = Duration::from_millis(400);
 /// Headers of IPv4 and UDP.
 const HEADERS: u32 = 28;
 
@@ -218,9 +220,11 @@ impl Keeper<'_, '_> {
                 Err(error) if self.path_is_away(path, &error) => continue,
                 Err(error) => {
                     self.dials_failed += 1;
-                    if self.dials_failed >= DIALS_MAX && self.end.rails_up() == 0 {
+                    if self.dials_failed >= DIALS_MAX && self.end.rails_up() == 0 && !self.is_unheard() {
                         return Err(self.lost(&format!("no rail could be connected: {error}")));
                     }
+                    // Where nothing is heard, it is asked for in a while and not at once.
+                    self.paths[path].not_before = Some(Instant::now() + DIAL_PAUSE * self.dials_failed.min(DIALS_MAX));
                     self.out.notes.push(format!("rail {} could not be connected: {error}", rail));
                     continue;
                 }

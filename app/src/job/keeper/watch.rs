@@ -16,6 +16,9 @@ use super::{Closing, Keeper, PULSE, Status, Way};
 use crate::exit::{Exit, Failure};
 use crate::job::volumes;
 
+/// A pause between two tries and a connection's greeting.
+const GRACE: Duration = Duration::from_secs(10);
+
 impl Keeper<'_, '_> {
     pub(super) fn pulse(&mut self) {
         self.pulsed = Instant::now();
@@ -77,20 +80,7 @@ impl Keeper<'_, '_> {
         self.take_gone();
         if due || !self.out.notes.is_empty() || !self.said.is_empty() {
             self.pulsed = if due { Instant::now() } else { self.pulsed };
-            let own = self.books();
-            let notes = std::mem::take(&mut self.out.notes);
-            let said = std::mem::take(&mut self.said);
-            let (rails, paths) = (self.end.rails_up(), self.path_shares());
-            let status = Status {
-                record: self.end.record(),
-                peer: self.peer,
-                own: &own,
-                rails,
-                paths: &paths,
-                elapsed: self.started.elapsed(),
-                said: &said,
-            };
-            (self.watch)(&status, &notes);
+            self.show();
             self.post();
         }
         self.listen();
@@ -102,6 +92,26 @@ impl Keeper<'_, '_> {
         self.take_halt()?;
         self.doubt();
         self.watchdog()
+    }
+
+    /// The user is told how it goes.
+    pub(super) fn show(&mut self) {
+        let own = self.books();
+        let notes = std::mem::take(&mut self.out.notes);
+        let said = std::mem::take(&mut self.said);
+        let (rails, paths) = (self.end.rails_up(), self.path_shares());
+        let is_silent = self.closing == Closing::Open && self.is_unheard();
+        let status = Status {
+            record: self.end.record(),
+            peer: self.peer,
+            own: &own,
+            rails,
+            paths: &paths,
+            elapsed: self.started.elapsed(),
+            said: &said,
+            silent: is_silent.then(|| (self.peer_told, self.moved + self.job.stall)),
+        };
+        (self.watch)(&status, &notes);
     }
 
     /// Volumes whose disks went out since the last look: told, and remembered for the end.
@@ -134,7 +144,9 @@ impl Keeper<'_, '_> {
         let flushing =
             self.commits_open + self.notes_open > 0 || (self.peer_flushes && self.peer_told.elapsed() < PULSE * 10);
         let patience = (if flushing { self.job.stall * 4 } else { self.job.stall }).max(self.slowness());
-        if self.moved.elapsed() < patience {
+        // A path that comes back in the last moment is noticed somewhat later.
+        let grace = if self.is_unheard() { (self.job.stall / 4).min(GRACE) } else { Duration::ZERO };
+        if self.moved.elapsed() < patience + grace {
             return Ok(());
         }
         let own = self.books();

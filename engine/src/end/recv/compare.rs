@@ -160,7 +160,7 @@ impl<P: Platform> RecvEnd<P> {
         }
         let digest = tree.root();
         self.tell_unkept(out); // before the answer that resolves the entry
-        self.record.kept(entry, digest.as_ref());
+        self.record.kept(entry, digest.as_ref(), true);
         self.resolve(entry.id);
         self.first_stands(entry, true);
         out.frames.push(Frame::Wants(vec![(entry.id, Want::Keep { digest })]));
