@@ -298,6 +298,8 @@ impl Exit {
             | io::ErrorKind::UnexpectedEof
             | io::ErrorKind::NotConnected
             | io::ErrorKind::NetworkDown => Self::Lost,
+            // A name that leads out of a root (openat2 with RESOLVE_BENEATH): no rename here crosses file systems.
+            io::ErrorKind::CrossesDevices => Self::Refused,
             io::ErrorKind::TimedOut => Self::Stalled,
             io::ErrorKind::Interrupted => Self::Interrupted,
             _ => Self::Io,

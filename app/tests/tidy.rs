@@ -310,11 +310,13 @@ fn every_mutation_still_finds_its_place_once() {
             wrong.push(format!("{head}: which promise, and who must notice?"));
         }
         for by in by {
-            // A test by its name, or the beginning of one; an end-to-end check by its file's.
+            // A test by its name, or the beginning of one, or all of a file; an end-to-end check by its file's.
             let name = by.split(' ').next_back().unwrap_or_default();
             let known = match by.strip_prefix("e2e ") {
                 Some(check) => root().join(format!("lab/e2e/{check}.sh")).exists(),
-                None => rust_files(&CRATES).iter().any(|path| read(path).contains(&format!("fn {name}"))),
+                None => rust_files(&CRATES).iter().any(|path| {
+                    path.file_stem().is_some_and(|stem| stem == name) || read(path).contains(&format!("fn {name}"))
+                }),
             };
             if !known {
                 wrong.push(format!("{head}: there is no `{by}`"));

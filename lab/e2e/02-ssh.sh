@@ -34,10 +34,11 @@ cp_ends 0 "binary missing there: it is brought along, exit code 0"
 same "$SRC/odd" "$DST/brought/odd" "binary missing there: equal"
 
 cp_run --ssh "$SSH" --remote-binary "$LONGHAUL" "$SRC/big.bin" "root@$ADDR_B:$DST/no/such/folder/x/"
-if [ "$STATUS" = 0 ]; then same "$SRC/big.bin" "$DST/no/such/folder/x/big.bin" "a folder that is missing there is made"; else ok "a folder that is missing there is named in an error (exit code $STATUS)"; fi
+cp_ends 0 "a folder whose parents are missing there is made: exit code 0"
+same "$SRC/big.bin" "$DST/no/such/folder/x/big.bin" "a folder whose parents are missing there: equal"
 
 sed -i 's/AAAA[^ ]*/AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f/' "$LAB/ssh/known"
 cp_run --ssh "$SSH" "$SRC/odd" "root@$ADDR_B:$DST/brought/"
-holds "a host key that ssh does not know stops the job" test "$STATUS" != 0
+cp_ends 10 "a host key that ssh does not know stops the job: exit code 10"
 holds "and ssh's own words are shown" grep -qiE 'host key|verification' "$ERR" "$OUT"
 finish

@@ -12,12 +12,13 @@ mkdir -p "$DST/changed"
 serve b "$DST/changed"
 start a "$LONGHAUL" cp --json --rate 400Mbit "$SRC/aaa.bin" "$URL" >/dev/null 2>&1 </dev/null
 pid=$STARTED_PID
-sleep 1
+holds "source changed after a cut: something of the old version would be found again" journalled "$DST/changed"
+sleep 0.3
 kill -9 "$pid"
 wait "$pid" 2>/dev/null
 random_file "$SRC/aaa.bin" $((96 << 20))
 cp_run "$SRC/aaa.bin" "$URL"
-cp_ends 0 "source changed after a cut: exit code 0"
+is "$STATUS $(number resumed_bytes) $(number bytes)" "0 0 $((96 << 20))" "source changed after a cut: exit code 0, all of it is sent and nothing of the old counts"
 same "$SRC/aaa.bin" "$DST/changed/aaa.bin" "source changed after a cut: the new bytes, none of the old"
 stop "$SERVE_PID"
 
@@ -44,6 +45,16 @@ holds "torn: the file is not published" test ! -e "$DST/torn/aaa.bin"
 cp_run "$SRC/aaa.bin" "$SRC/mmm.bin" "$URL"
 cp_ends 0 "torn: when the writer has ended, a second run completes"
 same "$SRC/aaa.bin" "$DST/torn/aaa.bin" "torn: equal after the second run"
+
+# One byte, once, where the copy has been already: no later read would meet it.
+start a "$LONGHAUL" cp --json --rate 400Mbit --no-keep "$SRC/aaa.bin" "${URL}once" >"$LAB/once.json" 2>"$LAB/once.err" </dev/null
+pid=$STARTED_PID
+journalled "$DST/torn"
+printf x | dd of="$SRC/aaa.bin" bs=1 seek=4096 conv=notrunc status=none
+wait "$pid"
+STATUS=$? OUT="$LAB/once.json" ERR="$LAB/once.err"
+cp_ends 4 "torn by one byte behind the reader: exit code 4"
+holds "torn by one byte: not published" test ! -e "$DST/torn/once"
 stop "$SERVE_PID"
 
 # --- vanishing ---

@@ -13,11 +13,17 @@ swapped=$(tr 'A-Ma-mN-Zn-z' 'N-Zn-zA-Ma-m' <<<"${secret: -14:10}")
 cp_run "$SRC/file.bin" "longhaul://${secret:0:${#secret}-14}$swapped${secret: -4}@$ADDR_B:$PORT/"
 cp_ends 12 "a ticket with another secret is refused"
 cp_run "$SRC/file.bin" "longhaul://nonsense@$ADDR_B:$PORT/"
-cp_ends "2|11|12" "nonsense for a ticket is refused"
+cp_ends 2 "nonsense for a ticket is refused"
 holds "nothing was written for them" test -z "$(ls -A "$DST/w")"
-cp_run "$SRC/file.bin" "${URL}../../escape"
-holds "a destination above the root is refused (exit code $STATUS)" test "$STATUS" != 0
-holds "and nothing stands there" test ! -e "$LAB/escape" -a ! -e "$DST/escape"
+for out in ../escape ../../escape x/../../escape ../escape/ ..; do
+    cp_run "$SRC/file.bin" "$URL$out"
+    cp_ends 12 "a destination above the root ('$out') is refused"
+    holds "a destination above the root: it is said so" grep -q 'outside the served root' "$OUT"
+done
+is "$(find "$LAB" -name 'escape*' | wc -l) $(ls -A "$DST/w" | wc -l)" "0 0" "and nothing stands there, nor below the root"
+cp_run "${URL}../home-b/key" "$DST/stolen"
+cp_ends 12 "a source above the root is refused"
+holds "and nothing came" test ! -e "$DST/stolen"
 stop "$SERVE_PID"
 cp_run "$SRC/file.bin" "$URL"
 cp_ends 10 "nobody listens: exit code 10"
@@ -40,7 +46,7 @@ URL=$(head -n 1 "$LAB/once")
 cp_run "$SRC/file.bin" "${URL}first.bin"
 cp_ends 0 "--ticket=once: the first job ends with exit code 0"
 cp_run "$SRC/file.bin" "${URL}second.bin"
-cp_ends "12|10" "--ticket=once: a second job is refused"
+cp_ends 12 "--ticket=once: a second job is refused"
 holds "--ticket=once: nothing of the second job" test ! -e "$DST/w/second.bin"
 stop "$once"
 
@@ -79,7 +85,7 @@ same "$SRC/file.bin" "$DST/fetched.bin" "authorised ro: equal"
 stop "$keyed"
 serve b "$DST/w"
 cp_run --integrity-only "$SRC/file.bin" "$URL"
-cp_ends "14|12" "in clear without the server's consent is refused: no downgrade"
+cp_ends 14 "in clear without the server's consent is refused: no downgrade"
 stop "$SERVE_PID"
 serve b "$DST/w" --integrity-only
 cp_run --integrity-only "$SRC/file.bin" "${URL}clear.bin"
@@ -87,7 +93,7 @@ cp_ends 0 "in clear with both ends' consent: exit code 0"
 is "$(field integrity_only "$OUT")" true "in clear: the report says so"
 same "$SRC/file.bin" "$DST/w/clear.bin" "in clear: equal"
 cp_run --bare "$SRC/file.bin" "$URL"
-cp_ends "14|12" "bare: consent to payload in clear is not enough"
+cp_ends 14 "bare: consent to payload in clear is not enough"
 stop "$SERVE_PID"
 serve b "$DST/w" --bare
 # Files in memory go unread; those of a disk are read, whatever of them is cached, since a page that is not would hold up a worker.

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A wire with faults: a TCP proxy that flips a bit or cuts, for the end-to-end checks.
 
-In, out:  proxy.py LISTEN_IP:PORT TARGET_IP:PORT [flip-rail=N | flip-control=N | cut-rail=N]; prints `ready`, then one word
-          for each fault it made. N counts payload bytes from the initiator to the acceptor (or back, whichever carries more).
+In, out:  proxy.py LISTEN_IP:PORT TARGET_IP:PORT [flip-rail=N | flip-control=N | cut-rail=N | record=FILE]; prints `ready`, then one word
+          for each fault it made. FILE gets all that crosses, both ways. N counts payload bytes from the initiator to the acceptor (or back, whichever carries more).
 Invariants: only the first rail (first byte `L`) or the first control session (first byte 0x16) is harmed, and only once.
 """
 
@@ -12,6 +12,7 @@ import threading
 
 LOCK = threading.Lock()
 DONE = set()
+RECORD = []
 
 
 def once(word):
@@ -42,6 +43,9 @@ def pump(source, target, kind, faults, forward):
                     target.close()
                     return
             place += len(data)
+            if RECORD:
+                with LOCK:
+                    RECORD[0].write(data)
             target.sendall(data)
     except OSError:
         pass
@@ -70,7 +74,9 @@ def address(text):
 
 def main():
     listen, target = address(sys.argv[1]), address(sys.argv[2])
-    faults = [(w.split("=")[0], int(w.split("=")[1])) for w in sys.argv[3:]]
+    words = [word.split("=", 1) for word in sys.argv[3:]]
+    RECORD.extend(open(value, "wb", buffering=0) for what, value in words if what == "record")
+    faults = [(what, int(value)) for what, value in words if what != "record"]
     door = socket.create_server(listen, backlog=128)
     print("ready", flush=True)
     while True:

@@ -140,6 +140,10 @@ mod tests {
         let ranges: Vec<_> = ledger.missing().iter().map(|r| (r.first, r.end)).collect();
         assert_eq!(ranges, [(2, 63), (65, 129)]);
         assert_eq!(ledger.landed_count(), 5);
+        let mut ledger = Ledger::new(3);
+        ledger.advance(0, ChunkState::Landed);
+        assert_eq!(ledger.missing(), [ChunkRange { first: 1, end: 3 }], "up to the end of the file");
+        assert_eq!(Ledger::new(1).missing(), [ChunkRange { first: 0, end: 1 }]);
     }
 
     #[test]

@@ -18,6 +18,9 @@ use proto::wire::chunk::*;
 use proto::wire::control::*;
 use proto::wire::encode::{entry_bytes, want_bytes};
 
+#[global_allocator]
+static ALLOCATOR: sys::count::Counting = sys::count::Counting;
+
 fn name() -> impl Strategy<Value = Vec<u8>> {
     vec(any::<u8>().prop_map(|byte| if byte == 0 || byte == b'/' { b'x' } else { byte }), 1..40)
         .prop_filter("not a dot name", |name| name != b"." && name != b"..")
@@ -459,9 +462,21 @@ fn a_false_length_asks_for_no_memory() {
             bytes.extend_from_slice(&[0; 8][..pad]);
             bytes.extend_from_slice(&u32::MAX.to_le_bytes());
             assert!(Frame::decode(&bytes).is_err(), "kind {kind}");
-            bytes.truncate(1 + pad);
-            bytes.extend_from_slice(&200_000u32.to_le_bytes());
-            assert!(Frame::decode(&bytes).is_err(), "kind {kind}");
+            // Lengths that a list of some kind may have, of which nothing came.
+            for length in [200_000u32, 4096, 1000] {
+                bytes.truncate(1 + pad);
+                bytes.extend_from_slice(&length.to_le_bytes());
+                sys::count::counted();
+                sys::count::count(true);
+                let decoded = Frame::decode(&bytes);
+                sys::count::count(false);
+                assert!(decoded.is_err(), "kind {kind}");
+                let (_, asked_for) = sys::count::counted();
+                assert!(
+                    asked_for < 512,
+                    "kind {kind}: {asked_for} bytes of memory for {length} items that are not there"
+                );
+            }
         }
     }
     assert_eq!(Frame::decode(&vec![18; proto::FRAME_BYTES_MAX + 1]), Err(Breach::FrameTooLong));

@@ -552,6 +552,15 @@ fn files_of_two_nodes_go_by_their_own_rails_and_a_free_rail_takes_what_there_is(
 }
 
 #[test]
+fn the_last_chunk_of_a_file_travels_whatever_its_map_says() {
+    let mut sender = Sender::new(CHUNK);
+    let entry = sender.announce(file(4 * u64::from(CHUNK), 1));
+    assert_eq!(sender.on_want(entry.id, &Want::All), Ok(Owed::Nothing));
+    let (told, owed) = sender.on_map(entry.id, &[ChunkRange { first: 0, end: 4 }], u64::MAX);
+    assert_eq!((told, owed), (vec![ChunkRange { first: 0, end: 3 }], Owed::Nothing));
+}
+
+#[test]
 fn holes_that_cannot_be_are_refused_by_name() {
     const CHUNKS: u64 = 20;
     let mut receiver = Receiver::new(CHUNK);

@@ -260,3 +260,23 @@ impl Units {
         due
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_arrived_late_does_not_go_again() {
+        let mut units = Units::new();
+        let unit = units.add(1000);
+        units.take_fresh(1000);
+        units.lose(unit, 0..800);
+        assert!(!units.confirm(unit, 300..1000), "its beginning is missing");
+        assert_eq!((units.take_lost(unit, 1000), units.take_lost(unit, 1000)), (Some(0..300), None));
+        // All of what was lost: nothing is left to be repaired.
+        units.lose(unit, 0..300);
+        assert_eq!(units.repairing(), 1);
+        assert!(units.confirm(unit, 0..300));
+        assert_eq!((units.repairing(), units.open()), (0, 0));
+    }
+}
