@@ -181,7 +181,7 @@ pub const TABLE: &[ExitLine] = &[
     ),
     line(
         Exit::NoReceipt,
-        "no-receipt",
+        "unreceipted",
         "the data is there as with 0, but the receipt could not be kept, here or at the other end",
         "make its place writable, at the end named above; `longhaul sync --checksum` of the same paths reads both ends and gives a receipt",
     ),

@@ -236,22 +236,22 @@ fn only_what_was_read_is_called_verified() {
     let kept = EndReport { files: 3, kept_files: 12_000, kept_bytes: 1 << 30, ..report() };
     assert_eq!(
         outcome(&kept),
-        "3 files sent and verified (blake3), published, 12,000 files kept by size and time, not read"
+        "3 files sent and verified (blake3), published, 12 000 files kept by size and time, not read"
     );
     let nothing = EndReport { files: 0, ..kept.clone() };
-    assert_eq!(outcome(&nothing), "nothing sent, 12,000 files kept by size and time, not read");
+    assert_eq!(outcome(&nothing), "nothing sent, 12 000 files kept by size and time, not read");
     let equal = EndReport { equal_files: 12_000, equal_bytes: 1 << 30, ..kept.clone() };
-    assert_eq!(outcome(&equal), "3 files sent and verified (blake3), published, 12,000 files compared and found equal");
+    assert_eq!(outcome(&equal), "3 files sent and verified (blake3), published, 12 000 files compared and found equal");
     let mut failed = kept.clone();
     failed.faults.add(fault(b"x", FaultKind::Denied, 13));
     assert_eq!(
         outcome(&failed),
-        "1 entry FAILED, 3 files sent and verified (blake3), 12,000 files kept by size and time, not read"
+        "1 entry FAILED, 3 files sent and verified (blake3), 12 000 files kept by size and time, not read"
     );
     let bare = EndReport { bare: true, ..report() };
     assert!(!line(&bare).contains("verified"), "{}", line(&bare));
     let text = end::text(&json::Done::of(&EndReport { equal_files: 5, equal_bytes: 7, ..kept.clone() }));
-    assert!(text.contains("  kept        11,995 files, 1.07 GB: size and time are the same, not read\n"), "{text}");
+    assert!(text.contains("  kept        11 995 files, 1.07 GB: size and time are the same, not read\n"), "{text}");
     assert!(text.contains("  kept        5 files, 7 B: read and equal\n"), "{text}");
 }
 
@@ -268,7 +268,7 @@ fn a_missing_receipt_is_said_and_has_its_own_exit_code() {
     failed.faults.add(fault(b"x", FaultKind::Denied, 13));
     assert_eq!(failed.exit(), Exit::Denied, "what is missing of the data counts more");
     let done = json::Done::of(&missing);
-    assert_eq!((done.exit, done.exit_kind.as_str()), (41, "no-receipt"));
+    assert_eq!((done.exit, done.exit_kind.as_str()), (41, "unreceipted"));
 }
 
 #[test]
@@ -502,7 +502,7 @@ fn a_dry_run_says_what_would_be_done() {
     assert_eq!(screen_text.end_dry(&dry), Exit::Whole);
     assert_eq!(
         out.text(),
-        "would copy 1.50 kB: 2 files, 1 folder, 0 links\n  kept        1 file, 10 B: the same is there already\n"
+        "would copy 1.50 kB: 2 files, 1 folder, 0 links\n  kept        1 file, 10 B: size and time are the same, not read\n"
     );
     let (mut screen_json, out, _) = screen(Mode::Json);
     screen_json.end_dry(&dry);
