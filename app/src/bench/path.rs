@@ -152,7 +152,9 @@ pub fn run(arguments: &PathArguments) -> anyhow::Result<()> {
     let volumes =
         disks.iter().map(|disk| std::fs::canonicalize(disk).with_context(|| format!("find {}", disk.display())));
     let volumes = volumes.collect::<Result<Vec<_>, _>>()?;
-    let memory = arguments.memory.join(format!("{FOLDER}-{}", std::process::id()));
+    let memory = std::fs::canonicalize(&arguments.memory)
+        .with_context(|| format!("find {}", arguments.memory.display()))?
+        .join(format!("{FOLDER}-{}", std::process::id()));
     let host = Host::here();
     let mut ground = Ground { volumes, memory, daemon: None };
     let devs = ground.volumes.iter().map(|volume| ceilings::device_of(volume));
@@ -278,8 +280,14 @@ impl Ground {
 
     /// A daemon of this binary; its address with a ticket.
     fn serve(&mut self) -> anyhow::Result<String> {
+        let root = self.root();
+        ensure!(
+            !self.memory.starts_with(&root),
+            "no daemon serves a folder that holds its own keys: give disks with a common folder which is not above --memory {}",
+            self.memory.display()
+        );
         let mut command = self.command("home-b")?;
-        command.args(["serve", "--root", "/", "--listen", "127.0.0.1:0", "--ticket"]);
+        command.args(["serve", "--root"]).arg(root).args(["--listen", "127.0.0.1:0", "--ticket"]);
         let mut daemon = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().context("start a daemon")?;
         let out = daemon.stdout.take().context("the daemon's words")?;
         self.daemon = Some(daemon);
@@ -289,10 +297,20 @@ impl Ground {
         Ok(line.trim_end().to_owned())
     }
 
+    /// The deepest folder that all volumes are below, or are.
+    fn root(&self) -> PathBuf {
+        let mut root = self.volumes[0].clone();
+        while !self.volumes.iter().all(|volume| volume.starts_with(&root)) && root.pop() {}
+        root
+    }
+
     /// The volumes' folders below the daemon's root.
     fn targets(&self, url: &str, below: &str, count: usize) -> Vec<String> {
-        let path =
-            |volume: &PathBuf| format!("{url}{}/{FOLDER}{below}", volume.display().to_string().trim_start_matches('/'));
+        let root = self.root();
+        let path = |volume: &PathBuf| {
+            let inner = volume.strip_prefix(&root).unwrap_or(volume).join(FOLDER);
+            format!("{url}{}{below}", inner.display())
+        };
         self.volumes[..count].iter().map(path).collect()
     }
 
