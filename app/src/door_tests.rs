@@ -164,6 +164,12 @@ fn an_answer_is_as_long_as_its_greeting_and_a_number_is_used_once() {
     other.send(&greeting).unwrap();
     assert_eq!(other.recv(&mut bytes).unwrap(), greeting.len());
     assert_eq!(port.waiting(), 1);
+    // A forged one from where a true one came is not answered.
+    let mut forged = greeting.clone();
+    forged[..64].copy_from_slice(&JobSecret::from_master([8; 32], JOB).greeting(5));
+    one.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    one.send(&forged).unwrap();
+    assert!(one.recv(&mut bytes).is_err(), "a forged greeting of a rail that was greeted");
     // A confirmation that did not see the welcome brings nothing up.
     let blind = Word { say: Say::Confirm, rail: 5, packet_bytes: 1300, token: [0; 8] };
     one.send(&blind.encode(&port.secret)).unwrap();

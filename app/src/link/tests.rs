@@ -434,6 +434,15 @@ fn a_client_without_a_key_or_with_a_foreign_one_does_not_get_in() {
         let (stream, _) = listener.accept().unwrap();
         assert!(Link::accept(stream, &server, SOON).is_err());
     }
+    // One that shows a key whose secret it does not have: anybody may know whom a server lets in.
+    let (friend, thief) = (Identity::ephemeral().unwrap(), Identity::ephemeral().unwrap());
+    for (shown, gets_in) in [(friend.public(), false), (thief.public(), true)] {
+        let (address, accepted) = one_server(&server);
+        let posing = tls::client_posing_as(shown, &thief, server.public());
+        let stream = TcpStream::connect(address).unwrap();
+        let _near = Link::shake(Connection::Client(posing), stream, &mut Deadline::after(SOON));
+        assert_eq!(accepted.join().unwrap().map(|link| link.peer_key()).ok(), gets_in.then_some(shown));
+    }
     // A client that proves nothing.
     let (address, accepted) = one_server(&server);
     let nobody = tls::client_without_key(server.public());

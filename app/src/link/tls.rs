@@ -272,6 +272,24 @@ pub(super) fn peer_key(connection: &rustls::Connection) -> Result<PublicKey, Err
     }
 }
 
+/// A client that shows another's key and signs with its own, to see that it is refused.
+#[cfg(test)]
+pub(super) fn client_posing_as(shown: PublicKey, own: &Identity, server: PublicKey) -> ClientConnection {
+    let posing = Arc::new(CertifiedKey::new(
+        vec![CertificateDer::from(public_key_to_spki(&alg_id::ED25519, shown).as_ref().to_vec())],
+        Arc::new(OurKey(own.pair(), shown)),
+    ));
+    let (accepted, revoked, seen) = (vec![server], Vec::new(), OnceLock::new());
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(ServerCheck { accepted, revoked, proof: Proof::new(), seen }))
+        .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(posing)));
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    ClientConnection::new(Arc::new(config), ServerName::try_from("longhaul").unwrap()).unwrap()
+}
+
 /// A client that shows no key, to see that it is refused.
 #[cfg(test)]
 pub(super) fn client_without_key(server: PublicKey) -> ClientConnection {
