@@ -401,7 +401,7 @@ mod tests {
     #[test]
     fn the_numbers_are_those_of_the_documentation() {
         let numbers: Vec<u8> = TABLE.iter().map(|line| line.exit.code()).collect();
-        assert_eq!(numbers, [0, 2, 3, 4, 5, 10, 11, 12, 13, 14, 20, 21, 22, 23, 30, 31, 32, 40, 41, 70]);
+        assert_eq!(numbers, [0, 2, 3, 4, 5, 10, 11, 12, 13, 14, 20, 21, 22, 23, 24, 30, 31, 32, 40, 41, 70]);
     }
 
     #[test]

@@ -543,8 +543,10 @@ impl Disk {
         let is_part = |path: &Path, node: &Node| {
             path.ends_with(b".part") && matches!(&node.kind, Kind::File(content) if !content.data.is_empty())
         };
-        let parts: Vec<Ino> =
-            self.names.iter().filter(|(path, ino)| is_part(path, &self.nodes[**ino])).map(|(_, ino)| *ino).collect();
+        // One more name of a file is made aside, too: what it leads to is a file that stands.
+        let names = |ino: Ino| self.names.values().filter(|&&it| it == ino).count();
+        let parts = self.names.iter().filter(|(path, ino)| is_part(path, &self.nodes[**ino]) && names(**ino) == 1);
+        let parts: Vec<Ino> = parts.map(|(_, ino)| *ino).collect();
         for ino in &parts {
             let content = self.content(*ino);
             for _ in 0..4 {
