@@ -233,9 +233,8 @@ fn a_striped_file_that_lost_a_piece_loses_its_name_and_keeps_the_others() {
     // A disk was replaced by an empty one.
     let lost = (home[0] + 1) % 3;
     let folder = set.folder.join(lost.to_string());
-    for file in std::fs::read_dir(&folder).expect("it is there") {
-        std::fs::remove_file(file.expect("an entry").path()).expect("removed");
-    }
+    std::fs::remove_dir_all(&folder).expect("removed");
+    std::fs::create_dir(&folder).expect("made");
     let Found::Parts(parts) = set.sink.inspect(&name, true, false).expect("looked") else { panic!("it is not whole") };
     assert_eq!(parts.len(), 2, "the other two have what they had");
     assert!(set.holders("big").is_empty(), "what is not whole has no name");
@@ -282,9 +281,9 @@ fn what_a_job_that_was_killed_left_of_small_files_is_on_no_volume_after_the_next
     living.trees().for_each(|tree| drop(tree.open_part(0, &comes(8)).expect("a part")));
     killed();
     killed();
-    assert_eq!((0..3).map(left).collect::<Vec<_>>(), [5, 5, 5], "no job writes into another's part");
+    assert_eq!((0..3).map(left).collect::<Vec<_>>(), [4, 4, 4], "no job writes into another's part");
     assert_eq!(set.sink.inspect(&comes(1), true, true).expect("looked"), Found::Nothing);
-    assert_eq!((0..3).map(left).sum::<usize>(), 15, "a dry run changes nothing");
+    assert_eq!((0..3).map(left).sum::<usize>(), 12, "a dry run changes nothing");
     assert_eq!(set.sink.inspect(&comes(2), true, false).expect("looked"), Found::Nothing);
     set.sink.settle(Rung::Published).expect("a healthy disk");
     assert_eq!((0..3).map(left).collect::<Vec<_>>(), [2, 2, 2], "of the living job nothing went");

@@ -322,8 +322,9 @@ pub const PREFIX: &str = ".longhaul-";
 /// Is this one of ours?
 #[must_use]
 pub fn is_ours(name: &[u8]) -> bool {
-    const ENDINGS: [&[u8]; 4] = [b".part", b".journal", b".lock", b".run"];
+    const ENDINGS: [&[u8]; 3] = [b".part", b".journal", b".lock"];
     name == VOLUME_MARK
+        || name == runs::FOLDER
         || is_piece(name)
         || name.starts_with(PREFIX.as_bytes()) && ENDINGS.iter().any(|ending| name.ends_with(ending))
 }

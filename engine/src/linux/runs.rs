@@ -3,13 +3,14 @@
 //! For: parts of files without a journal, which have names that only their job knows, so that two jobs never write one part, with no lock
 //! for each; and taking those away that a killed job left.
 //! In and out: the destination's base; this job's tag; what to remove beside a name.
-//! Invariants: while a job makes parts, a file in its base, locked, names its tag and the first components of the paths that it made them
-//! at; a tag whose file can be locked is a dead job's; its line goes only after a later job came past all of these paths and ended well.
+//! Invariants: while a job makes parts, a file named by its tag, locked, stands in a folder of its base, made and flushed before the first part, with
+//! the first components of the paths that it made them at; a tag whose file can be locked is a dead job's; its file goes only after a later
+//! job came past all of these paths and ended well.
 //! Absent on purpose: parts with a journal (`claims.rs`); file systems without locks, where nobody can tell a dead job from a living one.
 //!
 //! ```text
 //! .longhaul-<16 hex of BLAKE3(name)>.<tag>.part     in the folder of the name; the tag is 16 hex
-//! .longhaul-<slot>.run                              in the base: lines of `<tag> <first component in hex>`
+//! .longhaul-runs/<tag>                              in the base: lines of first components in hex
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,13 +20,15 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use sys::fs::{Dir, Kind, read_at_full, stat_file, truncate, try_lock, write_at_full};
+use sys::fs::{Dir, Kind, read_at_full, stat_file, try_lock, write_at_full};
 
 use super::beside;
 
-/// Jobs of one base whose left-overs are looked after, at the same time. What further ones leave when they are killed stays.
-const SLOTS: usize = 8;
-/// A slot's file that is longer is nothing of ours.
+/// The folder with a file for each job.
+pub(super) const FOLDER: &[u8] = b".longhaul-runs";
+/// Dead jobs looked after at a time.
+const DEAD_MAX: usize = 256;
+/// A job's file that is longer is nothing of ours.
 const RUN_BYTES_MAX: u64 = 1 << 20;
 /// First components remembered of a job; of one that has more, parts are looked for wherever a later job comes by.
 const TOPS_MAX: usize = 256;
@@ -45,13 +48,13 @@ pub(super) struct Runs {
 
 #[derive(Debug, Default)]
 struct State {
-    slot: Option<(Vec<u8>, File)>,
+    file: Option<File>,
     dead: Tops,
     own: BTreeSet<Vec<u8>>,
     last: Vec<u8>,
     /// Where this job came by, if others were killed here.
     past: BTreeSet<Vec<u8>>,
-    /// All slots are others', or there can be none here.
+    /// There can be none here.
     without: bool,
 }
 
@@ -85,20 +88,42 @@ impl Runs {
         if !state.own.insert(top.to_vec()) {
             return;
         }
-        if state.slot.is_none() && !state.without {
-            state.slot = (0..SLOTS).find_map(|slot| open(base, slot, true).ok().flatten());
-            state.without = state.slot.is_none();
-            // A job that was killed since this one looked left its lines there.
-            if let Some(theirs) = state.slot.as_ref().and_then(|(_, file)| read(file).ok()) {
-                state.dead.extend(theirs);
-                self.any_dead.store(!state.dead.is_empty(), Ordering::Release);
-            }
+        if state.file.is_none() && !state.without {
+            state.file = self.make(base).ok();
+            state.without = state.file.is_none();
         }
-        if let Some((_, file)) = &state.slot {
+        if let Some(file) = &state.file {
             // A line that cannot be put costs a left-over at a kill.
             let end = stat_file(file).map_or(0, |stat| stat.bytes);
-            let _ = write_at_full(file, line(&self.tag, top).as_bytes(), end);
+            let _ = write_at_full(file, line(top).as_bytes(), end);
         }
+    }
+
+    fn name(&self) -> Vec<u8> {
+        in_folder(self.tag.as_bytes())
+    }
+
+    /// This job's file, locked, and flushed: after a power cut it is there if any part is.
+    fn make(&self, base: &Dir) -> io::Result<File> {
+        let before = base.stat_self()?;
+        let file = loop {
+            match base.make_dir(FOLDER, 0o755) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+            match base.create_file(&self.name(), true, false) {
+                // A job that ended took the folder away.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                other => break other?,
+            }
+        };
+        if !try_lock(&file)? {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        base.sync(FOLDER)?;
+        base.sync(b"")?;
+        let _ = base.pin(b"", Kind::Folder).and_then(|it| it.set_mtime((before.mtime_s, before.mtime_ns)));
+        Ok(file)
     }
 
     /// Looks, once, whether jobs were killed here. Nothing is made.
@@ -107,18 +132,14 @@ impl Runs {
             return;
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        for (name, file) in (0..SLOTS).filter_map(|slot| open(base, slot, false).ok().flatten()) {
-            let theirs = read(&file).unwrap_or_default();
-            let text: String = lines(&theirs);
-            theirs.into_iter().for_each(|(tag, tops)| state.dead.entry(tag).or_default().extend(tops));
-            match &state.slot {
-                None => state.slot = Some((name, file)),
-                Some((_, own)) => {
-                    let end = stat_file(own).map_or(0, |stat| stat.bytes);
-                    if write_at_full(own, text.as_bytes(), end).is_ok() {
-                        let _ = base.remove_file(&name);
-                    }
-                }
+        let Ok(names) = base.open_dir(FOLDER).and_then(|folder| folder.list()) else { return };
+        for name in names.flatten().map(|entry| entry.name).take(DEAD_MAX) {
+            let Some(tag) = tag_of(&name).filter(|tag| *tag != self.tag) else { continue };
+            // Locked for a moment only: a dead job's left-overs are nobody's, and several may take them away.
+            let dead =
+                base.open_file_to_write(&in_folder(&name)).ok().filter(|file| matches!(try_lock(file), Ok(true)));
+            if let Some(tops) = dead.map(|file| read(&file).unwrap_or_default()) {
+                state.dead.insert(tag, tops);
             }
         }
         self.any_dead.store(!state.dead.is_empty(), Ordering::Release);
@@ -147,23 +168,25 @@ impl Runs {
 
     /// The job is over, well or not: what it left is a dead job's.
     pub(super) fn let_go(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).slot = None;
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).file = None;
     }
 
     /// The job ended well: of what it came past nothing is left.
     pub(super) fn end(&self, base: &Dir) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((name, file)) = state.slot.take() else { return };
         let past = std::mem::take(&mut state.past);
-        state.dead.retain(|_, tops| !tops.is_subset(&past));
+        let done = state.dead.iter().filter(|(_, tops)| tops.is_subset(&past));
+        let mut names: Vec<Vec<u8>> = done.map(|(tag, _)| in_folder(tag.as_bytes())).collect();
+        names.extend(state.file.take().map(|_| self.name()));
+        if names.is_empty() {
+            return;
+        }
         // The folder has its time already.
         let before = base.stat_self();
-        let left = lines(&state.dead);
-        if left.is_empty() {
+        for name in names {
             let _ = base.remove_file(&name);
-        } else {
-            let _ = truncate(&file, 0).and_then(|()| write_at_full(&file, left.as_bytes(), 0));
         }
+        let _ = base.remove_dir(FOLDER);
         if let Ok(before) = before {
             let _ = base.pin(b"", Kind::Folder).and_then(|it| it.set_mtime((before.mtime_s, before.mtime_ns)));
         }
@@ -174,44 +197,25 @@ fn top_of(path: &[u8]) -> &[u8] {
     path.split(|&byte| byte == b'/').next().unwrap_or_default()
 }
 
-/// A slot's file, locked. `None`: it is not there, or another's.
-fn open(base: &Dir, slot: usize, make: bool) -> io::Result<Option<(Vec<u8>, File)>> {
-    let name = format!("{}{slot}.run", super::PREFIX).into_bytes();
-    if !make && base.is_there(&name).is_err() {
-        return Ok(None);
-    }
-    let file = base.create_file(&name, false, false)?;
-    if !try_lock(&file)? {
-        return Ok(None);
-    }
-    // Its holder may have removed it between opening and locking: then it is nobody's, and another slot does as well.
-    let own = stat_file(&file)?;
-    let is_there = base.stat(&name).is_ok_and(|there| (there.dev, there.ino) == (own.dev, own.ino));
-    Ok(is_there.then_some((name, file)))
+fn in_folder(name: &[u8]) -> Vec<u8> {
+    [FOLDER, b"/", name].concat()
 }
 
-fn read(file: &File) -> io::Result<Tops> {
+fn tag_of(name: &[u8]) -> Option<String> {
+    let is_tag = name.len() == 16 && name.iter().all(u8::is_ascii_hexdigit);
+    is_tag.then(|| String::from_utf8_lossy(name).into_owned())
+}
+
+fn read(file: &File) -> io::Result<BTreeSet<Vec<u8>>> {
     let bytes = stat_file(file)?.bytes.min(RUN_BYTES_MAX);
     let mut text = vec![0; bytes as usize];
     let read = read_at_full(file, &mut text, 0)?;
-    let mut tops = Tops::new();
-    for line in String::from_utf8_lossy(&text[..read]).lines() {
-        let Some((tag, top)) = line.split_once(' ') else { continue };
-        let is_tag = tag.len() == 16 && tag.bytes().all(|it| it.is_ascii_hexdigit());
-        if let (true, Some(top)) = (is_tag, unhex(top)) {
-            tops.entry(tag.to_owned()).or_default().insert(top);
-        }
-    }
-    Ok(tops)
+    Ok(String::from_utf8_lossy(&text[..read]).lines().filter_map(unhex).collect())
 }
 
-fn lines(tops: &Tops) -> String {
-    tops.iter().flat_map(|(tag, tops)| tops.iter().map(move |top| line(tag, top))).collect()
-}
-
-fn line(tag: &str, top: &[u8]) -> String {
+fn line(top: &[u8]) -> String {
     let hex: String = top.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{tag} {hex}\n")
+    format!("{hex}\n")
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {
