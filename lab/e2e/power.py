@@ -73,20 +73,26 @@ def make_versions(root, rng):
     return versions
 
 
+def is_ours(folder, path):
+    """A partial file, or what tells whose it is."""
+    return any(part.startswith(".longhaul-") for part in os.path.relpath(path, folder).split(os.sep))
+
+
 def seen(folder):
     """Every file below it but partial ones: name -> (bytes, time)."""
     found = {}
     for where, _, names in os.walk(folder):
         for name in names:
-            if not name.startswith(".longhaul-"):
-                path = os.path.join(where, name)
+            path = os.path.join(where, name)
+            if not is_ours(folder, path):
                 with open(path, "rb") as file:
                     found[os.path.relpath(path, folder)] = (file.read(), os.fstat(file.fileno()).st_mtime_ns)
     return found
 
 
 def left_over(folder):
-    return [os.path.join(where, name) for where, _, names in os.walk(folder) for name in names if name.startswith(".longhaul-")]
+    paths = [os.path.join(where, name) for where, folders, names in os.walk(folder) for name in folders + names]
+    return [path for path in paths if is_ours(folder, path)]
 
 
 # --- the machine that loses its power ----------------------------------------------------------
