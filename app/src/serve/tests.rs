@@ -513,3 +513,107 @@ fn a_keys_root_may_not_hold_the_daemons_own_keys() {
         assert_eq!(answer_to_open(&mut alice.meet(&host, None), Direction::Pull, ""), code);
     }
 }
+
+/// A destination that agrees to what it is asked for, lets no rail in and says nothing more; what it was asked for.
+fn mute_destination() -> (SocketAddr, Ticket, std::sync::mpsc::Receiver<Open>) {
+    let folder = folder("mute");
+    let identity = Arc::new(Identity::load(&Home::at(&folder.join("home")).unwrap()).unwrap());
+    let ticket = Ticket { server_key: identity.public(), secret: [1; 16] };
+    let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), identity).unwrap();
+    let at = listener.local_addr().unwrap();
+    let (to, from) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let (rails, stop) = (Mutex::new(Vec::new()), Event::new().unwrap());
+        let agree = |mut link: Link| {
+            link.admitted();
+            let asked = loop {
+                match greet::hear(&mut link, SOON) {
+                    Ok(Frame::Open(open)) => break open,
+                    Ok(_) => {}
+                    Err(_) => return,
+                }
+            };
+            let own = offer::offer(&Wishes { memory_bytes: 1 << 40, workers: 64, streams: 256, ..Wishes::default() });
+            let own = proto::negotiate::Offer { datagrams: 256, ..own };
+            let (plan, _) = proto::negotiate::negotiate(&asked.offer, &own, true).unwrap();
+            greet::say(
+                &mut link,
+                &Frame::Hello { version_min: proto::VERSION_MIN, version: proto::VERSION, agent: greet::agent() },
+            );
+            let (offer, plan, top) = (Box::new(own), Box::new(plan), Box::default());
+            greet::say(&mut link, &Frame::Accept { offer, plan, top, compare: asked.compare, places: vec![] });
+            link.flush_blocking(SOON).unwrap();
+            to.send(*asked).unwrap();
+            while link.call(SOON).is_ok() {}
+        };
+        listener.run(agree, |_| true, |stream, _| rails.lock().unwrap().push(stream), &stop).unwrap();
+    });
+    std::fs::remove_dir_all(folder).unwrap();
+    (at, ticket, from)
+}
+
+/// A client that asks for all there is.
+const GREEDY: [&str; 7] = [
+    "--memory=64GiB",
+    "--workers=1024",
+    "--streams=256",
+    "--transport=udp",
+    "--chunk=16MiB",
+    "--rate=100Gbit",
+    "--stall=3600",
+];
+
+#[test]
+fn a_relayed_job_has_no_more_memory_workers_rails_and_time_than_one_of_that_clients_own() {
+    let (from, alice) = (host(&["--memory=96MiB", "--driver=plain"]), user());
+    from.daemon.settings.write().unwrap().idle_timeout = Duration::from_secs(1);
+    from.put("a", 3_000_000);
+    let own = from.ticket(Uses::Many, Rights { rate_bps: 20_000_000, ..Rights::default() });
+    let relay = |options: &[&str]| {
+        let (at, ticket, asked) = mute_destination();
+        let target = format!("longhaul://{ticket}@{at}/b");
+        let options = options.iter().map(|option| (*option).to_owned()).collect();
+        let mut link = alice.meet(&from, Some(&own));
+        greet::say(&mut link, &Frame::Relay { sources: vec![(*b"a").into()], target, volumes: vec![], options });
+        greet::hello(&mut link, SOON).unwrap();
+        let asked = asked.recv_timeout(SOON).unwrap().offer;
+        let since = Instant::now();
+        let line = last_words(&mut link);
+        (asked, line, since.elapsed())
+    };
+    let (asked, line, took) = relay(&GREEDY);
+    assert_eq!(asked.memory_bytes, 96 << 20, "the daemon's memory");
+    assert_eq!(asked.cores, 2, "its workers");
+    assert_eq!((asked.streams, asked.streams_max, asked.datagrams), (16, 16, 16), "as many rails as anybody's");
+    assert_eq!(asked.chunk_bytes, CHUNK_BYTES, "a chunk is no larger than its bufs");
+    assert!(asked.bufs_bytes <= from.daemon.pool_bytes, "nor are all of them more than there are");
+    assert_eq!(asked.drivers, [proto::negotiate::Driver::Plain], "its way to the kernel");
+    assert_eq!(asked.rate_bps, 20_000_000, "the key's rate");
+    let stalled = format!("\"exit\":{}", Exit::Stalled.code());
+    assert!(line.contains(&stalled) && took < Duration::from_secs(10), "its patience: {took:?} {line}");
+    let (asked, ..) = relay(&["--memory=32MiB", "--workers=1", "--streams=3", "--rate=15Mbit"]);
+    let less = (asked.memory_bytes, asked.cores, asked.streams, asked.rate_bps);
+    assert_eq!(less, (32 << 20, 1, 3, 15_000_000), "who wants less has less");
+}
+
+#[test]
+fn the_destination_of_a_relayed_job_narrows_it_too() {
+    let (to, alice, relay) = (host(&["--memory=96MiB"]), user(), user());
+    to.daemon.settings.write().unwrap().idle_timeout = Duration::from_secs(1);
+    let own = to.ticket(Uses::Many, Rights { rate_bps: 20_000_000, ..Rights::default() });
+    let ticket = alice.delegate(&to, &own, relay.identity.public(), "b");
+    let mut link = relay.meet(&to, Some(&ticket));
+    let wishes = Wishes { memory_bytes: 64 << 30, workers: 1024, streams: 256, datagrams: 256, ..Wishes::default() };
+    let offer = offer::offer(&Wishes { chunk_bytes: 16 << 20, rate_bps: 100_000_000_000, ..wishes });
+    let asked = Open { offer, ..open(&link, Direction::Push, "b") };
+    greet::say(&mut link, &Frame::Open(Box::new(asked)));
+    greet::hello(&mut link, SOON).unwrap();
+    let Frame::Accept { plan, offer, .. } = greet::hear(&mut link, SOON).unwrap() else { panic!("no plan") };
+    assert_eq!((plan.memory.1, offer.memory_bytes), (96 << 20, 96 << 20), "the daemon's memory");
+    assert_eq!(plan.workers.1, 2, "its workers");
+    assert!(plan.streams <= 16 && plan.streams_max <= 16 && plan.datagrams <= 16, "its rails: {plan:?}");
+    assert_eq!(plan.chunk_bytes, CHUNK_BYTES);
+    assert_eq!(plan.rate_bps, 20_000_000, "what was delegated has the rate of its giver");
+    // Whoever says nothing more has the daemon's patience, not its own.
+    until("the job is given up", || to.served() == 0);
+}
