@@ -351,9 +351,12 @@ fn nothing_goes_beside_the_bound_of_the_user() {
             let wire = bytes + out.sender.packets * 60;
             let most = target as f64 * out.landed_ns as f64 / 1e9;
             let share = wire as f64 / most;
-            println!("{law:?} at most {target} B/s, {refuse_ppm} ppm refused: {share:.4} of it");
-            // The newest burst or train is paid for after it left.
-            assert!(wire as f64 <= most + 65_000.0, "{law:?} at most {target} B/s: {share:.4} of it");
+            println!(
+                "{law:?} at most {target} B/s, {refuse_ppm} ppm refused: {share:.4} of it, {:.0} bytes above",
+                wire as f64 - most
+            );
+            // The newest burst, of two packets, is paid for after it left; a train at the start has long been.
+            assert!(wire as f64 <= most + 3_000.0, "{law:?} at most {target} B/s: {share:.4} of it");
             let ours = matches!(law, Law::Delay | Law::Fixed);
             assert!(share > 0.95 || !ours, "{law:?} at most {target} B/s: only {share:.4} of it");
         }

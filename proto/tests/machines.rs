@@ -425,6 +425,41 @@ fn a_file_that_is_slow_to_be_acknowledged_holds_its_share_and_no_more() {
     assert!(fast.iter().max() < fast.iter().min().map(|it| it + it / 10).as_ref(), "the others share alike: {sent:?}");
 }
 
+/// Four files, each for a disk of its own: whoever acknowledges nothing holds a quarter of what all may have on their way, however much room there is.
+#[test]
+fn a_file_whose_disk_stands_still_is_given_its_share_and_then_nothing() {
+    let mut sender = Sender::new(CHUNK);
+    for number in 0..4 {
+        let mut entry = file(1000 * u64::from(CHUNK), 0);
+        entry.path = format!("f{number}").into_bytes().into();
+        sender.announce(entry);
+    }
+    sender.scan_ended();
+    sender.spread_over(1, 4);
+    (0..4).for_each(|id| _ = sender.on_want(id, &Want::All).expect("a want"));
+    sender.rail_up(0);
+    let (mut flying, mut sent) = ([0_u64; 4], [0_u64; 4]);
+    // As much as there is to be had, acknowledged by three of the four, again and again.
+    for round in 0..50 {
+        let mut out = Vec::new();
+        while let Some(handout) = sender.next_chunk(64) {
+            let Unit::Range { entry, .. } = &handout.unit else { panic!("large files go by ranges") };
+            out.push((entry.id, handout.chunk));
+            (flying[entry.id as usize], sent[entry.id as usize]) =
+                (flying[entry.id as usize] + 1, sent[entry.id as usize] + 1);
+            sender.on_read(handout.chunk);
+            sender.on_sent(0);
+            assert!(out.len() < 100, "no more than all may have: {flying:?}");
+        }
+        assert_eq!(flying, [12; 4], "a quarter of 48 each, round {round}");
+        for (id, chunk) in out.into_iter().filter(|(id, _)| *id != 0) {
+            flying[id as usize] -= 1;
+            sender.on_acks(ChunkRange { first: chunk, end: chunk + 1 }).expect("it was out");
+        }
+    }
+    assert_eq!(sent, [12, 600, 600, 600], "the others go on");
+}
+
 /// One file on 16 disks, each of which reads a chunk in 10 ticks, disk 3 in `sick`; 32 chunks in hand over two rails that carry at once.
 /// Ticks until all chunks but those of disk 3 were sent, the most that were being read from disk 3, and how many of all went over the rail of the
 /// node that their disk is on (every other one), if `nodes` are told.

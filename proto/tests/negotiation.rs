@@ -255,11 +255,12 @@ fn a_plan_made_anew_is_that_of_a_job_begun_so_and_comes_back_with_the_cores() {
 proptest! {
     #[test]
     fn no_plan_made_anew_exceeds_the_first_or_touches_what_bytes_depend_on(
-        cores in (1u16..40, 1u16..40), now in (1u16..40, 1u16..40), streams in 0u16..80, sends: bool,
+        cores in (1u16..40, 1u16..40), now in (1u16..40, 1u16..40), streams in 0u16..80, most in (1u16..64, 1u16..64), sends: bool,
     ) {
-        let (here, there) = (Offer { cores: cores.0, streams, ..offer() }, Offer { cores: cores.1, ..there() });
+        let (here, there) = (Offer { cores: cores.0, streams, ..offer() }, Offer { cores: cores.1, streams_max: most.0, ..there() });
         let first = negotiate(&here, &there, sends).expect("they agree").0;
-        let (here, there) = (Offer { cores: now.0, ..here }, Offer { cores: now.1, ..there });
+        // An end may say anything of itself the second time, more memory and streams than at first, too.
+        let (here, there) = (Offer { cores: now.0, ..here }, Offer { cores: now.1, streams_max: most.1, memory_bytes: 1 << 40, ..there });
         let (anew, _) = renew(&first, &here, &there, sends);
         prop_assert!(anew.workers.0 <= first.workers.0 && anew.workers.1 <= first.workers.1);
         prop_assert!((1..=first.streams_max).contains(&anew.streams) && anew.workers.0 > 0 && anew.workers.1 > 0);

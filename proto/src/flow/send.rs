@@ -87,6 +87,8 @@ pub struct FlowSender {
     owed_ns: u64,
     /// What the newest burst was paid with.
     charged_ns: u64,
+    /// By then a train is paid for at the user's bound: another rate of the law brings that no nearer.
+    train_paid_ns: u64,
     /// There was nothing to send: no credit for the time until there is.
     dry: bool,
     /// The window that the law steers by was full: what passed until it opened is the law's own doing, and neither owed nor a limit of ours.
@@ -135,6 +137,7 @@ impl FlowSender {
             train_left: 0,
             owed_ns: 0,
             charged_ns: 0,
+            train_paid_ns: 0,
             dry: true,
             full: false,
             limited_below: 0,
@@ -222,6 +225,9 @@ impl FlowSender {
 
     /// Another wish of the user.
     pub fn set_rate(&mut self, now_ns: u64, rate: RateConfig) {
+        if self.config.rate.target != rate.target {
+            self.train_paid_ns = 0;
+        }
         self.config.rate = RateConfig { packet_bytes: self.config.rate.packet_bytes, ..rate };
         self.repace(now_ns, |controller, config| controller.set(now_ns, config));
     }
@@ -233,7 +239,8 @@ impl FlowSender {
         let after = self.controller.rate().max(1);
         if self.next_send_ns > now_ns && before != after {
             let left = u128::from(self.next_send_ns - now_ns) * u128::from(before) / u128::from(after);
-            self.next_send_ns = now_ns.saturating_add(u64::try_from(left).unwrap_or(u64::MAX));
+            let at = now_ns.saturating_add(u64::try_from(left).unwrap_or(u64::MAX));
+            self.next_send_ns = at.max(self.train_paid_ns);
         }
     }
 
@@ -445,6 +452,9 @@ impl FlowSender {
             };
             let from = if self.config.rate.target == 0 { now_ns } else { self.next_send_ns.max(now_ns) };
             self.next_send_ns = from.saturating_add(self.charged_ns);
+            if self.config.rate.target > 0 {
+                self.train_paid_ns = self.next_send_ns;
+            }
             return;
         }
         let earliest = if self.dry { now_ns } else { now_ns.saturating_sub(CREDIT_NS) };
@@ -511,6 +521,7 @@ impl FlowSender {
         let back = self.charged_ns / u64::from(burst.packets().max(1)) * (void.end - void.start);
         self.charged_ns = self.charged_ns.saturating_sub(back);
         self.next_send_ns = self.next_send_ns.saturating_sub(back).max(now_ns.saturating_sub(CREDIT_NS));
+        self.train_paid_ns = self.train_paid_ns.min(self.next_send_ns);
         self.limited_below = self.flight.next();
     }
 
