@@ -338,6 +338,9 @@ impl Watch {
         self.removed += if plan.dry { 0 } else { recv.tally.removed };
         self.holes += recv.tally.holes;
         assert_eq!((send.tally.removed, send.tally.left), (recv.tally.removed, recv.tally.left), "both know what went");
+        // A dry run says what would go, of a tree that it did not look at in all its depth.
+        let is_whole = recv.tally.failed == 0 && recv.faults.is_empty();
+        assert!(recv.tally.removed == 0 || is_whole, "nothing is removed unless all else was done: {:?}", recv.faults);
         if !plan.dry {
             let text = |record: &Record| String::from_utf8_lossy(&record.lines).into_owned();
             assert_eq!(text(send), text(recv), "both ends hold the same receipt");
