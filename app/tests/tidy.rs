@@ -323,6 +323,23 @@ fn every_mutation_still_finds_its_place_once() {
             }
         }
     }
+    // Each promise has one, or a reason why it has none; not both, and neither is of a promise that is not there.
+    let numbers = |start: &str, line: &str| -> Vec<u32> {
+        let said = line.strip_prefix(start).and_then(|rest| rest.split(':').next()).unwrap_or_default();
+        said.split(' ').filter_map(|it| it.parse().ok()).collect()
+    };
+    let of = |start: &str| -> BTreeSet<u32> { list.lines().flat_map(|line| numbers(start, line)).collect() };
+    let (broken, excused) = (of("== "), of("none "));
+    let page = read(&root().join("SPECIFICATION.md"));
+    let promises: BTreeSet<u32> =
+        page.lines().filter_map(|line| line.strip_prefix("| ")?.split(' ').next()?.parse().ok()).collect();
+    let told = |these: BTreeSet<u32>, what: &str| {
+        these.into_iter().map(|it| format!("promise {it} {what}")).collect::<Vec<_>>()
+    };
+    let named: BTreeSet<u32> = &broken | &excused;
+    wrong.extend(told(&promises - &named, "has neither a mutation nor a reason (`none N: ...`) why it has none"));
+    wrong.extend(told(&broken & &excused, "has a mutation and a reason why it has none"));
+    wrong.extend(told(&named - &promises, "is not in SPECIFICATION.md"));
     assert!(count >= 9, "the list of mutations was not understood: {count} found");
     none(&wrong, "mutations of lab/mutants/list that cannot be made any more: bring them up to date with the code");
 }
