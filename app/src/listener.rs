@@ -2,7 +2,7 @@
 //!
 //! For: telling control sessions (TLS, first byte 0x16) from rails (first byte `L`), and surviving everybody else.
 //! In and out: a bound port → links whose peer proved a key and asks for something, each on a thread of its own, and rails with their greeting,
-//!   handed over by the accepting thread.
+//!   handed over by the accepting thread; some of these say a word more at the door, see `Proving`.
 //! Invariants: whoever has proved nothing has no thread: greetings are read and handshakes turned by the accepting thread, a few between looks at
 //!   the others; at most `PLACES_MAX` are at the door and `ROOMS_MAX` in rooms, none for longer than `PROVE`; who is heard next and who gives way
 //!   is admission.rs's to say. A rail costs 64 bytes until its greeting is whole, a session its greeting (`HELLO_BYTES_MAX`) until it is answered,
@@ -12,7 +12,7 @@
 //!
 //! ```text
 //! stranger:  Silent ── 0x16 ─→ Hello ── whole ─→ Asking ── its turn ─→ Answered ── key proved ─→ Proven ── Hello and one frame more ─→ Pleading
-//!               ├───── 'L' ──→ Rail ── 64 bytes ─→ handler                                                        a room is free ─→ thread: handler
+//!               ├───── 'L' ──→ Rail ── 64 bytes ─→ handler [─→ Proving ── a word ─→ handler]                                                      a room is free ─→ thread: handler
 //!               └───── else, PROVE over, pushed out ─→ closed                                        Link::admitted ─→ no longer counted
 //! ```
 
@@ -34,6 +34,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sys::event::Event;
 
 use crate::identity::{Identity, PublicKey};
+use crate::job::keys::COUNT_BYTES;
 use crate::link::{Accepting, Link};
 use admission::{Admission, Network, Stage, network};
 
@@ -136,7 +137,8 @@ impl Listener {
     /// `control` runs on a thread of its own per link. It must call `Link::admitted` as soon as the peer may do something
     /// here; until then the link counts as a stranger and is shut down when `PROVE` is over.
     /// `is_known` says whether a key that was proved is on the list; it is asked only while rooms are short, and on the accepting thread.
-    /// `rail` runs on the accepting thread and must not block; the stream it gets is in blocking mode.
+    /// `rail` runs on the accepting thread and must not block; the stream it gets is in blocking mode. What it gives back stays at the door, a
+    /// stranger like any other, until its word is there.
     ///
     /// # Errors
     /// The kernel's, when the port itself is of no use any more.
@@ -144,7 +146,7 @@ impl Listener {
         self,
         control: impl Fn(Link) + Send + Sync,
         is_known: impl Fn(&PublicKey) -> bool,
-        rail: impl Fn(TcpStream, Greeting),
+        rail: impl Fn(Rail) -> Option<Proving>,
         stop: &Event,
     ) -> io::Result<()> {
         let Listener { socket, id, counts } = self;
@@ -171,8 +173,8 @@ impl Listener {
                 rooms.freed.drain();
                 door.remember();
                 // Who is here and speaks goes before who is new.
-                for (stream, greeting) in door.look(&ready, &is_known) {
-                    rail(stream, greeting);
+                for (number, greeted) in door.look(&ready, &is_known) {
+                    door.after(number, rail(greeted));
                 }
                 door.take_in(&socket);
                 door.answer(&id, &is_known);
@@ -202,6 +204,37 @@ impl Listener {
     }
 }
 
+/// A connection that greeted.
+#[derive(Debug)]
+pub enum Rail {
+    /// With this, which anybody may have heard elsewhere.
+    Greeted(TcpStream, Greeting),
+    /// And has said the word that was asked for.
+    Proved(Proving),
+}
+
+/// A connection that is to say a word for a nonce before its job hears of it.
+#[derive(Debug)]
+pub struct Proving {
+    /// It.
+    pub stream: TcpStream,
+    /// What it said first.
+    pub greeting: Greeting,
+    /// What it was answered.
+    pub nonce: [u8; 32],
+    /// What it says to that.
+    pub word: [u8; COUNT_BYTES],
+    got: usize,
+}
+
+impl Proving {
+    /// Nothing was said yet.
+    #[must_use]
+    pub fn new(stream: TcpStream, greeting: Greeting, nonce: [u8; 32]) -> Proving {
+        Proving { stream, greeting, nonce, word: [0; COUNT_BYTES], got: 0 }
+    }
+}
+
 /// A connection that has not proved itself.
 enum Stranger {
     /// Has said nothing.
@@ -210,6 +243,8 @@ enum Stranger {
     Hello(TcpStream, Vec<u8>),
     /// Says a rail's greeting: bytes so far.
     Rail { stream: TcpStream, bytes: [u8; GREETING_BYTES], got: usize },
+    /// Said it, and is to say a word more.
+    Proving(Box<Proving>),
     /// Was answered.
     Answered(Box<Accepting>),
     /// Proved its key; the bytes that had come by then.
@@ -323,22 +358,24 @@ impl Door<'_> {
         self.strangers.remove(&number);
     }
 
-    /// Hears those who spoke; gives out the rails whose greeting is whole.
-    fn look(&mut self, spoke: &[u64], is_known: &impl Fn(&PublicKey) -> bool) -> Vec<(TcpStream, Greeting)> {
+    /// Hears those who spoke; gives out the rails whose greeting, or word, is whole.
+    fn look(&mut self, spoke: &[u64], is_known: &impl Fn(&PublicKey) -> bool) -> Vec<(u64, Rail)> {
         let heard = |number: &u64| {
             let stranger = self.strangers.remove(number)?;
-            self.on_heard(*number, stranger.hear(), is_known)
+            Some((*number, self.on_heard(*number, stranger.hear(), is_known)?))
         };
         spoke.iter().filter_map(heard).collect()
     }
 
-    fn on_heard(
-        &mut self,
-        number: u64,
-        heard: Heard,
-        is_known: &impl Fn(&PublicKey) -> bool,
-    ) -> Option<(TcpStream, Greeting)> {
-        let mut rail = None;
+    /// One that greeted is its job's, or gone, or has to prove itself like any stranger.
+    fn after(&mut self, number: u64, next: Option<Proving>) {
+        match next.filter(|next| next.stream.set_nonblocking(true).is_ok()) {
+            Some(next) => _ = self.strangers.insert(number, Stranger::Proving(Box::new(next))),
+            None => self.admission.leave(number, Instant::now()),
+        }
+    }
+
+    fn on_heard(&mut self, number: u64, heard: Heard, is_known: &impl Fn(&PublicKey) -> bool) -> Option<Rail> {
         match heard {
             Heard::Waits(stranger) => {
                 let short = || self.rooms.lock().taken.len() >= ROOMS_MAX / 2;
@@ -351,14 +388,18 @@ impl Door<'_> {
                 return None;
             }
             // Engines put their own sockets into the mode that they want; std's and ours is blocking.
-            Heard::Rail(stream, greeting) => rail = stream.set_nonblocking(false).is_ok().then_some((stream, greeting)),
+            Heard::Rail(stream, greeting) if stream.set_nonblocking(false).is_ok() => {
+                return Some(Rail::Greeted(stream, greeting));
+            }
+            Heard::Word(proving) => return Some(Rail::Proved(*proving)),
+            Heard::Rail(..) => {}
             Heard::Gone => {}
             // Counted before its end can see it.
             Heard::Garbage(_stream) => count(&self.counts.garbage),
             Heard::Unproven => count(&self.counts.unproven),
         }
         self.admission.leave(number, Instant::now());
-        rail
+        None
     }
 
     /// Answers some whose TLS greeting is whole.
@@ -434,6 +475,7 @@ impl Door<'_> {
 enum Heard {
     Waits(Stranger),
     Rail(TcpStream, Greeting),
+    Word(Box<Proving>),
     /// Left by itself.
     Gone,
     Garbage(TcpStream),
@@ -474,6 +516,7 @@ impl Stranger {
             }
             Stranger::Hello(stream, bytes) => Stranger::hear_hello(stream, bytes),
             Stranger::Rail { stream, bytes, got } => Stranger::hear_rail(stream, bytes, got),
+            Stranger::Proving(proving) => Stranger::hear_word(proving),
             Stranger::Answered(mut accepting) => match accepting.turn() {
                 Ok(false) => Heard::Waits(Stranger::Answered(accepting)),
                 Ok(true) => match accepting.finish() {
@@ -531,6 +574,17 @@ impl Stranger {
         }
     }
 
+    fn hear_word(mut proving: Box<Proving>) -> Heard {
+        // Never a byte beyond the word: what follows is the session's.
+        match proving.stream.read(&mut proving.word[proving.got..]) {
+            Ok(0) => return Heard::Gone,
+            Ok(read) => proving.got += read,
+            Err(error) if is_again(&error) => {}
+            Err(_) => return Heard::Gone,
+        }
+        if proving.got == COUNT_BYTES { Heard::Word(proving) } else { Heard::Waits(Stranger::Proving(proving)) }
+    }
+
     fn hear_link(mut link: Box<Link>, from: u64) -> Heard {
         match link.take_portion() {
             Ok(()) => Heard::Waits(Stranger::Proven(link, from)),
@@ -544,7 +598,8 @@ impl Stranger {
         match self {
             Stranger::Silent(_) => Stage::Silent,
             Stranger::Hello(_, bytes) if bytes.len() == record_bytes(bytes) => Stage::Asking,
-            Stranger::Hello(..) | Stranger::Rail { .. } => Stage::Speaking,
+            // A greeting that was heard elsewhere shows nothing.
+            Stranger::Hello(..) | Stranger::Rail { .. } | Stranger::Proving(_) => Stage::Speaking,
             Stranger::Answered(_) => Stage::Answered,
             Stranger::Proven(link, from) if Stranger::pleads(link, *from) => Stage::Pleading,
             Stranger::Proven(link, _) if link.ready() => Stage::Greeting,
@@ -560,6 +615,7 @@ impl Stranger {
     fn waits_for(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         match self {
             Stranger::Silent(stream) | Stranger::Rail { stream, .. } => Some((stream.as_fd(), PollFlags::IN)),
+            Stranger::Proving(proving) => Some((proving.stream.as_fd(), PollFlags::IN)),
             Stranger::Hello(..) if self.stage() == Stage::Asking => None,
             Stranger::Hello(stream, _) => Some((stream.as_fd(), PollFlags::IN)),
             Stranger::Answered(it) if it.wants_write() => Some((it.as_fd(), PollFlags::IN | PollFlags::OUT)),

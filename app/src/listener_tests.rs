@@ -46,7 +46,12 @@ impl Port {
                 link.close();
                 let _ = link.flush_blocking(SOON);
             };
-            listener.run(control, |_| false, move |stream, greeting| rail.send((stream, greeting)).unwrap(), &its_stop)
+            let take = move |came: Rail| {
+                let Rail::Greeted(stream, greeting) = came else { panic!("nobody was asked for a word") };
+                rail.send((stream, greeting)).unwrap();
+                None
+            };
+            listener.run(control, |_| false, take, &its_stop)
         });
         Port { address, key: id.public(), rails, counts, served, stop, running: Some(running) }
     }

@@ -11,6 +11,9 @@ use proto::wire::chunk::Greeting;
 
 use crate::link::Link;
 
+/// Bytes received (u64) and a MAC: with these a control session goes on over another connection.
+pub const COUNT_BYTES: usize = 40;
+
 /// What `Link::export` is asked for.
 const LABEL: &[u8] = b"EXPORTER-longhaul rails v1";
 
@@ -79,12 +82,31 @@ impl JobSecret {
 
     /// The MAC of a word with which a control session goes on over another connection: 49 bytes, see `vouch`.
     #[must_use]
-    pub fn vouch_count(&self, who: u8, nonce: &[u8; 32], counts: [u64; 2]) -> [u8; 32] {
+    fn vouch_count(&self, who: u8, nonce: &[u8; 32], counts: [u64; 2]) -> [u8; 32] {
         let mut word = [who; 49];
         word[1..33].copy_from_slice(nonce);
         word[33..41].copy_from_slice(&counts[0].to_le_bytes());
         word[41..].copy_from_slice(&counts[1].to_le_bytes());
         *blake3::keyed_hash(&self.greeting, &word).as_bytes()
+    }
+
+    /// A count as it is told on such a connection: `counts` are the teller's own and the other's (0: not heard yet).
+    #[must_use]
+    pub fn count_word(&self, who: u8, nonce: &[u8; 32], counts: [u64; 2]) -> [u8; COUNT_BYTES] {
+        let mut word = [0; COUNT_BYTES];
+        word[..8].copy_from_slice(&counts[0].to_le_bytes());
+        word[8..].copy_from_slice(&self.vouch_count(who, nonce, counts));
+        word
+    }
+
+    /// What is told with this word, if who knows the job's secret said it for this nonce. `other`: what the teller had heard.
+    #[must_use]
+    pub fn count_of(&self, word: &[u8; COUNT_BYTES], who: u8, nonce: &[u8; 32], other: u64) -> Option<u64> {
+        let count = u64::from_le_bytes(*word.first_chunk().expect("8 of 40"));
+        let own = self.count_word(who, nonce, [count, other]);
+        // `blake3::Hash` compares in constant time.
+        let mac = |word: &[u8; COUNT_BYTES]| blake3::Hash::from_bytes(*word[8..].first_chunk().expect("32 of 40"));
+        (mac(&own) == mac(word)).then_some(count)
     }
 
     /// 24 bits in the packets of a datagram rail.

@@ -44,8 +44,8 @@ pub enum Carrier {
     Stream,
     /// UDP; and what a train showed of the path to the receiver just before.
     Packets(Sizes, Option<TrainSeen>),
-    /// No rail: the control session may go on over it, under this nonce of the acceptor's.
-    Control([u8; 32]),
+    /// No rail: the control session may go on over it, under this nonce of the acceptor's; there, with what the initiator has shown to have of it.
+    Control([u8; 32], Option<u64>),
 }
 
 /// What a dialler is asked for.
@@ -359,8 +359,8 @@ impl Manner {
             }
             Ask::Control => {
                 let (carrier, socket) = self.dial_control(peer, secret).map_or_else(
-                    |error| (Carrier::Control([0; 32]), Err(error)),
-                    |(nonce, socket)| (Carrier::Control(nonce), Ok(socket)),
+                    |error| (Carrier::Control([0; 32], None), Err(error)),
+                    |(nonce, socket)| (Carrier::Control(nonce, None), Ok(socket)),
                 );
                 Some(Arrival { rail: CONTROL, carrier, socket })
             }

@@ -16,7 +16,6 @@ mod shares; // what each may have of the daemon's rate
 
 use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -45,7 +44,7 @@ use crate::job::offer;
 use crate::job::place::Ground;
 use crate::job::rails::{self, Arrival, Carrier};
 use crate::job::sweep;
-use crate::listener::Listener;
+use crate::listener::{Listener, Proving, Rail};
 use guarded::Guards;
 use live::Live;
 use room::Room;
@@ -70,14 +69,11 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// A connection for a control session that goes on. Whoever sent this greeting may have heard it elsewhere: it must answer to a nonce.
-    fn on_control(&self, mut stream: TcpStream) {
-        let mut nonce = [0; 32];
-        // 32 bytes into an empty send buffer do not block.
-        if aws_lc_rs::rand::fill(&mut nonce).is_err() || stream.write_all(&nonce).is_err() {
-            return;
-        }
-        let arrival = Arrival { rail: rails::CONTROL, carrier: Carrier::Control(nonce), socket: Ok(stream.into()) };
+    /// A connection for a control session that goes on has answered to its nonce.
+    fn on_control(&self, Proving { stream, nonce, word, .. }: Proving) {
+        let Some(theirs) = self.secret.count_of(&word, b'i', &nonce, 0) else { return };
+        let carrier = Carrier::Control(nonce, Some(theirs));
+        let arrival = Arrival { rail: rails::CONTROL, carrier, socket: Ok(stream.into()) };
         if self.to.send(arrival).is_ok() {
             self.bell.signal();
         }
@@ -158,29 +154,40 @@ impl Daemon {
         self.accounts.forget(no);
     }
 
-    /// A rail is at the door. Anything wrong: it is closed without a word.
-    fn on_rail(&self, mut stream: TcpStream, greeting: &Greeting) {
+    /// A rail is at the door. Anything wrong: it is closed without a word. Given back: what has to answer to a nonce first.
+    fn on_rail(&self, rail: Rail) -> Option<Proving> {
         let mut all = self.waiting();
-        let Some(job) = all.get_mut(&greeting.job) else { return };
-        if greeting.version != proto::VERSION || !job.secret.holds(greeting) {
-            return;
+        let (mut stream, greeting) = match rail {
+            Rail::Greeted(stream, greeting) => (stream, greeting),
+            Rail::Proved(proving) => {
+                all.get(&proving.greeting.job)?.on_control(proving);
+                return None;
+            }
+        };
+        let job = all.get_mut(&greeting.job)?;
+        if greeting.version != proto::VERSION || !job.secret.holds(&greeting) {
+            return None;
         }
         if greeting.rail == rails::CONTROL {
-            return job.on_control(stream);
+            // Whoever said this greeting may have heard it elsewhere: the job hears of who answers to a nonce.
+            let mut nonce = [0; 32];
+            aws_lc_rs::rand::fill(&mut nonce).ok()?;
+            // 32 bytes into an empty send buffer do not block.
+            stream.write_all(&nonce).ok()?;
+            return Some(Proving::new(stream, greeting, nonce));
         }
         if !job.seen.insert(greeting.rail) {
-            return;
+            return None;
         }
         // One byte into an empty send buffer does not block.
-        if stream.write_all(&[rails::WELCOME]).is_err() {
-            return;
-        }
+        stream.write_all(&[rails::WELCOME]).ok()?;
         let socket = OwnedFd::from(stream);
         rails::prepare(&socket);
         let arrival = Arrival { rail: greeting.rail, carrier: Carrier::Stream, socket: Ok(socket) };
         if job.to.send(arrival).is_ok() {
             job.bell.signal();
         }
+        None
     }
 
     /// What this job, which let `taken` bytes go, may have of the daemon's cap, B/s; 0: there is none. See `shares`.
@@ -322,7 +329,7 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
         let served = listener.run(
             |link| session::run(&daemon, link),
             |key| session::is_known(&daemon, key),
-            |stream, greeting| daemon.on_rail(stream, &greeting),
+            |rail| daemon.on_rail(rail),
             &daemon.stop,
         );
         daemon.log(1, &counts.to_string());

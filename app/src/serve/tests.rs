@@ -3,8 +3,8 @@
 //! For: what a client may and may not have done, where the wire's own words decide: one-job tickets, relays, revoked keys.
 //! Absent on purpose: options and exit codes of the binary (lab/e2e).
 
-use std::io::Write;
-use std::net::{SocketAddr, TcpListener};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU32;
 
@@ -18,7 +18,7 @@ use crate::cp::{self, Copy};
 use crate::identity::authorized;
 use crate::identity::ticket::Ticket;
 use crate::job::greet;
-use crate::job::keys::job_of;
+use crate::job::keys::{JobSecret, job_of};
 use crate::job::offer::Wishes;
 use crate::link::{Expect, Link};
 use crate::report::{Mode, Screen};
@@ -89,7 +89,7 @@ fn host(words: &[&str]) -> Host {
         let served = listener.run(
             |link| session::run(daemon, link),
             |key| session::is_known(daemon, key),
-            |stream, greeting| daemon.on_rail(stream, &greeting),
+            |rail| daemon.on_rail(rail),
             &daemon.stop,
         );
         served.unwrap();
@@ -514,6 +514,49 @@ fn a_keys_root_may_not_hold_the_daemons_own_keys() {
     }
 }
 
+#[test]
+fn greetings_replayed_over_tcp_hold_nothing() {
+    let (host, alice) = (host(&[]), user());
+    let own = host.ticket(Uses::Many, Rights::default());
+    let mut link = alice.meet(&host, Some(&own));
+    assert_eq!(answer_to_open(&mut link, Direction::Push, "b"), 0);
+    let secret = JobSecret::of(&link, job_of(&link));
+    let say = |greeting: &[u8], answer: &mut [u8]| {
+        let mut stream = TcpStream::connect(host.at).unwrap();
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        stream.write_all(greeting).unwrap();
+        stream.read_exact(answer).map(|()| stream)
+    };
+    let closed = |mut stream: TcpStream| stream.read(&mut [0; 64]).map_or(true, |bytes| bytes == 0);
+    // The session goes on over another connection; whoever saw that greeting says it, too, 300 times, before the client has said its next word.
+    let greet = || {
+        let mut nonce = [0; 32];
+        (say(&secret.greeting(rails::CONTROL), &mut nonce).unwrap(), nonce)
+    };
+    let (mut its, nonce) = greet();
+    let replayed: Vec<(TcpStream, [u8; 32])> = (0..300).map(|_| greet()).collect();
+    let count = link.drain().unwrap();
+    let word = secret.count_word(b'i', &nonce, [count, 0]);
+    its.write_all(&word).unwrap();
+    let mut answer = [0; 40];
+    its.read_exact(&mut answer).expect("its place was not taken");
+    assert!(secret.count_of(&answer, b'a', &nonce, count).is_some());
+    // And its word said again brings nothing where it was not said for.
+    for (mut stream, other) in replayed {
+        assert_ne!(nonce, other);
+        stream.write_all(&word).unwrap();
+        assert!(closed(stream));
+    }
+    assert_eq!(host.served(), 1, "the job goes on");
+    // A rail's own greeting is good once.
+    let mut welcome = [0];
+    let _rail = say(&secret.greeting(3), &mut welcome).unwrap();
+    assert_eq!(welcome, [rails::WELCOME]);
+    for _ in 0..300 {
+        assert!(say(&secret.greeting(3), &mut [0]).is_err(), "closed without a word");
+    }
+}
+
 /// A destination that agrees to what it is asked for, lets no rail in and says nothing more; what it was asked for.
 fn mute_destination() -> (SocketAddr, Ticket, std::sync::mpsc::Receiver<Open>) {
     let folder = folder("mute");
@@ -546,7 +589,11 @@ fn mute_destination() -> (SocketAddr, Ticket, std::sync::mpsc::Receiver<Open>) {
             to.send(*asked).unwrap();
             while link.call(SOON).is_ok() {}
         };
-        listener.run(agree, |_| true, |stream, _| rails.lock().unwrap().push(stream), &stop).unwrap();
+        let keep = |rail| {
+            rails.lock().unwrap().push(rail);
+            None
+        };
+        listener.run(agree, |_| true, keep, &stop).unwrap();
     });
     std::fs::remove_dir_all(folder).unwrap();
     (at, ticket, from)

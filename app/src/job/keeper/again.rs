@@ -2,7 +2,8 @@
 //!
 //! For: a job that outlives the connection which negotiated it.
 //! In and out: silence of the peer, and connections that greeted, in; a link that goes on where it was, out.
-//! Invariants: only who knows the job's secret and has heard this connection's nonce is believed; nothing is read from the old connection
+//! Invariants: only who knows the job's secret and has heard this connection's nonce is believed, and an acceptor's job does not know of any other
+//! (the door waits for that word: a greeting can be repeated by whoever heard it); nothing is read from the old connection
 //! after its count was told, unless the new one came to nothing; the session under TLS is the same, so nothing is negotiated, sealed or
 //! trusted anew; the initiator alone begins, since it alone can be reached nowhere.
 //! Absent on purpose: rails (they have their own ways), a session whose peer process has ended (a farewell, or the connection's end).
@@ -27,7 +28,7 @@ use engine::job::Cmd;
 
 use super::{Closing, Keeper};
 use crate::exit::Failure;
-use crate::job::keys::JobSecret;
+use crate::job::keys::{COUNT_BYTES, JobSecret};
 use crate::job::rails::Ask;
 use crate::link::LinkError;
 
@@ -41,25 +42,21 @@ const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 const UNKNOWN_MAX: u32 = 2;
 /// A connection that greeted must have said its count by then.
 const PROVE: Duration = Duration::from_secs(10);
-/// So many may be proving themselves at an acceptor.
-const PROVING_MAX: usize = 16;
-/// Count and MAC.
-const WORD_BYTES: usize = 40;
 
-/// A connection that wants to carry the session.
+/// A connection that this end has made and told its count on.
 #[derive(Debug)]
 struct Next {
     stream: TcpStream,
     nonce: [u8; 32],
-    word: [u8; WORD_BYTES],
+    word: [u8; COUNT_BYTES],
     got: usize,
     since: Instant,
-    /// The initiator's own count.
+    /// This end's own count.
     told: u64,
 }
 
-/// What a connection that greeted has said.
-#[derive(Debug, PartialEq, Eq)]
+/// What the peer has said on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Heard {
     /// Not all of it.
     Nothing,
@@ -69,17 +66,9 @@ enum Heard {
     Count(u64),
 }
 
-/// A count as it is told: `counts` are the teller's own and the other's.
-fn count_word(secret: &JobSecret, who: u8, nonce: &[u8; 32], counts: [u64; 2]) -> [u8; WORD_BYTES] {
-    let mut word = [0; WORD_BYTES];
-    word[..8].copy_from_slice(&counts[0].to_le_bytes());
-    word[8..].copy_from_slice(&secret.vouch_count(who, nonce, counts));
-    word
-}
-
 impl Next {
-    fn hear(&mut self, secret: &JobSecret, initiates: bool) -> Heard {
-        while self.got < WORD_BYTES {
+    fn hear(&mut self, secret: &JobSecret) -> Heard {
+        while self.got < COUNT_BYTES {
             match self.stream.read(&mut self.word[self.got..]) {
                 Ok(0) => return Heard::Wrong,
                 Ok(bytes) => self.got += bytes,
@@ -88,19 +77,14 @@ impl Next {
                 Err(_) => return Heard::Wrong,
             }
         }
-        let theirs = u64::from_le_bytes(*self.word.first_chunk().expect("8 of 40"));
-        let (who, other) = if initiates { (b'a', self.told) } else { (b'i', 0) };
-        let own = count_word(secret, who, &self.nonce, [theirs, other]);
-        // `blake3::Hash` compares in constant time.
-        let mac = |word: &[u8; WORD_BYTES]| blake3::Hash::from_bytes(*word[8..].first_chunk().expect("32 of 40"));
-        if mac(&own) == mac(&self.word) { Heard::Count(theirs) } else { Heard::Wrong }
+        secret.count_of(&self.word, b'a', &self.nonce, self.told).map_or(Heard::Wrong, Heard::Count)
     }
 }
 
 /// What is on its way, see the module.
 #[derive(Debug)]
 pub(super) struct Again {
-    next: Vec<Next>,
+    next: Option<Next>,
     /// A connection is being made.
     asked: bool,
     pause: Duration,
@@ -118,7 +102,7 @@ pub(super) struct Again {
 impl Again {
     pub(super) fn new() -> Again {
         Again {
-            next: Vec::new(),
+            next: None,
             asked: false,
             pause: PAUSE.0,
             not_before: Instant::now(),
@@ -138,7 +122,7 @@ impl Again {
 impl Keeper<'_, '_> {
     /// Is the old connection left alone?
     pub(super) fn is_between(&self) -> bool {
-        self.again.broken || (self.job.rails.dials() && !self.again.next.is_empty())
+        self.again.broken || (self.job.rails.dials() && self.again.next.is_some())
     }
 
     /// The connection failed; if the job may go on over another one, it waits for that, as long as the watchdog lets it. An end without a
@@ -174,8 +158,8 @@ impl Keeper<'_, '_> {
             self.again.unheard = Some(Instant::now());
         }
         let (now, again) = (Instant::now(), &mut self.again);
-        again.next.retain(|next| next.since.elapsed() < PROVE);
-        if !self.job.rails.dials() || self.closing == Closing::Over || again.asked || !again.next.is_empty() {
+        again.next.take_if(|next| next.since.elapsed() >= PROVE);
+        if !self.job.rails.dials() || self.closing == Closing::Over || again.asked || again.next.is_some() {
             return;
         }
         let info = sys::sock::tcp_info(self.job.link.as_fd());
@@ -190,8 +174,13 @@ impl Keeper<'_, '_> {
         }
     }
 
-    /// A connection greeted, here or there; or it could not be made.
-    pub(super) fn on_control(&mut self, nonce: [u8; 32], socket: std::io::Result<OwnedFd>) -> Result<(), Failure> {
+    /// A connection was made from here, or could not be; or one came here whose maker has shown to have `theirs` bytes of the session.
+    pub(super) fn on_control(
+        &mut self,
+        nonce: [u8; 32],
+        theirs: Option<u64>,
+        socket: std::io::Result<OwnedFd>,
+    ) -> Result<(), Failure> {
         let initiates = self.job.rails.dials();
         self.again.asked &= !initiates;
         let mut stream = match socket.map(TcpStream::from) {
@@ -210,57 +199,42 @@ impl Keeper<'_, '_> {
             }
         };
         self.again.unknown = 0;
-        let mut told = 0;
-        if initiates {
-            told = self.job.link.drain().map_err(|error| self.lost(&error.to_string()))?;
-            let word = count_word(&self.secret, b'i', &nonce, [told, 0]);
-            // 40 bytes into an empty send buffer do not block.
-            if stream.write_all(&word).is_err() {
-                return Ok(());
-            }
+        if let Some(theirs) = theirs.filter(|_| !initiates) {
+            return if stream.set_nonblocking(true).is_ok() { self.change(stream, nonce, theirs) } else { Ok(()) };
         }
-        if stream.set_nonblocking(true).is_ok() {
-            let since = Instant::now();
-            self.again.tried |= initiates;
-            self.again.next.push(Next { stream, nonce, word: [0; WORD_BYTES], got: 0, since, told });
-            let many = self.again.next.len().saturating_sub(PROVING_MAX);
-            self.again.next.drain(..many);
+        let told = self.job.link.drain().map_err(|error| self.lost(&error.to_string()))?;
+        // 40 bytes into an empty send buffer do not block.
+        let is_told = stream.write_all(&self.secret.count_word(b'i', &nonce, [told, 0])).is_ok();
+        if is_told && stream.set_nonblocking(true).is_ok() {
+            self.again.tried = true;
+            self.again.next = Some(Next { stream, nonce, word: [0; COUNT_BYTES], got: 0, since: Instant::now(), told });
         }
         Ok(())
     }
 
-    /// Hears those that greeted. The first that proves itself carries the session from now on.
+    /// Hears the one that was told this end's count. If the peer proves itself on it, it carries the session from now on.
     pub(super) fn go_on(&mut self) -> Result<(), Failure> {
-        let initiates = self.job.rails.dials();
-        let mut at = 0;
-        while let Some(next) = self.again.next.get_mut(at) {
-            match next.hear(&self.secret, initiates) {
-                Heard::Nothing => at += 1,
-                Heard::Wrong => drop(self.again.next.remove(at)),
-                Heard::Count(theirs) => {
-                    let next = self.again.next.remove(at);
-                    return self.change(next, theirs);
-                }
-            }
+        let heard = self.again.next.as_mut().map_or(Heard::Nothing, |next| next.hear(&self.secret));
+        match (heard, self.again.next.take_if(|_| heard != Heard::Nothing)) {
+            (Heard::Count(theirs), Some(Next { stream, nonce, .. })) => self.change(stream, nonce, theirs),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
-    /// The session goes on over `next`; the peer has `theirs` bytes of it.
-    fn change(&mut self, next: Next, theirs: u64) -> Result<(), Failure> {
+    /// The session goes on over `stream`; the peer has `theirs` bytes of it.
+    fn change(&mut self, mut stream: TcpStream, nonce: [u8; 32], theirs: u64) -> Result<(), Failure> {
         let initiates = self.job.rails.dials();
-        let Next { mut stream, nonce, .. } = next;
         if !initiates {
             let count = self.job.link.drain().map_err(|error| self.lost(&error.to_string()))?;
-            let word = count_word(&self.secret, b'a', &nonce, [count, theirs]);
-            if !matches!(stream.write(&word), Ok(WORD_BYTES)) {
+            let word = self.secret.count_word(b'a', &nonce, [count, theirs]);
+            if !matches!(stream.write(&word), Ok(COUNT_BYTES)) {
                 return Ok(());
             }
         }
         let changed = self.job.link.carry_on(stream, theirs, initiates);
         changed
             .map_err(|error| self.lost(&format!("what was lost with its connection is not kept any more: {error}")))?;
-        self.again.next.clear();
+        self.again.next = None;
         (self.again.broken, self.again.tried) = (false, false);
         (self.peer_told, self.dials_failed) = (Instant::now(), 0);
         // What waited for the path gets time to move again; half of it, so that a path which only says hello does not hold a job for ever.
@@ -293,47 +267,45 @@ mod tests {
     use super::*;
 
     /// What an end hears of a word that comes in two parts.
-    fn heard(initiates: bool, told: u64, nonce: [u8; 32], word: &[u8]) -> Heard {
+    fn heard(told: u64, nonce: [u8; 32], word: &[u8]) -> Heard {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let mut there = TcpStream::connect(listener.local_addr().expect("bound")).expect("a connection");
         let stream = listener.accept().expect("a connection").0;
         stream.set_nonblocking(true).expect("a socket");
-        let mut next = Next { stream, nonce, word: [0; WORD_BYTES], got: 0, since: Instant::now(), told };
+        let mut next = Next { stream, nonce, word: [0; COUNT_BYTES], got: 0, since: Instant::now(), told };
         let secret = JobSecret::from_master([9; 32], [7; 16]);
-        assert_eq!(next.hear(&secret, initiates), Heard::Nothing);
+        assert_eq!(next.hear(&secret), Heard::Nothing);
         let mut last = Heard::Nothing;
         for part in word.chunks(17) {
             there.write_all(part).expect("room");
             let until = Instant::now() + Duration::from_secs(5);
             let before = next.got;
             while last == Heard::Nothing && next.got < before + part.len() && Instant::now() < until {
-                last = next.hear(&secret, initiates);
+                last = next.hear(&secret);
             }
         }
         drop(there);
-        if last == Heard::Nothing { next.hear(&secret, initiates) } else { last }
+        if last == Heard::Nothing { next.hear(&secret) } else { last }
     }
 
     #[test]
     fn a_connection_without_the_key_changes_nothing() {
         let secret = |master| JobSecret::from_master([master; 32], [7; 16]);
         let (nonce, other) = ([3; 32], [4; 32]);
-        let good = count_word(&secret(9), b'i', &nonce, [1234, 0]);
-        assert_eq!(heard(false, 0, nonce, &good), Heard::Count(1234));
-        let answer = count_word(&secret(9), b'a', &nonce, [77, 1234]);
-        assert_eq!(heard(true, 1234, nonce, &answer), Heard::Count(77));
+        let good = secret(9).count_word(b'a', &nonce, [77, 1234]);
+        assert_eq!(heard(1234, nonce, &good), Heard::Count(77));
         let mut changed = good;
         changed[0] ^= 1;
-        for (what, initiates, nonce, word) in [
-            ("another key", false, nonce, count_word(&secret(8), b'i', &nonce, [1234, 0])),
-            ("another nonce: heard elsewhere", false, other, good),
-            ("another count", false, nonce, changed),
-            ("what the other end says", false, nonce, count_word(&secret(9), b'a', &nonce, [1234, 0])),
-            ("an answer to another count", true, nonce, count_word(&secret(9), b'a', &nonce, [77, 1235])),
-            ("zeros", false, nonce, [0; WORD_BYTES]),
+        for (what, nonce, word) in [
+            ("another key", nonce, secret(8).count_word(b'a', &nonce, [77, 1234])),
+            ("another nonce: heard elsewhere", other, good),
+            ("another count", nonce, changed),
+            ("what this end says itself", nonce, secret(9).count_word(b'i', &nonce, [77, 1234])),
+            ("an answer to another count", nonce, secret(9).count_word(b'a', &nonce, [77, 1235])),
+            ("zeros", nonce, [0; COUNT_BYTES]),
         ] {
-            assert_eq!(heard(initiates, 1234, nonce, &word), Heard::Wrong, "{what}");
+            assert_eq!(heard(1234, nonce, &word), Heard::Wrong, "{what}");
         }
-        assert_eq!(heard(false, 0, nonce, &good[..39]), Heard::Wrong, "it ends too early");
+        assert_eq!(heard(1234, nonce, &good[..39]), Heard::Wrong, "it ends too early");
     }
 }

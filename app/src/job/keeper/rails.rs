@@ -197,8 +197,8 @@ impl Keeper<'_, '_> {
     pub(super) fn take_rails(&mut self) -> Result<(), Failure> {
         while let Some(arrival) = self.job.rails.next() {
             let Arrival { rail, carrier, socket } = arrival;
-            if let Carrier::Control(nonce) = carrier {
-                self.on_control(nonce, socket)?;
+            if let Carrier::Control(nonce, theirs) = carrier {
+                self.on_control(nonce, theirs, socket)?;
                 continue;
             }
             let is_packets = matches!(carrier, Carrier::Packets(..));
@@ -262,7 +262,7 @@ impl Keeper<'_, '_> {
             track: Track::new(),
         };
         let cmd = match carrier {
-            Carrier::Control(_) => unreachable!("no rail"),
+            Carrier::Control(..) => unreachable!("no rail"),
             Carrier::Stream => {
                 self.streams_up = true;
                 Cmd::RailUp { job, rail, socket, key }
