@@ -385,20 +385,51 @@ pub(crate) fn committed_as(lie: Option<[u8; 32]>, large: bool) -> Result<u64, St
     Ok(end.record.tally.files_done)
 }
 
+/// A datagram rail's terms, with room for so many units at first.
+fn packets_path(units_open: u32) -> Path {
+    let rate = RateConfig { law: Law::Delay, policy: Policy::Fair, target: 0, min: 0, packet_bytes: 1500 };
+    let flow =
+        FlowConfig { packet_bytes: 1452, packet_bytes_max: 1452, unit_bytes_max: 0, rate, units_open, units_most: 4 };
+    Path { tag: 0xabc, flow, silence_ns: 3_000_000_000, meter: Arc::default(), seen: None }
+}
+
+/// A sender that has a file and no room for a unit of it, and hears nothing for a minute: how the rail ended, and when.
+pub(crate) fn without_room() -> (Option<RailEnd>, u64) {
+    let mut honest = Honest::new(&mut Rng::new(4), |disk| Role::Send(Arc::new(SimSource(disk.clone()))));
+    let file = Kind::File(Content::of(vec![7; 5 * CHUNK_BYTES as usize / 2]));
+    honest.disk.lock().expect("one thread").plant(b"f", file, 0o644, (1, 1));
+    let source = Arc::new(SimSource(honest.disk.clone()));
+    let plan = plan_of(&terms(), 1, (1, 1));
+    let mut end = SendEnd::<Sim>::new(JOB, terms(), &plan, Rung::Written, source, 1, 4);
+    let mut out = Outbox::default();
+    end.scan(scan(&honest.disk), &mut out);
+    end.scan_ended(&mut out);
+    assert!(end.rail_up(0));
+    let socket = SimSocket { wire: lock(&honest.world).net.open(), side: 0 };
+    let up = Cmd::PacketsUp { job: JOB, rail: 0, socket, key: key(0), path: packets_path(0) };
+    honest.mail.send(up).expect("it lives");
+    // The folder above it is the first entry.
+    end.on_frame(Frame::Wants(vec![(1, Want::All)]), &mut out).expect("it was announced");
+    for step in 0..600_u64 {
+        end.pump(&mut out);
+        out.cmds.drain(..).for_each(|(_, cmd)| honest.mail.send(cmd).expect("it lives"));
+        honest.worker.turn(0);
+        lock(&honest.world).clock.advance(100_000_000);
+        for event in honest.events.try_iter() {
+            if let Event::RailDead { end, .. } = event {
+                return (Some(end), step * 100_000_000);
+            }
+            end.on_event(event, &mut out).expect("an honest worker");
+        }
+    }
+    (None, 60_000_000_000)
+}
+
 /// One true packet of a unit, then nothing but its replays and those of a true word, for a minute: how the rail ended, and when.
 pub(crate) fn replayed() -> (Option<RailEnd>, u64) {
     let mut honest = Honest::new(&mut Rng::new(4), |disk| Role::Recv(Arc::new(SimSink(disk.clone(), 1))));
     let wire = lock(&honest.world).net.open();
-    let rate = RateConfig { law: Law::Delay, policy: Policy::Fair, target: 0, min: 0, packet_bytes: 1500 };
-    let flow = FlowConfig {
-        packet_bytes: 1452,
-        packet_bytes_max: 1452,
-        unit_bytes_max: 0,
-        rate,
-        units_open: 4,
-        units_most: 4,
-    };
-    let path = Path { tag: 0xabc, flow, silence_ns: 3_000_000_000, meter: Arc::default(), seen: None };
+    let path = packets_path(4);
     let socket = SimSocket { wire, side: 0 };
     honest.mail.send(Cmd::PacketsUp { job: JOB, rail: 0, socket, key: key(0), path }).expect("it lives");
     let mut packer = Packer::new(key(0).secret, 0xabc, Cover::Sealed, terms().cipher);

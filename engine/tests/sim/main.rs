@@ -246,6 +246,17 @@ fn replays_keep_no_rail_alive() {
     assert!((3_000_000_000..5_000_000_000).contains(&at_ns), "{at_ns}");
 }
 
+/// A sender that waits for room has nothing on its way: that nobody answers is silence all the same.
+#[test]
+fn a_rail_whose_sender_waits_for_room_is_found_dead() {
+    if number("SEED").is_some() {
+        return;
+    }
+    let (end, at_ns) = hostile::without_room();
+    assert!(matches!(end, Some(engine::job::RailEnd::Fault(_))), "{end:?}");
+    assert!((3_000_000_000..5_000_000_000).contains(&at_ns), "{at_ns}");
+}
+
 /// How long a file of so many bytes takes over a datagram rail: 32 Mbit/s, a second, 5 % loss, and pools of a quarter of what is on its way.
 fn far_ns(bytes: u64) -> (u64, PathStats) {
     let mut rng = Rng::new(11);
