@@ -1,7 +1,7 @@
 //! Panics, on purpose and not.
 //!
 //! For: a mistake in one job that costs that job and no other, and the tests of that.
-//! In and out: what a thread panicked with in, words out; in builds for tests, a place and a path in, a panic out where the environment asks for it.
+//! In and out: what a thread panicked with in, words out; in builds for tests, a place in, a panic or a wait out where the environment asks for it.
 //! Absent on purpose: the boundaries themselves (worker threads in host.rs; keeper and its threads in the app).
 
 use std::any::Any;
@@ -33,3 +33,18 @@ pub fn panic_if_asked(place: &str, path: &[u8]) {
 /// Nothing, in builds for use.
 #[cfg(not(debug_assertions))]
 pub fn panic_if_asked(_: &str, _: &[u8]) {}
+
+/// In builds with debug assertions: a disk that is slow here, if the variable `LONGHAUL_TEST_WAIT` is `place:milliseconds`.
+#[cfg(debug_assertions)]
+pub fn wait_if_asked(place: &str) {
+    let asked = std::env::var("LONGHAUL_TEST_WAIT").unwrap_or_default();
+    if let Some((wanted, ms)) = asked.split_once(':')
+        && wanted == place
+    {
+        std::thread::sleep(std::time::Duration::from_millis(ms.parse().unwrap_or(0)));
+    }
+}
+
+/// Nothing, in builds for use.
+#[cfg(not(debug_assertions))]
+pub fn wait_if_asked(_: &str) {}

@@ -114,6 +114,7 @@ impl ReceiptFile {
         self.file.flush()?;
         let end = self.file.stream_position()?;
         self.file.get_ref().set_len(end)?;
+        engine::fault::wait_if_asked("receipt");
         self.file.get_ref().sync_all()?;
         if self.is_ours_to_name {
             place_anew(&self.part, &self.path)?;
