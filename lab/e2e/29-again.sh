@@ -166,12 +166,51 @@ touching() { # touching WORDS A B: the same folder as a source (A) and as a dest
     is "$STATUS" 0 "$words: unless a rule keeps it there"
     cp_run "$a/o/src/in/." "$b/o/src"
     is "$STATUS $(cat "$o/src/f" 2>&1)" "0 1" "$words: up by one, without --delete: as anywhere"
+    mkdir "$o/src/in/in" && echo 3 >"$o/src/in/in/f"
+    cp_run --no-keep "$a/o/src/in/." "$b/o/src"
+    is "$STATUS $(cat "$o/src/f" "$o/src/in/f" "$o/src/in/in/f" 2>&1 | tr '\n' ' ')" "2 1 1 3 " "$words: up by one, where the source's own folder has that name: refused, nothing is written into the source"
+    holds "$words: and what would be is named" grep -q "in/in' would be written into the source" "$OUT"
+    cp_run_as sync --exclude /in/ "$a/o/src/in/." "$b/o/src"
+    is "$STATUS $(cat "$o/src/in/f")" "0 1" "$words: unless a rule leaves that out"
     rm -r "$LAB/touching"
 }
 touching local "$DST/far" "$DST/far"
 touching push "$DST/far" "${far%/}"
 touching pull "${read_far%/}" "$DST/far"
 touching relay "${read_far%/}" "${far%/}"
+# --- links in a path that lead in a circle, or that a daemon does not follow: said, with a code of their own, not `not there` ---
+ln -s circle "$DST/far/circle" && ln -s o "$DST/far/link"
+for ends in "$DST/far/circle/x $DST/near/x" "$SRC/one $DST/far/circle/x" "$SRC/one $DST/far/circle/"; do
+    # shellcheck disable=SC2086 # two words
+    cp_run $ends
+    is "$STATUS $(grep -c 'lead in a circle' "$OUT")" "2 1" "links in a circle: ${ends//$DST/}: usage"
+done
+for link in circle link; do
+    for ends in "${read_far}$link/x $DST/near/x" "$SRC/one ${far}$link/x" "$SRC/one ${far}$link/" "${read_far}$link/x ${far}x"; do
+        # shellcheck disable=SC2086 # two words
+        cp_run $ends
+        is "$STATUS $(grep -c 'a link stands in this path' "$OUT")" "12 1" "a link in a path below a root: ${ends//$DST/}: refused"
+    done
+done
+
+# --- the same command again touches nothing: neither links nor folders nor nodes, not even their time of change ---
+mkdir -p "$SRC/quiet/in/empty" && echo 1 >"$SRC/quiet/in/f" && ln -s in/f "$SRC/quiet/link" && ln -s nowhere "$SRC/quiet/in/dangling"
+mkfifo "$SRC/quiet/fifo" && ln "$SRC/quiet/in/f" "$SRC/quiet/name"
+chmod 2750 "$SRC/quiet/in" && touch -h -d 2001-02-03T04:05:06.789 "$SRC/quiet/link" "$SRC/quiet/in" "$SRC/quiet/in/empty" "$SRC/quiet"
+standing() { find "$1" -printf '%P %i %C@ %T@ %m %U %n\n' | sort; }
+for ends in "$SRC/quiet $DST/near/quiet" "$SRC/quiet ${far}quiet" "${from}quiet $DST/near/pulled-quiet" "${from}quiet ${far}relayed-quiet"; do
+    to=${ends#* }
+    at=${to/#"$far"/"$DST/far/"}
+    # shellcheck disable=SC2086 # two words
+    cp_run $ends
+    standing "$at" >"$LAB/standing"
+    sleep 0.02
+    # shellcheck disable=SC2086
+    cp_run $ends
+    is "$STATUS $(number bytes) $(number files)" "0 0 0" "${ends//$DST/}: again"
+    holds "and nothing there was touched" diff <(standing "$at") "$LAB/standing"
+done
+
 mkdir -p "$DST/l/src/sub" && echo 1 >"$DST/l/src/f" && ln -s src/sub "$DST/l/way"
 cp_run "$DST/l/src" "$DST/l/way"
 is "$STATUS $(find "$DST/l/src" -type f | wc -l)" "3 2" "a link that leads into the source is that folder"

@@ -192,7 +192,8 @@ pub(super) fn some_source(
                 io::ErrorKind::NotADirectory => Exit::Usage,
                 _ => Exit::of_io(&error),
             };
-            exit.fail(format!("read the source '{}'", show(path)), error)
+            let what = format!("read the source '{}'", show(path));
+            through_links(ground, &what, &error).unwrap_or_else(|| exit.fail(what, error))
         };
         let (folder, mut name) = split(path);
         let mut parent = ground.open(folder).map_err(failed)?;
@@ -286,7 +287,8 @@ fn one_target(ground: &Ground, path: &[u8], into_folder: bool, dry: bool) -> Res
     let failed = |error: io::Error| {
         let is_file = error.kind() == io::ErrorKind::NotADirectory;
         let exit = if is_file { Exit::Usage } else { Exit::of_io(&error) };
-        exit.fail(format!("open the destination '{}'", show(path)), error)
+        let what = format!("open the destination '{}'", show(path));
+        through_links(ground, &what, &error).unwrap_or_else(|| exit.fail(what, error))
     };
     let path_is_folder = match ground.open(path) {
         Ok(base) if into_folder => return Ok(Target::one(base, b"", false)),
@@ -315,6 +317,21 @@ fn one_target(ground: &Ground, path: &[u8], into_folder: bool, dry: bool) -> Res
         return Err(Exit::Refused.fail(format!("open the destination '{}'", show(path)), cause));
     }
     Ok(Target::one(base, name, false))
+}
+
+/// What ELOOP means: below a daemon's root any link in a path, elsewhere links that lead in a circle.
+fn through_links(ground: &Ground, what: &str, error: &io::Error) -> Option<Failure> {
+    if error.raw_os_error() != Some(rustix::io::Errno::LOOP.raw_os_error()) {
+        return None;
+    }
+    Some(match ground {
+        Ground::Root(_) => Exit::Refused
+            .fail(what, "a link stands in this path, and below a daemon's root none is followed")
+            .next("name the place by the path that the link leads to"),
+        Ground::Free(_) => Exit::Usage
+            .fail(what, "its links lead in a circle")
+            .next("see where they lead (`namei -l` shows each), and mend them or name another path"),
+    })
 }
 
 /// A place's name, the same in the next run.

@@ -59,6 +59,8 @@ impl Marks {
 pub enum Overlap {
     /// The source with this path is what would be written.
     Same(Vec<u8>),
+    /// What stands at this path in the source would be written into the source itself, which is a folder of the destination by that name.
+    Into(Vec<u8>),
     /// The source with this path stands below the destination, where what the source does not have is removed.
     Pruned(Vec<u8>),
 }
@@ -69,6 +71,11 @@ impl std::fmt::Display for Overlap {
             Overlap::Same(path) => {
                 write!(f, "'{}' is both the source and the destination", String::from_utf8_lossy(path))
             }
+            Overlap::Into(path) => write!(
+                f,
+                "'{}' would be written into the source, which stands in the destination under that name",
+                String::from_utf8_lossy(path)
+            ),
             Overlap::Pruned(path) => write!(
                 f,
                 "the source '{}' stands in the destination, and --delete would remove it there",
@@ -109,11 +116,19 @@ impl Own {
         // A set of volumes may be dealt out anew over disks of which some hold it.
         let is_one = self.places.len() == 1 && source.trees().len() == 1;
         for (top, root) in roots {
-            let path = || [root.parent.path(), b"/", &root.name].concat();
+            let path = || path_of(root);
             if is_one && self.is_same(top, root) {
                 return Some(Overlap::Same(path()));
             }
-            if prunes && self.is_pruned(top, root, source) {
+            // The source as it is named below the folder that its copy becomes.
+            let below = if is_one || prunes { self.below_its_copy(top, root, source) } else { None };
+            let is_folder = |(source, below): &&(PathBuf, PathBuf)| {
+                std::fs::symlink_metadata(source.join(below)).is_ok_and(|it| it.is_dir())
+            };
+            if is_one && let Some((_, below)) = below.as_ref().filter(is_folder) {
+                return Some(Overlap::Into([&path(), &b"/"[..], below.as_os_str().as_bytes()].concat()));
+            }
+            if prunes && below.is_some() {
                 return Some(Overlap::Pruned(path()));
             }
         }
@@ -127,28 +142,38 @@ impl Own {
         *root.name == *top && root.parent.stat_self().is_ok_and(|stat| self.is_base(&stat))
     }
 
-    /// Does the source stand below the folder that its copy becomes, where no rule protects it?
-    fn is_pruned(&self, top: &[u8], root: &Root, source: &Sources) -> bool {
+    /// A source that stands below the folder that its copy becomes, where no rule leaves it out: it, and where below.
+    fn below_its_copy(&self, top: &[u8], root: &Root, source: &Sources) -> Option<(PathBuf, PathBuf)> {
         if root.parent.stat(&root.name).map_or(true, |stat| stat.kind != Kind::Folder) {
-            return false;
+            return None;
         }
         let path = PathBuf::from(OsStr::from_bytes(root.parent.path()));
-        let Ok(path) = std::fs::canonicalize(path.join(OsStr::from_bytes(&root.name))) else { return false };
+        let path = std::fs::canonicalize(path.join(OsStr::from_bytes(&root.name))).ok()?;
         let is_base = |path: &Path| std::fs::metadata(path).is_ok_and(|it| self.has(it.dev(), it.ino()));
         let becomes = |above: &Path| match (top, above.parent()) {
             (b"", _) => is_base(above),
             (_, Some(parent)) => above.file_name().is_some_and(|name| name.as_bytes() == top) && is_base(parent),
             (_, None) => false,
         };
-        let Some(copy) = path.ancestors().skip(1).find(|above| becomes(above)) else { return false };
+        let copy = path.ancestors().skip(1).find(|above| becomes(above))?;
         let below = path.strip_prefix(copy).expect("it is one of its folders");
         let (filter, _) = source.trees()[0].chosen();
         let is_kept = |part: &Path| {
             let part = part.as_os_str().as_bytes();
             !part.is_empty() && filter.as_ref().is_some_and(|filter| filter.leaves_out(part, true))
         };
-        !below.ancestors().any(is_kept)
+        let is_left_out = below.ancestors().any(is_kept);
+        (!is_left_out).then(|| (path.clone(), below.to_path_buf()))
     }
+}
+
+/// As the user named it: the content of a folder (`dir/.`) by the folder.
+fn path_of(root: &Root) -> Vec<u8> {
+    let mut folder = root.parent.path();
+    while let Some(shorter) = folder.strip_suffix(b"/.").or_else(|| folder.strip_suffix(b"/")) {
+        folder = shorter;
+    }
+    if root.name.is_empty() { folder.to_vec() } else { [folder, b"/", &root.name].concat() }
 }
 
 /// Why a folder is not announced.
@@ -286,6 +311,13 @@ mod tests {
             "the same where a rule lets nothing of it be removed"
         );
         assert_eq!(ask("src/sub", "src", "", "", true), None, "inside is left out, and nothing is removed then");
+        fs::create_dir_all(place.folder.join("src/src/src")).expect("a folder");
+        fs::create_dir_all(place.folder.join("src/sub/sub")).expect("a folder");
+        let is_into =
+            |it| matches!(it, Some(Overlap::Into(path)) if path.ends_with(b"/src") || path.ends_with(b"/sub"));
+        assert!(is_into(ask("", "src", "src", "src", false)), "up by one, and what is below it would come into it");
+        assert!(is_into(ask("src", "src/sub", "", "", false)), "content up by one, the same");
+        assert_eq!(place.own("src").overlap(&source, false), None, "unless a rule leaves it out");
     }
 
     #[test]

@@ -182,6 +182,19 @@ impl LinuxSink {
         Ok(())
     }
 
+    /// The same of what stands under its name. Where all of it is so already, nothing is touched: it keeps its time of change, too.
+    fn set_standing(&self, entry: &Entry, kind: Kind) -> io::Result<()> {
+        let is_so = |stat: &Stat| {
+            stat.kind == kind
+                && (stat.mtime_s, stat.mtime_ns) == (entry.mtime_s, entry.mtime_ns)
+                && meta::is_set(&self.base, stat, entry, self.permitted)
+        };
+        if self.base.stat(&entry.path).is_ok_and(|stat| is_so(&stat)) {
+            return Ok(());
+        }
+        self.set(&self.base.pin(&entry.path, kind)?, entry)
+    }
+
     /// Who chooses its engines.
     #[must_use]
     pub fn chooser(&self) -> &Chooser {
@@ -496,12 +509,15 @@ impl SinkTree for LinuxSink {
         match &entry.kind {
             EntryKind::Folder => self.make_folder(entry),
             EntryKind::FolderEnd => {
-                self.fresh.lock().unwrap_or_else(PoisonError::into_inner).remove(&entry.path);
+                let is_new = self.fresh.lock().unwrap_or_else(PoisonError::into_inner).remove(&entry.path);
                 self.pieces.left(&entry.path);
                 if entry.path.is_empty() && is_shared(&self.base.stat_self()?) {
                     return Ok(()); // as what all users share it must stay: `cp runs /tmp` is no wish to take it from them
                 }
-                self.set(&self.base.pin(&entry.path, Kind::Folder)?, entry)
+                if is_new {
+                    return self.set(&self.base.pin(&entry.path, Kind::Folder)?, entry);
+                }
+                self.set_standing(entry, Kind::Folder)
             }
             EntryKind::Link { target } => self.make_link(entry, target),
             EntryKind::Node { kind, major, minor } => self.make_node(entry, *kind, *major, *minor),

@@ -42,11 +42,12 @@ impl LinuxSink {
     pub(super) fn make_link(&self, entry: &Entry, target: &[u8]) -> io::Result<()> {
         let same = self.base.stat(&entry.path).is_ok_and(|stat| stat.kind == Kind::Link)
             && self.base.read_link(&entry.path).is_ok_and(|there| there == target);
-        if !same {
-            let part = self.aside(entry);
-            self.base.make_link(target, &part)?;
-            self.base.rename(&part, &entry.path)?;
+        if same {
+            return self.set_standing(entry, Kind::Link);
         }
+        let part = self.aside(entry);
+        self.base.make_link(target, &part)?;
+        self.base.rename(&part, &entry.path)?;
         self.set(&self.base.pin(&entry.path, Kind::Link)?, entry)
     }
 
@@ -61,7 +62,7 @@ impl LinuxSink {
         let is_device = node.aspect() == Aspects::DEVICES;
         let same = |it: &Stat| it.kind == kind && (!is_device || (it.major, it.minor) == (major, minor));
         if self.base.stat(&entry.path).is_ok_and(|there| same(&there)) {
-            return self.set(&self.base.pin(&entry.path, kind)?, entry);
+            return self.set_standing(entry, kind);
         }
         if !self.permitted.has(node.aspect()) {
             return Err(io::ErrorKind::PermissionDenied.into());
