@@ -64,6 +64,9 @@ const FRAMES_PLEADING: usize = 2;
 const PLEA_BYTES_MAX: u64 = 16 << 10;
 /// Pause when the process has no descriptors left: others must end first.
 const OUT_OF_FILES_PAUSE: Duration = Duration::from_millis(100);
+/// Mistakes of ours that the accepting thread goes on after, each after a pause: what is wrong each time would be wrong for ever.
+const MISTAKES_MAX: u32 = 100;
+const AFTER_MISTAKE: Duration = Duration::from_millis(50);
 /// First byte of a TLS record that carries a handshake (RFC 8446 section 5.1).
 const TLS_HANDSHAKE: u8 = 0x16;
 
@@ -154,50 +157,55 @@ impl Listener {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let places = limit.map_or(PLACES_MAX, |limit| usize::try_from(limit / 2).unwrap_or(PLACES_MAX));
         thread::scope(|scope| {
-            let mut door = Door {
-                strangers: BTreeMap::new(),
-                admission: Admission::new(places.clamp(PLACES_MIN, PLACES_MAX)),
-                rooms: Arc::clone(&rooms),
-                counts: &counts,
-                next_room: 0,
-                pause_until: None,
-            };
-            let turn = || loop {
-                let ready = match door.wait(&socket, stop) {
-                    Ok(ready) => ready,
-                    Err(error) => break Err(error),
-                };
-                if is_readable(stop) {
-                    break Ok(());
-                }
-                rooms.freed.drain();
-                door.remember();
-                // Who is here and speaks goes before who is new.
-                for (number, greeted) in door.look(&ready, &is_known) {
-                    door.after(number, rail(greeted));
-                }
-                door.take_in(&socket);
-                door.answer(&id, &is_known);
-                door.expire();
-                while let Some((mut link, room)) = door.next_for_a_room() {
-                    let control = &control;
-                    let serve = move || {
-                        let is_admitted = Arc::clone(&room.is_admitted);
-                        link.hold(Box::new(room), is_admitted);
-                        control(link);
+            let mut mistakes = 0;
+            let served = loop {
+                let mut door = Door::new(places.clamp(PLACES_MIN, PLACES_MAX), &rooms, &counts);
+                // Rooms that are taken keep their numbers.
+                door.next_room = u64::from(mistakes) << 32;
+                let turns = || loop {
+                    let ready = match door.wait(&socket, stop) {
+                        Ok(ready) => ready,
+                        Err(error) => break Err(error),
                     };
-                    // Without a thread the connection is dropped with the closure, and the client tries again.
-                    let _ = thread::Builder::new().name("control".to_owned()).spawn_scoped(scope, serve);
+                    if is_readable(stop) {
+                        break Ok(());
+                    }
+                    rooms.freed.drain();
+                    door.remember();
+                    // Who is here and speaks goes before who is new.
+                    for (number, greeted) in door.look(&ready, &is_known) {
+                        door.after(number, rail(greeted));
+                    }
+                    door.take_in(&socket);
+                    door.answer(&id, &is_known);
+                    door.expire();
+                    while let Some((mut link, room)) = door.next_for_a_room() {
+                        let control = &control;
+                        let serve = move || {
+                            let is_admitted = Arc::clone(&room.is_admitted);
+                            link.hold(Box::new(room), is_admitted);
+                            control(link);
+                        };
+                        // Without a thread the connection is dropped with the closure, and the client tries again.
+                        let _ = thread::Builder::new().name("control".to_owned()).spawn_scoped(scope, serve);
+                    }
+                };
+                // Jobs that run are on threads of their own: they lose nothing. Who stood at the door comes again.
+                let why = match catch_unwind(AssertUnwindSafe(turns)) {
+                    Ok(served) => break served,
+                    Err(panic) => engine::fault::words(&*panic),
+                };
+                mistakes += 1;
+                if mistakes > MISTAKES_MAX {
+                    // Nobody else can take this thread's part: the process ends by name, and whoever started it starts it again.
+                    eprintln!("longhaul: the listener panicked: {why}");
+                    std::process::exit(i32::from(crate::exit::Exit::Bug.code()));
                 }
+                eprintln!("longhaul: the listener goes on after a mistake in Longhaul: {why}");
+                thread::sleep(AFTER_MISTAKE);
             };
-            // Nobody else can take this thread's part: the process ends by name, and whoever started it starts it again.
-            let served = catch_unwind(AssertUnwindSafe(turn)).unwrap_or_else(|panic| {
-                eprintln!("longhaul: the listener panicked: {}", engine::fault::words(&*panic));
-                std::process::exit(i32::from(crate::exit::Exit::Bug.code()));
-            });
             // Nobody new from here on, and nobody unproven holds up the end.
             drop(socket);
-            drop(door);
             rooms.clear();
             served
         })
@@ -261,6 +269,13 @@ struct Door<'counts> {
     next_room: u64,
     /// No accepting before this moment.
     pause_until: Option<Instant>,
+}
+
+impl<'counts> Door<'counts> {
+    fn new(places: usize, rooms: &Arc<Rooms>, counts: &'counts Counts) -> Door<'counts> {
+        let (strangers, admission, rooms) = (BTreeMap::new(), Admission::new(places), Arc::clone(rooms));
+        Door { strangers, admission, rooms, counts, next_room: 0, pause_until: None }
+    }
 }
 
 impl Door<'_> {

@@ -131,6 +131,63 @@ fn a_committer_that_panics_costs_its_job_alone() {
     costs_one_job("committer", false, true);
 }
 
+/// The accepting thread is everybody's: what it was at is dropped, and dialled again by whoever waits for it.
+#[test]
+fn an_accepting_thread_that_panics_costs_no_job() {
+    let folder = Folder::new("listener");
+    let root = &folder.0;
+    let daemon = Daemon::start(root, Some("listener:once"));
+    std::fs::write(root.join("some.bin"), vec![7; 3_000_000]).unwrap();
+    let job = |to: &str, more: &[&str]| {
+        let mut command = longhaul(&root.join("home-here"), None);
+        command.args(["cp", "--stall", "60", "--transport", "tcp"]).args(more);
+        command.arg(root.join("some.bin")).arg(format!("{}{to}", daemon.url)).spawn().unwrap()
+    };
+    // The first rail that comes meets the mistake.
+    let first = job("first", &["--rate", "12Mbit"]);
+    std::thread::sleep(Duration::from_millis(300));
+    let second = job("second", &[]).wait_with_output().unwrap();
+    let first = first.wait_with_output().unwrap();
+    for done in [first, second, job("third", &[]).wait_with_output().unwrap()] {
+        assert_eq!(code(&done), 0, "{}", String::from_utf8_lossy(&done.stderr));
+    }
+    let log = daemon.end();
+    assert!(log.contains("the listener goes on after a mistake in Longhaul: a test asked for it"), "{log}");
+}
+
+/// A relay's rails are dialled by the source's daemon.
+#[test]
+fn a_dialler_that_panics_costs_its_job_alone() {
+    let folder = Folder::new("dialler");
+    let root = &folder.0;
+    let other = root.join("other");
+    std::fs::create_dir_all(other.join("there")).unwrap();
+    for (name, bytes) in [("victim.bin", 300_000), ("witness.bin", 3_000_000)] {
+        std::fs::write(root.join("there").join(name), vec![7; bytes]).unwrap();
+    }
+    let (from, to) = (Daemon::start(root, Some("dialler:once")), Daemon::start(&other, None));
+    let job = |source: &str, to: String, rate: Option<&str>, panics: Option<&str>| {
+        let mut command = longhaul(&root.join("home-here"), panics);
+        command.args(["cp", "--stall", "60"]).args(rate.into_iter().flat_map(|rate| ["--rate", rate]));
+        command.arg(format!("{}{source}", from.url)).arg(to).spawn().unwrap()
+    };
+    // Its client dials: the daemon's own jobs meet nothing.
+    let beside = job("witness.bin", root.join("beside").to_str().unwrap().to_owned(), Some("12Mbit"), None);
+    std::thread::sleep(Duration::from_millis(300));
+    let relay = |name: &str| job("victim.bin", format!("{}{name}", to.url), None, None).wait_with_output().unwrap();
+    let victim = relay("lost");
+    let words = String::from_utf8_lossy(&victim.stderr).into_owned();
+    assert_eq!(code(&victim), BUG, "{words}");
+    assert!(words.contains("the dialler panicked: a test asked for it"), "{words}");
+    assert_eq!(code(&beside.wait_with_output().unwrap()), 0);
+    assert_eq!(code(&relay("after")), 0);
+    let pulled = root.join("pulled").to_str().unwrap().to_owned();
+    let own = job("victim.bin", pulled, None, Some("dialler:once")).wait_with_output().unwrap();
+    assert_eq!(code(&own), BUG, "a client's own: {}", String::from_utf8_lossy(&own.stderr));
+    assert!(from.end().contains("a test asked for it"));
+    to.end();
+}
+
 #[test]
 fn a_worker_that_panics_costs_the_jobs_on_it_and_is_made_anew() {
     costs_one_job("receiving worker", true, false);

@@ -48,3 +48,18 @@ pub fn wait_if_asked(place: &str) {
 /// Nothing, in builds for use.
 #[cfg(not(debug_assertions))]
 pub fn wait_if_asked(_: &str) {}
+
+/// The same as `panic_if_asked` for a place that knows no path, once: `place:once`.
+#[cfg(debug_assertions)]
+pub fn panic_once_if_asked(place: &str) {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    static DONE: AtomicBool = AtomicBool::new(false);
+    let asked = std::env::var("LONGHAUL_TEST_PANIC").is_ok_and(|asked| asked == format!("{place}:once"));
+    if asked && !DONE.swap(true, Ordering::Relaxed) {
+        panic!("a test asked for it: {place}");
+    }
+}
+
+/// Nothing, in builds for use.
+#[cfg(not(debug_assertions))]
+pub fn panic_once_if_asked(_: &str) {}

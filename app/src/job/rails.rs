@@ -10,12 +10,14 @@ use std::cell::Cell;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use engine::fault::{panic_once_if_asked, words};
 use proto::rate::TrainSeen;
 use sys::event::Event;
 
@@ -44,6 +46,8 @@ pub enum Carrier {
     Stream,
     /// UDP; and what a train showed of the path to the receiver just before.
     Packets(Sizes, Option<TrainSeen>),
+    /// Nothing: whoever dials has panicked, and dials no more. Why is the socket's error.
+    Gone,
     /// No rail: the control session may go on over it, under this nonce of the acceptor's; there, with what the initiator has shown to have of it.
     Control([u8; 32], Option<u64>),
 }
@@ -310,10 +314,22 @@ fn dial_with(
     let (ask, asked) = channel::<Ask>();
     std::thread::spawn(move || {
         for ask in asked {
-            if dial(ask).is_some_and(|arrival| to.send(arrival).is_err()) {
+            let dialled = catch_unwind(AssertUnwindSafe(|| {
+                panic_once_if_asked("dialler");
+                dial(ask)
+            }));
+            let is_over = dialled.is_err();
+            let arrival = dialled.unwrap_or_else(|panic| {
+                let socket = Err(io::Error::other(format!("the dialler panicked: {}", words(&*panic))));
+                Some(Arrival { rail: CONTROL, carrier: Carrier::Gone, socket })
+            });
+            if arrival.is_some_and(|arrival| to.send(arrival).is_err()) {
                 return;
             }
             bell.signal();
+            if is_over {
+                return;
+            }
         }
     });
     ask

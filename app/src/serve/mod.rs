@@ -23,7 +23,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use engine::fault::words;
+use engine::fault::{panic_once_if_asked, words};
 use engine::host::{Make, Workers};
 use engine::job::JobNo;
 use proto::placement::homes::deal;
@@ -156,6 +156,7 @@ impl Daemon {
 
     /// A rail is at the door. Anything wrong: it is closed without a word. Given back: what has to answer to a nonce first.
     fn on_rail(&self, rail: Rail) -> Option<Proving> {
+        panic_once_if_asked("listener");
         let mut all = self.waiting();
         let (mut stream, greeting) = match rail {
             Rail::Greeted(stream, greeting) => (stream, greeting),

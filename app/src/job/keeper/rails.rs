@@ -198,6 +198,9 @@ impl Keeper<'_, '_> {
         while let Some(arrival) = self.job.rails.next() {
             let Arrival { rail, carrier, socket } = arrival;
             if let Carrier::Control(nonce, theirs) = carrier {
+            if let (Carrier::Gone, Err(why)) = (carrier, &socket) {
+                return Err(self.bug(&why.to_string()));
+            }
                 self.on_control(nonce, theirs, socket)?;
                 continue;
             }
@@ -262,7 +265,7 @@ impl Keeper<'_, '_> {
             track: Track::new(),
         };
         let cmd = match carrier {
-            Carrier::Control(..) => unreachable!("no rail"),
+            Carrier::Control(..) | Carrier::Gone => unreachable!("no rail"),
             Carrier::Stream => {
                 self.streams_up = true;
                 Cmd::RailUp { job, rail, socket, key }
