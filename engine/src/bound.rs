@@ -10,6 +10,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::limit::Limit;
+
 /// Unused right is kept for so long and no longer: over 2 s the bound holds within 2.5 %, and what a thread that came late did not use is not lost.
 const KEPT_NS: u64 = 50_000_000;
 /// Slices of so much of a second: half of what is kept.
@@ -29,6 +31,8 @@ pub struct Bound {
     /// Bytes let go.
     taken: AtomicU64,
     above: Option<Arc<Bound>>,
+    /// Of what comes in packets.
+    pub limit: Limit,
 }
 
 impl Bound {

@@ -1,7 +1,8 @@
-//! Panics, on purpose and not.
+//! Panics, and a hostile sender, on purpose and not.
 //!
 //! For: a mistake in one job that costs that job and no other, and the tests of that.
-//! In and out: what a thread panicked with in, words out; in builds for tests, a place in, a panic or a wait out where the environment asks for it.
+//! In and out: what a thread panicked with in, words out; in builds for tests, a place in, a panic, a wait or a rate that nothing holds out where the
+//! environment asks for it.
 //! Absent on purpose: the boundaries themselves (worker threads in host.rs; keeper and its threads in the app).
 
 use std::any::Any;
@@ -11,6 +12,22 @@ use std::any::Any;
 pub fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no reason was given".to_owned())
+}
+
+/// In builds with debug assertions: a sender sends packets at the rate that the variable `LONGHAUL_TEST_RATE` says (B/s), whatever it is told.
+#[cfg(debug_assertions)]
+#[must_use]
+pub fn rate_if_asked() -> Option<u64> {
+    use std::sync::OnceLock;
+    static ASKED: OnceLock<Option<u64>> = OnceLock::new();
+    *ASKED.get_or_init(|| std::env::var("LONGHAUL_TEST_RATE").ok()?.parse().ok())
+}
+
+/// Nothing, in builds for use.
+#[cfg(not(debug_assertions))]
+#[must_use]
+pub fn rate_if_asked() -> Option<u64> {
+    None
 }
 
 /// In builds with debug assertions: panics if the variable `LONGHAUL_TEST_PANIC` is `place:name` and this path contains the name.

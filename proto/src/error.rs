@@ -112,6 +112,7 @@ coded! {
         UnitLength = 87, "gave a unit two lengths";
         CoverageUnsent = 88, "spoke of packets that were never sent";
         CoverageBackward = 89, "took back what it had told";
+        RateIgnored = 90, "kept sending packets faster than the rate that it was told";
     }
 }
 

@@ -9,6 +9,7 @@
 
 mod asked; // what a user asks of it while it runs
 mod again; // the control session goes on over another connection
+mod policed; // a sender of packets keeps to what it was told
 pub mod auto; // which transport, and whether it was right
 mod beside; // the threads for what waits on a disk: scanner, committer
 mod end; // the machine that is turned
@@ -58,6 +59,7 @@ use beside::{Committer, Comparer, Looker, Panics};
 use closing::{Closing, HeldSign, SIGN_HELD, told};
 use end::End;
 use paths::PathBook;
+use policed::Policed;
 use rails::{Carries, Growth, Wanted};
 use renew::{Offers, Renewal};
 use swallow::Swallow;
@@ -305,6 +307,7 @@ struct Keeper<'a, 'b> {
     wishes: Wishes,
     swallow: Swallow,
     again: Again,
+    policed: Policed,
     /// UDP did not get through, and that was said.
     no_datagrams: bool,
     meters: Vec<Arc<Meter>>,
@@ -374,7 +377,6 @@ impl<'a, 'b> Keeper<'a, 'b> {
         end.record().dry = job.dry;
         let (secret, now) = (JobSecret::of(&job.link, job.id), Instant::now());
         let auto = job.known.filter(|_| job.plan.datagrams > 0).map(Auto::new);
-        let wanted = Wanted::first(&job.plan, auto.is_some());
         Ok(Keeper {
             end,
             events,
@@ -405,7 +407,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             paths_seen: (now, now),
             truth: Truth::new(job.weights.clone()),
             dials_failed: 0,
-            wanted,
+            wanted: Wanted::first(&job.plan, auto.is_some()),
             carriers: BTreeMap::new(),
             auto,
             rails_most: 0,
@@ -428,6 +430,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             paid: (0, now),
             wishes: Wishes::of(job.offers.as_ref(), &job.plan),
             again: Again::new(),
+            policed: Policed::new(now),
             swallow: Swallow::new(),
             no_datagrams: false,
             meters: Vec::new(),
@@ -452,6 +455,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
         }
         self.job.link.keep();
         self.ask_share();
+        self.hold_sender()?;
         self.want_rails();
         while self.closing != Closing::Over {
             self.take_frames()?;

@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use engine::fault::rate_if_asked;
 use engine::job::{Cmd, Path, RailPace};
 use engine::meter::{Meter, PathStats};
 use proto::books::{Books, Stage};
@@ -197,10 +198,10 @@ impl Keeper<'_, '_> {
     pub(super) fn take_rails(&mut self) -> Result<(), Failure> {
         while let Some(arrival) = self.job.rails.next() {
             let Arrival { rail, carrier, socket } = arrival;
-            if let Carrier::Control(nonce, theirs) = carrier {
             if let (Carrier::Gone, Err(why)) = (carrier, &socket) {
                 return Err(self.bug(&why.to_string()));
             }
+            if let Carrier::Control(nonce, theirs) = carrier {
                 self.on_control(nonce, theirs, socket)?;
                 continue;
             }
@@ -318,7 +319,7 @@ impl Keeper<'_, '_> {
         self.meters.push(meter.clone());
         let (pace, target) = (self.job.plan.pace, self.rail_rate());
         let rate = RateConfig {
-            law: pace.law,
+            law: if rate_if_asked().is_some() { Law::Fixed } else { pace.law },
             policy: pace.policy,
             target,
             min: self.rail_min(),
@@ -381,6 +382,8 @@ impl Keeper<'_, '_> {
     pub(super) fn ask_share(&mut self) {
         let share = self.job.share.as_ref().map_or(0, |share| share(self.job.bound.taken()));
         let rate = least_cap([self.job.plan.rate_bps / 8, self.caps.0, share]);
+        let hostile = rate_if_asked().filter(|_| matches!(self.end, End::Send(_)));
+        let rate = hostile.unwrap_or(rate);
         if rate != self.job.bound.rate() {
             self.job.bound.set_rate(sys::clock::now_ns(), rate);
             self.set_rail_rates();

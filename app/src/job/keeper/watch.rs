@@ -75,6 +75,7 @@ impl Keeper<'_, '_> {
             self.grow();
             self.steer();
             self.ask_share();
+            self.hold_sender()?;
         }
         self.storage_news();
         self.take_gone();

@@ -329,6 +329,11 @@ impl<P: Platform> Worker<P> {
             return Ok(());
         }
         it.heard_ns = parcel.now;
+        let limit = &self.rails[index].as_ref().expect("the caller has it").bound.limit;
+        if !limit.takes(parcel.now, packet.len() as u64) {
+            // Faster than was told: as if it had been lost.
+            return Ok(());
+        }
         self.put_parcel(index, it, parcel, &packet[HEAD_BYTES..], there)
     }
 
