@@ -63,6 +63,35 @@ again() { # again NAME OPTIONS...: pushes, then pulls
 again tcp
 again udp --transport udp
 
+# --- between two daemons: the one that has the source is killed, and with it the session that the client follows the job on ---
+on a "$LONGHAUL" key authorize "$KEY_A" >/dev/null
+on a "$LONGHAUL" key trust "$ADDR_A:7472" "$KEY_A" >/dev/null
+source_daemon() {
+    start a "$LONGHAUL" serve --root "$SRC" --listen "$ADDR_A:7472" >/dev/null 2>>"$LAB/source.err" </dev/null
+    FROM_PID=$STARTED_PID
+    until_true 20 on a sh -c "grep -q ':$(printf %04X 7472) .* 0A ' /proc/net/tcp"
+}
+rm -rf "$DST/far" && mkdir -p "$DST/far"
+daemon && listening && source_daemon
+job relay --stall 30 --rate 100Mbit "longhaul://$ADDR_A:7472/tree" "$URL/relayed"
+journalled "$DST/far"
+kill -9 "$FROM_PID"
+sleep 2
+holds "relay: the client waits for the source's daemon" kill -0 "$CP"
+source_daemon
+ended
+cp_ends 0 "relay: the source's daemon was started again: the same command ends well"
+same "$SRC/tree" "$DST/far/relayed" "relay: equal, and under the name that was asked for"
+holds "relay: said meanwhile, since and until when" grep -q 'RECONNECTING since' "$OUT"
+holds "relay: what was durable is not sent again ($(number resumed_bytes) bytes)" test "$(number resumed_bytes)" -gt 0
+# And where it does not come back: the time of --stall, and no longer.
+job relay-gone --stall 4 --rate 100Mbit "longhaul://$ADDR_A:7472/tree" "$URL/relayed-gone"
+journalled "$DST/far/relayed-gone"
+kill -9 "$FROM_PID"
+ended 30
+cp_ends 31 "relay: the source's daemon stays away: exit code 31"
+stop "$SERVE_PID"
+
 # --- it does not come back: the time of --stall, and no longer ---
 rm -rf "$DST/far" && mkdir -p "$DST/far"
 daemon && listening

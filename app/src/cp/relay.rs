@@ -2,11 +2,13 @@
 //!
 //! For: data that goes directly between two daemons.
 //! In and out: two addresses in; the source daemon's event lines, shown as if the job ran here.
-//! Invariants: the source gets a one-job ticket for the destination path with our rights there, good for its key alone; nothing of our own keys.
+//! Invariants: a session that was lost after the job had begun is made again for as long as `--stall` allows, as in any job, and what the source's
+//! host may still do for the lost one ends first; the source gets a one-job ticket for the destination path with our rights there, good for its key alone; nothing of our own keys.
 //! Absent on purpose: payload.
 
 use std::time::Duration;
 
+use engine::end::Tally;
 use proto::wire::control::{Frame, TEXT_BYTES_MAX};
 
 use crate::address::Address;
@@ -16,12 +18,18 @@ use crate::identity::PublicKey;
 use crate::identity::ticket::Ticket;
 use crate::job::greet::{self, GREET};
 use crate::job::keeper::Sync;
-use crate::report::Screen;
+use crate::report::{self, Screen};
+
+/// Said to the source's host where a session with it was lost that had carried this job: should it still be at it, that ends before this begins.
+pub const AGAIN: &str = "--again";
 
 /// What the source's host is told: options of ours, and patterns as options.
 fn options(copy: &Copy<'_>) -> Result<Vec<String>, Failure> {
     let mut options = copy.arguments.relay_options();
     options.extend(copy.choice.options());
+    if copy.again.was_lost() {
+        options.push(AGAIN.to_owned());
+    }
     match options.iter().find(|option| option.len() > TEXT_BYTES_MAX) {
         None => Ok(options),
         Some(long) => {
@@ -53,9 +61,17 @@ pub fn run(
     greet::hello(&mut link, GREET)?;
     // The source tells how it goes at least every few seconds; silence for longer than its own watchdog is a lost session.
     let patience = copy.arguments.stall + Duration::from_secs(60);
+    let mut came = None;
     loop {
-        match greet::hear(&mut link, patience)? {
+        // Once it has told of the job, a session that is lost is made again as any other is.
+        let frame =
+            greet::hear(&mut link, patience).inspect_err(|_| came.into_iter().for_each(|it| copy.again.broke(it)))?;
+        match frame {
             Frame::Event { line } => {
+                let (durable, files_done) = report::moved(&line).unwrap_or_default();
+                let had: Tally = came.unwrap_or_default();
+                let (durable, files_done) = (durable.max(had.durable), files_done.max(had.files_done));
+                came = Some(Tally { durable, files_done, ..had });
                 if let Some(exit) = screen.relay(&line) {
                     return Ok(exit);
                 }

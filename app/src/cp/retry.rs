@@ -68,6 +68,12 @@ impl Again {
         self.broke.replace(Some(tally));
     }
 
+    /// Was a session lost that had carried the job?
+    #[must_use]
+    pub fn was_lost(&self) -> bool {
+        self.earlier.get().lost > 0
+    }
+
     /// What passes before this one brought.
     #[must_use]
     pub fn earlier(&self) -> Earlier {

@@ -383,6 +383,15 @@ impl std::fmt::Debug for Screen {
     }
 }
 
+/// Bytes and files that are done, if this line of `Mode::Json` tells them.
+#[must_use]
+pub fn moved(line: &str) -> Option<(u64, u64)> {
+    match json::Event::parse(line)? {
+        json::Event::Progress(record) => Some((record.bytes_done, record.files_done)),
+        _ => None,
+    }
+}
+
 /// Is this line of `Mode::Json` the last of its job?
 #[must_use]
 pub fn ends_job(line: &str) -> bool {

@@ -27,8 +27,13 @@ struct One {
     number: u64,
     keys: Vec<PublicKey>,
     one_job: Option<u64>,
+    /// A relay: for whom, from where to where.
+    relay: Option<Relayed>,
     halt: Arc<Halt>,
 }
+
+/// Names a relay, for its client.
+pub(super) type Relayed = [u8; 32];
 
 /// What the file said when it was last read, and by what it would be seen to have changed.
 #[derive(Debug, Default)]
@@ -71,7 +76,7 @@ impl Live {
             for one in all.1.iter().filter(|one| one_job.is_some() && one.one_job == one_job) {
                 one.halt.order(Refusal::TicketSpent, "another job has begun on the same one-job ticket");
             }
-            all.1.push(One { number, keys, one_job, halt: Arc::clone(halt) });
+            all.1.push(One { number, keys, one_job, relay: None, halt: Arc::clone(halt) });
             number
         };
         let place = Place { live: self, number };
@@ -84,6 +89,28 @@ impl Live {
             std::thread::sleep(Duration::from_millis(10));
         }
         Some(place)
+    }
+
+    /// This session is that relay from now on. `again`: its client lost the session of an earlier one, which is told to end, and waited for. False:
+    /// it does not.
+    pub(super) fn relays(&self, halt: &Arc<Halt>, relay: Relayed, again: bool) -> bool {
+        let is_other = |one: &One| one.relay == Some(relay) && !Arc::ptr_eq(&one.halt, halt);
+        {
+            let mut all = self.all();
+            if again {
+                let others = all.1.iter().filter(|one| is_other(one));
+                others.for_each(|one| one.halt.order(Refusal::Cancelled, "its client lost it and has begun it again"));
+            }
+            all.1.iter_mut().filter(|one| Arc::ptr_eq(&one.halt, halt)).for_each(|one| one.relay = Some(relay));
+        }
+        let until = Instant::now() + LEAVES;
+        while again && self.all().1.iter().any(is_other) {
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        true
     }
 
     /// Ends what runs on the word of revoked keys. The file is read when it has changed; one that cannot be read lets nobody new in, and ends

@@ -23,11 +23,13 @@ use proto::manifest::Aspects;
 use proto::negotiate::Driver;
 use proto::wire::control::{Compare, Frame};
 
+use super::live::Relayed;
 use super::session::{self, Guest, No, PATIENCE, ground, no, permitted};
 use super::shares::Shares;
 use super::{CHUNK_BYTES, Daemon, Forget, relay_to};
 use crate::address::Address;
 use crate::args::{Choice, CpArguments};
+use crate::cp::relay::AGAIN;
 use crate::cp::{self, Copy, knock};
 use crate::exit::{Exit, Failure};
 use crate::identity::ticket::Delegation;
@@ -226,6 +228,33 @@ fn consents(daemon: &Daemon, arguments: &CpArguments) -> Result<(), No> {
     Ok(())
 }
 
+/// What is the same when a client begins a relay again; the ticket is another each time.
+fn named(guest: &Guest, task: &Task, to: &Address) -> Relayed {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&guest.owner);
+    let places = [to.host_port().unwrap_or_default().into_bytes(), to.path().to_vec()];
+    for word in task.sources.iter().map(|it| &**it).chain(places.iter().map(Vec::as_slice)) {
+        hasher.update(&(word.len() as u64).to_le_bytes()).update(word);
+    }
+    *hasher.finalize().as_bytes()
+}
+
+/// Where it is to go, what the client wants of it, and whether it has lost an earlier one.
+fn understood(task: &Task) -> Result<(Address, CpArguments, bool), No> {
+    let Task { sources, target, options, .. } = task;
+    let to = Address::parse(target.as_bytes()).map_err(|fault| no(Refusal::RelayRefused, fault.to_string()))?;
+    // Only a ticket says that the client may write there; this daemon's own keys are not lent.
+    if !matches!(&to, Address::Daemon { ticket: Some(_), .. }) {
+        return Err(no(Refusal::RelayRefused, "the target must be a daemon's address with a ticket"));
+    }
+    let names: Vec<OsString> = sources.iter().map(|path| OsString::from_vec(path.to_vec())).collect();
+    let is_again = options.iter().any(|option| option == AGAIN);
+    let options: Vec<String> = options.iter().filter(|option| *option != AGAIN).cloned().collect();
+    let arguments = CpArguments::from_relay(&options, &names, target.as_ref())
+        .map_err(|error| no(Refusal::RelayRefused, error.to_string()))?;
+    Ok((to, arguments, is_again))
+}
+
 /// Runs a client's job against another daemon, and tells how it goes.
 pub(super) fn relay(
     daemon: &Daemon,
@@ -234,19 +263,12 @@ pub(super) fn relay(
     task: &Task,
     picks: Option<Arc<Picks>>,
 ) -> Result<(), No> {
-    let Task { sources, target, volumes, options } = task;
+    let Task { sources, volumes, .. } = task;
     if !guest.rights.access.may_read() {
         return Err(no(Refusal::WriteOnly, "this key or ticket may only write here"));
     }
     let ground = ground(daemon, &guest.rights)?;
-    let to = Address::parse(target.as_bytes()).map_err(|fault| no(Refusal::RelayRefused, fault.to_string()))?;
-    // Only a ticket says that the client may write there; this daemon's own keys are not lent.
-    if !matches!(&to, Address::Daemon { ticket: Some(_), .. }) {
-        return Err(no(Refusal::RelayRefused, "the target must be a daemon's address with a ticket"));
-    }
-    let names: Vec<OsString> = sources.iter().map(|path| OsString::from_vec(path.to_vec())).collect();
-    let mut arguments = CpArguments::from_relay(options, &names, target.as_ref())
-        .map_err(|error| no(Refusal::RelayRefused, error.to_string()))?;
+    let (to, mut arguments, is_again) = understood(task)?;
     consents(daemon, &arguments)?;
     let layout = cp::volumes::layout(&arguments, volumes.len() + 1)
         .map_err(|failure| no(Refusal::RelayRefused, failure.cause))?;
@@ -256,6 +278,9 @@ pub(super) fn relay(
     let targets: Vec<Box<[u8]>> = std::iter::once(to.path().into()).chain(volumes.iter().cloned()).collect();
     let choice = arguments.choose.read().map_err(|failure| no(Refusal::RelayRefused, failure.cause))?;
     arguments.keep.unprivileged = permitted(daemon, &guest.rights, Aspects::SECURITY).is_empty();
+    if !daemon.live.relays(&guest.halt, named(guest, task, &to), is_again) {
+        return Err(no(Refusal::Busy, "the earlier one of this relay has not ended yet"));
+    }
     let (to_client, lines) = channel::<Vec<u8>>();
     let shares = session::shares(daemon, guest);
     let lent = Lent { daemon, rights: &guest.rights, shares, halt: Arc::clone(&guest.halt) };

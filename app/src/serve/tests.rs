@@ -455,6 +455,36 @@ fn a_relay_ends_when_its_client_is_gone_unless_it_may_stay() {
     until("both are done", || from.served() + to.served() == 0);
 }
 
+#[test]
+fn a_relay_whose_client_lost_it_ends_before_it_is_begun_again() {
+    let (from, to, alice) = (host(&["--rate=8Mbit"]), host(&[]), user());
+    let mut lost = slow_relay(&alice, &from, &to, &["--unattended"]);
+    let mut link = {
+        let ticket = alice.delegate(&to, &to.ticket(Uses::Many, Rights::default()), from.key(), "b");
+        let mut link = alice.meet(&from, Some(&from.ticket(Uses::Many, Rights::default())));
+        let target = to.address(&ticket, "b").with_secret();
+        let options = vec!["--again".to_owned()];
+        from.daemon.settings.write().unwrap().rate_bps = None;
+        greet::say(&mut link, &Frame::Relay { sources: vec![(*b"a").into()], target, volumes: vec![], options });
+        greet::hello(&mut link, SOON).unwrap();
+        link
+    };
+    let line = last_words(&mut lost);
+    assert!(line.contains("has begun it again"), "{line}");
+    let line = last_words(&mut link);
+    assert!(line.contains("\"exit\":0"), "{line}");
+    assert!(to.has("b"));
+    // Another client's relay of the same is nobody's to end.
+    let (other, halt) = (Arc::new(crate::job::halt::Halt::default()), Arc::new(crate::job::halt::Halt::default()));
+    let live = Live::default();
+    let _one = live.enter(vec![], None, &halt).unwrap();
+    let _two = live.enter(vec![], None, &other).unwrap();
+    assert!(live.relays(&halt, [1; 32], false) && live.relays(&other, [2; 32], true));
+    assert!(halt.ordered().is_none());
+    assert!(!live.relays(&other, [1; 32], true), "it does not end");
+    assert!(halt.ordered().is_some());
+}
+
 /// The last words of a relay.
 fn last_words(link: &mut Link) -> String {
     loop {
