@@ -24,6 +24,9 @@ holds "wan: over UDP less than 1 % is redundant" \
     test "$(read_json "$LAB/tiny.json" "all(r['redundant_percent']['median'] < 1 for r in $ours if 'udp' in r['name'])")" = True
 is "$(read_json "$LAB/tiny.json" '[r["failed"] != [] for c in report["cells"] for r in c["rows"] if r["name"] in ("cat", "liar")]')" "[True, True, True, True]" \
     "wan: a peer that sent nothing over the link, and one whose file is not whole, have failed"
+why='{r["name"]: sorted(set(w["failed"][0] for c in report["cells"] for w in c["rows"] if w["name"] == r["name"])) for c in report["cells"] for r in c["rows"] if r["name"] in ("cat", "liar")}'
+is "$(read_json "$LAB/tiny.json" "$why")" "{'cat': ['fewer bytes crossed the link than were delivered: nothing to compare'], 'liar': ['what arrived differs from byte 99 on']}" \
+    "wan: each for its own reason"
 if command -v iperf3 >/dev/null; then
     holds "wan: bare TCP ran, or it is said why not" grep -q "TCP CUBIC × 1 *[0-9]\|TCP cubic: this kernel" "$LAB/tiny.out" "$LAB/tiny.err"
 else
