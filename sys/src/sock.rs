@@ -258,6 +258,10 @@ pub struct TcpInfo {
     pub unacked: u32,
     /// Packets thought lost now.
     pub lost: u32,
+    /// Since the peer's data came last.
+    pub last_data_recv_ms: u32,
+    /// Since the peer's kernel acknowledged anything, or sent anything, last.
+    pub last_ack_recv_ms: u32,
     /// Packets sent again, in all.
     pub retrans: u32,
     /// Bytes in the send buffer that were never sent.
@@ -311,6 +315,8 @@ fn parse_info(bytes: &[u8; 232]) -> TcpInfo {
         mss: four(16),
         unacked: four(24),
         lost: four(32),
+        last_data_recv_ms: four(52),
+        last_ack_recv_ms: four(56),
         pmtu: four(60),
         rtt_us: four(68),
         rtt_var_us: four(72),

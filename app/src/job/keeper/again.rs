@@ -1,7 +1,7 @@
 //! The control session goes on over another connection: after a move to another network, or when its path was dead for a while.
 //!
 //! For: a job that outlives the connection which negotiated it.
-//! In and out: silence of the peer, and connections that greeted, in; a link that goes on where it was, out.
+//! In and out: silence of the peer and of its kernel, and connections that greeted, in; a link that goes on where it was, out.
 //! Invariants: only who knows the job's secret and has heard this connection's nonce is believed, and an acceptor's job does not know of any other
 //! (the door waits for that word: a greeting can be repeated by whoever heard it); nothing is read from the old connection
 //! after its count was told, unless the new one came to nothing; the session under TLS is the same, so nothing is negotiated, sealed or
@@ -25,8 +25,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use engine::job::Cmd;
+use sys::sock::TcpInfo;
 
-use super::{Closing, Keeper};
+use super::{Closing, End, Keeper, PULSE};
 use crate::exit::Failure;
 use crate::job::keys::{COUNT_BYTES, JobSecret};
 use crate::job::rails::Ask;
@@ -34,6 +35,9 @@ use crate::link::LinkError;
 
 /// The peer has a word twice a second; silent for so long and four round trips, its connection is doubted.
 const SILENCE: Duration = Duration::from_millis(1500);
+/// But where its kernel acknowledges what is said to it, the path is there, and it is the peer that has no core (a thousand jobs on two of them) or
+/// is stopped: another connection brings it nothing but work. Something in between may answer in its place, so that is not believed for ever.
+const BUSY: Duration = Duration::from_secs(6);
 /// Silent for so long, the user is told; and of dials that fail meanwhile nothing is concluded.
 const UNHEARD: Duration = Duration::from_secs(3);
 /// Between two tries, the first time and at most; never more than an eighth of the time that a job waits for progress.
@@ -64,6 +68,31 @@ enum Heard {
     Wrong,
     /// The peer has so many bytes of the session.
     Count(u64),
+}
+
+/// Is the peer to be looked for over another connection, of which nothing was heard for so long over this one?
+fn is_away(info: &TcpInfo, unheard: Duration) -> bool {
+    let trips = Duration::from_micros(info.rtt_us.into()) * 4;
+    unheard >= SILENCE + trips && (is_silent(info) || unheard >= BUSY + trips)
+}
+
+/// Does something that was sent wait for its acknowledgement, and nothing at all comes back? Each end says something twice a second.
+pub(super) fn is_silent(info: &TcpInfo) -> bool {
+    info.unacked > 0 && is_past(info, info.last_ack_recv_ms)
+}
+
+/// Was that so long ago that a path which is there would have brought something since?
+fn is_past(info: &TcpInfo, ms: u32) -> bool {
+    let trips = Duration::from_micros(info.rtt_us.into()) * 4;
+    Duration::from_millis(ms.into()) >= SILENCE.saturating_sub(PULSE) + trips
+}
+
+/// Is a stream as dead as the session's connection was? Where bytes wait for the peer's window nothing is on its way; probes of it are answered.
+fn is_dead(info: &TcpInfo, sends: bool) -> bool {
+    match sends {
+        true => (info.unacked > 0 || info.notsent_bytes > 0) && is_past(info, info.last_ack_recv_ms),
+        false => is_past(info, info.last_data_recv_ms),
+    }
 }
 
 impl Next {
@@ -162,9 +191,9 @@ impl Keeper<'_, '_> {
         if !self.job.rails.dials() || self.closing == Closing::Over || again.asked || again.next.is_some() {
             return;
         }
-        let info = sys::sock::tcp_info(self.job.link.as_fd());
-        let rtt = info.map_or(Duration::ZERO, |info| Duration::from_micros(info.rtt_us.into()));
-        let silent = self.peer_told.elapsed() >= SILENCE + 4 * rtt;
+        let unheard = self.peer_told.elapsed();
+        let silent = unheard >= SILENCE
+            && sys::sock::tcp_info(self.job.link.as_fd()).map_or(true, |info| is_away(&info, unheard));
         if !silent && !again.broken {
             again.pause = PAUSE.0;
         } else if now >= again.not_before {
@@ -247,14 +276,17 @@ impl Keeper<'_, '_> {
         Ok(())
     }
 
-    /// The path was dead for the session; streams on it wait for their timers, on an address that may be gone. New ones take their place.
+    /// The path was dead for the session; streams on it wait for their timers, on an address that may be gone. New ones take their place. One
+    /// that is answered goes on: what it has on its way would all go again.
     fn cut_streams(&mut self) {
         if self.paths.len() > 1 {
             // Each is watched for itself.
             return;
         }
-        let (job, count) = (self.job.no, self.job.workers.count());
-        for &rail in self.carriers.iter().filter(|(_, it)| it.meter.is_none()).map(|(rail, _)| rail) {
+        let (job, count, sends) = (self.job.no, self.job.workers.count(), matches!(self.end, End::Send(_)));
+        let infos = self.carriers.iter().filter(|(_, it)| it.meter.is_none());
+        let infos = infos.map(|(&rail, it)| (rail, it.socket.upgrade().and_then(|it| sys::sock::tcp_info(&*it).ok())));
+        for (rail, _) in infos.filter(|(_, info)| info.is_none_or(|info| is_dead(&info, sends))) {
             self.job.workers.send(usize::from(rail) % count, Cmd::RailDown { job, rail });
         }
     }
@@ -286,6 +318,30 @@ mod tests {
         }
         drop(there);
         if last == Heard::Nothing { next.hear(&secret) } else { last }
+    }
+
+    /// Of a path of 20 ms: packets on their way, and milliseconds since anything came back.
+    fn info(unacked: u32, last_ack_recv_ms: u32) -> TcpInfo {
+        TcpInfo { rtt_us: 20_000, unacked, last_ack_recv_ms, last_data_recv_ms: last_ack_recv_ms, ..TcpInfo::default() }
+    }
+
+    #[test]
+    fn a_peer_without_a_core_whose_kernel_answers_is_left_alone_and_one_behind_a_dead_path_is_looked_for() {
+        let ms = Duration::from_millis;
+        assert!(is_away(&info(2, 1400), ms(1600)), "what was said twice a second came to nothing");
+        assert!(!is_away(&info(2, 1400), ms(1500)), "four round trips more");
+        for unheard in [1600, 3000, 6000] {
+            assert!(!is_away(&info(0, unheard), ms(unheard.into())), "all that was said has arrived: {unheard} ms");
+            assert!(!is_away(&info(1, 300), ms(unheard.into())), "it is being acknowledged: {unheard} ms");
+        }
+        assert!(is_away(&info(0, 6100), ms(6100)), "something in between may answer for a peer that is gone");
+    }
+
+    #[test]
+    fn of_the_streams_of_a_session_that_went_on_elsewhere_those_that_are_answered_stay() {
+        assert!(is_dead(&info(3, 1100), true) && !is_dead(&info(3, 900), true) && !is_dead(&info(0, 5000), true));
+        assert!(is_dead(&TcpInfo { notsent_bytes: 1, ..info(0, 1100) }, true), "a window that nobody opens");
+        assert!(is_dead(&info(0, 1100), false) && !is_dead(&info(0, 900), false));
     }
 
     #[test]

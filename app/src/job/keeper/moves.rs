@@ -4,7 +4,7 @@
 //! In and out: the rails' meters in; a greeting from a new socket, and the socket to the worker, out.
 //! Invariants: the initiator alone moves, since it alone can be reached nowhere; the new address carries no data before it has shown that it
 //! hears (greeting, W, K: docs/protocol.md section 7; RFC 9000 section 9.3), and the old one stays in use until then; where nothing is heard
-//! because nothing is sent, the pauses between greetings grow.
+//! because nothing is sent, or because the peer has no core for it, the pauses between greetings grow, and shrink slowly.
 //! Absent on purpose: a new rate (the law finds it from what it hears), a new control session.
 
 use std::io::{Error, ErrorKind};
@@ -14,15 +14,22 @@ use std::time::{Duration, Instant};
 
 use engine::job::Cmd;
 
-use super::{Closing, End, Keeper};
+use super::again::is_silent;
+use super::{Closing, End, Keeper, PULSE};
 use crate::job::rails::Ask;
 
 /// Nothing heard for so long, or for so many round trips, while something is on its way: the path is looked for again. Feedback comes at
 /// least every round trip or 25 ms; four of them are not lost one after another.
 const SILENCE: Duration = Duration::from_millis(250);
 const SILENCE_RTTS: u32 = 4;
-/// Twice as long after each greeting that changed nothing, up to
+/// Twice as long after each greeting, up to
 const SILENCE_MAX: Duration = Duration::from_secs(8);
+/// and half of that again when this has passed without one. A packet that comes says nothing of whether the greeting was called for: beside
+/// hundreds of jobs on two cores each rail is silent for a second now and then, and what waits in the old socket is lost with each move
+/// (183 jobs moved 4,952 times, and 20 of them brought nothing within a minute).
+const CALM: Duration = Duration::from_secs(8);
+/// So many make the longest pause.
+const TRIES_MAX: u32 = 6;
 /// The control session has a word of the peer twice a second: silent for longer, it is the whole path that is down, not UDP alone.
 const PEER_ALIVE: Duration = Duration::from_secs(2);
 /// So many greetings in a row, none answered although the peer is there, and UDP is what does not get through. One is not enough: it may
@@ -34,8 +41,10 @@ const UNANSWERED: u32 = 2;
 pub(super) struct Hearing {
     sign: u64,
     since: Instant,
-    /// Greetings since something was heard.
+    /// Greetings, less one for each `CALM` without any.
     tries: u32,
+    /// The last greeting, or when one was forgotten.
+    calm: Instant,
     /// Of these, one after another, those that the peer did not answer although it was there.
     unanswered: u32,
     /// One is on its way.
@@ -44,19 +53,27 @@ pub(super) struct Hearing {
 
 impl Hearing {
     pub(super) fn new() -> Hearing {
-        Hearing { sign: 0, since: Instant::now(), tries: 0, unanswered: 0, asked: false }
+        let now = Instant::now();
+        Hearing { sign: 0, since: now, tries: 0, calm: now, unanswered: 0, asked: false }
     }
 
     /// `sign` changes when something is heard. Is it time to greet? `waits`: something is on its way.
     fn is_lost(&mut self, now: Instant, sign: u64, waits: bool, rtt: Duration) -> bool {
         if sign != self.sign {
-            (self.sign, self.tries, self.unanswered, self.since) = (sign, 0, 0, now);
+            (self.sign, self.unanswered, self.since) = (sign, 0, now);
+            if now.saturating_duration_since(self.calm) >= CALM {
+                (self.tries, self.calm) = (self.tries.saturating_sub(1), now);
+            }
         }
-        if !waits && self.tries == 0 {
+        if !waits {
             self.since = now;
         }
-        let patience = SILENCE.max(rtt * SILENCE_RTTS) * 2u32.saturating_pow(self.tries.min(8));
+        let patience = SILENCE.max(rtt * SILENCE_RTTS) * 2u32.saturating_pow(self.tries);
         !self.asked && waits && now.saturating_duration_since(self.since) >= patience.min(SILENCE_MAX)
+    }
+
+    fn greets(&mut self, now: Instant) {
+        (self.asked, self.tries, self.calm) = (true, (self.tries + 1).min(TRIES_MAX), now);
     }
 
     /// A greeting came to nothing. Is it UDP that does not get through? Not if this end could not even send it (its address just changed, no
@@ -75,14 +92,18 @@ impl Keeper<'_, '_> {
             return;
         }
         let (now, sends) = (Instant::now(), matches!(self.end, End::Send(_)));
-        let ours = sys::sock::tcp_info(self.job.link.as_fd()).map_or(0, |info| info.rtt_us);
+        let session = sys::sock::tcp_info(self.job.link.as_fd()).unwrap_or_default();
+        let ours = session.rtt_us;
+        // Its kernel answers and it says nothing: it has no core, or is stopped, and sends no packets either.
+        let is_busy = self.peer_told.elapsed() >= 2 * PULSE + Duration::from_micros(ours.into()) * SILENCE_RTTS
+            && !is_silent(&session);
         for (&rail, it) in &mut self.carriers {
             let Some(meter) = it.meter.as_ref().filter(|_| it.rests_until.is_none()) else { continue };
             let stats = meter.read();
             let sign = if sends { stats.feedbacks } else { stats.packets };
             let rtt = Duration::from_nanos(stats.rtt_ns).max(Duration::from_micros(ours.into()));
-            if it.hearing.is_lost(now, sign, stats.units > 0, rtt) {
-                (it.hearing.asked, it.hearing.tries) = (true, it.hearing.tries + 1);
+            if it.hearing.is_lost(now, sign, stats.units > 0 && !is_busy, rtt) {
+                it.hearing.greets(now);
                 self.job.rails.ask(it.path, Ask::Packets(rail));
             }
         }
@@ -126,7 +147,8 @@ mod tests {
             let sign = 1 + ms.min(1000);
             if hearing.is_lost(now, sign, true, rtt) {
                 greeted.push(ms);
-                (hearing.tries, hearing.since) = (hearing.tries + 1, now);
+                hearing.greets(now);
+                (hearing.asked, hearing.since) = (false, now);
             }
         }
         assert_eq!(
@@ -134,6 +156,28 @@ mod tests {
             [1250, 1750, 2750, 4750, 8750, 16750],
             "a quarter of a second, then twice as long each time"
         );
+    }
+
+    #[test]
+    fn a_rail_that_is_silent_for_a_while_and_heard_again_is_not_greeted_each_time() {
+        let (mut hearing, begin, mut greeted) = (Hearing::new(), Instant::now(), 0);
+        // Heard for half a second, then not for half a second, as beside hundreds of jobs on two cores.
+        for ms in 0..60_000u64 {
+            let now = begin + Duration::from_millis(ms);
+            if hearing.is_lost(now, ms.saturating_sub(ms / 500 % 2 * (ms % 500)), true, Duration::ZERO) {
+                greeted += 1;
+                hearing.greets(now);
+                (hearing.asked, hearing.since) = (false, now);
+            }
+        }
+        assert!(greeted <= 8, "{greeted} in a minute");
+        // Heard for as long as the longest pause for each greeting: as soon as ever.
+        for ms in 60_000..120_000u64 {
+            assert!(!hearing.is_lost(begin + Duration::from_millis(ms), ms, true, Duration::ZERO));
+        }
+        let lost = (0..1000)
+            .find(|ms| hearing.is_lost(begin + Duration::from_millis(120_000 + ms), 119_999, true, Duration::ZERO));
+        assert_eq!(lost, Some(249));
     }
 
     #[test]
