@@ -20,6 +20,7 @@ use crate::fault;
 use crate::job::Cmd;
 use crate::linux::Linux;
 use crate::platform::Platform;
+use crate::seldom::Seldom;
 use crate::worker::Worker;
 
 /// One worker from outside.
@@ -30,6 +31,7 @@ struct Handle {
     waker: Arc<Mutex<Waker>>,
     counters: Arc<Counters>,
     thread_id: u32,
+    run_delay_ns: Seldom,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -180,7 +182,14 @@ impl Workers {
             let (started, waker, thread_id) =
                 told.recv().map_err(|_| io::Error::other("a worker died at its start"))??;
             workers.started.push(started);
-            workers.handles.push(Handle { to, waker, counters, thread_id, thread: Some(thread) });
+            workers.handles.push(Handle {
+                to,
+                waker,
+                counters,
+                thread_id,
+                run_delay_ns: Seldom::new(),
+                thread: Some(thread),
+            });
         }
         Ok(workers)
     }
@@ -259,7 +268,8 @@ impl Team {
     /// How long each member was ready to run and had no core, nanoseconds since it began.
     #[must_use]
     pub fn run_delays_ns(&self) -> Vec<u64> {
-        self.handles().map(|handle| sys::clock::run_delay_ns(handle.thread_id)).collect()
+        let delay = |it: &Handle| it.run_delay_ns.get(sys::clock::now_ns, || sys::clock::run_delay_ns(it.thread_id));
+        self.handles().map(delay).collect()
     }
 
     /// The books of each member so far. With several jobs at once these are the books of all of them.

@@ -417,7 +417,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             delays_from: job.workers.run_delays_ns(),
             traffic_from: storage::Traffic::now(&job.workers),
             rails_seen: 0,
-            cpu_from: sys::clock::process_cpu_ns(),
+            cpu_from: watch::process_cpu_ns(),
             started: now,
             pulsed: now,
             moved: now,

@@ -7,6 +7,7 @@
 
 use std::time::{Duration, Instant};
 
+use engine::seldom::Seldom;
 use proto::books::{Books, STAGES, Stage};
 use proto::error::Refusal;
 use proto::wire::control::Frame;
@@ -18,6 +19,15 @@ use crate::job::volumes;
 
 /// A pause between two tries and a connection's greeting.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// Of the process, for all its jobs.
+static CPU: Seldom = Seldom::new();
+static PEAK: Seldom = Seldom::new();
+
+/// CPU time of the process.
+pub(super) fn process_cpu_ns() -> u64 {
+    CPU.get(sys::clock::now_ns, sys::clock::process_cpu_ns)
+}
 
 impl Keeper<'_, '_> {
     pub(super) fn pulse(&mut self) {
@@ -57,8 +67,8 @@ impl Keeper<'_, '_> {
             ns,
             wall_ns,
             workers: u16::try_from(count).unwrap_or(u16::MAX),
-            cpu_ns: sys::clock::process_cpu_ns() - self.cpu_from,
-            peak_memory_bytes: sys::clock::peak_memory_bytes(),
+            cpu_ns: process_cpu_ns().saturating_sub(self.cpu_from),
+            peak_memory_bytes: PEAK.get(sys::clock::now_ns, sys::clock::peak_memory_bytes),
             payload_bytes: tally.moved,
             rail_bytes,
             resent_bytes: tally.resent + again,
