@@ -296,6 +296,7 @@ struct Keeper<'a, 'b> {
     pulsed: Instant,
     moved: Instant,
     moved_sign: (u64, u64, u64, u64),
+    still: Option<watch::Still>,
     peer_flushes: bool,
     peer_told: Instant,
     growth: Growth,
@@ -370,8 +371,7 @@ pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Resul
 
 impl<'a, 'b> Keeper<'a, 'b> {
     fn new(job: Job<'a>, watch: &'b mut dyn FnMut(&Status<'_>, &[String])) -> io::Result<Self> {
-        let (post, events) = sync_channel(EVENTS_HELD);
-        let panics = Panics::new(&job.bell);
+        let ((post, events), panics) = (sync_channel(EVENTS_HELD), Panics::new(&job.bell));
         let (scan, tasks) = panics.spawn_first(&job)?;
         let (mut end, (receipt, missing)) = (End::of(&job), begin_receipt(&job));
         end.record().dry = job.dry;
@@ -422,6 +422,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             pulsed: now,
             moved: now,
             moved_sign: (0, 0, 0, 0),
+            still: None,
             peer_flushes: false,
             peer_told: now,
             growth: Growth::default(),

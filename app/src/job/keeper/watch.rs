@@ -2,7 +2,8 @@
 //!
 //! For: both ends and the user knowing how it goes, and no job that hangs.
 //! In and out: counts and books of this end, the peer's pulse in; a pulse, a `Status` or `Failure` out.
-//! Invariants: no progress for `stall` ends the job with the reason as far as the books show it; a flush gets more, not without end.
+//! Invariants: no progress for `stall` ends the job with the reason as far as the books show it; a flush gets more, and so does a job whose turn
+//! does not come because an end has its hands full or no core, and neither without end.
 //! Absent on purpose: drawing (report), the verdict (proto::books).
 
 use std::time::{Duration, Instant};
@@ -19,6 +20,28 @@ use crate::job::volumes;
 
 /// A pause between two tries and a connection's greeting.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// A flush may take so many times `stall`, and so may waiting for a turn.
+const MORE: u32 = 4;
+/// Nothing moved for this part of `stall`: what the ends do meanwhile is looked at.
+const STILL_PART: u32 = 4;
+
+/// A job that stands still.
+#[derive(Debug)]
+pub(super) struct Still {
+    own: Books,
+    peers: Books,
+    told: bool,
+}
+
+/// Was more than half of the workers' time taken since `from`, by jobs or by whoever has the cores? Their books are of all jobs that they have.
+fn is_taken(from: &Books, now: &Books) -> bool {
+    let work =
+        |books: &Books| Stage::ALL.iter().filter(|it| !it.is_wait()).map(|it| books.ns[*it as usize]).sum::<u64>();
+    let taken = work(now).saturating_sub(work(from)) + now.run_delay_ns.saturating_sub(from.run_delay_ns);
+    let wall_ns = now.wall_ns.saturating_sub(from.wall_ns);
+    wall_ns > 0 && taken > wall_ns / 2
+}
 
 /// Of the process, for all its jobs.
 static CPU: Seldom = Seldom::new();
@@ -154,7 +177,8 @@ impl Keeper<'_, '_> {
         // A disk that flushes is given more time, here or there; not without end.
         let flushing =
             self.commits_open + self.notes_open > 0 || (self.peer_flushes && self.peer_told.elapsed() < PULSE * 10);
-        let patience = (if flushing { self.job.stall * 4 } else { self.job.stall }).max(self.slowness());
+        let waits = self.waits_for_its_turn();
+        let patience = (if flushing || waits { self.job.stall * MORE } else { self.job.stall }).max(self.slowness());
         // A path that comes back in the last moment is noticed somewhat later.
         let grace = if self.is_unheard() { (self.job.stall / 4).min(GRACE) } else { Duration::ZERO };
         if self.moved.elapsed() < patience + grace {
@@ -176,6 +200,25 @@ impl Keeper<'_, '_> {
 }
 
 impl Keeper<'_, '_> {
+    /// Nothing moved for a while: because an end works for other jobs, of which there may be a thousand, or has no core? The user is told.
+    fn waits_for_its_turn(&mut self) -> bool {
+        if self.moved.elapsed() < self.job.stall / STILL_PART || self.closing != Closing::Open {
+            self.still = None;
+            return false;
+        }
+        let (own, peers) = (self.books(), self.peers.unwrap_or_default());
+        let still = self.still.get_or_insert(Still { own, peers, told: false });
+        let (here, there) = (is_taken(&still.own, &own), is_taken(&still.peers, &peers));
+        if (here || there) && !std::mem::replace(&mut still.told, true) && self.job.rails.dials() {
+            let whose = if there { format!("the other end, {},", self.peer_name()) } else { "this host".to_owned() };
+            let most = (self.job.stall * MORE).saturating_sub(self.moved.elapsed()).as_secs();
+            self.said.push(format!(
+                "waiting for a turn, for {most} s at most: {whose} is busy with other jobs, or its cores are taken"
+            ));
+        }
+        here || there
+    }
+
     /// Under a cap chunks are seconds or minutes apart, and that is no standstill: three times what one of each rail takes.
     fn slowness(&self) -> Duration {
         let (own, peers) = (self.wishes.caps.0 / 8, self.wishes.caps.1 / 8);
@@ -187,4 +230,29 @@ impl Keeper<'_, '_> {
 
 fn largest(books: &Books) -> Option<Stage> {
     Stage::ALL.into_iter().max_by_key(|stage| books.ns[*stage as usize]).filter(|stage| books.ns[*stage as usize] > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_that_works_or_has_no_core_has_its_time_taken_and_one_that_waits_has_not() {
+        let books = |stage: Stage, ns, run_delay_ns| {
+            let mut books = Books { wall_ns: 10_000, run_delay_ns, ..Books::default() };
+            books.ns[Stage::Idle as usize] = 5_000;
+            books.ns[stage as usize] += ns;
+            books
+        };
+        let from = books(Stage::Loop, 100, 100);
+        let later = |stage, ns, run_delay_ns| Books { wall_ns: 20_000, ..books(stage, ns, run_delay_ns) };
+        assert!(is_taken(&from, &later(Stage::Write, 5_200, 100)), "it writes for others");
+        assert!(is_taken(&from, &later(Stage::Loop, 100, 5_200)), "others have its cores");
+        assert!(is_taken(&from, &later(Stage::Seal, 2_700, 2_700)), "both");
+        assert!(!is_taken(&from, &later(Stage::Seal, 2_700, 2_300)));
+        for waits in Stage::ALL.into_iter().filter(|it| it.is_wait()) {
+            assert!(!is_taken(&from, &later(waits, 9_900, 100)), "{}", waits.name());
+        }
+        assert!(!is_taken(&from, &from), "nothing is known yet");
+    }
 }
