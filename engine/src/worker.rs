@@ -43,6 +43,10 @@ pub struct Worker<P: Platform> {
     pub(crate) slots: Slots,
     /// Bufs that senders leave to receivers.
     pub(crate) reserve: usize,
+    /// Bufs that chunks sent for the first time leave to others in this turn.
+    pub(crate) left_by_fill: usize,
+    /// In this turn nobody found nothing to unload.
+    pub(crate) may_unload: bool,
     mailbox: Receiver<Cmd<P>>,
     done: Vec<Done>,
     first: usize,
@@ -54,10 +58,17 @@ const GIVE_UP_TRIES: u32 = 1000;
 /// The longest sleep: books are published and late events moved at least so often.
 const SLEEP_NS_MAX: u64 = 100_000_000;
 
+/// One of so many bufs is for small chunks alone. Where hundreds of large ones come and go, whoever takes a buf at once takes each that comes
+/// back, and a newcomer's 13 bytes, which must find more than one, waited for up to 16 s beside a thousand jobs.
+const SMALL_PART: usize = 8;
+
 impl<P: Platform> Worker<P> {
     /// A worker that takes its commands from `mailbox`.
     pub fn new(mut platform: P, mailbox: Receiver<Cmd<P>>, counters: Arc<Counters>) -> Self {
-        let reserve = (platform.pool().count() / 4).max(1);
+        let pool = platform.pool();
+        let apart = pool.count() / SMALL_PART;
+        pool.keep_apart(apart);
+        let reserve = (pool.count() / 4 - apart).max(1);
         Worker {
             platform,
             laps: Laps::new(counters),
@@ -65,6 +76,8 @@ impl<P: Platform> Worker<P> {
             rails: Vec::new(),
             slots: Slots::new(),
             reserve,
+            left_by_fill: reserve,
+            may_unload: true,
             mailbox,
             done: Vec::with_capacity(256),
             first: 0,
@@ -295,6 +308,7 @@ impl<P: Platform> Worker<P> {
     /// Ask and do: every rail gets one go at each step, beginning with another rail each turn; one batch per step.
     fn ask(&mut self) {
         let count = self.rails.len();
+        (self.left_by_fill, self.may_unload) = (self.count_left_by_fill(), true);
         for (step, stage) in [
             (Self::step_fill as fn(&mut Self, usize), Stage::Read),
             (Self::step_send, Stage::Send),

@@ -197,6 +197,9 @@ pub struct Pool {
     /// Slots nobody owns; the last given is the next taken, because it is the warmest in the cache.
     free: Vec<u32>,
     count: usize,
+    /// Of all, those that only `take_small` gives; and how many of these are out.
+    apart: usize,
+    apart_out: usize,
     pages: PageKind,
 }
 
@@ -206,7 +209,7 @@ impl Pool {
     pub fn new(count: usize, chunk_bytes: usize) -> io::Result<Pool> {
         let slots = u32::try_from(count).map_err(|_| io::Error::from_raw_os_error(libc::ENOMEM))?;
         let (map, pages) = Mapping::new(count, chunk_bytes)?;
-        Ok(Pool { map: Arc::new(map), free: (0..slots).rev().collect(), count, pages })
+        Ok(Pool { map: Arc::new(map), free: (0..slots).rev().collect(), count, apart: 0, apart_out: 0, pages })
     }
 
     /// The same in memory as it becomes on a machine that has run for months: pages of 4 KiB, of which no two neighbours are neighbours
@@ -236,21 +239,46 @@ impl Pool {
         Ok(pool)
     }
 
+    /// Keeps `apart` of the bufs, which are all here, for `take_small`: for the others the pool is so many smaller.
+    pub fn keep_apart(&mut self, apart: usize) {
+        assert!(self.free.len() == self.count && apart <= self.count, "a pool is divided before it is used");
+        self.apart = apart;
+    }
+
     /// A buf, if one is free; its contents are whatever its last owner left.
     pub fn take(&mut self) -> Option<Buf> {
+        if self.free() == 0 {
+            return None;
+        }
         let index = self.free.pop()?;
-        Some(Buf { map: Arc::clone(&self.map), index })
+        Some(Buf { map: Arc::clone(&self.map), index, is_apart: false })
+    }
+
+    /// One of those that were kept apart, if one is free.
+    pub fn take_small(&mut self) -> Option<Buf> {
+        if self.small_free() == 0 {
+            return None;
+        }
+        let index = self.free.pop()?;
+        self.apart_out += 1;
+        Some(Buf { map: Arc::clone(&self.map), index, is_apart: true })
     }
 
     /// Takes a buf of this pool back. A buf of another pool is a bug and panics.
     pub fn give(&mut self, buf: Buf) {
         assert!(Arc::ptr_eq(&self.map, &buf.map), "a buf goes back to the pool it came from");
+        self.apart_out -= usize::from(buf.is_apart);
         self.free.push(buf.index);
     }
 
     /// How many bufs `take` has left.
     pub fn free(&self) -> usize {
-        self.free.len()
+        self.free.len() - self.small_free()
+    }
+
+    /// How many `take_small` has left.
+    pub fn small_free(&self) -> usize {
+        self.apart - self.apart_out
     }
 
     /// How many bufs there are.
@@ -282,6 +310,7 @@ impl Pool {
 pub struct Buf {
     map: Arc<Mapping>,
     index: u32,
+    is_apart: bool,
 }
 
 impl Buf {

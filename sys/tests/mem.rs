@@ -119,3 +119,21 @@ fn a_thread_names_the_node_of_its_memory_and_no_node_that_is_not_there() {
     .join()
     .unwrap();
 }
+
+#[test]
+fn bufs_that_are_kept_apart_are_there_for_small_things_whatever_the_others_take() {
+    let mut pool = Pool::new(4, 4096).expect("pool");
+    pool.keep_apart(1);
+    assert_eq!((pool.free(), pool.small_free(), pool.count()), (3, 1, 4));
+    let all: Vec<_> = std::iter::from_fn(|| pool.take()).collect();
+    assert_eq!((all.len(), pool.free(), pool.small_free()), (3, 0, 1));
+    let small = pool.take_small().expect("kept for it");
+    assert!(pool.take_small().is_none() && pool.take().is_none());
+    pool.give(small);
+    assert_eq!((pool.free(), pool.small_free()), (0, 1), "it goes back to where it came from");
+    let small = pool.take_small().expect("again");
+    all.into_iter().for_each(|buf| pool.give(buf));
+    assert_eq!((pool.free(), pool.small_free()), (3, 0));
+    pool.give(small);
+    assert_eq!((pool.free(), pool.small_free()), (3, 1));
+}

@@ -21,6 +21,7 @@ use crate::platform::{Done, Harm, Op, Platform};
 use crate::rail::{Bare, Frame, Kind, Lent, Load, Slot, Taking};
 use crate::seal::{HashAs, Touch, check_draining, hash_as, tag_count};
 use crate::sink::file::is_zero;
+use crate::source::file::SMALL_BYTES;
 use crate::worker::Worker;
 
 /// Sealed frames ahead of the one in flight. With one, a frame is sent straight after it was sealed, while a level-2 cache of
@@ -80,13 +81,18 @@ impl<P: Platform> Worker<P> {
 
     /// The rest of a frame that waited for the bound.
     fn send_on(&mut self, index: usize, now: u64) {
+        if let Some((slot, mem)) = self.next_slice(index, now) {
+            self.send_rest(slot, mem);
+        }
+    }
+
+    /// What is left of the frame in hand, if the bound lets some of it pass now: `granted` says how much.
+    fn next_slice(&mut self, index: usize, now: u64) -> Option<(Slot, Mem)> {
         let rail = self.rails[index].as_mut().expect("the loop looked");
-        let Some(rest) = rail.part.as_ref().map(|(slot, _)| slot.len - slot.done) else { return };
-        let Some(granted) = rail.may_pass(now, rest) else { return };
-        let (slot, mem) = rail.part.take().expect("seen above");
-        rail.granted = granted;
+        let rest = rail.part.as_ref().map(|(slot, _)| slot.len - slot.done)?;
+        rail.granted = rail.may_pass(now, rest)?;
         rail.ops += 1;
-        self.send_rest(slot, mem);
+        rail.part.take()
     }
 
     /// Sends of a frame what the bound has let go.
@@ -289,15 +295,20 @@ impl<P: Platform> Worker<P> {
                 rail.taking = Taking::Hungry(header);
                 // What comes slice by slice has its buf for long: a part of them stays for the others.
                 let pool = self.platform.pool();
-                let least = if rail.goes_whole(SEALED_HEADER_BYTES + len) { 0 } else { pool.count() / 4 };
-                if pool.free() <= least {
+                let goes_whole = rail.goes_whole(SEALED_HEADER_BYTES + len);
+                let least = if goes_whole { 0 } else { pool.count() / 4 };
+                // The last of the small ones' is a sender's: who sends has what it sends.
+                let as_small = goes_whole && u64::from(header.payload_bytes) <= SMALL_BYTES && pool.small_free() > 1;
+                if pool.free() <= least && !as_small {
                     return;
                 }
                 let Some(granted) = rail.may_pass(now, SEALED_HEADER_BYTES + len) else { return };
                 rail.granted = granted - SEALED_HEADER_BYTES;
                 let first = len.min(rail.granted);
                 rail.taking = Taking::Busy;
-                let buf = self.platform.pool().take().expect("seen to be there");
+                let pool = self.platform.pool();
+                let buf = if pool.free() > least { pool.take() } else { pool.take_small() };
+                let buf = buf.expect("seen to be there");
                 rail.ops += 1;
                 let socket = rail.socket.clone();
                 let slot = Slot { kind: Kind::Payload, rail: index, at, done: 0, len, load: Load::Header(header) };
@@ -309,13 +320,9 @@ impl<P: Platform> Worker<P> {
 
     /// The rest of a payload that waited for the bound.
     fn take_on(&mut self, index: usize, now: u64) {
-        let rail = self.rails[index].as_mut().expect("the loop looked");
-        let Some(rest) = rail.part.as_ref().map(|(slot, _)| slot.len - slot.done) else { return };
-        let Some(granted) = rail.may_pass(now, rest) else { return };
-        let (slot, mem) = rail.part.take().expect("seen above");
-        rail.granted = granted;
-        rail.ops += 1;
-        self.take_rest(slot, mem);
+        if let Some((slot, mem)) = self.next_slice(index, now) {
+            self.take_rest(slot, mem);
+        }
     }
 
     /// Takes of a payload what the bound has let go.

@@ -2,7 +2,7 @@
 //!
 //! For: step 2 of a chunk's path: (chunk, empty buf) → filled buf.
 //! In and out: handouts in; filled bufs to the rail's queue, failures to the job end.
-//! Invariants: a sender never takes the last `reserve` bufs, nor the last half of them for a small chunk; a file that ends early is torn, not padded.
+//! Invariants: a sender never takes the last `reserve` bufs; a small chunk has bufs of its own beside them; a file that ends early is torn, not padded.
 //! Absent on purpose: the second look at a file after its last chunk (the keeper asks `SourceTree::is_unchanged`).
 
 use std::collections::VecDeque;
@@ -142,7 +142,7 @@ pub(crate) fn read_pack<S: SourceTree>(
 }
 
 /// What a new connection's send buffer takes at once, as good as: a buf with no more in it is back in a moment, however slow the peer.
-const SMALL_BYTES: u64 = 64 << 10;
+pub(crate) const SMALL_BYTES: u64 = 64 << 10;
 
 fn bytes_of(unit: &Unit) -> u64 {
     match unit {
@@ -161,15 +161,18 @@ impl<P: Platform> Worker<P> {
             if enough || rail.waiting.is_empty() {
                 return;
             }
-            // Hundreds of jobs whose peers are slow have all bufs away for seconds: a newcomer's small file does not wait for them.
+            // Hundreds of jobs have all bufs away, for seconds where their peers are slow: a newcomer's small file does not wait for them.
             let is_small = rail.waiting.front().is_some_and(|it| bytes_of(&it.unit) <= SMALL_BYTES);
-            let left = self.left_by_fill() - if is_small { self.reserve / 2 } else { 0 };
-            if self.platform.pool().free() <= left && !self.unload_oldest(None) {
-                return;
-            }
+            let left = self.left_by_fill;
+            let pool = self.platform.pool();
+            let buf = if pool.free() > left { pool.take() } else { None };
+            let buf = buf.or_else(|| if is_small { self.platform.pool().take_small() } else { None });
+            // All rails are asked for something to unload once in a turn, not by each of hundreds that wait.
+            let unloaded = buf.is_none() && self.may_unload && self.unload_oldest(None);
+            self.may_unload &= buf.is_some() || unloaded;
+            let Some(buf) = buf.or_else(|| if unloaded { self.platform.pool().take() } else { None }) else { return };
             let rail = self.rails[index].as_mut().expect("the loop looked");
             let handout = rail.waiting.pop_front().expect("seen above");
-            let buf = self.platform.pool().take().expect("seen above");
             match handout.unit {
                 Unit::Range { .. } => self.fill_range(index, handout, buf),
                 Unit::Pack { .. } => self.fill_pack(index, handout, buf),

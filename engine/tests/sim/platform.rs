@@ -195,7 +195,7 @@ impl Platform for Sim {
     }
 
     fn flush(&mut self) {
-        self.free.store(self.pool.free(), Ordering::Relaxed);
+        self.free.store(self.pool.free() + self.pool.small_free(), Ordering::Relaxed);
     }
 
     fn wait(&mut self, timeout_ns: u64, done: &mut Vec<Done>) {

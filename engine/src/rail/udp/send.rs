@@ -485,7 +485,7 @@ impl<P: Platform> Worker<P> {
     }
 
     /// Bufs that chunks sent for the first time leave to others: to receivers, and one to repairs, which receivers may wait for.
-    pub(crate) fn left_by_fill(&self) -> usize {
+    pub(crate) fn count_left_by_fill(&self) -> usize {
         let repairs = self.has_receivers() && self.rails.iter().flatten().any(|rail| rail.packets.is_some());
         self.reserve + usize::from(repairs)
     }
