@@ -17,7 +17,7 @@ use proto::send::{Handout, Unit};
 use crate::books::{Counters, Laps};
 use crate::job::{Cmd, Event, JobNo, JobPart, RailEnd, RailPace, Role};
 use crate::platform::{Done, Platform};
-use crate::rail::udp::{Packets, Pause};
+use crate::rail::udp::{BURSTS_PER_TURN, Packets, Pause};
 use crate::rail::{KINDS, Kind, Rail, Slot, Slots};
 use crate::sink::file::{LOOK_NS, Parts};
 use crate::source::file::Sources;
@@ -47,6 +47,8 @@ pub struct Worker<P: Platform> {
     pub(crate) left_by_fill: usize,
     /// In this turn nobody found nothing to unload.
     pub(crate) may_unload: bool,
+    /// Bursts of each datagram rail in this turn.
+    pub(crate) bursts: usize,
     mailbox: Receiver<Cmd<P>>,
     done: Vec<Done>,
     first: usize,
@@ -58,6 +60,9 @@ const GIVE_UP_TRIES: u32 = 1000;
 /// The longest sleep: books are published and late events moved at least so often.
 const SLEEP_NS_MAX: u64 = 100_000_000;
 
+/// Completions told in a turn: each may be a chunk to open and write, a millisecond or two. The others wait for the next, so that with hundreds of
+/// rails a newcomer's commands and chunks do not wait for all of them at each of their steps.
+const DONE_PER_TURN: usize = 32;
 /// One of so many bufs is for small chunks alone. Where hundreds of large ones come and go, whoever takes a buf at once takes each that comes
 /// back, and a newcomer's 13 bytes, which must find more than one, waited for up to 16 s beside a thousand jobs.
 const SMALL_PART: usize = 8;
@@ -78,6 +83,7 @@ impl<P: Platform> Worker<P> {
             reserve,
             left_by_fill: reserve,
             may_unload: true,
+            bursts: BURSTS_PER_TURN,
             mailbox,
             done: Vec::with_capacity(256),
             first: 0,
@@ -109,6 +115,7 @@ impl<P: Platform> Worker<P> {
     pub fn turn(&mut self, sleep_ns_max: u64) -> bool {
         self.laps.lap(Stage::Loop);
         let (stage, sleep_ns) = self.why_wait(sleep_ns_max);
+        let sleep_ns = if self.done.is_empty() { sleep_ns } else { 0 };
         let mut done = std::mem::take(&mut self.done);
         self.laps.begin_wait(stage);
         let busy_from = self.platform.busy_ns();
@@ -117,7 +124,8 @@ impl<P: Platform> Worker<P> {
         self.laps.lap_wait(stage, work_of(stage), busy);
         // Commands after completions: what a completed receive speaks of was told to us before the peer could send it.
         let go_on = self.take_commands();
-        for completion in done.drain(..) {
+        let some = done.len().min(DONE_PER_TURN);
+        for completion in done.drain(..some) {
             self.tell(completion);
         }
         self.done = done;
@@ -309,6 +317,8 @@ impl<P: Platform> Worker<P> {
     fn ask(&mut self) {
         let count = self.rails.len();
         (self.left_by_fill, self.may_unload) = (self.count_left_by_fill(), true);
+        let datagrams = self.rails.iter().flatten().filter(|rail| rail.packets.is_some()).count();
+        self.bursts = (BURSTS_PER_TURN / datagrams.max(1)).max(1);
         for (step, stage) in [
             (Self::step_fill as fn(&mut Self, usize), Stage::Read),
             (Self::step_send, Stage::Send),

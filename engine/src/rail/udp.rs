@@ -40,8 +40,8 @@ const _: () = assert!(spill::PIECES_BYTES < slots::SLOTS_BYTES);
 const UNIT_AT: usize = HEADROOM - HEADER_BYTES;
 /// UDP payload of one burst: what one call takes, less what 44 packets of an ordinary path leave of it.
 const BURST_BYTES_MAX: usize = sys::udp::BURST_BYTES_MAX;
-/// Bursts in or out per turn of the loop: 2 MiB, some hundred µs, so that neither half starves the other nor another rail.
-const BURSTS_PER_TURN: usize = 32;
+/// Bursts in or out per turn of the loop, of all datagram rails: 2 MiB, some hundred µs, so that neither half starves the other nor another rail.
+pub(crate) const BURSTS_PER_TURN: usize = 32;
 /// The meter is written so often at the most.
 const METER_NS: u64 = 10_000_000;
 /// Bodies of words and feedbacks: 1200 bytes pass everywhere (RFC 9000, section 14), less head and tag.
@@ -285,7 +285,7 @@ impl<P: Platform> Worker<P> {
         }
         let mut inbox = std::mem::take(&mut it.inbox);
         let mut took = false;
-        for _ in 0..BURSTS_PER_TURN {
+        for _ in 0..self.bursts {
             let rail = self.rails[index].as_ref().expect("the caller has it");
             if !it.ready || rail.has_ended() {
                 break;

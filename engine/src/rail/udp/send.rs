@@ -18,7 +18,7 @@ use proto::wire::chunk::{ChunkKind, HEADER_BYTES, Header};
 use sys::mem::{Buf, HEADROOM, Mem};
 
 use super::slots::{LENDERS_MAX, SLOTS_BYTES, Slots};
-use super::{BURST_BYTES_MAX, BURSTS_PER_TURN, Half, Packets, Pause, UNIT_AT, UnitMap, head_of};
+use super::{BURST_BYTES_MAX, Half, Packets, Pause, UNIT_AT, UnitMap, head_of};
 use crate::job::{Cover, Event, RailEnd, Role};
 use crate::meter::PathStats;
 use crate::packets::{BURST_PACKETS_MAX, HEAD_BYTES, Run, SMALL_HEAD_BYTES};
@@ -174,7 +174,7 @@ impl<P: Platform> Worker<P> {
         let now = self.platform.now_ns();
         self.reload_wanted(index, it);
         let mut wake = now;
-        for _ in 0..BURSTS_PER_TURN {
+        for _ in 0..self.bursts {
             self.make_units(index, it);
             let now = self.platform.now_ns();
             match self.send_one(index, it, now) {
