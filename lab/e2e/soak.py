@@ -18,21 +18,13 @@ import sys
 import tempfile
 import time
 
+import judge
+
 LONGHAUL = os.environ["LONGHAUL"]
 AT_ONCE = 6
 GRANT = 128 << 20  # half of it is bufs, which count from their first use on; code, threads and lent memory (30 MiB) are the same for any
 GROWTH_MAX = 6 << 20  # bytes of RSS after the warm-up: the allocator's arenas find their size late
 WARM = 300  # seconds; a shorter run is all warm-up, and its memory is only held against the grant
-BAD = 0
-
-
-def said(holds, words, detail=""):
-    global BAD
-    print(("ok " if holds else "not ok ") + words, flush=True)
-    if not holds:
-        BAD = 1
-        for line in str(detail).splitlines()[:12]:
-            print("#   " + line)
 
 
 def comm(path):
@@ -66,13 +58,11 @@ class Daemon:
         self.process.stdout.close()
 
     def look(self):
-        pid, facts = self.process.pid, {}
-        with open(f"/proc/{pid}/status") as file:
-            facts = {name: value.split() for name, _, value in (line.partition(":") for line in file)}
+        pid = self.process.pid
         # Threads of our own: the kernel's for io_uring come and go as it likes.
         names = [comm(f"/proc/{pid}/task/{it}/comm") for it in os.listdir(f"/proc/{pid}/task")]
         threads = sum(not name.startswith("iou-") for name in names)
-        return {"rss": int(facts["VmRSS"][0]) << 10, "threads": threads, "fds": len(os.listdir(f"/proc/{pid}/fd"))}
+        return {**judge.has(pid), "threads": threads}
 
 
 class Soak:
@@ -239,29 +229,29 @@ def main():
                     told = time.monotonic()
                     it = looks[-1]
                     print(f"# {told - began:.0f} s: {soak.count} jobs, {soak.cuts} cut; the daemon has {it['rss'] / 1048576:.1f} MiB, {it['fds']} descriptors, {it['threads']} threads", flush=True)
-            judge(soak, looks, seed, seconds)
+            weigh(soak, looks, seed, seconds)
             sweeps(soak)
         finally:
             soak.main.kill()
             soak.other.kill()
-    return BAD
+    return judge.status
 
 
-def judge(soak, looks, seed, seconds):
-    said(soak.wrong == 0, f"{soak.count} jobs ({', '.join(f'{n} {kind}' for kind, n in sorted(soak.kinds.items()))}), {soak.cuts} cut and run again (SEED={seed}): all whole and equal", "\n".join(soak.why))
+def weigh(soak, looks, seed, seconds):
+    judge.said(soak.wrong == 0, f"{soak.count} jobs ({', '.join(f'{n} {kind}' for kind, n in sorted(soak.kinds.items()))}), {soak.cuts} cut and run again (SEED={seed}): all whole and equal", "\n".join(soak.why))
     # The second half against the second quarter: what only warms up is over by then.
     quarter = max(len(looks) // 4, 1)
     early, late = looks[quarter : 2 * quarter] or looks[:1], looks[2 * quarter :] or looks[-1:]
     most = lambda some, what: max(it[what] for it in some)
     grown = most(late, "rss") - most(early, "rss")
-    said(most(looks, "rss") <= GRANT, f"memory is within the grant of {GRANT >> 20} MiB: {most(looks, 'rss') >> 10} KiB at most")
+    judge.said(most(looks, "rss") <= GRANT, f"memory is within the grant of {GRANT >> 20} MiB: {most(looks, 'rss') >> 10} KiB at most")
     if seconds >= WARM:
-        said(grown <= GROWTH_MAX, f"memory is flat: {most(early, 'rss') >> 10} KiB in the second quarter, {most(late, 'rss') >> 10} KiB afterwards")
+        judge.said(grown <= GROWTH_MAX, f"memory is flat: {most(early, 'rss') >> 10} KiB in the second quarter, {most(late, 'rss') >> 10} KiB afterwards")
     # Workers keep pipes for a while, and folders open: a few more or less.
     fds = most(early, "fds"), most(late, "fds")
-    said(fds[1] <= fds[0] + 8, f"descriptors are flat: {fds[0]} in the second quarter, {fds[1]} at most afterwards")
+    judge.said(fds[1] <= fds[0] + 8, f"descriptors are flat: {fds[0]} in the second quarter, {fds[1]} at most afterwards")
     threads = soak.idle["threads"], most(looks, "threads")
-    said(threads[1] <= threads[0], f"threads are flat: {threads[0]} before the first job, {threads[1]} at most whenever none ran")
+    judge.said(threads[1] <= threads[0], f"threads are flat: {threads[0]} before the first job, {threads[1]} at most whenever none ran")
 
 
 def sweeps(soak):
@@ -280,7 +270,7 @@ def sweeps(soak):
     soak.main.process.stdout.close()
     left = soak.left()
     wanted = [path for path in left if path.startswith(os.path.join(soak.main.root, "in"))]
-    said(len(left) > len(wanted) > 0, f"both sides killed in mid-job: {len(left) - len(wanted)} things are left beside {len(wanted)} that the next run wants", left)
+    judge.said(len(left) > len(wanted) > 0, f"both sides killed in mid-job: {len(left) - len(wanted)} things are left beside {len(wanted)} that the next run wants", left)
     age(path for path in left if path not in wanted)
     stamp = os.path.join(soak.env["LONGHAUL_HOME"], "run", "swept")
     if os.path.exists(stamp):
@@ -296,8 +286,8 @@ def sweeps(soak):
         if len(left) == len(sockets) == 2:
             break
         time.sleep(0.05)
-    said(again.returncode == 0 and len(left) == len(sockets), "started again, both of them: the job is whole, and nothing is left but sockets", f"exit code {again.returncode}\n" + "\n".join(left))
-    said(len(sockets) == 2, "each living daemon has its socket, and no dead process has one", sockets)
+    judge.said(again.returncode == 0 and len(left) == len(sockets), "started again, both of them: the job is whole, and nothing is left but sockets", f"exit code {again.returncode}\n" + "\n".join(left))
+    judge.said(len(sockets) == 2, "each living daemon has its socket, and no dead process has one", sockets)
 
 
 if __name__ == "__main__":

@@ -19,28 +19,11 @@ import tempfile
 import threading
 import time
 
+import judge
+
 LONGHAUL = os.environ["LONGHAUL"]
 MEMORY = int(os.environ.get("MEMORY_MIB", "256"))
 WAIT_MAX = 2.0  # seconds; issue: no newcomer waits longer
-BAD = 0
-
-
-def said(holds, words, detail=""):
-    global BAD
-    print(("ok " if holds else "not ok ") + words, flush=True)
-    if not holds:
-        BAD = 1
-        for line in str(detail).splitlines()[:12]:
-            print("#   " + line)
-
-
-def status_of(pid):
-    facts = {}
-    with open(f"/proc/{pid}/status") as file:
-        for line in file:
-            name, _, value = line.partition(":")
-            facts[name] = value.split()
-    return {"rss": int(facts["VmRSS"][0]) << 10, "peak": int(facts["VmHWM"][0]) << 10, "anon": int(facts["RssAnon"][0]) << 10, "threads": int(facts["Threads"][0]), "fds": len(os.listdir(f"/proc/{pid}/fd"))}
 
 
 class Daemon:
@@ -133,7 +116,7 @@ def main():
                         ended[number], codes[number] = time.monotonic(), process.returncode
                         del running[number]
                 at_once = max(at_once, len(running))
-                for name, value in status_of(daemon.pid).items():
+                for name, value in judge.has(daemon.pid).items():
                     peak[name] = max(peak.get(name, 0), value)
                 time.sleep(0.05)
             stop.set()
@@ -145,32 +128,32 @@ def main():
             last = lambda number: open(os.path.join(folder, "logs", str(number)), errors="replace").read().splitlines()[-1:]
             print(f"# {jobs} jobs: started in {spawned:.1f} s, {at_once} at once, all over after {time.monotonic() - since:.1f} s (SEED={seed})")
             print(f"# the daemon at most: {peak['peak'] >> 20} MiB ({peak['anon'] >> 20} MiB anonymous), {peak['fds']} descriptors, {peak['threads']} threads")
-            said(not wrong, f"{jobs} jobs at once: all end with exit code 0", "\n".join(f"{codes.get(n)}: {last(n)}" for n in wrong[:6]) + f"\n{len(wrong)} in all")
+            judge.said(not wrong, f"{jobs} jobs at once: all end with exit code 0", "\n".join(f"{codes.get(n)}: {last(n)}" for n in wrong[:6]) + f"\n{len(wrong)} in all")
             unequal = [number for number in range(jobs) if number not in wrong and not equal(os.path.join(folder, "src", plan(number, folder, "")[2]), plan(number, folder, "")[1])]
-            said(not unequal, f"{jobs} jobs at once: all are equal", unequal[:20])
+            judge.said(not unequal, f"{jobs} jobs at once: all are equal", unequal[:20])
             # The smallest grants have 32 places all the same, which is 6 MiB more, and the code that runs.
             most = MEMORY + (16 if os.environ.get("QUEUED") else 0)
-            said(peak["peak"] <= most << 20, f"{jobs} jobs at once: the daemon stays within {most} MiB", f"{peak['peak'] >> 20} MiB")
+            judge.said(peak["peak"] <= most << 20, f"{jobs} jobs at once: the daemon stays within {most} MiB", f"{peak['peak'] >> 20} MiB")
             if os.environ.get("QUEUED"):
                 waited = sum("waiting for a place" in open(os.path.join(folder, "logs", str(n)), errors="replace").read() for n in range(jobs))
-                said(waited > 0, f"more jobs than places: {waited} waited for one, and said so")
+                judge.said(waited > 0, f"more jobs than places: {waited} waited for one, and said so")
             elif taken:
                 median = statistics.median(taken)
                 streams = max(ended[n] - begun[n] for n in ended if n % 5 != 1)
                 print(f"# of all the slowest took {taken[-1]:.1f} s")
-                said(streams <= 2 * median, f"{jobs} jobs at once: the slowest over TCP took {streams:.1f} s, the median of all is {median:.1f} s")
+                judge.said(streams <= 2 * median, f"{jobs} jobs at once: the slowest over TCP took {streams:.1f} s, the median of all is {median:.1f} s")
                 for kind in range(10):
                     some = [ended[n] - begun[n] for n in ended if n % 10 == kind]
                     words = " ".join(plan(kind, "", "")[0][6:-2]) or "tcp"
                     print(f"# {'push' if kind % 2 else 'pull'} {plan(kind, '', '')[2]} {words}: median {statistics.median(some):.1f} s, at most {max(some):.1f} s") if some else None
             worst = max(waits)
             if os.environ.get("QUEUED"):
-                return BAD
+                return judge.status
             lost = [it for it in waits if it[1] != 0]
-            said(not lost, f"{len(waits)} newcomers meanwhile: each got its file", lost[:3])
+            judge.said(not lost, f"{len(waits)} newcomers meanwhile: each got its file", lost[:3])
             if worst[0] > WAIT_MAX:
                 print("\n".join(f"# the slowest newcomer: {line[:160]}" for line in worst[2]))
-            said(worst[0] <= WAIT_MAX, f"{len(waits)} newcomers meanwhile: none waited longer than {worst[0]:.2f} s (median {statistics.median(it[0] for it in waits):.2f} s)")
+            judge.said(worst[0] <= WAIT_MAX, f"{len(waits)} newcomers meanwhile: none waited longer than {worst[0]:.2f} s (median {statistics.median(it[0] for it in waits):.2f} s)")
         finally:
             stop.set()
             daemon.process.terminate()
@@ -180,7 +163,7 @@ def main():
                 daemon.process.kill()
             if os.environ.get("VERBOSE"):
                 print(open(os.path.join(folder, "daemon.err")).read()[-1500:])
-    return BAD
+    return judge.status
 
 
 if __name__ == "__main__":
