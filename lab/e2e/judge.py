@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """What checks of a daemon under many jobs share: their lines of ok and not ok, and what a process has.
 
 Invariants: `status` is 1 from the first `not ok` on.
