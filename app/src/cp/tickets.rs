@@ -71,8 +71,9 @@ fn asked(host: &str) -> Result<Ticket, Failure> {
     let before = tcgetattr(&terminal).map_err(|errno| no_terminal(errno.into()))?;
     let mut hidden = before.clone();
     hidden.local_modes.remove(LocalModes::ECHO);
-    let _ = write!(terminal, "ticket for {host}: ");
+    // Before the question: what is typed after it would be thrown away with what was typed before it, and be seen.
     let _ = tcsetattr(&terminal, OptionalActions::Flush, &hidden);
+    let _ = write!(terminal, "ticket for {host}: ");
     let mut line = String::new();
     let read = BufReader::new(&terminal).read_line(&mut line);
     let _ = tcsetattr(&terminal, OptionalActions::Flush, &before);
