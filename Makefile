@@ -33,7 +33,7 @@ e2e: needs build ## the real binary between two hosts made on the spot (E2E=name
 vmtest: build ## what needs several memory nodes, real cards and irqbalance: in an emulated guest, made on the first run (Debian, root; seven to fifteen minutes; VM=name runs one check)
 	lab/vm/test.sh $(VM)
 
-mutants: ## breaks the code on purpose, a promise at a time, and sees its test fail (M=words: only those; an hour and a half)
+mutants: ## breaks the code on purpose, a promise at a time, and sees its test fail (M=words: only those; M=--rest: what results do not call caught; two hours)
 	lab/mutants/run $(M)
 
 lint: ## format and lints, as CI asks for them
