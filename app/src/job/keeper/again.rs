@@ -76,9 +76,10 @@ fn is_away(info: &TcpInfo, unheard: Duration) -> bool {
     unheard >= SILENCE + trips && (is_silent(info) || unheard >= BUSY + trips)
 }
 
-/// Does something that was sent wait for its acknowledgement, and nothing at all comes back? Each end says something twice a second.
+/// Does something that was said wait for its acknowledgement, and nothing at all comes back? Each end says something twice a second. What an end says
+/// whose own address is gone is not even sent.
 pub(super) fn is_silent(info: &TcpInfo) -> bool {
-    info.unacked > 0 && is_past(info, info.last_ack_recv_ms)
+    (info.unacked > 0 || info.notsent_bytes > 0) && is_past(info, info.last_ack_recv_ms)
 }
 
 /// Was that so long ago that a path which is there would have brought something since?
@@ -90,7 +91,7 @@ fn is_past(info: &TcpInfo, ms: u32) -> bool {
 /// Is a stream as dead as the session's connection was? Where bytes wait for the peer's window nothing is on its way; probes of it are answered.
 fn is_dead(info: &TcpInfo, sends: bool) -> bool {
     match sends {
-        true => (info.unacked > 0 || info.notsent_bytes > 0) && is_past(info, info.last_ack_recv_ms),
+        true => is_silent(info),
         false => is_past(info, info.last_data_recv_ms),
     }
 }
@@ -330,6 +331,8 @@ mod tests {
         let ms = Duration::from_millis;
         assert!(is_away(&info(2, 1400), ms(1600)), "what was said twice a second came to nothing");
         assert!(!is_away(&info(2, 1400), ms(1500)), "four round trips more");
+        let unsent = TcpInfo { notsent_bytes: 90, ..info(0, 1400) };
+        assert!(is_away(&unsent, ms(1600)), "this end's address is gone: its kernel keeps what is said");
         for unheard in [1600, 3000, 6000] {
             assert!(!is_away(&info(0, unheard), ms(unheard.into())), "all that was said has arrived: {unheard} ms");
             assert!(!is_away(&info(1, 300), ms(unheard.into())), "it is being acknowledged: {unheard} ms");
