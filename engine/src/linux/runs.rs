@@ -3,14 +3,15 @@
 //! For: parts of files without a journal, which have names that only their job knows, so that two jobs never write one part, with no lock
 //! for each; and taking those away that a killed job left.
 //! In and out: the destination's base; this job's tag; what to remove beside a name.
-//! Invariants: while a job makes parts, a file named by its tag, locked, stands in a folder of its base, made and flushed before the first part, with
-//! the first components of the paths that it made them at; a tag whose file can be locked is a dead job's; its file goes only after a later
-//! job came past all of these paths and ended well.
+//! Invariants: while a job makes parts, a file named by its tag, locked, stands in a folder of its base, flushed before the first part, with
+//! the first components of the paths that it made them at; the file has that name only once it is locked, so that a tag whose file can be
+//! locked is a dead job's; its file goes only after a later job came past all of these paths and ended well.
 //! Absent on purpose: parts with a journal (`claims.rs`); file systems without locks, where nobody can tell a dead job from a living one.
 //!
 //! ```text
 //! .longhaul-<16 hex of BLAKE3(name)>.<tag>.part     in the folder of the name; the tag is 16 hex
 //! .longhaul-runs/<tag>                              in the base: lines of first components in hex
+//! .longhaul-runs/<tag>.new                          the same, before it is locked: for a moment
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +20,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use sys::fs::{Dir, Kind, read_at_full, stat_file, try_lock, write_at_full};
 
@@ -32,6 +34,11 @@ const DEAD_MAX: usize = 256;
 const RUN_BYTES_MAX: u64 = 1 << 20;
 /// First components remembered of a job; of one that has more, parts are looked for wherever a later job comes by.
 const TOPS_MAX: usize = 256;
+/// Times that a job's file is made while other jobs begin and end: more come in the same moment to no one.
+const MAKE_ATTEMPTS: u32 = 64;
+const MAKE_PAUSE: Duration = Duration::from_millis(1);
+/// The ending of a job's file that is not locked yet.
+const NEW: &[u8] = b".new";
 
 /// First components of paths, by tag.
 type Tops = BTreeMap<String, BTreeSet<Vec<u8>>>;
@@ -106,24 +113,45 @@ impl Runs {
     /// This job's file, locked, and flushed: after a power cut it is there if any part is.
     fn make(&self, base: &Dir) -> io::Result<File> {
         let before = base.stat_self()?;
-        let file = loop {
-            match base.make_dir(FOLDER, 0o755) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                _ => {}
-            }
-            match base.create_file(&self.name(), true, false) {
-                // A job that ended took the folder away.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                other => break other?,
-            }
-        };
-        if !try_lock(&file)? {
-            return Err(io::ErrorKind::ResourceBusy.into());
-        }
+        let file = (0..MAKE_ATTEMPTS)
+            .find_map(|_| {
+                let made = self.begin(base).and_then(|file| self.finish(base, file));
+                if made.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy) {
+                    std::thread::sleep(MAKE_PAUSE);
+                }
+                // A job that ended took the folder away, or one that looked for left-overs took this file for one, which is nobody's yet.
+                let once_more = |error: &io::Error| {
+                    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ResourceBusy)
+                };
+                if made.as_ref().is_err_and(once_more) { None } else { Some(made) }
+            })
+            .unwrap_or_else(|| Err(io::ErrorKind::ResourceBusy.into()))?;
         base.sync(FOLDER)?;
         base.sync(b"")?;
         let _ = base.pin(b"", Kind::Folder).and_then(|it| it.set_mtime((before.mtime_s, before.mtime_ns)));
         Ok(file)
+    }
+
+    /// A file that is nobody's yet: until it is locked it has no tag's name, or another job would take this one for dead.
+    fn begin(&self, base: &Dir) -> io::Result<File> {
+        match base.make_dir(FOLDER, 0o755) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        base.create_file(&self.new_name(), false, false)
+    }
+
+    /// Locks it, and gives it the tag's name: in this order.
+    fn finish(&self, base: &Dir, file: File) -> io::Result<File> {
+        if !try_lock(&file)? {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        base.rename(&self.new_name(), &self.name())?;
+        Ok(file)
+    }
+
+    fn new_name(&self) -> Vec<u8> {
+        [&self.name()[..], NEW].concat()
     }
 
     /// Looks, once, whether jobs were killed here. Nothing is made.
@@ -134,11 +162,16 @@ impl Runs {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let Ok(names) = base.open_dir(FOLDER).and_then(|folder| folder.list()) else { return };
         for name in names.flatten().map(|entry| entry.name).take(DEAD_MAX) {
+            if name.ends_with(NEW) {
+                // Of a job that died before it had made a part. One that lives makes another.
+                if open_locked(base, &name).is_some() {
+                    let _ = base.remove_file(&in_folder(&name));
+                }
+                continue;
+            }
             let Some(tag) = tag_of(&name).filter(|tag| *tag != self.tag) else { continue };
             // Locked for a moment only: a dead job's left-overs are nobody's, and several may take them away.
-            let dead =
-                base.open_file_to_write(&in_folder(&name)).ok().filter(|file| matches!(try_lock(file), Ok(true)));
-            if let Some(tops) = dead.map(|file| read(&file).unwrap_or_default()) {
+            if let Some(tops) = open_locked(base, &name).map(|file| read(&file).unwrap_or_default()) {
                 state.dead.insert(tag, tops);
             }
         }
@@ -201,6 +234,11 @@ fn in_folder(name: &[u8]) -> Vec<u8> {
     [FOLDER, b"/", name].concat()
 }
 
+/// A file of the folder, locked, if no job holds it.
+fn open_locked(base: &Dir, name: &[u8]) -> Option<File> {
+    base.open_file_to_write(&in_folder(name)).ok().filter(|file| matches!(try_lock(file), Ok(true)))
+}
+
 fn tag_of(name: &[u8]) -> Option<String> {
     let is_tag = name.len() == 16 && name.iter().all(u8::is_ascii_hexdigit);
     is_tag.then(|| String::from_utf8_lossy(name).into_owned())
@@ -222,4 +260,49 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     let digits = text.as_bytes();
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     if digits.len().is_multiple_of(2) { digits.chunks(2).map(byte).collect() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a job that looks at this moment takes for dead.
+    fn dead(base: &Dir) -> usize {
+        let other = Runs::default();
+        other.look(base);
+        other.state.into_inner().unwrap().dead.len()
+    }
+
+    #[test]
+    fn a_job_that_begins_is_at_no_step_taken_for_a_dead_one() {
+        let place = std::env::temp_dir().join(format!("longhaul-runs-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&place);
+        std::fs::create_dir_all(&place).unwrap();
+        let base = Dir::open(place.as_os_str().as_encoded_bytes()).unwrap();
+        let runs = Runs::default();
+        let file = runs.begin(&base).unwrap();
+        let nobodys = base.open_file_to_write(&runs.new_name()).unwrap();
+        assert_eq!(dead(&base), 0, "made, and not locked");
+        // The other took the file that was nobody's away: it never becomes the job's.
+        drop(nobodys);
+        assert_eq!(runs.finish(&base, file).unwrap_err().kind(), io::ErrorKind::NotFound);
+        let file = runs.begin(&base).unwrap();
+        assert!(try_lock(&file).unwrap());
+        assert_eq!(dead(&base), 0, "locked, and not named");
+        let file = runs.finish(&base, file).unwrap();
+        assert_eq!(dead(&base), 0, "named");
+        drop(file);
+        assert_eq!(dead(&base), 1, "its job died");
+        // One whose name is held by a look at that moment waits for it.
+        let runs = Runs::default();
+        let looking = runs.begin(&base).unwrap();
+        assert!(try_lock(&looking).unwrap());
+        std::thread::scope(|scope| {
+            let made = scope.spawn(|| runs.make(&base));
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            drop(looking);
+            drop(made.join().unwrap().unwrap());
+        });
+        std::fs::remove_dir_all(&place).unwrap();
+    }
 }
