@@ -93,6 +93,20 @@ for at in 700 2500 2650; do # in the handshake, and in two frames behind it
     stop "$SERVE_PID"
 done
 
+# A record that says that it is longer than it is: what follows it is never heard, over however many connections. The session is lost and made again.
+for at in 2500 3500; do
+    serve b "$DST/control"
+    proxy stretch-control=$at
+    rm -f "$DST/control/big.bin"
+    cp_run --stall 30 "$SRC/big.bin" "$VIA"
+    holds "a record of the control session made longer, from byte $at on: it was" grep -q '^stretched' "$LAB/proxy"
+    cp_ends 0 "a record made longer, from byte $at on: what was lost was made again"
+    holds "a record made longer, from byte $at on: the file is whole" cmp "$SRC/big.bin" "$DST/control/big.bin"
+    holds "a record made longer, from byte $at on: within 30 s ($TOOK ms)" test $TOOK -lt 30000
+    stop "$PROXY" KILL
+    stop "$SERVE_PID"
+done
+
 # --- a rail that breaks takes nothing with it ---
 mkdir -p "$DST/cut"
 serve b "$DST/cut"

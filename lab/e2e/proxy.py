@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """A wire with faults: a TCP proxy that flips a bit or cuts, for the end-to-end checks.
 
-In, out:  proxy.py LISTEN_IP:PORT TARGET_IP:PORT [flip-rail=N | flip-control=N | cut-rail=N | record=FILE]; prints `ready`, then one word
+In, out:  proxy.py LISTEN_IP:PORT TARGET_IP:PORT [flip-rail=N | flip-control=N | stretch-control=N | cut-rail=N | record=FILE]; prints `ready`, then one word
           for each fault it made. FILE gets all that crosses, both ways. N counts payload bytes from the initiator to the acceptor (or back, whichever carries more).
+          stretch-control: in what comes back, the first record of TLS from byte N on says that it is 4096 bytes longer.
 Invariants: only the first rail (first byte `L`) or the first control session (first byte 0x16) is harmed, and only once.
 """
 
@@ -25,7 +26,7 @@ def once(word):
 
 
 def pump(source, target, kind, faults, forward):
-    place = 0
+    place, record = 0, 0
     try:
         while True:
             data = source.recv(1 << 18)
@@ -38,10 +39,22 @@ def pump(source, target, kind, faults, forward):
                 if what.startswith("flip") and once("flipped"):
                     data = bytearray(data)
                     data[at - place] ^= 0x10
+                if what.startswith("stretch"):
+                    continue
                 if what.startswith("cut") and once("cut"):
                     source.close()
                     target.close()
                     return
+            while kind == b"\x16" and record < place + len(data):
+                if record + 5 > place + len(data):
+                    more = source.recv(record + 5 - place - len(data), socket.MSG_WAITALL)
+                    data = bytes(data) + more
+                length = int.from_bytes(data[record - place + 3 : record - place + 5], "big")
+                for what, at in faults:
+                    if what.startswith("stretch") and not forward and record >= at and length < 4096 and once("stretched"):
+                        data = bytearray(data)
+                        data[record - place + 3] |= 0x10
+                record += 5 + length
             place += len(data)
             if RECORD:
                 with LOCK:

@@ -528,6 +528,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
     }
 
     fn on_frame(&mut self, frame: Frame) -> Result<(), Failure> {
+        self.again.on_heard();
         match frame {
             Frame::Pulse { received, written, durable, books } => {
                 self.peer = (received, written, durable);

@@ -46,6 +46,9 @@ const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 const UNKNOWN_MAX: u32 = 2;
 /// A connection that greeted must have said its count by then.
 const PROVE: Duration = Duration::from_secs(10);
+/// Connections in a row that carry the session and bring no frame, until bytes of the session are known to be harmed: a length of a record of
+/// TLS that somebody changed waits for bytes that never come, over each of them.
+const MUTE_MAX: u32 = 4;
 
 /// A connection that this end has made and told its count on.
 #[derive(Debug)]
@@ -125,6 +128,8 @@ pub(super) struct Again {
     tried: bool,
     /// Connections that the peer closed instead of greeting them.
     unknown: u32,
+    /// Connections that carried the session since a frame came last.
+    mute: u32,
     /// When the peer was last found silent for long.
     unheard: Option<Instant>,
 }
@@ -139,8 +144,14 @@ impl Again {
             broken: false,
             tried: false,
             unknown: 0,
+            mute: 0,
             unheard: None,
         }
+    }
+
+    /// A frame came.
+    pub(super) fn on_heard(&mut self) {
+        self.mute = 0;
     }
 
     /// What is to be polled beside the link.
@@ -254,6 +265,11 @@ impl Keeper<'_, '_> {
     /// The session goes on over `stream`; the peer has `theirs` bytes of it.
     fn change(&mut self, mut stream: TcpStream, nonce: [u8; 32], theirs: u64) -> Result<(), Failure> {
         let initiates = self.job.rails.dials();
+        if self.again.mute == MUTE_MAX {
+            let cause = format!("{MUTE_MAX} connections in a row brought nothing of it: bytes of it were lost or changed");
+            return Err(self.lost(&cause));
+        }
+        self.again.mute += 1;
         if !initiates {
             let count = self.job.link.drain().map_err(|error| self.lost(&error.to_string()))?;
             let word = self.secret.count_word(b'a', &nonce, [count, theirs]);
@@ -267,8 +283,11 @@ impl Keeper<'_, '_> {
         self.again.next = None;
         (self.again.broken, self.again.tried) = (false, false);
         (self.peer_told, self.dials_failed) = (Instant::now(), 0);
-        // What waited for the path gets time to move again; half of it, so that a path which only says hello does not hold a job for ever.
-        self.moved = self.moved.max(Instant::now().checked_sub(self.job.stall / 2).unwrap_or(self.moved));
+        // What waited for the path gets time to move again; half of it, and once, so that a path which only says hello does not hold a
+        // job for ever.
+        if self.again.mute == 1 {
+            self.moved = self.moved.max(Instant::now().checked_sub(self.job.stall / 2).unwrap_or(self.moved));
+        }
         self.out.notes.push(format!("the control session goes on over another connection to {}", self.peer_name()));
         self.session_changed();
         if initiates {
