@@ -267,6 +267,7 @@ impl Exit {
             Refusal::Stalled => Self::Stalled,
             Refusal::Internal => Self::Bug,
             Refusal::Cancelled => Self::Interrupted,
+            Refusal::Superseded => Self::Lost,
             Refusal::VolumeOut => Self::Io,
         }
     }

@@ -302,7 +302,7 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     fn resume_part(&self, volume: usize, entry: &Entry, journal_bytes: usize, missing: &[(u64, u64)])
     -> io::Result<()>;
     /// Empties these ranges (offset, bytes) of the part, so that they read as zeros. Errors: NotFound, there is none.
-    fn empty_part(&self, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()>;
+    fn empty_part(&self, volume: usize, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()>;
     /// Opens (or makes) the part for chunk writes; of a striped file, the one on this volume. Errors: EBUSY, another job writes this file.
     fn open_part(&self, volume: usize, entry: &Entry) -> io::Result<Self::File>;
     /// The same for reads and writes of any offset and length, where `open_part` opens for whole sectors.

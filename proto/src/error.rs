@@ -138,6 +138,7 @@ coded! {
         NoCommonDigest = 1016, "no digest in common";
         Cancelled = 1017, "the user stopped the job";
         VolumeOut = 1018, "a disk of the destination's set failed in the job";
+        Superseded = 1019, "its client has made another session for this job";
         Overlap = 1020, "source and destination are one and the same place, or one would harm the other";
     }
 }

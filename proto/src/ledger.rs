@@ -2,7 +2,8 @@
 //!
 //! For: knowing what is missing, what has landed and what is durable, in 2 bits per chunk.
 //! In and out: chunk indices in, counts and missing ranges out.
-//! Invariants: `Missing → Landed → Durable`, one step at a time, never back; asserted in `advance`.
+//! Invariants: `Missing → Landed → Durable`, one step at a time, never back; what an earlier run claims is `Claimed` until it was read back, and
+//! then one of these; asserted in `advance`.
 //! Absent on purpose: bytes, digests (engine's digest tree), disk form (journal.rs).
 
 use alloc::vec;
@@ -13,11 +14,13 @@ use crate::wire::control::ChunkRange;
 /// What is known of one chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChunkState {
-    /// from: – · to: Landed. Not here yet.
+    /// from: –, Claimed · to: Landed, Claimed. Not here yet.
     Missing,
-    /// from: Missing · to: Durable. Opened, checked, handed to the file system.
+    /// from: Missing · to: Missing, Landed, Durable. An earlier run says that it wrote it; nobody has read it back yet.
+    Claimed,
+    /// from: Missing, Claimed · to: Durable. Opened, checked, handed to the file system.
     Landed,
-    /// from: Landed · to: –. On stable storage, or kept from a journal that says so.
+    /// from: Landed, Claimed · to: –. On stable storage, or kept from a journal that says so.
     Durable,
 }
 
@@ -38,6 +41,10 @@ impl Bits {
         self.words[(index / 64) as usize] |= 1 << (index % 64);
         self.count += 1;
     }
+    fn clear(&mut self, index: u64) {
+        self.words[(index / 64) as usize] &= !(1 << (index % 64));
+        self.count -= 1;
+    }
 }
 
 /// See the module.
@@ -45,14 +52,16 @@ impl Bits {
 pub struct Ledger {
     chunks: u64,
     landed: Bits,
-    durable: Bits,
+    /// Of a chunk that has landed: is it durable? Of one that has not: is it claimed?
+    firm: Bits,
+    claimed: u64,
 }
 
 impl Ledger {
     /// All chunks missing.
     #[must_use]
     pub fn new(chunks: u64) -> Self {
-        Ledger { chunks, landed: Bits::new(chunks), durable: Bits::new(chunks) }
+        Ledger { chunks, landed: Bits::new(chunks), firm: Bits::new(chunks), claimed: 0 }
     }
 
     /// How many chunks the file has.
@@ -64,9 +73,10 @@ impl Ledger {
     /// The state of one chunk.
     #[must_use]
     pub fn state(&self, index: u64) -> ChunkState {
-        match (self.landed.has(index), self.durable.has(index)) {
-            (_, true) => ChunkState::Durable,
+        match (self.landed.has(index), self.firm.has(index)) {
+            (true, true) => ChunkState::Durable,
             (true, false) => ChunkState::Landed,
+            (false, true) => ChunkState::Claimed,
             (false, false) => ChunkState::Missing,
         }
     }
@@ -76,7 +86,20 @@ impl Ledger {
         let from = self.state(index);
         match (from, to) {
             (ChunkState::Missing, ChunkState::Landed) => self.landed.set(index),
-            (ChunkState::Landed, ChunkState::Durable) => self.durable.set(index),
+            (ChunkState::Landed, ChunkState::Durable) => self.firm.set(index),
+            (ChunkState::Missing, ChunkState::Claimed) => {
+                self.firm.set(index);
+                self.claimed += 1;
+            }
+            (ChunkState::Claimed, ChunkState::Missing | ChunkState::Landed | ChunkState::Durable) => {
+                self.claimed -= 1;
+                if to != ChunkState::Durable {
+                    self.firm.clear(index);
+                }
+                if to != ChunkState::Missing {
+                    self.landed.set(index);
+                }
+            }
             _ => panic!("ledger: chunk {index} may not go from {from:?} to {to:?}"),
         }
     }
@@ -93,14 +116,30 @@ impl Ledger {
         self.landed.count
     }
 
+    /// How many chunks are claimed and were not read back.
+    #[must_use]
+    pub fn claimed_count(&self) -> u64 {
+        self.claimed
+    }
+
     /// The missing chunks as ranges, ascending.
     #[must_use]
     pub fn missing(&self) -> Vec<ChunkRange> {
-        if self.landed.count == 0 && self.chunks > 0 {
+        if self.landed.count + self.claimed == 0 && self.chunks > 0 {
             return vec![ChunkRange { first: 0, end: self.chunks }];
         }
+        self.ranges(ChunkState::Missing)
+    }
+
+    /// The claimed chunks as ranges, ascending.
+    #[must_use]
+    pub fn claimed(&self) -> Vec<ChunkRange> {
+        self.ranges(ChunkState::Claimed)
+    }
+
+    fn ranges(&self, state: ChunkState) -> Vec<ChunkRange> {
         let mut ranges: Vec<ChunkRange> = Vec::new();
-        for index in (0..self.chunks).filter(|&index| !self.landed.has(index)) {
+        for index in (0..self.chunks).filter(|&index| self.state(index) == state) {
             match ranges.last_mut() {
                 Some(range) if range.end == index => range.end = index + 1,
                 _ => ranges.push(ChunkRange { first: index, end: index + 1 }),
@@ -144,6 +183,26 @@ mod tests {
         ledger.advance(0, ChunkState::Landed);
         assert_eq!(ledger.missing(), [ChunkRange { first: 1, end: 3 }], "up to the end of the file");
         assert_eq!(Ledger::new(1).missing(), [ChunkRange { first: 0, end: 1 }]);
+    }
+
+    #[test]
+    fn what_is_claimed_is_neither_missing_nor_there_until_it_was_read_back() {
+        let mut ledger = Ledger::new(4);
+        for index in 0..3 {
+            ledger.advance(index, ChunkState::Claimed);
+        }
+        assert_eq!(ledger.missing(), [ChunkRange { first: 3, end: 4 }]);
+        ledger.advance(3, ChunkState::Landed);
+        ledger.advance(0, ChunkState::Durable);
+        ledger.advance(1, ChunkState::Landed);
+        assert_eq!((ledger.claimed_count(), ledger.landed_count(), ledger.is_landed()), (1, 3, false));
+        assert_eq!(ledger.claimed(), [ChunkRange { first: 2, end: 3 }]);
+        ledger.advance(2, ChunkState::Missing);
+        assert_eq!((ledger.claimed_count(), ledger.missing()), (0, vec![ChunkRange { first: 2, end: 3 }]));
+        assert_eq!(
+            [0, 1, 2].map(|it| ledger.state(it)),
+            [ChunkState::Durable, ChunkState::Landed, ChunkState::Missing]
+        );
     }
 
     #[test]

@@ -105,21 +105,46 @@ impl Receiver {
         Ok(())
     }
 
-    /// The caller wants chunks of this file; `kept` are there already, as durable as told. Returns the missing ranges.
+    /// The caller wants chunks of this file; `kept` are there already, as durable as told, or claimed to be. Returns the missing ranges.
     pub fn expect(&mut self, id: EntryId, kept: impl Iterator<Item = (u64, ChunkState)>) -> Vec<ChunkRange> {
         let item = self.items.get_mut(&id).expect("the caller was just told of it");
         let mut ledger = Ledger::new(chunk_count(item.entry.bytes(), self.chunk_bytes));
         for (index, state) in kept {
-            if index < ledger.chunks() && ledger.state(index) == ChunkState::Missing && state != ChunkState::Missing {
-                ledger.advance(index, ChunkState::Landed);
-                if state == ChunkState::Durable {
-                    ledger.advance(index, ChunkState::Durable);
+            if index >= ledger.chunks() || ledger.state(index) != ChunkState::Missing {
+                continue;
+            }
+            match state {
+                ChunkState::Missing => {}
+                ChunkState::Claimed | ChunkState::Landed => ledger.advance(index, state),
+                ChunkState::Durable => {
+                    ledger.advance(index, ChunkState::Landed);
+                    ledger.advance(index, state);
                 }
             }
         }
         let missing = ledger.missing();
         item.state = State::Coming { ledger, end: None };
         missing
+    }
+
+    /// A claimed chunk was read back and stands, as durable as told. False: it was none.
+    pub fn claim_holds(&mut self, id: EntryId, index: u64, state: ChunkState) -> bool {
+        let Some(Item { state: State::Coming { ledger, .. }, .. }) = self.items.get_mut(&id) else { return false };
+        let was_claimed = index < ledger.chunks() && ledger.state(index) == ChunkState::Claimed;
+        if was_claimed {
+            ledger.advance(index, state);
+        }
+        was_claimed
+    }
+
+    /// All was read back: what is claimed still does not stand. Returns these, which are missing now.
+    pub fn claims_end(&mut self, id: EntryId) -> Vec<ChunkRange> {
+        let Some(Item { state: State::Coming { ledger, .. }, .. }) = self.items.get_mut(&id) else { return Vec::new() };
+        let ranges = ledger.claimed();
+        for index in ranges.iter().flat_map(|range| range.first..range.end) {
+            ledger.advance(index, ChunkState::Missing);
+        }
+        ranges
     }
 
     /// A range is in the file system. Returns its chunk index and what is possible now.
@@ -134,9 +159,7 @@ impl Receiver {
         {
             return Err(Breach::ChunkOutOfRange);
         }
-        if ledger.state(index) != ChunkState::Missing {
-            return Err(Breach::ChunkTwice);
-        }
+        not_here(ledger, index)?;
         ledger.advance(index, ChunkState::Landed);
         Ok((index, self.ready(id)))
     }
@@ -160,9 +183,7 @@ impl Receiver {
                 return Err(Breach::ChunkOutOfRange);
             }
             for index in range.first..range.end {
-                if ledger.state(index) != ChunkState::Missing {
-                    return Err(Breach::ChunkTwice);
-                }
+                not_here(ledger, index)?;
                 ledger.advance(index, ChunkState::Landed);
             }
         }
@@ -201,7 +222,8 @@ impl Receiver {
         match &mut item.state {
             // A small file comes in a pack and has no end of its own, unless nothing of it had to come.
             State::Coming { end: end @ None, ledger }
-                if item.entry.bytes() > PACK_FILE_BYTES_MAX || (item.entry.bytes() > 0 && ledger.is_landed()) =>
+                if ledger.claimed_count() == 0
+                    && (item.entry.bytes() > PACK_FILE_BYTES_MAX || (item.entry.bytes() > 0 && ledger.is_landed())) =>
             {
                 *end = Some(digest);
             }
@@ -278,5 +300,14 @@ impl Receiver {
     #[must_use]
     pub fn open_count(&self) -> usize {
         self.items.len()
+    }
+}
+
+/// Nobody asked for what is here, or is being read back.
+fn not_here(ledger: &Ledger, index: u64) -> Result<(), Breach> {
+    match ledger.state(index) {
+        ChunkState::Missing => Ok(()),
+        ChunkState::Claimed => Err(Breach::ChunkUnwanted),
+        ChunkState::Landed | ChunkState::Durable => Err(Breach::ChunkTwice),
     }
 }

@@ -91,9 +91,9 @@ enum State {
     Comparing { chunks: u64, told: u64, looked: u64, differ: Vec<ChunkRange> },
     /// from: Comparing · to: Reading, (gone). It knows what differs and has not answered. `read`: the first so many chunks were.
     Compared { read: u64 },
-    /// from: Announced · to: Ended, (gone). Chunks go out; `unread` were not read yet. From chunk `mapped` on nobody knows yet where the
-    /// source has holes: nothing of it is handed out before.
-    Reading { ranges: VecDeque<ChunkRange>, unread: u64, whole: bool, mapped: u64 },
+    /// from: Announced · to: Ended, (gone). Chunks go out; `unread` were not read yet. `open`: the receiver reads back what it has, and may
+    /// want more. From chunk `mapped` on nobody knows yet where the source has holes: nothing of it is handed out before.
+    Reading { ranges: VecDeque<ChunkRange>, unread: u64, whole: bool, open: bool, mapped: u64 },
     /// from: Reading · to: (gone). All read, `FileEnd` sent or, in a pack, not needed.
     Ended,
 }
@@ -281,21 +281,27 @@ impl Sender {
                 item.state = State::Comparing { chunks: *there, told: 0, looked: 0, differ: Vec::new() };
                 return Ok(Owed::Nothing);
             }
+            (State::Reading { open: true, .. }, Want::Missing { ranges }) => {
+                check_ranges(ranges, chunks)?;
+                return Ok(self.want_more(id, ranges));
+            }
+            (State::Announced, Want::MissingSoFar { .. }) => {}
             (State::Announced | State::Compared { .. }, Want::Keep { .. } | Want::All | Want::Missing { .. }) => {}
             _ => return Err(Breach::WrongOrder),
         }
+        let open = matches!(want, Want::MissingSoFar { .. });
         let (ranges, whole) = match want {
             Want::Keep { .. } => {
                 self.resolve(id);
                 return Ok(Owed::Nothing);
             }
             Want::All if bytes <= PACK_FILE_BYTES_MAX => {
-                item.state = State::Reading { ranges: VecDeque::new(), unread: 1, whole: true, mapped: u64::MAX };
+                item.state = State::Reading { ranges: VecDeque::new(), unread: 1, whole: true, open, mapped: u64::MAX };
                 self.small.push_back(id);
                 return Ok(Owed::Nothing);
             }
             Want::All => (VecDeque::from([ChunkRange { first: 0, end: chunks }]), true),
-            Want::Missing { ranges } => {
+            Want::Missing { ranges } | Want::MissingSoFar { ranges } => {
                 check_ranges(ranges, chunks)?;
                 (ranges.iter().copied().collect::<VecDeque<_>>(), false)
             }
@@ -309,12 +315,32 @@ impl Sender {
             State::Compared { read } => read,
             _ => 0,
         };
-        item.state = State::Reading { ranges, unread, whole, mapped };
+        item.state = State::Reading { ranges, unread, whole, open, mapped };
         if unread == 0 {
-            return Ok(Owed::CheckSource(id));
+            return Ok(if open { Owed::Nothing } else { Owed::CheckSource(id) });
         }
         self.large.entry(item.entry.meta.volume).or_default().push_back(id);
         Ok(Owed::Nothing)
+    }
+
+    /// The receiver has read back what it has of a file: these do not stand.
+    fn want_more(&mut self, id: EntryId, more: &[ChunkRange]) -> Owed {
+        let Some(Item { entry, state: State::Reading { ranges, unread, open, .. }, .. }) = self.items.get_mut(&id)
+        else {
+            return Owed::Nothing;
+        };
+        *open = false;
+        *unread += more.iter().map(|range| range.end - range.first).sum::<u64>();
+        if *unread == 0 {
+            return Owed::CheckSource(id);
+        }
+        if !more.is_empty() {
+            ranges.extend(more);
+            // In the order of the file: where it has holes is looked up from its front to its end.
+            ranges.make_contiguous().sort_unstable_by_key(|range| range.first);
+            self.large.entry(entry.meta.volume).or_default().push_back(id);
+        }
+        Owed::Nothing
     }
 
     /// The receiver tells `count` digests from chunk `first` of its version on. The entry, to compare them; `None`: it has failed.
@@ -547,9 +573,9 @@ impl Sender {
         let owed = match &out.unit {
             _ if !first_time => Owed::Nothing,
             Unit::Range { entry, .. } => match self.items.get_mut(&entry.id) {
-                Some(Item { state: State::Reading { unread, .. }, .. }) => {
+                Some(Item { state: State::Reading { unread, open, .. }, .. }) => {
                     *unread -= 1;
-                    if *unread == 0 { Owed::CheckSource(entry.id) } else { Owed::Nothing }
+                    if *unread == 0 && !*open { Owed::CheckSource(entry.id) } else { Owed::Nothing }
                 }
                 _ => Owed::Nothing,
             },

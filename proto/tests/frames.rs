@@ -115,6 +115,7 @@ fn want() -> impl Strategy<Value = Want> {
         any::<Option<[u8; 32]>>().prop_map(|digest| Want::Keep { digest }),
         Just(Want::All),
         ranges().prop_map(|ranges| Want::Missing { ranges }),
+        ranges().prop_map(|ranges| Want::MissingSoFar { ranges }),
         (1u64..).prop_map(|chunks| Want::Compare { chunks }),
     ]
 }
@@ -198,9 +199,9 @@ fn open() -> impl Strategy<Value = Open> {
     let rules = vec(".{0,20}".prop_map(String::into_boxed_str), 0..4);
     let places = vec(any::<[u8; 16]>(), 0..4);
     let beside = (layout, compare(), any::<Option<u64>>(), aspects(), any::<bool>(), rules, places);
-    (any::<[u8; 16]>(), direction, vec(user_path(), 0..5), flags, top(), (rung, beside), offer()).prop_map(
+    (any::<[[u8; 16]; 2]>(), direction, vec(user_path(), 0..5), flags, top(), (rung, beside), offer()).prop_map(
         |(
-            job,
+            [job, after],
             direction,
             paths,
             (into_folder, keep, dry, joined),
@@ -210,6 +211,7 @@ fn open() -> impl Strategy<Value = Open> {
         )| {
             Open {
                 job,
+                after,
                 direction,
                 paths,
                 layout,

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use proto::error::Breach;
 use proto::journal::{JournalHeader, encode_header, encode_record};
+use proto::ledger::ChunkState;
 use proto::manifest::{Entry, EntryKind, Meta};
 use proto::recv::{Ready, Receiver};
 use proto::send::{Handout, Owed, Sender, Unit};
@@ -335,6 +336,66 @@ fn a_pack_that_keeps_coming_corrupt_loses_one_file_not_all() {
     let handout = sender.next_chunk(100).expect("the others go again");
     let Unit::Pack { entries } = handout.unit else { panic!("a pack") };
     assert_eq!(entries.iter().map(|entry| entry.id).collect::<Vec<_>>(), ids[1..]);
+}
+
+#[test]
+fn what_nobody_has_travels_while_the_rest_is_read_back() {
+    let range = |first, end| ChunkRange { first, end };
+    let mut sender = Sender::new(CHUNK);
+    let id = sender.announce(file(6 << 20, 0)).id;
+    sender.scan_ended();
+    sender.rail_up(0);
+    let mut receiver = Receiver::new(CHUNK);
+    receiver.on_entry(Entry { id, ..file(6 << 20, 0) }).expect("in order");
+    // Of six chunks a journal speaks of four.
+    let ranges = receiver.expect(id, [0, 1, 3, 4].into_iter().map(|index| (index, ChunkState::Claimed)));
+    assert_eq!(ranges, [range(2, 3), range(5, 6)]);
+    assert_eq!(sender.on_want(id, &Want::MissingSoFar { ranges: ranges.clone() }), Ok(Owed::Nothing));
+    assert_eq!(sender.on_want(id, &Want::MissingSoFar { ranges }), Err(Breach::WrongOrder), "once");
+    let mut next = || {
+        let handout = sender.next_chunk(9)?;
+        let Unit::Range { index, .. } = handout.unit else { panic!("a range") };
+        sender.on_sent(0);
+        Some((index, sender.on_read(handout.chunk)))
+    };
+    assert_eq!(next(), Some((2, Owed::Nothing)));
+    assert_eq!(next(), Some((5, Owed::Nothing)), "the file is not read to its end yet");
+    assert_eq!(next(), None);
+    // A sender cannot take the place of what is being read back, nor end the file before.
+    assert_eq!(receiver.on_landed(id, 0, CHUNK), Err(Breach::ChunkUnwanted));
+    assert_eq!(receiver.on_file_end(id, None), Err(Breach::WrongOrder));
+    for index in [2, 5] {
+        assert_eq!(receiver.on_landed(id, index << 20, CHUNK), Ok((index, Ready::Nothing)));
+    }
+    // Two stand, one of them flushed; of the others nobody says so.
+    assert!(receiver.claim_holds(id, 0, ChunkState::Durable) && receiver.claim_holds(id, 3, ChunkState::Landed));
+    assert!(!receiver.claim_holds(id, 0, ChunkState::Durable), "once");
+    assert!(!receiver.claim_holds(id, 2, ChunkState::Durable), "it came");
+    let ranges = receiver.claims_end(id);
+    assert_eq!(ranges, [range(1, 2), range(4, 5)]);
+    assert_eq!(sender.on_want(id, &Want::Missing { ranges: ranges.clone() }), Ok(Owed::Nothing));
+    assert_eq!(sender.on_want(id, &Want::Missing { ranges }), Err(Breach::WrongOrder), "once");
+    let mut next = || {
+        let handout = sender.next_chunk(9)?;
+        let Unit::Range { index, .. } = handout.unit else { panic!("a range") };
+        sender.on_sent(0);
+        Some((index, sender.on_read(handout.chunk)))
+    };
+    assert_eq!(next(), Some((1, Owed::Nothing)));
+    assert_eq!(next(), Some((4, Owed::CheckSource(id))));
+    for index in [1, 4] {
+        receiver.on_landed(id, index << 20, CHUNK).expect("asked for");
+    }
+    assert_eq!(receiver.on_file_end(id, None), Ok(Ready::File { entry: id, sender_digest: None }));
+    // All stands: the file is at its end with the word that says so.
+    let id = {
+        let mut sender = Sender::new(CHUNK);
+        let id = sender.announce(file(2 << 20, 0)).id;
+        assert_eq!(sender.on_want(id, &Want::MissingSoFar { ranges: vec![] }), Ok(Owed::Nothing));
+        assert_eq!(sender.on_want(id, &Want::Missing { ranges: vec![] }), Ok(Owed::CheckSource(id)));
+        id
+    };
+    assert_eq!(id, 0);
 }
 
 #[test]

@@ -113,7 +113,9 @@ fn wants() -> Vec<(u64, Want)> {
         (42, Want::Keep { digest: None }),
         (45, Want::Keep { digest: Some([0xD1; 32]) }),
         (46, Want::All),
-        (47, Want::Missing { ranges }),
+        (47, Want::Missing { ranges: ranges.clone() }),
+        (48, Want::Compare { chunks: 9 }),
+        (49, Want::MissingSoFar { ranges }),
     ]
 }
 
@@ -160,6 +162,7 @@ fn frames() -> Vec<Frame> {
         numeric: true,
         rules: vec!["*.o".into(), "!keep.o".into()],
         places: vec![[0x9C; 16]],
+        after: [0x5A; 16],
         offer: offer(),
     };
     let fault = EntryFault { entry: 42, kind: FaultKind::Denied, errno: 13, step: "open the source".into() };

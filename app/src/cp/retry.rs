@@ -42,6 +42,8 @@ pub struct Again {
     wanted: Cell<bool>,
     made: Cell<u16>,
     broke: RefCell<Option<Tally>>,
+    job: Cell<[u8; 16]>,
+    before: Cell<[u8; 16]>,
     earlier: Cell<Earlier>,
 }
 
@@ -63,9 +65,21 @@ impl Again {
         wanted
     }
 
+    /// A session carries the job of this name.
+    pub fn is_on(&self, job: [u8; 16]) {
+        self.job.set(job);
+    }
+
     /// A session ended that had carried a job, which had come so far.
     pub fn broke(&self, tally: Tally) {
         self.broke.replace(Some(tally));
+        self.before.set(self.job.get());
+    }
+
+    /// The job whose session was lost: the peer may not know that yet, and writes its files until it is told. Zeros: none was.
+    #[must_use]
+    pub fn before(&self) -> [u8; 16] {
+        self.before.get()
     }
 
     /// Was a session lost that had carried the job?

@@ -234,6 +234,7 @@ fn open_frame(
     Ok(Open {
         // Its session names it.
         job: [0; 16],
+        after: copy.again.before(),
         direction,
         paths,
         layout: copy.layout,
@@ -427,6 +428,7 @@ fn ask(
     greet::open(&mut link, open.clone())?;
     let early = greet_early(copy, &link, &open);
     let mut agreed = greet::agree(&mut link, &open.offer, open.direction == Direction::Push)?;
+    copy.again.is_on(open.job);
     if agreed.compare != open.compare && open.direction == Direction::Push {
         screen.note(UNCOMPARED);
     }

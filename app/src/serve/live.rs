@@ -30,6 +30,8 @@ struct One {
     /// A relay: for whom, from where to where.
     relay: Option<Relayed>,
     halt: Arc<Halt>,
+    /// Its job, once that is asked for.
+    job: Option<[u8; 16]>,
 }
 
 /// Names a relay, for its client.
@@ -62,6 +64,23 @@ impl Drop for Place<'_> {
     }
 }
 
+impl Place<'_> {
+    /// This session asks for `job`, in the place of `after`, whose session its client lost: that one is told to end, and waited for, or it
+    /// would hold the parts that this one goes on with. Only the client that began it may. False: it does not end.
+    pub(super) fn takes_place(&self, job: [u8; 16], after: [u8; 16]) -> bool {
+        let mut all = self.live.all();
+        let Some(own) = all.1.iter_mut().find(|one| one.number == self.number) else { return true };
+        own.job = Some(job);
+        let key = own.keys.first().copied();
+        let is_it = |one: &One| one.number != self.number && one.job == Some(after) && one.keys.first().copied() == key;
+        for one in all.1.iter().filter(|one| is_it(one)) {
+            one.halt.order(Refusal::Superseded, "its client lost this session and has made another");
+        }
+        drop(all);
+        self.live.has_left(is_it)
+    }
+}
+
 impl Live {
     fn all(&self) -> MutexGuard<'_, (u64, Vec<One>)> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
@@ -76,19 +95,24 @@ impl Live {
             for one in all.1.iter().filter(|one| one_job.is_some() && one.one_job == one_job) {
                 one.halt.order(Refusal::TicketSpent, "another job has begun on the same one-job ticket");
             }
-            all.1.push(One { number, keys, one_job, relay: None, halt: Arc::clone(halt) });
+            all.1.push(One { number, keys, one_job, relay: None, halt: Arc::clone(halt), job: None });
             number
         };
         let place = Place { live: self, number };
-        let until = Instant::now() + LEAVES;
         let is_before = |one: &One| one_job.is_some() && one.one_job == one_job && one.number < number;
-        while self.all().1.iter().any(is_before) {
+        self.has_left(is_before).then_some(place)
+    }
+
+    /// Have these left, within the time that a job takes to end?
+    fn has_left(&self, who: impl Fn(&One) -> bool) -> bool {
+        let until = Instant::now() + LEAVES;
+        while self.all().1.iter().any(&who) {
             if Instant::now() >= until {
-                return None;
+                return false;
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        Some(place)
+        true
     }
 
     /// This session is that relay from now on. `again`: its client lost the session of an earlier one, which is told to end, and waited for. False:
@@ -99,18 +123,11 @@ impl Live {
             let mut all = self.all();
             if again {
                 let others = all.1.iter().filter(|one| is_other(one));
-                others.for_each(|one| one.halt.order(Refusal::Cancelled, "its client lost it and has begun it again"));
+                others.for_each(|one| one.halt.order(Refusal::Superseded, "its client lost it and has begun it again"));
             }
             all.1.iter_mut().filter(|one| Arc::ptr_eq(&one.halt, halt)).for_each(|one| one.relay = Some(relay));
         }
-        let until = Instant::now() + LEAVES;
-        while again && self.all().1.iter().any(is_other) {
-            if Instant::now() >= until {
-                return false;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        true
+        !again || self.has_left(is_other)
     }
 
     /// Ends what runs on the word of revoked keys. The file is read when it has changed; one that cannot be read lets nobody new in, and ends

@@ -134,10 +134,10 @@ fn serve_client(daemon: &Daemon, mut link: Link) {
             link.admitted();
             let keys = vec![link.peer_key(), guest.owner];
             let one_job = guest.grant.as_ref().and_then(|grant| grant.one_job);
-            let Some(_place) = daemon.live.enter(keys, one_job, &guest.halt) else {
+            let Some(place) = daemon.live.enter(keys, one_job, &guest.halt) else {
                 return turn_away(daemon, &mut link, &peer, &no(Refusal::Busy, "another job runs on this ticket"));
             };
-            if let Err(refused) = serve(daemon, link, &guest, frame, &peer) {
+            if let Err(refused) = serve(daemon, link, &guest, (frame, &place), &peer) {
                 daemon.log(0, &format!("{peer}: {refused}"));
             }
         }
@@ -256,7 +256,13 @@ impl Drop for Count<'_> {
     }
 }
 
-fn serve(daemon: &Daemon, mut link: Link, guest: &Guest, frame: Frame, peer: &str) -> Result<(), Failure> {
+fn serve(
+    daemon: &Daemon,
+    mut link: Link,
+    guest: &Guest,
+    (frame, place): (Frame, &super::live::Place<'_>),
+    peer: &str,
+) -> Result<(), Failure> {
     let count = match Count::one(daemon) {
         Ok(count) => count,
         Err(no) => {
@@ -278,6 +284,9 @@ fn serve(daemon: &Daemon, mut link: Link, guest: &Guest, frame: Frame, peer: &st
             Refusal::NotAuthorized,
             "this ticket is for one job, and this is another one than was asked for with it",
         )),
+        Frame::Open(open) if !place.takes_place(open.job, open.after) => {
+            Err(no(Refusal::Busy, "the job before this one is still ending"))
+        }
         Frame::Open(open) => return serve_job(daemon, link, guest, &open, picks, peer, count),
         Frame::AskTicket { key, targets, compare, prune } if picks.is_none() => {
             relay::give_ticket(daemon, &mut link, guest, Wanted { key, targets, compare, prune })

@@ -228,6 +228,7 @@ fn arguments(words: &[&str]) -> CpArguments {
 
 fn open(link: &Link, direction: Direction, path: &str) -> Open {
     Open {
+        after: [0; 16],
         job: job_of(link),
         direction,
         paths: vec![path.as_bytes().into()],
@@ -532,6 +533,31 @@ fn a_revoked_key_ends_its_running_jobs_at_both_ends_with_the_reason() {
     authorized::revoke(&to.daemon.home, &alice.identity.public(), "").unwrap();
     let told = answer_to_open(&mut relay.meet(&to, Some(&ticket)), Direction::Push, "b");
     assert_eq!(told, Refusal::NotAuthorized.code());
+}
+
+#[test]
+fn a_job_whose_client_lost_its_session_makes_room_for_the_next_one_of_the_same_client_only() {
+    let (host, alice, bob) = (host(&[]), user(), user());
+    let ticket = host.ticket(Uses::Many, Rights::default());
+    let mut first = alice.meet(&host, Some(&ticket));
+    let lost = job_of(&first);
+    assert_eq!(answer_to_open(&mut first, Direction::Push, "b"), 0);
+    // Another client that has its name from somewhere.
+    let mut other = bob.meet(&host, Some(&ticket));
+    let frame = Open { after: lost, ..open(&other, Direction::Push, "c") };
+    assert_eq!(answer(&mut other, &Frame::Open(Box::new(frame))), 0);
+    assert_eq!(host.served(), 2, "it ends nobody's job");
+    // The client itself, which hears nothing on the first any more.
+    let mut next = alice.meet(&host, Some(&ticket));
+    let frame = Open { after: lost, ..open(&next, Direction::Push, "b") };
+    assert_eq!(answer(&mut next, &Frame::Open(Box::new(frame))), 0);
+    assert_eq!(host.served(), 2, "the first has ended before the next was let in");
+    let told = loop {
+        if let Frame::Refuse { code, .. } = Frame::decode(&first.call(SOON).expect("words")).expect("a frame") {
+            break code;
+        }
+    };
+    assert_eq!(told, Refusal::Superseded.code());
 }
 
 #[test]

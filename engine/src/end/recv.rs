@@ -366,9 +366,9 @@ impl<P: Platform> RecvEnd<P> {
             Ok(Found::Nothing) => match self.compare(entry, out) {
                 Some(want) => Some(want),
                 None if self.begins_clone(entry, out) => None,
-                None => Some(self.begin(entry, &[], &BTreeMap::new(), &[], false)),
+                None => Some(self.begin(entry, &[], &[], false)),
             },
-            Ok(Found::Parts(journals)) => self.resume(entry, &journals, out),
+            Ok(Found::Parts(journals)) => Some(self.resume(entry, &journals, out)),
             Ok(Found::Busy(owner)) => {
                 self.fail_keeping(in_use(entry.id, &owner), true);
                 None

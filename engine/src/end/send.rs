@@ -50,6 +50,8 @@ pub struct SendEnd<P: Platform> {
     digests: HashMap<EntryId, Digest>,
     /// The receiver asked for these to be compared: what it keeps then is known to be the same.
     compared: HashSet<EntryId>,
+    /// The receiver reads back what it has of these; bytes that it does not have in any case.
+    resuming: HashMap<EntryId, u64>,
     rails: BTreeMap<u16, RailState>,
     closed_rails: HashSet<u16>,
     scan_faults: u64,
@@ -79,6 +81,7 @@ impl<P: Platform> SendEnd<P> {
             holes: HashMap::new(),
             digests: HashMap::new(),
             compared: HashSet::new(),
+            resuming: HashMap::new(),
             rails: BTreeMap::new(),
             closed_rails: HashSet::new(),
             scan_faults: 0,
@@ -259,7 +262,7 @@ impl<P: Platform> SendEnd<P> {
 
     fn on_want(&mut self, id: EntryId, want: &Want, out: &mut Outbox<P>) -> Result<(), Stop> {
         let entry = self.machine.entry(id).cloned();
-        let is_last = !matches!(want, Want::Compare { .. });
+        let is_last = !matches!(want, Want::Compare { .. } | Want::MissingSoFar { .. });
         if let (true, true, Some(entry)) = (is_last, self.record.dry, &entry) {
             self.count_want(entry, want);
             self.source.done(entry);
@@ -288,7 +291,13 @@ impl<P: Platform> SendEnd<P> {
             }
             Want::Missing { ranges } => {
                 self.source.resumes(&entry);
-                self.record.tally.bytes_resumed += entry.bytes().saturating_sub(bytes_in(ranges, &entry, chunk_bytes));
+                let missing = bytes_in(ranges, &entry, chunk_bytes) + self.resuming.remove(&id).unwrap_or(0);
+                self.record.tally.bytes_resumed += entry.bytes().saturating_sub(missing);
+            }
+            // What the receiver does have is known when it has read it back.
+            Want::MissingSoFar { ranges } => {
+                self.source.resumes(&entry);
+                self.resuming.insert(id, bytes_in(ranges, &entry, chunk_bytes));
             }
             Want::Compare { .. } => _ = self.compared.insert(id),
         }
@@ -340,7 +349,7 @@ impl<P: Platform> SendEnd<P> {
         match want {
             Want::Keep { .. } => tally.kept(entry.bytes(), self.compared.contains(&entry.id)),
             Want::All | Want::Compare { .. } => {}
-            Want::Missing { ranges } => {
+            Want::Missing { ranges } | Want::MissingSoFar { ranges } => {
                 let missing = bytes_in(ranges, entry, self.record.terms.chunk_bytes);
                 tally.bytes_resumed += entry.bytes().saturating_sub(missing);
             }
@@ -373,6 +382,7 @@ impl<P: Platform> SendEnd<P> {
     fn forget(&mut self, id: EntryId, out: &mut Outbox<P>) {
         self.trees.remove(&id);
         self.compared.remove(&id);
+        self.resuming.remove(&id);
         self.record.tally.holes -= self.holes.remove(&id).unwrap_or(0);
         self.digests.remove(&id);
         for worker in 0..self.workers {

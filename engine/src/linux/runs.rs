@@ -120,9 +120,8 @@ impl Runs {
                     std::thread::sleep(MAKE_PAUSE);
                 }
                 // A job that ended took the folder away, or one that looked for left-overs took this file for one, which is nobody's yet.
-                let once_more = |error: &io::Error| {
-                    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ResourceBusy)
-                };
+                let once_more =
+                    |error: &io::Error| matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ResourceBusy);
                 if made.as_ref().is_err_and(once_more) { None } else { Some(made) }
             })
             .unwrap_or_else(|| Err(io::ErrorKind::ResourceBusy.into()))?;

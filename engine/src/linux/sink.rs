@@ -533,13 +533,13 @@ impl SinkTree for LinuxSink {
         journal_bytes: usize,
         missing: &[(u64, u64)],
     ) -> io::Result<()> {
-        self.empty_part(entry, missing)?;
+        self.empty_part(0, entry, missing)?;
         let journal = self.base.create_file(&self.journal_of(entry), false, false)?;
         sys::fs::truncate(&journal, journal_bytes as u64)?;
         sys::fs::sync_data(&journal)
     }
 
-    fn empty_part(&self, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()> {
+    fn empty_part(&self, _volume: usize, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()> {
         let part = self.base.open_file_to_write(&self.part_of(entry))?;
         ranges.iter().try_for_each(|(offset, bytes)| sys::fs::punch(&part, *offset, *bytes))
     }

@@ -425,8 +425,8 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
         self.on(volume, entry, |tree| tree.resume_part(volume, entry, journal_bytes, missing))
     }
 
-    fn empty_part(&self, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()> {
-        self.at_home(entry, |tree| tree.empty_part(entry, ranges))
+    fn empty_part(&self, volume: usize, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()> {
+        self.on(volume, entry, |tree| tree.empty_part(volume, entry, ranges))
     }
 
     fn open_part(&self, volume: usize, entry: &Entry) -> io::Result<Self::File> {

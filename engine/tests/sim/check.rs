@@ -236,7 +236,9 @@ impl Watch {
                         Want::Keep { .. } => false,
                         Want::All => true,
                         Want::Compare { .. } => false,
-                        Want::Missing { ranges } => ranges.iter().any(|it| (it.first..it.end).contains(&index)),
+                        Want::Missing { ranges } | Want::MissingSoFar { ranges } => {
+                            ranges.iter().any(|it| (it.first..it.end).contains(&index))
+                        }
                     };
                     if self.disk_may_fail {
                         if matches!(want, Want::All) {

@@ -249,7 +249,8 @@ fn receiver_frame(rng: &mut Rng) -> Frame {
     match rng.below(60) {
         0..=29 => {
             let wants = (0..rng.between(1, 3)).map(|_| {
-                let want = match rng.below(6) {
+                let want = match rng.below(7) {
+                    6 => Want::MissingSoFar { ranges: ranges(rng) },
                     4 | 5 => Want::Compare { chunks: rng.between(1, 4) },
                     0 => Want::Missing { ranges: ranges(rng) },
                     1 => Want::Keep { digest: None },

@@ -358,14 +358,14 @@ impl SinkTree for SimSink {
         journal_bytes: usize,
         missing: &[(u64, u64)],
     ) -> io::Result<()> {
-        self.empty_part(entry, missing)?;
+        self.empty_part(0, entry, missing)?;
         let mut disk = lock(&self.0);
         let journal = disk.open(&journal_of(entry))?;
         disk.truncate(journal, journal_bytes as u64)?;
         disk.sync_data(journal)
     }
 
-    fn empty_part(&self, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()> {
+    fn empty_part(&self, _volume: usize, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()> {
         let mut disk = lock(&self.0);
         let part = disk.open(&self.part_of(entry))?;
         ranges.iter().try_for_each(|(offset, bytes)| disk.punch(part, *offset, *bytes))

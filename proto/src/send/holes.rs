@@ -29,7 +29,7 @@ impl Sender {
     /// none beyond the reach.
     pub fn on_map(&mut self, id: EntryId, holes: &[ChunkRange], until: u64) -> (Vec<ChunkRange>, Owed) {
         let chunk_bytes = self.chunk_bytes;
-        let Some(Item { entry, state: State::Reading { ranges, unread, mapped, .. }, lanes, .. }) =
+        let Some(Item { entry, state: State::Reading { ranges, unread, open, mapped, .. }, lanes, .. }) =
             self.items.get_mut(&id)
         else {
             return (Vec::new(), Owed::Nothing);
@@ -48,7 +48,7 @@ impl Sender {
             None => leave_out(ranges, holes, reach),
         };
         *unread -= told.iter().map(|range| range.end - range.first).sum::<u64>();
-        (told, if *unread == 0 { Owed::CheckSource(id) } else { Owed::Nothing })
+        (told, if *unread == 0 && !*open { Owed::CheckSource(id) } else { Owed::Nothing })
     }
 }
 

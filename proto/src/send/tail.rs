@@ -58,7 +58,8 @@ impl Sender {
         let may_come = |item: &Item| match item.state {
             State::Announced => matches!(item.entry.kind, EntryKind::File { .. }),
             State::Comparing { .. } | State::Compared { .. } => true,
-            State::Reading { .. } | State::Ended => false,
+            State::Reading { open, .. } => open,
+            State::Ended => false,
         };
         self.scan_ended && !self.has_work() && !self.items.values().any(may_come)
     }

@@ -57,6 +57,8 @@ pub type Digest = [u8; 32];
 pub struct Open {
     /// Names the job on rails, in receipts, in logs. Both ends derive it from their session, so that neither chooses it.
     pub job: [u8; 16],
+    /// The job of this client whose session was lost, and in whose place this one comes: that one ends first. Zeros: none.
+    pub after: [u8; 16],
     /// Which way.
     pub direction: Direction,
     /// Push: where to put it, or the volumes of the destination. Pull: the sources, joined below `paths`. Bytes as the user gave them.
@@ -124,8 +126,11 @@ pub enum Want {
     Keep { digest: Option<Digest> },
     /// All of it.
     All,
-    /// A part is there: only these chunk ranges are missing.
+    /// A part is there: only these chunk ranges are missing. After `MissingSoFar`: these are missing, too.
     Missing { ranges: Vec<ChunkRange> },
+    /// A part is there: these chunk ranges are missing in any case. The rest is being read back, and `Missing` follows with what of it
+    /// does not stand. Never twice for a file.
+    MissingSoFar { ranges: Vec<ChunkRange> },
     /// Another version stands there: `Have` frames will tell the digests of so many chunks, from the first on; then `Differ` is awaited,
     /// and this file's last `Want` follows. Never 0, and never twice for a file.
     Compare { chunks: u64 },

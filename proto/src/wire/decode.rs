@@ -167,6 +167,7 @@ fn id_name(from: &mut Reader<'_>) -> Result<IdName, Breach> {
 fn open(from: &mut Reader<'_>) -> Result<Open, Breach> {
     Ok(Open {
         job: from.array()?,
+        after: from.array()?,
         direction: match from.u8()? {
             0 => Direction::Push,
             1 => Direction::Pull,
@@ -385,6 +386,7 @@ fn want(from: &mut Reader<'_>) -> Result<(EntryId, Want), Breach> {
             0 => return Err(Breach::WantOutOfRange),
             chunks => Want::Compare { chunks },
         },
+        5 => Want::MissingSoFar { ranges: ranges(from)? },
         _ => return Err(Breach::FieldOutOfRange),
     };
     Ok((entry, want))

@@ -39,7 +39,7 @@ pub fn want_bytes(want: &Want) -> usize {
         + match want {
             Want::Keep { digest: Some(_) } => 32,
             Want::Keep { digest: None } | Want::All => 0,
-            Want::Missing { ranges } => 4 + 16 * ranges.len(),
+            Want::Missing { ranges } | Want::MissingSoFar { ranges } => 4 + 16 * ranges.len(),
             Want::Compare { .. } => 8,
         }
 }
@@ -287,6 +287,7 @@ fn put_compare(out: &mut Vec<u8>, compare: Compare, prune: Option<u64>) {
 
 fn put_open(out: &mut Vec<u8>, open: &Open) {
     out.extend_from_slice(&open.job);
+    out.extend_from_slice(&open.after);
     out.push(open.direction as u8);
     put_list(out, &open.paths, |out, path| put_bytes(out, path));
     let (stripe, volumes) = open.layout.map_or((0, 0), |it| (it.stripe as u8, it.volumes));
@@ -395,6 +396,10 @@ fn put_want(out: &mut Vec<u8>, (entry, want): &(EntryId, Want)) {
         Want::Compare { chunks } => {
             out.push(4);
             put!(out, chunks);
+        }
+        Want::MissingSoFar { ranges } => {
+            out.push(5);
+            put_list(out, ranges, put_range);
         }
     }
 }

@@ -189,7 +189,7 @@ impl SinkTree for Nothing {
     fn resume_part(&self, _: usize, _: &Entry, _: usize, _: &[(u64, u64)]) -> io::Result<()> {
         Ok(())
     }
-    fn empty_part(&self, _: &Entry, _: &[(u64, u64)]) -> io::Result<()> {
+    fn empty_part(&self, _: usize, _: &Entry, _: &[(u64, u64)]) -> io::Result<()> {
         Ok(())
     }
     fn open_part(&self, _: usize, _: &Entry) -> io::Result<()> {

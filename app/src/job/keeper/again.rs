@@ -266,7 +266,8 @@ impl Keeper<'_, '_> {
     fn change(&mut self, mut stream: TcpStream, nonce: [u8; 32], theirs: u64) -> Result<(), Failure> {
         let initiates = self.job.rails.dials();
         if self.again.mute == MUTE_MAX {
-            let cause = format!("{MUTE_MAX} connections in a row brought nothing of it: bytes of it were lost or changed");
+            let cause =
+                format!("{MUTE_MAX} connections in a row brought nothing of it: bytes of it were lost or changed");
             return Err(self.lost(&cause));
         }
         self.again.mute += 1;

@@ -135,7 +135,7 @@ impl<P: Platform> RecvEnd<P> {
                 let chunk_bytes = self.record.terms.chunk_bytes;
                 // What is missing of a part reads as zeros; of a clone that is its holes, and whatever there is beyond many of them.
                 let missing = gaps(&kept, chunk_count(entry.bytes(), chunk_bytes), chunk_bytes.into());
-                if missing.is_empty() || self.sink.empty_part(entry, &missing).is_ok() {
+                if missing.is_empty() || self.sink.empty_part(self.sink.volume_of(entry.id), entry, &missing).is_ok() {
                     self.ask(entry, &kept, out);
                 } else {
                     self.sink.discard(entry);
@@ -176,7 +176,7 @@ impl<P: Platform> RecvEnd<P> {
     /// The same, where what is kept has journals on these volumes.
     fn ask_rest(&mut self, entry: &Arc<Entry>, kept: &[(u64, Digest)], volumes: &[usize], out: &mut Outbox<P>) {
         let promised = !kept.is_empty() && self.record.rung >= Rung::Flushed;
-        let want = self.begin(entry, kept, &BTreeMap::new(), volumes, promised);
+        let want = self.begin(entry, kept, volumes, promised);
         self.tell(entry, want, out);
     }
 
@@ -237,7 +237,7 @@ impl<P: Platform> RecvEnd<P> {
             self.keep_compared(entry, &comparing, out);
             return;
         }
-        let want = self.begin(entry, kept, &BTreeMap::new(), &[], false);
+        let want = self.begin(entry, kept, &[], false);
         self.coming.remove(&entry.id);
         if self.resolve(entry.id).is_some() {
             self.record.tally.files_done += 1;

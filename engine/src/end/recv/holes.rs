@@ -52,7 +52,7 @@ impl<P: Platform> RecvEnd<P> {
             let entry = self.machine.entry(id).cloned().expect("it is on its way");
             let places: Vec<_> =
                 ranges.iter().map(|it| (it.first * chunk_bytes, (it.end - it.first) * chunk_bytes)).collect();
-            match self.sink.empty_part(&entry, &places) {
+            match self.sink.empty_part(self.sink.volume_of(id), &entry, &places) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     self.fail(id, fault_kind(&error, false), Some(&error), "empty the part");
                 }

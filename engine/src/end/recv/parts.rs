@@ -2,12 +2,12 @@
 //!
 //! For: parts that outlive a kill; of a file that is striped by chunk, one part for each volume that has chunks of it.
 //! In and out: journals found; wants; flushes with the records that follow them.
-//! Invariants: what an earlier run wrote is read back, and counts only if it has the digest that its record says, flushed or not: a disk that
-//! rots, a program that writes into a part, a power cut or another mount make nothing of it but a chunk that is sent again; a record is handed over together with the flush that must precede it, one flush of a part at a time; a part that cannot be
+//! Invariants: what an earlier run wrote is read back, beside the chunks that nobody has, and counts only if it has the digest that its record
+//! says, flushed or not: a disk that rots, a program that writes into a part, a power cut or another mount make nothing of it but a chunk that is sent again; a record is handed over together with the flush that must precede it, one flush of a part at a time; a part that cannot be
 //! believed is worth nothing, and those on other volumes are worth what they were.
 //! Absent on purpose: what a journal's bytes mean (`proto::journal`), when a file is whole (`recv.rs`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
@@ -15,13 +15,14 @@ use proto::journal::{self, JOURNAL_HEADER_BYTES, JournalHeader, Record, Replay};
 use proto::ledger::ChunkState;
 use proto::manifest::{Entry, EntryId};
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
-use proto::wire::control::{ChunkRange, Digest, Rung, WANT_RANGES_MAX, Want};
+use proto::wire::control::{ChunkRange, Digest, Frame, Rung, WANT_RANGES_MAX, Want};
 
 use super::notes::Noting;
 use super::{FLUSH_BYTES, FLUSH_NS, JOURNAL_FILE_BYTES_MIN, NOTE_BYTES, NOTE_NS, RecvEnd, show};
 use crate::digest::DigestTree;
 use crate::end::Outbox;
 use crate::end::compare::Look;
+use crate::job::fault_kind;
 use crate::platform::{Firm, Platform, SinkTree};
 use crate::sink::commit::Task;
 
@@ -92,12 +93,9 @@ impl Fresh {
         self.chunks.push((index, digest));
     }
 
-    /// Chunks that stand in the part and in its journal's notes.
-    pub(super) fn add_noted(&mut self, index: u64, bytes: u32, digest: Digest) {
-        debug_assert_eq!(self.noted, self.chunks.len(), "notes are taken up before anything lands");
-        self.bytes += u64::from(bytes);
-        self.chunks.push((index, digest));
-        self.noted += 1;
+    /// A chunk of an earlier run that stands in the part and was not flushed: it waits for the next flush, which is due.
+    fn add_read_back(&mut self, index: u64, bytes: u32, digest: Digest) {
+        self.add(0, index, bytes, digest);
     }
 
     pub(super) fn is_due(&self, now_ns: u64, closing: bool, noting: Noting) -> bool {
@@ -149,16 +147,16 @@ pub(super) struct Taken {
     noted: BTreeMap<u64, Digest>,
 }
 
-/// Chunks that stand, by volume and index.
-type Good = BTreeMap<(usize, u64), Digest>;
-
-/// Parts that are being read back.
+/// A file whose parts are being read back, while the chunks that no journal speaks of are on their way already.
 #[derive(Debug)]
 pub(super) struct ReadBack {
-    parts: Vec<Taken>,
-    good: Good,
-    /// Of these, told as written already: so both ends see that it goes on.
-    told: u64,
+    /// Chunks that journals speak of.
+    claims: usize,
+    stood: usize,
+    /// Written, and not flushed.
+    noted: BTreeSet<u64>,
+    /// Where parts are.
+    volumes: Vec<usize>,
 }
 
 impl Taken {
@@ -169,13 +167,8 @@ impl Taken {
 }
 
 impl<P: Platform> RecvEnd<P> {
-    /// Goes on with what an earlier run left: its journals, by volume. None: that takes a look.
-    pub(super) fn resume(
-        &mut self,
-        entry: &Arc<Entry>,
-        journals: &[(usize, Vec<u8>)],
-        out: &mut Outbox<P>,
-    ) -> Option<Want> {
+    /// Goes on with what an earlier run left: its journals, by volume. What they speak of is read back; meanwhile the rest comes.
+    pub(super) fn resume(&mut self, entry: &Arc<Entry>, journals: &[(usize, Vec<u8>)], out: &mut Outbox<P>) -> Want {
         let own = self.journal_header(entry);
         let mut parts = Vec::with_capacity(journals.len());
         for (volume, journal) in journals {
@@ -189,90 +182,98 @@ impl<P: Platform> RecvEnd<P> {
                 }
             }
         }
-        // A dry run reads nothing back, and says what would be gone on with if all is as it was.
-        let chunks: Vec<(usize, u64, Digest)> = match self.record.dry {
-            true => Vec::new(),
-            false => parts.iter().flat_map(Taken::chunks).collect(),
-        };
-        if chunks.is_empty() {
-            let all = parts.iter().flat_map(Taken::chunks).map(|(volume, index, digest)| ((volume, index), digest));
-            let all = all.collect();
-            return Some(self.take_up(entry, parts, &all, out));
-        }
-        out.looks.push(Look::Part { entry: entry.clone(), chunks });
-        self.reading_back.insert(entry.id, ReadBack { parts, good: Good::new(), told: 0 });
-        None
-    }
-
-    /// These stand there.
-    pub(super) fn on_seen_part(&mut self, id: EntryId, good: &[(usize, u64, Digest)], last: bool, out: &mut Outbox<P>) {
-        let Some(back) = self.reading_back.get_mut(&id) else { return };
-        back.good.extend(good.iter().map(|(volume, index, digest)| ((*volume, *index), *digest)));
-        let told = good.len() as u64 * u64::from(self.record.terms.chunk_bytes);
-        back.told += told;
-        self.record.tally.written += told;
-        if !last {
-            return;
-        }
-        let Some(ReadBack { parts, good, told }) = self.reading_back.remove(&id) else { return };
-        self.record.tally.written -= told;
-        let Some(entry) = self.machine.entry(id).cloned() else { return };
-        let all: usize = parts.iter().map(|part| part.chunks().count()).sum();
-        if good.len() < all {
-            let bad = all - good.len();
-            out.notes.push(format!(
-                "{}: {bad} of {all} chunks that an earlier run wrote are not what they were, they are sent again",
-                show(&entry.path)
-            ));
-        }
-        let want = self.take_up(&entry, parts, &good, out);
-        self.tell(&entry, want, out);
-    }
-
-    /// `good`: what stands of these parts' chunks.
-    fn take_up(&mut self, entry: &Arc<Entry>, mut parts: Vec<Taken>, good: &Good, out: &mut Outbox<P>) -> Want {
-        let own = self.journal_header(entry);
-        for part in &mut parts {
-            let volume = part.volume;
-            part.kept.retain(|index, _| good.contains_key(&(volume, *index)));
-            part.noted.retain(|index, _| good.contains_key(&(volume, *index)));
-        }
-        let noted: BTreeMap<u64, Digest> = parts.iter().flat_map(|part| part.noted.clone()).collect();
-        let noted = &noted;
-        let union: BTreeMap<u64, Digest> = good.iter().map(|((_, index), digest)| (*index, *digest)).collect();
+        let union: BTreeMap<u64, Digest> =
+            parts.iter().flat_map(Taken::chunks).map(|(_, index, digest)| (index, digest)).collect();
         let all = union.len();
         let kept = first_runs(union);
+        // A dry run reads nothing back, and says what would be gone on with if all is as it was.
         if self.record.dry || parts.is_empty() {
-            return self.begin(entry, &kept, &BTreeMap::new(), &[], false);
+            return self.begin(entry, &kept, &[], false);
         }
+        let noted: BTreeSet<u64> = parts.iter().flat_map(|part| part.noted.keys().copied()).collect();
         let last = kept.last().map_or(0, |(index, _)| index + 1);
         let is_cut = kept.len() < all;
         for part in &mut parts {
-            part.kept.extend(part.noted.clone());
+            part.kept.extend(std::mem::take(&mut part.noted));
             part.kept.retain(|index, _| *index < last);
             let own_kept: Vec<(u64, Digest)> = part.kept.iter().map(|(index, digest)| (*index, *digest)).collect();
             let gaps = gaps(&own_kept, own.chunks(), u64::from(own.chunk_bytes));
-            let all = if is_cut { self.rewrite(entry, part, noted) } else { Ok(part.valid_bytes) };
+            let all = if is_cut { self.rewrite(entry, part, &noted) } else { Ok(part.valid_bytes) };
             if let Err(error) = all.and_then(|all| self.sink.resume_part(part.volume, entry, all, &gaps)) {
                 out.notes
                     .push(format!("{}: the part cannot be taken up ({error}), it is done anew", show(&entry.path)));
                 self.sink.discard(entry);
-                return self.begin(entry, &[], &BTreeMap::new(), &[], false);
+                return self.begin(entry, &[], &[], false);
             }
         }
         let volumes: Vec<usize> = parts.iter().map(|part| part.volume).collect();
-        self.begin(entry, &kept, noted, &volumes, parts.iter().any(|part| part.promised))
+        let promised = parts.iter().any(|part| part.promised);
+        let claims = kept.iter().map(|(index, _)| (*index, ChunkState::Claimed));
+        let ranges = self.machine.expect(entry.id, claims);
+        self.comes(entry, &[], &volumes, promised);
+        if kept.is_empty() {
+            return Want::Missing { ranges };
+        }
+        let chunks: Vec<(usize, u64, Digest)> = parts.iter().flat_map(Taken::chunks).collect();
+        self.reading_back.insert(entry.id, ReadBack { claims: kept.len(), stood: 0, noted, volumes });
+        out.looks.push(Look::Part { entry: entry.clone(), chunks });
+        Want::MissingSoFar { ranges }
+    }
+
+    /// These stand there. When that was the last of them: what does not is wanted, too.
+    pub(super) fn on_seen_part(&mut self, id: EntryId, good: &[(usize, u64, Digest)], last: bool, out: &mut Outbox<P>) {
+        let Some(back) = self.reading_back.get_mut(&id) else { return };
+        let Some(entry) = self.machine.entry(id).cloned() else { return };
+        let coming = self.coming.get_mut(&id).expect("made before it was read back");
+        let chunk_bytes = u64::from(self.record.terms.chunk_bytes);
+        for &(volume, index, digest) in good {
+            let is_noted = back.noted.contains(&index);
+            let state = if is_noted { ChunkState::Landed } else { ChunkState::Durable };
+            // Two volumes of a striped file may have the same one.
+            if !self.machine.claim_holds(id, index, state) {
+                continue;
+            }
+            back.stood += 1;
+            coming.tree.put(index, digest);
+            let bytes = chunk_bytes.min(entry.bytes() - index * chunk_bytes);
+            let tally = &mut self.record.tally;
+            (tally.bytes_resumed, tally.written) = (tally.bytes_resumed + bytes, tally.written + bytes);
+            if is_noted {
+                self.debt.owe(id, bytes);
+                coming.fresh.entry(volume).or_default().add_read_back(index, bytes as u32, digest);
+            } else {
+                tally.durable += bytes;
+                coming.durable_bytes += bytes;
+            }
+        }
+        if !last {
+            return;
+        }
+        let Some(ReadBack { claims, stood, volumes, .. }) = self.reading_back.remove(&id) else { return };
+        let ranges = self.machine.claims_end(id);
+        if !ranges.is_empty() {
+            out.notes.push(format!(
+                "{}: {} of {claims} chunks that an earlier run wrote are not what they were, they are sent again",
+                show(&entry.path),
+                claims - stood
+            ));
+            // What is missing of a part reads as zeros: the sender may say that it is a hole.
+            let places: Vec<(u64, u64)> =
+                ranges.iter().map(|it| (it.first * chunk_bytes, (it.end - it.first) * chunk_bytes)).collect();
+            for volume in volumes {
+                if let Err(error) = self.sink.empty_part(volume, &entry, &places) {
+                    return self.fail(id, fault_kind(&error, false), Some(&error), "empty what does not stand");
+                }
+            }
+        }
+        out.frames.push(Frame::Wants(vec![(id, Want::Missing { ranges })]));
     }
 
     /// Not all that stands there can be asked around, and what cannot is given up: its records go before its bytes do, or a later run would
     /// believe them. What the journal is long then.
-    fn rewrite(&self, entry: &Entry, part: &Taken, noted: &BTreeMap<u64, Digest>) -> io::Result<usize> {
-        let flushed: Vec<(u64, Digest)> = part
-            .kept
-            .iter()
-            .filter(|(index, _)| !noted.contains_key(index))
-            .map(|(index, own)| (*index, *own))
-            .collect();
+    fn rewrite(&self, entry: &Entry, part: &Taken, noted: &BTreeSet<u64>) -> io::Result<usize> {
+        let flushed: Vec<(u64, Digest)> =
+            part.kept.iter().filter(|(index, _)| !noted.contains(index)).map(|(index, own)| (*index, *own)).collect();
         let mut records = Vec::new();
         journal::encode_runs(&flushed, journal::encode_record, &mut records);
         self.sink.resume_part(part.volume, entry, JOURNAL_HEADER_BYTES, &[])?;
@@ -281,52 +282,47 @@ impl<P: Platform> RecvEnd<P> {
         Ok(JOURNAL_HEADER_BYTES + records.len())
     }
 
-    /// The file comes. `kept`: chunks that are there, in parts on these volumes, which have their journals' headers; of them, `noted` are
-    /// not flushed yet.
+    /// The file comes. `kept`: chunks that are there and durable, in parts on these volumes, which have their journals' headers.
     pub(super) fn begin(
         &mut self,
         entry: &Arc<Entry>,
         kept: &[(u64, Digest)],
-        noted: &BTreeMap<u64, Digest>,
         volumes: &[usize],
         promised: bool,
     ) -> Want {
-        let state = |index| if noted.contains_key(&index) { ChunkState::Landed } else { ChunkState::Durable };
-        let missing = self.machine.expect(entry.id, kept.iter().map(|(index, _)| (*index, state(*index))));
+        let ranges = self.machine.expect(entry.id, kept.iter().map(|(index, _)| (*index, ChunkState::Durable)));
         if entry.bytes() <= PACK_FILE_BYTES_MAX && kept.is_empty() {
             return Want::All;
         }
+        self.comes(entry, kept, volumes, promised);
+        if kept.is_empty() { Want::All } else { Want::Missing { ranges } }
+    }
+
+    fn comes(&mut self, entry: &Arc<Entry>, kept: &[(u64, Digest)], volumes: &[usize], promised: bool) {
         let chunk_bytes = u64::from(self.record.terms.chunk_bytes);
         let mut tree = DigestTree::new(self.record.terms.digest, entry.bytes(), self.record.terms.chunk_bytes);
         let begun = |volume: &usize| (*volume, Fresh { header_written: true, ..Fresh::default() });
-        let mut fresh: BTreeMap<usize, Fresh> = volumes.iter().map(begun).collect();
-        let (mut kept_bytes, mut noted_bytes) = (0, 0);
+        let mut kept_bytes = 0;
         for (index, digest) in kept {
             tree.put(*index, *digest);
-            let bytes = chunk_bytes.min(entry.bytes() - index * chunk_bytes);
-            kept_bytes += bytes;
-            if state(*index) == ChunkState::Landed {
-                noted_bytes += bytes;
-                fresh.entry(volumes[0]).or_default().add_noted(*index, bytes as u32, *digest);
-            }
+            kept_bytes += chunk_bytes.min(entry.bytes() - index * chunk_bytes);
         }
-        self.debt.owe(entry.id, noted_bytes);
-        self.record.tally.bytes_resumed += kept_bytes;
-        self.record.tally.durable += kept_bytes - noted_bytes;
-        self.record.tally.written += kept_bytes;
+        let tally = &mut self.record.tally;
+        tally.bytes_resumed += kept_bytes;
+        tally.durable += kept_bytes;
+        tally.written += kept_bytes;
         let coming = Coming {
             tree,
             journalled: entry.bytes() > JOURNAL_FILE_BYTES_MIN,
             striped: entry.meta.striped,
             durable: promised || self.record.rung >= Rung::Flushed,
-            fresh,
+            fresh: volumes.iter().map(begun).collect(),
             closing: false,
-            durable_bytes: kept_bytes - noted_bytes,
+            durable_bytes: kept_bytes,
             holes: 0,
             unmapped: Vec::new(),
         };
         self.coming.insert(entry.id, coming);
-        if kept.is_empty() { Want::All } else { Want::Missing { ranges: missing } }
     }
 
     pub(super) fn journal_header(&self, entry: &Entry) -> JournalHeader {
