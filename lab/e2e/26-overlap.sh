@@ -112,4 +112,14 @@ cp_ends 0 "a job that was killed holds nothing"
 holds "and is gone on with" test "$(number resumed_bytes)" -gt 0
 same "$SRC/one" "$DST/near" "after a kill: equal"
 is "$(find "$DST/near" -name '.longhaul-*' | wc -l)" 0 "and nothing is left of it"
+
+# --- a client that is killed, at a daemon that lives: of small files the daemon's end takes away what it had begun by itself ---
+mkdir -p "$SRC/small"
+for n in $(seq 300); do head -c 40000 /dev/zero | tr '\0' "$((n % 10))" >"$SRC/small/$n"; done
+start a "$LONGHAUL" cp --rate 5Mbit "$SRC/small" "${url1}left" >/dev/null 2>&1
+until_true 30 test -d "$DST/far/left/.longhaul-runs"
+kill -9 "$STARTED_PID"
+wait "$STARTED_PID" 2>/dev/null
+until_true 20 eval '[ -z "$(find "$DST/far/left" -name ".longhaul-*")" ]'
+is "$(find "$DST/far/left" -name '.longhaul-*' | wc -l)" 0 "a client that was killed: its daemon leaves nothing of small files"
 finish

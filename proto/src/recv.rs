@@ -290,6 +290,11 @@ impl Receiver {
         }
     }
 
+    /// The entries that are unresolved.
+    pub fn open(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        self.items.values().map(|item| &item.entry)
+    }
+
     /// Everything announced is resolved and the scan is over.
     #[must_use]
     pub fn is_done(&self) -> bool {

@@ -587,6 +587,18 @@ impl<P: Platform> RecvEnd<P> {
         self.settled == Some(true)
     }
 
+    /// The job is over, well or not, and nothing of it is in flight any more: what no later run can go on with is taken away, and what it held
+    /// is nobody's.
+    pub fn leave(&mut self) {
+        if !self.record.dry {
+            // Large parts stay for a later run.
+            let is_small = |entry: &&Arc<Entry>| entry.is_file() && entry.bytes() <= JOURNAL_FILE_BYTES_MIN;
+            self.machine.open().filter(is_small).for_each(|entry| self.sink.discard(entry));
+            self.discards.drain(..).for_each(|(volume, entry)| self.sink.discard_on(volume, &entry));
+        }
+        self.sink.let_go();
+    }
+
     /// For the watchdog: unresolved entries.
     #[must_use]
     pub fn open_count(&self) -> usize {

@@ -198,9 +198,24 @@ impl Runs {
         }
     }
 
-    /// The job is over, well or not: what it left is a dead job's.
-    pub(super) fn let_go(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).file = None;
+    /// The job is over, well or not, and its small parts were taken away: nobody needs its tag to find them.
+    pub(super) fn let_go(&self, base: &Dir) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.file.take().is_some() {
+            self.remove(base, &[self.name()]);
+        }
+    }
+
+    fn remove(&self, base: &Dir, names: &[Vec<u8>]) {
+        // The folder may have its time already.
+        let before = base.stat_self();
+        for name in names {
+            let _ = base.remove_file(name);
+        }
+        let _ = base.remove_dir(FOLDER);
+        if let Ok(before) = before {
+            let _ = base.pin(b"", Kind::Folder).and_then(|it| it.set_mtime((before.mtime_s, before.mtime_ns)));
+        }
     }
 
     /// The job ended well: of what it came past nothing is left.
@@ -210,17 +225,8 @@ impl Runs {
         let done = state.dead.iter().filter(|(_, tops)| tops.is_subset(&past));
         let mut names: Vec<Vec<u8>> = done.map(|(tag, _)| in_folder(tag.as_bytes())).collect();
         names.extend(state.file.take().map(|_| self.name()));
-        if names.is_empty() {
-            return;
-        }
-        // The folder has its time already.
-        let before = base.stat_self();
-        for name in names {
-            let _ = base.remove_file(&name);
-        }
-        let _ = base.remove_dir(FOLDER);
-        if let Ok(before) = before {
-            let _ = base.pin(b"", Kind::Folder).and_then(|it| it.set_mtime((before.mtime_s, before.mtime_ns)));
+        if !names.is_empty() {
+            self.remove(base, &names);
         }
     }
 }

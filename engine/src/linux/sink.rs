@@ -496,7 +496,7 @@ impl SinkTree for LinuxSink {
 
     fn let_go(&self) {
         self.claims.lock().clear();
-        self.runs.let_go();
+        self.runs.let_go(&self.base);
     }
 
     fn unclaim(&self, entry: &Entry) {

@@ -12,12 +12,11 @@ use std::time::{Duration, Instant};
 
 use engine::end::Stop;
 use engine::job::{Cmd, Event as Told};
-use engine::platform::SinkTree;
 use proto::error::{Breach, Refusal};
 use proto::receipt::{Signer, signed_message};
 use proto::wire::control::Frame;
 
-use super::{End, Keeper, Way};
+use super::{End, Keeper};
 use crate::exit::{Exit, Failure};
 use crate::identity::keys;
 use crate::identity::ticket::Ending;
@@ -185,12 +184,12 @@ impl Keeper<'_, '_> {
         }
         // Without their tasks the committers and the comparer end, after what they are at.
         (self.tasks, self.looks) = (None, None);
-        if let Way::Recv { sink, .. } = &self.job.way {
+        if let End::Recv(end) = &mut self.end {
             while !self.panics.are_over() && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(1));
             }
             if closed == count && self.workers_lost == 0 && self.panics.are_over() {
-                sink.let_go();
+                end.leave();
             }
         }
     }
