@@ -48,7 +48,7 @@ const UNKNOWN_MAX: u32 = 2;
 const PROVE: Duration = Duration::from_secs(10);
 /// Connections in a row that carry the session and bring no frame, until bytes of the session are known to be harmed: a length of a record of
 /// TLS that somebody changed waits for bytes that never come, over each of them.
-const MUTE_MAX: u32 = 4;
+const MUTE_MAX: u32 = 3;
 
 /// A connection that this end has made and told its count on.
 #[derive(Debug)]
@@ -73,10 +73,12 @@ enum Heard {
     Count(u64),
 }
 
-/// Is the peer to be looked for over another connection, of which nothing was heard for so long over this one?
-fn is_away(info: &TcpInfo, unheard: Duration) -> bool {
+/// Is the peer to be looked for over another connection, of which nothing was heard for so long over this one? `mute`: nor was a frame over the
+/// one before, though the peer's process told its count on it, and so has a core.
+fn is_away(info: &TcpInfo, unheard: Duration, mute: bool) -> bool {
     let trips = Duration::from_micros(info.rtt_us.into()) * 4;
-    unheard >= SILENCE + trips && (is_silent(info) || unheard >= BUSY + trips)
+    let busy = if mute { BUSY / 3 } else { BUSY };
+    unheard >= SILENCE + trips && (is_silent(info) || unheard >= busy + trips)
 }
 
 /// Does something that was said wait for its acknowledgement, and nothing at all comes back? Each end says something twice a second. What an end says
@@ -205,7 +207,7 @@ impl Keeper<'_, '_> {
         }
         let unheard = self.peer_told.elapsed();
         let silent = unheard >= SILENCE
-            && sys::sock::tcp_info(self.job.link.as_fd()).map_or(true, |info| is_away(&info, unheard));
+            && sys::sock::tcp_info(self.job.link.as_fd()).map_or(true, |info| is_away(&info, unheard, again.mute > 0));
         if !silent && !again.broken {
             again.pause = PAUSE.0;
         } else if now >= again.not_before {
@@ -349,15 +351,20 @@ mod tests {
     #[test]
     fn a_peer_without_a_core_whose_kernel_answers_is_left_alone_and_one_behind_a_dead_path_is_looked_for() {
         let ms = Duration::from_millis;
-        assert!(is_away(&info(2, 1400), ms(1600)), "what was said twice a second came to nothing");
-        assert!(!is_away(&info(2, 1400), ms(1500)), "four round trips more");
+        assert!(is_away(&info(2, 1400), ms(1600), false), "what was said twice a second came to nothing");
+        assert!(!is_away(&info(2, 1400), ms(1500), false), "four round trips more");
         let unsent = TcpInfo { notsent_bytes: 90, ..info(0, 1400) };
-        assert!(is_away(&unsent, ms(1600)), "this end's address is gone: its kernel keeps what is said");
+        assert!(is_away(&unsent, ms(1600), false), "this end's address is gone: its kernel keeps what is said");
         for unheard in [1600, 3000, 6000] {
-            assert!(!is_away(&info(0, unheard), ms(unheard.into())), "all that was said has arrived: {unheard} ms");
-            assert!(!is_away(&info(1, 300), ms(unheard.into())), "it is being acknowledged: {unheard} ms");
+            assert!(
+                !is_away(&info(0, unheard), ms(unheard.into()), false),
+                "all that was said has arrived: {unheard} ms"
+            );
+            assert!(!is_away(&info(1, 300), ms(unheard.into()), false), "it is being acknowledged: {unheard} ms");
         }
-        assert!(is_away(&info(0, 6100), ms(6100)), "something in between may answer for a peer that is gone");
+        assert!(is_away(&info(0, 6100), ms(6100), false), "something in between may answer for a peer that is gone");
+        assert!(is_away(&info(0, 2100), ms(2100), true), "it told its count, and then nothing");
+        assert!(!is_away(&info(0, 1900), ms(1900), true));
     }
 
     #[test]
