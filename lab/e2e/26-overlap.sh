@@ -117,9 +117,10 @@ is "$(find "$DST/near" -name '.longhaul-*' | wc -l)" 0 "and nothing is left of i
 mkdir -p "$SRC/small"
 for n in $(seq 300); do head -c 40000 /dev/zero | tr '\0' "$((n % 10))" >"$SRC/small/$n"; done
 start a "$LONGHAUL" cp --rate 5Mbit "$SRC/small" "${url1}left" >/dev/null 2>&1
-until_true 30 test -d "$DST/far/left/.longhaul-runs"
+until_true 30 test -d "$DST/far/.longhaul-runs"
+holds "a client that will be killed: its daemon has begun small files" test -d "$DST/far/.longhaul-runs"
 kill -9 "$STARTED_PID"
 wait "$STARTED_PID" 2>/dev/null
-until_true 20 eval '[ -z "$(find "$DST/far/left" -name ".longhaul-*")" ]'
-is "$(find "$DST/far/left" -name '.longhaul-*' | wc -l)" 0 "a client that was killed: its daemon leaves nothing of small files"
+until_true 20 eval '[ -z "$(find "$DST/far" -name ".longhaul-*")" ]'
+is "$(find "$DST/far" -name '.longhaul-*' | wc -l)" 0 "a client that was killed: its daemon leaves nothing of small files"
 finish
