@@ -159,6 +159,17 @@ fn transparent_allowed() -> bool {
     !setting.is_empty() && !setting.contains("[never]")
 }
 
+/// Gives the kernel the whole pages of the heap that nobody uses. glibc gives back by itself only what lies at the end of an arena, and has an arena for
+/// every two threads or so: with threads that come and go with their jobs, pages that hold nothing stay in the process for good. Costs under a
+/// millisecond per 10 MiB given back (malloc_trim(3)), while who allocates in the arena just looked at waits. Elsewhere than with glibc: nothing.
+pub fn trim_heap() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: has no arguments that could be wrong, takes the arenas' own locks, and touches no memory that is allocated.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Nodes that a mask has room for: CONFIG_NODES_SHIFT is at most 10.
 const NODES_MAX: u16 = 1024;
 

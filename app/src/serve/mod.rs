@@ -55,6 +55,9 @@ const CHUNK_BYTES: u32 = 1 << 20;
 /// A daemon serves many jobs from one pool, so half of the grant is pool.
 const POOL_PART: u64 = 2;
 
+/// A daemon that always has a job gives back what those that ended had of the heap after so many of them.
+const TRIM_AFTER: usize = 100;
+
 /// A job that waits for rails.
 #[derive(Debug)]
 struct Waiting {
@@ -105,6 +108,8 @@ pub struct Daemon {
     pub tickets: Tickets,
     /// Jobs running.
     pub running: AtomicUsize,
+    /// Jobs that ended since the heap was last trimmed.
+    pub ended: AtomicUsize,
     /// Bytes of names that jobs take instead of whole folders, of all jobs.
     pub picked_bytes: AtomicUsize,
     /// No new jobs.
@@ -202,6 +207,16 @@ impl Daemon {
         self.accounts.of(account, &self.shares.bound, rate_bps.div_ceil(8), sys::clock::now_ns())
     }
 
+    /// Is there something to give back, of jobs that are gone? Once none runs, or after every so many.
+    fn heap_is_worth_trimming(&self) -> bool {
+        let ended = self.ended.load(Ordering::Relaxed);
+        let is_worth = ended >= TRIM_AFTER || (ended > 0 && self.running.load(Ordering::SeqCst) == 0);
+        if is_worth {
+            self.ended.store(0, Ordering::Relaxed);
+        }
+        is_worth
+    }
+
     /// A line in the log, if the daemon is as talkative as that.
     pub fn log(&self, level: u8, text: &str) {
         let verbose = self.settings.read().map_or(0, |settings| settings.verbose);
@@ -274,8 +289,7 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
         .map_err(io("watch for signals"))?;
     let home = Home::find().map_err(|error| Failure::of("find LONGHAUL_HOME", &error.into()))?;
     let identity = Arc::new(Identity::load(&home).map_err(|error| Failure::of("load this host's key", &error.into()))?);
-    let guards = guards(&settings, &home, arguments)?;
-    let ground = ground(&settings)?;
+    let (guards, ground) = (guards(&settings, &home, arguments)?, ground(&settings)?);
     let listener = Listener::bind(settings.listen, identity.clone())
         .map_err(|error| Exit::of_io(&error).fail(format!("listen on {}", settings.listen), error))?;
     let address = listener.local_addr().map_err(io("listen"))?;
@@ -305,6 +319,7 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
         stop,
         takes_datagrams: door.is_ok(),
         running: AtomicUsize::new(0),
+        ended: AtomicUsize::new(0),
         picked_bytes: AtomicUsize::new(0),
         draining: AtomicBool::new(false),
         board,
@@ -523,6 +538,9 @@ fn watch(daemon: &Daemon, signals: &sys::signals::SignalFd, [over, gone]: [&Even
             let look = Timespec { tv_sec: live::LOOK.as_secs().cast_signed(), tv_nsec: 0 };
             let _ = poll(&mut fds, Some(&look));
             daemon.live.look(&daemon.home, |why| daemon.log(0, why));
+            if daemon.heap_is_worth_trimming() {
+                sys::mem::trim_heap();
+            }
             if fds[1].revents().contains(PollFlags::IN) {
                 return;
             }

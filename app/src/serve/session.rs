@@ -232,10 +232,10 @@ pub(super) fn ground(daemon: &Daemon, rights: &Rights) -> Result<Ground, No> {
 }
 
 /// Counts a job while it lives.
-struct Count<'a>(&'a Daemon);
+pub(super) struct Count<'a>(&'a Daemon);
 
 impl<'a> Count<'a> {
-    fn one(daemon: &'a Daemon) -> Result<Count<'a>, No> {
+    pub(super) fn one(daemon: &'a Daemon) -> Result<Count<'a>, No> {
         let jobs_max = daemon.settings.read().map_or(1, |settings| settings.jobs_max as usize);
         let room = daemon.room.at_most(jobs_max);
         let before = daemon.running.fetch_add(1, Ordering::SeqCst);
@@ -249,6 +249,7 @@ impl<'a> Count<'a> {
 
 impl Drop for Count<'_> {
     fn drop(&mut self) {
+        self.0.ended.fetch_add(1, Ordering::Relaxed);
         let left = self.0.running.fetch_sub(1, Ordering::SeqCst) - 1;
         if left == 0 && self.0.draining.load(Ordering::SeqCst) {
             self.0.stop.signal();

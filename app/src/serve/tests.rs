@@ -75,6 +75,7 @@ fn host(words: &[&str]) -> Host {
         room: Room::of(4 * pool_bytes, pool_bytes, 2, 1024),
         tickets: Tickets::new(),
         running: AtomicUsize::new(0),
+        ended: AtomicUsize::new(0),
         picked_bytes: AtomicUsize::new(0),
         draining: AtomicBool::new(false),
         stop: Event::new().unwrap(),
@@ -494,6 +495,22 @@ fn last_words(link: &mut Link) -> String {
             return line;
         }
     }
+}
+
+#[test]
+fn what_jobs_had_of_the_heap_goes_back_once_none_runs_and_after_every_hundred() {
+    let host = host(&[]);
+    let begin = || session::Count::one(host.daemon).ok().expect("room for a job");
+    assert!(!host.daemon.heap_is_worth_trimming(), "no job was here");
+    let long = begin();
+    (1..TRIM_AFTER).for_each(|_| drop(begin()));
+    assert!(!host.daemon.heap_is_worth_trimming(), "one runs, and the next will soon");
+    drop(begin());
+    assert!(host.daemon.heap_is_worth_trimming(), "a hundred have ended");
+    assert!(!host.daemon.heap_is_worth_trimming(), "and that was done");
+    drop(long);
+    assert!(host.daemon.heap_is_worth_trimming(), "none runs");
+    assert!(!host.daemon.heap_is_worth_trimming(), "and that was done");
 }
 
 #[test]
