@@ -20,7 +20,7 @@ use proto::storage::Engines;
 use proto::wire::control::{DigestKind, Rung};
 
 use crate::serve::relay_to::RelayWord;
-use crate::units;
+use text::units;
 
 mod choose; // which entries are taken
 mod keep; // what is kept of each entry

@@ -134,7 +134,7 @@ fn wrong_lines_are_usage_errors_that_name_the_option() {
         ("frobnicate", "frobnicate"),
     ] {
         let error = parse(line).expect_err(line);
-        assert_eq!(error.exit_code(), i32::from(crate::exit::Exit::Usage.code()), "{line}");
+        assert_eq!(error.exit_code(), i32::from(text::exit::Exit::Usage.code()), "{line}");
         assert!(error.to_string().contains(named), "{line}: {error}");
     }
 }

@@ -14,9 +14,9 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::args::{DriverChoice, LISTEN_DEFAULT, MEMORY_DEFAULT_BYTES, ServeArguments, TicketChoice};
-use crate::exit::{Exit, Failure};
 use crate::serve::relay_to::{self, RelayWord};
-use crate::units::{self, UnitError};
+use text::exit::{Exit, Failure};
+use text::units::{self, UnitError};
 
 /// A connection that says nothing for so long is closed: three times the pulse's worst gap on a bad link.
 const IDLE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);

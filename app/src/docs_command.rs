@@ -12,7 +12,7 @@ use clap::CommandFactory;
 use clap_complete::Shell;
 
 use crate::args::{Arguments, GenerateArguments, GenerateChoice};
-use crate::exit::{Exit, Failure, TABLE};
+use text::exit::{Exit, Failure, TABLE};
 
 /// Writes what was asked for; gives the paths of the files.
 ///

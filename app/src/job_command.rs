@@ -14,11 +14,11 @@ use proto::rate::Policy;
 
 use crate::args::PolicyChoice;
 use crate::bench::table::Table;
-use crate::exit::{Exit, Failure};
 use crate::identity::Home;
 use crate::job::board::{Answer, Change, Door, Question, Shown, doors};
 use crate::report::clean;
-use crate::units::{self, exact_rate, show_bits_per_second, show_bytes, show_count, show_seconds};
+use text::exit::{Exit, Failure};
+use text::units::{self, exact_rate, show_bits_per_second, show_bytes, show_count, show_seconds};
 
 /// Digits of a job's name that are shown: enough for a million jobs at once.
 const SHOWN_DIGITS: usize = 8;

@@ -11,10 +11,10 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use clap::{Args, Command, Subcommand};
 
-use crate::exit::{Exit, Failure};
 use crate::identity::keys::{self, Identity, clean_comment, fingerprint, key_text, parse_key};
 use crate::identity::{Access, Home, IdentityError, PublicKey, Rights, authorized, trust};
-use crate::units;
+use text::exit::{Exit, Failure};
+use text::units;
 
 /// What can be done with keys.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]

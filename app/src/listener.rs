@@ -199,7 +199,7 @@ impl Listener {
                 if mistakes > MISTAKES_MAX {
                     // Nobody else can take this thread's part: the process ends by name, and whoever started it starts it again.
                     eprintln!("longhaul: the listener panicked: {why}");
-                    std::process::exit(i32::from(crate::exit::Exit::Bug.code()));
+                    std::process::exit(i32::from(text::exit::Exit::Bug.code()));
                 }
                 eprintln!("longhaul: the listener goes on after a mistake in Longhaul: {why}");
                 thread::sleep(AFTER_MISTAKE);

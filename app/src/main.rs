@@ -15,7 +15,6 @@ mod config;
 mod cp;
 mod docs_command;
 mod door;
-mod exit;
 mod host;
 mod identity;
 mod job;
@@ -28,12 +27,12 @@ mod probe;
 mod report;
 mod serve;
 mod sync;
-mod units;
 mod verify;
 
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Parser;
+use text::exit;
 
 fn main() {
     // Where it panicked is on standard error already.
@@ -81,7 +80,7 @@ fn ended(result: anyhow::Result<()>, what: &str) -> exit::Exit {
     match result {
         Ok(()) => exit::Exit::Whole,
         Err(error) => {
-            let failure = exit::Failure::of(what, &error);
+            let failure = link::failure_of(what, &error);
             eprintln!("{failure}");
             failure.exit
         }

@@ -7,8 +7,8 @@
 
 use crate::args::SyncArguments;
 use crate::cp;
-use crate::exit::Exit;
 use crate::report::{Mode, Screen};
+use text::exit::Exit;
 
 /// Runs `longhaul sync`.
 #[must_use]

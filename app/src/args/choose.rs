@@ -17,7 +17,7 @@ use engine::linux::filter::Filter;
 use engine::linux::picks::{NotPicked, Picks};
 use proto::wire::control::RULES_BYTES_MAX;
 
-use crate::exit::{Exit, Failure};
+use text::exit::{Exit, Failure};
 
 const EXCLUDE: &str = "exclude";
 const INCLUDE: &str = "include";

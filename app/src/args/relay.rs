@@ -10,7 +10,7 @@ use std::ffi::{OsStr, OsString};
 use clap::Parser;
 
 use super::{Arguments, Choice, Command, CpArguments, KeepArguments, TransportChoice, word};
-use crate::units;
+use text::units;
 
 impl CpArguments {
     /// The options as another host is given them when it runs this job in our place: what shapes the data, not what shapes

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::host::nics::Pcie;
 use crate::host::tree::Tree;
-use crate::host::{disks, facts, text};
+use crate::host::{disks, facts, lines};
 
 /// A copy larger than a core's caches; all cores together also larger than those they share.
 const COPY_BYTES: usize = 64 << 20;
@@ -151,7 +151,7 @@ fn of_devices(tree: &Tree, root: &Path, devs: &[u64]) -> (Vec<String>, Option<f6
             continue;
         };
         if let Some(disk) = all.iter().find(|disk| disk.name == name) {
-            let said = text::disk(disk);
+            let said = lines::disk(disk);
             alike(&mut words, said.strip_prefix(&format!("{name}: ")).unwrap_or(&said), &name);
         }
         let backing = tree.text(&format!("sys/block/{name}/loop/backing_file"));

@@ -24,7 +24,7 @@ use sys::clock;
 use sys::mem::{Buf, Pool};
 
 use crate::bench::table::{Host, ROUNDS, Table, median, print_json};
-use crate::units;
+use text::units;
 
 /// Bytes of a chunk: the unit of hashing and sealing in a job nobody has tuned.
 const CHUNK_BYTES: usize = CHUNK_BYTES_MIN as usize;

@@ -26,9 +26,9 @@ use sys::fs;
 
 use crate::bench::ceilings::{self, Ceilings, Figure};
 use crate::bench::table::{Host, ROUNDS, Table, median, parse_rounds, print_json};
-use crate::units;
 use cell::{By, Cell, Sweep};
 use rig::Rig;
+use text::units;
 
 /// The files are whole numbers of the largest ordinary operation, and more than a few.
 const FILE_BYTES_MIN: u64 = 16 << 20;

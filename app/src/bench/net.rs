@@ -27,7 +27,7 @@ use self::report::{Line, Report, Round};
 use self::session::{Client, Cores, serve};
 use self::way::{BLOCK_BYTES_MAX, BUFS, Driver, Layer, Order, PacketsWay, Seal, Way};
 use crate::bench::table::{Host, ROUNDS, parse_rounds, print_json};
-use crate::units;
+use text::units;
 
 /// Blocks of the bare loop when nobody names any.
 const BLOCKS: [u32; 7] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20];

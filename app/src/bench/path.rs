@@ -21,7 +21,7 @@ use serde::Serialize;
 use crate::args::StripeChoice;
 use crate::bench::ceilings::{self, Ceilings, Figure};
 use crate::bench::table::{Host, Table};
-use crate::units;
+use text::units;
 
 mod page; // the same as one page with plots
 

@@ -27,8 +27,8 @@ use self::grid::{Cell, Wish};
 use self::race::{Ended, Ground};
 use self::record::{CellRecord, Report, Round, Row};
 use crate::bench::table::{Host, ROUNDS};
-use crate::exit::Exit;
-use crate::units;
+use text::exit::Exit;
+use text::units;
 
 /// `longhaul bench wan`.
 #[derive(Debug, Clone, PartialEq, Args)]

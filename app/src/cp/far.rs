@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use crate::address::Address;
 use crate::cp::Copy;
-use crate::exit::{Exit, Failure};
 use crate::report::Screen;
+use text::exit::{Exit, Failure};
 
 /// Where the binary is put on a host that has none, below the home folder.
 pub const FAR_PLACE: &str = ".cache/longhaul/bin";
@@ -107,7 +107,7 @@ impl Far {
     /// Starts the far side. None: there is no such command.
     fn start(&mut self, ssh: &Ssh<'_>, binary: &str) -> Result<Option<String>, Failure> {
         let failed = |cause: String| Exit::Connect.fail(format!("start longhaul on {} through ssh", ssh.target), cause);
-        let mut options = format!("--memory {}", crate::units::exact_size(ssh.copy.arguments.memory));
+        let mut options = format!("--memory {}", text::units::exact_size(ssh.copy.arguments.memory));
         if ssh.copy.arguments.integrity_only {
             options.push_str(" --integrity-only");
         }

@@ -21,7 +21,6 @@ use sys::event::Event;
 
 use crate::cp::session::Placed;
 use crate::cp::{Copy, pipe, report, session};
-use crate::exit::{Exit, Failure};
 use crate::job::homes;
 use crate::job::keeper::{self, Job, Outcome, Way};
 use crate::job::offer;
@@ -30,6 +29,7 @@ use crate::job::rails::Rails;
 use crate::job::receipt;
 use crate::link::Link;
 use crate::report::Screen;
+use text::exit::{Exit, Failure};
 
 /// Copies within this host.
 pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], screen: &mut Screen) -> Result<Exit, Failure> {

@@ -28,12 +28,13 @@ use self::pipe::{Pipe, Spool};
 use self::retry::Again;
 use crate::address::Address;
 use crate::args::{Choice, CpArguments, LawChoice, PolicyChoice, ReflinkChoice};
-use crate::exit::{Exit, Failure};
 use crate::identity::{Home, Identity};
 use crate::job;
 use crate::job::board::{self, Board, Posted, Title};
+use crate::link::failure_of;
 use crate::report::{Mode, Screen};
 use crate::serve::relay::Lent;
+use text::exit::{Exit, Failure};
 
 /// Runs `longhaul cp`.
 #[must_use]
@@ -166,8 +167,8 @@ fn copy(arguments: &CpArguments, piped: bool, screen: &mut Screen) -> Result<Exi
     let volumes::Named { sources, destinations, layout, joined } = volumes::named(arguments)?;
     let choice = arguments.choose.read()?;
     receipt_is_possible(arguments)?;
-    let home = Home::find().map_err(|error| Failure::of("find LONGHAUL_HOME", &error.into()))?;
-    let identity = Identity::load(&home).map_err(|error| Failure::of("load this host's key", &error.into()))?;
+    let home = Home::find().map_err(|error| failure_of("find LONGHAUL_HOME", &error.into()))?;
+    let identity = Identity::load(&home).map_err(|error| failure_of("load this host's key", &error.into()))?;
     let identity = Arc::new(identity);
     let board = Board::open(&home, |why| {
         if arguments.verbose > 0 {

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use crate::args::{CpArguments, RungChoice};
-use crate::exit::{Exit, Failure};
+use text::exit::{Exit, Failure};
 
 /// How a pipe is named on the command line.
 pub const DASH: &str = "-";

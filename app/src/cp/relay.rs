@@ -13,12 +13,12 @@ use proto::wire::control::{Frame, TEXT_BYTES_MAX};
 
 use crate::address::Address;
 use crate::cp::{Copy, session};
-use crate::exit::{Exit, Failure};
 use crate::identity::PublicKey;
 use crate::identity::ticket::Ticket;
 use crate::job::greet::{self, GREET};
 use crate::job::keeper::Sync;
 use crate::report::{self, Screen};
+use text::exit::{Exit, Failure};
 
 /// Said to the source's host where a session with it was lost that had carried this job: should it still be at it, that ends before this begins.
 pub const AGAIN: &str = "--again";

@@ -18,13 +18,13 @@ use proto::negotiate::{Choice, Cipher, Offer, Plan};
 use proto::wire::control::{Compare, Direction, Rung};
 
 use crate::cp::{Copy, session};
-use crate::exit::{Exit, Failure};
 use crate::job::keeper::{Outcome, PathShare, Status};
 use crate::report::explain::MemorySum;
 use crate::report::path::{ForecastRecord, PathRecord};
 use crate::report::{
     Compared, DryRun, EndReport, Explained, Extras, Faults, PathFault, Progress, RailShare, Reconnecting, Screen,
 };
+use text::exit::{Exit, Failure};
 
 /// What `--explain` shows.
 #[derive(Debug)]

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant, SystemTime};
 use engine::end::Tally;
 use proto::layout::Layout;
 
-use crate::exit::{Exit, Failure};
 use crate::report::{Reconnecting, Screen};
+use text::exit::{Exit, Failure};
 
 /// The first pause; each is twice the one before.
 const PAUSE_MIN: Duration = Duration::from_millis(100);

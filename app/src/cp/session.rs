@@ -28,7 +28,6 @@ use sys::event::Event;
 use crate::address::Address;
 use crate::args::{CpArguments, DriverChoice, SnapshotChoice, TransportChoice};
 use crate::cp::{Copy, knock, pipe, report};
-use crate::exit::{Exit, Failure};
 use crate::host::winners;
 use crate::identity::ticket::Ticket;
 use crate::job::cards;
@@ -47,6 +46,7 @@ use crate::link::{Expect, Link};
 use crate::probe::{self, Known};
 use crate::report::Screen;
 use crate::serve::relay::Lent;
+use text::exit::{Exit, Failure};
 
 /// A connection and its handshake may take so long.
 const CONNECT: Duration = Duration::from_secs(15);

@@ -13,8 +13,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use crate::args::CpArguments;
-use crate::exit::{Exit, Failure};
 use crate::identity::ticket::Ticket;
+use text::exit::{Exit, Failure};
 
 /// The variable; children of ours do not get it.
 pub const VARIABLE: &str = "LONGHAUL_TICKET";

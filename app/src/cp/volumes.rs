@@ -13,7 +13,7 @@ use proto::layout::{Layout, VOLUMES_MAX};
 
 use crate::address::Address;
 use crate::args::{CpArguments, ReflinkChoice, StripeChoice};
-use crate::exit::{Exit, Failure};
+use text::exit::{Exit, Failure};
 
 /// What a copy is from and to.
 #[derive(Debug)]

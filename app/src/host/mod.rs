@@ -14,7 +14,7 @@ pub mod rules; // what is good, what is not, why
 pub mod nodes; // memory nodes of cores, cards and disks, for a job
 pub mod machine; // the machine as a search for a placement sees it
 pub mod winners; // what such searches found, remembered
-pub mod text; // a tree of lines
+pub mod lines; // a tree of lines
 pub mod page; // a picture
 pub mod tune; // plan, apply, undo
 
@@ -23,10 +23,10 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use crate::exit::Exit;
 use crate::host::facts::Facts;
 use crate::host::rules::Finding;
 use crate::host::tree::Tree;
+use text::exit::Exit;
 
 /// What can be asked about a machine.
 #[derive(Debug, Clone, PartialEq, Subcommand)]
@@ -120,7 +120,7 @@ fn show(arguments: &ShowArguments) -> anyhow::Result<()> {
             })?
         );
     } else {
-        print!("{}", text::show(&facts, &findings));
+        print!("{}", lines::show(&facts, &findings));
     }
     Ok(())
 }

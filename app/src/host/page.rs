@@ -7,9 +7,9 @@
 use std::fmt::Write as _;
 
 use crate::host::facts::{Core, Facts};
+use crate::host::lines;
 use crate::host::rules::Finding;
-use crate::host::text;
-use crate::units;
+use text::units;
 
 /// Width of a node's box.
 const WIDE: usize = 560;
@@ -75,7 +75,7 @@ pub fn page(facts: &Facts, findings: &[Finding]) -> String {
 <h2>Not told here</h2><ul>{hidden}</ul><h2>All of it</h2><pre>{}</pre></body></html>
 "#,
         escape(&head),
-        escape(&text::show(facts, findings))
+        escape(&lines::show(facts, findings))
     )
 }
 
@@ -126,8 +126,8 @@ fn place(title: &str, cores: &[&Core], facts: &Facts, node: Option<u32>, finding
     }
     let chips = nics
         .iter()
-        .map(|nic| ("card", &nic.name, text::card(nic)))
-        .chain(disks.iter().map(|disk| ("disk", &disk.name, text::disk(disk))));
+        .map(|nic| ("card", &nic.name, lines::card(nic)))
+        .chain(disks.iter().map(|disk| ("disk", &disk.name, lines::disk(disk))));
     let mut y = 44 + lines * (CORE + 4);
     for (kind, name, words) in chips {
         let bad = findings.iter().filter(|finding| finding.subject == *name && !finding.good).count();

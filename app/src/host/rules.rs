@@ -11,7 +11,7 @@ use crate::host::disks::Disk;
 use crate::host::facts::Facts;
 use crate::host::nics::Nic;
 use crate::host::tree::show_list;
-use crate::units;
+use text::units;
 
 /// A round trip for which socket buffers should suffice: across an ocean.
 const RTT_SECONDS: f64 = 0.1;

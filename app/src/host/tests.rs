@@ -6,7 +6,7 @@
 use super::facts::Facts;
 use super::rules::{Finding, RULES, judge};
 use super::tree::Tree;
-use super::{facts, page, text};
+use super::{facts, lines, page};
 
 fn machine(text: &str) -> Facts {
     facts::read(&Tree::parse(text).unwrap())
@@ -163,7 +163,7 @@ fn a_container_says_what_it_hides() {
         findings.iter().all(|finding| finding.what == "socket buffers"),
         "a rule is silent about what it does not know: {findings:?}"
     );
-    let shown = text::show(&facts, &findings);
+    let shown = lines::show(&facts, &findings);
     assert!(shown.contains("memory node not told:\n  cores 0-1"), "{shown}");
     assert!(page::page(&facts, &findings).contains("memory node not told"));
 }
@@ -173,7 +173,7 @@ fn nothing_at_all_is_no_reason_to_fail() {
     let facts = machine("");
     assert!(facts.cores.is_empty() && !facts.hidden.is_empty());
     assert!(judge(&facts).is_empty());
-    assert!(!text::show(&facts, &[]).is_empty() && !page::page(&facts, &[]).is_empty());
+    assert!(!lines::show(&facts, &[]).is_empty() && !page::page(&facts, &[]).is_empty());
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn the_picture_puts_together_what_sits_together_and_takes_no_markup() {
     );
     assert!(maps[2].contains("not told") && maps[2].contains("> md0<"), "{}", maps[2]);
     assert!(!page.contains("<script") && !page.contains("http"), "nothing of others, nothing from elsewhere");
-    let shown = text::show(&facts, &findings);
+    let shown = lines::show(&facts, &findings);
     let (first, second) = (shown.find("node 0:").unwrap(), shown.find("node 1:").unwrap());
     assert!((first..second).contains(&shown.find("card ens1f0").unwrap()), "{shown}");
 }

@@ -15,7 +15,7 @@ use proto::placement::remembered::{Line, word};
 
 use crate::host::machine::{Machine, card_of};
 use crate::identity::{Home, IdentityError};
-use crate::units::show_bits_per_second;
+use text::units::show_bits_per_second;
 
 /// The file's name.
 const FILE: &str = "placements";

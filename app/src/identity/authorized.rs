@@ -15,7 +15,7 @@ use std::path::{Component, Path, PathBuf};
 
 use super::keys::{KEY_TYPE, clean_comment, key_text, parse_key};
 use super::{Home, IdentityError, LineFault, PublicKey, each_line};
-use crate::units;
+use text::units;
 
 const FILE: &str = "authorized_keys";
 /// Keys that are refused, below LONGHAUL_HOME.

@@ -28,7 +28,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::exit::{Exit, Failure};
+use text::exit::{Exit, Failure};
 
 pub use authorized::{Access, Rights};
 pub use keys::{Identity, PublicKey};

@@ -18,8 +18,8 @@ use proto::rate::Policy;
 use serde::{Deserialize, Serialize};
 use sys::event::Event;
 
-use crate::exit::{Exit, Failure};
 use crate::identity::Home;
+use text::exit::{Exit, Failure};
 
 pub use socket::{Door, doors, shut, sweep};
 

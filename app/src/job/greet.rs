@@ -12,9 +12,9 @@ use proto::error::{Breach, Refusal};
 use proto::negotiate::{Choice, Offer, Plan, negotiate};
 use proto::wire::control::{Compare, Frame, Open, Place};
 
-use crate::exit::{Exit, Failure};
 use crate::identity::ticket::{PROOF_LABEL, Ticket};
-use crate::link::Link;
+use crate::link::{Link, failure_of};
+use text::exit::{Exit, Failure};
 
 /// An answer to a greeting may take so long.
 pub const GREET: Duration = Duration::from_secs(20);
@@ -36,7 +36,7 @@ pub fn say(link: &mut Link, frame: &Frame) {
 pub fn hear(link: &mut Link, timeout: Duration) -> Result<Frame, Failure> {
     let peer = link.peer_addr().map_or_else(|| "the other end".to_owned(), |addr| addr.to_string());
     let bytes =
-        link.call(timeout).map_err(|error| Failure::of(&format!("hear from {peer}"), &anyhow::Error::new(error)))?;
+        link.call(timeout).map_err(|error| failure_of(&format!("hear from {peer}"), &anyhow::Error::new(error)))?;
     match Frame::decode(&bytes) {
         Ok(Frame::Refuse { code, detail }) => Err(refused(&peer, code, detail)),
         Ok(frame) => Ok(frame),
@@ -81,7 +81,7 @@ pub fn pick(link: &mut Link, picks: Option<&Picks>) -> Result<(), Failure> {
         Frame::Pick(part).encode_parts(&mut |bytes| link.send(bytes));
         // What waits to be sent is a few frames, not the whole list once more.
         let sent = link.flush_blocking(GREET);
-        sent.map_err(|error| Failure::of("tell the names of --files-from", &anyhow::Error::new(error)))?;
+        sent.map_err(|error| failure_of("tell the names of --files-from", &anyhow::Error::new(error)))?;
         if last {
             return Ok(());
         }
@@ -126,7 +126,7 @@ pub struct Agreed {
 /// Asks for a job on a session that has begun; `agree` hears the answer.
 pub fn open(link: &mut Link, open: Open) -> Result<(), Failure> {
     say(link, &Frame::Open(Box::new(open)));
-    link.flush_blocking(GREET).map_err(|error| Failure::of("ask for the job", &anyhow::Error::new(error)))
+    link.flush_blocking(GREET).map_err(|error| failure_of("ask for the job", &anyhow::Error::new(error)))
 }
 
 /// Comes to a plan for the job that was asked for. `sends`: from here to there.

@@ -65,7 +65,6 @@ use renew::{Offers, Renewal};
 use swallow::Swallow;
 use truth::Truth;
 
-use crate::exit::{Exit, Failure};
 use crate::identity::Identity;
 use crate::identity::ticket::Ending;
 use crate::job::board::Posted;
@@ -75,6 +74,7 @@ use crate::job::rails::Rails;
 use crate::job::receipt::ReceiptFile;
 use crate::link::{Link, LinkError, Turn};
 use crate::probe::Known;
+use text::exit::{Exit, Failure};
 
 /// The longest wait in `poll`.
 const TICK: Duration = Duration::from_millis(100);

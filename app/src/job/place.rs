@@ -17,8 +17,8 @@ use engine::sink::volumes::Gone;
 use proto::layout::Layout;
 use sys::fs::{Dir, Kind};
 
-use crate::exit::{Exit, Failure};
 use crate::job::volumes;
+use text::exit::{Exit, Failure};
 
 /// Where paths begin.
 #[derive(Debug, Clone)]

@@ -31,8 +31,8 @@ use engine::sink::volumes::{Gone, is_dying};
 use proto::layout::{Layout, Stripe, VOLUMES_MAX};
 use sys::fs::{Dir, Kind, Stat};
 
-use crate::exit::{Exit, Failure};
 use crate::job::place::{self, Called, Ground, Target, named, show, split};
+use text::exit::{Exit, Failure};
 
 /// Disks that went out in this process, and when: a disk that fails at its full blocks still takes a small file, so the next pass would trust it.
 static OUT: Mutex<Vec<(String, Instant)>> = Mutex::new(Vec::new());

@@ -24,7 +24,7 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::exit::Exit;
+use text::exit::Exit;
 
 /// Where a command inside of a lab finds it.
 pub const LAB_VARIABLE: &str = "LONGHAUL_LAB";

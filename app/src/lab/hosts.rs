@@ -15,11 +15,11 @@ use anyhow::Context;
 use sys::netns;
 use sys::tun::Offloads;
 
-use crate::exit::{Exit, Failure};
 use crate::lab::emulator::{Direction, Told};
 use crate::lab::line::{self, Line};
 use crate::lab::link::{Link, bytes_in};
 use crate::lab::settings::{AB, BA, LinkSettings};
+use text::exit::{Exit, Failure};
 
 /// As many as fit into the third byte of the addresses.
 pub const LINKS_MAX: usize = 64;

@@ -20,7 +20,7 @@ use crate::lab::link::Loss;
 use crate::lab::run::become_root;
 use crate::lab::settings::{AB, LinkSettings};
 use crate::lab::{MeasureArguments, ceiling};
-use crate::units;
+use text::units;
 
 const PORT: u16 = 5741;
 /// Headers of UDP over IPv4.

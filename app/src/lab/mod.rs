@@ -28,9 +28,9 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use crate::exit::{Exit, Failure};
 use crate::lab::settings::LinkSettings;
-use crate::units;
+use text::exit::{Exit, Failure};
+use text::units;
 
 /// What can be asked of the lab.
 #[derive(Debug, Clone, Subcommand)]

@@ -6,7 +6,7 @@
 
 use crate::lab::emulator::{LATE_NS, Told};
 use crate::lab::hosts::{Lab, LiveLink};
-use crate::units::{show_bytes, show_count, show_memory, show_seconds};
+use text::units::{show_bytes, show_count, show_memory, show_seconds};
 
 /// Share of late packets above which the emulator's timing no longer is what was asked for.
 const LATE_PPM_MAX: u64 = 1000;

@@ -18,13 +18,13 @@ use sys::event::{Interest, poll};
 use sys::netns;
 use sys::signals::{self, SignalFd};
 
-use crate::exit::Exit;
 use crate::lab::control::{self, Answer, Ask, Caller, Door};
 use crate::lab::emulator::Told;
 use crate::lab::guard::Guard;
 use crate::lab::hosts::{self, Lab, Making, Side};
 use crate::lab::script::{self, Act, Event};
 use crate::lab::{LinkArguments, RunArguments, UpArguments, report};
+use text::exit::Exit;
 
 /// How long a command may take to end after it was asked to.
 const GRACE: Duration = Duration::from_secs(3);

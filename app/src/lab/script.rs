@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::lab::hosts::Side;
 use crate::lab::settings::LinkSettings;
-use crate::units;
+use text::units;
 
 /// What happens.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,7 +7,7 @@
 
 use crate::lab::dice::Share;
 use crate::lab::link::{Depth, Jitter, Loss, Wire};
-use crate::units;
+use text::units;
 
 /// From host a to host b.
 pub const AB: usize = 0;

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use sys::netns;
 
-use crate::exit::Exit;
 use crate::lab::control::{self, Ask};
 use crate::lab::hosts::Side;
 use crate::lab::run::logs_path;
 use crate::lab::{MoveArguments, OnArguments, SetArguments, UpArguments};
+use text::exit::Exit;
 
 /// Making a lab takes some tens of ms; a machine that needs so long will not have one.
 const UP_MAX: Duration = Duration::from_secs(20);

@@ -12,9 +12,9 @@ use std::io;
 
 use proto::error::Breach;
 
-use crate::exit::{Exit, Failure};
 use crate::identity::keys::{fingerprint, key_text};
 use crate::identity::{IdentityError, PublicKey};
+use text::exit::{Exit, Failure};
 
 /// What a peer did not do in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -257,4 +257,14 @@ impl From<LinkError> for Failure {
     fn from(error: LinkError) -> Failure {
         Failure::from(&error)
     }
+}
+
+/// The failure that an error chain with errors of this module or of `identity` in it comes to; see [`Failure::of`].
+#[must_use]
+pub fn failure_of(what: &str, error: &anyhow::Error) -> Failure {
+    Failure::of_chain(what, error, |cause| {
+        let link = || cause.downcast_ref::<LinkError>().map(Failure::from);
+        let identity = || cause.downcast_ref::<IdentityError>().map(Failure::from);
+        link().or_else(identity)
+    })
 }

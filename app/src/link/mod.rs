@@ -37,7 +37,7 @@ use kept::Kept;
 use shake::{Deadline, dial, handshake, step};
 pub use shake::{SMALL_SEGMENT, bound_segments};
 
-pub use error::{LinkError, Step};
+pub use error::{LinkError, Step, failure_of};
 
 use crate::identity::{Identity, PublicKey, authorized, trust};
 

@@ -463,7 +463,7 @@ fn what_nobody_answers_and_what_is_no_name_are_told_apart() {
 
 #[test]
 fn the_user_is_told_the_code_and_the_next_step_however_the_error_is_wrapped() {
-    use crate::exit::{Exit, Failure};
+    use text::exit::Exit;
     let host_port = "h:1".to_owned();
     let cases = [
         (
@@ -479,7 +479,7 @@ fn the_user_is_told_the_code_and_the_next_step_however_the_error_is_wrapped() {
         (LinkError::Identity(crate::identity::IdentityError::NoHome), Exit::Usage, "LONGHAUL_HOME"),
     ];
     for (error, exit, next) in cases {
-        let failure = Failure::of("do something", &anyhow::Error::new(error).context("while connecting"));
+        let failure = failure_of("do something", &anyhow::Error::new(error).context("while connecting"));
         assert_eq!(failure.exit, exit, "{failure}");
         assert!(failure.next_step.contains(next), "{failure}");
         assert!(failure.cause.starts_with("while connecting: "), "{failure}");

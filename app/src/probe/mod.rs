@@ -14,8 +14,8 @@ use proto::negotiate::Choice;
 use sys::sock::TcpInfo;
 
 use crate::job::rails::Seen;
-use crate::units::{show_bits_per_second, show_bytes, show_seconds};
 use model::{Carry, Forecast, Host, TcpLaw, View, forecast};
+use text::units::{show_bits_per_second, show_bytes, show_seconds};
 
 /// Below this round trip streams begin at once: a loss costs them little time, and the kernel's offloads are worth more.
 pub const SHORT: Duration = Duration::from_millis(1);

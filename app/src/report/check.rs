@@ -9,7 +9,7 @@ use proto::books::Books;
 use proto::wire::control::Direction;
 
 use super::EndReport;
-use crate::units::{show_bits_per_second, show_bytes};
+use text::units::{show_bits_per_second, show_bytes};
 
 /// The promise: stages sum to workers × wall time within 2 %.
 const BOOKS_PERMILLE: u32 = 20;

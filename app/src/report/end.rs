@@ -10,8 +10,8 @@ use std::fmt::Write as _;
 use super::books::StagesRecord;
 use super::json::{Done, FaultRecord, exit_of_code};
 use super::{DryRun, Extras, clean};
-use crate::exit::Exit;
-use crate::units::{show_bits_per_second, show_bytes, show_bytes_per_second, show_count, show_memory, show_seconds};
+use text::exit::Exit;
+use text::units::{show_bits_per_second, show_bytes, show_bytes_per_second, show_count, show_memory, show_seconds};
 
 /// Failed entries that are listed; the rest is counted. One screen of a terminal.
 const FAULTS_SHOWN: usize = 20;

@@ -11,7 +11,7 @@ use proto::negotiate::{Choice, Offer};
 
 use super::clean;
 use super::json::{OfferLine, PlanRecord};
-use crate::units::{exact_rate, show_bytes, show_memory};
+use text::units::{exact_rate, show_bytes, show_memory};
 
 /// The visible sum of one end's memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -18,7 +18,7 @@ use super::{
     DryRun, EndReport, Explained, Extras, PathFault, Progress, RailShare, Reconnecting, check, clean, progress,
     show_path,
 };
-use crate::exit::{Exit, Failure, TABLE};
+use text::exit::{Exit, Failure, TABLE};
 
 /// Any line of `--json`.
 #[derive(Debug, Clone)]

@@ -25,8 +25,8 @@ use proto::books::{Books, Verdict};
 use proto::negotiate::Choice;
 use proto::wire::control::{Compare, DigestKind, Direction, EntryFault, FaultKind, Rung};
 
-use crate::exit::{Exit, Failure, SERIOUSNESS};
 pub use explain::Explained;
+use text::exit::{Exit, Failure, SERIOUSNESS};
 
 /// What one rail carried.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]

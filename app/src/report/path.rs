@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::clean;
 use crate::job::keeper::auto::Told;
 use crate::probe::model::Carry;
-use crate::units::{show_bits_per_second, show_count, show_seconds};
+use text::units::{show_bits_per_second, show_count, show_seconds};
 
 /// What datagram rails saw of their path. What only the sender knows is `null` at a receiver.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

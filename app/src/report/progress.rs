@@ -11,7 +11,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{Mode, Progress};
-use crate::units::{show_bits_per_second, show_bytes, show_bytes_per_second, show_count, show_seconds};
+use text::units::{show_bits_per_second, show_bytes, show_bytes_per_second, show_count, show_seconds};
 
 /// A plain line every 5 s in the first minute, every 10 s later: enough to see, few enough for a log.
 const LINE_EVERY: Duration = Duration::from_secs(5);

@@ -14,7 +14,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::exit::{Exit, Failure};
+use text::exit::{Exit, Failure};
 
 /// A place in a file system, whatever it is mounted on: the device as the kernel names it, and the path within.
 #[derive(Debug, Clone, PartialEq, Eq)]

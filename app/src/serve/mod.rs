@@ -34,7 +34,6 @@ use sys::fs::Dir;
 use crate::args::{ServeArguments, TicketChoice};
 use crate::config::{Settings, TicketAccess};
 use crate::door::{self, Door, Standing};
-use crate::exit::{Exit, Failure};
 use crate::host::nodes::Nodes;
 use crate::identity::ticket::{Tickets, Uses};
 use crate::identity::{Access, Home, Identity, Rights};
@@ -44,11 +43,13 @@ use crate::job::offer;
 use crate::job::place::Ground;
 use crate::job::rails::{self, Arrival, Carrier};
 use crate::job::sweep;
+use crate::link::failure_of;
 use crate::listener::{Listener, Proving, Rail};
 use guarded::Guards;
 use live::Live;
 use room::Room;
 use shares::{Account, Accounts, Shares};
+use text::exit::{Exit, Failure};
 
 /// Bytes per buf of a daemon: chunks of jobs are no larger.
 const CHUNK_BYTES: u32 = 1 << 20;
@@ -287,8 +288,8 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
     let io = |what: &'static str| move |error: std::io::Error| Exit::of_io(&error).fail(what, error);
     let signals = sys::signals::watch(&[sys::signals::SIGTERM, sys::signals::SIGINT, sys::signals::SIGHUP])
         .map_err(io("watch for signals"))?;
-    let home = Home::find().map_err(|error| Failure::of("find LONGHAUL_HOME", &error.into()))?;
-    let identity = Arc::new(Identity::load(&home).map_err(|error| Failure::of("load this host's key", &error.into()))?);
+    let home = Home::find().map_err(|error| failure_of("find LONGHAUL_HOME", &error.into()))?;
+    let identity = Arc::new(Identity::load(&home).map_err(|error| failure_of("load this host's key", &error.into()))?);
     let (guards, ground) = (guards(&settings, &home, arguments)?, ground(&settings)?);
     let listener = Listener::bind(settings.listen, identity.clone())
         .map_err(|error| Exit::of_io(&error).fail(format!("listen on {}", settings.listen), error))?;
@@ -404,7 +405,7 @@ fn print_address(
         let rights = Rights { root: None, access, rate_bps: 0, privileged: settings.privileged };
         let ticket = tickets
             .issue(identity.public(), uses, rights, None)
-            .map_err(|error| Failure::of("make a ticket", &error.into()))?;
+            .map_err(|error| failure_of("make a ticket", &error.into()))?;
         println!("longhaul://{ticket}@{address}/");
     } else {
         println!("longhaul://{address}/");

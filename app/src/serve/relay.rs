@@ -31,7 +31,6 @@ use crate::address::Address;
 use crate::args::{Choice, CpArguments};
 use crate::cp::relay::AGAIN;
 use crate::cp::{self, Copy, knock};
-use crate::exit::{Exit, Failure};
 use crate::identity::ticket::Delegation;
 use crate::identity::{Access, PublicKey, Rights};
 use crate::job::greet::say;
@@ -39,6 +38,7 @@ use crate::job::halt::Halt;
 use crate::job::offer::{STREAMS_MAX, Wishes};
 use crate::link::{Expect, Link, LinkError, Turn};
 use crate::report::{self, Mode, Screen};
+use text::exit::{Exit, Failure};
 
 /// A ticket for a relayed job is good for so long: its job begins at once.
 const TICKET: Duration = Duration::from_secs(120);

@@ -29,7 +29,6 @@ use sys::event::Event;
 
 use crate::cp::session::{end_of, next_job};
 use crate::door;
-use crate::exit::{Exit, Failure};
 use crate::identity::authorized::{self, Verdict};
 use crate::identity::ticket::{Grant, PROOF_LABEL};
 use crate::identity::{PublicKey, Rights};
@@ -49,6 +48,7 @@ use crate::link::Link;
 use crate::serve::relay::{self, Task, Wanted};
 use crate::serve::shares::{Account, Shares};
 use crate::serve::{Daemon, Forget};
+use text::exit::{Exit, Failure};
 
 /// The next frame of the greeting must come in this time.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);

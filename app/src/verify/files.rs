@@ -29,8 +29,8 @@ use sys::fs::{Dir, Kind, Stat};
 use super::Place;
 use super::lanes::{Feed, Feeder, Spread, feeds};
 use super::paper::Paper;
-use crate::exit::Failure;
 use crate::report::show_path;
+use text::exit::Failure;
 
 /// One read: big enough for a disk to stream, small enough to stay in the L2 cache while it is hashed.
 const READ_BYTES: usize = 1 << 20;

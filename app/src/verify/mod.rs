@@ -21,12 +21,12 @@ use serde::Serialize;
 use sys::fs::Dir;
 
 use crate::args::VerifyArguments;
-use crate::exit::{Exit, Failure};
 use crate::report::json::hex;
 use crate::report::{Mode, Progress, Screen, clean, show_path};
-use crate::units::{show_bytes, show_bytes_per_second, show_count, show_seconds};
 use files::{Found, Tally};
 use paper::Paper;
+use text::exit::{Exit, Failure};
+use text::units::{show_bytes, show_bytes_per_second, show_count, show_seconds};
 
 /// How often progress is looked at; the screen decides when to show it.
 const LOOK_EVERY: Duration = Duration::from_millis(100);

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use proto::receipt::{EntryLine, RECEIPT_LINE_BYTES_MAX, Reading, ReceiptError, Sealed, Taken, signed_message};
 
-use crate::exit::{Exit, Failure};
 use crate::identity::keys;
+use text::exit::{Exit, Failure};
 
 /// A receipt that holds.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use super::{Measured, Report};
 use crate::bench::plot::STYLE;
 use crate::bench::table::Table;
 use crate::bench::wan::page::escape;
-use crate::units;
+use text::units;
 
 /// What is printed for programs.
 #[derive(Debug, Serialize)]

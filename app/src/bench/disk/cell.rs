@@ -12,7 +12,7 @@ use proto::storage::{Engine, Way};
 use serde::{Serialize, Serializer};
 
 use super::Measured;
-use crate::units;
+use text::units;
 
 /// What jobs do.
 pub const BLOCK: u64 = 1 << 20;

@@ -13,7 +13,7 @@ use super::cell::{By, Sweep};
 use super::{Measured, Report};
 use crate::bench::plot::{COLOURS, Line, STEPS, STYLE, TOP, WIDE, plot, round_up, tick};
 use crate::bench::wan::page::escape;
-use crate::units;
+use text::units;
 
 /// Bars of one way: engines, or kinds of memory.
 fn bars(report: &Report, of: Sweep, way: Way) -> String {

@@ -153,7 +153,7 @@ impl Way {
     #[must_use]
     pub fn name(&self) -> String {
         match self {
-            Way::Bare { block_bytes } => format!("bare loop, {}", crate::units::show_memory(u64::from(*block_bytes))),
+            Way::Bare { block_bytes } => format!("bare loop, {}", text::units::show_memory(u64::from(*block_bytes))),
             Way::Ring { driver } => format!("ring, {}", driver.name()),
             Way::Rail { driver, layer } => format!("rail, {}: {}", driver.name(), layer.name()),
             Way::Datagram { how, packet_bytes } => format!("UDP {packet_bytes}: {}", how.name()),

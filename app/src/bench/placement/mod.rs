@@ -28,9 +28,9 @@ use self::rig::Rig;
 use crate::bench::net::EndsArguments;
 use crate::bench::net::session::{Cores, serve};
 use crate::bench::table::{Host, print_json};
-use crate::exit::Exit;
 use crate::host::tune;
-use crate::units;
+use text::exit::Exit;
+use text::units;
 
 /// What a search needs, of `bench placement` and `host probe`.
 #[derive(Debug, Clone, PartialEq, Args)]

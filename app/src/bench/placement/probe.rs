@@ -15,11 +15,11 @@ use super::report::Report;
 use super::rig::Rig;
 use super::{SearchArguments, search};
 use crate::bench::table::median;
-use crate::exit::Failure;
 use crate::host::tune::prove::judge;
 use crate::host::winners;
 use crate::identity::Home;
-use crate::units::show_bits_per_second;
+use crate::link::failure_of;
+use text::units::show_bits_per_second;
 
 /// Pairs of trials by which a remembered winner is held against no placement: fewer prove nothing (`tune::prove`).
 const PAIRS: usize = 7;
@@ -66,7 +66,7 @@ struct Record<'a> {
 /// # Errors
 /// The peer cannot be reached, the connection broke, the home cannot be written.
 pub fn run(arguments: &ProbeArguments) -> anyhow::Result<()> {
-    let home = Home::find().map_err(|error| Failure::of("find LONGHAUL_HOME", &error.into()))?;
+    let home = Home::find().map_err(|error| failure_of("find LONGHAUL_HOME", &error.into()))?;
     let mut rig = Rig::open(Some(&arguments.server), &arguments.search)?;
     let (near, far) = (rig.near.clone(), rig.far.clone());
     let mut known = winners::find(&home, &near.host, rig.peer, &near.card);
@@ -108,7 +108,7 @@ pub fn run(arguments: &ProbeArguments) -> anyhow::Result<()> {
         bps: bps as u64,
         placement: placement.clone(),
     };
-    winners::keep(&home, &line).map_err(|error| Failure::of("keep the winner", &error.into()))?;
+    winners::keep(&home, &line).map_err(|error| failure_of("keep the winner", &error.into()))?;
     rig.close()?;
     tell(arguments, false, &why, placement, bps, Some(&report))
 }

@@ -17,7 +17,7 @@ use super::rig::Rig;
 use crate::bench::table::Table;
 use crate::host::machine::Machine;
 use crate::host::tune::arrange;
-use crate::units::show_seconds;
+use text::units::show_seconds;
 
 /// Of those that are no recipe, so many are shown.
 const SHOWN: usize = 4;

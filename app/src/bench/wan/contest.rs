@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use crate::bench::wan::grid::{Cell, OURS_BYTES, Plan, TCP_BYTES, UDP_BYTES};
-use crate::units;
+use text::units;
 
 /// The port of our daemon on host b; the hosts are ours alone.
 pub const PORT: u16 = 5740;

@@ -7,7 +7,7 @@
 use serde::Serialize;
 
 use crate::lab::settings::{AB, LinkSettings};
-use crate::units;
+use text::units;
 
 /// A packet of the lab's links, bytes of IP.
 pub const PACKET_BYTES: f64 = 1500.0;

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use crate::bench::wan::grid::Cell;
 use crate::bench::wan::record::{CellRecord, Report, Row};
-use crate::units;
+use text::units;
 
 /// Cividis (Nuñez, Anderton, Renslow 2018) at 0, 1/4, 1/2, 3/4 and 1.
 const STOPS: [[f64; 3]; 5] =

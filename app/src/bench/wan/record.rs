@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::bench::table::{Host, Table, median};
 use crate::bench::wan::grid::Cell;
-use crate::units;
+use text::units;
 
 /// One run.
 #[derive(Debug, Clone, Default, Serialize)]

@@ -11,7 +11,6 @@ use std::path::PathBuf;
 
 use anyhow::ensure;
 
-use crate::exit::Exit;
 use crate::host::facts;
 use crate::host::machine::{card_of, nic};
 use crate::host::nics::Nic;
@@ -19,6 +18,7 @@ use crate::host::tree::Tree;
 use crate::host::tune::owner::Lease;
 use crate::host::tune::place::{Knob, Place};
 use crate::host::tune::rules::{self, Change, mask};
+use text::exit::Exit;
 
 /// What the journal calls these changes.
 const RULE: &str = "placement";

@@ -20,13 +20,13 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use crate::exit::{Exit, Failure};
 use crate::host::facts::{self, Facts};
 use crate::host::machine;
 use crate::host::nics::Nic;
 use crate::host::tree::{PROGRAMS, Tree, programs};
 use crate::host::tune::journal::{Entry, Journal, Undone};
 use crate::host::tune::rules::{Change, RULES, Rule, named};
+use text::exit::{Exit, Failure};
 
 /// Where the journal is kept when nobody says: it must outlive a new start of the machine.
 pub const STATE: &str = "/var/lib/longhaul";

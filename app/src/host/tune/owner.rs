@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use sys::signals;
 
-use crate::exit::{Exit, Failure};
 use crate::host::tune::journal::{Head, Journal};
 use crate::host::tune::place::Place;
 use crate::host::tune::prove::{Coin, judge};
 use crate::host::tune::rules::Change;
 use crate::host::tune::watch::Watch;
 use crate::host::tune::{ApplyArguments, changes, guard, open, say, undo_all};
+use text::exit::{Exit, Failure};
 
 /// Between two looks at the guard, the command and the signals.
 const TICK: Duration = Duration::from_millis(100);

@@ -20,8 +20,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::{Answer, Board, Question, hex};
-use crate::exit::Exit;
 use crate::identity::Home;
+use text::exit::Exit;
 
 /// Neither side waits longer for the other's line to go on.
 const PATIENCE: Duration = Duration::from_secs(1);

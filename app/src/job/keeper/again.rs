@@ -28,10 +28,10 @@ use engine::job::Cmd;
 use sys::sock::TcpInfo;
 
 use super::{Closing, End, Keeper, PULSE};
-use crate::exit::Failure;
 use crate::job::keys::{COUNT_BYTES, JobSecret};
 use crate::job::rails::Ask;
 use crate::link::LinkError;
+use text::exit::Failure;
 
 /// The peer has a word twice a second; silent for so long and four round trips, its connection is doubted.
 const SILENCE: Duration = Duration::from_millis(1500);

@@ -17,9 +17,9 @@ use proto::wire::control::Frame;
 use super::auto::Auto;
 use super::renew::Offers;
 use super::{Closing, End, Keeper};
-use crate::exit::{Exit, Failure};
 use crate::job::board::{Change, Now, Wanted};
-use crate::units::exact_rate;
+use text::exit::{Exit, Failure};
+use text::units::exact_rate;
 
 /// A peer's word is heard no oftener.
 const PAUSE: Duration = Duration::from_millis(500);

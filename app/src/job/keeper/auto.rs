@@ -16,7 +16,7 @@ use crate::job::rails::{Ask, Seen};
 use crate::probe::model::{Carry, Forecast, SMALL_BYTES};
 use crate::probe::steer::{Act, Steer, Window};
 use crate::probe::{self, Known};
-use crate::units::show_bits_per_second;
+use text::units::show_bits_per_second;
 
 /// Longest wait for a look at the path: so long, or so many round trips (the greeting, its size, the train and its echo; 155 Mbit/s over 550 ms
 /// went over TCP in 18 s when a second was all, over UDP in 5).

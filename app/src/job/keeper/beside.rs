@@ -22,7 +22,7 @@ use sys::event::Event;
 
 use super::end::End;
 use super::{Job, Keeper, Way};
-use crate::exit::Failure;
+use text::exit::Failure;
 
 /// A sender's scan, or a receiver's committers.
 type First = (Option<Receiver<Option<Batch>>>, Option<Committer>);

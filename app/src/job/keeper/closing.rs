@@ -17,9 +17,9 @@ use proto::receipt::{Signer, signed_message};
 use proto::wire::control::Frame;
 
 use super::{End, Keeper};
-use crate::exit::{Exit, Failure};
 use crate::identity::keys;
 use crate::identity::ticket::Ending;
+use text::exit::{Exit, Failure};
 
 /// The last words of a job.
 #[derive(Debug, PartialEq, Eq)]

@@ -13,8 +13,8 @@ use proto::error::Breach;
 
 use super::asked::least_cap;
 use super::{Closing, End, Keeper};
-use crate::exit::{Exit, Failure};
-use crate::units::exact_rate;
+use text::exit::{Exit, Failure};
+use text::units::exact_rate;
 
 /// A word is heard, and acted upon, within so long and four round trips.
 const HEARD: Duration = Duration::from_millis(300);

@@ -23,9 +23,9 @@ use super::auto::Auto;
 use super::moves::Hearing;
 use super::paths::Track;
 use super::{Closing, DIALS_MAX, End, Keeper};
-use crate::exit::Failure;
 use crate::job::rails::{Arrival, Ask, Carrier};
 use crate::job::udp::{self, Sizes};
+use text::exit::Failure;
 
 /// Units of a datagram rail that may be on their way before the receiver says more: 256 MiB are 20 Gbit/s over 100 ms.
 const UNITS_OPEN: u32 = 256;

@@ -15,7 +15,7 @@ use proto::negotiate::Choice;
 use proto::storage::Way as Moves;
 
 use super::{Keeper, Way};
-use crate::units::show_memory;
+use text::units::show_memory;
 
 /// What was copied and what was not, at one moment.
 #[derive(Debug, Clone, Copy)]

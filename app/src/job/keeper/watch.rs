@@ -15,8 +15,8 @@ use proto::wire::control::Frame;
 
 use super::asked::least_cap;
 use super::{Closing, Keeper, PULSE, Status, Way};
-use crate::exit::{Exit, Failure};
 use crate::job::volumes;
+use text::exit::{Exit, Failure};
 
 /// A pause between two tries and a connection's greeting.
 const GRACE: Duration = Duration::from_secs(10);

@@ -11,9 +11,6 @@ use std::io;
 use proto::error::{Breach, Refusal};
 use proto::wire::control::FaultKind;
 
-use crate::identity::IdentityError;
-use crate::link::LinkError;
-
 /// What the process ends with. The numbers are a public contract.
 ///
 /// A job that reached its end although some entries failed ends with the code of the **most serious** kind among them
@@ -335,13 +332,23 @@ impl Failure {
         self
     }
 
-    /// From an error chain: a `Failure` in it, or an error of identity or link, decides; else the first breach, refusal or system error in it; else it is a
+    /// From an error chain: a `Failure` in it decides; else the first breach, refusal or system error in it; else it is a
     /// bug, because every error that can happen is one of these. Contexts around become part of the cause, outermost first.
     #[must_use]
     pub fn of(what: &str, error: &anyhow::Error) -> Self {
+        Self::of_chain(what, error, |_| None)
+    }
+
+    /// The same where errors of other types know their own code and next step: `known` gives the failure of such an error, and `None` for any other.
+    #[must_use]
+    pub fn of_chain(
+        what: &str,
+        error: &anyhow::Error,
+        known: impl Fn(&(dyn std::error::Error + 'static)) -> Option<Failure>,
+    ) -> Self {
         let mut around: Vec<String> = Vec::new();
         for cause in error.chain() {
-            if let Some(mut failure) = Self::of_cause(cause) {
+            if let Some(mut failure) = cause.downcast_ref::<Self>().cloned().or_else(|| known(cause)) {
                 if !around.is_empty() {
                     failure.cause = format!("{}: {}", around.join(": "), failure.cause);
                 }
@@ -351,13 +358,6 @@ impl Failure {
         }
         let exit = error.chain().find_map(Self::exit_of_cause).unwrap_or(Exit::Bug);
         exit.fail(what, around.join(": "))
-    }
-
-    /// From an error that knows its own code and next step.
-    fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Self> {
-        let link = || cause.downcast_ref::<LinkError>().map(Self::from);
-        let identity = || cause.downcast_ref::<IdentityError>().map(Self::from);
-        cause.downcast_ref::<Self>().cloned().or_else(link).or_else(identity)
     }
 
     fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {

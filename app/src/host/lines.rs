@@ -11,7 +11,7 @@ use crate::host::facts::{Core, Facts};
 use crate::host::nics::Nic;
 use crate::host::rules::Finding;
 use crate::host::tree::show_list;
-use crate::units;
+use text::units;
 
 /// All of it.
 #[must_use]
