@@ -72,7 +72,7 @@ pub enum Command {
     Bench(crate::bench::BenchCommand),
     /// Make two hosts and the links between them on this machine, and run commands there
     #[command(subcommand)]
-    Lab(crate::lab::LabCommand),
+    Lab(lab::LabCommand),
     /// Write the manual pages or the shell completions into a folder
     #[command(hide = true)]
     Generate(GenerateArguments),

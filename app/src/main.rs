@@ -20,7 +20,6 @@ mod identity;
 mod job;
 mod job_command;
 mod key_command;
-mod lab;
 mod link;
 mod listener;
 mod probe;

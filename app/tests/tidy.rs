@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 const LINES_MAX: usize = 1000;
 /// Names that say nothing about what is inside (docs/STYLE.md, rule 6).
 const ATTIC: [&str; 8] = ["util", "utils", "common", "helper", "helpers", "manager", "misc", "types"];
-const CRATES: [&str; 5] = ["proto", "text", "sys", "engine", "app"];
+const CRATES: [&str; 6] = ["proto", "text", "sys", "engine", "lab", "app"];
 /// Crates whose every line is checked by the compiler; `unsafe` lives in `sys` alone.
-const SAFE: [&str; 4] = ["proto", "text", "engine", "app"];
+const SAFE: [&str; 5] = ["proto", "text", "engine", "lab", "app"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
@@ -155,6 +155,38 @@ fn proto_knows_no_clock_no_files_and_no_threads() {
     none(&wrong, "proto decides; it has no I/O, clock or threads");
     assert!(read(&root().join("proto/src/lib.rs")).contains("#![no_std]"));
     assert!(read(&root().join("proto/src/lib.rs")).contains("#![forbid(unsafe_code)]"));
+}
+
+#[test]
+fn crates_use_what_the_table_of_architecture_says_and_nothing_else() {
+    let page = read(&root().join("ARCHITECTURE.md"));
+    let table = page.split("| crate | may use |").nth(1).and_then(|rest| rest.split("\n\n").next()).expect("the table");
+    let names = |cell: &str| -> BTreeSet<String> { cell.split('`').skip(1).step_by(2).map(str::to_owned).collect() };
+    let mut may = std::collections::BTreeMap::new();
+    for row in table.lines().filter(|line| line.starts_with("| `")) {
+        let mut cells = row.trim_matches('|').split('|');
+        let (crates, used) = (cells.next().map(names).unwrap_or_default(), cells.next().unwrap_or_default());
+        // What stands in brackets is said of tests.
+        let used = names(used.split('(').next().unwrap_or_default());
+        may.extend(crates.into_iter().map(|name| (name, used.clone())));
+    }
+    assert_eq!(
+        may.keys().map(String::as_str).collect::<BTreeSet<_>>(),
+        CRATES.into_iter().collect(),
+        "rows and crates"
+    );
+    let mut wrong = Vec::new();
+    for (name, may) in &may {
+        let manifest = read(&root().join(name).join("Cargo.toml"));
+        let used = manifest.split("[dependencies]").nth(1).unwrap_or_default();
+        let used = used.split("\n[").next().unwrap_or_default().lines();
+        let used = used.filter_map(|line| line.split(['.', ' ', '=']).next()).filter(|used| CRATES.contains(used));
+        let used: BTreeSet<String> = used.map(str::to_owned).collect();
+        if used != *may {
+            wrong.push(format!("{name} uses {used:?}, the table says {may:?}"));
+        }
+    }
+    none(&wrong, "arrows between crates point downwards, as ARCHITECTURE.md says");
 }
 
 #[test]

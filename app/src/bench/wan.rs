@@ -165,7 +165,7 @@ pub fn run(arguments: &WanArguments) -> anyhow::Result<()> {
     let sensible = arguments.rounds > 0 && arguments.trips >= 0.0 && arguments.patience >= 1.0;
     anyhow::ensure!(sensible, usage("--rounds and --patience are at least 1, --trips at least 0".to_owned()));
     // Both while this process has but one thread.
-    crate::lab::run::become_root()?;
+    lab::run::become_root()?;
     let signals = signals::watch(&[signals::SIGINT, signals::SIGTERM, signals::SIGHUP])?;
     let have = look_around(&arguments.tcp)?;
     let wanted = Wanted {

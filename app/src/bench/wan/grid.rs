@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 
-use crate::lab::settings::{AB, LinkSettings};
+use lab::settings::{AB, LinkSettings};
 use text::units;
 
 /// A packet of the lab's links, bytes of IP.

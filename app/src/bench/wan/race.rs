@@ -22,11 +22,11 @@ use crate::bench::wan::contest::{Contestant, Kind, Lines, Places};
 use crate::bench::wan::grid::{Cell, PACKET_BYTES, Plan};
 use crate::bench::wan::meter::Meter;
 use crate::bench::wan::record::Round;
-use crate::lab::emulator::Told;
-use crate::lab::guard::Guard;
-use crate::lab::hosts::{Lab, Making, Side, address4};
-use crate::lab::settings::AB;
 use crate::report::json::Event;
+use lab::emulator::Told;
+use lab::guard::Guard;
+use lab::hosts::{Lab, Making, Side, address4};
+use lab::settings::AB;
 
 /// Between two looks at a run: a third of the shortest tail that matters, 3 round trips of 10 ms.
 const LOOK: Duration = Duration::from_millis(10);
@@ -150,14 +150,14 @@ impl Ground {
         if matches!(waited, Waited::Stopped) {
             return Ok(Ended::Stopped);
         }
-        let dropped = crate::lab::run::dropped(lab);
+        let dropped = lab::run::dropped(lab);
         let told = lab.stop();
         let told = told.first().context("the lab has no link")?;
         let mut round = Round { given_up: matches!(waited, Waited::GivenUp), ..Round::default() };
         let dropped = dropped.first().copied().unwrap_or_default();
         round.emulator = doubts(told, dropped);
         round.emulator_was_limit =
-            told.iter().zip(dropped).any(|(told, dropped)| crate::lab::report::was_limit(told, dropped));
+            told.iter().zip(dropped).any(|(told, dropped)| lab::report::was_limit(told, dropped));
         round.peak_memory_bytes_a = meter.peak_bytes()[0];
         round.peak_memory_bytes_b = meter.peak_bytes()[1];
         #[expect(clippy::cast_precision_loss, reason = "seconds with three decimals")]
@@ -403,7 +403,7 @@ fn equal(one: &Path, two: &Path) -> std::io::Result<Option<u64>> {
 
 fn doubts(told: &[Told; 2], dropped: [u64; 2]) -> Vec<String> {
     let sides = ["a to b", "b to a"].into_iter().zip(told).zip(dropped);
-    sides.flat_map(|((name, told), dropped)| crate::lab::report::doubts(0, name, told, dropped)).collect()
+    sides.flat_map(|((name, told), dropped)| lab::report::doubts(0, name, told, dropped)).collect()
 }
 
 fn with_ticket(word: &str, line: &str) -> String {

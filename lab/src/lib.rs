@@ -4,6 +4,7 @@
 //! In and out: options of links and a command → the command's output and exit code, and what the links did, on standard error.
 //! Invariants: all is gone when the command ends, however it ends; nothing of the machine is changed.
 //! Absent on purpose: routers, more than two hosts, and any use of Longhaul's own transport: any program can be run.
+#![forbid(unsafe_code)]
 
 pub mod settings; // the user's words for a link
 pub mod dice; // chance from a seed
@@ -28,7 +29,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use crate::lab::settings::LinkSettings;
+use crate::settings::LinkSettings;
 use text::exit::{Exit, Failure};
 use text::units;
 

@@ -15,11 +15,11 @@ use rustix::net::sockopt;
 use sys::clock::now_ns;
 use sys::netns;
 
-use crate::lab::hosts::{Lab, Making, Side, address4};
-use crate::lab::link::Loss;
-use crate::lab::run::become_root;
-use crate::lab::settings::{AB, LinkSettings};
-use crate::lab::{MeasureArguments, ceiling};
+use crate::hosts::{Lab, Making, Side, address4};
+use crate::link::Loss;
+use crate::run::become_root;
+use crate::settings::{AB, LinkSettings};
+use crate::{MeasureArguments, ceiling};
 use text::units;
 
 const PORT: u16 = 5741;

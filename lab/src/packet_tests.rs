@@ -176,14 +176,14 @@ fn a_mark_is_written_where_the_transport_takes_it_and_nowhere_else() {
 
 #[test]
 fn whatever_the_bytes_are_nothing_panics_and_nothing_grows() {
-    let mut dice = crate::lab::dice::Dice::new(5);
+    let mut dice = crate::dice::Dice::new(5);
     let seeds = [tcp4(3 * MSS), udp6(2 * MSS + 7), tcp4(0), vec![0; VNET], Vec::new(), vec![0xff; 70]];
     let mut space = [0; HEAD_BYTES_MAX];
     let mut out = Vec::new();
     for round in 0..20_000_usize {
         let mut read = seeds[round % seeds.len()].clone();
         let keep = usize::try_from(dice.below(read.len() as u64 + 1)).unwrap();
-        if dice.next().is_multiple_of(2) {
+        if dice.draw().is_multiple_of(2) {
             read.truncate(keep.max(VNET.min(read.len())));
         }
         for _ in 0..dice.below(6) {
@@ -198,6 +198,6 @@ fn whatever_the_bytes_are_nothing_panics_and_nothing_grows() {
         let first = u16::try_from(dice.below(u64::from(shape.count))).unwrap();
         let (head, payload) = cut(&read, &shape, first..first + 1, true, &mut space);
         assert!(head.len() + payload.len() <= read.len());
-        harm(&read, &shape, first, dice.next(), &mut out);
+        harm(&read, &shape, first, dice.draw(), &mut out);
     }
 }

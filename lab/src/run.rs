@@ -18,12 +18,12 @@ use sys::event::{Interest, poll};
 use sys::netns;
 use sys::signals::{self, SignalFd};
 
-use crate::lab::control::{self, Answer, Ask, Caller, Door};
-use crate::lab::emulator::Told;
-use crate::lab::guard::Guard;
-use crate::lab::hosts::{self, Lab, Making, Side};
-use crate::lab::script::{self, Act, Event};
-use crate::lab::{LinkArguments, RunArguments, UpArguments, report};
+use crate::control::{self, Answer, Ask, Caller, Door};
+use crate::emulator::Told;
+use crate::guard::Guard;
+use crate::hosts::{self, Lab, Making, Side};
+use crate::script::{self, Act, Event};
+use crate::{LinkArguments, RunArguments, UpArguments, report};
 use text::exit::Exit;
 
 /// How long a command may take to end after it was asked to.

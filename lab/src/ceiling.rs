@@ -16,8 +16,8 @@ use anyhow::Context;
 use sys::clock::now_ns;
 use sys::{netns, udp};
 
-use crate::lab::hosts::{Lab, Making, Side, address4};
-use crate::lab::settings::LinkSettings;
+use crate::hosts::{Lab, Making, Side, address4};
+use crate::settings::LinkSettings;
 
 const PORT: u16 = 5742;
 const SECONDS: u64 = 3;

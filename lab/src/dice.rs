@@ -69,7 +69,7 @@ impl Dice {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         let [a, b, c, d] = self.state;
         let out = a.wrapping_add(d).rotate_left(23).wrapping_add(a);
         let mut next = [a, b, c ^ a, d ^ b];
@@ -87,19 +87,19 @@ impl Dice {
             0 => false,
             WHOLE_PPB => true,
             // 2^64 / 10^9, cut: the error is below 10^-9 of the share.
-            ppb => self.next() < u64::from(ppb) * 18_446_744_073,
+            ppb => self.draw() < u64::from(ppb) * 18_446_744_073,
         }
     }
 
     /// A number below `bound`, each as likely as the others up to 2^-32; 0 for a bound of 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        let wide = u128::from(self.next()) * u128::from(bound);
+        let wide = u128::from(self.draw()) * u128::from(bound);
         (wide >> 64) as u64
     }
 
     /// About normal: mean 0, standard deviation 1000. The sum of four numbers of 16 bits (Irwin-Hall), which ends at ±3464.
     pub fn bell(&mut self) -> i64 {
-        let number = self.next();
+        let number = self.draw();
         let sum: u64 = (0..4).map(|part| (number >> (16 * part)) & 0xffff).sum();
         // The sum has mean 2 x 65535 and standard deviation 65536 x sqrt(4 / 12) = 37837.
         (i64::try_from(sum).unwrap_or(0) - 131_070) * 1000 / 37_837
@@ -114,7 +114,7 @@ mod tests {
     fn the_same_seed_gives_the_same_numbers_and_another_seed_others() {
         let numbers = |seed| {
             let mut dice = Dice::new(seed);
-            [dice.next(), dice.next(), dice.next()]
+            [dice.draw(), dice.draw(), dice.draw()]
         };
         assert_eq!(numbers(7), numbers(7));
         assert_ne!(numbers(7), numbers(8));

@@ -15,8 +15,8 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use crate::lab::hosts::Side;
-use crate::lab::settings::LinkSettings;
+use crate::hosts::Side;
+use crate::settings::LinkSettings;
 use text::units;
 
 /// What happens.

@@ -15,8 +15,8 @@ use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process};
 use sys::netns;
 
-use crate::lab::GuardArguments;
-use crate::lab::hosts::Lab;
+use crate::GuardArguments;
+use crate::hosts::Lab;
 
 /// Looks for processes so often before giving up: new ones may be started while old ones are ended.
 const ROUNDS: u32 = 50;
