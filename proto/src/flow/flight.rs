@@ -13,8 +13,8 @@ use core::ops::Range;
 pub(super) enum Cargo {
     /// Bytes of a unit.
     Data,
-    /// A word that nobody misses.
-    Word,
+    /// A control packet: not sent again when lost.
+    Control,
     /// A probe of so many bytes (`Run::bytes`).
     Probe,
     /// Numbers that never left: the socket did not take them.
@@ -61,7 +61,7 @@ impl Run {
         match self.cargo {
             Cargo::Data => {
                 let range = self.range(numbers);
-                u64::from(range.end - range.start) + (numbers.end - numbers.start) * super::send::WIRE_OVERHEAD
+                u64::from(range.end - range.start) + (numbers.end - numbers.start) * super::sender::WIRE_OVERHEAD
             }
             _ => 0,
         }
@@ -151,7 +151,7 @@ impl Flight {
                 }
             }
             Cargo::Probe => self.probes = if add { self.probes + 1 } else { self.probes - 1 },
-            Cargo::Word | Cargo::Void => {}
+            Cargo::Control | Cargo::Void => {}
         }
     }
 
@@ -206,9 +206,9 @@ impl Flight {
     }
 
     /// Drops runs at the front whose fate matters to nobody.
-    pub(super) fn skip_words(&mut self) {
+    pub(super) fn skip_control(&mut self) {
         while let Some(run) = self.runs.front()
-            && matches!(run.cargo, Cargo::Word | Cargo::Void)
+            && matches!(run.cargo, Cargo::Control | Cargo::Void)
         {
             self.covered = run.end();
             self.runs.pop_front();

@@ -6,7 +6,7 @@
 //! costs memory only within the units granted.
 //! Absent on purpose: sealing, sockets, buffers (engine); how fast (`crate::rate`).
 //!
-//! A *unit* is one chunk as it stands on the wire: header and payload. Packets carry ranges of it. The receiver's word is
+//! A *unit* is one chunk as it stands on the wire: header and payload. Packets carry ranges of it. The receiver reports
 //! coverage: *of the numbers [from, to) I have exactly these, all else in it is lost*, and `to` runs behind the newest number
 //! by the reordering that was measured. So every packet is resolved exactly once, and no timer ever sends data again.
 
@@ -14,19 +14,19 @@ mod ranges; // byte ranges of a unit
 mod flight; // bursts on their way, by packet number
 mod units; // the sender's open units
 mod mtu; // the packet size: search upward, black holes
-mod depth; // how long a burst the path's queue holds
-mod pulse; // words without data: when to tell, ask, probe; silence
+mod queue_estimate; // how long a burst the path's shallowest queue holds
+mod timers; // keep-alive, probe timeout and silence
 mod stats; // what the sending end counted
-mod send; // the sending end
-mod words; // the sending end: words without data
-mod cover; // the sending end: feedback comes in
-mod late; // the reordering that was measured
+mod sender; // the sending end
+mod control_packets; // the sending end: packets without data
+mod acks; // the sending end: feedback comes in
+mod reordering; // the reordering that was measured
 mod window; // which numbers arrived
-mod parts; // the receiver's open units
-mod recv; // the receiving end
+mod reassembly; // the receiver's open units
+mod receiver; // the receiving end
 
-pub use recv::{FlowReceiver, ReceiverStats};
-pub use send::FlowSender;
+pub use receiver::{FlowReceiver, ReceiverStats};
+pub use sender::FlowSender;
 pub use stats::FlowStats;
 
 use crate::packet::Control;
@@ -48,7 +48,7 @@ pub struct FlowConfig {
     pub unit_bytes_max: u32,
     /// How fast.
     pub rate: RateConfig,
-    /// Units granted before the receiver's first word.
+    /// Units granted before the receiver's first feedback.
     pub units_open: u32,
     /// Units that this end keeps open at most, once the receiver grants them; not less than `units_open`. Each end has its own.
     pub units_most: u32,
@@ -82,7 +82,7 @@ impl Burst {
 pub enum Step {
     /// Send these.
     Burst(Burst),
-    /// Send this word under this number.
+    /// Send this control packet under this number.
     Control {
         /// Its packet number.
         number: u64,

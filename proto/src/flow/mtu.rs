@@ -1,6 +1,6 @@
 //! The packet size: which the path takes.
 //!
-//! For: packets as long as the path allows, found while data flows; and the way back when a path begins to swallow long ones.
+//! For: packets as long as the path allows, found while data flows, and the way back when a path begins to drop long ones (a path MTU black hole).
 //! In and out: fates of probes and of packets in; sizes to probe and the size in force out.
 //! Invariants: a size is used only after a packet of that size arrived (or the user said so at the start); a lost probe is no
 //! congestion.
@@ -11,20 +11,20 @@ use super::PACKET_BYTES_BASE;
 /// UDP payloads worth trying, over IPv4 (28 bytes less than the MTU): IPv6's least MTU 1280, tunnels and PPPoE below 1500, Ethernet
 /// over IPv6 and IPv4, jumbo frames over IPv6 and IPv4, 16 and 32 KiB interconnects, loopback; the last is what IPv4 can say at all.
 const LADDER: [u16; 13] = [1252, 1332, 1372, 1392, 1412, 1432, 1452, 1464, 1472, 8952, 8972, 32_740, 65_507];
-/// A size is given up after so many lost probes (RFC 8899, MAX_PROBES) …
+/// Lost probes after which a size is given up (RFC 8899, MAX_PROBES) ...
 const PROBES_MAX: u32 = 3;
-/// … and one more for each 5 % of loss, so that chance alone hardly ever gives one up: 0.3^9 is 2 of 100,000.
+/// ... and one more for each this much loss, parts per million, so that chance hardly ever gives one up: 0.3^9 is 2 of 100,000.
 const PROBE_LOSS_PPM: u32 = 50_000;
-/// Probes on their way at once.
+/// Probes in flight at once.
 const PROBES_AT_ONCE: usize = 4;
-/// The search begins anew after so long: paths change (RFC 8899, PMTU_RAISE_TIMER).
+/// The search begins anew after this, ns: paths change (RFC 8899, PMTU_RAISE_TIMER).
 const RAISE_NS: u64 = 600_000_000_000;
-/// … and so soon after a black hole.
+/// ... and after a black hole, ns.
 const HOLE_RAISE_NS: u64 = 30_000_000_000;
-/// Long packets lost, none arrived, before a path is thought to swallow them.
+/// Long packets lost, none arrived, that show a black hole ...
 const HOLE_PACKETS: u64 = 8;
-/// … with so many short ones arrived in between, each after another long one was lost.
-const HOLE_TURNS: u8 = 3;
+/// ... with so many short ones arrived in between, each after another long one was lost.
+const HOLE_SHORTS: u8 = 3;
 
 /// The search for the packet size, and the watch over it.
 #[derive(Debug)]
@@ -191,7 +191,7 @@ impl Search {
         }
         self.hole_lost = false;
         self.hole_turns += 1;
-        if self.hole_packets >= HOLE_PACKETS && self.hole_turns >= HOLE_TURNS && self.bytes > self.base {
+        if self.hole_packets >= HOLE_PACKETS && self.hole_turns >= HOLE_SHORTS && self.bytes > self.base {
             self.bad = u32::from(self.bytes);
             self.bytes = self.base;
             self.fails = [0; LADDER.len() + 1];

@@ -9,9 +9,9 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// Room for so many ranges at first: nearly every unit of a clean path is one or two.
+/// Ranges that a set has room for at first: nearly every unit of a clean path is one or two.
 const ROOM_FIRST: usize = 4;
-/// … and when these are not enough: a unit of 1 MiB at 10 % loss is in 66 pieces, hardly ever in more than 100.
+/// ... and when these are not enough: a unit of 1 MiB at 10 % loss is in 66 pieces, hardly ever in more than 100.
 const ROOM: usize = 124;
 
 /// A set of `u32` as ranges.

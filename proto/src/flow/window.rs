@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 const BITS_MIN: u64 = 1 << 16;
 /// Bits at most: four seconds of 4 million packets each, what 45 Gbit/s in 1440-byte packets come to.
 const BITS_MAX: u64 = 1 << 24;
-/// The window shall hold this long: a round trip of 2 s and a feedback lost in between.
+/// Time that the window shall hold, ns: a round trip of 2 s and a feedback lost in between.
 const TURN_NS: u64 = 4_000_000_000;
 
 /// A ring of bits.

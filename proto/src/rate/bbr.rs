@@ -10,10 +10,13 @@ use super::{RateConfig, Signal};
 
 /// Cardwell et al. 2017: 2/ln 2, the least gain that doubles delivery each round.
 const STARTUP_GAIN: f64 = 2.885;
+/// Pacing gains of the probe cycle, one a round (Cardwell et al. 2017): their mean is 1.
 const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
-/// Rounds the greatest delivery is remembered.
+/// Length of the max filter of the delivery rate, rounds (Cardwell et al. 2017).
 const ROUNDS: usize = 10;
+/// Distance of two looks at the base round-trip time, ns (draft-cardwell-iccrg-bbr-congestion-control-00).
 const PROBE_RTT_EVERY_NS: u64 = 10_000_000_000;
+/// Length of such a look, ns (the same draft).
 const PROBE_RTT_NS: u64 = 200_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,9 +15,9 @@ const C: f64 = 0.4;
 const BETA: f64 = 0.7;
 /// RFC 9438, 4.3: additive increase that makes Reno's average with this BETA: 3(1-β)/(1+β).
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
-/// RFC 6928.
+/// Initial window, packets (RFC 6928).
 const WINDOW_FIRST: f64 = 10.0;
-/// Packets: 2^40, so that cubes stay finite and bytes fit into u64.
+/// Largest window, packets: 2^40, so that cubes stay finite and bytes fit into u64.
 const WINDOW_MAX: f64 = 1_099_511_627_776.0;
 
 #[derive(Debug, Clone)]
@@ -53,13 +53,13 @@ impl Cubic {
         }
     }
 
-    /// Out of slow start, with the window that another law had.
+    /// Past slow start, with the window that another controller had.
     pub(super) fn joining(config: RateConfig, window_bytes: f64) -> Self {
-        let mut law = Self::new(0, config);
-        law.window = (window_bytes / law.packet_bytes).clamp(2.0, WINDOW_MAX);
-        law.slow_start_until = law.window;
-        law.window_max = law.window;
-        law
+        let mut cubic = Self::new(0, config);
+        cubic.window = (window_bytes / cubic.packet_bytes).clamp(2.0, WINDOW_MAX);
+        cubic.slow_start_until = cubic.window;
+        cubic.window_max = cubic.window;
+        cubic
     }
 
     pub(super) fn set(&mut self, config: RateConfig) {

@@ -1,49 +1,51 @@
-//! `delay`, ours: the price of a path is the delay of its queue; random loss costs nothing.
+//! `delay`, our congestion controller: it keeps a small queueing delay; random loss is not congestion.
 //!
-//! For: the same rate over any distance and any loss, beside others without harm.
-//! In and out: signals in; a rate out, and trains.
+//! For: the same rate over any distance and any loss, with an equal share beside other flows.
+//! In and out: signals in; a rate out, and packet trains.
 //! Invariants: see the table of equations in `docs/design/003-rate-control.md`; every rate is finite and positive.
 //! Absent on purpose: retransmission timers, per-packet state.
 
-mod hunt; // what is taken where the queue is empty
+mod probe; // bandwidth probe: what is taken where the queue is empty
 
-use self::hunt::LEAP_ROUNDS;
-use super::drain::Drain;
-use super::loss::Judge;
+use self::probe::RAMP_WAIT_ROUNDS;
+use super::base_shift::BaseShift;
+use super::competitor::{Competitor, Observation};
+use super::loss::LossClassifier;
 use super::path::{Path, rate_of};
-use super::rival::{Rival, Sight};
-use super::shift::Shift;
+use super::queue_drain::QueueDrain;
 use super::trace::{Keep, Trace};
 use super::weight::{FAIR, LOW, QUEUE_ALONE_NS, Weight, of};
 use super::{Policy, RATE_MAX, RateConfig, Signal, TRAIN_PACKETS, TrainSeen};
 
-/// Share of the link's rate that every flow adds each round trip, and gives back in proportion to what it has.
-pub(super) const PUSH: f64 = 0.015;
-/// Queueing delay that every further flow adds.
+/// Share of the link's rate that every flow adds each round trip, and gives back in proportion to what it has: makes shares converge (alpha of
+/// docs/design/003; differences decay by N x 1.5 % per round).
+pub(super) const PROBE_GAIN: f64 = 0.015;
+/// Queueing delay that every further flow adds, ns (Q of docs/design/003).
 pub(super) const QUEUE_EACH_NS: f64 = 1_000_000.0;
-/// The target follows jitter up to so much.
+/// Largest part of the queueing-delay target that jitter accounts for, ns.
 const NOISE_NS_MAX: f64 = 5_000_000.0;
-/// Trains sent in vain before a start without one.
+/// Packet trains without an echo before the start goes on without one.
 const TRIES: u32 = 3;
-/// While the start finds no queue at the rate that the train promised, it goes beyond it by this factor a round trip.
+/// Growth of the rate per round trip while the start finds no queue at the rate that the train showed.
 const START_GROWTH: f64 = 1.2;
-/// After an eighth of a round trip at the train's rate, until its echo: less is to be paid back where others are.
+/// Share of the train's rate that is sent after an eighth of a round trip at the full rate, until the echo: beside competing flows less has to
+/// be given back.
 const START_REST: f64 = 0.3;
-/// Where no train was seen spread out (the receiver's interface joined it, or the link is far faster than it): the rate grows by this factor
-/// each time it was proved.
+/// Where no train was seen spread out (the receiver's NIC merged it, or the link is far faster): the rate grows by this factor each time it was
+/// proved.
 const BLIND_GROWTH: f64 = 4.0;
-/// A longer train where the shorter one was not seen spread out: 1.5 ms of 1 Gbit/s.
+/// Packets of the longest train, sent where shorter ones were not seen spread out: 1.5 ms of 1 Gbit/s.
 const TRAIN_PACKETS_MAX: u32 = 128;
-/// A look at a start is so many times as long as jitter.
-const NOISY: f64 = 10.0;
-/// So much of a train seen spread out says enough: under jitter the rest only blurs it.
-const TRAIN_SEEN: f64 = 0.4;
-/// Rounds in which an error of the queue is worked off.
-pub(super) const SLOWNESS: f64 = 2.5;
-/// Two packets leave in so long, or in a round trip, at least.
+/// The echo of a start is observed for this multiple of the jitter, so that jitter is a tenth of what is looked for.
+const OBSERVE_NOISE_MULTIPLE: f64 = 10.0;
+/// Share of a train that must be seen spread out: under jitter the rest only blurs the rate.
+const TRAIN_SHARE_MIN: f64 = 0.4;
+/// Time constant, in rounds, with which the queue comes to its target (2.5 R of docs/design/003).
+pub(super) const SLOWNESS_ROUNDS: f64 = 2.5;
+/// Two packets leave in this time, ns, or in a round trip, at least: reports need packets.
 const SPARSE_NS: u64 = 2_000_000_000;
-/// Rounds of the integral.
-const GAIN: f64 = 12.0;
+/// Time constant, in rounds, of the integral (12 R of docs/design/003).
+const INTEGRAL_ROUNDS: f64 = 12.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -68,7 +70,7 @@ pub(super) struct Delay {
     rate: f64,
     /// The bottleneck's rate as trains and deliveries show it; 0: unknown.
     link: f64,
-    /// What each round trip takes back, a share of the rate.
+    /// Share of the rate that each round trip takes back for the probe gains of all flows.
     take: f64,
     /// Bytes that passed the bottleneck (arrived or lost), by the receiver's clock.
     passed: Trace,
@@ -76,7 +78,7 @@ pub(super) struct Delay {
     arrival_ns: u64,
     jumped_arrival_ns: u64,
     delivered: u64,
-    /// What had passed at the signal before; of the signal itself.
+    /// What had passed at the signal before, and by the signal itself, bytes.
     sent: u64,
     passing: f64,
     train_due: bool,
@@ -87,24 +89,25 @@ pub(super) struct Delay {
     seen: f64,
     idle_rounds: f64,
     /// Rounds of a queue below its target, less those above it.
-    below_rounds: f64,
-    /// What passed of us when the link was last full.
+    below_target_rounds: f64,
+    /// Our delivered rate when the link was last full, bytes per second.
     full: f64,
-    /// Loss when the hunt began.
-    hunt_lost: f64,
+    /// Share of loss when the probe began.
+    probe_loss_before: f64,
     stepped_ns: u64,
     round_from_ns: u64,
-    judge: Judge,
-    /// The target is at most so much: of what is our queue, where queues overflow; of all that is seen, where packets come marked.
+    loss: LossClassifier,
+    /// Upper bound of the queueing delay kept where queues overflow, ns.
     queue_cap: f64,
+    /// Upper bound of the whole target where packets come CE-marked, ns.
     mark_cap: f64,
-    /// What the law says; `rate` is less while the queue is drained.
+    /// The rate that the equations give; `rate` is less while the queue is drained.
     goal: f64,
-    drain: Drain,
-    leap_rounds: f64,
-    leaping: bool,
-    rival: Rival,
-    shift: Shift,
+    drain: QueueDrain,
+    ramp_wait_rounds: f64,
+    ramping: bool,
+    competitor: Competitor,
+    base_shift: BaseShift,
     /// After a silence: no train before something comes through again.
     silent: bool,
     goal_before: f64,
@@ -116,13 +119,13 @@ pub(super) struct Delay {
 
 impl Delay {
     pub(super) fn new(now_ns: u64, config: RateConfig) -> Self {
-        let mut law = Self {
+        let mut controller = Self {
             path: Path::new(),
             config,
             phase: Phase::Start,
             rate: 0.0,
             link: 0.0,
-            take: PUSH,
+            take: PROBE_GAIN,
             passed: Trace::new(Keep::First),
             passed_bytes: 0.0,
             arrival_ns: 0,
@@ -136,28 +139,28 @@ impl Delay {
             train_ns: 0.0,
             seen: 0.0,
             idle_rounds: 0.0,
-            below_rounds: 0.0,
+            below_target_rounds: 0.0,
             full: 0.0,
-            hunt_lost: 0.0,
+            probe_loss_before: 0.0,
             stepped_ns: now_ns,
             round_from_ns: now_ns,
-            judge: Judge::new(),
+            loss: LossClassifier::new(),
             queue_cap: 1e9,
             mark_cap: 1e9,
             goal: 0.0,
-            drain: Drain::new(now_ns),
-            leap_rounds: LEAP_ROUNDS,
-            leaping: false,
-            rival: Rival::new(),
-            shift: Shift::new(),
+            drain: QueueDrain::new(now_ns),
+            ramp_wait_rounds: RAMP_WAIT_ROUNDS,
+            ramping: false,
+            competitor: Competitor::new(),
+            base_shift: BaseShift::new(),
             silent: false,
             goal_before: 0.0,
             tries: 0,
             delivered_from: 0,
             sent_from: 0,
         };
-        law.trickle();
-        law
+        controller.trickle();
+        controller
     }
 
     /// Before anything is known: ten packets a second.
@@ -186,7 +189,7 @@ impl Delay {
             Phase::Verify { .. } => "verify",
             Phase::Prove => "prove",
             Phase::Hold { .. } => "hold",
-            Phase::Steady if self.rival.present() => "rival",
+            Phase::Steady if self.competitor.present() => "competitor",
             Phase::Steady => "steady",
         }
     }
@@ -232,7 +235,7 @@ impl Delay {
         }
         self.restart(now_ns);
         self.silent = true;
-        self.rival = Rival::new();
+        self.competitor = Competitor::new();
     }
 
     /// Begin again with a train.
@@ -244,7 +247,7 @@ impl Delay {
         self.train_ns = 0.0;
         self.seen = 0.0;
         self.stepped_ns = now_ns;
-        self.shift = Shift::new();
+        self.base_shift = BaseShift::new();
         self.delivered_from = self.delivered;
         self.sent_from = self.sent;
         self.trickle();
@@ -261,7 +264,7 @@ impl Delay {
                 if signal.now_ns.saturating_sub(since_ns) >= self.path.rtt_ns() {
                     self.jumped_arrival_ns = self.arrival_ns;
                     self.phase = Phase::Prove;
-                    self.drain = Drain::new(signal.now_ns);
+                    self.drain = QueueDrain::new(signal.now_ns);
                     self.goal = self.rate;
                 }
             }
@@ -314,7 +317,7 @@ impl Delay {
         // Jitter blurs what a short look shows: it is as long as makes it small beside what is looked for, and grants it.
         let noise = self.path.noise_ns();
         let round = self.path.round_ns();
-        let long = ((NOISY * noise) as u64).min(round / 2);
+        let long = ((OBSERVE_NOISE_MULTIPLE * noise) as u64).min(round / 2);
         if span < (round / 8).max(2_000_000).max(long) {
             return;
         }
@@ -327,7 +330,7 @@ impl Delay {
             self.link = self.link.min(2.5 * passed);
             self.drain.pay(signal.now_ns, self.path.round_ns().saturating_mul(5));
             // The others still take back what they did without us.
-            self.take = PUSH * (self.link / passed.max(1.0) - 0.5).clamp(1.0, 8.0);
+            self.take = PROBE_GAIN * (self.link / passed.max(1.0) - 0.5).clamp(1.0, 8.0);
         } else if self.link == 0.0 && (self.config.target == 0 || self.rate < self.config.target as f64) {
             // It all came, and no queue grew: the link is somewhere above.
             self.rate *= BLIND_GROWTH;
@@ -349,11 +352,11 @@ impl Delay {
         self.phase = Phase::Steady;
     }
 
-    /// The echo of a drain says how little we sent, not what the bottleneck would pass: it is left out of the books.
+    /// The echo of a drain shows how little was sent, not what the bottleneck would pass: it is left out of the delivered rate.
     fn count(&mut self, signal: &Signal) {
         let arrived = signal.delivered.saturating_sub(self.delivered);
         self.delivered = self.delivered.max(signal.delivered);
-        self.judge.count(arrived as f64, signal.lost as f64, signal.marked as f64);
+        self.loss.count(arrived as f64, signal.lost as f64, signal.marked as f64);
         // Losses are known later than arrivals: what left up to the newest arrival has passed, whatever became of it.
         self.passing = signal.passed.saturating_sub(self.sent) as f64;
         self.sent = self.sent.max(signal.passed);
@@ -392,7 +395,7 @@ impl Delay {
             return false;
         }
         self.disperse(signal);
-        let enough = TRAIN_SEEN * f64::from(self.train_packets) * f64::from(self.config.packet_bytes);
+        let enough = TRAIN_SHARE_MIN * f64::from(self.train_packets) * f64::from(self.config.packet_bytes);
         let Some(rate) = self.train_rate().filter(|rate| self.train_bytes >= enough && *rate > self.rate) else {
             return false;
         };
@@ -424,7 +427,7 @@ impl Delay {
         let over = self.sent.saturating_sub(self.sent_from) as f64 > 0.9 * train && came > train / 3.0;
         // On a slow link half a train takes so long that there is no need to wait for the rest.
         let slow = self.train_ns > self.path.rtt_ns() as f64 / 4.0 && self.train_bytes > train / 4.0;
-        let few = self.train_bytes < TRAIN_SEEN * train && !over && !slow;
+        let few = self.train_bytes < TRAIN_SHARE_MIN * train && !over && !slow;
         if few && self.tries < TRIES {
             // Too few came to say anything: once more, after a round trip.
             if signal.now_ns.saturating_sub(self.stepped_ns) > self.path.rtt_ns().saturating_mul(3) / 2 {
@@ -456,10 +459,10 @@ impl Delay {
         let round = self.path.round_ns();
         let elapsed = (now.saturating_sub(self.stepped_ns) as f64 / round as f64).min(1.0);
         self.stepped_ns = now;
-        if self.shift.on_signal(&self.path, signal) {
+        if self.base_shift.on_signal(&self.path, signal) {
             // Only the way is longer: the rate that filled it fills it still.
             self.path.rebase();
-            self.drain = Drain::new(now);
+            self.drain = QueueDrain::new(now);
             self.goal = self.goal.max(0.97 * self.full);
             self.rate = self.goal;
             self.phase = Phase::Hold { until_ns: now.saturating_add(self.path.rtt_ns()) };
@@ -471,32 +474,32 @@ impl Delay {
             self.on_round(now, target);
         }
         // Marks: half their share is given back, as DCTCP (RFC 8257) does.
-        let passed = self.passed() * (1.0 - self.judge.overflow()) * (1.0 - self.judge.marks() / 2.0);
+        let passed = self.passed() * (1.0 - self.loss.overflow()) * (1.0 - self.loss.marks() / 2.0);
         // Only what arrives proves a link; what is lost may have been too much for it.
-        self.link = self.link.max(passed * (1.0 - self.judge.latest())).max(self.dispersed(signal));
-        if self.beside_rival(signal, elapsed, queue, passed) {
+        self.link = self.link.max(passed * (1.0 - self.loss.latest())).max(self.dispersed(signal));
+        if self.beside_competitor(signal, elapsed, queue, passed) {
             return;
         }
         let weight = self.weight();
         // Integral: what has to be taken back for others' pushes, leaking, so that all flows come to the same.
-        let gain = elapsed / GAIN;
+        let gain = elapsed / INTEGRAL_ROUNDS;
         // What a burst of others put into the queue is no offer to integrate: no more counts than many flows would keep.
         let lasting = (queue - target).min(8.0 * QUEUE_EACH_NS);
-        self.take += gain * (lasting / round as f64 - (self.take / PUSH - 1.0) * QUEUE_EACH_NS / round as f64);
+        self.take += gain * (lasting / round as f64 - (self.take / PROBE_GAIN - 1.0) * QUEUE_EACH_NS / round as f64);
         self.take = self.take.clamp(0.0, 0.5);
-        let slowness = SLOWNESS * round as f64;
+        let slowness = SLOWNESS_ROUNDS * round as f64;
         let mut error = ((target - queue) / slowness).clamp(-0.25, 0.25);
         if self.config.policy == Policy::Low {
             // A scavenger runs from what it would not have queued itself: a tenth a round, more the more there is.
             error = (error - 0.1 * ((queue - 1.3 * target) / target).max(0.0)).max(-0.6);
         }
-        if self.shift.doubtful() {
+        if self.base_shift.is_uncertain() {
             error = error.max(-0.05);
         }
         // The packets of a burst wait for each other on an empty link, too.
         let own = signal.burst_before as f64 * 1e9 / self.link.max(1.0);
-        let hunt = self.hunt((queue, own), target, passed, if signal.limited { 0.0 } else { elapsed });
-        let next = passed * (1.0 + error - self.take + hunt) + PUSH * weight.push * self.link;
+        let growth = self.probe((queue, own), target, passed, if signal.limited { 0.0 } else { elapsed });
+        let next = passed * (1.0 + error - self.take + growth) + PROBE_GAIN * weight.gain * self.link;
         self.goal = if signal.limited { next.min(self.goal) } else { next };
         // Two packets a round keep the signals coming. A round is four reports at least, and reports wait for packets: who sends few must not
         // therefore send fewer.
@@ -508,8 +511,8 @@ impl Delay {
         self.rate = (self.goal * (1.0 - held)).max(sparse);
     }
 
-    /// Where someone fills the queue whatever we do, take a share as he does.
-    fn beside_rival(&mut self, signal: &Signal, elapsed: f64, queue: f64, passed: f64) -> bool {
+    /// Beside a flow that fills the queue whatever this one does: take a share as such a flow does.
+    fn beside_competitor(&mut self, signal: &Signal, elapsed: f64, queue: f64, passed: f64) -> bool {
         let (weight, link) = (self.weight(), self.link);
         if weight.ceiling == 0.0 || signal.limited {
             return false;
@@ -517,19 +520,19 @@ impl Delay {
         // Jitter looks like a queue that is never empty.
         let target = self.queue_target() + 2.0 * self.path.noise_ns();
         let round = self.path.round_ns() as f64;
-        let sight = Sight { elapsed, round, queue, target, link, passed, overflow: self.judge.overflow() };
-        if !self.rival.present() {
-            if !self.rival.watch(&sight, weight.push) {
+        let seen = Observation { elapsed, round, queue, target, link, passed, overflow: self.loss.overflow() };
+        if !self.competitor.present() {
+            if !self.competitor.watch(&seen, weight.gain) {
                 return false;
             }
             let window = passed.max(weight.floor * link) * self.path.rtt_ns() as f64 / 1e9;
-            self.rival.enter(self.config, window);
+            self.competitor.enter(self.config, window);
         }
-        // Loss that is the path's own is no rival's.
-        let lost = if self.judge.usual() < 0.002 || sight.overflow > 0.0 { signal.lost } else { 0 };
+        // The path's own loss is not caused by a competitor.
+        let lost = if self.loss.usual() < 0.002 || seen.overflow > 0.0 { signal.lost } else { 0 };
         let signal = Signal { lost, ..*signal };
-        let Some(rate) = self.rival.rate(&self.path, &signal, &sight, weight) else {
-            self.take = PUSH * (link / passed.max(1.0)).clamp(1.0, 8.0);
+        let Some(rate) = self.competitor.rate(&self.path, &signal, &seen, weight) else {
+            self.take = PROBE_GAIN * (link / passed.max(1.0)).clamp(1.0, 8.0);
             return false;
         };
         self.goal = rate;
@@ -561,11 +564,11 @@ impl Delay {
         let packet = f64::from(self.config.packet_bytes);
         let least = self.path.queue_least(self.round_from_ns, now);
         let few = (4.0 * packet * 1e9 / self.link.max(1.0)).min(target / 4.0);
-        self.judge.round(least <= few, packet);
+        self.loss.round(least <= few, packet);
         let queue = self.path.queue_ns() as f64;
-        if self.judge.marks() > 0.0 {
+        if self.loss.marks() > 0.0 {
             self.mark_cap = (0.8 * queue).max(100_000.0).min(self.mark_cap);
-        } else if self.judge.overflow() > 0.0 {
+        } else if self.loss.overflow() > 0.0 {
             self.queue_cap = (0.6 * queue).max(100_000.0).min(self.queue_cap);
         } else {
             self.queue_cap = (self.queue_cap * 1.02).min(1e9);

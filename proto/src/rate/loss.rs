@@ -1,19 +1,21 @@
-//! Which losses are the queue's.
+//! Loss classification: which losses are congestion (a queue overflowed) and which are the path's own.
 //!
-//! For: `delay`, to which random loss is not congestion; a queue too short for its target overflows, and that is.
-//! In and out: arrivals, losses and the queue's delay of each round in; the share that overflowed out.
-//! Invariants: shares are in 0..1; loss that also strikes while the queue is empty is never overflow for longer than it takes to see that.
-//! Absent on purpose: what to do about it.
+//! For: the `delay` controller, to which random loss is not congestion; the overflow of a queue too short for its target is.
+//! In and out: arrivals, losses, CE marks and whether the queue was empty, per round, in; the share that overflowed out.
+//! Invariants: shares are in 0..1; loss that also occurs while the queue is empty counts as overflow only until that is seen.
+//! Absent on purpose: the reaction.
 
-/// Less than this is noise or not worth a word.
+/// Smallest share of bytes above the usual loss that counts as overflow: 1 %, below which single packets decide.
 const OVERFLOW_LEAST: f64 = 0.01;
-/// No path that anybody uses loses so much by itself; a queue that is sent several times its link's rate does.
+/// Largest share that the path may lose by itself: the transport serves up to 30 % of random loss; a queue that is sent twice its link's rate
+/// loses half.
 const OWN_MOST: f64 = 0.45;
 
 #[derive(Debug, Clone)]
-pub(super) struct Judge {
-    /// Loss of the path itself: mean and mean deviation over rounds that were not overflow.
+pub(super) struct LossClassifier {
+    /// The path's own loss: mean share over rounds without overflow.
     usual: f64,
+    /// ... and its mean deviation.
     spread: f64,
     arrived: f64,
     lost: f64,
@@ -26,7 +28,7 @@ pub(super) struct Judge {
     marked_now: bool,
 }
 
-impl Judge {
+impl LossClassifier {
     pub(super) const fn new() -> Self {
         Self {
             usual: 0.0,

@@ -1,6 +1,6 @@
 //! ln, exp, square and cube root.
 //!
-//! For: laws written with logarithms, the roots of CUBIC and of deviations, rates whose ratios count.
+//! For: controllers written with logarithms, the roots of CUBIC and of deviations, rates whose ratios count.
 //! In and out: f64 to f64, relative error below 1e-9 over the whole range of finite positive numbers.
 //! Invariants: no NaN for finite input; ln of what is not positive is ln of the smallest normal number.
 //! Absent on purpose: std: these functions are not in `core`.

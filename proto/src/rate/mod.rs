@@ -1,24 +1,25 @@
-//! How fast a datagram rail sends: a table of controllers behind one type.
+//! Congestion control of a datagram rail: a table of controllers behind one type.
 //!
-//! For: the sender of a flow asks how many bytes a second may leave, tells what the receiver saw, and never knows which law is in force.
+//! For: the sender of a flow asks how many bytes per second may leave, hands in what the receiver reported, and never knows which controller is
+//! in force.
 //! In and out: a `Signal` per feedback in; a rate, a window, a burst size and now and then a train out.
 //! Invariants: any `Signal`, however absurd, leaves a rate between 1 byte/s and `RATE_MAX`; the same signals give the same rates; `min` and
-//! `target` bound what every law says.
+//! `target` bound every controller.
 //! Absent on purpose: the clock, packets and their repair (`flow`), any knowledge of which bytes were lost. Equations and sources:
 //! `docs/design/003-rate-control.md`.
 
-mod bbr; // BBR-like: the most that was delivered, probed in turns
+mod bbr; // BBR-like: paced at the greatest delivery rate, probed in a cycle of gains
 mod cubic; // RFC 9438, paced
-mod delay; // ours: the queue's delay is the price, random loss is not
-mod drain; // lets the queue run dry, for `delay`
-mod fixed; // the user's word
-mod haze; // delay that is no queue
-mod loss; // which losses are the queue's
+mod delay; // ours: keeps a small queueing delay, ignores random loss
+mod queue_drain; // lets the queue run empty, for `delay`
+mod fixed; // the rate that the user set
+mod non_congestive; // delay above the base that is not queueing
+mod loss; // which losses are overflow of a queue
 pub(crate) mod maths; // logarithms and roots, which core does not have
 mod path; // what the signals say of the path: base delay, queue, delivery, loss
-mod rival; // someone who does not yield to delay
-mod shift; // a path that became longer
-mod trace; // a short memory of one figure over time
+mod competitor; // a flow that does not yield to delay
+mod base_shift; // the base delay changed: the path became longer
+mod trace; // a short history of one figure over time
 mod weight; // what a policy means in figures
 
 use alloc::boxed::Box;
@@ -31,7 +32,7 @@ pub const TRAIN_PACKETS: u32 = 16;
 /// What a flow is to others on its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
-    /// Sends at the target, whatever the path says.
+    /// Sends at the target, whatever the path's delay and loss.
     Fixed,
     /// About twice the share of `Fair`.
     High,
@@ -59,7 +60,7 @@ pub enum Law {
 pub struct RateConfig {
     /// The controller.
     pub law: Law,
-    /// The flow's claim against others; `Bbr` and `Cubic` have no policies.
+    /// The flow's share beside competing flows; `Bbr` and `Cubic` have no policies.
     pub policy: Policy,
     /// Never faster than this, wire bytes per second; 0: no bound. `Fixed` sends at just this.
     pub target: u64,
@@ -117,7 +118,7 @@ enum Table {
     Fixed(fixed::Fixed),
 }
 
-/// The rate of one flow, by one of the laws of the table.
+/// The rate of one flow, by one of the controllers of the table.
 #[derive(Debug, Clone)]
 pub struct Controller {
     table: Table,
@@ -125,7 +126,7 @@ pub struct Controller {
     now_ns: u64,
 }
 
-/// `Fixed`, by law or policy, needs a target; without one `delay` finds the rate.
+/// `Fixed`, as controller or policy, needs a target; without one `delay` finds the rate.
 fn law_in_force(config: &RateConfig) -> Law {
     match (config.law, config.policy) {
         (Law::Fixed, _) | (_, Policy::Fixed) if config.target > 0 => Law::Fixed,
@@ -156,21 +157,21 @@ impl Controller {
 
     /// Before the first packet: a train was seen already, so `delay` sends none and begins where its echo would have led.
     pub fn start_from(&mut self, seen: TrainSeen) {
-        if let Table::Delay(law) = &mut self.table {
-            law.start_from(seen);
+        if let Table::Delay(delay) = &mut self.table {
+            delay.start_from(seen);
         }
     }
 
     /// A feedback came.
     pub fn on_signal(&mut self, signal: &Signal) {
-        // Time does not run backwards for a law, whatever the caller's clock did.
+        // Time does not run backwards for a controller, whatever the caller's clock did.
         self.now_ns = self.now_ns.max(signal.now_ns);
         let signal = Signal { now_ns: self.now_ns, ..*signal };
         match &mut self.table {
-            Table::Delay(law) => law.on_signal(&signal),
-            Table::Bbr(law) => law.on_signal(&signal),
-            Table::Cubic(law) => law.on_signal(&signal),
-            Table::Fixed(law) => law.on_signal(&signal),
+            Table::Delay(it) => it.on_signal(&signal),
+            Table::Bbr(it) => it.on_signal(&signal),
+            Table::Cubic(it) => it.on_signal(&signal),
+            Table::Fixed(it) => it.on_signal(&signal),
         }
     }
 
@@ -178,14 +179,14 @@ impl Controller {
     pub fn on_quiet(&mut self, now_ns: u64) {
         self.now_ns = self.now_ns.max(now_ns);
         match &mut self.table {
-            Table::Delay(law) => law.on_quiet(self.now_ns),
-            Table::Bbr(law) => law.on_quiet(self.now_ns),
-            Table::Cubic(law) => law.on_quiet(self.now_ns),
+            Table::Delay(it) => it.on_quiet(self.now_ns),
+            Table::Bbr(it) => it.on_quiet(self.now_ns),
+            Table::Cubic(it) => it.on_quiet(self.now_ns),
             Table::Fixed(_) => {}
         }
     }
 
-    /// The user wants something else. Under the same law nothing learned is lost.
+    /// The user wants something else. Under the same controller nothing learned is lost.
     pub fn set(&mut self, now_ns: u64, config: RateConfig) {
         self.now_ns = self.now_ns.max(now_ns);
         let config = sane(config);
@@ -196,20 +197,20 @@ impl Controller {
             return;
         }
         match &mut self.table {
-            Table::Delay(law) => law.set(config),
-            Table::Bbr(law) => law.set(config),
-            Table::Cubic(law) => law.set(config),
-            Table::Fixed(law) => law.set(config),
+            Table::Delay(it) => it.set(config),
+            Table::Bbr(it) => it.set(config),
+            Table::Cubic(it) => it.set(config),
+            Table::Fixed(it) => it.set(config),
         }
     }
 
     /// Wire bytes per second that may leave now.
     pub fn rate(&self) -> u64 {
         let said = match &self.table {
-            Table::Delay(law) => law.rate(),
-            Table::Bbr(law) => law.rate(),
-            Table::Cubic(law) => law.rate(),
-            Table::Fixed(law) => law.rate(),
+            Table::Delay(it) => it.rate(),
+            Table::Bbr(it) => it.rate(),
+            Table::Cubic(it) => it.rate(),
+            Table::Fixed(it) => it.rate(),
         };
         let most = if self.config.target == 0 { RATE_MAX } else { self.config.target.min(RATE_MAX) };
         said.max(self.config.min).min(most).max(1)
@@ -218,9 +219,9 @@ impl Controller {
     /// Wire bytes that may be in flight; `u64::MAX`: no bound.
     pub fn window(&self) -> u64 {
         let said = match &self.table {
-            Table::Delay(law) => law.window(),
-            Table::Bbr(law) => law.window(),
-            Table::Cubic(law) => law.window(),
+            Table::Delay(it) => it.window(),
+            Table::Bbr(it) => it.window(),
+            Table::Cubic(it) => it.window(),
             Table::Fixed(_) => u64::MAX,
         };
         // A minimum rate is a promise to the user: it must fit into the window, too.
@@ -228,7 +229,7 @@ impl Controller {
         said.max(u64::try_from(floor).unwrap_or(u64::MAX)).max(4 * u64::from(self.config.packet_bytes))
     }
 
-    /// Is the window what the law steers by? A full one is then its everyday state; else it means that reports are missing.
+    /// Is the controller window-based? A full window is then its normal state; else it means that reports are missing.
     #[must_use]
     pub fn steers_by_window(&self) -> bool {
         matches!(self.table, Table::Cubic(_) | Table::Bbr(_))
@@ -244,17 +245,17 @@ impl Controller {
     pub fn train(&mut self, now_ns: u64) -> Option<u32> {
         self.now_ns = self.now_ns.max(now_ns);
         match &mut self.table {
-            Table::Delay(law) => law.train(self.now_ns),
+            Table::Delay(it) => it.train(self.now_ns),
             _ => None,
         }
     }
 
-    /// The law's present phase, for people.
+    /// The controller's present phase, for people.
     pub fn phase(&self) -> &'static str {
         match &self.table {
-            Table::Delay(law) => law.phase(),
-            Table::Bbr(law) => law.phase(),
-            Table::Cubic(law) => law.phase(),
+            Table::Delay(it) => it.phase(),
+            Table::Bbr(it) => it.phase(),
+            Table::Cubic(it) => it.phase(),
             Table::Fixed(_) => "fixed",
         }
     }
@@ -262,20 +263,20 @@ impl Controller {
     /// Round trip of the empty path, as far as known; 0: unknown.
     pub fn base_rtt_ns(&self) -> u64 {
         match &self.table {
-            Table::Delay(law) => law.path().base_rtt_ns(),
-            Table::Bbr(law) => law.path().base_rtt_ns(),
-            Table::Cubic(law) => law.path().base_rtt_ns(),
-            Table::Fixed(law) => law.path().base_rtt_ns(),
+            Table::Delay(it) => it.path().base_rtt_ns(),
+            Table::Bbr(it) => it.path().base_rtt_ns(),
+            Table::Cubic(it) => it.path().base_rtt_ns(),
+            Table::Fixed(it) => it.path().base_rtt_ns(),
         }
     }
 
     /// One-way delay above the empty path's: what waits in queues now.
     pub fn queue_ns(&self) -> u64 {
         match &self.table {
-            Table::Delay(law) => law.path().queue_ns(),
-            Table::Bbr(law) => law.path().queue_ns(),
-            Table::Cubic(law) => law.path().queue_ns(),
-            Table::Fixed(law) => law.path().queue_ns(),
+            Table::Delay(it) => it.path().queue_ns(),
+            Table::Bbr(it) => it.path().queue_ns(),
+            Table::Cubic(it) => it.path().queue_ns(),
+            Table::Fixed(it) => it.path().queue_ns(),
         }
     }
 }

@@ -1,29 +1,32 @@
-//! What the signals say of the path: round trip, base delay, queueing delay, delivery, loss.
+//! What feedback says of the path: round-trip time, base delay, queueing delay, jitter.
 //!
-//! For: every law; each reads the same figures.
+//! For: every congestion controller; all read the same figures.
 //! In and out: signals in; nanoseconds and bytes per second out.
-//! Invariants: absurd signals are clamped here, so that no law meets a zero or an overflow; the base is the least one-way delay of the last
-//! two to three spans, so that clock drift and reroutes leave it.
-//! Absent on purpose: what to do about it.
+//! Invariants: absurd signals are clamped here, so that no controller meets a zero or an overflow; the base is the least one-way delay of the
+//! last two to three spans, so that clock drift and reroutes age out of it.
+//! Absent on purpose: rates.
 
 use super::Signal;
-use super::haze::Haze;
+use super::non_congestive::{DrainResult, NonCongestive};
 use super::trace::{Keep, Trace};
 
-/// Round trips outside of this are clamped: nothing real is nearer than 10 µs or farther than 60 s.
+/// Round-trip times outside this range are clamped, ns: two hosts on one switch measure 10 µs and more, and no path we serve exceeds 60 s.
 const RTT_NS_MIN: u64 = 10_000;
 const RTT_NS_MAX: u64 = 60_000_000_000;
-/// A base is remembered for two to three spans of so many round trips, and of so many nanoseconds at least.
+/// The base delay is the least of two to three spans, each this many round trips long: twice the distance of queue drains (`queue_drain`,
+/// 20 round trips), so that each span sees one.
 const SPAN_ROUNDS: u64 = 40;
+/// ... and at least this long, ns: drains are a second apart at least.
 const SPAN_NS_MIN: u64 = 4_000_000_000;
 
-/// A base rises by a thousandth of the time at most: ten times what clocks drift.
-const RISE: i64 = 1000;
-/// A base that falls by less is the same one.
-const FELL_NS: i64 = 200_000;
+/// Divisor: the base delay rises by at most 1/1000 of the time that passes, ten times the drift of a quartz clock (100 ppm).
+const RISE_DIVISOR: i64 = 1000;
+/// A base delay that falls by less than this, ns, counts as unchanged: a seventh of the queueing delay that one flow keeps.
+const FALL_NS_MIN: i64 = 200_000;
 
-/// Haze is at most so many times the noise: measured, 1 to 9 times, and 10 to 40 times where a queue of others was taken for it.
-const HAZE_NOISE: f64 = 6.0;
+/// Non-congestive delay is at most this multiple of the noise. Measured (design 003): 1 to 9 times under jitter; 10 to 40 times where the
+/// standing queue of competing flows was mistaken for it.
+const NOISE_MULTIPLE_MAX: f64 = 6.0;
 
 /// The least of the last two to three spans.
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +45,7 @@ impl Floor {
             // Forgetting goes slowly: a queue that stands for minutes is not the path, and a path that jumps is told (`rebase`).
             let before = self.least();
             let since = now_ns.saturating_sub(self.began_ns).min(RTT_NS_MAX) as i64;
-            let bound = if before == i64::MAX { before } else { before.saturating_add(since / RISE) };
+            let bound = if before == i64::MAX { before } else { before.saturating_add(since / RISE_DIVISOR) };
             self.spans = [bound, self.spans[0], self.spans[1]];
             self.began_ns = now_ns;
         }
@@ -64,10 +67,10 @@ pub(super) struct Path {
     report_ns: f64,
     /// When the base last became notably less.
     fell_ns: u64,
-    /// How late the newest packet was, above the base.
+    /// One-way delay of the newest packet above the base, ns.
     late_ns: u64,
     /// The part of it that is no queue.
-    haze: Haze,
+    non_congestive: NonCongestive,
     /// How far samples are above the least of their quarter round, or from each other, mean: jitter.
     noise_ns: f64,
     lates: Trace,
@@ -84,7 +87,7 @@ impl Path {
             report_ns: 0.0,
             fell_ns: 0,
             late_ns: 0,
-            haze: Haze::new(),
+            non_congestive: NonCongestive::new(),
             noise_ns: 0.0,
             lates: Trace::new(Keep::Least),
             signals: 0,
@@ -109,7 +112,7 @@ impl Path {
         }
         // Clocks may differ by anything; half the range keeps differences representable.
         let one_way = signal.one_way_ns.clamp(i64::MIN / 4, i64::MAX / 4);
-        if one_way < self.delay_floor.least().saturating_sub(FELL_NS) {
+        if one_way < self.delay_floor.least().saturating_sub(FALL_NS_MIN) {
             self.fell_ns = self.now_ns;
         }
         self.delay_floor.push(self.now_ns, span, one_way);
@@ -131,7 +134,7 @@ impl Path {
         self.delay_floor = Floor::new();
         self.lates.clear();
         self.late_ns = 0;
-        self.haze = Haze::new();
+        self.non_congestive = NonCongestive::new();
     }
 
     /// After a silence the path may be another one, and the silence is no distance between reports.
@@ -162,7 +165,7 @@ impl Path {
 
     /// Queueing delay of the newest packet.
     pub(super) fn queue_ns(&self) -> u64 {
-        self.late_ns.saturating_sub(self.haze_ns() as u64)
+        self.late_ns.saturating_sub(self.non_congestive_ns() as u64)
     }
 
     /// The round trip before a packet of ours has shown one.
@@ -179,7 +182,7 @@ impl Path {
         self.rtt_ns > 0
     }
 
-    /// What a law may take for a round: a round trip, but at least four reports and 2 ms, so that a round holds samples.
+    /// What a controller takes for a round, ns: a round trip, but at least four reports and 2 ms, so that a round holds samples.
     pub(super) fn round_ns(&self) -> u64 {
         self.rtt_ns().max((self.report_ns * 4.0) as u64).clamp(2_000_000, RTT_NS_MAX)
     }
@@ -191,28 +194,28 @@ impl Path {
 
     /// Least queueing delay of a span, nanoseconds.
     pub(super) fn queue_least(&self, from_ns: u64, to_ns: u64) -> f64 {
-        (self.lates.least(from_ns, to_ns).unwrap_or(0.0) - self.haze_ns()).max(0.0)
+        (self.lates.least(from_ns, to_ns).unwrap_or(0.0) - self.non_congestive_ns()).max(0.0)
     }
 
     /// Delay above the base that is no queue, nanoseconds.
-    pub(super) fn haze_ns(&self) -> f64 {
-        // What makes packets late in step makes them late unevenly, too; a queue stands still beside it.
-        self.haze.ns().min(HAZE_NOISE * self.noise_ns)
+    pub(super) fn non_congestive_ns(&self) -> f64 {
+        // A link that delays packets together also delays them unevenly; a queue's delay is steady by comparison.
+        self.non_congestive.ns().min(NOISE_MULTIPLE_MAX * self.noise_ns)
     }
 
-    /// The last drain found no queue to take anything off: it is to be seen again, soon.
-    pub(super) fn doubtful(&self) -> bool {
-        self.haze.doubtful()
+    /// The last drain did not shorten the delay; the next one, which should follow soon, decides what that means.
+    pub(super) fn is_uncertain(&self) -> bool {
+        self.non_congestive.is_uncertain()
     }
 
-    /// How late packets were in a span on average, nanoseconds above the base, haze and all.
+    /// Mean one-way delay above the base in a span, ns, non-congestive delay included; none: no report in it.
     pub(super) fn late_mean(&self, from_ns: u64, to_ns: u64) -> Option<f64> {
         self.lates.mean(from_ns, to_ns)
     }
 
-    /// A drain is over: what it held back of the link's time, and how late packets were before its echo and after it.
-    pub(super) fn drained(&mut self, held_back_ns: f64, before_ns: f64, after_ns: f64) {
-        self.haze.drained(held_back_ns, before_ns, after_ns);
+    /// A queue drain is over.
+    pub(super) fn on_drained(&mut self, drain: DrainResult) {
+        self.non_congestive.on_drained(drain);
     }
 }
 

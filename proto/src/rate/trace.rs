@@ -1,6 +1,6 @@
 //! A short memory of one figure over time.
 //!
-//! For: laws that ask how much had passed a round trip ago, or how low the queue was within the last quarter of one.
+//! For: controllers that ask how much had passed a round trip ago, or how low the queue was within the last quarter of one.
 //! In and out: `(now, value)` in; the least of a span and the value at a time out.
 //! Invariants: constant size; times never fall; entries nearer than the spacing are one entry (its least or first value).
 //! Absent on purpose: growth: what is older than the entries reach back counts as the oldest entry.

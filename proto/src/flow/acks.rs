@@ -1,22 +1,22 @@
-//! The sending end of a flow: feedback comes in.
+//! Acknowledgement processing: the receiver's feedback comes in at the sending end.
 //!
-//! For: coverage becomes confirmed and lost bytes; arrivals become the controller's signal.
+//! For: coverage becomes confirmed and lost bytes; arrivals become the congestion controller's signal.
 //! In and out: one feedback in; units, flight, search, controller and facts changed.
 //! Invariants: each number is resolved once, in order; coverage that does not join is not taken but asked for; a feedback that
 //! speaks of what was never sent, or takes back what it told, changes nothing.
-//! Absent on purpose: timers (`pulse`).
+//! Absent on purpose: timers (`timers`).
 
 use core::ops::Range;
 
 use super::flight::{Cargo, Run};
-use super::send::FlowSender;
+use super::sender::FlowSender;
 use super::units::Home;
 use super::{Fact, PACKET_BYTES_MIN};
 use crate::error::Breach;
 use crate::packet::{Feedback, PACKET_OVERHEAD};
 use crate::rate::Signal;
 
-/// Recent loss is that of about so many packets: enough to know 1 % from 2 %.
+/// Packets over which recent loss is averaged: 8192 tell 1 % from 2 % (82 +- 9 against 164 +- 13 losses).
 const LATELY_PACKETS: u64 = 8192;
 
 impl FlowSender {
@@ -54,7 +54,7 @@ impl FlowSender {
             self.seen.feedback = Some(feedback.number);
             self.seen.granted = feedback.granted;
             self.granted = self.granted.max(feedback.granted);
-            self.pulse.on_feedback(now_ns);
+            self.timers.on_feedback(now_ns);
             self.stats.feedbacks += 1;
         }
         // Before coverage drops the record of it.
@@ -70,18 +70,18 @@ impl FlowSender {
     fn cover(&mut self, now_ns: u64, feedback: &Feedback, newer: bool) {
         if feedback.from > self.flight.covered() {
             if !(feedback.cut && newer) {
-                self.pulse.want_ask(self.flight.covered());
+                self.timers.want_ask(self.flight.covered());
                 return;
             }
             // The receiver does not know any more: sent again, some of it needlessly, but nothing is left out.
             self.stats.cuts += 1;
             self.resolve(now_ns, feedback.from, false);
         }
-        self.pulse.no_ask();
+        self.timers.no_ask();
         for (numbers, received) in feedback.coverage() {
             self.resolve(now_ns, numbers.end, received);
         }
-        self.flight.skip_words();
+        self.flight.skip_control();
     }
 
     /// Everything below `end` that is not resolved has this fate.
@@ -91,8 +91,8 @@ impl FlowSender {
                 Cargo::Data if received => self.on_arrived(&run, &numbers),
                 Cargo::Data => self.on_lost(&run, &numbers),
                 Cargo::Probe => self.search.on_probe(run.bytes as u16, received, self.loss_ppm()),
-                Cargo::Word if received => self.search.on_short(now_ns),
-                Cargo::Word | Cargo::Void => {}
+                Cargo::Control if received => self.search.on_short(now_ns),
+                Cargo::Control | Cargo::Void => {}
             }
         }
     }
@@ -124,7 +124,7 @@ impl FlowSender {
         if self.search.is_long(bytes) && run.bytes >= u32::from(PACKET_BYTES_MIN) {
             self.search.on_long(packets, received);
         }
-        self.depth.on_resolved(run, numbers, received, self.flight.next());
+        self.queue_estimate.on_resolved(run, numbers, received, self.flight.next());
         self.lately.0 += if received { 0 } else { packets };
         self.lately.1 += packets;
         if self.lately.1 > LATELY_PACKETS {
@@ -139,7 +139,7 @@ impl FlowSender {
         }
         let sent_ns = newest.sent_ns;
         let rtt_ns = now_ns.saturating_sub(sent_ns).saturating_sub(feedback.hold_ns).max(1);
-        self.pulse.on_rtt(rtt_ns);
+        self.timers.on_rtt(rtt_ns);
         let first = before.seen == 0;
         let since = |now: u64, then: u64| if first { 0 } else { now.saturating_sub(then) };
         let signal = Signal {

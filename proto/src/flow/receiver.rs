@@ -7,45 +7,47 @@
 
 use core::ops::Range;
 
-use super::late::Late;
-use super::parts::Parts;
+use super::reassembly::Reassembly;
+use super::reordering::Reordering;
 use super::window::Window;
 use super::{FlowConfig, PACKET_BYTES_MIN, Placed};
 use crate::error::Breach;
 use crate::packet::{BODY_OVERHEAD, Control, Feedback, RUNS_BYTES_MAX, Runs};
 
+/// Nanoseconds.
 const MS: u64 = 1_000_000;
-/// Feedback comes every quarter of the round trip within these bounds: often enough for a rate, rare enough for a narrow way back.
+/// Feedback is sent every quarter of the round trip within these bounds, ns: often enough for a rate, rare enough for a narrow return path.
 const INTERVAL_NS: (u64, u64) = (5 * MS, 50 * MS);
-/// Unread packets wait a 32nd of the round trip within these bounds. The least is what a wake-up is worth (design 002, *Socket cost*); the
-/// most is what a socket of 212,992 bytes (Linux' default) holds of 155 Mbit/s.
-const NAP_NS: (u64, u64) = (50_000, 4 * MS);
-/// While losses wait to be told, so many times as often.
+/// Interrupt moderation: unread packets wait a 32nd of the round trip within these bounds, ns. The least is what a wake-up costs (docs/design/002,
+/// *Socket cost*); the most is what a socket buffer of 212,992 bytes (Linux's default) holds at 155 Mbit/s.
+const MODERATION_NS: (u64, u64) = (50_000, 4 * MS);
+/// Feedback is this many times as frequent while losses are to be reported.
 const LOSS_SHARE: u64 = 4;
-/// Least distance of feedbacks that something urgent asks for: a start, a question.
+/// Shortest distance of feedbacks at a start or after a question, ns.
 const URGENT_NS: u64 = 250_000;
-/// The first packets, and those after silence, are told of at once: the sender measures the path with them.
+/// So many first packets, also after silence, are reported at once: the sender measures the path with them.
 const QUICK_PACKETS: u32 = 128;
-/// Silence after which a flow begins anew.
+/// Silence after which the first packets are reported at once again, ns.
 const SILENCE_NS: u64 = 200 * MS;
 /// After so many packets feedback is due whatever the time: at 50 Gbit/s two thousand are half a millisecond.
 const PACKETS_MAX: u32 = 2048;
-/// After so many bytes, too: what the sender has lent to the network comes back with the receiver's word.
+/// After so many bytes, too: memory that the sender lent to its NIC is free again after the acknowledgement.
 const BYTES_MAX: u64 = 2 << 20;
 /// After so many losses, too: they still fit one feedback.
 const GAPS_MAX: u32 = 250;
-/// Sections of coverage that a feedback repeats, at most, and in how many bytes: so that asking is rare.
+/// Ranges of coverage that a feedback repeats at most, so that a lost feedback is rarely asked for.
 const REPEATS: usize = 16;
+/// ... and in how many bytes.
 const REPEAT_BYTES: usize = RUNS_BYTES_MAX / 2;
 /// The fields before the coverage, at most.
 const FIELDS_BYTES: usize = 92;
-/// A number so far above the newest is none that can be on its way: more than four seconds of 45 Gbit/s.
-const LEAP_MAX: u64 = 1 << 25;
+/// A packet number this far above the newest is a breach: more than four seconds of 45 Gbit/s in 1440-byte packets.
+const NUMBER_JUMP_MAX: u64 = 1 << 25;
 
 /// What the receiver counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReceiverStats {
-    /// Packets taken, data and words.
+    /// Packets taken, data and control.
     pub packets: u64,
     /// Wire bytes of data taken.
     pub wire_bytes: u64,
@@ -76,8 +78,8 @@ type Section = (u64, usize);
 #[derive(Debug)]
 pub struct FlowReceiver {
     window: Window,
-    late: Late,
-    parts: Parts,
+    reordering: Reordering,
+    parts: Reassembly,
     /// Times are told from here on.
     start_ns: u64,
     newest_at_ns: u64,
@@ -110,8 +112,8 @@ impl FlowReceiver {
         let packet = usize::from(config.packet_bytes.max(PACKET_BYTES_MIN));
         FlowReceiver {
             window: Window::new(now_ns),
-            late: Late::new(now_ns),
-            parts: Parts::new(config.units_open, config.units_most, config.unit_bytes_max),
+            reordering: Reordering::new(now_ns),
+            parts: Reassembly::new(config.units_open, config.units_most, config.unit_bytes_max),
             start_ns: now_ns,
             newest_at_ns: now_ns,
             told: 0,
@@ -172,7 +174,7 @@ impl FlowReceiver {
             return Ok(placed);
         }
         self.take(now_ns, number);
-        let wire = u64::from(bytes) + super::send::WIRE_OVERHEAD;
+        let wire = u64::from(bytes) + super::sender::WIRE_OVERHEAD;
         self.stats.wire_bytes += wire;
         self.fresh_bytes += wire;
         if marked {
@@ -184,10 +186,10 @@ impl FlowReceiver {
         Ok(placed)
     }
 
-    /// A word of the sender whose seal held.
+    /// A control packet of the sender whose seal held.
     ///
     /// # Errors
-    /// `NumberAbsurd`; `CoverageUnsent` for a word about numbers that are not sent yet.
+    /// `NumberAbsurd`; `CoverageUnsent` for a report of numbers that are not sent yet.
     pub fn on_control(&mut self, now_ns: u64, number: u64, control: &Control) -> Result<(), Breach> {
         if !self.may_take(number)? {
             return Ok(());
@@ -199,7 +201,7 @@ impl FlowReceiver {
                 }
                 if rtt_us > 0 {
                     let quarter = rtt_us.saturating_mul(1000) / 4;
-                    self.nap_ns = (quarter / 8).clamp(NAP_NS.0, NAP_NS.1);
+                    self.nap_ns = (quarter / 8).clamp(MODERATION_NS.0, MODERATION_NS.1);
                     self.interval_ns = quarter.clamp(INTERVAL_NS.0, INTERVAL_NS.1);
                 }
                 self.asked = true;
@@ -219,7 +221,7 @@ impl FlowReceiver {
     }
 
     fn may_take(&mut self, number: u64) -> Result<bool, Breach> {
-        if number > self.window.end() + LEAP_MAX {
+        if number > self.window.end() + NUMBER_JUMP_MAX {
             return Err(Breach::NumberAbsurd);
         }
         Ok(self.wants(number))
@@ -233,13 +235,13 @@ impl FlowReceiver {
                 self.quick = QUICK_PACKETS;
             }
             self.newest_at_ns = now_ns;
-            self.late.on_newest(now_ns, number + 1);
+            self.reordering.on_newest(now_ns, number + 1);
             if number > end {
                 self.gaps += 1;
-                self.settles_ns = self.settles_ns.min(now_ns + self.late.hold_ns());
+                self.settles_ns = self.settles_ns.min(now_ns + self.reordering.hold_ns());
             }
         } else {
-            self.late.on_late(now_ns, number, end);
+            self.reordering.on_late(now_ns, number, end);
             self.stats.late += 1;
             self.stats.late_lost += u64::from(number < self.told);
         }
@@ -327,7 +329,7 @@ impl FlowReceiver {
         if now_ns < self.next_at() {
             return None;
         }
-        let settled = self.late.settled(now_ns, self.window.end());
+        let settled = self.reordering.settled(now_ns, self.window.end());
         let cut = self.told < self.window.low();
         self.told = self.told.max(self.window.low());
         let mut from = self.repeat_from();
@@ -342,7 +344,7 @@ impl FlowReceiver {
         let end = self.window.end();
         self.settles_ns = match to {
             to if to < settled => now_ns,
-            to if to < end => self.late.settles_ns(now_ns, to),
+            to if to < end => self.reordering.settles_ns(now_ns, to),
             _ => u64::MAX,
         };
         let number = self.feedback_number;
@@ -407,7 +409,7 @@ impl FlowReceiver {
     /// The counters.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
-        ReceiverStats { hold_ns: self.late.hold_ns(), units: self.parts.open(), ..self.stats }
+        ReceiverStats { hold_ns: self.reordering.hold_ns(), units: self.parts.open(), ..self.stats }
     }
 
     /// Coverage from `from` on: everything settled, and beyond that what arrived without a gap.

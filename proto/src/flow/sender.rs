@@ -9,29 +9,29 @@
 use alloc::collections::VecDeque;
 use core::ops::Range;
 
-use super::depth::Depth;
 use super::flight::{Cargo, Flight, Run};
 use super::mtu::Search;
-use super::parts::SPAN;
-use super::pulse::Pulse;
+use super::queue_estimate::QueueEstimate;
+use super::reassembly::SPAN;
 use super::stats::FlowStats;
+use super::timers::Timers;
 use super::units::{Home, Units};
 use super::{Burst, Fact, FlowConfig, PACKET_BYTES_MIN, Step};
 use crate::packet::{PACKET_OVERHEAD, WIRE_EXTRA};
 use crate::rate::{Controller, RateConfig, TrainSeen};
 
-/// What a data packet weighs on the wire beside its bytes of the unit.
+/// Bytes of a data packet on the wire beside its bytes of the unit.
 pub(super) const WIRE_OVERHEAD: u64 = (PACKET_OVERHEAD + WIRE_EXTRA) as u64;
-/// A loop that comes late may catch up so much of the rate at once; more would be a burst that shallow buffers drop.
-const CREDIT_NS: u64 = 2_000_000;
-/// What it missed beyond that is caught up at twice the rate at most, if it was no more than half a round trip within these bounds: the queue
-/// on the way has as much room as was missed.
-const OWED_NS: (u64, u64) = (10_000_000, 100_000_000);
-/// Units being read back at once, at most: more only fills memory.
+/// A late loop iteration may send this much time's worth of the rate at once, ns; more would be a burst that shallow buffers drop.
+const LATE_CREDIT_NS: u64 = 2_000_000;
+/// What it missed beyond that is caught up at twice the rate at most, up to half a round trip within these bounds, ns: the queue on the path has
+/// drained by as much as was missed.
+const CATCH_UP_NS: (u64, u64) = (10_000_000, 100_000_000);
+/// Units that are read back from the source at once, at most: more only fills memory.
 const RELOADS_MAX: u32 = 16;
-/// Of the bytes of a job, one in so many may be copied at the end: below 1 %.
+/// Divisor: one byte in so many of a job may be sent twice at its end, below 1 %.
 const COPY_SHARE: u64 = 110;
-/// A range goes out at most so many times at the end.
+/// Copies of one range at the end, at most.
 const COPIES_MAX: u8 = 8;
 
 /// What was stepped last: what `refused` and `too_big` speak of.
@@ -71,8 +71,8 @@ pub struct FlowSender {
     pub(super) units: Units,
     pub(super) controller: Controller,
     pub(super) search: Search,
-    pub(super) depth: Depth,
-    pub(super) pulse: Pulse,
+    pub(super) queue_estimate: QueueEstimate,
+    pub(super) timers: Timers,
     pub(super) facts: VecDeque<Fact>,
     pub(super) stats: FlowStats,
     pub(super) seen: Seen,
@@ -124,8 +124,8 @@ impl FlowSender {
             units: Units::new(),
             controller: Controller::new(now_ns, config.rate),
             search: Search::new(config.packet_bytes, config.packet_bytes_max.min(65_507)),
-            depth: Depth::new(),
-            pulse: Pulse::new(now_ns),
+            queue_estimate: QueueEstimate::new(),
+            timers: Timers::new(now_ns),
             facts: VecDeque::new(),
             stats: FlowStats::default(),
             seen: Seen::default(),
@@ -248,19 +248,19 @@ impl FlowSender {
     pub fn step(&mut self, now_ns: u64, burst_bytes_max: u32) -> Step {
         self.last = Last::Other;
         if self.flight.is_waiting()
-            && let Some(since_ns) = self.pulse.take_quiet(now_ns, self.packet_ns())
+            && let Some(since_ns) = self.timers.take_quiet(now_ns, self.packet_ns())
         {
             self.facts.push_back(Fact::Quiet { since_ns });
-            self.stats.quiets = self.pulse.quiets();
+            self.stats.quiets = self.timers.quiets();
             self.repace(now_ns, |controller, _| controller.on_quiet(now_ns));
         }
-        if let Some(body) = self.next_word(now_ns) {
-            return self.send_word(now_ns, body);
+        if let Some(body) = self.next_control(now_ns) {
+            return self.send_control(now_ns, body);
         }
         if let Some(unit) = self.next_reload() {
             return Step::Reload { unit };
         }
-        let pick = if self.pulse.is_quiet() { None } else { self.pick() };
+        let pick = if self.timers.is_quiet() { None } else { self.pick() };
         let Some(pick) = pick else {
             self.dry = true;
             self.limited_below = self.flight.next();
@@ -371,7 +371,7 @@ impl FlowSender {
         } else {
             let wire = packet + WIRE_EXTRA as u64;
             let window = self.controller.window().saturating_sub(self.flight.bytes());
-            let burst = self.depth.burst(&self.controller, wire).min(window);
+            let burst = self.queue_estimate.burst(&self.controller, wire).min(window);
             packets = packets.min((burst / wire).max(1));
         }
         let max = u32::try_from(packets * u64::from(payload)).unwrap_or(u32::MAX);
@@ -395,7 +395,7 @@ impl FlowSender {
         run.packets = run.bytes.div_ceil(u32::from(payload));
         let waiting = self.flight.is_waiting();
         let first = self.flight.push(run);
-        self.pulse.on_sent(now_ns, true, waiting);
+        self.timers.on_sent(now_ns, true, waiting);
         self.stats.packets += u64::from(run.packets);
         self.stats.bursts += 1;
         self.charge(now_ns, u64::from(run.bytes) + u64::from(run.packets) * WIRE_OVERHEAD, run.packets);
@@ -457,7 +457,7 @@ impl FlowSender {
             }
             return;
         }
-        let earliest = if self.dry { now_ns } else { now_ns.saturating_sub(CREDIT_NS) };
+        let earliest = if self.dry { now_ns } else { now_ns.saturating_sub(LATE_CREDIT_NS) };
         let full = core::mem::take(&mut self.full);
         if self.next_send_ns < earliest {
             self.owed_ns += if full { 0 } else { earliest - self.next_send_ns };
@@ -466,7 +466,7 @@ impl FlowSender {
         if self.dry {
             self.owed_ns = 0;
         }
-        let most = (self.pulse.rtt_ns() / 2).clamp(OWED_NS.0, OWED_NS.1);
+        let most = (self.timers.rtt_ns() / 2).clamp(CATCH_UP_NS.0, CATCH_UP_NS.1);
         if self.owed_ns > most {
             // The loop came so late that it could not send what the rate allowed.
             self.limited_below = self.flight.next();
@@ -520,7 +520,7 @@ impl FlowSender {
         // What was paid for them, no more: it may have been less than the rate's price.
         let back = self.charged_ns / u64::from(burst.packets().max(1)) * (void.end - void.start);
         self.charged_ns = self.charged_ns.saturating_sub(back);
-        self.next_send_ns = self.next_send_ns.saturating_sub(back).max(now_ns.saturating_sub(CREDIT_NS));
+        self.next_send_ns = self.next_send_ns.saturating_sub(back).max(now_ns.saturating_sub(LATE_CREDIT_NS));
         self.train_paid_ns = self.train_paid_ns.min(self.next_send_ns);
         self.limited_below = self.flight.next();
     }
@@ -577,10 +577,10 @@ impl FlowSender {
     #[must_use]
     pub fn stats(&self) -> FlowStats {
         FlowStats {
-            quiets: self.pulse.quiets(),
+            quiets: self.timers.quiets(),
             holes: self.search.holes(),
             packet_bytes: self.search.bytes(),
-            rtt_ns: self.pulse.rtt_ns(),
+            rtt_ns: self.timers.rtt_ns(),
             rate: self.controller.rate(),
             in_flight: self.in_flight(),
             runs: self.flight.runs(),

@@ -1,4 +1,4 @@
-//! The receiver's open units: what of each has come.
+//! Reassembly at the receiving end: what of each open unit has arrived.
 //!
 //! For: which bytes are new, what is missing, how many units may be open.
 //! In and out: ranges come in; units are done in any order; the grant follows.
@@ -13,14 +13,14 @@ use super::Placed;
 use super::ranges::{Ranges, Spare};
 use crate::error::Breach;
 
-/// A unit may be in so many pieces: one for every 256 bytes. Honest pieces are packets, hardly ever shorter than 500 bytes.
+/// Bytes of a unit per piece it may be in: honest pieces are packets, hardly ever shorter than 500 bytes (`PACKET_BYTES_MIN`).
 const PIECE_BYTES_LEAST: u32 = 256;
-/// … and a few for short units.
+/// Pieces that a short unit may be in all the same.
 const PIECES_LEAST: usize = 64;
-/// All units together may be in so many: one for every 2 KiB of those that may be open. At random loss packets of 548 bytes make one for every
-/// 2,192 at most, and that at 50 %.
+/// Bytes of all open units per piece that they may be in together: packets of 548 bytes at random loss make one piece per 2,192 bytes at most,
+/// and that at 50 %.
 const PIECE_BYTES_MEAN: u32 = 2048;
-/// Units between the oldest not done and the newest granted, as a multiple of those open: one laggard holds up no other for long.
+/// Units between the oldest unfinished and the newest granted, as a multiple of those open: one slow unit holds up no other for long.
 pub(super) const SPAN: u32 = 4;
 
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ struct Part {
 
 /// A ring of units by number.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(super) struct Reassembly {
     ring: Vec<Part>,
     /// The oldest unit that is not done.
     base: u32,
@@ -52,11 +52,11 @@ pub(super) struct Parts {
     spare: Spare,
 }
 
-impl Parts {
+impl Reassembly {
     /// `units` are granted at first, `units_most` at most.
     pub(super) fn new(units: u32, units_most: u32, unit_bytes_max: u32) -> Self {
         let most = units_most.max(units) as usize;
-        let mut parts = Parts {
+        let mut parts = Reassembly {
             ring: Vec::new(),
             base: 0,
             granted: 0,

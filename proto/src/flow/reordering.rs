@@ -1,28 +1,28 @@
-//! Reordering: how late the late ones are.
+//! Reordering of the path: how long and how many packets to wait before a missing packet counts as lost.
 //!
-//! For: a late packet is not a lost one; a lost one is not waited for longer than the path's own disorder asks.
+//! For: a reordered packet is not a lost one, and a lost one is not waited for longer than the path's measured reordering asks.
 //! In and out: arrivals that are newest and arrivals that are late in; how long and how far to hold back coverage out.
 //! Invariants: fixed memory; what was measured is forgotten after 7.5 to 10 s without another.
 //! Absent on purpose: thresholds by habit (three packets of RFC 5681, 9/8 of a round trip of RFC 9002): what the path does is measured.
 
-/// Marks kept: how far back lateness can be told, in steps of a sixteenth of the hold.
+/// Marks kept: how far back lateness can be measured, in steps of a sixteenth of the hold time.
 const MARKS: usize = 256;
-/// Before anything is known: two queues of one machine may swap packets for so long.
+/// Hold time before anything is measured, ns: two queues of one NIC may swap packets for so long.
 const HOLD_NS_FIRST: u64 = 1_000_000;
-/// Finest step of time.
+/// Finest step of time, ns: a twentieth of the first hold time.
 const STEP_NS_MIN: u64 = 50_000;
-/// No path's disorder is waited for longer.
+/// Longest hold time, ns: half of the longest round trip that is served (2 s).
 const HOLD_NS_MAX: u64 = 1_000_000_000;
-/// The measure is the largest of so many turns …
+/// The largest lateness of this many intervals counts ...
 const TURNS: usize = 4;
-/// … of at least this long …
+/// ... each at least this long, ns, so that it is forgotten after 7.5 to 10 s ...
 const TURN_NS: u64 = 2_500_000_000;
-/// … and so many packets each.
+/// ... and of at least so many packets.
 const TURN_PACKETS: u64 = 1000;
 
 /// What was measured.
 #[derive(Debug)]
-pub(super) struct Late {
+pub(super) struct Reordering {
     /// When the newest number plus one was what; oldest at `first`.
     marks: [(u64, u64); MARKS],
     first: usize,
@@ -33,11 +33,11 @@ pub(super) struct Late {
     turn_end: u64,
 }
 
-impl Late {
+impl Reordering {
     pub(super) fn new(now_ns: u64) -> Self {
         let mut turns = [(0, 0); TURNS];
         turns[0].0 = HOLD_NS_FIRST;
-        Late { marks: [(0, 0); MARKS], first: 0, count: 0, turns, turn_ns: now_ns, turn_end: 0 }
+        Reordering { marks: [(0, 0); MARKS], first: 0, count: 0, turns, turn_ns: now_ns, turn_end: 0 }
     }
 
     fn mark(&self, index: usize) -> (u64, u64) {

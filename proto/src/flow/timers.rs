@@ -1,25 +1,27 @@
-//! Words without data: when the sender says how far it is, asks for what it missed, and what silence means.
+//! Keep-alive, probe timeout and silence: when the sender reports its newest number, asks for missed feedback, and what silence means.
 //!
-//! For: a lost tail is seen at once, a lost feedback is asked for, a dead path is noticed and its return, too.
-//! In and out: sendings and feedback in; "is a word due?" and "until when is nothing due?" out.
-//! Invariants: silence never sends data again, only words; words are spaced, so that a dead path costs a few packets per round trip.
+//! For: a lost tail is noticed at once (as by a probe timeout, RFC 9002 section 6.2), a lost feedback is asked for, a dead path and its return
+//! are noticed.
+//! In and out: sendings and feedback in; "is a control packet due?" and "until when is nothing due?" out.
+//! Invariants: silence never sends data again, only control packets; these are spaced, so that a dead path costs a few packets per round trip.
 //! Absent on purpose: what is lost (coverage alone says that).
 
+/// Nanoseconds.
 const MS: u64 = 1_000_000;
-/// The first word after the last data: short, since a lost tail waits for it.
+/// From the last data to the first keep-alive, ns: short, since the repair of a lost tail waits for it.
 const TELL_FIRST_NS: u64 = MS;
-/// Words are spaced by a quarter of the round trip within these bounds: after a blackout the path's return is seen that soon.
+/// Keep-alives are a quarter of the round trip apart within these bounds, ns: after an outage the path's return is seen that soon.
 const TELL_NS: (u64, u64) = (2 * MS, 200 * MS);
-/// Silence this long is worth a word to the engine, at least; a receiver speaks every 50 ms or more often.
+/// Shortest silence that is reported to the engine, ns: four times the longest distance of feedbacks (50 ms, `receiver::INTERVAL_NS`).
 const QUIET_NS_MIN: u64 = 200 * MS;
-/// Before the first feedback nothing is known: the longest round trip we serve is 2 s.
+/// ... and before the first feedback, ns: one and a half times the longest round trip that is served (2 s).
 const QUIET_NS_FIRST: u64 = 3_000 * MS;
-/// The round trip is told again after so long: the packet that told it may have been lost.
+/// The round-trip time is reported again after this, ns: the packet that carried it may have been lost.
 const TOLD_NS: u64 = 1_000 * MS;
 
-/// Timers of words and of silence.
+/// Timers of control packets and of silence.
 #[derive(Debug)]
-pub(super) struct Pulse {
+pub(super) struct Timers {
     /// Last feedback, or the first sending after nothing was on its way.
     heard_ns: u64,
     /// A feedback came at all.
@@ -27,7 +29,7 @@ pub(super) struct Pulse {
     rtt_ns: u64,
     /// Last sending of anything.
     sent_ns: u64,
-    /// Words said since data was sent.
+    /// Keep-alives since data was sent.
     tells: u32,
     /// Since when there is silence, and when that is told next.
     quiet: Option<(u64, u64)>,
@@ -38,9 +40,9 @@ pub(super) struct Pulse {
     told_rtt_ns: u64,
 }
 
-impl Pulse {
+impl Timers {
     pub(super) const fn new(now_ns: u64) -> Self {
-        Pulse {
+        Timers {
             heard_ns: now_ns,
             met: false,
             rtt_ns: 0,

@@ -1,0 +1,199 @@
+//! Loss-based competitor detection: is there a flow that does not yield to delay, and which rate to take beside it.
+//!
+//! For: the `delay` controller, which beside a flow that keeps the queue full (CUBIC, BBR) would shrink to nothing.
+//! In and out: queue, share and signals in; the rate to take beside a competitor out.
+//! Invariants: the competitive mode is entered only after many rounds of evidence; it is left when the queue empties, and for a trial after
+//! `STAY_ROUNDS`. The question is that of Nimbus (Goyal et al. 2022), the evidence (a queue that nobody empties) that of Copa (Arun and
+//! Balakrishnan 2018).
+//! Absent on purpose: telling competitors apart: CUBIC and BBR are answered alike, by a CUBIC window between a floor and a ceiling of the link.
+
+use alloc::boxed::Box;
+
+use super::cubic::Cubic;
+use super::delay::QUEUE_EACH_NS;
+use super::path::Path;
+use super::weight::Weight;
+use super::{RateConfig, Signal};
+
+/// Rounds of a queue that is never empty before the competitive mode. Flows of our kind drain it every 20 to 30 rounds (measured with 2, 4 and 8
+/// flows: at most 30, docs/design/003); with 36 eight of ours at 100 ms took each other for competitors.
+const EVIDENCE_ROUNDS: f64 = 42.0;
+/// ... and nanoseconds: our drains are 1 to 1.5 s apart at least, 2.8 s at most (measured, docs/design/003).
+const EVIDENCE_NS: f64 = 3_000_000_000.0;
+/// Rounds of a queue that overflows all the time before the competitive mode.
+const OVERFLOW_ROUNDS: f64 = 40.0;
+/// A queue below this share of its mean counts as empty (measured, docs/design/003: what our own drains leave) ...
+const EMPTY_SHARE: f64 = 0.12;
+/// ... and so does one below this, ns.
+const EMPTY_NS: f64 = 400_000.0;
+/// After a competitor went it is expected back for so many rounds: BBR empties the queue itself every ten seconds (ProbeRTT).
+const RETURN_ROUNDS: f64 = 100.0;
+/// Share of the evidence that suffices meanwhile: still more than flows of ours leave between two drains.
+const RETURN_SHARE: f64 = 0.6;
+/// Rounds of an empty queue that end the competitive mode.
+const CALM_ROUNDS: f64 = 3.0;
+/// Rounds between two tests: a flow sends less and looks whether the queue empties.
+const TEST_EVERY_ROUNDS: f64 = 40.0;
+/// A flow joins another's test no sooner than so many rounds after its own last one.
+const JOIN_ROUNDS: f64 = 20.0;
+/// Rounds that a test lasts.
+const TEST_ROUNDS: f64 = 6.0;
+/// Share of the delivered rate that is sent during a test.
+const TEST_SHARE: f64 = 0.4;
+/// Rounds in the competitive mode before a trial without it: two flows of ours may have met here.
+const STAY_ROUNDS: f64 = 300.0;
+/// Share of our bytes that one competitor costs us at most; more is lost where many of ours hold on to their floors, which then fall.
+const OVERFLOW_SHARE_MAX: f64 = 0.3;
+/// Share of the floor that is taken back per round after it fell.
+const FLOOR_GROWTH: f64 = 0.005;
+
+/// What one report shows.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Observation {
+    /// Rounds since the report before.
+    pub(super) elapsed: f64,
+    /// A round, nanoseconds.
+    pub(super) round: f64,
+    /// Queueing delay, ns.
+    pub(super) queue: f64,
+    /// The queueing delay that `delay` would keep, ns.
+    pub(super) target: f64,
+    /// The bottleneck's rate, bytes per second.
+    pub(super) link: f64,
+    /// What the bottleneck passes of this flow, bytes per second.
+    pub(super) passed: f64,
+    /// Share of this flow's bytes that overflow a queue.
+    pub(super) overflow: f64,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Competitor {
+    /// Rounds for which a competitor is expected back.
+    returning: f64,
+    /// Rounds of a queue that nobody emptied.
+    standing: f64,
+    /// Rounds of a queue that overflowed.
+    overflowing: f64,
+    /// Queueing delay smoothed over 24 rounds, ns.
+    queue_slow: f64,
+    /// The same over 6 rounds, ns.
+    queue_fast: f64,
+    /// Share of the last 24 rounds in which something overflowed.
+    lossy: f64,
+    /// The window that is followed in the competitive mode; none: not in it.
+    cubic: Option<Box<Cubic>>,
+    /// Rounds in the competitive mode.
+    stayed: f64,
+    /// Rounds of an empty queue in it.
+    calm: f64,
+    /// What is left of the floor.
+    floor: f64,
+    rate: f64,
+    queue_late: f64,
+    /// Rounds since the last test, rounds it still lasts, and its rate.
+    tested: f64,
+    test_left: f64,
+    test_rate: f64,
+}
+
+impl Competitor {
+    pub(super) const fn new() -> Self {
+        Self {
+            returning: 0.0,
+            standing: 0.0,
+            overflowing: 0.0,
+            queue_slow: 0.0,
+            queue_fast: 0.0,
+            lossy: 0.0,
+            cubic: None,
+            stayed: 0.0,
+            calm: 0.0,
+            floor: 1.0,
+            rate: 0.0,
+            queue_late: 0.0,
+            tested: 0.0,
+            test_left: 0.0,
+            test_rate: 0.0,
+        }
+    }
+
+    pub(super) fn present(&self) -> bool {
+        self.cubic.is_some()
+    }
+
+    /// One report outside the competitive mode. True: enter it now.
+    pub(super) fn watch(&mut self, seen: &Observation, weight: f64) -> bool {
+        let Observation { elapsed, queue, target, overflow, round, .. } = *seen;
+        let by_share = weight * seen.link / seen.passed.max(1.0);
+        self.queue_slow += (queue - self.queue_slow) * (elapsed / 24.0);
+        self.queue_fast += (queue - self.queue_fast) * (elapsed / 6.0);
+        // Flows of ours drain the queue together: one that nobody empties is a competitor's, and so is one that overflows whatever we give up.
+        let empty = queue < (EMPTY_SHARE * self.queue_slow).max(EMPTY_NS).max(target / 3.0);
+        let falling = self.queue_fast < 0.8 * self.queue_slow;
+        if empty {
+            self.standing = 0.0;
+        } else if by_share > 1.5 && self.queue_slow > target + 0.5 * QUEUE_EACH_NS && !falling {
+            self.standing += elapsed;
+        }
+        self.lossy += ((if overflow > 0.0 { 1.0 } else { 0.0 }) - self.lossy) * (elapsed / 24.0);
+        let overflows = self.lossy > 0.25 && by_share > 2.0;
+        self.overflowing =
+            if overflows { self.overflowing + elapsed } else { (self.overflowing - 2.0 * elapsed).max(0.0) };
+        self.returning = (self.returning - elapsed).max(0.0);
+        let part = if self.returning > 0.0 { RETURN_SHARE } else { 1.0 };
+        let stands = self.standing > part * EVIDENCE_ROUNDS && self.standing * round > part * EVIDENCE_NS;
+        stands || self.overflowing > part * OVERFLOW_ROUNDS
+    }
+
+    pub(super) fn enter(&mut self, config: RateConfig, window_bytes: f64) {
+        self.cubic = Some(Box::new(Cubic::joining(config, window_bytes)));
+        self.stayed = 0.0;
+        self.calm = 0.0;
+        self.queue_late = self.queue_fast;
+        self.rate = f64::MAX;
+        self.tested = 0.0;
+        self.test_left = 0.0;
+        self.floor = 1.0;
+    }
+
+    /// The rate to take, bytes per second; none: the competitor has gone, or it is time for a trial without the mode.
+    pub(super) fn rate(&mut self, path: &Path, signal: &Signal, seen: &Observation, weight: &Weight) -> Option<f64> {
+        let Observation { elapsed, queue, target, link, overflow, passed, .. } = *seen;
+        let cubic = self.cubic.as_mut()?;
+        cubic.on_signal(signal);
+        self.stayed += elapsed;
+        self.calm =
+            if queue < (target + 2.0 * QUEUE_EACH_NS).min(0.3 * self.queue_slow) { self.calm + elapsed } else { 0.0 };
+        if self.calm > CALM_ROUNDS || self.stayed > STAY_ROUNDS {
+            // What empties the queue for a moment (BBR's own look at the base) is soon known again.
+            *self = Self { returning: RETURN_ROUNDS, queue_slow: self.queue_slow, ..Self::new() };
+            return None;
+        }
+        let change = if overflow > OVERFLOW_SHARE_MAX { -overflow } else { FLOOR_GROWTH };
+        self.floor = (self.floor * (1.0 + change * elapsed)).min(1.0);
+        let said = (cubic.window() as f64 * 1e9 / path.rtt_ns() as f64)
+            .clamp(weight.floor * self.floor * link, weight.ceiling * link);
+        // While the queue empties the round trip shrinks, and the window would be a higher rate.
+        let said = if self.calm > 0.0 { said.min(self.rate) } else { said };
+        self.rate = self.test(said, elapsed, queue, passed);
+        Some(self.rate)
+    }
+
+    /// Now and then less than half of the rate is sent. A competitor bound by a window fills the gap; flows of our kind see the queue fall and do
+    /// the same, so that it empties and all of them leave the competitive mode.
+    fn test(&mut self, said: f64, elapsed: f64, queue: f64, passed: f64) -> f64 {
+        self.queue_late += (queue - self.queue_late) * (elapsed / 8.0);
+        if self.test_left > 0.0 {
+            self.test_left -= elapsed;
+            self.tested = 0.0;
+            return self.test_rate.min(said);
+        }
+        self.tested += elapsed;
+        let join = queue < 0.7 * self.queue_late && self.tested > JOIN_ROUNDS;
+        if join || self.tested > TEST_EVERY_ROUNDS {
+            self.test_left = TEST_ROUNDS;
+            self.test_rate = TEST_SHARE * passed;
+        }
+        said
+    }
+}
