@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use engine::end::Tally;
 use engine::host::Workers;
-use engine::linux::Sources;
-use engine::linux::source::LinuxSource;
+use engine::tree::Sources;
+use engine::tree::source::LinuxSource;
 use proto::books::{Books, STAGES, Stage, limiter};
 use proto::layout::Layout;
 use proto::negotiate::{Choice, Cipher, Offer, Plan};

@@ -18,7 +18,7 @@ use blake3::hazmat::HasherExt;
 use crc_fast::CrcAlgorithm;
 use engine::digest::{DigestTree, crc_digest};
 use engine::end::recv::JOURNAL_FILE_BYTES_MIN;
-use engine::linux::joined::Joined;
+use engine::tree::source::joined::Joined;
 use proto::manifest::{Aspects, EntryKind, NodeKind};
 use proto::receipt::{EntryLine, put_digest};
 use proto::striped::Whole;

@@ -22,7 +22,7 @@ use std::string::String;
 use crate::end::compare::{Compare, Look};
 use crate::job::{Cmd, EntryError, Terms};
 use crate::platform::Platform;
-use crate::sink::commit::Task;
+use crate::tree::commit::Task;
 
 /// What an end wants done.
 #[derive(Debug)]

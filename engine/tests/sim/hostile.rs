@@ -16,7 +16,7 @@ use engine::end::{Outbox, Stop};
 use engine::job::{Cmd, Cover, Event, JobPart, Path, Post, RailEnd, RailKey, Role, Terms};
 use engine::packets::{Packer, Run, SMALL_HEAD_BYTES};
 use engine::seal::{Sealer, hash_as};
-use engine::sink::commit;
+use engine::tree::commit;
 use engine::worker::Worker;
 use proto::flow::FlowConfig;
 use proto::manifest::{Entry, EntryKind, Meta};

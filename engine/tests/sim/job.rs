@@ -18,7 +18,7 @@ use engine::end::send::SendEnd;
 use engine::end::{Outbox, Record, Stop};
 use engine::job::{Cmd, Event, JobPart, Post, RailKey, Role, Terms};
 use engine::meter::Meter;
-use engine::sink::commit::{self, Settled, Task};
+use engine::tree::commit::{self, Settled, Task};
 use engine::worker::Worker;
 use proto::manifest::Entry;
 use proto::negotiate::Plan;

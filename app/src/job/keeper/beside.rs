@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use engine::end::compare::{self, Compare, Compared, Look, Seen};
 use engine::fault::{panic_if_asked, words};
 use engine::job::Terms;
-use engine::linux::scan::{Batch, Scan};
-use engine::linux::{Sinks, Sources};
 use engine::platform::SinkTree;
-use engine::sink::commit::{self, Settled, Task};
+use engine::tree::commit::{self, Settled, Task};
+use engine::tree::scan::{Batch, Scan};
+use engine::tree::{Sinks, Sources};
 use sys::event::Event;
 
 use super::end::End;

@@ -4,7 +4,7 @@
 //! In and out: `Holes` frames in; chunks that have landed, and the file's digest, which is that of all its bytes.
 //! Invariants: a chunk told as a hole reads as zeros in the part; a later run hears of it again, and only the maps of striped files speak of
 //! it; what waits to be merged is bounded over all files, for a peer makes it without sending a byte of payload.
-//! Absent on purpose: where the source has holes (`SourceTree::holes`), giving zeros back that came as bytes (`linux::sink`).
+//! Absent on purpose: where the source has holes (`SourceTree::holes`), giving zeros back that came as bytes (`tree::sink`).
 
 use std::io;
 

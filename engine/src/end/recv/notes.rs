@@ -12,7 +12,7 @@ use super::RecvEnd;
 use super::parts::{Coming, Fresh};
 use crate::end::Outbox;
 use crate::platform::Platform;
-use crate::sink::commit::Task;
+use crate::tree::commit::Task;
 
 /// What becomes of a part's fresh chunks in its journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use proto::wire::control::{EntryFault, FaultKind, Frame, Rung};
 use super::{ENTRIES_PER_BATCH_MAX, JOURNAL_FILE_BYTES_MIN, RecvEnd};
 use crate::end::{Outbox, fault};
 use crate::platform::{Platform, SinkTree};
-use crate::sink::commit::Task;
+use crate::tree::commit::Task;
 
 impl<P: Platform> RecvEnd<P> {
     pub(super) fn fail(&mut self, id: EntryId, kind: FaultKind, error: Option<&io::Error>, step: &str) {

@@ -24,7 +24,7 @@ use crate::end::Outbox;
 use crate::end::compare::Look;
 use crate::job::fault_kind;
 use crate::platform::{Firm, Platform, SinkTree};
-use crate::sink::commit::Task;
+use crate::tree::commit::Task;
 
 /// A file on its way.
 #[derive(Debug)]

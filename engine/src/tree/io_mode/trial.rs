@@ -4,7 +4,7 @@
 //! In and out: a race and a file to read from, or a folder to write into, in; a race that is over out.
 //! Invariants: runs beside the loop, never on a worker; what is written has no name and is gone at the end; what is read through the cache
 //! leaves it again; each heat has bytes of its own, so that none finds what another one brought in; writes count up to the end of their flush.
-//! Absent on purpose: deciding (`proto::storage::race`), when (`linux/choice.rs`).
+//! Absent on purpose: deciding (`proto::storage::race`), when (`tree/io_mode/mod.rs`).
 
 use std::fs::File;
 use std::io;
@@ -14,21 +14,21 @@ use proto::storage::race::{HEAT_BYTES_MAX, Heat, Lane, Race};
 use sys::mem::{HEADROOM, Mem};
 use sys::ring;
 
-use super::Linux;
-use super::handle::{Handle, Refused};
+use crate::linux::Linux;
 use crate::platform::{Done, Op, Platform};
+use crate::tree::handle::{Handle, Refused};
 
 /// Bufs of the race's own pool: the deepest lane.
 const BUFS: usize = 16;
 /// Between the bytes of two heats: more than the kernel reads ahead.
 const GAP_BYTES: u64 = 4 << 20;
 /// A file that is written has room for all heats: 4 engines by 4 + 8 + 16 MiB and a final.
-pub(super) const WRITTEN_BYTES: u64 = 128 << 20;
+pub(in crate::tree) const WRITTEN_BYTES: u64 = 128 << 20;
 /// A heat that does not end in this time is a disk that hangs; the job will say so itself.
 const PATIENCE_NS: u64 = 5_000_000_000;
 
 /// Runs a reading race over a file that nobody has in the cache.
-pub(super) fn read(
+pub(in crate::tree) fn read(
     race: &mut Race,
     open: impl Fn() -> io::Result<File>,
     chunk_bytes: u32,
@@ -47,7 +47,7 @@ pub(super) fn read(
 }
 
 /// Runs a writing race in a folder.
-pub(super) fn write(
+pub(in crate::tree) fn write(
     race: &mut Race,
     folder: &sys::fs::Dir,
     chunk_bytes: u32,

@@ -3,7 +3,7 @@
 //! For: whoever reads a set of volumes outside of a job (`longhaul verify`).
 //! In and out: the folders of the volumes and a path below them; bytes at any place of the file.
 //! Invariants: every chunk has a place, or nothing is opened; links are not followed.
-//! Absent on purpose: reading in a job (source/volumes.rs), comparing chunks with their maps: the caller has the file's digest.
+//! Absent on purpose: reading in a job (tree/volumes/source.rs), comparing chunks with their maps: the caller has the file's digest.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +11,7 @@ use std::io;
 use proto::striped::{Join, JoinFault, Whole};
 use sys::fs::Dir;
 
-use crate::linux::beside_of;
+use crate::tree::beside_of;
 
 /// See the module.
 #[derive(Debug)]

@@ -4,7 +4,7 @@
 //! In and out: a file and an `Engine` in; calls by that engine out.
 //! Invariants: an engine that the kernel or the file system refuses, at the first op or at any later one, gives way to `Buffered` for this
 //! file, and the refused op is made again: the bytes are the same by every engine.
-//! Absent on purpose: choosing (`linux/choice.rs`), waiting (the ring).
+//! Absent on purpose: choosing (`tree/io_mode/mod.rs`), waiting (the ring).
 
 use std::fs::File;
 use std::io;
@@ -27,13 +27,13 @@ const DIRECT_ALIGN_MAX: u32 = 4096;
 /// An open file, and how its bytes are moved. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Handle {
-    pub(super) file: Arc<File>,
-    pub(super) by: Arc<By>,
-    pub(super) turns: Option<Turns>,
+    pub(crate) file: Arc<File>,
+    pub(crate) by: Arc<By>,
+    pub(crate) turns: Option<Turns>,
     /// An op moves no more than this; the worker asks for the rest.
-    pub(super) io_bytes: usize,
+    pub(crate) io_bytes: usize,
     /// Reads at once that pay; 0: not known.
-    pub(super) depth: usize,
+    pub(crate) depth: usize,
 }
 
 /// Engines that a file system refused once: files opened later do not try them. Without this a file that is opened anew for each attempt
@@ -61,14 +61,14 @@ impl Refused {
     }
 
     /// The kernel would not be told of a buf for good.
-    pub(super) fn put_fixed(&self, error: &io::Error) {
+    pub(crate) fn put_fixed(&self, error: &io::Error) {
         const EIO: i32 = 5;
         let errno = error.raw_os_error().unwrap_or(EIO);
         let _ = self.0.fixed.compare_exchange(0, errno, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// What it said, once in a job.
-    pub(super) fn take_fixed(&self) -> Option<io::Error> {
+    pub(crate) fn take_fixed(&self) -> Option<io::Error> {
         let errno = self.0.fixed.load(Ordering::Relaxed);
         if errno <= 0 {
             return None;
@@ -80,12 +80,12 @@ impl Refused {
 
 /// How the bytes of one open file are moved.
 #[derive(Debug)]
-pub(super) struct By {
+pub(crate) struct By {
     engine: AtomicU8,
     /// Calls are made on the worker's thread.
     at_once: bool,
     map: Option<Map>,
-    pub(super) refused: Refused,
+    pub(crate) refused: Refused,
     /// Bytes written since the kernel was last told to write them out.
     unsent: AtomicU64,
     /// The file's pages are to leave the cache behind us.
@@ -124,7 +124,7 @@ const TURNS: usize = 16;
 
 impl Turns {
     /// The turns of one file among a job's.
-    pub(super) fn of(&self, entry: u64) -> Turns {
+    pub(crate) fn of(&self, entry: u64) -> Turns {
         Turns { locks: self.locks.clone(), at: (entry % TURNS as u64) as usize }
     }
 }
@@ -173,12 +173,12 @@ impl Handle {
     }
 
     /// The same, by operations of this lane's size and number.
-    pub(super) fn in_lane(self, lane: Lane) -> Handle {
+    pub(crate) fn in_lane(self, lane: Lane) -> Handle {
         Handle { io_bytes: lane.io_bytes as usize, depth: usize::from(lane.depth), ..self }
     }
 
     /// The same, for a file that several workers of this process write.
-    pub(super) fn taking_turns(self, turns: Turns) -> Handle {
+    pub(crate) fn taking_turns(self, turns: Turns) -> Handle {
         Handle { turns: Some(turns), ..self }
     }
 
@@ -189,12 +189,12 @@ impl Handle {
     }
 
     /// Are its calls made on the worker's thread?
-    pub(super) fn is_at_once(&self) -> bool {
+    pub(crate) fn is_at_once(&self) -> bool {
         self.by.at_once
     }
 
     /// An op made by `engine` came back refused: does the file go on in another way? Then the op is to be made again.
-    pub(super) fn gives_way(&self, engine: Engine, error: &io::Error) -> bool {
+    pub(crate) fn gives_way(&self, engine: Engine, error: &io::Error) -> bool {
         // A file system that takes the flag and not the op says EINVAL to O_DIRECT, EOPNOTSUPP to a flag of RWF_.
         const EINVAL: i32 = 22;
         const EOPNOTSUPP: i32 = 95;
@@ -211,7 +211,7 @@ impl Handle {
     }
 
     /// Before a write of so many bytes.
-    pub(super) fn on_write(&self, engine: Engine, bytes: usize) {
+    pub(crate) fn on_write(&self, engine: Engine, bytes: usize) {
         if engine == Engine::Early && self.by.unsent.fetch_add(bytes as u64, Ordering::Relaxed) >= EARLY_BYTES {
             self.by.unsent.store(0, Ordering::Relaxed);
             // It promises nothing and may fail: the flush of the part does and tells.
@@ -220,7 +220,7 @@ impl Handle {
     }
 
     /// After a read at `offset`.
-    pub(super) fn on_read(&self, offset: u64) {
+    pub(crate) fn on_read(&self, offset: u64) {
         let Some(behind) = &self.by.behind else { return };
         let step = offset / BEHIND_BYTES;
         if behind.step.fetch_max(step, Ordering::Relaxed) < step && step >= 2 {
@@ -228,14 +228,14 @@ impl Handle {
         }
     }
 
-    pub(super) fn read_at_once(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
+    pub(crate) fn read_at_once(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
         match &self.by.map {
             Some(map) => sys::fs::read_mapped(map, &self.file, into, offset),
             None => self.file.read_at(into, offset),
         }
     }
 
-    pub(super) fn write_at_once(&self, from: &[u8], offset: u64) -> io::Result<usize> {
+    pub(crate) fn write_at_once(&self, from: &[u8], offset: u64) -> io::Result<usize> {
         // Nothing is guarded but time, so a poisoned lock is as good as any.
         let _turn = self.turns.as_ref().map(|turns| turns.locks[turns.at].lock());
         self.file.write_at(from, offset)

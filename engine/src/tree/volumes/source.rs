@@ -4,7 +4,7 @@
 //! In and out: the calls of a `SourceTree`; each goes to the volume that the scan found the entry on, or that has the chunk.
 //! Invariants: an entry is read where it was found, and nowhere else; a file that is striped by chunk is read where its maps say, which
 //! must know a place for each chunk; joins in memory are at most those of `JOINS_MIN` files, or of two for each volume.
-//! Absent on purpose: walking (linux/scan.rs), order of work (proto::send interleaves files of different volumes).
+//! Absent on purpose: walking (tree/scan/mod.rs), order of work (proto::send interleaves files of different volumes).
 
 use std::collections::VecDeque;
 use std::io;

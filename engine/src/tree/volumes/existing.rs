@@ -16,7 +16,7 @@ use proto::manifest::{Entry, EntryId, EntryKind};
 use proto::striped::{Join, Whole};
 
 use crate::platform::{Old, Sign, SinkTree};
-use crate::sink::volumes::{Volumes, on_each};
+use crate::tree::volumes::{Volumes, on_each};
 
 /// A version that stands.
 #[derive(Debug)]

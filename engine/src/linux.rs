@@ -3,27 +3,7 @@
 //! For: workers on Linux.
 //! In and out: ops to the ring (io_uring or plain calls), completions back.
 //! Invariants: made on the thread that uses it.
-//! Absent on purpose: decisions (the reason for the driver comes from sys as text).
-
-pub mod choice; // which engine moves a file
-mod claims; // who writes a large file
-mod cloned; // files that share their blocks with the source's
-pub mod filter; // what is left out by rules
-pub mod handle; // an open file and its engine
-pub mod ids; // users and groups by name
-pub mod joined; // a striped file read as one
-mod meta; // owner, attributes, mode, time: read and set
-mod order; // in which order names are looked at
-mod old; // what stands at the destination from before
-pub mod overlap; // source and destination that touch each other
-pub mod picks; // what is taken where not all is
-pub mod scan; // walking a source
-mod runs; // what a job that was killed left
-mod pieces; // what stands of striped files on a volume
-pub mod sink; // names at the destination
-pub mod source; // names at the source
-mod trial; // heats of a race
-pub mod watched; // files that may be written while they are read
+//! Absent on purpose: decisions (the reason for the driver comes from sys as text), names on disk (tree).
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -31,34 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto::storage::Engine;
-use proto::striped::Whole;
 use sys::mem::{Mem, Pool};
 use sys::ring::{self, Driver, Tail};
 
-pub use handle::Handle;
-
 use crate::packets::HEAD_BYTES;
 use crate::platform::{Arrived, Done, Op, Platform, Splicer};
-use crate::sink::volumes::Volumes;
-
-pub use choice::LARGE_FILE_BYTES_MIN;
-
-/// The volumes that a job reads.
-pub type Sources = crate::source::volumes::Volumes<source::LinuxSource>;
-/// The volumes that a job writes.
-pub type Sinks = Volumes<sink::LinuxSink>;
-
-/// What the file systems of a job's sources gave together in earlier races, bit/s; 0: not known of all, or the bytes are in memory.
-#[must_use]
-pub fn read_bps(sources: &Sources) -> u64 {
-    choice::together_bps(sources.trees().iter().map(source::LinuxSource::remembered))
-}
-
-/// What those of its destinations took together, bit/s; 0: not known of all.
-#[must_use]
-pub fn write_bps(sinks: &Sinks) -> u64 {
-    choice::together_bps(sinks.trees().map(sink::LinuxSink::remembered))
-}
+use crate::tree::handle::Handle;
+use crate::tree::{Sinks, Sources};
 
 /// One worker's world.
 #[derive(Debug)]
@@ -278,53 +237,4 @@ impl Platform for Linux {
         // A socket that is not connected any more needs no cutting.
         let _ = sys::sock::shutdown(socket);
     }
-}
-
-/// Name of a file's part, or of its journal, beside the final name: `.longhaul-<16 hex of BLAKE3(name)>.part`.
-#[must_use]
-pub fn beside(path: &[u8], ending: &str) -> Vec<u8> {
-    let split = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
-    let hash = blake3::hash(&path[split..]).to_hex();
-    let mut beside = path[..split].to_vec();
-    beside.extend_from_slice(format!("{PREFIX}{}.{ending}", &hash.as_str()[..16]).as_bytes());
-    beside
-}
-
-/// Name of what stands of a striped file on a volume, or of its map, beside the final name: `.longhaul-<16 hex of BLAKE3(name)>-<16 hex of
-/// BLAKE3(length, time)>.chunks` or `.map`. So a new version never touches the one that stands.
-#[must_use]
-pub fn beside_of(path: &[u8], file: Whole, ending: &str) -> Vec<u8> {
-    let mut facts = Vec::with_capacity(20);
-    facts.extend_from_slice(&file.bytes.to_le_bytes());
-    facts.extend_from_slice(&file.mtime_s.to_le_bytes());
-    facts.extend_from_slice(&file.mtime_ns.to_le_bytes());
-    let version = blake3::hash(&facts).to_hex();
-    let mut name = beside(path, "");
-    name.pop(); // the dot
-    name.extend_from_slice(format!("-{}.{ending}", &version.as_str()[..16]).as_bytes());
-    name
-}
-
-/// Endings of the pieces of striped files, and of their maps.
-const PIECE_ENDINGS: [&str; 2] = [".chunks", ".map"];
-
-/// Is it a piece of a striped file, or the map of one?
-pub(crate) fn is_piece(name: &[u8]) -> bool {
-    name.starts_with(PREFIX.as_bytes()) && PIECE_ENDINGS.iter().any(|it| name.ends_with(it.as_bytes()))
-}
-
-/// What tells a volume of a set from an empty folder; see `app/src/job/volumes.rs`.
-pub const VOLUME_MARK: &[u8] = b".longhaul-volume";
-
-/// How our own files in a destination begin.
-pub const PREFIX: &str = ".longhaul-";
-
-/// Is this one of ours?
-#[must_use]
-pub fn is_ours(name: &[u8]) -> bool {
-    const ENDINGS: [&[u8]; 3] = [b".part", b".journal", b".lock"];
-    name == VOLUME_MARK
-        || name == runs::FOLDER
-        || is_piece(name)
-        || name.starts_with(PREFIX.as_bytes()) && ENDINGS.iter().any(|ending| name.ends_with(ending))
 }

@@ -6,7 +6,12 @@
 //! owner, attributes, mode and times set before.
 //! Absent on purpose: deciding when (end::recv).
 
+mod claims; // who writes a large file
+mod cloned; // files that share their blocks with the source's
 mod names; // folders, links, nodes
+mod pieces; // what stands of striped files on a volume
+pub(in crate::tree) mod previous; // what stands at the destination from before
+pub(in crate::tree) mod runs; // what a job that was killed left
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
@@ -23,18 +28,18 @@ use proto::wire::control::{IdName, Rung};
 use sys::fs::{Dir, HOLE_BYTES, Kind, Pin, Stat};
 
 use crate::end::recv::JOURNAL_FILE_BYTES_MIN;
-use crate::linux::choice::{Chooser, Ground, LARGE_FILE_BYTES_MIN};
-use crate::linux::claims::{self, Asked, Claim, Claims, EBUSY};
-use crate::linux::cloned::Cloned;
-use crate::linux::filter::Filter;
-use crate::linux::handle::{Handle, Turns};
-use crate::linux::ids::Mapped;
-use crate::linux::old::{self, ESTALE, Moved, Stays, is_same, sign_of};
-use crate::linux::pieces::{self, Pieces};
-use crate::linux::runs::Runs;
-use crate::linux::source::holes_of;
-use crate::linux::{Sources, beside, beside_of, meta};
 use crate::platform::{Clones, Firm, Found, Holes, Old, Sign, SinkTree};
+use crate::tree::handle::{Handle, Turns};
+use crate::tree::ids::Mapped;
+use crate::tree::io_mode::{Chooser, Ground, LARGE_FILE_BYTES_MIN};
+use crate::tree::scan::filter::Filter;
+use crate::tree::sink::cloned::Cloned;
+use crate::tree::sink::runs::Runs;
+use crate::tree::source::holes_of;
+use crate::tree::{Sources, beside, beside_of, meta};
+use claims::{Asked, Claim, Claims, EBUSY};
+use pieces::Pieces;
+use previous::{ESTALE, Moved, Stays, is_same, sign_of};
 
 /// From so many files on, one flush of the file system is cheaper than one per file.
 const SYNC_FS_FILES_MIN: usize = 64;
@@ -689,11 +694,11 @@ impl SinkTree for LinuxSink {
     }
 
     fn extras(&self, folder: &Entry, names: &HashSet<u64>) -> io::Result<Vec<(Box<[u8]>, u64)>> {
-        old::extras(&self.base, &folder.path, names, self.stays())
+        previous::extras(&self.base, &folder.path, names, self.stays())
     }
 
     fn remove(&self, path: &[u8]) -> io::Result<u64> {
-        old::remove(&self.base, path, self.stays())
+        previous::remove(&self.base, path, self.stays())
     }
 
     fn learn(&self, names: &[IdName]) {

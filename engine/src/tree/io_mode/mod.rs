@@ -5,7 +5,9 @@
 //! In and out: open files, their sizes, what an earlier race found → a lane; what was chosen and why as text.
 //! Invariants: what the user named is never overruled; small files and files in memory are moved through the cache; a race is run once per
 //! file system and way, never on a worker, and never for a job that has announced little.
-//! Absent on purpose: the race's rules (`proto::storage::race`), moving bytes (`linux/handle.rs`).
+//! Absent on purpose: the race's rules (`proto::storage::race`), moving bytes (`tree/handle.rs`).
+
+mod trial; // heats of a race
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -23,8 +25,7 @@ use proto::storage::{Engine, Engines, Way};
 use sys::fs::{Dir, Mount};
 use sys::ring;
 
-use super::handle::Refused;
-use super::trial;
+use crate::tree::handle::Refused;
 
 /// Files from this length on are worth another engine than `Buffered`: below, the page cache absorbs them anyway.
 pub const LARGE_FILE_BYTES_MIN: u64 = 16 << 20;

@@ -21,7 +21,7 @@ const WINDOW_FIRST: usize = 2 << 10;
 
 /// Where the order of names is no order of places: which file systems are walked by number.
 #[derive(Debug, Default)]
-pub(super) struct Orders {
+pub(in crate::tree) struct Orders {
     /// By device.
     known: HashMap<u64, bool>,
     /// What was said: a file system may have thousands of devices (btrfs has one for each subvolume).
@@ -32,7 +32,7 @@ pub(super) struct Orders {
 
 impl Orders {
     /// Is this folder walked by number? What is said of a device that was not met before, is said once.
-    pub(super) fn of(&mut self, dev: u64, dir: &Dir, tell: impl FnOnce(Choice)) -> bool {
+    pub(in crate::tree) fn of(&mut self, dev: u64, dir: &Dir, tell: impl FnOnce(Choice)) -> bool {
         *self.known.entry(dev).or_insert_with(|| {
             let (by_number, reason) = judge(dev, dir, Path::new("/sys"));
             let value = if by_number { "by inode" } else { "as folders give them" };
@@ -71,7 +71,7 @@ fn turns(dev: u64, folder: &Path) -> Option<bool> {
 
 /// The names of a folder.
 #[derive(Debug)]
-pub(super) struct Names {
+pub(in crate::tree) struct Names {
     list: List,
     by_number: bool,
     /// The last one is the next.
@@ -85,12 +85,12 @@ pub(super) struct Names {
 
 impl Names {
     /// Of a list.
-    pub(super) fn new(list: List, by_number: bool) -> Names {
+    pub(in crate::tree) fn new(list: List, by_number: bool) -> Names {
         Names { list, by_number, window: Vec::new(), asked: WINDOW_FIRST / 2, error: None, over: false }
     }
 
     /// The next; after an error there is none.
-    pub(super) fn next(&mut self, orders: &mut Orders) -> Option<io::Result<Entry>> {
+    pub(in crate::tree) fn next(&mut self, orders: &mut Orders) -> Option<io::Result<Entry>> {
         if !self.by_number {
             return self.list.next();
         }

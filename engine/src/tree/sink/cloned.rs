@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use proto::manifest::Entry;
 
-use crate::linux::Sources;
-use crate::linux::old::{ESTALE, is_same};
-use crate::linux::watched::is_untouched;
 use crate::platform::Clones;
+use crate::tree::Sources;
+use crate::tree::sink::previous::{ESTALE, is_same};
+use crate::tree::source::watched::is_untouched;
 
 /// "Operation not supported" and "inappropriate ioctl": this file system does not share.
 const NEVER: [i32; 2] = [95, 25];
@@ -25,7 +25,7 @@ const FAILED_MAX: u32 = 8;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Cloned {
+pub(in crate::tree) struct Cloned {
     from: Option<(Arc<Sources>, Clones)>,
     failed: AtomicU32,
     files: AtomicU64,
@@ -33,12 +33,12 @@ pub(super) struct Cloned {
 }
 
 impl Cloned {
-    pub(super) fn of(source: Arc<Sources>, clones: Clones) -> Cloned {
+    pub(in crate::tree) fn of(source: Arc<Sources>, clones: Clones) -> Cloned {
         Cloned { from: Some((source, clones)), ..Cloned::default() }
     }
 
     /// Is cloning worth trying?
-    pub(super) fn now(&self) -> Clones {
+    pub(in crate::tree) fn now(&self) -> Clones {
         match &self.from {
             Some((_, Clones::WherePossible)) if self.failed.load(Ordering::Relaxed) >= FAILED_MAX => Clones::Never,
             Some((_, clones)) => *clones,
@@ -47,12 +47,12 @@ impl Cloned {
     }
 
     /// Files made so, and their bytes.
-    pub(super) fn count(&self) -> (u64, u64) {
+    pub(in crate::tree) fn count(&self) -> (u64, u64) {
         (self.files.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }
 
     /// See `SinkTree::clone_part`.
-    pub(super) fn make(&self, entry: &Entry, part: impl FnOnce() -> io::Result<File>) -> io::Result<()> {
+    pub(in crate::tree) fn make(&self, entry: &Entry, part: impl FnOnce() -> io::Result<File>) -> io::Result<()> {
         let Some((source, _)) = &self.from else { return Err(io::ErrorKind::Unsupported.into()) };
         let stale = || io::Error::from_raw_os_error(ESTALE);
         let (from, before) = source.of(entry)?.open_stat(entry)?;

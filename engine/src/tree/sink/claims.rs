@@ -30,11 +30,11 @@ const OWNER_BYTES_MAX: usize = 120;
 /// "Too many open files", "device or resource busy" of `errno(3)`.
 const EMFILE: i32 = 24;
 /// See `EMFILE`.
-pub(super) const EBUSY: i32 = 16;
+pub(in crate::tree) const EBUSY: i32 = 16;
 
 /// A part is ours to write.
 #[derive(Debug)]
-pub(super) enum Claim {
+pub(in crate::tree) enum Claim {
     /// By this lock, which stands under this name if it is a file of its own.
     Locked { _lock: File, own_name: Option<Vec<u8>> },
     /// The file system has no locks: the part has a name that only this job knows, and no later job goes on with it.
@@ -43,7 +43,7 @@ pub(super) enum Claim {
 
 /// What came of asking for a part.
 #[derive(Debug)]
-pub(super) enum Asked {
+pub(in crate::tree) enum Asked {
     /// It is ours.
     Ours(Claim),
     /// Another job is at it: who.
@@ -52,21 +52,21 @@ pub(super) enum Asked {
 
 /// Parts that this job may write.
 #[derive(Debug, Default)]
-pub(super) struct Claims(Mutex<HashMap<EntryId, Claim>>);
+pub(in crate::tree) struct Claims(Mutex<HashMap<EntryId, Claim>>);
 
 impl Claims {
     /// Held over asking and what follows from it, or two workers would both begin the part.
-    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<EntryId, Claim>> {
+    pub(in crate::tree) fn lock(&self) -> MutexGuard<'_, HashMap<EntryId, Claim>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has the part a name that only this job knows?
-    pub(super) fn is_unlocked(&self, id: EntryId) -> bool {
+    pub(in crate::tree) fn is_unlocked(&self, id: EntryId) -> bool {
         matches!(self.lock().get(&id), Some(Claim::Unlocked))
     }
 
     /// The part is under its final name, or removed.
-    pub(super) fn release(&self, base: &Dir, id: EntryId) {
+    pub(in crate::tree) fn release(&self, base: &Dir, id: EntryId) {
         let claim = self.lock().remove(&id);
         claim.into_iter().for_each(|claim| claim.end(base));
     }
@@ -74,7 +74,7 @@ impl Claims {
 
 impl Claim {
     /// Takes the lock file away, while it is locked.
-    pub(super) fn end(self, base: &Dir) {
+    pub(in crate::tree) fn end(self, base: &Dir) {
         if let Claim::Locked { own_name: Some(name), .. } = &self {
             let _ = base.remove_file(name);
         }
@@ -82,12 +82,12 @@ impl Claim {
 }
 
 /// Is there room for one more?
-pub(super) fn has_room(held: &HashMap<EntryId, Claim>) -> io::Result<()> {
+pub(in crate::tree) fn has_room(held: &HashMap<EntryId, Claim>) -> io::Result<()> {
     if held.len() < CLAIMS_MAX { Ok(()) } else { Err(io::Error::from_raw_os_error(EMFILE)) }
 }
 
 /// Asks for the lock under this name. `is_map`: it is the map of a striped file, which says nothing of its owner and stays.
-pub(super) fn ask(base: &Dir, name: &[u8], is_map: bool) -> io::Result<Asked> {
+pub(in crate::tree) fn ask(base: &Dir, name: &[u8], is_map: bool) -> io::Result<Asked> {
     loop {
         let lock = base.create_file(name, false, false)?;
         match try_lock(&lock) {
@@ -116,7 +116,7 @@ pub(super) fn ask(base: &Dir, name: &[u8], is_map: bool) -> io::Result<Asked> {
 }
 
 /// Who holds the lock under this name, for the user; empty if nobody knows.
-pub(super) fn holder(base: &Dir, name: &[u8]) -> String {
+pub(in crate::tree) fn holder(base: &Dir, name: &[u8]) -> String {
     base.open_file(name, false).map(|lock| owner_of(&lock)).unwrap_or_default()
 }
 

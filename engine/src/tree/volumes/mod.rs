@@ -13,6 +13,10 @@
 //! ```
 //! Each volume is a tree of its own that any program reads; the set is the union.
 
+mod existing; // of a striped file, the version before
+pub mod source; // N disks read as one
+mod striped; // one file on many disks
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,7 +27,7 @@ use proto::wire::control::{IdName, Rung};
 
 use crate::end::recv::JOURNAL_FILE_BYTES_MIN;
 use crate::platform::{Clones, Firm, Found, Holes, Old, Sign, SinkTree};
-use crate::sink::striped::Striped;
+use crate::tree::volumes::striped::Striped;
 
 /// An entry weighs so many bytes more than its content: names and inodes cost a disk, too (a journal block and an inode's, 4 KiB each).
 const ENTRY_WEIGHT: u64 = 8192;
@@ -31,9 +35,9 @@ const ENTRY_WEIGHT: u64 = 8192;
 /// See the module.
 #[derive(Debug)]
 pub struct Volumes<S> {
-    pub(super) volumes: Vec<Volume<S>>,
+    volumes: Vec<Volume<S>>,
     /// Large files are dealt out chunk by chunk.
-    pub(super) striped: Option<Striped>,
+    striped: Option<Striped>,
     /// Which volume an unresolved entry stands on.
     homes: Mutex<HashMap<EntryId, Home>>,
     /// Volumes that are out and were not told of yet.
@@ -55,16 +59,16 @@ pub struct Gone {
 }
 
 #[derive(Debug)]
-pub(super) struct Volume<S> {
-    pub(super) tree: S,
+struct Volume<S> {
+    tree: S,
     /// As the user knows it.
     name: String,
     /// What is still to be written of the entries that stand on it, and their weight until they are resolved: the one with the least is
     /// given the next. A slow volume keeps what it has for longer, and so is given less.
-    pub(super) owed: AtomicU64,
+    owed: AtomicU64,
     /// Of striped files: what is in the file system and not flushed.
-    pub(super) waiting: AtomicU64,
-    pub(super) out: AtomicBool,
+    waiting: AtomicU64,
+    out: AtomicBool,
 }
 
 /// Is it the disk that failed, and not this call? EIO, ENXIO, ENODEV, EROFS (what a file system becomes that cannot write its journal),
@@ -134,7 +138,7 @@ impl<S: SinkTree> Volumes<S> {
     }
 
     /// Is this volume on another memory node than that one, as far as anybody knows?
-    pub(super) fn is_far(&self, volume: usize, node: Option<u16>) -> bool {
+    fn is_far(&self, volume: usize, node: Option<u16>) -> bool {
         let of = |nodes: &Vec<Option<u16>>| nodes.get(volume).copied().flatten();
         let own = node.and_then(|_| self.nodes.get().and_then(of));
         own.is_some() && own != node
@@ -149,7 +153,7 @@ impl<S: SinkTree> Volumes<S> {
         std::mem::take(&mut *self.gone.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) fn retire(&self, volume: usize, errno: i32) {
+    fn retire(&self, volume: usize, errno: i32) {
         if !self.is_one() && is_dying(errno) && !self.volumes[volume].out.swap(true, Ordering::Relaxed) {
             let (name, why) = (self.volumes[volume].name.clone(), io::Error::from_raw_os_error(errno).to_string());
             self.gone.lock().unwrap_or_else(PoisonError::into_inner).push(Gone { name, why, before: false });
@@ -157,7 +161,7 @@ impl<S: SinkTree> Volumes<S> {
         }
     }
 
-    pub(super) fn judge<T>(&self, volume: usize, result: io::Result<T>) -> io::Result<T> {
+    fn judge<T>(&self, volume: usize, result: io::Result<T>) -> io::Result<T> {
         if let Err(error) = &result {
             self.retire(volume, error.raw_os_error().unwrap_or(0));
         }
@@ -165,7 +169,7 @@ impl<S: SinkTree> Volumes<S> {
     }
 
     /// Those that are not out.
-    pub(super) fn live(&self) -> impl Iterator<Item = usize> + Clone {
+    fn live(&self) -> impl Iterator<Item = usize> + Clone {
         (0..self.volumes.len()).filter(|&index| !self.volumes[index].out.load(Ordering::Relaxed))
     }
 
@@ -185,7 +189,7 @@ impl<S: SinkTree> Volumes<S> {
     }
 
     /// The same of a volume that is not the only one that could answer: `None` if it went out by it.
-    pub(super) fn ask<T>(&self, volume: usize, call: impl FnOnce(&S) -> io::Result<T>) -> io::Result<Option<T>> {
+    fn ask<T>(&self, volume: usize, call: impl FnOnce(&S) -> io::Result<T>) -> io::Result<Option<T>> {
         match self.judge(volume, call(&self.volumes[volume].tree)) {
             Err(_) if self.volumes[volume].out.load(Ordering::Relaxed) => Ok(None),
             other => other.map(Some),
@@ -211,7 +215,7 @@ impl<S: SinkTree> Volumes<S> {
         self.volumes.len() == 1 && self.striped.is_none()
     }
 
-    pub(super) fn known(&self, id: EntryId) -> Option<usize> {
+    fn known(&self, id: EntryId) -> Option<usize> {
         if self.is_one() {
             return Some(0);
         }
@@ -219,7 +223,7 @@ impl<S: SinkTree> Volumes<S> {
     }
 
     /// The entry stands here from now on.
-    pub(super) fn settle_on(&self, entry: &Entry, volume: usize) -> &S {
+    fn settle_on(&self, entry: &Entry, volume: usize) -> &S {
         if !self.is_one() {
             let home = Home { volume, weight: weight(entry) };
             let mut homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -256,7 +260,7 @@ impl<S: SinkTree> Volumes<S> {
     }
 
     /// On which volume something stands under this path.
-    pub(super) fn find(&self, path: &[u8]) -> io::Result<Option<usize>> {
+    fn find(&self, path: &[u8]) -> io::Result<Option<usize>> {
         for index in self.live() {
             if self.ask(index, |tree| tree.stands(path))? == Some(true) {
                 return Ok(Some(index));

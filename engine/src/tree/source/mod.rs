@@ -5,6 +5,9 @@
 //! Invariants: no link is followed below the user's own path; a read never goes past what the manifest says.
 //! Absent on purpose: walking (scan.rs).
 
+pub mod joined; // a striped file read as one
+pub mod watched; // files that may be written while they are read
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
@@ -18,16 +21,16 @@ use proto::wire::chunk::CHUNK_BYTES_MIN;
 use sys::fs::{Dir, Kind, Stat, Writers};
 
 use crate::end::recv::JOURNAL_FILE_BYTES_MIN;
-use crate::linux::beside_of;
-use crate::linux::choice::{Chooser, LARGE_FILE_BYTES_MIN};
-use crate::linux::filter::Filter;
-use crate::linux::handle::Handle;
-use crate::linux::old::is_same;
-use crate::linux::overlap::Own;
-use crate::linux::picks::Picks;
-use crate::linux::sink::folder_of;
-use crate::linux::watched::{Cloned, Snapshot, Watched, is_recent, is_untouched};
 use crate::platform::{HOLES_AT_ONCE, Holes, SourceTree};
+use crate::tree::beside_of;
+use crate::tree::handle::Handle;
+use crate::tree::io_mode::{Chooser, LARGE_FILE_BYTES_MIN};
+use crate::tree::scan::filter::Filter;
+use crate::tree::scan::include::Picks;
+use crate::tree::scan::overlap::Own;
+use crate::tree::sink::folder_of;
+use crate::tree::sink::previous::is_same;
+use crate::tree::source::watched::{Cloned, Snapshot, Watched, is_recent, is_untouched};
 
 /// One thing the user named: where it stands, and under which first component it is announced.
 #[derive(Debug, Clone)]

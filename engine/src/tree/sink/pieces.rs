@@ -14,8 +14,8 @@ use proto::manifest::Entry;
 use proto::striped::Whole;
 use sys::fs::{Dir, Stat};
 
-use crate::linux::sink::folder_of;
-use crate::linux::{beside, beside_of, is_piece};
+use crate::tree::sink::folder_of;
+use crate::tree::{beside, beside_of, is_piece};
 
 /// Folders whose pieces are remembered, at most: those that lead to where the job is, and some more.
 const FOLDERS_MAX: usize = 64;
@@ -32,16 +32,16 @@ type Stood = HashMap<Vec<u8>, Vec<Vec<u8>>>;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Pieces(Mutex<HashMap<Box<[u8]>, Stood>>);
+pub(in crate::tree) struct Pieces(Mutex<HashMap<Box<[u8]>, Stood>>);
 
 impl Pieces {
     /// A folder is done.
-    pub(super) fn left(&self, folder: &[u8]) {
+    pub(in crate::tree) fn left(&self, folder: &[u8]) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(folder);
     }
 
     /// See `SinkTree::sweep`. What cannot be removed stays, and is nothing but room: no name leads to it.
-    pub(super) fn sweep(&self, base: &Dir, path: &[u8], but: Option<Whole>) {
+    pub(in crate::tree) fn sweep(&self, base: &Dir, path: &[u8], but: Option<Whole>) {
         let mut folders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = folder_of(path);
         if !folders.contains_key(folder) {
@@ -64,7 +64,7 @@ impl Pieces {
     }
 
     /// See `SinkTree::add_piece`.
-    pub(super) fn add_name(&self, base: &Dir, first: &[u8], file: Whole, path: &[u8]) -> io::Result<()> {
+    pub(in crate::tree) fn add_name(&self, base: &Dir, first: &[u8], file: Whole, path: &[u8]) -> io::Result<()> {
         // The map last: without it a piece says nothing.
         for ending in ["chunks", "map"] {
             let (from, to) = (beside_of(first, file, ending), beside_of(path, file, ending));
@@ -83,7 +83,7 @@ impl Pieces {
 }
 
 /// Opens what stands here of a version: where its name stands, that is the piece.
-pub(super) fn open(base: &Dir, old: &Entry) -> io::Result<(File, Stat)> {
+pub(in crate::tree) fn open(base: &Dir, old: &Entry) -> io::Result<(File, Stat)> {
     match base.open_file_stat(&beside_of(&old.path, Whole::of(old), "chunks")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => base.open_file_stat(&old.path),
         other => other,
@@ -114,7 +114,7 @@ fn stood(base: &Dir, folder: &[u8]) -> io::Result<Stood> {
 }
 
 /// Removes all pieces in a folder of which all names are gone.
-pub(super) fn clear(base: &Dir, folder: &[u8]) -> io::Result<()> {
+pub(in crate::tree) fn clear(base: &Dir, folder: &[u8]) -> io::Result<()> {
     let names: Vec<_> = stood(base, folder)?.into_values().flatten().collect();
     names.iter().try_for_each(|name| base.remove_file(&proto::manifest::join(folder, name)))
 }

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use proto::wire::control::Place;
 use sys::fs::{Dir, Kind, Stat};
 
-use crate::linux::Sources;
-use crate::linux::source::Root;
+use crate::tree::Sources;
+use crate::tree::source::Root;
 
 /// The kernel's boot: the same for all that share its device numbers, containers too, and another after each boot.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
@@ -105,7 +105,7 @@ impl Own {
     }
 
     /// Are entries named below this folder?
-    pub(super) fn is_base(&self, stat: &Stat) -> bool {
+    pub(in crate::tree) fn is_base(&self, stat: &Stat) -> bool {
         self.has(stat.dev, stat.ino)
     }
 
@@ -177,7 +177,7 @@ fn path_of(root: &Root) -> Vec<u8> {
 }
 
 /// Why a folder is not announced.
-pub(super) fn own_destination() -> io::Error {
+pub(in crate::tree) fn own_destination() -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, "left out: it is the destination of this very job (--exclude it)")
 }
 
@@ -187,10 +187,10 @@ mod tests {
     use std::collections::HashMap;
     use std::fs;
 
-    use crate::linux::choice::Chooser;
-    use crate::linux::filter::Filter;
-    use crate::linux::scan::Scan;
-    use crate::linux::source::LinuxSource;
+    use crate::tree::io_mode::Chooser;
+    use crate::tree::scan::Scan;
+    use crate::tree::scan::filter::Filter;
+    use crate::tree::source::LinuxSource;
     use proto::manifest::EntryKind;
     use std::sync::Arc;
 
@@ -226,7 +226,7 @@ mod tests {
             let root = Root { parent: self.dir(parent), name: name.as_bytes().into() };
             LinuxSource::new(
                 HashMap::from([(top.as_bytes().into(), root)]),
-                Chooser::new(crate::linux::choice::Demands::default()),
+                Chooser::new(crate::tree::io_mode::Demands::default()),
             )
         }
 

@@ -27,7 +27,7 @@ use sys::fs::{Dir, Kind, read_at_full, stat_file, try_lock, write_at_full};
 use super::beside;
 
 /// The folder with a file for each job.
-pub(super) const FOLDER: &[u8] = b".longhaul-runs";
+pub(in crate::tree) const FOLDER: &[u8] = b".longhaul-runs";
 /// Dead jobs looked after at a time.
 const DEAD_MAX: usize = 256;
 /// A job's file that is longer is nothing of ours.
@@ -45,7 +45,7 @@ type Tops = BTreeMap<String, BTreeSet<Vec<u8>>>;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Runs {
+pub(in crate::tree) struct Runs {
     tag: String,
     /// Is there anything to take away? Looked at for each entry, and nearly always not.
     any_dead: AtomicBool,
@@ -80,12 +80,12 @@ impl Default for Runs {
 
 impl Runs {
     /// The ending of this job's parts.
-    pub(super) fn ending(&self, of: &str) -> String {
+    pub(in crate::tree) fn ending(&self, of: &str) -> String {
         format!("{}.{of}", self.tag)
     }
 
     /// This job makes a part at this path.
-    pub(super) fn at(&self, base: &Dir, path: &[u8]) {
+    pub(in crate::tree) fn at(&self, base: &Dir, path: &[u8]) {
         let top = top_of(path);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.last == top || state.own.len() >= TOPS_MAX {
@@ -154,7 +154,7 @@ impl Runs {
     }
 
     /// Looks, once, whether jobs were killed here. Nothing is made.
-    pub(super) fn look(&self, base: &Dir) {
+    pub(in crate::tree) fn look(&self, base: &Dir) {
         if self.looked.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -178,12 +178,12 @@ impl Runs {
     }
 
     /// Was a job killed here, and left something?
-    pub(super) fn any_dead(&self) -> bool {
+    pub(in crate::tree) fn any_dead(&self) -> bool {
         self.any_dead.load(Ordering::Acquire)
     }
 
     /// Takes away what dead jobs left beside a name.
-    pub(super) fn sweep(&self, base: &Dir, path: &[u8]) {
+    pub(in crate::tree) fn sweep(&self, base: &Dir, path: &[u8]) {
         if !self.any_dead() {
             return;
         }
@@ -199,7 +199,7 @@ impl Runs {
     }
 
     /// The job is over, well or not, and its small parts were taken away: nobody needs its tag to find them.
-    pub(super) fn let_go(&self, base: &Dir) {
+    pub(in crate::tree) fn let_go(&self, base: &Dir) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.file.take().is_some() {
             self.remove(base, &[self.name()]);
@@ -219,7 +219,7 @@ impl Runs {
     }
 
     /// The job ended well: of what it came past nothing is left.
-    pub(super) fn end(&self, base: &Dir) {
+    pub(in crate::tree) fn end(&self, base: &Dir) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let past = std::mem::take(&mut state.past);
         let done = state.dead.iter().filter(|(_, tops)| tops.is_subset(&past));

@@ -6,7 +6,12 @@
 //! not all found yet, at most `LINK_GROUPS_MAX` and `LINK_NAME_BYTES_MAX`; of a set of volumes also one open folder per level and volume,
 //! and 8 bytes for each name of an open folder; on some disks names that wait in order, at most `order::NAMES_MAX`; a folder's end comes after everything below it; links are
 //! not followed; our own parts and journals are left out, and what the job's rules leave out or its list does not name.
-//! Absent on purpose: sending order beyond the walk's own (linux/order.rs) and a pack's (source/file.rs).
+//! Absent on purpose: sending order beyond the walk's own (tree/scan/order.rs) and a pack's (source/file.rs).
+
+pub mod filter; // what is left out by rules
+pub mod include; // what is taken where not all is
+mod order; // in which order names are looked at
+pub mod overlap; // source and destination that touch each other
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io;
@@ -24,14 +29,14 @@ use sys::fs::{Dir, Kind, Stat};
 
 use crate::end::compare::name_sign;
 use crate::end::recv::JOURNAL_FILE_BYTES_MIN;
-use crate::linux::choice::{Chooser, Ground, LARGE_FILE_BYTES_MIN};
-use crate::linux::filter::Filter;
-use crate::linux::ids::Told;
-use crate::linux::order::{Names, Orders};
-use crate::linux::overlap::{Own, own_destination};
-use crate::linux::picks::{Picks, Taken};
-use crate::linux::source::Root;
-use crate::linux::{Sources, beside_of, is_ours, meta};
+use crate::tree::ids::Told;
+use crate::tree::io_mode::{Chooser, Ground, LARGE_FILE_BYTES_MIN};
+use crate::tree::scan::filter::Filter;
+use crate::tree::scan::include::{Picks, Taken};
+use crate::tree::scan::order::{Names, Orders};
+use crate::tree::scan::overlap::{Own, own_destination};
+use crate::tree::source::Root;
+use crate::tree::{Sources, beside_of, is_ours, meta};
 
 /// Entries per batch, at most.
 const BATCH_ENTRIES: usize = 512;

@@ -35,7 +35,7 @@ pub enum NotPicked {
 
 /// Something picked in a folder.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Picked<'a> {
+pub(in crate::tree) struct Picked<'a> {
     /// Its name there.
     pub name: &'a [u8],
     /// What of it is taken.
@@ -44,7 +44,7 @@ pub(super) struct Picked<'a> {
 
 /// What of an entry is taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Taken {
+pub(in crate::tree) struct Taken {
     /// It is picked itself, not only something below it.
     pub itself: bool,
     /// What is picked below it.
@@ -108,12 +108,12 @@ impl Picks {
     }
 
     /// All, for the folder they are named from.
-    pub(super) fn all(&self) -> Taken {
+    pub(in crate::tree) fn all(&self) -> Taken {
         Taken { itself: true, below: 0..self.names.len() }
     }
 
     /// Takes the next entry out of a folder's range. `from`: how many bytes of each name lead to the folder, its slash included.
-    pub(super) fn next(&self, range: &mut Range<usize>, from: usize) -> Option<Picked<'_>> {
+    pub(in crate::tree) fn next(&self, range: &mut Range<usize>, from: usize) -> Option<Picked<'_>> {
         let rest = |place: &Place| &self.at(place)[from..];
         let first = rest(self.names[range.clone()].first()?);
         let end = first.iter().position(|&byte| byte == b'/');

@@ -19,9 +19,9 @@ use std::time::{Duration, SystemTime};
 use proto::manifest::{Entry, EntryId};
 use sys::fs::{Stat, Writers};
 
-use crate::linux::choice::LARGE_FILE_BYTES_MIN;
-use crate::linux::handle::Handle;
-use crate::linux::old::is_same;
+use crate::tree::handle::Handle;
+use crate::tree::io_mode::LARGE_FILE_BYTES_MIN;
+use crate::tree::sink::previous::is_same;
 
 /// `--snapshot`: which files are read from a clone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -45,7 +45,7 @@ const CLONES_MAX: usize = 64;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Watched {
+pub(in crate::tree) struct Watched {
     files: Mutex<HashMap<EntryId, Seen>>,
     resumed: Mutex<HashSet<EntryId>>,
     clones: AtomicU64,
@@ -61,17 +61,17 @@ struct Seen {
 
 /// A clone, opened twice: what one of them is told (O_DIRECT) does not concern the other.
 #[derive(Debug, Clone)]
-pub(super) struct Cloned {
+pub(in crate::tree) struct Cloned {
     /// For plain calls.
-    pub(super) plain: Arc<File>,
+    pub(in crate::tree) plain: Arc<File>,
     /// For chunks.
-    pub(super) handle: Handle,
+    pub(in crate::tree) handle: Handle,
 }
 
 impl Watched {
     /// Before a file's content is looked at, by whomever: notes how it is. The clone to read from, if there is one; `make` makes it readable,
     /// `unnamed` a file to clone into.
-    pub(super) fn begin(
+    pub(in crate::tree) fn begin(
         &self,
         entry: &Entry,
         file: &File,
@@ -121,7 +121,7 @@ impl Watched {
     }
 
     /// See `SourceTree::resumes`.
-    pub(super) fn resumes(&self, id: EntryId) {
+    pub(in crate::tree) fn resumes(&self, id: EntryId) {
         self.resumed().insert(id);
     }
 
@@ -130,7 +130,7 @@ impl Watched {
     }
 
     /// Has what was stored through a mapping written out, so that the next store is noted; where that cannot be, it is counted.
-    pub(super) fn settle(&self, file: &File, writers: Writers) {
+    pub(in crate::tree) fn settle(&self, file: &File, writers: Writers) {
         let settled = sys::fs::settle(file).is_ok() && !sys::fs::is_memory_file_system(file);
         if !settled && writers == Writers::Some {
             self.unseen.fetch_add(1, Ordering::Relaxed);
@@ -138,7 +138,11 @@ impl Watched {
     }
 
     /// After its last byte: is what was read one version of the file? `now`: what its name leads to.
-    pub(super) fn is_one_version(&self, entry: &Entry, now: impl FnOnce() -> io::Result<Stat>) -> io::Result<bool> {
+    pub(in crate::tree) fn is_one_version(
+        &self,
+        entry: &Entry,
+        now: impl FnOnce() -> io::Result<Stat>,
+    ) -> io::Result<bool> {
         let before = match self.lock().get(&entry.id) {
             Some(Seen { clone: Some(_), .. }) => return Ok(true),
             Some(seen) => Some(seen.stat),
@@ -148,19 +152,19 @@ impl Watched {
         Ok(is_same(&now, entry) && before.is_none_or(|before| is_untouched(&before, &now)))
     }
 
-    pub(super) fn done(&self, id: EntryId) {
+    pub(in crate::tree) fn done(&self, id: EntryId) {
         self.lock().remove(&id);
         self.resumed().remove(&id);
     }
 
     /// Files read from a clone; files that somebody had open for writing where writes through a mapping cannot be seen.
-    pub(super) fn counts(&self) -> (u64, u64) {
+    pub(in crate::tree) fn counts(&self) -> (u64, u64) {
         (self.clones.load(Ordering::Relaxed), self.unseen.load(Ordering::Relaxed))
     }
 }
 
 /// Did the file change lately, by its own word? A clock that was set back makes it recent.
-pub(super) fn is_recent(stat: &Stat) -> bool {
+pub(in crate::tree) fn is_recent(stat: &Stat) -> bool {
     is_younger(stat, RECENT)
 }
 
@@ -170,7 +174,7 @@ fn is_younger(stat: &Stat, age: Duration) -> bool {
 }
 
 /// Is it the same inode, and was nothing of it changed? Its owner can set every time but this one.
-pub(super) fn is_untouched(before: &Stat, now: &Stat) -> bool {
+pub(in crate::tree) fn is_untouched(before: &Stat, now: &Stat) -> bool {
     let of = |stat: &Stat| (stat.dev, stat.ino, stat.ctime_s, stat.ctime_ns);
     of(before) == of(now)
 }

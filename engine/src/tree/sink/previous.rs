@@ -14,26 +14,27 @@ use proto::wire::chunk::PACK_FILE_BYTES_MAX;
 use sys::fs::{Dir, Kind, Stat};
 
 use crate::end::compare::name_sign;
-use crate::linux::filter::Filter;
-use crate::linux::{is_ours, pieces};
 use crate::platform::Sign;
+use crate::tree::is_ours;
+use crate::tree::scan::filter::Filter;
+use crate::tree::sink::pieces;
 
 /// "Stale file handle": a version is not what it was when it was looked at.
-pub(super) const ESTALE: i32 = 116;
+pub(in crate::tree) const ESTALE: i32 = 116;
 /// Files remembered for finding renamed ones, at most: some 30 MB. What is beyond is sent.
 const MOVED_MAX: usize = 250_000;
 /// Of these, small ones: to send one anew costs little, so they leave room for others.
 const MOVED_SMALL_MAX: usize = 200_000;
 
 /// Is it the file that the manifest speaks of, by length and time?
-pub(super) fn is_same(stat: &Stat, entry: &Entry) -> bool {
+pub(in crate::tree) fn is_same(stat: &Stat, entry: &Entry) -> bool {
     stat.kind == Kind::File
         && stat.bytes == entry.bytes()
         && (stat.mtime_s, stat.mtime_ns) == (entry.mtime_s, entry.mtime_ns)
 }
 
 /// See `Sign`: the time of change of the inode moves with every write and every rename.
-pub(super) fn sign_of(stat: &Stat) -> Sign {
+pub(in crate::tree) fn sign_of(stat: &Stat) -> Sign {
     let time = |s: i64, ns: u32| s.cast_unsigned() << 30 ^ u64::from(ns);
     let (ctime, mtime) = (time(stat.ctime_s, stat.ctime_ns), time(stat.mtime_s, stat.mtime_ns));
     Sign([stat.dev, stat.ino, stat.bytes, ctime, mtime, u64::from(stat.mode)])
@@ -41,14 +42,14 @@ pub(super) fn sign_of(stat: &Stat) -> Sign {
 
 /// Files at the destination by length and time, read once, when the first file is missed.
 #[derive(Debug, Default)]
-pub(super) struct Moved(Mutex<Option<HashMap<Mark, Box<[u8]>>>>);
+pub(in crate::tree) struct Moved(Mutex<Option<HashMap<Mark, Box<[u8]>>>>);
 
 /// Length and time.
 type Mark = (u64, i64, u32);
 
 impl Moved {
     /// Where a file of this length and time stands.
-    pub(super) fn find(&self, base: &Dir, entry: &Entry) -> Option<Vec<u8>> {
+    pub(in crate::tree) fn find(&self, base: &Dir, entry: &Entry) -> Option<Vec<u8>> {
         let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let files = files.get_or_insert_with(|| {
             let (mut files, mut small) = (HashMap::new(), 0);
@@ -109,7 +110,7 @@ fn walk(
 
 /// Which entries a destination has for its own reasons: they are not removed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stays<'a> {
+pub(in crate::tree) struct Stays<'a> {
     /// Kinds that are left out are not announced: the source may well have this one.
     pub permitted: Aspects,
     /// What the rules leave out is not announced either.
@@ -132,7 +133,7 @@ impl Stays<'_> {
 }
 
 /// See `SinkTree::extras`.
-pub(super) fn extras(
+pub(in crate::tree) fn extras(
     base: &Dir,
     folder: &[u8],
     names: &HashSet<u64>,
@@ -163,8 +164,8 @@ pub(super) fn extras(
 }
 
 /// See `SinkTree::remove`.
-pub(super) fn remove(base: &Dir, path: &[u8], stays: Stays<'_>) -> io::Result<u64> {
-    let folder = super::sink::folder_of(path);
+pub(in crate::tree) fn remove(base: &Dir, path: &[u8], stays: Stays<'_>) -> io::Result<u64> {
+    let folder = super::folder_of(path);
     let before = if folder.is_empty() { base.stat_self()? } else { base.stat(folder)? };
     let mut removed = 0;
     if base.stat(path)?.kind == Kind::Folder {

@@ -5,7 +5,7 @@
 //! Invariants: a chunk keeps its volume until it has landed; a file gets its name, which alone makes it whole, when the map of each of its
 //! pieces stands as flushed as the job asks, and only while every volume that has one is in; a file of which pieces went is no longer
 //! whole, and loses its name before anything is written.
-//! Absent on purpose: names on the disk (linux/sink.rs), reading (source/volumes.rs), what a map holds (`proto::striped`).
+//! Absent on purpose: names on the disk (tree/sink/mod.rs), reading (tree/volumes/source.rs), what a map holds (`proto::striped`).
 
 use std::collections::HashMap;
 use std::io;
@@ -17,8 +17,8 @@ use proto::striped::{Dealer, Join, Load, Whole};
 
 use crate::end::recv::FLUSH_BYTES;
 use crate::platform::{Found, SinkTree};
-use crate::sink::stood::Stood;
-use crate::sink::volumes::Volumes;
+use crate::tree::volumes::Volumes;
+use crate::tree::volumes::existing::Stood;
 
 /// "Input/output error" of `errno(3)`: a piece is on a volume that is out.
 const EIO: i32 = 5;
