@@ -32,9 +32,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use engine::end::compare::{self, Look, Seen};
 use engine::job::{Cover, Terms};
 use engine::linux::Linux;
+use engine::machine::compare::{self, Look, Seen};
 use engine::platform::{Done, Firm, Found, Op, Platform, SinkTree, SourceTree};
 use engine::seal::chunk_digest;
 use engine::tree::beside;

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::bound::Bound;
-use engine::end::Tally;
 use engine::host::{Hold, Make, Team, Workers};
+use engine::machine::Tally;
 use engine::platform::Clones;
 use engine::tree::io_mode::{Chooser, Demands};
 use engine::tree::scan::filter::Filter;

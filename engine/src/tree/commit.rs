@@ -4,7 +4,7 @@
 //! In and out: tasks in order from the keeper; one answer each.
 //! Invariants: a journal record is appended after the flush of the data it speaks of, or says that it was not; a name appears after the
 //! flush its rung asks for.
-//! Absent on purpose: when to flush (end::recv decides).
+//! Absent on purpose: when to flush (machine::recv decides).
 
 use std::io;
 use std::sync::Arc;

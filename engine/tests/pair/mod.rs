@@ -14,11 +14,11 @@ use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::time::{Duration, Instant};
 
 use engine::books::Counters;
-use engine::end::recv::{Carried, RecvEnd};
-use engine::end::send::SendEnd;
-use engine::end::{Outbox, Record};
 use engine::job::{Cmd, Cover, Event, JobPart, Post, RailKey, Role, Terms};
 use engine::linux::Linux;
+use engine::machine::recv::{Carried, RecvEnd};
+use engine::machine::send::SendEnd;
+use engine::machine::{Outbox, Record};
 use engine::tree::commit::{self, Settled};
 use engine::tree::io_mode::Chooser;
 use engine::tree::scan::Scan;

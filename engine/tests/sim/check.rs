@@ -8,9 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use engine::digest::digest_of;
-use engine::end::Record;
-use engine::end::recv::{FLUSH_NS, JOURNAL_FILE_BYTES_MIN, NOTE_NS};
 use engine::job::Event;
+use engine::machine::Record;
+use engine::machine::recv::{FLUSH_NS, JOURNAL_FILE_BYTES_MIN, NOTE_NS};
 use engine::meter::PathStats;
 use engine::platform::Harm;
 use engine::tree::commit::{Settled, Task};

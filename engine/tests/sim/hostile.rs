@@ -9,11 +9,11 @@ use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 
 use engine::books::{Counters, Laps};
-use engine::end::compare::{compare, look};
-use engine::end::recv::{Carried, RecvEnd};
-use engine::end::send::SendEnd;
-use engine::end::{Outbox, Stop};
 use engine::job::{Cmd, Cover, Event, JobPart, Path, Post, RailEnd, RailKey, Role, Terms};
+use engine::machine::compare::{compare, look};
+use engine::machine::recv::{Carried, RecvEnd};
+use engine::machine::send::SendEnd;
+use engine::machine::{Outbox, Stop};
 use engine::packets::{Packer, Run, SMALL_HEAD_BYTES};
 use engine::seal::{Sealer, hash_as};
 use engine::tree::commit;

@@ -10,8 +10,8 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use engine::end::compare::name_sign;
-use engine::end::recv::JOURNAL_FILE_BYTES_MIN;
+use engine::machine::compare::name_sign;
+use engine::machine::recv::JOURNAL_FILE_BYTES_MIN;
 use engine::platform::{Firm, Found, HOLES_AT_ONCE, Holes, Old, Sign, SinkTree, SourceTree};
 use engine::tree::{beside, beside_of, is_ours};
 use proto::manifest::{Entry, EntryKind, Meta, NodeKind, Xattr};

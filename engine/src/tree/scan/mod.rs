@@ -27,8 +27,8 @@ use proto::striped::Whole;
 use proto::wire::control::IdName;
 use sys::fs::{Dir, Kind, Stat};
 
-use crate::end::compare::name_sign;
-use crate::end::recv::JOURNAL_FILE_BYTES_MIN;
+use crate::machine::compare::name_sign;
+use crate::machine::recv::JOURNAL_FILE_BYTES_MIN;
 use crate::tree::ids::Told;
 use crate::tree::io_mode::{Chooser, Ground, LARGE_FILE_BYTES_MIN};
 use crate::tree::scan::filter::Filter;

@@ -3,7 +3,7 @@
 //! For: local copies on one file system that can share (btrfs, XFS, bcachefs): no byte is written.
 //! In and out: an entry and a way to make its part; the part as a clone.
 //! Invariants: the source is the entry's file before and after; where sharing is impossible that is found out once, not for every file.
-//! Absent on purpose: believing the clone: its digest is taken from what stands at the destination (end::compare); copy_file_range, which
+//! Absent on purpose: believing the clone: its digest is taken from what stands at the destination (machine::compare); copy_file_range, which
 //! without sharing is a copy that has to be read again to be known (docs/design/009).
 
 use std::fs::File;

@@ -4,7 +4,7 @@
 //! In and out: entries in; open parts and verdicts out.
 //! Invariants: everything is resolved beneath the base and through no link; a name appears by rename only, when the file is whole, with
 //! owner, attributes, mode and times set before.
-//! Absent on purpose: deciding when (end::recv).
+//! Absent on purpose: deciding when (machine::recv).
 
 mod claims; // who writes a large file
 mod cloned; // files that share their blocks with the source's
@@ -27,7 +27,7 @@ use proto::wire::chunk::PACK_FILE_BYTES_MAX;
 use proto::wire::control::{IdName, Rung};
 use sys::fs::{Dir, HOLE_BYTES, Kind, Pin, Stat};
 
-use crate::end::recv::JOURNAL_FILE_BYTES_MIN;
+use crate::machine::recv::JOURNAL_FILE_BYTES_MIN;
 use crate::platform::{Clones, Firm, Found, Holes, Old, Sign, SinkTree};
 use crate::tree::handle::{Handle, Turns};
 use crate::tree::ids::Mapped;

@@ -3,7 +3,7 @@
 //! For: comparing versions, finding what was renamed, removing what is too much.
 //! In and out: the destination's base and paths below it; versions, paths, counts out.
 //! Invariants: no link is followed and nothing outside the base is seen; our own parts and journals are not seen either.
-//! Absent on purpose: deciding (end::recv).
+//! Absent on purpose: deciding (machine::recv).
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -13,7 +13,7 @@ use proto::manifest::{Aspects, Entry, join};
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
 use sys::fs::{Dir, Kind, Stat};
 
-use crate::end::compare::name_sign;
+use crate::machine::compare::name_sign;
 use crate::platform::Sign;
 use crate::tree::is_ours;
 use crate::tree::scan::filter::Filter;

@@ -20,7 +20,7 @@ use proto::striped::Whole;
 use proto::wire::chunk::CHUNK_BYTES_MIN;
 use sys::fs::{Dir, Kind, Stat, Writers};
 
-use crate::end::recv::JOURNAL_FILE_BYTES_MIN;
+use crate::machine::recv::JOURNAL_FILE_BYTES_MIN;
 use crate::platform::{HOLES_AT_ONCE, Holes, SourceTree};
 use crate::tree::beside_of;
 use crate::tree::handle::Handle;

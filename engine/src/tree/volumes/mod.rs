@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use proto::manifest::{Aspects, Entry, EntryId, EntryKind};
 use proto::wire::control::{IdName, Rung};
 
-use crate::end::recv::JOURNAL_FILE_BYTES_MIN;
+use crate::machine::recv::JOURNAL_FILE_BYTES_MIN;
 use crate::platform::{Clones, Firm, Found, Holes, Old, Sign, SinkTree};
 use crate::tree::volumes::striped::Striped;
 
@@ -460,7 +460,7 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
     }
 
     fn publish(&self, entries: &[Arc<Entry>], rung: Rung, results: &mut Vec<io::Result<()>>) {
-        // One batch is of one volume: `end::recv` makes them so.
+        // One batch is of one volume: `machine::recv` makes them so.
         for batch in entries.chunk_by(|a, b| self.volume_of(a.id) == self.volume_of(b.id)) {
             let mut own = Vec::with_capacity(batch.len());
             let home = self.home_of(&batch[0]);

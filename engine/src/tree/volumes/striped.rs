@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use proto::manifest::{Entry, EntryId};
 use proto::striped::{Dealer, Join, Load, Whole};
 
-use crate::end::recv::FLUSH_BYTES;
+use crate::machine::recv::FLUSH_BYTES;
 use crate::platform::{Found, SinkTree};
 use crate::tree::volumes::Volumes;
 use crate::tree::volumes::existing::Stood;

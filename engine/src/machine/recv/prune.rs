@@ -14,8 +14,8 @@ use proto::manifest::{Entry, EntryKind};
 use proto::wire::control::{Frame, PRUNED_BYTES_MAX, PRUNED_PATHS_MAX};
 
 use super::{RecvEnd, show};
-use crate::end::Outbox;
-use crate::end::compare::{Look, name_sign};
+use crate::machine::Outbox;
+use crate::machine::compare::{Look, name_sign};
 use crate::platform::Platform;
 
 /// What is known of what is too much.

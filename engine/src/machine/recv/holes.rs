@@ -13,8 +13,8 @@ use proto::manifest::EntryId;
 use proto::wire::control::ChunkRange;
 
 use super::RecvEnd;
-use crate::end::Stop;
 use crate::job::fault_kind;
+use crate::machine::Stop;
 use crate::platform::{Platform, SinkTree};
 
 /// Spans of zeros of one file that are not worth counting all files' for: 8,192 files of so many are 0.5 million.

@@ -10,7 +10,7 @@
 mod compare; // another version stands there
 mod holes; // what is zeros and does not come
 mod over; // published, or failed
-mod notes; // what a kill of this process does not cost
+mod progress; // what a kill of this process does not cost
 mod parts; // what has come of large files, journalled and taken up again
 mod prune; // what the source does not have
 
@@ -25,10 +25,10 @@ use proto::recv::{Ready, Receiver};
 use proto::wire::chunk::{ChunkKind, SEALED_HEADER_BYTES, TAG_BYTES};
 use proto::wire::control::{ChunkRange, Compare, Digest, EntryFault, FaultKind, Frame, ID_NAMES_MAX, Rung, Want};
 
-use crate::end::debt::Debt;
-use crate::end::names::{Further, Names};
-use crate::end::{Outbox, Record, Stop, fault, told};
 use crate::job::{Cmd, Event, JobNo, Terms, fault_kind};
+use crate::machine::names::{Further, Names};
+use crate::machine::unjournalled::Debt;
+use crate::machine::{Outbox, Record, Stop, fault, told};
 use crate::platform::{Found, Platform, SinkTree};
 use crate::seal::tag_count;
 use crate::tree::commit::{Settled, Task};

@@ -12,7 +12,7 @@ use proto::manifest::{Entry, EntryId};
 use proto::wire::control::{EntryFault, FaultKind, Frame, Rung};
 
 use super::{ENTRIES_PER_BATCH_MAX, JOURNAL_FILE_BYTES_MIN, RecvEnd};
-use crate::end::{Outbox, fault};
+use crate::machine::{Outbox, fault};
 use crate::platform::{Platform, SinkTree};
 use crate::tree::commit::Task;
 

@@ -19,9 +19,9 @@ use proto::wire::control::{
 };
 
 use crate::digest::DigestTree;
-use crate::end::compare::{Compare, Compared, show_differ};
-use crate::end::{Outbox, Record, Stop, fault, told};
 use crate::job::{Cmd, Cover, Event, JobNo, Terms, fault_kind};
+use crate::machine::compare::{Compare, Compared, show_differ};
+use crate::machine::{Outbox, Record, Stop, fault, told};
 use crate::platform::{Holes, Platform, SourceTree};
 use crate::seal::chunk_digest;
 

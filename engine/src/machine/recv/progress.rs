@@ -10,7 +10,7 @@ use proto::manifest::EntryId;
 
 use super::RecvEnd;
 use super::parts::{Coming, Fresh};
-use crate::end::Outbox;
+use crate::machine::Outbox;
 use crate::platform::Platform;
 use crate::tree::commit::Task;
 

@@ -1,10 +1,10 @@
 //! Another version stands there: only chunks that differ are wanted.
 //!
-//! For: the receiving half of comparing; see `end/compare.rs`.
+//! For: the receiving half of comparing; see `machine/compare.rs`.
 //! In and out: what the comparer saw and what the sender says of it; `Have` frames, and at last the file's `Want`.
 //! Invariants: the version under the final name is only read; what is kept of it is copied into a part of its own and stands in the
 //! journal before it is counted on; from the second `Want` on, the file's way is that of a resumed one.
-//! Absent on purpose: reading and digesting (end/compare.rs).
+//! Absent on purpose: reading and digesting (machine/compare.rs).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,9 +19,9 @@ use proto::wire::control::{ChunkRange, Compare, Digest, Frame, HAVE_DIGESTS_MAX,
 use super::parts::{first_runs, gaps};
 use super::{JOURNAL_FILE_BYTES_MIN, RecvEnd, show};
 use crate::digest::DigestTree;
-use crate::end::compare::{Look, Seen, show_differ};
-use crate::end::{Outbox, Stop};
 use crate::job::{Cmd, fault_kind};
+use crate::machine::compare::{Look, Seen, show_differ};
+use crate::machine::{Outbox, Stop};
 use crate::platform::{Clones, Old, Platform, SinkTree};
 
 /// A file whose versions are being compared.

@@ -7,11 +7,11 @@
 //! Absent on purpose: sockets, threads, clocks (time is an argument).
 
 pub mod compare; // two versions of a file, chunk by chunk
-pub mod debt; // what a crash would cost now
+pub mod unjournalled; // what a crash would cost now
 pub mod names; // files with several names, as they arrive
 pub mod recv; // the receiving end
 pub mod send; // the sending end
-pub mod unkept; // what could not be kept, by name and count
+pub mod unpreserved; // what could not be kept, by name and count
 
 use proto::error::Breach;
 use proto::manifest::{Entry, EntryKind};
@@ -19,8 +19,8 @@ use proto::receipt;
 use proto::wire::control::{Digest, EntryFault, FaultKind, Frame, Rung};
 use std::string::String;
 
-use crate::end::compare::{Compare, Look};
 use crate::job::{Cmd, EntryError, Terms};
+use crate::machine::compare::{Compare, Look};
 use crate::platform::Platform;
 use crate::tree::commit::Task;
 
@@ -152,7 +152,7 @@ pub struct Record {
     /// Receipt lines not yet taken by the caller.
     pub lines: Vec<u8>,
     /// What of entries could not be kept.
-    pub unkept: unkept::Unkept,
+    pub unkept: unpreserved::Unkept,
     /// Nothing is moved or made: only counted.
     pub dry: bool,
     /// Some of the paths removed or left, at most `PRUNED_PATHS_MAX`.
@@ -167,7 +167,7 @@ impl Record {
             tally: Tally::default(),
             faults: Vec::new(),
             lines: Vec::new(),
-            unkept: unkept::Unkept::default(),
+            unkept: unpreserved::Unkept::default(),
             dry: false,
             extras: Vec::new(),
         }

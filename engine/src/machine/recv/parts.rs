@@ -17,12 +17,12 @@ use proto::manifest::{Entry, EntryId};
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
 use proto::wire::control::{ChunkRange, Digest, Frame, Rung, WANT_RANGES_MAX, Want};
 
-use super::notes::Noting;
+use super::progress::Noting;
 use super::{FLUSH_BYTES, FLUSH_NS, JOURNAL_FILE_BYTES_MIN, NOTE_BYTES, NOTE_NS, RecvEnd, show};
 use crate::digest::DigestTree;
-use crate::end::Outbox;
-use crate::end::compare::Look;
 use crate::job::fault_kind;
+use crate::machine::Outbox;
+use crate::machine::compare::Look;
 use crate::platform::{Firm, Platform, SinkTree};
 use crate::tree::commit::Task;
 
