@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use engine::linux::watched::Snapshot;
 use engine::platform::Clones;
+use engine::tree::source::watched::Snapshot;
 use proto::layout::Stripe;
 use proto::negotiate::Cipher;
 use proto::rate::{Law, Policy};

@@ -3,7 +3,7 @@
 //! For: turning what the user asked into a copy that compares what changed and removes what is too much.
 //! In and out: arguments in; those of `cp` out, and its exit code.
 //! Invariants: it is the content of SRC that DST gets, whether or not either ends in a slash; nothing is removed unless `--delete` says so.
-//! Absent on purpose: comparing and removing (engine::end), copying (cp).
+//! Absent on purpose: comparing and removing (engine::machine), copying (cp).
 
 use crate::args::SyncArguments;
 use crate::cp;

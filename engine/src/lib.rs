@@ -15,7 +15,7 @@ pub mod source; // file → plain buf
 pub mod seal; // plain buf → sealed frame, and back
 pub mod packets; // runs of a unit ↔ datagrams
 pub mod rail; // frames ↔ network
-pub mod sink; // plain buf → file, commit
+pub mod sink; // plain buf → file
 pub mod digest; // chunk digests merged to the file's
 pub mod books; // laps booked to stages
 pub mod fault; // panics, on purpose and not
@@ -23,7 +23,8 @@ pub mod bound; // --rate: one for all rails of a job
 pub mod limit; // and what comes of a sender that ignores it
 pub mod seldom; // figures of the process that many jobs ask for
 pub mod meter; // what a datagram rail tells of itself
-pub mod end; // the two job ends: proto's machines joined to trees and workers
+pub mod machine; // the two job ends: proto's machines joined to trees and workers
+pub mod tree; // names on disk, at both ends
 pub mod linux; // the real world: sys behind Platform
 pub mod host; // worker threads of this process
 

@@ -403,7 +403,7 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     fn read_part(&self, _volume: usize, _entry: &Entry, _offset: u64, _into: &mut [u8]) -> io::Result<usize> {
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// What stands in a folder beside these names (`end::compare::name_sign`) and our own files: paths, each with the number of entries
+    /// What stands in a folder beside these names (`machine::compare::name_sign`) and our own files: paths, each with the number of entries
     /// from there on.
     fn extras(&self, _folder: &Entry, _names: &HashSet<u64>) -> io::Result<Vec<(Box<[u8]>, u64)>> {
         Err(io::ErrorKind::Unsupported.into())

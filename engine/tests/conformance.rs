@@ -32,11 +32,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use engine::end::compare::{self, Look, Seen};
 use engine::job::{Cover, Terms};
-use engine::linux::{Linux, beside};
+use engine::linux::Linux;
+use engine::machine::compare::{self, Look, Seen};
 use engine::platform::{Done, Firm, Found, Op, Platform, SinkTree, SourceTree};
 use engine::seal::chunk_digest;
+use engine::tree::beside;
 use proto::manifest::{Entry, EntryKind, Meta};
 use proto::negotiate::Cipher;
 use proto::storage::{Engine, Engines};
@@ -90,10 +91,10 @@ impl Real {
 
 impl World for Real {
     type P = Linux;
-    fn source(&self) -> Arc<engine::linux::Sources> {
+    fn source(&self) -> Arc<engine::tree::Sources> {
         source_of(&self.scratch.from(), self.engines)
     }
-    fn sink(&self) -> Arc<engine::linux::Sinks> {
+    fn sink(&self) -> Arc<engine::tree::Sinks> {
         sink_of(&self.scratch.to(), self.engines)
     }
     fn platform(&self) -> Linux {

@@ -10,9 +10,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::linux::choice::Chooser;
-use engine::linux::sink::LinuxSink;
 use engine::platform::{Firm, SinkTree};
+use engine::tree::io_mode::Chooser;
+use engine::tree::sink::LinuxSink;
 use proto::manifest::{Entry, EntryKind, Meta};
 use proto::storage::{Engine, Engines};
 use proto::wire::control::Rung;

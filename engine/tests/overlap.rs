@@ -12,10 +12,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::linux::beside;
-use engine::linux::choice::Chooser;
-use engine::linux::sink::LinuxSink;
 use engine::platform::{Firm, Found, SinkTree};
+use engine::tree::beside;
+use engine::tree::io_mode::Chooser;
+use engine::tree::sink::LinuxSink;
 use proto::journal::{JOURNAL_HEADER_BYTES, JournalHeader, encode_header, encode_record};
 use proto::manifest::{Entry, EntryKind, Meta};
 use proto::storage::{Engine, Engines};

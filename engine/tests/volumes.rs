@@ -9,10 +9,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::linux::Sinks;
-use engine::linux::choice::Chooser;
-use engine::linux::sink::LinuxSink;
 use engine::platform::{Firm, Found, SinkTree};
+use engine::tree::Sinks;
+use engine::tree::io_mode::Chooser;
+use engine::tree::sink::LinuxSink;
 use proto::journal::{JournalHeader, encode_header, encode_record};
 use proto::manifest::{Entry, EntryKind, Meta};
 use proto::storage::{Engine, Engines};

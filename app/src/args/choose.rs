@@ -4,7 +4,7 @@
 //! In and out: options in the order in which they were given → rules in that order, compiled; names, checked and sorted.
 //! Invariants: the order of patterns on the command line is kept, for the last that matches decides; a file that cannot be read ends the
 //! command before anything is copied.
-//! Absent on purpose: what a pattern means (engine::linux::filter), which names stand where (engine::linux::picks).
+//! Absent on purpose: what a pattern means (engine::tree::scan::filter), which names stand where (engine::tree::scan::include).
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read};
@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
-use engine::linux::filter::Filter;
-use engine::linux::picks::{NotPicked, Picks};
+use engine::tree::scan::filter::Filter;
+use engine::tree::scan::include::{NotPicked, Picks};
 use proto::wire::control::RULES_BYTES_MAX;
 
 use text::exit::{Exit, Failure};

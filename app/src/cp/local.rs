@@ -12,9 +12,9 @@ use std::sync::mpsc::channel;
 
 use engine::bound::Bound;
 use engine::host::{Team, Workers};
-use engine::linux::overlap::Own;
-use engine::linux::sink::LinuxSink;
-use engine::linux::{Sinks, Sources};
+use engine::tree::scan::overlap::Own;
+use engine::tree::sink::LinuxSink;
+use engine::tree::{Sinks, Sources};
 use proto::negotiate::{Choice, Offer, Plan, negotiate};
 use proto::wire::control::Rung;
 use sys::event::Event;

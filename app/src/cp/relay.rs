@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use engine::end::Tally;
+use engine::machine::Tally;
 use proto::wire::control::{Frame, TEXT_BYTES_MAX};
 
 use crate::address::Address;

@@ -8,10 +8,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::end::Tally;
 use engine::host::Workers;
-use engine::linux::Sources;
-use engine::linux::source::LinuxSource;
+use engine::machine::Tally;
+use engine::tree::Sources;
+use engine::tree::source::LinuxSource;
 use proto::books::{Books, STAGES, Stage, limiter};
 use proto::layout::Layout;
 use proto::negotiate::{Choice, Cipher, Offer, Plan};
@@ -270,13 +270,13 @@ fn cipher_name(plan: &Plan) -> String {
     if plan.integrity_only { format!("{name} (authentication only)") } else { name.to_owned() }
 }
 
-fn extras(record: &engine::end::Record) -> Extras {
+fn extras(record: &engine::machine::Record) -> Extras {
     let paths = record.extras.iter().map(|path| crate::report::show_path(path)).collect();
     Extras { removed: record.tally.removed, left: record.tally.left, paths }
 }
 
 /// What a dry run found.
-fn dry_run(record: &engine::end::Record) -> DryRun {
+fn dry_run(record: &engine::machine::Record) -> DryRun {
     let tally = record.tally;
     DryRun {
         files: tally.files_done - tally.files_kept,

@@ -10,7 +10,7 @@
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant, SystemTime};
 
-use engine::end::Tally;
+use engine::machine::Tally;
 use proto::layout::Layout;
 
 use crate::report::{Reconnecting, Screen};

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use engine::linux::picks::Picks;
+use engine::tree::scan::include::Picks;
 use proto::error::{Breach, Refusal};
 use proto::negotiate::{Choice, Offer, Plan, negotiate};
 use proto::wire::control::{Compare, Frame, Open, Place};

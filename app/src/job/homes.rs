@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use engine::host::Hold;
-use engine::linux::{Sinks, Sources};
+use engine::tree::{Sinks, Sources};
 use proto::negotiate::Choice;
 use proto::placement::homes::{Served, Why, deal};
 use sys::fs::Dir;
@@ -105,7 +105,7 @@ fn list(nodes: impl Iterator<Item = u16>) -> String {
 
 /// Nodes of each volume's disks; a file system that several of its sources are on counts once.
 fn below_source(tree: &Tree, source: &Sources) -> Vec<Vec<u16>> {
-    let below = |volume: &engine::linux::source::LinuxSource| {
+    let below = |volume: &engine::tree::source::LinuxSource| {
         let mut seen = BTreeSet::new();
         let roots = volume.roots().map(|(_, root)| below_folder(tree, &root.parent, &root.name, &mut seen));
         roots.collect::<Vec<_>>().concat()

@@ -34,14 +34,15 @@ use std::time::{Duration, Instant};
 
 use engine::books::Look;
 use engine::bound::Bound;
-use engine::end::{Outbox, Record};
 use engine::fault;
 use engine::host::Team;
 use engine::job::{Cmd, Event as Told, JobNo, JobPart, Post, Role, Terms};
-use engine::linux::scan::Batch;
-use engine::linux::{Linux, Sinks, Sources};
+use engine::linux::Linux;
+use engine::machine::{Outbox, Record};
 use engine::meter::{Meter, PathStats};
-use engine::sink::commit::Task;
+use engine::tree::commit::Task;
+use engine::tree::scan::Batch;
+use engine::tree::{Sinks, Sources};
 use proto::books::Books;
 use proto::error::{Breach, Refusal};
 use proto::layout::Layout;
@@ -103,7 +104,7 @@ pub enum Way {
     /// Reads here.
     Send(Arc<Sources>),
     /// Writes here.
-    Recv { sink: Arc<Sinks>, keep: bool, carried: engine::end::recv::Carried, sync: Sync },
+    Recv { sink: Arc<Sinks>, keep: bool, carried: engine::machine::recv::Carried, sync: Sync },
 }
 
 /// What is done with what stands at the destination.

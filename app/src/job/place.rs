@@ -10,10 +10,10 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use engine::linux::Sources;
-use engine::linux::choice::Chooser;
-use engine::linux::source::{LinuxSource, Root};
-use engine::sink::volumes::Gone;
+use engine::tree::Sources;
+use engine::tree::io_mode::Chooser;
+use engine::tree::source::{LinuxSource, Root};
+use engine::tree::volumes::Gone;
 use proto::layout::Layout;
 use sys::fs::{Dir, Kind};
 
@@ -347,7 +347,7 @@ pub(super) fn named(base: &Dir, name: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::linux::choice::Demands;
+    use engine::tree::io_mode::Demands;
     use std::fs;
     use std::path::Path;
 

@@ -10,7 +10,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use engine::end::recv::{Carried, carried_key};
+use engine::machine::recv::{Carried, carried_key};
 use proto::manifest::EntryKind;
 
 use crate::identity::Home;

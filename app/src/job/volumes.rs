@@ -4,7 +4,7 @@
 //! In and out: the folders that the user named; trees for the engine, or what is wrong with the set.
 //! Invariants: a volume that is not there is never taken for an empty one: each carries a mark of its set, and one that is missing is
 //! told by name; volumes of two sets are never mixed.
-//! Absent on purpose: what stands where (engine::sink::volumes, engine::linux::scan).
+//! Absent on purpose: what stands where (engine::tree::volumes, engine::tree::scan).
 //!
 //! ```text
 //! .longhaul-volume       in the folder of each volume, text, written once
@@ -24,10 +24,10 @@ use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use engine::linux::choice::Chooser;
-use engine::linux::source::LinuxSource;
-use engine::linux::{Sources, VOLUME_MARK};
-use engine::sink::volumes::{Gone, is_dying};
+use engine::tree::io_mode::Chooser;
+use engine::tree::source::LinuxSource;
+use engine::tree::volumes::{Gone, is_dying};
+use engine::tree::{Sources, VOLUME_MARK};
 use proto::layout::{Layout, Stripe, VOLUMES_MAX};
 use sys::fs::{Dir, Kind, Stat};
 

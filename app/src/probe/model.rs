@@ -37,7 +37,7 @@ const WORTH: f64 = 1.1;
 const BOTH_WORTH: f64 = 1.25;
 /// A job of no more than this does not wait for a look at the path that is not on its way already, and never takes both.
 pub const SMALL_BYTES: u64 = 1 << 20;
-/// Races are run for files from this length on (engine::linux::choice): shorter ones go through the page cache.
+/// Races are run for files from this length on (engine::tree::io_mode): shorter ones go through the page cache.
 const DISK_BYTES_MIN: u64 = 16 << 20;
 /// Where the bytes are not known yet, rates are compared over so many seconds.
 const OPEN_SECONDS: f64 = 10.0;

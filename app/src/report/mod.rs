@@ -20,7 +20,7 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
-use engine::end::unkept::Unkept;
+use engine::machine::unpreserved::Unkept;
 use proto::books::{Books, Verdict};
 use proto::negotiate::Choice;
 use proto::wire::control::{Compare, DigestKind, Direction, EntryFault, FaultKind, Rung};

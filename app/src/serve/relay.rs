@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use engine::bound::Bound;
 use engine::job::JobNo;
-use engine::linux::picks::Picks;
+use engine::tree::scan::include::Picks;
 use proto::error::Refusal;
 use proto::manifest::Aspects;
 use proto::negotiate::Driver;

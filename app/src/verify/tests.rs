@@ -182,7 +182,7 @@ fn a_big_file_is_checked_in_segments_and_gives_the_same_digest() {
 
 /// Deals "big" out to three volumes beside the tree, by turns in runs of one and two chunks; gives the chunk's piece on each.
 fn deal_out(tree: &Tree, kind: DigestKind) -> Vec<PathBuf> {
-    use engine::linux::beside_of;
+    use engine::tree::beside_of;
     use proto::journal::{JournalHeader, encode_header, encode_record};
     use proto::striped::Whole;
     const MIB: usize = 1 << 20;

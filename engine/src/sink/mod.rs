@@ -1,7 +1,3 @@
-//! Sinks: where bytes land, and how they become files.
+//! Sinks: where bytes land.
 
-pub mod commit; // flush, rename: the committer's work, off the loop
-pub mod volumes; // N disks as one
-pub(crate) mod striped; // and one file on many of them
-mod stood; // of such a file, the version before
 pub mod file; // parts of a tree, by chunk or packed

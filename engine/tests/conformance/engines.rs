@@ -9,8 +9,8 @@
 use std::fs::File;
 use std::path::Path;
 
-use engine::linux::handle::{Handle, Refused};
 use engine::platform::Platform;
+use engine::tree::handle::{Handle, Refused};
 use proto::storage::{Engine, Engines};
 use sys::ring::Kind;
 

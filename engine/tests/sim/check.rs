@@ -8,13 +8,13 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use engine::digest::digest_of;
-use engine::end::Record;
-use engine::end::recv::{FLUSH_NS, JOURNAL_FILE_BYTES_MIN, NOTE_NS};
 use engine::job::Event;
-use engine::linux::is_ours;
+use engine::machine::Record;
+use engine::machine::recv::{FLUSH_NS, JOURNAL_FILE_BYTES_MIN, NOTE_NS};
 use engine::meter::PathStats;
 use engine::platform::Harm;
-use engine::sink::commit::{Settled, Task};
+use engine::tree::commit::{Settled, Task};
+use engine::tree::is_ours;
 use proto::journal::{JournalHeader, Replay, encode_header};
 use proto::manifest::{Entry, EntryId};
 use proto::wire::control::{Corrupt, DigestKind, FaultKind, Frame, Rung, Want};
@@ -427,7 +427,7 @@ impl Watch {
             let left = source.tree().find(|(it, kind)| {
                 matches!(kind.kind, Kind::File(_))
                     && !failed.contains(*it)
-                    && path.starts_with(&engine::linux::beside(it, ""))
+                    && path.starts_with(&engine::tree::beside(it, ""))
             });
             let of = left.map(|(it, _)| String::from_utf8_lossy(it));
             assert!(of.is_none(), "{} was left behind of {of:?}", String::from_utf8_lossy(path));

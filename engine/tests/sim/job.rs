@@ -12,13 +12,13 @@ use std::sync::{Arc, Mutex};
 
 use engine::books::Counters;
 use engine::bound::Bound;
-use engine::end::compare::{Compare, Compared, Look, Seen, compare, look};
-use engine::end::recv::{Carried, RecvEnd};
-use engine::end::send::SendEnd;
-use engine::end::{Outbox, Record, Stop};
 use engine::job::{Cmd, Event, JobPart, Post, RailKey, Role, Terms};
+use engine::machine::compare::{Compare, Compared, Look, Seen, compare, look};
+use engine::machine::recv::{Carried, RecvEnd};
+use engine::machine::send::SendEnd;
+use engine::machine::{Outbox, Record, Stop};
 use engine::meter::Meter;
-use engine::sink::commit::{self, Settled, Task};
+use engine::tree::commit::{self, Settled, Task};
 use engine::worker::Worker;
 use proto::manifest::Entry;
 use proto::negotiate::Plan;

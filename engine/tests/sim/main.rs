@@ -91,7 +91,7 @@ fn story(seed: u64, loud: bool, calm: bool) -> (usize, PathStats, [u64; 3]) {
                 rot(seed, &mut sink, &mut watch);
             }
             Ended::Stopped(stop) => {
-                let reason = plan.trouble.sink_faults.is_some() && matches!(stop, engine::end::Stop::Fault { .. });
+                let reason = plan.trouble.sink_faults.is_some() && matches!(stop, engine::machine::Stop::Fault { .. });
                 assert!(reason, "nothing in this story explains {stop:?}");
             }
         }
@@ -218,7 +218,7 @@ fn holes_that_wait_for_their_neighbours_are_bounded() {
         return;
     }
     let (stop, taken) = hostile::teller_of_holes();
-    assert_eq!(stop, Some(engine::end::Stop::Breach(proto::error::Breach::WindowExceeded)));
+    assert_eq!(stop, Some(engine::machine::Stop::Breach(proto::error::Breach::WindowExceeded)));
     assert_eq!(taken, 1 << 18);
 }
 
@@ -231,7 +231,7 @@ fn a_digest_that_differs_at_the_other_end_is_a_breach() {
     for large in [false, true] {
         assert_eq!(hostile::committed_as(None, large), Ok(1));
         let refused = hostile::committed_as(Some([7; 32]), large);
-        assert_eq!(refused, Err(engine::end::Stop::Breach(proto::error::Breach::DigestMismatch)));
+        assert_eq!(refused, Err(engine::machine::Stop::Breach(proto::error::Breach::DigestMismatch)));
     }
 }
 

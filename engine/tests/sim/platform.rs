@@ -132,7 +132,7 @@ impl Sim {
 /// How often, in all stories of this process.
 pub(crate) static GAVE_WAY: AtomicUsize = AtomicUsize::new(0);
 
-/// As `linux::handle` does: the file goes on in the plain way, and the worker makes the op again.
+/// As `tree::handle` does: the file goes on in the plain way, and the worker makes the op again.
 fn give_way(file: &SimFile, refused: &io::Error) -> io::Error {
     assert!(matches!(refused.raw_os_error(), Some(22 | 95)), "nothing else is a refusal");
     file.special.store(false, Ordering::Relaxed);

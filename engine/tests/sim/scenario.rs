@@ -460,7 +460,7 @@ impl Scenario {
                 if rng.permille(300) && !names.is_empty() {
                     let path = *rng.pick(&names[..]);
                     // Up to the dot: parts have endings of their jobs.
-                    let name = engine::linux::beside(path, "");
+                    let name = engine::tree::beside(path, "");
                     faults.denied.insert(name.into());
                 }
                 run.trouble.sink_faults = Some(faults);

@@ -3,17 +3,17 @@
 //! For: the crash order of files that are striped by chunk: data, then maps, then the name.
 //! In and out: a seed and the call before which the machine dies in; silence or a panic that names both out.
 //! Invariants: a name of a version leads to all chunks of that version; what is asked for again was not journalled as flushed.
-//! Absent on purpose: who decides the order in a job (`end::recv`; whole jobs in lab/e2e/12-volumes.sh), the network.
+//! Absent on purpose: who decides the order in a job (`machine::recv`; whole jobs in lab/e2e/12-volumes.sh), the network.
 
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use engine::end::compare::{Look, Seen, look};
 use engine::job::{Cover, Terms};
+use engine::machine::compare::{Look, Seen, look};
 use engine::platform::{Firm, Found, SinkTree};
 use engine::seal::chunk_digest;
-use engine::sink::commit::{self, Settled, Task};
-use engine::sink::volumes::Volumes;
+use engine::tree::commit::{self, Settled, Task};
+use engine::tree::volumes::Volumes;
 use proto::journal::{JournalHeader, Replay, encode_header, encode_record};
 use proto::ledger::chunk_len;
 use proto::manifest::{Entry, EntryKind, Meta};

@@ -2,7 +2,7 @@
 //!
 //! For: `SourceTree` and `SinkTree` of the simulated platform.
 //! In and out: entries in; files, verdicts out.
-//! Invariants: the order of calls on the disk is that of `linux/sink.rs`; a change there is a change here.
+//! Invariants: the order of calls on the disk is that of `tree/sink/mod.rs`; a change there is a change here.
 //! Absent on purpose: O_DIRECT, caches.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -10,10 +10,10 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use engine::end::compare::name_sign;
-use engine::end::recv::JOURNAL_FILE_BYTES_MIN;
-use engine::linux::{beside, beside_of, is_ours};
+use engine::machine::compare::name_sign;
+use engine::machine::recv::JOURNAL_FILE_BYTES_MIN;
 use engine::platform::{Firm, Found, HOLES_AT_ONCE, Holes, Old, Sign, SinkTree, SourceTree};
+use engine::tree::{beside, beside_of, is_ours};
 use proto::manifest::{Entry, EntryKind, Meta, NodeKind, Xattr};
 use proto::striped::Whole;
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
@@ -28,7 +28,7 @@ pub(crate) type SharedDisk = Arc<Mutex<Disk>>;
 pub(crate) struct SimFile {
     pub(crate) disk: SharedDisk,
     pub(crate) ino: usize,
-    /// Moved by an engine that the file system may refuse; gives way as `linux::handle` does.
+    /// Moved by an engine that the file system may refuse; gives way as `tree::handle` does.
     pub(crate) special: Arc<AtomicBool>,
 }
 
@@ -190,7 +190,7 @@ impl SimSink {
         }
     }
 
-    /// Owner and attributes before mode and time, as `linux/meta.rs` has them.
+    /// Owner and attributes before mode and time, as `tree/meta.rs` has them.
     fn set(disk: &mut Disk, ino: usize, entry: &Entry) -> io::Result<()> {
         let mode = (!matches!(entry.kind, EntryKind::Link { .. })).then_some(entry.mode);
         disk.set_carried(ino, carried(entry))?;

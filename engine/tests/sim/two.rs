@@ -121,7 +121,7 @@ pub(crate) fn story(seed: u64, loud: bool) -> Met {
         let path = format!("f{number}").into_bytes();
         assert_eq!(file(&source, &path), file(&sink, &path));
     }
-    let ours = sink.tree().filter(|(path, _)| engine::linux::is_ours(path)).count();
+    let ours = sink.tree().filter(|(path, _)| engine::tree::is_ours(path)).count();
     assert_eq!(ours, 0, "something was left behind");
     met
 }

@@ -4,7 +4,7 @@
 //! In and out: `next_heat` says what to move, `on_heat` takes how long it took; at the end a `Verdict` with its field.
 //! Invariants: at most the budget is spent, but for the heat that runs when it is used up; every lane's first heat comes before any second one;
 //! a refused lane is out; among lanes within `TIE` of the best the one that leaves others' memory alone most wins.
-//! Absent on purpose: moving bytes, clocks, when to race (`engine::linux::choice`).
+//! Absent on purpose: moving bytes, clocks, when to race (`engine::tree::io_mode`).
 
 use alloc::string::String;
 use alloc::vec::Vec;

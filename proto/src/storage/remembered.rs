@@ -4,7 +4,7 @@
 //! In and out: the file's text in, the lines that can be believed out; a line in, text out.
 //! Invariants: another version, a line that was cut or altered, or one that does not fit an engine is as if it were not there: the worst that a
 //! broken file can do is another race.
-//! Absent on purpose: the file (`engine::linux::choice`), what a key is made of.
+//! Absent on purpose: the file (`engine::tree::io_mode`), what a key is made of.
 //!
 //! ```text
 //! longhaul-engines 1

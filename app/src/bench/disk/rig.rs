@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::linux::Linux;
-use engine::linux::handle::{Handle, Refused};
 use engine::platform::{Done, Op, Platform};
+use engine::tree::handle::{Handle, Refused};
 use proto::storage::{Engine, Way};
 use sys::mem::{HEADROOM, Mem, Pool};
 use sys::{clock, fs, ring};

@@ -11,13 +11,13 @@ use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use engine::end::compare::{self, Compare, Compared, Look, Seen};
 use engine::fault::{panic_if_asked, words};
 use engine::job::Terms;
-use engine::linux::scan::{Batch, Scan};
-use engine::linux::{Sinks, Sources};
+use engine::machine::compare::{self, Compare, Compared, Look, Seen};
 use engine::platform::SinkTree;
-use engine::sink::commit::{self, Settled, Task};
+use engine::tree::commit::{self, Settled, Task};
+use engine::tree::scan::{Batch, Scan};
+use engine::tree::{Sinks, Sources};
 use sys::event::Event;
 
 use super::end::End;

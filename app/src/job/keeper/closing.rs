@@ -10,8 +10,8 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use engine::end::Stop;
 use engine::job::{Cmd, Event as Told};
+use engine::machine::Stop;
 use proto::error::{Breach, Refusal};
 use proto::receipt::{Signer, signed_message};
 use proto::wire::control::Frame;

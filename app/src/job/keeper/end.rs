@@ -5,10 +5,10 @@
 //! Invariants: what both machines have in common is asked here and nowhere else.
 //! Absent on purpose: turning it (`keeper.rs`).
 
-use engine::end::Record;
-use engine::end::recv::RecvEnd;
-use engine::end::send::SendEnd;
 use engine::linux::Linux;
+use engine::machine::Record;
+use engine::machine::recv::RecvEnd;
+use engine::machine::send::SendEnd;
 use proto::layout::Stripe;
 
 use super::{Job, Way};

@@ -3,12 +3,12 @@
 //! For: `--explain` and the report: which engine was chosen, why, what the job took of the page cache, and how often its bytes crossed memory.
 //! In and out: news of the end's chooser, counts of the workers, in; notes and choices out.
 //! Invariants: told once; a rate that fell is judged only when this end's disk was what the job waited for.
-//! Absent on purpose: choosing (`engine::linux::choice`).
+//! Absent on purpose: choosing (`engine::tree::io_mode`).
 
 use engine::books::Spared;
 use engine::host::Team;
 use engine::job::Cover;
-use engine::linux::choice::Chooser;
+use engine::tree::io_mode::Chooser;
 use proto::books::memory::{Crossing, LEAST};
 use proto::books::{Books, Stage};
 use proto::negotiate::Choice;

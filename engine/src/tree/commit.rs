@@ -1,0 +1,84 @@
+//! The committer's work: what makes bytes durable and files visible, off the loop.
+//!
+//! For: step 11 of a chunk's path: fdatasync, journal, rename, fsync of the folder.
+//! In and out: tasks in order from the keeper; one answer each.
+//! Invariants: a journal record is appended after the flush of the data it speaks of, or says that it was not; a name appears after the
+//! flush its rung asks for.
+//! Absent on purpose: when to flush (machine::recv decides).
+
+use std::io;
+use std::sync::Arc;
+
+use proto::manifest::{Entry, EntryId};
+use proto::wire::control::Rung;
+
+use crate::platform::{Firm, SinkTree};
+
+/// Work for the committer.
+#[derive(Debug)]
+pub enum Task {
+    /// Flush a part, then append these records, which speak of the chunks `indices`.
+    Flush { volume: usize, entry: Arc<Entry>, records: Vec<u8>, indices: Vec<u64>, firm: Firm },
+    /// Append records of chunks that are written and not flushed; a header stands before them. It does not wait for flushes, nor they for it.
+    Note { volume: usize, entry: Arc<Entry>, records: Vec<u8>, header: bool },
+    /// Bring whole parts to the rung and under their names.
+    Publish { volume: usize, entries: Vec<Arc<Entry>>, rung: Rung },
+    /// The entry failed: remove its part and journal.
+    Discard { volume: usize, entry: Arc<Entry> },
+    /// The job is over: make names durable.
+    Settle { rung: Rung },
+}
+
+impl Task {
+    /// Which committer does it, of one for each volume and one more for its notes: what is done to one entry by one of them is done in order.
+    #[must_use]
+    pub fn lane(&self, volumes: usize) -> usize {
+        match self {
+            Task::Flush { volume, .. } | Task::Publish { volume, .. } | Task::Discard { volume, .. } => *volume,
+            Task::Settle { .. } => 0,
+            Task::Note { volume, .. } => volumes + *volume,
+        }
+    }
+}
+
+/// The committer's answer.
+#[derive(Debug)]
+pub enum Settled {
+    /// A flush.
+    Flushed { volume: usize, entry: EntryId, indices: Vec<u64>, result: io::Result<()> },
+    /// A note.
+    Noted { volume: usize, entry: EntryId, header: bool, result: io::Result<()> },
+    /// A batch of names; one result each.
+    Published { volume: usize, entries: Vec<Arc<Entry>>, results: Vec<io::Result<()>> },
+    /// A part is gone.
+    Discarded,
+    /// The end.
+    Settled { result: io::Result<()> },
+}
+
+/// Does one task.
+pub fn run<S: SinkTree>(sink: &S, task: Task) -> Settled {
+    if let Task::Publish { entries, .. } = &task {
+        entries.iter().for_each(|entry| crate::fault::panic_if_asked("committer", &entry.path));
+    }
+    match task {
+        Task::Flush { volume, entry, records, indices, firm } => {
+            let result = sink.flush(volume, &entry, &records, firm);
+            Settled::Flushed { volume, entry: entry.id, indices, result }
+        }
+        Task::Note { volume, entry, records, header } => {
+            let result = sink.flush(volume, &entry, &records, Firm::Written);
+            Settled::Noted { volume, entry: entry.id, header, result }
+        }
+        Task::Publish { volume, entries, rung } => {
+            let mut results = Vec::with_capacity(entries.len());
+            sink.publish(&entries, rung, &mut results);
+            Settled::Published { volume, entries, results }
+        }
+        Task::Discard { volume, entry } => {
+            sink.discard_on(volume, &entry);
+            Settled::Discarded
+        }
+        Task::Settle { rung } => Settled::Settled { result: sink.settle(rung) },
+    }
+}

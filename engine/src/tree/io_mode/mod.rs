@@ -1,0 +1,400 @@
+//! Which engine moves the files of one end of a job.
+//!
+//! For: `SourceTree::open` and `SinkTree::open_part`, which ask; the scanner and the keeper, which have large files looked at before any
+//! worker opens them; reports.
+//! In and out: open files, their sizes, what an earlier race found → a lane; what was chosen and why as text.
+//! Invariants: what the user named is never overruled; small files and files in memory are moved through the cache; a race is run once per
+//! file system and way, never on a worker, and never for a job that has announced little.
+//! Absent on purpose: the race's rules (`proto::storage::race`), moving bytes (`tree/handle.rs`).
+
+mod trial; // heats of a race
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use proto::checked;
+use proto::negotiate::Choice;
+use proto::storage::race::{BUDGET_NS, Lane, Race, Verdict, is_stale};
+use proto::storage::remembered::{self, Line};
+use proto::storage::{Engine, Engines, Way};
+use sys::fs::{Dir, Mount};
+use sys::ring;
+
+use crate::tree::handle::Refused;
+
+/// Files from this length on are worth another engine than `Buffered`: below, the page cache absorbs them anyway.
+pub const LARGE_FILE_BYTES_MIN: u64 = 16 << 20;
+/// A race needs a file with bytes of its own for each heat.
+const RACE_FILE_BYTES_MIN: u64 = 512 << 20;
+/// A job that has announced less in large files does not race: what a race could win it is less than what it costs.
+const RACE_JOB_BYTES_MIN: u64 = 1 << 30;
+/// A destination with less room than this many times the race's own file is not raced.
+const ROOM_FACTOR: u64 = 8;
+
+/// What a job's end is told about storage.
+#[derive(Debug, Clone, Default)]
+pub struct Demands {
+    /// What the user insists on.
+    pub engines: Engines,
+    /// Where races are remembered; `None`: nowhere, and none is run.
+    pub memory: Option<PathBuf>,
+    /// Way to the kernel the user insists on.
+    pub driver: Option<ring::Kind>,
+    /// Bytes per chunk; 0: the default.
+    pub chunk_bytes: u32,
+}
+
+impl From<Engines> for Demands {
+    fn from(engines: Engines) -> Demands {
+        Demands { engines, ..Demands::default() }
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Chooser {
+    demands: Demands,
+    pub(super) refused: Refused,
+    announced: AtomicU64,
+    /// What is known of each file system that was met, by its device and the way.
+    known: Mutex<HashMap<(u64, Way), Known>>,
+    news: Mutex<Vec<Choice>>,
+    /// Bytes of the job's large files in the page cache, before and after.
+    cached: Mutex<HashMap<u64, u64>>,
+    left: AtomicU64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    key: u64,
+    lane: Lane,
+    /// Bytes per second in the race; 0: none was run.
+    bps: u64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Plain maps: one that a panicking thread held is still a map.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Chooser {
+    /// A chooser for one end of a job, and all its volumes.
+    #[must_use]
+    pub fn new(demands: impl Into<Demands>) -> Arc<Self> {
+        Arc::new(Chooser { demands: demands.into(), ..Chooser::default() })
+    }
+
+    fn chunk_bytes(&self) -> u32 {
+        if self.demands.chunk_bytes == 0 { 1 << 20 } else { self.demands.chunk_bytes }
+    }
+
+    /// Is the engine ours to choose?
+    pub(super) fn is_free(&self, way: Way) -> bool {
+        self.wish(way).is_none()
+    }
+
+    fn wish(&self, way: Way) -> Option<Engine> {
+        if way == Way::Read { self.demands.engines.read } else { self.demands.engines.write }
+    }
+
+    /// Nothing raced: past the cache where that reaches a device.
+    fn guess(&self, file: &File) -> Lane {
+        let engine = if sys::fs::is_block_file_system(file) { Engine::Direct } else { Engine::Buffered };
+        Lane { engine, io_bytes: self.chunk_bytes(), depth: 1 }
+    }
+
+    /// How a file is moved, and whether its pages are to leave the cache again.
+    pub(super) fn lane(&self, way: Way, file: &File, bytes: u64, is_cached: impl Fn() -> bool) -> (Lane, bool) {
+        let plain = Lane { engine: Engine::Buffered, io_bytes: self.chunk_bytes(), depth: 1 };
+        if let Some(engine) = self.wish(way) {
+            return (Lane { engine, ..plain }, false);
+        }
+        if bytes < LARGE_FILE_BYTES_MIN || sys::fs::is_memory_file_system(file) || is_cached() {
+            return (plain, false);
+        }
+        let known = sys::fs::stat_file(file).ok().and_then(|stat| lock(&self.known).get(&(stat.dev, way)).copied());
+        (known.map_or_else(|| self.guess(file), |known| known.lane), true)
+    }
+
+    /// A large file was announced: is its file system known, or worth a race now? `open` is the file to read, or the folder to write.
+    pub(super) fn announce(&self, way: Way, bytes: u64, dev: u64, ground: &Ground<'_>) {
+        if bytes < LARGE_FILE_BYTES_MIN || !self.is_free(way) {
+            return;
+        }
+        let sum = self.announced.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let Some(path) = &self.demands.memory else { return };
+        if lock(&self.known).get(&(dev, way)).is_some_and(|known| known.bps > 0) {
+            return;
+        }
+        let Ok(mount) = ground.mount() else { return };
+        if matches!(mount.fs_type.as_str(), "tmpfs" | "ramfs") {
+            return;
+        }
+        let key = key_of(&mount);
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let line = checked::decode::<Line>(&text).into_iter().find(|it| (it.key, it.verdict.way) == (key, way));
+        let (verdict, how) = match line {
+            Some(line) => (line.verdict, "remembered from an earlier race"),
+            None if sum < RACE_JOB_BYTES_MIN || bytes < RACE_FILE_BYTES_MIN => return,
+            None => {
+                let mut race = Race::new(way, self.chunk_bytes(), BUDGET_NS, |engine| self.refused.has(engine));
+                let begun_ns = sys::clock::now_ns();
+                let raced = ground.race(&mut race, self.chunk_bytes(), self.demands.driver);
+                let Some(verdict) = race.verdict().filter(|_| raced.is_ok()) else { return };
+                // With what is around the heats: it is time of the job all the same.
+                let verdict = Verdict { spent_ns: sys::clock::now_ns() - begun_ns, ..verdict };
+                remember(path, &Line { key, verdict: verdict.clone() });
+                (verdict, "raced now")
+            }
+        };
+        self.decided(dev, key, &mount, &verdict, how);
+    }
+
+    fn decided(&self, dev: u64, key: u64, mount: &Mount, verdict: &Verdict, how: &str) {
+        let lane = Lane { io_bytes: verdict.lane.io_bytes.min(self.chunk_bytes()), ..verdict.lane };
+        lock(&self.known).insert((dev, verdict.way), Known { key, lane, bps: verdict.bps });
+        let what = if verdict.way == Way::Read { "read engine" } else { "write engine" };
+        let value = format!("{}, {} KiB a call, {} at once", lane.engine, lane.io_bytes >> 10, lane.depth);
+        let reason = format!("{} on {}, {how}: {}", mount.fs_type, mount.device, verdict.sentence());
+        lock(&self.news).push(Choice { what, value, reason });
+    }
+
+    /// Something was chosen elsewhere.
+    pub(super) fn tell(&self, choice: Choice) {
+        lock(&self.news).push(choice);
+    }
+
+    /// What an earlier race found for the file system that this is on: its name among the remembered, bytes per second.
+    pub(super) fn remembered(&self, way: Way, on: impl AsFd) -> Option<(u64, u64)> {
+        let path = self.demands.memory.as_ref().filter(|_| self.is_free(way))?;
+        let key = key_of(&sys::fs::mount_of(on).ok()?);
+        let lines = checked::decode::<Line>(&std::fs::read_to_string(path).ok()?);
+        let line = lines.into_iter().find(|it| (it.key, it.verdict.way) == (key, way))?;
+        Some((key, line.verdict.bps))
+    }
+
+    /// What was chosen since this was last asked.
+    #[must_use]
+    pub fn take_news(&self) -> Vec<Choice> {
+        let mut news = std::mem::take(&mut *lock(&self.news));
+        news.extend(self.refused.take_fixed().map(|error| Choice {
+            what: "registered buffers",
+            value: "not all".to_owned(),
+            reason: format!("the kernel would not lock more memory for the disk ('ulimit -l' bounds it): {error}"),
+        }));
+        news
+    }
+
+    /// The job is over; `was_limit`: this end's disk is what it waited for. A file system that has become slower is raced again next time.
+    pub fn settle(&self, way: Way, bytes: u64, ns: u64, was_limit: bool) {
+        let Some(path) = self.demands.memory.as_ref().filter(|_| was_limit) else { return };
+        let known = lock(&self.known);
+        let mut of_way = known.iter().filter(|((_, it), _)| *it == way).map(|(_, known)| known);
+        // With two file systems nobody can say whose rate it was.
+        let (Some(one), None) = (of_way.next(), of_way.next()) else { return };
+        if one.bps > 0 && is_stale(one.bps, bytes, ns) {
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            let _ = replace(path, &checked::encode(&remembered::without(&text, one.key, way)));
+        }
+    }
+
+    /// A large file is opened to be read: what of it is in the page cache already is not ours.
+    pub(super) fn cached_before(&self, entry: u64, bytes: u64, file: &File) {
+        if bytes >= LARGE_FILE_BYTES_MIN && !lock(&self.cached).contains_key(&entry) {
+            let before = sys::fs::cached(file, 0, 0).map_or(u64::MAX, |it| it.bytes);
+            lock(&self.cached).insert(entry, before);
+        }
+    }
+
+    /// The job is done with a large file: what is in the page cache beyond what was there before is what it displaced of others.
+    pub(super) fn cached_after(&self, entry: u64, bytes: u64, file: &File) {
+        if bytes >= LARGE_FILE_BYTES_MIN {
+            let before = lock(&self.cached).remove(&entry).unwrap_or(0);
+            let after = sys::fs::cached(file, 0, 0).map_or(0, |it| it.bytes);
+            self.left.fetch_add(after.saturating_sub(before), Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes of page cache that the job's large files took and kept, and so displaced of others' at most.
+    #[must_use]
+    pub fn displaced_bytes(&self) -> u64 {
+        self.left.load(Ordering::Relaxed)
+    }
+}
+
+/// Where a race is run.
+#[derive(Debug)]
+pub(super) enum Ground<'a> {
+    /// A file to read: its folder and name.
+    File(&'a Dir, &'a [u8]),
+    /// A folder to write into.
+    Folder(&'a Dir),
+}
+
+impl Ground<'_> {
+    fn mount(&self) -> io::Result<Mount> {
+        match self {
+            Ground::File(folder, name) => sys::fs::mount_of(folder.open_file(name, false)?),
+            Ground::Folder(folder) => sys::fs::mount_of(folder),
+        }
+    }
+
+    fn race(&self, race: &mut Race, chunk_bytes: u32, driver: Option<ring::Kind>) -> io::Result<()> {
+        match self {
+            Ground::File(folder, name) => {
+                let open = || folder.open_file(name, false);
+                if super::source::is_cached(&open()?, sys::fs::stat_file(&open()?)?.bytes) {
+                    // It would say how fast memory is.
+                    return Err(io::ErrorKind::ResourceBusy.into());
+                }
+                trial::read(race, open, chunk_bytes, driver)
+            }
+            Ground::Folder(folder) => {
+                if folder.space()?.free_bytes < trial::WRITTEN_BYTES * ROOM_FACTOR {
+                    return Err(io::ErrorKind::StorageFull.into());
+                }
+                trial::write(race, folder, chunk_bytes, driver)
+            }
+        }
+    }
+}
+
+/// Names a file system as it is mounted now, under this kernel: any of them may change what is best.
+fn key_of(mount: &Mount) -> u64 {
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let text = format!("{}\n{}\n{}\n{:x}\n{kernel}", mount.fs_type, mount.device, mount.options, mount.id);
+    u64::from_be_bytes(*blake3::hash(text.as_bytes()).as_bytes().first_chunk().expect("longer than that"))
+}
+
+/// What these file systems do together, bit/s; 0: that is not known of all of them. One that several volumes stand on counts once.
+pub(super) fn together_bps(known: impl IntoIterator<Item = Option<(u64, u64)>>) -> u64 {
+    let all: Option<HashMap<u64, u64>> = known.into_iter().collect();
+    all.map_or(0, |all| all.values().fold(0_u64, |sum, bps| sum.saturating_add(bps.saturating_mul(8))))
+}
+
+/// Two jobs at once: the later one's line may be lost, and is found again by the next race.
+fn remember(path: &std::path::Path, line: &Line) {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    // A home that cannot be written means a race per job: slower, and right.
+    let _ = replace(path, &checked::with(&text, line));
+}
+
+/// Never half a file: written beside, then renamed.
+fn replace(path: &std::path::Path, text: &str) -> io::Result<()> {
+    let beside = path.with_extension(format!("{}.new", std::process::id()));
+    std::fs::write(&beside, text)?;
+    std::fs::rename(&beside, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BPS: u64 = 1_000_000_000;
+
+    /// A home's memory of races that goes away with the test.
+    struct Memory(PathBuf);
+
+    impl Memory {
+        fn new(name: &str) -> Memory {
+            Memory(std::env::temp_dir().join(format!("longhaul-choice-{name}-{}", std::process::id())))
+        }
+        fn chooser(&self) -> Chooser {
+            Chooser { demands: Demands { memory: Some(self.0.clone()), ..Demands::default() }, ..Chooser::default() }
+        }
+        fn has(&self, key: u64, way: Way) -> bool {
+            let text = std::fs::read_to_string(&self.0).unwrap_or_default();
+            checked::decode::<Line>(&text).into_iter().any(|it| (it.key, it.verdict.way) == (key, way))
+        }
+    }
+
+    impl Drop for Memory {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    fn verdict(way: Way) -> Verdict {
+        let mut race = Race::new(way, 1 << 20, BUDGET_NS, |_| false);
+        while let Some(heat) = race.next_heat() {
+            race.on_heat(heat, heat.bytes, heat.bytes * 1_000_000_000 / BPS);
+        }
+        race.verdict().expect("a race that ran has a winner")
+    }
+
+    fn mount(id: u64) -> Mount {
+        Mount { fs_type: "ext4".into(), device: "/dev/x".into(), options: "rw".into(), id }
+    }
+
+    /// A job on one disk with a winner that another job's race found.
+    fn job(memory: &Memory, way: Way) -> (Chooser, u64) {
+        let (chooser, key, verdict) = (memory.chooser(), key_of(&mount(1)), verdict(way));
+        remember(&memory.0, &Line { key, verdict: verdict.clone() });
+        chooser.decided(7, key, &mount(1), &verdict, "remembered from an earlier race");
+        (chooser, key)
+    }
+
+    #[test]
+    fn a_winner_whose_rate_fell_is_forgotten_and_only_that_one() {
+        let memory = Memory::new("stale");
+        for way in [Way::Read, Way::Write] {
+            let other = key_of(&mount(2));
+            remember(&memory.0, &Line { key: other, verdict: verdict(way) });
+            let (chooser, key) = job(&memory, way);
+            let seconds = |seconds: u64| seconds * 1_000_000_000;
+            chooser.settle(way, 4 * BPS, seconds(7), true);
+            assert!(memory.has(key, way), "more than half of the raced rate");
+            chooser.settle(way, 4 * BPS, seconds(60), false);
+            assert!(memory.has(key, way), "something else was the limit");
+            chooser.settle(way, BPS / 2, seconds(60), true);
+            assert!(memory.has(key, way), "too little was moved to say");
+            chooser.settle(way, 4 * BPS, seconds(9), true);
+            assert!(!memory.has(key, way), "less than half of the raced rate");
+            assert!(memory.has(other, way), "what is known of another file system stays");
+        }
+    }
+
+    #[test]
+    fn of_two_disks_nobody_can_say_whose_rate_fell() {
+        let memory = Memory::new("two");
+        let (chooser, key) = job(&memory, Way::Read);
+        let (other, verdict) = (key_of(&mount(2)), verdict(Way::Read));
+        remember(&memory.0, &Line { key: other, verdict: verdict.clone() });
+        chooser.decided(8, other, &mount(2), &verdict, "raced now");
+        chooser.settle(Way::Read, 4 * BPS, 60_000_000_000, true);
+        // Neither, whichever of them is looked at first.
+        assert!(memory.has(key, Way::Read) && memory.has(other, Way::Read));
+    }
+
+    #[test]
+    fn pages_that_a_job_brought_in_and_left_are_what_it_displaced() {
+        let path = std::env::temp_dir().join(format!("longhaul-displaced-{}", std::process::id()));
+        let bytes = LARGE_FILE_BYTES_MIN;
+        std::fs::write(&path, vec![1; bytes as usize]).unwrap();
+        let file = File::open(&path).unwrap();
+        let cached = || sys::fs::cached(&file, 0, 0).map_or(0, |it| it.bytes);
+        let chooser = Chooser::new(Engines::default());
+        // What was in the cache before is not the job's; a small file is not looked at.
+        let before = cached();
+        chooser.cached_before(1, bytes, &file);
+        std::io::copy(&mut File::open(&path).unwrap(), &mut io::sink()).unwrap();
+        chooser.cached_after(1, bytes, &file);
+        assert!(
+            chooser.displaced_bytes() <= cached().saturating_sub(before) + (1 << 20),
+            "{}",
+            chooser.displaced_bytes()
+        );
+        // A part is new: all that stays of it.
+        let displaced = chooser.displaced_bytes();
+        chooser.cached_after(2, bytes, &file);
+        assert!((chooser.displaced_bytes() - displaced).abs_diff(cached()) <= 1 << 20, "{}", chooser.displaced_bytes());
+        chooser.cached_after(3, bytes - 1, &file);
+        assert!((chooser.displaced_bytes() - displaced).abs_diff(cached()) <= 1 << 20, "{}", chooser.displaced_bytes());
+        std::fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,0 +1,348 @@
+//! Names at the source.
+//!
+//! For: opening what the manifest names, and seeing whether it is still that.
+//! In and out: entries in; open files, contents, verdicts out.
+//! Invariants: no link is followed below the user's own path; a read never goes past what the manifest says.
+//! Absent on purpose: walking (scan.rs).
+
+pub mod joined; // a striped file read as one
+pub mod watched; // files that may be written while they are read
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use proto::manifest::{Aspects, Entry};
+use proto::storage::Way;
+use proto::striped::Whole;
+use proto::wire::chunk::CHUNK_BYTES_MIN;
+use sys::fs::{Dir, Kind, Stat, Writers};
+
+use crate::machine::recv::JOURNAL_FILE_BYTES_MIN;
+use crate::platform::{HOLES_AT_ONCE, Holes, SourceTree};
+use crate::tree::beside_of;
+use crate::tree::handle::Handle;
+use crate::tree::io_mode::{Chooser, LARGE_FILE_BYTES_MIN};
+use crate::tree::scan::filter::Filter;
+use crate::tree::scan::include::Picks;
+use crate::tree::scan::overlap::Own;
+use crate::tree::sink::folder_of;
+use crate::tree::sink::previous::is_same;
+use crate::tree::source::watched::{Cloned, Snapshot, Watched, is_recent, is_untouched};
+
+/// One thing the user named: where it stands, and under which first component it is announced.
+#[derive(Debug, Clone)]
+pub struct Root {
+    /// The folder it stands in.
+    pub parent: Dir,
+    /// Its own name there; empty: the folder itself.
+    pub name: Box<[u8]>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct LinuxSource {
+    roots: HashMap<Box<[u8]>, Root>,
+    wanted: Aspects,
+    numeric: bool,
+    chooser: Arc<Chooser>,
+    filter: Option<Arc<Filter>>,
+    picks: Option<Arc<Picks>>,
+    own: Option<Arc<Own>>,
+    snapshot: Snapshot,
+    watched: Watched,
+}
+
+impl LinuxSource {
+    /// Sources by the first component they are announced under; the empty component stands for all.
+    #[must_use]
+    pub fn new(roots: HashMap<Box<[u8]>, Root>, chooser: Arc<Chooser>) -> Self {
+        let (snapshot, watched) = (Snapshot::Auto, Watched::default());
+        LinuxSource {
+            roots,
+            wanted: Aspects::ALL,
+            numeric: false,
+            chooser,
+            filter: None,
+            picks: None,
+            own: None,
+            snapshot,
+            watched,
+        }
+    }
+
+    /// What is read of entries beside content, mode and time; `numeric`: owners are not told by name.
+    #[must_use]
+    pub fn keeping(mut self, wanted: Aspects, numeric: bool) -> Self {
+        (self.wanted, self.numeric) = (wanted, numeric);
+        self
+    }
+
+    /// Leaves out what the rules match below each source, and takes only what is picked, if anything is: with one source, a folder.
+    #[must_use]
+    pub fn choosing(mut self, filter: Option<Arc<Filter>>, picks: Option<Arc<Picks>>) -> Self {
+        (self.filter, self.picks) = (filter, picks);
+        self
+    }
+
+    /// Leaves out the job's own destination, should it stand in the source.
+    #[must_use]
+    pub fn avoiding(mut self, own: Option<Arc<Own>>) -> Self {
+        self.own = own;
+        self
+    }
+
+    /// See `avoiding`.
+    pub(crate) fn own(&self) -> Option<Arc<Own>> {
+        self.own.clone()
+    }
+
+    /// Which files are read from a clone.
+    #[must_use]
+    pub fn from_snapshots(mut self, snapshot: Snapshot) -> Self {
+        self.snapshot = snapshot;
+        self
+    }
+
+    /// Files that were read from a clone; and files that somebody had open for writing where a write through a mapping is not seen.
+    #[must_use]
+    pub fn written_meanwhile(&self) -> (u64, u64) {
+        self.watched.counts()
+    }
+
+    /// The clone to read from in the file's place, if there is one.
+    fn watch(&self, entry: &Entry, file: &File) -> io::Result<Option<Cloned>> {
+        if entry.meta.striped {
+            return Ok(None); // its pieces are ours, and their map has a digest of each chunk
+        }
+        let unnamed = || {
+            let (dir, rel) = self.locate(&entry.path)?;
+            dir.open_dir(folder_of(&rel))?.create_unnamed()
+        };
+        self.watched.begin(entry, file, self.snapshot, unnamed, |clone| self.handle(entry, clone))
+    }
+
+    fn handle(&self, entry: &Entry, file: File) -> Handle {
+        let bytes = entry.bytes();
+        let (lane, behind) = self.chooser.lane(Way::Read, &file, bytes, || is_cached(&file, bytes));
+        Handle::by(file, lane.engine, bytes, behind, &self.chooser.refused).in_lane(lane)
+    }
+
+    /// See `choosing`.
+    pub(crate) fn chosen(&self) -> (Option<Arc<Filter>>, Option<Arc<Picks>>) {
+        (self.filter.clone(), self.picks.clone())
+    }
+
+    /// See `keeping`.
+    pub(crate) fn wanted(&self) -> Aspects {
+        self.wanted
+    }
+
+    /// See `keeping`.
+    pub(crate) fn is_numeric(&self) -> bool {
+        self.numeric
+    }
+
+    /// Who chooses its engines.
+    #[must_use]
+    pub fn chooser(&self) -> &Arc<Chooser> {
+        &self.chooser
+    }
+
+    /// What its file system gave in an earlier race, if it is one large file that is not in memory already.
+    pub(super) fn remembered(&self) -> Option<(u64, u64)> {
+        let mut roots = self.roots.values();
+        let (Some(root), None) = (roots.next(), roots.next()) else { return None };
+        let stat = root.parent.stat(&root.name).ok().filter(|stat| stat.kind == Kind::File)?;
+        let file = root.parent.open_file(&root.name, false).ok()?;
+        if stat.bytes < LARGE_FILE_BYTES_MIN || is_cached(&file, stat.bytes) {
+            return None;
+        }
+        self.chooser.remembered(Way::Read, &file)
+    }
+
+    /// The roots, for the scan.
+    pub fn roots(&self) -> impl Iterator<Item = (&[u8], &Root)> {
+        self.roots.iter().map(|(top, root)| (&**top, root))
+    }
+
+    /// The file of an entry with its facts, for plain calls.
+    pub(crate) fn open_stat(&self, entry: &Entry) -> io::Result<(File, Stat)> {
+        let (dir, rel) = self.locate(&entry.path)?;
+        if entry.bytes() > JOURNAL_FILE_BYTES_MIN && dir.stat(&beside_of(&rel, Whole::of(entry), "map")).is_ok() {
+            return Err(io::ErrorKind::Unsupported.into()); // a piece of a striped file: it is read chunk by chunk
+        }
+        dir.open_file_stat(&rel)
+    }
+
+    /// What stands of an entry here: the file, or this volume's piece of it.
+    fn open_plain(&self, entry: &Entry) -> io::Result<File> {
+        let (dir, rel) = self.locate(&entry.path)?;
+        let piece = entry.meta.striped.then(|| beside_of(&rel, Whole::of(entry), "chunks"));
+        match piece.map(|piece| dir.open_file(&piece, false)) {
+            // Where its name stands, that is the piece.
+            Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => dir.open_file(&rel, false),
+            Some(piece) => piece,
+            None => dir.open_file(&rel, false),
+        }
+    }
+
+    fn locate(&self, path: &[u8]) -> io::Result<(&Dir, Vec<u8>)> {
+        let (top, rest) = match path.iter().position(|&byte| byte == b'/') {
+            Some(slash) => (&path[..slash], &path[slash + 1..]),
+            None => (path, &path[path.len()..]),
+        };
+        let (root, rest) = match (self.roots.get(top), self.roots.get(&[][..])) {
+            (Some(root), _) if !top.is_empty() => (root, rest),
+            (_, Some(root)) => (root, path),
+            _ => return Err(io::ErrorKind::NotFound.into()),
+        };
+        Ok((&root.parent, proto::manifest::join(&root.name, rest).into_vec()))
+    }
+}
+
+/// Does the page cache hold (nearly) all of the file, or, where the kernel does not count, its beginning, middle and end? Then reading
+/// it past the cache would be the slower way.
+pub(super) fn is_cached(file: &File, bytes: u64) -> bool {
+    if let Ok(cached) = sys::fs::cached(file, 0, 0) {
+        return cached.bytes / 10 * 10 >= bytes / 10 * 9;
+    }
+    [0, bytes / 2, bytes.saturating_sub(1)].iter().all(|&offset| sys::fs::is_cached_at(file, offset))
+}
+
+/// The next holes of a file from `offset` on, where the kernel itself tells them. Errors: what is said to be one holds data.
+pub(super) fn holes_of(file: &File, offset: u64) -> io::Result<Holes> {
+    if !sys::fs::tells_holes(file) {
+        return Ok(Holes { ranges: Vec::new(), until: u64::MAX });
+    }
+    let (mut ranges, mut until) = (Vec::with_capacity(HOLES_AT_ONCE), offset);
+    for _ in 0..LOOKS_AT_ONCE {
+        let Some((start, end)) = sys::fs::next_hole(file, until)? else {
+            return Ok(Holes { ranges, until: u64::MAX });
+        };
+        until = end;
+        if end - start < u64::from(CHUNK_BYTES_MIN) {
+            continue; // no chunk fits into it
+        }
+        if !is_hole(file, start, end)? {
+            return Err(io::Error::other("its file system takes data for a hole"));
+        }
+        ranges.push((start, end));
+        if ranges.len() == HOLES_AT_ONCE {
+            break;
+        }
+    }
+    Ok(Holes { ranges, until })
+}
+
+/// Holes too short for a chunk that are passed over at once, at most: some µs each, on a thread that others wait for.
+const LOOKS_AT_ONCE: usize = 256;
+
+/// Does what is said to be a hole read as zeros, where it begins, in its middle and at its end? Who says so has been wrong before.
+fn is_hole(file: &File, start: u64, end: u64) -> io::Result<bool> {
+    let mut bytes = [0; sys::fs::HOLE_BYTES];
+    for at in [start, start + (end - start) / 2, end.saturating_sub(bytes.len() as u64).max(start)] {
+        let read = sys::fs::read_at_full(file, &mut bytes, at)?;
+        let inside = read.min(usize::try_from(end - at).unwrap_or(usize::MAX));
+        if bytes[..inside].iter().any(|&byte| byte != 0) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+impl SourceTree for LinuxSource {
+    type File = Handle;
+
+    fn open(&self, entry: &Entry, _volume: usize) -> io::Result<Handle> {
+        let file = self.open_plain(entry)?;
+        self.chooser.cached_before(entry.id, entry.bytes(), &file);
+        Ok(self.watch(entry, &file)?.map_or_else(|| self.handle(entry, file), |clone| clone.handle))
+    }
+
+    fn map_of(&self, entry: &Entry) -> io::Result<Vec<u8>> {
+        let (dir, rel) = self.locate(&entry.path)?;
+        let mut bytes = Vec::new();
+        io::Read::read_to_end(&mut dir.open_file(&beside_of(&rel, Whole::of(entry), "map"), false)?, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn read_small(&self, entry: &Entry, into: &mut [u8]) -> io::Result<Option<()>> {
+        let (file, before) = self.open_stat(entry)?;
+        if !is_same(&before, entry) {
+            return Ok(None);
+        }
+        if is_recent(&before) && sys::fs::writers_of(&file) == Writers::Some {
+            self.watched.settle(&file, Writers::Some);
+        }
+        match file.read_exact_at(into, 0) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            other => other?,
+        }
+        let after = sys::fs::stat_file(&file)?;
+        Ok((is_same(&after, entry) && is_untouched(&before, &after)).then_some(()))
+    }
+
+    fn expect_small(&self, entry: &Entry) {
+        // Its name was looked at by the scan, its number is in memory: opening it waits for nothing but where that is long ago.
+        let _ = self.open_plain(entry).and_then(|file| sys::fs::begin_read(&file, entry.bytes()));
+    }
+
+    fn read_at(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        // What is compared and what is sent of it later is one version.
+        let file = self.open_plain(entry)?;
+        match self.watch(entry, &file)? {
+            Some(clone) => sys::fs::read_at_full(&clone.plain, into, offset),
+            None => sys::fs::read_at_full(&file, into, offset),
+        }
+    }
+
+    fn is_unchanged(&self, entry: &Entry) -> io::Result<bool> {
+        let (dir, rel) = self.locate(&entry.path)?;
+        if entry.bytes() >= LARGE_FILE_BYTES_MIN
+            && let Ok(file) = dir.open_file(&rel, false)
+        {
+            self.chooser.cached_after(entry.id, entry.bytes(), &file);
+        }
+        self.watched.is_one_version(entry, || dir.stat(&rel))
+    }
+
+    fn resumes(&self, entry: &Entry) {
+        self.watched.resumes(entry.id);
+    }
+
+    fn done(&self, entry: &Entry) {
+        self.watched.done(entry.id);
+    }
+
+    fn holes(&self, entry: &Entry, offset: u64) -> io::Result<Holes> {
+        let (dir, rel) = self.locate(&entry.path)?;
+        let file = dir.open_file(&rel, false)?;
+        match self.watch(entry, &file)? {
+            Some(clone) => holes_of(&clone.plain, offset),
+            None => holes_of(&file, offset),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hole_that_holds_data_is_none() {
+        let path = std::env::temp_dir().join(format!("longhaul-hole-{}", std::process::id()));
+        let file = File::options().create_new(true).read(true).write(true).open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let mib = 1 << 20;
+        file.set_len(8 * mib).unwrap();
+        file.write_all_at(b"x", 4 * mib).unwrap();
+        assert!(is_hole(&file, 0, 4 * mib).unwrap(), "nothing before the byte");
+        for (start, end) in [(0, 8 * mib), (4 * mib, 6 * mib), (3 * mib, 4 * mib + 1)] {
+            assert!(!is_hole(&file, start, end).unwrap(), "{start}..{end} has a byte where it is looked at");
+        }
+        assert!(is_hole(&file, 5 * mib, 8 * mib).unwrap(), "up to the end of the file");
+    }
+}
