@@ -23,6 +23,9 @@ mod platform;
 #[path = "sim/rng.rs"]
 mod rng;
 #[allow(dead_code)]
+#[path = "sim/trace.rs"]
+mod trace;
+#[allow(dead_code)]
 #[path = "sim/trees.rs"]
 mod trees;
 
