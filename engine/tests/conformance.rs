@@ -39,7 +39,7 @@ use engine::end::compare::{self, Look, Seen};
 use engine::job::{Cover, Terms};
 use engine::linux::{Linux, beside};
 use engine::platform::{Done, Firm, Found, Op, Platform, SinkTree, SourceTree};
-use engine::seal::chunk_digest;
+use engine::seal::frame::chunk_digest;
 use proto::manifest::{Entry, EntryKind, Meta};
 use proto::negotiate::Cipher;
 use proto::storage::{Engine, Engines};

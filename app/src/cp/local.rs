@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-use engine::bound::Bound;
 use engine::host::{Team, Workers};
 use engine::linux::overlap::Own;
 use engine::linux::sink::LinuxSink;
 use engine::linux::{Sinks, Sources};
+use engine::worker::bound::Bound;
 use proto::negotiate::{Choice, Offer, Plan, negotiate};
 use proto::wire::control::Rung;
 use sys::event::Event;

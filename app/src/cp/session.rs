@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use engine::bound::Bound;
 use engine::end::Tally;
 use engine::host::{Hold, Make, Team, Workers};
 use engine::linux::choice::{Chooser, Demands};
@@ -19,6 +18,7 @@ use engine::linux::overlap::{Marks, Own};
 use engine::linux::sink::LinuxSink;
 use engine::linux::{Sinks, Sources, read_bps, write_bps};
 use engine::platform::Clones;
+use engine::worker::bound::Bound;
 use proto::error::Refusal;
 use proto::manifest::Aspects;
 use proto::negotiate::{Choice, Driver, Pace, slower_disk};

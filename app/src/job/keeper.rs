@@ -32,8 +32,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use engine::books::Look;
-use engine::bound::Bound;
 use engine::end::{Outbox, Record};
 use engine::fault;
 use engine::host::Team;
@@ -42,6 +40,8 @@ use engine::linux::scan::Batch;
 use engine::linux::{Linux, Sinks, Sources};
 use engine::meter::{Meter, PathStats};
 use engine::sink::commit::Task;
+use engine::worker::bound::Bound;
+use engine::worker::stages::Look;
 use proto::books::Books;
 use proto::error::{Breach, Refusal};
 use proto::layout::Layout;

@@ -12,7 +12,6 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use engine::bound::Bound;
 use engine::fault::words;
 use engine::host::Team;
 use engine::job::JobNo;
@@ -21,6 +20,7 @@ use engine::linux::filter::{BadRule, Filter};
 use engine::linux::overlap::Own;
 use engine::linux::picks::{NotPicked, Picks};
 use engine::linux::{read_bps, write_bps};
+use engine::worker::bound::Bound;
 use proto::error::{Breach, Refusal};
 use proto::manifest::Aspects;
 use proto::negotiate::negotiate;

@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use blake3::hazmat::HasherExt;
 use crc_fast::CrcAlgorithm;
-use engine::digest::{DigestTree, crc_digest};
 use engine::end::recv::JOURNAL_FILE_BYTES_MIN;
 use engine::linux::joined::Joined;
+use engine::seal::digest::{DigestTree, crc_digest};
 use proto::manifest::{Aspects, EntryKind, NodeKind};
 use proto::receipt::{EntryLine, put_digest};
 use proto::striped::Whole;

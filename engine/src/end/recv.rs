@@ -30,7 +30,7 @@ use crate::end::names::{Further, Names};
 use crate::end::{Outbox, Record, Stop, fault, told};
 use crate::job::{Cmd, Event, JobNo, Terms, fault_kind};
 use crate::platform::{Found, Platform, SinkTree};
-use crate::seal::tag_count;
+use crate::seal::frame::tag_count;
 use crate::sink::commit::{Settled, Task};
 
 use parts::Coming;

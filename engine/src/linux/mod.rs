@@ -37,8 +37,8 @@ use sys::ring::{self, Driver, Tail};
 
 pub use handle::Handle;
 
-use crate::packets::HEAD_BYTES;
 use crate::platform::{Arrived, Done, Op, Platform, Splicer};
+use crate::seal::packet::HEAD_BYTES;
 use crate::sink::volumes::Volumes;
 
 pub use choice::LARGE_FILE_BYTES_MIN;

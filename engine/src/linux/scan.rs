@@ -6,7 +6,7 @@
 //! not all found yet, at most `LINK_GROUPS_MAX` and `LINK_NAME_BYTES_MAX`; of a set of volumes also one open folder per level and volume,
 //! and 8 bytes for each name of an open folder; on some disks names that wait in order, at most `order::NAMES_MAX`; a folder's end comes after everything below it; links are
 //! not followed; our own parts and journals are left out, and what the job's rules leave out or its list does not name.
-//! Absent on purpose: sending order beyond the walk's own (linux/order.rs) and a pack's (source/file.rs).
+//! Absent on purpose: sending order beyond the walk's own (linux/order.rs) and a pack's (ends/file_source.rs).
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io;

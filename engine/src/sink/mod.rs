@@ -4,4 +4,3 @@ pub mod commit; // flush, rename: the committer's work, off the loop
 pub mod volumes; // N disks as one
 pub(crate) mod striped; // and one file on many of them
 mod stood; // of such a file, the version before
-pub mod file; // parts of a tree, by chunk or packed

@@ -1,4 +1,3 @@
 //! Sources: where bytes come from.
 
 pub mod volumes; // N disks as one
-pub mod file; // files of a tree, by chunk or packed

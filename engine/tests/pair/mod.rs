@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::time::{Duration, Instant};
 
-use engine::books::Counters;
 use engine::end::recv::{Carried, RecvEnd};
 use engine::end::send::SendEnd;
 use engine::end::{Outbox, Record};
@@ -25,6 +24,7 @@ use engine::linux::source::{LinuxSource, Root};
 use engine::linux::{Linux, Sinks, Sources};
 use engine::sink::commit::{self, Settled};
 use engine::worker::Worker;
+use engine::worker::stages::Counters;
 use proto::flow::FlowConfig;
 use proto::negotiate::{Cipher, Plan};
 use proto::rate::{Law, Policy, RateConfig};

@@ -7,13 +7,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use engine::digest::digest_of;
 use engine::end::Record;
 use engine::end::recv::{FLUSH_NS, JOURNAL_FILE_BYTES_MIN, NOTE_NS};
 use engine::job::Event;
 use engine::linux::is_ours;
 use engine::meter::PathStats;
 use engine::platform::Harm;
+use engine::seal::digest::digest_of;
 use engine::sink::commit::{Settled, Task};
 use proto::journal::{JournalHeader, Replay, encode_header};
 use proto::manifest::{Entry, EntryId};

@@ -9,8 +9,8 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use engine::packets::HEAD_BYTES;
 use engine::platform::{Arrived, Done, Harm, Op, Platform};
+use engine::seal::packet::HEAD_BYTES;
 use sys::mem::{Mem, Pool};
 
 use crate::disk::Clock;
