@@ -1,4 +1,4 @@
-//! The table of `engine/src/digest/zeros.rs`, hashed again: all of its terabyte.
+//! The table of `engine/src/seal/digest/zeros.rs`, hashed again: all of its terabyte.
 //!
 //! For: `make zeros`.
 //! In and out: the path of a file to write, or `check` → whether the table that is built in is the same.
@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use engine::digest::zeros::{ZEROS_BYTES, hash_zeros};
+use engine::seal::digest::zeros::{ZEROS_BYTES, hash_zeros};
 use proto::wire::control::HOLE_REACH_BYTES;
 
 fn main() -> std::io::Result<()> {
@@ -35,6 +35,6 @@ fn main() -> std::io::Result<()> {
     if path != "check" {
         return std::fs::write(path, table);
     }
-    let built_in = include_bytes!("../src/digest/zeros.bin");
+    let built_in = include_bytes!("../src/seal/digest/zeros.bin");
     if *built_in == table[..] { Ok(()) } else { Err(std::io::Error::other("zeros.bin is not what hashing gives")) }
 }

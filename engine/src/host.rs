@@ -15,13 +15,13 @@ use std::thread::JoinHandle;
 use proto::placement::homes;
 use sys::ring::{Kind, Waker};
 
-use crate::books::{Counters, Look, Spared};
 use crate::fault;
 use crate::job::Cmd;
 use crate::linux::Linux;
 use crate::platform::Platform;
 use crate::seldom::Seldom;
 use crate::worker::Worker;
+use crate::worker::stages::{Counters, Look, Spared};
 
 /// One worker from outside.
 #[derive(Debug)]

@@ -28,10 +28,10 @@ use proto::send::{Handout, Unit};
 use proto::wire::chunk::ChunkKind;
 use proto::wire::control::{ChunkId, Corrupt, Digest, DigestKind, FaultKind};
 
-use crate::books::Snapshot;
-use crate::bound::Bound;
 use crate::meter::Meter;
 use crate::platform::Platform;
+use crate::worker::bound::Bound;
+use crate::worker::stages::Snapshot;
 
 /// Names a job within this process.
 pub type JobNo = u32;

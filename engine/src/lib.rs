@@ -8,19 +8,13 @@
 //! The modules stand in the order in which a chunk meets them.
 #![forbid(unsafe_code)]
 
-pub mod job; // what a worker is told and what it tells: Cmd, Event, JobPart
+pub mod job; // what a worker is told and what it reports: Cmd, Event, JobPart
 pub mod platform; // the one generic: what the loop needs from a world, real or simulated
-pub mod worker; // THE loop
-pub mod source; // file → plain buf
-pub mod seal; // plain buf → sealed frame, and back
-pub mod packets; // runs of a unit ↔ datagrams
-pub mod rail; // frames ↔ network
-pub mod sink; // plain buf → file
-pub mod digest; // chunk digests merged to the file's
-pub mod books; // laps booked to stages
+pub mod worker; // THE loop, the only caller of steps; ops in flight, stage accounting, rate bounds
+pub mod ends; // file → plain buf, plain buf → file
+pub mod seal; // plain buf ↔ sealed frame or packets, digests
+pub mod rail; // frames and packets ↔ network
 pub mod fault; // panics, on purpose and not
-pub mod bound; // --rate: one for all rails of a job
-pub mod limit; // and what comes of a sender that ignores it
 pub mod seldom; // figures of the process that many jobs ask for
 pub mod meter; // what a datagram rail tells of itself
 pub mod machine; // the two job ends: proto's machines joined to trees and workers

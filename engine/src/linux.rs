@@ -14,8 +14,8 @@ use proto::storage::Engine;
 use sys::mem::{Mem, Pool};
 use sys::ring::{self, Driver, Tail};
 
-use crate::packets::HEAD_BYTES;
 use crate::platform::{Arrived, Done, Op, Platform, Splicer};
+use crate::seal::packet::HEAD_BYTES;
 use crate::tree::handle::Handle;
 use crate::tree::{Sinks, Sources};
 

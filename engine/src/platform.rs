@@ -16,7 +16,7 @@ use proto::wire::control::{IdName, Rung};
 use sys::mem::{Mem, Pool};
 pub use sys::udp::{Arrived, Splicer};
 
-use crate::packets;
+use crate::seal::packet;
 
 /// One asynchronous step. `at` and `len` index into the memory's bytes.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ pub trait Platform {
     fn send_burst(
         &mut self,
         _socket: &Self::Socket,
-        _heads: &[[u8; packets::HEAD_BYTES]],
+        _heads: &[[u8; packet::HEAD_BYTES]],
         _payload: &[u8],
         _segment: usize,
     ) -> io::Result<usize> {

@@ -3,7 +3,7 @@
 //! For: reports, which read the counters of the workers as soon as the last of them has said so.
 //! In and out: jobs without a rail, opened and closed at once; panics when the word came before the count.
 //! Invariants: no count is older than the word.
-//! Absent on purpose: what the counts are (`engine::books`).
+//! Absent on purpose: what the counts are (`engine::worker::stages`).
 
 #[allow(dead_code)]
 mod pair;

@@ -23,6 +23,9 @@ mod platform;
 #[path = "sim/rng.rs"]
 mod rng;
 #[allow(dead_code)]
+#[path = "sim/trace.rs"]
+mod trace;
+#[allow(dead_code)]
 #[path = "sim/trees.rs"]
 mod trees;
 
@@ -36,7 +39,7 @@ use engine::job::{Cover, Terms};
 use engine::linux::Linux;
 use engine::machine::compare::{self, Look, Seen};
 use engine::platform::{Done, Firm, Found, Op, Platform, SinkTree, SourceTree};
-use engine::seal::chunk_digest;
+use engine::seal::frame::chunk_digest;
 use engine::tree::beside;
 use proto::manifest::{Entry, EntryKind, Meta};
 use proto::negotiate::Cipher;

@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-use engine::bound::Bound;
 use engine::host::{Team, Workers};
 use engine::tree::scan::overlap::Own;
 use engine::tree::sink::LinuxSink;
 use engine::tree::{Sinks, Sources};
+use engine::worker::bound::Bound;
 use proto::negotiate::{Choice, Offer, Plan, negotiate};
 use proto::wire::control::Rung;
 use sys::event::Event;

@@ -51,7 +51,7 @@ impl Explaining<'_> {
         let window = (proto::WINDOW * 512 + proto::WINDOW_NAME_BYTES * 2) as u64;
         parts.push(("window of entries and their names".to_owned(), window));
         if self.own.datagrams > 0 {
-            let bytes = usize::from(self.own.datagrams) * engine::rail::udp::RAIL_BYTES;
+            let bytes = usize::from(self.own.datagrams) * engine::rail::datagram::RAIL_BYTES;
             parts.push(("bursts of datagram rails".to_owned(), bytes as u64));
         }
         parts.push(("threads, TLS, mailboxes".to_owned(), 16 << 20));

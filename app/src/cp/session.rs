@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use engine::bound::Bound;
 use engine::host::{Hold, Make, Team, Workers};
 use engine::machine::Tally;
 use engine::platform::Clones;
@@ -19,6 +18,7 @@ use engine::tree::scan::filter::Filter;
 use engine::tree::scan::overlap::{Marks, Own};
 use engine::tree::sink::LinuxSink;
 use engine::tree::{Sinks, Sources, read_bps, write_bps};
+use engine::worker::bound::Bound;
 use proto::error::Refusal;
 use proto::manifest::Aspects;
 use proto::negotiate::{Choice, Driver, Pace, slower_disk};

@@ -32,8 +32,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use engine::books::Look;
-use engine::bound::Bound;
 use engine::fault;
 use engine::host::Team;
 use engine::job::{Cmd, Event as Told, JobNo, JobPart, Post, Role, Terms};
@@ -43,6 +41,8 @@ use engine::meter::{Meter, PathStats};
 use engine::tree::commit::Task;
 use engine::tree::scan::Batch;
 use engine::tree::{Sinks, Sources};
+use engine::worker::bound::Bound;
+use engine::worker::stages::Look;
 use proto::books::Books;
 use proto::error::{Breach, Refusal};
 use proto::layout::Layout;

@@ -15,9 +15,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use engine::bound::Bound;
 use engine::job::JobNo;
 use engine::tree::scan::include::Picks;
+use engine::worker::bound::Bound;
 use proto::error::Refusal;
 use proto::manifest::Aspects;
 use proto::negotiate::Driver;

@@ -12,7 +12,7 @@ use std::fmt;
 const JOB_BYTES: u64 = 192 << 10;
 /// Code that was run (14 MiB), and what the allocator keeps for threads that come.
 const OWN_BYTES: u64 = 32 << 20;
-/// What datagram rails of one worker lend to the network at most, beside bufs (engine/src/rail/udp/slots.rs: two rails, 8.5 MiB each).
+/// What datagram rails of one worker lend to the network at most, beside bufs (engine/src/rail/datagram/slots.rs: two rails, 8.5 MiB each).
 const LENT_BYTES: u64 = 17 << 20;
 /// So many take turns at the bufs of the smallest grant; what they hold beside is 6 MiB.
 const JOBS_MIN: u64 = 32;

@@ -12,7 +12,6 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use engine::bound::Bound;
 use engine::fault::words;
 use engine::host::Team;
 use engine::job::JobNo;
@@ -21,6 +20,7 @@ use engine::tree::scan::filter::{BadRule, Filter};
 use engine::tree::scan::include::{NotPicked, Picks};
 use engine::tree::scan::overlap::Own;
 use engine::tree::{read_bps, write_bps};
+use engine::worker::bound::Bound;
 use proto::error::{Breach, Refusal};
 use proto::manifest::Aspects;
 use proto::negotiate::negotiate;

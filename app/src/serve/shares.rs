@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use engine::bound::Bound;
 use engine::job::JobNo;
+use engine::worker::bound::Bound;
 
 use crate::identity::PublicKey;
 

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use blake3::hazmat::HasherExt;
 use crc_fast::CrcAlgorithm;
-use engine::digest::{DigestTree, crc_digest};
 use engine::machine::recv::JOURNAL_FILE_BYTES_MIN;
+use engine::seal::digest::{DigestTree, crc_digest};
 use engine::tree::source::joined::Joined;
 use proto::manifest::{Aspects, EntryKind, NodeKind};
 use proto::receipt::{EntryLine, put_digest};

@@ -59,7 +59,7 @@ impl Tree {
             let full = self.data().join(path);
             let facts = std::fs::symlink_metadata(&full).unwrap();
             let content = matches!(what, EntryKind::File { .. }).then(|| std::fs::read(&full).unwrap());
-            let digest: Option<Digest> = content.map(|content| engine::digest::digest_of(kind, &content));
+            let digest: Option<Digest> = content.map(|content| engine::seal::digest::digest_of(kind, &content));
             let entry = Entry {
                 id: 0,
                 path: format!("{top}{path}").into_bytes().into(),

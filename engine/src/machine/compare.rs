@@ -20,7 +20,7 @@ use proto::wire::control::{ChunkRange, Digest, NO_DIGEST};
 
 use crate::job::Terms;
 use crate::platform::{Firm, Holes, Sign, SinkTree, SourceTree};
-use crate::seal::chunk_digest;
+use crate::seal::frame::chunk_digest;
 use crate::tree::volumes::on_each;
 
 /// Digests told at once: 256 MiB of chunks, so that the peer can begin and the watchdog sees that it goes on.

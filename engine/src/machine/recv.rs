@@ -30,7 +30,7 @@ use crate::machine::names::{Further, Names};
 use crate::machine::unjournalled::Debt;
 use crate::machine::{Outbox, Record, Stop, fault, told};
 use crate::platform::{Found, Platform, SinkTree};
-use crate::seal::tag_count;
+use crate::seal::frame::tag_count;
 use crate::tree::commit::{Settled, Task};
 
 use parts::Coming;

@@ -18,12 +18,12 @@ use proto::wire::control::{
     ChunkRange, Digest, EntryFault, FaultKind, Frame, IdName, Rung, STEP_BYTES_MAX, WANT_RANGES_MAX, Want,
 };
 
-use crate::digest::DigestTree;
 use crate::job::{Cmd, Cover, Event, JobNo, Terms, fault_kind};
 use crate::machine::compare::{Compare, Compared, show_differ};
 use crate::machine::{Outbox, Record, Stop, fault, told};
 use crate::platform::{Holes, Platform, SourceTree};
-use crate::seal::chunk_digest;
+use crate::seal::digest::DigestTree;
+use crate::seal::frame::chunk_digest;
 
 /// A rail as the sending end knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

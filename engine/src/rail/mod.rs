@@ -5,8 +5,8 @@
 //! Invariants: frames of a rail are sealed in the order in which they are sent (nonces count); a rail is over only when all its ops are back.
 //! Absent on purpose: choosing a rail (proto::send).
 
-pub mod tcp; // steps of the loop for stream rails
-pub mod udp; // steps of the loop for datagram rails
+pub mod stream; // steps of the loop for stream rails
+pub mod datagram; // steps of the loop for datagram rails
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -18,11 +18,11 @@ use proto::wire::chunk::{ChunkKind, Header, PACK_LINE_BYTES, SEALED_HEADER_BYTES
 use proto::wire::control::Digest;
 use sys::mem::{Buf, Mem};
 
-use crate::bound::Bound;
 use crate::job::{JobNo, RailEnd, RailKey, Terms};
 use crate::platform::Platform;
-use crate::rail::udp::Packets;
-use crate::seal::{FrameSpan, Sealer};
+use crate::rail::datagram::Packets;
+use crate::seal::frame::{FrameSpan, Sealer};
+use crate::worker::bound::Bound;
 
 /// What an op in flight is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

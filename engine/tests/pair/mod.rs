@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::time::{Duration, Instant};
 
-use engine::books::Counters;
 use engine::job::{Cmd, Cover, Event, JobPart, Post, RailKey, Role, Terms};
 use engine::linux::Linux;
 use engine::machine::recv::{Carried, RecvEnd};
@@ -26,6 +25,7 @@ use engine::tree::sink::LinuxSink;
 use engine::tree::source::{LinuxSource, Root};
 use engine::tree::{Sinks, Sources};
 use engine::worker::Worker;
+use engine::worker::stages::Counters;
 use proto::flow::FlowConfig;
 use proto::negotiate::{Cipher, Plan};
 use proto::rate::{Law, Policy, RateConfig};

@@ -7,12 +7,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use engine::digest::digest_of;
 use engine::job::Event;
 use engine::machine::Record;
 use engine::machine::recv::{FLUSH_NS, JOURNAL_FILE_BYTES_MIN, NOTE_NS};
 use engine::meter::PathStats;
 use engine::platform::Harm;
+use engine::seal::digest::digest_of;
 use engine::tree::commit::{Settled, Task};
 use engine::tree::is_ours;
 use proto::journal::{JournalHeader, Replay, encode_header};

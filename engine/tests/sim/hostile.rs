@@ -8,16 +8,16 @@
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 
-use engine::books::{Counters, Laps};
 use engine::job::{Cmd, Cover, Event, JobPart, Path, Post, RailEnd, RailKey, Role, Terms};
 use engine::machine::compare::{compare, look};
 use engine::machine::recv::{Carried, RecvEnd};
 use engine::machine::send::SendEnd;
 use engine::machine::{Outbox, Stop};
-use engine::packets::{Packer, Run, SMALL_HEAD_BYTES};
-use engine::seal::{Sealer, hash_as};
+use engine::seal::frame::{Sealer, hash_as};
+use engine::seal::packet::{Packer, Run, SMALL_HEAD_BYTES};
 use engine::tree::commit;
 use engine::worker::Worker;
+use engine::worker::stages::{Counters, Laps};
 use proto::flow::FlowConfig;
 use proto::manifest::{Entry, EntryKind, Meta};
 use proto::negotiate::Cipher;

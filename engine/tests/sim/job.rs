@@ -10,8 +10,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 
-use engine::books::Counters;
-use engine::bound::Bound;
 use engine::job::{Cmd, Event, JobPart, Post, RailKey, Role, Terms};
 use engine::machine::compare::{Compare, Compared, Look, Seen, compare, look};
 use engine::machine::recv::{Carried, RecvEnd};
@@ -20,6 +18,8 @@ use engine::machine::{Outbox, Record, Stop};
 use engine::meter::Meter;
 use engine::tree::commit::{self, Settled, Task};
 use engine::worker::Worker;
+use engine::worker::bound::Bound;
+use engine::worker::stages::Counters;
 use proto::manifest::Entry;
 use proto::negotiate::Plan;
 use proto::wire::control::Frame;

@@ -14,6 +14,7 @@ mod platform;
 mod rng;
 mod scenario;
 mod striped;
+mod trace;
 mod trees;
 mod two;
 
@@ -35,6 +36,7 @@ static TAMPERED: AtomicU64 = AtomicU64::new(0);
 
 /// Tells one story. Returns how many runs it took.
 fn story(seed: u64, loud: bool, calm: bool) -> (usize, PathStats, [u64; 3]) {
+    trace::begin();
     let mut rng = Rng::new(seed);
     let clock = Clock::default();
     clock.advance(1_000_000_000);
@@ -182,6 +184,21 @@ fn one_seed() {
     let Some(seed) = number("SEED") else { return };
     let (runs, paths, _) = story(seed, true, number("CALM").is_some());
     println!("seed {seed}: well after {runs} runs, datagram rails: {paths:?}");
+}
+
+/// `TRACE=n`: the digests of the first n stories' traces, troubled and calm, one per line and one of all. A change of shape alone leaves them as they were.
+#[test]
+fn digests_of_traces() {
+    let Some(count) = number("TRACE") else { return };
+    let mut all = 0;
+    for (calm, first) in [(false, 0), (true, 1_000_000)] {
+        for seed in first..first + count {
+            story(seed, false, calm);
+            all = trace::mix(all, trace::digest());
+            println!("seed {seed} {:016x}", trace::digest());
+        }
+    }
+    println!("all {all:016x}");
 }
 
 /// Without any trouble every tree arrives, whatever the order in which things happen.

@@ -9,13 +9,14 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use engine::packets::HEAD_BYTES;
 use engine::platform::{Arrived, Done, Harm, Op, Platform};
+use engine::seal::packet::HEAD_BYTES;
 use sys::mem::{Mem, Pool};
 
 use crate::disk::Clock;
 use crate::net::Net;
 use crate::rng::Rng;
+use crate::trace;
 use crate::trees::{SimFile, SimSink, SimSource};
 
 /// What all parts of one run share.
@@ -117,6 +118,7 @@ impl Sim {
         };
         let pending = self.pending.swap_remove(index);
         world.activity += 1;
+        trace::note("done", &[world.clock.now(), result.as_ref().map_or(u64::MAX, |moved| *moved as u64)]);
         let mem = match pending.op {
             Op::Read { mem, .. }
             | Op::Write { mem, .. }
@@ -140,12 +142,39 @@ fn give_way(file: &SimFile, refused: &io::Error) -> io::Error {
     io::ErrorKind::WouldBlock.into()
 }
 
+/// An op for the trace: its kind, where it goes, and how much of what memory it moves.
+fn note_op(now: u64, op: &Op<SimFile, SimSocket>) {
+    let kind_of_mem = |mem: &Mem| u64::from(matches!(mem, Mem::Buf(_)));
+    match op {
+        Op::Read { file, offset, mem, at, len } => {
+            trace::note("read", &[now, file.ino as u64, *offset, kind_of_mem(mem), *at as u64, *len as u64]);
+        }
+        Op::Write { file, offset, mem, at, len } => {
+            trace::note("write", &[now, file.ino as u64, *offset, kind_of_mem(mem), *at as u64, *len as u64]);
+        }
+        Op::Send { socket, mem, at, len, lend } => {
+            let to = [now, socket.wire as u64, kind_of_mem(mem), *at as u64, *len as u64, u64::from(*lend)];
+            trace::note("send", &to);
+        }
+        Op::SendFile { socket, at, len, file, offset, bytes, .. } => {
+            let to = [now, socket.wire as u64, *at as u64, *len as u64, file.ino as u64, *offset, *bytes as u64];
+            trace::note("send file", &to);
+        }
+        Op::Recv { socket, mem, at, len } => {
+            trace::note("recv", &[now, socket.wire as u64, kind_of_mem(mem), *at as u64, *len as u64]);
+        }
+        Op::Readable { socket } => trace::note("readable", &[now, socket.wire as u64]),
+    }
+}
+
 /// As the kernel does: what was taken counts, an error is told only when nothing was.
 fn send_all<'a>(world: &Shared, socket: &SimSocket, packets: impl Iterator<Item = [&'a [u8]; 2]>) -> io::Result<usize> {
     let mut world = lock(world);
     world.activity += 1;
     let mut taken = 0;
     for packet in packets {
+        let heads = packet[0].iter().fold(0, |digest, &byte| trace::mix(digest, byte.into()));
+        trace::note("datagram", &[socket.wire as u64, heads, packet[1].len() as u64]);
         match world.net.send_datagram(socket.wire, socket.side, packet) {
             Ok(()) => taken += 1,
             Err(_) if taken > 0 => break,
@@ -182,6 +211,7 @@ impl Platform for Sim {
         let mut world = lock(&self.world);
         world.activity += 1;
         let now = self.clock.now();
+        note_op(now, &op);
         let special = match &op {
             Op::Read { file, .. } | Op::Write { file, .. } => file.special.load(Ordering::Relaxed),
             _ => false,
@@ -219,6 +249,7 @@ impl Platform for Sim {
         let mut world = lock(&self.world);
         world.net.shut(socket.wire, socket.side);
         world.activity += 1;
+        trace::note("cut", &[world.clock.now(), socket.wire as u64, socket.side as u64]);
     }
 
     fn send_burst(
@@ -242,6 +273,7 @@ impl Platform for Sim {
         let came = world.net.recv_datagrams(socket.wire, socket.side, into);
         let (bytes, segment, marked) = came.ok_or(io::ErrorKind::WouldBlock)?;
         world.activity += 1;
+        trace::note("came", &[world.clock.now(), socket.wire as u64, bytes as u64, segment as u64]);
         Ok(Arrived { bytes, segment, marked, waited_ns: 0, from: None, to: None })
     }
 

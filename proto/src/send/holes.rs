@@ -4,7 +4,7 @@
 //! In and out: a file and a chunk from which on its map is wanted out; holes in; those that the receiver must be told out.
 //! Invariants: nothing is handed out beyond what is mapped (lanes of a striped file are mapped as far as the fastest has come); a chunk is either handed out or told as a hole, never both, and what was handed
 //! out once stays data; the last chunk of a file always travels.
-//! Absent on purpose: looking (`engine::platform::SourceTree::holes`), the digest of zeros (`engine::digest::zeros`).
+//! Absent on purpose: looking (`engine::platform::SourceTree::holes`), the digest of zeros (`engine::seal::digest::zeros`).
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;

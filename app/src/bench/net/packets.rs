@@ -34,7 +34,7 @@ const TAG: u32 = 0x5a_5a5a;
 const IP_UDP_BYTES: u32 = 28;
 /// The sender asks so often whether the receiver has all; the meter is not written much more often.
 const ASK_NS: u64 = 2_000_000;
-/// What the meter says may be so old (`engine`, rail/udp.rs), and a little.
+/// What the meter says may be so old (`engine`, rail/datagram/mod.rs), and a little.
 const METER: Duration = Duration::from_millis(12);
 /// A receiver to which nothing came asks so often whether the sender has gone.
 const GONE: Duration = Duration::from_millis(20);

@@ -12,10 +12,10 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use engine::books::{Counters, Look};
 use engine::job::{Cmd, Event, JobPart, Post, RailEnd, RailKey, Role, Terms};
 use engine::platform::{Done, Firm, Found, Op, Platform, SinkTree, SourceTree, Splicer};
 use engine::worker::Worker;
+use engine::worker::stages::{Counters, Look};
 use proto::manifest::{Entry, EntryKind};
 use proto::send::{Handout, Unit};
 use proto::wire::chunk::CHUNK_BYTES_MIN;

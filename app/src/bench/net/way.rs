@@ -312,7 +312,7 @@ impl Side {
     }
 
     /// Puts the engine's books in.
-    pub fn book(&mut self, ns: &engine::books::Snapshot) {
+    pub fn book(&mut self, ns: &engine::worker::stages::Snapshot) {
         let spent = Stage::ALL.iter().map(|&stage| (stage.name().to_owned(), ns[stage as usize]));
         self.stages = spent.filter(|(_, ns)| *ns > 0).collect();
     }

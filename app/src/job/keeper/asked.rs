@@ -5,7 +5,7 @@
 //! one line for each change out.
 //! Invariants: a cap of one end is never lifted by the other; each end knows both caps; a peer changes the pace twice a second and no
 //! oftener; a wish that this job cannot have is refused before anything changed.
-//! Absent on purpose: who may ask (job::board), how a rate is held (engine::bound), what a policy does (proto::rate).
+//! Absent on purpose: who may ask (job::board), how a rate is held (engine::worker::bound), what a policy does (proto::rate).
 
 use std::time::{Duration, Instant};
 

@@ -4,7 +4,7 @@
 //! In and out: the rates that were told, and when, in; the limit of what is taken, and the end of a job whose sender goes on, out.
 //! Invariants: the first rate holds at once, since its word goes before any rail, a lower one when its word can have been heard, a higher one at once; only caps of this end are held, what the sender bounds
 //! itself is its own affair.
-//! Absent on purpose: which packets are taken (engine::limit), streams (they are read no faster).
+//! Absent on purpose: which packets are taken (engine::worker::limit), streams (they are read no faster).
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -5,10 +5,10 @@
 //! Invariants: told once; a rate that fell is judged only when this end's disk was what the job waited for.
 //! Absent on purpose: choosing (`engine::tree::io_mode`).
 
-use engine::books::Spared;
 use engine::host::Team;
 use engine::job::Cover;
 use engine::tree::io_mode::Chooser;
+use engine::worker::stages::Spared;
 use proto::books::memory::{Crossing, LEAST};
 use proto::books::{Books, Stage};
 use proto::negotiate::Choice;

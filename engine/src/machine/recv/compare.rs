@@ -18,11 +18,11 @@ use proto::wire::control::{ChunkRange, Compare, Digest, Frame, HAVE_DIGESTS_MAX,
 
 use super::parts::{first_runs, gaps};
 use super::{JOURNAL_FILE_BYTES_MIN, RecvEnd, show};
-use crate::digest::DigestTree;
 use crate::job::{Cmd, fault_kind};
 use crate::machine::compare::{Look, Seen, show_differ};
 use crate::machine::{Outbox, Stop};
 use crate::platform::{Clones, Old, Platform, SinkTree};
+use crate::seal::digest::DigestTree;
 
 /// A file whose versions are being compared.
 #[derive(Debug)]

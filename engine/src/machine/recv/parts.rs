@@ -19,11 +19,11 @@ use proto::wire::control::{ChunkRange, Digest, Frame, Rung, WANT_RANGES_MAX, Wan
 
 use super::progress::Noting;
 use super::{FLUSH_BYTES, FLUSH_NS, JOURNAL_FILE_BYTES_MIN, NOTE_BYTES, NOTE_NS, RecvEnd, show};
-use crate::digest::DigestTree;
 use crate::job::fault_kind;
 use crate::machine::Outbox;
 use crate::machine::compare::Look;
 use crate::platform::{Firm, Platform, SinkTree};
+use crate::seal::digest::DigestTree;
 use crate::tree::commit::Task;
 
 /// A file on its way.

@@ -16,12 +16,12 @@ use proto::wire::chunk::{ChunkKind, Header, PACK_FILE_BYTES_MAX, SEALED_HEADER_B
 use proto::wire::control::FaultKind;
 use sys::mem::{Buf, HEADROOM, Mem};
 
+use crate::ends::file_sink::is_zero;
+use crate::ends::file_source::SMALL_BYTES;
 use crate::job::{Cover, EntryError, Event, JobNo, RailEnd, fault_kind};
 use crate::platform::{Done, Harm, Op, Platform};
 use crate::rail::{Bare, Frame, Kind, Lent, Load, Slot, Taking};
-use crate::seal::{HashAs, Touch, check_draining, hash_as, tag_count};
-use crate::sink::file::is_zero;
-use crate::source::file::SMALL_BYTES;
+use crate::seal::frame::{HashAs, Touch, check_draining, hash_as, tag_count};
 use crate::worker::Worker;
 
 /// Sealed frames ahead of the one in flight. With one, a frame is sent straight after it was sealed, while a level-2 cache of

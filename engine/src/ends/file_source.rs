@@ -16,12 +16,12 @@ use proto::wire::chunk::{PACK_LINE_BYTES, PackLine};
 use proto::wire::control::{Digest, DigestKind, FaultKind};
 use sys::mem::{Buf, HEADROOM, Mem};
 
-use crate::books::Laps;
-use crate::digest::digest_of;
 use crate::job::{EntryError, Event, Role, fault_kind, first_entry};
 use crate::platform::{Done, Op, Platform, SourceTree};
-use crate::rail::tcp::is_again;
+use crate::rail::stream::is_again;
 use crate::rail::{AHEAD_MAX, Filled, Kind, Load, Slot};
+use crate::seal::digest::digest_of;
+use crate::worker::stages::Laps;
 use crate::worker::{Seat, Worker};
 
 /// Files kept open per job and worker.
@@ -321,7 +321,7 @@ mod tests {
     use proto::manifest::{EntryKind, Meta};
 
     use super::*;
-    use crate::books::Counters;
+    use crate::worker::stages::Counters;
 
     thread_local! { static EXPECTED: RefCell<Vec<EntryId>> = const { RefCell::new(Vec::new()) }; }
 

@@ -16,14 +16,14 @@ use proto::wire::chunk::{Header, pack_lines};
 use proto::wire::control::{Corrupt, Digest, FaultKind};
 use sys::mem::{Buf, HEADROOM, Mem};
 
-use crate::digest::digest_of;
+use crate::ends::file_source::{SECTOR, go_on_from};
 use crate::job::{EntryError, Event, JobNo, RailEnd, Role, fault_kind};
 use crate::machine::recv::JOURNAL_FILE_BYTES_MIN;
 use crate::platform::{Done, Op, Platform, SinkTree};
-use crate::rail::tcp::{is_again, write_piece};
+use crate::rail::stream::{is_again, write_piece};
 use crate::rail::{Kind, Load, Slot};
-use crate::seal::Hashed;
-use crate::source::file::{SECTOR, go_on_from};
+use crate::seal::digest::digest_of;
+use crate::seal::frame::Hashed;
 use crate::worker::{Seat, Worker};
 
 /// Parts kept open per job and worker.

@@ -26,10 +26,10 @@ use self::recv::Receiving;
 use self::send::Sending;
 use crate::job::{Path, RailKey, Terms};
 use crate::meter::{Meter, PathStats};
-use crate::packets::Packer;
 use crate::platform::{Done, Op, Platform};
-use crate::rail::tcp::is_again;
+use crate::rail::stream::is_again;
 use crate::rail::{Kind as OpKind, Load, Slot};
+use crate::seal::packet::Packer;
 use crate::worker::Worker;
 
 /// Memory of a datagram rail beside its bufs: what comes in and goes out by the burst; a sender's slots with a page of headroom each, which are
@@ -45,7 +45,7 @@ pub(crate) const BURSTS_PER_TURN: usize = 32;
 /// The meter is written so often at the most.
 const METER_NS: u64 = 10_000_000;
 /// Bodies of words and feedbacks: 1200 bytes pass everywhere (RFC 9000, section 14), less head and tag.
-const BODY_BYTES_MAX: usize = 1200 - crate::packets::SMALL_HEAD_BYTES;
+const BODY_BYTES_MAX: usize = 1200 - crate::seal::packet::SMALL_HEAD_BYTES;
 
 /// Unit numbers are their own hash: they count up.
 #[derive(Debug, Default)]

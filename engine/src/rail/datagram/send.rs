@@ -19,14 +19,14 @@ use sys::mem::{Buf, HEADROOM, Mem};
 
 use super::slots::{LENDERS_MAX, SLOTS_BYTES, Slots};
 use super::{BURST_BYTES_MAX, Half, Packets, Pause, UNIT_AT, UnitMap, head_of};
+use crate::ends::file_source::{SECTOR, go_on_from, read_pack};
 use crate::job::{Cover, Event, RailEnd, Role};
 use crate::meter::PathStats;
-use crate::packets::{BURST_PACKETS_MAX, HEAD_BYTES, Run, SMALL_HEAD_BYTES};
 use crate::platform::{Done, Harm, Op, Platform};
-use crate::rail::tcp::{is_again, read_piece};
+use crate::rail::stream::{is_again, read_piece};
 use crate::rail::{Kind as OpKind, Load, Slot};
-use crate::seal::{Touch, hash_as, hash_filling};
-use crate::source::file::{SECTOR, go_on_from, read_pack};
+use crate::seal::frame::{Touch, hash_as, hash_filling};
+use crate::seal::packet::{BURST_PACKETS_MAX, HEAD_BYTES, Run, SMALL_HEAD_BYTES};
 use crate::worker::Worker;
 
 /// Units hashed and not gone out once, at most.

@@ -6,6 +6,10 @@
 //! `Platform::wait`. Receivers always find bufs that senders may not take, so two ends in one process cannot starve each other.
 //! Absent on purpose: deciding what to send (proto through the keeper), names, fsync, rename (keeper and committer).
 
+pub mod stages; // every moment of the thread booked to one stage
+pub mod bound; // --rate: one bound for all rails of a job
+pub mod limit; // and what comes of a sender that ignores it
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -14,13 +18,13 @@ use proto::books::Stage;
 use proto::rate::RateConfig;
 use proto::send::{Handout, Unit};
 
-use crate::books::{Counters, Laps};
+use crate::ends::file_sink::{LOOK_NS, Parts};
+use crate::ends::file_source::Sources;
 use crate::job::{Cmd, Event, JobNo, JobPart, RailEnd, RailPace, Role};
 use crate::platform::{Done, Platform};
-use crate::rail::udp::{BURSTS_PER_TURN, Packets, Pause};
+use crate::rail::datagram::{BURSTS_PER_TURN, Packets, Pause};
 use crate::rail::{KINDS, Kind, Rail, Slot, Slots};
-use crate::sink::file::{LOOK_NS, Parts};
-use crate::source::file::Sources;
+use crate::worker::stages::{Counters, Laps};
 
 /// A job on this worker.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use proto::wire::chunk::{HEADER_BYTES, Header};
 use sys::mem::Pool;
 
 use super::*;
-use crate::books::Counters;
+use crate::worker::stages::Counters;
 
 const CHUNK: usize = 1 << 20;
 const CIPHERS: [Cipher; 3] = [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305];

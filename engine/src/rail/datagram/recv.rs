@@ -21,8 +21,8 @@ use super::spill::Spill;
 use super::{BODY_BYTES_MAX, Half, Packets, UNIT_AT, UnitMap, head_of};
 use crate::job::RailEnd;
 use crate::meter::PathStats;
-use crate::packets::{BURST_PACKETS_MAX, HEAD_BYTES, Place, SMALL_HEAD_BYTES};
 use crate::platform::{Arrived, Platform};
+use crate::seal::packet::{BURST_PACKETS_MAX, HEAD_BYTES, Place, SMALL_HEAD_BYTES};
 use crate::worker::Worker;
 
 /// Where a unit's bytes are.

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::limit::Limit;
+use crate::worker::limit::Limit;
 
 /// Unused right is kept for so long and no longer: over 2 s the bound holds within 2.5 %, and what a thread that came late did not use is not lost.
 const KEPT_NS: u64 = 50_000_000;

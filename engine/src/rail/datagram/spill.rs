@@ -15,9 +15,9 @@ use super::recv::{Coming, Home};
 use super::{Half, Packets, UNIT_AT};
 use crate::job::{Event, Role};
 use crate::platform::{Done, Harm, Op, Platform};
-use crate::rail::tcp::is_again;
+use crate::rail::stream::is_again;
 use crate::rail::{Kind as OpKind, Load, Slot};
-use crate::seal::{Touch, check_draining, hash_as};
+use crate::seal::frame::{Touch, check_draining, hash_as};
 use crate::worker::Worker;
 
 /// Memory of the pieces of a rail: collected, held or being written. What one turn of the loop receives may all be repairs, in as many places.

@@ -22,9 +22,9 @@ use proto::wire::chunk::{ChunkKind, HEADER_BYTES, Header, SEALED_HEADER_BYTES, T
 use proto::wire::control::{Corrupt, Digest, DigestKind};
 use sys::mem::{Buf, HEADROOM};
 
-use crate::books::Laps;
-use crate::digest::crc_digest;
 use crate::job::{Cover, RailKey, Terms};
+use crate::seal::digest::crc_digest;
+use crate::worker::stages::Laps;
 
 /// Frames under one key. × 16 MiB chunks = 2^36 pieces of at most 2^17 bytes at the very most 2^40 bytes; with 1 MiB chunks 64 GiB,
 /// within the GCM limits of RFC 8446 section 5.5 scaled to pieces.

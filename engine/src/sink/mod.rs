@@ -1,3 +1,0 @@
-//! Sinks: where bytes land.
-
-pub mod file; // parts of a tree, by chunk or packed
