@@ -12,7 +12,6 @@ pub mod sketch; // an arrangement in words: which group of cores, which memory
 pub mod recipes; // the fixed recipes, by name
 pub mod search; // what is tried next, and when it is enough
 pub mod remembered; // winners, as lines of a file
-pub mod homes; // where nobody searched: by the nodes of cards and disks
 
 use alloc::string::String;
 use alloc::vec::Vec;

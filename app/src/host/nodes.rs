@@ -4,7 +4,7 @@
 //! In and out: /sys, or a record of another machine's → nodes by number.
 //! Invariants: a machine with one node, or a process that was given the cores of one, has no `Nodes`: nothing else is looked at then; what is not told
 //! has no node; only cores that this process may use.
-//! Absent on purpose: choosing (`proto::placement::homes`), distances.
+//! Absent on purpose: choosing (`engine::numa`), distances.
 
 use std::os::fd::AsFd;
 

@@ -4,15 +4,15 @@
 //! In and out: addresses of this host that its paths leave by, its source or destination → nodes by weight, the node of each volume, a holding
 //! place for each worker, what `--explain` says.
 //! Invariants: where there is nothing to choose nothing is looked at; a job never waits for a place.
-//! Absent on purpose: the rule (`proto::placement::homes`), reading the machine (`host::nodes`), interrupts: no job moves them.
+//! Absent on purpose: the rule (`engine::numa`), reading the machine (`host::nodes`), interrupts: no job moves them.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use engine::host::Hold;
 use engine::linux::{Sinks, Sources};
+use engine::numa::{Served, Why, deal};
 use proto::negotiate::Choice;
-use proto::placement::homes::{Served, Why, deal};
 use sys::fs::Dir;
 
 use crate::host::machine::card_of;

@@ -26,7 +26,7 @@ use std::time::Duration;
 use engine::fault::{panic_once_if_asked, words};
 use engine::host::{Make, Workers};
 use engine::job::JobNo;
-use proto::placement::homes::deal;
+use engine::numa::deal;
 use proto::wire::chunk::Greeting;
 use sys::event::Event;
 use sys::fs::Dir;

@@ -1,17 +1,15 @@
-//! Homes: the memory node of each worker of a job that nobody has measured.
+//! NUMA placement: the node of each worker of a job that nobody has measured.
 //!
 //! For: jobs on machines with several nodes, where neither a search nor the user said where workers belong.
 //! In and out: on which nodes the cards and the disks are that a job serves, and how many cores each node has for it → a node for each worker.
 //! Invariants: no node is given more workers than it has cores while another has one left; a node without a core of ours is given none; the same
 //! facts give the same homes.
-//! Absent on purpose: which way is faster (`search` finds out), reading the machine (`app::host::homes`), distances: all other nodes are equally far.
+//! Absent on purpose: which way is faster (a search finds out), reading the machine (the caller does), distances: all other nodes are equally far.
 //!
 //! Disks on several nodes decide, since whichever node the card is on, some of them are far from it. Else the card does: between worker and card a
 //! byte crosses memory more often (a copy, the kernel's packets) than between worker and disk, which reads and writes the buf by itself.
 
-use alloc::vec;
-use alloc::vec::Vec;
-use core::cmp::Reverse;
+use std::cmp::Reverse;
 
 /// Nodes of what a job serves at one end, as far as the machine tells.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
