@@ -21,5 +21,6 @@ pub mod machine; // the two job ends: proto's machines joined to trees and worke
 pub mod tree; // names on disk, at both ends
 pub mod linux; // the real world: sys behind Platform
 pub mod host; // worker threads of this process
+pub mod numa; // which NUMA node each worker of a job is on
 
 pub use sys::mem::{Buf, Mem, Pool};

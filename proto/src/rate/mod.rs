@@ -15,7 +15,7 @@ mod queue_drain; // lets the queue run empty, for `delay`
 mod fixed; // the rate that the user set
 mod non_congestive; // delay above the base that is not queueing
 mod loss; // which losses are overflow of a queue
-pub(crate) mod maths; // logarithms and roots, which core does not have
+pub mod maths; // logarithms and roots, which core does not have
 mod path; // what the signals say of the path: base delay, queue, delivery, loss
 mod competitor; // a flow that does not yield to delay
 mod base_shift; // the base delay changed: the path became longer
