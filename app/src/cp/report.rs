@@ -343,6 +343,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
         equal_files: tally.files_equal,
         equal_bytes: tally.bytes_equal,
         resumed_bytes: tally.bytes_resumed,
+        readback_failed_bytes: tally.bytes_readback_failed,
         hole_bytes: tally.holes,
         compared: facts.compared(tally.compared),
         extras: gone,

@@ -349,6 +349,9 @@ pub struct Done {
     pub equal_bytes: u64,
     /// There already: brought by an earlier run, or found equal chunk by chunk.
     pub resumed_bytes: u64,
+    /// Brought by an earlier run, something else when it was read back, and sent again.
+    #[serde(default)]
+    pub readback_failed_bytes: u64,
     /// Holes at the source: told, not sent.
     #[serde(default)]
     pub hole_bytes: u64,
@@ -475,6 +478,7 @@ impl Done {
             equal_files: report.equal_files,
             equal_bytes: report.equal_bytes,
             resumed_bytes: report.resumed_bytes,
+            readback_failed_bytes: report.readback_failed_bytes,
             hole_bytes: report.hole_bytes,
             compared_bytes: report.compared.bytes,
             compare: compare_word(report.compared.files).to_owned(),
