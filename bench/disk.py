@@ -154,7 +154,7 @@ def one_job(longhaul, root, engine, group):
         least = before = resident(memory, size)
         with open(os.path.join(root, "from"), "rb") as source:
             os.posix_fadvise(source.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        argv = [longhaul, "cp", "--json", "--memory", "64MiB"] + (["--engine", engine] if engine else []) + [os.path.join(root, "from"), os.path.join(root, "to")]
+        argv = [longhaul, "cp", "--json", "--memory", "64MiB"] + (["--io-mode", engine] if engine else []) + [os.path.join(root, "from"), os.path.join(root, "to")]
         job = subprocess.Popen(argv, env={**os.environ, "LONGHAUL_HOME": os.path.join(root, "home")}, stdout=subprocess.PIPE, text=True)
         while job.poll() is None:
             time.sleep(0.1)

@@ -481,7 +481,7 @@ def fill(ground, argv, flushed, lh_url=""):
         if word == "{ssh_opts}":  # scp spells the port differently
             out += [str(w) if w != "-p" else "-P" for w in ssh_words(ground)[1:]]
         elif word == "{flushed}":
-            out += ["--rung", "flushed"] if flushed else []
+            out += ["--durability", "flushed"] if flushed else []
         else:
             out.append(str(word).format(**words))
     return out
