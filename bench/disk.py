@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Storage engines: does the race choose well on each file system here, and does a large job leave the memory of others alone?
+"""I/O modes: does a job choose well on each file system here, and does a large job leave the memory of others alone?
 
 In, out:  `longhaul bench disk --fio` and `longhaul cp` on the root disk, on loop devices with XFS, ext4, btrfs, and on tmpfs -> one table,
-          bench/results/engines.json. `--manners`: instead, a job four times the size of its memory group beside a program whose mapped
-          files fill half of it -> bench/results/manners.json.
+          target/bench/io-modes.json. `--manners`: instead, a job four times the size of its memory group beside a program whose mapped
+          files fill half of it -> target/bench/page-cache.json.
 Invariants: nothing outside of folders, loop devices and a memory group made here is changed, and those are gone at the end; what could not
           be measured has a line that says why; figures of one line come from one run.
 Absent on purpose: other programs' copies (peers.py).
@@ -154,7 +154,7 @@ def one_job(longhaul, root, engine, group):
         least = before = resident(memory, size)
         with open(os.path.join(root, "from"), "rb") as source:
             os.posix_fadvise(source.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        argv = [longhaul, "cp", "--json", "--memory", "64MiB"] + (["--engine", engine] if engine else []) + [os.path.join(root, "from"), os.path.join(root, "to")]
+        argv = [longhaul, "cp", "--json", "--memory", "64MiB"] + (["--io-mode", engine] if engine else []) + [os.path.join(root, "from"), os.path.join(root, "to")]
         job = subprocess.Popen(argv, env={**os.environ, "LONGHAUL_HOME": os.path.join(root, "home")}, stdout=subprocess.PIPE, text=True)
         while job.poll() is None:
             time.sleep(0.1)
@@ -214,11 +214,12 @@ def main():
     parser.add_argument("--races", type=int, default=5)
     parser.add_argument("--manners", action="store_true")
     parser.add_argument("--limit", type=int, default=512, help="MiB of the memory group")
-    parser.add_argument("--out", default=os.path.join(HERE, "results"))
+    parser.add_argument("--out", default=os.path.join(HERE, "..", "target", "bench"))
     args = parser.parse_args()
-    name, result = ("manners", manners(args)) if args.manners else ("engines", engines(args))
+    name, result = ("page-cache", manners(args)) if args.manners else ("io-modes", engines(args))
     uname, commit = os.uname(), subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True).stdout.strip()
     result = {"date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), "commit": commit, "kernel": uname.release, "cores": os.cpu_count(), "load": os.getloadavg()[0], **result}
+    os.makedirs(args.out, exist_ok=True)
     with open(os.path.join(args.out, name + ".json"), "w") as file:
         json.dump(result, file, indent=1)
     say(f"written: {os.path.join(args.out, name)}.json")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The grid of distance x loss x rate in virtual time: both machines of a flow under the controller `delay`, no network.
 
-In, out:  proto/tests/flow_grid.rs, built for release and run -> bench/results/grid-virtual.json and one self-contained grid-virtual.html.
+In, out:  proto/tests/flow_grid.rs, built for release and run -> target/bench/grid-virtual.json and one self-contained grid-virtual.html.
 Invariants: every cell is the median of the seeds that it names; what issue 3 asks and a cell misses stands in the cell.
 Absent on purpose: real networks and hosts (`longhaul bench wan`), other flows (proto/tests/rate_fair.rs).
 """
@@ -14,7 +14,7 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-NAME = os.path.join(HERE, "results", "grid-virtual")
+NAME = os.path.join(HERE, "..", "target", "bench", "grid-virtual")
 FIGURES = [
     ("whole", "goodput / limit, start and last byte included", "{:.3f}", lambda v: (v - 0.8) / 0.2),
     ("steady", "goodput / limit between a fifth and nine tenths of the bytes", "{:.3f}", lambda v: (v - 0.8) / 0.2),
@@ -62,6 +62,7 @@ The connection's own round trips are not in it. Spread: greatest less least over
 
 
 def main():
+    os.makedirs(os.path.dirname(NAME), exist_ok=True)
     began, lines = time.time(), NAME + ".lines"
     run = ["cargo", "test", "--release", "--locked", "-p", "longhaul-proto", "--test", "flow_grid", "--", "--nocapture", "distance_and_loss"]
     status = subprocess.run(run, cwd=os.path.join(HERE, ".."), env={**os.environ, "GRID": lines}).returncode

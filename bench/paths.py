@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One job over four links of 1 : 1 : 2 : 4: longhaul, MPTCP, and the links one by one.
 
-In, out:  as bench/peers.py, whose hosts, race and page it uses: bench/results/paths.json and .html. Each row: the rate of the whole, its share of
+In, out:  as bench/peers.py, whose hosts, race and page it uses: target/bench/paths.json and .html. Each row: the rate of the whole, its share of
           all links, and the tail: the time from the first link that had nothing more to do until the last one had.
 Invariants: the links are token buckets between two namespaces made here; bytes on them are counted by the kernel, not by contestants.
 Absent on purpose: bonding (this needs a guest: the kernels this runs on often have no such module).
@@ -130,7 +130,7 @@ def main():
     ask.add_argument("--size", type=int, default=600, help="MB")
     ask.add_argument("--tmpfs", default="/dev/shm")
     ask.add_argument("--name", default="paths")
-    ask.add_argument("--out", default=os.path.join(peers.HERE, "results"))
+    ask.add_argument("--out", default=os.path.join(peers.HERE, "..", "target", "bench"))
     args = ask.parse_args()
     lh, size, hosts = os.path.abspath(args.longhaul), args.size * 10**6, peers.Hosts().up()
     folder = tempfile.mkdtemp(prefix="longhaul-bench-", dir=args.tmpfs)

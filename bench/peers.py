@@ -3,7 +3,7 @@
 
 For:      the speed promises of SPECIFICATION.md. Rounds alternate over all contestants, so that drift of
           the machine hits each alike; a ratio inside one run counts, an absolute figure does not.
-In, out:  the contestants that are installed -> bench/results/<name>.json and one self-contained <name>.html.
+In, out:  the contestants that are installed -> target/bench/<name>.json and one self-contained <name>.html.
 Invariants: every figure stands beside its exact command, its version and what that contestant does NOT do;
           every destination file is compared with its source once per contestant; what other processes of the
           machine burnt meanwhile is recorded with each run.
@@ -481,7 +481,7 @@ def fill(ground, argv, flushed, lh_url=""):
         if word == "{ssh_opts}":  # scp spells the port differently
             out += [str(w) if w != "-p" else "-P" for w in ssh_words(ground)[1:]]
         elif word == "{flushed}":
-            out += ["--rung", "flushed"] if flushed else []
+            out += ["--durability", "flushed"] if flushed else []
         else:
             out.append(str(word).format(**words))
     return out
@@ -831,7 +831,7 @@ def main():
     ask.add_argument("--disk", default=os.environ.get("TMPDIR", "/var/tmp"), help="a folder on a disk")
     ask.add_argument("--timeout", type=int, default=180, help="seconds after which one copy is given up")
     ask.add_argument("--name", default="peers")
-    ask.add_argument("--out", default=os.path.join(HERE, "results"))
+    ask.add_argument("--out", default=os.path.join(HERE, "..", "target", "bench"))
     args = ask.parse_args()
     args.longhaul = os.path.abspath(args.longhaul)
     hosts = Hosts().up()

@@ -3,7 +3,7 @@
 
 For:      issue's lines on small files: 20,000 files of Zipf sizes, a million empty files, one folder with 200,000 entries, and
           the second run of `sync` when nothing changed.
-In, out:  as bench/peers.py, whose hosts, race, tables and page it uses: bench/results/<name>.json and .html.
+In, out:  as bench/peers.py, whose hosts, race, tables and page it uses: target/bench/<name>.json and .html.
 Invariants: the same tree for all contestants of a part; names, lengths and (Zipf) contents of every destination are compared once per
           contestant; a server is started anew for each copy, before the clock runs.
 Absent on purpose: third-party modules, downloads, disks (a tmpfs shows what the programs cost, not what a disk does).
@@ -170,7 +170,7 @@ def main():
     ask.add_argument("--tmpfs", default="/dev/shm", help="a folder on tmpfs")
     ask.add_argument("--timeout", type=int, default=600, help="seconds after which one copy is given up")
     ask.add_argument("--name", default="small")
-    ask.add_argument("--out", default=os.path.join(peers.HERE, "results"))
+    ask.add_argument("--out", default=os.path.join(peers.HERE, "..", "target", "bench"))
     args = ask.parse_args()
     args.longhaul = lh = os.path.abspath(args.longhaul)
     hosts = peers.Hosts().up()

@@ -161,7 +161,7 @@ def main():
     parse.add_argument("--backing", default="/dev/shm", help="folder of the files behind the loop devices")
     parse.add_argument("--memory", default="/dev/shm", help="folder in memory for the other end: the source, and what is received")
     parse.add_argument("--programs", default="both", choices=["both", "write"], help="write: nothing is read back, which wants memory for all of it")
-    parse.add_argument("--name", default=f"{HERE}/results/volumes")
+    parse.add_argument("--name", default=f"{HERE}/../target/bench/volumes")
     arguments = parse.parse_args()
     volumes = cap = None
     bps = arguments.cap * 1_000_000
@@ -186,6 +186,7 @@ def main():
         medians |= {f"sick {what}": median(rounds, "sick", what) for what in ("fell_within_seconds", "its_rate", "sum", "of_ideal", "seconds_of_the_job", "whole_job_of_ideal")}
     result = {"volumes": arguments.volumes, "cap_bytes_per_second": bps, "backing": arguments.backing, "file_mib": arguments.size,
               "files_per_volume": arguments.files, "stripe": arguments.stripe, "fio": " ".join(FIO), "medians": medians, "rounds": rounds}
+    os.makedirs(os.path.dirname(os.path.abspath(arguments.name)), exist_ok=True)
     with open(arguments.name + ".json", "w") as file:
         json.dump(result, file, indent=1)
     print(json.dumps(medians, indent=1))

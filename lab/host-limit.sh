@@ -3,7 +3,7 @@
 #
 # For:      `make host-limit`: CHECKLIST A 1 to 8 (37.75 Gb/s where one socket, packet by packet, does 4.2); the table of docs/design/002.
 # In, out:  ROUNDS (5), SECONDS_EACH (2.5 per line, all rounds), MTUS ("1500 9000"), LINES (all) -> per MTU the bench's own table, then rate, processor
-#           time per byte and the two ratios that are promised; all of it as JSON in bench/results/host-limit.json.
+#           time per byte and the two ratios that are promised; all of it as JSON in target/bench/host-limit.json.
 # Invariants: two namespaces joined by veth, no emulator; the sender on core 0, the receiver on core 1; all lines of a table in one run, in turn.
 # Absent on purpose: verdicts; other programs on the machine are not kept away: its load stands beside the figures.
 
@@ -15,7 +15,7 @@ hosts_up
 ROUNDS=${ROUNDS:-5} SECONDS_EACH=${SECONDS_EACH:-2.5}
 options=(--udp --in-one-go --rounds "$ROUNDS" --seconds "${SECONDS_EACH}s" --json)
 for line in ${LINES:-}; do options+=(--only "$line"); done
-OUT="${OUT:-$ROOT_DIR/bench/results/host-limit.json}"
+OUT="${OUT:-$ROOT_DIR/target/bench/host-limit.json}"
 : >"$LAB/all"
 for mtu in ${MTUS:-1500 9000}; do
     on a ip link set lh0 mtu "$mtu" && on b ip link set lh0 mtu "$mtu" || exit 1
@@ -39,5 +39,6 @@ with open(all_of, "a") as out:
     out.write(json.dumps({"mtu": mtu, **one}) + "\n")
 P
 done
+mkdir -p "$(dirname "$OUT")"
 python3 -c 'import json, sys; json.dump([json.loads(line) for line in open(sys.argv[1])], open(sys.argv[2], "w"), indent=1)' "$LAB/all" "$OUT"
 echo "written: ${OUT#"$ROOT_DIR"/}"

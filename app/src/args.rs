@@ -107,15 +107,15 @@ pub struct CpArguments {
     #[arg(long, short = 'n')]
     pub dry_run: bool,
 
-    /// How durable a file must be before it counts as done
-    #[arg(long, value_enum, default_value_t = RungChoice::Published)]
+    /// Durability level that a file must reach before it counts as done
+    #[arg(long = "durability", alias = "rung", value_name = "LEVEL", value_enum, default_value_t = RungChoice::Published)]
     pub rung: RungChoice,
 
     /// How data goes: tcp streams, udp packets (for long or lossy paths; TCP if these do not get through), or what a look at the path says is faster
     #[arg(long, value_enum, default_value_t = TransportChoice::Tcp)]
     pub transport: TransportChoice,
 
-    /// UDP: the claim against others on the path; fixed sends at --rate, whatever the path says
+    /// UDP: the share taken beside other flows on the path; fixed sends at --rate, whatever the path says
     #[arg(long, value_enum, default_value_t = PolicyChoice::Fair)]
     pub policy: PolicyChoice,
 
@@ -123,17 +123,18 @@ pub struct CpArguments {
     #[arg(long, value_name = "RATE", value_parser = units::parse_rate)]
     pub min_rate: Option<u64>,
 
-    /// UDP: what finds the rate (docs/design/003-rate-control.md): for comparisons
-    #[arg(long, value_enum, default_value_t = LawChoice::Delay, hide_short_help = true)]
+    /// UDP: the congestion controller (docs/design/003-rate-control.md), for comparisons
+    #[arg(long = "congestion-controller", alias = "law", value_name = "NAME", value_enum, default_value_t = LawChoice::Delay, hide_short_help = true)]
     pub law: LawChoice,
 
-    /// Rails to use: TCP streams [default: found by negotiation and measuring], or UDP rails [default: 1]
+    /// Connections to use: TCP streams [default: found by negotiation and measuring], or UDP rails [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub streams: Option<u16>,
 
-    /// Go over this path: an address of the other host, and the one of this host to leave from: 10.0.1.2, 10.0.1.1=10.0.1.2. Once for each path:
-    /// all of them carry, each as fast as it is. With @WEIGHT at each (@1, @4) shares that are not by these weights are told; without, the cards'
-    /// speeds are the weights, where both ends know them [default: the one path that the other host's name leads to]
+    /// Use this network path: the other host's address, or LOCAL=REMOTE to choose this host's address too: 10.0.1.1=10.0.1.2. Repeat for each path
+    ///
+    /// All paths carry data at once, each as fast as it can. With @WEIGHT at each path (@1, @4) a path whose share differs from its weight is reported;
+    /// without weights the speeds of the NICs count, where both ends know them [default: the one path that the other host's name leads to]
     #[arg(long = "path", value_name = "[LOCAL=]REMOTE[@WEIGHT]", value_parser = PathAddresses::parse)]
     pub over: Vec<PathAddresses>,
 
@@ -182,7 +183,7 @@ pub struct CpArguments {
     ///
     /// buffered: through the page cache; early: the same, sent to the disk every few MiB; dontcache: the same, leaving nothing
     /// in it (Linux 6.14); direct: past it (O_DIRECT); mmap: reads by mapping. What a file system refuses is moved buffered.
-    #[arg(long, value_name = "NAME", value_parser = parse_engines, default_value = "auto", hide_default_value = true)]
+    #[arg(long = "io-mode", alias = "engine", value_name = "NAME", value_parser = parse_engines, default_value = "auto", hide_default_value = true)]
     pub engine: Engines,
 
     /// Local copies: share blocks of files above 128 KiB with the source where the file system can (btrfs, XFS); the digest is read from the destination
@@ -544,18 +545,18 @@ pub enum TransportChoice {
     /// TCP streams
     #[default]
     Tcp,
-    /// UDP packets, with rate control and repairs of our own
+    /// UDP packets, with congestion control and retransmission of our own
     Udp,
     /// A look at the path decides; checked against what happens, and changed while running when wrong
     Auto,
 }
 
-/// What a datagram flow is to others on its path.
+/// How much of a path a UDP flow takes beside other flows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum PolicyChoice {
     /// Sends at --rate
     Fixed,
-    /// About twice the share of another
+    /// About twice the share of another flow
     High,
     /// An equal share
     #[default]
@@ -575,7 +576,7 @@ impl From<PolicyChoice> for Policy {
     }
 }
 
-/// What finds the rate of datagrams.
+/// The congestion controller of UDP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum LawChoice {
     /// Queueing delay; random loss does not matter

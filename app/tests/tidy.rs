@@ -388,6 +388,27 @@ fn readme_lists_every_exit_code() {
 }
 
 #[test]
+fn results_are_kept_as_small_summaries_with_a_page_each() {
+    const BYTES_MAX: usize = 20_000;
+    let index = read(&root().join("bench/results/README.md"));
+    let mut wrong = Vec::new();
+    for entry in fs::read_dir(root().join("bench/results")).unwrap() {
+        let path = entry.unwrap().path();
+        let (name, ending) = (path.file_stem().unwrap().to_string_lossy(), path.extension().unwrap_or_default());
+        if !["json", "md"].iter().any(|kept| ending == *kept) {
+            wrong.push(format!("{}: full results belong to target/bench", show(&path)));
+        }
+        if read(&path).len() > BYTES_MAX {
+            wrong.push(format!("{}: more than {BYTES_MAX} bytes: make its summary with bench/summary.py", show(&path)));
+        }
+        if ending == "json" && (!path.with_extension("md").exists() || !index.contains(&format!("({name}.md)"))) {
+            wrong.push(format!("{}: no page, or not in README.md beside it", show(&path)));
+        }
+    }
+    none(&wrong, "bench/results keeps a summary of at most 20 KB and a page per benchmark");
+}
+
+#[test]
 fn every_script_says_what_it_is_for() {
     let mut scripts = files("lab", &["sh", "py"]);
     scripts.extend(files("bench", &["py"]));

@@ -30,7 +30,7 @@ truncate -s $sparse "$SRC/sparse.bin"
 printf 'in the middle' | dd of="$SRC/sparse.bin" bs=1 seek=$((reach + zeros / 2)) conv=notrunc status=none
 if [ "$(df --output=avail -B1 "$DST" | tail -n 1)" -gt $((zeros + (1 << 30))) ] || [ -n "${BIG:-}" ]; then
     serve b "$DST/sparse"
-    cp_run --rung written "$SRC/sparse.bin" "$URL"
+    cp_run --durability written "$SRC/sparse.bin" "$URL"
     cp_ends 0 "$((zeros >> 30)) GiB of a sparse file: exit code 0"
     bounded "$((zeros >> 30)) GiB of a sparse file"
     holds "$((zeros >> 30)) GiB of a sparse file: they travelled" test "$(number bytes)" -ge $zeros
@@ -47,7 +47,7 @@ random_file "$SRC/wide.bin" $((700 << 20))
 for how in "--streams 16 --transport tcp" "--transport udp" "--chunk 16MiB --streams 8"; do
     serve b "$DST/wide"
     # shellcheck disable=SC2086
-    cp_run --rung written --no-keep $how "$SRC/wide.bin" "$URL"
+    cp_run --durability written --no-keep $how "$SRC/wide.bin" "$URL"
     cp_ends 0 "$how: exit code 0"
     bounded "$how"
     stop "$SERVE_PID"
@@ -57,7 +57,7 @@ rm -f "$SRC/wide.bin" "$DST/wide/wide.bin"
 mkdir -p "$DST/count"
 python3 "$E2E/tree.py" many "$SRC/count" $count
 serve b "$DST/count"
-cp_run --rung written "$SRC/count" "$URL"
+cp_run --durability written "$SRC/count" "$URL"
 cp_ends 0 "$count files: exit code 0 (in $((TOOK / 1000)) s)"
 bounded "$count files"
 is "$(find "$DST/count/count" -type f -printf x | wc -c)" $count "$count files: all are there"

@@ -119,7 +119,7 @@ far() { # far WORDS TRANSPORT OPTIONS...
 }
 far "50 ms, 1 % loss" udp --rate 500Mbit --rtt 50ms --loss 1%
 far "loss, reordering, doubles and turned bits" udp --rate 500Mbit --rtt 20ms --loss 0.5% --reorder 1%/2ms --duplicate 1% --corrupt 0.5%
-LAW="--law cubic" LOUD= far "marks, CUBIC" udp --rtt 20ms --link "rate=200Mbit ecn=3ms queue=300ms"
+LAW="--congestion-controller cubic" LOUD= far "marks, CUBIC" udp --rtt 20ms --link "rate=200Mbit ecn=3ms queue=300ms"
 holds "marks, CUBIC: it is marked and slows down, nothing is dropped: $(grep -o '[0-9 ]* marked.*' "$LAB/far.out" | head -n 1)" eval 'grep -q "a to b:.* marked" "$LAB/far.out" && ! grep -q "a to b:.* dropped by the full queue" "$LAB/far.out"'
 far "auto on 40 ms" auto --rate 500Mbit --rtt 40ms
 finish

@@ -84,7 +84,7 @@ is "$STATUS $(number bytes) $(number files)" "0 4096 2" "a small one renamed: fo
 holds "renamed, small: equal" cmp "$SRC/tree/elsewhere/small.bin" "$DST/root/copy/elsewhere/small.bin"
 holds "only looks like it: equal" cmp "$SRC/tree/elsewhere/twin.bin" "$DST/root/copy/elsewhere/twin.bin"
 mv "$SRC/tree/elsewhere/small.bin" "$SRC/tree/elsewhere/small-2.bin"
-sync_run --rung written "$SRC/tree" "${URL}copy"
+sync_run --durability written "$SRC/tree" "${URL}copy"
 is "$STATUS $(number bytes) $(number files)" "0 0 1" "the same below the rung at which names are flushed"
 
 # --- what is too much ---

@@ -42,7 +42,7 @@ job() { # job WORDS ARGUMENTS...: into an empty folder
 
 serve b "$DST" --integrity-only
 job "one large file" "$SRC/big.bin" "${URL}far/"
-job "written only" --rung written "$SRC/big.bin" "${URL}far/"
+job "written only" --durability written "$SRC/big.bin" "${URL}far/"
 job "in clear, CRC-64" --integrity-only --digest crc64 "$SRC/big.bin" "${URL}far/"
 job "one stream" --streams 1 "$SRC/big.bin" "${URL}far/"
 job "16 MiB of memory" --memory 16MiB "$SRC/big.bin" "${URL}far/"
@@ -60,6 +60,6 @@ random_file "$SRC/short.bin" 3145728
 cp "$SRC/short.bin" "$DST/"
 for turn in 1 2 3 4 5; do
     job "short, pulled over datagrams ($turn)" --transport udp "${URL}short.bin" "$DST/near/"
-    job "short, written only ($turn)" --rung written "$SRC/short.bin" "${URL}far/"
+    job "short, written only ($turn)" --durability written "$SRC/short.bin" "${URL}far/"
 done
 finish

@@ -70,7 +70,7 @@ for round in $(seq "${PAIRS:-1}"); do
     pair "two daemons, two sources ($round)" "$SRC/two" "$url1" "$url2" "$DST/far"
     pair "two daemons, two sources over UDP ($round)" "$SRC/two" "$url1" "$url2" "$DST/far" --transport udp
     pair "locally, the same command twice ($round)" "$SRC/one" "$DST/near/" "$DST/near/" "$DST/near" --reflink never
-    pair "locally, two sources ($round)" "$SRC/two" "$DST/near/" "$DST/near/" "$DST/near" --rung written
+    pair "locally, two sources ($round)" "$SRC/two" "$DST/near/" "$DST/near/" "$DST/near" --durability written
 done
 if sshd_up b; then
     SSH_OPTIONS=(--ssh "$SSH" --remote-binary "$LONGHAUL")

@@ -62,7 +62,7 @@ pub struct JournalHeader {
     pub digest: DigestKind,
     /// The receiver's boot: with `rung_written_only` a journal of another boot is worth nothing.
     pub boot_id_hash: [u8; 8],
-    /// Records were appended without flushing the data first (`--rung received|written`).
+    /// Records were appended without flushing the data first (`--durability received|written`).
     pub rung_written_only: bool,
     /// Of a striped file that has holes at its source: there may be records of zeros.
     pub sparse: bool,

@@ -30,7 +30,7 @@ impl Engine {
     /// All, the one that leaves others' memory alone most first: the order in which ties are broken.
     pub const ALL: [Engine; 5] = [Engine::Direct, Engine::Dontcache, Engine::Early, Engine::Buffered, Engine::Mmap];
 
-    /// As `--engine` takes it and reports print it.
+    /// As `--io-mode` takes it and reports print it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

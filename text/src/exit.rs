@@ -18,7 +18,7 @@ use proto::wire::control::FaultKind;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Exit {
-    /// All of it is there, at the rung asked for, and verified.
+    /// All of it is there, at the durability level asked for, and verified.
     Whole = 0,
     /// The command line or the config file cannot be understood.
     Usage = 2,
@@ -77,7 +77,7 @@ pub struct ExitLine {
 
 /// Every exit code. The table of the manual pages is made from it.
 pub const TABLE: &[ExitLine] = &[
-    line(Exit::Whole, "whole", "everything is there, at the rung asked for, and verified", "nothing to do"),
+    line(Exit::Whole, "whole", "everything is there, at the durability level asked for, and verified", "nothing to do"),
     line(Exit::Usage, "usage", "the command line or the config file is wrong", "see `longhaul help`"),
     line(
         Exit::Partial,

@@ -15,7 +15,7 @@ pub struct PathAddresses {
     pub local: Option<IpAddr>,
     /// The other host's.
     pub remote: IpAddr,
-    /// What it should bring beside the other paths; `None`: the cards say, if they do.
+    /// What it should bring beside the other paths; `None`: the speeds of the NICs, where both ends know them.
     pub weight: Option<u32>,
 }
 

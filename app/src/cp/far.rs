@@ -12,11 +12,10 @@ use std::time::Duration;
 
 use crate::address::Address;
 use crate::cp::Copy;
+use crate::cp::bring::{FAR_PLACE, bring, version_name};
 use crate::report::Screen;
 use text::exit::{Exit, Failure};
 
-/// Where the binary is put on a host that has none, below the home folder.
-pub const FAR_PLACE: &str = ".cache/longhaul/bin";
 /// What a shell says when it finds no such command.
 const NOT_FOUND: i32 = 127;
 /// Does the far side's port answer?
@@ -94,7 +93,8 @@ impl Far {
                     return Err(Exit::Connect.fail(format!("start longhaul on {}", ssh.target), cause));
                 }
                 screen.note(&format!("longhaul is not on {}: copying this binary there, to ~/{FAR_PLACE}", ssh.target));
-                bring(&ssh)?;
+                let sent = bring(&ssh.target, |remote| ssh.run(remote))?;
+                screen.note(&format!("{} sent", text::units::show_bytes(sent)));
                 let place = format!("~/{FAR_PLACE}/{}", version_name());
                 self.start(&ssh, &place)?.ok_or_else(|| {
                     Exit::Connect.fail(format!("start longhaul on {}", ssh.target), "the copied binary was not found")
@@ -176,14 +176,6 @@ impl Far {
     }
 }
 
-/// The name of this very build: another build of the same version must not be taken for it.
-fn version_name() -> String {
-    let mut hasher = blake3::Hasher::new();
-    let own = std::fs::File::open("/proc/self/exe").and_then(|own| hasher.update_reader(own).map(|_| ()));
-    let build = if own.is_ok() { hasher.finalize().to_hex()[..12].to_owned() } else { "unknown".to_owned() };
-    format!("longhaul-{}-{build}", env!("CARGO_PKG_VERSION"))
-}
-
 /// For a POSIX shell.
 fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
@@ -201,26 +193,4 @@ fn reachable(host: &str, port: u16) -> bool {
     (host, port)
         .to_socket_addrs()
         .is_ok_and(|mut addresses| addresses.any(|address| TcpStream::connect_timeout(&address, KNOCK).is_ok()))
-}
-
-/// Copies this very binary to the far host, if it can run there.
-fn bring(ssh: &Ssh<'_>) -> Result<(), Failure> {
-    let failed = |cause: String| {
-        Exit::Connect
-            .fail(format!("bring longhaul to {}", ssh.target), cause)
-            .next("install longhaul there, or name it with --remote-binary")
-    };
-    let output = ssh.run("uname -sm").output().map_err(|error| failed(error.to_string()))?;
-    let there = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    let here = format!("Linux {}", std::env::consts::ARCH);
-    if there != here {
-        return Err(failed(format!("it is '{there}', this binary is for '{here}'")));
-    }
-    let own = std::fs::File::open("/proc/self/exe").map_err(|error| failed(error.to_string()))?;
-    let place = format!("{FAR_PLACE}/{}", version_name());
-    let script = format!(
-        "umask 077 && mkdir -p {FAR_PLACE} && cat > {place}.new && chmod 700 {place}.new && mv {place}.new {place}"
-    );
-    let status = ssh.run(&script).stdin(own).status().map_err(|error| failed(error.to_string()))?;
-    if status.success() { Ok(()) } else { Err(failed(status.to_string())) }
 }

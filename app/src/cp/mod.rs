@@ -5,6 +5,7 @@
 //! Invariants: remote to remote goes directly between the two; nothing is sent before both ends computed the same plan.
 //! Absent on purpose: moving bytes (engine), turning a job (job::keeper).
 
+pub mod bring; // this binary to a host that ssh reaches and that has none
 pub mod far; // hosts that ssh reaches: the far side started, brought there if missing
 pub mod knock; // again, at a crowded door
 pub mod local; // both ends in this process
@@ -156,7 +157,9 @@ fn copy(arguments: &CpArguments, piped: bool, screen: &mut Screen) -> Result<Exi
             .next("give one to each, or to none"));
     }
     if is_fixed && arguments.rate.is_none() {
-        return Err(Exit::Usage.fail("send at a fixed rate", "--policy fixed and --law fixed need --rate"));
+        return Err(
+            Exit::Usage.fail("send at a fixed rate", "--policy fixed and --congestion-controller fixed need --rate")
+        );
     }
     if arguments.prune.is_some() && arguments.choose.picks() {
         let cause = "of what --files-from does not name, nobody knows whether the source has it";

@@ -78,7 +78,7 @@ pub struct ProgressRecord {
     pub elapsed_s: f64,
     /// `null`: nothing known yet.
     pub bytes_total: Option<u64>,
-    /// Moved at the rung asked for, or kept.
+    /// Moved at the durability level asked for, or kept.
     pub bytes_done: u64,
     /// Found so far.
     pub files_total: u64,
@@ -90,7 +90,7 @@ pub struct ProgressRecord {
     pub rate_bps: f64,
     /// `null` where it would be a guess.
     pub eta_s: Option<f64>,
-    /// Bytes on each rung, this run.
+    /// Bytes at each durability level, this run.
     pub received: u64,
     /// Handed to the file system.
     pub written: u64,
@@ -426,7 +426,10 @@ pub struct Done {
     pub integrity_only: bool,
     /// The sender did not read what it sent: digests are of what arrived.
     pub bare: bool,
-    /// `received` … `published`.
+    /// Durability level that all moved files reached: `received` … `published`.
+    #[serde(default)]
+    pub durability: String,
+    /// The same, under its former name.
     pub rung: String,
     /// All failed entries.
     pub faults_count: u64,
@@ -512,6 +515,7 @@ impl Done {
             cipher: report.cipher.clone(),
             integrity_only: report.integrity_only,
             bare: report.bare,
+            durability: report.rung.name().to_owned(),
             rung: report.rung.name().to_owned(),
             faults_count: report.faults.count(),
             faults_by_kind: report.faults.by_kind().map(|(kind, count)| (fault_word(kind).to_owned(), count)).collect(),

@@ -53,7 +53,7 @@ pub struct RailShare {
 pub struct Progress {
     /// Bytes of all files found so far; final once `scan_done`. `None`: nothing known yet.
     pub bytes_total: Option<u64>,
-    /// Bytes that need nothing more: moved at the rung asked for, or kept.
+    /// Bytes that need nothing more: moved at the durability level asked for, or kept.
     pub bytes_done: u64,
     /// Files found so far.
     pub files_total: u64,

@@ -360,7 +360,9 @@ fn the_done_line_has_the_fields_of_the_contract() {
     ] {
         assert!(done[number].is_number(), "{number}: {}", done[number]);
     }
-    for text in ["transport", "limiter", "receipt", "digest", "cipher", "rung", "job", "exit_kind", "direction"] {
+    for text in
+        ["transport", "limiter", "receipt", "digest", "cipher", "durability", "rung", "job", "exit_kind", "direction"]
+    {
         assert!(done[text].is_string(), "{text}: {}", done[text]);
     }
     for list in ["rails", "faults", "choices", "impossible"] {

@@ -418,7 +418,7 @@ fn print_address(
 fn open_board(settings: &Settings, home: &Home) -> Arc<Board> {
     sweep::begin(home, !settings.stdio);
     if settings.stdio {
-        sweep::builds(crate::cp::far::FAR_PLACE);
+        sweep::builds(crate::cp::bring::FAR_PLACE);
     }
     Board::open(home, |why| {
         if settings.verbose > 0 {

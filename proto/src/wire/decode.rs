@@ -464,7 +464,7 @@ impl Rung {
         })
     }
 
-    /// As `--rung` takes it.
+    /// As `--durability` takes it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
