@@ -48,6 +48,7 @@ use proto::layout::Layout;
 use proto::manifest::Entry;
 use proto::negotiate::{Pace, Plan};
 use proto::receipt::{Head, Signer};
+use proto::session::{Moment, PULSE};
 use proto::wire::control::{Compare, Frame, Rung};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sys::event::Event;
@@ -78,8 +79,6 @@ use text::exit::{Exit, Failure};
 
 /// The longest wait in `poll`.
 const TICK: Duration = Duration::from_millis(100);
-/// Each end tells the other how it goes so often.
-const PULSE: Duration = Duration::from_millis(500);
 /// Control bytes queued before the scan is held.
 const BACKLOG_MAX: usize = 2 << 20;
 /// Entries announced at once where a cap is in force: about 5 kB.
@@ -258,8 +257,8 @@ struct Keeper<'a, 'b> {
     workers_lost: usize,
     commits_open: usize,
     notes_open: usize,
-    note_from: Instant,
-    commit_from: Instant,
+    note_from: Moment,
+    commit_from: Moment,
     commit_ns: u64,
     receipt: Option<ReceiptFile>,
     receipt_path: Option<PathBuf>,
@@ -292,8 +291,10 @@ struct Keeper<'a, 'b> {
     /// One more than the highest number of a rail that came up: rails go to workers by their numbers.
     rails_seen: usize,
     cpu_from: u64,
-    started: Instant,
-    pulsed: Instant,
+    /// When this iteration began: all that is decided in it is decided at this moment.
+    now: Moment,
+    started: Moment,
+    pulsed: Moment,
     moved: Instant,
     moved_sign: (u64, u64, u64, u64),
     still: Option<watch::Still>,
@@ -304,7 +305,7 @@ struct Keeper<'a, 'b> {
     /// The peer's own cap, B/s, and the one that was told to it; 0: none.
     caps: (u64, u64),
     /// Bytes of the control session that the bound was paid for, and when it was looked at.
-    paid: (u64, Instant),
+    paid: (u64, Moment),
     wishes: Wishes,
     swallow: Swallow,
     again: Again,
@@ -334,6 +335,7 @@ pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Resul
         keeper.show();
     }
     keeper.leave(result.is_ok());
+    keeper.now = read_clock();
     result?;
     let own = keeper.books();
     let storage = keeper.storage_told(&own);
@@ -352,7 +354,7 @@ pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Resul
         out_of_set: keeper.out_of_set.take(),
         rails: keeper.rails_most,
         paths: keeper.path_shares(),
-        elapsed: keeper.started.elapsed(),
+        elapsed: keeper.now.since(keeper.started),
         record: std::mem::replace(
             keeper.end.record(),
             Record {
@@ -375,7 +377,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
         let (scan, tasks) = panics.spawn_first(&job)?;
         let (mut end, (receipt, missing)) = (End::of(&job), begin_receipt(&job));
         end.record().dry = job.dry;
-        let (secret, now) = (JobSecret::of(&job.link, job.id), Instant::now());
+        let (secret, now, began) = (JobSecret::of(&job.link, job.id), read_clock(), Instant::now());
         let auto = job.known.filter(|_| job.plan.datagrams > 0).map(Auto::new);
         Ok(Keeper {
             end,
@@ -390,7 +392,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             workers_lost: 0,
             commits_open: 0,
             notes_open: 0,
-            note_from: Instant::now(),
+            note_from: now,
             commit_from: now,
             commit_ns: 0,
             receipt,
@@ -404,7 +406,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             next_rail: job.rails.early().map_or(0, |rail| rail + 1),
             paths: job.rails.names().into_iter().map(PathBook::new).collect(),
             asked: BTreeMap::new(),
-            paths_seen: (now, now),
+            paths_seen: (began, began),
             truth: Truth::new(job.weights.clone()),
             dials_failed: 0,
             wanted: Wanted::first(&job.plan, auto.is_some()),
@@ -418,20 +420,21 @@ impl<'a, 'b> Keeper<'a, 'b> {
             traffic_from: storage::Traffic::now(&job.workers),
             rails_seen: 0,
             cpu_from: watch::process_cpu_ns(),
+            now,
             started: now,
             pulsed: now,
-            moved: now,
+            moved: began,
             moved_sign: (0, 0, 0, 0),
             still: None,
             peer_flushes: false,
-            peer_told: now,
+            peer_told: began,
             growth: Growth::default(),
             renewal: Renewal::new(job.offers.clone(), &job.plan),
             caps: (0, 0),
             paid: (0, now),
             wishes: Wishes::of(job.offers.as_ref(), &job.plan),
             again: Again::new(),
-            policed: Policed::new(now),
+            policed: Policed::new(began),
             swallow: Swallow::new(),
             no_datagrams: false,
             meters: Vec::new(),
@@ -459,6 +462,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
         self.hold_sender()?;
         self.want_rails();
         while self.closing != Closing::Over {
+            self.now = read_clock();
             self.take_frames()?;
             self.take_panics()?;
             self.take_events()?;
@@ -520,6 +524,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             if rest.len() == 0 {
                 return Ok(());
             }
+            self.now = read_clock();
             self.take_events()?;
             self.take_settled()?;
             self.pump()?;
@@ -586,7 +591,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
     }
 
     fn take_events(&mut self) -> Result<(), Failure> {
-        let now_ns = sys::clock::now_ns();
+        let now_ns = self.now.as_ns();
         for _ in 0..EVENTS_PER_TURN {
             let Ok(event) = self.events.try_recv() else { return Ok(()) };
             if let Told::Panicked { why } = &event {
@@ -658,7 +663,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
         }
         match &mut self.end {
             End::Send(end) => end.pump(&mut self.out),
-            End::Recv(end) => end.pump(sys::clock::now_ns(), &mut self.out),
+            End::Recv(end) => end.pump(self.now.as_ns(), &mut self.out),
         }
         Ok(())
     }
@@ -683,12 +688,12 @@ impl<'a, 'b> Keeper<'a, 'b> {
         for task in self.out.tasks.drain(..) {
             if matches!(task, Task::Note { .. }) {
                 if self.notes_open == 0 {
-                    self.note_from = Instant::now();
+                    self.note_from = self.now;
                 }
                 self.notes_open += 1;
             } else {
                 if self.commits_open == 0 {
-                    self.commit_from = Instant::now();
+                    self.commit_from = self.now;
                 }
                 self.commits_open += 1;
             }
@@ -704,12 +709,13 @@ impl<'a, 'b> Keeper<'a, 'b> {
         let (paid, since) = self.paid;
         let link = &self.job.link;
         let bytes = link.bytes_sent() + link.bytes_received() + link.backlog() as u64;
-        let free = (since.elapsed().as_secs_f64() * CONTROL_FREE_BPS) as u64;
+        let (now, waited) = (self.now, self.now.since(since));
+        let free = (waited.as_secs_f64() * CONTROL_FREE_BPS) as u64;
         if self.job.bound.rate() > 0 && bytes > paid + free {
             self.job.bound.pay(sys::clock::now_ns(), bytes - paid - free);
         }
-        if since.elapsed() >= PULSE || bytes > paid + free {
-            self.paid = (bytes.max(paid), Instant::now());
+        if waited >= PULSE || bytes > paid + free {
+            self.paid = (bytes.max(paid), now);
         }
     }
 
@@ -749,6 +755,11 @@ impl<'a, 'b> Keeper<'a, 'b> {
     fn peer_name(&self) -> String {
         self.job.link.peer_addr().map_or_else(|| "this host".to_owned(), |addr| addr.to_string())
     }
+}
+
+/// The one place that asks for the time: once per iteration.
+fn read_clock() -> Moment {
+    Moment::from_ns(sys::clock::now_ns())
 }
 
 /// A receipt with its head; or why it cannot be written, and the job goes on without. Neither: none is wanted.

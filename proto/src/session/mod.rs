@@ -11,6 +11,9 @@
 use core::ops::{Add, AddAssign};
 use core::time::Duration;
 
+/// Each end reports to the other how it goes this often (the frame `Pulse`): silence is measured in multiples of this period.
+pub const PULSE: Duration = Duration::from_millis(500);
+
 /// A point in time: nanoseconds of a clock that never goes backwards. Only the difference of two moments means anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
 pub struct Moment(u64);

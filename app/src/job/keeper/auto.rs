@@ -239,7 +239,7 @@ impl Keeper<'_, '_> {
         let left = tally.bytes_total.saturating_sub(now.moved) as f64 * 8.0;
         let left_s = if tally.scan_ended && total_bps > 0.0 { left / total_bps } else { f64::INFINITY };
         let by_network = held_by_network(&now.books, &from.books, sends);
-        let now_s = self.started.elapsed().as_secs_f64();
+        let now_s = self.now.since(self.started).as_secs_f64();
         let window = Window { now_s, window_s, total_bps, udp_bps, other_bps, by_network, left_s };
         let was = steer.carry();
         let act = steer.on_window(&window);
