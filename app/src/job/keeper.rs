@@ -378,7 +378,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
         let (mut end, (receipt, missing)) = (End::of(&job), begin_receipt(&job));
         end.record().dry = job.dry;
         let (secret, now, began) = (JobSecret::of(&job.link, job.id), read_clock(), Instant::now());
-        let auto = job.known.filter(|_| job.plan.datagrams > 0).map(Auto::new);
+        let auto = job.known.filter(|_| job.plan.datagrams > 0).map(|known| Auto::new(now, known));
         Ok(Keeper {
             end,
             events,

@@ -8,6 +8,8 @@
 //!
 //! One file is one concern; no machine of this folder uses another one.
 
+pub mod transport; // TCP, UDP or both: the first choice, and trials while the job runs
+
 use core::ops::{Add, AddAssign};
 use core::time::Duration;
 
