@@ -84,7 +84,7 @@ pub fn connect(copy: &Copy<'_>, to: &Address, screen: &mut Screen) -> Result<(Li
     .map_err(Failure::from)?;
     if link.is_small() {
         screen.note(&format!(
-            "packets of the usual size do not get through to {host_port} and nobody says so (a hole in path MTU discovery): segments of 1180 bytes are \
+            "path MTU black hole to {host_port}: packets of the usual size do not get through, and no ICMP message says so; segments of 1180 bytes are \
              used; `longhaul host apply --rule mtu-probing` at both ends, or the right MTU, mends it"
         ));
     }

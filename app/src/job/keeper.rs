@@ -17,7 +17,7 @@ mod closing; // the last words, good or bad
 mod moves; // an end has another address
 mod paths; // several: what each brings, dead and slow ones
 mod rails; // asked for, taken in, capped, grown
-mod swallow; // long packets that do not get through any more
+mod swallow; // path MTU black holes under a running job
 mod truth; // what share each path brings, beside what it should
 pub mod renew; // the plan, when an end has other means
 mod storage; // what is told of disk and memory at this end
@@ -48,6 +48,7 @@ use proto::layout::Layout;
 use proto::manifest::Entry;
 use proto::negotiate::{Pace, Plan};
 use proto::receipt::{Head, Signer};
+use proto::session::blackhole::BlackHole;
 use proto::session::{Moment, PULSE};
 use proto::wire::control::{Compare, Frame, Rung};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -63,7 +64,6 @@ use paths::PathBook;
 use policed::Policed;
 use rails::{Carries, Growth, Wanted};
 use renew::{Offers, Renewal};
-use swallow::Swallow;
 use truth::Truth;
 
 use crate::identity::Identity;
@@ -307,7 +307,7 @@ struct Keeper<'a, 'b> {
     /// Bytes of the control session that the bound was paid for, and when it was looked at.
     paid: (u64, Moment),
     wishes: Wishes,
-    swallow: Swallow,
+    black_hole: BlackHole,
     again: Again,
     policed: Policed,
     /// UDP did not get through, and that was said.
@@ -435,7 +435,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             wishes: Wishes::of(job.offers.as_ref(), &job.plan),
             again: Again::new(),
             policed: Policed::new(began),
-            swallow: Swallow::new(),
+            black_hole: BlackHole::new(now),
             no_datagrams: false,
             meters: Vec::new(),
             streams_up: false,

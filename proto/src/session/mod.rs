@@ -9,6 +9,7 @@
 //! One file is one concern; no machine of this folder uses another one.
 
 pub mod transport; // TCP, UDP or both: the first choice, and trials while the job runs
+pub mod blackhole; // long packets that vanish under a running job
 
 use core::ops::{Add, AddAssign};
 use core::time::Duration;

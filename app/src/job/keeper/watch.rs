@@ -119,7 +119,7 @@ impl Keeper<'_, '_> {
         }
         self.listen();
         self.watch_paths();
-        self.watch_swallow();
+        self.watch_black_hole();
         self.watch_means();
         self.take_peers_wish();
         self.take_asked()?;
