@@ -18,7 +18,7 @@ mod moves; // an end has another address
 mod paths; // several: what each brings, dead and slow ones
 mod rails; // asked for, taken in, capped, grown
 mod swallow; // path MTU black holes under a running job
-mod truth; // what share each path brings, beside what it should
+mod truth; // path-share check: what each path brings, beside what it should
 pub mod renew; // the plan, when an end has other means
 mod storage; // what is told of disk and memory at this end
 mod watch; // books, pulse, screen, watchdog
@@ -49,6 +49,8 @@ use proto::manifest::Entry;
 use proto::negotiate::{Pace, Plan};
 use proto::receipt::{Head, Signer};
 use proto::session::blackhole::BlackHole;
+use proto::session::paths::{Paths, Wanted};
+use proto::session::share::PathShares;
 use proto::session::{Moment, PULSE};
 use proto::wire::control::{Compare, Frame, Rung};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -60,11 +62,10 @@ use auto::Auto;
 use beside::{Committer, Comparer, Looker, Panics};
 use closing::{Closing, HeldSign, SIGN_HELD, told};
 use end::End;
-use paths::PathBook;
+use paths::PathName;
 use policed::Policed;
-use rails::{Carries, Growth, Wanted};
+use rails::{Carries, Growth};
 use renew::{Offers, Renewal};
-use truth::Truth;
 
 use crate::identity::Identity;
 use crate::identity::ticket::Ending;
@@ -93,8 +94,6 @@ const EVENTS_HELD: usize = 256;
 const EVENTS_PER_TURN: usize = 1024;
 /// Entries of a frame that are looked at before anything else gets a turn: a millisecond or two of calls.
 const ENTRIES_AT_ONCE: usize = 32;
-/// Dials that may fail one after another before the job is lost.
-const DIALS_MAX: u32 = 5;
 
 /// What this end is.
 #[derive(Debug)]
@@ -270,11 +269,10 @@ struct Keeper<'a, 'b> {
     secret: JobSecret,
     next_rail: u16,
     /// Each path, and which one each rail was asked for.
-    paths: Vec<PathBook>,
+    paths: Paths,
+    path_names: Vec<PathName>,
     asked: BTreeMap<u16, usize>,
-    paths_seen: (Instant, Instant),
-    truth: Truth,
-    dials_failed: u32,
+    path_shares_check: PathShares,
     wanted: Wanted,
     carriers: BTreeMap<u16, Carries>,
     /// Which transport, where the user leaves it to us.
@@ -404,12 +402,11 @@ impl<'a, 'b> Keeper<'a, 'b> {
             secret,
             // A rail that is greeted already has its number.
             next_rail: job.rails.early().map_or(0, |rail| rail + 1),
-            paths: job.rails.names().into_iter().map(PathBook::new).collect(),
+            paths: Paths::new(now, job.rails.names().len()),
+            path_names: job.rails.names().into_iter().map(PathName::new).collect(),
             asked: BTreeMap::new(),
-            paths_seen: (began, began),
-            truth: Truth::new(job.weights.clone()),
-            dials_failed: 0,
-            wanted: Wanted::first(&job.plan, auto.is_some()),
+            path_shares_check: PathShares::new(job.weights.clone()),
+            wanted: rails::first(&job.plan, auto.is_some()),
             carriers: BTreeMap::new(),
             auto,
             rails_most: 0,
@@ -602,9 +599,8 @@ impl<'a, 'b> Keeper<'a, 'b> {
                 continue;
             }
             if let Told::RailDead { rail, .. } = &event {
-                self.path_lost_rail(*rail);
-                // Of several paths, one that goes and comes is watched for itself.
-                self.dials_failed += u32::from(self.paths.len() < 2);
+                self.carriers.remove(rail);
+                self.paths.on_rail_gone(self.now, *rail);
             }
             let told = match &mut self.end {
                 End::Send(end) => end.on_event(event, &mut self.out),

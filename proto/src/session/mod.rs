@@ -9,6 +9,8 @@
 //! One file is one concern; no machine of this folder uses another one.
 
 pub mod transport; // TCP, UDP or both: the first choice, and trials while the job runs
+pub mod paths; // which rails are dialled, paced, left and dialled again
+pub mod share; // path-share check: what each path brings, beside what it should
 pub mod blackhole; // long packets that vanish under a running job
 
 use core::ops::{Add, AddAssign};

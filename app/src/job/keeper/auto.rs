@@ -10,6 +10,7 @@ use std::time::Duration;
 use proto::books::STAGES;
 use proto::rate::Policy;
 use proto::session::Moment;
+use proto::session::paths::Wanted;
 use proto::session::transport::forecast::{Carry, Forecast};
 use proto::session::transport::{Before, Change, Counts, First, Look, Running, TransportChoice};
 
@@ -99,11 +100,11 @@ impl Keeper<'_, '_> {
 
     /// Rails for this from now on.
     fn want(&mut self, carry: Carry) {
-        let (streams, packets) = (usize::from(self.job.plan.streams), usize::from(self.job.plan.datagrams));
+        let (streams, datagrams) = (usize::from(self.job.plan.streams), usize::from(self.job.plan.datagrams));
         self.wanted = match carry {
-            Carry::Tcp => super::rails::Wanted { streams, packets: 0 },
-            Carry::Udp => super::rails::Wanted { streams: 0, packets },
-            Carry::Both => super::rails::Wanted { streams, packets },
+            Carry::Tcp => Wanted { streams, datagrams: 0 },
+            Carry::Udp => Wanted { streams: 0, datagrams },
+            Carry::Both => Wanted { streams, datagrams },
         };
     }
 

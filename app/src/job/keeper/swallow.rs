@@ -35,14 +35,15 @@ impl Keeper<'_, '_> {
         let sends = matches!(self.job.way, Way::Send(_));
         let asks = self.job.rails.dials() && !self.is_between();
         let session = asks.then(|| sys::sock::tcp_info(self.job.link.as_fd()).ok()).flatten();
-        let carrying = self.carriers.iter().filter(|(_, it)| it.meter.is_none() && it.rests_until.is_none());
+        let carrying = self.carriers.iter().filter(|(_, it)| it.meter.is_none());
+        let carrying = carrying.filter(|(rail, _)| !self.paths.is_resting(**rail));
         let rails = carrying.filter_map(|(&rail, it)| {
             let info = sys::sock::tcp_info(&*it.socket.upgrade()?).ok()?;
             Some((rail, it.path, stream(&info, sends)))
         });
         let facts = Facts {
             sends,
-            paths: self.paths.len(),
+            paths: self.paths.count(),
             peer_unheard: self.peer_told.elapsed(),
             session: session.map(|info| stream(&info, true)),
             rails: rails.collect(),
@@ -54,20 +55,20 @@ impl Keeper<'_, '_> {
     /// The peer lets go of a rail: in silence?
     pub(super) fn was_let_go(&mut self, rail: u16) {
         if let Some(it) = self.carriers.get(&rail).filter(|it| it.meter.is_none()) {
-            let remedy = self.black_hole.on_let_go(self.now, rail, it.path, self.paths.len());
+            let remedy = self.black_hole.on_let_go(self.now, rail, it.path, self.paths.count());
             self.apply_remedy(&remedy);
         }
     }
 
     /// A TCP rail of this path is cut since it was silent.
     pub(super) fn lost_in_silence(&mut self, path: usize) {
-        let remedy = self.black_hole.on_cut(path, self.paths.len());
+        let remedy = self.black_hole.on_cut(path, self.paths.count());
         self.apply_remedy(&remedy);
     }
 
     /// The session goes on over another connection.
     pub(super) fn session_changed(&mut self) {
-        let remedy = self.black_hole.on_session_moved(self.job.link.bytes_received(), self.paths.len());
+        let remedy = self.black_hole.on_session_moved(self.job.link.bytes_received(), self.paths.count());
         self.apply_remedy(&remedy);
     }
 
@@ -87,7 +88,7 @@ impl Keeper<'_, '_> {
             self.job.rails.ask(0, Ask::Control);
         }
         for &rail in &remedy.cut {
-            self.cut_rail(rail, std::time::Instant::now());
+            self.cut_rail(rail);
         }
     }
 }
