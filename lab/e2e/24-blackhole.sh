@@ -22,10 +22,10 @@ hole() { # hole WORDS TRANSPORT OPTIONS...
 }
 for transport in tcp udp; do
     hole "swallowed from the start, $transport" $transport --link "rate=50Mbit rtt=10ms swallow=1400"
-    is "$(grep -c 'do not get through to .* segments of 1180 bytes' "$LAB/hole.json")" 1 "swallowed from the start, $transport: it is said, with the remedy"
+    is "$(grep -c 'path MTU black hole to .* segments of 1180 bytes' "$LAB/hole.json")" 1 "swallowed from the start, $transport: it is said, with the remedy"
 done
 hole "nothing is swallowed" tcp --link "rate=50Mbit rtt=10ms"
-is "$(grep -c 'do not get through' "$LAB/hole.json")" 0 "nothing is swallowed: no word"
+is "$(grep -c 'path MTU black hole' "$LAB/hole.json")" 0 "nothing is swallowed: no word"
 
 # It begins under a running job: long segments of streams, and long frames of the session, which a tree has.
 python3 "$E2E/tree.py" many "$SRC/tree" 1500
@@ -53,7 +53,7 @@ for what in one.bin tree; do
         is $? 0 "swallowed in mid-job, $way $what: it ends well ($(field seconds "$LAB/hole.json") s)"
         [ $way = push ] && there="$DST/far" || there="$DST/back"
         same "$SRC/$what" "$there/$what" "swallowed in mid-job, $way $what: equal"
-        is "$(grep -c 'do not get through to .* any more' "$LAB/hole.json")" 1 "swallowed in mid-job, $way $what: it is said, with the remedy"
+        is "$(grep -c 'path MTU black hole to .* any more' "$LAB/hole.json")" 1 "swallowed in mid-job, $way $what: it is said, with the remedy"
     done
 done
 finish

@@ -22,6 +22,7 @@ pub mod manifest; // entries, and which names may stand in a tree
 pub mod ledger; // state of each chunk of a file
 pub mod send; // the sending end's state machine
 pub mod recv; // the receiving end's state machine
+pub mod session; // what the job driver decides with time: order of frames, silence, reconnect, closing
 pub mod packet; // heads and bodies of datagrams
 pub mod flow; // the datagram transport: what goes into which packet, what was lost, what has come
 pub mod journal; // the ledger of a part file as bytes on disk

@@ -22,6 +22,7 @@ use engine::worker::bound::Bound;
 use proto::error::Refusal;
 use proto::manifest::Aspects;
 use proto::negotiate::{Choice, Driver, Pace, slower_disk};
+use proto::session::nic_speeds;
 use proto::wire::control::{Compare, Direction, Frame, Open, Place};
 use sys::event::Event;
 
@@ -29,7 +30,6 @@ use crate::address::Address;
 use crate::args::{CpArguments, DriverChoice, SnapshotChoice, TransportChoice};
 use crate::cp::{Copy, knock, pipe, report};
 use crate::identity::ticket::Ticket;
-use crate::job::cards;
 use crate::job::greet::{self, Agreed};
 use crate::job::homes;
 use crate::job::keeper::renew::Offers;
@@ -84,7 +84,7 @@ pub fn connect(copy: &Copy<'_>, to: &Address, screen: &mut Screen) -> Result<(Li
     .map_err(Failure::from)?;
     if link.is_small() {
         screen.note(&format!(
-            "packets of the usual size do not get through to {host_port} and nobody says so (a hole in path MTU discovery): segments of 1180 bytes are \
+            "path MTU black hole to {host_port}: packets of the usual size do not get through, and no ICMP message says so; segments of 1180 bytes are \
              used; `longhaul host apply --rule mtu-probing` at both ends, or the right MTU, mends it"
         ));
     }
@@ -484,9 +484,9 @@ impl Session {
     fn way_round(&mut self, copy: &Copy<'_>, secret: &JobSecret, screen: &mut Screen) -> Option<Peer> {
         let (own, theirs) = (&self.open.offer.interfaces, &self.agreed.theirs.interfaces);
         let nets = sys::host::interfaces().unwrap_or_default();
-        let nets: Vec<cards::Own> = nets.iter().flat_map(|it| it.networks()).collect();
+        let nets: Vec<nic_speeds::Own> = nets.iter().flat_map(|it| it.networks()).collect();
         let local = sys::sock::local_addr(self.link.as_fd()).ok()?;
-        let better = cards::better(local.ip(), self.addr.ip(), &nets, own, theirs)?;
+        let better = nic_speeds::better(local.ip(), self.addr.ip(), &nets, own, theirs)?;
         let peer = self.peer_at(better.there, Some(better.here));
         if self.early.is_some() || copy.arguments.dry_run || self.prove(copy, better.there).is_err() {
             screen.note(&better.left());
@@ -517,9 +517,9 @@ impl Session {
     fn weigh(&self, copy: &Copy<'_>, peers: &[Peer]) -> Vec<f64> {
         let (own, theirs) = (&self.open.offer.interfaces, &self.agreed.theirs.interfaces);
         let said: Vec<Option<u32>> = copy.arguments.over.iter().map(|path| path.weight).collect();
-        let ends: Vec<cards::Ends> =
+        let ends: Vec<nic_speeds::Ends> =
             peers.iter().map(|it| (it.from.or_else(|| leaves_from(it.addr)), it.addr.ip())).collect();
-        cards::weights(&said, &ends, own, theirs)
+        nic_speeds::weights(&said, &ends, own, theirs)
     }
 
     /// Starts the workers: where `host probe` has found out for this peer (it measures sending), else beside what they serve.

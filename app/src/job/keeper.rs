@@ -17,8 +17,8 @@ mod closing; // the last words, good or bad
 mod moves; // an end has another address
 mod paths; // several: what each brings, dead and slow ones
 mod rails; // asked for, taken in, capped, grown
-mod swallow; // long packets that do not get through any more
-mod truth; // what share each path brings, beside what it should
+mod swallow; // path MTU black holes under a running job
+mod truth; // path-share check: what each path brings, beside what it should
 pub mod renew; // the plan, when an end has other means
 mod storage; // what is told of disk and memory at this end
 mod watch; // books, pulse, screen, watchdog
@@ -49,6 +49,10 @@ use proto::layout::Layout;
 use proto::manifest::Entry;
 use proto::negotiate::{Pace, Plan};
 use proto::receipt::{Head, Signer};
+use proto::session::blackhole::BlackHole;
+use proto::session::paths::{Paths, Wanted};
+use proto::session::share::PathShares;
+use proto::session::{Moment, PULSE};
 use proto::wire::control::{Compare, Frame, Rung};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sys::event::Event;
@@ -59,12 +63,10 @@ use auto::Auto;
 use beside::{Committer, Comparer, Looker, Panics};
 use closing::{Closing, HeldSign, SIGN_HELD, told};
 use end::End;
-use paths::PathBook;
+use paths::PathName;
 use policed::Policed;
-use rails::{Carries, Growth, Wanted};
+use rails::{Carries, Growth};
 use renew::{Offers, Renewal};
-use swallow::Swallow;
-use truth::Truth;
 
 use crate::identity::Identity;
 use crate::identity::ticket::Ending;
@@ -79,8 +81,6 @@ use text::exit::{Exit, Failure};
 
 /// The longest wait in `poll`.
 const TICK: Duration = Duration::from_millis(100);
-/// Each end tells the other how it goes so often.
-const PULSE: Duration = Duration::from_millis(500);
 /// Control bytes queued before the scan is held.
 const BACKLOG_MAX: usize = 2 << 20;
 /// Entries announced at once where a cap is in force: about 5 kB.
@@ -95,8 +95,6 @@ const EVENTS_HELD: usize = 256;
 const EVENTS_PER_TURN: usize = 1024;
 /// Entries of a frame that are looked at before anything else gets a turn: a millisecond or two of calls.
 const ENTRIES_AT_ONCE: usize = 32;
-/// Dials that may fail one after another before the job is lost.
-const DIALS_MAX: u32 = 5;
 
 /// What this end is.
 #[derive(Debug)]
@@ -259,8 +257,8 @@ struct Keeper<'a, 'b> {
     workers_lost: usize,
     commits_open: usize,
     notes_open: usize,
-    note_from: Instant,
-    commit_from: Instant,
+    note_from: Moment,
+    commit_from: Moment,
     commit_ns: u64,
     receipt: Option<ReceiptFile>,
     receipt_path: Option<PathBuf>,
@@ -272,11 +270,10 @@ struct Keeper<'a, 'b> {
     secret: JobSecret,
     next_rail: u16,
     /// Each path, and which one each rail was asked for.
-    paths: Vec<PathBook>,
+    paths: Paths,
+    path_names: Vec<PathName>,
     asked: BTreeMap<u16, usize>,
-    paths_seen: (Instant, Instant),
-    truth: Truth,
-    dials_failed: u32,
+    path_shares_check: PathShares,
     wanted: Wanted,
     carriers: BTreeMap<u16, Carries>,
     /// Which transport, where the user leaves it to us.
@@ -293,8 +290,10 @@ struct Keeper<'a, 'b> {
     /// One more than the highest number of a rail that came up: rails go to workers by their numbers.
     rails_seen: usize,
     cpu_from: u64,
-    started: Instant,
-    pulsed: Instant,
+    /// When this iteration began: all that is decided in it is decided at this moment.
+    now: Moment,
+    started: Moment,
+    pulsed: Moment,
     moved: Instant,
     moved_sign: (u64, u64, u64, u64),
     still: Option<watch::Still>,
@@ -305,9 +304,9 @@ struct Keeper<'a, 'b> {
     /// The peer's own cap, B/s, and the one that was told to it; 0: none.
     caps: (u64, u64),
     /// Bytes of the control session that the bound was paid for, and when it was looked at.
-    paid: (u64, Instant),
+    paid: (u64, Moment),
     wishes: Wishes,
-    swallow: Swallow,
+    black_hole: BlackHole,
     again: Again,
     policed: Policed,
     /// UDP did not get through, and that was said.
@@ -335,6 +334,7 @@ pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Resul
         keeper.show();
     }
     keeper.leave(result.is_ok());
+    keeper.now = read_clock();
     result?;
     let own = keeper.books();
     let storage = keeper.storage_told(&own);
@@ -353,7 +353,7 @@ pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Resul
         out_of_set: keeper.out_of_set.take(),
         rails: keeper.rails_most,
         paths: keeper.path_shares(),
-        elapsed: keeper.started.elapsed(),
+        elapsed: keeper.now.since(keeper.started),
         record: std::mem::replace(
             keeper.end.record(),
             Record {
@@ -376,8 +376,8 @@ impl<'a, 'b> Keeper<'a, 'b> {
         let (scan, tasks) = panics.spawn_first(&job)?;
         let (mut end, (receipt, missing)) = (End::of(&job), begin_receipt(&job));
         end.record().dry = job.dry;
-        let (secret, now) = (JobSecret::of(&job.link, job.id), Instant::now());
-        let auto = job.known.filter(|_| job.plan.datagrams > 0).map(Auto::new);
+        let (secret, now, began) = (JobSecret::of(&job.link, job.id), read_clock(), Instant::now());
+        let auto = job.known.filter(|_| job.plan.datagrams > 0).map(|known| Auto::new(now, known));
         Ok(Keeper {
             end,
             events,
@@ -391,7 +391,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             workers_lost: 0,
             commits_open: 0,
             notes_open: 0,
-            note_from: Instant::now(),
+            note_from: now,
             commit_from: now,
             commit_ns: 0,
             receipt,
@@ -403,12 +403,11 @@ impl<'a, 'b> Keeper<'a, 'b> {
             secret,
             // A rail that is greeted already has its number.
             next_rail: job.rails.early().map_or(0, |rail| rail + 1),
-            paths: job.rails.names().into_iter().map(PathBook::new).collect(),
+            paths: Paths::new(now, job.rails.names().len()),
+            path_names: job.rails.names().into_iter().map(PathName::new).collect(),
             asked: BTreeMap::new(),
-            paths_seen: (now, now),
-            truth: Truth::new(job.weights.clone()),
-            dials_failed: 0,
-            wanted: Wanted::first(&job.plan, auto.is_some()),
+            path_shares_check: PathShares::new(job.weights.clone()),
+            wanted: rails::first(&job.plan, auto.is_some()),
             carriers: BTreeMap::new(),
             auto,
             rails_most: 0,
@@ -419,21 +418,22 @@ impl<'a, 'b> Keeper<'a, 'b> {
             traffic_from: storage::Traffic::now(&job.workers),
             rails_seen: 0,
             cpu_from: watch::process_cpu_ns(),
+            now,
             started: now,
             pulsed: now,
-            moved: now,
+            moved: began,
             moved_sign: (0, 0, 0, 0),
             still: None,
             peer_flushes: false,
-            peer_told: now,
+            peer_told: began,
             growth: Growth::default(),
             renewal: Renewal::new(job.offers.clone(), &job.plan),
             caps: (0, 0),
             paid: (0, now),
             wishes: Wishes::of(job.offers.as_ref(), &job.plan),
             again: Again::new(),
-            policed: Policed::new(now),
-            swallow: Swallow::new(),
+            policed: Policed::new(began),
+            black_hole: BlackHole::new(now),
             no_datagrams: false,
             meters: Vec::new(),
             streams_up: false,
@@ -460,6 +460,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
         self.hold_sender()?;
         self.want_rails();
         while self.closing != Closing::Over {
+            self.now = read_clock();
             self.take_frames()?;
             self.take_panics()?;
             self.take_events()?;
@@ -521,6 +522,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             if rest.len() == 0 {
                 return Ok(());
             }
+            self.now = read_clock();
             self.take_events()?;
             self.take_settled()?;
             self.pump()?;
@@ -587,7 +589,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
     }
 
     fn take_events(&mut self) -> Result<(), Failure> {
-        let now_ns = sys::clock::now_ns();
+        let now_ns = self.now.as_ns();
         for _ in 0..EVENTS_PER_TURN {
             let Ok(event) = self.events.try_recv() else { return Ok(()) };
             if let Told::Panicked { why } = &event {
@@ -598,9 +600,8 @@ impl<'a, 'b> Keeper<'a, 'b> {
                 continue;
             }
             if let Told::RailDead { rail, .. } = &event {
-                self.path_lost_rail(*rail);
-                // Of several paths, one that goes and comes is watched for itself.
-                self.dials_failed += u32::from(self.paths.len() < 2);
+                self.carriers.remove(rail);
+                self.paths.on_rail_gone(self.now, *rail);
             }
             let told = match &mut self.end {
                 End::Send(end) => end.on_event(event, &mut self.out),
@@ -659,7 +660,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
         }
         match &mut self.end {
             End::Send(end) => end.pump(&mut self.out),
-            End::Recv(end) => end.pump(sys::clock::now_ns(), &mut self.out),
+            End::Recv(end) => end.pump(self.now.as_ns(), &mut self.out),
         }
         Ok(())
     }
@@ -684,12 +685,12 @@ impl<'a, 'b> Keeper<'a, 'b> {
         for task in self.out.tasks.drain(..) {
             if matches!(task, Task::Note { .. }) {
                 if self.notes_open == 0 {
-                    self.note_from = Instant::now();
+                    self.note_from = self.now;
                 }
                 self.notes_open += 1;
             } else {
                 if self.commits_open == 0 {
-                    self.commit_from = Instant::now();
+                    self.commit_from = self.now;
                 }
                 self.commits_open += 1;
             }
@@ -705,12 +706,13 @@ impl<'a, 'b> Keeper<'a, 'b> {
         let (paid, since) = self.paid;
         let link = &self.job.link;
         let bytes = link.bytes_sent() + link.bytes_received() + link.backlog() as u64;
-        let free = (since.elapsed().as_secs_f64() * CONTROL_FREE_BPS) as u64;
+        let (now, waited) = (self.now, self.now.since(since));
+        let free = (waited.as_secs_f64() * CONTROL_FREE_BPS) as u64;
         if self.job.bound.rate() > 0 && bytes > paid + free {
             self.job.bound.pay(sys::clock::now_ns(), bytes - paid - free);
         }
-        if since.elapsed() >= PULSE || bytes > paid + free {
-            self.paid = (bytes.max(paid), Instant::now());
+        if waited >= PULSE || bytes > paid + free {
+            self.paid = (bytes.max(paid), now);
         }
     }
 
@@ -750,6 +752,11 @@ impl<'a, 'b> Keeper<'a, 'b> {
     fn peer_name(&self) -> String {
         self.job.link.peer_addr().map_or_else(|| "this host".to_owned(), |addr| addr.to_string())
     }
+}
+
+/// The one place that asks for the time: once per iteration.
+fn read_clock() -> Moment {
+    Moment::from_ns(sys::clock::now_ns())
 }
 
 /// A receipt with its head; or why it cannot be written, and the job goes on without. Neither: none is wanted.

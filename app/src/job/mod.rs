@@ -8,7 +8,6 @@
 //! The modules stand in the order in which a job meets them.
 
 pub mod board; // which run, and what is asked of them
-pub mod cards; // how fast the cards behind paths are
 pub mod greet; // the greeting and the frames before data
 pub mod keeper; // THE keeper's loop
 pub mod keys; // rail secrets from the session

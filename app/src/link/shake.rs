@@ -15,8 +15,8 @@ use rustls::Connection;
 
 use super::{LinkError, Step};
 
-/// Segments that pass wherever 1280 bytes of IPv6 do (RFC 8200, 5), under 60 bytes of headers and one tunnel's 40.
-pub const SMALL_SEGMENT: u32 = 1180;
+/// Segments that pass wherever 1280 bytes of IPv6 do.
+pub const SMALL_SEGMENT: u32 = proto::session::blackhole::SMALL_SEGMENT_BYTES;
 
 /// For a socket that is not connected yet: with `small`, segments of `SMALL_SEGMENT` both ways.
 pub fn bound_segments(fd: BorrowedFd<'_>, small: bool) -> io::Result<()> {

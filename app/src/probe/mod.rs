@@ -5,20 +5,18 @@
 //! Invariants: pure but for `host`, which reads settings of the kernel and its load; a path of which nothing is known gets streams.
 //! Absent on purpose: packets of its own (job::train), rails (job::keeper).
 
-pub mod model; // equations: what each transport would carry
-pub mod steer; // trials while a job runs
-
 use std::time::Duration;
 
 use proto::negotiate::Choice;
+use proto::session::transport::SHORT_RTT;
+use proto::session::transport::forecast::{Carry, Forecast, Guess, Host, TcpController, View};
 use sys::sock::TcpInfo;
 
 use crate::job::rails::Seen;
-use model::{Carry, Forecast, Host, TcpLaw, View, forecast};
 use text::units::{show_bits_per_second, show_bytes, show_seconds};
 
 /// Below this round trip streams begin at once: a loss costs them little time, and the kernel's offloads are worth more.
-pub const SHORT: Duration = Duration::from_millis(1);
+pub const SHORT: Duration = SHORT_RTT;
 /// Rails are CUBIC's below this round trip whatever the system's choice (`rails::prepare`).
 const CUBIC_BELOW: Duration = Duration::from_millis(5);
 /// What a core carries sealed, measured over loopback-like links with both ends on two cores (docs/design/004-auto-and-migration.md).
@@ -67,7 +65,7 @@ fn host(rtt: Duration, rails: (u16, u16), cap_bps: u64) -> Host {
     let load = f64::from(sys::host::load().unwrap_or(0.0));
     let free = cores as f64 / (load + 1.0).max(cores as f64);
     Host {
-        law: if is_bbr { TcpLaw::Bbr } else { TcpLaw::Cubic },
+        controller: if is_bbr { TcpController::Bbr } else { TcpController::Cubic },
         rails,
         window_bytes: f64::min(most("tcp_wmem"), most("tcp_rmem")) * BUFFER_SHARE,
         tcp_bps: cores as f64 * TCP_CORE_BPS * free,
@@ -111,15 +109,6 @@ impl Known {
         let value = format!("round trip {ms:.1} ms, {} packets sent again while greeting", self.again);
         Choice { what: "path", value, reason: reason.into() }
     }
-
-    /// What is to be expected of a job with so many bytes.
-    #[must_use]
-    pub fn forecast(&self, seen: Option<&Seen>, bytes: Option<u64>) -> Forecast {
-        if self.rtt.is_zero() && seen.is_none() {
-            return Forecast { carry: Carry::Tcp, ..forecast(&self.view(None), &self.host, bytes) };
-        }
-        forecast(&self.view(seen), &self.host, bytes)
-    }
 }
 
 /// The path in a line.
@@ -141,7 +130,7 @@ pub fn path_words(view: &View) -> String {
 /// A forecast in a line.
 #[must_use]
 pub fn forecast_words(forecast: &Forecast) -> String {
-    let guess = |guess: &model::Guess| {
+    let guess = |guess: &Guess| {
         let time = forecast.bytes.map(|bytes| format!(", {}", show_seconds(guess.seconds(bytes)))).unwrap_or_default();
         format!("{}{time}, limited by {}", show_bits_per_second(guess.rate_bps), guess.limit)
     };

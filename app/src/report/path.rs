@@ -9,11 +9,11 @@ use std::fmt::Write as _;
 
 use engine::meter::PathStats;
 use proto::negotiate::Pace;
+use proto::session::transport::forecast::Carry;
 use serde::{Deserialize, Serialize};
 
 use super::clean;
 use crate::job::keeper::auto::Told;
-use crate::probe::model::Carry;
 use text::units::{show_bits_per_second, show_count, show_seconds};
 
 /// What datagram rails saw of their path. What only the sender knows is `null` at a receiver.

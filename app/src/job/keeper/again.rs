@@ -285,7 +285,8 @@ impl Keeper<'_, '_> {
             .map_err(|error| self.lost(&format!("what was lost with its connection is not kept any more: {error}")))?;
         self.again.next = None;
         (self.again.broken, self.again.tried) = (false, false);
-        (self.peer_told, self.dials_failed) = (Instant::now(), 0);
+        self.peer_told = Instant::now();
+        self.paths.on_session_moved();
         // What waited for the path gets time to move again; half of it, and once, so that a path which only says hello does not hold a
         // job for ever.
         if self.again.mute == 1 {
@@ -302,7 +303,7 @@ impl Keeper<'_, '_> {
     /// The path was dead for the session; streams on it wait for their timers, on an address that may be gone. New ones take their place. One
     /// that is answered goes on: what it has on its way would all go again.
     fn cut_streams(&mut self) {
-        if self.paths.len() > 1 {
+        if self.paths.count() > 1 {
             // Each is watched for itself.
             return;
         }

@@ -168,7 +168,7 @@ impl Keeper<'_, '_> {
     /// Is there a rail of datagrams, or to be one?
     fn goes_over_datagrams(&self) -> bool {
         let carries = self.carriers.values().any(|it| it.meter.is_some());
-        carries || self.wanted.packets > 0 || (self.carriers.is_empty() && self.job.plan.datagrams > 0)
+        carries || self.wanted.datagrams > 0 || (self.carriers.is_empty() && self.job.plan.datagrams > 0)
     }
 
     /// Once per turn.

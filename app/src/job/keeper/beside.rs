@@ -9,7 +9,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use engine::fault::{panic_if_asked, words};
 use engine::job::Terms;
@@ -184,11 +184,11 @@ impl Keeper<'_, '_> {
             if matches!(settled, Settled::Noted { .. }) {
                 self.commit_ns += self.stuck_note_ns();
                 self.notes_open -= 1;
-                self.note_from = Instant::now();
+                self.note_from = self.now;
             } else {
                 self.commits_open -= 1;
-                self.commit_ns += u64::try_from(self.commit_from.elapsed().as_nanos()).unwrap_or(0);
-                self.commit_from = Instant::now();
+                self.commit_ns += self.now.as_ns() - self.commit_from.as_ns();
+                self.commit_from = self.now;
             }
             if let End::Recv(end) = &mut self.end {
                 end.on_settled(settled, &mut self.out).map_err(|stop| self.stopped(stop))?;
@@ -199,7 +199,7 @@ impl Keeper<'_, '_> {
     /// A note that takes this long waits for the disk after all: the peer is told of it as of a flush, and is as patient.
     pub(super) fn stuck_note_ns(&self) -> u64 {
         const STUCK: Duration = Duration::from_secs(1);
-        let since = if self.notes_open > 0 { self.note_from.elapsed() } else { Duration::ZERO };
+        let since = if self.notes_open > 0 { self.now.since(self.note_from) } else { Duration::ZERO };
         if since < STUCK { 0 } else { u64::try_from(since.as_nanos()).unwrap_or(0) }
     }
 

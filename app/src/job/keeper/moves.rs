@@ -98,7 +98,7 @@ impl Keeper<'_, '_> {
         let is_busy = self.peer_told.elapsed() >= 2 * PULSE + Duration::from_micros(ours.into()) * SILENCE_RTTS
             && !is_silent(&session);
         for (&rail, it) in &mut self.carriers {
-            let Some(meter) = it.meter.as_ref().filter(|_| it.rests_until.is_none()) else { continue };
+            let Some(meter) = it.meter.as_ref().filter(|_| !self.paths.is_resting(rail)) else { continue };
             let stats = meter.read();
             let sign = if sends { stats.feedbacks } else { stats.packets };
             let rtt = Duration::from_nanos(stats.rtt_ns).max(Duration::from_micros(ours.into()));

@@ -16,13 +16,13 @@ use proto::books::{Books, Stage};
 use proto::flow::FlowConfig;
 use proto::negotiate::Plan;
 use proto::rate::{Law, Policy, RateConfig};
+use proto::session::paths::{Dial, Kind, Next, Wanted};
 use proto::wire::control::Frame;
 
 use super::asked::least_cap;
 use super::auto::Auto;
 use super::moves::Hearing;
-use super::paths::Track;
-use super::{Closing, DIALS_MAX, End, Keeper};
+use super::{Closing, End, Keeper};
 use crate::job::rails::{Arrival, Ask, Carrier};
 use crate::job::udp::{self, Sizes};
 use text::exit::Failure;
@@ -33,10 +33,6 @@ const UNITS_OPEN: u32 = 256;
 const UNITS_MOST: u32 = 1024;
 /// A datagram rail that hears nothing for so long is over; the next one is greeted anew, and may be TCP.
 const SILENCE_NS: u64 = 15_000_000_000;
-/// A rail that is given up may bring what it has for so long; then the rest of it goes again over others.
-const DRAIN: Duration = Duration::from_secs(3);
-/// After a dial that failed, times the failures so far.
-const DIAL_PAUSE: Duration = Duration::from_millis(400);
 /// Headers of IPv4 and UDP.
 const HEADERS: u32 = 28;
 
@@ -49,13 +45,6 @@ pub(super) struct Growth {
     settled: bool,
 }
 
-/// How many rails of each kind are wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Wanted {
-    pub(super) streams: usize,
-    pub(super) packets: usize,
-}
-
 /// A rail that carries.
 #[derive(Debug)]
 pub(super) struct Carries {
@@ -65,133 +54,79 @@ pub(super) struct Carries {
     pub(super) hearing: Hearing,
     /// The worker's; gone when it has let go of it.
     pub(super) socket: Weak<OwnedFd>,
-    /// It takes no new chunks and is cut when its last is acknowledged, or then.
-    pub(super) rests_until: Option<Instant>,
     /// Which path it goes over.
     pub(super) path: usize,
-    /// What it brought lately, where there are several paths.
-    pub(super) track: Track,
+    /// Its send buffer is bounded.
+    pub(super) unsent_bounded: bool,
 }
 
-impl Wanted {
-    /// At the beginning: where nothing is known yet (`auto`), nothing.
-    pub(super) fn first(plan: &Plan, auto: bool) -> Wanted {
-        match (auto, usize::from(plan.datagrams)) {
-            (true, _) => Wanted { streams: 0, packets: 0 },
-            (false, 0) => Wanted { streams: usize::from(plan.streams), packets: 0 },
-            (false, packets) => Wanted { streams: 0, packets },
-        }
+/// Rails at the beginning: where nothing is known yet (`auto`), none.
+pub(super) fn first(plan: &Plan, auto: bool) -> Wanted {
+    match (auto, usize::from(plan.datagrams)) {
+        (true, _) => Wanted::default(),
+        (false, 0) => Wanted { streams: usize::from(plan.streams), datagrams: 0 },
+        (false, datagrams) => Wanted { streams: 0, datagrams },
     }
 }
 
 impl Keeper<'_, '_> {
-    fn count_rails(&self, packets: bool) -> usize {
-        self.carriers.values().filter(|it| it.meter.is_some() == packets && it.rests_until.is_none()).count()
-    }
-
-    fn count_rails_of(&self, path: usize, packets: bool) -> usize {
-        let of_path = self.carriers.values().filter(|it| it.path == path);
-        of_path.filter(|it| it.meter.is_some() == packets && it.rests_until.is_none()).count()
-    }
-
-    /// What is wanted of one path.
-    pub(super) fn wanted_of(&self, path: usize) -> Wanted {
-        let count = self.paths.len().max(1);
-        if self.paths[path].no_datagrams && self.wanted.packets > 0 {
-            return Wanted { streams: 1, packets: 0 };
-        }
-        Wanted { streams: self.wanted.streams.div_ceil(count), packets: self.wanted.packets.div_ceil(count) }
-    }
-
     /// Asks for what is missing, and lets go of what is not wanted any more.
     pub(super) fn want_rails(&mut self) {
         if !self.job.rails.dials() || self.job.dry || self.closing != Closing::Open {
             return;
         }
         self.choose_transport();
-        for path in 0..self.paths.len() {
-            self.want_rails_of(path);
+        for dial in self.paths.next_dials(self.now, self.wanted, self.end.rails_up()) {
+            if !self.dial(dial) {
+                break;
+            }
         }
         self.rest_rails();
     }
 
-    fn want_rails_of(&mut self, path: usize) {
-        if self.end.rails_up() == 0 {
-            self.paths[path].relief_is_over();
-        }
-        if !self.paths[path].may_dial() {
-            return;
-        }
-        let wanted = self.wanted_of(path);
-        while self.count_rails_of(path, false) + self.paths[path].dialling.0 < wanted.streams
-            && self.next_rail < u16::MAX
-        {
-            // A number says which workers it is on, at both ends.
-            while self.next_rail < u16::MAX && !self.is_in_plan(self.next_rail) {
-                self.next_rail += 1;
-            }
-            if self.next_rail == u16::MAX {
-                return;
-            }
-            self.asked.insert(self.next_rail, path);
-            self.job.rails.ask(path, Ask::Stream(self.next_rail));
+    /// Dials a rail under the next number. False: there is no number left.
+    fn dial(&mut self, dial: Dial) -> bool {
+        let path = dial.path;
+        // A number says which workers a stream is on, at both ends.
+        while dial.kind == Kind::Stream && self.next_rail < u16::MAX && !self.is_in_plan(self.next_rail) {
             self.next_rail += 1;
-            self.paths[path].dialling.0 += 1;
         }
-        while self.count_rails_of(path, true) + self.paths[path].dialling.1 < wanted.packets
-            && self.next_rail < u16::MAX
-        {
-            // The look at the path was over the first one.
-            let looked = self.auto.as_mut().filter(|_| path == 0).and_then(Auto::take_looked);
-            // And that which was greeted early is the session's own.
-            let greeted = looked.or_else(|| if path == 0 { self.job.rails.take_early() } else { None });
-            let rail = greeted.unwrap_or(self.next_rail);
-            self.next_rail += u16::from(greeted.is_none());
-            self.asked.insert(rail, path);
-            self.job.rails.ask(path, Ask::Packets(rail));
-            self.paths[path].dialling.1 += 1;
+        if self.next_rail == u16::MAX {
+            return false;
         }
+        let greeted = match dial.kind {
+            Kind::Stream => None,
+            Kind::Datagram if path > 0 => None,
+            // The look at the path was over the first one; that which was greeted early is the session's own.
+            Kind::Datagram => self.auto.as_mut().and_then(Auto::take_looked).or_else(|| self.job.rails.take_early()),
+        };
+        let rail = greeted.unwrap_or(self.next_rail);
+        self.next_rail += u16::from(greeted.is_none());
+        self.asked.insert(rail, path);
+        self.job.rails.ask(path, if dial.kind == Kind::Stream { Ask::Stream(rail) } else { Ask::Packets(rail) });
+        self.paths.on_dialled(dial);
+        true
     }
 
-    /// Rails of a kind that is not wanted at all rest, and go when they are empty; never the last that carries.
+    /// Rails of a kind that is not wanted at all, or beyond the plan, rest, and go when they are empty.
     fn rest_rails(&mut self) {
-        for packets in [false, true] {
-            let (wanted, other) = match packets {
-                false => (self.wanted.streams, self.count_rails(true)),
-                true => (self.wanted.packets, self.count_rails(false)),
-            };
-            if wanted > 0 || other == 0 {
-                continue;
+        let (now, first) = (self.now, self.job.plan.workers);
+        let renewal = self.renewal.as_ref().filter(|it| !it.is_first(&self.job.plan));
+        let is_planned = renewal.map(|it| move |rail: u16| it.is_in_plan(rail, first));
+        let is_planned = is_planned.as_ref().map(|it| it as &dyn Fn(u16) -> bool);
+        let rests = self.paths.next_rests(now, self.wanted, is_planned);
+        let end = match &mut self.end {
+            End::Send(end) => {
+                rests.into_iter().for_each(|rail| end.rest_rail(rail));
+                Some(&*end)
             }
-            for (&rail, it) in self.carriers.iter_mut().filter(|(_, it)| it.meter.is_some() == packets) {
-                if it.rests_until.is_none() {
-                    it.rests_until = Some(Instant::now() + DRAIN);
-                    if let End::Send(end) = &mut self.end {
-                        end.rest_rail(rail);
-                    }
-                }
-            }
-        }
-        for rail in self.surplus() {
-            if let Some(it) = self.carriers.get_mut(&rail) {
-                it.rests_until = Some(Instant::now() + DRAIN);
-            }
-            if let End::Send(end) = &mut self.end {
-                end.rest_rail(rail);
-            }
-        }
-        let (job, end, count) = (self.job.no, &self.end, self.job.workers.count());
-        for (&rail, it) in &mut self.carriers {
-            let is_empty = match end {
-                End::Send(end) => end.owed_by(rail) == 0,
-                // The sender alone knows; what is on its way goes again.
-                End::Recv(_) => true,
-            };
-            if it.rests_until.is_some_and(|until| is_empty || Instant::now() >= until) {
-                // Once is enough; its end is told as any rail's.
-                it.rests_until = Some(Instant::now() + DRAIN * 20);
-                self.job.workers.send(usize::from(rail) % count, Cmd::RailDown { job, rail });
-            }
+            // The sender alone knows what a rail owes; what is in flight goes again.
+            End::Recv(_) => None,
+        };
+        let is_empty = |rail: u16| end.is_none_or(|end| end.owed_by(rail) == 0);
+        for rail in self.paths.next_closes(now, &is_empty) {
+            let worker = usize::from(rail) % self.job.workers.count();
+            self.job.workers.send(worker, Cmd::RailDown { job: self.job.no, rail });
         }
     }
 
@@ -209,9 +144,8 @@ impl Keeper<'_, '_> {
             let is_up = is_packets && self.carriers.contains_key(&rail);
             let path = self.asked.get(&rail).copied().unwrap_or(0);
             if self.job.rails.dials() && !is_up {
-                let dialling = &mut self.paths[path].dialling;
-                let dialling = if is_packets { &mut dialling.1 } else { &mut dialling.0 };
-                *dialling = dialling.saturating_sub(1);
+                let kind = if is_packets { Kind::Datagram } else { Kind::Stream };
+                self.paths.on_dial_over(Dial { path, kind });
             }
             let socket = match socket {
                 Ok(socket) => socket,
@@ -221,15 +155,8 @@ impl Keeper<'_, '_> {
                     }
                     continue;
                 }
-                Err(error) if self.path_is_away(path, &error) => continue,
                 Err(error) => {
-                    self.dials_failed += 1;
-                    if self.dials_failed >= DIALS_MAX && self.end.rails_up() == 0 && !self.is_unheard() {
-                        return Err(self.lost(&format!("no rail could be connected: {error}")));
-                    }
-                    // Where nothing is heard, it is asked for in a while and not at once.
-                    self.paths[path].not_before = Some(Instant::now() + DIAL_PAUSE * self.dials_failed.min(DIALS_MAX));
-                    self.out.notes.push(format!("rail {} could not be connected: {error}", rail));
+                    self.dial_failed(rail, path, &error)?;
                     continue;
                 }
             };
@@ -243,6 +170,23 @@ impl Keeper<'_, '_> {
         Ok(())
     }
 
+    /// A TCP rail could not be connected.
+    fn dial_failed(&mut self, rail: u16, path: usize, error: &std::io::Error) -> Result<(), Failure> {
+        let failed = self.paths.on_dial_failed(self.now, path, self.end.rails_up());
+        if failed.is_news {
+            self.say_path_is_away(path, error);
+        }
+        match failed.next {
+            Next::Others => {}
+            Next::Lost if !self.is_unheard() => {
+                return Err(self.lost(&format!("no rail could be connected: {error}")));
+            }
+            // Where nothing is heard, it is asked for in a while and not at once.
+            Next::Lost | Next::Again => self.out.notes.push(format!("rail {rail} could not be connected: {error}")),
+        }
+        Ok(())
+    }
+
     /// A rail is there: to the machine, and to its worker.
     fn rail_up(&mut self, rail: u16, carrier: Carrier, socket: OwnedFd) {
         let up = match &mut self.end {
@@ -253,7 +197,10 @@ impl Keeper<'_, '_> {
             return;
         }
         let path = self.path_of(rail, &socket);
-        self.path_is_there(path);
+        let kind = if matches!(carrier, Carrier::Packets(..)) { Kind::Datagram } else { Kind::Stream };
+        if self.paths.on_rail_up(self.now, rail, path, kind) {
+            self.say_path_is_there(path);
+        }
         let worker = usize::from(rail) % self.job.workers.count();
         self.rails_seen = self.rails_seen.max(usize::from(rail) + 1);
         let (job, key, socket) = (self.job.no, self.secret.rail(rail), Arc::new(socket));
@@ -261,9 +208,8 @@ impl Keeper<'_, '_> {
             meter: None,
             hearing: Hearing::new(),
             socket: Arc::downgrade(&socket),
-            rests_until: None,
             path,
-            track: Track::new(),
+            unsent_bounded: false,
         };
         let cmd = match carrier {
             Carrier::Control(..) | Carrier::Gone => unreachable!("no rail"),
@@ -292,15 +238,14 @@ impl Keeper<'_, '_> {
 
     /// UDP does not get through: the rails that are missing are streams. Of several paths, those of this one.
     pub(super) fn give_up_datagrams(&mut self, path: Option<usize>, error: &std::io::Error) {
-        if let Some(path) = path.filter(|_| self.paths.len() > 1) {
-            self.paths[path].no_datagrams = true;
+        if path.is_some_and(|path| self.paths.on_no_datagrams(path)) {
             return;
         }
         if !std::mem::replace(&mut self.no_datagrams, true) {
             let text = format!("UDP to {} does not get through ({error}): TCP is used", self.peer_name());
             self.said.push(text);
         }
-        self.wanted = Wanted { streams: usize::from(self.job.plan.streams), packets: 0 };
+        self.wanted = Wanted { streams: usize::from(self.job.plan.streams), datagrams: 0 };
         self.auto_without_datagrams();
     }
 
@@ -399,7 +344,7 @@ impl Keeper<'_, '_> {
     pub(super) fn grow(&mut self) {
         let most = usize::from(self.job.plan.streams_max);
         if !self.job.rails.dials()
-            || self.wanted.packets > 0
+            || self.wanted.datagrams > 0
             || self.wanted.streams == 0
             || self.growth.settled
             || self.wanted.streams >= most

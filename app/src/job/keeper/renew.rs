@@ -64,6 +64,17 @@ impl Renewal {
         &mut self.plan
     }
 
+    /// The plan that the job began with is in force.
+    pub(super) fn is_first(&self, first: &Plan) -> bool {
+        self.plan == *first
+    }
+
+    /// Would a rail of this number be on workers that the plan uses, at both ends? `first`: workers that the job began with.
+    pub(super) fn is_in_plan(&self, rail: u16, first: (u16, u16)) -> bool {
+        let now = self.plan.workers;
+        rail % first.0.max(1) < now.0 && rail % first.1.max(1) < now.1
+    }
+
     /// Workers that the plan uses of those that the job began with: own, the peer's.
     fn workers(&self) -> (u16, u16) {
         let (initiator, acceptor) = self.plan.workers;
@@ -152,27 +163,6 @@ impl Keeper<'_, '_> {
 
     /// Would a rail of this number be on workers that the plan uses, at both ends?
     pub(super) fn is_in_plan(&self, rail: u16) -> bool {
-        let Some(renewal) = &self.renewal else { return true };
-        let (first, now) = (self.job.plan.workers, renewal.plan.workers);
-        rail % first.0.max(1) < now.0 && rail % first.1.max(1) < now.1
-    }
-
-    /// Streams beyond the plan, or on workers that it does not use any more: they rest, and go when they are empty; never the last in it.
-    pub(super) fn surplus(&self) -> Vec<u16> {
-        if self.renewal.as_ref().is_none_or(|it| it.plan == self.job.plan) {
-            return Vec::new();
-        }
-        let mut all = Vec::new();
-        for path in 0..self.paths.len() {
-            let streams = self.carriers.iter().filter(|(_, it)| it.path == path && it.meter.is_none());
-            let awake: Vec<u16> = streams.filter(|(_, it)| it.rests_until.is_none()).map(|(&rail, _)| rail).collect();
-            let (stay, go): (Vec<u16>, Vec<u16>) = awake.into_iter().partition(|&rail| self.is_in_plan(rail));
-            if !stay.is_empty() {
-                let beyond = stay.len().saturating_sub(self.wanted_of(path).streams.max(1));
-                all.extend(go);
-                all.extend(stay.into_iter().rev().take(beyond));
-            }
-        }
-        all
+        self.renewal.as_ref().is_none_or(|it| it.is_in_plan(rail, self.job.plan.workers))
     }
 }

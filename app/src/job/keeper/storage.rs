@@ -51,7 +51,7 @@ impl Keeper<'_, '_> {
     /// The end: everything that is to be told of storage.
     pub(super) fn storage_told(&mut self, own: &Books) -> Vec<Choice> {
         self.storage_news();
-        let elapsed_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let elapsed_ns = self.now.as_ns() - self.started.as_ns();
         let moved = self.end.record().tally.moved;
         let (chooser, way) = self.chooser();
         let waited = own.of(if way == Moves::Read { Stage::WaitRead } else { Stage::WaitWrite });

@@ -54,7 +54,7 @@ pub(super) fn process_cpu_ns() -> u64 {
 
 impl Keeper<'_, '_> {
     pub(super) fn pulse(&mut self) {
-        self.pulsed = Instant::now();
+        self.pulsed = self.now;
         let books = Box::new(self.books());
         let tally = self.end.record().tally;
         let frame = Frame::Pulse { received: tally.moved, written: tally.written, durable: tally.durable, books };
@@ -75,7 +75,7 @@ impl Keeper<'_, '_> {
             delays.iter().zip(&self.delays_from).take(count).map(|(now, from)| now.saturating_sub(*from)).sum();
         let mut commit_ns = self.commit_ns + self.stuck_note_ns();
         if self.commits_open > 0 {
-            commit_ns += u64::try_from(self.commit_from.elapsed().as_nanos()).unwrap_or(0);
+            commit_ns += self.now.as_ns() - self.commit_from.as_ns();
         }
         let tally = self.end.record().tally;
         // What went again is in the meters; a stream's chunks that went again are the machine's to count.
@@ -102,7 +102,7 @@ impl Keeper<'_, '_> {
 
     /// Once per turn: pulse, screen, watchdog, growth.
     pub(super) fn tick(&mut self) -> Result<(), Failure> {
-        let due = self.pulsed.elapsed() >= PULSE;
+        let due = self.now.since(self.pulsed) >= PULSE;
         if due && self.closing == Closing::Open {
             self.pulse();
             self.grow();
@@ -113,13 +113,13 @@ impl Keeper<'_, '_> {
         self.storage_news();
         self.take_gone();
         if due || !self.out.notes.is_empty() || !self.said.is_empty() {
-            self.pulsed = if due { Instant::now() } else { self.pulsed };
+            self.pulsed = if due { self.now } else { self.pulsed };
             self.show();
             self.post();
         }
         self.listen();
         self.watch_paths();
-        self.watch_swallow();
+        self.watch_black_hole();
         self.watch_means();
         self.take_peers_wish();
         self.take_asked()?;
@@ -141,7 +141,7 @@ impl Keeper<'_, '_> {
             own: &own,
             rails,
             paths: &paths,
-            elapsed: self.started.elapsed(),
+            elapsed: self.now.since(self.started),
             said: &said,
             silent: is_silent.then(|| (self.peer_told, self.moved + self.job.stall)),
         };

@@ -4,9 +4,9 @@
 //! In and out: what the last window showed in; what to open, and then what to keep, out.
 //! Invariants: pure; no more than one trial at a time; a trial that brought nothing makes the next one wait twice as long, so a job does
 //! not flap; what is kept is what was measured to carry more, whatever was expected.
-//! Absent on purpose: measuring and opening (job::keeper), expecting (model).
+//! Absent on purpose: measuring and opening rails (the job driver), expecting (forecast).
 
-use super::model::Carry;
+use super::forecast::Carry;
 
 /// Below this part of what was expected, and
 const SHORT_OF: f64 = 0.7;
@@ -63,7 +63,7 @@ enum Phase {
 }
 
 /// See the module.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Steer {
     carry: Carry,
     expected_bps: f64,
@@ -150,6 +150,8 @@ impl Steer {
 
 #[cfg(test)]
 mod tests {
+    use std::vec::Vec;
+
     use super::*;
 
     fn window(now_s: f64, total_bps: f64, udp_bps: f64, other_bps: f64) -> Window {

@@ -3,7 +3,7 @@
 //! For: `--transport auto`: a figure before, which is compared with what came of it.
 //! In and out: a `View` of the path and a `Host` in; a `Forecast` with rates, times and what limits each, out.
 //! Invariants: pure; whatever goes in, rates are finite and above 0; the same facts give the same words.
-//! Absent on purpose: measuring (job::train, the kernel's counts), acting (job::keeper).
+//! Absent on purpose: measuring and acting (the job driver).
 //!
 //! | what | equation | source |
 //! |---|---|---|
@@ -13,7 +13,9 @@
 //! | a window's bound | bytes ÷ RTT for each rail | |
 //! | slow start | (log2(rate × RTT ÷ 10 packets) − 1) × RTT lost | RFC 6928, RFC 5681 |
 
-use std::fmt;
+use core::fmt;
+
+use crate::rate::maths::{exp, ln, sqrt};
 
 /// A path on which nothing was lost so far is taken to lose this: one packet in 100 000, a fibre's with its junctions. It decides what is
 /// chosen where one loss would cost TCP much.
@@ -25,7 +27,7 @@ const TCP_RTTS: f64 = 2.0;
 /// Until datagrams are at the path's rate: greeting and train go while the plan is made and the first wants come; then the first data, at less
 /// than half the rate until its echo (docs/design/003-rate-control.md). Measured: 1 MB over 200 ms takes 3.6 beside its data.
 const UDP_RTTS: f64 = 1.5;
-/// Of a link that nobody else uses, datagrams with the `delay` law take so much (docs/design/003-rate-control.md).
+/// Of a link that nobody else uses, datagrams with the `delay` congestion controller take so much (docs/design/003-rate-control.md).
 const UDP_SHARE: f64 = 0.96;
 /// And streams, of a link that is all theirs.
 const TCP_SHARE: f64 = 0.93;
@@ -46,7 +48,7 @@ const RATE_UNKNOWN_BPS: f64 = 100e9;
 
 /// What the kernel does about loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TcpLaw {
+pub enum TcpController {
     /// `cubic`, and whatever else takes a loss for congestion.
     Cubic,
     /// `bbr`.
@@ -85,7 +87,7 @@ impl View {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Host {
     /// Of the sending kernel, as far as this end knows.
-    pub law: TcpLaw,
+    pub controller: TcpController,
     /// TCP rails: those it begins with, and those it may grow to.
     pub rails: (u16, u16),
     /// Bytes that one TCP connection may have on its way: the smaller of both buffers.
@@ -241,20 +243,20 @@ fn least(bounds: &[(f64, Limit)]) -> (f64, Limit) {
 
 /// Packets in CUBIC's window on average.
 fn cubic_window(rtt_s: f64, loss: f64) -> f64 {
-    let cubic = 1.054 * (rtt_s / loss).powf(0.75);
-    cubic.max(1.22 / loss.sqrt()).max(1.0)
+    let cubic = 1.054 * exp(0.75 * ln(rtt_s / loss));
+    cubic.max(1.22 / sqrt(loss)).max(1.0)
 }
 
 /// What loss leaves one stream, bit/s of payload; infinite where it does not matter.
-fn tcp_under_loss(view: &View, law: TcpLaw, link_bps: f64) -> f64 {
+fn tcp_under_loss(view: &View, controller: TcpController, link_bps: f64) -> f64 {
     let (rtt_s, loss) = (view.rtt_s.max(1e-5), view.loss());
     let segment_bits = f64::from(view.packet_bytes.saturating_sub(52).max(500)) * 8.0;
-    match law {
-        TcpLaw::Bbr if loss < 0.2 => link_bps * BBR_SHARE / (1.0 + 100.0 * loss),
+    match controller {
+        TcpController::Bbr if loss < 0.2 => link_bps * BBR_SHARE / (1.0 + 100.0 * loss),
         _ => {
             let window = cubic_window(rtt_s, loss);
             let rto_s = (2.0 * rtt_s).max(0.2);
-            let timeouts = (3.0 * (3.0 * loss / 8.0).sqrt()).min(1.0) * loss * (1.0 + 32.0 * loss * loss);
+            let timeouts = (3.0 * sqrt(3.0 * loss / 8.0)).min(1.0) * loss * (1.0 + 32.0 * loss * loss);
             window * segment_bits / (rtt_s + window * timeouts * rto_s)
         }
     }
@@ -268,9 +270,9 @@ fn guess_tcp(view: &View, host: &Host, bytes: Option<u64>) -> Guess {
     let link = wire * share * (1.0 - view.loss()) * TCP_SHARE;
     let rails = f64::from(host.rails.0.max(1));
     let cap = if host.cap_bps > 0.0 { host.cap_bps } else { f64::INFINITY };
-    let alone = tcp_under_loss(view, host.law, link);
+    let alone = tcp_under_loss(view, host.controller, link);
     // BBR's rails share what one of them finds, CUBIC's each have a window of their own.
-    let under_loss = if host.law == TcpLaw::Bbr && view.loss() < 0.2 { alone } else { rails * alone };
+    let under_loss = if host.controller == TcpController::Bbr && view.loss() < 0.2 { alone } else { rails * alone };
     let (rate_bps, limit) = least(&[
         (link, Limit::Link),
         (under_loss, Limit::Loss),
@@ -280,7 +282,8 @@ fn guess_tcp(view: &View, host: &Host, bytes: Option<u64>) -> Guess {
     ]);
     let first = rails * 10.0 * f64::from(view.packet_bytes) * 8.0;
     let all = bytes.map_or(f64::INFINITY, |bytes| bytes as f64 * 8.0);
-    let doublings = (rate_bps * rtt_s / first).max(1.0).log2().min((all / first + 1.0).log2());
+    let log2 = |x: f64| ln(x) / core::f64::consts::LN_2;
+    let doublings = log2((rate_bps * rtt_s / first).max(1.0)).min(log2(all / first + 1.0));
     let beside_s = rtt_s * (BESIDE_RTTS + TCP_RTTS + (doublings - 1.0).max(0.0));
     Guess { rate_bps, limit, beside_s }
 }

@@ -1,0 +1,266 @@
+//! The choice of transport over paths as they are, and what becomes of it in virtual time.
+//!
+//! For: every rule of the choice and of its change while a job runs.
+//! In and out: paths, counters and times in; forecasts and changes checked.
+//! Invariants: no clock: times are made up.
+//! Absent on purpose: sockets (the job driver), the rules of a single trial (trial).
+
+use std::vec::Vec;
+
+use super::forecast::{Limit, TcpController};
+use super::*;
+
+const MB: u64 = 1_000_000;
+
+fn host(controller: TcpController) -> Host {
+    Host { controller, rails: (2, 16), window_bytes: 16e6, tcp_bps: 5e9, udp_bps: 2.5e9, cap_bps: 0.0, disk_bps: 0.0 }
+}
+
+fn path(rtt_ms: f64, rate_bps: Option<f64>, lost: u64, looked: u64) -> View {
+    View { rtt_s: rtt_ms / 1e3, looked, lost, rate_bps, packet_bytes: 1500, queue_s: 0.0 }
+}
+
+fn carry(rtt_ms: f64, rate_bps: Option<f64>, lost: u64, controller: TcpController) -> Carry {
+    forecast(&path(rtt_ms, rate_bps, lost, 1000), &host(controller), Some(1000 * MB)).carry
+}
+
+#[test]
+fn streams_where_they_fill_the_path_and_datagrams_where_loss_times_distance_makes_them_lose() {
+    use Carry::{Tcp, Udp};
+    let table = [
+        // rtt, link, lost of 1000
+        (0.2, None, 0, Tcp),
+        (0.2, Some(1e9), 0, Tcp),
+        (2.0, Some(1e9), 0, Tcp),
+        (20.0, Some(10e6), 0, Tcp),
+        (20.0, Some(1e9), 0, Udp),
+        (20.0, Some(1e9), 1, Udp),
+        (100.0, Some(1e9), 0, Udp),
+        (100.0, Some(1e9), 10, Udp),
+        (100.0, Some(10e6), 10, Udp),
+        (2.0, Some(1e9), 10, Udp),
+        (550.0, Some(155e6), 50, Udp),
+    ];
+    for (rtt_ms, rate, lost, wanted) in table {
+        assert_eq!(carry(rtt_ms, rate, lost, TcpController::Cubic), wanted, "{rtt_ms} ms, {rate:?}, {lost}");
+    }
+    assert_eq!(carry(100.0, Some(1e9), 10, TcpController::Bbr), Udp);
+}
+
+#[test]
+fn both_where_neither_fills_the_path_by_itself() {
+    let host = Host { window_bytes: 10e6, ..host(TcpController::Bbr) };
+    // 2 rails of 10 MB over 50 ms are 3.2 Gbit/s, one core of datagrams 2.5, and the link carries 20.
+    let both = forecast(&path(50.0, Some(20e9), 0, 1000), &host, Some(100_000 * MB));
+    assert_eq!((both.carry, both.tcp.limit, both.udp.limit), (Carry::Both, Limit::Window, Limit::Host));
+    assert!(both.gain() > 1.25, "{}", both.gain());
+    // Where the link is all there is, both would only share it.
+    assert_ne!(forecast(&path(50.0, Some(3e9), 0, 1000), &host, Some(100_000 * MB)).carry, Carry::Both);
+}
+
+#[test]
+fn the_slower_disk_is_in_what_is_expected_and_not_in_what_is_chosen() {
+    let slow = Host { disk_bps: 800e6, ..host(TcpController::Cubic) };
+    for view in [path(0.2, None, 0, 64), path(100.0, Some(2e9), 10, 1000), path(20.0, Some(10e6), 0, 64)] {
+        let (with, without) =
+            (forecast(&view, &slow, Some(1000 * MB)), forecast(&view, &host(TcpController::Cubic), Some(1000 * MB)));
+        assert_eq!((with.carry, with.chosen()), (without.carry, without.chosen()));
+        let least = without.chosen().rate_bps.min(800e6);
+        assert_eq!(with.expected().rate_bps, least);
+        assert_eq!(with.expected().limit == Limit::Disk, least == 800e6);
+        assert_eq!(without.expected(), without.chosen(), "no disk is known");
+    }
+    // Ten seconds and the round trips; a job that the page cache takes is no matter of disks.
+    let near = path(0.2, None, 0, 64);
+    let seconds = forecast(&near, &slow, Some(1000 * MB)).expected().seconds(1000 * MB);
+    assert!((10.0..10.1).contains(&seconds), "{seconds}");
+    assert_ne!(forecast(&near, &slow, Some(MB)).expected().limit, Limit::Disk);
+}
+
+#[test]
+fn a_small_job_goes_by_what_its_few_round_trips_are() {
+    let far = path(500.0, Some(1e9), 0, 16);
+    let carry = |bytes| forecast(&far, &host(TcpController::Cubic), Some(bytes)).carry;
+    // The greeting went ahead; a connection would still have to be made.
+    assert_eq!((carry(1), carry(SMALL_BYTES)), (Carry::Udp, Carry::Udp));
+    let gain = |bytes| forecast(&far, &host(TcpController::Cubic), Some(bytes)).gain();
+    assert!(gain(1) < 1.2 && gain(SMALL_BYTES) > 1.5, "windows would have to double first: {}", gain(SMALL_BYTES));
+    // Nothing to gain where the look was no better than TCP's guess of the path.
+    let near = forecast(&path(5.0, Some(20e6), 0, 16), &host(TcpController::Cubic), Some(SMALL_BYTES));
+    assert_eq!(near.carry, Carry::Tcp, "{near:?}");
+}
+
+#[test]
+fn each_limit_is_named() {
+    let cubic = host(TcpController::Cubic);
+    let tcp = |view: &View, host: &Host| forecast(view, host, None).tcp.limit;
+    assert_eq!(tcp(&path(20.0, Some(10e6), 0, 64), &cubic), Limit::Link);
+    assert_eq!(tcp(&path(100.0, Some(1e9), 10, 1000), &cubic), Limit::Loss);
+    assert_eq!(tcp(&path(0.2, None, 0, 64), &cubic), Limit::Host);
+    let narrow = Host { window_bytes: 1e5, ..host(TcpController::Bbr) };
+    assert_eq!(tcp(&path(100.0, Some(1e9), 0, 1000), &narrow), Limit::Window);
+    let capped = Host { cap_bps: 1e6, ..cubic };
+    let capped = forecast(&path(20.0, Some(1e9), 0, 64), &capped, None);
+    assert_eq!((capped.tcp.limit, capped.udp.limit), (Limit::Cap, Limit::Cap));
+}
+
+#[test]
+fn more_loss_or_distance_is_never_expected_to_be_faster() {
+    for controller in [TcpController::Cubic, TcpController::Bbr] {
+        for rtt_ms in [0.1, 1.0, 10.0, 100.0, 1000.0] {
+            for lost in [0, 1, 10, 100, 300] {
+                let here = forecast(&path(rtt_ms, Some(1e9), lost, 1000), &host(controller), Some(1000 * MB));
+                for worse in [path(rtt_ms * 2.0, Some(1e9), lost, 1000), path(rtt_ms, Some(1e9), lost * 2 + 1, 1000)] {
+                    let there = forecast(&worse, &host(controller), Some(1000 * MB));
+                    assert!(there.tcp.rate_bps <= here.tcp.rate_bps * 1.0001, "{controller:?} {rtt_ms} {lost}");
+                    assert!(there.udp.rate_bps <= here.udp.rate_bps * 1.0001, "{controller:?} {rtt_ms} {lost}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn absurd_facts_give_finite_figures() {
+    let absurd = [0.0, -1.0, f64::MIN_POSITIVE, 1e30, f64::INFINITY, f64::NAN];
+    for value in absurd {
+        for rate in absurd {
+            let view = View {
+                rtt_s: value,
+                looked: u64::MAX,
+                lost: u64::MAX,
+                rate_bps: Some(rate),
+                packet_bytes: 0,
+                queue_s: value,
+            };
+            let host =
+                Host { window_bytes: value, tcp_bps: rate, udp_bps: rate, rails: (0, 0), ..host(TcpController::Cubic) };
+            let found = forecast(&view, &host, Some(u64::MAX));
+            for guess in [found.tcp, found.udp] {
+                assert!(guess.rate_bps >= 1.0 && guess.rate_bps.is_finite(), "{value} {rate} {guess:?}");
+            }
+        }
+    }
+}
+
+/// So many milliseconds after the beginning.
+fn at(ms: u64) -> Moment {
+    Moment::from_ns(ms * 1_000_000)
+}
+
+fn choice(rtt_ms: u64) -> TransportChoice {
+    let view =
+        View { rtt_s: rtt_ms as f64 / 1e3, looked: 0, lost: 0, rate_bps: None, packet_bytes: 1500, queue_s: 0.0 };
+    TransportChoice::new(at(0), Duration::from_millis(rtt_ms), view, host(TcpController::Cubic))
+}
+
+fn unknown_job() -> Before {
+    Before { look: None, bytes: None, early_answered: None }
+}
+
+/// When (milliseconds) it decided without an answer of the path probe, and for what.
+fn decides_at(rtt_ms: u64, before: &Before) -> (u64, Carry) {
+    let mut choice = choice(rtt_ms);
+    assert_eq!(choice.next_first(at(0), before), First::Look);
+    for ms in 0..60_000 {
+        if let First::Decided { forecast, is_probed, .. } = choice.next_first(at(ms), before) {
+            assert!(!is_probed, "no answer came");
+            assert_eq!(choice.next_first(at(ms + 1), before), First::Wait, "it decides once");
+            return (ms, forecast.carry);
+        }
+    }
+    panic!("it never decided");
+}
+
+#[test]
+fn the_path_probe_is_waited_for_a_second_or_five_round_trips_and_by_small_jobs_only_if_it_was_sent_early() {
+    assert_eq!(decides_at(20, &unknown_job()), (1000, Carry::Tcp));
+    assert_eq!(decides_at(550, &unknown_job()), (2750, Carry::Tcp));
+    let small = |early_answered| Before { bytes: Some(SMALL_BYTES), early_answered, ..unknown_job() };
+    assert_eq!(decides_at(550, &small(None)), (0, Carry::Tcp));
+    assert_eq!(decides_at(550, &small(Some(false))), (30, Carry::Tcp));
+    assert_eq!(decides_at(550, &small(Some(true))), (1130, Carry::Tcp));
+}
+
+#[test]
+fn a_short_or_unknown_path_gets_tcp_without_a_probe_and_a_failed_probe_gets_tcp_at_once() {
+    for rtt_ms in [0, 1] {
+        let mut choice = choice(rtt_ms);
+        let first = if rtt_ms == 0 { choice.next_first(at(0), &unknown_job()) } else { First::Look };
+        match first {
+            First::Decided { forecast, is_probed, .. } => assert!(forecast.carry == Carry::Tcp && is_probed),
+            _ => {
+                assert_eq!(choice.next_first(at(0), &unknown_job()), First::Look);
+                let failed = Before { look: Some(Look::Failed), ..unknown_job() };
+                let First::Decided { forecast, is_probed, .. } = choice.next_first(at(1), &failed) else {
+                    panic!("it waits for nothing")
+                };
+                assert!(forecast.carry == Carry::Tcp && !is_probed);
+            }
+        }
+    }
+}
+
+/// A job that runs over what is wanted; `path` gives payload in bit/s over all rails and over UDP, and lost packets in a thousand.
+/// Returns the changes with their seconds.
+fn run(choice: &mut TransportChoice, seconds: u64, path: impl Fn(u64, Carry) -> (f64, f64, u64)) -> Vec<(u64, Change)> {
+    let First::Decided { forecast, .. } = (match choice.next_first(at(0), &unknown_job()) {
+        First::Look => {
+            let seen = View { looked: 64, rate_bps: Some(1e9), ..choice.view() };
+            choice.next_first(at(1), &Before { look: Some(Look::Seen(seen)), ..unknown_job() })
+        }
+        other => other,
+    }) else {
+        panic!("it decides")
+    };
+    let (mut carry, mut counts, mut changes) = (forecast.carry, Counts::default(), Vec::new());
+    for ms in (0..seconds * 1000).step_by(100) {
+        let (all, udp, lost) = path(ms / 1000, carry);
+        counts.moved_bytes += (all / 80.0) as u64;
+        counts.udp_bytes += (udp / 80.0) as u64;
+        for packets in [&mut counts.udp_packets, &mut counts.tcp_packets] {
+            *packets = (packets.0 + 1000, packets.1 + lost);
+        }
+        counts.stage_ns.0[Stage::WaitSend as usize] += 90_000_000;
+        counts.stage_ns.1[Stage::WaitRecv as usize] += 90_000_000;
+        let running = Running { sends: true, rtt: Duration::from_millis(20), bytes_total: None };
+        if let Some(change) = choice.on_counts(at(ms), &counts, &running) {
+            carry = change.carry();
+            changes.push((ms / 1000, change));
+        }
+    }
+    changes
+}
+
+#[test]
+fn datagrams_that_are_throttled_under_the_job_are_left_for_tcp_within_seconds_and_counted_as_one_change() {
+    let mut choice = choice(20);
+    let path = |second, carry| match carry {
+        _ if second < 10 => (0.9e9, 0.9e9, 0),
+        Carry::Udp => (0.1e9, 0.1e9, 0),
+        _ => (0.8e9, 0.05e9, 0),
+    };
+    let changes = run(&mut choice, 60, path);
+    assert!(matches!(changes[0], (11..=13, Change::Try { was: Carry::Udp, other: Carry::Tcp, .. })), "{changes:?}");
+    assert!(matches!(changes[1], (14..=17, Change::Keep { carry: Carry::Tcp, .. })), "{changes:?}");
+    assert_eq!((changes.len(), choice.changes()), (2, 1));
+    assert!(choice.forecast().is_some());
+    choice.on_settings_changed();
+    assert_eq!(choice.forecast(), None, "another rate is another job than the one of the forecast");
+}
+
+#[test]
+fn nothing_is_tried_after_udp_failed_for_good() {
+    let mut choice = choice(20);
+    let view = View { looked: 64, rate_bps: Some(1e9), ..choice.view() };
+    assert_eq!(choice.next_first(at(0), &unknown_job()), First::Look);
+    choice.next_first(at(1), &Before { look: Some(Look::Seen(view)), ..unknown_job() });
+    choice.on_no_datagrams();
+    let mut counts = Counts::default();
+    for second in 0..100 {
+        counts.moved_bytes += 1_000_000;
+        counts.tcp_packets = (counts.tcp_packets.0 + 1000, counts.tcp_packets.1 + 100);
+        let running = Running { sends: true, rtt: Duration::ZERO, bytes_total: None };
+        assert_eq!(choice.on_counts(at(second * 1000), &counts, &running), None);
+    }
+}
