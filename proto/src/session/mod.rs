@@ -6,7 +6,14 @@
 //! time; a machine never asks for the time, and a moment that it is handed is never earlier than the one before.
 //! Absent on purpose: what the session's frames look like (wire), connections and their keys (the driver), which bytes go next (send, recv).
 //!
-//! One file is one concern; no machine of this folder uses another one.
+//! One file is one concern, and no machine uses another one; `connection` is what several of them are told.
+
+pub mod connection; // what the kernel knows of a connection: silent, dead
+pub mod migration; // a datagram rail on another address of this end
+pub mod reconnect; // the session goes on over another connection
+pub mod stall; // no progress for too long
+pub mod closing; // signatures and farewells
+pub mod policer; // a sender of packets is held to its cap
 
 use core::ops::{Add, AddAssign};
 use core::time::Duration;
