@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use proto::books::{STAGES, Stage};
 use proto::rate::Policy;
 
-use super::{Closing, End, Keeper};
+use super::{End, Keeper};
 use crate::job::rails::{Ask, Seen};
 use crate::probe::model::{Carry, Forecast, SMALL_BYTES};
 use crate::probe::steer::{Act, Steer, Window};
@@ -195,7 +195,7 @@ impl Keeper<'_, '_> {
     pub(super) fn steer(&mut self) {
         // TCP has no policy that takes what others leave.
         let is_low = self.job.plan.pace.policy == Policy::Low;
-        if self.auto.is_none() || is_low || self.job.bound.rate() > 0 || self.closing != Closing::Open {
+        if self.auto.is_none() || is_low || self.job.bound.rate() > 0 || !self.is_open() {
             return;
         }
         let now = self.counts();

@@ -18,7 +18,7 @@ use engine::meter::Meter;
 use proto::send::{Brings, Pace};
 
 use super::rails::Carries;
-use super::{Closing, End, Keeper, PathShare};
+use super::{End, Keeper, PathShare};
 
 /// Rails are looked at so often.
 const LOOK: Duration = Duration::from_millis(100);
@@ -268,7 +268,7 @@ impl Keeper<'_, '_> {
     /// Once per turn: what each rail brought, what it may owe, and whether one is dead or slow.
     pub(super) fn watch_paths(&mut self) {
         let now = Instant::now();
-        if self.paths.len() < 2 || self.closing != Closing::Open {
+        if self.paths.len() < 2 || !self.is_open() {
             return;
         }
         self.watch_tail(now);

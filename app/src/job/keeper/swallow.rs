@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use sys::sock::TcpInfo;
 
-use super::{Closing, Keeper, Way};
+use super::{Keeper, Way};
 use crate::job::rails::{Ask, CONTROL};
 use crate::link::SMALL_SEGMENT;
 
@@ -84,12 +84,12 @@ impl Keeper<'_, '_> {
     /// Once per turn: does a stream stand still although the peer is there?
     pub(super) fn watch_swallow(&mut self) {
         let now = Instant::now();
-        if self.closing != Closing::Open || now - self.swallow.looked < LOOK {
+        if !self.is_open() || now - self.swallow.looked < LOOK {
             return;
         }
         self.swallow.looked = now;
         let sends = matches!(self.job.way, Way::Send(_));
-        if self.peer_told.elapsed() > THERE {
+        if self.peer_silence() > THERE {
             // An outage: what is silent now says nothing of sizes.
             self.swallow.rails.clear();
             return;

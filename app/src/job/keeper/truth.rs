@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use proto::books::Stage;
 
-use super::{Closing, End, Keeper};
+use super::{End, Keeper};
 
 /// Shares are taken over so long.
 const SPAN: Duration = Duration::from_secs(2);
@@ -115,7 +115,7 @@ impl Keeper<'_, '_> {
         let sender = if matches!(self.end, End::Send(_)) { Some(own) } else { self.peers };
         let carries = |path: usize| self.carriers.values().any(|it| it.path == path && it.rests_until.is_none());
         let all_carry = (0..self.paths.len()).all(carries);
-        let may_judge = all_carry && self.job.bound.rate() == 0 && self.closing == Closing::Open && sender.is_some();
+        let may_judge = all_carry && self.job.bound.rate() == 0 && self.is_open() && sender.is_some();
         let books = sender.map_or((0, 0), |it| (it.ns[Stage::WaitSend as usize], it.wall_ns));
         let shares = self.path_shares();
         let brought: Vec<u64> = shares.iter().map(|it| it.bytes).collect();
