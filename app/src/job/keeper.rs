@@ -48,6 +48,7 @@ use proto::manifest::Entry;
 use proto::negotiate::{Pace, Plan};
 use proto::receipt::{Head, Signer};
 use proto::session::closing::{Closing, HOLD};
+use proto::session::order::Order;
 use proto::session::policer::Policer;
 use proto::session::reconnect::Reconnect;
 use proto::session::stall::Stall;
@@ -266,6 +267,8 @@ struct Keeper<'a, 'b> {
     receipt_path: Option<PathBuf>,
     /// Why there will be none.
     receipt_missing: Option<String>,
+    /// Which frame of the peer's may come.
+    order: Order,
     closing: Closing,
     secret: JobSecret,
     next_rail: u16,
@@ -398,6 +401,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
             receipt_path: None,
             said: missing.iter().cloned().collect(),
             receipt_missing: missing,
+            order: Order::of_job(matches!(job.way, Way::Send(_))),
             closing: Closing::new(matches!(job.way, Way::Send(_)), job.rails.dials()),
             secret,
             // A rail that is greeted already has its number.
@@ -525,6 +529,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
 
     fn on_frame(&mut self, frame: Frame) -> Result<(), Failure> {
         self.reconnect.on_frame();
+        self.order.on_frame(&frame).map_err(|breach| self.breach(breach))?;
         match frame {
             Frame::Pulse { received, written, durable, books } => {
                 self.peer = (received, written, durable);

@@ -8,6 +8,7 @@
 //!
 //! One file is one concern, and no machine uses another one; `connection` is what several of them are told.
 
+pub mod order; // which control frame may come when
 pub mod connection; // what the kernel knows of a connection: silent, dead
 pub mod migration; // a datagram rail on another address of this end
 pub mod reconnect; // the session goes on over another connection

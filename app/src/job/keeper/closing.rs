@@ -43,6 +43,7 @@ impl Keeper<'_, '_> {
         self.job.ending.iter().for_each(Ending::begin);
         self.say(&Frame::Sign { body, signature: Box::new(signature) });
         self.closing.on_signed(body, signature);
+        self.order.on_signed();
         Ok(())
     }
 
