@@ -16,7 +16,7 @@ use proto::wire::control::Frame;
 
 use super::auto::Auto;
 use super::renew::Offers;
-use super::{Closing, End, Keeper};
+use super::{End, Keeper};
 use crate::job::board::{Change, Now, Wanted};
 use text::exit::{Exit, Failure};
 use text::units::exact_rate;
@@ -102,7 +102,7 @@ impl Keeper<'_, '_> {
                 // An asker that went away loses the answer only.
                 Wanted::Change(change) => drop(asked.answer.send(self.pace_anew(change))),
                 // What is whole is not ended as a job that was stopped.
-                Wanted::Stop if self.closing != Closing::Open => drop(asked.answer.send(ending())),
+                Wanted::Stop if !self.is_open() => drop(asked.answer.send(ending())),
                 Wanted::Stop => {
                     let cause = "`longhaul job stop` asked for it";
                     self.refuse(Refusal::Cancelled.code(), cause);
@@ -117,7 +117,7 @@ impl Keeper<'_, '_> {
     /// Once per turn: is the job to end, since whoever it runs for may no longer have it? What is whole is not ended so.
     pub(super) fn take_halt(&mut self) -> Result<(), Failure> {
         let Some((refusal, why)) = self.job.halt.as_ref().and_then(|halt| halt.ordered()) else { return Ok(()) };
-        if self.closing != Closing::Open {
+        if !self.is_open() {
             return Ok(());
         }
         let why = why.to_owned();
@@ -127,7 +127,7 @@ impl Keeper<'_, '_> {
 
     fn pace_anew(&mut self, change: Change) -> Result<String, Failure> {
         let refuse = |why: &str| Err(Exit::Usage.fail("change the job", why).next("see `longhaul job show`"));
-        if self.closing != Closing::Open {
+        if !self.is_open() {
             return ending();
         }
         // What the other end's user said before this is in force before this.
@@ -173,7 +173,7 @@ impl Keeper<'_, '_> {
 
     /// Once per turn.
     pub(super) fn take_peers_wish(&mut self) {
-        if self.closing == Closing::Open && self.wishes.heard.elapsed() >= PAUSE {
+        if self.is_open() && self.wishes.heard.elapsed() >= PAUSE {
             self.hear_wish();
         }
     }

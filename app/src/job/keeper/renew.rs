@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use proto::negotiate::{Means, Offer, Plan, renew};
 use proto::wire::control::Frame;
 
-use super::{Closing, Keeper, Way};
+use super::{Keeper, Way};
 
 /// The cores are looked at so often.
 const LOOK: Duration = Duration::from_secs(1);
@@ -101,8 +101,9 @@ impl Keeper<'_, '_> {
 
     /// Once per turn.
     pub(super) fn watch_means(&mut self) {
+        let is_open = self.is_open();
         let Some(renewal) = &mut self.renewal else { return };
-        if self.closing != Closing::Open {
+        if !is_open {
             return;
         }
         if renewal.looked.elapsed() >= LOOK {
