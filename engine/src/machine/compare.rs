@@ -21,6 +21,7 @@ use proto::wire::control::{ChunkRange, Digest, NO_DIGEST};
 use crate::job::Terms;
 use crate::platform::{Firm, Holes, Sign, SinkTree, SourceTree};
 use crate::seal::chunk_digest;
+use crate::tree::sink_tree::unsupported;
 use crate::tree::volumes::on_each;
 
 /// Digests told at once: 256 MiB of chunks, so that the peer can begin and the watchdog sees that it goes on.
@@ -84,11 +85,13 @@ pub fn look<S: SinkTree>(sink: &S, terms: &Terms, look: Look, each: &mut dyn FnM
             each(Seen::Cloned { entry, result })
         }
         Look::Adopt { entry, sign } => each(Seen::Adopted { entry: entry.id, result: sink.adopt(&entry, sign) }),
-        Look::Sweep { folder, names } => each(Seen::Swept { result: sink.extras(&folder, &names) }),
+        Look::Sweep { folder, names } => {
+            each(Seen::Swept { result: sink.prune().ok_or_else(unsupported).and_then(|it| it.extras(&folder, &names)) })
+        }
         Look::Prune { paths } => {
             let (mut removed, mut failed) = (0, Vec::new());
             for path in paths {
-                match sink.remove(&path) {
+                match sink.prune().ok_or_else(unsupported).and_then(|it| it.remove(&path)) {
                     Ok(count) => removed += count,
                     Err(error) => failed.push((path, error)),
                 }

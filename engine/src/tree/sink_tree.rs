@@ -67,6 +67,12 @@ pub enum Firm {
     Named,
 }
 
+/// The error of a call that needs a capability which the tree does not have.
+#[must_use]
+pub fn unsupported() -> io::Error {
+    io::ErrorKind::Unsupported.into()
+}
+
 /// The sink end's names.
 pub trait SinkTree: Debug + Send + Sync + 'static {
     /// An open file.
@@ -225,13 +231,17 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     fn read_part(&self, _volume: usize, _entry: &Entry, _offset: u64, _into: &mut [u8]) -> io::Result<usize> {
         Err(io::ErrorKind::Unsupported.into())
     }
+    /// Removal of what the source does not have. `None`: this tree cannot.
+    fn prune(&self) -> Option<&dyn Prune> {
+        None
+    }
+}
+
+/// Removing what the source does not have; for `--delete`, at the end of a job.
+pub trait Prune: Send + Sync {
     /// What stands in a folder beside these names (`machine::compare::name_sign`) and our own files: paths, each with the number of entries
     /// from there on.
-    fn extras(&self, _folder: &Entry, _names: &HashSet<u64>) -> io::Result<Vec<(Box<[u8]>, u64)>> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
+    fn extras(&self, folder: &Entry, names: &HashSet<u64>) -> io::Result<Vec<(Box<[u8]>, u64)>>;
     /// Removes an entry with all below it, and gives its folder the time back that it had; how many entries went.
-    fn remove(&self, _path: &[u8]) -> io::Result<u64> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
+    fn remove(&self, path: &[u8]) -> io::Result<u64>;
 }

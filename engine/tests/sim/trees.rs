@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use engine::machine::compare::name_sign;
 use engine::machine::recv::JOURNAL_FILE_BYTES_MIN;
-use engine::platform::{Firm, Found, HOLES_AT_ONCE, Holes, Old, Sign, SinkTree, SourceTree};
+use engine::platform::{Firm, Found, HOLES_AT_ONCE, Holes, Old, Prune, Sign, SinkTree, SourceTree};
 use engine::tree::{beside, beside_of, is_ours};
 use proto::manifest::{Entry, EntryKind, Meta, NodeKind, Xattr};
 use proto::striped::Whole;
@@ -510,23 +510,6 @@ impl SinkTree for SimSink {
         Ok(())
     }
 
-    fn extras(&self, folder: &Entry, names: &HashSet<u64>) -> io::Result<Vec<(Box<[u8]>, u64)>> {
-        let mut disk = lock(&self.0);
-        disk.lookup(&folder.path)?;
-        let all = disk.tree().map(|(path, _)| path).filter(|path| !path.is_empty() && parent(path) == &*folder.path);
-        let extras = all.filter(|path| !is_ours(name(path)) && !names.contains(&name_sign(name(path))));
-        Ok(extras.map(|path| (path.clone(), 1)).collect())
-    }
-
-    fn remove(&self, path: &[u8]) -> io::Result<u64> {
-        let mut disk = lock(&self.0);
-        let folder = disk.lookup(parent(path))?;
-        let time = disk.nodes[folder].mtime;
-        disk.remove(path)?;
-        disk.set_meta(folder, None, Some(time))?;
-        Ok(1)
-    }
-
     fn discard(&self, entry: &Entry) {
         let mut disk = lock(&self.0);
         if !self.own(&mut disk, entry, true) {
@@ -593,6 +576,29 @@ impl SinkTree for SimSink {
         for piece in all.iter().filter(|it| !kept.iter().flatten().any(|kept| kept[..] == it[..])) {
             let _ = disk.remove(piece);
         }
+    }
+
+    fn prune(&self) -> Option<&dyn Prune> {
+        Some(self)
+    }
+}
+
+impl Prune for SimSink {
+    fn extras(&self, folder: &Entry, names: &HashSet<u64>) -> io::Result<Vec<(Box<[u8]>, u64)>> {
+        let mut disk = lock(&self.0);
+        disk.lookup(&folder.path)?;
+        let all = disk.tree().map(|(path, _)| path).filter(|path| !path.is_empty() && parent(path) == &*folder.path);
+        let extras = all.filter(|path| !is_ours(name(path)) && !names.contains(&name_sign(name(path))));
+        Ok(extras.map(|path| (path.clone(), 1)).collect())
+    }
+
+    fn remove(&self, path: &[u8]) -> io::Result<u64> {
+        let mut disk = lock(&self.0);
+        let folder = disk.lookup(parent(path))?;
+        let time = disk.nodes[folder].mtime;
+        disk.remove(path)?;
+        disk.set_meta(folder, None, Some(time))?;
+        Ok(1)
     }
 }
 

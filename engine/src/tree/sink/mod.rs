@@ -28,7 +28,7 @@ use proto::wire::control::{IdName, Rung};
 use sys::fs::{Dir, HOLE_BYTES, Kind, Pin, Stat};
 
 use crate::machine::recv::JOURNAL_FILE_BYTES_MIN;
-use crate::platform::{Clones, Firm, Found, Holes, Old, Sign, SinkTree};
+use crate::platform::{Clones, Firm, Found, Holes, Old, Prune, Sign, SinkTree};
 use crate::tree::handle::{Handle, Turns};
 use crate::tree::ids::Mapped;
 use crate::tree::io_mode::{Chooser, Ground, LARGE_FILE_BYTES_MIN};
@@ -693,14 +693,6 @@ impl SinkTree for LinuxSink {
         sys::fs::read_at_full(&self.base.open_file(&self.part_of(entry), false)?, into, offset)
     }
 
-    fn extras(&self, folder: &Entry, names: &HashSet<u64>) -> io::Result<Vec<(Box<[u8]>, u64)>> {
-        previous::extras(&self.base, &folder.path, names, self.stays())
-    }
-
-    fn remove(&self, path: &[u8]) -> io::Result<u64> {
-        previous::remove(&self.base, path, self.stays())
-    }
-
     fn learn(&self, names: &[IdName]) {
         self.mapped.lock().unwrap_or_else(PoisonError::into_inner).learn(names);
     }
@@ -769,6 +761,20 @@ impl SinkTree for LinuxSink {
         if !self.is_in_fresh(path) {
             self.pieces.sweep(&self.base, path, but);
         }
+    }
+
+    fn prune(&self) -> Option<&dyn Prune> {
+        Some(self)
+    }
+}
+
+impl Prune for LinuxSink {
+    fn extras(&self, folder: &Entry, names: &HashSet<u64>) -> io::Result<Vec<(Box<[u8]>, u64)>> {
+        previous::extras(&self.base, &folder.path, names, self.stays())
+    }
+
+    fn remove(&self, path: &[u8]) -> io::Result<u64> {
+        previous::remove(&self.base, path, self.stays())
     }
 }
 

@@ -26,7 +26,8 @@ use proto::manifest::{Aspects, Entry, EntryId, EntryKind};
 use proto::wire::control::{IdName, Rung};
 
 use crate::machine::recv::JOURNAL_FILE_BYTES_MIN;
-use crate::platform::{Clones, Firm, Found, Holes, Old, Sign, SinkTree};
+use crate::platform::{Clones, Firm, Found, Holes, Old, Prune, Sign, SinkTree};
+use crate::tree::sink_tree::unsupported;
 use crate::tree::volumes::striped::Striped;
 
 /// An entry weighs so many bytes more than its content: names and inodes cost a disk, too (a journal block and an inode's, 4 KiB each).
@@ -302,6 +303,10 @@ pub(crate) fn on_each<W: Send, T: Send>(work: BTreeMap<usize, W>, call: impl Fn(
     })
 }
 
+fn prune_of<S: SinkTree>(tree: &S) -> io::Result<&dyn Prune> {
+    tree.prune().ok_or_else(unsupported)
+}
+
 /// The chunks of a striped file wait for the volumes that they were given, not for its home.
 fn weight(entry: &Entry) -> u64 {
     if entry.meta.striped { 0 } else { entry.bytes() + ENTRY_WEIGHT }
@@ -565,12 +570,18 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
         self.judge(volume, self.volumes[volume].tree.read_part(volume, entry, offset, into))
     }
 
+    fn prune(&self) -> Option<&dyn Prune> {
+        self.trees().all(|tree| tree.prune().is_some()).then_some(self)
+    }
+}
+
+impl<S: SinkTree> Prune for Volumes<S> {
     fn extras(&self, folder: &Entry, names: &HashSet<u64>) -> io::Result<Vec<(Box<[u8]>, u64)>> {
         if self.is_one() {
-            return self.volumes[0].tree.extras(folder, names);
+            return prune_of(&self.volumes[0].tree)?.extras(folder, names);
         }
         let mut all: HashMap<Box<[u8]>, u64> = HashMap::new();
-        for (path, count) in self.each(|tree| tree.extras(folder, names))?.into_iter().flatten() {
+        for (path, count) in self.each(|tree| prune_of(tree)?.extras(folder, names))?.into_iter().flatten() {
             *all.entry(path).or_default() += count;
         }
         let mut all: Vec<_> = all.into_iter().collect();
@@ -579,7 +590,7 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
     }
 
     fn remove(&self, path: &[u8]) -> io::Result<u64> {
-        let removed = self.each(|tree| match tree.remove(path) {
+        let removed = self.each(|tree| match prune_of(tree)?.remove(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && !self.is_one() => Ok(0),
             other => other,
         })?;
