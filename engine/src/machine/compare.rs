@@ -19,7 +19,7 @@ use proto::wire::chunk::PACK_FILE_BYTES_MAX;
 use proto::wire::control::{ChunkRange, Digest, NO_DIGEST};
 
 use crate::job::Terms;
-use crate::platform::{Firm, Holes, Sign, SinkTree, SourceTree};
+use crate::platform::{Firm, Holes, ReadBack, Sign, SinkTree, SourceTree};
 use crate::seal::chunk_digest;
 use crate::tree::sink_tree::unsupported;
 use crate::tree::volumes::on_each;
@@ -152,12 +152,14 @@ fn part<S: SinkTree>(
     chunks: &[(usize, u64, Digest)],
     each: &mut dyn FnMut(Seen) -> bool,
 ) -> bool {
+    let back = sink.read_back();
     let good_of = |volume: usize, mut chunks: Vec<(u64, Digest)>| {
         let mut buf = vec![0; terms.chunk_bytes as usize];
         chunks.retain(|(index, digest)| {
             let bytes = &mut buf[..chunk_len(entry.bytes(), terms.chunk_bytes, *index) as usize];
             let offset = index * u64::from(terms.chunk_bytes);
-            let is_whole = sink.read_part(volume, entry, offset, bytes).is_ok_and(|read| read == bytes.len());
+            let read = back.ok_or_else(unsupported).and_then(|it| it.read_part(volume, entry, offset, bytes));
+            let is_whole = read.is_ok_and(|read| read == bytes.len());
             is_whole && chunk_digest(terms, entry.bytes(), offset, bytes) == *digest
         });
         (volume, chunks)
@@ -178,18 +180,19 @@ fn part<S: SinkTree>(
 
 /// What is digested is what stands at the destination, read back: a clone that is not what it should be is not published.
 fn clone<S: SinkTree>(sink: &S, terms: &Terms, entry: &Entry, each: &mut dyn FnMut(Seen) -> bool) -> io::Result<()> {
-    sink.clone_part(entry)?;
+    sink.cloning().ok_or_else(unsupported)?.clone_part(entry)?;
+    let back = sink.read_back().ok_or_else(unsupported)?;
     let mut buf = vec![0; terms.chunk_bytes as usize];
     let mut digests = Vec::new();
     let chunks = chunk_count(entry.bytes(), terms.chunk_bytes);
     let mut data = Islands::of(entry);
     for index in 0..chunks {
-        if index + 1 < chunks && data.is_hole(sink, entry, index, terms.chunk_bytes) {
+        if index + 1 < chunks && data.is_hole(back, entry, index, terms.chunk_bytes) {
             continue; // the sender tells it
         }
         let bytes = &mut buf[..chunk_len(entry.bytes(), terms.chunk_bytes, index) as usize];
         let offset = index * u64::from(terms.chunk_bytes);
-        if sink.read_part(sink.volume_of(entry.id), entry, offset, bytes)? < bytes.len() {
+        if back.read_part(sink.volume_of(entry.id), entry, offset, bytes)? < bytes.len() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         digests.push((index, chunk_digest(terms, entry.bytes(), offset, bytes)));
@@ -212,12 +215,12 @@ impl Islands {
     }
 
     /// Is a chunk a hole? They are asked for in order.
-    fn is_hole<S: SinkTree>(&mut self, sink: &S, entry: &Entry, index: u64, chunk_bytes: u32) -> bool {
+    fn is_hole(&mut self, back: &dyn ReadBack, entry: &Entry, index: u64, chunk_bytes: u32) -> bool {
         let start = index * u64::from(chunk_bytes);
         let end = start + u64::from(chunk_bytes);
         if end > self.0.until {
             // What cannot be known is read.
-            self.0 = sink.part_holes(entry, start).unwrap_or(Holes { ranges: Vec::new(), until: u64::MAX });
+            self.0 = back.part_holes(entry, start).unwrap_or(Holes { ranges: Vec::new(), until: u64::MAX });
         }
         self.0.ranges.iter().any(|&(first, last)| first <= start && end <= last)
     }

@@ -214,27 +214,37 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     fn adopt(&self, _entry: &Entry, _sign: Sign) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// Are parts made as clones?
-    fn clones(&self) -> Clones {
-        Clones::Never
+    /// Removal of what the source does not have. `None`: this tree cannot.
+    fn prune(&self) -> Option<&dyn Prune> {
+        None
     }
+    /// Reading of parts. `None`: this tree cannot.
+    fn read_back(&self) -> Option<&dyn ReadBack> {
+        None
+    }
+    /// Parts made as clones. `None`: this tree cannot.
+    fn cloning(&self) -> Option<&dyn Cloning> {
+        None
+    }
+}
+
+/// Parts made as clones of the source's files.
+pub trait Cloning: Send + Sync {
+    /// Are parts made as clones now? It may end when the first one was refused.
+    fn clones(&self) -> Clones;
     /// Makes the part anew as a clone of the source's file. Errors: Unsupported, its blocks cannot be shared; ESTALE, it is not the file
     /// that the entry speaks of.
-    fn clone_part(&self, _entry: &Entry) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
+    fn clone_part(&self, entry: &Entry) -> io::Result<()>;
+}
+
+/// Reading what stands in parts, to be compared with a journal or a source.
+pub trait ReadBack: Send + Sync {
     /// The next holes of the part from `offset` on. A tree that cannot know has none.
     fn part_holes(&self, _entry: &Entry, _offset: u64) -> io::Result<Holes> {
         Ok(Holes { ranges: Vec::new(), until: u64::MAX })
     }
     /// Fills `into` from the part, of a striped file from the one on this volume; less only at its end.
-    fn read_part(&self, _volume: usize, _entry: &Entry, _offset: u64, _into: &mut [u8]) -> io::Result<usize> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-    /// Removal of what the source does not have. `None`: this tree cannot.
-    fn prune(&self) -> Option<&dyn Prune> {
-        None
-    }
+    fn read_part(&self, volume: usize, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize>;
 }
 
 /// Removing what the source does not have; for `--delete`, at the end of a job.

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use engine::machine::compare::name_sign;
 use engine::machine::recv::JOURNAL_FILE_BYTES_MIN;
-use engine::platform::{Firm, Found, HOLES_AT_ONCE, Holes, Old, Prune, Sign, SinkTree, SourceTree};
+use engine::platform::{Firm, Found, HOLES_AT_ONCE, Holes, Old, Prune, ReadBack, Sign, SinkTree, SourceTree};
 use engine::tree::{beside, beside_of, is_ours};
 use proto::manifest::{Entry, EntryKind, Meta, NodeKind, Xattr};
 use proto::striped::Whole;
@@ -470,12 +470,6 @@ impl SinkTree for SimSink {
         read_full(&mut disk, ino, offset, into)
     }
 
-    fn read_part(&self, _volume: usize, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        let mut disk = lock(&self.0);
-        let ino = disk.open(&self.part_of(entry))?;
-        read_full(&mut disk, ino, offset, into)
-    }
-
     fn carry(&self, entry: &Entry, sign: Sign, ranges: &[(u64, u64)]) -> io::Result<()> {
         let mut disk = lock(&self.0);
         let old = SimSink::signed(&mut disk, entry, sign)?;
@@ -580,6 +574,18 @@ impl SinkTree for SimSink {
 
     fn prune(&self) -> Option<&dyn Prune> {
         Some(self)
+    }
+
+    fn read_back(&self) -> Option<&dyn ReadBack> {
+        Some(self)
+    }
+}
+
+impl ReadBack for SimSink {
+    fn read_part(&self, _volume: usize, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let mut disk = lock(&self.0);
+        let ino = disk.open(&self.part_of(entry))?;
+        read_full(&mut disk, ino, offset, into)
     }
 }
 

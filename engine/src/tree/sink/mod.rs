@@ -28,7 +28,7 @@ use proto::wire::control::{IdName, Rung};
 use sys::fs::{Dir, HOLE_BYTES, Kind, Pin, Stat};
 
 use crate::machine::recv::JOURNAL_FILE_BYTES_MIN;
-use crate::platform::{Clones, Firm, Found, Holes, Old, Prune, Sign, SinkTree};
+use crate::platform::{Clones, Cloning, Firm, Found, Holes, Old, Prune, ReadBack, Sign, SinkTree};
 use crate::tree::handle::{Handle, Turns};
 use crate::tree::ids::Mapped;
 use crate::tree::io_mode::{Chooser, Ground, LARGE_FILE_BYTES_MIN};
@@ -677,22 +677,6 @@ impl SinkTree for LinuxSink {
         Ok(())
     }
 
-    fn clones(&self) -> Clones {
-        self.cloned.now()
-    }
-
-    fn clone_part(&self, entry: &Entry) -> io::Result<()> {
-        self.cloned.make(entry, || self.own_new(entry))
-    }
-
-    fn part_holes(&self, entry: &Entry, offset: u64) -> io::Result<Holes> {
-        holes_of(&self.base.open_file(&self.part_of(entry), false)?, offset)
-    }
-
-    fn read_part(&self, _volume: usize, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        sys::fs::read_at_full(&self.base.open_file(&self.part_of(entry), false)?, into, offset)
-    }
-
     fn learn(&self, names: &[IdName]) {
         self.mapped.lock().unwrap_or_else(PoisonError::into_inner).learn(names);
     }
@@ -765,6 +749,34 @@ impl SinkTree for LinuxSink {
 
     fn prune(&self) -> Option<&dyn Prune> {
         Some(self)
+    }
+
+    fn read_back(&self) -> Option<&dyn ReadBack> {
+        Some(self)
+    }
+
+    fn cloning(&self) -> Option<&dyn Cloning> {
+        Some(self)
+    }
+}
+
+impl Cloning for LinuxSink {
+    fn clones(&self) -> Clones {
+        self.cloned.now()
+    }
+
+    fn clone_part(&self, entry: &Entry) -> io::Result<()> {
+        self.cloned.make(entry, || self.own_new(entry))
+    }
+}
+
+impl ReadBack for LinuxSink {
+    fn part_holes(&self, entry: &Entry, offset: u64) -> io::Result<Holes> {
+        holes_of(&self.base.open_file(&self.part_of(entry), false)?, offset)
+    }
+
+    fn read_part(&self, _volume: usize, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        sys::fs::read_at_full(&self.base.open_file(&self.part_of(entry), false)?, into, offset)
     }
 }
 

@@ -26,7 +26,7 @@ use proto::manifest::{Aspects, Entry, EntryId, EntryKind};
 use proto::wire::control::{IdName, Rung};
 
 use crate::machine::recv::JOURNAL_FILE_BYTES_MIN;
-use crate::platform::{Clones, Firm, Found, Holes, Old, Prune, Sign, SinkTree};
+use crate::platform::{Clones, Cloning, Firm, Found, Holes, Old, Prune, ReadBack, Sign, SinkTree};
 use crate::tree::sink_tree::unsupported;
 use crate::tree::volumes::striped::Striped;
 
@@ -552,26 +552,39 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
         self.at_home(entry, |tree| tree.adopt(entry, sign))
     }
 
-    fn clones(&self) -> Clones {
+    fn prune(&self) -> Option<&dyn Prune> {
+        self.trees().all(|tree| tree.prune().is_some()).then_some(self)
+    }
+
+    fn read_back(&self) -> Option<&dyn ReadBack> {
+        self.trees().all(|tree| tree.read_back().is_some()).then_some(self)
+    }
+
+    fn cloning(&self) -> Option<&dyn Cloning> {
         // Of a set by chunk no piece is what the source has.
-        if self.striped.is_some() { Clones::Never } else { self.volumes[0].tree.clones() }
+        if self.striped.is_some() { None } else { self.volumes[0].tree.cloning().map(|_| self as &dyn Cloning) }
+    }
+}
+
+impl<S: SinkTree> Cloning for Volumes<S> {
+    fn clones(&self) -> Clones {
+        self.volumes[0].tree.cloning().map_or(Clones::Never, Cloning::clones)
     }
 
     fn clone_part(&self, entry: &Entry) -> io::Result<()> {
-        self.at_home(entry, |tree| tree.clone_part(entry))
+        self.at_home(entry, |tree| tree.cloning().ok_or_else(unsupported)?.clone_part(entry))
     }
+}
 
+impl<S: SinkTree> ReadBack for Volumes<S> {
     fn part_holes(&self, entry: &Entry, offset: u64) -> io::Result<Holes> {
-        self.at_home(entry, |tree| tree.part_holes(entry, offset))
+        self.at_home(entry, |tree| tree.read_back().ok_or_else(unsupported)?.part_holes(entry, offset))
     }
 
     fn read_part(&self, volume: usize, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         let volume = if entry.meta.striped { volume } else { self.known(entry.id).ok_or(io::ErrorKind::NotFound)? };
-        self.judge(volume, self.volumes[volume].tree.read_part(volume, entry, offset, into))
-    }
-
-    fn prune(&self) -> Option<&dyn Prune> {
-        self.trees().all(|tree| tree.prune().is_some()).then_some(self)
+        let back = self.volumes[volume].tree.read_back().ok_or_else(unsupported)?;
+        self.judge(volume, back.read_part(volume, entry, offset, into))
     }
 }
 
