@@ -12,7 +12,9 @@ use sys::mem::{Mem, Pool};
 pub use sys::udp::{Arrived, Splicer};
 
 use crate::packets;
-pub use crate::tree::sink_tree::{Clones, Cloning, Firm, Found, Old, Prune, ReadBack, Sign, SinkTree};
+pub use crate::tree::sink_tree::{
+    Clones, Cloning, Firm, Found, Old, PreviousVersions, Prune, ReadBack, Sign, SinkTree,
+};
 pub use crate::tree::source_tree::{HOLES_AT_ONCE, Holes, SourceTree};
 
 /// One asynchronous step. `at` and `len` index into the memory's bytes.

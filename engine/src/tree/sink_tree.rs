@@ -193,27 +193,6 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     fn carry_piece(&self, _old: &Entry, _entry: &Entry, _ranges: &[(u64, u64)]) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// The version that stands there, or one elsewhere with the same length and time; `None`: there is none.
-    fn old(&self, _entry: &Entry) -> io::Result<Option<Old>> {
-        Ok(None)
-    }
-    /// Fills `into` from that version; less only at its end.
-    fn read_old(&self, _entry: &Entry, _offset: u64, _into: &mut [u8]) -> io::Result<usize> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-    /// Which volume has this byte of that version, and gets it where it is carried over.
-    fn volume_of_old(&self, entry: &Entry, _offset: u64) -> usize {
-        self.volume_of(entry.id)
-    }
-    /// Makes the part anew, and copies these ranges (offset, bytes) of that version into it. Errors: ESTALE, it is not the one of this
-    /// sign any more, and the part is worth nothing.
-    fn carry(&self, _entry: &Entry, _sign: Sign, _ranges: &[(u64, u64)]) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-    /// That version is the file: gives it mode and times. Errors: ESTALE.
-    fn adopt(&self, _entry: &Entry, _sign: Sign) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
     /// Removal of what the source does not have. `None`: this tree cannot.
     fn prune(&self) -> Option<&dyn Prune> {
         None
@@ -226,6 +205,27 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     fn cloning(&self) -> Option<&dyn Cloning> {
         None
     }
+    /// Use of the version of a file that stands there. `None`: this tree cannot.
+    fn previous(&self) -> Option<&dyn PreviousVersions> {
+        None
+    }
+}
+
+/// The version of a file that stands at the destination, to be compared and carried over.
+pub trait PreviousVersions: Send + Sync {
+    /// The version that stands there, or one elsewhere with the same length and time; `None`: there is none.
+    fn previous_version(&self, entry: &Entry) -> io::Result<Option<Old>>;
+    /// Fills `into` from that version; less only at its end.
+    fn read_previous(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize>;
+    /// Which volume has this byte of that version, and gets it where it is carried over.
+    fn volume_of_previous(&self, _entry: &Entry, _offset: u64) -> usize {
+        0
+    }
+    /// Makes the part anew, and copies these ranges (offset, bytes) of that version into it. Errors: ESTALE, it is not the one of this
+    /// sign any more, and the part is worth nothing.
+    fn carry(&self, entry: &Entry, sign: Sign, ranges: &[(u64, u64)]) -> io::Result<()>;
+    /// That version is the file: gives it mode and times. Errors: ESTALE.
+    fn adopt(&self, entry: &Entry, sign: Sign) -> io::Result<()>;
 }
 
 /// Parts made as clones of the source's files.

@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use engine::machine::compare::name_sign;
 use engine::machine::recv::JOURNAL_FILE_BYTES_MIN;
-use engine::platform::{Firm, Found, HOLES_AT_ONCE, Holes, Old, Prune, ReadBack, Sign, SinkTree, SourceTree};
+use engine::platform::{
+    Firm, Found, HOLES_AT_ONCE, Holes, Old, PreviousVersions, Prune, ReadBack, Sign, SinkTree, SourceTree,
+};
 use engine::tree::{beside, beside_of, is_ours};
 use proto::manifest::{Entry, EntryKind, Meta, NodeKind, Xattr};
 use proto::striped::Whole;
@@ -457,53 +459,6 @@ impl SinkTree for SimSink {
         }
     }
 
-    fn old(&self, entry: &Entry) -> io::Result<Option<Old>> {
-        let mut disk = lock(&self.0);
-        let ino = disk.lookup(&entry.path)?;
-        let Kind::File(content) = &disk.nodes[ino].kind else { return Ok(None) };
-        Ok(Some(Old { bytes: content.data.len() as u64, sign: sign_of(&disk, ino), elsewhere: false }))
-    }
-
-    fn read_old(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        let mut disk = lock(&self.0);
-        let ino = disk.open(&entry.path)?;
-        read_full(&mut disk, ino, offset, into)
-    }
-
-    fn carry(&self, entry: &Entry, sign: Sign, ranges: &[(u64, u64)]) -> io::Result<()> {
-        let mut disk = lock(&self.0);
-        let old = SimSink::signed(&mut disk, entry, sign)?;
-        if !self.own(&mut disk, entry, false) {
-            return Err(io::Error::from_raw_os_error(16));
-        }
-        if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
-            let _ = disk.remove(&journal_of(entry));
-        }
-        let _ = disk.remove(&self.part_of(entry));
-        let part = disk.create(&self.part_of(entry), true)?;
-        for (offset, bytes) in ranges {
-            let mut range = vec![0; *bytes as usize];
-            if read_full(&mut disk, old, *offset, &mut range)? < range.len() {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            if (disk.data(part).len() as u64) < *offset {
-                disk.truncate(part, *offset)?;
-            }
-            disk.write_all(part, *offset, &range)?;
-        }
-        SimSink::signed(&mut disk, entry, sign).map(|_| ())
-    }
-
-    fn adopt(&self, entry: &Entry, sign: Sign) -> io::Result<()> {
-        let mut disk = lock(&self.0);
-        let ino = SimSink::signed(&mut disk, entry, sign)?;
-        SimSink::set(&mut disk, ino, entry)?;
-        if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
-            self.discard_large(&mut disk, &entry.path);
-        }
-        Ok(())
-    }
-
     fn discard(&self, entry: &Entry) {
         let mut disk = lock(&self.0);
         if !self.own(&mut disk, entry, true) {
@@ -578,6 +533,59 @@ impl SinkTree for SimSink {
 
     fn read_back(&self) -> Option<&dyn ReadBack> {
         Some(self)
+    }
+
+    fn previous(&self) -> Option<&dyn PreviousVersions> {
+        Some(self)
+    }
+}
+
+impl PreviousVersions for SimSink {
+    fn previous_version(&self, entry: &Entry) -> io::Result<Option<Old>> {
+        let mut disk = lock(&self.0);
+        let ino = disk.lookup(&entry.path)?;
+        let Kind::File(content) = &disk.nodes[ino].kind else { return Ok(None) };
+        Ok(Some(Old { bytes: content.data.len() as u64, sign: sign_of(&disk, ino), elsewhere: false }))
+    }
+
+    fn read_previous(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let mut disk = lock(&self.0);
+        let ino = disk.open(&entry.path)?;
+        read_full(&mut disk, ino, offset, into)
+    }
+
+    fn carry(&self, entry: &Entry, sign: Sign, ranges: &[(u64, u64)]) -> io::Result<()> {
+        let mut disk = lock(&self.0);
+        let old = SimSink::signed(&mut disk, entry, sign)?;
+        if !self.own(&mut disk, entry, false) {
+            return Err(io::Error::from_raw_os_error(16));
+        }
+        if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
+            let _ = disk.remove(&journal_of(entry));
+        }
+        let _ = disk.remove(&self.part_of(entry));
+        let part = disk.create(&self.part_of(entry), true)?;
+        for (offset, bytes) in ranges {
+            let mut range = vec![0; *bytes as usize];
+            if read_full(&mut disk, old, *offset, &mut range)? < range.len() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if (disk.data(part).len() as u64) < *offset {
+                disk.truncate(part, *offset)?;
+            }
+            disk.write_all(part, *offset, &range)?;
+        }
+        SimSink::signed(&mut disk, entry, sign).map(|_| ())
+    }
+
+    fn adopt(&self, entry: &Entry, sign: Sign) -> io::Result<()> {
+        let mut disk = lock(&self.0);
+        let ino = SimSink::signed(&mut disk, entry, sign)?;
+        SimSink::set(&mut disk, ino, entry)?;
+        if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
+            self.discard_large(&mut disk, &entry.path);
+        }
+        Ok(())
     }
 }
 

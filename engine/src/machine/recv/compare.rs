@@ -48,7 +48,7 @@ impl<P: Platform> RecvEnd<P> {
         if self.compare == Compare::Never || entry.bytes() == 0 {
             return None;
         }
-        let old = self.sink.old(entry).ok().flatten()?;
+        let old = self.sink.previous()?.previous_version(entry).ok().flatten()?;
         // A small file that changed travels in a pack for less than it would cost to ask; unless each byte is to be looked at.
         if self.compare == Compare::Changed && entry.bytes() <= PACK_FILE_BYTES_MAX && !old.elsewhere {
             return None;

@@ -28,7 +28,7 @@ use proto::wire::control::{IdName, Rung};
 use sys::fs::{Dir, HOLE_BYTES, Kind, Pin, Stat};
 
 use crate::machine::recv::JOURNAL_FILE_BYTES_MIN;
-use crate::platform::{Clones, Cloning, Firm, Found, Holes, Old, Prune, ReadBack, Sign, SinkTree};
+use crate::platform::{Clones, Cloning, Firm, Found, Holes, Old, PreviousVersions, Prune, ReadBack, Sign, SinkTree};
 use crate::tree::handle::{Handle, Turns};
 use crate::tree::ids::Mapped;
 use crate::tree::io_mode::{Chooser, Ground, LARGE_FILE_BYTES_MIN};
@@ -644,39 +644,6 @@ impl SinkTree for LinuxSink {
         if rung == Rung::Published && self.names_made.load(Ordering::Relaxed) { self.base.sync_fs() } else { Ok(()) }
     }
 
-    fn old(&self, entry: &Entry) -> io::Result<Option<Old>> {
-        let old = self.old_path(entry)?;
-        Ok(old.map(|(path, stat)| Old { bytes: stat.bytes, sign: sign_of(&stat), elsewhere: *path != *entry.path }))
-    }
-
-    fn read_old(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        let Some((path, _)) = self.old_path(entry)? else { return Err(io::ErrorKind::NotFound.into()) };
-        sys::fs::read_at_full(&self.base.open_file(&path, false)?, into, offset)
-    }
-
-    fn carry(&self, entry: &Entry, sign: Sign, ranges: &[(u64, u64)]) -> io::Result<()> {
-        let path = self.signed(entry, sign)?;
-        let (old, stat) = self.base.open_file_stat(&path)?;
-        let part = self.own_new(entry)?;
-        for (offset, bytes) in ranges {
-            sys::fs::copy_range(&old, &part, *offset, *bytes)?;
-        }
-        if sign_of(&stat) == sign && sign_of(&sys::fs::stat_file(&old)?) == sign {
-            Ok(())
-        } else {
-            Err(io::Error::from_raw_os_error(ESTALE))
-        }
-    }
-
-    fn adopt(&self, entry: &Entry, sign: Sign) -> io::Result<()> {
-        let path = self.signed(entry, sign)?;
-        self.set(&self.base.pin(&path, Kind::File)?, entry)?;
-        if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
-            self.discard_large(&entry.path);
-        }
-        Ok(())
-    }
-
     fn learn(&self, names: &[IdName]) {
         self.mapped.lock().unwrap_or_else(PoisonError::into_inner).learn(names);
     }
@@ -757,6 +724,45 @@ impl SinkTree for LinuxSink {
 
     fn cloning(&self) -> Option<&dyn Cloning> {
         Some(self)
+    }
+
+    fn previous(&self) -> Option<&dyn PreviousVersions> {
+        Some(self)
+    }
+}
+
+impl PreviousVersions for LinuxSink {
+    fn previous_version(&self, entry: &Entry) -> io::Result<Option<Old>> {
+        let old = self.old_path(entry)?;
+        Ok(old.map(|(path, stat)| Old { bytes: stat.bytes, sign: sign_of(&stat), elsewhere: *path != *entry.path }))
+    }
+
+    fn read_previous(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let Some((path, _)) = self.old_path(entry)? else { return Err(io::ErrorKind::NotFound.into()) };
+        sys::fs::read_at_full(&self.base.open_file(&path, false)?, into, offset)
+    }
+
+    fn carry(&self, entry: &Entry, sign: Sign, ranges: &[(u64, u64)]) -> io::Result<()> {
+        let path = self.signed(entry, sign)?;
+        let (old, stat) = self.base.open_file_stat(&path)?;
+        let part = self.own_new(entry)?;
+        for (offset, bytes) in ranges {
+            sys::fs::copy_range(&old, &part, *offset, *bytes)?;
+        }
+        if sign_of(&stat) == sign && sign_of(&sys::fs::stat_file(&old)?) == sign {
+            Ok(())
+        } else {
+            Err(io::Error::from_raw_os_error(ESTALE))
+        }
+    }
+
+    fn adopt(&self, entry: &Entry, sign: Sign) -> io::Result<()> {
+        let path = self.signed(entry, sign)?;
+        self.set(&self.base.pin(&path, Kind::File)?, entry)?;
+        if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
+            self.discard_large(&entry.path);
+        }
+        Ok(())
     }
 }
 

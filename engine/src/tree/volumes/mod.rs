@@ -26,7 +26,7 @@ use proto::manifest::{Aspects, Entry, EntryId, EntryKind};
 use proto::wire::control::{IdName, Rung};
 
 use crate::machine::recv::JOURNAL_FILE_BYTES_MIN;
-use crate::platform::{Clones, Cloning, Firm, Found, Holes, Old, Prune, ReadBack, Sign, SinkTree};
+use crate::platform::{Clones, Cloning, Firm, Found, Holes, Old, PreviousVersions, Prune, ReadBack, Sign, SinkTree};
 use crate::tree::sink_tree::unsupported;
 use crate::tree::volumes::striped::Striped;
 
@@ -303,6 +303,10 @@ pub(crate) fn on_each<W: Send, T: Send>(work: BTreeMap<usize, W>, call: impl Fn(
     })
 }
 
+fn previous_of<S: SinkTree>(tree: &S) -> io::Result<&dyn PreviousVersions> {
+    tree.previous().ok_or_else(unsupported)
+}
+
 fn prune_of<S: SinkTree>(tree: &S) -> io::Result<&dyn Prune> {
     tree.prune().ok_or_else(unsupported)
 }
@@ -513,45 +517,6 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
         }
     }
 
-    fn old(&self, entry: &Entry) -> io::Result<Option<Old>> {
-        if entry.meta.striped {
-            return self.old_pieces(entry);
-        }
-        if let Some(volume) = self.known(entry.id) {
-            return self.judge(volume, self.volumes[volume].tree.old(entry));
-        }
-        for index in self.live() {
-            if let Some(Some(old)) = self.ask(index, |tree| tree.old(entry))? {
-                // The new version is built beside it.
-                self.settle_on(entry, index);
-                return Ok(Some(old));
-            }
-        }
-        Ok(None)
-    }
-
-    fn read_old(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        if entry.meta.striped {
-            return self.read_old_piece(entry, offset, into);
-        }
-        self.at_home(entry, |tree| tree.read_old(entry, offset, into))
-    }
-
-    fn volume_of_old(&self, entry: &Entry, offset: u64) -> usize {
-        self.volume_of_old_piece(entry, offset).unwrap_or_else(|| self.volume_of(entry.id))
-    }
-
-    fn carry(&self, entry: &Entry, sign: Sign, ranges: &[(u64, u64)]) -> io::Result<()> {
-        if entry.meta.striped {
-            return self.carry_pieces(entry, ranges);
-        }
-        self.at_home(entry, |tree| tree.carry(entry, sign, ranges))
-    }
-
-    fn adopt(&self, entry: &Entry, sign: Sign) -> io::Result<()> {
-        self.at_home(entry, |tree| tree.adopt(entry, sign))
-    }
-
     fn prune(&self) -> Option<&dyn Prune> {
         self.trees().all(|tree| tree.prune().is_some()).then_some(self)
     }
@@ -563,6 +528,51 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
     fn cloning(&self) -> Option<&dyn Cloning> {
         // Of a set by chunk no piece is what the source has.
         if self.striped.is_some() { None } else { self.volumes[0].tree.cloning().map(|_| self as &dyn Cloning) }
+    }
+
+    fn previous(&self) -> Option<&dyn PreviousVersions> {
+        self.trees().all(|tree| tree.previous().is_some()).then_some(self)
+    }
+}
+
+impl<S: SinkTree> PreviousVersions for Volumes<S> {
+    fn previous_version(&self, entry: &Entry) -> io::Result<Option<Old>> {
+        if entry.meta.striped {
+            return self.old_pieces(entry);
+        }
+        if let Some(volume) = self.known(entry.id) {
+            return self.judge(volume, previous_of(&self.volumes[volume].tree)?.previous_version(entry));
+        }
+        for index in self.live() {
+            if let Some(Some(old)) = self.ask(index, |tree| previous_of(tree)?.previous_version(entry))? {
+                // The new version is built beside it.
+                self.settle_on(entry, index);
+                return Ok(Some(old));
+            }
+        }
+        Ok(None)
+    }
+
+    fn read_previous(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        if entry.meta.striped {
+            return self.read_old_piece(entry, offset, into);
+        }
+        self.at_home(entry, |tree| previous_of(tree)?.read_previous(entry, offset, into))
+    }
+
+    fn volume_of_previous(&self, entry: &Entry, offset: u64) -> usize {
+        self.volume_of_old_piece(entry, offset).unwrap_or_else(|| self.volume_of(entry.id))
+    }
+
+    fn carry(&self, entry: &Entry, sign: Sign, ranges: &[(u64, u64)]) -> io::Result<()> {
+        if entry.meta.striped {
+            return self.carry_pieces(entry, ranges);
+        }
+        self.at_home(entry, |tree| previous_of(tree)?.carry(entry, sign, ranges))
+    }
+
+    fn adopt(&self, entry: &Entry, sign: Sign) -> io::Result<()> {
+        self.at_home(entry, |tree| previous_of(tree)?.adopt(entry, sign))
     }
 }
 
