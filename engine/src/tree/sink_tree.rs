@@ -113,12 +113,6 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     /// What is there? `keep`: the same size and time count as the same file. `dry`: look only, mend nothing, claim nothing. A part that is found is
     /// this job's alone from here on, until it is published or discarded, or the tree is dropped.
     fn inspect(&self, entry: &Entry, keep: bool, dry: bool) -> io::Result<Found>;
-    /// Which job writes this file, if a call for it said EBUSY; empty: nobody knows.
-    fn owner_of(&self, _entry: &Entry) -> String {
-        String::new()
-    }
-    /// Nothing of this job is in flight any more: other jobs may have the parts that it did not publish.
-    fn let_go(&self) {}
     /// Takes away what jobs that were killed left of a small file beside this name.
     fn sweep_left(&self, _path: &[u8]) {}
     /// Nothing is to be written of a file whose part was claimed by `inspect`: another job may have it.
@@ -150,12 +144,6 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     fn settle(&self, rung: Rung) -> io::Result<()>;
     /// Brings whole parts to the rung and under their names. One result per entry.
     fn publish(&self, entries: &[Arc<Entry>], rung: Rung, results: &mut Vec<io::Result<()>>);
-    /// Users and groups of the source by name.
-    fn learn(&self, _names: &[IdName]) {}
-    /// Puts this end's numbers of users and groups into an entry.
-    fn localize(&self, _entry: &mut Entry) {}
-    /// What of entries could not be kept since this was last asked.
-    fn take_lost(&self, _into: &mut Vec<(EntryId, Aspects)>) {}
     /// Removes a part and its journal; of a striped file, on all volumes.
     fn discard(&self, entry: &Entry);
     /// The same on this volume, where the entry may stand on several.
@@ -209,6 +197,32 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     fn previous(&self) -> Option<&dyn PreviousVersions> {
         None
     }
+    /// Owners and groups by name. `None`: this tree cannot.
+    fn owners(&self) -> Option<&dyn Owners> {
+        None
+    }
+    /// Parts claimed against other jobs. `None`: this tree cannot.
+    fn claims(&self) -> Option<&dyn PartClaims> {
+        None
+    }
+}
+
+/// Parts that another job may want: one job has a part at a time.
+pub trait PartClaims: Send + Sync {
+    /// Which job writes this file, if a call for it said EBUSY; empty: nobody knows.
+    fn owner_of(&self, entry: &Entry) -> String;
+    /// Nothing of this job is in flight any more: other jobs may have the parts that it did not publish.
+    fn let_go(&self);
+}
+
+/// Owners, groups and what of them cannot be set here.
+pub trait Owners: Send + Sync {
+    /// Users and groups of the source by name.
+    fn learn(&self, names: &[IdName]);
+    /// Puts this end's numbers of users and groups into an entry.
+    fn localize(&self, entry: &mut Entry);
+    /// Metadata of entries that was not preserved, since this was last asked.
+    fn take_unpreserved(&self, into: &mut Vec<(EntryId, Aspects)>);
 }
 
 /// The version of a file that stands at the destination, to be compared and carried over.

@@ -28,7 +28,9 @@ use proto::wire::control::{IdName, Rung};
 use sys::fs::{Dir, HOLE_BYTES, Kind, Pin, Stat};
 
 use crate::machine::recv::JOURNAL_FILE_BYTES_MIN;
-use crate::platform::{Clones, Cloning, Firm, Found, Holes, Old, PreviousVersions, Prune, ReadBack, Sign, SinkTree};
+use crate::platform::{
+    Clones, Cloning, Firm, Found, Holes, Old, Owners, PartClaims, PreviousVersions, Prune, ReadBack, Sign, SinkTree,
+};
 use crate::tree::handle::{Handle, Turns};
 use crate::tree::ids::Mapped;
 use crate::tree::io_mode::{Chooser, Ground, LARGE_FILE_BYTES_MIN};
@@ -490,18 +492,9 @@ impl SinkTree for LinuxSink {
         }
     }
 
-    fn owner_of(&self, entry: &Entry) -> String {
-        if entry.meta.striped { String::new() } else { claims::holder(&self.base, &lock_of(entry)) }
-    }
-
     fn sweep_left(&self, path: &[u8]) {
         self.runs.look(&self.base);
         self.runs.sweep(&self.base, path);
-    }
-
-    fn let_go(&self) {
-        self.claims.lock().clear();
-        self.runs.let_go(&self.base);
     }
 
     fn unclaim(&self, entry: &Entry) {
@@ -644,20 +637,6 @@ impl SinkTree for LinuxSink {
         if rung == Rung::Published && self.names_made.load(Ordering::Relaxed) { self.base.sync_fs() } else { Ok(()) }
     }
 
-    fn learn(&self, names: &[IdName]) {
-        self.mapped.lock().unwrap_or_else(PoisonError::into_inner).learn(names);
-    }
-
-    fn localize(&self, entry: &mut Entry) {
-        self.mapped.lock().unwrap_or_else(PoisonError::into_inner).localize(entry);
-    }
-
-    fn take_lost(&self, into: &mut Vec<(EntryId, Aspects)>) {
-        if self.any_lost.swap(false, Ordering::Acquire) {
-            into.append(&mut self.lost.lock().unwrap_or_else(PoisonError::into_inner));
-        }
-    }
-
     fn discard(&self, entry: &Entry) {
         if entry.bytes() > JOURNAL_FILE_BYTES_MIN && !matches!(self.ask(entry), Ok(None)) {
             return; // another job's
@@ -728,6 +707,41 @@ impl SinkTree for LinuxSink {
 
     fn previous(&self) -> Option<&dyn PreviousVersions> {
         Some(self)
+    }
+
+    fn owners(&self) -> Option<&dyn Owners> {
+        Some(self)
+    }
+
+    fn claims(&self) -> Option<&dyn PartClaims> {
+        Some(self)
+    }
+}
+
+impl PartClaims for LinuxSink {
+    fn owner_of(&self, entry: &Entry) -> String {
+        if entry.meta.striped { String::new() } else { claims::holder(&self.base, &lock_of(entry)) }
+    }
+
+    fn let_go(&self) {
+        self.claims.lock().clear();
+        self.runs.let_go(&self.base);
+    }
+}
+
+impl Owners for LinuxSink {
+    fn learn(&self, names: &[IdName]) {
+        self.mapped.lock().unwrap_or_else(PoisonError::into_inner).learn(names);
+    }
+
+    fn localize(&self, entry: &mut Entry) {
+        self.mapped.lock().unwrap_or_else(PoisonError::into_inner).localize(entry);
+    }
+
+    fn take_unpreserved(&self, into: &mut Vec<(EntryId, Aspects)>) {
+        if self.any_lost.swap(false, Ordering::Acquire) {
+            into.append(&mut self.lost.lock().unwrap_or_else(PoisonError::into_inner));
+        }
     }
 }
 

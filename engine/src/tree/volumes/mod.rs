@@ -26,7 +26,9 @@ use proto::manifest::{Aspects, Entry, EntryId, EntryKind};
 use proto::wire::control::{IdName, Rung};
 
 use crate::machine::recv::JOURNAL_FILE_BYTES_MIN;
-use crate::platform::{Clones, Cloning, Firm, Found, Holes, Old, PreviousVersions, Prune, ReadBack, Sign, SinkTree};
+use crate::platform::{
+    Clones, Cloning, Firm, Found, Holes, Old, Owners, PartClaims, PreviousVersions, Prune, ReadBack, Sign, SinkTree,
+};
 use crate::tree::sink_tree::unsupported;
 use crate::tree::volumes::striped::Striped;
 
@@ -403,14 +405,6 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
         Ok(Found::Nothing)
     }
 
-    fn let_go(&self) {
-        self.trees().for_each(SinkTree::let_go);
-    }
-
-    fn owner_of(&self, entry: &Entry) -> String {
-        self.known(entry.id).map_or_else(String::new, |home| self.volumes[home].tree.owner_of(entry))
-    }
-
     fn make(&self, entry: &Entry) -> io::Result<()> {
         match &entry.kind {
             // In a row: a folder is a few microseconds, a thread for each volume is more.
@@ -484,20 +478,6 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
         }
     }
 
-    fn learn(&self, names: &[IdName]) {
-        self.trees().for_each(|tree| tree.learn(names));
-    }
-
-    fn localize(&self, entry: &mut Entry) {
-        // They are all of this host: the numbers are the same.
-        self.volumes[0].tree.localize(entry);
-        entry.meta.striped = self.striped.is_some() && entry.is_file() && entry.bytes() > JOURNAL_FILE_BYTES_MIN;
-    }
-
-    fn take_lost(&self, into: &mut Vec<(EntryId, Aspects)>) {
-        self.trees().for_each(|tree| tree.take_lost(into));
-    }
-
     fn discard(&self, entry: &Entry) {
         match self.known(entry.id).filter(|_| !entry.meta.striped) {
             Some(volume) => self.volumes[volume].tree.discard(entry),
@@ -532,6 +512,43 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
 
     fn previous(&self) -> Option<&dyn PreviousVersions> {
         self.trees().all(|tree| tree.previous().is_some()).then_some(self)
+    }
+
+    fn owners(&self) -> Option<&dyn Owners> {
+        Some(self)
+    }
+
+    fn claims(&self) -> Option<&dyn PartClaims> {
+        Some(self)
+    }
+}
+
+impl<S: SinkTree> PartClaims for Volumes<S> {
+    fn let_go(&self) {
+        self.trees().filter_map(SinkTree::claims).for_each(PartClaims::let_go);
+    }
+
+    fn owner_of(&self, entry: &Entry) -> String {
+        let claims = self.known(entry.id).and_then(|home| self.volumes[home].tree.claims());
+        claims.map_or_else(String::new, |it| it.owner_of(entry))
+    }
+}
+
+impl<S: SinkTree> Owners for Volumes<S> {
+    fn learn(&self, names: &[IdName]) {
+        self.trees().filter_map(SinkTree::owners).for_each(|it| it.learn(names));
+    }
+
+    fn localize(&self, entry: &mut Entry) {
+        // They are all of this host: the numbers are the same.
+        if let Some(owners) = self.volumes[0].tree.owners() {
+            owners.localize(entry);
+        }
+        entry.meta.striped = self.striped.is_some() && entry.is_file() && entry.bytes() > JOURNAL_FILE_BYTES_MIN;
+    }
+
+    fn take_unpreserved(&self, into: &mut Vec<(EntryId, Aspects)>) {
+        self.trees().filter_map(SinkTree::owners).for_each(|it| it.take_unpreserved(into));
     }
 }
 
