@@ -29,7 +29,7 @@ use crate::job::{Cmd, Event, JobNo, Terms, fault_kind};
 use crate::machine::names::{Further, Names};
 use crate::machine::unjournalled::Debt;
 use crate::machine::{Outbox, Record, Stop, fault, told};
-use crate::platform::{Found, Platform, SinkTree};
+use crate::platform::{Found, Platform, SinkTree, VolumeSet};
 use crate::seal::tag_count;
 use crate::tree::commit::{Settled, Task};
 

@@ -74,49 +74,12 @@ pub fn unsupported() -> io::Error {
 }
 
 /// The sink end's names.
-pub trait SinkTree: Debug + Send + Sync + 'static {
+pub trait SinkTree: VolumeSet + Debug + Send + Sync + 'static {
     /// An open file.
     type File;
-    /// How many disks work side by side: each has a committer of its own.
-    fn volumes(&self) -> usize {
-        1
-    }
-    /// Which of them an entry stands on, from `inspect` or its first byte on.
-    fn volume_of(&self, _id: EntryId) -> usize {
-        0
-    }
-    /// Does anything stand under this path?
-    fn stands(&self, path: &[u8]) -> io::Result<bool>;
-    /// Bytes that can still be written here, as far as anybody knows.
-    fn room(&self) -> u64 {
-        u64::MAX
-    }
-    /// Is there a volume that wants this chunk of a striped file now? If not, it waits in its buf, and is given one as late as can be.
-    fn has_turn(&self, _id: EntryId, _offset: u64) -> bool {
-        true
-    }
-    /// The volume that is given this chunk of a striped file, whose bytes are there, on this memory node if that is known: the same until it has
-    /// landed.
-    fn place(&self, _entry: &Entry, _offset: u64, _bytes: u32, _node: Option<u16>) -> usize {
-        0
-    }
-    /// So many bytes of it, from `offset` on, are in the file system of the volume that is returned.
-    fn landed(&self, _id: EntryId, _offset: u64, _bytes: u64) -> usize {
-        0
-    }
-    /// So many bytes of it are flushed there.
-    fn flushed(&self, _volume: usize, _id: EntryId, _bytes: u64) {}
-    /// A write of this entry at `offset` failed with this number.
-    fn failed(&self, _id: EntryId, _offset: u64, _errno: i32) {}
-    /// The entry is resolved: nothing more will be asked of it.
-    fn forget(&self, _id: EntryId) {}
     /// What is there? `keep`: the same size and time count as the same file. `dry`: look only, mend nothing, claim nothing. A part that is found is
     /// this job's alone from here on, until it is published or discarded, or the tree is dropped.
     fn inspect(&self, entry: &Entry, keep: bool, dry: bool) -> io::Result<Found>;
-    /// Takes away what jobs that were killed left of a small file beside this name.
-    fn sweep_left(&self, _path: &[u8]) {}
-    /// Nothing is to be written of a file whose part was claimed by `inspect`: another job may have it.
-    fn unclaim(&self, _entry: &Entry) {}
     /// Makes a folder, a link, a node, or one more name of a file; or sets what a folder carries, at its end.
     fn make(&self, entry: &Entry) -> io::Result<()>;
     /// Takes up a part again: cuts its journal to the valid bytes, so that records can follow, and empties the ranges (offset, bytes)
@@ -150,37 +113,6 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     fn discard_on(&self, _volume: usize, entry: &Entry) {
         self.discard(entry);
     }
-    /// The map of a striped file's piece on this volume. Errors: NotFound.
-    fn map_of(&self, _entry: &Entry) -> io::Result<Vec<u8>> {
-        Err(io::ErrorKind::NotFound.into())
-    }
-    /// Takes the name from a striped file of which chunks are missing: from here on it is a part like those on other volumes.
-    fn reopen(&self, _entry: &Entry) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-    /// Which striped file has its name here; `None`: what stands here, if anything, is whole on its own.
-    fn striped_at(&self, _path: &[u8]) -> Option<Whole> {
-        None
-    }
-    /// One more name for this volume's piece of a striped file, if it has one.
-    fn add_piece(&self, _first: &[u8], _file: Whole, _path: &[u8]) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-    /// Removes the pieces of all versions that ever stood under this path, but of this one.
-    fn sweep(&self, _path: &[u8], _but: Option<Whole>) {}
-    /// Which this volume's piece of a striped version is that stands (`old`: the entry, with the length and time of that version). Errors:
-    /// NotFound, it has none.
-    fn sign_of_piece(&self, _old: &Entry) -> io::Result<Sign> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-    /// Fills `into` from that piece; less only at its end.
-    fn read_piece(&self, _old: &Entry, _offset: u64, _into: &mut [u8]) -> io::Result<usize> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-    /// Makes this volume's piece of a new version, with these ranges (offset, bytes) of its piece of the old one.
-    fn carry_piece(&self, _old: &Entry, _entry: &Entry, _ranges: &[(u64, u64)]) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
     /// Removal of what the source does not have. `None`: this tree cannot.
     fn prune(&self) -> Option<&dyn Prune> {
         None
@@ -205,6 +137,72 @@ pub trait SinkTree: Debug + Send + Sync + 'static {
     fn claims(&self) -> Option<&dyn PartClaims> {
         None
     }
+}
+
+/// One disk's pieces of striped files, as `volumes::Volumes` asks for them.
+pub trait Striped {
+    /// The map of a striped file's piece on this volume. Errors: NotFound.
+    fn map_of(&self, entry: &Entry) -> io::Result<Vec<u8>>;
+    /// Takes the name from a striped file of which chunks are missing: from here on it is a part like those on other volumes.
+    fn reopen(&self, entry: &Entry) -> io::Result<()>;
+    /// Which striped file has its name here; `None`: what stands here, if anything, is whole on its own.
+    fn striped_at(&self, path: &[u8]) -> Option<Whole>;
+    /// One more name for this volume's piece of a striped file, if it has one.
+    fn add_piece(&self, first: &[u8], file: Whole, path: &[u8]) -> io::Result<()>;
+    /// Removes the pieces of all versions that ever stood under this path, but of this one.
+    fn sweep(&self, path: &[u8], but: Option<Whole>);
+    /// Which this volume's piece of a striped version is that stands (`old`: the entry, with the length and time of that version). Errors:
+    /// NotFound, it has none.
+    fn sign_of_piece(&self, old: &Entry) -> io::Result<Sign>;
+    /// Fills `into` from that piece; less only at its end.
+    fn read_piece(&self, old: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize>;
+    /// Makes this volume's piece of a new version, with these ranges (offset, bytes) of its piece of the old one.
+    fn carry_piece(&self, old: &Entry, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()>;
+}
+
+/// One disk of a destination, as `volumes::Volumes` asks it.
+pub trait Volume: SinkTree + Striped {
+    /// Does anything stand under this path?
+    fn stands(&self, path: &[u8]) -> io::Result<bool>;
+    /// Bytes that can still be written here, as far as anybody knows.
+    fn room(&self) -> u64 {
+        u64::MAX
+    }
+    /// Takes away what jobs that were killed left of a small file beside this name.
+    fn sweep_left(&self, _path: &[u8]) {}
+    /// Nothing is to be written of a file whose part was claimed by `inspect`: another job may have it.
+    fn unclaim(&self, _entry: &Entry) {}
+}
+
+/// Which disk of a destination has what. A destination of one disk implements nothing of it.
+pub trait VolumeSet {
+    /// How many disks work side by side: each has a committer of its own.
+    fn volumes(&self) -> usize {
+        1
+    }
+    /// Which of them an entry stands on, from `inspect` or its first byte on.
+    fn volume_of(&self, _id: EntryId) -> usize {
+        0
+    }
+    /// Is there a volume that wants this chunk of a striped file now? If not, it waits in its buf, and is given one as late as can be.
+    fn has_turn(&self, _id: EntryId, _offset: u64) -> bool {
+        true
+    }
+    /// The volume that is given this chunk of a striped file, whose bytes are there, on this memory node if that is known: the same until it has
+    /// landed.
+    fn place(&self, _entry: &Entry, _offset: u64, _bytes: u32, _node: Option<u16>) -> usize {
+        0
+    }
+    /// So many bytes of it, from `offset` on, are in the file system of the volume that is returned.
+    fn landed(&self, _id: EntryId, _offset: u64, _bytes: u64) -> usize {
+        0
+    }
+    /// So many bytes of it are flushed there.
+    fn flushed(&self, _volume: usize, _id: EntryId, _bytes: u64) {}
+    /// A write of this entry at `offset` failed with this number.
+    fn failed(&self, _id: EntryId, _offset: u64, _errno: i32) {}
+    /// The entry is resolved: nothing more will be asked of it.
+    fn forget(&self, _id: EntryId) {}
 }
 
 /// Parts that another job may want: one job has a part at a time.

@@ -13,7 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use engine::machine::compare::name_sign;
 use engine::machine::recv::JOURNAL_FILE_BYTES_MIN;
 use engine::platform::{
-    Firm, Found, HOLES_AT_ONCE, Holes, Old, PreviousVersions, Prune, ReadBack, Sign, SinkTree, SourceTree,
+    Firm, Found, HOLES_AT_ONCE, Holes, Old, PreviousVersions, Prune, ReadBack, Sign, SinkTree, SourceTree, Striped,
+    Volume, VolumeSet,
 };
 use engine::tree::{beside, beside_of, is_ours};
 use proto::manifest::{Entry, EntryKind, Meta, NodeKind, Xattr};
@@ -270,12 +271,10 @@ fn carried(entry: &Entry) -> Carried {
     Carried { uid: entry.meta.uid.unwrap_or(0), gid: entry.meta.gid.unwrap_or(0), note }
 }
 
+impl VolumeSet for SimSink {}
+
 impl SinkTree for SimSink {
     type File = SimFile;
-
-    fn stands(&self, path: &[u8]) -> io::Result<bool> {
-        Ok(lock(&self.0).lookup(path).is_ok())
-    }
 
     fn inspect(&self, entry: &Entry, keep: bool, dry: bool) -> io::Result<Found> {
         let mut disk = lock(&self.0);
@@ -471,6 +470,37 @@ impl SinkTree for SimSink {
         let _ = disk.remove(&self.part_of(entry));
     }
 
+    fn prune(&self) -> Option<&dyn Prune> {
+        Some(self)
+    }
+
+    fn read_back(&self) -> Option<&dyn ReadBack> {
+        Some(self)
+    }
+
+    fn previous(&self) -> Option<&dyn PreviousVersions> {
+        Some(self)
+    }
+}
+
+impl Volume for SimSink {
+    fn stands(&self, path: &[u8]) -> io::Result<bool> {
+        Ok(lock(&self.0).lookup(path).is_ok())
+    }
+}
+
+impl Striped for SimSink {
+    fn add_piece(&self, first: &[u8], file: Whole, path: &[u8]) -> io::Result<()> {
+        let mut disk = lock(&self.0);
+        for ending in ["chunks", "map"] {
+            let from = beside_of(first, file, ending);
+            if disk.get(&from).is_some() {
+                disk.add_name(&from, &beside_of(path, file, ending))?;
+            }
+        }
+        Ok(())
+    }
+
     fn map_of(&self, entry: &Entry) -> io::Result<Vec<u8>> {
         let mut disk = lock(&self.0);
         let map = disk.open(&journal_of(entry))?;
@@ -525,18 +555,6 @@ impl SinkTree for SimSink {
         for piece in all.iter().filter(|it| !kept.iter().flatten().any(|kept| kept[..] == it[..])) {
             let _ = disk.remove(piece);
         }
-    }
-
-    fn prune(&self) -> Option<&dyn Prune> {
-        Some(self)
-    }
-
-    fn read_back(&self) -> Option<&dyn ReadBack> {
-        Some(self)
-    }
-
-    fn previous(&self) -> Option<&dyn PreviousVersions> {
-        Some(self)
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use engine::books::{Counters, Look};
 use engine::job::{Cmd, Event, JobPart, Post, RailEnd, RailKey, Role, Terms};
-use engine::platform::{Done, Firm, Found, Op, Platform, SinkTree, SourceTree, Splicer};
+use engine::platform::{Done, Firm, Found, Op, Platform, SinkTree, SourceTree, Splicer, VolumeSet};
 use engine::worker::Worker;
 use proto::manifest::{Entry, EntryKind};
 use proto::send::{Handout, Unit};
@@ -175,11 +175,10 @@ impl SourceTree for Nothing {
     }
 }
 
+impl VolumeSet for Nothing {}
+
 impl SinkTree for Nothing {
     type File = ();
-    fn stands(&self, _: &[u8]) -> io::Result<bool> {
-        Ok(false)
-    }
     fn inspect(&self, _: &Entry, _: bool, _: bool) -> io::Result<Found> {
         Ok(Found::Nothing)
     }

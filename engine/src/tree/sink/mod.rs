@@ -30,6 +30,7 @@ use sys::fs::{Dir, HOLE_BYTES, Kind, Pin, Stat};
 use crate::machine::recv::JOURNAL_FILE_BYTES_MIN;
 use crate::platform::{
     Clones, Cloning, Firm, Found, Holes, Old, Owners, PartClaims, PreviousVersions, Prune, ReadBack, Sign, SinkTree,
+    Striped, Volume, VolumeSet,
 };
 use crate::tree::handle::{Handle, Turns};
 use crate::tree::ids::Mapped;
@@ -414,20 +415,10 @@ pub(super) fn folder_of(path: &[u8]) -> &[u8] {
     path.iter().rposition(|&byte| byte == b'/').map_or(&[], |slash| &path[..slash])
 }
 
+impl VolumeSet for LinuxSink {}
+
 impl SinkTree for LinuxSink {
     type File = Handle;
-
-    fn stands(&self, path: &[u8]) -> io::Result<bool> {
-        match self.base.stat(path) {
-            Ok(_) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn room(&self) -> u64 {
-        self.base.space().map_or(u64::MAX, |space| space.free_bytes)
-    }
 
     fn inspect(&self, entry: &Entry, keep: bool, dry: bool) -> io::Result<Found> {
         if !dry {
@@ -490,15 +481,6 @@ impl SinkTree for LinuxSink {
                 Ok(Found::Nothing)
             }
         }
-    }
-
-    fn sweep_left(&self, path: &[u8]) {
-        self.runs.look(&self.base);
-        self.runs.sweep(&self.base, path);
-    }
-
-    fn unclaim(&self, entry: &Entry) {
-        self.claims.release(&self.base, entry.id);
     }
 
     fn make(&self, entry: &Entry) -> io::Result<()> {
@@ -647,6 +629,55 @@ impl SinkTree for LinuxSink {
         self.claims.release(&self.base, entry.id);
     }
 
+    fn prune(&self) -> Option<&dyn Prune> {
+        Some(self)
+    }
+
+    fn read_back(&self) -> Option<&dyn ReadBack> {
+        Some(self)
+    }
+
+    fn cloning(&self) -> Option<&dyn Cloning> {
+        Some(self)
+    }
+
+    fn previous(&self) -> Option<&dyn PreviousVersions> {
+        Some(self)
+    }
+
+    fn owners(&self) -> Option<&dyn Owners> {
+        Some(self)
+    }
+
+    fn claims(&self) -> Option<&dyn PartClaims> {
+        Some(self)
+    }
+}
+
+impl Volume for LinuxSink {
+    fn stands(&self, path: &[u8]) -> io::Result<bool> {
+        match self.base.stat(path) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn room(&self) -> u64 {
+        self.base.space().map_or(u64::MAX, |space| space.free_bytes)
+    }
+
+    fn sweep_left(&self, path: &[u8]) {
+        self.runs.look(&self.base);
+        self.runs.sweep(&self.base, path);
+    }
+
+    fn unclaim(&self, entry: &Entry) {
+        self.claims.release(&self.base, entry.id);
+    }
+}
+
+impl Striped for LinuxSink {
     fn map_of(&self, entry: &Entry) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         io::Read::read_to_end(&mut self.base.open_file(&self.journal_of(entry), false)?, &mut bytes)?;
@@ -691,30 +722,6 @@ impl SinkTree for LinuxSink {
         if !self.is_in_fresh(path) {
             self.pieces.sweep(&self.base, path, but);
         }
-    }
-
-    fn prune(&self) -> Option<&dyn Prune> {
-        Some(self)
-    }
-
-    fn read_back(&self) -> Option<&dyn ReadBack> {
-        Some(self)
-    }
-
-    fn cloning(&self) -> Option<&dyn Cloning> {
-        Some(self)
-    }
-
-    fn previous(&self) -> Option<&dyn PreviousVersions> {
-        Some(self)
-    }
-
-    fn owners(&self) -> Option<&dyn Owners> {
-        Some(self)
-    }
-
-    fn claims(&self) -> Option<&dyn PartClaims> {
-        Some(self)
     }
 }
 

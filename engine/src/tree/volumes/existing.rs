@@ -15,7 +15,7 @@ use std::sync::Arc;
 use proto::manifest::{Entry, EntryId, EntryKind};
 use proto::striped::{Join, Whole};
 
-use crate::platform::{Old, Sign, SinkTree};
+use crate::platform::{Old, Sign, Volume};
 use crate::tree::volumes::{Volumes, on_each};
 
 /// A version that stands.
@@ -39,7 +39,7 @@ impl Stood {
     }
 }
 
-impl<S: SinkTree> Volumes<S> {
+impl<S: Volume> Volumes<S> {
     fn stood(&self, id: EntryId) -> io::Result<Arc<Stood>> {
         self.books().and_then(|books| books.stood.get(&id).cloned()).ok_or_else(|| io::ErrorKind::NotFound.into())
     }

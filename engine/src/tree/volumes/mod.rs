@@ -28,6 +28,7 @@ use proto::wire::control::{IdName, Rung};
 use crate::machine::recv::JOURNAL_FILE_BYTES_MIN;
 use crate::platform::{
     Clones, Cloning, Firm, Found, Holes, Old, Owners, PartClaims, PreviousVersions, Prune, ReadBack, Sign, SinkTree,
+    Volume, VolumeSet,
 };
 use crate::tree::sink_tree::unsupported;
 use crate::tree::volumes::striped::Striped;
@@ -38,7 +39,7 @@ const ENTRY_WEIGHT: u64 = 8192;
 /// See the module.
 #[derive(Debug)]
 pub struct Volumes<S> {
-    volumes: Vec<Volume<S>>,
+    volumes: Vec<Member<S>>,
     /// Large files are dealt out chunk by chunk.
     striped: Option<Striped>,
     /// Which volume an unresolved entry stands on.
@@ -62,7 +63,7 @@ pub struct Gone {
 }
 
 #[derive(Debug)]
-struct Volume<S> {
+struct Member<S> {
     tree: S,
     /// As the user knows it.
     name: String,
@@ -90,13 +91,13 @@ struct Home {
     weight: u64,
 }
 
-impl<S: SinkTree> From<S> for Volumes<S> {
+impl<S: Volume> From<S> for Volumes<S> {
     fn from(tree: S) -> Self {
         Volumes::new(vec![tree])
     }
 }
 
-impl<S: SinkTree> Volumes<S> {
+impl<S: Volume> Volumes<S> {
     /// A set of these.
     ///
     /// # Panics
@@ -104,7 +105,7 @@ impl<S: SinkTree> Volumes<S> {
     #[must_use]
     pub fn new(trees: Vec<S>) -> Self {
         assert!(!trees.is_empty(), "a set has a volume");
-        let volume = |tree| Volume {
+        let volume = |tree| Member {
             tree,
             name: String::new(),
             owed: AtomicU64::new(0),
@@ -318,64 +319,8 @@ fn weight(entry: &Entry) -> u64 {
     if entry.meta.striped { 0 } else { entry.bytes() + ENTRY_WEIGHT }
 }
 
-impl<S: SinkTree> SinkTree for Volumes<S> {
+impl<S: Volume> SinkTree for Volumes<S> {
     type File = S::File;
-
-    fn volumes(&self) -> usize {
-        self.volumes.len()
-    }
-
-    fn volume_of(&self, id: EntryId) -> usize {
-        self.known(id).unwrap_or(0)
-    }
-
-    fn stands(&self, path: &[u8]) -> io::Result<bool> {
-        Ok(self.find(path)?.is_some())
-    }
-
-    fn has_turn(&self, id: EntryId, offset: u64) -> bool {
-        self.has_chunk_turn(id, offset)
-    }
-
-    fn place(&self, entry: &Entry, offset: u64, bytes: u32, node: Option<u16>) -> usize {
-        self.place_chunk(entry, offset, bytes, node)
-    }
-
-    fn landed(&self, id: EntryId, offset: u64, bytes: u64) -> usize {
-        if self.is_one() {
-            return 0;
-        }
-        if let Some(volume) = self.chunk_landed(id, offset) {
-            return volume;
-        }
-        if let Some(home) = self.homes.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&id) {
-            let paid = bytes.min(home.weight);
-            home.weight -= paid;
-            self.volumes[home.volume].owed.fetch_sub(paid, Ordering::Relaxed);
-            return home.volume;
-        }
-        0
-    }
-
-    fn flushed(&self, volume: usize, id: EntryId, bytes: u64) {
-        self.chunks_flushed(volume, id, bytes);
-    }
-
-    fn failed(&self, id: EntryId, offset: u64, errno: i32) {
-        if let Some(volume) = self.volume_of_chunk(id, offset).or_else(|| self.known(id)) {
-            self.retire(volume, errno);
-        }
-    }
-
-    fn forget(&self, id: EntryId) {
-        if self.is_one() {
-            return;
-        }
-        self.forget_chunks(id);
-        if let Some(home) = self.homes.lock().unwrap_or_else(PoisonError::into_inner).remove(&id) {
-            self.volumes[home.volume].owed.fetch_sub(home.weight, Ordering::Relaxed);
-        }
-    }
 
     fn inspect(&self, entry: &Entry, keep: bool, dry: bool) -> io::Result<Found> {
         if self.is_one() {
@@ -523,7 +468,61 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
     }
 }
 
-impl<S: SinkTree> PartClaims for Volumes<S> {
+impl<S: Volume> VolumeSet for Volumes<S> {
+    fn volumes(&self) -> usize {
+        self.volumes.len()
+    }
+
+    fn volume_of(&self, id: EntryId) -> usize {
+        self.known(id).unwrap_or(0)
+    }
+
+    fn has_turn(&self, id: EntryId, offset: u64) -> bool {
+        self.has_chunk_turn(id, offset)
+    }
+
+    fn place(&self, entry: &Entry, offset: u64, bytes: u32, node: Option<u16>) -> usize {
+        self.place_chunk(entry, offset, bytes, node)
+    }
+
+    fn landed(&self, id: EntryId, offset: u64, bytes: u64) -> usize {
+        if self.is_one() {
+            return 0;
+        }
+        if let Some(volume) = self.chunk_landed(id, offset) {
+            return volume;
+        }
+        if let Some(home) = self.homes.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&id) {
+            let paid = bytes.min(home.weight);
+            home.weight -= paid;
+            self.volumes[home.volume].owed.fetch_sub(paid, Ordering::Relaxed);
+            return home.volume;
+        }
+        0
+    }
+
+    fn flushed(&self, volume: usize, id: EntryId, bytes: u64) {
+        self.chunks_flushed(volume, id, bytes);
+    }
+
+    fn failed(&self, id: EntryId, offset: u64, errno: i32) {
+        if let Some(volume) = self.volume_of_chunk(id, offset).or_else(|| self.known(id)) {
+            self.retire(volume, errno);
+        }
+    }
+
+    fn forget(&self, id: EntryId) {
+        if self.is_one() {
+            return;
+        }
+        self.forget_chunks(id);
+        if let Some(home) = self.homes.lock().unwrap_or_else(PoisonError::into_inner).remove(&id) {
+            self.volumes[home.volume].owed.fetch_sub(home.weight, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<S: Volume> PartClaims for Volumes<S> {
     fn let_go(&self) {
         self.trees().filter_map(SinkTree::claims).for_each(PartClaims::let_go);
     }
@@ -534,7 +533,7 @@ impl<S: SinkTree> PartClaims for Volumes<S> {
     }
 }
 
-impl<S: SinkTree> Owners for Volumes<S> {
+impl<S: Volume> Owners for Volumes<S> {
     fn learn(&self, names: &[IdName]) {
         self.trees().filter_map(SinkTree::owners).for_each(|it| it.learn(names));
     }
@@ -552,7 +551,7 @@ impl<S: SinkTree> Owners for Volumes<S> {
     }
 }
 
-impl<S: SinkTree> PreviousVersions for Volumes<S> {
+impl<S: Volume> PreviousVersions for Volumes<S> {
     fn previous_version(&self, entry: &Entry) -> io::Result<Option<Old>> {
         if entry.meta.striped {
             return self.old_pieces(entry);
@@ -593,7 +592,7 @@ impl<S: SinkTree> PreviousVersions for Volumes<S> {
     }
 }
 
-impl<S: SinkTree> Cloning for Volumes<S> {
+impl<S: Volume> Cloning for Volumes<S> {
     fn clones(&self) -> Clones {
         self.volumes[0].tree.cloning().map_or(Clones::Never, Cloning::clones)
     }
@@ -603,7 +602,7 @@ impl<S: SinkTree> Cloning for Volumes<S> {
     }
 }
 
-impl<S: SinkTree> ReadBack for Volumes<S> {
+impl<S: Volume> ReadBack for Volumes<S> {
     fn part_holes(&self, entry: &Entry, offset: u64) -> io::Result<Holes> {
         self.at_home(entry, |tree| tree.read_back().ok_or_else(unsupported)?.part_holes(entry, offset))
     }
@@ -615,7 +614,7 @@ impl<S: SinkTree> ReadBack for Volumes<S> {
     }
 }
 
-impl<S: SinkTree> Prune for Volumes<S> {
+impl<S: Volume> Prune for Volumes<S> {
     fn extras(&self, folder: &Entry, names: &HashSet<u64>) -> io::Result<Vec<(Box<[u8]>, u64)>> {
         if self.is_one() {
             return prune_of(&self.volumes[0].tree)?.extras(folder, names);
