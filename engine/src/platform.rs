@@ -13,8 +13,8 @@ pub use sys::udp::{Arrived, Splicer};
 
 use crate::packets;
 pub use crate::tree::sink_tree::{
-    Clones, Cloning, Firm, Found, Old, Owners, PartClaims, PreviousVersions, Prune, ReadBack, Sign, SinkTree, Striped,
-    Volume, VolumeSet,
+    Clones, Cloning, Firm, Found, Old, Owners, PartClaims, Parts, PreviousVersions, Prune, Publish, ReadBack, Sign,
+    SinkTree, Striped, Volume, VolumeSet,
 };
 pub use crate::tree::source_tree::{HOLES_AT_ONCE, Holes, SourceTree};
 

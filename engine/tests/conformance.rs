@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 use engine::job::{Cover, Terms};
 use engine::linux::Linux;
 use engine::machine::compare::{self, Look, Seen};
-use engine::platform::{Done, Firm, Found, Op, Platform, SinkTree, SourceTree};
+use engine::platform::{Done, Firm, Found, Op, Parts, Platform, Publish, SinkTree, SourceTree};
 use engine::seal::chunk_digest;
 use engine::tree::beside;
 use proto::manifest::{Entry, EntryKind, Meta};

@@ -19,7 +19,7 @@ use sys::mem::{Buf, HEADROOM, Mem};
 use crate::digest::digest_of;
 use crate::job::{EntryError, Event, JobNo, RailEnd, Role, fault_kind};
 use crate::machine::recv::JOURNAL_FILE_BYTES_MIN;
-use crate::platform::{Done, Op, Platform, SinkTree, VolumeSet};
+use crate::platform::{Done, Op, Parts as _, Platform, SinkTree, VolumeSet};
 use crate::rail::tcp::{is_again, write_piece};
 use crate::rail::{Kind, Load, Slot};
 use crate::seal::Hashed;

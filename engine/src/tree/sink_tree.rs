@@ -73,40 +73,13 @@ pub fn unsupported() -> io::Error {
     io::ErrorKind::Unsupported.into()
 }
 
-/// The sink end's names.
-pub trait SinkTree: VolumeSet + Debug + Send + Sync + 'static {
-    /// An open file.
-    type File;
+/// The names at the destination: the sum of what every tree can, and what this one can beyond it.
+pub trait SinkTree: VolumeSet + Parts + Publish + Debug + Send + Sync + 'static {
     /// What is there? `keep`: the same size and time count as the same file. `dry`: look only, mend nothing, claim nothing. A part that is found is
     /// this job's alone from here on, until it is published or discarded, or the tree is dropped.
     fn inspect(&self, entry: &Entry, keep: bool, dry: bool) -> io::Result<Found>;
     /// Makes a folder, a link, a node, or one more name of a file; or sets what a folder carries, at its end.
     fn make(&self, entry: &Entry) -> io::Result<()>;
-    /// Takes up a part again: cuts its journal to the valid bytes, so that records can follow, and empties the ranges (offset, bytes)
-    /// of the part that no record speaks of, so that what is missing reads as zeros.
-    fn resume_part(&self, volume: usize, entry: &Entry, journal_bytes: usize, missing: &[(u64, u64)])
-    -> io::Result<()>;
-    /// Empties these ranges (offset, bytes) of the part, so that they read as zeros. Errors: NotFound, there is none.
-    fn empty_part(&self, volume: usize, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()>;
-    /// Opens (or makes) the part for chunk writes; of a striped file, the one on this volume. Errors: EBUSY, another job writes this file.
-    fn open_part(&self, volume: usize, entry: &Entry) -> io::Result<Self::File>;
-    /// The same for reads and writes of any offset and length, where `open_part` opens for whole sectors.
-    fn open_part_loose(&self, volume: usize, entry: &Entry) -> io::Result<Self::File> {
-        self.open_part(volume, entry)
-    }
-    /// Was any part ever opened so, by any worker? Then chunks may stand in parts that never became whole. A tree that does not keep
-    /// account says yes.
-    fn was_loose(&self) -> bool {
-        true
-    }
-    /// Writes a small file into its part, with its mode and times; publishes at once if asked.
-    fn put_small(&self, entry: &Entry, content: &[u8], publish: bool) -> io::Result<()>;
-    /// Makes what is written as firm as asked, then appends these journal records, as firm. Two may append at a time.
-    fn flush(&self, volume: usize, entry: &Entry, records: &[u8], firm: Firm) -> io::Result<()>;
-    /// The last word of a job: what was made besides files (folders, links) is durable as well.
-    fn settle(&self, rung: Rung) -> io::Result<()>;
-    /// Brings whole parts to the rung and under their names. One result per entry.
-    fn publish(&self, entries: &[Arc<Entry>], rung: Rung, results: &mut Vec<io::Result<()>>);
     /// Removes a part and its journal; of a striped file, on all volumes.
     fn discard(&self, entry: &Entry);
     /// The same on this volume, where the entry may stand on several.
@@ -137,6 +110,41 @@ pub trait SinkTree: VolumeSet + Debug + Send + Sync + 'static {
     fn claims(&self) -> Option<&dyn PartClaims> {
         None
     }
+}
+
+/// How bytes become durable and files visible: the work of the committer.
+pub trait Publish {
+    /// Makes what is written as firm as asked, then appends these journal records, as firm. Two may append at a time.
+    fn flush(&self, volume: usize, entry: &Entry, records: &[u8], firm: Firm) -> io::Result<()>;
+    /// The last word of a job: what was made besides files (folders, links) is durable as well.
+    fn settle(&self, rung: Rung) -> io::Result<()>;
+    /// Brings whole parts to the rung and under their names. One result per entry.
+    fn publish(&self, entries: &[Arc<Entry>], rung: Rung, results: &mut Vec<io::Result<()>>);
+}
+
+/// Parts: where the bytes of a file stand until it has its name.
+pub trait Parts {
+    /// An open file.
+    type File;
+    /// Takes up a part again: cuts its journal to the valid bytes, so that records can follow, and empties the ranges (offset, bytes)
+    /// of the part that no record speaks of, so that what is missing reads as zeros.
+    fn resume_part(&self, volume: usize, entry: &Entry, journal_bytes: usize, missing: &[(u64, u64)])
+    -> io::Result<()>;
+    /// Empties these ranges (offset, bytes) of the part, so that they read as zeros. Errors: NotFound, there is none.
+    fn empty_part(&self, volume: usize, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()>;
+    /// Opens (or makes) the part for chunk writes; of a striped file, the one on this volume. Errors: EBUSY, another job writes this file.
+    fn open_part(&self, volume: usize, entry: &Entry) -> io::Result<Self::File>;
+    /// The same for reads and writes of any offset and length, where `open_part` opens for whole sectors.
+    fn open_part_loose(&self, volume: usize, entry: &Entry) -> io::Result<Self::File> {
+        self.open_part(volume, entry)
+    }
+    /// Was any part ever opened so, by any worker? Then chunks may stand in parts that never became whole. A tree that does not keep
+    /// account says yes.
+    fn was_loose(&self) -> bool {
+        true
+    }
+    /// Writes a small file into its part, with its mode and times; publishes at once if asked.
+    fn put_small(&self, entry: &Entry, content: &[u8], publish: bool) -> io::Result<()>;
 }
 
 /// One disk's pieces of striped files, as `volumes::Volumes` asks for them.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use engine::job::{Cover, Terms};
 use engine::machine::compare::{Look, Seen, look};
-use engine::platform::{Firm, Found, PreviousVersions, SinkTree, Striped, VolumeSet};
+use engine::platform::{Firm, Found, Parts, PreviousVersions, SinkTree, Striped, VolumeSet};
 use engine::seal::chunk_digest;
 use engine::tree::commit::{self, Settled, Task};
 use engine::tree::volumes::Volumes;

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use engine::machine::compare::name_sign;
 use engine::machine::recv::JOURNAL_FILE_BYTES_MIN;
 use engine::platform::{
-    Firm, Found, HOLES_AT_ONCE, Holes, Old, PreviousVersions, Prune, ReadBack, Sign, SinkTree, SourceTree, Striped,
-    Volume, VolumeSet,
+    Firm, Found, HOLES_AT_ONCE, Holes, Old, Parts, PreviousVersions, Prune, Publish, ReadBack, Sign, SinkTree,
+    SourceTree, Striped, Volume, VolumeSet,
 };
 use engine::tree::{beside, beside_of, is_ours};
 use proto::manifest::{Entry, EntryKind, Meta, NodeKind, Xattr};
@@ -274,8 +274,6 @@ fn carried(entry: &Entry) -> Carried {
 impl VolumeSet for SimSink {}
 
 impl SinkTree for SimSink {
-    type File = SimFile;
-
     fn inspect(&self, entry: &Entry, keep: bool, dry: bool) -> io::Result<Found> {
         let mut disk = lock(&self.0);
         if !dry {
@@ -352,6 +350,86 @@ impl SinkTree for SimSink {
         }
     }
 
+    fn discard(&self, entry: &Entry) {
+        let mut disk = lock(&self.0);
+        if !self.own(&mut disk, entry, true) {
+            return;
+        }
+        if entry.meta.striped || entry.bytes() > JOURNAL_FILE_BYTES_MIN {
+            let _ = disk.remove(&journal_of(entry));
+            disk.unclaim(&lock_of(&entry.path));
+        }
+        let _ = disk.remove(&self.part_of(entry));
+    }
+
+    fn prune(&self) -> Option<&dyn Prune> {
+        Some(self)
+    }
+
+    fn read_back(&self) -> Option<&dyn ReadBack> {
+        Some(self)
+    }
+
+    fn previous(&self) -> Option<&dyn PreviousVersions> {
+        Some(self)
+    }
+}
+
+impl Publish for SimSink {
+    fn flush(&self, _volume: usize, entry: &Entry, records: &[u8], firm: Firm) -> io::Result<()> {
+        let mut disk = lock(&self.0);
+        let part = disk.open(&self.part_of(entry))?;
+        if firm >= Firm::Flushed {
+            disk.sync_data(part)?;
+        }
+        let journal = disk.create(&journal_of(entry), false)?;
+        let end = disk.data(journal).len() as u64;
+        let put = disk.write_all(journal, end, records);
+        if put.is_err() {
+            let _ = disk.truncate(journal, end);
+        }
+        put?;
+        if firm >= Firm::Flushed {
+            disk.sync_data(journal)?;
+        }
+        if firm == Firm::Named { disk.sync_names() } else { Ok(()) }
+    }
+
+    fn settle(&self, rung: Rung) -> io::Result<()> {
+        if rung == Rung::Published { lock(&self.0).sync_all() } else { Ok(()) }
+    }
+
+    fn publish(&self, entries: &[Arc<Entry>], rung: Rung, results: &mut Vec<io::Result<()>>) {
+        let mut disk = lock(&self.0);
+        let together = rung >= Rung::Flushed && entries.len() >= 64;
+        let named = |entry: &Entry| rung < Rung::Flushed && entry.bytes() <= PACK_FILE_BYTES_MAX;
+        for entry in entries {
+            results.push(if named(entry) { Ok(()) } else { self.ready(&mut disk, entry, rung, !together) });
+        }
+        let mut all = if together { disk.sync_all() } else { Ok(()) };
+        if all.is_ok() {
+            let mut folders = BTreeSet::new();
+            for (entry, result) in entries.iter().zip(results.iter_mut()) {
+                if result.is_ok() && !named(entry) {
+                    *result = self.name(&mut disk, entry);
+                    folders.insert(parent(&entry.path));
+                }
+            }
+            if rung == Rung::Published && !folders.is_empty() {
+                all = disk.sync_names();
+            }
+        }
+        if let Err(error) = all {
+            for result in results.iter_mut().filter(|result| result.is_ok()) {
+                *result = Err(io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(5)));
+            }
+        }
+    }
+}
+
+impl Parts for SimSink {
+    type File = SimFile;
+
     fn resume_part(
         &self,
         _volume: usize,
@@ -406,80 +484,6 @@ impl SinkTree for SimSink {
         disk.write_all(part, 0, content)?;
         SimSink::set(&mut disk, part, entry)?;
         if publish { disk.rename(&name, &entry.path) } else { Ok(()) }
-    }
-
-    fn flush(&self, _volume: usize, entry: &Entry, records: &[u8], firm: Firm) -> io::Result<()> {
-        let mut disk = lock(&self.0);
-        let part = disk.open(&self.part_of(entry))?;
-        if firm >= Firm::Flushed {
-            disk.sync_data(part)?;
-        }
-        let journal = disk.create(&journal_of(entry), false)?;
-        let end = disk.data(journal).len() as u64;
-        let put = disk.write_all(journal, end, records);
-        if put.is_err() {
-            let _ = disk.truncate(journal, end);
-        }
-        put?;
-        if firm >= Firm::Flushed {
-            disk.sync_data(journal)?;
-        }
-        if firm == Firm::Named { disk.sync_names() } else { Ok(()) }
-    }
-
-    fn settle(&self, rung: Rung) -> io::Result<()> {
-        if rung == Rung::Published { lock(&self.0).sync_all() } else { Ok(()) }
-    }
-
-    fn publish(&self, entries: &[Arc<Entry>], rung: Rung, results: &mut Vec<io::Result<()>>) {
-        let mut disk = lock(&self.0);
-        let together = rung >= Rung::Flushed && entries.len() >= 64;
-        let named = |entry: &Entry| rung < Rung::Flushed && entry.bytes() <= PACK_FILE_BYTES_MAX;
-        for entry in entries {
-            results.push(if named(entry) { Ok(()) } else { self.ready(&mut disk, entry, rung, !together) });
-        }
-        let mut all = if together { disk.sync_all() } else { Ok(()) };
-        if all.is_ok() {
-            let mut folders = BTreeSet::new();
-            for (entry, result) in entries.iter().zip(results.iter_mut()) {
-                if result.is_ok() && !named(entry) {
-                    *result = self.name(&mut disk, entry);
-                    folders.insert(parent(&entry.path));
-                }
-            }
-            if rung == Rung::Published && !folders.is_empty() {
-                all = disk.sync_names();
-            }
-        }
-        if let Err(error) = all {
-            for result in results.iter_mut().filter(|result| result.is_ok()) {
-                *result = Err(io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(5)));
-            }
-        }
-    }
-
-    fn discard(&self, entry: &Entry) {
-        let mut disk = lock(&self.0);
-        if !self.own(&mut disk, entry, true) {
-            return;
-        }
-        if entry.meta.striped || entry.bytes() > JOURNAL_FILE_BYTES_MIN {
-            let _ = disk.remove(&journal_of(entry));
-            disk.unclaim(&lock_of(&entry.path));
-        }
-        let _ = disk.remove(&self.part_of(entry));
-    }
-
-    fn prune(&self) -> Option<&dyn Prune> {
-        Some(self)
-    }
-
-    fn read_back(&self) -> Option<&dyn ReadBack> {
-        Some(self)
-    }
-
-    fn previous(&self) -> Option<&dyn PreviousVersions> {
-        Some(self)
     }
 }
 

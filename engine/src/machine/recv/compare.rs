@@ -22,7 +22,7 @@ use crate::digest::DigestTree;
 use crate::job::{Cmd, fault_kind};
 use crate::machine::compare::{Look, Seen, show_differ};
 use crate::machine::{Outbox, Stop};
-use crate::platform::{Clones, Cloning, Old, Platform, SinkTree, VolumeSet};
+use crate::platform::{Clones, Cloning, Old, Parts, Platform, SinkTree, VolumeSet};
 
 /// A file whose versions are being compared.
 #[derive(Debug)]

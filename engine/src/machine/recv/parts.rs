@@ -23,7 +23,7 @@ use crate::digest::DigestTree;
 use crate::job::fault_kind;
 use crate::machine::Outbox;
 use crate::machine::compare::Look;
-use crate::platform::{Firm, Platform, SinkTree, VolumeSet};
+use crate::platform::{Firm, Parts, Platform, Publish, SinkTree, VolumeSet};
 use crate::tree::commit::Task;
 
 /// A file on its way.

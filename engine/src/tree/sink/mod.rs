@@ -29,8 +29,8 @@ use sys::fs::{Dir, HOLE_BYTES, Kind, Pin, Stat};
 
 use crate::machine::recv::JOURNAL_FILE_BYTES_MIN;
 use crate::platform::{
-    Clones, Cloning, Firm, Found, Holes, Old, Owners, PartClaims, PreviousVersions, Prune, ReadBack, Sign, SinkTree,
-    Striped, Volume, VolumeSet,
+    Clones, Cloning, Firm, Found, Holes, Old, Owners, PartClaims, Parts, PreviousVersions, Prune, Publish, ReadBack,
+    Sign, SinkTree, Striped, Volume, VolumeSet,
 };
 use crate::tree::handle::{Handle, Turns};
 use crate::tree::ids::Mapped;
@@ -418,8 +418,6 @@ pub(super) fn folder_of(path: &[u8]) -> &[u8] {
 impl VolumeSet for LinuxSink {}
 
 impl SinkTree for LinuxSink {
-    type File = Handle;
-
     fn inspect(&self, entry: &Entry, keep: bool, dry: bool) -> io::Result<Found> {
         if !dry {
             self.sweep_left(&entry.path);
@@ -506,63 +504,42 @@ impl SinkTree for LinuxSink {
         }
     }
 
-    fn resume_part(
-        &self,
-        _volume: usize,
-        entry: &Entry,
-        journal_bytes: usize,
-        missing: &[(u64, u64)],
-    ) -> io::Result<()> {
-        self.empty_part(0, entry, missing)?;
-        let journal = self.base.create_file(&self.journal_of(entry), false, false)?;
-        sys::fs::truncate(&journal, journal_bytes as u64)?;
-        sys::fs::sync_data(&journal)
-    }
-
-    fn empty_part(&self, _volume: usize, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()> {
-        let part = self.base.open_file_to_write(&self.part_of(entry))?;
-        ranges.iter().try_for_each(|(offset, bytes)| sys::fs::punch(&part, *offset, *bytes))
-    }
-
-    fn open_part(&self, _volume: usize, entry: &Entry) -> io::Result<Handle> {
-        self.own(entry)?;
-        let file = self.create_part(&self.part_of(entry), false)?;
-        // Once for a part, not by each worker: the call waits for all direct writes to the file that are on their way (ext4), and with
-        // it the worker, which has other disks to serve.
-        let is_short = sys::fs::stat_file(&file)?.bytes < entry.bytes();
-        match (is_short, entry.meta.sparse || entry.meta.striped) {
-            (false, _) => {}
-            // Room is taken as data comes: what never comes must stay a hole.
-            (true, true) => sys::fs::truncate(&file, entry.bytes())?,
-            (true, false) => sys::fs::preallocate(&file, entry.bytes())?,
+    fn discard(&self, entry: &Entry) {
+        if entry.bytes() > JOURNAL_FILE_BYTES_MIN && !matches!(self.ask(entry), Ok(None)) {
+            return; // another job's
         }
-        let (lane, _) = self.chooser.lane(Way::Write, &file, entry.bytes(), || false);
-        let handle = Handle::by(file, lane.engine, 0, false, &self.chooser.refused).in_lane(lane);
-        Ok(handle.taking_turns(self.turns.of(entry.id)))
+        // What is not there need not be removed. The journal first: without it a part says nothing.
+        let _ = self.base.remove_file(&self.journal_of(entry));
+        let _ = self.base.remove_file(&self.part_of(entry));
+        self.claims.release(&self.base, entry.id);
     }
 
-    fn open_part_loose(&self, _volume: usize, entry: &Entry) -> io::Result<Handle> {
-        // Whoever writes such a chunk anew was told to by the keeper, after this: the mailboxes order it.
-        self.loose.store(true, Ordering::Relaxed);
-        self.own(entry)?;
-        Ok(Handle::new(self.create_part(&self.part_of(entry), false)?))
+    fn prune(&self) -> Option<&dyn Prune> {
+        Some(self)
     }
 
-    fn was_loose(&self) -> bool {
-        self.loose.load(Ordering::Relaxed)
+    fn read_back(&self) -> Option<&dyn ReadBack> {
+        Some(self)
     }
 
-    fn put_small(&self, entry: &Entry, content: &[u8], publish: bool) -> io::Result<()> {
-        let (name, mut part) = self.new_part(entry)?;
-        if entry.meta.sparse {
-            write_sparse(&part, content)?;
-        } else {
-            part.write_all(content)?;
-        }
-        self.set(&Pin::of(&part), entry)?;
-        if publish { self.base.rename(&name, &entry.path) } else { Ok(()) }
+    fn cloning(&self) -> Option<&dyn Cloning> {
+        Some(self)
     }
 
+    fn previous(&self) -> Option<&dyn PreviousVersions> {
+        Some(self)
+    }
+
+    fn owners(&self) -> Option<&dyn Owners> {
+        Some(self)
+    }
+
+    fn claims(&self) -> Option<&dyn PartClaims> {
+        Some(self)
+    }
+}
+
+impl Publish for LinuxSink {
     fn flush(&self, _volume: usize, entry: &Entry, records: &[u8], firm: Firm) -> io::Result<()> {
         if firm >= Firm::Flushed {
             let part = self.base.open_file_to_write(&self.part_of(entry))?;
@@ -618,39 +595,66 @@ impl SinkTree for LinuxSink {
         self.runs.end(&self.base);
         if rung == Rung::Published && self.names_made.load(Ordering::Relaxed) { self.base.sync_fs() } else { Ok(()) }
     }
+}
 
-    fn discard(&self, entry: &Entry) {
-        if entry.bytes() > JOURNAL_FILE_BYTES_MIN && !matches!(self.ask(entry), Ok(None)) {
-            return; // another job's
+impl Parts for LinuxSink {
+    type File = Handle;
+
+    fn resume_part(
+        &self,
+        _volume: usize,
+        entry: &Entry,
+        journal_bytes: usize,
+        missing: &[(u64, u64)],
+    ) -> io::Result<()> {
+        self.empty_part(0, entry, missing)?;
+        let journal = self.base.create_file(&self.journal_of(entry), false, false)?;
+        sys::fs::truncate(&journal, journal_bytes as u64)?;
+        sys::fs::sync_data(&journal)
+    }
+
+    fn empty_part(&self, _volume: usize, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()> {
+        let part = self.base.open_file_to_write(&self.part_of(entry))?;
+        ranges.iter().try_for_each(|(offset, bytes)| sys::fs::punch(&part, *offset, *bytes))
+    }
+
+    fn open_part(&self, _volume: usize, entry: &Entry) -> io::Result<Handle> {
+        self.own(entry)?;
+        let file = self.create_part(&self.part_of(entry), false)?;
+        // Once for a part, not by each worker: the call waits for all direct writes to the file that are on their way (ext4), and with
+        // it the worker, which has other disks to serve.
+        let is_short = sys::fs::stat_file(&file)?.bytes < entry.bytes();
+        match (is_short, entry.meta.sparse || entry.meta.striped) {
+            (false, _) => {}
+            // Room is taken as data comes: what never comes must stay a hole.
+            (true, true) => sys::fs::truncate(&file, entry.bytes())?,
+            (true, false) => sys::fs::preallocate(&file, entry.bytes())?,
         }
-        // What is not there need not be removed. The journal first: without it a part says nothing.
-        let _ = self.base.remove_file(&self.journal_of(entry));
-        let _ = self.base.remove_file(&self.part_of(entry));
-        self.claims.release(&self.base, entry.id);
+        let (lane, _) = self.chooser.lane(Way::Write, &file, entry.bytes(), || false);
+        let handle = Handle::by(file, lane.engine, 0, false, &self.chooser.refused).in_lane(lane);
+        Ok(handle.taking_turns(self.turns.of(entry.id)))
     }
 
-    fn prune(&self) -> Option<&dyn Prune> {
-        Some(self)
+    fn open_part_loose(&self, _volume: usize, entry: &Entry) -> io::Result<Handle> {
+        // Whoever writes such a chunk anew was told to by the keeper, after this: the mailboxes order it.
+        self.loose.store(true, Ordering::Relaxed);
+        self.own(entry)?;
+        Ok(Handle::new(self.create_part(&self.part_of(entry), false)?))
     }
 
-    fn read_back(&self) -> Option<&dyn ReadBack> {
-        Some(self)
+    fn was_loose(&self) -> bool {
+        self.loose.load(Ordering::Relaxed)
     }
 
-    fn cloning(&self) -> Option<&dyn Cloning> {
-        Some(self)
-    }
-
-    fn previous(&self) -> Option<&dyn PreviousVersions> {
-        Some(self)
-    }
-
-    fn owners(&self) -> Option<&dyn Owners> {
-        Some(self)
-    }
-
-    fn claims(&self) -> Option<&dyn PartClaims> {
-        Some(self)
+    fn put_small(&self, entry: &Entry, content: &[u8], publish: bool) -> io::Result<()> {
+        let (name, mut part) = self.new_part(entry)?;
+        if entry.meta.sparse {
+            write_sparse(&part, content)?;
+        } else {
+            part.write_all(content)?;
+        }
+        self.set(&Pin::of(&part), entry)?;
+        if publish { self.base.rename(&name, &entry.path) } else { Ok(()) }
     }
 }
 

@@ -27,8 +27,8 @@ use proto::wire::control::{IdName, Rung};
 
 use crate::machine::recv::JOURNAL_FILE_BYTES_MIN;
 use crate::platform::{
-    Clones, Cloning, Firm, Found, Holes, Old, Owners, PartClaims, PreviousVersions, Prune, ReadBack, Sign, SinkTree,
-    Volume, VolumeSet,
+    Clones, Cloning, Firm, Found, Holes, Old, Owners, PartClaims, Parts, PreviousVersions, Prune, Publish, ReadBack,
+    Sign, SinkTree, Volume, VolumeSet,
 };
 use crate::tree::sink_tree::unsupported;
 use crate::tree::volumes::striped::Striped;
@@ -320,8 +320,6 @@ fn weight(entry: &Entry) -> u64 {
 }
 
 impl<S: Volume> SinkTree for Volumes<S> {
-    type File = S::File;
-
     fn inspect(&self, entry: &Entry, keep: bool, dry: bool) -> io::Result<Found> {
         if self.is_one() {
             return self.volumes[0].tree.inspect(entry, keep, dry);
@@ -367,62 +365,6 @@ impl<S: Volume> SinkTree for Volumes<S> {
         }
     }
 
-    fn resume_part(
-        &self,
-        volume: usize,
-        entry: &Entry,
-        journal_bytes: usize,
-        missing: &[(u64, u64)],
-    ) -> io::Result<()> {
-        self.on(volume, entry, |tree| tree.resume_part(volume, entry, journal_bytes, missing))
-    }
-
-    fn empty_part(&self, volume: usize, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()> {
-        self.on(volume, entry, |tree| tree.empty_part(volume, entry, ranges))
-    }
-
-    fn open_part(&self, volume: usize, entry: &Entry) -> io::Result<Self::File> {
-        self.on(volume, entry, |tree| tree.open_part(volume, entry))
-    }
-
-    fn open_part_loose(&self, volume: usize, entry: &Entry) -> io::Result<Self::File> {
-        self.on(volume, entry, |tree| tree.open_part_loose(volume, entry))
-    }
-
-    fn was_loose(&self) -> bool {
-        self.trees().any(SinkTree::was_loose)
-    }
-
-    fn put_small(&self, entry: &Entry, content: &[u8], publish: bool) -> io::Result<()> {
-        self.at_home(entry, |tree| tree.put_small(entry, content, publish))
-    }
-
-    fn flush(&self, volume: usize, entry: &Entry, records: &[u8], firm: Firm) -> io::Result<()> {
-        // An entry that is over has no home any more, and gets no other.
-        let volume = if entry.meta.striped { volume } else { self.known(entry.id).unwrap_or(volume) };
-        self.judge(volume, self.volumes[volume].tree.flush(volume, entry, records, firm))
-    }
-
-    fn settle(&self, rung: Rung) -> io::Result<()> {
-        self.on_all(|tree| tree.settle(rung))
-    }
-
-    fn publish(&self, entries: &[Arc<Entry>], rung: Rung, results: &mut Vec<io::Result<()>>) {
-        // One batch is of one volume: `machine::recv` makes them so.
-        for batch in entries.chunk_by(|a, b| self.volume_of(a.id) == self.volume_of(b.id)) {
-            let mut own = Vec::with_capacity(batch.len());
-            let home = self.home_of(&batch[0]);
-            // A name is all that makes a striped file whole: those whose pieces are not all there get none.
-            let whole: Vec<_> = batch.iter().map(|entry| self.are_pieces_there(entry, home)).collect();
-            let fit: Vec<_> =
-                batch.iter().zip(&whole).filter(|(_, whole)| whole.is_ok()).map(|(it, _)| it.clone()).collect();
-            self.volumes[home].tree.publish(&fit, rung, &mut own);
-            self.sweep_old(&fit, &own);
-            let mut own = own.into_iter().map(|result| self.judge(home, result));
-            results.extend(whole.into_iter().map(|whole| whole.and_then(|()| own.next().expect("one for each"))));
-        }
-    }
-
     fn discard(&self, entry: &Entry) {
         match self.known(entry.id).filter(|_| !entry.meta.striped) {
             Some(volume) => self.volumes[volume].tree.discard(entry),
@@ -465,6 +407,68 @@ impl<S: Volume> SinkTree for Volumes<S> {
 
     fn claims(&self) -> Option<&dyn PartClaims> {
         Some(self)
+    }
+}
+
+impl<S: Volume> Publish for Volumes<S> {
+    fn flush(&self, volume: usize, entry: &Entry, records: &[u8], firm: Firm) -> io::Result<()> {
+        // An entry that is over has no home any more, and gets no other.
+        let volume = if entry.meta.striped { volume } else { self.known(entry.id).unwrap_or(volume) };
+        self.judge(volume, self.volumes[volume].tree.flush(volume, entry, records, firm))
+    }
+
+    fn settle(&self, rung: Rung) -> io::Result<()> {
+        self.on_all(|tree| tree.settle(rung))
+    }
+
+    fn publish(&self, entries: &[Arc<Entry>], rung: Rung, results: &mut Vec<io::Result<()>>) {
+        // One batch is of one volume: `machine::recv` makes them so.
+        for batch in entries.chunk_by(|a, b| self.volume_of(a.id) == self.volume_of(b.id)) {
+            let mut own = Vec::with_capacity(batch.len());
+            let home = self.home_of(&batch[0]);
+            // A name is all that makes a striped file whole: those whose pieces are not all there get none.
+            let whole: Vec<_> = batch.iter().map(|entry| self.are_pieces_there(entry, home)).collect();
+            let fit: Vec<_> =
+                batch.iter().zip(&whole).filter(|(_, whole)| whole.is_ok()).map(|(it, _)| it.clone()).collect();
+            self.volumes[home].tree.publish(&fit, rung, &mut own);
+            self.sweep_old(&fit, &own);
+            let mut own = own.into_iter().map(|result| self.judge(home, result));
+            results.extend(whole.into_iter().map(|whole| whole.and_then(|()| own.next().expect("one for each"))));
+        }
+    }
+}
+
+impl<S: Volume> Parts for Volumes<S> {
+    type File = S::File;
+
+    fn resume_part(
+        &self,
+        volume: usize,
+        entry: &Entry,
+        journal_bytes: usize,
+        missing: &[(u64, u64)],
+    ) -> io::Result<()> {
+        self.on(volume, entry, |tree| tree.resume_part(volume, entry, journal_bytes, missing))
+    }
+
+    fn empty_part(&self, volume: usize, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()> {
+        self.on(volume, entry, |tree| tree.empty_part(volume, entry, ranges))
+    }
+
+    fn open_part(&self, volume: usize, entry: &Entry) -> io::Result<Self::File> {
+        self.on(volume, entry, |tree| tree.open_part(volume, entry))
+    }
+
+    fn open_part_loose(&self, volume: usize, entry: &Entry) -> io::Result<Self::File> {
+        self.on(volume, entry, |tree| tree.open_part_loose(volume, entry))
+    }
+
+    fn was_loose(&self) -> bool {
+        self.trees().any(Parts::was_loose)
+    }
+
+    fn put_small(&self, entry: &Entry, content: &[u8], publish: bool) -> io::Result<()> {
+        self.at_home(entry, |tree| tree.put_small(entry, content, publish))
     }
 }
 

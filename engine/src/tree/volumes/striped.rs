@@ -16,7 +16,7 @@ use proto::manifest::{Entry, EntryId};
 use proto::striped::{Dealer, Join, Load, Whole};
 
 use crate::machine::recv::FLUSH_BYTES;
-use crate::platform::{Found, SinkTree, Volume};
+use crate::platform::{Found, Parts, Volume};
 use crate::tree::volumes::Volumes;
 use crate::tree::volumes::existing::Stood;
 
