@@ -38,7 +38,7 @@ use std::time::{Duration, Instant};
 use engine::job::{Cover, Terms};
 use engine::linux::Linux;
 use engine::machine::compare::{self, Look, Seen};
-use engine::platform::{Done, Firm, Found, Op, Platform, SinkTree, SourceTree};
+use engine::platform::{Done, Firm, Found, Op, Parts, Platform, Publish, SinkTree, SourceTree};
 use engine::seal::frame::chunk_digest;
 use engine::tree::beside;
 use proto::manifest::{Entry, EntryKind, Meta};

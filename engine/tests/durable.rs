@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::platform::{Firm, SinkTree};
+use engine::platform::{Firm, Parts, Publish, SinkTree};
 use engine::tree::io_mode::Chooser;
 use engine::tree::sink::LinuxSink;
 use proto::manifest::{Entry, EntryKind, Meta};

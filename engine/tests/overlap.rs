@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::platform::{Firm, Found, SinkTree};
+use engine::platform::{Firm, Found, Parts, Publish, SinkTree};
 use engine::tree::beside;
 use engine::tree::io_mode::Chooser;
 use engine::tree::sink::LinuxSink;

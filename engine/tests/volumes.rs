@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::platform::{Firm, Found, SinkTree};
+use engine::platform::{Firm, Found, Owners, Parts, Prune, Publish, SinkTree, VolumeSet};
 use engine::tree::Sinks;
 use engine::tree::io_mode::Chooser;
 use engine::tree::sink::LinuxSink;

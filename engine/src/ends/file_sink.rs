@@ -19,7 +19,7 @@ use sys::mem::{Buf, HEADROOM, Mem};
 use crate::ends::file_source::{SECTOR, go_on_from};
 use crate::job::{EntryError, Event, JobNo, RailEnd, Role, fault_kind};
 use crate::machine::recv::JOURNAL_FILE_BYTES_MIN;
-use crate::platform::{Done, Op, Platform, SinkTree};
+use crate::platform::{Done, Op, Parts as _, Platform, SinkTree, VolumeSet};
 use crate::rail::stream::{is_again, write_piece};
 use crate::rail::{Kind, Load, Slot};
 use crate::seal::digest::digest_of;

@@ -19,8 +19,9 @@ use proto::wire::chunk::PACK_FILE_BYTES_MAX;
 use proto::wire::control::{ChunkRange, Digest, NO_DIGEST};
 
 use crate::job::Terms;
-use crate::platform::{Firm, Holes, Sign, SinkTree, SourceTree};
+use crate::platform::{Firm, Holes, PreviousVersions, ReadBack, Sign, SinkTree, SourceTree};
 use crate::seal::frame::chunk_digest;
+use crate::tree::sink_tree::unsupported;
 use crate::tree::volumes::on_each;
 
 /// Digests told at once: 256 MiB of chunks, so that the peer can begin and the watchdog sees that it goes on.
@@ -66,12 +67,22 @@ pub enum Seen {
     Pruned { removed: u64, failed: Vec<(Box<[u8]>, io::Error)> },
 }
 
+fn previous_of<S: SinkTree>(sink: &S) -> io::Result<&dyn PreviousVersions> {
+    sink.previous().ok_or_else(unsupported)
+}
+
 /// Does one look; `each` is told as it goes and answers whether to go on.
 pub fn look<S: SinkTree>(sink: &S, terms: &Terms, look: Look, each: &mut dyn FnMut(Seen) -> bool) -> bool {
     match look {
-        Look::Old { entry, chunks, sign } => old(sink, terms, &entry, chunks, sign, each),
+        Look::Old { entry, chunks, sign } => match sink.previous() {
+            Some(previous) => old(previous, terms, &entry, chunks, sign, each),
+            // Nobody asks: what cannot be compared has no version that was found.
+            None => true,
+        },
         Look::Carry { entry, sign, .. } if entry.bytes() <= PACK_FILE_BYTES_MAX => {
-            let result = carry_small(sink, terms, &entry, sign).map(|()| vec![sink.volume_of(entry.id)]);
+            let result = previous_of(sink)
+                .and_then(|it| carry_small(sink, it, terms, &entry, sign))
+                .map(|()| vec![sink.volume_of(entry.id)]);
             each(Seen::Carried { entry: entry.id, result })
         }
         Look::Carry { entry, sign, kept, header, durable } => {
@@ -83,12 +94,16 @@ pub fn look<S: SinkTree>(sink: &S, terms: &Terms, look: Look, each: &mut dyn FnM
             let result = clone(sink, terms, &entry, each);
             each(Seen::Cloned { entry, result })
         }
-        Look::Adopt { entry, sign } => each(Seen::Adopted { entry: entry.id, result: sink.adopt(&entry, sign) }),
-        Look::Sweep { folder, names } => each(Seen::Swept { result: sink.extras(&folder, &names) }),
+        Look::Adopt { entry, sign } => {
+            each(Seen::Adopted { entry: entry.id, result: previous_of(sink).and_then(|it| it.adopt(&entry, sign)) })
+        }
+        Look::Sweep { folder, names } => {
+            each(Seen::Swept { result: sink.prune().ok_or_else(unsupported).and_then(|it| it.extras(&folder, &names)) })
+        }
         Look::Prune { paths } => {
             let (mut removed, mut failed) = (0, Vec::new());
             for path in paths {
-                match sink.remove(&path) {
+                match sink.prune().ok_or_else(unsupported).and_then(|it| it.remove(&path)) {
                     Ok(count) => removed += count,
                     Err(error) => failed.push((path, error)),
                 }
@@ -114,9 +129,10 @@ fn carry<S: SinkTree>(
         (offset, entry.bytes().min(offset + run.len() as u64 * chunk_bytes) - offset)
     };
     let ranges: Vec<_> = kept.chunk_by(|a, b| a.0 + 1 == b.0).map(range).collect();
-    sink.carry(entry, sign, &ranges)?;
+    let previous = previous_of(sink)?;
+    previous.carry(entry, sign, &ranges)?;
     let Some(header) = header else { return Ok(vec![sink.volume_of(entry.id)]) };
-    let volume_of = |index: u64| sink.volume_of_old(entry, index * chunk_bytes);
+    let volume_of = |index: u64| previous.volume_of_previous(entry, index * chunk_bytes);
     let mut journals: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
     for run in kept.chunk_by(|a, b| a.0 + 1 == b.0 && volume_of(a.0) == volume_of(b.0)) {
         let digests: Vec<Digest> = run.iter().map(|(_, digest)| *digest).collect();
@@ -131,11 +147,17 @@ fn carry<S: SinkTree>(
 }
 
 /// A small file goes the way of one that came in a pack: read whole, and put beside its name.
-fn carry_small<S: SinkTree>(sink: &S, terms: &Terms, entry: &Entry, sign: Sign) -> io::Result<()> {
+fn carry_small<S: SinkTree>(
+    sink: &S,
+    previous: &dyn PreviousVersions,
+    terms: &Terms,
+    entry: &Entry,
+    sign: Sign,
+) -> io::Result<()> {
     let mut content = vec![0; entry.bytes() as usize];
-    let whole = sink.read_old(entry, 0, &mut content)? == content.len();
+    let whole = previous.read_previous(entry, 0, &mut content)? == content.len();
     // Looked at after it was read: it is what was compared.
-    if !whole || !sink.old(entry)?.is_some_and(|old| old.sign == sign) {
+    if !whole || !previous.previous_version(entry)?.is_some_and(|old| old.sign == sign) {
         return Err(io::ErrorKind::StaleNetworkFileHandle.into());
     }
     sink.put_small(entry, &content, terms.publish_small)
@@ -149,12 +171,14 @@ fn part<S: SinkTree>(
     chunks: &[(usize, u64, Digest)],
     each: &mut dyn FnMut(Seen) -> bool,
 ) -> bool {
+    let back = sink.read_back();
     let good_of = |volume: usize, mut chunks: Vec<(u64, Digest)>| {
         let mut buf = vec![0; terms.chunk_bytes as usize];
         chunks.retain(|(index, digest)| {
             let bytes = &mut buf[..chunk_len(entry.bytes(), terms.chunk_bytes, *index) as usize];
             let offset = index * u64::from(terms.chunk_bytes);
-            let is_whole = sink.read_part(volume, entry, offset, bytes).is_ok_and(|read| read == bytes.len());
+            let read = back.ok_or_else(unsupported).and_then(|it| it.read_part(volume, entry, offset, bytes));
+            let is_whole = read.is_ok_and(|read| read == bytes.len());
             is_whole && chunk_digest(terms, entry.bytes(), offset, bytes) == *digest
         });
         (volume, chunks)
@@ -175,18 +199,19 @@ fn part<S: SinkTree>(
 
 /// What is digested is what stands at the destination, read back: a clone that is not what it should be is not published.
 fn clone<S: SinkTree>(sink: &S, terms: &Terms, entry: &Entry, each: &mut dyn FnMut(Seen) -> bool) -> io::Result<()> {
-    sink.clone_part(entry)?;
+    sink.cloning().ok_or_else(unsupported)?.clone_part(entry)?;
+    let back = sink.read_back().ok_or_else(unsupported)?;
     let mut buf = vec![0; terms.chunk_bytes as usize];
     let mut digests = Vec::new();
     let chunks = chunk_count(entry.bytes(), terms.chunk_bytes);
     let mut data = Islands::of(entry);
     for index in 0..chunks {
-        if index + 1 < chunks && data.is_hole(sink, entry, index, terms.chunk_bytes) {
+        if index + 1 < chunks && data.is_hole(back, entry, index, terms.chunk_bytes) {
             continue; // the sender tells it
         }
         let bytes = &mut buf[..chunk_len(entry.bytes(), terms.chunk_bytes, index) as usize];
         let offset = index * u64::from(terms.chunk_bytes);
-        if sink.read_part(sink.volume_of(entry.id), entry, offset, bytes)? < bytes.len() {
+        if back.read_part(sink.volume_of(entry.id), entry, offset, bytes)? < bytes.len() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         digests.push((index, chunk_digest(terms, entry.bytes(), offset, bytes)));
@@ -209,19 +234,19 @@ impl Islands {
     }
 
     /// Is a chunk a hole? They are asked for in order.
-    fn is_hole<S: SinkTree>(&mut self, sink: &S, entry: &Entry, index: u64, chunk_bytes: u32) -> bool {
+    fn is_hole(&mut self, back: &dyn ReadBack, entry: &Entry, index: u64, chunk_bytes: u32) -> bool {
         let start = index * u64::from(chunk_bytes);
         let end = start + u64::from(chunk_bytes);
         if end > self.0.until {
             // What cannot be known is read.
-            self.0 = sink.part_holes(entry, start).unwrap_or(Holes { ranges: Vec::new(), until: u64::MAX });
+            self.0 = back.part_holes(entry, start).unwrap_or(Holes { ranges: Vec::new(), until: u64::MAX });
         }
         self.0.ranges.iter().any(|&(first, last)| first <= start && end <= last)
     }
 }
 
-fn old<S: SinkTree>(
-    sink: &S,
+fn old(
+    previous: &dyn PreviousVersions,
     terms: &Terms,
     entry: &Entry,
     chunks: u64,
@@ -232,7 +257,7 @@ fn old<S: SinkTree>(
     let digest_of = |index: u64, buf: &mut [u8]| {
         let bytes = &mut buf[..chunk_len(entry.bytes(), terms.chunk_bytes, index) as usize];
         let offset = index * chunk_bytes;
-        match sink.read_old(entry, offset, bytes) {
+        match previous.read_previous(entry, offset, bytes) {
             Ok(read) if read == bytes.len() => chunk_digest(terms, entry.bytes(), offset, bytes),
             _ => NO_DIGEST,
         }
@@ -241,7 +266,8 @@ fn old<S: SinkTree>(
     while first < chunks {
         let end = chunks.min(first + BATCH);
         let mut lanes: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
-        (first..end).for_each(|it| lanes.entry(sink.volume_of_old(entry, it * chunk_bytes)).or_default().push(it));
+        (first..end)
+            .for_each(|it| lanes.entry(previous.volume_of_previous(entry, it * chunk_bytes)).or_default().push(it));
         let read = on_each(lanes, |_, indices| {
             let mut buf = vec![0; terms.chunk_bytes as usize];
             indices.into_iter().map(|index| (index, digest_of(index, &mut buf))).collect::<Vec<_>>()
@@ -249,7 +275,7 @@ fn old<S: SinkTree>(
         let read: BTreeMap<u64, Digest> = read.into_iter().flatten().collect();
         let mut digests: Vec<Digest> = read.into_values().collect();
         // What was read before it changed is found out when it is carried over.
-        if !sink.old(entry).is_ok_and(|old| old.is_some_and(|old| old.sign == sign)) {
+        if !previous.previous_version(entry).is_ok_and(|old| old.is_some_and(|old| old.sign == sign)) {
             digests.fill(NO_DIGEST);
         }
         if !each(Seen::Old { entry: entry.id, first, digests }) {

@@ -29,7 +29,7 @@ use crate::job::{Cmd, Event, JobNo, Terms, fault_kind};
 use crate::machine::names::{Further, Names};
 use crate::machine::unjournalled::Debt;
 use crate::machine::{Outbox, Record, Stop, fault, told};
-use crate::platform::{Found, Platform, SinkTree};
+use crate::platform::{Found, Platform, SinkTree, VolumeSet};
 use crate::seal::frame::tag_count;
 use crate::tree::commit::{Settled, Task};
 
@@ -191,7 +191,9 @@ impl<P: Platform> RecvEnd<P> {
                 if self.id_names > ID_NAMES_MAX {
                     return Err(Breach::FieldTooLong.into());
                 }
-                self.sink.learn(&names);
+                if let Some(owners) = self.sink.owners() {
+                    owners.learn(&names);
+                }
             }
             Frame::Unseen(_) if self.record.tally.scan_ended => return Err(Breach::WrongOrder.into()),
             Frame::Unseen(places) => places.into_iter().for_each(|(fault, path)| self.record.failed(fault, &path)),
@@ -236,7 +238,9 @@ impl<P: Platform> RecvEnd<P> {
         let mut wants = Vec::new();
         let mut expect = Vec::new();
         for mut entry in entries {
-            self.sink.localize(&mut entry);
+            if let Some(owners) = self.sink.owners() {
+                owners.localize(&mut entry);
+            }
             let entry = self.machine.on_entry(entry)?;
             self.record.announced(&entry);
             self.prune.announced(&entry);
@@ -281,9 +285,11 @@ impl<P: Platform> RecvEnd<P> {
     }
 
     /// What the sink could not keep since it was last asked, while its entries are not resolved.
-    fn take_lost(&mut self) {
+    fn take_unpreserved(&mut self) {
         let from = self.unkept.len();
-        self.sink.take_lost(&mut self.unkept);
+        if let Some(owners) = self.sink.owners() {
+            owners.take_unpreserved(&mut self.unkept);
+        }
         for (id, what) in &self.unkept[from..] {
             if let Some(entry) = self.machine.entry(*id) {
                 self.record.unkept.add(*what, &entry.path);
@@ -292,7 +298,7 @@ impl<P: Platform> RecvEnd<P> {
     }
 
     fn tell_unkept(&mut self, out: &mut Outbox<P>) {
-        self.take_lost();
+        self.take_unpreserved();
         if !self.unkept.is_empty() {
             out.frames.push(Frame::Unkept(std::mem::take(&mut self.unkept)));
         }
@@ -357,7 +363,7 @@ impl<P: Platform> RecvEnd<P> {
                     .remove(&carried_key(&entry.path))
                     .filter(|known| (known.0, known.1, known.2) == (entry.bytes(), entry.mtime_s, entry.mtime_ns))
                     .map(|known| known.3);
-                self.take_lost();
+                self.take_unpreserved();
                 self.record.kept(entry, digest.as_ref(), false);
                 self.resolve(entry.id);
                 self.first_stands(entry, true);
@@ -446,7 +452,8 @@ impl<P: Platform> RecvEnd<P> {
                 self.sink.failed(error.entry, offset, error.errno);
                 match self.machine.entry(error.entry) {
                     Some(entry) if error.kind == FaultKind::InUse => {
-                        let fault = in_use(entry.id, &self.sink.owner_of(entry));
+                        let fault =
+                            in_use(entry.id, &self.sink.claims().map_or_else(String::new, |it| it.owner_of(entry)));
                         self.fail_keeping(fault, true);
                     }
                     _ => self.fail_with(told(&error)),
@@ -596,7 +603,9 @@ impl<P: Platform> RecvEnd<P> {
             self.machine.open().filter(is_small).for_each(|entry| self.sink.discard(entry));
             self.discards.drain(..).for_each(|(volume, entry)| self.sink.discard_on(volume, &entry));
         }
-        self.sink.let_go();
+        if let Some(claims) = self.sink.claims() {
+            claims.let_go();
+        }
     }
 
     /// For the watchdog: unresolved entries.

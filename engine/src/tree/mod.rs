@@ -8,6 +8,8 @@
 pub mod scan; // walking a source: filter, include list, order, overlap
 pub mod source; // names at the source
 pub mod sink; // names at the destination
+pub mod source_tree; // what others need from a source
+pub mod sink_tree; // and from a destination
 pub mod volumes; // N disks as one, and one file on many of them
 pub mod commit; // flush, rename: the committer's work, off the loop
 pub mod handle; // an open file and its I/O mode

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use engine::job::{Cover, Terms};
 use engine::machine::compare::{Look, Seen, look};
-use engine::platform::{Firm, Found, SinkTree};
+use engine::platform::{Firm, Found, Parts, PreviousVersions, SinkTree, Striped, VolumeSet};
 use engine::seal::frame::chunk_digest;
 use engine::tree::commit::{self, Settled, Task};
 use engine::tree::volumes::Volumes;
@@ -77,7 +77,7 @@ fn carry_over(set: &Volumes<SimSink>, entry: &Arc<Entry>) -> io::Result<Option<V
         cover: Cover::Sealed,
         publish_small: true,
     };
-    let Some(old) = set.old(entry)? else { return Ok(None) };
+    let Some(old) = set.previous_version(entry)? else { return Ok(None) };
     let (mut digests, mut result) = (Vec::new(), None);
     let mut see = |seen| {
         match seen {

@@ -12,7 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use engine::machine::compare::name_sign;
 use engine::machine::recv::JOURNAL_FILE_BYTES_MIN;
-use engine::platform::{Firm, Found, HOLES_AT_ONCE, Holes, Old, Sign, SinkTree, SourceTree};
+use engine::platform::{
+    Firm, Found, HOLES_AT_ONCE, Holes, Old, Parts, PreviousVersions, Prune, Publish, ReadBack, Sign, SinkTree,
+    SourceTree, Striped, Volume, VolumeSet,
+};
 use engine::tree::{beside, beside_of, is_ours};
 use proto::manifest::{Entry, EntryKind, Meta, NodeKind, Xattr};
 use proto::striped::Whole;
@@ -268,13 +271,9 @@ fn carried(entry: &Entry) -> Carried {
     Carried { uid: entry.meta.uid.unwrap_or(0), gid: entry.meta.gid.unwrap_or(0), note }
 }
 
+impl VolumeSet for SimSink {}
+
 impl SinkTree for SimSink {
-    type File = SimFile;
-
-    fn stands(&self, path: &[u8]) -> io::Result<bool> {
-        Ok(lock(&self.0).lookup(path).is_ok())
-    }
-
     fn inspect(&self, entry: &Entry, keep: bool, dry: bool) -> io::Result<Found> {
         let mut disk = lock(&self.0);
         if !dry {
@@ -351,6 +350,86 @@ impl SinkTree for SimSink {
         }
     }
 
+    fn discard(&self, entry: &Entry) {
+        let mut disk = lock(&self.0);
+        if !self.own(&mut disk, entry, true) {
+            return;
+        }
+        if entry.meta.striped || entry.bytes() > JOURNAL_FILE_BYTES_MIN {
+            let _ = disk.remove(&journal_of(entry));
+            disk.unclaim(&lock_of(&entry.path));
+        }
+        let _ = disk.remove(&self.part_of(entry));
+    }
+
+    fn prune(&self) -> Option<&dyn Prune> {
+        Some(self)
+    }
+
+    fn read_back(&self) -> Option<&dyn ReadBack> {
+        Some(self)
+    }
+
+    fn previous(&self) -> Option<&dyn PreviousVersions> {
+        Some(self)
+    }
+}
+
+impl Publish for SimSink {
+    fn flush(&self, _volume: usize, entry: &Entry, records: &[u8], firm: Firm) -> io::Result<()> {
+        let mut disk = lock(&self.0);
+        let part = disk.open(&self.part_of(entry))?;
+        if firm >= Firm::Flushed {
+            disk.sync_data(part)?;
+        }
+        let journal = disk.create(&journal_of(entry), false)?;
+        let end = disk.data(journal).len() as u64;
+        let put = disk.write_all(journal, end, records);
+        if put.is_err() {
+            let _ = disk.truncate(journal, end);
+        }
+        put?;
+        if firm >= Firm::Flushed {
+            disk.sync_data(journal)?;
+        }
+        if firm == Firm::Named { disk.sync_names() } else { Ok(()) }
+    }
+
+    fn settle(&self, rung: Rung) -> io::Result<()> {
+        if rung == Rung::Published { lock(&self.0).sync_all() } else { Ok(()) }
+    }
+
+    fn publish(&self, entries: &[Arc<Entry>], rung: Rung, results: &mut Vec<io::Result<()>>) {
+        let mut disk = lock(&self.0);
+        let together = rung >= Rung::Flushed && entries.len() >= 64;
+        let named = |entry: &Entry| rung < Rung::Flushed && entry.bytes() <= PACK_FILE_BYTES_MAX;
+        for entry in entries {
+            results.push(if named(entry) { Ok(()) } else { self.ready(&mut disk, entry, rung, !together) });
+        }
+        let mut all = if together { disk.sync_all() } else { Ok(()) };
+        if all.is_ok() {
+            let mut folders = BTreeSet::new();
+            for (entry, result) in entries.iter().zip(results.iter_mut()) {
+                if result.is_ok() && !named(entry) {
+                    *result = self.name(&mut disk, entry);
+                    folders.insert(parent(&entry.path));
+                }
+            }
+            if rung == Rung::Published && !folders.is_empty() {
+                all = disk.sync_names();
+            }
+        }
+        if let Err(error) = all {
+            for result in results.iter_mut().filter(|result| result.is_ok()) {
+                *result = Err(io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(5)));
+            }
+        }
+    }
+}
+
+impl Parts for SimSink {
+    type File = SimFile;
+
     fn resume_part(
         &self,
         _volume: usize,
@@ -406,137 +485,24 @@ impl SinkTree for SimSink {
         SimSink::set(&mut disk, part, entry)?;
         if publish { disk.rename(&name, &entry.path) } else { Ok(()) }
     }
+}
 
-    fn flush(&self, _volume: usize, entry: &Entry, records: &[u8], firm: Firm) -> io::Result<()> {
-        let mut disk = lock(&self.0);
-        let part = disk.open(&self.part_of(entry))?;
-        if firm >= Firm::Flushed {
-            disk.sync_data(part)?;
-        }
-        let journal = disk.create(&journal_of(entry), false)?;
-        let end = disk.data(journal).len() as u64;
-        let put = disk.write_all(journal, end, records);
-        if put.is_err() {
-            let _ = disk.truncate(journal, end);
-        }
-        put?;
-        if firm >= Firm::Flushed {
-            disk.sync_data(journal)?;
-        }
-        if firm == Firm::Named { disk.sync_names() } else { Ok(()) }
+impl Volume for SimSink {
+    fn stands(&self, path: &[u8]) -> io::Result<bool> {
+        Ok(lock(&self.0).lookup(path).is_ok())
     }
+}
 
-    fn settle(&self, rung: Rung) -> io::Result<()> {
-        if rung == Rung::Published { lock(&self.0).sync_all() } else { Ok(()) }
-    }
-
-    fn publish(&self, entries: &[Arc<Entry>], rung: Rung, results: &mut Vec<io::Result<()>>) {
+impl Striped for SimSink {
+    fn add_piece(&self, first: &[u8], file: Whole, path: &[u8]) -> io::Result<()> {
         let mut disk = lock(&self.0);
-        let together = rung >= Rung::Flushed && entries.len() >= 64;
-        let named = |entry: &Entry| rung < Rung::Flushed && entry.bytes() <= PACK_FILE_BYTES_MAX;
-        for entry in entries {
-            results.push(if named(entry) { Ok(()) } else { self.ready(&mut disk, entry, rung, !together) });
-        }
-        let mut all = if together { disk.sync_all() } else { Ok(()) };
-        if all.is_ok() {
-            let mut folders = BTreeSet::new();
-            for (entry, result) in entries.iter().zip(results.iter_mut()) {
-                if result.is_ok() && !named(entry) {
-                    *result = self.name(&mut disk, entry);
-                    folders.insert(parent(&entry.path));
-                }
+        for ending in ["chunks", "map"] {
+            let from = beside_of(first, file, ending);
+            if disk.get(&from).is_some() {
+                disk.add_name(&from, &beside_of(path, file, ending))?;
             }
-            if rung == Rung::Published && !folders.is_empty() {
-                all = disk.sync_names();
-            }
-        }
-        if let Err(error) = all {
-            for result in results.iter_mut().filter(|result| result.is_ok()) {
-                *result = Err(io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(5)));
-            }
-        }
-    }
-
-    fn old(&self, entry: &Entry) -> io::Result<Option<Old>> {
-        let mut disk = lock(&self.0);
-        let ino = disk.lookup(&entry.path)?;
-        let Kind::File(content) = &disk.nodes[ino].kind else { return Ok(None) };
-        Ok(Some(Old { bytes: content.data.len() as u64, sign: sign_of(&disk, ino), elsewhere: false }))
-    }
-
-    fn read_old(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        let mut disk = lock(&self.0);
-        let ino = disk.open(&entry.path)?;
-        read_full(&mut disk, ino, offset, into)
-    }
-
-    fn read_part(&self, _volume: usize, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        let mut disk = lock(&self.0);
-        let ino = disk.open(&self.part_of(entry))?;
-        read_full(&mut disk, ino, offset, into)
-    }
-
-    fn carry(&self, entry: &Entry, sign: Sign, ranges: &[(u64, u64)]) -> io::Result<()> {
-        let mut disk = lock(&self.0);
-        let old = SimSink::signed(&mut disk, entry, sign)?;
-        if !self.own(&mut disk, entry, false) {
-            return Err(io::Error::from_raw_os_error(16));
-        }
-        if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
-            let _ = disk.remove(&journal_of(entry));
-        }
-        let _ = disk.remove(&self.part_of(entry));
-        let part = disk.create(&self.part_of(entry), true)?;
-        for (offset, bytes) in ranges {
-            let mut range = vec![0; *bytes as usize];
-            if read_full(&mut disk, old, *offset, &mut range)? < range.len() {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            if (disk.data(part).len() as u64) < *offset {
-                disk.truncate(part, *offset)?;
-            }
-            disk.write_all(part, *offset, &range)?;
-        }
-        SimSink::signed(&mut disk, entry, sign).map(|_| ())
-    }
-
-    fn adopt(&self, entry: &Entry, sign: Sign) -> io::Result<()> {
-        let mut disk = lock(&self.0);
-        let ino = SimSink::signed(&mut disk, entry, sign)?;
-        SimSink::set(&mut disk, ino, entry)?;
-        if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
-            self.discard_large(&mut disk, &entry.path);
         }
         Ok(())
-    }
-
-    fn extras(&self, folder: &Entry, names: &HashSet<u64>) -> io::Result<Vec<(Box<[u8]>, u64)>> {
-        let mut disk = lock(&self.0);
-        disk.lookup(&folder.path)?;
-        let all = disk.tree().map(|(path, _)| path).filter(|path| !path.is_empty() && parent(path) == &*folder.path);
-        let extras = all.filter(|path| !is_ours(name(path)) && !names.contains(&name_sign(name(path))));
-        Ok(extras.map(|path| (path.clone(), 1)).collect())
-    }
-
-    fn remove(&self, path: &[u8]) -> io::Result<u64> {
-        let mut disk = lock(&self.0);
-        let folder = disk.lookup(parent(path))?;
-        let time = disk.nodes[folder].mtime;
-        disk.remove(path)?;
-        disk.set_meta(folder, None, Some(time))?;
-        Ok(1)
-    }
-
-    fn discard(&self, entry: &Entry) {
-        let mut disk = lock(&self.0);
-        if !self.own(&mut disk, entry, true) {
-            return;
-        }
-        if entry.meta.striped || entry.bytes() > JOURNAL_FILE_BYTES_MIN {
-            let _ = disk.remove(&journal_of(entry));
-            disk.unclaim(&lock_of(&entry.path));
-        }
-        let _ = disk.remove(&self.part_of(entry));
     }
 
     fn map_of(&self, entry: &Entry) -> io::Result<Vec<u8>> {
@@ -593,6 +559,82 @@ impl SinkTree for SimSink {
         for piece in all.iter().filter(|it| !kept.iter().flatten().any(|kept| kept[..] == it[..])) {
             let _ = disk.remove(piece);
         }
+    }
+}
+
+impl PreviousVersions for SimSink {
+    fn previous_version(&self, entry: &Entry) -> io::Result<Option<Old>> {
+        let mut disk = lock(&self.0);
+        let ino = disk.lookup(&entry.path)?;
+        let Kind::File(content) = &disk.nodes[ino].kind else { return Ok(None) };
+        Ok(Some(Old { bytes: content.data.len() as u64, sign: sign_of(&disk, ino), elsewhere: false }))
+    }
+
+    fn read_previous(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let mut disk = lock(&self.0);
+        let ino = disk.open(&entry.path)?;
+        read_full(&mut disk, ino, offset, into)
+    }
+
+    fn carry(&self, entry: &Entry, sign: Sign, ranges: &[(u64, u64)]) -> io::Result<()> {
+        let mut disk = lock(&self.0);
+        let old = SimSink::signed(&mut disk, entry, sign)?;
+        if !self.own(&mut disk, entry, false) {
+            return Err(io::Error::from_raw_os_error(16));
+        }
+        if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
+            let _ = disk.remove(&journal_of(entry));
+        }
+        let _ = disk.remove(&self.part_of(entry));
+        let part = disk.create(&self.part_of(entry), true)?;
+        for (offset, bytes) in ranges {
+            let mut range = vec![0; *bytes as usize];
+            if read_full(&mut disk, old, *offset, &mut range)? < range.len() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if (disk.data(part).len() as u64) < *offset {
+                disk.truncate(part, *offset)?;
+            }
+            disk.write_all(part, *offset, &range)?;
+        }
+        SimSink::signed(&mut disk, entry, sign).map(|_| ())
+    }
+
+    fn adopt(&self, entry: &Entry, sign: Sign) -> io::Result<()> {
+        let mut disk = lock(&self.0);
+        let ino = SimSink::signed(&mut disk, entry, sign)?;
+        SimSink::set(&mut disk, ino, entry)?;
+        if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
+            self.discard_large(&mut disk, &entry.path);
+        }
+        Ok(())
+    }
+}
+
+impl ReadBack for SimSink {
+    fn read_part(&self, _volume: usize, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let mut disk = lock(&self.0);
+        let ino = disk.open(&self.part_of(entry))?;
+        read_full(&mut disk, ino, offset, into)
+    }
+}
+
+impl Prune for SimSink {
+    fn extras(&self, folder: &Entry, names: &HashSet<u64>) -> io::Result<Vec<(Box<[u8]>, u64)>> {
+        let mut disk = lock(&self.0);
+        disk.lookup(&folder.path)?;
+        let all = disk.tree().map(|(path, _)| path).filter(|path| !path.is_empty() && parent(path) == &*folder.path);
+        let extras = all.filter(|path| !is_ours(name(path)) && !names.contains(&name_sign(name(path))));
+        Ok(extras.map(|path| (path.clone(), 1)).collect())
+    }
+
+    fn remove(&self, path: &[u8]) -> io::Result<u64> {
+        let mut disk = lock(&self.0);
+        let folder = disk.lookup(parent(path))?;
+        let time = disk.nodes[folder].mtime;
+        disk.remove(path)?;
+        disk.set_meta(folder, None, Some(time))?;
+        Ok(1)
     }
 }
 

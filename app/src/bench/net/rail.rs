@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use engine::job::{Cmd, Event, JobPart, Post, RailEnd, RailKey, Role, Terms};
-use engine::platform::{Done, Firm, Found, Op, Platform, SinkTree, SourceTree, Splicer};
+use engine::platform::{Done, Firm, Found, Op, Parts, Platform, Publish, SinkTree, SourceTree, Splicer, VolumeSet};
 use engine::worker::Worker;
 use engine::worker::stages::{Counters, Look};
 use proto::manifest::{Entry, EntryKind};
@@ -175,17 +175,32 @@ impl SourceTree for Nothing {
     }
 }
 
+impl VolumeSet for Nothing {}
+
 impl SinkTree for Nothing {
-    type File = ();
-    fn stands(&self, _: &[u8]) -> io::Result<bool> {
-        Ok(false)
-    }
     fn inspect(&self, _: &Entry, _: bool, _: bool) -> io::Result<Found> {
         Ok(Found::Nothing)
     }
     fn make(&self, _: &Entry) -> io::Result<()> {
         Ok(())
     }
+    fn discard(&self, _: &Entry) {}
+}
+
+impl Publish for Nothing {
+    fn flush(&self, _: usize, _: &Entry, _: &[u8], _: Firm) -> io::Result<()> {
+        Ok(())
+    }
+    fn settle(&self, _: Rung) -> io::Result<()> {
+        Ok(())
+    }
+    fn publish(&self, entries: &[Arc<Entry>], _: Rung, results: &mut Vec<io::Result<()>>) {
+        results.extend(entries.iter().map(|_| Ok(())));
+    }
+}
+
+impl Parts for Nothing {
+    type File = ();
     fn resume_part(&self, _: usize, _: &Entry, _: usize, _: &[(u64, u64)]) -> io::Result<()> {
         Ok(())
     }
@@ -198,16 +213,6 @@ impl SinkTree for Nothing {
     fn put_small(&self, _: &Entry, _: &[u8], _: bool) -> io::Result<()> {
         Ok(())
     }
-    fn flush(&self, _: usize, _: &Entry, _: &[u8], _: Firm) -> io::Result<()> {
-        Ok(())
-    }
-    fn settle(&self, _: Rung) -> io::Result<()> {
-        Ok(())
-    }
-    fn publish(&self, entries: &[Arc<Entry>], _: Rung, results: &mut Vec<io::Result<()>>) {
-        results.extend(entries.iter().map(|_| Ok(())));
-    }
-    fn discard(&self, _: &Entry) {}
 }
 
 /// A worker with one rail of one job, driven by hand.

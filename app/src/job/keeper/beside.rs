@@ -14,7 +14,7 @@ use std::time::Duration;
 use engine::fault::{panic_if_asked, words};
 use engine::job::Terms;
 use engine::machine::compare::{self, Compare, Compared, Look, Seen};
-use engine::platform::SinkTree;
+use engine::platform::VolumeSet;
 use engine::tree::commit::{self, Settled, Task};
 use engine::tree::scan::{Batch, Scan};
 use engine::tree::{Sinks, Sources};

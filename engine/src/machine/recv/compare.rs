@@ -21,7 +21,7 @@ use super::{JOURNAL_FILE_BYTES_MIN, RecvEnd, show};
 use crate::job::{Cmd, fault_kind};
 use crate::machine::compare::{Look, Seen, show_differ};
 use crate::machine::{Outbox, Stop};
-use crate::platform::{Clones, Old, Platform, SinkTree};
+use crate::platform::{Clones, Cloning, Old, Parts, Platform, SinkTree, VolumeSet};
 use crate::seal::digest::DigestTree;
 
 /// A file whose versions are being compared.
@@ -48,7 +48,7 @@ impl<P: Platform> RecvEnd<P> {
         if self.compare == Compare::Never || entry.bytes() == 0 {
             return None;
         }
-        let old = self.sink.old(entry).ok().flatten()?;
+        let old = self.sink.previous()?.previous_version(entry).ok().flatten()?;
         // A small file that changed travels in a pack for less than it would cost to ask; unless each byte is to be looked at.
         if self.compare == Compare::Changed && entry.bytes() <= PACK_FILE_BYTES_MAX && !old.elsewhere {
             return None;
@@ -115,9 +115,13 @@ impl<P: Platform> RecvEnd<P> {
         Ok(())
     }
 
+    fn clones(&self) -> Clones {
+        self.sink.cloning().map_or(Clones::Never, Cloning::clones)
+    }
+
     /// Is the file to be had as a clone? Then the answer to the sender waits for it.
     pub(super) fn begins_clone(&mut self, entry: &Arc<Entry>, out: &mut Outbox<P>) -> bool {
-        let clones = self.sink.clones() != Clones::Never && entry.bytes() > PACK_FILE_BYTES_MAX && !self.record.dry;
+        let clones = self.clones() != Clones::Never && entry.bytes() > PACK_FILE_BYTES_MAX && !self.record.dry;
         if clones {
             self.cloning.insert(entry.id, BTreeMap::new());
             out.looks.push(Look::Clone { entry: entry.clone() });
@@ -142,7 +146,7 @@ impl<P: Platform> RecvEnd<P> {
                     self.ask(entry, &[], out);
                 }
             }
-            Err(error) if self.sink.clones() == Clones::Only => {
+            Err(error) if self.clones() == Clones::Only => {
                 self.fail(entry.id, fault_kind(&error, false), Some(&error), "clone the file");
             }
             Err(_) => {

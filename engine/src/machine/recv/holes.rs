@@ -15,7 +15,7 @@ use proto::wire::control::ChunkRange;
 use super::RecvEnd;
 use crate::job::fault_kind;
 use crate::machine::Stop;
-use crate::platform::{Platform, SinkTree};
+use crate::platform::{Parts, Platform, VolumeSet};
 
 /// Spans of zeros of one file that are not worth counting all files' for: 8,192 files of so many are 0.5 million.
 const SPANS_FEW: usize = 64;

@@ -13,7 +13,7 @@ use proto::wire::control::{EntryFault, FaultKind, Frame, Rung};
 
 use super::{ENTRIES_PER_BATCH_MAX, JOURNAL_FILE_BYTES_MIN, RecvEnd};
 use crate::machine::{Outbox, fault};
-use crate::platform::{Platform, SinkTree};
+use crate::platform::{Platform, VolumeSet};
 use crate::tree::commit::Task;
 
 impl<P: Platform> RecvEnd<P> {

@@ -22,7 +22,7 @@ use super::{FLUSH_BYTES, FLUSH_NS, JOURNAL_FILE_BYTES_MIN, NOTE_BYTES, NOTE_NS, 
 use crate::job::fault_kind;
 use crate::machine::Outbox;
 use crate::machine::compare::Look;
-use crate::platform::{Firm, Platform, SinkTree};
+use crate::platform::{Firm, Parts, Platform, Publish, SinkTree, VolumeSet};
 use crate::seal::digest::DigestTree;
 use crate::tree::commit::Task;
 

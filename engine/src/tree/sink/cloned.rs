@@ -51,7 +51,7 @@ impl Cloned {
         (self.files.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }
 
-    /// See `SinkTree::clone_part`.
+    /// See `Cloning::clone_part`.
     pub(in crate::tree) fn make(&self, entry: &Entry, part: impl FnOnce() -> io::Result<File>) -> io::Result<()> {
         let Some((source, _)) = &self.from else { return Err(io::ErrorKind::Unsupported.into()) };
         let stale = || io::Error::from_raw_os_error(ESTALE);

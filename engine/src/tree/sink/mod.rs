@@ -28,7 +28,10 @@ use proto::wire::control::{IdName, Rung};
 use sys::fs::{Dir, HOLE_BYTES, Kind, Pin, Stat};
 
 use crate::machine::recv::JOURNAL_FILE_BYTES_MIN;
-use crate::platform::{Clones, Firm, Found, Holes, Old, Sign, SinkTree};
+use crate::platform::{
+    Clones, Cloning, Firm, Found, Holes, Old, Owners, PartClaims, Parts, PreviousVersions, Prune, Publish, ReadBack,
+    Sign, SinkTree, Striped, Volume, VolumeSet,
+};
 use crate::tree::handle::{Handle, Turns};
 use crate::tree::ids::Mapped;
 use crate::tree::io_mode::{Chooser, Ground, LARGE_FILE_BYTES_MIN};
@@ -412,21 +415,9 @@ pub(super) fn folder_of(path: &[u8]) -> &[u8] {
     path.iter().rposition(|&byte| byte == b'/').map_or(&[], |slash| &path[..slash])
 }
 
+impl VolumeSet for LinuxSink {}
+
 impl SinkTree for LinuxSink {
-    type File = Handle;
-
-    fn stands(&self, path: &[u8]) -> io::Result<bool> {
-        match self.base.stat(path) {
-            Ok(_) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn room(&self) -> u64 {
-        self.base.space().map_or(u64::MAX, |space| space.free_bytes)
-    }
-
     fn inspect(&self, entry: &Entry, keep: bool, dry: bool) -> io::Result<Found> {
         if !dry {
             self.sweep_left(&entry.path);
@@ -490,24 +481,6 @@ impl SinkTree for LinuxSink {
         }
     }
 
-    fn owner_of(&self, entry: &Entry) -> String {
-        if entry.meta.striped { String::new() } else { claims::holder(&self.base, &lock_of(entry)) }
-    }
-
-    fn sweep_left(&self, path: &[u8]) {
-        self.runs.look(&self.base);
-        self.runs.sweep(&self.base, path);
-    }
-
-    fn let_go(&self) {
-        self.claims.lock().clear();
-        self.runs.let_go(&self.base);
-    }
-
-    fn unclaim(&self, entry: &Entry) {
-        self.claims.release(&self.base, entry.id);
-    }
-
     fn make(&self, entry: &Entry) -> io::Result<()> {
         self.names_made.store(true, Ordering::Relaxed);
         self.sweep_left(&entry.path);
@@ -530,6 +503,102 @@ impl SinkTree for LinuxSink {
             EntryKind::File { .. } => unreachable!("files come through parts"),
         }
     }
+
+    fn discard(&self, entry: &Entry) {
+        if entry.bytes() > JOURNAL_FILE_BYTES_MIN && !matches!(self.ask(entry), Ok(None)) {
+            return; // another job's
+        }
+        // What is not there need not be removed. The journal first: without it a part says nothing.
+        let _ = self.base.remove_file(&self.journal_of(entry));
+        let _ = self.base.remove_file(&self.part_of(entry));
+        self.claims.release(&self.base, entry.id);
+    }
+
+    fn prune(&self) -> Option<&dyn Prune> {
+        Some(self)
+    }
+
+    fn read_back(&self) -> Option<&dyn ReadBack> {
+        Some(self)
+    }
+
+    fn cloning(&self) -> Option<&dyn Cloning> {
+        Some(self)
+    }
+
+    fn previous(&self) -> Option<&dyn PreviousVersions> {
+        Some(self)
+    }
+
+    fn owners(&self) -> Option<&dyn Owners> {
+        Some(self)
+    }
+
+    fn claims(&self) -> Option<&dyn PartClaims> {
+        Some(self)
+    }
+}
+
+impl Publish for LinuxSink {
+    fn flush(&self, _volume: usize, entry: &Entry, records: &[u8], firm: Firm) -> io::Result<()> {
+        if firm >= Firm::Flushed {
+            let part = self.base.open_file_to_write(&self.part_of(entry))?;
+            sync_or_drop(&part)?;
+            self.let_go(entry, &part);
+        } else {
+            // Only looked at: to close what could be written is a flush where the disk is a server's (NFS).
+            self.base.is_there(&self.part_of(entry))?;
+        }
+        let journal = self.base.create_file(&self.journal_of(entry), false, false)?;
+        self.append(&journal, records)?;
+        if firm >= Firm::Flushed {
+            sys::fs::sync_data(&journal)?;
+        }
+        if firm == Firm::Named { self.base.sync(folder_of(&entry.path)) } else { Ok(()) }
+    }
+
+    fn publish(&self, entries: &[Arc<Entry>], rung: Rung, results: &mut Vec<io::Result<()>>) {
+        let together = rung >= Rung::Flushed && entries.len() >= SYNC_FS_FILES_MIN;
+        for entry in entries {
+            let named_already = rung < Rung::Flushed && entry.bytes() <= PACK_FILE_BYTES_MAX;
+            results.push(if named_already { Ok(()) } else { self.ready(entry, rung, !together) });
+        }
+        if together && let Err(error) = self.base.sync_fs() {
+            for entry in entries.iter().filter(|entry| entry.bytes() > PACK_FILE_BYTES_MAX) {
+                let part = self.base.open_file(&self.part_of(entry), false);
+                let _ = part.and_then(|part| sys::fs::drop_cache(&part, 0, entry.bytes()));
+            }
+            fail_all(results, &error);
+        }
+        let mut folders = BTreeSet::new();
+        for (entry, result) in entries.iter().zip(results.iter_mut()) {
+            let named_already = rung < Rung::Flushed && entry.bytes() <= PACK_FILE_BYTES_MAX;
+            if result.is_ok() && !named_already {
+                *result = self.name(entry);
+                folders.insert(folder_of(&entry.path));
+            }
+        }
+        if rung < Rung::Published || folders.is_empty() {
+            return;
+        }
+        let flushed = if folders.len() >= SYNC_FS_FOLDERS_MIN {
+            self.base.sync_fs()
+        } else {
+            folders.iter().try_for_each(|folder| self.base.sync(folder))
+        };
+        if let Err(error) = flushed {
+            fail_all(results, &error);
+        }
+    }
+
+    fn settle(&self, rung: Rung) -> io::Result<()> {
+        self.runs.end(&self.base);
+        if rung == Rung::Published && self.names_made.load(Ordering::Relaxed) { self.base.sync_fs() } else { Ok(()) }
+    }
+}
+
+impl Parts for LinuxSink {
+    type File = Handle;
 
     fn resume_part(
         &self,
@@ -587,144 +656,32 @@ impl SinkTree for LinuxSink {
         self.set(&Pin::of(&part), entry)?;
         if publish { self.base.rename(&name, &entry.path) } else { Ok(()) }
     }
+}
 
-    fn flush(&self, _volume: usize, entry: &Entry, records: &[u8], firm: Firm) -> io::Result<()> {
-        if firm >= Firm::Flushed {
-            let part = self.base.open_file_to_write(&self.part_of(entry))?;
-            sync_or_drop(&part)?;
-            self.let_go(entry, &part);
-        } else {
-            // Only looked at: to close what could be written is a flush where the disk is a server's (NFS).
-            self.base.is_there(&self.part_of(entry))?;
-        }
-        let journal = self.base.create_file(&self.journal_of(entry), false, false)?;
-        self.append(&journal, records)?;
-        if firm >= Firm::Flushed {
-            sys::fs::sync_data(&journal)?;
-        }
-        if firm == Firm::Named { self.base.sync(folder_of(&entry.path)) } else { Ok(()) }
-    }
-
-    fn publish(&self, entries: &[Arc<Entry>], rung: Rung, results: &mut Vec<io::Result<()>>) {
-        let together = rung >= Rung::Flushed && entries.len() >= SYNC_FS_FILES_MIN;
-        for entry in entries {
-            let named_already = rung < Rung::Flushed && entry.bytes() <= PACK_FILE_BYTES_MAX;
-            results.push(if named_already { Ok(()) } else { self.ready(entry, rung, !together) });
-        }
-        if together && let Err(error) = self.base.sync_fs() {
-            for entry in entries.iter().filter(|entry| entry.bytes() > PACK_FILE_BYTES_MAX) {
-                let part = self.base.open_file(&self.part_of(entry), false);
-                let _ = part.and_then(|part| sys::fs::drop_cache(&part, 0, entry.bytes()));
-            }
-            fail_all(results, &error);
-        }
-        let mut folders = BTreeSet::new();
-        for (entry, result) in entries.iter().zip(results.iter_mut()) {
-            let named_already = rung < Rung::Flushed && entry.bytes() <= PACK_FILE_BYTES_MAX;
-            if result.is_ok() && !named_already {
-                *result = self.name(entry);
-                folders.insert(folder_of(&entry.path));
-            }
-        }
-        if rung < Rung::Published || folders.is_empty() {
-            return;
-        }
-        let flushed = if folders.len() >= SYNC_FS_FOLDERS_MIN {
-            self.base.sync_fs()
-        } else {
-            folders.iter().try_for_each(|folder| self.base.sync(folder))
-        };
-        if let Err(error) = flushed {
-            fail_all(results, &error);
+impl Volume for LinuxSink {
+    fn stands(&self, path: &[u8]) -> io::Result<bool> {
+        match self.base.stat(path) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
-    fn settle(&self, rung: Rung) -> io::Result<()> {
-        self.runs.end(&self.base);
-        if rung == Rung::Published && self.names_made.load(Ordering::Relaxed) { self.base.sync_fs() } else { Ok(()) }
+    fn room(&self) -> u64 {
+        self.base.space().map_or(u64::MAX, |space| space.free_bytes)
     }
 
-    fn old(&self, entry: &Entry) -> io::Result<Option<Old>> {
-        let old = self.old_path(entry)?;
-        Ok(old.map(|(path, stat)| Old { bytes: stat.bytes, sign: sign_of(&stat), elsewhere: *path != *entry.path }))
+    fn sweep_left(&self, path: &[u8]) {
+        self.runs.look(&self.base);
+        self.runs.sweep(&self.base, path);
     }
 
-    fn read_old(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        let Some((path, _)) = self.old_path(entry)? else { return Err(io::ErrorKind::NotFound.into()) };
-        sys::fs::read_at_full(&self.base.open_file(&path, false)?, into, offset)
-    }
-
-    fn carry(&self, entry: &Entry, sign: Sign, ranges: &[(u64, u64)]) -> io::Result<()> {
-        let path = self.signed(entry, sign)?;
-        let (old, stat) = self.base.open_file_stat(&path)?;
-        let part = self.own_new(entry)?;
-        for (offset, bytes) in ranges {
-            sys::fs::copy_range(&old, &part, *offset, *bytes)?;
-        }
-        if sign_of(&stat) == sign && sign_of(&sys::fs::stat_file(&old)?) == sign {
-            Ok(())
-        } else {
-            Err(io::Error::from_raw_os_error(ESTALE))
-        }
-    }
-
-    fn adopt(&self, entry: &Entry, sign: Sign) -> io::Result<()> {
-        let path = self.signed(entry, sign)?;
-        self.set(&self.base.pin(&path, Kind::File)?, entry)?;
-        if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
-            self.discard_large(&entry.path);
-        }
-        Ok(())
-    }
-
-    fn clones(&self) -> Clones {
-        self.cloned.now()
-    }
-
-    fn clone_part(&self, entry: &Entry) -> io::Result<()> {
-        self.cloned.make(entry, || self.own_new(entry))
-    }
-
-    fn part_holes(&self, entry: &Entry, offset: u64) -> io::Result<Holes> {
-        holes_of(&self.base.open_file(&self.part_of(entry), false)?, offset)
-    }
-
-    fn read_part(&self, _volume: usize, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        sys::fs::read_at_full(&self.base.open_file(&self.part_of(entry), false)?, into, offset)
-    }
-
-    fn extras(&self, folder: &Entry, names: &HashSet<u64>) -> io::Result<Vec<(Box<[u8]>, u64)>> {
-        previous::extras(&self.base, &folder.path, names, self.stays())
-    }
-
-    fn remove(&self, path: &[u8]) -> io::Result<u64> {
-        previous::remove(&self.base, path, self.stays())
-    }
-
-    fn learn(&self, names: &[IdName]) {
-        self.mapped.lock().unwrap_or_else(PoisonError::into_inner).learn(names);
-    }
-
-    fn localize(&self, entry: &mut Entry) {
-        self.mapped.lock().unwrap_or_else(PoisonError::into_inner).localize(entry);
-    }
-
-    fn take_lost(&self, into: &mut Vec<(EntryId, Aspects)>) {
-        if self.any_lost.swap(false, Ordering::Acquire) {
-            into.append(&mut self.lost.lock().unwrap_or_else(PoisonError::into_inner));
-        }
-    }
-
-    fn discard(&self, entry: &Entry) {
-        if entry.bytes() > JOURNAL_FILE_BYTES_MIN && !matches!(self.ask(entry), Ok(None)) {
-            return; // another job's
-        }
-        // What is not there need not be removed. The journal first: without it a part says nothing.
-        let _ = self.base.remove_file(&self.journal_of(entry));
-        let _ = self.base.remove_file(&self.part_of(entry));
+    fn unclaim(&self, entry: &Entry) {
         self.claims.release(&self.base, entry.id);
     }
+}
 
+impl Striped for LinuxSink {
     fn map_of(&self, entry: &Entry) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         io::Read::read_to_end(&mut self.base.open_file(&self.journal_of(entry), false)?, &mut bytes)?;
@@ -769,6 +726,98 @@ impl SinkTree for LinuxSink {
         if !self.is_in_fresh(path) {
             self.pieces.sweep(&self.base, path, but);
         }
+    }
+}
+
+impl PartClaims for LinuxSink {
+    fn owner_of(&self, entry: &Entry) -> String {
+        if entry.meta.striped { String::new() } else { claims::holder(&self.base, &lock_of(entry)) }
+    }
+
+    fn let_go(&self) {
+        self.claims.lock().clear();
+        self.runs.let_go(&self.base);
+    }
+}
+
+impl Owners for LinuxSink {
+    fn learn(&self, names: &[IdName]) {
+        self.mapped.lock().unwrap_or_else(PoisonError::into_inner).learn(names);
+    }
+
+    fn localize(&self, entry: &mut Entry) {
+        self.mapped.lock().unwrap_or_else(PoisonError::into_inner).localize(entry);
+    }
+
+    fn take_unpreserved(&self, into: &mut Vec<(EntryId, Aspects)>) {
+        if self.any_lost.swap(false, Ordering::Acquire) {
+            into.append(&mut self.lost.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+}
+
+impl PreviousVersions for LinuxSink {
+    fn previous_version(&self, entry: &Entry) -> io::Result<Option<Old>> {
+        let old = self.old_path(entry)?;
+        Ok(old.map(|(path, stat)| Old { bytes: stat.bytes, sign: sign_of(&stat), elsewhere: *path != *entry.path }))
+    }
+
+    fn read_previous(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let Some((path, _)) = self.old_path(entry)? else { return Err(io::ErrorKind::NotFound.into()) };
+        sys::fs::read_at_full(&self.base.open_file(&path, false)?, into, offset)
+    }
+
+    fn carry(&self, entry: &Entry, sign: Sign, ranges: &[(u64, u64)]) -> io::Result<()> {
+        let path = self.signed(entry, sign)?;
+        let (old, stat) = self.base.open_file_stat(&path)?;
+        let part = self.own_new(entry)?;
+        for (offset, bytes) in ranges {
+            sys::fs::copy_range(&old, &part, *offset, *bytes)?;
+        }
+        if sign_of(&stat) == sign && sign_of(&sys::fs::stat_file(&old)?) == sign {
+            Ok(())
+        } else {
+            Err(io::Error::from_raw_os_error(ESTALE))
+        }
+    }
+
+    fn adopt(&self, entry: &Entry, sign: Sign) -> io::Result<()> {
+        let path = self.signed(entry, sign)?;
+        self.set(&self.base.pin(&path, Kind::File)?, entry)?;
+        if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
+            self.discard_large(&entry.path);
+        }
+        Ok(())
+    }
+}
+
+impl Cloning for LinuxSink {
+    fn clones(&self) -> Clones {
+        self.cloned.now()
+    }
+
+    fn clone_part(&self, entry: &Entry) -> io::Result<()> {
+        self.cloned.make(entry, || self.own_new(entry))
+    }
+}
+
+impl ReadBack for LinuxSink {
+    fn part_holes(&self, entry: &Entry, offset: u64) -> io::Result<Holes> {
+        holes_of(&self.base.open_file(&self.part_of(entry), false)?, offset)
+    }
+
+    fn read_part(&self, _volume: usize, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        sys::fs::read_at_full(&self.base.open_file(&self.part_of(entry), false)?, into, offset)
+    }
+}
+
+impl Prune for LinuxSink {
+    fn extras(&self, folder: &Entry, names: &HashSet<u64>) -> io::Result<Vec<(Box<[u8]>, u64)>> {
+        previous::extras(&self.base, &folder.path, names, self.stays())
+    }
+
+    fn remove(&self, path: &[u8]) -> io::Result<u64> {
+        previous::remove(&self.base, path, self.stays())
     }
 }
 

@@ -40,7 +40,7 @@ impl Pieces {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(folder);
     }
 
-    /// See `SinkTree::sweep`. What cannot be removed stays, and is nothing but room: no name leads to it.
+    /// See `Striped::sweep`. What cannot be removed stays, and is nothing but room: no name leads to it.
     pub(in crate::tree) fn sweep(&self, base: &Dir, path: &[u8], but: Option<Whole>) {
         let mut folders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = folder_of(path);
@@ -63,7 +63,7 @@ impl Pieces {
         }
     }
 
-    /// See `SinkTree::add_piece`.
+    /// See `Striped::add_piece`.
     pub(in crate::tree) fn add_name(&self, base: &Dir, first: &[u8], file: Whole, path: &[u8]) -> io::Result<()> {
         // The map last: without it a piece says nothing.
         for ending in ["chunks", "map"] {

@@ -132,7 +132,7 @@ impl Stays<'_> {
     }
 }
 
-/// See `SinkTree::extras`.
+/// See `Prune::extras`.
 pub(in crate::tree) fn extras(
     base: &Dir,
     folder: &[u8],
@@ -163,7 +163,7 @@ pub(in crate::tree) fn extras(
     Ok(extras)
 }
 
-/// See `SinkTree::remove`.
+/// See `Prune::remove`.
 pub(in crate::tree) fn remove(base: &Dir, path: &[u8], stays: Stays<'_>) -> io::Result<u64> {
     let folder = super::folder_of(path);
     let before = if folder.is_empty() { base.stat_self()? } else { base.stat(folder)? };

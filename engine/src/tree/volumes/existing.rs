@@ -15,7 +15,7 @@ use std::sync::Arc;
 use proto::manifest::{Entry, EntryId, EntryKind};
 use proto::striped::{Join, Whole};
 
-use crate::platform::{Old, Sign, SinkTree};
+use crate::platform::{Old, Sign, Volume};
 use crate::tree::volumes::{Volumes, on_each};
 
 /// A version that stands.
@@ -39,7 +39,7 @@ impl Stood {
     }
 }
 
-impl<S: SinkTree> Volumes<S> {
+impl<S: Volume> Volumes<S> {
     fn stood(&self, id: EntryId) -> io::Result<Arc<Stood>> {
         self.books().and_then(|books| books.stood.get(&id).cloned()).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
@@ -52,7 +52,7 @@ impl<S: SinkTree> Volumes<S> {
         stood.signs.iter().all(is_same)
     }
 
-    /// See `SinkTree::old`.
+    /// See `PreviousVersions::previous_version`.
     pub(super) fn old_pieces(&self, entry: &Entry) -> io::Result<Option<Old>> {
         let stood = match self.stood(entry.id) {
             Ok(stood) => Some(stood).filter(|stood| self.still_stands(stood)),
@@ -95,14 +95,14 @@ impl<S: SinkTree> Volumes<S> {
         self.stood(entry.id).ok()?.join.volume_at(offset).map(usize::from)
     }
 
-    /// See `SinkTree::read_old`. What was cut in another way, and is on several volumes, is not to be had as one chunk.
+    /// See `PreviousVersions::read_previous`. What was cut in another way, and is on several volumes, is not to be had as one chunk.
     pub(super) fn read_old_piece(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         let stood = self.stood(entry.id)?;
         let volume = stood.volume_of(offset, into.len() as u64).ok_or(io::ErrorKind::Unsupported)?;
         self.judge(volume, self.volumes[volume].tree.read_piece(&stood.entry, offset, into))
     }
 
-    /// See `SinkTree::carry`.
+    /// See `PreviousVersions::carry`.
     pub(super) fn carry_pieces(&self, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()> {
         let stood = self.stood(entry.id)?;
         self.trees().for_each(|tree| tree.discard(entry));

@@ -26,7 +26,11 @@ use proto::manifest::{Aspects, Entry, EntryId, EntryKind};
 use proto::wire::control::{IdName, Rung};
 
 use crate::machine::recv::JOURNAL_FILE_BYTES_MIN;
-use crate::platform::{Clones, Firm, Found, Holes, Old, Sign, SinkTree};
+use crate::platform::{
+    Clones, Cloning, Firm, Found, Holes, Old, Owners, PartClaims, Parts, PreviousVersions, Prune, Publish, ReadBack,
+    Sign, SinkTree, Volume, VolumeSet,
+};
+use crate::tree::sink_tree::unsupported;
 use crate::tree::volumes::striped::Striped;
 
 /// An entry weighs so many bytes more than its content: names and inodes cost a disk, too (a journal block and an inode's, 4 KiB each).
@@ -35,7 +39,7 @@ const ENTRY_WEIGHT: u64 = 8192;
 /// See the module.
 #[derive(Debug)]
 pub struct Volumes<S> {
-    volumes: Vec<Volume<S>>,
+    volumes: Vec<Member<S>>,
     /// Large files are dealt out chunk by chunk.
     striped: Option<Striped>,
     /// Which volume an unresolved entry stands on.
@@ -59,7 +63,7 @@ pub struct Gone {
 }
 
 #[derive(Debug)]
-struct Volume<S> {
+struct Member<S> {
     tree: S,
     /// As the user knows it.
     name: String,
@@ -87,13 +91,13 @@ struct Home {
     weight: u64,
 }
 
-impl<S: SinkTree> From<S> for Volumes<S> {
+impl<S: Volume> From<S> for Volumes<S> {
     fn from(tree: S) -> Self {
         Volumes::new(vec![tree])
     }
 }
 
-impl<S: SinkTree> Volumes<S> {
+impl<S: Volume> Volumes<S> {
     /// A set of these.
     ///
     /// # Panics
@@ -101,7 +105,7 @@ impl<S: SinkTree> Volumes<S> {
     #[must_use]
     pub fn new(trees: Vec<S>) -> Self {
         assert!(!trees.is_empty(), "a set has a volume");
-        let volume = |tree| Volume {
+        let volume = |tree| Member {
             tree,
             name: String::new(),
             owed: AtomicU64::new(0),
@@ -302,24 +306,179 @@ pub(crate) fn on_each<W: Send, T: Send>(work: BTreeMap<usize, W>, call: impl Fn(
     })
 }
 
+fn previous_of<S: SinkTree>(tree: &S) -> io::Result<&dyn PreviousVersions> {
+    tree.previous().ok_or_else(unsupported)
+}
+
+fn prune_of<S: SinkTree>(tree: &S) -> io::Result<&dyn Prune> {
+    tree.prune().ok_or_else(unsupported)
+}
+
 /// The chunks of a striped file wait for the volumes that they were given, not for its home.
 fn weight(entry: &Entry) -> u64 {
     if entry.meta.striped { 0 } else { entry.bytes() + ENTRY_WEIGHT }
 }
 
-impl<S: SinkTree> SinkTree for Volumes<S> {
+impl<S: Volume> SinkTree for Volumes<S> {
+    fn inspect(&self, entry: &Entry, keep: bool, dry: bool) -> io::Result<Found> {
+        if self.is_one() {
+            return self.volumes[0].tree.inspect(entry, keep, dry);
+        }
+        if entry.meta.striped {
+            return self.inspect_pieces(entry, keep, dry);
+        }
+        if !dry {
+            // Wherever the entry stands or is to stand: a job that was killed may have begun it elsewhere.
+            self.live().for_each(|index| self.volumes[index].tree.sweep_left(&entry.path));
+        }
+        if let Some(volume) = self.find(&entry.path)? {
+            self.settle_on(entry, volume);
+            return self.at_home(entry, |tree| tree.inspect(entry, keep, dry));
+        }
+        if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
+            for index in self.live() {
+                if let Some(found @ (Found::Parts(_) | Found::Busy(_))) =
+                    self.ask(index, |tree| tree.inspect(entry, keep, dry))?
+                {
+                    self.settle_on(entry, index);
+                    return Ok(found);
+                }
+            }
+        }
+        Ok(Found::Nothing)
+    }
+
+    fn make(&self, entry: &Entry) -> io::Result<()> {
+        match &entry.kind {
+            // In a row: a folder is a few microseconds, a thread for each volume is more.
+            EntryKind::Folder | EntryKind::FolderEnd => self.each(|tree| tree.make(entry)).map(drop),
+            EntryKind::Name { first } if !self.is_one() => match self.find(first)? {
+                Some(volume) => self.add_name(entry, first, volume),
+                None => Err(io::ErrorKind::NotFound.into()),
+            },
+            _ => {
+                if let (false, Some(volume)) = (self.is_one(), self.find(&entry.path)?) {
+                    self.settle_on(entry, volume);
+                }
+                self.at_home(entry, |tree| tree.make(entry))
+            }
+        }
+    }
+
+    fn discard(&self, entry: &Entry) {
+        match self.known(entry.id).filter(|_| !entry.meta.striped) {
+            Some(volume) => self.volumes[volume].tree.discard(entry),
+            None => self.trees().for_each(|tree| tree.discard(entry)),
+        }
+        if entry.meta.striped {
+            (0..self.volumes.len()).for_each(|volume| self.forget_piece(volume, entry.id));
+        }
+    }
+
+    fn discard_on(&self, volume: usize, entry: &Entry) {
+        if entry.meta.striped {
+            self.volumes[volume].tree.discard(entry);
+            self.forget_piece(volume, entry.id);
+        } else {
+            self.discard(entry);
+        }
+    }
+
+    fn prune(&self) -> Option<&dyn Prune> {
+        self.trees().all(|tree| tree.prune().is_some()).then_some(self)
+    }
+
+    fn read_back(&self) -> Option<&dyn ReadBack> {
+        self.trees().all(|tree| tree.read_back().is_some()).then_some(self)
+    }
+
+    fn cloning(&self) -> Option<&dyn Cloning> {
+        // Of a set by chunk no piece is what the source has.
+        if self.striped.is_some() { None } else { self.volumes[0].tree.cloning().map(|_| self as &dyn Cloning) }
+    }
+
+    fn previous(&self) -> Option<&dyn PreviousVersions> {
+        self.trees().all(|tree| tree.previous().is_some()).then_some(self)
+    }
+
+    fn owners(&self) -> Option<&dyn Owners> {
+        Some(self)
+    }
+
+    fn claims(&self) -> Option<&dyn PartClaims> {
+        Some(self)
+    }
+}
+
+impl<S: Volume> Publish for Volumes<S> {
+    fn flush(&self, volume: usize, entry: &Entry, records: &[u8], firm: Firm) -> io::Result<()> {
+        // An entry that is over has no home any more, and gets no other.
+        let volume = if entry.meta.striped { volume } else { self.known(entry.id).unwrap_or(volume) };
+        self.judge(volume, self.volumes[volume].tree.flush(volume, entry, records, firm))
+    }
+
+    fn settle(&self, rung: Rung) -> io::Result<()> {
+        self.on_all(|tree| tree.settle(rung))
+    }
+
+    fn publish(&self, entries: &[Arc<Entry>], rung: Rung, results: &mut Vec<io::Result<()>>) {
+        // One batch is of one volume: `machine::recv` makes them so.
+        for batch in entries.chunk_by(|a, b| self.volume_of(a.id) == self.volume_of(b.id)) {
+            let mut own = Vec::with_capacity(batch.len());
+            let home = self.home_of(&batch[0]);
+            // A name is all that makes a striped file whole: those whose pieces are not all there get none.
+            let whole: Vec<_> = batch.iter().map(|entry| self.are_pieces_there(entry, home)).collect();
+            let fit: Vec<_> =
+                batch.iter().zip(&whole).filter(|(_, whole)| whole.is_ok()).map(|(it, _)| it.clone()).collect();
+            self.volumes[home].tree.publish(&fit, rung, &mut own);
+            self.sweep_old(&fit, &own);
+            let mut own = own.into_iter().map(|result| self.judge(home, result));
+            results.extend(whole.into_iter().map(|whole| whole.and_then(|()| own.next().expect("one for each"))));
+        }
+    }
+}
+
+impl<S: Volume> Parts for Volumes<S> {
     type File = S::File;
 
+    fn resume_part(
+        &self,
+        volume: usize,
+        entry: &Entry,
+        journal_bytes: usize,
+        missing: &[(u64, u64)],
+    ) -> io::Result<()> {
+        self.on(volume, entry, |tree| tree.resume_part(volume, entry, journal_bytes, missing))
+    }
+
+    fn empty_part(&self, volume: usize, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()> {
+        self.on(volume, entry, |tree| tree.empty_part(volume, entry, ranges))
+    }
+
+    fn open_part(&self, volume: usize, entry: &Entry) -> io::Result<Self::File> {
+        self.on(volume, entry, |tree| tree.open_part(volume, entry))
+    }
+
+    fn open_part_loose(&self, volume: usize, entry: &Entry) -> io::Result<Self::File> {
+        self.on(volume, entry, |tree| tree.open_part_loose(volume, entry))
+    }
+
+    fn was_loose(&self) -> bool {
+        self.trees().any(Parts::was_loose)
+    }
+
+    fn put_small(&self, entry: &Entry, content: &[u8], publish: bool) -> io::Result<()> {
+        self.at_home(entry, |tree| tree.put_small(entry, content, publish))
+    }
+}
+
+impl<S: Volume> VolumeSet for Volumes<S> {
     fn volumes(&self) -> usize {
         self.volumes.len()
     }
 
     fn volume_of(&self, id: EntryId) -> usize {
         self.known(id).unwrap_or(0)
-    }
-
-    fn stands(&self, path: &[u8]) -> io::Result<bool> {
-        Ok(self.find(path)?.is_some())
     }
 
     fn has_turn(&self, id: EntryId, offset: u64) -> bool {
@@ -365,158 +524,47 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
             self.volumes[home.volume].owed.fetch_sub(home.weight, Ordering::Relaxed);
         }
     }
+}
 
-    fn inspect(&self, entry: &Entry, keep: bool, dry: bool) -> io::Result<Found> {
-        if self.is_one() {
-            return self.volumes[0].tree.inspect(entry, keep, dry);
-        }
-        if entry.meta.striped {
-            return self.inspect_pieces(entry, keep, dry);
-        }
-        if !dry {
-            // Wherever the entry stands or is to stand: a job that was killed may have begun it elsewhere.
-            self.live().for_each(|index| self.volumes[index].tree.sweep_left(&entry.path));
-        }
-        if let Some(volume) = self.find(&entry.path)? {
-            self.settle_on(entry, volume);
-            return self.at_home(entry, |tree| tree.inspect(entry, keep, dry));
-        }
-        if entry.bytes() > JOURNAL_FILE_BYTES_MIN {
-            for index in self.live() {
-                if let Some(found @ (Found::Parts(_) | Found::Busy(_))) =
-                    self.ask(index, |tree| tree.inspect(entry, keep, dry))?
-                {
-                    self.settle_on(entry, index);
-                    return Ok(found);
-                }
-            }
-        }
-        Ok(Found::Nothing)
-    }
-
+impl<S: Volume> PartClaims for Volumes<S> {
     fn let_go(&self) {
-        self.trees().for_each(SinkTree::let_go);
+        self.trees().filter_map(SinkTree::claims).for_each(PartClaims::let_go);
     }
 
     fn owner_of(&self, entry: &Entry) -> String {
-        self.known(entry.id).map_or_else(String::new, |home| self.volumes[home].tree.owner_of(entry))
+        let claims = self.known(entry.id).and_then(|home| self.volumes[home].tree.claims());
+        claims.map_or_else(String::new, |it| it.owner_of(entry))
     }
+}
 
-    fn make(&self, entry: &Entry) -> io::Result<()> {
-        match &entry.kind {
-            // In a row: a folder is a few microseconds, a thread for each volume is more.
-            EntryKind::Folder | EntryKind::FolderEnd => self.each(|tree| tree.make(entry)).map(drop),
-            EntryKind::Name { first } if !self.is_one() => match self.find(first)? {
-                Some(volume) => self.add_name(entry, first, volume),
-                None => Err(io::ErrorKind::NotFound.into()),
-            },
-            _ => {
-                if let (false, Some(volume)) = (self.is_one(), self.find(&entry.path)?) {
-                    self.settle_on(entry, volume);
-                }
-                self.at_home(entry, |tree| tree.make(entry))
-            }
-        }
-    }
-
-    fn resume_part(
-        &self,
-        volume: usize,
-        entry: &Entry,
-        journal_bytes: usize,
-        missing: &[(u64, u64)],
-    ) -> io::Result<()> {
-        self.on(volume, entry, |tree| tree.resume_part(volume, entry, journal_bytes, missing))
-    }
-
-    fn empty_part(&self, volume: usize, entry: &Entry, ranges: &[(u64, u64)]) -> io::Result<()> {
-        self.on(volume, entry, |tree| tree.empty_part(volume, entry, ranges))
-    }
-
-    fn open_part(&self, volume: usize, entry: &Entry) -> io::Result<Self::File> {
-        self.on(volume, entry, |tree| tree.open_part(volume, entry))
-    }
-
-    fn open_part_loose(&self, volume: usize, entry: &Entry) -> io::Result<Self::File> {
-        self.on(volume, entry, |tree| tree.open_part_loose(volume, entry))
-    }
-
-    fn was_loose(&self) -> bool {
-        self.trees().any(SinkTree::was_loose)
-    }
-
-    fn put_small(&self, entry: &Entry, content: &[u8], publish: bool) -> io::Result<()> {
-        self.at_home(entry, |tree| tree.put_small(entry, content, publish))
-    }
-
-    fn flush(&self, volume: usize, entry: &Entry, records: &[u8], firm: Firm) -> io::Result<()> {
-        // An entry that is over has no home any more, and gets no other.
-        let volume = if entry.meta.striped { volume } else { self.known(entry.id).unwrap_or(volume) };
-        self.judge(volume, self.volumes[volume].tree.flush(volume, entry, records, firm))
-    }
-
-    fn settle(&self, rung: Rung) -> io::Result<()> {
-        self.on_all(|tree| tree.settle(rung))
-    }
-
-    fn publish(&self, entries: &[Arc<Entry>], rung: Rung, results: &mut Vec<io::Result<()>>) {
-        // One batch is of one volume: `machine::recv` makes them so.
-        for batch in entries.chunk_by(|a, b| self.volume_of(a.id) == self.volume_of(b.id)) {
-            let mut own = Vec::with_capacity(batch.len());
-            let home = self.home_of(&batch[0]);
-            // A name is all that makes a striped file whole: those whose pieces are not all there get none.
-            let whole: Vec<_> = batch.iter().map(|entry| self.are_pieces_there(entry, home)).collect();
-            let fit: Vec<_> =
-                batch.iter().zip(&whole).filter(|(_, whole)| whole.is_ok()).map(|(it, _)| it.clone()).collect();
-            self.volumes[home].tree.publish(&fit, rung, &mut own);
-            self.sweep_old(&fit, &own);
-            let mut own = own.into_iter().map(|result| self.judge(home, result));
-            results.extend(whole.into_iter().map(|whole| whole.and_then(|()| own.next().expect("one for each"))));
-        }
-    }
-
+impl<S: Volume> Owners for Volumes<S> {
     fn learn(&self, names: &[IdName]) {
-        self.trees().for_each(|tree| tree.learn(names));
+        self.trees().filter_map(SinkTree::owners).for_each(|it| it.learn(names));
     }
 
     fn localize(&self, entry: &mut Entry) {
         // They are all of this host: the numbers are the same.
-        self.volumes[0].tree.localize(entry);
+        if let Some(owners) = self.volumes[0].tree.owners() {
+            owners.localize(entry);
+        }
         entry.meta.striped = self.striped.is_some() && entry.is_file() && entry.bytes() > JOURNAL_FILE_BYTES_MIN;
     }
 
-    fn take_lost(&self, into: &mut Vec<(EntryId, Aspects)>) {
-        self.trees().for_each(|tree| tree.take_lost(into));
+    fn take_unpreserved(&self, into: &mut Vec<(EntryId, Aspects)>) {
+        self.trees().filter_map(SinkTree::owners).for_each(|it| it.take_unpreserved(into));
     }
+}
 
-    fn discard(&self, entry: &Entry) {
-        match self.known(entry.id).filter(|_| !entry.meta.striped) {
-            Some(volume) => self.volumes[volume].tree.discard(entry),
-            None => self.trees().for_each(|tree| tree.discard(entry)),
-        }
-        if entry.meta.striped {
-            (0..self.volumes.len()).for_each(|volume| self.forget_piece(volume, entry.id));
-        }
-    }
-
-    fn discard_on(&self, volume: usize, entry: &Entry) {
-        if entry.meta.striped {
-            self.volumes[volume].tree.discard(entry);
-            self.forget_piece(volume, entry.id);
-        } else {
-            self.discard(entry);
-        }
-    }
-
-    fn old(&self, entry: &Entry) -> io::Result<Option<Old>> {
+impl<S: Volume> PreviousVersions for Volumes<S> {
+    fn previous_version(&self, entry: &Entry) -> io::Result<Option<Old>> {
         if entry.meta.striped {
             return self.old_pieces(entry);
         }
         if let Some(volume) = self.known(entry.id) {
-            return self.judge(volume, self.volumes[volume].tree.old(entry));
+            return self.judge(volume, previous_of(&self.volumes[volume].tree)?.previous_version(entry));
         }
         for index in self.live() {
-            if let Some(Some(old)) = self.ask(index, |tree| tree.old(entry))? {
+            if let Some(Some(old)) = self.ask(index, |tree| previous_of(tree)?.previous_version(entry))? {
                 // The new version is built beside it.
                 self.settle_on(entry, index);
                 return Ok(Some(old));
@@ -525,14 +573,14 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
         Ok(None)
     }
 
-    fn read_old(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+    fn read_previous(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         if entry.meta.striped {
             return self.read_old_piece(entry, offset, into);
         }
-        self.at_home(entry, |tree| tree.read_old(entry, offset, into))
+        self.at_home(entry, |tree| previous_of(tree)?.read_previous(entry, offset, into))
     }
 
-    fn volume_of_old(&self, entry: &Entry, offset: u64) -> usize {
+    fn volume_of_previous(&self, entry: &Entry, offset: u64) -> usize {
         self.volume_of_old_piece(entry, offset).unwrap_or_else(|| self.volume_of(entry.id))
     }
 
@@ -540,37 +588,43 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
         if entry.meta.striped {
             return self.carry_pieces(entry, ranges);
         }
-        self.at_home(entry, |tree| tree.carry(entry, sign, ranges))
+        self.at_home(entry, |tree| previous_of(tree)?.carry(entry, sign, ranges))
     }
 
     fn adopt(&self, entry: &Entry, sign: Sign) -> io::Result<()> {
-        self.at_home(entry, |tree| tree.adopt(entry, sign))
+        self.at_home(entry, |tree| previous_of(tree)?.adopt(entry, sign))
     }
+}
 
+impl<S: Volume> Cloning for Volumes<S> {
     fn clones(&self) -> Clones {
-        // Of a set by chunk no piece is what the source has.
-        if self.striped.is_some() { Clones::Never } else { self.volumes[0].tree.clones() }
+        self.volumes[0].tree.cloning().map_or(Clones::Never, Cloning::clones)
     }
 
     fn clone_part(&self, entry: &Entry) -> io::Result<()> {
-        self.at_home(entry, |tree| tree.clone_part(entry))
+        self.at_home(entry, |tree| tree.cloning().ok_or_else(unsupported)?.clone_part(entry))
     }
+}
 
+impl<S: Volume> ReadBack for Volumes<S> {
     fn part_holes(&self, entry: &Entry, offset: u64) -> io::Result<Holes> {
-        self.at_home(entry, |tree| tree.part_holes(entry, offset))
+        self.at_home(entry, |tree| tree.read_back().ok_or_else(unsupported)?.part_holes(entry, offset))
     }
 
     fn read_part(&self, volume: usize, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         let volume = if entry.meta.striped { volume } else { self.known(entry.id).ok_or(io::ErrorKind::NotFound)? };
-        self.judge(volume, self.volumes[volume].tree.read_part(volume, entry, offset, into))
+        let back = self.volumes[volume].tree.read_back().ok_or_else(unsupported)?;
+        self.judge(volume, back.read_part(volume, entry, offset, into))
     }
+}
 
+impl<S: Volume> Prune for Volumes<S> {
     fn extras(&self, folder: &Entry, names: &HashSet<u64>) -> io::Result<Vec<(Box<[u8]>, u64)>> {
         if self.is_one() {
-            return self.volumes[0].tree.extras(folder, names);
+            return prune_of(&self.volumes[0].tree)?.extras(folder, names);
         }
         let mut all: HashMap<Box<[u8]>, u64> = HashMap::new();
-        for (path, count) in self.each(|tree| tree.extras(folder, names))?.into_iter().flatten() {
+        for (path, count) in self.each(|tree| prune_of(tree)?.extras(folder, names))?.into_iter().flatten() {
             *all.entry(path).or_default() += count;
         }
         let mut all: Vec<_> = all.into_iter().collect();
@@ -579,7 +633,7 @@ impl<S: SinkTree> SinkTree for Volumes<S> {
     }
 
     fn remove(&self, path: &[u8]) -> io::Result<u64> {
-        let removed = self.each(|tree| match tree.remove(path) {
+        let removed = self.each(|tree| match prune_of(tree)?.remove(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && !self.is_one() => Ok(0),
             other => other,
         })?;

@@ -16,7 +16,7 @@ use proto::manifest::{Entry, EntryId};
 use proto::striped::{Dealer, Join, Load, Whole};
 
 use crate::machine::recv::FLUSH_BYTES;
-use crate::platform::{Found, SinkTree};
+use crate::platform::{Found, Parts, Volume};
 use crate::tree::volumes::Volumes;
 use crate::tree::volumes::existing::Stood;
 
@@ -49,12 +49,12 @@ impl Books {
     }
 }
 
-impl<S: SinkTree> Volumes<S> {
+impl<S: Volume> Volumes<S> {
     pub(super) fn books(&self) -> Option<MutexGuard<'_, Books>> {
         self.striped.as_ref().map(|it| it.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// See `SinkTree::has_turn`.
+    /// See `VolumeSet::has_turn`.
     pub(super) fn has_chunk_turn(&self, id: EntryId, offset: u64) -> bool {
         // Chunks that lie in parts until repairs of datagrams come have their volumes for round trips: then nobody's turns are known. One that has its
         // volume already does not wait for another.
@@ -64,7 +64,7 @@ impl<S: SinkTree> Volumes<S> {
                 .is_none_or(|books| books.dealer.volume_of(id, offset).is_some() || books.dealer.has_turn(self.live()))
     }
 
-    /// See `SinkTree::place`.
+    /// See `VolumeSet::place`.
     pub(super) fn place_chunk(&self, entry: &Entry, offset: u64, bytes: u32, node: Option<u16>) -> usize {
         let Some(mut books) = self.books() else { return 0 };
         if let Some(volume) = books.dealer.volume_of(entry.id, offset) {
@@ -135,7 +135,7 @@ impl<S: SinkTree> Volumes<S> {
         Some(volume)
     }
 
-    /// See `SinkTree::flushed`.
+    /// See `VolumeSet::flushed`.
     pub(super) fn chunks_flushed(&self, volume: usize, id: EntryId, bytes: u64) {
         let Some(mut books) = self.books() else { return };
         if let Some(Some(waiting)) = books.pieces.get_mut(&id).map(|pieces| &mut pieces[volume]) {
