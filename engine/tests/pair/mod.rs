@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use engine::end::recv::{Carried, RecvEnd};
 use engine::end::send::SendEnd;
 use engine::end::{Outbox, Record};
-use engine::job::{Cmd, Cover, Event, JobPart, Post, RailKey, Role, Terms};
+use engine::job::{Cmd, Cover, Event, EventQueue, JobPart, RailKey, Role, Terms};
 use engine::linux::choice::Chooser;
 use engine::linux::scan::Scan;
 use engine::linux::sink::LinuxSink;
@@ -104,7 +104,7 @@ impl Side {
         let side = Side { to, waker, events, thread: Some(thread) };
         side.send(Cmd::Open {
             job: JOB,
-            part: JobPart { role, terms, post: Post::new(post, None), bound: Arc::default() },
+            part: JobPart { role, terms, events: EventQueue::new(post, None), bound: Arc::default() },
         });
         side
     }

@@ -14,7 +14,7 @@ use engine::end::compare::{Compare, Compared, Look, Seen, compare, look};
 use engine::end::recv::{Carried, RecvEnd};
 use engine::end::send::SendEnd;
 use engine::end::{Outbox, Record, Stop};
-use engine::job::{Cmd, Event, JobPart, Post, RailKey, Role, Terms};
+use engine::job::{Cmd, Event, EventQueue, JobPart, RailKey, Role, Terms};
 use engine::meter::Meter;
 use engine::sink::commit::{self, Settled, Task};
 use engine::worker::Worker;
@@ -97,8 +97,8 @@ impl Crew {
     fn begin(&self, post: &SyncSender<Event>, plan: &RunPlan, terms: Terms, role: &dyn Fn() -> Role<Sim>) {
         let bound = Arc::new(Bound::new(plan.rate, None));
         for to in &self.mail {
-            let (bound, post) = (bound.clone(), Post::new(post.clone(), None));
-            let part = JobPart { role: role(), terms, post, bound };
+            let (bound, events) = (bound.clone(), EventQueue::new(post.clone(), None));
+            let part = JobPart { role: role(), terms, events, bound };
             to.send(Cmd::Open { job: self.job, part }).expect("just made");
         }
     }
