@@ -11,12 +11,11 @@ use std::io;
 use std::sync::Arc;
 
 use proto::manifest::{Aspects, Entry, EntryId};
+use proto::packet::PACKET_OVERHEAD;
 use proto::striped::{Join, Whole};
 use proto::wire::control::{IdName, Rung};
 use sys::mem::{Mem, Pool};
 pub use sys::udp::{Arrived, Splicer};
-
-use crate::seal::packet;
 
 /// One asynchronous step. `at` and `len` index into the memory's bytes.
 #[derive(Debug)]
@@ -87,7 +86,7 @@ pub trait Platform {
     fn send_burst(
         &mut self,
         _socket: &Self::Socket,
-        _heads: &[[u8; packet::HEAD_BYTES]],
+        _heads: &[[u8; PACKET_OVERHEAD]],
         _payload: &[u8],
         _segment: usize,
     ) -> io::Result<usize> {

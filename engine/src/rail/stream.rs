@@ -22,7 +22,7 @@ use crate::ends::feed::{Feed, SMALL_BYTES};
 use crate::ends::pieces::{is_again, read_piece};
 use crate::job::{Cover, EntryError, Event, RailEnd, RailKey, Terms, fault_kind};
 use crate::platform::{Done, Harm, Op, Platform};
-use crate::rail::{Base, Next};
+use crate::rail::base::{Base, Next};
 use crate::seal::frame::{FrameSpan, Sealer, Touch, hash_as, tag_count};
 use crate::worker::bound::Bound;
 use crate::worker::cx::Cx;

@@ -18,14 +18,14 @@ use proto::wire::chunk::{ChunkKind, HEADER_BYTES, Header};
 use sys::mem::{Buf, HEADROOM, Mem};
 
 use super::slots::{LENDERS_MAX, SLOTS_BYTES, Slots};
-use super::{BURST_BYTES_MAX, Pause, UNIT_AT, UnitMap, Wire, head_of};
+use super::wire::{BURST_BYTES_MAX, Pause, UNIT_AT, UnitMap, Wire, head_of};
 use crate::ends::feed::{Feed, Filled};
 use crate::ends::file_source::{FileSource, read_pack};
 use crate::ends::pieces::{SECTOR, go_on_from, is_again, read_piece};
 use crate::job::{Cover, Event, RailEnd};
 use crate::meter::PathStats;
 use crate::platform::{Done, Harm, Op, Platform};
-use crate::rail::Next;
+use crate::rail::base::Next;
 use crate::seal::frame::{Touch, hash_as, hash_filling};
 use crate::seal::packet::{BURST_PACKETS_MAX, HEAD_BYTES, Run, SMALL_HEAD_BYTES};
 use crate::worker::cx::Cx;

@@ -11,122 +11,17 @@ use std::io;
 use proto::wire::chunk::{ChunkKind, HEADER_BYTES, Header};
 use sys::mem::{Buf, HEADROOM, Mem};
 
-use super::recv::{Coming, Home, Receiving};
-use super::{UNIT_AT, Wire};
+use super::shelves::Piece;
+use super::units::{Coming, Home, Receiving};
+use super::wire::{UNIT_AT, Wire};
 use crate::ends::file_sink::FileSink;
 use crate::ends::pieces::is_again;
 use crate::job::Event;
 use crate::platform::{Done, Harm, Op, Platform};
-use crate::rail::Next;
+use crate::rail::base::Next;
 use crate::seal::frame::{Touch, check_draining, hash_as};
 use crate::worker::cx::Cx;
 use crate::worker::slots::{Kind as OpKind, Load, Slot};
-
-/// Memory of the pieces of a rail: collected, held or being written. What one iteration of the loop receives may all be repairs, in as many places.
-pub(super) const PIECES_BYTES: usize = 3 << 20;
-/// A part of it is in long pieces …
-const RUNS_BYTES: usize = 512 << 10;
-/// … of so much, so that packets in a row are one write.
-const RUN_BYTES: usize = 32 << 10;
-/// A repair is mostly one packet.
-const PIECE_BYTES: usize = 2 << 10;
-
-/// A run of bytes of one unit on its way into its place.
-#[derive(Debug)]
-struct Piece {
-    unit: u32,
-    /// In the payload.
-    at: usize,
-    len: usize,
-    mem: Box<[u8]>,
-}
-
-impl std::fmt::Debug for Spill {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let places = |piece: &Piece| (piece.unit, piece.at, piece.len);
-        let held: Vec<_> = self.held.iter().map(places).collect();
-        let free: Vec<_> = self.shelves.iter().map(|shelf| shelf.free.len()).collect();
-        f.debug_tuple("Spill").field(&free).field(&self.growing.as_ref().map(places)).field(&held).finish()
-    }
-}
-
-/// Pieces of one length, made when they are wanted first.
-#[derive(Debug)]
-struct Shelf {
-    bytes: usize,
-    /// Not made yet.
-    left: usize,
-    free: Vec<Box<[u8]>>,
-}
-
-impl Shelf {
-    fn new(bytes: usize, of: usize) -> Self {
-        let count = (of / bytes).max(4);
-        Shelf { bytes, left: count, free: Vec::with_capacity(count) }
-    }
-
-    fn has(&self) -> bool {
-        self.left > 0 || !self.free.is_empty()
-    }
-
-    fn take(&mut self) -> Option<Box<[u8]>> {
-        if self.free.is_empty() && self.left > 0 {
-            self.left -= 1;
-            self.free.push(vec![0; self.bytes].into());
-        }
-        self.free.pop()
-    }
-}
-
-/// Pieces of units that are in their place.
-pub(super) struct Spill {
-    /// For single packets, for packets in a row.
-    shelves: [Shelf; 2],
-    /// The piece that grows.
-    growing: Option<Piece>,
-    /// Their unit's first write is not back yet.
-    held: Vec<Piece>,
-}
-
-impl Spill {
-    pub(super) fn new(packet_bytes_max: usize) -> Self {
-        let shelves = [
-            Shelf::new(packet_bytes_max.max(PIECE_BYTES), PIECES_BYTES - RUNS_BYTES),
-            Shelf::new(packet_bytes_max.max(RUN_BYTES), RUNS_BYTES),
-        ];
-        Spill { shelves, growing: None, held: Vec::with_capacity(64) }
-    }
-
-    /// Do these bytes follow the piece that grows? Then whether they fit into it.
-    fn follows(&self, unit: u32, at: usize, len: usize) -> Option<bool> {
-        let piece = self.growing.as_ref().filter(|piece| (piece.unit, piece.at + piece.len) == (unit, at))?;
-        Some(piece.len + len <= piece.mem.len())
-    }
-
-    /// Can these bytes of a unit be taken?
-    pub(super) fn has_room(&self, unit: u32, offset: u32, len: usize) -> bool {
-        let at = (offset as usize).saturating_sub(HEADER_BYTES);
-        self.shelves.iter().any(Shelf::has) || self.follows(unit, at, len) == Some(true)
-    }
-
-    /// Memory for a piece; what follows another is mostly the second packet of many. The caller looked whether there is any.
-    fn take(&mut self, in_a_row: bool) -> Box<[u8]> {
-        let [single, run] = &mut self.shelves;
-        let taken = if in_a_row { run.take().or_else(|| single.take()) } else { single.take().or_else(|| run.take()) };
-        taken.expect("the caller looked")
-    }
-
-    /// A piece of this unit that may go now.
-    fn held_piece(&mut self, unit: u32) -> Option<Piece> {
-        let at = self.held.iter().position(|piece| piece.unit == unit)?;
-        Some(self.held.remove(at))
-    }
-
-    fn give(&mut self, mem: Box<[u8]>) {
-        let shelf = usize::from(mem.len() == self.shelves[1].bytes);
-        self.shelves[shelf].free.push(mem);
-    }
-}
 
 /// Memory is short: the oldest units whose place is known go there.
 pub(super) fn spill_units<P: Platform>(
