@@ -13,15 +13,15 @@ use proto::books::Stage;
 use proto::error::Breach;
 use proto::ledger::chunk_len;
 use proto::manifest::{Entry, EntryId};
-use proto::wire::chunk::{ChunkKind, Header, PACK_FILE_BYTES_MAX, pack_lines};
+use proto::wire::chunk::{ChunkKind, Header, PACK_FILE_BYTES_MAX};
 use proto::wire::control::{Corrupt, Digest};
 use sys::mem::{Buf, HEADROOM, Mem};
 
 use crate::end::recv::JOURNAL_FILE_BYTES_MIN;
+use crate::ends::pack::put_pack;
 use crate::ends::pieces::{SECTOR, go_on_from, is_again, write_piece};
-use crate::job::{EntryError, Event, Terms, fault_kind};
+use crate::job::{Event, Terms};
 use crate::platform::{Done, Op, Platform, SinkTree};
-use crate::seal::digest::digest_of;
 use crate::seal::frame::{HashAs, Hashed, hash_as};
 use crate::worker::cx::Cx;
 use crate::worker::slots::{Kind, Load, Slot};
@@ -331,52 +331,10 @@ impl<P: Platform> FileSink<P> {
     }
 
     /// The files of a pack go into their parts, each checked against its own digest.
-    fn land_pack(&mut self, cx: &mut Cx<'_, P>, header: &Header, buf: Buf) -> Result<(), Breach> {
-        let outcome = self.put_pack(cx, header, &buf.payload()[..header.payload_bytes as usize]);
+    fn land_pack(&self, cx: &mut Cx<'_, P>, header: &Header, buf: Buf) -> Result<(), Breach> {
+        let payload = &buf.payload()[..header.payload_bytes as usize];
+        let outcome = put_pack(&*self.tree, |id| self.expected.get(&id), cx, header, payload);
         cx.give_buf(buf);
-        outcome
-    }
-
-    fn put_pack(&mut self, cx: &mut Cx<'_, P>, header: &Header, payload: &[u8]) -> Result<(), Breach> {
-        // The index has no digest of its own: the CRC once more, so that a bit that flipped here since it was opened is not obeyed.
-        let sound = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, payload) == header.crc;
-        cx.watch.lap(Stage::Hash);
-        if !sound {
-            let corrupt = Corrupt::SinkMemory;
-            cx.events.push(Event::Corrupt { chunk: header.chunk, entry: EntryId::MAX, corrupt });
-            return Ok(());
-        }
-        let mut files = Vec::with_capacity(usize::try_from(header.entry).unwrap_or(0));
-        let mut failed = Vec::new();
-        let mut outcome = Ok(());
-        for (line, range) in pack_lines(payload, header.entry, cx.terms.chunk_bytes)? {
-            let Some(entry) = self.entry(line.entry) else { continue };
-            let content = &payload[range];
-            let digest = digest_of(cx.terms.digest, content);
-            cx.watch.lap(Stage::Hash);
-            if entry.bytes() != u64::from(line.bytes) {
-                outcome = Err(Breach::PackIndex);
-                break;
-            }
-            if digest != line.digest {
-                // The CRC was taken over this content, the digest before it: it changed in the sender's memory between the two.
-                // What stands written of this pack is written again when it comes again.
-                let corrupt = Corrupt::SourceMemory;
-                cx.events.push(Event::Corrupt { chunk: header.chunk, entry: line.entry, corrupt });
-                return Ok(());
-            }
-            match self.tree.put_small(entry, content, cx.terms.publish_small) {
-                Ok(()) => files.push((entry.id, entry.bytes(), digest)),
-                Err(error) => failed.push(EntryError {
-                    entry: entry.id,
-                    kind: fault_kind(&error, false),
-                    errno: error.raw_os_error().unwrap_or(0),
-                    step: "write a small file",
-                }),
-            }
-            cx.watch.lap(Stage::Write);
-        }
-        cx.events.push(Event::PackLanded { chunk: header.chunk, payload: header.payload_bytes, files, failed });
         outcome
     }
 }

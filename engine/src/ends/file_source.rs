@@ -10,27 +10,21 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use proto::books::Stage;
 use proto::manifest::{Entry, EntryId};
 use proto::send::{Handout, Unit};
-use proto::wire::chunk::{PACK_LINE_BYTES, PackLine};
-use proto::wire::control::{Digest, DigestKind, FaultKind};
+use proto::wire::control::FaultKind;
 use sys::mem::{Buf, HEADROOM, Mem};
 
 use crate::ends::feed::{Feed, Filled};
+use crate::ends::pack::{PackRead, read_pack};
 use crate::ends::pieces::{SECTOR, go_on_from, is_again};
-use crate::job::{EntryError, Event, fault_kind};
+use crate::job::{Event, fault_kind};
 use crate::platform::{Done, Op, Platform, SourceTree};
-use crate::seal::digest::digest_of;
 use crate::worker::cx::Cx;
 use crate::worker::slots::{Kind, Load, Slot};
-use crate::worker::stages::Stopwatch;
 
 /// Files kept open per job and worker.
 const OPEN_MAX: usize = 16;
-
-/// A file that took so long to be opened and read was not in memory: one that is takes 5 µs here, a read of flash 60 µs and more.
-const WAITED_NS: u64 = 50_000;
 
 /// The source of one sending job on one worker.
 #[derive(Debug)]
@@ -158,119 +152,5 @@ impl<P: Platform> FileSource<P> {
         }
         cx.events.push(Event::PackRead { chunk: number, digests, failed });
         feed.filled.push_back(Filled { chunk, buf, bytes: bytes as u32, files, from: None });
-    }
-}
-
-/// What became of a pack's files.
-#[derive(Debug)]
-pub(crate) struct PackRead {
-    /// Payload, index included.
-    pub(crate) bytes: usize,
-    digests: Vec<(EntryId, Digest)>,
-    failed: Vec<EntryError>,
-}
-
-/// Reads the files of a pack one after another, straight behind the index. A file that failed is left out.
-pub(crate) fn read_pack<S: SourceTree>(
-    tree: &S,
-    kind: DigestKind,
-    entries: &[Arc<Entry>],
-    payload: &mut [u8],
-    watch: &mut Stopwatch,
-) -> PackRead {
-    let mut digests = Vec::with_capacity(entries.len());
-    let mut lines = Vec::with_capacity(entries.len());
-    let mut failed = Vec::new();
-    let index_bytes = entries.len() * PACK_LINE_BYTES;
-    let mut end = index_bytes;
-    let mut left = entries.iter();
-    let mut waited = false;
-    while let Some(entry) = left.next() {
-        let into = &mut payload[end..end + entry.bytes() as usize];
-        let (fault, errno) = match tree.read_small(entry, into) {
-            Ok(Some(())) => {
-                let ns = watch.lap(Stage::Read);
-                if ns > WAITED_NS && !waited {
-                    // The disk is given all the others at once, and can take them in its own order. What is in memory costs nothing: one
-                    // clock is read as before.
-                    waited = true;
-                    left.as_slice().iter().for_each(|entry| tree.expect_small(entry));
-                    watch.lap(Stage::Read);
-                }
-                let digest = digest_of(kind, into);
-                watch.lap(Stage::Hash);
-                digests.push((entry.id, digest));
-                lines.push(PackLine { entry: entry.id, bytes: entry.bytes() as u32, digest });
-                end += into.len();
-                continue;
-            }
-            Ok(None) => (FaultKind::Torn, 0),
-            Err(error) => (fault_kind(&error, true), error.raw_os_error().unwrap_or(0)),
-        };
-        failed.push(EntryError { entry: entry.id, kind: fault, errno, step: "read the source" });
-    }
-    // Files that failed left room in the index: close the gap.
-    let used = lines.len() * PACK_LINE_BYTES;
-    if used < index_bytes {
-        payload.copy_within(index_bytes..end, used);
-        end -= index_bytes - used;
-    }
-    for (line, room) in lines.iter().zip(payload.chunks_exact_mut(PACK_LINE_BYTES)) {
-        room.copy_from_slice(&line.encode());
-    }
-    PackRead { bytes: end, digests, failed }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::cell::RefCell;
-    use std::time::{Duration, Instant};
-
-    use proto::manifest::{EntryKind, Meta};
-
-    use super::*;
-    use crate::worker::stages::Counters;
-
-    thread_local! { static EXPECTED: RefCell<Vec<EntryId>> = const { RefCell::new(Vec::new()) }; }
-
-    /// A disk on which each first read takes long, unless it was told before.
-    #[derive(Debug)]
-    struct Slow;
-
-    impl SourceTree for Slow {
-        type File = ();
-        fn open(&self, _: &Entry, _: usize) -> io::Result<()> {
-            Ok(())
-        }
-        fn read_small(&self, entry: &Entry, into: &mut [u8]) -> io::Result<Option<()>> {
-            let begun = Instant::now();
-            let waits = EXPECTED.with_borrow(|it| !it.contains(&entry.id));
-            while waits && begun.elapsed() < Duration::from_nanos(4 * WAITED_NS) {
-                std::hint::spin_loop();
-            }
-            into.fill(entry.id as u8);
-            Ok(Some(()))
-        }
-        fn expect_small(&self, entry: &Entry) {
-            EXPECTED.with_borrow_mut(|it| it.push(entry.id));
-        }
-        fn is_unchanged(&self, _: &Entry) -> io::Result<bool> {
-            Ok(true)
-        }
-    }
-
-    #[test]
-    fn where_one_file_of_a_pack_was_waited_for_the_disk_is_told_of_all_others_once() {
-        let entry = |id| {
-            let (path, kind) = (Box::from(&b"a"[..]), EntryKind::File { bytes: 8 });
-            Arc::new(Entry { id, path, kind, mode: 0, mtime_s: 0, mtime_ns: 0, meta: Meta::default() })
-        };
-        let entries: Vec<Arc<Entry>> = (1..=5).map(entry).collect();
-        let mut payload = vec![0; entries.len() * (PACK_LINE_BYTES + 8)];
-        let mut watch = Stopwatch::new(Arc::new(Counters::default()));
-        let read = read_pack(&Slow, DigestKind::Blake3, &entries, &mut payload, &mut watch);
-        assert_eq!(EXPECTED.take(), [2, 3, 4, 5]);
-        assert_eq!((read.digests.len(), read.bytes), (5, payload.len()));
-        assert_eq!(payload[5 * PACK_LINE_BYTES..].chunks(8).map(|it| it[7]).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
     }
 }

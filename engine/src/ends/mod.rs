@@ -7,6 +7,7 @@
 
 pub(crate) mod pieces; // reads and writes that do not wait, and where short ones go on
 pub(crate) mod feed; // chunks between a source and its rail
+pub(crate) mod pack; // many small whole files in one chunk
 pub(crate) mod file_source; // chunks of files, packs of small ones → buf
 pub(crate) mod file_sink; // buf → parts of files, small files
 

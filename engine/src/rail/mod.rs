@@ -10,6 +10,7 @@
 //! `Next::Landed`, as a datagram rail does today for chunks that became whole on disk.
 
 pub(crate) mod base; // what every rail has, and what a step says is next
+mod slices; // what a bound lets pass of a frame
 pub mod stream; // steps for stream rails
 pub mod datagram; // steps for datagram rails
 

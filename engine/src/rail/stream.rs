@@ -9,7 +9,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
 
 use proto::books::Stage;
 use proto::error::Breach;
@@ -23,8 +22,8 @@ use crate::ends::pieces::{is_again, read_piece};
 use crate::job::{Cover, EntryError, Event, RailEnd, RailKey, Terms, fault_kind};
 use crate::platform::{Done, Harm, Op, Platform};
 use crate::rail::base::{Base, Next};
+use crate::rail::slices::Slices;
 use crate::seal::frame::{FrameSpan, Sealer, Touch, hash_as, tag_count};
-use crate::worker::bound::Bound;
 use crate::worker::cx::Cx;
 use crate::worker::slots::{Kind, Load, Slot};
 
@@ -89,53 +88,6 @@ struct ZeroCopy {
     stream_bytes: u64,
     /// Frames that may still be read.
     in_flight: VecDeque<ByReference>,
-}
-
-/// The bound's slices of the frame in hand.
-#[derive(Debug)]
-struct Slices {
-    bound: Arc<Bound>,
-    /// The next slice's place: it leaves (or is received) then; and its bytes.
-    place: Option<(u64, usize)>,
-    /// A frame of which a part has gone (or come), and the rest waits for the bound.
-    part: Option<(Slot, Mem)>,
-    /// Bytes of the frame in flight that the bound has let go.
-    granted: usize,
-}
-
-impl Slices {
-    /// How many of a frame's `bytes` may pass now, if any. They are paid for before they do, so that the last ones are, too.
-    fn may_pass(&mut self, now_ns: u64, bytes: usize) -> Option<usize> {
-        let slice = usize::try_from(self.bound.slice(bytes as u64)).unwrap_or(bytes);
-        self.may_pass_slice(now_ns, slice)
-    }
-
-    /// May just so many pass now?
-    fn may_pass_slice(&mut self, now_ns: u64, bytes: usize) -> Option<usize> {
-        self.place = self.place.or_else(|| Some((self.bound.take(now_ns, bytes as u64)?, bytes)));
-        self.place.take_if(|(place, _)| *place <= now_ns).map(|(_, bytes)| bytes)
-    }
-
-    /// Are frames of so many bytes sent and received whole?
-    fn goes_whole(&self, bytes: usize) -> bool {
-        self.bound.slice(bytes as u64) == bytes as u64
-    }
-
-    /// What is left of the frame in hand, if the bound lets some of it pass now: `granted` says how much.
-    fn next(&mut self, now_ns: u64) -> Option<(Slot, Mem)> {
-        let rest = self.part.as_ref().map(|(slot, _)| slot.len - slot.done)?;
-        self.granted = self.may_pass(now_ns, rest)?;
-        self.part.take()
-    }
-
-    /// Nanoseconds until the bound lets some of so many bytes pass, or until it is worth asking again.
-    fn held_ns(&self, now_ns: u64, bytes: usize) -> Option<u64> {
-        let wait_ns = match self.place {
-            Some((place, _)) => place.saturating_sub(now_ns),
-            None => self.bound.held_ns(now_ns, self.bound.slice(bytes as u64)),
-        };
-        (wait_ns > 0).then_some(wait_ns)
-    }
 }
 
 /// The receiving half's place in the stream.
@@ -219,7 +171,7 @@ impl<P: Platform> Stream<P> {
     }
 
     fn new(base: Base<P>, terms: Terms, key: RailKey, half: Half<P::File>) -> Self {
-        let slices = Slices { bound: base.bound.clone(), place: None, part: None, granted: 0 };
+        let slices = Slices::new(base.bound.clone());
         let head = Some(vec![0; SEALED_HEADER_BYTES].into_boxed_slice());
         Stream { base, sealer: Sealer::new(terms, key), head, slices, half }
     }
