@@ -3,7 +3,7 @@
 //! For: another implementation can check itself; this one cannot change a byte unnoticed.
 //! In and out: a named value, its bytes, and the file with the same bytes in hex.
 //! Invariants: one file per frame kind and per layout; `LONGHAUL_VECTORS=write` writes them anew, which a reviewer then sees.
-//! Absent on purpose: sealed bytes (`engine/src/packets/tests.rs` has the vectors of whole packets).
+//! Absent on purpose: sealed bytes (`engine/src/seal/packet/tests.rs` has the vectors of whole packets).
 
 use std::path::{Path, PathBuf};
 
