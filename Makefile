@@ -9,7 +9,7 @@ N ?= 200
 SEED ?= 1
 FIRST ?= 0
 
-.PHONY: help build test needs unit e2e vmtest mutants lint deny demo bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk bench-volumes beside changes host-limit grid torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims traces fuzz fuzz-quick hosts lab-accuracy ci
+.PHONY: help build test needs unit e2e vmtest mutants lint deny demo bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk bench-volumes beside changes host-limit grid torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims traces path fuzz fuzz-quick hosts lab-accuracy ci
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -126,6 +126,9 @@ sims: ## N seeds of it, from FIRST on (N=200)
 
 traces: ## digests of what the workers do in N seeds of it (N=200): the same before and after a change of shape alone
 	TRACE=$(N) cargo test -q -p longhaul-engine --locked --test sim digests_of_traces -- --nocapture
+
+path: ## the files of one chunk's way in order, over a stream and over datagrams, with their lines
+	@lab/path.py
 
 fuzz: ## every decoder for hours (FUZZ_SECONDS in all)
 	fuzz/run $(FUZZ_SECONDS)

@@ -297,6 +297,83 @@ fn no_more_files_import_each_other_in_a_circle() {
     none(&wrong, "files of a crate import each other in one direction; the numbers in this test only fall");
 }
 
+/// The ways of one chunk in `ARCHITECTURE.md`: what is said of each (its sums), and its rows of file and function.
+fn ways(page: &str) -> Vec<(String, Vec<[String; 2]>)> {
+    let part = page.split("## The path of one chunk").nth(1).and_then(|rest| rest.split("\n## ").next());
+    let ways = part.expect("the section").split("Over a **").skip(1);
+    let rows = |table: &str| {
+        let cells = table.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
+        cells
+            .filter_map(|line| {
+                let mut names =
+                    line.split('|').skip(2).take(2).filter_map(|cell| quoted(cell).next().map(str::to_owned));
+                Some([names.next()?, names.next()?])
+            })
+            .collect::<Vec<_>>()
+    };
+    ways.map(|way| {
+        let (said, table) = way.split_once("\n\n").expect("a table follows");
+        (said.to_owned(), rows(table.split("\n\n").next().unwrap_or_default()))
+    })
+    .collect()
+}
+
+#[test]
+fn the_way_of_a_chunk_is_as_architecture_says_and_no_longer() {
+    let ways = ways(&read(&root().join("ARCHITECTURE.md")));
+    assert_eq!(ways.len(), 2, "a table for streams and one for datagrams");
+    let mut wrong = Vec::new();
+    for (said, rows) in &ways {
+        assert!(rows.len() > 10, "the table was not understood: {rows:?}");
+        let mut lines = std::collections::BTreeMap::new();
+        for [file, function] in rows {
+            let text = fs::read_to_string(root().join(file)).unwrap_or_default();
+            let text = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+            if !text.contains(&format!("fn {function}(")) && !text.contains(&format!("fn {function}<")) {
+                wrong.push(format!("there is no `{function}` in {file}"));
+            }
+            lines.insert(file, text.lines().count());
+        }
+        // "… at most 12 files and 4,850 lines …"
+        let bounds: Vec<usize> = said
+            .split("at most ")
+            .nth(1)
+            .unwrap_or_default()
+            .split(' ')
+            .filter_map(|it| it.replace(',', "").parse().ok())
+            .collect();
+        let sums = [lines.len(), lines.values().sum()];
+        if bounds.len() != 2 || sums[0] > bounds[0] || sums[1] > bounds[1] {
+            wrong.push(format!(
+                "{}: {sums:?} files and lines, and the page allows {bounds:?}",
+                said.lines().next().unwrap_or_default()
+            ));
+        }
+    }
+    none(
+        &wrong,
+        "the tables of ARCHITECTURE.md, \"The path of one chunk\", name what is there, and the sums hold (`make path`)",
+    );
+}
+
+#[test]
+fn steps_are_called_by_the_loop_alone() {
+    let mut wrong = Vec::new();
+    for path in files("engine/src", &["rs"]) {
+        let is_loop = path.starts_with(root().join("engine/src/worker"));
+        for (number, line) in read(&path).lines().enumerate() {
+            let line = code(line);
+            if !is_loop && line.trim_start().starts_with("impl") && words(&line).any(|word| word == "Worker") {
+                wrong.push(format!("{}:{}: {}", show(&path), number + 1, line.trim()));
+            }
+        }
+    }
+    none(
+        &wrong,
+        "the worker's own functions stand in engine/src/worker; steps elsewhere take a rail and a Cx, and return what is next",
+    );
+}
+
 #[test]
 fn one_word_for_one_thing_in_what_users_read() {
     // The lexicon of docs/STYLE.md: the words on the left are taken for other things or mean nothing here.

@@ -100,7 +100,7 @@ pub struct JobPart<P: Platform> {
     /// What was agreed.
     pub terms: Terms,
     /// Where events go.
-    pub post: Post,
+    pub events: EventQueue,
     /// The bound of all its rails together.
     pub bound: Arc<Bound>,
 }
@@ -226,25 +226,26 @@ pub enum Event {
     Panicked { why: String },
 }
 
-/// The worker's end of a job's mailbox: never blocks, keeps the order, rings once per batch.
+/// Events on their way to a job's end, through a bounded mailbox: never blocks, keeps the order, wakes once per batch.
 #[derive(Debug)]
-pub struct Post {
+pub struct EventQueue {
     to: SyncSender<Event>,
     late: std::collections::VecDeque<Event>,
-    bell: Option<sys::event::Event>,
-    rung: bool,
+    /// Wakes the job's end (an eventfd).
+    wake: Option<sys::event::Event>,
+    wake_is_due: bool,
 }
 
-impl Post {
-    /// Events go into `to`; `bell` wakes the keeper.
+impl EventQueue {
+    /// Events go into `to`; `wake` wakes whoever reads them.
     #[must_use]
-    pub fn new(to: SyncSender<Event>, bell: Option<sys::event::Event>) -> Self {
-        Post { to, late: std::collections::VecDeque::new(), bell, rung: false }
+    pub fn new(to: SyncSender<Event>, wake: Option<sys::event::Event>) -> Self {
+        EventQueue { to, late: std::collections::VecDeque::new(), wake, wake_is_due: false }
     }
 
-    /// Posts one event, or keeps it until there is room.
-    pub fn put(&mut self, event: Event) {
-        self.rung = true;
+    /// Queues one event, or keeps it until there is room.
+    pub fn push(&mut self, event: Event) {
+        self.wake_is_due = true;
         if self.late.is_empty() {
             if let Err(TrySendError::Full(event)) = self.to.try_send(event) {
                 self.late.push_back(event);
@@ -254,8 +255,8 @@ impl Post {
         }
     }
 
-    /// Once per turn of the loop: moves late events on and rings. Returns whether some are still late.
-    pub fn ring(&mut self) -> bool {
+    /// Once per iteration of the loop: moves late events on and wakes the job's end. Returns whether some are still late.
+    pub fn flush(&mut self) -> bool {
         while let Some(event) = self.late.pop_front() {
             match self.to.try_send(event) {
                 Ok(()) => {}
@@ -268,16 +269,16 @@ impl Post {
                 }
             }
         }
-        if std::mem::take(&mut self.rung)
-            && let Some(bell) = &self.bell
+        if std::mem::take(&mut self.wake_is_due)
+            && let Some(wake) = &self.wake
         {
-            bell.signal();
+            wake.signal();
         }
         !self.late.is_empty()
     }
 }
 
-/// The entry a handout is told under when it fails as a whole.
+/// The entry under which a chunk is reported when it fails as a whole.
 #[must_use]
 pub fn first_entry(unit: &Unit) -> EntryId {
     match unit {

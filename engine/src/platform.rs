@@ -8,15 +8,14 @@
 use std::fmt::Debug;
 use std::io;
 
-use sys::mem::{Mem, Pool};
-pub use sys::udp::{Arrived, Splicer};
-
-use crate::seal::packet;
 pub use crate::tree::sink_tree::{
     Clones, Cloning, Firm, Found, Old, Owners, PartClaims, Parts, PreviousVersions, Prune, Publish, ReadBack, Sign,
     SinkTree, Striped, Volume, VolumeSet,
 };
 pub use crate::tree::source_tree::{HOLES_AT_ONCE, Holes, SourceTree};
+use proto::packet::PACKET_OVERHEAD;
+use sys::mem::{Mem, Pool};
+pub use sys::udp::{Arrived, Splicer};
 
 /// One asynchronous step. `at` and `len` index into the memory's bytes.
 #[derive(Debug)]
@@ -87,7 +86,7 @@ pub trait Platform {
     fn send_burst(
         &mut self,
         _socket: &Self::Socket,
-        _heads: &[[u8; packet::HEAD_BYTES]],
+        _heads: &[[u8; PACKET_OVERHEAD]],
         _payload: &[u8],
         _segment: usize,
     ) -> io::Result<usize> {

@@ -13,7 +13,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use engine::host::{Make, Team, Workers};
-use engine::job::{Cmd, Cover, Event, JobPart, Post, Role, Terms};
+use engine::job::{Cmd, Cover, Event, EventQueue, JobPart, Role, Terms};
 use proto::negotiate::Cipher;
 use proto::storage::Engines;
 use proto::wire::control::DigestKind;
@@ -33,8 +33,12 @@ fn who_hears_that_a_job_is_closed_reads_all_that_was_counted_for_it() {
     };
     for job in 1..=2000 {
         let (post, events) = sync_channel(16);
-        let part =
-            JobPart { role: Role::Send(source.clone()), terms, post: Post::new(post, None), bound: Arc::default() };
+        let part = JobPart {
+            role: Role::Send(source.clone()),
+            terms,
+            events: EventQueue::new(post, None),
+            bound: Arc::default(),
+        };
         team.send(0, Cmd::Open { job, part });
         team.send(0, Cmd::Close { job });
         let Ok(Event::Closed { books }) = events.recv_timeout(Duration::from_secs(10)) else { panic!("not closed") };

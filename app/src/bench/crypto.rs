@@ -14,7 +14,7 @@ use clap::Args;
 use crc_fast::CrcAlgorithm;
 use engine::job::{Cover, RailKey, Terms};
 use engine::seal::frame::{HashAs, Sealer};
-use engine::worker::stages::{Counters, Laps};
+use engine::worker::stages::{Counters, Stopwatch};
 use proto::PIECE_BYTES;
 use proto::negotiate::Cipher;
 use proto::wire::chunk::{CHUNK_BYTES_MIN, ChunkKind, Header, SEALED_HEADER_BYTES, TAG_BYTES};
@@ -293,7 +293,7 @@ fn frame_case(name: &str, cover: Cover, digest: DigestKind) -> Case {
     let terms = Terms { chunk_bytes: CHUNK_BYTES_MIN, digest, cipher: Cipher::Aes128Gcm, cover, publish_small: false };
     let key = RailKey { secret: [7; 32], place: [7; 18] };
     let (mut sealer, mut opener) = (Sealer::new(terms, key.clone()), Sealer::new(terms, key));
-    let mut laps = Laps::new(Arc::new(Counters::default()));
+    let mut watch = Stopwatch::new(Arc::new(Counters::default()));
     let mut spans = Vec::with_capacity(STREAM_CHUNKS);
     let mut chunk = 0_u64;
     let work = move |bufs: &mut [Buf], _: usize| {
@@ -304,7 +304,7 @@ fn frame_case(name: &str, cover: Cover, digest: DigestKind) -> Case {
                 let mut header = header_of(chunk);
                 chunk += 1;
                 let how = hash_of(&header);
-                spans.push(sealer.seal(&mut header, how, buf, &mut laps, |_| ()));
+                spans.push(sealer.seal(&mut header, how, buf, &mut watch, |_| ()));
             }
         });
         let open_ns = timed(|| {
@@ -312,7 +312,7 @@ fn frame_case(name: &str, cover: Cover, digest: DigestKind) -> Case {
                 let head = &buf.whole()[span.at..span.at + SEALED_HEADER_BYTES];
                 let mut head: [u8; SEALED_HEADER_BYTES] = head.try_into().expect("cut to this length");
                 let header = opener.open_header(&mut head).expect("sealed a moment ago");
-                let opened = opener.open_payload(&header, hash_of(&header), buf, &mut laps, |_| ());
+                let opened = opener.open_payload(&header, hash_of(&header), buf, &mut watch, |_| ());
                 opened.expect("sealed a moment ago");
             }
         });

@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use engine::fault;
 use engine::host::Team;
-use engine::job::{Cmd, Event as Told, JobNo, JobPart, Post, Role, Terms};
+use engine::job::{Cmd, Event as Told, EventQueue, JobNo, JobPart, Role, Terms};
 use engine::linux::Linux;
 use engine::machine::{Outbox, Record};
 use engine::meter::{Meter, PathStats};
@@ -451,8 +451,8 @@ impl<'a, 'b> Keeper<'a, 'b> {
                 Way::Send(source) => Role::Send(source.clone()),
                 Way::Recv { sink, .. } => Role::Recv(sink.clone()),
             };
-            let post = Post::new(self.post.clone(), Some(self.job.bell.clone()));
-            let part = JobPart { role, terms: self.job.terms, post, bound: self.job.bound.clone() };
+            let events = EventQueue::new(self.post.clone(), Some(self.job.bell.clone()));
+            let part = JobPart { role, terms: self.job.terms, events, bound: self.job.bound.clone() };
             self.job.workers.send(worker, Cmd::Open { job: self.job.no, part });
         }
         self.job.link.keep();

@@ -5,5 +5,58 @@
 //! Invariants: an end knows neither rails nor seals.
 //! Absent on purpose: names on disk (the trees), durability (the committers).
 
+pub(crate) mod pieces; // reads and writes that do not wait, and where short ones go on
+pub(crate) mod feed; // chunks between a source and its rail
+pub(crate) mod pack; // many small whole files in one chunk
 pub(crate) mod file_source; // chunks of files, packs of small ones → buf
 pub(crate) mod file_sink; // buf → parts of files, small files
+
+use crate::ends::file_sink::FileSink;
+use crate::ends::file_source::FileSource;
+use crate::job::Role;
+use crate::platform::Platform;
+
+/// The end of a job that a worker serves. One that is no file is one more variant here, and one more file in this folder.
+#[derive(Debug)]
+pub(crate) enum End<P: Platform> {
+    /// Chunks are read here.
+    Source(FileSource<P>),
+    /// Chunks are written here.
+    Sink(FileSink<P>),
+}
+
+impl<P: Platform> End<P> {
+    /// Of a worker whose bufs are on this memory node, if they are held on one.
+    pub(crate) fn new(role: Role<P>, node: Option<u16>) -> Self {
+        match role {
+            Role::Send(tree) => End::Source(FileSource::new(tree)),
+            Role::Recv(tree) => End::Sink(FileSink::new(tree, node)),
+        }
+    }
+
+    /// Does it send?
+    pub(crate) fn sends(&self) -> bool {
+        matches!(self, End::Source(_))
+    }
+
+    /// The source of a job that sends: assignments and sending rails are of such jobs only.
+    pub(crate) fn source(&mut self) -> &mut FileSource<P> {
+        match self {
+            End::Source(source) => source,
+            End::Sink(_) => unreachable!("rails that send are of jobs that send"),
+        }
+    }
+
+    /// The sink of a job that receives.
+    pub(crate) fn sink(&mut self) -> &mut FileSink<P> {
+        match self {
+            End::Sink(sink) => sink,
+            End::Source(_) => unreachable!("rails that receive are of jobs that receive"),
+        }
+    }
+
+    /// Are opened chunks held here until a volume wants them?
+    pub(crate) fn holds(&self) -> bool {
+        matches!(self, End::Sink(sink) if sink.holds())
+    }
+}

@@ -1,28 +1,31 @@
 //! Stream rails: the loop's steps for frames on TCP (or a socket pair).
 //!
-//! For: fill → seal → send on one side (a bare payload goes from its file unread), header → payload → open → write on the other.
-//! In and out: handouts and completions in; ops and events out.
+//! For: filled chunk → frame → network on one side (a payload that passes through goes from its file unread), network → header → payload on
+//! the other.
+//! In and out: filled chunks and completions in; ops, events and what is next out.
 //! Invariants: one frame at most stands sealed ahead of the one in flight (more would only leave the cache); a stream error ends the rail and
-//! nothing else; a header is checked against the job before a buf is taken for it.
-//! Absent on purpose: reconnecting (the initiator's keeper), acknowledging (keeper).
+//! nothing else; a header is checked by the sink before a buf is taken for its payload.
+//! Absent on purpose: reconnecting, acknowledging (the job's ends), opening and landing (the loop calls `seal` and the sink).
 
+use std::collections::VecDeque;
 use std::io;
 
 use proto::books::Stage;
 use proto::error::Breach;
-use proto::ledger::chunk_len;
 use proto::manifest::EntryId;
-use proto::wire::chunk::{ChunkKind, Header, PACK_FILE_BYTES_MAX, SEALED_HEADER_BYTES, TAG_BYTES, TAKEN_BYTES};
+use proto::wire::chunk::{ChunkKind, Header, SEALED_HEADER_BYTES, TAG_BYTES, TAKEN_BYTES};
 use proto::wire::control::FaultKind;
 use sys::mem::{Buf, HEADROOM, Mem};
 
-use crate::ends::file_sink::is_zero;
-use crate::ends::file_source::SMALL_BYTES;
-use crate::job::{Cover, EntryError, Event, JobNo, RailEnd, fault_kind};
+use crate::ends::feed::{Feed, SMALL_BYTES};
+use crate::ends::pieces::{is_again, read_piece};
+use crate::job::{Cover, EntryError, Event, RailEnd, RailKey, Terms, fault_kind};
 use crate::platform::{Done, Harm, Op, Platform};
-use crate::rail::{Bare, Frame, Kind, Lent, Load, Slot, Taking};
-use crate::seal::frame::{HashAs, Touch, check_draining, hash_as, tag_count};
-use crate::worker::Worker;
+use crate::rail::base::{Base, Next};
+use crate::rail::slices::Slices;
+use crate::seal::frame::{FrameSpan, Sealer, Touch, hash_as, tag_count};
+use crate::worker::cx::Cx;
+use crate::worker::slots::{Kind, Load, Slot};
 
 /// Sealed frames ahead of the one in flight. With one, a frame is sent straight after it was sealed, while a level-2 cache of
 /// 1 MiB still has most of it: 20.0 instead of 18.7 Gb/s sealed with BLAKE3 (EPYC, loopback, medians of 40 rounds, 2026-11).
@@ -32,589 +35,615 @@ const SEALED_AHEAD: usize = 1;
 const EINVAL: i32 = 22;
 const EOPNOTSUPP: i32 = 95;
 
-impl<P: Platform> Worker<P> {
-    /// Seal: the next filled chunk becomes a frame; then the next frame goes out.
-    pub(crate) fn step_send(&mut self, index: usize) {
-        if self.rails[index].as_ref().is_some_and(|rail| rail.packets.is_some()) {
-            return self.step_packets(index);
-        }
-        while self.step_seal(index) {}
-        let now = self.platform.now_ns();
-        let rail = self.rails[index].as_mut().expect("the loop looked");
-        if rail.sending {
-            return self.send_on(index, now);
-        }
-        let Some(front) = rail.sealed.front() else { return };
-        // What goes unread goes in one.
-        let (bytes, whole) = (front.len(), front.bare.is_some());
-        let granted = if whole { rail.may_pass_slice(now, bytes) } else { rail.may_pass(now, bytes) };
-        let Some(granted) = granted else { return };
-        rail.granted = granted;
-        let frame = rail.sealed.pop_front().expect("seen above");
-        rail.sending = true;
-        rail.ops += 1;
-        let slot = Slot {
-            kind: Kind::Send,
-            rail: index,
-            at: frame.span.at,
-            done: 0,
-            len: bytes,
-            load: Load::Frame { chunk: frame.chunk, payload: frame.payload },
+/// A sealed frame that waits for the rail.
+#[derive(Debug)]
+struct Frame<F> {
+    chunk: u64,
+    buf: Buf,
+    span: FrameSpan,
+    /// The user's bytes in it.
+    payload: u64,
+    /// Its payload, where that is not in the buf.
+    unread: Option<Unread<F>>,
+}
+
+impl<F> Frame<F> {
+    /// Bytes on the wire.
+    fn len(&self) -> usize {
+        self.span.len + self.unread.as_ref().map_or(0, |unread| unread.bytes as usize)
+    }
+}
+
+/// A payload that passes from its file to the network without being read here.
+#[derive(Debug)]
+struct Unread<F> {
+    file: F,
+    entry: EntryId,
+    offset: u64,
+    bytes: u32,
+}
+
+/// A frame whose memory the network reads itself.
+#[derive(Debug)]
+struct ByReference {
+    /// Where it ends in the stream.
+    end: u64,
+    /// Frames before it and itself.
+    count: u64,
+    buf: Buf,
+}
+
+/// Zero-copy send: frames in flight by reference, and how many frames the receiver has consumed.
+#[derive(Debug)]
+struct ZeroCopy {
+    /// The network reads our memory itself …
+    enabled: bool,
+    /// … and that of the frame in flight.
+    this_frame: bool,
+    /// Frames sent.
+    frames: u64,
+    /// Frames that the receiver says it has consumed.
+    consumed: u64,
+    /// Bytes of whole frames handed to the socket.
+    stream_bytes: u64,
+    /// Frames that may still be read.
+    in_flight: VecDeque<ByReference>,
+}
+
+/// The receiving half's place in the stream.
+#[derive(Debug)]
+enum Taking {
+    /// A header is to be asked for.
+    Idle,
+    /// An op is in flight, or what it received waits for the bound.
+    Busy,
+    /// A header came and was checked, a buf is wanted.
+    Hungry(Header),
+}
+
+/// The sending half.
+#[derive(Debug)]
+struct Sending<F> {
+    feed: Feed<F>,
+    sealed: VecDeque<Frame<F>>,
+    /// The payload of the frame in flight, if it passes through unread.
+    unread: Option<Unread<F>>,
+    /// A file system refused to hand its bytes over: they are read from here on.
+    reads_all: bool,
+    /// A frame is in flight, or a part of it waits for the bound.
+    busy: bool,
+    zero_copy: ZeroCopy,
+}
+
+/// The receiving half.
+#[derive(Debug)]
+struct Receiving {
+    taking: Taking,
+    /// Frames consumed whole.
+    frames: u64,
+    /// The newest count that the sender was told.
+    reported: u64,
+    /// The memory that a count travels in; away while one is on its way.
+    count: Option<Box<[u8]>>,
+}
+
+/// One of these per rail, in the rail's box.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "a rail is one or the other for good")]
+enum Half<F> {
+    Send(Sending<F>),
+    Recv(Receiving),
+}
+
+/// A stream rail.
+#[derive(Debug)]
+pub(crate) struct Stream<P: Platform> {
+    /// What every rail has.
+    pub(crate) base: Base<P>,
+    sealer: Sealer,
+    /// Memory for the next header (receiver) or count (sender); away while one is awaited.
+    head: Option<Box<[u8]>>,
+    slices: Slices,
+    half: Half<P::File>,
+}
+
+impl<P: Platform> Stream<P> {
+    /// A rail on which chunks go out. `zero_copy`: the network may read our memory itself.
+    pub(crate) fn sending(base: Base<P>, terms: Terms, key: RailKey, zero_copy: bool) -> Self {
+        let zero_copy = ZeroCopy {
+            enabled: zero_copy,
+            this_frame: false,
+            frames: 0,
+            consumed: 0,
+            stream_bytes: 0,
+            in_flight: VecDeque::with_capacity(32),
         };
-        let socket = rail.socket.clone();
-        let token = self.slots.put(slot);
-        let (at, len) = (frame.span.at, frame.span.len);
-        if let Some(bare) = frame.bare {
-            let (file, offset, bytes) = (bare.file.clone(), bare.offset, bare.bytes as usize);
-            rail.bare = Some(bare);
-            rail.loan.lending = false;
-            let mem = Mem::Buf(frame.buf);
-            return self.platform.submit(token, Op::SendFile { socket, mem, at, len, file, offset, bytes });
-        }
-        // What is lent comes back a round trip later: half of the bufs stay for reading ahead.
-        let pool = self.platform.pool();
-        let lend = rail.loan.lends && pool.free() * 2 >= pool.count();
-        rail.loan.lending = lend;
-        let len = len.min(rail.granted);
-        self.platform.submit(token, Op::Send { socket, mem: Mem::Buf(frame.buf), at, len, lend });
+        let (feed, sealed) = (Feed::new(), VecDeque::with_capacity(4));
+        let half = Sending { feed, sealed, unread: None, reads_all: false, busy: false, zero_copy };
+        Stream::new(base, terms, key, Half::Send(half))
     }
 
-    /// The rest of a frame that waited for the bound.
-    fn send_on(&mut self, index: usize, now: u64) {
-        if let Some((slot, mem)) = self.next_slice(index, now) {
-            self.send_rest(slot, mem);
+    /// A rail on which chunks come in.
+    pub(crate) fn receiving(base: Base<P>, terms: Terms, key: RailKey) -> Self {
+        let count = Some(vec![0; TAKEN_BYTES].into_boxed_slice());
+        let half = Receiving { taking: Taking::Idle, frames: 0, reported: 0, count };
+        Stream::new(base, terms, key, Half::Recv(half))
+    }
+
+    fn new(base: Base<P>, terms: Terms, key: RailKey, half: Half<P::File>) -> Self {
+        let slices = Slices::new(base.bound.clone());
+        let head = Some(vec![0; SEALED_HEADER_BYTES].into_boxed_slice());
+        Stream { base, sealer: Sealer::new(terms, key), head, slices, half }
+    }
+
+    /// The chunks that wait for it, if it sends.
+    pub(crate) fn feed(&mut self) -> Option<&mut Feed<P::File>> {
+        match &mut self.half {
+            Half::Send(half) => Some(&mut half.feed),
+            Half::Recv(_) => None,
         }
     }
 
-    /// What is left of the frame in hand, if the bound lets some of it pass now: `granted` says how much.
-    fn next_slice(&mut self, index: usize, now: u64) -> Option<(Slot, Mem)> {
-        let rail = self.rails[index].as_mut().expect("the loop looked");
-        let rest = rail.part.as_ref().map(|(slot, _)| slot.len - slot.done)?;
-        rail.granted = rail.may_pass(now, rest)?;
-        rail.ops += 1;
-        rail.part.take()
+    /// Opens payloads, in the order in which their headers came.
+    pub(crate) fn sealer(&mut self) -> &mut Sealer {
+        &mut self.sealer
     }
 
-    /// Sends of a frame what the bound has let go.
-    fn send_rest(&mut self, slot: Slot, mem: Mem) {
-        let rail = self.rail(&slot);
-        let (socket, lend) = (rail.socket.clone(), rail.loan.lending);
-        let (at, len) = (slot.at + slot.done, (slot.len - slot.done).min(rail.granted));
-        let token = self.slots.put(slot);
-        self.platform.submit(token, Op::Send { socket, mem, at, len, lend });
+    /// The sink admits the header that came: its payload is received as soon as there is a buf.
+    pub(crate) fn admit(&mut self, header: Header) {
+        if let Half::Recv(half) = &mut self.half {
+            half.taking = Taking::Hungry(header);
+        }
     }
 
-    fn step_seal(&mut self, index: usize) -> bool {
-        let rail = self.rails[index].as_mut().expect("the loop looked");
-        if rail.sealed.len() >= SEALED_AHEAD {
-            return false;
-        }
-        let Some(filled) = rail.filled.pop_front() else { return false };
-        let payload = filled.files_bytes();
-        let (mut header, file_bytes) = filled.header();
-        let mut buf = filled.buf;
-        let Header { kind, chunk, entry, offset, .. } = header;
-        let how = hash_as(&header, file_bytes, rail.terms.chunk_bytes);
-        self.laps.lap(Stage::Loop);
-        let is_bare = kind == ChunkKind::Range
-            && rail.terms.cover == Cover::Bare
-            && rail.goes_whole(HEADROOM + filled.bytes as usize);
-        let sealer = rail.sealer.as_mut().expect("a stream rail");
-        if is_bare
-            && rail.loan.lends
-            && !rail.reads_all
-            && let Some(file) = filled.from
-        {
-            let span = sealer.seal_bare(&header, &mut buf);
-            let bare = Some(Bare { file, entry, offset, bytes: filled.bytes });
-            rail.sealed.push_back(Frame { chunk, buf, span, payload, bare });
-            self.laps.lap(Stage::Seal);
-            return true;
-        }
-        let platform = &mut self.platform;
-        let touch = |touch, at: usize, piece: &mut [u8]| {
-            match (touch, &filled.from) {
-                (Touch::Fill, Some(file)) => return read_piece(platform, file, offset + at as u64, piece),
-                (Touch::Harm, _) => platform.harm(Harm::SourceBuf, piece),
-                _ => {}
+    /// Has it nothing to send, although there is more to read?
+    pub(crate) fn is_starved(&self) -> bool {
+        matches!(&self.half, Half::Send(half) if half.feed.filled.is_empty() && half.sealed.is_empty() && !half.busy)
+    }
+
+    /// Do chunks come in here?
+    pub(crate) fn is_receiving(&self) -> bool {
+        matches!(self.half, Half::Recv(_))
+    }
+
+    /// Does it wait for a buf?
+    pub(crate) fn is_hungry(&self) -> bool {
+        matches!(&self.half, Half::Recv(Receiving { taking: Taking::Hungry(_), .. }))
+    }
+
+    /// Nanoseconds until the bound lets the next bytes pass; `None`: it does not wait for the bound.
+    pub(crate) fn held_ns(&self, now_ns: u64) -> Option<u64> {
+        let bytes = match (&self.slices.part, &self.half) {
+            (Some((slot, _)), _) => Some(slot.len - slot.done),
+            (None, Half::Send(half)) if half.busy => None,
+            (None, Half::Send(half)) => half.sealed.front().map(Frame::len),
+            (None, Half::Recv(Receiving { taking: Taking::Hungry(header), .. })) => Some(header.payload_bytes as usize),
+            (None, Half::Recv(_)) => None,
+        }?;
+        self.slices.held_ns(now_ns, bytes)
+    }
+
+    /// May the network still read memory of this rail's frames?
+    pub(crate) fn is_read_by_network(&self) -> bool {
+        match &self.half {
+            Half::Send(Sending { zero_copy, .. }) => {
+                !zero_copy.in_flight.is_empty() || (zero_copy.this_frame && self.slices.part.is_some())
             }
-            Ok(())
-        };
-        let span = match sealer.seal_filling(&mut header, how, &mut buf, &mut self.laps, touch) {
-            Ok(span) => span,
-            Err(error) => {
-                self.drop_filled(index, &filled.handout, buf, &error);
-                return true;
-            }
-        };
-        if kind == ChunkKind::Range {
-            let seat = self.seats.get_mut(&rail.job).expect("rails go before their job");
-            // With crc64 the digest is the CRC itself; the header has both.
-            seat.part.post.put(Event::Read { chunk, entry, offset, digest: header.digest });
-        }
-        rail.sealed.push_back(Frame { chunk, buf, span, payload, bare: None });
-        true
-    }
-
-    /// A send came back: go on with the rest, or the frame is gone.
-    pub(crate) fn on_sent(&mut self, slot: Slot, done: Done) {
-        let (mut slot, done) = match self.rail(&slot).bare.take() {
-            Some(bare) => match self.on_bare(slot, done, bare) {
-                Some(ended) => ended,
-                None => return,
-            },
-            None => (slot, done),
-        };
-        let moved = match done.result {
-            Ok(0) => Err(io::ErrorKind::WriteZero.into()),
-            Ok(moved) => Ok(moved),
-            Err(error) if is_again(&error) => Ok(0),
-            Err(error) => Err(error),
-        };
-        if self.rail(&slot).loan.lending {
-            self.laps.spared.lent += moved.as_ref().map_or(0, |bytes| *bytes as u64);
-        }
-        let rail = self.rail(&slot);
-        match moved {
-            Err(error) => {
-                rail.sending = false;
-                rail.ops -= 1;
-                match done.mem {
-                    // Part of it may have been lent.
-                    Mem::Buf(buf) if rail.loan.lending => {
-                        rail.loan.lent.push_back(Lent { end: u64::MAX, count: u64::MAX, buf })
-                    }
-                    mem => self.give(mem),
-                }
-                // Cut: the receive that watches for the peer's close must come back as well.
-                self.break_off(slot.rail, RailEnd::Fault(error));
-            }
-            Ok(moved) if slot.done + moved < slot.len && !rail.has_ended() => {
-                slot.done += moved;
-                rail.granted = rail.granted.saturating_sub(moved);
-                if rail.granted > 0 {
-                    return self.send_rest(slot, done.mem);
-                }
-                rail.ops -= 1;
-                rail.part = Some((slot, done.mem));
-            }
-            Ok(moved) => {
-                let whole = slot.done + moved == slot.len;
-                rail.sending = false;
-                rail.ops -= 1;
-                rail.loan.frames += 1;
-                rail.loan.stream_bytes += slot.len as u64;
-                let (job, number) = (rail.job, rail.rail);
-                match done.mem {
-                    Mem::Buf(buf) if rail.loan.lending => {
-                        rail.loan.lent.push_back(Lent { end: rail.loan.stream_bytes, count: rail.loan.frames, buf });
-                    }
-                    mem => self.give(mem),
-                }
-                if let (true, Load::Frame { chunk, payload }) = (whole, slot.load) {
-                    let seat = self.seats.get_mut(&job).expect("rails go before their job");
-                    seat.part.post.put(Event::Sent { rail: number, chunk, bytes: slot.len as u64, payload });
-                }
-            }
+            Half::Recv(_) => false,
         }
     }
 
-    /// A frame went whose payload was not read here, or could not go so: then it is read, and goes as others do.
-    fn on_bare(&mut self, slot: Slot, done: Done, bare: Bare<P::File>) -> Option<(Slot, Done)> {
-        let Load::Frame { chunk, .. } = slot.load else { unreachable!("frames are sent") };
-        let (job, whole) = (self.rail(&slot).job, slot.len);
-        let (result, missing) = match done.result {
-            Err(error)
-                if matches!(error.raw_os_error(), Some(EINVAL | EOPNOTSUPP))
-                    || error.kind() == io::ErrorKind::Unsupported =>
-            {
-                let Mem::Buf(mut buf) = done.mem else { unreachable!("frames are in bufs") };
-                let payload = &mut buf.payload_mut()[..bare.bytes as usize];
-                let read = read_piece(&self.platform, &bare.file, bare.offset, payload);
-                if read.is_err() {
-                    payload.fill(0); // its header is sealed, so it goes; and nothing else that stood here
-                }
-                self.tell_bare(job, chunk, &bare, read.err());
-                let rail = self.rail(&slot);
-                rail.reads_all = true;
-                let (socket, at, len) = (rail.socket.clone(), slot.at, slot.len);
-                let token = self.slots.put(slot);
-                self.platform.submit(token, Op::Send { socket, mem: Mem::Buf(buf), at, len, lend: false });
-                return None;
-            }
-            Ok(moved) if moved < whole => (Ok(whole), Some(io::ErrorKind::UnexpectedEof.into())),
-            other => (other, None),
-        };
-        if result.is_ok() {
-            self.laps.spared.lent += u64::from(bare.bytes);
-            self.laps.spared.unread += u64::from(bare.bytes);
-            self.tell_bare(job, chunk, &bare, missing);
+    /// The rail is over.
+    pub(crate) fn give_bufs(self, mut give: impl FnMut(Buf)) {
+        if let Half::Send(half) = self.half {
+            half.feed.filled.into_iter().for_each(|filled| give(filled.buf));
+            half.sealed.into_iter().for_each(|frame| give(frame.buf));
+            half.zero_copy.in_flight.into_iter().for_each(|frame| give(frame.buf));
         }
-        Some((slot, Done { result, ..done }))
-    }
-
-    fn tell_bare(&mut self, job: JobNo, chunk: u64, bare: &Bare<P::File>, error: Option<io::Error>) {
-        let seat = self.seats.get_mut(&job).expect("rails go before their job");
-        let (entry, offset) = (bare.entry, bare.offset);
-        seat.part.post.put(match error {
-            // No digest: nobody looked.
-            None => Event::Read { chunk, entry, offset, digest: [0; 32] },
-            Some(error) => {
-                let torn = error.kind() == io::ErrorKind::UnexpectedEof;
-                let kind = if torn { FaultKind::Torn } else { fault_kind(&error, true) };
-                let errno = error.raw_os_error().unwrap_or(0);
-                Event::Torn { chunk, error: EntryError { entry, kind, errno, step: "send the source" } }
-            }
-        });
-    }
-
-    /// Recv: ask for the next header, or for the payload of the one that came.
-    pub(crate) fn step_recv(&mut self, index: usize) {
-        if self.rails[index].as_ref().is_some_and(|rail| rail.packets.is_some()) {
-            return;
-        }
-        let now = self.platform.now_ns();
-        let rail = self.rails[index].as_mut().expect("the loop looked");
-        match std::mem::replace(&mut rail.taking, Taking::Busy) {
-            Taking::Nothing => {
-                rail.taking = Taking::Nothing;
-                self.watch_close(index);
-            }
-            Taking::Busy => self.take_on(index, now),
-            Taking::Idle => {
-                rail.taking = Taking::Idle;
-                if rail.hold {
-                    return;
-                }
-                rail.taking = Taking::Busy;
-                self.ask_head(index);
-            }
-            Taking::Hungry(header) => {
-                let tags = tag_count(rail.terms.cover.of(header.kind), header.payload_bytes as usize) * TAG_BYTES;
-                let (at, len) = (HEADROOM - tags, tags + header.payload_bytes as usize);
-                rail.taking = Taking::Hungry(header);
-                // What comes slice by slice has its buf for long: a part of them stays for the others.
-                let pool = self.platform.pool();
-                let goes_whole = rail.goes_whole(SEALED_HEADER_BYTES + len);
-                let least = if goes_whole { 0 } else { pool.count() / 4 };
-                // The last of the small ones' is a sender's: who sends has what it sends.
-                let as_small = goes_whole && u64::from(header.payload_bytes) <= SMALL_BYTES && pool.small_free() > 1;
-                if pool.free() <= least && !as_small {
-                    return;
-                }
-                let Some(granted) = rail.may_pass(now, SEALED_HEADER_BYTES + len) else { return };
-                rail.granted = granted - SEALED_HEADER_BYTES;
-                let first = len.min(rail.granted);
-                rail.taking = Taking::Busy;
-                let pool = self.platform.pool();
-                let buf = if pool.free() > least { pool.take() } else { pool.take_small() };
-                let buf = buf.expect("seen to be there");
-                rail.ops += 1;
-                let socket = rail.socket.clone();
-                let slot = Slot { kind: Kind::Payload, rail: index, at, done: 0, len, load: Load::Header(header) };
-                let token = self.slots.put(slot);
-                self.platform.submit(token, Op::Recv { socket, mem: Mem::Buf(buf), at, len: first });
-            }
+        if let Some((_, Mem::Buf(buf))) = self.slices.part {
+            give(buf);
         }
     }
+}
 
-    /// The rest of a payload that waited for the bound.
-    fn take_on(&mut self, index: usize, now: u64) {
-        if let Some((slot, mem)) = self.next_slice(index, now) {
-            self.take_rest(slot, mem);
+/// Seals filled chunks and sends the next frame.
+pub(crate) fn step_send<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>) {
+    while seal_next(rail, cx) {}
+    let now = cx.platform.now_ns();
+    let Half::Send(half) = &mut rail.half else { return };
+    if half.busy {
+        // The rest of a frame that waited for the bound.
+        if let Some((slot, mem)) = rail.slices.next(now) {
+            send_rest(rail, cx, slot, mem);
         }
+        return;
     }
-
-    /// Takes of a payload what the bound has let go.
-    fn take_rest(&mut self, slot: Slot, mem: Mem) {
-        let rail = self.rail(&slot);
-        let socket = rail.socket.clone();
-        let (at, len) = (slot.at + slot.done, (slot.len - slot.done).min(rail.granted));
-        let token = self.slots.put(slot);
-        self.platform.submit(token, Op::Recv { socket, mem, at, len });
+    let Some(front) = half.sealed.front() else { return };
+    // What goes unread goes in one.
+    let (bytes, whole) = (front.len(), front.unread.is_some());
+    let granted = if whole { rail.slices.may_pass_slice(now, bytes) } else { rail.slices.may_pass(now, bytes) };
+    let Some(granted) = granted else { return };
+    rail.slices.granted = granted;
+    let frame = half.sealed.pop_front().expect("seen above");
+    half.busy = true;
+    let load = Load::Frame { chunk: frame.chunk, payload: frame.payload };
+    let (at, len) = (frame.span.at, frame.span.len);
+    let slot = Slot { kind: Kind::Send, rail: cx.index, at, done: 0, len: bytes, load };
+    let (socket, mem) = (rail.base.socket.clone(), Mem::Buf(frame.buf));
+    if let Some(unread) = frame.unread {
+        let (file, offset, bytes) = (unread.file.clone(), unread.offset, unread.bytes as usize);
+        half.unread = Some(unread);
+        half.zero_copy.this_frame = false;
+        return cx.submit(slot, Op::SendFile { socket, mem, at, len, file, offset, bytes });
     }
+    // What goes by reference comes back a round trip later: half of the bufs stay for reading ahead.
+    let pool = cx.platform.pool();
+    let lend = half.zero_copy.enabled && pool.free() * 2 >= pool.count();
+    half.zero_copy.this_frame = lend;
+    cx.submit(slot, Op::Send { socket, mem, at, len: len.min(granted), lend });
+}
 
-    /// A sending rail asks for the receiver's counts of frames: so it also learns at once when the peer goes.
-    fn watch_close(&mut self, index: usize) {
-        if self.rails[index].as_ref().is_some_and(|rail| rail.head.is_some()) {
-            self.ask_small(index, TAKEN_BYTES);
-        }
+/// Sends of a frame what the bound has let go.
+fn send_rest<P: Platform>(rail: &Stream<P>, cx: &mut Cx<'_, P>, slot: Slot, mem: Mem) {
+    let lend = matches!(&rail.half, Half::Send(half) if half.zero_copy.this_frame);
+    let socket = rail.base.socket.clone();
+    let (at, len) = (slot.at + slot.done, (slot.len - slot.done).min(rail.slices.granted));
+    cx.submit(slot, Op::Send { socket, mem, at, len, lend });
+}
+
+/// The next filled chunk becomes a frame. Returns whether there may be another.
+fn seal_next<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>) -> bool {
+    let Half::Send(half) = &mut rail.half else { return false };
+    if half.sealed.len() >= SEALED_AHEAD {
+        return false;
     }
-
-    /// The receiver has taken so many frames: what was lent of them is ours again, if its kernel says so too. A count that anybody in
-    /// between could forge must not let the next chunk's plain bytes be sent in the place of this one's sealed ones.
-    fn on_taken(&mut self, index: usize, count: u64) -> Result<(), Breach> {
-        let rail = self.rails[index].as_mut().expect("the caller has it");
-        // A frame counts here when its send is done, which may be told after the peer's word.
-        if count <= rail.loan.told || count > rail.loan.frames + u64::from(rail.sending) {
-            return Err(Breach::RailDirection);
-        }
-        rail.loan.told = count;
-        if rail.loan.lent.front().is_some_and(|lent| lent.count <= count) {
-            let acknowledged = rail.loan.stream_bytes.saturating_sub(self.platform.unacknowledged(&rail.socket));
-            while rail.loan.lent.front().is_some_and(|lent| lent.count <= count && lent.end <= acknowledged) {
-                let lent = rail.loan.lent.pop_front().expect("seen in front");
-                self.platform.pool().give(lent.buf);
-            }
+    let Some(filled) = half.feed.filled.pop_front() else { return false };
+    let payload = filled.files_bytes();
+    let (mut header, file_bytes) = filled.header();
+    let mut buf = filled.buf;
+    let Header { kind, chunk, entry, offset, .. } = header;
+    let how = hash_as(&header, file_bytes, cx.terms.chunk_bytes);
+    cx.watch.lap(Stage::Loop);
+    let may_pass_through = kind == ChunkKind::Range
+        && cx.terms.cover == Cover::Bare
+        && rail.slices.goes_whole(HEADROOM + filled.bytes as usize);
+    if may_pass_through
+        && half.zero_copy.enabled
+        && !half.reads_all
+        && let Some(file) = filled.from
+    {
+        let span = rail.sealer.seal_bare(&header, &mut buf);
+        let unread = Some(Unread { file, entry, offset, bytes: filled.bytes });
+        half.sealed.push_back(Frame { chunk, buf, span, payload, unread });
+        cx.watch.lap(Stage::Seal);
+        return true;
+    }
+    let platform = &mut *cx.platform;
+    let touch = |touch, at: usize, piece: &mut [u8]| {
+        match (touch, &filled.from) {
+            (Touch::Fill, Some(file)) => return read_piece(platform, file, offset + at as u64, piece),
+            (Touch::Harm, _) => platform.harm(Harm::SourceBuf, piece),
+            _ => {}
         }
         Ok(())
-    }
-
-    /// Tells the sender how many frames were taken whole.
-    fn tell_taken(&mut self, index: usize) {
-        let rail = self.rails[index].as_mut().expect("the caller has it");
-        if rail.loan.told == rail.loan.frames || rail.has_ended() {
-            return;
+    };
+    match rail.sealer.seal_filling(&mut header, how, &mut buf, cx.watch, touch) {
+        Err(error) => {
+            cx.give_buf(buf);
+            cx.report_unreadable(&filled.chunk, &error);
         }
-        let Some(mut word) = rail.loan.word.take() else { return };
-        rail.loan.told = rail.loan.frames;
-        word.copy_from_slice(&rail.loan.told.to_le_bytes());
-        rail.ops += 1;
-        let socket = rail.socket.clone();
-        let len = word.len();
-        let slot = Slot { kind: Kind::Taken, rail: index, at: 0, done: 0, len, load: Load::None };
-        let token = self.slots.put(slot);
-        self.platform.submit(token, Op::Send { socket, mem: Mem::Small(word), at: 0, len, lend: false });
-    }
-
-    /// A count is on its way, and perhaps another is due.
-    pub(crate) fn on_told(&mut self, mut slot: Slot, done: Done) {
-        let rail = self.rail(&slot);
-        let Mem::Small(word) = done.mem else { unreachable!("counts are sent from small memory") };
-        match done.result {
-            Ok(moved) if slot.done + moved < slot.len && moved > 0 && !rail.has_ended() => {
-                let socket = rail.socket.clone();
-                slot.done += moved;
-                let (at, len) = (slot.done, slot.len - slot.done);
-                let token = self.slots.put(slot);
-                self.platform.submit(token, Op::Send { socket, mem: Mem::Small(word), at, len, lend: false });
+        Ok(span) => {
+            if kind == ChunkKind::Range {
+                // With crc64 the digest is the CRC itself; the header has both.
+                cx.events.push(Event::Read { chunk, entry, offset, digest: header.digest });
             }
-            // If it failed, the receive that is in flight will say why.
-            _ => {
-                rail.loan.word = Some(word);
-                rail.ops -= 1;
-                self.tell_taken(slot.rail);
-            }
+            half.sealed.push_back(Frame { chunk, buf, span, payload, unread: None });
         }
     }
+    true
+}
 
-    fn ask_head(&mut self, index: usize) {
-        self.ask_small(index, SEALED_HEADER_BYTES);
+/// A send came back: go on with the rest, or the frame is gone.
+pub(crate) fn on_sent<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>, slot: Slot, done: Done) -> Next {
+    let (mut slot, done) = match on_unread_sent(rail, cx, slot, done) {
+        Some(ended) => ended,
+        None => return Next::Idle,
+    };
+    let Half::Send(half) = &mut rail.half else { unreachable!("only sending rails send frames") };
+    let moved = match done.result {
+        Ok(0) => Err(io::ErrorKind::WriteZero.into()),
+        Ok(moved) => Ok(moved),
+        Err(error) if is_again(&error) => Ok(0),
+        Err(error) => Err(error),
+    };
+    let zero_copy = &mut half.zero_copy;
+    if zero_copy.this_frame {
+        cx.watch.spared.lent += moved.as_ref().map_or(0, |bytes| *bytes as u64);
     }
-
-    fn ask_small(&mut self, index: usize, len: usize) {
-        let rail = self.rails[index].as_mut().expect("the loop looked");
-        let head = rail.head.take().expect("one header is asked for at a time");
-        rail.ops += 1;
-        let socket = rail.socket.clone();
-        let token = self.slots.put(Slot { kind: Kind::Head, rail: index, at: 0, done: 0, len, load: Load::None });
-        self.platform.submit(token, Op::Recv { socket, mem: Mem::Small(head), at: 0, len });
+    match moved {
+        Err(error) => {
+            half.busy = false;
+            match done.mem {
+                // Part of it may be read still.
+                Mem::Buf(buf) if zero_copy.this_frame => {
+                    zero_copy.in_flight.push_back(ByReference { end: u64::MAX, count: u64::MAX, buf });
+                }
+                mem => cx.give(mem),
+            }
+            // Cut: the receive that watches for the peer's close must come back as well.
+            return Next::Broken(RailEnd::Fault(error));
+        }
+        Ok(moved) if slot.done + moved < slot.len && !rail.base.has_ended() => {
+            slot.done += moved;
+            rail.slices.granted = rail.slices.granted.saturating_sub(moved);
+            if rail.slices.granted > 0 {
+                send_rest(rail, cx, slot, done.mem);
+            } else {
+                rail.slices.part = Some((slot, done.mem));
+            }
+        }
+        Ok(moved) => {
+            half.busy = false;
+            zero_copy.frames += 1;
+            zero_copy.stream_bytes += slot.len as u64;
+            match done.mem {
+                Mem::Buf(buf) if zero_copy.this_frame => {
+                    let (end, count) = (zero_copy.stream_bytes, zero_copy.frames);
+                    zero_copy.in_flight.push_back(ByReference { end, count, buf });
+                }
+                mem => cx.give(mem),
+            }
+            if let (true, Load::Frame { chunk, payload }) = (slot.done + moved == slot.len, slot.load) {
+                cx.events.push(Event::Sent { rail: cx.rail, chunk, bytes: slot.len as u64, payload });
+            }
+        }
     }
+    Next::Idle
+}
 
-    /// A header (or the end of the stream) came.
-    pub(crate) fn on_head(&mut self, mut slot: Slot, done: Done) {
-        let moved = match done.result {
-            Err(error) if is_again(&error) => Ok(0),
-            Ok(0) => Err(if slot.done == 0 { RailEnd::Closed } else { RailEnd::Breach(Breach::FrameTruncated) }),
-            Ok(moved) => Ok(moved),
-            Err(error) => Err(RailEnd::Fault(error)),
-        };
-        let rail = self.rails[slot.rail].as_mut().expect("a rail stays until its ops are back");
-        let Mem::Small(mut head) = done.mem else { unreachable!("headers are received in small memory") };
-        let moved = match moved {
-            Ok(moved) if !rail.has_ended() => moved,
-            ended => {
-                rail.head = Some(head);
-                rail.ops -= 1;
-                // Cut: a send that the peer will never take must come back as well.
-                self.break_off(slot.rail, ended.err().unwrap_or(RailEnd::Cut));
+/// A frame went whose payload passed through unread, or could not go so: then it is read, and goes as others do (`None`). Others are given back.
+fn on_unread_sent<P: Platform>(
+    rail: &mut Stream<P>,
+    cx: &mut Cx<'_, P>,
+    slot: Slot,
+    done: Done,
+) -> Option<(Slot, Done)> {
+    let Half::Send(half) = &mut rail.half else { unreachable!("only sending rails send frames") };
+    let Some(unread) = half.unread.take() else { return Some((slot, done)) };
+    let Load::Frame { chunk, .. } = slot.load else { unreachable!("frames are sent") };
+    let (result, missing) = match done.result {
+        Err(error)
+            if matches!(error.raw_os_error(), Some(EINVAL | EOPNOTSUPP))
+                || error.kind() == io::ErrorKind::Unsupported =>
+        {
+            let Mem::Buf(mut buf) = done.mem else { unreachable!("frames are in bufs") };
+            let payload = &mut buf.payload_mut()[..unread.bytes as usize];
+            let read = read_piece(cx.platform, &unread.file, unread.offset, payload);
+            if read.is_err() {
+                payload.fill(0); // its header is sealed, so it goes; and nothing else that stood here
+            }
+            report_unread(cx, chunk, &unread, read.err());
+            half.reads_all = true;
+            let (socket, at, len) = (rail.base.socket.clone(), slot.at, slot.len);
+            cx.submit(slot, Op::Send { socket, mem: Mem::Buf(buf), at, len, lend: false });
+            return None;
+        }
+        Ok(moved) if moved < slot.len => (Ok(slot.len), Some(io::ErrorKind::UnexpectedEof.into())),
+        other => (other, None),
+    };
+    if result.is_ok() {
+        cx.watch.spared.lent += u64::from(unread.bytes);
+        cx.watch.spared.unread += u64::from(unread.bytes);
+        report_unread(cx, chunk, &unread, missing);
+    }
+    Some((slot, Done { result, ..done }))
+}
+
+fn report_unread<P: Platform>(cx: &mut Cx<'_, P>, chunk: u64, unread: &Unread<P::File>, error: Option<io::Error>) {
+    let (entry, offset) = (unread.entry, unread.offset);
+    cx.events.push(match error {
+        // No digest: nobody looked.
+        None => Event::Read { chunk, entry, offset, digest: [0; 32] },
+        Some(error) => {
+            let changed = error.kind() == io::ErrorKind::UnexpectedEof;
+            let kind = if changed { FaultKind::Torn } else { fault_kind(&error, true) };
+            let errno = error.raw_os_error().unwrap_or(0);
+            Event::Torn { chunk, error: EntryError { entry, kind, errno, step: "send the source" } }
+        }
+    });
+}
+
+/// Asks for the next header, or for the payload of the one that came; a sending rail for the receiver's count.
+pub(crate) fn step_recv<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>) {
+    let now = cx.platform.now_ns();
+    let Half::Recv(half) = &mut rail.half else {
+        // So a sender also learns at once when the peer goes.
+        if rail.head.is_some() {
+            ask_head(rail, cx, TAKEN_BYTES);
+        }
+        return;
+    };
+    match half.taking {
+        Taking::Busy => {
+            // The rest of a payload that waited for the bound.
+            if let Some((slot, mem)) = rail.slices.next(now) {
+                receive_rest(rail, cx, slot, mem);
+            }
+        }
+        Taking::Idle if rail.base.paused => {}
+        Taking::Idle => {
+            half.taking = Taking::Busy;
+            ask_head(rail, cx, SEALED_HEADER_BYTES);
+        }
+        Taking::Hungry(header) => {
+            let tags = tag_count(cx.terms.cover.of(header.kind), header.payload_bytes as usize) * TAG_BYTES;
+            let (at, len) = (HEADROOM - tags, tags + header.payload_bytes as usize);
+            // What comes slice by slice has its buf for long: a part of them stays for the others.
+            let pool = cx.platform.pool();
+            let goes_whole = rail.slices.goes_whole(SEALED_HEADER_BYTES + len);
+            let least = if goes_whole { 0 } else { pool.count() / 4 };
+            // The last of the small ones' is a sender's: who sends has what it sends.
+            let as_small = goes_whole && u64::from(header.payload_bytes) <= SMALL_BYTES && pool.small_free() > 1;
+            if pool.free() <= least && !as_small {
                 return;
             }
-        };
-        slot.done += moved;
-        if slot.done < slot.len {
-            let socket = rail.socket.clone();
-            let (at, len) = (slot.done, slot.len - slot.done);
-            let token = self.slots.put(slot);
-            self.platform.submit(token, Op::Recv { socket, mem: Mem::Small(head), at, len });
-            return;
+            let Some(granted) = rail.slices.may_pass(now, SEALED_HEADER_BYTES + len) else { return };
+            rail.slices.granted = granted - SEALED_HEADER_BYTES;
+            half.taking = Taking::Busy;
+            let pool = cx.platform.pool();
+            let buf = if pool.free() > least { pool.take() } else { pool.take_small() };
+            let mem = Mem::Buf(buf.expect("seen to be there"));
+            let load = Load::Header(header);
+            let slot = Slot { kind: Kind::Payload, rail: cx.index, at, done: 0, len, load };
+            receive_rest(rail, cx, slot, mem);
         }
-        rail.ops -= 1;
-        if matches!(rail.taking, Taking::Nothing) {
-            let count = u64::from_le_bytes(*head.first_chunk().expect("longer than a count"));
+    }
+}
+
+/// Receives of a payload what the bound has let go.
+fn receive_rest<P: Platform>(rail: &Stream<P>, cx: &mut Cx<'_, P>, slot: Slot, mem: Mem) {
+    let socket = rail.base.socket.clone();
+    let (at, len) = (slot.at + slot.done, (slot.len - slot.done).min(rail.slices.granted));
+    cx.submit(slot, Op::Recv { socket, mem, at, len });
+}
+
+fn ask_head<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>, len: usize) {
+    let head = rail.head.take().expect("one header is asked for at a time");
+    let socket = rail.base.socket.clone();
+    let slot = Slot { kind: Kind::Head, rail: cx.index, at: 0, done: 0, len, load: Load::None };
+    cx.submit(slot, Op::Recv { socket, mem: Mem::Small(head), at: 0, len });
+}
+
+/// A header (of a sending rail, a count; or the end of the stream) came.
+pub(crate) fn on_head<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>, mut slot: Slot, done: Done) -> Next {
+    let moved = match done.result {
+        Err(error) if is_again(&error) => Ok(0),
+        Ok(0) => Err(if slot.done == 0 { RailEnd::Closed } else { RailEnd::Breach(Breach::FrameTruncated) }),
+        Ok(moved) => Ok(moved),
+        Err(error) => Err(RailEnd::Fault(error)),
+    };
+    let Mem::Small(mut head) = done.mem else { unreachable!("headers are received in small memory") };
+    let moved = match moved {
+        Ok(moved) if !rail.base.has_ended() => moved,
+        ended => {
             rail.head = Some(head);
-            if let Err(breach) = self.on_taken(slot.rail, count) {
-                self.break_off(slot.rail, RailEnd::Breach(breach));
-            }
-            return;
+            // Cut: a send that the peer will never consume must come back as well.
+            return Next::Broken(ended.err().unwrap_or(RailEnd::Cut));
         }
-        let sealed: &mut [u8; SEALED_HEADER_BYTES] = (&mut *head).try_into().expect("made with this length");
-        let header = rail.sealer.as_mut().expect("a stream rail").open_header(sealed);
-        rail.head = Some(head);
-        self.laps.lap(Stage::Seal);
-        match header.and_then(|header| self.check(slot.rail, &header).map(|()| header)) {
-            Ok(header) => self.rails[slot.rail].as_mut().expect("seen above").taking = Taking::Hungry(header),
-            Err(breach) => self.break_off(slot.rail, RailEnd::Breach(breach)),
+    };
+    slot.done += moved;
+    if slot.done < slot.len {
+        let socket = rail.base.socket.clone();
+        let (at, len) = (slot.done, slot.len - slot.done);
+        cx.submit(slot, Op::Recv { socket, mem: Mem::Small(head), at, len });
+        return Next::Idle;
+    }
+    let heard = match &mut rail.half {
+        Half::Send(half) => {
+            let count = u64::from_le_bytes(*head.first_chunk().expect("longer than a count"));
+            on_consumed(&rail.base, half, cx, count).map(|()| Next::Idle)
+        }
+        Half::Recv(_) => {
+            let sealed: &mut [u8; SEALED_HEADER_BYTES] = (&mut *head).try_into().expect("made with this length");
+            let header = rail.sealer.open_header(sealed);
+            cx.watch.lap(Stage::Seal);
+            header.map(Next::Announced)
+        }
+    };
+    rail.head = Some(head);
+    heard.unwrap_or_else(|breach| Next::Broken(RailEnd::Breach(breach)))
+}
+
+/// The receiver has consumed so many frames: what went of them by reference is ours again, if its kernel says so too. A count that anybody in
+/// between could forge must not let the next chunk's plain bytes be sent in the place of this one's sealed ones.
+fn on_consumed<P: Platform>(
+    base: &Base<P>,
+    half: &mut Sending<P::File>,
+    cx: &mut Cx<'_, P>,
+    count: u64,
+) -> Result<(), Breach> {
+    let zero_copy = &mut half.zero_copy;
+    // A frame counts here when its send is done, which may be reported after the peer's count.
+    if count <= zero_copy.consumed || count > zero_copy.frames + u64::from(half.busy) {
+        return Err(Breach::RailDirection);
+    }
+    zero_copy.consumed = count;
+    if zero_copy.in_flight.front().is_some_and(|frame| frame.count <= count) {
+        let acknowledged = zero_copy.stream_bytes.saturating_sub(cx.platform.unacknowledged(&base.socket));
+        while zero_copy.in_flight.front().is_some_and(|frame| frame.count <= count && frame.end <= acknowledged) {
+            let frame = zero_copy.in_flight.pop_front().expect("seen in front");
+            cx.give_buf(frame.buf);
         }
     }
+    Ok(())
+}
 
-    /// A header must fit what was announced, before a byte of memory is spent on it.
-    pub(crate) fn check(&self, index: usize, header: &Header) -> Result<(), Breach> {
-        let rail = self.rails[index].as_ref().expect("the caller has it");
-        let chunk_bytes = rail.terms.chunk_bytes;
-        if header.payload_bytes > chunk_bytes || header.payload_bytes == 0 {
-            return Err(Breach::PayloadTooLong);
+/// A payload came: it is to be opened.
+pub(crate) fn on_payload<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>, mut slot: Slot, done: Done) -> Next {
+    let moved = match done.result {
+        Err(error) if is_again(&error) => Ok(0),
+        Ok(0) => Err(RailEnd::Breach(Breach::FrameTruncated)),
+        Ok(moved) => Ok(moved),
+        Err(error) => Err(RailEnd::Fault(error)),
+    };
+    let moved = match moved {
+        Ok(moved) if !rail.base.has_ended() => moved,
+        ended => {
+            rail.base.end(ended.err().unwrap_or(RailEnd::Cut));
+            cx.give(done.mem);
+            return Next::Idle;
         }
-        let seat = &self.seats[&rail.job];
-        if header.kind == ChunkKind::Pack {
-            return Ok(());
-        }
-        // An entry that is no longer expected may have failed meanwhile: its chunk is taken and thrown away.
-        let Some(entry) = seat.parts.entry(header.entry) else { return Ok(()) };
-        if entry.bytes() <= PACK_FILE_BYTES_MAX {
-            return Err(Breach::ChunkUnwanted);
-        }
-        let index = header.offset / u64::from(chunk_bytes);
-        let fits = header.offset.is_multiple_of(u64::from(chunk_bytes))
-            && header.offset < entry.bytes()
-            && header.payload_bytes == chunk_len(entry.bytes(), chunk_bytes, index);
-        if fits { Ok(()) } else { Err(Breach::ChunkOutOfRange) }
-    }
-
-    /// A payload came: open it and hand it to the sink.
-    pub(crate) fn on_payload(&mut self, mut slot: Slot, done: Done) {
-        let moved = match done.result {
-            Err(error) if is_again(&error) => Ok(0),
-            Ok(0) => Err(RailEnd::Breach(Breach::FrameTruncated)),
-            Ok(moved) => Ok(moved),
-            Err(error) => Err(RailEnd::Fault(error)),
-        };
-        let rail = self.rail(&slot);
-        let moved = match moved {
-            Ok(moved) if !rail.has_ended() => moved,
-            ended => {
-                rail.ops -= 1;
-                rail.end(ended.err().unwrap_or(RailEnd::Cut));
-                self.give(done.mem);
-                return;
-            }
-        };
-        slot.done += moved;
-        if slot.done < slot.len {
-            rail.granted = rail.granted.saturating_sub(moved);
-            if rail.granted > 0 {
-                return self.take_rest(slot, done.mem);
-            }
-            rail.ops -= 1;
-            rail.part = Some((slot, done.mem));
-            return;
-        }
-        rail.ops -= 1;
-        rail.taking = Taking::Idle;
-        rail.loan.frames += 1;
-        let (Mem::Buf(buf), Load::Header(header)) = (done.mem, slot.load) else {
-            unreachable!("payload is received into bufs under a header")
-        };
-        self.tell_taken(slot.rail);
-        self.open(slot.rail, header, buf);
-    }
-
-    pub(crate) fn open(&mut self, index: usize, header: Header, mut buf: Buf) {
-        // Once more: the entry may have been announced between the header and its payload.
-        if let Err(breach) = self.check(index, &header) {
-            self.platform.pool().give(buf);
-            self.break_off(index, RailEnd::Breach(breach));
-            return;
-        }
-        let rail = self.rails[index].as_mut().expect("the caller has it");
-        let seat = self.seats.get_mut(&rail.job).expect("rails go before their job");
-        let file_bytes = seat.parts.entry(header.entry).map_or(0, |entry| entry.bytes());
-        let stray = header.kind == ChunkKind::Range && seat.parts.entry(header.entry).is_none();
-        let how = if stray {
-            HashAs { offset: 0, whole: false, crc_only: true }
+    };
+    slot.done += moved;
+    if slot.done < slot.len {
+        rail.slices.granted = rail.slices.granted.saturating_sub(moved);
+        if rail.slices.granted > 0 {
+            receive_rest(rail, cx, slot, done.mem);
         } else {
-            hash_as(&header, file_bytes, rail.terms.chunk_bytes)
-        };
-        let into = if header.kind == ChunkKind::Range && !stray { seat.at_once(&self.platform, &header) } else { None };
-        self.laps.lap(Stage::Loop);
-        let platform = &mut self.platform;
-        let mut written = Ok(());
-        let touch = |touch, at: usize, piece: &mut [u8]| match (touch, &into) {
-            (Touch::Harm, _) => platform.harm(Harm::SinkBuf, piece),
-            (Touch::Drain, Some(part)) if written.is_ok() && !(part.sparse && is_zero(piece)) => {
-                written = write_piece(platform, &part.file, header.offset + at as u64, piece);
-            }
-            _ => {}
-        };
-        let opened = match &mut rail.sealer {
-            Some(sealer) => sealer.open_draining(&header, how, &mut buf, &mut self.laps, touch),
-            None => check_draining(&rail.terms, &header, how, &mut buf, &mut self.laps, touch),
-        };
-        if let Some(part) = into {
-            return self.land_at_once(index, header, opened, written, &part.file, buf);
+            rail.slices.part = Some((slot, done.mem));
         }
-        let post = &mut seat.part.post;
-        match opened {
-            _ if stray => {
-                post.put(Event::Stray { chunk: header.chunk, entry: header.entry });
-                self.platform.pool().give(buf);
-            }
-            Err(corrupt) => {
-                // A pack's header counts files where a range's names one.
-                let entry = if header.kind == ChunkKind::Pack { EntryId::MAX } else { header.entry };
-                post.put(Event::Corrupt { chunk: header.chunk, entry, corrupt });
-                self.platform.pool().give(buf);
-            }
-            Ok(hashed) => match header.kind {
-                ChunkKind::Range => self.land_range(index, header, hashed.digest, buf),
-                ChunkKind::Pack => self.land_pack(index, header, buf),
-            },
-        }
+        return Next::Idle;
     }
-
-    /// Ends a rail for a reason of ours.
-    pub(crate) fn break_off(&mut self, index: usize, end: RailEnd) {
-        let rail = self.rails[index].as_mut().expect("the caller has it");
-        rail.end(end);
-        self.platform.cut(&rail.socket);
-    }
-
-    pub(crate) fn give(&mut self, mem: Mem) {
-        if let Mem::Buf(buf) = mem {
-            self.platform.pool().give(buf);
-        }
-    }
+    let Half::Recv(half) = &mut rail.half else { unreachable!("only receiving rails ask for payloads") };
+    half.taking = Taking::Idle;
+    half.frames += 1;
+    let (Mem::Buf(buf), Load::Header(header)) = (done.mem, slot.load) else {
+        unreachable!("payload is received into bufs under a header")
+    };
+    report_consumed(rail, cx);
+    Next::Received { header, buf }
 }
 
-/// Fills a piece from a file that is read at once. A file that ends early is torn.
-pub(crate) fn read_piece<P: Platform>(platform: &P, file: &P::File, offset: u64, piece: &mut [u8]) -> io::Result<()> {
-    let mut done = 0;
-    while done < piece.len() {
-        match platform.read_at_once(file, offset + done as u64, &mut piece[done..]) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(moved) => done += moved,
-            Err(error) if is_again(&error) => {}
-            Err(error) => return Err(error),
-        }
+/// Tells the sender how many frames were consumed whole.
+fn report_consumed<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>) {
+    let Half::Recv(half) = &mut rail.half else { return };
+    if half.reported == half.frames || rail.base.has_ended() {
+        return;
     }
-    Ok(())
+    let Some(mut count) = half.count.take() else { return };
+    half.reported = half.frames;
+    count.copy_from_slice(&half.reported.to_le_bytes());
+    let (socket, len) = (rail.base.socket.clone(), count.len());
+    let slot = Slot { kind: Kind::Consumed, rail: cx.index, at: 0, done: 0, len, load: Load::None };
+    cx.submit(slot, Op::Send { socket, mem: Mem::Small(count), at: 0, len, lend: false });
 }
 
-/// Puts bytes into a file that is written at once.
-pub(crate) fn write_piece<P: Platform>(platform: &P, file: &P::File, offset: u64, piece: &[u8]) -> io::Result<()> {
-    let mut done = 0;
-    while done < piece.len() {
-        match platform.write_at_once(file, offset + done as u64, &piece[done..]) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(moved) => done += moved,
-            Err(error) if is_again(&error) => {}
-            Err(error) => return Err(error),
+/// A count is on its way, and perhaps another is due.
+pub(crate) fn on_consumed_sent<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>, mut slot: Slot, done: Done) {
+    let Mem::Small(count) = done.mem else { unreachable!("counts are sent from small memory") };
+    match done.result {
+        Ok(moved) if slot.done + moved < slot.len && moved > 0 && !rail.base.has_ended() => {
+            let socket = rail.base.socket.clone();
+            slot.done += moved;
+            let (at, len) = (slot.done, slot.len - slot.done);
+            cx.submit(slot, Op::Send { socket, mem: Mem::Small(count), at, len, lend: false });
+        }
+        // If it failed, the receive that is in flight will say why.
+        _ => {
+            if let Half::Recv(half) = &mut rail.half {
+                half.count = Some(count);
+            }
+            report_consumed(rail, cx);
         }
     }
-    Ok(())
-}
-
-/// Was nothing moved for a passing reason?
-pub(crate) fn is_again(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
 }

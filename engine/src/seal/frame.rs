@@ -24,7 +24,7 @@ use sys::mem::{Buf, HEADROOM};
 
 use crate::job::{Cover, RailKey, Terms};
 use crate::seal::digest::crc_digest;
-use crate::worker::stages::Laps;
+use crate::worker::stages::Stopwatch;
 
 /// Frames under one key. × 16 MiB chunks = 2^36 pieces of at most 2^17 bytes at the very most 2^40 bytes; with 1 MiB chunks 64 GiB,
 /// within the GCM limits of RFC 8446 section 5.5 scaled to pieces.
@@ -156,7 +156,7 @@ impl Hash {
         &mut self,
         index: usize,
         piece: &mut [u8],
-        laps: &mut Laps,
+        watch: &mut Stopwatch,
         touch: &mut impl FnMut(Touch, usize, &mut [u8]),
     ) {
         self.crc.update(piece);
@@ -165,9 +165,9 @@ impl Hash {
         if let Some(hasher) = &mut self.blake3 {
             hasher.update(piece);
         }
-        laps.lap(Stage::Hash);
+        watch.lap(Stage::Hash);
         touch(Touch::Drain, index * PIECE_BYTES, piece);
-        laps.lap(Stage::Write);
+        watch.lap(Stage::Write);
     }
 
     /// At the source: the header carries what was found.
@@ -181,10 +181,10 @@ impl Hash {
     }
 
     /// At the sink: is it what the header says?
-    fn verdict(self, header: &Header, cover: Cover, laps: &mut Laps) -> Result<Hashed, Corrupt> {
+    fn verdict(self, header: &Header, cover: Cover, watch: &mut Stopwatch) -> Result<Hashed, Corrupt> {
         let crc_only = self.how.crc_only;
         let hashed = self.finish();
-        laps.lap(Stage::Hash);
+        watch.lap(Stage::Hash);
         if cover == Cover::Bare {
             return Ok(hashed); // of what came: nobody knows what should have
         }
@@ -231,7 +231,7 @@ impl Sealer {
         header: &mut Header,
         how: HashAs,
         buf: &mut Buf,
-        laps: &mut Laps,
+        watch: &mut Stopwatch,
         mut harm: impl FnMut(&mut [u8]),
     ) -> FrameSpan {
         let touch = |touch, _, piece: &mut [u8]| {
@@ -240,7 +240,7 @@ impl Sealer {
             }
             Ok(())
         };
-        self.seal_filling(header, how, buf, laps, touch).expect("there is nothing to fill, so it cannot fail")
+        self.seal_filling(header, how, buf, watch, touch).expect("there is nothing to fill, so it cannot fail")
     }
 
     /// The same for a buf that may not be filled yet: each piece is handed to `touch` with its place in the payload, to be filled, right
@@ -251,7 +251,7 @@ impl Sealer {
         header: &mut Header,
         how: HashAs,
         buf: &mut Buf,
-        laps: &mut Laps,
+        watch: &mut Stopwatch,
         mut touch: impl FnMut(Touch, usize, &mut [u8]) -> io::Result<()>,
     ) -> io::Result<FrameSpan> {
         let frame = self.next_frame();
@@ -267,7 +267,7 @@ impl Sealer {
         let tag_room = &mut head[at + SEALED_HEADER_BYTES..];
         for (index, piece) in payload[..len].chunks_mut(PIECE_BYTES).enumerate() {
             let filled = touch(Touch::Fill, index * PIECE_BYTES, piece);
-            laps.lap(Stage::Read);
+            watch.lap(Stage::Read);
             if let Err(error) = filled {
                 (self.frames, self.counter) = (frame, before);
                 return Err(error);
@@ -276,19 +276,19 @@ impl Sealer {
                 continue;
             }
             hash.update(piece);
-            laps.lap(Stage::Hash);
+            watch.lap(Stage::Hash);
             touch(Touch::Harm, index * PIECE_BYTES, piece)?;
             if cover != Cover::Hashed {
                 let tag = self.seal_piece(cover, &place, index, piece);
                 tag_room[index * TAG_BYTES..(index + 1) * TAG_BYTES].copy_from_slice(tag.as_ref());
-                laps.lap(Stage::Seal);
+                watch.lap(Stage::Seal);
             }
         }
         if cover != Cover::Bare {
             hash.finish_into(header);
         }
         self.seal_header(header, frame, header_nonce, &mut head[at..at + SEALED_HEADER_BYTES]);
-        laps.lap(Stage::Seal);
+        watch.lap(Stage::Seal);
         Ok(FrameSpan { at, len: SEALED_HEADER_BYTES + tags * TAG_BYTES + len })
     }
 
@@ -345,10 +345,10 @@ impl Sealer {
         header: &Header,
         how: HashAs,
         buf: &mut Buf,
-        laps: &mut Laps,
+        watch: &mut Stopwatch,
         mut harm: impl FnMut(&mut [u8]),
     ) -> Result<Hashed, Corrupt> {
-        self.open_draining(header, how, buf, laps, |touch, _, piece| {
+        self.open_draining(header, how, buf, watch, |touch, _, piece| {
             if touch == Touch::Harm {
                 harm(piece);
             }
@@ -362,7 +362,7 @@ impl Sealer {
         header: &Header,
         how: HashAs,
         buf: &mut Buf,
-        laps: &mut Laps,
+        watch: &mut Stopwatch,
         mut touch: impl FnMut(Touch, usize, &mut [u8]),
     ) -> Result<Hashed, Corrupt> {
         let len = header.payload_bytes as usize;
@@ -377,17 +377,17 @@ impl Sealer {
             if !matches!(cover, Cover::Hashed | Cover::Bare) {
                 let tag = &tag_room[index * TAG_BYTES..(index + 1) * TAG_BYTES];
                 sound &= self.open_piece(cover, &place, index, piece, tag);
-                laps.lap(Stage::Seal);
+                watch.lap(Stage::Seal);
             }
             if !sound {
                 continue; // keep counting nonces
             }
-            hash.drain(index, piece, laps, &mut touch);
+            hash.drain(index, piece, watch, &mut touch);
         }
         if !sound {
             return Err(Corrupt::Wire);
         }
-        hash.verdict(header, cover, laps)
+        hash.verdict(header, cover, watch)
     }
 
     fn open_piece(
@@ -416,17 +416,17 @@ pub(crate) fn hash_filling(
     header: &mut Header,
     how: HashAs,
     buf: &mut Buf,
-    laps: &mut Laps,
+    watch: &mut Stopwatch,
     mut touch: impl FnMut(Touch, usize, &mut [u8]) -> io::Result<()>,
 ) -> io::Result<()> {
     let mut hash = Hash::new(kind, how);
     let payload = &mut buf.payload_mut()[..header.payload_bytes as usize];
     for (index, piece) in payload.chunks_mut(PIECE_BYTES).enumerate() {
         let filled = touch(Touch::Fill, index * PIECE_BYTES, piece);
-        laps.lap(Stage::Read);
+        watch.lap(Stage::Read);
         filled?;
         hash.update(piece);
-        laps.lap(Stage::Hash);
+        watch.lap(Stage::Hash);
         touch(Touch::Harm, index * PIECE_BYTES, piece)?;
     }
     hash.finish_into(header);
@@ -439,15 +439,15 @@ pub(crate) fn check_draining(
     header: &Header,
     how: HashAs,
     buf: &mut Buf,
-    laps: &mut Laps,
+    watch: &mut Stopwatch,
     mut touch: impl FnMut(Touch, usize, &mut [u8]),
 ) -> Result<Hashed, Corrupt> {
     let mut hash = Hash::new(terms.digest, how);
     let payload = &mut buf.payload_mut()[..header.payload_bytes as usize];
     for (index, piece) in payload.chunks_mut(PIECE_BYTES).enumerate() {
-        hash.drain(index, piece, laps, &mut touch);
+        hash.drain(index, piece, watch, &mut touch);
     }
-    hash.verdict(header, terms.cover.of(header.kind), laps)
+    hash.verdict(header, terms.cover.of(header.kind), watch)
 }
 
 fn place_of(header: &Header) -> [u8; PLACE_BYTES] {

@@ -1,4 +1,4 @@
-//! Laps: every moment of a worker thread goes to exactly one stage.
+//! Stopwatch: every moment of a worker thread goes to exactly one stage.
 //!
 //! For: the books of `proto::books`, kept with one clock read per change of stage; and the bytes that were spared a copy.
 //! In and out: `lap(stage)` books the time since the last lap, whoever moves bytes counts what was spared; readers take snapshots from
@@ -149,7 +149,7 @@ impl Counters {
 
 /// The worker's own side.
 #[derive(Debug)]
-pub struct Laps {
+pub struct Stopwatch {
     last_ns: u64,
     ns: Snapshot,
     /// Counted by the steps that move bytes.
@@ -157,13 +157,13 @@ pub struct Laps {
     shared: Arc<Counters>,
 }
 
-impl Laps {
+impl Stopwatch {
     /// Starts now.
     #[must_use]
     pub fn new(shared: Arc<Counters>) -> Self {
-        let laps = Laps { last_ns: sys::clock::now_ns(), ns: [0; STAGES], spared: Spared::default(), shared };
-        laps.publish();
-        laps
+        let watch = Stopwatch { last_ns: sys::clock::now_ns(), ns: [0; STAGES], spared: Spared::default(), shared };
+        watch.publish();
+        watch
     }
 
     fn passed(&mut self) -> u64 {
@@ -227,20 +227,20 @@ mod tests {
     fn the_stages_sum_to_the_wall_time() {
         let counters = Arc::new(Counters::default());
         let started = Instant::now();
-        let mut laps = Laps::new(counters.clone());
+        let mut watch = Stopwatch::new(counters.clone());
         for round in 0..50_u64 {
-            laps.lap(Stage::ALL[round as usize % STAGES]);
+            watch.lap(Stage::ALL[round as usize % STAGES]);
             if round % 10 == 0 {
                 std::thread::sleep(std::time::Duration::from_micros(300));
-                laps.lap_wait(Stage::WaitRead, Stage::Read, round * 10_000);
+                watch.lap_wait(Stage::WaitRead, Stage::Read, round * 10_000);
             }
         }
-        laps.lap(Stage::Loop);
+        watch.lap(Stage::Loop);
         let wall = started.elapsed().as_nanos() as u64;
-        let sum: u64 = laps.snapshot().iter().sum();
+        let sum: u64 = watch.snapshot().iter().sum();
         assert!(sum <= wall && wall - sum < 5_000_000, "{sum} of {wall} ns");
-        laps.publish();
-        let (seen, own) = (counters.look().ns, laps.snapshot());
+        watch.publish();
+        let (seen, own) = (counters.look().ns, watch.snapshot());
         let ahead: u64 = seen.iter().zip(own).map(|(seen, own)| seen - own).sum();
         assert!(ahead < 5_000_000 && seen.iter().zip(own).skip(1).all(|(seen, own)| *seen >= own));
     }
@@ -254,12 +254,12 @@ mod tests {
             // Also when an assertion fails: the thread is waited for.
             let _end = Ended(&over);
             scope.spawn(|| {
-                let mut laps = Laps::new(counters.clone());
+                let mut watch = Stopwatch::new(counters.clone());
                 while !over.load(Ordering::Relaxed) {
-                    laps.lap(Stage::Hash);
-                    laps.begin_wait(Stage::WaitRead);
-                    laps.lap_wait(Stage::WaitRead, Stage::Read, 0);
-                    laps.publish();
+                    watch.lap(Stage::Hash);
+                    watch.begin_wait(Stage::WaitRead);
+                    watch.lap_wait(Stage::WaitRead, Stage::Read, 0);
+                    watch.publish();
                 }
             });
             let sum = || counters.look().ns.iter().sum::<u64>();
@@ -293,9 +293,9 @@ mod tests {
 
     #[test]
     fn more_work_than_time_is_not_booked() {
-        let mut laps = Laps::new(Arc::new(Counters::default()));
-        laps.lap_wait(Stage::WaitSend, Stage::Send, u64::MAX);
-        let ns = laps.snapshot();
+        let mut watch = Stopwatch::new(Arc::new(Counters::default()));
+        watch.lap_wait(Stage::WaitSend, Stage::Send, u64::MAX);
+        let ns = watch.snapshot();
         assert_eq!(ns[Stage::WaitSend as usize], 0);
         assert!(ns[Stage::Send as usize] < 1_000_000_000);
     }

@@ -8,7 +8,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 
-use engine::job::{Cmd, Cover, Event, JobPart, Path, Post, RailEnd, RailKey, Role, Terms};
+use engine::job::{Cmd, Cover, Event, EventQueue, JobPart, Path, RailEnd, RailKey, Role, Terms};
 use engine::machine::compare::{compare, look};
 use engine::machine::recv::{Carried, RecvEnd};
 use engine::machine::send::SendEnd;
@@ -17,7 +17,7 @@ use engine::seal::frame::{Sealer, hash_as};
 use engine::seal::packet::{Packer, Run, SMALL_HEAD_BYTES};
 use engine::tree::commit;
 use engine::worker::Worker;
-use engine::worker::stages::{Counters, Laps};
+use engine::worker::stages::{Counters, Stopwatch};
 use proto::flow::FlowConfig;
 use proto::manifest::{Entry, EntryKind, Meta};
 use proto::negotiate::Cipher;
@@ -74,7 +74,8 @@ impl Honest {
         let (platform, _) = Sim::new(world.clone(), rng.fork(), 6, CHUNK_BYTES as usize);
         let (mail, mailbox) = channel();
         let (post, events) = sync_channel(1024);
-        let part = JobPart { role: role(&disk), terms: terms(), post: Post::new(post, None), bound: Arc::default() };
+        let part =
+            JobPart { role: role(&disk), terms: terms(), events: EventQueue::new(post, None), bound: Arc::default() };
         mail.send(Cmd::Open { job: JOB, part }).expect("just made");
         let worker = Worker::new(platform, mailbox, Arc::new(Counters::default()));
         Honest { world, disk, worker, mail, events }
@@ -179,8 +180,8 @@ fn chunk(rng: &mut Rng, sealer: &mut Sealer, pool: &mut Pool) -> Vec<u8> {
     };
     let mut how = hash_as(&header, *rng.pick(&[1, 1 << 30]), CHUNK_BYTES);
     how.offset -= how.offset % u64::from(CHUNK_BYTES); // the hash itself takes no other
-    let mut laps = Laps::new(Arc::new(Counters::default()));
-    let span = sealer.seal(&mut header, how, &mut buf, &mut laps, |_| {});
+    let mut watch = Stopwatch::new(Arc::new(Counters::default()));
+    let span = sealer.seal(&mut header, how, &mut buf, &mut watch, |_| {});
     let frame = buf.whole()[span.at..span.at + span.len].to_vec();
     pool.give(buf);
     frame

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 
-use engine::job::{Cmd, Event, JobPart, Post, RailKey, Role, Terms};
+use engine::job::{Cmd, Event, EventQueue, JobPart, RailKey, Role, Terms};
 use engine::machine::compare::{Compare, Compared, Look, Seen, compare, look};
 use engine::machine::recv::{Carried, RecvEnd};
 use engine::machine::send::SendEnd;
@@ -97,8 +97,8 @@ impl Crew {
     fn begin(&self, post: &SyncSender<Event>, plan: &RunPlan, terms: Terms, role: &dyn Fn() -> Role<Sim>) {
         let bound = Arc::new(Bound::new(plan.rate, None));
         for to in &self.mail {
-            let (bound, post) = (bound.clone(), Post::new(post.clone(), None));
-            let part = JobPart { role: role(), terms, post, bound };
+            let (bound, events) = (bound.clone(), EventQueue::new(post.clone(), None));
+            let part = JobPart { role: role(), terms, events, bound };
             to.send(Cmd::Open { job: self.job, part }).expect("just made");
         }
     }

@@ -4,7 +4,7 @@
 //! In and out: filled chunks, feedback and reloads in; bursts, `Read`, `Sent` out.
 //! Invariants: a unit's buf stays until the receiver has all of it or until memory is short, then the one sent longest ago goes first and is read
 //! again if need be; two units at most wait for their first packet, so that hashing stays ahead of sending by little.
-//! Absent on purpose: rates and repairs (`proto::flow`).
+//! Absent on purpose: rates and repairs (`proto::flow`), bufs for units that are read again (the loop).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -18,16 +18,19 @@ use proto::wire::chunk::{ChunkKind, HEADER_BYTES, Header};
 use sys::mem::{Buf, HEADROOM, Mem};
 
 use super::slots::{LENDERS_MAX, SLOTS_BYTES, Slots};
-use super::{BURST_BYTES_MAX, Half, Packets, Pause, UNIT_AT, UnitMap, head_of};
-use crate::ends::file_source::{SECTOR, go_on_from, read_pack};
-use crate::job::{Cover, Event, RailEnd, Role};
+use super::wire::{BURST_BYTES_MAX, Pause, UNIT_AT, UnitMap, Wire, head_of};
+use crate::ends::feed::{Feed, Filled};
+use crate::ends::file_source::FileSource;
+use crate::ends::pack::read_pack;
+use crate::ends::pieces::{SECTOR, go_on_from, is_again, read_piece};
+use crate::job::{Cover, Event, RailEnd};
 use crate::meter::PathStats;
 use crate::platform::{Done, Harm, Op, Platform};
-use crate::rail::stream::{is_again, read_piece};
-use crate::rail::{Kind as OpKind, Load, Slot};
+use crate::rail::base::Next;
 use crate::seal::frame::{Touch, hash_as, hash_filling};
 use crate::seal::packet::{BURST_PACKETS_MAX, HEAD_BYTES, Run, SMALL_HEAD_BYTES};
-use crate::worker::Worker;
+use crate::worker::cx::Cx;
+use crate::worker::slots::{Kind as OpKind, Load, Slot};
 
 /// Units hashed and not gone out once, at most.
 const UNSENT_MAX: usize = 2;
@@ -41,7 +44,8 @@ const STARVED_NS: u64 = 5_000_000;
 /// A chunk on its way.
 #[derive(Debug)]
 struct Going {
-    handout: Handout,
+    /// What was assigned.
+    chunk: Handout,
     head: [u8; HEADER_BYTES],
     bytes: u32,
     files_bytes: u64,
@@ -54,8 +58,33 @@ struct Going {
     wire_bytes: u64,
 }
 
+/// A go at sending, as far as it has got.
+#[derive(Debug)]
+struct Go {
+    /// Bursts that may still be sent in this iteration.
+    bursts: usize,
+    began_ns: u64,
+    /// When there is something to do again.
+    wake_ns: u64,
+    /// What the flow found out in the step of that time is to be reported first.
+    facts_of_ns: Option<u64>,
+}
+
+/// What became of a step of the flow.
+enum Sent {
+    /// Something went, or was settled.
+    Gone,
+    /// Nothing is to be done before that time.
+    Nothing { until_ns: u64 },
+    /// A unit is to be read again.
+    Reload,
+}
+
 /// See the module.
-pub(super) struct Sending {
+pub(super) struct Sending<P: Platform> {
+    pub(super) feed: Feed<P::File>,
+    /// A go that waits for what is next to be done.
+    go: Option<Go>,
     pub(super) flow: FlowSender,
     units: UnitMap<Going>,
     heads: Box<[[u8; HEAD_BYTES]]>,
@@ -73,7 +102,7 @@ pub(super) struct Sending {
     pub(super) pause: Pause,
 }
 
-impl std::fmt::Debug for Sending {
+impl<P: Platform> std::fmt::Debug for Sending<P> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let units: BTreeMap<_, _> =
             self.units.iter().map(|(unit, it)| (unit, (it.buf.is_some(), it.sent_ns))).collect();
@@ -89,10 +118,12 @@ impl std::fmt::Debug for Sending {
     }
 }
 
-impl Sending {
+impl<P: Platform> Sending<P> {
     pub(super) fn new(flow: FlowSender, config: &FlowConfig) -> Self {
         let units = UnitMap::with_capacity_and_hasher(2 * config.units_most as usize, Default::default());
         Sending {
+            feed: Feed::new(),
+            go: None,
             flow,
             units,
             heads: vec![[0; HEAD_BYTES]; BURST_PACKETS_MAX].into(),
@@ -131,8 +162,9 @@ impl Sending {
         };
     }
 
-    pub(super) fn take_bufs(&mut self) -> Vec<Buf> {
-        self.units.drain().filter_map(|(_, going)| going.buf).collect()
+    pub(super) fn give_bufs(self, give: &mut impl FnMut(Buf)) {
+        self.feed.filled.into_iter().for_each(|filled| give(filled.buf));
+        self.units.into_values().filter_map(|going| going.buf).for_each(give);
     }
 
     pub(super) fn set_rate(&mut self, now_ns: u64, change: impl FnOnce(RateConfig) -> RateConfig) {
@@ -141,17 +173,36 @@ impl Sending {
     }
 
     /// The unit with a buf of which nothing waits to be sent, sent longest ago.
-    fn oldest_sent(&self) -> Option<(u64, u32)> {
+    pub(super) fn oldest_sent(&self) -> Option<(u64, u32)> {
         let resting = self.units.iter().filter(|(_, going)| going.buf.is_some());
         resting.filter_map(|(&unit, going)| going.sent_ns.map(|sent_ns| (sent_ns, unit))).min()
     }
 
     /// Lets go of a unit's buf.
-    fn unload(&mut self, unit: u32) -> Option<Buf> {
+    pub(super) fn unload(&mut self, unit: u32) -> Option<Buf> {
         let going = self.units.get_mut(&unit)?;
         let buf = going.buf.take()?;
         self.flow.unloaded(unit);
         Some(buf)
+    }
+
+    /// The next unit that is to be read again.
+    pub(super) fn next_wanted(&mut self) -> Option<u32> {
+        while let Some(unit) = self.wanted.pop_front() {
+            if self.units.contains_key(&unit) {
+                return Some(unit);
+            }
+        }
+        None
+    }
+
+    /// There is no buf for this unit: it is the next again.
+    pub(super) fn want_later(&mut self, unit: u32) {
+        self.wanted.push_front(unit);
+    }
+
+    fn could_make_unit(&self) -> bool {
+        self.unsent < UNSENT_MAX && self.flow.room() > 0 && !self.feed.filled.is_empty()
     }
 
     fn why(&self) -> Pause {
@@ -168,453 +219,403 @@ impl Sending {
     }
 }
 
-impl<P: Platform> Worker<P> {
-    /// One go of the sending half.
-    pub(super) fn send_packets(&mut self, index: usize, it: &mut Packets) {
-        let now = self.platform.now_ns();
-        self.reload_wanted(index, it);
-        let mut wake = now;
-        for _ in 0..self.bursts {
-            self.make_units(index, it);
-            let now = self.platform.now_ns();
-            match self.send_one(index, it, now) {
-                Some(until_ns) => {
-                    wake = until_ns;
-                    if !self.could_make_unit(index, it) {
-                        break;
-                    }
-                }
-                None => {
-                    wake = now;
-                    self.tell_facts(index, it, now);
-                }
+/// One go of the sending half, or the rest of one.
+pub(super) fn step<P: Platform>(wire: &mut Wire<P>, half: &mut Sending<P>, cx: &mut Cx<'_, P>) -> Next {
+    let mut go = match half.go.take() {
+        Some(go) => go,
+        None => {
+            receive_feedback(wire, half, cx);
+            if wire.base.has_ended() {
+                return Next::Idle;
             }
-        }
-        self.tell_facts(index, it, now);
-        let Half::Send(half) = &mut it.half else { unreachable!("the caller looked") };
-        half.pause = half.why();
-        let rail = self.rails[index].as_ref().expect("the caller has it");
-        // Whoever asks for room and hears nothing waits as well.
-        let waiting = !half.units.is_empty() || (half.flow.room() == 0 && rail.has_more());
-        if !half.wanted.is_empty() {
-            wake = wake.min(now + 1_000_000);
-        }
-        if it.is_silent(now, waiting) {
-            return self.break_off(index, RailEnd::Fault(io::ErrorKind::TimedOut.into()));
-        }
-        it.wake_ns = if waiting { wake.min(it.heard_ns.saturating_add(it.silence_ns + 1)) } else { wake };
-    }
-
-    fn could_make_unit(&self, index: usize, it: &Packets) -> bool {
-        let Half::Send(half) = &it.half else { unreachable!("the caller looked") };
-        let rail = self.rails[index].as_ref().expect("the caller has it");
-        half.unsent < UNSENT_MAX && half.flow.room() > 0 && !rail.filled.is_empty()
-    }
-
-    /// Filled chunks are hashed and become units, a few ahead of the sending.
-    fn make_units(&mut self, index: usize, it: &mut Packets) {
-        while self.could_make_unit(index, it) {
-            self.make_unit(index, it);
-        }
-        let Half::Send(half) = &mut it.half else { unreachable!("the caller looked") };
-        let rail = self.rails[index].as_ref().expect("the caller has it");
-        let now = self.platform.now_ns();
-        if rail.has_more() {
-            half.fed_ns = now;
-            // What waits here may wait for a grant whose word was lost (seed 42 of the simulator stood still so).
-            half.flow.go_on();
-        } else if now.saturating_sub(half.fed_ns) > STARVED_NS {
-            half.flow.end();
-        }
-    }
-
-    fn make_unit(&mut self, index: usize, it: &mut Packets) {
-        let Half::Send(half) = &mut it.half else { unreachable!("the caller looked") };
-        let rail = self.rails[index].as_mut().expect("the caller has it");
-        let filled = rail.filled.pop_front().expect("the caller looked");
-        let files_bytes = filled.files_bytes();
-        let (mut header, file_bytes) = filled.header();
-        let mut buf = filled.buf;
-        let Header { kind, chunk, entry, offset, payload_bytes, .. } = header;
-        let how = hash_as(&header, file_bytes, rail.terms.chunk_bytes);
-        self.laps.lap(Stage::Loop);
-        let platform = &mut self.platform;
-        let touch = |touch, at: usize, piece: &mut [u8]| {
-            match (touch, &filled.from) {
-                (Touch::Fill, Some(file)) => return read_piece(platform, file, offset + at as u64, piece),
-                (Touch::Harm, _) => platform.harm(Harm::SourceBuf, piece),
-                _ => {}
+            let now = cx.platform.now_ns();
+            let go = Go { bursts: cx.share.bursts, began_ns: now, wake_ns: now, facts_of_ns: None };
+            if !half.wanted.is_empty() {
+                half.go = Some(go);
+                return Next::WantsBuf;
             }
-            Ok(())
-        };
-        let hashed = hash_filling(rail.terms.digest, &mut header, how, &mut buf, &mut self.laps, touch);
-        if let Err(error) = hashed {
-            return self.drop_filled(index, &filled.handout, buf, &error);
+            go
         }
-        if kind == ChunkKind::Range {
-            let seat = self.seats.get_mut(&rail.job).expect("rails go before their job");
-            seat.part.post.put(Event::Read { chunk, entry, offset, digest: header.digest });
-        }
-        let head = header.encode();
-        buf.whole_mut()[UNIT_AT..HEADROOM].copy_from_slice(&head);
-        let digest_vouches = matches!(rail.terms.cover.of(kind), Cover::Hashed | Cover::Bare);
-        let vouched = if digest_vouches { HEADER_BYTES as u32 } else { u32::MAX };
-        let unit = half.flow.add(HEADER_BYTES as u32 + payload_bytes);
-        half.unsent += 1;
-        let going = Going {
-            handout: filled.handout,
-            head,
-            bytes: payload_bytes,
-            files_bytes,
-            vouched,
-            buf: Some(buf),
-            sent_ns: None,
-            told: false,
-            wire_bytes: 0,
-        };
-        half.units.insert(unit, going);
+    };
+    if let Some(now) = go.facts_of_ns.take() {
+        go.wake_ns = now;
+        report_facts(wire, half, cx, now);
     }
-
-    /// Takes the flow's next step. `Some`: nothing to do before that time.
-    fn send_one(&mut self, index: usize, it: &mut Packets, now: u64) -> Option<u64> {
-        let Half::Send(half) = &mut it.half else { unreachable!("the caller looked") };
-        if now < half.retry_ns {
-            return Some(half.retry_ns);
-        }
-        let bound = &self.rails[index].as_ref().expect("the caller has it").bound;
-        let owes_ns = bound.owes_ns(now);
-        half.is_held = owes_ns > 0;
-        if half.is_held {
-            // Others of the job, or of other jobs, had their turn: no fault of the path, and nothing to be caught up.
-            half.flow.hold_back();
-            return Some(now.saturating_add(owes_ns));
-        }
-        let most = bound.slice(BURST_BYTES_MAX as u64) as u32;
-        match half.flow.step(now, most) {
-            Step::Burst(burst) => self.send_burst(index, it, now, burst),
-            Step::Control { number, body } => {
-                let bound = &self.rails[index].as_ref().expect("the caller has it").bound;
-                bound.pay(now, (PACKET_OVERHEAD + WIRE_EXTRA) as u64);
-                it.body.clear();
-                it.body.resize(SMALL_HEAD_BYTES, 0);
-                body.encode(&mut it.body);
-                if let Err(error) = self.say(index, it, Kind::Control, number)
-                    && is_too_big(&error)
-                {
-                    let Half::Send(half) = &mut it.half else { unreachable!("seen above") };
-                    half.flow.too_big(now);
-                }
-                None
-            }
-            Step::Reload { unit } => {
-                if let Some(going) = half.units.get_mut(&unit) {
-                    going.sent_ns = None;
-                    half.wanted.push_back(unit);
-                }
-                self.reload_wanted(index, it);
-                None
-            }
-            Step::Wait { until_ns } => Some(until_ns),
-        }
-    }
-
-    /// Rails that have slots, but for the one in hand.
-    fn lenders(&self) -> usize {
-        let has = |rail: &crate::rail::Rail<P>| matches!(rail.packets.as_ref().map(|it| &it.half), Some(Half::Send(half)) if half.slots.are_made());
-        self.rails.iter().flatten().filter(|rail| has(rail)).count()
-    }
-
-    fn send_burst(&mut self, index: usize, it: &mut Packets, now: u64, burst: Burst) -> Option<u64> {
-        let Half::Send(half) = &mut it.half else { unreachable!("the caller looked") };
-        if half.slots.asks(burst.bytes) && self.lenders() >= LENDERS_MAX {
-            half.slots.none_free();
-        }
-        let going = half.units.get_mut(&burst.unit).expect("the flow speaks of open units");
-        let buf = going.buf.as_ref().expect("the flow sends of loaded units only");
-        let at = UNIT_AT + burst.offset as usize;
-        let bytes = &buf.whole()[at..at + burst.bytes as usize];
-        let payload = usize::from(burst.payload);
-        let run = Run { first: burst.first, unit: burst.unit, offset: burst.offset, payload };
-        let rail = self.rails[index].as_ref().expect("the caller has it");
-        let (in_flight, covered) = (half.flow.in_flight(), half.flow.covered());
-        let platform = &mut self.platform;
-        let lent =
-            half.slots.wants(burst.bytes, in_flight, covered, || platform.burst_slots(&rail.socket, SLOTS_BYTES));
-        let segment = HEAD_BYTES + payload;
-        let sent = match (it.packer.is_sealed(), lent) {
-            (true, true) => {
-                let end = it.packer.seal(run, bytes, half.slots.splicer().slot());
-                self.laps.lap(Stage::Seal);
-                half.slots.splicer().send(end, segment)
-            }
-            (true, false) => {
-                let end = it.packer.seal(run, bytes, &mut it.outbox);
-                self.laps.lap(Stage::Seal);
-                self.platform.send_sealed(&rail.socket, &it.outbox[..end], segment)
-            }
-            (false, _) => {
-                let count = it.packer.stamp(run, bytes, going.vouched, &mut half.heads);
-                self.laps.lap(Stage::Seal);
-                let heads = &half.heads[..count];
-                match lent {
-                    true => half.slots.splicer().send_burst(heads, bytes, payload),
-                    false => self.platform.send_burst(&rail.socket, heads, bytes, payload),
+    while go.bursts > 0 {
+        go.bursts -= 1;
+        make_units(half, cx);
+        let now = cx.platform.now_ns();
+        match send_one(wire, half, cx, now) {
+            Sent::Nothing { until_ns } => {
+                go.wake_ns = until_ns;
+                if !half.could_make_unit() {
+                    break;
                 }
             }
-        };
-        self.laps.lap(Stage::Send);
-        if let Ok(taken) = sent {
-            if lent {
-                half.slots.on_lent(burst.first + taken as u64);
-                // In clear it was copied there.
-                self.laps.spared.lent += if it.packer.is_sealed() { u64::from(burst.bytes) } else { 0 };
+            Sent::Gone => {
+                go.wake_ns = now;
+                report_facts(wire, half, cx, now);
             }
-            half.slots.on_sent(lent, self.platform.now_ns().saturating_sub(now), burst.bytes);
+            Sent::Reload => {
+                half.go = Some(Go { facts_of_ns: Some(now), ..go });
+                return Next::WantsBuf;
+            }
         }
-        let count = burst.packets();
-        let (taken, pause_ns) = match sent {
-            Ok(taken) => (taken as u32, FULL_NS),
-            Err(error) if is_too_big(&error) => {
-                half.flow.refused(now, &burst, 0);
+    }
+    end_go(wire, half, cx, &go)
+}
+
+fn end_go<P: Platform>(wire: &mut Wire<P>, half: &mut Sending<P>, cx: &mut Cx<'_, P>, go: &Go) -> Next {
+    let (now, mut wake) = (go.began_ns, go.wake_ns);
+    report_facts(wire, half, cx, now);
+    half.pause = half.why();
+    // Whoever asks for room and hears nothing waits as well.
+    let waiting = !half.units.is_empty() || (half.flow.room() == 0 && half.feed.has_more());
+    if !half.wanted.is_empty() {
+        wake = wake.min(now + 1_000_000);
+    }
+    if wire.is_silent(now, waiting) {
+        wire.base.break_off(cx.platform, RailEnd::Fault(io::ErrorKind::TimedOut.into()));
+        return Next::Idle;
+    }
+    wire.wake_ns = if waiting { wake.min(wire.heard_ns.saturating_add(wire.silence_ns + 1)) } else { wake };
+    Next::Idle
+}
+
+/// Filled chunks are hashed and become units, a few ahead of the sending.
+fn make_units<P: Platform>(half: &mut Sending<P>, cx: &mut Cx<'_, P>) {
+    while half.could_make_unit() {
+        let filled = half.feed.filled.pop_front().expect("seen there");
+        make_unit(half, cx, filled);
+    }
+    let now = cx.platform.now_ns();
+    if half.feed.has_more() {
+        half.fed_ns = now;
+        // What waits here may wait for a grant whose packet was lost (seed 42 of the simulator stood still so).
+        half.flow.go_on();
+    } else if now.saturating_sub(half.fed_ns) > STARVED_NS {
+        half.flow.end();
+    }
+}
+
+fn make_unit<P: Platform>(half: &mut Sending<P>, cx: &mut Cx<'_, P>, filled: Filled<P::File>) {
+    let files_bytes = filled.files_bytes();
+    let (mut header, file_bytes) = filled.header();
+    let mut buf = filled.buf;
+    let Header { kind, chunk, entry, offset, payload_bytes, .. } = header;
+    let how = hash_as(&header, file_bytes, cx.terms.chunk_bytes);
+    cx.watch.lap(Stage::Loop);
+    let platform = &mut *cx.platform;
+    let touch = |touch, at: usize, piece: &mut [u8]| {
+        match (touch, &filled.from) {
+            (Touch::Fill, Some(file)) => return read_piece(platform, file, offset + at as u64, piece),
+            (Touch::Harm, _) => platform.harm(Harm::SourceBuf, piece),
+            _ => {}
+        }
+        Ok(())
+    };
+    if let Err(error) = hash_filling(cx.terms.digest, &mut header, how, &mut buf, cx.watch, touch) {
+        cx.give_buf(buf);
+        return cx.report_unreadable(&filled.chunk, &error);
+    }
+    if kind == ChunkKind::Range {
+        cx.events.push(Event::Read { chunk, entry, offset, digest: header.digest });
+    }
+    let head = header.encode();
+    buf.whole_mut()[UNIT_AT..HEADROOM].copy_from_slice(&head);
+    let digest_vouches = matches!(cx.terms.cover.of(kind), Cover::Hashed | Cover::Bare);
+    let vouched = if digest_vouches { HEADER_BYTES as u32 } else { u32::MAX };
+    let unit = half.flow.add(HEADER_BYTES as u32 + payload_bytes);
+    half.unsent += 1;
+    let going = Going {
+        chunk: filled.chunk,
+        head,
+        bytes: payload_bytes,
+        files_bytes,
+        vouched,
+        buf: Some(buf),
+        sent_ns: None,
+        told: false,
+        wire_bytes: 0,
+    };
+    half.units.insert(unit, going);
+}
+
+/// Takes the flow's next step.
+fn send_one<P: Platform>(wire: &mut Wire<P>, half: &mut Sending<P>, cx: &mut Cx<'_, P>, now: u64) -> Sent {
+    if now < half.retry_ns {
+        return Sent::Nothing { until_ns: half.retry_ns };
+    }
+    let owes_ns = wire.base.bound.owes_ns(now);
+    half.is_held = owes_ns > 0;
+    if half.is_held {
+        // Others of the job, or of other jobs, had their turn: no fault of the path, and nothing to be caught up.
+        half.flow.hold_back();
+        return Sent::Nothing { until_ns: now.saturating_add(owes_ns) };
+    }
+    let most = wire.base.bound.slice(BURST_BYTES_MAX as u64) as u32;
+    match half.flow.step(now, most) {
+        Step::Burst(burst) => send_burst(wire, half, cx, now, burst),
+        Step::Control { number, body } => {
+            wire.base.bound.pay(now, (PACKET_OVERHEAD + WIRE_EXTRA) as u64);
+            wire.body.clear();
+            wire.body.resize(SMALL_HEAD_BYTES, 0);
+            body.encode(&mut wire.body);
+            if let Err(error) = wire.send_small(cx, Kind::Control, number)
+                && is_too_big(&error)
+            {
                 half.flow.too_big(now);
-                return None;
             }
-            Err(error) if is_again(&error) || error.raw_os_error() == Some(ENOBUFS) => (0, FULL_NS),
-            Err(_) => {
-                it.counts.hearsay += 1;
-                (0, UNREACHABLE_NS)
-            }
-        };
-        going.sent_ns = going.sent_ns.map(|_| now);
-        going.wire_bytes +=
-            u64::from(burst.bytes.min(taken * u32::from(burst.payload))) + u64::from(taken) * HEAD_BYTES as u64;
-        let wire_bytes = u64::from(burst.bytes.min(taken * u32::from(burst.payload)));
-        rail.bound.pay(now, wire_bytes + u64::from(taken) * (PACKET_OVERHEAD + WIRE_EXTRA) as u64);
-        if taken == count {
-            return None;
+            Sent::Gone
         }
-        half.flow.refused(now, &burst, taken);
-        half.retry_ns = now + pause_ns;
-        Some(half.retry_ns)
+        Step::Reload { unit } => {
+            if let Some(going) = half.units.get_mut(&unit) {
+                going.sent_ns = None;
+                half.wanted.push_back(unit);
+            }
+            Sent::Reload
+        }
+        Step::Wait { until_ns } => Sent::Nothing { until_ns },
     }
+}
 
-    /// What the flow found out.
-    fn tell_facts(&mut self, index: usize, it: &mut Packets, now: u64) {
-        let mut metered = false;
-        loop {
-            let Half::Send(half) = &mut it.half else { unreachable!("the caller looked") };
-            let Some(fact) = half.flow.next_fact() else { return };
-            match fact {
-                Fact::Sent { unit } => {
-                    let Some(going) = half.units.get_mut(&unit) else { continue };
-                    going.sent_ns = Some(now);
-                    if std::mem::replace(&mut going.told, true) {
-                        continue;
-                    }
-                    half.unsent -= 1;
-                    let (chunk, bytes, payload) = (going.handout.chunk, going.wire_bytes, going.files_bytes);
-                    // Who hears that the last chunk went reads what the rail has carried.
-                    if !std::mem::replace(&mut metered, true) {
-                        it.write_meter();
-                    }
-                    let rail = self.rails[index].as_ref().expect("the caller has it");
-                    let seat = self.seats.get_mut(&rail.job).expect("rails go before their job");
-                    seat.part.post.put(Event::Sent { rail: rail.rail, chunk, bytes, payload });
+fn send_burst<P: Platform>(
+    wire: &mut Wire<P>,
+    half: &mut Sending<P>,
+    cx: &mut Cx<'_, P>,
+    now: u64,
+    burst: Burst,
+) -> Sent {
+    if half.slots.asks(burst.bytes) && cx.share.lenders >= LENDERS_MAX {
+        half.slots.none_free();
+    }
+    let (sent, lent) = put_burst(wire, half, cx, burst);
+    cx.watch.lap(Stage::Send);
+    if let Ok(taken) = sent {
+        if lent {
+            half.slots.on_lent(burst.first + taken as u64);
+            // In clear it was copied there.
+            cx.watch.spared.lent += if wire.packer.is_sealed() { u64::from(burst.bytes) } else { 0 };
+        }
+        half.slots.on_sent(lent, cx.platform.now_ns().saturating_sub(now), burst.bytes);
+    }
+    let count = burst.packets();
+    let (taken, pause_ns) = match sent {
+        Ok(taken) => (taken as u32, FULL_NS),
+        Err(error) if is_too_big(&error) => {
+            half.flow.refused(now, &burst, 0);
+            half.flow.too_big(now);
+            return Sent::Gone;
+        }
+        Err(error) if is_again(&error) || error.raw_os_error() == Some(ENOBUFS) => (0, FULL_NS),
+        Err(_) => {
+            wire.counts.hearsay += 1;
+            (0, UNREACHABLE_NS)
+        }
+    };
+    let going = half.units.get_mut(&burst.unit).expect("the flow speaks of open units");
+    going.sent_ns = going.sent_ns.map(|_| now);
+    let unit_bytes = u64::from(burst.bytes.min(taken * u32::from(burst.payload)));
+    going.wire_bytes += unit_bytes + u64::from(taken) * HEAD_BYTES as u64;
+    wire.base.bound.pay(now, unit_bytes + u64::from(taken) * (PACKET_OVERHEAD + WIRE_EXTRA) as u64);
+    if taken == count {
+        return Sent::Gone;
+    }
+    half.flow.refused(now, &burst, taken);
+    half.retry_ns = now + pause_ns;
+    Sent::Nothing { until_ns: half.retry_ns }
+}
+
+/// Seals a burst and hands it to the network: how many packets went, and whether out of memory that the network reads itself.
+fn put_burst<P: Platform>(
+    wire: &mut Wire<P>,
+    half: &mut Sending<P>,
+    cx: &mut Cx<'_, P>,
+    burst: Burst,
+) -> (io::Result<usize>, bool) {
+    let going = half.units.get(&burst.unit).expect("the flow speaks of open units");
+    let buf = going.buf.as_ref().expect("the flow sends of loaded units only");
+    let at = UNIT_AT + burst.offset as usize;
+    let bytes = &buf.whole()[at..at + burst.bytes as usize];
+    let payload = usize::from(burst.payload);
+    let run = Run { first: burst.first, unit: burst.unit, offset: burst.offset, payload };
+    let socket = &wire.base.socket;
+    let (in_flight, covered) = (half.flow.in_flight(), half.flow.covered());
+    let platform = &mut *cx.platform;
+    let lent = half.slots.wants(burst.bytes, in_flight, covered, || platform.burst_slots(socket, SLOTS_BYTES));
+    let segment = HEAD_BYTES + payload;
+    let sent = match (wire.packer.is_sealed(), lent) {
+        (true, true) => {
+            let end = wire.packer.seal(run, bytes, half.slots.splicer().slot());
+            cx.watch.lap(Stage::Seal);
+            half.slots.splicer().send(end, segment)
+        }
+        (true, false) => {
+            let end = wire.packer.seal(run, bytes, &mut wire.outbox);
+            cx.watch.lap(Stage::Seal);
+            cx.platform.send_sealed(socket, &wire.outbox[..end], segment)
+        }
+        (false, _) => {
+            let count = wire.packer.stamp(run, bytes, going.vouched, &mut half.heads);
+            cx.watch.lap(Stage::Seal);
+            let heads = &half.heads[..count];
+            match lent {
+                true => half.slots.splicer().send_burst(heads, bytes, payload),
+                false => cx.platform.send_burst(socket, heads, bytes, payload),
+            }
+        }
+    };
+    (sent, lent)
+}
+
+/// Reports what the flow found out.
+fn report_facts<P: Platform>(wire: &mut Wire<P>, half: &mut Sending<P>, cx: &mut Cx<'_, P>, now: u64) {
+    let mut metered = false;
+    while let Some(fact) = half.flow.next_fact() {
+        match fact {
+            Fact::Sent { unit } => {
+                let Some(going) = half.units.get_mut(&unit) else { continue };
+                going.sent_ns = Some(now);
+                if std::mem::replace(&mut going.told, true) {
+                    continue;
                 }
-                Fact::Whole { unit } => {
-                    if let Some(buf) = half.units.remove(&unit).and_then(|going| going.buf) {
-                        self.platform.pool().give(buf);
-                    }
+                half.unsent -= 1;
+                let (chunk, bytes, payload) = (going.chunk.chunk, going.wire_bytes, going.files_bytes);
+                // Who hears that the last chunk went reads what the rail has carried.
+                if !std::mem::replace(&mut metered, true) {
+                    wire.write_meter(|stats| half.tell(stats));
                 }
-                // Told to nobody: silence is measured by what was heard, see `is_silent`.
-                Fact::Quiet { .. } => {}
+                cx.events.push(Event::Sent { rail: cx.rail, chunk, bytes, payload });
             }
-        }
-    }
-
-    /// Feedback came.
-    pub(super) fn take_feedback(&mut self, index: usize, it: &mut Packets, packet: &mut [u8]) {
-        let Half::Send(half) = &mut it.half else { unreachable!("the caller looked") };
-        let Some(head) = head_of(packet, it.tag).filter(|head| head.kind == Kind::Feedback) else {
-            it.counts.foreign += 1;
-            return;
-        };
-        let number = expand(head.low, half.next_feedback);
-        let Some(body) = it.packer.open_small(Kind::Feedback, number, packet) else {
-            it.counts.forged += 1;
-            return;
-        };
-        self.laps.lap(Stage::Seal);
-        let now = self.platform.now_ns();
-        half.next_feedback = half.next_feedback.max(number + 1);
-        it.heard_ns = now;
-        let told = Feedback::decode(body).and_then(|feedback| half.flow.on_feedback(now, &feedback));
-        if let Err(breach) = told {
-            self.break_off(index, RailEnd::Breach(breach));
-        }
-    }
-
-    /// Memory is short: the buf of the unit that was sent longest ago, on whatever rail, goes back to the pool. `it` is the rail in hand.
-    pub(crate) fn unload_oldest(&mut self, it: Option<&mut Packets>) -> bool {
-        let mut oldest: Option<(u64, u32, Option<usize>)> = None;
-        if let Some(Packets { half: Half::Send(half), .. }) = &it {
-            oldest = half.oldest_sent().map(|(sent_ns, unit)| (sent_ns, unit, None));
-        }
-        for (index, rail) in self.rails.iter().enumerate() {
-            let Some(Half::Send(half)) = rail.as_ref().and_then(|rail| rail.packets.as_ref()).map(|it| &it.half) else {
-                continue;
-            };
-            let other = half.oldest_sent().map(|(sent_ns, unit)| (sent_ns, unit, Some(index)));
-            oldest = [oldest, other].into_iter().flatten().min();
-        }
-        let Some((_, unit, rail)) = oldest else { return false };
-        let packets = match rail {
-            Some(index) => self.rails[index].as_mut().and_then(|rail| rail.packets.as_deref_mut()),
-            None => it,
-        };
-        let Some(Packets { half: Half::Send(half), counts, .. }) = packets else { return false };
-        counts.unloaded += 1;
-        if let Some(buf) = half.unload(unit) {
-            self.platform.pool().give(buf);
-        }
-        true
-    }
-
-    fn has_receivers(&self) -> bool {
-        self.rails.iter().flatten().any(|rail| rail.is_receiving())
-    }
-
-    /// Bufs that chunks sent for the first time leave to others: to receivers, and one to repairs, which receivers may wait for.
-    pub(crate) fn count_left_by_fill(&self) -> usize {
-        let repairs = self.has_receivers() && self.rails.iter().flatten().any(|rail| rail.packets.is_some());
-        self.reserve + usize::from(repairs)
-    }
-
-    /// A buf to read a unit again into. Chunks that wait for their turn make room if nothing else does: repairs go before them.
-    fn buf_to_reload(&mut self, index: usize, it: &mut Packets) -> Option<Buf> {
-        let reserve = if self.has_receivers() { self.reserve } else { 0 };
-        if self.platform.pool().free() <= reserve && !self.unload_oldest(Some(it)) {
-            let rail = self.rails[index].as_mut().expect("the caller has it");
-            let filled = rail.filled.pop_back()?;
-            // A pack has told its digests; told again they are the same, or the pack goes again anyway.
-            rail.waiting.push_front(filled.handout);
-            return Some(filled.buf);
-        }
-        self.platform.pool().take()
-    }
-
-    /// Reads units again of which something was lost, as far as there are bufs.
-    fn reload_wanted(&mut self, index: usize, it: &mut Packets) {
-        loop {
-            let Half::Send(half) = &mut it.half else { unreachable!("the caller looked") };
-            let Some(unit) = half.wanted.pop_front() else { return };
-            if !half.units.contains_key(&unit) {
-                continue;
-            }
-            let Some(buf) = self.buf_to_reload(index, it) else {
-                let Half::Send(half) = &mut it.half else { unreachable!("seen above") };
-                half.wanted.push_front(unit);
-                return;
-            };
-            it.counts.reloaded += 1;
-            self.reload(index, it, unit, buf);
-        }
-    }
-
-    fn reload(&mut self, index: usize, it: &mut Packets, unit: u32, mut buf: Buf) {
-        let Half::Send(half) = &mut it.half else { unreachable!("the caller looked") };
-        let going = half.units.get(&unit).expect("the caller looked");
-        let rail = self.rails[index].as_mut().expect("the caller has it");
-        let seat = self.seats.get_mut(&rail.job).expect("rails go before their job");
-        let bytes = going.bytes as usize;
-        self.laps.lap(Stage::Loop);
-        match &going.handout.unit {
-            Unit::Pack { entries } => {
-                let Role::Send(tree) = &seat.part.role else { unreachable!("handouts go to sending jobs") };
-                // What changed since does not fit the header any more: the receiver throws the chunk away and asks anew.
-                read_pack(&**tree, rail.terms.digest, entries, buf.payload_mut(), &mut self.laps);
-            }
-            Unit::Range { entry, offset, .. } => match seat.source_file(entry, *offset) {
-                Ok(file) if self.platform.is_at_once(&file) => {
-                    let _ = read_piece(&self.platform, &file, *offset, &mut buf.payload_mut()[..bytes]);
-                    self.laps.lap(Stage::Read);
+            Fact::Whole { unit } => {
+                if let Some(buf) = half.units.remove(&unit).and_then(|going| going.buf) {
+                    cx.give_buf(buf);
                 }
-                Ok(file) => {
-                    rail.ops += 1;
-                    let load = Load::Unit(unit);
-                    let slot = Slot { kind: OpKind::Reload, rail: index, at: HEADROOM, done: 0, len: bytes, load };
-                    let token = self.slots.put(slot);
-                    let (offset, len) = (*offset, bytes.next_multiple_of(SECTOR));
-                    self.platform.submit(token, Op::Read { file, offset, mem: Mem::Buf(buf), at: HEADROOM, len });
-                    return;
-                }
-                Err(_) => {}
-            },
-        }
-        self.reloaded(it, unit, buf);
-    }
-
-    /// A unit was read again, as far as it could be: what could not be does not fit its header, and the chunk goes again anew.
-    fn reloaded(&mut self, it: &mut Packets, unit: u32, mut buf: Buf) {
-        let Half::Send(half) = &mut it.half else { unreachable!("the caller looked") };
-        let Some(going) = half.units.get_mut(&unit) else {
-            self.platform.pool().give(buf);
-            return;
-        };
-        buf.whole_mut()[UNIT_AT..HEADROOM].copy_from_slice(&going.head);
-        going.buf = Some(buf);
-        half.flow.reloaded(unit);
-        it.wake_ns = 0;
-    }
-
-    /// A read for a reload came back: go on with the rest, or the unit is there.
-    pub(crate) fn on_reload(&mut self, mut slot: Slot, done: Done) {
-        let Load::Unit(unit) = slot.load else { unreachable!("reloads are of units") };
-        let index = slot.rail;
-        let rail = self.rails[index].as_mut().expect("a rail stays until its ops are back");
-        let Some(mut it) = rail.packets.take() else { unreachable!("only datagram rails reload") };
-        let over = match &done.result {
-            _ if rail.has_ended() => true,
-            Err(error) => !is_again(error),
-            Ok(moved) => *moved == 0,
-        };
-        slot.done = go_on_from(slot.done, slot.done + done.result.unwrap_or(0), slot.len);
-        let Half::Send(half) = &mut it.half else { unreachable!("reloads are the sender's") };
-        let range = half.units.get(&unit).map(|going| going.handout.unit.clone());
-        let seat = self.seats.get_mut(&rail.job).expect("rails go before their job");
-        let file = match range {
-            Some(Unit::Range { entry, offset, .. }) if !over && slot.done < slot.len => {
-                seat.source_file(&entry, offset).ok().map(|file| (file, offset))
             }
-            _ => None,
-        };
-        match (file, done.mem) {
-            (Some((file, offset)), mem) => {
-                let (at, offset) = (slot.at + slot.done, offset + slot.done as u64);
-                let len = slot.len.next_multiple_of(SECTOR) - slot.done;
-                let token = self.slots.put(slot);
-                self.platform.submit(token, Op::Read { file, offset, mem, at, len });
-            }
-            (None, Mem::Buf(buf)) => {
-                rail.ops -= 1;
-                self.reloaded(&mut it, unit, buf);
-            }
-            (None, mem) => self.drop_mem(index, mem),
+            // Reported to nobody: silence is measured by what was heard, see `is_silent`.
+            Fact::Quiet { .. } => {}
         }
-        self.rails[index].as_mut().expect("seen above").packets = Some(it);
     }
+}
 
-    /// Says `Close` if the flow lets it.
-    pub(super) fn last_word(&mut self, index: usize, it: &mut Packets) {
-        let Half::Send(half) = &mut it.half else { return };
-        half.flow.close();
-        let now = self.platform.now_ns();
-        if let Step::Control { number, body: Control::Close } = half.flow.step(now, BURST_BYTES_MAX as u32) {
-            it.body.clear();
-            it.body.resize(SMALL_HEAD_BYTES, 0);
-            Control::Close.encode(&mut it.body);
-            let _ = self.say(index, it, Kind::Control, number);
+fn receive_feedback<P: Platform>(wire: &mut Wire<P>, half: &mut Sending<P>, cx: &mut Cx<'_, P>) {
+    let mut go = wire.begin_receiving(cx);
+    while let Some(arrived) = wire.next_burst(cx, &mut go) {
+        let mut inbox = std::mem::take(&mut wire.inbox);
+        for range in arrived.packets() {
+            take_feedback(wire, half, cx, &mut inbox[range]);
         }
+        wire.inbox = inbox;
+    }
+    wire.end_receiving(cx, &go, 0);
+}
+
+fn take_feedback<P: Platform>(wire: &mut Wire<P>, half: &mut Sending<P>, cx: &mut Cx<'_, P>, packet: &mut [u8]) {
+    let Some(head) = head_of(packet, wire.tag).filter(|head| head.kind == Kind::Feedback) else {
+        wire.counts.foreign += 1;
+        return;
+    };
+    let number = expand(head.low, half.next_feedback);
+    let Some(body) = wire.packer.open_small(Kind::Feedback, number, packet) else {
+        wire.counts.forged += 1;
+        return;
+    };
+    cx.watch.lap(Stage::Seal);
+    let now = cx.platform.now_ns();
+    half.next_feedback = half.next_feedback.max(number + 1);
+    wire.heard_ns = now;
+    let heard = Feedback::decode(body).and_then(|feedback| half.flow.on_feedback(now, &feedback));
+    if let Err(breach) = heard {
+        wire.base.break_off(cx.platform, RailEnd::Breach(breach));
+    }
+}
+
+/// Reads a unit again of which something was lost, into this buf.
+pub(super) fn reload<P: Platform>(
+    wire: &mut Wire<P>,
+    half: &mut Sending<P>,
+    source: &mut FileSource<P>,
+    cx: &mut Cx<'_, P>,
+    unit: u32,
+    mut buf: Buf,
+) {
+    wire.counts.reloaded += 1;
+    let going = half.units.get(&unit).expect("the caller looked");
+    let bytes = going.bytes as usize;
+    cx.watch.lap(Stage::Loop);
+    match &going.chunk.unit {
+        Unit::Pack { entries } => {
+            // What changed since does not fit the header any more: the receiver throws the chunk away and asks anew.
+            read_pack(&*source.tree, cx.terms.digest, entries, buf.payload_mut(), cx.watch);
+        }
+        Unit::Range { entry, offset, .. } => match source.file(entry, *offset) {
+            Ok(file) if cx.platform.is_at_once(&file) => {
+                let _ = read_piece(cx.platform, &file, *offset, &mut buf.payload_mut()[..bytes]);
+                cx.watch.lap(Stage::Read);
+            }
+            Ok(file) => {
+                let (rail, load) = (cx.index, Load::Unit(unit));
+                let slot = Slot { kind: OpKind::Reload, rail, at: HEADROOM, done: 0, len: bytes, load };
+                let (offset, len) = (*offset, bytes.next_multiple_of(SECTOR));
+                return cx.submit(slot, Op::Read { file, offset, mem: Mem::Buf(buf), at: HEADROOM, len });
+            }
+            Err(_) => {}
+        },
+    }
+    on_reloaded(wire, half, cx, unit, buf);
+}
+
+/// A unit was read again, as far as it could be: what could not be does not fit its header, and the chunk goes again anew.
+fn on_reloaded<P: Platform>(wire: &mut Wire<P>, half: &mut Sending<P>, cx: &mut Cx<'_, P>, unit: u32, mut buf: Buf) {
+    let Some(going) = half.units.get_mut(&unit) else { return cx.give_buf(buf) };
+    buf.whole_mut()[UNIT_AT..HEADROOM].copy_from_slice(&going.head);
+    going.buf = Some(buf);
+    half.flow.reloaded(unit);
+    wire.nudge();
+}
+
+/// A read for a reload came back: go on with the rest, or the unit is there.
+pub(super) fn on_reload<P: Platform>(
+    wire: &mut Wire<P>,
+    half: &mut Sending<P>,
+    source: &mut FileSource<P>,
+    cx: &mut Cx<'_, P>,
+    mut slot: Slot,
+    done: Done,
+) {
+    let Load::Unit(unit) = slot.load else { unreachable!("reloads are of units") };
+    let over = match &done.result {
+        _ if wire.base.has_ended() => true,
+        Err(error) => !is_again(error),
+        Ok(moved) => *moved == 0,
+    };
+    slot.done = go_on_from(slot.done, slot.done + done.result.unwrap_or(0), slot.len);
+    let file = match half.units.get(&unit).map(|going| &going.chunk.unit) {
+        Some(Unit::Range { entry, offset, .. }) if !over && slot.done < slot.len => {
+            source.file(entry, *offset).ok().map(|file| (file, *offset))
+        }
+        _ => None,
+    };
+    match (file, done.mem) {
+        (Some((file, offset)), mem) => {
+            let (at, offset) = (slot.at + slot.done, offset + slot.done as u64);
+            let len = slot.len.next_multiple_of(SECTOR) - slot.done;
+            cx.submit(slot, Op::Read { file, offset, mem, at, len });
+        }
+        (None, Mem::Buf(buf)) => on_reloaded(wire, half, cx, unit, buf),
+        (None, Mem::Small(_)) => {}
+    }
+}
+
+/// Says `Close` if the flow lets it.
+pub(super) fn close<P: Platform>(wire: &mut Wire<P>, half: &mut Sending<P>, cx: &mut Cx<'_, P>) {
+    half.flow.close();
+    let now = cx.platform.now_ns();
+    if let Step::Control { number, body: Control::Close } = half.flow.step(now, BURST_BYTES_MAX as u32) {
+        wire.body.clear();
+        wire.body.resize(SMALL_HEAD_BYTES, 0);
+        Control::Close.encode(&mut wire.body);
+        let _ = wire.send_small(cx, Kind::Control, number);
     }
 }
 

@@ -26,8 +26,8 @@ fn key(number: u8) -> RailKey {
     RailKey { secret: [number; 32], place: [number; 18] }
 }
 
-fn laps() -> Laps {
-    Laps::new(Arc::new(Counters::default()))
+fn watch() -> Stopwatch {
+    Stopwatch::new(Arc::new(Counters::default()))
 }
 
 fn header(kind: ChunkKind, chunk: u64, bytes: usize) -> Header {
@@ -69,7 +69,7 @@ impl Ends {
         fill(&mut buf, bytes, chunk as u8);
         let mut header = header(kind, chunk, bytes);
         let how = hash_as(&header, FILE_BYTES, self.terms.chunk_bytes);
-        let span = self.seal.seal(&mut header, how, &mut buf, &mut laps(), harm);
+        let span = self.seal.seal(&mut header, how, &mut buf, &mut watch(), harm);
         let frame = buf.whole()[span.at..span.at + span.len].to_vec();
         self.pool.give(buf);
         frame
@@ -89,7 +89,7 @@ impl Ends {
         assert_eq!(rest.len(), tags + header.payload_bytes as usize);
         buf.whole_mut()[HEADROOM - tags..HEADROOM - tags + rest.len()].copy_from_slice(rest);
         let how = hash_as(&header, FILE_BYTES, self.terms.chunk_bytes);
-        let opened = self.open.open_payload(&header, how, &mut buf, &mut laps(), harm);
+        let opened = self.open.open_payload(&header, how, &mut buf, &mut watch(), harm);
         let bytes = buf.payload()[..header.payload_bytes as usize].to_vec();
         self.pool.give(buf);
         Ok(opened.map(|_| bytes))
