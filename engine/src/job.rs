@@ -24,7 +24,7 @@ use proto::flow::FlowConfig;
 use proto::manifest::{Entry, EntryId};
 use proto::negotiate::Cipher;
 use proto::rate::{Policy, TrainSeen};
-use proto::send::{Handout, Unit};
+use proto::send::{Assignment, Unit};
 use proto::wire::chunk::ChunkKind;
 use proto::wire::control::{ChunkId, Corrupt, Digest, DigestKind, FaultKind};
 
@@ -156,11 +156,11 @@ pub enum Cmd<P: Platform> {
     /// Cut this rail.
     RailDown { job: JobNo, rail: u16 },
     /// Take no new frames (or take them again): too much waits for the destination's disk.
-    Hold { job: JobNo, on: bool },
+    Backpressure { job: JobNo, on: bool },
     /// How each datagram rail of the job on this worker goes from now on.
     Pace { job: JobNo, pace: RailPace },
     /// Send this chunk.
-    Send { job: JobNo, handout: Handout },
+    Send { job: JobNo, assignment: Assignment },
     /// Chunks of these entries may come.
     Expect { job: JobNo, entries: Vec<Arc<Entry>> },
     /// These will not come any more.
@@ -201,7 +201,7 @@ pub enum Event {
     /// Sender: a range was read and hashed.
     Read { chunk: ChunkId, entry: EntryId, offset: u64, digest: Digest },
     /// Sender: a range went whose bytes were not all there; what is missing went as zeros, so its entry fails.
-    Torn { chunk: ChunkId, error: EntryError },
+    SourceChanged { chunk: ChunkId, error: EntryError },
     /// Sender: a pack was read; these digests, these failed.
     PackRead { chunk: ChunkId, digests: Vec<(EntryId, Digest)>, failed: Vec<EntryError> },
     /// Sender: the rail took the whole frame. `bytes` on the wire, `payload` of them the user's.
@@ -213,7 +213,7 @@ pub enum Event {
     /// Receiver: a pack's files are in the file system, but for those that failed. `payload` is its length, index included.
     PackLanded { chunk: ChunkId, payload: u32, files: Vec<(EntryId, u64, Digest)>, failed: Vec<EntryError> },
     /// Receiver: the chunk came for an entry that is no longer wanted.
-    Stray { chunk: ChunkId, entry: EntryId },
+    Unexpected { chunk: ChunkId, entry: EntryId },
     /// Receiver: the chunk was corrupt and thrown away; `entry` is `EntryId::MAX` for a pack.
     Corrupt { chunk: ChunkId, entry: EntryId, corrupt: Corrupt },
     /// Receiver: the chunk could not be written.

@@ -81,7 +81,7 @@ meter! {
     /// Receiver: packets that held and found no buf: as if lost.
     no_room,
     /// Errors that a socket told of earlier packets.
-    hearsay,
+    icmp_errors,
     /// Sender: bufs given back before the receiver had all.
     unloaded,
     /// Sender: steps that data packets left in.

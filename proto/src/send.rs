@@ -50,7 +50,7 @@ impl Unit {
 
 /// One chunk handed to one rail.
 #[derive(Debug, Clone)]
-pub struct Handout {
+pub struct Assignment {
     /// Its id, new each time it is handed out.
     pub chunk: ChunkId,
     /// Where it goes.
@@ -473,7 +473,7 @@ impl Sender {
     }
 
     /// The next chunk, for the rail with the fewest in hand, if one has fewer than `depth`.
-    pub fn next_chunk(&mut self, depth: usize) -> Option<Handout> {
+    pub fn next_chunk(&mut self, depth: usize) -> Option<Assignment> {
         if !self.has_work() {
             return None;
         }
@@ -492,7 +492,7 @@ impl Sender {
             self.reading_on(volume, 1);
         }
         self.out.insert(chunk, Out { rail, unit: unit.clone(), volume, read: again, acked: false });
-        Some(Handout { chunk, rail, unit, again })
+        Some(Assignment { chunk, rail, unit, again })
     }
 
     fn next_unit(&mut self, rail: u16) -> Option<(Unit, bool)> {

@@ -14,7 +14,7 @@ use proto::journal::{JournalHeader, encode_header, encode_record};
 use proto::ledger::ChunkState;
 use proto::manifest::{Entry, EntryKind, Meta};
 use proto::recv::{Ready, Receiver};
-use proto::send::{Handout, Owed, Sender, Unit};
+use proto::send::{Assignment, Owed, Sender, Unit};
 use proto::striped::{Join, Whole};
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
 use proto::wire::control::{ChunkRange, DigestKind, Want};
@@ -57,7 +57,7 @@ struct Between {
     /// Handed to a worker, not read yet, by rail; then read, the word of it on its way.
     words: VecDeque<u64>,
     /// On rails, in order.
-    rails: BTreeMap<u16, VecDeque<Handout>>,
+    rails: BTreeMap<u16, VecDeque<Assignment>>,
     /// To the sender: what the receiver said.
     said: VecDeque<Said>,
     /// To the receiver, in order: holes and ended files.
@@ -131,10 +131,10 @@ impl Between {
     }
 
     fn hand_out(&mut self) -> bool {
-        let Some(handout) = self.sender.next_chunk(3) else { return self.map() };
-        self.words.push_back(handout.chunk);
-        self.sent_bytes += handout.unit.bytes();
-        self.rails.get_mut(&handout.rail).expect("only rails that are up are chosen").push_back(handout);
+        let Some(assignment) = self.sender.next_chunk(3) else { return self.map() };
+        self.words.push_back(assignment.chunk);
+        self.sent_bytes += assignment.unit.bytes();
+        self.rails.get_mut(&assignment.rail).expect("only rails that are up are chosen").push_back(assignment);
         true
     }
 
@@ -196,16 +196,16 @@ impl Between {
         let Some((&rail, queue)) = self.rails.iter_mut().nth(usize::from(pick / 8) % count.max(1)) else {
             return false;
         };
-        let Some(handout) = queue.pop_front() else { return false };
+        let Some(assignment) = queue.pop_front() else { return false };
         self.sender.on_sent(rail);
         if pick >= 128 && self.nacks_left > 0 {
             self.nacks_left -= 1;
-            self.lost_bytes += handout.unit.bytes();
-            self.said.push_back(Said::Nack(handout.chunk));
+            self.lost_bytes += assignment.unit.bytes();
+            self.said.push_back(Said::Nack(assignment.chunk));
             return true;
         }
-        self.receiver.ack(handout.chunk).expect("a chunk id arrives once");
-        match handout.unit {
+        self.receiver.ack(assignment.chunk).expect("a chunk id arrives once");
+        match assignment.unit {
             Unit::Range { entry, index, offset, bytes } => {
                 *self.landed.entry((entry.id, index)).or_default() += 1;
                 let (at, ready) = self.receiver.on_landed(entry.id, offset, bytes).expect("it is wanted");
@@ -242,7 +242,7 @@ impl Between {
         }
         self.closes_left -= 1;
         let (rail, queue) = self.rails.pop_first().expect("not empty");
-        self.lost_bytes += queue.iter().map(|handout| handout.unit.bytes()).sum::<u64>();
+        self.lost_bytes += queue.iter().map(|assignment| assignment.unit.bytes()).sum::<u64>();
         self.sender.rail_down(rail);
         self.speak();
         self.said.push_back(Said::Closed(rail));
@@ -320,11 +320,11 @@ fn a_pack_that_keeps_coming_corrupt_loses_one_file_not_all() {
     }
     sender.rail_up(0);
     for round in 0.. {
-        let handout = sender.next_chunk(100).expect("it goes again");
-        assert_eq!(sender.on_read(handout.chunk), Owed::Nothing);
+        let assignment = sender.next_chunk(100).expect("it goes again");
+        assert_eq!(sender.on_read(assignment.chunk), Owed::Nothing);
         // What a receiver refuses was sent.
         sender.on_sent(0);
-        match sender.on_nack(handout.chunk).expect("it was sent") {
+        match sender.on_nack(assignment.chunk).expect("it was sent") {
             Owed::Corrupt(id) => {
                 assert_eq!((id, round), (ids[0], 8));
                 sender.on_fault(id);
@@ -333,8 +333,8 @@ fn a_pack_that_keeps_coming_corrupt_loses_one_file_not_all() {
             owed => assert_eq!(owed, Owed::Nothing),
         }
     }
-    let handout = sender.next_chunk(100).expect("the others go again");
-    let Unit::Pack { entries } = handout.unit else { panic!("a pack") };
+    let assignment = sender.next_chunk(100).expect("the others go again");
+    let Unit::Pack { entries } = assignment.unit else { panic!("a pack") };
     assert_eq!(entries.iter().map(|entry| entry.id).collect::<Vec<_>>(), ids[1..]);
 }
 
@@ -353,10 +353,10 @@ fn what_nobody_has_travels_while_the_rest_is_read_back() {
     assert_eq!(sender.on_want(id, &Want::MissingSoFar { ranges: ranges.clone() }), Ok(Owed::Nothing));
     assert_eq!(sender.on_want(id, &Want::MissingSoFar { ranges }), Err(Breach::WrongOrder), "once");
     let mut next = || {
-        let handout = sender.next_chunk(9)?;
-        let Unit::Range { index, .. } = handout.unit else { panic!("a range") };
+        let assignment = sender.next_chunk(9)?;
+        let Unit::Range { index, .. } = assignment.unit else { panic!("a range") };
         sender.on_sent(0);
-        Some((index, sender.on_read(handout.chunk)))
+        Some((index, sender.on_read(assignment.chunk)))
     };
     assert_eq!(next(), Some((2, Owed::Nothing)));
     assert_eq!(next(), Some((5, Owed::Nothing)), "the file is not read to its end yet");
@@ -376,10 +376,10 @@ fn what_nobody_has_travels_while_the_rest_is_read_back() {
     assert_eq!(sender.on_want(id, &Want::Missing { ranges: ranges.clone() }), Ok(Owed::Nothing));
     assert_eq!(sender.on_want(id, &Want::Missing { ranges }), Err(Breach::WrongOrder), "once");
     let mut next = || {
-        let handout = sender.next_chunk(9)?;
-        let Unit::Range { index, .. } = handout.unit else { panic!("a range") };
+        let assignment = sender.next_chunk(9)?;
+        let Unit::Range { index, .. } = assignment.unit else { panic!("a range") };
         sender.on_sent(0);
-        Some((index, sender.on_read(handout.chunk)))
+        Some((index, sender.on_read(assignment.chunk)))
     };
     assert_eq!(next(), Some((1, Owed::Nothing)));
     assert_eq!(next(), Some((4, Owed::CheckSource(id))));
@@ -467,10 +467,10 @@ fn a_file_that_is_slow_to_be_acknowledged_holds_its_share_and_no_more() {
     let (mut out, mut sent) = (VecDeque::new(), [0_u64; FILES as usize]);
     for round in 0..1000 {
         while out.len() < 16 {
-            let handout = sender.next_chunk(64).expect("there is more");
-            let Unit::Range { entry, .. } = &handout.unit else { panic!("large files go by ranges") };
-            out.push_back((entry.id, handout.chunk));
-            sender.on_read(handout.chunk);
+            let assignment = sender.next_chunk(64).expect("there is more");
+            let Unit::Range { entry, .. } = &assignment.unit else { panic!("large files go by ranges") };
+            out.push_back((entry.id, assignment.chunk));
+            sender.on_read(assignment.chunk);
             sender.on_sent(0);
         }
         let slow = out.iter().filter(|(id, _)| *id == 0).count();
@@ -503,12 +503,12 @@ fn a_file_whose_disk_stands_still_is_given_its_share_and_then_nothing() {
     // As much as there is to be had, acknowledged by three of the four, again and again.
     for round in 0..50 {
         let mut out = Vec::new();
-        while let Some(handout) = sender.next_chunk(64) {
-            let Unit::Range { entry, .. } = &handout.unit else { panic!("large files go by ranges") };
-            out.push((entry.id, handout.chunk));
+        while let Some(assignment) = sender.next_chunk(64) {
+            let Unit::Range { entry, .. } = &assignment.unit else { panic!("large files go by ranges") };
+            out.push((entry.id, assignment.chunk));
             (flying[entry.id as usize], sent[entry.id as usize]) =
                 (flying[entry.id as usize] + 1, sent[entry.id as usize] + 1);
-            sender.on_read(handout.chunk);
+            sender.on_read(assignment.chunk);
             sender.on_sent(0);
             assert!(out.len() < 100, "no more than all may have: {flying:?}");
         }
@@ -539,7 +539,7 @@ fn read_striped(chunks: u64, sick: u64, nodes: bool) -> (u64, usize, u64) {
     sender.on_want(entry.id, &Want::All).expect("a want");
     let join = places(&entry, DISKS as u64);
     (0..2).for_each(|rail| sender.rail_up(rail));
-    let mut disks: Vec<VecDeque<Handout>> = vec![VecDeque::new(); DISKS];
+    let mut disks: Vec<VecDeque<Assignment>> = vec![VecDeque::new(); DISKS];
     let (mut here, mut most, mut healthy, mut tick) = (vec![0; chunks as usize], 0, 0, 0_u64);
     let mut left = (0..chunks).filter(|index| join.volume_at(index * u64::from(CHUNK)) != Some(3)).count();
     while here.contains(&0) {
@@ -548,22 +548,22 @@ fn read_striped(chunks: u64, sick: u64, nodes: bool) -> (u64, usize, u64) {
             if !tick.is_multiple_of(if disk == 3 { sick } else { 10 }) {
                 continue;
             }
-            let Some(handout) = queue.pop_front() else { continue };
-            let Unit::Range { index, .. } = handout.unit else { panic!("large files go by ranges") };
+            let Some(assignment) = queue.pop_front() else { continue };
+            let Unit::Range { index, .. } = assignment.unit else { panic!("large files go by ranges") };
             here[index as usize] += 1;
-            sender.on_read(handout.chunk);
-            sender.on_sent(handout.rail);
-            sender.on_acks(ChunkRange { first: handout.chunk, end: handout.chunk + 1 }).expect("it was out");
+            sender.on_read(assignment.chunk);
+            sender.on_sent(assignment.rail);
+            sender.on_acks(ChunkRange { first: assignment.chunk, end: assignment.chunk + 1 }).expect("it was out");
             if disk != 3 {
                 (healthy, left) = (tick, left - 1);
             }
         }
         loop {
-            while let Some(handout) = sender.next_chunk(16) {
-                let Unit::Range { offset, .. } = handout.unit else { panic!("large files go by ranges") };
+            while let Some(assignment) = sender.next_chunk(16) {
+                let Unit::Range { offset, .. } = assignment.unit else { panic!("large files go by ranges") };
                 let disk = join.volume_at(offset).expect("inside");
-                near += u64::from(disk % 2 == handout.rail % 2);
-                disks[usize::from(disk)].push_back(handout);
+                near += u64::from(disk % 2 == assignment.rail % 2);
+                disks[usize::from(disk)].push_back(assignment);
             }
             let Some((entry, _)) = sender.next_unmapped() else { break };
             sender.on_places(entry.id, Arc::clone(&join));
@@ -620,19 +620,19 @@ fn read_by_file(files: [u64; 2], chunks: u64) -> (u64, u64) {
     (0..2).for_each(|rail| sender.rail_up(rail));
     let (mut ticks, mut near, mut queues) = (0, 0, [const { VecDeque::new() }; 2]);
     loop {
-        while let Some(handout) = sender.next_chunk(8) {
-            let Unit::Range { entry, .. } = &handout.unit else { panic!("large files go by ranges") };
-            near += u64::from(entry.meta.volume == handout.rail);
-            queues[usize::from(handout.rail)].push_back(handout);
+        while let Some(assignment) = sender.next_chunk(8) {
+            let Unit::Range { entry, .. } = &assignment.unit else { panic!("large files go by ranges") };
+            near += u64::from(entry.meta.volume == assignment.rail);
+            queues[usize::from(assignment.rail)].push_back(assignment);
         }
         if queues.iter().all(VecDeque::is_empty) {
             return (ticks, near);
         }
         ticks += 1;
-        for handout in queues.iter_mut().filter_map(VecDeque::pop_front) {
-            sender.on_read(handout.chunk);
-            sender.on_sent(handout.rail);
-            sender.on_acks(ChunkRange { first: handout.chunk, end: handout.chunk + 1 }).expect("it was out");
+        for assignment in queues.iter_mut().filter_map(VecDeque::pop_front) {
+            sender.on_read(assignment.chunk);
+            sender.on_sent(assignment.rail);
+            sender.on_acks(ChunkRange { first: assignment.chunk, end: assignment.chunk + 1 }).expect("it was out");
         }
     }
 }

@@ -40,11 +40,11 @@ fn run(chunks: u64, rates: &[u64], told: bool) -> (u64, Vec<u64>) {
     let (mut free_at, mut brought) = (vec![0_u64; rates.len()], vec![0; rates.len()]);
     let (mut now, mut ends) = (0, BTreeMap::new());
     while brought.iter().sum::<u64>() < chunks {
-        while let Some(handout) = sender.next_chunk(16) {
-            let rail = usize::from(handout.rail);
+        while let Some(assignment) = sender.next_chunk(16) {
+            let rail = usize::from(assignment.rail);
             free_at[rail] = free_at[rail].max(now) + CHUNK * 1_000_000_000 / rates[rail];
-            sender.on_read(handout.chunk);
-            ends.insert((free_at[rail], handout.chunk), handout.rail);
+            sender.on_read(assignment.chunk);
+            ends.insert((free_at[rail], assignment.chunk), assignment.rail);
         }
         let ((at, chunk), rail) = ends.pop_first().expect("something is on its way");
         now = at;
@@ -102,11 +102,11 @@ fn run_to_the_end(chunks: u64, rates: &[u64], lead_ns: Option<u64>) -> Tail {
     let (mut free_at, mut came) = (vec![0_u64; rates.len()], 0);
     let (mut now, mut ends, mut closes) = (0, BTreeMap::new(), BTreeSet::new());
     while came < chunks {
-        while let Some(handout) = sender.next_chunk(HAND) {
-            let rail = usize::from(handout.rail);
+        while let Some(assignment) = sender.next_chunk(HAND) {
+            let rail = usize::from(assignment.rail);
             free_at[rail] = free_at[rail].max(now) + CHUNK * 1_000_000_000 / rates[rail];
-            sender.on_read(handout.chunk);
-            ends.insert((free_at[rail], handout.chunk), handout.rail);
+            sender.on_read(assignment.chunk);
+            ends.insert((free_at[rail], assignment.chunk), assignment.rail);
         }
         for path in lead_ns.map_or(Vec::new(), |lead| sender.stragglers(lead, &brings)) {
             // What is on its way meanwhile may still come.

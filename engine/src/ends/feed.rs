@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use proto::send::{CHUNKS_IN_HAND_MAX, Handout, Unit};
+use proto::send::{Assignment, CHUNKS_IN_HAND_MAX, Unit};
 use proto::wire::chunk::{ChunkKind, Header, PACK_LINE_BYTES};
 use sys::mem::Buf;
 
@@ -22,7 +22,7 @@ pub(crate) const SMALL_BYTES: u64 = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct Filled<F> {
     /// What was assigned.
-    pub(crate) chunk: Handout,
+    pub(crate) chunk: Assignment,
     /// Its payload.
     pub(crate) buf: Buf,
     /// Length of the payload; a pack's index included.
@@ -58,7 +58,7 @@ impl<F> Filled<F> {
 #[derive(Debug)]
 pub(crate) struct Feed<F> {
     /// Assigned, and without a buf.
-    pub(crate) waiting: VecDeque<Handout>,
+    pub(crate) waiting: VecDeque<Assignment>,
     /// Filled, and not sealed.
     pub(crate) filled: VecDeque<Filled<F>>,
     /// Reads in flight.

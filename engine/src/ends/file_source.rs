@@ -11,7 +11,7 @@ use std::io;
 use std::sync::Arc;
 
 use proto::manifest::{Entry, EntryId};
-use proto::send::{Handout, Unit};
+use proto::send::{Assignment, Unit};
 use proto::wire::control::FaultKind;
 use sys::mem::{Buf, HEADROOM, Mem};
 
@@ -73,7 +73,7 @@ impl<P: Platform> FileSource<P> {
         }
     }
 
-    fn fill_range(&mut self, feed: &mut Feed<P::File>, cx: &mut Cx<'_, P>, chunk: Handout, buf: Buf) {
+    fn fill_range(&mut self, feed: &mut Feed<P::File>, cx: &mut Cx<'_, P>, chunk: Assignment, buf: Buf) {
         let Unit::Range { ref entry, offset, bytes, .. } = chunk.unit else { unreachable!("the caller matched") };
         let file = match self.file(entry, offset) {
             Ok(file) => file,
@@ -137,7 +137,7 @@ impl<P: Platform> FileSource<P> {
     }
 
     /// A pack is read at once; files that failed are reported.
-    fn fill_pack(&mut self, feed: &mut Feed<P::File>, cx: &mut Cx<'_, P>, chunk: Handout, mut buf: Buf) {
+    fn fill_pack(&mut self, feed: &mut Feed<P::File>, cx: &mut Cx<'_, P>, chunk: Assignment, mut buf: Buf) {
         let Unit::Pack { ref entries } = chunk.unit else { unreachable!("the caller matched") };
         let PackRead { bytes, digests, mut failed } =
             read_pack(&*self.tree, cx.terms.digest, entries, buf.payload_mut(), cx.watch);

@@ -435,7 +435,7 @@ impl<P: Platform> RecvEnd<P> {
                     self.fail_with(told(error));
                 }
             }
-            Event::Stray { chunk, entry } => {
+            Event::Unexpected { chunk, entry } => {
                 if !self.machine.knows(entry) {
                     return Err(Breach::EntryUnknown.into());
                 }
@@ -535,7 +535,7 @@ impl<P: Platform> RecvEnd<P> {
         self.pump_acks(out);
         self.pump_flushes(now_ns, out);
         if let Some(on) = self.debt.hold() {
-            out.cmds.extend((0..self.workers).map(|worker| (worker, Cmd::Hold { job: self.job, on })));
+            out.cmds.extend((0..self.workers).map(|worker| (worker, Cmd::Backpressure { job: self.job, on })));
         }
         // In the committer's order: a flush that is on its way must not bring a discarded journal back.
         if self.record.dry {

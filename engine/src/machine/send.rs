@@ -422,7 +422,7 @@ impl<P: Platform> SendEnd<P> {
                 let owed = self.machine.on_read(chunk);
                 self.owed(owed, out);
             }
-            Event::Torn { error, .. } => self.give_up(told(&error), out),
+            Event::SourceChanged { error, .. } => self.give_up(told(&error), out),
             Event::PackRead { chunk, digests, failed } => {
                 self.digests.extend(digests);
                 let owed = self.machine.on_read(chunk);
@@ -504,9 +504,9 @@ impl<P: Platform> SendEnd<P> {
     /// Hands out as much as the rails take.
     pub fn pump(&mut self, out: &mut Outbox<P>) {
         loop {
-            while let Some(handout) = self.machine.next_chunk(self.depth) {
-                let worker = usize::from(handout.rail) % self.workers;
-                out.cmds.push((worker, Cmd::Send { job: self.job, handout }));
+            while let Some(assignment) = self.machine.next_chunk(self.depth) {
+                let worker = usize::from(assignment.rail) % self.workers;
+                out.cmds.push((worker, Cmd::Send { job: self.job, assignment }));
             }
             let Some((entry, first)) = self.machine.next_unmapped() else { break };
             if entry.meta.striped && !self.machine.has_places(entry.id) {

@@ -448,7 +448,7 @@ fn report_unread<P: Platform>(cx: &mut Cx<'_, P>, chunk: u64, unread: &Unread<P:
             let changed = error.kind() == io::ErrorKind::UnexpectedEof;
             let kind = if changed { FaultKind::Torn } else { fault_kind(&error, true) };
             let errno = error.raw_os_error().unwrap_or(0);
-            Event::Torn { chunk, error: EntryError { entry, kind, errno, step: "send the source" } }
+            Event::SourceChanged { chunk, error: EntryError { entry, kind, errno, step: "send the source" } }
         }
     });
 }

@@ -8,7 +8,7 @@
 use std::io;
 
 use proto::manifest::EntryId;
-use proto::send::Handout;
+use proto::send::Assignment;
 use proto::wire::chunk::Header;
 use proto::wire::control::FaultKind;
 use sys::mem::{Buf, Mem};
@@ -70,14 +70,20 @@ impl<P: Platform> Cx<'_, P> {
     }
 
     /// Reports that a chunk cannot be sent.
-    pub(crate) fn report_dropped(&mut self, chunk: &Handout, kind: FaultKind, error: &io::Error, step: &'static str) {
+    pub(crate) fn report_dropped(
+        &mut self,
+        chunk: &Assignment,
+        kind: FaultKind,
+        error: &io::Error,
+        step: &'static str,
+    ) {
         let entry = first_entry(&chunk.unit);
         let error = EntryError { entry, kind, errno: error.raw_os_error().unwrap_or(0), step };
         self.events.push(Event::Dropped { rail: self.rail, chunk: chunk.chunk, error });
     }
 
     /// Reports that the source could not be read when the chunk's turn came. That it ends too early means that it changed.
-    pub(crate) fn report_unreadable(&mut self, chunk: &Handout, error: &io::Error) {
+    pub(crate) fn report_unreadable(&mut self, chunk: &Assignment, error: &io::Error) {
         let changed = error.kind() == io::ErrorKind::UnexpectedEof;
         let kind = if changed { FaultKind::Torn } else { fault_kind(error, true) };
         self.report_dropped(chunk, kind, error, "read the source");
@@ -92,6 +98,6 @@ impl<P: Platform> Cx<'_, P> {
 
     /// Reports a chunk whose entry is not expected, or no more.
     pub(crate) fn report_unexpected(&mut self, chunk: u64, entry: EntryId) {
-        self.events.push(Event::Stray { chunk, entry });
+        self.events.push(Event::Unexpected { chunk, entry });
     }
 }

@@ -13,13 +13,13 @@ pub mod stages; // every moment of the thread booked to one stage
 pub mod bound; // --rate: one bound for all rails of a job
 pub mod limit; // and what comes of a sender that ignores it
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 use proto::books::Stage;
 use proto::rate::RateConfig;
-use proto::send::{Handout, Unit};
+use proto::send::{Assignment, Unit};
 
 use crate::ends::End;
 use crate::ends::file_sink::LOOK_NS;
@@ -51,7 +51,8 @@ struct JobState<P: Platform> {
 pub struct Worker<P: Platform> {
     platform: P,
     watch: Stopwatch,
-    jobs: HashMap<JobNo, JobState<P>>,
+    /// By number, so that every walk over them is in one order.
+    jobs: BTreeMap<JobNo, JobState<P>>,
     rails: Vec<Option<Rail<P>>>,
     slots: Slots,
     /// Bufs that senders leave to receivers.
@@ -90,7 +91,7 @@ impl<P: Platform> Worker<P> {
         Worker {
             platform,
             watch: Stopwatch::new(counters),
-            jobs: HashMap::new(),
+            jobs: BTreeMap::new(),
             rails: Vec::new(),
             slots: Slots::new(),
             reserve,
@@ -258,7 +259,7 @@ impl<P: Platform> Worker<P> {
                 }
             }
             Cmd::RailDown { job, rail } => self.cut_rails(|it| it.base().job == job && it.base().number == rail),
-            Cmd::Hold { job, on } => {
+            Cmd::Backpressure { job, on } => {
                 for rail in self.rails.iter_mut().flatten().filter(|rail| rail.base().job == job) {
                     rail.base_mut().paused = on;
                 }
@@ -269,13 +270,13 @@ impl<P: Platform> Worker<P> {
                     rail.set_rate(now, |had| RateConfig { target, min, policy, ..had });
                 }
             }
-            Cmd::Send { job, handout } => {
-                each_path(&handout, |path| crate::fault::panic_if_asked("sending worker", path));
+            Cmd::Send { job, assignment } => {
+                each_path(&assignment, |path| crate::fault::panic_if_asked("sending worker", path));
                 let mut rails = self.rails.iter_mut().flatten();
-                let rail = rails.find(|rail| rail.base().job == job && rail.base().number == handout.rail);
+                let rail = rails.find(|rail| rail.base().job == job && rail.base().number == assignment.rail);
                 // A rail that died meanwhile said so; the receiver's report brings the chunk back to the machine.
                 if let Some(feed) = rail.and_then(Rail::feed) {
-                    feed.waiting.push_back(handout);
+                    feed.waiting.push_back(assignment);
                 }
             }
             Cmd::Expect { job, entries } => {
@@ -344,8 +345,8 @@ impl<P: Platform> Worker<P> {
     }
 }
 
-fn each_path(handout: &Handout, mut with: impl FnMut(&[u8])) {
-    match &handout.unit {
+fn each_path(assignment: &Assignment, mut with: impl FnMut(&[u8])) {
+    match &assignment.unit {
         Unit::Range { entry, .. } => with(&entry.path),
         Unit::Pack { entries } => entries.iter().for_each(|entry| with(&entry.path)),
     }

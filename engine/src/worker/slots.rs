@@ -6,7 +6,7 @@
 //! ops is the number of its slots, so that no step has to keep one.
 //! Absent on purpose: the memory that an op owns (it travels with the op, see `platform`).
 
-use proto::send::{CHUNKS_IN_HAND_MAX, Handout};
+use proto::send::{Assignment, CHUNKS_IN_HAND_MAX};
 use proto::wire::chunk::Header;
 use proto::wire::control::Digest;
 
@@ -62,7 +62,7 @@ pub(crate) enum Load {
     /// Nothing.
     None,
     /// The chunk that is being read.
-    Fill(Handout),
+    Fill(Assignment),
     /// The frame that is being sent: its chunk, and how many bytes of it are the user's.
     Frame { chunk: u64, payload: u64 },
     /// The header of the payload that is being received.

@@ -3,7 +3,7 @@
 //! For: what the product itself reaches on a connection, layer by layer, with no disk at either end.
 //! In and out: a connected socket, terms and a time → what this end moved and spent, by the engine's own books.
 //! Invariants: worker, rail and sealer are the ones of every job; only reads and writes of files are answered at once, untouched.
-//! Absent on purpose: keepers and the control session: handouts are made and events taken between two turns of the loop.
+//! Absent on purpose: keepers and the control session: assignments are made and events taken between two turns of the loop.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,7 +17,7 @@ use engine::platform::{Done, Firm, Found, Op, Parts, Platform, Publish, SinkTree
 use engine::worker::Worker;
 use engine::worker::stages::{Counters, Look};
 use proto::manifest::{Entry, EntryKind};
-use proto::send::{Handout, Unit};
+use proto::send::{Assignment, Unit};
 use proto::wire::chunk::CHUNK_BYTES_MIN;
 use proto::wire::control::Rung;
 use sys::mem::Pool;
@@ -254,7 +254,7 @@ impl Lone {
         let offset = chunk * u64::from(CHUNK_BYTES_MIN) % FILE_BYTES;
         let index = offset / u64::from(CHUNK_BYTES_MIN);
         let unit = Unit::Range { entry: Arc::clone(entry), index, offset, bytes: CHUNK_BYTES_MIN };
-        self.tell(Cmd::Send { job: JOB, handout: Handout { chunk, rail: 0, unit, again: false } });
+        self.tell(Cmd::Send { job: JOB, assignment: Assignment { chunk, rail: 0, unit, again: false } });
     }
 
     /// Starts the clocks: what was booked before is not counted.

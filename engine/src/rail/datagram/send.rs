@@ -13,7 +13,7 @@ use proto::books::Stage;
 use proto::flow::{Burst, Fact, FlowConfig, FlowSender, Step};
 use proto::packet::{Control, Feedback, Kind, PACKET_OVERHEAD, WIRE_EXTRA, expand};
 use proto::rate::RateConfig;
-use proto::send::{Handout, Unit};
+use proto::send::{Assignment, Unit};
 use proto::wire::chunk::{ChunkKind, HEADER_BYTES, Header};
 use sys::mem::{Buf, HEADROOM, Mem};
 
@@ -45,7 +45,7 @@ const STARVED_NS: u64 = 5_000_000;
 #[derive(Debug)]
 struct Going {
     /// What was assigned.
-    chunk: Handout,
+    chunk: Assignment,
     head: [u8; HEADER_BYTES],
     bytes: u32,
     files_bytes: u64,
@@ -409,7 +409,7 @@ fn send_burst<P: Platform>(
         }
         Err(error) if is_again(&error) || error.raw_os_error() == Some(ENOBUFS) => (0, FULL_NS),
         Err(_) => {
-            wire.counts.hearsay += 1;
+            wire.counts.icmp_errors += 1;
             (0, UNREACHABLE_NS)
         }
     };

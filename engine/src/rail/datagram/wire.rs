@@ -191,7 +191,7 @@ impl<P: Platform> Wire<P> {
                 Err(error) => {
                     // What an ICMP error said of an earlier packet is reported once; silence decides, not such an error.
                     self.readiness.is_ready = false;
-                    self.counts.hearsay += u64::from(!is_again(&error));
+                    self.counts.icmp_errors += u64::from(!is_again(&error));
                 }
             }
         }
