@@ -11,6 +11,20 @@ use std::path::{Path, PathBuf};
 
 /// Longest file: beyond it a reader loses the thread (docs/STYLE.md, rule 2).
 const LINES_MAX: usize = 1000;
+/// Most methods of a trait: beyond them it serves more than one consumer (docs/STYLE.md, rule 7).
+const TRAIT_METHODS_MAX: usize = 12;
+/// Most entries of a folder of sources (docs/STYLE.md, rule 3).
+const FOLDER_ENTRIES_MAX: usize = 15;
+/// Folders that have more, each with the most it may have. A number here may only become smaller.
+const FOLDERS_TOO_FULL: [(&str, usize); 7] = [
+    ("app/src", 25),
+    ("app/src/job", 18),
+    ("engine/src", 23),
+    ("lab/src", 20),
+    ("proto/src", 25),
+    ("proto/tests", 21),
+    ("sys/src", 24),
+];
 /// Names that say nothing about what is inside (docs/STYLE.md, rule 6).
 const ATTIC: [&str; 8] = ["util", "utils", "common", "helper", "helpers", "manager", "misc", "types"];
 const CRATES: [&str; 8] = ["proto", "text", "sys", "topology", "tune", "engine", "lab", "app"];
@@ -97,6 +111,53 @@ fn no_file_is_longer_than_a_reader_can_hold() {
         }
     }
     none(&wrong, "a file has at most 1000 lines");
+}
+
+#[test]
+fn no_trait_serves_more_than_one_consumer() {
+    let mut wrong = Vec::new();
+    for path in rust_files(&CRATES) {
+        let text = read(&path);
+        let mut open: Option<(String, usize)> = None;
+        for line in text.lines() {
+            let bare = line.trim_start();
+            let head = bare.strip_prefix("pub ").or_else(|| bare.strip_prefix("pub(crate) ")).unwrap_or(bare);
+            match &mut open {
+                None if head.starts_with("trait ") && line.trim_end().ends_with('{') => {
+                    open = Some((words(&head["trait ".len()..]).next().unwrap_or_default().to_owned(), 0));
+                }
+                None => {}
+                Some((name, methods)) if line == "}" => {
+                    if *methods > TRAIT_METHODS_MAX {
+                        wrong.push(format!("{}: {name} has {methods} methods", show(&path)));
+                    }
+                    open = None;
+                }
+                Some((_, methods)) => *methods += usize::from(line.starts_with("    fn ")),
+            }
+        }
+    }
+    none(&wrong, "a trait has at most 12 methods: split it by who calls them (docs/STYLE.md, rule 7)");
+}
+
+#[test]
+fn no_folder_has_more_entries_than_a_reader_takes_in() {
+    let mut counts: BTreeMap<PathBuf, BTreeSet<PathBuf>> = BTreeMap::new();
+    for path in rust_files(&CRATES) {
+        let mut entry = path.as_path();
+        while let Some(folder) = entry.parent().filter(|it| it.starts_with(root()) && *it != root()) {
+            counts.entry(folder.to_owned()).or_default().insert(entry.to_owned());
+            entry = folder;
+        }
+    }
+    let most = |folder: &str| {
+        let listed = FOLDERS_TOO_FULL.iter().find(|(name, _)| *name == folder);
+        listed.map_or(FOLDER_ENTRIES_MAX, |(_, most)| *most)
+    };
+    let is_over = |(folder, entries): &(&PathBuf, &BTreeSet<PathBuf>)| entries.len() > most(&show(folder));
+    let tell = |(folder, entries): (&PathBuf, &BTreeSet<PathBuf>)| format!("{}: {}", show(folder), entries.len());
+    let wrong: Vec<_> = counts.iter().filter(is_over).map(tell).collect();
+    none(&wrong, "a folder has at most 15 entries, or as many as the list of tidy.rs says (docs/STYLE.md, rule 3)");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use proto::storage::Engine;
 use sys::mem::{Mem, Pool};
 use sys::ring::{self, Driver, Tail};
 
-use crate::platform::{Arrived, Done, Op, Platform, Splicer};
+use crate::platform::{Arrived, Clock, Disk, Done, Op, PacketIo, Platform, Splicer, StreamIo};
 use crate::seal::packet::HEAD_BYTES;
 use crate::tree::handle::Handle;
 use crate::tree::{Sinks, Sources};
@@ -111,12 +111,7 @@ impl Linux {
     }
 }
 
-impl Platform for Linux {
-    type File = Handle;
-    type Socket = Arc<OwnedFd>;
-    type Source = Sources;
-    type Sink = Sinks;
-
+impl Clock for Linux {
     fn now_ns(&self) -> u64 {
         sys::clock::now_ns()
     }
@@ -124,6 +119,84 @@ impl Platform for Linux {
     fn busy_ns(&self) -> u64 {
         sys::clock::thread_cpu_ns()
     }
+}
+
+impl Disk for Linux {
+    type File = Handle;
+
+    fn is_at_once(&self, file: &Handle) -> bool {
+        file.is_at_once()
+    }
+
+    fn reads_ahead(&self, file: &Handle) -> usize {
+        file.depth
+    }
+
+    fn read_at_once(&self, file: &Handle, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        file.read_at_once(into, offset)
+    }
+
+    fn write_at_once(&self, file: &Handle, offset: u64, from: &[u8]) -> io::Result<usize> {
+        file.write_at_once(from, offset)
+    }
+
+    fn direct_bytes(&self) -> u64 {
+        self.direct_bytes
+    }
+}
+
+impl StreamIo for Linux {
+    type Socket = Arc<OwnedFd>;
+
+    fn lend_ready(&mut self, socket: &Self::Socket) -> bool {
+        sys::sock::lend_ready(socket).unwrap_or(false)
+    }
+
+    fn unacknowledged(&self, socket: &Self::Socket) -> u64 {
+        // Whoever cannot say has everything outstanding.
+        sys::sock::unacknowledged(socket).unwrap_or(u64::MAX)
+    }
+
+    fn abort(&mut self, socket: &Self::Socket) {
+        // One that is closed already holds nothing.
+        let _ = sys::sock::abort(socket);
+    }
+
+    fn cut(&mut self, socket: &Self::Socket) {
+        // A socket that is not connected any more needs no cutting.
+        let _ = sys::sock::shutdown(socket);
+    }
+}
+
+impl PacketIo for Linux {
+    fn send_burst(
+        &mut self,
+        socket: &Self::Socket,
+        heads: &[[u8; HEAD_BYTES]],
+        payload: &[u8],
+        segment: usize,
+    ) -> io::Result<usize> {
+        sys::udp::send_burst(socket, heads, payload, segment)
+    }
+
+    fn send_sealed(&mut self, socket: &Self::Socket, bytes: &[u8], segment: usize) -> io::Result<usize> {
+        sys::udp::send_sealed(socket, bytes, segment)
+    }
+
+    fn burst_slots(&mut self, socket: &Self::Socket, bytes: usize) -> Option<Splicer> {
+        // Before Linux 6.5, or without pipes: the kernel copies, as ever.
+        Splicer::for_answered(Arc::clone(socket), bytes).ok()
+    }
+
+    fn recv_burst(&mut self, socket: &Self::Socket, into: &mut [u8]) -> io::Result<Arrived> {
+        sys::udp::recv_burst(socket, into)
+    }
+}
+
+impl Platform for Linux {
+    type Source = Sources;
+
+    type Sink = Sinks;
 
     fn pool(&mut self) -> &mut Pool {
         &mut self.pool
@@ -172,69 +245,7 @@ impl Platform for Linux {
         self.done = own;
     }
 
-    fn send_burst(
-        &mut self,
-        socket: &Self::Socket,
-        heads: &[[u8; HEAD_BYTES]],
-        payload: &[u8],
-        segment: usize,
-    ) -> io::Result<usize> {
-        sys::udp::send_burst(socket, heads, payload, segment)
-    }
-
-    fn send_sealed(&mut self, socket: &Self::Socket, bytes: &[u8], segment: usize) -> io::Result<usize> {
-        sys::udp::send_sealed(socket, bytes, segment)
-    }
-
-    fn burst_slots(&mut self, socket: &Self::Socket, bytes: usize) -> Option<Splicer> {
-        // Before Linux 6.5, or without pipes: the kernel copies, as ever.
-        Splicer::for_answered(Arc::clone(socket), bytes).ok()
-    }
-
-    fn recv_burst(&mut self, socket: &Self::Socket, into: &mut [u8]) -> io::Result<Arrived> {
-        sys::udp::recv_burst(socket, into)
-    }
-
-    fn is_at_once(&self, file: &Handle) -> bool {
-        file.is_at_once()
-    }
-
-    fn reads_ahead(&self, file: &Handle) -> usize {
-        file.depth
-    }
-
-    fn read_at_once(&self, file: &Handle, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        file.read_at_once(into, offset)
-    }
-
-    fn write_at_once(&self, file: &Handle, offset: u64, from: &[u8]) -> io::Result<usize> {
-        file.write_at_once(from, offset)
-    }
-
-    fn direct_bytes(&self) -> u64 {
-        self.direct_bytes
-    }
-
     fn node(&self) -> Option<u16> {
         self.node
-    }
-
-    fn lend_ready(&mut self, socket: &Self::Socket) -> bool {
-        sys::sock::lend_ready(socket).unwrap_or(false)
-    }
-
-    fn unacknowledged(&self, socket: &Self::Socket) -> u64 {
-        // Whoever cannot say has everything outstanding.
-        sys::sock::unacknowledged(socket).unwrap_or(u64::MAX)
-    }
-
-    fn abort(&mut self, socket: &Self::Socket) {
-        // One that is closed already holds nothing.
-        let _ = sys::sock::abort(socket);
-    }
-
-    fn cut(&mut self, socket: &Self::Socket) {
-        // A socket that is not connected any more needs no cutting.
-        let _ = sys::sock::shutdown(socket);
     }
 }

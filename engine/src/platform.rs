@@ -56,31 +56,64 @@ pub enum Harm {
     SinkBuf,
 }
 
-/// A world.
-pub trait Platform {
-    /// An open file; clones share it.
-    type File: Clone + Debug;
-    /// A connected rail; clones share it.
-    type Socket: Clone + Debug;
-    /// Where bytes come from.
-    type Source: SourceTree<File = Self::File>;
-    /// Where bytes go.
-    type Sink: SinkTree<File = Self::File>;
-
+/// Time, as the loop reads it.
+pub trait Clock {
     /// Monotonic nanoseconds.
     fn now_ns(&self) -> u64;
     /// Nanoseconds this thread has been running, for telling work from waiting.
     fn busy_ns(&self) -> u64;
-    /// The bufs of this worker.
-    fn pool(&mut self) -> &mut Pool;
-    /// Queues an op.
-    fn submit(&mut self, token: u64, op: Op<Self::File, Self::Socket>);
-    /// Hands queued ops to the world without waiting.
-    fn flush(&mut self);
-    /// Hands over, then waits for a completion, a wake or the time; collects all completions there are.
-    fn wait(&mut self, timeout_ns: u64, done: &mut Vec<Done>);
+}
+
+/// Files, beyond the reads and writes that are ops.
+pub trait Disk {
+    /// An open file; clones share it.
+    type File: Clone + Debug;
+    /// Do reads and writes of this file never wait? Then they are made piece by piece, between hashing and sealing, on warm cache.
+    fn is_at_once(&self, _file: &Self::File) -> bool {
+        false
+    }
+    /// How many reads of this file its file system likes to have at once, as far as that is known; 0: it is not.
+    fn reads_ahead(&self, _file: &Self::File) -> usize {
+        0
+    }
+    /// Reads such a file.
+    fn read_at_once(&self, _file: &Self::File, _offset: u64, _into: &mut [u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Writes such a file.
+    fn write_at_once(&self, _file: &Self::File, _offset: u64, _from: &[u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Bytes that devices read from bufs, or wrote into them, themselves, of all files so far.
+    fn direct_bytes(&self) -> u64 {
+        0
+    }
+}
+
+/// Connected streams, beyond the sends and receives that are ops.
+pub trait StreamIo {
+    /// A connected rail; clones share it.
+    type Socket: Clone + Debug;
     /// Cuts a rail: its pending ops end soon.
     fn cut(&mut self, socket: &Self::Socket);
+    /// Makes a rail ready to be lent memory. False: it has to be copied.
+    fn lend_ready(&mut self, _socket: &Self::Socket) -> bool {
+        false
+    }
+    /// Bytes sent that the peer's kernel has not acknowledged, of a rail that is lent memory.
+    fn unacknowledged(&self, _socket: &Self::Socket) -> u64 {
+        0
+    }
+    /// Breaks a rail off at once: what it was lent is read no more.
+    fn abort(&mut self, _socket: &Self::Socket) {}
+}
+
+/// Datagrams, in bursts. The loop makes these calls itself, and `Op::Readable` tells it when to look again.
+///
+/// A socket without a descriptor (AF_XDP in busy poll, DPDK) has nothing that could be waited for. It is polled once in each iteration: its
+/// `Op::Readable` ends in the next `Platform::wait`, which does not sleep as long as such an op is in flight. The loop takes a
+/// `Op::Readable` that ends with nothing to receive as it takes any other: it looks once and asks again.
+pub trait PacketIo: StreamIo {
     /// Datagrams whose heads stand apart: packet `i` is `heads[i]` and the `i`-th `segment` bytes of `payload`, the last may have
     /// less. Returns how many went, from the front; `WouldBlock` for none. Never waits.
     fn send_burst(
@@ -105,40 +138,26 @@ pub trait Platform {
     fn recv_burst(&mut self, _socket: &Self::Socket, _into: &mut [u8]) -> io::Result<Arrived> {
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// Do reads and writes of this file never wait? Then they are made piece by piece, between hashing and sealing, on warm cache.
-    fn is_at_once(&self, _file: &Self::File) -> bool {
-        false
-    }
-    /// How many reads of this file its file system likes to have at once, as far as that is known; 0: it is not.
-    fn reads_ahead(&self, _file: &Self::File) -> usize {
-        0
-    }
-    /// Reads such a file.
-    fn read_at_once(&self, _file: &Self::File, _offset: u64, _into: &mut [u8]) -> io::Result<usize> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-    /// Writes such a file.
-    fn write_at_once(&self, _file: &Self::File, _offset: u64, _from: &[u8]) -> io::Result<usize> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-    /// Bytes that devices read from bufs, or wrote into them, themselves, of all files so far.
-    fn direct_bytes(&self) -> u64 {
-        0
-    }
+}
+
+/// A world: the sum of what the loop needs, and the queue of ops.
+pub trait Platform: Clock + Disk + StreamIo + PacketIo {
+    /// Where bytes come from.
+    type Source: SourceTree<File = Self::File>;
+    /// Where bytes go.
+    type Sink: SinkTree<File = Self::File>;
+    /// The bufs of this worker.
+    fn pool(&mut self) -> &mut Pool;
+    /// Queues an op.
+    fn submit(&mut self, token: u64, op: Op<Self::File, Self::Socket>);
+    /// Hands queued ops to the world without waiting.
+    fn flush(&mut self);
+    /// Hands over, then waits for a completion, a wake or the time; collects all completions there are.
+    fn wait(&mut self, timeout_ns: u64, done: &mut Vec<Done>);
     /// The memory node that this worker and its bufs are held on, if they are.
     fn node(&self) -> Option<u16> {
         None
     }
-    /// Makes a rail ready to be lent memory. False: it has to be copied.
-    fn lend_ready(&mut self, _socket: &Self::Socket) -> bool {
-        false
-    }
-    /// Bytes sent that the peer's kernel has not acknowledged, of a rail that is lent memory.
-    fn unacknowledged(&self, _socket: &Self::Socket) -> u64 {
-        0
-    }
-    /// Breaks a rail off at once: what it was lent is read no more.
-    fn abort(&mut self, _socket: &Self::Socket) {}
     /// Test hook, see `Harm`.
     fn harm(&mut self, _at: Harm, _bytes: &mut [u8]) {}
 }

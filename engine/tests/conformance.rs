@@ -38,7 +38,7 @@ use std::time::{Duration, Instant};
 use engine::job::{Cover, Terms};
 use engine::linux::Linux;
 use engine::machine::compare::{self, Look, Seen};
-use engine::platform::{Done, Firm, Found, Op, Parts, Platform, Publish, SinkTree, SourceTree};
+use engine::platform::{Disk, Done, Firm, Found, Op, Parts, Platform, Publish, SinkTree, SourceTree, StreamIo};
 use engine::seal::frame::chunk_digest;
 use engine::tree::beside;
 use proto::manifest::{Entry, EntryKind, Meta};
@@ -69,9 +69,9 @@ trait World {
     fn source(&self) -> Arc<<Self::P as Platform>::Source>;
     fn sink(&self) -> Arc<<Self::P as Platform>::Sink>;
     fn platform(&self) -> Self::P;
-    fn rail(&self) -> (<Self::P as Platform>::Socket, <Self::P as Platform>::Socket);
+    fn rail(&self) -> (<Self::P as StreamIo>::Socket, <Self::P as StreamIo>::Socket);
     /// Two sockets for datagrams, each reaching the other and no one else.
-    fn path(&self) -> (<Self::P as Platform>::Socket, <Self::P as Platform>::Socket);
+    fn path(&self) -> (<Self::P as StreamIo>::Socket, <Self::P as StreamIo>::Socket);
     /// Puts a file into the source.
     fn plant(&self, path: &str, content: &[u8]);
     fn plant_link(&self, path: &str, target: &str);
@@ -103,11 +103,11 @@ impl World for Real {
     fn platform(&self) -> Linux {
         Linux::new(4, CHUNK, Some(self.driver)).expect("a ring").0
     }
-    fn rail(&self) -> (<Linux as Platform>::Socket, <Linux as Platform>::Socket) {
+    fn rail(&self) -> (<Linux as StreamIo>::Socket, <Linux as StreamIo>::Socket) {
         let (one, other) = sockets(self.way);
         (Arc::new(one), Arc::new(other))
     }
-    fn path(&self) -> (<Linux as Platform>::Socket, <Linux as Platform>::Socket) {
+    fn path(&self) -> (<Linux as StreamIo>::Socket, <Linux as StreamIo>::Socket) {
         let (one, other) = sockets(Way::Datagrams);
         (Arc::new(one), Arc::new(other))
     }
@@ -220,7 +220,7 @@ fn part(path: &str, ending: &str) -> String {
     String::from_utf8(beside(path.as_bytes(), ending)).expect("ascii")
 }
 
-type OpOf<P> = Op<<P as Platform>::File, <P as Platform>::Socket>;
+type OpOf<P> = Op<<P as Disk>::File, <P as StreamIo>::Socket>;
 
 fn done_of<P: Platform>(platform: &mut P, wanted: u64) -> Done {
     let mut done = Vec::new();

@@ -7,7 +7,7 @@
 
 use std::io::ErrorKind;
 
-use engine::platform::{Op, Platform};
+use engine::platform::{Op, PacketIo, Platform, StreamIo};
 
 use super::pair::noise;
 use super::{World, done_of};

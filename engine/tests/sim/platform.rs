@@ -9,7 +9,7 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use engine::platform::{Arrived, Done, Harm, Op, Platform};
+use engine::platform::{Arrived, Disk, Done, Harm, Op, PacketIo, Platform, StreamIo};
 use engine::seal::packet::HEAD_BYTES;
 use sys::mem::{Mem, Pool};
 
@@ -184,12 +184,7 @@ fn send_all<'a>(world: &Shared, socket: &SimSocket, packets: impl Iterator<Item 
     Ok(taken)
 }
 
-impl Platform for Sim {
-    type File = SimFile;
-    type Socket = SimSocket;
-    type Source = SimSource;
-    type Sink = SimSink;
-
+impl engine::platform::Clock for Sim {
     fn now_ns(&self) -> u64 {
         self.clock.now()
     }
@@ -197,14 +192,74 @@ impl Platform for Sim {
     fn busy_ns(&self) -> u64 {
         0
     }
+}
 
-    fn pool(&mut self) -> &mut Pool {
-        &mut self.pool
+impl Disk for Sim {
+    type File = SimFile;
+
+    fn is_at_once(&self, _file: &SimFile) -> bool {
+        lock(&self.world).at_once
     }
+
+    fn read_at_once(&self, file: &SimFile, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        file.disk.lock().expect("one thread").read(file.ino, offset, into)
+    }
+
+    fn write_at_once(&self, file: &SimFile, offset: u64, from: &[u8]) -> io::Result<usize> {
+        file.disk.lock().expect("one thread").write(file.ino, offset, from)
+    }
+}
+
+impl StreamIo for Sim {
+    type Socket = SimSocket;
 
     fn lend_ready(&mut self, _socket: &SimSocket) -> bool {
         // The network copies at once, so nothing is risked; that bufs come back by the peer's word alone is what is tried.
         true
+    }
+
+    fn cut(&mut self, socket: &SimSocket) {
+        let mut world = lock(&self.world);
+        world.net.shut(socket.wire, socket.side);
+        world.activity += 1;
+        trace::note("cut", &[world.clock.now(), socket.wire as u64, socket.side as u64]);
+    }
+}
+
+impl PacketIo for Sim {
+    fn send_burst(
+        &mut self,
+        socket: &SimSocket,
+        heads: &[[u8; HEAD_BYTES]],
+        payload: &[u8],
+        segment: usize,
+    ) -> io::Result<usize> {
+        assert_eq!(heads.len(), payload.len().div_ceil(segment), "one head per packet");
+        let packets = heads.iter().zip(payload.chunks(segment)).map(|(head, part)| [&head[..], part]);
+        send_all(&self.world, socket, packets)
+    }
+
+    fn send_sealed(&mut self, socket: &SimSocket, bytes: &[u8], segment: usize) -> io::Result<usize> {
+        send_all(&self.world, socket, bytes.chunks(segment).map(|packet| [packet, &[]]))
+    }
+
+    fn recv_burst(&mut self, socket: &SimSocket, into: &mut [u8]) -> io::Result<Arrived> {
+        let mut world = lock(&self.world);
+        let came = world.net.recv_datagrams(socket.wire, socket.side, into);
+        let (bytes, segment, marked) = came.ok_or(io::ErrorKind::WouldBlock)?;
+        world.activity += 1;
+        trace::note("came", &[world.clock.now(), socket.wire as u64, bytes as u64, segment as u64]);
+        Ok(Arrived { bytes, segment, marked, waited_ns: 0, from: None, to: None })
+    }
+}
+
+impl Platform for Sim {
+    type Source = SimSource;
+
+    type Sink = SimSink;
+
+    fn pool(&mut self) -> &mut Pool {
+        &mut self.pool
     }
 
     fn submit(&mut self, token: u64, op: Op<SimFile, SimSocket>) {
@@ -243,50 +298,6 @@ impl Platform for Sim {
             }
         }
         self.rng.shuffle(done);
-    }
-
-    fn cut(&mut self, socket: &SimSocket) {
-        let mut world = lock(&self.world);
-        world.net.shut(socket.wire, socket.side);
-        world.activity += 1;
-        trace::note("cut", &[world.clock.now(), socket.wire as u64, socket.side as u64]);
-    }
-
-    fn send_burst(
-        &mut self,
-        socket: &SimSocket,
-        heads: &[[u8; HEAD_BYTES]],
-        payload: &[u8],
-        segment: usize,
-    ) -> io::Result<usize> {
-        assert_eq!(heads.len(), payload.len().div_ceil(segment), "one head per packet");
-        let packets = heads.iter().zip(payload.chunks(segment)).map(|(head, part)| [&head[..], part]);
-        send_all(&self.world, socket, packets)
-    }
-
-    fn send_sealed(&mut self, socket: &SimSocket, bytes: &[u8], segment: usize) -> io::Result<usize> {
-        send_all(&self.world, socket, bytes.chunks(segment).map(|packet| [packet, &[]]))
-    }
-
-    fn recv_burst(&mut self, socket: &SimSocket, into: &mut [u8]) -> io::Result<Arrived> {
-        let mut world = lock(&self.world);
-        let came = world.net.recv_datagrams(socket.wire, socket.side, into);
-        let (bytes, segment, marked) = came.ok_or(io::ErrorKind::WouldBlock)?;
-        world.activity += 1;
-        trace::note("came", &[world.clock.now(), socket.wire as u64, bytes as u64, segment as u64]);
-        Ok(Arrived { bytes, segment, marked, waited_ns: 0, from: None, to: None })
-    }
-
-    fn is_at_once(&self, _file: &SimFile) -> bool {
-        lock(&self.world).at_once
-    }
-
-    fn read_at_once(&self, file: &SimFile, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        file.disk.lock().expect("one thread").read(file.ino, offset, into)
-    }
-
-    fn write_at_once(&self, file: &SimFile, offset: u64, from: &[u8]) -> io::Result<usize> {
-        file.disk.lock().expect("one thread").write(file.ino, offset, from)
     }
 
     fn harm(&mut self, at: Harm, bytes: &mut [u8]) {

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::linux::Linux;
-use engine::platform::{Done, Op, Platform};
+use engine::platform::{Disk, Done, Op, Platform};
 use engine::tree::handle::{Handle, Refused};
 use proto::storage::{Engine, Way};
 use sys::mem::{HEADROOM, Mem, Pool};

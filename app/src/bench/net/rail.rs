@@ -13,7 +13,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use engine::job::{Cmd, Event, EventQueue, JobPart, RailEnd, RailKey, Role, Terms};
-use engine::platform::{Done, Firm, Found, Op, Parts, Platform, Publish, SinkTree, SourceTree, Splicer, VolumeSet};
+use engine::platform::{
+    Clock, Disk, Done, Firm, Found, Op, PacketIo, Parts, Platform, Publish, SinkTree, SourceTree, Splicer, StreamIo,
+    VolumeSet,
+};
 use engine::worker::Worker;
 use engine::worker::stages::{Counters, Look};
 use proto::manifest::{Entry, EntryKind};
@@ -62,12 +65,7 @@ impl Air {
     }
 }
 
-impl Platform for Air {
-    type File = ();
-    type Socket = Arc<OwnedFd>;
-    type Source = Nothing;
-    type Sink = Nothing;
-
+impl Clock for Air {
     fn now_ns(&self) -> u64 {
         sys::clock::now_ns()
     }
@@ -75,6 +73,62 @@ impl Platform for Air {
     fn busy_ns(&self) -> u64 {
         sys::clock::thread_cpu_ns()
     }
+}
+
+impl Disk for Air {
+    type File = ();
+}
+
+impl StreamIo for Air {
+    type Socket = Arc<OwnedFd>;
+
+    fn lend_ready(&mut self, socket: &Arc<OwnedFd>) -> bool {
+        sys::sock::lend_ready(socket).unwrap_or(false)
+    }
+
+    fn unacknowledged(&self, socket: &Arc<OwnedFd>) -> u64 {
+        sys::sock::unacknowledged(socket).unwrap_or(u64::MAX)
+    }
+
+    fn abort(&mut self, socket: &Arc<OwnedFd>) {
+        let _ = sys::sock::abort(socket);
+    }
+
+    fn cut(&mut self, socket: &Arc<OwnedFd>) {
+        // A socket that is not connected any more needs no cutting.
+        let _ = sys::sock::shutdown(socket);
+    }
+}
+
+impl PacketIo for Air {
+    fn send_burst(
+        &mut self,
+        socket: &Arc<OwnedFd>,
+        heads: &[[u8; HEAD_BYTES]],
+        payload: &[u8],
+        segment: usize,
+    ) -> io::Result<usize> {
+        udp::send_burst(socket, heads, payload, segment)
+    }
+
+    fn send_sealed(&mut self, socket: &Arc<OwnedFd>, bytes: &[u8], segment: usize) -> io::Result<usize> {
+        udp::send_sealed(socket, bytes, segment)
+    }
+
+    fn burst_slots(&mut self, socket: &Arc<OwnedFd>, bytes: usize) -> Option<Splicer> {
+        // Before Linux 6.5, or without pipes: the kernel copies, as ever.
+        Splicer::for_answered(Arc::clone(socket), bytes).ok()
+    }
+
+    fn recv_burst(&mut self, socket: &Arc<OwnedFd>, into: &mut [u8]) -> io::Result<Arrived> {
+        udp::recv_burst(socket, into)
+    }
+}
+
+impl Platform for Air {
+    type Source = Nothing;
+
+    type Sink = Nothing;
 
     fn pool(&mut self) -> &mut Pool {
         &mut self.pool
@@ -115,46 +169,6 @@ impl Platform for Air {
         result.expect("a ring that was set up can be waited for");
         done.append(&mut self.ready);
         done.extend(self.done.drain(..).map(|it| Done { token: it.token, result: it.result, mem: it.mem }));
-    }
-
-    fn lend_ready(&mut self, socket: &Arc<OwnedFd>) -> bool {
-        sys::sock::lend_ready(socket).unwrap_or(false)
-    }
-
-    fn unacknowledged(&self, socket: &Arc<OwnedFd>) -> u64 {
-        sys::sock::unacknowledged(socket).unwrap_or(u64::MAX)
-    }
-
-    fn abort(&mut self, socket: &Arc<OwnedFd>) {
-        let _ = sys::sock::abort(socket);
-    }
-
-    fn send_burst(
-        &mut self,
-        socket: &Arc<OwnedFd>,
-        heads: &[[u8; HEAD_BYTES]],
-        payload: &[u8],
-        segment: usize,
-    ) -> io::Result<usize> {
-        udp::send_burst(socket, heads, payload, segment)
-    }
-
-    fn send_sealed(&mut self, socket: &Arc<OwnedFd>, bytes: &[u8], segment: usize) -> io::Result<usize> {
-        udp::send_sealed(socket, bytes, segment)
-    }
-
-    fn burst_slots(&mut self, socket: &Arc<OwnedFd>, bytes: usize) -> Option<Splicer> {
-        // Before Linux 6.5, or without pipes: the kernel copies, as ever.
-        Splicer::for_answered(Arc::clone(socket), bytes).ok()
-    }
-
-    fn recv_burst(&mut self, socket: &Arc<OwnedFd>, into: &mut [u8]) -> io::Result<Arrived> {
-        udp::recv_burst(socket, into)
-    }
-
-    fn cut(&mut self, socket: &Arc<OwnedFd>) {
-        // A socket that is not connected any more needs no cutting.
-        let _ = sys::sock::shutdown(socket);
     }
 }
 

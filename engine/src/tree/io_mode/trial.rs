@@ -15,7 +15,7 @@ use sys::mem::{HEADROOM, Mem};
 use sys::ring;
 
 use crate::linux::Linux;
-use crate::platform::{Done, Op, Platform};
+use crate::platform::{Clock, Done, Op, Platform};
 use crate::tree::handle::{Handle, Refused};
 
 /// Bufs of the race's own pool: the deepest lane.
