@@ -12,7 +12,7 @@ use proto::books::{Books, STAGES};
 use proto::error::{Breach, Refusal, explain_code};
 use proto::layout::{Layout, Stripe, VOLUMES_MAX};
 use proto::manifest::{Aspects, Entry, EntryKind, Meta, NodeKind, Xattr};
-use proto::negotiate::{Cipher, Driver, Interface, Means, Offer, Pace, Plan, Wish};
+use proto::negotiate::{Cipher, Driver, Interface, Offer, Pace, Plan, RequestedSettings, Resources};
 use proto::rate::{Law, Policy};
 use proto::wire::chunk::*;
 use proto::wire::control::*;
@@ -336,9 +336,10 @@ fn chosen() -> impl Strategy<Value = Frame> {
         vec(path().prop_filter("not the folder itself", |path| !path.is_empty()), 0..9).prop_map(Frame::Pick),
         vec((fault().prop_map(|fault| EntryFault { entry: u64::MAX, ..fault }), path()), 0..9).prop_map(Frame::Unseen),
         (any::<u64>(), ranges()).prop_map(|(entry, ranges)| Frame::Holes { entry, ranges }),
-        (1u16.., any::<u32>()).prop_map(|(cores, load_percent)| Frame::Means(Means { cores, load_percent })),
-        (any::<u64>(), pace(), any::<u64>())
-            .prop_map(|(rate_bps, pace, min_bps)| { Frame::Pace(Wish { rate_bps, policy: pace.policy, min_bps }) }),
+        (1u16.., any::<u32>()).prop_map(|(cores, load_percent)| Frame::Resources(Resources { cores, load_percent })),
+        (any::<u64>(), pace(), any::<u64>()).prop_map(|(rate_bps, pace, min_bps)| {
+            Frame::Pace(RequestedSettings { rate_bps, policy: pace.policy, min_bps })
+        }),
     ]
 }
 

@@ -7,7 +7,7 @@
 //!
 //! The modules stand in the order in which a job meets them.
 
-mod asked; // what a user asks of it while it runs
+mod asked; // runtime changes: what a user asks of it while it runs
 mod again; // the control session goes on over another connection
 mod policed; // a sender of packets keeps to what it was told
 pub mod auto; // which transport, and whether it was right
@@ -19,7 +19,7 @@ mod paths; // several: what each brings, dead and slow ones
 mod rails; // asked for, taken in, capped, grown
 mod swallow; // path MTU black holes under a running job
 mod truth; // path-share check: what each path brings, beside what it should
-pub mod renew; // the plan, when an end has other means
+mod renew; // replanning, when an end has other resources
 mod storage; // what is told of disk and memory at this end
 mod watch; // books, pulse, screen, watchdog
 
@@ -50,6 +50,8 @@ use proto::negotiate::{Pace, Plan};
 use proto::receipt::{Head, Signer};
 use proto::session::blackhole::BlackHole;
 use proto::session::paths::{Paths, Wanted};
+use proto::session::replan::{Offers, Replan};
+use proto::session::settings::{Settings, ShownRate};
 use proto::session::share::PathShares;
 use proto::session::{Moment, PULSE};
 use proto::wire::control::{Compare, Frame, Rung};
@@ -57,7 +59,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sys::event::Event;
 
 use again::Again;
-use asked::Wishes;
 use auto::Auto;
 use beside::{Committer, Comparer, Looker, Panics};
 use closing::{Closing, HeldSign, SIGN_HELD, told};
@@ -65,7 +66,6 @@ use end::End;
 use paths::PathName;
 use policed::Policed;
 use rails::{Carries, Growth};
-use renew::{Offers, Renewal};
 
 use crate::identity::Identity;
 use crate::identity::ticket::Ending;
@@ -299,12 +299,14 @@ struct Keeper<'a, 'b> {
     peer_flushes: bool,
     peer_told: Instant,
     growth: Growth,
-    renewal: Option<Renewal>,
+    replan: Option<Replan>,
     /// The peer's own cap, B/s, and the one that was told to it; 0: none.
     caps: (u64, u64),
     /// Bytes of the control session that the bound was paid for, and when it was looked at.
     paid: (u64, Moment),
-    wishes: Wishes,
+    settings: Settings,
+    /// For the board.
+    shown_rate: ShownRate,
     black_hole: BlackHole,
     again: Again,
     policed: Policed,
@@ -376,6 +378,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
         let (mut end, (receipt, missing)) = (End::of(&job), begin_receipt(&job));
         end.record().dry = job.dry;
         let (secret, now, began) = (JobSecret::of(&job.link, job.id), read_clock(), Instant::now());
+        let is_sender = matches!(job.way, Way::Send(_));
         let auto = job.known.filter(|_| job.plan.datagrams > 0).map(|known| Auto::new(now, known));
         Ok(Keeper {
             end,
@@ -426,10 +429,11 @@ impl<'a, 'b> Keeper<'a, 'b> {
             peer_flushes: false,
             peer_told: began,
             growth: Growth::default(),
-            renewal: Renewal::new(job.offers.clone(), &job.plan),
+            replan: job.offers.clone().map(|it| Replan::new(now, it, &job.plan, renew::cores(), is_sender)),
             caps: (0, 0),
             paid: (0, now),
-            wishes: Wishes::of(job.offers.as_ref(), &job.plan),
+            settings: Settings::new(now, job.offers.as_ref(), &job.plan),
+            shown_rate: ShownRate::new(now),
             again: Again::new(),
             policed: Policed::new(began),
             black_hole: BlackHole::new(now),
@@ -560,12 +564,12 @@ impl<'a, 'b> Keeper<'a, 'b> {
                 self.closing = Closing::Over;
                 Ok(())
             }
-            Frame::Means(means) => {
-                self.on_means(means);
+            Frame::Resources(resources) => {
+                self.replan.iter_mut().for_each(|replan| replan.on_peer(resources));
                 Ok(())
             }
-            Frame::Pace(wish) => {
-                self.on_wish(wish);
+            Frame::Pace(requested) => {
+                self.settings.on_peer(requested);
                 Ok(())
             }
             Frame::Rate { bits_per_second } => {

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use proto::error::Breach;
 
-use super::asked::least_cap;
 use super::{Closing, End, Keeper};
+use proto::session::settings::least_cap;
 use text::exit::{Exit, Failure};
 use text::units::exact_rate;
 
@@ -70,7 +70,7 @@ impl Keeper<'_, '_> {
         }
         let info = sys::sock::tcp_info(self.job.link.as_fd());
         let rtt = info.map_or(Duration::ZERO, |info| Duration::from_micros(info.rtt_us.into()));
-        let (now, cap) = (Instant::now(), least_cap([self.wishes.caps.0 / 8, self.caps.1]));
+        let (now, cap) = (Instant::now(), least_cap([self.settings.caps().0 / 8, self.caps.1]));
         let rate = self.policed.tell(cap, HEARD + 4 * rtt, now);
         let limit = &self.job.bound.limit;
         limit.set_rate(rate);

@@ -17,9 +17,9 @@ use proto::flow::FlowConfig;
 use proto::negotiate::Plan;
 use proto::rate::{Law, Policy, RateConfig};
 use proto::session::paths::{Dial, Kind, Next, Wanted};
+use proto::session::settings::least_cap;
 use proto::wire::control::Frame;
 
-use super::asked::least_cap;
 use super::auto::Auto;
 use super::moves::Hearing;
 use super::{Closing, End, Keeper};
@@ -110,9 +110,9 @@ impl Keeper<'_, '_> {
 
     /// Rails of a kind that is not wanted at all, or beyond the plan, rest, and go when they are empty.
     fn rest_rails(&mut self) {
-        let (now, first) = (self.now, self.job.plan.workers);
-        let renewal = self.renewal.as_ref().filter(|it| !it.is_first(&self.job.plan));
-        let is_planned = renewal.map(|it| move |rail: u16| it.is_in_plan(rail, first));
+        let now = self.now;
+        let replan = self.replan.as_ref().filter(|it| !it.is_first());
+        let is_planned = replan.map(|it| move |rail: u16| it.is_in_plan(rail));
         let is_planned = is_planned.as_ref().map(|it| it as &dyn Fn(u16) -> bool);
         let rests = self.paths.next_rests(now, self.wanted, is_planned);
         let end = match &mut self.end {

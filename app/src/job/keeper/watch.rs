@@ -13,9 +13,9 @@ use proto::books::{Books, STAGES, Stage};
 use proto::error::Refusal;
 use proto::wire::control::Frame;
 
-use super::asked::least_cap;
 use super::{Closing, Keeper, PULSE, Status, Way};
 use crate::job::volumes;
+use proto::session::settings::least_cap;
 use text::exit::{Exit, Failure};
 
 /// A pause between two tries and a connection's greeting.
@@ -120,8 +120,8 @@ impl Keeper<'_, '_> {
         self.listen();
         self.watch_paths();
         self.watch_black_hole();
-        self.watch_means();
-        self.take_peers_wish();
+        self.watch_resources();
+        self.take_peers_settings();
         self.take_asked()?;
         self.take_halt()?;
         self.doubt();
@@ -221,7 +221,7 @@ impl Keeper<'_, '_> {
 
     /// Under a cap chunks are seconds or minutes apart, and that is no standstill: three times what one of each rail takes.
     fn slowness(&self) -> Duration {
-        let (own, peers) = (self.wishes.caps.0 / 8, self.wishes.caps.1 / 8);
+        let (own, peers) = (self.settings.caps().0 / 8, self.settings.caps().1 / 8);
         let rate = least_cap([self.job.bound.rate(), self.caps.0, own, peers]);
         let bytes = u64::from(self.job.terms.chunk_bytes) * self.end.rails_up().max(1) as u64;
         (3 * bytes).checked_div(rate).map_or(Duration::ZERO, Duration::from_secs)
