@@ -3,7 +3,7 @@
 //! For: the promise that decode(encode(x)) = x and that a stranger's bytes never panic.
 //! In and out: generated frames, headers and packs; arbitrary and mutated bytes.
 //! Invariants: a frame that decodes is encoded to the same bytes again (one value, one encoding).
-//! Absent on purpose: the order of frames (link tests), fixed bytes (vectors.rs).
+//! Absent on purpose: stories of many frames (`session::order`), fixed bytes (vectors.rs).
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -14,6 +14,7 @@ use proto::layout::{Layout, Stripe, VOLUMES_MAX};
 use proto::manifest::{Aspects, Entry, EntryKind, Meta, NodeKind, Xattr};
 use proto::negotiate::{Cipher, Driver, Interface, Offer, Pace, Plan, RequestedSettings, Resources};
 use proto::rate::{Law, Policy};
+use proto::session::order::{Order, Wish as OrderWish};
 use proto::wire::chunk::*;
 use proto::wire::control::*;
 use proto::wire::encode::{entry_bytes, want_bytes};
@@ -390,6 +391,44 @@ proptest! {
         let at = at.index(bytes.len());
         bytes[at] = to;
         check_any(&bytes);
+    }
+
+    #[test]
+    fn the_table_of_order_holds_for_every_frame(frame in frame()) {
+        let name = frame.name();
+        // docs/protocol.md, section 6: what may come to a receiver, to a sender, to either; at the end; and to nobody while data moves.
+        let receiver = ["Names", "Entries", "Unseen", "ScanEnd", "FileEnd", "Differ", "Holes", "RailDown"];
+        let sender = ["Wants", "Have", "Acks", "Nack", "Unkept", "Committed", "RailClosed", "Pruned", "Rate"];
+        let either = ["Faults", "Pulse", "Resources", "Pace", "Refuse", "Sign"];
+        for (sends, own) in [(false, &receiver[..]), (true, &sender[..])] {
+            let may = own.contains(&name) || either.contains(&name);
+            prop_assert_eq!(Order::of_job(sends).on_frame(&frame).is_ok(), may, "{}, sends: {}", name, sends);
+            let mut signed = Order::of_job(sends);
+            signed.on_signed();
+            let may = may || ["Bye", "RailDown", "RailClosed"].contains(&name);
+            prop_assert_eq!(signed.on_frame(&frame).is_ok(), may, "{} after a signature, sends: {}", name, sends);
+        }
+        let answers = [
+            (Order::of_acceptor(), &["Hello"][..]),
+            (Order::of_initiator(OrderWish::Job), &["Hello"]),
+            (Order::of_greeted(OrderWish::Job), &["Accept"]),
+            (Order::of_greeted(OrderWish::Ticket), &["GiveTicket"]),
+            (Order::of_greeted(OrderWish::Relay), &["Event", "Bye"]),
+        ];
+        for (mut order, may) in answers {
+            let text = format!("{name}: {order:?}");
+            prop_assert_eq!(order.on_frame(&frame).is_ok(), may.contains(&name) || name == "Refuse", "{}", text);
+        }
+        let mut opening = Order::of_acceptor();
+        opening.on_frame(&Frame::Hello { version_min: 1, version: 1, agent: String::new() }).unwrap();
+        let may = ["Ticket", "Pick", "Open", "Relay", "AskTicket", "Refuse"].contains(&name);
+        prop_assert_eq!(opening.clone().on_frame(&frame).is_ok(), may, "{} in opening", name);
+        opening.on_frame(&Frame::Pick(Vec::new())).unwrap();
+        let may = match &frame {
+            Frame::Open(open) => open.direction == Direction::Pull,
+            _ => ["Pick", "Relay", "Refuse"].contains(&name),
+        };
+        prop_assert_eq!(opening.on_frame(&frame).is_ok(), may, "{} after Pick", name);
     }
 
     #[test]

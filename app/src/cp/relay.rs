@@ -9,6 +9,7 @@
 use std::time::Duration;
 
 use engine::end::Tally;
+use proto::session::order::{Order, Wish};
 use proto::wire::control::{Frame, TEXT_BYTES_MAX};
 
 use crate::address::Address;
@@ -61,11 +62,12 @@ pub fn run(
     greet::hello(&mut link, GREET)?;
     // The source tells how it goes at least every few seconds; silence for longer than its own watchdog is a lost session.
     let patience = copy.arguments.stall + Duration::from_secs(60);
-    let mut came = None;
+    let (mut came, mut order) = (None, Order::of_greeted(Wish::Relay));
     loop {
         // Once it has told of the job, a session that is lost is made again as any other is.
         let frame =
             greet::hear(&mut link, patience).inspect_err(|_| came.into_iter().for_each(|it| copy.again.broke(it)))?;
+        order.on_frame(&frame).map_err(|breach| Exit::Breach.fail("follow the job", breach.what()))?;
         match frame {
             Frame::Event { line } => {
                 let (durable, files_done) = report::moved(&line).unwrap_or_default();
@@ -76,8 +78,8 @@ pub fn run(
                     return Ok(exit);
                 }
             }
-            Frame::Bye => return Err(Exit::Lost.fail("follow the job", "the source ended it without a report")),
-            _ => return Err(Exit::Breach.fail("follow the job", proto::error::Breach::WrongOrder.what())),
+            // `Bye` is all that the order leaves.
+            _ => return Err(Exit::Lost.fail("follow the job", "the source ended it without a report")),
         }
     }
 }

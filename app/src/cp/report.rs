@@ -251,7 +251,7 @@ pub fn tell(screen: &mut Screen, pace: &mut Pace, status: &Status<'_>, notes: &[
         rails: if status.rails > 0 { pace.rails_now(status, tally.rail_bytes, rails_bps) } else { Vec::new() },
         stage_limit: pace.limit.at(status.own).map(|stage| stage.name().to_owned()),
         elapsed: status.elapsed,
-        reconnecting: status.silent.map(|(since, until)| Reconnecting::within(since, until)),
+        reconnecting: status.silent.map(|(silence, at_most)| Reconnecting::within(silence, at_most)),
     });
     if is_shown {
         pace.limit.shown(status.own);

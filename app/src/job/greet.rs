@@ -10,6 +10,7 @@ use std::time::Duration;
 use engine::linux::picks::Picks;
 use proto::error::{Breach, Refusal};
 use proto::negotiate::{Choice, Offer, Plan, negotiate};
+use proto::session::order::{Order, Wish};
 use proto::wire::control::{Compare, Frame, Open, Place};
 
 use crate::identity::ticket::{PROOF_LABEL, Ticket};
@@ -42,6 +43,13 @@ pub fn hear(link: &mut Link, timeout: Duration) -> Result<Frame, Failure> {
         Ok(frame) => Ok(frame),
         Err(breach) => Err(Exit::Breach.fail(format!("understand {peer}"), breach.what())),
     }
+}
+
+/// Waits for a frame that may come now; `what` was being done.
+pub fn hear_in_order(link: &mut Link, timeout: Duration, order: &mut Order, what: &str) -> Result<Frame, Failure> {
+    let frame = hear(link, timeout)?;
+    order.on_frame(&frame).map_err(|breach| Exit::Breach.fail(what, breach.what()))?;
+    Ok(frame)
 }
 
 fn refused(peer: &str, code: u16, detail: String) -> Failure {
@@ -132,7 +140,9 @@ pub fn open(link: &mut Link, open: Open) -> Result<(), Failure> {
 /// Comes to a plan for the job that was asked for. `sends`: from here to there.
 pub fn agree(link: &mut Link, own: &Offer, sends: bool) -> Result<Agreed, Failure> {
     hello(link, GREET)?;
-    let Frame::Accept { offer, plan, top, compare, places } = hear(link, GREET)? else {
+    let mut order = Order::of_greeted(Wish::Job);
+    let Frame::Accept { offer, plan, top, compare, places } = hear_in_order(link, GREET, &mut order, "open the job")?
+    else {
         return Err(Exit::Breach.fail("open the job", Breach::WrongOrder.what()));
     };
     let (ours, choices) = negotiate(own, &offer, sends)

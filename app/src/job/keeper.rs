@@ -8,13 +8,12 @@
 //! The modules stand in the order in which a job meets them.
 
 mod asked; // runtime changes: what a user asks of it while it runs
-mod again; // the control session goes on over another connection
-mod policed; // a sender of packets keeps to what it was told
+mod reconnect; // the control session goes on over another connection
 pub mod auto; // which transport, and whether it was right
 mod beside; // the threads for what waits on a disk: scanner, committer
 mod end; // the machine that is turned
 mod closing; // the last words, good or bad
-mod moves; // an end has another address
+mod migration; // an end has another address
 mod paths; // several: what each brings, dead and slow ones
 mod rails; // asked for, taken in, capped, grown
 mod swallow; // path MTU black holes under a running job
@@ -30,7 +29,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use engine::books::Look;
 use engine::bound::Bound;
@@ -43,29 +42,33 @@ use engine::linux::{Linux, Sinks, Sources};
 use engine::meter::{Meter, PathStats};
 use engine::sink::commit::Task;
 use proto::books::Books;
-use proto::error::{Breach, Refusal};
+use proto::error::Refusal;
 use proto::layout::Layout;
 use proto::manifest::Entry;
 use proto::negotiate::{Pace, Plan};
 use proto::receipt::{Head, Signer};
 use proto::session::blackhole::BlackHole;
+use proto::session::closing::{Closing, HOLD};
+use proto::session::order::Order;
 use proto::session::paths::{Paths, Wanted};
+use proto::session::policer::Policer;
+use proto::session::reconnect::Reconnect;
 use proto::session::replan::{Offers, Replan};
 use proto::session::settings::{Settings, ShownRate};
 use proto::session::share::PathShares;
+use proto::session::stall::Stall;
 use proto::session::{Moment, PULSE};
 use proto::wire::control::{Compare, Frame, Rung};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sys::event::Event;
 
-use again::Again;
 use auto::Auto;
 use beside::{Committer, Comparer, Looker, Panics};
-use closing::{Closing, HeldSign, SIGN_HELD, told};
+use closing::told;
 use end::End;
 use paths::PathName;
-use policed::Policed;
 use rails::{Carries, Growth};
+use reconnect::Candidate;
 
 use crate::identity::Identity;
 use crate::identity::ticket::Ending;
@@ -201,8 +204,8 @@ pub struct Status<'a> {
     pub elapsed: Duration,
     /// What the user is told whether or not they asked for more words.
     pub said: &'a [String],
-    /// The peer is not heard since then, and is looked for until then.
-    pub silent: Option<(Instant, Instant)>,
+    /// The peer is not heard for so long now, and is looked for so long in all.
+    pub silent: Option<(Duration, Duration)>,
 }
 
 /// A job that reached its end.
@@ -263,9 +266,9 @@ struct Keeper<'a, 'b> {
     receipt_path: Option<PathBuf>,
     /// Why there will be none.
     receipt_missing: Option<String>,
+    /// Which frame of the peer's may come.
+    order: Order,
     closing: Closing,
-    /// The receiver's signature, and since when it waits for this end's workers to tell what they sent.
-    held_sign: Option<HeldSign>,
     secret: JobSecret,
     next_rail: u16,
     /// Each path, and which one each rail was asked for.
@@ -293,11 +296,8 @@ struct Keeper<'a, 'b> {
     now: Moment,
     started: Moment,
     pulsed: Moment,
-    moved: Instant,
-    moved_sign: (u64, u64, u64, u64),
-    still: Option<watch::Still>,
+    stall: Stall,
     peer_flushes: bool,
-    peer_told: Instant,
     growth: Growth,
     replan: Option<Replan>,
     /// The peer's own cap, B/s, and the one that was told to it; 0: none.
@@ -308,8 +308,10 @@ struct Keeper<'a, 'b> {
     /// For the board.
     shown_rate: ShownRate,
     black_hole: BlackHole,
-    again: Again,
-    policed: Policed,
+    reconnect: Reconnect,
+    /// A connection that may carry the session from now on.
+    candidate: Option<Candidate>,
+    policer: Policer,
     /// UDP did not get through, and that was said.
     no_datagrams: bool,
     meters: Vec<Arc<Meter>>,
@@ -377,7 +379,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
         let (scan, tasks) = panics.spawn_first(&job)?;
         let (mut end, (receipt, missing)) = (End::of(&job), begin_receipt(&job));
         end.record().dry = job.dry;
-        let (secret, now, began) = (JobSecret::of(&job.link, job.id), read_clock(), Instant::now());
+        let (secret, now) = (JobSecret::of(&job.link, job.id), read_clock());
         let is_sender = matches!(job.way, Way::Send(_));
         let auto = job.known.filter(|_| job.plan.datagrams > 0).map(|known| Auto::new(now, known));
         Ok(Keeper {
@@ -400,8 +402,8 @@ impl<'a, 'b> Keeper<'a, 'b> {
             receipt_path: None,
             said: missing.iter().cloned().collect(),
             receipt_missing: missing,
-            closing: Closing::Open,
-            held_sign: None,
+            order: Order::of_job(matches!(job.way, Way::Send(_))),
+            closing: Closing::new(matches!(job.way, Way::Send(_)), job.rails.dials()),
             secret,
             // A rail that is greeted already has its number.
             next_rail: job.rails.early().map_or(0, |rail| rail + 1),
@@ -423,20 +425,18 @@ impl<'a, 'b> Keeper<'a, 'b> {
             now,
             started: now,
             pulsed: now,
-            moved: began,
-            moved_sign: (0, 0, 0, 0),
-            still: None,
+            stall: Stall::new(now, job.stall),
             peer_flushes: false,
-            peer_told: began,
             growth: Growth::default(),
             replan: job.offers.clone().map(|it| Replan::new(now, it, &job.plan, renew::cores(), is_sender)),
             caps: (0, 0),
             paid: (0, now),
             settings: Settings::new(now, job.offers.as_ref(), &job.plan),
             shown_rate: ShownRate::new(now),
-            again: Again::new(),
-            policed: Policed::new(began),
             black_hole: BlackHole::new(now),
+            reconnect: Reconnect::new(now, job.rails.dials(), job.stall),
+            candidate: None,
+            policer: Policer::new(now),
             no_datagrams: false,
             meters: Vec::new(),
             streams_up: false,
@@ -462,12 +462,12 @@ impl<'a, 'b> Keeper<'a, 'b> {
         self.ask_share();
         self.hold_sender()?;
         self.want_rails();
-        while self.closing != Closing::Over {
+        while !self.closing.is_over() {
             self.now = read_clock();
             self.take_frames()?;
             self.take_panics()?;
             self.take_events()?;
-            self.take_held_sign(SIGN_HELD)?;
+            self.take_held_sign(HOLD)?;
             self.take_settled()?;
             self.take_seen()?;
             self.take_scan();
@@ -496,18 +496,13 @@ impl<'a, 'b> Keeper<'a, 'b> {
         }
         if !matches!(turn, Ok(Turn::Open)) {
             self.take_held_sign(Duration::ZERO)?;
+            if self.closing.on_connection_over() {
+                return Ok(());
+            }
         }
         match turn {
             Ok(Turn::Open) => Ok(()),
-            Ok(Turn::Closed) if matches!(self.closing, Closing::Bye | Closing::Over) => {
-                self.closing = Closing::Over;
-                Ok(())
-            }
             Ok(Turn::Closed) => Err(self.lost("the peer ended the session before the job was over")),
-            Err(_) if matches!(self.closing, Closing::Bye | Closing::Over) => {
-                self.closing = Closing::Over;
-                Ok(())
-            }
             Err(LinkError::Breach(breach)) => Err(self.breach(breach)),
             Err(error) if self.may_go_on(&error) => Ok(()),
             Err(error) => Err(self.lost(&error.to_string())),
@@ -534,22 +529,23 @@ impl<'a, 'b> Keeper<'a, 'b> {
     }
 
     fn on_frame(&mut self, frame: Frame) -> Result<(), Failure> {
-        self.again.on_heard();
+        self.reconnect.on_frame();
+        self.order.on_frame(&frame).map_err(|breach| self.breach(breach))?;
         match frame {
             Frame::Pulse { received, written, durable, books } => {
                 self.peer = (received, written, durable);
                 self.peer_flushes = self.peers.is_some_and(|old| old.commit_ns < books.commit_ns);
-                self.peer_told = Instant::now();
+                self.reconnect.on_report(self.now);
                 self.peers = Some(*books);
                 Ok(())
             }
             Frame::Refuse { code, detail } if code == Refusal::VolumeOut.code() && self.job.layout.is_some() => {
                 self.out_of_set = Some(detail);
-                self.closing = Closing::Over;
+                self.closing.on_given_up();
                 Ok(())
             }
             // It waited for a path that was away; that is back now, and the job with it.
-            Frame::Refuse { code, .. } if code == Refusal::Stalled.code() && self.was_unheard() => {
+            Frame::Refuse { code, .. } if code == Refusal::Stalled.code() && self.reconnect.was_unheard(self.now) => {
                 Err(self.lost("the peer gave the job up while nothing came through"))
             }
             Frame::Refuse { code, detail } => {
@@ -557,13 +553,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
                 Err(Exit::of_wire_code(code).fail(what, if detail.is_empty() { told(code) } else { detail }))
             }
             Frame::Sign { body, signature } => self.hold_sign(body, signature),
-            Frame::Bye => {
-                if self.closing == Closing::Open || matches!(self.closing, Closing::Signed(..)) {
-                    return Err(self.breach(Breach::WrongOrder));
-                }
-                self.closing = Closing::Over;
-                Ok(())
-            }
+            Frame::Bye => self.closing.on_bye().map_err(|breach| self.breach(breach)),
             Frame::Resources(resources) => {
                 self.replan.iter_mut().for_each(|replan| replan.on_peer(resources));
                 Ok(())
@@ -577,7 +567,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
                 self.ask_share();
                 Ok(())
             }
-            Frame::RailDown { .. } | Frame::RailClosed { .. } if self.closing != Closing::Open => Ok(()),
+            Frame::RailDown { .. } | Frame::RailClosed { .. } if !self.is_open() => Ok(()),
             frame => {
                 if let Frame::RailDown { rail } = frame {
                     self.was_let_go(rail);
@@ -599,7 +589,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
                 self.workers_lost += 1;
                 return Err(self.bug(why));
             }
-            if self.closing != Closing::Open {
+            if !self.is_open() {
                 continue;
             }
             if let Told::RailDead { rail, .. } = &event {
@@ -658,7 +648,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
     }
 
     fn pump(&mut self) -> Result<(), Failure> {
-        if self.closing != Closing::Open {
+        if !self.is_open() {
             return Ok(());
         }
         match &mut self.end {
@@ -719,6 +709,11 @@ impl<'a, 'b> Keeper<'a, 'b> {
         }
     }
 
+    /// Does data move?
+    fn is_open(&self) -> bool {
+        self.closing.is_open()
+    }
+
     fn say(&mut self, frame: &Frame) {
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);
@@ -726,7 +721,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
     }
 
     fn sleep(&mut self) {
-        if self.closing == Closing::Over {
+        if self.closing.is_over() {
             return;
         }
         let writes = self.job.link.wants_write();
@@ -734,7 +729,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
         let timeout = Timespec { tv_sec: 0, tv_nsec: TICK.subsec_nanos().into() };
         {
             let mut fds = vec![PollFd::from_borrowed_fd(self.job.bell.as_fd(), PollFlags::IN)];
-            fds.extend(self.again.fds().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+            fds.extend(self.candidate.iter().map(|it| PollFd::from_borrowed_fd(it.stream.as_fd(), PollFlags::IN)));
             if !self.is_between() {
                 fds.push(PollFd::from_borrowed_fd(self.job.link.as_fd(), flags));
             }

@@ -18,7 +18,7 @@ pub mod progress; // while it runs: bars, lines
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use engine::end::unkept::Unkept;
 use proto::books::{Books, Verdict};
@@ -98,11 +98,11 @@ impl Reconnecting {
         Reconnecting { since_s: seconds(since), until_s: since.checked_add(stall).map_or(u64::MAX, seconds) }
     }
 
-    /// From one moment to another.
+    /// Not heard for so long now; looked for so long in all.
     #[must_use]
-    pub fn within(since: Instant, until: Instant) -> Reconnecting {
-        let began = SystemTime::now().checked_sub(since.elapsed()).unwrap_or(SystemTime::UNIX_EPOCH);
-        Reconnecting::of(began, until.saturating_duration_since(since))
+    pub fn within(silence: Duration, at_most: Duration) -> Reconnecting {
+        let began = SystemTime::now().checked_sub(silence).unwrap_or(SystemTime::UNIX_EPOCH);
+        Reconnecting::of(began, at_most)
     }
 
     /// In words: clock times stay true while nobody draws anew.

@@ -24,6 +24,7 @@ use engine::linux::{read_bps, write_bps};
 use proto::error::{Breach, Refusal};
 use proto::manifest::Aspects;
 use proto::negotiate::negotiate;
+use proto::session::order::Order;
 use proto::session::replan::Offers;
 use proto::wire::control::{Compare, Direction, Frame, Open, PICK_BYTES_MAX, Place};
 use sys::event::Event;
@@ -129,7 +130,8 @@ pub fn run(daemon: &Daemon, link: Link) {
 
 fn serve_client(daemon: &Daemon, mut link: Link) {
     let peer = link.peer_addr().map_or_else(|| "a client".to_owned(), |addr| addr.to_string());
-    match greet(daemon, &mut link) {
+    let mut order = Order::of_acceptor();
+    match greet(daemon, &mut link, &mut order) {
         Ok((guest, frame)) => {
             link.admitted();
             let keys = vec![link.peer_key(), guest.owner];
@@ -137,7 +139,7 @@ fn serve_client(daemon: &Daemon, mut link: Link) {
             let Some(place) = daemon.live.enter(keys, one_job, &guest.halt) else {
                 return turn_away(daemon, &mut link, &peer, &no(Refusal::Busy, "another job runs on this ticket"));
             };
-            if let Err(refused) = serve(daemon, link, &guest, (frame, &place), &peer) {
+            if let Err(refused) = serve(daemon, link, &guest, (frame, &place, order), &peer) {
                 daemon.log(0, &format!("{peer}: {refused}"));
             }
         }
@@ -153,13 +155,16 @@ fn refuse(link: &mut Link, no: &No) {
     link.linger(LINGER);
 }
 
-fn next(link: &mut Link) -> Result<Frame, No> {
-    hear(link, PATIENCE).map_err(|failure| No { code: Breach::WrongOrder.code(), detail: failure.cause })
+fn next(link: &mut Link, order: &mut Order) -> Result<Frame, No> {
+    let frame =
+        hear(link, PATIENCE).map_err(|failure| No { code: Breach::WrongOrder.code(), detail: failure.cause })?;
+    order.on_frame(&frame)?;
+    Ok(frame)
 }
 
 /// Versions, then rights: by ticket, or by key.
-fn greet(daemon: &Daemon, link: &mut Link) -> Result<(Guest, Frame), No> {
-    let Frame::Hello { version_min, version, .. } = next(link)? else { return Err(Breach::WrongOrder.into()) };
+fn greet(daemon: &Daemon, link: &mut Link, order: &mut Order) -> Result<(Guest, Frame), No> {
+    let Frame::Hello { version_min, version, .. } = next(link, order)? else { return Err(Breach::WrongOrder.into()) };
     say(link, &Frame::Hello { version_min: proto::VERSION_MIN, version: proto::VERSION, agent: agent() });
     if version_min > proto::VERSION || version < proto::VERSION_MIN {
         let detail = format!("this daemon speaks {} to {}", proto::VERSION_MIN, proto::VERSION);
@@ -175,14 +180,14 @@ fn greet(daemon: &Daemon, link: &mut Link) -> Result<(Guest, Frame), No> {
     if verdict == Verdict::Revoked {
         return Err(no(Refusal::NotAuthorized, "this key is revoked here"));
     }
-    let frame = next(link)?;
+    let frame = next(link, order)?;
     let (guest, frame) = match (frame, verdict) {
         (Frame::Ticket { proof }, verdict) => {
             let exported = link.export(PROOF_LABEL, &[]);
             match (daemon.tickets.redeem(&proof, &exported, &key, Instant::now()), verdict) {
                 (Some(grant), _) => {
                     still_stands(daemon, list.as_deref(), &grant)?;
-                    (Guest::new(key, grant.rights.clone(), Some(grant)), next(link)?)
+                    (Guest::new(key, grant.rights.clone(), Some(grant)), next(link, order)?)
                 }
                 (None, _) => {
                     return Err(no(
@@ -261,7 +266,7 @@ fn serve(
     daemon: &Daemon,
     mut link: Link,
     guest: &Guest,
-    (frame, place): (Frame, &super::live::Place<'_>),
+    (frame, place, mut order): (Frame, &super::live::Place<'_>, Order),
     peer: &str,
 ) -> Result<(), Failure> {
     let count = match Count::one(daemon) {
@@ -272,7 +277,7 @@ fn serve(
         }
     };
     let mut held = Held(daemon, 0);
-    let (picks, frame) = match picked(&mut link, guest, frame, &mut held) {
+    let (picks, frame) = match picked(&mut link, guest, frame, (&mut order, &mut held)) {
         Ok(it) => it,
         Err(no) => {
             turn_away(daemon, &mut link, peer, &no);
@@ -289,7 +294,7 @@ fn serve(
             Err(no(Refusal::Busy, "the job before this one is still ending"))
         }
         Frame::Open(open) => return serve_job(daemon, link, guest, &open, picks, peer, count),
-        Frame::AskTicket { key, targets, compare, prune } if picks.is_none() => {
+        Frame::AskTicket { key, targets, compare, prune } => {
             relay::give_ticket(daemon, &mut link, guest, Wanted { key, targets, compare, prune })
         }
         Frame::Relay { sources, target, volumes, options } => {
@@ -343,7 +348,7 @@ fn picked(
     link: &mut Link,
     guest: &Guest,
     mut frame: Frame,
-    held: &mut Held<'_>,
+    (order, held): (&mut Order, &mut Held<'_>),
 ) -> Result<(Option<Arc<Picks>>, Frame), No> {
     if !matches!(frame, Frame::Pick(_)) {
         return Ok((None, frame));
@@ -360,10 +365,10 @@ fn picked(
             })?;
         }
         held.grow(picks.bytes())?;
-        frame = next(link)?;
+        frame = next(link, order)?;
     }
     let sources = match &frame {
-        Frame::Open(open) if open.direction == Direction::Pull => open.paths.len(),
+        Frame::Open(open) => open.paths.len(),
         Frame::Relay { sources, .. } => sources.len(),
         _ => return Err(Breach::WrongOrder.into()),
     };

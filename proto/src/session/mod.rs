@@ -6,7 +6,15 @@
 //! time; a machine never asks for the time, and a moment that it is handed is never earlier than the one before.
 //! Absent on purpose: what the session's frames look like (wire), connections and their keys (the driver), which bytes go next (send, recv).
 //!
-//! One file is one concern; no machine of this folder uses another one.
+//! One file is one concern, and no machine uses another one; `connection` is what several of them are told.
+
+pub mod order; // which control frame may come when
+pub mod connection; // what the kernel knows of a connection: silent, dead
+pub mod migration; // a datagram rail on another address of this end
+pub mod reconnect; // the session goes on over another connection
+pub mod stall; // no progress for too long
+pub mod closing; // signatures and farewells
+pub mod policer; // a sender of packets is held to its cap
 
 pub mod transport; // TCP, UDP or both: the first choice, and trials while the job runs
 pub mod paths; // which rails are dialled, paced, left and dialled again

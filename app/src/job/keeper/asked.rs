@@ -10,7 +10,7 @@ use proto::session::settings::{self, Facts, InForce, PeerChange};
 use proto::wire::control::Frame;
 
 use super::auto::Auto;
-use super::{Closing, End, Keeper};
+use super::{End, Keeper};
 use crate::job::board::{Change, Now, Wanted};
 use text::exit::{Exit, Failure};
 use text::units::exact_rate;
@@ -27,7 +27,7 @@ impl Keeper<'_, '_> {
                 // An asker that went away loses the answer only.
                 Wanted::Change(change) => drop(asked.answer.send(self.change_settings(change))),
                 // What is whole is not ended as a job that was stopped.
-                Wanted::Stop if self.closing != Closing::Open => drop(asked.answer.send(ending())),
+                Wanted::Stop if !self.is_open() => drop(asked.answer.send(ending())),
                 Wanted::Stop => {
                     let cause = "`longhaul job stop` asked for it";
                     self.refuse(Refusal::Cancelled.code(), cause);
@@ -42,7 +42,7 @@ impl Keeper<'_, '_> {
     /// Once per turn: is the job to end, since whoever it runs for may no longer have it? What is whole is not ended so.
     pub(super) fn take_halt(&mut self) -> Result<(), Failure> {
         let Some((refusal, why)) = self.job.halt.as_ref().and_then(|halt| halt.ordered()) else { return Ok(()) };
-        if self.closing != Closing::Open {
+        if !self.is_open() {
             return Ok(());
         }
         let why = why.to_owned();
@@ -64,7 +64,7 @@ impl Keeper<'_, '_> {
     }
 
     fn change_settings(&mut self, change: Change) -> Result<String, Failure> {
-        if self.closing != Closing::Open {
+        if !self.is_open() {
             return ending();
         }
         // What the other end's user said before this is in force before this.
@@ -91,7 +91,7 @@ impl Keeper<'_, '_> {
 
     /// Once per turn.
     pub(super) fn take_peers_settings(&mut self) {
-        if self.closing == Closing::Open {
+        if self.is_open() {
             let change = self.settings.next_peers(self.now, &self.settings_facts());
             change.iter().for_each(|change| self.obey_peer(change));
         }

@@ -14,7 +14,7 @@ use proto::session::paths::Wanted;
 use proto::session::transport::forecast::{Carry, Forecast};
 use proto::session::transport::{Before, Change, Counts, First, Look, Running, TransportChoice};
 
-use super::{Closing, End, Keeper};
+use super::{End, Keeper};
 use crate::job::rails::Ask;
 use crate::probe::{self, Known};
 use text::units::show_bits_per_second;
@@ -117,7 +117,7 @@ impl Keeper<'_, '_> {
     pub(super) fn steer(&mut self) {
         // TCP has no policy that takes what others leave.
         let is_low = self.job.plan.pace.policy == Policy::Low;
-        if self.auto.is_none() || is_low || self.job.bound.rate() > 0 || self.closing != Closing::Open {
+        if self.auto.is_none() || is_low || self.job.bound.rate() > 0 || !self.is_open() {
             return;
         }
         let packets = self.packets().unwrap_or_default();

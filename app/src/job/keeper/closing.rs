@@ -4,7 +4,8 @@
 //! In and out: what the machines and the link say in; `Sign`, `Bye`, `Refuse` and `Failure` out.
 //! Invariants: a signature is made only over a whole job; after `leave` no op of the job is in flight; every wait has a time; a receiver
 //! that has signed says nothing more before it is answered, so that the answer outlives the process that gave it.
-//! Absent on purpose: deciding that all is done (proto), the receipt's form (proto, job::receipt).
+//! Absent on purpose: which last word may come when (`proto::session::closing`), deciding that all is done (proto), the receipt's form (proto,
+//! job::receipt).
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,6 +15,7 @@ use engine::end::Stop;
 use engine::job::{Cmd, Event as Told};
 use proto::error::{Breach, Refusal};
 use proto::receipt::{Signer, signed_message};
+use proto::session::closing::{HOLD, Signature};
 use proto::wire::control::Frame;
 
 use super::{End, Keeper};
@@ -21,34 +23,10 @@ use crate::identity::keys;
 use crate::identity::ticket::Ending;
 use text::exit::{Exit, Failure};
 
-/// The last words of a job.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Closing {
-    /// Data moves.
-    Open,
-    /// Our body digest is made, the peer's signature is awaited.
-    Signed([u8; 32], [u8; 64]),
-    /// `Bye` sent; the peer's is awaited.
-    Bye,
-    /// Both said it.
-    Over,
-}
-
-/// See `Keeper::hold_sign`.
-#[derive(Debug)]
-pub(super) struct HeldSign {
-    body: [u8; 32],
-    signature: Box<[u8]>,
-    since: Instant,
-}
-
-/// No worker is that late; if one is, the report is short by what it did not tell, and the job ends.
-pub(super) const SIGN_HELD: Duration = Duration::from_secs(1);
-
 impl Keeper<'_, '_> {
     /// The end of a job: the receiver signs first, the sender answers, both say farewell.
     pub(super) fn close(&mut self) -> Result<(), Failure> {
-        if self.closing != Closing::Open || !self.end.is_done() || matches!(self.end, End::Send(_)) {
+        if !self.closing.next_signature(self.end.is_done()) {
             return Ok(());
         }
         self.take_gone();
@@ -57,14 +35,15 @@ impl Keeper<'_, '_> {
             let detail = names.clone();
             self.pulse();
             self.refuse(Refusal::VolumeOut.code(), &detail);
-            self.closing = Closing::Over;
+            self.closing.on_given_up();
             return Ok(());
         }
         let (body, signature) = self.sign()?;
         self.pulse();
         self.job.ending.iter().for_each(Ending::begin);
         self.say(&Frame::Sign { body, signature: Box::new(signature) });
-        self.closing = Closing::Signed(body, signature);
+        self.closing.on_signed(body, signature);
+        self.order.on_signed();
         Ok(())
     }
 
@@ -95,21 +74,18 @@ impl Keeper<'_, '_> {
         }
     }
 
-    /// The receiver has all, and signs. What it has, this end's workers have sent; but their word of it may come later than the receiver's, and
-    /// a report is to count it.
+    /// The peer has signed; it is answered at once, or when this end's workers have reported all.
     pub(super) fn hold_sign(&mut self, body: [u8; 32], signature: Box<[u8]>) -> Result<(), Failure> {
-        if self.held_sign.is_some() {
-            return Err(self.breach(Breach::WrongOrder));
-        }
-        self.held_sign = Some(HeldSign { body, signature, since: Instant::now() });
-        self.take_held_sign(SIGN_HELD)
+        let held = self.closing.on_signature(self.now, Signature { body, signature });
+        held.map_err(|breach| self.breach(breach))?;
+        self.take_held_sign(HOLD)
     }
 
     /// Takes the signature that was held, once the workers have told all, or after `at_most`.
     pub(super) fn take_held_sign(&mut self, at_most: Duration) -> Result<(), Failure> {
-        let untold = matches!(&self.end, End::Send(end) if self.closing == Closing::Open && end.has_untold());
-        match self.held_sign.take_if(|held| !untold || held.since.elapsed() >= at_most) {
-            Some(held) => self.on_sign(held.body, &held.signature),
+        let has_untold = matches!(&self.end, End::Send(end) if end.has_untold());
+        match self.closing.next_answer(self.now, has_untold, at_most) {
+            Some(Signature { body, signature }) => self.on_sign(body, &signature),
             None => Ok(()),
         }
     }
@@ -121,10 +97,10 @@ impl Keeper<'_, '_> {
         if let Err(error) = wrote {
             self.no_receipt(&format!("it cannot be written: {error}"));
         }
-        let (own_body, own_signature) = match (&self.closing, sends) {
-            (Closing::Signed(body, signature), false) => (*body, *signature),
-            (Closing::Open, true) if self.end.is_done() => self.sign()?,
-            _ => return Err(self.breach(Breach::WrongOrder)),
+        let signed = self.closing.begin_answer(self.end.is_done()).map_err(|breach| self.breach(breach))?;
+        let (own_body, own_signature) = match signed {
+            Some(signed) => signed,
+            None => self.sign()?,
         };
         let peer_key = self.job.peer_key;
         if !keys::verify(&peer_key, &signed_message(&body), signature) {
@@ -139,9 +115,7 @@ impl Keeper<'_, '_> {
             self.say(&Frame::Sign { body: own_body, signature: Box::new(own_signature) });
         }
         self.say(&Frame::Bye);
-        // Nothing more is to be learned: a sender that came for this goes, and its kernel brings the last words. (A receiver that came may
-        // have lost its path: it comes again over another, and must find somebody.)
-        self.closing = if sends && self.job.rails.dials() { Closing::Over } else { Closing::Bye };
+        self.closing.on_answered();
         if let Some(receipt) = self.receipt.take().filter(|_| body == own_body) {
             let mut peers = [0; 64];
             peers.copy_from_slice(signature);

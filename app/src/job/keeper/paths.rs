@@ -16,7 +16,7 @@ use engine::meter::Meter;
 use proto::session::paths::track::Seen;
 use proto::session::paths::{Cut, Kind, Link, Look, Paths, Sample, Why};
 
-use super::{Closing, End, Keeper, PathShare};
+use super::{End, Keeper, PathShare};
 
 /// Bytes that a stream's send buffer holds beyond what is in flight: what waits there cannot go over another path.
 const UNSENT_BYTES: u32 = 256 << 10;
@@ -90,7 +90,7 @@ impl Keeper<'_, '_> {
 
     /// Once per turn: what each rail brought, what it may owe, and whether one is dead or slow.
     pub(super) fn watch_paths(&mut self) {
-        if self.closing != Closing::Open {
+        if !self.is_open() {
             return;
         }
         self.watch_tail();

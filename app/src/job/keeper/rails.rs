@@ -13,19 +13,21 @@ use engine::fault::rate_if_asked;
 use engine::job::{Cmd, Path, RailPace};
 use engine::meter::{Meter, PathStats};
 use proto::books::{Books, Stage};
+use proto::error::Breach;
 use proto::flow::FlowConfig;
 use proto::negotiate::Plan;
 use proto::rate::{Law, Policy, RateConfig};
+use proto::session::migration::Migration;
 use proto::session::paths::{Dial, Kind, Next, Wanted};
 use proto::session::settings::least_cap;
 use proto::wire::control::Frame;
 
 use super::auto::Auto;
-use super::moves::Hearing;
-use super::{Closing, End, Keeper};
+use super::{End, Keeper};
 use crate::job::rails::{Arrival, Ask, Carrier};
 use crate::job::udp::{self, Sizes};
-use text::exit::Failure;
+use text::exit::{Exit, Failure};
+use text::units::exact_rate;
 
 /// Units of a datagram rail that may be on their way before the receiver says more: 256 MiB are 20 Gbit/s over 100 ms.
 const UNITS_OPEN: u32 = 256;
@@ -51,7 +53,7 @@ pub(super) struct Carries {
     /// Of a datagram rail.
     pub(super) meter: Option<Arc<Meter>>,
     /// Is it heard? Of a datagram rail.
-    pub(super) hearing: Hearing,
+    pub(super) migration: Migration,
     /// The worker's; gone when it has let go of it.
     pub(super) socket: Weak<OwnedFd>,
     /// Which path it goes over.
@@ -72,7 +74,7 @@ pub(super) fn first(plan: &Plan, auto: bool) -> Wanted {
 impl Keeper<'_, '_> {
     /// Asks for what is missing, and lets go of what is not wanted any more.
     pub(super) fn want_rails(&mut self) {
-        if !self.job.rails.dials() || self.job.dry || self.closing != Closing::Open {
+        if !self.job.rails.dials() || self.job.dry || !self.is_open() {
             return;
         }
         self.choose_transport();
@@ -150,7 +152,7 @@ impl Keeper<'_, '_> {
             let socket = match socket {
                 Ok(socket) => socket,
                 Err(error) if is_packets => {
-                    if !self.not_moved(rail, &error) {
+                    if !self.not_migrated(rail, &error) {
                         self.give_up_datagrams(Some(path), &error);
                     }
                     continue;
@@ -161,8 +163,8 @@ impl Keeper<'_, '_> {
                 }
             };
             if is_up {
-                self.moved(rail, socket);
-            } else if self.closing == Closing::Open {
+                self.migrated(rail, socket);
+            } else if self.is_open() {
                 self.rail_up(rail, carrier, socket);
             }
         }
@@ -206,7 +208,7 @@ impl Keeper<'_, '_> {
         let (job, key, socket) = (self.job.no, self.secret.rail(rail), Arc::new(socket));
         let mut carries = Carries {
             meter: None,
-            hearing: Hearing::new(),
+            migration: Migration::new(self.now),
             socket: Arc::downgrade(&socket),
             path,
             unsent_bounded: false,
@@ -334,10 +336,31 @@ impl Keeper<'_, '_> {
             self.set_rail_rates();
         }
         // Packets come whether or not they are taken, and a stream fills the kernel's buffers before it waits: their sender must know.
-        if matches!(self.end, End::Recv(_)) && share != self.caps.1 && self.closing == Closing::Open {
+        if matches!(self.end, End::Recv(_)) && share != self.caps.1 && self.is_open() {
             self.caps.1 = share;
             self.say(&Frame::Rate { bits_per_second: share.saturating_mul(8) });
         }
+    }
+
+    /// Twice a second, where packets come: the sender is held to the caps that it was told.
+    pub(super) fn hold_sender(&mut self) -> Result<(), Failure> {
+        if !matches!(self.end, End::Recv(_)) || !self.is_open() {
+            return Ok(());
+        }
+        let rtt = self.session().map_or(Duration::ZERO, |session| session.rtt);
+        let cap = least_cap([self.settings.caps().0 / 8, self.caps.1]);
+        let rate = self.policer.on_cap(self.now, cap, rtt);
+        let limit = &self.job.bound.limit;
+        limit.set_rate(rate);
+        let Some(came) = self.policer.on_counts(self.now, rate, limit.counts()) else { return Ok(()) };
+        let cause = format!(
+            "the peer at {} sends {} although its cap here is {}",
+            self.peer_name(),
+            exact_rate(came.saturating_mul(8)),
+            exact_rate(rate.saturating_mul(8)),
+        );
+        self.refuse(Breach::RateIgnored.code(), &cause);
+        Err(Exit::of_wire_code(Breach::RateIgnored.code()).fail("hold the sender to its cap", cause))
     }
 
     /// More rails while they pay: both ends have time left, the network is what is waited for, and the last one brought something.

@@ -9,7 +9,7 @@
 use proto::session::replan::Change;
 use proto::wire::control::Frame;
 
-use super::{Closing, Keeper};
+use super::Keeper;
 
 /// Cores that this process may use now.
 pub(super) fn cores() -> Option<u16> {
@@ -23,7 +23,10 @@ fn load_percent() -> u32 {
 impl Keeper<'_, '_> {
     /// Once per turn.
     pub(super) fn watch_resources(&mut self) {
-        let Some(replan) = self.replan.as_mut().filter(|_| self.closing == Closing::Open) else { return };
+        if !self.is_open() {
+            return;
+        }
+        let Some(replan) = &mut self.replan else { return };
         if replan.is_due(self.now)
             && let Some((report, change)) = replan.on_cores(self.now, cores(), load_percent)
         {

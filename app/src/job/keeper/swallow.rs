@@ -10,7 +10,7 @@ use std::time::Duration;
 use proto::session::blackhole::{Facts, Remedy, Stream};
 use sys::sock::TcpInfo;
 
-use super::{Closing, Keeper, Way};
+use super::{Keeper, Way};
 use crate::job::rails::Ask;
 use crate::link::SMALL_SEGMENT;
 
@@ -29,7 +29,7 @@ fn stream(info: &TcpInfo, sends: bool) -> Stream {
 impl Keeper<'_, '_> {
     /// Once per turn: does a stream stand still although the peer is there?
     pub(super) fn watch_black_hole(&mut self) {
-        if self.closing != Closing::Open || !self.black_hole.is_due(self.now) {
+        if !self.is_open() || !self.black_hole.is_due(self.now) {
             return;
         }
         let sends = matches!(self.job.way, Way::Send(_));
@@ -44,7 +44,7 @@ impl Keeper<'_, '_> {
         let facts = Facts {
             sends,
             paths: self.paths.count(),
-            peer_unheard: self.peer_told.elapsed(),
+            peer_unheard: self.peer_silence(),
             session: session.map(|info| stream(&info, true)),
             rails: rails.collect(),
         };

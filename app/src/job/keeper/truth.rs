@@ -8,7 +8,7 @@
 use proto::books::Stage;
 use proto::session::share::Facts;
 
-use super::{Closing, End, Keeper};
+use super::{End, Keeper};
 
 impl Keeper<'_, '_> {
     /// With each look at the paths.
@@ -19,7 +19,7 @@ impl Keeper<'_, '_> {
         let own = self.books();
         let sender = if matches!(self.end, End::Send(_)) { Some(own) } else { self.peers };
         let all_carry = (0..self.paths.count()).all(|path| self.paths.carries(path));
-        let may_judge = all_carry && self.job.bound.rate() == 0 && self.closing == Closing::Open && sender.is_some();
+        let may_judge = all_carry && self.job.bound.rate() == 0 && self.is_open() && sender.is_some();
         let (waited_ns, worked_ns) = sender.map_or((0, 0), |it| (it.ns[Stage::WaitSend as usize], it.wall_ns));
         let shares = self.path_shares();
         let brought = shares.iter().map(|it| it.bytes).collect();

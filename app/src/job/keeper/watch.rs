@@ -2,46 +2,21 @@
 //!
 //! For: both ends and the user knowing how it goes, and no job that hangs.
 //! In and out: counts and books of this end, the peer's pulse in; a pulse, a `Status` or `Failure` out.
-//! Invariants: no progress for `stall` ends the job with the reason as far as the books show it; a flush gets more, and so does a job whose turn
-//! does not come because an end has its hands full or no core, and neither without end.
-//! Absent on purpose: drawing (report), the verdict (proto::books).
+//! Invariants: no progress for `stall` ends the job with the reason as far as the books show it.
+//! Absent on purpose: drawing (report), what limits a job (proto::books), what a standstill is (`proto::session::stall`).
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use engine::seldom::Seldom;
 use proto::books::{Books, STAGES, Stage};
 use proto::error::Refusal;
+use proto::session::stall::{Look, Progress, Verdict, slowness};
 use proto::wire::control::Frame;
 
-use super::{Closing, Keeper, PULSE, Status, Way};
+use super::{Keeper, PULSE, Status, Way};
 use crate::job::volumes;
 use proto::session::settings::least_cap;
 use text::exit::{Exit, Failure};
-
-/// A pause between two tries and a connection's greeting.
-const GRACE: Duration = Duration::from_secs(10);
-
-/// A flush may take so many times `stall`, and so may waiting for a turn.
-const MORE: u32 = 4;
-/// Nothing moved for this part of `stall`: what the ends do meanwhile is looked at.
-const STILL_PART: u32 = 4;
-
-/// A job that stands still.
-#[derive(Debug)]
-pub(super) struct Still {
-    own: Books,
-    peers: Books,
-    told: bool,
-}
-
-/// Was more than half of the workers' time taken since `from`, by jobs or by whoever has the cores? Their books are of all jobs that they have.
-fn is_taken(from: &Books, now: &Books) -> bool {
-    let work =
-        |books: &Books| Stage::ALL.iter().filter(|it| !it.is_wait()).map(|it| books.ns[*it as usize]).sum::<u64>();
-    let taken = work(now).saturating_sub(work(from)) + now.run_delay_ns.saturating_sub(from.run_delay_ns);
-    let wall_ns = now.wall_ns.saturating_sub(from.wall_ns);
-    wall_ns > 0 && taken > wall_ns / 2
-}
 
 /// Of the process, for all its jobs.
 static CPU: Seldom = Seldom::new();
@@ -103,7 +78,7 @@ impl Keeper<'_, '_> {
     /// Once per turn: pulse, screen, watchdog, growth.
     pub(super) fn tick(&mut self) -> Result<(), Failure> {
         let due = self.now.since(self.pulsed) >= PULSE;
-        if due && self.closing == Closing::Open {
+        if due && self.is_open() {
             self.pulse();
             self.grow();
             self.steer();
@@ -117,14 +92,14 @@ impl Keeper<'_, '_> {
             self.show();
             self.post();
         }
-        self.listen();
+        self.migrate_rails();
         self.watch_paths();
         self.watch_black_hole();
         self.watch_resources();
         self.take_peers_settings();
         self.take_asked()?;
         self.take_halt()?;
-        self.doubt();
+        self.watch_session();
         self.watchdog()
     }
 
@@ -134,7 +109,8 @@ impl Keeper<'_, '_> {
         let notes = std::mem::take(&mut self.out.notes);
         let said = std::mem::take(&mut self.said);
         let (rails, paths) = (self.end.rails_up(), self.path_shares());
-        let is_silent = self.closing == Closing::Open && self.is_unheard();
+        let is_silent = self.is_open() && self.is_unheard();
+        let (heard, until) = (self.reconnect.heard(), self.stall.until());
         let status = Status {
             record: self.end.record(),
             peer: self.peer,
@@ -143,7 +119,7 @@ impl Keeper<'_, '_> {
             paths: &paths,
             elapsed: self.now.since(self.started),
             said: &said,
-            silent: is_silent.then(|| (self.peer_told, self.moved + self.job.stall)),
+            silent: is_silent.then(|| (self.now.since(heard), until.since(heard))),
         };
         (self.watch)(&status, &notes);
     }
@@ -161,98 +137,68 @@ impl Keeper<'_, '_> {
         }
     }
 
-    pub(super) fn watchdog(&mut self) -> Result<(), Failure> {
+    fn watchdog(&mut self) -> Result<(), Failure> {
         let tally = self.end.record().tally;
-        let closing = u64::from(self.closing != Closing::Open);
-        let sign = (
-            tally.moved + self.peer.0 + tally.written + tally.compared + tally.holes + closing,
-            tally.files_done + tally.failed + tally.folders_done + tally.links_done,
-            tally.files_total + u64::from(tally.scan_ended),
-            tally.durable + self.peer.1 + self.peer.2,
-        );
-        if sign != self.moved_sign {
-            self.moved_sign = sign;
-            self.moved = Instant::now();
+        let progress = Progress {
+            bytes: tally.moved + self.peer.0 + tally.written + tally.compared + tally.holes,
+            resolved: tally.files_done + tally.failed + tally.folders_done + tally.links_done,
+            found: tally.files_total + u64::from(tally.scan_ended),
+            durable: tally.durable + self.peer.1 + self.peer.2,
+        };
+        let wants_books = self.stall.on_progress(self.now, progress, self.is_open());
+        let books = wants_books.then(|| (self.books(), self.peers.unwrap_or_default()));
+        let peer_flushes = self.peer_flushes && self.peer_silence() < PULSE * 10;
+        let look = Look {
+            is_flushing: self.commits_open + self.notes_open > 0 || peer_flushes,
+            is_unheard: self.is_unheard(),
+            slowness: self.slowness(),
+            books,
+        };
+        match self.stall.on_look(self.now, &look) {
+            Verdict::GoOn => Ok(()),
+            Verdict::Waiting { peer, at_most } => {
+                self.say_waiting(peer, at_most);
+                Ok(())
+            }
+            Verdict::Stalled { after } => Err(self.stalled(after)),
         }
-        // A disk that flushes is given more time, here or there; not without end.
-        let flushing =
-            self.commits_open + self.notes_open > 0 || (self.peer_flushes && self.peer_told.elapsed() < PULSE * 10);
-        let waits = self.waits_for_its_turn();
-        let patience = (if flushing || waits { self.job.stall * MORE } else { self.job.stall }).max(self.slowness());
-        // A path that comes back in the last moment is noticed somewhat later.
-        let grace = if self.is_unheard() { (self.job.stall / 4).min(GRACE) } else { Duration::ZERO };
-        if self.moved.elapsed() < patience + grace {
-            return Ok(());
+    }
+
+    /// The user is told that the job's turn does not come.
+    fn say_waiting(&mut self, peer: bool, at_most: Duration) {
+        if !self.job.rails.dials() {
+            return;
         }
+        let whose = if peer { format!("the other end, {},", self.peer_name()) } else { "this host".to_owned() };
+        self.said.push(format!(
+            "waiting for a turn, for {} s at most: {whose} is busy with other jobs, or its cores are taken",
+            at_most.as_secs()
+        ));
+    }
+
+    fn stalled(&mut self, after: Duration) -> Failure {
         let own = self.books();
         let stage = largest(&own).map_or("nothing", Stage::name);
         let peers = self.peers.as_ref().and_then(largest).map_or("unknown", Stage::name);
         let rails = self.end.rails_up();
         let cause = format!(
             "no progress for {} s: {rails} rails up, this end mostly in '{stage}', the peer at {} mostly in '{peers}', {}",
-            patience.as_secs(),
+            after.as_secs(),
             self.peer_name(),
             self.end.open_text(),
         );
         self.refuse(Refusal::Stalled.code(), &cause);
-        Err(Exit::Stalled.fail("go on", cause))
-    }
-}
-
-impl Keeper<'_, '_> {
-    /// Nothing moved for a while: because an end works for other jobs, of which there may be a thousand, or has no core? The user is told.
-    fn waits_for_its_turn(&mut self) -> bool {
-        if self.moved.elapsed() < self.job.stall / STILL_PART || self.closing != Closing::Open {
-            self.still = None;
-            return false;
-        }
-        let (own, peers) = (self.books(), self.peers.unwrap_or_default());
-        let still = self.still.get_or_insert(Still { own, peers, told: false });
-        let (here, there) = (is_taken(&still.own, &own), is_taken(&still.peers, &peers));
-        if (here || there) && !std::mem::replace(&mut still.told, true) && self.job.rails.dials() {
-            let whose = if there { format!("the other end, {},", self.peer_name()) } else { "this host".to_owned() };
-            let most = (self.job.stall * MORE).saturating_sub(self.moved.elapsed()).as_secs();
-            self.said.push(format!(
-                "waiting for a turn, for {most} s at most: {whose} is busy with other jobs, or its cores are taken"
-            ));
-        }
-        here || there
+        Exit::Stalled.fail("go on", cause)
     }
 
-    /// Under a cap chunks are seconds or minutes apart, and that is no standstill: three times what one of each rail takes.
+    /// What a chunk of each rail takes under the caps in force.
     fn slowness(&self) -> Duration {
         let (own, peers) = (self.settings.caps().0 / 8, self.settings.caps().1 / 8);
         let rate = least_cap([self.job.bound.rate(), self.caps.0, own, peers]);
-        let bytes = u64::from(self.job.terms.chunk_bytes) * self.end.rails_up().max(1) as u64;
-        (3 * bytes).checked_div(rate).map_or(Duration::ZERO, Duration::from_secs)
+        slowness(rate, self.job.terms.chunk_bytes, self.end.rails_up())
     }
 }
 
 fn largest(books: &Books) -> Option<Stage> {
     Stage::ALL.into_iter().max_by_key(|stage| books.ns[*stage as usize]).filter(|stage| books.ns[*stage as usize] > 0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_end_that_works_or_has_no_core_has_its_time_taken_and_one_that_waits_has_not() {
-        let books = |stage: Stage, ns, run_delay_ns| {
-            let mut books = Books { wall_ns: 10_000, run_delay_ns, ..Books::default() };
-            books.ns[Stage::Idle as usize] = 5_000;
-            books.ns[stage as usize] += ns;
-            books
-        };
-        let from = books(Stage::Loop, 100, 100);
-        let later = |stage, ns, run_delay_ns| Books { wall_ns: 20_000, ..books(stage, ns, run_delay_ns) };
-        assert!(is_taken(&from, &later(Stage::Write, 5_200, 100)), "it writes for others");
-        assert!(is_taken(&from, &later(Stage::Loop, 100, 5_200)), "others have its cores");
-        assert!(is_taken(&from, &later(Stage::Seal, 2_700, 2_700)), "both");
-        assert!(!is_taken(&from, &later(Stage::Seal, 2_700, 2_300)));
-        for waits in Stage::ALL.into_iter().filter(|it| it.is_wait()) {
-            assert!(!is_taken(&from, &later(waits, 9_900, 100)), "{}", waits.name());
-        }
-        assert!(!is_taken(&from, &from), "nothing is known yet");
-    }
 }
