@@ -111,7 +111,7 @@ pub struct Interface {
 
 /// What an end may have more or less of while data flows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Means {
+pub struct Resources {
     /// Cores that it may use now; not 0.
     pub cores: u16,
     /// Load average of the last minute × 100, for people.
@@ -120,7 +120,7 @@ pub struct Means {
 
 /// How an end's user wants a running job moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wish {
+pub struct RequestedSettings {
     /// This end's own cap from now on, in place of its offer's, bit/s; 0: none.
     pub rate_bps: u64,
     /// The claim against others on the path; the last word of either end counts.
@@ -233,11 +233,11 @@ pub fn negotiate(initiator: &Offer, acceptor: &Offer, initiator_sends: bool) -> 
     Ok((plan, choices))
 }
 
-/// The plan made anew for ends whose cores are others than in the first one: what of it can change while data flows (workers, streams), and why
+/// The plan for ends whose cores are others than when the first plan was made: what of it can change while data flows (workers, streams), and why
 /// there are so many streams. Pure, as `negotiate`. More workers than there were at first there cannot be; all else stays, since bytes on disk
 /// and on the wire depend on it.
 #[must_use]
-pub fn renew(first: &Plan, initiator: &Offer, acceptor: &Offer, initiator_sends: bool) -> (Plan, String) {
+pub fn replan(first: &Plan, initiator: &Offer, acceptor: &Offer, initiator_sends: bool) -> (Plan, String) {
     let within = |offer: &Offer, workers: u16| Offer { cores: offer.cores.min(workers), ..offer.clone() };
     let (initiator, acceptor) = (within(initiator, first.workers.0), within(acceptor, first.workers.1));
     let mut choices = Vec::new();

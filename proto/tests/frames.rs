@@ -12,7 +12,7 @@ use proto::books::{Books, STAGES};
 use proto::error::{Breach, Refusal, explain_code};
 use proto::layout::{Layout, Stripe, VOLUMES_MAX};
 use proto::manifest::{Aspects, Entry, EntryKind, Meta, NodeKind, Xattr};
-use proto::negotiate::{Cipher, Driver, Interface, Means, Offer, Pace, Plan, Wish};
+use proto::negotiate::{Cipher, Driver, Interface, Offer, Pace, Plan, RequestedSettings, Resources};
 use proto::rate::{Law, Policy};
 use proto::session::order::{Order, Wish as OrderWish};
 use proto::wire::chunk::*;
@@ -337,9 +337,10 @@ fn chosen() -> impl Strategy<Value = Frame> {
         vec(path().prop_filter("not the folder itself", |path| !path.is_empty()), 0..9).prop_map(Frame::Pick),
         vec((fault().prop_map(|fault| EntryFault { entry: u64::MAX, ..fault }), path()), 0..9).prop_map(Frame::Unseen),
         (any::<u64>(), ranges()).prop_map(|(entry, ranges)| Frame::Holes { entry, ranges }),
-        (1u16.., any::<u32>()).prop_map(|(cores, load_percent)| Frame::Means(Means { cores, load_percent })),
-        (any::<u64>(), pace(), any::<u64>())
-            .prop_map(|(rate_bps, pace, min_bps)| { Frame::Pace(Wish { rate_bps, policy: pace.policy, min_bps }) }),
+        (1u16.., any::<u32>()).prop_map(|(cores, load_percent)| Frame::Resources(Resources { cores, load_percent })),
+        (any::<u64>(), pace(), any::<u64>()).prop_map(|(rate_bps, pace, min_bps)| {
+            Frame::Pace(RequestedSettings { rate_bps, policy: pace.policy, min_bps })
+        }),
     ]
 }
 
@@ -398,7 +399,7 @@ proptest! {
         // docs/protocol.md, section 6: what may come to a receiver, to a sender, to either; at the end; and to nobody while data moves.
         let receiver = ["Names", "Entries", "Unseen", "ScanEnd", "FileEnd", "Differ", "Holes", "RailDown"];
         let sender = ["Wants", "Have", "Acks", "Nack", "Unkept", "Committed", "RailClosed", "Pruned", "Rate"];
-        let either = ["Faults", "Pulse", "Means", "Pace", "Refuse", "Sign"];
+        let either = ["Faults", "Pulse", "Resources", "Pace", "Refuse", "Sign"];
         for (sends, own) in [(false, &receiver[..]), (true, &sender[..])] {
             let may = own.contains(&name) || either.contains(&name);
             prop_assert_eq!(Order::of_job(sends).on_frame(&frame).is_ok(), may, "{}, sends: {}", name, sends);

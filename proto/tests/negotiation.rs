@@ -241,15 +241,15 @@ fn a_plan_made_anew_is_that_of_a_job_begun_so_and_comes_back_with_the_cores() {
     let (here, there) = (offer(), there());
     let first = plan(&here, &there);
     let halved = Offer { cores: 2, ..there.clone() };
-    let (anew, why) = renew(&first, &here, &halved, true);
+    let (anew, why) = replan(&first, &here, &halved, true);
     assert_eq!((anew.workers, anew.streams), ((8, 2), 2), "what a job begun with two cores there would have: {why}");
     assert_eq!(anew, Plan { memory: first.memory, ..plan(&here, &halved) });
     assert!(why.contains("one per worker of the smaller end"), "{why}");
-    assert_eq!(renew(&first, &here, &there, true).0, first, "the cores are back, and so is the plan");
+    assert_eq!(replan(&first, &here, &there, true).0, first, "the cores are back, and so is the plan");
     let more = Offer { cores: 64, ..there.clone() };
-    assert_eq!(renew(&first, &here, &more, true).0, first, "workers that were not made cannot be used");
+    assert_eq!(replan(&first, &here, &more, true).0, first, "workers that were not made cannot be used");
     let asked = Offer { streams: 3, ..here.clone() };
-    assert_eq!(renew(&plan(&asked, &there), &asked, &halved, true).0.streams, 3, "the user's word stays");
+    assert_eq!(replan(&plan(&asked, &there), &asked, &halved, true).0.streams, 3, "the user's word stays");
 }
 
 proptest! {
@@ -261,7 +261,7 @@ proptest! {
         let first = negotiate(&here, &there, sends).expect("they agree").0;
         // An end may say anything of itself the second time, more memory and streams than at first, too.
         let (here, there) = (Offer { cores: now.0, ..here }, Offer { cores: now.1, streams_max: most.1, memory_bytes: 1 << 40, ..there });
-        let (anew, _) = renew(&first, &here, &there, sends);
+        let (anew, _) = replan(&first, &here, &there, sends);
         prop_assert!(anew.workers.0 <= first.workers.0 && anew.workers.1 <= first.workers.1);
         prop_assert!((1..=first.streams_max).contains(&anew.streams) && anew.workers.0 > 0 && anew.workers.1 > 0);
         prop_assert_eq!(Plan { workers: first.workers, streams: first.streams, ..anew }, first);

@@ -12,7 +12,7 @@ use proto::error::{Breach, Refusal};
 use proto::journal::{self, JOURNAL_VERSION, JournalHeader, Replay};
 use proto::layout::{Layout, Stripe};
 use proto::manifest::{Aspects, Entry, EntryKind, Meta, NodeKind, Xattr};
-use proto::negotiate::{Cipher, Driver, Interface, Means, Offer, Pace, Plan, Wish};
+use proto::negotiate::{Cipher, Driver, Interface, Offer, Pace, Plan, RequestedSettings, Resources};
 use proto::packet::{Control, Feedback, Runs};
 use proto::rate::{Law, Policy};
 use proto::receipt::{self, Head, Signer};
@@ -210,8 +210,8 @@ fn frames() -> Vec<Frame> {
             entry: 42,
             ranges: vec![ChunkRange { first: 1, end: 5 }, ChunkRange { first: 9, end: 1 << 20 }],
         },
-        Frame::Means(Means { cores: 4, load_percent: 150 }),
-        Frame::Pace(Wish { rate_bps: 20_000_000, policy: Policy::Low, min_bps: 1_000_000 }),
+        Frame::Resources(Resources { cores: 4, load_percent: 150 }),
+        Frame::Pace(RequestedSettings { rate_bps: 20_000_000, policy: Policy::Low, min_bps: 1_000_000 }),
     ]
 }
 

@@ -23,6 +23,7 @@ use proto::error::Refusal;
 use proto::manifest::Aspects;
 use proto::negotiate::{Choice, Driver, Pace, slower_disk};
 use proto::session::nic_speeds;
+use proto::session::replan::Offers;
 use proto::wire::control::{Compare, Direction, Frame, Open, Place};
 use sys::event::Event;
 
@@ -32,7 +33,6 @@ use crate::cp::{Copy, knock, pipe, report};
 use crate::identity::ticket::Ticket;
 use crate::job::greet::{self, Agreed};
 use crate::job::homes;
-use crate::job::keeper::renew::Offers;
 use crate::job::keeper::{self, Job, Outcome, Sync, Way};
 use crate::job::keys::{JobSecret, job_of};
 use crate::job::measured;

@@ -7,7 +7,7 @@
 //!
 //! The modules stand in the order in which a job meets them.
 
-mod asked; // what a user asks of it while it runs
+mod asked; // runtime changes: what a user asks of it while it runs
 mod reconnect; // the control session goes on over another connection
 pub mod auto; // which transport, and whether it was right
 mod beside; // the threads for what waits on a disk: scanner, committer
@@ -18,7 +18,7 @@ mod paths; // several: what each brings, dead and slow ones
 mod rails; // asked for, taken in, capped, grown
 mod swallow; // path MTU black holes under a running job
 mod truth; // path-share check: what each path brings, beside what it should
-pub mod renew; // the plan, when an end has other means
+mod renew; // replanning, when an end has other resources
 mod storage; // what is told of disk and memory at this end
 mod watch; // books, pulse, screen, watchdog
 
@@ -50,10 +50,13 @@ use proto::negotiate::{Pace, Plan};
 use proto::receipt::{Head, Signer};
 use proto::session::blackhole::BlackHole;
 use proto::session::closing::{Closing, HOLD};
+use proto::session::growth::Growth;
 use proto::session::order::Order;
 use proto::session::paths::{Paths, Wanted};
 use proto::session::policer::Policer;
 use proto::session::reconnect::Reconnect;
+use proto::session::replan::{Offers, Replan};
+use proto::session::settings::{Settings, ShownRate};
 use proto::session::share::PathShares;
 use proto::session::stall::Stall;
 use proto::session::{Moment, PULSE};
@@ -61,15 +64,13 @@ use proto::wire::control::{Compare, Frame, Rung};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sys::event::Event;
 
-use asked::Wishes;
 use auto::Auto;
 use beside::{Committer, Comparer, Looker, Panics};
 use closing::told;
 use end::End;
 use paths::PathName;
-use rails::{Carries, Growth};
+use rails::Carries;
 use reconnect::Candidate;
-use renew::{Offers, Renewal};
 
 use crate::identity::Identity;
 use crate::identity::ticket::Ending;
@@ -300,12 +301,14 @@ struct Keeper<'a, 'b> {
     stall: Stall,
     peer_flushes: bool,
     growth: Growth,
-    renewal: Option<Renewal>,
+    replan: Option<Replan>,
     /// The peer's own cap, B/s, and the one that was told to it; 0: none.
     caps: (u64, u64),
     /// Bytes of the control session that the bound was paid for, and when it was looked at.
     paid: (u64, Moment),
-    wishes: Wishes,
+    settings: Settings,
+    /// For the board.
+    shown_rate: ShownRate,
     black_hole: BlackHole,
     reconnect: Reconnect,
     /// A connection that may carry the session from now on.
@@ -379,6 +382,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
         let (mut end, (receipt, missing)) = (End::of(&job), begin_receipt(&job));
         end.record().dry = job.dry;
         let (secret, now) = (JobSecret::of(&job.link, job.id), read_clock());
+        let is_sender = matches!(job.way, Way::Send(_));
         let auto = job.known.filter(|_| job.plan.datagrams > 0).map(|known| Auto::new(now, known));
         Ok(Keeper {
             end,
@@ -426,14 +430,15 @@ impl<'a, 'b> Keeper<'a, 'b> {
             stall: Stall::new(now, job.stall),
             peer_flushes: false,
             growth: Growth::default(),
-            renewal: Renewal::new(job.offers.clone(), &job.plan),
+            replan: job.offers.clone().map(|it| Replan::new(now, it, &job.plan, renew::cores(), is_sender)),
             caps: (0, 0),
             paid: (0, now),
-            wishes: Wishes::of(job.offers.as_ref(), &job.plan),
+            settings: Settings::new(now, job.offers.as_ref(), &job.plan),
+            shown_rate: ShownRate::new(now),
+            black_hole: BlackHole::new(now),
             reconnect: Reconnect::new(now, job.rails.dials(), job.stall),
             candidate: None,
             policer: Policer::new(now),
-            black_hole: BlackHole::new(now),
             no_datagrams: false,
             meters: Vec::new(),
             streams_up: false,
@@ -551,12 +556,12 @@ impl<'a, 'b> Keeper<'a, 'b> {
             }
             Frame::Sign { body, signature } => self.hold_sign(body, signature),
             Frame::Bye => self.closing.on_bye().map_err(|breach| self.breach(breach)),
-            Frame::Means(means) => {
-                self.on_means(means);
+            Frame::Resources(resources) => {
+                self.replan.iter_mut().for_each(|replan| replan.on_peer(resources));
                 Ok(())
             }
-            Frame::Pace(wish) => {
-                self.on_wish(wish);
+            Frame::Pace(requested) => {
+                self.settings.on_peer(requested);
                 Ok(())
             }
             Frame::Rate { bits_per_second } => {
@@ -749,7 +754,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
     }
 }
 
-/// The one place that asks for the time: once per iteration.
+/// The one place that asks for the time: once per iteration, and while the workers are waited for at the end.
 fn read_clock() -> Moment {
     Moment::from_ns(sys::clock::now_ns())
 }

@@ -25,6 +25,7 @@ use proto::error::{Breach, Refusal};
 use proto::manifest::Aspects;
 use proto::negotiate::negotiate;
 use proto::session::order::Order;
+use proto::session::replan::Offers;
 use proto::wire::control::{Compare, Direction, Frame, Open, PICK_BYTES_MAX, Place};
 use sys::event::Event;
 
@@ -37,7 +38,6 @@ use crate::job::board::Title;
 use crate::job::greet::{agent, hear, say};
 use crate::job::halt::Halt;
 use crate::job::homes::Homes;
-use crate::job::keeper::renew::Offers;
 use crate::job::keeper::{self, Job, Sync, Way};
 use crate::job::keys::{JobSecret, job_of};
 use crate::job::offer::{self, Wishes};

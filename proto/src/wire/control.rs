@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use crate::books::Books;
 use crate::layout::Layout;
 use crate::manifest::{Aspects, Entry, EntryId};
-use crate::negotiate::{Means, Offer, Plan, Wish};
+use crate::negotiate::{Offer, Plan, RequestedSettings, Resources};
 use crate::wire::chunk::PACK_FILE_BYTES_MAX;
 
 /// Counts chunks of one job in the order the sender hands them out, from 0.
@@ -258,9 +258,9 @@ pub enum Frame {
     /// 32: Sender, after a file's last `Want`: of what is missing these chunks are zeros at the source and do not travel.
     Holes { entry: EntryId, ranges: Vec<ChunkRange> },
     /// 33: While data flows: this end may use so many cores from now on. Both ends make the plan anew.
-    Means(Means),
+    Resources(Resources),
     /// 34: While data flows: this end's user wants the job moved so from now on.
-    Pace(Wish),
+    Pace(RequestedSettings),
 }
 
 /// Of files of at most so many bytes holes are not told: they go in packs, zeros and all, and become holes again when they are written.

@@ -18,7 +18,7 @@ use crate::manifest::{
     Aspects, Entry, EntryId, EntryKind, Meta, NodeKind, PATH_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
     XATTRS_BYTES_MAX, Xattr, check_path,
 };
-use crate::negotiate::{Means, Offer, Plan, Wish};
+use crate::negotiate::{Offer, Plan, RequestedSettings, Resources};
 use crate::rate::Policy;
 
 /// A list is bounded by its frame; this only says so where no smaller number is natural.
@@ -145,9 +145,13 @@ fn beside(kind: u8, from: &mut Reader<'_>) -> Result<Frame, Breach> {
         32 => Frame::Holes { entry: from.u64()?, ranges: ranges(from)? },
         33 => match from.u16()? {
             0 => return Err(Breach::FieldOutOfRange),
-            cores => Frame::Means(Means { cores, load_percent: from.u32()? }),
+            cores => Frame::Resources(Resources { cores, load_percent: from.u32()? }),
         },
-        34 => Frame::Pace(Wish { rate_bps: from.u64()?, policy: Policy::from_byte(from.u8()?)?, min_bps: from.u64()? }),
+        34 => Frame::Pace(RequestedSettings {
+            rate_bps: from.u64()?,
+            policy: Policy::from_byte(from.u8()?)?,
+            min_bps: from.u64()?,
+        }),
         _ => Frame::Unkept(from.list(LIST_MAX, 10, |from| match (from.u64()?, aspects(from)?) {
             (_, Aspects::NONE) => Err(Breach::FieldOutOfRange),
             told => Ok(told),

@@ -11,7 +11,7 @@ use super::codec::{put, put_bytes, put_list, put_text};
 use super::control::*;
 use crate::FRAME_BYTES_MAX;
 use crate::manifest::{Entry, EntryId, EntryKind, Meta, NodeKind};
-use crate::negotiate::{Means, Wish};
+use crate::negotiate::{RequestedSettings, Resources};
 
 /// What an entry takes in an `Entries` frame, so that batches can be cut before `FRAME_BYTES_MAX`.
 #[must_use]
@@ -81,7 +81,7 @@ impl Frame {
             Frame::Pick(_) => 30,
             Frame::Unseen(_) => 31,
             Frame::Holes { .. } => 32,
-            Frame::Means(_) => 33,
+            Frame::Resources(_) => 33,
             Frame::Pace(_) => 34,
         }
     }
@@ -122,7 +122,7 @@ impl Frame {
             Frame::Pick(_) => "Pick",
             Frame::Unseen(_) => "Unseen",
             Frame::Holes { .. } => "Holes",
-            Frame::Means(_) => "Means",
+            Frame::Resources(_) => "Resources",
             Frame::Pace(_) => "Pace",
         }
     }
@@ -252,8 +252,8 @@ impl Frame {
             }
             Frame::Rails { count } => put!(out, count),
             Frame::Rate { bits_per_second } => put!(out, bits_per_second),
-            Frame::Means(Means { cores, load_percent }) => put!(out, cores, load_percent),
-            Frame::Pace(Wish { rate_bps, policy, min_bps }) => {
+            Frame::Resources(Resources { cores, load_percent }) => put!(out, cores, load_percent),
+            Frame::Pace(RequestedSettings { rate_bps, policy, min_bps }) => {
                 put!(out, rate_bps);
                 out.push(*policy as u8);
                 put!(out, min_bps);

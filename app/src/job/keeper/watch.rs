@@ -13,9 +13,9 @@ use proto::error::Refusal;
 use proto::session::stall::{Look, Progress, Verdict, slowness};
 use proto::wire::control::Frame;
 
-use super::asked::least_cap;
 use super::{Keeper, PULSE, Status, Way};
 use crate::job::volumes;
+use proto::session::settings::least_cap;
 use text::exit::{Exit, Failure};
 
 /// Of the process, for all its jobs.
@@ -95,8 +95,8 @@ impl Keeper<'_, '_> {
         self.migrate_rails();
         self.watch_paths();
         self.watch_black_hole();
-        self.watch_means();
-        self.take_peers_wish();
+        self.watch_resources();
+        self.take_peers_settings();
         self.take_asked()?;
         self.take_halt()?;
         self.watch_session();
@@ -193,7 +193,7 @@ impl Keeper<'_, '_> {
 
     /// What a chunk of each rail takes under the caps in force.
     fn slowness(&self) -> Duration {
-        let (own, peers) = (self.wishes.caps.0 / 8, self.wishes.caps.1 / 8);
+        let (own, peers) = (self.settings.caps().0 / 8, self.settings.caps().1 / 8);
         let rate = least_cap([self.job.bound.rate(), self.caps.0, own, peers]);
         slowness(rate, self.job.terms.chunk_bytes, self.end.rails_up())
     }
