@@ -63,7 +63,7 @@ pub struct Tables {
     pub(super) figures: Figures,
 }
 
-/// Cores that differ in kind: those of the interrupts, then two of each domain, the card's first.
+/// Cores that differ in kind: those of the interrupts, then two of each domain, the NIC's first.
 fn cores(shape: &Shape) -> Vec<u16> {
     let mut out: Vec<u16> = shape.irqs.iter().copied().take(2).collect();
     let domains = shape.domains();
