@@ -13,7 +13,7 @@ use topology::placement::presets;
 
 use super::rig::Rig;
 use crate::bench::net::way::{Side, Way};
-use crate::bench::table::Table;
+use text::table::Table;
 
 /// NTT's, and nothing at all beside them.
 const PATTERNS: [&str; 5] = ["NTT A", "NTT B", "NTT C", "NTT D", "none"];

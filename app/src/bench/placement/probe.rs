@@ -109,7 +109,8 @@ pub fn run(arguments: &ProbeArguments) -> anyhow::Result<()> {
         bps: bps as u64,
         placement: placement.clone(),
     };
-    measured::keep(&home, &line).map_err(|error| failure_of("keep the winner", &error.into()))?;
+    home.write(cached::FILE, cached::with(&measured::file(&home), &line).as_bytes(), false)
+        .map_err(|error| failure_of("keep the winner", &error.into()))?;
     rig.close()?;
     tell(arguments, false, &why, placement, bps, Some(&report))
 }

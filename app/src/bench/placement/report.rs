@@ -14,7 +14,7 @@ use topology::placement::{Placement, Rings};
 
 use super::SearchArguments;
 use super::rig::Rig;
-use crate::bench::table::Table;
+use text::table::Table;
 use text::units::show_seconds;
 use topology::machine::Machine;
 use tune::irq_affinity;
