@@ -39,6 +39,7 @@ mutants: ## breaks the code on purpose, a promise at a time, and sees its test f
 lint: ## format and lints, as CI asks for them
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy -p longhaul-app --no-default-features --locked -- -D warnings
 
 deny: ## licences, sources, banned crates, advisories
 	cargo deny check

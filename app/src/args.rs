@@ -65,12 +65,15 @@ pub enum Command {
     #[command(subcommand)]
     Job(crate::job_command::JobCommand),
     /// What this machine has, and which of it sits together
+    #[cfg(feature = "tune")]
     #[command(subcommand)]
     Host(HostAsked),
     /// Measure each part alone, then together: network, disk, crypto
+    #[cfg(feature = "bench")]
     #[command(subcommand)]
     Bench(crate::bench::BenchCommand),
     /// Make two hosts and the links between them on this machine, and run commands there
+    #[cfg(feature = "lab")]
     #[command(subcommand)]
     Lab(lab::LabCommand),
     /// Write the manual pages or the shell completions into a folder
@@ -79,12 +82,14 @@ pub enum Command {
 }
 
 /// `longhaul host`: the machine itself, and what is found out with another one.
+#[cfg(feature = "tune")]
 #[derive(Debug, Clone, PartialEq, Subcommand)]
 pub enum HostAsked {
     /// Of this machine alone.
     #[command(flatten)]
     Here(tune::HostCommand),
     /// Search for the placement (cores, memory, streams) that sends fastest to a peer, and keep it for jobs; a second run only looks whether it holds
+    #[cfg(feature = "bench")]
     Probe(crate::bench::placement::probe::ProbeArguments),
 }
 

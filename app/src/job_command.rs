@@ -13,11 +13,11 @@ use clap::{ArgGroup, Args, Subcommand};
 use proto::rate::Policy;
 
 use crate::args::PolicyChoice;
-use crate::bench::table::Table;
 use crate::identity::Home;
 use crate::job::board::{Answer, Change, Door, Question, Shown, doors};
 use crate::report::clean;
 use text::exit::{Exit, Failure};
+use text::table::Table;
 use text::units::{self, exact_rate, show_bits_per_second, show_bytes, show_count, show_seconds};
 
 /// Digits of a job's name that are shown: enough for a million jobs at once.

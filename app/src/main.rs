@@ -10,6 +10,7 @@
 
 mod address;
 mod args;
+#[cfg(feature = "bench")]
 mod bench;
 mod config;
 mod cp;
@@ -46,7 +47,11 @@ fn main() {
 fn run() -> exit::Exit {
     let command = args::Arguments::parse().command;
     // The lab hands its words on to whom it starts; those overwrite them themselves.
-    if !matches!(command, args::Command::Lab(_)) {
+    #[cfg(feature = "lab")]
+    let keeps_words = matches!(command, args::Command::Lab(_));
+    #[cfg(not(feature = "lab"))]
+    let keeps_words = false;
+    if !keeps_words {
         let secret = |word: &[u8]| cp::tickets::secret(std::ffi::OsStr::from_bytes(word));
         let _ = sys::words::overwrite(secret, b'*');
     }
@@ -57,11 +62,15 @@ fn run() -> exit::Exit {
         args::Command::Verify(arguments) => told(verify::run(&arguments)),
         args::Command::Key(command) => ended(key_command::run(command), "do what was asked with keys"),
         args::Command::Job(command) => ended(job_command::run(command), "ask running jobs"),
+        #[cfg(feature = "bench")]
         args::Command::Bench(command) => ended(bench::run(command), "measure"),
+        #[cfg(feature = "tune")]
         args::Command::Host(args::HostAsked::Here(command)) => ended(tune::run(&command), "show the host"),
+        #[cfg(feature = "bench")]
         args::Command::Host(args::HostAsked::Probe(arguments)) => {
             ended(bench::placement::probe::run(&arguments), "search for a placement")
         }
+        #[cfg(feature = "lab")]
         args::Command::Lab(command) => std::process::exit(i32::from(lab::run(&command))),
         args::Command::Generate(arguments) => told(docs_command::run(&arguments).map(|_| exit::Exit::Whole)),
     }

@@ -1,12 +1,12 @@
 //! NUMA placement: the node of each worker of a job that nobody has measured.
 //!
 //! For: jobs on machines with several nodes, where neither a search nor the user said where workers belong.
-//! In and out: on which nodes the cards and the disks are that a job serves, and how many cores each node has for it → a node for each worker.
+//! In and out: on which nodes the NICs and the disks are that a job serves, and how many cores each node has for it → a node for each worker.
 //! Invariants: no node is given more workers than it has cores while another has one left; a node without a core of ours is given none; the same
 //! facts give the same homes.
 //! Absent on purpose: which way is faster (a search finds out), reading the machine (the caller does), distances: all other nodes are equally far.
 //!
-//! Disks on several nodes decide, since whichever node the card is on, some of them are far from it. Else the card does: between worker and card a
+//! Disks on several nodes decide, since whichever node the NIC is on, some of them are far from it. Else the NIC does: between worker and NIC a
 //! byte crosses memory more often (a copy, the kernel's packets) than between worker and disk, which reads and writes the buf by itself.
 
 use std::cmp::Reverse;
@@ -14,8 +14,8 @@ use std::cmp::Reverse;
 /// Nodes of what a job serves at one end, as far as the machine tells.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Served {
-    /// Of each card behind its paths.
-    pub cards: Vec<u16>,
+    /// Of each NIC behind its paths.
+    pub nics: Vec<u16>,
     /// Of the disks below each volume.
     pub volumes: Vec<Vec<u16>>,
 }
@@ -25,9 +25,9 @@ pub struct Served {
 pub enum Why {
     /// Disks on several nodes.
     Disks,
-    /// The card, or cards.
-    Card,
-    /// The only disk, or all of them: no card is there, or none tells.
+    /// The NIC, or NICs.
+    Nic,
+    /// The only disk, or all of them: no NIC is there, or none tells.
     Disk,
 }
 
@@ -57,10 +57,10 @@ impl Served {
     #[must_use]
     pub fn wish(&self) -> Option<Wish> {
         let disks = counted(self.volumes.iter().flatten().copied());
-        let cards = counted(self.cards.iter().copied());
-        let (nodes, why) = match (&disks[..], &cards[..]) {
+        let nics = counted(self.nics.iter().copied());
+        let (nodes, why) = match (&disks[..], &nics[..]) {
             ([_, _, ..], _) => (disks, Why::Disks),
-            (_, [_, ..]) => (cards, Why::Card),
+            (_, [_, ..]) => (nics, Why::Nic),
             ([_], []) => (disks, Why::Disk),
             ([], []) => return None,
         };
@@ -115,21 +115,21 @@ pub fn team(homes: &[u16], wish: &[(u16, u32)], turn: usize, count: usize) -> Ve
 mod tests {
     use super::*;
 
-    fn served(cards: &[u16], volumes: &[&[u16]]) -> Option<Wish> {
-        Served { cards: cards.to_vec(), volumes: volumes.iter().map(|it| it.to_vec()).collect() }.wish()
+    fn served(nics: &[u16], volumes: &[&[u16]]) -> Option<Wish> {
+        Served { nics: nics.to_vec(), volumes: volumes.iter().map(|it| it.to_vec()).collect() }.wish()
     }
 
     #[test]
-    fn disks_on_several_nodes_decide_then_the_card_then_the_disk() {
+    fn disks_on_several_nodes_decide_then_the_nic_then_the_disk() {
         let wish = |nodes: &[(u16, u32)], why| Some(Wish { nodes: nodes.to_vec(), why });
         assert_eq!(served(&[0], &[&[1], &[0], &[1]]), wish(&[(0, 1), (1, 2)], Why::Disks));
         assert_eq!(served(&[], &[&[0, 1]]), wish(&[(0, 1), (1, 1)], Why::Disks), "one file system over two");
-        assert_eq!(served(&[1], &[&[0]]), wish(&[(1, 1)], Why::Card));
-        assert_eq!(served(&[1, 0], &[&[0]]), wish(&[(0, 1), (1, 1)], Why::Card));
+        assert_eq!(served(&[1], &[&[0]]), wish(&[(1, 1)], Why::Nic));
+        assert_eq!(served(&[1, 0], &[&[0]]), wish(&[(0, 1), (1, 1)], Why::Nic));
         assert_eq!(served(&[], &[&[1], &[1]]), wish(&[(1, 2)], Why::Disk));
         assert_eq!(served(&[], &[&[]]), None);
         let volumes = vec![vec![1, 1], vec![0, 1], vec![]];
-        assert_eq!(Served { cards: Vec::new(), volumes }.of_volumes(), [Some(1), None, None]);
+        assert_eq!(Served { nics: Vec::new(), volumes }.of_volumes(), [Some(1), None, None]);
     }
 
     #[test]

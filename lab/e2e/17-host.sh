@@ -12,7 +12,7 @@ is "$(read_json 'len(facts["cores"])')" "$(getconf _NPROCESSORS_ONLN)" "host sho
 disks=$(for d in /sys/block/*; do case "${d##*/}" in ram* | zram*) ;; *) [ "$(cat "$d/size")" -gt 0 ] && echo "${d##*/}" ;; esac; done | sort | tr '\n' ' ')
 is "$(read_json '" ".join(sorted(d["name"] for d in facts["disks"])) + " " if facts["disks"] else ""')" "$disks" "host show: the disks of /sys/block"
 cards=$(for d in /sys/class/net/*; do [ -e "$d/device" ] && echo "${d##*/}"; done | sort | tr '\n' ' ')
-is "$(read_json '" ".join(sorted(n["name"] for n in facts["nics"])) + " " if facts["nics"] else ""')" "$cards" "host show: the cards of /sys/class/net"
+is "$(read_json '" ".join(sorted(n["name"] for n in facts["nics"])) + " " if facts["nics"] else ""')" "$cards" "host show: the NICs of /sys/class/net"
 holds "host show: the root's file system is there" test "$(read_json 'any(m["at"] == "/" for m in facts["mounts"])')" = True
 holds "host show: each finding has its reason and its source" test "$(read_json 'all(f["why"] and f["source"] for f in facts["findings"])')" = True
 holds "host show: the page needs nothing else" eval 'grep -q "<svg" "$LAB/host.html" && ! grep -q "http\|<script" "$LAB/host.html"'

@@ -54,11 +54,11 @@ for signal in TERM KILL; do
     until_true 5 test ! -e "$LAB/state/host.journal"
 done
 
-# --- the guard is killed: another one comes; then the owner ---
+# --- the watchdog is killed: another one comes; then the lease holder ---
 held
 guard=$(cat "/proc/$STARTED_PID/task/$STARTED_PID/children")
 kill -9 $guard
-holds "the guard is killed: another one watches" until_true 5 grep -q 'another one watches' "$LAB/apply.err"
+holds "the watchdog is killed: another one watches" until_true 5 grep -q 'another one watches' "$LAB/apply.err"
 kill -9 "$STARTED_PID"
 holds "and undoes" until_true 5 gone
 wait "$STARTED_PID" 2>/dev/null
@@ -69,7 +69,7 @@ held
 guard=$(cat "/proc/$STARTED_PID/task/$STARTED_PID/children")
 kill -9 $guard "$STARTED_PID"
 wait "$STARTED_PID" 2>/dev/null
-holds "owner and guard killed at once: the values stand" test "$(value tcp_mtu_probing)" = 1
+holds "lease holder and watchdog killed at once: the values stand" test "$(value tcp_mtu_probing)" = 1
 on b "$LONGHAUL" host apply "${rules[@]}" "${state[@]}" >/dev/null 2>"$LAB/err"
 is $? 3 "and an apply says so instead of taking them for the old ones"
 on b sh -c 'echo 2 >/proc/sys/net/ipv4/tcp_mtu_probing'
@@ -79,7 +79,7 @@ is "$(value tcp_mtu_probing)" 2 "undo: leaves what somebody else has set since"
 holds "undo: and says so" grep -q 'somebody else has set it since' <<<"$said"
 on b sh -c 'echo 0 >/proc/sys/net/ipv4/tcp_mtu_probing'
 
-# --- rules for cards, tried on the veth of this namespace: its own /sys, so that nothing of the machine is seen ---
+# --- rules for NICs, tried on the veth of this namespace: its own /sys, so that nothing of the machine is seen ---
 on b mount -t sysfs none /sys
 # killed VALUES OLD WORDS: who holds the rules is killed: what VALUES prints is OLD again, and the journal is gone.
 killed() {
@@ -91,45 +91,45 @@ killed() {
     until_true 5 test ! -e "$LAB/state/host.journal"
 }
 cards() { on b sh -c 'cat /sys/class/net/lh0/mtu /sys/class/net/lh0/queues/rx-*/rps_flow_cnt; tc qdisc show dev lh0'; }
-card_rules=(--card lh0 --rule mtu --rule rfs --rule qdisc)
+card_rules=(--nic lh0 --rule mtu --rule rfs --rule qdisc)
 old_cards=$(cards)
-on b "$LONGHAUL" host plan --card lh0 >"$LAB/plan" 2>&1
-holds "rules for cards: an MTU is proposed only where it was named" test "$(grep -o '^mtu:\|^rfs:' "$LAB/plan" | paste -sd' ')" = rfs:
+on b "$LONGHAUL" host plan --nic lh0 >"$LAB/plan" 2>&1
+holds "rules for NICs: an MTU is proposed only where it was named" test "$(grep -o '^mtu:\|^rfs:' "$LAB/plan" | paste -sd' ')" = rfs:
 on b "$LONGHAUL" host plan "${card_rules[@]}" >"$LAB/plan" 2>&1
-holds "rules for cards: who else sets it is named" grep -q '  conflicts: .*NetworkManager' "$LAB/plan"
-on b "$LONGHAUL" host plan --card lh9 >/dev/null 2>"$LAB/err"
-is "$? $(grep -c 'the interfaces are .*lh0' "$LAB/err")" "2 1" "rules for cards: a name that is none: exit code 2, and the names"
+holds "rules for NICs: who else sets it is named" grep -q '  conflicts: .*NetworkManager' "$LAB/plan"
+on b "$LONGHAUL" host plan --nic lh9 >/dev/null 2>"$LAB/err"
+is "$? $(grep -c 'the interfaces are .*lh0' "$LAB/err")" "2 1" "rules for NICs: a name that is none: exit code 2, and the names"
 on b "$LONGHAUL" host plan "${card_rules[@]}" --shell >"$LAB/plan.sh"
 start b "$LONGHAUL" host apply "${card_rules[@]}" "${state[@]}" >"$LAB/apply.out" 2>"$LAB/apply.err" </dev/null
 until_true 5 grep -q '^holding' "$LAB/apply.out"
 set_cards=$(cards)
-holds "rules for cards: 9000 bytes, a table of flows" eval '[[ "$set_cards" == 9000*32768* ]]'
+holds "rules for NICs: 9000 bytes, a table of flows" eval '[[ "$set_cards" == 9000*32768* ]]'
 if grep -q '^not set: lh0 qdisc stays' "$LAB/apply.out"; then
-    skip "rules for cards: this kernel has no fq; that it cannot be set is told"
-    is "$(tail -n 1 <<<"$set_cards")" "$(tail -n 1 <<<"$old_cards")" "rules for cards: a discipline that cannot be had leaves the one that was"
+    skip "rules for NICs: this kernel has no fq; that it cannot be set is told"
+    is "$(tail -n 1 <<<"$set_cards")" "$(tail -n 1 <<<"$old_cards")" "rules for NICs: a discipline that cannot be had leaves the one that was"
     sed -i '/^tc /d' "$LAB/plan.sh"
 else
-    holds "rules for cards: fq" grep -q 'qdisc fq ' <<<"$set_cards"
+    holds "rules for NICs: fq" grep -q 'qdisc fq ' <<<"$set_cards"
 fi
-killed cards "$old_cards" "rules for cards: kill -9: every value is back within 5 s"
+killed cards "$old_cards" "rules for NICs: kill -9: every value is back within 5 s"
 on b sh "$LAB/plan.sh"
 plain() { sed 's/qdisc fq [0-9a-f]*:/qdisc fq/'; }
-is "$(cards | plain)" "$(plain <<<"$set_cards")" "rules for cards: the shell does the same"
+is "$(cards | plain)" "$(plain <<<"$set_cards")" "rules for NICs: the shell does the same"
 on b sh -c 'tc qdisc del dev lh0 root 2>/dev/null; ip link set lh0 mtu 1500; for file in /sys/class/net/lh0/queues/rx-*/rps_flow_cnt; do echo 0 >$file; done'
 on b tc qdisc replace dev lh0 root tbf rate 1gbit burst 128kb latency 20ms
 on b "$LONGHAUL" host plan --card lh0 --rule qdisc >"$LAB/plan" 2>&1
-holds "rules for cards: a discipline that somebody chose is left" grep -q '^nothing to change' "$LAB/plan"
+holds "rules for NICs (by the older name of the option): a discipline that somebody chose is left" grep -q '^nothing to change' "$LAB/plan"
 on b tc qdisc del dev lh0 root
 
-# --- a card of one queue: its packets go to every core; a mask that somebody chose is left ---
+# --- a NIC of one queue: its packets go to every core; a mask that somebody chose is left ---
 masks() { on b sh -c 'cat /sys/class/net/lh0/queues/rx-*/rps_cpus | sed "s/^[0,]*//"'; }
 if [ "$(nproc)" -lt 2 ]; then
     skip "rps: one core, no other to hand packets to"
 else
-    on b "$LONGHAUL" host plan --card lh0 --rule rps --shell >"$LAB/plan.sh"
+    on b "$LONGHAUL" host plan --nic lh0 --rule rps --shell >"$LAB/plan.sh"
     holds "rps: the plan's shell names the queue" grep -q "^echo '[0-9a-f,]*' > /sys/class/net/lh0/queues/rx-0/rps_cpus   # was: 0" "$LAB/plan.sh"
     old_masks=$(masks)
-    start b "$LONGHAUL" host apply --card lh0 --rule rps "${state[@]}" >"$LAB/apply.out" 2>"$LAB/apply.err" </dev/null
+    start b "$LONGHAUL" host apply --nic lh0 --rule rps "${state[@]}" >"$LAB/apply.out" 2>"$LAB/apply.err" </dev/null
     until_true 5 grep -q '^holding' "$LAB/apply.out"
     set_masks=$(masks)
     holds "rps: every core is in the mask" test -n "$set_masks" -a "$set_masks" != "$old_masks"
@@ -139,7 +139,7 @@ else
     killed masks "$old_masks" "rps: kill -9: the mask is back within 5 s"
     on b sh "$LAB/plan.sh"
     is "$(masks)" "$set_masks" "rps: the shell does the same"
-    on b "$LONGHAUL" host plan --card lh0 --rule rps >"$LAB/plan" 2>&1
+    on b "$LONGHAUL" host plan --nic lh0 --rule rps >"$LAB/plan" 2>&1
     holds "rps: a mask that is set is left" grep -q '^nothing to change' "$LAB/plan"
     on b sh -c 'echo 0 >/sys/class/net/lh0/queues/rx-0/rps_cpus'
 fi

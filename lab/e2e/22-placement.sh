@@ -15,17 +15,17 @@ record() { python3 -c 'import json, sys
 r = json.loads(open(sys.argv[1]).readlines()[-1])
 r = r["search"] if r["event"] == "probe" else r
 won = [line for line in r["lines"] if line["wins"]]
-recipes = [line for line in r["lines"] if line["names"]]
+presets = [line for line in r["lines"] if line["names"]]
 print(eval(sys.argv[2]))' "$1" "$2"; }
 
-# --- the search: every recipe a contestant, the winner not behind one of them, the budget kept ---
+# --- the search: every preset a contestant, the winner not behind one of them, the budget kept ---
 listener 5741
 on a timeout 30 "$LONGHAUL" bench placement --server "$ADDR_B:5741" "${SEARCH[@]}" --budget 2s --json >"$LAB/search.json" 2>"$LAB/err" </dev/null
 is $? 0 "bench placement: exit code 0"
-holds "its contestants are the recipes by name" grep -q '"names":\["none"' "$LAB/search.json"
+holds "its contestants are the presets by name" grep -q '"names":\["none"' "$LAB/search.json"
 is "$(record "$LAB/search.json" 'len(won)')" 1 "one wins"
-is "$(record "$LAB/search.json" 'all(won[0]["high_gbps"] >= line["low_gbps"] for line in recipes)')" True "no recipe is better beyond noise"
-is "$(record "$LAB/search.json" 'r["spent_s"] < 5')" True "the budget is kept, but for the recipes' first round"
+is "$(record "$LAB/search.json" 'all(won[0]["high_gbps"] >= line["low_gbps"] for line in presets)')" True "no preset is better beyond noise"
+is "$(record "$LAB/search.json" 'r["spent_s"] < 5')" True "the budget is kept, but for the presets' first round"
 is "$(record "$LAB/search.json" 'all(line["send_cpu_s_per_gb"] > 0 and line["recv_cpu_s_per_gb"] > 0 for line in r["lines"])')" True "processor time of both ends is told"
 is "$(record "$LAB/search.json" 'any("interrupts" in line["sender"] + line["receiver"] for line in r["lines"])')" False "no interrupt is moved where nobody asked"
 
@@ -71,9 +71,9 @@ cores=$(nproc)
 if [ "$cores" -gt 1 ]; then
     OUT="$LAB/other.json"
     on a taskset -c 0 "$LONGHAUL" cp --json --explain "$SRC/file" "${URL}again" >"$OUT" 2>&1 </dev/null
-    holds "a job in another world says that it does not use it" grep -q 'is of another kernel, card or set of cores' "$OUT"
+    holds "a job in another world says that it does not use it" grep -q 'is of another kernel, NIC or set of cores' "$OUT"
     probe 0
-    holds "host probe searches again in another world, and says why" grep -q '^searched: this host.s kernel, cores or card changed' "$LAB/probe"
+    holds "host probe searches again in another world, and says why" grep -q '^searched: this host.s kernel, cores or NIC changed' "$LAB/probe"
 else
     skip "another set of cores: there is one core"
 fi

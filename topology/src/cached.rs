@@ -10,7 +10,7 @@ use std::path::Path;
 
 use proto::checked;
 
-use crate::machine::{Machine, card_of};
+use crate::machine::{Machine, nic_of};
 use crate::placement::remembered::{Line, word};
 
 /// The file's name within the folder of the program's state.
@@ -21,18 +21,18 @@ pub const FILE: &str = "placements";
 pub enum Known {
     /// Nobody searched.
     Nothing,
-    /// The kernel, the card or the set of cores is another than at the time of the search.
+    /// The kernel, the NIC or the set of cores is another than at the time of the search.
     Stale(Line),
     /// The result of a search in this world.
     Holds(Line),
 }
 
-/// What the file says of the path from this host to a peer by this card.
+/// What the file says of the path from this host to a peer by this NIC.
 #[must_use]
-pub fn find(file: &Path, host: &str, peer: IpAddr, card: &str) -> Option<Line> {
+pub fn find(file: &Path, host: &str, peer: IpAddr, nic: &str) -> Option<Line> {
     let text = std::fs::read_to_string(file).ok()?;
-    let (host, peer, card) = (word(host), word(&peer.to_string()), word(card));
-    checked::decode::<Line>(&text).into_iter().rev().find(|it| (&it.host, &it.peer, &it.card) == (&host, &peer, &card))
+    let (host, peer, nic) = (word(host), word(&peer.to_string()), word(nic));
+    checked::decode::<Line>(&text).into_iter().rev().find(|it| (&it.host, &it.peer, &it.nic) == (&host, &peer, &nic))
 }
 
 /// The file's text with this line in it, in place of an older one of the same path.
@@ -48,7 +48,7 @@ pub fn of_path(file: &Path, local: IpAddr, peer: IpAddr) -> Known {
     if !file.exists() {
         return Known::Nothing;
     }
-    match find(file, &sys::host::hostname(), peer, &card_of(local)) {
+    match find(file, &sys::host::hostname(), peer, &nic_of(local)) {
         None => Known::Nothing,
         Some(line) if Machine::here(local, false).world != line.world => Known::Stale(line),
         Some(line) => Known::Holds(line),

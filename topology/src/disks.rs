@@ -61,7 +61,7 @@ pub fn read(tree: &Tree) -> Vec<Disk> {
         .collect()
 }
 
-/// The memory node of a disk or a card: of its device (an NVMe namespace's is the controller, whose own is on the bus), or of the next thing above
+/// The NUMA node of a disk or a NIC: of its device (an NVMe namespace's is the controller, whose own is on the bus), or of the next thing above
 /// that tells: virtio's are one level below the bus, SAS disks up to six.
 #[must_use]
 pub fn node_at(tree: &Tree, at: &str) -> Option<u16> {
@@ -87,7 +87,7 @@ fn disk(tree: &Tree, name: &str, bytes: u64) -> Disk {
         name: clean(name),
         model: tree.text(&format!("{at}/device/model")).map(|text| clean(&text)),
         bytes,
-        rotational: tree.number::<u8>(&queue("rotational")).map(|turns| turns == 1),
+        rotational: tree.number::<u8>(&queue("rotational")).map(|flag| flag == 1),
         node: node_at(tree, &at).map(u32::from),
         scheduler: tree.text(&queue("scheduler")).map(|text| chosen(&text).unwrap_or_else(|| clean(&text))),
         write_cache: tree.text(&queue("write_cache")).map(|text| clean(&text)),

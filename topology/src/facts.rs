@@ -1,4 +1,4 @@
-//! What a machine has: cores, memory nodes, cards, disks, file systems, settings.
+//! What a machine has: cores, NUMA nodes, NICs, disks, file systems, settings.
 //!
 //! For: `host show`. In and out: a tree → plain records, and a sentence for each thing that the machine hides.
 //! Invariants: pure but for the tree; what is not told is `None`, never a guess; text of the machine is cut and free of control characters.
@@ -53,7 +53,7 @@ pub struct Core {
     pub governor: Option<String>,
 }
 
-/// A memory node.
+/// A NUMA node.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Node {
     pub id: u32,
@@ -255,24 +255,24 @@ fn hidden(tree: &Tree, facts: &Facts) -> Vec<String> {
         || tree.text("run/.containerenv").is_some();
     say(
         boxed,
-        "this is a container: cards, interrupts and settings of the machine around it may be others than those shown",
+        "this is a container: NICs, interrupts and settings of the machine around it may be others than those shown",
     );
     say(facts.cores.is_empty(), "cores: neither /sys nor /proc/stat can be read");
     say(
         facts.cores.iter().all(|core| core.cache_group.is_none()),
         "which cores share a cache: /sys has no cache topology here",
     );
-    say(facts.nodes.is_empty(), "memory nodes: /sys/devices/system/node is not there; it is taken for one node");
+    say(facts.nodes.is_empty(), "NUMA nodes: /sys/devices/system/node is not there; it is taken for one node");
     say(
         facts.cores.iter().all(|core| core.governor.is_none()),
         "clock governor: the cores' clocks are not this kernel's to set (a virtual machine, or firmware)",
     );
-    say(facts.nics.is_empty(), "network cards: no interface here has a device; only the machine around sees it");
+    say(facts.nics.is_empty(), "NICs: no interface here has a device; only the machine around sees it");
     for nic in &facts.nics {
         let mut lacks: Vec<&str> = Vec::new();
         for (is, word) in [
             (nic.speed_mbit.is_none(), "speed"),
-            (nic.node.is_none() && facts.nodes.len() > 1, "memory node"),
+            (nic.node.is_none() && facts.nodes.len() > 1, "NUMA node"),
             (nic.pcie.is_none(), "PCIe link"),
             (nic.rings.is_none(), "rings"),
             (nic.coalescing.is_none(), "interrupt moderation"),
@@ -294,6 +294,6 @@ fn hidden(tree: &Tree, facts: &Facts) -> Vec<String> {
     }
     say(facts.disks.is_empty(), "disks: /sys/block shows none");
     say(facts.running.is_none(), "running programs: /proc cannot be listed");
-    say(true, "queueing disciplines of the cards: only the default for new ones is read (net.core.default_qdisc)");
+    say(true, "queueing disciplines of the NICs: only the default for new ones is read (net.core.default_qdisc)");
     out
 }

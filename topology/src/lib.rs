@@ -9,7 +9,7 @@
 
 pub mod tree; // where facts come from: this machine, or a record of another
 pub mod facts; // cores, NUMA nodes, settings
-pub mod nics; // network cards
+pub mod nics; // network interface cards
 pub mod disks; // disks and file systems
 pub mod nodes; // NUMA nodes of cores, NICs and disks, for a job
 pub mod machine; // the machine as a search for a placement sees it

@@ -1,4 +1,4 @@
-//! Network cards: what /sys and ethtool's calls tell of them.
+//! NICs (network interface cards): what /sys and ethtool's calls tell of them.
 //!
 //! For: facts.rs. In and out: a tree → records. Invariants: as in facts.rs. Absent on purpose: interfaces without a device (they are named only).
 
@@ -34,7 +34,7 @@ pub struct Irq {
     pub cores: Vec<u32>,
 }
 
-/// A card's port.
+/// A NIC's port.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Nic {
     pub name: String,
@@ -66,25 +66,25 @@ pub struct Nic {
     pub xps_queues: usize,
 }
 
-/// Cards, and the names of what has no card.
+/// NICs, and the names of what has no NIC.
 #[must_use]
 pub fn read(tree: &Tree) -> (Vec<Nic>, Vec<String>) {
-    let (mut cards, mut others) = (Vec::new(), Vec::new());
+    let (mut nics, mut others) = (Vec::new(), Vec::new());
     for name in tree.names("sys/class/net") {
         let at = format!("sys/class/net/{name}");
         if tree.target(&format!("{at}/device")).is_some() {
-            cards.push(card(tree, &name, &at));
+            nics.push(read_one(tree, &name, &at));
         } else if tree.text(&format!("{at}/mtu")).is_some() {
             others.push(clean(&name));
         }
     }
-    (cards, others)
+    (nics, others)
 }
 
 /// An interface, with a device of its own or not.
 #[must_use]
-pub fn card(tree: &Tree, name: &str, at: &str) -> Nic {
-    // A virtio card is a child of the PCI device that has the node, the link and the interrupts.
+pub fn read_one(tree: &Tree, name: &str, at: &str) -> Nic {
+    // A virtio NIC is a child of the PCI device that has the node, the link and the interrupts.
     let parents = [format!("{at}/device"), format!("{at}/device/..")];
     let first = |of: &dyn Fn(&str) -> Option<u32>| parents.iter().find_map(|parent| of(parent));
     let queues = tree.names(&format!("{at}/queues"));
@@ -98,8 +98,8 @@ pub fn card(tree: &Tree, name: &str, at: &str) -> Nic {
         };
         queues.iter().filter(has).count()
     };
-    let flag = |question| tree.card(name, question).and_then(|words| words.get(1).map(|word| *word != 0));
-    let flags = tree.card(name, ("flags", ask::FLAGS)).and_then(|words| words.get(1).copied());
+    let flag = |question| tree.ask_nic(name, question).and_then(|words| words.get(1).map(|word| *word != 0));
+    let flags = tree.ask_nic(name, ("flags", ask::FLAGS)).and_then(|words| words.get(1).copied());
     let word = |words: &[u32], at: usize| words.get(at).copied().unwrap_or(0);
     Nic {
         name: clean(name),
@@ -118,13 +118,13 @@ pub fn card(tree: &Tree, name: &str, at: &str) -> Nic {
         rx_queues: rx.len(),
         tx_queues: tx.len(),
         queues_max: tree
-            .card(name, ("channels", ask::CHANNELS))
+            .ask_nic(name, ("channels", ask::CHANNELS))
             .map(|words| word(&words, 1).max(word(&words, 4)))
             .filter(|most| *most > 0),
         rings: tree
-            .card(name, ("rings", ask::RINGS))
+            .ask_nic(name, ("rings", ask::RINGS))
             .map(|words| [[word(&words, 5), word(&words, 1)], [word(&words, 8), word(&words, 4)]]),
-        coalescing: tree.card(name, ("coalescing", ask::COALESCING)).map(|words| {
+        coalescing: tree.ask_nic(name, ("coalescing", ask::COALESCING)).map(|words| {
             ([[word(&words, 1), word(&words, 2)], [word(&words, 5), word(&words, 6)]], word(&words, 10) != 0)
         }),
         tso: flag(("tso", ask::TSO)),

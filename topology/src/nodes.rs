@@ -1,4 +1,4 @@
-//! Memory nodes: which have cores of this process, and which a card or a file system's disks are on.
+//! NUMA nodes: which have cores of this process, and which a NIC or a file system's disks are on.
 //!
 //! For: jobs, whose workers are put beside what they serve (`engine::numa` decides).
 //! In and out: /sys, or a record of another machine's → nodes by number.
@@ -59,9 +59,9 @@ impl Nodes {
     }
 }
 
-/// Of the card, or of those below a bond, a VLAN, a bridge.
+/// Of the NIC, or of those below a bond, a VLAN, a bridge.
 #[must_use]
-pub fn of_card(tree: &Tree, name: &str) -> Vec<u16> {
+pub fn of_nic(tree: &Tree, name: &str) -> Vec<u16> {
     fn look(tree: &Tree, name: &str, depth: usize, out: &mut Vec<u16>) {
         let at = format!("sys/class/net/{name}");
         if let Some(node) = disks::node_at(tree, &at) {
@@ -147,12 +147,12 @@ mod tests {
     }
 
     #[test]
-    fn a_card_is_where_its_device_is_and_a_bond_where_its_cards_are() {
+    fn a_nic_is_where_its_device_is_and_a_bond_where_its_nics_are() {
         let tree = machine();
-        assert_eq!((of_card(&tree, "ens1"), of_card(&tree, "ens2")), (vec![0], vec![1]));
-        assert_eq!(of_card(&tree, "bond0.7"), [0, 1], "a VLAN on a bond of both");
-        assert_eq!(of_card(&tree, "eth9"), [1], "virtio: its parent is on the bus");
-        assert_eq!((of_card(&tree, "lo"), of_card(&tree, "old0")), (vec![], vec![]), "-1 is no node");
+        assert_eq!((of_nic(&tree, "ens1"), of_nic(&tree, "ens2")), (vec![0], vec![1]));
+        assert_eq!(of_nic(&tree, "bond0.7"), [0, 1], "a VLAN on a bond of both");
+        assert_eq!(of_nic(&tree, "eth9"), [1], "virtio: its parent is on the bus");
+        assert_eq!((of_nic(&tree, "lo"), of_nic(&tree, "old0")), (vec![], vec![]), "-1 is no node");
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(disks_below("sys/dev/block/9:0"), [0, 1, 1], "a RAID of two drives and a partition");
         assert_eq!(disks_below("sys/dev/block/253:0"), [0, 1, 1], "a volume on that RAID");
         assert_eq!(disks_below("sys/dev/block/259:9"), [0, 1], "a drive with two paths");
-        assert_eq!(disks_below("sys/dev/block/8:0"), [1], "a SAS disk, some folders below its card");
+        assert_eq!(disks_below("sys/dev/block/8:0"), [1], "a SAS disk, some folders below its NIC");
         assert!(disks_below("sys/dev/block/7:0").is_empty(), "a loop device does not tell");
         let btrfs = beside(&machine(), "nvme1n1");
         assert_eq!(btrfs, ["sys/class/block/nvme0n1", "sys/class/block/nvme1n1"]);

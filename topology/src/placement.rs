@@ -1,6 +1,6 @@
 //! Placement: which cores take the network's interrupts, which the workers, where their memory lies, how many streams; at both ends.
 //!
-//! For: finding by measurement what recipes contradict each other about.
+//! For: finding by measurement what presets contradict each other about.
 //! In and out: the shapes of two machines in; placements to try out, their rates in; a winner out, and what was found of every other.
 //! Invariants: no I/O, no clock; a placement names only cores of its shape; the same seed and rates give the same trials.
 //! Absent on purpose: setting and measuring it (`app::bench::placement`).
@@ -8,16 +8,16 @@
 //! The modules stand in the order in which a search meets them.
 
 pub mod shape; // a machine as the search sees it
-pub mod sketch; // an arrangement in words: which group of cores, which memory
-pub mod recipes; // the fixed recipes, by name
+pub mod spec; // an arrangement in words: which group of cores, which memory
+pub mod presets; // the fixed presets, by name
 pub mod search; // what is tried next, and when it is enough
 pub mod remembered; // winners, as lines of a file
 use std::fmt::{self, Write as _};
 
-/// Which rings of a card are used.
+/// Which rings of a NIC are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rings {
-    /// All of them, by the card's hash.
+    /// All of them, by the NIC's hash.
     AsIs,
     /// As many as cores take interrupts, so that no flow meets a ring without a core of its own.
     First,
@@ -32,7 +32,7 @@ pub struct Side {
     pub exact: bool,
     /// Node of their memory; `None`: that of the core which touches it first.
     pub memory: Option<u16>,
-    /// Cores that take the card's interrupts, or what the kernel hands on of received packets; empty: as it is.
+    /// Cores that take the NIC's interrupts, or what the kernel hands on of received packets; empty: as it is.
     pub irqs: Vec<u16>,
     /// Rings.
     pub rings: Rings,

@@ -119,9 +119,9 @@ impl Tree {
         })
     }
 
-    /// An answer of a card (`sys::nic`), word by word; `question` names it in records.
+    /// An answer of a NIC (`sys::nic`), word by word; `question` names it in records.
     #[must_use]
-    pub fn card(&self, name: &str, question: (&str, u32)) -> Option<Vec<u32>> {
+    pub fn ask_nic(&self, name: &str, question: (&str, u32)) -> Option<Vec<u32>> {
         let text = self.get(format!("ethtool/{name}/{}", question.0), || {
             let words = nic::ask(name, question.1).ok()?;
             Some(words[..24].iter().map(u32::to_string).collect::<Vec<_>>().join(" "))

@@ -3,7 +3,7 @@
 //! For: the command line, which joins them to its other commands.
 //! In and out: words of the command line → plain structs.
 //! Invariants: an option is named here alone.
-//! Absent on purpose: what is done with them (`show`, `plan`, `owner`, `undo`).
+//! Absent on purpose: what is done with them (`show`, `plan`, `lease`, `undo`).
 
 use std::path::PathBuf;
 
@@ -23,9 +23,9 @@ pub struct Chosen {
     #[arg(long, value_name = "NAME")]
     pub without: Vec<String>,
 
-    /// Rules for cards: only for this interface, also for one that has no card of its own (a bond, a VLAN, veth); several times for several
-    #[arg(long = "card", value_name = "NAME")]
-    pub cards: Vec<String>,
+    /// Rules for NICs: only for this interface, also for one that has no NIC of its own (a bond, a VLAN, veth); several times for several
+    #[arg(long = "nic", alias = "card", value_name = "NAME")]
+    pub nics: Vec<String>,
 }
 
 /// `longhaul host plan`.
@@ -83,7 +83,7 @@ pub struct ApplyArguments {
     pub command: Vec<String>,
 }
 
-/// `longhaul host undo`, and the guard.
+/// `longhaul host undo`, and the watchdog.
 #[derive(Debug, Clone, PartialEq, Args)]
 pub struct UndoArguments {
     /// Folder of the journal
@@ -94,17 +94,17 @@ pub struct UndoArguments {
 /// What can be asked about a machine.
 #[derive(Debug, Clone, PartialEq, Subcommand)]
 pub enum HostCommand {
-    /// Show cards, cores, memory, disks and settings, which of them sit together, and what is good, what is not and why
+    /// Show NICs, cores, memory, disks and settings, which of them sit together, and what is good, what is not and why
     Show(ShowArguments),
     /// Print what could be set for transfers, why, at what risk, and the same as shell; nothing is changed
     Plan(PlanArguments),
     /// Set it while this runs, or while a command runs; proven to help, if asked; every value is put back at the end, also after kill -9
     Apply(ApplyArguments),
-    /// Put back what an `apply --keep`, or one that was killed with its guard, has left
+    /// Put back what an `apply --keep`, or one that was killed with its watchdog, has left
     Undo(UndoArguments),
     /// Waits for the end of an apply
-    #[command(hide = true)]
-    Guard(UndoArguments),
+    #[command(hide = true, alias = "guard")]
+    Watchdog(UndoArguments),
 }
 
 /// `longhaul host show`.

@@ -40,7 +40,7 @@ type Said = (String, bool, String);
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
     pub what: &'static str,
-    /// A card, a disk, or `host`.
+    /// A NIC, a disk, or `host`.
     pub subject: String,
     pub good: bool,
     /// How it is.
@@ -53,7 +53,7 @@ pub struct Finding {
 pub const RULES: &[Rule] = &[
     rule(
         "PCIe link",
-        "a card in a slot with fewer or slower lanes than it has cannot reach its rate",
+        "a NIC in a slot with fewer or slower lanes than it has cannot reach its rate",
         "PCI Express Base Specification; lspci(8)",
         pcie,
     ),
@@ -83,13 +83,13 @@ pub const RULES: &[Rule] = &[
     ),
     rule(
         "interrupts",
-        "queues whose interrupts share a core share its time; another node's core reads the card's data through the link between sockets",
+        "queues whose interrupts share a core share its time; another node's core reads the NIC's data through the link between sockets",
         "Linux Documentation/core-api/irq/irq-affinity.rst",
         interrupts,
     ),
     rule(
         "steering",
-        "RPS hands packets to other cores by an interrupt each; cards with as many queues as cores need none",
+        "RPS hands packets to other cores by an interrupt each; NICs with as many queues as cores need none",
         "Linux Documentation/networking/scaling.rst",
         steering,
     ),
@@ -156,8 +156,8 @@ pub const RULES: &[Rule] = &[
     rule("RAID stripe", "writes that are not whole stripes read the rest first (RAID 5 and 6)", "md(4)", stripe),
     rule("mount options", "each of these options makes a write wait, or every read a write", "mount(8)", options),
     rule(
-        "card and disk together",
-        "data that goes from one socket's disk to another's card crosses the link between them",
+        "NIC and disk together",
+        "data that goes from one socket's disk to another's NIC crosses the link between them",
         "ACPI SLIT; numa(7)",
         together,
     ),
@@ -205,7 +205,7 @@ fn pcie(facts: &Facts, out: &mut Vec<Said>) {
             format!("x{} at {} GT/s carries about {}", link.width, link.speed, units::show_bits_per_second(carries));
         let words = match (slow, narrow) {
             (true, _) => format!("{now}, less than the port's {} Gbit/s", nic.speed_mbit.unwrap_or(0) / 1000),
-            (false, true) => format!("{now}; the card could have x{} at {} GT/s", link.width_max, link.speed_max),
+            (false, true) => format!("{now}; the NIC could have x{} at {} GT/s", link.width_max, link.speed_max),
             (false, false) => now,
         };
         // Fewer lanes than possible are no fault while they carry what the port does.
@@ -226,7 +226,7 @@ fn queues(facts: &Facts, out: &mut Vec<Said>) {
 fn rings(facts: &Facts, out: &mut Vec<Said>) {
     for nic in live(facts) {
         let Some([rx, tx]) = nic.rings.filter(|[rx, _]| rx[1] > 0) else { continue };
-        // A card of 1 Gbit/s fills 256 in 3 ms; nobody is away so long.
+        // A NIC of 1 Gbit/s fills 256 in 3 ms; nobody is away so long.
         let good = rx[0] == rx[1] || nic.speed_mbit.is_some_and(|speed| speed < FAST_MBIT);
         out.push((nic.name.clone(), good, format!("rx {} of {}, tx {} of {}", rx[0], rx[1], tx[0], tx[1])));
     }
@@ -268,7 +268,7 @@ fn interrupts(facts: &Facts, out: &mut Vec<Said>) {
             if placed.is_empty() { "of the kernel's choice".to_owned() } else { show_list(&placed) }
         );
         if !far.is_empty() {
-            words += &format!("; {} of another node than the card's: {}", far.len(), show_list(&far));
+            words += &format!("; {} of another node than the NIC's: {}", far.len(), show_list(&far));
         }
         if crowded {
             words += "; several queues share a core";
@@ -340,7 +340,7 @@ fn balancer(facts: &Facts, out: &mut Vec<Said>) {
             format!(
                 "irqbalance runs{}",
                 if placed {
-                    ", and every interrupt of a card is on one core: whoever placed them will be undone"
+                    ", and every interrupt of a NIC is on one core: whoever placed them will be undone"
                 } else {
                     ""
                 }
@@ -388,18 +388,18 @@ fn uring(facts: &Facts, out: &mut Vec<Said>) {
 
 fn scheduler(facts: &Facts, out: &mut Vec<Said>) {
     for disk in &facts.disks {
-        if let (Some(scheduler), Some(turns)) = (&disk.scheduler, disk.rotational) {
+        if let (Some(scheduler), Some(rotational)) = (&disk.scheduler, disk.rotational) {
             let plain = scheduler == "none" || scheduler == "noop";
             // What a virtual disk says of its head is nobody's knowledge; either is well there.
             let virt = disk.name.starts_with("vd")
                 || disk.name.starts_with("loop")
                 || disk.name.starts_with("md")
                 || disk.name.starts_with("dm-");
-            let good = virt || plain != turns;
+            let good = virt || plain != rotational;
             out.push((
                 disk.name.clone(),
                 good,
-                format!("{scheduler}{}", if turns { ", it says that it turns" } else { "" }),
+                format!("{scheduler}{}", if rotational { ", it says that it is rotational" } else { "" }),
             ));
         }
     }
@@ -474,12 +474,12 @@ fn options(facts: &Facts, out: &mut Vec<Said>) {
 }
 
 fn together(facts: &Facts, out: &mut Vec<Said>) {
-    let cards: Vec<(&str, u32)> = live(facts).filter_map(|nic| Some((nic.name.as_str(), nic.node?))).collect();
-    for disk in facts.disks.iter().filter(|_| facts.nodes.len() > 1 && !cards.is_empty()) {
+    let nics: Vec<(&str, u32)> = live(facts).filter_map(|nic| Some((nic.name.as_str(), nic.node?))).collect();
+    for disk in facts.disks.iter().filter(|_| facts.nodes.len() > 1 && !nics.is_empty()) {
         let Some(node) = disk.node else { continue };
-        let near: Vec<&str> = cards.iter().filter(|(_, of)| *of == node).map(|(name, _)| *name).collect();
+        let near: Vec<&str> = nics.iter().filter(|(_, of)| *of == node).map(|(name, _)| *name).collect();
         let words = if near.is_empty() {
-            format!("on node {node}, where no card is")
+            format!("on node {node}, where no NIC is")
         } else {
             format!("on node {node}, with {}", near.join(", "))
         };

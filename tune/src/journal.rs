@@ -1,6 +1,6 @@
 //! What was changed on this host and how it was before: on disk before the change is made.
 //!
-//! For: undoing, by whoever is left: the owner, its guard, or `host undo` after both have died or the machine has started anew.
+//! For: undoing, by whoever is left: the lease holder, its watchdog, or `host undo` after both have died or the machine has started anew.
 //! In and out: changes → lines of a file; the file → every value back.
 //! Invariants: a line is on disk before its value is set; whoever writes or undoes holds the file's lock; a value that somebody else has changed
 //! since is left as it is and told; what could not be put back stays in the file.
@@ -58,7 +58,7 @@ pub struct Journal {
 pub enum Undone {
     /// The old value is back.
     Back,
-    /// It was there already (after a new start of the machine, or the place is gone with its owner).
+    /// It was there already (after a new start of the machine, or the place is gone with its lease holder).
     Already,
     /// Somebody else has set this value since: left.
     Foreign(String),
@@ -180,7 +180,7 @@ fn back(entry: &Entry) -> Undone {
         Ok(now) if now == entry.old => Undone::Already,
         Ok(now) if now != entry.new => Undone::Foreign(now),
         Ok(_) => entry.place.write(&entry.old).map_or_else(Undone::Failed, |()| Undone::Back),
-        // The card was taken out, the program has ended.
+        // The NIC was taken out, the program has ended.
         Err(error) if error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(19) => Undone::Already,
         Err(error) => Undone::Failed(error),
     }

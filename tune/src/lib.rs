@@ -18,11 +18,11 @@ pub mod rules; // what can be changed, why, at what risk
 pub mod plan; // host plan
 pub mod journal; // the old values, on disk
 pub mod undo; // host undo
-pub mod prove; // with and without
-pub mod watch; // what moves that nobody here has set
-pub mod owner; // host apply: sets, holds, watches, undoes
-pub mod arrange; // a card's interrupts for one trial, and back
-pub mod guard; // who undoes when the owner cannot
+pub mod ab_check; // A/B check: with and without
+pub mod drift; // drift detector: what moves that nobody here has set
+pub mod lease; // host apply: sets, holds, watches, undoes
+pub mod irq_affinity; // a NIC's interrupts for one trial, and back
+pub mod watchdog; // who undoes when the lease holder cannot
 
 pub use arguments::HostCommand;
 
@@ -34,9 +34,9 @@ pub fn run(command: &HostCommand) -> anyhow::Result<()> {
     match command {
         HostCommand::Show(arguments) => show::show(arguments),
         HostCommand::Plan(arguments) => plan::plan(arguments),
-        HostCommand::Apply(arguments) => owner::run(arguments),
+        HostCommand::Apply(arguments) => lease::run(arguments),
         HostCommand::Undo(arguments) => undo::undo(arguments),
-        HostCommand::Guard(arguments) => guard::run(arguments),
+        HostCommand::Watchdog(arguments) => watchdog::run(arguments),
     }
 }
 

@@ -17,7 +17,7 @@ use topology::tree::show_list;
 #[must_use]
 pub fn show(facts: &Facts, findings: &[Finding]) -> String {
     let mut out = format!(
-        "{}, {} logical cores, {} memory nodes, Linux {}{}\n",
+        "{}, {} logical cores, {} NUMA nodes, Linux {}{}\n",
         facts.cpu.as_deref().unwrap_or("processor not told"),
         facts.cores.len(),
         facts.nodes.len().max(1),
@@ -47,12 +47,12 @@ pub fn show(facts: &Facts, findings: &[Finding]) -> String {
     let homeless: Vec<&Core> = facts.cores.iter().filter(|core| core.node.is_none()).collect();
     let told = facts.nics.iter().any(|nic| nic.node.is_none()) || facts.disks.iter().any(|disk| disk.node.is_none());
     if !homeless.is_empty() || told {
-        out += "memory node not told:\n";
+        out += "NUMA node not told:\n";
         cores(&mut out, homeless);
         devices(&mut out, facts, None);
     }
     if !facts.virtual_nics.is_empty() {
-        let _ = writeln!(out, "interfaces without a card: {}", facts.virtual_nics.join(", "));
+        let _ = writeln!(out, "interfaces without a NIC: {}", facts.virtual_nics.join(", "));
     }
     out += "file systems:\n";
     for mount in &facts.mounts {
@@ -125,16 +125,16 @@ fn cores(out: &mut String, cores: Vec<&Core>) {
 
 fn devices(out: &mut String, facts: &Facts, node: Option<u32>) {
     for nic in facts.nics.iter().filter(|nic| nic.node == node) {
-        let _ = writeln!(out, "  card {}", card(nic));
+        let _ = writeln!(out, "  NIC {}", nic_line(nic));
     }
     for disk in facts.disks.iter().filter(|disk| disk.node == node) {
         let _ = writeln!(out, "  disk {}", self::disk(disk));
     }
 }
 
-/// A card in a line.
+/// A NIC in a line.
 #[must_use]
-pub fn card(nic: &Nic) -> String {
+pub fn nic_line(nic: &Nic) -> String {
     let mut words = vec![format!("{}: {}", nic.name, nic.driver.as_deref().unwrap_or("driver not told"))];
     words.push(if nic.up { "up" } else { "down" }.to_owned());
     words.extend(nic.speed_mbit.map(|speed| units::show_bits_per_second(f64::from(speed) * 1e6)));
@@ -164,7 +164,7 @@ pub fn card(nic: &Nic) -> String {
 pub fn disk(disk: &Disk) -> String {
     let mut words = vec![format!("{}: {}", disk.name, units::show_bytes(disk.bytes))];
     words.extend(disk.model.clone());
-    words.extend(disk.rotational.map(|turns| if turns { "turns" } else { "no moving parts" }.to_owned()));
+    words.extend(disk.rotational.map(|rotational| if rotational { "rotational" } else { "not rotational" }.to_owned()));
     words.extend(disk.scheduler.as_ref().map(|name| format!("scheduler {name}")));
     words.extend(disk.write_cache.as_ref().map(|cache| format!("cache {cache}")));
     if let (Some(logical), Some(physical)) = (disk.logical_bytes, disk.physical_bytes) {

@@ -1,4 +1,4 @@
-//! The machine as a picture: which card, disk and core sit together.
+//! The machine as a picture: which NIC, disk and core sit together.
 //!
 //! For: `host show --html`. In and out: facts and findings → one page with inline SVG and CSS, for light and dark screens.
 //! Invariants: no script, no outside file; text of the machine is escaped; what is not as it could be is marked by shape, not by colour alone.
@@ -45,7 +45,7 @@ pub fn page(facts: &Facts, findings: &[Finding]) -> String {
     let homeless: Vec<&Core> = facts.cores.iter().filter(|core| core.node.is_none()).collect();
     let lost = facts.nics.iter().any(|nic| nic.node.is_none()) || facts.disks.iter().any(|disk| disk.node.is_none());
     if lost || !homeless.is_empty() {
-        maps += &place("memory node not told", &homeless, facts, None, findings);
+        maps += &place("NUMA node not told", &homeless, facts, None, findings);
     }
     let mut sorted: Vec<&Finding> = findings.iter().collect();
     sorted.sort_by_key(|finding| finding.good);
@@ -61,7 +61,7 @@ pub fn page(facts: &Facts, findings: &[Finding]) -> String {
     });
     let hidden = facts.hidden.iter().fold(String::new(), |text, line| text + "<li>" + &escape(line) + "</li>");
     let head = format!(
-        "{}: {} sockets, {} memory nodes, {} logical cores, Linux {}",
+        "{}: {} sockets, {} NUMA nodes, {} logical cores, Linux {}",
         facts.cpu.as_deref().unwrap_or("processor not told"),
         sockets.iter().filter(|package| package.is_some()).count().max(1),
         facts.nodes.len().max(1),
@@ -70,7 +70,7 @@ pub fn page(facts: &Facts, findings: &[Finding]) -> String {
     );
     format!(
         r#"<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>This host</title><style>{STYLE}</style></head><body>
-<h1>What sits together</h1><p>{}</p><p class=soft>Cores that share a cache stand side by side in one shade. A thick edge: an interrupt of a card comes to this core. Dashed: kept from ordinary work. A triangle: see below.</p><div class=maps>{maps}</div>
+<h1>What sits together</h1><p>{}</p><p class=soft>Cores that share a cache stand side by side in one shade. A thick edge: an interrupt of a NIC comes to this core. Dashed: kept from ordinary work. A triangle: see below.</p><div class=maps>{maps}</div>
 <h2>Good, and not</h2><p class=soft>Hints with their sources; whether they matter here, only measuring tells.</p><table><tr><th><th>rule<th>of<th>how it is<th>why<th>source</tr>{rows}</table>
 <h2>Not told here</h2><ul>{hidden}</ul><h2>All of it</h2><pre>{}</pre></body></html>
 "#,
@@ -79,7 +79,7 @@ pub fn page(facts: &Facts, findings: &[Finding]) -> String {
     )
 }
 
-/// A node: its cores, and below them its cards and disks.
+/// A node: its cores, and below them its NICs and disks.
 fn place(title: &str, cores: &[&Core], facts: &Facts, node: Option<u32>, findings: &[Finding]) -> String {
     let nics: Vec<_> = facts.nics.iter().filter(|nic| nic.node == node).collect();
     let disks: Vec<_> = facts.disks.iter().filter(|disk| disk.node == node).collect();
@@ -126,7 +126,7 @@ fn place(title: &str, cores: &[&Core], facts: &Facts, node: Option<u32>, finding
     }
     let chips = nics
         .iter()
-        .map(|nic| ("card", &nic.name, lines::card(nic)))
+        .map(|nic| ("NIC", &nic.name, lines::nic_line(nic)))
         .chain(disks.iter().map(|disk| ("disk", &disk.name, lines::disk(disk))));
     let mut y = 44 + lines * (CORE + 4);
     for (kind, name, words) in chips {

@@ -2,7 +2,7 @@
 //!
 //! For: whoever plans, applies and undoes. In and out: a place → its value as text; a value → there.
 //! Invariants: a value that was read can be written back and is then read the same again; a write is checked by reading.
-//! Absent on purpose: which value is good (rules.rs), and when (owner.rs).
+//! Absent on purpose: which value is good (`rules`), and when (`lease`).
 
 use std::fmt;
 use std::io;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use sys::nic;
 use sys::qdisc::{self, Discipline};
 
-/// What of a card is set by ethtool's calls.
+/// What of a NIC is set by ethtool's calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Knob {
@@ -25,13 +25,13 @@ pub enum Knob {
     RxUsecs,
     /// Receive interrupts follow the load: 0 or 1.
     Adaptive,
-    /// TCP segmentation by the card.
+    /// TCP segmentation by the NIC.
     Tso,
-    /// Segmentation before the card.
+    /// Segmentation before the NIC.
     Gso,
     /// Joining of received packets.
     Gro,
-    /// Steering of flows by the card, which aRFS needs: a bit of the flags.
+    /// Steering of flows by the NIC, which aRFS needs: a bit of the flags.
     Ntuple,
 }
 
@@ -67,8 +67,8 @@ impl Knob {
 pub const DEFAULT: &str = " (default)";
 
 /// Send queues of an interface.
-fn send_queues(card: &str) -> usize {
-    let queues = std::fs::read_dir(Path::new("/sys/class/net").join(card).join("queues"));
+fn send_queues(nic: &str) -> usize {
+    let queues = std::fs::read_dir(Path::new("/sys/class/net").join(nic).join("queues"));
     let is_send = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("tx-");
     queues.map_or(1, |queues| queues.flatten().filter(is_send).count())
 }
@@ -79,17 +79,20 @@ fn send_queues(card: &str) -> usize {
 pub enum Place {
     /// A file of /proc or /sys, with its whole path.
     File(PathBuf),
-    /// A card's own setting.
-    Card {
+    /// A NIC's own setting; in journals, by an older name.
+    #[serde(rename = "card")]
+    Nic {
         /// Interface.
-        card: String,
+        #[serde(rename = "card")]
+        nic: String,
         /// Which.
         knob: Knob,
     },
-    /// The queueing discipline at a card's way out: `fq`, at each of its queues; `noqueue (default)`: what the kernel puts there by itself.
+    /// The queueing discipline at a NIC's way out: `fq`, at each of its queues; `noqueue (default)`: what the kernel puts there by itself.
     Qdisc {
         /// Interface.
-        card: String,
+        #[serde(rename = "card")]
+        nic: String,
     },
     /// A program that rearranges what was arranged: `running`, or `held` (SIGSTOP). By its number and the tick it started at, so that another
     /// program that got its number is left alone.
@@ -110,10 +113,10 @@ impl fmt::Display for Place {
                 Ok(name) => f.write_str(&name.to_string_lossy().replace('/', ".")),
                 Err(_) => write!(f, "{}", path.display()),
             },
-            Place::Card { card, knob } => {
-                write!(f, "{card} {}", knob.row().4.join(" and "))
+            Place::Nic { nic, knob } => {
+                write!(f, "{nic} {}", knob.row().4.join(" and "))
             }
-            Place::Qdisc { card } => write!(f, "{card} qdisc"),
+            Place::Qdisc { nic } => write!(f, "{nic} qdisc"),
             Place::Program { name, pid, .. } => write!(f, "{name} (process {pid})"),
         }
     }
@@ -137,8 +140,8 @@ pub fn process(pid: u32) -> Option<(u64, bool)> {
 impl Place {
     /// It is the longest packet of this interface.
     #[must_use]
-    pub fn is_mtu_of(&self, card: &str) -> bool {
-        matches!(self, Place::File(path) if *path == Path::new("/sys/class/net").join(card).join("mtu"))
+    pub fn is_mtu_of(&self, nic: &str) -> bool {
+        matches!(self, Place::File(path) if *path == Path::new("/sys/class/net").join(nic).join("mtu"))
     }
 
     /// The value as it is now.
@@ -148,14 +151,14 @@ impl Place {
     pub fn read(&self) -> io::Result<String> {
         match self {
             Place::File(path) => Ok(tidy(path, &std::fs::read_to_string(path)?)),
-            Place::Card { card, knob } => {
+            Place::Nic { nic, knob } => {
                 let (question, _, places, ..) = knob.row();
-                let words = nic::ask(card, question)?;
+                let words = nic::ask(nic, question)?;
                 let one = |place: &usize| knob.bit().map_or(words[*place], |bit| words[*place] >> bit & 1).to_string();
                 Ok(places.iter().map(one).collect::<Vec<_>>().join(" "))
             }
-            Place::Qdisc { card } => {
-                let Discipline { kind, is_default, children } = qdisc::read(card)?;
+            Place::Qdisc { nic } => {
+                let Discipline { kind, is_default, children } = qdisc::read(nic)?;
                 let same = children.first().filter(|first| children.iter().all(|child| child == *first));
                 Ok(match (is_default, same) {
                     (true, Some(child)) => format!("{kind} of {child}{DEFAULT}"),
@@ -180,19 +183,19 @@ impl Place {
     pub fn write(&self, value: &str) -> io::Result<()> {
         match self {
             Place::File(path) => std::fs::write(path, value)?,
-            Place::Card { card, knob } => {
+            Place::Nic { nic, knob } => {
                 let (question, order, places, ..) = knob.row();
-                let mut words = nic::ask(card, question)?;
+                let mut words = nic::ask(nic, question)?;
                 words[0] = order;
                 for (place, value) in places.iter().zip(value.split_whitespace()) {
                     let value: u32 = value.parse().map_err(|_| io::ErrorKind::InvalidInput)?;
                     let merged = |bit: u32| words[*place] & !(1 << bit) | value << bit;
                     words[*place] = knob.bit().map_or(value, merged);
                 }
-                nic::tell(card, &words)?;
+                nic::tell(nic, &words)?;
             }
-            Place::Qdisc { card } if value.ends_with(DEFAULT) => qdisc::reset(card)?,
-            Place::Qdisc { card } => qdisc::set(card, value, send_queues(card))?,
+            Place::Qdisc { nic } if value.ends_with(DEFAULT) => qdisc::reset(nic)?,
+            Place::Qdisc { nic } => qdisc::set(nic, value, send_queues(nic))?,
             Place::Program { pid, .. } => {
                 self.read()?;
                 let pid = Pid::from_raw(i32::try_from(*pid).unwrap_or(0)).ok_or(io::ErrorKind::NotFound)?;
@@ -219,7 +222,7 @@ impl Place {
         match self {
             Place::File(path) if path.starts_with("/proc/sys") => format!("sysctl -w {self}='{value}'"),
             Place::File(path) => format!("echo '{value}' > {}", path.display()),
-            Place::Card { card, knob } => {
+            Place::Nic { nic, knob } => {
                 let (.., option, names) = knob.row();
                 let word = |value: &str| match (knob.is_switch(), value) {
                     (true, "0") => "off".to_owned(),
@@ -228,13 +231,13 @@ impl Place {
                 };
                 let pairs = names.iter().zip(value.split_whitespace());
                 let words: String = pairs.map(|(name, value)| format!(" {name} {}", word(value))).collect();
-                format!("ethtool {option} {card}{words}")
+                format!("ethtool {option} {nic}{words}")
             }
-            Place::Qdisc { card } if value.ends_with(DEFAULT) => format!("tc qdisc del dev {card} root"),
-            Place::Qdisc { card } => match send_queues(card) {
-                0 | 1 => format!("tc qdisc replace dev {card} root {value}"),
+            Place::Qdisc { nic } if value.ends_with(DEFAULT) => format!("tc qdisc del dev {nic} root"),
+            Place::Qdisc { nic } => match send_queues(nic) {
+                0 | 1 => format!("tc qdisc replace dev {nic} root {value}"),
                 queues => format!(
-                    "tc qdisc replace dev {card} root handle 4c48: mq; for n in $(seq {queues}); do tc qdisc replace dev {card} parent 4c48:$(printf %x $n) {value}; done"
+                    "tc qdisc replace dev {nic} root handle 4c48: mq; for n in $(seq {queues}); do tc qdisc replace dev {nic} parent 4c48:$(printf %x $n) {value}; done"
                 ),
             },
             Place::Program { pid, .. } => format!("kill -{} {pid}", if value == "held" { "STOP" } else { "CONT" }),

@@ -3,7 +3,7 @@
 //! For: operators who want to know what could be set before anything is, and `apply`, which sets it.
 //! In and out: rules' names, interfaces' names, this host's facts → changes, as text, shell or JSON.
 //! Invariants: nothing is changed.
-//! Absent on purpose: the rules (`rules`), setting values (`owner`).
+//! Absent on purpose: the rules (`rules`), setting values (`lease`).
 
 use serde::Serialize;
 use text::exit::{Exit, Failure};
@@ -34,19 +34,19 @@ pub fn changes(chosen: &Chosen) -> Result<Vec<Change>, Failure> {
     Ok(rules::plan(&facts, |rule| wanted(rule) && !is(&chosen.without, rule)))
 }
 
-/// This host, with no cards but those that were named, if some were.
+/// This host, with no NICs but those that were named, if some were.
 fn facts(chosen: &Chosen) -> Result<Facts, Failure> {
     let tree = Tree::here();
     let mut facts = facts::read(&tree);
-    if !chosen.cards.is_empty() {
-        if let Some(none) = chosen.cards.iter().find(|name| tree.text(&format!("sys/class/net/{name}/mtu")).is_none()) {
+    if !chosen.nics.is_empty() {
+        if let Some(none) = chosen.nics.iter().find(|name| tree.text(&format!("sys/class/net/{name}/mtu")).is_none()) {
             let known = [facts.nics.iter().map(|nic| nic.name.clone()).collect(), facts.virtual_nics.clone()].concat();
             return Err(Exit::Usage
-                .fail(format!("find the card '{none}'"), "there is no interface of that name here")
+                .fail(format!("find the NIC '{none}'"), "there is no interface of that name here")
                 .next(format!("the interfaces are {}", known.join(", "))));
         }
         // Asked for by name, it counts also where its state is not told (tunnels) or not yet up.
-        facts.nics = chosen.cards.iter().map(|name| Nic { up: true, ..machine::nic(&tree, name) }).collect();
+        facts.nics = chosen.nics.iter().map(|name| Nic { up: true, ..machine::nic_named(&tree, name) }).collect();
     }
     Ok(facts)
 }

@@ -2,7 +2,7 @@
 //!
 //! For: `host plan` and `host apply`. In and out: facts → changes, each with its rule.
 //! Invariants: a rule proposes only what differs from what is; it proposes nothing where the machine does not tell; its risk is told before
-//! anything is done. Whether it helps here is not known until it was measured (prove.rs).
+//! anything is done. Whether it helps here is not known until it was measured (`ab_check`).
 //! Absent on purpose: reading values anew and writing them (place.rs).
 
 use std::path::PathBuf;
@@ -23,9 +23,9 @@ const BACKLOG: u32 = 16_384;
 
 /// Flows of the tables of RFS: "32768 for a moderately loaded server" (scaling.rst).
 const FLOWS: usize = 32_768;
-/// Of a card that interrupts for each packet: at most 20,000 a second, and 62 KB of 10 Gbit/s meanwhile, a tenth of a ring of 512 packets.
+/// Of a NIC that interrupts for each packet: at most 20,000 a second, and 62 KB of 10 Gbit/s meanwhile, a tenth of a ring of 512 packets.
 const RX_USECS: u32 = 50;
-/// What nearly every card and switch has that knows longer packets at all.
+/// What nearly every NIC and switch has that knows longer packets at all.
 const JUMBO: u32 = 9000;
 /// A job's memory, if nobody says otherwise, in pages of 2 MiB.
 const HUGE_PAGES: u64 = 128;
@@ -63,15 +63,15 @@ pub const RULES: &[Rule] = &[
     rule(
         "irqbalance",
         "moves interrupts every ten seconds, also those that somebody placed",
-        "irqbalance(1); CERN and NTT recipes stop it",
+        "irqbalance(1); CERN and NTT presets stop it",
         "interrupts of other devices stay where they are while it is held",
         irqbalance,
     ),
     rule(
         "interrupts",
-        "queues whose interrupts share a core share its time; each queue gets a core of the card's node",
+        "queues whose interrupts share a core share its time; each queue gets a core of the NIC's node",
         "Linux Documentation/core-api/irq/irq-affinity.rst",
-        "cores that run something else lose time to the card",
+        "cores that run something else lose time to the NIC",
         interrupts,
     )
     .against("irqbalance (the rule of that name holds it), tuned, drivers' own set-irq-affinity scripts: the last one wins"),
@@ -171,18 +171,18 @@ pub const RULES: &[Rule] = &[
         "rfs",
         "a flow's packets are handed to the core that reads them: no cache line of the socket crosses between cores",
         "Linux Documentation/networking/scaling.rst, RFS and accelerated RFS",
-        "a look into a table for each packet; with steering by the card (ntuple) some drivers reset the link",
+        "a look into a table for each packet; with steering by the NIC (ntuple) some drivers reset the link",
         rfs,
     )
-    .against("ntuple rules set by hand: the card's table is shared; interrupts that irqbalance moves"),
+    .against("ntuple rules set by hand: the NIC's table is shared; interrupts that irqbalance moves"),
     rule(
         "rps",
-        "a card with fewer queues than its node has cores works for all packets on few of them; the kernel hands them on, by flow, to the others",
+        "a NIC with fewer queues than its node has cores works for all packets on few of them; the kernel hands them on, by flow, to the others",
         "Linux Documentation/networking/scaling.rst, RPS, Suggested Configuration",
         "an interrupt between cores for each batch; where one core suffices it only costs, and cores that run something else lose time",
         rps,
     )
-    .against("masks that somebody chose are left; tuned (its net plugin), cloud agents and udev rules set them when the card comes"),
+    .against("masks that somebody chose are left; tuned (its net plugin), cloud agents and udev rules set them when the NIC comes"),
     rule(
         "congestion-control",
         "CUBIC takes each loss for congestion, and fills the queue before it slows down; BBR models rate and round trip",
@@ -273,7 +273,7 @@ fn sysctl(name: &str) -> Place {
     file(format!("/proc/sys/{}", name.replace('.', "/")))
 }
 
-/// Cores of the card's node, all of them where it has none.
+/// Cores of the NIC's node, all of them where it has none.
 fn near<'a>(facts: &'a Facts, nic: &'a Nic) -> impl Iterator<Item = u32> + 'a {
     facts.cores.iter().filter(|core| nic.node.is_none() || core.node == nic.node).map(|core| core.id)
 }
@@ -335,7 +335,7 @@ fn rings(facts: &Facts, out: &mut Vec<(Place, String)>) {
         let Some([rx, tx]) = nic.rings else { continue };
         // What a driver does not tell of stays as it is.
         let most = [rx, tx].map(|[now, most]| now.max(most).to_string());
-        out.push((Place::Card { card: nic.name.clone(), knob: Knob::Rings }, most.join(" ")));
+        out.push((Place::Nic { nic: nic.name.clone(), knob: Knob::Rings }, most.join(" ")));
     }
 }
 
@@ -343,7 +343,7 @@ fn offloads(facts: &Facts, out: &mut Vec<(Place, String)>) {
     for nic in live(facts) {
         for (knob, is) in [(Knob::Tso, nic.tso), (Knob::Gso, nic.gso), (Knob::Gro, nic.gro)] {
             if is == Some(false) {
-                out.push((Place::Card { card: nic.name.clone(), knob }, "1".to_owned()));
+                out.push((Place::Nic { nic: nic.name.clone(), knob }, "1".to_owned()));
             }
         }
     }
@@ -352,11 +352,11 @@ fn offloads(facts: &Facts, out: &mut Vec<(Place, String)>) {
 fn coalescing(facts: &Facts, out: &mut Vec<(Place, String)>) {
     for nic in live(facts) {
         let Some(([[usecs, frames], _], is_adaptive)) = nic.coalescing else { continue };
-        let set = |knob, value: u32| (Place::Card { card: nic.name.clone(), knob }, value.to_string());
+        let set = |knob, value: u32| (Place::Nic { nic: nic.name.clone(), knob }, value.to_string());
         match (is_adaptive, usecs, frames) {
             (true, ..) => {}
             // By no time and not by several packets: one interrupt for each. Drivers that adapt by themselves tell a time; one of them at a time,
-            // for an adaptive card may show another time at each look, and that would be taken for drift.
+            // for an adaptive NIC may show another time at each look, and that would be taken for drift.
             (_, 0, 0 | 1) => out.push(set(Knob::RxUsecs, RX_USECS)),
             _ => out.push(set(Knob::Adaptive, 1)),
         }
@@ -431,7 +431,7 @@ fn scheduler(facts: &Facts, out: &mut Vec<(Place, String)>) {
 
 fn qdisc(facts: &Facts, out: &mut Vec<(Place, String)>) {
     for nic in live(facts) {
-        let place = Place::Qdisc { card: nic.name.clone() };
+        let place = Place::Qdisc { nic: nic.name.clone() };
         let Ok(now) = place.read() else { continue };
         let is_fq = now.strip_suffix(DEFAULT).is_some_and(|kind| kind == "fq" || kind.ends_with(" of fq"));
         if now.ends_with(DEFAULT) && !is_fq {
@@ -448,7 +448,7 @@ fn rfs(facts: &Facts, out: &mut Vec<(Place, String)>) {
             out.push((file(format!("/sys/class/net/{}/queues/rx-{queue}/rps_flow_cnt", nic.name)), each.to_string()));
         }
         if nic.ntuple == Some(false) && nic.rx_queues > 1 {
-            out.push((Place::Card { card: nic.name.clone(), knob: Knob::Ntuple }, "1".to_owned()));
+            out.push((Place::Nic { nic: nic.name.clone(), knob: Knob::Ntuple }, "1".to_owned()));
         }
     }
     let table = facts.setting("net.core.rps_sock_flow_entries").and_then(|value| value.parse::<usize>().ok());
@@ -561,16 +561,16 @@ mod tests {
 
     #[test]
     fn interrupts_for_each_packet_get_a_time_and_fixed_times_adapt() {
-        let card = |words: &str| {
+        let nic = |words: &str| {
             format!(
                 "sys/class/net/ = e0\nsys/class/net/e0/device -> 0000\nsys/class/net/e0/operstate = up\n\
                  ethtool/e0/coalescing = 14 {words} 0 0 0 0 0 0 0 0 0 0 0 0\n"
             )
         };
-        assert_eq!(said("coalescing", &card("0 1 0 0 0 0 0 0 0 0")), "e0 rx-usecs = 50");
-        assert_eq!(said("coalescing", &card("3 0 0 0 3 0 0 0 0 0")), "e0 adaptive-rx = 1");
-        assert_eq!(said("coalescing", &card("0 64 0 0 0 0 0 0 0 0")), "e0 adaptive-rx = 1");
-        assert_eq!(said("coalescing", &card("0 0 0 0 0 0 0 0 0 1")), "", "it adapts already");
+        assert_eq!(said("coalescing", &nic("0 1 0 0 0 0 0 0 0 0")), "e0 rx-usecs = 50");
+        assert_eq!(said("coalescing", &nic("3 0 0 0 3 0 0 0 0 0")), "e0 adaptive-rx = 1");
+        assert_eq!(said("coalescing", &nic("0 64 0 0 0 0 0 0 0 0")), "e0 adaptive-rx = 1");
+        assert_eq!(said("coalescing", &nic("0 0 0 0 0 0 0 0 0 1")), "", "it adapts already");
         assert_eq!(
             said("coalescing", "sys/class/net/ = e0\nsys/class/net/e0/device -> 0\nsys/class/net/e0/operstate = up\n"),
             "",
@@ -579,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_few_queues_go_to_the_cores_of_the_cards_node_but_for_isolated_ones_and_chosen_masks() {
+    fn packets_of_few_queues_go_to_the_cores_of_the_nics_node_but_for_isolated_ones_and_chosen_masks() {
         let tree = |queues: &str, more: &str| {
             format!(
                 "sys/devices/system/cpu/online = 0-7\nsys/devices/system/cpu/isolated = 7\nsys/devices/system/node/ = node0 node1\n\

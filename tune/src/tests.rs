@@ -39,7 +39,7 @@ fn cores_and_nodes_are_where_they_are() {
 }
 
 #[test]
-fn cards_tell_driver_speed_queues_rings_and_interrupts() {
+fn nics_tell_driver_speed_queues_rings_and_interrupts() {
     let facts = two_sockets();
     assert_eq!(facts.virtual_nics, ["lo", "bond0"]);
     let names: Vec<&str> = facts.nics.iter().map(|nic| nic.name.as_str()).collect();
@@ -98,7 +98,7 @@ fn the_rules_say_what_is_good_what_is_not_and_why() {
         ("MTU", "ens1f0", true, "9000"),
         ("MTU", "ens1f1", false, "1500"),
         ("interrupts", "ens1f0", true, "8 interrupts on cores 0-7"),
-        ("interrupts", "ens1f1", false, "another node than the card's: 8-9; several queues share a core"),
+        ("interrupts", "ens1f1", false, "another node than the NIC's: 8-9; several queues share a core"),
         ("steering", "eno1", true, "RPS on 2 of 2"),
         ("slow start after idle", "host", false, "= 1"),
         ("clock governor", "host", false, "performance, powersave"),
@@ -115,8 +115,8 @@ fn the_rules_say_what_is_good_what_is_not_and_why() {
         ("RAID stripe", "md0", false, "raid5 of 6 disks, chunk 512 KiB, stripe 2.5 MiB"),
         ("mount options", "/data", false, "sync"),
         ("mount options", "/", true, "ext4"),
-        ("card and disk together", "nvme0n1", true, "with ens1f0, ens1f1, eno1"),
-        ("card and disk together", "nvme1n1", false, "where no card is"),
+        ("NIC and disk together", "nvme0n1", true, "with ens1f0, ens1f1, eno1"),
+        ("NIC and disk together", "nvme1n1", false, "where no NIC is"),
     ] {
         let found = finding(&findings, what, subject);
         assert!(
@@ -153,7 +153,7 @@ fn a_container_says_what_it_hides() {
         "no interface here has a device",
         "/sys/block shows none",
         "no cache topology",
-        "memory nodes",
+        "NUMA nodes",
         "clock governor",
         "/proc cannot be listed",
     ] {
@@ -165,8 +165,8 @@ fn a_container_says_what_it_hides() {
         "a rule is silent about what it does not know: {findings:?}"
     );
     let shown = lines::show(&facts, &findings);
-    assert!(shown.contains("memory node not told:\n  cores 0-1"), "{shown}");
-    assert!(page::page(&facts, &findings).contains("memory node not told"));
+    assert!(shown.contains("NUMA node not told:\n  cores 0-1"), "{shown}");
+    assert!(page::page(&facts, &findings).contains("NUMA node not told"));
 }
 
 #[test]
@@ -200,5 +200,5 @@ fn the_picture_puts_together_what_sits_together_and_takes_no_markup() {
     assert!(!page.contains("<script") && !page.contains("http"), "nothing of others, nothing from elsewhere");
     let shown = lines::show(&facts, &findings);
     let (first, second) = (shown.find("node 0:").unwrap(), shown.find("node 1:").unwrap());
-    assert!((first..second).contains(&shown.find("card ens1f0").unwrap()), "{shown}");
+    assert!((first..second).contains(&shown.find("NIC ens1f0").unwrap()), "{shown}");
 }

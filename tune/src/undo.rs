@@ -1,6 +1,6 @@
 //! `longhaul host undo`: every value back that an `apply` has left.
 //!
-//! For: operators after `apply --keep`, the guard of an `apply` that was killed, and the end of each `apply`.
+//! For: operators after `apply --keep`, the watchdog of an `apply` that was killed, and the end of each `apply`.
 //! In and out: the journal → old values set, and a line for each.
 //! Invariants: a value that somebody else has set since is left and told.
 //! Absent on purpose: the form of the journal (`journal`).

@@ -23,7 +23,8 @@ use serde::Serialize;
 use sys::clock;
 use sys::mem::{Buf, Pool};
 
-use crate::bench::table::{Host, ROUNDS, Table, median, print_json};
+use crate::bench::table::{Host, ROUNDS, median, print_json};
+use text::table::Table;
 use text::units;
 
 /// Bytes of a chunk: the unit of hashing and sealing in a job nobody has tuned.

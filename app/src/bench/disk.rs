@@ -25,9 +25,10 @@ use serde::Serialize;
 use sys::fs;
 
 use crate::bench::ceilings::{self, Ceilings, Figure};
-use crate::bench::table::{Host, ROUNDS, Table, median, parse_rounds, print_json};
+use crate::bench::table::{Host, ROUNDS, median, parse_rounds, print_json};
 use cell::{By, Cell, Sweep};
 use rig::Rig;
+use text::table::Table;
 use text::units;
 
 /// The files are whole numbers of the largest ordinary operation, and more than a few.

@@ -20,7 +20,8 @@ use serde::Serialize;
 
 use crate::args::StripeChoice;
 use crate::bench::ceilings::{self, Ceilings, Figure};
-use crate::bench::table::{Host, Table};
+use crate::bench::table::Host;
+use text::table::Table;
 use text::units;
 
 mod page; // the same as one page with plots

@@ -1,7 +1,7 @@
-//! Columns for people, one object for programs, and the median between them.
+//! One object for programs, the median, and the facts of the host beside them.
 //!
 //! For: all three benches.
-//! In and out: samples → medians; rows of text → aligned lines; any record → JSON with the facts of the host.
+//! In and out: samples → medians; any record → JSON with the facts of the host.
 //! Invariants: a table is made from the same records as the JSON.
 //! Absent on purpose: averages (a shared machine's slow moments would weigh in).
 
@@ -18,48 +18,6 @@ pub fn median(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
-}
-
-/// Lines of cells: the first column to the left, all others to the right.
-#[derive(Debug)]
-pub struct Table {
-    lines: Vec<Vec<String>>,
-}
-
-impl Table {
-    /// A table with these heads.
-    #[must_use]
-    pub fn new(heads: &[&str]) -> Self {
-        Table { lines: vec![heads.iter().map(|&head| head.to_owned()).collect()] }
-    }
-
-    /// One more line; cells that are not given stay empty.
-    pub fn line(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.lines.push(cells.into_iter().collect());
-    }
-}
-
-impl fmt::Display for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let columns = self.lines.iter().map(Vec::len).max().unwrap_or(0);
-        let width = |column: usize| {
-            let cells = self.lines.iter().filter_map(|line| line.get(column));
-            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..columns).map(width).collect();
-        for line in &self.lines {
-            let mut text = String::new();
-            for (column, cell) in line.iter().enumerate() {
-                let room = widths[column];
-                match column {
-                    0 => text.push_str(&format!("{cell:<room$}")),
-                    _ => text.push_str(&format!("  {cell:>room$}")),
-                }
-            }
-            writeln!(f, "{}", text.trim_end())?;
-        }
-        Ok(())
-    }
 }
 
 /// What a figure must be read beside.
@@ -137,12 +95,5 @@ mod tests {
     fn the_median_is_the_middle_sample_whatever_the_order() {
         assert_eq!(median(&[5.0, 1.0, 9.0, 2.0, 3.0]), 3.0);
         assert_eq!(median(&[]), 0.0);
-    }
-
-    #[test]
-    fn columns_line_up() {
-        let mut table = Table::new(&["what", "GB/s"]);
-        table.line(["memcpy".to_owned(), "10.0".to_owned()]);
-        assert_eq!(table.to_string(), "what    GB/s\nmemcpy  10.0\n");
     }
 }

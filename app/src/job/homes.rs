@@ -1,4 +1,4 @@
-//! Where a job's workers go on a machine of several memory nodes, and why.
+//! Where a job's workers go on a machine of several NUMA nodes, and why.
 //!
 //! For: both ends of every job for which nobody measured a placement (`measured`) or said one.
 //! In and out: addresses of this host that its paths leave by, its source or destination → nodes by weight, the node of each volume, a holding
@@ -16,7 +16,7 @@ use proto::negotiate::Choice;
 use sys::fs::Dir;
 
 use crate::job::keeper::Way;
-use topology::machine::card_of;
+use topology::machine::nic_of;
 use topology::nodes::{self, Nodes};
 use topology::tree::Tree;
 
@@ -58,12 +58,12 @@ impl Homes {
     #[must_use]
     pub fn of(nodes: &Nodes, locals: &[IpAddr], way: &Way) -> Option<Homes> {
         let tree = Tree::here();
-        let cards = locals.iter().flat_map(|local| nodes::of_card(&tree, &card_of(*local))).collect();
+        let nics = locals.iter().flat_map(|local| nodes::of_nic(&tree, &nic_of(*local))).collect();
         let volumes = match way {
             Way::Send(source) => below_source(&tree, source),
             Way::Recv { sink, .. } => below_sink(&tree, sink),
         };
-        Homes::serving(nodes.room(), &Served { cards, volumes })
+        Homes::serving(nodes.room(), &Served { nics, volumes })
     }
 
     fn serving(room: Vec<(u16, u32)>, served: &Served) -> Option<Homes> {
@@ -79,10 +79,10 @@ impl Homes {
                 let each: Vec<String> = wish.nodes.iter().map(|(node, count)| format!("{count} on {node}")).collect();
                 format!("its disks are on several nodes: {}", each.join(", "))
             }
-            Why::Card if !disks.is_empty() && !disks.iter().all(|node| nodes.contains(node)) => {
-                format!("its card is there; its disk is on {}, and needs the cores less", list(disks.iter().copied()))
+            Why::Nic if !disks.is_empty() && !disks.iter().all(|node| nodes.contains(node)) => {
+                format!("its NIC is there; its disk is on {}, and needs the cores less", list(disks.iter().copied()))
             }
-            Why::Card => "its card is there".to_owned(),
+            Why::Nic => "its NIC is there".to_owned(),
             Why::Disk => "its disk is there".to_owned(),
         };
         let why = format!("{there} (`longhaul host probe` measures what is faster)");
@@ -135,9 +135,9 @@ fn below_folder(tree: &Tree, folder: &Dir, name: &[u8], seen: &mut BTreeSet<u64>
 mod tests {
     use super::*;
 
-    fn homes(cards: &[u16], volumes: &[&[u16]]) -> Option<Homes> {
+    fn homes(nics: &[u16], volumes: &[&[u16]]) -> Option<Homes> {
         let volumes = volumes.iter().map(|it| it.to_vec()).collect();
-        Homes::serving(vec![(0, 2), (1, 2)], &Served { cards: cards.to_vec(), volumes })
+        Homes::serving(vec![(0, 2), (1, 2)], &Served { nics: nics.to_vec(), volumes })
     }
 
     fn said(homes: &Homes, count: usize) -> (String, String) {
@@ -150,10 +150,10 @@ mod tests {
         const PROBE: &str = "(`longhaul host probe` measures what is faster)";
         let told = |homes: Option<Homes>, count| said(&homes.expect("something tells"), count);
         let says = |value: &str, reason: &str| (value.to_owned(), format!("{reason} {PROBE}"));
-        assert_eq!(told(homes(&[1], &[&[1]]), 2), says("workers: 2 on node 1", "its card is there"));
-        let full = says("workers: 1 on node 0, 2 on node 1", "its card is there, which has no more cores");
+        assert_eq!(told(homes(&[1], &[&[1]]), 2), says("workers: 2 on node 1", "its NIC is there"));
+        let full = says("workers: 1 on node 0, 2 on node 1", "its NIC is there, which has no more cores");
         assert_eq!(told(homes(&[1], &[&[1]]), 3), full);
-        let apart = "its card is there; its disk is on node 0, and needs the cores less";
+        let apart = "its NIC is there; its disk is on node 0, and needs the cores less";
         assert_eq!(told(homes(&[1], &[&[0]]), 1), says("workers: 1 on node 1", apart));
         let several = says("workers: 1 on node 0, 2 on node 1", "its disks are on several nodes: 1 on 0, 2 on 1");
         assert_eq!(told(homes(&[0], &[&[1], &[0], &[1]]), 3), several);
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn where_no_core_of_ours_is_there_is_nothing_to_choose() {
-        assert_eq!(homes(&[7], &[]), None, "the card's node was not granted");
+        assert_eq!(homes(&[7], &[]), None, "the NIC's node was not granted");
         assert_eq!(homes(&[], &[&[]]), None);
     }
 }

@@ -1,9 +1,9 @@
 //! A placement that `host probe` has measured, as the workers of a job take it.
 //!
-//! For: `host probe`, which keeps results, and jobs that send to a peer for which there is one.
+//! For: jobs that send to a peer for which there is one.
 //! In and out: this host's address and a peer's → where the workers are held, and what `--explain` says of it.
-//! Invariants: the file is replaced whole; a home that cannot be written costs another search, never a job.
-//! Absent on purpose: reading the file (`topology::cached`), jobs for which nobody measured (`homes`).
+//! Invariants: a result of another world (kernel, NIC, cores) is told and not used.
+//! Absent on purpose: reading the file (`topology::cached`), writing it (`bench::placement::probe`), jobs for which nobody measured (`homes`).
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -13,22 +13,13 @@ use proto::negotiate::Choice;
 use text::units::show_bits_per_second;
 use topology::cached::{self, FILE, Known};
 use topology::placement::Side;
-use topology::placement::remembered::Line;
 
-use crate::identity::{Home, IdentityError};
+use crate::identity::Home;
 
 /// The file of cached results.
 #[must_use]
 pub fn file(home: &Home) -> PathBuf {
     home.path(FILE)
-}
-
-/// Keeps a line.
-///
-/// # Errors
-/// The home cannot be written.
-pub fn keep(home: &Home, line: &Line) -> Result<(), IdentityError> {
-    home.write(FILE, cached::with(&file(home), line).as_bytes(), false).map(drop)
 }
 
 /// A side as threads take it.
@@ -47,7 +38,7 @@ pub fn for_job(home: &Home, local: IpAddr, peer: IpAddr, workers: u16) -> (Optio
         Known::Stale(line) => {
             let rate = show_bits_per_second(line.bps as f64);
             let reason = format!(
-                "the one remembered for {peer} ({rate}) is of another kernel, card or set of cores: longhaul host probe --server {peer}:PORT"
+                "the one remembered for {peer} ({rate}) is of another kernel, NIC or set of cores: longhaul host probe --server {peer}:PORT"
             );
             return (None, Some(Choice { what, value: "not as remembered".to_owned(), reason }));
         }

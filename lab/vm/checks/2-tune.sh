@@ -1,5 +1,5 @@
 #!/bin/bash
-# plan, apply, undo on real cards and with a real irqbalance: what is set, that every value is back, and what moves meanwhile.
+# plan, apply, undo on real NICs and with a real irqbalance: what is set, that every value is back, and what moves meanwhile.
 source /vm/hosts.sh
 holds "four links come up" cards_up
 state=(--state "$LAB/state")
@@ -48,17 +48,17 @@ echo "# $(grep '^holding' "$LAB/held"); not set: $(grep -c '^not set' "$LAB/held
 grep '^not set' "$LAB/held" | sed 's/^/#   /' | head -8
 holds "irqbalance is held" stopped
 is "$(cat /sys/class/net/[ab][01]/mtu | sort -u)" 9000 "long packets"
-is "$(for card in a0 a1 b0 b1; do tc qdisc show dev $card | grep -c 'qdisc fq '; done | sort -u)" "$VM_QUEUES" "fq at each queue of each card"
+is "$(for card in a0 a1 b0 b1; do tc qdisc show dev $card | grep -c 'qdisc fq '; done | sort -u)" "$VM_QUEUES" "fq at each queue of each NIC"
 is "$(cat /sys/devices/system/node/node?/hugepages/hugepages-2048kB/nr_hugepages | sort -u)" 128 "huge pages on both nodes"
 is "$(cat /proc/sys/net/core/rps_sock_flow_entries)" 32768 "tables of flows"
 count=$(for file in $(interrupts); do [ "$(cat "$file")" != "0-3" ] && echo x; done | grep -c x)
-is "$count" "$(interrupts | grep -c .)" "every interrupt of the cards is on a core of its own choice"
+is "$count" "$(interrupts | grep -c .)" "every interrupt of the NICs is on a core of its own choice"
 far=$(for card in a0 a1 b0 b1; do
     for irq in /sys/class/net/$card/device/msi_irqs/*; do
         [ $(($(cat "/proc/irq/${irq##*/}/smp_affinity_list") / 2)) = "${card#?}" ] || echo "${irq##*/}"
     done
 done)
-is "$far" "" "and of the card's node"
+is "$far" "" "and of the NIC's node"
 sleep 8 # what our own rings did to the links is over, and the first look was taken
 told() { # told WORDS PATTERN: within ten seconds
     local from
@@ -79,7 +79,7 @@ sleep 4
 from=$(date +%s%N)
 kill -9 $owner
 gone() { [ ! -e "$LAB/state/host.journal" ]; }
-holds "kill -9: the guard has undone it" until_true 60 gone
+holds "kill -9: the watchdog has undone it" until_true 60 gone
 took=$((($(date +%s%N) - from) / 1000000))
 from=$(date +%s%N)
 ethtool -G a0 rx 512 && ethtool -G a0 rx 256

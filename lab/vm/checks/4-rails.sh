@@ -1,10 +1,10 @@
 #!/bin/bash
-# Two cards as two rails of one job, beside bonding (NTT's Table I) and N streams of iperf3, all over wires of the same rate.
+# Two NICs as two rails of one job, beside bonding (NTT's Table I) and N streams of iperf3, all over wires of the same rate.
 source /vm/hosts.sh
 # Wires so slow that sealing and hashing by an emulated core, on a machine that does something else besides, are faster than both together.
 MBIT=${MBIT:-4} MIB=${MIB:-8} SECONDS_EACH=${SECONDS_EACH:-6}
-holds "two hosts of the guest's cards" hosts_up
-# --- NTT's Tables II to IV and CERN's figures, by one command, over both cards: before the wires are made slow ---
+holds "two hosts of the guest's NICs" hosts_up
+# --- NTT's Tables II to IV and CERN's figures, by one command, over both NICs: before the wires are made slow ---
 start b "$LONGHAUL" bench placement --listen 0.0.0.0:5741 --once >/dev/null 2>"$LAB/listen.err" </dev/null
 until_true 60 listening b 5741
 on a timeout 500 "$LONGHAUL" bench placement --tables --server 10.9.0.2:5741 --also 10.9.1.2:5741 --heat 5ms --json --html "$LAB/tables.html" >"$LAB/tables.json" 2>"$LAB/err" </dev/null
@@ -13,7 +13,7 @@ is $? 0 "bench placement --tables: exit code 0"
 of() { jq -r "$1" "$LAB/tables.json"; }
 is "$(of '[.sheets[] | select(.cells | length == 4)] | length')" 9 "four by four cores, three message sizes over UDP that fit a packet, six over TCP"
 # A processor of two cores, both of which take interrupts, has none beside them: pattern A says so.
-is "$(of '[.patterns.lines[] | select((.shares | length == 4) != (.why != null)) | .pattern] | unique | length')" 5 "four streams over $(of .patterns.paths) cards: patterns A to D, and none: shares for each stream, or why not"
+is "$(of '[.patterns.lines[] | select((.shares | length == 4) != (.why != null)) | .pattern] | unique | length')" 5 "four streams over $(of .patterns.paths) NICs: patterns A to D, and none: shares for each stream, or why not"
 holds "and four of them have shares" test "$(of '[.patterns.lines[] | select(.shares | length == 4) | .pattern] | unique | length')" -ge 4
 is "$(of '[.figures.figures[] | select((.before | length > 0) and (.after | length > 0)) | .streams] | map(tostring) | join(" ")')" "4 12" "before and after over time, 4 and 12 streams"
 [ -z "$VM_SHARE" ] || cp "$LAB/tables.html" "$LAB/tables.json" /share/

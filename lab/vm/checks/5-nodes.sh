@@ -1,7 +1,7 @@
 #!/bin/bash
-# Where nobody measured: a job's workers, and the bufs that they touch, are on the memory node of its disk, of its card, of each of its volumes.
+# Where nobody measured: a job's workers, and the bufs that they touch, are on the NUMA node of its disk, of its NIC, of each of its volumes.
 source /vm/hosts.sh
-# Node 0 has cores 0 and 1, drive 0, cards a0 and b0; node 1 has cores 2 and 3, drive 1, cards a1 and b1 (1-facts.sh looks at that).
+# Node 0 has cores 0 and 1, drive 0, NICs a0 and b0; node 1 has cores 2 and 3, drive 1, NICs a1 and b1 (1-facts.sh looks at that).
 # Jobs are looked at while they run, so they are made slow; the looks are at what is there, never at how fast it came.
 MIB=${MIB:-48} RATE=${RATE:-8Mbit} SECONDS_MAX=${SECONDS_MAX:-120}
 for number in 0 1; do
@@ -90,8 +90,8 @@ job numactl --interleave=all "${CP[@]}" --workers 2 /mnt/nvme1/src/file /mnt/nvm
 is "$(workers $JOB)" "4x0-3" "numactl: a policy for memory, and workers wherever the kernel puts them"
 over
 
-# --- by the card, at both ends ---
-holds "two hosts of the guest's cards" hosts_up
+# --- by the NIC, at both ends ---
+holds "two hosts of the guest's NICs" hosts_up
 mkdir -p "$LAB/dst"
 serve "$LAB/dst"
 is $? 0 "a daemon on b"
@@ -100,10 +100,10 @@ is "$(workers "$SERVER")" "2x0-1 2x2-3" "the daemon's workers are spread over th
 start a "${CP[@]}" --workers 1 --transport tcp "$LAB/src/file" "${URL/@0.0.0.0:/@10.9.1.2:}file" >"$LAB/cp.json" 2>"$LAB/cp.err" </dev/null
 JOB=$STARTED_PID
 until_true "$SECONDS_MAX" touched "$SERVER" 512
-is "$(workers $JOB)" "1x2-3" "a push from memory by card a1: its worker on the card's node"
-says "and it says why" "placement here" "workers: 1 on node 1" "its card is there"
-all_on 1 $JOB "a push by card a1"
-all_on 1 "$SERVER" "the daemon, whose card is b1"
+is "$(workers $JOB)" "1x2-3" "a push from memory by NIC a1: its worker on the NIC's node"
+says "and it says why" "placement here" "workers: 1 on node 1" "its NIC is there"
+all_on 1 $JOB "a push by NIC a1"
+all_on 1 "$SERVER" "the daemon, whose NIC is b1"
 over
 kill -KILL "$SERVER" 2>/dev/null
 umount /mnt/nvme0 /mnt/nvme1

@@ -3,12 +3,12 @@
 //! For: a path that was searched once need not be searched before every job.
 //! In and out: the file's text in, the lines that can be believed out; a line in, text out.
 //! Invariants: a line that was cut or altered, or of another version, is as if it were not there; who, where and in which world it was found stands
-//! in it, so that another host, card, peer or kernel is not taken for the same.
+//! in it, so that another host, NIC, peer or kernel is not taken for the same.
 //! Absent on purpose: the file, and what a world is made of (`app::bench::placement`).
 //!
 //! ```text
 //! longhaul-placements 1
-//! HOST PEER CARD WORLD FAR_WORLD BITS_PER_SECOND STREAMS SEND RECV CHECK
+//! HOST PEER NIC WORLD FAR_WORLD BITS_PER_SECOND STREAMS SEND RECV CHECK
 //! ```
 //! SEND and RECV are `WORKERS/each|within/MEMORY/INTERRUPTS/all|first`, with `-` where nothing is arranged; worlds are 16 hexadecimal digits.
 
@@ -25,9 +25,9 @@ pub struct Line {
     pub host: String,
     /// The other's address.
     pub peer: String,
-    /// Its card, or what else leads there.
-    pub card: String,
-    /// Kernel, cores and card of the host.
+    /// Its NIC, or what else leads there.
+    pub nic: String,
+    /// Kernel, cores and NIC of the host.
     pub world: u64,
     /// The same of the peer.
     pub far_world: u64,
@@ -81,19 +81,19 @@ impl Remembered for Line {
 
     fn encode(&self) -> String {
         let Placement { send, recv, streams } = &self.placement;
-        let Line { host, peer, card, world, far_world, bps, .. } = self;
+        let Line { host, peer, nic, world, far_world, bps, .. } = self;
         let (send, recv) = (side_text(send), side_text(recv));
-        checked::close(&format!("{host} {peer} {card} {world:016x} {far_world:016x} {bps} {streams} {send} {recv}"))
+        checked::close(&format!("{host} {peer} {nic} {world:016x} {far_world:016x} {bps} {streams} {send} {recv}"))
     }
 
     fn decode(text: &str) -> Option<Line> {
         let words: Vec<&str> = checked::open(text)?.split(' ').collect();
-        let [host, peer, card, world, far_world, bps, streams, send, recv] = words[..] else { return None };
+        let [host, peer, nic, world, far_world, bps, streams, send, recv] = words[..] else { return None };
         let streams = streams.parse().ok().filter(|it| (1..=STREAMS_MAX).contains(it))?;
         Some(Line {
             host: host.to_owned(),
             peer: peer.to_owned(),
-            card: card.to_owned(),
+            nic: nic.to_owned(),
             world: u64::from_str_radix(world, 16).ok()?,
             far_world: u64::from_str_radix(far_world, 16).ok()?,
             bps: bps.parse().ok()?,
@@ -103,7 +103,7 @@ impl Remembered for Line {
 
     /// Of the same path.
     fn is_same(&self, other: &Line) -> bool {
-        (&self.host, &self.peer, &self.card) == (&other.host, &other.peer, &other.card)
+        (&self.host, &self.peer, &self.nic) == (&other.host, &other.peer, &other.nic)
     }
 }
 
@@ -117,7 +117,7 @@ mod tests {
             Side { workers: vec![4, 5, 0], exact: true, memory: Some(1), irqs: vec![0, 1, 2], rings: Rings::First };
         let placement = Placement { send, recv: Side::NONE, streams: 4 };
         let host = word("a host");
-        Line { host, peer: peer.to_owned(), card: "eth0".to_owned(), world: 7, far_world: 9, bps, placement }
+        Line { host, peer: peer.to_owned(), nic: "eth0".to_owned(), world: 7, far_world: 9, bps, placement }
     }
 
     #[test]

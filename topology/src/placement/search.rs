@@ -2,10 +2,10 @@
 //!
 //! For: the best of thousands of placements, by a few hundred noisy rates.
 //! In and out: `next_trial` says what to measure, `on_rate` takes how it went; at the end a `Verdict` with what was found of each.
-//! Invariants: at most the budget is spent, but for the first round of the recipes, which takes at most half of it more, and the trial that runs
-//! when it is used up; the winner was measured beside each recipe that is not clearly slower, turn by turn, in the same minutes; who asks less of
+//! Invariants: at most the budget is spent, but for the first round of the presets, which takes at most half of it more, and the trial that runs
+//! when it is used up; the winner was measured beside each preset that is not clearly slower, turn by turn, in the same minutes; who asks less of
 //! the hosts wins a tie.
-//! How: the recipes race, then a coarse grid beside the best of them; from the best on, one word (streams with their interrupts; workers, home, interrupts, memory, rings, count) is
+//! How: the presets race, then a coarse grid beside the best of them; from the best on, one word (streams with their interrupts; workers, home, interrupts, memory, rings, count) is
 //! changed at a time, at both ends together, then at each alone (the slower end alone decides the rate: what helps both must be tried at both), and
 //! its values race; when a whole pass finds nothing better, two or three words are changed at once, by chance, and what is better begins another
 //! pass. A race is rounds in which each that is left runs once, in random order (what disturbs the hosts for a
@@ -13,9 +13,9 @@
 //! Karnin, Koren, Somekh, ICML 2013; racing: Maron, Moore 1997). What "clearly" means is reckoned from the spread of all repeated rates so far.
 //! Absent on purpose: measuring, clocks.
 
-use super::recipes;
+use super::presets;
 use super::shape::Shape;
-use super::sketch::{Group, Irqs, STREAMS, Sketch, WORDS, Words};
+use super::spec::{Group, Irqs, STREAMS, Spec, WORDS, Words};
 use super::{Placement, Rings};
 use proto::rate::maths::{exp, ln, sqrt};
 
@@ -88,7 +88,7 @@ const GRID: [(Group, bool); 6] = [
 #[derive(Debug, Clone)]
 struct Arm {
     names: Vec<&'static str>,
-    sketch: Option<Sketch>,
+    spec: Option<Spec>,
     placement: Placement,
     /// Of all rates' logarithms: how many, their mean, the sum of squares around it (Welford 1962).
     count: u32,
@@ -120,7 +120,7 @@ struct Race {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    Recipes,
+    Presets,
     /// Groups of cores with scales: which of them go together no word alone shows.
     Grid,
     /// Which word is changed next; whether this pass has found something.
@@ -163,7 +163,7 @@ pub struct Search {
 pub struct Found {
     /// Number of its trials.
     pub number: usize,
-    /// Recipes that it is.
+    /// Presets that it is.
     pub names: Vec<&'static str>,
     /// The placement.
     pub placement: Placement,
@@ -202,7 +202,7 @@ impl Search {
             dice: settings.seed,
             arms: Vec::new(),
             race: Race::default(),
-            stage: Stage::Recipes,
+            stage: Stage::Presets,
             best: 0,
             spent_ns: 0,
             trials: 0,
@@ -211,8 +211,8 @@ impl Search {
             settings,
         };
         let mut first = Vec::new();
-        for it in recipes::of(&search.send, &search.recv, search.settings.streams) {
-            first.push(search.arm(it.names, Some(it.sketch), it.placement));
+        for it in presets::of(&search.send, &search.recv, search.settings.streams) {
+            first.push(search.arm(it.names, Some(it.spec), it.placement));
         }
         if let Some(known) = search.settings.known.clone() {
             first.push(search.arm(Vec::from(["remembered"]), None, known));
@@ -222,15 +222,15 @@ impl Search {
     }
 
     /// The arm of a placement, an old one if it was tried before.
-    fn arm(&mut self, names: Vec<&'static str>, sketch: Option<Sketch>, placement: Placement) -> usize {
+    fn arm(&mut self, names: Vec<&'static str>, spec: Option<Spec>, placement: Placement) -> usize {
         if let Some(at) = self.arms.iter().position(|arm| arm.placement == placement) {
-            self.arms[at].sketch = self.arms[at].sketch.or(sketch);
+            self.arms[at].spec = self.arms[at].spec.or(spec);
             self.arms[at].names.extend(names);
             return at;
         }
         self.arms.push(Arm {
             names,
-            sketch,
+            spec,
             placement,
             count: 0,
             mean: 0.0,
@@ -285,9 +285,9 @@ impl Search {
     fn limit_ns(&self) -> u64 {
         let budget = self.settings.budget_ns;
         match self.stage {
-            Stage::Recipes if self.race.round == 0 => budget + budget / 2,
-            Stage::Recipes | Stage::Grid | Stage::Words { .. } | Stage::Shake { .. } => {
-                // What the last race may need; nothing, if no recipe is near any more.
+            Stage::Presets if self.race.round == 0 => budget + budget / 2,
+            Stage::Presets | Stage::Grid | Stage::Words { .. } | Stage::Shake { .. } => {
+                // What the last race may need; nothing, if no preset is near any more.
                 let near = self.finalists().len() as u64 - 1;
                 budget - (near * LAST_TRIALS * self.spent_ns / u64::from(self.trials.max(1))).min(budget / LAST_SHARE)
             }
@@ -398,7 +398,7 @@ impl Search {
         nothing.or_else(|| equal(TIE).min_by_key(|it| self.cost(it.arm))).map(|it| it.arm)
     }
 
-    /// The winner of the last race, unless the whole record shows the one before it, or a recipe, to be better beyond noise: where rates spread
+    /// The winner of the last race, unless the whole record shows the one before it, or a preset, to be better beyond noise: where rates spread
     /// widely, a few rounds say less than all trials.
     fn on_record(&self, first: usize) -> usize {
         let edge = |arm: usize, sign: f64| {
@@ -419,7 +419,7 @@ impl Search {
         let rounds = f64::from(self.race.round.max(1));
         let first = self.first();
         match self.stage {
-            Stage::Recipes => {
+            Stage::Presets => {
                 self.best = first.unwrap_or(0);
                 self.stage = Stage::Grid;
             }
@@ -478,7 +478,7 @@ impl Search {
                     continue;
                 }
                 Stage::Shake { vain } if vain < SHAKES => self.shaken(),
-                Stage::Recipes | Stage::Shake { .. } | Stage::Last | Stage::Over => break,
+                Stage::Presets | Stage::Shake { .. } | Stage::Last | Stage::Over => break,
             };
             if arms.len() > 1 {
                 self.start_race(arms, ROUNDS);
@@ -487,7 +487,7 @@ impl Search {
             match self.stage {
                 Stage::Grid => self.stage = Stage::Words { next: 0, found: false },
                 Stage::Shake { vain } => self.stage = Stage::Shake { vain: vain + 1 },
-                Stage::Recipes | Stage::Words { .. } | Stage::Last | Stage::Over => {}
+                Stage::Presets | Stage::Words { .. } | Stage::Last | Stage::Over => {}
             }
         }
         self.stage = Stage::Last;
@@ -497,28 +497,28 @@ impl Search {
 
     /// The best so far and what it becomes with other values of one word; but for what is known to be clearly slower.
     fn values(&mut self, place: usize) -> Vec<usize> {
-        let Some(now) = self.arms[self.best].sketch else { return Vec::new() };
-        let sketches = match place.checked_sub(1) {
+        let Some(now) = self.arms[self.best].spec else { return Vec::new() };
+        let specs = match place.checked_sub(1) {
             None => self.scaled(&now),
             Some(place) => self.changed(&now, place % WORDS, place / WORDS),
         };
         let mut arms = Vec::from([self.best]);
-        for sketch in sketches {
-            if let Some(arm) = self.sketched(sketch).filter(|arm| !self.is_hopeless(*arm)) {
+        for spec in specs {
+            if let Some(arm) = self.sketched(spec).filter(|arm| !self.is_hopeless(*arm)) {
                 arms.push(arm);
             }
         }
         arms
     }
 
-    fn sketched(&mut self, sketch: Sketch) -> Option<usize> {
-        let placement = sketch.placement(&self.send, &self.recv)?;
-        Some(self.arm(Vec::new(), Some(sketch), placement))
+    fn sketched(&mut self, spec: Spec) -> Option<usize> {
+        let placement = spec.placement(&self.send, &self.recv)?;
+        Some(self.arm(Vec::new(), Some(spec), placement))
     }
 
-    /// The best so far, and each group of cores with few and with many streams, few and many cores for interrupts, in the card's domain and the next.
+    /// The best so far, and each group of cores with few and with many streams, few and many cores for interrupts, in the NIC's domain and the next.
     fn grid(&mut self) -> Vec<usize> {
-        let all = self.streams(&Sketch::both(Words::NONE, 4));
+        let all = self.streams(&Spec::both(Words::NONE, 4));
         let most = all.last().copied().unwrap_or(4);
         let few = all.iter().copied().find(|streams| *streams >= 4).unwrap_or(most);
         let mut arms = Vec::from([self.best]);
@@ -530,9 +530,9 @@ impl Search {
                             let rings = if shape.rings && irqs != Irqs::AsIs { Rings::First } else { Rings::AsIs };
                             Words { home, irqs, workers, exact, rings, ..Words::NONE }
                         };
-                        let sketch = Sketch { send: words(&self.send), recv: words(&self.recv), streams };
+                        let spec = Spec { send: words(&self.send), recv: words(&self.recv), streams };
                         let is_too_many = matches!(irqs, Irqs::First(count) if count > streams);
-                        let arm = if is_too_many { None } else { self.sketched(sketch) };
+                        let arm = if is_too_many { None } else { self.sketched(spec) };
                         arms.extend(arm.filter(|arm| !self.is_hopeless(*arm)));
                     }
                 }
@@ -542,7 +542,7 @@ impl Search {
     }
 
     /// Numbers of streams that may be tried: more than two workers a core only wait for each other.
-    fn streams(&self, now: &Sketch) -> Vec<u16> {
+    fn streams(&self, now: &Spec) -> Vec<u16> {
         let cores = self.send.cores.len().max(self.recv.cores.len());
         match self.settings.streams {
             Some(_) => Vec::from([now.streams]),
@@ -551,14 +551,14 @@ impl Search {
     }
 
     /// Streams with cores and rings for their interrupts: more of the one help only with more of the other.
-    fn scaled(&self, now: &Sketch) -> Vec<Sketch> {
+    fn scaled(&self, now: &Spec) -> Vec<Spec> {
         let mut out = Vec::new();
         for streams in self.streams(now) {
-            out.push(Sketch { streams, ..*now });
+            out.push(Spec { streams, ..*now });
             for (irqs, rings) in SCALES {
                 if matches!(irqs, Irqs::First(count) if count <= streams) {
                     let scaled = |words: &Words| Words { irqs, rings, ..*words };
-                    out.push(Sketch { send: scaled(&now.send), recv: scaled(&now.recv), streams });
+                    out.push(Spec { send: scaled(&now.send), recv: scaled(&now.recv), streams });
                 }
             }
         }
@@ -566,35 +566,34 @@ impl Search {
     }
 
     /// One word with each of its values, at both ends (0), at the receiver (1), at the sender (2).
-    fn changed(&self, now: &Sketch, word: usize, ends: usize) -> Vec<Sketch> {
+    fn changed(&self, now: &Spec, word: usize, ends: usize) -> Vec<Spec> {
         let (send, recv) = (now.send.changed(word, &self.send), now.recv.changed(word, &self.recv));
         match ends {
-            0 => send.into_iter().zip(recv).map(|(send, recv)| Sketch { send, recv, ..*now }).collect(),
-            1 => recv.into_iter().map(|recv| Sketch { recv, ..*now }).collect(),
-            _ => send.into_iter().map(|send| Sketch { send, ..*now }).collect(),
+            0 => send.into_iter().zip(recv).map(|(send, recv)| Spec { send, recv, ..*now }).collect(),
+            1 => recv.into_iter().map(|recv| Spec { recv, ..*now }).collect(),
+            _ => send.into_iter().map(|send| Spec { send, ..*now }).collect(),
         }
     }
 
-    /// The best so far, and others with two or three words of it (or of a recipe) changed by chance.
+    /// The best so far, and others with two or three words of it (or of a preset) changed by chance.
     fn shaken(&mut self) -> Vec<usize> {
         let mut arms = Vec::from([self.best]);
-        let from: Vec<Sketch> =
-            self.arms.iter().filter(|arm| !arm.names.is_empty()).filter_map(|arm| arm.sketch).collect();
+        let from: Vec<Spec> = self.arms.iter().filter(|arm| !arm.names.is_empty()).filter_map(|arm| arm.spec).collect();
         for _ in 0..8 * SHAKEN {
             if arms.len() > SHAKEN {
                 break;
             }
-            let recipe = from.get(self.throw(4 * from.len())).copied();
-            let Some(mut sketch) = recipe.or(self.arms[self.best].sketch) else { break };
+            let preset = from.get(self.throw(4 * from.len())).copied();
+            let Some(mut spec) = preset.or(self.arms[self.best].spec) else { break };
             for _ in 0..2 + self.throw(2) {
                 // Two of three changes are made at both ends.
                 let (word, ends) = (self.throw(WORDS + 1), [0, 0, 0, 0, 1, 2][self.throw(6)]);
-                let values = if word == WORDS { self.scaled(&sketch) } else { self.changed(&sketch, word, ends) };
-                sketch = values.get(self.throw(values.len())).copied().unwrap_or(sketch);
+                let values = if word == WORDS { self.scaled(&spec) } else { self.changed(&spec, word, ends) };
+                spec = values.get(self.throw(values.len())).copied().unwrap_or(spec);
             }
             let known = self.arms.len();
             // What was tried is not tried again.
-            arms.extend(self.sketched(sketch).filter(|arm| *arm >= known));
+            arms.extend(self.sketched(spec).filter(|arm| *arm >= known));
         }
         arms
     }
@@ -606,12 +605,12 @@ impl Search {
         it.count > 0 && it.mean < best.mean - CLEARLY * self.spread() * sqrt(error(it) + error(best))
     }
 
-    /// The best so far, and every recipe that may still be better.
+    /// The best so far, and every preset that may still be better.
     fn finalists(&self) -> Vec<usize> {
         let mut arms = Vec::from([self.best]);
-        let recipes = (0..self.arms.len()).filter(|arm| !self.arms[*arm].names.is_empty());
+        let presets = (0..self.arms.len()).filter(|arm| !self.arms[*arm].names.is_empty());
         // By what is measured here the winner is held against nothing at all: rates of earlier races chose it, and so flatter it.
-        arms.extend(recipes.filter(|arm| self.cost(*arm) == 0 || !self.is_hopeless(*arm)));
+        arms.extend(presets.filter(|arm| self.cost(*arm) == 0 || !self.is_hopeless(*arm)));
         arms
     }
 

@@ -1,10 +1,10 @@
-//! A machine as the search sees it: cores that sit together, the card's place among them.
+//! A machine as the search sees it: cores that sit together, the NIC's place among them.
 //!
 //! For: placements that name groups of cores instead of numbers.
-//! In and out: what the machine tells of its cores and of the card → domains, the card's first.
+//! In and out: what the machine tells of its cores and of the NIC → domains, the NIC's first.
 //! Invariants: a domain is what shares a node, a package and a last-level cache; each core is in one; first cores of physical cores come before
 //! their siblings; what is not told makes fewer domains, never false ones.
-//! Absent on purpose: reading it (`facts`), distances between nodes: next to the card's domain come the others by number.
+//! Absent on purpose: reading it (`facts`), distances between nodes: next to the NIC's domain come the others by number.
 
 /// More cores than Linux runs on (CONFIG_NR_CPUS_RANGE_END).
 pub const CORES_MAX: u16 = 8192;
@@ -14,7 +14,7 @@ pub const CORES_MAX: u16 = 8192;
 pub struct Core {
     /// Its number.
     pub id: u16,
-    /// Memory node.
+    /// NUMA node.
     pub node: u16,
     /// Package.
     pub package: u16,
@@ -29,7 +29,7 @@ pub struct Core {
 pub struct Shape {
     /// Cores, by number.
     pub cores: Vec<Core>,
-    /// Node of the card.
+    /// Node of the NIC.
     pub nic_node: Option<u16>,
     /// Cores that take its interrupts now; empty: not told.
     pub irqs: Vec<u16>,
@@ -46,7 +46,7 @@ impl Shape {
         self.cores.iter().find(|core| core.id == id)
     }
 
-    /// Groups of cores that sit together, the card's first: that of its interrupts, else one of its node.
+    /// Groups of cores that sit together, the NIC's first: that of its interrupts, else one of its node.
     #[must_use]
     pub fn domains(&self) -> Vec<Vec<u16>> {
         let near = |core: &Core| match (self.irqs.first().and_then(|irq| self.core(*irq)), self.nic_node) {
@@ -72,7 +72,7 @@ impl Shape {
         out
     }
 
-    /// Memory nodes, by number.
+    /// NUMA nodes, by number.
     #[must_use]
     pub fn nodes(&self) -> Vec<u16> {
         let mut nodes: Vec<u16> = self.cores.iter().map(|core| core.node).collect();
@@ -95,13 +95,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cards_domain_comes_first_and_siblings_last() {
+    fn the_nics_domain_comes_first_and_siblings_last() {
         // Two nodes of two physical cores with two threads each, numbered as Linux does.
         let core = |id: u16| Core { id, node: id % 2, package: id % 2, cache: id % 2, physical: id % 4 };
         let mut shape = Shape { cores: (0..8).map(core).collect(), nic_node: Some(1), ..Shape::default() };
         assert_eq!(shape.domains(), vec![vec![1, 3, 5, 7], vec![0, 2, 4, 6]]);
         shape.irqs = vec![4];
-        assert_eq!(shape.domains()[0], vec![0, 2, 4, 6], "where the interrupts are is where the card is");
+        assert_eq!(shape.domains()[0], vec![0, 2, 4, 6], "where the interrupts are is where the NIC is");
         shape.movable = true;
         assert_eq!(shape.domains()[0], vec![1, 3, 5, 7]);
         assert_eq!((shape.nodes(), shape.of_node(0)), (vec![0, 1], vec![0, 2, 4, 6]));

@@ -1,6 +1,6 @@
 //! The search for a placement, on machines made of numbers.
 //!
-//! For: what the search promises: the true best within the budget, never behind a recipe.
+//! For: what the search promises: the true best within the budget, never behind a preset.
 //! In and out: models with noise → winners.
 //! Invariants: seeds decide everything; the true best is found by trying all there is, on the model itself, without noise.
 //! Absent on purpose: sockets.
@@ -10,7 +10,7 @@ mod models;
 use models::{Costs, Model, ntt, shape};
 use topology::placement::search::{Search, Settings, Verdict};
 use topology::placement::shape::Shape;
-use topology::placement::sketch::{Group, Irqs, Memory, STREAMS, Words};
+use topology::placement::spec::{Group, Irqs, Memory, STREAMS, Words};
 use topology::placement::{Placement, Rings, Side};
 
 const SECOND: u64 = 1_000_000_000;
@@ -20,7 +20,7 @@ const TRIAL_NS: u64 = 75_000_000;
 const NOISE: f64 = 0.06;
 /// A rate within this of the best is the best: less is not seen through that noise in thirty seconds.
 const SAME: f64 = 0.98;
-/// A winner below this of a recipe is behind it beyond noise: two standard errors of a dozen rounds.
+/// A winner below this of a preset is behind it beyond noise: two standard errors of a dozen rounds.
 const BEHIND: f64 = 0.96;
 
 struct Dice(u64);
@@ -137,7 +137,7 @@ fn alike(costs: &Costs, link: f64) -> Model {
 fn topologies() -> Vec<(&'static str, Model)> {
     let cern = Costs { irqs: (0..20).collect(), node: 0.5, ..Costs::of(shape(2, 1, 10, 2, true)) };
     let crowded = {
-        // The card's node is full of others' work.
+        // The NIC's node is full of others' work.
         let mut it = Costs { node: 0.15, ..Costs::of(shape(2, 1, 8, 1, true)) };
         it.busy[..8].fill(0.6);
         it
@@ -150,7 +150,7 @@ fn topologies() -> Vec<(&'static str, Model)> {
     };
     let caches = Costs { cache: 0.35, node: 0.5, irqs: vec![9, 17, 33, 3], ..Costs::of(shape(1, 8, 8, 1, true)) };
     let hot = Costs { share: -0.35, irq: 0.05, irqs: vec![0, 1], ..Costs::of(shape(1, 1, 4, 1, true)) };
-    let far_card = {
+    let far_nic = {
         let mut it = Costs { node: 0.6, irqs: vec![0], ..Costs::of(shape(4, 1, 4, 1, true)) };
         it.shape.nic_node = Some(2);
         it
@@ -192,7 +192,7 @@ fn topologies() -> Vec<(&'static str, Model)> {
         ("wanderers win", alike(&wander, 200e9)),
         ("eight caches", alike(&caches, 400e9)),
         ("sharing helps", alike(&hot, 200e9)),
-        ("four nodes, card on the third", alike(&far_card, 150e9)),
+        ("four nodes, NIC on the third", alike(&far_nic, 150e9)),
         ("interrupts stay", alike(&still, 100e9)),
         ("two cores", alike(&small, 100e9)),
         ("memory of the other node", alike(&stranger, 400e9)),
@@ -201,7 +201,7 @@ fn topologies() -> Vec<(&'static str, Model)> {
 }
 
 #[test]
-fn the_true_best_is_found_within_the_budget_and_no_recipe_is_better() {
+fn the_true_best_is_found_within_the_budget_and_no_preset_is_better() {
     let seeds = 40;
     let (mut good, mut said) = (0, String::new());
     let all = topologies();
@@ -212,28 +212,28 @@ fn the_true_best_is_found_within_the_budget_and_no_recipe_is_better() {
             let verdict = run(model, 30 * SECOND, seed, None);
             assert!(verdict.spent_ns <= 30 * SECOND + TRIAL_NS);
             let won = model.rate(&verdict.found[verdict.winner].placement);
-            let recipes = verdict.found.iter().filter(|it| !it.names.is_empty());
-            let recipe = recipes.map(|it| model.rate(&it.placement)).fold(0.0, f64::max);
+            let presets = verdict.found.iter().filter(|it| !it.names.is_empty());
+            let preset = presets.map(|it| model.rate(&it.placement)).fold(0.0, f64::max);
             hits += u32::from(won >= SAME * best);
-            behind += u32::from(won < BEHIND * recipe);
+            behind += u32::from(won < BEHIND * preset);
             trials += verdict.trials;
             least = least.min(won / best);
         }
         let passes = u64::from(hits) * 10 >= 9 * seeds;
         good += usize::from(passes);
         said += &format!(
-            "{name}: best {:.2} Gbit/s, found in {hits} of {seeds}, at least {least:.3} of it; behind a recipe {behind} times; {} trials\n",
+            "{name}: best {:.2} Gbit/s, found in {hits} of {seeds}, at least {least:.3} of it; behind a preset {behind} times; {} trials\n",
             best / 1e9,
             u64::from(trials) / seeds
         );
-        assert!(u64::from(behind) * 40 <= seeds, "behind a recipe beyond noise:\n{said}");
+        assert!(u64::from(behind) * 40 <= seeds, "behind a preset beyond noise:\n{said}");
     }
     println!("{said}");
     assert!(good * 10 >= all.len() * 9, "{good} of {}:\n{said}", all.len());
 }
 
 #[test]
-fn on_machines_made_by_chance_the_winner_is_near_the_best_and_not_behind_a_recipe() {
+fn on_machines_made_by_chance_the_winner_is_near_the_best_and_not_behind_a_preset() {
     let (mut near, mut behind, mut said) = (0, 0, String::new());
     let machines = 24;
     for seed in 0..machines {
@@ -243,11 +243,11 @@ fn on_machines_made_by_chance_the_winner_is_near_the_best_and_not_behind_a_recip
         let model = Model::Costs { send: Box::new(send), recv: Box::new(recv), link: 25e9 + 375e9 * dice.unit() };
         let verdict = run(&model, 30 * SECOND, seed, None);
         let (won, best) = (model.rate(&verdict.found[verdict.winner].placement), true_best(&model));
-        let recipes = verdict.found.iter().filter(|it| !it.names.is_empty());
-        let recipe = recipes.map(|it| model.rate(&it.placement)).fold(0.0, f64::max);
+        let presets = verdict.found.iter().filter(|it| !it.names.is_empty());
+        let preset = presets.map(|it| model.rate(&it.placement)).fold(0.0, f64::max);
         near += u64::from(won >= 0.95 * best);
-        behind += u64::from(won < BEHIND * recipe);
-        said += &format!("{seed}: {:.3} of the best, {:.3} of the best recipe\n", won / best, won / recipe);
+        behind += u64::from(won < BEHIND * preset);
+        said += &format!("{seed}: {:.3} of the best, {:.3} of the best preset\n", won / best, won / preset);
     }
     println!("{said}{near} near, {behind} behind");
     assert!(near * 4 >= machines * 3 && behind * 40 <= machines, "{near} near, {behind} behind of {machines}:\n{said}");
@@ -263,7 +263,7 @@ fn where_nothing_matters_no_winner_is_said_to_be_better_than_nothing() {
 }
 
 #[test]
-fn no_recipe_stands_above_the_winner_on_the_whole_record_however_rates_spread() {
+fn no_preset_stands_above_the_winner_on_the_whole_record_however_rates_spread() {
     for (seed, (name, model)) in (0..).zip(topologies()) {
         let (send, recv) = model.shapes();
         let settings = Settings { budget_ns: 10 * SECOND, streams: model.streams(), known: None, seed };
@@ -279,7 +279,7 @@ fn no_recipe_stands_above_the_winner_on_the_whole_record_however_rates_spread() 
 }
 
 #[test]
-fn a_short_budget_still_measures_each_recipe_and_names_one() {
+fn a_short_budget_still_measures_each_preset_and_names_one() {
     let (_, model) = topologies().swap_remove(6);
     let verdict = run(&model, SECOND, 3, None);
     assert!(verdict.trials >= 8 && verdict.spent_ns <= 2 * SECOND && !verdict.settled, "{verdict:?}");

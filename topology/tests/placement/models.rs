@@ -4,7 +4,7 @@
 //! In and out: a placement → bit/s.
 //! Invariants: deterministic; the same for placements that mean the same.
 //! Sources: the tables are A. Tsutsui et al. (NTT), Tables II, III (9 KB, 64 B) and IV, in Mbit/s; the cost models are made so that each of the
-//! contradicting recipes is right on one of them, with the ratios that those documents name.
+//! contradicting presets is right on one of them, with the ratios that those documents name.
 
 use topology::placement::shape::{Core, Shape};
 use topology::placement::{Placement, Rings, Side};

@@ -13,8 +13,8 @@ use super::cell::{Cell, Sweep};
 use super::page::sweep;
 use super::{Measured, Report};
 use crate::bench::plot::STYLE;
-use crate::bench::table::Table;
 use crate::bench::wan::page::escape;
+use text::table::Table;
 use text::units;
 
 /// What is printed for programs.

@@ -14,7 +14,8 @@ use super::datagram::Datagram;
 use super::packets::Sums;
 use super::way::{Driver, Layer, PacketsWay, Seal, Side, Tcp, Way};
 use crate::bench::crypto;
-use crate::bench::table::{Table, median};
+use crate::bench::table::median;
+use text::table::Table;
 
 /// Both ends of one round, slice by slice.
 #[derive(Debug, Clone, Default)]

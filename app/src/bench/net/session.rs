@@ -26,7 +26,7 @@ use super::packets;
 use super::rail;
 use super::way::{Ask, Order, Side, Tcp, Way};
 use topology::machine::Machine;
-use tune::arrange::Arranger;
+use tune::irq_affinity::IrqAffinity;
 
 const TOKEN_BYTES: usize = 16;
 /// IEEE 802.3.
@@ -148,7 +148,7 @@ fn serve_one(listener: &TcpListener, control: TcpStream, cores: &Cores, state: O
     let local = control.local_addr()?.ip();
     let mut lines = Lines::new(control, THINK)?;
     // With the client its arrangement goes.
-    let mut arranger = Arranger::new(state.map(Path::to_owned), local);
+    let mut arranger = IrqAffinity::new(state.map(Path::to_owned), local);
     while let Some(ask) = lines.get::<Ask>()? {
         let done = match &ask {
             Ask::Run(order) => receive(listener, &mut lines, order, cores),

@@ -1,16 +1,16 @@
 //! CERN's figures 2.1 to 2.4: rate and processor time over time, before a placement and after, 4 and 12 streams.
 //!
-//! For: seeing at a glance what the recipe brings on these hosts, and whether it stays so.
+//! For: seeing at a glance what the preset brings on these hosts, and whether it stays so.
 //! In and out: two machines → points of both, as text and as JSON.
 //! Invariants: a point is a run of its own as a job's bytes go (sealed, hashed), and points of before and after are measured in turn, so that what
-//! disturbs the hosts disturbs both lines; the recipe is followed as far as these machines let it, and what it became is said.
-//! Absent on purpose: the recipe's gain as one figure with an interval (`bench placement` has it).
+//! disturbs the hosts disturbs both lines; the preset is followed as far as these machines let it, and what it became is said.
+//! Absent on purpose: the preset's gain as one figure with an interval (`bench placement` has it).
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use topology::placement::recipes;
+use topology::placement::presets;
 
 use super::rig::Rig;
 use crate::bench::table::median;
@@ -40,7 +40,7 @@ pub struct Point {
 #[derive(Debug, Clone, Serialize)]
 pub struct Figure {
     pub(super) streams: u16,
-    /// Which recipe came after, and what became of it here; empty: none can be followed.
+    /// Which preset came after, and what became of it here; empty: none can be followed.
     pub(super) after_name: &'static str,
     pub(super) after_is: String,
     pub(super) before: Vec<Point>,
@@ -61,7 +61,7 @@ pub fn measure(rig: &mut Rig) -> anyhow::Result<Figures> {
     let (near, far) = rig.shapes()?;
     let mut figures = Vec::new();
     for streams in STREAMS {
-        let named = |name: &'static str| Some((name, recipes::named(name, &near, &far, streams)?));
+        let named = |name: &'static str| Some((name, presets::named(name, &near, &far, streams)?));
         let Some((_, none)) = named("none") else { continue };
         let after = AFTER.into_iter().find_map(named);
         let mut figure = Figure { streams, after_name: "", after_is: String::new(), before: vec![], after: vec![] };
@@ -109,7 +109,7 @@ impl fmt::Display for Figures {
         for figure in &self.figures {
             writeln!(f, "{} streams", figure.streams)?;
             if figure.after_name.is_empty() {
-                writeln!(f, "  no recipe can be followed here: before only")?;
+                writeln!(f, "  no preset can be followed here: before only")?;
             }
             let both = || figure.before.iter().chain(&figure.after);
             let most = |of: fn(&Point) -> f64| both().map(of).fold(0.0, f64::max);
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_higher_line_has_the_higher_marks_and_the_recipe_is_named() {
+    fn the_higher_line_has_the_higher_marks_and_the_preset_is_named() {
         let point = |gbps| Point { seconds: 0.0, gbps, send_cores: 1.0, recv_cores: 2.0 };
         let (before, after) = (vec![point(1.0), point(2.0)], vec![point(8.0), point(8.0)]);
         let figure =

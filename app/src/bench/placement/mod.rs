@@ -1,16 +1,16 @@
 //! `longhaul bench placement`: which cores take the interrupts and which the workers, where memory lies, how many streams; found by trying.
 //!
-//! For: hosts whose arrangement nobody has measured, and for holding the known recipes against each other.
+//! For: hosts whose arrangement nobody has measured, and for holding the known presets against each other.
 //! In and out: another bench's address, or none for loopback → each contestant's rate, interval and processor time, and the winner.
 //! Invariants: a trial is a run of `bench net`'s rail, placed at both ends; interrupts are moved only with `--irq`, at each end by its own
 //! operator's word, through the journal of `host apply`; all are back at the end, also after kill -9.
-//! Absent on purpose: moving interrupts (`tune::arrange`), which placement is tried (`topology::placement`).
+//! Absent on purpose: moving interrupts (`tune::irq_affinity`), which placement is tried (`topology::placement`).
 
 pub mod probe; // the search once, its winner kept for jobs
 pub mod rig; // one trial
 pub mod report; // the table
 pub mod tables; // sender's core by receiver's core by message size
-pub mod patterns; // four streams over several cards, by pattern
+pub mod patterns; // four streams over several NICs, by pattern
 pub mod figures; // before and after, over time
 pub mod page; // all of these to look at
 
@@ -50,7 +50,7 @@ pub struct SearchArguments {
     #[arg(long)]
     pub clear: bool,
 
-    /// Also move interrupts (RPS where a card has none), set rings and send queues at this end, while the search runs
+    /// Also move interrupts (RPS where a NIC has none), set rings and send queues at this end, while the search runs
     #[arg(long)]
     pub irq: bool,
 
@@ -75,7 +75,7 @@ pub struct PlacementArguments {
     #[arg(long, conflicts_with_all = ["listen", "streams", "budget", "clear"])]
     pub tables: bool,
 
-    /// For --tables: another address of the same listener, over another card; the streams by pattern are dealt out over all
+    /// For --tables: another address of the same listener, over another NIC; the streams by pattern are dealt out over all
     #[arg(long = "also", value_name = "HOST:PORT", requires = "tables", requires = "server")]
     pub also: Vec<String>,
 

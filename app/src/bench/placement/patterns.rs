@@ -1,19 +1,19 @@
-//! NTT's Table IV: four streams over several cards by pattern, with each stream's share.
+//! NTT's Table IV: four streams over several NICs by pattern, with each stream's share.
 //!
 //! For: seeing which pattern is fair and which one starves a stream, where Tables II and III show one stream at a time.
 //! In and out: two machines, a number of paths → rate, shares and loads of each pattern and message size, as text and as JSON.
-//! Invariants: the patterns are the recipes of that name (`topology::placement::recipes`), as far as these machines can follow them; those of one size
+//! Invariants: the patterns are the presets of that name (`topology::placement::presets`), as far as these machines can follow them; those of one size
 //! are measured in turn; one that cannot be followed is named as that.
 //! Absent on purpose: UDP (its sender never waits: shares of what was lost say nothing).
 
 use std::fmt;
 
 use serde::Serialize;
-use topology::placement::recipes;
+use topology::placement::presets;
 
 use super::rig::Rig;
 use crate::bench::net::way::{Side, Way};
-use crate::bench::table::Table;
+use text::table::Table;
 
 /// NTT's, and nothing at all beside them.
 const PATTERNS: [&str; 5] = ["NTT A", "NTT B", "NTT C", "NTT D", "none"];
@@ -72,7 +72,7 @@ pub fn measure(rig: &mut Rig, paths: usize) -> anyhow::Result<Patterns> {
 
 fn run(rig: &mut Rig, pattern: &'static str, message_bytes: u32) -> anyhow::Result<Result<Line, String>> {
     let (near, far) = rig.shapes()?;
-    let Some(placement) = recipes::named(pattern, &near, &far, STREAMS) else {
+    let Some(placement) = presets::named(pattern, &near, &far, STREAMS) else {
         return Ok(Err("these machines have not the cores for it".to_owned()));
     };
     let (senders, receivers) = match rig.streams(Way::Bare { block_bytes: message_bytes }, &placement)? {

@@ -2,7 +2,7 @@
 //!
 //! For: hosts that send to the same peer again and again.
 //! In and out: a peer's bench → a line in `LONGHAUL_HOME`; a second time, that line and a short look whether it still holds.
-//! Invariants: what is remembered is used only in the world it was found in (kernel, cores and card of both ends); it is searched for anew when
+//! Invariants: what is remembered is used only in the world it was found in (kernel, cores and NIC of both ends); it is searched for anew when
 //! that changed, or when it turns out slower than no placement at all.
 //! Absent on purpose: the search (mod.rs), the file (`topology::cached`), interrupts that stay: only an operator decides on those.
 
@@ -20,9 +20,9 @@ use crate::identity::Home;
 use crate::job::measured;
 use crate::link::failure_of;
 use text::units::show_bits_per_second;
-use tune::prove::judge;
+use tune::ab_check::judge;
 
-/// Pairs of trials by which a remembered winner is held against no placement: fewer prove nothing (`tune::prove`).
+/// Pairs of trials by which a remembered winner is held against no placement: fewer prove nothing (`tune::ab_check`).
 const PAIRS: usize = 7;
 
 /// `longhaul host probe`.
@@ -70,7 +70,7 @@ pub fn run(arguments: &ProbeArguments) -> anyhow::Result<()> {
     let home = Home::find().map_err(|error| failure_of("find LONGHAUL_HOME", &error.into()))?;
     let mut rig = Rig::open(Some(&arguments.server), &arguments.search)?;
     let (near, far) = (rig.near.clone(), rig.far.clone());
-    let mut known = cached::find(&measured::file(&home), &near.host, rig.peer, &near.card);
+    let mut known = cached::find(&measured::file(&home), &near.host, rig.peer, &near.nic);
     if let Some(line) = known.as_mut().filter(|_| !arguments.search.irq) {
         let Placement { send, recv, streams } = line.placement.clone();
         line.placement = Placement { send: send.without_irqs(), recv: recv.without_irqs(), streams };
@@ -79,8 +79,8 @@ pub fn run(arguments: &ProbeArguments) -> anyhow::Result<()> {
     let mut why = match &known {
         None => "nothing was remembered of this path".to_owned(),
         Some(_) if arguments.again => "asked for".to_owned(),
-        Some(line) if line.world != near.world => "this host's kernel, cores or card changed since".to_owned(),
-        Some(_) if !same_world => "the peer's kernel, cores or card changed since".to_owned(),
+        Some(line) if line.world != near.world => "this host's kernel, cores or NIC changed since".to_owned(),
+        Some(_) if !same_world => "the peer's kernel, cores or NIC changed since".to_owned(),
         Some(_) => String::new(),
     };
     if let (Some(line), true, false) = (&known, same_world, arguments.again) {
@@ -103,13 +103,14 @@ pub fn run(arguments: &ProbeArguments) -> anyhow::Result<()> {
     let line = Line {
         host: word(&near.host),
         peer: word(&rig.peer.to_string()),
-        card: word(&near.card),
+        nic: word(&near.nic),
         world: near.world,
         far_world: far.world,
         bps: bps as u64,
         placement: placement.clone(),
     };
-    measured::keep(&home, &line).map_err(|error| failure_of("keep the winner", &error.into()))?;
+    home.write(cached::FILE, cached::with(&measured::file(&home), &line).as_bytes(), false)
+        .map_err(|error| failure_of("keep the winner", &error.into()))?;
     rig.close()?;
     tell(arguments, false, &why, placement, bps, Some(&report))
 }

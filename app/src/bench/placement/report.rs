@@ -1,31 +1,31 @@
-//! What a search says: every recipe, the best of the rest, the winner.
+//! What a search says: every preset, the best of the rest, the winner.
 //!
 //! For: people and programs.
 //! In and out: a verdict and what the trials cost → table and JSON.
-//! Invariants: the text is made from the record that `--json` prints; a recipe that could not be followed here is named as that.
+//! Invariants: the text is made from the record that `--json` prints; a preset that could not be followed here is named as that.
 //! Absent on purpose: judgement beyond the intervals.
 
 use std::fmt;
 
 use serde::Serialize;
-use topology::placement::recipes::RECIPES;
+use topology::placement::presets::PRESETS;
 use topology::placement::search::{Found, Verdict};
 use topology::placement::{Placement, Rings};
 
 use super::SearchArguments;
 use super::rig::Rig;
-use crate::bench::table::Table;
+use text::table::Table;
 use text::units::show_seconds;
 use topology::machine::Machine;
-use tune::arrange;
+use tune::irq_affinity;
 
-/// Of those that are no recipe, so many are shown.
+/// Of those that are no preset, so many are shown.
 const SHOWN: usize = 4;
 
 /// One placement, measured.
 #[derive(Debug, Clone, Serialize)]
 pub struct Line {
-    /// Recipes that it is.
+    /// Presets that it is.
     names: Vec<&'static str>,
     gbps: f64,
     /// Where the mean lies in 95 of 100.
@@ -90,7 +90,7 @@ pub struct Report {
     over_none: Option<[f64; 3]>,
     /// By rate.
     lines: Vec<Line>,
-    /// Recipes that mean nothing on these machines.
+    /// Presets that mean nothing on these machines.
     not_here: Vec<&'static str>,
     /// Why placements were passed over.
     refused: Vec<String>,
@@ -109,11 +109,11 @@ impl Report {
             verdict.found.iter().map(|found| Line::new(rig, found, found.number == won.number)).collect();
         lines.sort_by(|one, other| other.gbps.total_cmp(&one.gbps));
         let named = |name: &&str| lines.iter().any(|line| line.names.contains(name));
-        let not_here = RECIPES.iter().map(|recipe| recipe.name).filter(|name| !named(name)).collect();
+        let not_here = PRESETS.iter().map(|preset| preset.name).filter(|name| !named(name)).collect();
         let send = &won.placement.send;
         let shell = match send.irqs.is_empty() {
             true => Vec::new(),
-            false => arrange::shell(&rig.near.card, &send.irqs, send.rings == Rings::First, &send.workers),
+            false => irq_affinity::shell(&rig.near.nic, &send.irqs, send.rings == Rings::First, &send.workers),
         };
         Report {
             peer: rig.peer.to_string(),
@@ -144,7 +144,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let how = if self.sealed { "sealed, BLAKE3" } else { "in clear, CRC-64" };
         let Report { near, far, peer, trials, .. } = self;
-        writeln!(f, "{} ({}) -> {} ({}) at {peer}, rail {how}", near.host, near.card, far.host, far.card)?;
+        writeln!(f, "{} ({}) -> {} ({}) at {peer}, rail {how}", near.host, near.nic, far.host, far.nic)?;
         let why = if self.settled { "nothing better was left to try" } else { "the time was over" };
         writeln!(f, "{trials} trials of {} in {}; {why}\n", self.lines.len(), show_seconds(self.spent_s))?;
         let mut table =
@@ -167,7 +167,7 @@ impl fmt::Display for Report {
         }
         writeln!(f, "{table}")?;
         if others > SHOWN {
-            writeln!(f, "and {} slower ones that are no recipe (--json has all)", others - SHOWN)?;
+            writeln!(f, "and {} slower ones that are no preset (--json has all)", others - SHOWN)?;
         }
         if !self.not_here.is_empty() {
             writeln!(

@@ -21,7 +21,7 @@ use crate::bench::net::session::{Client, Cores, Refused, serve};
 use crate::bench::net::way::{Driver, Held, Layer, Order, Seal, Side as Moved, Way};
 use topology::machine::Machine;
 use topology::tree::clean;
-use tune::arrange::Arranger;
+use tune::irq_affinity::IrqAffinity;
 
 /// What the senders say, and what the receivers say.
 pub type Both = (Vec<Moved>, Vec<Moved>);
@@ -49,7 +49,7 @@ pub struct Rig {
     pub far: Machine,
     /// The other's address.
     pub peer: IpAddr,
-    arranger: Arranger,
+    arranger: IrqAffinity,
     /// How the other end's interrupts are arranged now.
     far_now: (Vec<u16>, bool, Vec<u16>),
     order: Order,
@@ -78,7 +78,7 @@ impl Rig {
         let (local, remote) = client.addresses()?;
         let mut far = client.machine()?;
         // Its words come to a screen.
-        (far.host, far.card) = (clean(&far.host), clean(&far.card));
+        (far.host, far.nic) = (clean(&far.host), clean(&far.nic));
         let layer = if arguments.clear { Layer::Crc } else { Layer::SealedHashed };
         let driver = if sys::host::io_uring().is_ok() { Driver::Uring } else { Driver::Plain };
         let send_ms = u64::try_from(arguments.heat.as_millis()).unwrap_or(u64::MAX).max(1);
@@ -89,7 +89,7 @@ impl Rig {
             near: Machine::here(local.ip(), arguments.irq),
             far,
             peer: remote.ip(),
-            arranger: Arranger::new(arguments.irq.then(|| arguments.state.clone()), local.ip()),
+            arranger: IrqAffinity::new(arguments.irq.then(|| arguments.state.clone()), local.ip()),
             far_now: Default::default(),
             order: Order { way, seal: Seal::Aes128, streams: 1, send_ms, hold: None },
             sums: BTreeMap::new(),

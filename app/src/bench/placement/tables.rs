@@ -18,7 +18,8 @@ use super::patterns::{self, Patterns};
 use super::rig::Rig;
 use crate::bench::net::datagram::Datagram;
 use crate::bench::net::way::{Held, Way};
-use crate::bench::table::{Table, median};
+use crate::bench::table::median;
+use text::table::Table;
 
 /// NTT's, with the 512 and 104 bytes of Table IV.
 const SIZES: [u16; 6] = [64, 104, 512, 1500, 4096, 9000];
@@ -63,7 +64,7 @@ pub struct Tables {
     pub(super) figures: Figures,
 }
 
-/// Cores that differ in kind: those of the interrupts, then two of each domain, the card's first.
+/// Cores that differ in kind: those of the interrupts, then two of each domain, the NIC's first.
 fn cores(shape: &Shape) -> Vec<u16> {
     let mut out: Vec<u16> = shape.irqs.iter().copied().take(2).collect();
     let domains = shape.domains();

@@ -7,8 +7,9 @@
 
 use serde::Serialize;
 
-use crate::bench::table::{Host, Table, median};
+use crate::bench::table::{Host, median};
 use crate::bench::wan::grid::Cell;
+use text::table::Table;
 use text::units;
 
 /// One run.

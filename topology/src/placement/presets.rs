@@ -1,8 +1,8 @@
-//! The fixed recipes, by name: what founding documents and handbooks say is right, as contestants.
+//! The fixed presets, by name: what founding documents and handbooks say is right, as contestants.
 //!
 //! For: a search that begins with what others found, and whose result can be held against each of them.
 //! In and out: two shapes → names with their placements on these machines.
-//! Invariants: a recipe that a machine cannot follow in part is followed as far as it goes (without leave to move interrupts: the workers' part),
+//! Invariants: a preset that a machine cannot follow in part is followed as far as it goes (without leave to move interrupts: the workers' part),
 //! and one of which nothing is left is not there.
 //! Sources: M. Galli, CERN summer student report 2018, section 2.2; A. Tsutsui et al., NTT, sections IV.B, IV.C. The figure that draws NTT's
 //! patterns cannot be read in the copies there are; they are told from Table IV: A far ahead with long messages (beside, as the text has it), B
@@ -11,28 +11,28 @@
 //! Absent on purpose: any opinion.
 
 use super::shape::Shape;
-use super::sketch::{Group, Irqs, Memory, Sketch, Words};
+use super::spec::{Group, Irqs, Memory, Spec, Words};
 use super::{Placement, Rings};
 
-/// A recipe.
+/// A preset.
 #[derive(Debug, Clone, Copy)]
-pub struct Recipe {
+pub struct Preset {
     /// As tables name it.
     pub name: &'static str,
     /// What it says.
     pub says: &'static str,
-    sketch: Sketch,
+    spec: Spec,
 }
 
-/// Streams of a recipe that names no number: CERN's and NTT's.
+/// Streams of a preset that names no number: CERN's and NTT's.
 const STREAMS: u16 = 4;
 
 const fn words(irqs: Irqs, workers: Group, exact: bool) -> Words {
     Words { irqs, workers, exact, ..Words::NONE }
 }
 
-const fn recipe(name: &'static str, says: &'static str, send: Words, recv: Words) -> Recipe {
-    Recipe { name, says, sketch: Sketch { send, recv, streams: STREAMS } }
+const fn preset(name: &'static str, says: &'static str, send: Words, recv: Words) -> Preset {
+    Preset { name, says, spec: Spec { send, recv, streams: STREAMS } }
 }
 
 const BESIDE: Words = words(Irqs::First(1), Group::Beside, true);
@@ -53,34 +53,34 @@ const SET: Words = words(Irqs::AsIs, Group::Node, false);
 const OTHER: Words = words(Irqs::AsIs, Group::OtherNode, false);
 
 /// All of them.
-pub const RECIPES: [Recipe; 12] = [
-    recipe("none", "the kernel places everything", Words::NONE, Words::NONE),
-    recipe(
+pub const PRESETS: [Preset; 12] = [
+    preset("none", "the kernel places everything", Words::NONE, Words::NONE),
+    preset(
         "CERN",
-        "irqbalance off, interrupts on the first four cores of the card's node, flows to the first rings, application on the second four",
+        "irqbalance off, interrupts on the first four cores of the NIC's node, flows to the first rings, application on the second four",
         CERN,
         CERN,
     ),
-    recipe("NTT A", "interrupts on one core, workers on the others of its processor", BESIDE, BESIDE),
-    recipe("NTT B", "workers on the interrupts' core", SAME, SAME),
-    recipe("NTT C", "a worker on each core, the interrupts' too", EACH, EACH),
-    recipe("NTT D", "workers on another processor than the interrupts", AWAY, AWAY),
-    recipe("NTT rule 1", "worker and interrupt on different cores of one processor, both ends", BESIDE, BESIDE),
-    recipe("NTT rule 2", "short messages: no sharing at the receiver", SAME, BESIDE),
-    recipe("NTT rule 3", "long messages: no sharing at the sender", BESIDE, SAME),
-    recipe("NTT rule 4", "long messages: anything but B; a worker on each core of the receiver", BESIDE, EACH),
-    recipe("NTT rule 5", "short messages: interrupts dominate, so they get several cores", SPREAD, SPREAD),
-    recipe("node set", "workers anywhere on the card's node", SET, SET),
+    preset("NTT A", "interrupts on one core, workers on the others of its processor", BESIDE, BESIDE),
+    preset("NTT B", "workers on the interrupts' core", SAME, SAME),
+    preset("NTT C", "a worker on each core, the interrupts' too", EACH, EACH),
+    preset("NTT D", "workers on another processor than the interrupts", AWAY, AWAY),
+    preset("NTT rule 1", "worker and interrupt on different cores of one processor, both ends", BESIDE, BESIDE),
+    preset("NTT rule 2", "short messages: no sharing at the receiver", SAME, BESIDE),
+    preset("NTT rule 3", "long messages: no sharing at the sender", BESIDE, SAME),
+    preset("NTT rule 4", "long messages: anything but B; a worker on each core of the receiver", BESIDE, EACH),
+    preset("NTT rule 5", "short messages: interrupts dominate, so they get several cores", SPREAD, SPREAD),
+    preset("node set", "workers anywhere on the NIC's node", SET, SET),
 ];
 
 /// The one that contradicts "node set" (EScp's notes), where there is another node.
-const OTHER_NODE: Recipe = recipe("other node", "workers anywhere on the node after the card's", OTHER, OTHER);
+const OTHER_NODE: Preset = preset("other node", "workers anywhere on the node after the NIC's", OTHER, OTHER);
 
-/// A recipe as these two machines can follow it.
+/// A preset as these two machines can follow it.
 #[derive(Debug, Clone)]
 pub(super) struct Followed {
     pub names: Vec<&'static str>,
-    pub sketch: Sketch,
+    pub spec: Spec,
     pub placement: Placement,
 }
 
@@ -94,18 +94,18 @@ fn followed(words: Words, shape: &Shape, streams: u16) -> Option<Words> {
 /// Those that can be followed, each once, with all its names; `streams`: in place of their own.
 pub(super) fn of(send: &Shape, recv: &Shape, streams: Option<u16>) -> Vec<Followed> {
     let mut out: Vec<Followed> = Vec::new();
-    for recipe in RECIPES.iter().chain([&OTHER_NODE]) {
-        let streams = streams.unwrap_or(recipe.sketch.streams);
+    for preset in PRESETS.iter().chain([&OTHER_NODE]) {
+        let streams = streams.unwrap_or(preset.spec.streams);
         let (Some(one), Some(two)) =
-            (followed(recipe.sketch.send, send, streams), followed(recipe.sketch.recv, recv, streams))
+            (followed(preset.spec.send, send, streams), followed(preset.spec.recv, recv, streams))
         else {
             continue;
         };
-        let sketch = Sketch { send: one, recv: two, streams };
-        let Some(placement) = sketch.placement(send, recv) else { continue };
+        let spec = Spec { send: one, recv: two, streams };
+        let Some(placement) = spec.placement(send, recv) else { continue };
         match out.iter_mut().find(|it| it.placement == placement) {
-            Some(same) => same.names.push(recipe.name),
-            None => out.push(Followed { names: Vec::from([recipe.name]), sketch, placement }),
+            Some(same) => same.names.push(preset.name),
+            None => out.push(Followed { names: Vec::from([preset.name]), spec, placement }),
         }
     }
     out
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cern_recipe_is_the_second_four_of_the_cards_node() {
+    fn the_cern_preset_is_the_second_four_of_the_nics_node() {
         let shape = two_by_ten(true);
         let cern = among(&of(&shape, &shape, None), "CERN").expect("it can be followed");
         assert_eq!((cern.send.irqs, cern.send.workers, cern.streams), (vec![10, 11, 12, 13], vec![14, 15, 16, 17], 4));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn recipes_come_as_far_as_a_machine_lets_them_and_each_but_once() {
+    fn presets_come_as_far_as_a_machine_lets_them_and_each_but_once() {
         let shape = two_by_ten(true);
         let all = of(&shape, &shape, None);
         assert_eq!(among(&all, "NTT A"), among(&all, "NTT rule 1"));

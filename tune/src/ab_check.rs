@@ -4,7 +4,7 @@
 //! Invariants: exact: the chance that noise alone shows as much is counted over all ways the pairs could have fallen, not assumed; what cannot
 //! be told from noise is "no effect".
 //! Source: the paired permutation test (R. A. Fisher, The Design of Experiments, 1935, section 21).
-//! Absent on purpose: how a figure is measured (owner.rs).
+//! Absent on purpose: how a figure is measured (`lease`).
 
 /// Noise alone passes for an effect in at most this share of the trials.
 pub const CHANCE_MAX: f64 = 0.02;

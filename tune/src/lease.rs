@@ -1,9 +1,9 @@
 //! `host apply`: sets values, holds them, looks after them, puts them back.
 //!
 //! For: the operator's one command. In and out: a plan → values set; a command's end, a signal → values back.
-//! Invariants: the guard runs before the first value is set; a guard that dies is replaced within a second; what moved by itself is told within
+//! Invariants: the watchdog runs before the first value is set; a watchdog that dies is replaced within a second; what moved by itself is told within
 //! ten seconds and not fought over.
-//! Absent on purpose: which values (rules.rs), the test (prove.rs).
+//! Absent on purpose: which values (`rules`), the test (`ab_check`).
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -15,18 +15,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use sys::signals;
 
+use crate::ab_check::{Coin, judge};
 use crate::arguments::ApplyArguments;
-use crate::guard;
+use crate::drift::Drift;
 use crate::journal::{Head, Journal};
 use crate::place::Place;
 use crate::plan::changes;
-use crate::prove::{Coin, judge};
 use crate::rules::Change;
 use crate::undo::{open, say, undo_all};
-use crate::watch::Watch;
+use crate::watchdog;
 use text::exit::{Exit, Failure};
 
-/// Between two looks at the guard, the command and the signals.
+/// Between two looks at the watchdog, the command and the signals.
 const TICK: Duration = Duration::from_millis(100);
 /// Between two looks at the values.
 const LOOK: Duration = Duration::from_secs(3);
@@ -35,13 +35,13 @@ const LOOK: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub struct Lease {
     journal: Journal,
-    guard: Child,
+    watchdog: Child,
     state: PathBuf,
     looked: Instant,
     /// Values whose drift was told.
     told: Vec<String>,
     /// What nobody set, and what moves under it.
-    watch: Option<Watch>,
+    watch: Option<Drift>,
 }
 
 /// Applies, holds, undoes.
@@ -63,7 +63,7 @@ pub fn run(arguments: &ApplyArguments) -> anyhow::Result<()> {
         lease.journal.head.kept = true;
         lease.journal.save()?;
         println!("{} values stay until `longhaul host undo`", lease.journal.entries.len());
-        dismiss(lease.guard);
+        dismiss(lease.watchdog);
         return Ok(());
     }
     lease.release()?;
@@ -71,7 +71,7 @@ pub fn run(arguments: &ApplyArguments) -> anyhow::Result<()> {
 }
 
 impl Lease {
-    /// The right to set values of this host, with a guard that undoes them when this process is gone.
+    /// The right to set values of this host, with a watchdog that undoes them when this process is gone.
     ///
     /// # Errors
     /// Somebody else has it, values of an earlier one are still set, no permission.
@@ -88,8 +88,8 @@ impl Lease {
         // An empty journal may have an old head.
         journal.head = Head::ours();
         journal.save()?;
-        let guard = guard::start(state).context("failed to start the guard")?;
-        Ok(Lease { journal, guard, state: state.to_owned(), looked: Instant::now(), told: Vec::new(), watch: None })
+        let watchdog = watchdog::start(state).context("failed to start the watchdog")?;
+        Ok(Lease { journal, watchdog, state: state.to_owned(), looked: Instant::now(), told: Vec::new(), watch: None })
     }
 
     /// Puts everything back and lets the host go.
@@ -98,7 +98,7 @@ impl Lease {
     /// Values that could not be put back.
     pub fn release(self) -> anyhow::Result<()> {
         let failed = undo_all(self.journal)?;
-        dismiss(self.guard);
+        dismiss(self.watchdog);
         if failed > 0 {
             let cause = format!("{failed} values could not be put back");
             return Err(Exit::Denied.fail("undo the host's settings", cause).next("longhaul host undo").into());
@@ -109,7 +109,7 @@ impl Lease {
     /// These changes in place of those that this rule has made before; all of them, or none.
     ///
     /// # Errors
-    /// One that the kernel or the card does not take, by its place.
+    /// One that the kernel or the NIC does not take, by its place.
     pub fn replace(&mut self, rule: &str, changes: &[Change]) -> anyhow::Result<()> {
         self.take_back(rule, false)?;
         for change in changes {
@@ -170,9 +170,9 @@ impl Lease {
     /// One look around.
     fn tick(&mut self, signals: &signals::SignalFd) -> anyhow::Result<Option<signals::Signal>> {
         std::thread::sleep(TICK);
-        if self.guard.try_wait()?.is_some() {
-            self.guard = guard::start(&self.state).context("failed to start another guard")?;
-            eprintln!("the guard was ended by somebody: another one watches");
+        if self.watchdog.try_wait()?.is_some() {
+            self.watchdog = watchdog::start(&self.state).context("failed to start another watchdog")?;
+            eprintln!("the watchdog was ended by somebody: another one watches");
         }
         if self.looked.elapsed() >= LOOK {
             self.looked = Instant::now();
@@ -190,13 +190,13 @@ impl Lease {
             // Our own values make links go and come: the first look after them is where it begins.
             match &mut self.watch {
                 Some(watch) => watch.look(&ours).iter().for_each(|moved| eprintln!("moved: {moved}")),
-                none => *none = Some(Watch::begin()),
+                none => *none = Some(Drift::begin()),
             }
         }
         Ok(signals.take())
     }
 
-    /// Sets one value; one that the kernel or the card does not take is told and passed over.
+    /// Sets one value; one that the kernel or the NIC does not take is told and passed over.
     fn set(&mut self, change: &Change) {
         let Change { rule, place, old, new } = change;
         self.watch = None;
@@ -270,12 +270,12 @@ impl Lease {
     }
 }
 
-/// The guard is not needed any more.
-fn dismiss(mut guard: Child) {
-    if let Some(mut pipe) = guard.stdin.take() {
-        let _ = pipe.write_all(&[guard::DISMISSED]);
+/// The watchdog is not needed any more.
+fn dismiss(mut watchdog: Child) {
+    if let Some(mut pipe) = watchdog.stdin.take() {
+        let _ = pipe.write_all(&[watchdog::DISMISSED]);
     }
-    let _ = guard.wait();
+    let _ = watchdog.wait();
 }
 
 /// One figure.

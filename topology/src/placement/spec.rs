@@ -1,6 +1,6 @@
 //! An arrangement in words: which group of cores, where the memory, whose interrupts; and the numbers that it means on a machine.
 //!
-//! For: recipes that are written once for all machines, and a search that changes one word at a time.
+//! For: presets that are written once for all machines, and a search that changes one word at a time.
 //! In and out: words and shapes → a placement, or `None` where the machine cannot be arranged so.
 //! Invariants: words that mean the same here come to equal placements, so that nothing is tried twice.
 //! Absent on purpose: which is good.
@@ -30,9 +30,9 @@ pub enum Group {
     Away,
     /// The home domain, interrupts or not.
     Home,
-    /// All of the home's memory node.
+    /// All of the home's NUMA node.
     Node,
-    /// All of the next memory node.
+    /// All of the next NUMA node.
     OtherNode,
     /// One core.
     Core(u16),
@@ -61,7 +61,7 @@ pub enum Memory {
 /// One end in words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Words {
-    /// Number of the domain that everything else is told from; 0: the card's.
+    /// Number of the domain that everything else is told from; 0: the NIC's.
     pub home: usize,
     /// Interrupts.
     pub irqs: Irqs,
@@ -198,7 +198,7 @@ fn next_node(shape: &Shape, node: u16) -> Option<u16> {
 
 /// Both ends in words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sketch {
+pub struct Spec {
     /// The end that sends.
     pub send: Words,
     /// The end that receives.
@@ -207,11 +207,11 @@ pub struct Sketch {
     pub streams: u16,
 }
 
-impl Sketch {
+impl Spec {
     /// The same at both ends.
     #[must_use]
-    pub const fn both(words: Words, streams: u16) -> Sketch {
-        Sketch { send: words, recv: words, streams }
+    pub const fn both(words: Words, streams: u16) -> Spec {
+        Spec { send: words, recv: words, streams }
     }
 
     /// What it means between two machines.

@@ -1,8 +1,8 @@
-//! The guard: a process that undoes what its owner has set when the owner cannot any more.
+//! The watchdog: a process that undoes what its lease holder has set when the lease holder cannot any more.
 //!
-//! For: SIGKILL, a crash, the out-of-memory killer. In and out: a pipe from the owner: a byte says that the values stay, its end that the owner is
+//! For: SIGKILL, a crash, the out-of-memory killer. In and out: a pipe from the lease holder: a byte says that the values stay, its end that the lease holder is
 //! gone → every value back.
-//! Invariants: it sets nothing but old values; signals to the owner's terminal do not reach it.
+//! Invariants: it sets nothing but old values; signals to the lease holder's terminal do not reach it.
 //! Absent on purpose: what to do when both are killed at the same moment: `host undo` reads the same journal.
 
 use std::io::{self, Read};
@@ -15,9 +15,9 @@ use crate::arguments::UndoArguments;
 use crate::journal::Journal;
 use crate::undo::undo_all;
 
-/// What the owner writes when the guard is not needed any more.
+/// What the lease holder writes when the watchdog is not needed any more.
 pub const DISMISSED: u8 = b'k';
-/// A dying owner's lock is free when the kernel has closed its files.
+/// A dying lease holder's lock is free when the kernel has closed its files.
 const LOCK_WAIT: Duration = Duration::from_secs(4);
 
 /// Starts one. The pipe is its standard input.
@@ -27,11 +27,11 @@ const LOCK_WAIT: Duration = Duration::from_secs(4);
 pub fn start(state: &std::path::Path) -> io::Result<Child> {
     use std::os::unix::process::CommandExt;
     let mut command = Command::new("/proc/self/exe");
-    command.args(["host", "guard", "--state"]).arg(state).stdin(Stdio::piped()).process_group(0);
+    command.args(["host", "watchdog", "--state"]).arg(state).stdin(Stdio::piped()).process_group(0);
     signals::unblock_in_child(&mut command).spawn()
 }
 
-/// Is one: waits for the owner's end.
+/// Is one: waits for the lease holder's end.
 ///
 /// # Errors
 /// Values that could not be put back.
