@@ -14,9 +14,9 @@ FIRST ?= 0
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
-build: ## the static binary, target/longhaul
+build: ## the static binary, target/longhaul, stripped; its debug information is target/longhaul.debug
 	$(STATIC) cargo build --release --locked --target $(HOST) -p longhaul-app
-	@ln -sfn $(HOST)/release/longhaul target/longhaul
+	@dist/strip.sh $(BIN) target/longhaul
 
 test: needs ## everything that tells right from wrong: all cargo tests, then the real binary (twenty minutes on two cores)
 	@$(MAKE) -j1 --no-print-directory --keep-going unit e2e
