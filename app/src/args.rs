@@ -73,7 +73,7 @@ pub enum Command {
     /// Make two hosts and the links between them on this machine, and run commands there
     #[command(subcommand)]
     Lab(lab::LabCommand),
-    /// Write the manual pages or the shell completions into a folder
+    /// Write the manual pages, the shell completions or the reference of the book into a folder
     #[command(hide = true)]
     Generate(GenerateArguments),
 }
@@ -432,6 +432,8 @@ pub enum GenerateChoice {
     Man,
     /// Completions for bash, zsh and fish
     Completions,
+    /// One Markdown page per command, and the table of exit codes
+    Markdown,
 }
 
 /// `--reflink`.
