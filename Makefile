@@ -9,14 +9,23 @@ N ?= 200
 SEED ?= 1
 FIRST ?= 0
 
-.PHONY: help build test needs unit e2e vmtest mutants lint deny demo bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk bench-volumes beside changes host-limit grid torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims traces path fuzz fuzz-quick hosts lab-accuracy ci
+.PHONY: help build book reference record test needs unit e2e vmtest mutants lint deny demo bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk bench-volumes beside changes host-limit grid torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci traces path
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
-build: ## the static binary, target/longhaul
+build: ## the static binary, target/longhaul, stripped; its debug information is target/longhaul.debug
 	$(STATIC) cargo build --release --locked --target $(HOST) -p longhaul-app
-	@ln -sfn $(HOST)/release/longhaul target/longhaul
+	@dist/strip.sh $(BIN) target/longhaul
+
+book: ## the book (docs/book) as HTML in target/book, its links checked, where mdbook is installed
+	docs/book/build.py
+
+reference: ## the pages of the book that are made from the command line's definition
+	cargo run --quiet --locked -p longhaul-app -- generate markdown docs/book/src/reference
+
+record: build ## the picture of a terminal in README.md, from a real copy
+	lab/record.py
 
 test: needs ## everything that tells right from wrong: all cargo tests, then the real binary (twenty minutes on two cores)
 	@$(MAKE) -j1 --no-print-directory --keep-going unit e2e
@@ -30,7 +39,7 @@ unit: needs ## all cargo tests: proto, sys, engine with its simulator, the comma
 e2e: needs build ## the real binary between two hosts made on the spot (E2E=name runs one file)
 	lab/e2e/run.sh $(E2E)
 
-vmtest: build ## what needs several memory nodes, real cards and irqbalance: in an emulated guest, made on the first run (Debian, root; seven to fifteen minutes; VM=name runs one check)
+vmtest: build ## what needs several NUMA nodes, real NICs and irqbalance: in an emulated guest, made on the first run (Debian, root; seven to fifteen minutes; VM=name runs one check)
 	lab/vm/test.sh $(VM)
 
 mutants: ## breaks the code on purpose, a promise at a time, and sees its test fail (M=words: only those; M=--rest: what results do not call caught; two hours)

@@ -76,7 +76,7 @@ pub enum Command {
     #[cfg(feature = "lab")]
     #[command(subcommand)]
     Lab(lab::LabCommand),
-    /// Write the manual pages or the shell completions into a folder
+    /// Write the manual pages, the shell completions or the reference of the book into a folder
     #[command(hide = true)]
     Generate(GenerateArguments),
 }
@@ -437,6 +437,8 @@ pub enum GenerateChoice {
     Man,
     /// Completions for bash, zsh and fish
     Completions,
+    /// One Markdown page per command, and the table of exit codes
+    Markdown,
 }
 
 /// `--reflink`.

@@ -1,6 +1,6 @@
-//! `longhaul generate`: manual pages and shell completions.
+//! `longhaul generate`: manual pages, shell completions, and the reference of the book.
 //!
-//! For: packagers; both come from the one definition in args.rs, so they cannot differ from the program.
+//! For: packagers and docs/book; all come from the one definition in args.rs, so they cannot differ from the program.
 //! In and out: the command line's definition → files in a folder.
 //! Invariants: the same build writes the same bytes; hidden commands stay hidden.
 //! Absent on purpose: installing them.
@@ -14,6 +14,8 @@ use clap_complete::Shell;
 use crate::args::{Arguments, GenerateArguments, GenerateChoice};
 use text::exit::{Exit, Failure, TABLE};
 
+mod markdown; // pages of the book
+
 /// Writes what was asked for; gives the paths of the files.
 ///
 /// # Errors
@@ -23,6 +25,7 @@ pub fn run(arguments: &GenerateArguments) -> Result<Vec<PathBuf>, Failure> {
     let written = std::fs::create_dir_all(folder).and_then(|()| match arguments.what {
         GenerateChoice::Man => man(folder),
         GenerateChoice::Completions => completions(folder),
+        GenerateChoice::Markdown => markdown::pages(folder),
     });
     written.map_err(|error| Exit::of_io(&error).fail(format!("write into {}", folder.display()), error))
 }
@@ -105,6 +108,17 @@ mod tests {
         }
         for line in TABLE {
             assert!(cp.contains(&format!("\\fB{}\\fR ({})", line.exit.code(), line.word)), "{}", line.word);
+        }
+    }
+
+    #[test]
+    fn the_reference_of_the_book_is_the_one_of_this_build() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("docs/book/src/reference");
+        let pages = generate(GenerateChoice::Markdown, "markdown");
+        assert!(pages.iter().any(|(name, text)| name == "cp.md" && text.contains("**`--durability <LEVEL>`**")));
+        for (name, text) in pages {
+            let kept = std::fs::read_to_string(folder.join(&name)).unwrap_or_default();
+            assert!(kept == text, "docs/book/src/reference/{name} is of another build: run `make reference`");
         }
     }
 

@@ -40,7 +40,7 @@ pub enum JobCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Change how fast a running job may go, and its claim against others; both ends follow
+    /// Change how fast a running job may go, and its share beside other flows; both ends follow
     Set(SetArguments),
     /// End a running job; the same command, given again, goes on where it was
     Stop {
@@ -58,7 +58,7 @@ pub struct SetArguments {
     /// This end's cap: 10Gbit, 800Mbit/s (bits), 1.5GB/s (bytes), or `none`; a smaller cap of the other end stays in force
     #[arg(long, value_name = "RATE", value_parser = rate_or_none, group = "change")]
     rate: Option<u64>,
-    /// UDP: the claim against others on the path
+    /// UDP: the share taken beside other flows on the path
     #[arg(long, value_enum, group = "change")]
     policy: Option<PolicyChoice>,
     /// UDP: never slower than this, whoever else is on the path; `none` for no bound

@@ -1,6 +1,6 @@
 //! The house rules that a machine can check, over the whole source tree.
 //!
-//! For: keeping `docs/STYLE.md`, `SPECIFICATION.md` and `README.md` true without anybody remembering to.
+//! For: keeping `docs/STYLE.md`, `SPECIFICATION.md`, `README.md` and the book true without anybody remembering to.
 //! In and out: the files of the repository → one failure that lists every place.
 //! Invariants: reads text, builds nothing; a rule here stands in `docs/STYLE.md` too.
 //! Absent on purpose: taste, and whatever rustfmt, clippy and the compiler refuse already.
@@ -510,19 +510,136 @@ fn every_promise_names_what_shows_it() {
 }
 
 #[test]
-fn readme_lists_every_exit_code() {
-    let readme = read(&root().join("README.md"));
+fn the_book_lists_every_exit_code() {
+    let page = read(&root().join("docs/book/src/reference/exit-codes.md"));
     let source = read(&root().join("text/src/exit.rs"));
     let list = source.split("pub enum Exit {").nth(1).unwrap().split('}').next().unwrap();
     let mut wrong = Vec::new();
     for line in list.lines() {
         if let Some((name, number)) = line.trim().trim_end_matches(',').split_once(" = ")
-            && !readme.lines().any(|line| line.starts_with(&format!("| {number} |")))
+            && !page.lines().any(|line| line.starts_with(&format!("| {number} |")))
         {
             wrong.push(format!("{number} ({name})"));
         }
     }
-    none(&wrong, "exit codes that README does not explain");
+    none(&wrong, "exit codes that the book does not explain");
+}
+
+#[test]
+fn the_readme_is_short_enough_to_be_read() {
+    let page = read(&root().join("README.md"));
+    let mut wrong = Vec::new();
+    if page.lines().count() > 150 {
+        wrong.push(format!("{} lines; the book has room", page.lines().count()));
+    }
+    for (number, line) in page.lines().enumerate() {
+        if line.starts_with('|') && line.chars().count() > 160 {
+            wrong.push(format!("{}: a row of {} characters", number + 1, line.chars().count()));
+        }
+    }
+    for named in ["make build", "make demo", "make test", "bench/results/", "docs/book/", ".svg"] {
+        if !page.contains(named) {
+            wrong.push(format!("it does not name {named}"));
+        }
+    }
+    none(&wrong, "README.md: at most 150 lines, no row of a table over 160 characters");
+}
+
+/// The Markdown files of the repository, but for what a build or a benchmark made.
+fn pages() -> Vec<PathBuf> {
+    let mut found = files("docs", &["md"]);
+    for folder in ["bench", "lab", "fuzz", "dist"] {
+        found.extend(files(folder, &["md"]));
+    }
+    let here = fs::read_dir(root()).unwrap().map(|entry| entry.unwrap().path());
+    found.extend(here.filter(|path| path.extension().is_some_and(|ending| ending == "md")));
+    found
+}
+
+/// Where the links of a Markdown file lead, without what is in code.
+fn links(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut is_code = false;
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            is_code = !is_code;
+        }
+        if is_code {
+            continue;
+        }
+        let plain: String = line.split('`').step_by(2).collect::<Vec<_>>().join("`");
+        for target in plain.split("](").skip(1) {
+            found.extend(target.split(')').next().map(str::to_owned));
+        }
+    }
+    found
+}
+
+#[test]
+fn every_relative_link_leads_somewhere() {
+    let mut wrong = Vec::new();
+    for path in pages() {
+        for link in links(&read(&path)) {
+            let place = link.split('#').next().unwrap_or_default();
+            let is_elsewhere = place.is_empty() || place.contains("://") || place.starts_with("mailto:");
+            if !is_elsewhere && !path.parent().unwrap().join(place).exists() {
+                wrong.push(format!("{}: {link}", show(&path)));
+            }
+        }
+    }
+    none(&wrong, "links of Markdown files that lead nowhere");
+}
+
+#[test]
+fn every_page_of_the_book_is_in_its_contents() {
+    let book = root().join("docs/book/src");
+    let contents: BTreeSet<PathBuf> =
+        links(&read(&book.join("SUMMARY.md"))).into_iter().map(|link| book.join(link)).collect();
+    let pages = files("docs/book/src", &["md"]).into_iter().filter(|path| !path.ends_with("SUMMARY.md"));
+    let wrong: Vec<String> = pages.filter(|page| !contents.contains(page)).map(|page| show(&page)).collect();
+    none(&wrong, "pages of the book that docs/book/src/SUMMARY.md does not name");
+}
+
+/// House words that readers had to learn, and the field's words that stand in their place. Help texts are read where they are
+/// printed: in the reference of the book.
+const HOUSE_WORDS: [(&str, &str); 14] = [
+    ("rung", "durability level"),
+    ("rungs", "durability levels"),
+    ("memory node", "NUMA node"),
+    ("memory nodes", "NUMA nodes"),
+    ("card", "NIC"),
+    ("cards", "NICs"),
+    ("swallows", "path MTU black hole"),
+    ("swallow", "path MTU black hole"),
+    ("storage engine", "I/O mode"),
+    ("told", "reported"),
+    ("claim against", "share beside other flows"),
+    ("haze", "non-congestive delay"),
+    ("that turn", "rotational"),
+    ("heats", "trials"),
+];
+/// Pages whose help texts still have such words: a page that is done leaves this list.
+const HOUSE_WORDS_REMAIN: [&str; 3] = ["reference/host.md", "reference/bench.md", "reference/lab.md"];
+
+#[test]
+fn the_words_of_the_field_stand_in_what_users_read() {
+    let mut read_by_users: Vec<PathBuf> =
+        ["README.md", "CHANGELOG.md", "ARCHITECTURE.md"].iter().map(|name| root().join(name)).collect();
+    read_by_users.extend(files("docs/book/src", &["md"]));
+    let mut wrong = Vec::new();
+    for path in read_by_users.iter().filter(|path| !HOUSE_WORDS_REMAIN.iter().any(|page| path.ends_with(page))) {
+        for (number, line) in read(path).lines().enumerate() {
+            // Names of files and options are code.
+            let line = line.split('`').step_by(2).collect::<Vec<_>>().join(" ").to_lowercase();
+            let line = format!(" {} ", words(&line).collect::<Vec<_>>().join(" "));
+            for (word, field) in HOUSE_WORDS {
+                if line.contains(&format!(" {word} ")) {
+                    wrong.push(format!("{}:{}: `{word}`: the field says {field}", show(path), number + 1));
+                }
+            }
+        }
+    }
+    none(&wrong, "words of this house in what users read");
 }
 
 #[test]
@@ -550,6 +667,8 @@ fn results_are_kept_as_small_summaries_with_a_page_each() {
 fn every_script_says_what_it_is_for() {
     let mut scripts = files("lab", &["sh", "py"]);
     scripts.extend(files("bench", &["py"]));
+    scripts.extend(files("docs", &["py"]));
+    scripts.extend(files("dist", &["sh"]));
     let mut wrong = Vec::new();
     for path in scripts {
         let text = read(&path);

@@ -32,6 +32,16 @@ holds "the far side has no longhaul of its own" on a $SSH "root@$ADDR_B" '! comm
 cp_run --ssh "$SSH" "$SRC/odd" "root@$ADDR_B:$DST/brought/"
 cp_ends 0 "binary missing there: it is brought along, exit code 0"
 same "$SRC/odd" "$DST/brought/odd" "binary missing there: equal"
+# What travelled, as the copy says it: "longhaul is not on HOST: ...", then "5.9 MB sent".
+sent=$(sed -n 's/.*"\([0-9.]* [kMG]B\) sent".*/\1/p' "$OUT" | head -n 1)
+megabytes=$(awk -v said="${sent:-999 GB}" 'BEGIN { split(said, it, " "); print it[1] * (it[2] == "GB" ? 1000 : it[2] == "kB" ? 0.001 : 1) }')
+whole=$(stat -L -c %s "$LONGHAUL")
+if [ "$whole" -le 16000000 ]; then
+    holds "binary missing there: at most 6 MB travel (${sent:-nothing said}, of $whole bytes)" awk -v mb="$megabytes" 'BEGIN { exit !(mb <= 6) }'
+else
+    # A build that keeps its debug information is not what is shipped: compressed it is, all the same.
+    holds "binary missing there: it travels compressed (${sent:-nothing said}, of $whole bytes)" awk -v mb="$megabytes" -v whole="$whole" 'BEGIN { exit !(mb * 2e6 < whole) }'
+fi
 
 cp_run --ssh "$SSH" --remote-binary "$LONGHAUL" "$SRC/big.bin" "root@$ADDR_B:$DST/no/such/folder/x/"
 cp_ends 0 "a folder whose parents are missing there is made: exit code 0"

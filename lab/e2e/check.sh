@@ -39,7 +39,7 @@ begun() { until_true 30 eval "find '$1' -name '.longhaul-*' 2>/dev/null | grep -
 journalled() { until_true 30 eval "find '$1' -name '.longhaul-*.journal' -size +0 2>/dev/null | grep -q ."; }
 why() { echo "status $STATUS; $(tail -n 3 "$ERR" 2>/dev/null); $(tail -n 1 "$OUT" 2>/dev/null | cut -c1-400)"; }
 
-# cp_ends CODE WORDS: the last cp ended with that exit code, the one that README's table has for it.
+# cp_ends CODE WORDS: the last cp ended with that exit code, the one that the book's table of exit codes has for it.
 cp_ends() {
     if [ "$STATUS" = "$1" ]; then ok "$2"; else not_ok "$2: exit code $1 expected" "$(why)"; fi
 }

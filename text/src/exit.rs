@@ -44,7 +44,7 @@ pub enum Exit {
     Denied = 21,
     /// Input/output error of a disk.
     Io = 22,
-    /// Data came out wrong again and again: memory, network card or disk is broken.
+    /// Data came out wrong again and again: memory, NIC or disk is broken.
     Corrupt = 23,
     /// Another job writes the same file at the destination.
     InUse = 24,
@@ -69,7 +69,7 @@ pub struct ExitLine {
     pub exit: Exit,
     /// One word for JSON (`"exit_kind"`).
     pub word: &'static str,
-    /// What it means, as README and the manual pages print it.
+    /// What it means, as the book and the manual pages print it.
     pub meaning: &'static str,
     /// What the user can do, when nobody knows better.
     pub next_step: &'static str,
@@ -148,7 +148,7 @@ pub const TABLE: &[ExitLine] = &[
     line(
         Exit::Corrupt,
         "corrupt",
-        "data came out wrong again and again: memory, network card or disk is broken",
+        "data came out wrong again and again: memory, NIC or disk is broken",
         "test memory and disk of the end that the report names before you trust it with data",
     ),
     line(

@@ -456,17 +456,12 @@ impl Done {
         let exit = report.exit();
         #[expect(clippy::cast_precision_loss, reason = "four digits are shown")]
         let per_gb = |seconds: f64| (report.bytes > 0).then(|| seconds * 1e9 / report.bytes as f64);
-        let direction = match report.direction {
-            Some(Direction::Push) => "push",
-            Some(Direction::Pull) => "pull",
-            None => "local",
-        };
         Self {
             event: "done".to_owned(),
             job: hex(&report.job),
             exit: exit.code(),
             exit_kind: exit.line().word.to_owned(),
-            direction: direction.to_owned(),
+            direction: direction_word(report.direction).to_owned(),
             bytes: report.bytes,
             files: report.files,
             lost_sessions: report.lost_sessions,
@@ -622,6 +617,15 @@ fn path_at_receiver(address: &str) -> String {
     match address.split_once(':') {
         Some((host, path)) if !host.contains('/') => if path.is_empty() { "." } else { path }.to_owned(),
         _ => address.to_owned(),
+    }
+}
+
+/// Which way the data went, seen from this end; none: both ends are this process.
+fn direction_word(direction: Option<Direction>) -> &'static str {
+    match direction {
+        Some(Direction::Push) => "push",
+        Some(Direction::Pull) => "pull",
+        None => "local",
     }
 }
 

@@ -4,7 +4,7 @@
 //! In and out: marks of folders that only who sees them can tell; from the receiver's marks and the sender's folders what must not be done.
 //! Invariants: folders are known by device and number, never by name, so links, bind mounts and other ways to write a path change nothing;
 //! who shares no kernel with the other end finds nothing, and nothing of these numbers is told.
-//! Absent on purpose: two hosts that have one file system mounted (NFS): their numbers are not comparable (README, limits).
+//! Absent on purpose: two hosts that have one file system mounted (NFS): their numbers are not comparable (the book, limits).
 
 use std::ffi::OsStr;
 use std::io;
