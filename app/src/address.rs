@@ -12,9 +12,12 @@
 //! longhaul://[ticket@]host[:port]/path    daemon; path is below its root
 //! ```
 
+use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use crate::identity::ticket::{Ticket, TicketFault};
+use text::exit::{Exit, Failure};
 
 /// Where a daemon listens when the address does not say; the same as `serve`'s default.
 pub const PORT_DEFAULT: u16 = 5740;
@@ -80,6 +83,15 @@ pub enum AddressFault {
 }
 
 impl Address {
+    /// Reads an address of a request.
+    ///
+    /// # Errors
+    /// A usage failure that names the address.
+    pub fn of(text: &OsStr) -> Result<Address, Failure> {
+        Address::parse(text.as_bytes())
+            .map_err(|fault| Exit::Usage.fail(format!("read the address '{}'", text.to_string_lossy()), fault))
+    }
+
     /// Reads an argument.
     ///
     /// # Errors
@@ -283,9 +295,38 @@ fn shown(path: &[u8]) -> String {
     String::from_utf8_lossy(path).chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
 }
 
+/// The path as that of a folder's content (`last` is `.`) or of a folder (nothing).
+#[must_use]
+pub fn folder_path(path: &OsStr, last: &[u8]) -> OsString {
+    let mut path = path.as_bytes().to_vec();
+    // `host:` is that host's home: a slash would make it its root.
+    match path.last() {
+        Some(b'/') => {}
+        Some(b':') => path.extend_from_slice(b"./"),
+        _ => path.push(b'/'),
+    }
+    path.extend_from_slice(last);
+    OsString::from_vec(path)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_content_is_meant_with_and_without_a_slash() {
+        for (given, source, destination) in [
+            ("a", "a/.", "a/"),
+            ("a/", "a/.", "a/"),
+            (".", "./.", "./"),
+            ("host:", "host:./.", "host:./"),
+            ("host:x", "host:x/.", "host:x/"),
+            ("longhaul://t@h:1/x", "longhaul://t@h:1/x/.", "longhaul://t@h:1/x/"),
+        ] {
+            assert_eq!(folder_path(OsStr::new(given), b"."), source);
+            assert_eq!(folder_path(OsStr::new(given), b""), destination);
+        }
+    }
 
     fn ssh(user: Option<&str>, host: &str, path: &str) -> Result<Address, AddressFault> {
         Ok(Address::Ssh { user: user.map(str::to_owned), host: host.to_owned(), path: path.into() })

@@ -13,8 +13,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, de};
 
-use crate::args::{DriverChoice, LISTEN_DEFAULT, MEMORY_DEFAULT_BYTES, ServeArguments, TicketChoice};
+use crate::args::{LISTEN_DEFAULT, ServeArguments, TicketChoice};
 use crate::serve::relay_to::{self, RelayWord};
+use node::request::MEMORY_DEFAULT_BYTES;
+use proto::negotiate::Driver;
 use text::exit::{Exit, Failure};
 use text::units::{self, UnitError};
 
@@ -95,7 +97,7 @@ pub struct Settings {
     /// Whom relayed jobs may reach; `None`: whoever proves the ticket's key, on ports from 1024 on.
     pub relay_to: Option<Vec<RelayWord>>,
     /// Way to the kernel.
-    pub driver: DriverChoice,
+    pub driver: Option<Driver>,
     /// Started by ssh, for one job.
     pub stdio: bool,
     /// How much to say.
@@ -149,7 +151,7 @@ impl Settings {
             // Through ssh the far side has the user's own rights and no others: the kernel says what these permit.
             privileged: arguments.privileged || arguments.stdio || file.privileged.unwrap_or(false),
             relay_to: Some(arguments.relay_to.clone()).filter(|words| !words.is_empty()).or(file.relay_to),
-            driver: arguments.driver,
+            driver: arguments.driver.into(),
             stdio: arguments.stdio,
             verbose: arguments.verbose,
         })

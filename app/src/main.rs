@@ -52,7 +52,7 @@ fn run() -> exit::Exit {
         let _ = sys::words::overwrite(secret, b'*');
     }
     match command {
-        args::Command::Cp(arguments) => cp::run(&arguments),
+        args::Command::Cp(arguments) => cp::run(arguments.with_tickets(), arguments.shown()),
         args::Command::Sync(arguments) => sync::run(*arguments),
         args::Command::Serve(arguments) => serve::run(&arguments),
         args::Command::Verify(arguments) => told(verify::run(&arguments)),

@@ -72,13 +72,13 @@ impl Far {
     pub fn reach(&mut self, copy: &Copy<'_>, to: &Address, screen: &mut Screen) -> Result<Address, Failure> {
         let Address::Ssh { user, host, path } = to else { return Ok(to.clone()) };
         let words: Vec<String> =
-            copy.arguments.ssh.as_deref().unwrap_or("ssh").split_whitespace().map(str::to_owned).collect();
+            copy.request.ssh.as_deref().unwrap_or("ssh").split_whitespace().map(str::to_owned).collect();
         if words.is_empty() {
             return Err(Exit::Usage.fail("run ssh", "--ssh is empty"));
         }
         let target = user.as_ref().map_or_else(|| host.clone(), |user| format!("{user}@{host}"));
         let ssh = Ssh { words, target, copy };
-        let named = copy.arguments.remote_binary.clone();
+        let named = copy.request.remote_binary.clone();
         let started = match named {
             Some(binary) => self.start(&ssh, &quote(&binary))?,
             None => match self.start(&ssh, "longhaul")? {
@@ -89,7 +89,7 @@ impl Far {
         let line = match started {
             Some(line) => line,
             None => {
-                if copy.arguments.remote_binary.is_some() {
+                if copy.request.remote_binary.is_some() {
                     let cause = "the binary named with --remote-binary is not there";
                     return Err(Exit::Connect.fail(format!("start longhaul on {}", ssh.target), cause));
                 }
@@ -107,11 +107,11 @@ impl Far {
     /// Starts the far side. None: there is no such command.
     fn start(&mut self, ssh: &Ssh<'_>, binary: &str) -> Result<Option<String>, Failure> {
         let failed = |cause: String| Exit::Connect.fail(format!("start longhaul on {} through ssh", ssh.target), cause);
-        let mut options = format!("--memory {}", text::units::exact_size(ssh.copy.arguments.memory));
-        if ssh.copy.arguments.integrity_only {
+        let mut options = format!("--memory {}", text::units::exact_size(ssh.copy.request.memory_bytes));
+        if ssh.copy.request.integrity_only {
             options.push_str(" --integrity-only");
         }
-        if ssh.copy.arguments.bare {
+        if ssh.copy.request.bare {
             options.push_str(" --bare");
         }
         let mut child = ssh

@@ -16,7 +16,6 @@ use engine::linux::overlap::Own;
 use engine::linux::sink::LinuxSink;
 use engine::linux::{Sinks, Sources};
 use proto::negotiate::{Choice, Offer, Plan, negotiate};
-use proto::wire::control::Rung;
 use sys::event::Event;
 
 use crate::cp::session::Placed;
@@ -33,24 +32,24 @@ use text::exit::{Exit, Failure};
 
 /// Copies within this host.
 pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], screen: &mut Screen) -> Result<Exit, Failure> {
-    let (ground, dry) = (Ground::here(), copy.arguments.dry_run);
+    let (ground, dry) = (Ground::here(), copy.request.dry_run);
     let target = target(copy, &ground, paths, to)?;
     let id = session::job_id()?;
     let source = source(copy, &ground, paths, to, &target, &id)?;
     let (own, plan, mut choices) = agree(copy)?;
     let (carry, carried) = receipt::carry(&copy.home, &target, dry);
     let (read, (sink, sync)) = (source.clone(), sink(copy, target, source.clone()));
-    let rung: Rung = copy.arguments.rung.into();
+    let rung = copy.request.rung;
     let start = |error: std::io::Error| Exit::of_io(&error).fail("start the job", error);
     let (near, far) = Link::pair().map_err(start)?;
     let (bell, far_bell) = (Event::new().map_err(start)?, Event::new().map_err(start)?);
     let (to_far, from_near) = channel();
     let from = Way::Send(source);
-    let to = Way::Recv { sink: sink.clone(), keep: !copy.arguments.no_keep, carried, sync };
+    let to = Way::Recv { sink: sink.clone(), keep: copy.request.keep, carried, sync };
     let here = placed(copy, (plan.workers.0, plan.chunk_bytes), &from, "placement, reading", &mut choices)?;
     let there = placed(copy, (plan.workers.1, plan.chunk_bytes), &to, "placement, writing", &mut choices)?;
     explain(copy, &own, &choices, &here.workers, screen);
-    let wanted = copy.arguments.receipt.clone().unwrap_or_else(|| receipt::default_path(&copy.home, &id));
+    let wanted = copy.request.receipt.clone().unwrap_or_else(|| receipt::default_path(&copy.home, &id));
     let senders = (!dry).then(|| sender_receipt(&wanted));
     let make = |link, way, placed: Placed, rails, bell, receipt, carry| Job {
         no: session::next_job(),
@@ -72,7 +71,7 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], screen: &mut 
         weights: Vec::new(),
         offers: None,
         bell,
-        stall: copy.arguments.stall,
+        stall: copy.request.stall,
         receipt,
         carry,
         bound: Arc::new(Bound::new(plan.rate_bps / 8, None)),
@@ -96,7 +95,7 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], screen: &mut 
         rung,
         compare: sync.compare,
     };
-    let ended = turn_both(sender, receiver, screen, copy.arguments.verbose);
+    let ended = turn_both(sender, receiver, screen, copy.verbose);
     if let Some(path) = senders {
         // The receiver's copy is the one that stays; both are the same byte for byte.
         let _ = std::fs::remove_file(path);
@@ -120,14 +119,14 @@ fn placed(
 }
 
 fn explain(copy: &Copy<'_>, own: &Offer, choices: &[Choice], workers: &Arc<Workers>, screen: &mut Screen) {
-    if copy.arguments.explain {
-        report::Explaining { own, theirs: None, choices, workers, granted: copy.arguments.memory }.show(screen);
+    if copy.request.explain {
+        report::Explaining { own, theirs: None, choices, workers, granted: copy.request.memory_bytes }.show(screen);
     }
 }
 
 fn target(copy: &Copy<'_>, ground: &Ground, paths: &[Box<[u8]>], to: &[Box<[u8]>]) -> Result<place::Target, Failure> {
     let into_folder = session::is_into_folder(copy, paths, &to[0]);
-    let target = place::target(ground, to, copy.layout, into_folder, copy.arguments.dry_run)?;
+    let target = place::target(ground, to, copy.layout, into_folder, copy.request.dry_run)?;
     if copy.piped && target.top.is_empty() { Err(pipe::unnamed()) } else { Ok(target) }
 }
 
@@ -140,26 +139,26 @@ fn source(
     id: &[u8; 16],
 ) -> Result<Arc<Sources>, Failure> {
     let called = Called::of(&target.top, session::is_into_folder(copy, paths, &to[0]));
-    let source = place::source(ground, paths, called, session::storage(copy), copy.joined)?;
+    let source = place::source(ground, paths, called, session::storage(copy), copy.request.joined)?;
     let own = Own::new(id, &session::places(target, id)).map(Arc::new);
     // Both ends are this host: its numbers mean the same.
-    let (filter, picks, kept) = (&copy.choice.filter, &copy.choice.picks, copy.arguments.keep.aspects());
-    let snapshot = copy.arguments.snapshot;
+    let (filter, picks, kept) = (&copy.choice.filter, &copy.choice.picks, copy.request.aspects);
+    let snapshot = copy.request.snapshot;
     let source = source.map(|it| {
-        let it = it.keeping(kept, true).from_snapshots(snapshot.into()).avoiding(own.clone());
+        let it = it.keeping(kept, true).from_snapshots(snapshot).avoiding(own.clone());
         it.choosing(filter.clone(), picks.clone())
     });
-    session::refuse_overlap(own.as_deref(), &source, copy.arguments.prune.is_some())?;
+    session::refuse_overlap(own.as_deref(), &source, copy.request.prune.is_some())?;
     Ok(Arc::new(source))
 }
 
 /// The destination, which may share blocks with the source.
 fn sink(copy: &Copy<'_>, target: place::Target, source: Arc<Sources>) -> (Arc<Sinks>, keeper::Sync) {
     let (chooser, sync) = (session::storage(copy), session::sync(copy));
-    let kept = copy.arguments.keep.aspects();
+    let kept = copy.request.aspects;
     // Of a set of volumes only the scan knows which has a file.
     let is_one = source.trees().len() == 1 && !source.is_striped();
-    let clones = is_one.then(|| (source, copy.arguments.reflink.into()));
+    let clones = is_one.then(|| (source, copy.request.reflink));
     session::sink(target, &chooser, sync, kept, copy.choice.filter.clone(), clones)
 }
 

@@ -5,8 +5,10 @@
 //! Invariants: remote to remote goes directly between the two; nothing is sent before both ends computed the same plan.
 //! Absent on purpose: moving bytes (engine), turning a job (job::keeper).
 
+pub mod choice; // which entries are taken, compiled
 pub mod far; // hosts that ssh reaches: the far side started, brought there if missing
 pub mod knock; // again, at a crowded door
+pub mod layout; // how the volumes of a destination are used
 pub mod local; // both ends in this process
 pub mod pipe; // standard input or output as an end
 pub mod relay; // remote to remote
@@ -14,49 +16,59 @@ pub mod report; // outcome → end report
 pub mod retry; // again, when the session was lost
 pub mod session; // push and pull over a session
 pub mod tickets; // those that do not stand on the command line
-pub mod volumes; // which paths are volumes of a set
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Instant;
 
+use engine::platform::Clones;
 use proto::layout::Layout;
+use proto::rate::{Law, Policy};
 use sys::event::Event;
 
+use self::choice::Choice;
 use self::pipe::{Pipe, Spool};
 use self::retry::Again;
-use crate::address::Address;
-use crate::args::{Choice, CpArguments, LawChoice, PolicyChoice, ReflinkChoice};
+use crate::address::{Address, folder_path};
 use crate::identity::{Home, Identity};
 use crate::job;
 use crate::job::board::{self, Board, Posted, Title};
 use crate::link::failure_of;
 use crate::report::{Mode, Screen};
 use crate::serve::relay::Lent;
+use node::request::JobRequest;
 use text::exit::{Exit, Failure};
 
-/// Runs `longhaul cp`.
+/// What of a command is about this end's screen, and not about the job.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Shown {
+    /// One JSON object to a line instead of text.
+    pub json: bool,
+    /// 1: each entry that is not copied as asked; 2: each entry.
+    pub verbose: u8,
+}
+
+/// Does what is asked, and shows how it goes.
 #[must_use]
-pub fn run(arguments: &CpArguments) -> Exit {
-    let filled = match tickets::filled(arguments) {
-        Ok(filled) => filled,
-        Err(failure) => return Screen::new(Mode::choose(arguments.json)).fail(&failure),
+pub fn run(request: Result<JobRequest, Failure>, shown: Shown) -> Exit {
+    let mode = Mode::choose(shown.json);
+    let request = match request {
+        Ok(request) => request,
+        Err(failure) => return Screen::new(mode).fail(&failure),
     };
-    let arguments = &filled;
-    let pipe = Pipe::of(arguments);
-    let mode = Mode::choose(arguments.json);
+    let pipe = Pipe::of(&request);
     let mut screen = match pipe {
         // Standard output has the data: not a word of ours in between.
         Ok(Some(Pipe::Out)) => Screen::onto(mode, Box::new(std::io::stderr()), Box::new(std::io::stderr())),
         _ => Screen::new(mode),
     };
-    if let Err(error) = end_by_signal(arguments.json) {
+    if let Err(error) = end_by_signal(shown.json) {
         screen.note(&format!("signals end this copy without a word: {error}"));
     }
     let done = match pipe {
-        Ok(None) => copy(arguments, false, &mut screen),
-        Ok(Some(pipe)) => through(pipe, arguments, &mut screen),
+        Ok(None) => copy(&request, shown, false, &mut screen),
+        Ok(Some(pipe)) => through(pipe, &request, shown, &mut screen),
         Err(failure) => Err(failure),
     };
     match done {
@@ -66,16 +78,16 @@ pub fn run(arguments: &CpArguments) -> Exit {
 }
 
 /// A copy of which one end is a pipe.
-fn through(pipe: Pipe, arguments: &CpArguments, screen: &mut Screen) -> Result<Exit, Failure> {
+fn through(pipe: Pipe, request: &JobRequest, shown: Shown, screen: &mut Screen) -> Result<Exit, Failure> {
     let spool = Spool::new()?;
-    let given = pipe.arguments(arguments, &spool);
+    let given = pipe.request(request, &spool);
     if pipe == Pipe::In {
         spool.fill(&mut std::io::stdin().lock())?;
-        return copy(&given, true, screen);
+        return copy(&given, shown, true, screen);
     }
-    let exit = copy(&given, true, screen)?;
+    let exit = copy(&given, shown, true, screen)?;
     if matches!(exit, Exit::Whole | Exit::NoReceipt) {
-        spool.pour(&mut std::io::stdout().lock(), &arguments.paths[0])?;
+        spool.pour(&mut std::io::stdout().lock(), &request.sources[0])?;
     }
     Ok(exit)
 }
@@ -99,16 +111,13 @@ fn end_by_signal(json: bool) -> std::io::Result<()> {
     Ok(())
 }
 
-fn parse(text: &OsStr) -> Result<Address, Failure> {
-    Address::parse(text.as_bytes())
-        .map_err(|fault| Exit::Usage.fail(format!("read the address '{}'", text.to_string_lossy()), fault))
-}
-
 /// What every kind of copy needs.
 #[derive(Debug)]
 pub struct Copy<'a> {
-    /// As given.
-    pub arguments: &'a CpArguments,
+    /// What is asked for.
+    pub request: &'a JobRequest,
+    /// How much the screen is told; see `Shown::verbose`.
+    pub verbose: u8,
     /// Who we are.
     pub identity: Arc<Identity>,
     /// Keys, trust, receipts.
@@ -117,8 +126,6 @@ pub struct Copy<'a> {
     pub began: Instant,
     /// The volumes of the destination, if it is a set of them.
     pub layout: Option<Layout>,
-    /// The sources are the volumes of one set.
-    pub joined: bool,
     /// Which entries are taken.
     pub choice: Choice,
     /// One end is a spool of ours: the other must name the stream.
@@ -141,55 +148,64 @@ impl Copy<'_> {
     }
 }
 
-fn copy(arguments: &CpArguments, piped: bool, screen: &mut Screen) -> Result<Exit, Failure> {
-    let began = Instant::now();
-    let is_here = |text: &OsStr| parse(text).is_ok_and(|it| matches!(it, Address::Local(_)));
-    let is_local = arguments.paths.iter().all(|text| is_here(text));
-    if arguments.reflink == ReflinkChoice::Always && !is_local {
+/// What does not go together is refused before anything is looked at.
+fn check(request: &JobRequest) -> Result<(), Failure> {
+    let is_local = request.addresses().all(|text| Address::of(text).is_ok_and(|it| matches!(it, Address::Local(_))));
+    if request.reflink == Clones::Only && !is_local {
         return Err(Exit::Usage.fail("share blocks with the source", "source and destination are on different hosts"));
     }
-    let is_fixed = arguments.policy == PolicyChoice::Fixed || arguments.law == LawChoice::Fixed;
-    let weighed = arguments.over.iter().filter(|path| path.weight.is_some()).count();
-    if weighed > 0 && weighed < arguments.over.len() {
+    let is_fixed = request.policy == Policy::Fixed || request.law == Law::Fixed;
+    let weighed = request.paths.iter().filter(|path| path.weight.is_some()).count();
+    if weighed > 0 && weighed < request.paths.len() {
         return Err(Exit::Usage
             .fail("weigh the paths", "some have a weight and some have none")
             .next("give one to each, or to none"));
     }
-    if is_fixed && arguments.rate.is_none() {
+    if is_fixed && request.rate_bps.is_none() {
         return Err(Exit::Usage.fail("send at a fixed rate", "--policy fixed and --law fixed need --rate"));
     }
-    if arguments.prune.is_some() && arguments.choose.picks() {
+    if request.prune.is_some() && request.names.is_some() {
         let cause = "of what --files-from does not name, nobody knows whether the source has it";
         return Err(Exit::Usage.fail("remove what the source does not have", cause));
     }
-    let listed = if arguments.choose.picks() { Some(below_folder(arguments)?) } else { None };
-    let arguments = listed.as_ref().unwrap_or(arguments);
-    let volumes::Named { sources, destinations, layout, joined } = volumes::named(arguments)?;
-    let choice = arguments.choose.read()?;
-    receipt_is_possible(arguments)?;
+    Ok(())
+}
+
+fn copy(request: &JobRequest, shown: Shown, piped: bool, screen: &mut Screen) -> Result<Exit, Failure> {
+    let began = Instant::now();
+    check(request)?;
+    let listed = if request.names.is_some() { Some(below_folder(request)?) } else { None };
+    let request = listed.as_ref().unwrap_or(request);
+    let parsed = |all: &[OsString]| all.iter().map(|text| Address::of(text)).collect::<Result<Vec<_>, _>>();
+    let (sources, destinations) = (parsed(&request.sources)?, parsed(&request.destinations)?);
+    let layout = layout::layout(request, destinations.len())?;
+    layout::count(if request.joined { sources.len() } else { 1 })?;
+    let choice = Choice::of(request)?;
+    receipt_is_possible(request)?;
     let home = Home::find().map_err(|error| failure_of("find LONGHAUL_HOME", &error.into()))?;
     let identity = Identity::load(&home).map_err(|error| failure_of("load this host's key", &error.into()))?;
     let identity = Arc::new(identity);
     let board = Board::open(&home, |why| {
-        if arguments.verbose > 0 {
+        if shown.verbose > 0 {
             screen.note(why);
         }
     });
     crate::job::sweep::begin(&home, false);
     let again = Again::default();
     let what = in_words(&sources, &destinations);
-    let copy = Copy { arguments, identity, home, began, layout, joined, choice, piped, again, board, what, lent: None };
+    let verbose = shown.verbose;
+    let copy = Copy { request, verbose, identity, home, began, layout, choice, piped, again, board, what, lent: None };
     let (from, paths) = one_place(&sources)?;
     let (_, targets) = one_place(&destinations)?;
     let once = |screen: &mut Screen| pass(&copy, from, &paths, &destinations[0], &targets, screen);
-    copy.again.until_done(arguments.stall, screen, once)
+    copy.again.until_done(request.stall, screen, once)
 }
 
 /// A receipt that was asked for by name: that it cannot be written is said before anything is moved, not after hours.
-fn receipt_is_possible(arguments: &CpArguments) -> Result<(), Failure> {
-    let Some(path) = arguments.receipt.as_ref().filter(|_| !arguments.dry_run) else { return Ok(()) };
+fn receipt_is_possible(request: &JobRequest) -> Result<(), Failure> {
+    let Some(path) = request.receipt.as_ref().filter(|_| !request.dry_run) else { return Ok(()) };
     let is_far = |text: &OsString| !matches!(Address::parse(text.as_bytes()), Ok(Address::Local(_)));
-    if arguments.paths.iter().all(is_far) {
+    if request.addresses().all(is_far) {
         let cause = "both ends are other hosts: the receipt stands with them, below their LONGHAUL_HOME";
         return Err(Exit::Usage.fail(format!("write the receipt '{}' here", path.display()), cause));
     }
@@ -237,34 +253,20 @@ fn pass(
     }
 }
 
-/// The path as that of a folder's content (`last` is `.`) or of a folder (nothing).
-#[must_use]
-pub fn folder_path(path: &OsStr, last: &[u8]) -> OsString {
-    let mut path = path.as_bytes().to_vec();
-    // `host:` is that host's home: a slash would make it its root.
-    match path.last() {
-        Some(b'/') => {}
-        Some(b':') => path.extend_from_slice(b"./"),
-        _ => path.push(b'/'),
-    }
-    path.extend_from_slice(last);
-    OsString::from_vec(path)
-}
-
 /// The paths of a copy of listed names: they stand below DST as they do below SRC.
-fn below_folder(arguments: &CpArguments) -> Result<CpArguments, Failure> {
+fn below_folder(request: &JobRequest) -> Result<JobRequest, Failure> {
     let refuse = |cause: String| {
         let failure = Exit::Usage.fail("take the names of --files-from", cause);
         Err(failure.next("name one source: the folder below which they stand"))
     };
-    if arguments.join || arguments.stripe.is_some() {
+    if request.joined || request.stripe.is_some() {
         return refuse("a list names what is below one folder, not on a set of volumes".to_owned());
     }
-    let [source, destination] = &arguments.paths[..] else {
-        return refuse(format!("{} sources were named", arguments.paths.len() - 1));
+    let ([source], [destination]) = (&request.sources[..], &request.destinations[..]) else {
+        return refuse(format!("{} sources were named", request.sources.len()));
     };
-    let paths = vec![folder_path(source, b"."), folder_path(destination, b"")];
-    Ok(CpArguments { paths, ..arguments.clone() })
+    let (sources, destinations) = (vec![folder_path(source, b".")], vec![folder_path(destination, b"")]);
+    Ok(JobRequest { sources, destinations, ..request.clone() })
 }
 
 /// The sources' host (none: this one) and their paths there.
@@ -285,24 +287,4 @@ fn one_place(sources: &[Address]) -> Result<Place<'_>, Failure> {
     }
     let paths = sources.iter().map(|source| source.path().into()).collect();
     Ok((if matches!(first, Address::Local(_)) { None } else { Some(first) }, paths))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_content_is_meant_with_and_without_a_slash() {
-        for (given, source, destination) in [
-            ("a", "a/.", "a/"),
-            ("a/", "a/.", "a/"),
-            (".", "./.", "./"),
-            ("host:", "host:./.", "host:./"),
-            ("host:x", "host:x/.", "host:x/"),
-            ("longhaul://t@h:1/x", "longhaul://t@h:1/x/.", "longhaul://t@h:1/x/"),
-        ] {
-            assert_eq!(folder_path(OsStr::new(given), b"."), source);
-            assert_eq!(folder_path(OsStr::new(given), b""), destination);
-        }
-    }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use engine::end::Tally;
 use proto::wire::control::{Frame, TEXT_BYTES_MAX};
+use proto::wire::request::RelayRequest;
 
 use crate::address::Address;
 use crate::cp::{Copy, session};
@@ -20,18 +21,11 @@ use crate::job::keeper::Sync;
 use crate::report::{self, Screen};
 use text::exit::{Exit, Failure};
 
-/// Said to the source's host where a session with it was lost that had carried this job: should it still be at it, that ends before this begins.
-pub const AGAIN: &str = "--again";
-
-/// What the source's host is told: options of ours, and patterns as options.
-fn options(copy: &Copy<'_>) -> Result<Vec<String>, Failure> {
-    let mut options = copy.arguments.relay_options();
-    options.extend(copy.choice.options());
-    if copy.again.was_lost() {
-        options.push(AGAIN.to_owned());
-    }
-    match options.iter().find(|option| option.len() > TEXT_BYTES_MAX) {
-        None => Ok(options),
+/// What the source's host is told. A rule is cut nowhere: one that a frame cannot hold ends the job here.
+fn request(copy: &Copy<'_>) -> Result<RelayRequest, Failure> {
+    let request = copy.request.relayed(copy.again.was_lost());
+    match request.rules.iter().find(|rule| rule.len() > TEXT_BYTES_MAX) {
+        None => Ok(request),
         Some(long) => {
             let begin: String = long.chars().take(60).collect();
             let cause = format!("'{begin}…' is longer than {TEXT_BYTES_MAX} bytes");
@@ -49,18 +43,18 @@ pub fn run(
     targets: &[Box<[u8]>],
     screen: &mut Screen,
 ) -> Result<Exit, Failure> {
-    let options = options(copy)?;
+    let request = Box::new(request(copy)?);
     let target = one_job_address(copy, key_of(copy, from, screen)?, to, targets, screen)?;
     let (mut link, ticket) = session::connect(copy, from, screen)?;
     greet::begin(&mut link, ticket.as_ref());
     greet::pick(&mut link, copy.choice.picks.as_deref())?;
     // The target has the first of them.
     let volumes = targets.iter().skip(1).cloned().collect();
-    let frame = Frame::Relay { sources: paths.to_vec(), target: target.with_secret(), volumes, options };
+    let frame = Frame::Relay { sources: paths.to_vec(), target: target.with_secret(), volumes, request };
     greet::say(&mut link, &frame);
     greet::hello(&mut link, GREET)?;
     // The source tells how it goes at least every few seconds; silence for longer than its own watchdog is a lost session.
-    let patience = copy.arguments.stall + Duration::from_secs(60);
+    let patience = copy.request.stall + Duration::from_secs(60);
     let mut came = None;
     loop {
         // Once it has told of the job, a session that is lost is made again as any other is.

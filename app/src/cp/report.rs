@@ -296,7 +296,7 @@ fn dry_run(record: &engine::end::Record) -> DryRun {
 
 /// Engines are chosen while data moves already: `--explain` has them at the end.
 fn explain_storage(facts: &Facts<'_>, outcome: &Outcome, screen: &mut Screen) {
-    for choice in outcome.storage.iter().filter(|_| facts.copy.arguments.explain) {
+    for choice in outcome.storage.iter().filter(|_| facts.copy.request.explain) {
         screen.note(&format!("{}: {} ({})", choice.what, choice.value, choice.reason));
     }
 }
@@ -398,7 +398,7 @@ fn without(names: &str, copy: &Copy<'_>, screen: &mut Screen) -> Result<Exit, Fa
 
 /// Where it went, as the user named it.
 fn destination(copy: &Copy<'_>) -> String {
-    let last = copy.arguments.destination().to_string_lossy();
+    let last = copy.request.destinations.last().map_or_else(Default::default, |last| last.to_string_lossy());
     match copy.layout {
         Some(Layout { stripe, volumes }) => format!("{volumes} volumes, by {}, the last {last}", stripe.name()),
         None => last.into_owned(),

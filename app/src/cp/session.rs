@@ -17,16 +17,17 @@ use engine::linux::choice::{Chooser, Demands};
 use engine::linux::filter::Filter;
 use engine::linux::overlap::{Marks, Own};
 use engine::linux::sink::LinuxSink;
+use engine::linux::watched::Snapshot;
 use engine::linux::{Sinks, Sources, read_bps, write_bps};
 use engine::platform::Clones;
 use proto::error::Refusal;
 use proto::manifest::Aspects;
 use proto::negotiate::{Choice, Driver, Pace, slower_disk};
 use proto::wire::control::{Compare, Direction, Frame, Open, Place};
+use proto::wire::request::Transport;
 use sys::event::Event;
 
 use crate::address::Address;
-use crate::args::{CpArguments, DriverChoice, SnapshotChoice, TransportChoice};
 use crate::cp::{Copy, knock, pipe, report};
 use crate::host::winners;
 use crate::identity::ticket::Ticket;
@@ -77,7 +78,7 @@ pub fn connect(copy: &Copy<'_>, to: &Address, screen: &mut Screen) -> Result<(Li
     let expect = ticket.as_ref().map_or(Expect::Trusted, |ticket| Expect::Key(ticket.server_key));
     let connect = || Link::connect(&host_port, &copy.identity, expect, CONNECT);
     let link = knock::until_let_in(connect, |note| {
-        if copy.arguments.verbose > 0 {
+        if copy.verbose > 0 {
             screen.note(note);
         }
     })
@@ -94,34 +95,22 @@ pub fn connect(copy: &Copy<'_>, to: &Address, screen: &mut Screen) -> Result<(Li
 /// The user's wishes as an offer.
 #[must_use]
 pub fn wishes(copy: &Copy<'_>) -> Wishes {
-    let arguments = copy.arguments;
+    let request = copy.request;
     let wishes = Wishes {
-        memory_bytes: arguments.memory,
-        workers: arguments.workers.unwrap_or(0),
-        driver: match arguments.driver {
-            DriverChoice::Auto => None,
-            DriverChoice::Uring => Some(Driver::Uring),
-            DriverChoice::Plain => Some(Driver::Plain),
-        },
-        cipher: arguments.cipher.map(Into::into),
-        digest: Some(arguments.digest.into()),
-        integrity_only: arguments.integrity_only,
-        bare: arguments.bare,
-        streams: arguments.streams.unwrap_or(0),
-        chunk_bytes: arguments.chunk.unwrap_or(0),
-        rate_bps: arguments.rate.unwrap_or(0),
+        memory_bytes: request.memory_bytes,
+        workers: request.workers.unwrap_or(0),
+        driver: request.driver,
+        cipher: request.cipher,
+        digest: Some(request.digest),
+        integrity_only: request.integrity_only,
+        bare: request.bare,
+        streams: request.streams.unwrap_or(0),
+        chunk_bytes: request.chunk_bytes.unwrap_or(0),
+        rate_bps: request.rate_bps.unwrap_or(0),
         disk_bps: 0,
         bufs_bytes: 0,
-        datagrams: if arguments.bare || arguments.transport == TransportChoice::Tcp {
-            0
-        } else {
-            arguments.streams.unwrap_or(1)
-        },
-        pace: Pace {
-            law: arguments.law.into(),
-            policy: arguments.policy.into(),
-            min_bps: arguments.min_rate.unwrap_or(0),
-        },
+        datagrams: if request.bare || request.transport == Transport::Tcp { 0 } else { request.streams.unwrap_or(1) },
+        pace: Pace { law: request.law, policy: request.policy, min_bps: request.min_rate_bps.unwrap_or(0) },
     };
     match &copy.lent {
         Some(lent) => lent.narrow(wishes),
@@ -133,21 +122,20 @@ pub fn wishes(copy: &Copy<'_>) -> Wishes {
 #[must_use]
 pub fn storage(copy: &Copy<'_>) -> Arc<Chooser> {
     Chooser::new(Demands {
-        engines: copy.arguments.engine,
-        memory: (!copy.arguments.dry_run).then(|| copy.home.path("engines")),
-        driver: ring_kind(copy.arguments.driver),
-        chunk_bytes: copy.arguments.chunk.unwrap_or(0),
+        engines: copy.request.engines,
+        memory: (!copy.request.dry_run).then(|| copy.home.path("engines")),
+        driver: ring_kind(copy.request.driver),
+        chunk_bytes: copy.request.chunk_bytes.unwrap_or(0),
     })
 }
 
 /// The driver the user insists on.
 #[must_use]
-pub fn ring_kind(driver: DriverChoice) -> Option<sys::ring::Kind> {
-    match driver {
-        DriverChoice::Auto => None,
-        DriverChoice::Uring => Some(sys::ring::Kind::Uring),
-        DriverChoice::Plain => Some(sys::ring::Kind::Plain),
-    }
+pub fn ring_kind(driver: Option<Driver>) -> Option<sys::ring::Kind> {
+    driver.map(|driver| match driver {
+        Driver::Uring => sys::ring::Kind::Uring,
+        Driver::Plain => sys::ring::Kind::Plain,
+    })
 }
 
 /// Workers of an end, and what they are beside.
@@ -169,8 +157,8 @@ pub fn start_workers(
     holds: Vec<Hold>,
 ) -> Result<(Arc<Workers>, u64), Failure> {
     let count = usize::from(count);
-    let pool_bytes = offer::pool_bytes(copy.arguments.memory, count, chunk_bytes);
-    let driver = ring_kind(copy.arguments.driver);
+    let pool_bytes = offer::pool_bytes(copy.request.memory_bytes, count, chunk_bytes);
+    let driver = ring_kind(copy.request.driver);
     let workers = Workers::start(Make { count, memory_bytes: pool_bytes, chunk_bytes, driver, holds })
         .map_err(|error| Exit::of_io(&error).fail("start the workers", error))?;
     Ok((Arc::new(workers), pool_bytes))
@@ -187,12 +175,7 @@ pub fn job_id() -> Result<[u8; 16], Failure> {
 /// What is done with what stands at the destination.
 #[must_use]
 pub fn sync(copy: &Copy<'_>) -> Sync {
-    let compare = match copy.arguments {
-        CpArguments { checksum: true, .. } => Compare::Always,
-        CpArguments { mirror: true, .. } => Compare::Changed,
-        _ => Compare::Never,
-    };
-    Sync { compare, prune: copy.arguments.prune }
+    Sync { compare: copy.request.compare, prune: copy.request.prune }
 }
 
 /// A destination, and what is done with what stands there.
@@ -238,16 +221,16 @@ fn open_frame(
         direction,
         paths,
         layout: copy.layout,
-        joined: copy.joined,
+        joined: copy.request.joined,
         into_folder,
         top,
-        keep: !copy.arguments.no_keep,
-        dry: copy.arguments.dry_run,
+        keep: copy.request.keep,
+        dry: copy.request.dry_run,
         compare: sync(copy).compare,
         prune: sync(copy).prune,
-        rung: copy.arguments.rung.into(),
-        aspects: copy.arguments.keep.aspects(),
-        numeric: copy.arguments.keep.numeric_ids,
+        rung: copy.request.rung,
+        aspects: copy.request.aspects,
+        numeric: copy.request.numeric_ids,
         rules: copy.choice.rules.clone(),
         places: Vec::new(),
         offer: offer::offer(&Wishes { disk_bps, ..wishes(copy) }),
@@ -268,7 +251,7 @@ pub fn push(
 /// Must the destination be a folder, which takes sources under their own names?
 #[must_use]
 pub fn is_into_folder(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[u8]) -> bool {
-    copy.layout.is_some() || (paths.len() > 1 && !copy.joined) || place::means_folder(to)
+    copy.layout.is_some() || (paths.len() > 1 && !copy.request.joined) || place::means_folder(to)
 }
 
 /// Files below `ground` to a daemon: to the place of its address, or to these of its volumes.
@@ -280,7 +263,7 @@ pub fn push_from(
     targets: &[Box<[u8]>],
     screen: &mut Screen,
 ) -> Result<Exit, Failure> {
-    let disk_bps = read_bps(&place::source(ground, paths, Called::Own, storage(copy), copy.joined)?);
+    let disk_bps = read_bps(&place::source(ground, paths, Called::Own, storage(copy), copy.request.joined)?);
     let into_folder = is_into_folder(copy, paths, to.path());
     let open = open_frame(copy, Direction::Push, targets.to_vec(), into_folder, Box::default(), disk_bps)?;
     let mut session = begin(copy, to, open, |_| Vec::new(), screen)?;
@@ -288,15 +271,15 @@ pub fn push_from(
         return Err(pipe::unnamed());
     }
     let called = Called::of(&session.agreed.top, into_folder);
-    let source = place::source(ground, paths, called, storage(copy), copy.joined)?;
-    let kept = copy.arguments.keep.aspects();
+    let source = place::source(ground, paths, called, storage(copy), copy.request.joined)?;
+    let kept = copy.request.aspects;
     let own = Own::new(&session.open.job, &session.agreed.places).map(Arc::new);
     let source = source.map(|it| {
-        let it = it.keeping(kept, copy.arguments.keep.numeric_ids).avoiding(own.clone());
-        let it = it.from_snapshots(copy.arguments.snapshot.into());
+        let it = it.keeping(kept, copy.request.numeric_ids).avoiding(own.clone());
+        let it = it.from_snapshots(copy.request.snapshot);
         it.choosing(copy.choice.filter.clone(), copy.choice.picks.clone())
     });
-    if let Err(failure) = refuse_overlap(own.as_deref(), &source, copy.arguments.prune.is_some()) {
+    if let Err(failure) = refuse_overlap(own.as_deref(), &source, copy.request.prune.is_some()) {
         session.give_up(Refusal::Overlap, &failure);
         return Err(failure);
     }
@@ -328,21 +311,21 @@ pub fn pull(
     to: &[Box<[u8]>],
     screen: &mut Screen,
 ) -> Result<Exit, Failure> {
-    if copy.arguments.snapshot == SnapshotChoice::Always {
+    if copy.request.snapshot == Snapshot::Always {
         let cause = "the source is another host's, which decides itself what it clones";
         return Err(Exit::Usage.fail("read from clones", cause).next("copy from there, or leave --snapshot out"));
     }
     let ground = Ground::here();
     let into_folder = is_into_folder(copy, paths, &to[0]);
-    let target = place::target(&ground, to, copy.layout, into_folder, copy.arguments.dry_run)?;
+    let target = place::target(&ground, to, copy.layout, into_folder, copy.request.dry_run)?;
     let top = target.top.clone();
-    let (carry, carried) = receipt::carry(&copy.home, &target, copy.arguments.dry_run);
-    let kept = copy.arguments.keep.aspects();
+    let (carry, carried) = receipt::carry(&copy.home, &target, copy.request.dry_run);
+    let kept = copy.request.aspects;
     let marked = target.clone();
     let (sink, sync) = sink(target, &storage(copy), sync(copy), kept, copy.choice.filter.clone(), None);
     let open = open_frame(copy, Direction::Pull, paths.to_vec(), into_folder, top, write_bps(&sink))?;
     let session = begin(copy, from, open, |job| places(&marked, job), screen)?;
-    let way = Way::Recv { sink, keep: !copy.arguments.no_keep, carried, sync };
+    let way = Way::Recv { sink, keep: copy.request.keep, carried, sync };
     // What is in a spool is not there in a next run.
     session.run(copy, way, Some(carry).filter(|_| !copy.piped), screen)
 }
@@ -362,9 +345,9 @@ struct Session {
 /// Greets for a datagram rail over the session's own path while the acceptor thinks. A short path has nothing to gain; of several, each is
 /// greeted when it is used.
 fn greet_early(copy: &Copy<'_>, link: &Link, open: &Open) -> Option<Early> {
-    let arguments = &copy.arguments;
-    let is_auto = arguments.transport == TransportChoice::Auto;
-    if open.offer.datagrams == 0 || !arguments.over.is_empty() || arguments.dry_run {
+    let request = copy.request;
+    let is_auto = request.transport == Transport::Auto;
+    if open.offer.datagrams == 0 || !request.paths.is_empty() || request.dry_run {
         return None;
     }
     let rtt = probe::rtt_of(&sys::sock::tcp_info(link.as_fd()).ok()?);
@@ -389,7 +372,7 @@ fn begin(
     places: impl Fn(&[u8; 16]) -> Vec<Place>,
     screen: &mut Screen,
 ) -> Result<Session, Failure> {
-    let until = Instant::now() + copy.arguments.stall;
+    let until = Instant::now() + copy.request.stall;
     let mut pause = BUSY_PAUSE_MIN;
     loop {
         let failure = match ask(copy, to, open.clone(), &places, screen) {
@@ -399,7 +382,7 @@ fn begin(
         if pause == BUSY_PAUSE_MIN {
             screen.note(&format!(
                 "waiting for a place, for {} s at most: {}",
-                copy.arguments.stall.as_secs(),
+                copy.request.stall.as_secs(),
                 failure.cause
             ));
         }
@@ -432,7 +415,7 @@ fn ask(
     if agreed.compare != open.compare && open.direction == Direction::Push {
         screen.note(UNCOMPARED);
     }
-    let known = (copy.arguments.transport == TransportChoice::Auto && !agreed.plan.bare).then(|| {
+    let known = (copy.request.transport == Transport::Auto && !agreed.plan.bare).then(|| {
         let info = sys::sock::tcp_info(link.as_fd()).ok();
         let plan = &agreed.plan;
         let mut known = probe::known(info.as_ref(), (plan.streams, plan.streams_max), plan.rate_bps);
@@ -454,15 +437,15 @@ impl Session {
 
     /// Where rails lead: by the paths that were named, else to the session's own peer, and not over a slow card if a faster network joins both.
     fn peers(&mut self, copy: &Copy<'_>, secret: &JobSecret, screen: &mut Screen) -> Result<Vec<Peer>, Failure> {
-        if copy.arguments.over.is_empty() {
+        if copy.request.paths.is_empty() {
             let packet_bytes = udp::packet_bytes_of(self.link.as_fd(), self.addr.ip());
             let named = Peer { addr: self.addr, from: None, packet_bytes };
             return Ok(vec![self.way_round(copy, secret, screen).unwrap_or(named)]);
         }
-        for path in &copy.arguments.over {
+        for path in &copy.request.paths {
             self.prove(copy, path.remote)?;
         }
-        Ok(copy.arguments.over.iter().map(|path| self.peer_at(path.remote, path.local)).collect())
+        Ok(copy.request.paths.iter().map(|path| self.peer_at(path.remote, path.local)).collect())
     }
 
     /// Where another host's client says which addresses are dialled, the session's peer must be there.
@@ -488,7 +471,7 @@ impl Session {
         let local = sys::sock::local_addr(self.link.as_fd()).ok()?;
         let better = cards::better(local.ip(), self.addr.ip(), &nets, own, theirs)?;
         let peer = self.peer_at(better.there, Some(better.here));
-        if self.early.is_some() || copy.arguments.dry_run || self.prove(copy, better.there).is_err() {
+        if self.early.is_some() || copy.request.dry_run || self.prove(copy, better.there).is_err() {
             screen.note(&better.left());
             return None;
         }
@@ -516,7 +499,7 @@ impl Session {
     /// The share that each path should bring.
     fn weigh(&self, copy: &Copy<'_>, peers: &[Peer]) -> Vec<f64> {
         let (own, theirs) = (&self.open.offer.interfaces, &self.agreed.theirs.interfaces);
-        let said: Vec<Option<u32>> = copy.arguments.over.iter().map(|path| path.weight).collect();
+        let said: Vec<Option<u32>> = copy.request.paths.iter().map(|path| path.weight).collect();
         let ends: Vec<cards::Ends> =
             peers.iter().map(|it| (it.from.or_else(|| leaves_from(it.addr)), it.addr.ip())).collect();
         cards::weights(&said, &ends, own, theirs)
@@ -561,16 +544,16 @@ impl Session {
             theirs: Some(&self.agreed.theirs),
             choices: &self.agreed.choices,
             workers: &workers,
-            granted: copy.arguments.memory,
+            granted: copy.request.memory_bytes,
         };
-        if copy.arguments.explain {
+        if copy.request.explain {
             explained.show(screen);
         }
         let shared = proto::negotiate::share_cores(&self.open.offer, &self.agreed.theirs);
         let bell = Event::new().map_err(|error| Exit::of_io(&error).fail("start the job", error))?;
         let (path, weights) = (self.known_of_path(), self.weigh(copy, &peers));
         let rails = Rails::dial_net(&peers, &secret, direction == Direction::Push, path, self.early.take(), &bell);
-        let (rung, dry) = (self.open.rung, copy.arguments.dry_run);
+        let (rung, dry) = (self.open.rung, copy.request.dry_run);
         let default = receipt::default_path(&copy.home, &self.open.job);
         let (no, lent) = (next_job(), copy.lent.as_ref());
         let _forget = lent.map(|lent| lent.forget(self.open.job, no));
@@ -599,8 +582,8 @@ impl Session {
             }),
             posted: Some(copy.post(self.open.job, end_of(direction == Direction::Push), &bell)),
             bell,
-            stall: lent.map_or(copy.arguments.stall, |lent| lent.stall(copy.arguments.stall)),
-            receipt: (!dry).then(|| copy.arguments.receipt.clone().unwrap_or(default)),
+            stall: lent.map_or(copy.request.stall, |lent| lent.stall(copy.request.stall)),
+            receipt: (!dry).then(|| copy.request.receipt.clone().unwrap_or(default)),
             carry: carry.filter(|_| !dry),
             bound: Arc::new(Bound::new(plan.rate_bps / 8, lent.map(Lent::bound))),
             share: lent.map(|lent| lent.share(no)),
@@ -626,7 +609,7 @@ impl Session {
 /// Turns this end, the screen told. How far it came is kept for the next session, should this one be lost.
 fn turn(job: Job<'_>, copy: &Copy<'_>, screen: &mut Screen) -> Result<Outcome, Failure> {
     let source = if let Way::Send(source) = &job.way { Some(source.clone()) } else { None };
-    let (sends, verbose) = (source.is_some(), copy.arguments.verbose);
+    let (sends, verbose) = (source.is_some(), copy.verbose);
     let (mut pace, mut tally) = (report::Pace::default(), Tally::default());
     let outcome = keeper::run(job, &mut |status, notes| {
         tally = report::durable(status, sends);

@@ -20,16 +20,15 @@ use engine::job::JobNo;
 use engine::linux::picks::Picks;
 use proto::error::Refusal;
 use proto::manifest::Aspects;
-use proto::negotiate::Driver;
 use proto::wire::control::{Compare, Frame};
+use proto::wire::request::RelayRequest;
 
 use super::live::Relayed;
 use super::session::{self, Guest, No, PATIENCE, ground, no, permitted};
 use super::shares::Shares;
 use super::{CHUNK_BYTES, Daemon, Forget, relay_to};
 use crate::address::Address;
-use crate::args::{Choice, CpArguments};
-use crate::cp::relay::AGAIN;
+use crate::cp::choice::Choice;
 use crate::cp::{self, Copy, knock};
 use crate::identity::ticket::Delegation;
 use crate::identity::{Access, PublicKey, Rights};
@@ -38,6 +37,7 @@ use crate::job::halt::Halt;
 use crate::job::offer::{STREAMS_MAX, Wishes};
 use crate::link::{Expect, Link, LinkError, Turn};
 use crate::report::{self, Mode, Screen};
+use node::request::JobRequest;
 use text::exit::{Exit, Failure};
 
 /// A ticket for a relayed job is good for so long: its job begins at once.
@@ -110,11 +110,7 @@ impl<'a> Lent<'a> {
         Wishes {
             memory_bytes: least(wishes.memory_bytes, settings.memory_bytes),
             workers: if wishes.workers > 0 { wishes.workers.min(workers) } else { workers },
-            driver: match cp::session::ring_kind(settings.driver) {
-                Some(sys::ring::Kind::Uring) => Some(Driver::Uring),
-                Some(sys::ring::Kind::Plain) => Some(Driver::Plain),
-                None => None,
-            },
+            driver: settings.driver,
             integrity_only: wishes.integrity_only && settings.integrity_only,
             bare: wishes.bare && settings.bare,
             streams: wishes.streams.min(STREAMS_MAX),
@@ -214,14 +210,14 @@ pub(super) struct Task {
     pub(super) sources: Vec<Box<[u8]>>,
     pub(super) target: String,
     pub(super) volumes: Vec<Box<[u8]>>,
-    pub(super) options: Vec<String>,
+    pub(super) request: Box<RelayRequest>,
 }
 
 /// Payload in clear needs the consent of this end, too.
-fn consents(daemon: &Daemon, arguments: &CpArguments) -> Result<(), No> {
+fn consents(daemon: &Daemon, request: &JobRequest) -> Result<(), No> {
     let (clear, bare) = daemon.settings.read().map_or((false, false), |it| (it.integrity_only || it.bare, it.bare));
-    if (arguments.bare && !bare) || (arguments.integrity_only && !clear) {
-        let option = if arguments.bare { "--bare" } else { "--integrity-only" };
+    if (request.bare && !bare) || (request.integrity_only && !clear) {
+        let option = if request.bare { "--bare" } else { "--integrity-only" };
         let detail = format!("the source's daemon was not started with {option}");
         return Err(no(Refusal::IntegrityOnlyRefused, detail));
     }
@@ -239,20 +235,19 @@ fn named(guest: &Guest, task: &Task, to: &Address) -> Relayed {
     *hasher.finalize().as_bytes()
 }
 
-/// Where it is to go, what the client wants of it, and whether it has lost an earlier one.
-fn understood(task: &Task) -> Result<(Address, CpArguments, bool), No> {
-    let Task { sources, target, options, .. } = task;
+/// Where it is to go, and what the client wants of it.
+fn understood(task: &Task) -> Result<(Address, JobRequest), No> {
+    let Task { sources, target, volumes, request } = task;
     let to = Address::parse(target.as_bytes()).map_err(|fault| no(Refusal::RelayRefused, fault.to_string()))?;
     // Only a ticket says that the client may write there; this daemon's own keys are not lent.
     if !matches!(&to, Address::Daemon { ticket: Some(_), .. }) {
         return Err(no(Refusal::RelayRefused, "the target must be a daemon's address with a ticket"));
     }
     let names: Vec<OsString> = sources.iter().map(|path| OsString::from_vec(path.to_vec())).collect();
-    let is_again = options.iter().any(|option| option == AGAIN);
-    let options: Vec<String> = options.iter().filter(|option| *option != AGAIN).cloned().collect();
-    let arguments = CpArguments::from_relay(&options, &names, target.as_ref())
-        .map_err(|error| no(Refusal::RelayRefused, error.to_string()))?;
-    Ok((to, arguments, is_again))
+    // Of several destinations each is a path at the target's daemon; the first is the target's own.
+    let volumes = volumes.iter().map(|path| OsString::from_vec(path.to_vec()));
+    let destinations = std::iter::once(OsString::from(target)).chain(volumes).collect();
+    Ok((to, JobRequest::from_relay(request, names, destinations)))
 }
 
 /// Runs a client's job against another daemon, and tells how it goes.
@@ -268,24 +263,26 @@ pub(super) fn relay(
         return Err(no(Refusal::WriteOnly, "this key or ticket may only write here"));
     }
     let ground = ground(daemon, &guest.rights)?;
-    let (to, mut arguments, is_again) = understood(task)?;
-    consents(daemon, &arguments)?;
-    let layout = cp::volumes::layout(&arguments, volumes.len() + 1)
-        .map_err(|failure| no(Refusal::RelayRefused, failure.cause))?;
+    let (to, mut request) = understood(task)?;
+    consents(daemon, &request)?;
+    let layout =
+        cp::layout::layout(&request, volumes.len() + 1).map_err(|failure| no(Refusal::RelayRefused, failure.cause))?;
     if layout.is_none() && !volumes.is_empty() {
         return Err(no(Refusal::RelayRefused, "several targets are volumes of a set: --stripe says how it is used"));
     }
     let targets: Vec<Box<[u8]>> = std::iter::once(to.path().into()).chain(volumes.iter().cloned()).collect();
-    let choice = arguments.choose.read().map_err(|failure| no(Refusal::RelayRefused, failure.cause))?;
-    arguments.keep.unprivileged = permitted(daemon, &guest.rights, Aspects::SECURITY).is_empty();
-    if !daemon.live.relays(&guest.halt, named(guest, task, &to), is_again) {
+    let choice = Choice::of(&request).map_err(|failure| no(Refusal::RelayRefused, failure.cause))?;
+    if permitted(daemon, &guest.rights, Aspects::SECURITY).is_empty() {
+        request.aspects = request.aspects.without(Aspects::SECURITY);
+    }
+    if !daemon.live.relays(&guest.halt, named(guest, task, &to), task.request.again) {
         return Err(no(Refusal::Busy, "the earlier one of this relay has not ended yet"));
     }
     let (to_client, lines) = channel::<Vec<u8>>();
     let shares = session::shares(daemon, guest);
     let lent = Lent { daemon, rights: &guest.rights, shares, halt: Arc::clone(&guest.halt) };
     // An outage that the job outlives its client outlives, too.
-    let stall = lent.stall(arguments.stall);
+    let stall = lent.stall(request.stall);
     let silent = stall.max(SILENT);
     let _ = sys::sock::set_user_timeout(link.as_fd(), silent);
     let _ = sys::sock::set_keepalive(link.as_fd(), silent / 3, silent / 6, 3);
@@ -293,12 +290,12 @@ pub(super) fn relay(
         let pushed = scope.spawn(|| {
             let mut screen = Screen::onto(Mode::Json, Box::new(Lines::new(to_client)), Box::new(std::io::sink()));
             let copy = Copy {
-                arguments: &arguments,
+                request: &request,
+                verbose: 0,
                 identity: daemon.identity.clone(),
                 home: daemon.home.clone(),
                 began: Instant::now(),
                 layout,
-                joined: arguments.join,
                 choice: Choice { picks, ..choice },
                 piped: false,
                 again: cp::retry::Again::default(),
@@ -318,7 +315,7 @@ pub(super) fn relay(
             done.inspect_err(on_failure).is_ok()
         });
         // The client goes with the last line: what that says must be so by then.
-        let last = follow(link, &lines, &guest.halt, arguments.unattended);
+        let last = follow(link, &lines, &guest.halt, request.unattended);
         if pushed.join().unwrap_or(false)
             && let Some(grant) = &guest.grant
         {

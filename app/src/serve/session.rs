@@ -292,8 +292,8 @@ fn serve(
         Frame::AskTicket { key, targets, compare, prune } if picks.is_none() => {
             relay::give_ticket(daemon, &mut link, guest, Wanted { key, targets, compare, prune })
         }
-        Frame::Relay { sources, target, volumes, options } => {
-            let task = Task { sources, target, volumes, options };
+        Frame::Relay { sources, target, volumes, request } => {
+            let task = Task { sources, target, volumes, request };
             relay::relay(daemon, &mut link, guest, &task, picks)
         }
         _ => Err(Breach::WrongOrder.into()),

@@ -13,7 +13,8 @@ use proto::wire::control::{Compare, Direction, Frame, Open, Rung};
 
 use super::*;
 use crate::address::Address;
-use crate::args::{Arguments, Command, CpArguments};
+use crate::args::{Arguments, Command};
+use crate::cp::choice::Choice;
 use crate::cp::{self, Copy};
 use crate::identity::authorized;
 use crate::identity::ticket::Ticket;
@@ -23,6 +24,7 @@ use crate::job::offer::Wishes;
 use crate::link::{Expect, Link};
 use crate::report::{Mode, Screen};
 use clap::Parser;
+use node::request::JobRequest;
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -199,15 +201,15 @@ impl User {
     fn relay(&self, words: &[&str], from: &Address, to: &Address) -> (Result<Exit, Failure>, String) {
         let said = Said::default();
         let mut screen = Screen::onto(Mode::Json, Box::new(said.clone()), Box::new(said.clone()));
-        let arguments = arguments(words);
+        let request = request(words);
         let copy = Copy {
-            arguments: &arguments,
+            request: &request,
+            verbose: 0,
             identity: Arc::clone(&self.identity),
             home: self.home.clone(),
             began: Instant::now(),
             layout: None,
-            joined: false,
-            choice: arguments.choose.read().unwrap(),
+            choice: Choice::of(&request).unwrap(),
             piped: false,
             again: cp::retry::Again::default(),
             board: Arc::default(),
@@ -221,10 +223,10 @@ impl User {
     }
 }
 
-fn arguments(words: &[&str]) -> CpArguments {
+fn request(words: &[&str]) -> JobRequest {
     let line = ["longhaul", "cp"].iter().chain(words).chain(&["x", "y"]);
     let Command::Cp(arguments) = Arguments::parse_from(line).command else { unreachable!() };
-    *arguments
+    arguments.request().unwrap()
 }
 
 fn open(link: &Link, direction: Direction, path: &str) -> Open {
@@ -310,7 +312,7 @@ fn a_delegated_ticket_is_good_for_one_host_one_path_and_one_direction() {
         sources: vec![(*b"secret").into()],
         target: "longhaul://x/".into(),
         volumes: vec![],
-        options: vec![],
+        request: Box::default(),
     };
     assert_eq!(answer(&mut relay.meet(&host, Some(&ticket)), &frame), other, "and no relay");
     assert_eq!(answer_to_open(&mut relay.meet(&host, Some(&ticket)), Direction::Push, "in"), 0);
@@ -382,7 +384,7 @@ fn a_daemon_is_no_scanner_of_its_network() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let wrong = Ticket { server_key: from.key(), secret: [1; 16] };
     let answer_to = |target: String| {
-        let frame = Frame::Relay { sources: vec![(*b"a").into()], target, volumes: vec![], options: vec![] };
+        let frame = Frame::Relay { sources: vec![(*b"a").into()], target, volumes: vec![], request: Box::default() };
         let mut link = alice.meet(&from, Some(&own));
         let since = Instant::now();
         greet::say(&mut link, &frame);
@@ -438,9 +440,9 @@ fn slow_relay(alice: &User, from: &Host, to: &Host, options: &[&str]) -> Link {
     let ticket = alice.delegate(to, &own, from.key(), "b");
     let own = from.ticket(Uses::Many, Rights::default());
     let mut link = alice.meet(from, Some(&own));
-    let options = options.iter().map(|option| (*option).to_owned()).collect();
+    let request = Box::new(request(options).relayed(false));
     let target = to.address(&ticket, "b").with_secret();
-    greet::say(&mut link, &Frame::Relay { sources: vec![(*b"a").into()], target, volumes: vec![], options });
+    greet::say(&mut link, &Frame::Relay { sources: vec![(*b"a").into()], target, volumes: vec![], request });
     greet::hello(&mut link, SOON).unwrap();
     until("the job runs at both", || from.served() == 1 && !to.daemon.waiting().is_empty());
     link
@@ -465,9 +467,9 @@ fn a_relay_whose_client_lost_it_ends_before_it_is_begun_again() {
         let ticket = alice.delegate(&to, &to.ticket(Uses::Many, Rights::default()), from.key(), "b");
         let mut link = alice.meet(&from, Some(&from.ticket(Uses::Many, Rights::default())));
         let target = to.address(&ticket, "b").with_secret();
-        let options = vec!["--again".to_owned()];
+        let request = Box::new(JobRequest::default().relayed(true));
         from.daemon.settings.write().unwrap().rate_bps = None;
-        greet::say(&mut link, &Frame::Relay { sources: vec![(*b"a").into()], target, volumes: vec![], options });
+        greet::say(&mut link, &Frame::Relay { sources: vec![(*b"a").into()], target, volumes: vec![], request });
         greet::hello(&mut link, SOON).unwrap();
         link
     };
@@ -692,9 +694,9 @@ fn a_relayed_job_has_no_more_memory_workers_rails_and_time_than_one_of_that_clie
     let relay = |options: &[&str]| {
         let (at, ticket, asked) = mute_destination();
         let target = format!("longhaul://{ticket}@{at}/b");
-        let options = options.iter().map(|option| (*option).to_owned()).collect();
+        let request = Box::new(request(options).relayed(false));
         let mut link = alice.meet(&from, Some(&own));
-        greet::say(&mut link, &Frame::Relay { sources: vec![(*b"a").into()], target, volumes: vec![], options });
+        greet::say(&mut link, &Frame::Relay { sources: vec![(*b"a").into()], target, volumes: vec![], request });
         greet::hello(&mut link, SOON).unwrap();
         let asked = asked.recv_timeout(SOON).unwrap().offer;
         let since = Instant::now();

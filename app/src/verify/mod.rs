@@ -136,7 +136,7 @@ impl Place {
     fn set(paths: &[PathBuf], paper: &mut Paper) -> Result<Self, Failure> {
         let patterns: Vec<_> = paths.iter().map(|path| path.as_os_str().to_owned()).collect();
         let mut volumes = Vec::new();
-        for path in crate::cp::volumes::expand_all(&patterns)? {
+        for path in crate::args::volumes::expand_all(&patterns)? {
             let fail = |error: std::io::Error| {
                 Exit::of_io(&error)
                     .fail(format!("open the volume {}", Path::new(&path).display()), &error)

@@ -1,77 +1,31 @@
 //! Which of the paths on a command line are volumes of a set.
 //!
 //! For: `--stripe` and `--join`.
-//! In and out: arguments as bytes → sources, destinations, and what is dealt out to these.
+//! In and out: arguments as bytes → sources and destinations.
 //! Invariants: without `--stripe` and `--join` a brace and a star are letters like any other; a set that is expanded by the shell and one
 //! that is quoted mean the same; a pattern that stands for nothing is an error, never a path.
-//! Absent on purpose: looking at volumes (job::place).
+//! Absent on purpose: looking at volumes (job::place), how a set is used (cp::layout).
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use proto::layout::{Layout, VOLUMES_MAX};
+use proto::layout::VOLUMES_MAX;
 
+use super::CpArguments;
 use crate::address::Address;
-use crate::args::{CpArguments, ReflinkChoice, StripeChoice};
 use text::exit::{Exit, Failure};
 
-/// What a copy is from and to.
-#[derive(Debug)]
-pub struct Named {
-    /// Where from; the volumes of one set if `joined`.
-    pub sources: Vec<Address>,
-    /// Where to: one place, or the volumes of a set.
-    pub destinations: Vec<Address>,
-    /// How the destination's volumes are used.
-    pub layout: Option<Layout>,
-    /// See `sources`.
-    pub joined: bool,
-}
-
-/// Reads the paths of `cp`.
-pub fn named(arguments: &CpArguments) -> Result<Named, Failure> {
-    let (sources, destinations) = split(arguments)?;
-    let parse = |text: &OsString| super::parse(text);
-    let sources = sources.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
-    let destinations = destinations.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
-    let layout = layout(arguments, destinations.len())?;
-    count(sources.len().min(if arguments.join { usize::MAX } else { 1 }))?;
-    Ok(Named { sources, destinations, layout, joined: arguments.join })
-}
-
-/// How so many volumes of the destination are used; `None`: they are no set.
-pub fn layout(arguments: &CpArguments, volumes: usize) -> Result<Option<Layout>, Failure> {
-    let Some(stripe) = arguments.stripe else { return Ok(None) };
-    if stripe == StripeChoice::Chunk {
-        by_chunk(arguments)?;
+/// Longest list of volumes that is worth expanding: one more than may be is enough to be refused.
+fn count(volumes: usize) -> Result<(), Failure> {
+    if volumes <= usize::from(VOLUMES_MAX) {
+        return Ok(());
     }
-    Ok(Some(Layout { stripe: stripe.into(), volumes: count(volumes)? }))
-}
-
-/// What a set by chunk cannot do is refused before anything is looked at.
-fn by_chunk(arguments: &CpArguments) -> Result<(), Failure> {
-    let refuse = |cause: &str, next: &str| Err(Exit::Usage.fail("stripe files by chunk", cause).next(next));
-    if arguments.checksum {
-        return refuse(
-            "--checksum compares with what stands under a name, and here that is a piece of the file",
-            "leave out --checksum; `longhaul verify RECEIPT` reads what stands on all volumes",
-        );
-    }
-    if arguments.reflink == ReflinkChoice::Always {
-        return refuse("a piece of a file shares no blocks with it", "leave out --reflink always");
-    }
-    Ok(())
-}
-
-fn count(volumes: usize) -> Result<u16, Failure> {
-    u16::try_from(volumes).ok().filter(|&it| it <= VOLUMES_MAX).ok_or_else(|| {
-        Exit::Usage.fail("take the volumes as one set", format!("{volumes} were named, and {VOLUMES_MAX} is the most"))
-    })
+    Err(Exit::Usage.fail("take the volumes as one set", format!("{volumes} were named, and {VOLUMES_MAX} is the most")))
 }
 
 /// Sources and destinations. `--stripe`: the first path is the source and all others are volumes, unless the last is a pattern, which
 /// then is the set. `--join`: the last path is the destination and all others are volumes. Both: two patterns.
-fn split(arguments: &CpArguments) -> Result<(Vec<OsString>, Vec<OsString>), Failure> {
+pub(super) fn split(arguments: &CpArguments) -> Result<(Vec<OsString>, Vec<OsString>), Failure> {
     let (last, firsts) = arguments.paths.split_last().expect("clap asks for two");
     let firsts = || firsts.to_vec();
     Ok(match (arguments.stripe.is_some(), arguments.join) {
@@ -152,7 +106,7 @@ fn words(inner: &[u8]) -> Option<Vec<Vec<u8>>> {
 fn glob(pattern: &[u8]) -> Result<Vec<OsString>, Failure> {
     let shown = String::from_utf8_lossy(pattern).into_owned();
     let what = || format!("find the volumes '{shown}'");
-    if !matches!(super::parse(OsStr::from_bytes(pattern))?, Address::Local(_)) {
+    if !matches!(Address::of(OsStr::from_bytes(pattern))?, Address::Local(_)) {
         return Err(Exit::Usage
             .fail(what(), "`*` and `?` are looked up on this host alone")
             .next("name the volumes of another host with braces: host:'/data/{0..15}'"));
@@ -236,7 +190,7 @@ mod tests {
         let crate::args::Command::Cp(arguments) = crate::args::Arguments::parse_from(line).command else {
             panic!("cp")
         };
-        named(&arguments).map(|it| (it.sources.len(), it.destinations.len()))
+        arguments.request().map(|it| (it.sources.len(), it.destinations.len()))
     }
 
     #[test]

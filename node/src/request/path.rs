@@ -1,28 +1,31 @@
-//! `--path`: by which addresses data goes.
+//! `NetworkPath`: two addresses between which payload goes.
 //!
 //! For: hosts with several links between them.
-//! In and out: `REMOTE` or `LOCAL=REMOTE`, and perhaps `@WEIGHT` → addresses; the same text again for a host that runs the job in our place.
-//! Invariants: addresses, not names: what a name leads to may be another link tomorrow.
+//! In and out: `REMOTE` or `LOCAL=REMOTE`, and perhaps `@WEIGHT` → addresses, and the same text again.
+//! Invariants: addresses, not names: what a name leads to may be another link tomorrow; both are of one family.
 //! Absent on purpose: ports, which are those of the session.
 
 use std::fmt;
 use std::net::IpAddr;
+use std::str::FromStr;
 
-/// One path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PathAddresses {
+/// One network path between this host and the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct NetworkPath {
     /// This host's address; `None`: the system's choice.
     pub local: Option<IpAddr>,
-    /// The other host's.
+    /// The other host's address.
     pub remote: IpAddr,
-    /// What it should bring beside the other paths; `None`: the cards say, if they do.
+    /// Its share beside the other paths, 1 to 1,000,000; `None`: by the speed of the NICs, where both ends know them.
     pub weight: Option<u32>,
 }
 
-impl PathAddresses {
-    /// # Errors
-    /// What is no address.
-    pub fn parse(text: &str) -> Result<PathAddresses, String> {
+impl FromStr for NetworkPath {
+    type Err = String;
+
+    /// Reads `[LOCAL=]REMOTE[@WEIGHT]`.
+    fn from_str(text: &str) -> Result<NetworkPath, String> {
         let (text, weight) = match text.rsplit_once('@') {
             Some((text, weight)) => (text, Some(weigh(weight)?)),
             None => (text, None),
@@ -36,7 +39,7 @@ impl PathAddresses {
                 "one is an IPv4 address and the other an IPv6 one: no packet goes from the one to the other".into()
             );
         }
-        Ok(PathAddresses { local, remote, weight })
+        Ok(NetworkPath { local, remote, weight })
     }
 }
 
@@ -52,7 +55,21 @@ fn address(text: &str) -> Result<IpAddr, String> {
     })
 }
 
-impl fmt::Display for PathAddresses {
+impl TryFrom<String> for NetworkPath {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<NetworkPath, String> {
+        text.parse()
+    }
+}
+
+impl From<NetworkPath> for String {
+    fn from(path: NetworkPath) -> String {
+        path.to_string()
+    }
+}
+
+impl fmt::Display for NetworkPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(local) = self.local {
             write!(f, "{local}=")?;
