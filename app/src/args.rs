@@ -82,7 +82,7 @@ pub enum Command {
 pub enum HostAsked {
     /// Of this machine alone.
     #[command(flatten)]
-    Here(crate::host::HostCommand),
+    Here(tune::HostCommand),
     /// Search for the placement (cores, memory, streams) that sends fastest to a peer, and keep it for jobs; a second run only looks whether it holds
     Probe(crate::bench::placement::probe::ProbeArguments),
 }

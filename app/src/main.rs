@@ -15,7 +15,6 @@ mod config;
 mod cp;
 mod docs_command;
 mod door;
-mod host;
 mod identity;
 mod job;
 mod job_command;
@@ -59,7 +58,7 @@ fn run() -> exit::Exit {
         args::Command::Key(command) => ended(key_command::run(command), "do what was asked with keys"),
         args::Command::Job(command) => ended(job_command::run(command), "ask running jobs"),
         args::Command::Bench(command) => ended(bench::run(command), "measure"),
-        args::Command::Host(args::HostAsked::Here(command)) => ended(host::run(&command), "show the host"),
+        args::Command::Host(args::HostAsked::Here(command)) => ended(tune::run(&command), "show the host"),
         args::Command::Host(args::HostAsked::Probe(arguments)) => {
             ended(bench::placement::probe::run(&arguments), "search for a placement")
         }

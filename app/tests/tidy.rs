@@ -5,7 +5,7 @@
 //! Invariants: reads text, builds nothing; a rule here stands in `docs/STYLE.md` too.
 //! Absent on purpose: taste, and whatever rustfmt, clippy and the compiler refuse already.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 const LINES_MAX: usize = 1000;
 /// Names that say nothing about what is inside (docs/STYLE.md, rule 6).
 const ATTIC: [&str; 8] = ["util", "utils", "common", "helper", "helpers", "manager", "misc", "types"];
-const CRATES: [&str; 7] = ["proto", "text", "sys", "engine", "lab", "node", "app"];
+const CRATES: [&str; 9] = ["proto", "text", "sys", "topology", "tune", "engine", "lab", "node", "app"];
 /// Crates whose every line is checked by the compiler; `unsafe` lives in `sys` alone.
-const SAFE: [&str; 6] = ["proto", "text", "engine", "lab", "node", "app"];
+const SAFE: [&str; 8] = ["proto", "text", "topology", "tune", "engine", "lab", "node", "app"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
@@ -162,7 +162,7 @@ fn crates_use_what_the_table_of_architecture_says_and_nothing_else() {
     let page = read(&root().join("ARCHITECTURE.md"));
     let table = page.split("| crate | may use |").nth(1).and_then(|rest| rest.split("\n\n").next()).expect("the table");
     let names = |cell: &str| -> BTreeSet<String> { cell.split('`').skip(1).step_by(2).map(str::to_owned).collect() };
-    let mut may = std::collections::BTreeMap::new();
+    let mut may = BTreeMap::new();
     for row in table.lines().filter(|line| line.starts_with("| `")) {
         let mut cells = row.trim_matches('|').split('|');
         let (crates, used) = (cells.next().map(names).unwrap_or_default(), cells.next().unwrap_or_default());
@@ -187,6 +187,114 @@ fn crates_use_what_the_table_of_architecture_says_and_nothing_else() {
         }
     }
     none(&wrong, "arrows between crates point downwards, as ARCHITECTURE.md says");
+}
+
+/// Files of a crate that import each other in a circle, at most: circles, and files within them. The numbers only fall.
+const CIRCLES: [(&str, usize, usize); 4] = [("proto", 2, 6), ("sys", 1, 3), ("engine", 6, 26), ("app", 6, 19)];
+
+/// The modules of a crate: path from its root → file.
+fn modules(name: &str) -> BTreeMap<Vec<String>, PathBuf> {
+    let base = root().join(name).join("src");
+    let module = |path: &PathBuf| {
+        let inner = path.strip_prefix(&base).unwrap().with_extension("");
+        let mut names: Vec<String> = inner.iter().map(|it| it.to_str().unwrap().to_owned()).collect();
+        if matches!(names.last().map(String::as_str), Some("mod" | "lib" | "main")) {
+            names.pop();
+        }
+        names
+    };
+    files(&format!("{name}/src"), &["rs"]).into_iter().map(|path| (module(&path), path)).collect()
+}
+
+/// `a::{b, c::{d}}` → a::b, a::c::d.
+fn spread(tree: &str) -> Vec<String> {
+    let Some((head, rest)) = tree.split_once('{') else { return vec![tree.to_owned()] };
+    let inner = rest.rsplit_once('}').map_or(rest, |(inner, _)| inner);
+    let (mut parts, mut depth) = (vec![String::new()], 0);
+    for letter in inner.chars() {
+        depth += i32::from(letter == '{') - i32::from(letter == '}');
+        match letter {
+            ',' if depth == 0 => parts.push(String::new()),
+            _ => parts.last_mut().unwrap().push(letter),
+        }
+    }
+    parts.iter().flat_map(|part| spread(part)).map(|part| format!("{head}{part}")).collect()
+}
+
+/// The modules that a file imports from, by its `use crate::` and `use super::` lines outside its tests.
+fn imports(module: &[String], text: &str, known: &BTreeMap<Vec<String>, PathBuf>) -> BTreeSet<Vec<String>> {
+    let text = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let text: String = text.lines().map(|line| code(line) + "\n").collect();
+    let mut out = BTreeSet::new();
+    for (at, _) in text.match_indices("use ") {
+        let line = text[..at].rsplit('\n').next().unwrap_or_default().trim();
+        if !line.is_empty() && !line.starts_with("pub") {
+            continue;
+        }
+        let tree: String = text[at + 4..].split(';').next().unwrap_or_default().split_whitespace().collect();
+        for path in spread(&tree) {
+            let mut names: Vec<String> = path.split("::").map(str::to_owned).collect();
+            let mut full = match names[0].as_str() {
+                "crate" => Vec::new(),
+                "super" => module.to_vec(),
+                _ => continue,
+            };
+            while names.first().is_some_and(|name| name == "crate" || name == "super") {
+                if names.remove(0) == "super" {
+                    full.pop();
+                }
+            }
+            full.extend(names);
+            while !known.contains_key(&full) && full.pop().is_some() {}
+            out.insert(full);
+        }
+    }
+    out.remove(module);
+    out
+}
+
+/// Sets of files that all lead to each other.
+fn circles(name: &str) -> Vec<Vec<PathBuf>> {
+    let known = modules(name);
+    let edges: BTreeMap<_, _> =
+        known.iter().map(|(module, path)| (module, imports(module, &read(path), &known))).collect();
+    let reach = |from: &Vec<String>| {
+        let (mut seen, mut open) = (BTreeSet::new(), vec![from]);
+        while let Some(at) = open.pop() {
+            open.extend(edges.get(at).into_iter().flatten().filter(|next| seen.insert((*next).clone())));
+        }
+        seen
+    };
+    let reached: BTreeMap<_, _> = known.keys().map(|module| (module, reach(module))).collect();
+    let mut done = BTreeSet::new();
+    let mut out = Vec::new();
+    for module in known.keys().filter(|module| reached[module].contains(*module)) {
+        let one: Vec<_> =
+            reached[module].iter().filter(|it| reached.get(it).is_some_and(|its| its.contains(module))).collect();
+        if done.insert(one[0].clone()) {
+            out.push(one.into_iter().map(|it| known[it].clone()).collect());
+        }
+    }
+    out
+}
+
+#[test]
+fn no_more_files_import_each_other_in_a_circle() {
+    let paths = spread("crate::{a,b::{c,d}}").join(" ");
+    assert_eq!(paths, "crate::a crate::b::c crate::b::d");
+    let mut wrong = Vec::new();
+    for name in CRATES {
+        let found = circles(name);
+        let (most, files_most) =
+            CIRCLES.iter().find(|it| it.0 == name).map_or((0, 0), |(_, circles, files)| (*circles, *files));
+        let files: usize = found.iter().map(Vec::len).sum();
+        if found.len() > most || files > files_most {
+            wrong.push(format!("{name}: {} circles of {files} files, at most {most} of {files_most}", found.len()));
+            let show_one = |one: &Vec<PathBuf>| one.iter().map(|it| show(it)).collect::<Vec<_>>().join(" ");
+            wrong.extend(found.iter().map(|one| format!("  {}", show_one(one))));
+        }
+    }
+    none(&wrong, "files of a crate import each other in one direction; the numbers in this test only fall");
 }
 
 #[test]

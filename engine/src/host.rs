@@ -12,13 +12,13 @@ use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use proto::placement::homes;
 use sys::ring::{Kind, Waker};
 
 use crate::books::{Counters, Look, Spared};
 use crate::fault;
 use crate::job::Cmd;
 use crate::linux::Linux;
+use crate::numa;
 use crate::platform::Platform;
 use crate::seldom::Seldom;
 use crate::worker::Worker;
@@ -236,7 +236,7 @@ impl Team {
     pub fn near(workers: Arc<Workers>, turn: u32, count: u16, wish: &[(u16, u32)]) -> Team {
         match workers.homes() {
             Some(homes) if !wish.is_empty() => {
-                let members = homes::team(&homes, wish, turn as usize, usize::from(count).max(1));
+                let members = numa::team(&homes, wish, turn as usize, usize::from(count).max(1));
                 Team { workers, members }
             }
             _ => Team::new(workers, turn, count),

@@ -26,5 +26,6 @@ pub mod meter; // what a datagram rail tells of itself
 pub mod end; // the two job ends: proto's machines joined to trees and workers
 pub mod linux; // the real world: sys behind Platform
 pub mod host; // worker threads of this process
+pub mod numa; // which NUMA node each worker of a job is on
 
 pub use sys::mem::{Buf, Mem, Pool};

@@ -28,7 +28,6 @@ pub mod journal; // the ledger of a part file as bytes on disk
 pub mod books; // time booked to stages, and the sentence that names the limiter
 pub mod receipt; // what both ends sign at the end
 pub mod storage; // the ways to move a file's bytes, and the race among them
-pub mod placement; // which cores, memory and streams, found by measuring
 pub mod checked; // lines of a file that carry a check
 pub mod rate; // how fast a datagram rail sends: the table of controllers
 

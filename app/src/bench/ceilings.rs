@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use crate::host::nics::Pcie;
-use crate::host::tree::Tree;
-use crate::host::{disks, facts, lines};
+use topology::nics::Pcie;
+use topology::tree::Tree;
+use topology::{disks, facts};
+use tune::lines;
 
 /// A copy larger than a core's caches; all cores together also larger than those they share.
 const COPY_BYTES: usize = 64 << 20;

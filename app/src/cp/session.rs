@@ -29,7 +29,6 @@ use sys::event::Event;
 
 use crate::address::Address;
 use crate::cp::{Copy, knock, pipe, report};
-use crate::host::winners;
 use crate::identity::ticket::Ticket;
 use crate::job::cards;
 use crate::job::greet::{self, Agreed};
@@ -37,6 +36,7 @@ use crate::job::homes;
 use crate::job::keeper::renew::Offers;
 use crate::job::keeper::{self, Job, Outcome, Sync, Way};
 use crate::job::keys::{JobSecret, job_of};
+use crate::job::measured;
 use crate::job::offer::{self, Wishes};
 use crate::job::place::{self, Called, Ground};
 use crate::job::rails::{self, Early, Rails};
@@ -516,7 +516,7 @@ impl Session {
         let (count, chunk_bytes) = (self.agreed.plan.workers.0, self.agreed.plan.chunk_bytes);
         let choices = &mut self.agreed.choices;
         let measured = locals.first().filter(|_| self.open.direction == Direction::Push).and_then(|local| {
-            let (hold, choice) = winners::for_job(&copy.home, *local, peers[0].addr.ip(), count);
+            let (hold, choice) = measured::for_job(&copy.home, *local, peers[0].addr.ip(), count);
             choices.extend(choice);
             hold
         });

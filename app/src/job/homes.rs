@@ -1,24 +1,24 @@
 //! Where a job's workers go on a machine of several memory nodes, and why.
 //!
-//! For: both ends of every job for which nobody measured a placement (`host::winners`) or said one.
+//! For: both ends of every job for which nobody measured a placement (`measured`) or said one.
 //! In and out: addresses of this host that its paths leave by, its source or destination → nodes by weight, the node of each volume, a holding
 //! place for each worker, what `--explain` says.
 //! Invariants: where there is nothing to choose nothing is looked at; a job never waits for a place.
-//! Absent on purpose: the rule (`proto::placement::homes`), reading the machine (`host::nodes`), interrupts: no job moves them.
+//! Absent on purpose: the rule (`engine::numa`), reading the machine (`topology::nodes`), interrupts: no job moves them.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use engine::host::Hold;
 use engine::linux::{Sinks, Sources};
+use engine::numa::{Served, Why, deal};
 use proto::negotiate::Choice;
-use proto::placement::homes::{Served, Why, deal};
 use sys::fs::Dir;
 
-use crate::host::machine::card_of;
-use crate::host::nodes::{self, Nodes};
-use crate::host::tree::Tree;
 use crate::job::keeper::Way;
+use topology::machine::card_of;
+use topology::nodes::{self, Nodes};
+use topology::tree::Tree;
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +44,13 @@ pub fn place(
     let Some(homes) = Homes::of(&nodes, locals, way) else { return Default::default() };
     let each = deal(&homes.room, &homes.wish, count);
     choices.push(homes.choice(&each, what));
-    (each.into_iter().map(|home| nodes.hold(home)).collect(), homes.volumes)
+    (each.into_iter().map(|home| hold(&nodes, home)).collect(), homes.volumes)
+}
+
+/// Threads on any core of a node, with memory there.
+#[must_use]
+pub fn hold(nodes: &Nodes, node: u16) -> Hold {
+    Hold { cores: nodes.cores_of(node).to_vec(), exact: false, memory: Some(node), node: Some(node) }
 }
 
 impl Homes {
@@ -152,6 +158,14 @@ mod tests {
         let several = says("workers: 1 on node 0, 2 on node 1", "its disks are on several nodes: 1 on 0, 2 on 1");
         assert_eq!(told(homes(&[0], &[&[1], &[0], &[1]]), 3), several);
         assert_eq!(told(homes(&[], &[&[0]]), 2), says("workers: 2 on node 0", "its disk is there"));
+    }
+
+    #[test]
+    fn threads_of_a_node_are_on_any_of_its_cores_with_memory_there() {
+        let tree = Tree::parse(include_str!("../../../topology/records/four-drives.txt")).expect("a record");
+        let nodes = Nodes::of(&tree, &[0, 1, 2, 3, 4, 5, 6, 7]).expect("two nodes have cores");
+        let wanted = Hold { cores: vec![4, 5, 6, 7], exact: false, memory: Some(1), node: Some(1) };
+        assert_eq!(hold(&nodes, 1), wanted);
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub mod offer; // what this end has
 pub mod place; // user's paths → sources and sinks
 pub mod volumes; // which disks belong together
 pub mod homes; // on which memory nodes workers are put, and why
+pub mod measured; // a placement that `host probe` has measured
 pub mod rails; // connected rails, made or awaited
 pub mod receipt; // the receipt's file, and digests carried from an earlier run
 pub mod sweep; // what killed processes left

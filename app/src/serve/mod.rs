@@ -26,7 +26,7 @@ use std::time::Duration;
 use engine::fault::{panic_once_if_asked, words};
 use engine::host::{Make, Workers};
 use engine::job::JobNo;
-use proto::placement::homes::deal;
+use engine::numa::deal;
 use proto::wire::chunk::Greeting;
 use sys::event::Event;
 use sys::fs::Dir;
@@ -34,10 +34,10 @@ use sys::fs::Dir;
 use crate::args::{ServeArguments, TicketChoice};
 use crate::config::{Settings, TicketAccess};
 use crate::door::{self, Door, Standing};
-use crate::host::nodes::Nodes;
 use crate::identity::ticket::{Tickets, Uses};
 use crate::identity::{Access, Home, Identity, Rights};
 use crate::job::board::{self, Board};
+use crate::job::homes::hold;
 use crate::job::keys::JobSecret;
 use crate::job::offer;
 use crate::job::place::Ground;
@@ -50,6 +50,7 @@ use live::Live;
 use room::Room;
 use shares::{Account, Accounts, Shares};
 use text::exit::{Exit, Failure};
+use topology::nodes::Nodes;
 
 /// Bytes per buf of a daemon: chunks of jobs are no larger.
 const CHUNK_BYTES: u32 = 1 << 20;
@@ -450,7 +451,7 @@ fn make(settings: &Settings, nodes: Option<&Nodes>) -> Make {
     let room = nodes.map(Nodes::room).unwrap_or_default();
     // With fewer workers than nodes none is held: which node the next job wants nobody knows.
     let homes = if count < room.len() { Vec::new() } else { deal(&room, &room, count) };
-    let holds = nodes.into_iter().flat_map(|nodes| homes.iter().map(|home| nodes.hold(*home))).collect();
+    let holds = nodes.into_iter().flat_map(|nodes| homes.iter().map(|home| hold(nodes, *home))).collect();
     Make { count, memory_bytes, chunk_bytes: CHUNK_BYTES, driver, holds }
 }
 

@@ -8,7 +8,7 @@
 const LN_2: f64 = core::f64::consts::LN_2;
 
 /// Natural logarithm: exponent from the bits, mantissa by the series of artanh.
-pub(crate) fn ln(x: f64) -> f64 {
+pub fn ln(x: f64) -> f64 {
     let x = if x >= f64::MIN_POSITIVE { x.min(f64::MAX) } else { f64::MIN_POSITIVE };
     let bits = x.to_bits();
     let exponent = (bits >> 52) as i64 - 1023;
@@ -26,7 +26,7 @@ pub(crate) fn ln(x: f64) -> f64 {
 }
 
 /// e to the x; 0 and the greatest number at the ends of the range.
-pub(crate) fn exp(x: f64) -> f64 {
+pub fn exp(x: f64) -> f64 {
     if x < -700.0 {
         return 0.0;
     }
@@ -42,12 +42,12 @@ pub(crate) fn exp(x: f64) -> f64 {
 }
 
 /// Square root of a number that is not negative.
-pub(crate) fn sqrt(x: f64) -> f64 {
+pub fn sqrt(x: f64) -> f64 {
     if x >= f64::MIN_POSITIVE { exp(ln(x) / 2.0) } else { 0.0 }
 }
 
 /// Cube root of a number that is not negative: a guess from the exponent, then Newton.
-pub(crate) fn cbrt(x: f64) -> f64 {
+pub fn cbrt(x: f64) -> f64 {
     if x.is_nan() || x <= f64::MIN_POSITIVE {
         return 0.0;
     }

@@ -14,7 +14,7 @@ mod drain; // lets the queue run dry, for `delay`
 mod fixed; // the user's word
 mod haze; // delay that is no queue
 mod loss; // which losses are the queue's
-pub(crate) mod maths; // logarithms and roots, which core does not have
+pub mod maths; // logarithms and roots, which core does not have
 mod path; // what the signals say of the path: base delay, queue, delivery, loss
 mod rival; // someone who does not yield to delay
 mod shift; // a path that became longer

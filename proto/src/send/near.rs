@@ -3,7 +3,7 @@
 //! For: chunks that are read into bufs of the node that their disk is on.
 //! In and out: nodes of volumes and of workers in; how much is on its way at a volume, as seen from a rail, out.
 //! Invariants: a preference, never a bound: a rail that takes chunks is given one whenever there is one; where nothing is known nothing changes.
-//! Absent on purpose: which node a worker is put on (`placement::homes`).
+//! Absent on purpose: which node a worker is put on (`engine::numa`).
 
 use alloc::vec::Vec;
 

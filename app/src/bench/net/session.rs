@@ -25,8 +25,8 @@ use super::datagram;
 use super::packets;
 use super::rail;
 use super::way::{Ask, Order, Side, Tcp, Way};
-use crate::host::machine::Machine;
-use crate::host::tune::arrange::Arranger;
+use topology::machine::Machine;
+use tune::arrange::Arranger;
 
 const TOKEN_BYTES: usize = 16;
 /// IEEE 802.3.

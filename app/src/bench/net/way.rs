@@ -8,12 +8,12 @@
 use engine::job::Cover;
 use proto::books::Stage;
 use proto::negotiate::Cipher;
-use proto::placement::shape::CORES_MAX;
 use proto::wire::control::DigestKind;
 use serde::{Deserialize, Serialize};
 use sys::ring::Kind;
 use sys::sock::TcpInfo;
 use sys::udp::{BURST_BYTES_MAX, HEAD_BYTES};
+use topology::placement::shape::CORES_MAX;
 
 use super::datagram::Datagram;
 use super::packets::{LawWanted, Sums};

@@ -9,8 +9,8 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use proto::placement::recipes;
 use serde::Serialize;
+use topology::placement::recipes;
 
 use super::rig::Rig;
 use crate::bench::table::median;

@@ -4,7 +4,7 @@
 //! In and out: another bench's address, or none for loopback → each contestant's rate, interval and processor time, and the winner.
 //! Invariants: a trial is a run of `bench net`'s rail, placed at both ends; interrupts are moved only with `--irq`, at each end by its own
 //! operator's word, through the journal of `host apply`; all are back at the end, also after kill -9.
-//! Absent on purpose: moving interrupts (`host::tune::arrange`), which placement is tried (`proto::placement`).
+//! Absent on purpose: moving interrupts (`tune::arrange`), which placement is tried (`topology::placement`).
 
 pub mod probe; // the search once, its winner kept for jobs
 pub mod rig; // one trial
@@ -19,16 +19,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
-use proto::placement::Placement;
-use proto::placement::search::{Search, Settings};
 use sys::sock;
+use topology::placement::Placement;
+use topology::placement::search::{Search, Settings};
 
 use self::report::Report;
 use self::rig::Rig;
 use crate::bench::net::EndsArguments;
 use crate::bench::net::session::{Cores, serve};
 use crate::bench::table::{Host, print_json};
-use crate::host::tune;
 use text::exit::Exit;
 use text::units;
 
@@ -56,7 +55,7 @@ pub struct SearchArguments {
     pub irq: bool,
 
     /// Folder of the journal for --irq
-    #[arg(long, value_name = "DIR", default_value = tune::STATE)]
+    #[arg(long, value_name = "DIR", default_value = tune::arguments::STATE)]
     pub state: PathBuf,
 }
 

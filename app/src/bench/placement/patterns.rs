@@ -2,14 +2,14 @@
 //!
 //! For: seeing which pattern is fair and which one starves a stream, where Tables II and III show one stream at a time.
 //! In and out: two machines, a number of paths → rate, shares and loads of each pattern and message size, as text and as JSON.
-//! Invariants: the patterns are the recipes of that name (`proto::placement::recipes`), as far as these machines can follow them; those of one size
+//! Invariants: the patterns are the recipes of that name (`topology::placement::recipes`), as far as these machines can follow them; those of one size
 //! are measured in turn; one that cannot be followed is named as that.
 //! Absent on purpose: UDP (its sender never waits: shares of what was lost say nothing).
 
 use std::fmt;
 
-use proto::placement::recipes;
 use serde::Serialize;
+use topology::placement::recipes;
 
 use super::rig::Rig;
 use crate::bench::net::way::{Side, Way};

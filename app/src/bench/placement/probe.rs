@@ -4,22 +4,23 @@
 //! In and out: a peer's bench → a line in `LONGHAUL_HOME`; a second time, that line and a short look whether it still holds.
 //! Invariants: what is remembered is used only in the world it was found in (kernel, cores and card of both ends); it is searched for anew when
 //! that changed, or when it turns out slower than no placement at all.
-//! Absent on purpose: the search (mod.rs), the file (`host::winners`), interrupts that stay: only an operator decides on those.
+//! Absent on purpose: the search (mod.rs), the file (`topology::cached`), interrupts that stay: only an operator decides on those.
 
 use clap::Args;
-use proto::placement::remembered::{Line, word};
-use proto::placement::{Placement, Side};
 use serde::Serialize;
+use topology::cached;
+use topology::placement::remembered::{Line, word};
+use topology::placement::{Placement, Side};
 
 use super::report::Report;
 use super::rig::Rig;
 use super::{SearchArguments, search};
 use crate::bench::table::median;
-use crate::host::tune::prove::judge;
-use crate::host::winners;
 use crate::identity::Home;
+use crate::job::measured;
 use crate::link::failure_of;
 use text::units::show_bits_per_second;
+use tune::prove::judge;
 
 /// Pairs of trials by which a remembered winner is held against no placement: fewer prove nothing (`tune::prove`).
 const PAIRS: usize = 7;
@@ -69,7 +70,7 @@ pub fn run(arguments: &ProbeArguments) -> anyhow::Result<()> {
     let home = Home::find().map_err(|error| failure_of("find LONGHAUL_HOME", &error.into()))?;
     let mut rig = Rig::open(Some(&arguments.server), &arguments.search)?;
     let (near, far) = (rig.near.clone(), rig.far.clone());
-    let mut known = winners::find(&home, &near.host, rig.peer, &near.card);
+    let mut known = cached::find(&measured::file(&home), &near.host, rig.peer, &near.card);
     if let Some(line) = known.as_mut().filter(|_| !arguments.search.irq) {
         let Placement { send, recv, streams } = line.placement.clone();
         line.placement = Placement { send: send.without_irqs(), recv: recv.without_irqs(), streams };
@@ -93,7 +94,7 @@ pub fn run(arguments: &ProbeArguments) -> anyhow::Result<()> {
         }
     }
     let (one, other) = rig.shapes()?;
-    let fits = |side: &Side, shape: &proto::placement::shape::Shape| {
+    let fits = |side: &Side, shape: &topology::placement::shape::Shape| {
         side.workers.iter().all(|core| shape.core(*core).is_some())
     };
     let old = known.map(|line| line.placement).filter(|it| fits(&it.send, &one) && fits(&it.recv, &other));
@@ -108,7 +109,7 @@ pub fn run(arguments: &ProbeArguments) -> anyhow::Result<()> {
         bps: bps as u64,
         placement: placement.clone(),
     };
-    winners::keep(&home, &line).map_err(|error| failure_of("keep the winner", &error.into()))?;
+    measured::keep(&home, &line).map_err(|error| failure_of("keep the winner", &error.into()))?;
     rig.close()?;
     tell(arguments, false, &why, placement, bps, Some(&report))
 }

@@ -7,17 +7,17 @@
 
 use std::fmt;
 
-use proto::placement::recipes::RECIPES;
-use proto::placement::search::{Found, Verdict};
-use proto::placement::{Placement, Rings};
 use serde::Serialize;
+use topology::placement::recipes::RECIPES;
+use topology::placement::search::{Found, Verdict};
+use topology::placement::{Placement, Rings};
 
 use super::SearchArguments;
 use super::rig::Rig;
 use crate::bench::table::Table;
-use crate::host::machine::Machine;
-use crate::host::tune::arrange;
 use text::units::show_seconds;
+use topology::machine::Machine;
+use tune::arrange;
 
 /// Of those that are no recipe, so many are shown.
 const SHOWN: usize = 4;

@@ -9,19 +9,19 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::thread::JoinHandle;
 
+use crate::job::measured;
 use anyhow::Context;
 use engine::host::Hold;
-use proto::placement::shape::Shape;
-use proto::placement::{Placement, Rings, Side};
 use sys::sock;
+use topology::placement::shape::Shape;
+use topology::placement::{Placement, Rings, Side};
 
 use super::SearchArguments;
 use crate::bench::net::session::{Client, Cores, Refused, serve};
 use crate::bench::net::way::{Driver, Held, Layer, Order, Seal, Side as Moved, Way};
-use crate::host::facts::clean;
-use crate::host::machine::Machine;
-use crate::host::tune::arrange::Arranger;
-use crate::host::winners;
+use topology::machine::Machine;
+use topology::tree::clean;
+use tune::arrange::Arranger;
 
 /// What the senders say, and what the receivers say.
 pub type Both = (Vec<Moved>, Vec<Moved>);
@@ -144,7 +144,7 @@ impl Rig {
 
     fn try_streams(&mut self, way: Way, placement: &Placement) -> anyhow::Result<Result<Both, String>> {
         let Placement { send, recv, streams } = placement;
-        let hold = winners::hold(send);
+        let hold = measured::hold(send);
         if let Err(error) = hold.check() {
             return Ok(Err(format!("threads cannot be held so here: {error}")));
         }

@@ -10,8 +10,8 @@
 use std::fmt;
 
 use engine::host::Hold;
-use proto::placement::shape::Shape;
 use serde::Serialize;
+use topology::placement::shape::Shape;
 
 use super::figures::{self, Figures};
 use super::patterns::{self, Patterns};
@@ -177,7 +177,7 @@ impl fmt::Display for Tables {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proto::placement::shape::Core;
+    use topology::placement::shape::Core;
 
     #[test]
     fn the_cores_of_a_table_differ_in_kind_and_are_few() {

@@ -1,0 +1,73 @@
+//! `longhaul host show`: what this machine has, how it is arranged, and what could be better.
+//!
+//! For: seeing which NIC, disk, memory and core sit together before asking why a job is not faster.
+//! In and out: this machine, or a record of another → a tree of lines, JSON, a picture.
+//! Invariants: showing needs no root and changes nothing but the files that were asked for; what is hidden (in containers, in virtual machines) is
+//! said.
+//! Absent on purpose: a verdict on a job.
+
+use std::path::Path;
+
+use serde::Serialize;
+use text::exit::Exit;
+use topology::facts::{self, Facts};
+use topology::tree::Tree;
+
+use crate::arguments::ShowArguments;
+use crate::findings::{self, Finding};
+use crate::{lines, page};
+
+#[derive(Serialize)]
+struct Record<'a> {
+    event: &'static str,
+    version: &'static str,
+    #[serde(flatten)]
+    facts: &'a Facts,
+    findings: &'a [Finding],
+}
+
+/// Runs it.
+///
+/// # Errors
+/// A record that cannot be read, a file that cannot be written.
+pub fn show(arguments: &ShowArguments) -> anyhow::Result<()> {
+    let tree = match &arguments.from {
+        Some(path) => {
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| Exit::of_io(&error).fail(format!("read {}", path.display()), &error))?;
+            Tree::parse(&text).map_err(|line| {
+                Exit::Usage
+                    .fail(format!("read {}", path.display()), format!("line {line} is none of a record"))
+                    .next("make one with --record")
+            })?
+        }
+        None => Tree::here(),
+    };
+    let facts = facts::read(&tree);
+    let findings = findings::judge(&facts);
+    if let Some(path) = &arguments.record {
+        write(path, &tree.record())?;
+    }
+    if let Some(path) = &arguments.html {
+        write(path, &page::page(&facts, &findings))?;
+    }
+    if arguments.json {
+        println!(
+            "{}",
+            serde_json::to_string(&Record {
+                event: "host",
+                version: env!("CARGO_PKG_VERSION"),
+                facts: &facts,
+                findings: &findings
+            })?
+        );
+    } else {
+        print!("{}", lines::show(&facts, &findings));
+    }
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(path, text)
+        .map_err(|error| Exit::of_io(&error).fail(format!("write {}", path.display()), &error).into())
+}
