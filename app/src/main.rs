@@ -8,20 +8,13 @@
 // Nothing is reachable from outside a binary; `pub` here says what a module offers to its neighbours.
 #![allow(unreachable_pub)]
 
-mod address;
 mod args;
 mod bench;
 mod config;
 mod cp;
 mod docs_command;
-mod door;
-mod identity;
-mod job;
 mod job_command;
 mod key_command;
-mod link;
-mod listener;
-mod probe;
 mod report;
 mod serve;
 mod sync;
@@ -30,6 +23,7 @@ mod verify;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Parser;
+use node::{job, link};
 use text::exit;
 
 fn main() {

@@ -3,7 +3,7 @@
 //! For: `Sender::next_chunk` with `Pace`.
 //! In and out: rails as servers of a fixed rate in virtual time, told to the machine as a keeper tells them.
 //! Invariants: virtual time only; the same run every time.
-//! Absent on purpose: measuring rates, cutting rails (app/src/job/keeper/paths.rs).
+//! Absent on purpose: measuring rates, cutting rails (node/src/job/keeper/paths.rs).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -81,7 +81,7 @@ fn without_what_was_seen_the_end_waits_for_the_slowest() {
     assert!(plain > told + 5 * CHUNK * 1_000_000_000 / rates[1], "{} ms, {} ms", plain / MS, told / MS);
 }
 
-/// Chunks that a rail of unknown rate may owe (app/src/job/keeper/paths.rs).
+/// Chunks that a rail of unknown rate may owe (node/src/job/keeper/paths.rs).
 const HAND: usize = 4;
 
 /// What the end of a job with stragglers was: when it was over, and the bytes that went again.

@@ -14,8 +14,8 @@ use proto::wire::control::Compare;
 use proto::wire::request::Transport;
 
 use super::{CpArguments, DriverChoice, SyncArguments, TransportChoice, volumes};
-use crate::address::folder_path;
 use crate::cp::{Shown, tickets};
+use node::address::folder_path;
 use node::request::JobRequest;
 use text::exit::{Exit, Failure};
 

@@ -12,7 +12,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use proto::layout::VOLUMES_MAX;
 
 use super::CpArguments;
-use crate::address::Address;
+use node::address::Address;
 use text::exit::{Exit, Failure};
 
 /// Longest list of volumes that is worth expanding: one more than may be is enough to be refused.

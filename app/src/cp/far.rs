@@ -10,9 +10,9 @@ use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::address::Address;
 use crate::cp::Copy;
 use crate::report::Screen;
+use node::address::Address;
 use text::exit::{Exit, Failure};
 
 /// Where the binary is put on a host that has none, below the home folder.

@@ -20,14 +20,14 @@ use sys::event::Event;
 
 use crate::cp::session::Placed;
 use crate::cp::{Copy, pipe, report, session};
-use crate::job::homes;
-use crate::job::keeper::{self, Job, Outcome, Way};
-use crate::job::offer;
-use crate::job::place::{self, Called, Ground};
-use crate::job::rails::Rails;
-use crate::job::receipt;
-use crate::link::Link;
 use crate::report::Screen;
+use node::job::homes;
+use node::job::keeper::{self, Job, Outcome, Way};
+use node::job::offer;
+use node::job::place::{self, Called, Ground};
+use node::job::rails::Rails;
+use node::job::receipt;
+use node::link::Link;
 use text::exit::{Exit, Failure};
 
 /// Copies within this host.

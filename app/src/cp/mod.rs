@@ -7,7 +7,6 @@
 
 pub mod choice; // which entries are taken, compiled
 pub mod far; // hosts that ssh reaches: the far side started, brought there if missing
-pub mod knock; // again, at a crowded door
 pub mod layout; // how the volumes of a destination are used
 pub mod local; // both ends in this process
 pub mod pipe; // standard input or output as an end
@@ -30,13 +29,13 @@ use sys::event::Event;
 use self::choice::Choice;
 use self::pipe::{Pipe, Spool};
 use self::retry::Again;
-use crate::address::{Address, folder_path};
-use crate::identity::{Home, Identity};
-use crate::job;
-use crate::job::board::{self, Board, Posted, Title};
-use crate::link::failure_of;
 use crate::report::{Mode, Screen};
 use crate::serve::relay::Lent;
+use node::address::{Address, folder_path};
+use node::identity::{Home, Identity};
+use node::job;
+use node::job::board::{self, Board, Posted, Title};
+use node::link::failure_of;
 use node::request::JobRequest;
 use text::exit::{Exit, Failure};
 
@@ -190,7 +189,7 @@ fn copy(request: &JobRequest, shown: Shown, piped: bool, screen: &mut Screen) ->
             screen.note(why);
         }
     });
-    crate::job::sweep::begin(&home, false);
+    node::job::sweep::begin(&home, false);
     let again = Again::default();
     let what = in_words(&sources, &destinations);
     let verbose = shown.verbose;

@@ -119,7 +119,7 @@ impl Spool {
             }
         };
         *SPOOL.lock().unwrap_or_else(PoisonError::into_inner) = Some(folder.clone());
-        let held = File::open(&folder).ok().filter(|open| crate::job::sweep::hold(open).is_ok());
+        let held = File::open(&folder).ok().filter(|open| node::job::sweep::hold(open).is_ok());
         Ok(Spool { folder, _held: held })
     }
 

@@ -12,13 +12,13 @@ use engine::end::Tally;
 use proto::wire::control::{Frame, TEXT_BYTES_MAX};
 use proto::wire::request::RelayRequest;
 
-use crate::address::Address;
 use crate::cp::{Copy, session};
-use crate::identity::PublicKey;
-use crate::identity::ticket::Ticket;
-use crate::job::greet::{self, GREET};
-use crate::job::keeper::Sync;
 use crate::report::{self, Screen};
+use node::address::Address;
+use node::identity::PublicKey;
+use node::identity::ticket::Ticket;
+use node::job::greet::{self, GREET};
+use node::job::keeper::Sync;
 use text::exit::{Exit, Failure};
 
 /// What the source's host is told. A rule is cut nowhere: one that a frame cannot hold ends the job here.

@@ -18,12 +18,12 @@ use proto::negotiate::{Choice, Cipher, Offer, Plan};
 use proto::wire::control::{Compare, Direction, Rung};
 
 use crate::cp::{Copy, session};
-use crate::job::keeper::{Outcome, PathShare, Status};
 use crate::report::explain::MemorySum;
 use crate::report::path::{ForecastRecord, PathRecord};
 use crate::report::{
     Compared, DryRun, EndReport, Explained, Extras, Faults, PathFault, Progress, RailShare, Reconnecting, Screen,
 };
+use node::job::keeper::{Outcome, PathShare, Status};
 use text::exit::{Exit, Failure};
 
 /// What `--explain` shows.

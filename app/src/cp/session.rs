@@ -27,26 +27,26 @@ use proto::wire::control::{Compare, Direction, Frame, Open, Place};
 use proto::wire::request::Transport;
 use sys::event::Event;
 
-use crate::address::Address;
-use crate::cp::{Copy, knock, pipe, report};
-use crate::identity::ticket::Ticket;
-use crate::job::cards;
-use crate::job::greet::{self, Agreed};
-use crate::job::homes;
-use crate::job::keeper::renew::Offers;
-use crate::job::keeper::{self, Job, Outcome, Sync, Way};
-use crate::job::keys::{JobSecret, job_of};
-use crate::job::measured;
-use crate::job::offer::{self, Wishes};
-use crate::job::place::{self, Called, Ground};
-use crate::job::rails::{self, Early, Rails};
-use crate::job::receipt;
-use crate::job::train::{START_PACKETS, TRAIN_PACKETS};
-use crate::job::udp::{self, Peer};
-use crate::link::{Expect, Link};
-use crate::probe::{self, Known};
+use crate::cp::{Copy, pipe, report};
 use crate::report::Screen;
 use crate::serve::relay::Lent;
+use node::address::Address;
+use node::identity::ticket::Ticket;
+use node::job::cards;
+use node::job::greet::{self, Agreed};
+use node::job::homes;
+use node::job::keeper::renew::Offers;
+use node::job::keeper::{self, Job, Outcome, Sync, Way};
+use node::job::keys::{JobSecret, job_of};
+use node::job::measured;
+use node::job::offer::{self, Wishes};
+use node::job::place::{self, Called, Ground};
+use node::job::rails::{self, Early, Rails};
+use node::job::receipt;
+use node::job::train::{START_PACKETS, TRAIN_PACKETS};
+use node::job::udp::{self, Peer};
+use node::link::{Expect, Link, connect_retry};
+use node::probe::{self, Known};
 use text::exit::{Exit, Failure};
 
 /// A connection and its handshake may take so long.
@@ -77,7 +77,7 @@ pub fn connect(copy: &Copy<'_>, to: &Address, screen: &mut Screen) -> Result<(Li
     let host_port = to.host_port().expect("a daemon's address has one");
     let expect = ticket.as_ref().map_or(Expect::Trusted, |ticket| Expect::Key(ticket.server_key));
     let connect = || Link::connect(&host_port, &copy.identity, expect, CONNECT);
-    let link = knock::until_let_in(connect, |note| {
+    let link = connect_retry::until_let_in(connect, |note| {
         if copy.verbose > 0 {
             screen.note(note);
         }

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-use crate::identity::ticket::Ticket;
+use node::identity::ticket::Ticket;
 use node::request::JobRequest;
 use text::exit::{Exit, Failure};
 
@@ -37,7 +37,7 @@ pub fn place(word: &[u8]) -> Option<Range<usize>> {
 /// A ticket as a user keeps it: by itself, or in the address that `serve` printed.
 fn read_one(word: &str) -> Result<Ticket, String> {
     let text = place(word.as_bytes()).map_or(word, |place| &word[place]);
-    text.parse().map_err(|fault: crate::identity::ticket::TicketFault| fault.to_string())
+    text.parse().map_err(|fault: node::identity::ticket::TicketFault| fault.to_string())
 }
 
 fn read_all(what: &str, text: &str) -> Result<Vec<Ticket>, Failure> {
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn tickets_of_a_file_go_to_the_addresses_that_ask_in_their_order() {
-        let server = || crate::identity::Identity::ephemeral().expect("a key").public();
+        let server = || node::identity::Identity::ephemeral().expect("a key").public();
         let [one, two] = [1, 2].map(|secret| Ticket { server_key: server(), secret: [secret; 16] });
         let path = std::env::temp_dir().join(format!("longhaul-tickets-{}", std::process::id()));
         std::fs::write(&path, format!("# of last week\nlonghaul://{one}@0.0.0.0:5740/\n{two}\n")).expect("written");

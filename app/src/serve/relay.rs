@@ -27,16 +27,16 @@ use super::live::Relayed;
 use super::session::{self, Guest, No, PATIENCE, ground, no, permitted};
 use super::shares::Shares;
 use super::{CHUNK_BYTES, Daemon, Forget, relay_to};
-use crate::address::Address;
 use crate::cp::choice::Choice;
-use crate::cp::{self, Copy, knock};
-use crate::identity::ticket::Delegation;
-use crate::identity::{Access, PublicKey, Rights};
-use crate::job::greet::say;
-use crate::job::halt::Halt;
-use crate::job::offer::{STREAMS_MAX, Wishes};
-use crate::link::{Expect, Link, LinkError, Turn};
+use crate::cp::{self, Copy};
 use crate::report::{self, Mode, Screen};
+use node::address::Address;
+use node::identity::ticket::Delegation;
+use node::identity::{Access, PublicKey, Rights};
+use node::job::greet::say;
+use node::job::halt::Halt;
+use node::job::offer::{STREAMS_MAX, Wishes};
+use node::link::{Expect, Link, LinkError, Turn, connect_retry};
 use node::request::JobRequest;
 use text::exit::{Exit, Failure};
 
@@ -180,7 +180,7 @@ impl<'a> Lent<'a> {
         let dialled = std::thread::Builder::new().name("dial".to_owned()).spawn(move || {
             let left = || DIAL.saturating_sub(begun.elapsed()).max(Duration::from_millis(1));
             let connect = || Link::connect(&host_port, &identity, Expect::Key(key), left());
-            let _ = to.send(knock::until_let_in(connect, |_| ()));
+            let _ = to.send(connect_retry::until_let_in(connect, |_| ()));
         });
         let why = match dialled.map(|_| from.recv_timeout(DIAL)) {
             Ok(Ok(Ok(link))) => return Ok(link),

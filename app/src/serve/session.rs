@@ -28,26 +28,26 @@ use proto::wire::control::{Compare, Direction, Frame, Open, PICK_BYTES_MAX, Plac
 use sys::event::Event;
 
 use crate::cp::session::{end_of, next_job};
-use crate::door;
-use crate::identity::authorized::{self, Verdict};
-use crate::identity::ticket::{Grant, PROOF_LABEL};
-use crate::identity::{PublicKey, Rights};
-use crate::job::board::Title;
-use crate::job::greet::{agent, hear, say};
-use crate::job::halt::Halt;
-use crate::job::homes::Homes;
-use crate::job::keeper::renew::Offers;
-use crate::job::keeper::{self, Job, Sync, Way};
-use crate::job::keys::{JobSecret, job_of};
-use crate::job::offer::{self, Wishes};
-use crate::job::place::{self, Called, Ground};
-use crate::job::rails::Rails;
-use crate::job::receipt;
-use crate::job::udp::packet_bytes_of;
-use crate::link::Link;
 use crate::serve::relay::{self, Task, Wanted};
 use crate::serve::shares::{Account, Shares};
 use crate::serve::{Daemon, Forget};
+use node::door;
+use node::identity::authorized::{self, Verdict};
+use node::identity::ticket::{Grant, PROOF_LABEL};
+use node::identity::{PublicKey, Rights};
+use node::job::board::Title;
+use node::job::greet::{agent, hear, say};
+use node::job::halt::Halt;
+use node::job::homes::Homes;
+use node::job::keeper::renew::Offers;
+use node::job::keeper::{self, Job, Sync, Way};
+use node::job::keys::{JobSecret, job_of};
+use node::job::offer::{self, Wishes};
+use node::job::place::{self, Called, Ground};
+use node::job::rails::Rails;
+use node::job::receipt;
+use node::job::udp::packet_bytes_of;
+use node::link::Link;
 use text::exit::{Exit, Failure};
 
 /// The next frame of the greeting must come in this time.
@@ -195,7 +195,7 @@ fn greet(daemon: &Daemon, link: &mut Link) -> Result<(Guest, Frame), No> {
         (frame, Verdict::Authorized(rights)) => (Guest::new(key, rights, None), frame),
         (_, _) => {
             let detail =
-                format!("authorize it there with: longhaul key authorize '{}'", crate::identity::keys::key_text(&key));
+                format!("authorize it there with: longhaul key authorize '{}'", node::identity::keys::key_text(&key));
             return Err(no(Refusal::NotAuthorized, detail));
         }
     };

@@ -12,18 +12,18 @@ use proto::error::{Breach, Refusal};
 use proto::wire::control::{Compare, Direction, Frame, Open, Rung};
 
 use super::*;
-use crate::address::Address;
 use crate::args::{Arguments, Command};
 use crate::cp::choice::Choice;
 use crate::cp::{self, Copy};
-use crate::identity::authorized;
-use crate::identity::ticket::Ticket;
-use crate::job::greet;
-use crate::job::keys::{JobSecret, job_of};
-use crate::job::offer::Wishes;
-use crate::link::{Expect, Link};
 use crate::report::{Mode, Screen};
 use clap::Parser;
+use node::address::Address;
+use node::identity::authorized;
+use node::identity::ticket::Ticket;
+use node::job::greet;
+use node::job::keys::{JobSecret, job_of};
+use node::job::offer::Wishes;
+use node::link::{Expect, Link};
 use node::request::JobRequest;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -107,7 +107,7 @@ fn host(words: &[&str]) -> Host {
 }
 
 impl Host {
-    fn key(&self) -> crate::identity::PublicKey {
+    fn key(&self) -> node::identity::PublicKey {
         self.daemon.identity.public()
     }
 
@@ -188,7 +188,7 @@ impl User {
     }
 
     /// Asks `host` for a ticket for a push of the owner of `key` to `target`.
-    fn delegate(&self, host: &Host, own: &Ticket, key: crate::identity::PublicKey, target: &str) -> Ticket {
+    fn delegate(&self, host: &Host, own: &Ticket, key: node::identity::PublicKey, target: &str) -> Ticket {
         let mut link = self.meet(host, Some(own));
         let targets = vec![target.as_bytes().into()];
         greet::say(&mut link, &Frame::AskTicket { key, targets, compare: Compare::Never, prune: None });
@@ -479,7 +479,7 @@ fn a_relay_whose_client_lost_it_ends_before_it_is_begun_again() {
     assert!(line.contains("\"exit\":0"), "{line}");
     assert!(to.has("b"));
     // Another client's relay of the same is nobody's to end.
-    let (other, halt) = (Arc::new(crate::job::halt::Halt::default()), Arc::new(crate::job::halt::Halt::default()));
+    let (other, halt) = (Arc::new(node::job::halt::Halt::default()), Arc::new(node::job::halt::Halt::default()));
     let live = Live::default();
     let _one = live.enter(vec![], None, &halt).unwrap();
     let _two = live.enter(vec![], None, &other).unwrap();

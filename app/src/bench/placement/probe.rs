@@ -16,9 +16,9 @@ use super::report::Report;
 use super::rig::Rig;
 use super::{SearchArguments, search};
 use crate::bench::table::median;
-use crate::identity::Home;
-use crate::job::measured;
-use crate::link::failure_of;
+use node::identity::Home;
+use node::job::measured;
+use node::link::failure_of;
 use text::units::show_bits_per_second;
 use tune::prove::judge;
 

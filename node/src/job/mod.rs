@@ -23,3 +23,9 @@ pub mod receipt; // the receipt's file, and digests carried from an earlier run
 pub mod sweep; // what killed processes left
 pub mod train; // a train of packets over a greeted path: rate, loss, buffer
 pub mod udp; // datagram rails: the words before packets
+
+impl std::fmt::Debug for keeper::Job<'_> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Job").field("no", &self.no).field("plan", &self.plan).finish_non_exhaustive()
+    }
+}

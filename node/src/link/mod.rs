@@ -14,6 +14,7 @@
 //! farewell: TLS close_notify; on a pair, where there is no TLS, bytes = 0xffff_ffff
 //! ```
 
+pub mod connect_retry; // again, where a daemon is overloaded or just being started
 mod error; // one error per cause
 mod kept; // what may have to be sent once more
 mod shake; // connecting and the handshake, under one deadline

@@ -95,7 +95,6 @@ impl Identity {
     ///
     /// # Errors
     /// No randomness.
-    #[cfg(test)]
     pub fn ephemeral() -> Result<Identity, IdentityError> {
         let pair = Ed25519KeyPair::generate().map_err(|_| IdentityError::NoRandom)?;
         Ok(Identity::with(None, pair))

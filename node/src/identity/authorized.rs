@@ -19,7 +19,7 @@ use text::units;
 
 const FILE: &str = "authorized_keys";
 /// Keys that are refused, below LONGHAUL_HOME.
-pub(crate) const REVOKED: &str = "revoked";
+pub const REVOKED: &str = "revoked";
 
 /// Which way bytes may go, seen from the daemon's files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

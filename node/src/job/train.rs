@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::job::keys::JobSecret;
 use crate::job::udp::{Say, WORD_BYTES, Word, wait};
+use crate::probe::seen::Train;
 
 /// Packets in a train that shall show loss and the buffer, too: 94 kB on an Ethernet, which a shallow buffer holds; 0.75 ms of 1 Gbit/s, 0.8 s of
 /// 1 Mbit/s.
@@ -22,12 +23,6 @@ pub const TRAIN_PACKETS: u16 = 64;
 pub const START_PACKETS: u16 = proto::rate::TRAIN_PACKETS as u16;
 /// The question after a train goes so often at once: one that is lost costs two round trips.
 const ASKED: u32 = 2;
-/// Dispersion of fewer packets says little.
-const PACKETS_MIN: u16 = 8;
-/// A train that came in less was joined somewhere, or the path is faster than this host sends it: no rate is read from it.
-const SPAN_MIN: Duration = Duration::from_micros(100);
-/// A train faster than this was measured by our own processors, not by the path.
-const PATH_BPS_MAX: f64 = 8e9;
 /// Packets that came within so much of the first came with it.
 const TOGETHER: Duration = Duration::from_micros(10);
 /// Words that were lost are said again after two round trips, and at least so long.
@@ -37,42 +32,7 @@ const TRIES: u32 = 3;
 /// A train that needs longer is not waited for.
 const PATIENCE: Duration = Duration::from_millis(800);
 
-/// What became of a train.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Train {
-    /// Packets that left.
-    pub sent: u16,
-    /// That came.
-    pub arrived: u16,
-    /// Highest index that came.
-    pub last: u16,
-    /// From the first to the last.
-    pub span: Duration,
-    /// UDP payload of each.
-    pub packet_bytes: u16,
-}
-
 impl Train {
-    /// Rate of the narrowest link, bit/s of IP; `None`: faster than can be seen, or too little came.
-    #[must_use]
-    pub fn rate_bps(&self) -> Option<f64> {
-        self.dispersion_bps().filter(|bps| *bps < PATH_BPS_MAX)
-    }
-
-    fn dispersion_bps(&self) -> Option<f64> {
-        let bits = f64::from(self.arrived.saturating_sub(1)) * f64::from(u32::from(self.packet_bytes) + 28) * 8.0;
-        (self.arrived >= PACKETS_MIN && self.span >= SPAN_MIN).then(|| bits / self.span.as_secs_f64())
-    }
-
-    /// Packets lost by chance, and those the buffer had no room for: the end of the train, if all of it is missing.
-    #[must_use]
-    pub fn lost(&self) -> (u16, u16) {
-        if self.arrived == 0 {
-            return (self.sent, 0);
-        }
-        ((self.last + 1).saturating_sub(self.arrived), self.sent.saturating_sub(self.last + 1))
-    }
-
     /// What `Told` says in its token.
     fn to_token(self) -> [u8; 8] {
         let mut token = [0; 8];

@@ -1,4 +1,4 @@
-//! Knocking again at a crowded door.
+//! Connecting again to a daemon that is overloaded.
 //!
 //! For: a client that gets in although a flood of strangers has the daemon close connections before their handshake is done.
 //! In and out: a way to connect in; its session, or the last reason why there is none, out.

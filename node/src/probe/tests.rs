@@ -3,7 +3,7 @@
 //! Absent on purpose: sockets (job::train), trials (steer).
 
 use super::*;
-use crate::job::train::Train;
+use crate::probe::seen::Train;
 use model::Limit;
 
 const MB: u64 = 1_000_000;

@@ -5,6 +5,7 @@
 //! Invariants: pure but for `host`, which reads settings of the kernel and its load; a path of which nothing is known gets streams.
 //! Absent on purpose: packets of its own (job::train), rails (job::keeper).
 
+pub mod seen; // what a look at the path showed
 pub mod model; // equations: what each transport would carry
 pub mod steer; // trials while a job runs
 
@@ -13,7 +14,8 @@ use std::time::Duration;
 use proto::negotiate::Choice;
 use sys::sock::TcpInfo;
 
-use crate::job::rails::Seen;
+use seen::Seen;
+
 use model::{Carry, Forecast, Host, TcpLaw, View, forecast};
 use text::units::{show_bits_per_second, show_bytes, show_seconds};
 

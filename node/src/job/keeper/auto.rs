@@ -12,8 +12,9 @@ use proto::books::{STAGES, Stage};
 use proto::rate::Policy;
 
 use super::{Closing, End, Keeper};
-use crate::job::rails::{Ask, Seen};
+use crate::job::rails::Ask;
 use crate::probe::model::{Carry, Forecast, SMALL_BYTES};
+use crate::probe::seen::Seen;
 use crate::probe::steer::{Act, Steer, Window};
 use crate::probe::{self, Known};
 use text::units::show_bits_per_second;

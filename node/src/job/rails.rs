@@ -22,9 +22,10 @@ use proto::rate::TrainSeen;
 use sys::event::Event;
 
 use crate::job::keys::JobSecret;
-use crate::job::train::{TRAIN_PACKETS, Train};
+use crate::job::train::TRAIN_PACKETS;
 use crate::job::udp::{self, Greeted, Peer, Sizes};
 use crate::link::bound_segments;
+use crate::probe::seen::Seen;
 
 /// The acceptor's answer to a greeting.
 pub const WELCOME: u8 = 1;
@@ -63,17 +64,6 @@ pub enum Ask {
     Look(u16),
     /// Another connection for the control session.
     Control,
-}
-
-/// What a look at the path showed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seen {
-    /// There and back over UDP.
-    pub rtt: Duration,
-    /// UDP payload that passed both ways.
-    pub packet_bytes: u16,
-    /// What became of the train; `None`: nothing came of it.
-    pub train: Option<Train>,
 }
 
 /// A rail that is ready, or why it is not.

@@ -27,7 +27,8 @@ use proto::rate::TrainSeen;
 use sys::event::Interest;
 
 use crate::job::keys::JobSecret;
-use crate::job::train::{self, Train};
+use crate::job::train;
+use crate::probe::seen::Train;
 
 /// Greetings are no shorter than this: what every path takes (RFC 9000 section 14.1), so that no answer amplifies.
 pub const GREETING_BYTES_MIN: usize = PACKET_BYTES_BASE as usize;
