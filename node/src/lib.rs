@@ -16,3 +16,6 @@ pub mod listener; // who comes in
 pub mod door; // the same for datagrams
 pub mod probe; // what a path can do, and which transport it should have
 pub mod job; // one end of a job
+pub mod report; // what is known of a job, as plain data
+pub mod event; // what a job tells while it runs
+pub mod client; // opening jobs, following them, and their outcome

@@ -17,6 +17,7 @@ use std::sync::{Mutex, PoisonError};
 use proto::manifest::Aspects;
 use proto::wire::control::{Compare, Rung};
 
+use node::client::unnamed;
 use node::request::JobRequest;
 use text::exit::{Exit, Failure};
 
@@ -87,14 +88,6 @@ impl Pipe {
         }
         request
     }
-}
-
-/// A stream whose destination is a folder.
-#[must_use]
-pub fn unnamed() -> Failure {
-    Exit::Usage
-        .fail("name the stream", "the destination is a folder")
-        .next("name the file in it: longhaul cp - HOST:FOLDER/NAME")
 }
 
 /// Where a stream waits; gone when dropped.

@@ -12,12 +12,10 @@ use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-use node::identity::ticket::Ticket;
+use node::identity::ticket::{TICKET_VARIABLE as VARIABLE, Ticket};
 use node::request::JobRequest;
 use text::exit::{Exit, Failure};
 
-/// The variable; children of ours do not get it.
-pub const VARIABLE: &str = "LONGHAUL_TICKET";
 const SCHEME: &[u8] = b"longhaul://";
 /// A ticket has 66 letters; a file of them is short.
 const FILE_BYTES_MAX: u64 = 64 << 10;

@@ -418,7 +418,7 @@ fn print_address(
 fn open_board(settings: &Settings, home: &Home) -> Arc<Board> {
     sweep::begin(home, !settings.stdio);
     if settings.stdio {
-        sweep::builds(crate::cp::far::FAR_PLACE);
+        sweep::builds(node::client::far::FAR_PLACE);
     }
     Board::open(home, |why| {
         if settings.verbose > 0 {
@@ -447,7 +447,7 @@ fn make(settings: &Settings, nodes: Option<&Nodes>) -> Make {
     let count = settings.workers.map_or_else(cores, usize::from).max(1);
     let least = offer::pool_bytes(settings.memory_bytes, count, CHUNK_BYTES);
     let memory_bytes = if settings.stdio { least } else { least.max(settings.memory_bytes / POOL_PART) };
-    let driver = crate::cp::session::ring_kind(settings.driver);
+    let driver = node::client::session::ring_kind(settings.driver);
     let room = nodes.map(Nodes::room).unwrap_or_default();
     // With fewer workers than nodes none is held: which node the next job wants nobody knows.
     let homes = if count < room.len() { Vec::new() } else { deal(&room, &room, count) };

@@ -26,17 +26,19 @@ use proto::wire::request::RelayRequest;
 use super::live::Relayed;
 use super::session::{self, Guest, No, PATIENCE, ground, no, permitted};
 use super::shares::Shares;
-use super::{CHUNK_BYTES, Daemon, Forget, relay_to};
-use crate::cp::choice::Choice;
-use crate::cp::{self, Copy};
-use crate::report::{self, Mode, Screen};
+use super::{CHUNK_BYTES, Daemon, relay_to};
 use node::address::Address;
+use node::client::choice::Choice;
+use node::client::lent::Lender;
+use node::client::{self, Copy};
+use node::event::{Events, JsonLines};
 use node::identity::ticket::Delegation;
 use node::identity::{Access, PublicKey, Rights};
 use node::job::greet::say;
 use node::job::halt::Halt;
 use node::job::offer::{STREAMS_MAX, Wishes};
 use node::link::{Expect, Link, LinkError, Turn, connect_retry};
+use node::report;
 use node::request::JobRequest;
 use text::exit::{Exit, Failure};
 
@@ -100,10 +102,8 @@ impl std::fmt::Debug for Lent<'_> {
     }
 }
 
-impl<'a> Lent<'a> {
-    /// The client's wishes, within what a job of its own would have here.
-    #[must_use]
-    pub fn narrow(&self, wishes: Wishes) -> Wishes {
+impl Lender for Lent<'_> {
+    fn narrow(&self, wishes: Wishes) -> Wishes {
         let settings = self.daemon.settings.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         let least = |one: u64, other: u64| [one, other].into_iter().filter(|it| *it > 0).min().unwrap_or(0);
         let workers = u16::try_from(self.daemon.workers.count()).unwrap_or(u16::MAX);
@@ -122,47 +122,30 @@ impl<'a> Lent<'a> {
         }
     }
 
-    /// The workers of all jobs, and the bytes of their pools.
-    #[must_use]
-    pub fn workers(&self) -> (Arc<engine::host::Workers>, u64) {
+    fn workers(&self) -> (Arc<engine::host::Workers>, u64) {
         (Arc::clone(&self.daemon.workers), self.daemon.pool_bytes)
     }
 
-    /// Holds all jobs of the client's key or ticket together, below all of this daemon.
-    #[must_use]
-    pub fn bound(&self) -> Arc<Bound> {
+    /// Below all of this daemon.
+    fn bound(&self) -> Arc<Bound> {
         self.shares.bound.clone()
     }
 
-    /// What the job may have of the client's rate and of the daemon's; see `keeper::Job::share`.
-    pub fn share(&self, no: JobNo) -> Box<dyn Fn(u64) -> u64 + Send + 'a> {
+    fn share(&self, no: JobNo) -> Box<dyn Fn(u64) -> u64 + Send + '_> {
         session::share(self.daemon, self.shares.clone(), no, false)
     }
 
-    /// Gives the share back when it goes.
-    #[must_use]
-    pub fn forget(&self, job: [u8; 16], no: JobNo) -> Forget<'a> {
-        Forget(self.daemon, job, no)
+    fn forget(&self, job: [u8; 16], no: JobNo) {
+        self.daemon.forget_job(&job, no);
     }
 
-    /// No progress for so long ends the job.
-    #[must_use]
-    pub fn stall(&self, asked: Duration) -> Duration {
+    fn stall(&self, asked: Duration) -> Duration {
         self.daemon.settings.read().map_or(asked, |settings| asked.min(settings.idle_timeout))
-    }
-
-    /// By what the job is ended.
-    #[must_use]
-    pub fn halt(&self) -> Arc<Halt> {
-        Arc::clone(&self.halt)
     }
 
     /// A session with whoever proves `key` at this host and port. Everything that fails, and what is not permitted, has one answer, and all that
     /// touches the network takes the same time: what stands in this daemon's network is not for its clients to find out.
-    ///
-    /// # Errors
-    /// That one.
-    pub fn dial(&self, host: &str, port: u16, key: PublicKey) -> Result<Link, Failure> {
+    fn dial(&self, host: &str, port: u16, key: PublicKey) -> Result<Link, Failure> {
         let begun = Instant::now();
         let settings = self.daemon.settings.read().ok();
         let words = settings.as_ref().and_then(|settings| settings.relay_to.as_deref());
@@ -265,8 +248,8 @@ pub(super) fn relay(
     let ground = ground(daemon, &guest.rights)?;
     let (to, mut request) = understood(task)?;
     consents(daemon, &request)?;
-    let layout =
-        cp::layout::layout(&request, volumes.len() + 1).map_err(|failure| no(Refusal::RelayRefused, failure.cause))?;
+    let layout = client::layout::layout(&request, volumes.len() + 1)
+        .map_err(|failure| no(Refusal::RelayRefused, failure.cause))?;
     if layout.is_none() && !volumes.is_empty() {
         return Err(no(Refusal::RelayRefused, "several targets are volumes of a set: --stripe says how it is used"));
     }
@@ -288,29 +271,31 @@ pub(super) fn relay(
     let _ = sys::sock::set_keepalive(link.as_fd(), silent / 3, silent / 6, 3);
     std::thread::scope(|scope| {
         let pushed = scope.spawn(|| {
-            let mut screen = Screen::onto(Mode::Json, Box::new(Lines::new(to_client)), Box::new(std::io::sink()));
+            let mut lines = JsonLines::to(Lines::new(to_client));
+            let mut events = Events::to(&mut lines);
             let copy = Copy {
                 request: &request,
-                verbose: 0,
                 identity: daemon.identity.clone(),
                 home: daemon.home.clone(),
                 began: Instant::now(),
                 layout,
                 choice: Choice { picks, ..choice },
                 piped: false,
-                again: cp::retry::Again::default(),
+                again: client::retry::Again::default(),
                 board: Arc::clone(&daemon.board),
                 what: format!("{} -> {to}", sources.first().map(|path| report::show_path(path)).unwrap_or_default()),
-                lent: Some(lent),
+                lent: Some(&lent),
+                halt: Arc::clone(&guest.halt),
+                program: None,
             };
-            let push = |screen: &mut Screen| match guest.halt.ordered() {
+            let push = |events: &mut Events<'_>| match guest.halt.ordered() {
                 Some((_, why)) => Err(Exit::Interrupted.fail("make the session again", why)),
-                None => cp::session::push_from(&copy, &ground, sources, &to, &targets, screen),
+                None => client::session::push_from(&copy, &ground, sources, &to, &targets, events),
             };
-            let done = copy.again.until_done(stall, &mut screen, push);
+            let done = copy.again.until_done(stall, &mut events, push);
             let on_failure = |failure: &Failure| {
                 daemon.log(0, &format!("a relay to {to}: {failure}"));
-                screen.fail(failure);
+                events.fail(failure);
             };
             done.inspect_err(on_failure).is_ok()
         });

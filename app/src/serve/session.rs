@@ -27,10 +27,10 @@ use proto::negotiate::negotiate;
 use proto::wire::control::{Compare, Direction, Frame, Open, PICK_BYTES_MAX, Place};
 use sys::event::Event;
 
-use crate::cp::session::{end_of, next_job};
 use crate::serve::relay::{self, Task, Wanted};
 use crate::serve::shares::{Account, Shares};
 use crate::serve::{Daemon, Forget};
+use node::client::session::{end_of, next_job};
 use node::door;
 use node::identity::authorized::{self, Verdict};
 use node::identity::ticket::{Grant, PROOF_LABEL};
@@ -477,11 +477,11 @@ fn way(daemon: &Daemon, guest: &Guest, open: &Open, picks: Option<Arc<Picks>>) -
                 ));
             }
             let compare = if may_read { open.compare } else { Compare::Never };
-            let places = crate::cp::session::places(&target, &open.job);
+            let places = node::client::session::places(&target, &open.job);
             let top = target.top.clone();
             let permitted = permitted(daemon, &guest.rights, open.aspects);
             let sync = Sync { compare, prune: open.prune };
-            let (sink, sync) = crate::cp::session::sink(target, &storage(daemon), sync, permitted, filter, None);
+            let (sink, sync) = node::client::session::sink(target, &storage(daemon), sync, permitted, filter, None);
             let way = Way::Recv { sink, keep: open.keep, carried, sync };
             Ok(Prepared { way, top, carry: Some(carry), compare, places })
         }
@@ -499,7 +499,7 @@ fn way(daemon: &Daemon, guest: &Guest, open: &Open, picks: Option<Arc<Picks>>) -
                 let it = it.keeping(open.aspects.without(hidden), open.numeric).avoiding(own.clone());
                 it.choosing(filter.clone(), picks.clone())
             });
-            crate::cp::session::refuse_overlap(own.as_deref(), &source, open.prune.is_some())
+            node::client::session::refuse_overlap(own.as_deref(), &source, open.prune.is_some())
                 .map_err(|failure| no(Refusal::Overlap, failure.cause))?;
             let (top, compare, places) = (Box::default(), open.compare, Vec::new());
             Ok(Prepared { way: Way::Send(Arc::new(source)), top, carry: None, compare, places })
@@ -542,7 +542,7 @@ fn serve_job(
         }
     });
     drop(forget);
-    let written = source.map(|it| crate::cp::report::written_meanwhile(&it)).unwrap_or_default();
+    let written = source.map(|it| node::client::outcome::written_meanwhile(&it)).unwrap_or_default();
     written.iter().for_each(|it| daemon.log(1, &format!("{peer}: {it}")));
     if let Some(grant) = &guest.grant {
         // The client comes again at once for what the others of the set are to take.
@@ -659,7 +659,7 @@ fn job<'a>(
 
 /// What a client does here, short enough for a line.
 fn in_words(open: &Open, peer: &str) -> String {
-    let first = open.paths.first().map(|path| crate::report::show_path(path)).unwrap_or_default();
+    let first = open.paths.first().map(|path| node::report::show_path(path)).unwrap_or_default();
     let more = if open.paths.len() > 1 { format!(" and {} more", open.paths.len() - 1) } else { String::new() };
     match open.direction {
         Direction::Push => format!("{peer} -> {first}{more}"),

@@ -13,11 +13,11 @@ use proto::wire::control::{Compare, Direction, Frame, Open, Rung};
 
 use super::*;
 use crate::args::{Arguments, Command};
-use crate::cp::choice::Choice;
-use crate::cp::{self, Copy};
-use crate::report::{Mode, Screen};
 use clap::Parser;
 use node::address::Address;
+use node::client::choice::Choice;
+use node::client::{self, Copy};
+use node::event::{Events, JsonLines};
 use node::identity::authorized;
 use node::identity::ticket::Ticket;
 use node::job::greet;
@@ -200,24 +200,26 @@ impl User {
     /// The command, as the binary runs it between two daemons.
     fn relay(&self, words: &[&str], from: &Address, to: &Address) -> (Result<Exit, Failure>, String) {
         let said = Said::default();
-        let mut screen = Screen::onto(Mode::Json, Box::new(said.clone()), Box::new(said.clone()));
+        let mut lines = JsonLines::to(said.clone());
+        let mut screen = Events::to(&mut lines);
         let request = request(words);
         let copy = Copy {
             request: &request,
-            verbose: 0,
             identity: Arc::clone(&self.identity),
             home: self.home.clone(),
             began: Instant::now(),
             layout: None,
             choice: Choice::of(&request).unwrap(),
             piped: false,
-            again: cp::retry::Again::default(),
+            again: client::retry::Again::default(),
             board: Arc::default(),
             what: String::new(),
             lent: None,
+            halt: Arc::default(),
+            program: None,
         };
         let (paths, targets) = ([from.path().into()], [to.path().into()]);
-        let done = cp::relay::run(&copy, from, &paths, to, &targets, &mut screen);
+        let done = client::relay::run(&copy, from, &paths, to, &targets, &mut screen);
         let text = String::from_utf8(said.0.lock().unwrap().clone()).unwrap();
         (done, text)
     }
@@ -493,7 +495,7 @@ fn a_relay_whose_client_lost_it_ends_before_it_is_begun_again() {
 fn last_words(link: &mut Link) -> String {
     loop {
         let Frame::Event { line } = greet::hear(link, SOON).unwrap() else { panic!("no line") };
-        if crate::report::ends_job(&line) {
+        if node::report::ends_job(&line) {
             return line;
         }
     }

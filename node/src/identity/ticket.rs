@@ -29,6 +29,8 @@ use proto::wire::control::{Compare, Direction, Open};
 use super::encoding::{base64url, from_base64url};
 use super::{IdentityError, PublicKey, Rights, keys};
 
+/// The environment variable in which a user keeps tickets; children of a job do not get it.
+pub const TICKET_VARIABLE: &str = "LONGHAUL_TICKET";
 /// What `Link::export` is asked for to prove a ticket (RFC 8446 section 7.5; RFC 5705 section 4 for the prefix).
 pub const PROOF_LABEL: &[u8] = b"EXPORTER-longhaul ticket v1";
 /// The first byte of a ticket.

@@ -7,12 +7,14 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::cp::Copy;
-use crate::report::Screen;
-use node::address::Address;
+use crate::address::Address;
+use crate::client::Copy;
+use crate::event::Events;
+use crate::identity::ticket::TICKET_VARIABLE;
 use text::exit::{Exit, Failure};
 
 /// Where the binary is put on a host that has none, below the home folder.
@@ -55,7 +57,7 @@ impl Ssh<'_> {
     fn command(&self) -> Command {
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]);
-        command.env_remove(super::tickets::VARIABLE);
+        command.env_remove(TICKET_VARIABLE);
         sys::signals::unblock_in_child(&mut command);
         command
     }
@@ -69,7 +71,7 @@ impl Ssh<'_> {
 
 impl Far {
     /// A daemon's address for any remote address.
-    pub fn reach(&mut self, copy: &Copy<'_>, to: &Address, screen: &mut Screen) -> Result<Address, Failure> {
+    pub fn reach(&mut self, copy: &Copy<'_>, to: &Address, events: &mut Events<'_>) -> Result<Address, Failure> {
         let Address::Ssh { user, host, path } = to else { return Ok(to.clone()) };
         let words: Vec<String> =
             copy.request.ssh.as_deref().unwrap_or("ssh").split_whitespace().map(str::to_owned).collect();
@@ -83,7 +85,10 @@ impl Far {
             Some(binary) => self.start(&ssh, &quote(&binary))?,
             None => match self.start(&ssh, "longhaul")? {
                 Some(line) => Some(line),
-                None => self.start(&ssh, &format!("~/{FAR_PLACE}/{}", version_name()))?,
+                None => match &copy.program {
+                    Some(program) => self.start(&ssh, &format!("~/{FAR_PLACE}/{}", version_name(program)))?,
+                    None => None,
+                },
             },
         };
         let line = match started {
@@ -93,15 +98,19 @@ impl Far {
                     let cause = "the binary named with --remote-binary is not there";
                     return Err(Exit::Connect.fail(format!("start longhaul on {}", ssh.target), cause));
                 }
-                screen.note(&format!("longhaul is not on {}: copying this binary there, to ~/{FAR_PLACE}", ssh.target));
-                bring(&ssh)?;
-                let place = format!("~/{FAR_PLACE}/{}", version_name());
+                let Some(program) = &copy.program else {
+                    let cause = "there is no longhaul on that host, and none to copy there";
+                    return Err(Exit::Connect.fail(format!("start longhaul on {}", ssh.target), cause));
+                };
+                events.note(&format!("longhaul is not on {}: copying this binary there, to ~/{FAR_PLACE}", ssh.target));
+                bring(&ssh, program)?;
+                let place = format!("~/{FAR_PLACE}/{}", version_name(program));
                 self.start(&ssh, &place)?.ok_or_else(|| {
                     Exit::Connect.fail(format!("start longhaul on {}", ssh.target), "the copied binary was not found")
                 })?
             }
         };
-        self.daemon(&ssh, &line, path, screen)
+        self.daemon(&ssh, &line, path, events)
     }
 
     /// Starts the far side. None: there is no such command.
@@ -143,7 +152,7 @@ impl Far {
     }
 
     /// The far side's address as this host can reach it: directly, or through a tunnel of ssh's.
-    fn daemon(&mut self, ssh: &Ssh<'_>, line: &str, path: &[u8], screen: &mut Screen) -> Result<Address, Failure> {
+    fn daemon(&mut self, ssh: &Ssh<'_>, line: &str, path: &[u8], events: &mut Events<'_>) -> Result<Address, Failure> {
         let parsed = Address::parse(line.as_bytes())
             .map_err(|fault| Exit::Breach.fail(format!("understand longhaul on {}", ssh.target), fault))?;
         let Address::Daemon { ticket, port, .. } = parsed else {
@@ -153,7 +162,7 @@ impl Far {
         if reachable(&host, port) {
             return Ok(Address::Daemon { ticket, host, port, path: path.to_vec() });
         }
-        screen
+        events
             .note(&format!("port {port} of {host} cannot be reached directly: data goes through ssh, which is slower"));
         let free = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr());
         let near = free.map_err(|error| Exit::of_io(&error).fail("find a free port", error))?.port();
@@ -176,10 +185,10 @@ impl Far {
     }
 }
 
-/// The name of this very build: another build of the same version must not be taken for it.
-fn version_name() -> String {
+/// The name of this very build of the program: another build of the same version must not be taken for it.
+fn version_name(program: &Path) -> String {
     let mut hasher = blake3::Hasher::new();
-    let own = std::fs::File::open("/proc/self/exe").and_then(|own| hasher.update_reader(own).map(|_| ()));
+    let own = std::fs::File::open(program).and_then(|own| hasher.update_reader(own).map(|_| ()));
     let build = if own.is_ok() { hasher.finalize().to_hex()[..12].to_owned() } else { "unknown".to_owned() };
     format!("longhaul-{}-{build}", env!("CARGO_PKG_VERSION"))
 }
@@ -203,8 +212,8 @@ fn reachable(host: &str, port: u16) -> bool {
         .is_ok_and(|mut addresses| addresses.any(|address| TcpStream::connect_timeout(&address, KNOCK).is_ok()))
 }
 
-/// Copies this very binary to the far host, if it can run there.
-fn bring(ssh: &Ssh<'_>) -> Result<(), Failure> {
+/// Copies the program to the far host, if it can run there.
+fn bring(ssh: &Ssh<'_>, program: &Path) -> Result<(), Failure> {
     let failed = |cause: String| {
         Exit::Connect
             .fail(format!("bring longhaul to {}", ssh.target), cause)
@@ -216,8 +225,8 @@ fn bring(ssh: &Ssh<'_>) -> Result<(), Failure> {
     if there != here {
         return Err(failed(format!("it is '{there}', this binary is for '{here}'")));
     }
-    let own = std::fs::File::open("/proc/self/exe").map_err(|error| failed(error.to_string()))?;
-    let place = format!("{FAR_PLACE}/{}", version_name());
+    let own = std::fs::File::open(program).map_err(|error| failed(error.to_string()))?;
+    let place = format!("{FAR_PLACE}/{}", version_name(program));
     let script = format!(
         "umask 077 && mkdir -p {FAR_PLACE} && cat > {place}.new && chmod 700 {place}.new && mv {place}.new {place}"
     );

@@ -12,8 +12,8 @@ use proto::negotiate::Pace;
 use serde::{Deserialize, Serialize};
 
 use super::clean;
-use node::job::keeper::auto::Told;
-use node::probe::model::Carry;
+use crate::job::keeper::auto::Told;
+use crate::probe::model::Carry;
 use text::units::{show_bits_per_second, show_count, show_seconds};
 
 /// What datagram rails saw of their path. What only the sender knows is `null` at a receiver.

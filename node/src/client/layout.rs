@@ -9,7 +9,7 @@ use engine::platform::Clones;
 use proto::layout::{Layout, Stripe, VOLUMES_MAX};
 use proto::wire::control::Compare;
 
-use node::request::JobRequest;
+use crate::request::JobRequest;
 use text::exit::{Exit, Failure};
 
 /// How so many volumes of the destination are used; `None`: they are no set.

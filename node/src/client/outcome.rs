@@ -1,6 +1,6 @@
 //! Outcome → end report; status → progress.
 //!
-//! For: the screen's plain figures.
+//! For: the events's plain figures.
 //! In and out: what the keeper knows in; what `crate::report` shows out.
 //! Invariants: figures are taken as they are; what cannot be is flagged there, not mended here.
 //! Absent on purpose: drawing (crate::report).
@@ -17,13 +17,14 @@ use proto::layout::Layout;
 use proto::negotiate::{Choice, Cipher, Offer, Plan};
 use proto::wire::control::{Compare, Direction, Rung};
 
-use crate::cp::{Copy, session};
+use crate::client::{Copy, session};
+use crate::event::Events;
+use crate::job::keeper::{Outcome, PathShare, Status};
 use crate::report::explain::MemorySum;
 use crate::report::path::{ForecastRecord, PathRecord};
 use crate::report::{
-    Compared, DryRun, EndReport, Explained, Extras, Faults, PathFault, Progress, RailShare, Reconnecting, Screen,
+    Compared, DryRun, EndReport, Explained, Extras, Faults, PathFault, Progress, RailShare, Reconnecting, json,
 };
-use node::job::keeper::{Outcome, PathShare, Status};
 use text::exit::{Exit, Failure};
 
 /// What `--explain` shows.
@@ -43,7 +44,7 @@ pub struct Explaining<'a> {
 
 impl Explaining<'_> {
     /// Shows it.
-    pub fn show(&self, screen: &mut Screen) {
+    pub fn show(&self, events: &mut Events<'_>) {
         let mut parts: Vec<(String, u64)> = Vec::new();
         for (index, started) in self.workers.started.iter().enumerate() {
             parts.push((format!("pool of worker {index} ({} pages)", started.pages), started.pool_bytes as u64));
@@ -58,14 +59,14 @@ impl Explaining<'_> {
         let memory = MemorySum { parts, granted_bytes: self.granted };
         let started = &self.workers.started[0].driver;
         let (driver, reason) = started.split_once(": ").unwrap_or((started, ""));
-        screen.explain(&Explained {
+        events.plan(json::PlanRecord::of(&Explained {
             local: self.own,
             remote: self.theirs,
             choices: self.choices,
             memory: &memory,
             driver,
             driver_reason: reason,
-        });
+        }));
     }
 }
 
@@ -217,19 +218,17 @@ pub fn durable(status: &Status<'_>, sends: bool) -> Tally {
     Tally { durable: if sends { status.peer.2 } else { tally.durable }, ..tally }
 }
 
-/// Tells the screen how it goes.
-pub fn tell(screen: &mut Screen, pace: &mut Pace, status: &Status<'_>, notes: &[String], sends: bool, verbose: u8) {
+/// Tells the events how it goes.
+pub fn tell(events: &mut Events<'_>, pace: &mut Pace, status: &Status<'_>, notes: &[String], sends: bool) {
     for word in status.said {
-        screen.note(word);
+        events.note(word);
     }
-    if verbose > 0 {
-        for note in notes {
-            screen.note(note);
-        }
+    for note in notes {
+        events.detail(note);
     }
     let tally = &status.record.tally;
     for (fault, path) in status.record.faults.iter().skip(pace.told) {
-        screen.fault(&PathFault { path: path.to_vec(), fault: fault.clone() });
+        events.fault(PathFault { path: path.to_vec(), fault: fault.clone() });
     }
     pace.told = status.record.faults.len();
     let (received, written, durable) = if sends { status.peer } else { (tally.moved, tally.written, tally.durable) };
@@ -237,7 +236,7 @@ pub fn tell(screen: &mut Screen, pace: &mut Pace, status: &Status<'_>, notes: &[
     let done =
         (tally.bytes_kept + tally.bytes_resumed + tally.holes + in_flight).max(tally.bytes_done).min(tally.bytes_total);
     let rails_bps = pace.rails.at(tally.rail_bytes);
-    let is_shown = screen.progress(&Progress {
+    let is_shown = events.progress(Progress {
         bytes_total: (tally.files_total > 0 || tally.scan_ended).then_some(tally.bytes_total),
         bytes_done: done,
         files_total: tally.files_total,
@@ -295,23 +294,23 @@ fn dry_run(record: &engine::end::Record) -> DryRun {
 }
 
 /// Engines are chosen while data moves already: `--explain` has them at the end.
-fn explain_storage(facts: &Facts<'_>, outcome: &Outcome, screen: &mut Screen) {
+fn explain_storage(facts: &Facts<'_>, outcome: &Outcome, events: &mut Events<'_>) {
     for choice in outcome.storage.iter().filter(|_| facts.copy.request.explain) {
-        screen.note(&format!("{}: {} ({})", choice.what, choice.value, choice.reason));
+        events.note(&format!("{}: {} ({})", choice.what, choice.value, choice.reason));
     }
 }
 
 /// Shows the end of a job.
-pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<Exit, Failure> {
+pub fn end(facts: &Facts<'_>, outcome: Outcome, events: &mut Events<'_>) -> Result<Exit, Failure> {
     let tally = outcome.record.tally;
     if outcome.record.dry {
-        return Ok(screen.end_dry(&dry_run(&outcome.record)));
+        return Ok(events.end_dry(dry_run(&outcome.record)));
     }
     if let Some(names) = &outcome.out_of_set {
-        return without(names, facts.copy, screen);
+        return without(names, facts.copy, events);
     }
     let (gone, plan) = (extras(&outcome.record), facts.plan);
-    explain_storage(facts, &outcome, screen);
+    explain_storage(facts, &outcome, events);
     let (seconds, earlier) = (facts.copy.began.elapsed().as_secs_f64(), facts.copy.again.earlier());
     let bytes =
         [tally.bytes_kept, tally.bytes_resumed, tally.holes].into_iter().fold(tally.bytes_done, u64::saturating_sub);
@@ -374,7 +373,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
         faults,
         choices: facts.choices.iter().cloned().chain(outcome.storage).collect(),
     };
-    Ok(screen.end(&report))
+    Ok(events.end(report))
 }
 
 /// What carried it, in a word.
@@ -388,11 +387,11 @@ fn transport(tcp: bool, outcome: &Outcome) -> &'static str {
 }
 
 /// Disks of the destination went out: is there to be another pass without them?
-fn without(names: &str, copy: &Copy<'_>, screen: &mut Screen) -> Result<Exit, Failure> {
+fn without(names: &str, copy: &Copy<'_>, events: &mut Events<'_>) -> Result<Exit, Failure> {
     if !copy.again.want(copy.layout) {
         return Err(Exit::Io.fail("write to the set", format!("disks failed one after another, last {names}")));
     }
-    screen.note(&format!("{names}: out of the set; what it held or was to hold is sent to the others now"));
+    events.note(&format!("{names}: out of the set; what it held or was to hold is sent to the others now"));
     Ok(Exit::Partial)
 }
 

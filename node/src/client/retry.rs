@@ -1,7 +1,7 @@
 //! The same job again, by itself, when its session was lost: a daemon that is restarted, a path that is away for a while.
 //!
 //! For: nobody has to type the command again for an outage shorter than `--stall`.
-//! In and out: passes over the source that ended, well or not; the last one's exit code out, the screen told meanwhile.
+//! In and out: passes over the source that ended, well or not; the last one's exit code out, the events told meanwhile.
 //! Invariants: only a session that had carried a job is made again, and only while the outage is younger than `--stall`; what a wrong key, a
 //! spent ticket or a full disk refuses is told at once; a pass that brought nothing durable does not begin the time anew, so a peer that dies of
 //! the job each time is not asked for ever.
@@ -13,7 +13,8 @@ use std::time::{Duration, Instant, SystemTime};
 use engine::end::Tally;
 use proto::layout::Layout;
 
-use crate::report::{Reconnecting, Screen};
+use crate::event::Events;
+use crate::report::Reconnecting;
 use text::exit::{Exit, Failure};
 
 /// The first pause; each is twice the one before.
@@ -98,14 +99,14 @@ impl Again {
     pub fn until_done(
         &self,
         stall: Duration,
-        screen: &mut Screen,
-        mut pass: impl FnMut(&mut Screen) -> Result<Exit, Failure>,
+        events: &mut Events<'_>,
+        mut pass: impl FnMut(&mut Events<'_>) -> Result<Exit, Failure>,
     ) -> Result<Exit, Failure> {
         let mut outage: Option<Outage> = None;
         // The most that was durable at the destination at the end of any pass.
         let mut best = None;
         loop {
-            let failure = match pass(screen) {
+            let failure = match pass(events) {
                 Ok(_) if self.wanted.take() => {
                     outage = None;
                     continue;
@@ -142,9 +143,9 @@ impl Again {
             }
             let waiting = Reconnecting::of(it.told, stall);
             if begins {
-                screen.note(&format!("{}: {}; {}", failure.what, failure.cause, waiting.sentence()));
+                events.note(&format!("{}: {}; {}", failure.what, failure.cause, waiting.sentence()));
             }
-            screen.reconnecting(waiting);
+            events.reconnecting(waiting);
             std::thread::sleep(it.pause.min(left));
             it.pause = (it.pause * 2).min(PAUSE_MAX);
             it.attempts += 1;
@@ -175,7 +176,6 @@ fn is_outage(failure: &Failure) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Mode;
 
     const STALL: Duration = Duration::from_millis(700);
 
@@ -190,9 +190,10 @@ mod tests {
     /// What came of it, after how many passes, and what the user read.
     fn run(mut pass: impl FnMut(&Again, u32) -> Result<Exit, Failure>) -> (Result<Exit, Failure>, u32) {
         let again = Again::default();
-        let mut screen = Screen::onto(Mode::Json, Box::new(std::io::sink()), Box::new(std::io::sink()));
+        let mut nobody = |_| ();
+        let mut events = Events::to(&mut nobody);
         let mut passes = 0;
-        let ended = again.until_done(STALL, &mut screen, |_| {
+        let ended = again.until_done(STALL, &mut events, |_| {
             passes += 1;
             pass(&again, passes)
         });

@@ -18,20 +18,20 @@ use engine::linux::{Sinks, Sources};
 use proto::negotiate::{Choice, Offer, Plan, negotiate};
 use sys::event::Event;
 
-use crate::cp::session::Placed;
-use crate::cp::{Copy, pipe, report, session};
-use crate::report::Screen;
-use node::job::homes;
-use node::job::keeper::{self, Job, Outcome, Way};
-use node::job::offer;
-use node::job::place::{self, Called, Ground};
-use node::job::rails::Rails;
-use node::job::receipt;
-use node::link::Link;
+use crate::client::session::Placed;
+use crate::client::{Copy, outcome as report, session, unnamed};
+use crate::event::Events;
+use crate::job::homes;
+use crate::job::keeper::{self, Job, Outcome, Way};
+use crate::job::offer;
+use crate::job::place::{self, Called, Ground};
+use crate::job::rails::Rails;
+use crate::job::receipt;
+use crate::link::Link;
 use text::exit::{Exit, Failure};
 
 /// Copies within this host.
-pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], screen: &mut Screen) -> Result<Exit, Failure> {
+pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], events: &mut Events<'_>) -> Result<Exit, Failure> {
     let (ground, dry) = (Ground::here(), copy.request.dry_run);
     let target = target(copy, &ground, paths, to)?;
     let id = session::job_id()?;
@@ -48,7 +48,7 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], screen: &mut 
     let to = Way::Recv { sink: sink.clone(), keep: copy.request.keep, carried, sync };
     let here = placed(copy, (plan.workers.0, plan.chunk_bytes), &from, "placement, reading", &mut choices)?;
     let there = placed(copy, (plan.workers.1, plan.chunk_bytes), &to, "placement, writing", &mut choices)?;
-    explain(copy, &own, &choices, &here.workers, screen);
+    explain(copy, &own, &choices, &here.workers, events);
     let wanted = copy.request.receipt.clone().unwrap_or_else(|| receipt::default_path(&copy.home, &id));
     let senders = (!dry).then(|| sender_receipt(&wanted));
     let make = |link, way, placed: Placed, rails, bell, receipt, carry| Job {
@@ -82,6 +82,7 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], screen: &mut 
     };
     let (rails, wait) = (Rails::dial_pair(to_far, far_bell.clone(), bell.clone()), Rails::Wait { from: from_near });
     let mut sender = make(near, from, here, rails, bell, Option::clone(&senders), None);
+    sender.halt = Some(Arc::clone(&copy.halt));
     sender.posted = Some(copy.post(id, "copies", &sender.bell));
     let receiver =
         make(far, to, there, wait, far_bell, (!dry).then_some(wanted), (!dry && !copy.piped).then_some(carry));
@@ -95,14 +96,14 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], screen: &mut 
         rung,
         compare: sync.compare,
     };
-    let ended = turn_both(sender, receiver, screen, copy.verbose);
+    let ended = turn_both(sender, receiver, events);
     if let Some(path) = senders {
         // The receiver's copy is the one that stays; both are the same byte for byte.
         let _ = std::fs::remove_file(path);
     }
     let ended = ended?;
-    tell_clones(&sink, &read, screen);
-    report::end(&facts, ended, screen)
+    tell_clones(&sink, &read, events);
+    report::end(&facts, ended, events)
 }
 
 /// An end's workers beside its disks.
@@ -118,16 +119,16 @@ fn placed(
     Ok(Placed { workers, pool_bytes, volume_nodes })
 }
 
-fn explain(copy: &Copy<'_>, own: &Offer, choices: &[Choice], workers: &Arc<Workers>, screen: &mut Screen) {
+fn explain(copy: &Copy<'_>, own: &Offer, choices: &[Choice], workers: &Arc<Workers>, events: &mut Events<'_>) {
     if copy.request.explain {
-        report::Explaining { own, theirs: None, choices, workers, granted: copy.request.memory_bytes }.show(screen);
+        report::Explaining { own, theirs: None, choices, workers, granted: copy.request.memory_bytes }.show(events);
     }
 }
 
 fn target(copy: &Copy<'_>, ground: &Ground, paths: &[Box<[u8]>], to: &[Box<[u8]>]) -> Result<place::Target, Failure> {
     let into_folder = session::is_into_folder(copy, paths, &to[0]);
     let target = place::target(ground, to, copy.layout, into_folder, copy.request.dry_run)?;
-    if copy.piped && target.top.is_empty() { Err(pipe::unnamed()) } else { Ok(target) }
+    if copy.piped && target.top.is_empty() { Err(unnamed()) } else { Ok(target) }
 }
 
 fn source(
@@ -162,12 +163,12 @@ fn sink(copy: &Copy<'_>, target: place::Target, source: Arc<Sources>) -> (Arc<Si
     session::sink(target, &chooser, sync, kept, copy.choice.filter.clone(), clones)
 }
 
-fn tell_clones(sinks: &Sinks, source: &Sources, screen: &mut Screen) {
-    report::written_meanwhile(source).into_iter().for_each(|it| screen.note(&it));
+fn tell_clones(sinks: &Sinks, source: &Sources, events: &mut Events<'_>) {
+    report::written_meanwhile(source).into_iter().for_each(|it| events.note(&it));
     let sum = sinks.trees().map(LinuxSink::cloned).fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
     if let (files @ 1.., bytes) = sum {
         let what = "share their blocks with the source; their digests are of what stands at the destination";
-        screen.note(&format!("{files} files of together {bytes} bytes {what}"));
+        events.note(&format!("{files} files of together {bytes} bytes {what}"));
     }
 }
 
@@ -190,23 +191,23 @@ fn agree(copy: &Copy<'_>) -> Result<(Offer, Plan, Vec<Choice>), Failure> {
 }
 
 /// Turns both ends; the sender's outcome, with what only the receiver knows.
-fn turn_both(sender: Job<'_>, mut receiver: Job<'_>, screen: &mut Screen, verbose: u8) -> Result<Outcome, Failure> {
+fn turn_both(sender: Job<'_>, mut receiver: Job<'_>, events: &mut Events<'_>) -> Result<Outcome, Failure> {
     // One cap, and one end that holds it: `job set` asks the sender.
     (receiver.plan.rate_bps, receiver.bound) = (0, Arc::default());
     let mut pace = report::Pace::default();
     let (say, said) = channel::<String>();
     let (sent, received) = std::thread::scope(|scope| {
-        // The sender's end may be gone, and its screen with it.
+        // The sender's end may be gone, and its events with it.
         let there = scope.spawn(move || {
             keeper::run(receiver, &mut |status, _| status.said.iter().for_each(|it| drop(say.send(it.clone()))))
         });
         let here = keeper::run(sender, &mut |status, notes| {
-            said.try_iter().for_each(|it| screen.note(&it));
-            report::tell(screen, &mut pace, status, notes, true, verbose);
+            said.try_iter().for_each(|it| events.note(&it));
+            report::tell(events, &mut pace, status, notes, true);
         });
         (here, there.join())
     });
-    said.try_iter().for_each(|it| screen.note(&it));
+    said.try_iter().for_each(|it| events.note(&it));
     let received = received.map_err(|_| Exit::Bug.fail("receive", "the receiving end panicked"))?;
     let (mut sent, received) = match (sent, received) {
         (Ok(sent), Ok(received)) => (sent, received),

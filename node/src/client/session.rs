@@ -27,26 +27,26 @@ use proto::wire::control::{Compare, Direction, Frame, Open, Place};
 use proto::wire::request::Transport;
 use sys::event::Event;
 
-use crate::cp::{Copy, pipe, report};
-use crate::report::Screen;
-use crate::serve::relay::Lent;
-use node::address::Address;
-use node::identity::ticket::Ticket;
-use node::job::cards;
-use node::job::greet::{self, Agreed};
-use node::job::homes;
-use node::job::keeper::renew::Offers;
-use node::job::keeper::{self, Job, Outcome, Sync, Way};
-use node::job::keys::{JobSecret, job_of};
-use node::job::measured;
-use node::job::offer::{self, Wishes};
-use node::job::place::{self, Called, Ground};
-use node::job::rails::{self, Early, Rails};
-use node::job::receipt;
-use node::job::train::{START_PACKETS, TRAIN_PACKETS};
-use node::job::udp::{self, Peer};
-use node::link::{Expect, Link, connect_retry};
-use node::probe::{self, Known};
+use crate::address::Address;
+use crate::client::lent::Forget;
+use crate::client::{Copy, outcome as report, unnamed};
+use crate::event::Events;
+use crate::identity::ticket::Ticket;
+use crate::job::cards;
+use crate::job::greet::{self, Agreed};
+use crate::job::homes;
+use crate::job::keeper::renew::Offers;
+use crate::job::keeper::{self, Job, Outcome, Sync, Way};
+use crate::job::keys::{JobSecret, job_of};
+use crate::job::measured;
+use crate::job::offer::{self, Wishes};
+use crate::job::place::{self, Called, Ground};
+use crate::job::rails::{self, Early, Rails};
+use crate::job::receipt;
+use crate::job::train::{START_PACKETS, TRAIN_PACKETS};
+use crate::job::udp::{self, Peer};
+use crate::link::{Expect, Link, connect_retry};
+use crate::probe::{self, Known};
 use text::exit::{Exit, Failure};
 
 /// A connection and its handshake may take so long.
@@ -69,7 +69,7 @@ pub fn next_job() -> u32 {
 }
 
 /// A daemon's address, resolved into what a connection needs.
-pub fn connect(copy: &Copy<'_>, to: &Address, screen: &mut Screen) -> Result<(Link, Option<Ticket>), Failure> {
+pub fn connect(copy: &Copy<'_>, to: &Address, events: &mut Events<'_>) -> Result<(Link, Option<Ticket>), Failure> {
     let Address::Daemon { ticket, .. } = to else { unreachable!("ssh hosts were made daemons before") };
     if let (Some(lent), Address::Daemon { ticket: Some(it), host, port, .. }) = (&copy.lent, to) {
         return Ok((lent.dial(host, *port, it.server_key)?, ticket.clone()));
@@ -77,14 +77,9 @@ pub fn connect(copy: &Copy<'_>, to: &Address, screen: &mut Screen) -> Result<(Li
     let host_port = to.host_port().expect("a daemon's address has one");
     let expect = ticket.as_ref().map_or(Expect::Trusted, |ticket| Expect::Key(ticket.server_key));
     let connect = || Link::connect(&host_port, &copy.identity, expect, CONNECT);
-    let link = connect_retry::until_let_in(connect, |note| {
-        if copy.verbose > 0 {
-            screen.note(note);
-        }
-    })
-    .map_err(Failure::from)?;
+    let link = connect_retry::until_let_in(connect, |note| events.detail(note)).map_err(Failure::from)?;
     if link.is_small() {
-        screen.note(&format!(
+        events.note(&format!(
             "packets of the usual size do not get through to {host_port} and nobody says so (a hole in path MTU discovery): segments of 1180 bytes are \
              used; `longhaul host apply --rule mtu-probing` at both ends, or the right MTU, mends it"
         ));
@@ -243,9 +238,9 @@ pub fn push(
     paths: &[Box<[u8]>],
     to: &Address,
     targets: &[Box<[u8]>],
-    screen: &mut Screen,
+    events: &mut Events<'_>,
 ) -> Result<Exit, Failure> {
-    push_from(copy, &Ground::here(), paths, to, targets, screen)
+    push_from(copy, &Ground::here(), paths, to, targets, events)
 }
 
 /// Must the destination be a folder, which takes sources under their own names?
@@ -261,14 +256,14 @@ pub fn push_from(
     paths: &[Box<[u8]>],
     to: &Address,
     targets: &[Box<[u8]>],
-    screen: &mut Screen,
+    events: &mut Events<'_>,
 ) -> Result<Exit, Failure> {
     let disk_bps = read_bps(&place::source(ground, paths, Called::Own, storage(copy), copy.request.joined)?);
     let into_folder = is_into_folder(copy, paths, to.path());
     let open = open_frame(copy, Direction::Push, targets.to_vec(), into_folder, Box::default(), disk_bps)?;
-    let mut session = begin(copy, to, open, |_| Vec::new(), screen)?;
+    let mut session = begin(copy, to, open, |_| Vec::new(), events)?;
     if copy.piped && session.agreed.top.is_empty() {
-        return Err(pipe::unnamed());
+        return Err(unnamed());
     }
     let called = Called::of(&session.agreed.top, into_folder);
     let source = place::source(ground, paths, called, storage(copy), copy.request.joined)?;
@@ -283,7 +278,7 @@ pub fn push_from(
         session.give_up(Refusal::Overlap, &failure);
         return Err(failure);
     }
-    session.run(copy, Way::Send(Arc::new(source)), None, screen)
+    session.run(copy, Way::Send(Arc::new(source)), None, events)
 }
 
 /// Marks of the folders that a job's entries are named below.
@@ -309,7 +304,7 @@ pub fn pull(
     from: &Address,
     paths: &[Box<[u8]>],
     to: &[Box<[u8]>],
-    screen: &mut Screen,
+    events: &mut Events<'_>,
 ) -> Result<Exit, Failure> {
     if copy.request.snapshot == Snapshot::Always {
         let cause = "the source is another host's, which decides itself what it clones";
@@ -324,10 +319,10 @@ pub fn pull(
     let marked = target.clone();
     let (sink, sync) = sink(target, &storage(copy), sync(copy), kept, copy.choice.filter.clone(), None);
     let open = open_frame(copy, Direction::Pull, paths.to_vec(), into_folder, top, write_bps(&sink))?;
-    let session = begin(copy, from, open, |job| places(&marked, job), screen)?;
+    let session = begin(copy, from, open, |job| places(&marked, job), events)?;
     let way = Way::Recv { sink, keep: copy.request.keep, carried, sync };
     // What is in a spool is not there in a next run.
-    session.run(copy, way, Some(carry).filter(|_| !copy.piped), screen)
+    session.run(copy, way, Some(carry).filter(|_| !copy.piped), events)
 }
 
 /// A session with a plan.
@@ -370,17 +365,17 @@ fn begin(
     to: &Address,
     open: Open,
     places: impl Fn(&[u8; 16]) -> Vec<Place>,
-    screen: &mut Screen,
+    events: &mut Events<'_>,
 ) -> Result<Session, Failure> {
     let until = Instant::now() + copy.request.stall;
     let mut pause = BUSY_PAUSE_MIN;
     loop {
-        let failure = match ask(copy, to, open.clone(), &places, screen) {
+        let failure = match ask(copy, to, open.clone(), &places, events) {
             Err(failure) if greet::is_busy(&failure) && Instant::now() + pause < until => failure,
             other => return other,
         };
         if pause == BUSY_PAUSE_MIN {
-            screen.note(&format!(
+            events.note(&format!(
                 "waiting for a place, for {} s at most: {}",
                 copy.request.stall.as_secs(),
                 failure.cause
@@ -399,9 +394,9 @@ fn ask(
     to: &Address,
     mut open: Open,
     places: &impl Fn(&[u8; 16]) -> Vec<Place>,
-    screen: &mut Screen,
+    events: &mut Events<'_>,
 ) -> Result<Session, Failure> {
-    let (mut link, ticket) = connect(copy, to, screen)?;
+    let (mut link, ticket) = connect(copy, to, events)?;
     open.job = job_of(&link);
     open.places = places(&open.job);
     greet::begin(&mut link, ticket.as_ref());
@@ -413,7 +408,7 @@ fn ask(
     let mut agreed = greet::agree(&mut link, &open.offer, open.direction == Direction::Push)?;
     copy.again.is_on(open.job);
     if agreed.compare != open.compare && open.direction == Direction::Push {
-        screen.note(UNCOMPARED);
+        events.note(UNCOMPARED);
     }
     let known = (copy.request.transport == Transport::Auto && !agreed.plan.bare).then(|| {
         let info = sys::sock::tcp_info(link.as_fd()).ok();
@@ -436,11 +431,11 @@ impl Session {
     }
 
     /// Where rails lead: by the paths that were named, else to the session's own peer, and not over a slow card if a faster network joins both.
-    fn peers(&mut self, copy: &Copy<'_>, secret: &JobSecret, screen: &mut Screen) -> Result<Vec<Peer>, Failure> {
+    fn peers(&mut self, copy: &Copy<'_>, secret: &JobSecret, events: &mut Events<'_>) -> Result<Vec<Peer>, Failure> {
         if copy.request.paths.is_empty() {
             let packet_bytes = udp::packet_bytes_of(self.link.as_fd(), self.addr.ip());
             let named = Peer { addr: self.addr, from: None, packet_bytes };
-            return Ok(vec![self.way_round(copy, secret, screen).unwrap_or(named)]);
+            return Ok(vec![self.way_round(copy, secret, events).unwrap_or(named)]);
         }
         for path in &copy.request.paths {
             self.prove(copy, path.remote)?;
@@ -464,7 +459,7 @@ impl Session {
     }
 
     /// A faster path than the one that nobody chose, if the peer answers there. A rail that was greeted early stays where it was greeted.
-    fn way_round(&mut self, copy: &Copy<'_>, secret: &JobSecret, screen: &mut Screen) -> Option<Peer> {
+    fn way_round(&mut self, copy: &Copy<'_>, secret: &JobSecret, events: &mut Events<'_>) -> Option<Peer> {
         let (own, theirs) = (&self.open.offer.interfaces, &self.agreed.theirs.interfaces);
         let nets = sys::host::interfaces().unwrap_or_default();
         let nets: Vec<cards::Own> = nets.iter().flat_map(|it| it.networks()).collect();
@@ -472,14 +467,14 @@ impl Session {
         let better = cards::better(local.ip(), self.addr.ip(), &nets, own, theirs)?;
         let peer = self.peer_at(better.there, Some(better.here));
         if self.early.is_some() || copy.request.dry_run || self.prove(copy, better.there).is_err() {
-            screen.note(&better.left());
+            events.note(&better.left());
             return None;
         }
         if let Err(error) = rails::answers(peer, secret) {
-            screen.note(&better.silent(&error));
+            events.note(&better.silent(&error));
             return None;
         }
-        screen.note(&better.used(self.addr.ip()));
+        events.note(&better.used(self.addr.ip()));
         let value = format!("{}={}", better.here, better.there);
         self.agreed.choices.push(Choice {
             what: "path",
@@ -533,11 +528,11 @@ impl Session {
         copy: &Copy<'_>,
         way: Way,
         carry: Option<std::path::PathBuf>,
-        screen: &mut Screen,
+        events: &mut Events<'_>,
     ) -> Result<Exit, Failure> {
         let (plan, direction) = (self.agreed.plan.clone(), self.open.direction);
         let secret = JobSecret::of(&self.link, self.open.job);
-        let peers = self.peers(copy, &secret, screen)?;
+        let peers = self.peers(copy, &secret, events)?;
         let Placed { workers, pool_bytes, volume_nodes } = self.placed(copy, &peers, &way)?;
         let explained = report::Explaining {
             own: &self.open.offer,
@@ -547,7 +542,7 @@ impl Session {
             granted: copy.request.memory_bytes,
         };
         if copy.request.explain {
-            explained.show(screen);
+            explained.show(events);
         }
         let shared = proto::negotiate::share_cores(&self.open.offer, &self.agreed.theirs);
         let bell = Event::new().map_err(|error| Exit::of_io(&error).fail("start the job", error))?;
@@ -555,8 +550,8 @@ impl Session {
         let rails = Rails::dial_net(&peers, &secret, direction == Direction::Push, path, self.early.take(), &bell);
         let (rung, dry) = (self.open.rung, copy.request.dry_run);
         let default = receipt::default_path(&copy.home, &self.open.job);
-        let (no, lent) = (next_job(), copy.lent.as_ref());
-        let _forget = lent.map(|lent| lent.forget(self.open.job, no));
+        let (no, lent) = (next_job(), copy.lent);
+        let _forget = lent.map(|lent| Forget(lent, self.open.job, no));
         let job = Job {
             no,
             id: self.open.job,
@@ -585,9 +580,9 @@ impl Session {
             stall: lent.map_or(copy.request.stall, |lent| lent.stall(copy.request.stall)),
             receipt: (!dry).then(|| copy.request.receipt.clone().unwrap_or(default)),
             carry: carry.filter(|_| !dry),
-            bound: Arc::new(Bound::new(plan.rate_bps / 8, lent.map(Lent::bound))),
+            bound: Arc::new(Bound::new(plan.rate_bps / 8, lent.map(|lent| lent.bound()))),
             share: lent.map(|lent| lent.share(no)),
-            halt: lent.map(Lent::halt),
+            halt: Some(Arc::clone(&copy.halt)),
             ending: None,
             plan,
         };
@@ -601,22 +596,22 @@ impl Session {
             rung,
             compare: if self.open.direction == Direction::Pull { self.open.compare } else { self.agreed.compare },
         };
-        let outcome = turn(job, copy, screen)?;
-        report::end(&facts, outcome, screen)
+        let outcome = turn(job, copy, events)?;
+        report::end(&facts, outcome, events)
     }
 }
 
-/// Turns this end, the screen told. How far it came is kept for the next session, should this one be lost.
-fn turn(job: Job<'_>, copy: &Copy<'_>, screen: &mut Screen) -> Result<Outcome, Failure> {
+/// Turns this end, the events told. How far it came is kept for the next session, should this one be lost.
+fn turn(job: Job<'_>, copy: &Copy<'_>, events: &mut Events<'_>) -> Result<Outcome, Failure> {
     let source = if let Way::Send(source) = &job.way { Some(source.clone()) } else { None };
-    let (sends, verbose) = (source.is_some(), copy.verbose);
+    let sends = source.is_some();
     let (mut pace, mut tally) = (report::Pace::default(), Tally::default());
     let outcome = keeper::run(job, &mut |status, notes| {
         tally = report::durable(status, sends);
-        report::tell(screen, &mut pace, status, notes, sends, verbose);
+        report::tell(events, &mut pace, status, notes, sends);
     });
     let outcome = outcome.inspect_err(|_| copy.again.broke(tally))?;
-    source.iter().flat_map(|it| report::written_meanwhile(it)).for_each(|it| screen.note(&it));
+    source.iter().flat_map(|it| report::written_meanwhile(it)).for_each(|it| events.note(&it));
     Ok(outcome)
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use engine::linux::filter::Filter;
 use engine::linux::picks::Picks;
 
-use node::request::JobRequest;
+use crate::request::JobRequest;
 use text::exit::{Exit, Failure};
 
 /// Rules and names, ready for use.

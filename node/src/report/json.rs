@@ -15,7 +15,7 @@ use proto::wire::control::{Compare, Direction, FaultKind};
 use super::books::StagesRecord;
 use super::path::{ForecastRecord, PathRecord};
 use super::{
-    DryRun, EndReport, Explained, Extras, PathFault, Progress, RailShare, Reconnecting, check, clean, progress,
+    DryRun, EndReport, Explained, Extras, PathFault, Progress, RailShare, Reconnecting, check, clean, figures,
     show_path,
 };
 use text::exit::{Exit, Failure, TABLE};
@@ -110,24 +110,24 @@ pub struct ProgressRecord {
 impl ProgressRecord {
     /// From the command's figures.
     #[must_use]
-    pub fn of(figures: &Progress) -> Self {
+    pub fn of(of: &Progress) -> Self {
         Self {
             event: "progress".to_owned(),
-            elapsed_s: figures.elapsed.as_secs_f64(),
-            bytes_total: figures.bytes_total,
-            bytes_done: figures.bytes_done,
-            files_total: figures.files_total,
-            files_done: figures.files_done,
-            scan_done: figures.scan_done,
-            rate_bps: figures.rate_bps,
-            eta_s: progress::eta_seconds(figures),
-            received: figures.received,
-            written: figures.written,
-            durable: figures.durable,
-            entries_failed: figures.entries_failed,
-            rails: figures.rails.clone(),
-            stage_limit: figures.stage_limit.clone(),
-            reconnecting: figures.reconnecting,
+            elapsed_s: of.elapsed.as_secs_f64(),
+            bytes_total: of.bytes_total,
+            bytes_done: of.bytes_done,
+            files_total: of.files_total,
+            files_done: of.files_done,
+            scan_done: of.scan_done,
+            rate_bps: of.rate_bps,
+            eta_s: figures::eta_seconds(of),
+            received: of.received,
+            written: of.written,
+            durable: of.durable,
+            entries_failed: of.entries_failed,
+            rails: of.rails.clone(),
+            stage_limit: of.stage_limit.clone(),
+            reconnecting: of.reconnecting,
         }
     }
 

@@ -12,13 +12,14 @@ use engine::end::Tally;
 use proto::wire::control::{Frame, TEXT_BYTES_MAX};
 use proto::wire::request::RelayRequest;
 
-use crate::cp::{Copy, session};
-use crate::report::{self, Screen};
-use node::address::Address;
-use node::identity::PublicKey;
-use node::identity::ticket::Ticket;
-use node::job::greet::{self, GREET};
-use node::job::keeper::Sync;
+use crate::address::Address;
+use crate::client::{Copy, session};
+use crate::event::Events;
+use crate::identity::PublicKey;
+use crate::identity::ticket::Ticket;
+use crate::job::greet::{self, GREET};
+use crate::job::keeper::Sync;
+use crate::report;
 use text::exit::{Exit, Failure};
 
 /// What the source's host is told. A rule is cut nowhere: one that a frame cannot hold ends the job here.
@@ -41,11 +42,11 @@ pub fn run(
     paths: &[Box<[u8]>],
     to: &Address,
     targets: &[Box<[u8]>],
-    screen: &mut Screen,
+    events: &mut Events<'_>,
 ) -> Result<Exit, Failure> {
     let request = Box::new(request(copy)?);
-    let target = one_job_address(copy, key_of(copy, from, screen)?, to, targets, screen)?;
-    let (mut link, ticket) = session::connect(copy, from, screen)?;
+    let target = one_job_address(copy, key_of(copy, from, events)?, to, targets, events)?;
+    let (mut link, ticket) = session::connect(copy, from, events)?;
     greet::begin(&mut link, ticket.as_ref());
     greet::pick(&mut link, copy.choice.picks.as_deref())?;
     // The target has the first of them.
@@ -66,7 +67,7 @@ pub fn run(
                 let had: Tally = came.unwrap_or_default();
                 let (durable, files_done) = (durable.max(had.durable), files_done.max(had.files_done));
                 came = Some(Tally { durable, files_done, ..had });
-                if let Some(exit) = screen.relay(&line) {
+                if let Some(exit) = events.relay(&line) {
                     return Ok(exit);
                 }
             }
@@ -77,10 +78,10 @@ pub fn run(
 }
 
 /// The key of the source's host. A session that only waits for the destination's answer would be shown out, so none is kept open.
-fn key_of(copy: &Copy<'_>, from: &Address, screen: &mut Screen) -> Result<PublicKey, Failure> {
+fn key_of(copy: &Copy<'_>, from: &Address, events: &mut Events<'_>) -> Result<PublicKey, Failure> {
     match from {
         Address::Daemon { ticket: Some(ticket), .. } => Ok(ticket.server_key),
-        _ => session::connect(copy, from, screen).map(|(link, _)| link.peer_key()),
+        _ => session::connect(copy, from, events).map(|(link, _)| link.peer_key()),
     }
 }
 
@@ -90,10 +91,10 @@ fn one_job_address(
     source: PublicKey,
     to: &Address,
     targets: &[Box<[u8]>],
-    screen: &mut Screen,
+    events: &mut Events<'_>,
 ) -> Result<Address, Failure> {
     let Address::Daemon { host, port, path, .. } = to else { unreachable!("ssh hosts were made daemons before") };
-    let (mut link, ticket) = session::connect(copy, to, screen)?;
+    let (mut link, ticket) = session::connect(copy, to, events)?;
     greet::begin(&mut link, ticket.as_ref());
     let Sync { compare, prune } = session::sync(copy);
     greet::say(&mut link, &Frame::AskTicket { key: source, targets: targets.to_vec(), compare, prune });
