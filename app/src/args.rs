@@ -20,8 +20,8 @@ use proto::rate::{Law, Policy};
 use proto::storage::Engines;
 use proto::wire::control::{DigestKind, Rung};
 
-use crate::serve::relay_to::RelayWord;
 use node::request::NetworkPath;
+use node::serve::relay_to::RelayWord;
 use text::units;
 
 mod choose; // which entries are taken

@@ -19,3 +19,4 @@ pub mod job; // one end of a job
 pub mod report; // what is known of a job, as plain data
 pub mod event; // what a job tells while it runs
 pub mod client; // opening jobs, following them, and their outcome
+pub mod serve; // accepting sessions, and doing what their clients ask for

@@ -102,12 +102,21 @@ fn count(field: &AtomicU64) {
     field.fetch_add(1, Ordering::Relaxed);
 }
 
+/// Hears of a panic on the accepting thread, and whether it was one too many.
+type OnMistake = Box<dyn Fn(&str, bool) + Send + Sync>;
+
 /// A bound port.
-#[derive(Debug)]
 pub struct Listener {
     socket: TcpListener,
     id: Arc<Identity>,
     counts: Arc<Counts>,
+    on_mistake: OnMistake,
+}
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Listener").field("socket", &self.socket).finish_non_exhaustive()
+    }
 }
 
 impl Listener {
@@ -118,7 +127,15 @@ impl Listener {
     pub fn bind(address: SocketAddr, id: Arc<Identity>) -> io::Result<Listener> {
         let socket = sys::sock::listen(address)?;
         socket.set_nonblocking(true)?;
-        Ok(Listener { socket, id, counts: Arc::default() })
+        Ok(Listener { socket, id, counts: Arc::default(), on_mistake: Box::new(|_, _| ()) })
+    }
+
+    /// Calls this when the accepting thread panics: with why, and whether nobody is let in from now on. Then jobs that run go on, and `run` returns an
+    /// error once they are over; a process that is to be started again by others ends in the call.
+    #[must_use]
+    pub fn on_mistake(mut self, call: impl Fn(&str, bool) + Send + Sync + 'static) -> Listener {
+        self.on_mistake = Box::new(call);
+        self
     }
 
     /// Where it listens; tells the port when 0 was asked for.
@@ -152,7 +169,7 @@ impl Listener {
         rail: impl Fn(Rail) -> Option<Proving>,
         stop: &Event,
     ) -> io::Result<()> {
-        let Listener { socket, id, counts } = self;
+        let Listener { socket, id, counts, on_mistake } = self;
         let rooms = Arc::new(Rooms { inside: Mutex::default(), freed: Event::new()? });
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let places = limit.map_or(PLACES_MAX, |limit| usize::try_from(limit / 2).unwrap_or(PLACES_MAX));
@@ -196,12 +213,12 @@ impl Listener {
                     Err(panic) => engine::fault::words(&*panic),
                 };
                 mistakes += 1;
-                if mistakes > MISTAKES_MAX {
-                    // Nobody else can take this thread's part: the process ends by name, and whoever started it starts it again.
-                    eprintln!("longhaul: the listener panicked: {why}");
-                    std::process::exit(i32::from(text::exit::Exit::Bug.code()));
+                // Nobody else can take this thread's part.
+                let is_last = mistakes > MISTAKES_MAX;
+                on_mistake(&why, is_last);
+                if is_last {
+                    break Err(io::Error::other(format!("the listener panicked: {why}")));
                 }
-                eprintln!("longhaul: the listener goes on after a mistake in Longhaul: {why}");
                 thread::sleep(AFTER_MISTAKE);
             };
             // Nobody new from here on, and nobody unproven holds up the end.

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use engine::bound::Bound;
 use engine::job::JobNo;
 
-use node::identity::PublicKey;
+use crate::identity::PublicKey;
 
 /// What a job used is looked at over this long at least.
 const SPAN_NS: u64 = 250_000_000;

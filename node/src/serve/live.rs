@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use proto::error::Refusal;
 
-use node::identity::keys::fingerprint;
-use node::identity::{Home, PublicKey, authorized};
-use node::job::halt::Halt;
+use crate::identity::keys::fingerprint;
+use crate::identity::{Home, PublicKey, authorized};
+use crate::job::halt::Halt;
 
 /// The list of revoked keys is looked at so often while anybody is served.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
@@ -160,7 +160,7 @@ impl Live {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use node::identity::Identity;
+    use crate::identity::Identity;
 
     #[test]
     fn a_revoked_key_ends_what_runs_on_its_word_and_nothing_else() {

@@ -12,19 +12,19 @@ use proto::error::{Breach, Refusal};
 use proto::wire::control::{Compare, Direction, Frame, Open, Rung};
 
 use super::*;
-use crate::args::{Arguments, Command};
-use clap::Parser;
-use node::address::Address;
-use node::client::choice::Choice;
-use node::client::{self, Copy};
-use node::event::{Events, JsonLines};
-use node::identity::authorized;
-use node::identity::ticket::Ticket;
-use node::job::greet;
-use node::job::keys::{JobSecret, job_of};
-use node::job::offer::Wishes;
-use node::link::{Expect, Link};
-use node::request::JobRequest;
+use crate::address::Address;
+use crate::client::choice::Choice;
+use crate::client::{self, Copy};
+use crate::event::{Events, JsonLines};
+use crate::identity::authorized;
+use crate::identity::ticket::Ticket;
+use crate::job::greet;
+use crate::job::keys::{JobSecret, job_of};
+use crate::job::offer::Wishes;
+use crate::link::{Expect, Link};
+use crate::request::JobRequest;
+use std::time::Duration;
+use text::units::{parse_rate, parse_size};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -51,17 +51,46 @@ impl Drop for Host {
     }
 }
 
+/// As `serve` has its options: the tests name what they change by them.
+fn set(settings: &mut Settings, word: &str) {
+    match word.split_once('=') {
+        None if word == "--bare" => settings.bare = true,
+        None if word == "--integrity-only" => settings.integrity_only = true,
+        Some(("--rate", rate)) => settings.rate_bps = Some(parse_rate(rate).unwrap()),
+        Some(("--memory", size)) => settings.memory_bytes = parse_size(size).unwrap(),
+        Some(("--driver", "plain")) => settings.driver = Some(proto::negotiate::Driver::Plain),
+        Some(("--relay-to", all)) => settings.relay_to = Some(all.split(',').map(|it| it.parse().unwrap()).collect()),
+        _ => panic!("{word}"),
+    }
+}
+
+/// And as `cp` has them.
+fn ask(request: &mut JobRequest, word: &str) {
+    match word.split_once('=') {
+        None if word == "--bare" => request.bare = true,
+        None if word == "--integrity-only" => request.integrity_only = true,
+        None if word == "--unattended" => request.unattended = true,
+        Some(("--rate", rate)) => request.rate_bps = Some(parse_rate(rate).unwrap()),
+        Some(("--memory", size)) => request.memory_bytes = parse_size(size).unwrap(),
+        Some(("--chunk", size)) => request.chunk_bytes = Some(parse_size(size).unwrap().try_into().unwrap()),
+        Some(("--workers", count)) => request.workers = Some(count.parse().unwrap()),
+        Some(("--streams", count)) => request.streams = Some(count.parse().unwrap()),
+        Some(("--transport", "udp")) => request.transport = proto::wire::request::Transport::Udp,
+        Some(("--stall", time)) => request.stall = text::units::parse_duration(time).unwrap(),
+        _ => panic!("{word}"),
+    }
+}
+
 fn host(words: &[&str]) -> Host {
     let folder = folder("host");
     let root = folder.join("root");
-    let line = ["longhaul", "serve", "--listen=127.0.0.1:0", "--root", root.to_str().unwrap()];
-    let Command::Serve(arguments) = Arguments::parse_from(line.iter().chain(words)).command else { unreachable!() };
-    let settings = Settings::load(&arguments).unwrap();
+    let mut settings = Settings { listen: "127.0.0.1:0".parse().unwrap(), ..Settings::of(root) };
+    words.iter().for_each(|word| set(&mut settings, word));
     let home = Home::at(&folder.join("home")).unwrap();
     let identity = Arc::new(Identity::load(&home).unwrap());
     let listener = Listener::bind(settings.listen, Arc::clone(&identity)).unwrap();
     let at = listener.local_addr().unwrap();
-    let guards = guards(&settings, &home, &arguments).unwrap();
+    let guards = guards(&settings, &home, &[]).unwrap();
     let pool_bytes = 64 << 20;
     let driver = Some(sys::ring::Kind::Plain);
     let make = Make { count: 2, memory_bytes: pool_bytes, chunk_bytes: CHUNK_BYTES, driver, holds: vec![] };
@@ -83,6 +112,7 @@ fn host(words: &[&str]) -> Host {
         stop: Event::new().unwrap(),
         takes_datagrams: false,
         board: Arc::default(),
+        log: Log::to(|line| eprintln!("longhaul: {line}")),
         live: Live::default(),
         accounts: Accounts::default(),
         shares: Shares::default(),
@@ -107,7 +137,7 @@ fn host(words: &[&str]) -> Host {
 }
 
 impl Host {
-    fn key(&self) -> node::identity::PublicKey {
+    fn key(&self) -> crate::identity::PublicKey {
         self.daemon.identity.public()
     }
 
@@ -188,7 +218,7 @@ impl User {
     }
 
     /// Asks `host` for a ticket for a push of the owner of `key` to `target`.
-    fn delegate(&self, host: &Host, own: &Ticket, key: node::identity::PublicKey, target: &str) -> Ticket {
+    fn delegate(&self, host: &Host, own: &Ticket, key: crate::identity::PublicKey, target: &str) -> Ticket {
         let mut link = self.meet(host, Some(own));
         let targets = vec![target.as_bytes().into()];
         greet::say(&mut link, &Frame::AskTicket { key, targets, compare: Compare::Never, prune: None });
@@ -226,9 +256,9 @@ impl User {
 }
 
 fn request(words: &[&str]) -> JobRequest {
-    let line = ["longhaul", "cp"].iter().chain(words).chain(&["x", "y"]);
-    let Command::Cp(arguments) = Arguments::parse_from(line).command else { unreachable!() };
-    arguments.request().unwrap()
+    let mut request = JobRequest::copy(["x"], "y").build();
+    words.iter().for_each(|word| ask(&mut request, word));
+    request
 }
 
 fn open(link: &Link, direction: Direction, path: &str) -> Open {
@@ -481,7 +511,7 @@ fn a_relay_whose_client_lost_it_ends_before_it_is_begun_again() {
     assert!(line.contains("\"exit\":0"), "{line}");
     assert!(to.has("b"));
     // Another client's relay of the same is nobody's to end.
-    let (other, halt) = (Arc::new(node::job::halt::Halt::default()), Arc::new(node::job::halt::Halt::default()));
+    let (other, halt) = (Arc::new(crate::job::halt::Halt::default()), Arc::new(crate::job::halt::Halt::default()));
     let live = Live::default();
     let _one = live.enter(vec![], None, &halt).unwrap();
     let _two = live.enter(vec![], None, &other).unwrap();
@@ -495,7 +525,7 @@ fn a_relay_whose_client_lost_it_ends_before_it_is_begun_again() {
 fn last_words(link: &mut Link) -> String {
     loop {
         let Frame::Event { line } = greet::hear(link, SOON).unwrap() else { panic!("no line") };
-        if node::report::ends_job(&line) {
+        if crate::report::ends_job(&line) {
             return line;
         }
     }

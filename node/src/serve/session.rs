@@ -27,27 +27,27 @@ use proto::negotiate::negotiate;
 use proto::wire::control::{Compare, Direction, Frame, Open, PICK_BYTES_MAX, Place};
 use sys::event::Event;
 
+use crate::client::session::{end_of, next_job};
+use crate::door;
+use crate::identity::authorized::{self, Verdict};
+use crate::identity::ticket::{Grant, PROOF_LABEL};
+use crate::identity::{PublicKey, Rights};
+use crate::job::board::Title;
+use crate::job::greet::{agent, hear, say};
+use crate::job::halt::Halt;
+use crate::job::homes::Homes;
+use crate::job::keeper::renew::Offers;
+use crate::job::keeper::{self, Job, Sync, Way};
+use crate::job::keys::{JobSecret, job_of};
+use crate::job::offer::{self, Wishes};
+use crate::job::place::{self, Called, Ground};
+use crate::job::rails::Rails;
+use crate::job::receipt;
+use crate::job::udp::packet_bytes_of;
+use crate::link::Link;
 use crate::serve::relay::{self, Task, Wanted};
 use crate::serve::shares::{Account, Shares};
 use crate::serve::{Daemon, Forget};
-use node::client::session::{end_of, next_job};
-use node::door;
-use node::identity::authorized::{self, Verdict};
-use node::identity::ticket::{Grant, PROOF_LABEL};
-use node::identity::{PublicKey, Rights};
-use node::job::board::Title;
-use node::job::greet::{agent, hear, say};
-use node::job::halt::Halt;
-use node::job::homes::Homes;
-use node::job::keeper::renew::Offers;
-use node::job::keeper::{self, Job, Sync, Way};
-use node::job::keys::{JobSecret, job_of};
-use node::job::offer::{self, Wishes};
-use node::job::place::{self, Called, Ground};
-use node::job::rails::Rails;
-use node::job::receipt;
-use node::job::udp::packet_bytes_of;
-use node::link::Link;
 use text::exit::{Exit, Failure};
 
 /// The next frame of the greeting must come in this time.
@@ -195,7 +195,7 @@ fn greet(daemon: &Daemon, link: &mut Link) -> Result<(Guest, Frame), No> {
         (frame, Verdict::Authorized(rights)) => (Guest::new(key, rights, None), frame),
         (_, _) => {
             let detail =
-                format!("authorize it there with: longhaul key authorize '{}'", node::identity::keys::key_text(&key));
+                format!("authorize it there with: longhaul key authorize '{}'", crate::identity::keys::key_text(&key));
             return Err(no(Refusal::NotAuthorized, detail));
         }
     };
@@ -477,11 +477,11 @@ fn way(daemon: &Daemon, guest: &Guest, open: &Open, picks: Option<Arc<Picks>>) -
                 ));
             }
             let compare = if may_read { open.compare } else { Compare::Never };
-            let places = node::client::session::places(&target, &open.job);
+            let places = crate::client::session::places(&target, &open.job);
             let top = target.top.clone();
             let permitted = permitted(daemon, &guest.rights, open.aspects);
             let sync = Sync { compare, prune: open.prune };
-            let (sink, sync) = node::client::session::sink(target, &storage(daemon), sync, permitted, filter, None);
+            let (sink, sync) = crate::client::session::sink(target, &storage(daemon), sync, permitted, filter, None);
             let way = Way::Recv { sink, keep: open.keep, carried, sync };
             Ok(Prepared { way, top, carry: Some(carry), compare, places })
         }
@@ -499,7 +499,7 @@ fn way(daemon: &Daemon, guest: &Guest, open: &Open, picks: Option<Arc<Picks>>) -
                 let it = it.keeping(open.aspects.without(hidden), open.numeric).avoiding(own.clone());
                 it.choosing(filter.clone(), picks.clone())
             });
-            node::client::session::refuse_overlap(own.as_deref(), &source, open.prune.is_some())
+            crate::client::session::refuse_overlap(own.as_deref(), &source, open.prune.is_some())
                 .map_err(|failure| no(Refusal::Overlap, failure.cause))?;
             let (top, compare, places) = (Box::default(), open.compare, Vec::new());
             Ok(Prepared { way: Way::Send(Arc::new(source)), top, carry: None, compare, places })
@@ -542,7 +542,7 @@ fn serve_job(
         }
     });
     drop(forget);
-    let written = source.map(|it| node::client::outcome::written_meanwhile(&it)).unwrap_or_default();
+    let written = source.map(|it| crate::client::outcome::written_meanwhile(&it)).unwrap_or_default();
     written.iter().for_each(|it| daemon.log(1, &format!("{peer}: {it}")));
     if let Some(grant) = &guest.grant {
         // The client comes again at once for what the others of the set are to take.
@@ -659,7 +659,7 @@ fn job<'a>(
 
 /// What a client does here, short enough for a line.
 fn in_words(open: &Open, peer: &str) -> String {
-    let first = open.paths.first().map(|path| node::report::show_path(path)).unwrap_or_default();
+    let first = open.paths.first().map(|path| crate::report::show_path(path)).unwrap_or_default();
     let more = if open.paths.len() > 1 { format!(" and {} more", open.paths.len() - 1) } else { String::new() };
     match open.direction {
         Direction::Push => format!("{peer} -> {first}{more}"),
