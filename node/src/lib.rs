@@ -20,3 +20,4 @@ pub mod report; // what is known of a job, as plain data
 pub mod event; // what a job tells while it runs
 pub mod client; // opening jobs, following them, and their outcome
 pub mod serve; // accepting sessions, and doing what their clients ask for
+pub mod verify; // a receipt against a disk

@@ -11,6 +11,7 @@ use proto::wire::control::{Digest, DigestKind, Rung};
 
 use super::*;
 use node::identity::Identity;
+use node::verify::is_end_of;
 
 /// A folder that goes away with the test.
 struct Tree(PathBuf);

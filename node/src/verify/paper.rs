@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use proto::receipt::{EntryLine, RECEIPT_LINE_BYTES_MAX, Reading, ReceiptError, Sealed, Taken, signed_message};
 
-use node::identity::keys;
+use crate::identity::keys;
 use text::exit::{Exit, Failure};
 
 /// A receipt that holds.
