@@ -158,6 +158,21 @@ fn proto_knows_no_clock_no_files_and_no_threads() {
 }
 
 #[test]
+fn node_knows_no_command_line_and_never_ends_the_process() {
+    let words = ["println!", "process::exit", "clap", "indicatif", "args_os", "is_terminal"];
+    let mut wrong = Vec::new();
+    for path in files("node/src", &["rs"]).into_iter().chain([root().join("node/Cargo.toml")]) {
+        for (number, line) in read(&path).lines().enumerate() {
+            // Tests may say what they like.
+            if words.iter().any(|word| code(line).contains(word)) && !show(&path).ends_with("tests.rs") {
+                wrong.push(format!("{}:{}: {}", show(&path), number + 1, line.trim()));
+            }
+        }
+    }
+    none(&wrong, "node is a library: whoever links it reads arguments, draws, and ends the process");
+}
+
+#[test]
 fn crates_use_what_the_table_of_architecture_says_and_nothing_else() {
     let page = read(&root().join("ARCHITECTURE.md"));
     let table = page.split("| crate | may use |").nth(1).and_then(|rest| rest.split("\n\n").next()).expect("the table");
