@@ -5,7 +5,7 @@
 # In, out:  nothing -> a line per job (expected and taken seconds, the error, what was chosen), and right if the median of the errors, each
 #           without its sign, is at most 15 %. FORECAST_JSON=FILE keeps the lines for a page.
 # Invariants: the links are the lab's, and say when their emulator had no core: such a job is marked late and counts all the same.
-# Absent on purpose: the model (app/src/probe), its tests on made-up paths.
+# Absent on purpose: the model (node/src/probe), its tests on made-up paths.
 
 source "$(dirname "$0")/e2e/check.sh"
 needs_lab

@@ -5,9 +5,10 @@
 //! Invariants: every quantity carries its unit; every default is said in the help text; paths stay bytes.
 //! Absent on purpose: what addresses mean (address.rs), defaults that depend on the machine (the commands find them).
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -19,22 +20,20 @@ use proto::rate::{Law, Policy};
 use proto::storage::Engines;
 use proto::wire::control::{DigestKind, Rung};
 
-use crate::serve::relay_to::RelayWord;
+use node::request::NetworkPath;
+use node::serve::relay_to::RelayWord;
 use text::units;
 
 mod choose; // which entries are taken
 mod keep; // what is kept of each entry
-mod path; // by which addresses data goes
-mod relay; // the options as another host is given them
+mod request; // the whole as a request
+pub mod volumes; // which paths are volumes of a set
 
-pub use choose::{Choice, ChooseArguments};
+pub use choose::ChooseArguments;
 pub use keep::KeepArguments;
-pub use path::PathAddresses;
 
 /// Where `serve` listens when nobody says otherwise; 5740 has no entry in Debian 12's `/etc/services`.
 pub const LISTEN_DEFAULT: &str = "0.0.0.0:5740";
-/// Memory of one end when nobody says otherwise: the promise of the design note, whatever the files' size and count.
-pub const MEMORY_DEFAULT_BYTES: u64 = 256 << 20;
 /// Seconds without progress after which a job ends with an error.
 pub const STALL_DEFAULT: &str = "5min";
 
@@ -140,8 +139,8 @@ pub struct CpArguments {
     ///
     /// All paths carry data at once, each as fast as it can. With @WEIGHT at each path (@1, @4) a path whose share differs from its weight is reported;
     /// without weights the speeds of the NICs count, where both ends know them [default: the one path that the other host's name leads to]
-    #[arg(long = "path", value_name = "[LOCAL=]REMOTE[@WEIGHT]", value_parser = PathAddresses::parse)]
-    pub over: Vec<PathAddresses>,
+    #[arg(long = "path", value_name = "[LOCAL=]REMOTE[@WEIGHT]", value_parser = NetworkPath::from_str)]
+    pub over: Vec<NetworkPath>,
 
     /// Memory that each end may use for this job: 256MiB, 1GiB
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size, default_value = "256MiB")]
@@ -287,14 +286,6 @@ folder/. means its content, whatever DST is.
 
 The same command again resumes: only what is missing is sent. Exit codes: 0 whole and verified, 2 usage, 3-5 some
 entries failed, 10-14 the other end, 20-23 disks, 30-32 stalled, lost or stopped, 40 verify found a mismatch, 41 no receipt.";
-
-impl CpArguments {
-    /// The destination, or the last of its volumes.
-    #[must_use]
-    pub fn destination(&self) -> &OsStr {
-        &self.paths[self.paths.len() - 1]
-    }
-}
 
 /// `longhaul sync`.
 #[derive(Debug, Clone, Args)]
@@ -645,12 +636,6 @@ pub enum TicketChoice {
     Once,
     /// Until the daemon ends
     Reusable,
-}
-
-/// The word a value has on the command line.
-fn word(choice: impl ValueEnum) -> String {
-    let value = choice.to_possible_value().expect("no value of ours is hidden from the command line");
-    value.get_name().to_owned()
 }
 
 fn parse_engines(text: &str) -> Result<Engines, &'static str> {

@@ -5,9 +5,13 @@ use std::os::unix::ffi::OsStringExt;
 use clap::CommandFactory;
 use proto::manifest::Aspects;
 
+use proto::negotiate::Driver;
 use proto::storage::Engine;
+use proto::wire::control::Compare;
+use proto::wire::request::Transport;
 
 use super::*;
+use node::request::{JobRequest, MEMORY_DEFAULT_BYTES};
 
 fn parse(line: &str) -> Result<Command, clap::Error> {
     Arguments::try_parse_from(std::iter::once("longhaul").chain(line.split(' '))).map(|arguments| arguments.command)
@@ -112,7 +116,7 @@ fn the_last_path_of_cp_is_the_destination_and_names_are_bytes() {
     let parsed = Arguments::try_parse_from(line.map(OsString::from_vec)).unwrap();
     let Command::Cp(arguments) = parsed.command else { panic!("not cp") };
     assert_eq!(arguments.paths[..2], [OsString::from_vec(b"a\xff".to_vec()), OsString::from("b")]);
-    assert_eq!(arguments.destination(), "host:/c");
+    assert_eq!(arguments.request().unwrap().destinations, ["host:/c"]);
 }
 
 #[test]
@@ -174,18 +178,48 @@ fn verify_checks_the_current_folder_unless_told() {
 }
 
 #[test]
-fn what_is_relayed_is_read_back_and_nothing_else_is_taken() {
-    let mut mine = cp(
-        "--transport udp --policy high --min-rate 5Mbit --law bbr --rate 123456789bit --streams 3 --chunk 2MiB --cipher aes256 --digest crc64 --rung flushed --workers 2 --stall 1500ms --no-keep --integrity-only --memory 100MB --no-devices --numeric-ids",
+fn each_option_of_a_job_stands_in_its_request() {
+    let asked = cp(
+        "--transport udp --policy high --min-rate 5Mbit --law bbr --rate 123456789bit --streams 3 --chunk 2MiB --cipher aes256 --digest crc64 --rung flushed --workers 2 --stall 1500ms --no-keep --integrity-only --memory 100MB --no-devices --numeric-ids --driver plain --engine direct --reflink never --snapshot always --path 10.0.0.1=10.0.0.2@3 --ssh rsh --remote-binary /x --receipt r --unattended --explain -n",
     );
-    let options = mine.relay_options();
-    let sources = [OsString::from("-x"), OsString::from("y")];
-    let theirs = CpArguments::from_relay(&options, &sources, OsStr::new("longhaul://t@h/z")).unwrap();
-    mine.paths = vec!["-x".into(), "y".into(), "longhaul://t@h/z".into()];
-    assert_eq!(format!("{mine:?}"), format!("{theirs:?}"));
-    for evil in ["--ssh=rm", "--receipt=/etc/passwd", "--remote-binary=/tmp/x", "/etc/passwd", "--", "--json"] {
-        assert!(CpArguments::from_relay(&[evil.to_owned()], &sources, OsStr::new("z")).is_err(), "{evil}");
-    }
+    let built = JobRequest::copy(["a"], "b")
+        .transport(Transport::Udp)
+        .policy(Policy::High)
+        .min_rate_bps(5_000_000_u64)
+        .law(Law::Bbr)
+        .rate_bps(123_456_789_u64)
+        .streams(3_u16)
+        .chunk_bytes(2_u32 << 20)
+        .cipher(Cipher::Aes256Gcm)
+        .digest(DigestKind::Crc64)
+        .rung(Rung::Flushed)
+        .workers(2_u16)
+        .stall(Duration::from_millis(1500))
+        .keep(false)
+        .integrity_only(true)
+        .memory_bytes(100_000_000_u64)
+        .aspects(Aspects::ALL.without(Aspects::DEVICES))
+        .numeric_ids(true)
+        .driver(Driver::Plain)
+        .engines(Engines::both(Engine::Direct))
+        .reflink(Clones::Never)
+        .snapshot(Snapshot::Always)
+        .paths(vec!["10.0.0.1=10.0.0.2@3".parse().unwrap()])
+        .ssh("rsh".to_owned())
+        .remote_binary("/x".to_owned())
+        .receipt(PathBuf::from("r"))
+        .unattended(true)
+        .explain(true)
+        .dry_run(true)
+        .build();
+    assert_eq!(asked.request().unwrap(), built);
+    let plain = JobRequest::copy(["a"], "b").build();
+    assert_eq!(cp("--json").request().unwrap(), plain, "the defaults of a request are those of the command line");
+    assert_eq!(cp("--checksum").request().unwrap(), JobRequest { compare: Compare::Always, ..plain.clone() });
+    assert_eq!(
+        cp("--mirror --prune 3").request().unwrap(),
+        JobRequest { compare: Compare::Changed, prune: Some(3), ..plain }
+    );
 }
 
 #[test]

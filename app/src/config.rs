@@ -13,15 +13,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, de};
 
-use crate::args::{DriverChoice, LISTEN_DEFAULT, MEMORY_DEFAULT_BYTES, ServeArguments, TicketChoice};
-use crate::serve::relay_to::{self, RelayWord};
+use crate::args::{LISTEN_DEFAULT, ServeArguments, TicketChoice};
+use node::identity::ticket::Uses;
+use node::request::MEMORY_DEFAULT_BYTES;
+use node::serve::relay_to::RelayWord;
+use node::serve::settings::{IDLE_TIMEOUT_DEFAULT, JOBS_MAX_DEFAULT, Settings, TicketAccess};
 use text::exit::{Exit, Failure};
 use text::units::{self, UnitError};
 
-/// A connection that says nothing for so long is closed: three times the pulse's worst gap on a bad link.
-const IDLE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
-/// Jobs at once when nobody says otherwise: as many as memory and descriptors hold (serve/room.rs), and no more threads than a machine has by default.
-const JOBS_MAX_DEFAULT: u32 = 4096;
 /// A config file is a page of text; more is not one.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
@@ -50,171 +49,57 @@ struct ConfigFile {
     relay_to: Option<Vec<RelayWord>>,
 }
 
-/// What ticket holders may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TicketAccess {
-    /// Read and write.
-    Both,
-    /// `--ro`.
-    ReadOnly,
-    /// `--wo`.
-    WriteOnly,
+/// Reads the config file, if one is named, and lets the flags win. The same call reloads.
+///
+/// # Errors
+/// `Exit::Usage` for a config file that cannot be understood or a root that nobody named; the system's error for one
+/// that cannot be read.
+pub fn load(arguments: &ServeArguments) -> Result<Settings, Failure> {
+    let file = match &arguments.config {
+        Some(path) => read(path)?,
+        None => ConfigFile::default(),
+    };
+    merge(file, arguments)
 }
 
-/// What the daemon runs with.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    /// Where it listens.
-    pub listen: SocketAddr,
-    /// It serves what is below.
-    pub root: PathBuf,
-    /// For all jobs together.
-    pub memory_bytes: u64,
-    /// For all jobs together; `None`: one per core.
-    pub workers: Option<u16>,
-    /// Cap of all jobs together, bit/s.
-    pub rate_bps: Option<u64>,
-    /// Clients may ask for payload in clear.
-    pub integrity_only: bool,
-    /// Payload that nothing vouches for may be asked for.
-    pub bare: bool,
-    /// `None`: the one below `LONGHAUL_HOME`.
-    pub authorized_keys: Option<PathBuf>,
-    /// A silent connection is closed after so long.
-    pub idle_timeout: Duration,
-    /// Jobs at once.
-    pub jobs_max: u32,
-    /// Become this user after binding the port.
-    pub user: Option<String>,
-    /// Print a ticket.
-    pub ticket: Option<TicketChoice>,
-    /// What its holder may do.
-    pub ticket_access: TicketAccess,
-    /// Ticket holders, and keys authorized so, may set what is privileged.
-    pub privileged: bool,
-    /// Whom relayed jobs may reach; `None`: whoever proves the ticket's key, on ports from 1024 on.
-    pub relay_to: Option<Vec<RelayWord>>,
-    /// Way to the kernel.
-    pub driver: DriverChoice,
-    /// Started by ssh, for one job.
-    pub stdio: bool,
-    /// How much to say.
-    pub verbose: u8,
-}
-
-impl Settings {
-    /// Reads the config file, if one is named, and lets the flags win. The same call reloads.
-    ///
-    /// # Errors
-    /// `Exit::Usage` for a config file that cannot be understood or a root that nobody named; the system's error for one
-    /// that cannot be read.
-    pub fn load(arguments: &ServeArguments) -> Result<Self, Failure> {
-        let file = match &arguments.config {
-            Some(path) => read(path)?,
-            None => ConfigFile::default(),
-        };
-        Self::merge(file, arguments)
-    }
-
-    fn merge(file: ConfigFile, arguments: &ServeArguments) -> Result<Self, Failure> {
-        let root = arguments.root.clone().or(file.root);
-        // Through ssh the far side has exactly the user's own rights: nothing is served that ssh would not give.
-        let root = root.or_else(|| arguments.stdio.then(|| PathBuf::from("/")));
-        let root = root.ok_or_else(|| {
-            let failure = Exit::Usage.fail("start the daemon", "no folder to serve was named");
-            failure.next("name one with --root DIR, or with root = \"DIR\" in the config file")
-        })?;
-        let listen = arguments
-            .listen
-            .or(file.listen)
-            .unwrap_or_else(|| LISTEN_DEFAULT.parse().expect("the default is an address"));
-        Ok(Self {
-            listen,
-            root,
-            memory_bytes: arguments.memory.or(file.memory).unwrap_or(MEMORY_DEFAULT_BYTES),
-            workers: arguments.workers.or(file.workers),
-            rate_bps: arguments.rate.or(file.rate),
-            integrity_only: arguments.integrity_only || file.integrity_only.unwrap_or(false),
-            bare: arguments.bare || file.bare.unwrap_or(false),
-            authorized_keys: file.authorized_keys,
-            idle_timeout: file.idle_timeout.unwrap_or(IDLE_TIMEOUT_DEFAULT),
-            jobs_max: file.jobs_max.unwrap_or(JOBS_MAX_DEFAULT),
-            user: file.user,
-            ticket: arguments.ticket,
-            ticket_access: match (arguments.ro, arguments.wo) {
-                (true, _) => TicketAccess::ReadOnly,
-                (_, true) => TicketAccess::WriteOnly,
-                _ => TicketAccess::Both,
-            },
-            // Through ssh the far side has the user's own rights and no others: the kernel says what these permit.
-            privileged: arguments.privileged || arguments.stdio || file.privileged.unwrap_or(false),
-            relay_to: Some(arguments.relay_to.clone()).filter(|words| !words.is_empty()).or(file.relay_to),
-            driver: arguments.driver,
-            stdio: arguments.stdio,
-            verbose: arguments.verbose,
-        })
-    }
-
-    /// Takes over from newly loaded settings what can change while jobs run, and says in sentences what did and what did
-    /// not. Running jobs keep what they agreed on; `rate` alone holds for them as well.
-    pub fn reload(&mut self, new: Self) -> Vec<String> {
-        let mut said = Vec::new();
-        let rate = |rate_bps: Option<u64>| rate_bps.map_or_else(|| "none".to_owned(), units::exact_rate);
-        let file = |path: &Option<PathBuf>| {
-            path.as_ref().map_or_else(|| "the default".to_owned(), |path| path.display().to_string())
-        };
-        apply(&mut said, "rate", "now", &mut self.rate_bps, new.rate_bps, |value| rate(*value));
-        apply(&mut said, "bare", "for new jobs", &mut self.bare, new.bare, bool::to_string);
-        apply(
-            &mut said,
-            "integrity_only",
-            "for new jobs",
-            &mut self.integrity_only,
-            new.integrity_only,
-            bool::to_string,
-        );
-        apply(
-            &mut said,
-            "authorized_keys",
-            "for new connections",
-            &mut self.authorized_keys,
-            new.authorized_keys,
-            file,
-        );
-        let time = |value: &Duration| units::exact_duration(*value);
-        apply(&mut said, "idle_timeout", "for new connections", &mut self.idle_timeout, new.idle_timeout, time);
-        let hosts = |words: &Option<Vec<RelayWord>>| relay_to::show(words.as_deref());
-        apply(&mut said, "relay_to", "for new relays", &mut self.relay_to, new.relay_to, hosts);
-        apply(&mut said, "jobs_max", "for new jobs", &mut self.jobs_max, new.jobs_max, u32::to_string);
-        // A port, a root, a pool, threads and a user are taken once, at the start.
-        for (key, differs) in [
-            ("listen", self.listen != new.listen),
-            ("root", self.root != new.root),
-            ("memory", self.memory_bytes != new.memory_bytes),
-            ("workers", self.workers != new.workers),
-            ("user", self.user != new.user),
-            ("privileged", self.privileged != new.privileged),
-        ] {
-            if differs {
-                said.push(format!("{key} has changed in the config file; that needs a restart, the old value stays"));
-            }
-        }
-        said
-    }
-}
-
-fn apply<T: PartialEq>(
-    said: &mut Vec<String>,
-    key: &str,
-    since: &str,
-    old: &mut T,
-    new: T,
-    show: impl Fn(&T) -> String,
-) {
-    if *old != new {
-        said.push(format!("{key} is {} {since} (was {})", show(&new), show(old)));
-        *old = new;
-    }
+fn merge(file: ConfigFile, arguments: &ServeArguments) -> Result<Settings, Failure> {
+    let root = arguments.root.clone().or(file.root);
+    // Through ssh the far side has exactly the user's own rights: nothing is served that ssh would not give.
+    let root = root.or_else(|| arguments.stdio.then(|| PathBuf::from("/")));
+    let root = root.ok_or_else(|| {
+        let failure = Exit::Usage.fail("start the daemon", "no folder to serve was named");
+        failure.next("name one with --root DIR, or with root = \"DIR\" in the config file")
+    })?;
+    let listen =
+        arguments.listen.or(file.listen).unwrap_or_else(|| LISTEN_DEFAULT.parse().expect("the default is an address"));
+    Ok(Settings {
+        listen,
+        root,
+        memory_bytes: arguments.memory.or(file.memory).unwrap_or(MEMORY_DEFAULT_BYTES),
+        workers: arguments.workers.or(file.workers),
+        rate_bps: arguments.rate.or(file.rate),
+        integrity_only: arguments.integrity_only || file.integrity_only.unwrap_or(false),
+        bare: arguments.bare || file.bare.unwrap_or(false),
+        authorized_keys: file.authorized_keys,
+        idle_timeout: file.idle_timeout.unwrap_or(IDLE_TIMEOUT_DEFAULT),
+        jobs_max: file.jobs_max.unwrap_or(JOBS_MAX_DEFAULT),
+        user: file.user,
+        ticket: arguments.ticket.map(|choice| match choice {
+            TicketChoice::Once => Uses::Once,
+            TicketChoice::Reusable => Uses::Many,
+        }),
+        ticket_access: match (arguments.ro, arguments.wo) {
+            (true, _) => TicketAccess::ReadOnly,
+            (_, true) => TicketAccess::WriteOnly,
+            _ => TicketAccess::Both,
+        },
+        // Through ssh the far side has the user's own rights and no others: the kernel says what these permit.
+        privileged: arguments.privileged || arguments.stdio || file.privileged.unwrap_or(false),
+        relay_to: Some(arguments.relay_to.clone()).filter(|words| !words.is_empty()).or(file.relay_to),
+        driver: arguments.driver.into(),
+        stdio: arguments.stdio,
+        verbose: arguments.verbose,
+    })
 }
 
 fn read(path: &Path) -> Result<ConfigFile, Failure> {
@@ -318,6 +203,7 @@ fn jobs_max<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use node::serve::relay_to;
 
     const FULL: &str = r#"
 listen = "10.0.0.1:5741"
@@ -335,7 +221,7 @@ relay_to = ["node7:5740", "192.0.2.7"]
 "#;
 
     fn settings(text: &str, arguments: &ServeArguments) -> Settings {
-        Settings::merge(parse(text).unwrap(), arguments).unwrap()
+        merge(parse(text).unwrap(), arguments).unwrap()
     }
 
     #[test]
@@ -419,22 +305,22 @@ relay_to = ["node7:5740", "192.0.2.7"]
         let path = std::env::temp_dir().join(format!("longhaul-config-{}.toml", std::process::id()));
         std::fs::write(&path, "root = \"/r\"\nspeed = 1\n").unwrap();
         let arguments = ServeArguments { config: Some(path.clone()), ..ServeArguments::default() };
-        let failure = Settings::load(&arguments).unwrap_err();
+        let failure = load(&arguments).unwrap_err();
         std::fs::remove_file(&path).unwrap();
         assert_eq!(failure.exit, Exit::Usage);
         assert!(failure.what.contains(&path.display().to_string()));
         assert!(failure.cause.starts_with("line 2: unknown field `speed`"), "{}", failure.cause);
-        let gone = Settings::load(&arguments).unwrap_err();
+        let gone = load(&arguments).unwrap_err();
         assert_eq!(gone.exit, Exit::Vanished);
     }
 
     #[test]
     fn without_a_root_the_daemon_does_not_start_but_ssh_starts_it_with_the_users_own_rights() {
-        let failure = Settings::load(&ServeArguments::default()).unwrap_err();
+        let failure = load(&ServeArguments::default()).unwrap_err();
         assert_eq!(failure.exit, Exit::Usage);
         assert!(failure.next_step.contains("--root"));
         let stdio = ServeArguments { stdio: true, ..ServeArguments::default() };
-        assert_eq!(Settings::load(&stdio).unwrap().root, PathBuf::from("/"));
+        assert_eq!(load(&stdio).unwrap().root, PathBuf::from("/"));
     }
 
     #[test]

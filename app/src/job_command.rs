@@ -13,9 +13,9 @@ use clap::{ArgGroup, Args, Subcommand};
 use proto::rate::Policy;
 
 use crate::args::PolicyChoice;
-use crate::identity::Home;
-use crate::job::board::{Answer, Change, Door, Question, Shown, doors};
 use crate::report::clean;
+use node::identity::Home;
+use node::job::board::{Answer, Change, Door, Question, Shown, doors};
 use text::exit::{Exit, Failure};
 use text::table::Table;
 use text::units::{self, exact_rate, show_bits_per_second, show_bytes, show_count, show_seconds};
@@ -208,7 +208,7 @@ fn show(job: &Shown) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::board::Now;
+    use node::job::board::Now;
 
     fn job(name: &str, initiates: bool) -> (Door, Shown) {
         let shown = Shown {

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use clap::{Args, Command, Subcommand};
 
-use crate::identity::keys::{self, Identity, clean_comment, fingerprint, key_text, parse_key};
-use crate::identity::{Access, Home, IdentityError, PublicKey, Rights, authorized, trust};
+use node::identity::keys::{self, Identity, clean_comment, fingerprint, key_text, parse_key};
+use node::identity::{Access, Home, IdentityError, PublicKey, Rights, authorized, trust};
 use text::exit::{Exit, Failure};
 use text::units;
 

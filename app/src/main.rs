@@ -8,21 +8,14 @@
 // Nothing is reachable from outside a binary; `pub` here says what a module offers to its neighbours.
 #![allow(unreachable_pub)]
 
-mod address;
 mod args;
 #[cfg(feature = "bench")]
 mod bench;
 mod config;
 mod cp;
 mod docs_command;
-mod door;
-mod identity;
-mod job;
 mod job_command;
 mod key_command;
-mod link;
-mod listener;
-mod probe;
 mod report;
 mod serve;
 mod sync;
@@ -31,6 +24,7 @@ mod verify;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Parser;
+use node::{job, link};
 use text::exit;
 
 fn main() {
@@ -56,7 +50,7 @@ fn run() -> exit::Exit {
         let _ = sys::words::overwrite(secret, b'*');
     }
     match command {
-        args::Command::Cp(arguments) => cp::run(&arguments),
+        args::Command::Cp(arguments) => cp::run(arguments.with_tickets(), arguments.shown()),
         args::Command::Sync(arguments) => sync::run(*arguments),
         args::Command::Serve(arguments) => serve::run(&arguments),
         args::Command::Verify(arguments) => told(verify::run(&arguments)),

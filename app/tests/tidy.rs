@@ -27,9 +27,9 @@ const FOLDERS_TOO_FULL: [(&str, usize); 7] = [
 ];
 /// Names that say nothing about what is inside (docs/STYLE.md, rule 6).
 const ATTIC: [&str; 8] = ["util", "utils", "common", "helper", "helpers", "manager", "misc", "types"];
-const CRATES: [&str; 8] = ["proto", "text", "sys", "topology", "tune", "engine", "lab", "app"];
+const CRATES: [&str; 9] = ["proto", "text", "sys", "topology", "tune", "engine", "lab", "node", "app"];
 /// Crates whose every line is checked by the compiler; `unsafe` lives in `sys` alone.
-const SAFE: [&str; 7] = ["proto", "text", "topology", "tune", "engine", "lab", "app"];
+const SAFE: [&str; 8] = ["proto", "text", "topology", "tune", "engine", "lab", "node", "app"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
@@ -216,6 +216,21 @@ fn proto_knows_no_clock_no_files_and_no_threads() {
     none(&wrong, "proto decides; it has no I/O, clock or threads");
     assert!(read(&root().join("proto/src/lib.rs")).contains("#![no_std]"));
     assert!(read(&root().join("proto/src/lib.rs")).contains("#![forbid(unsafe_code)]"));
+}
+
+#[test]
+fn node_knows_no_command_line_and_never_ends_the_process() {
+    let words = ["println!", "process::exit", "clap", "indicatif", "args_os", "is_terminal"];
+    let mut wrong = Vec::new();
+    for path in files("node/src", &["rs"]).into_iter().chain([root().join("node/Cargo.toml")]) {
+        for (number, line) in read(&path).lines().enumerate() {
+            // Tests may say what they like.
+            if words.iter().any(|word| code(line).contains(word)) && !show(&path).ends_with("tests.rs") {
+                wrong.push(format!("{}:{}: {}", show(&path), number + 1, line.trim()));
+            }
+        }
+    }
+    none(&wrong, "node is a library: whoever links it reads arguments, draws, and ends the process");
 }
 
 #[test]

@@ -497,12 +497,12 @@ impl Policy {
 }
 
 impl Pace {
-    fn encode(self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(self, out: &mut Vec<u8>) {
         out.extend_from_slice(&[self.law as u8, self.policy as u8]);
         put!(out, self.min_bps);
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Pace, Breach> {
+    pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Pace, Breach> {
         Ok(Pace { law: Law::from_byte(from.u8()?)?, policy: Policy::from_byte(from.u8()?)?, min_bps: from.u64()? })
     }
 }
@@ -533,7 +533,7 @@ impl Cipher {
         }
     }
 
-    fn from_byte(byte: u8) -> Result<Cipher, Breach> {
+    pub(crate) fn from_byte(byte: u8) -> Result<Cipher, Breach> {
         Ok(match byte {
             0 => Cipher::Aes128Gcm,
             1 => Cipher::Aes256Gcm,
@@ -550,6 +550,14 @@ impl Driver {
         match self {
             Driver::Uring => "io_uring",
             Driver::Plain => "plain system calls",
+        }
+    }
+
+    pub(crate) fn from_byte(byte: u8) -> Result<Driver, Breach> {
+        match byte {
+            0 => Ok(Driver::Uring),
+            1 => Ok(Driver::Plain),
+            _ => Err(Breach::FieldOutOfRange),
         }
     }
 }
@@ -597,11 +605,7 @@ impl Offer {
                     speed_mbit: from.u32()?,
                 })
             })?,
-            drivers: from.list(KINDS_MAX, 1, |from| match from.u8()? {
-                0 => Ok(Driver::Uring),
-                1 => Ok(Driver::Plain),
-                _ => Err(Breach::FieldOutOfRange),
-            })?,
+            drivers: from.list(KINDS_MAX, 1, |from| Driver::from_byte(from.u8()?))?,
             ciphers: from.list(KINDS_MAX, 1, |from| Cipher::from_byte(from.u8()?))?,
             digests: from.list(KINDS_MAX, 1, |from| DigestKind::from_byte(from.u8()?))?,
             integrity_only: from.flag()?,

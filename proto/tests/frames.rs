@@ -15,9 +15,11 @@ use proto::manifest::{Aspects, Entry, EntryKind, Meta, NodeKind, Xattr};
 use proto::negotiate::{Cipher, Driver, Interface, Offer, Pace, Plan, RequestedSettings, Resources};
 use proto::rate::{Law, Policy};
 use proto::session::order::{Order, Wish as OrderWish};
+use proto::storage::{Engine, Engines, Way};
 use proto::wire::chunk::*;
 use proto::wire::control::*;
 use proto::wire::encode::{entry_bytes, want_bytes};
+use proto::wire::request::{CloneReads, RELAY_PATHS_MAX, RelayPath, RelayRequest, Transport};
 
 #[global_allocator]
 static ALLOCATOR: sys::count::Counting = sys::count::Counting;
@@ -234,6 +236,89 @@ fn open() -> impl Strategy<Value = Open> {
     )
 }
 
+fn relay_path() -> impl Strategy<Value = RelayPath> {
+    let weight = || prop_oneof![Just(None), (1u32..=1_000_000).prop_map(Some)];
+    prop_oneof![
+        (any::<Option<[u8; 4]>>(), any::<[u8; 4]>(), weight()).prop_map(|(local, remote, weight)| RelayPath {
+            local: local.map(Into::into),
+            remote: remote.into(),
+            weight
+        }),
+        (any::<Option<[u8; 16]>>(), any::<[u8; 16]>(), weight()).prop_map(|(local, remote, weight)| RelayPath {
+            local: local.map(Into::into),
+            remote: remote.into(),
+            weight
+        }),
+    ]
+}
+
+fn engines() -> impl Strategy<Value = Engines> {
+    let one = |way: Way| {
+        let those: Vec<Option<Engine>> = Engine::ALL.into_iter().filter(|it| it.can(way)).map(Some).collect();
+        prop_oneof![Just(None), prop::sample::select(those)]
+    };
+    (one(Way::Read), one(Way::Write)).prop_map(|(read, write)| Engines { read, write })
+}
+
+fn relay_request() -> impl Strategy<Value = RelayRequest> {
+    let choices = (
+        prop_oneof![Just(None), Just(Some(Stripe::File)), Just(Some(Stripe::Chunk))],
+        (0u8..4).prop_map(|byte| Rung::from_byte(byte).expect("in range")),
+        digest_kind(),
+        prop_oneof![Just(None), cipher().prop_map(Some)],
+        prop_oneof![Just(None), Just(Some(Driver::Uring)), Just(Some(Driver::Plain))],
+        engines(),
+        prop_oneof![Just(CloneReads::Auto), Just(CloneReads::Always), Just(CloneReads::Never)],
+        prop_oneof![Just(Transport::Tcp), Just(Transport::Udp), Just(Transport::Auto)],
+        pace(),
+    );
+    let numbers = (
+        (0u16..=256, 0u16..=1024, prop_oneof![Just(0u32), (20u32..=24).prop_map(|bits| 1 << bits)]),
+        (1u64.., any::<u64>(), 1u64..),
+        any::<Option<u64>>(),
+    );
+    let lists = (vec(relay_path(), 0..4), vec(".{0,50}", 0..5));
+    (any::<[bool; 9]>(), aspects(), compare(), choices, numbers, lists).prop_map(
+        |(flags, aspects, compare, choices, numbers, (paths, rules))| {
+            let [again, unattended, dry_run, explain, integrity_only, bare, keep, joined, numeric_ids] = flags;
+            let (stripe, rung, digest, cipher, driver, engines, snapshot, transport, pace) = choices;
+            let ((streams, workers, chunk_bytes), (memory_bytes, rate_bps, stall_ns), prune) = numbers;
+            let compares_all = compare == Compare::Always;
+            RelayRequest {
+                again,
+                unattended,
+                dry_run,
+                explain,
+                integrity_only,
+                bare: bare && !compares_all,
+                keep: keep || compares_all,
+                joined,
+                numeric_ids,
+                aspects,
+                compare,
+                prune,
+                stripe,
+                rung,
+                digest,
+                cipher,
+                driver,
+                engines,
+                snapshot,
+                transport,
+                pace,
+                streams,
+                workers,
+                chunk_bytes,
+                memory_bytes,
+                rate_bps,
+                stall_ns,
+                paths,
+                rules: rules.into_iter().map(String::into_boxed_str).collect(),
+            }
+        },
+    )
+}
+
 fn fault() -> impl Strategy<Value = EntryFault> {
     use FaultKind::{Corrupt, Denied, Full, Io, Other, Torn, Unsupported, Vanished};
     let kinds = vec![Vanished, Torn, Denied, Full, Io, Corrupt, Unsupported, Other];
@@ -296,8 +381,9 @@ fn frame() -> impl Strategy<Value = Frame> {
         (any::<[u8; 32]>(), vec(any::<u8>(), 0..=SIGNATURE_BYTES_MAX))
             .prop_map(|(body, signature)| Frame::Sign { body, signature: signature.into() }),
         Just(Frame::Bye),
-        (vec(user_path(), 0..4), ".{0,99}", vec(user_path(), 0..4), vec(".{0,50}", 0..5))
-            .prop_map(|(sources, target, volumes, options)| Frame::Relay { sources, target, volumes, options }),
+        (vec(user_path(), 0..4), ".{0,99}", vec(user_path(), 0..4), relay_request()).prop_map(
+            |(sources, target, volumes, request)| Frame::Relay { sources, target, volumes, request: Box::new(request) }
+        ),
         ".{0,999}".prop_map(|line| Frame::Event { line }),
         (any::<[u8; 32]>(), vec(user_path(), 0..4), compare(), any::<Option<u64>>())
             .prop_map(|(key, targets, compare, prune)| Frame::AskTicket { key, targets, compare, prune }),
@@ -622,6 +708,51 @@ fn hostile_choices_are_refused_by_name() {
     let long = || "r".repeat(4096).into_boxed_str();
     assert!(with(vec![long(), long(), long(), long()]).is_ok());
     assert_eq!(with(vec![long(), long(), long(), long(), "r".into()]), Err(Breach::FieldTooLong));
+}
+
+#[test]
+fn hostile_relay_requests_are_refused_by_name() {
+    let relay = |request: RelayRequest| {
+        let (sources, volumes) = (vec![(*b"a").into()], vec![]);
+        encoded(&Frame::Relay { sources, target: String::new(), volumes, request: Box::new(request) })
+    };
+    let plain = RelayRequest::default;
+    let refused = |request: RelayRequest| Frame::decode(&relay(request)).expect_err("it is out of range");
+    assert!(Frame::decode(&relay(plain())).is_ok());
+    for request in [
+        RelayRequest { streams: 257, ..plain() },
+        RelayRequest { workers: 1025, ..plain() },
+        RelayRequest { chunk_bytes: 3 << 20, ..plain() },
+        RelayRequest { chunk_bytes: 512 << 10, ..plain() },
+        RelayRequest { chunk_bytes: 32 << 20, ..plain() },
+        RelayRequest { memory_bytes: 0, ..plain() },
+        RelayRequest { stall_ns: 0, ..plain() },
+        RelayRequest { bare: true, compare: Compare::Always, ..plain() },
+        RelayRequest { keep: false, compare: Compare::Always, ..plain() },
+        RelayRequest { engines: Engines { read: Some(Engine::Early), write: None }, ..plain() },
+        RelayRequest { engines: Engines { read: None, write: Some(Engine::Mmap) }, ..plain() },
+        RelayRequest {
+            paths: vec![RelayPath { local: None, remote: [10, 0, 0, 1].into(), weight: Some(1_000_001) }],
+            ..plain()
+        },
+    ] {
+        assert_eq!(refused(request.clone()), Breach::FieldOutOfRange, "{request:?}");
+    }
+    let path = RelayPath { local: None, remote: [10, 0, 0, 1].into(), weight: None };
+    let many = RelayRequest { paths: vec![path; RELAY_PATHS_MAX + 1], ..plain() };
+    assert_eq!(refused(many), Breach::FieldTooLong);
+    let long = RelayRequest { rules: vec!["x".repeat(TEXT_BYTES_MAX).into(); 5], ..plain() };
+    assert_eq!(refused(long), Breach::FieldTooLong);
+    // Frame type, one source, no target, no volumes: the request follows. Bytes that no value has, at each place that has a list of values.
+    let at = 1 + (4 + 2 + 1) + 2 + 4;
+    for (place, byte) in
+        [(1, 2), (3, 4), (4, 3), (5, 2), (6, 3), (7, 4), (8, 2), (9, 4), (10, 3), (11, 6), (13, 3), (14, 3), (15, 4)]
+    {
+        let mut bytes = relay(plain());
+        bytes[at + place] = byte;
+        assert_eq!(Frame::decode(&bytes), Err(Breach::FieldOutOfRange), "byte {place}");
+    }
+    assert_eq!(explain_code(Refusal::RelayRefused.code()), Refusal::RelayRefused.what());
 }
 
 #[test]

@@ -16,8 +16,10 @@ use proto::negotiate::{Cipher, Driver, Interface, Offer, Pace, Plan, RequestedSe
 use proto::packet::{Control, Feedback, Runs};
 use proto::rate::{Law, Policy};
 use proto::receipt::{self, Head, Signer};
+use proto::storage::{Engine, Engines};
 use proto::wire::chunk::*;
 use proto::wire::control::*;
+use proto::wire::request::{CloneReads, RelayPath, RelayRequest, Transport};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/vectors")
@@ -187,7 +189,7 @@ fn frames() -> Vec<Frame> {
             sources: vec![(*b"data").into()],
             target: "longhaul://ticket@192.0.2.2:7700/in".into(),
             volumes: vec![(*b"in2").into()],
-            options: vec!["--rung".into(), "flushed".into()],
+            request: Box::new(relay_request()),
         },
         Frame::Event { line: r#"{"event":"progress","bytes":1}"#.into() },
         ask_ticket(),
@@ -213,6 +215,48 @@ fn frames() -> Vec<Frame> {
         Frame::Resources(Resources { cores: 4, load_percent: 150 }),
         Frame::Pace(RequestedSettings { rate_bps: 20_000_000, policy: Policy::Low, min_bps: 1_000_000 }),
     ]
+}
+
+/// Each field with another value than the default.
+fn relay_request() -> RelayRequest {
+    RelayRequest {
+        again: true,
+        unattended: true,
+        dry_run: false,
+        explain: true,
+        integrity_only: true,
+        bare: false,
+        keep: true,
+        joined: true,
+        numeric_ids: true,
+        aspects: Aspects::ALL.without(Aspects::DEVICES),
+        compare: Compare::Changed,
+        prune: Some(1000),
+        stripe: Some(Stripe::Chunk),
+        rung: Rung::Flushed,
+        digest: DigestKind::Crc64,
+        cipher: Some(Cipher::Aes256Gcm),
+        driver: Some(Driver::Plain),
+        engines: Engines { read: Some(Engine::Mmap), write: Some(Engine::Direct) },
+        snapshot: CloneReads::Never,
+        transport: Transport::Auto,
+        pace: Pace { law: Law::Bbr, policy: Policy::Low, min_bps: 1_000_000 },
+        streams: 4,
+        workers: 2,
+        chunk_bytes: 4 << 20,
+        memory_bytes: 96 << 20,
+        rate_bps: 10_000_000_000,
+        stall_ns: 60_000_000_000,
+        paths: vec![
+            RelayPath { local: Some([192, 0, 2, 1].into()), remote: [192, 0, 2, 2].into(), weight: Some(4) },
+            RelayPath {
+                local: None,
+                remote: [0x20, 1, 13, 0xB8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1].into(),
+                weight: None,
+            },
+        ],
+        rules: vec!["*.tmp".into(), "!keep.tmp".into()],
+    }
 }
 
 /// Hex as a person reads it: 32 bytes to a line.

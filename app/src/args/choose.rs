@@ -1,19 +1,17 @@
 //! Which entries of the sources a copy takes: patterns and lists of names.
 //!
 //! For: `--exclude`, `--include`, `--exclude-from`, `--files-from`.
-//! In and out: options in the order in which they were given → rules in that order, compiled; names, checked and sorted.
+//! In and out: options in the order in which they were given → rules in that order; names, checked and sorted.
 //! Invariants: the order of patterns on the command line is kept, for the last that matches decides; a file that cannot be read ends the
 //! command before anything is copied.
-//! Absent on purpose: what a pattern means (engine::tree::scan::filter), which names stand where (engine::tree::scan::include).
+//! Absent on purpose: compiling the rules (node::client::choice), which names stand where (engine::tree::scan::include).
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
-use engine::tree::scan::filter::Filter;
 use engine::tree::scan::include::{NotPicked, Picks};
 use proto::wire::control::RULES_BYTES_MAX;
 
@@ -46,24 +44,16 @@ pub struct ChooseArguments {
 }
 
 /// What they come to.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct Choice {
     /// Rules in their order.
     pub rules: Vec<Box<str>>,
-    /// The same, compiled; `None`: there are none.
-    pub filter: Option<Arc<Filter>>,
     /// The names of `--files-from`.
-    pub picks: Option<Arc<Picks>>,
+    pub picks: Option<Picks>,
 }
 
 impl ChooseArguments {
-    /// Is a list of names given?
-    #[must_use]
-    pub fn picks(&self) -> bool {
-        self.files_from.is_some()
-    }
-
-    /// Reads the files and compiles the rules.
+    /// Reads the files.
     pub fn read(&self) -> Result<Choice, Failure> {
         let mut rules: Vec<Box<str>> = Vec::new();
         for given in &self.given {
@@ -72,29 +62,8 @@ impl ChooseArguments {
                 Given::File(path) => read_rules(path, &mut rules)?,
             }
         }
-        let filter = match &rules[..] {
-            [] => None,
-            rules => {
-                let bad =
-                    |error| Exit::Usage.fail("understand the patterns", error).next("see `longhaul help cp`, Filters");
-                Some(Arc::new(Filter::new(rules).map_err(bad)?))
-            }
-        };
         let picks = self.files_from.as_deref().map(|path| read_picks(path, self.from0)).transpose()?;
-        Ok(Choice { rules, filter, picks: picks.map(Arc::new) })
-    }
-}
-
-impl Choice {
-    /// The rules as options, for a host that runs the job in our place.
-    pub fn options(&self) -> impl Iterator<Item = String> + '_ {
-        self.rules.iter().map(|rule| format!("--{EXCLUDE}={rule}"))
-    }
-
-    /// May another host set this option?
-    #[must_use]
-    pub fn is_option(option: &str) -> bool {
-        option == "--exclude"
+        Ok(Choice { rules, picks })
     }
 }
 
@@ -229,6 +198,7 @@ mod tests {
 
     use super::*;
     use crate::args::{Arguments, Command as Asked, CpArguments};
+    use node::request::JobRequest;
 
     fn parsed(words: &[&str]) -> Result<CpArguments, clap::Error> {
         let line = ["longhaul", "cp"].iter().chain(words).chain(&["a", "b"]);
@@ -241,19 +211,21 @@ mod tests {
     #[test]
     fn patterns_keep_the_order_of_the_command_line() {
         let it = parsed(&["--exclude", "*", "--include=*.rs", "--exclude", "#x", "--exclude=-y"]).expect("they parse");
-        let choice = it.choose.read().expect("they are rules");
-        assert_eq!(choice.rules, ["*", "!*.rs", "\\#x", "-y"].map(Box::from));
-        let again: Vec<String> = choice.options().collect();
-        let again = CpArguments::from_relay(&again, &["a".into()], OsStr::new("b")).expect("a relay may");
-        assert_eq!(again.choose.read().expect("the same").rules, choice.rules);
+        let request = it.request().expect("they are rules");
+        assert_eq!(request.rules, ["*", "!*.rs", "\\#x", "-y"].map(Box::from));
+        let again = JobRequest::from_relay(&request.relayed(false), vec!["a".into()], vec!["b".into()]);
+        assert_eq!(again.rules, request.rules, "a relay may");
     }
 
     #[test]
     fn a_relay_names_no_file_of_this_host() {
-        for option in ["--exclude-from=/etc/shadow", "--files-from=/etc/shadow"] {
-            let refused = CpArguments::from_relay(&[option.to_owned()], &["a".into()], OsStr::new("b"));
-            assert!(refused.expect_err("refused").to_string().contains("may not be set"));
-        }
+        // A list is read where the command runs; what goes to another host is what stood in it.
+        let path = std::env::temp_dir().join(format!("longhaul-rules-{}", std::process::id()));
+        std::fs::write(&path, "*.tmp\n").expect("a list");
+        let request = parsed(&[&format!("--exclude-from={}", path.display())]).expect("they parse").request();
+        std::fs::remove_file(&path).expect("it is there");
+        let relayed = request.expect("a list of rules").relayed(false);
+        assert_eq!(relayed.rules, [Box::from("*.tmp")]);
     }
 
     #[test]

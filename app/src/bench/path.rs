@@ -149,7 +149,7 @@ impl Drop for Ground {
 /// A folder that is not there or is no disk's, a job that did not end whole.
 pub fn run(arguments: &PathArguments) -> anyhow::Result<()> {
     let patterns: Vec<_> = arguments.disks.iter().map(|path| path.as_os_str().to_owned()).collect();
-    let disks = crate::cp::volumes::expand_all(&patterns).map_err(|failure| anyhow::anyhow!("{}", failure.cause))?;
+    let disks = crate::args::volumes::expand_all(&patterns).map_err(|failure| anyhow::anyhow!("{}", failure.cause))?;
     let volumes =
         disks.iter().map(|disk| std::fs::canonicalize(disk).with_context(|| format!("find {}", disk.display())));
     let volumes = volumes.collect::<Result<Vec<_>, _>>()?;

@@ -14,7 +14,11 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use crate::args::{CpArguments, RungChoice};
+use proto::manifest::Aspects;
+use proto::wire::control::{Compare, Rung};
+
+use node::client::unnamed;
+use node::request::JobRequest;
 use text::exit::{Exit, Failure};
 
 /// How a pipe is named on the command line.
@@ -40,23 +44,24 @@ pub enum Pipe {
 
 impl Pipe {
     /// Is one asked for?
-    pub fn of(arguments: &CpArguments) -> Result<Option<Pipe>, Failure> {
-        let (destination, sources) = arguments.paths.split_last().expect("clap asks for two");
-        let is_in = sources.iter().any(|source| source == DASH);
-        let is_out = destination == DASH;
+    pub fn of(request: &JobRequest) -> Result<Option<Pipe>, Failure> {
+        let is_in = request.sources.iter().any(|source| source == DASH);
+        let is_out = request.destinations.iter().any(|destination| destination == DASH);
         let refuse = |cause: &str| Err(Exit::Usage.fail("copy through a pipe", cause));
         match (is_in, is_out) {
             (false, false) => return Ok(None),
             (true, true) => return refuse("both ends are one: that is what `cat` does"),
-            _ if arguments.paths.len() != 2 => {
+            _ if request.addresses().count() != 2 => {
                 return refuse("one stream is one file: name one source and one destination");
             }
-            _ if arguments.dry_run => return refuse("what a pipe will bring is only known when it was read"),
-            _ if arguments.join || arguments.stripe.is_some() => return refuse("a stream is no set of volumes"),
-            _ if arguments.mirror || arguments.choose.picks() => return refuse("a stream is no folder"),
+            _ if request.dry_run => return refuse("what a pipe will bring is only known when it was read"),
+            _ if request.joined || request.stripe.is_some() => return refuse("a stream is no set of volumes"),
+            _ if request.compare == Compare::Changed || request.names.is_some() => {
+                return refuse("a stream is no folder");
+            }
             _ => {}
         }
-        if is_in && destination.as_encoded_bytes().ends_with(b"/") {
+        if is_in && request.destinations.iter().any(|destination| destination.as_encoded_bytes().ends_with(b"/")) {
             return Err(unnamed());
         }
         if is_in && io::stdin().is_terminal() {
@@ -68,29 +73,21 @@ impl Pipe {
         Ok(Some(if is_in { Pipe::In } else { Pipe::Out }))
     }
 
-    /// The arguments of the copy from or into the spool.
+    /// The request of the copy from or into the spool.
     #[must_use]
-    pub fn arguments(self, given: &CpArguments, spool: &Spool) -> CpArguments {
-        let mut arguments = given.clone();
+    pub fn request(self, given: &JobRequest, spool: &Spool) -> JobRequest {
+        let mut request = given.clone();
         // A stream has no owner and no attributes, and must not bring those of the spool.
-        arguments.keep.only_content = true;
+        request.aspects = Aspects::NONE;
         match self {
-            Pipe::In => arguments.paths[0] = spool.path(),
+            Pipe::In => request.sources = vec![spool.path()],
             Pipe::Out => {
-                arguments.paths[1] = spool.path();
-                arguments.rung = RungChoice::Written; // it goes again at once
+                request.destinations = vec![spool.path()];
+                request.rung = Rung::Written; // it goes again at once
             }
         }
-        arguments
+        request
     }
-}
-
-/// A stream whose destination is a folder.
-#[must_use]
-pub fn unnamed() -> Failure {
-    Exit::Usage
-        .fail("name the stream", "the destination is a folder")
-        .next("name the file in it: longhaul cp - HOST:FOLDER/NAME")
 }
 
 /// Where a stream waits; gone when dropped.
@@ -115,7 +112,7 @@ impl Spool {
             }
         };
         *SPOOL.lock().unwrap_or_else(PoisonError::into_inner) = Some(folder.clone());
-        let held = File::open(&folder).ok().filter(|open| crate::job::sweep::hold(open).is_ok());
+        let held = File::open(&folder).ok().filter(|open| node::job::sweep::hold(open).is_ok());
         Ok(Spool { folder, _held: held })
     }
 

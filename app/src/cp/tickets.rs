@@ -1,7 +1,7 @@
 //! Tickets that do not stand on the command line.
 //!
 //! For: `--ticket-file`, `LONGHAUL_TICKET`, and `longhaul://@host/`, which asks on the terminal.
-//! In and out: arguments in; the same with each ticket in its address out.
+//! In and out: a request in; the same with each ticket in its address out.
 //! Invariants: a ticket is never printed, nor handed to a child; what a user has typed as an address stays as it is.
 //! Absent on purpose: overwriting those that do stand there (main.rs), what a ticket is (identity::ticket).
 
@@ -12,12 +12,10 @@ use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-use crate::args::CpArguments;
-use crate::identity::ticket::Ticket;
+use node::identity::ticket::{TICKET_VARIABLE as VARIABLE, Ticket};
+use node::request::JobRequest;
 use text::exit::{Exit, Failure};
 
-/// The variable; children of ours do not get it.
-pub const VARIABLE: &str = "LONGHAUL_TICKET";
 const SCHEME: &[u8] = b"longhaul://";
 /// A ticket has 66 letters; a file of them is short.
 const FILE_BYTES_MAX: u64 = 64 << 10;
@@ -37,7 +35,7 @@ pub fn place(word: &[u8]) -> Option<Range<usize>> {
 /// A ticket as a user keeps it: by itself, or in the address that `serve` printed.
 fn read_one(word: &str) -> Result<Ticket, String> {
     let text = place(word.as_bytes()).map_or(word, |place| &word[place]);
-    text.parse().map_err(|fault: crate::identity::ticket::TicketFault| fault.to_string())
+    text.parse().map_err(|fault: node::identity::ticket::TicketFault| fault.to_string())
 }
 
 fn read_all(what: &str, text: &str) -> Result<Vec<Ticket>, Failure> {
@@ -90,7 +88,7 @@ fn host_of(word: &[u8]) -> String {
 }
 
 /// Which addresses want a ticket: those with an empty one; if there is none of these, and tickets were given, all daemons' without one.
-fn wanting(words: &[OsString], given: bool) -> Vec<usize> {
+fn wanting(words: &[&mut OsString], given: bool) -> Vec<usize> {
     let is = |at: usize, test: &dyn Fn(&[u8]) -> bool| test(words[at].as_bytes());
     let empty = |word: &[u8]| place(word).is_some_and(|place| place.is_empty());
     let without = |word: &[u8]| {
@@ -103,22 +101,22 @@ fn wanting(words: &[OsString], given: bool) -> Vec<usize> {
     (0..words.len()).filter(|at| is(*at, &without)).collect()
 }
 
-/// The arguments with all tickets in their addresses: of the file, else of the variable, else asked for.
+/// The request with all tickets in their addresses: of the file, else of the variable, else asked for.
 ///
 /// # Errors
 /// A file or variable that cannot be read, too few tickets, no terminal.
-pub fn filled(arguments: &CpArguments) -> Result<CpArguments, Failure> {
+pub fn filled(mut request: JobRequest, file: Option<&Path>) -> Result<JobRequest, Failure> {
     let of_variable = || std::env::var(VARIABLE).ok().filter(|text| !text.trim().is_empty());
-    let given = match (&arguments.ticket_file, of_variable()) {
+    let given = match (file, of_variable()) {
         (Some(path), _) => Some(of_file(path)?),
         (None, Some(text)) => Some(read_all(&format!("read {VARIABLE}"), &text)?),
         (None, None) => None,
     };
-    let mut filled = arguments.clone();
-    let wanting = wanting(&arguments.paths, given.is_some());
+    let mut words: Vec<&mut OsString> = request.sources.iter_mut().chain(&mut request.destinations).collect();
+    let wanting = wanting(&words, given.is_some());
     let mut known: Vec<(String, Ticket)> = Vec::new();
     for at in wanting {
-        let word = arguments.paths[at].as_bytes();
+        let word = words[at].as_bytes();
         let host = host_of(word);
         let found = known.iter().find(|(name, _)| *name == host).map(|(_, ticket)| ticket.clone());
         let ticket = match (found, &given) {
@@ -133,11 +131,11 @@ pub fn filled(arguments: &CpArguments) -> Result<CpArguments, Failure> {
             })?,
             (None, None) => asked(&host)?,
         };
-        filled.paths[at] = put(word, &ticket);
+        *words[at] = put(word, &ticket);
         known.push((host, ticket));
         known.dedup_by(|one, other| one.0 == other.0);
     }
-    Ok(filled)
+    Ok(request)
 }
 
 fn put(word: &[u8], ticket: &Ticket) -> OsString {
@@ -162,22 +160,24 @@ mod tests {
     use crate::args::{Arguments, Command};
     use clap::Parser;
 
-    fn copy(words: &[&str]) -> CpArguments {
+    fn all_filled(words: &[&str]) -> Result<Vec<OsString>, Failure> {
         let line = ["longhaul", "cp"].into_iter().chain(words.iter().copied());
-        match Arguments::try_parse_from(line).expect("a good line").command {
+        let arguments = match Arguments::try_parse_from(line).expect("a good line").command {
             Command::Cp(arguments) => *arguments,
             other => panic!("{other:?}"),
-        }
+        };
+        let request = filled(arguments.request().expect("good paths"), arguments.ticket_file.as_deref())?;
+        Ok(request.addresses().cloned().collect())
     }
 
     #[test]
     fn tickets_of_a_file_go_to_the_addresses_that_ask_in_their_order() {
-        let server = || crate::identity::Identity::ephemeral().expect("a key").public();
+        let server = || node::identity::Identity::ephemeral().expect("a key").public();
         let [one, two] = [1, 2].map(|secret| Ticket { server_key: server(), secret: [secret; 16] });
         let path = std::env::temp_dir().join(format!("longhaul-tickets-{}", std::process::id()));
         std::fs::write(&path, format!("# of last week\nlonghaul://{one}@0.0.0.0:5740/\n{two}\n")).expect("written");
         let file = format!("--ticket-file={}", path.display());
-        let of = |words: &[&str]| filled(&copy(&[&[file.as_str()], words].concat())).map(|it| it.paths);
+        let of = |words: &[&str]| all_filled(&[&[file.as_str()], words].concat());
         let text = |ticket: &Ticket, rest: &str| OsString::from(format!("longhaul://{ticket}@{rest}"));
         let paths = of(&["longhaul://@a:1/x", "longhaul://@a:1/y", "longhaul://@b/z"]).expect("two tickets");
         assert_eq!(paths, [text(&one, "a:1/x"), text(&one, "a:1/y"), text(&two, "b/z")]);

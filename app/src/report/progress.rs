@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+pub use node::report::figures::{eta_seconds, fraction, percent};
+
 use super::{Mode, Progress};
 use text::units::{show_bits_per_second, show_bytes, show_bytes_per_second, show_count, show_seconds};
 
@@ -78,54 +80,6 @@ impl Pace {
         self.next = elapsed + every;
         true
     }
-}
-
-/// How much is done, from 0 to 1; `None` while the total is unknown or grows.
-#[must_use]
-pub fn fraction(progress: &Progress) -> Option<f64> {
-    let total = progress.bytes_total.filter(|_| progress.scan_done)?;
-    if total == 0 {
-        // Only empty files, folders and links: their count is what moves.
-        return Some(ratio(progress.files_done, progress.files_total));
-    }
-    Some(ratio(progress.bytes_done, total))
-}
-
-fn ratio(done: u64, total: u64) -> f64 {
-    if total == 0 {
-        return 1.0;
-    }
-    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
-    let ratio = done as f64 / total as f64;
-    ratio.min(1.0)
-}
-
-/// Whole percent, rounded down, and 100 only when nothing is missing.
-#[must_use]
-pub fn percent(progress: &Progress) -> Option<u8> {
-    let fraction = fraction(progress)?;
-    let is_done = progress.bytes_total.is_some_and(|total| progress.bytes_done >= total)
-        && progress.files_done.saturating_add(progress.entries_failed) >= progress.files_total;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 100")]
-    let percent = (fraction * 100.0).floor() as u8;
-    Some(if is_done { percent } else { percent.min(99) })
-}
-
-/// Seconds still to go at the present rate; `None` where that would be a guess.
-#[must_use]
-pub fn eta_seconds(progress: &Progress) -> Option<f64> {
-    let total = progress.bytes_total.filter(|_| progress.scan_done)?;
-    let elapsed_s = progress.elapsed.as_secs_f64();
-    if elapsed_s < 1.0 || progress.rate_bps <= 0.0 {
-        return None;
-    }
-    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
-    let missing_bits = total.saturating_sub(progress.bytes_done) as f64 * 8.0;
-    // The rate of the run so far steadies the rate of the last second.
-    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
-    let mean_bps = progress.received as f64 * 8.0 / elapsed_s;
-    let rate_bps = if mean_bps > 0.0 { f64::midpoint(progress.rate_bps, mean_bps) } else { progress.rate_bps };
-    Some(missing_bits / rate_bps)
 }
 
 /// The figures in one line: done, files, rate, time to go.

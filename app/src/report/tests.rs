@@ -1,8 +1,14 @@
 //! Tests of the reports: golden texts, the schema of the JSON lines, and that nothing impossible is shown as a headline.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use proto::books::{End, Stage, Verdict, What};
+use node::event::Events;
+use proto::books::{Books, End, Stage, Verdict, What};
+use proto::negotiate::Choice;
+use proto::wire::control::{DigestKind, Direction, EntryFault, FaultKind, Rung};
+use text::exit::SERIOUSNESS;
 
 use super::*;
 
@@ -418,22 +424,26 @@ fn what_another_host_reports_is_shown_as_if_it_ran_here() {
     let (mut here, out, err) = screen(Mode::Lines);
     let mut exit = None;
     for line in lines.text().lines() {
-        exit = here.relay(line);
+        exit = Events::to(&mut here).relay(line);
     }
     assert_eq!(exit, Some(Exit::Whole));
     assert_eq!(out.text(), WHOLE);
     assert!(err.text().contains("a note\n"));
-    assert_eq!(here.relay("{\"event\":\"of-a-later-version\"}"), None);
-    assert_eq!(here.relay("not json \x1b"), None);
+    assert_eq!(Events::to(&mut here).relay("{\"event\":\"of-a-later-version\"}"), None);
+    assert_eq!(Events::to(&mut here).relay("not json \x1b"), None);
     let (mut there, lines, _) = screen(Mode::Json);
     there.end_dry(&DryRun { faults: 1, ..DryRun::default() });
-    assert_eq!(here.relay(lines.text().trim()), Some(Exit::Partial));
-    assert_eq!(here.relay("{\"event\":\"done\",\"exit\":null}"), Some(Exit::Negotiation), "a last line ends the job");
+    assert_eq!(Events::to(&mut here).relay(lines.text().trim()), Some(Exit::Partial));
+    assert_eq!(
+        Events::to(&mut here).relay("{\"event\":\"done\",\"exit\":null}"),
+        Some(Exit::Negotiation),
+        "a last line ends the job"
+    );
     assert!(ends_job("{\"event\":\"done\",\"exit\":null}") && !ends_job("{\"event\":\"note\",\"text\":\"done\"}"));
     let (mut there, lines, _) = screen(Mode::Json);
     let failure = Exit::Refused.fail("open the job", "read-only");
     assert_eq!(there.fail(&failure), Exit::Refused);
-    assert_eq!(here.relay(lines.text().trim()), Some(Exit::Refused));
+    assert_eq!(Events::to(&mut here).relay(lines.text().trim()), Some(Exit::Refused));
     assert!(err.text().contains("failed to open the job: read-only\n  next: "));
 }
 
@@ -569,7 +579,7 @@ fn explain_shows_both_offers_each_reason_and_the_sum_of_memory() {
         driver_reason: "the kernel allows it",
     };
     let (mut screen, _, err) = screen(Mode::Lines);
-    screen.explain(&explained);
+    screen.plan(&json::PlanRecord::of(&explained));
     let text = err.text();
     for part in [
         "  cores             here: 2\n                    there: 64\n",
@@ -630,7 +640,7 @@ fn no_number_from_another_host_stops_the_screen_and_a_last_line_always_ends_the_
         for line in lines.lines() {
             for bad in bent(&serde_json::from_str(line).unwrap(), &with) {
                 let (mut here, _, _) = screen(Mode::Lines);
-                let exit = here.relay(&bad.to_string());
+                let exit = Events::to(&mut here).relay(&bad.to_string());
                 assert_eq!(exit.is_some(), bad["event"] == "done", "{bad}");
                 count += 1;
             }
@@ -643,7 +653,7 @@ proptest::proptest! {
     #[test]
     fn no_text_from_another_host_makes_the_screen_panic(text in ".{0,80}") {
         let (mut here, _, _) = screen(Mode::Lines);
-        let _ = here.relay(&text);
+        let _ = Events::to(&mut here).relay(&text);
         here.note(&text);
     }
 }

@@ -5,26 +5,19 @@
 //! Invariants: nothing of the receipt is believed before its own digest and signatures hold; links below the folder are never
 //!   followed; memory does not grow with the number or the size of files.
 //! Absent on purpose: mending (`longhaul cp` sends what differs), looking for files that the receipt does not name.
-//!
-//! The modules stand in the order in which a receipt meets them.
-
-mod paper; // the receipt itself: shape, digest, signatures
-mod files; // each entry against the disk, over all cores
-mod lanes; // of a set, over all volumes
 
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use proto::manifest::EntryKind;
 use serde::Serialize;
-use sys::fs::Dir;
 
 use crate::args::VerifyArguments;
 use crate::report::json::hex;
 use crate::report::{Mode, Progress, Screen, clean, show_path};
-use files::{Found, Tally};
-use paper::Paper;
+use node::verify::Place;
+use node::verify::files::{self, Found, Tally};
+use node::verify::paper::Paper;
 use text::exit::{Exit, Failure};
 use text::units::{show_bytes, show_bytes_per_second, show_count, show_seconds};
 
@@ -47,7 +40,10 @@ fn run_on(arguments: &VerifyArguments, screen: &mut Screen) -> Result<Exit, Fail
     paper.demand_signer(arguments.signer.as_deref())?;
     let place = match &arguments.path[..] {
         [path] if !is_set(path) => Place::find(path, &mut paper)?,
-        paths => Place::set(paths, &mut paper)?,
+        paths => {
+            let patterns: Vec<_> = paths.iter().map(|path| path.as_os_str().to_owned()).collect();
+            Place::set(&crate::args::volumes::expand_all(&patterns)?, &mut paper)?
+        }
     };
     let workers = usize::from(arguments.workers.unwrap_or_else(cores));
     let (files, bytes) = place.totals(&paper);
@@ -85,103 +81,6 @@ fn is_set(path: &Path) -> bool {
 
 fn cores() -> u16 {
     std::thread::available_parallelism().map_or(1, |cores| u16::try_from(cores.get()).unwrap_or(u16::MAX))
-}
-
-/// Where the entries are looked for.
-#[derive(Debug)]
-pub enum Place {
-    /// All of them, below this folder or on these volumes, without the first `strip` bytes of their paths.
-    Folder { volumes: Vec<Dir>, strip: usize },
-    /// One of them: `entry` of the receipt is the file `name` in this folder.
-    One { folder: Dir, name: Vec<u8>, entry: Vec<u8>, bytes: u64 },
-}
-
-impl Place {
-    /// What `PATH` means for this receipt. A file stands for the entry whose path is the longest end of its own path; the
-    /// entry without a path is the root of a copy of a single file.
-    fn find(path: &Path, paper: &mut Paper) -> Result<Self, Failure> {
-        let what = || format!("open {}", path.display());
-        let fail = |error: std::io::Error| {
-            Exit::of_io(&error)
-                .fail(what(), &error)
-                .next("name the folder that was the destination of the copy, or a file of it")
-        };
-        if std::fs::metadata(path).map_err(fail)?.is_dir() {
-            let folder = Dir::open(path.as_os_str().as_bytes()).map_err(fail)?;
-            let strip = strip_of(&folder, paper)?;
-            return Ok(Self::Folder { volumes: vec![folder], strip });
-        }
-        let full = std::path::absolute(path).map_err(fail)?;
-        let (Some(parent), Some(name)) = (full.parent(), full.file_name()) else {
-            return Err(Exit::Usage.fail(what(), "it is neither a file nor a folder"));
-        };
-        let mut best: Option<(Vec<u8>, u64)> = None;
-        paper.entries(|line| {
-            let entry = &line.entry;
-            let longer = best.as_ref().is_none_or(|(best, _)| entry.path.len() > best.len());
-            if entry.is_file() && longer && is_end_of(&entry.path, full.as_os_str().as_bytes()) {
-                best = Some((entry.path.to_vec(), entry.bytes()));
-            }
-            true
-        })?;
-        let Some((entry, bytes)) = best else {
-            let failure = Exit::Usage.fail(format!("verify {}", path.display()), "the receipt names no such file");
-            return Err(failure.next("name the folder that was the destination of the copy"));
-        };
-        let folder = Dir::open(parent.as_os_str().as_bytes()).map_err(fail)?;
-        Ok(Self::One { folder, name: name.as_bytes().to_vec(), entry, bytes })
-    }
-
-    /// The volumes of a set.
-    fn set(paths: &[PathBuf], paper: &mut Paper) -> Result<Self, Failure> {
-        let patterns: Vec<_> = paths.iter().map(|path| path.as_os_str().to_owned()).collect();
-        let mut volumes = Vec::new();
-        for path in crate::cp::volumes::expand_all(&patterns)? {
-            let fail = |error: std::io::Error| {
-                Exit::of_io(&error)
-                    .fail(format!("open the volume {}", Path::new(&path).display()), &error)
-                    .next("mount it, or leave it out: what only it holds is told as missing")
-            };
-            volumes.push(Dir::open(path.as_bytes()).map_err(fail)?);
-        }
-        let mut strip = usize::MAX;
-        for folder in &volumes {
-            strip = strip.min(strip_of(folder, paper)?);
-        }
-        Ok(Self::Folder { volumes, strip })
-    }
-
-    /// Files and bytes that will be read.
-    fn totals(&self, paper: &Paper) -> (u64, u64) {
-        match self {
-            Self::Folder { .. } => (paper.sealed().files, paper.sealed().bytes),
-            Self::One { bytes, .. } => (1, *bytes),
-        }
-    }
-}
-
-/// A tree that was copied under a new name stands in the receipt with that name in front, and users name the tree itself. So:
-/// if all entries are below one folder `top`, and there is no `top` in the folder they named, that folder is `top`.
-fn strip_of(folder: &Dir, paper: &mut Paper) -> Result<usize, Failure> {
-    let mut top: Option<Vec<u8>> = None;
-    let mut is_one_tree = true;
-    paper.entries(|line| {
-        let path = &line.entry.path;
-        let first = path.split(|&byte| byte == b'/').next().unwrap_or_default();
-        let top = top.get_or_insert_with(|| first.to_vec());
-        let is_top_itself = path.len() == first.len();
-        let is_folder = matches!(line.entry.kind, EntryKind::Folder | EntryKind::FolderEnd);
-        is_one_tree &= !path.is_empty() && *top == first && (!is_top_itself || is_folder);
-        is_one_tree
-    })?;
-    let Some(top) = top.filter(|_| is_one_tree) else { return Ok(0) };
-    let is_missing = folder.stat(&top).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
-    Ok(if is_missing { top.len() + 1 } else { 0 })
-}
-
-/// Is `entry` the last components of `full`?
-fn is_end_of(entry: &[u8], full: &[u8]) -> bool {
-    entry.is_empty() || full.strip_suffix(entry).is_some_and(|before| before.ends_with(b"/"))
 }
 
 /// The rate of the last moments, bit/s.

@@ -10,7 +10,8 @@ use proto::receipt::{self, Head, Signer};
 use proto::wire::control::{Digest, DigestKind, Rung};
 
 use super::*;
-use crate::identity::Identity;
+use node::identity::Identity;
+use node::verify::is_end_of;
 
 /// A folder that goes away with the test.
 struct Tree(PathBuf);
@@ -87,7 +88,7 @@ impl Tree {
         receipt::write_signed(&mut body, Signer::Sender, &sender.public(), &sender.sign(&message));
         receipt::write_signed(&mut body, Signer::Receiver, &receiver.public(), &receiver.sign(&message));
         std::fs::write(self.receipt(), body).unwrap();
-        crate::identity::keys::fingerprint(&sender.public())
+        node::identity::keys::fingerprint(&sender.public())
     }
 
     fn verify(&self) -> Result<(Exit, String), Failure> {

@@ -189,7 +189,7 @@ mod tests {
     }
 
     fn relay() -> Frame {
-        Frame::Relay { sources: vec![], target: String::new(), volumes: vec![], options: vec![] }
+        Frame::Relay { sources: vec![], target: String::new(), volumes: vec![], request: Default::default() }
     }
 
     fn ask_ticket() -> Frame {

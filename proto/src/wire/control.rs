@@ -14,6 +14,7 @@ use crate::layout::Layout;
 use crate::manifest::{Aspects, Entry, EntryId};
 use crate::negotiate::{Offer, Plan, RequestedSettings, Resources};
 use crate::wire::chunk::PACK_FILE_BYTES_MAX;
+use crate::wire::request::RelayRequest;
 
 /// Counts chunks of one job in the order the sender hands them out, from 0.
 pub type ChunkId = u64;
@@ -222,8 +223,8 @@ pub enum Frame {
     /// 16: Last frame each way.
     Bye,
     /// 17: Client → daemon: run this job yourself against another daemon (remote to remote). `source` are paths below this
-    /// daemon's root, `target` a whole address with a ticket, `volumes` the paths there of a set's further volumes, `options` the flags as on a command line.
-    Relay { sources: Vec<Box<[u8]>>, target: String, volumes: Vec<Box<[u8]>>, options: Vec<String> },
+    /// daemon's root, `target` a whole address with a ticket, `volumes` the paths there of a set's further volumes, `request` how it is to be done.
+    Relay { sources: Vec<Box<[u8]>>, target: String, volumes: Vec<Box<[u8]>>, request: Box<RelayRequest> },
     /// 18: Daemon → client during a relayed job: one JSON event line.
     Event { line: String },
     /// 19: Client → daemon: a ticket for one job of the owner of `key`: a push to exactly these paths, with my own rights and no more than is
@@ -309,7 +310,7 @@ pub const AGENT_BYTES_MAX: usize = 200;
 pub const STEP_BYTES_MAX: usize = 200;
 /// Longest detail of a refusal, in bytes.
 pub const DETAIL_BYTES_MAX: usize = 1024;
-/// Longest target address, option or address text, in bytes.
+/// Longest target address, rule or address text, in bytes.
 pub const TEXT_BYTES_MAX: usize = 4096;
 /// Longest event line, in bytes: what the two bytes of its length can say.
 pub const LINE_BYTES_MAX: usize = 65_535;

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 
 use super::codec::Reader;
 use super::control::*;
+use super::request::{RelayRequest, rules};
 use crate::FRAME_BYTES_MAX;
 use crate::books::Books;
 use crate::error::Breach;
@@ -105,7 +106,7 @@ fn service(kind: u8, from: &mut Reader<'_>) -> Result<Frame, Breach> {
             sources: from.list(LIST_MAX, 2, user_path)?,
             target: from.text(TEXT_BYTES_MAX)?,
             volumes: from.list(usize::from(VOLUMES_MAX) - 1, 2, user_path)?,
-            options: from.list(LIST_MAX, 2, |from| from.text(TEXT_BYTES_MAX))?,
+            request: Box::new(RelayRequest::decode(from)?),
         },
         18 => Frame::Event { line: from.text(LINE_BYTES_MAX)? },
         19 => Frame::AskTicket {
@@ -196,12 +197,7 @@ fn open(from: &mut Reader<'_>) -> Result<Open, Breach> {
 }
 
 fn compare(from: &mut Reader<'_>) -> Result<Compare, Breach> {
-    match from.u8()? {
-        0 => Ok(Compare::Never),
-        1 => Ok(Compare::Changed),
-        2 => Ok(Compare::Always),
-        _ => Err(Breach::FieldOutOfRange),
-    }
+    Compare::from_byte(from.u8()?)
 }
 
 /// One for each volume, at most.
@@ -224,12 +220,6 @@ fn layout(from: &mut Reader<'_>) -> Result<Option<Layout>, Breach> {
         }
         _ => Err(Breach::FieldOutOfRange),
     }
-}
-
-fn rules(from: &mut Reader<'_>) -> Result<Vec<Box<str>>, Breach> {
-    let rules = from.list(RULES_MAX, 2, |from| Ok(from.text(TEXT_BYTES_MAX)?.into_boxed_str()))?;
-    let bytes: usize = rules.iter().map(|rule| rule.len()).sum();
-    if bytes > RULES_BYTES_MAX { Err(Breach::FieldTooLong) } else { Ok(rules) }
 }
 
 /// A place that could not be scanned: no entry stands for it.
@@ -451,6 +441,21 @@ fn fault(from: &mut Reader<'_>) -> Result<EntryFault, Breach> {
         errno: from.i32()?,
         step: from.text(STEP_BYTES_MAX)?,
     })
+}
+
+impl Compare {
+    /// The comparing with this number on the wire.
+    ///
+    /// # Errors
+    /// `FieldOutOfRange` for all others.
+    pub fn from_byte(byte: u8) -> Result<Compare, Breach> {
+        match byte {
+            0 => Ok(Compare::Never),
+            1 => Ok(Compare::Changed),
+            2 => Ok(Compare::Always),
+            _ => Err(Breach::FieldOutOfRange),
+        }
+    }
 }
 
 impl Rung {

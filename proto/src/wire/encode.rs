@@ -233,11 +233,11 @@ impl Frame {
                 out.extend_from_slice(body);
                 put_bytes(out, signature);
             }
-            Frame::Relay { sources, target, volumes, options } => {
+            Frame::Relay { sources, target, volumes, request } => {
                 put_list(out, sources, |out, path| put_bytes(out, path));
                 put_text(out, target, TEXT_BYTES_MAX);
                 put_list(out, volumes, |out, path| put_bytes(out, path));
-                put_list(out, options, |out, option| put_text(out, option, TEXT_BYTES_MAX));
+                request.encode(out);
             }
             Frame::Event { line } => put_text(out, line, LINE_BYTES_MAX),
             Frame::AskTicket { key, targets, compare, prune } => {

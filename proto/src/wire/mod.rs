@@ -1,6 +1,7 @@
 //! The bytes of protocol 1, as `docs/protocol.md` draws them.
 
 pub mod control; // frames of the control session
+pub mod request; // what a relayed job may be told
 pub mod encode; // a control frame to bytes
 mod decode; // and back, with every check a stranger's bytes need
 pub mod chunk; // rail greeting, chunk header, pack index

@@ -16,9 +16,9 @@ use super::report::Report;
 use super::rig::Rig;
 use super::{SearchArguments, search};
 use crate::bench::table::median;
-use crate::identity::Home;
-use crate::job::measured;
-use crate::link::failure_of;
+use node::identity::Home;
+use node::job::measured;
+use node::link::failure_of;
 use text::units::show_bits_per_second;
 use tune::ab_check::judge;
 
@@ -109,8 +109,7 @@ pub fn run(arguments: &ProbeArguments) -> anyhow::Result<()> {
         bps: bps as u64,
         placement: placement.clone(),
     };
-    home.write(cached::FILE, cached::with(&measured::file(&home), &line).as_bytes(), false)
-        .map_err(|error| failure_of("keep the winner", &error.into()))?;
+    measured::keep(&home, &line).map_err(|error| failure_of("keep the winner", &error.into()))?;
     rig.close()?;
     tell(arguments, false, &why, placement, bps, Some(&report))
 }

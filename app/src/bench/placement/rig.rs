@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::thread::JoinHandle;
 
-use crate::job::measured;
 use anyhow::Context;
 use engine::host::Hold;
+use node::job::measured;
 use sys::sock;
 use topology::placement::shape::Shape;
 use topology::placement::{Placement, Rings, Side};

@@ -1,0 +1,223 @@
+//! Both ends in this process: local to local.
+//!
+//! For: a copy on one host with the same resume, digests, receipt and report as over a network.
+//! In and out: paths in; an exit code out.
+//! Invariants: the same two job ends, over a socket pair instead of TCP; payload does not leave the process, so it is not encrypted, but
+//! every chunk is checked as ever.
+//! Absent on purpose: what may be shared instead of copied (engine::linux).
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use engine::host::{Team, Workers};
+use engine::tree::scan::overlap::Own;
+use engine::tree::sink::LinuxSink;
+use engine::tree::{Sinks, Sources};
+use engine::worker::bound::Bound;
+use proto::negotiate::{Choice, Offer, Plan, negotiate};
+use sys::event::Event;
+
+use crate::client::session::Placed;
+use crate::client::{Copy, outcome as report, session, unnamed};
+use crate::event::Events;
+use crate::job::homes;
+use crate::job::keeper::{self, Job, Outcome, Way};
+use crate::job::offer;
+use crate::job::place::{self, Called, Ground};
+use crate::job::rails::Rails;
+use crate::job::receipt;
+use crate::link::Link;
+use text::exit::{Exit, Failure};
+
+/// Copies within this host.
+pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], events: &mut Events<'_>) -> Result<Exit, Failure> {
+    let (ground, dry) = (Ground::here(), copy.request.dry_run);
+    let target = target(copy, &ground, paths, to)?;
+    let id = session::job_id()?;
+    let source = source(copy, &ground, paths, to, &target, &id)?;
+    let (own, plan, mut choices) = agree(copy)?;
+    let (carry, carried) = receipt::carry(&copy.home, &target, dry);
+    let (read, (sink, sync)) = (source.clone(), sink(copy, target, source.clone()));
+    let rung = copy.request.rung;
+    let start = |error: std::io::Error| Exit::of_io(&error).fail("start the job", error);
+    let (near, far) = Link::pair().map_err(start)?;
+    let (bell, far_bell) = (Event::new().map_err(start)?, Event::new().map_err(start)?);
+    let (to_far, from_near) = channel();
+    let from = Way::Send(source);
+    let to = Way::Recv { sink: sink.clone(), keep: copy.request.keep, carried, sync };
+    let here = placed(copy, (plan.workers.0, plan.chunk_bytes), &from, "placement, reading", &mut choices)?;
+    let there = placed(copy, (plan.workers.1, plan.chunk_bytes), &to, "placement, writing", &mut choices)?;
+    explain(copy, &own, &choices, &here.workers, events);
+    let wanted = copy.request.receipt.clone().unwrap_or_else(|| receipt::default_path(&copy.home, &id));
+    let senders = (!dry).then(|| sender_receipt(&wanted));
+    let make = |link, way, placed: Placed, rails, bell, receipt, carry| Job {
+        no: session::next_job(),
+        id,
+        link,
+        identity: &copy.identity,
+        peer_key: copy.identity.public(),
+        plan: plan.clone(),
+        terms: offer::terms(&plan, rung),
+        rung,
+        layout: copy.layout,
+        dry,
+        known: None,
+        way,
+        workers: Team::new(placed.workers, 0, u16::MAX),
+        volume_nodes: placed.volume_nodes,
+        pool_bytes: placed.pool_bytes,
+        rails,
+        weights: Vec::new(),
+        offers: None,
+        bell,
+        stall: copy.request.stall,
+        receipt,
+        carry,
+        bound: Arc::new(Bound::new(plan.rate_bps / 8, None)),
+        share: None,
+        ending: None,
+        posted: None,
+        halt: None,
+    };
+    let (rails, wait) = (Rails::dial_pair(to_far, far_bell.clone(), bell.clone()), Rails::Wait { from: from_near });
+    let mut sender = make(near, from, here, rails, bell, Option::clone(&senders), None);
+    sender.halt = Some(Arc::clone(&copy.halt));
+    sender.posted = Some(copy.post(id, "copies", &sender.bell));
+    let receiver =
+        make(far, to, there, wait, far_bell, (!dry).then_some(wanted), (!dry && !copy.piped).then_some(carry));
+    let facts = report::Facts {
+        copy,
+        job: id,
+        direction: None,
+        plan: &plan,
+        choices: &choices,
+        shared: true,
+        rung,
+        compare: sync.compare,
+    };
+    let ended = turn_both(sender, receiver, events);
+    if let Some(path) = senders {
+        // The receiver's copy is the one that stays; both are the same byte for byte.
+        let _ = std::fs::remove_file(path);
+    }
+    let ended = ended?;
+    tell_clones(&sink, &read, events);
+    report::end(&facts, ended, events)
+}
+
+/// An end's workers beside its disks.
+fn placed(
+    copy: &Copy<'_>,
+    (count, chunk_bytes): (u16, u32),
+    way: &Way,
+    what: &'static str,
+    choices: &mut Vec<Choice>,
+) -> Result<Placed, Failure> {
+    let (holds, volume_nodes) = homes::place(&[], way, count.into(), what, choices);
+    let (workers, pool_bytes) = session::start_workers(copy, count, chunk_bytes, holds)?;
+    Ok(Placed { workers, pool_bytes, volume_nodes })
+}
+
+fn explain(copy: &Copy<'_>, own: &Offer, choices: &[Choice], workers: &Arc<Workers>, events: &mut Events<'_>) {
+    if copy.request.explain {
+        report::Explaining { own, theirs: None, choices, workers, granted: copy.request.memory_bytes }.show(events);
+    }
+}
+
+fn target(copy: &Copy<'_>, ground: &Ground, paths: &[Box<[u8]>], to: &[Box<[u8]>]) -> Result<place::Target, Failure> {
+    let into_folder = session::is_into_folder(copy, paths, &to[0]);
+    let target = place::target(ground, to, copy.layout, into_folder, copy.request.dry_run)?;
+    if copy.piped && target.top.is_empty() { Err(unnamed()) } else { Ok(target) }
+}
+
+fn source(
+    copy: &Copy<'_>,
+    ground: &Ground,
+    paths: &[Box<[u8]>],
+    to: &[Box<[u8]>],
+    target: &place::Target,
+    id: &[u8; 16],
+) -> Result<Arc<Sources>, Failure> {
+    let called = Called::of(&target.top, session::is_into_folder(copy, paths, &to[0]));
+    let source = place::source(ground, paths, called, session::storage(copy), copy.request.joined)?;
+    let own = Own::new(id, &session::places(target, id)).map(Arc::new);
+    // Both ends are this host: its numbers mean the same.
+    let (filter, picks, kept) = (&copy.choice.filter, &copy.choice.picks, copy.request.aspects);
+    let snapshot = copy.request.snapshot;
+    let source = source.map(|it| {
+        let it = it.keeping(kept, true).from_snapshots(snapshot).avoiding(own.clone());
+        it.choosing(filter.clone(), picks.clone())
+    });
+    session::refuse_overlap(own.as_deref(), &source, copy.request.prune.is_some())?;
+    Ok(Arc::new(source))
+}
+
+/// The destination, which may share blocks with the source.
+fn sink(copy: &Copy<'_>, target: place::Target, source: Arc<Sources>) -> (Arc<Sinks>, keeper::Sync) {
+    let (chooser, sync) = (session::storage(copy), session::sync(copy));
+    let kept = copy.request.aspects;
+    // Of a set of volumes only the scan knows which has a file.
+    let is_one = source.trees().len() == 1 && !source.is_striped();
+    let clones = is_one.then(|| (source, copy.request.reflink));
+    session::sink(target, &chooser, sync, kept, copy.choice.filter.clone(), clones)
+}
+
+fn tell_clones(sinks: &Sinks, source: &Sources, events: &mut Events<'_>) {
+    report::written_meanwhile(source).into_iter().for_each(|it| events.note(&it));
+    let sum = sinks.trees().map(LinuxSink::cloned).fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
+    if let (files @ 1.., bytes) = sum {
+        let what = "share their blocks with the source; their digests are of what stands at the destination";
+        events.note(&format!("{files} files of together {bytes} bytes {what}"));
+    }
+}
+
+/// Where the sending half writes its receipt while both run.
+fn sender_receipt(wanted: &Path) -> PathBuf {
+    let mut path = wanted.as_os_str().to_owned();
+    path.push(".sender");
+    path.into()
+}
+
+/// The same offer twice; payload stays in the process and is not encrypted.
+fn agree(copy: &Copy<'_>) -> Result<(Offer, Plan, Vec<Choice>), Failure> {
+    let mut wishes = session::wishes(copy);
+    wishes.integrity_only = true;
+    wishes.datagrams = 0;
+    let own = offer::offer(&wishes);
+    let (plan, choices) = negotiate(&own, &own, true)
+        .map_err(|refusal| Exit::of_refusal(refusal).fail("agree on a plan", refusal.what()))?;
+    Ok((own, plan, choices))
+}
+
+/// Turns both ends; the sender's outcome, with what only the receiver knows.
+fn turn_both(sender: Job<'_>, mut receiver: Job<'_>, events: &mut Events<'_>) -> Result<Outcome, Failure> {
+    // One cap, and one end that holds it: `job set` asks the sender.
+    (receiver.plan.rate_bps, receiver.bound) = (0, Arc::default());
+    let mut pace = report::Pace::default();
+    let (say, said) = channel::<String>();
+    let (sent, received) = std::thread::scope(|scope| {
+        // The sender's end may be gone, and its events with it.
+        let there = scope.spawn(move || {
+            keeper::run(receiver, &mut |status, _| status.said.iter().for_each(|it| drop(say.send(it.clone()))))
+        });
+        let here = keeper::run(sender, &mut |status, notes| {
+            said.try_iter().for_each(|it| events.note(&it));
+            report::tell(events, &mut pace, status, notes, true);
+        });
+        (here, there.join())
+    });
+    said.try_iter().for_each(|it| events.note(&it));
+    let received = received.map_err(|_| Exit::Bug.fail("receive", "the receiving end panicked"))?;
+    let (mut sent, received) = match (sent, received) {
+        (Ok(sent), Ok(received)) => (sent, received),
+        // The receiver's reason is the nearer one when both ended: the sender only saw it go.
+        (_, Err(failure)) if failure.exit != Exit::Lost => return Err(failure),
+        (Err(failure), _) | (_, Err(failure)) => return Err(failure),
+    };
+    sent.receipt = received.receipt;
+    sent.receipt_missing = received.receipt_missing.or(sent.receipt_missing);
+    sent.storage.extend(received.storage);
+    sent.peers = Some(received.own);
+    Ok(sent)
+}

@@ -1,0 +1,353 @@
+//! The initiator's side: a job is opened, followed and reported.
+//!
+//! For: copying between any two of: this host, a daemon, a host that ssh reaches.
+//! In and out: a `JobRequest` in; `JobEvent`s on the way, an exit code out.
+//! Invariants: remote to remote goes directly between the two; nothing is sent before both ends computed the same plan.
+//! Absent on purpose: moving bytes (engine), running a job end (job::keeper), accepting jobs.
+
+pub mod bring; // the program to a host that ssh reaches and that has none
+pub mod choice; // which entries are taken, compiled
+pub mod far; // hosts that ssh reaches: the far side started, brought there if missing
+pub mod layout; // how the volumes of a destination are used
+pub mod lent; // what a daemon gives a job that it makes for a client
+pub mod local; // both ends in this process
+pub mod outcome; // outcome → end report
+pub mod relay; // remote to remote
+pub mod retry; // again, when the session was lost
+pub mod session; // push and pull over a session
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use engine::platform::Clones;
+use proto::error::Refusal;
+use proto::layout::Layout;
+use proto::rate::{Law, Policy};
+use sys::event::Event;
+
+use self::choice::Choice;
+use self::lent::Lender;
+use self::retry::Again;
+use crate::address::{Address, folder_path};
+use crate::event::{Events, JobEvent, Watch};
+use crate::identity::{Home, Identity};
+use crate::job;
+use crate::job::board::{Board, Posted, Title};
+use crate::job::halt::Halt;
+use crate::link::failure_of;
+use crate::request::JobRequest;
+use text::exit::{Exit, Failure};
+
+/// An identity that opens jobs.
+///
+/// ```no_run
+/// use node::client::Node;
+/// use node::event::JobEvent;
+/// use node::identity::Home;
+/// use node::request::JobRequest;
+///
+/// let node = Node::open(&Home::find()?)?;
+/// let request = JobRequest::copy(["/data/run7"], "longhaul://TICKET@192.0.2.7:5740/").build();
+/// let job = node.start(request);
+/// for event in job.events() {
+///     if let JobEvent::Progress(now) = event {
+///         println!("{} bytes", now.bytes_done);
+///     }
+/// }
+/// let exit = job.wait()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// Keys, trust, receipts.
+    home: Home,
+    identity: Arc<Identity>,
+    board: Arc<Board>,
+    /// Copied to a host that ssh reaches and that has none; `None`: nothing is copied there.
+    program: Option<PathBuf>,
+}
+
+/// What a job is beside its request.
+#[derive(Debug, Clone, Default)]
+pub struct Manner {
+    /// One end is a file that stands for a stream: the other end must name it, and nothing of it is there in a next run.
+    pub piped: bool,
+    /// Ends the job from outside.
+    pub halt: Arc<Halt>,
+}
+
+impl Node {
+    /// The identity of this home, made now if there is none.
+    ///
+    /// # Errors
+    /// A home that cannot be read or written, or that others may read.
+    pub fn open(home: &Home) -> Result<Node, Failure> {
+        Node::open_and_tell(home, |_| ())
+    }
+
+    /// The same; `tell` hears why jobs are not shown to `longhaul job` of this user, where they are not.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn open_and_tell(home: &Home, tell: impl FnMut(&str)) -> Result<Node, Failure> {
+        let identity = Identity::load(home).map_err(|error| failure_of("load this host's key", &error.into()))?;
+        let board = Board::open(home, tell);
+        job::sweep::begin(home, false);
+        Ok(Node { home: home.clone(), identity: Arc::new(identity), board, program: None })
+    }
+
+    /// Hosts that ssh reaches and that have no longhaul are given this program.
+    #[must_use]
+    pub fn bringing(mut self, program: impl Into<PathBuf>) -> Node {
+        self.program = Some(program.into());
+        self
+    }
+
+    /// Runs a job to its end on this thread; `watch` is told how it goes. A job that did not reach its end is an error, and `watch` was not told of
+    /// it. Files that failed alone are in the exit code (3 to 5).
+    ///
+    /// # Errors
+    /// What ended the job; `Failure::exit` has the kind of it.
+    pub fn run(&self, request: &JobRequest, manner: Manner, watch: &mut dyn Watch) -> Result<Exit, Failure> {
+        run(self, request, manner, &mut Events::to(watch))
+    }
+
+    /// Starts a job on a thread of its own.
+    #[must_use]
+    pub fn start(&self, request: JobRequest) -> Job {
+        let (to, events) = channel();
+        let (node, manner) = (self.clone(), Manner::default());
+        let halt = Arc::clone(&manner.halt);
+        let done = std::thread::spawn(move || {
+            // Whoever does not listen any more still has the job done.
+            node.run(&request, manner, &mut |event| drop(to.send(event)))
+        });
+        Job { events, halt, done }
+    }
+}
+
+/// A job that runs. When this is dropped the job goes on.
+#[derive(Debug)]
+pub struct Job {
+    events: Receiver<JobEvent>,
+    halt: Arc<Halt>,
+    done: JoinHandle<Result<Exit, Failure>>,
+}
+
+impl Job {
+    /// What the job tells, as it happens; ends with the job.
+    pub fn events(&self) -> impl Iterator<Item = JobEvent> {
+        self.events.iter()
+    }
+
+    /// Ends the job early; what is complete stays, and the same request resumes.
+    pub fn cancel(&self) {
+        self.halt.order(Refusal::Cancelled, "the program that runs the job ended it");
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Errors
+    /// What ended the job.
+    pub fn wait(self) -> Result<Exit, Failure> {
+        self.done.join().unwrap_or_else(|_| Err(Exit::Bug.fail("run the job", "its thread panicked")))
+    }
+}
+
+/// What every kind of copy needs.
+#[derive(Debug)]
+pub struct Copy<'a> {
+    /// What is asked for.
+    pub request: &'a JobRequest,
+    /// Who we are.
+    pub identity: Arc<Identity>,
+    /// Keys, trust, receipts.
+    pub home: Home,
+    /// When the command began.
+    pub began: Instant,
+    /// The volumes of the destination, if it is a set of them.
+    pub layout: Option<Layout>,
+    /// Which entries are taken.
+    pub choice: Choice,
+    /// One end is a spool of ours: the other must name the stream.
+    pub piped: bool,
+    /// Passes over the source: a disk of the destination went out, or the session was lost.
+    pub again: Again,
+    /// Where the job is shown while it runs.
+    pub board: Arc<Board>,
+    /// Sources and destination in words, without secrets.
+    pub what: String,
+    /// A daemon makes this copy for a client: what it lends.
+    pub lent: Option<&'a dyn Lender>,
+    /// By what the job is ended from outside.
+    pub halt: Arc<Halt>,
+    /// See `Node::bringing`.
+    pub program: Option<PathBuf>,
+}
+
+impl Copy<'_> {
+    /// The job goes on the board.
+    #[must_use]
+    pub fn post(&self, job: [u8; 16], end: &'static str, bell: &Event) -> Posted {
+        self.board.post(Title { job, end, initiates: true, what: self.what.clone() }, bell.clone())
+    }
+}
+
+/// What does not go together is refused before anything is looked at.
+///
+/// # Errors
+/// What does not go together.
+pub fn check(request: &JobRequest) -> Result<(), Failure> {
+    let is_local = request.addresses().all(|text| Address::of(text).is_ok_and(|it| matches!(it, Address::Local(_))));
+    if request.reflink == Clones::Only && !is_local {
+        return Err(Exit::Usage.fail("share blocks with the source", "source and destination are on different hosts"));
+    }
+    let is_fixed = request.policy == Policy::Fixed || request.law == Law::Fixed;
+    let weighed = request.paths.iter().filter(|path| path.weight.is_some()).count();
+    if weighed > 0 && weighed < request.paths.len() {
+        return Err(Exit::Usage
+            .fail("weigh the paths", "some have a weight and some have none")
+            .next("give one to each, or to none"));
+    }
+    if is_fixed && request.rate_bps.is_none() {
+        return Err(Exit::Usage.fail("send at a fixed rate", "--policy fixed and --law fixed need --rate"));
+    }
+    if request.prune.is_some() && request.names.is_some() {
+        let cause = "of what --files-from does not name, nobody knows whether the source has it";
+        return Err(Exit::Usage.fail("remove what the source does not have", cause));
+    }
+    Ok(())
+}
+
+fn run(node: &Node, request: &JobRequest, manner: Manner, events: &mut Events<'_>) -> Result<Exit, Failure> {
+    let began = Instant::now();
+    check(request)?;
+    let listed = if request.names.is_some() { Some(below_folder(request)?) } else { None };
+    let request = listed.as_ref().unwrap_or(request);
+    let parsed = |all: &[OsString]| all.iter().map(|text| Address::of(text)).collect::<Result<Vec<_>, _>>();
+    let (sources, destinations) = (parsed(&request.sources)?, parsed(&request.destinations)?);
+    let layout = layout::layout(request, destinations.len())?;
+    layout::count(if request.joined { sources.len() } else { 1 })?;
+    let choice = Choice::of(request)?;
+    receipt_is_possible(request)?;
+    let copy = Copy {
+        request,
+        identity: Arc::clone(&node.identity),
+        home: node.home.clone(),
+        began,
+        layout,
+        choice,
+        piped: manner.piped,
+        again: Again::default(),
+        board: Arc::clone(&node.board),
+        what: in_words(&sources, &destinations),
+        lent: None,
+        halt: manner.halt,
+        program: node.program.clone(),
+    };
+    let (from, paths) = one_place(&sources)?;
+    let (_, targets) = one_place(&destinations)?;
+    let once = |events: &mut Events<'_>| pass(&copy, from, &paths, &destinations[0], &targets, events);
+    copy.again.until_done(request.stall, events, once)
+}
+
+/// A stream whose destination is a folder.
+#[must_use]
+pub fn unnamed() -> Failure {
+    Exit::Usage
+        .fail("name the stream", "the destination is a folder")
+        .next("name the file in it: longhaul cp - HOST:FOLDER/NAME")
+}
+
+/// A receipt that was asked for by name: that it cannot be written is said before anything is moved, not after hours.
+fn receipt_is_possible(request: &JobRequest) -> Result<(), Failure> {
+    let Some(path) = request.receipt.as_ref().filter(|_| !request.dry_run) else { return Ok(()) };
+    let is_far = |text: &OsString| !matches!(Address::parse(text.as_bytes()), Ok(Address::Local(_)));
+    if request.addresses().all(is_far) {
+        let cause = "both ends are other hosts: the receipt stands with them, below their LONGHAUL_HOME";
+        return Err(Exit::Usage.fail(format!("write the receipt '{}' here", path.display()), cause));
+    }
+    job::receipt::try_place(path).map_err(|error| {
+        let failure = Exit::NoReceipt.fail(format!("write the receipt '{}'", path.display()), error);
+        failure.next("name another place with --receipt, or leave it out; nothing was moved")
+    })
+}
+
+/// What is copied where, short enough for a line.
+fn in_words(sources: &[Address], destinations: &[Address]) -> String {
+    let of = |all: &[Address]| match all {
+        [one] => one.to_string(),
+        [first, rest @ ..] => format!("{first} and {} more", rest.len()),
+        [] => String::new(),
+    };
+    format!("{} -> {}", of(sources), of(destinations))
+}
+
+/// One job from the source to the destination.
+fn pass(
+    copy: &Copy<'_>,
+    from: Option<&Address>,
+    paths: &[Box<[u8]>],
+    to: &Address,
+    targets: &[Box<[u8]>],
+    events: &mut Events<'_>,
+) -> Result<Exit, Failure> {
+    let mut far = far::Far::default();
+    match (from, to) {
+        (None, Address::Local(_)) => local::run(copy, paths, targets, events),
+        (None, to) => {
+            let to = far.reach(copy, to, events)?;
+            session::push(copy, paths, &to, targets, events)
+        }
+        (Some(from), Address::Local(_)) => {
+            let from = far.reach(copy, from, events)?;
+            session::pull(copy, &from, paths, targets, events)
+        }
+        (Some(from), to) => {
+            let from = far.reach(copy, from, events)?;
+            let to = far.reach(copy, to, events)?;
+            relay::run(copy, &from, paths, &to, targets, events)
+        }
+    }
+}
+
+/// The paths of a copy of listed names: they stand below DST as they do below SRC.
+fn below_folder(request: &JobRequest) -> Result<JobRequest, Failure> {
+    let refuse = |cause: String| {
+        let failure = Exit::Usage.fail("take the names of --files-from", cause);
+        Err(failure.next("name one source: the folder below which they stand"))
+    };
+    if request.joined || request.stripe.is_some() {
+        return refuse("a list names what is below one folder, not on a set of volumes".to_owned());
+    }
+    let ([source], [destination]) = (&request.sources[..], &request.destinations[..]) else {
+        return refuse(format!("{} sources were named", request.sources.len()));
+    };
+    let (sources, destinations) = (vec![folder_path(source, b".")], vec![folder_path(destination, b"")]);
+    Ok(JobRequest { sources, destinations, ..request.clone() })
+}
+
+/// The sources' host (none: this one) and their paths there.
+type Place<'a> = (Option<&'a Address>, Vec<Box<[u8]>>);
+
+/// All sources must be on one host: one session, one receipt.
+fn one_place(sources: &[Address]) -> Result<Place<'_>, Failure> {
+    let same = |a: &Address, b: &Address| match (a, b) {
+        (Address::Local(_), Address::Local(_)) => true,
+        (Address::Ssh { user: u, host: h, .. }, Address::Ssh { user: v, host: i, .. }) => u == v && h == i,
+        (Address::Daemon { host: h, port: p, .. }, Address::Daemon { host: i, port: q, .. }) => h == i && p == q,
+        _ => false,
+    };
+    let first = sources.first().ok_or_else(|| Exit::Usage.fail("find the sources", "none was named"))?;
+    if let Some(other) = sources.iter().find(|other| !same(first, other)) {
+        let cause = format!("'{first}' and '{other}' are on different hosts");
+        return Err(Exit::Usage.fail("use two hosts at once", cause).next("give each host a command of its own"));
+    }
+    let paths = sources.iter().map(|source| source.path().into()).collect();
+    Ok((if matches!(first, Address::Local(_)) { None } else { Some(first) }, paths))
+}

@@ -1,0 +1,406 @@
+//! Outcome → end report; status → progress.
+//!
+//! For: the events's plain figures.
+//! In and out: what the keeper knows in; what `crate::report` shows out.
+//! Invariants: figures are taken as they are; what cannot be is flagged there, not mended here.
+//! Absent on purpose: drawing (crate::report).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::host::Workers;
+use engine::machine::Tally;
+use engine::tree::Sources;
+use engine::tree::source::LinuxSource;
+use proto::books::{Books, STAGES, Stage, limiter};
+use proto::layout::Layout;
+use proto::negotiate::{Choice, Cipher, Offer, Plan};
+use proto::wire::control::{Compare, Direction, Rung};
+
+use crate::client::{Copy, session};
+use crate::event::Events;
+use crate::job::keeper::{Outcome, PathShare, Status};
+use crate::report::explain::MemorySum;
+use crate::report::path::{ForecastRecord, PathRecord};
+use crate::report::{
+    Compared, DryRun, EndReport, Explained, Extras, Faults, PathFault, Progress, RailShare, Reconnecting, json,
+};
+use text::exit::{Exit, Failure};
+
+/// What `--explain` shows.
+#[derive(Debug)]
+pub struct Explaining<'a> {
+    /// This end's offer.
+    pub own: &'a Offer,
+    /// The other's.
+    pub theirs: Option<&'a Offer>,
+    /// What was chosen.
+    pub choices: &'a [Choice],
+    /// Started.
+    pub workers: &'a Arc<Workers>,
+    /// Bytes granted.
+    pub granted: u64,
+}
+
+impl Explaining<'_> {
+    /// Shows it.
+    pub fn show(&self, events: &mut Events<'_>) {
+        let mut parts: Vec<(String, u64)> = Vec::new();
+        for (index, started) in self.workers.started.iter().enumerate() {
+            parts.push((format!("pool of worker {index} ({} pages)", started.pages), started.pool_bytes as u64));
+        }
+        let window = (proto::WINDOW * 512 + proto::WINDOW_NAME_BYTES * 2) as u64;
+        parts.push(("window of entries and their names".to_owned(), window));
+        if self.own.datagrams > 0 {
+            let bytes = usize::from(self.own.datagrams) * engine::rail::datagram::RAIL_BYTES;
+            parts.push(("bursts of datagram rails".to_owned(), bytes as u64));
+        }
+        parts.push(("threads, TLS, mailboxes".to_owned(), 16 << 20));
+        let memory = MemorySum { parts, granted_bytes: self.granted };
+        let started = &self.workers.started[0].driver;
+        let (driver, reason) = started.split_once(": ").unwrap_or((started, ""));
+        events.plan(json::PlanRecord::of(&Explained {
+            local: self.own,
+            remote: self.theirs,
+            choices: self.choices,
+            memory: &memory,
+            driver,
+            driver_reason: reason,
+        }));
+    }
+}
+
+/// What a report needs besides the outcome.
+#[derive(Debug)]
+pub struct Facts<'a> {
+    /// The command.
+    pub copy: &'a Copy<'a>,
+    /// Its random name.
+    pub job: [u8; 16],
+    /// None: both ends are here.
+    pub direction: Option<Direction>,
+    /// What was agreed.
+    pub plan: &'a Plan,
+    /// And why.
+    pub choices: &'a [Choice],
+    /// Both ends use the same cores.
+    pub shared: bool,
+    /// How durable.
+    pub rung: Rung,
+    /// What was compared of what stands at the destination.
+    pub compare: Compare,
+}
+
+impl Facts<'_> {
+    fn compared(&self, bytes: u64) -> Compared {
+        Compared { bytes, files: self.compare, is_less: self.compare != session::sync(self.copy).compare }
+    }
+}
+
+/// Shorter moments than this show chance, not a rate.
+const MOMENT: Duration = Duration::from_millis(400);
+
+/// What the live figures remember.
+#[derive(Debug, Default)]
+pub struct Pace {
+    payload: Rate,
+    rails: Rate,
+    paths: Vec<Rate>,
+    limit: Limit,
+    told: usize,
+}
+
+impl Pace {
+    /// The rails as one share, or each path as it is now.
+    fn rails_now(&mut self, status: &Status<'_>, bytes: u64, rate_bps: f64) -> Vec<RailShare> {
+        let mut shares = rails(status.rails, status.paths, bytes, rate_bps);
+        if status.paths.len() == shares.len() && shares.len() > 1 {
+            self.paths.resize_with(shares.len(), Rate::default);
+            for ((share, rate), path) in shares.iter_mut().zip(&mut self.paths).zip(status.paths) {
+                share.rate_bps = rate.at(path.bytes);
+            }
+        }
+        shares
+    }
+}
+
+/// Rate over the last moments.
+#[derive(Debug, Default)]
+struct Rate {
+    last: Option<(Instant, u64)>,
+    rate_bps: f64,
+}
+
+impl Rate {
+    fn at(&mut self, moved: u64) -> f64 {
+        let now = Instant::now();
+        match self.last {
+            Some((then, before)) if now - then >= MOMENT => {
+                let rate = moved.saturating_sub(before) as f64 * 8.0 / (now - then).as_secs_f64();
+                self.rate_bps = if self.rate_bps == 0.0 { rate } else { self.rate_bps * 0.5 + rate * 0.5 };
+                self.last = Some((now, moved));
+            }
+            None => self.last = Some((now, moved)),
+            Some(_) => {}
+        }
+        self.rate_bps
+    }
+}
+
+/// The stage that took most since figures were last shown: what limited the first minute says nothing about the tenth.
+#[derive(Debug, Default)]
+struct Limit {
+    shown: Option<Instant>,
+    ns: [u64; STAGES],
+    stage: Option<Stage>,
+}
+
+impl Limit {
+    fn is_moment(&self) -> bool {
+        self.shown.is_none_or(|shown| shown.elapsed() >= MOMENT)
+    }
+
+    fn at(&mut self, own: &Books) -> Option<Stage> {
+        if self.is_moment() {
+            let since = |stage: Stage| own.of(stage).saturating_sub(self.ns[stage as usize]);
+            let largest =
+                Stage::ALL.into_iter().filter(|&stage| stage != Stage::Idle).max_by_key(|&stage| since(stage));
+            self.stage = largest.filter(|&stage| since(stage) > 0);
+        }
+        self.stage
+    }
+
+    fn shown(&mut self, own: &Books) {
+        if self.is_moment() {
+            self.shown = Some(Instant::now());
+            self.ns = own.ns;
+        }
+    }
+}
+
+/// All rails as one share: their single counts stay with the workers. Of several paths each has its own, by the counts of what it brought.
+fn rails(count: usize, paths: &[PathShare], bytes: u64, rate_bps: f64) -> Vec<RailShare> {
+    let sum: u64 = paths.iter().map(|it| it.bytes).sum();
+    if paths.len() < 2 || sum == 0 {
+        let name = if count == 1 { "1 rail".to_owned() } else { format!("{count} rails") };
+        return vec![RailShare { name, bytes, rate_bps, share: None, weight: None, off_weight: false }];
+    }
+    let each = paths.iter().map(|it| {
+        let share = it.bytes as f64 / sum as f64;
+        RailShare {
+            name: it.name.clone(),
+            bytes: (bytes as f64 * share).ceil() as u64,
+            rate_bps: rate_bps * share,
+            share: Some(share),
+            weight: it.weight,
+            off_weight: it.was_off,
+        }
+    });
+    each.collect()
+}
+
+/// What is to be said of source files that somebody had open for writing.
+#[must_use]
+pub fn written_meanwhile(source: &Sources) -> Vec<String> {
+    let counts = source.trees().iter().map(LinuxSource::written_meanwhile);
+    let (clones, unseen) = counts.fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
+    let cloned = format!("{clones} files were read from private clones: each is as it was at one moment");
+    let blind = format!(
+        "{unseen} files were open for writing while they were read, on a file system that does not tell of writes through a mapping: such \
+         a write would not have been seen"
+    );
+    [(clones, cloned), (unseen, blind)].into_iter().filter(|(count, _)| *count > 0).map(|(_, text)| text).collect()
+}
+
+/// The counts of this end, with what is durable at the destination as far as this end knows.
+pub fn durable(status: &Status<'_>, sends: bool) -> Tally {
+    let tally = status.record.tally;
+    Tally { durable: if sends { status.peer.2 } else { tally.durable }, ..tally }
+}
+
+/// Tells the events how it goes.
+pub fn tell(events: &mut Events<'_>, pace: &mut Pace, status: &Status<'_>, notes: &[String], sends: bool) {
+    for word in status.said {
+        events.note(word);
+    }
+    for note in notes {
+        events.detail(note);
+    }
+    let tally = &status.record.tally;
+    for (fault, path) in status.record.faults.iter().skip(pace.told) {
+        events.fault(PathFault { path: path.to_vec(), fault: fault.clone() });
+    }
+    pace.told = status.record.faults.len();
+    let (received, written, durable) = if sends { status.peer } else { (tally.moved, tally.written, tally.durable) };
+    let in_flight = received.saturating_sub(tally.resent);
+    let done =
+        (tally.bytes_kept + tally.bytes_resumed + tally.holes + in_flight).max(tally.bytes_done).min(tally.bytes_total);
+    let rails_bps = pace.rails.at(tally.rail_bytes);
+    let is_shown = events.progress(Progress {
+        bytes_total: (tally.files_total > 0 || tally.scan_ended).then_some(tally.bytes_total),
+        bytes_done: done,
+        files_total: tally.files_total,
+        files_done: tally.files_done,
+        rate_bps: pace.payload.at(received),
+        received,
+        written,
+        durable,
+        entries_failed: tally.failed,
+        scan_done: tally.scan_ended,
+        rails: if status.rails > 0 { pace.rails_now(status, tally.rail_bytes, rails_bps) } else { Vec::new() },
+        stage_limit: pace.limit.at(status.own).map(|stage| stage.name().to_owned()),
+        elapsed: status.elapsed,
+        reconnecting: status.silent.map(|(silence, at_most)| Reconnecting::within(silence, at_most)),
+    });
+    if is_shown {
+        pace.limit.shown(status.own);
+    }
+}
+
+fn cipher_name(plan: &Plan) -> String {
+    let name = match plan.cipher {
+        Cipher::Aes128Gcm => "AES-128-GCM",
+        Cipher::Aes256Gcm => "AES-256-GCM",
+        Cipher::ChaCha20Poly1305 => "ChaCha20-Poly1305",
+    };
+    if plan.bare {
+        return format!("{name} (of headers only)");
+    }
+    if plan.integrity_only { format!("{name} (authentication only)") } else { name.to_owned() }
+}
+
+fn extras(record: &engine::machine::Record) -> Extras {
+    let paths = record.extras.iter().map(|path| crate::report::show_path(path)).collect();
+    Extras { removed: record.tally.removed, left: record.tally.left, paths }
+}
+
+/// What a dry run found.
+fn dry_run(record: &engine::machine::Record) -> DryRun {
+    let tally = record.tally;
+    DryRun {
+        files: tally.files_done - tally.files_kept,
+        bytes: tally.bytes_done - tally.bytes_kept - tally.bytes_resumed,
+        folders: tally.folders_done,
+        links: tally.links_done,
+        kept_files: tally.files_kept,
+        kept_bytes: tally.bytes_kept,
+        equal_files: tally.files_equal,
+        equal_bytes: tally.bytes_equal,
+        resumed_bytes: tally.bytes_resumed,
+        compared_bytes: tally.compared,
+        extras: extras(record),
+        faults: tally.failed,
+    }
+}
+
+/// Engines are chosen while data moves already: `--explain` has them at the end.
+fn explain_storage(facts: &Facts<'_>, outcome: &Outcome, events: &mut Events<'_>) {
+    for choice in outcome.storage.iter().filter(|_| facts.copy.request.explain) {
+        events.note(&format!("{}: {} ({})", choice.what, choice.value, choice.reason));
+    }
+}
+
+/// Shows the end of a job.
+pub fn end(facts: &Facts<'_>, outcome: Outcome, events: &mut Events<'_>) -> Result<Exit, Failure> {
+    let tally = outcome.record.tally;
+    if outcome.record.dry {
+        return Ok(events.end_dry(dry_run(&outcome.record)));
+    }
+    if let Some(names) = &outcome.out_of_set {
+        return without(names, facts.copy, events);
+    }
+    let (gone, plan) = (extras(&outcome.record), facts.plan);
+    explain_storage(facts, &outcome, events);
+    let (seconds, earlier) = (facts.copy.began.elapsed().as_secs_f64(), facts.copy.again.earlier());
+    let bytes =
+        [tally.bytes_kept, tally.bytes_resumed, tally.holes].into_iter().fold(tally.bytes_done, u64::saturating_sub);
+    let (sends, peers) = (facts.direction != Some(Direction::Pull), outcome.peers.unwrap_or_default());
+    let (sender, receiver) = if sends { (&outcome.own, &peers) } else { (&peers, &outcome.own) };
+    let wall_ns = u64::try_from(outcome.elapsed.as_nanos()).unwrap_or(u64::MAX);
+    let verdict = limiter(sender, receiver, bytes, wall_ns, facts.shared, outcome.pace.1);
+    let tcp = facts.direction.is_some();
+    let transport = transport(tcp, &outcome);
+    let mut faults = Faults::default();
+    outcome.record.faults.into_iter().for_each(|(fault, path)| faults.add(PathFault { path: path.into_vec(), fault }));
+    let rail_bytes = sender.rail_bytes.max(tally.rail_bytes);
+    let report = EndReport {
+        job: facts.job,
+        direction: facts.direction,
+        bytes,
+        files: tally.files_done - tally.files_kept,
+        lost_sessions: earlier.lost,
+        earlier_files: earlier.files,
+        earlier_bytes: earlier.bytes,
+        folders: tally.folders_done,
+        links: tally.links_done,
+        nodes: tally.nodes_done,
+        hard_links: tally.names_done,
+        unkept: outcome.record.unkept,
+        // What an earlier session of this run brought was not there before it.
+        kept_files: tally.files_kept.saturating_sub(earlier.files),
+        kept_bytes: tally.bytes_kept.saturating_sub(earlier.whole_bytes),
+        equal_files: tally.files_equal,
+        equal_bytes: tally.bytes_equal,
+        resumed_bytes: tally.bytes_resumed,
+        readback_failed_bytes: tally.bytes_readback_failed,
+        hole_bytes: tally.holes,
+        compared: facts.compared(tally.compared),
+        extras: gone,
+        seconds,
+        goodput_bps: (bytes + earlier.bytes) as f64 * 8.0 / seconds,
+        // What the job says beside its payload is on the wire as well.
+        wire_bps: tcp
+            .then_some((rail_bytes + earlier.rail_bytes).saturating_add(outcome.control_bytes) as f64 * 8.0 / seconds),
+        cpu_seconds_local: outcome.own.cpu_ns as f64 / 1e9,
+        cpu_seconds_remote: tcp.then_some(peers.cpu_ns as f64 / 1e9),
+        peak_memory_bytes_local: outcome.own.peak_memory_bytes,
+        peak_memory_bytes_remote: tcp.then_some(peers.peak_memory_bytes),
+        transport: transport.to_owned(),
+        rails: rails(outcome.rails, &outcome.paths, rail_bytes, rail_bytes as f64 * 8.0 / seconds),
+        resent_bytes: sender.resent_bytes.max(tally.resent),
+        path: outcome.packets.map(|stats| PathRecord::of(outcome.pace.0, &stats, sends)),
+        forecast: outcome.auto.as_ref().map(|told| ForecastRecord::of(told, bytes, outcome.elapsed)),
+        limiter: verdict,
+        stages_local: outcome.own,
+        stages_remote: outcome.peers,
+        receipt: outcome.receipt,
+        receipt_missing: outcome.receipt_missing,
+        destination: destination(facts.copy),
+        digest: facts.plan.digest,
+        cipher: tcp.then(|| cipher_name(facts.plan)),
+        integrity_only: plan.integrity_only && tcp && !plan.bare,
+        bare: plan.bare,
+        rung: facts.rung,
+        faults,
+        choices: facts.choices.iter().cloned().chain(outcome.storage).collect(),
+    };
+    Ok(events.end(report))
+}
+
+/// What carried it, in a word.
+fn transport(tcp: bool, outcome: &Outcome) -> &'static str {
+    match (tcp, outcome.streams, outcome.packets.is_some()) {
+        (false, ..) => "local",
+        (_, true, true) => "tcp+udp",
+        (_, false, true) => "udp",
+        _ => "tcp",
+    }
+}
+
+/// Disks of the destination went out: is there to be another pass without them?
+fn without(names: &str, copy: &Copy<'_>, events: &mut Events<'_>) -> Result<Exit, Failure> {
+    if !copy.again.want(copy.layout) {
+        return Err(Exit::Io.fail("write to the set", format!("disks failed one after another, last {names}")));
+    }
+    events.note(&format!("{names}: out of the set; what it held or was to hold is sent to the others now"));
+    Ok(Exit::Partial)
+}
+
+/// Where it went, as the user named it.
+fn destination(copy: &Copy<'_>) -> String {
+    let last = copy.request.destinations.last().map_or_else(Default::default, |last| last.to_string_lossy());
+    match copy.layout {
+        Some(Layout { stripe, volumes }) => format!("{volumes} volumes, by {}, the last {last}", stripe.name()),
+        None => last.into_owned(),
+    }
+}

@@ -1,0 +1,630 @@
+//! Push and pull over a session with a daemon.
+//!
+//! For: the main job.
+//! In and out: sources and an address, or an address and a destination, in; an exit code out.
+//! Invariants: the source or the destination at this end is looked at before the peer is asked for anything.
+//! Absent on purpose: accepting (serve::session).
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use engine::host::{Hold, Make, Team, Workers};
+use engine::machine::Tally;
+use engine::platform::Clones;
+use engine::tree::io_mode::{Chooser, Demands};
+use engine::tree::scan::filter::Filter;
+use engine::tree::scan::overlap::{Marks, Own};
+use engine::tree::sink::LinuxSink;
+use engine::tree::source::watched::Snapshot;
+use engine::tree::{Sinks, Sources, read_bps, write_bps};
+use engine::worker::bound::Bound;
+use proto::error::Refusal;
+use proto::manifest::Aspects;
+use proto::negotiate::{Choice, Driver, Pace, slower_disk};
+use proto::session::nic_speeds;
+use proto::session::replan::Offers;
+use proto::wire::control::{Compare, Direction, Frame, Open, Place};
+use proto::wire::request::Transport;
+use sys::event::Event;
+
+use crate::address::Address;
+use crate::client::lent::Forget;
+use crate::client::{Copy, outcome as report, unnamed};
+use crate::event::Events;
+use crate::identity::ticket::Ticket;
+use crate::job::greet::{self, Agreed};
+use crate::job::homes;
+use crate::job::keeper::{self, Job, Outcome, Sync, Way};
+use crate::job::keys::{JobSecret, job_of};
+use crate::job::measured;
+use crate::job::offer::{self, Wishes};
+use crate::job::place::{self, Called, Ground};
+use crate::job::rails::{self, Early, Rails};
+use crate::job::receipt;
+use crate::job::train::{START_PACKETS, TRAIN_PACKETS};
+use crate::job::udp::{self, Peer};
+use crate::link::{Expect, Link, connect_retry};
+use crate::probe::{self, Known};
+use text::exit::{Exit, Failure};
+
+/// A connection and its handshake may take so long.
+const CONNECT: Duration = Duration::from_secs(15);
+/// Said where the other end does less than was asked.
+const UNCOMPARED: &str =
+    "nothing is compared: the other end may only be written to, so files of another size or time are sent whole";
+
+/// The first pause of one that waits for a place among a daemon's jobs; each is twice the one before: a handshake costs either end some milliseconds.
+const BUSY_PAUSE_MIN: Duration = Duration::from_millis(200);
+/// And the longest: who waits has a place within two seconds of its being free.
+const BUSY_PAUSE_MAX: Duration = Duration::from_millis(1200);
+
+static NEXT_JOB: AtomicU32 = AtomicU32::new(1);
+
+/// A number no job of this process has had.
+#[must_use]
+pub fn next_job() -> u32 {
+    NEXT_JOB.fetch_add(1, Ordering::Relaxed)
+}
+
+/// A daemon's address, resolved into what a connection needs.
+pub fn connect(copy: &Copy<'_>, to: &Address, events: &mut Events<'_>) -> Result<(Link, Option<Ticket>), Failure> {
+    let Address::Daemon { ticket, .. } = to else { unreachable!("ssh hosts were made daemons before") };
+    if let (Some(lent), Address::Daemon { ticket: Some(it), host, port, .. }) = (&copy.lent, to) {
+        return Ok((lent.dial(host, *port, it.server_key)?, ticket.clone()));
+    }
+    let host_port = to.host_port().expect("a daemon's address has one");
+    let expect = ticket.as_ref().map_or(Expect::Trusted, |ticket| Expect::Key(ticket.server_key));
+    let connect = || Link::connect(&host_port, &copy.identity, expect, CONNECT);
+    let link = connect_retry::until_let_in(connect, |note| events.detail(note)).map_err(Failure::from)?;
+    if link.is_small() {
+        events.note(&format!(
+            "path MTU black hole to {host_port}: packets of the usual size do not get through, and no ICMP message says so; segments of 1180 bytes are \
+             used; `longhaul host apply --rule mtu-probing` at both ends, or the right MTU, mends it"
+        ));
+    }
+    Ok((link, ticket.clone()))
+}
+
+/// The user's wishes as an offer.
+#[must_use]
+pub fn wishes(copy: &Copy<'_>) -> Wishes {
+    let request = copy.request;
+    let wishes = Wishes {
+        memory_bytes: request.memory_bytes,
+        workers: request.workers.unwrap_or(0),
+        driver: request.driver,
+        cipher: request.cipher,
+        digest: Some(request.digest),
+        integrity_only: request.integrity_only,
+        bare: request.bare,
+        streams: request.streams.unwrap_or(0),
+        chunk_bytes: request.chunk_bytes.unwrap_or(0),
+        rate_bps: request.rate_bps.unwrap_or(0),
+        disk_bps: 0,
+        bufs_bytes: 0,
+        datagrams: if request.bare || request.transport == Transport::Tcp { 0 } else { request.streams.unwrap_or(1) },
+        pace: Pace { law: request.law, policy: request.policy, min_bps: request.min_rate_bps.unwrap_or(0) },
+    };
+    match &copy.lent {
+        Some(lent) => lent.narrow(wishes),
+        None => wishes,
+    }
+}
+
+/// How files are moved at this end, and where races are remembered.
+#[must_use]
+pub fn storage(copy: &Copy<'_>) -> Arc<Chooser> {
+    Chooser::new(Demands {
+        engines: copy.request.engines,
+        memory: (!copy.request.dry_run).then(|| copy.home.path("engines")),
+        driver: ring_kind(copy.request.driver),
+        chunk_bytes: copy.request.chunk_bytes.unwrap_or(0),
+    })
+}
+
+/// The driver the user insists on.
+#[must_use]
+pub fn ring_kind(driver: Option<Driver>) -> Option<sys::ring::Kind> {
+    driver.map(|driver| match driver {
+        Driver::Uring => sys::ring::Kind::Uring,
+        Driver::Plain => sys::ring::Kind::Plain,
+    })
+}
+
+/// Workers of an end, and what they are beside.
+#[derive(Debug)]
+pub struct Placed {
+    /// Started.
+    pub workers: Arc<Workers>,
+    /// Their pools together.
+    pub pool_bytes: u64,
+    /// The memory node of each volume, where workers are put by it.
+    pub volume_nodes: Vec<Option<u16>>,
+}
+
+/// Workers for one job of this process.
+pub fn start_workers(
+    copy: &Copy<'_>,
+    count: u16,
+    chunk_bytes: u32,
+    holds: Vec<Hold>,
+) -> Result<(Arc<Workers>, u64), Failure> {
+    let count = usize::from(count);
+    let pool_bytes = offer::pool_bytes(copy.request.memory_bytes, count, chunk_bytes);
+    let driver = ring_kind(copy.request.driver);
+    let workers = Workers::start(Make { count, memory_bytes: pool_bytes, chunk_bytes, driver, holds })
+        .map_err(|error| Exit::of_io(&error).fail("start the workers", error))?;
+    Ok((Arc::new(workers), pool_bytes))
+}
+
+/// A random name for a job.
+pub fn job_id() -> Result<[u8; 16], Failure> {
+    let mut id = [0; 16];
+    aws_lc_rs::rand::fill(&mut id)
+        .map_err(|_| Exit::Bug.fail("make a name for the job", "the system has no randomness"))?;
+    Ok(id)
+}
+
+/// What is done with what stands at the destination.
+#[must_use]
+pub fn sync(copy: &Copy<'_>) -> Sync {
+    Sync { compare: copy.request.compare, prune: copy.request.prune }
+}
+
+/// A destination, and what is done with what stands there.
+#[must_use]
+pub fn sink(
+    target: place::Target,
+    chooser: &Arc<Chooser>,
+    sync: Sync,
+    permitted: Aspects,
+    filter: Option<Arc<Filter>>,
+    clones: Option<(Arc<Sources>, Clones)>,
+) -> (Arc<Sinks>, Sync) {
+    let sinks = target.volumes.into_iter().map(|base| {
+        let sink = LinuxSink::new(base, Arc::clone(chooser)).permitting(permitted).filtering(filter.clone());
+        let sink = match &clones {
+            Some((source, clones)) => sink.cloning(source.clone(), *clones),
+            None => sink,
+        };
+        // Renamed files are looked for where changed ones are compared.
+        if sync.compare == Compare::Never { sink } else { sink.finding_moved() }
+    });
+    let sink = Sinks::new(sinks.collect()).named(target.shown, target.gone).striping(target.by_chunk);
+    // What stands in the folder that serves for looking is nobody's.
+    let prune = sync.prune.filter(|_| !target.is_absent);
+    (Arc::new(sink), Sync { prune, ..sync })
+}
+
+fn open_frame(
+    copy: &Copy<'_>,
+    direction: Direction,
+    paths: Vec<Box<[u8]>>,
+    into_folder: bool,
+    top: Box<[u8]>,
+    disk_bps: u64,
+) -> Result<Open, Failure> {
+    if let Some(path) = paths.iter().find(|path| path.len() > proto::manifest::PATH_BYTES_MAX) {
+        return Err(Exit::Usage.fail("name a path to the peer", format!("it is {} bytes long", path.len())));
+    }
+    Ok(Open {
+        // Its session names it.
+        job: [0; 16],
+        after: copy.again.before(),
+        direction,
+        paths,
+        layout: copy.layout,
+        joined: copy.request.joined,
+        into_folder,
+        top,
+        keep: copy.request.keep,
+        dry: copy.request.dry_run,
+        compare: sync(copy).compare,
+        prune: sync(copy).prune,
+        rung: copy.request.rung,
+        aspects: copy.request.aspects,
+        numeric: copy.request.numeric_ids,
+        rules: copy.choice.rules.clone(),
+        places: Vec::new(),
+        offer: offer::offer(&Wishes { disk_bps, ..wishes(copy) }),
+    })
+}
+
+/// This host's files to a daemon.
+pub fn push(
+    copy: &Copy<'_>,
+    paths: &[Box<[u8]>],
+    to: &Address,
+    targets: &[Box<[u8]>],
+    events: &mut Events<'_>,
+) -> Result<Exit, Failure> {
+    push_from(copy, &Ground::here(), paths, to, targets, events)
+}
+
+/// Must the destination be a folder, which takes sources under their own names?
+#[must_use]
+pub fn is_into_folder(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[u8]) -> bool {
+    copy.layout.is_some() || (paths.len() > 1 && !copy.request.joined) || place::means_folder(to)
+}
+
+/// Files below `ground` to a daemon: to the place of its address, or to these of its volumes.
+pub fn push_from(
+    copy: &Copy<'_>,
+    ground: &Ground,
+    paths: &[Box<[u8]>],
+    to: &Address,
+    targets: &[Box<[u8]>],
+    events: &mut Events<'_>,
+) -> Result<Exit, Failure> {
+    let disk_bps = read_bps(&place::source(ground, paths, Called::Own, storage(copy), copy.request.joined)?);
+    let into_folder = is_into_folder(copy, paths, to.path());
+    let open = open_frame(copy, Direction::Push, targets.to_vec(), into_folder, Box::default(), disk_bps)?;
+    let mut session = begin(copy, to, open, |_| Vec::new(), events)?;
+    if copy.piped && session.agreed.top.is_empty() {
+        return Err(unnamed());
+    }
+    let called = Called::of(&session.agreed.top, into_folder);
+    let source = place::source(ground, paths, called, storage(copy), copy.request.joined)?;
+    let kept = copy.request.aspects;
+    let own = Own::new(&session.open.job, &session.agreed.places).map(Arc::new);
+    let source = source.map(|it| {
+        let it = it.keeping(kept, copy.request.numeric_ids).avoiding(own.clone());
+        let it = it.from_snapshots(copy.request.snapshot);
+        it.choosing(copy.choice.filter.clone(), copy.choice.picks.clone())
+    });
+    if let Err(failure) = refuse_overlap(own.as_deref(), &source, copy.request.prune.is_some()) {
+        session.give_up(Refusal::Overlap, &failure);
+        return Err(failure);
+    }
+    session.run(copy, Way::Send(Arc::new(source)), None, events)
+}
+
+/// Marks of the folders that a job's entries are named below.
+#[must_use]
+pub fn places(target: &place::Target, job: &[u8; 16]) -> Vec<Place> {
+    let marks = Marks::of(job).filter(|_| !target.is_absent);
+    marks.map_or_else(Vec::new, |marks| marks.places(target.volumes.iter()))
+}
+
+/// What would harm the source is not begun.
+pub fn refuse_overlap(own: Option<&Own>, source: &Sources, prunes: bool) -> Result<(), Failure> {
+    match own.and_then(|own| own.overlap(source, prunes)) {
+        None => Ok(()),
+        Some(overlap) => Err(Exit::Usage
+            .fail("copy to another place", overlap)
+            .next("name a destination that is not the source, nor a folder that holds it")),
+    }
+}
+
+/// A daemon's files to this host.
+pub fn pull(
+    copy: &Copy<'_>,
+    from: &Address,
+    paths: &[Box<[u8]>],
+    to: &[Box<[u8]>],
+    events: &mut Events<'_>,
+) -> Result<Exit, Failure> {
+    if copy.request.snapshot == Snapshot::Always {
+        let cause = "the source is another host's, which decides itself what it clones";
+        return Err(Exit::Usage.fail("read from clones", cause).next("copy from there, or leave --snapshot out"));
+    }
+    let ground = Ground::here();
+    let into_folder = is_into_folder(copy, paths, &to[0]);
+    let target = place::target(&ground, to, copy.layout, into_folder, copy.request.dry_run)?;
+    let top = target.top.clone();
+    let (carry, carried) = receipt::carry(&copy.home, &target, copy.request.dry_run);
+    let kept = copy.request.aspects;
+    let marked = target.clone();
+    let (sink, sync) = sink(target, &storage(copy), sync(copy), kept, copy.choice.filter.clone(), None);
+    let open = open_frame(copy, Direction::Pull, paths.to_vec(), into_folder, top, write_bps(&sink))?;
+    let session = begin(copy, from, open, |job| places(&marked, job), events)?;
+    let way = Way::Recv { sink, keep: copy.request.keep, carried, sync };
+    // What is in a spool is not there in a next run.
+    session.run(copy, way, Some(carry).filter(|_| !copy.piped), events)
+}
+
+/// A session with a plan.
+struct Session {
+    link: Link,
+    open: Open,
+    agreed: Agreed,
+    addr: SocketAddr,
+    /// Of the path, where the transport is left to us.
+    known: Option<Known>,
+    /// A datagram rail that is greeted meanwhile.
+    early: Option<Early>,
+}
+
+/// Greets for a datagram rail over the session's own path while the acceptor thinks. A short path has nothing to gain; of several, each is
+/// greeted when it is used.
+fn greet_early(copy: &Copy<'_>, link: &Link, open: &Open) -> Option<Early> {
+    let request = copy.request;
+    let is_auto = request.transport == Transport::Auto;
+    if open.offer.datagrams == 0 || !request.paths.is_empty() || request.dry_run {
+        return None;
+    }
+    let rtt = probe::rtt_of(&sys::sock::tcp_info(link.as_fd()).ok()?);
+    let addr = link.peer_addr().filter(|_| rtt >= probe::SHORT)?;
+    let peer = Peer { addr, from: None, packet_bytes: udp::packet_bytes_of(link.as_fd(), addr.ip()) };
+    let sends = open.direction == Direction::Push;
+    // A train is faster than a bound that the user set.
+    let train = match (is_auto, sends && open.offer.rate_bps == 0) {
+        (true, _) => Some(TRAIN_PACKETS),
+        (false, true) => Some(START_PACKETS),
+        (false, false) => None,
+    };
+    Some(Early::begin(peer, JobSecret::of(link, open.job), sends, train, rtt))
+}
+
+/// A session with a plan. Where the daemon has as many jobs as it takes, one that ends is waited for, as long as `--stall` allows.
+/// `places`: those of a job of that id.
+fn begin(
+    copy: &Copy<'_>,
+    to: &Address,
+    open: Open,
+    places: impl Fn(&[u8; 16]) -> Vec<Place>,
+    events: &mut Events<'_>,
+) -> Result<Session, Failure> {
+    let until = Instant::now() + copy.request.stall;
+    let mut pause = BUSY_PAUSE_MIN;
+    loop {
+        let failure = match ask(copy, to, open.clone(), &places, events) {
+            Err(failure) if greet::is_busy(&failure) && Instant::now() + pause < until => failure,
+            other => return other,
+        };
+        if pause == BUSY_PAUSE_MIN {
+            events.note(&format!(
+                "waiting for a place, for {} s at most: {}",
+                copy.request.stall.as_secs(),
+                failure.cause
+            ));
+        }
+        // Of many that wait no two come at the same moments.
+        let mut random = [0];
+        let _ = aws_lc_rs::rand::fill(&mut random);
+        std::thread::sleep(pause.mul_f64(0.5 + f64::from(random[0]) / 256.0));
+        pause = (pause * 2).min(BUSY_PAUSE_MAX);
+    }
+}
+
+fn ask(
+    copy: &Copy<'_>,
+    to: &Address,
+    mut open: Open,
+    places: &impl Fn(&[u8; 16]) -> Vec<Place>,
+    events: &mut Events<'_>,
+) -> Result<Session, Failure> {
+    let (mut link, ticket) = connect(copy, to, events)?;
+    open.job = job_of(&link);
+    open.places = places(&open.job);
+    greet::begin(&mut link, ticket.as_ref());
+    if open.direction == Direction::Pull {
+        greet::pick(&mut link, copy.choice.picks.as_deref())?;
+    }
+    greet::open(&mut link, open.clone())?;
+    let early = greet_early(copy, &link, &open);
+    let mut agreed = greet::agree(&mut link, &open.offer, open.direction == Direction::Push)?;
+    copy.again.is_on(open.job);
+    if agreed.compare != open.compare && open.direction == Direction::Push {
+        events.note(UNCOMPARED);
+    }
+    let known = (copy.request.transport == Transport::Auto && !agreed.plan.bare).then(|| {
+        let info = sys::sock::tcp_info(link.as_fd()).ok();
+        let plan = &agreed.plan;
+        let mut known = probe::known(info.as_ref(), (plan.streams, plan.streams_max), plan.rate_bps);
+        known.host.disk_bps = slower_disk(&open.offer, &agreed.theirs).map_or(0.0, |bps| bps as f64);
+        agreed.choices.push(known.choice(plan.datagrams > 0));
+        known
+    });
+    let addr = link.peer_addr().expect("a pair is not dialled");
+    Ok(Session { link, open, agreed, addr, known, early })
+}
+
+impl Session {
+    /// Ends it before the job has begun.
+    fn give_up(&mut self, why: Refusal, failure: &Failure) {
+        greet::say(&mut self.link, &Frame::Refuse { code: why.code(), detail: failure.cause.clone() });
+        self.link.close();
+        let _ = self.link.flush_blocking(Duration::from_secs(1));
+    }
+
+    /// Where rails lead: by the paths that were named, else to the session's own peer, and not over a slow card if a faster network joins both.
+    fn peers(&mut self, copy: &Copy<'_>, secret: &JobSecret, events: &mut Events<'_>) -> Result<Vec<Peer>, Failure> {
+        if copy.request.paths.is_empty() {
+            let packet_bytes = udp::packet_bytes_of(self.link.as_fd(), self.addr.ip());
+            let named = Peer { addr: self.addr, from: None, packet_bytes };
+            return Ok(vec![self.way_round(copy, secret, events).unwrap_or(named)]);
+        }
+        for path in &copy.request.paths {
+            self.prove(copy, path.remote)?;
+        }
+        Ok(copy.request.paths.iter().map(|path| self.peer_at(path.remote, path.local)).collect())
+    }
+
+    /// Where another host's client says which addresses are dialled, the session's peer must be there.
+    fn prove(&self, copy: &Copy<'_>, remote: IpAddr) -> Result<(), Failure> {
+        match &copy.lent {
+            Some(lent) if remote != self.addr.ip() => {
+                lent.dial(&remote.to_string(), self.addr.port(), self.link.peer_key()).map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn peer_at(&self, remote: IpAddr, from: Option<IpAddr>) -> Peer {
+        // Of another link than the session's nothing is known; the greeting finds what passes.
+        Peer { addr: SocketAddr::new(remote, self.addr.port()), from, packet_bytes: udp::PACKET_BYTES_MAX }
+    }
+
+    /// A faster path than the one that nobody chose, if the peer answers there. A rail that was greeted early stays where it was greeted.
+    fn way_round(&mut self, copy: &Copy<'_>, secret: &JobSecret, events: &mut Events<'_>) -> Option<Peer> {
+        let (own, theirs) = (&self.open.offer.interfaces, &self.agreed.theirs.interfaces);
+        let nets = sys::host::interfaces().unwrap_or_default();
+        let nets: Vec<nic_speeds::Own> = nets.iter().flat_map(|it| it.networks()).collect();
+        let local = sys::sock::local_addr(self.link.as_fd()).ok()?;
+        let better = nic_speeds::better(local.ip(), self.addr.ip(), &nets, own, theirs)?;
+        let peer = self.peer_at(better.there, Some(better.here));
+        if self.early.is_some() || copy.request.dry_run || self.prove(copy, better.there).is_err() {
+            events.note(&better.left());
+            return None;
+        }
+        if let Err(error) = rails::answers(peer, secret) {
+            events.note(&better.silent(&error));
+            return None;
+        }
+        events.note(&better.used(self.addr.ip()));
+        let value = format!("{}={}", better.here, better.there);
+        self.agreed.choices.push(Choice {
+            what: "path",
+            value,
+            reason: format!("{}, instead of {}", better.it, better.worse),
+        });
+        Some(peer)
+    }
+
+    /// Its round trip, and whether only small segments pass.
+    fn known_of_path(&self) -> (Duration, bool) {
+        let info = sys::sock::tcp_info(self.link.as_fd());
+        let rtt = info.map_or(Duration::ZERO, |info| Duration::from_micros(info.rtt_us.into()));
+        (rtt, self.link.is_small())
+    }
+
+    /// The share that each path should bring.
+    fn weigh(&self, copy: &Copy<'_>, peers: &[Peer]) -> Vec<f64> {
+        let (own, theirs) = (&self.open.offer.interfaces, &self.agreed.theirs.interfaces);
+        let said: Vec<Option<u32>> = copy.request.paths.iter().map(|path| path.weight).collect();
+        let ends: Vec<nic_speeds::Ends> =
+            peers.iter().map(|it| (it.from.or_else(|| leaves_from(it.addr)), it.addr.ip())).collect();
+        nic_speeds::weights(&said, &ends, own, theirs)
+    }
+
+    /// Starts the workers: where `host probe` has found out for this peer (it measures sending), else beside what they serve.
+    fn placed(&mut self, copy: &Copy<'_>, peers: &[Peer], way: &Way) -> Result<Placed, Failure> {
+        let own = sys::sock::local_addr(self.link.as_fd()).ok().map(|it| it.ip());
+        if let Some(lent) = &copy.lent {
+            let (workers, pool_bytes) = lent.workers();
+            return Ok(Placed { workers, pool_bytes, volume_nodes: Vec::new() });
+        }
+        let locals: Vec<IpAddr> = peers.iter().filter_map(|it| it.from.or(own)).collect();
+        let (count, chunk_bytes) = (self.agreed.plan.workers.0, self.agreed.plan.chunk_bytes);
+        let choices = &mut self.agreed.choices;
+        let measured = locals.first().filter(|_| self.open.direction == Direction::Push).and_then(|local| {
+            let (hold, choice) = measured::for_job(&copy.home, *local, peers[0].addr.ip(), count);
+            choices.extend(choice);
+            hold
+        });
+        let (holds, volume_nodes) = match measured {
+            Some(hold) => (vec![hold], Vec::new()),
+            None => homes::place(&locals, way, count.into(), "placement here", choices),
+        };
+        let (workers, pool_bytes) = start_workers(copy, count, chunk_bytes, holds)?;
+        Ok(Placed { workers, pool_bytes, volume_nodes })
+    }
+
+    fn run(
+        mut self,
+        copy: &Copy<'_>,
+        way: Way,
+        carry: Option<std::path::PathBuf>,
+        events: &mut Events<'_>,
+    ) -> Result<Exit, Failure> {
+        let (plan, direction) = (self.agreed.plan.clone(), self.open.direction);
+        let secret = JobSecret::of(&self.link, self.open.job);
+        let peers = self.peers(copy, &secret, events)?;
+        let Placed { workers, pool_bytes, volume_nodes } = self.placed(copy, &peers, &way)?;
+        let explained = report::Explaining {
+            own: &self.open.offer,
+            theirs: Some(&self.agreed.theirs),
+            choices: &self.agreed.choices,
+            workers: &workers,
+            granted: copy.request.memory_bytes,
+        };
+        if copy.request.explain {
+            explained.show(events);
+        }
+        let shared = proto::negotiate::share_cores(&self.open.offer, &self.agreed.theirs);
+        let bell = Event::new().map_err(|error| Exit::of_io(&error).fail("start the job", error))?;
+        let (path, weights) = (self.known_of_path(), self.weigh(copy, &peers));
+        let rails = Rails::dial_net(&peers, &secret, direction == Direction::Push, path, self.early.take(), &bell);
+        let (rung, dry) = (self.open.rung, copy.request.dry_run);
+        let default = receipt::default_path(&copy.home, &self.open.job);
+        let (no, lent) = (next_job(), copy.lent);
+        let _forget = lent.map(|lent| Forget(lent, self.open.job, no));
+        let job = Job {
+            no,
+            id: self.open.job,
+            peer_key: self.link.peer_key(),
+            link: self.link,
+            identity: &copy.identity,
+            terms: offer::terms(&plan, rung),
+            rung,
+            layout: copy.layout,
+            dry,
+            known: self.known,
+            way,
+            // Its own begin with the first; of those of all jobs each job begins with another.
+            workers: Team::new(workers, if lent.is_some() { no } else { 0 }, plan.workers.0),
+            volume_nodes,
+            pool_bytes,
+            rails,
+            weights,
+            offers: Some(Offers {
+                initiator: self.open.offer.clone(),
+                acceptor: self.agreed.theirs.clone(),
+                is_initiator: true,
+            }),
+            posted: Some(copy.post(self.open.job, end_of(direction == Direction::Push), &bell)),
+            bell,
+            stall: lent.map_or(copy.request.stall, |lent| lent.stall(copy.request.stall)),
+            receipt: (!dry).then(|| copy.request.receipt.clone().unwrap_or(default)),
+            carry: carry.filter(|_| !dry),
+            bound: Arc::new(Bound::new(plan.rate_bps / 8, lent.map(|lent| lent.bound()))),
+            share: lent.map(|lent| lent.share(no)),
+            halt: Some(Arc::clone(&copy.halt)),
+            ending: None,
+            plan,
+        };
+        let facts = report::Facts {
+            copy,
+            job: self.open.job,
+            direction: Some(direction),
+            plan: &self.agreed.plan,
+            choices: &self.agreed.choices,
+            shared,
+            rung,
+            compare: if self.open.direction == Direction::Pull { self.open.compare } else { self.agreed.compare },
+        };
+        let outcome = turn(job, copy, events)?;
+        report::end(&facts, outcome, events)
+    }
+}
+
+/// Turns this end, the events told. How far it came is kept for the next session, should this one be lost.
+fn turn(job: Job<'_>, copy: &Copy<'_>, events: &mut Events<'_>) -> Result<Outcome, Failure> {
+    let source = if let Way::Send(source) = &job.way { Some(source.clone()) } else { None };
+    let sends = source.is_some();
+    let (mut pace, mut tally) = (report::Pace::default(), Tally::default());
+    let outcome = keeper::run(job, &mut |status, notes| {
+        tally = report::durable(status, sends);
+        report::tell(events, &mut pace, status, notes, sends);
+    });
+    let outcome = outcome.inspect_err(|_| copy.again.broke(tally))?;
+    source.iter().flat_map(|it| report::written_meanwhile(it)).for_each(|it| events.note(&it));
+    Ok(outcome)
+}
+
+/// An end of a job between two processes, in a word.
+#[must_use]
+pub fn end_of(sends: bool) -> &'static str {
+    if sends { "sends" } else { "receives" }
+}
+
+/// The address of this host from which the system would go there; no packet is sent.
+fn leaves_from(to: SocketAddr) -> Option<IpAddr> {
+    let any: SocketAddr = if to.is_ipv4() { ([0; 4], 0).into() } else { ([0_u16; 8], 0).into() };
+    let socket = std::net::UdpSocket::bind(any).ok()?;
+    socket.connect(to).ok()?;
+    socket.local_addr().ok().map(|local| local.ip())
+}

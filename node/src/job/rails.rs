@@ -1,0 +1,460 @@
+//! Connected rails: made by the initiator, awaited by the acceptor.
+//!
+//! For: sockets that a worker can use at once.
+//! In and out: rail numbers in, connected and greeted sockets out, through a mailbox that rings the keeper.
+//! Invariants: a number is used once, but by a datagram rail that moves to another address; connecting never happens on the keeper's
+//! thread, and a path that answers no datagrams keeps no stream waiting.
+//! Absent on purpose: how many (keeper), what goes over them (engine).
+
+use std::cell::Cell;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use engine::fault::{panic_once_if_asked, words};
+use proto::rate::TrainSeen;
+use sys::event::Event;
+
+use crate::job::keys::JobSecret;
+use crate::job::train::TRAIN_PACKETS;
+use crate::job::udp::{self, Greeted, Peer, Sizes};
+use crate::link::bound_segments;
+use crate::probe::seen::Seen;
+
+/// The acceptor's answer to a greeting.
+pub const WELCOME: u8 = 1;
+/// No rail has this number: a greeting with it is for the control session.
+pub const CONTROL: u16 = u16::MAX;
+/// A connection and its greeting must be done in this time.
+const DIAL: Duration = Duration::from_secs(10);
+/// Of several paths, one that does not answer for so long (or four round trips of the session) is asked anew: a link that comes back is found
+/// within that time, not when TCP's own timers, which double, next look.
+const DIAL_AGAIN: Duration = Duration::from_millis(700);
+/// Below this round trip, loss means a full queue on a short path: CUBIC. BBR's pacing timers cost five times the CPU there
+/// (measured, LIMITS: 11 against 60 Gb/s).
+const SHORT_PATH_US: u32 = 5_000;
+
+/// What a rail is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Carrier {
+    /// TCP, or a pair within this process.
+    Stream,
+    /// UDP; and what a train showed of the path to the receiver just before.
+    Packets(Sizes, Option<TrainSeen>),
+    /// Nothing: whoever dials has panicked, and dials no more. Why is the socket's error.
+    Gone,
+    /// No rail: the control session may go on over it, under this nonce of the acceptor's; there, with what the initiator has shown to have of it.
+    Control([u8; 32], Option<u64>),
+}
+
+/// What a dialler is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ask {
+    /// A rail over TCP.
+    Stream(u16),
+    /// A rail over UDP; one that is there already moves to a new address of this end.
+    Packets(u16),
+    /// A look at the path for this rail, whose number is then used by `Packets`.
+    Look(u16),
+    /// Another connection for the control session.
+    Control,
+}
+
+/// A rail that is ready, or why it is not.
+#[derive(Debug)]
+pub struct Arrival {
+    /// Its number.
+    pub rail: u16,
+    /// What it is, or was to be.
+    pub carrier: Carrier,
+    /// The socket.
+    pub socket: io::Result<OwnedFd>,
+}
+
+/// Who dials one path: streams and datagrams apart, so that one that is not answered keeps no other waiting.
+#[derive(Debug)]
+pub struct Diallers {
+    /// The path, for the user: where it leads, and from where if that was said.
+    pub name: String,
+    streams: Sender<Ask>,
+    packets: Sender<Ask>,
+    /// Connections are made with small segments.
+    small: Arc<AtomicBool>,
+}
+
+/// A datagram rail that is greeted while the acceptor still thinks about the plan, and tried with a train while it says what it wants: both
+/// take no round trip of their own then.
+#[derive(Debug)]
+pub struct Early {
+    thread: JoinHandle<io::Result<Greeted>>,
+    answered: Arc<AtomicBool>,
+}
+
+impl Early {
+    /// Its number.
+    pub const RAIL: u16 = 0;
+    /// The acceptor needs so long to know of the job.
+    const LATER: Duration = Duration::from_millis(10);
+
+    /// Begins, on a thread of its own. `train`: so many packets, to the peer or from it (`sends`); `rtt`: of the control session.
+    #[must_use]
+    pub fn begin(peer: Peer, secret: JobSecret, sends: bool, train: Option<u16>, rtt: Duration) -> Early {
+        let answered = Arc::new(AtomicBool::new(false));
+        let told = answered.clone();
+        let thread = std::thread::spawn(move || {
+            std::thread::sleep(Self::LATER);
+            let mut greeted = udp::knock(peer, &secret, Self::RAIL)?;
+            told.store(true, Ordering::Relaxed);
+            greeted.rtt = greeted.rtt.min(rtt);
+            if let Some(packets) = train {
+                let _ = greeted.measure(&secret, sends, packets);
+            }
+            Ok(greeted)
+        });
+        Early { thread, answered }
+    }
+
+    fn greeted(self) -> io::Result<Greeted> {
+        self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the greeting failed")))
+    }
+}
+
+/// Where rails come from.
+#[derive(Debug)]
+pub enum Rails {
+    /// The initiator dials.
+    Dial {
+        /// Each path.
+        paths: Vec<Diallers>,
+        /// Connections asked for, for the control session: each over the next path.
+        control: Cell<usize>,
+        /// The number of a datagram rail that is greeted already, until it is asked for.
+        early: Cell<Option<u16>>,
+        /// Its greeting was answered.
+        answered: Option<Arc<AtomicBool>>,
+        /// What came of it.
+        from: Receiver<Arrival>,
+        /// What looks at the path showed.
+        views: Receiver<io::Result<Seen>>,
+    },
+    /// The acceptor waits.
+    Wait {
+        /// Greeted sockets from the listener.
+        from: Receiver<Arrival>,
+    },
+}
+
+impl Rails {
+    /// Rails over TCP or UDP to each of `peers`, dialled on two threads for each, which end with this value. `sends`: data goes from here to
+    /// there; `rtt`: of the control session; `small`: that was made with small segments only.
+    #[must_use]
+    pub fn dial_net(
+        peers: &[Peer],
+        secret: &JobSecret,
+        sends: bool,
+        (rtt, small): (Duration, bool),
+        early: Option<Early>,
+        bell: &Event,
+    ) -> Rails {
+        let begun = Cell::new(early.as_ref().map(|_| Early::RAIL));
+        let answered = early.as_ref().map(|early| early.answered.clone());
+        let mut early = early;
+        let (to, from) = channel();
+        let (view, views) = channel();
+        let patience = if peers.len() > 1 { DIAL_AGAIN.max(rtt * 4) } else { DIAL };
+        let manner = Manner { patience, sends, small };
+        let paths = peers.iter().map(|&peer| {
+            let small = Arc::new(AtomicBool::new(small));
+            let asked_small = Arc::clone(&small);
+            let name = match peer.from {
+                Some(from) => format!("{from}={}", peer.addr.ip()),
+                None => peer.addr.ip().to_string(),
+            };
+            let (secret, theirs, view) = (secret.clone(), secret.clone(), view.clone());
+            let streams = dial_with(bell.clone(), to.clone(), move |ask| {
+                let small = asked_small.load(Ordering::Relaxed);
+                Manner { small, ..manner }.stream(peer, &theirs, ask)
+            });
+            // It was begun with the first path's peer.
+            let mut ahead = Ahead { early: early.take(), looked: None };
+            let packets =
+                dial_with(bell.clone(), to.clone(), move |ask| manner.packets(peer, &secret, ask, &mut ahead, &view));
+            Diallers { name, streams, packets, small }
+        });
+        Rails::Dial { paths: paths.collect(), control: Cell::new(0), early: begun, answered, from, views }
+    }
+
+    /// Rails made in pairs within this process; the other ends go to `there`.
+    #[must_use]
+    pub fn dial_pair(there: Sender<Arrival>, there_bell: Event, bell: Event) -> Rails {
+        let (to, from) = channel();
+        let (_, views) = channel();
+        let streams = dial_with(bell, to, move |ask| {
+            let Ask::Stream(rail) = ask else { return None };
+            let pair = || {
+                let (here, other) = sys::sock::pair()?;
+                let _ = sys::sock::set_buffers(&here, PAIR_BUFFER, PAIR_BUFFER);
+                let _ = sys::sock::set_buffers(&other, PAIR_BUFFER, PAIR_BUFFER);
+                let arrival = Arrival { rail, carrier: Carrier::Stream, socket: Ok(other) };
+                there.send(arrival).map_err(|_| io::ErrorKind::ConnectionRefused)?;
+                there_bell.signal();
+                Ok(here)
+            };
+            Some(Arrival { rail, carrier: Carrier::Stream, socket: pair() })
+        });
+        let (name, packets, small) = ("this process".to_owned(), streams.clone(), Arc::default());
+        let paths = vec![Diallers { name, streams, packets, small }];
+        Rails::Dial { paths, control: Cell::new(0), early: Cell::new(None), answered: None, from, views }
+    }
+
+    /// Asks for a rail over a path, if this end makes them. Connections for the control session take the paths in turn.
+    pub fn ask(&self, path: usize, wanted: Ask) {
+        if let Rails::Dial { paths, control, .. } = self {
+            let path = if wanted == Ask::Control { control.replace(control.get() + 1) % paths.len() } else { path };
+            let diallers = &paths[path];
+            // The diallers live as long as this value.
+            let _ = if matches!(wanted, Ask::Stream(_) | Ask::Control) {
+                diallers.streams.send(wanted)
+            } else {
+                diallers.packets.send(wanted)
+            };
+        }
+    }
+
+    /// Connections over this path have small segments from now on. False: they had, or this end makes none.
+    pub fn go_small(&self, path: usize) -> bool {
+        match self {
+            Rails::Dial { paths, .. } => paths.get(path).is_some_and(|it| !it.small.swap(true, Ordering::Relaxed)),
+            Rails::Wait { .. } => false,
+        }
+    }
+
+    /// Names of the paths that this end dials; none where it waits.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        match self {
+            Rails::Dial { paths, .. } => paths.iter().map(|path| path.name.clone()).collect(),
+            Rails::Wait { .. } => Vec::new(),
+        }
+    }
+
+    /// What a look at the path showed.
+    #[must_use]
+    pub fn view(&self) -> Option<io::Result<Seen>> {
+        match self {
+            Rails::Dial { views, .. } => views.try_recv().ok(),
+            Rails::Wait { .. } => None,
+        }
+    }
+
+    /// The number of the datagram rail that is greeted already, until it is taken.
+    #[must_use]
+    pub fn early(&self) -> Option<u16> {
+        match self {
+            Rails::Dial { early, .. } => early.get(),
+            Rails::Wait { .. } => None,
+        }
+    }
+
+    /// The same, to be asked for now.
+    #[must_use]
+    pub fn take_early(&self) -> Option<u16> {
+        match self {
+            Rails::Dial { early, .. } => early.take(),
+            Rails::Wait { .. } => None,
+        }
+    }
+
+    /// Was the rail that is greeted early answered? `None`: there is none.
+    #[must_use]
+    pub fn early_answered(&self) -> Option<bool> {
+        match self {
+            Rails::Dial { answered, .. } => answered.as_ref().map(|answered| answered.load(Ordering::Relaxed)),
+            Rails::Wait { .. } => None,
+        }
+    }
+
+    /// Does this end make the rails?
+    #[must_use]
+    pub fn dials(&self) -> bool {
+        matches!(self, Rails::Dial { .. })
+    }
+
+    /// One that arrived.
+    #[must_use]
+    pub fn next(&self) -> Option<Arrival> {
+        match self {
+            Rails::Dial { from, .. } | Rails::Wait { from } => from.try_recv().ok(),
+        }
+    }
+}
+
+/// A thread that dials what it is asked for, one after another, until nobody can ask any more.
+fn dial_with(
+    bell: Event,
+    to: Sender<Arrival>,
+    mut dial: impl FnMut(Ask) -> Option<Arrival> + Send + 'static,
+) -> Sender<Ask> {
+    let (ask, asked) = channel::<Ask>();
+    std::thread::spawn(move || {
+        for ask in asked {
+            let dialled = catch_unwind(AssertUnwindSafe(|| {
+                panic_once_if_asked("dialler");
+                dial(ask)
+            }));
+            let is_over = dialled.is_err();
+            let arrival = dialled.unwrap_or_else(|panic| {
+                let socket = Err(io::Error::other(format!("the dialler panicked: {}", words(&*panic))));
+                Some(Arrival { rail: CONTROL, carrier: Carrier::Gone, socket })
+            });
+            if arrival.is_some_and(|arrival| to.send(arrival).is_err()) {
+                return;
+            }
+            bell.signal();
+            if is_over {
+                return;
+            }
+        }
+    });
+    ask
+}
+
+/// A socket pair holds this much in flight.
+const PAIR_BUFFER: u64 = 4 << 20;
+
+/// What a path's dialler has done before it is asked.
+#[derive(Debug)]
+struct Ahead {
+    early: Option<Early>,
+    /// A look's rail waits for its use.
+    looked: Option<(u16, Greeted)>,
+}
+
+impl Ahead {
+    fn greet(&mut self, peer: Peer, secret: &JobSecret, rail: u16) -> io::Result<Greeted> {
+        match (self.looked.take(), self.early.take_if(|_| rail == Early::RAIL)) {
+            (Some((of, greeted)), _) if of == rail => Ok(greeted),
+            (_, Some(early)) => early.greeted(),
+            _ => udp::knock(peer, secret, rail),
+        }
+    }
+}
+
+/// How paths are dialled.
+#[derive(Debug, Clone, Copy)]
+struct Manner {
+    /// For a connection to be made.
+    patience: Duration,
+    /// Data goes from here to there.
+    sends: bool,
+    /// With small segments.
+    small: bool,
+}
+
+impl Manner {
+    fn stream(self, peer: Peer, secret: &JobSecret, ask: Ask) -> Option<Arrival> {
+        match ask {
+            Ask::Stream(rail) => {
+                Some(Arrival { rail, carrier: Carrier::Stream, socket: self.dial(peer, secret, rail) })
+            }
+            Ask::Control => {
+                let (carrier, socket) = self.dial_control(peer, secret).map_or_else(
+                    |error| (Carrier::Control([0; 32], None), Err(error)),
+                    |(nonce, socket)| (Carrier::Control(nonce, None), Ok(socket)),
+                );
+                Some(Arrival { rail: CONTROL, carrier, socket })
+            }
+            Ask::Packets(_) | Ask::Look(_) => None,
+        }
+    }
+
+    fn packets(
+        self,
+        peer: Peer,
+        secret: &JobSecret,
+        ask: Ask,
+        ahead: &mut Ahead,
+        view: &Sender<io::Result<Seen>>,
+    ) -> Option<Arrival> {
+        match ask {
+            Ask::Packets(rail) => {
+                let made = ahead.greet(peer, secret, rail).and_then(|greeted| {
+                    let seen = greeted.seen().filter(|_| self.sends);
+                    let (socket, sizes) = greeted.confirm(secret, self.sends)?;
+                    Ok((Carrier::Packets(sizes, seen), socket))
+                });
+                let (carrier, socket) = match made {
+                    Ok((carrier, socket)) => (carrier, Ok(socket)),
+                    Err(error) => (Carrier::Packets(Sizes { tag: 0, start: 0, most: 0 }, None), Err(error)),
+                };
+                Some(Arrival { rail, carrier, socket })
+            }
+            Ask::Look(rail) => {
+                let seen = ahead.greet(peer, secret, rail).map(|mut greeted| {
+                    let train = greeted.train().or_else(|| greeted.measure(secret, self.sends, TRAIN_PACKETS));
+                    let seen = Seen { rtt: greeted.rtt, packet_bytes: greeted.sizes.start, train };
+                    ahead.looked = Some((rail, greeted));
+                    seen
+                });
+                // The keeper that asked may be gone.
+                let _ = view.send(seen);
+                None
+            }
+            Ask::Stream(_) | Ask::Control => None,
+        }
+    }
+
+    fn dial(self, peer: Peer, secret: &JobSecret, rail: u16) -> io::Result<OwnedFd> {
+        let mut answer = [0];
+        let stream = self.greet(peer, secret, rail, &mut answer)?;
+        if answer[0] != WELCOME {
+            return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "the peer refused the rail's greeting"));
+        }
+        let fd = OwnedFd::from(stream);
+        prepare(&fd);
+        Ok(fd)
+    }
+
+    /// A connection on which the control session may go on, and the acceptor's nonce for it.
+    fn dial_control(self, peer: Peer, secret: &JobSecret) -> io::Result<([u8; 32], OwnedFd)> {
+        let mut nonce = [0; 32];
+        let stream = self.greet(peer, secret, CONTROL, &mut nonce)?;
+        Ok((nonce, stream.into()))
+    }
+
+    /// Connects, greets, and hears the answer.
+    fn greet(self, peer: Peer, secret: &JobSecret, rail: u16, answer: &mut [u8]) -> io::Result<TcpStream> {
+        let bound = |fd: BorrowedFd<'_>| bound_segments(fd, self.small);
+        let mut stream = sys::sock::connect_from(peer.addr, peer.from, self.patience, bound)?;
+        let patience = DIAL.min(self.patience * 3);
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
+        stream.write_all(&secret.greeting(rail))?;
+        stream.read_exact(answer)?;
+        stream.set_read_timeout(None)?;
+        stream.set_write_timeout(None)?;
+        Ok(stream)
+    }
+}
+
+/// Does the peer of this job answer there? It is asked as for a connection to go on with, which then is dropped. Errors: why not, within
+/// four times `DIAL_AGAIN`. (That it is the peer and no other is shown by the rails: each byte of them is sealed or tagged with the job's keys.)
+pub fn answers(peer: Peer, secret: &JobSecret) -> io::Result<()> {
+    let manner = Manner { patience: DIAL_AGAIN, sends: true, small: false };
+    manner.dial_control(peer, secret).map(drop)
+}
+
+/// Socket options of a rail, on both ends. Each is a hint: without it the rail is slower, not wrong.
+pub fn prepare(fd: impl AsFd) {
+    let _ = sys::sock::set_nodelay(&fd, true);
+    let _ = sys::sock::set_keepalive(&fd, Duration::from_secs(15), Duration::from_secs(5), 3);
+    if sys::sock::tcp_info(&fd).is_ok_and(|info| info.rtt_us < SHORT_PATH_US) {
+        let _ = sys::sock::set_congestion(&fd, "cubic");
+    }
+}

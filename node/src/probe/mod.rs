@@ -1,0 +1,151 @@
+//! What is known of the path, which transport that speaks for, and whether it was right.
+//!
+//! For: `--transport auto`.
+//! In and out: the kernel's word on the control session's connection, a greeting and a train in; a forecast with its sentence out.
+//! Invariants: pure but for `host`, which reads settings of the kernel and its load; a path of which nothing is known gets streams.
+//! Absent on purpose: packets of its own (job::train), rails (job::keeper).
+
+pub mod seen; // what a look at the path showed
+
+use std::time::Duration;
+
+use proto::negotiate::Choice;
+use proto::session::transport::SHORT_RTT;
+use proto::session::transport::forecast::{Carry, Forecast, Guess, Host, TcpController, View};
+use sys::sock::TcpInfo;
+
+use seen::Seen;
+use text::units::{show_bits_per_second, show_bytes, show_seconds};
+
+/// Below this round trip streams begin at once: a loss costs them little time, and the kernel's offloads are worth more.
+pub const SHORT: Duration = SHORT_RTT;
+/// Rails are CUBIC's below this round trip whatever the system's choice (`rails::prepare`).
+const CUBIC_BELOW: Duration = Duration::from_millis(5);
+/// What a core carries sealed, measured over loopback-like links with both ends on two cores (docs/design/004-auto-and-migration.md).
+const TCP_CORE_BPS: f64 = 2.5e9;
+/// Over UDP a rail has one core at each end.
+const UDP_CORE_BPS: f64 = 2.5e9;
+/// Of a socket's buffer what a window can use: the rest is the kernel's own bookkeeping (tcp_adv_win_scale, skb truesize).
+const BUFFER_SHARE: f64 = 0.5;
+
+/// What is known when the session stands.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Known {
+    /// Round trip as TCP saw it while greeting; zero: unknown.
+    pub rtt: Duration,
+    /// Packets sent again while greeting.
+    pub again: u32,
+    /// Bytes of an IP packet.
+    pub mtu: u32,
+    /// The ends.
+    pub host: Host,
+}
+
+/// The round trip of the empty path as TCP saw it, or what it sees now; zero: unknown.
+#[must_use]
+pub fn rtt_of(info: &TcpInfo) -> Duration {
+    Duration::from_micros(if info.min_rtt_us > 0 { info.min_rtt_us } else { info.rtt_us }.into())
+}
+
+/// From the control session's connection, the agreed number of rails, and the user's cap in bit/s.
+#[must_use]
+pub fn known(info: Option<&TcpInfo>, rails: (u16, u16), cap_bps: u64) -> Known {
+    let info = info.copied().unwrap_or_default();
+    let rtt = rtt_of(&info);
+    let mtu = if info.pmtu == 0 { 1500 } else { info.pmtu };
+    Known { rtt, again: info.retrans, mtu, host: host(rtt, rails, cap_bps) }
+}
+
+/// What this kernel and these cores allow. The other end is taken to be alike: its settings are not known here.
+fn host(rtt: Duration, rails: (u16, u16), cap_bps: u64) -> Host {
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap_or_default();
+    // "least first most"; 6 MiB is what Linux has where nobody changed it.
+    let most = |name: &str| read(name).split_whitespace().nth(2).and_then(|word| word.parse().ok()).unwrap_or(6e6);
+    let is_bbr = read("tcp_congestion_control").trim() == "bbr" && rtt >= CUBIC_BELOW;
+    let cores = sys::host::cores().map_or(1, |cores| cores.count);
+    // What else runs here has its share of them.
+    let load = f64::from(sys::host::load().unwrap_or(0.0));
+    let free = cores as f64 / (load + 1.0).max(cores as f64);
+    Host {
+        controller: if is_bbr { TcpController::Bbr } else { TcpController::Cubic },
+        rails,
+        window_bytes: f64::min(most("tcp_wmem"), most("tcp_rmem")) * BUFFER_SHARE,
+        tcp_bps: cores as f64 * TCP_CORE_BPS * free,
+        udp_bps: UDP_CORE_BPS * free,
+        cap_bps: cap_bps as f64,
+        disk_bps: 0.0,
+    }
+}
+
+impl Known {
+    /// The path as far as it is known.
+    #[must_use]
+    pub fn view(&self, seen: Option<&Seen>) -> View {
+        let rtt = seen.map_or(self.rtt, |seen| if self.rtt.is_zero() { seen.rtt } else { self.rtt.min(seen.rtt) });
+        let mut view = View {
+            rtt_s: rtt.as_secs_f64(),
+            looked: 0,
+            lost: 0,
+            rate_bps: None,
+            packet_bytes: seen.map_or(self.mtu, |seen| u32::from(seen.packet_bytes) + 28),
+            queue_s: 0.0,
+        };
+        if let Some(train) = seen.and_then(|seen| seen.train) {
+            let (chance, full) = train.lost();
+            (view.looked, view.lost) = ((train.sent - full.min(train.sent)).into(), chance.into());
+            view.rate_bps = train.rate_bps();
+            view.queue_s = train.span.as_secs_f64();
+        }
+        view
+    }
+
+    /// The line of `--explain`. `datagrams`: the acceptor takes them.
+    #[must_use]
+    pub fn choice(&self, datagrams: bool) -> Choice {
+        let reason = match (datagrams, self.rtt >= SHORT) {
+            (false, _) => "the acceptor takes no datagrams: TCP",
+            (true, false) => "a short path: TCP at once, watched while it runs",
+            (true, true) => "a look at the path decides, over UDP, while the first files are found",
+        };
+        let ms = self.rtt.as_secs_f64() * 1e3;
+        let value = format!("round trip {ms:.1} ms, {} packets sent again while greeting", self.again);
+        Choice { what: "path", value, reason: reason.into() }
+    }
+}
+
+/// The path in a line.
+#[must_use]
+pub fn path_words(view: &View) -> String {
+    let link = view.rate_bps.map_or_else(
+        || "link faster than was measured".to_owned(),
+        |rate| format!("link {}", show_bits_per_second(rate)),
+    );
+    let loss = match (view.looked, view.lost) {
+        (0, _) => "loss not measured".to_owned(),
+        (looked, lost) => format!("{lost} of {looked} packets lost"),
+    };
+    let queue =
+        if view.queue_s > 0.0 { format!(", buffer of {:.1} ms or more", view.queue_s * 1e3) } else { String::new() };
+    format!("round trip {:.1} ms, {link}, {loss}, packets of {} B{queue}", view.rtt_s * 1e3, view.packet_bytes)
+}
+
+/// A forecast in a line.
+#[must_use]
+pub fn forecast_words(forecast: &Forecast) -> String {
+    let guess = |guess: &Guess| {
+        let time = forecast.bytes.map(|bytes| format!(", {}", show_seconds(guess.seconds(bytes)))).unwrap_or_default();
+        format!("{}{time}, limited by {}", show_bits_per_second(guess.rate_bps), guess.limit)
+    };
+    let of = forecast.bytes.map(|bytes| format!(" for {}", show_bytes(bytes))).unwrap_or_default();
+    let gain = forecast.gain();
+    let (other, against) = match forecast.carry {
+        Carry::Tcp => ("UDP", guess(&forecast.udp)),
+        Carry::Udp => ("TCP", guess(&forecast.tcp)),
+        Carry::Both => ("UDP alone", guess(&forecast.udp)),
+    };
+    format!("{}{of}: expected {}; {other}: {against}; gain {gain:.2}", forecast.carry, guess(&forecast.expected()))
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

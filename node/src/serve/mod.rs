@@ -1,0 +1,569 @@
+//! The daemon: sessions accepted, and what their clients ask for done.
+//!
+//! For: hundreds of clients at once, on one set of workers and one pool, below one root.
+//! In and out: settings in; jobs served until it is drained or stopped.
+//! Invariants: a rail is looked at only under a job's own key; what a client may do is asked anew for each session.
+//! Absent on purpose: the door itself (listener.rs), turning a job (job::keeper), signals, giving up rights of the process.
+
+pub mod session; // one client
+mod guarded; // what no root may hold
+mod live; // who is served, and on whose word
+pub mod relay; // a client's job, made here
+pub mod relay_to; // whom that may reach
+pub mod settings; // what it runs with
+mod room; // how many jobs at once
+mod shares; // what each may have of the daemon's rate
+
+use std::collections::{HashMap, HashSet};
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use engine::fault::{panic_once_if_asked, words};
+use engine::host::{Make, Workers};
+use engine::job::JobNo;
+use engine::numa::deal;
+use proto::wire::chunk::Greeting;
+use sys::event::Event;
+use sys::fs::Dir;
+
+use crate::door::{self, Door, Standing};
+use crate::identity::ticket::{Ticket, Tickets, Uses};
+use crate::identity::{Access, Home, Identity, Rights};
+use crate::job::board::Board;
+use crate::job::homes::hold;
+use crate::job::keys::JobSecret;
+use crate::job::offer;
+use crate::job::place::Ground;
+use crate::job::rails::{self, Arrival, Carrier};
+use crate::job::sweep;
+use crate::link::failure_of;
+use crate::listener::{Listener, Proving, Rail};
+use guarded::Guards;
+use live::Live;
+use room::Room;
+use settings::{Settings, TicketAccess};
+use shares::{Account, Accounts, Shares};
+use text::exit::{Exit, Failure};
+use topology::nodes::Nodes;
+
+/// Bytes per buf of a daemon: chunks of jobs are no larger.
+const CHUNK_BYTES: u32 = 1 << 20;
+/// A daemon serves many jobs from one pool, so half of the grant is pool.
+const POOL_PART: u64 = 2;
+
+/// A daemon that always has a job gives back what those that ended had of the heap after so many of them.
+const TRIM_AFTER: usize = 100;
+
+/// A job that waits for rails.
+#[derive(Debug)]
+struct Waiting {
+    secret: JobSecret,
+    to: Sender<Arrival>,
+    bell: Event,
+    seen: HashSet<u16>,
+    /// Datagram rails that were greeted, and how often each was confirmed: they may come from another address.
+    packets: HashMap<u16, u32>,
+    /// Who is let in with a datagram rail; `None`: none were agreed.
+    datagrams: Option<door::Guest>,
+}
+
+impl Waiting {
+    /// A connection for a control session that goes on has answered to its nonce.
+    fn on_control(&self, Proving { stream, nonce, word, .. }: Proving) {
+        let Some(theirs) = self.secret.count_of(&word, b'i', &nonce, 0) else { return };
+        let carrier = Carrier::Control(nonce, Some(theirs));
+        let arrival = Arrival { rail: rails::CONTROL, carrier, socket: Ok(stream.into()) };
+        if self.to.send(arrival).is_ok() {
+            self.bell.signal();
+        }
+    }
+}
+
+/// Everything sessions share.
+#[derive(Debug)]
+pub struct Daemon {
+    /// Who we are.
+    pub identity: Arc<Identity>,
+    /// Keys, trust, receipts.
+    pub home: Home,
+    /// What the config and flags say now.
+    pub settings: RwLock<Settings>,
+    /// Where paths begin.
+    pub ground: Ground,
+    /// What neither root nor a key's own may hold.
+    pub guards: Guards,
+    /// Who moves the bytes.
+    pub workers: Arc<Workers>,
+    /// The machine's memory nodes, if there are several.
+    pub nodes: Option<Nodes>,
+    /// Their pools together.
+    pub pool_bytes: u64,
+    /// Jobs at once, by memory and descriptors.
+    pub room: Room,
+    /// Given out.
+    pub tickets: Tickets,
+    /// Jobs running.
+    pub running: AtomicUsize,
+    /// Jobs that ended since the heap was last trimmed.
+    pub ended: AtomicUsize,
+    /// Bytes of names that jobs take instead of whole folders, of all jobs.
+    pub picked_bytes: AtomicUsize,
+    /// No new jobs.
+    pub draining: AtomicBool,
+    /// Ends the listener.
+    pub stop: Event,
+    /// There is a UDP port for datagram rails.
+    pub takes_datagrams: bool,
+    /// Where running jobs are shown.
+    pub board: Arc<Board>,
+    /// Where its log goes.
+    log: Log,
+    /// Who is served.
+    live: Live,
+    /// `--rate`: all jobs together.
+    shares: Shares,
+    /// The rates of keys and tickets.
+    accounts: Accounts,
+    waiting: Mutex<HashMap<[u8; 16], Waiting>>,
+}
+
+impl Daemon {
+    fn waiting(&self) -> MutexGuard<'_, HashMap<[u8; 16], Waiting>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Rails of this job are let in from now on.
+    pub fn expect_rails(
+        &self,
+        job: [u8; 16],
+        secret: JobSecret,
+        datagrams: Option<door::Guest>,
+        to: Sender<Arrival>,
+        bell: Event,
+    ) -> bool {
+        let waiting = Waiting { secret, to, bell, seen: HashSet::new(), packets: HashMap::new(), datagrams };
+        let mut all = self.waiting();
+        if all.contains_key(&job) {
+            return false;
+        }
+        all.insert(job, waiting);
+        true
+    }
+
+    /// And no more; nor has the job a share any more.
+    pub fn forget_job(&self, job: &[u8; 16], no: JobNo) {
+        self.waiting().remove(job);
+        self.shares.forget(no);
+        self.accounts.forget(no);
+    }
+
+    /// A rail is at the door. Anything wrong: it is closed without a word. Given back: what has to answer to a nonce first.
+    fn on_rail(&self, rail: Rail) -> Option<Proving> {
+        panic_once_if_asked("listener");
+        let mut all = self.waiting();
+        let (mut stream, greeting) = match rail {
+            Rail::Greeted(stream, greeting) => (stream, greeting),
+            Rail::Proved(proving) => {
+                all.get(&proving.greeting.job)?.on_control(proving);
+                return None;
+            }
+        };
+        let job = all.get_mut(&greeting.job)?;
+        if greeting.version != proto::VERSION || !job.secret.holds(&greeting) {
+            return None;
+        }
+        if greeting.rail == rails::CONTROL {
+            // Whoever said this greeting may have heard it elsewhere: the job hears of who answers to a nonce.
+            let mut nonce = [0; 32];
+            aws_lc_rs::rand::fill(&mut nonce).ok()?;
+            // 32 bytes into an empty send buffer do not block.
+            stream.write_all(&nonce).ok()?;
+            return Some(Proving::new(stream, greeting, nonce));
+        }
+        if !job.seen.insert(greeting.rail) {
+            return None;
+        }
+        // One byte into an empty send buffer does not block.
+        stream.write_all(&[rails::WELCOME]).ok()?;
+        let socket = OwnedFd::from(stream);
+        rails::prepare(&socket);
+        let arrival = Arrival { rail: greeting.rail, carrier: Carrier::Stream, socket: Ok(socket) };
+        if job.to.send(arrival).is_ok() {
+            job.bell.signal();
+        }
+        None
+    }
+
+    /// What this job, which let `taken` bytes go, may have of the daemon's cap, B/s; 0: there is none. See `shares`.
+    pub fn rate_share(&self, job: JobNo, taken: u64, is_even: bool) -> u64 {
+        let cap = self.settings.read().ok().and_then(|settings| settings.rate_bps).unwrap_or(0).div_ceil(8);
+        self.shares.of(job, taken, is_even, sys::clock::now_ns(), cap)
+    }
+
+    /// What all jobs of this key or ticket have together, below the daemon's own bound.
+    fn account(&self, account: Account, rate_bps: u64) -> Arc<Shares> {
+        self.accounts.of(account, &self.shares.bound, rate_bps.div_ceil(8), sys::clock::now_ns())
+    }
+
+    /// Is there something to give back, of jobs that are gone? Once none runs, or after every so many.
+    fn heap_is_worth_trimming(&self) -> bool {
+        let ended = self.ended.load(Ordering::Relaxed);
+        let is_worth = ended >= TRIM_AFTER || (ended > 0 && self.running.load(Ordering::SeqCst) == 0);
+        if is_worth {
+            self.ended.store(0, Ordering::Relaxed);
+        }
+        is_worth
+    }
+
+    /// A line in the log, if the daemon is as talkative as that.
+    pub fn log(&self, level: u8, text: &str) {
+        let verbose = self.settings.read().map_or(0, |settings| settings.verbose);
+        if verbose >= level {
+            let clean: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+            (self.log.0)(&clean);
+        }
+    }
+}
+
+impl door::Jobs for Daemon {
+    fn judge(&self, greeting: &Greeting) -> Option<(door::Guest, Standing)> {
+        let mut all = self.waiting();
+        let job = all.get_mut(&greeting.job)?;
+        let guest = job.datagrams.clone().filter(|_| greeting.rail != rails::CONTROL)?;
+        if greeting.version != proto::VERSION || !job.secret.holds(greeting) {
+            return None;
+        }
+        if job.seen.insert(greeting.rail) {
+            job.packets.insert(greeting.rail, 0);
+            return Some((guest, Standing::New));
+        }
+        // One that is greeted again: its initiator has another address, or somebody recorded it.
+        job.packets.get(&greeting.rail).map(|&confirmed| (guest, Standing::Known(confirmed)))
+    }
+
+    fn find(&self, begins: [u8; 4], rail: u16) -> Vec<([u8; 16], door::Guest, u32)> {
+        let all = self.waiting();
+        let named = all.iter().filter(|(name, _)| name.starts_with(&begins));
+        named.filter_map(|(name, job)| Some((*name, job.datagrams.clone()?, *job.packets.get(&rail)?))).collect()
+    }
+
+    fn deliver(&self, job: &[u8; 16], arrival: Arrival) -> bool {
+        let mut all = self.waiting();
+        let Some(job) = all.get_mut(job) else { return false };
+        *job.packets.entry(arrival.rail).or_default() += 1;
+        let is_there = job.to.send(arrival).is_ok();
+        job.bell.signal();
+        is_there
+    }
+}
+
+/// Rails of a job are refused again when this goes.
+#[derive(Debug)]
+pub struct Forget<'a>(&'a Daemon, [u8; 16], JobNo);
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.0.forget_job(&self.1, self.2);
+    }
+}
+
+/// Where a daemon's log goes: one line at a time, without control characters.
+pub struct Log(Box<dyn Fn(&str) + Send + Sync>);
+
+impl Log {
+    /// Each line is given to this function.
+    pub fn to(tell: impl Fn(&str) + Send + Sync + 'static) -> Log {
+        Log(Box::new(tell))
+    }
+
+    /// Nothing is said.
+    #[must_use]
+    pub fn nowhere() -> Log {
+        Log::to(|_| ())
+    }
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Log")
+    }
+}
+
+/// A bound port that serves nobody yet: what needs rights of the process is done, and these may be given up now.
+#[derive(Debug)]
+pub struct Bound {
+    settings: Settings,
+    home: Home,
+    identity: Arc<Identity>,
+    guards: Guards,
+    ground: Ground,
+    listener: Listener,
+    door: std::io::Result<Door>,
+    nodes: Option<Nodes>,
+}
+
+/// A daemon: an identity that accepts sessions and does what their clients ask for, below one folder.
+///
+/// ```no_run
+/// use node::identity::{Home, ticket::Uses};
+/// use node::serve::{Bound, Log, settings::Settings};
+///
+/// let bound = Bound::bind(Settings::of("/srv/data"), &Home::find()?, &[])?;
+/// let server = bound.start(Log::to(|line| eprintln!("{line}")))?;
+/// println!("longhaul://{}@{}/", server.ticket(Uses::Many)?, server.address()?);
+/// server.run()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Server {
+    daemon: Arc<Daemon>,
+    listener: Listener,
+    door: std::io::Result<Door>,
+}
+
+fn io(what: &'static str) -> impl Fn(std::io::Error) -> Failure {
+    move |error| Exit::of_io(&error).fail(what, error)
+}
+
+impl Bound {
+    /// Opens the folder and the port. `own`: files that no root may hold, beside the home and the list of keys.
+    ///
+    /// # Errors
+    /// The home, the folder or the port; a folder that holds what a daemon keeps to itself.
+    pub fn bind(settings: Settings, home: &Home, own: &[&std::path::Path]) -> Result<Bound, Failure> {
+        let identity = Identity::load(home).map_err(|error| failure_of("load this host's key", &error.into()))?;
+        let identity = Arc::new(identity);
+        let (guards, ground) = (guards(&settings, home, own)?, ground(&settings)?);
+        let listener = Listener::bind(settings.listen, identity.clone())
+            .map_err(|error| Exit::of_io(&error).fail(format!("listen on {}", settings.listen), error))?;
+        let address = listener.local_addr().map_err(io("listen"))?;
+        // Without it data goes over TCP, and clients are told so.
+        let door = Door::bind(address);
+        let nodes = Nodes::here();
+        Ok(Bound { settings, home: home.clone(), identity, guards, ground, listener, door, nodes })
+    }
+
+    /// See `Listener::on_mistake`.
+    #[must_use]
+    pub fn on_mistake(mut self, call: impl Fn(&str, bool) + Send + Sync + 'static) -> Bound {
+        self.listener = self.listener.on_mistake(call);
+        self
+    }
+
+    /// Starts the workers.
+    ///
+    /// # Errors
+    /// Memory or threads.
+    pub fn start(self, log: Log) -> Result<Server, Failure> {
+        let Bound { settings, home, identity, guards, ground, listener, door, nodes } = self;
+        let make = make(&settings, nodes.as_ref());
+        let (pool_bytes, room) = (make.memory_bytes, room_of(&settings, &make));
+        let board = open_board(&settings, &home, &log);
+        let workers = Arc::new(Workers::start(make).map_err(io("start the workers"))?);
+        let stop = Event::new().map_err(io("start the daemon"))?;
+        let daemon = Daemon {
+            identity,
+            home,
+            settings: RwLock::new(settings),
+            ground,
+            guards,
+            workers,
+            nodes,
+            pool_bytes,
+            room,
+            tickets: Tickets::new(),
+            stop,
+            takes_datagrams: door.is_ok(),
+            running: AtomicUsize::new(0),
+            ended: AtomicUsize::new(0),
+            picked_bytes: AtomicUsize::new(0),
+            draining: AtomicBool::new(false),
+            board,
+            log,
+            live: Live::default(),
+            shares: Shares::default(),
+            accounts: Accounts::default(),
+            waiting: Mutex::new(HashMap::new()),
+        };
+        Ok(Server { daemon: Arc::new(daemon), listener, door })
+    }
+}
+
+impl Server {
+    /// Where it listens; the port that was found, where 0 was asked for.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn address(&self) -> Result<std::net::SocketAddr, Failure> {
+        self.listener.local_addr().map_err(io("listen"))
+    }
+
+    /// A ticket that lets in without a key, with the rights that the settings give to tickets.
+    ///
+    /// # Errors
+    /// No randomness.
+    pub fn ticket(&self, uses: Uses) -> Result<Ticket, Failure> {
+        let settings = self.daemon.settings.read().unwrap_or_else(PoisonError::into_inner);
+        let access = match settings.ticket_access {
+            TicketAccess::Both => Access::ReadWrite,
+            TicketAccess::ReadOnly => Access::ReadOnly,
+            TicketAccess::WriteOnly => Access::WriteOnly,
+        };
+        let rights = Rights { root: None, access, rate_bps: 0, privileged: settings.privileged };
+        let issued = self.daemon.tickets.issue(self.daemon.identity.public(), uses, rights, None);
+        issued.map_err(|error| failure_of("make a ticket", &error.into()))
+    }
+
+    /// Serves until it is drained or stopped.
+    ///
+    /// # Errors
+    /// The port's.
+    pub fn run(self) -> Result<(), Failure> {
+        let Server { daemon, listener, door } = self;
+        let (daemon, door) = (&*daemon, &door);
+        let (over, packets) = (Event::new().map_err(io("start the daemon"))?, door::Counts::default());
+        std::thread::scope(|scope| {
+            scope.spawn(|| keep_house(daemon, &over));
+            let counts = listener.counts();
+            match door {
+                Ok(door) => {
+                    let (packets, over) = (&packets, &over);
+                    scope.spawn(move || serve_packets(daemon, door, packets, over));
+                }
+                Err(error) => daemon.log(1, &format!("no UDP port, data goes over TCP alone: {error}")),
+            }
+            let served = listener.run(
+                |link| session::run(daemon, link),
+                |key| session::is_known(daemon, key),
+                |rail| daemon.on_rail(rail),
+                &daemon.stop,
+            );
+            daemon.log(1, &counts.to_string());
+            daemon.log(1, &packets.to_string());
+            over.signal();
+            served.map_err(io("serve the port"))
+        })
+    }
+
+    /// By which it is drained, stopped and given other settings while it runs.
+    #[must_use]
+    pub fn control(&self) -> Control {
+        Control { daemon: Arc::clone(&self.daemon) }
+    }
+}
+
+/// Steers a `Server` while it runs.
+#[derive(Debug, Clone)]
+pub struct Control {
+    daemon: Arc<Daemon>,
+}
+
+impl Control {
+    /// No new jobs; the last of those that run ends the daemon. Returns how many run, and whether it was told so before.
+    pub fn drain(&self) -> (usize, bool) {
+        let was_told = self.daemon.draining.swap(true, Ordering::SeqCst);
+        let running = self.daemon.running.load(Ordering::SeqCst);
+        if running == 0 {
+            self.daemon.stop.signal();
+        }
+        (running, was_told)
+    }
+
+    /// Lets nobody in any more; `run` returns once those who are served are done.
+    pub fn stop(&self) {
+        self.daemon.stop.signal();
+    }
+
+    /// Takes over what can change while jobs run; sentences of what did and what needs a restart.
+    pub fn reload(&self, new: Settings) -> Vec<String> {
+        self.daemon.settings.write().map(|mut settings| settings.reload(new)).unwrap_or_default()
+    }
+}
+
+/// Looks after revoked keys and after memory that jobs left, until `over`.
+fn keep_house(daemon: &Daemon, over: &Event) {
+    use std::os::fd::AsFd;
+    loop {
+        let waited = sys::event::poll(&[(over.as_fd(), sys::event::Interest::Read)], Some(live::LOOK));
+        daemon.live.look(&daemon.home, |why| daemon.log(0, why));
+        if daemon.heap_is_worth_trimming() {
+            sys::mem::trim_heap();
+        }
+        if waited.map_or(true, |ready| ready[0].any()) {
+            return;
+        }
+    }
+}
+
+/// The UDP port, until `over`. Rails that were greeted and not confirmed when it panicked are greeted again.
+fn serve_packets(daemon: &Daemon, door: &Door, packets: &door::Counts, over: &Event) {
+    while let Err(panic) = catch_unwind(AssertUnwindSafe(|| door.run(daemon, packets, over))) {
+        daemon.log(0, &format!("the UDP port goes on after a mistake in Longhaul: {}", words(&*panic)));
+    }
+}
+
+fn open_board(settings: &Settings, home: &Home, log: &Log) -> Arc<Board> {
+    sweep::begin(home, !settings.stdio);
+    if settings.stdio {
+        sweep::builds(crate::client::bring::FAR_PLACE);
+    }
+    Board::open(home, |why| {
+        if settings.verbose > 0 {
+            (log.0)(why);
+        }
+    })
+}
+
+/// As many descriptors as this process may have.
+fn descriptors() -> u64 {
+    use rustix::process::{Resource, getrlimit};
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+fn room_of(settings: &Settings, make: &Make) -> Room {
+    Room::of(settings.memory_bytes, make.memory_bytes, make.count, descriptors())
+}
+
+/// The workers that are wanted.
+fn make(settings: &Settings, nodes: Option<&Nodes>) -> Make {
+    let cores = || sys::host::cores().map_or(1, |cores| cores.count);
+    let count = settings.workers.map_or_else(cores, usize::from).max(1);
+    let least = offer::pool_bytes(settings.memory_bytes, count, CHUNK_BYTES);
+    let memory_bytes = if settings.stdio { least } else { least.max(settings.memory_bytes / POOL_PART) };
+    let driver = crate::client::session::ring_kind(settings.driver);
+    let room = nodes.map(Nodes::room).unwrap_or_default();
+    // With fewer workers than nodes none is held: which node the next job wants nobody knows.
+    let homes = if count < room.len() { Vec::new() } else { deal(&room, &room, count) };
+    let holds = nodes.into_iter().flat_map(|nodes| homes.iter().map(|home| hold(nodes, *home))).collect();
+    Make { count, memory_bytes, chunk_bytes: CHUNK_BYTES, driver, holds }
+}
+
+/// What this daemon trusts. Through ssh the far side serves its user, who has the keys anyway.
+fn guards(settings: &Settings, home: &Home, more: &[&std::path::Path]) -> Result<Guards, Failure> {
+    if settings.stdio {
+        return Ok(Guards::default());
+    }
+    let own = home.path("");
+    let all = [Some(own.as_path()), settings.authorized_keys.as_deref()];
+    let guards = Guards::of(all.into_iter().flatten().chain(more.iter().copied()))
+        .map_err(|error| Exit::of_io(&error).fail("look at this daemon's own files", error))?;
+    guards.refuse(&settings.root)?;
+    Ok(guards)
+}
+
+fn ground(settings: &Settings) -> Result<Ground, Failure> {
+    if settings.stdio && settings.root == std::path::Path::new("/") {
+        let home = std::env::var_os("HOME").unwrap_or_else(|| "/".into());
+        return Ok(Ground::Free(home.into()));
+    }
+    let root = Dir::open(settings.root.as_os_str().as_encoded_bytes())
+        .map_err(|error| Exit::of_io(&error).fail(format!("open the root '{}'", settings.root.display()), error))?;
+    Ok(Ground::Root(root))
+}
+
+#[cfg(test)]
+mod tests;
