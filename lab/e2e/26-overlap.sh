@@ -110,6 +110,7 @@ printf 'ROTS' | dd of="$(echo "$DST"/near/.longhaul-*.part)" bs=1 seek=$(((first
 cp_run "$SRC/one"/* "$DST/near/"
 cp_ends 0 "a job that was killed holds nothing"
 holds "and is gone on with" test "$(number resumed_bytes)" -gt 0
+is "$(number readback_failed_bytes)" $((1 << 20)) "and the report says of how many bytes it was not what the journal says"
 same "$SRC/one" "$DST/near" "after a kill: equal"
 is "$(find "$DST/near" -name '.longhaul-*' | wc -l)" 0 "and nothing is left of it"
 

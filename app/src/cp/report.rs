@@ -301,6 +301,11 @@ fn explain_storage(facts: &Facts<'_>, outcome: &Outcome, screen: &mut Screen) {
     }
 }
 
+/// Payload bytes of the files that are done which this session moved: neither kept, nor resumed, nor holes.
+fn payload_moved(tally: &Tally) -> u64 {
+    [tally.bytes_kept, tally.bytes_resumed, tally.holes].into_iter().fold(tally.bytes_done, u64::saturating_sub)
+}
+
 /// Shows the end of a job.
 pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<Exit, Failure> {
     let tally = outcome.record.tally;
@@ -313,8 +318,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
     let (gone, plan) = (extras(&outcome.record), facts.plan);
     explain_storage(facts, &outcome, screen);
     let (seconds, earlier) = (facts.copy.began.elapsed().as_secs_f64(), facts.copy.again.earlier());
-    let bytes =
-        [tally.bytes_kept, tally.bytes_resumed, tally.holes].into_iter().fold(tally.bytes_done, u64::saturating_sub);
+    let bytes = payload_moved(&tally);
     let (sends, peers) = (facts.direction != Some(Direction::Pull), outcome.peers.unwrap_or_default());
     let (sender, receiver) = if sends { (&outcome.own, &peers) } else { (&peers, &outcome.own) };
     let wall_ns = u64::try_from(outcome.elapsed.as_nanos()).unwrap_or(u64::MAX);
@@ -343,6 +347,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, screen: &mut Screen) -> Result<E
         equal_files: tally.files_equal,
         equal_bytes: tally.bytes_equal,
         resumed_bytes: tally.bytes_resumed,
+        readback_failed_bytes: tally.bytes_readback_failed,
         hole_bytes: tally.holes,
         compared: facts.compared(tally.compared),
         extras: gone,

@@ -59,6 +59,13 @@ fn headline(text: &mut String, done: &Done) {
             show_bytes(done.resumed_bytes)
         );
     }
+    if done.readback_failed_bytes > 0 {
+        let bytes = show_bytes(done.readback_failed_bytes);
+        let _ = writeln!(
+            text,
+            "  not resumed {bytes} that an earlier run wrote were read back, had changed, and were sent again"
+        );
+    }
     if done.hole_bytes > 0 {
         let _ = writeln!(text, "  holes       {} were neither read nor sent", show_bytes(done.hole_bytes));
     }

@@ -349,6 +349,9 @@ pub struct Done {
     pub equal_bytes: u64,
     /// There already: brought by an earlier run, or found equal chunk by chunk.
     pub resumed_bytes: u64,
+    /// Brought by an earlier run, something else when it was read back, and sent again.
+    #[serde(default)]
+    pub readback_failed_bytes: u64,
     /// Holes at the source: told, not sent.
     #[serde(default)]
     pub hole_bytes: u64,
@@ -450,17 +453,12 @@ impl Done {
         let exit = report.exit();
         #[expect(clippy::cast_precision_loss, reason = "four digits are shown")]
         let per_gb = |seconds: f64| (report.bytes > 0).then(|| seconds * 1e9 / report.bytes as f64);
-        let direction = match report.direction {
-            Some(Direction::Push) => "push",
-            Some(Direction::Pull) => "pull",
-            None => "local",
-        };
         Self {
             event: "done".to_owned(),
             job: hex(&report.job),
             exit: exit.code(),
             exit_kind: exit.line().word.to_owned(),
-            direction: direction.to_owned(),
+            direction: direction_word(report.direction).to_owned(),
             bytes: report.bytes,
             files: report.files,
             lost_sessions: report.lost_sessions,
@@ -475,6 +473,7 @@ impl Done {
             equal_files: report.equal_files,
             equal_bytes: report.equal_bytes,
             resumed_bytes: report.resumed_bytes,
+            readback_failed_bytes: report.readback_failed_bytes,
             hole_bytes: report.hole_bytes,
             compared_bytes: report.compared.bytes,
             compare: compare_word(report.compared.files).to_owned(),
@@ -517,6 +516,15 @@ impl Done {
             choices: report.choices.iter().map(ChoiceRecord::of).collect(),
             impossible: check::impossible(report),
         }
+    }
+}
+
+/// The job's direction, seen from this end.
+fn direction_word(direction: Option<Direction>) -> &'static str {
+    match direction {
+        Some(Direction::Push) => "push",
+        Some(Direction::Pull) => "pull",
+        None => "local",
     }
 }
 

@@ -227,6 +227,8 @@ pub struct EndReport {
     pub equal_bytes: u64,
     /// Bytes of moved files that an earlier run had already brought.
     pub resumed_bytes: u64,
+    /// Bytes that an earlier run had brought and that were something else when they were read back: sent again.
+    pub readback_failed_bytes: u64,
     /// Bytes of moved files that are holes at the source: told, not sent.
     pub hole_bytes: u64,
     /// What was compared with what stands at the destination.

@@ -105,6 +105,7 @@ fn report() -> EndReport {
         equal_files: 0,
         equal_bytes: 0,
         resumed_bytes: 0,
+        readback_failed_bytes: 0,
         hole_bytes: 0,
         compared: Compared::default(),
         extras: Extras::default(),
@@ -353,6 +354,7 @@ fn the_done_line_has_the_fields_of_the_contract() {
         "equal_files",
         "equal_bytes",
         "resumed_bytes",
+        "readback_failed_bytes",
         "hole_bytes",
         "faults_count",
     ] {
@@ -372,6 +374,15 @@ fn the_done_line_has_the_fields_of_the_contract() {
     }
     assert_eq!(done["stages_remote"]["stages"][5]["stage"], "destination write");
     assert_eq!(done["goodput_bps"], 10e9);
+}
+
+#[test]
+fn what_an_earlier_run_wrote_and_was_something_else_when_read_back_is_said() {
+    let said = |report: EndReport| end::text(&json::Done::of(&report));
+    let text = said(EndReport { resumed_bytes: 90 << 20, readback_failed_bytes: 2_000_000, ..report() });
+    let line = text.lines().find(|line| line.starts_with("  not resumed")).unwrap();
+    assert!(line.contains("2.00 MB") && line.contains("sent again"), "{line}");
+    assert!(!said(EndReport { resumed_bytes: 90 << 20, ..report() }).contains("not resumed"));
 }
 
 #[test]

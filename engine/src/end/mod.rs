@@ -102,6 +102,8 @@ pub struct Tally {
     pub bytes_equal: u64,
     /// Bytes found in parts of an earlier run.
     pub bytes_resumed: u64,
+    /// Bytes that a journal of an earlier run speaks of, and that were something else when they were read back: they are sent again.
+    pub bytes_readback_failed: u64,
     /// Bytes in holes of files that are on their way or done: told, not sent.
     pub holes: u64,
     /// Bytes read at this end to be compared with the other's version.

@@ -291,8 +291,13 @@ impl<P: Platform> SendEnd<P> {
             }
             Want::Missing { ranges } => {
                 self.source.resumes(&entry);
-                let missing = bytes_in(ranges, &entry, chunk_bytes) + self.resuming.remove(&id).unwrap_or(0);
-                self.record.tally.bytes_resumed += entry.bytes().saturating_sub(missing);
+                let asked_for = bytes_in(ranges, &entry, chunk_bytes);
+                let asked_before = self.resuming.remove(&id);
+                let missing = asked_for + asked_before.unwrap_or(0);
+                let tally = &mut self.record.tally;
+                tally.bytes_resumed += entry.bytes().saturating_sub(missing);
+                // After `MissingSoFar` the receiver asks for what it read back and found to be something else.
+                tally.bytes_readback_failed += asked_before.map_or(0, |_| asked_for);
             }
             // What the receiver does have is known when it has read it back.
             Want::MissingSoFar { ranges } => {

@@ -260,6 +260,8 @@ impl<P: Platform> RecvEnd<P> {
             // What is missing of a part reads as zeros: the sender may say that it is a hole.
             let places: Vec<(u64, u64)> =
                 ranges.iter().map(|it| (it.first * chunk_bytes, (it.end - it.first) * chunk_bytes)).collect();
+            let failed = |(offset, length): &(u64, u64)| entry.bytes().min(offset + length) - offset;
+            self.record.tally.bytes_readback_failed += places.iter().map(failed).sum::<u64>();
             for volume in volumes {
                 if let Err(error) = self.sink.empty_part(volume, &entry, &places) {
                     return self.fail(id, fault_kind(&error, false), Some(&error), "empty what does not stand");
