@@ -138,3 +138,7 @@ lab-accuracy: build ## are the lab's links what they say: round trip, rate, loss
 
 ci: ## what CI runs
 	.ci/run
+
+.PHONY: ci-long
+ci-long: ## what CI runs, and then what takes hours: torture, torture-power (50 cuts), soak, thousand, mutants
+	LONG=1 .ci/run
