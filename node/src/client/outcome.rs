@@ -300,6 +300,11 @@ fn explain_storage(facts: &Facts<'_>, outcome: &Outcome, events: &mut Events<'_>
     }
 }
 
+/// Payload bytes of the files that are done which this session moved: neither kept, nor resumed, nor holes.
+fn payload_moved(tally: &Tally) -> u64 {
+    [tally.bytes_kept, tally.bytes_resumed, tally.holes].into_iter().fold(tally.bytes_done, u64::saturating_sub)
+}
+
 /// Shows the end of a job.
 pub fn end(facts: &Facts<'_>, outcome: Outcome, events: &mut Events<'_>) -> Result<Exit, Failure> {
     let tally = outcome.record.tally;
@@ -312,8 +317,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, events: &mut Events<'_>) -> Resu
     let (gone, plan) = (extras(&outcome.record), facts.plan);
     explain_storage(facts, &outcome, events);
     let (seconds, earlier) = (facts.copy.began.elapsed().as_secs_f64(), facts.copy.again.earlier());
-    let bytes =
-        [tally.bytes_kept, tally.bytes_resumed, tally.holes].into_iter().fold(tally.bytes_done, u64::saturating_sub);
+    let bytes = payload_moved(&tally);
     let (sends, peers) = (facts.direction != Some(Direction::Pull), outcome.peers.unwrap_or_default());
     let (sender, receiver) = if sends { (&outcome.own, &peers) } else { (&peers, &outcome.own) };
     let wall_ns = u64::try_from(outcome.elapsed.as_nanos()).unwrap_or(u64::MAX);

@@ -523,6 +523,15 @@ impl Done {
     }
 }
 
+/// The job's direction, seen from this end.
+fn direction_word(direction: Option<Direction>) -> &'static str {
+    match direction {
+        Some(Direction::Push) => "push",
+        Some(Direction::Pull) => "pull",
+        None => "local",
+    }
+}
+
 /// The last line of a dry run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DryRecord {
@@ -617,15 +626,6 @@ fn path_at_receiver(address: &str) -> String {
     match address.split_once(':') {
         Some((host, path)) if !host.contains('/') => if path.is_empty() { "." } else { path }.to_owned(),
         _ => address.to_owned(),
-    }
-}
-
-/// Which way the data went, seen from this end; none: both ends are this process.
-fn direction_word(direction: Option<Direction>) -> &'static str {
-    match direction {
-        Some(Direction::Push) => "push",
-        Some(Direction::Pull) => "pull",
-        None => "local",
     }
 }
 
