@@ -133,3 +133,27 @@ impl Slots {
         self.slots.iter().flatten()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(rail: usize) -> Slot {
+        Slot { kind: Kind::Head, rail, at: 0, done: 0, len: 1, load: Load::None }
+    }
+
+    #[test]
+    fn a_rail_has_ops_in_flight_until_all_are_back_and_no_chunk_of_it_is_held() {
+        let mut slots = Slots::new();
+        let tokens = [3, 0, 3].map(|rail| slots.put(of(rail)));
+        slots.hold(3);
+        assert_eq!([0, 1, 3, 9].map(|rail| slots.in_flight(rail)), [1, 0, 3, 0]);
+        for token in tokens {
+            slots.take(token);
+        }
+        assert_eq!([0, 3].map(|rail| slots.in_flight(rail)), [0, 1]);
+        slots.release(3);
+        assert_eq!((slots.in_flight(3), slots.iter().count()), (0, 0));
+        assert!(tokens.contains(&slots.put(of(1))), "slots are used again");
+    }
+}
