@@ -98,7 +98,7 @@ mkdir -p "$FAST/dst"
 # --- disks ---
 if group blkio disks && disk a source 400 && on a cp "$FAST/src/small" "$DISK/small" && on a sync "$DISK/small" && slow_disk "$GROUP" "$DEVICE" read $((40 * MIB)); then
     daemon "$FAST/dst"
-    CP_AS="$IN $GROUP" cp_run --engine direct "$DISK/small" "$URL"
+    CP_AS="$IN $GROUP" cp_run --io-mode direct "$DISK/small" "$URL"
     judged "source disk at 40 MiB/s" sender "wait for source"
     stop "$SERVE_PID"
     fresh
@@ -106,7 +106,7 @@ else echo "skip: no slow disk can be made here"; fi
 if group blkio target && disk b target 400 && slow_disk "$GROUP" "$DEVICE" write $((40 * MIB)); then
     on b mkdir "$DISK/dst"
     daemon "$GROUP" "$DISK/dst"
-    cp_run --engine direct "$FAST/src/small" "$URL"
+    cp_run --io-mode direct "$FAST/src/small" "$URL"
     judged "destination disk at 40 MiB/s" receiver "wait for destination"
     stop "$SERVE_PID"
     fresh

@@ -182,7 +182,7 @@ pub struct CpArguments {
     ///
     /// buffered: through the page cache; early: the same, sent to the disk every few MiB; dontcache: the same, leaving nothing
     /// in it (Linux 6.14); direct: past it (O_DIRECT); mmap: reads by mapping. What a file system refuses is moved buffered.
-    #[arg(long, value_name = "NAME", value_parser = parse_engines, default_value = "auto", hide_default_value = true)]
+    #[arg(long = "io-mode", alias = "engine", value_name = "NAME", value_parser = parse_engines, default_value = "auto", hide_default_value = true)]
     pub engine: Engines,
 
     /// Local copies: share blocks of files above 128 KiB with the source where the file system can (btrfs, XFS); the digest is read from the destination
