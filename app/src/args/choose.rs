@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 use engine::tree::scan::filter::Filter;
-use engine::tree::scan::include::{NotPicked, Picks};
+use engine::tree::scan::include::{IncludeList, NotIncluded};
 use proto::wire::control::RULES_BYTES_MAX;
 
 use text::exit::{Exit, Failure};
@@ -53,7 +53,7 @@ pub struct Choice {
     /// The same, compiled; `None`: there are none.
     pub filter: Option<Arc<Filter>>,
     /// The names of `--files-from`.
-    pub picks: Option<Arc<Picks>>,
+    pub picks: Option<Arc<IncludeList>>,
 }
 
 impl ChooseArguments {
@@ -127,11 +127,11 @@ fn read_rules(path: &Path, rules: &mut Vec<Box<str>>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn read_picks(path: &Path, from0: bool) -> Result<Picks, Failure> {
+fn read_picks(path: &Path, from0: bool) -> Result<IncludeList, Failure> {
     let what = || format!("read the names in '{}'", path.display());
     let mut from = BufReader::new(open(path)?);
     let end = if from0 { 0 } else { b'\n' };
-    let mut picks = Picks::default();
+    let mut picks = IncludeList::default();
     let mut name = Vec::new();
     loop {
         name.clear();
@@ -145,8 +145,8 @@ fn read_picks(path: &Path, from0: bool) -> Result<Picks, Failure> {
         picks.add(&name).map_err(|why| {
             let shown = OsStr::from_bytes(&name[..name.len().min(200)]).to_string_lossy().into_owned();
             let next = match why {
-                NotPicked::Name(_) => "names are relative to SRC, one to a line (or NUL-separated, with -0)",
-                NotPicked::Full => "copy with several shorter lists, one after another",
+                NotIncluded::Name(_) => "names are relative to SRC, one to a line (or NUL-separated, with -0)",
+                NotIncluded::Full => "copy with several shorter lists, one after another",
             };
             Exit::Usage.fail(what(), format!("'{shown}': {why}")).next(next)
         })?;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use engine::bound::Bound;
 use engine::job::JobNo;
-use engine::tree::scan::include::Picks;
+use engine::tree::scan::include::IncludeList;
 use proto::error::Refusal;
 use proto::manifest::Aspects;
 use proto::negotiate::Driver;
@@ -261,7 +261,7 @@ pub(super) fn relay(
     link: &mut Link,
     guest: &Guest,
     task: &Task,
-    picks: Option<Arc<Picks>>,
+    picks: Option<Arc<IncludeList>>,
 ) -> Result<(), No> {
     let Task { sources, volumes, .. } = task;
     if !guest.rights.access.may_read() {
