@@ -75,7 +75,7 @@ def races(longhaul, folder, size, rounds):
         done = subprocess.run([longhaul, "cp", "--json", os.path.join(folder, "from"), os.path.join(folder, "to")], env={**os.environ, "LONGHAUL_HOME": home}, capture_output=True, text=True)
         last = json.loads(done.stdout.splitlines()[-1])
         for choice in last.get("choices", []):
-            if choice["what"] in ("read engine", "write engine"):
+            if choice["what"] in ("read I/O mode", "write I/O mode"):
                 cost = re.search(r"heats and (\d+) ms", choice["reason"])
                 found[choice["what"].split()[0]].append({"engine": choice["value"].split(",")[0], "cost_ms": int(cost.group(1)) if cost else 0, "reason": choice["reason"]})
         os.remove(os.path.join(folder, "to"))
@@ -165,7 +165,7 @@ def one_job(longhaul, root, engine, group):
     os.path.exists(os.path.join(root, "to")) and os.remove(os.path.join(root, "to"))
     left = next((c["value"] for c in done.get("choices", []) if c["what"] == "page cache"), "0")
     return {"engine": engine or "auto", "exit": done["exit"], "gbs": done["bytes"] / done["seconds"] / 1e9, "resident_before": before, "resident_least": least, "left_in_cache": left,
-            "chosen": {c["what"]: c["value"].split(",")[0] for c in done.get("choices", []) if c["what"].endswith(" engine")}}
+            "chosen": {c["what"]: c["value"].split(",")[0] for c in done.get("choices", []) if c["what"].endswith(" I/O mode")}}
 
 
 def manners(args):

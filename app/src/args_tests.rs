@@ -73,8 +73,10 @@ fn each_option_of_cp_is_read() {
         ("--chunk 4MiB", |a| a.chunk == Some(4 << 20)),
         ("--driver uring", |a| a.driver == DriverChoice::Uring),
         ("--driver plain", |a| a.driver == DriverChoice::Plain),
+        ("--io-mode direct", |a| a.engine == Engines::both(Engine::Direct)),
+        // Its name before.
         ("--engine direct", |a| a.engine == Engines::both(Engine::Direct)),
-        ("--engine read=mmap,write=early", |a| {
+        ("--io-mode read=mmap,write=early", |a| {
             a.engine == Engines { read: Some(Engine::Mmap), write: Some(Engine::Early) }
         }),
         ("--workers 3", |a| a.workers == Some(3)),

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Storage engines by the real binary: each one's copy is the same bytes; `bench disk` in a few seconds, its page, its table, nothing left behind.
+# I/O modes by the real binary: each one's copy is the same bytes; `bench disk` in a few seconds, its page, its table, nothing left behind.
 source "$(dirname "$0")/check.sh"
 
 # 24 MiB and an odd end: more than engines are asked for, with a tail that fills no sector.
 head -c 25165829 /dev/urandom >"$SRC/large"
 for engine in buffered early dontcache direct mmap read=mmap,write=dontcache; do
     cp_run --io-mode "$engine" "$SRC/large" "$DST/$engine"
-    is "$STATUS" 0 "engine $engine: exit code 0"
-    holds "engine $engine: the same bytes" cmp "$SRC/large" "$DST/$engine"
+    is "$STATUS" 0 "I/O mode $engine: exit code 0"
+    holds "I/O mode $engine: the same bytes" cmp "$SRC/large" "$DST/$engine"
     rm -f "$DST/$engine"
 done
 "$LONGHAUL" cp --io-mode fast "$SRC/large" "$DST/x" >/dev/null 2>"$LAB/bad.err"
-is $? 2 "engine: a name that is none is refused"
-holds "engine: with the names that there are" grep -q "buffered, early, dontcache, direct and mmap" "$LAB/bad.err"
+is $? 2 "I/O mode: a name that is none is refused"
+holds "I/O mode: with the names that there are" grep -q "buffered, early, dontcache, direct and mmap" "$LAB/bad.err"
 
 # In which order a tree's files are read, and why.
 mkdir -p "$SRC/some" && touch "$SRC"/some/{a,b,c}
@@ -70,7 +70,7 @@ said() {
     rm -f "$DST/raced"
     CP_LIMIT=120 cp_run --explain "$LAB/raced/file" "$DST/raced"
     is "$STATUS" 0 "$1: exit code 0"
-    holds "$1: $2" grep -q "read engine.*$2" "$OUT" "$ERR"
+    holds "$1: $2" grep -q "read I/O mode.*$2" "$OUT" "$ERR"
 }
 if why_not=$(made); then
     group="$throttle/longhaul-raced-$$" loop=$(losetup -j "$LAB/raced.img" | cut -d: -f1)

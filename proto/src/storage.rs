@@ -1,4 +1,4 @@
-//! Storage engines: the ways in which the bytes of files are moved, and the choice among them.
+//! I/O modes: the ways in which the bytes of files are moved, and the choice among them.
 //!
 //! For: one table of names for the command line, the race, its memory and the reports.
 //! In and out: names and measured rates in; engines, heats to run, sentences out.
@@ -117,13 +117,13 @@ impl Engines {
     /// # Errors
     /// What is wrong, and what could stand there.
     pub fn parse(text: &str) -> Result<Engines, &'static str> {
-        const NAMES: &str = "the engines are auto, buffered, early, dontcache, direct and mmap";
+        const NAMES: &str = "the I/O modes are auto, buffered, early, dontcache, direct and mmap";
         let mut engines = Engines::default();
         for part in text.split(',') {
             let (way, name) = match part.split_once('=') {
                 Some(("read", name)) => (Some(Way::Read), name),
                 Some(("write", name)) => (Some(Way::Write), name),
-                Some(_) => return Err("only read= and write= can have an engine each"),
+                Some(_) => return Err("only read= and write= can have an I/O mode each"),
                 None => (None, part),
             };
             let engine = match name {

@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
-use engine::tree::scan::include::{NotPicked, Picks};
+use engine::tree::scan::include::{IncludeList, NotIncluded};
 use proto::wire::control::RULES_BYTES_MAX;
 
 use text::exit::{Exit, Failure};
@@ -49,7 +49,7 @@ pub struct Choice {
     /// Rules in their order.
     pub rules: Vec<Box<str>>,
     /// The names of `--files-from`.
-    pub picks: Option<Picks>,
+    pub picks: Option<IncludeList>,
 }
 
 impl ChooseArguments {
@@ -96,11 +96,11 @@ fn read_rules(path: &Path, rules: &mut Vec<Box<str>>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn read_picks(path: &Path, from0: bool) -> Result<Picks, Failure> {
+fn read_picks(path: &Path, from0: bool) -> Result<IncludeList, Failure> {
     let what = || format!("read the names in '{}'", path.display());
     let mut from = BufReader::new(open(path)?);
     let end = if from0 { 0 } else { b'\n' };
-    let mut picks = Picks::default();
+    let mut picks = IncludeList::default();
     let mut name = Vec::new();
     loop {
         name.clear();
@@ -114,8 +114,8 @@ fn read_picks(path: &Path, from0: bool) -> Result<Picks, Failure> {
         picks.add(&name).map_err(|why| {
             let shown = OsStr::from_bytes(&name[..name.len().min(200)]).to_string_lossy().into_owned();
             let next = match why {
-                NotPicked::Name(_) => "names are relative to SRC, one to a line (or NUL-separated, with -0)",
-                NotPicked::Full => "copy with several shorter lists, one after another",
+                NotIncluded::Name(_) => "names are relative to SRC, one to a line (or NUL-separated, with -0)",
+                NotIncluded::Full => "copy with several shorter lists, one after another",
             };
             Exit::Usage.fail(what(), format!("'{shown}': {why}")).next(next)
         })?;

@@ -154,7 +154,7 @@ pub struct Record {
     /// Receipt lines not yet taken by the caller.
     pub lines: Vec<u8>,
     /// What of entries could not be kept.
-    pub unkept: unpreserved::Unkept,
+    pub unkept: unpreserved::Unpreserved,
     /// Nothing is moved or made: only counted.
     pub dry: bool,
     /// Some of the paths removed or left, at most `PRUNED_PATHS_MAX`.
@@ -169,7 +169,7 @@ impl Record {
             tally: Tally::default(),
             faults: Vec::new(),
             lines: Vec::new(),
-            unkept: unpreserved::Unkept::default(),
+            unkept: unpreserved::Unpreserved::default(),
             dry: false,
             extras: Vec::new(),
         }

@@ -27,7 +27,7 @@ use proto::wire::control::{ChunkRange, Compare, Digest, EntryFault, FaultKind, F
 
 use crate::job::{Cmd, Event, JobNo, Terms, fault_kind};
 use crate::machine::names::{Further, Names};
-use crate::machine::unjournalled::Debt;
+use crate::machine::unjournalled::UnjournalledBytes;
 use crate::machine::{Outbox, Record, Stop, fault, told};
 use crate::platform::{Found, Platform, SinkTree, VolumeSet};
 use crate::seal::frame::tag_count;
@@ -77,7 +77,7 @@ pub struct RecvEnd<P: Platform> {
     coming: HashMap<EntryId, Coming>,
     digests: HashMap<EntryId, Digest>,
     carried: Carried,
-    debt: Debt,
+    unjournalled: UnjournalledBytes,
     names: Names,
     id_names: usize,
     unkept: Vec<(EntryId, Aspects)>,
@@ -133,7 +133,7 @@ impl<P: Platform> RecvEnd<P> {
             coming: HashMap::new(),
             digests: HashMap::new(),
             carried,
-            debt: Debt::default(),
+            unjournalled: UnjournalledBytes::default(),
             names: Names::default(),
             id_names: 0,
             unkept: Vec::new(),
@@ -173,7 +173,7 @@ impl<P: Platform> RecvEnd<P> {
 
     /// Lets less than `HOLD_BYTES` wait for the disk.
     pub fn bound_debt(&mut self, bytes: u64) {
-        self.debt.bound(bytes);
+        self.unjournalled.bound(bytes);
     }
 
     /// Rails that carry.
@@ -413,7 +413,7 @@ impl<P: Platform> RecvEnd<P> {
                 let coming = self.coming.get_mut(&entry).expect("made with the ledger");
                 coming.tree.put(index, digest);
                 if coming.journalled {
-                    self.debt.owe(entry, u64::from(bytes));
+                    self.unjournalled.owe(entry, u64::from(bytes));
                     coming.fresh.entry(volume).or_default().add(now_ns, index, bytes, digest);
                 }
                 self.on_ready(ready, out);
@@ -427,7 +427,7 @@ impl<P: Platform> RecvEnd<P> {
                     if let Some(entry) = self.machine.entry(id).cloned() {
                         self.machine.on_pack_file(id, bytes)?;
                         self.digests.insert(id, digest);
-                        self.debt.owe(id, bytes);
+                        self.unjournalled.owe(id, bytes);
                         self.ready.push(entry);
                     }
                 }
@@ -484,7 +484,7 @@ impl<P: Platform> RecvEnd<P> {
         // and know all of it before it has its name.
         if !entry.meta.striped && !std::mem::replace(&mut coming.journalled, false) {
             // Without a journal nothing could be paid before: holding rails for it would hold for ever.
-            self.debt.owe(id, entry.bytes() - coming.holes);
+            self.unjournalled.owe(id, entry.bytes() - coming.holes);
         }
         let own = coming.tree.root().expect("all chunks are in");
         if sender_digest.is_some_and(|digest| digest != own) {
@@ -534,7 +534,7 @@ impl<P: Platform> RecvEnd<P> {
     pub fn pump(&mut self, now_ns: u64, out: &mut Outbox<P>) {
         self.pump_acks(out);
         self.pump_flushes(now_ns, out);
-        if let Some(on) = self.debt.hold() {
+        if let Some(on) = self.unjournalled.hold() {
             out.cmds.extend((0..self.workers).map(|worker| (worker, Cmd::Backpressure { job: self.job, on })));
         }
         // In the committer's order: a flush that is on its way must not bring a discarded journal back.

@@ -17,20 +17,20 @@ const GO_ON_BYTES: u64 = HOLD_BYTES / 2;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Debt {
+pub(crate) struct UnjournalledBytes {
     by_entry: HashMap<EntryId, u64>,
     sum: u64,
     held: bool,
     marks: (u64, u64),
 }
 
-impl Default for Debt {
+impl Default for UnjournalledBytes {
     fn default() -> Self {
-        Debt { by_entry: HashMap::new(), sum: 0, held: false, marks: (HOLD_BYTES, GO_ON_BYTES) }
+        UnjournalledBytes { by_entry: HashMap::new(), sum: 0, held: false, marks: (HOLD_BYTES, GO_ON_BYTES) }
     }
 }
 
-impl Debt {
+impl UnjournalledBytes {
     /// Bytes of an entry reached the file system.
     pub(crate) fn owe(&mut self, entry: EntryId, bytes: u64) {
         *self.by_entry.entry(entry).or_default() += bytes;

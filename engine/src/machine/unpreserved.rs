@@ -14,13 +14,13 @@ const PATH_BYTES_KEPT: usize = 2 << 10;
 
 /// See the module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Unkept {
+pub struct Unpreserved {
     counts: [u64; Aspects::NAMED.len()],
     first: Vec<(Aspects, Box<[u8]>)>,
     path_bytes: usize,
 }
 
-impl Unkept {
+impl Unpreserved {
     /// This could not be kept of the entry with this path.
     pub fn add(&mut self, what: Aspects, path: &[u8]) {
         if what.is_empty() {

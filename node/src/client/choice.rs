@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use engine::tree::scan::filter::Filter;
-use engine::tree::scan::include::Picks;
+use engine::tree::scan::include::IncludeList;
 
 use crate::request::JobRequest;
 use text::exit::{Exit, Failure};
@@ -22,7 +22,7 @@ pub struct Choice {
     /// The same, compiled; `None`: there are none.
     pub filter: Option<Arc<Filter>>,
     /// Only these names are taken; `None`: all.
-    pub picks: Option<Arc<Picks>>,
+    pub picks: Option<Arc<IncludeList>>,
 }
 
 impl Choice {
@@ -35,12 +35,12 @@ impl Choice {
         let bad = |error| Exit::Usage.fail("understand the patterns", error).next("see `longhaul help cp`, Filters");
         let filter = if rules.is_empty() { None } else { Some(Arc::new(Filter::new(&rules).map_err(bad)?)) };
         let picks = request.names.as_ref().map(|names| {
-            let mut picks = Picks::default();
+            let mut picks = IncludeList::default();
             names.iter().try_for_each(|name| picks.add(name.as_bytes()))?;
             Ok(Arc::new(picks.sorted()))
         });
         let bad =
-            |why: engine::tree::scan::include::NotPicked| Exit::Usage.fail("take the names that were listed", why);
+            |why: engine::tree::scan::include::NotIncluded| Exit::Usage.fail("take the names that were listed", why);
         Ok(Choice { rules, filter, picks: picks.transpose().map_err(bad)? })
     }
 }

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use engine::tree::scan::include::Picks;
+use engine::tree::scan::include::IncludeList;
 use proto::error::{Breach, Refusal};
 use proto::negotiate::{Choice, Offer, Plan, negotiate};
 use proto::session::order::{Order, Wish};
@@ -78,7 +78,7 @@ pub fn begin(link: &mut Link, ticket: Option<&Ticket>) {
 }
 
 /// Tells which names of the source folder are taken, if not all are; before the frame that opens the job.
-pub fn pick(link: &mut Link, picks: Option<&Picks>) -> Result<(), Failure> {
+pub fn pick(link: &mut Link, picks: Option<&IncludeList>) -> Result<(), Failure> {
     /// Names to a frame; one that is too long is cut in two.
     const NAMES: usize = 4096;
     let Some(picks) = picks else { return Ok(()) };

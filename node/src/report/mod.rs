@@ -15,7 +15,7 @@ pub mod path; // what datagram rails saw of the path
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use engine::machine::unpreserved::Unkept;
+use engine::machine::unpreserved::Unpreserved;
 use proto::books::{Books, Verdict};
 use proto::negotiate::Choice;
 use proto::wire::control::{Compare, DigestKind, Direction, EntryFault, FaultKind, Rung};
@@ -211,7 +211,7 @@ pub struct EndReport {
     /// Further names of files made.
     pub hard_links: u64,
     /// What of entries could not be kept.
-    pub unkept: Unkept,
+    pub unkept: Unpreserved,
     /// Files left alone because the same is there.
     pub kept_files: u64,
     /// Their bytes.

@@ -16,7 +16,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use engine::job::JobNo;
-use engine::tree::scan::include::Picks;
+use engine::tree::scan::include::IncludeList;
 use engine::worker::bound::Bound;
 use proto::error::Refusal;
 use proto::manifest::Aspects;
@@ -239,7 +239,7 @@ pub(super) fn relay(
     link: &mut Link,
     guest: &Guest,
     task: &Task,
-    picks: Option<Arc<Picks>>,
+    picks: Option<Arc<IncludeList>>,
 ) -> Result<(), No> {
     let Task { sources, volumes, .. } = task;
     if !guest.rights.access.may_read() {

@@ -17,7 +17,7 @@ use engine::host::Team;
 use engine::job::JobNo;
 use engine::tree::io_mode::{Chooser, Demands};
 use engine::tree::scan::filter::{BadRule, Filter};
-use engine::tree::scan::include::{NotPicked, Picks};
+use engine::tree::scan::include::{IncludeList, NotIncluded};
 use engine::tree::scan::overlap::Own;
 use engine::tree::{read_bps, write_bps};
 use engine::worker::bound::Bound;
@@ -349,19 +349,19 @@ fn picked(
     guest: &Guest,
     mut frame: Frame,
     (order, held): (&mut Order, &mut Held<'_>),
-) -> Result<(Option<Arc<Picks>>, Frame), No> {
+) -> Result<(Option<Arc<IncludeList>>, Frame), No> {
     if !matches!(frame, Frame::Pick(_)) {
         return Ok((None, frame));
     }
     if !guest.rights.access.may_read() {
         return Err(no(Refusal::WriteOnly, "this key or ticket may only write here"));
     }
-    let mut picks = Picks::default();
+    let mut picks = IncludeList::default();
     while let Frame::Pick(names) = frame {
         for name in names {
             picks.add(&name).map_err(|why| match why {
-                NotPicked::Name(breach) => breach.into(),
-                NotPicked::Full => No::from(Breach::FieldTooLong),
+                NotIncluded::Name(breach) => breach.into(),
+                NotIncluded::Full => No::from(Breach::FieldTooLong),
             })?;
         }
         held.grow(picks.bytes())?;
@@ -454,7 +454,7 @@ fn storage(daemon: &Daemon) -> Arc<Chooser> {
 }
 
 /// Source or sink of a job, as far as rights allow.
-fn way(daemon: &Daemon, guest: &Guest, open: &Open, picks: Option<Arc<Picks>>) -> Result<Prepared, No> {
+fn way(daemon: &Daemon, guest: &Guest, open: &Open, picks: Option<Arc<IncludeList>>) -> Result<Prepared, No> {
     let ground = ground(daemon, &guest.rights)?;
     let filter = if open.rules.is_empty() { None } else { Some(Arc::new(Filter::new(&open.rules)?)) };
     match open.direction {
@@ -517,7 +517,7 @@ fn serve_job(
     mut link: Link,
     guest: &Guest,
     open: &Open,
-    picks: Option<Arc<Picks>>,
+    picks: Option<Arc<IncludeList>>,
     peer: &str,
     count: Count<'_>,
 ) -> Result<(), Failure> {
@@ -573,7 +573,7 @@ fn serve_job(
     Ok(())
 }
 
-fn prepare(daemon: &Daemon, guest: &Guest, open: &Open, picks: Option<Arc<Picks>>) -> Result<Prepared, No> {
+fn prepare(daemon: &Daemon, guest: &Guest, open: &Open, picks: Option<Arc<IncludeList>>) -> Result<Prepared, No> {
     let destinations = open.layout.map_or(1, |it| usize::from(it.volumes));
     if open.paths.is_empty() || (open.direction == Direction::Push && open.paths.len() != destinations) {
         return Err(Breach::FieldOutOfRange.into());

@@ -119,7 +119,7 @@ impl Verdict {
                 let _ =
                     write!(text, "; {engine} reached {whole}.{part:02} GB/s: {}.{:02} x", percent / 100, percent % 100);
             }
-            _ => text.push_str("; no other engine works here"),
+            _ => text.push_str("; no other I/O mode works here"),
         }
         text
     }

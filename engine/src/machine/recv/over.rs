@@ -39,7 +39,7 @@ impl<P: Platform> RecvEnd<P> {
     pub(super) fn let_go(&mut self, entry: &Arc<Entry>, keep: bool) {
         let volume = self.sink.volume_of(entry.id);
         self.sink.forget(entry.id);
-        self.debt.settle(entry.id);
+        self.unjournalled.settle(entry.id);
         self.record.tally.holes -= self.coming.remove(&entry.id).map_or(0, |coming| coming.holes);
         self.comparing.remove(&entry.id);
         self.cloning.remove(&entry.id);
@@ -64,7 +64,7 @@ impl<P: Platform> RecvEnd<P> {
             // Whole chunks were counted as they were flushed; the last may be short.
             self.record.tally.durable = (self.record.tally.durable + entry.bytes()).saturating_sub(flushed);
         }
-        self.debt.settle(entry.id);
+        self.unjournalled.settle(entry.id);
         self.forget.push(entry.id);
         self.committed.push((entry.id, digest));
         self.first_stands(entry, true);

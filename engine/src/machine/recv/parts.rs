@@ -239,7 +239,7 @@ impl<P: Platform> RecvEnd<P> {
             let tally = &mut self.record.tally;
             (tally.bytes_resumed, tally.written) = (tally.bytes_resumed + bytes, tally.written + bytes);
             if is_noted {
-                self.debt.owe(id, bytes);
+                self.unjournalled.owe(id, bytes);
                 coming.fresh.entry(volume).or_default().add_read_back(index, bytes as u32, digest);
             } else {
                 tally.durable += bytes;
@@ -384,7 +384,7 @@ impl<P: Platform> RecvEnd<P> {
         }
         let bytes = indices.len() as u64 * u64::from(self.record.terms.chunk_bytes);
         self.sink.flushed(volume, id, bytes);
-        self.debt.pay(id, bytes);
+        self.unjournalled.pay(id, bytes);
         if self.record.rung >= Rung::Flushed {
             coming.durable_bytes += bytes;
             self.record.tally.durable += bytes;

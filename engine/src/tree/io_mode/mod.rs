@@ -158,7 +158,7 @@ impl Chooser {
     fn decided(&self, dev: u64, key: u64, mount: &Mount, verdict: &Verdict, how: &str) {
         let lane = Lane { io_bytes: verdict.lane.io_bytes.min(self.chunk_bytes()), ..verdict.lane };
         lock(&self.known).insert((dev, verdict.way), Known { key, lane, bps: verdict.bps });
-        let what = if verdict.way == Way::Read { "read engine" } else { "write engine" };
+        let what = if verdict.way == Way::Read { "read I/O mode" } else { "write I/O mode" };
         let value = format!("{}, {} KiB a call, {} at once", lane.engine, lane.io_bytes >> 10, lane.depth);
         let reason = format!("{} on {}, {how}: {}", mount.fs_type, mount.device, verdict.sentence());
         lock(&self.news).push(Choice { what, value, reason });

@@ -17,14 +17,14 @@ type Place = (u32, u32);
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Picks {
+pub struct IncludeList {
     text: Vec<u8>,
     names: Vec<Place>,
 }
 
 /// Why a name was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotPicked {
+pub enum NotIncluded {
     /// It is no name of something below a folder.
     #[error("{}", .0.what())]
     Name(Breach),
@@ -51,14 +51,14 @@ pub(in crate::tree) struct Taken {
     pub below: Range<usize>,
 }
 
-impl Picks {
+impl IncludeList {
     /// One more name. `.` and doubled slashes in it mean nothing; a name that is nothing else means the folder itself, which goes anyway.
     ///
     /// # Errors
     /// It is absolute, climbs, or is too long; or memory for names is used up.
-    pub fn add(&mut self, name: &[u8]) -> Result<(), NotPicked> {
+    pub fn add(&mut self, name: &[u8]) -> Result<(), NotIncluded> {
         if name.first() == Some(&b'/') {
-            return Err(NotPicked::Name(Breach::PathAbsolute));
+            return Err(NotIncluded::Name(Breach::PathAbsolute));
         }
         let from = self.text.len();
         for part in name.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".") {
@@ -68,12 +68,12 @@ impl Picks {
             self.text.extend_from_slice(part);
         }
         let path = &self.text[from..];
-        let checked = check_path(path).map_err(NotPicked::Name);
+        let checked = check_path(path).map_err(NotIncluded::Name);
         let full = self.text.len() + (self.names.len() + 1) * PICK_NAME_BYTES > PICK_BYTES_MAX;
         if path.is_empty() || checked.is_err() || full {
             self.text.truncate(from);
             checked?;
-            return if full { Err(NotPicked::Full) } else { Ok(()) };
+            return if full { Err(NotIncluded::Full) } else { Ok(()) };
         }
         let place = |at: usize| u32::try_from(at).expect("bounded above");
         self.names.push((place(from), place(self.text.len() - from)));
@@ -82,7 +82,7 @@ impl Picks {
 
     /// All are there.
     #[must_use]
-    pub fn sorted(mut self) -> Picks {
+    pub fn sorted(mut self) -> IncludeList {
         let text = &self.text;
         let at = |place: &Place| &text[place.0 as usize..][..place.1 as usize];
         // A slash before every other byte: then what is below a folder follows it at once.
@@ -131,8 +131,8 @@ impl Picks {
 mod tests {
     use super::*;
 
-    fn picks(names: &[&[u8]]) -> Picks {
-        let mut picks = Picks::default();
+    fn picks(names: &[&[u8]]) -> IncludeList {
+        let mut picks = IncludeList::default();
         for name in names {
             picks.add(name).expect("a good name");
         }
@@ -156,14 +156,14 @@ mod tests {
 
     #[test]
     fn no_name_leads_out_and_their_sum_is_bounded() {
-        let mut it = Picks::default();
-        assert_eq!(it.add(b"/etc/passwd"), Err(NotPicked::Name(Breach::PathAbsolute)));
-        assert_eq!(it.add(b"a/../../b"), Err(NotPicked::Name(Breach::PathEscapes)));
-        assert_eq!(it.add(b"a\0"), Err(NotPicked::Name(Breach::PathHasNul)));
-        assert_eq!(it.add(&[b'x'; 256]), Err(NotPicked::Name(Breach::PathTooLong)));
+        let mut it = IncludeList::default();
+        assert_eq!(it.add(b"/etc/passwd"), Err(NotIncluded::Name(Breach::PathAbsolute)));
+        assert_eq!(it.add(b"a/../../b"), Err(NotIncluded::Name(Breach::PathEscapes)));
+        assert_eq!(it.add(b"a\0"), Err(NotIncluded::Name(Breach::PathHasNul)));
+        assert_eq!(it.add(&[b'x'; 256]), Err(NotIncluded::Name(Breach::PathTooLong)));
         let deep: Vec<u8> = b"d/".repeat(8000);
         while it.add(&deep).is_ok() {}
-        assert_eq!(it.add(&deep), Err(NotPicked::Full));
+        assert_eq!(it.add(&deep), Err(NotIncluded::Full));
         assert!(it.bytes() <= PICK_BYTES_MAX);
         assert_eq!(it.sorted().names().count(), 1);
     }

@@ -32,7 +32,7 @@ use crate::machine::recv::JOURNAL_FILE_BYTES_MIN;
 use crate::tree::ids::Told;
 use crate::tree::io_mode::{Chooser, Ground, LARGE_FILE_BYTES_MIN};
 use crate::tree::scan::filter::Filter;
-use crate::tree::scan::include::{Picks, Taken};
+use crate::tree::scan::include::{IncludeList, Taken};
 use crate::tree::scan::order::{Names, Orders};
 use crate::tree::scan::overlap::{Own, own_destination};
 use crate::tree::source::Root;
@@ -95,7 +95,7 @@ pub struct Scan {
     wanted: Aspects,
     told: Option<Told>,
     filter: Option<Arc<Filter>>,
-    picks: Option<Arc<Picks>>,
+    picks: Option<Arc<IncludeList>>,
     own: Option<Arc<Own>>,
     /// What folders that the user named are announced as.
     folders: Vec<Box<[u8]>>,

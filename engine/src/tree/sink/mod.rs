@@ -42,7 +42,7 @@ use crate::tree::source::holes_of;
 use crate::tree::{Sources, beside, beside_of, meta};
 use claims::{Asked, Claim, Claims, EBUSY};
 use pieces::Pieces;
-use previous::{ESTALE, Moved, Stays, is_same, sign_of};
+use previous::{ESTALE, Moved, ProtectedPaths, is_same, sign_of};
 
 /// From so many files on, one flush of the file system is cheaper than one per file.
 const SYNC_FS_FILES_MIN: usize = 64;
@@ -176,8 +176,8 @@ impl LinuxSink {
         self
     }
 
-    fn stays(&self) -> Stays<'_> {
-        Stays { permitted: self.permitted, filter: self.filter.as_deref() }
+    fn stays(&self) -> ProtectedPaths<'_> {
+        ProtectedPaths { permitted: self.permitted, filter: self.filter.as_deref() }
     }
 
     /// Sets all that an entry carries, and remembers what of it could not be.

@@ -28,11 +28,11 @@ fn is_written(base: &Dir, piece: &[u8]) -> bool {
 }
 
 /// Pieces that stood in a folder when it was first asked for: names by what they begin with.
-type Stood = HashMap<Vec<u8>, Vec<Vec<u8>>>;
+type ExistingTarget = HashMap<Vec<u8>, Vec<Vec<u8>>>;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(in crate::tree) struct Pieces(Mutex<HashMap<Box<[u8]>, Stood>>);
+pub(in crate::tree) struct Pieces(Mutex<HashMap<Box<[u8]>, ExistingTarget>>);
 
 impl Pieces {
     /// A folder is done.
@@ -101,9 +101,9 @@ fn name_bytes(path: &[u8]) -> usize {
     path.len() - path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1)
 }
 
-fn stood(base: &Dir, folder: &[u8]) -> io::Result<Stood> {
+fn stood(base: &Dir, folder: &[u8]) -> io::Result<ExistingTarget> {
     let dir = if folder.is_empty() { base.clone() } else { base.open_dir(folder)? };
-    let mut stood = Stood::new();
+    let mut stood = ExistingTarget::new();
     for entry in dir.list()? {
         let name = entry?.name;
         if let Some(dash) = name.iter().rposition(|&byte| byte == b'-').filter(|_| is_piece(&name)) {

@@ -110,14 +110,14 @@ fn walk(
 
 /// Which entries a destination has for its own reasons: they are not removed.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::tree) struct Stays<'a> {
+pub(in crate::tree) struct ProtectedPaths<'a> {
     /// Kinds that are left out are not announced: the source may well have this one.
     pub permitted: Aspects,
     /// What the rules leave out is not announced either.
     pub filter: Option<&'a Filter>,
 }
 
-impl Stays<'_> {
+impl ProtectedPaths<'_> {
     fn by_kind(self, kind: Kind) -> bool {
         match kind {
             Kind::Fifo | Kind::Socket => !self.permitted.has(Aspects::SPECIALS),
@@ -137,7 +137,7 @@ pub(in crate::tree) fn extras(
     base: &Dir,
     folder: &[u8],
     names: &HashSet<u64>,
-    stays: Stays<'_>,
+    stays: ProtectedPaths<'_>,
 ) -> io::Result<Vec<(Box<[u8]>, u64)>> {
     let dir = if folder.is_empty() { base.clone() } else { base.open_dir(folder)? };
     let mut extras = Vec::new();
@@ -164,7 +164,7 @@ pub(in crate::tree) fn extras(
 }
 
 /// See `Prune::remove`.
-pub(in crate::tree) fn remove(base: &Dir, path: &[u8], stays: Stays<'_>) -> io::Result<u64> {
+pub(in crate::tree) fn remove(base: &Dir, path: &[u8], stays: ProtectedPaths<'_>) -> io::Result<u64> {
     let folder = super::folder_of(path);
     let before = if folder.is_empty() { base.stat_self()? } else { base.stat(folder)? };
     let mut removed = 0;
@@ -214,15 +214,15 @@ mod tests {
     fn what_is_too_much_is_counted_with_all_below_and_our_own_files_stay() {
         let (path, dir) = base("extras");
         let names = HashSet::from([name_sign(b"keep")]);
-        let all_kinds = Stays { permitted: Aspects::ALL, filter: None };
+        let all_kinds = ProtectedPaths { permitted: Aspects::ALL, filter: None };
         let found = extras(&dir, b"a", &names, all_kinds).expect("it can be read");
         assert_eq!(found, [(Box::from(*b"a/b"), 4)]);
         // A FIFO the source does not have goes; where FIFOs are left out nobody knows, and it stays.
         dir.make_node(b"a/pipe", Kind::Fifo, 0, 0).expect("a FIFO");
         let all = extras(&dir, b"a", &names, all_kinds).expect("it can be read");
         assert_eq!(all, [(Box::from(*b"a/b"), 4), (Box::from(*b"a/pipe"), 1)]);
-        let some =
-            extras(&dir, b"a", &names, Stays { permitted: Aspects::OWNER, filter: None }).expect("it can be read");
+        let some = extras(&dir, b"a", &names, ProtectedPaths { permitted: Aspects::OWNER, filter: None })
+            .expect("it can be read");
         assert_eq!(some, [(Box::from(*b"a/b"), 4)]);
         assert_eq!(remove(&dir, b"a/pipe", all_kinds).expect("it can be removed"), 1);
         std::fs::remove_dir_all(path).expect("it is there");
@@ -232,7 +232,7 @@ mod tests {
     fn removal_follows_no_link_and_leaves_the_folders_time() {
         let (path, dir) = base("remove");
         let before = dir.stat(b"a").expect("it is there");
-        let stays = Stays { permitted: Aspects::ALL, filter: None };
+        let stays = ProtectedPaths { permitted: Aspects::ALL, filter: None };
         assert_eq!(remove(&dir, b"a/b", stays).expect("it can be removed"), 4);
         assert!(!path.join("a/b").exists() && path.join("a/keep").exists());
         let after = dir.stat(b"a").expect("it is there");
@@ -246,7 +246,7 @@ mod tests {
         std::fs::create_dir_all(path.join("a/b/d")).expect("a folder");
         std::fs::write(path.join("a/b/c/own.log"), b"x").expect("a file");
         let filter = Filter::new(&["*.log".into()]).expect("a rule");
-        let stays = Stays { permitted: Aspects::ALL, filter: Some(&filter) };
+        let stays = ProtectedPaths { permitted: Aspects::ALL, filter: Some(&filter) };
         // Of b: c/file, d, root; not c/own.log, c, b.
         let found = extras(&dir, b"a", &HashSet::from([name_sign(b"keep")]), stays).expect("it can be read");
         assert_eq!(found, [(Box::from(*b"a/b"), 3)]);

@@ -26,7 +26,7 @@ use crate::tree::beside_of;
 use crate::tree::handle::Handle;
 use crate::tree::io_mode::{Chooser, LARGE_FILE_BYTES_MIN};
 use crate::tree::scan::filter::Filter;
-use crate::tree::scan::include::Picks;
+use crate::tree::scan::include::IncludeList;
 use crate::tree::scan::overlap::Own;
 use crate::tree::sink::folder_of;
 use crate::tree::sink::previous::is_same;
@@ -49,7 +49,7 @@ pub struct LinuxSource {
     numeric: bool,
     chooser: Arc<Chooser>,
     filter: Option<Arc<Filter>>,
-    picks: Option<Arc<Picks>>,
+    picks: Option<Arc<IncludeList>>,
     own: Option<Arc<Own>>,
     snapshot: Snapshot,
     watched: Watched,
@@ -82,7 +82,7 @@ impl LinuxSource {
 
     /// Leaves out what the rules match below each source, and takes only what is picked, if anything is: with one source, a folder.
     #[must_use]
-    pub fn choosing(mut self, filter: Option<Arc<Filter>>, picks: Option<Arc<Picks>>) -> Self {
+    pub fn choosing(mut self, filter: Option<Arc<Filter>>, picks: Option<Arc<IncludeList>>) -> Self {
         (self.filter, self.picks) = (filter, picks);
         self
     }
@@ -131,7 +131,7 @@ impl LinuxSource {
     }
 
     /// See `choosing`.
-    pub(crate) fn chosen(&self) -> (Option<Arc<Filter>>, Option<Arc<Picks>>) {
+    pub(crate) fn chosen(&self) -> (Option<Arc<Filter>>, Option<Arc<IncludeList>>) {
         (self.filter.clone(), self.picks.clone())
     }
 

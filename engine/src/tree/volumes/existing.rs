@@ -20,7 +20,7 @@ use crate::tree::volumes::{Volumes, on_each};
 
 /// A version that stands.
 #[derive(Debug)]
-pub(super) struct Stood {
+pub(super) struct ExistingTarget {
     /// The entry with its length and time.
     entry: Entry,
     join: Join,
@@ -28,7 +28,7 @@ pub(super) struct Stood {
     signs: BTreeMap<usize, Sign>,
 }
 
-impl Stood {
+impl ExistingTarget {
     /// The volume that has all of these bytes, if one has.
     fn volume_of(&self, offset: u64, bytes: u64) -> Option<usize> {
         let volume = self.join.volume_at(offset)?;
@@ -40,12 +40,12 @@ impl Stood {
 }
 
 impl<S: Volume> Volumes<S> {
-    fn stood(&self, id: EntryId) -> io::Result<Arc<Stood>> {
+    fn stood(&self, id: EntryId) -> io::Result<Arc<ExistingTarget>> {
         self.books().and_then(|books| books.stood.get(&id).cloned()).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// Are the pieces what they were?
-    fn still_stands(&self, stood: &Stood) -> bool {
+    fn still_stands(&self, stood: &ExistingTarget) -> bool {
         let is_same = |(volume, sign): (&usize, &Sign)| {
             self.volumes[*volume].tree.sign_of_piece(&stood.entry).is_ok_and(|now| now == *sign)
         };
@@ -58,11 +58,11 @@ impl<S: Volume> Volumes<S> {
             Ok(stood) => Some(stood).filter(|stood| self.still_stands(stood)),
             Err(_) => self.find_stood(entry)?,
         };
-        let sign = |stood: &Stood| stood.signs.values().next().copied().unwrap_or(Sign([0; 6]));
+        let sign = |stood: &ExistingTarget| stood.signs.values().next().copied().unwrap_or(Sign([0; 6]));
         Ok(stood.map(|it| Old { bytes: it.entry.bytes(), sign: sign(&it), elsewhere: false }))
     }
 
-    fn find_stood(&self, entry: &Entry) -> io::Result<Option<Arc<Stood>>> {
+    fn find_stood(&self, entry: &Entry) -> io::Result<Option<Arc<ExistingTarget>>> {
         let Some(home) = self.find(&entry.path)?.filter(|_| !entry.meta.sparse) else { return Ok(None) };
         let at_home = self.volumes[home].tree.striped_at(&entry.path);
         let Some(file) = at_home.filter(|&file| file != Whole::of(entry)) else { return Ok(None) };
@@ -83,7 +83,7 @@ impl<S: Volume> Volumes<S> {
         let Some(join) = Join::of(file, &maps).ok().filter(|join| join.holes(0, 1).0.is_empty()) else {
             return Ok(None);
         };
-        let stood = Arc::new(Stood { entry: old, join, signs });
+        let stood = Arc::new(ExistingTarget { entry: old, join, signs });
         if let Some(mut books) = self.books() {
             books.stood.insert(entry.id, Arc::clone(&stood));
         }

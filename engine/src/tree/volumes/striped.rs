@@ -18,7 +18,7 @@ use proto::striped::{Dealer, Join, Load, Whole};
 use crate::machine::recv::FLUSH_BYTES;
 use crate::platform::{Found, Parts, Volume};
 use crate::tree::volumes::Volumes;
-use crate::tree::volumes::existing::Stood;
+use crate::tree::volumes::existing::ExistingTarget;
 
 /// "Input/output error" of `errno(3)`: a piece is on a volume that is out.
 const EIO: i32 = 5;
@@ -40,7 +40,7 @@ pub(super) struct Books {
     /// still comes of others is on nobody's account.
     pieces: HashMap<EntryId, Box<[Option<u64>]>>,
     /// Earlier versions that are compared.
-    pub(super) stood: HashMap<EntryId, Arc<Stood>>,
+    pub(super) stood: HashMap<EntryId, Arc<ExistingTarget>>,
 }
 
 impl Books {
