@@ -13,6 +13,7 @@ mod net;
 mod platform;
 mod rng;
 mod scenario;
+mod session;
 mod striped;
 mod trees;
 mod two;
@@ -35,6 +36,11 @@ static TAMPERED: AtomicU64 = AtomicU64::new(0);
 
 /// Tells one story. Returns how many runs it took.
 fn story(seed: u64, loud: bool, calm: bool) -> (usize, PathStats, [u64; 3]) {
+    story_over(seed, loud, calm, number("CUT").is_some())
+}
+
+/// The same; `cut`: the control session's connections die.
+fn story_over(seed: u64, loud: bool, calm: bool, cut: bool) -> (usize, PathStats, [u64; 3]) {
     let mut rng = Rng::new(seed);
     let clock = Clock::default();
     clock.advance(1_000_000_000);
@@ -55,6 +61,7 @@ fn story(seed: u64, loud: bool, calm: bool) -> (usize, PathStats, [u64; 3]) {
         let (random, trees) = (rng.fork(), (source.clone(), sink.clone()));
         let (own, all) = (clock.clone(), &mut versions);
         let run = Run::new(own, random, plan.clone(), &scenario, trees.0, trees.1, all, &mut watch);
+        let run = if cut { run.over_connections(Rng::new(seed ^ 0x5e55 ^ ((runs as u64) << 32))) } else { run };
         let (ended, send, recv, world) = run.go();
         watch.say(clock.now(), || format!("the run ends: {ended:?} {:?}", recv.tally));
         let (harmed, flipped) = {
@@ -120,6 +127,10 @@ fn number(name: &str) -> Option<u64> {
 }
 
 fn tell_all(first: u64, count: u64, calm: bool) -> (PathStats, [u64; 3]) {
+    tell_all_over(first, count, calm, false)
+}
+
+fn tell_all_over(first: u64, count: u64, calm: bool, cut: bool) -> (PathStats, [u64; 3]) {
     std::panic::set_hook(Box::new(|_| {}));
     let next = AtomicU64::new(first);
     let failed = Mutex::new(Vec::new());
@@ -134,7 +145,7 @@ fn tell_all(first: u64, count: u64, calm: bool) -> (PathStats, [u64; 3]) {
                         return;
                     }
                     let started = std::time::Instant::now();
-                    let told = catch_unwind(AssertUnwindSafe(|| story(seed, false, calm)));
+                    let told = catch_unwind(AssertUnwindSafe(|| story_over(seed, false, calm, cut)));
                     if std::env::var_os("SIM_SLOW").is_some() && started.elapsed().as_millis() > 400 {
                         eprintln!("seed {seed} took {:?}", started.elapsed());
                     }
@@ -167,7 +178,8 @@ fn tell_all(first: u64, count: u64, calm: bool) -> (PathStats, [u64; 3]) {
     for (seed, text) in &failed {
         let short: String = text.chars().take(400).collect();
         eprintln!("seed {seed} failed: {short}");
-        eprintln!("  SEED={seed} cargo test -p longhaul-engine --test sim -- --nocapture one_seed");
+        let cut = if cut { "CUT=1 " } else { "" };
+        eprintln!("  {cut}SEED={seed} cargo test -p longhaul-engine --test sim -- --nocapture one_seed");
     }
     assert!(failed.is_empty(), "{} seeds failed", failed.len());
     (paths.into_inner().expect("no panic inside"), [versions, extras, holes].map(AtomicU64::into_inner))
@@ -365,6 +377,19 @@ fn troubled_jobs_end_well() {
         println!(
             "datagram rails: {paths:?}; bytes compared, entries removed, bytes of holes: {synced:?}; engines gave way {gave_way} times"
         );
+    }
+}
+
+/// The control connection is lost at any frame, and so is any word of the handshake that replaces it: the session goes on over another one,
+/// no frame is lost or comes twice, and the job ends as any other.
+#[test]
+fn a_control_connection_lost_at_any_frame_is_resumed() {
+    if number("SEED").is_none() {
+        let count = number("SIM_SEEDS").unwrap_or(SEEDS) / 8;
+        tell_all_over(number("SIM_FIRST").unwrap_or(0), count, false, true);
+        let resumed = session::RESUMED.load(Ordering::Relaxed);
+        assert!(resumed > count, "too few sessions were resumed: {resumed}");
+        println!("{resumed} times a session went on over another connection");
     }
 }
 
