@@ -375,3 +375,28 @@ fn every_mutation_still_finds_its_place_once() {
     assert!(count >= 9, "the list of mutations was not understood: {count} found");
     none(&wrong, "mutations of lab/mutants/list that cannot be made any more: bring them up to date with the code");
 }
+
+/// Looks at the clock in the code of a job (transports that are tried before the job, sockets of the job registry); see below.
+const JOB_CLOCKS_MAX: usize = 13;
+/// `impl` blocks of the job driver outside the file that owns its loop; see below.
+const DRIVER_BLOCKS_MAX: usize = 13;
+
+#[test]
+fn the_job_driver_decides_nothing_with_a_clock_of_its_own() {
+    // What it decides with time is in `proto/src/session`, which is told the moment. Both numbers may only fall.
+    let (mut clocks, mut blocks) = (Vec::new(), Vec::new());
+    for path in rust_files(&CRATES).into_iter().filter(|path| show(path).contains("/src/job/")) {
+        let text = read(&path);
+        let owns_loop = show(&path).ends_with("/job/keeper.rs") || show(&path).ends_with("/job/driver.rs");
+        for (number, line) in text.split("#[cfg(test)]").next().unwrap_or_default().lines().enumerate() {
+            let place = || format!("{}:{}: {}", show(&path), number + 1, line.trim());
+            clocks.extend(code(line).matches("Instant::now()").map(|_| place()));
+            let is_block = line.starts_with("impl") && words(line).any(|word| word == "Keeper" || word == "Driver");
+            blocks.extend((is_block && !owns_loop).then(place));
+        }
+    }
+    assert!(!blocks.is_empty(), "the job driver was not found");
+    let few = |places: &[String], most: usize| if places.len() > most { places.to_vec() } else { Vec::new() };
+    none(&few(&clocks, JOB_CLOCKS_MAX), "a job looks at the clock at more places than before");
+    none(&few(&blocks, DRIVER_BLOCKS_MAX), "the job driver is spread over more files than before");
+}

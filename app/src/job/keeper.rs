@@ -49,6 +49,7 @@ use proto::negotiate::{Pace, Plan};
 use proto::receipt::{Head, Signer};
 use proto::session::blackhole::BlackHole;
 use proto::session::closing::{Closing, HOLD};
+use proto::session::growth::Growth;
 use proto::session::order::Order;
 use proto::session::paths::{Paths, Wanted};
 use proto::session::policer::Policer;
@@ -67,7 +68,7 @@ use beside::{Committer, Comparer, Looker, Panics};
 use closing::told;
 use end::End;
 use paths::PathName;
-use rails::{Carries, Growth};
+use rails::Carries;
 use reconnect::Candidate;
 
 use crate::identity::Identity;
@@ -752,7 +753,7 @@ impl<'a, 'b> Keeper<'a, 'b> {
     }
 }
 
-/// The one place that asks for the time: once per iteration.
+/// The one place that asks for the time: once per iteration, and while the workers are waited for at the end.
 fn read_clock() -> Moment {
     Moment::from_ns(sys::clock::now_ns())
 }

@@ -47,6 +47,9 @@ pub struct Signature {
     pub signature: Box<[u8]>,
 }
 
+/// The digest of a receipt's body, and this end's signature over it.
+pub type Signed = ([u8; 32], [u8; 64]);
+
 /// See the module.
 #[derive(Debug)]
 pub struct Closing {
@@ -56,7 +59,7 @@ pub struct Closing {
     /// The receiver's signature, and since when it waits for this end's workers to report what they sent.
     held: Option<(Moment, Signature)>,
     /// Receiver: what it signed.
-    signed: Option<([u8; 32], [u8; 64])>,
+    signed: Option<Signed>,
 }
 
 impl Closing {
@@ -119,7 +122,7 @@ impl Closing {
     ///
     /// # Errors
     /// The peer's signature may not come now.
-    pub fn begin_answer(&self, is_done: bool) -> Result<Option<([u8; 32], [u8; 64])>, Breach> {
+    pub fn begin_answer(&self, is_done: bool) -> Result<Option<Signed>, Breach> {
         match (self.stage, self.sends) {
             (Stage::Signed, false) => Ok(self.signed),
             (Stage::Open, true) if is_done => Ok(None),

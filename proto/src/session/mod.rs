@@ -20,6 +20,7 @@ pub mod transport; // TCP, UDP or both: the first choice, and trials while the j
 pub mod paths; // which rails are dialled, paced, left and dialled again
 pub mod nic_speeds; // weights of paths, and a name that led to a slow NIC
 pub mod share; // path-share check: what each path brings, beside what it should
+pub mod growth; // more data connections while they pay
 pub mod replan; // the plan, when an end has other resources
 pub mod settings; // rate, policy and least rate, asked for while the job runs
 pub mod blackhole; // long packets that vanish under a running job

@@ -9,7 +9,7 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use engine::end::Stop;
 use engine::job::{Cmd, Event as Told};
@@ -18,7 +18,7 @@ use proto::receipt::{Signer, signed_message};
 use proto::session::closing::{HOLD, Signature};
 use proto::wire::control::Frame;
 
-use super::{End, Keeper};
+use super::{End, Keeper, read_clock};
 use crate::identity::keys;
 use crate::identity::ticket::Ending;
 use text::exit::{Exit, Failure};
@@ -148,8 +148,8 @@ impl Keeper<'_, '_> {
             self.job.workers.send(worker, Cmd::Close { job: self.job.no });
         }
         let mut closed = self.workers_lost;
-        let until = Instant::now() + Duration::from_secs(5);
-        while closed < count && Instant::now() < until {
+        let until = read_clock() + Duration::from_secs(5);
+        while closed < count && read_clock() < until {
             if let Ok(Told::Closed { .. } | Told::Panicked { .. }) =
                 self.events.recv_timeout(Duration::from_millis(100))
             {
@@ -159,7 +159,7 @@ impl Keeper<'_, '_> {
         // Without their tasks the committers and the comparer end, after what they are at.
         (self.tasks, self.looks) = (None, None);
         if let End::Recv(end) = &mut self.end {
-            while !self.panics.are_over() && Instant::now() < until {
+            while !self.panics.are_over() && read_clock() < until {
                 std::thread::sleep(Duration::from_millis(1));
             }
             if closed == count && self.workers_lost == 0 && self.panics.are_over() {

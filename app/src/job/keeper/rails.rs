@@ -7,12 +7,11 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use engine::fault::rate_if_asked;
 use engine::job::{Cmd, Path, RailPace};
 use engine::meter::{Meter, PathStats};
-use proto::books::{Books, Stage};
 use proto::error::Breach;
 use proto::flow::FlowConfig;
 use proto::negotiate::Plan;
@@ -37,15 +36,6 @@ const UNITS_MOST: u32 = 1024;
 const SILENCE_NS: u64 = 15_000_000_000;
 /// Headers of IPv4 and UDP.
 const HEADERS: u32 = 28;
-
-/// Learning how many rails pay.
-#[derive(Debug, Default)]
-pub(super) struct Growth {
-    since: Option<Instant>,
-    moved: u64,
-    rate: f64,
-    settled: bool,
-}
 
 /// A rail that carries.
 #[derive(Debug)]
@@ -369,33 +359,21 @@ impl Keeper<'_, '_> {
         if !self.job.rails.dials()
             || self.wanted.datagrams > 0
             || self.wanted.streams == 0
-            || self.growth.settled
             || self.wanted.streams >= most
             || self.job.bound.rate() > 0
         {
             return;
         }
-        let Some(since) = self.growth.since else {
-            self.growth.since = Some(Instant::now());
-            return;
-        };
-        if since.elapsed() < Duration::from_secs(1) {
+        if !self.growth.is_due(self.now) {
             return;
         }
         let own = self.books();
         let Some(peers) = self.peers else { return };
-        let sends = matches!(self.end, End::Send(_));
-        let (sender, receiver) = if sends { (own, peers) } else { (peers, own) };
+        let (sender, receiver) = if matches!(self.end, End::Send(_)) { (own, peers) } else { (peers, own) };
         let moved = own.payload_bytes.max(peers.payload_bytes);
-        let rate = (moved - self.growth.moved) as f64 / since.elapsed().as_secs_f64();
-        let first = self.growth.rate == 0.0;
-        let waits = |books: &Books, stage: Stage| books.ns[stage as usize] as f64 / books.wall_ns.max(1) as f64;
-        let network = waits(&sender, Stage::WaitSend) > 0.4 && waits(&receiver, Stage::WaitRecv) > 0.4;
-        if !network || (!first && rate < self.growth.rate * 1.1) {
-            self.growth.settled = !first || moved > 0;
+        if !self.growth.on_look(self.now, moved, &sender, &receiver) {
             return;
         }
-        self.growth = Growth { since: Some(Instant::now()), moved, rate, settled: false };
         self.wanted.streams += 1;
         let all = self.wanted.streams;
         self.out.notes.push(format!("one more rail, {all} in all: both ends wait for the network"));
