@@ -9,6 +9,7 @@ mod check;
 mod disk;
 mod hostile;
 mod job;
+mod links;
 mod net;
 mod platform;
 mod rng;
@@ -413,4 +414,31 @@ fn two_jobs_with_one_destination_never_mix() {
     }
     let enough = in_use > 0 && both > 0 && killed > 0;
     assert!(count < 100 || enough, "they never met: {in_use} in use, {both} published by both, {killed} killed");
+}
+
+/// Paths die, come back, slow down, change their address and drop long packets; cores and users change: the job moves whenever a path is in order,
+/// ends, and both ends hold the same plan and the same caps.
+#[test]
+fn jobs_over_faulty_paths_go_on_and_end() {
+    if let Some(seed) = number("SEED") {
+        if number("LINKS").is_some() {
+            println!("{:?}", links::story(seed, true));
+        }
+        return;
+    }
+    let (first, count) = (number("SIM_FIRST").unwrap_or(0), number("SIM_SEEDS").unwrap_or(SEEDS));
+    let mut sum = [0; 12];
+    for seed in first..first + count {
+        let told = catch_unwind(AssertUnwindSafe(|| links::story(seed, false)));
+        let met =
+            told.unwrap_or_else(|_| panic!("SEED={seed} LINKS=1 cargo test -p longhaul-engine --test sim jobs_over"));
+        sum.iter_mut().zip(met.all()).for_each(|(sum, own)| *sum += own);
+        if seed % 100 == 0 {
+            assert_eq!(met, links::story(seed, false), "the same seed tells the same story: {seed}");
+        }
+    }
+    println!(
+        "cuts in silence, slow cuts, stragglers, paths back, black holes, sessions moved, trials, transports, plans, settings, off, ms: {sum:?}"
+    );
+    assert!(count < SEEDS || sum.iter().all(|&times| times > 0), "the stories never met something: {sum:?}");
 }
