@@ -22,6 +22,7 @@ use engine::worker::bound::Bound;
 use engine::worker::stages::Counters;
 use proto::manifest::Entry;
 use proto::negotiate::Plan;
+use proto::session::order::Order;
 use proto::wire::control::Frame;
 
 use crate::check::Watch;
@@ -30,6 +31,7 @@ use crate::net::Net;
 use crate::platform::{Shared, Sim, SimSocket, World, lock};
 use crate::rng::Rng;
 use crate::scenario::{RunPlan, Scenario, Versions, Victim, change};
+use crate::session::Session;
 use crate::trees::{SharedDisk, SimSink, SimSource, scan};
 
 /// The ends are two jobs, for they may share workers.
@@ -134,6 +136,10 @@ pub(crate) struct Run<'a> {
     out: [Outbox<Sim>; 2],
     /// Control frames on their way, by the side that sends.
     control: [VecDeque<(u64, Vec<u8>)>; 2],
+    /// Where they cross over connections that die.
+    session: Option<Session>,
+    /// Which frame may come to each side.
+    order: [Order; 2],
     scan: VecDeque<Entry>,
     scan_ended: bool,
     tasks: VecDeque<(u64, Task)>,
@@ -266,6 +272,8 @@ impl<'a> Run<'a> {
             crews,
             out: [Outbox::default(), Outbox::default()],
             control: [VecDeque::new(), VecDeque::new()],
+            session: None,
+            order: [Order::of_job(true), Order::of_job(false)],
             scan,
             scan_ended: false,
             tasks: VecDeque::new(),
@@ -281,6 +289,13 @@ impl<'a> Run<'a> {
             ended: None,
             meters: Vec::new(),
         }
+    }
+
+    /// The control session is over connections that die.
+    pub(crate) fn over_connections(mut self, rng: Rng) -> Self {
+        let initiator = if self.plan.pull { RECEIVER } else { SENDER };
+        self.session = Some(Session::new(rng, self.clock.now(), self.plan.latency_ns, initiator));
+        self
     }
 
     /// Turns everything until the end. Returns it with both records.
@@ -309,7 +324,7 @@ impl<'a> Run<'a> {
             self.pass_time();
         }
         // In life each end's last words come before the other's signature.
-        let is_said = self.control.iter().all(VecDeque::is_empty);
+        let is_said = self.control.iter().all(VecDeque::is_empty) && self.session.as_ref().is_none_or(Session::is_said);
         if self.ended.is_none() && self.sender.is_done() && self.receiver.is_done() && is_said {
             self.ended = Some(Ended::Done);
         }
@@ -397,6 +412,7 @@ impl<'a> Run<'a> {
         for queue in &self.control {
             next = next.min(queue.front().map_or(u64::MAX, |(at, _)| *at).max(now + 1));
         }
+        next = next.min(self.session.as_ref().map_or(u64::MAX, |session| session.next_ns(now)));
         next = next.min(self.looks.front().map_or(u64::MAX, |(at, _)| *at).max(now + 1));
         next = next.min(self.compares.front().map_or(u64::MAX, |(at, _)| *at).max(now + 1));
         for lane in [&self.tasks, &self.notes] {
@@ -408,6 +424,11 @@ impl<'a> Run<'a> {
     /// One turn of a keeper: what came is told, what is due goes out.
     fn keep(&mut self, side: usize) {
         self.rails();
+        let now = self.clock.now();
+        if let Some(text) = self.session.as_mut().and_then(|session| session.iterate(side, now)) {
+            self.act();
+            self.watch.say(now, || text);
+        }
         let events_first = self.rng.permille(500);
         if events_first {
             self.take_events(side);
@@ -463,10 +484,15 @@ impl<'a> Run<'a> {
         let most = self.rng.between(1, 16);
         for _ in 0..most {
             let now = self.clock.now();
-            let Some((_, bytes)) = due(&mut self.control[1 - side], now) else { return };
+            let bytes = match &mut self.session {
+                Some(session) => session.next(side, now),
+                None => due(&mut self.control[1 - side], now).map(|(_, bytes)| bytes),
+            };
+            let Some(bytes) = bytes else { return };
             self.act();
             let frame = Frame::decode(&bytes).expect("our own frames are sound");
             self.watch.frame(now, side, &frame);
+            self.order[side].on_frame(&frame).unwrap_or_else(|breach| panic!("{}: {breach:?}", frame.name()));
             let told = if side == SENDER {
                 self.sender.on_frame(frame, &mut self.out[SENDER])
             } else {
@@ -534,8 +560,11 @@ impl<'a> Run<'a> {
             self.act();
             self.watch.sent_frame(now, side, &frame, &self.sink, self.scenario);
             let at = self.control[side].back().map_or(0, |(at, _)| *at).max(now + self.plan.latency_ns);
-            let queue = &mut self.control[side];
-            frame.encode_parts(&mut |bytes| queue.push_back((at, bytes.to_vec())));
+            let (queue, session) = (&mut self.control[side], &mut self.session);
+            frame.encode_parts(&mut |bytes| match session {
+                Some(session) => session.say(side, now, bytes.to_vec()),
+                None => queue.push_back((at, bytes.to_vec())),
+            });
         }
     }
 

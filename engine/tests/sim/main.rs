@@ -9,10 +9,12 @@ mod check;
 mod disk;
 mod hostile;
 mod job;
+mod links;
 mod net;
 mod platform;
 mod rng;
 mod scenario;
+mod session;
 mod striped;
 mod trace;
 mod trees;
@@ -36,6 +38,11 @@ static TAMPERED: AtomicU64 = AtomicU64::new(0);
 
 /// Tells one story. Returns how many runs it took.
 fn story(seed: u64, loud: bool, calm: bool) -> (usize, PathStats, [u64; 3]) {
+    story_over(seed, loud, calm, number("CUT").is_some())
+}
+
+/// The same; `cut`: the control session's connections die.
+fn story_over(seed: u64, loud: bool, calm: bool, cut: bool) -> (usize, PathStats, [u64; 3]) {
     trace::begin();
     let mut rng = Rng::new(seed);
     let clock = Clock::default();
@@ -57,6 +64,7 @@ fn story(seed: u64, loud: bool, calm: bool) -> (usize, PathStats, [u64; 3]) {
         let (random, trees) = (rng.fork(), (source.clone(), sink.clone()));
         let (own, all) = (clock.clone(), &mut versions);
         let run = Run::new(own, random, plan.clone(), &scenario, trees.0, trees.1, all, &mut watch);
+        let run = if cut { run.over_connections(Rng::new(seed ^ 0x5e55 ^ ((runs as u64) << 32))) } else { run };
         let (ended, send, recv, world) = run.go();
         watch.say(clock.now(), || format!("the run ends: {ended:?} {:?}", recv.tally));
         let (harmed, flipped) = {
@@ -122,6 +130,10 @@ fn number(name: &str) -> Option<u64> {
 }
 
 fn tell_all(first: u64, count: u64, calm: bool) -> (PathStats, [u64; 3]) {
+    tell_all_over(first, count, calm, false)
+}
+
+fn tell_all_over(first: u64, count: u64, calm: bool, cut: bool) -> (PathStats, [u64; 3]) {
     std::panic::set_hook(Box::new(|_| {}));
     let next = AtomicU64::new(first);
     let failed = Mutex::new(Vec::new());
@@ -136,7 +148,7 @@ fn tell_all(first: u64, count: u64, calm: bool) -> (PathStats, [u64; 3]) {
                         return;
                     }
                     let started = std::time::Instant::now();
-                    let told = catch_unwind(AssertUnwindSafe(|| story(seed, false, calm)));
+                    let told = catch_unwind(AssertUnwindSafe(|| story_over(seed, false, calm, cut)));
                     if std::env::var_os("SIM_SLOW").is_some() && started.elapsed().as_millis() > 400 {
                         eprintln!("seed {seed} took {:?}", started.elapsed());
                     }
@@ -169,7 +181,8 @@ fn tell_all(first: u64, count: u64, calm: bool) -> (PathStats, [u64; 3]) {
     for (seed, text) in &failed {
         let short: String = text.chars().take(400).collect();
         eprintln!("seed {seed} failed: {short}");
-        eprintln!("  SEED={seed} cargo test -p longhaul-engine --test sim -- --nocapture one_seed");
+        let cut = if cut { "CUT=1 " } else { "" };
+        eprintln!("  {cut}SEED={seed} cargo test -p longhaul-engine --test sim -- --nocapture one_seed");
     }
     assert!(failed.is_empty(), "{} seeds failed", failed.len());
     (paths.into_inner().expect("no panic inside"), [versions, extras, holes].map(AtomicU64::into_inner))
@@ -385,6 +398,19 @@ fn troubled_jobs_end_well() {
     }
 }
 
+/// The control connection is lost at any frame, and so is any word of the handshake that replaces it: the session goes on over another one,
+/// no frame is lost or comes twice, and the job ends as any other.
+#[test]
+fn a_control_connection_lost_at_any_frame_is_resumed() {
+    if number("SEED").is_none() {
+        let count = number("SIM_SEEDS").unwrap_or(SEEDS) / 8;
+        tell_all_over(number("SIM_FIRST").unwrap_or(0), count, false, true);
+        let resumed = session::RESUMED.load(Ordering::Relaxed);
+        assert!(resumed > count, "too few sessions were resumed: {resumed}");
+        println!("{resumed} times a session went on over another connection");
+    }
+}
+
 /// Two jobs write one destination at once: whatever the order of their steps, stops and kills, nothing but whole files stands there, and
 /// who is told that another is at its file says so.
 #[test]
@@ -405,4 +431,31 @@ fn two_jobs_with_one_destination_never_mix() {
     }
     let enough = in_use > 0 && both > 0 && killed > 0;
     assert!(count < 100 || enough, "they never met: {in_use} in use, {both} published by both, {killed} killed");
+}
+
+/// Paths die, come back, slow down, change their address and drop long packets; cores and users change: the job moves whenever a path is in order,
+/// ends, and both ends hold the same plan and the same caps.
+#[test]
+fn jobs_over_faulty_paths_go_on_and_end() {
+    if let Some(seed) = number("SEED") {
+        if number("LINKS").is_some() {
+            println!("{:?}", links::story(seed, true));
+        }
+        return;
+    }
+    let (first, count) = (number("SIM_FIRST").unwrap_or(0), number("SIM_SEEDS").unwrap_or(SEEDS));
+    let mut sum = [0; 12];
+    for seed in first..first + count {
+        let told = catch_unwind(AssertUnwindSafe(|| links::story(seed, false)));
+        let met =
+            told.unwrap_or_else(|_| panic!("SEED={seed} LINKS=1 cargo test -p longhaul-engine --test sim jobs_over"));
+        sum.iter_mut().zip(met.all()).for_each(|(sum, own)| *sum += own);
+        if seed % 100 == 0 {
+            assert_eq!(met, links::story(seed, false), "the same seed tells the same story: {seed}");
+        }
+    }
+    println!(
+        "cuts in silence, slow cuts, stragglers, paths back, black holes, sessions moved, trials, transports, plans, settings, off, ms: {sum:?}"
+    );
+    assert!(count < SEEDS || sum.iter().all(|&times| times > 0), "the stories never met something: {sum:?}");
 }

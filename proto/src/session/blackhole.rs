@@ -136,15 +136,21 @@ impl BlackHole {
             remedy.small_paths.extend(0..facts.paths);
             remedy.reconnects = true;
         }
+        let mut standing = Vec::new();
         for (rail, path, stream) in &facts.rails {
             let silent = look(self.rails.entry(*rail).or_insert(Progress::of(stream, now)), stream, now);
             if stream.bytes >= MOVED_BYTES && silent.0 < LOOK * 2 {
                 self.lost_streams.remove(path);
             }
-            // With several paths each silent rail is cut by `paths`.
-            if facts.sends && facts.paths < 2 && stands(stream, silent) {
-                self.on_silent(*path, facts.paths, &mut remedy);
-                remedy.cut.push(*rail);
+            if facts.sends && stands(stream, silent) {
+                standing.push((*rail, *path));
+            }
+        }
+        // With several paths `paths` cuts a silent rail while another one brings something; here those that all stand.
+        if facts.paths < 2 || standing.len() == facts.rails.len() {
+            for (rail, path) in standing {
+                self.on_silent(path, facts.paths, &mut remedy);
+                remedy.cut.push(rail);
             }
         }
         remedy
@@ -294,9 +300,27 @@ mod tests {
         none(&|ms| with(ms, Stream { retransmitted: 1, ..stuck(ms) }), "nothing was retransmitted");
         none(&|ms| with(ms, stream(ms, ms as u32)), "a slow path that loses much");
         none(&|ms| Facts { sends: false, ..facts(ms) }, "the sender decides");
-        none(&|ms| Facts { paths: 2, ..facts(ms) }, "of several paths, the silent one is cut by `paths`");
+        let beside = |ms| vec![(3, 0, stuck(ms)), (4, 1, stream(1000 * ms, 0))];
+        none(
+            &|ms| Facts { paths: 2, rails: beside(ms), ..facts(ms) },
+            "of several paths, the silent one is cut by `paths`",
+        );
         let far = |ms| with(ms, Stream { rtt: Duration::from_millis(600), ..stuck(ms) });
         assert!(play(far).expect("found later").0 >= 7800, "eight round trips");
+    }
+
+    #[test]
+    fn rails_of_several_paths_that_all_stand_beside_a_peer_that_speaks_are_cut_and_small_the_second_time() {
+        let all = |ms| Facts { paths: 2, rails: vec![(3, 0, stuck(ms)), (4, 1, stuck(ms))], ..facts(ms) };
+        let (ms, remedy) = play(all).expect("nobody else would cut them");
+        assert!((5000..=5500).contains(&ms), "{ms}");
+        assert_eq!(remedy, Remedy { cut: vec![3, 4], ..Remedy::default() });
+        let mut hole = BlackHole::new(at(0));
+        hole.on_cut(0, 2);
+        hole.on_cut(1, 2);
+        (3000..6000).step_by(250).for_each(|ms| _ = hole.on_streams(at(ms), &Facts { rails: vec![], ..all(ms) }));
+        hole.on_streams(at(3000), &all(3000));
+        assert_eq!(hole.on_streams(at(6000), &all(6000)).small_paths, [0, 1]);
     }
 
     #[test]

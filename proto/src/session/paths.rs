@@ -347,6 +347,13 @@ impl Paths {
         }
     }
 
+    /// True if `on_samples` leaves dead rails by itself: there are several paths, and a rail of one brought something lately. Otherwise nobody can
+    /// tell a dead rail from an outage but the session.
+    #[must_use]
+    pub fn watches_itself(&self, now: Moment, rtt: Duration) -> bool {
+        self.paths.len() > 1 && self.rails.values().any(|it| it.is_awake() && !it.track.is_silent(now, rtt))
+    }
+
     /// True if it is time for `on_samples`.
     #[must_use]
     pub fn is_due(&self, now: Moment) -> bool {

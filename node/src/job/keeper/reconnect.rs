@@ -208,8 +208,8 @@ impl Keeper<'_, '_> {
     /// The path was dead for the session; streams on it wait for their timers, on an address that may be gone. New ones take their place. One
     /// that is answered goes on: what it has on its way would all go again.
     fn cut_streams(&mut self) {
-        if self.paths.count() > 1 {
-            // Each is watched for itself.
+        let rtt = self.session().map_or(Duration::ZERO, |it| it.rtt);
+        if self.paths.watches_itself(self.now, rtt) {
             return;
         }
         let (job, count, sends) = (self.job.no, self.job.workers.count(), matches!(self.end, End::Send(_)));

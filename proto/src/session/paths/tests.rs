@@ -5,7 +5,7 @@
 //! Invariants: no clock: a millisecond is a step.
 //! Absent on purpose: whole jobs over these paths (the simulator of `engine`).
 
-use std::vec;
+use alloc::vec;
 
 use super::*;
 
@@ -115,6 +115,11 @@ fn paths_that_are_all_silent_are_an_outage_and_none_is_cut() {
     // No byte moves any more.
     world.run(3000..30_000, |_, _| Some(0));
     assert_eq!(world.cuts, []);
+    assert!(!world.paths.watches_itself(at(30_000), RTT), "dead streams are the session's to find");
+    world.run(30_000..30_100, |_, path| Some(if path == 2 { 10_000_000 } else { 0 }));
+    world.run(30_100..30_200, |_, path| Some(if path == 2 { 10_000_000 } else { 0 }));
+    assert!(world.paths.watches_itself(at(30_200), RTT), "one path brings something");
+    assert!(!Paths::new(at(0), 1).watches_itself(at(0), RTT));
 }
 
 #[test]
