@@ -243,6 +243,11 @@ fn offer(cores: u16) -> Offer {
     }
 }
 
+/// What was on its way and is there now.
+fn arrived<T>(queue: &mut VecDeque<(u64, T)>, ms: u64) -> Option<T> {
+    if queue.front()?.0 <= ms { queue.pop_front().map(|(_, it)| it) } else { None }
+}
+
 fn at(ms: u64) -> Moment {
     Moment::from_ns(ms * 1_000_000)
 }
@@ -675,7 +680,7 @@ impl Drive {
                 }
             }
             let end = &mut self.ends[own];
-            if heard && let Some((_, report)) = end.resources.pop_front_if(|(then, _)| *then <= ms) {
+            if heard && let Some(report) = arrived(&mut end.resources, ms) {
                 end.replan.on_peer(report);
             }
             plans += u64::from(end.replan.next_change(now).is_some());
@@ -683,7 +688,7 @@ impl Drive {
                 self.wanted.streams = usize::from(end.replan.plan().streams);
             }
             self.met.plans += plans;
-            if heard && let Some((_, request)) = end.requests.pop_front_if(|(then, _)| *then <= ms) {
+            if heard && let Some(request) = arrived(&mut end.requests, ms) {
                 end.settings.on_peer(request);
             }
             let mut reports = Vec::new();
