@@ -49,7 +49,8 @@ impl JobEvent {
             Self::Ended(report) => serde_json::to_string(&Done::of(report)),
             Self::DryRun(found) => serde_json::to_string(&DryRecord::of(found)),
             Self::Failed(failure) => serde_json::to_string(&Failed::of(failure)),
-            Self::Detail(_) | Self::Reconnecting(_) | Self::Relayed(_) => return None,
+            Self::Relayed(event) => event.line(),
+            Self::Detail(_) | Self::Reconnecting(_) => return None,
         };
         Some(text.expect("records have text keys and finite depth"))
     }

@@ -252,7 +252,10 @@ fn run(node: &Node, request: &JobRequest, manner: Manner, events: &mut Events<'_
     };
     let (from, paths) = one_place(&sources)?;
     let (_, targets) = one_place(&destinations)?;
-    let once = |events: &mut Events<'_>| pass(&copy, from, &paths, &destinations[0], &targets, events);
+    let once = |events: &mut Events<'_>| match copy.halt.ordered() {
+        Some((_, why)) => Err(Exit::Interrupted.fail("begin the session", why)),
+        None => pass(&copy, from, &paths, &destinations[0], &targets, events),
+    };
     copy.again.until_done(request.stall, events, once)
 }
 

@@ -64,6 +64,22 @@ impl Event {
 }
 
 impl Event {
+    /// The event as a line again.
+    ///
+    /// # Errors
+    /// None for these records: their keys are text and their depth is finite.
+    pub fn line(&self) -> serde_json::Result<String> {
+        match self {
+            Self::Progress(record) => serde_json::to_string(record),
+            Self::Note(record) => serde_json::to_string(record),
+            Self::Fault(record) => serde_json::to_string(record),
+            Self::Plan(record) => serde_json::to_string(record),
+            Self::Dry(record) => serde_json::to_string(record),
+            Self::Done(record) => serde_json::to_string(record),
+            Self::Failed(record) => serde_json::to_string(record),
+        }
+    }
+
     /// A last line stays a last line, even if what it says cannot be read.
     fn unreadable(error: serde_json::Error) -> Self {
         Self::Failed(Failed::of(&Exit::Negotiation.fail("read the report of the host that ran the job", error)))
