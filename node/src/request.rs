@@ -251,11 +251,7 @@ impl JobRequest {
             cipher: *cipher,
             driver: *driver,
             engines: *engines,
-            snapshot: match snapshot {
-                Snapshot::Auto => CloneReads::Auto,
-                Snapshot::Always => CloneReads::Always,
-                Snapshot::Never => CloneReads::Never,
-            },
+            snapshot: clone_reads(*snapshot),
             transport: *transport,
             pace: Pace { law: *law, policy: *policy, min_bps: min_rate_bps.unwrap_or(0) },
             streams: streams.unwrap_or(0),
@@ -316,6 +312,14 @@ impl JobRequest {
             explain: relayed.explain,
             ..JobRequest::default()
         }
+    }
+}
+
+fn clone_reads(snapshot: Snapshot) -> CloneReads {
+    match snapshot {
+        Snapshot::Auto => CloneReads::Auto,
+        Snapshot::Always => CloneReads::Always,
+        Snapshot::Never => CloneReads::Never,
     }
 }
 

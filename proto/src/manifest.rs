@@ -9,7 +9,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::error::Breach;
-use crate::wire::control::HOLE_FILE_BYTES_MIN;
+use crate::wire::chunk::PACK_FILE_BYTES_MAX;
 
 mod meta; // owner, attributes, names of one file
 
@@ -111,7 +111,7 @@ impl Entry {
     /// May what is zeros of it be told, instead of being sent?
     #[must_use]
     pub fn tells_holes(&self) -> bool {
-        self.meta.sparse && self.bytes() > HOLE_FILE_BYTES_MIN
+        self.meta.sparse && self.bytes() > PACK_FILE_BYTES_MAX
     }
 }
 

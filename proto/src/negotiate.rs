@@ -13,7 +13,6 @@ use crate::error::{Breach, Refusal};
 use crate::rate::{Law, Policy};
 use crate::wire::chunk::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
 use crate::wire::codec::{Reader, put, put_list, put_text};
-use crate::wire::control::DigestKind;
 
 /// How payload is sealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +23,15 @@ pub enum Cipher {
     Aes256Gcm,
     /// ChaCha20-Poly1305, where the CPU has no AES.
     ChaCha20Poly1305,
+}
+
+/// Which digest stands for a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DigestKind {
+    /// What `b3sum` prints.
+    Blake3,
+    /// CRC-64/NVME; found by accident, not by an attacker.
+    Crc64,
 }
 
 /// How an end talks to its kernel.

@@ -32,14 +32,13 @@ use text::exit::{Exit, Failure};
 
 /// Copies within this host.
 pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], events: &mut Events<'_>) -> Result<Exit, Failure> {
-    let (ground, dry) = (Ground::here(), copy.request.dry_run);
+    let (ground, dry, rung) = (Ground::here(), copy.request.dry_run, copy.request.rung);
     let target = target(copy, &ground, paths, to)?;
     let id = session::job_id()?;
     let source = source(copy, &ground, paths, to, &target, &id)?;
     let (own, plan, mut choices) = agree(copy)?;
     let (carry, carried) = receipt::carry(&copy.home, &target, dry);
     let (read, (sink, sync)) = (source.clone(), sink(copy, target, source.clone()));
-    let rung = copy.request.rung;
     let start = |error: std::io::Error| Exit::of_io(&error).fail("start the job", error);
     let (near, far) = Link::pair().map_err(start)?;
     let (bell, far_bell) = (Event::new().map_err(start)?, Event::new().map_err(start)?);
@@ -159,7 +158,7 @@ fn sink(copy: &Copy<'_>, target: place::Target, source: Arc<Sources>) -> (Arc<Si
     let kept = copy.request.aspects;
     // Of a set of volumes only the scan knows which has a file.
     let is_one = source.trees().len() == 1 && !source.is_striped();
-    let clones = is_one.then(|| (source, copy.request.reflink));
+    let clones = is_one.then_some((source, copy.request.reflink));
     session::sink(target, &chooser, sync, kept, copy.choice.filter.clone(), clones)
 }
 

@@ -233,6 +233,13 @@ fn understood(task: &Task) -> Result<(Address, JobRequest), No> {
     Ok((to, JobRequest::from_relay(request, names, destinations)))
 }
 
+/// An outage that the job outlives its client outlives, too.
+fn outlive(link: &Link, stall: Duration) {
+    let silent = stall.max(SILENT);
+    let _ = sys::sock::set_user_timeout(link.as_fd(), silent);
+    let _ = sys::sock::set_keepalive(link.as_fd(), silent / 3, silent / 6, 3);
+}
+
 /// Runs a client's job against another daemon, and tells how it goes.
 pub(super) fn relay(
     daemon: &Daemon,
@@ -241,7 +248,7 @@ pub(super) fn relay(
     task: &Task,
     picks: Option<Arc<IncludeList>>,
 ) -> Result<(), No> {
-    let Task { sources, volumes, .. } = task;
+    let (sources, volumes) = (&task.sources, &task.volumes);
     if !guest.rights.access.may_read() {
         return Err(no(Refusal::WriteOnly, "this key or ticket may only write here"));
     }
@@ -264,11 +271,8 @@ pub(super) fn relay(
     let (to_client, lines) = channel::<Vec<u8>>();
     let shares = session::shares(daemon, guest);
     let lent = Lent { daemon, rights: &guest.rights, shares, halt: Arc::clone(&guest.halt) };
-    // An outage that the job outlives its client outlives, too.
     let stall = lent.stall(request.stall);
-    let silent = stall.max(SILENT);
-    let _ = sys::sock::set_user_timeout(link.as_fd(), silent);
-    let _ = sys::sock::set_keepalive(link.as_fd(), silent / 3, silent / 6, 3);
+    outlive(link, stall);
     std::thread::scope(|scope| {
         let pushed = scope.spawn(|| {
             let mut lines = JsonLines::to(Lines::new(to_client));

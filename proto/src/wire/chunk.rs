@@ -39,7 +39,15 @@ use core::ops::Range;
 
 use crate::error::Breach;
 use crate::manifest::EntryId;
-use crate::wire::control::{ChunkId, Digest, FILE_BYTES_MAX};
+
+/// Counts chunks of one job in the order the sender hands them out, from 0.
+pub type ChunkId = u64;
+
+/// A file's digest or a chunk's chaining value; CRC-64 stands in the first 8 bytes, little endian, the rest zero.
+pub type Digest = [u8; 32];
+
+/// Longest content of a file that the protocol can speak of: what `off_t` counts.
+pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
 /// Bytes of a rail's greeting.
 pub const GREETING_BYTES: usize = 64;

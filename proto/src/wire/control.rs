@@ -12,12 +12,12 @@ use alloc::vec::Vec;
 use crate::books::Books;
 use crate::layout::Layout;
 use crate::manifest::{Aspects, Entry, EntryId};
-use crate::negotiate::{Offer, Plan, RequestedSettings, Resources};
+pub use crate::negotiate::DigestKind;
+use crate::negotiate::{Means, Offer, Plan, RequestedSettings, Resources, Wish};
 use crate::wire::chunk::PACK_FILE_BYTES_MAX;
+pub use crate::wire::chunk::{ChunkId, Digest, FILE_BYTES_MAX};
 use crate::wire::request::RelayRequest;
-
-/// Counts chunks of one job in the order the sender hands them out, from 0.
-pub type ChunkId = u64;
+pub use crate::wire::request::{Compare, RULES_BYTES_MAX, RULES_MAX, Rung, TEXT_BYTES_MAX};
 
 /// Which way the bytes go, seen from the initiator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,31 +27,6 @@ pub enum Direction {
     /// The initiator receives.
     Pull,
 }
-
-/// How durable a byte is. Order is the ladder: a later rung includes the earlier ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rung {
-    /// Opened and checked in the receiver's memory.
-    Received,
-    /// Handed to the file system.
-    Written,
-    /// On stable storage (fdatasync of the file).
-    Flushed,
-    /// Under its final name, the folder flushed.
-    Published,
-}
-
-/// Which digest stands for a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DigestKind {
-    /// What `b3sum` prints.
-    Blake3,
-    /// CRC-64/NVME; found by accident, not by an attacker.
-    Crc64,
-}
-
-/// A file's digest or a chunk's chaining value; CRC-64 stands in the first 8 bytes, little endian, the rest zero.
-pub type Digest = [u8; 32];
 
 /// What the initiator wants: the first frame after the greeting.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,18 +73,6 @@ pub struct Open {
 /// Tells a folder from all others of its kernel to who sees that folder, and nothing to anybody else: BLAKE3 of the job, the kernel's boot and
 /// the folder's device and number, cut.
 pub type Place = [u8; 16];
-
-/// Which files are compared by content instead of being sent whole.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Compare {
-    /// None: another size or time means that the file is sent.
-    #[default]
-    Never,
-    /// Those whose size or time differs: only chunks that differ travel.
-    Changed,
-    /// All that stand there: equal size and time prove nothing.
-    Always,
-}
 
 /// A range of chunk indices of one file, end excluded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -270,10 +233,6 @@ pub const HOLE_FILE_BYTES_MIN: u64 = PACK_FILE_BYTES_MAX;
 /// counts its blocks, so that no two are the same); beyond, a few bytes of a peer's could ask for hours.
 pub const HOLE_REACH_BYTES: u64 = 1 << 40;
 
-/// Most rules in an `Open`.
-pub const RULES_MAX: usize = 1024;
-/// Most bytes of these together: a machine that matches them all at once stays within some MiB.
-pub const RULES_BYTES_MAX: usize = 16 << 10;
 /// Most bytes of picked names in a job, each with `PICK_NAME_BYTES` more.
 pub const PICK_BYTES_MAX: usize = 32 << 20;
 /// What a picked name takes beside its bytes.
@@ -310,8 +269,6 @@ pub const AGENT_BYTES_MAX: usize = 200;
 pub const STEP_BYTES_MAX: usize = 200;
 /// Longest detail of a refusal, in bytes.
 pub const DETAIL_BYTES_MAX: usize = 1024;
-/// Longest target address, rule or address text, in bytes.
-pub const TEXT_BYTES_MAX: usize = 4096;
 /// Longest event line, in bytes: what the two bytes of its length can say.
 pub const LINE_BYTES_MAX: usize = 65_535;
 /// Longest signature, in bytes; Ed25519 has 64, the rest is for a later kind.
@@ -320,5 +277,3 @@ pub const SIGNATURE_BYTES_MAX: usize = 256;
 pub const WANT_RANGES_MAX: usize = 4096;
 /// Most addresses in a `GiveTicket`.
 pub const ADDRESSES_MAX: usize = 64;
-/// Longest content of a file that the protocol can speak of: what `off_t` counts.
-pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;

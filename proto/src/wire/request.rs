@@ -12,13 +12,18 @@ use core::net::IpAddr;
 
 use super::chunk::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
 use super::codec::{Reader, put, put_list, put_text};
-use super::control::{Compare, DigestKind, RULES_BYTES_MAX, RULES_MAX, Rung, TEXT_BYTES_MAX};
 use crate::error::Breach;
 use crate::layout::Stripe;
 use crate::manifest::Aspects;
-use crate::negotiate::{Cipher, Driver, Pace};
+use crate::negotiate::{Cipher, DigestKind, Driver, Pace};
 use crate::storage::{Engine, Engines, Way};
 
+/// Longest target address, rule or address text, in bytes.
+pub const TEXT_BYTES_MAX: usize = 4096;
+/// Most rules in an `Open` or a relayed request.
+pub const RULES_MAX: usize = 1024;
+/// Most bytes of these together: a machine that matches them all at once stays within some MiB.
+pub const RULES_BYTES_MAX: usize = 16 << 10;
 /// Most network paths that a relayed job may be given.
 pub const RELAY_PATHS_MAX: usize = 256;
 /// Most rails that a request may ask for.
@@ -29,6 +34,31 @@ pub const REQUEST_WORKERS_MAX: u16 = 1024;
 pub const PATH_WEIGHT_MAX: u32 = 1_000_000;
 /// Bytes of the shortest path: family, remote IPv4 address, no local address, no weight.
 const PATH_BYTES_MIN: usize = 1 + 4 + 1 + 4;
+
+/// How durable a byte is. Order is the ladder: a later rung includes the earlier ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rung {
+    /// Opened and checked in the receiver's memory.
+    Received,
+    /// Handed to the file system.
+    Written,
+    /// On stable storage (fdatasync of the file).
+    Flushed,
+    /// Under its final name, the folder flushed.
+    Published,
+}
+
+/// Which files are compared by content instead of being sent whole.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Compare {
+    /// None: another size or time means that the file is sent.
+    #[default]
+    Never,
+    /// Those whose size or time differs: only chunks that differ travel.
+    Changed,
+    /// All that stand there: equal size and time prove nothing.
+    Always,
+}
 
 /// Which transport carries the payload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
