@@ -13,7 +13,7 @@ use crate::books::Books;
 use crate::layout::Layout;
 use crate::manifest::{Aspects, Entry, EntryId};
 pub use crate::negotiate::DigestKind;
-use crate::negotiate::{Means, Offer, Plan, RequestedSettings, Resources, Wish};
+use crate::negotiate::{Offer, Plan, RequestedSettings, Resources};
 use crate::wire::chunk::PACK_FILE_BYTES_MAX;
 pub use crate::wire::chunk::{ChunkId, Digest, FILE_BYTES_MAX};
 use crate::wire::request::RelayRequest;
