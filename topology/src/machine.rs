@@ -122,6 +122,7 @@ mod tests {
         assert_eq!(Machine::here(IpAddr::from([127, 0, 0, 1]), true).world, machine.world);
         let text = serde_json::to_string(&machine).unwrap();
         assert_eq!(serde_json::from_str::<Machine>(&text).unwrap(), machine);
+        assert!(text.contains(r#""card":"lo""#), "a bench of an earlier version reads it: {text}");
     }
 
     #[test]

@@ -259,3 +259,20 @@ fn tidy(path: &Path, text: &str) -> String {
         _ => text.split_whitespace().collect::<Vec<_>>().join(" "),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_journal_of_an_earlier_version_is_undone() {
+        let nic = || "e0".to_owned();
+        for (text, place) in [
+            (r#"{"card":{"card":"e0","knob":"rings"}}"#, Place::Nic { nic: nic(), knob: Knob::Rings }),
+            (r#"{"qdisc":{"card":"e0"}}"#, Place::Qdisc { nic: nic() }),
+        ] {
+            assert_eq!(serde_json::from_str::<Place>(text).unwrap(), place);
+            assert_eq!(serde_json::to_string(&place).unwrap(), text);
+        }
+    }
+}
