@@ -5,7 +5,7 @@
 //! Invariants: no clock: a millisecond is a step.
 //! Absent on purpose: whole jobs over these paths (the simulator of `engine`).
 
-use std::vec;
+use alloc::vec;
 
 use super::*;
 

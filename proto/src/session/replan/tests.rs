@@ -6,7 +6,7 @@
 //! Absent on purpose: how a plan is computed (`negotiate`).
 
 use alloc::string::ToString;
-use std::vec;
+use alloc::vec;
 
 use super::*;
 use crate::negotiate::{Cipher, Driver, Pace, negotiate};

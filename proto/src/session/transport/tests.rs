@@ -5,7 +5,7 @@
 //! Invariants: no clock: times are made up.
 //! Absent on purpose: sockets (the job driver), the rules of a single trial (trial).
 
-use std::vec::Vec;
+use alloc::vec::Vec;
 
 use super::forecast::{Limit, TcpController};
 use super::*;
