@@ -16,16 +16,14 @@ const TRAIT_METHODS_MAX: usize = 12;
 /// Most entries of a folder of sources (docs/STYLE.md, rule 3).
 const FOLDER_ENTRIES_MAX: usize = 15;
 /// Folders that have more, each with the most it may have. A number here may only become smaller.
-const FOLDERS_TOO_FULL: [(&str, usize); 10] = [
-    ("app/src", 25),
+const FOLDERS_TOO_FULL: [(&str, usize); 8] = [
     ("node/src", 18),
     ("node/src/job", 18),
     ("proto/src/session", 20),
     ("tune/src", 17),
-    ("engine/src", 23),
     ("lab/src", 20),
-    ("proto/src", 25),
-    ("proto/tests", 21),
+    ("proto/src", 24),
+    ("proto/tests", 20),
     ("sys/src", 24),
 ];
 /// Names that say nothing about what is inside (docs/STYLE.md, rule 6).

@@ -382,7 +382,8 @@ impl Drive {
                     } else if passes && it.rto.is_none_or(|(then, _)| ms >= then) {
                         it.rto = None;
                         able.push(rail);
-                    } else if !passes {
+                    } else if !passes && kind == Kind::Stream {
+                        // TCP doubles its timer; a datagram rail asks at least each second what came (proto::flow).
                         let (then, span) = *it.rto.get_or_insert((ms + 200, 200));
                         if ms >= then {
                             it.retransmitted += 1;

@@ -318,9 +318,9 @@ mod tests {
         let mut hole = BlackHole::new(at(0));
         hole.on_cut(0, 2);
         hole.on_cut(1, 2);
-        (3000..6000).step_by(250).for_each(|ms| _ = hole.on_streams(at(ms), &Facts { rails: vec![], ..all(ms) }));
-        hole.on_streams(at(3000), &all(3000));
-        assert_eq!(hole.on_streams(at(6000), &all(6000)).small_paths, [0, 1]);
+        let next = |retransmitted| vec![(5, 0, stream(1000, retransmitted)), (6, 1, stream(1000, retransmitted))];
+        hole.on_streams(at(3000), &Facts { rails: next(0), ..all(3000) });
+        assert_eq!(hole.on_streams(at(6000), &Facts { rails: next(4), ..all(6000) }).small_paths, [0, 1]);
     }
 
     #[test]
