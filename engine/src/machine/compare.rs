@@ -286,43 +286,47 @@ fn old(
     true
 }
 
-/// Work of the sender's comparer: chunks of a file, and the digests that were told of the peer's version.
+/// Work of the sender's comparer.
 #[derive(Debug)]
-pub struct Compare {
-    /// The file.
-    pub entry: Arc<Entry>,
-    /// Index of the first chunk.
-    pub first: u64,
-    /// One for each chunk.
-    pub digests: Vec<Digest>,
+pub enum Compare {
+    /// Chunks of a file from `first` on, with the digests that were told of the peer's version.
+    Told { entry: Arc<Entry>, first: u64, digests: Vec<Digest> },
+    /// Digest these: the receiver has them from an earlier run.
+    Own { entry: Arc<Entry>, chunks: ChunkRange },
 }
 
-/// What came of it: for each chunk, is it the same?
+/// What came of it, or why the source cannot be read.
 #[derive(Debug)]
-pub struct Compared {
-    /// The file.
-    pub entry: EntryId,
-    /// The answer, or why the source cannot be read.
-    pub same: io::Result<Vec<bool>>,
+pub enum Compared {
+    /// For each chunk, is it the same?
+    Told { entry: EntryId, same: io::Result<Vec<bool>> },
+    /// The source's digests from chunk `first` on. Of a file that became shorter `UnexpectedEof`.
+    Own { entry: EntryId, first: u64, digests: io::Result<Vec<Digest>> },
 }
 
 /// Reads the source's chunks and compares.
 pub fn compare<S: SourceTree>(source: &S, terms: &Terms, work: &Compare) -> Compared {
     let mut buf = vec![0; terms.chunk_bytes as usize];
-    let same = (work.first..)
-        .zip(&work.digests)
-        .map(|(index, digest)| {
-            let bytes = &mut buf[..chunk_len(work.entry.bytes(), terms.chunk_bytes, index) as usize];
-            if *digest == NO_DIGEST {
-                return Ok(false);
-            }
-            let offset = index * u64::from(terms.chunk_bytes);
-            let read = source.read_at(&work.entry, offset, bytes)?;
+    let mut digest_of = |entry: &Entry, index: u64| {
+        let bytes = &mut buf[..chunk_len(entry.bytes(), terms.chunk_bytes, index) as usize];
+        let offset = index * u64::from(terms.chunk_bytes);
+        let read = source.read_at(entry, offset, bytes)?;
+        io::Result::Ok((read == bytes.len()).then(|| chunk_digest(terms, entry.bytes(), offset, bytes)))
+    };
+    match work {
+        Compare::Told { entry, first, digests } => {
             // A file that became shorter is torn: the sender sees that when it has read what is missing.
-            Ok(read == bytes.len() && chunk_digest(terms, work.entry.bytes(), offset, bytes) == *digest)
-        })
-        .collect();
-    Compared { entry: work.entry.id, same }
+            let is_same = |(index, digest): (u64, &Digest)| {
+                Ok(*digest != NO_DIGEST && digest_of(entry, index)?.is_some_and(|own| own == *digest))
+            };
+            Compared::Told { entry: entry.id, same: (*first..).zip(digests).map(is_same).collect() }
+        }
+        Compare::Own { entry, chunks } => {
+            let own = |index| digest_of(entry, index)?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into());
+            let digests = (chunks.first..chunks.end).map(own).collect();
+            Compared::Own { entry: entry.id, first: chunks.first, digests }
+        }
+    }
 }
 
 /// Which chunks of a file differ, for the user.

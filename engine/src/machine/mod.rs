@@ -108,6 +108,8 @@ pub struct Tally {
     pub holes: u64,
     /// Bytes read at this end to be compared with the other's version.
     pub compared: u64,
+    /// Bytes of what an earlier run had sent, read again at the source.
+    pub read_again: u64,
     /// Entries removed at the destination, for the source does not have them (dry run: would be).
     pub removed: u64,
     /// Entries that the source does not have and that stay: more than was allowed, or something failed.

@@ -51,6 +51,9 @@ const ENTRIES_PER_BATCH_MAX: usize = 2048;
 /// Why a further name of a file cannot be.
 const FIRST_FAILED: &str = "name a file whose first name failed";
 
+/// Why a file with chunks of an earlier run is not published: together they are not what the source has now.
+const OF_ANOTHER_SOURCE: &str = "go on with a part: what an earlier run had brought is of another source";
+
 /// Digests of files published by an earlier run, by the first 16 bytes of the path's BLAKE3.
 pub type Carried = HashMap<[u8; 16], (u64, i64, u32, Digest)>;
 
@@ -488,7 +491,12 @@ impl<P: Platform> RecvEnd<P> {
         }
         let own = coming.tree.root().expect("all chunks are in");
         if sender_digest.is_some_and(|digest| digest != own) {
-            self.fail(id, FaultKind::Corrupt, None, "compare the file's digest");
+            if coming.resumed {
+                // Nothing of it is worth keeping: the next run sends all.
+                self.fail_keeping(fault(id, FaultKind::Torn, None, OF_ANOTHER_SOURCE), false);
+            } else {
+                self.fail(id, FaultKind::Corrupt, None, "compare the file's digest");
+            }
             return;
         }
         self.digests.insert(id, own);

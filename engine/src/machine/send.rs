@@ -5,6 +5,8 @@
 //! Invariants: a `FileEnd` goes out only after a look at the source that found it unchanged; the receiver's digest of a file must be ours.
 //! Absent on purpose: order of work (proto::send).
 
+mod resumed; // chunks that the receiver has from an earlier run
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -24,6 +26,8 @@ use crate::machine::{Outbox, Record, Stop, fault, told};
 use crate::platform::{Holes, Platform, SourceTree};
 use crate::seal::digest::DigestTree;
 use crate::seal::frame::chunk_digest;
+
+use resumed::Resumed;
 
 /// A rail as the sending end knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +56,8 @@ pub struct SendEnd<P: Platform> {
     compared: HashSet<EntryId>,
     /// The receiver reads back what it has of these; bytes that it does not have in any case.
     resuming: HashMap<EntryId, u64>,
+    /// Of these what an earlier run had sent is read again.
+    resumed: HashMap<EntryId, Resumed>,
     rails: BTreeMap<u16, RailState>,
     closed_rails: HashSet<u16>,
     scan_faults: u64,
@@ -82,6 +88,7 @@ impl<P: Platform> SendEnd<P> {
             digests: HashMap::new(),
             compared: HashSet::new(),
             resuming: HashMap::new(),
+            resumed: HashMap::new(),
             rails: BTreeMap::new(),
             closed_rails: HashSet::new(),
             scan_faults: 0,
@@ -210,7 +217,7 @@ impl<P: Platform> SendEnd<P> {
             }
             Frame::Have { entry: id, first, digests } => {
                 if let Some(entry) = self.machine.on_have(id, first, digests.len() as u64)? {
-                    out.compares.push(Compare { entry, first, digests });
+                    out.compares.push(Compare::Told { entry, first, digests });
                 }
             }
             Frame::Pruned { removed, left, paths } => {
@@ -303,6 +310,7 @@ impl<P: Platform> SendEnd<P> {
             Want::MissingSoFar { ranges } => {
                 self.source.resumes(&entry);
                 self.resuming.insert(id, bytes_in(ranges, &entry, chunk_bytes));
+                self.read_resumed(&entry, ranges, out);
             }
             Want::Compare { .. } => _ = self.compared.insert(id),
         }
@@ -331,8 +339,11 @@ impl<P: Platform> SendEnd<P> {
 
     /// The comparer tells.
     pub fn on_compared(&mut self, compared: Compared, out: &mut Outbox<P>) {
-        let id = compared.entry;
-        match compared.same {
+        let (id, same) = match compared {
+            Compared::Told { entry, same } => (entry, same),
+            Compared::Own { entry, first, digests } => return self.on_own(entry, first, digests, out),
+        };
+        match same {
             Ok(same) => {
                 self.record.tally.compared += same.len() as u64 * u64::from(self.record.terms.chunk_bytes);
                 if let Some(ranges) = self.machine.compared(id, &same) {
@@ -366,6 +377,7 @@ impl<P: Platform> SendEnd<P> {
         let Some(entry) = self.machine.on_committed(id)? else { return Ok(()) };
         let own = self.digests.remove(&id);
         self.trees.remove(&id);
+        self.resumed.remove(&id);
         self.holes.remove(&id);
         if entry.is_file() && own.is_some_and(|own| own != *digest) {
             return Err(Breach::DigestMismatch.into());
@@ -388,6 +400,7 @@ impl<P: Platform> SendEnd<P> {
         self.trees.remove(&id);
         self.compared.remove(&id);
         self.resuming.remove(&id);
+        self.resumed.remove(&id);
         self.record.tally.holes -= self.holes.remove(&id).unwrap_or(0);
         self.digests.remove(&id);
         for worker in 0..self.workers {
@@ -413,10 +426,12 @@ impl<P: Platform> SendEnd<P> {
             Event::Dropped { rail, chunk, .. } if !self.machine.is_out(chunk) => self.machine.on_sent(rail),
             Event::Read { chunk, entry, offset, digest } => {
                 self.check_piece(entry, offset, &digest, out);
+                let index = offset / u64::from(self.record.terms.chunk_bytes);
+                let is_resumed = self.resumed.get(&entry).is_some_and(|it| it.has(index));
                 if let Some(tree) = self.trees.get_mut(&entry) {
                     // A chunk read again gives the same digest or the file is torn; the second look finds that.
-                    if tree.root().is_none() {
-                        tree.put(offset / u64::from(self.record.terms.chunk_bytes), digest);
+                    if tree.root().is_none() && !is_resumed {
+                        tree.put(index, digest);
                     }
                 }
                 let owed = self.machine.on_read(chunk);
@@ -479,12 +494,13 @@ impl<P: Platform> SendEnd<P> {
         match owed {
             Owed::Nothing => {}
             Owed::Corrupt(id) => self.give_up(fault(id, FaultKind::Corrupt, None, "send it again and again"), out),
+            Owed::CheckSource(id) if self.holds_end(id) => {}
             Owed::CheckSource(id) => {
                 let Some(entry) = self.machine.entry(id).cloned() else { return };
                 match self.source.is_unchanged(&entry) {
                     Ok(true) => {
-                        let digest =
-                            self.trees.get(&id).and_then(DigestTree::root).filter(|_| self.machine.is_whole(id));
+                        let is_known = self.machine.is_whole(id) || self.resumed.contains_key(&id);
+                        let digest = self.trees.get(&id).and_then(DigestTree::root).filter(|_| is_known);
                         if let Some(digest) = digest {
                             self.digests.insert(id, digest);
                         }
@@ -536,7 +552,8 @@ impl<P: Platform> SendEnd<P> {
         let (told, owed) = self.machine.on_map(entry.id, &holes, until);
         for range in &told {
             if let Some(tree) = self.trees.get_mut(&entry.id) {
-                tree.put_zeros(range.first, range.end);
+                let own = self.resumed.get(&entry.id).map_or_else(|| vec![*range], |it| it.others(*range));
+                own.iter().for_each(|it| tree.put_zeros(it.first, it.end));
             }
             let bytes = (range.end - range.first) * chunk_bytes;
             *self.holes.entry(entry.id).or_default() += bytes;

@@ -433,6 +433,32 @@ fn two_jobs_with_one_destination_never_mix() {
     assert!(count < 100 || enough, "they never met: {in_use} in use, {both} published by both, {killed} killed");
 }
 
+/// What a killed run brought of one source is never published together with what the next one brings of another that has the same name, length
+/// and time; the run that finds it out says so, and the one after it brings all.
+#[test]
+fn a_part_of_another_source_of_the_same_length_and_time_is_never_mixed_in() {
+    if let Some(seed) = number("SEED") {
+        if number("OTHER").is_some() {
+            println!("{:?}", two::resumed::story(seed, true, true));
+        }
+        return;
+    }
+    let (mut torn, mut resumed) = (0, 0);
+    let count = number("SIM_SEEDS").unwrap_or(SEEDS) / 30;
+    for seed in 0..count {
+        let tell = |other| {
+            let told = catch_unwind(AssertUnwindSafe(|| two::resumed::story(seed, other, false)));
+            told.unwrap_or_else(|_| panic!("SEED={seed} OTHER=1 cargo test -p longhaul-engine --test sim a_part_of"))
+        };
+        torn += usize::from(tell(true).torn);
+        let same = tell(false);
+        assert!(!same.torn, "one source is not taken for another");
+        resumed += usize::from(same.bytes_resumed > 0);
+    }
+    println!("{torn} parts of another source, {resumed} of the same, in {count} stories each");
+    assert!(count < SEEDS / 30 || torn.min(resumed) > 5, "{torn} parts of another source, {resumed} of the same");
+}
+
 /// Paths die, come back, slow down, change their address and drop long packets; cores and users change: the job moves whenever a path is in order,
 /// ends, and both ends hold the same plan and the same caps.
 #[test]

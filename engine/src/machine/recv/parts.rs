@@ -43,6 +43,8 @@ pub(super) struct Coming {
     pub(super) holes: u64,
     /// Of a striped file: those that stand in no map yet.
     pub(super) unmapped: Vec<ChunkRange>,
+    /// Some of it is of an earlier run.
+    pub(super) resumed: bool,
 }
 
 impl Coming {
@@ -215,6 +217,7 @@ impl<P: Platform> RecvEnd<P> {
             return Want::Missing { ranges };
         }
         let chunks: Vec<(usize, u64, Digest)> = parts.iter().flat_map(Taken::chunks).collect();
+        self.coming.get_mut(&entry.id).expect("it comes").resumed = true;
         self.reading_back.insert(entry.id, ReadBack { claims: kept.len(), stood: 0, noted, volumes });
         out.looks.push(Look::Part { entry: entry.clone(), chunks });
         Want::MissingSoFar { ranges }
@@ -323,6 +326,7 @@ impl<P: Platform> RecvEnd<P> {
             durable_bytes: kept_bytes,
             holes: 0,
             unmapped: Vec::new(),
+            resumed: false,
         };
         self.coming.insert(entry.id, coming);
     }

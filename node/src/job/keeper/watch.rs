@@ -32,7 +32,9 @@ impl Keeper<'_, '_> {
         self.pulsed = self.now;
         let books = Box::new(self.books());
         let tally = self.end.record().tally;
-        let frame = Frame::Pulse { received: tally.moved, written: tally.written, durable: tally.durable, books };
+        // What a sender reads of a resumed file moves nothing, and the receiver is to see that it goes on.
+        let written = tally.written + tally.read_again;
+        let frame = Frame::Pulse { received: tally.moved, written, durable: tally.durable, books };
         self.say(&frame);
     }
 
@@ -140,7 +142,7 @@ impl Keeper<'_, '_> {
     fn watchdog(&mut self) -> Result<(), Failure> {
         let tally = self.end.record().tally;
         let progress = Progress {
-            bytes: tally.moved + self.peer.0 + tally.written + tally.compared + tally.holes,
+            bytes: tally.moved + self.peer.0 + tally.written + tally.compared + tally.read_again + tally.holes,
             resolved: tally.files_done + tally.failed + tally.folders_done + tally.links_done,
             found: tally.files_total + u64::from(tally.scan_ended),
             durable: tally.durable + self.peer.1 + self.peer.2,

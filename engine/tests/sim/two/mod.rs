@@ -7,6 +7,8 @@
 //! continued, and killed, at any turn; the last job is alone and has no trouble.
 //! Absent on purpose: network troubles (the other stories have them); what one job alone may do wrong.
 
+pub(crate) mod resumed; // one after the other
+
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
