@@ -66,7 +66,9 @@ fn a_job_is_asked_for_followed_and_ended_through_the_library() {
     let control = server.control();
     let served = std::thread::spawn(move || server.run());
     let node = Node::open(&Home::at(&scratch.at("client")).expect("a home")).expect("an identity");
-    let job = node.start(JobRequest::copy([scratch.at("source")], address).workers(1_u16).build());
+    // At this rate the copy takes more than a second: progress is reported twice a second.
+    let job =
+        node.start(JobRequest::copy([scratch.at("source")], address).workers(1_u16).rate_bps(16_000_000_u64).build());
     let (mut figures, mut ended) = (0, 0);
     for event in job.events() {
         match event {

@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use proto::books::{STAGES, Stage};
 use proto::manifest::{Entry, EntryKind, Meta};
 use proto::negotiate::{Cipher, Driver, Offer, Pace, RequestedSettings, Resources, negotiate};
 use proto::send::Sender;
@@ -649,12 +650,18 @@ impl Drive {
         let packets = self.moved_bytes / 1448;
         let lost = if path.part.0 < 500 { packets / 100 } else { 0 };
         let tcp_packets = (packets, lost);
+        // Both ends wait for the network, and for nothing else.
+        let waits = |stage: Stage| {
+            let mut ns = [0; STAGES];
+            ns[stage as usize] = self.ms * 1_000_000;
+            ns
+        };
         let counts = Counts {
+            stage_ns: (waits(Stage::WaitSend), waits(Stage::WaitRecv)),
             moved_bytes: self.moved_bytes,
             udp_bytes: self.udp_bytes,
             udp_packets: (packets, 0),
             tcp_packets,
-            ..Counts::default()
         };
         let running = Running { sends: true, rtt: path.rtt, bytes_total: Some(self.chunks * CHUNK) };
         if let Some(change) = transport.on_counts(now, &counts, &running) {
