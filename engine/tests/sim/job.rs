@@ -205,6 +205,14 @@ fn world(clock: &Clock, net: Net, plan: &RunPlan) -> World {
     }
 }
 
+/// The network of a run, as its plan says.
+fn net(clock: &Clock, rng: &mut Rng, plan: &RunPlan) -> Net {
+    let mut net = Net::new(clock.clone(), rng.fork());
+    (net.latency_ns, net.ns_per_kib, net.room) = (plan.latency_ns, plan.ns_per_kib, plan.room);
+    (net.short, net.flip_at, net.weather) = (plan.short, plan.trouble.flip_at, plan.weather);
+    net
+}
+
 impl<'a> Run<'a> {
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn new(
@@ -217,10 +225,7 @@ impl<'a> Run<'a> {
         versions: &'a mut Versions,
         watch: &'a mut Watch,
     ) -> Run<'a> {
-        let mut net = Net::new(clock.clone(), rng.fork());
-        (net.latency_ns, net.ns_per_kib, net.room) = (plan.latency_ns, plan.ns_per_kib, plan.room);
-        (net.short, net.flip_at, net.weather) = (plan.short, plan.trouble.flip_at, plan.weather);
-        let world = Arc::new(Mutex::new(world(&clock, net, &plan)));
+        let world = Arc::new(Mutex::new(world(&clock, net(&clock, &mut rng, &plan), &plan)));
         let (terms, rung) = (scenario.terms, scenario.rung);
         let source_tree = Arc::new(SimSource(source.clone()));
         let sink_tree = Arc::new(SimSink::begin(&sink));

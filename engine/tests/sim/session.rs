@@ -211,7 +211,7 @@ impl Session {
     fn accept(&mut self, now: u64) -> Option<String> {
         let side = 1 - self.initiator;
         let is_count = |line: &Line| matches!(line.ways[1 - side].front(), Some((at, Item::Count(_))) if *at <= now);
-        let line = self.lines.iter().position(|line| is_count(line))?;
+        let line = self.lines.iter().position(is_count)?;
         let Item::Count(theirs) = self.lines[line].take(side, now).unwrap_or(Item::End) else {
             // It died on its way.
             self.lines[line].ways[1 - side].clear();
@@ -250,7 +250,8 @@ impl Session {
     fn put_on(&mut self, line: usize, side: usize, now: u64, item: Item) {
         self.lines[line].put(side, now, self.latency_ns, item);
         self.put += 1;
-        if self.cuts.pop_front_if(|at| *at <= self.put).is_some() {
+        if self.cuts.front().is_some_and(|at| *at <= self.put) {
+            self.cuts.pop_front();
             let fails_at = self.rng.permille(400).then(|| now + self.rng.below(1_000_000_000));
             let line = &mut self.lines[line];
             (line.dead_from, line.fails_at) = (Some(now), fails_at);
@@ -282,7 +283,8 @@ impl Session {
             self.write(side, now);
         }
         let end = &mut self.ends[side];
-        while let Some(frame) = end.inbox.pop_front_if(|_| !end.reconnect.is_between()) {
+        while !end.reconnect.is_between() {
+            let Some(frame) = end.inbox.pop_front() else { break };
             end.reconnect.on_frame();
             if !frame.is_empty() {
                 return Some(frame);
