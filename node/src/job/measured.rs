@@ -47,7 +47,7 @@ pub fn for_job(home: &Home, local: IpAddr, peer: IpAddr, workers: u16) -> (Optio
         Known::Stale(line) => {
             let rate = show_bits_per_second(line.bps as f64);
             let reason = format!(
-                "the one remembered for {peer} ({rate}) is of another kernel, card or set of cores: longhaul host probe --server {peer}:PORT"
+                "the one remembered for {peer} ({rate}) is of another kernel, NIC or set of cores: longhaul host probe --server {peer}:PORT"
             );
             return (None, Some(Choice { what, value: "not as remembered".to_owned(), reason }));
         }
