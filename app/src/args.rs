@@ -70,7 +70,7 @@ pub enum Command {
     /// Measure each part alone, then together: network, disk, crypto
     #[cfg(feature = "bench")]
     #[command(subcommand)]
-    Bench(crate::bench::BenchCommand),
+    Bench(bench::BenchCommand),
     /// Make two hosts and the links between them on this machine, and run commands there
     #[cfg(feature = "lab")]
     #[command(subcommand)]
@@ -89,7 +89,7 @@ pub enum HostAsked {
     Here(tune::HostCommand),
     /// Search for the placement (cores, memory, streams) that sends fastest to a peer, and keep it for jobs; a second run only looks whether it holds
     #[cfg(feature = "bench")]
-    Probe(crate::bench::placement::probe::ProbeArguments),
+    Probe(bench::placement::probe::ProbeArguments),
 }
 
 /// `longhaul cp`.

@@ -9,8 +9,6 @@
 #![allow(unreachable_pub)]
 
 mod args;
-#[cfg(feature = "bench")]
-mod bench;
 mod config;
 mod cp;
 mod docs_command;

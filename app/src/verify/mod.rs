@@ -42,7 +42,7 @@ fn run_on(arguments: &VerifyArguments, screen: &mut Screen) -> Result<Exit, Fail
         [path] if !is_set(path) => Place::find(path, &mut paper)?,
         paths => {
             let patterns: Vec<_> = paths.iter().map(|path| path.as_os_str().to_owned()).collect();
-            Place::set(&crate::args::volumes::expand_all(&patterns)?, &mut paper)?
+            Place::set(&node::client::patterns::expand_all(&patterns)?, &mut paper)?
         }
     };
     let workers = usize::from(arguments.workers.unwrap_or_else(cores));
