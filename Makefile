@@ -15,14 +15,14 @@ help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
 build: ## the static binary, target/longhaul, stripped; its debug information is target/longhaul.debug
-	$(STATIC) cargo build --release --locked --target $(HOST) -p longhaul-app
+	$(STATIC) cargo build --release --locked --target $(HOST) -p longhaul-cli
 	@dist/strip.sh $(BIN) target/longhaul
 
 book: ## the book (docs/book) as HTML in target/book, its links checked, where mdbook is installed
 	docs/book/build.py
 
 reference: ## the pages of the book that are made from the command line's definition
-	cargo run --quiet --locked -p longhaul-app -- generate markdown docs/book/src/reference
+	cargo run --quiet --locked -p longhaul-cli -- generate markdown docs/book/src/reference
 
 record: build ## the picture of a terminal in README.md, from a real copy
 	lab/record.py
@@ -48,7 +48,7 @@ mutants: ## breaks the code on purpose, a promise at a time, and sees its test f
 lint: ## format and lints, as CI asks for them
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	cargo clippy -p longhaul-app --no-default-features --locked -- -D warnings
+	cargo clippy -p longhaul-cli --no-default-features --locked -- -D warnings
 
 deny: ## licences, sources, banned crates, advisories
 	cargo deny check

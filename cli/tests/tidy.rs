@@ -28,9 +28,9 @@ const FOLDERS_TOO_FULL: [(&str, usize); 8] = [
 ];
 /// Names that say nothing about what is inside (docs/STYLE.md, rule 6).
 const ATTIC: [&str; 8] = ["util", "utils", "common", "helper", "helpers", "manager", "misc", "types"];
-const CRATES: [&str; 10] = ["proto", "text", "sys", "topology", "tune", "engine", "lab", "node", "bench", "app"];
+const CRATES: [&str; 10] = ["proto", "text", "sys", "topology", "tune", "engine", "lab", "node", "bench", "cli"];
 /// Crates whose every line is checked by the compiler; `unsafe` lives in `sys` alone.
-const SAFE: [&str; 9] = ["proto", "text", "topology", "tune", "engine", "lab", "node", "bench", "app"];
+const SAFE: [&str; 9] = ["proto", "text", "topology", "tune", "engine", "lab", "node", "bench", "cli"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
