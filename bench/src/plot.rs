@@ -8,7 +8,7 @@
 
 use std::fmt::Write as _;
 
-use crate::wan::page::escape;
+use text::page::escape;
 
 /// Of lines, in turn.
 pub const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
@@ -22,15 +22,9 @@ const BELOW: f64 = 46.0;
 /// Lines of a grid.
 pub const STEPS: usize = 5;
 
-/// Of a page with plots and tables.
-pub const STYLE: &str = "\
-:root{color-scheme:light dark;--ink:#1c1c1e;--paper:#fff;--soft:#6b6b70;--line:#dcdce2}\
-@media(prefers-color-scheme:dark){:root{--ink:#e8e8ea;--paper:#161618;--soft:#9a9aa0;--line:#3a3a40}}\
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:1240px;margin:2em auto;padding:0 1.2em}\
-h1{font-size:1.5em}h2{font-size:1.15em;margin-top:1.8em}.soft{color:var(--soft)}.plots{display:flex;flex-wrap:wrap;gap:1em 2em}\
-svg text{font:11px system-ui,sans-serif;fill:var(--ink)}svg .h{font-weight:600;font-size:13px}svg .k{fill:var(--soft)}svg .g{stroke:var(--line)}\
-table{border-collapse:collapse;font-size:12.5px;font-variant-numeric:tabular-nums}td,th{border-bottom:1px solid var(--line);padding:.2em .6em;text-align:right}\
-td:first-child,th:first-child,td:last-child,th:last-child{text-align:left}td:first-child{white-space:nowrap}.flag{color:#d55e00}";
+/// What a page with plots has beyond the style of all.
+pub const STYLE: &str =
+    "td:first-child,th:first-child,td:last-child,th:last-child{text-align:left}td:first-child{white-space:nowrap}";
 
 /// One line of a plot.
 #[derive(Debug)]

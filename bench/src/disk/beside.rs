@@ -13,7 +13,7 @@ use super::cell::{Cell, Sweep};
 use super::page::sweep;
 use super::{Measured, Report};
 use crate::plot::STYLE;
-use crate::wan::page::escape;
+use text::page::{CLOSE, escape, open};
 use text::table::Table;
 use text::units;
 
@@ -91,8 +91,8 @@ pub fn text(reports: &[Report]) -> String {
 pub fn page(reports: &[Report], host: &str) -> String {
     let names = names(reports);
     let mut page = format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\"><title>bench disk</title><style>{STYLE}</style>\
-        <h1>bench disk: {}</h1><p>{}<br>{} in sequence on each; medians of {} rounds, all in turn; writes count up to the end of their flush.</p>",
+        "{}<h1>bench disk: {}</h1><p>{}<br>{} in sequence on each; medians of {} rounds, all in turn; writes count up to the end of their flush.</p>",
+        open("bench disk", STYLE),
         escape(&names.join(" against ")),
         escape(host.trim()).replace('\n', "<br>"),
         units::show_memory(reports[0].bytes),
@@ -137,6 +137,7 @@ pub fn page(reports: &[Report], host: &str) -> String {
             let _ = write!(page, "<td class=\"flag\">{}</td></tr>", escape(&flags.join("; ")));
         }
     }
-    page.push_str("</table></html>\n");
+    page.push_str("</table>");
+    page.push_str(CLOSE);
     page
 }

@@ -12,7 +12,7 @@ use proto::storage::Way;
 use super::cell::{By, Sweep};
 use super::{Measured, Report};
 use crate::plot::{COLOURS, Line, STEPS, STYLE, TOP, WIDE, plot, round_up, tick};
-use crate::wan::page::escape;
+use text::page::{CLOSE, escape, open};
 use text::units;
 
 /// Bars of one way: engines, or kinds of memory.
@@ -139,8 +139,8 @@ fn courses(report: &Report) -> String {
 #[must_use]
 pub fn page(report: &Report, host: &str) -> String {
     let mut page = format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\"><title>bench disk</title><style>{STYLE}</style>\
-        <h1>bench disk: {} on {}</h1><p>{}<br>{}, {} in sequence; medians of {} rounds in turn; writes count up to the end of their flush.</p><ul>",
+        "{}<h1>bench disk: {} on {}</h1><p>{}<br>{}, {} in sequence; medians of {} rounds in turn; writes count up to the end of their flush.</p><ul>",
+        open("bench disk", STYLE),
         escape(&report.path),
         escape(&report.file_system),
         escape(host.trim()).replace('\n', "<br>"),
@@ -182,6 +182,7 @@ pub fn page(report: &Report, host: &str) -> String {
             escape(&it.flag)
         );
     }
-    page.push_str("</table></html>\n");
+    page.push_str("</table>");
+    page.push_str(CLOSE);
     page
 }

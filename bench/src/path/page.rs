@@ -8,24 +8,23 @@ use std::fmt::Write as _;
 
 use super::{Report, Run, rate, sums};
 use crate::plot::{self, Line};
-use crate::wan::page::escape;
+use text::page::{CLOSE, escape, open};
 
 const WIDE: f64 = 900.0;
 const HIGH: f64 = 180.0;
 const LEFT: f64 = 90.0;
 
+/// What the page has beyond the style of all: `--sum` is the colour of all disks together.
 const STYLE: &str = "\
-:root{color-scheme:light dark;--ink:#1c1c1e;--paper:#fff;--soft:#6b6b70;--line:#d5d5da;--sum:#00529b}\
-@media(prefers-color-scheme:dark){:root{--ink:#e8e8ea;--paper:#161618;--soft:#9a9aa0;--line:#3a3a40;--sum:#7cb8ff}}\
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:1100px;margin:2em auto;padding:0 1.2em}\
-svg text{font:11px system-ui,sans-serif;fill:var(--soft)}td,th{border-bottom:1px solid var(--line);padding:.2em .8em;text-align:right}\
-td:first-child,th:first-child{text-align:left}svg .h{font-weight:600;font-size:13px;fill:var(--ink)}svg .k{fill:var(--soft)}svg .g{stroke:var(--line)}.flag{color:#d55e00}table{border-collapse:collapse;font-variant-numeric:tabular-nums}small{color:var(--soft)}";
+:root{--sum:#00529b}@media(prefers-color-scheme:dark){:root{--sum:#7cb8ff}}body{max-width:1100px}\
+td,th{padding:.2em .8em}td:first-child,th:first-child{text-align:left}svg text{fill:var(--soft)}svg .h{fill:var(--ink)}";
 
 /// The page.
 #[must_use]
 pub fn page(report: &Report) -> String {
     let mut text = format!(
-        "<!doctype html><meta charset=utf-8><title>longhaul bench path</title><style>{STYLE}</style><h1>{} disks as one</h1><p>{} files of {} bytes; both ends on this host ({}, {} cores, Linux {}).</p>",
+        "{}<h1>{} disks as one</h1><p>{} files of {} bytes; both ends on this host ({}, {} cores, Linux {}).</p>",
+        open("longhaul bench path", STYLE),
         report.volumes.len(),
         report.files,
         report.file_bytes,
@@ -65,7 +64,7 @@ pub fn page(report: &Report) -> String {
         }
         text += "</table>";
     }
-    text
+    text + CLOSE
 }
 
 /// The jobs' rates over the number of disks, beside so many times the rate of one.

@@ -11,30 +11,28 @@ use std::fmt::Write as _;
 use super::figures::{Figure, Point};
 use super::patterns::Patterns;
 use super::tables::{Sheet, Tables};
+use crate::plot::COLOURS;
 use crate::table::Host;
-use crate::wan::page::escape;
+use text::page::{CLOSE, escape, open};
 
 const WIDE: f64 = 520.0;
 const HIGH: f64 = 170.0;
 const LEFT: f64 = 46.0;
 /// Of a bar of Table IV.
 const BAR: f64 = 320.0;
-const COLOURS: [&str; 4] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7"];
-
+/// What the page has beyond the style of all: a shade of `--heat` in each cell of a map, `--old` and `--new` for before and after.
 const STYLE: &str = "\
-:root{color-scheme:light dark;--ink:#1c1c1e;--paper:#fff;--soft:#6b6b70;--line:#dcdce2;--heat:0,114,178;--old:#d55e00;--new:#0072b2}\
-@media(prefers-color-scheme:dark){:root{--ink:#e8e8ea;--paper:#161618;--soft:#9a9aa0;--line:#3a3a40;--heat:86,180,233;--old:#e69f00;--new:#7cb8ff}}\
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:1240px;margin:2em auto;padding:0 1.2em}\
-.maps{display:flex;flex-wrap:wrap;gap:.6em 2em}table{border-collapse:collapse;font-variant-numeric:tabular-nums}\
-td,th{border:1px solid var(--line);padding:.25em .6em;text-align:right}small,svg text{color:var(--soft);fill:var(--soft)}td small{color:inherit}svg text{font:11px system-ui,sans-serif}\
+:root{--heat:0,114,178;--old:#d55e00;--new:#0072b2}@media(prefers-color-scheme:dark){:root{--heat:86,180,233;--old:#e69f00;--new:#7cb8ff}}\
+.maps{gap:.6em 2em}table{font-size:inherit}td,th{border:1px solid var(--line);padding:.25em .6em}svg text{fill:var(--soft)}td small{color:inherit}\
 caption{text-align:left;font-weight:600}.bars td{border:0;border-bottom:1px solid var(--line)}";
 
 /// The page.
 #[must_use]
 pub fn page(host: &Host, tables: &Tables) -> String {
     let mut text = format!(
-        "<!doctype html><meta charset=utf-8><title>longhaul bench placement --tables</title><style>{STYLE}</style><h1>Where threads run</h1><p>{} ({} cores, Linux {}) to {}</p>\
+        "{}<h1>Where threads run</h1><p>{} ({} cores, Linux {}) to {}</p>\
 <h2>One stream: sender's core (rows) by receiver's (columns)</h2><p><small>Mbit/s, below it the load of the sender's and the receiver's thread; the darker, the nearer the best of its table; * takes interrupts</small></p><div class=maps>",
+        open("longhaul bench placement --tables", STYLE),
         escape(&host.cpu),
         host.cores,
         escape(&host.kernel),
@@ -48,7 +46,7 @@ pub fn page(host: &Host, tables: &Tables) -> String {
     for figure in &tables.figures.figures {
         lines(&mut text, figure);
     }
-    text
+    text + CLOSE
 }
 
 fn map(text: &mut String, tables: &Tables, sheet: &Sheet) {

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 
 use crate::wan::grid::Cell;
 use crate::wan::record::{CellRecord, Report, Row};
+use text::page::{CLOSE, escape, open};
 use text::units;
 
 /// Cividis (Nuñez, Anderton, Renslow 2018) at 0, 1/4, 1/2, 3/4 and 1.
@@ -19,21 +20,11 @@ const HIGH: usize = 40;
 const LEFT: usize = 52;
 const TOP: usize = 44;
 
+/// What the page has beyond the style of all.
 const STYLE: &str = "\
-:root{color-scheme:light dark;--ink:#1c1c1e;--paper:#fff;--soft:#6b6b70;--line:#d5d5da}\
-@media(prefers-color-scheme:dark){:root{--ink:#e8e8ea;--paper:#161618;--soft:#9a9aa0;--line:#3a3a40}}\
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:1280px;margin:2em auto;padding:0 1.2em}\
-h1{font-size:1.5em}h2{font-size:1.15em;margin-top:1.8em}p,li{max-width:75em}small,.soft{color:var(--soft)}\
-.maps{display:flex;flex-wrap:wrap;gap:1.2em 2em}svg text{font:11px system-ui,sans-serif;fill:var(--ink)}svg .h{font-weight:600;font-size:12.5px}\
-svg .b{font-weight:600;font-size:13px}svg .k{fill:var(--soft)}.wide{overflow-x:auto}\
-table{border-collapse:collapse;font-size:12.5px;font-variant-numeric:tabular-nums}td,th{border-bottom:1px solid var(--line);padding:.25em .6em;text-align:right;white-space:nowrap}\
-td:nth-child(4),th:nth-child(4),td:last-child,th:last-child{text-align:left}td:last-child{white-space:normal;min-width:14em}code{font-size:12px}";
-
-/// Text that cannot be taken for markup.
-#[must_use]
-pub fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
+p,li{max-width:75em}.maps{gap:1.2em 2em}svg .h{font-size:12.5px}svg .b{font-weight:600;font-size:13px}.wide{overflow-x:auto}code{font-size:12px}\
+td,th{padding:.25em .6em;white-space:nowrap}td:nth-child(4),th:nth-child(4),td:last-child,th:last-child{text-align:left}\
+td:last-child{white-space:normal;min-width:14em}";
 
 /// Fill and ink for a value from 0 to 1.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 4, and 0 to 255")]
@@ -275,13 +266,12 @@ pub fn page(report: &Report) -> String {
         report.trips
     );
     format!(
-        r#"<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Distance and loss</title><style>{STYLE}</style></head><body>
-<h1>Distance and loss: what each fills of a link</h1><p>{facts}</p><ul>{verdicts}</ul>{notes}
+        r#"{open}<h1>Distance and loss: what each fills of a link</h1><p>{facts}</p><ul>{verdicts}</ul>{notes}
 <p><small>The limit is rate × (1 − loss) × payload share of a 1500-byte packet (1440 bytes ours over UDP, 1448 over TCP, 1472 of a peer). Ours and peers' figures are of the
 whole transfer, from the program's start to its end: greeting, start-up, repair, last byte and publishing included; bare TCP's are of its own clock without its greeting. Each run has a
 lab link of its own with a queue of one bandwidth-delay product, at least 100 kB. In brackets: given up, and what had arrived until then. A dashed edge: the emulator itself was
-the limit in most rounds; where it was only late, the remarks say so.</small></p>{legend}{maps}<h2>All figures, medians</h2>{figures}<h2>Commands</h2><ul>{commands}</ul></body></html>
-"#,
+the limit in most rounds; where it was only late, the remarks say so.</small></p>{legend}{maps}<h2>All figures, medians</h2>{figures}<h2>Commands</h2><ul>{commands}</ul>{CLOSE}"#,
+        open = open("Distance and loss", STYLE),
         facts = escape(&facts),
         verdicts = list(report.verdicts()),
         notes = if report.notes.is_empty() {
