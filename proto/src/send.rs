@@ -156,7 +156,7 @@ impl RailBook {
 /// Corrupt arrivals of chunks of one entry before it is given up.
 const RETRIES_MAX: u8 = 8;
 
-/// What rails of known rate bring in this time, one of unknown rate is not asked for: so long it takes to know (`app`'s look at paths).
+/// What rails of known rate bring in this time, one of unknown rate is not asked for: so long it takes to know (`node`'s look at paths).
 const UNKNOWN_NS: u128 = 500_000_000;
 
 /// With more entries open than this, what is left is not summed: the end is not near.

@@ -3,7 +3,7 @@
 //! For: finding by measurement what presets contradict each other about.
 //! In and out: the shapes of two machines in; placements to try out, their rates in; a winner out, and what was found of every other.
 //! Invariants: no I/O, no clock; a placement names only cores of its shape; the same seed and rates give the same trials.
-//! Absent on purpose: setting and measuring it (`app::bench::placement`).
+//! Absent on purpose: setting and measuring it (`bench::placement`).
 //!
 //! The modules stand in the order in which a search meets them.
 

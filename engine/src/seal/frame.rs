@@ -6,7 +6,7 @@
 //! Invariants: a nonce is used once per key: the counter only grows, keys change every `EPOCH_FRAMES` frames, and a rail number (hence a
 //! secret) is used for one connection only; the header is sealed, so a chunk cannot be moved to another place; nothing is handed on
 //! before its tag held.
-//! Absent on purpose: where keys come from (app/link), which chunk goes next (proto).
+//! Absent on purpose: where keys come from (node/link), which chunk goes next (proto).
 //! Sources: RFC 5116 (AEAD), NIST SP 800-38D section 8 (nonces, GMAC), docs/protocol.md "Rails".
 
 use std::io;

@@ -3,7 +3,7 @@
 //! For: turning everything in an order that the seed decides until the job is over, dies, or stands still.
 //! In and out: disks and a `RunPlan` in; an `Ended` and what was seen on the way out.
 //! Invariants: control frames cross as bytes; nothing sleeps; time moves only when everybody had a turn and nothing happened.
-//! Absent on purpose: greeting, TLS, receipts' signatures (app).
+//! Absent on purpose: greeting, TLS, receipts' signatures (node).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};

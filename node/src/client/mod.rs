@@ -12,6 +12,7 @@ pub mod layout; // how the volumes of a destination are used
 pub mod lent; // what a daemon gives a job that it makes for a client
 pub mod local; // both ends in this process
 pub mod outcome; // outcome → end report
+pub mod patterns; // which paths a pattern stands for
 pub mod relay; // remote to remote
 pub mod retry; // again, when the session was lost
 pub mod session; // push and pull over a session

@@ -4,7 +4,7 @@
 //! In and out: the file's text in, the lines that can be believed out; a line in, text out.
 //! Invariants: a line that was cut or altered, or of another version, is as if it were not there; who, where and in which world it was found stands
 //! in it, so that another host, NIC, peer or kernel is not taken for the same.
-//! Absent on purpose: the file, and what a world is made of (`app::bench::placement`).
+//! Absent on purpose: the file, and what a world is made of (`bench::placement`).
 //!
 //! ```text
 //! longhaul-placements 1

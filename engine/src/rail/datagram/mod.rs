@@ -4,7 +4,7 @@
 //! In and out: filled chunks and sockets with something to receive in; bursts, ops, events and what is next out.
 //! Invariants: sends and receives are calls that do not wait, whole bursts each; a forged, foreign or repeated packet changes a counter and
 //! nothing else; one `Readable` op at most is in flight per rail.
-//! Absent on purpose: what is lost, what goes next and how fast (`proto::flow`), keys (`seal::packet`), how sockets come about (app).
+//! Absent on purpose: what is lost, what goes next and how fast (`proto::flow`), keys (`seal::packet`), how sockets come about (node).
 
 mod wire; // what both halves have: socket, keys, readiness
 mod units; // units that come in, and where their bytes are
