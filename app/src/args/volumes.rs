@@ -4,7 +4,7 @@
 //! In and out: arguments as bytes → sources and destinations.
 //! Invariants: without `--stripe` and `--join` a brace and a star are letters like any other; a set that is expanded by the shell and one
 //! that is quoted mean the same; a pattern that stands for nothing is an error, never a path.
-//! Absent on purpose: looking at volumes (job::place), how a set is used (cp::layout).
+//! Absent on purpose: looking at volumes (job::endpoint), how a set is used (cp::layout).
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

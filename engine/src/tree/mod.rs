@@ -27,7 +27,7 @@ pub type Sources = volumes::source::Volumes<source::LinuxSource>;
 /// The volumes that a job writes.
 pub type Sinks = volumes::Volumes<sink::LinuxSink>;
 
-/// What the file systems of a job's sources gave together in earlier races, bit/s; 0: not known of all, or the bytes are in memory.
+/// What the file systems of a job's sources gave together in earlier measurements, bit/s; 0: not known of all, or the bytes are in memory.
 #[must_use]
 pub fn read_bps(sources: &Sources) -> u64 {
     io_mode::together_bps(sources.trees().iter().map(source::LinuxSource::remembered))

@@ -5,7 +5,7 @@
 //! Invariants: only a session that had carried a job is made again, and only while the outage is younger than `--stall`; what a wrong key, a
 //! spent ticket or a full disk refuses is told at once; a pass that brought nothing durable does not begin the time anew, so a peer that dies of
 //! the job each time is not asked for ever.
-//! Absent on purpose: what resumes (journals, files that are there), the session's own ways over another connection (job::keeper).
+//! Absent on purpose: what resumes (journals, files that are there), the session's own ways over another connection (job::driver).
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant, SystemTime};

@@ -4,7 +4,7 @@
 //! In and out: a rail number and the job's secret in; a connected UDP socket and sizes out, or the reason why UDP does not get through.
 //! Invariants: a word is believed only if its MAC holds; no answer is longer than what it answers; the dialler's thread is the only
 //! one that waits here, and never longer than the last of `RETRIES`.
-//! Absent on purpose: who may greet (serve), the acceptor's waiting (door.rs), packets (engine).
+//! Absent on purpose: who may greet (serve), the acceptor's waiting (demultiplexer.rs), packets (engine).
 //! Source: docs/protocol.md section 7.
 //!
 //! ```text
@@ -27,8 +27,8 @@ use proto::rate::TrainSeen;
 use sys::event::Interest;
 
 use crate::job::keys::JobSecret;
-use crate::job::train;
-use crate::probe::seen::Train;
+use crate::job::packet_train;
+use crate::probe::result::Train;
 
 /// Greetings are no shorter than this: what every path takes (RFC 9000 section 14.1), so that no answer amplifies.
 pub const GREETING_BYTES_MIN: usize = PACKET_BYTES_BASE as usize;
@@ -187,17 +187,17 @@ pub struct Greeted {
 ///
 /// # Errors
 /// `TimedOut`: nothing came back; `ConnectionRefused` and others: the system's word.
-pub fn knock(to: Peer, secret: &JobSecret, rail: u16) -> io::Result<Greeted> {
+pub fn greet(to: Peer, secret: &JobSecret, rail: u16) -> io::Result<Greeted> {
     let mut moves = 0;
     loop {
-        match knock_from_here(to, secret, rail) {
+        match greet_from_here(to, secret, rail) {
             Err(error) if error.kind() == ErrorKind::AddrNotAvailable && moves < MOVES => moves += 1,
             made => return made,
         }
     }
 }
 
-fn knock_from_here(to: Peer, secret: &JobSecret, rail: u16) -> io::Result<Greeted> {
+fn greet_from_here(to: Peer, secret: &JobSecret, rail: u16) -> io::Result<Greeted> {
     let Peer { addr, from, packet_bytes: most } = to;
     let (fd, _) = sys::udp::open(from.map(|ip| (ip, 0).into()), addr, SOCKET_BYTES, SOCKET_BYTES)?;
     let socket = UdpSocket::from(fd);
@@ -214,7 +214,7 @@ impl Greeted {
     /// A train the way that data will go: `sends`, from here to there, then of so many packets.
     pub fn measure(&mut self, secret: &JobSecret, sends: bool, packets: u16) -> Option<Train> {
         let Greeted { rail, token, rtt, .. } = *self;
-        let path = train::Greeted { secret, rail, token, packet_bytes: self.sizes.start, rtt };
+        let path = packet_train::Greeted { secret, rail, token, packet_bytes: self.sizes.start, rtt };
         let train = path.measure(&self.socket, sends, packets);
         self.train = train.map(|train| (train, Instant::now()));
         train

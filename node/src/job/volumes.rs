@@ -31,7 +31,7 @@ use engine::tree::{Sources, VOLUME_MARK};
 use proto::layout::{Layout, Stripe, VOLUMES_MAX};
 use sys::fs::{Dir, Kind, Stat};
 
-use crate::job::place::{self, Called, Ground, Target, named, show, split};
+use crate::job::endpoint::{self, Called, PathBase, Target, named, show, split};
 use text::exit::{Exit, Failure};
 
 /// Disks that went out in this process, and when: a disk that fails at its full blocks still takes a small file, so the next pass would trust it.
@@ -118,7 +118,7 @@ impl Mark {
 }
 
 /// Folders on N disks as one destination. A disk of a known set that fails when it is tried is left out, and that is told.
-pub fn target(ground: &Ground, paths: &[Box<[u8]>], layout: Layout, dry: bool) -> Result<Target, Failure> {
+pub fn target(path_base: &PathBase, paths: &[Box<[u8]>], layout: Layout, dry: bool) -> Result<Target, Failure> {
     let mut found: Vec<(Dir, &[u8])> = Vec::new();
     let mut marks = Vec::new();
     let mut name = Vec::new();
@@ -129,7 +129,7 @@ pub fn target(ground: &Ground, paths: &[Box<[u8]>], layout: Layout, dry: bool) -
         name.extend_from_slice(path);
         name.push(b'\n');
         let what = || format!("use the volume '{}'", show(path));
-        match try_volume(ground, path, dry) {
+        match try_volume(path_base, path, dry) {
             Ok((volume, mark, stat)) => {
                 if let Some(other) = seen.insert((stat.dev, stat.ino), path) {
                     let cause = format!("it is the same folder as '{}'", show(other));
@@ -206,8 +206,8 @@ fn is_one_set(paths: &[Box<[u8]>], marks: &[Option<Mark>], layout: Layout) -> Re
 }
 
 /// Opens a volume, reads its mark, and has it flush a small file: a disk that cannot do that is no destination.
-fn try_volume(ground: &Ground, path: &[u8], dry: bool) -> io::Result<(Dir, Option<Mark>, Stat)> {
-    let volume = ground.open(path)?;
+fn try_volume(path_base: &PathBase, path: &[u8], dry: bool) -> io::Result<(Dir, Option<Mark>, Stat)> {
+    let volume = path_base.open(path)?;
     let stat = volume.stat_self()?;
     if is_out(&shown(&volume)) {
         return Err(io::Error::from_raw_os_error(EIO));
@@ -224,7 +224,7 @@ fn try_volume(ground: &Ground, path: &[u8], dry: bool) -> io::Result<(Dir, Optio
 
 /// What stands on N disks as one source. What a missing volume held is missing, and that is told; the rest is copied.
 pub fn source(
-    ground: &Ground,
+    path_base: &PathBase,
     paths: &[Box<[u8]>],
     called: Called<'_>,
     chooser: &Arc<Chooser>,
@@ -238,9 +238,9 @@ pub fn source(
     let mut last = None;
     for path in paths {
         let (folder, name) = split(path);
-        match ground.open(folder) {
+        match path_base.open(folder) {
             Ok(parent) => {
-                sets.extend(mark_of(ground, path, &parent, name));
+                sets.extend(mark_of(path_base, path, &parent, name));
                 is_folder |= name.is_empty() || parent.stat(name).is_ok_and(|it| it.kind == Kind::Folder);
             }
             Err(error) => {
@@ -249,7 +249,7 @@ pub fn source(
             }
         }
         let one = std::slice::from_ref(path);
-        match place::some_source(ground, one, called, Arc::clone(chooser), true) {
+        match endpoint::some_source(path_base, one, called, Arc::clone(chooser), true) {
             Ok(source) => found.push(source),
             Err(failure) if failure.exit == Exit::Vanished => {
                 missing.push((path.clone(), io::ErrorKind::NotFound.into()));
@@ -269,7 +269,7 @@ pub fn source(
     }
     let by_chunk = sets.first().is_some_and(|mark| mark.stripe == Stripe::Chunk);
     for path in nameless.into_iter().filter(|_| by_chunk && !is_folder) {
-        found.push(place::some_source(ground, path, called, Arc::clone(chooser), false)?);
+        found.push(endpoint::some_source(path_base, path, called, Arc::clone(chooser), false)?);
     }
     if let Some(first) = sets.first() {
         if let Some(other) = sets.iter().find(|it| (it.set, it.stripe) != (first.set, first.stripe)) {
@@ -285,10 +285,10 @@ pub fn source(
 }
 
 /// Refuses what stands in one volume of a set by chunk, where all of them are needed: its files have holes that are none.
-pub fn refuse_one_of_chunks(ground: &Ground, path: &[u8], what: &str) -> Result<(), Failure> {
+pub fn refuse_one_of_chunks(path_base: &PathBase, path: &[u8], what: &str) -> Result<(), Failure> {
     let (folder, name) = split(path);
-    let Ok(parent) = ground.open(folder) else { return Ok(()) };
-    match mark_of(ground, path, &parent, name) {
+    let Ok(parent) = path_base.open(folder) else { return Ok(()) };
+    match mark_of(path_base, path, &parent, name) {
         Some(mark) if mark.stripe == Stripe::Chunk => {
             let (volume, of) = (mark.volume, mark.of);
             let cause =
@@ -301,10 +301,10 @@ pub fn refuse_one_of_chunks(ground: &Ground, path: &[u8], what: &str) -> Result<
 }
 
 /// The mark of the volume that a path is of: in the folder itself, in the one it stands in, or in one of those above.
-fn mark_of(ground: &Ground, path: &[u8], parent: &Dir, name: &[u8]) -> Option<Mark> {
+fn mark_of(path_base: &PathBase, path: &[u8], parent: &Dir, name: &[u8]) -> Option<Mark> {
     let read = |folder: &Dir| Mark::read(folder).ok().flatten();
     let own = if name.is_empty() { None } else { parent.open_dir(name).ok().and_then(|it| read(&it)) };
-    let above = || ground.above(path).iter().find_map(|folder| read(&ground.open(folder).ok()?));
+    let above = || path_base.above(path).iter().find_map(|folder| read(&path_base.open(folder).ok()?));
     own.or_else(|| read(parent)).or_else(above)
 }
 

@@ -2,8 +2,8 @@
 //!
 //! For: greeting, rights, and then one job, one ticket or one relay.
 //! In and out: a proven `Link` in; a job served or a refusal said.
-//! Invariants: nothing of the client's wishes is looked at before its rights are known; every refusal has a code.
-//! Absent on purpose: the door's limits (listener), turning the job (keeper).
+//! Invariants: nothing that the client asks for is looked at before its rights are known; every refusal has a code.
+//! Absent on purpose: the listener's limits (listener), driving the job (job::driver).
 
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,20 +30,20 @@ use proto::wire::control::{Compare, Direction, Frame, Open, PICK_BYTES_MAX, Plac
 use sys::event::Event;
 
 use crate::client::session::{end_of, next_job};
-use crate::door;
+use crate::demultiplexer;
 use crate::identity::authorized::{self, Verdict};
 use crate::identity::ticket::{Grant, PROOF_LABEL};
 use crate::identity::{PublicKey, Rights};
-use crate::job::board::Title;
-use crate::job::greet::{agent, hear, say};
-use crate::job::halt::Halt;
-use crate::job::homes::Homes;
-use crate::job::keeper::{self, Job, Sync, Way};
+use crate::job::cancel::Cancel;
+use crate::job::driver::{self, Job, Sync, Way};
+use crate::job::endpoint::{self, Called, PathBase};
+use crate::job::greeting::{agent, hear, say};
 use crate::job::keys::{JobSecret, job_of};
-use crate::job::offer::{self, Wishes};
-use crate::job::place::{self, Called, Ground};
+use crate::job::numa::NumaPlacement;
+use crate::job::offer::{self, Requested};
 use crate::job::rails::Rails;
 use crate::job::receipt;
+use crate::job::registry::Title;
 use crate::job::udp::packet_bytes_of;
 use crate::link::Link;
 use crate::serve::relay::{self, Task, Wanted};
@@ -102,13 +102,13 @@ pub(super) struct Guest {
     /// The key that asked for what is done: the client's, or that of the one in whose place the client was sent.
     pub(super) owner: PublicKey,
     /// By which all that is done for it is ended.
-    pub(super) halt: Arc<Halt>,
+    pub(super) cancel: Arc<Cancel>,
 }
 
 impl Guest {
     fn new(client: PublicKey, rights: Rights, grant: Option<Grant>) -> Guest {
         let owner = grant.as_ref().and_then(|grant| grant.delegation.as_ref()).map_or(client, |it| it.issuer);
-        Guest { rights, grant, owner, halt: Arc::default() }
+        Guest { rights, grant, owner, cancel: Arc::default() }
     }
 }
 
@@ -136,7 +136,7 @@ fn serve_client(daemon: &Daemon, mut link: Link) {
             link.admitted();
             let keys = vec![link.peer_key(), guest.owner];
             let one_job = guest.grant.as_ref().and_then(|grant| grant.one_job);
-            let Some(place) = daemon.live.enter(keys, one_job, &guest.halt) else {
+            let Some(place) = daemon.live.enter(keys, one_job, &guest.cancel) else {
                 return turn_away(daemon, &mut link, &peer, &no(Refusal::Busy, "another job runs on this ticket"));
             };
             if let Err(refused) = serve(daemon, link, &guest, (frame, &place, order), &peer) {
@@ -222,18 +222,18 @@ fn still_stands(daemon: &Daemon, list: Option<&std::path::Path>, grant: &Grant) 
     }
 }
 
-pub(super) fn ground(daemon: &Daemon, rights: &Rights) -> Result<Ground, No> {
-    let Some(root) = &rights.root else { return Ok(daemon.ground.clone()) };
+pub(super) fn path_base(daemon: &Daemon, rights: &Rights) -> Result<PathBase, No> {
+    let Some(root) = &rights.root else { return Ok(daemon.path_base.clone()) };
     daemon.guards.refuse(root).map_err(|failure| {
         daemon.log(0, &failure.to_string());
         no(Refusal::OutsideRoot, "this key's root holds what this daemon keeps to itself; its log says more")
     })?;
     let path = root.as_os_str().as_encoded_bytes();
-    let dir = match (&daemon.ground, root.is_absolute()) {
-        (Ground::Root(base), false) => base.open_dir(path),
+    let dir = match (&daemon.path_base, root.is_absolute()) {
+        (PathBase::Root(base), false) => base.open_dir(path),
         _ => sys::fs::Dir::open(path),
     };
-    dir.map(Ground::Root).map_err(|error| no(Refusal::Internal, format!("the key's root cannot be opened: {error}")))
+    dir.map(PathBase::Root).map_err(|error| no(Refusal::Internal, format!("the key's root cannot be opened: {error}")))
 }
 
 /// Counts a job while it lives.
@@ -408,9 +408,9 @@ pub(super) fn share(
 }
 
 /// This daemon's half of the negotiation.
-fn wishes(daemon: &Daemon, rights: &Rights, way: &Way) -> Wishes {
+fn requested(daemon: &Daemon, rights: &Rights, way: &Way) -> Requested {
     let settings = daemon.settings.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-    Wishes {
+    Requested {
         memory_bytes: settings.memory_bytes,
         workers: u16::try_from(daemon.workers.count()).unwrap_or(u16::MAX),
         integrity_only: settings.integrity_only,
@@ -424,7 +424,7 @@ fn wishes(daemon: &Daemon, rights: &Rights, way: &Way) -> Wishes {
         // The workers' bufs are all jobs': an even part of them is what this one may count on.
         bufs_bytes: daemon.pool_bytes / (daemon.running.load(Ordering::SeqCst) as u64).max(1),
         datagrams: if daemon.takes_datagrams { offer::STREAMS_MAX } else { 0 },
-        ..Wishes::default()
+        ..Requested::default()
     }
 }
 
@@ -455,20 +455,19 @@ fn storage(daemon: &Daemon) -> Arc<Chooser> {
 
 /// Source or sink of a job, as far as rights allow.
 fn way(daemon: &Daemon, guest: &Guest, open: &Open, picks: Option<Arc<IncludeList>>) -> Result<Prepared, No> {
-    let ground = ground(daemon, &guest.rights)?;
+    let path_base = path_base(daemon, &guest.rights)?;
     let filter = if open.rules.is_empty() { None } else { Some(Arc::new(Filter::new(&open.rules)?)) };
     match open.direction {
         Direction::Push => {
             if !guest.rights.access.may_write() {
                 return Err(no(Refusal::ReadOnly, "this key or ticket may only read here"));
             }
-            let target =
-                place::target(&ground, &open.paths, open.layout, open.into_folder, open.dry).map_err(|failure| {
-                    match failure.exit {
-                        Exit::Usage => no(Refusal::NotAFolder, failure.cause),
-                        _ => told(&failure),
-                    }
-                })?;
+            let target = endpoint::target(&path_base, &open.paths, open.layout, open.into_folder, open.dry).map_err(
+                |failure| match failure.exit {
+                    Exit::Usage => no(Refusal::NotAFolder, failure.cause),
+                    _ => told(&failure),
+                },
+            )?;
             let (carry, carried) = receipt::carry(&daemon.home, &target, open.dry);
             // Who may not read learns nothing of what stands here, neither its names nor, by comparing, its bytes.
             let may_read = guest.rights.access.may_read();
@@ -495,7 +494,7 @@ fn way(daemon: &Daemon, guest: &Guest, open: &Open, picks: Option<Arc<IncludeLis
                 return Err(no(Refusal::WriteOnly, "this key or ticket may only write here"));
             }
             let called = Called::of(&open.top, open.into_folder);
-            let source = place::source(&ground, &open.paths, called, storage(daemon), open.joined)
+            let source = endpoint::source(&path_base, &open.paths, called, storage(daemon), open.joined)
                 .map_err(|failure| told(&failure))?;
             let own = Own::new(&open.job, &open.places).map(Arc::new);
             // Owners and modes are seen by whoever may read; what needs rights to be seen is not shown to others.
@@ -538,7 +537,7 @@ fn serve_job(
     daemon.log(1, &format!("{peer}: a job begins ({:?})", open.direction));
     let verbose = daemon.settings.read().map_or(0, |settings| settings.verbose);
     let source = if let Way::Send(source) = &job.way { Some(source.clone()) } else { None };
-    let outcome = keeper::run(job, &mut |status, notes| {
+    let outcome = driver::run(job, &mut |status, notes| {
         status.said.iter().for_each(|it| daemon.log(0, &format!("{peer}: {it}")));
         if verbose > 1 {
             for note in notes {
@@ -584,9 +583,9 @@ fn prepare(daemon: &Daemon, guest: &Guest, open: &Open, picks: Option<Arc<Includ
 /// The workers of a job: of those that are held on nodes the ones beside what it serves. With the node of each volume.
 fn team(daemon: &Daemon, link: &Link, way: &Way, (no, count): (u32, u16)) -> (Team, Vec<Option<u16>>) {
     let locals: Vec<IpAddr> = link.local_addr().map(|it| it.ip()).into_iter().collect();
-    let homes = daemon.nodes.as_ref().and_then(|nodes| Homes::of(nodes, &locals, way));
+    let homes = daemon.nodes.as_ref().and_then(|nodes| NumaPlacement::of(nodes, &locals, way));
     let Some(homes) = homes else { return (Team::new(daemon.workers.clone(), no, count), Vec::new()) };
-    let team = Team::near(daemon.workers.clone(), no, count, &homes.wish);
+    let team = Team::near(daemon.workers.clone(), no, count, &placement.weights);
     let choice = homes.choice(&team.homes(), "placement here");
     daemon.log(1, &format!("{}: {} ({})", choice.what, choice.value, choice.reason));
     (team, homes.volumes)
@@ -600,7 +599,7 @@ fn job<'a>(
     Prepared { way, top, carry, compare, places }: Prepared,
     peer: &str,
 ) -> Result<Option<Job<'a>>, Failure> {
-    let own = offer::offer(&wishes(daemon, &guest.rights, &way));
+    let own = offer::offer(&requested(daemon, &guest.rights, &way));
     let plan = match negotiate(&open.offer, &own, open.direction == Direction::Push) {
         Ok((plan, _)) => plan,
         Err(refusal) => {
@@ -609,16 +608,16 @@ fn job<'a>(
         }
     };
     let start = |error: std::io::Error| Exit::of_io(&error).fail("start the job", error);
-    let bell = Event::new().map_err(start)?;
+    let wake = Event::new().map_err(start)?;
     let (to, from) = channel();
     // Rails are expected before the plan is said: the client may dial at once.
     let sends = open.direction == Direction::Pull;
     let secret = JobSecret::of(&link, open.job);
     let datagrams = link.local_addr().filter(|_| plan.datagrams > 0).map(|local| {
         let packet_bytes = packet_bytes_of(link.as_fd(), local.ip());
-        door::Guest { secret: secret.clone(), local, packet_bytes, sends }
+        demultiplexer::Guest { secret: secret.clone(), local, packet_bytes, sends }
     });
-    if !daemon.expect_rails(open.job, secret, datagrams, to, bell.clone()) {
+    if !daemon.expect_rails(open.job, secret, datagrams, to, wake.clone()) {
         refuse(&mut link, &no(Refusal::Busy, "a job of this name is running"));
         return Ok(None);
     }
@@ -630,7 +629,7 @@ fn job<'a>(
     let shares = shares(daemon, guest);
     let (workers, volume_nodes) = team(daemon, &link, &way, (no, plan.workers.1));
     let title = Title { job: open.job, end: end_of(sends), initiates: false, what: in_words(open, peer) };
-    let posted = daemon.board.post(title, bell.clone());
+    let registration = daemon.registry.post(title, wake.clone());
     Ok(Some(Job {
         no,
         id: open.job,
@@ -649,15 +648,15 @@ fn job<'a>(
         rails: Rails::Wait { from },
         weights: Vec::new(),
         offers: Some(Offers { initiator: open.offer.clone(), acceptor: own.clone(), is_initiator: false }),
-        bell,
+        wake,
         stall,
         receipt: (!open.dry).then(|| receipt::default_path(&daemon.home, &open.job)),
         carry: carry.filter(|_| !open.dry),
         bound: Arc::new(Bound::new(plan.rate_bps / 8, Some(shares.bound.clone()))),
         share: Some(share(daemon, shares, no, is_even)),
         ending: guest.grant.as_ref().map(|grant| grant.ending.clone()),
-        posted: Some(posted),
-        halt: Some(Arc::clone(&guest.halt)),
+        registration: Some(registration),
+        cancel: Some(Arc::clone(&guest.cancel)),
         plan,
     }))
 }

@@ -27,8 +27,8 @@ use rustix::io::Errno;
 use sys::fs::{Dir, Kind, Stat};
 
 use super::Place;
-use super::lanes::{Feed, Feeder, Spread, feeds};
-use super::paper::Paper;
+use super::by_volume::{Feed, Feeder, Spread, feeds};
+use super::receipt::Paper;
 use crate::report::show_path;
 use text::exit::Failure;
 

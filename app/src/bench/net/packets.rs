@@ -4,7 +4,7 @@
 //! In and out: a connected stream, over which the ends tell each other their ports, terms and a time → what this end moved and spent.
 //! Invariants: worker, rail and flow are those of every job; the sender ends when the receiver has all that was sent, so each byte that is
 //! counted has come, been held against its digest and landed; what the tail took is in the receiver's time.
-//! Absent on purpose: the search for a larger packet (the caller names the size), keepers and the control session, as in rail.rs.
+//! Absent on purpose: the search for a larger packet (the caller names the size), job drivers and the control session, as in rail.rs.
 
 use std::iter::Sum;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,7 +16,7 @@ use clap::ValueEnum;
 use engine::job::{Cmd, Event, Path, RailEnd, Role};
 use engine::meter::{Meter, PathStats};
 use proto::flow::FlowConfig;
-use proto::rate::{Law, Policy, RateConfig};
+use proto::rate::{ControllerKind, Policy, RateConfig};
 use serde::{Deserialize, Serialize};
 use sys::clock;
 use sys::event::{self, Interest};
@@ -42,7 +42,7 @@ const GONE: Duration = Duration::from_millis(20);
 /// Controller of the rail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum LawWanted {
+pub enum ControllerWanted {
     /// Ours: keeps a small queueing delay
     Delay,
     /// BBR-like
@@ -53,13 +53,13 @@ pub enum LawWanted {
     Fixed,
 }
 
-impl LawWanted {
-    fn law(self) -> Law {
+impl ControllerWanted {
+    fn controller(self) -> ControllerKind {
         match self {
-            LawWanted::Delay => Law::Delay,
-            LawWanted::Bbr => Law::Bbr,
-            LawWanted::Cubic => Law::Cubic,
-            LawWanted::Fixed => Law::Fixed,
+            ControllerWanted::Delay => ControllerKind::Delay,
+            ControllerWanted::Bbr => ControllerKind::Bbr,
+            ControllerWanted::Cubic => ControllerKind::Cubic,
+            ControllerWanted::Fixed => ControllerKind::Fixed,
         }
     }
 }
@@ -167,7 +167,13 @@ fn rail(
     rustix::io::ioctl_fionbio(&socket, true)?;
     let mut lone = Lone::new(way.driver, way.bufs.into(), way.layer, seal, role)?;
     let packet_bytes = u32::from(way.packet_bytes) + IP_UDP_BYTES;
-    let rate = RateConfig { law: way.law.law(), policy: Policy::Fair, target: way.rate / 8, min: 0, packet_bytes };
+    let rate = RateConfig {
+        controller: way.controller.controller(),
+        policy: Policy::Fair,
+        target: way.rate / 8,
+        min: 0,
+        packet_bytes,
+    };
     // The engine leaves a quarter of the bufs to receivers, and some are being filled.
     let units_open = u32::from(way.bufs) * 3 / 4 - AHEAD as u32 / 2;
     let (packet_bytes, packet_bytes_max) = (way.packet_bytes, way.packet_bytes);
@@ -291,8 +297,8 @@ mod tests {
         let listener = sys::sock::listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let here: OwnedFd = sys::sock::connect(listener.local_addr().unwrap(), STALL).unwrap().into();
         let there: OwnedFd = listener.accept().unwrap().0.into();
-        let (law, rate) = (LawWanted::Fixed, 400_000_000);
-        let way = PacketsWay { driver: Driver::Plain, layer, packet_bytes: 1472, law, rate, bufs: 16 };
+        let (controller, rate) = (ControllerWanted::Fixed, 400_000_000);
+        let way = PacketsWay { driver: Driver::Plain, layer, packet_bytes: 1472, controller, rate, bufs: 16 };
         std::thread::scope(|scope| {
             let receiver = scope.spawn(move || recv(&there, way, Seal::Aes128, || {}).unwrap());
             let sent = send(&here, way, Seal::Aes128, || {}, Duration::from_millis(200)).unwrap();

@@ -16,7 +16,7 @@ use sys::udp::{BURST_BYTES_MAX, HEAD_BYTES};
 use topology::placement::shape::CORES_MAX;
 
 use super::datagram::Datagram;
-use super::packets::{LawWanted, Sums};
+use super::packets::{ControllerWanted, Sums};
 
 /// Which engine of the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -141,7 +141,7 @@ pub struct PacketsWay {
     /// UDP payload of a packet.
     pub packet_bytes: u16,
     /// Which controller.
-    pub law: LawWanted,
+    pub controller: ControllerWanted,
     /// Its bound in bytes per second on the wire; 0: none.
     pub rate: u64,
     /// Chunks that an end has memory for.
@@ -382,7 +382,7 @@ mod tests {
             driver: Driver::Plain,
             layer: Layer::Sealed,
             packet_bytes: 1472,
-            law: LawWanted::Delay,
+            controller: ControllerWanted::Delay,
             rate: 0,
             bufs: 64,
         };

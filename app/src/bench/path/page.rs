@@ -25,7 +25,7 @@ td:first-child,th:first-child{text-align:left}svg .h{font-weight:600;font-size:1
 #[must_use]
 pub fn page(report: &Report) -> String {
     let mut text = format!(
-        "<!doctype html><meta charset=utf-8><title>longhaul bench path</title><style>{STYLE}</style><h1>{} disks as one</h1><p>{} files of {} bytes; both ends on this host ({}, {} cores, Linux {}).</p>",
+        "<!doctype html><meta charset=utf-8><title>longhaul bench volumes</title><style>{STYLE}</style><h1>{} disks as one</h1><p>{} files of {} bytes; both ends on this host ({}, {} cores, Linux {}).</p>",
         report.volumes.len(),
         report.files,
         report.file_bytes,
