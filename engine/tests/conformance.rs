@@ -573,7 +573,7 @@ fn the_simulator_keeps_every_promise() {
 }
 
 fn real(driver: Kind, way: Way, io_modes: IoModes) -> impl Fn(&str) -> Real {
-    move |name| Real { scratch: Scratch::new(&format!("{name}-{driver:?}-{way:?}-{engines}")), driver, way, engines }
+    move |name| Real { scratch: Scratch::new(&format!("{name}-{driver:?}-{way:?}-{io_modes}")), driver, way, io_modes }
 }
 
 #[test]
@@ -601,7 +601,7 @@ fn whole_jobs_arrive_on_linux() {
     }
     std::os::unix::fs::symlink("../a", scratch.from().join("d/link")).expect("room");
     for driver in [Kind::Uring, Kind::Plain] {
-        for (way, engines) in [
+        for (way, io_modes) in [
             (Way::Pair, IoModes::both(IoMode::Buffered)),
             (Way::Loopback, IoModes::both(IoMode::Direct)),
             (Way::Datagrams, IoModes::default()),

@@ -20,9 +20,9 @@ use proto::wire::chunk::{GREETING_BYTES, Greeting};
 use sys::event::{Event, Interest};
 
 use crate::job::keys::JobSecret;
-use crate::job::packet_train::{self, Tally};
 use crate::job::rails::{Arrival, Carrier};
-use crate::job::udp::{self, GREETING_BYTES_MIN, PACKET_BYTES_MAX, Say, Sizes, WORD_BYTES, Word};
+use crate::job::udp::packet_train::{self, Tally};
+use crate::job::udp::{self, GREETING_BYTES_MIN, PACKET_BYTES_MAX, SETUP_BYTES, SetupKind, SetupMessage, Sizes};
 
 /// Rails that were greeted and not confirmed, at most, of all jobs.
 const HALVES_MAX: usize = 256;
@@ -227,9 +227,9 @@ impl Demultiplexer {
         // Where the port has one address, it answers by itself: what comes next comes here.
         if !stays && !self.local.ip().is_unspecified() {
             let length = u16::try_from(length).unwrap_or(u16::MAX);
-            let word = Word { say: Say::Welcome, rail, packet_bytes: length, token };
+            let word = SetupMessage { say: SetupKind::Welcome, rail, packet_bytes: length, token };
             let mut answer = vec![0; usize::from(length.min(PACKET_BYTES_MAX))];
-            answer[..WORD_BYTES].copy_from_slice(&word.encode(&guest.secret));
+            answer[..SETUP_BYTES].copy_from_slice(&word.encode(&guest.secret));
             return length <= PACKET_BYTES_MAX && sys::udp::send_to(&self.socket, &answer, from).is_ok();
         }
         let Some(mut half) = self.half(guest, (job, rail), token, (from, to)) else { return false };
@@ -253,7 +253,7 @@ impl Demultiplexer {
         jobs: &impl Jobs,
         counts: &Counts,
     ) -> bool {
-        let Some(head) = bytes.first_chunk::<WORD_BYTES>() else { return false };
+        let Some(head) = bytes.first_chunk::<SETUP_BYTES>() else { return false };
         let rail = u16::from_le_bytes([head[4], head[5]]);
         let token: [u8; 8] = *head[8..].first_chunk().expect("8 of 48");
         let known = halves.iter().position(|half| half.from == from && half.rail == rail && half.token == token);
@@ -264,7 +264,7 @@ impl Demultiplexer {
             let mut its =
                 all.into_iter().filter(|(job, _, confirmed)| self.token(from, job, rail, *confirmed) == token);
             let (job, guest, _) = its.next()?;
-            Word::decode(bytes, &guest.secret, rail)?;
+            SetupMessage::decode(bytes, &guest.secret, rail)?;
             let half = self.half(guest, (job, rail), token, (from, to))?;
             if halves.len() >= HALVES_MAX {
                 halves.remove(0);
@@ -274,7 +274,7 @@ impl Demultiplexer {
         });
         let Some(at) = at else { return false };
         let half = &mut halves[at];
-        let Some(word) = Word::decode(bytes, &half.guest.secret, rail) else { return false };
+        let Some(word) = SetupMessage::decode(bytes, &half.guest.secret, rail) else { return false };
         // Greetings that nobody remembers told no length: what it confirms passed, since it was heard there.
         half.longest = half.longest.max(word.packet_bytes.min(PACKET_BYTES_MAX));
         if let Some(start) = half.on_word(word, bytes.len(), waited_ns) {
@@ -333,9 +333,10 @@ impl Half {
             return false;
         }
         self.longest = self.longest.max(length_told);
-        let word = Word { say: Say::Welcome, rail: self.rail, packet_bytes: length_told, token: self.token };
+        let word =
+            SetupMessage { say: SetupKind::Welcome, rail: self.rail, packet_bytes: length_told, token: self.token };
         let mut answer = vec![0; length];
-        answer[..WORD_BYTES].copy_from_slice(&word.encode(&self.guest.secret));
+        answer[..SETUP_BYTES].copy_from_slice(&word.encode(&self.guest.secret));
         // Refused or lost, it is asked for again.
         let _ = self.socket.send(&answer);
         true
@@ -344,7 +345,7 @@ impl Half {
     /// Something came to this rail's socket. `Some`: it is confirmed, and packets are to have this length at the start.
     fn hear(&mut self, bytes: &mut [u8]) -> Option<u16> {
         for _ in 0..TURN {
-            let mut head = [0; WORD_BYTES];
+            let mut head = [0; SETUP_BYTES];
             let length = match self.socket.peek(&mut head) {
                 Ok(length) => length,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
@@ -363,7 +364,7 @@ impl Half {
                 }
                 continue;
             }
-            let word = Word::decode(&bytes[..length], &self.guest.secret, self.rail);
+            let word = SetupMessage::decode(&bytes[..length], &self.guest.secret, self.rail);
             // Who says the token is at the address that was greeted.
             let Some(word) = word.filter(|word| word.token == self.token) else { continue };
             if let Some(start) = self.on_word(word, length, come.waited_ns) {
@@ -374,18 +375,18 @@ impl Half {
     }
 
     /// A word with its token. `Some`: it is confirmed.
-    fn on_word(&mut self, word: Word, length: usize, waited_ns: u64) -> Option<u16> {
+    fn on_word(&mut self, word: SetupMessage, length: usize, waited_ns: u64) -> Option<u16> {
         match word.say {
-            Say::Confirm => {
-                let ready = Word { say: Say::Ready, ..word };
+            SetupKind::Confirm => {
+                let ready = SetupMessage { say: SetupKind::Ready, ..word };
                 let _ = self.socket.send(&ready.encode(&self.guest.secret));
                 return Some(word.packet_bytes);
             }
-            Say::Train => self.tally.take(word.packet_bytes, length, packet_train::came(waited_ns)),
-            Say::TrainEnd => {
+            SetupKind::Train => self.tally.take(word.packet_bytes, length, packet_train::came(waited_ns)),
+            SetupKind::TrainEnd => {
                 let _ = self.socket.send(&self.tally.word(self.rail).encode(&self.guest.secret));
             }
-            Say::TrainAsk if self.trains_left > 0 => {
+            SetupKind::TrainAsk if self.trains_left > 0 => {
                 self.trains_left -= 1;
                 let size = word.packet_bytes.min(self.longest);
                 let packets = packet_train::TRAIN_PACKETS;

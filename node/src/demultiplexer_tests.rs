@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
 
 use super::*;
-use crate::job::packet_train::TRAIN_PACKETS;
+use crate::job::udp::packet_train::TRAIN_PACKETS;
 use crate::job::udp::{Peer, greet};
 
 const JOB: [u8; 16] = [7; 16];
@@ -157,8 +157,8 @@ fn an_answer_is_as_long_as_its_greeting_and_a_number_is_used_once() {
     for _ in 0..3 {
         one.send(&greeting).unwrap();
         assert_eq!(one.recv(&mut bytes).unwrap(), greeting.len(), "repeated, it is answered again");
-        let word = Word::decode(&bytes, &port.secret, 5).unwrap();
-        assert_eq!((word.say, word.packet_bytes), (Say::Welcome, 1300));
+        let word = SetupMessage::decode(&bytes, &port.secret, 5).unwrap();
+        assert_eq!((word.say, word.packet_bytes), (SetupKind::Welcome, 1300));
     }
     // The same number from another address: an answer as long as the question, and nothing is kept for it.
     other.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -172,7 +172,7 @@ fn an_answer_is_as_long_as_its_greeting_and_a_number_is_used_once() {
     one.send(&forged).unwrap();
     assert!(one.recv(&mut bytes).is_err(), "a forged greeting of a rail that was greeted");
     // A confirmation that did not see the welcome brings nothing up.
-    let blind = Word { say: Say::Confirm, rail: 5, packet_bytes: 1300, token: [0; 8] };
+    let blind = SetupMessage { say: SetupKind::Confirm, rail: 5, packet_bytes: 1300, token: [0; 8] };
     one.send(&blind.encode(&port.secret)).unwrap();
     assert!(port.arrivals.lock().unwrap().recv_timeout(Duration::from_millis(200)).is_err());
 }
@@ -222,8 +222,9 @@ fn trains_go_only_where_the_token_was_heard_and_not_without_end() {
     socket.send(&greeting).unwrap();
     let mut bytes = [0; 2000];
     socket.recv(&mut bytes).unwrap();
-    let welcome = Word::decode(&bytes, &port.secret, 5).unwrap();
-    let ask = |token| Word { say: Say::TrainAsk, rail: 5, packet_bytes: 1300, token }.encode(&port.secret);
+    let welcome = SetupMessage::decode(&bytes, &port.secret, 5).unwrap();
+    let ask =
+        |token| SetupMessage { say: SetupKind::TrainAsk, rail: 5, packet_bytes: 1300, token }.encode(&port.secret);
     let mut count = || {
         let mut count = 0;
         while socket.recv(&mut bytes).is_ok() {
@@ -276,8 +277,8 @@ fn greetings_replayed_by_a_sniffer_hold_nothing() {
         thief.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         assert_eq!(thief.recv(&mut bytes).unwrap(), greeting.len(), "no longer than what it answers");
         // What the thief heard, it cannot say: the words are under the job's key.
-        let mut word = bytes[..WORD_BYTES].to_vec();
-        word[0] = Say::Confirm as u8;
+        let mut word = bytes[..SETUP_BYTES].to_vec();
+        word[0] = SetupKind::Confirm as u8;
         thief.send(&word).unwrap();
     }
     assert_eq!(port.waiting(), 0, "a socket or a place for who repeats a greeting");
@@ -289,13 +290,13 @@ fn greetings_replayed_by_a_sniffer_hold_nothing() {
     old.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let welcome = loop {
         let length = old.recv(&mut bytes).unwrap();
-        match Word::decode(&bytes[..length], &port.secret, 4) {
+        match SetupMessage::decode(&bytes[..length], &port.secret, 4) {
             // Not one that was left over from the first time.
-            Some(word) if word.say == Say::Welcome && word.token[..4] == JOB[..4] => break word,
+            Some(word) if word.say == SetupKind::Welcome && word.token[..4] == JOB[..4] => break word,
             _ => {}
         }
     };
-    let confirm = Word { say: Say::Confirm, packet_bytes: sizes.start, ..welcome }.encode(&port.secret);
+    let confirm = SetupMessage { say: SetupKind::Confirm, packet_bytes: sizes.start, ..welcome }.encode(&port.secret);
     old.send(&confirm).unwrap();
     let arrival = port.arrival();
     assert_eq!(UdpSocket::from(arrival.socket.unwrap()).peer_addr().unwrap(), to, "said and heard at one address");

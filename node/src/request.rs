@@ -83,10 +83,10 @@ macro_rules! request {
 request! {
     /// Where from, as addresses: paths of this host, `[user@]host:path`, `longhaul://[ticket@]host[:port]/path`; all on one host. The one source
     /// `-` is standard input.
-    #[serde(with = "names::names")]
+    #[serde(with = "names::os_strings")]
     sources: Vec<OsString> = Vec::new();
     /// Where to, as an address; with `stripe`, the volumes of the destination. `-` is standard output.
-    #[serde(with = "names::names")]
+    #[serde(with = "names::os_strings")]
     destinations: Vec<OsString> = Vec::new();
     /// The destination is a set of volumes, used so; `None`: it is one place.
     #[serde(with = "names::stripe")]

@@ -120,7 +120,7 @@ impl IoModes {
             let (way, name) = match part.split_once('=') {
                 Some(("read", name)) => (Some(Way::Read), name),
                 Some(("write", name)) => (Some(Way::Write), name),
-                Some(_) => return Err("only read= and write= can have a mode each"),
+                Some(_) => return Err("only read= and write= can have an I/O mode each"),
                 None => (None, part),
             };
             let mode = match name {
@@ -130,8 +130,8 @@ impl IoModes {
             match (way, mode) {
                 (Some(Way::Read), Some(IoMode::Early)) => return Err("early is about writing: it cannot read"),
                 (Some(Way::Write), Some(IoMode::Mmap)) => return Err("mmap is about reading: it cannot write"),
-                (Some(Way::Read), mode) => modes.read = engine,
-                (Some(Way::Write), mode) => modes.write = engine,
+                (Some(Way::Read), mode) => modes.read = mode,
+                (Some(Way::Write), mode) => modes.write = mode,
                 (None, mode) => modes = mode.map_or_else(IoModes::default, IoModes::both),
             }
         }

@@ -15,6 +15,10 @@ use proto::rate::{ControllerKind, Policy};
 
 use link::{Job, MS, Outcome, Path, Rng, SECOND, World};
 
+/// What a world's flow has: `fixed` twice as often as any other.
+const CONTROLLERS: [ControllerKind; 5] =
+    [ControllerKind::Fixed, ControllerKind::Fixed, ControllerKind::Delay, ControllerKind::Bbr, ControllerKind::Cubic];
+
 fn knob(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
 }
@@ -114,13 +118,7 @@ fn any_world(seed: u64) -> (Path, Job) {
     let share = 500_000 + rng.below(600_000);
     let mut job = Job::fixed((rate as u128 * u128::from(share) / 1_000_000) as u64, bytes, rng.log(4, 2000) as u32);
     job.unit_bytes = rng.log(100, 1 << 20).min(bytes.max(2000)) as u32;
-    job.config.rate.controller = [
-        ControllerKind::Fixed,
-        ControllerKind::Fixed,
-        ControllerKind::Delay,
-        ControllerKind::Bbr,
-        ControllerKind::Cubic,
-    ][rng.below(5) as usize];
+    job.config.rate.controller = CONTROLLERS[rng.below(5) as usize];
     if job.config.rate.controller != ControllerKind::Fixed {
         job.config.rate.policy = Policy::Fair;
         job.config.rate.target = if rng.chance(500_000) { 0 } else { rate };

@@ -173,7 +173,7 @@ impl Handle {
     }
 
     /// The same, by operations of this candidate's size and number.
-    pub(crate) fn as_candidate(self, candidate: Candidate) -> Handle {
+    pub(crate) fn by_candidate(self, candidate: Candidate) -> Handle {
         Handle { io_bytes: candidate.io_bytes as usize, depth: usize::from(candidate.depth), ..self }
     }
 

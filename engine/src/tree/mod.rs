@@ -72,7 +72,7 @@ pub(crate) fn is_piece(name: &[u8]) -> bool {
     name.starts_with(PREFIX.as_bytes()) && PIECE_ENDINGS.iter().any(|it| name.ends_with(it.as_bytes()))
 }
 
-/// What tells a volume of a set from an empty folder; see `node/src/job/volumes.rs`.
+/// What tells a volume of a set from an empty folder; see `node/src/job/endpoint/volumes.rs`.
 pub const VOLUME_MARK: &[u8] = b".longhaul-volume";
 
 /// How our own files in a destination begin.

@@ -170,12 +170,12 @@ pub(crate) fn source_of(folder: &Path, io_modes: IoModes) -> Arc<Sources> {
     use std::os::unix::ffi::OsStrExt;
     let parent = Dir::open(folder.as_os_str().as_bytes()).expect("the source");
     let roots = HashMap::from([(Box::default(), Root { parent, name: Box::default() })]);
-    Arc::new(LinuxSource::new(roots, Chooser::new(engines)).into())
+    Arc::new(LinuxSource::new(roots, Chooser::new(io_modes)).into())
 }
 
 pub(crate) fn sink_of(folder: &Path, io_modes: IoModes) -> Arc<Sinks> {
     use std::os::unix::ffi::OsStrExt;
-    Arc::new(LinuxSink::new(Dir::open(folder.as_os_str().as_bytes()).expect("the sink"), Chooser::new(engines)).into())
+    Arc::new(LinuxSink::new(Dir::open(folder.as_os_str().as_bytes()).expect("the sink"), Chooser::new(io_modes)).into())
 }
 
 fn plan_of(setup: Setup, terms: Terms) -> Plan {

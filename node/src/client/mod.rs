@@ -32,7 +32,7 @@ use sys::event::Event;
 
 use self::choice::Choice;
 use self::relay_limits::RelayLimits;
-use self::retry::Again;
+use self::retry::Retries;
 use crate::address::{Address, folder_path};
 use crate::event::{Events, JobEvent, Watch};
 use crate::identity::{Home, Identity};
@@ -177,7 +177,7 @@ pub struct Copy<'a> {
     /// One end is a spool of ours: the other must name the stream.
     pub piped: bool,
     /// Passes over the source: a disk of the destination went out, or the session was lost.
-    pub again: Again,
+    pub again: Retries,
     /// Where the job is shown while it runs.
     pub registry: Arc<Registry>,
     /// Sources and destination in words, without secrets.
@@ -245,7 +245,7 @@ fn run(node: &Node, request: &JobRequest, manner: Manner, events: &mut Events<'_
         layout,
         choice,
         piped: manner.piped,
-        again: Again::default(),
+        again: Retries::default(),
         registry: Arc::clone(&node.registry),
         what: in_words(&sources, &destinations),
         lent: None,

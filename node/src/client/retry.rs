@@ -39,7 +39,7 @@ pub struct Earlier {
 
 /// Passes over the source: because a disk of the destination went out, or because the session was lost.
 #[derive(Debug, Default)]
-pub struct Again {
+pub struct Retries {
     wanted: Cell<bool>,
     made: Cell<u16>,
     broke: RefCell<Option<Tally>>,
@@ -56,7 +56,7 @@ struct Outage {
     attempts: u32,
 }
 
-impl Again {
+impl Retries {
     /// Is there to be another pass, without the disks that went out? Each takes at least one disk out, or it was the last.
     #[must_use]
     pub fn want(&self, layout: Option<Layout>) -> bool {
@@ -188,8 +188,8 @@ mod tests {
     }
 
     /// What came of it, after how many passes, and what the user read.
-    fn run(mut pass: impl FnMut(&Again, u32) -> Result<Exit, Failure>) -> (Result<Exit, Failure>, u32) {
-        let again = Again::default();
+    fn run(mut pass: impl FnMut(&Retries, u32) -> Result<Exit, Failure>) -> (Result<Exit, Failure>, u32) {
+        let again = Retries::default();
         let mut nobody = |_| ();
         let mut events = Events::to(&mut nobody);
         let mut passes = 0;

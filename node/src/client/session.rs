@@ -41,9 +41,9 @@ use crate::job::keys::{JobSecret, job_of};
 use crate::job::measured;
 use crate::job::numa;
 use crate::job::offer::{self, Requested};
-use crate::job::packet_train::{START_PACKETS, TRAIN_PACKETS};
 use crate::job::rails::{self, Early, Rails};
 use crate::job::receipt;
+use crate::job::udp::packet_train::{START_PACKETS, TRAIN_PACKETS};
 use crate::job::udp::{self, Peer};
 use crate::link::{Expect, Link, connect_retry};
 use crate::probe::{self, Known};
@@ -121,7 +121,7 @@ pub fn requested(copy: &Copy<'_>) -> Requested {
 #[must_use]
 pub fn storage(copy: &Copy<'_>) -> Arc<Chooser> {
     Chooser::new(Demands {
-        io_modes: copy.request.io_modes,
+        modes: copy.request.io_modes,
         memory: (!copy.request.dry_run).then(|| copy.home.path("engines")),
         driver: ring_kind(copy.request.driver),
         chunk_bytes: copy.request.chunk_bytes.unwrap_or(0),

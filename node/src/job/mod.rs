@@ -14,14 +14,12 @@ pub mod keys; // rail secrets from the session
 pub mod cancel; // an order to end, from outside
 pub mod offer; // what this end has
 pub mod endpoint; // user's paths → sources and sinks
-pub mod volumes; // which disks belong together
 pub mod numa; // on which NUMA nodes workers are put, and why
 pub mod measured; // a placement that `host probe` has measured
 pub mod rails; // connected rails, made or awaited
 pub mod receipt; // the receipt's file, and digests carried from an earlier run
 pub mod sweep; // what killed processes left
-pub mod packet_train; // a train of packets over a greeted path: rate, loss, buffer
-pub mod udp; // datagram rails: the words before packets
+pub mod udp; // datagram rails: the messages before packets
 
 impl std::fmt::Debug for driver::Job<'_> {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -135,29 +135,29 @@ fn below_folder(tree: &Tree, folder: &Dir, name: &[u8], seen: &mut BTreeSet<u64>
 mod tests {
     use super::*;
 
-    fn homes(nics: &[u16], volumes: &[&[u16]]) -> Option<NumaPlacement> {
+    fn placed(nics: &[u16], volumes: &[&[u16]]) -> Option<NumaPlacement> {
         let volumes = volumes.iter().map(|it| it.to_vec()).collect();
         NumaPlacement::serving(vec![(0, 2), (1, 2)], &Served { nics: nics.to_vec(), volumes })
     }
 
-    fn said(homes: &NumaPlacement, count: usize) -> (String, String) {
-        let choice = homes.choice(&deal(&placement.room, &placement.weights, count), "placement here");
+    fn said(placement: &NumaPlacement, count: usize) -> (String, String) {
+        let choice = placement.choice(&deal(&placement.room, &placement.weights, count), "placement here");
         (choice.value, choice.reason)
     }
 
     #[test]
     fn what_is_chosen_is_told_with_its_reason() {
         const PROBE: &str = "(`longhaul host probe` measures what is faster)";
-        let told = |homes: Option<NumaPlacement>, count| said(&homes.expect("something tells"), count);
+        let told = |placement: Option<NumaPlacement>, count| said(&placement.expect("something tells"), count);
         let says = |value: &str, reason: &str| (value.to_owned(), format!("{reason} {PROBE}"));
-        assert_eq!(told(homes(&[1], &[&[1]]), 2), says("workers: 2 on node 1", "its NIC is there"));
+        assert_eq!(told(placed(&[1], &[&[1]]), 2), says("workers: 2 on node 1", "its NIC is there"));
         let full = says("workers: 1 on node 0, 2 on node 1", "its NIC is there, which has no more cores");
-        assert_eq!(told(homes(&[1], &[&[1]]), 3), full);
+        assert_eq!(told(placed(&[1], &[&[1]]), 3), full);
         let apart = "its NIC is there; its disk is on node 0, and needs the cores less";
-        assert_eq!(told(homes(&[1], &[&[0]]), 1), says("workers: 1 on node 1", apart));
+        assert_eq!(told(placed(&[1], &[&[0]]), 1), says("workers: 1 on node 1", apart));
         let several = says("workers: 1 on node 0, 2 on node 1", "its disks are on several nodes: 1 on 0, 2 on 1");
-        assert_eq!(told(homes(&[0], &[&[1], &[0], &[1]]), 3), several);
-        assert_eq!(told(homes(&[], &[&[0]]), 2), says("workers: 2 on node 0", "its disk is there"));
+        assert_eq!(told(placed(&[0], &[&[1], &[0], &[1]]), 3), several);
+        assert_eq!(told(placed(&[], &[&[0]]), 2), says("workers: 2 on node 0", "its disk is there"));
     }
 
     #[test]
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn where_no_core_of_ours_is_there_is_nothing_to_choose() {
-        assert_eq!(homes(&[7], &[]), None, "the NIC's node was not granted");
-        assert_eq!(homes(&[], &[&[]]), None);
+        assert_eq!(placed(&[7], &[]), None, "the NIC's node was not granted");
+        assert_eq!(placed(&[], &[&[]]), None);
     }
 }

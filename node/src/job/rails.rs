@@ -22,7 +22,7 @@ use proto::rate::TrainSeen;
 use sys::event::Event;
 
 use crate::job::keys::JobSecret;
-use crate::job::packet_train::TRAIN_PACKETS;
+use crate::job::udp::packet_train::TRAIN_PACKETS;
 use crate::job::udp::{self, Greeted, Peer, Sizes};
 use crate::link::bound_segments;
 use crate::probe::result::Seen;

@@ -3,7 +3,7 @@
 //! For: `--transport auto`.
 //! In and out: the kernel's word on the control session's connection, a greeting and a train in; a forecast with its sentence out.
 //! Invariants: pure but for `host`, which reads settings of the kernel and its load; a path of which nothing is known gets streams.
-//! Absent on purpose: packets of its own (job::packet_train), rails (job::driver).
+//! Absent on purpose: packets of its own (job::udp::packet_train), rails (job::driver).
 
 pub mod result; // what a look at the path showed
 

@@ -1,9 +1,9 @@
 //! What a look at a path showed: a round trip, a packet size, a train.
 //!
-//! For: the forecast (model.rs), and whoever looked (job::packet_train, job::rails).
+//! For: the forecast (model.rs), and whoever looked (job::udp::packet_train, job::rails).
 //! In and out: counts of a packet train → the rate of the narrowest link, losses.
 //! Invariants: a train too short or too quick to time has no rate.
-//! Absent on purpose: packets (job::packet_train).
+//! Absent on purpose: packets (job::udp::packet_train).
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! What is known of a path, in numbers and in words.
 //!
-//! Absent on purpose: the choice (proto::session::transport), sockets (job::packet_train).
+//! Absent on purpose: the choice (proto::session::transport), sockets (job::udp::packet_train).
 
 use proto::session::Moment;
 use proto::session::transport::forecast::forecast;

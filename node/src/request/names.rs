@@ -137,7 +137,7 @@ impl From<Name> for std::ffi::OsString {
 }
 
 /// Names of files.
-pub(super) mod names {
+pub(super) mod os_strings {
     use std::ffi::OsString;
 
     use super::*;

@@ -39,24 +39,24 @@ enum Bound {
 impl Capacity {
     /// Of a daemon with this grant, of which `pool_bytes` are bufs, so many workers and descriptors.
     #[must_use]
-    pub fn of(memory_bytes: u64, pool_bytes: u64, workers: usize, descriptors: u64) -> Room {
+    pub fn of(memory_bytes: u64, pool_bytes: u64, workers: usize, descriptors: u64) -> Capacity {
         let own_bytes = OWN_BYTES + LENT_BYTES * workers as u64;
         let by_memory = memory_bytes.saturating_sub(pool_bytes + own_bytes) / JOB_BYTES;
         let by_memory = by_memory.max(JOBS_MIN);
         let by_descriptors = descriptors.saturating_sub(OWN_DESCRIPTORS) / JOB_DESCRIPTORS;
         let (jobs, bound) =
             if by_memory <= by_descriptors { (by_memory, Bound::Memory) } else { (by_descriptors, Bound::Descriptors) };
-        Room { jobs: usize::try_from(jobs).unwrap_or(usize::MAX).max(1), bound }
+        Capacity { jobs: usize::try_from(jobs).unwrap_or(usize::MAX).max(1), bound }
     }
 
     /// No more than the user's `jobs_max`.
     #[must_use]
-    pub fn at_most(self, jobs_max: usize) -> Room {
-        if jobs_max < self.jobs { Room { jobs: jobs_max, bound: Bound::Setting } } else { self }
+    pub fn at_most(self, jobs_max: usize) -> Capacity {
+        if jobs_max < self.jobs { Capacity { jobs: jobs_max, bound: Bound::Setting } } else { self }
     }
 }
 
-impl fmt::Display for Room {
+impl fmt::Display for Capacity {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let why = match self.bound {
             Bound::Memory => "as many as its memory grant holds (serve --memory)",

@@ -184,7 +184,7 @@ mod tests {
         let late = Arc::new(Cancel::default());
         let _place = enter(&[alice], &late);
         live.look(&home, |_| ());
-        assert!(late.ordered().is_some(), "one that was let in as the key was being revoked");
+        assert!(late.requested().is_some(), "one that was let in as the key was being revoked");
         std::fs::remove_dir_all(folder).expect("it is there");
     }
 

@@ -6,6 +6,7 @@
 //! Absent on purpose: the demultiplexer itself (listener.rs), turning a job (job::driver), signals, giving up rights of the process.
 
 pub mod session; // one client
+mod guest; // what it may do and have
 mod guarded; // what no root may hold
 mod live; // who is served, and on whose word
 pub mod relay; // a client's job, made here
@@ -361,7 +362,7 @@ impl Bound {
     pub fn start(self, log: Log) -> Result<Server, Failure> {
         let Bound { settings, home, identity, guards, path_base, listener, demultiplexer, nodes } = self;
         let make = make(&settings, nodes.as_ref());
-        let (pool_bytes, room) = (make.memory_bytes, room_of(&settings, &make));
+        let (pool_bytes, capacity) = (make.memory_bytes, room_of(&settings, &make));
         let registry = open_board(&settings, &home, &log);
         let workers = Arc::new(Workers::start(make).map_err(io("start the workers"))?);
         let stop = Event::new().map_err(io("start the daemon"))?;
@@ -374,7 +375,7 @@ impl Bound {
             workers,
             nodes,
             pool_bytes,
-            room,
+            capacity,
             tickets: Tickets::new(),
             stop,
             takes_datagrams: demultiplexer.is_ok(),
@@ -524,7 +525,7 @@ fn descriptors() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-fn room_of(settings: &Settings, make: &Make) -> Room {
+fn room_of(settings: &Settings, make: &Make) -> Capacity {
     Capacity::of(settings.memory_bytes, make.memory_bytes, make.count, descriptors())
 }
 

@@ -23,8 +23,8 @@ use proto::manifest::Aspects;
 use proto::wire::control::{Compare, Frame};
 use proto::wire::request::RelayRequest;
 
+use super::guest::{self, Guest, No, PATIENCE, no, path_base, permitted};
 use super::live::Relayed;
-use super::session::{self, Guest, No, PATIENCE, no, path_base, permitted};
 use super::shares::Shares;
 use super::{CHUNK_BYTES, Daemon, relay_to};
 use crate::address::Address;
@@ -132,7 +132,7 @@ impl RelayLimits for Lent<'_> {
     }
 
     fn share(&self, no: JobNo) -> Box<dyn Fn(u64) -> u64 + Send + '_> {
-        session::share(self.daemon, self.shares.clone(), no, false)
+        guest::share(self.daemon, self.shares.clone(), no, false)
     }
 
     fn forget(&self, job: [u8; 16], no: JobNo) {
@@ -269,7 +269,7 @@ pub(super) fn relay(
         return Err(no(Refusal::Busy, "the earlier one of this relay has not ended yet"));
     }
     let (to_client, lines) = channel::<Vec<u8>>();
-    let shares = session::shares(daemon, guest);
+    let shares = guest::shares(daemon, guest);
     let lent = Lent { daemon, rights: &guest.rights, shares, cancel: Arc::clone(&guest.cancel) };
     let stall = lent.stall(request.stall);
     outlive(link, stall);
@@ -285,7 +285,7 @@ pub(super) fn relay(
                 layout,
                 choice: Choice { picks, ..choice },
                 piped: false,
-                again: client::retry::Again::default(),
+                again: client::retry::Retries::default(),
                 registry: Arc::clone(&daemon.registry),
                 what: format!("{} -> {to}", sources.first().map(|path| report::show_path(path)).unwrap_or_default()),
                 lent: Some(&lent),

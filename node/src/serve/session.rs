@@ -14,9 +14,8 @@ use std::time::{Duration, Instant};
 
 use engine::fault::words;
 use engine::host::Team;
-use engine::job::JobNo;
 use engine::tree::io_mode::{Chooser, Demands};
-use engine::tree::scan::filter::{BadRule, Filter};
+use engine::tree::scan::filter::Filter;
 use engine::tree::scan::include::{IncludeList, NotIncluded};
 use engine::tree::scan::overlap::Own;
 use engine::tree::{read_bps, write_bps};
@@ -34,9 +33,8 @@ use crate::demultiplexer;
 use crate::identity::authorized::{self, Verdict};
 use crate::identity::ticket::{Grant, PROOF_LABEL};
 use crate::identity::{PublicKey, Rights};
-use crate::job::cancel::Cancel;
 use crate::job::driver::{self, Job, Sync, Way};
-use crate::job::endpoint::{self, Called, PathBase};
+use crate::job::endpoint::{self, Called};
 use crate::job::greeting::{agent, hear, say};
 use crate::job::keys::{JobSecret, job_of};
 use crate::job::numa::NumaPlacement;
@@ -46,71 +44,13 @@ use crate::job::receipt;
 use crate::job::registry::Title;
 use crate::job::udp::packet_bytes_of;
 use crate::link::Link;
+use crate::serve::guest::{Guest, No, PATIENCE, no, path_base, permitted, share, shares, told};
 use crate::serve::relay::{self, Task, Wanted};
-use crate::serve::shares::{Account, Shares};
 use crate::serve::{Daemon, Forget};
 use text::exit::{Exit, Failure};
 
-/// The next frame of the greeting must come in this time.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// A refused client gets this long to read why, and to go.
 const LINGER: Duration = Duration::from_secs(1);
-
-/// Why a client is sent away.
-pub(super) struct No {
-    code: u16,
-    detail: String,
-}
-
-impl From<Refusal> for No {
-    fn from(refusal: Refusal) -> No {
-        No { code: refusal.code(), detail: String::new() }
-    }
-}
-
-impl From<Breach> for No {
-    fn from(breach: Breach) -> No {
-        No { code: breach.code(), detail: String::new() }
-    }
-}
-
-impl From<BadRule> for No {
-    fn from(bad: BadRule) -> No {
-        No { code: Breach::FieldOutOfRange.code(), detail: bad.to_string() }
-    }
-}
-
-pub(super) fn no(refusal: Refusal, detail: impl Into<String>) -> No {
-    No { code: refusal.code(), detail: detail.into() }
-}
-
-/// A failure of this end as the client is told it.
-fn told(failure: &Failure) -> No {
-    let refusal = match failure.exit {
-        Exit::Vanished => Refusal::NoSuchPath,
-        Exit::Full => Refusal::NoSpace,
-        Exit::Refused | Exit::Denied => Refusal::OutsideRoot,
-        _ => Refusal::NoSuchPath,
-    };
-    no(refusal, failure.cause.clone())
-}
-
-/// What a client may do here, and under which ticket.
-pub(super) struct Guest {
-    pub(super) rights: Rights,
-    pub(super) grant: Option<Grant>,
-    /// The key that asked for what is done: the client's, or that of the one in whose place the client was sent.
-    pub(super) owner: PublicKey,
-    /// By which all that is done for it is ended.
-    pub(super) cancel: Arc<Cancel>,
-}
-
-impl Guest {
-    fn new(client: PublicKey, rights: Rights, grant: Option<Grant>) -> Guest {
-        let owner = grant.as_ref().and_then(|grant| grant.delegation.as_ref()).map_or(client, |it| it.issuer);
-        Guest { rights, grant, owner, cancel: Arc::default() }
-    }
-}
 
 /// Is this key on the list of those that may come in?
 pub fn is_known(daemon: &Daemon, key: &PublicKey) -> bool {
@@ -222,27 +162,13 @@ fn still_stands(daemon: &Daemon, list: Option<&std::path::Path>, grant: &Grant) 
     }
 }
 
-pub(super) fn path_base(daemon: &Daemon, rights: &Rights) -> Result<PathBase, No> {
-    let Some(root) = &rights.root else { return Ok(daemon.path_base.clone()) };
-    daemon.guards.refuse(root).map_err(|failure| {
-        daemon.log(0, &failure.to_string());
-        no(Refusal::OutsideRoot, "this key's root holds what this daemon keeps to itself; its log says more")
-    })?;
-    let path = root.as_os_str().as_encoded_bytes();
-    let dir = match (&daemon.path_base, root.is_absolute()) {
-        (PathBase::Root(base), false) => base.open_dir(path),
-        _ => sys::fs::Dir::open(path),
-    };
-    dir.map(PathBase::Root).map_err(|error| no(Refusal::Internal, format!("the key's root cannot be opened: {error}")))
-}
-
 /// Counts a job while it lives.
 pub(super) struct Count<'a>(&'a Daemon);
 
 impl<'a> Count<'a> {
     pub(super) fn one(daemon: &'a Daemon) -> Result<Count<'a>, No> {
         let jobs_max = daemon.settings.read().map_or(1, |settings| settings.jobs_max as usize);
-        let room = daemon.room.at_most(jobs_max);
+        let room = daemon.capacity.at_most(jobs_max);
         let before = daemon.running.fetch_add(1, Ordering::SeqCst);
         let count = Count(daemon);
         if before >= room.jobs {
@@ -378,35 +304,6 @@ fn picked(
     Ok((Some(Arc::new(picks.sorted())), frame))
 }
 
-/// Whom the bytes of a client's jobs are booked to.
-fn account(guest: &Guest) -> Account {
-    // What was delegated is its giver's.
-    match guest.grant.as_ref().map(|grant| (grant.number, grant.delegation.as_ref())) {
-        None => Account::Key(guest.owner),
-        Some((number, None)) => Account::Ticket(number),
-        Some((_, Some(given))) => given.parent.map_or(Account::Key(given.issuer), Account::Ticket),
-    }
-}
-
-/// What all jobs on this client's key or ticket have together.
-pub(super) fn shares(daemon: &Daemon, guest: &Guest) -> Arc<Shares> {
-    daemon.account(account(guest), guest.rights.rate_bps)
-}
-
-/// What a job may have of its account and of the daemon, B/s; 0: no cap. Asked now and then with the bytes that it let go.
-pub(super) fn share(
-    daemon: &Daemon,
-    shares: Arc<Shares>,
-    no: JobNo,
-    is_even: bool,
-) -> Box<dyn Fn(u64) -> u64 + Send + '_> {
-    Box::new(move |taken| {
-        let own = shares.of_account(no, taken, is_even, sys::clock::now_ns());
-        let of_all = daemon.rate_share(no, taken, is_even);
-        if own == 0 || of_all == 0 { own.max(of_all) } else { own.min(of_all) }
-    })
-}
-
 /// This daemon's half of the negotiation.
 fn requested(daemon: &Daemon, rights: &Rights, way: &Way) -> Requested {
     let settings = daemon.settings.read().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -426,12 +323,6 @@ fn requested(daemon: &Daemon, rights: &Rights, way: &Way) -> Requested {
         datagrams: if daemon.takes_datagrams { offer::STREAMS_MAX } else { 0 },
         ..Requested::default()
     }
-}
-
-/// What of `asked` this client may set here.
-pub(super) fn permitted(daemon: &Daemon, rights: &Rights, asked: Aspects) -> Aspects {
-    let is_privileged = rights.privileged && daemon.settings.read().is_ok_and(|settings| settings.privileged);
-    if is_privileged { asked } else { asked.without(Aspects::PRIVILEGED) }
 }
 
 /// What a job needs of this host, and what the client is told of it.
@@ -583,12 +474,12 @@ fn prepare(daemon: &Daemon, guest: &Guest, open: &Open, picks: Option<Arc<Includ
 /// The workers of a job: of those that are held on nodes the ones beside what it serves. With the node of each volume.
 fn team(daemon: &Daemon, link: &Link, way: &Way, (no, count): (u32, u16)) -> (Team, Vec<Option<u16>>) {
     let locals: Vec<IpAddr> = link.local_addr().map(|it| it.ip()).into_iter().collect();
-    let homes = daemon.nodes.as_ref().and_then(|nodes| NumaPlacement::of(nodes, &locals, way));
-    let Some(homes) = homes else { return (Team::new(daemon.workers.clone(), no, count), Vec::new()) };
+    let placement = daemon.nodes.as_ref().and_then(|nodes| NumaPlacement::of(nodes, &locals, way));
+    let Some(placement) = placement else { return (Team::new(daemon.workers.clone(), no, count), Vec::new()) };
     let team = Team::near(daemon.workers.clone(), no, count, &placement.weights);
-    let choice = homes.choice(&team.homes(), "placement here");
+    let choice = placement.choice(&team.homes(), "placement here");
     daemon.log(1, &format!("{}: {} ({})", choice.what, choice.value, choice.reason));
-    (team, homes.volumes)
+    (team, placement.volumes)
 }
 
 fn job<'a>(

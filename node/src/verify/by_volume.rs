@@ -9,7 +9,7 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::files::Big;
+use super::content::Big;
 
 /// Parts between the next of the slowest volume and those of the others: 10 MiB of digests, as in a job (`proto::send::lanes`).
 const LEAD_MAX: u64 = 1 << 17;

@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 
 use super::selection::{Candidate, Verdict};
 use super::{IoMode, Way};
-use crate::checked::{self, Remembered};
+use crate::checked::{self, CachedLine};
 
 /// Chunks are at most so long (docs/protocol.md).
 const IO_BYTES_MAX: u32 = 16 << 20;
@@ -32,7 +32,7 @@ pub struct Line {
     pub verdict: Verdict,
 }
 
-impl Remembered for Line {
+impl CachedLine for Line {
     const HEAD: &'static str = "longhaul-engines 1";
 
     fn encode(&self) -> String {

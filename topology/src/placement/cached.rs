@@ -13,7 +13,7 @@
 //! SEND and RECV are `WORKERS/each|within/MEMORY/INTERRUPTS/all|first`, with `-` where nothing is arranged; worlds are 16 hexadecimal digits.
 
 use super::{Placement, Rings, Side, list, parse_list};
-use proto::checked::{self, Remembered};
+use proto::checked::{self, CachedLine};
 
 /// `bench net` takes no more.
 const STREAMS_MAX: u16 = 64;
@@ -76,7 +76,7 @@ fn side(text: &str) -> Option<Side> {
     next().is_none().then_some(Side { workers, exact, memory, irqs, rings })
 }
 
-impl Remembered for Line {
+impl CachedLine for Line {
     const HEAD: &'static str = "longhaul-placements 1";
 
     fn encode(&self) -> String {

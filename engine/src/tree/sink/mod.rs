@@ -631,7 +631,7 @@ impl Parts for LinuxSink {
             (true, false) => sys::fs::preallocate(&file, entry.bytes())?,
         }
         let (candidate, _) = self.chooser.candidate(Way::Write, &file, entry.bytes(), || false);
-        let handle = Handle::by(file, candidate.mode, 0, false, &self.chooser.refused).as_candidate(candidate);
+        let handle = Handle::by(file, candidate.mode, 0, false, &self.chooser.refused).by_candidate(candidate);
         Ok(handle.taking_turns(self.turns.of(entry.id)))
     }
 

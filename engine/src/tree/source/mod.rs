@@ -127,7 +127,7 @@ impl LinuxSource {
     fn handle(&self, entry: &Entry, file: File) -> Handle {
         let bytes = entry.bytes();
         let (candidate, behind) = self.chooser.candidate(Way::Read, &file, bytes, || is_cached(&file, bytes));
-        Handle::by(file, candidate.mode, bytes, behind, &self.chooser.refused).as_candidate(candidate)
+        Handle::by(file, candidate.mode, bytes, behind, &self.chooser.refused).by_candidate(candidate)
     }
 
     /// See `choosing`.

@@ -14,7 +14,7 @@ use proto::session::stall::{Look, Progress, Verdict, slowness};
 use proto::wire::control::Frame;
 
 use super::{JobDriver, PULSE, Status, Way};
-use crate::job::volumes;
+use crate::job::endpoint::volumes;
 use proto::session::settings::least_cap;
 use text::exit::{Exit, Failure};
 

@@ -31,7 +31,7 @@ use engine::tree::{Sources, VOLUME_MARK};
 use proto::layout::{Layout, Stripe, VOLUMES_MAX};
 use sys::fs::{Dir, Kind, Stat};
 
-use crate::job::endpoint::{self, Called, PathBase, Target, named, show, split};
+use super::path_base::{self, Called, PathBase, Target, named, show, split};
 use text::exit::{Exit, Failure};
 
 /// Disks that went out in this process, and when: a disk that fails at its full blocks still takes a small file, so the next pass would trust it.
@@ -249,7 +249,7 @@ pub fn source(
             }
         }
         let one = std::slice::from_ref(path);
-        match endpoint::some_source(path_base, one, called, Arc::clone(chooser), true) {
+        match path_base::some_source(path_base, one, called, Arc::clone(chooser), true) {
             Ok(source) => found.push(source),
             Err(failure) if failure.exit == Exit::Vanished => {
                 missing.push((path.clone(), io::ErrorKind::NotFound.into()));
@@ -269,7 +269,7 @@ pub fn source(
     }
     let by_chunk = sets.first().is_some_and(|mark| mark.stripe == Stripe::Chunk);
     for path in nameless.into_iter().filter(|_| by_chunk && !is_folder) {
-        found.push(endpoint::some_source(path_base, path, called, Arc::clone(chooser), false)?);
+        found.push(path_base::some_source(path_base, path, called, Arc::clone(chooser), false)?);
     }
     if let Some(first) = sets.first() {
         if let Some(other) = sets.iter().find(|it| (it.set, it.stripe) != (first.set, first.stripe)) {

@@ -24,16 +24,18 @@ use std::time::{Duration, Instant};
 use proto::flow::PACKET_BYTES_BASE;
 use proto::packet::{Head, Kind};
 use proto::rate::TrainSeen;
-use sys::event::Interest;
 
 use crate::job::keys::JobSecret;
-use crate::job::packet_train;
 use crate::probe::result::Train;
+use setup::wait;
+
+pub use setup::{SETUP_BYTES, SetupKind, SetupMessage};
+
+mod setup; // the messages before the first packet
+pub mod packet_train; // a train of packets over a greeted path: rate, loss, buffer
 
 /// Greetings are no shorter than this: what every path takes (RFC 9000 section 14.1), so that no answer amplifies.
 pub const GREETING_BYTES_MIN: usize = PACKET_BYTES_BASE as usize;
-/// Bytes of a word, without its padding.
-pub const WORD_BYTES: usize = 48;
 /// Largest UDP payload that is tried: an Ethernet frame of 9000 bytes less the headers of IPv6 and UDP.
 pub const PACKET_BYTES_MAX: u16 = 9000 - 48;
 /// Greetings leave at 0 and at these times; after the last one the path takes no datagrams.
@@ -72,85 +74,6 @@ pub struct Sizes {
     pub start: u16,
     /// UDP payload that this end's interface takes: the search goes no further.
     pub most: u16,
-}
-
-/// What a word says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Say {
-    /// The greeting of this length came.
-    Welcome = b'W',
-    /// So long are the packets at the start.
-    Confirm = b'K',
-    /// The rail is up.
-    Ready = b'R',
-    /// One packet of a train; the size field is its index.
-    Train = b'P',
-    /// That was all of the train: what came of it?
-    TrainEnd = b'E',
-    /// So many came (the size field), over so many µs (token 0..4), up to that index (token 4..6).
-    Told = b'T',
-    /// A train is wanted, of packets of this size.
-    TrainAsk = b'A',
-}
-
-/// A word between greeting and packets.
-///
-/// ```text
-///  0      1          4         6              8          16         48
-///  +------+----------+---------+--------------+----------+----------+---------
-///  | kind | rail tag | rail no | packet bytes | token    | MAC      | padding
-///  +------+----------+---------+--------------+----------+----------+---------
-///  MAC: BLAKE3 keyed with the job's greeting key, over bytes 0..16
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Word {
-    /// What it says.
-    pub say: Say,
-    /// Which rail.
-    pub rail: u16,
-    /// Length of the greeting that is answered (`W`), of packets at the start (`K`, `R`).
-    pub packet_bytes: u16,
-    /// Made by the acceptor for each rail; `K` shows that its sender got the `W`.
-    pub token: [u8; 8],
-}
-
-impl Word {
-    /// The bytes of the drawing, without padding.
-    #[must_use]
-    pub fn encode(&self, secret: &JobSecret) -> [u8; WORD_BYTES] {
-        let mut out = [0; WORD_BYTES];
-        out[0] = self.say as u8;
-        out[1..4].copy_from_slice(&secret.tag(self.rail).to_le_bytes()[..3]);
-        out[4..6].copy_from_slice(&self.rail.to_le_bytes());
-        out[6..8].copy_from_slice(&self.packet_bytes.to_le_bytes());
-        out[8..16].copy_from_slice(&self.token);
-        let mac = secret.vouch(&out[..16]);
-        out[16..].copy_from_slice(&mac);
-        out
-    }
-
-    /// Reads a word of this rail; `None` for anything else, and for a word that nobody with the secret wrote.
-    #[must_use]
-    pub fn decode(bytes: &[u8], secret: &JobSecret, rail: u16) -> Option<Word> {
-        let bytes: &[u8; WORD_BYTES] = bytes.first_chunk()?;
-        let say = match bytes[0] {
-            b'W' => Say::Welcome,
-            b'K' => Say::Confirm,
-            b'R' => Say::Ready,
-            b'P' => Say::Train,
-            b'E' => Say::TrainEnd,
-            b'T' => Say::Told,
-            b'A' => Say::TrainAsk,
-            _ => return None,
-        };
-        let packet_bytes = u16::from_le_bytes([bytes[6], bytes[7]]);
-        let word = Word { say, rail, packet_bytes, token: *bytes[8..].first_chunk()? };
-        // Compared in constant time, as `blake3::Hash` does.
-        let (mac, own) = (bytes[16..].first_chunk::<32>()?, word.encode(secret));
-        let own = blake3::Hash::from_bytes(*own[16..].first_chunk()?);
-        (own == blake3::Hash::from_bytes(*mac) && bytes[..6] == word.encode(secret)[..6]).then_some(word)
-    }
 }
 
 /// UDP payload of the largest packet that the path of this connection takes, as far as the kernel knows: the interface's, or what a router
@@ -201,12 +124,12 @@ fn greet_from_here(to: Peer, secret: &JobSecret, rail: u16) -> io::Result<Greete
     let Peer { addr, from, packet_bytes: most } = to;
     let (fd, _) = sys::udp::open(from.map(|ip| (ip, 0).into()), addr, SOCKET_BYTES, SOCKET_BYTES)?;
     let socket = UdpSocket::from(fd);
-    // Words are read one by one; joining is for packets.
+    // Setup messages are read one by one; joining is for packets.
     let _ = sys::udp::set_joining(&socket, false);
     let ordinary = if addr.ip().to_canonical().is_ipv4() { 1472 } else { 1452 };
     let mut sizes = vec![most, ordinary.min(most), PACKET_BYTES_BASE];
     sizes.dedup();
-    let (start, token, rtt) = greet(&socket, to, secret, rail, &sizes)?;
+    let (start, token, rtt) = greet_by_sizes(&socket, to, secret, rail, &sizes)?;
     Ok(Greeted { socket, rail, token, sizes: Sizes { tag: secret.tag(rail), start, most }, rtt, train: None })
 }
 
@@ -242,7 +165,7 @@ impl Greeted {
     /// The system's word.
     pub fn confirm(self, secret: &JobSecret, sends: bool) -> io::Result<(OwnedFd, Sizes)> {
         let Greeted { socket, rail, token, sizes, rtt, .. } = self;
-        let confirm = Word { say: Say::Confirm, rail, packet_bytes: sizes.start, token };
+        let confirm = SetupMessage { say: SetupKind::Confirm, rail, packet_bytes: sizes.start, token };
         confirm_rail(&socket, &confirm.encode(secret), secret, rail, rtt, sends)?;
         let _ = sys::udp::set_joining(&socket, true);
         Ok((socket.into(), sizes))
@@ -251,7 +174,7 @@ impl Greeted {
 
 /// Greets until a welcome comes: the largest size that passed both ways, the token, and the round trip. `AddrNotAvailable`: this end's
 /// address is another one now.
-fn greet(
+fn greet_by_sizes(
     socket: &UdpSocket,
     to: Peer,
     secret: &JobSecret,
@@ -277,7 +200,9 @@ fn greet(
         let mut until = began + after;
         let mut best: Option<(u16, [u8; 8], Duration)> = None;
         while let Some(bytes) = hear(socket, until, &mut heard)? {
-            let Some(word) = Word::decode(&heard[..bytes], secret, rail).filter(|word| word.say == Say::Welcome) else {
+            let Some(word) =
+                SetupMessage::decode(&heard[..bytes], secret, rail).filter(|word| word.say == SetupKind::Welcome)
+            else {
                 continue;
             };
             let passed = word.packet_bytes.min(u16::try_from(bytes).unwrap_or(u16::MAX));
@@ -320,7 +245,7 @@ fn confirm_rail(
         let until = Instant::now() + pause;
         while wait(socket, until)? {
             // Only looked at: what is a packet belongs to the rail.
-            let mut head = [0; WORD_BYTES];
+            let mut head = [0; SETUP_BYTES];
             let bytes = match socket.peek(&mut head) {
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
@@ -330,7 +255,7 @@ fn confirm_rail(
                 return Ok(());
             }
             let _ = socket.recv(&mut head);
-            if Word::decode(&head[..bytes], secret, rail).is_some_and(|word| word.say == Say::Ready) {
+            if SetupMessage::decode(&head[..bytes], secret, rail).is_some_and(|word| word.say == SetupKind::Ready) {
                 return Ok(());
             }
         }
@@ -344,16 +269,6 @@ fn confirm_rail(
 pub fn is_packet(bytes: &[u8], tag: u32) -> bool {
     let head = bytes.first_chunk().and_then(|head| Head::decode(head).ok());
     head.is_some_and(|head| head.tag == tag && head.kind != Kind::Feedback)
-}
-
-/// Waits for something to read.
-pub(super) fn wait(socket: &UdpSocket, until: Instant) -> io::Result<bool> {
-    let left = until.saturating_duration_since(Instant::now());
-    if left.is_zero() {
-        return Ok(false);
-    }
-    sys::event::poll(&[(socket.as_fd(), Interest::Read)], Some(left))?;
-    Ok(true)
 }
 
 /// The next datagram until then; `None`: none came.

@@ -12,8 +12,8 @@ use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use super::setup::{SETUP_BYTES, SetupKind, SetupMessage, wait};
 use crate::job::keys::JobSecret;
-use crate::job::udp::{Say, WORD_BYTES, Word, wait};
 use crate::probe::result::Train;
 
 /// Packets in a train that shall show loss and the buffer, too: 94 kB on an Ethernet, which a shallow buffer holds; 0.75 ms of 1 Gbit/s, 0.8 s of
@@ -33,7 +33,7 @@ const TRIES: u32 = 3;
 const PATIENCE: Duration = Duration::from_millis(800);
 
 impl Train {
-    /// What `Told` says in its token.
+    /// What `TrainResult` says in its token.
     fn to_token(self) -> [u8; 8] {
         let mut token = [0; 8];
         token[..4].copy_from_slice(&u32::try_from(self.span.as_micros()).unwrap_or(u32::MAX).to_le_bytes());
@@ -42,7 +42,7 @@ impl Train {
     }
 
     /// From the other end's word; `None`: it says what cannot be.
-    fn of_word(word: &Word, sent: u16, packet_bytes: u16) -> Option<Train> {
+    fn of_word(word: &SetupMessage, sent: u16, packet_bytes: u16) -> Option<Train> {
         let [a, b, c, d, e, f, ..] = word.token;
         let (span_us, last) = (u32::from_le_bytes([a, b, c, d]), u16::from_le_bytes([e, f]));
         let arrived = word.packet_bytes;
@@ -91,9 +91,9 @@ impl Tally {
 
     /// What is said to who sent it.
     #[must_use]
-    pub fn word(&self, rail: u16) -> Word {
+    pub fn word(&self, rail: u16) -> SetupMessage {
         let train = self.train();
-        Word { say: Say::Told, rail, packet_bytes: train.arrived, token: train.to_token() }
+        SetupMessage { say: SetupKind::TrainResult, rail, packet_bytes: train.arrived, token: train.to_token() }
     }
 }
 
@@ -106,11 +106,11 @@ pub fn send(
     (packets, packet_bytes): (u16, u16),
 ) -> io::Result<u16> {
     let packets = packets.min(TRAIN_PACKETS);
-    let each = usize::from(packet_bytes).max(WORD_BYTES);
+    let each = usize::from(packet_bytes).max(SETUP_BYTES);
     let mut bytes = vec![0; each * usize::from(packets)];
     for (index, packet) in (0..packets).zip(bytes.chunks_mut(each)) {
-        let word = Word { say: Say::Train, rail, packet_bytes: index, token };
-        packet[..WORD_BYTES].copy_from_slice(&word.encode(secret));
+        let word = SetupMessage { say: SetupKind::Train, rail, packet_bytes: index, token };
+        packet[..SETUP_BYTES].copy_from_slice(&word.encode(secret));
     }
     let sent = sys::udp::send_sealed(&socket, &bytes, each)?;
     Ok(u16::try_from(sent).unwrap_or(packets))
@@ -132,9 +132,9 @@ pub struct Greeted<'a> {
 }
 
 impl Greeted<'_> {
-    fn word(&self, say: Say) -> [u8; WORD_BYTES] {
+    fn word(&self, say: SetupKind) -> [u8; SETUP_BYTES] {
         let Greeted { rail, packet_bytes, token, .. } = *self;
-        Word { say, rail, packet_bytes, token }.encode(self.secret)
+        SetupMessage { say, rail, packet_bytes, token }.encode(self.secret)
     }
 
     /// A train the way that data will go, of so many packets if it leaves from here. `None`: nothing came of it.
@@ -155,7 +155,7 @@ impl Greeted<'_> {
                 break;
             }
             if now >= patience {
-                let (word, times) = if sends { (Say::TrainEnd, ASKED) } else { (Say::TrainAsk, 1) };
+                let (word, times) = if sends { (SetupKind::TrainEnd, ASKED) } else { (SetupKind::TrainAsk, 1) };
                 for _ in 0..times {
                     let _ = socket.send(&self.word(word));
                 }
@@ -165,10 +165,10 @@ impl Greeted<'_> {
                 continue;
             }
             let Some((bytes, at)) = take(socket, &mut heard)? else { continue };
-            let Some(word) = Word::decode(&heard[..bytes], self.secret, self.rail) else { continue };
+            let Some(word) = SetupMessage::decode(&heard[..bytes], self.secret, self.rail) else { continue };
             match word.say {
-                Say::Told if sends => return Train::of_word(&word, sent, self.packet_bytes),
-                Say::Train if !sends && word.token == self.token => {
+                SetupKind::TrainResult if sends => return Train::of_word(&word, sent, self.packet_bytes),
+                SetupKind::Train if !sends && word.token == self.token => {
                     tally.take(word.packet_bytes, bytes, at);
                     // As long again as it has taken so far, if packets come that slowly.
                     patience = patience.max(Instant::now() + PAUSE_MIN);
@@ -248,7 +248,7 @@ mod tests {
         for lie in [(60, 50), (65, 63), (10, 64)] {
             let mut token = word.token;
             token[4..6].copy_from_slice(&u16::to_le_bytes(lie.1));
-            let word = Word { packet_bytes: lie.0, token, ..word };
+            let word = SetupMessage { packet_bytes: lie.0, token, ..word };
             assert_eq!(Train::of_word(&word, TRAIN_PACKETS, 1472), None, "{lie:?}");
         }
     }
