@@ -76,7 +76,7 @@ def races(longhaul, folder, size, rounds):
         last = json.loads(done.stdout.splitlines()[-1])
         for choice in last.get("choices", []):
             if choice["what"] in ("read I/O mode", "write I/O mode"):
-                cost = re.search(r"heats and (\d+) ms", choice["reason"])
+                cost = re.search(r"trials and (\d+) ms", choice["reason"])
                 found[choice["what"].split()[0]].append({"engine": choice["value"].split(",")[0], "cost_ms": int(cost.group(1)) if cost else 0, "reason": choice["reason"]})
         os.remove(os.path.join(folder, "to"))
     for name in ("from",):
@@ -88,14 +88,14 @@ def races(longhaul, folder, size, rounds):
 def ground(longhaul, name, folder, args):
     """One file system: the race's choices beside the sweep's figures."""
     chosen = races(longhaul, folder, args.size * MIB, args.races)
-    sweep = json.loads(must([longhaul, "bench", "disk", folder, "--size", f"{args.size}MiB", "--sweep", "engine", "--seconds", f"{round(args.seconds * 1000)}ms", "--rounds", str(args.rounds), "--fio", "--json"]))
+    sweep = json.loads(must([longhaul, "bench", "disk", folder, "--size", f"{args.size}MiB", "--sweep", "io-mode", "--seconds", f"{round(args.seconds * 1000)}ms", "--rounds", str(args.rounds), "--fio", "--json"]))
     lines = []
     for way in ("read", "write"):
         cells = [c for c in sweep["cells"] if c["way"] == way]
         ours, fio = [c for c in cells if c["by"] != "fio"], [c for c in cells if c["by"] == "fio"]
         # Nothing raced (tmpfs): files in memory are moved through the cache.
         picks = [it["engine"] for it in chosen[way]] or ["buffered"]
-        rate = {e: max((c["gbs"] for c in ours if c["engine"] == e), default=0) for e in {c["engine"] for c in ours}}
+        rate = {e: max((c["gbs"] for c in ours if c["io_mode"] == e), default=0) for e in {c["io_mode"] for c in ours}}
         best = max(rate, key=rate.get)
         beside = max(fio, key=lambda c: c["gbs"], default=None)
         share = statistics.median(rate.get(e, 0) for e in picks) / rate[best]

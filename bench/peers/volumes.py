@@ -3,7 +3,7 @@
 or one file by chunk (--stripe chunk).
 
 Needs root, loop devices, a block-I/O controller (cgroup v1 blkio or v2 io), fio. Every volume is capped alike, so that the disks are the
-limit and not the processor. Rounds alternate, medians count. Writes NAME.json and, by `longhaul bench path`, NAME-plain.* and NAME-sick.*. Leaves nothing behind.
+limit and not the processor. Rounds alternate, medians count. Writes NAME.json and, by `longhaul bench volumes`, NAME-plain.* and NAME-sick.*. Leaves nothing behind.
 """
 import argparse, json, os, shutil, statistics, subprocess, sys, tempfile, time
 

@@ -1,6 +1,6 @@
 //! What bounds the rates of disks, as far as the system tells, and what a figure above it is.
 //!
-//! For: `bench disk` and `bench path`: figures beside what cannot be exceeded, and a word at those that exceed it.
+//! For: `bench disk` and `bench volumes`: figures beside what cannot be exceeded, and a word at those that exceed it.
 //! In and out: device numbers → lines of text and rates; a figure → why it cannot be a disk's, or nothing.
 //! Invariants: what sysfs does not say is left out, not guessed; a bound is the fastest that was seen of what it is made of, so that no true
 //! figure is called impossible because the machine was busy while the bound was measured.

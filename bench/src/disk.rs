@@ -1,6 +1,6 @@
-//! `bench disk`: what a folder's file system gives to reads and writes: by engine, buffer size, depth, threads and files.
+//! `bench disk`: what a folder's file system gives to reads and writes: by I/O mode, buffer size, depth, threads and files.
 //!
-//! For: the ceiling of a job's disk ends, and for seeing whether the race chose well; fio's figures stand beside ours if asked for.
+//! For: the ceiling of a job's disk ends, and for seeing whether the I/O mode was chosen well; fio's figures stand beside ours if asked for.
 //! In and out: one folder or several and a size → B/s and processor time as table, JSON, CSV and one page with plots; files in that folder without a name.
 //! Invariants: the files are gone when the process is, however it ends; there is room for them or nothing is written; reads through the page
 //! cache begin with none of the file in it; writes count up to the end of their flush; what cannot be is flagged, not hidden.
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::Args;
-use proto::storage::{Engine, Way};
+use proto::storage::{IoMode, Way};
 use serde::Serialize;
 use sys::fs;
 
@@ -57,7 +57,7 @@ pub struct DiskArguments {
     #[arg(long, value_name = "N", default_value_t = ROUNDS, value_parser = parse_rounds)]
     pub rounds: usize,
 
-    /// What to vary, with commas between: engine, block, depth, threads, files, memory, time [default: all]
+    /// What to vary, with commas between: io-mode, block, depth, threads, files, memory, time [default: all]
     #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',')]
     pub sweep: Vec<Sweep>,
 
@@ -265,7 +265,7 @@ fn rounds(places: &mut [Place], plan: Vec<(usize, Cell)>, arguments: &DiskArgume
             (
                 cell.sweep,
                 cell.way,
-                cell.engine,
+                cell.io_mode,
                 cell.scattered,
                 cell.block_bytes,
                 cell.depth,
@@ -304,14 +304,14 @@ fn rounds(places: &mut [Place], plan: Vec<(usize, Cell)>, arguments: &DiskArgume
 /// Says of figures that cannot be a disk's why they are what they are.
 fn flag(cells: &mut [Measured], ceilings: &Ceilings, in_memory: bool) {
     let direct = |way: Way| {
-        let it = cells.iter().filter(|it| it.cell.way == way && it.cell.engine == Engine::Direct);
+        let it = cells.iter().filter(|it| it.cell.way == way && it.cell.io_mode == IoMode::Direct);
         it.map(|it| it.gbs).fold(0.0, f64::max)
     };
     let device = [direct(Way::Read), direct(Way::Write)];
     for it in cells {
-        let Cell { way, engine, by, threads, depth, .. } = it.cell;
-        let copiers = match (engine, by) {
-            (Engine::Direct, _) => 0,
+        let Cell { way, io_mode, by, threads, depth, .. } = it.cell;
+        let copiers = match (io_mode, by) {
+            (IoMode::Direct, _) => 0,
             (_, By::Plain) => threads,
             // What would wait is done by threads of the kernel, one for each operation.
             _ => threads * depth,
@@ -323,7 +323,7 @@ fn flag(cells: &mut [Measured], ceilings: &Ceilings, in_memory: bool) {
     }
 }
 
-/// What memory in pieces costs, way by way and engine by engine.
+/// What memory in pieces costs, way by way and I/O mode by I/O mode.
 fn tax(cells: &[Measured]) -> Vec<String> {
     let of = |cell: Cell| cells.iter().find(|it| it.cell == cell).filter(|it| it.gbs > 0.0);
     let broken = cells.iter().filter(|it| it.cell.scattered);
@@ -333,7 +333,7 @@ fn tax(cells: &[Measured]) -> Vec<String> {
         Some(format!(
             "fragmentation tax, {} {}: rate {:+.0} %, processor time per byte {:+.0} %",
             broken.cell.way.name(),
-            broken.cell.engine,
+            broken.cell.io_mode,
             change(fresh.gbs, broken.gbs),
             change(fresh.cpu_s_per_gb, broken.cpu_s_per_gb)
         ))
@@ -343,15 +343,15 @@ fn tax(cells: &[Measured]) -> Vec<String> {
 
 fn csv(reports: &[Report]) -> String {
     let mut text = String::from(
-        "sweep,way,engine,by,block_bytes,depth,threads,files,memory,gbs,cpu_s_per_gb,flag,file_system,path\n",
+        "sweep,way,io_mode,by,block_bytes,depth,threads,files,memory,gbs,cpu_s_per_gb,flag,file_system,path\n",
     );
     for (report, it) in reports.iter().flat_map(|report| report.cells.iter().map(move |it| (report, it))) {
-        let Cell { sweep, way, engine, by, block_bytes, depth, threads, files, scattered } = it.cell;
+        let Cell { sweep, way, io_mode, by, block_bytes, depth, threads, files, scattered } = it.cell;
         let (sweep, way, by) = (sweep.name(), way.name(), by.name());
         let memory = if scattered { "pieces" } else { "fresh" };
         let _ = writeln!(
             text,
-            "{sweep},{way},{engine},{by},{block_bytes},{depth},{threads},{files},{memory},{:.4},{:.4},\"{}\",{},\"{}\"",
+            "{sweep},{way},{io_mode},{by},{block_bytes},{depth},{threads},{files},{memory},{:.4},{:.4},\"{}\",{},\"{}\"",
             it.gbs,
             it.cpu_s_per_gb,
             it.flag,
@@ -400,17 +400,17 @@ mod tests {
     fn a_device_that_moves_bytes_itself_may_be_faster_than_one_core_and_a_copy_may_not() {
         let ceilings =
             Ceilings { copy_gbs: 10.0, copy_gbs_max: 20.0, memory_gbs: 60.0, cores: 8, ..Ceilings::default() };
-        let measured = |engine, by, depth, gbs| {
-            let (sweep, way, block_bytes) = (Sweep::Engine, Way::Read, cell::BLOCK);
-            let cell = Cell { sweep, way, engine, by, block_bytes, depth, threads: 1, files: 1, scattered: false };
+        let measured = |io_mode, by, depth, gbs| {
+            let (sweep, way, block_bytes) = (Sweep::IoMode, Way::Read, cell::BLOCK);
+            let cell = Cell { sweep, way, io_mode, by, block_bytes, depth, threads: 1, files: 1, scattered: false };
             Measured { cell, gbs, cpu_s_per_gb: 0.0, rounds_gbs: Vec::new(), flag: String::new() }
         };
         let mut cells = [
-            measured(Engine::Direct, By::Uring, 8, 25.0),
-            measured(Engine::Buffered, By::Plain, 1, 25.0),
-            measured(Engine::Buffered, By::Uring, 8, 25.0),
-            measured(Engine::Buffered, By::Uring, 8, 40.0),
-            measured(Engine::Direct, By::Uring, 8, 70.0),
+            measured(IoMode::Direct, By::Uring, 8, 25.0),
+            measured(IoMode::Buffered, By::Plain, 1, 25.0),
+            measured(IoMode::Buffered, By::Uring, 8, 25.0),
+            measured(IoMode::Buffered, By::Uring, 8, 40.0),
+            measured(IoMode::Direct, By::Uring, 8, 70.0),
         ];
         let flags = |cells: &[Measured]| cells.iter().map(|it| it.flag.clone()).collect::<Vec<_>>();
         flag(&mut cells[..4], &ceilings, false);

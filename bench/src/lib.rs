@@ -25,11 +25,12 @@ use clap::Subcommand;
 pub enum BenchCommand {
     /// Memory to memory over TCP and UDP: what the path allows, and what each layer takes of it
     Net(Box<net::NetArguments>),
-    /// Read and write a file in a folder: by engine, size and depth, around the page cache and through it
+    /// Read and write a file in a folder: by I/O mode, size and depth, around the page cache and through it
     Disk(disk::DiskArguments),
-    /// Search which cores take the interrupts and which the workers, where memory lies and how many streams, at both ends; the known recipes beside it
+    /// Search which cores take the interrupts and which the workers, where memory lies and how many streams, at both ends; compared with the known presets
     Placement(placement::PlacementArguments),
     /// Whole jobs: one sender to N disks, N disks to one receiver; the rate of each disk over time
+    #[command(name = "volumes", alias = "path")]
     Path(path::PathArguments),
     /// A grid of distance, loss and rate on links of this machine's own making: ours, TCP and other programs side by side
     Wan(Box<wan::WanArguments>),

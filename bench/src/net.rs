@@ -24,7 +24,7 @@ use sys::sock;
 
 use self::report::{Line, Report, Round};
 use self::session::{Client, Cores, serve};
-use self::way::{BLOCK_BYTES_MAX, BUFS, Datagram, Driver, LawWanted, Layer, Order, PacketsWay, Seal, Way};
+use self::way::{BLOCK_BYTES_MAX, BUFS, Datagram, Driver, ControllerWanted, Layer, Order, PacketsWay, Seal, Way};
 use crate::table::{Host, ROUNDS, parse_rounds, print_json};
 use text::units;
 
@@ -92,7 +92,7 @@ pub struct NetArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64), default_value = "1")]
     pub streams: u16,
 
-    /// Only the lines with a cipher (and the ceiling)
+    /// Only the lines with a cipher (and the hardware limit)
     #[arg(long, conflicts_with = "clear")]
     pub sealed: bool,
 
@@ -116,11 +116,11 @@ pub struct NetArguments {
     #[arg(long, value_name = "TEXT")]
     pub only: Vec<String>,
 
-    /// Controller of the datagram rail
-    #[arg(long, value_enum, default_value_t = LawWanted::Delay)]
-    pub law: LawWanted,
+    /// Congestion controller of the datagram rail
+    #[arg(long = "congestion-controller", alias = "law", value_name = "NAME", value_enum, default_value_t = ControllerWanted::Delay)]
+    pub controller: ControllerWanted,
 
-    /// Bound of the datagram rail's rate, with its heads; `--law fixed` sends just so fast: 1Gbit
+    /// Bound of the datagram rail's rate, with its heads; `--congestion-controller fixed` sends just so fast: 1Gbit
     #[arg(long, value_name = "RATE", value_parser = units::parse_rate)]
     pub rate: Option<u64>,
 
@@ -239,8 +239,8 @@ fn ways(arguments: &NetArguments, packet_bytes: u16) -> Vec<Way> {
         let wanted = [Layer::Crc, Layer::Tagged, Layer::Sealed].into_iter();
         let wanted = wanted.filter(|layer| if layer.is_sealed() { !arguments.clear } else { !arguments.sealed });
         ways.extend(wanted.map(|layer| {
-            let (law, rate, bufs) = (arguments.law, arguments.rate.unwrap_or(0), arguments.memory);
-            Way::Packets(PacketsWay { driver: drivers[0], layer, packet_bytes, law, rate, bufs })
+            let (controller, rate, bufs) = (arguments.controller, arguments.rate.unwrap_or(0), arguments.memory);
+            Way::Packets(PacketsWay { driver: drivers[0], layer, packet_bytes, controller, rate, bufs })
         }));
     }
     let only = &arguments.only;

@@ -1,4 +1,4 @@
-//! `longhaul bench path --disks`: N disks → one receiver, and one sender → N disks, as whole jobs.
+//! `longhaul bench volumes --disks`: N disks → one receiver, and one sender → N disks, as whole jobs.
 //!
 //! For: the read and the write program of a data acquisition: does the path carry what the disks give, and which of both is the limit?
 //! In and out: folders on N disks → the rate over time of each disk and of all, a sentence that names the limiter, and with `--sweep` the rate over
@@ -32,9 +32,9 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Bytes of a sector in `/sys/dev/block/*/stat` (Documentation/block/stat.rst), whatever the device's own.
 const SECTOR: u64 = 512;
 /// The folder that is made on each volume.
-const FOLDER: &str = "longhaul-bench-path";
+const FOLDER: &str = "longhaul-bench-volumes";
 
-/// `longhaul bench path`.
+/// `longhaul bench volumes`.
 #[derive(Debug, Clone, PartialEq, Args)]
 pub struct PathArguments {
     /// Folders on the disks: /data/{0..15}, or quoted

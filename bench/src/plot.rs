@@ -1,6 +1,6 @@
 //! Plots: lines over numbers, as SVG.
 //!
-//! For: the pages of `bench disk` and `bench path`.
+//! For: the pages of `bench disk` and `bench volumes`.
 //! In and out: lines of points, ticks → SVG text.
 //! Invariants: every text that came from a machine is escaped; lines differ by colour and by mark, with colours that colour-blind eyes tell
 //! apart (Okabe and Ito, "Color Universal Design", 2008).

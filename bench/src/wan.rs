@@ -81,9 +81,9 @@ pub struct WanArguments {
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = ["fixed", "high", "fair", "low"], default_value = "fair")]
     pub policy: Vec<String>,
 
-    /// Controllers of ours over UDP
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = ["delay", "bbr", "cubic", "fixed"], default_value = "delay")]
-    pub law: Vec<String>,
+    /// Congestion controllers of ours over UDP
+    #[arg(long = "congestion-controller", alias = "law", value_name = "NAME,...", value_delimiter = ',', value_parser = ["delay", "bbr", "cubic", "fixed"], default_value = "delay")]
+    pub controller: Vec<String>,
 
     /// Congestion controls of bare TCP, by iperf3; none: `--tcp ""`
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "cubic,bbr")]
@@ -170,7 +170,7 @@ pub fn run(arguments: &WanArguments) -> anyhow::Result<()> {
     let have = look_around(&arguments.tcp)?;
     let wanted = Wanted {
         policies: &arguments.policy,
-        laws: &arguments.law,
+        controllers: &arguments.controller,
         controls: &arguments.tcp,
         streams: &arguments.streams,
         peers: &arguments.peers,

@@ -16,8 +16,8 @@ use engine::platform::Clones;
 use engine::tree::source::watched::Snapshot;
 use proto::layout::Stripe;
 use proto::negotiate::Cipher;
-use proto::rate::{Law, Policy};
-use proto::storage::Engines;
+use proto::rate::{ControllerKind, Policy};
+use proto::storage::IoModes;
 use proto::wire::control::{DigestKind, Rung};
 
 use node::request::NetworkPath;
@@ -128,8 +128,8 @@ pub struct CpArguments {
     pub min_rate: Option<u64>,
 
     /// UDP: the congestion controller (docs/design/003-rate-control.md), for comparisons
-    #[arg(long = "congestion-controller", alias = "law", value_name = "NAME", value_enum, default_value_t = LawChoice::Delay, hide_short_help = true)]
-    pub law: LawChoice,
+    #[arg(long = "congestion-controller", alias = "law", value_name = "NAME", value_enum, default_value_t = ControllerChoice::Delay, hide_short_help = true)]
+    pub controller: ControllerChoice,
 
     /// Connections to use: TCP streams [default: found by negotiation and measuring], or UDP rails [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -187,8 +187,8 @@ pub struct CpArguments {
     ///
     /// buffered: through the page cache; early: the same, sent to the disk every few MiB; dontcache: the same, leaving nothing
     /// in it (Linux 6.14); direct: past it (O_DIRECT); mmap: reads by mapping. What a file system refuses is moved buffered.
-    #[arg(long = "io-mode", alias = "engine", value_name = "NAME", value_parser = parse_engines, default_value = "auto", hide_default_value = true)]
-    pub engine: Engines,
+    #[arg(long = "io-mode", alias = "engine", value_name = "NAME", value_parser = parse_io_modes, default_value = "auto", hide_default_value = true)]
+    pub io_mode: IoModes,
 
     /// Local copies: share blocks of files above 128 KiB with the source where the file system can (btrfs, XFS); the digest is read from the destination
     #[arg(long, value_enum, default_value_t = ReflinkChoice::Auto, value_name = "WHEN")]
@@ -576,7 +576,7 @@ impl From<PolicyChoice> for Policy {
 
 /// The congestion controller of UDP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum LawChoice {
+pub enum ControllerChoice {
     /// Queueing delay; random loss does not matter
     #[default]
     Delay,
@@ -588,13 +588,13 @@ pub enum LawChoice {
     Fixed,
 }
 
-impl From<LawChoice> for Law {
-    fn from(choice: LawChoice) -> Self {
+impl From<ControllerChoice> for ControllerKind {
+    fn from(choice: ControllerChoice) -> Self {
         match choice {
-            LawChoice::Delay => Self::Delay,
-            LawChoice::Bbr => Self::Bbr,
-            LawChoice::Cubic => Self::Cubic,
-            LawChoice::Fixed => Self::Fixed,
+            ControllerChoice::Delay => Self::Delay,
+            ControllerChoice::Bbr => Self::Bbr,
+            ControllerChoice::Cubic => Self::Cubic,
+            ControllerChoice::Fixed => Self::Fixed,
         }
     }
 }
@@ -638,8 +638,8 @@ pub enum TicketChoice {
     Reusable,
 }
 
-fn parse_engines(text: &str) -> Result<Engines, &'static str> {
-    Engines::parse(text)
+fn parse_io_modes(text: &str) -> Result<IoModes, &'static str> {
+    IoModes::parse(text)
 }
 
 /// A chunk size within what the protocol allows.

@@ -6,7 +6,7 @@ use clap::CommandFactory;
 use proto::manifest::Aspects;
 
 use proto::negotiate::Driver;
-use proto::storage::Engine;
+use proto::storage::IoMode;
 use proto::wire::control::Compare;
 use proto::wire::request::Transport;
 
@@ -51,14 +51,14 @@ fn each_option_of_cp_is_read() {
         ("--durability published", |a| Rung::from(a.rung) == Rung::Published),
         // The former names of options are still taken.
         ("--rung flushed", |a| Rung::from(a.rung) == Rung::Flushed),
-        ("--law bbr", |a| Law::from(a.law) == Law::Bbr),
-        ("--engine direct", |a| a.engine == cp("--io-mode direct").engine),
+        ("--law bbr", |a| ControllerKind::from(a.controller) == ControllerKind::Bbr),
+        ("--engine direct", |a| a.io_mode == cp("--io-mode direct").io_mode),
         ("--streams 4", |a| a.streams == Some(4)),
         ("--transport udp", |a| a.transport == TransportChoice::Udp),
         ("--transport auto", |a| a.transport == TransportChoice::Auto),
         ("--policy low", |a| Policy::from(a.policy) == Policy::Low),
         ("--min-rate 10Mbit", |a| a.min_rate == Some(10_000_000)),
-        ("--congestion-controller cubic", |a| Law::from(a.law) == Law::Cubic),
+        ("--congestion-controller cubic", |a| ControllerKind::from(a.controller) == ControllerKind::Cubic),
         ("--memory 64MiB", |a| a.memory == 64 << 20),
         ("--json", |a| a.json),
         ("--explain", |a| a.explain),
@@ -73,11 +73,11 @@ fn each_option_of_cp_is_read() {
         ("--chunk 4MiB", |a| a.chunk == Some(4 << 20)),
         ("--driver uring", |a| a.driver == DriverChoice::Uring),
         ("--driver plain", |a| a.driver == DriverChoice::Plain),
-        ("--io-mode direct", |a| a.engine == Engines::both(Engine::Direct)),
+        ("--io-mode direct", |a| a.io_mode == IoModes::both(IoMode::Direct)),
         // Its name before.
-        ("--engine direct", |a| a.engine == Engines::both(Engine::Direct)),
+        ("--engine direct", |a| a.io_mode == IoModes::both(IoMode::Direct)),
         ("--io-mode read=mmap,write=early", |a| {
-            a.engine == Engines { read: Some(Engine::Mmap), write: Some(Engine::Early) }
+            a.io_mode == IoModes { read: Some(IoMode::Mmap), write: Some(IoMode::Early) }
         }),
         ("--workers 3", |a| a.workers == Some(3)),
         ("--stall 5", |a| a.stall == Duration::from_secs(5)),
@@ -108,7 +108,7 @@ fn the_defaults_of_cp_are_those_of_the_help_text() {
     assert_eq!(Rung::from(plain.rung), Rung::Published);
     assert_eq!(DigestKind::from(plain.digest), DigestKind::Blake3);
     assert_eq!(plain.stall, Duration::from_secs(300));
-    assert_eq!((plain.driver, plain.engine), (DriverChoice::Auto, Engines::default()));
+    assert_eq!((plain.driver, plain.io_mode), (DriverChoice::Auto, IoModes::default()));
     assert_eq!((plain.rate, plain.streams, plain.chunk, plain.workers), (None, None, None, None));
 }
 
@@ -188,7 +188,7 @@ fn each_option_of_a_job_stands_in_its_request() {
         .transport(Transport::Udp)
         .policy(Policy::High)
         .min_rate_bps(5_000_000_u64)
-        .law(Law::Bbr)
+        .controller(ControllerKind::Bbr)
         .rate_bps(123_456_789_u64)
         .streams(3_u16)
         .chunk_bytes(2_u32 << 20)
@@ -203,7 +203,7 @@ fn each_option_of_a_job_stands_in_its_request() {
         .aspects(Aspects::ALL.without(Aspects::DEVICES))
         .numeric_ids(true)
         .driver(Driver::Plain)
-        .engines(Engines::both(Engine::Direct))
+        .io_modes(IoModes::both(IoMode::Direct))
         .reflink(Clones::Never)
         .snapshot(Snapshot::Always)
         .paths(vec!["10.0.0.1=10.0.0.2@3".parse().unwrap()])

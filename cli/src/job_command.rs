@@ -1,7 +1,7 @@
 //! `longhaul job`: running jobs of this user on this host, seen, changed and stopped.
 //!
 //! For: people who must give way to others now, or see what a daemon does.
-//! In and out: words of the command line → questions to the boards of running processes; what they say, on standard output.
+//! In and out: words of the command line → questions to the registries of running processes; what they say, on standard output.
 //! Invariants: a job is named by the first digits of its name, and is never guessed; what changed is said as the job says it.
 //! Absent on purpose: other users' and other hosts' jobs: who may ask is who may enter LONGHAUL_HOME.
 
@@ -15,7 +15,7 @@ use proto::rate::Policy;
 use crate::args::PolicyChoice;
 use crate::report::clean;
 use node::identity::Home;
-use node::job::board::{Answer, Change, Door, Question, Shown, doors};
+use node::job::registry::{Answer, Change, ControlSocket, Question, Shown, control_sockets};
 use text::exit::{Exit, Failure};
 use text::table::Table;
 use text::units::{self, exact_rate, show_bits_per_second, show_bytes, show_count, show_seconds};
@@ -89,14 +89,14 @@ pub fn run(command: JobCommand) -> anyhow::Result<()> {
             if json { writeln!(out, "{}", serde_json::to_string(job)?)? } else { write!(out, "{}", show(job))? }
         }
         JobCommand::Set(SetArguments { job, rate, policy, min_rate }) => {
-            let (door, job) = find(&running, &job)?;
+            let (socket, job) = find(&running, &job)?;
             let change = Change { rate_bps: rate, min_rate_bps: min_rate, policy: policy.map(Policy::from) };
-            let said = ask(door, job, &Question::Set { job: job.job.clone(), change })?;
+            let said = ask(socket, job, &Question::Set { job: job.job.clone(), change })?;
             writeln!(out, "{}: {said}", short(job))?;
         }
         JobCommand::Stop { job } => {
-            let (door, job) = find(&running, &job)?;
-            let said = ask(door, job, &Question::Stop { job: job.job.clone() })?;
+            let (socket, job) = find(&running, &job)?;
+            let said = ask(socket, job, &Question::Stop { job: job.job.clone() })?;
             writeln!(out, "{}: {said}", short(job))?;
         }
     }
@@ -104,16 +104,16 @@ pub fn run(command: JobCommand) -> anyhow::Result<()> {
 }
 
 /// All jobs, oldest first, and where each is asked. Of a job whose two ends are here, the end that asked for it stands first.
-fn running(home: &Home) -> anyhow::Result<Vec<(Door, Shown)>> {
+fn running(home: &Home) -> anyhow::Result<Vec<(ControlSocket, Shown)>> {
     let mut all = Vec::new();
-    for door in doors(home)? {
-        match door.ask(&Question::List {}) {
-            Ok(Some(Answer::Jobs { jobs })) => all.extend(jobs.into_iter().map(|job| (door.clone(), job))),
+    for socket in control_sockets(home)? {
+        match socket.ask(&Question::List {}) {
+            Ok(Some(Answer::Jobs { jobs })) => all.extend(jobs.into_iter().map(|job| (socket.clone(), job))),
             Ok(None) => {}
             Ok(Some(other)) => {
-                eprintln!("longhaul: {}: an answer to another question: {other:?}", door.path().display())
+                eprintln!("longhaul: {}: an answer to another question: {other:?}", socket.path().display())
             }
-            Err(error) => eprintln!("longhaul: {}: no answer: {error}", door.path().display()),
+            Err(error) => eprintln!("longhaul: {}: no answer: {error}", socket.path().display()),
         }
     }
     all.sort_by(|(_, a), (_, b)| (a.began_unix_s, &a.job, b.initiates).cmp(&(b.began_unix_s, &b.job, a.initiates)));
@@ -125,8 +125,8 @@ fn short(job: &Shown) -> String {
 }
 
 /// The one job whose name begins so; of its two ends the one that asked for it.
-fn find<'a>(running: &'a [(Door, Shown)], name: &str) -> anyhow::Result<&'a (Door, Shown)> {
-    let all: Vec<&(Door, Shown)> =
+fn find<'a>(running: &'a [(ControlSocket, Shown)], name: &str) -> anyhow::Result<&'a (ControlSocket, Shown)> {
+    let all: Vec<&(ControlSocket, Shown)> =
         running.iter().filter(|(_, job)| !name.is_empty() && job.job.starts_with(&name.to_lowercase())).collect();
     let what = format!("find the job '{}'", clean(name));
     let next = "`longhaul job list` shows the jobs that run, with their names";
@@ -139,9 +139,9 @@ fn find<'a>(running: &'a [(Door, Shown)], name: &str) -> anyhow::Result<&'a (Doo
     Ok(all.iter().find(|(_, job)| job.initiates).unwrap_or(first))
 }
 
-fn ask(door: &Door, job: &Shown, question: &Question) -> anyhow::Result<String> {
+fn ask(socket: &ControlSocket, job: &Shown, question: &Question) -> anyhow::Result<String> {
     let what = || format!("ask job {}", short(job));
-    match door.ask(question) {
+    match socket.ask(question) {
         Ok(Some(Answer::Done { text })) => Ok(clean(&text)),
         Ok(Some(Answer::Failed { code, what, cause, next })) => {
             let exit = Exit::of_code(code).unwrap_or(Exit::Bug);
@@ -174,7 +174,7 @@ fn cap(bps: u64) -> String {
     if bps == 0 { "none".to_owned() } else { exact_rate(bps) }
 }
 
-fn list(running: &[(Door, Shown)]) -> String {
+fn list(running: &[(ControlSocket, Shown)]) -> String {
     let mut table = Table::new(&["job", "process", "end", "done", "now", "cap", "left", "what"]);
     for (_, job) in running {
         let now = show_bits_per_second(job.now.rate_bps);
@@ -199,7 +199,7 @@ fn show(job: &Shown) -> String {
         ("cap", cap(now.cap_bps)),
     ];
     if now.transport.contains("udp") {
-        lines.push(("pace", format!("{} law, {}", clean(&now.law), clean(&now.policy))));
+        lines.push(("pace", format!("{} controller, {}", clean(&now.controller), clean(&now.policy))));
         lines.push(("least rate", cap(now.min_rate_bps)));
     }
     lines.into_iter().map(|(what, value)| format!("{what:<11} {value}\n")).collect()
@@ -208,9 +208,9 @@ fn show(job: &Shown) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use node::job::board::Now;
+    use node::job::registry::Now;
 
-    fn job(name: &str, initiates: bool) -> (Door, Shown) {
+    fn job(name: &str, initiates: bool) -> (ControlSocket, Shown) {
         let shown = Shown {
             job: name.to_owned(),
             pid: 1,
@@ -220,7 +220,7 @@ mod tests {
             began_unix_s: 0,
             now: Now { bytes_done: 1 << 20, bytes_total: Some(2 << 20), rate_bps: 8e6, ..Now::default() },
         };
-        (Door::default(), shown)
+        (ControlSocket::default(), shown)
     }
 
     #[test]

@@ -32,7 +32,7 @@ fn main() {
         eprintln!("{failure}");
         failure.exit
     });
-    job::board::shut();
+    job::registry::shut();
     std::process::exit(i32::from(exit.code()));
 }
 

@@ -12,7 +12,7 @@ use crate::args::ServeArguments;
 use crate::config;
 use node::identity::Home;
 use node::identity::ticket::Uses;
-use node::job::board;
+use node::job::registry;
 use node::link::failure_of;
 use node::serve::settings::Settings;
 use node::serve::{Bound, Control, Log, Server};
@@ -86,7 +86,7 @@ fn end_with_stdin(gone: Event) {
         while std::io::stdin().read(&mut byte).is_ok_and(|count| count > 0) {}
         gone.signal();
         std::thread::sleep(LEFT_ALONE);
-        board::shut();
+        registry::shut();
         std::process::exit(0);
     });
 }
@@ -175,7 +175,7 @@ fn watch(server: &Control, signals: &sys::signals::SignalFd, [over, gone]: [&Eve
             let (running, was_told) = server.drain();
             if was_told {
                 eprintln!("longhaul: second signal, ending at once");
-                board::shut();
+                registry::shut();
                 std::process::exit(i32::from(Exit::Interrupted.code()));
             }
             eprintln!("longhaul: draining: no new jobs, waiting for {running} running (signal again to end at once)");

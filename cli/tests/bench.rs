@@ -49,7 +49,7 @@ fn crypto_measures_ciphers_digests_and_frames() {
 }
 
 #[test]
-fn net_measures_alone_over_loopback_with_both_engines() {
+fn net_measures_alone_over_loopback_with_both_drivers() {
     let value =
         json(&["net", "--seconds", "10ms", "--driver", "both", "--block", "64KiB", "--block", "1MiB", "--json"]);
     // Two blocks, two rings, two rails of five layers; UDP in nine ways, of which old kernels lack the last two; three datagram rails.
@@ -129,10 +129,10 @@ fn disk_measures_and_leaves_nothing_behind() {
     assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0);
     let (html, csv) = (folder.0.join("a.html"), folder.0.join("a.csv"));
     let (html_name, csv_name) = (html.to_str().unwrap(), csv.to_str().unwrap());
-    let wish = ["--sweep", "engine,block", "--html", html_name, "--csv", csv_name];
+    let wish = ["--sweep", "io-mode,block", "--html", html_name, "--csv", csv_name];
     let said = text(&[&["disk", path, "--size", "16MiB", "--seconds", "1ms", "--rounds", "1"], &wish[..]].concat());
     assert!(
-        said.contains("read, by engine") && said.contains("write, by block") && !said.contains("by depth"),
+        said.contains("read, by io-mode") && said.contains("write, by block") && !said.contains("by depth"),
         "{said}"
     );
     let page = std::fs::read_to_string(html).unwrap();

@@ -114,9 +114,9 @@ fn costs_one_job(place: &str, at_daemon: bool, pulls: bool) {
 }
 
 #[test]
-fn a_keeper_that_panics_costs_its_job_alone() {
-    costs_one_job("keeper", true, false);
-    costs_one_job("keeper", false, true);
+fn a_job_driver_that_panics_costs_its_job_alone() {
+    costs_one_job("job driver", true, false);
+    costs_one_job("job driver", false, true);
 }
 
 #[test]

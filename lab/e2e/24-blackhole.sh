@@ -21,7 +21,7 @@ hole() { # hole WORDS TRANSPORT OPTIONS...
     holds "$words: the pull is equal" cmp "$SRC/one.bin" "$DST/back.bin"
 }
 for transport in tcp udp; do
-    hole "swallowed from the start, $transport" $transport --link "rate=50Mbit rtt=10ms swallow=1400"
+    hole "swallowed from the start, $transport" $transport --link "rate=50Mbit rtt=10ms blackhole=1400"
     is "$(grep -c 'path MTU black hole to .* segments of 1180 bytes' "$LAB/hole.json")" 1 "swallowed from the start, $transport: it is said, with the remedy"
 done
 hole "nothing is swallowed" tcp --link "rate=50Mbit rtt=10ms"
@@ -40,7 +40,7 @@ for _ in \$(seq 600); do
     [ "\$("$LONGHAUL" job list --json | grep -o '"bytes_done":[0-9]*' | grep -o "[0-9]*" | head -n 1)" -gt 200000 ] 2>/dev/null && break
     sleep 0.05
 done
-"$LONGHAUL" lab set 0 swallow=1400
+"$LONGHAUL" lab set 0 blackhole=1400
 wait \$job
 END
 for what in one.bin tree; do

@@ -70,7 +70,7 @@ done
 # --- by the daemon's operator: what the client asked for stays its cap ---
 rm -f "$DST/far/one.bin"
 running operator --transport udp --rate 24Mbit "$SRC/one.bin" "${URL}"
-is "$(far_of policy) $(far_of law)" "fair delay" "the daemon's board has the policy"
+is "$(far_of policy) $(far_of controller)" "fair delay" "the daemon's board has the policy"
 # A cap above the other end's does not lift that.
 is "$(job_b set "$ID" --rate 2Gbit --policy low | sed 's/^[^:]*: //')" "at most 24Mbit/s, policy low (the other end's cap) from now on" "at the daemon: a policy that claims less, and a cap that changes nothing"
 holds "the client has it" until_true 5 eval '[ "$(of policy) $(of cap_bps)" = "low 24000000" ]'

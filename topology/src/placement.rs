@@ -11,7 +11,7 @@ pub mod shape; // a machine as the search sees it
 pub mod spec; // an arrangement in words: which group of cores, which memory
 pub mod presets; // the fixed presets, by name
 pub mod search; // what is tried next, and when it is enough
-pub mod remembered; // winners, as lines of a file
+pub mod cached; // winners, as lines of a file
 use std::fmt::{self, Write as _};
 
 /// Which rings of a NIC are used.

@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use proto::storage::{Engine, Way};
+use proto::storage::{IoMode, Way};
 use serde::Serialize;
 
 use super::cell::{Cell, Sweep};
@@ -86,7 +86,7 @@ pub fn text(reports: &[Report]) -> String {
     if flags.is_empty() { text } else { format!("{text}\n{flags}") }
 }
 
-/// One page: a plot for each sweep, engine and way, with a line for each folder; below it the table.
+/// One page: a plot for each sweep, I/O mode and way, with a line for each folder; below it the table.
 #[must_use]
 pub fn page(reports: &[Report], host: &str) -> String {
     let names = names(reports);
@@ -102,14 +102,16 @@ pub fn page(reports: &[Report], host: &str) -> String {
         [(Sweep::Threads, "Threads"), (Sweep::Files, "Files"), (Sweep::Depth, "Depth"), (Sweep::Block, "Buffer size")];
     for (of, title) in titles {
         let mut plots = String::new();
-        for (engine, way) in Engine::ALL.into_iter().flat_map(|it| [(it, Way::Read), (it, Way::Write)]) {
+        for (io_mode, way) in IoMode::ALL.into_iter().flat_map(|it| [(it, Way::Read), (it, Way::Write)]) {
             let mut lines: Vec<(String, &Measured)> = Vec::new();
             for (name, report) in names.iter().zip(reports) {
-                let own =
-                    report.cells.iter().filter(|it| (it.cell.sweep, it.cell.way, it.cell.engine) == (of, way, engine));
+                let own = report
+                    .cells
+                    .iter()
+                    .filter(|it| (it.cell.sweep, it.cell.way, it.cell.io_mode) == (of, way, io_mode));
                 lines.extend(own.map(|it| (name.clone(), it)));
             }
-            plots += &sweep(&format!("{} by {}, {engine}", way.name(), of.name()), of, &lines);
+            plots += &sweep(&format!("{} by {}, {io_mode}", way.name(), of.name()), of, &lines);
         }
         if !plots.is_empty() {
             let _ = write!(page, "<h2>{title}</h2><div class=\"plots\">{plots}</div>");

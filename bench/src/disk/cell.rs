@@ -8,7 +8,7 @@
 use std::fmt;
 
 use clap::ValueEnum;
-use proto::storage::{Engine, Way};
+use proto::storage::{IoMode, Way};
 use serde::{Serialize, Serializer};
 
 use super::Measured;
@@ -28,8 +28,9 @@ const SECTOR: u64 = 4096;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Sweep {
-    /// The engine, and who asks the kernel
-    Engine,
+    /// The I/O mode, and who asks the kernel
+    #[value(alias = "engine")]
+    IoMode,
     /// Bytes of one operation, 1 B to 1 GiB
     Block,
     /// Operations at once
@@ -47,12 +48,12 @@ pub enum Sweep {
 impl Sweep {
     /// All.
     pub const ALL: [Sweep; 7] =
-        [Sweep::Engine, Sweep::Block, Sweep::Depth, Sweep::Threads, Sweep::Files, Sweep::Memory, Sweep::Time];
+        [Sweep::IoMode, Sweep::Block, Sweep::Depth, Sweep::Threads, Sweep::Files, Sweep::Memory, Sweep::Time];
 
     /// As on the command line.
     pub const fn name(self) -> &'static str {
         match self {
-            Sweep::Engine => "engine",
+            Sweep::IoMode => "io-mode",
             Sweep::Block => "block",
             Sweep::Depth => "depth",
             Sweep::Threads => "threads",
@@ -86,8 +87,8 @@ impl By {
     }
 }
 
-fn engine<S: Serializer>(engine: &Engine, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(engine.name())
+fn io_mode<S: Serializer>(io_mode: &IoMode, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(io_mode.name())
 }
 
 fn way<S: Serializer>(way: &Way, to: S) -> Result<S::Ok, S::Error> {
@@ -103,8 +104,8 @@ pub struct Cell {
     #[serde(serialize_with = "way")]
     pub way: Way,
     /// How.
-    #[serde(serialize_with = "engine")]
-    pub engine: Engine,
+    #[serde(serialize_with = "io_mode")]
+    pub io_mode: IoMode,
     /// By whom.
     pub by: By,
     /// Bytes per operation.
@@ -126,8 +127,8 @@ impl fmt::Display for Cell {
         } else {
             units::show_memory(self.block_bytes)
         };
-        let Cell { engine, depth, threads, files, .. } = self;
-        write!(f, "{engine}, {}, {depth} x {block}", self.by.name())?;
+        let Cell { io_mode, depth, threads, files, .. } = self;
+        write!(f, "{io_mode}, {}, {depth} x {block}", self.by.name())?;
         if *threads > 1 {
             write!(f, ", {threads} threads on {files} {}", if *files == 1 { "file" } else { "files" })?;
         }
@@ -143,15 +144,15 @@ pub fn has(asked: &[Sweep], sweep: Sweep) -> bool {
     asked.is_empty() || asked.contains(&sweep)
 }
 
-/// All cells of the sweeps asked for that can be measured. Rates over time need the engines to be compared first.
+/// All cells of the sweeps asked for that can be measured. Rates over time need the I/O modes to be compared first.
 pub fn cells(asked: &[Sweep], bytes: u64, mut can: impl FnMut(Cell) -> bool) -> Vec<Cell> {
     let mut cells = Vec::new();
     for way in [Way::Read, Way::Write] {
-        for engine in Engine::ALL.into_iter().filter(|engine| engine.can(way)) {
+        for io_mode in IoMode::ALL.into_iter().filter(|io_mode| io_mode.can(way)) {
             let cell = Cell {
-                sweep: Sweep::Engine,
+                sweep: Sweep::IoMode,
                 way,
-                engine,
+                io_mode,
                 by: By::Uring,
                 block_bytes: BLOCK,
                 depth: DEPTH,
@@ -159,12 +160,12 @@ pub fn cells(asked: &[Sweep], bytes: u64, mut can: impl FnMut(Cell) -> bool) -> 
                 files: 1,
                 scattered: false,
             };
-            if has(asked, Sweep::Engine) || has(asked, Sweep::Time) {
+            if has(asked, Sweep::IoMode) || has(asked, Sweep::Time) {
                 // What is mapped is read by plain calls, whoever asks for the rest.
-                let rings = [By::Uring, By::Plain].into_iter().skip(usize::from(engine == Engine::Mmap));
+                let rings = [By::Uring, By::Plain].into_iter().skip(usize::from(io_mode == IoMode::Mmap));
                 cells.extend(rings.map(|by| Cell { by, ..cell }));
             }
-            if !matches!(engine, Engine::Direct | Engine::Buffered) {
+            if !matches!(io_mode, IoMode::Direct | IoMode::Buffered) {
                 continue;
             }
             let mut add = |sweep, varied: Vec<Cell>| {
@@ -172,7 +173,7 @@ pub fn cells(asked: &[Sweep], bytes: u64, mut can: impl FnMut(Cell) -> bool) -> 
                     cells.extend(varied.into_iter().map(|cell| Cell { sweep, ..cell }));
                 }
             };
-            let smallest = if engine == Engine::Direct { SECTOR } else { 1 };
+            let smallest = if io_mode == IoMode::Direct { SECTOR } else { 1 };
             let blocks = BLOCKS.into_iter().filter(|block| (smallest..=bytes).contains(block));
             // One at a time: what a caller of read(2) and write(2) sees.
             add(
@@ -189,12 +190,12 @@ pub fn cells(asked: &[Sweep], bytes: u64, mut can: impl FnMut(Cell) -> bool) -> 
     cells
 }
 
-/// The fastest engine of each way.
+/// The fastest I/O mode of each way.
 pub fn best_of_each_way(cells: &[Measured]) -> Vec<Cell> {
     let ways = [Way::Read, Way::Write].into_iter();
     let best = ways.filter_map(|way| {
         let of_way =
-            cells.iter().filter(|it| it.cell.sweep == Sweep::Engine && it.cell.way == way && it.cell.by != By::Fio);
+            cells.iter().filter(|it| it.cell.sweep == Sweep::IoMode && it.cell.way == way && it.cell.by != By::Fio);
         of_way.max_by(|one, other| one.gbs.total_cmp(&other.gbs))
     });
     best.map(|it| Cell { sweep: Sweep::Time, ..it.cell }).collect()

@@ -1,6 +1,6 @@
 //! All figures as one page that needs nothing else.
 //!
-//! For: people who look once: rate over engine, buffer size, depth, threads, files, time and bytes moved.
+//! For: people who look once: rate over I/O mode, buffer size, depth, threads, files, time and bytes moved.
 //! In and out: the report → HTML with inline SVG and CSS, for light and dark screens.
 //! Invariants: no script, no outside file; every text that came from a machine is escaped.
 //! Absent on purpose: anything that the JSON does not hold.
@@ -15,7 +15,7 @@ use crate::plot::{COLOURS, Line, STEPS, STYLE, TOP, WIDE, plot, round_up, tick};
 use text::page::{CLOSE, escape, open};
 use text::units;
 
-/// Bars of one way: engines, or kinds of memory.
+/// Bars of one way: I/O modes, or kinds of memory.
 fn bars(report: &Report, of: Sweep, way: Way) -> String {
     let cells: Vec<&Measured> = report.cells.iter().filter(|it| it.cell.sweep == of && it.cell.way == way).collect();
     let most = round_up(cells.iter().map(|it| it.gbs).fold(0.0, f64::max));
@@ -41,7 +41,7 @@ fn bars(report: &Report, of: Sweep, way: Way) -> String {
             (Sweep::Memory, false) => "fresh",
             _ => it.cell.by.name(),
         };
-        let name = format!("{}, {kind}", it.cell.engine);
+        let name = format!("{}, {kind}", it.cell.io_mode);
         let _ = write!(
             svg,
             "<text x=\"140\" y=\"{:.0}\" text-anchor=\"end\">{}</text><rect x=\"148\" y=\"{y:.0}\" width=\"{wide:.1}\" height=\"16\" fill=\"{colour}\"/>",
@@ -102,10 +102,10 @@ pub(super) fn sweep(title: &str, sweep: Sweep, figures: &[(String, &Measured)]) 
     plot(title, "GB/s", under, &lines, &ticks, true)
 }
 
-/// The same of one way of one file system: a line for each engine.
-fn engines(report: &Report, of: Sweep, way: Way) -> String {
+/// The same of one way of one file system: a line for each I/O mode.
+fn io_modes(report: &Report, of: Sweep, way: Way) -> String {
     let cells = report.cells.iter().filter(|it| (it.cell.sweep, it.cell.way) == (of, way));
-    let figures: Vec<_> = cells.map(|it| (format!("{}, {}", it.cell.engine, it.cell.by.name()), it)).collect();
+    let figures: Vec<_> = cells.map(|it| (format!("{}, {}", it.cell.io_mode, it.cell.by.name()), it)).collect();
     sweep(&format!("{} by {}", way.name(), of.name()), of, &figures)
 }
 
@@ -160,13 +160,13 @@ pub fn page(report: &Report, host: &str) -> String {
     let both = |of: &dyn Fn(Way) -> String| format!("{}{}", of(Way::Read), of(Way::Write));
     section(
         &mut page,
-        "Engines <span class=\"soft\">(!): see its flag below</span>",
-        both(&|way| bars(report, Sweep::Engine, way)),
+        "IoModes <span class=\"soft\">(!): see its flag below</span>",
+        both(&|way| bars(report, Sweep::IoMode, way)),
     );
     for (of, title) in
         [(Sweep::Block, "Buffer size"), (Sweep::Depth, "Depth"), (Sweep::Threads, "Threads"), (Sweep::Files, "Files")]
     {
-        section(&mut page, title, both(&|way| engines(report, of, way)));
+        section(&mut page, title, both(&|way| io_modes(report, of, way)));
     }
     section(&mut page, "Memory: fresh, and in pieces", both(&|way| bars(report, Sweep::Memory, way)));
     section(&mut page, "From moment to moment", courses(report));

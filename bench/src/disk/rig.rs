@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use engine::linux::Linux;
 use engine::platform::{Disk, Done, Op, Platform};
 use engine::tree::handle::{Handle, Refused};
-use proto::storage::{Engine, Way};
+use proto::storage::{IoMode, Way};
 use sys::mem::{HEADROOM, Mem, Pool};
 use sys::{clock, fs, ring};
 
@@ -88,7 +88,7 @@ impl Rig {
         self.bytes
     }
 
-    /// Engines that do not work here have no lines, and a note.
+    /// IoModes that do not work here have no lines, and a note.
     pub fn can(&self, cell: Cell, notes: &mut Vec<String>) -> bool {
         let trial = Cell { block_bytes: BLOCK, depth: 1, threads: 1, files: 1, ..cell };
         if cell.block_bytes > POOL_BYTES_MAX.min(available_bytes() / 4) {
@@ -99,13 +99,13 @@ impl Rig {
             .clear(trial)
             .and_then(|()| self.handle(trial, 0))
             .and_then(|file| Ok((self.runner(trial, file.clone(), 0)?, file)))
-            .and_then(|(runner, file)| runner.run(Duration::ZERO, &AtomicU64::new(0)).map(|()| file.engine()))
+            .and_then(|(runner, file)| runner.run(Duration::ZERO, &AtomicU64::new(0)).map(|()| file.mode()))
         {
-            Ok(engine) if engine == cell.engine => return true,
+            Ok(io_mode) if io_mode == cell.io_mode => return true,
             Ok(_) => "this file system refuses it".to_owned(),
             Err(error) => error.to_string(),
         };
-        let note = format!("no lines for {} by {}, {}: {why}", cell.way.name(), cell.engine, cell.by.name());
+        let note = format!("no lines for {} by {}, {}: {why}", cell.way.name(), cell.io_mode, cell.by.name());
         if !notes.contains(&note) {
             notes.push(note);
         }
@@ -117,7 +117,7 @@ impl Rig {
         // Clones share their flags: those of the cell before go.
         fs::set_direct(&file, false)?;
         let bytes = fs::stat_file(&file)?.bytes;
-        Ok(Handle::by(file, cell.engine, bytes, false, &Refused::default()))
+        Ok(Handle::by(file, cell.io_mode, bytes, false, &Refused::default()))
     }
 
     /// Files to read are flushed and out of the cache; files to write have room and nothing in it.
@@ -257,10 +257,10 @@ impl Runner<'_> {
     /// One operation: over at once for files that workers move at once, else in flight.
     fn begin(&mut self, moved: &AtomicU64) -> io::Result<()> {
         let (offset, again) = self.turn.next();
-        if again && self.cell.way == Way::Read && self.cell.engine.fills_cache() {
+        if again && self.cell.way == Way::Read && self.cell.io_mode.fills_cache() {
             fs::drop_cache(self.whole, 0, 0)?;
         }
-        if again && self.cell.way == Way::Write && self.cell.engine != Engine::Direct {
+        if again && self.cell.way == Way::Write && self.cell.io_mode != IoMode::Direct {
             // Else the same pages are written over in memory, and one flush at the end counts for all of them.
             fs::sync_data(self.whole)?;
         }

@@ -2,14 +2,14 @@
 //!
 //! For: a figure beside ours that somebody else's program made.
 //! In and out: a cell → fio's command → rate and processor time.
-//! Invariants: the same file, block, depth, engine and flush; fio is a child that ends before its figure counts.
-//! Absent on purpose: engines that fio does not have.
+//! Invariants: the same file, block, depth, I/O mode and flush; fio is a child that ends before its figure counts.
+//! Absent on purpose: I/O modes that fio does not have.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use proto::storage::{Engine, Way};
+use proto::storage::{IoMode, Way};
 
 use super::cell::{By, Cell, Sweep};
 use super::rig::Rig;
@@ -22,9 +22,9 @@ pub fn version() -> Option<String> {
 
 /// The cell that fio can run beside ours.
 pub fn of(cell: Cell) -> Option<Cell> {
-    let fits = cell.sweep == Sweep::Engine
+    let fits = cell.sweep == Sweep::IoMode
         && cell.by == By::Uring
-        && matches!(cell.engine, Engine::Direct | Engine::Buffered | Engine::Early | Engine::Dontcache);
+        && matches!(cell.io_mode, IoMode::Direct | IoMode::Buffered | IoMode::Early | IoMode::Dontcache);
     fits.then_some(Cell { by: By::Fio, ..cell })
 }
 
@@ -41,11 +41,11 @@ pub fn run(rig: &Rig, cell: Cell, time: Duration) -> anyhow::Result<(f64, f64)> 
         .arg(format!("--iodepth={}", cell.depth))
         .arg(format!("--size={}", rig.bytes()))
         .arg(format!("--runtime={}ms", time.as_millis().max(1)))
-        .arg(format!("--direct={}", u8::from(cell.engine == Engine::Direct)))
+        .arg(format!("--direct={}", u8::from(cell.io_mode == IoMode::Direct)))
         .arg(format!("--end_fsync={}", u8::from(cell.way == Way::Write)));
-    match cell.engine {
-        Engine::Dontcache => _ = fio.arg("--uncached=1"),
-        Engine::Early => _ = fio.arg("--sync_file_range=write:8"),
+    match cell.io_mode {
+        IoMode::Dontcache => _ = fio.arg("--uncached=1"),
+        IoMode::Early => _ = fio.arg("--sync_file_range=write:8"),
         _ => {}
     }
     let output = fio.stdin(Stdio::null()).output().context("failed to start fio")?;
@@ -55,8 +55,8 @@ pub fn run(rig: &Rig, cell: Cell, time: Duration) -> anyhow::Result<(f64, f64)> 
     let job = &value["jobs"][0];
     let bytes = job[way]["io_bytes"].as_f64().unwrap_or(0.0);
     if !output.status.success() || bytes == 0.0 {
-        ensure!(cell.engine != Engine::Buffered, "fio failed: {}", String::from_utf8_lossy(&output.stderr).trim());
-        // An older fio has no such engine: no figure, and none is made up.
+        ensure!(cell.io_mode != IoMode::Buffered, "fio failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+        // An older fio has no such I/O mode: no figure, and none is made up.
         return Ok((0.0, 0.0));
     }
     // fio's runtime leaves the flush at the end out; its job's runtime has it.

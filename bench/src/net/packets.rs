@@ -4,7 +4,7 @@
 //! In and out: a connected stream, over which the ends tell each other their ports, terms and a time → what this end moved and spent.
 //! Invariants: worker, rail and flow are those of every job; the sender ends when the receiver has all that was sent, so each byte that is
 //! counted has come, been held against its digest and landed; what the tail took is in the receiver's time.
-//! Absent on purpose: the search for a larger packet (the caller names the size), keepers and the control session, as in rail.rs.
+//! Absent on purpose: the search for a larger packet (the caller names the size), job drivers and the control session, as in rail.rs.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -48,7 +48,13 @@ fn rail(
     rustix::io::ioctl_fionbio(&socket, true)?;
     let mut lone = Lone::new(way.driver, way.bufs.into(), way.layer, seal, role)?;
     let packet_bytes = u32::from(way.packet_bytes) + IP_UDP_BYTES;
-    let rate = RateConfig { law: way.law.law(), policy: Policy::Fair, target: way.rate / 8, min: 0, packet_bytes };
+    let rate = RateConfig {
+        controller: way.controller.controller(),
+        policy: Policy::Fair,
+        target: way.rate / 8,
+        min: 0,
+        packet_bytes,
+    };
     // The engine leaves a quarter of the bufs to receivers, and some are being filled.
     let units_open = u32::from(way.bufs) * 3 / 4 - AHEAD as u32 / 2;
     let (packet_bytes, packet_bytes_max) = (way.packet_bytes, way.packet_bytes);
@@ -165,15 +171,15 @@ pub fn recv(stream: &OwnedFd, way: PacketsWay, seal: Seal, ready: impl FnOnce())
 
 #[cfg(test)]
 mod tests {
-    use super::super::way::{Driver, LawWanted, Layer};
+    use super::super::way::{Driver, ControllerWanted, Layer};
     use super::*;
 
     fn moved(layer: Layer) -> (Side, Side) {
         let listener = sys::sock::listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let here: OwnedFd = sys::sock::connect(listener.local_addr().unwrap(), STALL).unwrap().into();
         let there: OwnedFd = listener.accept().unwrap().0.into();
-        let (law, rate) = (LawWanted::Fixed, 400_000_000);
-        let way = PacketsWay { driver: Driver::Plain, layer, packet_bytes: 1472, law, rate, bufs: 16 };
+        let (controller, rate) = (ControllerWanted::Fixed, 400_000_000);
+        let way = PacketsWay { driver: Driver::Plain, layer, packet_bytes: 1472, controller, rate, bufs: 16 };
         std::thread::scope(|scope| {
             let receiver = scope.spawn(move || recv(&there, way, Seal::Aes128, || {}).unwrap());
             let sent = send(&here, way, Seal::Aes128, || {}, Duration::from_millis(200)).unwrap();

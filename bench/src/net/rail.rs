@@ -3,7 +3,7 @@
 //! For: what the product itself reaches on a connection, layer by layer, with no disk at either end.
 //! In and out: a connected socket, terms and a time → what this end moved and spent, by the engine's own books.
 //! Invariants: worker, rail and sealer are the ones of every job; only reads and writes of files are answered at once, untouched.
-//! Absent on purpose: keepers and the control session: assignments are made and events taken between two turns of the loop.
+//! Absent on purpose: job drivers and the control session: assignments are made and events taken between two turns of the loop.
 
 use std::io;
 use std::os::fd::OwnedFd;

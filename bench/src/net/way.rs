@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use engine::job::Cover;
 use proto::books::Stage;
 use proto::negotiate::Cipher;
-use proto::rate::Law;
+use proto::rate::ControllerKind;
 use proto::wire::control::DigestKind;
 use serde::{Deserialize, Serialize};
 use sys::ring::Kind;
@@ -158,7 +158,7 @@ impl Datagram {
 /// Controller of the rail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum LawWanted {
+pub enum ControllerWanted {
     /// Ours: keeps a small queueing delay
     Delay,
     /// BBR-like
@@ -169,15 +169,15 @@ pub enum LawWanted {
     Fixed,
 }
 
-impl LawWanted {
+impl ControllerWanted {
     /// As the protocol calls it.
     #[must_use]
-    pub fn law(self) -> Law {
+    pub fn controller(self) -> ControllerKind {
         match self {
-            LawWanted::Delay => Law::Delay,
-            LawWanted::Bbr => Law::Bbr,
-            LawWanted::Cubic => Law::Cubic,
-            LawWanted::Fixed => Law::Fixed,
+            ControllerWanted::Delay => ControllerKind::Delay,
+            ControllerWanted::Bbr => ControllerKind::Bbr,
+            ControllerWanted::Cubic => ControllerKind::Cubic,
+            ControllerWanted::Fixed => ControllerKind::Fixed,
         }
     }
 }
@@ -224,7 +224,7 @@ pub struct PacketsWay {
     /// UDP payload of a packet.
     pub packet_bytes: u16,
     /// Which controller.
-    pub law: LawWanted,
+    pub controller: ControllerWanted,
     /// Its bound in bytes per second on the wire; 0: none.
     pub rate: u64,
     /// Chunks that an end has memory for.
@@ -465,7 +465,7 @@ mod tests {
             driver: Driver::Plain,
             layer: Layer::Sealed,
             packet_bytes: 1472,
-            law: LawWanted::Delay,
+            controller: ControllerWanted::Delay,
             rate: 0,
             bufs: 64,
         };

@@ -24,7 +24,7 @@ td,th{padding:.2em .8em}td:first-child,th:first-child{text-align:left}svg text{f
 pub fn page(report: &Report) -> String {
     let mut text = format!(
         "{}<h1>{} disks as one</h1><p>{} files of {} bytes; both ends on this host ({}, {} cores, Linux {}).</p>",
-        open("longhaul bench path", STYLE),
+        open("longhaul bench volumes", STYLE),
         report.volumes.len(),
         report.files,
         report.file_bytes,

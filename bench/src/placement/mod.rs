@@ -39,8 +39,8 @@ pub struct SearchArguments {
     pub budget: Duration,
 
     /// Time for the bytes of one trial; a path of many milliseconds needs more
-    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, default_value = "50ms")]
-    pub heat: Duration,
+    #[arg(long, alias = "heat", value_name = "TIME", value_parser = units::parse_duration, default_value = "50ms")]
+    pub trial: Duration,
 
     /// So many streams and no other number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]

@@ -9,7 +9,7 @@
 use clap::Args;
 use serde::Serialize;
 use topology::cached;
-use topology::placement::remembered::{Line, word};
+use topology::placement::cached::{Line, word};
 use topology::placement::{Placement, Side};
 
 use super::report::Report;

@@ -39,7 +39,7 @@ pub struct Contestant {
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
     pub policies: &'a [String],
-    pub laws: &'a [String],
+    pub controllers: &'a [String],
     pub controls: &'a [String],
     pub streams: &'a [u16],
     /// `NAME=COMMAND`.
@@ -66,9 +66,13 @@ pub struct Have {
 pub fn all(wanted: Wanted<'_>, have: &Have) -> Result<(Vec<Contestant>, Vec<String>), String> {
     let mut list = Vec::new();
     for policy in wanted.policies {
-        for law in wanted.laws {
-            let by = if law == "delay" { String::new() } else { format!(" by {law}") };
-            let options = vec!["--transport=udp".to_owned(), format!("--policy={policy}"), format!("--law={law}")];
+        for controller in wanted.controllers {
+            let by = if controller == "delay" { String::new() } else { format!(" by {controller}") };
+            let options = vec![
+                "--transport=udp".to_owned(),
+                format!("--policy={policy}"),
+                format!("--congestion-controller={controller}"),
+            ];
             list.push(ours(format!("longhaul udp {policy}{by}"), options, policy == "fixed", OURS_BYTES, wanted));
         }
     }
@@ -221,11 +225,11 @@ mod tests {
     }
 
     fn names(peers: &[&str], servers: &[&str], have: &Have) -> Result<(Vec<String>, Vec<String>), String> {
-        let (policies, laws, controls) = (words(&["fair", "low"]), words(&["delay"]), words(&["cubic", "bbr"]));
+        let (policies, controllers, controls) = (words(&["fair", "low"]), words(&["delay"]), words(&["cubic", "bbr"]));
         let (peers, servers) = (words(peers), words(servers));
         let wanted = Wanted {
             policies: &policies,
-            laws: &laws,
+            controllers: &controllers,
             controls: &controls,
             streams: &[1, 8],
             peers: &peers,

@@ -12,7 +12,7 @@ use self::pipe::{Pipe, Spool};
 use crate::report::{Mode, Screen};
 use node::client::{self, Manner, Node};
 use node::identity::Home;
-use node::job::board;
+use node::job::registry;
 use node::link::failure_of;
 use node::request::JobRequest;
 use text::exit::{Exit, Failure};
@@ -79,7 +79,7 @@ fn end_by_signal(json: bool) -> std::io::Result<()> {
             let wait = sys::event::poll(&[(std::os::fd::AsFd::as_fd(&signals), sys::event::Interest::Read)], None);
             if wait.is_ok() && signals.take().is_some() {
                 pipe::forget();
-                board::shut();
+                registry::shut();
                 let failure = Exit::Interrupted.fail("finish the copy", "a signal asked to stop");
                 Screen::new(Mode::choose(json)).fail(&failure);
                 std::process::exit(i32::from(failure.exit.code()));

@@ -17,7 +17,7 @@ use crate::report::json::hex;
 use crate::report::{Mode, Progress, Screen, clean, show_path};
 use node::verify::Place;
 use node::verify::files::{self, Found, Tally};
-use node::verify::paper::Paper;
+use node::verify::receipt::Paper;
 use text::exit::{Exit, Failure};
 use text::units::{show_bytes, show_bytes_per_second, show_count, show_seconds};
 

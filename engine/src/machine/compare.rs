@@ -1,7 +1,7 @@
 //! Two versions of a file compared chunk by chunk, so that only what differs travels.
 //!
-//! For: `sync`, `cp --checksum`: the thread beside the keeper that reads and digests what stands at each end.
-//! In and out: looks from the keeper, in order; what was seen, file by file, in batches.
+//! For: `sync`, `cp --checksum`: the thread beside the job driver that reads and digests what stands at each end.
+//! In and out: looks from the job driver, in order; what was seen, file by file, in batches.
 //! Invariants: a version that changed while it was looked at is worth nothing, and nothing is carried over from it; at most one chunk is
 //! in memory, of a version that is striped by chunk one for each volume.
 //! Absent on purpose: which files are compared, and what follows from it (recv/compare.rs, send.rs).

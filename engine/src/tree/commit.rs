@@ -1,7 +1,7 @@
 //! The committer's work: what makes bytes durable and files visible, off the loop.
 //!
 //! For: step 11 of a chunk's path: fdatasync, journal, rename, fsync of the folder.
-//! In and out: tasks in order from the keeper; one answer each.
+//! In and out: tasks in order from the job driver; one answer each.
 //! Invariants: a journal record is appended after the flush of the data it speaks of, or says that it was not; a name appears after the
 //! flush its rung asks for.
 //! Absent on purpose: when to flush (machine::recv decides).

@@ -27,7 +27,7 @@ pub type Sources = volumes::source::Volumes<source::LinuxSource>;
 /// The volumes that a job writes.
 pub type Sinks = volumes::Volumes<sink::LinuxSink>;
 
-/// What the file systems of a job's sources gave together in earlier races, bit/s; 0: not known of all, or the bytes are in memory.
+/// What the file systems of a job's sources gave together in earlier measurements, bit/s; 0: not known of all, or the bytes are in memory.
 #[must_use]
 pub fn read_bps(sources: &Sources) -> u64 {
     io_mode::together_bps(sources.trees().iter().map(source::LinuxSource::remembered))
@@ -72,7 +72,7 @@ pub(crate) fn is_piece(name: &[u8]) -> bool {
     name.starts_with(PREFIX.as_bytes()) && PIECE_ENDINGS.iter().any(|it| name.ends_with(it.as_bytes()))
 }
 
-/// What tells a volume of a set from an empty folder; see `node/src/job/volumes.rs`.
+/// What tells a volume of a set from an empty folder; see `node/src/job/endpoint/volumes.rs`.
 pub const VOLUME_MARK: &[u8] = b".longhaul-volume";
 
 /// How our own files in a destination begin.

@@ -426,7 +426,7 @@ impl<'a> Run<'a> {
         self.clock.advance((next - now).min(10_000_000));
     }
 
-    /// One turn of a keeper: what came is told, what is due goes out.
+    /// One turn of a job driver: what came is told, what is due goes out.
     fn keep(&mut self, side: usize) {
         self.rails();
         let now = self.clock.now();

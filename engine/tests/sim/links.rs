@@ -272,7 +272,7 @@ fn two_ends(rng: &mut Rng) -> ([End; 2], u16) {
         let is_initiator = index == 0;
         let offers = Offers { is_initiator, ..offers.clone() };
         let settings = Settings::new(at(0), Some(&offers), &plan);
-        let (controller, policy) = (plan.pace.law, plan.pace.policy);
+        let (controller, policy) = (plan.pace.controller, plan.pace.policy);
         let facts =
             settings::Facts { controller, policy, uses_datagrams: true, sends: is_initiator, initiates: is_initiator };
         let times = |rng: &mut Rng, most| if rng.permille(300) { rng.between(1, most) } else { 0 };

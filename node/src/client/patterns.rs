@@ -4,7 +4,7 @@
 //! In and out: words as bytes → paths, in their order.
 //! Invariants: braces are those of the shell; a set that is expanded by the shell and one that is quoted mean the same; a pattern that stands for
 //! nothing is an error, never a path.
-//! Absent on purpose: which words are patterns (whoever read them decides), looking at volumes (job::place), how a set is used (layout).
+//! Absent on purpose: which words are patterns (whoever read them decides), looking at volumes (job::endpoint), how a set is used (layout).
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -355,7 +355,7 @@ impl Scan {
             self.tell(&level.end, batch);
             self.levels.push(level);
         } else {
-            // A race over holes would measure nothing.
+            // A measurement over holes would measure nothing.
             if stat.kind == Kind::File && stat.bytes >= LARGE_FILE_BYTES_MIN && !meta.sparse && !self.by_chunk {
                 self.chooser.announce(Way::Read, stat.bytes, stat.dev, &Ground::File(dir, name));
             }

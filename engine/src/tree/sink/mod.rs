@@ -203,18 +203,18 @@ impl LinuxSink {
         self.set(&self.base.pin(&entry.path, kind)?, entry)
     }
 
-    /// Who chooses its engines.
+    /// Who chooses its I/O modes.
     #[must_use]
     pub fn chooser(&self) -> &Chooser {
         &self.chooser
     }
 
-    /// What its file system took in an earlier race.
+    /// What its file system took in an earlier measurement.
     pub(super) fn remembered(&self) -> Option<(u64, u64)> {
         self.chooser.remembered(Way::Write, &self.base)
     }
 
-    /// Once a large part is on the disk its pages need not stay in memory, if the engine was ours to choose.
+    /// Once a large part is on the disk its pages need not stay in memory, if the I/O mode was ours to choose.
     fn let_go(&self, entry: &Entry, part: &File) {
         if entry.bytes() >= LARGE_FILE_BYTES_MIN && self.chooser.is_free(Way::Write) {
             let _ = sys::fs::drop_cache(part, 0, 0);
@@ -630,13 +630,13 @@ impl Parts for LinuxSink {
             (true, true) => sys::fs::truncate(&file, entry.bytes())?,
             (true, false) => sys::fs::preallocate(&file, entry.bytes())?,
         }
-        let (lane, _) = self.chooser.lane(Way::Write, &file, entry.bytes(), || false);
-        let handle = Handle::by(file, lane.engine, 0, false, &self.chooser.refused).in_lane(lane);
+        let (candidate, _) = self.chooser.candidate(Way::Write, &file, entry.bytes(), || false);
+        let handle = Handle::by(file, candidate.mode, 0, false, &self.chooser.refused).by_candidate(candidate);
         Ok(handle.taking_turns(self.turns.of(entry.id)))
     }
 
     fn open_part_loose(&self, _volume: usize, entry: &Entry) -> io::Result<Handle> {
-        // Whoever writes such a chunk anew was told to by the keeper, after this: the mailboxes order it.
+        // Whoever writes such a chunk anew was told to by the job driver, after this: the mailboxes order it.
         self.loose.store(true, Ordering::Relaxed);
         self.own(entry)?;
         Ok(Handle::new(self.create_part(&self.part_of(entry), false)?))

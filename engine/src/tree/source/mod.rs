@@ -126,8 +126,8 @@ impl LinuxSource {
 
     fn handle(&self, entry: &Entry, file: File) -> Handle {
         let bytes = entry.bytes();
-        let (lane, behind) = self.chooser.lane(Way::Read, &file, bytes, || is_cached(&file, bytes));
-        Handle::by(file, lane.engine, bytes, behind, &self.chooser.refused).in_lane(lane)
+        let (candidate, behind) = self.chooser.candidate(Way::Read, &file, bytes, || is_cached(&file, bytes));
+        Handle::by(file, candidate.mode, bytes, behind, &self.chooser.refused).by_candidate(candidate)
     }
 
     /// See `choosing`.
@@ -145,13 +145,13 @@ impl LinuxSource {
         self.numeric
     }
 
-    /// Who chooses its engines.
+    /// Who chooses its I/O modes.
     #[must_use]
     pub fn chooser(&self) -> &Arc<Chooser> {
         &self.chooser
     }
 
-    /// What its file system gave in an earlier race, if it is one large file that is not in memory already.
+    /// What its file system gave in an earlier measurement, if it is one large file that is not in memory already.
     pub(super) fn remembered(&self) -> Option<(u64, u64)> {
         let mut roots = self.roots.values();
         let (Some(root), None) = (roots.next(), roots.next()) else { return None };
