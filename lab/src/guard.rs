@@ -15,7 +15,7 @@ use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process};
 use sys::netns;
 
-use crate::GuardArguments;
+use crate::arguments::GuardArguments;
 use crate::hosts::Lab;
 
 /// Looks for processes so often before giving up: new ones may be started while old ones are ended.

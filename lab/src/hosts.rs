@@ -15,10 +15,10 @@ use anyhow::Context;
 use sys::netns;
 use sys::tun::Offloads;
 
-use crate::emulator::{Direction, Told};
-use crate::line::{self, Line};
-use crate::link::{Link, bytes_in};
 use crate::settings::{AB, BA, LinkSettings};
+use crate::wire::emulator::{Direction, Told};
+use crate::wire::line::{self, Line};
+use crate::wire::link::{Link, bytes_in};
 use text::exit::{Exit, Failure};
 
 /// As many as fit into the third byte of the addresses.

@@ -55,7 +55,7 @@ pub fn offer(wishes: &Wishes) -> Offer {
     let cores = if wishes.workers > 0 { usize::from(wishes.workers) } else { cores };
     let drivers = match wishes.driver {
         Some(driver) => vec![driver],
-        None if sys::host::io_uring().is_ok() => vec![Driver::Uring, Driver::Plain],
+        None if sys::ring::io_uring().is_ok() => vec![Driver::Uring, Driver::Plain],
         None => vec![Driver::Plain],
     };
     let ciphers = match wishes.cipher {

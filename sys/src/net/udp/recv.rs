@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use super::send::empty_message;
 use super::wire::{Heard, Name, Words};
-use crate::clock::unix_ns;
+use crate::host::clock::unix_ns;
 
 /// Congestion experienced (RFC 3168 section 5).
 const MARKED: u8 = 0b11;

@@ -41,7 +41,7 @@ const ROOT: u32 = 0xffff_ffff;
 /// The queue that packets of a bound or connected socket wait in. Errors: the socket has no address yet, or it is on no interface of
 /// this namespace; netlink's.
 pub fn queue_of(fd: impl AsFd) -> io::Result<Queue> {
-    let ip = crate::sock::local_addr(fd)?.ip().to_canonical();
+    let ip = crate::net::sock::local_addr(fd)?.ip().to_canonical();
     let on = |it: &host::Interface| it.addresses.iter().any(|address| address.to_canonical() == ip);
     let found = host::interfaces()?.into_iter().find(on);
     let interface = found.ok_or_else(|| io::Error::from_raw_os_error(libc::EADDRNOTAVAIL))?.name;

@@ -9,7 +9,7 @@
 //! A packet meets, in this order: the link being down, a size the path does not carry, the drop-tail queue, the serialisation at
 //! the rate, and then the wire, which loses, harms, doubles, delays and reorders. What the wire loses has used the rate.
 
-use crate::dice::{Dice, Share};
+use crate::wire::dice::{Dice, Share};
 
 const NS_PER_S: u64 = 1_000_000_000;
 

@@ -16,9 +16,9 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use sys::event::Event;
 use sys::tun::{PACKET_BYTES_MAX, VNET_HEADER_BYTES};
 
-use crate::line::{Counts, Line};
-use crate::link::Wire;
-use crate::packet::HEAD_BYTES_MAX;
+use crate::wire::line::{Counts, Line};
+use crate::wire::link::Wire;
+use crate::wire::packet::HEAD_BYTES_MAX;
 
 /// A packet so much later than it was due counts as late: a third of the error that a round trip may have (0.3 ms).
 pub const LATE_NS: u64 = 100_000;

@@ -3,7 +3,7 @@
 //! What it is for: the lab's emulator reads what one host sends and writes what the other receives. In: a name. Out: a
 //! non-blocking file; each read or write is one packet, [`VNET_HEADER_BYTES`] of virtio header before its IP header.
 //! Invariants: the device lives in the network namespace of the thread that opened it, and as long as the file.
-//! Absent on purpose: addresses and MTU ([`crate::netns`]), Ethernet frames, several queues, and what the packets mean.
+//! Absent on purpose: addresses and MTU ([`crate::net::netns`]), Ethernet frames, several queues, and what the packets mean.
 
 use std::fs::File;
 use std::io;
@@ -45,7 +45,7 @@ pub struct Offloads {
 /// every offload the kernel has. Errors: ENOENT (no TUN in this kernel), EACCES, EPERM, EBUSY (the name is taken), EINVAL.
 pub fn open(name: &str) -> io::Result<(File, Offloads)> {
     let fd = rustix::fs::open("/dev/net/tun", OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
-    let mut request = crate::netns::request(name)?;
+    let mut request = crate::net::netns::request(name)?;
     request.ifr_ifru.ifru_flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR;
     // SAFETY: TUNSETIFF reads and writes one `ifreq`, which `request` is.
     checked(unsafe { libc::ioctl(fd.as_raw_fd(), TUNSETIFF, &mut request) })?;

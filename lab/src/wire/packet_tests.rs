@@ -176,7 +176,7 @@ fn a_mark_is_written_where_the_transport_takes_it_and_nowhere_else() {
 
 #[test]
 fn whatever_the_bytes_are_nothing_panics_and_nothing_grows() {
-    let mut dice = crate::dice::Dice::new(5);
+    let mut dice = crate::wire::dice::Dice::new(5);
     let seeds = [tcp4(3 * MSS), udp6(2 * MSS + 7), tcp4(0), vec![0; VNET], Vec::new(), vec![0xff; 70]];
     let mut space = [0; HEAD_BYTES_MAX];
     let mut out = Vec::new();

@@ -13,8 +13,8 @@ use std::io;
 use sys::mem::{Buf, Pool};
 use sys::tun::{PACKET_BYTES_MAX, VNET_HEADER_BYTES};
 
-use crate::link::{Cause, Fate, Link, Wire};
-use crate::packet::{self, HEAD_BYTES_MAX, Shape};
+use crate::wire::link::{Cause, Fate, Link, Wire};
+use crate::wire::packet::{self, HEAD_BYTES_MAX, Shape};
 
 /// Reads share a block: at most one read's room of it is wasted, an eighth.
 pub const BLOCK_BYTES: usize = 512 << 10;

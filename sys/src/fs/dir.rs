@@ -1,141 +1,22 @@
-//! Files and folders, beneath a root.
+//! A root that the user named, and the names beneath it.
 //!
-//! What it is for: everything a job does with names. In: a [`Dir`] (the root the user named) and relative names in
-//! bytes, `/` between components. Out: open files, facts, changes; errors carry the kernel's number.
-//! Invariants: no name leads out of its root: no component may be empty, `.` or `..`, and no component is followed as a
-//! link, neither by the kernel's rules (`fs/beneath.rs`) nor, for the last one, by any call here.
-//! Absent on purpose: recursion, and any policy about names, modes or times.
-
-mod beneath;
-mod file;
-mod lock;
-mod meta;
-mod storage;
+//! For: everything a job does with names. In: relative names in bytes. Out: open files, facts, changes.
+//! Invariants: every call resolves its name beneath the root (`beneath.rs`) and follows no link.
+//! Absent on purpose: an entry's own metadata (`meta.rs`), and what is done to a file once it is open (`file.rs`).
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
+use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags};
 
-use beneath::{Split, split};
-pub use file::{
-    HOLE_BYTES, Writers, begin_read, clone_content, copy_range, dig, drop_cache, is_block_file_system, is_cached_at,
-    is_memory_file_system, next_data, next_hole, preallocate, punch, read_at_full, set_direct, set_file_meta, settle,
-    start_write_out, stat_file, sync_data, tells_holes, truncate, write_at_full, writers_of,
-};
-pub use lock::try_lock;
-pub use meta::{Attribute, Pin, each_name};
-pub use storage::{Cached, DirectAlign, Map, Mount, cached, direct_align, mount_of, read_mapped};
+use super::beneath::{self, Split, split};
+use super::file;
+use super::stat::{Kind, Space, Stat, times};
 
 /// Folders whose descriptors a `Dir` keeps: scanner, workers and committer each sit in one or two at a time.
 const PARENTS_KEPT: usize = 8;
-
-/// What a name stands for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// A regular file.
-    File,
-    /// A folder.
-    Folder,
-    /// A symbolic link.
-    Link,
-    /// A FIFO.
-    Fifo,
-    /// A socket's name.
-    Socket,
-    /// A character device.
-    Char,
-    /// A block device.
-    Block,
-    /// What Linux may yet invent.
-    Other,
-}
-
-impl Kind {
-    fn of(kind: FileType) -> Kind {
-        match kind {
-            FileType::RegularFile => Kind::File,
-            FileType::Directory => Kind::Folder,
-            FileType::Symlink => Kind::Link,
-            FileType::Fifo => Kind::Fifo,
-            FileType::Socket => Kind::Socket,
-            FileType::CharacterDevice => Kind::Char,
-            FileType::BlockDevice => Kind::Block,
-            _ => Kind::Other,
-        }
-    }
-}
-
-/// Facts of one entry. Times are seconds and nanoseconds since 1970.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stat {
-    /// What it is.
-    pub kind: Kind,
-    /// Size.
-    pub bytes: u64,
-    /// Permission bits, 0o7777.
-    pub mode: u32,
-    /// Last change of the contents.
-    pub mtime_s: i64,
-    /// Last change of the contents, nanoseconds.
-    pub mtime_ns: u32,
-    /// Last change of contents or metadata.
-    pub ctime_s: i64,
-    /// Last change of contents or metadata, nanoseconds.
-    pub ctime_ns: u32,
-    /// Device of the file system.
-    pub dev: u64,
-    /// Number on that device.
-    pub ino: u64,
-    /// Names it has.
-    pub nlink: u64,
-    /// 512-byte units stored; fewer than `bytes` / 512 means holes.
-    pub blocks: u64,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Of a device: its major number.
-    pub major: u32,
-    /// Of a device: its minor number.
-    pub minor: u32,
-}
-
-impl Stat {
-    fn of(stat: &rustix::fs::Stat) -> Stat {
-        Stat {
-            kind: Kind::of(FileType::from_raw_mode(stat.st_mode)),
-            bytes: stat.st_size as u64,
-            mode: stat.st_mode & 0o7777,
-            mtime_s: stat.st_mtime,
-            mtime_ns: stat.st_mtime_nsec as u32,
-            ctime_s: stat.st_ctime,
-            ctime_ns: stat.st_ctime_nsec as u32,
-            dev: stat.st_dev,
-            ino: stat.st_ino,
-            #[allow(clippy::unnecessary_cast, reason = "32 bits on arm64")]
-            nlink: stat.st_nlink as u64,
-            blocks: stat.st_blocks as u64,
-            uid: stat.st_uid,
-            gid: stat.st_gid,
-            major: rustix::fs::major(stat.st_rdev),
-            minor: rustix::fs::minor(stat.st_rdev),
-        }
-    }
-}
-
-/// Room on a file system.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Space {
-    /// Free for unprivileged users.
-    pub free_bytes: u64,
-    /// All.
-    pub total_bytes: u64,
-    /// `ext4`, `xfs`, …; a hexadecimal magic number if it has no name here.
-    pub fs_type: String,
-}
 
 /// A folder and everything beneath it. Clones are the same folder.
 #[derive(Debug, Clone)]
@@ -351,7 +232,11 @@ impl Dir {
     }
 
     /// Runs `call` with the folder of `rel` and the last component of `rel`.
-    fn at<T>(&self, rel: &[u8], call: impl Fn(BorrowedFd<'_>, &[u8]) -> rustix::io::Result<T>) -> io::Result<T> {
+    pub(super) fn at<T>(
+        &self,
+        rel: &[u8],
+        call: impl Fn(BorrowedFd<'_>, &[u8]) -> rustix::io::Result<T>,
+    ) -> io::Result<T> {
         let Split { parent, name } = split(rel)?;
         if parent.is_empty() {
             return Ok(call(self.0.fd.as_fd(), name)?);
@@ -369,7 +254,7 @@ impl Dir {
     }
 
     /// The descriptor of a folder beneath, and whether it was kept from an earlier call.
-    fn folder(&self, rel: &[u8]) -> io::Result<(Arc<OwnedFd>, bool)> {
+    pub(super) fn folder(&self, rel: &[u8]) -> io::Result<(Arc<OwnedFd>, bool)> {
         let mut kept = self.0.parents.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = kept.iter().rposition(|(path, _)| path == rel) {
             kept[at..].rotate_left(1);
@@ -396,12 +281,6 @@ impl AsFd for Dir {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.fd.as_fd()
     }
-}
-
-/// The two numbers of a device, as `/sys/dev/block` names it.
-#[must_use]
-pub fn device_numbers(dev: u64) -> (u32, u32) {
-    (rustix::fs::major(dev), rustix::fs::minor(dev))
 }
 
 /// One name of a folder.
@@ -448,12 +327,5 @@ fn regular(fd: &OwnedFd) -> io::Result<Stat> {
         Kind::File => Ok(stat),
         Kind::Folder => Err(io::Error::from_raw_os_error(libc::EISDIR)),
         _ => Err(io::Error::from_raw_os_error(libc::EINVAL)),
-    }
-}
-
-fn times((seconds, nanoseconds): (i64, u32)) -> Timestamps {
-    Timestamps {
-        last_access: Timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT },
-        last_modification: Timespec { tv_sec: seconds, tv_nsec: i64::from(nanoseconds.min(999_999_999)) },
     }
 }

@@ -28,8 +28,8 @@ pub use self::pace::{Queue, fine_timers, queue_of};
 pub use self::recv::{Arrived, recv_burst, recv_bursts};
 pub use self::send::{BURST_BYTES_MAX, HEAD_BYTES, How, SEGMENTS_MAX, send_burst, send_by, send_sealed, send_to};
 pub use self::splice::Splicer;
-pub use crate::sock::{Buffers, local_addr, peer_addr, set_max_pacing_rate, take_error};
-use crate::sock::{get_option, set_buffers, set_option};
+pub use crate::net::sock::{Buffers, local_addr, peer_addr, set_max_pacing_rate, take_error};
+use crate::net::sock::{get_option, set_buffers, set_option};
 
 /// ECN-capable, first code point: what all packets leave with (RFC 3168 section 5).
 const ECT0: u8 = 0b10;

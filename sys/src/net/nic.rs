@@ -60,7 +60,7 @@ pub fn tell(name: &str, words: &[u32; WORDS]) -> io::Result<()> {
 
 fn exchange(name: &str, mut words: [u32; WORDS]) -> io::Result<[u32; WORDS]> {
     let fd = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-    let mut request = crate::netns::request(name)?;
+    let mut request = crate::net::netns::request(name)?;
     request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
     // SAFETY: SIOCETHTOOL reads and writes one `ifreq`, and the structure of the command at `ifru_data`: for those above at most 23
     // words, and `words`, which outlives the call, has 32.

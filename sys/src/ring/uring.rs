@@ -21,11 +21,11 @@ use std::time::{Duration, Instant};
 use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, opcode, squeue};
 
-use crate::event::Waker;
+use super::op::{Done, Op, PIPE_SLACK, RWF_DONTCACHE, check_range};
+use crate::host::event::Waker;
 use crate::mem::{Buf, Mapping, Mem, Pool};
-use crate::pipe::{Lending, Pipe, Tail};
-use crate::ring::{Done, Op, PIPE_SLACK, RWF_DONTCACHE, check_range};
-use crate::sock::wake_for;
+use crate::net::pipe::{Lending, Pipe, Tail};
+use crate::net::sock::wake_for;
 
 /// User data of the entry that reads the waker's eventfd; no slot has this number.
 const WAKE: u64 = u64::MAX;

@@ -6,6 +6,18 @@
 //! Absent on purpose: rules about facts, and every setting of the host. Ask before `confine`: /proc and /sys may be out
 //! of reach afterwards.
 
+// What time it is, and what the process has used.
+pub mod clock;
+// Waking a thread that waits in the kernel, and waiting for several descriptors.
+pub mod event;
+// Signals as something to read.
+pub mod signals;
+// The words of the command line, as others see them.
+pub mod words;
+// Giving up rights, for good.
+pub mod confine;
+// System calls that fail, for tests.
+pub mod forbid;
 mod limits;
 mod net;
 
@@ -66,8 +78,8 @@ pub struct Memory {
 pub fn memory() -> io::Result<Memory> {
     let text = std::fs::read_to_string("/proc/meminfo")?;
     Ok(Memory {
-        total_bytes: crate::clock::kib_line(&text, "MemTotal:"),
-        available_bytes: crate::clock::kib_line(&text, "MemAvailable:"),
+        total_bytes: clock::kib_line(&text, "MemTotal:"),
+        available_bytes: clock::kib_line(&text, "MemAvailable:"),
         limit_bytes: limits::memory_limit(),
     })
 }
@@ -150,11 +162,6 @@ pub fn huge_pages() -> HugePages {
         std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
     };
     HugePages { free_2m: free(2048), free_1g: free(1_048_576) }
-}
-
-/// Whether io_uring works here: `Ok` with its mode, or the reason why not.
-pub fn io_uring() -> Result<String, String> {
-    crate::uring::probe().map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -8,6 +8,9 @@
 //! Absent on purpose: giving back on drop. A buf that is dropped is lost to its pool (the counts show it), because
 //! the pool has no lock and belongs to one thread.
 
+// An allocator that counts, for tests.
+pub mod count;
+
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -19,7 +19,7 @@ pub const SYNCFS: libc::c_long = libc::SYS_syncfs;
 /// # Panics
 /// Where the kernel takes no filter.
 pub fn forbid(calls: &[libc::c_long], errno: i32) {
-    crate::confine::no_new_privs().expect("set");
+    super::confine::no_new_privs().expect("set");
     // linux/filter.h and linux/seccomp.h: load the call's number; for each forbidden one return the error, else allow.
     let step = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
     let mut program = vec![step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];

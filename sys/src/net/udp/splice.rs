@@ -26,10 +26,10 @@ use std::time::Duration;
 use rustix::net::sockopt;
 
 use super::send::{BURST_BYTES_MAX, HEAD_BYTES, SEGMENTS_MAX};
-use crate::event::{Interest, poll};
+use crate::host::event::{Interest, poll};
 use crate::mem::{Buf, Pool};
-use crate::pipe::Pipe;
-use crate::sock::set_option;
+use crate::net::pipe::Pipe;
+use crate::net::sock::set_option;
 
 /// Memory of one burst: 16 pages, the most that one message takes, hold the longest burst.
 const SLOT_BYTES: usize = 64 << 10;

@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use crate::event::Waker;
+use super::op::{Done, Op, PIPE_SLACK, RWF_DONTCACHE, check_range};
+use crate::host::event::Waker;
 use crate::mem::{Mem, Pool};
-use crate::pipe::{Lending, Pipe};
-use crate::ring::{Done, Op, PIPE_SLACK, RWF_DONTCACHE, check_range};
-use crate::sock::wake_for;
+use crate::net::pipe::{Lending, Pipe};
+use crate::net::sock::wake_for;
 
 /// Disk helper threads per driver. Two keep a disk busy while one of them hands over; more would only queue in the kernel.
 const DISK_THREADS: usize = 2;

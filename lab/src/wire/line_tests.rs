@@ -5,8 +5,8 @@
 //! Absent on purpose: the model of the wire (link_tests.rs) and headers (packet_tests.rs).
 
 use super::*;
-use crate::dice::Share;
-use crate::link::{Jitter, Loss};
+use crate::wire::dice::Share;
+use crate::wire::link::{Jitter, Loss};
 
 const MS: u64 = 1_000_000;
 const GRANULE: u64 = 50_000;
@@ -149,11 +149,11 @@ fn under_every_trouble_at_once_no_packet_is_unaccounted_for() {
         reorder_ns: 4 * MS,
         duplicate: Share::from_ppb(20_000_000),
         corrupt: Share::from_ppb(20_000_000),
-        queue: crate::link::Depth::Bytes(300_000),
+        queue: crate::wire::link::Depth::Bytes(300_000),
         ..Wire::default()
     };
     let mut line = line(wire);
-    let mut dice = crate::dice::Dice::new(11);
+    let mut dice = crate::wire::dice::Dice::new(11);
     let mut now = 0;
     let mut before = 0;
     let mut space = [0; HEAD_BYTES_MAX];
