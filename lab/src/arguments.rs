@@ -41,6 +41,9 @@ pub enum LabCommand {
     List,
     /// Measure whether the links are what they say: round trip, rate, loss, queue, jitter, reordering
     Measure(MeasureArguments),
+    /// Make two hosts on one wire of the kernel's, say where they are, and end them when the caller ends
+    #[command(hide = true)]
+    Hosts,
     #[command(hide = true)]
     Hold(Box<UpArguments>),
     #[command(hide = true)]

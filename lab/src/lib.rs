@@ -10,6 +10,7 @@ pub mod arguments; // what can be asked
 pub mod settings; // the user's words for a link
 pub mod wire; // what happens to each packet
 pub mod hosts; // namespaces, devices, addresses
+pub mod pair; // two hosts on a wire that nothing emulates
 pub mod script; // what happens to them at which time
 pub mod control; // talking to a lab that runs
 pub mod guard; // what is left at its end
@@ -30,6 +31,7 @@ pub fn run(command: &LabCommand) -> u8 {
     let result = match command {
         LabCommand::Run(arguments) => run::run(arguments),
         LabCommand::Up(arguments) => visit::up(arguments),
+        LabCommand::Hosts => pair::run(),
         LabCommand::Hold(arguments) => run::hold(arguments),
         LabCommand::Guard(arguments) => guard::run(arguments),
         LabCommand::Down { name } => visit::down(name.as_deref()),

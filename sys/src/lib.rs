@@ -21,4 +21,4 @@ pub mod ring;
 
 pub use host::{clock, confine, event, forbid, signals, words};
 pub use mem::count;
-pub use net::{netns, nic, qdisc, sock, tun, udp};
+pub use net::{netns, nic, qdisc, sock, tun, udp, veth};

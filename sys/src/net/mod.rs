@@ -13,6 +13,8 @@ pub mod udp;
 // What a NIC tells of itself, and the queueing discipline of its device.
 pub mod nic;
 pub mod qdisc;
-// For the lab: network interfaces whose wire is a descriptor, and hosts made of namespaces.
+mod netlink; // its messages
+// For the lab: network interfaces whose wire is a descriptor, hosts made of namespaces, and pairs of interfaces.
 pub mod netns;
 pub mod tun;
+pub mod veth;

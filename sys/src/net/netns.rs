@@ -6,6 +6,7 @@
 //! it; a namespace has no name and ends with its last descriptor and process.
 //! Absent on purpose: netlink, routes beyond the one an address brings, bridges, and names in /run/netns.
 
+use std::ffi::CStr;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -88,6 +89,51 @@ pub fn die_with_parent(command: &mut Command) -> &mut Command {
     let bind = || Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?);
     // SAFETY: between fork and exec `bind` makes one system call (prctl) and allocates nothing.
     unsafe { command.pre_exec(bind) }
+}
+
+/// Gives a child a network and a mount namespace of its own, with a /run of its own in it; mounts there are seen nowhere else. Errors of
+/// its start: EPERM, ENOSPC (user.max_net_namespaces, user.max_mnt_namespaces).
+pub fn found(command: &mut Command) -> &mut Command {
+    let found = || {
+        // SAFETY: NEWNET and NEWNS change which interfaces and mounts this process sees; it has one thread, which shares nothing.
+        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET | UnshareFlags::NEWNS) }?;
+        mount(c"/", c"", libc::MS_PRIVATE | libc::MS_REC)?;
+        // A host without one is a host all the same: only a few programs want their folder there (sshd).
+        let _ = mount(c"/run", c"tmpfs", 0);
+        Ok(())
+    };
+    // SAFETY: between fork and exec `found` makes three system calls (unshare, mount twice) on constant texts and allocates nothing.
+    unsafe { command.pre_exec(found) }
+}
+
+/// mount(2) of a file system that needs no device. Allocates nothing.
+fn mount(target: &CStr, kind: &CStr, flags: libc::c_ulong) -> io::Result<()> {
+    // SAFETY: the call reads three texts that end with a zero, and no data.
+    let result = unsafe { libc::mount(c"none".as_ptr(), target.as_ptr(), kind.as_ptr(), flags, std::ptr::null()) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Lets a child begin in a network namespace, and in a mount namespace where one is given. Errors of its start: EPERM.
+pub fn join(command: &mut Command, net: OwnedFd, mounts: Option<OwnedFd>) -> &mut Command {
+    let join = move || {
+        move_into_link_name_space(net.as_fd(), Some(LinkNameSpaceType::Network))?;
+        if let Some(mounts) = &mounts {
+            move_into_link_name_space(mounts.as_fd(), Some(LinkNameSpaceType::Mount))?;
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec `join` makes two system calls (setns) on descriptors that the command owns and allocates nothing.
+    unsafe { command.pre_exec(join) }
+}
+
+/// The network namespace of another process. Errors: ENOENT (it has ended), EPERM.
+pub fn net_of(process: u32) -> io::Result<OwnedFd> {
+    open_namespace(&format!("/proc/{process}/ns/net"))
+}
+
+/// The mount namespace of another process. Errors: as above.
+pub fn mounts_of(process: u32) -> io::Result<OwnedFd> {
+    open_namespace(&format!("/proc/{process}/ns/mnt"))
 }
 
 /// Makes a child the leader of a session of its own: the terminal's Ctrl-C is not for it.

@@ -6,28 +6,23 @@
 //! Sources: rtnetlink(7), linux/rtnetlink.h, linux/pkt_sched.h.
 
 use std::io;
-use std::os::fd::OwnedFd;
 
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use super::netlink::{ACK, CREATE, Message, exchange, half, odd, word};
 
 const NEW: u16 = 36;
 const DEL: u16 = 37;
 const GET: u16 = 38;
-const REQUEST: u16 = 1;
-const ACK: u16 = 4;
 const DUMP: u16 = 0x300;
 const REPLACE: u16 = 0x100;
-const CREATE: u16 = 0x400;
-const DONE: u16 = 3;
-const ERROR: u16 = 2;
 /// TCA_KIND.
 const KIND: u16 = 1;
 /// TC_H_ROOT.
 const ROOT: u32 = u32::MAX;
 /// Of the parent of a queue's own discipline, where one is needed.
 const MAJOR: u32 = 0x4c48_0000;
-/// nlmsghdr, tcmsg.
-const HEAD: usize = 16;
+/// tcmsg.
 const BODY: usize = 20;
 
 /// What stands at the root of a card, and below it.
@@ -49,64 +44,15 @@ struct Row {
     kind: String,
 }
 
-fn odd() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer is none")
-}
-
-fn word(bytes: &[u8], at: usize) -> io::Result<u32> {
-    let four = bytes.get(at..at + 4).ok_or_else(odd)?;
-    Ok(u32::from_ne_bytes([four[0], four[1], four[2], four[3]]))
-}
-
-fn half(bytes: &[u8], at: usize) -> io::Result<u16> {
-    let two = bytes.get(at..at + 2).ok_or_else(odd)?;
-    Ok(u16::from_ne_bytes([two[0], two[1]]))
-}
-
 /// nlmsghdr, tcmsg, and the kind.
 fn message(order: u16, flags: u16, index: u32, handle: u32, parent: u32, kind: Option<&str>) -> Vec<u8> {
-    let mut out = vec![0; 4];
-    out.extend(order.to_ne_bytes());
-    out.extend((REQUEST | flags).to_ne_bytes());
-    out.extend([0; 8]); // sequence, port: one question at a time
-    out.extend([0; 4]); // family
-    for part in [index, handle, parent, 0] {
-        out.extend(part.to_ne_bytes());
-    }
+    let mut out = Message::new(order, flags);
+    // Family first.
+    out.words(&[0, index, handle, parent, 0]);
     if let Some(kind) = kind {
-        out.extend((4 + kind.len() as u16 + 1).to_ne_bytes());
-        out.extend(KIND.to_ne_bytes());
-        out.extend(kind.as_bytes());
-        out.push(0);
-        out.resize(out.len().next_multiple_of(4), 0);
+        out.text(KIND, kind);
     }
-    let bytes = out.len() as u32;
-    out[..4].copy_from_slice(&bytes.to_ne_bytes());
-    out
-}
-
-/// One question, all its answers. Errors: EPERM, ENODEV, EOPNOTSUPP, ENOENT.
-fn exchange(message: &[u8], mut each: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
-    let fd: OwnedFd = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?; // protocol 0 is NETLINK_ROUTE
-    rustix::net::sendto(&fd, message, SendFlags::empty(), &netlink::SocketAddrNetlink::new(0, 0))?;
-    let mut room = vec![0_u8; 64 << 10];
-    loop {
-        let (_, bytes) = rustix::net::recv(&fd, &mut room[..], RecvFlags::TRUNC)?;
-        let mut rest = room.get(..bytes).filter(|got| !got.is_empty()).ok_or_else(odd)?;
-        while !rest.is_empty() {
-            let length = word(rest, 0)? as usize;
-            let one = rest.get(..length).filter(|one| one.len() >= HEAD).ok_or_else(odd)?;
-            match half(one, 4)? {
-                DONE => return Ok(()),
-                ERROR => {
-                    let code = word(one, HEAD)? as i32;
-                    return if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-code)) };
-                }
-                _ => each(&one[HEAD..])?,
-            }
-            rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-        }
-    }
+    out.finish()
 }
 
 /// tcmsg and its attributes.
@@ -179,6 +125,7 @@ pub fn reset(name: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::netlink::HEAD;
 
     #[test]
     fn a_message_is_as_long_as_it_says_and_an_answer_is_read_back() {
