@@ -146,7 +146,7 @@ fuzz: ## every decoder for hours (FUZZ_SECONDS in all)
 fuzz-quick: ## every decoder, a minute in all
 	fuzz/run 60
 
-hosts: ## which two hosts this machine can make
+hosts: build ## which two hosts this machine can make
 	lab/hosts.sh
 
 lab-accuracy: build ## are the lab's links what they say: round trip, rate, loss over 10^6 packets, queue, jitter, reordering

@@ -4,9 +4,8 @@
 # For:      whoever needs two ends that share nothing but a wire.
 # In, out:  hosts_enter "$0" "$@" (first line of a script), hosts_up; then `on a CMD...`, `start a CMD...`; $ADDR_A, $ADDR_B,
 #           $HOST_KIND (netns, userns, loopback), $LAB (a private folder). hosts_down runs by itself when the script ends.
-# Invariants: only processes started here are ended, by their id; namespaces live as long as the two sleeping processes that
-#           hold them, so nothing is left in /run/netns, no address of the machine changes, no file outside $LAB is written.
-# Absent on purpose: named namespaces, bridges, any change of the machine's own settings.
+# Invariants: only what was started here or runs in the two hosts is ended, by its id; no file outside $LAB is written.
+# Absent on purpose: making hosts, which is the binary's (`longhaul lab hosts`); here are only the ways to use them, and what is done without.
 
 set -u
 LAB_DIR="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
@@ -18,7 +17,7 @@ PATH="$PATH:/usr/sbin:/sbin" # where mkfs and sshd are, also for those whose PAT
 HOST_KIND=""
 ADDR_A=127.0.0.1
 ADDR_B=127.0.0.1
-HOLDER_A="" HOLDER_B=""
+HOLDER_A="" HOLDER_B="" HOSTS_PID=""
 LAB=""
 STARTED=()
 
@@ -38,7 +37,7 @@ hosts_up() {
     trap 'exit 130' INT TERM
     mkdir -p "$LAB/home-a" "$LAB/home-b"
     HOST_KIND=loopback
-    if [ "$(id -u)" = 0 ] && [ "${LONGHAUL_LAB:-}" != loopback ] && command -v ip nsenter unshare >/dev/null; then
+    if [ "$(id -u)" = 0 ] && [ "${LONGHAUL_LAB:-}" != loopback ] && [ -x "$LONGHAUL" ] && command -v nsenter >/dev/null; then
         _hosts_namespaces && HOST_KIND="$([ -n "${LONGHAUL_LAB_INSIDE:-}" ] && echo userns || echo netns)"
     fi
     export HOST_KIND ADDR_A ADDR_B LAB LONGHAUL
@@ -52,33 +51,22 @@ hosts_words() {
     esac
 }
 
+# The hosts are `longhaul lab hosts` (lab/src/pair.rs): it ends, and with it whatever runs in them, when this script ends, however that comes about.
 _hosts_namespaces() {
-    local side pid
-    for side in A B; do
-        # The holder's own words tell when its namespaces are there.
-        exec {fd}< <(exec unshare -n -m sh -c 'echo $$; exec sleep 2147483647')
-        read -r -t 10 pid <&"$fd" || return 1
-        exec {fd}<&-
-        printf -v "HOLDER_$side" %s "$pid"
+    local words word fd
+    exec {fd}< <(exec "$LONGHAUL" lab hosts 2>/dev/null)
+    HOSTS_PID=$!
+    read -r -t 20 words <&"$fd"
+    exec {fd}<&-
+    for word in $words; do
+        case "$word" in HOLDER_[AB]=* | ADDR_[AB]=*) printf -v "${word%%=*}" %s "${word#*=}" ;; esac
     done
-    ip link add lh0 netns "$HOLDER_A" type veth peer name lh0 netns "$HOLDER_B" 2>/dev/null || { _hosts_release; return 1; }
-    ADDR_A=10.99.8.1 ADDR_B=10.99.8.2 # private, and nowhere but inside these two namespaces
-    on a ip addr add $ADDR_A/24 dev lh0 && on b ip addr add $ADDR_B/24 dev lh0 || return 1
-    for side in a b; do
-        on $side ip link set lo up
-        on $side ip link set lh0 up
-        # BBR's pacing costs five times on a path this short; take what the kernel lets us have.
-        on $side sh -c 'echo cubic >/proc/sys/net/ipv4/tcp_congestion_control || echo reno >/proc/sys/net/ipv4/tcp_congestion_control' 2>/dev/null
-        # A /run of its own (sshd wants its folder there), unseen outside.
-        on $side sh -c 'mount -t tmpfs none /run && mkdir -p /run/sshd' 2>/dev/null
-    done
-    return 0
+    [ -n "$HOLDER_B" ]
 }
 
 _hosts_release() {
-    local pid
-    for pid in $HOLDER_A $HOLDER_B; do kill -9 "$pid" 2>/dev/null; done
-    HOLDER_A="" HOLDER_B=""
+    [ -n "$HOSTS_PID" ] && stop "$HOSTS_PID"
+    HOLDER_A="" HOLDER_B="" HOSTS_PID=""
 }
 
 # _inside a|b: sets INSIDE to the words that put a command on that host.
@@ -180,6 +168,7 @@ Subsystem sftp ${sftp:-internal-sftp}
 SetEnv LONGHAUL_HOME=$LAB/home-$1
 END
     }
+    on "$1" mkdir -p /run/sshd
     start "$1" $sshd -D -e -f "$key/config" 2>"$LAB/sshd.err" </dev/null
     SSHD_PID=$STARTED_PID
     SSH_OPTIONS=(-F /dev/null -i "$key/user" -o IdentitiesOnly=yes -o BatchMode=yes -o "UserKnownHostsFile=$key/known" -o LogLevel=ERROR)

@@ -35,7 +35,7 @@ SOURCE = ("import socket, sys\n"
 
 class Links:
     def __init__(self, hosts, unit):
-        if not hosts.holders:
+        if not hosts.maker:
             raise Unable("needs two network namespaces")
         self.hosts, self.unit = hosts, unit
         for number, weight in enumerate(WEIGHTS):
@@ -132,7 +132,8 @@ def main():
     ask.add_argument("--name", default="paths")
     ask.add_argument("--out", default=os.path.join(peers.HERE, "..", "..", "target", "bench"))
     args = ask.parse_args()
-    lh, size, hosts = os.path.abspath(args.longhaul), args.size * 10**6, peers.Hosts().up()
+    lh, size = os.path.abspath(args.longhaul), args.size * 10**6
+    hosts = peers.Hosts().up(lh)
     folder = tempfile.mkdtemp(prefix="longhaul-bench-", dir=args.tmpfs)
     try:
         links = Links(hosts, args.unit)

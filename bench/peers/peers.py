@@ -31,7 +31,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 GB = 1e9
 SIDES = ("a", "b")
-ADDR = {"a": "10.99.7.1", "b": "10.99.7.2"}  # private, and only inside the two namespaces
+ADDR = {"a": "10.99.7.1", "b": "10.99.7.2"}  # where hosts are made, what the binary says of them
 SSH_PORT, RSYNC_PORT, HTTP_PORT, HTTPS_PORT, FTP_PORT, XRD_PORT, GRID_PORT, RAW_PORT, IPERF_PORT, LH_PORT = (
     2222, 8730, 8080, 8443, 2121, 1094, 2811, 9000, 5201, 7440)
 
@@ -44,34 +44,30 @@ class Unable(Exception):
 
 
 class Hosts:
-    """Two network namespaces joined by a veth pair, held by two sleeping processes; loopback otherwise."""
+    """The two hosts that `longhaul lab hosts` makes, which end with it; loopback otherwise."""
 
     def __init__(self):
-        self.holders, self.kind, self.groups = {}, "loopback", {}
+        self.maker, self.kind, self.groups = None, "loopback", {}
 
-    def up(self):
-        if os.geteuid() == 0 and shutil.which("unshare") and shutil.which("ip") and shutil.which("nsenter"):
+    def up(self, binary):
+        if os.geteuid() == 0 and shutil.which("nsenter"):
             try:
-                for side in SIDES:
-                    self.holders[side] = subprocess.Popen(
-                        ["unshare", "-n", "-m", "--kill-child", "--fork", "sleep", "infinity"],
-                        stdin=subprocess.DEVNULL, start_new_session=True)
-                ids = {side: self._child(self.holders[side].pid) for side in SIDES}
-                self.ids = ids
-                must(["ip", "link", "add", "lh0", "netns", str(ids["a"]), "type", "veth",
-                      "peer", "name", "lh0", "netns", str(ids["b"])])
+                self.maker = subprocess.Popen([binary, "lab", "hosts"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                              stderr=subprocess.DEVNULL, text=True, start_new_session=True)
+                words = dict(word.split("=") for word in self.maker.stdout.readline().split())
+                if not words:
+                    raise Unable(f"{binary} lab hosts made none")
+                self.ids = {side: int(words["HOLDER_" + side.upper()]) for side in SIDES}
+                ADDR.update({side: words["ADDR_" + side.upper()] for side in SIDES})
                 self.kind = "two network namespaces joined by veth"
                 for side in SIDES:
-                    must(self.wrap(side, ["ip", "addr", "add", ADDR[side] + "/24", "dev", "lh0"]))
-                    must(self.wrap(side, ["ip", "link", "set", "lh0", "up"]))
-                    must(self.wrap(side, ["ip", "link", "set", "lo", "up"]))
                     self.control = self._unpaced(side)
                     # Names of the two hosts and a /run of their own, seen only inside: nothing stays behind on this machine.
-                    must(self.wrap(side, ["sh", "-c", "mount -t tmpfs none /run && mkdir /run/sshd && echo '127.0.0.1 localhost' > /run/hosts && "
+                    must(self.wrap(side, ["sh", "-c", "mkdir /run/sshd && echo '127.0.0.1 localhost' > /run/hosts && "
                                           f"echo '{ADDR[side]} {socket.gethostname()}' >> /run/hosts && echo '{ADDR['a']} a' >> /run/hosts && echo '{ADDR['b']} b' >> /run/hosts && mount --bind /run/hosts /etc/hosts"]))
             except (subprocess.CalledProcessError, Unable) as why:
                 self.down()
-                self.holders, self.kind = {}, "loopback"
+                self.maker, self.kind = None, "loopback"
                 print(f"no namespaces ({why}): both ends share loopback", file=sys.stderr)
         if self.kind == "loopback":
             ADDR["a"] = ADDR["b"] = "127.0.0.1"
@@ -85,19 +81,6 @@ class Hosts:
             if subprocess.run(self.wrap(side, ["sh", "-c", word]), stdin=subprocess.DEVNULL, capture_output=True).returncode == 0:
                 return name
         return "the system's default"
-
-    @staticmethod
-    def _child(pid):
-        path = f"/proc/{pid}/task/{pid}/children"
-        for _ in range(200):
-            try:
-                kids = open(path).read().split()
-            except OSError:
-                kids = []
-            if kids and "sleep" in open(f"/proc/{kids[0]}/comm").read():
-                return int(kids[0])
-            time.sleep(0.01)
-        raise Unable("a namespace holder did not start")
 
     def _meters(self):
         for root, usage in (("/sys/fs/cgroup/cpuacct", "cpuacct.usage"), ("/sys/fs/cgroup", "cpu.stat")):
@@ -131,7 +114,7 @@ class Hosts:
         out = []
         if side in self.groups:
             out += ["sh", "-c", f'echo $$ > {self.groups[side]}/cgroup.procs; exec "$@"', "sh"]
-        if self.holders:
+        if self.maker:
             out += ["nsenter", "-t", str(self.ids[side]), "-n", "-m", "--"]
         if pin is not None and shutil.which("taskset"):
             out += ["taskset", "-c", str(pin)]
@@ -146,7 +129,7 @@ class Hosts:
     def listening(self, side, port, process, seconds=15):
         """Waits until somebody listens on the port of that side; reads the kernel's table, so nobody is disturbed."""
         want = f":{port:04X}"
-        pid = self.ids[side] if self.holders else os.getpid()
+        pid = self.ids[side] if self.maker else os.getpid()
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             for table in ("tcp", "tcp6"):
@@ -163,8 +146,8 @@ class Hosts:
         raise Unable(f"nobody listens on port {port}")
 
     def down(self):
-        for holder in self.holders.values():
-            stop(holder)
+        if self.maker:
+            stop(self.maker)
         for group in self.groups.values():
             for _ in range(50):
                 try:
@@ -753,7 +736,7 @@ def machine(hosts):
             return "?"
     model = re.search(r"model name\s*: (.*)", read("/proc/cpuinfo"))
     return {"cpu": f"{os.cpu_count()} × {model.group(1) if model else '?'}", "kernel": os.uname().release, "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-            "hosts": hosts.kind, "congestion control": hosts.control + " in both namespaces" if hosts.holders else read("/proc/sys/net/ipv4/tcp_congestion_control"),
+            "hosts": hosts.kind, "congestion control": hosts.control + " in both namespaces" if hosts.maker else read("/proc/sys/net/ipv4/tcp_congestion_control"),
             "cpu meter": hosts.usage if hosts.groups else "none (no cgroup can be made here)", "load before": read("/proc/loadavg"),
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")}
 
@@ -834,7 +817,7 @@ def main():
     ask.add_argument("--out", default=os.path.join(HERE, "..", "..", "target", "bench"))
     args = ask.parse_args()
     args.longhaul = os.path.abspath(args.longhaul)
-    hosts = Hosts().up()
+    hosts = Hosts().up(args.longhaul)
     try:
         result = {"machine": machine(hosts), "arguments": {k: v for k, v in vars(args).items() if k != "longhaul"}, "parts": []}
         for part in args.parts.split(","):

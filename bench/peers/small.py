@@ -173,7 +173,7 @@ def main():
     ask.add_argument("--out", default=os.path.join(peers.HERE, "..", "..", "target", "bench"))
     args = ask.parse_args()
     args.longhaul = lh = os.path.abspath(args.longhaul)
-    hosts = peers.Hosts().up()
+    hosts = peers.Hosts().up(lh)
     folder = ""
     try:
         result = {"machine": peers.machine(hosts), "arguments": {k: v for k, v in vars(args).items() if k != "longhaul"}, "parts": []}

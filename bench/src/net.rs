@@ -215,7 +215,7 @@ fn ways(arguments: &NetArguments, packet_bytes: u16) -> Vec<Way> {
         Some(DriverWanted::Both) => vec![Driver::Uring, Driver::Plain],
         Some(DriverWanted::Uring) => vec![Driver::Uring],
         Some(DriverWanted::Plain) => vec![Driver::Plain],
-        None if sys::host::io_uring().is_ok() => vec![Driver::Uring],
+        None if sys::ring::io_uring().is_ok() => vec![Driver::Uring],
         None => vec![Driver::Plain],
     };
     let mut ways: Vec<Way> = blocks.into_iter().map(|block_bytes| Way::Bare { block_bytes }).collect();

@@ -1,7 +1,7 @@
 //! A cap holds against a sender that ignores it.
 //!
 //! For: packets, which come whether they are taken or not: what is too much is not taken, and who goes on is sent away.
-//! Absent on purpose: senders that keep to what they are told (lab/e2e/26-caps.sh). The hostile one is this program with an environment variable that
+//! Absent on purpose: senders that keep to what they are told (lab/tests/reports/caps.rs). The hostile one is this program with an environment variable that
 //! builds without debug assertions do not read.
 #![cfg(debug_assertions)]
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs the end-to-end checks: lab/e2e/NN-NAME.sh, each by itself, each under a limit of time. `run.sh NAME` runs one.
+# Runs the end-to-end checks: lab/e2e/NN-NAME.sh, each by itself, each under a limit of time, then those that read reports (lab/tests/reports,
+# in Rust). `run.sh NAME` runs those with that in their name.
 # Out: `ok`, `not ok` and `skip` lines of all, and last `e2e: N passed, N failed, N skipped`. Status 0 only if nothing failed.
 # Absent on purpose: order (each file makes its own two hosts and leaves nothing behind).
 set -u
@@ -8,19 +9,30 @@ passed=0 failed=0 skipped=0
 limit=${E2E_SECONDS:-$([ -n "${BIG:-}${N:-}" ] && echo 7200 || echo 180)}
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-for file in [0-9][0-9]-*.sh; do
-    [ -n "${1:-}" ] && [[ "$file" != *"$1"* ]] && continue
-    echo "# $file"
-    began=$SECONDS
-    timeout --kill-after=10 "$limit" bash "$file" </dev/null 2>&1 | grep --line-buffered -v "^[^ ]*: line [0-9]*: *[0-9]* Killed " | tee "$log"
+run() { # run NAME SECONDS CMD...
+    local name=$1 limit=$2 began=$SECONDS status good bad
+    shift 2
+    echo "# $name"
+    timeout --kill-after=10 "$limit" "$@" </dev/null 2>&1 | grep --line-buffered -v "^[^ ]*: line [0-9]*: *[0-9]* Killed " | tee "$log"
     status=${PIPESTATUS[0]}
     good=$(grep -c '^ok ' "$log") bad=$(grep -c '^not ok ' "$log")
     if [ "$status" != 0 ] && [ "$bad" = 0 ]; then
-        echo "not ok $file ended with status $status$([ "$status" = 124 ] && echo " (not done after $limit s)")"
+        echo "not ok $name ended with status $status$([ "$status" = 124 ] && echo " (not done after $limit s)")"
         bad=1
     fi
-    echo "# $file: $((SECONDS - began)) s"
+    echo "# $name: $((SECONDS - began)) s"
     passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + $(grep -c '^skip ' "$log")))
+}
+for file in [0-9][0-9]-*.sh; do
+    [ -n "${1:-}" ] && [[ "$file" != *"$1"* ]] && continue
+    run "$file" "$limit" bash "$file"
 done
+reports=../tests/reports
+if [ -z "${1:-}" ] || compgen -G "$reports/*$1*.rs" >/dev/null; then
+    LONGHAUL="$(readlink -f "${LONGHAUL:-../../target/longhaul}")"
+    export LONGHAUL
+    # As long as all files of it would have, were each of them one in shell.
+    run reports $((limit * 6)) cargo test -q --locked -p longhaul-lab --test reports -- ${1:+"$1"}
+fi
 echo "e2e: $passed passed, $failed failed, $skipped skipped"
 [ $failed = 0 ] && [ $passed -gt 0 ]

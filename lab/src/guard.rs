@@ -15,7 +15,7 @@ use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process};
 use sys::netns;
 
-use crate::GuardArguments;
+use crate::arguments::GuardArguments;
 use crate::hosts::Lab;
 
 /// Looks for processes so often before giving up: new ones may be started while old ones are ended.
@@ -54,17 +54,22 @@ impl Guard {
 pub fn run(arguments: &GuardArguments) -> anyhow::Result<u8> {
     let mut nothing = Vec::new();
     std::io::stdin().read_to_end(&mut nothing)?;
-    for _ in 0..ROUNDS {
-        if end_all(&arguments.hosts) == 0 {
-            break;
-        }
-        std::thread::sleep(PAUSE);
-    }
+    end_all_of(&arguments.hosts);
     for file in &arguments.files {
         let _ = std::fs::remove_file(file);
         let _ = std::fs::remove_dir_all(file);
     }
     Ok(0)
+}
+
+/// Ends every process of these network namespaces (by their numbers) but this one, new ones included, until none is left or a second has passed.
+pub(crate) fn end_all_of(hosts: &[u64]) {
+    for _ in 0..ROUNDS {
+        if end_all(hosts) == 0 {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+    }
 }
 
 /// Ends every process of these network namespaces but this one; how many there were.

@@ -9,16 +9,18 @@ use std::fs::File;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::Context;
 use sys::netns;
 use sys::tun::Offloads;
 
-use crate::emulator::{Direction, Told};
-use crate::line::{self, Line};
-use crate::link::{Link, bytes_in};
 use crate::settings::{AB, BA, LinkSettings};
+use crate::wire::emulator::{Direction, Told};
+use crate::wire::line::{self, Line};
+use crate::wire::link::{Link, bytes_in};
 use text::exit::{Exit, Failure};
 
 /// As many as fit into the third byte of the addresses.
@@ -197,6 +199,17 @@ impl Lab {
         let directions = [start(AB)?, start(BA)?];
         let addresses = [address4(number, Side::A), address4(number, Side::B)];
         Ok(LiveLink { settings: *settings, directions, addresses, has_v6 })
+    }
+
+    /// A command that begins on a host, and sees what [`Lab::environment`] says.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn command(&self, side: Side, program: impl AsRef<Path>) -> anyhow::Result<Command> {
+        let mut command = Command::new(program.as_ref());
+        command.envs(self.environment());
+        netns::join(&mut command, self.hosts[side.index()].try_clone()?, None);
+        Ok(command)
     }
 
     /// Changes a link while it runs.

@@ -15,11 +15,12 @@ use rustix::net::sockopt;
 use sys::clock::now_ns;
 use sys::netns;
 
+use crate::arguments::MeasureArguments;
+use crate::ceiling;
 use crate::hosts::{Lab, Making, Side, address4};
-use crate::link::Loss;
 use crate::run::become_root;
 use crate::settings::{AB, LinkSettings};
-use crate::{MeasureArguments, ceiling};
+use crate::wire::link::Loss;
 use text::units;
 
 const PORT: u16 = 5741;

@@ -4,8 +4,8 @@
 //! Invariants: losses that the link was told to make and those that the emulator made because it was too slow stand apart.
 //! Absent on purpose: judgement of the command's own speed.
 
-use crate::emulator::{LATE_NS, Told};
 use crate::hosts::{Lab, LiveLink};
+use crate::wire::emulator::{LATE_NS, Told};
 use text::units::{show_bytes, show_count, show_memory, show_seconds};
 
 /// Share of late packets above which the emulator's timing no longer is what was asked for.

@@ -18,12 +18,13 @@ use sys::event::{Interest, poll};
 use sys::netns;
 use sys::signals::{self, SignalFd};
 
+use crate::arguments::{LinkArguments, RunArguments, UpArguments};
 use crate::control::{self, Answer, Ask, Caller, Door};
-use crate::emulator::Told;
 use crate::guard::Guard;
 use crate::hosts::{self, Lab, Making, Side};
+use crate::report;
 use crate::script::{self, Act, Event};
-use crate::{LinkArguments, RunArguments, UpArguments, report};
+use crate::wire::emulator::Told;
 use text::exit::Exit;
 
 /// How long a command may take to end after it was asked to.

@@ -5,8 +5,8 @@
 //! Invariants: every quantity carries its unit (units.rs); what `words` prints is read back to the same link.
 //! Absent on purpose: time (script.rs), and what the values do (link.rs).
 
-use crate::dice::Share;
-use crate::link::{Depth, Jitter, Loss, Wire};
+use crate::wire::dice::Share;
+use crate::wire::link::{Depth, Jitter, Loss, Wire};
 use text::units;
 
 /// From host a to host b.

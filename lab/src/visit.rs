@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use sys::netns;
 
+use crate::arguments::{MoveArguments, OnArguments, SetArguments, UpArguments};
 use crate::control::{self, Ask};
 use crate::hosts::Side;
 use crate::run::logs_path;
-use crate::{MoveArguments, OnArguments, SetArguments, UpArguments};
 use text::exit::Exit;
 
 /// Making a lab takes some tens of ms; a machine that needs so long will not have one.

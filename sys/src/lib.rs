@@ -6,45 +6,19 @@
 //! below a root is resolved beneath that root and through no link ([`fs`]).
 //! Absent on purpose: policy. Which engine, socket buffer, congestion control or core to use is asked by callers.
 //!
-//! Contents, in the order in which data moves:
+//! Five folders, each using only those before it; the names that read well without their folder stand here once more.
 
 // The memory chunks live in: pools of page-aligned bufs.
 pub mod mem;
-
-// The asynchronous door to disk and network, in two engines.
-pub mod ring;
-// Its engine on io_uring.
-mod uring;
-// Its engine on plain system calls.
-mod plain;
-
 // Files and folders, beneath a root.
 pub mod fs;
-// TCP sockets: listen, connect, options, and what the kernel knows of a path.
-pub mod sock;
-// Memory that the network reads itself.
-mod pipe;
-// UDP sockets: bursts of packets in one call.
-pub mod udp;
-
-// Waking a thread that waits in the kernel, and waiting for several descriptors.
-pub mod event;
-// The words of the command line, as others see them.
-pub mod words;
-// Signals as something to read.
-pub mod signals;
-// What time it is, and what the process has used.
-pub mod clock;
-// What this machine is and has.
+// What this machine is and has, its clocks and signals, and what a process may do on it.
 pub mod host;
-// An allocator that counts, for tests.
-pub mod count;
-// System calls that fail, for tests.
-pub mod forbid;
-// For the lab: network interfaces whose wire is a descriptor, and hosts made of namespaces.
-pub mod tun;
-pub mod netns;
-pub mod nic;
-pub mod qdisc;
-// Giving up rights, for good.
-pub mod confine;
+// Sockets, interfaces, and memory that the network reads itself.
+mod net;
+// The asynchronous door to disk and network, in two engines.
+pub mod ring;
+
+pub use host::{clock, confine, event, forbid, signals, words};
+pub use mem::count;
+pub use net::{netns, nic, qdisc, sock, tun, udp, veth};

@@ -20,7 +20,7 @@ fn a_container_without_io_uring_gets_plain_calls_and_the_reason() {
         assert_eq!(driver.kind(), Kind::Plain);
         assert!(reason.contains("forbidden"), "{reason}");
         assert!(Driver::choose(&pool, Some(Kind::Uring)).is_err(), "what was asked for is not replaced");
-        assert!(sys::host::io_uring().expect_err("forbidden").contains("forbidden"));
+        assert!(sys::ring::io_uring().expect_err("forbidden").contains("forbidden"));
         let file = Arc::new(std::fs::File::open("/proc/self/exe").expect("this binary"));
         let buf = pool.take().expect("buf");
         assert!(!driver.fix(&buf).expect("nothing to do"));

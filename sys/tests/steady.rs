@@ -115,7 +115,7 @@ impl Line {
 
 #[test]
 fn steady_state_allocates_nothing() {
-    let wanted = match sys::host::io_uring() {
+    let wanted = match sys::ring::io_uring() {
         Ok(_) => vec![Kind::Uring, Kind::Plain],
         Err(_) => vec![Kind::Plain],
     };

@@ -81,7 +81,7 @@ impl Rig {
         // Its words come to a screen.
         (far.host, far.nic) = (clean(&far.host), clean(&far.nic));
         let layer = if arguments.clear { Layer::Crc } else { Layer::SealedHashed };
-        let driver = if sys::host::io_uring().is_ok() { Driver::Uring } else { Driver::Plain };
+        let driver = if sys::ring::io_uring().is_ok() { Driver::Uring } else { Driver::Plain };
         let send_ms = u64::try_from(arguments.trial.as_millis()).unwrap_or(u64::MAX).max(1);
         let way = Way::Rail { driver, layer };
         Ok(Rig {

@@ -55,7 +55,7 @@ pub fn offer(requested: &Requested) -> Offer {
     let cores = if requested.workers > 0 { usize::from(requested.workers) } else { cores };
     let drivers = match requested.driver {
         Some(driver) => vec![driver],
-        None if sys::host::io_uring().is_ok() => vec![Driver::Uring, Driver::Plain],
+        None if sys::ring::io_uring().is_ok() => vec![Driver::Uring, Driver::Plain],
         None => vec![Driver::Plain],
     };
     let ciphers = match requested.cipher {

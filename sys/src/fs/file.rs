@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::{Advice, FallocateFlags, Mode, OFlags, SeekFrom, openat};
 use rustix::io::Errno;
 
-use super::{Stat, times};
+use super::stat::{Stat, times};
 
 /// Number of `fchmodat2` on all architectures (Linux 6.6); libc's name for it is younger than some libc.
 const SYS_FCHMODAT2: libc::c_long = 452;

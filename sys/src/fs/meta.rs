@@ -15,7 +15,9 @@ use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, StatxAttributes, StatxFla
 use rustix::io::Errno;
 use rustix::path::Arg;
 
-use super::{Dir, Kind, Stat, times};
+use super::beneath::{Split, split};
+use super::dir::Dir;
+use super::stat::{Kind, Stat, times};
 
 /// Longest list of attribute names the kernel hands out (`XATTR_LIST_MAX` of `linux/limits.h`).
 const LIST_BYTES_MAX: usize = 65_536;
@@ -92,7 +94,7 @@ impl Dir {
         if rel.is_empty() {
             return Ok(call(proc_path(self.as_fd(), b".").as_slice())?);
         }
-        let super::beneath::Split { parent, name } = super::beneath::split(rel)?;
+        let Split { parent, name } = split(rel)?;
         if parent.is_empty() {
             return Ok(call(proc_path(self.as_fd(), name).as_slice())?);
         }

@@ -1,0 +1,100 @@
+//! The stage accounting of both ends: it sums to the workers' wall time within 2 %, over jobs of every kind, and that is no more than the job's own.
+//!
+//! In: jobs of every kind between two hosts. Out: checks of `stages_local` and `stages_remote` of their reports.
+//! Absent on purpose: which stage was the slow one (lab/limiter.sh).
+
+use crate::world::{MIB, Run, Skip, World};
+
+/// Both ends of a job: what does not add up. A wall of less than 20 ms is one timer's slack away from anything: it must be right within 0.4 ms there.
+fn summed(run: &Run) -> Result<String, String> {
+    let job_ms = run.number("seconds") * 1000.0;
+    let mut said = String::new();
+    for side in ["local", "remote"] {
+        let books = run.field(&format!("stages_{side}"));
+        let number = |name: &str| books[name].as_f64().unwrap_or(0.0);
+        let stages = books["stages"].as_array().ok_or(format!("{side}: no stages"))?;
+        let booked: f64 = stages.iter().filter_map(|stage| stage["ms"].as_f64()).sum();
+        let (wall, workers, payload) = (number("wall_ms"), number("workers"), number("payload_bytes"));
+        if workers == 0.0 || wall == 0.0 || payload < run.number("bytes") {
+            return Err(format!("{side}: {workers} workers, {wall} ms, {payload} of {} B", run.number("bytes")));
+        }
+        if (booked - wall).abs() > (0.02 * wall).max(0.4 * workers) {
+            return Err(format!("{side}: {booked:.2} ms booked of {wall:.2}"));
+        }
+        if wall / workers > job_ms * 1.02 + 5.0 {
+            return Err(format!("{side}: {:.1} ms of each worker in a job of {job_ms:.1} ms", wall / workers));
+        }
+        said += &format!("{side} {:.2} % of {:.0} ms; ", booked * 100.0 / wall, wall / workers);
+    }
+    match run.field("impossible").as_array() {
+        Some(list) if list.is_empty() => Ok(format!("{said}the job {job_ms:.0} ms")),
+        other => Err(format!("impossible: {other:?}")),
+    }
+}
+
+/// A job into empty folders, and what is said of it.
+fn job(world: &mut World, words: &str, arguments: &[&str]) {
+    world.empty("dst/far");
+    world.empty("dst/near");
+    let run = world.cp(arguments);
+    match summed(&run) {
+        Ok(said) => world.ok(&format!("books: {words}: {said}")),
+        Err(why) => world.not_ok(&format!("books: {words}"), &format!("{why}; {}", run.why())),
+    }
+}
+
+pub(crate) fn both_ends_sum_to_their_wall_time_when_pushed(world: &mut World) -> Result<(), Skip> {
+    world.random_file("src/big.bin", 192 * MIB);
+    let daemon = world.serve("dst", &["--integrity-only"]);
+    let (big, far) = (world.word("src/big.bin"), format!("{}far/", daemon.url));
+    let cases: [(&str, &[&str]); 7] = [
+        ("one large file", &[]),
+        ("written only", &["--durability", "written"]),
+        ("in clear, CRC-64", &["--integrity-only", "--digest", "crc64"]),
+        ("one stream", &["--streams", "1"]),
+        ("16 MiB of memory", &["--memory", "16MiB"]),
+        ("held at a rate", &["--rate", "800Mbit"]),
+        ("over datagrams", &["--transport", "udp"]),
+    ];
+    for (words, options) in cases {
+        job(world, words, &[options, &[big.as_str(), far.as_str()]].concat());
+    }
+    Ok(())
+}
+
+pub(crate) fn both_ends_sum_to_their_wall_time_with_small_files(world: &mut World) -> Result<(), Skip> {
+    world.random_file("src/big.bin", 192 * MIB);
+    world.many_files("src/many", 1_500);
+    let daemon = world.serve("dst", &[]);
+    let (big, many, far) = (world.word("src/big.bin"), world.word("src/many"), format!("{}far/", daemon.url));
+    job(world, "small files", &[&many, &far]);
+    job(world, "a tree and a file", &[&many, &big, &far]);
+    job(world, "small files over datagrams", &["--transport", "udp", &many, &far]);
+    Ok(())
+}
+
+pub(crate) fn both_ends_sum_to_their_wall_time_when_pulled(world: &mut World) -> Result<(), Skip> {
+    world.random_file("dst/big.bin", 192 * MIB);
+    world.many_files("dst/many", 1_500);
+    let daemon = world.serve("dst", &[]);
+    let near = format!("{}/", world.word("dst/near"));
+    let (big, many) = (format!("{}big.bin", daemon.url), format!("{}many", daemon.url));
+    job(world, "pulled", &[&big, &near]);
+    job(world, "a tree, pulled", &[&many, &near]);
+    job(world, "pulled over datagrams", &["--transport", "udp", &big, &near]);
+    Ok(())
+}
+
+/// Where what a worker tells last is most of what there is to tell.
+pub(crate) fn short_jobs_count_what_a_worker_tells_last(world: &mut World) -> Result<(), Skip> {
+    world.random_file("src/short.bin", 3 * MIB);
+    world.random_file("dst/short.bin", 3 * MIB);
+    let daemon = world.serve("dst", &[]);
+    let (here, far) = (world.word("src/short.bin"), format!("{}far/", daemon.url));
+    let (there, near) = (format!("{}short.bin", daemon.url), format!("{}/", world.word("dst/near")));
+    for turn in 1..=5 {
+        job(world, &format!("short, pulled over datagrams ({turn})"), &["--transport", "udp", &there, &near]);
+        job(world, &format!("short, written only ({turn})"), &["--durability", "written", &here, &far]);
+    }
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! Caps are those of a key, whatever the number of its jobs, and hold for small files as for large ones, over any two seconds.
+//!
+//! In: a daemon that knows a key's rate, jobs of that key. Out: checks of the wire's own counters, of times and exit codes.
+//! Absent on purpose: a sender that does not keep to what it is told (app/tests/caps.rs).
+
+use std::time::{Duration, Instant};
+
+use lab::hosts::Side;
+use lab::pair::address;
+
+use crate::watch::Watch;
+use crate::world::{PORT, Running, Skip, World, until};
+
+/// 8 Mbit at 1 Mbit/s take 8 s within a tenth; what begins and ends a job is allowed for.
+const ONE: [Duration; 2] = [Duration::from_millis(7_200), Duration::from_millis(12_000)];
+/// 192 Mbit at 20 Mbit/s.
+const SIX: [Duration; 2] = [Duration::from_millis(8_640), Duration::from_millis(14_000)];
+
+/// A key as `key trust` and `key authorize` take it.
+fn key(world: &mut World, side: Side) -> Vec<String> {
+    let running = world.start(side, &["key", "show"]);
+    let out = running.out_path();
+    running.end();
+    let text = std::fs::read_to_string(out).unwrap_or_default();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let at = words.iter().position(|word| *word == "longhaul-ed25519").expect("a key is shown");
+    words[at..at + 2].iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// This key may have so much.
+fn authorize(world: &mut World, rate: &str, key: &[String]) {
+    let run = world.start(Side::B, &["key", "authorize", "--rate", rate, &key[0], &key[1]]).end();
+    world.holds(&format!("a key is authorized for {rate}"), run.status == 0, &run.why());
+}
+
+/// A daemon that knows the client's key, with this rate; its address.
+fn begin(world: &mut World, rate: &str) -> (Running, String) {
+    let (a, b) = (key(world, Side::A), key(world, Side::B));
+    let at = format!("{}:{PORT}", address(Side::B));
+    let run = world.start(Side::A, &["key", "trust", &at, &b[0], &b[1]]).end();
+    world.holds("the daemon's key is trusted", run.status == 0, &run.why());
+    authorize(world, rate, &a);
+    let root = world.word("dst");
+    let daemon = world.start(Side::B, &["serve", "--root", &root, "--listen", &at]);
+    let listens = until(Duration::from_secs(10), || {
+        let table = world.pair().inside(Side::B, || std::fs::read_to_string("/proc/thread-self/net/tcp"));
+        table.is_ok_and(|table| table.contains(&format!(":{PORT:04X} 00000000:0000 0A")))
+    });
+    world.holds("the daemon listens", listens, &daemon.out());
+    (daemon, format!("longhaul://{at}"))
+}
+
+/// No two seconds had more than this rate and a tenth; headers of packets (6 %) and the sampling (50 ms) are allowed for.
+fn holds_over(world: &mut World, words: &str, bps: u64, watch: Watch) {
+    let bytes = watch.most_of_two_seconds();
+    let words = format!("{words}: at most {} bit/s over any 2 s", bytes * 4);
+    world.holds(&words, bytes > 0 && bytes * 4 * 100 <= bps * 119, "119 % of the rate are allowed");
+}
+
+fn one_job(world: &mut World, words: &str, arguments: &[&str]) {
+    let watch = Watch::begin(world);
+    let run = world.cp(arguments);
+    world.ends(&run, 0, &format!("{words} at 1 Mbit/s: exit code 0"));
+    let took = run.took;
+    let held = ONE[0] <= took && took <= ONE[1];
+    world.holds(&format!("{words} at 1 Mbit/s: 8 Mbit take 8 s within a tenth ({took:?})"), held, &run.why());
+    holds_over(world, words, 1_000_000, watch);
+}
+
+/// Small files and a large one, each way.
+pub(crate) fn a_keys_rate_holds_over_any_two_seconds(world: &mut World) -> Result<(), Skip> {
+    world.random_file("src/large.bin", 1_000_000);
+    (0..100).for_each(|number| world.random_file(&format!("src/small/{number}"), 10_000));
+    world.empty("dst/in");
+    let (_daemon, door) = begin(world, "1Mbit");
+    for what in ["large.bin", "small"] {
+        for transport in ["tcp", "udp"] {
+            let (from, to) = (world.word(&format!("src/{what}")), format!("{door}/in/{transport}-{what}"));
+            one_job(world, &format!("{what} over {transport}"), &["--transport", transport, &from, &to]);
+        }
+    }
+    let (from, to) = (format!("{door}/in/tcp-large.bin"), world.word("fetched.bin"));
+    one_job(world, "fetched", &[&from, &to]);
+    Ok(())
+}
+
+/// Three each way.
+pub(crate) fn six_jobs_of_one_key_have_its_rate_together(world: &mut World) -> Result<(), Skip> {
+    world.random_file("dst/give.bin", 4_000_000);
+    world.random_file("src/take.bin", 4_000_000);
+    let (_daemon, door) = begin(world, "20Mbit");
+    let (take, give) = (world.word("src/take.bin"), format!("{door}/give.bin"));
+    let watch = Watch::begin(world);
+    let began = Instant::now();
+    let mut jobs = Vec::new();
+    for number in 1..=3 {
+        jobs.push(world.start_cp(&[&take, &format!("{door}/six-{number}.bin")]));
+        let here = world.word(&format!("six-{number}.bin"));
+        jobs.push(world.start_cp(&[&give, &here]));
+    }
+    let runs: Vec<_> = jobs.into_iter().map(Running::end).collect();
+    let took = began.elapsed();
+    let why = runs.iter().map(|run| run.why() + "\n").collect::<String>();
+    world.holds("six jobs of one key at once: all end with exit code 0", runs.iter().all(|run| run.status == 0), &why);
+    let held = SIX[0] <= took && took <= SIX[1];
+    world.holds(
+        &format!("six jobs of one key with 192 Mbit under 20 Mbit/s take 9.6 s within a tenth ({took:?})"),
+        held,
+        &why,
+    );
+    holds_over(world, "six jobs of one key", 20_000_000, watch);
+    for number in 1..=3 {
+        world.same(
+            "src/take.bin",
+            &format!("dst/six-{number}.bin"),
+            &format!("six jobs of one key bring what they should ({number})"),
+        );
+        world.same("dst/give.bin", &format!("six-{number}.bin"), &format!("both ways ({number})"));
+    }
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! Two hosts with an emulated link between them, for rules about distance and loss.
+//!
+//! In: a link in the words of `longhaul lab`. Out: a daemon on host b, jobs on host a, and a link that can be changed meanwhile.
+//! Invariants: the emulator runs in this process and ends with the `Emulated`; what runs in its hosts ends with the scenario.
+//! Absent on purpose: scripts (a scenario is one) and the measure of the link itself (`longhaul lab measure`).
+
+use std::time::Duration;
+
+use lab::hosts::{Lab, Making, Side, address4};
+use lab::settings::LinkSettings;
+
+use crate::world::{Daemon, PORT, Running, Skip, World, until};
+
+/// See the module.
+pub(crate) struct Emulated {
+    lab: Lab,
+    settings: LinkSettings,
+}
+
+impl Emulated {
+    /// Makes it.
+    pub(crate) fn make(words: &str) -> Result<Emulated, Skip> {
+        let mut settings = LinkSettings::default();
+        settings.apply_all(words).expect("words of a link");
+        let making = Making { seed: 1, memory_bytes: None, granule_ns: 50_000, tcp: None };
+        let lab =
+            Lab::make(&[settings], making).map_err(|error| Skip(format!("no lab can be made here: {error:#}")))?;
+        Ok(Emulated { lab, settings })
+    }
+
+    /// Changes the link.
+    pub(crate) fn set(&mut self, words: &str) {
+        self.settings.apply_all(words).expect("words of a link");
+        self.lab.set(0, self.settings).expect("there is a link");
+    }
+
+    /// Starts the binary on a host.
+    pub(crate) fn start(&self, world: &mut World, side: Side, words: &[&str]) -> Running {
+        let mut command = self.lab.command(side, world.binary()).expect("the host is there");
+        command.args(words);
+        world.spawn(side, command)
+    }
+
+    /// Runs a program on a host; what it wrote.
+    pub(crate) fn run(&self, side: Side, program: &str, words: &[&str]) -> Option<String> {
+        let output = self.lab.command(side, program).ok()?.args(words).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// A daemon on host b whose root is `dst/far`.
+    pub(crate) fn serve(&self, world: &mut World) -> Daemon {
+        let (root, listen) = (world.word("dst/far"), format!("{}:{PORT}", address4(0, Side::B)));
+        let running = self.start(world, Side::B, &["serve", "--root", &root, "--listen", &listen, "--ticket"]);
+        until(Duration::from_secs(10), || running.out().starts_with("longhaul://"));
+        let url = running.out().lines().next().unwrap_or_default().to_owned();
+        assert!(url.starts_with("longhaul://"), "serve did not print its address");
+        Daemon { running, url }
+    }
+
+    /// `longhaul cp --json` on host a.
+    pub(crate) fn cp(&self, world: &mut World, words: &[&str]) -> Running {
+        self.start(world, Side::A, &[&["cp", "--json"], words].concat())
+    }
+}

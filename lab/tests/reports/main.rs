@@ -1,0 +1,81 @@
+//! Checks of the real binary between two hosts, for rules that stand in its reports.
+//!
+//! For: `make e2e` (lab/e2e/run.sh), after the checks in shell. In: LONGHAUL, the path of the binary; words of the command line, of which one must
+//! be in the name of a scenario that is to run. Out: `ok`, `not ok` and `skip` lines as lab/words.sh writes them; status 0 if nothing failed.
+//! Invariants: no check passes without having looked at a file, an exit code or a field of a report; a scenario that cannot run here says `skip`
+//! and passes nothing; each makes its own hosts and leaves nothing behind.
+//! Absent on purpose: libtest, which has no word for a test that could not run; rules that need no report (lab/e2e).
+
+mod auto;
+mod books;
+mod caps;
+mod emulated;
+mod hosts;
+mod jobs;
+mod memory;
+mod renew;
+mod watch;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+
+use world::{Skip, World};
+
+/// One scenario: hosts of its own → checks, in the order in which things happen.
+type Scenario = fn(&mut World) -> Result<(), Skip>;
+
+const SCENARIOS: [(&str, Scenario); 21] = [
+    ("hosts: ends", hosts::hosts_end_with_whoever_asked_for_them),
+    ("books: pushed", books::both_ends_sum_to_their_wall_time_when_pushed),
+    ("books: small files", books::both_ends_sum_to_their_wall_time_with_small_files),
+    ("books: pulled", books::both_ends_sum_to_their_wall_time_when_pulled),
+    ("books: short", books::short_jobs_count_what_a_worker_tells_last),
+    ("memory: zeros", memory::zeros_that_travel_need_no_more_memory),
+    ("memory: wide", memory::streams_and_datagrams_stay_within_the_grant),
+    ("memory: count", memory::many_files_need_no_more_memory),
+    ("renew: pushed", renew::a_receiver_that_loses_cores_in_mid_job_is_planned_for_anew),
+    ("renew: pulled", renew::a_sender_that_loses_cores_is_planned_for_too),
+    ("jobs: tcp", jobs::over_tcp_jobs_are_seen_changed_and_stopped),
+    ("jobs: udp", jobs::over_udp_jobs_are_seen_changed_and_stopped),
+    ("jobs: operator", jobs::the_client_keeps_its_cap_whatever_the_daemon_sets),
+    ("jobs: ended", jobs::a_job_is_stopped_at_the_daemon_and_a_local_one_is_let_go),
+    ("jobs: refused", jobs::what_cannot_be_changed_is_refused_and_a_killed_job_is_not_shown),
+    ("caps: one job", caps::a_keys_rate_holds_over_any_two_seconds),
+    ("caps: together", caps::six_jobs_of_one_key_have_its_rate_together),
+    ("auto: chosen", auto::the_transport_is_chosen_by_a_look_at_the_path),
+    ("auto: small", auto::a_small_job_far_off_goes_over_udp),
+    ("auto: worse", auto::a_job_goes_on_when_its_path_becomes_worse),
+    ("auto: rebind", auto::a_rail_whose_return_path_died_goes_on_from_another_address),
+];
+
+fn main() -> ExitCode {
+    let Some(binary) = std::env::var_os("LONGHAUL") else {
+        // As `cargo test` alone runs it.
+        println!("skip reports: LONGHAUL names no binary; `make e2e` runs them");
+        return ExitCode::SUCCESS;
+    };
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let mut bad = 0;
+    for (name, scenario) in SCENARIOS {
+        if !words.is_empty() && !words.iter().any(|word| name.contains(word.as_str())) {
+            continue;
+        }
+        println!("# {name}");
+        let mut world = match World::make(&binary) {
+            Ok(world) => world,
+            Err(Skip(why)) => {
+                println!("skip {name}: {why}");
+                continue;
+            }
+        };
+        match catch_unwind(AssertUnwindSafe(|| scenario(&mut world))) {
+            Ok(Ok(())) => {}
+            Ok(Err(Skip(why))) => println!("skip {name}: {why}"),
+            // What it said stands above.
+            Err(_) => world.not_ok(&format!("{name}: the check itself went wrong"), ""),
+        }
+        bad += world.bad();
+    }
+    if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
