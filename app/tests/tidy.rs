@@ -267,8 +267,7 @@ fn crates_use_what_the_table_of_architecture_says_and_nothing_else() {
 }
 
 /// Files of a crate that import each other in a circle, at most: circles, and files within them. The numbers only fall.
-const CIRCLES: [(&str, usize, usize); 5] =
-    [("proto", 2, 4), ("sys", 1, 3), ("engine", 6, 26), ("node", 5, 10), ("app", 1, 9)];
+const CIRCLES: [(&str, usize, usize); 4] = [("proto", 2, 4), ("sys", 1, 3), ("node", 5, 10), ("app", 1, 9)];
 
 /// The modules of a crate: path from its root → file.
 fn modules(name: &str) -> BTreeMap<Vec<String>, PathBuf> {
