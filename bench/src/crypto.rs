@@ -13,7 +13,8 @@ use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, Algorithm, CHACHA20_POLY130
 use clap::Args;
 use crc_fast::CrcAlgorithm;
 use engine::job::{Cover, RailKey, Terms};
-use engine::seal::frame::{HashAs, Sealer};
+use engine::seal::frame::Sealer;
+use engine::seal::hash::HashAs;
 use engine::worker::stages::{Counters, Stopwatch};
 use proto::PIECE_BYTES;
 use proto::negotiate::Cipher;

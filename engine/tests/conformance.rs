@@ -39,7 +39,7 @@ use engine::job::{Cover, Terms};
 use engine::linux::Linux;
 use engine::machine::compare::{self, Look, Seen};
 use engine::platform::{Disk, Done, Firm, Found, Op, Parts, Platform, Publish, SinkTree, SourceTree, StreamIo};
-use engine::seal::frame::chunk_digest;
+use engine::seal::hash::chunk_digest;
 use engine::tree::beside;
 use proto::manifest::{Entry, EntryKind, Meta};
 use proto::negotiate::Cipher;

@@ -14,6 +14,17 @@ use proto::wire::control::Rung;
 
 use crate::platform::{Firm, SinkTree};
 
+/// Files above this length have a journal.
+pub const JOURNAL_FILE_BYTES_MIN: u64 = 16 << 20;
+/// A part is flushed and its journal appended after so many fresh bytes …
+pub const FLUSH_BYTES: u64 = 32 << 20;
+/// … or when the oldest of them is so old.
+pub const FLUSH_NS: u64 = 1_000_000_000;
+/// Before that, its journal notes what was written after so many bytes …
+pub const NOTE_BYTES: u64 = 8 << 20;
+/// … or when the oldest of them is so old.
+pub const NOTE_NS: u64 = 50_000_000;
+
 /// Work for the committer.
 #[derive(Debug)]
 pub enum Task {

@@ -15,12 +15,12 @@ pub mod commit; // flush, rename: the committer's work, off the loop
 pub mod handle; // an open file and its I/O mode
 pub mod io_mode; // which I/O mode moves a file
 pub mod ids; // users and groups by name
+mod facts; // what the kernel says of a file
 mod meta; // owner, attributes, mode, time: read and set
 
 use proto::striped::Whole;
 
 pub use io_mode::LARGE_FILE_BYTES_MIN;
-use sink::runs;
 
 /// The volumes that a job reads.
 pub type Sources = volumes::source::Volumes<source::LinuxSource>;
@@ -75,6 +75,9 @@ pub(crate) fn is_piece(name: &[u8]) -> bool {
 /// What tells a volume of a set from an empty folder; see `node/src/job/endpoint/volumes.rs`.
 pub const VOLUME_MARK: &[u8] = b".longhaul-volume";
 
+/// Where jobs that run say so, at the top of a destination; see `sink/runs.rs`.
+const RUNS_FOLDER: &[u8] = b".longhaul-runs";
+
 /// How our own files in a destination begin.
 pub const PREFIX: &str = ".longhaul-";
 
@@ -83,7 +86,7 @@ pub const PREFIX: &str = ".longhaul-";
 pub fn is_ours(name: &[u8]) -> bool {
     const ENDINGS: [&[u8]; 3] = [b".part", b".journal", b".lock"];
     name == VOLUME_MARK
-        || name == runs::FOLDER
+        || name == RUNS_FOLDER
         || is_piece(name)
         || name.starts_with(PREFIX.as_bytes()) && ENDINGS.iter().any(|ending| name.ends_with(ending))
 }

@@ -253,7 +253,7 @@ impl<'a> Run<'a> {
             boot,
             Carried::new(),
         );
-        receiver.bound_debt(plan.debt);
+        receiver.bound_unjournalled(plan.debt);
         receiver.compare_by(scenario.compare);
         receiver.prune(scenario.prune.then_some(1000));
         (sender.record.dry, receiver.record.dry) = (plan.dry, plan.dry);

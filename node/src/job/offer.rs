@@ -6,7 +6,7 @@
 //! Absent on purpose: choosing (proto::negotiate).
 
 use proto::negotiate::{Cipher, Driver, Interface, Offer, Pace, Plan, WORKERS_MAX};
-use proto::send::CHUNKS_IN_HAND_MAX;
+use proto::send::CHUNKS_IN_FLIGHT_MAX;
 use proto::wire::chunk::CHUNK_BYTES_MIN;
 use proto::wire::control::DigestKind;
 
@@ -139,6 +139,6 @@ pub fn depth(pool_bytes: u64, chunk_bytes: u32, rails: usize, disks: usize) -> u
     const ENOUGH: usize = 16;
     let rails = rails.max(1);
     let bufs = pool_bytes / (u64::from(chunk_bytes) + 4096);
-    let most = (2 * disks).div_ceil(rails).clamp(ENOUGH, CHUNKS_IN_HAND_MAX);
+    let most = (2 * disks).div_ceil(rails).clamp(ENOUGH, CHUNKS_IN_FLIGHT_MAX);
     usize::try_from(bufs * 3 / 4).unwrap_or(ENOUGH).div_ceil(rails).clamp(2, most)
 }

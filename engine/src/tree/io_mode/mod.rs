@@ -254,7 +254,7 @@ impl Ground<'_> {
         match self {
             Ground::File(folder, name) => {
                 let open = || folder.open_file(name, false);
-                if super::source::is_cached(&open()?, sys::fs::stat_file(&open()?)?.bytes) {
+                if super::facts::is_cached(&open()?, sys::fs::stat_file(&open()?)?.bytes) {
                     // It would say how fast memory is.
                     return Err(io::ErrorKind::ResourceBusy.into());
                 }

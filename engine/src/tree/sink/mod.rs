@@ -27,22 +27,22 @@ use proto::wire::chunk::PACK_FILE_BYTES_MAX;
 use proto::wire::control::{IdName, Rung};
 use sys::fs::{Dir, HOLE_BYTES, Kind, Pin, Stat};
 
-use crate::machine::recv::JOURNAL_FILE_BYTES_MIN;
 use crate::platform::{
     Clones, Cloning, Firm, Found, Holes, Old, Owners, PartClaims, Parts, PreviousVersions, Prune, Publish, ReadBack,
     Sign, SinkTree, Striped, Volume, VolumeSet,
 };
+use crate::tree::commit::JOURNAL_FILE_BYTES_MIN;
+use crate::tree::facts::{ESTALE, folder_of, holes_of, is_same, sign_of};
 use crate::tree::handle::{Handle, Turns};
 use crate::tree::ids::Mapped;
 use crate::tree::io_mode::{Chooser, Ground, LARGE_FILE_BYTES_MIN};
 use crate::tree::scan::filter::Filter;
 use crate::tree::sink::cloned::Cloned;
 use crate::tree::sink::runs::Runs;
-use crate::tree::source::holes_of;
 use crate::tree::{Sources, beside, beside_of, meta};
 use claims::{Asked, Claim, Claims, EBUSY};
 use pieces::Pieces;
-use previous::{ESTALE, Moved, ProtectedPaths, is_same, sign_of};
+use previous::{Moved, ProtectedPaths};
 
 /// From so many files on, one flush of the file system is cheaper than one per file.
 const SYNC_FS_FILES_MIN: usize = 64;
@@ -409,10 +409,6 @@ fn write_sparse(part: &File, content: &[u8]) -> io::Result<()> {
         }
     }
     sys::fs::truncate(part, content.len() as u64)
-}
-
-pub(super) fn folder_of(path: &[u8]) -> &[u8] {
-    path.iter().rposition(|&byte| byte == b'/').map_or(&[], |slash| &path[..slash])
 }
 
 impl VolumeSet for LinuxSink {}

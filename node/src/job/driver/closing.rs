@@ -83,7 +83,7 @@ impl JobDriver<'_, '_> {
 
     /// Takes the signature that was held, once the workers have told all, or after `at_most`.
     pub(super) fn take_held_sign(&mut self, at_most: Duration) -> Result<(), Failure> {
-        let has_untold = matches!(&self.end, End::Send(end) if end.has_untold());
+        let has_untold = matches!(&self.end, End::Send(end) if end.has_unreported());
         match self.closing.next_answer(self.now, has_untold, at_most) {
             Some(Signature { body, signature }) => self.on_sign(body, &signature),
             None => Ok(()),

@@ -101,7 +101,7 @@ impl JobDriver<'_, '_> {
         let mut samples = Vec::new();
         for (&rail, it) in &mut self.carriers {
             let is_busy = match &self.end {
-                End::Send(end) => end.owed_by(rail) > 0,
+                End::Send(end) => end.outstanding_on(rail) > 0,
                 End::Recv(_) => true,
             };
             samples.push(Sample { rail, seen: see(it.meter.as_deref(), &it.socket, sends), is_busy });
@@ -147,7 +147,7 @@ impl JobDriver<'_, '_> {
         for slow in end.stragglers(lead_ns, &brings) {
             let rails = self.paths.on_straggler(self.now, slow);
             let End::Send(end) = &self.end else { return };
-            let owed: usize = rails.iter().map(|&rail| end.owed_by(rail)).sum();
+            let owed: usize = rails.iter().map(|&rail| end.outstanding_on(rail)).sum();
             if rails.is_empty() {
                 continue;
             }

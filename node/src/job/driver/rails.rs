@@ -115,7 +115,7 @@ impl JobDriver<'_, '_> {
             // The sender alone knows what a rail owes; what is in flight goes again.
             End::Recv(_) => None,
         };
-        let is_empty = |rail: u16| end.is_none_or(|end| end.owed_by(rail) == 0);
+        let is_empty = |rail: u16| end.is_none_or(|end| end.outstanding_on(rail) == 0);
         for rail in self.paths.next_closes(now, &is_empty) {
             let worker = usize::from(rail) % self.job.workers.count();
             self.job.workers.send(worker, Cmd::RailDown { job: self.job.no, rail });
