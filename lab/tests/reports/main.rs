@@ -17,6 +17,7 @@ mod jobs;
 mod memory;
 mod moves;
 mod renew;
+mod wan;
 mod watch;
 mod world;
 
@@ -28,7 +29,7 @@ use world::{Skip, World};
 /// One scenario: hosts of its own → checks, in the order in which things happen.
 type Scenario = fn(&mut World) -> Result<(), Skip>;
 
-const SCENARIOS: [(&str, Scenario); 28] = [
+const SCENARIOS: [(&str, Scenario); 30] = [
     ("hosts: ends", hosts::hosts_end_with_whoever_asked_for_them),
     ("facts: host show", facts::host_show_tells_what_sys_tells),
     ("books: pushed", books::both_ends_sum_to_their_wall_time_when_pushed),
@@ -57,6 +58,8 @@ const SCENARIOS: [(&str, Scenario); 28] = [
     ("moves: last words", moves::last_words_arrive_over_a_path_that_loses),
     ("blackhole: from the start", blackhole::a_path_that_swallows_from_the_start_is_named_with_the_remedy),
     ("blackhole: in mid-job", blackhole::a_path_that_begins_to_swallow_is_named_too),
+    ("wan: grid", wan::a_tiny_grid_says_what_was_and_what_was_not),
+    ("wan: stopped", wan::a_grid_that_is_stopped_keeps_what_was_measured),
 ];
 
 fn main() -> ExitCode {

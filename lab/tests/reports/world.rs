@@ -306,9 +306,14 @@ impl World {
 
     /// Runs the binary on the machine itself, outside of the hosts, to its end.
     pub(crate) fn here(&mut self, words: &[&str]) -> Run {
+        self.start_here(words).end()
+    }
+
+    /// The same in the background.
+    pub(crate) fn start_here(&mut self, words: &[&str]) -> Running {
         let mut command = Command::new(&self.binary);
         command.args(words);
-        self.spawn(Side::A, command).end()
+        self.spawn(Side::A, command)
     }
 
     /// `longhaul cp --json` on host a, to its end.
