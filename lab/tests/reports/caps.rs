@@ -18,10 +18,7 @@ const SIX: [Duration; 2] = [Duration::from_millis(8_640), Duration::from_millis(
 
 /// A key as `key trust` and `key authorize` take it.
 fn key(world: &mut World, side: Side) -> Vec<String> {
-    let running = world.start(side, &["key", "show"]);
-    let out = running.out_path();
-    running.end();
-    let text = std::fs::read_to_string(out).unwrap_or_default();
+    let text = world.start(side, &["key", "show"]).end().out;
     let words: Vec<&str> = text.split_whitespace().collect();
     let at = words.iter().position(|word| *word == "longhaul-ed25519").expect("a key is shown");
     words[at..at + 2].iter().map(|word| (*word).to_owned()).collect()

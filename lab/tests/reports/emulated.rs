@@ -4,6 +4,7 @@
 //! Invariants: the emulator runs in this process and ends with the `Emulated`; what runs in its hosts ends with the scenario.
 //! Absent on purpose: scripts (a scenario is one) and the measure of the link itself (`longhaul lab measure`).
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use lab::hosts::{Lab, Making, Side, address4};
@@ -34,6 +35,11 @@ impl Emulated {
         self.lab.set(0, self.settings).expect("there is a link");
     }
 
+    /// Gives a host another address; what came from the old one is dead.
+    pub(crate) fn move_host(&mut self, side: Side, address: Ipv4Addr) {
+        self.lab.move_host(side, 0, address).expect("an address of the link's network");
+    }
+
     /// Starts the binary on a host.
     pub(crate) fn start(&self, world: &mut World, side: Side, words: &[&str]) -> Running {
         let mut command = self.lab.command(side, world.binary()).expect("the host is there");
@@ -47,10 +53,15 @@ impl Emulated {
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// A daemon on host b whose root is `dst/far`.
+    /// A daemon on host b whose root is `dst/far`, with a ticket for one job at a time.
     pub(crate) fn serve(&self, world: &mut World) -> Daemon {
+        self.serve_with(world, "--ticket")
+    }
+
+    /// The same with this ticket.
+    pub(crate) fn serve_with(&self, world: &mut World, ticket: &str) -> Daemon {
         let (root, listen) = (world.word("dst/far"), format!("{}:{PORT}", address4(0, Side::B)));
-        let running = self.start(world, Side::B, &["serve", "--root", &root, "--listen", &listen, "--ticket"]);
+        let running = self.start(world, Side::B, &["serve", "--root", &root, "--listen", &listen, ticket]);
         until(Duration::from_secs(10), || running.out().starts_with("longhaul://"));
         let url = running.out().lines().next().unwrap_or_default().to_owned();
         assert!(url.starts_with("longhaul://"), "serve did not print its address");

@@ -20,13 +20,12 @@ const FOLLOWS: Duration = Duration::from_secs(5);
 /// A command of `longhaul job`, to its end; its words on either output.
 fn job(world: &mut World, side: Side, words: &[&str]) -> (i32, String) {
     let running = world.start(side, &[&["job"], words].concat());
-    let out = running.out_path();
     let run = running.end();
-    (run.status, std::fs::read_to_string(out).unwrap_or_default() + &run.err)
+    (run.status, run.out + &run.err)
 }
 
 /// A field of the job that runs, as the registry of that host shows it; `gone` where none does.
-fn shown(world: &mut World, side: Side, name: &str) -> Value {
+pub(crate) fn shown(world: &mut World, side: Side, name: &str) -> Value {
     let (_, text) = job(world, side, &["list", "--json"]);
     let jobs: Value = serde_json::from_str(&text).unwrap_or_default();
     jobs.get(0).map_or(Value::from("gone"), |job| job[name].clone())
@@ -100,7 +99,7 @@ fn over(world: &mut World, transport: &str) -> Result<(), Skip> {
     let took = asked.elapsed();
     world.ends(&run, 0, &format!("{transport}: a job whose cap was lifted ends well"));
     world.holds(&format!("{transport}: and soon ({took:?})"), took < LET_GO, &run.why());
-    world.same("src/one.bin", "dst/far/one.bin", &format!("{transport}: equal"));
+    world.same_tree("src/one.bin", "dst/far/one.bin", &format!("{transport}: equal"));
     let said = says(&run, "from now on: `longhaul job set` asked for it at this end");
     world.holds(&format!("{transport}: the job's own lines say who asked"), said, &run.why());
     lowered_and_stopped(world, transport, url);
@@ -135,7 +134,7 @@ fn lowered_and_stopped(world: &mut World, transport: &str, url: &str) {
     world.ends(&run, 0, &format!("{transport}: the same command goes on"));
     let resumed = run.number("resumed_bytes");
     world.holds(&format!("{transport}: {resumed} bytes were there"), resumed > 0.0, &run.why());
-    world.same("src/one.bin", "back.bin", &format!("{transport}: what was gone on with is equal"));
+    world.same_tree("src/one.bin", "back.bin", &format!("{transport}: what was gone on with is equal"));
 }
 
 /// By the daemon's operator: what the client asked for stays its cap.
@@ -180,7 +179,7 @@ pub(crate) fn the_client_keeps_its_cap_whatever_the_daemon_sets(world: &mut Worl
     world.holds("back to fair", status == 0, &text);
     let run = copy.end();
     world.ends(&run, 0, "a job that was changed four times ends well");
-    world.same("src/one.bin", "dst/far/one.bin", "a job that was changed four times: equal");
+    world.same_tree("src/one.bin", "dst/far/one.bin", "a job that was changed four times: equal");
     world.is(&run.field("path")["policy"], &"fair".into(), "the report has the policy at the end");
     Ok(())
 }

@@ -7,13 +7,17 @@
 //! Absent on purpose: libtest, which has no word for a test that could not run; rules that need no report (lab/e2e).
 
 mod auto;
+mod blackhole;
 mod books;
 mod caps;
 mod emulated;
+mod facts;
 mod hosts;
 mod jobs;
 mod memory;
+mod moves;
 mod renew;
+mod wan;
 mod watch;
 mod world;
 
@@ -25,8 +29,9 @@ use world::{Skip, World};
 /// One scenario: hosts of its own → checks, in the order in which things happen.
 type Scenario = fn(&mut World) -> Result<(), Skip>;
 
-const SCENARIOS: [(&str, Scenario); 21] = [
+const SCENARIOS: [(&str, Scenario); 30] = [
     ("hosts: ends", hosts::hosts_end_with_whoever_asked_for_them),
+    ("facts: host show", facts::host_show_tells_what_sys_tells),
     ("books: pushed", books::both_ends_sum_to_their_wall_time_when_pushed),
     ("books: small files", books::both_ends_sum_to_their_wall_time_with_small_files),
     ("books: pulled", books::both_ends_sum_to_their_wall_time_when_pulled),
@@ -47,6 +52,14 @@ const SCENARIOS: [(&str, Scenario); 21] = [
     ("auto: small", auto::a_small_job_far_off_goes_over_udp),
     ("auto: worse", auto::a_job_goes_on_when_its_path_becomes_worse),
     ("auto: rebind", auto::a_rail_whose_return_path_died_goes_on_from_another_address),
+    ("moves: address", moves::a_client_with_another_address_goes_on),
+    ("moves: outage", moves::seconds_of_nothing_end_no_job),
+    ("moves: greeting", moves::a_greeting_from_a_new_address_costs_no_rail),
+    ("moves: last words", moves::last_words_arrive_over_a_path_that_loses),
+    ("blackhole: from the start", blackhole::a_path_that_swallows_from_the_start_is_named_with_the_remedy),
+    ("blackhole: in mid-job", blackhole::a_path_that_begins_to_swallow_is_named_too),
+    ("wan: grid", wan::a_tiny_grid_says_what_was_and_what_was_not),
+    ("wan: stopped", wan::a_grid_that_is_stopped_keeps_what_was_measured),
 ];
 
 fn main() -> ExitCode {

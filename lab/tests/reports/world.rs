@@ -43,7 +43,9 @@ pub(crate) struct World {
 pub(crate) struct Run {
     /// Exit code; 128 + signal where it has none.
     pub(crate) status: i32,
-    /// Its lines of JSON.
+    /// All that it wrote to its standard output.
+    pub(crate) out: String,
+    /// The lines of JSON in it.
     pub(crate) lines: Vec<Value>,
     /// What it wrote for people.
     pub(crate) err: String,
@@ -101,11 +103,6 @@ impl Running {
         self.child.id()
     }
 
-    /// The file that has what it writes.
-    pub(crate) fn out_path(&self) -> PathBuf {
-        self.out.clone()
-    }
-
     /// What it has written so far.
     pub(crate) fn out(&self) -> String {
         std::fs::read_to_string(&self.out).unwrap_or_default()
@@ -115,9 +112,10 @@ impl Running {
     pub(crate) fn end_within(mut self, limit: Duration) -> Run {
         let (status, peak_bytes) = wait(&mut self.child, self.began + limit);
         let took = self.began.elapsed();
-        let lines = self.out().lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let out = self.out();
+        let lines = out.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         let err = std::fs::read_to_string(&self.err).unwrap_or_default();
-        Run { status: code(status), lines, err, took, peak_bytes }
+        Run { status: code(status), out, lines, err, took, peak_bytes }
     }
 
     /// As above, with the usual limit.
@@ -246,6 +244,17 @@ impl World {
         self.holds(words, status.is_ok_and(|it| it.status.success()), &why);
     }
 
+    /// Says whether names, kinds, modes, times, targets and bytes are equal, by a comparison of our own that knows nothing of longhaul.
+    pub(crate) fn same_tree(&mut self, one: &str, other: &str, words: &str) {
+        let (one, other) = (self.at(one), self.at(other));
+        let judge = concat!(env!("CARGO_MANIFEST_DIR"), "/e2e/tree.py");
+        let output = Command::new("python3").args([judge, "same"]).arg(&one).arg(&other).output();
+        let why = output.as_ref().map_or_else(ToString::to_string, |it| {
+            String::from_utf8_lossy(&it.stdout).into_owned() + &String::from_utf8_lossy(&it.stderr)
+        });
+        self.holds(words, output.is_ok_and(|it| it.status.success()), &why);
+    }
+
     /// A file of random bytes, the same for the same name and size.
     pub(crate) fn random_file(&self, name: &str, bytes: u64) {
         let path = self.at(name);
@@ -293,6 +302,18 @@ impl World {
         let began = Instant::now();
         let child = sys::netns::die_with_parent(&mut command).spawn().expect("the process starts");
         Running { child, out, err, began }
+    }
+
+    /// Runs the binary on the machine itself, outside of the hosts, to its end.
+    pub(crate) fn here(&mut self, words: &[&str]) -> Run {
+        self.start_here(words).end()
+    }
+
+    /// The same in the background.
+    pub(crate) fn start_here(&mut self, words: &[&str]) -> Running {
+        let mut command = Command::new(&self.binary);
+        command.args(words);
+        self.spawn(Side::A, command)
     }
 
     /// `longhaul cp --json` on host a, to its end.
