@@ -14,7 +14,7 @@ use std::time::Duration;
 use engine::fault::{panic_if_asked, words};
 use engine::job::Terms;
 use engine::machine::compare::{self, Compare, Compared, Look, Seen};
-use engine::platform::VolumeSet;
+use engine::platform::{SinkTree, VolumeSet};
 use engine::tree::commit::{self, Settled, Task};
 use engine::tree::scan::{Batch, Scan};
 use engine::tree::{Sinks, Sources};
@@ -128,10 +128,10 @@ pub(super) type Looker = (Sender<Look>, Receiver<Seen>);
 pub(super) fn spawn_looker(sink: &Arc<Sinks>, terms: Terms, bell: &Event, panics: &Panics) -> io::Result<Looker> {
     let (ask, asked) = channel::<Look>();
     let (to, from) = channel();
-    let (sink, bell) = (sink.clone(), bell.clone());
+    let (sink, can, bell) = (sink.clone(), sink.clone().capabilities(), bell.clone());
     panics.spawn("comparer", move || {
         for look in asked {
-            let goes_on = compare::look(&*sink, &terms, look, &mut |seen| {
+            let goes_on = compare::look(&*sink, &can, &terms, look, &mut |seen| {
                 let is_heard = to.send(seen).is_ok();
                 bell.signal();
                 is_heard
