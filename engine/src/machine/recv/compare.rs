@@ -21,7 +21,7 @@ use super::{RecvEnd, show};
 use crate::job::{Cmd, fault_kind};
 use crate::machine::compare::{Look, Seen, show_differ};
 use crate::machine::{Outbox, Stop};
-use crate::platform::{Clones, Cloning, Old, Parts, Platform, SinkTree, VolumeSet};
+use crate::platform::{Clones, Old, Parts, Platform, SinkTree, VolumeSet};
 use crate::seal::digest::DigestTree;
 use crate::tree::commit::JOURNAL_FILE_BYTES_MIN;
 

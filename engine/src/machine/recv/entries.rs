@@ -17,7 +17,7 @@ use super::carried::carried_key;
 use crate::job::{Cmd, fault_kind};
 use crate::machine::names::Further;
 use crate::machine::{Outbox, Stop, fault};
-use crate::platform::{Found, Owners, Platform, SinkTree, VolumeSet};
+use crate::platform::{Found, Platform, SinkTree, VolumeSet};
 
 /// Why a further name of a file cannot be.
 const FIRST_FAILED: &str = "name a file whose first name failed";

@@ -11,7 +11,7 @@ use proto::wire::control::{FaultKind, Frame, ID_NAMES_MAX};
 use super::RecvEnd;
 use crate::job::Cmd;
 use crate::machine::{Outbox, Stop};
-use crate::platform::{Owners, Platform};
+use crate::platform::Platform;
 
 impl<P: Platform> RecvEnd<P> {
     /// A frame came from the sender.

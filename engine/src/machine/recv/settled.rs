@@ -12,7 +12,7 @@ use proto::manifest::Entry;
 use super::RecvEnd;
 use crate::job::fault_kind;
 use crate::machine::{Outbox, Stop};
-use crate::platform::{PartClaims, Platform, SinkTree};
+use crate::platform::{Platform, SinkTree};
 use crate::tree::commit::{JOURNAL_FILE_BYTES_MIN, Settled};
 
 impl<P: Platform> RecvEnd<P> {
