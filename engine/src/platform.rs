@@ -9,8 +9,8 @@ use std::fmt::Debug;
 use std::io;
 
 pub use crate::tree::sink_tree::{
-    Clones, Cloning, Firm, Found, Old, Owners, PartClaims, Parts, PreviousVersions, Prune, Publish, ReadBack, Sign,
-    SinkTree, Striped, Volume, VolumeSet,
+    Capabilities, Clones, Cloning, Firm, Found, Old, Owners, PartClaims, Parts, PreviousVersions, Prune, Publish,
+    ReadBack, Sign, SinkTree, Striped, Volume, VolumeSet,
 };
 pub use crate::tree::source_tree::{HOLES_AT_ONCE, Holes, SourceTree};
 use proto::packet::PACKET_OVERHEAD;
@@ -110,34 +110,31 @@ pub trait StreamIo {
 
 /// Datagrams, in bursts. The loop makes these calls itself, and `Op::Readable` tells it when to look again.
 ///
-/// A socket without a descriptor (AF_XDP in busy poll, DPDK) has nothing that could be waited for. It is polled once in each iteration: its
-/// `Op::Readable` ends in the next `Platform::wait`, which does not sleep as long as such an op is in flight. The loop takes a
-/// `Op::Readable` that ends with nothing to receive as it takes any other: it looks once and asks again.
+/// A socket without a descriptor (AF_XDP in busy poll, DPDK, a ring in memory) has nothing that could be waited for: it is polled. The loop looks
+/// at it in each iteration, does not sleep while it has such a rail, and never asks for a `Op::Readable` of it.
 pub trait PacketIo: StreamIo {
+    /// Is this socket polled? Asked once, when a rail begins with it.
+    fn is_polled(&self, _socket: &Self::Socket) -> bool {
+        false
+    }
     /// Datagrams whose heads stand apart: packet `i` is `heads[i]` and the `i`-th `segment` bytes of `payload`, the last may have
     /// less. Returns how many went, from the front; `WouldBlock` for none. Never waits.
     fn send_burst(
         &mut self,
-        _socket: &Self::Socket,
-        _heads: &[[u8; PACKET_OVERHEAD]],
-        _payload: &[u8],
-        _segment: usize,
-    ) -> io::Result<usize> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
+        socket: &Self::Socket,
+        heads: &[[u8; PACKET_OVERHEAD]],
+        payload: &[u8],
+        segment: usize,
+    ) -> io::Result<usize>;
     /// Datagrams that stand one after another, each `segment` bytes long, the last may be shorter; else as `send_burst`.
-    fn send_sealed(&mut self, _socket: &Self::Socket, _bytes: &[u8], _segment: usize) -> io::Result<usize> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
+    fn send_sealed(&mut self, socket: &Self::Socket, bytes: &[u8], segment: usize) -> io::Result<usize>;
     /// Memory from which the network reads this socket's bursts itself; the caller fills a slot again only when the receiver's word on what
     /// left from it has come. `None`: it cannot be had here.
     fn burst_slots(&mut self, _socket: &Self::Socket, _bytes: usize) -> Option<Splicer> {
         None
     }
     /// Datagrams that came together, one after another; `WouldBlock` when there are none. Never waits.
-    fn recv_burst(&mut self, _socket: &Self::Socket, _into: &mut [u8]) -> io::Result<Arrived> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
+    fn recv_burst(&mut self, socket: &Self::Socket, into: &mut [u8]) -> io::Result<Arrived>;
 }
 
 /// A world: the sum of what the loop needs, and the queue of ops.

@@ -157,6 +157,7 @@ impl Simulated {
             harmed: None,
             disk_ns: 0,
             at_once: false,
+            polled: false,
         };
         Simulated { world: Arc::new(Mutex::new(world)), source: disk(1), sink: disk(2) }
     }
@@ -435,11 +436,17 @@ fn notes(world: &impl World) {
     };
     let chunks = [0, 1, 3, 5, 17].map(digest).to_vec();
     let mut told = Vec::new();
-    compare::look(&*sink, &TERMS, Look::Part { entry: Arc::new(large.clone()), chunks }, &mut |seen| {
-        let Seen::Part { good, last, .. } = seen else { panic!("an answer to another look: {seen:?}") };
-        told.push((good, last));
-        true
-    });
+    compare::look(
+        &*sink,
+        &sink.clone().capabilities(),
+        &TERMS,
+        Look::Part { entry: Arc::new(large.clone()), chunks },
+        &mut |seen| {
+            let Seen::Part { good, last, .. } = seen else { panic!("an answer to another look: {seen:?}") };
+            told.push((good, last));
+            true
+        },
+    );
     assert_eq!(told, [([0, 3, 17].map(digest).to_vec(), true)], "one never came, one is another");
 
     let record = |of: u8, at: u8| [[of; 16], [at; 16]].concat();

@@ -19,7 +19,7 @@ use proto::wire::chunk::PACK_FILE_BYTES_MAX;
 use proto::wire::control::{ChunkRange, Digest, NO_DIGEST};
 
 use crate::job::Terms;
-use crate::platform::{Firm, Holes, PreviousVersions, ReadBack, Sign, SinkTree, SourceTree};
+use crate::platform::{Capabilities, Firm, Holes, PreviousVersions, Prune, ReadBack, Sign, SinkTree, SourceTree};
 use crate::seal::hash::chunk_digest;
 use crate::tree::sink_tree::unsupported;
 use crate::tree::volumes::each::on_each;
@@ -67,43 +67,53 @@ pub enum Seen {
     Pruned { removed: u64, failed: Vec<(Box<[u8]>, io::Error)> },
 }
 
-fn previous_of<S: SinkTree>(sink: &S) -> io::Result<&dyn PreviousVersions> {
-    sink.previous().ok_or_else(unsupported)
+fn previous_of(can: &Capabilities) -> io::Result<&dyn PreviousVersions> {
+    can.previous.as_deref().ok_or_else(unsupported)
 }
 
-/// Does one look; `each` is told as it goes and answers whether to go on.
-pub fn look<S: SinkTree>(sink: &S, terms: &Terms, look: Look, each: &mut dyn FnMut(Seen) -> bool) -> bool {
+fn prune_of(can: &Capabilities) -> io::Result<&dyn Prune> {
+    can.prune.as_deref().ok_or_else(unsupported)
+}
+
+/// Does one look; `can`: what the sink said it can when the job began. `each` is told as it goes and answers whether to go on.
+pub fn look<S: SinkTree>(
+    sink: &S,
+    can: &Capabilities,
+    terms: &Terms,
+    look: Look,
+    each: &mut dyn FnMut(Seen) -> bool,
+) -> bool {
     match look {
-        Look::Old { entry, chunks, sign } => match sink.previous() {
-            Some(previous) => old(previous, terms, &entry, chunks, sign, each),
+        Look::Old { entry, chunks, sign } => match &can.previous {
+            Some(previous) => old(&**previous, terms, &entry, chunks, sign, each),
             // Nobody asks: what cannot be compared has no version that was found.
             None => true,
         },
         Look::Carry { entry, sign, .. } if entry.bytes() <= PACK_FILE_BYTES_MAX => {
-            let result = previous_of(sink)
+            let result = previous_of(can)
                 .and_then(|it| carry_small(sink, it, terms, &entry, sign))
                 .map(|()| vec![sink.volume_of(entry.id)]);
             each(Seen::Carried { entry: entry.id, result })
         }
         Look::Carry { entry, sign, kept, header, durable } => {
-            let result = carry(sink, terms, &entry, sign, &kept, header.as_deref(), durable);
+            let result = carry(sink, can, terms, &entry, sign, &kept, header.as_deref(), durable);
             each(Seen::Carried { entry: entry.id, result })
         }
-        Look::Part { entry, chunks } => part(sink, terms, &entry, &chunks, each),
+        Look::Part { entry, chunks } => part(can, terms, &entry, &chunks, each),
         Look::Clone { entry } => {
-            let result = clone(sink, terms, &entry, each);
+            let result = clone(sink, can, terms, &entry, each);
             each(Seen::Cloned { entry, result })
         }
         Look::Adopt { entry, sign } => {
-            each(Seen::Adopted { entry: entry.id, result: previous_of(sink).and_then(|it| it.adopt(&entry, sign)) })
+            each(Seen::Adopted { entry: entry.id, result: previous_of(can).and_then(|it| it.adopt(&entry, sign)) })
         }
         Look::Sweep { folder, names } => {
-            each(Seen::Swept { result: sink.prune().ok_or_else(unsupported).and_then(|it| it.extras(&folder, &names)) })
+            each(Seen::Swept { result: prune_of(can).and_then(|it| it.extras(&folder, &names)) })
         }
         Look::Prune { paths } => {
             let (mut removed, mut failed) = (0, Vec::new());
             for path in paths {
-                match sink.prune().ok_or_else(unsupported).and_then(|it| it.remove(&path)) {
+                match prune_of(can).and_then(|it| it.remove(&path)) {
                     Ok(count) => removed += count,
                     Err(error) => failed.push((path, error)),
                 }
@@ -114,8 +124,10 @@ pub fn look<S: SinkTree>(sink: &S, terms: &Terms, look: Look, each: &mut dyn FnM
 }
 
 /// Copies what is kept, and has the journals speak of it: of a striped file, that of each volume of what it has.
+#[allow(clippy::too_many_arguments, reason = "one call, of one look")]
 fn carry<S: SinkTree>(
     sink: &S,
+    can: &Capabilities,
     terms: &Terms,
     entry: &Entry,
     sign: Sign,
@@ -129,7 +141,7 @@ fn carry<S: SinkTree>(
         (offset, entry.bytes().min(offset + run.len() as u64 * chunk_bytes) - offset)
     };
     let ranges: Vec<_> = kept.chunk_by(|a, b| a.0 + 1 == b.0).map(range).collect();
-    let previous = previous_of(sink)?;
+    let previous = previous_of(can)?;
     previous.carry(entry, sign, &ranges)?;
     let Some(header) = header else { return Ok(vec![sink.volume_of(entry.id)]) };
     let volume_of = |index: u64| previous.volume_of_previous(entry, index * chunk_bytes);
@@ -164,14 +176,14 @@ fn carry_small<S: SinkTree>(
 }
 
 /// An earlier run wrote these chunks, and flushed them or not: each counts if it is what it was. The volumes of a striped file are read side by side.
-fn part<S: SinkTree>(
-    sink: &S,
+fn part(
+    can: &Capabilities,
     terms: &Terms,
     entry: &Entry,
     chunks: &[(usize, u64, Digest)],
     each: &mut dyn FnMut(Seen) -> bool,
 ) -> bool {
-    let back = sink.read_back();
+    let back = can.read_back.as_deref();
     let good_of = |volume: usize, mut chunks: Vec<(u64, Digest)>| {
         let mut buf = vec![0; terms.chunk_bytes as usize];
         chunks.retain(|(index, digest)| {
@@ -198,9 +210,15 @@ fn part<S: SinkTree>(
 }
 
 /// What is digested is what stands at the destination, read back: a clone that is not what it should be is not published.
-fn clone<S: SinkTree>(sink: &S, terms: &Terms, entry: &Entry, each: &mut dyn FnMut(Seen) -> bool) -> io::Result<()> {
-    sink.cloning().ok_or_else(unsupported)?.clone_part(entry)?;
-    let back = sink.read_back().ok_or_else(unsupported)?;
+fn clone<S: SinkTree>(
+    sink: &S,
+    can: &Capabilities,
+    terms: &Terms,
+    entry: &Entry,
+    each: &mut dyn FnMut(Seen) -> bool,
+) -> io::Result<()> {
+    can.cloning.as_ref().ok_or_else(unsupported)?.clone_part(entry)?;
+    let back = can.read_back.as_deref().ok_or_else(unsupported)?;
     let mut buf = vec![0; terms.chunk_bytes as usize];
     let mut digests = Vec::new();
     let chunks = chunk_count(entry.bytes(), terms.chunk_bytes);

@@ -33,7 +33,7 @@ use crate::job::{Cmd, Event, JobNo, Terms, fault_kind};
 use crate::machine::names::Names;
 use crate::machine::unjournalled::UnjournalledBytes;
 use crate::machine::{Outbox, Record, Stop, fault, told};
-use crate::platform::{Platform, SinkTree, VolumeSet};
+use crate::platform::{Capabilities, Platform, SinkTree, VolumeSet};
 use crate::seal::frame::tag_count;
 use crate::tree::commit::Task;
 
@@ -54,6 +54,8 @@ pub struct RecvEnd<P: Platform> {
     boot: [u8; 8],
     machine: Receiver,
     sink: Arc<P::Sink>,
+    /// What the sink can beyond what every one can.
+    can: Capabilities,
     coming: HashMap<EntryId, Coming>,
     digests: HashMap<EntryId, Digest>,
     carried: Carried,
@@ -109,6 +111,7 @@ impl<P: Platform> RecvEnd<P> {
             boot,
             machine: Receiver::new(plan.chunk_bytes),
             publishing: vec![false; sink.volumes()],
+            can: sink.clone().capabilities(),
             sink,
             coming: HashMap::new(),
             digests: HashMap::new(),
@@ -227,7 +230,7 @@ impl<P: Platform> RecvEnd<P> {
                 self.sink.failed(error.entry, offset, error.errno);
                 match self.machine.entry(error.entry) {
                     Some(entry) if error.kind == FaultKind::InUse => {
-                        let owner = self.sink.claims().map_or_else(String::new, |it| it.owner_of(entry));
+                        let owner = self.can.claims.as_ref().map_or_else(String::new, |it| it.owner_of(entry));
                         self.fail_in_use(entry.id, &owner);
                     }
                     _ => self.fail_with(told(&error)),

@@ -26,7 +26,7 @@ use proto::wire::control::{Digest, FaultKind, Frame, Rung};
 use crate::job::{Cmd, Event, JobNo, Terms};
 use crate::machine::compare::Compare;
 use crate::machine::{Outbox, Record, Stop, fault, told};
-use crate::platform::{Platform, SourceTree};
+use crate::platform::Platform;
 use crate::seal::digest::DigestTree;
 
 use resumed_chunks::Resumed;

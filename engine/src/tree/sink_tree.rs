@@ -73,6 +73,36 @@ pub fn unsupported() -> io::Error {
     io::ErrorKind::Unsupported.into()
 }
 
+/// What a tree can beyond what every tree can. A job asks for it once, when it begins, and keeps the answer; `None`: this tree cannot.
+#[derive(Clone, Default)]
+pub struct Capabilities {
+    /// Removal of what the source does not have.
+    pub prune: Option<Arc<dyn Prune>>,
+    /// Reading of parts.
+    pub read_back: Option<Arc<dyn ReadBack>>,
+    /// Parts made as clones.
+    pub cloning: Option<Arc<dyn Cloning>>,
+    /// Use of the version of a file that stands there.
+    pub previous: Option<Arc<dyn PreviousVersions>>,
+    /// Owners and groups by name.
+    pub owners: Option<Arc<dyn Owners>>,
+    /// Parts claimed against other jobs.
+    pub claims: Option<Arc<dyn PartClaims>>,
+}
+
+impl Debug for Capabilities {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Capabilities")
+            .field("prune", &self.prune.is_some())
+            .field("read_back", &self.read_back.is_some())
+            .field("cloning", &self.cloning.is_some())
+            .field("previous", &self.previous.is_some())
+            .field("owners", &self.owners.is_some())
+            .field("claims", &self.claims.is_some())
+            .finish()
+    }
+}
+
 /// The names at the destination: the sum of what every tree can, and what this one can beyond it.
 pub trait SinkTree: VolumeSet + Parts + Publish + Debug + Send + Sync + 'static {
     /// What is there? `keep`: the same size and time count as the same file. `dry`: look only, mend nothing, claim nothing. A part that is found is
@@ -86,29 +116,9 @@ pub trait SinkTree: VolumeSet + Parts + Publish + Debug + Send + Sync + 'static 
     fn discard_on(&self, _volume: usize, entry: &Entry) {
         self.discard(entry);
     }
-    /// Removal of what the source does not have. `None`: this tree cannot.
-    fn prune(&self) -> Option<&dyn Prune> {
-        None
-    }
-    /// Reading of parts. `None`: this tree cannot.
-    fn read_back(&self) -> Option<&dyn ReadBack> {
-        None
-    }
-    /// Parts made as clones. `None`: this tree cannot.
-    fn cloning(&self) -> Option<&dyn Cloning> {
-        None
-    }
-    /// Use of the version of a file that stands there. `None`: this tree cannot.
-    fn previous(&self) -> Option<&dyn PreviousVersions> {
-        None
-    }
-    /// Owners and groups by name. `None`: this tree cannot.
-    fn owners(&self) -> Option<&dyn Owners> {
-        None
-    }
-    /// Parts claimed against other jobs. `None`: this tree cannot.
-    fn claims(&self) -> Option<&dyn PartClaims> {
-        None
+    /// What this tree can beyond all that.
+    fn capabilities(self: Arc<Self>) -> Capabilities {
+        Capabilities::default()
     }
 }
 
@@ -169,7 +179,19 @@ pub trait Striped {
 }
 
 /// One disk of a destination, as `volumes::Volumes` asks it.
-pub trait Volume: SinkTree + Striped {
+pub trait Volume: SinkTree + Striped + PreviousVersions + ReadBack + Prune {
+    /// Parts made as clones. `None`: this volume cannot.
+    fn cloning(&self) -> Option<&dyn Cloning> {
+        None
+    }
+    /// Owners and groups by name. `None`: this volume cannot.
+    fn owners(&self) -> Option<&dyn Owners> {
+        None
+    }
+    /// Parts claimed against other jobs. `None`: this volume cannot.
+    fn claims(&self) -> Option<&dyn PartClaims> {
+        None
+    }
     /// Does anything stand under this path?
     fn stands(&self, path: &[u8]) -> io::Result<bool>;
     /// Bytes that can still be written here, as far as anybody knows.

@@ -54,14 +54,13 @@ impl<P: Platform> Worker<P> {
             Cmd::PacketsUp { job, rail, socket, key, path } => {
                 let Some(state) = self.jobs.get(&job).filter(|state| !state.closing) else { return };
                 let base = Base::new(job, rail, socket, state.bound.clone());
-                let now = self.platform.now_ns();
-                let rail = Datagram::new(now, base, path, &key, &state.terms, state.end.sends());
+                let rail = Datagram::new(&self.platform, base, path, &key, &state.terms, state.end.sends());
                 self.add_rail(Rail::Datagram(Box::new(rail)));
             }
             Cmd::RailMoved { job, rail, socket } => {
                 let found = self.find_rail(|it| it.base().job == job && it.base().number == rail);
                 if let Some(Rail::Datagram(rail)) = found.and_then(|index| self.rails[index].as_mut()) {
-                    let old = rail.move_to(socket);
+                    let old = rail.move_to(&self.platform, socket);
                     self.platform.cut(&old);
                 }
             }

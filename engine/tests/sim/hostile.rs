@@ -13,6 +13,7 @@ use engine::machine::compare::{compare, look};
 use engine::machine::recv::{Carried, RecvEnd};
 use engine::machine::send::SendEnd;
 use engine::machine::{Outbox, Stop};
+use engine::platform::SinkTree;
 use engine::seal::frame::Sealer;
 use engine::seal::hash::hash_as;
 use engine::seal::packet::{Packer, Run, SMALL_HEAD_BYTES};
@@ -70,7 +71,7 @@ impl Honest {
         let mut net = Net::new(clock.clone(), rng.fork());
         (net.latency_ns, net.ns_per_kib, net.room) = (0, 0, 8 << 20);
         let at_once = rng.permille(500);
-        let world = World { clock, net, activity: 0, harm: None, harmed: None, disk_ns: 0, at_once };
+        let world = World { clock, net, activity: 0, harm: None, harmed: None, disk_ns: 0, at_once, polled: false };
         let world = Arc::new(Mutex::new(world));
         let (platform, _) = Sim::new(world.clone(), rng.fork(), 6, CHUNK_BYTES as usize);
         let (mail, mailbox) = channel();
@@ -229,7 +230,7 @@ pub(crate) fn hostile_sender(seed: u64) -> Option<Stop> {
         end.pump(now, &mut out);
         out.cmds.drain(..).for_each(|(_, cmd)| honest.mail.send(cmd).expect("it lives"));
         for work in std::mem::take(&mut out.looks) {
-            look(&*sink, &terms(), work, &mut |seen| {
+            look(&*sink, &sink.clone().capabilities(), &terms(), work, &mut |seen| {
                 told = told.clone().and_then(|()| end.on_seen(seen, &mut out));
                 true
             });

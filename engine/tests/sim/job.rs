@@ -16,6 +16,7 @@ use engine::machine::recv::{Carried, RecvEnd};
 use engine::machine::send::SendEnd;
 use engine::machine::{Outbox, Record, Stop};
 use engine::meter::Meter;
+use engine::platform::SinkTree;
 use engine::tree::commit::{self, Settled, Task};
 use engine::worker::Worker;
 use engine::worker::bound::Bound;
@@ -202,6 +203,7 @@ fn world(clock: &Clock, net: Net, plan: &RunPlan) -> World {
         harmed: None,
         disk_ns: plan.disk_ns,
         at_once: plan.at_once,
+        polled: plan.polled,
     }
 }
 
@@ -594,7 +596,7 @@ impl<'a> Run<'a> {
         let Some((_, work)) = due(&mut self.looks, now) else { return };
         self.act();
         let (tree, terms) = (self.tree.clone(), self.scenario.terms);
-        look(&*tree, &terms, work, &mut |seen| {
+        look(&*tree, &tree.clone().capabilities(), &terms, work, &mut |seen| {
             if !self.sink.lock().expect("one thread").dead {
                 self.watch.say(now, || format!("  comparer says {seen:?}"));
                 self.seen.push_back(seen);

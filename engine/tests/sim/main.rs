@@ -43,6 +43,17 @@ fn story(seed: u64, loud: bool, calm: bool) -> (usize, PathStats, [u64; 3]) {
 
 /// The same; `cut`: the control session's connections die.
 fn story_over(seed: u64, loud: bool, calm: bool, cut: bool) -> (usize, PathStats, [u64; 3]) {
+    story_with(seed, loud, calm, cut, |_| {})
+}
+
+/// The same; `alter`: what is done to the plan of each run before it begins.
+fn story_with(
+    seed: u64,
+    loud: bool,
+    calm: bool,
+    cut: bool,
+    alter: impl Fn(&mut RunPlan),
+) -> (usize, PathStats, [u64; 3]) {
     trace::begin();
     let mut rng = Rng::new(seed);
     let clock = Clock::default();
@@ -58,7 +69,8 @@ fn story_over(seed: u64, loud: bool, calm: bool, cut: bool) -> (usize, PathStats
     let mut watch = Watch::new(loud);
     watch.say(0, || format!("seed {seed}: {:?}, rung {:?}", scenario.terms, scenario.rung));
     let mut runs = 0;
-    for plan in scenario.runs.clone() {
+    for mut plan in scenario.runs.clone() {
+        alter(&mut plan);
         runs += 1;
         let changes = sink.lock().expect("one thread").changes();
         let (random, trees) = (rng.fork(), (source.clone(), sink.clone()));
@@ -222,6 +234,21 @@ fn calm_jobs_move_every_tree() {
     }
 }
 
+/// Packet I/O without a descriptor (AF_XDP, DPDK; here a ring in memory): nothing says when there is something to receive, so the loop looks in
+/// each iteration, and asks for nothing that such a socket does not have.
+#[test]
+fn a_datagram_rail_over_a_ring_in_memory_is_polled() {
+    if number("SEED").is_some() {
+        return;
+    }
+    for (calm, first) in [(false, 0), (true, 1_000_000)] {
+        for seed in first..first + number("SIM_SEEDS").unwrap_or(SEEDS) / 100 {
+            println!("seed {seed}");
+            story_with(seed, false, calm, false, |plan| (plan.polled, plan.datagrams) = (true, 1000));
+        }
+    }
+}
+
 /// A peer that knows every key and keeps no rule: an end names the breach or goes on, and never panics.
 #[test]
 fn hostile_peers_are_refused_by_name() {
@@ -322,6 +349,7 @@ fn far_ns(bytes: u64) -> (u64, PathStats) {
         commit_ns: 0,
         rate: 0,
         datagrams: 1000,
+        polled: false,
         weather,
         packet_bytes: (1452, 1452),
         units: (64, 512),

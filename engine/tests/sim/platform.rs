@@ -32,6 +32,8 @@ pub(crate) struct World {
     pub(crate) disk_ns: u64,
     /// Files are read and written at once, as those in memory are.
     pub(crate) at_once: bool,
+    /// Its sockets for datagrams have no descriptor.
+    pub(crate) polled: bool,
 }
 
 pub(crate) type Shared = Arc<Mutex<World>>;
@@ -227,6 +229,10 @@ impl StreamIo for Sim {
 }
 
 impl PacketIo for Sim {
+    fn is_polled(&self, _socket: &SimSocket) -> bool {
+        lock(&self.world).polled
+    }
+
     fn send_burst(
         &mut self,
         socket: &SimSocket,
@@ -267,6 +273,7 @@ impl Platform for Sim {
         world.activity += 1;
         let now = self.clock.now();
         note_op(now, &op);
+        assert!(!(world.polled && matches!(op, Op::Readable { .. })), "a ring in memory has no descriptor to wait for");
         let special = match &op {
             Op::Read { file, .. } | Op::Write { file, .. } => file.special.load(Ordering::Relaxed),
             _ => false,

@@ -69,7 +69,7 @@ fn take_up(set: &Volumes<SimSink>, entry: &Entry, volume: usize, map: &[u8]) -> 
 }
 
 /// As the receiver's comparer: what both versions have is carried over. Volumes that have a piece then, if the earlier one stands.
-fn carry_over(set: &Volumes<SimSink>, entry: &Arc<Entry>) -> io::Result<Option<Vec<usize>>> {
+fn carry_over(set: &Arc<Volumes<SimSink>>, entry: &Arc<Entry>) -> io::Result<Option<Vec<usize>>> {
     let terms = Terms {
         chunk_bytes: CHUNK,
         digest: DigestKind::Blake3,
@@ -87,11 +87,18 @@ fn carry_over(set: &Volumes<SimSink>, entry: &Arc<Entry>) -> io::Result<Option<V
         }
         true
     };
-    look(set, &terms, Look::Old { entry: entry.clone(), chunks: CHUNKS, sign: old.sign }, &mut see);
+    let can = set.clone().capabilities();
+    look(&**set, &can, &terms, Look::Old { entry: entry.clone(), chunks: CHUNKS, sign: old.sign }, &mut see);
     let same = (0..CHUNKS).filter(|&index| is_same(index));
     let header = Some(JournalHeader::of(entry, CHUNK, DigestKind::Blake3).into());
     let kept = same.clone().map(|index| (index, [mark(entry, index); 32])).collect();
-    look(set, &terms, Look::Carry { entry: entry.clone(), sign: old.sign, kept, header, durable: true }, &mut see);
+    look(
+        &**set,
+        &can,
+        &terms,
+        Look::Carry { entry: entry.clone(), sign: old.sign, kept, header, durable: true },
+        &mut see,
+    );
     for index in same.filter(|&index| digests[index as usize] != NO_DIGEST) {
         let content = vec![mark(entry, index); chunk_len(entry.bytes(), CHUNK, index) as usize];
         let own = chunk_digest(&terms, entry.bytes(), index * u64::from(CHUNK), &content);
@@ -102,7 +109,7 @@ fn carry_over(set: &Volumes<SimSink>, entry: &Arc<Entry>) -> io::Result<Option<V
 
 /// One run that brings this version, as far as the machine lives; true: it is published. `told`: chunks that were flushed, told as it goes.
 fn run(disks: &[SharedDisk], entry: &Arc<Entry>, rng: &mut Rng, told: &mut Vec<u64>) -> bool {
-    let set = Volumes::new(disks.iter().map(|disk| SimSink(disk.clone(), 1)).collect()).striping(true);
+    let set = Arc::new(Volumes::new(disks.iter().map(|disk| SimSink(disk.clone(), 1)).collect()).striping(true));
     let mut begun = [false; DISKS];
     let mut here = vec![false; CHUNKS as usize];
     // One power for all: who goes on when one of them is dead is a set that lost a disk, not a machine that died.
@@ -160,7 +167,7 @@ fn run(disks: &[SharedDisk], entry: &Arc<Entry>, rng: &mut Rng, told: &mut Vec<u
             }
             indices.iter().for_each(|&index| encode_record(index, &[[mark(entry, index); 32]], &mut records));
             let task = Task::Flush { volume, entry: entry.clone(), records, indices, firm: Firm::Named };
-            let Settled::Flushed { indices, result, .. } = commit::run(&set, task) else { panic!("a flush") };
+            let Settled::Flushed { indices, result, .. } = commit::run(&*set, task) else { panic!("a flush") };
             if result.is_err() || is_dead() {
                 return false;
             }
@@ -172,7 +179,7 @@ fn run(disks: &[SharedDisk], entry: &Arc<Entry>, rng: &mut Rng, told: &mut Vec<u
     }
     let volume = set.volume_of(entry.id);
     let task = Task::Publish { volume, entries: vec![entry.clone()], rung: Rung::Published };
-    let Settled::Published { results, .. } = commit::run(&set, task) else { panic!("a publication") };
+    let Settled::Published { results, .. } = commit::run(&*set, task) else { panic!("a publication") };
     results.iter().all(Result::is_ok) && !is_dead()
 }
 

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use engine::machine::recv::JOURNAL_FILE_BYTES_MIN;
 use engine::platform::{
-    Firm, Found, HOLES_AT_ONCE, Holes, Old, Parts, PreviousVersions, Prune, Publish, ReadBack, Sign, SinkTree,
-    SourceTree, Striped, Volume, VolumeSet,
+    Capabilities, Firm, Found, HOLES_AT_ONCE, Holes, Old, Parts, PreviousVersions, Prune, Publish, ReadBack, Sign,
+    SinkTree, SourceTree, Striped, Volume, VolumeSet,
 };
 use engine::tree::sink_tree::name_sign;
 use engine::tree::{beside, beside_of, is_ours};
@@ -362,16 +362,13 @@ impl SinkTree for SimSink {
         let _ = disk.remove(&self.part_of(entry));
     }
 
-    fn prune(&self) -> Option<&dyn Prune> {
-        Some(self)
-    }
-
-    fn read_back(&self) -> Option<&dyn ReadBack> {
-        Some(self)
-    }
-
-    fn previous(&self) -> Option<&dyn PreviousVersions> {
-        Some(self)
+    fn capabilities(self: Arc<Self>) -> Capabilities {
+        Capabilities {
+            prune: Some(self.clone()),
+            read_back: Some(self.clone()),
+            previous: Some(self),
+            ..Capabilities::default()
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use super::{RecvEnd, show};
 use crate::job::{Cmd, fault_kind};
 use crate::machine::compare::{Look, Seen, show_differ};
 use crate::machine::{Outbox, Stop};
-use crate::platform::{Clones, Cloning, Old, Parts, Platform, SinkTree, VolumeSet};
+use crate::platform::{Clones, Old, Parts, Platform, SinkTree, VolumeSet};
 use crate::seal::digest::DigestTree;
 use crate::tree::commit::JOURNAL_FILE_BYTES_MIN;
 
@@ -49,7 +49,7 @@ impl<P: Platform> RecvEnd<P> {
         if self.compare == Compare::Never || entry.bytes() == 0 {
             return None;
         }
-        let old = self.sink.previous()?.previous_version(entry).ok().flatten()?;
+        let old = self.can.previous.as_ref()?.previous_version(entry).ok().flatten()?;
         // A small file that changed travels in a pack for less than it would cost to ask; unless each byte is to be looked at.
         if self.compare == Compare::Changed && entry.bytes() <= PACK_FILE_BYTES_MAX && !old.elsewhere {
             return None;
@@ -117,7 +117,7 @@ impl<P: Platform> RecvEnd<P> {
     }
 
     fn clones(&self) -> Clones {
-        self.sink.cloning().map_or(Clones::Never, Cloning::clones)
+        self.can.cloning.as_ref().map_or(Clones::Never, |it| it.clones())
     }
 
     /// Is the file to be had as a clone? Then the answer to the sender waits for it.

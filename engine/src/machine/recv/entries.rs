@@ -17,7 +17,7 @@ use super::carried::carried_key;
 use crate::job::{Cmd, fault_kind};
 use crate::machine::names::Further;
 use crate::machine::{Outbox, Stop, fault};
-use crate::platform::{Found, Owners, Platform, SinkTree, VolumeSet};
+use crate::platform::{Found, Platform, SinkTree, VolumeSet};
 
 /// Why a further name of a file cannot be.
 const FIRST_FAILED: &str = "name a file whose first name failed";
@@ -32,7 +32,7 @@ impl<P: Platform> RecvEnd<P> {
         let mut wants = Vec::new();
         let mut expect = Vec::new();
         for mut entry in entries {
-            if let Some(owners) = self.sink.owners() {
+            if let Some(owners) = &self.can.owners {
                 owners.localize(&mut entry);
             }
             let entry = self.machine.on_entry(entry)?;
@@ -81,7 +81,7 @@ impl<P: Platform> RecvEnd<P> {
     /// What the sink could not keep since it was last asked, while its entries are not resolved.
     fn take_unpreserved(&mut self) {
         let from = self.unkept.len();
-        if let Some(owners) = self.sink.owners() {
+        if let Some(owners) = &self.can.owners {
             owners.take_unpreserved(&mut self.unkept);
         }
         for (id, what) in &self.unkept[from..] {

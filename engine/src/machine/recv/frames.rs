@@ -11,7 +11,7 @@ use proto::wire::control::{FaultKind, Frame, ID_NAMES_MAX};
 use super::RecvEnd;
 use crate::job::Cmd;
 use crate::machine::{Outbox, Stop};
-use crate::platform::{Owners, Platform, SinkTree};
+use crate::platform::Platform;
 
 impl<P: Platform> RecvEnd<P> {
     /// A frame came from the sender.
@@ -23,7 +23,7 @@ impl<P: Platform> RecvEnd<P> {
                 if self.id_names > ID_NAMES_MAX {
                     return Err(Breach::FieldTooLong.into());
                 }
-                if let Some(owners) = self.sink.owners() {
+                if let Some(owners) = &self.can.owners {
                     owners.learn(&names);
                 }
             }

@@ -12,7 +12,7 @@ use proto::manifest::Entry;
 use super::RecvEnd;
 use crate::job::fault_kind;
 use crate::machine::{Outbox, Stop};
-use crate::platform::{PartClaims, Platform, SinkTree};
+use crate::platform::{Platform, SinkTree};
 use crate::tree::commit::{JOURNAL_FILE_BYTES_MIN, Settled};
 
 impl<P: Platform> RecvEnd<P> {
@@ -56,7 +56,7 @@ impl<P: Platform> RecvEnd<P> {
             self.machine.open().filter(is_small).for_each(|entry| self.sink.discard(entry));
             self.discards.drain(..).for_each(|(volume, entry)| self.sink.discard_on(volume, &entry));
         }
-        if let Some(claims) = self.sink.claims() {
+        if let Some(claims) = &self.can.claims {
             claims.let_go();
         }
     }

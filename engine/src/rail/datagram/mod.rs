@@ -78,8 +78,10 @@ enum Half<P: Platform> {
 
 impl<P: Platform> Datagram<P> {
     /// A rail that sends, or that receives, over this path.
-    pub(crate) fn new(now_ns: u64, base: Base<P>, path: Path, key: &RailKey, terms: &Terms, sends: bool) -> Self {
-        let wire = Wire::new(now_ns, base, &path, key, terms);
+    pub(crate) fn new(platform: &P, base: Base<P>, path: Path, key: &RailKey, terms: &Terms, sends: bool) -> Self {
+        let now_ns = platform.now_ns();
+        let is_polled = platform.is_polled(&base.socket);
+        let wire = Wire::new(now_ns, base, &path, key, terms, is_polled);
         let flow = FlowConfig { unit_bytes_max: HEADER_BYTES as u32 + terms.chunk_bytes, ..path.flow };
         let half = if sends {
             let mut sender = FlowSender::new(now_ns, flow.clone());
@@ -132,9 +134,9 @@ impl<P: Platform> Datagram<P> {
         }
     }
 
-    /// When the rail wants another go.
+    /// When the rail wants another go; one that is polled wants it at once.
     pub(crate) fn wake_ns(&self) -> u64 {
-        self.wire.wake_ns
+        if self.wire.readiness.is_polled { 0 } else { self.wire.wake_ns }
     }
 
     /// Why it sends nothing now.
@@ -180,7 +182,8 @@ impl<P: Platform> Datagram<P> {
     }
 
     /// The rail goes on over another socket. Returns the old one: what is asked of it is to come back.
-    pub(crate) fn move_to(&mut self, socket: P::Socket) -> P::Socket {
+    pub(crate) fn move_to(&mut self, platform: &P, socket: P::Socket) -> P::Socket {
+        self.wire.readiness.is_polled = platform.is_polled(&socket);
         self.wire.readiness.is_ready = true;
         self.wire.nudge();
         if let Half::Send(half) = &mut self.half {

@@ -5,8 +5,8 @@
 //! Invariants: sends and receives are calls that do not wait; one `Readable` op at most is in flight per rail.
 //! Absent on purpose: what packets mean (the halves).
 //!
-//! Only `Readiness` knows that a socket has a descriptor that says when there is something to receive. Packet I/O without one is ready in each
-//! iteration of the loop: it is polled there, and asks for no `Readable`.
+//! Only `Readiness` knows whether a socket has a descriptor that says when there is something to receive. One without is polled: it is looked at
+//! in each iteration of the loop, which does not sleep meanwhile, and no `Readable` is asked for.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -57,6 +57,8 @@ pub(super) type UnitMap<T> = HashMap<u32, T, BuildHasherDefault<UnitHasher>>;
 /// Whether there may be something to receive, and when it is worth looking.
 #[derive(Debug, Default)]
 pub(super) struct Readiness {
+    /// Nothing says when there is something to receive: it is looked for in each iteration.
+    pub(super) is_polled: bool,
     /// A `Readable` op is in flight.
     pub(super) is_watched: bool,
     /// There may be something to receive.
@@ -72,13 +74,14 @@ impl Readiness {
     fn begin_sleep(&mut self, now_ns: u64, sleep_ns: u64) {
         let expected = now_ns.saturating_sub(self.received_ns) <= 2 * sleep_ns;
         self.received_ns = now_ns;
-        if sleep_ns > 0 && expected && !self.is_ready && !self.is_watched {
+        if sleep_ns > 0 && expected && !self.is_ready && !self.is_watched && !self.is_polled {
             self.sleep_until_ns = now_ns + sleep_ns;
         }
     }
 
-    /// A sleep that is over ends.
+    /// A sleep that is over ends; a socket that is polled is looked at anyway.
     fn end_sleep(&mut self, now_ns: u64) {
+        self.is_ready |= self.is_polled;
         if self.sleep_until_ns > 0 && self.sleep_until_ns <= now_ns {
             (self.sleep_until_ns, self.is_ready) = (0, true);
         }
@@ -86,7 +89,7 @@ impl Readiness {
 
     /// Is the platform to say when there is something?
     fn wants_watch(&self) -> bool {
-        !self.is_watched && !self.is_ready && self.sleep_until_ns == 0
+        !self.is_polled && !self.is_watched && !self.is_ready && self.sleep_until_ns == 0
     }
 }
 
@@ -131,8 +134,8 @@ pub(crate) enum Pause {
 }
 
 impl<P: Platform> Wire<P> {
-    /// Of a new rail over this path.
-    pub(super) fn new(now_ns: u64, base: Base<P>, path: &Path, key: &RailKey, terms: &Terms) -> Self {
+    /// Of a new rail over this path, whose socket is polled or not.
+    pub(super) fn new(now_ns: u64, base: Base<P>, path: &Path, key: &RailKey, terms: &Terms, is_polled: bool) -> Self {
         let packet_bytes = usize::from(path.flow.packet_bytes_max);
         Wire {
             base,
@@ -141,7 +144,7 @@ impl<P: Platform> Wire<P> {
             inbox: vec![0; 1 << 16].into(),
             outbox: vec![0; (1 << 16) + packet_bytes].into(),
             body: Vec::with_capacity(packet_bytes.max(2048)),
-            readiness: Readiness { is_ready: true, ..Readiness::default() },
+            readiness: Readiness { is_polled, is_ready: true, ..Readiness::default() },
             heard_ns: now_ns,
             silence_ns: path.silence_ns,
             wake_ns: now_ns,

@@ -28,8 +28,8 @@ use proto::wire::control::{IdName, Rung};
 use sys::fs::{Dir, HOLE_BYTES, Kind, Pin, Stat};
 
 use crate::platform::{
-    Clones, Cloning, Firm, Found, Holes, Old, Owners, PartClaims, Parts, PreviousVersions, Prune, Publish, ReadBack,
-    Sign, SinkTree, Striped, Volume, VolumeSet,
+    Capabilities, Clones, Cloning, Firm, Found, Holes, Old, Owners, PartClaims, Parts, PreviousVersions, Prune,
+    Publish, ReadBack, Sign, SinkTree, Striped, Volume, VolumeSet,
 };
 use crate::tree::commit::JOURNAL_FILE_BYTES_MIN;
 use crate::tree::facts::{ESTALE, folder_of, holes_of, is_same, sign_of};
@@ -510,28 +510,15 @@ impl SinkTree for LinuxSink {
         self.claims.release(&self.base, entry.id);
     }
 
-    fn prune(&self) -> Option<&dyn Prune> {
-        Some(self)
-    }
-
-    fn read_back(&self) -> Option<&dyn ReadBack> {
-        Some(self)
-    }
-
-    fn cloning(&self) -> Option<&dyn Cloning> {
-        Some(self)
-    }
-
-    fn previous(&self) -> Option<&dyn PreviousVersions> {
-        Some(self)
-    }
-
-    fn owners(&self) -> Option<&dyn Owners> {
-        Some(self)
-    }
-
-    fn claims(&self) -> Option<&dyn PartClaims> {
-        Some(self)
+    fn capabilities(self: Arc<Self>) -> Capabilities {
+        Capabilities {
+            prune: Some(self.clone()),
+            read_back: Some(self.clone()),
+            cloning: Some(self.clone()),
+            previous: Some(self.clone()),
+            owners: Some(self.clone()),
+            claims: Some(self),
+        }
     }
 }
 
@@ -655,6 +642,18 @@ impl Parts for LinuxSink {
 }
 
 impl Volume for LinuxSink {
+    fn cloning(&self) -> Option<&dyn Cloning> {
+        Some(self)
+    }
+
+    fn owners(&self) -> Option<&dyn Owners> {
+        Some(self)
+    }
+
+    fn claims(&self) -> Option<&dyn PartClaims> {
+        Some(self)
+    }
+
     fn stands(&self, path: &[u8]) -> io::Result<bool> {
         match self.base.stat(path) {
             Ok(_) => Ok(true),

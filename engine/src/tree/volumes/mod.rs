@@ -28,8 +28,8 @@ use proto::manifest::{Aspects, Entry, EntryId, EntryKind};
 use proto::wire::control::{IdName, Rung};
 
 use crate::platform::{
-    Clones, Cloning, Firm, Found, Holes, Old, Owners, PartClaims, Parts, PreviousVersions, Prune, Publish, ReadBack,
-    Sign, SinkTree, Volume, VolumeSet,
+    Capabilities, Clones, Cloning, Firm, Found, Holes, Old, Owners, PartClaims, Parts, PreviousVersions, Prune,
+    Publish, ReadBack, Sign, SinkTree, Volume, VolumeSet,
 };
 use crate::tree::commit::JOURNAL_FILE_BYTES_MIN;
 use crate::tree::sink_tree::unsupported;
@@ -295,14 +295,6 @@ impl<S: Volume> Volumes<S> {
     }
 }
 
-fn previous_of<S: SinkTree>(tree: &S) -> io::Result<&dyn PreviousVersions> {
-    tree.previous().ok_or_else(unsupported)
-}
-
-fn prune_of<S: SinkTree>(tree: &S) -> io::Result<&dyn Prune> {
-    tree.prune().ok_or_else(unsupported)
-}
-
 /// The chunks of a striped file wait for the volumes that they were given, not for its home.
 fn weight(entry: &Entry) -> u64 {
     if entry.meta.striped { 0 } else { entry.bytes() + ENTRY_WEIGHT }
@@ -373,29 +365,17 @@ impl<S: Volume> SinkTree for Volumes<S> {
         }
     }
 
-    fn prune(&self) -> Option<&dyn Prune> {
-        self.trees().all(|tree| tree.prune().is_some()).then_some(self)
-    }
-
-    fn read_back(&self) -> Option<&dyn ReadBack> {
-        self.trees().all(|tree| tree.read_back().is_some()).then_some(self)
-    }
-
-    fn cloning(&self) -> Option<&dyn Cloning> {
+    fn capabilities(self: Arc<Self>) -> Capabilities {
         // Of a set by chunk no piece is what the source has.
-        if self.striped.is_some() { None } else { self.volumes[0].tree.cloning().map(|_| self as &dyn Cloning) }
-    }
-
-    fn previous(&self) -> Option<&dyn PreviousVersions> {
-        self.trees().all(|tree| tree.previous().is_some()).then_some(self)
-    }
-
-    fn owners(&self) -> Option<&dyn Owners> {
-        Some(self)
-    }
-
-    fn claims(&self) -> Option<&dyn PartClaims> {
-        Some(self)
+        let clones = self.striped.is_none() && self.volumes[0].tree.cloning().is_some();
+        Capabilities {
+            prune: Some(self.clone()),
+            read_back: Some(self.clone()),
+            cloning: clones.then(|| self.clone() as Arc<dyn Cloning>),
+            previous: Some(self.clone()),
+            owners: Some(self.clone()),
+            claims: Some(self),
+        }
     }
 }
 
@@ -517,7 +497,7 @@ impl<S: Volume> VolumeSet for Volumes<S> {
 
 impl<S: Volume> PartClaims for Volumes<S> {
     fn let_go(&self) {
-        self.trees().filter_map(SinkTree::claims).for_each(PartClaims::let_go);
+        self.trees().filter_map(Volume::claims).for_each(PartClaims::let_go);
     }
 
     fn owner_of(&self, entry: &Entry) -> String {
@@ -528,7 +508,7 @@ impl<S: Volume> PartClaims for Volumes<S> {
 
 impl<S: Volume> Owners for Volumes<S> {
     fn learn(&self, names: &[IdName]) {
-        self.trees().filter_map(SinkTree::owners).for_each(|it| it.learn(names));
+        self.trees().filter_map(Volume::owners).for_each(|it| it.learn(names));
     }
 
     fn localize(&self, entry: &mut Entry) {
@@ -540,7 +520,7 @@ impl<S: Volume> Owners for Volumes<S> {
     }
 
     fn take_unpreserved(&self, into: &mut Vec<(EntryId, Aspects)>) {
-        self.trees().filter_map(SinkTree::owners).for_each(|it| it.take_unpreserved(into));
+        self.trees().filter_map(Volume::owners).for_each(|it| it.take_unpreserved(into));
     }
 }
 
@@ -550,10 +530,10 @@ impl<S: Volume> PreviousVersions for Volumes<S> {
             return self.old_pieces(entry);
         }
         if let Some(volume) = self.known(entry.id) {
-            return self.judge(volume, previous_of(&self.volumes[volume].tree)?.previous_version(entry));
+            return self.judge(volume, self.volumes[volume].tree.previous_version(entry));
         }
         for index in self.live() {
-            if let Some(Some(old)) = self.ask(index, |tree| previous_of(tree)?.previous_version(entry))? {
+            if let Some(Some(old)) = self.ask(index, |tree| tree.previous_version(entry))? {
                 // The new version is built beside it.
                 self.settle_on(entry, index);
                 return Ok(Some(old));
@@ -566,7 +546,7 @@ impl<S: Volume> PreviousVersions for Volumes<S> {
         if entry.meta.striped {
             return self.read_old_piece(entry, offset, into);
         }
-        self.at_home(entry, |tree| previous_of(tree)?.read_previous(entry, offset, into))
+        self.at_home(entry, |tree| tree.read_previous(entry, offset, into))
     }
 
     fn volume_of_previous(&self, entry: &Entry, offset: u64) -> usize {
@@ -577,11 +557,11 @@ impl<S: Volume> PreviousVersions for Volumes<S> {
         if entry.meta.striped {
             return self.carry_pieces(entry, ranges);
         }
-        self.at_home(entry, |tree| previous_of(tree)?.carry(entry, sign, ranges))
+        self.at_home(entry, |tree| tree.carry(entry, sign, ranges))
     }
 
     fn adopt(&self, entry: &Entry, sign: Sign) -> io::Result<()> {
-        self.at_home(entry, |tree| previous_of(tree)?.adopt(entry, sign))
+        self.at_home(entry, |tree| tree.adopt(entry, sign))
     }
 }
 
@@ -597,23 +577,22 @@ impl<S: Volume> Cloning for Volumes<S> {
 
 impl<S: Volume> ReadBack for Volumes<S> {
     fn part_holes(&self, entry: &Entry, offset: u64) -> io::Result<Holes> {
-        self.at_home(entry, |tree| tree.read_back().ok_or_else(unsupported)?.part_holes(entry, offset))
+        self.at_home(entry, |tree| tree.part_holes(entry, offset))
     }
 
     fn read_part(&self, volume: usize, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         let volume = if entry.meta.striped { volume } else { self.known(entry.id).ok_or(io::ErrorKind::NotFound)? };
-        let back = self.volumes[volume].tree.read_back().ok_or_else(unsupported)?;
-        self.judge(volume, back.read_part(volume, entry, offset, into))
+        self.judge(volume, self.volumes[volume].tree.read_part(volume, entry, offset, into))
     }
 }
 
 impl<S: Volume> Prune for Volumes<S> {
     fn extras(&self, folder: &Entry, names: &HashSet<u64>) -> io::Result<Vec<(Box<[u8]>, u64)>> {
         if self.is_one() {
-            return prune_of(&self.volumes[0].tree)?.extras(folder, names);
+            return self.volumes[0].tree.extras(folder, names);
         }
         let mut all: HashMap<Box<[u8]>, u64> = HashMap::new();
-        for (path, count) in self.each(|tree| prune_of(tree)?.extras(folder, names))?.into_iter().flatten() {
+        for (path, count) in self.each(|tree| tree.extras(folder, names))?.into_iter().flatten() {
             *all.entry(path).or_default() += count;
         }
         let mut all: Vec<_> = all.into_iter().collect();
@@ -622,7 +601,7 @@ impl<S: Volume> Prune for Volumes<S> {
     }
 
     fn remove(&self, path: &[u8]) -> io::Result<u64> {
-        let removed = self.each(|tree| match prune_of(tree)?.remove(path) {
+        let removed = self.each(|tree| match tree.remove(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && !self.is_one() => Ok(0),
             other => other,
         })?;

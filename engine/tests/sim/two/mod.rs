@@ -83,6 +83,7 @@ impl World {
             dry: false,
             short: 0,
             datagrams: 0,
+            polled: false,
             mail: 64,
             latency_ns: *rng.pick(&[10_000, 1_000_000]),
             commit_ns: *rng.pick(&[0, 20_000_000]),

@@ -48,6 +48,7 @@ impl World {
             dry: false,
             short: 0,
             datagrams: 0,
+            polled: false,
             mail: 64,
             debt: 64 << 20,
             rate: 0,

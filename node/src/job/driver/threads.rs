@@ -14,7 +14,7 @@ use std::time::Duration;
 use engine::fault::{panic_if_asked, words};
 use engine::job::Terms;
 use engine::machine::compare::{self, Compare, Compared, Look, Seen};
-use engine::platform::VolumeSet;
+use engine::platform::{SinkTree, VolumeSet};
 use engine::tree::commit::{self, Settled, Task};
 use engine::tree::scan::{Batch, Scan};
 use engine::tree::{Sinks, Sources};
@@ -128,10 +128,10 @@ pub(super) type Looker = (Sender<Look>, Receiver<Seen>);
 pub(super) fn spawn_looker(sink: &Arc<Sinks>, terms: Terms, wake: &Event, panics: &Panics) -> io::Result<Looker> {
     let (ask, asked) = channel::<Look>();
     let (to, from) = channel();
-    let (sink, wake) = (sink.clone(), wake.clone());
+    let (sink, can, wake) = (sink.clone(), sink.clone().capabilities(), wake.clone());
     panics.spawn("comparer", move || {
         for look in asked {
-            let goes_on = compare::look(&*sink, &terms, look, &mut |seen| {
+            let goes_on = compare::look(&*sink, &can, &terms, look, &mut |seen| {
                 let is_heard = to.send(seen).is_ok();
                 wake.signal();
                 is_heard
