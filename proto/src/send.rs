@@ -55,7 +55,7 @@ pub struct Assignment {
     pub chunk: ChunkId,
     /// Where it goes.
     pub rail: u16,
-    /// What it is.
+    /// What is sent: a range of one file, or a pack.
     pub unit: Unit,
     /// It was handed out before under another id.
     pub again: bool,
@@ -162,7 +162,7 @@ const UNKNOWN_NS: u128 = 500_000_000;
 /// With more entries open than this, what is left is not summed: the end is not near.
 const LEFT_ENTRIES_MAX: usize = 256;
 
-/// See the module.
+/// The sending end's state of all entries and chunks of a job.
 #[derive(Debug)]
 pub struct Sender {
     chunk_bytes: u32,

@@ -16,7 +16,7 @@ use crate::manifest::EntryKind;
 /// What a rail brings now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Brings {
-    /// Which.
+    /// The number of the rail.
     pub rail: u16,
     /// The path that it goes over: rails of one path share its rate.
     pub path: usize,
