@@ -6,6 +6,7 @@
 //! Absent on purpose: other users' and other hosts' jobs: who may ask is who may enter LONGHAUL_HOME.
 
 use std::io::Write;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::bail;
@@ -15,13 +16,28 @@ use proto::rate::Policy;
 use crate::args::PolicyChoice;
 use crate::report::clean;
 use node::identity::Home;
-use node::job::registry::{Answer, Change, ControlSocket, Question, Shown, control_sockets};
+use node::job::registry::{Answer, Change, ControlSocket, Question, Registry, Shown, control_sockets};
 use text::exit::{Exit, Failure};
 use text::table::Table;
 use text::units::{self, exact_rate, show_bits_per_second, show_bytes, show_count, show_seconds};
 
 /// Digits of a job's name that are shown: enough for a million jobs at once.
 const SHOWN_DIGITS: usize = 8;
+
+/// Where the jobs of this process are shown: the command line has one node.
+static SHOWN: OnceLock<Weak<Registry>> = OnceLock::new();
+
+/// The jobs of this process are shown here, until it ends.
+pub fn shown_at(registry: &Arc<Registry>) {
+    let _ = SHOWN.set(Arc::downgrade(registry));
+}
+
+/// Takes the control socket away where the process ends without dropping its node.
+pub fn shut() {
+    if let Some(registry) = SHOWN.get().and_then(Weak::upgrade) {
+        registry.shut();
+    }
+}
 
 /// What can be done with running jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]

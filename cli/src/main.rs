@@ -22,7 +22,7 @@ mod verify;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Parser;
-use node::{job, link};
+use node::link;
 use text::exit;
 
 fn main() {
@@ -32,7 +32,7 @@ fn main() {
         eprintln!("{failure}");
         failure.exit
     });
-    job::registry::shut();
+    job_command::shut();
     std::process::exit(i32::from(exit.code()));
 }
 

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use crate::args::ServeArguments;
 use crate::config;
+use crate::job_command;
 use node::identity::Home;
 use node::identity::ticket::Uses;
-use node::job::registry;
 use node::link::failure_of;
 use node::serve::settings::Settings;
 use node::serve::{Bound, Control, Log, Server};
@@ -42,6 +42,7 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
     let bound = Bound::bind(settings.clone(), &home, &own)?.on_mistake(on_mistake);
     confine(&settings, &home)?;
     let server = bound.start(Log::to(|line| eprintln!("longhaul: {line}")))?;
+    job_command::shown_at(server.registry());
     print_address(&settings, &server)?;
     let event = || Event::new().map_err(io("start the daemon"));
     let (over, gone) = (event()?, event()?);
@@ -58,7 +59,7 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
     Ok(Exit::Whole)
 }
 
-/// Jobs that run are on threads of their own: they lose nothing. Who stood at the door comes again; after too many of these the process ends by name,
+/// Jobs that run are on threads of their own: they lose nothing. Who was not authenticated yet connects again; after too many of these the process ends by name,
 /// and whoever started it starts it again.
 fn on_mistake(why: &str, is_last: bool) {
     if is_last {
@@ -68,7 +69,7 @@ fn on_mistake(why: &str, is_last: bool) {
     eprintln!("longhaul: the listener goes on after a mistake in Longhaul: {why}");
 }
 
-/// Each stranger at the door, rail and open file has a descriptor: as many as the system lets us have.
+/// Each unauthenticated connection, rail and open file has a descriptor: as many as the system lets us have.
 fn more_descriptors() {
     let mut files = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     files.current = files.maximum;
@@ -86,7 +87,7 @@ fn end_with_stdin(gone: Event) {
         while std::io::stdin().read(&mut byte).is_ok_and(|count| count > 0) {}
         gone.signal();
         std::thread::sleep(LEFT_ALONE);
-        registry::shut();
+        job_command::shut();
         std::process::exit(0);
     });
 }
@@ -175,7 +176,7 @@ fn watch(server: &Control, signals: &sys::signals::SignalFd, [over, gone]: [&Eve
             let (running, was_told) = server.drain();
             if was_told {
                 eprintln!("longhaul: second signal, ending at once");
-                registry::shut();
+                job_command::shut();
                 std::process::exit(i32::from(Exit::Interrupted.code()));
             }
             eprintln!("longhaul: draining: no new jobs, waiting for {running} running (signal again to end at once)");

@@ -241,7 +241,7 @@ pub enum Rail {
 /// A connection that is to say a word for a nonce before its job hears of it.
 #[derive(Debug)]
 pub struct Proving {
-    /// It.
+    /// The connection of whoever greeted.
     pub stream: TcpStream,
     /// What it said first.
     pub greeting: Greeting,

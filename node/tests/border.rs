@@ -13,6 +13,7 @@ use node::client::Node;
 use node::event::JobEvent;
 use node::identity::Home;
 use node::identity::ticket::Uses;
+use node::job::registry::{Answer, Question, control_sockets};
 use node::request::JobRequest;
 use node::serve::settings::Settings;
 use node::serve::{Bound, Log};
@@ -116,4 +117,21 @@ fn the_examples_copy_a_folder_over_loopback() {
     let said = String::from_utf8_lossy(&copied.stderr);
     assert!(copied.status.success() && said.contains("2 files, 3000005 bytes"), "{said}");
     assert!(scratch.is_copied());
+}
+
+#[test]
+fn two_nodes_of_one_process_have_a_control_socket_each_and_neither_takes_the_others_away() {
+    let scratch = Scratch::new("two-nodes");
+    let homes = ["one", "other"].map(|name| Home::at(&scratch.at(name)).expect("a home"));
+    let [one, other] = [&homes[0], &homes[1]].map(|home| Node::open(home).expect("a node"));
+    let asked = |home: &Home| {
+        let sockets = control_sockets(home).expect("a folder");
+        let answers = sockets.iter().filter_map(|socket| socket.ask(&Question::List {}).expect("an answer"));
+        answers.filter(|answer| matches!(answer, Answer::Jobs { jobs } if jobs.is_empty())).count()
+    };
+    assert_eq!([asked(&homes[0]), asked(&homes[1])], [1, 1]);
+    drop(one);
+    assert_eq!([asked(&homes[0]), asked(&homes[1])], [0, 1], "the node that is left answers");
+    other.registry().shut();
+    assert_eq!(asked(&homes[1]), 0);
 }

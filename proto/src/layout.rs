@@ -30,7 +30,7 @@ impl Stripe {
         }
     }
 
-    /// From its name.
+    /// The layout of this name; `None`: there is no such layout.
     #[must_use]
     pub fn by_name(name: &[u8]) -> Option<Stripe> {
         Stripe::ALL.into_iter().find(|it| it.name().as_bytes() == name)

@@ -47,7 +47,7 @@ impl Bits {
     }
 }
 
-/// See the module.
+/// State of all chunks of one file.
 #[derive(Debug, Clone)]
 pub struct Ledger {
     chunks: u64,

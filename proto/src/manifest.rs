@@ -71,7 +71,7 @@ pub struct Entry {
     pub id: EntryId,
     /// Relative to the destination's root, components joined by `/`; empty is the root itself.
     pub path: Box<[u8]>,
-    /// What it is.
+    /// File, folder, link, node, or one more name of a file.
     pub kind: EntryKind,
     /// Permission bits, 0o7777 at most.
     pub mode: u32,

@@ -173,7 +173,7 @@ pub struct Choice {
     pub what: &'static str,
     /// The value, as the user reads it.
     pub value: String,
-    /// Why.
+    /// The reason of the choice, in words.
     pub reason: String,
 }
 

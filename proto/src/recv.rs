@@ -45,7 +45,7 @@ pub enum Ready {
     File { entry: EntryId, sender_digest: Option<Digest> },
 }
 
-/// See the module.
+/// The receiving end's state of all entries and chunks of a job.
 #[derive(Debug)]
 pub struct Receiver {
     chunk_bytes: u32,

@@ -58,7 +58,7 @@ pub struct Assignment {
     pub chunk: ChunkId,
     /// Where it goes.
     pub rail: u16,
-    /// What it is.
+    /// What is sent: a range of one file, or a pack.
     pub unit: Unit,
     /// It was handed out before under another id.
     pub again: bool,
@@ -115,7 +115,7 @@ struct Out {
 /// Corrupt arrivals of chunks of one entry before it is given up.
 const RETRIES_MAX: u8 = 8;
 
-/// See the module.
+/// The sending end's state of all entries and chunks of a job.
 #[derive(Debug)]
 pub struct Sender {
     chunk_bytes: u32,

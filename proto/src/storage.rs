@@ -42,7 +42,7 @@ impl IoMode {
         }
     }
 
-    /// By its name.
+    /// The I/O mode of this name; `None`: there is no such mode.
     #[must_use]
     pub fn by_name(name: &str) -> Option<IoMode> {
         IoMode::ALL.into_iter().find(|mode| mode.name() == name)

@@ -65,7 +65,7 @@ pub enum Exit {
 /// One line of the table of exit codes.
 #[derive(Debug, Clone, Copy)]
 pub struct ExitLine {
-    /// Which.
+    /// The exit code that the process ends with.
     pub exit: Exit,
     /// One word for JSON (`"exit_kind"`).
     pub word: &'static str,

@@ -20,7 +20,7 @@ use crate::tree::Tree;
 /// One machine, as it crosses between two benches.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Its name.
+    /// The name of the host.
     pub host: String,
     /// The interface that leads to the other.
     #[serde(rename = "card")]

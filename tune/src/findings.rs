@@ -43,7 +43,7 @@ pub struct Finding {
     /// A NIC, a disk, or `host`.
     pub subject: String,
     pub good: bool,
-    /// How it is.
+    /// The state that was found, in a sentence.
     pub says: String,
     pub why: &'static str,
     pub source: &'static str,

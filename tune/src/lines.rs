@@ -13,7 +13,7 @@ use topology::facts::{Core, Facts};
 use topology::nics::Nic;
 use topology::tree::show_list;
 
-/// All of it.
+/// The machine and what was found on it, as lines of text.
 #[must_use]
 pub fn show(facts: &Facts, findings: &[Finding]) -> String {
     let mut out = format!(

@@ -12,7 +12,6 @@ use self::pipe::{Pipe, Spool};
 use crate::report::{Mode, Screen};
 use node::client::{self, Manner, Node};
 use node::identity::Home;
-use node::job::registry;
 use node::link::failure_of;
 use node::request::JobRequest;
 use text::exit::{Exit, Failure};
@@ -79,7 +78,7 @@ fn end_by_signal(json: bool) -> std::io::Result<()> {
             let wait = sys::event::poll(&[(std::os::fd::AsFd::as_fd(&signals), sys::event::Interest::Read)], None);
             if wait.is_ok() && signals.take().is_some() {
                 pipe::forget();
-                registry::shut();
+                crate::job_command::shut();
                 let failure = Exit::Interrupted.fail("finish the copy", "a signal asked to stop");
                 Screen::new(Mode::choose(json)).fail(&failure);
                 std::process::exit(i32::from(failure.exit.code()));
@@ -92,6 +91,9 @@ fn end_by_signal(json: bool) -> std::io::Result<()> {
 fn copy(request: &JobRequest, piped: bool, screen: &mut Screen) -> Result<Exit, Failure> {
     client::check(request)?;
     let home = Home::find().map_err(|error| failure_of("find LONGHAUL_HOME", &error.into()))?;
-    let node = Node::open_and_tell(&home, |why| screen.detail(why))?.bringing("/proc/self/exe");
+    let node = Node::open_and_tell(&home, |why| screen.detail(why))?
+        .bringing("/proc/self/exe")
+        .on_ssh_line(|line| eprintln!("{line}"));
+    crate::job_command::shown_at(node.registry());
     node.run(request, Manner { piped, ..Manner::default() }, screen)
 }

@@ -42,8 +42,7 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], events: &mut 
     let start = |error: std::io::Error| Exit::of_io(&error).fail("start the job", error);
     let (near, far) = Link::pair().map_err(start)?;
     let (wake, far_bell) = (Event::new().map_err(start)?, Event::new().map_err(start)?);
-    let (to_far, from_near) = channel();
-    let from = Way::Send(source);
+    let ((to_far, from_near), from) = (channel(), Way::Send(source));
     let to = Way::Recv { sink: sink.clone(), keep: copy.request.keep, carried, sync };
     let here = placed(copy, (plan.workers.0, plan.chunk_bytes), &from, "placement, reading", &mut choices)?;
     let there = placed(copy, (plan.workers.1, plan.chunk_bytes), &to, "placement, writing", &mut choices)?;
@@ -77,6 +76,7 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], events: &mut 
         share: None,
         ending: None,
         registration: None,
+        failed_disks: copy.failed_disks.clone(),
         cancel: None,
     };
     let (rails, wait) = (Rails::dial_pair(to_far, far_bell.clone(), wake.clone()), Rails::Wait { from: from_near });
@@ -131,7 +131,7 @@ fn target(
     to: &[Box<[u8]>],
 ) -> Result<endpoint::Target, Failure> {
     let into_folder = session::is_into_folder(copy, paths, &to[0]);
-    let target = endpoint::target(path_base, to, copy.layout, into_folder, copy.request.dry_run)?;
+    let target = endpoint::target(path_base, to, copy.layout, into_folder, copy.request.dry_run, &copy.failed_disks)?;
     if copy.piped && target.top.is_empty() { Err(unnamed()) } else { Ok(target) }
 }
 

@@ -34,11 +34,13 @@ use sys::event::Event;
 use self::choice::Choice;
 use self::relay_limits::RelayLimits;
 use self::retry::Retries;
+use self::ssh::LineSink;
 use crate::address::{Address, folder_path};
 use crate::event::{Events, JobEvent, Watch};
 use crate::identity::{Home, Identity};
 use crate::job;
 use crate::job::cancel::Cancel;
+use crate::job::endpoint::volumes::FailedDisks;
 use crate::job::registry::{Registration, Registry, Title};
 use crate::link::failure_of;
 use crate::request::JobRequest;
@@ -69,6 +71,9 @@ pub struct Node {
     home: Home,
     identity: Arc<Identity>,
     registry: Arc<Registry>,
+    /// Disks of destinations that failed in its jobs.
+    failed_disks: FailedDisks,
+    on_ssh_line: LineSink,
     /// Copied to a host that ssh reaches and that has none; `None`: nothing is copied there.
     program: Option<PathBuf>,
 }
@@ -99,7 +104,15 @@ impl Node {
         let identity = Identity::load(home).map_err(|error| failure_of("load this host's key", &error.into()))?;
         let registry = Registry::open(home, tell);
         job::sweep::begin(home, false);
-        Ok(Node { home: home.clone(), identity: Arc::new(identity), registry, program: None })
+        let (failed_disks, on_ssh_line) = Default::default();
+        Ok(Node {
+            home: home.clone(),
+            identity: Arc::new(identity),
+            registry,
+            failed_disks,
+            on_ssh_line,
+            program: None,
+        })
     }
 
     /// Hosts that ssh reaches and that have no longhaul are given this program.
@@ -107,6 +120,20 @@ impl Node {
     pub fn bringing(mut self, program: impl Into<PathBuf>) -> Node {
         self.program = Some(program.into());
         self
+    }
+
+    /// Each line that longhaul on a host that ssh reaches writes on its standard error while a job runs goes to `sink`, from a thread of its own;
+    /// without this the lines are dropped.
+    #[must_use]
+    pub fn on_ssh_line(mut self, sink: impl Fn(&str) + Send + Sync + 'static) -> Node {
+        self.on_ssh_line = LineSink::new(sink);
+        self
+    }
+
+    /// Where its running jobs are shown, and asked things.
+    #[must_use]
+    pub fn registry(&self) -> &Arc<Registry> {
+        &self.registry
     }
 
     /// Runs a job to its end on this thread; `watch` is told how it goes. A job that did not reach its end is an error, and `watch` was not told of
@@ -181,6 +208,10 @@ pub struct Copy<'a> {
     pub again: Retries,
     /// Where the job is shown while it runs.
     pub registry: Arc<Registry>,
+    /// Disks of destinations that failed in jobs of this node.
+    pub failed_disks: FailedDisks,
+    /// Lines of the far side's standard error.
+    pub on_ssh_line: LineSink,
     /// Sources and destination in words, without secrets.
     pub what: String,
     /// A daemon makes this copy for a client: what it lends.
@@ -248,6 +279,8 @@ fn run(node: &Node, request: &JobRequest, manner: Manner, events: &mut Events<'_
         piped: manner.piped,
         again: Retries::default(),
         registry: Arc::clone(&node.registry),
+        failed_disks: node.failed_disks.clone(),
+        on_ssh_line: node.on_ssh_line.clone(),
         what: in_words(&sources, &destinations),
         lent: None,
         cancel: manner.cancel,

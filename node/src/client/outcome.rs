@@ -32,7 +32,7 @@ use text::exit::{Exit, Failure};
 pub struct Explaining<'a> {
     /// This end's offer.
     pub own: &'a Offer,
-    /// The other's.
+    /// The offer of the other end; `None`: both ends are in this process.
     pub theirs: Option<&'a Offer>,
     /// What was chosen.
     pub choices: &'a [Choice],
@@ -81,7 +81,7 @@ pub struct Facts<'a> {
     pub direction: Option<Direction>,
     /// What was agreed.
     pub plan: &'a Plan,
-    /// And why.
+    /// What was chosen, and the reason of each choice.
     pub choices: &'a [Choice],
     /// Both ends use the same cores.
     pub shared: bool,

@@ -316,7 +316,7 @@ pub fn pull(
     }
     let path_base = PathBase::here();
     let into_folder = is_into_folder(copy, paths, &to[0]);
-    let target = endpoint::target(&path_base, to, copy.layout, into_folder, copy.request.dry_run)?;
+    let target = endpoint::target(&path_base, to, copy.layout, into_folder, copy.request.dry_run, &copy.failed_disks)?;
     let top = target.top.clone();
     let (carry, carried) = receipt::carry(&copy.home, &target, copy.request.dry_run);
     let kept = copy.request.aspects;
@@ -586,6 +586,7 @@ impl Session {
             carry: carry.filter(|_| !dry),
             bound: Arc::new(Bound::new(plan.rate_bps / 8, lent.map(|lent| lent.bound()))),
             share: lent.map(|lent| lent.share(no)),
+            failed_disks: copy.failed_disks.clone(),
             cancel: Some(Arc::clone(&copy.cancel)),
             ending: None,
             plan,

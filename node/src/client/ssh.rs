@@ -8,6 +8,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::address::Address;
@@ -21,6 +22,38 @@ use text::exit::{Exit, Failure};
 const NOT_FOUND: i32 = 127;
 /// Does the far side's port answer?
 const CONNECT_TRY: Duration = Duration::from_secs(3);
+
+/// What the far side writes on its standard error goes here, line by line, from a thread of its own.
+#[derive(Clone)]
+pub struct LineSink(Arc<dyn Fn(&str) + Send + Sync>);
+
+impl LineSink {
+    /// Hands each line to this function.
+    pub fn new(sink: impl Fn(&str) + Send + Sync + 'static) -> LineSink {
+        LineSink(Arc::new(sink))
+    }
+
+    /// Reads to the end. Bytes that are no UTF-8 are replaced.
+    fn drain(&self, from: impl Read) {
+        for line in BufReader::new(from).split(b'\n') {
+            let Ok(line) = line else { return };
+            (self.0)(&String::from_utf8_lossy(&line));
+        }
+    }
+}
+
+impl Default for LineSink {
+    /// Lines are dropped.
+    fn default() -> LineSink {
+        LineSink::new(|_| ())
+    }
+}
+
+impl std::fmt::Debug for LineSink {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("LineSink").finish_non_exhaustive()
+    }
+}
 
 /// The ssh processes of a copy; they end with it.
 #[derive(Debug, Default)]
@@ -133,9 +166,10 @@ impl SshHosts {
         let out = child.stdout.take().expect("asked for");
         let _ = BufReader::new(out).read_line(&mut line);
         if line.starts_with("longhaul://") {
-            // What the far side says on its standard error goes to ours from now on.
-            if let Some(mut err) = child.stderr.take() {
-                std::thread::spawn(move || std::io::copy(&mut err, &mut std::io::stderr()));
+            // What the far side says on its standard error goes to whoever asked for it from now on.
+            if let Some(err) = child.stderr.take() {
+                let sink = ssh.copy.on_ssh_line.clone();
+                std::thread::spawn(move || sink.drain(err));
             }
             self.children.push(child);
             return Ok(Some(line.trim().to_owned()));

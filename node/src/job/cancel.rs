@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use proto::error::Refusal;
 
-/// See the module.
+/// A request to end one job, made at most once, with the refusal that the peer is sent.
 #[derive(Debug, Default)]
 pub struct Cancel(OnceLock<(Refusal, String)>);
 

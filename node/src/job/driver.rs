@@ -75,6 +75,7 @@ use transport::Auto;
 use crate::identity::Identity;
 use crate::identity::ticket::Ending;
 use crate::job::cancel::Cancel;
+use crate::job::endpoint::volumes::FailedDisks;
 use crate::job::keys::JobSecret;
 use crate::job::rails::Rails;
 use crate::job::receipt::ReceiptFile;
@@ -172,6 +173,8 @@ pub struct Job<'a> {
     pub ending: Option<Ending>,
     /// Where it is shown and asked things while it runs.
     pub registration: Option<Registration>,
+    /// Disks that failed in jobs of this node.
+    pub failed_disks: FailedDisks,
     /// By which it is ended when whoever it runs for may no longer have it.
     pub cancel: Option<Arc<Cancel>>,
 }

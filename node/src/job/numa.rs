@@ -20,7 +20,7 @@ use topology::machine::nic_of;
 use topology::nodes::{self, Nodes};
 use topology::tree::Tree;
 
-/// See the module.
+/// NUMA nodes on which the workers of one job end go, by weight, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NumaPlacement {
     /// Nodes that have cores of ours and something that the job serves, each with how much.

@@ -69,7 +69,7 @@ pub enum Ask {
 /// A rail that is ready, or why it is not.
 #[derive(Debug)]
 pub struct Arrival {
-    /// Its number.
+    /// The number of the rail.
     pub rail: u16,
     /// What it is, or was to be.
     pub carrier: Carrier,
@@ -97,7 +97,7 @@ pub struct Early {
 }
 
 impl Early {
-    /// Its number.
+    /// The number of the rail that is greeted before the plan is made.
     pub const RAIL: u16 = 0;
     /// The acceptor needs so long to know of the job.
     const LATER: Duration = Duration::from_millis(10);

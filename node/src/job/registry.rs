@@ -9,9 +9,10 @@
 mod socket; // the control socket
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proto::rate::Policy;
@@ -21,7 +22,7 @@ use sys::event::Event;
 use crate::identity::Home;
 use text::exit::{Exit, Failure};
 
-pub use socket::{ControlSocket, control_sockets, shut, sweep};
+pub use socket::{ControlSocket, control_sockets, sweep};
 
 /// A job driver looks at what is asked at least ten times a second; one that does not answer for so long is held by something.
 const ANSWER: Duration = Duration::from_secs(3);
@@ -233,10 +234,12 @@ pub struct Title {
     pub what: String,
 }
 
-/// See the module.
+/// The running jobs of one node, and the control socket at which they are asked things.
 #[derive(Debug, Default)]
 pub struct Registry {
     listings: Mutex<Vec<Arc<Listing>>>,
+    /// Where clients ask; none: it is not open to them.
+    socket: OnceLock<PathBuf>,
 }
 
 impl Registry {
@@ -244,10 +247,18 @@ impl Registry {
     /// told why.
     pub fn open(home: &Home, tell: impl FnOnce(&str)) -> Arc<Registry> {
         let registry = Arc::new(Registry::default());
-        if let Err(error) = socket::listen(home, Arc::clone(&registry)) {
-            tell(&format!("`longhaul job` will not find the jobs of this process: {error}"));
+        match socket::listen(home, &registry) {
+            Ok(path) => drop(registry.socket.set(path)),
+            Err(error) => tell(&format!("`longhaul job` will not find the jobs of this process: {error}")),
         }
         registry
+    }
+
+    /// Takes the control socket away, before a process ends without dropping what it has.
+    pub fn shut(&self) {
+        if let Some(path) = self.socket.get() {
+            socket::shut(path);
+        }
     }
 
     /// A job begins; its `wake` is signalled when something is asked.
@@ -284,6 +295,12 @@ impl Registry {
                 Answer::Failed { code: exit.code(), what, cause, next: next_step }
             }
         }
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        self.shut();
     }
 }
 

@@ -43,7 +43,7 @@ pub struct Explained<'a> {
     pub memory: &'a MemorySum,
     /// Way to the kernel at this end.
     pub driver: &'a str,
-    /// Why this one.
+    /// Why this way to the kernel was chosen.
     pub driver_reason: &'a str,
 }
 

@@ -238,7 +238,7 @@ impl UnkeptRecord {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FaultEvent {
     event: String,
-    /// Which and why.
+    /// The entry that failed, and the reason.
     #[serde(flatten)]
     pub fault: FaultRecord,
 }
@@ -258,7 +258,7 @@ pub struct ChoiceRecord {
     pub what: String,
     /// The value.
     pub value: String,
-    /// Why.
+    /// The reason of the choice, in words.
     pub reason: String,
 }
 
@@ -286,14 +286,14 @@ pub struct PlanRecord {
     pub memory_granted_bytes: u64,
     /// Way to the kernel at this end.
     pub driver: String,
-    /// Why.
+    /// Why this way to the kernel was chosen.
     pub driver_reason: String,
 }
 
 /// One line of both offers, side by side.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OfferLine {
-    /// What.
+    /// The property that both ends offer, in words.
     pub what: String,
     /// At this end.
     pub local: String,

@@ -32,7 +32,7 @@ struct Guarded {
     within: Option<InFs>,
 }
 
-/// All of them.
+/// Every place that no served root may hold.
 #[derive(Debug, Clone, Default)]
 pub struct Guards(Vec<Guarded>);
 

@@ -35,6 +35,7 @@ use crate::demultiplexer::{self, Demultiplexer, Standing};
 use crate::identity::ticket::{Ticket, Tickets, Uses};
 use crate::identity::{Access, Home, Identity, Rights};
 use crate::job::endpoint::PathBase;
+use crate::job::endpoint::volumes::FailedDisks;
 use crate::job::keys::JobSecret;
 use crate::job::numa::hold;
 use crate::job::offer;
@@ -121,6 +122,8 @@ pub struct Daemon {
     pub takes_datagrams: bool,
     /// Where running jobs are shown.
     pub registry: Arc<Registry>,
+    /// Disks of destinations that failed in its jobs.
+    pub failed_disks: FailedDisks,
     /// Where its log goes.
     log: Log,
     /// Who is served.
@@ -363,7 +366,7 @@ impl Bound {
         let Bound { settings, home, identity, guards, path_base, listener, demultiplexer, nodes } = self;
         let make = make(&settings, nodes.as_ref());
         let (pool_bytes, capacity) = (make.memory_bytes, room_of(&settings, &make));
-        let registry = open_board(&settings, &home, &log);
+        let registry = open_registry(&settings, &home, &log);
         let workers = Arc::new(Workers::start(make).map_err(io("start the workers"))?);
         let stop = Event::new().map_err(io("start the daemon"))?;
         let daemon = Daemon {
@@ -384,6 +387,7 @@ impl Bound {
             picked_bytes: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
             registry,
+            failed_disks: FailedDisks::default(),
             log,
             live: Live::default(),
             shares: Shares::default(),
@@ -401,6 +405,12 @@ impl Server {
     /// The kernel's.
     pub fn address(&self) -> Result<std::net::SocketAddr, Failure> {
         self.listener.local_addr().map_err(io("listen"))
+    }
+
+    /// Where its running jobs are shown, and asked things.
+    #[must_use]
+    pub fn registry(&self) -> &Arc<Registry> {
+        &self.daemon.registry
     }
 
     /// A ticket that lets in without a key, with the rights that the settings give to tickets.
@@ -507,7 +517,7 @@ fn serve_packets(daemon: &Daemon, demultiplexer: &Demultiplexer, packets: &demul
     }
 }
 
-fn open_board(settings: &Settings, home: &Home, log: &Log) -> Arc<Registry> {
+fn open_registry(settings: &Settings, home: &Home, log: &Log) -> Arc<Registry> {
     sweep::begin(home, !settings.stdio);
     if settings.stdio {
         sweep::builds(crate::client::bootstrap::FAR_PLACE);

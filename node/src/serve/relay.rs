@@ -30,6 +30,7 @@ use super::{CHUNK_BYTES, Daemon, relay_to};
 use crate::address::Address;
 use crate::client::choice::Choice;
 use crate::client::relay_limits::RelayLimits;
+use crate::client::ssh::LineSink;
 use crate::client::{self, Copy};
 use crate::event::{Events, JsonLines};
 use crate::identity::ticket::Delegation;
@@ -252,16 +253,15 @@ pub(super) fn relay(
     if !guest.rights.access.may_read() {
         return Err(no(Refusal::WriteOnly, "this key or ticket may only write here"));
     }
-    let path_base = path_base(daemon, &guest.rights)?;
-    let (to, mut request) = understood(task)?;
+    let (path_base, (to, mut request)) = (path_base(daemon, &guest.rights)?, understood(task)?);
     consents(daemon, &request)?;
-    let layout = client::layout::layout(&request, volumes.len() + 1)
-        .map_err(|failure| no(Refusal::RelayRefused, failure.cause))?;
+    let refused = |failure: Failure| no(Refusal::RelayRefused, failure.cause);
+    let layout = client::layout::layout(&request, volumes.len() + 1).map_err(refused)?;
     if layout.is_none() && !volumes.is_empty() {
         return Err(no(Refusal::RelayRefused, "several targets are volumes of a set: --stripe says how it is used"));
     }
     let targets: Vec<Box<[u8]>> = std::iter::once(to.path().into()).chain(volumes.iter().cloned()).collect();
-    let choice = Choice::of(&request).map_err(|failure| no(Refusal::RelayRefused, failure.cause))?;
+    let choice = Choice::of(&request).map_err(refused)?;
     if permitted(daemon, &guest.rights, Aspects::SECURITY).is_empty() {
         request.aspects = request.aspects.without(Aspects::SECURITY);
     }
@@ -269,8 +269,8 @@ pub(super) fn relay(
         return Err(no(Refusal::Busy, "the earlier one of this relay has not ended yet"));
     }
     let (to_client, lines) = channel::<Vec<u8>>();
-    let shares = guest::shares(daemon, guest);
-    let lent = Lent { daemon, rights: &guest.rights, shares, cancel: Arc::clone(&guest.cancel) };
+    let (shares, cancel) = (guest::shares(daemon, guest), Arc::clone(&guest.cancel));
+    let lent = Lent { daemon, rights: &guest.rights, shares, cancel };
     let stall = lent.stall(request.stall);
     outlive(link, stall);
     std::thread::scope(|scope| {
@@ -287,6 +287,8 @@ pub(super) fn relay(
                 piped: false,
                 again: client::retry::Retries::default(),
                 registry: Arc::clone(&daemon.registry),
+                failed_disks: daemon.failed_disks.clone(),
+                on_ssh_line: LineSink::default(),
                 what: format!("{} -> {to}", sources.first().map(|path| report::show_path(path)).unwrap_or_default()),
                 lent: Some(&lent),
                 cancel: Arc::clone(&guest.cancel),

@@ -353,12 +353,18 @@ fn way(daemon: &Daemon, guest: &Guest, open: &Open, picks: Option<Arc<IncludeLis
             if !guest.rights.access.may_write() {
                 return Err(no(Refusal::ReadOnly, "this key or ticket may only read here"));
             }
-            let target = endpoint::target(&path_base, &open.paths, open.layout, open.into_folder, open.dry).map_err(
-                |failure| match failure.exit {
-                    Exit::Usage => no(Refusal::NotAFolder, failure.cause),
-                    _ => told(&failure),
-                },
-            )?;
+            let target = endpoint::target(
+                &path_base,
+                &open.paths,
+                open.layout,
+                open.into_folder,
+                open.dry,
+                &daemon.failed_disks,
+            )
+            .map_err(|failure| match failure.exit {
+                Exit::Usage => no(Refusal::NotAFolder, failure.cause),
+                _ => told(&failure),
+            })?;
             let (carry, carried) = receipt::carry(&daemon.home, &target, open.dry);
             // Who may not read learns nothing of what stands here, neither its names nor, by comparing, its bytes.
             let may_read = guest.rights.access.may_read();
@@ -547,6 +553,7 @@ fn job<'a>(
         share: Some(share(daemon, shares, no, is_even)),
         ending: guest.grant.as_ref().map(|grant| grant.ending.clone()),
         registration: Some(registration),
+        failed_disks: daemon.failed_disks.clone(),
         cancel: Some(Arc::clone(&guest.cancel)),
         plan,
     }))

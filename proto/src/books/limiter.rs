@@ -69,7 +69,7 @@ impl What {
 /// What limited a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// Where.
+    /// The end at which time is lost.
     pub end: End,
     /// What of that end's time would have to go away; None if the books are empty.
     pub what: Option<What>,

@@ -56,7 +56,7 @@ impl Crossing {
         all.into_iter().filter(|(_, times)| *times > 0.0).collect()
     }
 
-    /// All of them.
+    /// Crossings of memory for each byte of payload, all steps together.
     #[must_use]
     pub fn sum(&self) -> f64 {
         self.steps().iter().map(|(_, times)| times).sum()

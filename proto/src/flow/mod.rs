@@ -61,7 +61,7 @@ pub struct Burst {
     pub first: u64,
     /// Which unit.
     pub unit: u32,
-    /// Where in it.
+    /// Offset in the unit, bytes.
     pub offset: u32,
     /// How much of it.
     pub bytes: u32,

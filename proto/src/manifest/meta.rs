@@ -12,7 +12,7 @@ use alloc::boxed::Box;
 pub struct Aspects(u16);
 
 impl Aspects {
-    /// Nothing.
+    /// No aspect is kept.
     pub const NONE: Aspects = Aspects(0);
     /// Who owns it.
     pub const OWNER: Aspects = Aspects(1);
@@ -34,7 +34,7 @@ impl Aspects {
     pub const SETID: Aspects = Aspects(1 << 8);
     /// Immutable and append-only: told, never set.
     pub const FLAGS: Aspects = Aspects(1 << 9);
-    /// All of them.
+    /// Every aspect that this version knows.
     pub const ALL: Aspects = Aspects((1 << 10) - 1);
     /// What gives rights to others or takes them: only with permission of the end that writes.
     pub const PRIVILEGED: Aspects = Aspects(1 | 1 << 1 | 1 << 4 | 1 << 7 | 1 << 8);
@@ -71,7 +71,7 @@ impl Aspects {
         self.0 & other.0 == other.0
     }
 
-    /// Those in both.
+    /// The aspects that both sets have.
     #[must_use]
     pub const fn and(self, other: Aspects) -> Aspects {
         Aspects(self.0 & other.0)
@@ -89,7 +89,7 @@ impl Aspects {
         Aspects(self.0 & !other.0)
     }
 
-    /// None in it?
+    /// Is no aspect in this set?
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0

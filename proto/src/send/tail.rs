@@ -20,7 +20,7 @@ const LEFT_ENTRIES_MAX: usize = 256;
 /// What a rail brings now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Brings {
-    /// Which.
+    /// The number of the rail.
     pub rail: u16,
     /// The path that it goes over: rails of one path share its rate.
     pub path: usize,

@@ -50,7 +50,7 @@ pub struct Signature {
 /// The digest of a receipt's body, and this end's signature over it.
 pub type Signed = ([u8; 32], [u8; 64]);
 
-/// See the module.
+/// The state of the end of a session: which of `Sign` and `Bye` was sent and came.
 #[derive(Debug)]
 pub struct Closing {
     sends: bool,

@@ -18,7 +18,7 @@ const WAITS: f64 = 0.4;
 /// A connection that pays brings this times what there was before: less is within what a path's rate changes by itself in a second.
 const PAYS: f64 = 1.1;
 
-/// See the module.
+/// What is known of the last data connection that was added, and when another one is tried.
 #[derive(Debug, Default)]
 pub struct Growth {
     since: Option<Moment>,

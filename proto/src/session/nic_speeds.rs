@@ -56,7 +56,7 @@ pub struct Better {
     pub there: IpAddr,
     /// It, in words: NICs, addresses, speed.
     pub it: String,
-    /// The other, likewise.
+    /// The path that the session uses, in words: NICs, addresses, speed.
     pub worse: String,
 }
 

@@ -51,7 +51,7 @@ enum State {
     },
 }
 
-/// See the module.
+/// Which control frames may come next from the peer.
 #[derive(Debug, Clone)]
 pub struct Order {
     state: State,

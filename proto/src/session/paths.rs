@@ -75,7 +75,7 @@ impl Wanted {
 pub struct Dial {
     /// Over this path.
     pub path: usize,
-    /// Of this kind.
+    /// Streams or datagrams.
     pub kind: Kind,
 }
 
@@ -122,7 +122,7 @@ pub enum Why {
 /// A rail to be cut now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
-    /// Its number.
+    /// The number of the rail.
     pub rail: u16,
     /// The path it goes over.
     pub path: usize,

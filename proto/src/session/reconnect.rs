@@ -66,7 +66,7 @@ pub enum Lost {
     Mute(u32),
 }
 
-/// See the module.
+/// The state of the control session's connection: heard, looked for, or replaced.
 #[derive(Debug)]
 pub struct Reconnect {
     /// This end dials.

@@ -67,7 +67,7 @@ struct Still {
     reported: bool,
 }
 
-/// See the module.
+/// What moved last, and until when standing still is allowed.
 #[derive(Debug)]
 pub struct Stall {
     stall: Duration,

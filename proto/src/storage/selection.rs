@@ -50,7 +50,7 @@ pub struct Candidate {
 pub struct Trial {
     /// Which candidate, as `on_trial` wants it.
     pub number: usize,
-    /// What to do.
+    /// The candidate that the trial is of.
     pub candidate: Candidate,
     /// How much of it.
     pub bytes: u64,

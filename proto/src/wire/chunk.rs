@@ -108,7 +108,7 @@ pub struct Header {
 /// One file in a pack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PackLine {
-    /// Which.
+    /// The entry's number in scan order.
     pub entry: EntryId,
     /// How long.
     pub bytes: u32,

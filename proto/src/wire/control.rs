@@ -126,9 +126,9 @@ pub enum FaultKind {
 /// One entry that failed at one end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryFault {
-    /// Which.
+    /// The entry that failed.
     pub entry: EntryId,
-    /// Why.
+    /// The kind of failure.
     pub kind: FaultKind,
     /// The system's number, 0 if none.
     pub errno: i32,
@@ -254,7 +254,7 @@ pub struct IdName {
     pub is_group: bool,
     /// The number at the sender.
     pub id: u32,
-    /// The name there.
+    /// The user's or group's name at the sender, as bytes.
     pub name: Box<[u8]>,
 }
 

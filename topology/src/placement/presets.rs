@@ -52,7 +52,7 @@ const CERN: Words = Words {
 const SET: Words = words(Irqs::AsIs, Group::Node, false);
 const OTHER: Words = words(Irqs::AsIs, Group::OtherNode, false);
 
-/// All of them.
+/// Every preset, in the order in which they are tried.
 pub const PRESETS: [Preset; 12] = [
     preset("none", "the kernel places everything", Words::NONE, Words::NONE),
     preset(

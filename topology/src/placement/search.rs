@@ -173,7 +173,7 @@ pub struct Found {
     pub rate: f64,
     /// Where that mean lies in 95 of 100.
     pub low: f64,
-    /// The same.
+    /// Upper end of that interval.
     pub high: f64,
 }
 

@@ -12,7 +12,7 @@ pub const CORES_MAX: u16 = 8192;
 /// A core that this process may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Core {
-    /// Its number.
+    /// The number of the core, as the kernel counts.
     pub id: u16,
     /// NUMA node.
     pub node: u16,

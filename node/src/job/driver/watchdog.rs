@@ -14,7 +14,6 @@ use proto::session::stall::{Look, Progress, Verdict, slowness};
 use proto::wire::control::Frame;
 
 use super::{JobDriver, PULSE, Status, Way};
-use crate::job::endpoint::volumes;
 use proto::session::settings::least_cap;
 use text::exit::{Exit, Failure};
 
@@ -130,7 +129,7 @@ impl JobDriver<'_, '_> {
     pub(super) fn take_gone(&mut self) {
         let Way::Recv { sink, .. } = &self.job.way else { return };
         for gone in sink.take_gone() {
-            self.said.push(volumes::out(&gone));
+            self.said.push(self.job.failed_disks.out(&gone));
             if !gone.before {
                 let names = self.out_of_set.get_or_insert_default();
                 *names += if names.is_empty() { "" } else { ", " };

@@ -46,9 +46,10 @@ pub fn target(
     layout: Option<Layout>,
     into_folder: bool,
     dry: bool,
+    failed_disks: &volumes::FailedDisks,
 ) -> Result<Target, Failure> {
     match (paths, layout) {
-        (paths, Some(layout)) => volumes::target(path_base, paths, layout, dry),
+        (paths, Some(layout)) => volumes::target(path_base, paths, layout, dry, failed_disks),
         ([path], None) => {
             volumes::refuse_one_of_chunks(path_base, path, "write to")?;
             one_target(path_base, path, into_folder, dry)
@@ -72,7 +73,7 @@ mod tests {
         let paths: Vec<Box<[u8]>> = sources.iter().map(|it| it.as_bytes().into()).collect();
         let into_folder = sources.len() > 1 || means_folder(to.as_bytes());
         let to = [to.as_bytes().into()];
-        let target = target(path_base, &to, None, into_folder, false).expect("a place to write");
+        let target = target(path_base, &to, None, into_folder, false, &Default::default()).expect("a place to write");
         let chooser = Chooser::new(Demands::default());
         let called = Called::of(&target.top, into_folder);
         let source = source(path_base, &paths, called, chooser, false).expect("the sources are there");

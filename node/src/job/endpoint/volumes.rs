@@ -34,25 +34,29 @@ use sys::fs::{Dir, Kind, Stat};
 use super::path_base::{self, Called, PathBase, Target, named, show, split};
 use text::exit::{Exit, Failure};
 
-/// Disks that went out in this process, and when: a disk that fails at its full blocks still takes a small file, so the next pass would trust it.
-static OUT: Mutex<Vec<(String, Instant)>> = Mutex::new(Vec::new());
 /// For so long: a disk that was replaced is used again.
 const OUT_FOR: Duration = Duration::from_secs(600);
 /// "Input/output error" of `errno(3)`.
 const EIO: i32 = 5;
 
-/// Remembers that a volume is out, and says so.
-pub fn out(gone: &Gone) -> String {
-    if !gone.before {
-        OUT.lock().unwrap_or_else(PoisonError::into_inner).push((gone.name.clone(), Instant::now()));
-    }
-    format!("volume '{}' is out ({}): it is given nothing more", gone.name, gone.why)
-}
+/// Disks that failed in jobs of one node, and when: a disk that fails at its full blocks still takes a small file, so the next pass would trust it.
+#[derive(Debug, Clone, Default)]
+pub struct FailedDisks(Arc<Mutex<Vec<(String, Instant)>>>);
 
-fn is_out(name: &str) -> bool {
-    let mut out = OUT.lock().unwrap_or_else(PoisonError::into_inner);
-    out.retain(|(_, since)| since.elapsed() < OUT_FOR);
-    out.iter().any(|(it, _)| it == name)
+impl FailedDisks {
+    /// Remembers that a volume is out; gives the sentence that says so.
+    pub fn out(&self, gone: &Gone) -> String {
+        if !gone.before {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push((gone.name.clone(), Instant::now()));
+        }
+        format!("volume '{}' is out ({}): it is given nothing more", gone.name, gone.why)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        let mut out = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        out.retain(|(_, since)| since.elapsed() < OUT_FOR);
+        out.iter().any(|(it, _)| it == name)
+    }
 }
 
 /// A volume as reports name it.
@@ -118,7 +122,13 @@ impl Mark {
 }
 
 /// Folders on N disks as one destination. A disk of a known set that fails when it is tried is left out, and that is told.
-pub fn target(path_base: &PathBase, paths: &[Box<[u8]>], layout: Layout, dry: bool) -> Result<Target, Failure> {
+pub fn target(
+    path_base: &PathBase,
+    paths: &[Box<[u8]>],
+    layout: Layout,
+    dry: bool,
+    failed_disks: &FailedDisks,
+) -> Result<Target, Failure> {
     let mut found: Vec<(Dir, &[u8])> = Vec::new();
     let mut marks = Vec::new();
     let mut name = Vec::new();
@@ -129,7 +139,7 @@ pub fn target(path_base: &PathBase, paths: &[Box<[u8]>], layout: Layout, dry: bo
         name.extend_from_slice(path);
         name.push(b'\n');
         let what = || format!("use the volume '{}'", show(path));
-        match try_volume(path_base, path, dry) {
+        match try_volume(path_base, path, dry, failed_disks) {
             Ok((volume, mark, stat)) => {
                 if let Some(other) = seen.insert((stat.dev, stat.ino), path) {
                     let cause = format!("it is the same folder as '{}'", show(other));
@@ -206,10 +216,15 @@ fn is_one_set(paths: &[Box<[u8]>], marks: &[Option<Mark>], layout: Layout) -> Re
 }
 
 /// Opens a volume, reads its mark, and has it flush a small file: a disk that cannot do that is no destination.
-fn try_volume(path_base: &PathBase, path: &[u8], dry: bool) -> io::Result<(Dir, Option<Mark>, Stat)> {
+fn try_volume(
+    path_base: &PathBase,
+    path: &[u8],
+    dry: bool,
+    failed_disks: &FailedDisks,
+) -> io::Result<(Dir, Option<Mark>, Stat)> {
     let volume = path_base.open(path)?;
     let stat = volume.stat_self()?;
-    if is_out(&shown(&volume)) {
+    if failed_disks.has(&shown(&volume)) {
         return Err(io::Error::from_raw_os_error(EIO));
     }
     if !dry {
@@ -330,5 +345,14 @@ mod tests {
         }
         assert_eq!(Mark::parse("longhaul-volume 1\nset 1\nvolume 4 of 4\n"), None);
         assert_eq!(Mark::parse("longhaul-volume 1\nset 1\nvolume 0 of 60000\n"), None);
+    }
+
+    #[test]
+    fn a_disk_that_failed_in_a_job_of_one_node_is_used_by_another_node() {
+        let (one, other) = (FailedDisks::default(), FailedDisks::default());
+        let said = one.out(&Gone { name: "/a".into(), why: "EIO".into(), before: false });
+        assert!(said.contains("'/a'") && one.has("/a") && one.clone().has("/a") && !other.has("/a"));
+        one.out(&Gone { name: "/b".into(), why: "EIO".into(), before: true });
+        assert!(!one.has("/b"), "what failed before the job is tried again by the next");
     }
 }

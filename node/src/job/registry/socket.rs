@@ -16,7 +16,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::{Answer, Question, Registry, hex};
@@ -39,16 +39,13 @@ const MACHINE: &str = "/etc/machine-id";
 /// Whose boot a folder is of.
 const OF_MACHINE: &str = "machine";
 
-/// This process's own.
-static OWN: OnceLock<PathBuf> = OnceLock::new();
-
 fn folder(home: &Home) -> io::Result<PathBuf> {
     let boot = sys::host::boot_id()?;
     Ok(home.path("run").join(boot.get(..8).unwrap_or("unknown")))
 }
 
-/// Begins to answer clients, from a thread of its own that lives as long as the process.
-pub(super) fn listen(home: &Home, registry: Arc<Registry>) -> io::Result<()> {
+/// Begins to answer clients, from a thread of its own that ends when the registry is gone; gives the socket's path.
+pub(super) fn listen(home: &Home, registry: &Arc<Registry>) -> io::Result<PathBuf> {
     let folder = folder(home)?;
     for folder in [home.path("run"), folder.clone()] {
         match DirBuilder::new().mode(0o700).create(&folder) {
@@ -66,19 +63,22 @@ pub(super) fn listen(home: &Home, registry: Arc<Registry>) -> io::Result<()> {
     let path = newborn.with_extension("sock");
     let listener = at(&newborn, |path| UnixListener::bind(path))?;
     fs::rename(&newborn, &path)?;
-    let _ = OWN.set(path);
+    let registry = Arc::downgrade(registry);
     std::thread::Builder::new().name("registry".into()).spawn(move || {
         for client in listener.incoming() {
             match client {
                 // One that goes away meanwhile has its answer elsewhere.
-                Ok(client) => drop(serve(client, &registry)),
+                Ok(client) => match Weak::upgrade(&registry) {
+                    Some(registry) => drop(serve(client, &registry)),
+                    None => return,
+                },
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 // No descriptors, no memory: the job itself needs them more.
                 Err(_) => std::thread::sleep(PATIENCE),
             }
         }
     })?;
-    Ok(())
+    Ok(path)
 }
 
 /// Takes away what dead processes left: sockets at which nobody answers, and all of earlier boots of this machine. `is_old`: too old to be just
@@ -108,11 +108,10 @@ pub fn sweep(home: &Home, is_old: impl Fn(&fs::Metadata) -> bool) {
     let _ = fs::write(folder.join(OF_MACHINE), machine);
 }
 
-/// Takes this process's socket away.
-pub fn shut() {
-    if let Some(path) = OWN.get() {
-        let _ = fs::remove_file(path);
-    }
+/// Takes a socket of this process away. Its thread, which waits for clients, is woken to see whether its registry is gone.
+pub(super) fn shut(path: &Path) {
+    let _ = at(path, |path| UnixStream::connect(path));
+    let _ = fs::remove_file(path);
 }
 
 /// A path that may be longer than a socket's address.

@@ -121,7 +121,7 @@ pub fn send(
 pub struct Greeted<'a> {
     /// Of the job.
     pub secret: &'a JobSecret,
-    /// Its number.
+    /// The number of the rail that is measured.
     pub rail: u16,
     /// The acceptor's.
     pub token: [u8; 8],

@@ -62,7 +62,7 @@ enum Phase {
     Trial { before_bps: f64, seen: u32, total_bps: f64, udp_bps: f64 },
 }
 
-/// See the module.
+/// Rates of both transports of a running job, and when the other one is tried.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Steer {
     carry: Carry,
