@@ -32,6 +32,7 @@ mkfs.xfs:xfsprogs:power cuts of XFS
 unshare:util-linux:power cuts
 filefrag:e2fsprogs:clones
 iperf3:iperf3:bench wan beside TCP
+xz:xz-utils:the binary compressed on its way over ssh
 "
 
 packages() { # of what is missing, each once
