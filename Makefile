@@ -15,14 +15,14 @@ help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
 build: ## the static binary, target/longhaul, stripped; its debug information is target/longhaul.debug
-	$(STATIC) cargo build --release --locked --target $(HOST) -p longhaul-app
+	$(STATIC) cargo build --release --locked --target $(HOST) -p longhaul-cli
 	@dist/strip.sh $(BIN) target/longhaul
 
 book: ## the book (docs/book) as HTML in target/book, its links checked, where mdbook is installed
 	docs/book/build.py
 
 reference: ## the pages of the book that are made from the command line's definition
-	cargo run --quiet --locked -p longhaul-app -- generate markdown docs/book/src/reference
+	cargo run --quiet --locked -p longhaul-cli -- generate markdown docs/book/src/reference
 
 record: build ## the picture of a terminal in README.md, from a real copy
 	lab/record.py
@@ -48,7 +48,7 @@ mutants: ## breaks the code on purpose, a promise at a time, and sees its test f
 lint: ## format and lints, as CI asks for them
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	cargo clippy -p longhaul-app --no-default-features --locked -- -D warnings
+	cargo clippy -p longhaul-cli --no-default-features --locked -- -D warnings
 
 deny: ## licences, sources, banned crates, advisories
 	cargo deny check
@@ -57,16 +57,16 @@ demo: needs build ## two hosts, real files, the plug pulled in the middle, scp a
 	lab/demo.sh
 
 bench: build ## the full race against the peers: target/bench/peers.json and .html (about an hour)
-	python3 bench/peers.py
+	python3 bench/peers/peers.py
 
 bench-quick: build ## the same race, small: 512 MiB, 3 rounds (some minutes)
-	python3 bench/peers.py --name quick --size 512MiB --rounds 3 --net-seconds 3
+	python3 bench/peers/peers.py --name quick --size 512MiB --rounds 3 --net-seconds 3
 
 bench-paths: build ## one job over four links of 1:1:2:4 beside MPTCP and streams by hand: target/bench/paths.json and .html (5 minutes)
-	python3 bench/paths.py
+	python3 bench/peers/paths.py
 
 bench-small: build ## small files: 20,000 of Zipf sizes, a second sync of a million, one folder of 200,000, a million empty ones: target/bench/small.json and .html (half an hour; Ctrl-C keeps the parts that were done)
-	python3 bench/small.py
+	python3 bench/peers/small.py
 
 bench-wan: build ## distance x loss x rate x transport, ours beside TCP: target/bench/wan.json and .html (a day; Ctrl-C keeps what was measured)
 	target/longhaul bench wan --out target/bench/wan
@@ -75,11 +75,11 @@ bench-wan-quick: build ## four cells of it: 100 ms, 0 and 1 % loss, 155 Mbit/s a
 	target/longhaul bench wan --quick --out target/bench/wan-quick
 
 bench-disk: build ## storage engines per file system (root disk, loop devices, tmpfs) beside fio, and what a job leaves of others' memory (ten minutes)
-	python3 bench/disk.py
-	python3 bench/disk.py --manners --rounds 3
+	python3 bench/peers/disk.py
+	python3 bench/peers/disk.py --manners --rounds 3
 
 bench-volumes: build ## 16 loop volumes as one, by file and by chunk, beside fio, and one throttled in mid-run: target/bench/volumes.json (root, fio; ten minutes)
-	python3 bench/volumes.py
+	python3 bench/peers/volumes.py
 
 beside: build ## one job over UDP and one CUBIC or BBR stream of the kernel's on one link: who gets what (iperf3; four minutes)
 	lab/beside.sh
@@ -91,7 +91,7 @@ host-limit: build ## what one core per side carries over UDP, beside the raw cei
 	lab/host-limit.sh
 
 grid: ## distance x loss x rate in virtual time, through the real machines: target/bench/grid-virtual.json and .html (some minutes)
-	python3 bench/grid.py
+	python3 bench/peers/grid.py
 
 torture: build ## kill -9 at N random instants (N=200), then compare every byte; 36 pairs of overlapping jobs
 	N=$(N) lab/e2e/run.sh plug

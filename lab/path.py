@@ -2,7 +2,7 @@
 """Prints the files of one chunk's way in order, from the tables of ARCHITECTURE.md: lines of each file, and of the function named.
 
 For: a reader who follows one chunk, and whoever keeps that way short. A file is counted once, where it stands first; inline tests are not
-counted. `app/tests/tidy.rs` checks the same tables.
+counted. `cli/tests/tidy.rs` checks the same tables.
 """
 
 import pathlib

@@ -3,7 +3,7 @@
 //! For: a mistake in one job that costs that job and no other, and the tests of that.
 //! In and out: what a thread panicked with in, words out; in builds for tests, a place in, a panic, a wait or a rate that nothing holds out where the
 //! environment asks for it.
-//! Absent on purpose: the boundaries themselves (worker threads in host.rs; keeper and its threads in the app).
+//! Absent on purpose: the boundaries themselves (worker threads in host.rs; the job driver and its threads in node).
 
 use std::any::Any;
 

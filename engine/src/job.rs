@@ -1,6 +1,6 @@
 //! What a worker is told and what it tells.
 //!
-//! For: the border between job ends (keepers) and workers: plain data through mailboxes.
+//! For: the border between job ends (job drivers) and workers: plain data through mailboxes.
 //! In and out: `Cmd` to a worker, `Event` from it.
 //! Invariants: `Expect` for an entry reaches a worker before any chunk of it can (it is sent before the `Want`); events of a rail come
 //! before its `RailDead`.

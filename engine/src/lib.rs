@@ -3,7 +3,7 @@
 //! For: moving the bytes of jobs whose order `proto` decides.
 //! In and out: `Cmd` in, `Event` out through mailboxes; plain data at the border.
 //! Invariants: the loop never awaits, never locks, and in steady state never allocates; a chunk never changes thread.
-//! Absent on purpose: users, configuration, TLS, HTTP (app); unsafe and system calls (sys); decisions about order (proto).
+//! Absent on purpose: users, configuration, TLS, HTTP (node); unsafe and system calls (sys); decisions about order (proto).
 //!
 //! The modules stand in the order in which a chunk meets them.
 #![forbid(unsafe_code)]

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::storage::Engine;
+use proto::storage::IoMode;
 use sys::mem::{Mem, Pool};
 use sys::ring::{self, Driver, Tail};
 
@@ -35,7 +35,7 @@ pub struct Linux {
 #[derive(Debug)]
 struct Moving {
     file: Handle,
-    engine: Engine,
+    mode: IoMode,
     offset: u64,
     reads: bool,
 }
@@ -79,8 +79,8 @@ impl Linux {
 
     /// Past the page cache the device reads and writes the buf itself: the kernel looks its pages up once, not for each op. Measured on
     /// ext4, docs/design/006; through the cache it makes no difference, and pages of small jobs are not locked.
-    fn fix(&mut self, file: &Handle, engine: Engine, mem: &Mem) {
-        if engine == Engine::Direct
+    fn fix(&mut self, file: &Handle, mode: IoMode, mem: &Mem) {
+        if mode == IoMode::Direct
             && let Mem::Buf(buf) = mem
             && let Err(error) = self.driver.fix(buf)
         {
@@ -88,16 +88,16 @@ impl Linux {
         }
     }
 
-    /// A completion as the worker sees it: what an engine was refused is made again.
+    /// A completion as the worker sees it: what a mode was refused is made again.
     fn told(&mut self, done: ring::Done) -> Done {
         let mut result = done.result;
         if let Some(it) = self.files.get_mut(done.token as usize).and_then(Option::take) {
-            if let (Engine::Direct, Ok(bytes)) = (it.engine, &result) {
+            if let (IoMode::Direct, Ok(bytes)) = (it.mode, &result) {
                 self.direct_bytes += *bytes as u64;
             }
             match &result {
                 Ok(_) if it.reads => it.file.on_read(it.offset),
-                Err(error) if it.file.gives_way(it.engine, error) => result = Err(io::ErrorKind::WouldBlock.into()),
+                Err(error) if it.file.gives_way(it.mode, error) => result = Err(io::ErrorKind::WouldBlock.into()),
                 _ => {}
             }
         }
@@ -205,19 +205,19 @@ impl Platform for Linux {
     fn submit(&mut self, token: u64, op: Op<Self::File, Self::Socket>) {
         let op = match op {
             Op::Read { file, offset, mem, at, len } => {
-                let engine = file.engine();
-                let (uncached, open, limit) = (engine == Engine::Dontcache, Arc::clone(&file.file), file.io_bytes);
-                self.fix(&file, engine, &mem);
-                self.moves(token, Moving { file, engine, offset, reads: true });
+                let mode = file.mode();
+                let (uncached, open, limit) = (mode == IoMode::Dontcache, Arc::clone(&file.file), file.io_bytes);
+                self.fix(&file, mode, &mem);
+                self.moves(token, Moving { file, mode, offset, reads: true });
                 let len = limit.min(len);
                 ring::Op::Read { file: open, offset, mem, at, len, uncached }
             }
             Op::Write { file, offset, mem, at, len } => {
-                let engine = file.engine();
-                let (uncached, open, limit) = (engine == Engine::Dontcache, Arc::clone(&file.file), file.io_bytes);
-                file.on_write(engine, len);
-                self.fix(&file, engine, &mem);
-                self.moves(token, Moving { file, engine, offset, reads: false });
+                let mode = file.mode();
+                let (uncached, open, limit) = (mode == IoMode::Dontcache, Arc::clone(&file.file), file.io_bytes);
+                file.on_write(mode, len);
+                self.fix(&file, mode, &mem);
+                self.moves(token, Moving { file, mode, offset, reads: false });
                 let len = limit.min(len);
                 ring::Op::Write { file: open, offset, mem, at, len, uncached }
             }

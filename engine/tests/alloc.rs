@@ -2,7 +2,7 @@
 //!
 //! For: both ends of a real job, both drivers, both kinds of rails.
 //! In and out: one large file; the count of allocations on the workers' threads between a quarter and nine tenths of it.
-//! Invariants: keepers and this test's thread may allocate as they like; only workers' threads are counted.
+//! Invariants: job drivers and this test's thread may allocate as they like; only workers' threads are counted.
 //! Absent on purpose: small files (a pack tells its digests in a list of its own).
 
 mod pair;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use engine::host::{Make, Team, Workers};
 use engine::job::{Cmd, Cover, Event, EventQueue, JobPart, Role, Terms};
 use proto::negotiate::Cipher;
-use proto::storage::Engines;
+use proto::storage::IoModes;
 use proto::wire::control::DigestKind;
 
 #[test]
@@ -23,7 +23,7 @@ fn who_hears_that_a_job_is_closed_reads_all_that_was_counted_for_it() {
     let make = Make { count: 1, memory_bytes: 8 << 20, chunk_bytes: 1 << 20, driver: None, holds: Vec::new() };
     let team = Team::new(Arc::new(Workers::start(make).expect("a worker")), 0, 1);
     let scratch = pair::Scratch::new("closing");
-    let source = pair::source_of(&scratch.from(), Engines::default());
+    let source = pair::source_of(&scratch.from(), IoModes::default());
     let terms = Terms {
         chunk_bytes: 1 << 20,
         digest: DigestKind::Blake3,

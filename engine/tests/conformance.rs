@@ -39,11 +39,11 @@ use engine::job::{Cover, Terms};
 use engine::linux::Linux;
 use engine::machine::compare::{self, Look, Seen};
 use engine::platform::{Disk, Done, Firm, Found, Op, Parts, Platform, Publish, SinkTree, SourceTree, StreamIo};
-use engine::seal::frame::chunk_digest;
+use engine::seal::hash::chunk_digest;
 use engine::tree::beside;
 use proto::manifest::{Entry, EntryKind, Meta};
 use proto::negotiate::Cipher;
-use proto::storage::{Engine, Engines};
+use proto::storage::{IoMode, IoModes};
 use proto::wire::control::{DigestKind, Rung};
 use sys::mem::{HEADROOM, Mem};
 use sys::ring::Kind;
@@ -83,7 +83,7 @@ struct Real {
     scratch: Scratch,
     driver: Kind,
     way: Way,
-    engines: Engines,
+    io_modes: IoModes,
 }
 
 impl Real {
@@ -95,10 +95,10 @@ impl Real {
 impl World for Real {
     type P = Linux;
     fn source(&self) -> Arc<engine::tree::Sources> {
-        source_of(&self.scratch.from(), self.engines)
+        source_of(&self.scratch.from(), self.io_modes)
     }
     fn sink(&self) -> Arc<engine::tree::Sinks> {
-        sink_of(&self.scratch.to(), self.engines)
+        sink_of(&self.scratch.to(), self.io_modes)
     }
     fn platform(&self) -> Linux {
         Linux::new(4, CHUNK, Some(self.driver)).expect("a ring").0
@@ -572,20 +572,20 @@ fn the_simulator_keeps_every_promise() {
     all(|_| Simulated::new());
 }
 
-fn real(driver: Kind, way: Way, engines: Engines) -> impl Fn(&str) -> Real {
-    move |name| Real { scratch: Scratch::new(&format!("{name}-{driver:?}-{way:?}-{engines}")), driver, way, engines }
+fn real(driver: Kind, way: Way, io_modes: IoModes) -> impl Fn(&str) -> Real {
+    move |name| Real { scratch: Scratch::new(&format!("{name}-{driver:?}-{way:?}-{io_modes}")), driver, way, io_modes }
 }
 
 #[test]
 fn linux_keeps_every_promise_with_io_uring() {
-    all(real(Kind::Uring, Way::Pair, Engines::default()));
-    all(real(Kind::Uring, Way::Loopback, Engines::both(Engine::Buffered)));
+    all(real(Kind::Uring, Way::Pair, IoModes::default()));
+    all(real(Kind::Uring, Way::Loopback, IoModes::both(IoMode::Buffered)));
 }
 
 #[test]
 fn linux_keeps_every_promise_with_plain_calls() {
-    all(real(Kind::Plain, Way::Loopback, Engines::default()));
-    all(real(Kind::Plain, Way::Pair, Engines::both(Engine::Buffered)));
+    all(real(Kind::Plain, Way::Loopback, IoModes::default()));
+    all(real(Kind::Plain, Way::Pair, IoModes::both(IoMode::Buffered)));
 }
 
 /// A small tree through both ends, for every driver, path, cover and rung.
@@ -601,15 +601,15 @@ fn whole_jobs_arrive_on_linux() {
     }
     std::os::unix::fs::symlink("../a", scratch.from().join("d/link")).expect("room");
     for driver in [Kind::Uring, Kind::Plain] {
-        for (way, engines) in [
-            (Way::Pair, Engines::both(Engine::Buffered)),
-            (Way::Loopback, Engines::both(Engine::Direct)),
-            (Way::Datagrams, Engines::default()),
+        for (way, io_modes) in [
+            (Way::Pair, IoModes::both(IoMode::Buffered)),
+            (Way::Loopback, IoModes::both(IoMode::Direct)),
+            (Way::Datagrams, IoModes::default()),
         ] {
             for (cover, rung) in
                 [(Cover::Sealed, Rung::Published), (Cover::Tagged, Rung::Flushed), (Cover::Hashed, Rung::Written)]
             {
-                let setup = Setup { rails: 2, engines, cover, rung, keep: false, ..Setup::new(driver, way) };
+                let setup = Setup { rails: 2, io_modes, cover, rung, keep: false, ..Setup::new(driver, way) };
                 let (sent, came) = move_tree(&scratch.from(), &scratch.to(), setup, &hook);
                 assert_eq!((sent.tally.files_done, sent.tally.failed), (6, 0), "{setup:?} {:?}", sent.faults);
                 assert_eq!(sent.lines, came.lines, "both hold the same receipt");

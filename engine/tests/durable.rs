@@ -14,7 +14,7 @@ use engine::platform::{Firm, Parts, Publish, SinkTree};
 use engine::tree::io_mode::Chooser;
 use engine::tree::sink::LinuxSink;
 use proto::manifest::{Entry, EntryKind, Meta};
-use proto::storage::{Engine, Engines};
+use proto::storage::{IoMode, IoModes};
 use proto::wire::control::Rung;
 use sys::forbid::{FDATASYNC, FSYNC, SYNCFS, forbid};
 use sys::fs::Dir;
@@ -38,7 +38,7 @@ fn without<R: Send + 'static>(calls: &'static [i64], act: impl FnOnce(&LinuxSink
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).expect("a folder");
         let base = Dir::open(folder.as_os_str().as_bytes()).expect("just made");
-        let sink = LinuxSink::new(base, Chooser::new(Engines::both(Engine::Buffered)));
+        let sink = LinuxSink::new(base, Chooser::new(IoModes::both(IoMode::Buffered)));
         forbid(calls, REFUSED);
         let result = act(&sink, &folder);
         std::fs::remove_dir_all(&folder).expect("it is there");

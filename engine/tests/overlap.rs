@@ -1,7 +1,7 @@
 //! Two jobs with one destination, step by step, in every order.
 //!
 //! For: one writer for each part, whatever the processes, hosts and daemons that have the same destination.
-//! In and out: the calls that two jobs' keepers, workers and committers make on real trees over one folder; what stands under the name.
+//! In and out: the calls that two jobs' drivers, workers and committers make on real trees over one folder; what stands under the name.
 //! Invariants: a job that was told that its file is published finds its own bytes, all of them, under the name at that moment; no order of
 //! steps, and no kill of either job between two of them, leaves a mixture there or a left-over for good.
 //! Absent on purpose: bytes on rails (conformance.rs), whole jobs (sim), processes (lab/e2e/26-overlap.sh).
@@ -18,7 +18,7 @@ use engine::tree::io_mode::Chooser;
 use engine::tree::sink::LinuxSink;
 use proto::journal::{JOURNAL_HEADER_BYTES, JournalHeader, encode_header, encode_record};
 use proto::manifest::{Entry, EntryKind, Meta};
-use proto::storage::{Engine, Engines};
+use proto::storage::{IoMode, IoModes};
 use proto::wire::control::{DigestKind, Rung};
 use sys::fs::Dir;
 
@@ -78,7 +78,7 @@ impl Job {
         let entry = Entry { id: 0, path, kind, mode: 0o644, mtime_s: version, mtime_ns: 5, meta: Meta::default() };
         let base = Dir::open(folder.0.as_os_str().as_bytes()).expect("just made");
         Job {
-            sink: Some(LinuxSink::new(base, Chooser::new(Engines::both(Engine::Buffered)))),
+            sink: Some(LinuxSink::new(base, Chooser::new(IoModes::both(IoMode::Buffered)))),
             folder: folder.0.clone(),
             entry: Arc::new(entry),
             letter,

@@ -15,7 +15,7 @@ use engine::tree::io_mode::Chooser;
 use engine::tree::sink::LinuxSink;
 use proto::journal::{JournalHeader, encode_header, encode_record};
 use proto::manifest::{Entry, EntryKind, Meta};
-use proto::storage::{Engine, Engines};
+use proto::storage::{IoMode, IoModes};
 use proto::wire::control::{DigestKind, Rung};
 use sys::fs::Dir;
 
@@ -43,7 +43,7 @@ fn sink(folder: &Path, volumes: usize) -> Sinks {
         std::fs::create_dir_all(&path).expect("a folder for the test");
         LinuxSink::new(
             Dir::open(path.as_os_str().as_bytes()).expect("just made"),
-            Chooser::new(Engines::both(Engine::Buffered)),
+            Chooser::new(IoModes::both(IoMode::Buffered)),
         )
     });
     Sinks::new(trees.collect()).named((0..volumes).map(|it| it.to_string()), Vec::new())
@@ -158,7 +158,7 @@ fn striped(name: &str) -> (Set, Arc<Entry>) {
 }
 
 fn nowhere() -> LinuxSink {
-    LinuxSink::new(Dir::open(b"/").expect("it is there"), Chooser::new(Engines::both(Engine::Buffered)))
+    LinuxSink::new(Dir::open(b"/").expect("it is there"), Chooser::new(IoModes::both(IoMode::Buffered)))
 }
 
 /// Each chunk to its volume, and a journal for each volume that has some; which has which.

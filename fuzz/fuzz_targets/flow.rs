@@ -10,7 +10,7 @@
 use libfuzzer_sys::fuzz_target;
 use proto::flow::{Burst, FlowConfig, FlowReceiver, FlowSender, Placed, Step};
 use proto::packet::{Control, Feedback};
-use proto::rate::{Law, Policy, RateConfig};
+use proto::rate::{ControllerKind, Policy, RateConfig};
 
 const UNIT_MAX: u32 = 20_000;
 const UNITS: u32 = 8;
@@ -83,7 +83,7 @@ fuzz_target!(|bytes: &[u8]| {
         packet_bytes: 1200,
         packet_bytes_max: 8972,
         unit_bytes_max: UNIT_MAX,
-        rate: RateConfig { law: Law::Fixed, policy: Policy::Fixed, target: 1_000_000_000, min: 0, packet_bytes: 1228 },
+        rate: RateConfig { controller: ControllerKind::Fixed, policy: Policy::Fixed, target: 1_000_000_000, min: 0, packet_bytes: 1228 },
         units_open: UNITS,
         units_most: UNITS,
     };

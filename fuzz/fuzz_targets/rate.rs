@@ -1,6 +1,6 @@
 //! The controllers of the rate, any list of operations.
 //!
-//! For: finding orders of signals, silences, trains and wishes that make a law panic, or say a rate that is none.
+//! For: finding orders of signals, silences, trains and settings that make a controller panic, or say a rate that is none.
 //! In and out: ten bytes per operation: which, which figure is the odd one, and a value; the others are those of an ordinary path.
 //! Invariants: rate, window and burst stay within their bounds after each; so do they on the
 //! ordinary path that follows.
@@ -8,9 +8,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use proto::rate::{Controller, Law, Policy, RATE_MAX, RateConfig, Signal};
+use proto::rate::{Controller, ControllerKind, Policy, RATE_MAX, RateConfig, Signal};
 
-const LAWS: [Law; 4] = [Law::Delay, Law::Bbr, Law::Cubic, Law::Fixed];
+const LAWS: [ControllerKind; 4] = [ControllerKind::Delay, ControllerKind::Bbr, ControllerKind::Cubic, ControllerKind::Fixed];
 const POLICIES: [Policy; 4] = [Policy::Fixed, Policy::High, Policy::Fair, Policy::Low];
 const PACKET: u32 = 1500;
 
@@ -78,7 +78,7 @@ impl Path {
 }
 
 fuzz_target!(|ops: &[u8]| {
-    let config = RateConfig { law: Law::Delay, policy: Policy::Fair, target: 0, min: 0, packet_bytes: PACKET };
+    let config = RateConfig { controller: ControllerKind::Delay, policy: Policy::Fair, target: 0, min: 0, packet_bytes: PACKET };
     let mut path = Path { controller: Controller::new(0, config), config, now_ns: 0, sent: 0, arrived: 0 };
     for op in ops.chunks_exact(10) {
         let value = u64::from_le_bytes(*op.last_chunk().expect("ten bytes"));
@@ -91,7 +91,7 @@ fuzz_target!(|ops: &[u8]| {
             5 => path.controller.on_quiet(path.now_ns.saturating_add(value >> 32)),
             6 => drop(path.controller.train(path.now_ns)),
             _ => {
-                path.config.law = LAWS[usize::from(op[1] & 3)];
+                path.config.controller = LAWS[usize::from(op[1] & 3)];
                 path.config.policy = POLICIES[usize::from(op[1] >> 2 & 3)];
                 path.config.target = if op[1] & 16 == 0 { 0 } else { value };
                 path.config.min = if op[1] & 32 == 0 { 0 } else { value / 2 };

@@ -3,7 +3,7 @@
 //! For: finding lines that make the parser panic, escape the root, or have two spellings.
 //! In and out: a whole text, taken line by line.
 //! Invariants: an entry line that parses is written again byte for byte, and its path passes `check_path`.
-//! Absent on purpose: signatures (app).
+//! Absent on purpose: signatures (node).
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -184,14 +184,14 @@ base=$(awk 'BEGIN { srand(); print 100 + rand() }' /dev/null)
 echo "$base"
 END
 chmod +x "$LAB/measure"
-said=$(on b "$LONGHAUL" host apply --rule idle-start --rule mtu-probing "${state[@]}" --prove --pairs 8 --keep --measure "$LAB/measure" 2>&1)
-is $? 0 "apply --prove --keep: exit code 0"
+said=$(on b "$LONGHAUL" host apply --rule idle-start --rule mtu-probing "${state[@]}" --ab-check --pairs 8 --keep --measure "$LAB/measure" 2>&1)
+is $? 0 "apply --ab-check --keep: exit code 0"
 holds "prove: what helps is named" grep -q '^idle-start: helps' <<<"$said"
 holds "prove: what hurts is named" grep -q '^mtu-probing: hurts' <<<"$said"
 is "$(value tcp_slow_start_after_idle)$(value tcp_mtu_probing)" 00 "prove: only what helps stays set"
 on b "$LONGHAUL" host undo "${state[@]}" >/dev/null 2>&1
 is "$(values)" "$before" "undo after --keep: every value is back"
-on b "$LONGHAUL" host apply --rule idle-start "${state[@]}" --prove --measure false >/dev/null 2>&1
+on b "$LONGHAUL" host apply --rule idle-start "${state[@]}" --ab-check --measure false >/dev/null 2>&1
 is "$? $(value tcp_slow_start_after_idle)" "3 1" "a measurement that fails: exit code 3, the value is back"
 
 is "$(sysctl -n net.ipv4.tcp_slow_start_after_idle net.ipv4.tcp_mtu_probing net.ipv4.tcp_wmem vm.swappiness net.ipv4.tcp_congestion_control net.ipv4.tcp_allowed_congestion_control)" "$machine" "the machine around has its values"

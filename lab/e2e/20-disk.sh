@@ -2,7 +2,7 @@
 # I/O modes by the real binary: each one's copy is the same bytes; `bench disk` in a few seconds, its page, its table, nothing left behind.
 source "$(dirname "$0")/check.sh"
 
-# 24 MiB and an odd end: more than engines are asked for, with a tail that fills no sector.
+# 24 MiB and an odd end: more than I/O modes are asked for, with a tail that fills no sector.
 head -c 25165829 /dev/urandom >"$SRC/large"
 for engine in buffered early dontcache direct mmap read=mmap,write=dontcache; do
     cp_run --io-mode "$engine" "$SRC/large" "$DST/$engine"
@@ -36,7 +36,7 @@ else
     rm -f "$DST/unlocked"
 fi
 
-# What a job displaced of others' page cache is told: of an engine that was named and fills it, and nothing of one that does not.
+# What a job displaced of others' page cache is told: of an I/O mode that was named and fills it, and nothing of one that does not.
 if [ "$(stat -f -c %T "$LAB")" = tmpfs ]; then
     skip "displaced page cache: it needs a disk"
 else
@@ -51,7 +51,7 @@ else
     rm -f "$DST/filled" "$DST/unfilled"
 fi
 
-# A winner that is remembered is raced again when its rate has fallen: a disk of its own, throttled for one job.
+# A result that is kept is measured again when its rate has fallen: a disk of its own, throttled for one job.
 throttle=/sys/fs/cgroup/blkio group="" loop=""
 [ -d "$throttle" ] || throttle=/sys/fs/cgroup
 made() {
@@ -62,10 +62,10 @@ made() {
     truncate -s 1400M "$LAB/raced.img" && mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 "$LAB/raced.img" 2>/dev/null || { echo "no ext4 can be made"; return 1; }
     # The loop device goes with its mount, and that with the host.
     mkdir "$LAB/raced" && on a mount -o loop "$LAB/raced.img" "$LAB/raced" 2>/dev/null || { echo "no loop device can be mounted"; return 1; }
-    # Bytes that are no hole; what is in the page cache is not raced.
+    # Bytes that are no hole; what is in the page cache is not measured.
     on a sh -c "head -c 1100000000 /dev/zero | tr '\\0' x >'$LAB/raced/file' && sync '$LAB/raced/file' && dd if='$LAB/raced/file' iflag=nocache count=0 status=none"
 }
-# said WORDS HOW: one job that reads that disk says of its engine how it was found.
+# said WORDS HOW: one job that reads that disk says of its I/O mode how it was found.
 said() {
     rm -f "$DST/raced"
     CP_LIMIT=120 cp_run --explain "$LAB/raced/file" "$DST/raced"
@@ -75,16 +75,16 @@ said() {
 if why_not=$(made); then
     group="$throttle/longhaul-raced-$$" loop=$(losetup -j "$LAB/raced.img" | cut -d: -f1)
     printf '#!/bin/sh\necho $$ >"$1/cgroup.procs" && shift && exec "$@"\n' >"$LAB/in-group" && chmod 755 "$LAB/in-group"
-    said "a disk that nobody knows" "raced now"
-    said "the same disk again" "remembered from an earlier race"
+    said "a disk that nobody knows" "measured now"
+    said "the same disk again" "known from an earlier measurement"
     number="$((0x$(stat -c %t "$loop"))):$((0x$(stat -c %T "$loop")))"
-    # 60 MB/s: less than half of what any disk that this runs on gave to the race.
+    # 60 MB/s: less than half of what any disk that this runs on gave in the measurement.
     if [ -f "$group/blkio.throttle.read_bps_device" ]; then echo "$number 60000000" >"$group/blkio.throttle.read_bps_device"; else echo "$number rbps=60000000" >"$group/io.max"; fi
-    CP_AS="$LAB/in-group $group" said "the disk became slow" "remembered from an earlier race"
-    said "the next job" "raced now"
+    CP_AS="$LAB/in-group $group" said "the disk became slow" "known from an earlier measurement"
+    said "the next job" "measured now"
     rm -f "$DST/raced"
 else
-    skip "raced again: $why_not"
+    skip "measured again: $why_not"
 fi
 [ -d "$LAB/raced" ] && on a umount "$LAB/raced" 2>/dev/null
 [ -d "$throttle/longhaul-raced-$$" ] && rmdir "$throttle/longhaul-raced-$$"
@@ -99,7 +99,7 @@ of_json() { python3 -c 'import json, sys
 report = json.loads(open(sys.argv[1]).read())
 cells = report["cells"]
 print(eval(sys.argv[2]))' "$LAB/disk.json" "$1"; }
-is "$(of_json 'sorted({c["sweep"] for c in cells})')" "['block', 'depth', 'engine', 'files', 'memory', 'threads']" "bench disk: every sweep has figures"
+is "$(of_json 'sorted({c["sweep"] for c in cells})')" "['block', 'depth', 'files', 'io_mode', 'memory', 'threads']" "bench disk: every sweep has figures"
 is "$(of_json 'all(c["gbs"] > 0 for c in cells) and {c["way"] for c in cells} == {"read", "write"}')" True "bench disk: reads and writes, and no figure is nothing"
 is "$(of_json 'any("copy in memory" in line for line in report["ceilings"])')" True "bench disk: with its ceilings"
 is "$(of_json 'sum("fragmentation tax" in line for line in report["notes"]) >= 2')" True "bench disk: with the tax of memory in pieces"
@@ -109,7 +109,7 @@ is "$(ls -A "$LAB" | wc -l)" $((before + 4)) "bench disk: nothing is left but wh
 "$LONGHAUL" bench disk "$LAB/nowhere" >/dev/null 2>"$LAB/bad.err"
 holds "bench disk: a folder that is not there is named" grep -q nowhere "$LAB/bad.err"
 
-# What a disk did in a race is known to the next job before it begins, at both ends, with the bufs that each has for it.
+# What a disk did in a measurement is known to the next job before it begins, at both ends, with the bufs that each has for it.
 if [ "$(stat -f -c %T "$LAB")" = tmpfs ] || [ "$(df --output=avail -B1M "$LAB" | tail -n 1)" -lt 6000 ]; then
     skip "a disk's rate in the offers: it needs a disk, and 6 GB of it"
 else
@@ -121,19 +121,19 @@ for line in open(sys.argv[1]):
     for offer in json.loads(line).get("offers", []):
         if offer["what"] == sys.argv[2]: print(offer["remote"])' "$OUT" "$1"; }
     cp_run --explain --transport auto "$SRC/race" "$URL"first
-    is "$STATUS $(offered "disk, when raced")" "0 not known" "a disk that was never raced: its rate is not known"
+    is "$STATUS $(offered "disk, when measured")" "0 not known" "a disk that was never measured: its rate is not known"
     holds "the bufs that the other end has for this job are" grep -q "^[1-9][0-9]* .iB$" <(offered "bufs for this job")
     rm -f "$DST/first"
     if ! LONGHAUL_HOME="$LAB/home-b" find "$LAB" -name engines | grep -q .; then
-        skip "a disk's rate in the offers: this file system is not raced"
+        skip "a disk's rate in the offers: this file system is not measured"
     else
         cp_run --explain --transport auto "$SRC/race" "$URL"second
-        holds "the next job knows it" grep -q "^[1-9][0-9.]*.*bit/s$" <(offered "disk, when raced")
+        holds "the next job knows it" grep -q "^[1-9][0-9.]*.*bit/s$" <(offered "disk, when measured")
         holds "and expects no more than that of the whole" python3 -c 'import json, re, sys
 records = [json.loads(line) for line in open(sys.argv[1])]
 number, unit = re.match("([0-9.]+)([kMGT]?)bit", sys.argv[2]).groups()
 disk = float(number) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}[unit]
-sys.exit(not records[-1]["forecast"]["rate_bps"] <= disk * 1.01)' "$OUT" "$(offered "disk, when raced")"
+sys.exit(not records[-1]["forecast"]["rate_bps"] <= disk * 1.01)' "$OUT" "$(offered "disk, when measured")"
         holds "the next job: the same bytes" cmp "$SRC/race" "$DST/second"
     fi
     stop "$SERVE_PID"

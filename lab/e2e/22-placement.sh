@@ -3,7 +3,7 @@
 source "$(dirname "$0")/check.sh"
 [ -n "$HOLDER_A" ] || { skip "placement: two hosts need two network namespaces"; finish; }
 
-SEARCH=(--heat 40ms)
+SEARCH=(--trial 40ms)
 listener() { # listener PORT OPTIONS...: on host b; $LISTENER is its process
     local port=$1
     shift
@@ -30,7 +30,7 @@ is "$(record "$LAB/search.json" 'all(line["send_cpu_s_per_gb"] > 0 and line["rec
 is "$(record "$LAB/search.json" 'any("interrupts" in line["sender"] + line["receiver"] for line in r["lines"])')" False "no interrupt is moved where nobody asked"
 
 # --- the tables: each pair of cores by message size ---
-on a timeout 60 taskset -c 0 "$LONGHAUL" bench placement --tables --server "$ADDR_B:5741" --also "$ADDR_B:5741" --heat 3ms --json --html "$LAB/tables.html" >"$LAB/tables.json" 2>"$LAB/err" </dev/null
+on a timeout 60 taskset -c 0 "$LONGHAUL" bench placement --tables --server "$ADDR_B:5741" --also "$ADDR_B:5741" --trial 3ms --json --html "$LAB/tables.html" >"$LAB/tables.json" 2>"$LAB/err" </dev/null
 is $? 0 "--tables: exit code 0"
 # A veth's packets have 1500 bytes: longer UDP messages are left out.
 tables() { python3 -c 'import json, sys

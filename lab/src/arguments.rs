@@ -212,9 +212,9 @@ pub struct MeasureArguments {
     /// A fifth of the packets: some seconds instead of a minute
     #[arg(long)]
     pub quick: bool,
-    /// Not that, but what the emulator can carry: TCP, UDP with segmentation, UDP packet by packet
-    #[arg(long, conflicts_with = "quick")]
-    pub ceiling: bool,
+    /// What the emulator itself can carry, instead: TCP, UDP with segmentation, UDP packet by packet
+    #[arg(long, alias = "ceiling", conflicts_with = "quick")]
+    pub limit: bool,
 }
 
 /// `longhaul lab guard`, which only a lab starts.

@@ -1,6 +1,6 @@
 //! What the emulator itself can carry.
 //!
-//! For: `longhaul lab measure --ceiling`, and the table of docs/lab.md. In and out: a link with neither rate nor delay → Gbit/s and
+//! For: `longhaul lab measure --limit`, and the table of docs/lab.md. In and out: a link with neither rate nor delay → Gbit/s and
 //! millions of wire packets a second that came through it, over TCP, UDP with segmentation, and UDP packet by packet.
 //! Invariants: what is counted is what the receiver got; both ends and the emulator run on this machine's cores, so the figures
 //! are the lab's, not the emulator's thread's alone.

@@ -108,7 +108,7 @@ struct Found {
 pub fn run(arguments: &MeasureArguments) -> anyhow::Result<u8> {
     become_root()?;
     let making = Making { seed: 1, memory_bytes: None, granule_ns: 50_000, tcp: None };
-    if arguments.ceiling {
+    if arguments.limit {
         return ceiling::run(making);
     }
     let packets = if arguments.quick { 200_000 } else { 1_000_000 };

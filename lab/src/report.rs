@@ -50,7 +50,7 @@ fn direction(number: usize, name: &str, told: &Told) -> String {
         ("lost on the wire", counts.wire),
         ("dropped by the full queue", counts.queue),
         ("lost while down", counts.down),
-        ("swallowed for their size", counts.swallowed),
+        ("dropped by the black hole", counts.black_holed),
         ("harmed", counts.corrupt),
         ("doubled", counts.twice),
         ("made late", counts.late),

@@ -42,7 +42,7 @@ pub const KEYS: &str = "\
   jitter=2ms | bell:2ms, with ,overtakes where packets may pass each other
   reorder=1%/3ms (so many come so late)   duplicate=0.1%   corrupt=0.01%
   queue=256KiB | 20ms | 1bdp     ecn=5ms | off (mark what would wait longer)
-  mtu=1500 (both ways)           swallow=1400 | off (larger packets vanish: a black hole)
+  mtu=1500 (both ways)           blackhole=1400 | off (larger packets vanish, and no ICMP message says so)
   framing=38 (bytes beside each packet)   up | down
 A key counts for both directions; ab.KEY or ba.KEY sets one (a to b, b to a).";
 
@@ -109,7 +109,9 @@ fn set(wire: &mut Wire, key: &str, value: &str) -> Result<(), String> {
         "corrupt" => wire.corrupt = share(value)?,
         "queue" => wire.queue = depth(value)?,
         "ecn" => wire.mark_ns = if value == "off" { 0 } else { time(value)? },
-        "swallow" => wire.swallow_above = if value == "off" { 0 } else { bounded(value, 68, MTU_MAX)? },
+        "blackhole" | "swallow" => {
+            wire.black_hole_above = if value == "off" { 0 } else { bounded(value, 68, MTU_MAX)? }
+        }
         "framing" => wire.framing_bytes = bounded(value, 0, 1000)?,
         "up" => wire.up = true,
         "down" => wire.up = false,
@@ -242,7 +244,7 @@ fn wire_words(wire: &Wire) -> Vec<String> {
         format!("corrupt={}", show_share(wire.corrupt)),
         format!("queue={queue}"),
         format!("ecn={}", or_off(wire.mark_ns, show_time(wire.mark_ns))),
-        format!("swallow={}", or_off(u64::from(wire.swallow_above), wire.swallow_above.to_string())),
+        format!("blackhole={}", or_off(u64::from(wire.black_hole_above), wire.black_hole_above.to_string())),
         format!("framing={}", wire.framing_bytes),
         if wire.up { "up".to_owned() } else { "down".to_owned() },
     ]

@@ -13,7 +13,7 @@ pub mod address; // where its ends are
 pub mod identity; // who this host is, whom it trusts, and tickets
 pub mod link; // the TLS session between two identities
 pub mod listener; // who comes in
-pub mod door; // the same for datagrams
+pub mod demultiplexer; // the same for datagrams
 pub mod probe; // what a path can do, and which transport it should have
 pub mod job; // one end of a job
 pub mod report; // what is known of a job, as plain data

@@ -1,10 +1,10 @@
-//! The daemon's one TCP port: who knocks, what for, and for how long they may stand at the door.
+//! The daemon's one TCP port: who connects, what for, and how long they may stay unauthenticated.
 //!
 //! For: telling control sessions (TLS, first byte 0x16) from rails (first byte `L`), and surviving everybody else.
 //! In and out: a bound port → links whose peer proved a key and asks for something, each on a thread of its own, and rails with their greeting,
-//!   handed over by the accepting thread; some of these say a word more at the door, see `Proving`.
+//!   handed over by the accepting thread; some of these say a word more before they are authenticated, see `Proving`.
 //! Invariants: whoever has proved nothing has no thread: greetings are read and handshakes turned by the accepting thread, a few between looks at
-//!   the others; at most `PLACES_MAX` are at the door and `ROOMS_MAX` in rooms, none for longer than `PROVE`; who is heard next and who gives way
+//!   the others; at most `PLACES_MAX` are unauthenticated and `ROOMS_MAX` in rooms, none for longer than `PROVE`; who is heard next and who gives way
 //!   is admission.rs's to say. A rail costs 64 bytes until its greeting is whole, a session its greeting (`HELLO_BYTES_MAX`) until it is answered,
 //!   and then what TLS holds for a handshake.
 //! Absent on purpose: who may do what (the handlers ask `identity`), the greeting's MAC (the job knows the key), limits on
@@ -49,7 +49,7 @@ pub const ROOMS_MAX: usize = 128;
 pub const PROVE: Duration = Duration::from_secs(10);
 /// Even when others wait, a room is left alone so long: all that its client is asked was said before it got the room.
 const ROOM_GRACE: Duration = Duration::from_millis(250);
-/// Accepted in one go before the ones at the door are looked at again: below `PLACES_MIN`, so that one who speaks at once is heard before a
+/// Accepted in one go before the unauthenticated ones are looked at again: below `PLACES_MIN`, so that one who speaks at once is heard before a
 /// flood can push it out; and many, since who waits in the kernel's queue cannot be told from the flood.
 const ACCEPTS_PER_LOOK: usize = 192;
 /// Greetings answered in one go, at about 0.3 ms each (X25519 with ML-KEM-768, Ed25519).
@@ -58,7 +58,7 @@ const ANSWERS_PER_LOOK: usize = 8;
 const HELLO_BYTES_MAX: usize = 4096;
 /// Header of a TLS record: type, version, length (RFC 8446 section 5.1).
 const RECORD_HEAD_BYTES: usize = 5;
-/// Frames of a client that asks for something: its own version, and a proof or a wish.
+/// Frames of a client that asks for something: its own version, and a proof or a request.
 const FRAMES_PLEADING: usize = 2;
 /// Who is not let in says no more than this before it is looked at; a frame's whole length is not waited for.
 const PLEA_BYTES_MAX: u64 = 16 << 10;
@@ -157,7 +157,7 @@ impl Listener {
     /// `control` runs on a thread of its own per link. It must call `Link::admitted` as soon as the peer may do something
     /// here; until then the link counts as a stranger and is shut down when `PROVE` is over.
     /// `is_known` says whether a key that was proved is on the list; it is asked only while rooms are short, and on the accepting thread.
-    /// `rail` runs on the accepting thread and must not block; the stream it gets is in blocking mode. What it gives back stays at the door, a
+    /// `rail` runs on the accepting thread and must not block; the stream it gets is in blocking mode. What it gives back stays unauthenticated, a
     /// stranger like any other, until its word is there.
     ///
     /// # Errors
@@ -176,11 +176,11 @@ impl Listener {
         thread::scope(|scope| {
             let mut mistakes = 0;
             let served = loop {
-                let mut door = Door::new(places.clamp(PLACES_MIN, PLACES_MAX), &rooms, &counts);
+                let mut accepting = AcceptLoop::new(places.clamp(PLACES_MIN, PLACES_MAX), &rooms, &counts);
                 // Rooms that are taken keep their numbers.
-                door.next_room = u64::from(mistakes) << 32;
+                accepting.next_room = u64::from(mistakes) << 32;
                 let turns = || loop {
-                    let ready = match door.wait(&socket, stop) {
+                    let ready = match accepting.wait(&socket, stop) {
                         Ok(ready) => ready,
                         Err(error) => break Err(error),
                     };
@@ -188,15 +188,15 @@ impl Listener {
                         break Ok(());
                     }
                     rooms.freed.drain();
-                    door.remember();
+                    accepting.remember();
                     // Who is here and speaks goes before who is new.
-                    for (number, greeted) in door.look(&ready, &is_known) {
-                        door.after(number, rail(greeted));
+                    for (number, greeted) in accepting.look(&ready, &is_known) {
+                        accepting.after(number, rail(greeted));
                     }
-                    door.take_in(&socket);
-                    door.answer(&id, &is_known);
-                    door.expire();
-                    while let Some((mut link, room)) = door.next_for_a_room() {
+                    accepting.take_in(&socket);
+                    accepting.answer(&id, &is_known);
+                    accepting.expire();
+                    while let Some((mut link, room)) = accepting.next_for_a_room() {
                         let control = &control;
                         let serve = move || {
                             let is_admitted = Arc::clone(&room.is_admitted);
@@ -207,7 +207,7 @@ impl Listener {
                         let _ = thread::Builder::new().name("control".to_owned()).spawn_scoped(scope, serve);
                     }
                 };
-                // Jobs that run are on threads of their own: they lose nothing. Who stood at the door comes again.
+                // Jobs that run are on threads of their own: they lose nothing. Who was not authenticated yet connects again.
                 let why = match catch_unwind(AssertUnwindSafe(turns)) {
                     Ok(served) => break served,
                     Err(panic) => engine::fault::words(&*panic),
@@ -261,7 +261,7 @@ impl Proving {
 }
 
 /// A connection that has not proved itself.
-enum Stranger {
+enum Unauthenticated {
     /// Has said nothing.
     Silent(TcpStream),
     /// Says a TLS greeting, or has said it and waits for its turn: bytes so far.
@@ -277,9 +277,9 @@ enum Stranger {
 }
 
 /// Those who wait, seen from the accepting thread.
-struct Door<'counts> {
+struct AcceptLoop<'counts> {
     /// By number, which is by age.
-    strangers: BTreeMap<u64, Stranger>,
+    unauthenticated: BTreeMap<u64, Unauthenticated>,
     admission: Admission,
     rooms: Arc<Rooms>,
     counts: &'counts Counts,
@@ -288,15 +288,15 @@ struct Door<'counts> {
     pause_until: Option<Instant>,
 }
 
-impl<'counts> Door<'counts> {
-    fn new(places: usize, rooms: &Arc<Rooms>, counts: &'counts Counts) -> Door<'counts> {
-        let (strangers, admission, rooms) = (BTreeMap::new(), Admission::new(places), Arc::clone(rooms));
-        Door { strangers, admission, rooms, counts, next_room: 0, pause_until: None }
+impl<'counts> AcceptLoop<'counts> {
+    fn new(places: usize, rooms: &Arc<Rooms>, counts: &'counts Counts) -> AcceptLoop<'counts> {
+        let (unauthenticated, admission, rooms) = (BTreeMap::new(), Admission::new(places), Arc::clone(rooms));
+        AcceptLoop { unauthenticated, admission, rooms, counts, next_room: 0, pause_until: None }
     }
 }
 
-impl Door<'_> {
-    /// Sleeps until somebody knocks, speaks, leaves a room, or has to be shown out; who spoke.
+impl AcceptLoop<'_> {
+    /// Sleeps until somebody connects, speaks, leaves a room, or has to be shown out; who spoke.
     fn wait(&self, socket: &TcpListener, stop: &Event) -> io::Result<Vec<u64>> {
         let now = Instant::now();
         let mut fds = vec![
@@ -307,8 +307,8 @@ impl Door<'_> {
             fds.push(PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN));
         }
         let others = fds.len();
-        let mut numbers = Vec::with_capacity(self.strangers.len());
-        for (&number, stranger) in &self.strangers {
+        let mut numbers = Vec::with_capacity(self.unauthenticated.len());
+        for (&number, stranger) in &self.unauthenticated {
             // Whose turn is not come has been heard already; its socket may be readable all the time.
             if let Some((fd, flags)) = stranger.waits_for() {
                 fds.push(PollFd::from_borrowed_fd(fd, flags));
@@ -363,16 +363,16 @@ impl Door<'_> {
                         continue;
                     }
                     let (number, victim) = self.admission.arrive(network(peer.ip()), Instant::now());
-                    self.strangers.insert(number, Stranger::Silent(stream));
+                    self.unauthenticated.insert(number, Unauthenticated::Silent(stream));
                     if let Some(victim) = victim {
-                        self.strangers.remove(&victim);
+                        self.unauthenticated.remove(&victim);
                         count(&self.counts.pushed_out);
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 Err(_) => {
-                    // Out of descriptors or memory: fewer at the door, and a little patience.
+                    // Out of descriptors or memory: fewer unauthenticated connections, and a little patience.
                     if let Some(victim) = self.admission.victim() {
                         self.dismiss(victim, |counts| &counts.pushed_out);
                     }
@@ -387,13 +387,13 @@ impl Door<'_> {
         // Counted before it can be seen.
         count(why(self.counts));
         self.admission.leave(number, Instant::now());
-        self.strangers.remove(&number);
+        self.unauthenticated.remove(&number);
     }
 
     /// Hears those who spoke; gives out the rails whose greeting, or word, is whole.
     fn look(&mut self, spoke: &[u64], is_known: &impl Fn(&PublicKey) -> bool) -> Vec<(u64, Rail)> {
         let heard = |number: &u64| {
-            let stranger = self.strangers.remove(number)?;
+            let stranger = self.unauthenticated.remove(number)?;
             Some((*number, self.on_heard(*number, stranger.hear(), is_known)?))
         };
         spoke.iter().filter_map(heard).collect()
@@ -402,7 +402,7 @@ impl Door<'_> {
     /// One that greeted is its job's, or gone, or has to prove itself like any stranger.
     fn after(&mut self, number: u64, next: Option<Proving>) {
         match next.filter(|next| next.stream.set_nonblocking(true).is_ok()) {
-            Some(next) => _ = self.strangers.insert(number, Stranger::Proving(Box::new(next))),
+            Some(next) => _ = self.unauthenticated.insert(number, Unauthenticated::Proving(Box::new(next))),
             None => self.admission.leave(number, Instant::now()),
         }
     }
@@ -416,7 +416,7 @@ impl Door<'_> {
                     stage => stage,
                 };
                 self.admission.reach(number, stage, Instant::now());
-                self.strangers.insert(number, stranger);
+                self.unauthenticated.insert(number, stranger);
                 return None;
             }
             // Engines put their own sockets into the mode that they want; std's and ours is blocking.
@@ -438,18 +438,18 @@ impl Door<'_> {
     fn answer(&mut self, id: &Identity, is_known: &impl Fn(&PublicKey) -> bool) {
         for _ in 0..ANSWERS_PER_LOOK {
             let Some(number) = self.admission.next_to_answer() else { return };
-            let Some(Stranger::Hello(stream, hello)) = self.strangers.remove(&number) else {
+            let Some(Unauthenticated::Hello(stream, hello)) = self.unauthenticated.remove(&number) else {
                 self.admission.leave(number, Instant::now());
                 continue;
             };
             // Its proof may be here as soon as the answer is gone: it is heard at once.
             let begun = Accepting::begin(stream, &hello, id);
-            let heard = begun.map_or(Heard::Unproven, |begun| Stranger::Answered(Box::new(begun)).hear());
+            let heard = begun.map_or(Heard::Unproven, |begun| Unauthenticated::Answered(Box::new(begun)).hear());
             let _ = self.on_heard(number, heard, is_known);
         }
     }
 
-    /// Shows out whose time is over, at the door and in the rooms.
+    /// Shows out whose time is over, among the unauthenticated and in the rooms.
     fn expire(&mut self) {
         let now = Instant::now();
         if let Some(moment) = now.checked_sub(PROVE) {
@@ -474,8 +474,7 @@ impl Door<'_> {
             *crowds.entry(room.network).or_default() += 1;
         }
         let least = if rooms.taken.len() < ROOMS_MAX / 2 { Stage::Proven } else { Stage::Pleading };
-        let speaks =
-            |number: &u64| matches!(self.strangers.get(number), Some(Stranger::Proven(link, _)) if link.ready());
+        let speaks = |number: &u64| matches!(self.unauthenticated.get(number), Some(Unauthenticated::Proven(link, _)) if link.ready());
         let number = self.admission.next_for_a_room(least, &crowds, now).filter(speaks)?;
         if rooms.taken.len() >= ROOMS_MAX {
             let biggest = crowds.values().copied().max();
@@ -492,7 +491,7 @@ impl Door<'_> {
         }
         let network = self.admission.network(number);
         self.admission.leave(number, Instant::now());
-        let Some(Stranger::Proven(link, _)) = self.strangers.remove(&number) else { return None };
+        let Some(Unauthenticated::Proven(link, _)) = self.unauthenticated.remove(&number) else { return None };
         // Without a second handle it could not be told to leave; then it does not come in.
         let handle = link.as_fd().try_clone_to_owned().map(TcpStream::from).ok()?;
         let number = self.next_room;
@@ -505,7 +504,7 @@ impl Door<'_> {
 
 /// What a look at a stranger found.
 enum Heard {
-    Waits(Stranger),
+    Waits(Unauthenticated),
     Rail(TcpStream, Greeting),
     Word(Box<Proving>),
     /// Left by itself.
@@ -528,39 +527,39 @@ fn record_bytes(begun: &[u8]) -> usize {
     }
 }
 
-impl Stranger {
+impl Unauthenticated {
     fn hear(self) -> Heard {
         match self {
-            Stranger::Silent(stream) => {
+            Unauthenticated::Silent(stream) => {
                 let mut first = [0];
                 match (&stream).read(&mut first) {
                     Ok(0) => Heard::Gone,
-                    Ok(_) if first[0] == TLS_HANDSHAKE => Stranger::hear_hello(stream, first.to_vec()),
+                    Ok(_) if first[0] == TLS_HANDSHAKE => Unauthenticated::hear_hello(stream, first.to_vec()),
                     Ok(_) if first[0] == b'L' => {
                         let mut bytes = [0; GREETING_BYTES];
                         bytes[0] = b'L';
-                        Stranger::hear_rail(stream, bytes, 1)
+                        Unauthenticated::hear_rail(stream, bytes, 1)
                     }
                     Ok(_) => Heard::Garbage(stream),
-                    Err(error) if is_again(&error) => Heard::Waits(Stranger::Silent(stream)),
+                    Err(error) if is_again(&error) => Heard::Waits(Unauthenticated::Silent(stream)),
                     Err(_) => Heard::Gone,
                 }
             }
-            Stranger::Hello(stream, bytes) => Stranger::hear_hello(stream, bytes),
-            Stranger::Rail { stream, bytes, got } => Stranger::hear_rail(stream, bytes, got),
-            Stranger::Proving(proving) => Stranger::hear_word(proving),
-            Stranger::Answered(mut accepting) => match accepting.turn() {
-                Ok(false) => Heard::Waits(Stranger::Answered(accepting)),
+            Unauthenticated::Hello(stream, bytes) => Unauthenticated::hear_hello(stream, bytes),
+            Unauthenticated::Rail { stream, bytes, got } => Unauthenticated::hear_rail(stream, bytes, got),
+            Unauthenticated::Proving(proving) => Unauthenticated::hear_word(proving),
+            Unauthenticated::Answered(mut accepting) => match accepting.turn() {
+                Ok(false) => Heard::Waits(Unauthenticated::Answered(accepting)),
                 Ok(true) => match accepting.finish() {
                     Ok(link) => {
                         let from = link.bytes_received();
-                        Stranger::hear_link(Box::new(link), from)
+                        Unauthenticated::hear_link(Box::new(link), from)
                     }
                     Err(_) => Heard::Unproven,
                 },
                 Err(_) => Heard::Unproven,
             },
-            Stranger::Proven(link, from) => Stranger::hear_link(link, from),
+            Unauthenticated::Proven(link, from) => Unauthenticated::hear_link(link, from),
         }
     }
 
@@ -572,7 +571,7 @@ impl Stranger {
             }
             let had = bytes.len();
             if had == whole && had > RECORD_HEAD_BYTES {
-                return Heard::Waits(Stranger::Hello(stream, bytes));
+                return Heard::Waits(Unauthenticated::Hello(stream, bytes));
             }
             if had == whole {
                 return Heard::Garbage(stream);
@@ -583,7 +582,7 @@ impl Stranger {
             match read {
                 Ok(0) => return Heard::Gone,
                 Ok(_) => {}
-                Err(error) if is_again(&error) => return Heard::Waits(Stranger::Hello(stream, bytes)),
+                Err(error) if is_again(&error) => return Heard::Waits(Unauthenticated::Hello(stream, bytes)),
                 Err(_) => return Heard::Gone,
             }
         }
@@ -602,7 +601,7 @@ impl Stranger {
                 Ok(greeting) => Heard::Rail(stream, greeting),
                 Err(_) => Heard::Garbage(stream),
             },
-            _ => Heard::Waits(Stranger::Rail { stream, bytes, got }),
+            _ => Heard::Waits(Unauthenticated::Rail { stream, bytes, got }),
         }
     }
 
@@ -614,13 +613,13 @@ impl Stranger {
             Err(error) if is_again(&error) => {}
             Err(_) => return Heard::Gone,
         }
-        if proving.got == COUNT_BYTES { Heard::Word(proving) } else { Heard::Waits(Stranger::Proving(proving)) }
+        if proving.got == COUNT_BYTES { Heard::Word(proving) } else { Heard::Waits(Unauthenticated::Proving(proving)) }
     }
 
     fn hear_link(mut link: Box<Link>, from: u64) -> Heard {
         match link.take_portion() {
-            Ok(()) => Heard::Waits(Stranger::Proven(link, from)),
-            Err(_) if link.ready() => Heard::Waits(Stranger::Proven(link, from)),
+            Ok(()) => Heard::Waits(Unauthenticated::Proven(link, from)),
+            Err(_) if link.ready() => Heard::Waits(Unauthenticated::Proven(link, from)),
             Err(_) => Heard::Gone,
         }
     }
@@ -628,14 +627,14 @@ impl Stranger {
     /// What it has shown.
     fn stage(&self) -> Stage {
         match self {
-            Stranger::Silent(_) => Stage::Silent,
-            Stranger::Hello(_, bytes) if bytes.len() == record_bytes(bytes) => Stage::Asking,
+            Unauthenticated::Silent(_) => Stage::Silent,
+            Unauthenticated::Hello(_, bytes) if bytes.len() == record_bytes(bytes) => Stage::Asking,
             // A greeting that was heard elsewhere shows nothing.
-            Stranger::Hello(..) | Stranger::Rail { .. } | Stranger::Proving(_) => Stage::Speaking,
-            Stranger::Answered(_) => Stage::Answered,
-            Stranger::Proven(link, from) if Stranger::pleads(link, *from) => Stage::Pleading,
-            Stranger::Proven(link, _) if link.ready() => Stage::Greeting,
-            Stranger::Proven(..) => Stage::Proven,
+            Unauthenticated::Hello(..) | Unauthenticated::Rail { .. } | Unauthenticated::Proving(_) => Stage::Speaking,
+            Unauthenticated::Answered(_) => Stage::Answered,
+            Unauthenticated::Proven(link, from) if Unauthenticated::pleads(link, *from) => Stage::Pleading,
+            Unauthenticated::Proven(link, _) if link.ready() => Stage::Greeting,
+            Unauthenticated::Proven(..) => Stage::Proven,
         }
     }
 
@@ -646,19 +645,21 @@ impl Stranger {
     /// What is to be polled for it; `None`: it has said all that is asked of it now.
     fn waits_for(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         match self {
-            Stranger::Silent(stream) | Stranger::Rail { stream, .. } => Some((stream.as_fd(), PollFlags::IN)),
-            Stranger::Proving(proving) => Some((proving.stream.as_fd(), PollFlags::IN)),
-            Stranger::Hello(..) if self.stage() == Stage::Asking => None,
-            Stranger::Hello(stream, _) => Some((stream.as_fd(), PollFlags::IN)),
-            Stranger::Answered(it) if it.wants_write() => Some((it.as_fd(), PollFlags::IN | PollFlags::OUT)),
-            Stranger::Answered(it) => Some((it.as_fd(), PollFlags::IN)),
-            Stranger::Proven(link, from) if Stranger::pleads(link, *from) => None,
-            Stranger::Proven(link, _) => Some((link.as_fd(), PollFlags::IN)),
+            Unauthenticated::Silent(stream) | Unauthenticated::Rail { stream, .. } => {
+                Some((stream.as_fd(), PollFlags::IN))
+            }
+            Unauthenticated::Proving(proving) => Some((proving.stream.as_fd(), PollFlags::IN)),
+            Unauthenticated::Hello(..) if self.stage() == Stage::Asking => None,
+            Unauthenticated::Hello(stream, _) => Some((stream.as_fd(), PollFlags::IN)),
+            Unauthenticated::Answered(it) if it.wants_write() => Some((it.as_fd(), PollFlags::IN | PollFlags::OUT)),
+            Unauthenticated::Answered(it) => Some((it.as_fd(), PollFlags::IN)),
+            Unauthenticated::Proven(link, from) if Unauthenticated::pleads(link, *from) => None,
+            Unauthenticated::Proven(link, _) => Some((link.as_fd(), PollFlags::IN)),
         }
     }
 
     fn key(&self) -> Option<PublicKey> {
-        if let Stranger::Proven(link, _) = self { Some(link.peer_key()) } else { None }
+        if let Unauthenticated::Proven(link, _) = self { Some(link.peer_key()) } else { None }
     }
 }
 

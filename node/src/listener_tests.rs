@@ -1,4 +1,4 @@
-//! The port under honest and under hostile knocking.
+//! The port under honest and under hostile connections.
 //!
 //! Absent on purpose: what is said inside a session (link/tests.rs).
 
@@ -61,7 +61,7 @@ impl Port {
         self.rails.lock().unwrap().recv_timeout(SOON).unwrap()
     }
 
-    fn knock(&self) -> TcpStream {
+    fn connect(&self) -> TcpStream {
         TcpStream::connect(self.address).unwrap()
     }
 
@@ -122,7 +122,7 @@ fn held_by(port: u16) -> usize {
 fn links_and_rails_are_told_apart_on_one_port() {
     let port = Port::open();
     port.serves_within(SOON);
-    let mut rail = port.knock();
+    let mut rail = port.connect();
     rail.write_all(&greeting(3).encode()).unwrap();
     rail.write_all(b"what follows is the engine's").unwrap();
     let (mut stream, came) = port.rail();
@@ -136,7 +136,7 @@ fn links_and_rails_are_told_apart_on_one_port() {
 #[test]
 fn a_greeting_in_64_pieces_is_one_greeting() {
     let port = Port::open();
-    let mut rail = port.knock();
+    let mut rail = port.connect();
     rail.set_nodelay(true).unwrap();
     for byte in greeting(9).encode() {
         rail.write_all(&[byte]).unwrap();
@@ -154,7 +154,7 @@ fn what_is_neither_is_closed_at_once() {
     bad_version[4] = 0xff;
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 1], &[0xff; 4096], &bad_magic, &bad_version] {
         let start = Instant::now();
-        let mut stream = port.knock();
+        let mut stream = port.connect();
         stream.write_all(garbage).unwrap();
         assert!(is_closed(&mut stream));
         assert!(start.elapsed() < Duration::from_secs(1));
@@ -169,7 +169,7 @@ fn ten_thousand_garbage_connects_leave_the_port_healthy() {
     let start = Instant::now();
     for number in 0..10_000u32 {
         // The port may have closed it before our bytes are there; that is its good right.
-        let _ = port.knock().write_all(&number.wrapping_mul(0x9e37_79b9).to_le_bytes());
+        let _ = port.connect().write_all(&number.wrapping_mul(0x9e37_79b9).to_le_bytes());
     }
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     port.serves_within(Duration::from_secs(2));
@@ -188,7 +188,7 @@ fn half_open_connections_cost_a_place_at_the_door_and_no_more() {
     // Silent ones, and ones that stop within a greeting: more than there are places.
     let mut idle: Vec<TcpStream> = Vec::new();
     for number in 0..PLACES_MAX + 344 {
-        let mut stream = port.knock();
+        let mut stream = port.connect();
         if number % 2 == 0 {
             stream.write_all(b"LHRL").unwrap();
         }
@@ -199,7 +199,7 @@ fn half_open_connections_cost_a_place_at_the_door_and_no_more() {
     assert!(pushed_out >= 344, "{pushed_out}");
     assert!(is_closed(&mut idle[1]), "the oldest of those that said nothing had to go");
     // A rail gets through among them.
-    let mut rail = port.knock();
+    let mut rail = port.connect();
     rail.write_all(&greeting(7).encode()).unwrap();
     assert_eq!(port.rail().1, greeting(7));
 }
@@ -209,7 +209,7 @@ fn unfinished_handshakes_cannot_take_all_rooms_for_long() {
     let port = Port::open();
     let mut idle: Vec<TcpStream> = Vec::new();
     for _ in 0..ROOMS_MAX + 20 {
-        let mut stream = port.knock();
+        let mut stream = port.connect();
         stream.write_all(&[0x16, 3, 1, 2, 0, 1]).unwrap();
         idle.push(stream);
     }
@@ -233,7 +233,7 @@ fn who_proves_a_key_and_then_says_nothing_is_shut_out_in_time() {
 #[test]
 fn who_drips_a_greeting_is_shut_out_in_time_while_others_are_served() {
     let port = Port::open();
-    let mut drip = port.knock();
+    let mut drip = port.connect();
     let start = Instant::now();
     while start.elapsed() < PROVE + SOON && drip.write_all(b"L").is_ok() {
         port.serves_within(Duration::from_secs(2));
@@ -259,7 +259,7 @@ fn two_hundred_clients_at_once_are_all_served() {
 #[test]
 fn stopping_shuts_out_strangers_and_waits_for_those_who_were_let_in() {
     let mut port = Port::open();
-    let mut silent = port.knock();
+    let mut silent = port.connect();
     let _unproven = port.link().unwrap();
     let start = Instant::now();
     port.close().unwrap();
@@ -269,7 +269,7 @@ fn stopping_shuts_out_strangers_and_waits_for_those_who_were_let_in() {
 }
 
 /// A connection from a place of our own on the loopback.
-fn knock_from(port: &Port, network: u16, host: u8) -> Option<TcpStream> {
+fn connect_from(port: &Port, network: u16, host: u8) -> Option<TcpStream> {
     let [high, low] = network.to_be_bytes();
     let from = Some(std::net::IpAddr::from([127, high, low, host]));
     sys::sock::connect_from(port.address, from, SOON, |_| Ok(())).ok()
@@ -310,7 +310,7 @@ fn five_thousand_half_open_from_a_thousand_networks_keep_no_newcomer_out() {
     let over = AtomicBool::new(false);
     let strike = |at: u16| {
         let word = words[usize::from(at / 1000) % words.len()];
-        let stream = knock_from(&port, 1 + at % 1000, 1 + (at / 1000) as u8);
+        let stream = connect_from(&port, 1 + at % 1000, 1 + (at / 1000) as u8);
         stream.filter(|stream| (&*stream).write_all(word).is_ok())
     };
     thread::scope(|scope| {
@@ -331,7 +331,7 @@ fn five_thousand_half_open_from_a_thousand_networks_keep_no_newcomer_out() {
         }
         let mut slowest = Duration::ZERO;
         for _ in 0..20 {
-            // At the first knock. 2 s are promised; other tests run beside this one, so the daemon that has the machine for itself is held to that
+            // At the first connect. 2 s are promised; other tests run beside this one, so the daemon that has the machine for itself is held to that
             // (lab/e2e/27-strangers.sh).
             let start = Instant::now();
             port.serves_within(PROVE);

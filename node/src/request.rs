@@ -16,13 +16,13 @@ use engine::tree::source::watched::Snapshot;
 use proto::layout::Stripe;
 use proto::manifest::Aspects;
 use proto::negotiate::{Cipher, Driver, Pace};
-use proto::rate::{Law, Policy};
-use proto::storage::Engines;
+use proto::rate::{ControllerKind, Policy};
+use proto::storage::IoModes;
 use proto::wire::control::{Compare, DigestKind, Rung};
 use proto::wire::request::{CloneReads, RelayPath, RelayRequest, Transport};
 
 pub mod path; // one network path between two hosts
-mod words; // each value as the word that reports have for it
+mod names; // each value as the word that reports have for it
 
 pub use path::NetworkPath;
 
@@ -83,28 +83,28 @@ macro_rules! request {
 request! {
     /// Where from, as addresses: paths of this host, `[user@]host:path`, `longhaul://[ticket@]host[:port]/path`; all on one host. The one source
     /// `-` is standard input.
-    #[serde(with = "words::names")]
+    #[serde(with = "names::os_strings")]
     sources: Vec<OsString> = Vec::new();
     /// Where to, as an address; with `stripe`, the volumes of the destination. `-` is standard output.
-    #[serde(with = "words::names")]
+    #[serde(with = "names::os_strings")]
     destinations: Vec<OsString> = Vec::new();
     /// The destination is a set of volumes, used so; `None`: it is one place.
-    #[serde(with = "words::stripe")]
+    #[serde(with = "names::stripe")]
     stripe: Option<Stripe> = None;
     /// The sources are the volumes of one set, and what they hold is one tree.
     joined: bool = false;
     /// Lines in gitignore's syntax: the last line that matches an entry decides whether it is taken.
     rules: Vec<Box<str>> = Vec::new();
     /// Only these names below the one source folder are taken, each by itself; `None`: all are.
-    #[serde(with = "words::listed")]
+    #[serde(with = "names::listed")]
     names: Option<Vec<OsString>> = None;
     /// What is kept of entries beside their content, as far as both ends permit it.
-    #[serde(with = "words::aspects")]
+    #[serde(with = "names::aspects")]
     aspects: Aspects = Aspects::ALL;
     /// Owners go by number, not by name.
     numeric_ids: bool = false;
     /// Which files that stand at the destination are compared by content; the others are sent whole if size or time differ.
-    #[serde(with = "words::compare")]
+    #[serde(with = "names::compare")]
     compare: Compare = Compare::Never;
     /// A file that stands at the destination with the same size and modification time is kept.
     keep: bool = true;
@@ -113,27 +113,27 @@ request! {
     /// Nothing is changed: the outcome says what would be done.
     dry_run: bool = false;
     /// How durable an entry must be before it counts as done.
-    #[serde(with = "words::rung")]
+    #[serde(with = "names::rung")]
     rung: Rung = Rung::Published;
     /// Which digest stands for a file.
-    #[serde(with = "words::digest")]
+    #[serde(with = "names::digest")]
     digest: DigestKind = DigestKind::Blake3;
     /// The cipher for the payload; `None`: by the CPUs of both ends.
-    #[serde(with = "words::cipher")]
+    #[serde(with = "names::cipher")]
     cipher: Option<Cipher> = None;
     /// Payload is authenticated and in clear; both ends must allow it.
     integrity_only: bool = false;
     /// Payload is in clear, without tags and without the source's digests; both ends must allow it. Excludes `Compare::Always`.
     bare: bool = false;
     /// Which transport carries the payload.
-    #[serde(with = "words::transport")]
+    #[serde(with = "names::transport")]
     transport: Transport = Transport::Tcp;
     /// Datagrams: the share of the flow beside others on the path.
-    #[serde(with = "words::policy")]
+    #[serde(with = "names::policy")]
     policy: Policy = Policy::Fair;
     /// Datagrams: the congestion controller.
-    #[serde(with = "words::law")]
-    law: Law = Law::Delay;
+    #[serde(with = "names::controller")]
+    controller: ControllerKind = ControllerKind::Delay;
     /// Never send faster than this, bit/s; `None`: no cap.
     rate_bps: Option<u64> = None;
     /// Datagrams: never send slower than this, bit/s; `None`: no bound.
@@ -147,16 +147,16 @@ request! {
     /// Chunk size in bytes, a power of two from 1 MiB to 16 MiB; `None`: 1 MiB.
     chunk_bytes: Option<u32> = None;
     /// The way to the kernel at this end; `None`: the best that is allowed.
-    #[serde(with = "words::driver")]
+    #[serde(with = "names::driver")]
     driver: Option<Driver> = None;
     /// The I/O modes for big files at this end.
-    #[serde(with = "words::engines")]
-    engines: Engines = Engines::default();
+    #[serde(with = "names::io_modes")]
+    io_modes: IoModes = IoModes::default();
     /// Copies within this host: whether files share their blocks with the source.
-    #[serde(with = "words::reflink")]
+    #[serde(with = "names::reflink")]
     reflink: Clones = Clones::WherePossible;
     /// Which source files are read from private clones.
-    #[serde(with = "words::snapshot")]
+    #[serde(with = "names::snapshot")]
     snapshot: Snapshot = Snapshot::Auto;
     /// Worker threads at this end, 1 to 1024; `None`: one for each core that the process may use.
     workers: Option<u16> = None;
@@ -217,7 +217,7 @@ impl JobRequest {
             bare,
             transport,
             policy,
-            law,
+            controller,
             rate_bps,
             min_rate_bps,
             streams,
@@ -225,7 +225,7 @@ impl JobRequest {
             memory_bytes,
             chunk_bytes,
             driver,
-            engines,
+            io_modes,
             snapshot,
             workers,
             stall,
@@ -250,10 +250,10 @@ impl JobRequest {
             digest: *digest,
             cipher: *cipher,
             driver: *driver,
-            engines: *engines,
+            io_modes: *io_modes,
             snapshot: clone_reads(*snapshot),
             transport: *transport,
-            pace: Pace { law: *law, policy: *policy, min_bps: min_rate_bps.unwrap_or(0) },
+            pace: Pace { controller: *controller, policy: *policy, min_bps: min_rate_bps.unwrap_or(0) },
             streams: streams.unwrap_or(0),
             workers: workers.unwrap_or(0),
             chunk_bytes: chunk_bytes.unwrap_or(0),
@@ -288,7 +288,7 @@ impl JobRequest {
             bare: relayed.bare,
             transport: relayed.transport,
             policy: relayed.pace.policy,
-            law: relayed.pace.law,
+            controller: relayed.pace.controller,
             rate_bps: some(relayed.rate_bps),
             min_rate_bps: some(relayed.pace.min_bps),
             streams: Some(relayed.streams).filter(|it| *it > 0),
@@ -300,7 +300,7 @@ impl JobRequest {
             memory_bytes: relayed.memory_bytes,
             chunk_bytes: Some(relayed.chunk_bytes).filter(|it| *it > 0),
             driver: relayed.driver,
-            engines: relayed.engines,
+            io_modes: relayed.io_modes,
             snapshot: match relayed.snapshot {
                 CloneReads::Auto => Snapshot::Auto,
                 CloneReads::Always => Snapshot::Always,
@@ -325,7 +325,7 @@ fn clone_reads(snapshot: Snapshot) -> CloneReads {
 
 #[cfg(test)]
 mod tests {
-    use proto::storage::Engine;
+    use proto::storage::IoMode;
 
     use super::*;
 
@@ -349,7 +349,7 @@ mod tests {
             .bare(true)
             .transport(Transport::Udp)
             .policy(Policy::High)
-            .law(Law::Bbr)
+            .controller(ControllerKind::Bbr)
             .rate_bps(123_456_789_u64)
             .min_rate_bps(5_000_000_u64)
             .streams(3_u16)
@@ -357,7 +357,7 @@ mod tests {
             .memory_bytes(100_000_000_u64)
             .chunk_bytes(2_u32 << 20)
             .driver(Driver::Plain)
-            .engines(Engines { read: Some(Engine::Mmap), write: Some(Engine::Early) })
+            .io_modes(IoModes { read: Some(IoMode::Mmap), write: Some(IoMode::Early) })
             .snapshot(Snapshot::Never)
             .workers(2_u16)
             .stall(Duration::from_millis(1500))

@@ -33,7 +33,7 @@ pub fn open(line: &str) -> Option<&str> {
 pub const LINES_MAX: usize = 256;
 
 /// Something measured that is worth a line of a file.
-pub trait Remembered: Clone {
+pub trait CachedLine: Clone {
     /// The file's first line. Another number is another file, and is not read.
     const HEAD: &'static str;
     /// As text, with its check, without the line's end.
@@ -46,7 +46,7 @@ pub trait Remembered: Clone {
 
 /// The lines of a file, the oldest first.
 #[must_use]
-pub fn decode<Line: Remembered>(text: &str) -> Vec<Line> {
+pub fn decode<Line: CachedLine>(text: &str) -> Vec<Line> {
     let mut lines = text.lines();
     if lines.next() != Some(Line::HEAD) {
         return Vec::new();
@@ -56,7 +56,7 @@ pub fn decode<Line: Remembered>(text: &str) -> Vec<Line> {
 
 /// The file with this line in it, in place of an older one of the same.
 #[must_use]
-pub fn with<Line: Remembered>(text: &str, line: &Line) -> String {
+pub fn with<Line: CachedLine>(text: &str, line: &Line) -> String {
     let mut lines = decode::<Line>(text);
     lines.retain(|it| !it.is_same(line));
     lines.push(line.clone());
@@ -65,7 +65,7 @@ pub fn with<Line: Remembered>(text: &str, line: &Line) -> String {
 
 /// The file of these lines, the last `LINES_MAX` of them.
 #[must_use]
-pub fn encode<Line: Remembered>(lines: &[Line]) -> String {
+pub fn encode<Line: CachedLine>(lines: &[Line]) -> String {
     let from = lines.len().saturating_sub(LINES_MAX);
     lines[from..].iter().fold(format!("{}\n", Line::HEAD), |text, line| text + &line.encode() + "\n")
 }

@@ -3,7 +3,7 @@
 //! For: every decision of a job: what is agreed, what goes next, what has come, what is lost, what is owed.
 //! In and out: facts come in through `on_*`, work goes out through `next_*`/returned actions; ids and ranges, never payload bytes.
 //! Invariants: no I/O, no clock, no threads, no randomness, no unsafe; the same inputs give the same outputs.
-//! Absent on purpose: TLS, AEAD and hashes (engine and app own them), sockets and files (sys).
+//! Absent on purpose: TLS, AEAD and hashes (engine and node own them), sockets and files (sys).
 //!
 //! The modules stand in the order in which a job meets them.
 #![no_std]

@@ -9,7 +9,6 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::error::Breach;
-use crate::wire::chunk::PACK_FILE_BYTES_MAX;
 
 mod meta; // owner, attributes, names of one file
 
@@ -17,6 +16,9 @@ pub use meta::{
     Aspects, LINK_GROUPS_MAX, LINK_NAME_BYTES_MAX, Meta, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XATTRS_BYTES_MAX,
     Xattr,
 };
+
+/// Files above this length, in bytes, are never packed.
+pub const PACK_FILE_BYTES_MAX: u64 = 128 << 10;
 
 /// Counts entries of one job in scan order, from 0.
 pub type EntryId = u64;

@@ -10,7 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::error::{Breach, Refusal};
-use crate::rate::{Law, Policy};
+use crate::rate::{ControllerKind, Policy};
 use crate::wire::chunk::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
 use crate::wire::codec::{Reader, put, put_list, put_text};
 
@@ -47,7 +47,7 @@ pub enum Driver {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
     /// What finds the rate.
-    pub law: Law,
+    pub controller: ControllerKind,
     /// The claim against others on the path.
     pub policy: Policy,
     /// Never slower than this, bit/s over all rails; 0: none.
@@ -57,7 +57,7 @@ pub struct Pace {
 impl Default for Pace {
     /// An equal share, found by delay.
     fn default() -> Self {
-        Pace { law: Law::Delay, policy: Policy::Fair, min_bps: 0 }
+        Pace { controller: ControllerKind::Delay, policy: Policy::Fair, min_bps: 0 }
     }
 }
 
@@ -452,30 +452,30 @@ fn choose_pace(i: &Offer, rate_bps: u64, datagrams: u16, choices: &mut Vec<Choic
             Policy::Fair => "an equal share with others on the path",
             Policy::Low => "what others on the path leave",
         };
-        let value = format!("{} law, {}{least}", pace.law.name(), pace.policy.name());
+        let value = format!("{} controller, {}{least}", pace.controller.name(), pace.policy.name());
         choices.push(Choice { what: "pace", value, reason: reason.into() });
     }
     pace
 }
 
-impl Law {
+impl ControllerKind {
     /// As options and reports write it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Law::Delay => "delay",
-            Law::Bbr => "bbr",
-            Law::Cubic => "cubic",
-            Law::Fixed => "fixed",
+            ControllerKind::Delay => "delay",
+            ControllerKind::Bbr => "bbr",
+            ControllerKind::Cubic => "cubic",
+            ControllerKind::Fixed => "fixed",
         }
     }
 
-    fn from_byte(byte: u8) -> Result<Law, Breach> {
+    fn from_byte(byte: u8) -> Result<ControllerKind, Breach> {
         Ok(match byte {
-            0 => Law::Delay,
-            1 => Law::Bbr,
-            2 => Law::Cubic,
-            3 => Law::Fixed,
+            0 => ControllerKind::Delay,
+            1 => ControllerKind::Bbr,
+            2 => ControllerKind::Cubic,
+            3 => ControllerKind::Fixed,
             _ => return Err(Breach::FieldOutOfRange),
         })
     }
@@ -506,12 +506,16 @@ impl Policy {
 
 impl Pace {
     pub(crate) fn encode(self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&[self.law as u8, self.policy as u8]);
+        out.extend_from_slice(&[self.controller as u8, self.policy as u8]);
         put!(out, self.min_bps);
     }
 
     pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Pace, Breach> {
-        Ok(Pace { law: Law::from_byte(from.u8()?)?, policy: Policy::from_byte(from.u8()?)?, min_bps: from.u64()? })
+        Ok(Pace {
+            controller: ControllerKind::from_byte(from.u8()?)?,
+            policy: Policy::from_byte(from.u8()?)?,
+            min_bps: from.u64()?,
+        })
     }
 }
 

@@ -233,7 +233,7 @@ impl Receiver {
     }
 
     fn ready(&mut self, id: EntryId) -> Ready {
-        let item = self.items.get_mut(&id).expect("callers have it in hand");
+        let item = self.items.get_mut(&id).expect("callers looked it up");
         match &item.state {
             State::Coming { ledger, end: Some(digest) } if ledger.is_landed() => {
                 let sender_digest = *digest;
@@ -271,7 +271,7 @@ impl Receiver {
         (self.folder_ends.first() == Some(&first)).then(|| item.entry.clone())
     }
 
-    /// A chunk arrived (at the rung the job acknowledges): it is owed an ack.
+    /// A chunk arrived (at the rung the job acknowledges): its ack goes out with the next.
     pub fn ack(&mut self, chunk: ChunkId) -> Result<(), Breach> {
         if chunk == ChunkId::MAX {
             return Err(Breach::ChunkUnknown); // ids count up from 0: nobody gets there
@@ -279,7 +279,7 @@ impl Receiver {
         if self.acks.insert(chunk) { Ok(()) } else { Err(Breach::ChunkTwice) }
     }
 
-    /// Acks owed, as ranges; empties the account.
+    /// Acks that are due, as ranges; none is due then.
     pub fn next_acks(&mut self, ranges: &mut Vec<ChunkRange>) {
         ranges.clear();
         for chunk in core::mem::take(&mut self.acks) {

@@ -1,16 +1,19 @@
-//! The sending end: which chunk goes next over which rail, and what is owed after it went.
+//! The sending end: which chunk goes next over which rail, and what follows after it went.
 //!
 //! For: the order of work of a sending job, from announced entry to resolved entry.
-//! In and out: `announce`, `on_*` take facts; `next_chunk` hands out work; `Owed` says what the caller must do at once.
-//! Invariants: at most `WINDOW` entries unresolved; a unit is outstanding under one chunk id at a time; a unit goes again only after a
+//! In and out: `announce`, `on_*` take facts; `next_chunk` assigns work; `FollowUp` says what the caller must do at once.
+//! Invariants: a unit is outstanding under one chunk id at a time; a unit goes again only after a
 //! `Nack` or after the receiver closed the rail's account (`on_rail_closed`), so nothing is sent twice that has arrived.
 //! Absent on purpose: payload, digests, sockets, time.
 
+mod entries; // from announced to resolved
+mod wants; // what the receiver wants of a file
+mod rails; // which rail is next
 mod holes; // what of a file is not read
 mod lanes; // of a striped file, the next chunk of each volume
 mod near; // which volumes are on the node of a rail's worker
 mod ranges; // of files that are sent side by side, which chunk is next
-mod tail; // what a straggler owes at the end goes over the others
+mod tail; // what a straggler has outstanding at the end goes over the others
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -18,14 +21,14 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::error::Breach;
-use crate::ledger::chunk_count;
-use crate::manifest::{Entry, EntryId, EntryKind};
-use crate::wire::chunk::{PACK_FILE_BYTES_MAX, PACK_LINE_BYTES};
-use crate::wire::control::{ChunkId, ChunkRange, WANT_RANGES_MAX, Want};
-use crate::{WINDOW, WINDOW_NAME_BYTES};
+use crate::manifest::{Entry, EntryId};
+use crate::wire::chunk::PACK_LINE_BYTES;
+use crate::wire::control::{ChunkId, ChunkRange};
 
 use lanes::Lanes;
 use near::{Near, View};
+use rails::Rails;
+pub use rails::{CHUNKS_IN_FLIGHT_MAX, Pace};
 pub use tail::Brings;
 
 /// A chunk's content, before it has an id.
@@ -61,9 +64,9 @@ pub struct Assignment {
     pub again: bool,
 }
 
-/// What the caller owes after a fact.
+/// What the caller must do at once after a fact.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Owed {
+pub enum FollowUp {
     /// Nothing.
     Nothing,
     /// All wanted chunks of the file were read: look whether the source changed, then call `file_ended` or `on_fault`.
@@ -109,58 +112,8 @@ struct Out {
     acked: bool,
 }
 
-#[derive(Debug)]
-struct RailBook {
-    in_hand: usize,
-    /// So many it may have in hand: few at first and one more with each that is sent, so that a slow rail does not begin with more than it
-    /// brings in seconds.
-    reach: usize,
-    /// Bytes handed to it and not acknowledged.
-    owed: u64,
-    /// It takes no more.
-    rests: bool,
-    /// What it was seen to do; `None`: it takes chunks as it sends them.
-    pace: Option<Pace>,
-}
-
-/// What a rail was seen to do, where there are several paths.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
-    /// Bytes per second; 0: not known yet.
-    pub rate: u64,
-    /// It may owe so many bytes.
-    pub owed_max: u64,
-}
-
-/// Chunks that a rail has in hand, at the most.
-pub const CHUNKS_IN_HAND_MAX: usize = 64;
-
-impl RailBook {
-    const REACH: core::ops::RangeInclusive<usize> = 2..=CHUNKS_IN_HAND_MAX;
-
-    fn new() -> RailBook {
-        RailBook { in_hand: 0, reach: *RailBook::REACH.start(), owed: 0, rests: false, pace: None }
-    }
-
-    /// Nanoseconds until it has brought what it owes and so many bytes more.
-    fn brings_ns(&self, bytes: u64) -> u128 {
-        let rate = self.pace.map_or(0, |pace| pace.rate).max(1);
-        u128::from(self.owed + bytes) * 1_000_000_000 / u128::from(rate)
-    }
-
-    fn has_room(&self, depth: usize) -> bool {
-        !self.rests && self.in_hand < depth.min(self.reach) && self.pace.is_none_or(|pace| self.owed < pace.owed_max)
-    }
-}
-
 /// Corrupt arrivals of chunks of one entry before it is given up.
 const RETRIES_MAX: u8 = 8;
-
-/// What rails of known rate bring in this time, one of unknown rate is not asked for: so long it takes to know (`app`'s look at paths).
-const UNKNOWN_NS: u128 = 500_000_000;
-
-/// With more entries open than this, what is left is not summed: the end is not near.
-const LEFT_ENTRIES_MAX: usize = 256;
 
 /// See the module.
 #[derive(Debug)]
@@ -184,7 +137,7 @@ pub struct Sender {
     again: VecDeque<Unit>,
     out: BTreeMap<ChunkId, Out>,
     next_chunk: ChunkId,
-    rails: BTreeMap<u16, RailBook>,
+    rails: Rails,
     near: Near,
     scan_ended: bool,
     resent_bytes: u64,
@@ -209,7 +162,7 @@ impl Sender {
             again: VecDeque::new(),
             out: BTreeMap::new(),
             next_chunk: 0,
-            rails: BTreeMap::new(),
+            rails: Rails::default(),
             near: Near::default(),
             scan_ended: false,
             resent_bytes: 0,
@@ -228,191 +181,10 @@ impl Sender {
         self.near = Near { volumes, workers };
     }
 
-    /// How many more entries may be announced now.
-    #[must_use]
-    pub fn room(&self) -> usize {
-        if self.name_bytes >= WINDOW_NAME_BYTES { 0 } else { WINDOW.saturating_sub(self.items.len()) }
-    }
-
-    /// Takes the next entry of the scan; its id is set here. The caller sends it in an `Entries` frame.
-    pub fn announce(&mut self, mut entry: Entry) -> Arc<Entry> {
-        assert!(!self.scan_ended, "entries after the end of the scan");
-        entry.id = self.next_entry;
-        self.next_entry += 1;
-        let entry = Arc::new(entry);
-        self.name_bytes += entry.window_bytes();
-        self.items.insert(
-            entry.id,
-            Item { entry: entry.clone(), state: State::Announced, retries: 0, flying: 0, lanes: None },
-        );
-        entry
-    }
-
-    /// No more entries.
-    pub fn scan_ended(&mut self) {
-        self.scan_ended = true;
-    }
-
-    /// Entries announced so far.
-    #[must_use]
-    pub fn announced(&self) -> u64 {
-        self.next_entry
-    }
-
     /// Payload bytes handed out a second time or more.
     #[must_use]
     pub fn resent_bytes(&self) -> u64 {
         self.resent_bytes
-    }
-
-    /// The receiver answers to a file. `Owed::CheckSource` when nothing is missing of a part.
-    pub fn on_want(&mut self, id: EntryId, want: &Want) -> Result<Owed, Breach> {
-        let chunk_bytes = self.chunk_bytes;
-        let Some(item) = self.items.get_mut(&id) else {
-            return if id < self.next_entry { Ok(Owed::Nothing) } else { Err(Breach::EntryUnknown) };
-        };
-        let EntryKind::File { bytes } = item.entry.kind else { return Err(Breach::WrongOrder) };
-        let chunks = chunk_count(bytes, chunk_bytes);
-        match (&item.state, want) {
-            (State::Announced, Want::Compare { chunks: there }) => {
-                if *there > chunks {
-                    return Err(Breach::WantOutOfRange);
-                }
-                item.state = State::Comparing { chunks: *there, told: 0, looked: 0, differ: Vec::new() };
-                return Ok(Owed::Nothing);
-            }
-            (State::Reading { open: true, .. }, Want::Missing { ranges }) => {
-                check_ranges(ranges, chunks)?;
-                return Ok(self.want_more(id, ranges));
-            }
-            (State::Announced, Want::MissingSoFar { .. }) => {}
-            (State::Announced | State::Compared { .. }, Want::Keep { .. } | Want::All | Want::Missing { .. }) => {}
-            _ => return Err(Breach::WrongOrder),
-        }
-        let open = matches!(want, Want::MissingSoFar { .. });
-        let (ranges, whole) = match want {
-            Want::Keep { .. } => {
-                self.resolve(id);
-                return Ok(Owed::Nothing);
-            }
-            Want::All if bytes <= PACK_FILE_BYTES_MAX => {
-                item.state = State::Reading { ranges: VecDeque::new(), unread: 1, whole: true, open, mapped: u64::MAX };
-                self.small.push_back(id);
-                return Ok(Owed::Nothing);
-            }
-            Want::All => (VecDeque::from([ChunkRange { first: 0, end: chunks }]), true),
-            Want::Missing { ranges } | Want::MissingSoFar { ranges } => {
-                check_ranges(ranges, chunks)?;
-                (ranges.iter().copied().collect::<VecDeque<_>>(), false)
-            }
-            Want::Compare { .. } => unreachable!("answered above"),
-        };
-        let unread = ranges.iter().map(|range| range.end - range.first).sum();
-        let mapped = match item.state {
-            // The last chunk travels: of one chunk nothing can be told.
-            _ if !item.entry.tells_holes() || chunks == 1 => u64::MAX,
-            // What was read and found to differ is read again, whatever the file system says of it.
-            State::Compared { read } => read,
-            _ => 0,
-        };
-        item.state = State::Reading { ranges, unread, whole, open, mapped };
-        if unread == 0 {
-            return Ok(if open { Owed::Nothing } else { Owed::CheckSource(id) });
-        }
-        self.large.entry(item.entry.meta.volume).or_default().push_back(id);
-        Ok(Owed::Nothing)
-    }
-
-    /// The receiver has read back what it has of a file: these do not stand.
-    fn want_more(&mut self, id: EntryId, more: &[ChunkRange]) -> Owed {
-        let Some(Item { entry, state: State::Reading { ranges, unread, open, .. }, .. }) = self.items.get_mut(&id)
-        else {
-            return Owed::Nothing;
-        };
-        *open = false;
-        *unread += more.iter().map(|range| range.end - range.first).sum::<u64>();
-        if *unread == 0 {
-            return Owed::CheckSource(id);
-        }
-        if !more.is_empty() {
-            ranges.extend(more);
-            // In the order of the file: where it has holes is looked up from its front to its end.
-            ranges.make_contiguous().sort_unstable_by_key(|range| range.first);
-            self.large.entry(entry.meta.volume).or_default().push_back(id);
-        }
-        Owed::Nothing
-    }
-
-    /// The receiver tells `count` digests from chunk `first` of its version on. The entry, to compare them; `None`: it has failed.
-    ///
-    /// # Errors
-    /// They are not the next of a file that is being compared, or are too many.
-    pub fn on_have(&mut self, id: EntryId, first: u64, count: u64) -> Result<Option<Arc<Entry>>, Breach> {
-        let Some(item) = self.items.get_mut(&id) else {
-            return if id < self.next_entry { Ok(None) } else { Err(Breach::EntryUnknown) };
-        };
-        let State::Comparing { chunks, told, .. } = &mut item.state else { return Err(Breach::WrongOrder) };
-        if first != *told || count == 0 || count > *chunks - *told {
-            return Err(Breach::WantOutOfRange);
-        }
-        *told += count;
-        Ok(Some(item.entry.clone()))
-    }
-
-    /// The next `same.len()` chunks of a file were compared with what was told of them. When those were the last: what must travel.
-    pub fn compared(&mut self, id: EntryId, same: &[bool]) -> Option<Vec<ChunkRange>> {
-        let item = self.items.get_mut(&id)?;
-        let State::Comparing { chunks, looked, differ, .. } = &mut item.state else { return None };
-        for &same in same {
-            if !same {
-                add_chunk(differ, *looked);
-            }
-            *looked += 1;
-        }
-        if looked != chunks {
-            return None;
-        }
-        for index in *chunks..chunk_count(item.entry.bytes(), self.chunk_bytes) {
-            add_chunk(differ, index);
-        }
-        let mut differ = core::mem::take(differ);
-        item.state = State::Compared { read: *chunks };
-        thin(&mut differ);
-        Some(differ)
-    }
-
-    /// A rail is there and takes chunks.
-    pub fn rail_up(&mut self, rail: u16) {
-        self.rails.insert(rail, RailBook::new());
-    }
-
-    /// A rail takes no more chunks; what it had in hand is outstanding until `on_rail_closed`.
-    pub fn rail_down(&mut self, rail: u16) {
-        self.rails.remove(&rail);
-    }
-
-    /// A rail takes no more chunks, and brings those it has.
-    pub fn rest_rail(&mut self, rail: u16) {
-        if let Some(book) = self.rails.get_mut(&rail) {
-            book.rests = true;
-        }
-    }
-
-    /// Chunks handed to a rail and not acknowledged.
-    #[must_use]
-    pub fn owed_by(&self, rail: u16) -> usize {
-        self.out.values().filter(|out| out.rail == rail && !out.acked).count()
-    }
-
-    /// Chunks handed to rails that live, of which nobody has said yet that they were sent or dropped.
-    #[must_use]
-    pub fn in_hand(&self) -> usize {
-        self.rails.values().map(|book| book.in_hand).sum()
-    }
-
-    /// Rails that take chunks.
-    pub fn rails(&self) -> impl Iterator<Item = u16> + '_ {
-        self.rails.keys().copied()
     }
 
     /// Is there anything that could be handed out now?
@@ -421,66 +193,15 @@ impl Sender {
         !(self.again.is_empty() && self.open.is_empty() && self.large.is_empty() && self.small.is_empty())
     }
 
-    /// What a rail was seen to do: from now on it owes no more than that, and near the end takes only what others would not bring sooner.
-    pub fn pace_rail(&mut self, rail: u16, pace: Pace) {
-        if let Some(book) = self.rails.get_mut(&rail) {
-            book.pace = Some(pace);
-        }
-    }
-
-    /// The rail that the next chunk is for: of those with fewer than `depth` in hand the one with the fewest, but none that would still be
-    /// at it when the others had brought all that is left, and near the end none of which nobody knows.
-    fn next_rail(&self, depth: usize) -> Option<u16> {
-        let left = if self.rails.values().any(|book| book.pace.is_some()) { self.left_bytes() } else { None };
-        let chunk = u64::from(self.chunk_bytes);
-        let is_last = |own: u16, book: &RailBook| {
-            let others = || self.rails.iter().filter(|(rail, it)| **rail != own && !it.rests);
-            let known = |it: &RailBook| it.pace.is_some_and(|pace| pace.rate > 0);
-            let Some(left) = left.filter(|_| others().any(|(_, it)| known(it))) else { return false };
-            // What one of unknown rate owes is counted as if the known ones had to bring it.
-            let (owed, rate) = others().fold((0u128, 0u128), |(owed, rate), (_, it)| {
-                (owed + u128::from(it.owed), rate + u128::from(it.pace.map_or(0, |pace| pace.rate)))
-            });
-            let all = (owed + u128::from(left)) * 1_000_000_000 / rate.max(1);
-            if !known(book) {
-                return all < UNKNOWN_NS;
-            }
-            // A chunk is not divided: one of the others brings the last whole.
-            let of_known = others().filter(|(_, it)| known(it));
-            let one = of_known.map(|(_, it)| it.brings_ns(chunk.min(left))).min().unwrap_or(0);
-            book.brings_ns(chunk.min(left)) > all.max(one)
-        };
-        let open = self.rails.iter().filter(|(_, book)| book.has_room(depth));
-        open.filter(|(rail, book)| !is_last(**rail, book)).min_by_key(|(_, book)| book.in_hand).map(|(&rail, _)| rail)
-    }
-
-    /// Bytes that are not handed out yet; `None`: many, or not known.
-    fn left_bytes(&self) -> Option<u64> {
-        if !self.scan_ended || self.items.len() > LEFT_ENTRIES_MAX {
-            return None;
-        }
-        let chunk = u64::from(self.chunk_bytes);
-        let items = self.items.values().map(|item| match &item.state {
-            State::Reading { ranges, .. } => {
-                let chunks: u64 = ranges.iter().map(|range| range.end - range.first).sum();
-                (chunks + item.lanes.as_ref().map_or(0, Lanes::left)) * chunk
-            }
-            State::Ended => 0,
-            _ => item.entry.bytes(),
-        });
-        let small = self.small.iter().filter_map(|id| self.items.get(id)).map(|item| item.entry.bytes());
-        Some(items.sum::<u64>() + small.sum::<u64>() + self.again.iter().map(Unit::bytes).sum::<u64>())
-    }
-
-    /// The next chunk, for the rail with the fewest in hand, if one has fewer than `depth`.
+    /// The next chunk, for the rail with the fewest in flight, if one has fewer than `depth`.
     pub fn next_chunk(&mut self, depth: usize) -> Option<Assignment> {
         if !self.has_work() {
             return None;
         }
-        let rail = self.next_rail(depth)?;
+        let left = if self.rails.are_paced() { self.left_bytes() } else { None };
+        let rail = self.rails.next(depth, self.chunk_bytes.into(), left)?;
         let (unit, again) = self.next_unit(rail)?;
-        let book = self.rails.get_mut(&rail).expect("it was found above");
-        (book.in_hand, book.owed) = (book.in_hand + 1, book.owed + unit.bytes());
+        self.rails.on_assigned(rail, unit.bytes());
         let chunk = self.next_chunk;
         self.next_chunk += 1;
         if again {
@@ -555,29 +276,23 @@ impl Sender {
             self.reading_on(out.volume, -1);
         }
         if !out.acked {
-            self.settle_debt(out.rail, out.unit.bytes());
+            self.rails.on_settled(out.rail, out.unit.bytes());
         }
         Some(out)
     }
 
-    fn settle_debt(&mut self, rail: u16, bytes: u64) {
-        if let Some(book) = self.rails.get_mut(&rail) {
-            book.owed = book.owed.saturating_sub(bytes);
-        }
-    }
-
     /// The worker has read (and hashed) the chunk.
-    pub fn on_read(&mut self, chunk: ChunkId) -> Owed {
-        let Some(out) = self.out.get_mut(&chunk) else { return Owed::Nothing };
+    pub fn on_read(&mut self, chunk: ChunkId) -> FollowUp {
+        let Some(out) = self.out.get_mut(&chunk) else { return FollowUp::Nothing };
         let (first_time, volume) = (!core::mem::replace(&mut out.read, true), out.volume);
-        let owed = match &out.unit {
-            _ if !first_time => Owed::Nothing,
+        let due = match &out.unit {
+            _ if !first_time => FollowUp::Nothing,
             Unit::Range { entry, .. } => match self.items.get_mut(&entry.id) {
                 Some(Item { state: State::Reading { unread, open, .. }, .. }) => {
                     *unread -= 1;
-                    if *unread == 0 && !*open { Owed::CheckSource(entry.id) } else { Owed::Nothing }
+                    if *unread == 0 && !*open { FollowUp::CheckSource(entry.id) } else { FollowUp::Nothing }
                 }
-                _ => Owed::Nothing,
+                _ => FollowUp::Nothing,
             },
             Unit::Pack { entries } => {
                 for entry in entries {
@@ -585,7 +300,7 @@ impl Sender {
                         item.state = State::Ended;
                     }
                 }
-                Owed::Nothing
+                FollowUp::Nothing
             }
         };
         let acked = out.acked;
@@ -595,34 +310,13 @@ impl Sender {
         if acked {
             self.take_out(chunk);
         }
-        owed
+        due
     }
 
     /// Is the chunk outstanding under this id? What a worker tells of another is of the past: its unit goes under a new id.
     #[must_use]
     pub fn is_out(&self, chunk: ChunkId) -> bool {
         self.out.contains_key(&chunk)
-    }
-
-    /// Was the whole file sent in this run (so that its digest is known here)?
-    #[must_use]
-    pub fn is_whole(&self, id: EntryId) -> bool {
-        matches!(self.items.get(&id), Some(Item { state: State::Reading { whole: true, .. }, .. }))
-    }
-
-    /// The caller has looked at the source and sent `FileEnd`.
-    pub fn file_ended(&mut self, id: EntryId) {
-        if let Some(item) = self.items.get_mut(&id) {
-            item.state = State::Ended;
-        }
-    }
-
-    /// The rail has taken the chunk: it may have another.
-    pub fn on_sent(&mut self, rail: u16) {
-        if let Some(book) = self.rails.get_mut(&rail) {
-            book.in_hand = book.in_hand.saturating_sub(1);
-            book.reach = (book.reach + 1).min(*RailBook::REACH.end());
-        }
     }
 
     /// A worker could not send a chunk it was given (its entry failed): it is no longer outstanding.
@@ -642,7 +336,7 @@ impl Sender {
                 Some(out) if !out.read => {
                     out.acked = true;
                     let (rail, bytes) = (out.rail, out.unit.bytes());
-                    self.settle_debt(rail, bytes);
+                    self.rails.on_settled(rail, bytes);
                 }
                 Some(_) => drop(self.take_out(chunk)),
                 None => return Err(Breach::ChunkUnknown),
@@ -652,112 +346,40 @@ impl Sender {
     }
 
     /// The receiver had to throw a chunk away: it goes again.
-    pub fn on_nack(&mut self, chunk: ChunkId) -> Result<Owed, Breach> {
+    pub fn on_nack(&mut self, chunk: ChunkId) -> Result<FollowUp, Breach> {
         let out = self.take_out(chunk).filter(|out| !out.acked).ok_or(Breach::ChunkUnknown)?;
         let first = match &out.unit {
             Unit::Range { entry, .. } => entry.id,
             Unit::Pack { entries } => entries[0].id,
         };
-        // The worker's word that it was read may be on its way still; under the old id it will count for nothing.
+        self.send_again(out);
+        if let Some(item) = self.items.get_mut(&first) {
+            item.retries += 1;
+            if item.retries > RETRIES_MAX {
+                // The rest of a pack goes again without it.
+                return Ok(FollowUp::Corrupt(first));
+            }
+        }
+        Ok(FollowUp::Nothing)
+    }
+
+    /// The receiver has acknowledged all that came over a rail and will take no more from it: the rest goes again.
+    pub fn on_rail_closed(&mut self, rail: u16) {
+        self.rails.remove(rail);
+        let lost: Vec<ChunkId> =
+            self.out.iter().filter(|(_, out)| out.rail == rail && !out.acked).map(|(&id, _)| id).collect();
+        for chunk in lost {
+            let out = self.take_out(chunk).expect("listed above");
+            self.send_again(out);
+        }
+    }
+
+    /// The worker's word that it was read may be on its way still; under the old id it will count for nothing.
+    fn send_again(&mut self, out: Out) {
         if out.read {
             self.again.push_back(out.unit);
         } else {
             self.take_back(&out.unit);
         }
-        if let Some(item) = self.items.get_mut(&first) {
-            item.retries += 1;
-            if item.retries > RETRIES_MAX {
-                // The rest of a pack goes again without it.
-                return Ok(Owed::Corrupt(first));
-            }
-        }
-        Ok(Owed::Nothing)
     }
-
-    /// The receiver has acknowledged all that came over a rail and will take no more from it: the rest goes again.
-    pub fn on_rail_closed(&mut self, rail: u16) {
-        self.rails.remove(&rail);
-        let lost: Vec<ChunkId> =
-            self.out.iter().filter(|(_, out)| out.rail == rail && !out.acked).map(|(&id, _)| id).collect();
-        for chunk in lost {
-            let out = self.take_out(chunk).expect("listed above");
-            if out.read {
-                self.again.push_back(out.unit);
-            } else {
-                self.take_back(&out.unit);
-            }
-        }
-    }
-
-    /// Entries are resolved at the receiver.
-    pub fn on_committed(&mut self, id: EntryId) -> Result<Option<Arc<Entry>>, Breach> {
-        if id >= self.next_entry {
-            return Err(Breach::EntryUnknown);
-        }
-        Ok(self.resolve(id))
-    }
-
-    /// An entry has failed, here or there.
-    pub fn on_fault(&mut self, id: EntryId) -> Option<Arc<Entry>> {
-        self.resolve(id)
-    }
-
-    fn resolve(&mut self, id: EntryId) -> Option<Arc<Entry>> {
-        let item = self.items.remove(&id)?;
-        self.name_bytes -= item.entry.window_bytes();
-        Some(item.entry)
-    }
-
-    /// The entry, while it is unresolved.
-    #[must_use]
-    pub fn entry(&self, id: EntryId) -> Option<&Arc<Entry>> {
-        self.items.get(&id).map(|item| &item.entry)
-    }
-
-    /// Everything announced is resolved and the scan is over.
-    #[must_use]
-    pub fn is_done(&self) -> bool {
-        self.scan_ended && self.items.is_empty()
-    }
-
-    /// Entries unresolved and chunks outstanding, for the watchdog's sentence.
-    #[must_use]
-    pub fn open_counts(&self) -> (usize, usize) {
-        (self.items.len(), self.out.len())
-    }
-}
-
-/// Lengthens the last range or begins another.
-fn add_chunk(ranges: &mut Vec<ChunkRange>, index: u64) {
-    match ranges.last_mut() {
-        Some(range) if range.end == index => range.end += 1,
-        _ => ranges.push(ChunkRange { first: index, end: index + 1 }),
-    }
-}
-
-/// As many ranges as one frame takes: where there are more, the shortest gaps between them travel too.
-fn thin(ranges: &mut Vec<ChunkRange>) {
-    let mut gap = 1;
-    while ranges.len() > WANT_RANGES_MAX {
-        let mut kept: Vec<ChunkRange> = Vec::with_capacity(ranges.len() / 2);
-        for range in ranges.drain(..) {
-            match kept.last_mut() {
-                Some(last) if range.first - last.end <= gap => last.end = range.end,
-                _ => kept.push(range),
-            }
-        }
-        *ranges = kept;
-        gap *= 2;
-    }
-}
-
-fn check_ranges(ranges: &[ChunkRange], chunks: u64) -> Result<(), Breach> {
-    let mut next = 0;
-    for range in ranges {
-        if range.first < next || range.first >= range.end || range.end > chunks {
-            return Err(Breach::WantOutOfRange);
-        }
-        next = range.end;
-    }
-    Ok(())
 }

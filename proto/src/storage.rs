@@ -1,19 +1,19 @@
 //! I/O modes: the ways in which the bytes of files are moved, and the choice among them.
 //!
-//! For: one table of names for the command line, the race, its memory and the reports.
-//! In and out: names and measured rates in; engines, heats to run, sentences out.
-//! Invariants: no I/O, no clock; an engine that is not known by name is refused, never guessed.
+//! For: one table of names for the command line, the selection, its memory and the reports.
+//! In and out: names and measured rates in; modes, trials to run, sentences out.
+//! Invariants: no I/O, no clock; a mode that is not known by name is refused, never guessed.
 //! Absent on purpose: doing it (`engine::linux`), and whether a file is in the page cache, which is asked file by file.
 
-pub mod race; // which engine is the fastest here, by heats
-pub mod remembered; // what races found, as lines of a file
+pub mod selection; // which mode is the fastest here, by trials
+pub mod cached; // what selections found, as lines of a file
 
 use core::fmt;
 
 /// A way of moving bytes between memory and a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub enum Engine {
+pub enum IoMode {
     /// Past the page cache (O_DIRECT), in whole sectors.
     Direct = 0,
     /// Through the page cache, which lets go of each page as soon as it may (RWF_DONTCACHE, Linux 6.14).
@@ -26,48 +26,48 @@ pub enum Engine {
     Mmap = 4,
 }
 
-impl Engine {
+impl IoMode {
     /// All, the one that leaves others' memory alone most first: the order in which ties are broken.
-    pub const ALL: [Engine; 5] = [Engine::Direct, Engine::Dontcache, Engine::Early, Engine::Buffered, Engine::Mmap];
+    pub const ALL: [IoMode; 5] = [IoMode::Direct, IoMode::Dontcache, IoMode::Early, IoMode::Buffered, IoMode::Mmap];
 
     /// As `--io-mode` takes it and reports print it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Engine::Direct => "direct",
-            Engine::Dontcache => "dontcache",
-            Engine::Early => "early",
-            Engine::Buffered => "buffered",
-            Engine::Mmap => "mmap",
+            IoMode::Direct => "direct",
+            IoMode::Dontcache => "dontcache",
+            IoMode::Early => "early",
+            IoMode::Buffered => "buffered",
+            IoMode::Mmap => "mmap",
         }
     }
 
     /// By its name.
     #[must_use]
-    pub fn by_name(name: &str) -> Option<Engine> {
-        Engine::ALL.into_iter().find(|engine| engine.name() == name)
+    pub fn by_name(name: &str) -> Option<IoMode> {
+        IoMode::ALL.into_iter().find(|mode| mode.name() == name)
     }
 
     /// By its number, for a place that many threads look at.
     #[must_use]
-    pub fn by_number(number: u8) -> Option<Engine> {
-        Engine::ALL.into_iter().find(|engine| *engine as u8 == number)
+    pub fn by_number(number: u8) -> Option<IoMode> {
+        IoMode::ALL.into_iter().find(|mode| *mode as u8 == number)
     }
 
     /// Can it move bytes in this direction? `early` is about writing, `mmap` about reading.
     #[must_use]
     pub const fn can(self, way: Way) -> bool {
-        !matches!((self, way), (Engine::Early, Way::Read) | (Engine::Mmap, Way::Write))
+        !matches!((self, way), (IoMode::Early, Way::Read) | (IoMode::Mmap, Way::Write))
     }
 
     /// Does it put the file's pages into the page cache and leave them there?
     #[must_use]
     pub const fn fills_cache(self) -> bool {
-        matches!(self, Engine::Early | Engine::Buffered | Engine::Mmap)
+        matches!(self, IoMode::Early | IoMode::Buffered | IoMode::Mmap)
     }
 }
 
-impl fmt::Display for Engine {
+impl fmt::Display for IoMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
@@ -93,32 +93,29 @@ impl Way {
     }
 }
 
-/// The engines a user insists on; `None`: chosen.
+/// The modes a user insists on; `None`: chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Engines {
+pub struct IoModes {
     /// At the source.
-    pub read: Option<Engine>,
+    pub read: Option<IoMode>,
     /// At the destination.
-    pub write: Option<Engine>,
+    pub write: Option<IoMode>,
 }
 
-impl Engines {
+impl IoModes {
     /// One for both ways; a way it cannot go is left to choice.
     #[must_use]
-    pub fn both(engine: Engine) -> Engines {
-        Engines {
-            read: Some(engine).filter(|it| it.can(Way::Read)),
-            write: Some(engine).filter(|it| it.can(Way::Write)),
-        }
+    pub fn both(mode: IoMode) -> IoModes {
+        IoModes { read: Some(mode).filter(|it| it.can(Way::Read)), write: Some(mode).filter(|it| it.can(Way::Write)) }
     }
 
     /// `auto`, a name for both ways, or `read=NAME`, `write=NAME` or both with a comma between.
     ///
     /// # Errors
     /// What is wrong, and what could stand there.
-    pub fn parse(text: &str) -> Result<Engines, &'static str> {
+    pub fn parse(text: &str) -> Result<IoModes, &'static str> {
         const NAMES: &str = "the I/O modes are auto, buffered, early, dontcache, direct and mmap";
-        let mut engines = Engines::default();
+        let mut modes = IoModes::default();
         for part in text.split(',') {
             let (way, name) = match part.split_once('=') {
                 Some(("read", name)) => (Some(Way::Read), name),
@@ -126,25 +123,25 @@ impl Engines {
                 Some(_) => return Err("only read= and write= can have an I/O mode each"),
                 None => (None, part),
             };
-            let engine = match name {
+            let mode = match name {
                 "auto" => None,
-                name => Some(Engine::by_name(name).ok_or(NAMES)?),
+                name => Some(IoMode::by_name(name).ok_or(NAMES)?),
             };
-            match (way, engine) {
-                (Some(Way::Read), Some(Engine::Early)) => return Err("early is about writing: it cannot read"),
-                (Some(Way::Write), Some(Engine::Mmap)) => return Err("mmap is about reading: it cannot write"),
-                (Some(Way::Read), engine) => engines.read = engine,
-                (Some(Way::Write), engine) => engines.write = engine,
-                (None, engine) => engines = engine.map_or_else(Engines::default, Engines::both),
+            match (way, mode) {
+                (Some(Way::Read), Some(IoMode::Early)) => return Err("early is about writing: it cannot read"),
+                (Some(Way::Write), Some(IoMode::Mmap)) => return Err("mmap is about reading: it cannot write"),
+                (Some(Way::Read), mode) => modes.read = mode,
+                (Some(Way::Write), mode) => modes.write = mode,
+                (None, mode) => modes = mode.map_or_else(IoModes::default, IoModes::both),
             }
         }
-        Ok(engines)
+        Ok(modes)
     }
 }
 
-impl fmt::Display for Engines {
+impl fmt::Display for IoModes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = |engine: Option<Engine>| engine.map_or("auto", Engine::name);
+        let name = |mode: Option<IoMode>| mode.map_or("auto", IoMode::name);
         write!(f, "read={},write={}", name(self.read), name(self.write))
     }
 }
@@ -156,20 +153,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn engines_are_parsed_as_they_are_printed_and_nothing_is_guessed() {
-        for engine in Engine::ALL {
-            assert_eq!(Engine::by_name(engine.name()), Some(engine));
-            assert_eq!(Engine::by_number(engine as u8), Some(engine));
-            let both = Engines::parse(engine.name()).expect("a name");
-            assert_eq!(both, Engines::both(engine));
-            assert_eq!(Engines::parse(&both.to_string()), Ok(both));
+    fn modes_are_parsed_as_they_are_printed_and_nothing_is_guessed() {
+        for mode in IoMode::ALL {
+            assert_eq!(IoMode::by_name(mode.name()), Some(mode));
+            assert_eq!(IoMode::by_number(mode as u8), Some(mode));
+            let both = IoModes::parse(mode.name()).expect("a name");
+            assert_eq!(both, IoModes::both(mode));
+            assert_eq!(IoModes::parse(&both.to_string()), Ok(both));
         }
-        assert_eq!(Engines::parse("auto"), Ok(Engines::default()));
-        let mixed = Engines { read: Some(Engine::Mmap), write: Some(Engine::Dontcache) };
-        assert_eq!(Engines::parse("read=mmap,write=dontcache"), Ok(mixed));
-        assert_eq!(Engines::parse("write=direct"), Ok(Engines { read: None, write: Some(Engine::Direct) }));
+        assert_eq!(IoModes::parse("auto"), Ok(IoModes::default()));
+        let mixed = IoModes { read: Some(IoMode::Mmap), write: Some(IoMode::Dontcache) };
+        assert_eq!(IoModes::parse("read=mmap,write=dontcache"), Ok(mixed));
+        assert_eq!(IoModes::parse("write=direct"), Ok(IoModes { read: None, write: Some(IoMode::Direct) }));
         for wrong in ["", "fast", "read=early", "write=mmap", "scan=direct", "direct,", "Direct"] {
-            assert!(Engines::parse(wrong).is_err(), "{wrong:?}");
+            assert!(IoModes::parse(wrong).is_err(), "{wrong:?}");
         }
     }
 }

@@ -10,7 +10,7 @@
 mod link;
 
 use link::{Job, Path, SECOND, World};
-use proto::rate::{Law, Policy, TrainSeen};
+use proto::rate::{ControllerKind, Policy, TrainSeen};
 
 #[test]
 fn a_bucket_that_passes_a_train_at_once_does_not_make_us_flood_the_link_behind_it() {
@@ -31,7 +31,7 @@ fn a_bucket_that_passes_a_train_at_once_does_not_make_us_flood_the_link_behind_i
             path.forth.bucket_bytes = bucket;
             let mut job = Job::fixed(rate, bytes, 8192);
             job.unit_bytes = 1 << 20;
-            job.config.rate.law = Law::Delay;
+            job.config.rate.controller = ControllerKind::Delay;
             job.config.rate.policy = Policy::Fair;
             job.config.rate.target = 0;
             // The greeting's train went through the bucket at the wire's rate.

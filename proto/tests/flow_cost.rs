@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use proto::flow::{Burst, Fact, FlowConfig, FlowReceiver, FlowSender, Step};
 use proto::packet::{BODY_OVERHEAD, Feedback};
-use proto::rate::{Law, Policy, RateConfig};
+use proto::rate::{ControllerKind, Policy, RateConfig};
 
 #[global_allocator]
 static ALLOCATOR: sys::count::Counting = sys::count::Counting;
@@ -41,7 +41,7 @@ impl Pair {
             packet_bytes_max: 1472,
             unit_bytes_max: UNIT,
             rate: RateConfig {
-                law: Law::Fixed,
+                controller: ControllerKind::Fixed,
                 policy: Policy::Fixed,
                 target: 600_000_000,
                 min: 0,

@@ -3,7 +3,7 @@
 //! For: goodput, needless bytes, tail and queue at every distance and loss, start and last byte included.
 //! In and out: `GRID=path` runs the whole grid and writes one line of JSON per cell there (`make grid`); without it a part of the grid runs.
 //! Invariants: a cell is the median of its seeds; the bounds are those of issue 3; the limit is rate x (1 - loss) x payload share.
-//! Absent on purpose: the connection's own round trips (engine), other flows (`rate_fair.rs`), other laws (`flow_laws.rs`).
+//! Absent on purpose: the connection's own round trips (engine), other flows (`rate_fair.rs`), other controllers (`flow_controllers.rs`).
 
 #[path = "flow/link.rs"]
 #[allow(dead_code, unreachable_pub)] // each test binary uses its own part
@@ -12,7 +12,7 @@ mod link;
 use std::fmt::Write as _;
 
 use link::{Job, MS, Path, SECOND, World};
-use proto::rate::{Law, Policy, TrainSeen};
+use proto::rate::{ControllerKind, Policy, TrainSeen};
 
 /// One cell: Mbit/s, bytes of an IP packet, round trip in ms, loss in parts per million.
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +60,7 @@ fn begun(cell: Cell, seed: u64, coarse_ns: u64, seen: Option<f64>) -> Shown {
     job.config.packet_bytes = (cell.packet - 28) as u16;
     job.config.packet_bytes_max = job.config.packet_bytes;
     job.unit_bytes = (bytes / 1000).clamp(20_000, 1 << 20) as u32;
-    job.config.rate.law = Law::Delay;
+    job.config.rate.controller = ControllerKind::Delay;
     job.config.rate.policy = Policy::Fair;
     job.config.rate.target = 0;
     job.seen = seen.map(|part| TrainSeen { rate: (rate as f64 * part) as u64, rtt_ns });

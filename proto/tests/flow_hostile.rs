@@ -9,14 +9,20 @@ use proptest::prelude::*;
 use proto::error::Breach;
 use proto::flow::{Burst, Fact, FlowConfig, FlowReceiver, FlowSender, Placed, Step};
 use proto::packet::{BODY_OVERHEAD, Control, Feedback, HEAD_BYTES, Head, Kind, RUNS_BYTES_MAX, Runs, expand};
-use proto::rate::{Law, Policy, RateConfig};
+use proto::rate::{ControllerKind, Policy, RateConfig};
 
 fn config() -> FlowConfig {
     FlowConfig {
         packet_bytes: 1200,
         packet_bytes_max: 1472,
         unit_bytes_max: 100_000,
-        rate: RateConfig { law: Law::Fixed, policy: Policy::Fixed, target: 1_000_000_000, min: 0, packet_bytes: 1228 },
+        rate: RateConfig {
+            controller: ControllerKind::Fixed,
+            policy: Policy::Fixed,
+            target: 1_000_000_000,
+            min: 0,
+            packet_bytes: 1228,
+        },
         units_open: 8,
         units_most: 8,
     }

@@ -10,7 +10,7 @@
 mod link;
 
 use link::{Job, MS, Outcome, Path, SECOND, World};
-use proto::rate::{Law, Policy};
+use proto::rate::{ControllerKind, Policy};
 
 /// Five seconds' worth, queue of one product: of the limit, all in all and between a fifth and nine tenths.
 fn transfer(mbit: u64, rtt_ms: u64, jitter_us: u64, in_order: bool, loss_ppm: u64, seed: u64) -> (f64, f64, Outcome) {
@@ -25,7 +25,7 @@ fn transfer(mbit: u64, rtt_ms: u64, jitter_us: u64, in_order: bool, loss_ppm: u6
     path.forth.queue_bytes = (rate * rtt_ms / 1000).max(100_000);
     let mut job = Job::fixed(rate, bytes, 8192);
     job.unit_bytes = (bytes / 1000).clamp(20_000, 1 << 20) as u32;
-    job.config.rate.law = Law::Delay;
+    job.config.rate.controller = ControllerKind::Delay;
     job.config.rate.policy = Policy::Fair;
     job.config.rate.target = 0;
     let out = World::new(seed, &path, &job).run(20 * SECOND);

@@ -11,9 +11,13 @@ mod link;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use proto::rate::{Law, Policy};
+use proto::rate::{ControllerKind, Policy};
 
 use link::{Job, MS, Outcome, Path, Rng, SECOND, World};
+
+/// What a world's flow has: `fixed` twice as often as any other.
+const CONTROLLERS: [ControllerKind; 5] =
+    [ControllerKind::Fixed, ControllerKind::Fixed, ControllerKind::Delay, ControllerKind::Bbr, ControllerKind::Cubic];
 
 fn knob(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
@@ -114,8 +118,8 @@ fn any_world(seed: u64) -> (Path, Job) {
     let share = 500_000 + rng.below(600_000);
     let mut job = Job::fixed((rate as u128 * u128::from(share) / 1_000_000) as u64, bytes, rng.log(4, 2000) as u32);
     job.unit_bytes = rng.log(100, 1 << 20).min(bytes.max(2000)) as u32;
-    job.config.rate.law = [Law::Fixed, Law::Fixed, Law::Delay, Law::Bbr, Law::Cubic][rng.below(5) as usize];
-    if job.config.rate.law != Law::Fixed {
+    job.config.rate.controller = CONTROLLERS[rng.below(5) as usize];
+    if job.config.rate.controller != ControllerKind::Fixed {
         job.config.rate.policy = Policy::Fair;
         job.config.rate.target = if rng.chance(500_000) { 0 } else { rate };
     }
@@ -186,7 +190,7 @@ fn with_our_own_controller_the_whole_chain_is_near_the_limit_too() {
         for loss_ppm in [0, 1_000, 10_000, 50_000, 100_000] {
             let (mut path, mut job) = long_job(rate, rtt_ms * MS, loss_ppm, 100);
             path.forth.queue_bytes = rate * rtt_ms / 1000;
-            job.config.rate.law = Law::Delay;
+            job.config.rate.controller = ControllerKind::Delay;
             job.config.rate.policy = Policy::Fair;
             job.config.rate.target = 0;
             let out = run(knob("SEED", 1) + rtt_ms, &path, &job);
@@ -194,7 +198,7 @@ fn with_our_own_controller_the_whole_chain_is_near_the_limit_too() {
             let needless = out.receiver.already_bytes.saturating_sub(out.sender.copy_bytes);
             line += &format!("  {:>4}: {share:.3} ({} ms queued)", loss_ppm as f64 / 1e4, out.queue_ns_max / MS);
             assert_eq!(needless, 0, "nothing goes twice, whatever the rate does");
-            // The law's own promises stand in `tests/rate`; here only that both work together.
+            // The controller's own promises stand in `tests/rate`; here only that both work together.
             assert!(share > 0.7, "{rtt_ms} ms, {loss_ppm} ppm: {share:.3}; {out:?}");
         }
         println!("{line}");

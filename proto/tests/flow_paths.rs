@@ -11,7 +11,7 @@ mod link;
 
 use link::{Job, MS, Outcome, Path, SECOND, World};
 use proto::flow::{FlowReceiver, FlowSender, Step};
-use proto::rate::{Law, Policy, RateConfig};
+use proto::rate::{ControllerKind, Policy, RateConfig};
 
 const MBIT100: u64 = 100_000_000 / 8;
 
@@ -59,7 +59,8 @@ fn after_ten_seconds_of_nothing_the_rate_is_back_within_four_round_trips() {
             path.forth.blackouts.push(dark);
             path.back.blackouts.push(dark);
             let mut job = Job::fixed(MBIT100, 200_000_000, 4096);
-            job.config.rate = RateConfig { law: Law::Delay, policy: Policy::Fair, target: 0, ..job.config.rate };
+            job.config.rate =
+                RateConfig { controller: ControllerKind::Delay, policy: Policy::Fair, target: 0, ..job.config.rate };
             let out = run(seed, &path, &job);
             // The silence itself was once taken for a distance between reports: 1.3 s at 60 ms, several at 150 ms.
             let back = back_at(&out, dark.1, MBIT100, 0.95 * 0.96) - dark.1;
@@ -130,7 +131,7 @@ fn a_length_that_the_system_refuses_is_not_tried_again_and_costs_no_data() {
 }
 
 #[test]
-fn a_path_that_begins_to_swallow_long_packets_is_found_out_and_served_with_short_ones() {
+fn a_path_that_begins_to_drop_long_packets_is_found_out_and_served_with_short_ones() {
     for loss_ppm in [0, 20_000] {
         let mut path = Path::new(MBIT100, 30 * MS, loss_ppm);
         path.forth.mtu = vec![(0, 8972), (2 * SECOND, 1400)];
@@ -293,7 +294,7 @@ fn bursts_of_a_long_path_are_no_longer_than_its_shallowest_queue_holds() {
     }
 }
 
-/// On a busy machine every wake-up is late; what was missed is caught up, and the law hears nothing of a limit.
+/// On a busy machine every wake-up is late; what was missed is caught up, and the controller hears nothing of a limit.
 #[test]
 fn a_loop_that_comes_late_sends_at_the_rate_all_the_same() {
     for (rate, late_ns) in [(250_000, 5 * MS), (250_000, 6 * MS), (5_000_000, 3 * MS), (20_000_000, 2 * MS)] {
@@ -336,29 +337,32 @@ fn a_loop_that_comes_late_sends_at_the_rate_all_the_same() {
     }
 }
 
-/// A short path, far faster than the user's bound, whose receiver takes packets in lumps: the law's trains show it nothing and it would like more of them.
+/// A short path, far faster than the user's bound, whose receiver takes packets in lumps: the controller's trains show it nothing and it would like more of them.
 #[test]
 fn nothing_goes_beside_the_bound_of_the_user() {
-    for (seed, law) in [Law::Delay, Law::Bbr, Law::Cubic, Law::Fixed].into_iter().enumerate() {
+    for (seed, controller) in [ControllerKind::Delay, ControllerKind::Bbr, ControllerKind::Cubic, ControllerKind::Fixed]
+        .into_iter()
+        .enumerate()
+    {
         for (target, refuse_ppm) in [(50_000_000, 0), (50_000_000, 100_000), (1_000_000, 0)] {
             let mut path = Path::new(0, 60_000, 0);
             path.forth.coarse_ns = 50_000;
             let bytes = 2 * target;
             let mut job = Job::fixed(target, bytes, 64);
-            job.config.rate = RateConfig { law, policy: Policy::Fair, ..job.config.rate };
+            job.config.rate = RateConfig { controller, policy: Policy::Fair, ..job.config.rate };
             job.refuse_ppm = refuse_ppm;
             let out = run(seed as u64, &path, &job);
             let wire = bytes + out.sender.packets * 60;
             let most = target as f64 * out.landed_ns as f64 / 1e9;
             let share = wire as f64 / most;
             println!(
-                "{law:?} at most {target} B/s, {refuse_ppm} ppm refused: {share:.4} of it, {:.0} bytes above",
+                "{controller:?} at most {target} B/s, {refuse_ppm} ppm refused: {share:.4} of it, {:.0} bytes above",
                 wire as f64 - most
             );
             // The newest burst, of two packets, is paid for after it left; a train at the start has long been.
-            assert!(wire as f64 <= most + 3_000.0, "{law:?} at most {target} B/s: {share:.4} of it");
-            let ours = matches!(law, Law::Delay | Law::Fixed);
-            assert!(share > 0.95 || !ours, "{law:?} at most {target} B/s: only {share:.4} of it");
+            assert!(wire as f64 <= most + 3_000.0, "{controller:?} at most {target} B/s: {share:.4} of it");
+            let ours = matches!(controller, ControllerKind::Delay | ControllerKind::Fixed);
+            assert!(share > 0.95 || !ours, "{controller:?} at most {target} B/s: only {share:.4} of it");
         }
     }
 }

@@ -13,9 +13,9 @@ use proto::error::{Breach, Refusal, explain_code};
 use proto::layout::{Layout, Stripe, VOLUMES_MAX};
 use proto::manifest::{Aspects, Entry, EntryKind, Meta, NodeKind, Xattr};
 use proto::negotiate::{Cipher, Driver, Interface, Offer, Pace, Plan, RequestedSettings, Resources};
-use proto::rate::{Law, Policy};
+use proto::rate::{ControllerKind, Policy};
 use proto::session::order::{Order, Wish as OrderWish};
-use proto::storage::{Engine, Engines, Way};
+use proto::storage::{IoMode, IoModes, Way};
 use proto::wire::chunk::*;
 use proto::wire::control::*;
 use proto::wire::encode::{entry_bytes, want_bytes};
@@ -163,9 +163,14 @@ fn offer() -> impl Strategy<Value = Offer> {
 }
 
 fn pace() -> impl Strategy<Value = Pace> {
-    let law = prop_oneof![Just(Law::Delay), Just(Law::Bbr), Just(Law::Cubic), Just(Law::Fixed)];
+    let controller = prop_oneof![
+        Just(ControllerKind::Delay),
+        Just(ControllerKind::Bbr),
+        Just(ControllerKind::Cubic),
+        Just(ControllerKind::Fixed)
+    ];
     let policy = prop_oneof![Just(Policy::Fixed), Just(Policy::High), Just(Policy::Fair), Just(Policy::Low)];
-    (law, policy, any::<u64>()).prop_map(|(law, policy, min_bps)| Pace { law, policy, min_bps })
+    (controller, policy, any::<u64>()).prop_map(|(controller, policy, min_bps)| Pace { controller, policy, min_bps })
 }
 
 fn plan() -> impl Strategy<Value = Plan> {
@@ -252,12 +257,12 @@ fn relay_path() -> impl Strategy<Value = RelayPath> {
     ]
 }
 
-fn engines() -> impl Strategy<Value = Engines> {
+fn io_modes() -> impl Strategy<Value = IoModes> {
     let one = |way: Way| {
-        let those: Vec<Option<Engine>> = Engine::ALL.into_iter().filter(|it| it.can(way)).map(Some).collect();
+        let those: Vec<Option<IoMode>> = IoMode::ALL.into_iter().filter(|it| it.can(way)).map(Some).collect();
         prop_oneof![Just(None), prop::sample::select(those)]
     };
-    (one(Way::Read), one(Way::Write)).prop_map(|(read, write)| Engines { read, write })
+    (one(Way::Read), one(Way::Write)).prop_map(|(read, write)| IoModes { read, write })
 }
 
 fn relay_request() -> impl Strategy<Value = RelayRequest> {
@@ -267,7 +272,7 @@ fn relay_request() -> impl Strategy<Value = RelayRequest> {
         digest_kind(),
         prop_oneof![Just(None), cipher().prop_map(Some)],
         prop_oneof![Just(None), Just(Some(Driver::Uring)), Just(Some(Driver::Plain))],
-        engines(),
+        io_modes(),
         prop_oneof![Just(CloneReads::Auto), Just(CloneReads::Always), Just(CloneReads::Never)],
         prop_oneof![Just(Transport::Tcp), Just(Transport::Udp), Just(Transport::Auto)],
         pace(),
@@ -281,7 +286,7 @@ fn relay_request() -> impl Strategy<Value = RelayRequest> {
     (any::<[bool; 9]>(), aspects(), compare(), choices, numbers, lists).prop_map(
         |(flags, aspects, compare, choices, numbers, (paths, rules))| {
             let [again, unattended, dry_run, explain, integrity_only, bare, keep, joined, numeric_ids] = flags;
-            let (stripe, rung, digest, cipher, driver, engines, snapshot, transport, pace) = choices;
+            let (stripe, rung, digest, cipher, driver, io_modes, snapshot, transport, pace) = choices;
             let ((streams, workers, chunk_bytes), (memory_bytes, rate_bps, stall_ns), prune) = numbers;
             let compares_all = compare == Compare::Always;
             RelayRequest {
@@ -302,7 +307,7 @@ fn relay_request() -> impl Strategy<Value = RelayRequest> {
                 digest,
                 cipher,
                 driver,
-                engines,
+                io_modes,
                 snapshot,
                 transport,
                 pace,
@@ -729,8 +734,8 @@ fn hostile_relay_requests_are_refused_by_name() {
         RelayRequest { stall_ns: 0, ..plain() },
         RelayRequest { bare: true, compare: Compare::Always, ..plain() },
         RelayRequest { keep: false, compare: Compare::Always, ..plain() },
-        RelayRequest { engines: Engines { read: Some(Engine::Early), write: None }, ..plain() },
-        RelayRequest { engines: Engines { read: None, write: Some(Engine::Mmap) }, ..plain() },
+        RelayRequest { io_modes: IoModes { read: Some(IoMode::Early), write: None }, ..plain() },
+        RelayRequest { io_modes: IoModes { read: None, write: Some(IoMode::Mmap) }, ..plain() },
         RelayRequest {
             paths: vec![RelayPath { local: None, remote: [10, 0, 0, 1].into(), weight: Some(1_000_001) }],
             ..plain()

@@ -14,7 +14,7 @@ use proto::journal::{JournalHeader, encode_header, encode_record};
 use proto::ledger::ChunkState;
 use proto::manifest::{Entry, EntryKind, Meta};
 use proto::recv::{Ready, Receiver};
-use proto::send::{Assignment, Owed, Sender, Unit};
+use proto::send::{Assignment, FollowUp, Sender, Unit};
 use proto::striped::{Join, Whole};
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
 use proto::wire::control::{ChunkRange, DigestKind, Want};
@@ -86,7 +86,7 @@ impl Between {
             let entry = sender.announce(file(bytes, number));
             receiver.on_entry((*entry).clone()).expect("in order");
             receiver.expect(entry.id, std::iter::empty());
-            assert_eq!(sender.on_want(entry.id, &Want::All), Ok(Owed::Nothing));
+            assert_eq!(sender.on_want(entry.id, &Want::All), Ok(FollowUp::Nothing));
         }
         sender.spread_over(sizes.len() as u16 % 4, 1);
         sender.scan_ended();
@@ -150,15 +150,15 @@ impl Between {
         let hole = |index: u64| ChunkRange { first: index, end: index + 1 + index % 2 };
         let holes: Vec<ChunkRange> = (first..until.min(chunks)).filter(|index| index % 3 == 0).map(hole).collect();
         let until = if until >= chunks { u64::MAX } else { until };
-        let (told, owed) = self.sender.on_map(entry.id, &holes, until);
+        let (told, due) = self.sender.on_map(entry.id, &holes, until);
         self.hole_bytes += told.iter().map(|it| (it.end - it.first) * u64::from(CHUNK)).sum::<u64>();
         self.words_of_files.push_back((entry.id, Some(told)));
-        self.owed(owed);
+        self.follow_up(due);
         true
     }
 
-    fn owed(&mut self, owed: Owed) {
-        if let Owed::CheckSource(id) = owed {
+    fn follow_up(&mut self, due: FollowUp) {
+        if let FollowUp::CheckSource(id) = due {
             self.sender.file_ended(id);
             self.words_of_files.push_back((id, None));
         }
@@ -167,8 +167,8 @@ impl Between {
     /// A worker's word that a chunk was read reaches the sender, late as it may be.
     fn hear(&mut self) -> bool {
         let Some(chunk) = self.words.pop_front() else { return false };
-        let owed = self.sender.on_read(chunk);
-        self.owed(owed);
+        let due = self.sender.on_read(chunk);
+        self.follow_up(due);
         true
     }
 
@@ -257,8 +257,8 @@ impl Between {
                 ranges.into_iter().for_each(|range| self.sender.on_acks(range).expect("these were sent"));
             }
             Some(Said::Nack(chunk)) => {
-                let owed = self.sender.on_nack(chunk).expect("this was sent");
-                assert_eq!(owed, Owed::Nothing, "few enough to go on");
+                let due = self.sender.on_nack(chunk).expect("this was sent");
+                assert_eq!(due, FollowUp::Nothing, "few enough to go on");
             }
             Some(Said::Closed(rail)) => self.sender.on_rail_closed(rail),
             Some(Said::Committed(id)) => {
@@ -316,21 +316,21 @@ fn a_pack_that_keeps_coming_corrupt_loses_one_file_not_all() {
     let mut sender = Sender::new(CHUNK);
     let ids: Vec<u64> = (0..3).map(|number| sender.announce(file(10, number)).id).collect();
     for &id in &ids {
-        assert_eq!(sender.on_want(id, &Want::All), Ok(Owed::Nothing));
+        assert_eq!(sender.on_want(id, &Want::All), Ok(FollowUp::Nothing));
     }
     sender.rail_up(0);
     for round in 0.. {
         let assignment = sender.next_chunk(100).expect("it goes again");
-        assert_eq!(sender.on_read(assignment.chunk), Owed::Nothing);
+        assert_eq!(sender.on_read(assignment.chunk), FollowUp::Nothing);
         // What a receiver refuses was sent.
         sender.on_sent(0);
         match sender.on_nack(assignment.chunk).expect("it was sent") {
-            Owed::Corrupt(id) => {
+            FollowUp::Corrupt(id) => {
                 assert_eq!((id, round), (ids[0], 8));
                 sender.on_fault(id);
                 break;
             }
-            owed => assert_eq!(owed, Owed::Nothing),
+            due => assert_eq!(due, FollowUp::Nothing),
         }
     }
     let assignment = sender.next_chunk(100).expect("the others go again");
@@ -350,7 +350,7 @@ fn what_nobody_has_travels_while_the_rest_is_read_back() {
     // Of six chunks a journal speaks of four.
     let ranges = receiver.expect(id, [0, 1, 3, 4].into_iter().map(|index| (index, ChunkState::Claimed)));
     assert_eq!(ranges, [range(2, 3), range(5, 6)]);
-    assert_eq!(sender.on_want(id, &Want::MissingSoFar { ranges: ranges.clone() }), Ok(Owed::Nothing));
+    assert_eq!(sender.on_want(id, &Want::MissingSoFar { ranges: ranges.clone() }), Ok(FollowUp::Nothing));
     assert_eq!(sender.on_want(id, &Want::MissingSoFar { ranges }), Err(Breach::WrongOrder), "once");
     let mut next = || {
         let assignment = sender.next_chunk(9)?;
@@ -358,8 +358,8 @@ fn what_nobody_has_travels_while_the_rest_is_read_back() {
         sender.on_sent(0);
         Some((index, sender.on_read(assignment.chunk)))
     };
-    assert_eq!(next(), Some((2, Owed::Nothing)));
-    assert_eq!(next(), Some((5, Owed::Nothing)), "the file is not read to its end yet");
+    assert_eq!(next(), Some((2, FollowUp::Nothing)));
+    assert_eq!(next(), Some((5, FollowUp::Nothing)), "the file is not read to its end yet");
     assert_eq!(next(), None);
     // A sender cannot take the place of what is being read back, nor end the file before.
     assert_eq!(receiver.on_landed(id, 0, CHUNK), Err(Breach::ChunkUnwanted));
@@ -373,7 +373,7 @@ fn what_nobody_has_travels_while_the_rest_is_read_back() {
     assert!(!receiver.claim_holds(id, 2, ChunkState::Durable), "it came");
     let ranges = receiver.claims_end(id);
     assert_eq!(ranges, [range(1, 2), range(4, 5)]);
-    assert_eq!(sender.on_want(id, &Want::Missing { ranges: ranges.clone() }), Ok(Owed::Nothing));
+    assert_eq!(sender.on_want(id, &Want::Missing { ranges: ranges.clone() }), Ok(FollowUp::Nothing));
     assert_eq!(sender.on_want(id, &Want::Missing { ranges }), Err(Breach::WrongOrder), "once");
     let mut next = || {
         let assignment = sender.next_chunk(9)?;
@@ -381,8 +381,8 @@ fn what_nobody_has_travels_while_the_rest_is_read_back() {
         sender.on_sent(0);
         Some((index, sender.on_read(assignment.chunk)))
     };
-    assert_eq!(next(), Some((1, Owed::Nothing)));
-    assert_eq!(next(), Some((4, Owed::CheckSource(id))));
+    assert_eq!(next(), Some((1, FollowUp::Nothing)));
+    assert_eq!(next(), Some((4, FollowUp::CheckSource(id))));
     for index in [1, 4] {
         receiver.on_landed(id, index << 20, CHUNK).expect("asked for");
     }
@@ -391,8 +391,8 @@ fn what_nobody_has_travels_while_the_rest_is_read_back() {
     let id = {
         let mut sender = Sender::new(CHUNK);
         let id = sender.announce(file(2 << 20, 0)).id;
-        assert_eq!(sender.on_want(id, &Want::MissingSoFar { ranges: vec![] }), Ok(Owed::Nothing));
-        assert_eq!(sender.on_want(id, &Want::Missing { ranges: vec![] }), Ok(Owed::CheckSource(id)));
+        assert_eq!(sender.on_want(id, &Want::MissingSoFar { ranges: vec![] }), Ok(FollowUp::Nothing));
+        assert_eq!(sender.on_want(id, &Want::Missing { ranges: vec![] }), Ok(FollowUp::CheckSource(id)));
         id
     };
     assert_eq!(id, 0);
@@ -408,7 +408,7 @@ fn misdeeds_have_their_names() {
     assert_eq!(sender.on_want(7, &Want::All), Err(Breach::EntryUnknown));
     assert_eq!(sender.on_want(id, &missing(vec![range(0, 4)])), Err(Breach::WantOutOfRange));
     assert_eq!(sender.on_want(id, &missing(vec![range(1, 2), range(0, 1)])), Err(Breach::WantOutOfRange));
-    assert_eq!(sender.on_want(id, &Want::All), Ok(Owed::Nothing));
+    assert_eq!(sender.on_want(id, &Want::All), Ok(FollowUp::Nothing));
     assert_eq!(sender.on_want(id, &Want::All), Err(Breach::WrongOrder));
     sender.rail_up(0);
     let chunk = sender.next_chunk(9).expect("there is work").chunk;
@@ -651,9 +651,9 @@ fn files_of_two_nodes_go_by_their_own_rails_and_a_free_rail_takes_what_there_is(
 fn the_last_chunk_of_a_file_travels_whatever_its_map_says() {
     let mut sender = Sender::new(CHUNK);
     let entry = sender.announce(file(4 * u64::from(CHUNK), 1));
-    assert_eq!(sender.on_want(entry.id, &Want::All), Ok(Owed::Nothing));
-    let (told, owed) = sender.on_map(entry.id, &[ChunkRange { first: 0, end: 4 }], u64::MAX);
-    assert_eq!((told, owed), (vec![ChunkRange { first: 0, end: 3 }], Owed::Nothing));
+    assert_eq!(sender.on_want(entry.id, &Want::All), Ok(FollowUp::Nothing));
+    let (told, due) = sender.on_map(entry.id, &[ChunkRange { first: 0, end: 4 }], u64::MAX);
+    assert_eq!((told, due), (vec![ChunkRange { first: 0, end: 3 }], FollowUp::Nothing));
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn run(chunks: u64, rates: &[u64], told: bool) -> (u64, Vec<u64>) {
         sender.rail_up(rail);
         if told {
             let rate = rates[usize::from(rail)];
-            sender.pace_rail(rail, Pace { rate, owed_max: rate / 4 + 2 * CHUNK });
+            sender.pace_rail(rail, Pace { rate, outstanding_max: rate / 4 + 2 * CHUNK });
         }
     }
     // A chunk leaves the hand when the one before it is through, as a bounded send buffer makes it.

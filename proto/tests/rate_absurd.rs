@@ -2,11 +2,11 @@
 //!
 //! For: the invariants of `proto::rate`: no panic, a rate between 1 and the greatest, bounds kept, determinism.
 //! In and out: arbitrary signals, silences and settings in; the figures asserted after each.
-//! Invariants: every law, every policy.
+//! Invariants: every controller, every policy.
 //! Absent on purpose: whether the rates are good ones (`rate_path.rs`, `rate_fair.rs`).
 
 use proptest::prelude::*;
-use proto::rate::{Controller, Law, Policy, RATE_MAX, RateConfig, Signal};
+use proto::rate::{Controller, ControllerKind, Policy, RATE_MAX, RateConfig, Signal};
 
 #[derive(Debug, Clone)]
 enum Act {
@@ -21,15 +21,16 @@ fn figure() -> impl Strategy<Value = u64> {
 }
 
 fn config() -> impl Strategy<Value = RateConfig> {
-    let law = prop_oneof![Just(Law::Delay), Just(Law::Bbr), Just(Law::Cubic), Just(Law::Fixed)];
+    let controller = prop_oneof![
+        Just(ControllerKind::Delay),
+        Just(ControllerKind::Bbr),
+        Just(ControllerKind::Cubic),
+        Just(ControllerKind::Fixed)
+    ];
     let policy = prop_oneof![Just(Policy::Fixed), Just(Policy::High), Just(Policy::Fair), Just(Policy::Low)];
-    (law, policy, figure(), figure(), any::<u32>()).prop_map(|(law, policy, target, min, packet_bytes)| RateConfig {
-        law,
-        policy,
-        target,
-        min,
-        packet_bytes,
-    })
+    (controller, policy, figure(), figure(), any::<u32>()).prop_map(
+        |(controller, policy, target, min, packet_bytes)| RateConfig { controller, policy, target, min, packet_bytes },
+    )
 }
 
 fn signal() -> impl Strategy<Value = Signal> {
@@ -117,17 +118,18 @@ proptest! {
 
 #[test]
 fn another_law_may_take_over_while_it_runs() {
-    let base = RateConfig { law: Law::Delay, policy: Policy::Fair, target: 0, min: 0, packet_bytes: 1500 };
+    let base =
+        RateConfig { controller: ControllerKind::Delay, policy: Policy::Fair, target: 0, min: 0, packet_bytes: 1500 };
     let mut controller = Controller::new(0, base);
     assert!(controller.train(0).is_some_and(|packets| packets > 0), "a start train");
     assert!(controller.train(1).is_none(), "only one");
-    controller.set(5, RateConfig { law: Law::Fixed, target: 1_000_000, ..base });
+    controller.set(5, RateConfig { controller: ControllerKind::Fixed, target: 1_000_000, ..base });
     assert_eq!((controller.rate(), controller.window(), controller.phase()), (1_000_000, u64::MAX, "fixed"));
-    controller.set(6, RateConfig { law: Law::Cubic, ..base });
+    controller.set(6, RateConfig { controller: ControllerKind::Cubic, ..base });
     assert_eq!(controller.phase(), "slow start");
-    controller.set(7, RateConfig { law: Law::Bbr, ..base });
+    controller.set(7, RateConfig { controller: ControllerKind::Bbr, ..base });
     assert_eq!(controller.phase(), "startup");
-    // Without a target there is no rate to be fixed at: the delay law finds one.
-    controller.set(8, RateConfig { law: Law::Fixed, policy: Policy::Fixed, ..base });
+    // Without a target there is no rate to be fixed at: the delay controller finds one.
+    controller.set(8, RateConfig { controller: ControllerKind::Fixed, policy: Policy::Fixed, ..base });
     assert_eq!(controller.phase(), "start");
 }

@@ -8,7 +8,7 @@
 #[path = "rate/mod.rs"]
 mod sim;
 
-use proto::rate::{Law, Policy, RateConfig};
+use proto::rate::{ControllerKind, Policy, RateConfig};
 use sim::{Change, Link, MS, SEC, World, config, jain, mbit};
 
 fn world(rate: f64, rtt_ms: u64, products: f64) -> World {
@@ -29,7 +29,7 @@ fn two_four_and_eight_of_ours_come_to_equal_shares() {
             // One after the other, 25 round trips apart.
             let gap = 25 * rtt_ms * MS;
             for flow in 0..count {
-                world.flow(gap * flow as u64, rtt_ms * MS, config(Law::Delay, Policy::Fair));
+                world.flow(gap * flow as u64, rtt_ms * MS, config(ControllerKind::Delay, Policy::Fair));
             }
             // 80 round trips after the last came, and 4 s (drains come no more often than once a second); for eight 10 s more.
             let begin = (gap * (count as u64 - 1) + (80 * rtt_ms * MS).max(4 * SEC)) / SEC + 1;
@@ -52,8 +52,8 @@ fn who_leaves_is_replaced_within_ten_round_trips_or_a_second() {
     let rate = mbit(155.0);
     for rtt_ms in [10, 100] {
         let mut world = world(rate, rtt_ms, 4.0);
-        world.flow(0, rtt_ms * MS, config(Law::Delay, Policy::Fair));
-        world.flow(2 * SEC, rtt_ms * MS, config(Law::Delay, Policy::Fair));
+        world.flow(0, rtt_ms * MS, config(ControllerKind::Delay, Policy::Fair));
+        world.flow(2 * SEC, rtt_ms * MS, config(ControllerKind::Delay, Policy::Fair));
         world.change(20 * SEC, Change::Stop(1));
         world.run(25 * SEC);
         let after = world.arrived(0, 21 * SEC + 10 * rtt_ms * MS, 25 * SEC) / rate;
@@ -66,8 +66,8 @@ fn high_takes_about_twice_of_fair() {
     let rate = mbit(155.0);
     for rtt_ms in [20, 100] {
         let mut world = world(rate, rtt_ms, 4.0);
-        world.flow(0, rtt_ms * MS, config(Law::Delay, Policy::Fair));
-        world.flow(SEC, rtt_ms * MS, config(Law::Delay, Policy::High));
+        world.flow(0, rtt_ms * MS, config(ControllerKind::Delay, Policy::Fair));
+        world.flow(SEC, rtt_ms * MS, config(ControllerKind::Delay, Policy::High));
         world.run(40 * SEC);
         let all = shares(&world, rate, 20, 40);
         let ratio = all[1] / all[0];
@@ -79,29 +79,34 @@ fn high_takes_about_twice_of_fair() {
 #[test]
 fn low_leaves_the_link_to_others_and_fills_what_is_free() {
     let rate = mbit(100.0);
-    for (law, products) in [(Law::Cubic, 0.25), (Law::Cubic, 1.0), (Law::Cubic, 4.0), (Law::Bbr, 1.0), (Law::Bbr, 4.0)]
-    {
+    for (controller, products) in [
+        (ControllerKind::Cubic, 0.25),
+        (ControllerKind::Cubic, 1.0),
+        (ControllerKind::Cubic, 4.0),
+        (ControllerKind::Bbr, 1.0),
+        (ControllerKind::Bbr, 4.0),
+    ] {
         let rtt = 50 * MS;
         // What the other gets alone.
         let mut alone = world(rate, 50, products);
-        alone.flow(3 * SEC, rtt, config(law, Policy::Fair));
+        alone.flow(3 * SEC, rtt, config(controller, Policy::Fair));
         alone.run(60 * SEC);
         let most = alone.arrived(0, 15 * SEC, 60 * SEC);
         let mut beside = world(rate, 50, products);
-        beside.flow(0, rtt, config(Law::Delay, Policy::Low));
-        beside.flow(3 * SEC, rtt, config(law, Policy::Fair));
+        beside.flow(0, rtt, config(ControllerKind::Delay, Policy::Low));
+        beside.flow(3 * SEC, rtt, config(controller, Policy::Fair));
         beside.change(60 * SEC, Change::Stop(1));
         beside.run(70 * SEC);
         let left = beside.arrived(1, 15 * SEC, 60 * SEC) / most;
         let before = beside.arrived(0, SEC, 3 * SEC) / rate;
         let after = beside.arrived(0, 60 * SEC + 20 * rtt, 70 * SEC) / rate;
         println!(
-            "low beside {law:?}, {products} products: leaves {left:.4}; alone {before:.3} before, {after:.3} after"
+            "low beside {controller:?}, {products} products: leaves {left:.4}; alone {before:.3} before, {after:.3} after"
         );
-        assert!(left >= 0.97, "{law:?} {products}: leaves {left:.4}");
-        assert!(before >= 0.85, "{law:?} {products}: alone {before:.4}");
+        assert!(left >= 0.97, "{controller:?} {products}: leaves {left:.4}");
+        assert!(before >= 0.85, "{controller:?} {products}: alone {before:.4}");
         // Issue 3 asks that what is free be filled within 5 round trips; after 20 this holds, the mean over the next nine seconds.
-        assert!(after >= 0.8, "{law:?} {products}: after {after:.4}");
+        assert!(after >= 0.8, "{controller:?} {products}: after {after:.4}");
     }
 }
 
@@ -109,8 +114,8 @@ fn low_leaves_the_link_to_others_and_fills_what_is_free() {
 fn low_yields_to_fair() {
     let rate = mbit(100.0);
     let mut world = world(rate, 50, 4.0);
-    world.flow(0, 50 * MS, config(Law::Delay, Policy::Low));
-    world.flow(3 * SEC, 50 * MS, config(Law::Delay, Policy::Fair));
+    world.flow(0, 50 * MS, config(ControllerKind::Delay, Policy::Low));
+    world.flow(3 * SEC, 50 * MS, config(ControllerKind::Delay, Policy::Fair));
     world.run(30 * SEC);
     let all = shares(&world, rate, 15, 30);
     assert!(all[1] >= 0.93 && all[0] + all[1] >= 0.97, "{all:?}");
@@ -119,23 +124,23 @@ fn low_yields_to_fair() {
 #[test]
 fn fair_is_neither_starved_by_cubic_and_bbr_nor_starves_them() {
     let rate = mbit(100.0);
-    for (law, products, least) in [
+    for (controller, products, least) in [
         // Issue 3 asks for 0.25 of two; what is reached is asserted, and listed as missed in the design page.
-        (Law::Cubic, 0.25, 0.22),
-        (Law::Cubic, 1.0, 0.25),
-        (Law::Cubic, 4.0, 0.22),
-        (Law::Bbr, 0.25, 0.05),
-        (Law::Bbr, 1.0, 0.14),
-        (Law::Bbr, 4.0, 0.16),
+        (ControllerKind::Cubic, 0.25, 0.22),
+        (ControllerKind::Cubic, 1.0, 0.25),
+        (ControllerKind::Cubic, 4.0, 0.22),
+        (ControllerKind::Bbr, 0.25, 0.05),
+        (ControllerKind::Bbr, 1.0, 0.14),
+        (ControllerKind::Bbr, 4.0, 0.16),
     ] {
         for rtt_ms in [20, 50, 100] {
             let mut world = world(rate, rtt_ms, products);
-            world.flow(0, rtt_ms * MS, config(Law::Delay, Policy::Fair));
-            world.flow(5 * SEC, rtt_ms * MS, config(law, Policy::Fair));
+            world.flow(0, rtt_ms * MS, config(ControllerKind::Delay, Policy::Fair));
+            world.flow(5 * SEC, rtt_ms * MS, config(controller, Policy::Fair));
             world.run(100 * SEC);
             let all = shares(&world, rate, 50, 100);
-            println!("fair beside {law:?}, {products} products, {rtt_ms} ms: {:.3} to {:.3}", all[0], all[1]);
-            assert!(all[0] >= least && all[1] >= 0.25, "{law:?} {products} {rtt_ms} ms: {all:.3?}");
+            println!("fair beside {controller:?}, {products} products, {rtt_ms} ms: {:.3} to {:.3}", all[0], all[1]);
+            assert!(all[0] >= least && all[1] >= 0.25, "{controller:?} {products} {rtt_ms} ms: {all:.3?}");
         }
     }
 }
@@ -145,7 +150,7 @@ fn cubic_and_bbr_behave_as_their_papers_say() {
     let rate = mbit(100.0);
     // RFC 9438 in a queue of one product: full link, standing queue.
     let mut cubic = world(rate, 50, 1.0);
-    cubic.flow(0, 50 * MS, config(Law::Cubic, Policy::Fair));
+    cubic.flow(0, 50 * MS, config(ControllerKind::Cubic, Policy::Fair));
     cubic.run(60 * SEC);
     assert!(cubic.arrived(0, 20 * SEC, 60 * SEC) / rate > 0.98);
     assert!(cubic.waited_ms(20 * SEC, 60 * SEC).0 > 20.0);
@@ -153,14 +158,14 @@ fn cubic_and_bbr_behave_as_their_papers_say() {
     let mut link = Link::clean(rate, rate * 0.05);
     link.loss = sim::Loss::Random(0.01);
     let mut lossy = World::new(link, 50 * MS, 2);
-    lossy.flow(0, 50 * MS, config(Law::Cubic, Policy::Fair));
+    lossy.flow(0, 50 * MS, config(ControllerKind::Cubic, Policy::Fair));
     lossy.run(60 * SEC);
     let packets = lossy.arrived(0, 20 * SEC, 60 * SEC) * 0.05 / 1500.0;
     assert!((6.0..=20.0).contains(&packets), "{packets} packets a round trip");
     // BBR: full beside two per cent of loss, with less queue than CUBIC.
     link.loss = sim::Loss::Random(0.02);
     let mut bbr = World::new(link, 50 * MS, 2);
-    bbr.flow(0, 50 * MS, config(Law::Bbr, Policy::Fair));
+    bbr.flow(0, 50 * MS, config(ControllerKind::Bbr, Policy::Fair));
     bbr.run(60 * SEC);
     assert!(bbr.arrived(0, 20 * SEC, 60 * SEC) / rate > 0.9);
     assert!(bbr.waited_ms(20 * SEC, 60 * SEC).0 < 15.0);
@@ -170,14 +175,14 @@ fn cubic_and_bbr_behave_as_their_papers_say() {
 fn target_and_minimum_bound_a_flow_that_runs() {
     let rate = mbit(100.0);
     let mut world = world(rate, 50, 4.0);
-    let free = config(Law::Delay, Policy::Fair);
+    let free = config(ControllerKind::Delay, Policy::Fair);
     world.flow(0, 50 * MS, free);
     let (tenth, half) = ((rate / 10.0) as u64, (rate / 2.0) as u64);
     world.change(5 * SEC, Change::Config(0, RateConfig { target: tenth, ..free }));
     world.change(10 * SEC, Change::Config(0, free));
     world.change(15 * SEC, Change::Config(0, RateConfig { policy: Policy::Fixed, target: half, ..free }));
     world.change(20 * SEC, Change::Config(0, RateConfig { policy: Policy::Low, min: half, ..free }));
-    world.flow(21 * SEC, 50 * MS, config(Law::Cubic, Policy::Fair));
+    world.flow(21 * SEC, 50 * MS, config(ControllerKind::Cubic, Policy::Fair));
     world.run(40 * SEC);
     let at = |from, to| world.arrived(0, from * SEC, to * SEC) / rate;
     assert!((0.095..=0.101).contains(&at(6, 10)), "target {}", at(6, 10));
@@ -194,7 +199,7 @@ fn eight_of_ours_come_to_equal_shares_whenever_they_begin() {
             let mut world = world(rate, rtt_ms, 4.0);
             let gap = (25 * rtt_ms + later_ms) * MS;
             for flow in 0..8 {
-                world.flow(gap * flow, rtt_ms * MS, config(Law::Delay, Policy::Fair));
+                world.flow(gap * flow, rtt_ms * MS, config(ControllerKind::Delay, Policy::Fair));
             }
             let begin = (gap * 7 + 4 * SEC) / SEC + 11;
             world.run((begin + 4) * SEC);

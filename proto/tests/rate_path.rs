@@ -1,6 +1,6 @@
 //! One flow on one path: does it fill it, however far and lossy, and does it follow when the path changes.
 //!
-//! For: `proto::rate`, law `delay` (and `fixed`) in the world of `rate/`.
+//! For: `proto::rate`, controller `delay` (and `fixed`) in the world of `rate/`.
 //! In and out: paths in; goodput, queueing delay and overflow asserted.
 //! Invariants: every bound is one of issue 3 or, where a comment says so, what was reached instead.
 //! Absent on purpose: other flows (`rate_fair.rs`).
@@ -8,11 +8,11 @@
 #[path = "rate/mod.rs"]
 mod sim;
 
-use proto::rate::{Law, Policy, RateConfig};
+use proto::rate::{ControllerKind, Policy, RateConfig};
 use sim::{Change, Link, Loss, MS, SEC, World, config, mbit};
 
 fn fair() -> RateConfig {
-    config(Law::Delay, Policy::Fair)
+    config(ControllerKind::Delay, Policy::Fair)
 }
 
 /// One flow alone: share of the limit over the first 100 round trips, then over the last two thirds, and the mean wait in ms.
@@ -199,7 +199,8 @@ fn marks_are_heeded_before_the_queue_is_full() {
 fn fixed_sends_at_the_target_from_the_first_packet_on() {
     let rate = mbit(155.0);
     let target = (rate * 0.99) as u64;
-    let config = RateConfig { law: Law::Fixed, policy: Policy::Fixed, target, min: 0, packet_bytes: 1500 };
+    let config =
+        RateConfig { controller: ControllerKind::Fixed, policy: Policy::Fixed, target, min: 0, packet_bytes: 1500 };
     let mut link = Link::clean(rate, rate * 0.1);
     link.loss = Loss::Random(0.05);
     let mut world = World::new(link, 50 * MS, 1);

@@ -3,7 +3,7 @@
 //! For: the promise that both ends hold the same bytes and that one value has one spelling.
 //! In and out: generated entries; whole receipts; arbitrary lines.
 //! Invariants: parse and write are inverse.
-//! Absent on purpose: signatures and hashing (app).
+//! Absent on purpose: signatures and hashing (node).
 
 use proptest::collection::vec;
 use proptest::prelude::*;

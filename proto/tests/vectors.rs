@@ -14,9 +14,9 @@ use proto::layout::{Layout, Stripe};
 use proto::manifest::{Aspects, Entry, EntryKind, Meta, NodeKind, Xattr};
 use proto::negotiate::{Cipher, Driver, Interface, Offer, Pace, Plan, RequestedSettings, Resources};
 use proto::packet::{Control, Feedback, Runs};
-use proto::rate::{Law, Policy};
+use proto::rate::{ControllerKind, Policy};
 use proto::receipt::{self, Head, Signer};
-use proto::storage::{Engine, Engines};
+use proto::storage::{IoMode, IoModes};
 use proto::wire::chunk::*;
 use proto::wire::control::*;
 use proto::wire::request::{CloneReads, RelayPath, RelayRequest, Transport};
@@ -54,7 +54,7 @@ fn offer() -> Offer {
         disk_bps: 1_600_000_000,
         bufs_bytes: 16 << 20,
         datagrams: 2,
-        pace: Pace { law: Law::Delay, policy: Policy::High, min_bps: 1_000_000 },
+        pace: Pace { controller: ControllerKind::Delay, policy: Policy::High, min_bps: 1_000_000 },
     }
 }
 
@@ -71,7 +71,7 @@ fn plan() -> Plan {
         memory: (64 << 20, 32 << 20),
         rate_bps: 10_000_000_000,
         datagrams: 1,
-        pace: Pace { law: Law::Bbr, policy: Policy::Fair, min_bps: 0 },
+        pace: Pace { controller: ControllerKind::Bbr, policy: Policy::Fair, min_bps: 0 },
     }
 }
 
@@ -237,10 +237,10 @@ fn relay_request() -> RelayRequest {
         digest: DigestKind::Crc64,
         cipher: Some(Cipher::Aes256Gcm),
         driver: Some(Driver::Plain),
-        engines: Engines { read: Some(Engine::Mmap), write: Some(Engine::Direct) },
+        io_modes: IoModes { read: Some(IoMode::Mmap), write: Some(IoMode::Direct) },
         snapshot: CloneReads::Never,
         transport: Transport::Auto,
-        pace: Pace { law: Law::Bbr, policy: Policy::Low, min_bps: 1_000_000 },
+        pace: Pace { controller: ControllerKind::Bbr, policy: Policy::Low, min_bps: 1_000_000 },
         streams: 4,
         workers: 2,
         chunk_bytes: 4 << 20,

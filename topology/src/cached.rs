@@ -3,7 +3,7 @@
 //! For: `host probe`, which keeps results, and jobs, which use them.
 //! In and out: a file, this host and a peer's address → what was found for that path, if something was, and whether it still holds.
 //! Invariants: no file is no result; nothing is written here: the caller replaces the file whole by the text of `with`.
-//! Absent on purpose: the form of a line (`placement::remembered`), where the file is.
+//! Absent on purpose: the form of a line (`placement::cached`), where the file is.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -11,7 +11,7 @@ use std::path::Path;
 use proto::checked;
 
 use crate::machine::{Machine, nic_of};
-use crate::placement::remembered::{Line, word};
+use crate::placement::cached::{Line, word};
 
 /// The file's name within the folder of the program's state.
 pub const FILE: &str = "placements";

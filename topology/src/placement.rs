@@ -3,7 +3,7 @@
 //! For: finding by measurement what presets contradict each other about.
 //! In and out: the shapes of two machines in; placements to try out, their rates in; a winner out, and what was found of every other.
 //! Invariants: no I/O, no clock; a placement names only cores of its shape; the same seed and rates give the same trials.
-//! Absent on purpose: setting and measuring it (`app::bench::placement`).
+//! Absent on purpose: setting and measuring it (`bench::placement`).
 //!
 //! The modules stand in the order in which a search meets them.
 
@@ -11,7 +11,7 @@ pub mod shape; // a machine as the search sees it
 pub mod spec; // an arrangement in words: which group of cores, which memory
 pub mod presets; // the fixed presets, by name
 pub mod search; // what is tried next, and when it is enough
-pub mod remembered; // winners, as lines of a file
+pub mod cached; // winners, as lines of a file
 use std::fmt::{self, Write as _};
 
 /// Which rings of a NIC are used.

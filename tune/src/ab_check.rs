@@ -1,6 +1,6 @@
 //! Does a change help? Measured with it and without it, in random order.
 //!
-//! For: `host apply --prove`. In and out: pairs of figures (with, without) → a verdict.
+//! For: `host apply --ab-check`. In and out: pairs of figures (with, without) → a verdict.
 //! Invariants: exact: the chance that noise alone shows as much is counted over all ways the pairs could have fallen, not assumed; what cannot
 //! be told from noise is "no effect".
 //! Source: the paired permutation test (R. A. Fisher, The Design of Experiments, 1935, section 21).

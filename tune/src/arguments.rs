@@ -48,26 +48,26 @@ pub struct PlanArguments {
 #[command(after_help = "\
 Without a command it holds the values until Ctrl-C or SIGTERM, and undoes them then.
   longhaul host apply -- longhaul cp big.bin other:/data/
-  longhaul host apply --prove --peer other:5741        (there: longhaul bench net --listen 0.0.0.0:5741)
-  longhaul host apply --rule rings --prove --measure 'my-benchmark | tail -n 1' --keep")]
+  longhaul host apply --ab-check --peer other:5741     (there: longhaul bench net --listen 0.0.0.0:5741)
+  longhaul host apply --rule rings --ab-check --measure 'my-benchmark | tail -n 1' --keep")]
 pub struct ApplyArguments {
     #[command(flatten)]
     pub chosen: Chosen,
 
     /// Measure each rule with and without it, in random order; keep only what helps beyond chance
-    #[arg(long)]
-    pub prove: bool,
+    #[arg(long = "ab-check", alias = "prove")]
+    pub ab_check: bool,
 
-    /// Command whose last word is the figure for --prove; more is better
-    #[arg(long, value_name = "COMMAND", requires = "prove", conflicts_with = "peer")]
+    /// Command whose last word is the figure for --ab-check; more is better
+    #[arg(long, value_name = "COMMAND", requires = "ab_check", conflicts_with = "peer")]
     pub measure: Option<String>,
 
-    /// For --prove: send to the `longhaul bench net` that listens there
-    #[arg(long, value_name = "HOST:PORT", requires = "prove")]
+    /// For --ab-check: send to the `longhaul bench net` that listens there
+    #[arg(long, value_name = "HOST:PORT", requires = "ab_check")]
     pub peer: Option<String>,
 
     /// Pairs of measurements for each rule
-    #[arg(long, value_name = "N", default_value_t = 10, requires = "prove", value_parser = clap::value_parser!(u32).range(7..=20))]
+    #[arg(long, value_name = "N", default_value_t = 10, requires = "ab_check", value_parser = clap::value_parser!(u32).range(7..=20))]
     pub pairs: u32,
 
     /// Leave the values when this ends, until `longhaul host undo`

@@ -49,9 +49,9 @@ pub struct Lease {
 /// # Errors
 /// Not root, values of an earlier apply, a command that cannot be run, values that could not be put back.
 pub fn run(arguments: &ApplyArguments) -> anyhow::Result<()> {
-    if arguments.prove && arguments.measure.is_none() && arguments.peer.is_none() {
+    if arguments.ab_check && arguments.measure.is_none() && arguments.peer.is_none() {
         return Err(Exit::Usage
-            .fail("prove the rules", "nothing says how to measure")
+            .fail("check the rules", "nothing says how to measure")
             .next("name --peer HOST:PORT (a `longhaul bench net --listen` there) or --measure COMMAND")
             .into());
     }
@@ -130,8 +130,8 @@ impl Lease {
         if planned.is_empty() {
             println!("nothing to change");
         }
-        match arguments.prove {
-            true => self.prove(arguments, planned, signals)?,
+        match arguments.ab_check {
+            true => self.check(arguments, planned, signals)?,
             false => planned.iter().for_each(|change| self.set(change)),
         }
         if arguments.keep {
@@ -207,7 +207,7 @@ impl Lease {
     }
 
     /// Rule by rule: with and without, and what does not help goes.
-    fn prove(
+    fn check(
         &mut self,
         arguments: &ApplyArguments,
         planned: &[Change],
@@ -234,7 +234,7 @@ impl Lease {
                     if self.tick(signals)?.is_some() {
                         bail!(
                             Exit::Interrupted
-                                .fail("prove the rules", "a signal came")
+                                .fail("check the rules", "a signal came")
                                 .next("the host's settings were undone")
                         );
                     }

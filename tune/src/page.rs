@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 
 use crate::findings::Finding;
 use crate::lines;
+use text::page::{CLOSE, escape, open};
 use text::units;
 use topology::facts::{Core, Facts};
 
@@ -17,16 +18,13 @@ const CORE: usize = 31;
 const IN_LINE: usize = 16;
 const CHIP: usize = 40;
 
+/// What the page has beyond the style of all.
 const STYLE: &str = "\
-:root{color-scheme:light dark;--ink:#1c1c1e;--paper:#fff;--soft:#6b6b70;--line:#c9c9cf;--box:#f4f4f6;--core:#dbe7f3;--core2:#e9e0f1;--chip:#fff;--hot:#f0c05a;--bad:#b3261e}\
-@media(prefers-color-scheme:dark){:root{--ink:#e8e8ea;--paper:#161618;--soft:#9a9aa0;--line:#46464d;--box:#202024;--core:#27435f;--core2:#453257;--chip:#2b2b30;--hot:#8a6414;--bad:#ff897d}}\
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:1240px;margin:2em auto;padding:0 1.2em}h1{font-size:1.5em}h2{font-size:1.15em;margin-top:1.6em}\
-.maps{display:flex;flex-wrap:wrap;gap:1.2em}svg text{font:12px system-ui,sans-serif;fill:var(--ink)}svg .h{font-weight:600;font-size:14px}svg .k{fill:var(--soft);font-size:11px}svg .m{fill:var(--bad);font-weight:700}\
-table{border-collapse:collapse;font-size:13px}td,th{border-bottom:1px solid var(--line);padding:.3em .7em;text-align:left;vertical-align:top}.bad{color:var(--bad);font-weight:600;white-space:nowrap}.soft{color:var(--soft)}pre{font-size:12px;white-space:pre-wrap}";
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
+:root{--line:#c9c9cf;--box:#f4f4f6;--core:#dbe7f3;--core2:#e9e0f1;--chip:#fff;--hot:#f0c05a;--bad:#b3261e}\
+@media(prefers-color-scheme:dark){:root{--line:#46464d;--box:#202024;--core:#27435f;--core2:#453257;--chip:#2b2b30;--hot:#8a6414;--bad:#ff897d}}\
+h2{margin-top:1.6em}.maps{gap:1.2em}svg text{font-size:12px}svg .h{font-size:14px}svg .k{font-size:11px}svg .m{fill:var(--bad);font-weight:700}\
+table{font-size:13px}td,th{padding:.3em .7em;text-align:left;vertical-align:top}.bad{color:var(--bad);font-weight:600;white-space:nowrap}\
+pre{font-size:12px;white-space:pre-wrap}";
 
 /// The whole page.
 #[must_use]
@@ -69,11 +67,10 @@ pub fn page(facts: &Facts, findings: &[Finding]) -> String {
         facts.kernel.as_deref().unwrap_or("?")
     );
     format!(
-        r#"<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>This host</title><style>{STYLE}</style></head><body>
-<h1>What sits together</h1><p>{}</p><p class=soft>Cores that share a cache stand side by side in one shade. A thick edge: an interrupt of a NIC comes to this core. Dashed: kept from ordinary work. A triangle: see below.</p><div class=maps>{maps}</div>
+        r#"{}<h1>What sits together</h1><p>{}</p><p class=soft>Cores that share a cache stand side by side in one shade. A thick edge: an interrupt of a NIC comes to this core. Dashed: kept from ordinary work. A triangle: see below.</p><div class=maps>{maps}</div>
 <h2>Good, and not</h2><p class=soft>Hints with their sources; whether they matter here, only measuring tells.</p><table><tr><th><th>rule<th>of<th>how it is<th>why<th>source</tr>{rows}</table>
-<h2>Not told here</h2><ul>{hidden}</ul><h2>All of it</h2><pre>{}</pre></body></html>
-"#,
+<h2>Not told here</h2><ul>{hidden}</ul><h2>All of it</h2><pre>{}</pre>{CLOSE}"#,
+        open("This host", STYLE),
         escape(&head),
         escape(&lines::show(facts, findings))
     )

@@ -93,7 +93,7 @@ pub fn plan(arguments: &PlanArguments) -> anyhow::Result<()> {
     match changes.len() {
         0 => println!("nothing to change"),
         count => println!(
-            "{count} values would be changed; none was. Whether it helps here: longhaul host apply --prove. No transfer needs it."
+            "{count} values would be changed; none was. Whether it helps here: longhaul host apply --ab-check. No transfer needs it."
         ),
     }
     Ok(())

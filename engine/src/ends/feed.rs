@@ -7,14 +7,14 @@
 
 use std::collections::VecDeque;
 
-use proto::send::{Assignment, CHUNKS_IN_HAND_MAX, Unit};
+use proto::send::{Assignment, CHUNKS_IN_FLIGHT_MAX, Unit};
 use proto::wire::chunk::{ChunkKind, Header, PACK_LINE_BYTES};
 use sys::mem::Buf;
 
 /// Chunks read ahead of the seal at the least; more would only leave the cache before they are hashed.
 const AHEAD_MIN: usize = 2;
 /// And at the most, as many as a rail has outstanding: a disk's queue is full long before, and that of each of many disks.
-pub(crate) const AHEAD_MAX: usize = CHUNKS_IN_HAND_MAX;
+pub(crate) const AHEAD_MAX: usize = CHUNKS_IN_FLIGHT_MAX;
 /// What a new connection's send buffer takes at once, as good as: a buf with no more in it is back in a moment, however slow the peer.
 pub(crate) const SMALL_BYTES: u64 = 64 << 10;
 

@@ -5,7 +5,7 @@
 //! Invariants: nothing is written for an entry that was not expected; `Landed` is reported only after the last byte was taken.
 //! Absent on purpose: durability and names (the committers).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
@@ -17,54 +17,29 @@ use proto::wire::chunk::{ChunkKind, Header, PACK_FILE_BYTES_MAX};
 use proto::wire::control::{Corrupt, Digest};
 use sys::mem::{Buf, HEADROOM, Mem};
 
+use crate::ends::held::{Held, HeldChunks};
+use crate::ends::open_files::OpenFiles;
 use crate::ends::pack::put_pack;
 use crate::ends::pieces::{SECTOR, go_on_from, is_again, write_piece};
 use crate::job::{Event, Terms};
-use crate::machine::recv::JOURNAL_FILE_BYTES_MIN;
 use crate::platform::{Done, Op, Parts, Platform, SinkTree, VolumeSet};
-use crate::seal::frame::{HashAs, Hashed, hash_as};
+use crate::seal::hash::{HashAs, Hashed, hash_as};
+use crate::tree::commit::JOURNAL_FILE_BYTES_MIN;
 use crate::worker::cx::Cx;
 use crate::worker::slots::{Kind, Load, Slot};
-
-/// Parts kept open per job and worker.
-const OPEN_MAX: usize = 16;
-/// So soon a worker looks again whether a volume wants what is held: chunks also land by other workers.
-pub(crate) const LOOK_NS: u64 = 2_000_000;
-/// If no volume wants any for so long, one goes all the same, whatever was counted wrong.
-const HOLD_NS: u64 = 1_000_000_000;
-
-/// Open parts: of a file that is striped by chunk, one for each volume.
-type Opened<F> = VecDeque<(EntryId, usize, F)>;
 
 /// The sink of one receiving job on one worker: what may come, and the open parts.
 #[derive(Debug)]
 pub(crate) struct FileSink<P: Platform> {
     tree: Arc<P::Sink>,
     expected: HashMap<EntryId, Arc<Entry>>,
-    open: Opened<P::File>,
+    open: OpenFiles<P::File>,
     /// The same parts opened for bytes that are no whole sectors.
-    unaligned: Opened<P::File>,
-    /// Chunks that are whole, and that no volume wants yet; the first came first.
-    held: VecDeque<Held>,
-    /// Since when none of them had a turn.
-    held_ns: u64,
+    unaligned: OpenFiles<P::File>,
+    /// Chunks that are whole, and that no volume wants yet.
+    held: HeldChunks,
     /// Where the bufs are.
     node: Option<u16>,
-}
-
-/// A chunk in its buf.
-#[derive(Debug)]
-pub(crate) struct Held {
-    /// Index of the rail that it came by.
-    pub(crate) rail: usize,
-    /// What it is.
-    pub(crate) header: Header,
-    /// Its digest.
-    pub(crate) digest: Digest,
-    /// Its payload.
-    pub(crate) buf: Buf,
-    /// Nobody waits for it any more.
-    pub(crate) unexpected: bool,
 }
 
 /// A part that is written at once.
@@ -105,10 +80,9 @@ impl<P: Platform> FileSink<P> {
         FileSink {
             tree,
             expected: HashMap::new(),
-            open: VecDeque::with_capacity(OPEN_MAX),
-            unaligned: VecDeque::with_capacity(OPEN_MAX),
-            held: VecDeque::new(),
-            held_ns: 0,
+            open: OpenFiles::new(),
+            unaligned: OpenFiles::new(),
+            held: HeldChunks::default(),
             node,
         }
     }
@@ -123,13 +97,8 @@ impl<P: Platform> FileSink<P> {
         for id in entries {
             self.expected.remove(id);
         }
-        self.open.retain(|(id, ..)| !entries.contains(id));
-        self.unaligned.retain(|(id, ..)| !entries.contains(id));
-    }
-
-    /// Are chunks held that no volume wants yet?
-    pub(crate) fn holds(&self) -> bool {
-        !self.held.is_empty()
+        self.open.close(entries);
+        self.unaligned.close(entries);
     }
 
     /// The entry, if chunks of it may come.
@@ -161,14 +130,16 @@ impl<P: Platform> FileSink<P> {
     /// The part that a chunk goes into.
     fn file(&mut self, header: &Header) -> io::Result<P::File> {
         let entry = &self.expected[&header.entry];
-        find_or_open(&mut self.open, &*self.tree, entry, (header, self.node), P::Sink::open_part)
+        let (volume, striped_over) = place_of(&*self.tree, entry, header, self.node);
+        self.open.find_or_open(entry.id, volume, striped_over, || self.tree.open_part(volume, entry))
     }
 
     /// The part for bytes that are no whole sectors. `None`: the entry is not expected.
     pub(crate) fn unaligned_file(&mut self, header: &Header) -> Option<io::Result<P::File>> {
         let entry = self.expected.get(&header.entry)?;
-        let place = (header, self.node);
-        Some(find_or_open(&mut self.unaligned, &*self.tree, entry, place, P::Sink::open_part_loose))
+        let (volume, striped_over) = place_of(&*self.tree, entry, header, self.node);
+        let open = || self.tree.open_part_loose(volume, entry);
+        Some(self.unaligned.find_or_open(entry.id, volume, striped_over, open))
     }
 
     /// Does what is missing of an entry read as zeros? (In the part of a file with a journal or with holes, if nobody puts chunks that are
@@ -178,10 +149,22 @@ impl<P: Platform> FileSink<P> {
         told && !self.tree.was_loose()
     }
 
+    /// Are chunks held that no volume wants yet?
+    pub(crate) fn holds(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     /// Must this chunk wait for a volume? Whoever takes a turn goes on at once: behind others that wait for one it would only keep it from them.
     fn must_wait(&self, header: &Header) -> bool {
         let is_striped = self.entry(header.entry).is_some_and(|it| it.meta.striped);
         is_striped && (self.holds() || !self.tree.has_turn(header.entry, header.offset))
+    }
+
+    /// The first chunk that is held, if a volume wants it now, or if nobody waits for it any more.
+    pub(crate) fn next_held(&mut self, now_ns: u64, closing: bool) -> Option<Held> {
+        let (tree, expected) = (&self.tree, &self.expected);
+        let is_unexpected = |header: &Header| closing || !expected.contains_key(&header.entry);
+        self.held.next(now_ns, is_unexpected, |header| tree.has_turn(header.entry, header.offset))
     }
 
     /// The part of an entry, if it is one that is written at once. A part that cannot be opened is reported by `land_now`.
@@ -235,35 +218,17 @@ impl<P: Platform> FileSink<P> {
                 Ok(())
             }
             (Ok(hashed), ChunkKind::Range) => {
-                self.land_range(cx, header, hashed.digest, buf);
+                if self.must_wait(&header) {
+                    cx.slots.hold(cx.index);
+                    let held = Held { rail: cx.index, header, digest: hashed.digest, buf, unexpected: false };
+                    self.held.push(cx.platform.now_ns(), held);
+                } else {
+                    self.land_now(cx, header, hashed.digest, buf);
+                }
                 Ok(())
             }
             (Ok(_), ChunkKind::Pack) => self.land_pack(cx, &header, buf),
         }
-    }
-
-    /// A range is whole: it goes into its part, when the volume is known to which that goes.
-    fn land_range(&mut self, cx: &mut Cx<'_, P>, header: Header, digest: Digest, buf: Buf) {
-        if !self.must_wait(&header) {
-            return self.land_now(cx, header, digest, buf);
-        }
-        cx.slots.hold(cx.index);
-        if !self.holds() {
-            self.held_ns = cx.platform.now_ns();
-        }
-        self.held.push_back(Held { rail: cx.index, header, digest, buf, unexpected: false });
-    }
-
-    /// The first chunk that is held, if a volume wants it now, or if nobody waits for it any more.
-    pub(crate) fn next_held(&mut self, now_ns: u64, closing: bool) -> Option<Held> {
-        let header = &self.held.front()?.header;
-        let unexpected = closing || self.entry(header.entry).is_none();
-        let is_long = now_ns.saturating_sub(self.held_ns) > HOLD_NS;
-        if !unexpected && !is_long && !self.tree.has_turn(header.entry, header.offset) {
-            return None;
-        }
-        self.held_ns = now_ns;
-        self.held.pop_front().map(|held| Held { unexpected, ..held })
     }
 
     /// A range goes into its part.
@@ -339,31 +304,12 @@ impl<P: Platform> FileSink<P> {
     }
 }
 
-fn find_or_open<S: SinkTree>(
-    opened: &mut Opened<S::File>,
-    tree: &S,
-    entry: &Entry,
-    (header, node): (&Header, Option<u16>),
-    open: fn(&S, usize, &Entry) -> io::Result<S::File>,
-) -> io::Result<S::File>
-where
-    S::File: Clone,
-{
-    let (volume, most) = if entry.meta.striped {
-        // A file has a part on each volume: as many stay open as two files have.
-        (tree.place(entry, header.offset, header.payload_bytes, node), OPEN_MAX.max(2 * tree.volumes()))
-    } else {
-        (0, OPEN_MAX)
-    };
-    if let Some((.., file)) = opened.iter().find(|(id, on, _)| (*id, *on) == (entry.id, volume)) {
-        return Ok(file.clone());
+/// The volume that a chunk goes to, and over how many its file is striped, if it is.
+fn place_of<S: SinkTree>(tree: &S, entry: &Entry, header: &Header, node: Option<u16>) -> (usize, Option<usize>) {
+    if !entry.meta.striped {
+        return (0, None);
     }
-    let file = open(tree, volume, entry)?;
-    if opened.len() >= most {
-        opened.pop_front();
-    }
-    opened.push_back((entry.id, volume, file.clone()));
-    Ok(file)
+    (tree.place(entry, header.offset, header.payload_bytes, node), Some(tree.volumes()))
 }
 
 fn is_zero(bytes: &[u8]) -> bool {

@@ -6,7 +6,6 @@
 //! Absent on purpose: which chunk gets a buf (the loop), the second look at a file after its last chunk (the job's end asks
 //! `SourceTree::is_unchanged`).
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
@@ -16,6 +15,7 @@ use proto::wire::control::FaultKind;
 use sys::mem::{Buf, HEADROOM, Mem};
 
 use crate::ends::feed::{Feed, Filled};
+use crate::ends::open_files::OpenFiles;
 use crate::ends::pack::{PackRead, read_pack};
 use crate::ends::pieces::{SECTOR, go_on_from, is_again};
 use crate::job::{Event, fault_kind};
@@ -23,45 +23,33 @@ use crate::platform::{Done, Op, Platform, SourceTree};
 use crate::worker::cx::Cx;
 use crate::worker::slots::{Kind, Load, Slot};
 
-/// Files kept open per job and worker.
-const OPEN_MAX: usize = 16;
-
 /// The source of one sending job on one worker.
 #[derive(Debug)]
 pub(crate) struct FileSource<P: Platform> {
     /// Names and small files.
     pub(crate) tree: Arc<P::Source>,
-    /// Open files; of one that is striped by chunk, one for each volume.
-    open: VecDeque<(EntryId, usize, P::File)>,
+    open: OpenFiles<P::File>,
 }
 
 impl<P: Platform> FileSource<P> {
     pub(crate) fn new(tree: Arc<P::Source>) -> Self {
-        FileSource { tree, open: VecDeque::with_capacity(OPEN_MAX) }
+        FileSource { tree, open: OpenFiles::new() }
     }
 
     /// These entries are resolved: their files are closed.
     pub(crate) fn forget(&mut self, entries: &[EntryId]) {
-        self.open.retain(|(id, ..)| !entries.contains(id));
+        self.open.close(entries);
     }
 
     /// The file of the range that begins at `offset`, opened or open still.
     pub(crate) fn file(&mut self, entry: &Entry, offset: u64) -> io::Result<P::File> {
-        let (volume, most) = if entry.meta.striped {
+        let (volume, striped_over) = if entry.meta.striped {
             let volume = self.tree.join(entry)?.volume_at(offset).ok_or(io::ErrorKind::UnexpectedEof)?;
-            (usize::from(volume), OPEN_MAX.max(2 * self.tree.volumes()))
+            (usize::from(volume), Some(self.tree.volumes()))
         } else {
-            (usize::from(entry.meta.volume), OPEN_MAX)
+            (usize::from(entry.meta.volume), None)
         };
-        if let Some((.., file)) = self.open.iter().find(|(id, on, _)| (*id, *on) == (entry.id, volume)) {
-            return Ok(file.clone());
-        }
-        let file = self.tree.open(entry, volume)?;
-        if self.open.len() >= most {
-            self.open.pop_front();
-        }
-        self.open.push_back((entry.id, volume, file.clone()));
-        Ok(file)
+        self.open.find_or_open(entry.id, volume, striped_over, || self.tree.open(entry, volume))
     }
 
     /// Fill: the chunk that waits first gets this buf, and a read.

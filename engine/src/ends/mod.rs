@@ -6,6 +6,8 @@
 //! Absent on purpose: names on disk (the trees), durability (the committers).
 
 pub(crate) mod pieces; // reads and writes that do not wait, and where short ones go on
+mod open_files; // files kept open for the next chunk
+pub(crate) mod held; // chunks that wait for their volume
 pub(crate) mod feed; // chunks between a source and its rail
 pub(crate) mod pack; // many small whole files in one chunk
 pub(crate) mod file_source; // chunks of files, packs of small ones → buf

@@ -1,7 +1,7 @@
 //! Two versions of a file compared chunk by chunk, so that only what differs travels.
 //!
-//! For: `sync`, `cp --checksum`: the thread beside the keeper that reads and digests what stands at each end.
-//! In and out: looks from the keeper, in order; what was seen, file by file, in batches.
+//! For: `sync`, `cp --checksum`: the thread beside the job driver that reads and digests what stands at each end.
+//! In and out: looks from the job driver, in order; what was seen, file by file, in batches.
 //! Invariants: a version that changed while it was looked at is worth nothing, and nothing is carried over from it; at most one chunk is
 //! in memory, of a version that is striped by chunk one for each volume.
 //! Absent on purpose: which files are compared, and what follows from it (recv/compare.rs, send.rs).
@@ -20,9 +20,9 @@ use proto::wire::control::{ChunkRange, Digest, NO_DIGEST};
 
 use crate::job::Terms;
 use crate::platform::{Firm, Holes, PreviousVersions, ReadBack, Sign, SinkTree, SourceTree};
-use crate::seal::frame::chunk_digest;
+use crate::seal::hash::chunk_digest;
 use crate::tree::sink_tree::unsupported;
-use crate::tree::volumes::on_each;
+use crate::tree::volumes::each::on_each;
 
 /// Digests told at once: 256 MiB of chunks, so that the peer can begin and the watchdog sees that it goes on.
 const BATCH: u64 = 256;
@@ -342,11 +342,4 @@ pub(super) fn show_differ(entry: &Entry, ranges: &[ChunkRange], chunk_bytes: u32
     let path = String::from_utf8_lossy(&entry.path);
     let all = chunk_count(entry.bytes(), chunk_bytes);
     format!("{path}: {count} of {all} chunks of {chunk_bytes} bytes differ: {}{more}", shown.join(", "))
-}
-
-/// A name in few bytes, for knowing what a folder has: 64 bits of BLAKE3. Two of 200,000 names share them once in 10^9 folders; then
-/// something stays that could have been removed.
-#[must_use]
-pub fn name_sign(name: &[u8]) -> u64 {
-    u64::from_le_bytes(*blake3::hash(name).as_bytes().first_chunk().expect("32 bytes have eight"))
 }

@@ -1,6 +1,6 @@
 //! The two ends of a job: proto's state machines joined to trees, workers and the control session.
 //!
-//! For: what a keeper thread (or the simulator) turns: frames, events and answers in; frames, commands and tasks out.
+//! For: what a job driver thread (or the simulator) turns: frames, events and answers in; frames, commands and tasks out.
 //! In and out: see `Outbox`.
 //! Invariants: no waiting here; every call returns at once (name calls of the trees excepted); the order of `Outbox::frames` is the order
 //! on the wire, and both ends write the receipt in that order.

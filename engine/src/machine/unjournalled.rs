@@ -2,7 +2,7 @@
 //!
 //! For: bounding what is sent again after a crash, and the dirty memory a slow disk piles up.
 //! In and out: bytes by entry in; "stop taking", "take again" out.
-//! Invariants: only what can be paid without another frame is owed (journalled chunks, whole files), so a hold always ends; the sum is that of all entries; between the two marks nothing changes, so rails are not switched at every chunk.
+//! Invariants: only what can be journalled or published without another frame counts (journalled chunks, whole files), so a hold always ends; the sum is that of all entries; between the two marks nothing changes, so rails are not switched at every chunk.
 //! Absent on purpose: why bytes settle (recv.rs).
 
 use std::collections::HashMap;
@@ -32,17 +32,17 @@ impl Default for UnjournalledBytes {
 
 impl UnjournalledBytes {
     /// Bytes of an entry reached the file system.
-    pub(crate) fn owe(&mut self, entry: EntryId, bytes: u64) {
+    pub(crate) fn add(&mut self, entry: EntryId, bytes: u64) {
         *self.by_entry.entry(entry).or_default() += bytes;
         self.sum += bytes;
     }
 
     /// So many bytes of an entry are in its journal.
-    pub(crate) fn pay(&mut self, entry: EntryId, bytes: u64) {
-        if let Some(owed) = self.by_entry.get_mut(&entry) {
-            let paid = bytes.min(*owed);
-            *owed -= paid;
-            self.sum -= paid;
+    pub(crate) fn on_journalled(&mut self, entry: EntryId, bytes: u64) {
+        if let Some(left) = self.by_entry.get_mut(&entry) {
+            let less = bytes.min(*left);
+            *left -= less;
+            self.sum -= less;
         }
     }
 

@@ -1,4 +1,4 @@
-//! What every rail has, whatever its kind, and what its steps say is next.
+//! What every rail has, whatever its kind.
 //!
 //! For: the loop, which knows rails by this much.
 //! In and out: a job, a number and a socket in; how the rail ended out.
@@ -7,30 +7,9 @@
 
 use std::sync::Arc;
 
-use proto::wire::chunk::Header;
-use proto::wire::control::Digest;
-use sys::mem::Buf;
-
 use crate::job::{JobNo, RailEnd};
 use crate::platform::Platform;
 use crate::worker::bound::Bound;
-
-/// What comes after a step; the loop does it.
-#[derive(Debug)]
-pub(crate) enum Next {
-    /// Nothing: this rail has no more to do for now.
-    Idle,
-    /// A header came on a stream: once the sink admits it, its payload may be received.
-    Announced(Header),
-    /// A payload came: it is to be opened and to land.
-    Received { header: Header, buf: Buf },
-    /// A chunk is in its place already, and was checked there.
-    Landed { header: Header, digest: Digest },
-    /// A unit is to be read again, for which the loop finds a buf.
-    WantsBuf,
-    /// The rail ends.
-    Broken(RailEnd),
-}
 
 /// What every rail has.
 #[derive(Debug)]

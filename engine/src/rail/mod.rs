@@ -9,8 +9,10 @@
 //! A rail that places ranges by itself is one more variant: where it has put a chunk into memory or into its file, and checked it, it returns
 //! `Next::Landed`, as a datagram rail does today for chunks that became whole on disk.
 
-pub(crate) mod base; // what every rail has, and what a step says is next
+pub(crate) mod base; // what every rail has
 mod slices; // what a bound lets pass of a frame
+mod zero_copy; // frames whose memory the network reads itself
+mod unread; // payloads that go from their file unread
 pub mod stream; // steps for stream rails
 pub mod datagram; // steps for datagram rails
 

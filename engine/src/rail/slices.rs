@@ -1,4 +1,4 @@
-//! A bound's slices of the frame in hand.
+//! A bound's slices of the frame in flight.
 //!
 //! For: streams below a bound: a frame passes slice by slice, each paid for before it does.
 //! In and out: how many bytes are left of a frame; how many of them may pass now, or how long to wait.
@@ -12,7 +12,7 @@ use sys::mem::Mem;
 use crate::worker::bound::Bound;
 use crate::worker::slots::Slot;
 
-/// The bound's slices of the frame in hand.
+/// The bound's slices of the frame in flight.
 #[derive(Debug)]
 pub(super) struct Slices {
     bound: Arc<Bound>,
@@ -47,7 +47,7 @@ impl Slices {
         self.bound.slice(bytes as u64) == bytes as u64
     }
 
-    /// What is left of the frame in hand, if the bound lets some of it pass now: `granted` says how much.
+    /// What is left of the frame in flight, if the bound lets some of it pass now: `granted` says how much.
     pub(super) fn next(&mut self, now_ns: u64) -> Option<(Slot, Mem)> {
         let rest = self.part.as_ref().map(|(slot, _)| slot.len - slot.done)?;
         self.granted = self.may_pass(now_ns, rest)?;

@@ -12,28 +12,25 @@ use std::io;
 
 use proto::books::Stage;
 use proto::error::Breach;
-use proto::manifest::EntryId;
 use proto::wire::chunk::{ChunkKind, Header, SEALED_HEADER_BYTES, TAG_BYTES, TAKEN_BYTES};
-use proto::wire::control::FaultKind;
 use sys::mem::{Buf, HEADROOM, Mem};
 
 use crate::ends::feed::{Feed, SMALL_BYTES};
 use crate::ends::pieces::{is_again, read_piece};
-use crate::job::{Cover, EntryError, Event, RailEnd, RailKey, Terms, fault_kind};
+use crate::job::{Cover, Event, RailEnd, RailKey, Terms};
 use crate::platform::{Done, Harm, Op, Platform};
-use crate::rail::base::{Base, Next};
+use crate::rail::base::Base;
 use crate::rail::slices::Slices;
-use crate::seal::frame::{FrameSpan, Sealer, Touch, hash_as, tag_count};
-use crate::worker::cx::Cx;
+use crate::rail::unread::{Outcome, Unread};
+use crate::rail::zero_copy::{Consumed, ZeroCopy};
+use crate::seal::frame::{FrameSpan, Sealer, tag_count};
+use crate::seal::hash::{Touch, hash_as};
+use crate::worker::cx::{Cx, Next};
 use crate::worker::slots::{Kind, Load, Slot};
 
 /// Sealed frames ahead of the one in flight. With one, a frame is sent straight after it was sealed, while a level-2 cache of
 /// 1 MiB still has most of it: 20.0 instead of 18.7 Gb/s sealed with BLAKE3 (EPYC, loopback, medians of 40 rounds, 2026-11).
 const SEALED_AHEAD: usize = 1;
-
-/// Of errno(3): a file system or a socket between which nothing can be handed over.
-const EINVAL: i32 = 22;
-const EOPNOTSUPP: i32 = 95;
 
 /// A sealed frame that waits for the rail.
 #[derive(Debug)]
@@ -52,42 +49,6 @@ impl<F> Frame<F> {
     fn len(&self) -> usize {
         self.span.len + self.unread.as_ref().map_or(0, |unread| unread.bytes as usize)
     }
-}
-
-/// A payload that passes from its file to the network without being read here.
-#[derive(Debug)]
-struct Unread<F> {
-    file: F,
-    entry: EntryId,
-    offset: u64,
-    bytes: u32,
-}
-
-/// A frame whose memory the network reads itself.
-#[derive(Debug)]
-struct ByReference {
-    /// Where it ends in the stream.
-    end: u64,
-    /// Frames before it and itself.
-    count: u64,
-    buf: Buf,
-}
-
-/// Zero-copy send: frames in flight by reference, and how many frames the receiver has consumed.
-#[derive(Debug)]
-struct ZeroCopy {
-    /// The network reads our memory itself …
-    enabled: bool,
-    /// … and that of the frame in flight.
-    this_frame: bool,
-    /// Frames sent.
-    frames: u64,
-    /// Frames that the receiver says it has consumed.
-    consumed: u64,
-    /// Bytes of whole frames handed to the socket.
-    stream_bytes: u64,
-    /// Frames that may still be read.
-    in_flight: VecDeque<ByReference>,
 }
 
 /// The receiving half's place in the stream.
@@ -119,12 +80,7 @@ struct Sending<F> {
 #[derive(Debug)]
 struct Receiving {
     taking: Taking,
-    /// Frames consumed whole.
-    frames: u64,
-    /// The newest count that the sender was told.
-    reported: u64,
-    /// The memory that a count travels in; away while one is on its way.
-    count: Option<Box<[u8]>>,
+    consumed: Consumed,
 }
 
 /// One of these per rail, in the rail's box.
@@ -150,24 +106,14 @@ pub(crate) struct Stream<P: Platform> {
 impl<P: Platform> Stream<P> {
     /// A rail on which chunks go out. `zero_copy`: the network may read our memory itself.
     pub(crate) fn sending(base: Base<P>, terms: Terms, key: RailKey, zero_copy: bool) -> Self {
-        let zero_copy = ZeroCopy {
-            enabled: zero_copy,
-            this_frame: false,
-            frames: 0,
-            consumed: 0,
-            stream_bytes: 0,
-            in_flight: VecDeque::with_capacity(32),
-        };
-        let (feed, sealed) = (Feed::new(), VecDeque::with_capacity(4));
+        let (feed, sealed, zero_copy) = (Feed::new(), VecDeque::with_capacity(4), ZeroCopy::new(zero_copy));
         let half = Sending { feed, sealed, unread: None, reads_all: false, busy: false, zero_copy };
         Stream::new(base, terms, key, Half::Send(half))
     }
 
     /// A rail on which chunks come in.
     pub(crate) fn receiving(base: Base<P>, terms: Terms, key: RailKey) -> Self {
-        let count = Some(vec![0; TAKEN_BYTES].into_boxed_slice());
-        let half = Receiving { taking: Taking::Idle, frames: 0, reported: 0, count };
-        Stream::new(base, terms, key, Half::Recv(half))
+        Stream::new(base, terms, key, Half::Recv(Receiving { taking: Taking::Idle, consumed: Consumed::new() }))
     }
 
     fn new(base: Base<P>, terms: Terms, key: RailKey, half: Half<P::File>) -> Self {
@@ -227,7 +173,7 @@ impl<P: Platform> Stream<P> {
     pub(crate) fn is_read_by_network(&self) -> bool {
         match &self.half {
             Half::Send(Sending { zero_copy, .. }) => {
-                !zero_copy.in_flight.is_empty() || (zero_copy.this_frame && self.slices.part.is_some())
+                zero_copy.has_in_flight() || (zero_copy.this_frame && self.slices.part.is_some())
             }
             Half::Recv(_) => false,
         }
@@ -238,7 +184,7 @@ impl<P: Platform> Stream<P> {
         if let Half::Send(half) = self.half {
             half.feed.filled.into_iter().for_each(|filled| give(filled.buf));
             half.sealed.into_iter().for_each(|frame| give(frame.buf));
-            half.zero_copy.in_flight.into_iter().for_each(|frame| give(frame.buf));
+            half.zero_copy.give_bufs(&mut give);
         }
         if let Some((_, Mem::Buf(buf))) = self.slices.part {
             give(buf);
@@ -276,10 +222,7 @@ pub(crate) fn step_send<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>) {
         half.zero_copy.this_frame = false;
         return cx.submit(slot, Op::SendFile { socket, mem, at, len, file, offset, bytes });
     }
-    // What goes by reference comes back a round trip later: half of the bufs stay for reading ahead.
-    let pool = cx.platform.pool();
-    let lend = half.zero_copy.enabled && pool.free() * 2 >= pool.count();
-    half.zero_copy.this_frame = lend;
+    let lend = half.zero_copy.begin_frame(cx.platform.pool());
     cx.submit(slot, Op::Send { socket, mem, at, len: len.min(granted), lend });
 }
 
@@ -344,12 +287,17 @@ fn seal_next<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>) -> bool {
 }
 
 /// A send came back: go on with the rest, or the frame is gone.
-pub(crate) fn on_sent<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>, slot: Slot, done: Done) -> Next {
-    let (mut slot, done) = match on_unread_sent(rail, cx, slot, done) {
-        Some(ended) => ended,
-        None => return Next::Idle,
-    };
+pub(crate) fn on_sent<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>, mut slot: Slot, mut done: Done) -> Next {
     let Half::Send(half) = &mut rail.half else { unreachable!("only sending rails send frames") };
+    if let Some(unread) = half.unread.take() {
+        match unread.on_sent(&rail.base.socket, cx, slot, done) {
+            Outcome::Sent(its, as_others) => (slot, done) = (its, as_others),
+            Outcome::Read => {
+                half.reads_all = true;
+                return Next::Idle;
+            }
+        }
+    }
     let moved = match done.result {
         Ok(0) => Err(io::ErrorKind::WriteZero.into()),
         Ok(moved) => Ok(moved),
@@ -363,12 +311,8 @@ pub(crate) fn on_sent<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>, slo
     match moved {
         Err(error) => {
             half.busy = false;
-            match done.mem {
-                // Part of it may be read still.
-                Mem::Buf(buf) if zero_copy.this_frame => {
-                    zero_copy.in_flight.push_back(ByReference { end: u64::MAX, count: u64::MAX, buf });
-                }
-                mem => cx.give(mem),
+            if let Some(mem) = zero_copy.on_failed(done.mem) {
+                cx.give(mem);
             }
             // Cut: the receive that watches for the peer's close must come back as well.
             return Next::Broken(RailEnd::Fault(error));
@@ -384,14 +328,8 @@ pub(crate) fn on_sent<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>, slo
         }
         Ok(moved) => {
             half.busy = false;
-            zero_copy.frames += 1;
-            zero_copy.stream_bytes += slot.len as u64;
-            match done.mem {
-                Mem::Buf(buf) if zero_copy.this_frame => {
-                    let (end, count) = (zero_copy.stream_bytes, zero_copy.frames);
-                    zero_copy.in_flight.push_back(ByReference { end, count, buf });
-                }
-                mem => cx.give(mem),
+            if let Some(mem) = zero_copy.on_sent(slot.len, done.mem) {
+                cx.give(mem);
             }
             if let (true, Load::Frame { chunk, payload }) = (slot.done + moved == slot.len, slot.load) {
                 cx.events.push(Event::Sent { rail: cx.rail, chunk, bytes: slot.len as u64, payload });
@@ -399,58 +337,6 @@ pub(crate) fn on_sent<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>, slo
         }
     }
     Next::Idle
-}
-
-/// A frame went whose payload passed through unread, or could not go so: then it is read, and goes as others do (`None`). Others are given back.
-fn on_unread_sent<P: Platform>(
-    rail: &mut Stream<P>,
-    cx: &mut Cx<'_, P>,
-    slot: Slot,
-    done: Done,
-) -> Option<(Slot, Done)> {
-    let Half::Send(half) = &mut rail.half else { unreachable!("only sending rails send frames") };
-    let Some(unread) = half.unread.take() else { return Some((slot, done)) };
-    let Load::Frame { chunk, .. } = slot.load else { unreachable!("frames are sent") };
-    let (result, missing) = match done.result {
-        Err(error)
-            if matches!(error.raw_os_error(), Some(EINVAL | EOPNOTSUPP))
-                || error.kind() == io::ErrorKind::Unsupported =>
-        {
-            let Mem::Buf(mut buf) = done.mem else { unreachable!("frames are in bufs") };
-            let payload = &mut buf.payload_mut()[..unread.bytes as usize];
-            let read = read_piece(cx.platform, &unread.file, unread.offset, payload);
-            if read.is_err() {
-                payload.fill(0); // its header is sealed, so it goes; and nothing else that stood here
-            }
-            report_unread(cx, chunk, &unread, read.err());
-            half.reads_all = true;
-            let (socket, at, len) = (rail.base.socket.clone(), slot.at, slot.len);
-            cx.submit(slot, Op::Send { socket, mem: Mem::Buf(buf), at, len, lend: false });
-            return None;
-        }
-        Ok(moved) if moved < slot.len => (Ok(slot.len), Some(io::ErrorKind::UnexpectedEof.into())),
-        other => (other, None),
-    };
-    if result.is_ok() {
-        cx.watch.spared.lent += u64::from(unread.bytes);
-        cx.watch.spared.unread += u64::from(unread.bytes);
-        report_unread(cx, chunk, &unread, missing);
-    }
-    Some((slot, Done { result, ..done }))
-}
-
-fn report_unread<P: Platform>(cx: &mut Cx<'_, P>, chunk: u64, unread: &Unread<P::File>, error: Option<io::Error>) {
-    let (entry, offset) = (unread.entry, unread.offset);
-    cx.events.push(match error {
-        // No digest: nobody looked.
-        None => Event::Read { chunk, entry, offset, digest: [0; 32] },
-        Some(error) => {
-            let changed = error.kind() == io::ErrorKind::UnexpectedEof;
-            let kind = if changed { FaultKind::Torn } else { fault_kind(&error, true) };
-            let errno = error.raw_os_error().unwrap_or(0);
-            Event::SourceChanged { chunk, error: EntryError { entry, kind, errno, step: "send the source" } }
-        }
-    });
 }
 
 /// Asks for the next header, or for the payload of the one that came; a sending rail for the receiver's count.
@@ -541,7 +427,7 @@ pub(crate) fn on_head<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>, mut
     let heard = match &mut rail.half {
         Half::Send(half) => {
             let count = u64::from_le_bytes(*head.first_chunk().expect("longer than a count"));
-            on_consumed(&rail.base, half, cx, count).map(|()| Next::Idle)
+            half.zero_copy.on_consumed(&rail.base.socket, half.busy, cx, count).map(|()| Next::Idle)
         }
         Half::Recv(_) => {
             let sealed: &mut [u8; SEALED_HEADER_BYTES] = (&mut *head).try_into().expect("made with this length");
@@ -552,30 +438,6 @@ pub(crate) fn on_head<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>, mut
     };
     rail.head = Some(head);
     heard.unwrap_or_else(|breach| Next::Broken(RailEnd::Breach(breach)))
-}
-
-/// The receiver has consumed so many frames: what went of them by reference is ours again, if its kernel says so too. A count that anybody in
-/// between could forge must not let the next chunk's plain bytes be sent in the place of this one's sealed ones.
-fn on_consumed<P: Platform>(
-    base: &Base<P>,
-    half: &mut Sending<P::File>,
-    cx: &mut Cx<'_, P>,
-    count: u64,
-) -> Result<(), Breach> {
-    let zero_copy = &mut half.zero_copy;
-    // A frame counts here when its send is done, which may be reported after the peer's count.
-    if count <= zero_copy.consumed || count > zero_copy.frames + u64::from(half.busy) {
-        return Err(Breach::RailDirection);
-    }
-    zero_copy.consumed = count;
-    if zero_copy.in_flight.front().is_some_and(|frame| frame.count <= count) {
-        let acknowledged = zero_copy.stream_bytes.saturating_sub(cx.platform.unacknowledged(&base.socket));
-        while zero_copy.in_flight.front().is_some_and(|frame| frame.count <= count && frame.end <= acknowledged) {
-            let frame = zero_copy.in_flight.pop_front().expect("seen in front");
-            cx.give_buf(frame.buf);
-        }
-    }
-    Ok(())
 }
 
 /// A payload came: it is to be opened.
@@ -606,44 +468,15 @@ pub(crate) fn on_payload<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>, 
     }
     let Half::Recv(half) = &mut rail.half else { unreachable!("only receiving rails ask for payloads") };
     half.taking = Taking::Idle;
-    half.frames += 1;
     let (Mem::Buf(buf), Load::Header(header)) = (done.mem, slot.load) else {
         unreachable!("payload is received into bufs under a header")
     };
-    report_consumed(rail, cx);
+    half.consumed.on_frame(&rail.base, cx);
     Next::Received { header, buf }
 }
 
-/// Tells the sender how many frames were consumed whole.
-fn report_consumed<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>) {
-    let Half::Recv(half) = &mut rail.half else { return };
-    if half.reported == half.frames || rail.base.has_ended() {
-        return;
-    }
-    let Some(mut count) = half.count.take() else { return };
-    half.reported = half.frames;
-    count.copy_from_slice(&half.reported.to_le_bytes());
-    let (socket, len) = (rail.base.socket.clone(), count.len());
-    let slot = Slot { kind: Kind::Consumed, rail: cx.index, at: 0, done: 0, len, load: Load::None };
-    cx.submit(slot, Op::Send { socket, mem: Mem::Small(count), at: 0, len, lend: false });
-}
-
-/// A count is on its way, and perhaps another is due.
-pub(crate) fn on_consumed_sent<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>, mut slot: Slot, done: Done) {
-    let Mem::Small(count) = done.mem else { unreachable!("counts are sent from small memory") };
-    match done.result {
-        Ok(moved) if slot.done + moved < slot.len && moved > 0 && !rail.base.has_ended() => {
-            let socket = rail.base.socket.clone();
-            slot.done += moved;
-            let (at, len) = (slot.done, slot.len - slot.done);
-            cx.submit(slot, Op::Send { socket, mem: Mem::Small(count), at, len, lend: false });
-        }
-        // If it failed, the receive that is in flight will say why.
-        _ => {
-            if let Half::Recv(half) = &mut rail.half {
-                half.count = Some(count);
-            }
-            report_consumed(rail, cx);
-        }
-    }
+/// A count of frames consumed went to the sender.
+pub(crate) fn on_consumed_sent<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>, slot: Slot, done: Done) {
+    let Half::Recv(half) = &mut rail.half else { unreachable!("counts are the receiver's") };
+    half.consumed.on_sent(&rail.base, cx, slot, done);
 }

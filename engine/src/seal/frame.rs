@@ -1,4 +1,4 @@
-//! Seal and open: plain buf → frame, frame → plain buf; digest on the way.
+//! Seal and open: plain buf → frame, frame → plain buf.
 //!
 //! For: everything that touches payload between the disk and the network, one pass per stage, piece by piece so that each stage finds the
 //! bytes its neighbour left in cache.
@@ -6,24 +6,22 @@
 //! Invariants: a nonce is used once per key: the counter only grows, keys change every `EPOCH_FRAMES` frames, and a rail number (hence a
 //! secret) is used for one connection only; the header is sealed, so a chunk cannot be moved to another place; nothing is handed on
 //! before its tag held.
-//! Absent on purpose: where keys come from (app/link), which chunk goes next (proto).
+//! Absent on purpose: where keys come from (node/link), which chunk goes next (proto).
 //! Sources: RFC 5116 (AEAD), NIST SP 800-38D section 8 (nonces, GMAC), docs/protocol.md "Rails".
 
 use std::io;
 
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
-use blake3::hazmat::HasherExt;
-use crc_fast::CrcAlgorithm;
 use proto::PIECE_BYTES;
 use proto::books::Stage;
 use proto::error::Breach;
 use proto::negotiate::Cipher;
-use proto::wire::chunk::{ChunkKind, HEADER_BYTES, Header, SEALED_HEADER_BYTES, TAG_BYTES};
-use proto::wire::control::{Corrupt, Digest, DigestKind};
+use proto::wire::chunk::{HEADER_BYTES, Header, SEALED_HEADER_BYTES, TAG_BYTES};
+use proto::wire::control::Corrupt;
 use sys::mem::{Buf, HEADROOM};
 
 use crate::job::{Cover, RailKey, Terms};
-use crate::seal::digest::crc_digest;
+use crate::seal::hash::{Hash, HashAs, Hashed, Touch};
 use crate::worker::stages::Stopwatch;
 
 /// Frames under one key. × 16 MiB chunks = 2^36 pieces of at most 2^17 bytes at the very most 2^40 bytes; with 1 MiB chunks 64 GiB,
@@ -59,37 +57,6 @@ pub struct FrameSpan {
     pub len: usize,
 }
 
-/// What the digest pass found.
-#[derive(Debug, Clone, Copy)]
-pub struct Hashed {
-    /// CRC-64/NVME of the payload.
-    pub crc: u64,
-    /// Chaining value, file digest (one-chunk file) or CRC as digest.
-    pub digest: Digest,
-}
-
-/// Why a piece is handed out on its way through the passes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Touch {
-    /// Its bytes are wanted now.
-    Fill,
-    /// Between two passes: where a test flips bits.
-    Harm,
-    /// It was opened and hashed: its bytes may go on.
-    Drain,
-}
-
-/// What a payload is hashed as.
-#[derive(Debug, Clone, Copy)]
-pub struct HashAs {
-    /// Where it stands in its file.
-    pub offset: u64,
-    /// It is the whole file: the digest is the root, not a chaining value.
-    pub whole: bool,
-    /// A pack: only the CRC.
-    pub crc_only: bool,
-}
-
 fn algorithm(cipher: Cipher) -> &'static aead::Algorithm {
     match cipher {
         Cipher::Aes128Gcm => &aead::AES_128_GCM,
@@ -112,91 +79,6 @@ fn epoch_key(terms: &Terms, secret: &[u8; 32], epoch: u64) -> LessSafeKey {
 #[must_use]
 pub fn tag_count(cover: Cover, payload_bytes: usize) -> usize {
     if matches!(cover, Cover::Hashed | Cover::Bare) { 0 } else { payload_bytes.div_ceil(PIECE_BYTES) }
-}
-
-/// Running digests of one payload.
-struct Hash {
-    crc: crc_fast::Digest,
-    blake3: Option<blake3::Hasher>,
-    how: HashAs,
-}
-
-impl Hash {
-    fn new(kind: DigestKind, how: HashAs) -> Self {
-        let blake3 = (kind == DigestKind::Blake3 && !how.crc_only).then(|| {
-            let mut hasher = blake3::Hasher::new();
-            if !how.whole {
-                hasher.set_input_offset(how.offset);
-            }
-            hasher
-        });
-        Hash { crc: crc_fast::Digest::new(CrcAlgorithm::Crc64Nvme), blake3, how }
-    }
-
-    fn finish(self) -> Hashed {
-        let crc = self.crc.finalize();
-        let digest = match self.blake3 {
-            Some(hasher) if self.how.whole => *hasher.finalize().as_bytes(),
-            Some(hasher) => hasher.finalize_non_root(),
-            None if self.how.crc_only => [0; 32],
-            None => crc_digest(crc),
-        };
-        Hashed { crc, digest }
-    }
-
-    fn update(&mut self, piece: &[u8]) {
-        self.crc.update(piece);
-        if let Some(hasher) = &mut self.blake3 {
-            hasher.update(piece);
-        }
-    }
-
-    /// A piece that came: hashed, then handed on.
-    fn drain(
-        &mut self,
-        index: usize,
-        piece: &mut [u8],
-        watch: &mut Stopwatch,
-        touch: &mut impl FnMut(Touch, usize, &mut [u8]),
-    ) {
-        self.crc.update(piece);
-        // Between the two passes: what flips here is seen by the digest alone.
-        touch(Touch::Harm, index * PIECE_BYTES, piece);
-        if let Some(hasher) = &mut self.blake3 {
-            hasher.update(piece);
-        }
-        watch.lap(Stage::Hash);
-        touch(Touch::Drain, index * PIECE_BYTES, piece);
-        watch.lap(Stage::Write);
-    }
-
-    /// At the source: the header carries what was found.
-    fn finish_into(self, header: &mut Header) {
-        let crc_only = self.how.crc_only;
-        let hashed = self.finish();
-        header.crc = hashed.crc;
-        if !crc_only {
-            header.digest = hashed.digest;
-        }
-    }
-
-    /// At the sink: is it what the header says?
-    fn verdict(self, header: &Header, cover: Cover, watch: &mut Stopwatch) -> Result<Hashed, Corrupt> {
-        let crc_only = self.how.crc_only;
-        let hashed = self.finish();
-        watch.lap(Stage::Hash);
-        if cover == Cover::Bare {
-            return Ok(hashed); // of what came: nobody knows what should have
-        }
-        if hashed.crc != header.crc {
-            // Without tags the digest in the sealed header is what vouches: a wrong CRC may come from the wire as well.
-            return Err(if cover == Cover::Hashed { Corrupt::Wire } else { Corrupt::SourceMemory });
-        }
-        if !crc_only && hashed.digest != header.digest {
-            return Err(Corrupt::SinkMemory);
-        }
-        Ok(hashed)
-    }
 }
 
 impl Sealer {
@@ -409,47 +291,6 @@ impl Sealer {
     }
 }
 
-/// Fills and hashes a payload that no frame is made of (a datagram rail seals packets): `seal_filling` without the seal. `header.crc` and
-/// `header.digest` are set here.
-pub(crate) fn hash_filling(
-    kind: DigestKind,
-    header: &mut Header,
-    how: HashAs,
-    buf: &mut Buf,
-    watch: &mut Stopwatch,
-    mut touch: impl FnMut(Touch, usize, &mut [u8]) -> io::Result<()>,
-) -> io::Result<()> {
-    let mut hash = Hash::new(kind, how);
-    let payload = &mut buf.payload_mut()[..header.payload_bytes as usize];
-    for (index, piece) in payload.chunks_mut(PIECE_BYTES).enumerate() {
-        let filled = touch(Touch::Fill, index * PIECE_BYTES, piece);
-        watch.lap(Stage::Read);
-        filled?;
-        hash.update(piece);
-        watch.lap(Stage::Hash);
-        touch(Touch::Harm, index * PIECE_BYTES, piece)?;
-    }
-    hash.finish_into(header);
-    Ok(())
-}
-
-/// Checks a payload that came in packets, whose tags held: `open_draining` without opening.
-pub(crate) fn check_draining(
-    terms: &Terms,
-    header: &Header,
-    how: HashAs,
-    buf: &mut Buf,
-    watch: &mut Stopwatch,
-    mut touch: impl FnMut(Touch, usize, &mut [u8]),
-) -> Result<Hashed, Corrupt> {
-    let mut hash = Hash::new(terms.digest, how);
-    let payload = &mut buf.payload_mut()[..header.payload_bytes as usize];
-    for (index, piece) in payload.chunks_mut(PIECE_BYTES).enumerate() {
-        hash.drain(index, piece, watch, &mut touch);
-    }
-    hash.verdict(header, terms.cover.of(header.kind), watch)
-}
-
 fn place_of(header: &Header) -> [u8; PLACE_BYTES] {
     let encoded = header.encode();
     encoded[..PLACE_BYTES].try_into().expect("a header is longer")
@@ -460,26 +301,6 @@ fn piece_place(place: &[u8; PLACE_BYTES], index: usize) -> [u8; PLACE_BYTES + 4]
     bytes[..PLACE_BYTES].copy_from_slice(place);
     bytes[PLACE_BYTES..].copy_from_slice(&(index as u32).to_le_bytes());
     bytes
-}
-
-/// A pack has no digest of its own; its CRC guards it on the way.
-#[must_use]
-pub fn hash_as(header: &Header, file_bytes: u64, chunk_bytes: u32) -> HashAs {
-    match header.kind {
-        ChunkKind::Pack => HashAs { offset: 0, whole: false, crc_only: true },
-        ChunkKind::Range => {
-            HashAs { offset: header.offset, whole: file_bytes <= u64::from(chunk_bytes), crc_only: false }
-        }
-    }
-}
-
-/// The digest of a chunk at `offset` of a file of `file_bytes`: what its header would carry.
-#[must_use]
-pub fn chunk_digest(terms: &Terms, file_bytes: u64, offset: u64, bytes: &[u8]) -> Digest {
-    let whole = file_bytes <= u64::from(terms.chunk_bytes);
-    let mut hash = Hash::new(terms.digest, HashAs { offset, whole, crc_only: false });
-    hash.update(bytes);
-    hash.finish().digest
 }
 
 #[cfg(test)]

@@ -6,5 +6,7 @@
 //! Absent on purpose: where keys come from, which chunk goes next, I/O.
 
 pub mod frame; // a chunk as one frame of a stream
+pub mod hash; // the digests of a payload, taken at the source and checked at the sink
 pub mod packet; // runs of a unit ↔ datagrams
+mod packet_keys; // the keys of packets, by epoch
 pub mod digest; // chunk digests merged to the file's

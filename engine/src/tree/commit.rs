@@ -1,7 +1,7 @@
 //! The committer's work: what makes bytes durable and files visible, off the loop.
 //!
 //! For: step 11 of a chunk's path: fdatasync, journal, rename, fsync of the folder.
-//! In and out: tasks in order from the keeper; one answer each.
+//! In and out: tasks in order from the job driver; one answer each.
 //! Invariants: a journal record is appended after the flush of the data it speaks of, or says that it was not; a name appears after the
 //! flush its rung asks for.
 //! Absent on purpose: when to flush (machine::recv decides).
@@ -13,6 +13,17 @@ use proto::manifest::{Entry, EntryId};
 use proto::wire::control::Rung;
 
 use crate::platform::{Firm, SinkTree};
+
+/// Files above this length have a journal.
+pub const JOURNAL_FILE_BYTES_MIN: u64 = 16 << 20;
+/// A part is flushed and its journal appended after so many fresh bytes …
+pub const FLUSH_BYTES: u64 = 32 << 20;
+/// … or when the oldest of them is so old.
+pub const FLUSH_NS: u64 = 1_000_000_000;
+/// Before that, its journal notes what was written after so many bytes …
+pub const NOTE_BYTES: u64 = 8 << 20;
+/// … or when the oldest of them is so old.
+pub const NOTE_NS: u64 = 50_000_000;
 
 /// Work for the committer.
 #[derive(Debug)]

@@ -1,9 +1,9 @@
-//! An open file and the engine that moves its bytes.
+//! An open file and the mode that moves its bytes.
 //!
-//! For: ops on files: what each engine does to them before the kernel gets them, and after.
-//! In and out: a file and an `Engine` in; calls by that engine out.
-//! Invariants: an engine that the kernel or the file system refuses, at the first op or at any later one, gives way to `Buffered` for this
-//! file, and the refused op is made again: the bytes are the same by every engine.
+//! For: ops on files: what each mode does to them before the kernel gets them, and after.
+//! In and out: a file and an `IoMode` in; calls by that mode out.
+//! Invariants: a mode that the kernel or the file system refuses, at the first op or at any later one, gives way to `Buffered` for this
+//! file, and the refused op is made again: the bytes are the same by every mode.
 //! Absent on purpose: choosing (`tree/io_mode/mod.rs`), waiting (the ring).
 
 use std::fs::File;
@@ -12,8 +12,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use proto::storage::Engine;
-use proto::storage::race::Lane;
+use proto::storage::IoMode;
+use proto::storage::selection::Candidate;
 use sys::fs::Map;
 
 /// Written bytes after which `Early` has the kernel write them out: at 1 GB/s a disk is told every 8 ms, and at 8 MiB an ext4 extent is
@@ -21,7 +21,7 @@ use sys::fs::Map;
 const EARLY_BYTES: u64 = 8 << 20;
 /// What was read through the cache is let go of in such steps, one step behind: read-ahead and slower workers are still in the last one.
 const BEHIND_BYTES: u64 = 32 << 20;
-/// O_DIRECT is used where these borders are enough, which the engine keeps anyway (`source::file::SECTOR`, `sys::mem`).
+/// O_DIRECT is used where these borders are enough, which the mode keeps anyway (`source::file::SECTOR`, `sys::mem`).
 const DIRECT_ALIGN_MAX: u32 = 4096;
 
 /// An open file, and how its bytes are moved. Clones share it.
@@ -36,28 +36,28 @@ pub struct Handle {
     pub(crate) depth: usize,
 }
 
-/// Engines that a file system refused once: files opened later do not try them. Without this a file that is opened anew for each attempt
+/// I/O modes that a file system refused once: files opened later do not try them. Without this a file that is opened anew for each attempt
 /// would be refused for ever. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Refused(Arc<Said>);
 
 #[derive(Debug, Default)]
 struct Said {
-    /// Engines that were refused, bit by bit.
-    engines: AtomicU8,
+    /// I/O modes that were refused, bit by bit.
+    modes: AtomicU8,
     /// The error number when the kernel would not lock a buf; -1: reported.
     fixed: AtomicI32,
 }
 
 impl Refused {
-    fn put(&self, engine: Engine) {
-        self.0.engines.fetch_or(1 << engine as u8, Ordering::Relaxed);
+    fn put(&self, mode: IoMode) {
+        self.0.modes.fetch_or(1 << mode as u8, Ordering::Relaxed);
     }
 
     /// Was this one refused?
     #[must_use]
-    pub fn has(&self, engine: Engine) -> bool {
-        self.0.engines.load(Ordering::Relaxed) & (1 << engine as u8) != 0
+    pub fn has(&self, mode: IoMode) -> bool {
+        self.0.modes.load(Ordering::Relaxed) & (1 << mode as u8) != 0
     }
 
     /// The kernel would not be told of a buf for good.
@@ -81,7 +81,7 @@ impl Refused {
 /// How the bytes of one open file are moved.
 #[derive(Debug)]
 pub(crate) struct By {
-    engine: AtomicU8,
+    mode: AtomicU8,
     /// Calls are made on the worker's thread.
     at_once: bool,
     map: Option<Map>,
@@ -134,35 +134,35 @@ impl Handle {
     /// worker's thread.
     #[must_use]
     pub fn new(file: File) -> Handle {
-        Handle::by(file, Engine::Buffered, 0, false, &Refused::default())
+        Handle::by(file, IoMode::Buffered, 0, false, &Refused::default())
     }
 
-    /// A file that is moved by this engine, or by `Buffered` where it cannot be. `map_bytes`: what `Mmap` maps. `behind`: what is read
+    /// A file that is moved by this mode, or by `Buffered` where it cannot be. `map_bytes`: what `Mmap` maps. `behind`: what is read
     /// through the cache leaves it again.
     #[must_use]
-    pub fn by(file: File, engine: Engine, map_bytes: u64, behind: bool, refused: &Refused) -> Handle {
+    pub fn by(file: File, mode: IoMode, map_bytes: u64, behind: bool, refused: &Refused) -> Handle {
         let in_memory = sys::fs::is_memory_file_system(&file);
-        let mut engine = if refused.has(engine) { Engine::Buffered } else { engine };
+        let mut mode = if refused.has(mode) { IoMode::Buffered } else { mode };
         let mut map = None;
-        match engine {
-            Engine::Direct if !set_direct(&file) => {
-                refused.put(engine);
-                engine = Engine::Buffered;
+        match mode {
+            IoMode::Direct if !set_direct(&file) => {
+                refused.put(mode);
+                mode = IoMode::Buffered;
             }
-            Engine::Mmap => {
+            IoMode::Mmap => {
                 map = Map::new(&file, map_bytes).ok();
                 if map.is_none() {
-                    engine = Engine::Buffered;
+                    mode = IoMode::Buffered;
                 }
             }
             _ => {}
         }
         let file = Arc::new(file);
-        let behind = (behind && engine.fills_cache() && !in_memory)
+        let behind = (behind && mode.fills_cache() && !in_memory)
             .then(|| Behind { file: Arc::clone(&file), step: AtomicU64::new(0) });
         let at_once = in_memory || map.is_some();
         let by = By {
-            engine: AtomicU8::new(engine as u8),
+            mode: AtomicU8::new(mode as u8),
             at_once,
             map,
             refused: refused.clone(),
@@ -172,9 +172,9 @@ impl Handle {
         Handle { file, by: Arc::new(by), turns: None, io_bytes: usize::MAX, depth: 0 }
     }
 
-    /// The same, by operations of this lane's size and number.
-    pub(crate) fn in_lane(self, lane: Lane) -> Handle {
-        Handle { io_bytes: lane.io_bytes as usize, depth: usize::from(lane.depth), ..self }
+    /// The same, by operations of this candidate's size and number.
+    pub(crate) fn by_candidate(self, candidate: Candidate) -> Handle {
+        Handle { io_bytes: candidate.io_bytes as usize, depth: usize::from(candidate.depth), ..self }
     }
 
     /// The same, for a file that several workers of this process write.
@@ -182,10 +182,10 @@ impl Handle {
         Handle { turns: Some(turns), ..self }
     }
 
-    /// The engine that moves it now.
+    /// The mode that moves it now.
     #[must_use]
-    pub fn engine(&self) -> Engine {
-        Engine::by_number(self.by.engine.load(Ordering::Relaxed)).unwrap_or(Engine::Buffered)
+    pub fn mode(&self) -> IoMode {
+        IoMode::by_number(self.by.mode.load(Ordering::Relaxed)).unwrap_or(IoMode::Buffered)
     }
 
     /// Are its calls made on the worker's thread?
@@ -194,25 +194,25 @@ impl Handle {
     }
 
     /// An op made by `engine` came back refused: does the file go on in another way? Then the op is to be made again.
-    pub(crate) fn gives_way(&self, engine: Engine, error: &io::Error) -> bool {
+    pub(crate) fn gives_way(&self, mode: IoMode, error: &io::Error) -> bool {
         // A file system that takes the flag and not the op says EINVAL to O_DIRECT, EOPNOTSUPP to a flag of RWF_.
         const EINVAL: i32 = 22;
         const EOPNOTSUPP: i32 = 95;
-        if !matches!(engine, Engine::Direct | Engine::Dontcache)
+        if !matches!(mode, IoMode::Direct | IoMode::Dontcache)
             || !matches!(error.raw_os_error(), Some(EINVAL | EOPNOTSUPP))
         {
             return false;
         }
-        self.by.refused.put(engine);
-        if self.by.engine.swap(Engine::Buffered as u8, Ordering::Relaxed) == Engine::Direct as u8 {
+        self.by.refused.put(mode);
+        if self.by.mode.swap(IoMode::Buffered as u8, Ordering::Relaxed) == IoMode::Direct as u8 {
             let _ = sys::fs::set_direct(&self.file, false);
         }
         true
     }
 
     /// Before a write of so many bytes.
-    pub(crate) fn on_write(&self, engine: Engine, bytes: usize) {
-        if engine == Engine::Early && self.by.unsent.fetch_add(bytes as u64, Ordering::Relaxed) >= EARLY_BYTES {
+    pub(crate) fn on_write(&self, mode: IoMode, bytes: usize) {
+        if mode == IoMode::Early && self.by.unsent.fetch_add(bytes as u64, Ordering::Relaxed) >= EARLY_BYTES {
             self.by.unsent.store(0, Ordering::Relaxed);
             // It promises nothing and may fail: the flush of the part does and tells.
             let _ = sys::fs::start_write_out(&self.file, 0, 0);

@@ -4,7 +4,7 @@
 //! In and out: an entry and a hold of what stands there; what could not be kept comes back.
 //! Invariants: owner first, then attributes, then mode, then time: each of these undoes or moves what comes after it; nothing outside
 //! of what is permitted is ever set; setuid stands only on a file whose owner is the source's.
-//! Absent on purpose: who permits what (app), names (sink.rs).
+//! Absent on purpose: who permits what (node), names (sink.rs).
 
 use std::io;
 

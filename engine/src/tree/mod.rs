@@ -15,19 +15,19 @@ pub mod commit; // flush, rename: the committer's work, off the loop
 pub mod handle; // an open file and its I/O mode
 pub mod io_mode; // which I/O mode moves a file
 pub mod ids; // users and groups by name
+mod facts; // what the kernel says of a file
 mod meta; // owner, attributes, mode, time: read and set
 
 use proto::striped::Whole;
 
 pub use io_mode::LARGE_FILE_BYTES_MIN;
-use sink::runs;
 
 /// The volumes that a job reads.
 pub type Sources = volumes::source::Volumes<source::LinuxSource>;
 /// The volumes that a job writes.
 pub type Sinks = volumes::Volumes<sink::LinuxSink>;
 
-/// What the file systems of a job's sources gave together in earlier races, bit/s; 0: not known of all, or the bytes are in memory.
+/// What the file systems of a job's sources gave together in earlier measurements, bit/s; 0: not known of all, or the bytes are in memory.
 #[must_use]
 pub fn read_bps(sources: &Sources) -> u64 {
     io_mode::together_bps(sources.trees().iter().map(source::LinuxSource::remembered))
@@ -72,8 +72,11 @@ pub(crate) fn is_piece(name: &[u8]) -> bool {
     name.starts_with(PREFIX.as_bytes()) && PIECE_ENDINGS.iter().any(|it| name.ends_with(it.as_bytes()))
 }
 
-/// What tells a volume of a set from an empty folder; see `node/src/job/volumes.rs`.
+/// What tells a volume of a set from an empty folder; see `node/src/job/endpoint/volumes.rs`.
 pub const VOLUME_MARK: &[u8] = b".longhaul-volume";
+
+/// Where jobs that run say so, at the top of a destination; see `sink/runs.rs`.
+const RUNS_FOLDER: &[u8] = b".longhaul-runs";
 
 /// How our own files in a destination begin.
 pub const PREFIX: &str = ".longhaul-";
@@ -83,7 +86,7 @@ pub const PREFIX: &str = ".longhaul-";
 pub fn is_ours(name: &[u8]) -> bool {
     const ENDINGS: [&[u8]; 3] = [b".part", b".journal", b".lock"];
     name == VOLUME_MARK
-        || name == runs::FOLDER
+        || name == RUNS_FOLDER
         || is_piece(name)
         || name.starts_with(PREFIX.as_bytes()) && ENDINGS.iter().any(|ending| name.ends_with(ending))
 }

@@ -61,8 +61,8 @@ impl Bound {
             return;
         }
         self.change(|free_at| {
-            let owed = u128::from(free_at.saturating_sub(now_ns)) * u128::from(had) / u128::from(rate.max(1));
-            if owed == 0 { free_at } else { now_ns.saturating_add(u64::try_from(owed).unwrap_or(u64::MAX)) }
+            let left_ns = u128::from(free_at.saturating_sub(now_ns)) * u128::from(had) / u128::from(rate.max(1));
+            if left_ns == 0 { free_at } else { now_ns.saturating_add(u64::try_from(left_ns).unwrap_or(u64::MAX)) }
         });
     }
 

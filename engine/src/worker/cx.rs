@@ -1,8 +1,8 @@
-//! What a step works with besides its rail and its end, and what it may report to the job.
+//! What a step works with besides its rail and its end, what it may report to the job, and what it says is next.
 //!
 //! For: steps that are functions: `fn step(&mut Rail, &mut Cx) -> Next`.
 //! In and out: borrowed by the loop for one call of a step.
-//! Invariants: a `Cx` reaches nothing of another rail or another job; ops that are put here belong to the rail in hand.
+//! Invariants: a `Cx` reaches nothing of another rail or another job; ops that are put here belong to the rail at work.
 //! Absent on purpose: rails and ends (the loop hands them over beside it), order (the loop).
 
 use std::io;
@@ -10,13 +10,30 @@ use std::io;
 use proto::manifest::EntryId;
 use proto::send::Assignment;
 use proto::wire::chunk::Header;
-use proto::wire::control::FaultKind;
+use proto::wire::control::{Digest, FaultKind};
 use sys::mem::{Buf, Mem};
 
-use crate::job::{EntryError, Event, EventQueue, Terms, fault_kind, first_entry};
+use crate::job::{EntryError, Event, EventQueue, RailEnd, Terms, fault_kind, first_entry};
 use crate::platform::{Op, Platform};
 use crate::worker::slots::{Slot, Slots};
 use crate::worker::stages::Stopwatch;
+
+/// What comes after a step; the loop does it.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// Nothing: this rail has no more to do for now.
+    Idle,
+    /// A header came on a stream: once the sink admits it, its payload may be received.
+    Announced(Header),
+    /// A payload came: it is to be opened and to land.
+    Received { header: Header, buf: Buf },
+    /// A chunk is in its place already, and was checked there.
+    Landed { header: Header, digest: Digest },
+    /// A unit is to be read again, for which the loop finds a buf.
+    WantsBuf,
+    /// The rail ends.
+    Broken(RailEnd),
+}
 
 /// What a rail may take of the worker in this iteration, and who else is there.
 #[derive(Debug, Clone, Copy)]
@@ -42,9 +59,9 @@ pub(crate) struct Cx<'a, P: Platform> {
     pub(crate) events: &'a mut EventQueue,
     /// What both ends of the job agreed.
     pub(crate) terms: Terms,
-    /// Index of the rail in hand, as slots name it.
+    /// Index of the rail at work, as slots name it.
     pub(crate) index: usize,
-    /// Number of the rail in hand, as both ends name it.
+    /// Number of the rail at work, as both ends name it.
     pub(crate) rail: u16,
     /// See `Share`.
     pub(crate) share: Share,

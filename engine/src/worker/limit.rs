@@ -4,7 +4,7 @@
 //! In and out: packets that held in; whether they count as having come, out; what was taken and what was not, for whoever judges the sender.
 //! Invariants: over any two seconds no more is taken than rate × time and a tenth; what is not taken is as if it had been lost on the way: not
 //! acknowledged, and paid for by nobody; forged packets are not asked about, so nobody else uses up a sender's right. No lock, no memory.
-//! Absent on purpose: how long a sender may go on like that, and from when a new rate holds (the keeper knows when it was told).
+//! Absent on purpose: how long a sender may go on like that, and from when a new rate holds (the job driver knows when it was told).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

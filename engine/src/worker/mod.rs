@@ -6,7 +6,10 @@
 //! each other. The loop waits only in `Platform::wait`.
 //! Absent on purpose: deciding what to send (`proto`, by the job's end), names, fsync, rename (job ends and committers).
 
+mod commands; // what workers are told
 mod steps; // the calls of steps
+mod bufs; // who gets a buf
+mod waiting; // why an iteration waits
 pub(crate) mod cx; // what a step works with
 pub(crate) mod slots; // ops in flight
 pub mod stages; // every moment of the thread booked to one stage
@@ -15,23 +18,18 @@ pub mod limit; // and what comes of a sender that ignores it
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::Receiver;
 
 use proto::books::Stage;
-use proto::rate::RateConfig;
-use proto::send::{Assignment, Unit};
 
 use crate::ends::End;
-use crate::ends::file_sink::LOOK_NS;
-use crate::job::{Cmd, Event, EventQueue, JobNo, JobPart, RailPace, Terms};
+use crate::job::{Cmd, Event, EventQueue, JobNo, Terms};
 use crate::platform::{Done, Platform};
 use crate::rail::Rail;
-use crate::rail::base::Base;
-use crate::rail::datagram::{BURSTS_PER_ITERATION, Datagram, Pause};
-use crate::rail::stream::Stream;
+use crate::rail::datagram::BURSTS_PER_ITERATION;
 use crate::worker::bound::Bound;
 use crate::worker::cx::Share;
-use crate::worker::slots::{KINDS, Kind, Slots};
+use crate::worker::slots::Slots;
 use crate::worker::stages::{Counters, Stopwatch};
 
 /// A job on this worker.
@@ -135,7 +133,7 @@ impl<P: Platform> Worker<P> {
         let busy_from = self.platform.busy_ns();
         self.platform.wait(sleep_ns, &mut done);
         let busy = self.platform.busy_ns().saturating_sub(busy_from);
-        self.watch.lap_wait(stage, work_of(stage), busy);
+        self.watch.lap_wait(stage, waiting::work_of(stage), busy);
         // Commands after completions: what a completed receive speaks of was told to us before the peer could send it.
         let go_on = self.take_commands();
         let some = done.len().min(DONE_PER_ITERATION);
@@ -158,154 +156,6 @@ impl<P: Platform> Worker<P> {
             _ => None,
         });
         format!("{free} bufs free, reserve {}, rails {:#?}", self.reserve, rails.collect::<Vec<_>>())
-    }
-
-    fn why_wait(&self, sleep_ns_max: u64) -> (Stage, u64) {
-        if self.late {
-            return (Stage::Idle, 1_000_000);
-        }
-        let now = self.platform.now_ns();
-        let mut counts = [0_usize; KINDS];
-        let mut sleep_ns = sleep_ns_max;
-        for slot in self.slots.iter() {
-            counts[slot.kind as usize] += 1;
-        }
-        let (mut held, mut hungry, mut paused, mut stuck, mut listening) = (false, false, false, false, false);
-        for rail in self.rails.iter().flatten() {
-            paused |= rail.base().paused;
-            match rail {
-                Rail::Stream(rail) => {
-                    if let Some(wait_ns) = rail.held_ns(now) {
-                        held = true;
-                        sleep_ns = sleep_ns.min(wait_ns);
-                    }
-                    hungry |= rail.is_hungry();
-                }
-                Rail::Datagram(rail) if !rail.wire.base.has_ended() => {
-                    sleep_ns = sleep_ns.min(rail.wake_ns().saturating_sub(now));
-                    held |= rail.pause() == Pause::Cap;
-                    stuck |= rail.pause() == Pause::Path;
-                    listening |= rail.is_receiving();
-                }
-                Rail::Datagram(_) => {}
-            }
-        }
-        let holds = self.jobs.values().any(|job| job.end.holds());
-        if holds {
-            sleep_ns = sleep_ns.min(LOOK_NS);
-        }
-        let of = |kind: Kind| counts[kind as usize];
-        let stage = if held {
-            Stage::WaitRate
-        } else if paused || holds || (hungry && of(Kind::Write) > 0) {
-            Stage::WaitWrite
-        } else if stuck || of(Kind::Send) > 0 {
-            Stage::WaitSend
-        } else if of(Kind::Read) + of(Kind::Reload) > 0 {
-            Stage::WaitRead
-        } else if listening || of(Kind::Head) + of(Kind::Payload) > 0 {
-            Stage::WaitRecv
-        } else if of(Kind::Write) + of(Kind::Spill) + of(Kind::Check) > 0 {
-            Stage::WaitWrite
-        } else {
-            Stage::Idle
-        };
-        (stage, sleep_ns)
-    }
-
-    fn take_commands(&mut self) -> bool {
-        loop {
-            match self.mailbox.try_recv() {
-                Ok(Cmd::Stop) | Err(TryRecvError::Disconnected) => return false,
-                Ok(cmd) => self.obey(cmd),
-                Err(TryRecvError::Empty) => return true,
-            }
-        }
-    }
-
-    fn obey(&mut self, cmd: Cmd<P>) {
-        match cmd {
-            Cmd::Open { job, part } => self.open_job(job, part),
-            Cmd::Close { job } => {
-                if let Some(job) = self.jobs.get_mut(&job) {
-                    job.closing = true;
-                }
-                self.cut_rails(|rail| rail.base().job == job);
-            }
-            Cmd::RailUp { job, rail, socket, key } => {
-                let Some(state) = self.jobs.get(&job).filter(|state| !state.closing) else { return };
-                let (terms, sends) = (state.terms, state.end.sends());
-                let base = Base::new(job, rail, socket, state.bound.clone());
-                let rail = if sends {
-                    let zero_copy = self.platform.lend_ready(&base.socket);
-                    Stream::sending(base, terms, key, zero_copy)
-                } else {
-                    Stream::receiving(base, terms, key)
-                };
-                self.add_rail(Rail::Stream(Box::new(rail)));
-            }
-            Cmd::PacketsUp { job, rail, socket, key, path } => {
-                let Some(state) = self.jobs.get(&job).filter(|state| !state.closing) else { return };
-                let base = Base::new(job, rail, socket, state.bound.clone());
-                let now = self.platform.now_ns();
-                let rail = Datagram::new(now, base, path, &key, &state.terms, state.end.sends());
-                self.add_rail(Rail::Datagram(Box::new(rail)));
-            }
-            Cmd::RailMoved { job, rail, socket } => {
-                let found = self.find_rail(|it| it.base().job == job && it.base().number == rail);
-                if let Some(Rail::Datagram(rail)) = found.and_then(|index| self.rails[index].as_mut()) {
-                    let old = rail.move_to(socket);
-                    self.platform.cut(&old);
-                }
-            }
-            Cmd::RailDown { job, rail } => self.cut_rails(|it| it.base().job == job && it.base().number == rail),
-            Cmd::Backpressure { job, on } => {
-                for rail in self.rails.iter_mut().flatten().filter(|rail| rail.base().job == job) {
-                    rail.base_mut().paused = on;
-                }
-            }
-            Cmd::Pace { job, pace: RailPace { target, min, policy } } => {
-                let now = self.platform.now_ns();
-                for rail in self.rails.iter_mut().flatten().filter(|rail| rail.base().job == job) {
-                    rail.set_rate(now, |had| RateConfig { target, min, policy, ..had });
-                }
-            }
-            Cmd::Send { job, assignment } => {
-                each_path(&assignment, |path| crate::fault::panic_if_asked("sending worker", path));
-                let mut rails = self.rails.iter_mut().flatten();
-                let rail = rails.find(|rail| rail.base().job == job && rail.base().number == assignment.rail);
-                // A rail that died meanwhile said so; the receiver's report brings the chunk back to the machine.
-                if let Some(feed) = rail.and_then(Rail::feed) {
-                    feed.waiting.push_back(assignment);
-                }
-            }
-            Cmd::Expect { job, entries } => {
-                entries.iter().for_each(|entry| crate::fault::panic_if_asked("receiving worker", &entry.path));
-                if let Some(End::Sink(sink)) = self.jobs.get_mut(&job).map(|job| &mut job.end) {
-                    sink.expect(entries);
-                }
-            }
-            Cmd::Forget { job, entries } => match self.jobs.get_mut(&job).map(|job| &mut job.end) {
-                Some(End::Source(source)) => source.forget(&entries),
-                Some(End::Sink(sink)) => sink.forget(&entries),
-                None => {}
-            },
-            Cmd::Stop => unreachable!("taken above"),
-        }
-    }
-
-    fn open_job(&mut self, job: JobNo, part: JobPart<P>) {
-        let JobPart { role, terms, events, bound } = part;
-        let end = End::new(role, self.platform.node());
-        let state = JobState { end, terms, events, bound, closing: false, closed: false };
-        assert!(self.jobs.insert(job, state).is_none(), "job numbers are never used twice");
-    }
-
-    fn add_rail(&mut self, rail: Rail<P>) {
-        match self.rails.iter().position(Option::is_none) {
-            Some(index) => self.rails[index] = Some(rail),
-            None => self.rails.push(Some(rail)),
-        }
     }
 
     fn find_rail(&self, which: impl Fn(&Rail<P>) -> bool) -> Option<usize> {
@@ -342,23 +192,5 @@ impl<P: Platform> Worker<P> {
             self.late |= job.events.flush();
         }
         self.jobs.retain(|_, job| !job.closed || job.events.flush());
-    }
-}
-
-fn each_path(assignment: &Assignment, mut with: impl FnMut(&[u8])) {
-    match &assignment.unit {
-        Unit::Range { entry, .. } => with(&entry.path),
-        Unit::Pack { entries } => entries.iter().for_each(|entry| with(&entry.path)),
-    }
-}
-
-/// What the thread did while it was booked as waiting.
-fn work_of(wait: Stage) -> Stage {
-    match wait {
-        Stage::WaitRead => Stage::Read,
-        Stage::WaitSend => Stage::Send,
-        Stage::WaitRecv => Stage::Recv,
-        Stage::WaitWrite => Stage::Write,
-        _ => Stage::Loop,
     }
 }

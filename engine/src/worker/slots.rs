@@ -6,7 +6,7 @@
 //! ops is the number of its slots, so that no step has to keep one.
 //! Absent on purpose: the memory that an op owns (it travels with the op, see `platform`).
 
-use proto::send::{Assignment, CHUNKS_IN_HAND_MAX};
+use proto::send::{Assignment, CHUNKS_IN_FLIGHT_MAX};
 use proto::wire::chunk::Header;
 use proto::wire::control::Digest;
 
@@ -85,7 +85,7 @@ pub(crate) struct Slots {
 impl Slots {
     /// Room for as many ops as a few rails have in flight at the most; with more rails it grows once.
     pub(crate) fn new() -> Self {
-        const ROOM: usize = 8 * (CHUNKS_IN_HAND_MAX + 4);
+        const ROOM: usize = 8 * (CHUNKS_IN_FLIGHT_MAX + 4);
         Slots { slots: Vec::with_capacity(ROOM), free: Vec::with_capacity(ROOM), of_rail: Vec::with_capacity(64) }
     }
 

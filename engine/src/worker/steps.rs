@@ -1,25 +1,24 @@
 //! The calls of steps: every step of every rail and end is called here, and what it returns is done here.
 //!
-//! For: the order of one iteration's work, and whatever concerns more than one rail: who gets a buf, and whose is taken back.
+//! For: the order of one iteration's work.
 //! In and out: completions in; calls of `ends`, `seal` and `rail`, each with its rail, its end and a `Cx`.
-//! Invariants: no step calls a step of another module; bufs that senders may not take are left to receivers, so two ends in one process
-//! cannot starve each other.
-//! Absent on purpose: commands and events of whole jobs (`worker`), what a step does.
+//! Invariants: no step calls a step of another module; every rail gets one go at each step of an iteration.
+//! Absent on purpose: commands and events of whole jobs (`commands`, `worker`), who gets a buf (`bufs`), what a step does.
 
 use proto::books::Stage;
 use proto::wire::chunk::Header;
 use sys::mem::Buf;
 
 use crate::ends::End;
-use crate::ends::file_sink::{Held, report_landed};
+use crate::ends::file_sink::report_landed;
+use crate::ends::held::Held;
 use crate::job::{JobNo, RailEnd};
 use crate::platform::{Done, Harm, Platform};
-use crate::rail::base::Next;
 use crate::rail::datagram::BURSTS_PER_ITERATION;
 use crate::rail::{Rail, datagram, stream};
-use crate::seal::frame::{Touch, check_draining};
+use crate::seal::hash::{Touch, check_draining};
 use crate::worker::Worker;
-use crate::worker::cx::{Cx, Share};
+use crate::worker::cx::{Cx, Next, Share};
 use crate::worker::slots::Kind;
 
 impl<P: Platform> Worker<P> {
@@ -224,25 +223,6 @@ impl<P: Platform> Worker<P> {
         }
     }
 
-    /// A buf for a chunk that is sent for the first time.
-    fn buf_to_fill(&mut self, is_small: bool) -> Option<Buf> {
-        let left = self.left_by_fill;
-        let pool = self.platform.pool();
-        let buf = if pool.free() > left { pool.take() } else { None };
-        // Hundreds of jobs have all bufs away, for seconds where their peers are slow: a newcomer's small file does not wait for them.
-        let buf = buf.or_else(|| if is_small { self.platform.pool().take_small() } else { None });
-        // All rails are asked for something to unload once in an iteration, not by each of hundreds that wait.
-        let unloaded = buf.is_none() && self.may_unload && self.unload_oldest(None);
-        self.may_unload &= buf.is_some() || unloaded;
-        buf.or_else(|| if unloaded { self.platform.pool().take() } else { None })
-    }
-
-    /// Bufs that chunks sent for the first time leave to others: to receivers, and one to repairs, which receivers may wait for.
-    fn count_left_by_fill(&self) -> usize {
-        let has_datagrams = self.rails.iter().flatten().any(|rail| matches!(rail, Rail::Datagram(_)));
-        self.reserve + usize::from(self.share.receivers > 0 && has_datagrams)
-    }
-
     /// Reads units again of which something was lost, as far as there are bufs.
     fn reload_wanted(&mut self, index: usize) {
         while let Some(unit) = self.rails[index].as_mut().and_then(|rail| rail.datagram()?.next_wanted()) {
@@ -254,33 +234,6 @@ impl<P: Platform> Worker<P> {
                 None => return rail.want_later(unit),
             }
         }
-    }
-
-    /// A buf to read a unit again into. Chunks that wait for their turn make room if nothing else does: repairs go before them.
-    fn buf_to_reload(&mut self, index: usize) -> Option<Buf> {
-        let reserve = if self.share.receivers > 0 { self.reserve } else { 0 };
-        if self.platform.pool().free() <= reserve && !self.unload_oldest(Some(index)) {
-            return self.rails[index].as_mut()?.feed()?.take_back_last();
-        }
-        self.platform.pool().take()
-    }
-
-    /// Memory is short: the buf of the unit that was sent longest ago, on whatever rail, goes back to the pool. Of equals, one of the rail in
-    /// hand.
-    fn unload_oldest(&mut self, in_hand: Option<usize>) -> bool {
-        let oldest = self.rails.iter().enumerate().filter_map(|(index, rail)| match rail {
-            Some(Rail::Datagram(rail)) => {
-                let (sent_ns, unit) = rail.oldest_sent()?;
-                Some((sent_ns, unit, in_hand != Some(index), index))
-            }
-            _ => None,
-        });
-        let Some((_, unit, _, index)) = oldest.min() else { return false };
-        let buf = self.rails[index].as_mut().and_then(|rail| rail.datagram()?.unload(unit));
-        if let Some(buf) = buf {
-            self.platform.pool().give(buf);
-        }
-        true
     }
 
     /// Cuts all rails that are like this, after a word to the peer where the rail has one.

@@ -11,17 +11,17 @@ use std::path::Path;
 
 use engine::platform::Platform;
 use engine::tree::handle::{Handle, Refused};
-use proto::storage::{Engine, Engines};
+use proto::storage::{IoMode, IoModes};
 use sys::ring::Kind;
 
 use super::pair::{Hook, Scratch, Setup, Way, move_tree, noise};
 use super::{CHUNK, World, discards, parts, read_all, real, same, sources, write_all};
 
 #[test]
-fn every_engine_keeps_every_promise_about_files() {
+fn every_io_mode_keeps_every_promise_about_files() {
     for driver in [Kind::Uring, Kind::Plain] {
-        for engine in Engine::ALL {
-            let make = real(driver, Way::Pair, Engines::both(engine));
+        for engine in IoMode::ALL {
+            let make = real(driver, Way::Pair, IoModes::both(engine));
             sources(&make("engine-sources"));
             parts(&make("engine-parts"));
             discards(&make("engine-discards"));
@@ -38,14 +38,14 @@ fn in_memory(name: &str) -> (File, std::path::PathBuf) {
 }
 
 #[test]
-fn an_engine_that_is_refused_gives_way_and_the_bytes_are_the_same() {
+fn an_io_mode_that_is_refused_gives_way_and_the_bytes_are_the_same() {
     for driver in [Kind::Uring, Kind::Plain] {
-        for engine in Engine::ALL {
+        for engine in IoMode::ALL {
             let (file, path) = in_memory(&format!("refused-{driver:?}-{engine}"));
             let content = noise(CHUNK, 7);
             file.set_len(CHUNK as u64).expect("room");
             let file = Handle::by(file, engine, CHUNK as u64, true, &Refused::default());
-            let mut platform = real(driver, Way::Pair, Engines::default())("refused").platform();
+            let mut platform = real(driver, Way::Pair, IoModes::default())("refused").platform();
             write_all(&mut platform, &file, 0, &content);
             assert!(read_all(&mut platform, &file, 0, CHUNK) == content, "{engine} by {driver:?}");
             assert_eq!(platform.pool().free(), 4, "every op gave its memory back");
@@ -62,28 +62,28 @@ fn o_direct_gives_way_in_mid_file_when_an_op_is_refused() {
         let path = scratch.from().join("a");
         let content = noise(CHUNK, 8);
         std::fs::write(&path, &content).expect("room");
-        let file = Handle::by(File::open(&path).expect("just made"), Engine::Direct, 0, false, &refused);
-        let mut platform = real(driver, Way::Pair, Engines::default())("midway").platform();
+        let file = Handle::by(File::open(&path).expect("just made"), IoMode::Direct, 0, false, &refused);
+        let mut platform = real(driver, Way::Pair, IoModes::default())("midway").platform();
         assert!(read_all(&mut platform, &file, 0, 8192) == content[..8192]);
-        let before = file.engine();
+        let before = file.mode();
         // No file system reads from the middle of a sector past the cache: the op is refused, as some refuse later ones that are whole.
         assert!(read_all(&mut platform, &file, 8192 + 100, 4096) == content[8192 + 100..][..4096]);
-        if before == Engine::Direct {
-            assert_eq!(file.engine(), Engine::Buffered, "it gave way");
-            assert!(refused.has(Engine::Direct), "files opened later do not try it again");
+        if before == IoMode::Direct {
+            assert_eq!(file.mode(), IoMode::Buffered, "it gave way");
+            assert!(refused.has(IoMode::Direct), "files opened later do not try it again");
         }
         assert!(read_all(&mut platform, &file, 0, CHUNK) == content, "and goes on");
     }
 }
 
 #[test]
-fn whole_jobs_arrive_by_every_engine() {
+fn whole_jobs_arrive_by_every_io_mode() {
     let hook: Hook = std::sync::Arc::new(|_, turn| turn());
     let scratch = Scratch::new("engines");
     std::fs::write(scratch.from().join("a"), noise(17 * CHUNK + 100, 1)).expect("room");
     std::fs::write(scratch.from().join("b"), noise(CHUNK + 1, 2)).expect("room");
-    for engine in Engine::ALL {
-        let setup = Setup { engines: Engines::both(engine), keep: false, ..Setup::new(Kind::Uring, Way::Pair) };
+    for engine in IoMode::ALL {
+        let setup = Setup { io_modes: IoModes::both(engine), keep: false, ..Setup::new(Kind::Uring, Way::Pair) };
         let (sent, came) = move_tree(&scratch.from(), &scratch.to(), setup, &hook);
         assert_eq!((sent.tally.files_done, sent.tally.failed), (2, 0), "{engine} {:?}", sent.faults);
         assert_eq!(sent.lines, came.lines, "both hold the same receipt");

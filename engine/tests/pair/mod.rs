@@ -1,8 +1,8 @@
 //! Both ends of a job on this host: real files, real sockets, real rings, one thread per worker.
 //!
-//! For: tests that must see Linux itself, driven as the daemon's keepers drive it.
+//! For: tests that must see Linux itself, driven as the daemon's job drivers drive it.
 //! In and out: two folders and a `Setup` in; both records out.
-//! Invariants: the calling thread is both keepers; frames pass as values (the codec has its own tests).
+//! Invariants: the calling thread is both job drivers; frames pass as values (the codec has its own tests).
 //! Absent on purpose: TLS, greeting, receipts' signatures.
 
 use std::collections::HashMap;
@@ -28,8 +28,8 @@ use engine::worker::Worker;
 use engine::worker::stages::Counters;
 use proto::flow::FlowConfig;
 use proto::negotiate::{Cipher, Plan};
-use proto::rate::{Law, Policy, RateConfig};
-use proto::storage::Engines;
+use proto::rate::{ControllerKind, Policy, RateConfig};
+use proto::storage::IoModes;
 use proto::wire::control::{DigestKind, Rung};
 use sys::fs::Dir;
 use sys::ring::{Kind, Waker};
@@ -55,7 +55,7 @@ pub(crate) struct Setup {
     pub(crate) driver: Kind,
     pub(crate) way: Way,
     pub(crate) rails: u16,
-    pub(crate) engines: Engines,
+    pub(crate) io_modes: IoModes,
     pub(crate) cover: Cover,
     pub(crate) rung: Rung,
     pub(crate) keep: bool,
@@ -69,7 +69,7 @@ impl Setup {
             driver,
             way,
             rails: 1,
-            engines: Engines::default(),
+            io_modes: IoModes::default(),
             cover: Cover::Sealed,
             rung: Rung::Published,
             keep: true,
@@ -153,8 +153,8 @@ pub(crate) fn sockets(way: Way) -> (OwnedFd, OwnedFd) {
 
 /// What both ends of a datagram rail are made from.
 pub(crate) fn path(pace: u64) -> engine::job::Path {
-    let law = if pace > 0 { Law::Fixed } else { Law::Delay };
-    let rate = RateConfig { law, policy: Policy::Fair, target: pace, min: 0, packet_bytes: 1500 };
+    let controller = if pace > 0 { ControllerKind::Fixed } else { ControllerKind::Delay };
+    let rate = RateConfig { controller, policy: Policy::Fair, target: pace, min: 0, packet_bytes: 1500 };
     let flow = FlowConfig {
         packet_bytes: 1452,
         packet_bytes_max: 8952,
@@ -166,16 +166,16 @@ pub(crate) fn path(pace: u64) -> engine::job::Path {
     engine::job::Path { tag: 0xabcdef, flow, silence_ns: 10_000_000_000, meter: Arc::default(), seen: None }
 }
 
-pub(crate) fn source_of(folder: &Path, engines: Engines) -> Arc<Sources> {
+pub(crate) fn source_of(folder: &Path, io_modes: IoModes) -> Arc<Sources> {
     use std::os::unix::ffi::OsStrExt;
     let parent = Dir::open(folder.as_os_str().as_bytes()).expect("the source");
     let roots = HashMap::from([(Box::default(), Root { parent, name: Box::default() })]);
-    Arc::new(LinuxSource::new(roots, Chooser::new(engines)).into())
+    Arc::new(LinuxSource::new(roots, Chooser::new(io_modes)).into())
 }
 
-pub(crate) fn sink_of(folder: &Path, engines: Engines) -> Arc<Sinks> {
+pub(crate) fn sink_of(folder: &Path, io_modes: IoModes) -> Arc<Sinks> {
     use std::os::unix::ffi::OsStrExt;
-    Arc::new(LinuxSink::new(Dir::open(folder.as_os_str().as_bytes()).expect("the sink"), Chooser::new(engines)).into())
+    Arc::new(LinuxSink::new(Dir::open(folder.as_os_str().as_bytes()).expect("the sink"), Chooser::new(io_modes)).into())
 }
 
 fn plan_of(setup: Setup, terms: Terms) -> Plan {
@@ -205,7 +205,7 @@ pub(crate) fn move_tree(source: &Path, sink: &Path, setup: Setup, hook: &Hook) -
         publish_small: setup.rung < Rung::Flushed,
     };
     let plan = plan_of(setup, terms);
-    let (source, sink) = (source_of(source, setup.engines), sink_of(sink, setup.engines));
+    let (source, sink) = (source_of(source, setup.io_modes), sink_of(sink, setup.io_modes));
     let mut sender = SendEnd::<Linux>::new(JOB, terms, &plan, setup.rung, source.clone(), 1, 4);
     let mut receiver =
         RecvEnd::<Linux>::new(JOB, terms, &plan, setup.rung, sink.clone(), 1, setup.keep, [1; 8], Carried::new());

@@ -13,7 +13,8 @@ use engine::machine::compare::{compare, look};
 use engine::machine::recv::{Carried, RecvEnd};
 use engine::machine::send::SendEnd;
 use engine::machine::{Outbox, Stop};
-use engine::seal::frame::{Sealer, hash_as};
+use engine::seal::frame::Sealer;
+use engine::seal::hash::hash_as;
 use engine::seal::packet::{Packer, Run, SMALL_HEAD_BYTES};
 use engine::tree::commit;
 use engine::worker::Worker;
@@ -22,7 +23,7 @@ use proto::flow::FlowConfig;
 use proto::manifest::{Entry, EntryKind, Meta};
 use proto::negotiate::Cipher;
 use proto::packet::{self, Control};
-use proto::rate::{Law, Policy, RateConfig};
+use proto::rate::{ControllerKind, Policy, RateConfig};
 use proto::wire::chunk::{ChunkKind, Header, PackLine};
 use proto::wire::control::{ChunkRange, Compare, Corrupt, DigestKind, EntryFault, FaultKind, Frame, Rung, Want};
 use sys::mem::Pool;
@@ -389,7 +390,8 @@ pub(crate) fn committed_as(lie: Option<[u8; 32]>, large: bool) -> Result<u64, St
 
 /// A datagram rail's terms, with room for so many units at first.
 fn packets_path(units_open: u32) -> Path {
-    let rate = RateConfig { law: Law::Delay, policy: Policy::Fair, target: 0, min: 0, packet_bytes: 1500 };
+    let rate =
+        RateConfig { controller: ControllerKind::Delay, policy: Policy::Fair, target: 0, min: 0, packet_bytes: 1500 };
     let flow =
         FlowConfig { packet_bytes: 1452, packet_bytes_max: 1452, unit_bytes_max: 0, rate, units_open, units_most: 4 };
     Path { tag: 0xabc, flow, silence_ns: 3_000_000_000, meter: Arc::default(), seen: None }

@@ -3,7 +3,7 @@
 //! For: turning everything in an order that the seed decides until the job is over, dies, or stands still.
 //! In and out: disks and a `RunPlan` in; an `Ended` and what was seen on the way out.
 //! Invariants: control frames cross as bytes; nothing sleeps; time moves only when everybody had a turn and nothing happened.
-//! Absent on purpose: greeting, TLS, receipts' signatures (app).
+//! Absent on purpose: greeting, TLS, receipts' signatures (node).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -253,7 +253,7 @@ impl<'a> Run<'a> {
             boot,
             Carried::new(),
         );
-        receiver.bound_debt(plan.debt);
+        receiver.bound_unjournalled(plan.debt);
         receiver.compare_by(scenario.compare);
         receiver.prune(scenario.prune.then_some(1000));
         (sender.record.dry, receiver.record.dry) = (plan.dry, plan.dry);
@@ -426,7 +426,7 @@ impl<'a> Run<'a> {
         self.clock.advance((next - now).min(10_000_000));
     }
 
-    /// One turn of a keeper: what came is told, what is due goes out.
+    /// One turn of a job driver: what came is told, what is due goes out.
     fn keep(&mut self, side: usize) {
         self.rails();
         let now = self.clock.now();

@@ -272,7 +272,7 @@ fn two_ends(rng: &mut Rng) -> ([End; 2], u16) {
         let is_initiator = index == 0;
         let offers = Offers { is_initiator, ..offers.clone() };
         let settings = Settings::new(at(0), Some(&offers), &plan);
-        let (controller, policy) = (plan.pace.law, plan.pace.policy);
+        let (controller, policy) = (plan.pace.controller, plan.pace.policy);
         let facts =
             settings::Facts { controller, policy, uses_datagrams: true, sends: is_initiator, initiates: is_initiator };
         let times = |rng: &mut Rng, most| if rng.permille(300) { rng.between(1, most) } else { 0 };
@@ -538,7 +538,7 @@ impl Drive {
             let link = Link { rtt: self.paths_sim[self.session.0].rtt, chunk_bytes: CHUNK as u32, sends: true };
             let of = |(&rail, it): (&u16, &RailSim)| {
                 let seen = Seen { bytes: it.bytes, sign: it.bytes, waits: !it.queue.is_empty() };
-                Sample { rail, seen: Some(seen), is_busy: self.sender.owed_by(rail) > 0 }
+                Sample { rail, seen: Some(seen), is_busy: self.sender.outstanding_on(rail) > 0 }
             };
             let samples: Vec<Sample> = self.rails.iter().map(of).collect();
             let look = self.paths.on_samples(now, &link, &samples);
@@ -729,7 +729,7 @@ impl Drive {
             self.sender.rest_rail(rail);
         }
         let sender = &self.sender;
-        for rail in self.paths.next_closes(now, &|rail| sender.owed_by(rail) == 0) {
+        for rail in self.paths.next_closes(now, &|rail| sender.outstanding_on(rail) == 0) {
             self.close(rail);
         }
     }

@@ -3,7 +3,7 @@
 //! For: every interleaving and every trouble that nobody would think of; `make sim SEED=n` tells one story in full.
 //! In and out: a seed in; silence or a panic that names the seed out.
 //! Invariants: the same seed tells the same story.
-//! Absent on purpose: the real disk and network (conformance.rs), TLS and the command line (app).
+//! Absent on purpose: the real disk and network (conformance.rs), TLS and the command line (node).
 
 mod check;
 mod disk;

@@ -13,7 +13,7 @@ use engine::platform::Harm;
 use proto::flow::FlowConfig;
 use proto::manifest::NodeKind;
 use proto::negotiate::Cipher;
-use proto::rate::{Law, Policy, RateConfig};
+use proto::rate::{ControllerKind, Policy, RateConfig};
 use proto::wire::control::{Compare, DigestKind, Rung};
 
 use crate::disk::{Carried, Content, Disk, Kind};
@@ -94,7 +94,13 @@ impl RunPlan {
         let (packet_bytes, packet_bytes_max) = self.packet_bytes;
         let (units_open, units_most) = self.units;
         let packet_bytes_max = packet_bytes_max.max(packet_bytes);
-        let rate = RateConfig { law: Law::Delay, policy: Policy::Fair, target: self.rate, min: 0, packet_bytes: 1500 };
+        let rate = RateConfig {
+            controller: ControllerKind::Delay,
+            policy: Policy::Fair,
+            target: self.rate,
+            min: 0,
+            packet_bytes: 1500,
+        };
         let flow = FlowConfig { packet_bytes, packet_bytes_max, unit_bytes_max: 0, rate, units_open, units_most };
         Path { tag: 0x10_0000 + u32::from(number), flow, silence_ns: 3_000_000_000, meter: Arc::default(), seen: None }
     }

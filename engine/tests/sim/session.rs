@@ -5,7 +5,7 @@
 //! In and out: frames of either side in; the same frames, in order, each once, out.
 //! Invariants: a frame that is on a connection when it dies is lost with it; a new connection brings what the other end lacks and nothing else;
 //! chance is drawn from a stream of its own, so that a story without a session is the same as ever.
-//! Absent on purpose: TLS, keys and bytes (app): what is counted here are frames; the end of a process.
+//! Absent on purpose: TLS, keys and bytes (node): what is counted here are frames; the end of a process.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};

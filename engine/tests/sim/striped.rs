@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use engine::job::{Cover, Terms};
 use engine::machine::compare::{Look, Seen, look};
 use engine::platform::{Firm, Found, Parts, PreviousVersions, SinkTree, Striped, VolumeSet};
-use engine::seal::frame::chunk_digest;
+use engine::seal::hash::chunk_digest;
 use engine::tree::commit::{self, Settled, Task};
 use engine::tree::volumes::Volumes;
 use proto::journal::{JournalHeader, Replay, encode_header, encode_record};

@@ -10,12 +10,12 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use engine::machine::compare::name_sign;
 use engine::machine::recv::JOURNAL_FILE_BYTES_MIN;
 use engine::platform::{
     Firm, Found, HOLES_AT_ONCE, Holes, Old, Parts, PreviousVersions, Prune, Publish, ReadBack, Sign, SinkTree,
     SourceTree, Striped, Volume, VolumeSet,
 };
+use engine::tree::sink_tree::name_sign;
 use engine::tree::{beside, beside_of, is_ours};
 use proto::manifest::{Entry, EntryKind, Meta, NodeKind, Xattr};
 use proto::striped::Whole;

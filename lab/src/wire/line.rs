@@ -88,8 +88,8 @@ pub struct Counts {
     pub writes: u64,
     /// Lost because the link was down.
     pub down: u64,
-    /// Swallowed by a path that does not carry that size.
-    pub swallowed: u64,
+    /// Dropped by a path that does not carry that size.
+    pub black_holed: u64,
     /// Dropped at the tail of the queue.
     pub queue: u64,
     /// Lost on the wire.
@@ -299,7 +299,7 @@ impl Line {
     fn count_lost(&mut self, cause: Cause) {
         match cause {
             Cause::Down => self.counts.down += 1,
-            Cause::Swallowed => self.counts.swallowed += 1,
+            Cause::BlackHole => self.counts.black_holed += 1,
             Cause::Queue => self.counts.queue += 1,
             Cause::Wire => self.counts.wire += 1,
         }

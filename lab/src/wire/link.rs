@@ -95,8 +95,8 @@ pub struct Wire {
     pub mark_ns: u64,
     /// Bytes that each packet takes on the wire beside its own (Ethernet would be 38).
     pub framing_bytes: u32,
-    /// Bytes of a packet above which the path swallows it without a word; 0: none.
-    pub swallow_above: u32,
+    /// Bytes of a packet above which the path drops it and sends no ICMP message; 0: none.
+    pub black_hole_above: u32,
 }
 
 /// One full packet of every common size fits more than forty times: a burst of a segmentation offload is 64 KiB.
@@ -117,7 +117,7 @@ impl Default for Wire {
             queue: Depth::BdpMilli(1000),
             mark_ns: 0,
             framing_bytes: 0,
-            swallow_above: 0,
+            black_hole_above: 0,
         }
     }
 }
@@ -160,7 +160,7 @@ pub enum Cause {
     /// The link was down.
     Down,
     /// Larger than what the path carries.
-    Swallowed,
+    BlackHole,
     /// The queue was full.
     Queue,
     /// The wire lost it.
@@ -302,8 +302,8 @@ impl Link {
         if !self.wire.up {
             return Fate::Lost(Cause::Down);
         }
-        if self.wire.swallow_above != 0 && bytes > self.wire.swallow_above {
-            return Fate::Lost(Cause::Swallowed);
+        if self.wire.black_hole_above != 0 && bytes > self.wire.black_hole_above {
+            return Fate::Lost(Cause::BlackHole);
         }
         let mut marked = false;
         let mut leaves_ns = now_ns;

@@ -196,9 +196,9 @@ fn marks_come_when_the_wait_is_longer_than_the_threshold() {
 fn a_link_that_is_down_or_too_narrow_says_why() {
     let mut link = Link::new(Wire { up: false, ..Wire::default() }, 0, 1);
     assert_eq!(link.on_packet(0, 100), Fate::Lost(Cause::Down));
-    let mut link = Link::new(Wire { swallow_above: 1400, ..Wire::default() }, 0, 1);
+    let mut link = Link::new(Wire { black_hole_above: 1400, ..Wire::default() }, 0, 1);
     arrives(link.on_packet(0, 1400));
-    assert_eq!(link.on_packet(0, 1401), Fate::Lost(Cause::Swallowed));
+    assert_eq!(link.on_packet(0, 1401), Fate::Lost(Cause::BlackHole));
 }
 
 #[test]

@@ -141,7 +141,7 @@ fn lowered_and_stopped(world: &mut World, transport: &str, url: &str) {
 pub(crate) fn the_client_keeps_its_cap_whatever_the_daemon_sets(world: &mut World) -> Result<(), Skip> {
     let (daemon, one) = begin(world);
     let (copy, id) = running(world, &["--transport", "udp", "--rate", "24Mbit", &one, &daemon.url]);
-    let policy = [shown(world, Side::B, "policy"), shown(world, Side::B, "law")];
+    let policy = [shown(world, Side::B, "policy"), shown(world, Side::B, "controller")];
     world.is(policy, ["fair".into(), "delay".into()], "the daemon's board has the policy");
     let (_, said) = job(world, Side::B, &["set", &id, "--rate", "2Gbit", "--policy", "low"]);
     let said = said.trim().split_once(": ").map_or("", |(_, rest)| rest).to_owned();

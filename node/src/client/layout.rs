@@ -3,7 +3,7 @@
 //! For: `JobRequest::stripe`.
 //! In and out: a request and a number of volumes → the layout that both ends are told.
 //! Invariants: what a set by chunk cannot do is refused before anything is looked at.
-//! Absent on purpose: which paths are volumes (whoever makes the request), looking at them (job::place).
+//! Absent on purpose: which paths are volumes (whoever makes the request), looking at them (job::endpoint).
 
 use engine::platform::Clones;
 use proto::layout::{Layout, Stripe, VOLUMES_MAX};

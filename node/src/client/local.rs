@@ -21,10 +21,10 @@ use sys::event::Event;
 use crate::client::session::Placed;
 use crate::client::{Copy, outcome as report, session, unnamed};
 use crate::event::Events;
-use crate::job::homes;
-use crate::job::keeper::{self, Job, Outcome, Way};
+use crate::job::driver::{self, Job, Outcome, Way};
+use crate::job::endpoint::{self, Called, PathBase};
+use crate::job::numa;
 use crate::job::offer;
-use crate::job::place::{self, Called, Ground};
 use crate::job::rails::Rails;
 use crate::job::receipt;
 use crate::link::Link;
@@ -32,16 +32,16 @@ use text::exit::{Exit, Failure};
 
 /// Copies within this host.
 pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], events: &mut Events<'_>) -> Result<Exit, Failure> {
-    let (ground, dry, rung) = (Ground::here(), copy.request.dry_run, copy.request.rung);
-    let target = target(copy, &ground, paths, to)?;
+    let (path_base, dry, rung) = (PathBase::here(), copy.request.dry_run, copy.request.rung);
+    let target = target(copy, &path_base, paths, to)?;
     let id = session::job_id()?;
-    let source = source(copy, &ground, paths, to, &target, &id)?;
+    let source = source(copy, &path_base, paths, to, &target, &id)?;
     let (own, plan, mut choices) = agree(copy)?;
     let (carry, carried) = receipt::carry(&copy.home, &target, dry);
     let (read, (sink, sync)) = (source.clone(), sink(copy, target, source.clone()));
     let start = |error: std::io::Error| Exit::of_io(&error).fail("start the job", error);
     let (near, far) = Link::pair().map_err(start)?;
-    let (bell, far_bell) = (Event::new().map_err(start)?, Event::new().map_err(start)?);
+    let (wake, far_bell) = (Event::new().map_err(start)?, Event::new().map_err(start)?);
     let (to_far, from_near) = channel();
     let from = Way::Send(source);
     let to = Way::Recv { sink: sink.clone(), keep: copy.request.keep, carried, sync };
@@ -50,7 +50,7 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], events: &mut 
     explain(copy, &own, &choices, &here.workers, events);
     let wanted = copy.request.receipt.clone().unwrap_or_else(|| receipt::default_path(&copy.home, &id));
     let senders = (!dry).then(|| sender_receipt(&wanted));
-    let make = |link, way, placed: Placed, rails, bell, receipt, carry| Job {
+    let make = |link, way, placed: Placed, rails, wake, receipt, carry| Job {
         no: session::next_job(),
         id,
         link,
@@ -69,20 +69,20 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], events: &mut 
         rails,
         weights: Vec::new(),
         offers: None,
-        bell,
+        wake,
         stall: copy.request.stall,
         receipt,
         carry,
         bound: Arc::new(Bound::new(plan.rate_bps / 8, None)),
         share: None,
         ending: None,
-        posted: None,
-        halt: None,
+        registration: None,
+        cancel: None,
     };
-    let (rails, wait) = (Rails::dial_pair(to_far, far_bell.clone(), bell.clone()), Rails::Wait { from: from_near });
-    let mut sender = make(near, from, here, rails, bell, Option::clone(&senders), None);
-    sender.halt = Some(Arc::clone(&copy.halt));
-    sender.posted = Some(copy.post(id, "copies", &sender.bell));
+    let (rails, wait) = (Rails::dial_pair(to_far, far_bell.clone(), wake.clone()), Rails::Wait { from: from_near });
+    let mut sender = make(near, from, here, rails, wake, Option::clone(&senders), None);
+    sender.cancel = Some(Arc::clone(&copy.cancel));
+    sender.registration = Some(copy.post(id, "copies", &sender.wake));
     let receiver =
         make(far, to, there, wait, far_bell, (!dry).then_some(wanted), (!dry && !copy.piped).then_some(carry));
     let facts = report::Facts {
@@ -113,7 +113,7 @@ fn placed(
     what: &'static str,
     choices: &mut Vec<Choice>,
 ) -> Result<Placed, Failure> {
-    let (holds, volume_nodes) = homes::place(&[], way, count.into(), what, choices);
+    let (holds, volume_nodes) = numa::place(&[], way, count.into(), what, choices);
     let (workers, pool_bytes) = session::start_workers(copy, count, chunk_bytes, holds)?;
     Ok(Placed { workers, pool_bytes, volume_nodes })
 }
@@ -124,22 +124,27 @@ fn explain(copy: &Copy<'_>, own: &Offer, choices: &[Choice], workers: &Arc<Worke
     }
 }
 
-fn target(copy: &Copy<'_>, ground: &Ground, paths: &[Box<[u8]>], to: &[Box<[u8]>]) -> Result<place::Target, Failure> {
+fn target(
+    copy: &Copy<'_>,
+    path_base: &PathBase,
+    paths: &[Box<[u8]>],
+    to: &[Box<[u8]>],
+) -> Result<endpoint::Target, Failure> {
     let into_folder = session::is_into_folder(copy, paths, &to[0]);
-    let target = place::target(ground, to, copy.layout, into_folder, copy.request.dry_run)?;
+    let target = endpoint::target(path_base, to, copy.layout, into_folder, copy.request.dry_run)?;
     if copy.piped && target.top.is_empty() { Err(unnamed()) } else { Ok(target) }
 }
 
 fn source(
     copy: &Copy<'_>,
-    ground: &Ground,
+    path_base: &PathBase,
     paths: &[Box<[u8]>],
     to: &[Box<[u8]>],
-    target: &place::Target,
+    target: &endpoint::Target,
     id: &[u8; 16],
 ) -> Result<Arc<Sources>, Failure> {
     let called = Called::of(&target.top, session::is_into_folder(copy, paths, &to[0]));
-    let source = place::source(ground, paths, called, session::storage(copy), copy.request.joined)?;
+    let source = endpoint::source(path_base, paths, called, session::storage(copy), copy.request.joined)?;
     let own = Own::new(id, &session::places(target, id)).map(Arc::new);
     // Both ends are this host: its numbers mean the same.
     let (filter, picks, kept) = (&copy.choice.filter, &copy.choice.picks, copy.request.aspects);
@@ -153,7 +158,7 @@ fn source(
 }
 
 /// The destination, which may share blocks with the source.
-fn sink(copy: &Copy<'_>, target: place::Target, source: Arc<Sources>) -> (Arc<Sinks>, keeper::Sync) {
+fn sink(copy: &Copy<'_>, target: endpoint::Target, source: Arc<Sources>) -> (Arc<Sinks>, driver::Sync) {
     let (chooser, sync) = (session::storage(copy), session::sync(copy));
     let kept = copy.request.aspects;
     // Of a set of volumes only the scan knows which has a file.
@@ -180,10 +185,10 @@ fn sender_receipt(wanted: &Path) -> PathBuf {
 
 /// The same offer twice; payload stays in the process and is not encrypted.
 fn agree(copy: &Copy<'_>) -> Result<(Offer, Plan, Vec<Choice>), Failure> {
-    let mut wishes = session::wishes(copy);
-    wishes.integrity_only = true;
-    wishes.datagrams = 0;
-    let own = offer::offer(&wishes);
+    let mut requested = session::requested(copy);
+    requested.integrity_only = true;
+    requested.datagrams = 0;
+    let own = offer::offer(&requested);
     let (plan, choices) = negotiate(&own, &own, true)
         .map_err(|refusal| Exit::of_refusal(refusal).fail("agree on a plan", refusal.what()))?;
     Ok((own, plan, choices))
@@ -198,9 +203,9 @@ fn turn_both(sender: Job<'_>, mut receiver: Job<'_>, events: &mut Events<'_>) ->
     let (sent, received) = std::thread::scope(|scope| {
         // The sender's end may be gone, and its events with it.
         let there = scope.spawn(move || {
-            keeper::run(receiver, &mut |status, _| status.said.iter().for_each(|it| drop(say.send(it.clone()))))
+            driver::run(receiver, &mut |status, _| status.said.iter().for_each(|it| drop(say.send(it.clone()))))
         });
-        let here = keeper::run(sender, &mut |status, notes| {
+        let here = driver::run(sender, &mut |status, notes| {
             said.try_iter().for_each(|it| events.note(&it));
             report::tell(events, &mut pace, status, notes, true);
         });

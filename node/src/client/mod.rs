@@ -3,15 +3,16 @@
 //! For: copying between any two of: this host, a daemon, a host that ssh reaches.
 //! In and out: a `JobRequest` in; `JobEvent`s on the way, an exit code out.
 //! Invariants: remote to remote goes directly between the two; nothing is sent before both ends computed the same plan.
-//! Absent on purpose: moving bytes (engine), running a job end (job::keeper), accepting jobs.
+//! Absent on purpose: moving bytes (engine), running a job end (job::driver), accepting jobs.
 
-pub mod bring; // the program to a host that ssh reaches and that has none
+pub mod bootstrap; // the program to a host that ssh reaches and that has none
 pub mod choice; // which entries are taken, compiled
-pub mod far; // hosts that ssh reaches: the far side started, brought there if missing
+pub mod ssh; // hosts that ssh reaches: the far side started, brought there if missing
 pub mod layout; // how the volumes of a destination are used
-pub mod lent; // what a daemon gives a job that it makes for a client
+pub mod relay_limits; // what a daemon gives a job that it makes for a client
 pub mod local; // both ends in this process
 pub mod outcome; // outcome → end report
+pub mod patterns; // which paths a pattern stands for
 pub mod relay; // remote to remote
 pub mod retry; // again, when the session was lost
 pub mod session; // push and pull over a session
@@ -27,18 +28,18 @@ use std::time::Instant;
 use engine::platform::Clones;
 use proto::error::Refusal;
 use proto::layout::Layout;
-use proto::rate::{Law, Policy};
+use proto::rate::{ControllerKind, Policy};
 use sys::event::Event;
 
 use self::choice::Choice;
-use self::lent::Lender;
-use self::retry::Again;
+use self::relay_limits::RelayLimits;
+use self::retry::Retries;
 use crate::address::{Address, folder_path};
 use crate::event::{Events, JobEvent, Watch};
 use crate::identity::{Home, Identity};
 use crate::job;
-use crate::job::board::{Board, Posted, Title};
-use crate::job::halt::Halt;
+use crate::job::cancel::Cancel;
+use crate::job::registry::{Registration, Registry, Title};
 use crate::link::failure_of;
 use crate::request::JobRequest;
 use text::exit::{Exit, Failure};
@@ -67,7 +68,7 @@ pub struct Node {
     /// Keys, trust, receipts.
     home: Home,
     identity: Arc<Identity>,
-    board: Arc<Board>,
+    registry: Arc<Registry>,
     /// Copied to a host that ssh reaches and that has none; `None`: nothing is copied there.
     program: Option<PathBuf>,
 }
@@ -78,7 +79,7 @@ pub struct Manner {
     /// One end is a file that stands for a stream: the other end must name it, and nothing of it is there in a next run.
     pub piped: bool,
     /// Ends the job from outside.
-    pub halt: Arc<Halt>,
+    pub cancel: Arc<Cancel>,
 }
 
 impl Node {
@@ -96,9 +97,9 @@ impl Node {
     /// As `open`.
     pub fn open_and_tell(home: &Home, tell: impl FnMut(&str)) -> Result<Node, Failure> {
         let identity = Identity::load(home).map_err(|error| failure_of("load this host's key", &error.into()))?;
-        let board = Board::open(home, tell);
+        let registry = Registry::open(home, tell);
         job::sweep::begin(home, false);
-        Ok(Node { home: home.clone(), identity: Arc::new(identity), board, program: None })
+        Ok(Node { home: home.clone(), identity: Arc::new(identity), registry, program: None })
     }
 
     /// Hosts that ssh reaches and that have no longhaul are given this program.
@@ -122,12 +123,12 @@ impl Node {
     pub fn start(&self, request: JobRequest) -> Job {
         let (to, events) = channel();
         let (node, manner) = (self.clone(), Manner::default());
-        let halt = Arc::clone(&manner.halt);
+        let cancel = Arc::clone(&manner.cancel);
         let done = std::thread::spawn(move || {
             // Whoever does not listen any more still has the job done.
             node.run(&request, manner, &mut |event| drop(to.send(event)))
         });
-        Job { events, halt, done }
+        Job { events, cancel, done }
     }
 }
 
@@ -135,7 +136,7 @@ impl Node {
 #[derive(Debug)]
 pub struct Job {
     events: Receiver<JobEvent>,
-    halt: Arc<Halt>,
+    cancel: Arc<Cancel>,
     done: JoinHandle<Result<Exit, Failure>>,
 }
 
@@ -147,7 +148,7 @@ impl Job {
 
     /// Ends the job early; what is complete stays, and the same request resumes.
     pub fn cancel(&self) {
-        self.halt.order(Refusal::Cancelled, "the program that runs the job ended it");
+        self.cancel.request(Refusal::Cancelled, "the program that runs the job ended it");
     }
 
     /// Waits for the end.
@@ -177,24 +178,24 @@ pub struct Copy<'a> {
     /// One end is a spool of ours: the other must name the stream.
     pub piped: bool,
     /// Passes over the source: a disk of the destination went out, or the session was lost.
-    pub again: Again,
+    pub again: Retries,
     /// Where the job is shown while it runs.
-    pub board: Arc<Board>,
+    pub registry: Arc<Registry>,
     /// Sources and destination in words, without secrets.
     pub what: String,
     /// A daemon makes this copy for a client: what it lends.
-    pub lent: Option<&'a dyn Lender>,
+    pub lent: Option<&'a dyn RelayLimits>,
     /// By what the job is ended from outside.
-    pub halt: Arc<Halt>,
+    pub cancel: Arc<Cancel>,
     /// See `Node::bringing`.
     pub program: Option<PathBuf>,
 }
 
 impl Copy<'_> {
-    /// The job goes on the board.
+    /// The job goes on the registry.
     #[must_use]
-    pub fn post(&self, job: [u8; 16], end: &'static str, bell: &Event) -> Posted {
-        self.board.post(Title { job, end, initiates: true, what: self.what.clone() }, bell.clone())
+    pub fn post(&self, job: [u8; 16], end: &'static str, wake: &Event) -> Registration {
+        self.registry.post(Title { job, end, initiates: true, what: self.what.clone() }, wake.clone())
     }
 }
 
@@ -207,7 +208,7 @@ pub fn check(request: &JobRequest) -> Result<(), Failure> {
     if request.reflink == Clones::Only && !is_local {
         return Err(Exit::Usage.fail("share blocks with the source", "source and destination are on different hosts"));
     }
-    let is_fixed = request.policy == Policy::Fixed || request.law == Law::Fixed;
+    let is_fixed = request.policy == Policy::Fixed || request.controller == ControllerKind::Fixed;
     let weighed = request.paths.iter().filter(|path| path.weight.is_some()).count();
     if weighed > 0 && weighed < request.paths.len() {
         return Err(Exit::Usage
@@ -215,7 +216,9 @@ pub fn check(request: &JobRequest) -> Result<(), Failure> {
             .next("give one to each, or to none"));
     }
     if is_fixed && request.rate_bps.is_none() {
-        return Err(Exit::Usage.fail("send at a fixed rate", "--policy fixed and --law fixed need --rate"));
+        return Err(
+            Exit::Usage.fail("send at a fixed rate", "--policy fixed and --congestion-controller fixed need --rate")
+        );
     }
     if request.prune.is_some() && request.names.is_some() {
         let cause = "of what --files-from does not name, nobody knows whether the source has it";
@@ -243,16 +246,16 @@ fn run(node: &Node, request: &JobRequest, manner: Manner, events: &mut Events<'_
         layout,
         choice,
         piped: manner.piped,
-        again: Again::default(),
-        board: Arc::clone(&node.board),
+        again: Retries::default(),
+        registry: Arc::clone(&node.registry),
         what: in_words(&sources, &destinations),
         lent: None,
-        halt: manner.halt,
+        cancel: manner.cancel,
         program: node.program.clone(),
     };
     let (from, paths) = one_place(&sources)?;
     let (_, targets) = one_place(&destinations)?;
-    let once = |events: &mut Events<'_>| match copy.halt.ordered() {
+    let once = |events: &mut Events<'_>| match copy.cancel.requested() {
         Some((_, why)) => Err(Exit::Interrupted.fail("begin the session", why)),
         None => pass(&copy, from, &paths, &destinations[0], &targets, events),
     };
@@ -300,7 +303,7 @@ fn pass(
     targets: &[Box<[u8]>],
     events: &mut Events<'_>,
 ) -> Result<Exit, Failure> {
-    let mut far = far::Far::default();
+    let mut far = ssh::SshHosts::default();
     match (from, to) {
         (None, Address::Local(_)) => local::run(copy, paths, targets, events),
         (None, to) => {

@@ -1,7 +1,7 @@
 //! Outcome → end report; status → progress.
 //!
 //! For: the events's plain figures.
-//! In and out: what the keeper knows in; what `crate::report` shows out.
+//! In and out: what the job driver knows in; what `crate::report` shows out.
 //! Invariants: figures are taken as they are; what cannot be is flagged there, not mended here.
 //! Absent on purpose: drawing (crate::report).
 
@@ -19,7 +19,7 @@ use proto::wire::control::{Compare, Direction, Rung};
 
 use crate::client::{Copy, session};
 use crate::event::Events;
-use crate::job::keeper::{Outcome, PathShare, Status};
+use crate::job::driver::{Outcome, PathShare, Status};
 use crate::report::explain::MemorySum;
 use crate::report::path::{ForecastRecord, PathRecord};
 use crate::report::{
@@ -293,7 +293,7 @@ fn dry_run(record: &engine::machine::Record) -> DryRun {
     }
 }
 
-/// Engines are chosen while data moves already: `--explain` has them at the end.
+/// I/O modes are chosen while data moves already: `--explain` has them at the end.
 fn explain_storage(facts: &Facts<'_>, outcome: &Outcome, events: &mut Events<'_>) {
     for choice in outcome.storage.iter().filter(|_| facts.copy.request.explain) {
         events.note(&format!("{}: {} ({})", choice.what, choice.value, choice.reason));

@@ -18,8 +18,8 @@ use crate::client::{Copy, session};
 use crate::event::Events;
 use crate::identity::PublicKey;
 use crate::identity::ticket::Ticket;
-use crate::job::greet::{self, GREET};
-use crate::job::keeper::Sync;
+use crate::job::driver::Sync;
+use crate::job::greeting::{self, GREET};
 use crate::report;
 use text::exit::{Exit, Failure};
 
@@ -48,20 +48,20 @@ pub fn run(
     let request = Box::new(request(copy)?);
     let target = one_job_address(copy, key_of(copy, from, events)?, to, targets, events)?;
     let (mut link, ticket) = session::connect(copy, from, events)?;
-    greet::begin(&mut link, ticket.as_ref());
-    greet::pick(&mut link, copy.choice.picks.as_deref())?;
+    greeting::begin(&mut link, ticket.as_ref());
+    greeting::pick(&mut link, copy.choice.picks.as_deref())?;
     // The target has the first of them.
     let volumes = targets.iter().skip(1).cloned().collect();
     let frame = Frame::Relay { sources: paths.to_vec(), target: target.with_secret(), volumes, request };
-    greet::say(&mut link, &frame);
-    greet::hello(&mut link, GREET)?;
+    greeting::say(&mut link, &frame);
+    greeting::hello(&mut link, GREET)?;
     // The source tells how it goes at least every few seconds; silence for longer than its own watchdog is a lost session.
     let patience = copy.request.stall + Duration::from_secs(60);
     let (mut came, mut order) = (None, Order::of_greeted(Wish::Relay));
     loop {
         // Once it has told of the job, a session that is lost is made again as any other is.
-        let frame =
-            greet::hear(&mut link, patience).inspect_err(|_| came.into_iter().for_each(|it| copy.again.broke(it)))?;
+        let frame = greeting::hear(&mut link, patience)
+            .inspect_err(|_| came.into_iter().for_each(|it| copy.again.broke(it)))?;
         order.on_frame(&frame).map_err(|breach| Exit::Breach.fail("follow the job", breach.what()))?;
         match frame {
             Frame::Event { line } => {
@@ -97,14 +97,14 @@ fn one_job_address(
 ) -> Result<Address, Failure> {
     let Address::Daemon { host, port, path, .. } = to else { unreachable!("ssh hosts were made daemons before") };
     let (mut link, ticket) = session::connect(copy, to, events)?;
-    greet::begin(&mut link, ticket.as_ref());
+    greeting::begin(&mut link, ticket.as_ref());
     let Sync { compare, prune } = session::sync(copy);
-    greet::say(&mut link, &Frame::AskTicket { key: source, targets: targets.to_vec(), compare, prune });
-    greet::hello(&mut link, GREET)?;
-    let Frame::GiveTicket { secret, key, .. } = greet::hear(&mut link, GREET)? else {
+    greeting::say(&mut link, &Frame::AskTicket { key: source, targets: targets.to_vec(), compare, prune });
+    greeting::hello(&mut link, GREET)?;
+    let Frame::GiveTicket { secret, key, .. } = greeting::hear(&mut link, GREET)? else {
         return Err(Exit::Breach.fail("ask for a ticket", proto::error::Breach::WrongOrder.what()));
     };
-    greet::say(&mut link, &Frame::Bye);
+    greeting::say(&mut link, &Frame::Bye);
     let _ = link.flush_blocking(Duration::from_secs(1));
     let ticket = Some(Ticket { server_key: key, secret });
     Ok(Address::Daemon { ticket, host: host.clone(), port: *port, path: path.clone() })

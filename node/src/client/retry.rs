@@ -5,7 +5,7 @@
 //! Invariants: only a session that had carried a job is made again, and only while the outage is younger than `--stall`; what a wrong key, a
 //! spent ticket or a full disk refuses is told at once; a pass that brought nothing durable does not begin the time anew, so a peer that dies of
 //! the job each time is not asked for ever.
-//! Absent on purpose: what resumes (journals, files that are there), the session's own ways over another connection (job::keeper).
+//! Absent on purpose: what resumes (journals, files that are there), the session's own ways over another connection (job::driver).
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant, SystemTime};
@@ -39,7 +39,7 @@ pub struct Earlier {
 
 /// Passes over the source: because a disk of the destination went out, or because the session was lost.
 #[derive(Debug, Default)]
-pub struct Again {
+pub struct Retries {
     wanted: Cell<bool>,
     made: Cell<u16>,
     broke: RefCell<Option<Tally>>,
@@ -56,7 +56,7 @@ struct Outage {
     attempts: u32,
 }
 
-impl Again {
+impl Retries {
     /// Is there to be another pass, without the disks that went out? Each takes at least one disk out, or it was the last.
     #[must_use]
     pub fn want(&self, layout: Option<Layout>) -> bool {
@@ -188,8 +188,8 @@ mod tests {
     }
 
     /// What came of it, after how many passes, and what the user read.
-    fn run(mut pass: impl FnMut(&Again, u32) -> Result<Exit, Failure>) -> (Result<Exit, Failure>, u32) {
-        let again = Again::default();
+    fn run(mut pass: impl FnMut(&Retries, u32) -> Result<Exit, Failure>) -> (Result<Exit, Failure>, u32) {
+        let again = Retries::default();
         let mut nobody = |_| ();
         let mut events = Events::to(&mut nobody);
         let mut passes = 0;

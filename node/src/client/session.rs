@@ -30,20 +30,20 @@ use proto::wire::request::Transport;
 use sys::event::Event;
 
 use crate::address::Address;
-use crate::client::lent::Forget;
+use crate::client::relay_limits::Forget;
 use crate::client::{Copy, outcome as report, unnamed};
 use crate::event::Events;
 use crate::identity::ticket::Ticket;
-use crate::job::greet::{self, Agreed};
-use crate::job::homes;
-use crate::job::keeper::{self, Job, Outcome, Sync, Way};
+use crate::job::driver::{self, Job, Outcome, Sync, Way};
+use crate::job::endpoint::{self, Called, PathBase};
+use crate::job::greeting::{self, Agreed};
 use crate::job::keys::{JobSecret, job_of};
 use crate::job::measured;
-use crate::job::offer::{self, Wishes};
-use crate::job::place::{self, Called, Ground};
+use crate::job::numa;
+use crate::job::offer::{self, Requested};
 use crate::job::rails::{self, Early, Rails};
 use crate::job::receipt;
-use crate::job::train::{START_PACKETS, TRAIN_PACKETS};
+use crate::job::udp::packet_train::{START_PACKETS, TRAIN_PACKETS};
 use crate::job::udp::{self, Peer};
 use crate::link::{Expect, Link, connect_retry};
 use crate::probe::{self, Known};
@@ -87,11 +87,11 @@ pub fn connect(copy: &Copy<'_>, to: &Address, events: &mut Events<'_>) -> Result
     Ok((link, ticket.clone()))
 }
 
-/// The user's wishes as an offer.
+/// What the user asked for, as an offer.
 #[must_use]
-pub fn wishes(copy: &Copy<'_>) -> Wishes {
+pub fn requested(copy: &Copy<'_>) -> Requested {
     let request = copy.request;
-    let wishes = Wishes {
+    let requested = Requested {
         memory_bytes: request.memory_bytes,
         workers: request.workers.unwrap_or(0),
         driver: request.driver,
@@ -105,19 +105,23 @@ pub fn wishes(copy: &Copy<'_>) -> Wishes {
         disk_bps: 0,
         bufs_bytes: 0,
         datagrams: if request.bare || request.transport == Transport::Tcp { 0 } else { request.streams.unwrap_or(1) },
-        pace: Pace { law: request.law, policy: request.policy, min_bps: request.min_rate_bps.unwrap_or(0) },
+        pace: Pace {
+            controller: request.controller,
+            policy: request.policy,
+            min_bps: request.min_rate_bps.unwrap_or(0),
+        },
     };
     match &copy.lent {
-        Some(lent) => lent.narrow(wishes),
-        None => wishes,
+        Some(lent) => lent.narrow(requested),
+        None => requested,
     }
 }
 
-/// How files are moved at this end, and where races are remembered.
+/// How files are moved at this end, and where measurements are kept.
 #[must_use]
 pub fn storage(copy: &Copy<'_>) -> Arc<Chooser> {
     Chooser::new(Demands {
-        engines: copy.request.engines,
+        modes: copy.request.io_modes,
         memory: (!copy.request.dry_run).then(|| copy.home.path("engines")),
         driver: ring_kind(copy.request.driver),
         chunk_bytes: copy.request.chunk_bytes.unwrap_or(0),
@@ -140,7 +144,7 @@ pub struct Placed {
     pub workers: Arc<Workers>,
     /// Their pools together.
     pub pool_bytes: u64,
-    /// The memory node of each volume, where workers are put by it.
+    /// The NUMA node of each volume, where workers are put by it.
     pub volume_nodes: Vec<Option<u16>>,
 }
 
@@ -176,7 +180,7 @@ pub fn sync(copy: &Copy<'_>) -> Sync {
 /// A destination, and what is done with what stands there.
 #[must_use]
 pub fn sink(
-    target: place::Target,
+    target: endpoint::Target,
     chooser: &Arc<Chooser>,
     sync: Sync,
     permitted: Aspects,
@@ -228,7 +232,7 @@ fn open_frame(
         numeric: copy.request.numeric_ids,
         rules: copy.choice.rules.clone(),
         places: Vec::new(),
-        offer: offer::offer(&Wishes { disk_bps, ..wishes(copy) }),
+        offer: offer::offer(&Requested { disk_bps, ..requested(copy) }),
     })
 }
 
@@ -240,25 +244,25 @@ pub fn push(
     targets: &[Box<[u8]>],
     events: &mut Events<'_>,
 ) -> Result<Exit, Failure> {
-    push_from(copy, &Ground::here(), paths, to, targets, events)
+    push_from(copy, &PathBase::here(), paths, to, targets, events)
 }
 
 /// Must the destination be a folder, which takes sources under their own names?
 #[must_use]
 pub fn is_into_folder(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[u8]) -> bool {
-    copy.layout.is_some() || (paths.len() > 1 && !copy.request.joined) || place::means_folder(to)
+    copy.layout.is_some() || (paths.len() > 1 && !copy.request.joined) || endpoint::means_folder(to)
 }
 
-/// Files below `ground` to a daemon: to the place of its address, or to these of its volumes.
+/// Files below `path_base` to a daemon: to the place of its address, or to these of its volumes.
 pub fn push_from(
     copy: &Copy<'_>,
-    ground: &Ground,
+    path_base: &PathBase,
     paths: &[Box<[u8]>],
     to: &Address,
     targets: &[Box<[u8]>],
     events: &mut Events<'_>,
 ) -> Result<Exit, Failure> {
-    let disk_bps = read_bps(&place::source(ground, paths, Called::Own, storage(copy), copy.request.joined)?);
+    let disk_bps = read_bps(&endpoint::source(path_base, paths, Called::Own, storage(copy), copy.request.joined)?);
     let into_folder = is_into_folder(copy, paths, to.path());
     let open = open_frame(copy, Direction::Push, targets.to_vec(), into_folder, Box::default(), disk_bps)?;
     let mut session = begin(copy, to, open, |_| Vec::new(), events)?;
@@ -266,7 +270,7 @@ pub fn push_from(
         return Err(unnamed());
     }
     let called = Called::of(&session.agreed.top, into_folder);
-    let source = place::source(ground, paths, called, storage(copy), copy.request.joined)?;
+    let source = endpoint::source(path_base, paths, called, storage(copy), copy.request.joined)?;
     let kept = copy.request.aspects;
     let own = Own::new(&session.open.job, &session.agreed.places).map(Arc::new);
     let source = source.map(|it| {
@@ -283,7 +287,7 @@ pub fn push_from(
 
 /// Marks of the folders that a job's entries are named below.
 #[must_use]
-pub fn places(target: &place::Target, job: &[u8; 16]) -> Vec<Place> {
+pub fn places(target: &endpoint::Target, job: &[u8; 16]) -> Vec<Place> {
     let marks = Marks::of(job).filter(|_| !target.is_absent);
     marks.map_or_else(Vec::new, |marks| marks.places(target.volumes.iter()))
 }
@@ -310,9 +314,9 @@ pub fn pull(
         let cause = "the source is another host's, which decides itself what it clones";
         return Err(Exit::Usage.fail("read from clones", cause).next("copy from there, or leave --snapshot out"));
     }
-    let ground = Ground::here();
+    let path_base = PathBase::here();
     let into_folder = is_into_folder(copy, paths, &to[0]);
-    let target = place::target(&ground, to, copy.layout, into_folder, copy.request.dry_run)?;
+    let target = endpoint::target(&path_base, to, copy.layout, into_folder, copy.request.dry_run)?;
     let top = target.top.clone();
     let (carry, carried) = receipt::carry(&copy.home, &target, copy.request.dry_run);
     let kept = copy.request.aspects;
@@ -371,7 +375,7 @@ fn begin(
     let mut pause = BUSY_PAUSE_MIN;
     loop {
         let failure = match ask(copy, to, open.clone(), &places, events) {
-            Err(failure) if greet::is_busy(&failure) && Instant::now() + pause < until => failure,
+            Err(failure) if greeting::is_busy(&failure) && Instant::now() + pause < until => failure,
             other => return other,
         };
         if pause == BUSY_PAUSE_MIN {
@@ -399,13 +403,13 @@ fn ask(
     let (mut link, ticket) = connect(copy, to, events)?;
     open.job = job_of(&link);
     open.places = places(&open.job);
-    greet::begin(&mut link, ticket.as_ref());
+    greeting::begin(&mut link, ticket.as_ref());
     if open.direction == Direction::Pull {
-        greet::pick(&mut link, copy.choice.picks.as_deref())?;
+        greeting::pick(&mut link, copy.choice.picks.as_deref())?;
     }
-    greet::open(&mut link, open.clone())?;
+    greeting::open(&mut link, open.clone())?;
     let early = greet_early(copy, &link, &open);
-    let mut agreed = greet::agree(&mut link, &open.offer, open.direction == Direction::Push)?;
+    let mut agreed = greeting::agree(&mut link, &open.offer, open.direction == Direction::Push)?;
     copy.again.is_on(open.job);
     if agreed.compare != open.compare && open.direction == Direction::Push {
         events.note(UNCOMPARED);
@@ -425,12 +429,12 @@ fn ask(
 impl Session {
     /// Ends it before the job has begun.
     fn give_up(&mut self, why: Refusal, failure: &Failure) {
-        greet::say(&mut self.link, &Frame::Refuse { code: why.code(), detail: failure.cause.clone() });
+        greeting::say(&mut self.link, &Frame::Refuse { code: why.code(), detail: failure.cause.clone() });
         self.link.close();
         let _ = self.link.flush_blocking(Duration::from_secs(1));
     }
 
-    /// Where rails lead: by the paths that were named, else to the session's own peer, and not over a slow card if a faster network joins both.
+    /// Where rails lead: by the paths that were named, else to the session's own peer, and not over a slow NIC if a faster network joins both.
     fn peers(&mut self, copy: &Copy<'_>, secret: &JobSecret, events: &mut Events<'_>) -> Result<Vec<Peer>, Failure> {
         if copy.request.paths.is_empty() {
             let packet_bytes = udp::packet_bytes_of(self.link.as_fd(), self.addr.ip());
@@ -517,7 +521,7 @@ impl Session {
         });
         let (holds, volume_nodes) = match measured {
             Some(hold) => (vec![hold], Vec::new()),
-            None => homes::place(&locals, way, count.into(), "placement here", choices),
+            None => numa::place(&locals, way, count.into(), "placement here", choices),
         };
         let (workers, pool_bytes) = start_workers(copy, count, chunk_bytes, holds)?;
         Ok(Placed { workers, pool_bytes, volume_nodes })
@@ -545,9 +549,9 @@ impl Session {
             explained.show(events);
         }
         let shared = proto::negotiate::share_cores(&self.open.offer, &self.agreed.theirs);
-        let bell = Event::new().map_err(|error| Exit::of_io(&error).fail("start the job", error))?;
+        let wake = Event::new().map_err(|error| Exit::of_io(&error).fail("start the job", error))?;
         let (path, weights) = (self.known_of_path(), self.weigh(copy, &peers));
-        let rails = Rails::dial_net(&peers, &secret, direction == Direction::Push, path, self.early.take(), &bell);
+        let rails = Rails::dial_net(&peers, &secret, direction == Direction::Push, path, self.early.take(), &wake);
         let (rung, dry) = (self.open.rung, copy.request.dry_run);
         let default = receipt::default_path(&copy.home, &self.open.job);
         let (no, lent) = (next_job(), copy.lent);
@@ -575,14 +579,14 @@ impl Session {
                 acceptor: self.agreed.theirs.clone(),
                 is_initiator: true,
             }),
-            posted: Some(copy.post(self.open.job, end_of(direction == Direction::Push), &bell)),
-            bell,
+            registration: Some(copy.post(self.open.job, end_of(direction == Direction::Push), &wake)),
+            wake,
             stall: lent.map_or(copy.request.stall, |lent| lent.stall(copy.request.stall)),
             receipt: (!dry).then(|| copy.request.receipt.clone().unwrap_or(default)),
             carry: carry.filter(|_| !dry),
             bound: Arc::new(Bound::new(plan.rate_bps / 8, lent.map(|lent| lent.bound()))),
             share: lent.map(|lent| lent.share(no)),
-            halt: Some(Arc::clone(&copy.halt)),
+            cancel: Some(Arc::clone(&copy.cancel)),
             ending: None,
             plan,
         };
@@ -606,7 +610,7 @@ fn turn(job: Job<'_>, copy: &Copy<'_>, events: &mut Events<'_>) -> Result<Outcom
     let source = if let Way::Send(source) = &job.way { Some(source.clone()) } else { None };
     let sends = source.is_some();
     let (mut pace, mut tally) = (report::Pace::default(), Tally::default());
-    let outcome = keeper::run(job, &mut |status, notes| {
+    let outcome = driver::run(job, &mut |status, notes| {
         tally = report::durable(status, sends);
         report::tell(events, &mut pace, status, notes, sends);
     });

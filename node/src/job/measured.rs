@@ -13,7 +13,7 @@ use proto::negotiate::Choice;
 use text::units::show_bits_per_second;
 use topology::cached::{self, FILE, Known};
 use topology::placement::Side;
-use topology::placement::remembered::Line;
+use topology::placement::cached::Line;
 
 use crate::identity::{Home, IdentityError};
 

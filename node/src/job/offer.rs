@@ -1,12 +1,12 @@
 //! What this end has and allows.
 //!
 //! For: this end's half of the negotiation.
-//! In and out: the machine's facts and the user's wishes in; an `Offer` out.
+//! In and out: the machine's facts and what the user asked for in; an `Offer` out.
 //! Invariants: a fact that cannot be read is left out, never guessed.
 //! Absent on purpose: choosing (proto::negotiate).
 
 use proto::negotiate::{Cipher, Driver, Interface, Offer, Pace, Plan, WORKERS_MAX};
-use proto::send::CHUNKS_IN_HAND_MAX;
+use proto::send::CHUNKS_IN_FLIGHT_MAX;
 use proto::wire::chunk::CHUNK_BYTES_MIN;
 use proto::wire::control::DigestKind;
 
@@ -17,7 +17,7 @@ pub const STREAMS_MAX: u16 = 16;
 
 /// What the user or the config said.
 #[derive(Debug, Clone, Default)]
-pub struct Wishes {
+pub struct Requested {
     /// Bytes of memory for this end.
     pub memory_bytes: u64,
     /// Workers; 0: one per core.
@@ -38,7 +38,7 @@ pub struct Wishes {
     pub chunk_bytes: u32,
     /// bit/s; 0: none.
     pub rate_bps: u64,
-    /// What the file system did in an earlier race, bit/s; 0: unknown.
+    /// What the file system did in an earlier measurement, bit/s; 0: unknown.
     pub disk_bps: u64,
     /// Bytes of bufs for the job; 0: those of workers of its own.
     pub bufs_bytes: u64,
@@ -50,48 +50,48 @@ pub struct Wishes {
 
 /// This end's offer.
 #[must_use]
-pub fn offer(wishes: &Wishes) -> Offer {
+pub fn offer(requested: &Requested) -> Offer {
     let cores = sys::host::cores().map_or(1, |cores| cores.count);
-    let cores = if wishes.workers > 0 { usize::from(wishes.workers) } else { cores };
-    let drivers = match wishes.driver {
+    let cores = if requested.workers > 0 { usize::from(requested.workers) } else { cores };
+    let drivers = match requested.driver {
         Some(driver) => vec![driver],
         None if sys::ring::io_uring().is_ok() => vec![Driver::Uring, Driver::Plain],
         None => vec![Driver::Plain],
     };
-    let ciphers = match wishes.cipher {
+    let ciphers = match requested.cipher {
         Some(cipher) => vec![cipher],
         None if sys::host::has_aes() => vec![Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305],
         None => vec![Cipher::ChaCha20Poly1305, Cipher::Aes128Gcm, Cipher::Aes256Gcm],
     };
-    let digests = wishes.digest.map_or_else(|| vec![DigestKind::Blake3, DigestKind::Crc64], |digest| vec![digest]);
+    let digests = requested.digest.map_or_else(|| vec![DigestKind::Blake3, DigestKind::Crc64], |digest| vec![digest]);
     Offer {
         boot_id: sys::host::boot_id().unwrap_or_default(),
         cores: u16::try_from(cores).unwrap_or(u16::MAX),
         load_percent: sys::host::load().map_or(0, |load| (load * 100.0) as u32),
-        memory_bytes: wishes.memory_bytes,
+        memory_bytes: requested.memory_bytes,
         interfaces: interfaces(),
         drivers,
         ciphers,
         digests,
-        integrity_only: wishes.integrity_only || wishes.bare,
-        bare: wishes.bare,
-        streams: wishes.streams,
-        streams_max: wishes.streams.max(STREAMS_MAX),
-        chunk_bytes: wishes.chunk_bytes,
-        rate_bps: wishes.rate_bps,
+        integrity_only: requested.integrity_only || requested.bare,
+        bare: requested.bare,
+        streams: requested.streams,
+        streams_max: requested.streams.max(STREAMS_MAX),
+        chunk_bytes: requested.chunk_bytes,
+        rate_bps: requested.rate_bps,
         free_bytes: 0,
-        disk_bps: wishes.disk_bps,
-        bufs_bytes: if wishes.bufs_bytes > 0 {
-            wishes.bufs_bytes
+        disk_bps: requested.disk_bps,
+        bufs_bytes: if requested.bufs_bytes > 0 {
+            requested.bufs_bytes
         } else {
             pool_bytes(
-                wishes.memory_bytes,
+                requested.memory_bytes,
                 cores.min(usize::from(WORKERS_MAX)),
-                wishes.chunk_bytes.max(CHUNK_BYTES_MIN),
+                requested.chunk_bytes.max(CHUNK_BYTES_MIN),
             )
         },
-        datagrams: wishes.datagrams,
-        pace: wishes.pace,
+        datagrams: requested.datagrams,
+        pace: requested.pace,
     }
 }
 
@@ -139,6 +139,6 @@ pub fn depth(pool_bytes: u64, chunk_bytes: u32, rails: usize, disks: usize) -> u
     const ENOUGH: usize = 16;
     let rails = rails.max(1);
     let bufs = pool_bytes / (u64::from(chunk_bytes) + 4096);
-    let most = (2 * disks).div_ceil(rails).clamp(ENOUGH, CHUNKS_IN_HAND_MAX);
+    let most = (2 * disks).div_ceil(rails).clamp(ENOUGH, CHUNKS_IN_FLIGHT_MAX);
     usize::try_from(bufs * 3 / 4).unwrap_or(ENOUGH).div_ceil(rails).clamp(2, most)
 }

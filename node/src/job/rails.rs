@@ -1,10 +1,10 @@
 //! Connected rails: made by the initiator, awaited by the acceptor.
 //!
 //! For: sockets that a worker can use at once.
-//! In and out: rail numbers in, connected and greeted sockets out, through a mailbox that rings the keeper.
-//! Invariants: a number is used once, but by a datagram rail that moves to another address; connecting never happens on the keeper's
+//! In and out: rail numbers in, connected and greeted sockets out, through a mailbox that rings the job driver.
+//! Invariants: a number is used once, but by a datagram rail that moves to another address; connecting never happens on the job driver's
 //! thread, and a path that answers no datagrams keeps no stream waiting.
-//! Absent on purpose: how many (keeper), what goes over them (engine).
+//! Absent on purpose: how many (job::driver), what goes over them (engine).
 
 use std::cell::Cell;
 use std::io::{self, Read, Write};
@@ -22,10 +22,10 @@ use proto::rate::TrainSeen;
 use sys::event::Event;
 
 use crate::job::keys::JobSecret;
-use crate::job::train::TRAIN_PACKETS;
+use crate::job::udp::packet_train::TRAIN_PACKETS;
 use crate::job::udp::{self, Greeted, Peer, Sizes};
 use crate::link::bound_segments;
-use crate::probe::seen::Seen;
+use crate::probe::result::Seen;
 
 /// The acceptor's answer to a greeting.
 pub const WELCOME: u8 = 1;
@@ -109,7 +109,7 @@ impl Early {
         let told = answered.clone();
         let thread = std::thread::spawn(move || {
             std::thread::sleep(Self::LATER);
-            let mut greeted = udp::knock(peer, &secret, Self::RAIL)?;
+            let mut greeted = udp::greet(peer, &secret, Self::RAIL)?;
             told.store(true, Ordering::Relaxed);
             greeted.rtt = greeted.rtt.min(rtt);
             if let Some(packets) = train {
@@ -160,7 +160,7 @@ impl Rails {
         sends: bool,
         (rtt, small): (Duration, bool),
         early: Option<Early>,
-        bell: &Event,
+        wake: &Event,
     ) -> Rails {
         let begun = Cell::new(early.as_ref().map(|_| Early::RAIL));
         let answered = early.as_ref().map(|early| early.answered.clone());
@@ -177,14 +177,14 @@ impl Rails {
                 None => peer.addr.ip().to_string(),
             };
             let (secret, theirs, view) = (secret.clone(), secret.clone(), view.clone());
-            let streams = dial_with(bell.clone(), to.clone(), move |ask| {
+            let streams = dial_with(wake.clone(), to.clone(), move |ask| {
                 let small = asked_small.load(Ordering::Relaxed);
                 Manner { small, ..manner }.stream(peer, &theirs, ask)
             });
             // It was begun with the first path's peer.
             let mut ahead = Ahead { early: early.take(), looked: None };
             let packets =
-                dial_with(bell.clone(), to.clone(), move |ask| manner.packets(peer, &secret, ask, &mut ahead, &view));
+                dial_with(wake.clone(), to.clone(), move |ask| manner.packets(peer, &secret, ask, &mut ahead, &view));
             Diallers { name, streams, packets, small }
         });
         Rails::Dial { paths: paths.collect(), control: Cell::new(0), early: begun, answered, from, views }
@@ -192,10 +192,10 @@ impl Rails {
 
     /// Rails made in pairs within this process; the other ends go to `there`.
     #[must_use]
-    pub fn dial_pair(there: Sender<Arrival>, there_bell: Event, bell: Event) -> Rails {
+    pub fn dial_pair(there: Sender<Arrival>, there_bell: Event, wake: Event) -> Rails {
         let (to, from) = channel();
         let (_, views) = channel();
-        let streams = dial_with(bell, to, move |ask| {
+        let streams = dial_with(wake, to, move |ask| {
             let Ask::Stream(rail) = ask else { return None };
             let pair = || {
                 let (here, other) = sys::sock::pair()?;
@@ -297,7 +297,7 @@ impl Rails {
 
 /// A thread that dials what it is asked for, one after another, until nobody can ask any more.
 fn dial_with(
-    bell: Event,
+    wake: Event,
     to: Sender<Arrival>,
     mut dial: impl FnMut(Ask) -> Option<Arrival> + Send + 'static,
 ) -> Sender<Ask> {
@@ -316,7 +316,7 @@ fn dial_with(
             if arrival.is_some_and(|arrival| to.send(arrival).is_err()) {
                 return;
             }
-            bell.signal();
+            wake.signal();
             if is_over {
                 return;
             }
@@ -341,7 +341,7 @@ impl Ahead {
         match (self.looked.take(), self.early.take_if(|_| rail == Early::RAIL)) {
             (Some((of, greeted)), _) if of == rail => Ok(greeted),
             (_, Some(early)) => early.greeted(),
-            _ => udp::knock(peer, secret, rail),
+            _ => udp::greet(peer, secret, rail),
         }
     }
 }
@@ -402,7 +402,7 @@ impl Manner {
                     ahead.looked = Some((rail, greeted));
                     seen
                 });
-                // The keeper that asked may be gone.
+                // The job driver that asked may be gone.
                 let _ = view.send(seen);
                 None
             }

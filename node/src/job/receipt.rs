@@ -14,7 +14,7 @@ use engine::machine::recv::{Carried, carried_key};
 use proto::manifest::EntryKind;
 
 use crate::identity::Home;
-use crate::job::place::Target;
+use crate::job::endpoint::Target;
 use proto::receipt::{self, Head, Line, Signer};
 use proto::wire::control::Digest;
 

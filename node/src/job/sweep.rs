@@ -21,7 +21,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use super::board;
+use super::registry;
 use crate::identity::Home;
 
 /// Between a file's making and its lock lie microseconds; a clock may jump.
@@ -75,7 +75,7 @@ pub fn sweep(home: &Home, temporary: &Path, now: SystemTime) {
             let _ = fs::remove_dir_all(entry.path());
         }
     });
-    board::sweep(home, |facts| is_older(facts, YOUNG, now));
+    registry::sweep(home, |facts| is_older(facts, YOUNG, now));
 }
 
 /// Builds that ssh brought to this host, in the folder that this one runs from; this one counts as used now.

@@ -2,7 +2,7 @@
 //!
 //! For: a client that gets in although a flood of strangers has the daemon close connections before their handshake is done.
 //! In and out: a way to connect in; its session, or the last reason why there is none, out.
-//! Invariants: only what a crowd can cause is tried again, and not for longer than `CROWDED`; a key that is wrong, unknown or
+//! Invariants: only what a crowd can cause is tried again, and not for longer than `OVERLOADED`; a key that is wrong, unknown or
 //! revoked never is: asking again would not make it right.
 //! Absent on purpose: connecting (link), what is said afterwards (session).
 
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::link::LinkError;
 
 /// A door that is there but closes again gets this long: a daemon shows strangers out within it.
-const CROWDED: Duration = Duration::from_secs(10);
+const OVERLOADED: Duration = Duration::from_secs(10);
 /// Where nobody listens: long enough for a daemon that is being started again, short enough for a wrong port.
 const NOBODY: Duration = Duration::from_secs(1);
 /// The first pause; each is twice the one before.
@@ -23,10 +23,10 @@ const PAUSE_MAX: Duration = Duration::from_millis(1600);
 /// For how long in all an attempt that failed like this is worth another; `None`: not at all.
 fn patience(error: &LinkError) -> Option<Duration> {
     match error {
-        LinkError::Cut => Some(CROWDED),
+        LinkError::Cut => Some(OVERLOADED),
         LinkError::Connect { source, .. } | LinkError::Io { source, .. } => match source.kind() {
             ErrorKind::ConnectionRefused => Some(NOBODY),
-            ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe => Some(CROWDED),
+            ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe => Some(OVERLOADED),
             _ => None,
         },
         _ => None,
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_door_that_closes_is_knocked_at_again() {
+    fn a_server_that_closes_is_connected_to_again() {
         let door = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = door.local_addr().unwrap().to_string();
         let (server, client) = (Identity::ephemeral().unwrap(), Identity::ephemeral().unwrap());
@@ -79,10 +79,10 @@ mod tests {
             for _ in 0..2 {
                 drop(door.accept().unwrap());
             }
-            Link::accept(door.accept().unwrap().0, &server, CROWDED).map(|link| link.peer_key())
+            Link::accept(door.accept().unwrap().0, &server, OVERLOADED).map(|link| link.peer_key())
         });
         let mut notes = 0;
-        let connect = || Link::connect(&address, &client, Expect::Key(key), CROWDED);
+        let connect = || Link::connect(&address, &client, Expect::Key(key), OVERLOADED);
         let link = until_let_in(connect, |_| notes += 1).unwrap();
         assert_eq!((link.peer_key(), notes), (key, 2));
         assert_eq!(daemon.join().unwrap().unwrap(), client.public());

@@ -16,8 +16,8 @@
 
 pub mod connect_retry; // again, where a daemon is overloaded or just being started
 mod error; // one error per cause
-mod kept; // what may have to be sent once more
-mod shake; // connecting and the handshake, under one deadline
+mod retransmit; // what may have to be sent once more
+mod handshake; // connecting and the handshake, under one deadline
 mod tls; // who proves what to whom
 
 use std::collections::VecDeque;
@@ -34,9 +34,9 @@ use proto::FRAME_BYTES_MAX;
 use proto::error::Breach;
 use rustls::Connection;
 
-use kept::Kept;
-use shake::{Deadline, dial, handshake, step};
-pub use shake::{SMALL_SEGMENT, bound_segments};
+use handshake::{Deadline, dial, handshake, step};
+pub use handshake::{SMALL_SEGMENT, bound_segments};
+use retransmit::RetransmitBuffer;
 
 pub use error::{LinkError, Step, failure_of};
 
@@ -187,7 +187,7 @@ pub struct Link {
     broken: Option<LinkError>,
     bytes_sent: u64,
     bytes_received: u64,
-    kept: Kept,
+    kept: RetransmitBuffer,
     /// Lives until the peer is let in or the link is dropped; the listener counts it. The mark says which.
     guard: Option<(Box<dyn Send>, Arc<AtomicBool>)>,
 }
@@ -289,7 +289,7 @@ impl Link {
             broken: None,
             bytes_sent: 0,
             bytes_received: 0,
-            kept: Kept::default(),
+            kept: RetransmitBuffer::default(),
             guard: None,
         }
     }

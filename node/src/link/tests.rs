@@ -185,7 +185,7 @@ fn a_ticket_s_secret_is_neither_on_the_wire_nor_among_what_the_server_reads() {
     let ticket = tickets.issue(server.public(), Uses::Many, Rights::default(), None).unwrap();
     let mut near = Link::connect(&address, &client, Expect::Key(server.public()), SOON).unwrap();
     let mut far = accepted.join().unwrap().unwrap();
-    crate::job::greet::begin(&mut near, Some(&ticket));
+    crate::job::greeting::begin(&mut near, Some(&ticket));
     near.flush_blocking(SOON).unwrap();
     let read = [far.call(SOON).unwrap(), far.call(SOON).unwrap()];
     let Frame::Ticket { proof } = Frame::decode(&read[1]).unwrap() else { panic!("{:?}", read[1]) };
@@ -194,7 +194,7 @@ fn a_ticket_s_secret_is_neither_on_the_wire_nor_among_what_the_server_reads() {
         tickets.redeem(&proof, &exported, &far.peer_key(), Instant::now()).is_some(),
         "the test read the right frame"
     );
-    crate::job::greet::say(&mut far, &Frame::Hello { version_min: 1, version: 1, agent: "far".into() });
+    crate::job::greeting::say(&mut far, &Frame::Hello { version_min: 1, version: 1, agent: "far".into() });
     far.flush_blocking(SOON).unwrap();
     near.call(SOON).unwrap();
     let wire = wire.lock().unwrap();

@@ -1,4 +1,4 @@
-//! Who of those at the door is heard next, who gives way, and who has waited long enough.
+//! Which unauthenticated connection is heard next, who gives way, and who has waited long enough.
 //!
 //! For: a newcomer that gets in whatever thousands of strangers do, decided without a socket, a thread or a clock.
 //! In and out: arrivals with their network, what each has shown so far, the time; whom to answer, to let into a room, to close.
@@ -7,7 +7,7 @@
 //! whose client was let in lately comes first, and keeps its places as long as it has less than half of all.
 //! Absent on purpose: what is shown and whether it holds (listener, link, session).
 //!
-//! With n networks at the door, each network has at least `places` ÷ n places, and its first one is answered after at most one of each other.
+//! With unauthenticated connections of n networks, each network has at least `places` ÷ n places, and its first one is answered after at most one of each other.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -223,7 +223,7 @@ mod tests {
 
     /// 5,000 of 1,000 networks, which come again as often as they are closed.
     struct Flood {
-        door: Admission,
+        admission: Admission,
         now: Instant,
         came: usize,
         stage: Stage,
@@ -231,7 +231,7 @@ mod tests {
 
     impl Flood {
         fn new(stage: Stage) -> Flood {
-            let mut flood = Flood { door: Admission::new(PLACES), now: Instant::now(), came: 0, stage };
+            let mut flood = Flood { admission: Admission::new(PLACES), now: Instant::now(), came: 0, stage };
             flood.comes(5000);
             flood
         }
@@ -242,8 +242,8 @@ mod tests {
             for _ in 0..count {
                 self.now += Duration::from_micros(100);
                 let network = address(1 + self.came % 1000, (self.came / 1000) as u8);
-                let (number, victim) = self.door.arrive(network, self.now);
-                self.door.reach(number, self.stage, self.now);
+                let (number, victim) = self.admission.arrive(network, self.now);
+                self.admission.reach(number, self.stage, self.now);
                 self.came += 1;
                 closed.extend(victim);
             }
@@ -256,79 +256,81 @@ mod tests {
         for stage in [Stage::Silent, Stage::Speaking, Stage::Asking, Stage::Answered, Stage::Proven] {
             let mut flood = Flood::new(stage);
             // Those that can be answered have been for a while: one of each network at least.
-            while let Some(next) =
-                flood.door.next_to_answer().filter(|next| flood.door.crowds[&flood.door.network(*next)].answered == 0)
+            while let Some(next) = flood
+                .admission
+                .next_to_answer()
+                .filter(|next| flood.admission.crowds[&flood.admission.network(*next)].answered == 0)
             {
-                flood.door.reach(next, Stage::Answered, flood.now);
+                flood.admission.reach(next, Stage::Answered, flood.now);
             }
-            let (number, _) = flood.door.arrive(address(2000, 1), flood.now);
+            let (number, _) = flood.admission.arrive(address(2000, 1), flood.now);
             assert!(!flood.comes(20_000).contains(&number), "{stage:?}: closed before its first word");
-            flood.door.reach(number, Stage::Asking, flood.now);
-            assert_eq!(flood.door.next_to_answer(), Some(number), "{stage:?}");
-            flood.door.reach(number, Stage::Answered, flood.now);
+            flood.admission.reach(number, Stage::Asking, flood.now);
+            assert_eq!(flood.admission.next_to_answer(), Some(number), "{stage:?}");
+            flood.admission.reach(number, Stage::Answered, flood.now);
             assert!(!flood.comes(20_000).contains(&number), "{stage:?}: closed before its proof");
-            flood.door.reach(number, Stage::Pleading, flood.now);
-            assert_eq!(flood.door.next_for_a_room(Stage::Pleading, &HashMap::new(), flood.now), Some(number));
-            assert!(flood.door.len() <= PLACES);
+            flood.admission.reach(number, Stage::Pleading, flood.now);
+            assert_eq!(flood.admission.next_for_a_room(Stage::Pleading, &HashMap::new(), flood.now), Some(number));
+            assert!(flood.admission.len() <= PLACES);
         }
     }
 
     #[test]
     fn one_network_harms_itself_alone() {
-        let (mut door, now) = (Admission::new(PLACES), Instant::now());
-        let others: Vec<u64> = (0..1000).map(|other| door.arrive(address(other, 1), now).0).collect();
+        let (mut admission, now) = (Admission::new(PLACES), Instant::now());
+        let others: Vec<u64> = (0..1000).map(|other| admission.arrive(address(other, 1), now).0).collect();
         for _ in 0..10_000 {
-            let (_, victim) = door.arrive(address(5000, 9), now);
+            let (_, victim) = admission.arrive(address(5000, 9), now);
             assert!(victim.is_none_or(|victim| !others.contains(&victim)));
         }
-        assert_eq!(door.len(), PLACES);
+        assert_eq!(admission.len(), PLACES);
     }
 
     #[test]
     fn who_has_shown_least_goes_first_and_the_oldest_of_these() {
-        let (mut door, now) = (Admission::new(3), Instant::now());
-        let numbers = [1, 2, 3].map(|host| door.arrive(address(1, host), now).0);
-        door.reach(numbers[0], Stage::Answered, now);
-        assert_eq!(door.arrive(address(1, 4), now).1, Some(numbers[1]));
-        assert_eq!(door.victim(), Some(numbers[2]));
+        let (mut admission, now) = (Admission::new(3), Instant::now());
+        let numbers = [1, 2, 3].map(|host| admission.arrive(address(1, host), now).0);
+        admission.reach(numbers[0], Stage::Answered, now);
+        assert_eq!(admission.arrive(address(1, 4), now).1, Some(numbers[1]));
+        assert_eq!(admission.victim(), Some(numbers[2]));
     }
 
     #[test]
     fn a_network_that_was_let_in_lately_keeps_its_places_and_has_the_first_turn_but_not_all_places() {
-        let (mut door, now) = (Admission::new(100), Instant::now());
-        door.welcome(address(7, 1), now);
-        let clients: Vec<u64> = (0..50).map(|host| door.arrive(address(7, host), now).0).collect();
+        let (mut admission, now) = (Admission::new(100), Instant::now());
+        admission.welcome(address(7, 1), now);
+        let clients: Vec<u64> = (0..50).map(|host| admission.arrive(address(7, host), now).0).collect();
         for network in 100..1000 {
-            let (number, victim) = door.arrive(address(network, 1), now);
-            door.reach(number, Stage::Asking, now);
+            let (number, victim) = admission.arrive(address(network, 1), now);
+            admission.reach(number, Stage::Asking, now);
             assert!(victim.is_none_or(|victim| !clients.contains(&victim)), "{network}");
         }
-        door.reach(clients[49], Stage::Asking, now);
-        assert_eq!(door.next_to_answer(), Some(clients[49]));
-        let (_, victim) = door.arrive(address(7, 51), now);
+        admission.reach(clients[49], Stage::Asking, now);
+        assert_eq!(admission.next_to_answer(), Some(clients[49]));
+        let (_, victim) = admission.arrive(address(7, 51), now);
         assert_eq!(victim, Some(clients[0]), "half of all is enough");
         // Long after, it is a network like others: one of which somebody was answered.
         let later = now + GOOD + Duration::from_secs(1);
-        door.reach(clients[48], Stage::Answered, later);
-        assert_ne!(door.next_to_answer(), Some(clients[49]));
+        admission.reach(clients[48], Stage::Answered, later);
+        assert_ne!(admission.next_to_answer(), Some(clients[49]));
     }
 
     #[test]
     fn a_known_key_has_a_room_before_who_only_pleads_and_networks_have_them_in_turn() {
-        let (mut door, now) = (Admission::new(100), Instant::now());
-        let numbers = [1, 2, 3].map(|network| door.arrive(address(network, 1), now).0);
+        let (mut admission, now) = (Admission::new(100), Instant::now());
+        let numbers = [1, 2, 3].map(|network| admission.arrive(address(network, 1), now).0);
         for number in numbers {
-            door.reach(number, Stage::Pleading, now);
+            admission.reach(number, Stage::Pleading, now);
         }
         let rooms = HashMap::from([(address(1, 1), 3), (address(2, 1), 1)]);
-        assert_eq!(door.next_for_a_room(Stage::Pleading, &rooms, now), Some(numbers[2]));
-        door.reach(numbers[0], Stage::Known, now);
-        assert_eq!(door.next_for_a_room(Stage::Pleading, &rooms, now), Some(numbers[0]));
-        door.reach(numbers[1], Stage::Proven, now);
-        door.leave(numbers[0], now);
-        door.leave(numbers[2], now);
-        assert_eq!(door.next_for_a_room(Stage::Pleading, &rooms, now), None);
-        assert_eq!(door.next_for_a_room(Stage::Proven, &rooms, now), Some(numbers[1]));
+        assert_eq!(admission.next_for_a_room(Stage::Pleading, &rooms, now), Some(numbers[2]));
+        admission.reach(numbers[0], Stage::Known, now);
+        assert_eq!(admission.next_for_a_room(Stage::Pleading, &rooms, now), Some(numbers[0]));
+        admission.reach(numbers[1], Stage::Proven, now);
+        admission.leave(numbers[0], now);
+        admission.leave(numbers[2], now);
+        assert_eq!(admission.next_for_a_room(Stage::Pleading, &rooms, now), None);
+        assert_eq!(admission.next_for_a_room(Stage::Proven, &rooms, now), Some(numbers[1]));
     }
 
     #[test]
@@ -344,12 +346,12 @@ mod tests {
 
     #[test]
     fn whose_time_is_over_is_found_oldest_first() {
-        let (mut door, begin) = (Admission::new(10), Instant::now());
+        let (mut admission, begin) = (Admission::new(10), Instant::now());
         for at in 0..5 {
-            door.arrive(address(at, 1), begin + Duration::from_secs(at as u64));
+            admission.arrive(address(at, 1), begin + Duration::from_secs(at as u64));
         }
-        assert_eq!(door.older_than(begin + Duration::from_secs(2)), [0, 1, 2]);
-        door.leave(0, begin);
-        assert_eq!(door.oldest(), Some(begin + Duration::from_secs(1)));
+        assert_eq!(admission.older_than(begin + Duration::from_secs(2)), [0, 1, 2]);
+        admission.leave(0, begin);
+        assert_eq!(admission.oldest(), Some(begin + Duration::from_secs(1)));
     }
 }

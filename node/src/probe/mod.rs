@@ -3,9 +3,9 @@
 //! For: `--transport auto`.
 //! In and out: the kernel's word on the control session's connection, a greeting and a train in; a forecast with its sentence out.
 //! Invariants: pure but for `host`, which reads settings of the kernel and its load; a path of which nothing is known gets streams.
-//! Absent on purpose: packets of its own (job::train), rails (job::keeper).
+//! Absent on purpose: packets of its own (job::udp::packet_train), rails (job::driver).
 
-pub mod seen; // what a look at the path showed
+pub mod result; // what a look at the path showed
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use proto::session::transport::SHORT_RTT;
 use proto::session::transport::forecast::{Carry, Forecast, Guess, Host, TcpController, View};
 use sys::sock::TcpInfo;
 
-use seen::Seen;
+use result::Seen;
 use text::units::{show_bits_per_second, show_bytes, show_seconds};
 
 /// Below this round trip streams begin at once: a loss costs them little time, and the kernel's offloads are worth more.

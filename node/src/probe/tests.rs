@@ -1,13 +1,13 @@
 //! What is known of a path, in numbers and in words.
 //!
-//! Absent on purpose: the choice (proto::session::transport), sockets (job::train).
+//! Absent on purpose: the choice (proto::session::transport), sockets (job::udp::packet_train).
 
 use proto::session::Moment;
 use proto::session::transport::forecast::forecast;
 use proto::session::transport::{Before, First, TransportChoice};
 
 use super::*;
-use crate::probe::seen::Train;
+use crate::probe::result::Train;
 
 const MB: u64 = 1_000_000;
 

@@ -75,7 +75,7 @@ pub fn offer_lines(local: &Offer, remote: Option<&Offer>) -> Vec<OfferLine> {
             0 => "not known".to_owned(),
             bytes => show_bytes(bytes),
         }),
-        ("disk, when raced", |offer| match offer.disk_bps {
+        ("disk, when measured", |offer| match offer.disk_bps {
             0 => "not known".to_owned(),
             bps => exact_rate(bps),
         }),

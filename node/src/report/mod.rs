@@ -35,7 +35,7 @@ pub struct RailShare {
     /// Of several paths: its share of the bytes of all so far, of 1.
     #[serde(default)]
     pub share: Option<f64>,
-    /// The share that it should have: by the user's word, or by the cards' speeds; `null`: nobody said.
+    /// The share that it should have: by the user's word, or by the NICs' speeds; `null`: nobody said.
     #[serde(default)]
     pub weight: Option<f64>,
     /// Its share was more than a tenth off its weight for seconds at some time, while the network was what the job waited for.

@@ -13,14 +13,14 @@ use proto::session::transport::forecast::Carry;
 use serde::{Deserialize, Serialize};
 
 use super::clean;
-use crate::job::keeper::auto::Told;
+use crate::job::driver::transport::TransportReport;
 use text::units::{show_bits_per_second, show_count, show_seconds};
 
 /// What datagram rails saw of their path. What only the sender knows is `null` at a receiver.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PathRecord {
     /// `delay`, `bbr`, `cubic`, `fixed`.
-    pub law: String,
+    pub controller: String,
     /// `fixed`, `high`, `fair`, `low`.
     pub policy: String,
     /// Smoothed round trip at the end.
@@ -57,7 +57,7 @@ impl PathRecord {
             percent(stats.already_bytes, stats.wire_bytes)
         };
         Self {
-            law: pace.law.name().to_owned(),
+            controller: pace.controller.name().to_owned(),
             policy: pace.policy.name().to_owned(),
             rtt_ms: sends.then_some(stats.rtt_ns as f64 / 1e6),
             loss_percent: sends.then_some(percent(stats.lost_packets, stats.packets)),
@@ -74,7 +74,7 @@ impl PathRecord {
 
     /// A line of the end report.
     pub fn show(&self, text: &mut String) {
-        let mut words = vec![format!("{} law, {}", clean(&self.law), clean(&self.policy))];
+        let mut words = vec![format!("{} controller, {}", clean(&self.controller), clean(&self.policy))];
         words.extend(self.rtt_ms.map(|ms| format!("RTT {ms:.1} ms")));
         words.extend(self.loss_percent.map(|percent| format!("loss {percent:.2} %")));
         words.extend(self.rate_bps.map(|rate| format!("at the end {}", show_bits_per_second(rate))));
@@ -117,7 +117,7 @@ pub struct ForecastRecord {
 impl ForecastRecord {
     /// From what was expected and what `bytes` took.
     #[must_use]
-    pub fn of(told: &Told, bytes: u64, took: std::time::Duration) -> Self {
+    pub fn of(told: &TransportReport, bytes: u64, took: std::time::Duration) -> Self {
         let forecast = &told.forecast;
         let (chosen, took_seconds) = (forecast.expected(), took.as_secs_f64());
         let seconds = chosen.seconds(bytes);
@@ -181,13 +181,13 @@ mod tests {
         };
         let mut text = String::new();
         PathRecord::of(Pace::default(), &stats, true).show(&mut text);
-        let wanted = "delay law, fair, RTT 50.4 ms, loss 1.05 %, at the end 1.00 Gbit/s, packets of 1472 B, 1.00 % redundant, 3 forged";
+        let wanted = "delay controller, fair, RTT 50.4 ms, loss 1.05 %, at the end 1.00 Gbit/s, packets of 1472 B, 1.00 % redundant, 3 forged";
         assert!(text.contains(wanted), "{text}");
         let there = PathStats { wire_bytes: 1_000, already_bytes: 20, packets: 7, ..PathStats::default() };
         let there = PathRecord::of(Pace::default(), &there, false);
         assert_eq!((there.rtt_ms, there.rate_bps, there.loss_percent), (None, None, None));
         let mut text = String::new();
         there.show(&mut text);
-        assert_eq!(text, "  path        delay law, fair, 2.00 % redundant\n");
+        assert_eq!(text, "  path        delay controller, fair, 2.00 % redundant\n");
     }
 }

@@ -4,7 +4,7 @@
 //! In and out: sessions enter with their keys and ticket, and leave; orders to end go out to them.
 //! Invariants: a session whose key, or the key of whoever asked for its ticket, is revoked is told to end within `LOOK`; of a one-job ticket, with
 //! all that was delegated from it, one session at a time is served, and the last to come is the one.
-//! Absent on purpose: letting in (serve::session), ending (job::halt).
+//! Absent on purpose: letting in (serve::session), ending (job::cancel).
 
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +15,7 @@ use proto::error::Refusal;
 
 use crate::identity::keys::fingerprint;
 use crate::identity::{Home, PublicKey, authorized};
-use crate::job::halt::Halt;
+use crate::job::cancel::Cancel;
 
 /// The list of revoked keys is looked at so often while anybody is served.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ struct One {
     one_job: Option<u64>,
     /// A relay: for whom, from where to where.
     relay: Option<Relayed>,
-    halt: Arc<Halt>,
+    cancel: Arc<Cancel>,
     /// Its job, once that is asked for.
     job: Option<[u8; 16]>,
 }
@@ -74,7 +74,7 @@ impl Place<'_> {
         let key = own.keys.first().copied();
         let is_it = |one: &One| one.number != self.number && one.job == Some(after) && one.keys.first().copied() == key;
         for one in all.1.iter().filter(|one| is_it(one)) {
-            one.halt.order(Refusal::Superseded, "its client lost this session and has made another");
+            one.cancel.request(Refusal::Superseded, "its client lost this session and has made another");
         }
         drop(all);
         self.live.has_left(is_it)
@@ -87,15 +87,15 @@ impl Live {
     }
 
     /// A session on the word of these keys. Others of the same one-job ticket are told to end, and waited for. `None`: one does not.
-    pub(super) fn enter(&self, keys: Vec<PublicKey>, one_job: Option<u64>, halt: &Arc<Halt>) -> Option<Place<'_>> {
+    pub(super) fn enter(&self, keys: Vec<PublicKey>, one_job: Option<u64>, cancel: &Arc<Cancel>) -> Option<Place<'_>> {
         let number = {
             let mut all = self.all();
             let number = all.0;
             all.0 += 1;
             for one in all.1.iter().filter(|one| one_job.is_some() && one.one_job == one_job) {
-                one.halt.order(Refusal::TicketSpent, "another job has begun on the same one-job ticket");
+                one.cancel.request(Refusal::TicketSpent, "another job has begun on the same one-job ticket");
             }
-            all.1.push(One { number, keys, one_job, relay: None, halt: Arc::clone(halt), job: None });
+            all.1.push(One { number, keys, one_job, relay: None, cancel: Arc::clone(cancel), job: None });
             number
         };
         let place = Place { live: self, number };
@@ -117,15 +117,17 @@ impl Live {
 
     /// This session is that relay from now on. `again`: its client lost the session of an earlier one, which is told to end, and waited for. False:
     /// it does not.
-    pub(super) fn relays(&self, halt: &Arc<Halt>, relay: Relayed, again: bool) -> bool {
-        let is_other = |one: &One| one.relay == Some(relay) && !Arc::ptr_eq(&one.halt, halt);
+    pub(super) fn relays(&self, cancel: &Arc<Cancel>, relay: Relayed, again: bool) -> bool {
+        let is_other = |one: &One| one.relay == Some(relay) && !Arc::ptr_eq(&one.cancel, cancel);
         {
             let mut all = self.all();
             if again {
                 let others = all.1.iter().filter(|one| is_other(one));
-                others.for_each(|one| one.halt.order(Refusal::Superseded, "its client lost it and has begun it again"));
+                others.for_each(|one| {
+                    one.cancel.request(Refusal::Superseded, "its client lost it and has begun it again")
+                });
             }
-            all.1.iter_mut().filter(|one| Arc::ptr_eq(&one.halt, halt)).for_each(|one| one.relay = Some(relay));
+            all.1.iter_mut().filter(|one| Arc::ptr_eq(&one.cancel, cancel)).for_each(|one| one.relay = Some(relay));
         }
         !again || self.has_left(is_other)
     }
@@ -151,7 +153,7 @@ impl Live {
         for one in &self.all().1 {
             if let Some(key) = one.keys.iter().find(|key| seen.revoked.contains(*key)) {
                 let why = format!("the key {} is revoked here, and what it started ends", fingerprint(key));
-                one.halt.order(Refusal::NotAuthorized, why);
+                one.cancel.request(Refusal::NotAuthorized, why);
             }
         }
     }
@@ -169,38 +171,38 @@ mod tests {
         let key = || Identity::ephemeral().expect("a key").public();
         let (alice, bob, relay) = (key(), key(), key());
         let live = Live::default();
-        let halts: [Arc<Halt>; 3] = Default::default();
-        let enter = |keys: &[PublicKey], halt| live.enter(keys.to_vec(), None, halt).expect("there is room");
-        let _places = [enter(&[alice], &halts[0]), enter(&[bob], &halts[1]), enter(&[relay, alice], &halts[2])];
-        let ordered = || [0, 1, 2].map(|at: usize| halts[at].ordered().map(|(refusal, _)| refusal));
+        let cancels: [Arc<Cancel>; 3] = Default::default();
+        let enter = |keys: &[PublicKey], cancel| live.enter(keys.to_vec(), None, cancel).expect("there is room");
+        let _places = [enter(&[alice], &cancels[0]), enter(&[bob], &cancels[1]), enter(&[relay, alice], &cancels[2])];
+        let ordered = || [0, 1, 2].map(|at: usize| cancels[at].requested().map(|(refusal, _)| refusal));
         live.look(&home, |_| ());
         assert_eq!(ordered(), [None; 3]);
         authorized::revoke(&home, &alice, "").expect("written");
         live.look(&home, |_| ());
         let refused = Some(Refusal::NotAuthorized);
         assert_eq!(ordered(), [refused, None, refused], "its own job, and the one that it asked another host for");
-        let late = Arc::new(Halt::default());
+        let late = Arc::new(Cancel::default());
         let _place = enter(&[alice], &late);
         live.look(&home, |_| ());
-        assert!(late.ordered().is_some(), "one that was let in as the key was being revoked");
+        assert!(late.requested().is_some(), "one that was let in as the key was being revoked");
         std::fs::remove_dir_all(folder).expect("it is there");
     }
 
     #[test]
     fn of_a_one_job_ticket_the_last_session_to_come_is_the_one_that_is_served() {
         let live = Live::default();
-        let halts: [Arc<Halt>; 3] = Default::default();
-        let first = live.enter(vec![], Some(7), &halts[0]).expect("the first");
-        let _other = live.enter(vec![], Some(8), &halts[2]).expect("another ticket's");
+        let cancels: [Arc<Cancel>; 3] = Default::default();
+        let first = live.enter(vec![], Some(7), &cancels[0]).expect("the first");
+        let _other = live.enter(vec![], Some(8), &cancels[2]).expect("another ticket's");
         std::thread::scope(|scope| {
-            let second = scope.spawn(|| live.enter(vec![], Some(7), &halts[1]).map(|place| place.number));
-            while halts[0].ordered().is_none() {
+            let second = scope.spawn(|| live.enter(vec![], Some(7), &cancels[1]).map(|place| place.number));
+            while cancels[0].requested().is_none() {
                 std::thread::yield_now();
             }
             assert!(!second.is_finished(), "it waits until the first is gone");
             drop(first);
             assert_eq!(second.join().expect("no panic"), Some(2));
         });
-        assert!(halts[1].ordered().is_none() && halts[2].ordered().is_none());
+        assert!(cancels[1].requested().is_none() && cancels[2].requested().is_none());
     }
 }

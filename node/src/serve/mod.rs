@@ -3,15 +3,16 @@
 //! For: hundreds of clients at once, on one set of workers and one pool, below one root.
 //! In and out: settings in; jobs served until it is drained or stopped.
 //! Invariants: a rail is looked at only under a job's own key; what a client may do is asked anew for each session.
-//! Absent on purpose: the door itself (listener.rs), turning a job (job::keeper), signals, giving up rights of the process.
+//! Absent on purpose: the demultiplexer itself (listener.rs), turning a job (job::driver), signals, giving up rights of the process.
 
 pub mod session; // one client
+mod guest; // what it may do and have
 mod guarded; // what no root may hold
 mod live; // who is served, and on whose word
 pub mod relay; // a client's job, made here
 pub mod relay_to; // whom that may reach
 pub mod settings; // what it runs with
-mod room; // how many jobs at once
+mod capacity; // how many jobs at once
 mod shares; // what each may have of the daemon's rate
 
 use std::collections::{HashMap, HashSet};
@@ -30,21 +31,21 @@ use proto::wire::chunk::Greeting;
 use sys::event::Event;
 use sys::fs::Dir;
 
-use crate::door::{self, Door, Standing};
+use crate::demultiplexer::{self, Demultiplexer, Standing};
 use crate::identity::ticket::{Ticket, Tickets, Uses};
 use crate::identity::{Access, Home, Identity, Rights};
-use crate::job::board::Board;
-use crate::job::homes::hold;
+use crate::job::endpoint::PathBase;
 use crate::job::keys::JobSecret;
+use crate::job::numa::hold;
 use crate::job::offer;
-use crate::job::place::Ground;
 use crate::job::rails::{self, Arrival, Carrier};
+use crate::job::registry::Registry;
 use crate::job::sweep;
 use crate::link::failure_of;
 use crate::listener::{Listener, Proving, Rail};
+use capacity::Capacity;
 use guarded::Guards;
 use live::Live;
-use room::Room;
 use settings::{Settings, TicketAccess};
 use shares::{Account, Accounts, Shares};
 use text::exit::{Exit, Failure};
@@ -63,12 +64,12 @@ const TRIM_AFTER: usize = 100;
 struct Waiting {
     secret: JobSecret,
     to: Sender<Arrival>,
-    bell: Event,
+    wake: Event,
     seen: HashSet<u16>,
     /// Datagram rails that were greeted, and how often each was confirmed: they may come from another address.
     packets: HashMap<u16, u32>,
     /// Who is let in with a datagram rail; `None`: none were agreed.
-    datagrams: Option<door::Guest>,
+    datagrams: Option<demultiplexer::Guest>,
 }
 
 impl Waiting {
@@ -78,7 +79,7 @@ impl Waiting {
         let carrier = Carrier::Control(nonce, Some(theirs));
         let arrival = Arrival { rail: rails::CONTROL, carrier, socket: Ok(stream.into()) };
         if self.to.send(arrival).is_ok() {
-            self.bell.signal();
+            self.wake.signal();
         }
     }
 }
@@ -93,17 +94,17 @@ pub struct Daemon {
     /// What the config and flags say now.
     pub settings: RwLock<Settings>,
     /// Where paths begin.
-    pub ground: Ground,
+    pub path_base: PathBase,
     /// What neither root nor a key's own may hold.
     pub guards: Guards,
     /// Who moves the bytes.
     pub workers: Arc<Workers>,
-    /// The machine's memory nodes, if there are several.
+    /// The machine's NUMA nodes, if there are several.
     pub nodes: Option<Nodes>,
     /// Their pools together.
     pub pool_bytes: u64,
     /// Jobs at once, by memory and descriptors.
-    pub room: Room,
+    pub capacity: Capacity,
     /// Given out.
     pub tickets: Tickets,
     /// Jobs running.
@@ -119,7 +120,7 @@ pub struct Daemon {
     /// There is a UDP port for datagram rails.
     pub takes_datagrams: bool,
     /// Where running jobs are shown.
-    pub board: Arc<Board>,
+    pub registry: Arc<Registry>,
     /// Where its log goes.
     log: Log,
     /// Who is served.
@@ -141,11 +142,11 @@ impl Daemon {
         &self,
         job: [u8; 16],
         secret: JobSecret,
-        datagrams: Option<door::Guest>,
+        datagrams: Option<demultiplexer::Guest>,
         to: Sender<Arrival>,
-        bell: Event,
+        wake: Event,
     ) -> bool {
-        let waiting = Waiting { secret, to, bell, seen: HashSet::new(), packets: HashMap::new(), datagrams };
+        let waiting = Waiting { secret, to, wake, seen: HashSet::new(), packets: HashMap::new(), datagrams };
         let mut all = self.waiting();
         if all.contains_key(&job) {
             return false;
@@ -161,7 +162,7 @@ impl Daemon {
         self.accounts.forget(no);
     }
 
-    /// A rail is at the door. Anything wrong: it is closed without a word. Given back: what has to answer to a nonce first.
+    /// A rail is at the demultiplexer. Anything wrong: it is closed without a word. Given back: what has to answer to a nonce first.
     fn on_rail(&self, rail: Rail) -> Option<Proving> {
         panic_once_if_asked("listener");
         let mut all = self.waiting();
@@ -193,7 +194,7 @@ impl Daemon {
         rails::prepare(&socket);
         let arrival = Arrival { rail: greeting.rail, carrier: Carrier::Stream, socket: Ok(socket) };
         if job.to.send(arrival).is_ok() {
-            job.bell.signal();
+            job.wake.signal();
         }
         None
     }
@@ -229,8 +230,8 @@ impl Daemon {
     }
 }
 
-impl door::Jobs for Daemon {
-    fn judge(&self, greeting: &Greeting) -> Option<(door::Guest, Standing)> {
+impl demultiplexer::Jobs for Daemon {
+    fn judge(&self, greeting: &Greeting) -> Option<(demultiplexer::Guest, Standing)> {
         let mut all = self.waiting();
         let job = all.get_mut(&greeting.job)?;
         let guest = job.datagrams.clone().filter(|_| greeting.rail != rails::CONTROL)?;
@@ -245,7 +246,7 @@ impl door::Jobs for Daemon {
         job.packets.get(&greeting.rail).map(|&confirmed| (guest, Standing::Known(confirmed)))
     }
 
-    fn find(&self, begins: [u8; 4], rail: u16) -> Vec<([u8; 16], door::Guest, u32)> {
+    fn find(&self, begins: [u8; 4], rail: u16) -> Vec<([u8; 16], demultiplexer::Guest, u32)> {
         let all = self.waiting();
         let named = all.iter().filter(|(name, _)| name.starts_with(&begins));
         named.filter_map(|(name, job)| Some((*name, job.datagrams.clone()?, *job.packets.get(&rail)?))).collect()
@@ -256,7 +257,7 @@ impl door::Jobs for Daemon {
         let Some(job) = all.get_mut(job) else { return false };
         *job.packets.entry(arrival.rail).or_default() += 1;
         let is_there = job.to.send(arrival).is_ok();
-        job.bell.signal();
+        job.wake.signal();
         is_there
     }
 }
@@ -300,9 +301,9 @@ pub struct Bound {
     home: Home,
     identity: Arc<Identity>,
     guards: Guards,
-    ground: Ground,
+    path_base: PathBase,
     listener: Listener,
-    door: std::io::Result<Door>,
+    demultiplexer: std::io::Result<Demultiplexer>,
     nodes: Option<Nodes>,
 }
 
@@ -322,7 +323,7 @@ pub struct Bound {
 pub struct Server {
     daemon: Arc<Daemon>,
     listener: Listener,
-    door: std::io::Result<Door>,
+    demultiplexer: std::io::Result<Demultiplexer>,
 }
 
 fn io(what: &'static str) -> impl Fn(std::io::Error) -> Failure {
@@ -337,14 +338,14 @@ impl Bound {
     pub fn bind(settings: Settings, home: &Home, own: &[&std::path::Path]) -> Result<Bound, Failure> {
         let identity = Identity::load(home).map_err(|error| failure_of("load this host's key", &error.into()))?;
         let identity = Arc::new(identity);
-        let (guards, ground) = (guards(&settings, home, own)?, ground(&settings)?);
+        let (guards, path_base) = (guards(&settings, home, own)?, path_base(&settings)?);
         let listener = Listener::bind(settings.listen, identity.clone())
             .map_err(|error| Exit::of_io(&error).fail(format!("listen on {}", settings.listen), error))?;
         let address = listener.local_addr().map_err(io("listen"))?;
         // Without it data goes over TCP, and clients are told so.
-        let door = Door::bind(address);
+        let demultiplexer = Demultiplexer::bind(address);
         let nodes = Nodes::here();
-        Ok(Bound { settings, home: home.clone(), identity, guards, ground, listener, door, nodes })
+        Ok(Bound { settings, home: home.clone(), identity, guards, path_base, listener, demultiplexer, nodes })
     }
 
     /// See `Listener::on_mistake`.
@@ -359,37 +360,37 @@ impl Bound {
     /// # Errors
     /// Memory or threads.
     pub fn start(self, log: Log) -> Result<Server, Failure> {
-        let Bound { settings, home, identity, guards, ground, listener, door, nodes } = self;
+        let Bound { settings, home, identity, guards, path_base, listener, demultiplexer, nodes } = self;
         let make = make(&settings, nodes.as_ref());
-        let (pool_bytes, room) = (make.memory_bytes, room_of(&settings, &make));
-        let board = open_board(&settings, &home, &log);
+        let (pool_bytes, capacity) = (make.memory_bytes, room_of(&settings, &make));
+        let registry = open_board(&settings, &home, &log);
         let workers = Arc::new(Workers::start(make).map_err(io("start the workers"))?);
         let stop = Event::new().map_err(io("start the daemon"))?;
         let daemon = Daemon {
             identity,
             home,
             settings: RwLock::new(settings),
-            ground,
+            path_base,
             guards,
             workers,
             nodes,
             pool_bytes,
-            room,
+            capacity,
             tickets: Tickets::new(),
             stop,
-            takes_datagrams: door.is_ok(),
+            takes_datagrams: demultiplexer.is_ok(),
             running: AtomicUsize::new(0),
             ended: AtomicUsize::new(0),
             picked_bytes: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
-            board,
+            registry,
             log,
             live: Live::default(),
             shares: Shares::default(),
             accounts: Accounts::default(),
             waiting: Mutex::new(HashMap::new()),
         };
-        Ok(Server { daemon: Arc::new(daemon), listener, door })
+        Ok(Server { daemon: Arc::new(daemon), listener, demultiplexer })
     }
 }
 
@@ -423,16 +424,16 @@ impl Server {
     /// # Errors
     /// The port's.
     pub fn run(self) -> Result<(), Failure> {
-        let Server { daemon, listener, door } = self;
-        let (daemon, door) = (&*daemon, &door);
-        let (over, packets) = (Event::new().map_err(io("start the daemon"))?, door::Counts::default());
+        let Server { daemon, listener, demultiplexer } = self;
+        let (daemon, demultiplexer) = (&*daemon, &demultiplexer);
+        let (over, packets) = (Event::new().map_err(io("start the daemon"))?, demultiplexer::Counts::default());
         std::thread::scope(|scope| {
             scope.spawn(|| keep_house(daemon, &over));
             let counts = listener.counts();
-            match door {
-                Ok(door) => {
+            match demultiplexer {
+                Ok(demultiplexer) => {
                     let (packets, over) = (&packets, &over);
-                    scope.spawn(move || serve_packets(daemon, door, packets, over));
+                    scope.spawn(move || serve_packets(daemon, demultiplexer, packets, over));
                 }
                 Err(error) => daemon.log(1, &format!("no UDP port, data goes over TCP alone: {error}")),
             }
@@ -500,18 +501,18 @@ fn keep_house(daemon: &Daemon, over: &Event) {
 }
 
 /// The UDP port, until `over`. Rails that were greeted and not confirmed when it panicked are greeted again.
-fn serve_packets(daemon: &Daemon, door: &Door, packets: &door::Counts, over: &Event) {
-    while let Err(panic) = catch_unwind(AssertUnwindSafe(|| door.run(daemon, packets, over))) {
+fn serve_packets(daemon: &Daemon, demultiplexer: &Demultiplexer, packets: &demultiplexer::Counts, over: &Event) {
+    while let Err(panic) = catch_unwind(AssertUnwindSafe(|| demultiplexer.run(daemon, packets, over))) {
         daemon.log(0, &format!("the UDP port goes on after a mistake in Longhaul: {}", words(&*panic)));
     }
 }
 
-fn open_board(settings: &Settings, home: &Home, log: &Log) -> Arc<Board> {
+fn open_board(settings: &Settings, home: &Home, log: &Log) -> Arc<Registry> {
     sweep::begin(home, !settings.stdio);
     if settings.stdio {
-        sweep::builds(crate::client::bring::FAR_PLACE);
+        sweep::builds(crate::client::bootstrap::FAR_PLACE);
     }
-    Board::open(home, |why| {
+    Registry::open(home, |why| {
         if settings.verbose > 0 {
             (log.0)(why);
         }
@@ -524,8 +525,8 @@ fn descriptors() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-fn room_of(settings: &Settings, make: &Make) -> Room {
-    Room::of(settings.memory_bytes, make.memory_bytes, make.count, descriptors())
+fn room_of(settings: &Settings, make: &Make) -> Capacity {
+    Capacity::of(settings.memory_bytes, make.memory_bytes, make.count, descriptors())
 }
 
 /// The workers that are wanted.
@@ -555,14 +556,14 @@ fn guards(settings: &Settings, home: &Home, more: &[&std::path::Path]) -> Result
     Ok(guards)
 }
 
-fn ground(settings: &Settings) -> Result<Ground, Failure> {
+fn path_base(settings: &Settings) -> Result<PathBase, Failure> {
     if settings.stdio && settings.root == std::path::Path::new("/") {
         let home = std::env::var_os("HOME").unwrap_or_else(|| "/".into());
-        return Ok(Ground::Free(home.into()));
+        return Ok(PathBase::Free(home.into()));
     }
     let root = Dir::open(settings.root.as_os_str().as_encoded_bytes())
         .map_err(|error| Exit::of_io(&error).fail(format!("open the root '{}'", settings.root.display()), error))?;
-    Ok(Ground::Root(root))
+    Ok(PathBase::Root(root))
 }
 
 #[cfg(test)]

@@ -23,20 +23,20 @@ use proto::manifest::Aspects;
 use proto::wire::control::{Compare, Frame};
 use proto::wire::request::RelayRequest;
 
+use super::guest::{self, Guest, No, PATIENCE, no, path_base, permitted};
 use super::live::Relayed;
-use super::session::{self, Guest, No, PATIENCE, ground, no, permitted};
 use super::shares::Shares;
 use super::{CHUNK_BYTES, Daemon, relay_to};
 use crate::address::Address;
 use crate::client::choice::Choice;
-use crate::client::lent::Lender;
+use crate::client::relay_limits::RelayLimits;
 use crate::client::{self, Copy};
 use crate::event::{Events, JsonLines};
 use crate::identity::ticket::Delegation;
 use crate::identity::{Access, PublicKey, Rights};
-use crate::job::greet::say;
-use crate::job::halt::Halt;
-use crate::job::offer::{STREAMS_MAX, Wishes};
+use crate::job::cancel::Cancel;
+use crate::job::greeting::say;
+use crate::job::offer::{Requested, STREAMS_MAX};
 use crate::link::{Expect, Link, LinkError, Turn, connect_retry};
 use crate::report;
 use crate::request::JobRequest;
@@ -93,7 +93,7 @@ pub struct Lent<'a> {
     daemon: &'a Daemon,
     rights: &'a Rights,
     shares: Arc<Shares>,
-    halt: Arc<Halt>,
+    cancel: Arc<Cancel>,
 }
 
 impl std::fmt::Debug for Lent<'_> {
@@ -102,23 +102,23 @@ impl std::fmt::Debug for Lent<'_> {
     }
 }
 
-impl Lender for Lent<'_> {
-    fn narrow(&self, wishes: Wishes) -> Wishes {
+impl RelayLimits for Lent<'_> {
+    fn narrow(&self, requested: Requested) -> Requested {
         let settings = self.daemon.settings.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         let least = |one: u64, other: u64| [one, other].into_iter().filter(|it| *it > 0).min().unwrap_or(0);
         let workers = u16::try_from(self.daemon.workers.count()).unwrap_or(u16::MAX);
-        Wishes {
-            memory_bytes: least(wishes.memory_bytes, settings.memory_bytes),
-            workers: if wishes.workers > 0 { wishes.workers.min(workers) } else { workers },
+        Requested {
+            memory_bytes: least(requested.memory_bytes, settings.memory_bytes),
+            workers: if requested.workers > 0 { requested.workers.min(workers) } else { workers },
             driver: settings.driver,
-            integrity_only: wishes.integrity_only && settings.integrity_only,
-            bare: wishes.bare && settings.bare,
-            streams: wishes.streams.min(STREAMS_MAX),
-            datagrams: wishes.datagrams.min(STREAMS_MAX),
-            chunk_bytes: wishes.chunk_bytes.min(CHUNK_BYTES),
-            rate_bps: least(wishes.rate_bps, self.rights.rate_bps),
+            integrity_only: requested.integrity_only && settings.integrity_only,
+            bare: requested.bare && settings.bare,
+            streams: requested.streams.min(STREAMS_MAX),
+            datagrams: requested.datagrams.min(STREAMS_MAX),
+            chunk_bytes: requested.chunk_bytes.min(CHUNK_BYTES),
+            rate_bps: least(requested.rate_bps, self.rights.rate_bps),
             bufs_bytes: self.daemon.pool_bytes / (self.daemon.running.load(Ordering::SeqCst) as u64).max(1),
-            ..wishes
+            ..requested
         }
     }
 
@@ -132,7 +132,7 @@ impl Lender for Lent<'_> {
     }
 
     fn share(&self, no: JobNo) -> Box<dyn Fn(u64) -> u64 + Send + '_> {
-        session::share(self.daemon, self.shares.clone(), no, false)
+        guest::share(self.daemon, self.shares.clone(), no, false)
     }
 
     fn forget(&self, job: [u8; 16], no: JobNo) {
@@ -172,7 +172,7 @@ impl Lender for Lent<'_> {
             Err(error) => error.to_string(),
         };
         self.daemon.log(1, &format!("a relay to {at} was not made: {why}"));
-        while begun.elapsed() < DIAL && self.halt.ordered().is_none() {
+        while begun.elapsed() < DIAL && self.cancel.requested().is_none() {
             std::thread::sleep(LOOK.min(DIAL.saturating_sub(begun.elapsed())));
         }
         Err(not_reached())
@@ -252,7 +252,7 @@ pub(super) fn relay(
     if !guest.rights.access.may_read() {
         return Err(no(Refusal::WriteOnly, "this key or ticket may only write here"));
     }
-    let ground = ground(daemon, &guest.rights)?;
+    let path_base = path_base(daemon, &guest.rights)?;
     let (to, mut request) = understood(task)?;
     consents(daemon, &request)?;
     let layout = client::layout::layout(&request, volumes.len() + 1)
@@ -265,12 +265,12 @@ pub(super) fn relay(
     if permitted(daemon, &guest.rights, Aspects::SECURITY).is_empty() {
         request.aspects = request.aspects.without(Aspects::SECURITY);
     }
-    if !daemon.live.relays(&guest.halt, named(guest, task, &to), task.request.again) {
+    if !daemon.live.relays(&guest.cancel, named(guest, task, &to), task.request.again) {
         return Err(no(Refusal::Busy, "the earlier one of this relay has not ended yet"));
     }
     let (to_client, lines) = channel::<Vec<u8>>();
-    let shares = session::shares(daemon, guest);
-    let lent = Lent { daemon, rights: &guest.rights, shares, halt: Arc::clone(&guest.halt) };
+    let shares = guest::shares(daemon, guest);
+    let lent = Lent { daemon, rights: &guest.rights, shares, cancel: Arc::clone(&guest.cancel) };
     let stall = lent.stall(request.stall);
     outlive(link, stall);
     std::thread::scope(|scope| {
@@ -285,16 +285,16 @@ pub(super) fn relay(
                 layout,
                 choice: Choice { picks, ..choice },
                 piped: false,
-                again: client::retry::Again::default(),
-                board: Arc::clone(&daemon.board),
+                again: client::retry::Retries::default(),
+                registry: Arc::clone(&daemon.registry),
                 what: format!("{} -> {to}", sources.first().map(|path| report::show_path(path)).unwrap_or_default()),
                 lent: Some(&lent),
-                halt: Arc::clone(&guest.halt),
+                cancel: Arc::clone(&guest.cancel),
                 program: None,
             };
-            let push = |events: &mut Events<'_>| match guest.halt.ordered() {
+            let push = |events: &mut Events<'_>| match guest.cancel.requested() {
                 Some((_, why)) => Err(Exit::Interrupted.fail("make the session again", why)),
-                None => client::session::push_from(&copy, &ground, sources, &to, &targets, events),
+                None => client::session::push_from(&copy, &path_base, sources, &to, &targets, events),
             };
             let done = copy.again.until_done(stall, &mut events, push);
             let on_failure = |failure: &Failure| {
@@ -304,7 +304,7 @@ pub(super) fn relay(
             done.inspect_err(on_failure).is_ok()
         });
         // The client goes with the last line: what that says must be so by then.
-        let last = follow(link, &lines, &guest.halt, request.unattended);
+        let last = follow(link, &lines, &guest.cancel, request.unattended);
         if pushed.join().unwrap_or(false)
             && let Some(grant) = &guest.grant
         {
@@ -330,7 +330,7 @@ fn tell(link: &mut Link, line: String) -> Result<(), LinkError> {
 fn follow(
     link: &mut Link,
     lines: &std::sync::mpsc::Receiver<Vec<u8>>,
-    halt: &Halt,
+    cancel: &Cancel,
     unattended: bool,
 ) -> Option<String> {
     let (mut last, mut is_gone) = (None, false);
@@ -354,7 +354,7 @@ fn follow(
             Err(RecvTimeoutError::Disconnected) => return last.filter(|_| !is_gone),
         }
         if is_gone && !unattended {
-            halt.order(
+            cancel.request(
                 Refusal::Cancelled,
                 "the client that asked for this relayed job is gone (cp --unattended lets it go on)",
             );

@@ -2,8 +2,8 @@
 //!
 //! For: greeting, rights, and then one job, one ticket or one relay.
 //! In and out: a proven `Link` in; a job served or a refusal said.
-//! Invariants: nothing of the client's wishes is looked at before its rights are known; every refusal has a code.
-//! Absent on purpose: the door's limits (listener), turning the job (keeper).
+//! Invariants: nothing that the client asks for is looked at before its rights are known; every refusal has a code.
+//! Absent on purpose: the listener's limits (listener), driving the job (job::driver).
 
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,9 +14,8 @@ use std::time::{Duration, Instant};
 
 use engine::fault::words;
 use engine::host::Team;
-use engine::job::JobNo;
 use engine::tree::io_mode::{Chooser, Demands};
-use engine::tree::scan::filter::{BadRule, Filter};
+use engine::tree::scan::filter::Filter;
 use engine::tree::scan::include::{IncludeList, NotIncluded};
 use engine::tree::scan::overlap::Own;
 use engine::tree::{read_bps, write_bps};
@@ -30,87 +29,28 @@ use proto::wire::control::{Compare, Direction, Frame, Open, PICK_BYTES_MAX, Plac
 use sys::event::Event;
 
 use crate::client::session::{end_of, next_job};
-use crate::door;
+use crate::demultiplexer;
 use crate::identity::authorized::{self, Verdict};
 use crate::identity::ticket::{Grant, PROOF_LABEL};
 use crate::identity::{PublicKey, Rights};
-use crate::job::board::Title;
-use crate::job::greet::{agent, hear, say};
-use crate::job::halt::Halt;
-use crate::job::homes::Homes;
-use crate::job::keeper::{self, Job, Sync, Way};
+use crate::job::driver::{self, Job, Sync, Way};
+use crate::job::endpoint::{self, Called};
+use crate::job::greeting::{agent, hear, say};
 use crate::job::keys::{JobSecret, job_of};
-use crate::job::offer::{self, Wishes};
-use crate::job::place::{self, Called, Ground};
+use crate::job::numa::NumaPlacement;
+use crate::job::offer::{self, Requested};
 use crate::job::rails::Rails;
 use crate::job::receipt;
+use crate::job::registry::Title;
 use crate::job::udp::packet_bytes_of;
 use crate::link::Link;
+use crate::serve::guest::{Guest, No, PATIENCE, no, path_base, permitted, share, shares, told};
 use crate::serve::relay::{self, Task, Wanted};
-use crate::serve::shares::{Account, Shares};
 use crate::serve::{Daemon, Forget};
 use text::exit::{Exit, Failure};
 
-/// The next frame of the greeting must come in this time.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// A refused client gets this long to read why, and to go.
 const LINGER: Duration = Duration::from_secs(1);
-
-/// Why a client is sent away.
-pub(super) struct No {
-    code: u16,
-    detail: String,
-}
-
-impl From<Refusal> for No {
-    fn from(refusal: Refusal) -> No {
-        No { code: refusal.code(), detail: String::new() }
-    }
-}
-
-impl From<Breach> for No {
-    fn from(breach: Breach) -> No {
-        No { code: breach.code(), detail: String::new() }
-    }
-}
-
-impl From<BadRule> for No {
-    fn from(bad: BadRule) -> No {
-        No { code: Breach::FieldOutOfRange.code(), detail: bad.to_string() }
-    }
-}
-
-pub(super) fn no(refusal: Refusal, detail: impl Into<String>) -> No {
-    No { code: refusal.code(), detail: detail.into() }
-}
-
-/// A failure of this end as the client is told it.
-fn told(failure: &Failure) -> No {
-    let refusal = match failure.exit {
-        Exit::Vanished => Refusal::NoSuchPath,
-        Exit::Full => Refusal::NoSpace,
-        Exit::Refused | Exit::Denied => Refusal::OutsideRoot,
-        _ => Refusal::NoSuchPath,
-    };
-    no(refusal, failure.cause.clone())
-}
-
-/// What a client may do here, and under which ticket.
-pub(super) struct Guest {
-    pub(super) rights: Rights,
-    pub(super) grant: Option<Grant>,
-    /// The key that asked for what is done: the client's, or that of the one in whose place the client was sent.
-    pub(super) owner: PublicKey,
-    /// By which all that is done for it is ended.
-    pub(super) halt: Arc<Halt>,
-}
-
-impl Guest {
-    fn new(client: PublicKey, rights: Rights, grant: Option<Grant>) -> Guest {
-        let owner = grant.as_ref().and_then(|grant| grant.delegation.as_ref()).map_or(client, |it| it.issuer);
-        Guest { rights, grant, owner, halt: Arc::default() }
-    }
-}
 
 /// Is this key on the list of those that may come in?
 pub fn is_known(daemon: &Daemon, key: &PublicKey) -> bool {
@@ -136,7 +76,7 @@ fn serve_client(daemon: &Daemon, mut link: Link) {
             link.admitted();
             let keys = vec![link.peer_key(), guest.owner];
             let one_job = guest.grant.as_ref().and_then(|grant| grant.one_job);
-            let Some(place) = daemon.live.enter(keys, one_job, &guest.halt) else {
+            let Some(place) = daemon.live.enter(keys, one_job, &guest.cancel) else {
                 return turn_away(daemon, &mut link, &peer, &no(Refusal::Busy, "another job runs on this ticket"));
             };
             if let Err(refused) = serve(daemon, link, &guest, (frame, &place, order), &peer) {
@@ -222,27 +162,13 @@ fn still_stands(daemon: &Daemon, list: Option<&std::path::Path>, grant: &Grant) 
     }
 }
 
-pub(super) fn ground(daemon: &Daemon, rights: &Rights) -> Result<Ground, No> {
-    let Some(root) = &rights.root else { return Ok(daemon.ground.clone()) };
-    daemon.guards.refuse(root).map_err(|failure| {
-        daemon.log(0, &failure.to_string());
-        no(Refusal::OutsideRoot, "this key's root holds what this daemon keeps to itself; its log says more")
-    })?;
-    let path = root.as_os_str().as_encoded_bytes();
-    let dir = match (&daemon.ground, root.is_absolute()) {
-        (Ground::Root(base), false) => base.open_dir(path),
-        _ => sys::fs::Dir::open(path),
-    };
-    dir.map(Ground::Root).map_err(|error| no(Refusal::Internal, format!("the key's root cannot be opened: {error}")))
-}
-
 /// Counts a job while it lives.
 pub(super) struct Count<'a>(&'a Daemon);
 
 impl<'a> Count<'a> {
     pub(super) fn one(daemon: &'a Daemon) -> Result<Count<'a>, No> {
         let jobs_max = daemon.settings.read().map_or(1, |settings| settings.jobs_max as usize);
-        let room = daemon.room.at_most(jobs_max);
+        let room = daemon.capacity.at_most(jobs_max);
         let before = daemon.running.fetch_add(1, Ordering::SeqCst);
         let count = Count(daemon);
         if before >= room.jobs {
@@ -378,39 +304,10 @@ fn picked(
     Ok((Some(Arc::new(picks.sorted())), frame))
 }
 
-/// Whom the bytes of a client's jobs are booked to.
-fn account(guest: &Guest) -> Account {
-    // What was delegated is its giver's.
-    match guest.grant.as_ref().map(|grant| (grant.number, grant.delegation.as_ref())) {
-        None => Account::Key(guest.owner),
-        Some((number, None)) => Account::Ticket(number),
-        Some((_, Some(given))) => given.parent.map_or(Account::Key(given.issuer), Account::Ticket),
-    }
-}
-
-/// What all jobs on this client's key or ticket have together.
-pub(super) fn shares(daemon: &Daemon, guest: &Guest) -> Arc<Shares> {
-    daemon.account(account(guest), guest.rights.rate_bps)
-}
-
-/// What a job may have of its account and of the daemon, B/s; 0: no cap. Asked now and then with the bytes that it let go.
-pub(super) fn share(
-    daemon: &Daemon,
-    shares: Arc<Shares>,
-    no: JobNo,
-    is_even: bool,
-) -> Box<dyn Fn(u64) -> u64 + Send + '_> {
-    Box::new(move |taken| {
-        let own = shares.of_account(no, taken, is_even, sys::clock::now_ns());
-        let of_all = daemon.rate_share(no, taken, is_even);
-        if own == 0 || of_all == 0 { own.max(of_all) } else { own.min(of_all) }
-    })
-}
-
 /// This daemon's half of the negotiation.
-fn wishes(daemon: &Daemon, rights: &Rights, way: &Way) -> Wishes {
+fn requested(daemon: &Daemon, rights: &Rights, way: &Way) -> Requested {
     let settings = daemon.settings.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-    Wishes {
+    Requested {
         memory_bytes: settings.memory_bytes,
         workers: u16::try_from(daemon.workers.count()).unwrap_or(u16::MAX),
         integrity_only: settings.integrity_only,
@@ -424,14 +321,8 @@ fn wishes(daemon: &Daemon, rights: &Rights, way: &Way) -> Wishes {
         // The workers' bufs are all jobs': an even part of them is what this one may count on.
         bufs_bytes: daemon.pool_bytes / (daemon.running.load(Ordering::SeqCst) as u64).max(1),
         datagrams: if daemon.takes_datagrams { offer::STREAMS_MAX } else { 0 },
-        ..Wishes::default()
+        ..Requested::default()
     }
-}
-
-/// What of `asked` this client may set here.
-pub(super) fn permitted(daemon: &Daemon, rights: &Rights, asked: Aspects) -> Aspects {
-    let is_privileged = rights.privileged && daemon.settings.read().is_ok_and(|settings| settings.privileged);
-    if is_privileged { asked } else { asked.without(Aspects::PRIVILEGED) }
 }
 
 /// What a job needs of this host, and what the client is told of it.
@@ -455,20 +346,19 @@ fn storage(daemon: &Daemon) -> Arc<Chooser> {
 
 /// Source or sink of a job, as far as rights allow.
 fn way(daemon: &Daemon, guest: &Guest, open: &Open, picks: Option<Arc<IncludeList>>) -> Result<Prepared, No> {
-    let ground = ground(daemon, &guest.rights)?;
+    let path_base = path_base(daemon, &guest.rights)?;
     let filter = if open.rules.is_empty() { None } else { Some(Arc::new(Filter::new(&open.rules)?)) };
     match open.direction {
         Direction::Push => {
             if !guest.rights.access.may_write() {
                 return Err(no(Refusal::ReadOnly, "this key or ticket may only read here"));
             }
-            let target =
-                place::target(&ground, &open.paths, open.layout, open.into_folder, open.dry).map_err(|failure| {
-                    match failure.exit {
-                        Exit::Usage => no(Refusal::NotAFolder, failure.cause),
-                        _ => told(&failure),
-                    }
-                })?;
+            let target = endpoint::target(&path_base, &open.paths, open.layout, open.into_folder, open.dry).map_err(
+                |failure| match failure.exit {
+                    Exit::Usage => no(Refusal::NotAFolder, failure.cause),
+                    _ => told(&failure),
+                },
+            )?;
             let (carry, carried) = receipt::carry(&daemon.home, &target, open.dry);
             // Who may not read learns nothing of what stands here, neither its names nor, by comparing, its bytes.
             let may_read = guest.rights.access.may_read();
@@ -495,7 +385,7 @@ fn way(daemon: &Daemon, guest: &Guest, open: &Open, picks: Option<Arc<IncludeLis
                 return Err(no(Refusal::WriteOnly, "this key or ticket may only write here"));
             }
             let called = Called::of(&open.top, open.into_folder);
-            let source = place::source(&ground, &open.paths, called, storage(daemon), open.joined)
+            let source = endpoint::source(&path_base, &open.paths, called, storage(daemon), open.joined)
                 .map_err(|failure| told(&failure))?;
             let own = Own::new(&open.job, &open.places).map(Arc::new);
             // Owners and modes are seen by whoever may read; what needs rights to be seen is not shown to others.
@@ -538,7 +428,7 @@ fn serve_job(
     daemon.log(1, &format!("{peer}: a job begins ({:?})", open.direction));
     let verbose = daemon.settings.read().map_or(0, |settings| settings.verbose);
     let source = if let Way::Send(source) = &job.way { Some(source.clone()) } else { None };
-    let outcome = keeper::run(job, &mut |status, notes| {
+    let outcome = driver::run(job, &mut |status, notes| {
         status.said.iter().for_each(|it| daemon.log(0, &format!("{peer}: {it}")));
         if verbose > 1 {
             for note in notes {
@@ -584,12 +474,12 @@ fn prepare(daemon: &Daemon, guest: &Guest, open: &Open, picks: Option<Arc<Includ
 /// The workers of a job: of those that are held on nodes the ones beside what it serves. With the node of each volume.
 fn team(daemon: &Daemon, link: &Link, way: &Way, (no, count): (u32, u16)) -> (Team, Vec<Option<u16>>) {
     let locals: Vec<IpAddr> = link.local_addr().map(|it| it.ip()).into_iter().collect();
-    let homes = daemon.nodes.as_ref().and_then(|nodes| Homes::of(nodes, &locals, way));
-    let Some(homes) = homes else { return (Team::new(daemon.workers.clone(), no, count), Vec::new()) };
-    let team = Team::near(daemon.workers.clone(), no, count, &homes.wish);
-    let choice = homes.choice(&team.homes(), "placement here");
+    let placement = daemon.nodes.as_ref().and_then(|nodes| NumaPlacement::of(nodes, &locals, way));
+    let Some(placement) = placement else { return (Team::new(daemon.workers.clone(), no, count), Vec::new()) };
+    let team = Team::near(daemon.workers.clone(), no, count, &placement.weights);
+    let choice = placement.choice(&team.homes(), "placement here");
     daemon.log(1, &format!("{}: {} ({})", choice.what, choice.value, choice.reason));
-    (team, homes.volumes)
+    (team, placement.volumes)
 }
 
 fn job<'a>(
@@ -600,7 +490,7 @@ fn job<'a>(
     Prepared { way, top, carry, compare, places }: Prepared,
     peer: &str,
 ) -> Result<Option<Job<'a>>, Failure> {
-    let own = offer::offer(&wishes(daemon, &guest.rights, &way));
+    let own = offer::offer(&requested(daemon, &guest.rights, &way));
     let plan = match negotiate(&open.offer, &own, open.direction == Direction::Push) {
         Ok((plan, _)) => plan,
         Err(refusal) => {
@@ -609,16 +499,16 @@ fn job<'a>(
         }
     };
     let start = |error: std::io::Error| Exit::of_io(&error).fail("start the job", error);
-    let bell = Event::new().map_err(start)?;
+    let wake = Event::new().map_err(start)?;
     let (to, from) = channel();
     // Rails are expected before the plan is said: the client may dial at once.
     let sends = open.direction == Direction::Pull;
     let secret = JobSecret::of(&link, open.job);
     let datagrams = link.local_addr().filter(|_| plan.datagrams > 0).map(|local| {
         let packet_bytes = packet_bytes_of(link.as_fd(), local.ip());
-        door::Guest { secret: secret.clone(), local, packet_bytes, sends }
+        demultiplexer::Guest { secret: secret.clone(), local, packet_bytes, sends }
     });
-    if !daemon.expect_rails(open.job, secret, datagrams, to, bell.clone()) {
+    if !daemon.expect_rails(open.job, secret, datagrams, to, wake.clone()) {
         refuse(&mut link, &no(Refusal::Busy, "a job of this name is running"));
         return Ok(None);
     }
@@ -630,7 +520,7 @@ fn job<'a>(
     let shares = shares(daemon, guest);
     let (workers, volume_nodes) = team(daemon, &link, &way, (no, plan.workers.1));
     let title = Title { job: open.job, end: end_of(sends), initiates: false, what: in_words(open, peer) };
-    let posted = daemon.board.post(title, bell.clone());
+    let registration = daemon.registry.post(title, wake.clone());
     Ok(Some(Job {
         no,
         id: open.job,
@@ -649,15 +539,15 @@ fn job<'a>(
         rails: Rails::Wait { from },
         weights: Vec::new(),
         offers: Some(Offers { initiator: open.offer.clone(), acceptor: own.clone(), is_initiator: false }),
-        bell,
+        wake,
         stall,
         receipt: (!open.dry).then(|| receipt::default_path(&daemon.home, &open.job)),
         carry: carry.filter(|_| !open.dry),
         bound: Arc::new(Bound::new(plan.rate_bps / 8, Some(shares.bound.clone()))),
         share: Some(share(daemon, shares, no, is_even)),
         ending: guest.grant.as_ref().map(|grant| grant.ending.clone()),
-        posted: Some(posted),
-        halt: Some(Arc::clone(&guest.halt)),
+        registration: Some(registration),
+        cancel: Some(Arc::clone(&guest.cancel)),
         plan,
     }))
 }

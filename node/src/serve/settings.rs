@@ -19,7 +19,7 @@ use text::units;
 
 /// A connection that says nothing for so long is closed: three times the pulse's worst gap on a bad link.
 pub const IDLE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
-/// Jobs at once when nobody says otherwise: as many as memory and descriptors hold (serve/room.rs), and no more threads than a machine has by default.
+/// Jobs at once when nobody says otherwise: as many as memory and descriptors hold (serve/capacity.rs), and no more threads than a machine has by default.
 pub const JOBS_MAX_DEFAULT: u32 = 4096;
 
 /// What ticket holders may do.

@@ -18,9 +18,9 @@ use crate::client::{self, Copy};
 use crate::event::{Events, JsonLines};
 use crate::identity::authorized;
 use crate::identity::ticket::Ticket;
-use crate::job::greet;
+use crate::job::greeting;
 use crate::job::keys::{JobSecret, job_of};
-use crate::job::offer::Wishes;
+use crate::job::offer::Requested;
 use crate::link::{Expect, Link};
 use crate::request::JobRequest;
 use std::time::Duration;
@@ -95,7 +95,7 @@ fn host(words: &[&str]) -> Host {
     let driver = Some(sys::ring::Kind::Plain);
     let make = Make { count: 2, memory_bytes: pool_bytes, chunk_bytes: CHUNK_BYTES, driver, holds: vec![] };
     let daemon: &'static Daemon = Box::leak(Box::new(Daemon {
-        ground: ground(&settings).unwrap(),
+        path_base: path_base(&settings).unwrap(),
         settings: RwLock::new(settings),
         identity,
         home,
@@ -103,7 +103,7 @@ fn host(words: &[&str]) -> Host {
         workers: Arc::new(Workers::start(make).unwrap()),
         nodes: None,
         pool_bytes,
-        room: Room::of(4 * pool_bytes, pool_bytes, 2, 1024),
+        capacity: Capacity::of(4 * pool_bytes, pool_bytes, 2, 1024),
         tickets: Tickets::new(),
         running: AtomicUsize::new(0),
         ended: AtomicUsize::new(0),
@@ -111,7 +111,7 @@ fn host(words: &[&str]) -> Host {
         draining: AtomicBool::new(false),
         stop: Event::new().unwrap(),
         takes_datagrams: false,
-        board: Arc::default(),
+        registry: Arc::default(),
         log: Log::to(|line| eprintln!("longhaul: {line}")),
         live: Live::default(),
         accounts: Accounts::default(),
@@ -213,7 +213,7 @@ impl User {
     fn meet(&self, host: &Host, ticket: Option<&Ticket>) -> Link {
         let mut link = Link::connect(&host.at.to_string(), &self.identity, Expect::Key(host.key()), SOON)
             .expect("the port answers");
-        greet::begin(&mut link, ticket);
+        greeting::begin(&mut link, ticket);
         link
     }
 
@@ -221,9 +221,11 @@ impl User {
     fn delegate(&self, host: &Host, own: &Ticket, key: crate::identity::PublicKey, target: &str) -> Ticket {
         let mut link = self.meet(host, Some(own));
         let targets = vec![target.as_bytes().into()];
-        greet::say(&mut link, &Frame::AskTicket { key, targets, compare: Compare::Never, prune: None });
-        greet::hello(&mut link, SOON).unwrap();
-        let Frame::GiveTicket { secret, key, .. } = greet::hear(&mut link, SOON).unwrap() else { panic!("no ticket") };
+        greeting::say(&mut link, &Frame::AskTicket { key, targets, compare: Compare::Never, prune: None });
+        greeting::hello(&mut link, SOON).unwrap();
+        let Frame::GiveTicket { secret, key, .. } = greeting::hear(&mut link, SOON).unwrap() else {
+            panic!("no ticket")
+        };
         Ticket { server_key: key, secret }
     }
 
@@ -241,11 +243,11 @@ impl User {
             layout: None,
             choice: Choice::of(&request).unwrap(),
             piped: false,
-            again: client::retry::Again::default(),
-            board: Arc::default(),
+            again: client::retry::Retries::default(),
+            registry: Arc::default(),
             what: String::new(),
             lent: None,
-            halt: Arc::default(),
+            cancel: Arc::default(),
             program: None,
         };
         let (paths, targets) = ([from.path().into()], [to.path().into()]);
@@ -280,13 +282,13 @@ fn open(link: &Link, direction: Direction, path: &str) -> Open {
         numeric: false,
         rules: vec![],
         places: vec![],
-        offer: offer::offer(&Wishes { memory_bytes: 64 << 20, workers: 1, ..Wishes::default() }),
+        offer: offer::offer(&Requested { memory_bytes: 64 << 20, workers: 1, ..Requested::default() }),
     }
 }
 
 /// What a session is answered to a frame: the code of its refusal, or 0.
 fn answer(link: &mut Link, frame: &Frame) -> u16 {
-    greet::say(link, frame);
+    greeting::say(link, frame);
     loop {
         let bytes = link.call(SOON).expect("an answer");
         match Frame::decode(&bytes).expect("a frame") {
@@ -419,9 +421,9 @@ fn a_daemon_is_no_scanner_of_its_network() {
         let frame = Frame::Relay { sources: vec![(*b"a").into()], target, volumes: vec![], request: Box::default() };
         let mut link = alice.meet(&from, Some(&own));
         let since = Instant::now();
-        greet::say(&mut link, &frame);
-        greet::hello(&mut link, SOON).unwrap();
-        let Frame::Event { line } = greet::hear(&mut link, SOON).unwrap() else { panic!("no line") };
+        greeting::say(&mut link, &frame);
+        greeting::hello(&mut link, SOON).unwrap();
+        let Frame::Event { line } = greeting::hear(&mut link, SOON).unwrap() else { panic!("no line") };
         (line, since.elapsed())
     };
     let targets = [
@@ -474,8 +476,8 @@ fn slow_relay(alice: &User, from: &Host, to: &Host, options: &[&str]) -> Link {
     let mut link = alice.meet(from, Some(&own));
     let request = Box::new(request(options).relayed(false));
     let target = to.address(&ticket, "b").with_secret();
-    greet::say(&mut link, &Frame::Relay { sources: vec![(*b"a").into()], target, volumes: vec![], request });
-    greet::hello(&mut link, SOON).unwrap();
+    greeting::say(&mut link, &Frame::Relay { sources: vec![(*b"a").into()], target, volumes: vec![], request });
+    greeting::hello(&mut link, SOON).unwrap();
     until("the job runs at both", || from.served() == 1 && !to.daemon.waiting().is_empty());
     link
 }
@@ -501,8 +503,8 @@ fn a_relay_whose_client_lost_it_ends_before_it_is_begun_again() {
         let target = to.address(&ticket, "b").with_secret();
         let request = Box::new(JobRequest::default().relayed(true));
         from.daemon.settings.write().unwrap().rate_bps = None;
-        greet::say(&mut link, &Frame::Relay { sources: vec![(*b"a").into()], target, volumes: vec![], request });
-        greet::hello(&mut link, SOON).unwrap();
+        greeting::say(&mut link, &Frame::Relay { sources: vec![(*b"a").into()], target, volumes: vec![], request });
+        greeting::hello(&mut link, SOON).unwrap();
         link
     };
     let line = last_words(&mut lost);
@@ -511,20 +513,21 @@ fn a_relay_whose_client_lost_it_ends_before_it_is_begun_again() {
     assert!(line.contains("\"exit\":0"), "{line}");
     assert!(to.has("b"));
     // Another client's relay of the same is nobody's to end.
-    let (other, halt) = (Arc::new(crate::job::halt::Halt::default()), Arc::new(crate::job::halt::Halt::default()));
+    let (other, cancel) =
+        (Arc::new(crate::job::cancel::Cancel::default()), Arc::new(crate::job::cancel::Cancel::default()));
     let live = Live::default();
-    let _one = live.enter(vec![], None, &halt).unwrap();
+    let _one = live.enter(vec![], None, &cancel).unwrap();
     let _two = live.enter(vec![], None, &other).unwrap();
-    assert!(live.relays(&halt, [1; 32], false) && live.relays(&other, [2; 32], true));
-    assert!(halt.ordered().is_none());
+    assert!(live.relays(&cancel, [1; 32], false) && live.relays(&other, [2; 32], true));
+    assert!(cancel.requested().is_none());
     assert!(!live.relays(&other, [1; 32], true), "it does not end");
-    assert!(halt.ordered().is_some());
+    assert!(cancel.requested().is_some());
 }
 
 /// The last words of a relay.
 fn last_words(link: &mut Link) -> String {
     loop {
-        let Frame::Event { line } = greet::hear(link, SOON).unwrap() else { panic!("no line") };
+        let Frame::Event { line } = greeting::hear(link, SOON).unwrap() else { panic!("no line") };
         if crate::report::ends_job(&line) {
             return line;
         }
@@ -677,21 +680,22 @@ fn mute_destination() -> (SocketAddr, Ticket, std::sync::mpsc::Receiver<Open>) {
         let agree = |mut link: Link| {
             link.admitted();
             let asked = loop {
-                match greet::hear(&mut link, SOON) {
+                match greeting::hear(&mut link, SOON) {
                     Ok(Frame::Open(open)) => break open,
                     Ok(_) => {}
                     Err(_) => return,
                 }
             };
-            let own = offer::offer(&Wishes { memory_bytes: 1 << 40, workers: 64, streams: 256, ..Wishes::default() });
+            let own =
+                offer::offer(&Requested { memory_bytes: 1 << 40, workers: 64, streams: 256, ..Requested::default() });
             let own = proto::negotiate::Offer { datagrams: 256, ..own };
             let (plan, _) = proto::negotiate::negotiate(&asked.offer, &own, true).unwrap();
-            greet::say(
+            greeting::say(
                 &mut link,
-                &Frame::Hello { version_min: proto::VERSION_MIN, version: proto::VERSION, agent: greet::agent() },
+                &Frame::Hello { version_min: proto::VERSION_MIN, version: proto::VERSION, agent: greeting::agent() },
             );
             let (offer, plan, top) = (Box::new(own), Box::new(plan), Box::default());
-            greet::say(&mut link, &Frame::Accept { offer, plan, top, compare: asked.compare, places: vec![] });
+            greeting::say(&mut link, &Frame::Accept { offer, plan, top, compare: asked.compare, places: vec![] });
             link.flush_blocking(SOON).unwrap();
             to.send(*asked).unwrap();
             while link.call(SOON).is_ok() {}
@@ -728,8 +732,8 @@ fn a_relayed_job_has_no_more_memory_workers_rails_and_time_than_one_of_that_clie
         let target = format!("longhaul://{ticket}@{at}/b");
         let request = Box::new(request(options).relayed(false));
         let mut link = alice.meet(&from, Some(&own));
-        greet::say(&mut link, &Frame::Relay { sources: vec![(*b"a").into()], target, volumes: vec![], request });
-        greet::hello(&mut link, SOON).unwrap();
+        greeting::say(&mut link, &Frame::Relay { sources: vec![(*b"a").into()], target, volumes: vec![], request });
+        greeting::hello(&mut link, SOON).unwrap();
         let asked = asked.recv_timeout(SOON).unwrap().offer;
         let since = Instant::now();
         let line = last_words(&mut link);
@@ -757,12 +761,13 @@ fn the_destination_of_a_relayed_job_narrows_it_too() {
     let own = to.ticket(Uses::Many, Rights { rate_bps: 20_000_000, ..Rights::default() });
     let ticket = alice.delegate(&to, &own, relay.identity.public(), "b");
     let mut link = relay.meet(&to, Some(&ticket));
-    let wishes = Wishes { memory_bytes: 64 << 30, workers: 1024, streams: 256, datagrams: 256, ..Wishes::default() };
-    let offer = offer::offer(&Wishes { chunk_bytes: 16 << 20, rate_bps: 100_000_000_000, ..wishes });
+    let requested =
+        Requested { memory_bytes: 64 << 30, workers: 1024, streams: 256, datagrams: 256, ..Requested::default() };
+    let offer = offer::offer(&Requested { chunk_bytes: 16 << 20, rate_bps: 100_000_000_000, ..requested });
     let asked = Open { offer, ..open(&link, Direction::Push, "b") };
-    greet::say(&mut link, &Frame::Open(Box::new(asked)));
-    greet::hello(&mut link, SOON).unwrap();
-    let Frame::Accept { plan, offer, .. } = greet::hear(&mut link, SOON).unwrap() else { panic!("no plan") };
+    greeting::say(&mut link, &Frame::Open(Box::new(asked)));
+    greeting::hello(&mut link, SOON).unwrap();
+    let Frame::Accept { plan, offer, .. } = greeting::hear(&mut link, SOON).unwrap() else { panic!("no plan") };
     assert_eq!((plan.memory.1, offer.memory_bytes), (96 << 20, 96 << 20), "the daemon's memory");
     assert_eq!(plan.workers.1, 2, "its workers");
     assert!(plan.streams <= 16 && plan.streams_max <= 16 && plan.datagrams <= 16, "its rails: {plan:?}");

@@ -9,7 +9,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use blake3::hazmat::HasherExt;
 use crc_fast::CrcAlgorithm;
 use engine::machine::recv::JOURNAL_FILE_BYTES_MIN;
-use engine::seal::digest::{DigestTree, crc_digest};
+use engine::seal::digest::crc_digest;
 use engine::tree::source::joined::Joined;
 use proto::manifest::{Aspects, EntryKind, NodeKind};
 use proto::receipt::{EntryLine, put_digest};
@@ -27,8 +27,9 @@ use rustix::io::Errno;
 use sys::fs::{Dir, Kind, Stat};
 
 use super::Place;
-use super::lanes::{Feed, Feeder, Spread, feeds};
-use super::paper::Paper;
+use super::by_volume::{Feed, Feeder, Spread, feeds};
+use super::content::{Big, Content};
+use super::receipt::Paper;
 use crate::report::show_path;
 use text::exit::Failure;
 
@@ -135,67 +136,6 @@ impl Tally {
     /// Files of which the receipt knows the size only.
     pub fn without_digest(&self) -> u64 {
         self.without_digest.load(Ordering::Relaxed)
-    }
-}
-
-/// What a file's bytes are read from.
-#[derive(Debug)]
-struct Content {
-    /// What its name leads to.
-    file: File,
-    /// Where its name stands.
-    home: usize,
-    /// Its chunks stand on many volumes.
-    joined: Option<Joined>,
-}
-
-impl Content {
-    /// What the page cache holds says nothing about the disk; a file system without a cache refuses, rightly. Of a file on many volumes the
-    /// range is within one chunk.
-    fn drop_cache(&self, offset: u64, len: u64) {
-        let file = self.joined.as_ref().map_or(Some(&self.file), |joined| joined.piece_at(offset));
-        let _ = file.map(|file| sys::fs::drop_cache(file, offset, len));
-    }
-
-    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
-        match &self.joined {
-            Some(joined) => joined.read_at(into, offset),
-            None => sys::fs::read_at_full(&self.file, into, offset),
-        }
-    }
-}
-
-/// A file that several threads read.
-#[derive(Debug)]
-pub(super) struct Big {
-    content: Content,
-    line: Box<EntryLine>,
-    kind: DigestKind,
-    expected: Digest,
-    part_bytes: u32,
-    tree: Mutex<DigestTree>,
-    parts_left: AtomicU64,
-    /// It was told already that it cannot be read.
-    told: AtomicBool,
-}
-
-impl Big {
-    fn new(content: Content, line: Box<EntryLine>, (kind, expected): (DigestKind, Digest), part_bytes: u32) -> Big {
-        let tree = Mutex::new(DigestTree::new(kind, line.entry.bytes(), part_bytes));
-        let parts_left = line.entry.bytes().div_ceil(part_bytes.into()).into();
-        Big { content, line, kind, expected, part_bytes, tree, parts_left, told: false.into() }
-    }
-
-    fn parts(&self) -> u64 {
-        self.line.entry.bytes().div_ceil(self.part_bytes.into())
-    }
-
-    /// The first part from `from` on that stands on this volume.
-    pub(super) fn seek(&self, volume: usize, from: u64) -> Option<u64> {
-        let Some(joined) = &self.content.joined else {
-            return Some(from).filter(|&from| volume == self.content.home && from < self.parts());
-        };
-        (from..self.parts()).find(|part| joined.volume_at(part * u64::from(self.part_bytes)) == Some(volume))
     }
 }
 

@@ -8,9 +8,10 @@
 //!
 //! The modules stand in the order in which a receipt meets them.
 
-pub mod paper; // the receipt itself: shape, digest, signatures
+pub mod receipt; // the receipt itself: shape, digest, signatures
 pub mod files; // each entry against the disk, over all cores
-mod lanes; // of a set, over all volumes
+mod by_volume; // of a set, over all volumes
+mod content; // a file that is checked, and what its readers share
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -19,7 +20,7 @@ use std::path::Path;
 use proto::manifest::EntryKind;
 use sys::fs::Dir;
 
-use paper::Paper;
+use receipt::Paper;
 use text::exit::{Exit, Failure};
 
 /// Where the entries are looked for.

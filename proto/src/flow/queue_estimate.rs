@@ -23,7 +23,7 @@ const PACKETS_MIN: u32 = 4;
 const RETRY_AFTER_PACKETS: (u64, u64) = (32_768, 1 << 20);
 /// A burst delays what is behind it by its own length: at most this part of the round trip (divisor) ...
 const SPAN_DIVISOR: u64 = 64;
-/// ... and no more than this, ns: the queueing delay that one more flow adds (`rate::delay::QUEUE_EACH_NS`).
+/// ... and no more than this, ns: the queueing delay that one more flow adds (`rate::weight::QUEUE_EACH_NS`).
 const SPAN_NS_MAX: u64 = 1_000_000;
 /// Packets of the first bursts; until the first finding bursts double ...
 const BURST_FIRST: u32 = 4;

@@ -87,11 +87,11 @@ pub struct FlowSender {
     owed_ns: u64,
     /// What the newest burst was paid with.
     charged_ns: u64,
-    /// By then a train is paid for at the user's bound: another rate of the law brings that no nearer.
+    /// By then a train is paid for at the user's bound: another rate of the controller brings that no nearer.
     train_paid_ns: u64,
     /// There was nothing to send: no credit for the time until there is.
     dry: bool,
-    /// The window that the law steers by was full: what passed until it opened is the law's own doing, and neither owed nor a limit of ours.
+    /// The window that the controller steers by was full: what passed until it opened is the controller's own doing, and neither owed nor a limit of ours.
     full: bool,
     /// Numbers below this were followed by a time in which nothing could be sent.
     pub(super) limited_below: u64,

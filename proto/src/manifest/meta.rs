@@ -3,7 +3,7 @@
 //! For: owner, extended attributes, ACLs, names that share one file; and which of these a job asks for, permits, or could not keep.
 //! In and out: made by the scan, crosses the wire with its entry, set by the receiver; `Aspects` cross it in `Open` and `Unkept`.
 //! Invariants: an entry's attributes are at most `XATTRS_BYTES_MAX` together, so an entry always fits into a control frame.
-//! Absent on purpose: setting anything (engine), who may ask for what (app).
+//! Absent on purpose: setting anything (engine), who may ask for what (node).
 
 use alloc::boxed::Box;
 

@@ -10,9 +10,8 @@
 use alloc::boxed::Box;
 
 use super::cubic::Cubic;
-use super::delay::QUEUE_EACH_NS;
 use super::path::Path;
-use super::weight::Weight;
+use super::weight::{QUEUE_EACH_NS, Weight};
 use super::{RateConfig, Signal};
 
 /// Rounds of a queue that is never empty before the competitive mode. Flows of our kind drain it every 20 to 30 rounds (measured with 2, 4 and 8

@@ -14,14 +14,12 @@ use super::loss::LossClassifier;
 use super::path::{Path, rate_of};
 use super::queue_drain::QueueDrain;
 use super::trace::{Keep, Trace};
-use super::weight::{FAIR, LOW, QUEUE_ALONE_NS, Weight, of};
+use super::weight::{FAIR, LOW, QUEUE_ALONE_NS, QUEUE_EACH_NS, Weight, of};
 use super::{Policy, RATE_MAX, RateConfig, Signal, TRAIN_PACKETS, TrainSeen};
 
 /// Share of the link's rate that every flow adds each round trip, and gives back in proportion to what it has: makes shares converge (alpha of
 /// docs/design/003; differences decay by N x 1.5 % per round).
 pub(super) const PROBE_GAIN: f64 = 0.015;
-/// Queueing delay that every further flow adds, ns (Q of docs/design/003).
-pub(super) const QUEUE_EACH_NS: f64 = 1_000_000.0;
 /// Largest part of the queueing-delay target that jitter accounts for, ns.
 const NOISE_NS_MAX: f64 = 5_000_000.0;
 /// Packet trains without an echo before the start goes on without one.

@@ -44,7 +44,7 @@ pub enum Policy {
 
 /// Which controller is in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Law {
+pub enum ControllerKind {
     /// Ours: keeps a small queueing delay.
     Delay,
     /// BBR-like.
@@ -59,7 +59,7 @@ pub enum Law {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateConfig {
     /// The controller.
-    pub law: Law,
+    pub controller: ControllerKind,
     /// The flow's share beside competing flows; `Bbr` and `Cubic` have no policies.
     pub policy: Policy,
     /// Never faster than this, wire bytes per second; 0: no bound. `Fixed` sends at just this.
@@ -127,20 +127,20 @@ pub struct Controller {
 }
 
 /// `Fixed`, as controller or policy, needs a target; without one `delay` finds the rate.
-fn law_in_force(config: &RateConfig) -> Law {
-    match (config.law, config.policy) {
-        (Law::Fixed, _) | (_, Policy::Fixed) if config.target > 0 => Law::Fixed,
-        (Law::Fixed, _) => Law::Delay,
-        (law, _) => law,
+fn controller_in_force(config: &RateConfig) -> ControllerKind {
+    match (config.controller, config.policy) {
+        (ControllerKind::Fixed, _) | (_, Policy::Fixed) if config.target > 0 => ControllerKind::Fixed,
+        (ControllerKind::Fixed, _) => ControllerKind::Delay,
+        (controller, _) => controller,
     }
 }
 
 fn table(now_ns: u64, config: RateConfig) -> Table {
-    match law_in_force(&config) {
-        Law::Delay => Table::Delay(Box::new(delay::Delay::new(now_ns, config))),
-        Law::Bbr => Table::Bbr(bbr::Bbr::new(now_ns, config)),
-        Law::Cubic => Table::Cubic(cubic::Cubic::new(now_ns, config)),
-        Law::Fixed => Table::Fixed(fixed::Fixed::new(config)),
+    match controller_in_force(&config) {
+        ControllerKind::Delay => Table::Delay(Box::new(delay::Delay::new(now_ns, config))),
+        ControllerKind::Bbr => Table::Bbr(bbr::Bbr::new(now_ns, config)),
+        ControllerKind::Cubic => Table::Cubic(cubic::Cubic::new(now_ns, config)),
+        ControllerKind::Fixed => Table::Fixed(fixed::Fixed::new(config)),
     }
 }
 
@@ -190,7 +190,7 @@ impl Controller {
     pub fn set(&mut self, now_ns: u64, config: RateConfig) {
         self.now_ns = self.now_ns.max(now_ns);
         let config = sane(config);
-        let same = law_in_force(&config) == law_in_force(&self.config);
+        let same = controller_in_force(&config) == controller_in_force(&self.config);
         self.config = config;
         if !same {
             self.table = table(self.now_ns, config);

@@ -10,6 +10,8 @@ use super::Policy;
 /// Queueing delay that one flow alone keeps, ns: the lateness that reports can resolve, well below the 10 ms that others shall notice at most
 /// (docs/design/003).
 pub(super) const QUEUE_ALONE_NS: f64 = 1_500_000.0;
+/// Queueing delay that every further flow adds, ns (Q of docs/design/003).
+pub(super) const QUEUE_EACH_NS: f64 = 1_000_000.0;
 
 /// A policy in figures.
 #[derive(Debug)]

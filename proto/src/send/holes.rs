@@ -10,7 +10,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Item, Owed, Sender, State};
+use super::{FollowUp, Item, Sender, State};
 use crate::ledger::chunk_count;
 use crate::manifest::{Entry, EntryId};
 use crate::wire::control::{ChunkRange, HOLE_REACH_BYTES};
@@ -26,13 +26,13 @@ impl Sender {
 
     /// Up to chunk `until` it is known where a file has holes: these chunks are zeros. Those of them that are to be told to the receiver,
     /// for they will not travel: not the last (it may be short, and a file without one chunk that travels would never be a file there), and
-    /// none beyond the reach.
-    pub fn on_map(&mut self, id: EntryId, holes: &[ChunkRange], until: u64) -> (Vec<ChunkRange>, Owed) {
+    /// none beyond `HOLE_REACH_BYTES`.
+    pub fn on_map(&mut self, id: EntryId, holes: &[ChunkRange], until: u64) -> (Vec<ChunkRange>, FollowUp) {
         let chunk_bytes = self.chunk_bytes;
         let Some(Item { entry, state: State::Reading { ranges, unread, open, mapped, .. }, lanes, .. }) =
             self.items.get_mut(&id)
         else {
-            return (Vec::new(), Owed::Nothing);
+            return (Vec::new(), FollowUp::Nothing);
         };
         // Lanes may have handed out anything before the map's end. And what is asked for twice without an answer that leads on would be
         // asked for ever.
@@ -42,23 +42,27 @@ impl Sender {
         };
         *mapped = until.max(next);
         let last = chunk_count(entry.bytes(), chunk_bytes) - 1;
-        let reach = ChunkRange { first: from, end: last.min(HOLE_REACH_BYTES / u64::from(chunk_bytes)) };
+        let within = ChunkRange { first: from, end: last.min(HOLE_REACH_BYTES / u64::from(chunk_bytes)) };
         let told = match lanes {
-            Some(lanes) => lanes.leave_out(holes, reach),
-            None => leave_out(ranges, holes, reach),
+            Some(lanes) => lanes.leave_out(holes, within),
+            None => leave_out(ranges, holes, within),
         };
         *unread -= told.iter().map(|range| range.end - range.first).sum::<u64>();
-        (told, if *unread == 0 && !*open { Owed::CheckSource(id) } else { Owed::Nothing })
+        (told, if *unread == 0 && !*open { FollowUp::CheckSource(id) } else { FollowUp::Nothing })
     }
 }
 
-/// Takes from what is wanted those of these holes that are within reach: they are to be told.
-pub(super) fn leave_out(wanted: &mut VecDeque<ChunkRange>, holes: &[ChunkRange], reach: ChunkRange) -> Vec<ChunkRange> {
+/// Takes from what is wanted those of these holes that are `within`: they are to be told.
+pub(super) fn leave_out(
+    wanted: &mut VecDeque<ChunkRange>,
+    holes: &[ChunkRange],
+    within: ChunkRange,
+) -> Vec<ChunkRange> {
     let mut told: Vec<ChunkRange> = Vec::new();
     let mut left = VecDeque::with_capacity(wanted.len());
     for mut range in wanted.drain(..) {
         for hole in holes {
-            let (first, end) = (hole.first.max(range.first).max(reach.first), hole.end.min(range.end).min(reach.end));
+            let (first, end) = (hole.first.max(range.first).max(within.first), hole.end.min(range.end).min(within.end));
             if first >= end {
                 continue;
             }

@@ -5,7 +5,7 @@
 //! Invariants: each wanted chunk is handed out once; a lane knows only its next chunk, so a file of any length takes a few bytes for each
 //! volume; no volume is further ahead of the slowest than `LEAD_MAX`.
 //! Absent on purpose: how many may be on their way (`Sender`, by rails and bufs), measuring disks: a slow one keeps its chunks for longer, so
-//! it has its share of them in hand and no more.
+//! it has its share of them in flight and no more.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -69,9 +69,9 @@ impl Lanes {
         NONE
     }
 
-    /// These chunks are zeros, as far as they are within reach: those that were wanted are not any more.
-    pub(super) fn leave_out(&mut self, holes: &[ChunkRange], reach: ChunkRange) -> Vec<ChunkRange> {
-        let told = leave_out(&mut self.wanted, holes, reach);
+    /// These chunks are zeros, as far as they are `within`: those that were wanted are not any more.
+    pub(super) fn leave_out(&mut self, holes: &[ChunkRange], within: ChunkRange) -> Vec<ChunkRange> {
+        let told = leave_out(&mut self.wanted, holes, within);
         self.left -= told.iter().map(|range| range.end - range.first).sum::<u64>();
         self.look_again();
         told

@@ -495,8 +495,8 @@ fn pace(track: &Track, link: &Link) -> Pace {
     let (rate, chunk) = (track.rate(), u64::from(link.chunk_bytes));
     let span = u64::try_from((OWED + link.rtt * 2).as_millis()).unwrap_or(u64::MAX);
     let few = chunk * CHUNKS_OWED;
-    let owed_max = if rate == 0 { few } else { (rate.saturating_mul(span) / 1000).saturating_add(few) };
-    Pace { rate, owed_max }
+    let outstanding_max = if rate == 0 { few } else { (rate.saturating_mul(span) / 1000).saturating_add(few) };
+    Pace { rate, outstanding_max }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use core::time::Duration;
 
 use super::Moment;
 use crate::negotiate::{Plan, RequestedSettings};
-use crate::rate::{Law, Policy};
+use crate::rate::{ControllerKind, Policy};
 use crate::session::replan::Offers;
 
 /// A peer's request is taken no oftener than this: both ends set the pace of every rail for it.
@@ -35,7 +35,7 @@ pub struct Change {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
     /// The congestion controller of datagram rails.
-    pub controller: Law,
+    pub controller: ControllerKind,
     /// The policy in force.
     pub policy: Policy,
     /// A rail over datagrams carries, or is to be one.
@@ -70,7 +70,7 @@ impl Refused {
             Refused::NoDatagrams => {
                 "it goes over TCP, which has neither policies nor a least rate: --rate alone holds there"
             }
-            Refused::NoPolicies => "only the law `delay` has policies",
+            Refused::NoPolicies => "only the congestion controller `delay` has policies",
             Refused::NoRate => "a fixed pace needs a rate",
             Refused::NotSender => {
                 "it is the other end that sends and asked for the job: its own user alone can claim more of its path"
@@ -223,14 +223,15 @@ fn rank(policy: Policy) -> u8 {
 /// Is there anything in this job that the request would change?
 fn refusal(change: &Change, facts: &Facts, policy: Policy, cap_bps: u64) -> Option<Refused> {
     let of_datagrams = change.policy.is_some() || change.min_bps.is_some();
-    let has_policies = matches!(facts.controller, Law::Delay) || matches!(change.policy, None | Some(Policy::Fixed));
+    let has_policies =
+        matches!(facts.controller, ControllerKind::Delay) || matches!(change.policy, None | Some(Policy::Fixed));
     if *change == Change::default() {
         Some(Refused::Nothing)
     } else if of_datagrams && !facts.uses_datagrams {
         Some(Refused::NoDatagrams)
     } else if !has_policies {
         Some(Refused::NoPolicies)
-    } else if (policy == Policy::Fixed || facts.controller == Law::Fixed) && cap_bps == 0 {
+    } else if (policy == Policy::Fixed || facts.controller == ControllerKind::Fixed) && cap_bps == 0 {
         Some(Refused::NoRate)
     } else {
         None

@@ -40,6 +40,8 @@ use core::ops::Range;
 use crate::error::Breach;
 use crate::manifest::EntryId;
 
+pub use crate::manifest::PACK_FILE_BYTES_MAX;
+
 /// Counts chunks of one job in the order the sender hands them out, from 0.
 pub type ChunkId = u64;
 
@@ -61,8 +63,6 @@ pub const SEALED_HEADER_BYTES: usize = HEADER_BYTES + TAG_BYTES;
 pub const PACK_LINE_BYTES: usize = 48;
 /// Bytes of the receiver's word on a rail: u64, frames of this rail it has taken whole. It grows with every word.
 pub const TAKEN_BYTES: usize = 8;
-/// Files above this length are never packed.
-pub const PACK_FILE_BYTES_MAX: u64 = 128 << 10;
 
 /// The first bytes of a rail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use crate::error::Breach;
 use crate::layout::Stripe;
 use crate::manifest::Aspects;
 use crate::negotiate::{Cipher, DigestKind, Driver, Pace};
-use crate::storage::{Engine, Engines, Way};
+use crate::storage::{IoMode, IoModes, Way};
 
 /// Longest target address, rule or address text, in bytes.
 pub const TEXT_BYTES_MAX: usize = 4096;
@@ -133,7 +133,7 @@ pub struct RelayRequest {
     /// The way to the kernel at the sender; `None`: the best that is allowed.
     pub driver: Option<Driver>,
     /// The I/O modes at both ends.
-    pub engines: Engines,
+    pub io_modes: IoModes,
     /// Which files are read from clones.
     pub snapshot: CloneReads,
     /// Which transport carries the payload.
@@ -179,7 +179,7 @@ impl Default for RelayRequest {
             digest: DigestKind::Blake3,
             cipher: None,
             driver: None,
-            engines: Engines::default(),
+            io_modes: IoModes::default(),
             snapshot: CloneReads::Auto,
             transport: Transport::Tcp,
             pace: Pace::default(),
@@ -226,8 +226,8 @@ impl RelayRequest {
             self.digest as u8,
             some(self.cipher.map(|it| it as u8)),
             some(self.driver.map(|it| it as u8)),
-            some(self.engines.read.map(|it| it as u8)),
-            some(self.engines.write.map(|it| it as u8)),
+            some(self.io_modes.read.map(|it| it as u8)),
+            some(self.io_modes.write.map(|it| it as u8)),
             self.snapshot as u8,
             self.transport as u8,
         ]);
@@ -281,7 +281,7 @@ impl RelayRequest {
             digest: DigestKind::from_byte(from.u8()?)?,
             cipher: optional(from, Cipher::from_byte)?,
             driver: optional(from, Driver::from_byte)?,
-            engines: Engines { read: engine(from, Way::Read)?, write: engine(from, Way::Write)? },
+            io_modes: IoModes { read: io_mode(from, Way::Read)?, write: io_mode(from, Way::Write)? },
             snapshot: match from.u8()? {
                 0 => CloneReads::Auto,
                 1 => CloneReads::Always,
@@ -312,8 +312,8 @@ impl RelayRequest {
     }
 }
 
-fn engine(from: &mut Reader<'_>, way: Way) -> Result<Option<Engine>, Breach> {
-    optional(from, |byte| Engine::by_number(byte).filter(|it| it.can(way)).ok_or(Breach::FieldOutOfRange))
+fn io_mode(from: &mut Reader<'_>, way: Way) -> Result<Option<IoMode>, Breach> {
+    optional(from, |byte| IoMode::by_number(byte).filter(|it| it.can(way)).ok_or(Breach::FieldOutOfRange))
 }
 
 fn put_address(out: &mut Vec<u8>, address: IpAddr) {

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use proto::flow::{Fact, FlowConfig, FlowReceiver, FlowSender, FlowStats, Placed, ReceiverStats, Step};
 use proto::packet::{BODY_OVERHEAD, Control, Feedback, PACKET_OVERHEAD, WIRE_EXTRA};
-use proto::rate::{Law, Policy, RateConfig, TrainSeen};
+use proto::rate::{ControllerKind, Policy, RateConfig, TrainSeen};
 
 pub const MS: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000_000_000;
@@ -200,7 +200,13 @@ impl Job {
                 packet_bytes: 1472,
                 packet_bytes_max: 1472,
                 unit_bytes_max: 1 << 20,
-                rate: RateConfig { law: Law::Fixed, policy: Policy::Fixed, target: rate, min: 0, packet_bytes: 1500 },
+                rate: RateConfig {
+                    controller: ControllerKind::Fixed,
+                    policy: Policy::Fixed,
+                    target: rate,
+                    min: 0,
+                    packet_bytes: 1500,
+                },
                 units_open,
                 units_most: units_open,
             },

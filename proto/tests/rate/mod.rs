@@ -13,7 +13,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use link::Bottleneck;
 pub use link::{Link, Loss};
-use proto::rate::{Controller, Law, Policy, RateConfig, Signal};
+use proto::rate::{Controller, ControllerKind, Policy, RateConfig, Signal};
 
 pub const MS: u64 = 1_000_000;
 pub const SEC: u64 = 1_000_000_000;
@@ -23,8 +23,8 @@ pub fn mbit(rate: f64) -> f64 {
     rate * 125_000.0
 }
 
-pub fn config(law: Law, policy: Policy) -> RateConfig {
-    RateConfig { law, policy, target: 0, min: 0, packet_bytes: PACKET }
+pub fn config(controller: ControllerKind, policy: Policy) -> RateConfig {
+    RateConfig { controller, policy, target: 0, min: 0, packet_bytes: PACKET }
 }
 
 /// One packet on its way to the receiver.

@@ -3,7 +3,7 @@
 //! What it is for: everything about a connection but moving bytes, which the ring does. In: addresses, options, any
 //! descriptor of a socket. Out: blocking, close-on-exec sockets; what the kernel knows of a path ([`TcpInfo`]).
 //! Invariants: options return what the kernel really granted where that may differ from what was asked.
-//! Absent on purpose: names of hosts (the app resolves), and the choice of any value.
+//! Absent on purpose: names of hosts (node resolves), and the choice of any value.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};

@@ -5,10 +5,10 @@
 //! Invariants: at most the budget is spent, but for the first round of the presets, which takes at most half of it more, and the trial that runs
 //! when it is used up; the winner was measured beside each preset that is not clearly slower, turn by turn, in the same minutes; who asks less of
 //! the hosts wins a tie.
-//! How: the presets race, then a coarse grid beside the best of them; from the best on, one word (streams with their interrupts; workers, home, interrupts, memory, rings, count) is
+//! How: the presets are compared, then a coarse grid beside the best of them; from the best on, one word (streams with their interrupts; workers, home, interrupts, memory, rings, count) is
 //! changed at a time, at both ends together, then at each alone (the slower end alone decides the rate: what helps both must be tried at both), and
-//! its values race; when a whole pass finds nothing better, two or three words are changed at once, by chance, and what is better begins another
-//! pass. A race is rounds in which each that is left runs once, in random order (what disturbs the hosts for a
+//! its values are compared; when a whole pass finds nothing better, two or three words are changed at once, by chance, and what is better begins another
+//! pass. A comparison is rounds in which each that is left runs once, in random order (what disturbs the hosts for a
 //! while disturbs all); after each round those clearly slower than the best are out, and of many the lower ones (sequential halving:
 //! Karnin, Koren, Somekh, ICML 2013; racing: Maron, Moore 1997). What "clearly" means is reckoned from the spread of all repeated rates so far.
 //! Absent on purpose: measuring, clocks.
@@ -49,11 +49,11 @@ const CLEARLY: f64 = 2.6;
 const INTERVAL: f64 = 2.0;
 /// The same for the best of a dozen, which is the best by chance, too (0.05 / 12, two-sided).
 const INTERVAL_OF_BEST: f64 = 2.9;
-/// Rounds of a race at a word; of the last one, at most.
+/// Rounds of a comparison at a word; of the last one, at most.
 const ROUNDS: u32 = 5;
 const LAST_ROUNDS: u32 = 60;
 const LAST_ROUNDS_MIN: u32 = 4;
-/// Share of the budget that the last race may have, and what each contestant of it needs about.
+/// Share of the budget that the last comparison may have, and what each contestant of it needs about.
 const LAST_SHARE: u64 = 4;
 const LAST_TRIALS: u64 = 16;
 /// Rates whose logarithms differ by less are equal.
@@ -94,12 +94,12 @@ struct Arm {
     count: u32,
     mean: f64,
     squares: f64,
-    /// Of those in the last race: how many, their sum.
+    /// Of those in the last comparison: how many, their sum.
     last: (u32, f64),
     refused: bool,
 }
 
-/// A contestant of the race that is on.
+/// A contestant of the comparison that is on.
 #[derive(Debug, Clone, Copy)]
 struct Runner {
     arm: usize,
@@ -110,7 +110,7 @@ struct Runner {
 
 /// Rounds in which each runs once.
 #[derive(Debug, Clone, Default)]
-struct Race {
+struct Comparison {
     left: Vec<Runner>,
     /// Still to run in this round, places in `left`.
     waiting: Vec<usize>,
@@ -138,9 +138,9 @@ enum Stage {
 
 /// Places in a pass: streams with interrupts and rings, each word at both ends, each at the receiver, each at the sender.
 const PASS: usize = 1 + 3 * WORDS;
-/// Contestants of a race between the best so far and others with two or three other words.
+/// Contestants of a comparison between the best so far and others with two or three other words.
 const SHAKEN: usize = 10;
-/// So many such races in a row that find nothing are the end.
+/// So many such comparisons in a row that find nothing are the end.
 const SHAKES: u32 = 4;
 
 /// A search in progress.
@@ -150,7 +150,7 @@ pub struct Search {
     recv: Shape,
     settings: Settings,
     arms: Vec<Arm>,
-    race: Race,
+    comparison: Comparison,
     stage: Stage,
     best: usize,
     spent_ns: u64,
@@ -184,7 +184,7 @@ pub struct Verdict {
     pub winner: usize,
     /// All that were measured.
     pub found: Vec<Found>,
-    /// Winner : nothing arranged, and where that ratio lies in 95 of 100, by the last race alone; `None`: there was no time for one.
+    /// Winner : nothing arranged, and where that ratio lies in 95 of 100, by the last comparison alone; `None`: there was no time for one.
     pub gain: Option<[f64; 3]>,
     /// Trials of all.
     pub trials: u32,
@@ -201,7 +201,7 @@ impl Search {
         let mut search = Search {
             dice: settings.seed,
             arms: Vec::new(),
-            race: Race::default(),
+            comparison: Comparison::default(),
             stage: Stage::Presets,
             best: 0,
             spent_ns: 0,
@@ -268,16 +268,16 @@ impl Search {
             }
         });
         let left = arms.into_iter().map(|arm| Runner { arm, sum: 0.0, whole: 0.0 }).collect();
-        self.race = Race { left, waiting: Vec::new(), round: 0, rounds_max };
+        self.comparison = Comparison { left, waiting: Vec::new(), round: 0, rounds_max };
         self.start_round();
     }
 
     fn start_round(&mut self) {
-        let count = self.race.left.len();
-        self.race.waiting = (0..count).collect();
+        let count = self.comparison.left.len();
+        self.comparison.waiting = (0..count).collect();
         for at in (1..count).rev() {
             let other = self.throw(at + 1);
-            self.race.waiting.swap(at, other);
+            self.comparison.waiting.swap(at, other);
         }
     }
 
@@ -285,9 +285,9 @@ impl Search {
     fn limit_ns(&self) -> u64 {
         let budget = self.settings.budget_ns;
         match self.stage {
-            Stage::Presets if self.race.round == 0 => budget + budget / 2,
+            Stage::Presets if self.comparison.round == 0 => budget + budget / 2,
             Stage::Presets | Stage::Grid | Stage::Words { .. } | Stage::Shake { .. } => {
-                // What the last race may need; nothing, if no preset is near any more.
+                // What the last comparison may need; nothing, if no preset is near any more.
                 let near = self.finalists().len() as u64 - 1;
                 budget - (near * LAST_TRIALS * self.spent_ns / u64::from(self.trials.max(1))).min(budget / LAST_SHARE)
             }
@@ -305,14 +305,14 @@ impl Search {
                 self.end_race(true);
                 continue;
             }
-            if let Some(place) = self.race.waiting.last() {
-                let number = self.race.left[*place].arm;
+            if let Some(place) = self.comparison.waiting.last() {
+                let number = self.comparison.left[*place].arm;
                 return Some(Trial { number, placement: self.arms[number].placement.clone() });
             }
-            self.race.round += 1;
-            self.race.left.iter_mut().for_each(|it| it.whole = it.sum);
+            self.comparison.round += 1;
+            self.comparison.left.iter_mut().for_each(|it| it.whole = it.sum);
             self.drop_slow();
-            if self.race.left.len() < 2 || self.race.round >= self.race.rounds_max {
+            if self.comparison.left.len() < 2 || self.comparison.round >= self.comparison.rounds_max {
                 self.end_race(false);
             } else {
                 self.start_round();
@@ -336,8 +336,8 @@ impl Search {
         if self.stage == Stage::Last {
             arm.last = (arm.last.0 + 1, arm.last.1 + log);
         }
-        if let Some(place) = self.race.waiting.pop() {
-            self.race.left[place].sum += log;
+        if let Some(place) = self.comparison.waiting.pop() {
+            self.comparison.left[place].sum += log;
         }
     }
 
@@ -345,60 +345,60 @@ impl Search {
     pub fn on_refused(&mut self, trial: &Trial, ns: u64) {
         self.spent_ns = self.spent_ns.saturating_add(ns);
         self.arms[trial.number].refused = true;
-        if let Some(place) = self.race.waiting.pop() {
-            self.race.left.remove(place);
-            for other in self.race.waiting.iter_mut().filter(|other| **other > place) {
+        if let Some(place) = self.comparison.waiting.pop() {
+            self.comparison.left.remove(place);
+            for other in self.comparison.waiting.iter_mut().filter(|other| **other > place) {
                 *other -= 1;
             }
         }
     }
 
     fn drop_slow(&mut self) {
-        let rounds = f64::from(self.race.round);
-        let best = self.race.left.iter().map(|it| it.whole / rounds).fold(f64::MIN, f64::max);
+        let rounds = f64::from(self.comparison.round);
+        let best = self.comparison.left.iter().map(|it| it.whole / rounds).fold(f64::MIN, f64::max);
         let clearly = CLEARLY * self.spread() * sqrt(2.0 / rounds);
         let none = self.none();
-        let left = &mut self.race.left;
+        let left = &mut self.comparison.left;
         left.sort_by(|one, other| other.whole.total_cmp(&one.whole));
         let half = left.len().div_ceil(2).max(2);
-        let keep = match (self.stage, self.race.round) {
-            // One trial that was disturbed puts nobody out of the last race, which takes its time.
+        let keep = match (self.stage, self.comparison.round) {
+            // One trial that was disturbed puts nobody out of the last comparison, which takes its time.
             (Stage::Last, ..LAST_ROUNDS_MIN) => return,
             (Stage::Last, 8 | 12 | 18 | 27) => half,
             (Stage::Last, _) => left.len(),
             (_, 1) => (left.len() / 3).max(8),
             _ => half,
         };
-        // In the last race nothing at all runs to the end: the winner is held against it.
+        // In the last comparison nothing at all runs to the end: the winner is held against it.
         let stays = |arm: usize| self.stage == Stage::Last && Some(arm) == none;
         let slow = left.split_off(keep.min(left.iter().take_while(|it| it.whole / rounds >= best - clearly).count()));
         if self.stage == Stage::Last && left.len() == 1 {
-            self.race.rounds_max = self.race.round;
+            self.comparison.rounds_max = self.comparison.round;
         }
         left.extend(slow.into_iter().filter(|it| stays(it.arm)));
         // Of those that are equal nothing is to be learned.
         if clearly < TIE {
-            self.race.rounds_max = self.race.round;
+            self.comparison.rounds_max = self.comparison.round;
         }
     }
 
-    /// The best of the race that is on: by the rounds that all have run; who asks less wins a tie.
+    /// The best of the comparison that is on: by the rounds that all have run; who asks less wins a tie.
     fn first(&self) -> Option<usize> {
-        if self.race.round == 0 {
-            // Cut off in its first round: what is known of them from all races.
-            let known = self.race.left.iter().map(|it| it.arm).filter(|arm| self.arms[*arm].count > 0);
+        if self.comparison.round == 0 {
+            // Cut off in its first round: what is known of them from all comparisons.
+            let known = self.comparison.left.iter().map(|it| it.arm).filter(|arm| self.arms[*arm].count > 0);
             return known.max_by(|one, other| self.arms[*one].mean.total_cmp(&self.arms[*other].mean));
         }
-        let rounds = f64::from(self.race.round);
-        let best = self.race.left.iter().map(|it| it.whole / rounds).fold(f64::MIN, f64::max);
-        let equal = |within: f64| self.race.left.iter().filter(move |it| it.whole / rounds >= best - within);
+        let rounds = f64::from(self.comparison.round);
+        let best = self.comparison.left.iter().map(|it| it.whole / rounds).fold(f64::MIN, f64::max);
+        let equal = |within: f64| self.comparison.left.iter().filter(move |it| it.whole / rounds >= best - within);
         // At the end, hosts are left alone unless arranging them is better by a standard error, or by a little.
         let error = (self.spread() * sqrt(2.0 / rounds)).min(NOTHING);
         let nothing = equal(error).find(|it| self.stage == Stage::Last && self.cost(it.arm) == 0);
         nothing.or_else(|| equal(TIE).min_by_key(|it| self.cost(it.arm))).map(|it| it.arm)
     }
 
-    /// The winner of the last race, unless the whole record shows the one before it, or a preset, to be better beyond noise: where rates spread
+    /// The winner of the last comparison, unless the whole record shows the one before it, or a preset, to be better beyond noise: where rates spread
     /// widely, a few rounds say less than all trials.
     fn on_record(&self, first: usize) -> usize {
         let edge = |arm: usize, sign: f64| {
@@ -416,7 +416,7 @@ impl Search {
     }
 
     fn end_race(&mut self, cut: bool) {
-        let rounds = f64::from(self.race.round.max(1));
+        let rounds = f64::from(self.comparison.round.max(1));
         let first = self.first();
         match self.stage {
             Stage::Presets => {
@@ -448,12 +448,12 @@ impl Search {
         self.next_race(cut);
     }
 
-    /// Takes the first of a race for the best so far, if it is by more than chance makes of equals.
+    /// Takes the first of a comparison for the best so far, if it is by more than chance makes of equals.
     fn is_better(&mut self, first: Option<usize>, rounds: f64) -> bool {
-        let mean = |arm: usize| self.race.left.iter().find(|it| it.arm == arm).map(|it| it.whole / rounds);
+        let mean = |arm: usize| self.comparison.left.iter().find(|it| it.arm == arm).map(|it| it.whole / rounds);
         let least = BETTER * self.spread() * sqrt(2.0 / rounds);
         let better = first.filter(|first| {
-            // Gone from the race, the best so far was among the slower ones.
+            // Gone from the comparison, the best so far was among the slower ones.
             *first != self.best && mean(self.best).is_none_or(|best| mean(*first).is_some_and(|it| it > best + least))
         });
         self.best = better.unwrap_or(self.best);
@@ -609,7 +609,7 @@ impl Search {
     fn finalists(&self) -> Vec<usize> {
         let mut arms = Vec::from([self.best]);
         let presets = (0..self.arms.len()).filter(|arm| !self.arms[*arm].names.is_empty());
-        // By what is measured here the winner is held against nothing at all: rates of earlier races chose it, and so flatter it.
+        // By what is measured here the winner is held against nothing at all: rates of earlier comparisons chose it, and so flatter it.
         arms.extend(presets.filter(|arm| self.cost(*arm) == 0 || !self.is_hopeless(*arm)));
         arms
     }

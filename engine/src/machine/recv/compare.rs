@@ -17,12 +17,13 @@ use proto::wire::chunk::PACK_FILE_BYTES_MAX;
 use proto::wire::control::{ChunkRange, Compare, Digest, Frame, HAVE_DIGESTS_MAX, Rung, Want};
 
 use super::parts::{first_runs, gaps};
-use super::{JOURNAL_FILE_BYTES_MIN, RecvEnd, show};
+use super::{RecvEnd, show};
 use crate::job::{Cmd, fault_kind};
 use crate::machine::compare::{Look, Seen, show_differ};
 use crate::machine::{Outbox, Stop};
 use crate::platform::{Clones, Cloning, Old, Parts, Platform, SinkTree, VolumeSet};
 use crate::seal::digest::DigestTree;
+use crate::tree::commit::JOURNAL_FILE_BYTES_MIN;
 
 /// A file whose versions are being compared.
 #[derive(Debug)]

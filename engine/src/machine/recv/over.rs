@@ -11,10 +11,13 @@ use std::sync::Arc;
 use proto::manifest::{Entry, EntryId};
 use proto::wire::control::{EntryFault, FaultKind, Frame, Rung};
 
-use super::{ENTRIES_PER_BATCH_MAX, JOURNAL_FILE_BYTES_MIN, RecvEnd};
+use super::RecvEnd;
 use crate::machine::{Outbox, fault};
 use crate::platform::{Platform, VolumeSet};
-use crate::tree::commit::Task;
+use crate::tree::commit::{JOURNAL_FILE_BYTES_MIN, Task};
+
+/// Files in one publishing batch, at most: beyond, a fault of the disk is told late.
+const ENTRIES_PER_BATCH_MAX: usize = 2048;
 
 impl<P: Platform> RecvEnd<P> {
     pub(super) fn fail(&mut self, id: EntryId, kind: FaultKind, error: Option<&io::Error>, step: &str) {
@@ -33,6 +36,13 @@ impl<P: Platform> RecvEnd<P> {
         self.let_go(&entry, keep);
         self.record.failed(fault.clone(), &entry.path);
         self.faults.push(fault);
+    }
+
+    /// Another job writes this file, with whatever part there is.
+    pub(super) fn fail_in_use(&mut self, id: EntryId, owner: &str) {
+        let owner = if owner.is_empty() { "another job".to_owned() } else { format!("another job ({owner})") };
+        let fault = EntryFault { entry: id, kind: FaultKind::InUse, errno: 0, step: format!("{owner} writes it now") };
+        self.fail_keeping(fault, true);
     }
 
     /// The entry is over. Only parts with a journal are worth keeping.

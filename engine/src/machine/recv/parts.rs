@@ -15,158 +15,16 @@ use proto::journal::{self, JOURNAL_HEADER_BYTES, JournalHeader, Record, Replay};
 use proto::ledger::ChunkState;
 use proto::manifest::{Entry, EntryId};
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
-use proto::wire::control::{ChunkRange, Digest, Frame, Rung, WANT_RANGES_MAX, Want};
+use proto::wire::control::{Digest, Frame, Rung, WANT_RANGES_MAX, Want};
 
-use super::progress::Noting;
-use super::{FLUSH_BYTES, FLUSH_NS, JOURNAL_FILE_BYTES_MIN, NOTE_BYTES, NOTE_NS, RecvEnd, show};
+use super::coming::{Coming, Fresh, Noting, ReadBack, Taken};
+use super::{RecvEnd, show};
 use crate::job::fault_kind;
 use crate::machine::Outbox;
 use crate::machine::compare::Look;
 use crate::platform::{Firm, Parts, Platform, Publish, SinkTree, VolumeSet};
 use crate::seal::digest::DigestTree;
-use crate::tree::commit::Task;
-
-/// A file on its way.
-#[derive(Debug)]
-pub(super) struct Coming {
-    pub(super) tree: DigestTree,
-    pub(super) journalled: bool,
-    pub(super) striped: bool,
-    /// Flushed before each record: the job asks for it, or the journal's header promises it.
-    pub(super) durable: bool,
-    /// By volume.
-    pub(super) fresh: BTreeMap<usize, Fresh>,
-    /// All of it has landed: it waits for nothing but the flushes of its pieces, or a note that is on its way.
-    pub(super) closing: bool,
-    pub(super) durable_bytes: u64,
-    /// Bytes of holes told.
-    pub(super) holes: u64,
-    /// Of a striped file: those that stand in no map yet.
-    pub(super) unmapped: Vec<ChunkRange>,
-    /// Some of it is of an earlier run.
-    pub(super) resumed: bool,
-}
-
-impl Coming {
-    /// Do the journals speak of all that has landed?
-    pub(super) fn is_flushed(&self) -> bool {
-        let is_flushed = |fresh: &Fresh| fresh.chunks.is_empty() && fresh.holes.is_empty() && !fresh.flushing;
-        self.unmapped.is_empty() && self.fresh.values().all(is_flushed)
-    }
-
-    /// Is a flush of it on its way?
-    pub(super) fn is_flushing(&self) -> bool {
-        self.fresh.values().any(|fresh| fresh.flushing)
-    }
-}
-
-/// What landed in a part since its last flush.
-#[derive(Debug, Default)]
-pub(super) struct Fresh {
-    pub(super) header_written: bool,
-    /// In the order of landing.
-    chunks: Vec<(u64, Digest)>,
-    /// The journal has notes of so many of them.
-    noted: usize,
-    /// Zeros, told since then.
-    holes: Vec<ChunkRange>,
-    bytes: u64,
-    since_ns: u64,
-    /// The same of those without a note.
-    unnoted_bytes: u64,
-    unnoted_ns: u64,
-    flushing: bool,
-    /// The flush on its way brings the journal's header: nothing may come before.
-    flush_heads: bool,
-    /// After a power cut both names are there.
-    named: bool,
-}
-
-impl Fresh {
-    pub(super) fn add(&mut self, now_ns: u64, index: u64, bytes: u32, digest: Digest) {
-        if self.chunks.is_empty() {
-            self.since_ns = now_ns;
-        }
-        if self.chunks.len() == self.noted {
-            self.unnoted_ns = now_ns;
-        }
-        self.bytes += u64::from(bytes);
-        self.unnoted_bytes += u64::from(bytes);
-        self.chunks.push((index, digest));
-    }
-
-    /// A chunk of an earlier run that stands in the part and was not flushed: it waits for the next flush, which is due.
-    fn add_read_back(&mut self, index: u64, bytes: u32, digest: Digest) {
-        self.add(0, index, bytes, digest);
-    }
-
-    pub(super) fn is_due(&self, now_ns: u64, closing: bool, noting: Noting) -> bool {
-        let (most, long) = if noting == Noting::Instead { (NOTE_BYTES, NOTE_NS) } else { (FLUSH_BYTES, FLUSH_NS) };
-        let is_late = self.bytes >= most || now_ns.saturating_sub(self.since_ns) >= long;
-        let is_due = match (closing, noting) {
-            (true, _) => !self.holes.is_empty() || !self.chunks.is_empty(),
-            (false, Noting::Before) => is_late && self.noted > 0,
-            (false, _) => is_late && !self.chunks.is_empty(),
-        };
-        is_due && !self.flushing
-    }
-
-    pub(super) fn is_note_due(&self, now_ns: u64) -> bool {
-        self.noted < self.chunks.len()
-            && !(self.flushing && self.flush_heads)
-            && (self.unnoted_bytes >= NOTE_BYTES || now_ns.saturating_sub(self.unnoted_ns) >= NOTE_NS)
-    }
-
-    /// What a note would say, which is then said.
-    pub(super) fn take_unnoted(&mut self) -> Vec<(u64, Digest)> {
-        let fresh = self.chunks[self.noted..].to_vec();
-        (self.noted, self.unnoted_bytes) = (self.chunks.len(), 0);
-        fresh
-    }
-
-    /// What a flush now covers, in order.
-    fn take(&mut self, noting: Noting) -> Vec<(u64, Digest)> {
-        let end = if noting == Noting::Before { self.noted } else { self.chunks.len() };
-        let mut taken: Vec<_> = self.chunks.drain(..end).collect();
-        taken.sort_unstable_by_key(|(index, _)| *index);
-        (self.noted, self.since_ns) = (0, self.unnoted_ns);
-        self.bytes = if self.chunks.is_empty() { 0 } else { self.unnoted_bytes };
-        self.unnoted_bytes = self.bytes;
-        self.flushing = true;
-        taken
-    }
-}
-
-/// A part that can be gone on with.
-#[derive(Debug)]
-pub(super) struct Taken {
-    volume: usize,
-    valid_bytes: usize,
-    /// Its header promises that what it says was flushed.
-    promised: bool,
-    kept: BTreeMap<u64, Digest>,
-    /// What was written besides, and not flushed.
-    noted: BTreeMap<u64, Digest>,
-}
-
-/// A file whose parts are being read back, while the chunks that no journal speaks of are on their way already.
-#[derive(Debug)]
-pub(super) struct ReadBack {
-    /// Chunks that journals speak of.
-    claims: usize,
-    stood: usize,
-    /// Written, and not flushed.
-    noted: BTreeSet<u64>,
-    /// Where parts are.
-    volumes: Vec<usize>,
-}
-
-impl Taken {
-    /// All that it speaks of, each with the volume it is on.
-    fn chunks(&self) -> impl Iterator<Item = (usize, u64, Digest)> {
-        self.kept.iter().chain(&self.noted).map(|(index, digest)| (self.volume, *index, *digest))
-    }
-}
+use crate::tree::commit::{JOURNAL_FILE_BYTES_MIN, Task};
 
 impl<P: Platform> RecvEnd<P> {
     /// Goes on with what an earlier run left: its journals, by volume. What they speak of is read back; meanwhile the rest comes.
@@ -242,7 +100,7 @@ impl<P: Platform> RecvEnd<P> {
             let tally = &mut self.record.tally;
             (tally.bytes_resumed, tally.written) = (tally.bytes_resumed + bytes, tally.written + bytes);
             if is_noted {
-                self.unjournalled.owe(id, bytes);
+                self.unjournalled.add(id, bytes);
                 coming.fresh.entry(volume).or_default().add_read_back(index, bytes as u32, digest);
             } else {
                 tally.durable += bytes;
@@ -388,7 +246,7 @@ impl<P: Platform> RecvEnd<P> {
         }
         let bytes = indices.len() as u64 * u64::from(self.record.terms.chunk_bytes);
         self.sink.flushed(volume, id, bytes);
-        self.unjournalled.pay(id, bytes);
+        self.unjournalled.on_journalled(id, bytes);
         if self.record.rung >= Rung::Flushed {
             coming.durable_bytes += bytes;
             self.record.tally.durable += bytes;

@@ -9,31 +9,10 @@ use proto::journal;
 use proto::manifest::EntryId;
 
 use super::RecvEnd;
-use super::parts::{Coming, Fresh};
+use super::coming::{Fresh, Noting};
 use crate::machine::Outbox;
 use crate::platform::Platform;
 use crate::tree::commit::Task;
-
-/// What becomes of a part's fresh chunks in its journal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Noting {
-    /// Noted, then flushed and recorded.
-    Before,
-    /// Recorded as written, as often as others are noted: nobody asked for a flush.
-    Instead,
-    /// Flushed and recorded.
-    Never,
-}
-
-impl Coming {
-    pub(super) fn noting(&self) -> Noting {
-        match (self.durable, self.striped) {
-            (false, _) => Noting::Instead,
-            (true, true) => Noting::Never,
-            (true, false) => Noting::Before,
-        }
-    }
-}
 
 impl<P: Platform> RecvEnd<P> {
     pub(super) fn pump_notes(&mut self, now_ns: u64, out: &mut Outbox<P>) {

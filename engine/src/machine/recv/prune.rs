@@ -15,8 +15,9 @@ use proto::wire::control::{Frame, PRUNED_BYTES_MAX, PRUNED_PATHS_MAX};
 
 use super::{RecvEnd, show};
 use crate::machine::Outbox;
-use crate::machine::compare::{Look, name_sign};
+use crate::machine::compare::Look;
 use crate::platform::Platform;
+use crate::tree::sink_tree::name_sign;
 
 /// What is known of what is too much.
 #[derive(Debug, Default)]

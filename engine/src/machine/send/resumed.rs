@@ -8,87 +8,21 @@
 //! Absent on purpose: clones and versions that were compared (their chunks were read at both ends already), sources that are striped by
 //! chunk (their maps have digests), jobs that take no digest of the source.
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
 use proto::ledger::chunk_count;
 use proto::manifest::{Entry, EntryId};
-use proto::send::Owed;
+use proto::send::FollowUp;
 use proto::wire::control::{ChunkRange, Digest, FaultKind};
 
 use super::SendEnd;
+use super::resumed_chunks::Resumed;
 use crate::job::{Cover, fault_kind};
 use crate::machine::compare::Compare;
 use crate::machine::{Outbox, fault};
 use crate::platform::Platform;
 use crate::seal::digest::DigestTree;
-
-/// Read at once: so much that the files take turns, and that the watchdog sees that it goes on.
-const BATCH_BYTES: u64 = 64 << 20;
-
-/// Chunks of one file that the receiver has from an earlier run.
-#[derive(Debug)]
-pub(super) struct Resumed {
-    all: Vec<ChunkRange>,
-    /// Those that the comparer was not given yet.
-    left: VecDeque<ChunkRange>,
-    /// It has some in hand.
-    reading: bool,
-    /// All else is read: `FileEnd` waits for these.
-    held: bool,
-}
-
-impl Resumed {
-    /// All chunks of a file but those that are asked for, which ascend.
-    fn but(asked: &[ChunkRange], chunks: u64) -> Resumed {
-        let mut all = Vec::with_capacity(asked.len() + 1);
-        let mut next = 0;
-        for range in asked.iter().copied().chain([ChunkRange { first: chunks, end: chunks }]) {
-            if range.first > next {
-                all.push(ChunkRange { first: next, end: range.first });
-            }
-            next = range.end;
-        }
-        Resumed { left: all.iter().copied().collect(), all, reading: false, held: false }
-    }
-
-    fn next(&mut self, chunk_bytes: u64) -> Option<ChunkRange> {
-        let range = self.left.front_mut()?;
-        let end = range.end.min(range.first + (BATCH_BYTES / chunk_bytes).max(1));
-        let batch = ChunkRange { first: std::mem::replace(&mut range.first, end), end };
-        if range.first == range.end {
-            self.left.pop_front();
-        }
-        self.reading = true;
-        Some(batch)
-    }
-
-    fn is_over(&self) -> bool {
-        self.left.is_empty() && !self.reading
-    }
-
-    /// Is the comparer's digest of this chunk the one that counts?
-    pub(super) fn has(&self, index: u64) -> bool {
-        self.all.iter().any(|it| (it.first..it.end).contains(&index))
-    }
-
-    /// What of a range is none of these.
-    pub(super) fn others(&self, range: ChunkRange) -> Vec<ChunkRange> {
-        let mut others = Vec::new();
-        let mut next = range.first;
-        for own in self.all.iter().filter(|it| it.first < range.end && it.end > range.first) {
-            if own.first > next {
-                others.push(ChunkRange { first: next, end: own.first });
-            }
-            next = own.end;
-        }
-        if next < range.end {
-            others.push(ChunkRange { first: next, end: range.end });
-        }
-        others
-    }
-}
 
 impl<P: Platform> SendEnd<P> {
     /// The receiver asks for these chunks of a file, and has the others from an earlier run.
@@ -129,7 +63,7 @@ impl<P: Platform> SendEnd<P> {
         resumed.reading = false;
         self.read_more(&entry, out);
         if self.resumed.get(&id).is_some_and(|it| it.held && it.is_over()) {
-            self.owed(Owed::CheckSource(id), out);
+            self.follow_up(FollowUp::CheckSource(id), out);
         }
     }
 

@@ -4,14 +4,17 @@
 //! In and out: filled chunks and sockets with something to receive in; bursts, ops, events and what is next out.
 //! Invariants: sends and receives are calls that do not wait, whole bursts each; a forged, foreign or repeated packet changes a counter and
 //! nothing else; one `Readable` op at most is in flight per rail.
-//! Absent on purpose: what is lost, what goes next and how fast (`proto::flow`), keys (`seal::packet`), how sockets come about (app).
+//! Absent on purpose: what is lost, what goes next and how fast (`proto::flow`), keys (`seal::packet`), how sockets come about (node).
 
 mod wire; // what both halves have: socket, keys, readiness
 mod units; // units that come in, and where their bytes are
 mod recv; // the receiving half
 mod shelves; // memory of what is written in pieces
 mod spill; // chunks that wait for repairs on disk instead of in memory
+mod check; // and are read back when they are whole
 mod send; // the sending half
+mod feedback; // what it hears of the receiver
+mod reload; // units read again, of which something was lost
 mod slots; // bursts out of memory that the network reads itself
 
 use proto::flow::{FlowConfig, FlowReceiver, FlowSender};
@@ -27,8 +30,8 @@ use crate::ends::End;
 use crate::ends::feed::Feed;
 use crate::job::{Path, RailKey, Terms};
 use crate::platform::{Done, Platform};
-use crate::rail::base::{Base, Next};
-use crate::worker::cx::Cx;
+use crate::rail::base::Base;
+use crate::worker::cx::{Cx, Next};
 use crate::worker::slots::Slot;
 
 /// Memory of a datagram rail beside its bufs: what comes in and goes out by the burst; a sender's slots with a page of headroom each, which are
@@ -198,7 +201,12 @@ impl<P: Platform> Datagram<P> {
 pub(crate) fn step<P: Platform>(rail: &mut Datagram<P>, end: &mut End<P>, cx: &mut Cx<'_, P>) -> Next {
     let next = match &mut rail.half {
         Half::Recv(half) => recv::step(&mut rail.wire, half, end.sink(), cx),
-        Half::Send(half) => send::step(&mut rail.wire, half, cx),
+        Half::Send(half) => {
+            if half.begins_go() {
+                feedback::receive_feedback(&mut rail.wire, half, cx);
+            }
+            send::step(&mut rail.wire, half, cx)
+        }
     };
     if matches!(next, Next::Idle) {
         // Lets others see how it goes, now and then.
@@ -226,7 +234,7 @@ pub(crate) fn on_reload<P: Platform>(
     done: Done,
 ) {
     let Half::Send(half) = &mut rail.half else { unreachable!("reloads are the sender's") };
-    send::on_reload(&mut rail.wire, half, end.source(), cx, slot, done);
+    reload::on_reload(&mut rail.wire, half, end.source(), cx, slot, done);
 }
 
 /// A write of a unit that waits on disk came back.
@@ -250,13 +258,13 @@ pub(crate) fn on_check<P: Platform>(
     done: Done,
 ) -> Next {
     let Half::Recv(half) = &mut rail.half else { unreachable!("checks are the receiver's") };
-    spill::on_check(&mut rail.wire, half, end.sink(), cx, slot, done)
+    check::on_check(&mut rail.wire, half, end.sink(), cx, slot, done)
 }
 
 /// A unit of which something was lost gets this buf, to be read again into.
 pub(crate) fn reload<P: Platform>(rail: &mut Datagram<P>, end: &mut End<P>, cx: &mut Cx<'_, P>, unit: u32, buf: Buf) {
     let Half::Send(half) = &mut rail.half else { unreachable!("only senders want units again") };
-    send::reload(&mut rail.wire, half, end.source(), cx, unit, buf);
+    self::reload::reload(&mut rail.wire, half, end.source(), cx, unit, buf);
 }
 
 /// The rail ends: it says so if it can, nothing depends on it.

@@ -15,15 +15,15 @@ use proto::packet::{Control, Kind, expand};
 use proto::wire::chunk::{ChunkKind, HEADER_BYTES, Header, TAG_BYTES};
 use sys::mem::Buf;
 
+use super::check;
 use super::spill;
 use super::units::{Burst, Coming, Home, Receiving};
 use super::wire::{BODY_BYTES_MAX, UNIT_AT, Wire, head_of};
 use crate::ends::file_sink::FileSink;
 use crate::job::RailEnd;
 use crate::platform::Platform;
-use crate::rail::base::Next;
 use crate::seal::packet::{BURST_PACKETS_MAX, HEAD_BYTES, Place, SMALL_HEAD_BYTES};
-use crate::worker::cx::Cx;
+use crate::worker::cx::{Cx, Next};
 
 /// A data packet whose head was read.
 #[derive(Debug, Clone, Copy)]
@@ -63,7 +63,7 @@ pub(super) fn step<P: Platform>(
     if wire.base.has_ended() {
         return Next::Idle;
     }
-    spill::check_spilled(half, sink, cx);
+    check::check_spilled(half, sink, cx);
     spill::spill_units(wire, half, sink, cx);
     set_grant(wire, half, cx);
     let now = cx.platform.now_ns();

@@ -11,26 +11,22 @@ use std::io;
 
 use proto::books::Stage;
 use proto::flow::{Burst, Fact, FlowConfig, FlowSender, Step};
-use proto::packet::{Control, Feedback, Kind, PACKET_OVERHEAD, WIRE_EXTRA, expand};
+use proto::packet::{Control, Kind, PACKET_OVERHEAD, WIRE_EXTRA};
 use proto::rate::RateConfig;
-use proto::send::{Assignment, Unit};
+use proto::send::Assignment;
 use proto::wire::chunk::{ChunkKind, HEADER_BYTES, Header};
-use sys::mem::{Buf, HEADROOM, Mem};
+use sys::mem::{Buf, HEADROOM};
 
 use super::slots::{LENDERS_MAX, SLOTS_BYTES, Slots};
-use super::wire::{BURST_BYTES_MAX, Pause, UNIT_AT, UnitMap, Wire, head_of};
+use super::wire::{BURST_BYTES_MAX, Pause, UNIT_AT, UnitMap, Wire};
 use crate::ends::feed::{Feed, Filled};
-use crate::ends::file_source::FileSource;
-use crate::ends::pack::read_pack;
-use crate::ends::pieces::{SECTOR, go_on_from, is_again, read_piece};
+use crate::ends::pieces::{is_again, read_piece};
 use crate::job::{Cover, Event, RailEnd};
 use crate::meter::PathStats;
-use crate::platform::{Done, Harm, Op, Platform};
-use crate::rail::base::Next;
-use crate::seal::frame::{Touch, hash_as, hash_filling};
+use crate::platform::{Harm, Platform};
+use crate::seal::hash::{Touch, hash_as, hash_filling};
 use crate::seal::packet::{BURST_PACKETS_MAX, HEAD_BYTES, Run, SMALL_HEAD_BYTES};
-use crate::worker::cx::Cx;
-use crate::worker::slots::{Kind as OpKind, Load, Slot};
+use crate::worker::cx::{Cx, Next};
 
 /// Units hashed and not gone out once, at most.
 const UNSENT_MAX: usize = 2;
@@ -43,15 +39,15 @@ const STARVED_NS: u64 = 5_000_000;
 
 /// A chunk on its way.
 #[derive(Debug)]
-struct Going {
+pub(super) struct Going {
     /// What was assigned.
-    chunk: Assignment,
-    head: [u8; HEADER_BYTES],
-    bytes: u32,
+    pub(super) chunk: Assignment,
+    pub(super) head: [u8; HEADER_BYTES],
+    pub(super) bytes: u32,
     files_bytes: u64,
     /// From this byte on the digest vouches for the bytes (in clear).
     vouched: u32,
-    buf: Option<Buf>,
+    pub(super) buf: Option<Buf>,
     /// When all of it had gone out; None: something of it waits to.
     sent_ns: Option<u64>,
     told: bool,
@@ -86,14 +82,14 @@ pub(super) struct Sending<P: Platform> {
     /// A go that waits for what is next to be done.
     go: Option<Go>,
     pub(super) flow: FlowSender,
-    units: UnitMap<Going>,
+    pub(super) units: UnitMap<Going>,
     heads: Box<[[u8; HEAD_BYTES]]>,
     pub(super) slots: Slots,
     /// Units to be read again for which there is no buf yet.
-    wanted: VecDeque<u32>,
+    pub(super) wanted: VecDeque<u32>,
     /// Units of which something never went out.
     pub(super) unsent: usize,
-    next_feedback: u64,
+    pub(super) next_feedback: u64,
     retry_ns: u64,
     fed_ns: u64,
     rate: RateConfig,
@@ -201,6 +197,11 @@ impl<P: Platform> Sending<P> {
         self.wanted.push_front(unit);
     }
 
+    /// Does a go begin, with nothing of the last one left to be done?
+    pub(super) fn begins_go(&self) -> bool {
+        self.go.is_none()
+    }
+
     fn could_make_unit(&self) -> bool {
         self.unsent < UNSENT_MAX && self.flow.room() > 0 && !self.feed.filled.is_empty()
     }
@@ -224,7 +225,6 @@ pub(super) fn step<P: Platform>(wire: &mut Wire<P>, half: &mut Sending<P>, cx: &
     let mut go = match half.go.take() {
         Some(go) => go,
         None => {
-            receive_feedback(wire, half, cx);
             if wire.base.has_ended() {
                 return Next::Idle;
             }
@@ -495,115 +495,6 @@ fn report_facts<P: Platform>(wire: &mut Wire<P>, half: &mut Sending<P>, cx: &mut
             // Reported to nobody: silence is measured by what was heard, see `is_silent`.
             Fact::Quiet { .. } => {}
         }
-    }
-}
-
-fn receive_feedback<P: Platform>(wire: &mut Wire<P>, half: &mut Sending<P>, cx: &mut Cx<'_, P>) {
-    let mut go = wire.begin_receiving(cx);
-    while let Some(arrived) = wire.next_burst(cx, &mut go) {
-        let mut inbox = std::mem::take(&mut wire.inbox);
-        for range in arrived.packets() {
-            take_feedback(wire, half, cx, &mut inbox[range]);
-        }
-        wire.inbox = inbox;
-    }
-    wire.end_receiving(cx, &go, 0);
-}
-
-fn take_feedback<P: Platform>(wire: &mut Wire<P>, half: &mut Sending<P>, cx: &mut Cx<'_, P>, packet: &mut [u8]) {
-    let Some(head) = head_of(packet, wire.tag).filter(|head| head.kind == Kind::Feedback) else {
-        wire.counts.foreign += 1;
-        return;
-    };
-    let number = expand(head.low, half.next_feedback);
-    let Some(body) = wire.packer.open_small(Kind::Feedback, number, packet) else {
-        wire.counts.forged += 1;
-        return;
-    };
-    cx.watch.lap(Stage::Seal);
-    let now = cx.platform.now_ns();
-    half.next_feedback = half.next_feedback.max(number + 1);
-    wire.heard_ns = now;
-    let heard = Feedback::decode(body).and_then(|feedback| half.flow.on_feedback(now, &feedback));
-    if let Err(breach) = heard {
-        wire.base.break_off(cx.platform, RailEnd::Breach(breach));
-    }
-}
-
-/// Reads a unit again of which something was lost, into this buf.
-pub(super) fn reload<P: Platform>(
-    wire: &mut Wire<P>,
-    half: &mut Sending<P>,
-    source: &mut FileSource<P>,
-    cx: &mut Cx<'_, P>,
-    unit: u32,
-    mut buf: Buf,
-) {
-    wire.counts.reloaded += 1;
-    let going = half.units.get(&unit).expect("the caller looked");
-    let bytes = going.bytes as usize;
-    cx.watch.lap(Stage::Loop);
-    match &going.chunk.unit {
-        Unit::Pack { entries } => {
-            // What changed since does not fit the header any more: the receiver throws the chunk away and asks anew.
-            read_pack(&*source.tree, cx.terms.digest, entries, buf.payload_mut(), cx.watch);
-        }
-        Unit::Range { entry, offset, .. } => match source.file(entry, *offset) {
-            Ok(file) if cx.platform.is_at_once(&file) => {
-                let _ = read_piece(cx.platform, &file, *offset, &mut buf.payload_mut()[..bytes]);
-                cx.watch.lap(Stage::Read);
-            }
-            Ok(file) => {
-                let (rail, load) = (cx.index, Load::Unit(unit));
-                let slot = Slot { kind: OpKind::Reload, rail, at: HEADROOM, done: 0, len: bytes, load };
-                let (offset, len) = (*offset, bytes.next_multiple_of(SECTOR));
-                return cx.submit(slot, Op::Read { file, offset, mem: Mem::Buf(buf), at: HEADROOM, len });
-            }
-            Err(_) => {}
-        },
-    }
-    on_reloaded(wire, half, cx, unit, buf);
-}
-
-/// A unit was read again, as far as it could be: what could not be does not fit its header, and the chunk goes again anew.
-fn on_reloaded<P: Platform>(wire: &mut Wire<P>, half: &mut Sending<P>, cx: &mut Cx<'_, P>, unit: u32, mut buf: Buf) {
-    let Some(going) = half.units.get_mut(&unit) else { return cx.give_buf(buf) };
-    buf.whole_mut()[UNIT_AT..HEADROOM].copy_from_slice(&going.head);
-    going.buf = Some(buf);
-    half.flow.reloaded(unit);
-    wire.nudge();
-}
-
-/// A read for a reload came back: go on with the rest, or the unit is there.
-pub(super) fn on_reload<P: Platform>(
-    wire: &mut Wire<P>,
-    half: &mut Sending<P>,
-    source: &mut FileSource<P>,
-    cx: &mut Cx<'_, P>,
-    mut slot: Slot,
-    done: Done,
-) {
-    let Load::Unit(unit) = slot.load else { unreachable!("reloads are of units") };
-    let over = match &done.result {
-        _ if wire.base.has_ended() => true,
-        Err(error) => !is_again(error),
-        Ok(moved) => *moved == 0,
-    };
-    slot.done = go_on_from(slot.done, slot.done + done.result.unwrap_or(0), slot.len);
-    let file = match half.units.get(&unit).map(|going| &going.chunk.unit) {
-        Some(Unit::Range { entry, offset, .. }) if !over && slot.done < slot.len => {
-            source.file(entry, *offset).ok().map(|file| (file, *offset))
-        }
-        _ => None,
-    };
-    match (file, done.mem) {
-        (Some((file, offset)), mem) => {
-            let (at, offset) = (slot.at + slot.done, offset + slot.done as u64);
-            let len = slot.len.next_multiple_of(SECTOR) - slot.done;
-            cx.submit(slot, Op::Read { file, offset, mem, at, len });
-        }
-        (None, Mem::Buf(buf)) => on_reloaded(wire, half, cx, unit, buf),
-        (None, Mem::Small(_)) => {}
     }
 }
 

@@ -8,7 +8,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::seal::frame::HashAs;
+use crate::seal::hash::HashAs;
 
 const CHUNK: u32 = 64 << 10;
 

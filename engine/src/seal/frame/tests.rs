@@ -8,10 +8,12 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use proto::wire::chunk::{HEADER_BYTES, Header};
+use proto::wire::chunk::{ChunkKind, HEADER_BYTES, Header};
+use proto::wire::control::DigestKind;
 use sys::mem::Pool;
 
 use super::*;
+use crate::seal::hash::hash_as;
 use crate::worker::stages::Counters;
 
 const CHUNK: usize = 1 << 20;

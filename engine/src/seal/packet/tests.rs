@@ -3,11 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-
-std::thread_local! {
-    /// Keys derived by this thread.
-    pub(super) static DERIVED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
-}
+use crate::seal::packet_keys::DERIVED;
 
 const COVERS: [Cover; 3] = [Cover::Sealed, Cover::Tagged, Cover::Hashed];
 const CIPHERS: [Cipher; 3] = [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305];
@@ -65,7 +61,7 @@ proptest! {
         let sent = packets(&mut here, run, &bytes, vouched(cover));
         prop_assert_eq!(sent.len(), len.div_ceil(payload));
         // It had packets up to here: numbers do not leap over an epoch.
-        there.data.reach(first);
+        there.data.enter(first);
         for (index, packet) in sent.iter().enumerate() {
             let number = first + index as u64;
             let head = Head::decode(packet.first_chunk().expect("a head")).expect("a kind");

@@ -1,13 +1,13 @@
-//! Which engine moves the files of one end of a job.
+//! Which mode moves the files of one end of a job.
 //!
-//! For: `SourceTree::open` and `SinkTree::open_part`, which ask; the scanner and the keeper, which have large files looked at before any
+//! For: `SourceTree::open` and `SinkTree::open_part`, which ask; the scanner and the job driver, which have large files looked at before any
 //! worker opens them; reports.
-//! In and out: open files, their sizes, what an earlier race found → a lane; what was chosen and why as text.
-//! Invariants: what the user named is never overruled; small files and files in memory are moved through the cache; a race is run once per
+//! In and out: open files, their sizes, what an earlier selection found → a candidate; what was chosen and why as text.
+//! Invariants: what the user named is never overruled; small files and files in memory are moved through the cache; a selection is run once per
 //! file system and way, never on a worker, and never for a job that has announced little.
-//! Absent on purpose: the race's rules (`proto::storage::race`), moving bytes (`tree/handle.rs`).
+//! Absent on purpose: the selection's rules (`proto::storage::selection`), moving bytes (`tree/handle.rs`).
 
-mod trial; // heats of a race
+mod trial; // trials of a selection
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -19,29 +19,29 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use proto::checked;
 use proto::negotiate::Choice;
-use proto::storage::race::{BUDGET_NS, Lane, Race, Verdict, is_stale};
-use proto::storage::remembered::{self, Line};
-use proto::storage::{Engine, Engines, Way};
+use proto::storage::cached::{self, Line};
+use proto::storage::selection::{BUDGET_NS, Candidate, Selection, Verdict, is_stale};
+use proto::storage::{IoMode, IoModes, Way};
 use sys::fs::{Dir, Mount};
 use sys::ring;
 
 use crate::tree::handle::Refused;
 
-/// Files from this length on are worth another engine than `Buffered`: below, the page cache absorbs them anyway.
+/// Files from this length on are worth another mode than `Buffered`: below, the page cache absorbs them anyway.
 pub const LARGE_FILE_BYTES_MIN: u64 = 16 << 20;
-/// A race needs a file with bytes of its own for each heat.
+/// A selection needs a file with bytes of its own for each trial.
 const RACE_FILE_BYTES_MIN: u64 = 512 << 20;
-/// A job that has announced less in large files does not race: what a race could win it is less than what it costs.
+/// A job that has announced less in large files does not measure: what a selection could gain is less than what it costs.
 const RACE_JOB_BYTES_MIN: u64 = 1 << 30;
-/// A destination with less room than this many times the race's own file is not raced.
+/// A destination with less room than this many times the selection's own file is not measured.
 const ROOM_FACTOR: u64 = 8;
 
 /// What a job's end is told about storage.
 #[derive(Debug, Clone, Default)]
 pub struct Demands {
     /// What the user insists on.
-    pub engines: Engines,
-    /// Where races are remembered; `None`: nowhere, and none is run.
+    pub modes: IoModes,
+    /// Where selections are remembered; `None`: nowhere, and none is run.
     pub memory: Option<PathBuf>,
     /// Way to the kernel the user insists on.
     pub driver: Option<ring::Kind>,
@@ -49,9 +49,9 @@ pub struct Demands {
     pub chunk_bytes: u32,
 }
 
-impl From<Engines> for Demands {
-    fn from(engines: Engines) -> Demands {
-        Demands { engines, ..Demands::default() }
+impl From<IoModes> for Demands {
+    fn from(modes: IoModes) -> Demands {
+        Demands { modes, ..Demands::default() }
     }
 }
 
@@ -72,8 +72,8 @@ pub struct Chooser {
 #[derive(Debug, Clone, Copy)]
 struct Known {
     key: u64,
-    lane: Lane,
-    /// Bytes per second in the race; 0: none was run.
+    candidate: Candidate,
+    /// Bytes per second in the selection; 0: none was run.
     bps: u64,
 }
 
@@ -93,35 +93,41 @@ impl Chooser {
         if self.demands.chunk_bytes == 0 { 1 << 20 } else { self.demands.chunk_bytes }
     }
 
-    /// Is the engine ours to choose?
+    /// Is the mode ours to choose?
     pub(super) fn is_free(&self, way: Way) -> bool {
-        self.wish(way).is_none()
+        self.requested(way).is_none()
     }
 
-    fn wish(&self, way: Way) -> Option<Engine> {
-        if way == Way::Read { self.demands.engines.read } else { self.demands.engines.write }
+    fn requested(&self, way: Way) -> Option<IoMode> {
+        if way == Way::Read { self.demands.modes.read } else { self.demands.modes.write }
     }
 
-    /// Nothing raced: past the cache where that reaches a device.
-    fn guess(&self, file: &File) -> Lane {
-        let engine = if sys::fs::is_block_file_system(file) { Engine::Direct } else { Engine::Buffered };
-        Lane { engine, io_bytes: self.chunk_bytes(), depth: 1 }
+    /// Nothing measured: past the cache where that reaches a device.
+    fn guess(&self, file: &File) -> Candidate {
+        let mode = if sys::fs::is_block_file_system(file) { IoMode::Direct } else { IoMode::Buffered };
+        Candidate { mode, io_bytes: self.chunk_bytes(), depth: 1 }
     }
 
     /// How a file is moved, and whether its pages are to leave the cache again.
-    pub(super) fn lane(&self, way: Way, file: &File, bytes: u64, is_cached: impl Fn() -> bool) -> (Lane, bool) {
-        let plain = Lane { engine: Engine::Buffered, io_bytes: self.chunk_bytes(), depth: 1 };
-        if let Some(engine) = self.wish(way) {
-            return (Lane { engine, ..plain }, false);
+    pub(super) fn candidate(
+        &self,
+        way: Way,
+        file: &File,
+        bytes: u64,
+        is_cached: impl Fn() -> bool,
+    ) -> (Candidate, bool) {
+        let plain = Candidate { mode: IoMode::Buffered, io_bytes: self.chunk_bytes(), depth: 1 };
+        if let Some(mode) = self.requested(way) {
+            return (Candidate { mode, ..plain }, false);
         }
         if bytes < LARGE_FILE_BYTES_MIN || sys::fs::is_memory_file_system(file) || is_cached() {
             return (plain, false);
         }
         let known = sys::fs::stat_file(file).ok().and_then(|stat| lock(&self.known).get(&(stat.dev, way)).copied());
-        (known.map_or_else(|| self.guess(file), |known| known.lane), true)
+        (known.map_or_else(|| self.guess(file), |known| known.candidate), true)
     }
 
-    /// A large file was announced: is its file system known, or worth a race now? `open` is the file to read, or the folder to write.
+    /// A large file was announced: is its file system known, or worth a selection now? `open` is the file to read, or the folder to write.
     pub(super) fn announce(&self, way: Way, bytes: u64, dev: u64, ground: &Ground<'_>) {
         if bytes < LARGE_FILE_BYTES_MIN || !self.is_free(way) {
             return;
@@ -139,27 +145,27 @@ impl Chooser {
         let text = std::fs::read_to_string(path).unwrap_or_default();
         let line = checked::decode::<Line>(&text).into_iter().find(|it| (it.key, it.verdict.way) == (key, way));
         let (verdict, how) = match line {
-            Some(line) => (line.verdict, "remembered from an earlier race"),
+            Some(line) => (line.verdict, "known from an earlier measurement"),
             None if sum < RACE_JOB_BYTES_MIN || bytes < RACE_FILE_BYTES_MIN => return,
             None => {
-                let mut race = Race::new(way, self.chunk_bytes(), BUDGET_NS, |engine| self.refused.has(engine));
+                let mut selection = Selection::new(way, self.chunk_bytes(), BUDGET_NS, |mode| self.refused.has(mode));
                 let begun_ns = sys::clock::now_ns();
-                let raced = ground.race(&mut race, self.chunk_bytes(), self.demands.driver);
-                let Some(verdict) = race.verdict().filter(|_| raced.is_ok()) else { return };
-                // With what is around the heats: it is time of the job all the same.
+                let measured = ground.selection(&mut selection, self.chunk_bytes(), self.demands.driver);
+                let Some(verdict) = selection.verdict().filter(|_| measured.is_ok()) else { return };
+                // With what is around the trials: it is time of the job all the same.
                 let verdict = Verdict { spent_ns: sys::clock::now_ns() - begun_ns, ..verdict };
                 remember(path, &Line { key, verdict: verdict.clone() });
-                (verdict, "raced now")
+                (verdict, "measured now")
             }
         };
         self.decided(dev, key, &mount, &verdict, how);
     }
 
     fn decided(&self, dev: u64, key: u64, mount: &Mount, verdict: &Verdict, how: &str) {
-        let lane = Lane { io_bytes: verdict.lane.io_bytes.min(self.chunk_bytes()), ..verdict.lane };
-        lock(&self.known).insert((dev, verdict.way), Known { key, lane, bps: verdict.bps });
+        let candidate = Candidate { io_bytes: verdict.candidate.io_bytes.min(self.chunk_bytes()), ..verdict.candidate };
+        lock(&self.known).insert((dev, verdict.way), Known { key, candidate, bps: verdict.bps });
         let what = if verdict.way == Way::Read { "read I/O mode" } else { "write I/O mode" };
-        let value = format!("{}, {} KiB a call, {} at once", lane.engine, lane.io_bytes >> 10, lane.depth);
+        let value = format!("{}, {} KiB a call, {} at once", candidate.mode, candidate.io_bytes >> 10, candidate.depth);
         let reason = format!("{} on {}, {how}: {}", mount.fs_type, mount.device, verdict.sentence());
         lock(&self.news).push(Choice { what, value, reason });
     }
@@ -169,7 +175,7 @@ impl Chooser {
         lock(&self.news).push(choice);
     }
 
-    /// What an earlier race found for the file system that this is on: its name among the remembered, bytes per second.
+    /// What an earlier selection found for the file system that this is on: its name among the remembered, bytes per second.
     pub(super) fn remembered(&self, way: Way, on: impl AsFd) -> Option<(u64, u64)> {
         let path = self.demands.memory.as_ref().filter(|_| self.is_free(way))?;
         let key = key_of(&sys::fs::mount_of(on).ok()?);
@@ -190,7 +196,7 @@ impl Chooser {
         news
     }
 
-    /// The job is over; `was_limit`: this end's disk is what it waited for. A file system that has become slower is raced again next time.
+    /// The job is over; `was_limit`: this end's disk is what it waited for. A file system that has become slower is measured again next time.
     pub fn settle(&self, way: Way, bytes: u64, ns: u64, was_limit: bool) {
         let Some(path) = self.demands.memory.as_ref().filter(|_| was_limit) else { return };
         let known = lock(&self.known);
@@ -199,7 +205,7 @@ impl Chooser {
         let (Some(one), None) = (of_way.next(), of_way.next()) else { return };
         if one.bps > 0 && is_stale(one.bps, bytes, ns) {
             let text = std::fs::read_to_string(path).unwrap_or_default();
-            let _ = replace(path, &checked::encode(&remembered::without(&text, one.key, way)));
+            let _ = replace(path, &checked::encode(&cached::without(&text, one.key, way)));
         }
     }
 
@@ -227,7 +233,7 @@ impl Chooser {
     }
 }
 
-/// Where a race is run.
+/// Where a selection is run.
 #[derive(Debug)]
 pub(super) enum Ground<'a> {
     /// A file to read: its folder and name.
@@ -244,21 +250,21 @@ impl Ground<'_> {
         }
     }
 
-    fn race(&self, race: &mut Race, chunk_bytes: u32, driver: Option<ring::Kind>) -> io::Result<()> {
+    fn selection(&self, selection: &mut Selection, chunk_bytes: u32, driver: Option<ring::Kind>) -> io::Result<()> {
         match self {
             Ground::File(folder, name) => {
                 let open = || folder.open_file(name, false);
-                if super::source::is_cached(&open()?, sys::fs::stat_file(&open()?)?.bytes) {
+                if super::facts::is_cached(&open()?, sys::fs::stat_file(&open()?)?.bytes) {
                     // It would say how fast memory is.
                     return Err(io::ErrorKind::ResourceBusy.into());
                 }
-                trial::read(race, open, chunk_bytes, driver)
+                trial::read(selection, open, chunk_bytes, driver)
             }
             Ground::Folder(folder) => {
                 if folder.space()?.free_bytes < trial::WRITTEN_BYTES * ROOM_FACTOR {
                     return Err(io::ErrorKind::StorageFull.into());
                 }
-                trial::write(race, folder, chunk_bytes, driver)
+                trial::write(selection, folder, chunk_bytes, driver)
             }
         }
     }
@@ -277,10 +283,10 @@ pub(super) fn together_bps(known: impl IntoIterator<Item = Option<(u64, u64)>>) 
     all.map_or(0, |all| all.values().fold(0_u64, |sum, bps| sum.saturating_add(bps.saturating_mul(8))))
 }
 
-/// Two jobs at once: the later one's line may be lost, and is found again by the next race.
+/// Two jobs at once: the later one's line may be lost, and is found again by the next selection.
 fn remember(path: &std::path::Path, line: &Line) {
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    // A home that cannot be written means a race per job: slower, and right.
+    // A home that cannot be written means a selection per job: slower, and right.
     let _ = replace(path, &checked::with(&text, line));
 }
 
@@ -297,7 +303,7 @@ mod tests {
 
     const BPS: u64 = 1_000_000_000;
 
-    /// A home's memory of races that goes away with the test.
+    /// A home's memory of selections that goes away with the test.
     struct Memory(PathBuf);
 
     impl Memory {
@@ -320,22 +326,22 @@ mod tests {
     }
 
     fn verdict(way: Way) -> Verdict {
-        let mut race = Race::new(way, 1 << 20, BUDGET_NS, |_| false);
-        while let Some(heat) = race.next_heat() {
-            race.on_heat(heat, heat.bytes, heat.bytes * 1_000_000_000 / BPS);
+        let mut selection = Selection::new(way, 1 << 20, BUDGET_NS, |_| false);
+        while let Some(trial) = selection.next_trial() {
+            selection.on_trial(trial, trial.bytes, trial.bytes * 1_000_000_000 / BPS);
         }
-        race.verdict().expect("a race that ran has a winner")
+        selection.verdict().expect("a selection that ran has a winner")
     }
 
     fn mount(id: u64) -> Mount {
         Mount { fs_type: "ext4".into(), device: "/dev/x".into(), options: "rw".into(), id }
     }
 
-    /// A job on one disk with a winner that another job's race found.
+    /// A job on one disk with a winner that another job's selection found.
     fn job(memory: &Memory, way: Way) -> (Chooser, u64) {
         let (chooser, key, verdict) = (memory.chooser(), key_of(&mount(1)), verdict(way));
         remember(&memory.0, &Line { key, verdict: verdict.clone() });
-        chooser.decided(7, key, &mount(1), &verdict, "remembered from an earlier race");
+        chooser.decided(7, key, &mount(1), &verdict, "known from an earlier measurement");
         (chooser, key)
     }
 
@@ -348,13 +354,13 @@ mod tests {
             let (chooser, key) = job(&memory, way);
             let seconds = |seconds: u64| seconds * 1_000_000_000;
             chooser.settle(way, 4 * BPS, seconds(7), true);
-            assert!(memory.has(key, way), "more than half of the raced rate");
+            assert!(memory.has(key, way), "more than half of the measured rate");
             chooser.settle(way, 4 * BPS, seconds(60), false);
             assert!(memory.has(key, way), "something else was the limit");
             chooser.settle(way, BPS / 2, seconds(60), true);
             assert!(memory.has(key, way), "too little was moved to say");
             chooser.settle(way, 4 * BPS, seconds(9), true);
-            assert!(!memory.has(key, way), "less than half of the raced rate");
+            assert!(!memory.has(key, way), "less than half of the measured rate");
             assert!(memory.has(other, way), "what is known of another file system stays");
         }
     }
@@ -365,7 +371,7 @@ mod tests {
         let (chooser, key) = job(&memory, Way::Read);
         let (other, verdict) = (key_of(&mount(2)), verdict(Way::Read));
         remember(&memory.0, &Line { key: other, verdict: verdict.clone() });
-        chooser.decided(8, other, &mount(2), &verdict, "raced now");
+        chooser.decided(8, other, &mount(2), &verdict, "measured now");
         chooser.settle(Way::Read, 4 * BPS, 60_000_000_000, true);
         // Neither, whichever of them is looked at first.
         assert!(memory.has(key, Way::Read) && memory.has(other, Way::Read));
@@ -378,7 +384,7 @@ mod tests {
         std::fs::write(&path, vec![1; bytes as usize]).unwrap();
         let file = File::open(&path).unwrap();
         let cached = || sys::fs::cached(&file, 0, 0).map_or(0, |it| it.bytes);
-        let chooser = Chooser::new(Engines::default());
+        let chooser = Chooser::new(IoModes::default());
         // What was in the cache before is not the job's; a small file is not looked at.
         let before = cached();
         chooser.cached_before(1, bytes, &file);

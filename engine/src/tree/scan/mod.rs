@@ -11,6 +11,7 @@
 pub mod filter; // what is left out by rules
 pub mod include; // what is taken where not all is
 mod order; // in which order names are looked at
+pub mod root; // what the user named
 pub mod overlap; // source and destination that touch each other
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -27,14 +28,14 @@ use proto::striped::Whole;
 use proto::wire::control::IdName;
 use sys::fs::{Dir, Kind, Stat};
 
-use crate::machine::compare::name_sign;
-use crate::machine::recv::JOURNAL_FILE_BYTES_MIN;
+use crate::tree::commit::JOURNAL_FILE_BYTES_MIN;
 use crate::tree::ids::Told;
 use crate::tree::io_mode::{Chooser, Ground, LARGE_FILE_BYTES_MIN};
 use crate::tree::scan::filter::Filter;
 use crate::tree::scan::include::{IncludeList, Taken};
 use crate::tree::scan::order::{Names, Orders};
 use crate::tree::scan::overlap::{Own, own_destination};
+use crate::tree::sink_tree::name_sign;
 use crate::tree::source::Root;
 use crate::tree::{Sources, beside_of, is_ours, meta};
 
@@ -355,7 +356,7 @@ impl Scan {
             self.tell(&level.end, batch);
             self.levels.push(level);
         } else {
-            // A race over holes would measure nothing.
+            // A measurement over holes would measure nothing.
             if stat.kind == Kind::File && stat.bytes >= LARGE_FILE_BYTES_MIN && !meta.sparse && !self.by_chunk {
                 self.chooser.announce(Way::Read, stat.bytes, stat.dev, &Ground::File(dir, name));
             }

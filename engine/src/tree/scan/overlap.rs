@@ -16,7 +16,7 @@ use proto::wire::control::Place;
 use sys::fs::{Dir, Kind, Stat};
 
 use crate::tree::Sources;
-use crate::tree::source::Root;
+use crate::tree::scan::root::Root;
 
 /// The kernel's boot: the same for all that share its device numbers, containers too, and another after each boot.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";

@@ -15,8 +15,7 @@ use proto::manifest::Entry;
 
 use crate::platform::Clones;
 use crate::tree::Sources;
-use crate::tree::sink::previous::{ESTALE, is_same};
-use crate::tree::source::watched::is_untouched;
+use crate::tree::facts::{ESTALE, is_same, is_untouched};
 
 /// "Operation not supported" and "inappropriate ioctl": this file system does not share.
 const NEVER: [i32; 2] = [95, 25];

@@ -27,22 +27,22 @@ use proto::wire::chunk::PACK_FILE_BYTES_MAX;
 use proto::wire::control::{IdName, Rung};
 use sys::fs::{Dir, HOLE_BYTES, Kind, Pin, Stat};
 
-use crate::machine::recv::JOURNAL_FILE_BYTES_MIN;
 use crate::platform::{
     Clones, Cloning, Firm, Found, Holes, Old, Owners, PartClaims, Parts, PreviousVersions, Prune, Publish, ReadBack,
     Sign, SinkTree, Striped, Volume, VolumeSet,
 };
+use crate::tree::commit::JOURNAL_FILE_BYTES_MIN;
+use crate::tree::facts::{ESTALE, folder_of, holes_of, is_same, sign_of};
 use crate::tree::handle::{Handle, Turns};
 use crate::tree::ids::Mapped;
 use crate::tree::io_mode::{Chooser, Ground, LARGE_FILE_BYTES_MIN};
 use crate::tree::scan::filter::Filter;
 use crate::tree::sink::cloned::Cloned;
 use crate::tree::sink::runs::Runs;
-use crate::tree::source::holes_of;
 use crate::tree::{Sources, beside, beside_of, meta};
 use claims::{Asked, Claim, Claims, EBUSY};
 use pieces::Pieces;
-use previous::{ESTALE, Moved, ProtectedPaths, is_same, sign_of};
+use previous::{Moved, ProtectedPaths};
 
 /// From so many files on, one flush of the file system is cheaper than one per file.
 const SYNC_FS_FILES_MIN: usize = 64;
@@ -203,18 +203,18 @@ impl LinuxSink {
         self.set(&self.base.pin(&entry.path, kind)?, entry)
     }
 
-    /// Who chooses its engines.
+    /// Who chooses its I/O modes.
     #[must_use]
     pub fn chooser(&self) -> &Chooser {
         &self.chooser
     }
 
-    /// What its file system took in an earlier race.
+    /// What its file system took in an earlier measurement.
     pub(super) fn remembered(&self) -> Option<(u64, u64)> {
         self.chooser.remembered(Way::Write, &self.base)
     }
 
-    /// Once a large part is on the disk its pages need not stay in memory, if the engine was ours to choose.
+    /// Once a large part is on the disk its pages need not stay in memory, if the I/O mode was ours to choose.
     fn let_go(&self, entry: &Entry, part: &File) {
         if entry.bytes() >= LARGE_FILE_BYTES_MIN && self.chooser.is_free(Way::Write) {
             let _ = sys::fs::drop_cache(part, 0, 0);
@@ -409,10 +409,6 @@ fn write_sparse(part: &File, content: &[u8]) -> io::Result<()> {
         }
     }
     sys::fs::truncate(part, content.len() as u64)
-}
-
-pub(super) fn folder_of(path: &[u8]) -> &[u8] {
-    path.iter().rposition(|&byte| byte == b'/').map_or(&[], |slash| &path[..slash])
 }
 
 impl VolumeSet for LinuxSink {}
@@ -630,13 +626,13 @@ impl Parts for LinuxSink {
             (true, true) => sys::fs::truncate(&file, entry.bytes())?,
             (true, false) => sys::fs::preallocate(&file, entry.bytes())?,
         }
-        let (lane, _) = self.chooser.lane(Way::Write, &file, entry.bytes(), || false);
-        let handle = Handle::by(file, lane.engine, 0, false, &self.chooser.refused).in_lane(lane);
+        let (candidate, _) = self.chooser.candidate(Way::Write, &file, entry.bytes(), || false);
+        let handle = Handle::by(file, candidate.mode, 0, false, &self.chooser.refused).by_candidate(candidate);
         Ok(handle.taking_turns(self.turns.of(entry.id)))
     }
 
     fn open_part_loose(&self, _volume: usize, entry: &Entry) -> io::Result<Handle> {
-        // Whoever writes such a chunk anew was told to by the keeper, after this: the mailboxes order it.
+        // Whoever writes such a chunk anew was told to by the job driver, after this: the mailboxes order it.
         self.loose.store(true, Ordering::Relaxed);
         self.own(entry)?;
         Ok(Handle::new(self.create_part(&self.part_of(entry), false)?))

@@ -14,7 +14,7 @@ use proto::manifest::Entry;
 use proto::striped::Whole;
 use sys::fs::{Dir, Stat};
 
-use crate::tree::sink::folder_of;
+use crate::tree::facts::folder_of;
 use crate::tree::{beside, beside_of, is_piece};
 
 /// Folders whose pieces are remembered, at most: those that lead to where the job is, and some more.

@@ -13,32 +13,15 @@ use proto::manifest::{Aspects, Entry, join};
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
 use sys::fs::{Dir, Kind, Stat};
 
-use crate::machine::compare::name_sign;
-use crate::platform::Sign;
+use crate::tree::facts::folder_of;
 use crate::tree::is_ours;
 use crate::tree::scan::filter::Filter;
 use crate::tree::sink::pieces;
-
-/// "Stale file handle": a version is not what it was when it was looked at.
-pub(in crate::tree) const ESTALE: i32 = 116;
+use crate::tree::sink_tree::name_sign;
 /// Files remembered for finding renamed ones, at most: some 30 MB. What is beyond is sent.
 const MOVED_MAX: usize = 250_000;
 /// Of these, small ones: to send one anew costs little, so they leave room for others.
 const MOVED_SMALL_MAX: usize = 200_000;
-
-/// Is it the file that the manifest speaks of, by length and time?
-pub(in crate::tree) fn is_same(stat: &Stat, entry: &Entry) -> bool {
-    stat.kind == Kind::File
-        && stat.bytes == entry.bytes()
-        && (stat.mtime_s, stat.mtime_ns) == (entry.mtime_s, entry.mtime_ns)
-}
-
-/// See `Sign`: the time of change of the inode moves with every write and every rename.
-pub(in crate::tree) fn sign_of(stat: &Stat) -> Sign {
-    let time = |s: i64, ns: u32| s.cast_unsigned() << 30 ^ u64::from(ns);
-    let (ctime, mtime) = (time(stat.ctime_s, stat.ctime_ns), time(stat.mtime_s, stat.mtime_ns));
-    Sign([stat.dev, stat.ino, stat.bytes, ctime, mtime, u64::from(stat.mode)])
-}
 
 /// Files at the destination by length and time, read once, when the first file is missed.
 #[derive(Debug, Default)]
@@ -165,7 +148,7 @@ pub(in crate::tree) fn extras(
 
 /// See `Prune::remove`.
 pub(in crate::tree) fn remove(base: &Dir, path: &[u8], stays: ProtectedPaths<'_>) -> io::Result<u64> {
-    let folder = super::folder_of(path);
+    let folder = folder_of(path);
     let before = if folder.is_empty() { base.stat_self()? } else { base.stat(folder)? };
     let mut removed = 0;
     if base.stat(path)?.kind == Kind::Folder {

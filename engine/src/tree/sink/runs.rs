@@ -24,10 +24,8 @@ use std::time::Duration;
 
 use sys::fs::{Dir, Kind, read_at_full, stat_file, try_lock, write_at_full};
 
-use super::beside;
+use crate::tree::{RUNS_FOLDER, beside};
 
-/// The folder with a file for each job.
-pub(in crate::tree) const FOLDER: &[u8] = b".longhaul-runs";
 /// Dead jobs looked after at a time.
 const DEAD_MAX: usize = 256;
 /// A job's file that is longer is nothing of ours.
@@ -125,7 +123,7 @@ impl Runs {
                 if made.as_ref().is_err_and(once_more) { None } else { Some(made) }
             })
             .unwrap_or_else(|| Err(io::ErrorKind::ResourceBusy.into()))?;
-        base.sync(FOLDER)?;
+        base.sync(RUNS_FOLDER)?;
         base.sync(b"")?;
         let _ = base.pin(b"", Kind::Folder).and_then(|it| it.set_mtime((before.mtime_s, before.mtime_ns)));
         Ok(file)
@@ -133,7 +131,7 @@ impl Runs {
 
     /// A file that is nobody's yet: until it is locked it has no tag's name, or another job would take this one for dead.
     fn begin(&self, base: &Dir) -> io::Result<File> {
-        match base.make_dir(FOLDER, 0o755) {
+        match base.make_dir(RUNS_FOLDER, 0o755) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
@@ -159,7 +157,7 @@ impl Runs {
             return;
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let Ok(names) = base.open_dir(FOLDER).and_then(|folder| folder.list()) else { return };
+        let Ok(names) = base.open_dir(RUNS_FOLDER).and_then(|folder| folder.list()) else { return };
         for name in names.flatten().map(|entry| entry.name).take(DEAD_MAX) {
             if name.ends_with(NEW) {
                 // Of a job that died before it had made a part. One that lives makes another.
@@ -212,7 +210,7 @@ impl Runs {
         for name in names {
             let _ = base.remove_file(name);
         }
-        let _ = base.remove_dir(FOLDER);
+        let _ = base.remove_dir(RUNS_FOLDER);
         if let Ok(before) = before {
             let _ = base.pin(b"", Kind::Folder).and_then(|it| it.set_mtime((before.mtime_s, before.mtime_ns)));
         }
@@ -236,7 +234,7 @@ fn top_of(path: &[u8]) -> &[u8] {
 }
 
 fn in_folder(name: &[u8]) -> Vec<u8> {
-    [FOLDER, b"/", name].concat()
+    [RUNS_FOLDER, b"/", name].concat()
 }
 
 /// A file of the folder, locked, if no job holds it.

@@ -17,29 +17,19 @@ use std::sync::Arc;
 use proto::manifest::{Aspects, Entry};
 use proto::storage::Way;
 use proto::striped::Whole;
-use proto::wire::chunk::CHUNK_BYTES_MIN;
 use sys::fs::{Dir, Kind, Stat, Writers};
 
-use crate::machine::recv::JOURNAL_FILE_BYTES_MIN;
-use crate::platform::{HOLES_AT_ONCE, Holes, SourceTree};
+use crate::platform::{Holes, SourceTree};
 use crate::tree::beside_of;
+use crate::tree::commit::JOURNAL_FILE_BYTES_MIN;
+use crate::tree::facts::{folder_of, holes_of, is_cached, is_same, is_untouched};
 use crate::tree::handle::Handle;
 use crate::tree::io_mode::{Chooser, LARGE_FILE_BYTES_MIN};
 use crate::tree::scan::filter::Filter;
 use crate::tree::scan::include::IncludeList;
 use crate::tree::scan::overlap::Own;
-use crate::tree::sink::folder_of;
-use crate::tree::sink::previous::is_same;
-use crate::tree::source::watched::{Cloned, Snapshot, Watched, is_recent, is_untouched};
-
-/// One thing the user named: where it stands, and under which first component it is announced.
-#[derive(Debug, Clone)]
-pub struct Root {
-    /// The folder it stands in.
-    pub parent: Dir,
-    /// Its own name there; empty: the folder itself.
-    pub name: Box<[u8]>,
-}
+pub use crate::tree::scan::root::Root;
+use crate::tree::source::watched::{Cloned, Snapshot, Watched, is_recent};
 
 /// See the module.
 #[derive(Debug)]
@@ -126,8 +116,8 @@ impl LinuxSource {
 
     fn handle(&self, entry: &Entry, file: File) -> Handle {
         let bytes = entry.bytes();
-        let (lane, behind) = self.chooser.lane(Way::Read, &file, bytes, || is_cached(&file, bytes));
-        Handle::by(file, lane.engine, bytes, behind, &self.chooser.refused).in_lane(lane)
+        let (candidate, behind) = self.chooser.candidate(Way::Read, &file, bytes, || is_cached(&file, bytes));
+        Handle::by(file, candidate.mode, bytes, behind, &self.chooser.refused).by_candidate(candidate)
     }
 
     /// See `choosing`.
@@ -145,13 +135,13 @@ impl LinuxSource {
         self.numeric
     }
 
-    /// Who chooses its engines.
+    /// Who chooses its I/O modes.
     #[must_use]
     pub fn chooser(&self) -> &Arc<Chooser> {
         &self.chooser
     }
 
-    /// What its file system gave in an earlier race, if it is one large file that is not in memory already.
+    /// What its file system gave in an earlier measurement, if it is one large file that is not in memory already.
     pub(super) fn remembered(&self) -> Option<(u64, u64)> {
         let mut roots = self.roots.values();
         let (Some(root), None) = (roots.next(), roots.next()) else { return None };
@@ -201,56 +191,6 @@ impl LinuxSource {
         };
         Ok((&root.parent, proto::manifest::join(&root.name, rest).into_vec()))
     }
-}
-
-/// Does the page cache hold (nearly) all of the file, or, where the kernel does not count, its beginning, middle and end? Then reading
-/// it past the cache would be the slower way.
-pub(super) fn is_cached(file: &File, bytes: u64) -> bool {
-    if let Ok(cached) = sys::fs::cached(file, 0, 0) {
-        return cached.bytes / 10 * 10 >= bytes / 10 * 9;
-    }
-    [0, bytes / 2, bytes.saturating_sub(1)].iter().all(|&offset| sys::fs::is_cached_at(file, offset))
-}
-
-/// The next holes of a file from `offset` on, where the kernel itself tells them. Errors: what is said to be one holds data.
-pub(super) fn holes_of(file: &File, offset: u64) -> io::Result<Holes> {
-    if !sys::fs::tells_holes(file) {
-        return Ok(Holes { ranges: Vec::new(), until: u64::MAX });
-    }
-    let (mut ranges, mut until) = (Vec::with_capacity(HOLES_AT_ONCE), offset);
-    for _ in 0..LOOKS_AT_ONCE {
-        let Some((start, end)) = sys::fs::next_hole(file, until)? else {
-            return Ok(Holes { ranges, until: u64::MAX });
-        };
-        until = end;
-        if end - start < u64::from(CHUNK_BYTES_MIN) {
-            continue; // no chunk fits into it
-        }
-        if !is_hole(file, start, end)? {
-            return Err(io::Error::other("its file system takes data for a hole"));
-        }
-        ranges.push((start, end));
-        if ranges.len() == HOLES_AT_ONCE {
-            break;
-        }
-    }
-    Ok(Holes { ranges, until })
-}
-
-/// Holes too short for a chunk that are passed over at once, at most: some µs each, on a thread that others wait for.
-const LOOKS_AT_ONCE: usize = 256;
-
-/// Does what is said to be a hole read as zeros, where it begins, in its middle and at its end? Who says so has been wrong before.
-fn is_hole(file: &File, start: u64, end: u64) -> io::Result<bool> {
-    let mut bytes = [0; sys::fs::HOLE_BYTES];
-    for at in [start, start + (end - start) / 2, end.saturating_sub(bytes.len() as u64).max(start)] {
-        let read = sys::fs::read_at_full(file, &mut bytes, at)?;
-        let inside = read.min(usize::try_from(end - at).unwrap_or(usize::MAX));
-        if bytes[..inside].iter().any(|&byte| byte != 0) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 impl SourceTree for LinuxSource {
@@ -324,25 +264,5 @@ impl SourceTree for LinuxSource {
             Some(clone) => holes_of(&clone.plain, offset),
             None => holes_of(&file, offset),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_hole_that_holds_data_is_none() {
-        let path = std::env::temp_dir().join(format!("longhaul-hole-{}", std::process::id()));
-        let file = File::options().create_new(true).read(true).write(true).open(&path).unwrap();
-        std::fs::remove_file(&path).unwrap();
-        let mib = 1 << 20;
-        file.set_len(8 * mib).unwrap();
-        file.write_all_at(b"x", 4 * mib).unwrap();
-        assert!(is_hole(&file, 0, 4 * mib).unwrap(), "nothing before the byte");
-        for (start, end) in [(0, 8 * mib), (4 * mib, 6 * mib), (3 * mib, 4 * mib + 1)] {
-            assert!(!is_hole(&file, start, end).unwrap(), "{start}..{end} has a byte where it is looked at");
-        }
-        assert!(is_hole(&file, 5 * mib, 8 * mib).unwrap(), "up to the end of the file");
     }
 }

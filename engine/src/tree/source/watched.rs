@@ -19,9 +19,9 @@ use std::time::{Duration, SystemTime};
 use proto::manifest::{Entry, EntryId};
 use sys::fs::{Stat, Writers};
 
+use crate::tree::facts::{is_same, is_untouched};
 use crate::tree::handle::Handle;
 use crate::tree::io_mode::LARGE_FILE_BYTES_MIN;
-use crate::tree::sink::previous::is_same;
 
 /// `--snapshot`: which files are read from a clone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -171,12 +171,6 @@ pub(in crate::tree) fn is_recent(stat: &Stat) -> bool {
 fn is_younger(stat: &Stat, age: Duration) -> bool {
     let changed = u64::try_from(stat.ctime_s).map(|seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
     changed.is_ok_and(|changed| changed.elapsed().map_or(true, |it| it < age))
-}
-
-/// Is it the same inode, and was nothing of it changed? Its owner can set every time but this one.
-pub(in crate::tree) fn is_untouched(before: &Stat, now: &Stat) -> bool {
-    let of = |stat: &Stat| (stat.dev, stat.ino, stat.ctime_s, stat.ctime_ns);
-    of(before) == of(now)
 }
 
 /// A clone of the file: as it is now, or, `of` this version, as it was when this was noted. Errors: the kernel's; without a number, it is another

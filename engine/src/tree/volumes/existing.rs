@@ -16,28 +16,9 @@ use proto::manifest::{Entry, EntryId, EntryKind};
 use proto::striped::{Join, Whole};
 
 use crate::platform::{Old, Sign, Volume};
-use crate::tree::volumes::{Volumes, on_each};
-
-/// A version that stands.
-#[derive(Debug)]
-pub(super) struct ExistingTarget {
-    /// The entry with its length and time.
-    entry: Entry,
-    join: Join,
-    /// Of its pieces, by volume.
-    signs: BTreeMap<usize, Sign>,
-}
-
-impl ExistingTarget {
-    /// The volume that has all of these bytes, if one has.
-    fn volume_of(&self, offset: u64, bytes: u64) -> Option<usize> {
-        let volume = self.join.volume_at(offset)?;
-        let step = self.join.chunk_bytes() as usize;
-        let is_there = |at: u64| self.join.volume_at(at) == Some(volume);
-        let end = offset + bytes.max(1);
-        ((offset..end).step_by(step).all(is_there) && is_there(end - 1)).then_some(usize::from(volume))
-    }
-}
+use crate::tree::volumes::Volumes;
+use crate::tree::volumes::each::on_each;
+use crate::tree::volumes::pieces::ExistingTarget;
 
 impl<S: Volume> Volumes<S> {
     fn stood(&self, id: EntryId) -> io::Result<Arc<ExistingTarget>> {

@@ -16,8 +16,10 @@
 mod existing; // of a striped file, the version before
 pub mod source; // N disks read as one
 mod striped; // one file on many disks
+mod pieces; // and which disk has what of it
+pub(crate) mod each; // a call for each disk, side by side
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -25,13 +27,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use proto::manifest::{Aspects, Entry, EntryId, EntryKind};
 use proto::wire::control::{IdName, Rung};
 
-use crate::machine::recv::JOURNAL_FILE_BYTES_MIN;
 use crate::platform::{
     Clones, Cloning, Firm, Found, Holes, Old, Owners, PartClaims, Parts, PreviousVersions, Prune, Publish, ReadBack,
     Sign, SinkTree, Volume, VolumeSet,
 };
+use crate::tree::commit::JOURNAL_FILE_BYTES_MIN;
 use crate::tree::sink_tree::unsupported;
-use crate::tree::volumes::striped::Striped;
+use crate::tree::volumes::pieces::Striped;
 
 /// An entry weighs so many bytes more than its content: names and inodes cost a disk, too (a journal block and an inode's, 4 KiB each).
 const ENTRY_WEIGHT: u64 = 8192;
@@ -69,7 +71,7 @@ struct Member<S> {
     name: String,
     /// What is still to be written of the entries that stand on it, and their weight until they are resolved: the one with the least is
     /// given the next. A slow volume keeps what it has for longer, and so is given less.
-    owed: AtomicU64,
+    outstanding: AtomicU64,
     /// Of striped files: what is in the file system and not flushed.
     waiting: AtomicU64,
     out: AtomicBool,
@@ -108,7 +110,7 @@ impl<S: Volume> Volumes<S> {
         let volume = |tree| Member {
             tree,
             name: String::new(),
-            owed: AtomicU64::new(0),
+            outstanding: AtomicU64::new(0),
             waiting: AtomicU64::new(0),
             out: AtomicBool::new(false),
         };
@@ -232,9 +234,9 @@ impl<S: Volume> Volumes<S> {
             let home = Home { volume, weight: weight(entry) };
             let mut homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(before) = homes.insert(entry.id, home) {
-                self.volumes[before.volume].owed.fetch_sub(before.weight, Ordering::Relaxed);
+                self.volumes[before.volume].outstanding.fetch_sub(before.weight, Ordering::Relaxed);
             }
-            self.volumes[volume].owed.fetch_add(home.weight, Ordering::Relaxed);
+            self.volumes[volume].outstanding.fetch_add(home.weight, Ordering::Relaxed);
         }
         &self.volumes[volume].tree
     }
@@ -249,16 +251,16 @@ impl<S: Volume> Volumes<S> {
         if let Some(home) = homes.get(&entry.id) {
             return home.volume;
         }
-        let owed = |index: usize| self.volumes[index].owed.load(Ordering::Relaxed);
+        let outstanding = |index: usize| self.volumes[index].outstanding.load(Ordering::Relaxed);
         let weight = weight(entry);
-        let has_room = |index: usize| self.volumes[index].tree.room() >= owed(index) + weight;
-        let mut by_owed: Vec<usize> = self.live().collect();
-        by_owed.sort_unstable_by_key(|&index| (owed(index), index));
+        let has_room = |index: usize| self.volumes[index].tree.room() >= outstanding(index) + weight;
+        let mut by_outstanding: Vec<usize> = self.live().collect();
+        by_outstanding.sort_unstable_by_key(|&index| (outstanding(index), index));
         // If none has room the first says so; if all are out, too.
-        let first = by_owed.first().copied().unwrap_or(0);
-        let volume = by_owed.into_iter().find(|&index| has_room(index)).unwrap_or(first);
+        let first = by_outstanding.first().copied().unwrap_or(0);
+        let volume = by_outstanding.into_iter().find(|&index| has_room(index)).unwrap_or(first);
         let home = Home { volume, weight };
-        self.volumes[volume].owed.fetch_add(home.weight, Ordering::Relaxed);
+        self.volumes[volume].outstanding.fetch_add(home.weight, Ordering::Relaxed);
         homes.insert(entry.id, home);
         volume
     }
@@ -291,19 +293,6 @@ impl<S: Volume> Volumes<S> {
         }
         if left { Ok(()) } else { Err(io::Error::from_raw_os_error(EIO)) }
     }
-}
-
-/// A call for each volume, all at the same time: one that waits for its disk does not wait for the others first.
-pub(crate) fn on_each<W: Send, T: Send>(work: BTreeMap<usize, W>, call: impl Fn(usize, W) -> T + Sync) -> Vec<T> {
-    if work.len() < 2 {
-        return work.into_iter().map(|(volume, work)| call(volume, work)).collect();
-    }
-    let call = &call;
-    std::thread::scope(|scope| {
-        let start = |(volume, work)| scope.spawn(move || call(volume, work));
-        let threads: Vec<_> = work.into_iter().map(start).collect();
-        threads.into_iter().map(|thread| thread.join().expect("it does not panic")).collect()
-    })
 }
 
 fn previous_of<S: SinkTree>(tree: &S) -> io::Result<&dyn PreviousVersions> {
@@ -499,7 +488,7 @@ impl<S: Volume> VolumeSet for Volumes<S> {
         if let Some(home) = self.homes.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&id) {
             let paid = bytes.min(home.weight);
             home.weight -= paid;
-            self.volumes[home.volume].owed.fetch_sub(paid, Ordering::Relaxed);
+            self.volumes[home.volume].outstanding.fetch_sub(paid, Ordering::Relaxed);
             return home.volume;
         }
         0
@@ -521,7 +510,7 @@ impl<S: Volume> VolumeSet for Volumes<S> {
         }
         self.forget_chunks(id);
         if let Some(home) = self.homes.lock().unwrap_or_else(PoisonError::into_inner).remove(&id) {
-            self.volumes[home.volume].owed.fetch_sub(home.weight, Ordering::Relaxed);
+            self.volumes[home.volume].outstanding.fetch_sub(home.weight, Ordering::Relaxed);
         }
     }
 }

@@ -7,18 +7,17 @@
 //! whole, and loses its name before anything is written.
 //! Absent on purpose: names on the disk (tree/sink/mod.rs), reading (tree/volumes/source.rs), what a map holds (`proto::striped`).
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use proto::manifest::{Entry, EntryId};
-use proto::striped::{Dealer, Join, Load, Whole};
+use proto::striped::{Join, Load, Whole};
 
-use crate::machine::recv::FLUSH_BYTES;
 use crate::platform::{Found, Parts, Volume};
+use crate::tree::commit::FLUSH_BYTES;
 use crate::tree::volumes::Volumes;
-use crate::tree::volumes::existing::ExistingTarget;
+use crate::tree::volumes::pieces::{Books, Striped};
 
 /// "Input/output error" of `errno(3)`: a piece is on a volume that is out.
 const EIO: i32 = 5;
@@ -28,30 +27,9 @@ const EIO: i32 = 5;
 /// memory it is what is not flushed that tells, in which a flush's worth more or less is chance.
 const LEAD: u64 = 2;
 
-/// Pieces of unresolved files.
-#[derive(Debug, Default)]
-pub(super) struct Striped(Mutex<Books>);
-
-#[derive(Debug, Default)]
-pub(super) struct Books {
-    /// Chunks that were given a volume and have not landed.
-    dealer: Dealer,
-    /// Which volumes have chunks of an entry, and how many bytes of it are not flushed there. From the look at it until it is resolved: what
-    /// still comes of others is on nobody's account.
-    pieces: HashMap<EntryId, Box<[Option<u64>]>>,
-    /// Earlier versions that are compared.
-    pub(super) stood: HashMap<EntryId, Arc<ExistingTarget>>,
-}
-
-impl Books {
-    pub(super) fn piece(&mut self, id: EntryId, volume: usize) -> Option<&mut u64> {
-        Some(self.pieces.get_mut(&id)?[volume].get_or_insert(0))
-    }
-}
-
 impl<S: Volume> Volumes<S> {
     pub(super) fn books(&self) -> Option<MutexGuard<'_, Books>> {
-        self.striped.as_ref().map(|it| it.0.lock().unwrap_or_else(PoisonError::into_inner))
+        self.striped.as_ref().map(Striped::lock)
     }
 
     /// See `VolumeSet::has_turn`.
@@ -72,11 +50,11 @@ impl<S: Volume> Volumes<S> {
                 return volume;
             }
             books.dealer.landed(entry.id, offset);
-            self.volumes[volume].owed.fetch_sub(bytes.into(), Ordering::Relaxed);
+            self.volumes[volume].outstanding.fetch_sub(bytes.into(), Ordering::Relaxed);
         }
         let has_room = |index: usize| {
             let volume = &self.volumes[index];
-            volume.tree.room() >= volume.owed.load(Ordering::Relaxed) + u64::from(bytes)
+            volume.tree.room() >= volume.outstanding.load(Ordering::Relaxed) + u64::from(bytes)
         };
         // If none has room the first says so; if all are out, too.
         let first = self.choose(&mut books, (bytes, node), |_| true).unwrap_or(0);
@@ -85,7 +63,7 @@ impl<S: Volume> Volumes<S> {
         }
         let volume =
             if has_room(first) { first } else { self.choose(&mut books, (bytes, node), has_room).unwrap_or(first) };
-        self.volumes[volume].owed.fetch_add(bytes.into(), Ordering::Relaxed);
+        self.volumes[volume].outstanding.fetch_add(bytes.into(), Ordering::Relaxed);
         books.dealer.deal(entry.id, offset, bytes, volume);
         drop(books);
         if self.known(entry.id).is_none() {
@@ -103,7 +81,7 @@ impl<S: Volume> Volumes<S> {
     ) -> Option<usize> {
         let load = |index: usize| {
             let volume = &self.volumes[index];
-            Load { flying: volume.owed.load(Ordering::Relaxed), waiting: volume.waiting.load(Ordering::Relaxed) }
+            Load { flying: volume.outstanding.load(Ordering::Relaxed), waiting: volume.waiting.load(Ordering::Relaxed) }
         };
         let alike = self.live().count();
         let mut least = |of: &dyn Fn(usize) -> bool| {
@@ -131,7 +109,7 @@ impl<S: Volume> Volumes<S> {
             *waiting += u64::from(bytes);
             self.volumes[volume].waiting.fetch_add(bytes.into(), Ordering::Relaxed);
         }
-        self.volumes[volume].owed.fetch_sub(bytes.into(), Ordering::Relaxed);
+        self.volumes[volume].outstanding.fetch_sub(bytes.into(), Ordering::Relaxed);
         Some(volume)
     }
 
@@ -154,7 +132,7 @@ impl<S: Volume> Volumes<S> {
     pub(super) fn forget_chunks(&self, id: EntryId) {
         let Some(mut books) = self.books() else { return };
         for (volume, bytes) in books.dealer.forget(id) {
-            self.volumes[volume].owed.fetch_sub(bytes.into(), Ordering::Relaxed);
+            self.volumes[volume].outstanding.fetch_sub(bytes.into(), Ordering::Relaxed);
         }
         for (volume, waiting) in books.pieces.remove(&id).into_iter().flatten().enumerate() {
             self.volumes[volume].waiting.fetch_sub(waiting.unwrap_or(0), Ordering::Relaxed);

@@ -149,11 +149,11 @@ fn a_rail_may_owe_what_it_brings_in_a_second_and_two_round_trips_and_four_chunks
         let seen = Some(Seen { bytes: ms * 10_000, sign: ms, waits: true });
         paths.on_samples(at(ms), &LINK, &[Sample { rail: 7, seen, is_busy: true }]).paces[0].1
     };
-    assert_eq!(pace(&mut paths, 0), Pace { rate: 0, owed_max: 4 << 20 });
+    assert_eq!(pace(&mut paths, 0), Pace { rate: 0, outstanding_max: 4 << 20 });
     for ms in (100..=1000).step_by(100) {
         pace(&mut paths, ms);
     }
-    assert_eq!(pace(&mut paths, 1100), Pace { rate: 10_000_000, owed_max: 10_400_000 + (4 << 20) });
+    assert_eq!(pace(&mut paths, 1100), Pace { rate: 10_000_000, outstanding_max: 10_400_000 + (4 << 20) });
     let receiver = Link { sends: false, ..LINK };
     assert_eq!(paths.on_samples(at(1200), &receiver, &[]), Look::default(), "the sender alone paces and cuts");
 }

@@ -24,7 +24,7 @@ fn ends(caps: (u64, u64), sends: bool) -> [(Settings, Facts); 2] {
     let of = |is_initiator| {
         let offers = Offers { is_initiator, ..offers.clone() };
         let facts = Facts {
-            controller: Law::Delay,
+            controller: ControllerKind::Delay,
             policy: plan.pace.policy,
             uses_datagrams: true,
             sends: sends == is_initiator,
@@ -60,10 +60,10 @@ fn what_a_job_cannot_have_is_refused_and_nothing_changes() {
     let tcp = Facts { uses_datagrams: false, ..facts };
     assert_eq!(refused(&mut here, policy(Policy::High), &tcp), Refused::NoDatagrams);
     assert_eq!(refused(&mut here, Change { min_bps: Some(1), ..Change::default() }, &tcp), Refused::NoDatagrams);
-    let cubic = Facts { controller: Law::Cubic, ..facts };
+    let cubic = Facts { controller: ControllerKind::Cubic, ..facts };
     assert_eq!(refused(&mut here, policy(Policy::High), &cubic), Refused::NoPolicies);
     assert_eq!(refused(&mut here, policy(Policy::Fixed), &facts), Refused::NoRate);
-    let fixed = Facts { controller: Law::Fixed, ..facts };
+    let fixed = Facts { controller: ControllerKind::Fixed, ..facts };
     assert_eq!(refused(&mut here, Change { rate_bps: Some(0), ..RATE }, &fixed), Refused::NoRate);
     let all = [Refused::Nothing, Refused::NoDatagrams, Refused::NoPolicies, Refused::NoRate, Refused::NotSender];
     assert!(all.iter().all(|refused| !refused.reason().is_empty()));

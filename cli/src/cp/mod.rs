@@ -1,0 +1,97 @@
+//! `longhaul cp`: the command.
+//!
+//! For: a request, done and shown.
+//! In and out: a request in; an exit code out, the screen told on the way.
+//! Invariants: a signal ends the process with a code of its own; where standard output has the data, not a word of ours stands there.
+//! Absent on purpose: opening and running jobs (node).
+
+pub mod pipe; // standard input or output as an end
+pub mod tickets; // those that do not stand on the command line
+
+use self::pipe::{Pipe, Spool};
+use crate::report::{Mode, Screen};
+use node::client::{self, Manner, Node};
+use node::identity::Home;
+use node::job::registry;
+use node::link::failure_of;
+use node::request::JobRequest;
+use text::exit::{Exit, Failure};
+
+/// What of a command is about this end's screen, and not about the job.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Shown {
+    /// One JSON object to a line instead of text.
+    pub json: bool,
+    /// 1: each entry that is not copied as asked; 2: each entry.
+    pub verbose: u8,
+}
+
+/// Does what is asked, and shows how it goes.
+#[must_use]
+pub fn run(request: Result<JobRequest, Failure>, shown: Shown) -> Exit {
+    let mode = Mode::choose(shown.json);
+    let request = match request {
+        Ok(request) => request,
+        Err(failure) => return Screen::new(mode).fail(&failure),
+    };
+    let pipe = Pipe::of(&request);
+    let mut screen = match pipe {
+        // Standard output has the data: not a word of ours in between.
+        Ok(Some(Pipe::Out)) => Screen::onto(mode, Box::new(std::io::stderr()), Box::new(std::io::stderr())),
+        _ => Screen::new(mode),
+    }
+    .saying(shown.verbose);
+    if let Err(error) = end_by_signal(shown.json) {
+        screen.note(&format!("signals end this copy without a word: {error}"));
+    }
+    let done = match pipe {
+        Ok(None) => copy(&request, false, &mut screen),
+        Ok(Some(pipe)) => through(pipe, &request, &mut screen),
+        Err(failure) => Err(failure),
+    };
+    match done {
+        Ok(exit) => exit,
+        Err(failure) => screen.fail(&failure),
+    }
+}
+
+/// A copy of which one end is a pipe.
+fn through(pipe: Pipe, request: &JobRequest, screen: &mut Screen) -> Result<Exit, Failure> {
+    let spool = Spool::new()?;
+    let given = pipe.request(request, &spool);
+    if pipe == Pipe::In {
+        spool.fill(&mut std::io::stdin().lock())?;
+        return copy(&given, true, screen);
+    }
+    let exit = copy(&given, true, screen)?;
+    if matches!(exit, Exit::Whole | Exit::NoReceipt) {
+        spool.pour(&mut std::io::stdout().lock(), &request.sources[0])?;
+    }
+    Ok(exit)
+}
+
+/// SIGINT and SIGTERM end the process at once with a code of their own: there is nothing to tidy up, the next run resumes.
+fn end_by_signal(json: bool) -> std::io::Result<()> {
+    use sys::signals::{SIGINT, SIGTERM};
+    let signals = sys::signals::watch(&[SIGINT, SIGTERM])?;
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        loop {
+            let wait = sys::event::poll(&[(std::os::fd::AsFd::as_fd(&signals), sys::event::Interest::Read)], None);
+            if wait.is_ok() && signals.take().is_some() {
+                pipe::forget();
+                registry::shut();
+                let failure = Exit::Interrupted.fail("finish the copy", "a signal asked to stop");
+                Screen::new(Mode::choose(json)).fail(&failure);
+                std::process::exit(i32::from(failure.exit.code()));
+            }
+        }
+    })?;
+    Ok(())
+}
+
+fn copy(request: &JobRequest, piped: bool, screen: &mut Screen) -> Result<Exit, Failure> {
+    client::check(request)?;
+    let home = Home::find().map_err(|error| failure_of("find LONGHAUL_HOME", &error.into()))?;
+    let node = Node::open_and_tell(&home, |why| screen.detail(why))?.bringing("/proc/self/exe");
+    node.run(request, Manner { piped, ..Manner::default() }, screen)
+}

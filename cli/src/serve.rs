@@ -1,0 +1,184 @@
+//! `longhaul serve`: the daemon as a process.
+//!
+//! For: flags, config file, signals, and what the process gives up.
+//! In and out: arguments in; jobs served until a signal ends it.
+//! Invariants: SIGTERM drains, a second one ends at once; SIGHUP reloads.
+//! Absent on purpose: serving (node::serve).
+
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use crate::args::ServeArguments;
+use crate::config;
+use node::identity::Home;
+use node::identity::ticket::Uses;
+use node::job::registry;
+use node::link::failure_of;
+use node::serve::settings::Settings;
+use node::serve::{Bound, Control, Log, Server};
+use sys::event::Event;
+use text::exit::{Exit, Failure};
+
+/// Runs `longhaul serve`.
+#[must_use]
+pub fn run(arguments: &ServeArguments) -> Exit {
+    more_descriptors();
+    match serve(arguments) {
+        Ok(exit) => exit,
+        Err(failure) => {
+            eprintln!("{failure}");
+            failure.exit
+        }
+    }
+}
+
+fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
+    let settings = config::load(arguments)?;
+    let io = |what: &'static str| move |error: std::io::Error| Exit::of_io(&error).fail(what, error);
+    let signals = sys::signals::watch(&[sys::signals::SIGTERM, sys::signals::SIGINT, sys::signals::SIGHUP])
+        .map_err(io("watch for signals"))?;
+    let home = Home::find().map_err(|error| failure_of("find LONGHAUL_HOME", &error.into()))?;
+    let own: Vec<&std::path::Path> = arguments.config.as_deref().into_iter().collect();
+    let bound = Bound::bind(settings.clone(), &home, &own)?.on_mistake(on_mistake);
+    confine(&settings, &home)?;
+    let server = bound.start(Log::to(|line| eprintln!("longhaul: {line}")))?;
+    print_address(&settings, &server)?;
+    let event = || Event::new().map_err(io("start the daemon"));
+    let (over, gone) = (event()?, event()?);
+    let control = server.control();
+    std::thread::scope(|scope| {
+        scope.spawn(|| watch(&control, &signals, [&over, &gone], arguments));
+        if settings.stdio {
+            end_with_stdin(gone.clone());
+        }
+        let served = server.run();
+        over.signal();
+        served
+    })?;
+    Ok(Exit::Whole)
+}
+
+/// Jobs that run are on threads of their own: they lose nothing. Who stood at the door comes again; after too many of these the process ends by name,
+/// and whoever started it starts it again.
+fn on_mistake(why: &str, is_last: bool) {
+    if is_last {
+        eprintln!("longhaul: the listener panicked: {why}");
+        std::process::exit(i32::from(Exit::Bug.code()));
+    }
+    eprintln!("longhaul: the listener goes on after a mistake in Longhaul: {why}");
+}
+
+/// Each stranger at the door, rail and open file has a descriptor: as many as the system lets us have.
+fn more_descriptors() {
+    let mut files = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    files.current = files.maximum;
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, files);
+}
+
+/// A far side whose ssh session is over has so long to end what runs: a client goes as soon as it has its own last word, and this side's
+/// receipt is being flushed then.
+const LEFT_ALONE: Duration = Duration::from_secs(10);
+
+/// The ssh session is what keeps the far side alive.
+fn end_with_stdin(gone: Event) {
+    std::thread::spawn(move || {
+        let mut byte = [0; 64];
+        while std::io::stdin().read(&mut byte).is_ok_and(|count| count > 0) {}
+        gone.signal();
+        std::thread::sleep(LEFT_ALONE);
+        registry::shut();
+        std::process::exit(0);
+    });
+}
+
+/// Where clients find this daemon, on standard output; with the first ticket, if one is wanted.
+fn print_address(settings: &Settings, server: &Server) -> Result<(), Failure> {
+    let address = server.address()?;
+    match settings.ticket.or(settings.stdio.then_some(Uses::Once)) {
+        Some(uses) => println!("longhaul://{}@{address}/", server.ticket(uses)?),
+        None => println!("longhaul://{address}/"),
+    }
+    let _ = std::io::stdout().flush();
+    Ok(())
+}
+
+/// Gives up what the daemon does not need. What this kernel cannot do is said once; it is the second wall, `openat2` is the first.
+fn confine(settings: &Settings, home: &Home) -> Result<(), Failure> {
+    if settings.stdio {
+        return Ok(());
+    }
+    if let Some(user) = &settings.user {
+        let (uid, gid) = account(user)?;
+        sys::confine::drop_to(uid, gid)
+            .map_err(|error| Exit::of_io(&error).fail(format!("become the user '{user}'"), error))?;
+    }
+    let _ = sys::confine::no_new_privs();
+    let root = settings.root.as_os_str().as_encoded_bytes();
+    let own = home.path("");
+    let mut walls: Vec<(&[u8], bool)> = vec![(root, true), (own.as_os_str().as_encoded_bytes(), true)];
+    let nodes = settings.privileged;
+    for needed in [&b"/proc"[..], b"/sys", b"/etc"] {
+        walls.push((needed, false));
+    }
+    let config = settings.authorized_keys.clone();
+    if let Some(path) = config.as_ref().and_then(|path| path.parent()) {
+        walls.push((path.as_os_str().as_encoded_bytes(), false));
+    }
+    if settings.verbose > 0 {
+        match sys::confine::landlock(&walls, nodes) {
+            Ok(wall) => eprintln!("longhaul: confined: {wall:?}"),
+            Err(error) => eprintln!("longhaul: not confined by Landlock: {error}"),
+        }
+    } else {
+        let _ = sys::confine::landlock(&walls, nodes);
+    }
+    Ok(())
+}
+
+/// User and group number of a name, from `/etc/passwd`: a static binary has no name service.
+fn account(user: &str) -> Result<(u32, u32), Failure> {
+    let failed = |cause: &str| Exit::Usage.fail(format!("become the user '{user}'"), cause);
+    let text = std::fs::read_to_string("/etc/passwd").map_err(|error| failed(&error.to_string()))?;
+    let line = text
+        .lines()
+        .find(|line| line.split(':').next() == Some(user))
+        .ok_or_else(|| failed("it is not in /etc/passwd"))?;
+    let mut fields = line.split(':').skip(2).map(str::parse::<u32>);
+    match (fields.next(), fields.next()) {
+        (Some(Ok(uid)), Some(Ok(gid))) => Ok((uid, gid)),
+        _ => Err(failed("its line in /etc/passwd has no numbers")),
+    }
+}
+
+/// Signals: SIGHUP reloads, the first SIGTERM or SIGINT drains, the second ends at once. `gone`: the ssh session is over, which drains, too.
+fn watch(server: &Control, signals: &sys::signals::SignalFd, [over, gone]: [&Event; 2], arguments: &ServeArguments) {
+    use std::os::fd::AsFd;
+    use sys::event::Interest::Read;
+    loop {
+        let fds = [(signals.as_fd(), Read), (over.as_fd(), Read), (gone.as_fd(), Read)];
+        let Ok(ready) = sys::event::poll(&fds, None) else { continue };
+        if ready[1].any() {
+            return;
+        }
+        if ready[2].any() {
+            gone.drain();
+            server.drain();
+        }
+        while let Some(signal) = signals.take() {
+            if signal.number == sys::signals::SIGHUP {
+                match config::load(arguments) {
+                    Ok(new) => server.reload(new).iter().for_each(|line| eprintln!("longhaul: reload: {line}")),
+                    Err(failure) => eprintln!("longhaul: reload refused, the old settings stay: {failure}"),
+                }
+                continue;
+            }
+            let (running, was_told) = server.drain();
+            if was_told {
+                eprintln!("longhaul: second signal, ending at once");
+                registry::shut();
+                std::process::exit(i32::from(Exit::Interrupted.code()));
+            }
+            eprintln!("longhaul: draining: no new jobs, waiting for {running} running (signal again to end at once)");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Who gets a buf, and whose is taken back, among all rails of a worker.
+//!
+//! For: the loop, before it calls a step that wants one.
+//! In and out: the pool and the rails; a buf, or none for now.
+//! Invariants: bufs that senders may not take are left to receivers, so two ends in one process cannot starve each other; a repair goes before
+//! what was never sent.
+//! Absent on purpose: how large the pool is (`host`).
+
+use sys::mem::Buf;
+
+use crate::platform::Platform;
+use crate::rail::Rail;
+use crate::worker::Worker;
+
+impl<P: Platform> Worker<P> {
+    /// A buf for a chunk that is sent for the first time.
+    pub(super) fn buf_to_fill(&mut self, is_small: bool) -> Option<Buf> {
+        let left = self.left_by_fill;
+        let pool = self.platform.pool();
+        let buf = if pool.free() > left { pool.take() } else { None };
+        // Hundreds of jobs have all bufs away, for seconds where their peers are slow: a newcomer's small file does not wait for them.
+        let buf = buf.or_else(|| if is_small { self.platform.pool().take_small() } else { None });
+        // All rails are asked for something to unload once in an iteration, not by each of hundreds that wait.
+        let unloaded = buf.is_none() && self.may_unload && self.unload_oldest(None);
+        self.may_unload &= buf.is_some() || unloaded;
+        buf.or_else(|| if unloaded { self.platform.pool().take() } else { None })
+    }
+
+    /// Bufs that chunks sent for the first time leave to others: to receivers, and one to repairs, which receivers may wait for.
+    pub(super) fn count_left_by_fill(&self) -> usize {
+        let has_datagrams = self.rails.iter().flatten().any(|rail| matches!(rail, Rail::Datagram(_)));
+        self.reserve + usize::from(self.share.receivers > 0 && has_datagrams)
+    }
+
+    /// A buf to read a unit again into. Chunks that wait for their turn make room if nothing else does: repairs go before them.
+    pub(super) fn buf_to_reload(&mut self, index: usize) -> Option<Buf> {
+        let reserve = if self.share.receivers > 0 { self.reserve } else { 0 };
+        if self.platform.pool().free() <= reserve && !self.unload_oldest(Some(index)) {
+            return self.rails[index].as_mut()?.feed()?.take_back_last();
+        }
+        self.platform.pool().take()
+    }
+
+    /// Memory is short: the buf of the unit that was sent longest ago, on whatever rail, goes back to the pool. Of equals, one of the rail
+    /// that asks.
+    fn unload_oldest(&mut self, asking: Option<usize>) -> bool {
+        let oldest = self.rails.iter().enumerate().filter_map(|(index, rail)| match rail {
+            Some(Rail::Datagram(rail)) => {
+                let (sent_ns, unit) = rail.oldest_sent()?;
+                Some((sent_ns, unit, asking != Some(index), index))
+            }
+            _ => None,
+        });
+        let Some((_, unit, _, index)) = oldest.min() else { return false };
+        let buf = self.rails[index].as_mut().and_then(|rail| rail.datagram()?.unload(unit));
+        if let Some(buf) = buf {
+            self.platform.pool().give(buf);
+        }
+        true
+    }
+}

@@ -1,0 +1,124 @@
+//! What workers are told: jobs and rails that come and go, chunks to send, entries to expect.
+//!
+//! For: the loop, which takes all commands there are once in each iteration.
+//! In and out: `Cmd` in; jobs, rails and assignments in their places.
+//! Invariants: nothing new begins for a job that is closing; a command for what is gone is nothing.
+//! Absent on purpose: who decides (`proto`, by the job's end).
+
+use std::sync::mpsc::TryRecvError;
+
+use proto::rate::RateConfig;
+use proto::send::{Assignment, Unit};
+
+use crate::ends::End;
+use crate::job::{Cmd, JobNo, JobPart, RailPace};
+use crate::platform::Platform;
+use crate::rail::Rail;
+use crate::rail::base::Base;
+use crate::rail::datagram::Datagram;
+use crate::rail::stream::Stream;
+use crate::worker::{JobState, Worker};
+
+impl<P: Platform> Worker<P> {
+    pub(super) fn take_commands(&mut self) -> bool {
+        loop {
+            match self.mailbox.try_recv() {
+                Ok(Cmd::Stop) | Err(TryRecvError::Disconnected) => return false,
+                Ok(cmd) => self.obey(cmd),
+                Err(TryRecvError::Empty) => return true,
+            }
+        }
+    }
+
+    fn obey(&mut self, cmd: Cmd<P>) {
+        match cmd {
+            Cmd::Open { job, part } => self.open_job(job, part),
+            Cmd::Close { job } => {
+                if let Some(job) = self.jobs.get_mut(&job) {
+                    job.closing = true;
+                }
+                self.cut_rails(|rail| rail.base().job == job);
+            }
+            Cmd::RailUp { job, rail, socket, key } => {
+                let Some(state) = self.jobs.get(&job).filter(|state| !state.closing) else { return };
+                let (terms, sends) = (state.terms, state.end.sends());
+                let base = Base::new(job, rail, socket, state.bound.clone());
+                let rail = if sends {
+                    let zero_copy = self.platform.lend_ready(&base.socket);
+                    Stream::sending(base, terms, key, zero_copy)
+                } else {
+                    Stream::receiving(base, terms, key)
+                };
+                self.add_rail(Rail::Stream(Box::new(rail)));
+            }
+            Cmd::PacketsUp { job, rail, socket, key, path } => {
+                let Some(state) = self.jobs.get(&job).filter(|state| !state.closing) else { return };
+                let base = Base::new(job, rail, socket, state.bound.clone());
+                let now = self.platform.now_ns();
+                let rail = Datagram::new(now, base, path, &key, &state.terms, state.end.sends());
+                self.add_rail(Rail::Datagram(Box::new(rail)));
+            }
+            Cmd::RailMoved { job, rail, socket } => {
+                let found = self.find_rail(|it| it.base().job == job && it.base().number == rail);
+                if let Some(Rail::Datagram(rail)) = found.and_then(|index| self.rails[index].as_mut()) {
+                    let old = rail.move_to(socket);
+                    self.platform.cut(&old);
+                }
+            }
+            Cmd::RailDown { job, rail } => self.cut_rails(|it| it.base().job == job && it.base().number == rail),
+            Cmd::Backpressure { job, on } => {
+                for rail in self.rails.iter_mut().flatten().filter(|rail| rail.base().job == job) {
+                    rail.base_mut().paused = on;
+                }
+            }
+            Cmd::Pace { job, pace: RailPace { target, min, policy } } => {
+                let now = self.platform.now_ns();
+                for rail in self.rails.iter_mut().flatten().filter(|rail| rail.base().job == job) {
+                    rail.set_rate(now, |had| RateConfig { target, min, policy, ..had });
+                }
+            }
+            Cmd::Send { job, assignment } => {
+                each_path(&assignment, |path| crate::fault::panic_if_asked("sending worker", path));
+                let mut rails = self.rails.iter_mut().flatten();
+                let rail = rails.find(|rail| rail.base().job == job && rail.base().number == assignment.rail);
+                // A rail that died meanwhile said so; the receiver's report brings the chunk back to the machine.
+                if let Some(feed) = rail.and_then(Rail::feed) {
+                    feed.waiting.push_back(assignment);
+                }
+            }
+            Cmd::Expect { job, entries } => {
+                entries.iter().for_each(|entry| crate::fault::panic_if_asked("receiving worker", &entry.path));
+                if let Some(End::Sink(sink)) = self.jobs.get_mut(&job).map(|job| &mut job.end) {
+                    sink.expect(entries);
+                }
+            }
+            Cmd::Forget { job, entries } => match self.jobs.get_mut(&job).map(|job| &mut job.end) {
+                Some(End::Source(source)) => source.forget(&entries),
+                Some(End::Sink(sink)) => sink.forget(&entries),
+                None => {}
+            },
+            Cmd::Stop => unreachable!("taken above"),
+        }
+    }
+
+    fn open_job(&mut self, job: JobNo, part: JobPart<P>) {
+        let JobPart { role, terms, events, bound } = part;
+        let end = End::new(role, self.platform.node());
+        let state = JobState { end, terms, events, bound, closing: false, closed: false };
+        assert!(self.jobs.insert(job, state).is_none(), "job numbers are never used twice");
+    }
+
+    fn add_rail(&mut self, rail: Rail<P>) {
+        match self.rails.iter().position(Option::is_none) {
+            Some(index) => self.rails[index] = Some(rail),
+            None => self.rails.push(Some(rail)),
+        }
+    }
+}
+
+fn each_path(assignment: &Assignment, mut with: impl FnMut(&[u8])) {
+    match &assignment.unit {
+        Unit::Range { entry, .. } => with(&entry.path),
+        Unit::Pack { entries } => entries.iter().for_each(|entry| with(&entry.path)),
+    }
+}

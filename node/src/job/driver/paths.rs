@@ -1,0 +1,176 @@
+//! The paths of a job: counters for `proto::session::paths`, and what that wants done.
+//!
+//! For: one file over all links that there are, each as fast as it is, and no link that holds the others.
+//! In and out: the kernel's counts of streams and the meters of datagram rails in; the pace of each rail to the machine, rails that are cut, and
+//! what each path brought, out.
+//! Invariants: nothing is decided here.
+//! Absent on purpose: which rail is cut and dialled (proto::session::paths), which chunk goes where (proto::send), connecting (job::rails).
+
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Weak;
+use std::time::Duration;
+
+use engine::job::Cmd;
+use engine::meter::Meter;
+use proto::session::paths::track::Seen;
+use proto::session::paths::{Cut, Kind, Link, Look, Paths, Sample, Why};
+
+use super::{End, JobDriver, PathShare};
+
+/// Bytes that a stream's send buffer holds beyond what is in flight: what waits there cannot go over another path.
+const UNSENT_BYTES: u32 = 256 << 10;
+
+/// A path, for the user and for who comes over it.
+#[derive(Debug)]
+pub(super) struct PathName {
+    name: String,
+    /// Own and the peer's address, where this end did not choose them.
+    ends: Option<(IpAddr, IpAddr)>,
+}
+
+impl PathName {
+    pub(super) fn new(name: String) -> PathName {
+        PathName { name, ends: None }
+    }
+}
+
+fn see(meter: Option<&Meter>, socket: &Weak<OwnedFd>, sends: bool) -> Option<Seen> {
+    if let Some(meter) = meter {
+        let stats = meter.read();
+        let (bytes, sign) =
+            if sends { (stats.fresh_bytes, stats.feedbacks) } else { (stats.wire_bytes, stats.packets) };
+        return Some(Seen { bytes, sign, waits: sends && stats.units > 0 });
+    }
+    let info = sys::sock::tcp_info(&*socket.upgrade()?).ok()?;
+    let bytes = if sends { info.bytes_acked } else { info.bytes_received };
+    // A window that is shut is the peer's disk, not the path.
+    let waits = (info.unacked > 0 || info.notsent_bytes > 0) && info.send_window_bytes >= info.mss;
+    Some(Seen { bytes, sign: bytes, waits: sends && waits })
+}
+
+impl JobDriver<'_, '_> {
+    /// The path that a rail goes over: as it was asked for, or as its addresses say.
+    pub(super) fn path_of(&mut self, rail: u16, socket: &OwnedFd) -> usize {
+        if let Some(&path) = self.asked.get(&rail) {
+            return path;
+        }
+        let (Ok(own), Ok(peer)) = (sys::sock::local_addr(socket), sys::sock::peer_addr(socket)) else { return 0 };
+        let ends = (own.ip().to_canonical(), peer.ip().to_canonical());
+        if let Some(at) = self.path_names.iter().position(|path| path.ends == Some(ends)) {
+            return at;
+        }
+        if self.paths.add().is_some() {
+            self.path_names.push(PathName { name: format!("{}={}", ends.0, ends.1), ends: Some(ends) });
+        }
+        self.paths.count() - 1
+    }
+
+    /// Each path and what its rails brought.
+    pub(super) fn path_shares(&self) -> Vec<PathShare> {
+        let each = self.path_names.iter().enumerate().map(|(at, path)| {
+            let (weight, was_off) = self.path_shares_check.of(at);
+            PathShare { name: path.name.clone(), bytes: self.paths.bytes(at), weight, was_off }
+        });
+        each.collect()
+    }
+
+    /// A path was dialled in vain: said once.
+    pub(super) fn say_path_is_away(&mut self, at: usize, error: &std::io::Error) {
+        let name = &self.path_names[at].name;
+        let text = format!("path {name} cannot be connected ({error}): the others carry, it is tried again");
+        self.said.push(text);
+    }
+
+    /// A rail came up on a path that was away.
+    pub(super) fn say_path_is_there(&mut self, at: usize) {
+        let text = format!("path {} is there again", self.path_names[at].name);
+        self.said.push(text);
+    }
+
+    /// Once per iteration: what each rail brought, what it may owe, and whether one is dead or slow.
+    pub(super) fn watch_paths(&mut self) {
+        if !self.is_open() {
+            return;
+        }
+        self.watch_tail();
+        if !self.paths.is_due(self.now) {
+            return;
+        }
+        let (sends, rtt) = (matches!(self.end, End::Send(_)), self.link_rtt());
+        let mut samples = Vec::new();
+        for (&rail, it) in &mut self.carriers {
+            let is_busy = match &self.end {
+                End::Send(end) => end.outstanding_on(rail) > 0,
+                End::Recv(_) => true,
+            };
+            samples.push(Sample { rail, seen: see(it.meter.as_deref(), &it.socket, sends), is_busy });
+            if let (true, None, false, Some(socket)) = (sends, &it.meter, it.unsent_bounded, it.socket.upgrade()) {
+                // A hint: without it the end of a job waits longer for a slow path.
+                let _ = sys::sock::set_notsent_lowat(&*socket, UNSENT_BYTES);
+                it.unsent_bounded = true;
+            }
+        }
+        let link = Link { rtt, chunk_bytes: self.job.plan.chunk_bytes, sends };
+        let Look { paces, cuts } = self.paths.on_samples(self.now, &link, &samples);
+        if let End::Send(end) = &mut self.end {
+            paces.into_iter().for_each(|(rail, pace)| end.pace_rail(rail, pace));
+        }
+        cuts.iter().for_each(|cut| self.obey_cut(cut));
+        self.check_shares();
+    }
+
+    fn obey_cut(&mut self, cut: &Cut) {
+        if cut.why == Why::Silent && cut.kind == Kind::Stream {
+            self.lost_in_silence(cut.path);
+        }
+        let why = match cut.why {
+            Why::Silent => "brings nothing any more".to_owned(),
+            Why::Slower(times) => format!("brings {times} times less than it did"),
+        };
+        self.said.push(format!("path {} {why}: what it owes goes over the others", self.path_names[cut.path].name));
+        self.close_rail(cut.rail);
+    }
+
+    /// Of the control session.
+    fn link_rtt(&self) -> Duration {
+        let rtt_us = sys::sock::tcp_info(self.job.link.as_fd()).map_or(0, |info| info.rtt_us);
+        Duration::from_micros(rtt_us.into())
+    }
+
+    /// Nothing is left to hand out: is there a path that the others would wait for, longer than they need for what it owes?
+    fn watch_tail(&mut self) {
+        let rtt = self.link_rtt();
+        let End::Send(end) = &self.end else { return };
+        let Some(brings) = self.paths.next_tail_look(self.now) else { return };
+        let lead_ns = u64::try_from(Paths::tail_lead(rtt).as_nanos()).unwrap_or(u64::MAX);
+        for slow in end.stragglers(lead_ns, &brings) {
+            let rails = self.paths.on_straggler(self.now, slow);
+            let End::Send(end) = &self.end else { return };
+            let owed: usize = rails.iter().map(|&rail| end.outstanding_on(rail)).sum();
+            if rails.is_empty() {
+                continue;
+            }
+            let chunks = if owed == 1 { "chunk".to_owned() } else { format!("{owed} chunks") };
+            let name = &self.path_names[slow].name;
+            let text = format!("path {name} would be the last to end: the {chunks} it owes go over the others");
+            self.out.notes.push(text);
+            rails.into_iter().for_each(|rail| self.close_rail(rail));
+        }
+    }
+
+    /// Cuts a rail; what it owes goes over the others when the receiver has said what came of it. Its path is dialled again at once.
+    pub(super) fn cut_rail(&mut self, rail: u16) {
+        self.paths.cut(self.now, rail, self.now);
+        self.close_rail(rail);
+    }
+
+    /// A rail that the machine gave up is closed at its worker.
+    pub(super) fn close_rail(&mut self, rail: u16) {
+        if let End::Send(end) = &mut self.end {
+            end.rest_rail(rail);
+        }
+        let (job, worker) = (self.job.no, usize::from(rail) % self.job.workers.count());
+        self.job.workers.send(worker, Cmd::RailDown { job, rail });
+    }
+}

@@ -1,0 +1,382 @@
+//! The job driver's rails: asked for, taken in, capped, and more of them while they pay.
+//!
+//! For: as many rails as the path needs, and no more.
+//! In and out: connected sockets, both ends' books in; rails on workers out.
+//! Invariants: a number is used once; the cap is that of all rails together.
+//! Absent on purpose: connecting (job::rails), what goes over them (engine).
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use engine::fault::rate_if_asked;
+use engine::job::{Cmd, Path, RailPace};
+use engine::meter::{Meter, PathStats};
+use proto::error::Breach;
+use proto::flow::FlowConfig;
+use proto::negotiate::Plan;
+use proto::rate::{ControllerKind, Policy, RateConfig};
+use proto::session::migration::Migration;
+use proto::session::paths::{Dial, Kind, Next, Wanted};
+use proto::session::settings::least_cap;
+use proto::wire::control::Frame;
+
+use super::transport::Auto;
+use super::{End, JobDriver};
+use crate::job::rails::{Arrival, Ask, Carrier};
+use crate::job::udp::{self, Sizes};
+use text::exit::{Exit, Failure};
+use text::units::exact_rate;
+
+/// Units of a datagram rail that may be on their way before the receiver says more: 256 MiB are 20 Gbit/s over 100 ms.
+const UNITS_OPEN: u32 = 256;
+/// And then: at 5 % loss a unit is open for somewhat more than three round trips, so that 1 Gbit/s over 1 s has 400 open. Each costs some hundred bytes.
+const UNITS_MOST: u32 = 1024;
+/// A datagram rail that hears nothing for so long is over; the next one is greeted anew, and may be TCP.
+const SILENCE_NS: u64 = 15_000_000_000;
+/// Headers of IPv4 and UDP.
+const HEADERS: u32 = 28;
+
+/// A rail that carries.
+#[derive(Debug)]
+pub(super) struct Carries {
+    /// Of a datagram rail.
+    pub(super) meter: Option<Arc<Meter>>,
+    /// Is it heard? Of a datagram rail.
+    pub(super) migration: Migration,
+    /// The worker's; gone when it has let go of it.
+    pub(super) socket: Weak<OwnedFd>,
+    /// Which path it goes over.
+    pub(super) path: usize,
+    /// Its send buffer is bounded.
+    pub(super) unsent_bounded: bool,
+}
+
+/// Rails at the beginning: where nothing is known yet (`auto`), none.
+pub(super) fn first(plan: &Plan, auto: bool) -> Wanted {
+    match (auto, usize::from(plan.datagrams)) {
+        (true, _) => Wanted::default(),
+        (false, 0) => Wanted { streams: usize::from(plan.streams), datagrams: 0 },
+        (false, datagrams) => Wanted { streams: 0, datagrams },
+    }
+}
+
+impl JobDriver<'_, '_> {
+    /// Asks for what is missing, and lets go of what is not wanted any more.
+    pub(super) fn want_rails(&mut self) {
+        if !self.job.rails.dials() || self.job.dry || !self.is_open() {
+            return;
+        }
+        self.choose_transport();
+        for dial in self.paths.next_dials(self.now, self.wanted, self.end.rails_up()) {
+            if !self.dial(dial) {
+                break;
+            }
+        }
+        self.rest_rails();
+    }
+
+    /// Dials a rail under the next number. False: there is no number left.
+    fn dial(&mut self, dial: Dial) -> bool {
+        let path = dial.path;
+        // A number says which workers a stream is on, at both ends.
+        while dial.kind == Kind::Stream && self.next_rail < u16::MAX && !self.is_in_plan(self.next_rail) {
+            self.next_rail += 1;
+        }
+        if self.next_rail == u16::MAX {
+            return false;
+        }
+        let greeted = match dial.kind {
+            Kind::Stream => None,
+            Kind::Datagram if path > 0 => None,
+            // The look at the path was over the first one; that which was greeted early is the session's own.
+            Kind::Datagram => self.auto.as_mut().and_then(Auto::take_looked).or_else(|| self.job.rails.take_early()),
+        };
+        let rail = greeted.unwrap_or(self.next_rail);
+        self.next_rail += u16::from(greeted.is_none());
+        self.asked.insert(rail, path);
+        self.job.rails.ask(path, if dial.kind == Kind::Stream { Ask::Stream(rail) } else { Ask::Packets(rail) });
+        self.paths.on_dialled(dial);
+        true
+    }
+
+    /// Rails of a kind that is not wanted at all, or beyond the plan, rest, and go when they are empty.
+    fn rest_rails(&mut self) {
+        let now = self.now;
+        let replan = self.replan.as_ref().filter(|it| !it.is_first());
+        let is_planned = replan.map(|it| move |rail: u16| it.is_in_plan(rail));
+        let is_planned = is_planned.as_ref().map(|it| it as &dyn Fn(u16) -> bool);
+        let rests = self.paths.next_rests(now, self.wanted, is_planned);
+        let end = match &mut self.end {
+            End::Send(end) => {
+                rests.into_iter().for_each(|rail| end.rest_rail(rail));
+                Some(&*end)
+            }
+            // The sender alone knows what a rail owes; what is in flight goes again.
+            End::Recv(_) => None,
+        };
+        let is_empty = |rail: u16| end.is_none_or(|end| end.outstanding_on(rail) == 0);
+        for rail in self.paths.next_closes(now, &is_empty) {
+            let worker = usize::from(rail) % self.job.workers.count();
+            self.job.workers.send(worker, Cmd::RailDown { job: self.job.no, rail });
+        }
+    }
+
+    pub(super) fn take_rails(&mut self) -> Result<(), Failure> {
+        while let Some(arrival) = self.job.rails.next() {
+            let Arrival { rail, carrier, socket } = arrival;
+            if let (Carrier::Gone, Err(why)) = (carrier, &socket) {
+                return Err(self.bug(&why.to_string()));
+            }
+            if let Carrier::Control(nonce, theirs) = carrier {
+                self.on_control(nonce, theirs, socket)?;
+                continue;
+            }
+            let is_packets = matches!(carrier, Carrier::Packets(..));
+            let is_up = is_packets && self.carriers.contains_key(&rail);
+            let path = self.asked.get(&rail).copied().unwrap_or(0);
+            if self.job.rails.dials() && !is_up {
+                let kind = if is_packets { Kind::Datagram } else { Kind::Stream };
+                self.paths.on_dial_over(Dial { path, kind });
+            }
+            let socket = match socket {
+                Ok(socket) => socket,
+                Err(error) if is_packets => {
+                    if !self.not_migrated(rail, &error) {
+                        self.give_up_datagrams(Some(path), &error);
+                    }
+                    continue;
+                }
+                Err(error) => {
+                    self.dial_failed(rail, path, &error)?;
+                    continue;
+                }
+            };
+            if is_up {
+                self.migrated(rail, socket);
+            } else if self.is_open() {
+                self.rail_up(rail, carrier, socket);
+            }
+        }
+        self.want_rails();
+        Ok(())
+    }
+
+    /// A TCP rail could not be connected.
+    fn dial_failed(&mut self, rail: u16, path: usize, error: &std::io::Error) -> Result<(), Failure> {
+        let failed = self.paths.on_dial_failed(self.now, path, self.end.rails_up());
+        if failed.is_news {
+            self.say_path_is_away(path, error);
+        }
+        match failed.next {
+            Next::Others => {}
+            Next::Lost if !self.is_unheard() => {
+                return Err(self.lost(&format!("no rail could be connected: {error}")));
+            }
+            // Where nothing is heard, it is asked for in a while and not at once.
+            Next::Lost | Next::Again => self.out.notes.push(format!("rail {rail} could not be connected: {error}")),
+        }
+        Ok(())
+    }
+
+    /// A rail is there: to the machine, and to its worker.
+    fn rail_up(&mut self, rail: u16, carrier: Carrier, socket: OwnedFd) {
+        let up = match &mut self.end {
+            End::Send(end) => end.rail_up(rail),
+            End::Recv(end) => end.rail_up(rail),
+        };
+        if !up {
+            return;
+        }
+        let path = self.path_of(rail, &socket);
+        let kind = if matches!(carrier, Carrier::Packets(..)) { Kind::Datagram } else { Kind::Stream };
+        if self.paths.on_rail_up(self.now, rail, path, kind) {
+            self.say_path_is_there(path);
+        }
+        let worker = usize::from(rail) % self.job.workers.count();
+        self.rails_seen = self.rails_seen.max(usize::from(rail) + 1);
+        let (job, key, socket) = (self.job.no, self.secret.rail(rail), Arc::new(socket));
+        let mut carries = Carries {
+            meter: None,
+            migration: Migration::new(self.now),
+            socket: Arc::downgrade(&socket),
+            path,
+            unsent_bounded: false,
+        };
+        let cmd = match carrier {
+            Carrier::Control(..) | Carrier::Gone => unreachable!("no rail"),
+            Carrier::Stream => {
+                self.streams_up = true;
+                Cmd::RailUp { job, rail, socket, key }
+            }
+            Carrier::Packets(sizes, seen) => {
+                if let Some(short) = udp::widen(&*socket).filter(|_| self.meters.is_empty()) {
+                    let text =
+                        format!("the system's limits bound UDP, which costs speed on fast or busy paths: {short}");
+                    self.out.notes.push(text);
+                }
+                let path = Path { seen, ..self.flow(sizes) };
+                carries.meter = Some(path.meter.clone());
+                Cmd::PacketsUp { job, rail, socket, key, path }
+            }
+        };
+        self.carriers.insert(rail, carries);
+        self.job.workers.send(worker, cmd);
+        self.rails_most = self.rails_most.max(self.end.rails_up());
+        if self.job.plan.pace.policy == Policy::Fixed {
+            self.set_rail_rates();
+        }
+    }
+
+    /// UDP does not get through: the rails that are missing are streams. Of several paths, those of this one.
+    pub(super) fn give_up_datagrams(&mut self, path: Option<usize>, error: &std::io::Error) {
+        if path.is_some_and(|path| self.paths.on_no_datagrams(path)) {
+            return;
+        }
+        if !std::mem::replace(&mut self.no_datagrams, true) {
+            let text = format!("UDP to {} does not get through ({error}): TCP is used", self.peer_name());
+            self.said.push(text);
+        }
+        self.wanted = Wanted { streams: usize::from(self.job.plan.streams), datagrams: 0 };
+        self.auto_without_datagrams();
+    }
+
+    /// Packets that streams sent, and of these again; of a sender alone.
+    pub(super) fn stream_counts(&self) -> (u64, u64) {
+        let infos = self.carriers.values().filter(|it| it.meter.is_none()).filter_map(|it| it.socket.upgrade());
+        infos.filter_map(|socket| sys::sock::tcp_info(&*socket).ok()).fold((0, 0), |(sent, again), info| {
+            let segment = u64::from(info.mss.max(1));
+            (sent + info.bytes_sent / segment, again + info.bytes_retrans.div_ceil(segment))
+        })
+    }
+
+    /// What a worker must know of a datagram rail.
+    fn flow(&mut self, sizes: Sizes) -> Path {
+        let meter = Arc::new(Meter::default());
+        self.meters.push(meter.clone());
+        let (pace, target) = (self.job.plan.pace, self.rail_rate());
+        let rate = RateConfig {
+            controller: if rate_if_asked().is_some() { ControllerKind::Fixed } else { pace.controller },
+            policy: pace.policy,
+            target,
+            min: self.rail_min(),
+            packet_bytes: u32::from(sizes.start) + HEADERS,
+        };
+        let flow = FlowConfig {
+            packet_bytes: sizes.start,
+            packet_bytes_max: sizes.most.max(sizes.start),
+            unit_bytes_max: 0,
+            rate,
+            units_open: UNITS_OPEN,
+            units_most: UNITS_MOST,
+        };
+        Path { tag: sizes.tag, flow, silence_ns: SILENCE_NS, meter, seen: None }
+    }
+
+    /// The datagram rails' figures together: counts added, round trip and loss of the one that sent most.
+    pub(super) fn packets(&self) -> Option<PathStats> {
+        let all: Vec<PathStats> = self.meters.iter().map(|meter| meter.read()).collect();
+        let busiest = all.iter().max_by_key(|stats| stats.packets)?;
+        let sum = |of: fn(&PathStats) -> u64| all.iter().map(of).sum();
+        Some(PathStats {
+            rate: sum(|it| it.rate),
+            packets: sum(|it| it.packets),
+            fresh_bytes: sum(|it| it.fresh_bytes),
+            repair_bytes: sum(|it| it.repair_bytes),
+            copy_bytes: sum(|it| it.copy_bytes),
+            lost_packets: sum(|it| it.lost_packets),
+            wire_bytes: sum(|it| it.wire_bytes),
+            already_bytes: sum(|it| it.already_bytes),
+            forged: sum(|it| it.forged),
+            foreign: sum(|it| it.foreign),
+            again: sum(|it| it.again),
+            ..*busiest
+        })
+    }
+
+    /// What one datagram rail may have by itself: all there is, since the bound holds in sum; a rate that yields to nothing is dealt out.
+    fn rail_rate(&self) -> u64 {
+        let rate = self.job.bound.rate();
+        let is_dealt =
+            self.job.plan.pace.policy == Policy::Fixed || self.job.plan.pace.controller == ControllerKind::Fixed;
+        let rails = if is_dealt { self.end.rails_up().max(1) as u64 } else { 1 };
+        if rate == 0 { 0 } else { (rate / rails).max(1) }
+    }
+
+    /// What one datagram rail has at least.
+    fn rail_min(&self) -> u64 {
+        self.job.plan.pace.min_bps / 8 / u64::from(self.job.plan.datagrams.max(1))
+    }
+
+    /// The rails that run go by the plan's pace and the bound as they are now.
+    pub(super) fn set_rail_rates(&mut self) {
+        let pace = RailPace { target: self.rail_rate(), min: self.rail_min(), policy: self.job.plan.pace.policy };
+        for worker in 0..self.job.workers.count() {
+            self.job.workers.send(worker, Cmd::Pace { job: self.job.no, pace });
+        }
+    }
+
+    /// The smallest of what was agreed, what the peer told and this job's share.
+    pub(super) fn ask_share(&mut self) {
+        let share = self.job.share.as_ref().map_or(0, |share| share(self.job.bound.taken()));
+        let rate = least_cap([self.job.plan.rate_bps / 8, self.caps.0, share]);
+        let hostile = rate_if_asked().filter(|_| matches!(self.end, End::Send(_)));
+        let rate = hostile.unwrap_or(rate);
+        if rate != self.job.bound.rate() {
+            self.job.bound.set_rate(sys::clock::now_ns(), rate);
+            self.set_rail_rates();
+        }
+        // Packets come whether or not they are taken, and a stream fills the kernel's buffers before it waits: their sender must know.
+        if matches!(self.end, End::Recv(_)) && share != self.caps.1 && self.is_open() {
+            self.caps.1 = share;
+            self.say(&Frame::Rate { bits_per_second: share.saturating_mul(8) });
+        }
+    }
+
+    /// Twice a second, where packets come: the sender is held to the caps that it was told.
+    pub(super) fn hold_sender(&mut self) -> Result<(), Failure> {
+        if !matches!(self.end, End::Recv(_)) || !self.is_open() {
+            return Ok(());
+        }
+        let rtt = self.session().map_or(Duration::ZERO, |session| session.rtt);
+        let cap = least_cap([self.settings.caps().0 / 8, self.caps.1]);
+        let rate = self.policer.on_cap(self.now, cap, rtt);
+        let limit = &self.job.bound.limit;
+        limit.set_rate(rate);
+        let Some(came) = self.policer.on_counts(self.now, rate, limit.counts()) else { return Ok(()) };
+        let cause = format!(
+            "the peer at {} sends {} although its cap here is {}",
+            self.peer_name(),
+            exact_rate(came.saturating_mul(8)),
+            exact_rate(rate.saturating_mul(8)),
+        );
+        self.refuse(Breach::RateIgnored.code(), &cause);
+        Err(Exit::of_wire_code(Breach::RateIgnored.code()).fail("hold the sender to its cap", cause))
+    }
+
+    /// More rails while they pay: both ends have time left, the network is what is waited for, and the last one brought something.
+    pub(super) fn grow(&mut self) {
+        let most = usize::from(self.job.plan.streams_max);
+        if !self.job.rails.dials()
+            || self.wanted.datagrams > 0
+            || self.wanted.streams == 0
+            || self.wanted.streams >= most
+            || self.job.bound.rate() > 0
+        {
+            return;
+        }
+        if !self.growth.is_due(self.now) {
+            return;
+        }
+        let own = self.books();
+        let Some(peers) = self.peers else { return };
+        let (sender, receiver) = if matches!(self.end, End::Send(_)) { (own, peers) } else { (peers, own) };
+        let moved = own.payload_bytes.max(peers.payload_bytes);
+        if !self.growth.on_look(self.now, moved, &sender, &receiver) {
+            return;
+        }
+        self.wanted.streams += 1;
+        let all = self.wanted.streams;
+        self.out.notes.push(format!("one more rail, {all} in all: both ends wait for the network"));
+    }
+}
