@@ -36,7 +36,7 @@ pub(crate) fn a_path_that_swallows_from_the_start_is_named_with_the_remedy(world
     world.random_file("src/one.bin", 12 * MIB);
     for transport in ["tcp", "udp"] {
         let words = format!("swallowed from the start, {transport}");
-        let run = both_ways(world, &words, transport, "rate=50Mbit rtt=10ms swallow=1400")?;
+        let run = both_ways(world, &words, transport, "rate=50Mbit rtt=10ms blackhole=1400")?;
         let notes = run.notes(&["path MTU black hole to ", " segments of 1180 bytes"]);
         world.is(notes, 1, &format!("{words}: it is said, with the remedy"));
     }
@@ -64,7 +64,7 @@ fn in_mid_job(world: &mut World, what: &str, rate: &str, is_push: bool) -> Resul
     // When it is under way, whatever the time is then.
     let has_begun = until(Duration::from_secs(30), || shown(world, Side::A, "bytes_done").as_f64() > Some(200_000.0));
     world.holds(&format!("{words}: the job is under way"), has_begun, &job.out());
-    link.set("swallow=1400");
+    link.set("blackhole=1400");
     let run = job.end_within(LIMIT);
     world.ends(&run, 0, &format!("{words}: it ends well ({:.1} s)", run.number("seconds")));
     world.same_tree(&format!("src/{what}"), &there, &format!("{words}: equal"));

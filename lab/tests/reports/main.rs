@@ -16,7 +16,7 @@ mod hosts;
 mod jobs;
 mod memory;
 mod moves;
-mod renew;
+mod replan;
 mod wan;
 mod watch;
 mod world;
@@ -39,8 +39,8 @@ const SCENARIOS: [(&str, Scenario); 30] = [
     ("memory: zeros", memory::zeros_that_travel_need_no_more_memory),
     ("memory: wide", memory::streams_and_datagrams_stay_within_the_grant),
     ("memory: count", memory::many_files_need_no_more_memory),
-    ("renew: pushed", renew::a_receiver_that_loses_cores_in_mid_job_is_planned_for_anew),
-    ("renew: pulled", renew::a_sender_that_loses_cores_is_planned_for_too),
+    ("replan: pushed", replan::a_receiver_that_loses_cores_in_mid_job_is_planned_for_anew),
+    ("replan: pulled", replan::a_sender_that_loses_cores_is_planned_for_too),
     ("jobs: tcp", jobs::over_tcp_jobs_are_seen_changed_and_stopped),
     ("jobs: udp", jobs::over_udp_jobs_are_seen_changed_and_stopped),
     ("jobs: operator", jobs::the_client_keeps_its_cap_whatever_the_daemon_sets),
