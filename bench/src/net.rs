@@ -24,7 +24,7 @@ use sys::sock;
 
 use self::report::{Line, Report, Round};
 use self::session::{Client, Cores, serve};
-use self::way::{BLOCK_BYTES_MAX, BUFS, Datagram, Driver, ControllerWanted, Layer, Order, PacketsWay, Seal, Way};
+use self::way::{BLOCK_BYTES_MAX, BUFS, ControllerWanted, Datagram, Driver, Layer, Order, PacketsWay, Seal, Way};
 use crate::table::{Host, ROUNDS, parse_rounds, print_json};
 use text::units;
 

@@ -18,7 +18,7 @@ use proto::layout::Stripe;
 use proto::negotiate::Cipher;
 use proto::rate::{ControllerKind, Policy};
 use proto::storage::IoModes;
-use proto::wire::control::{DigestKind, Rung};
+use proto::wire::control::{DigestKind, Durability};
 
 use node::request::NetworkPath;
 use node::serve::relay_to::RelayWord;
@@ -112,8 +112,8 @@ pub struct CpArguments {
     pub dry_run: bool,
 
     /// Durability level that a file must reach before it counts as done
-    #[arg(long = "durability", alias = "rung", value_name = "LEVEL", value_enum, default_value_t = RungChoice::Published)]
-    pub rung: RungChoice,
+    #[arg(long = "durability", alias = "rung", value_name = "LEVEL", value_enum, default_value_t = DurabilityChoice::Published)]
+    pub durability: DurabilityChoice,
 
     /// How data goes: tcp streams, udp packets (for long or lossy paths; TCP if these do not get through), or what a look at the path says is faster
     #[arg(long, value_enum, default_value_t = TransportChoice::Tcp)]
@@ -476,7 +476,7 @@ impl From<SnapshotChoice> for Snapshot {
 
 /// How durable a file must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum RungChoice {
+pub enum DurabilityChoice {
     /// Checked in the receiver's memory
     Received,
     /// Handed to the file system
@@ -487,13 +487,13 @@ pub enum RungChoice {
     Published,
 }
 
-impl From<RungChoice> for Rung {
-    fn from(choice: RungChoice) -> Self {
+impl From<DurabilityChoice> for Durability {
+    fn from(choice: DurabilityChoice) -> Self {
         match choice {
-            RungChoice::Received => Self::Received,
-            RungChoice::Written => Self::Written,
-            RungChoice::Flushed => Self::Flushed,
-            RungChoice::Published => Self::Published,
+            DurabilityChoice::Received => Self::Received,
+            DurabilityChoice::Written => Self::Written,
+            DurabilityChoice::Flushed => Self::Flushed,
+            DurabilityChoice::Published => Self::Published,
         }
     }
 }

@@ -45,12 +45,12 @@ fn each_option_of_cp_is_read() {
         ("--rate 1.5GB/s", |a| a.rate == Some(12_000_000_000)),
         ("--dry-run", |a| a.dry_run),
         ("-n", |a| a.dry_run),
-        ("--durability received", |a| Rung::from(a.rung) == Rung::Received),
-        ("--durability written", |a| Rung::from(a.rung) == Rung::Written),
-        ("--durability flushed", |a| Rung::from(a.rung) == Rung::Flushed),
-        ("--durability published", |a| Rung::from(a.rung) == Rung::Published),
+        ("--durability received", |a| Durability::from(a.durability) == Durability::Received),
+        ("--durability written", |a| Durability::from(a.durability) == Durability::Written),
+        ("--durability flushed", |a| Durability::from(a.durability) == Durability::Flushed),
+        ("--durability published", |a| Durability::from(a.durability) == Durability::Published),
         // The former names of options are still taken.
-        ("--rung flushed", |a| Rung::from(a.rung) == Rung::Flushed),
+        ("--durability flushed", |a| Durability::from(a.durability) == Durability::Flushed),
         ("--law bbr", |a| ControllerKind::from(a.controller) == ControllerKind::Bbr),
         ("--engine direct", |a| a.io_mode == cp("--io-mode direct").io_mode),
         ("--streams 4", |a| a.streams == Some(4)),
@@ -105,7 +105,7 @@ fn each_option_of_cp_is_read() {
 fn the_defaults_of_cp_are_those_of_the_help_text() {
     let plain = cp("--json");
     assert_eq!(plain.memory, MEMORY_DEFAULT_BYTES);
-    assert_eq!(Rung::from(plain.rung), Rung::Published);
+    assert_eq!(Durability::from(plain.durability), Durability::Published);
     assert_eq!(DigestKind::from(plain.digest), DigestKind::Blake3);
     assert_eq!(plain.stall, Duration::from_secs(300));
     assert_eq!((plain.driver, plain.io_mode), (DriverChoice::Auto, IoModes::default()));
@@ -182,7 +182,7 @@ fn verify_checks_the_current_folder_unless_told() {
 #[test]
 fn each_option_of_a_job_stands_in_its_request() {
     let asked = cp(
-        "--transport udp --policy high --min-rate 5Mbit --law bbr --rate 123456789bit --streams 3 --chunk 2MiB --cipher aes256 --digest crc64 --rung flushed --workers 2 --stall 1500ms --no-keep --integrity-only --memory 100MB --no-devices --numeric-ids --driver plain --engine direct --reflink never --snapshot always --path 10.0.0.1=10.0.0.2@3 --ssh rsh --remote-binary /x --receipt r --unattended --explain -n",
+        "--transport udp --policy high --min-rate 5Mbit --law bbr --rate 123456789bit --streams 3 --chunk 2MiB --cipher aes256 --digest crc64 --durability flushed --workers 2 --stall 1500ms --no-keep --integrity-only --memory 100MB --no-devices --numeric-ids --driver plain --engine direct --reflink never --snapshot always --path 10.0.0.1=10.0.0.2@3 --ssh rsh --remote-binary /x --receipt r --unattended --explain -n",
     );
     let built = JobRequest::copy(["a"], "b")
         .transport(Transport::Udp)
@@ -194,7 +194,7 @@ fn each_option_of_a_job_stands_in_its_request() {
         .chunk_bytes(2_u32 << 20)
         .cipher(Cipher::Aes256Gcm)
         .digest(DigestKind::Crc64)
-        .rung(Rung::Flushed)
+        .durability(Durability::Flushed)
         .workers(2_u16)
         .stall(Duration::from_millis(1500))
         .keep(false)

@@ -44,7 +44,7 @@ use engine::tree::beside;
 use proto::manifest::{Entry, EntryKind, Meta};
 use proto::negotiate::Cipher;
 use proto::storage::{IoMode, IoModes};
-use proto::wire::control::{DigestKind, Rung};
+use proto::wire::control::{DigestKind, Durability};
 use sys::mem::{HEADROOM, Mem};
 use sys::ring::Kind;
 
@@ -365,14 +365,14 @@ fn small_files(world: &impl World) {
     let gone = file("gone", 4);
     let batch: Vec<Arc<Entry>> = [&again, &gone, &b].map(|it| Arc::new(it.clone())).into();
     let mut results = Vec::new();
-    sink.publish(&batch, Rung::Published, &mut results);
+    sink.publish(&batch, Durability::Published, &mut results);
     let fine: Vec<bool> = results.iter().map(Result::is_ok).collect();
     assert_eq!(fine, [true, false, true], "one result per entry, and one failure is nobody else's");
     assert_eq!(world.seen("a"), Some((b"new".to_vec(), 0o640, MTIME)));
     assert_eq!(world.seen("b"), Some((Vec::new(), 0o640, MTIME)));
     assert_eq!(world.seen("gone"), None, "a part that is not there is not published");
     assert!(sink.put_small(&file("no/a", 1), b"x", true).is_err(), "a folder that is not there is not made by the way");
-    sink.settle(Rung::Published).expect("a healthy disk");
+    sink.settle(Durability::Published).expect("a healthy disk");
 }
 
 /// Opens the part of a file and writes these chunks of it.
@@ -411,7 +411,7 @@ fn parts(world: &impl World) {
 
     put_chunks(&*sink, &mut platform, &large, &content, &(2..17).collect::<Vec<_>>());
     let mut results = Vec::new();
-    sink.publish(&[Arc::new(large.clone())], Rung::Published, &mut results);
+    sink.publish(&[Arc::new(large.clone())], Durability::Published, &mut results);
     assert!(results[0].is_ok(), "{results:?}");
     let (seen, mode, mtime) = world.seen("large").expect("published");
     assert!(seen == content, "exactly as long as it is, whatever sectors were written");
@@ -474,7 +474,7 @@ fn discards(world: &impl World) {
     sink.discard(&large);
     assert!(sink.flush(0, &large, b"record", Firm::Named).is_err(), "a part that is gone is not flushed");
     let mut results = Vec::new();
-    sink.publish(&[Arc::new(large.clone())], Rung::Published, &mut results);
+    sink.publish(&[Arc::new(large.clone())], Durability::Published, &mut results);
     assert!(results[0].is_err(), "nor published");
     assert!(sink.resume_part(0, &large, 0, &[]).is_err(), "nor taken up");
     for path in ["large".into(), part("large", "part"), part("large", "journal")] {
@@ -506,7 +506,7 @@ fn names(world: &impl World) {
     assert_eq!((&target[..], mtime), (&b"a"[..], MTIME));
     assert!(sink.inspect(&file("d", 3), true, false).is_err(), "a file does not replace a folder");
     assert!(sink.make(&entry("d/a", EntryKind::Folder)).is_err(), "nor a folder a file");
-    sink.settle(Rung::Published).expect("a healthy disk");
+    sink.settle(Durability::Published).expect("a healthy disk");
 }
 
 fn rails(world: &impl World) {
@@ -595,7 +595,7 @@ fn linux_keeps_every_promise_with_plain_calls() {
     all(real(Kind::Plain, Way::Pair, IoModes::both(IoMode::Buffered)));
 }
 
-/// A small tree through both ends, for every driver, path, cover and rung.
+/// A small tree through both ends, for every driver, path, cover and durability level.
 #[test]
 fn whole_jobs_arrive_on_linux() {
     let hook: Hook = Arc::new(|_, turn| turn());
@@ -613,10 +613,12 @@ fn whole_jobs_arrive_on_linux() {
             (Way::Loopback, IoModes::both(IoMode::Direct)),
             (Way::Datagrams, IoModes::default()),
         ] {
-            for (cover, rung) in
-                [(Cover::Sealed, Rung::Published), (Cover::Tagged, Rung::Flushed), (Cover::Hashed, Rung::Written)]
-            {
-                let setup = Setup { rails: 2, io_modes, cover, rung, keep: false, ..Setup::new(driver, way) };
+            for (cover, durability) in [
+                (Cover::Sealed, Durability::Published),
+                (Cover::Tagged, Durability::Flushed),
+                (Cover::Hashed, Durability::Written),
+            ] {
+                let setup = Setup { rails: 2, io_modes, cover, durability, keep: false, ..Setup::new(driver, way) };
                 let (sent, came) = move_tree(&scratch.from(), &scratch.to(), setup, &hook);
                 assert_eq!((sent.tally.files_done, sent.tally.failed), (6, 0), "{setup:?} {:?}", sent.faults);
                 assert_eq!(sent.lines, came.lines, "both hold the same receipt");

@@ -15,7 +15,7 @@ use engine::tree::io_mode::Chooser;
 use engine::tree::sink::LinuxSink;
 use proto::manifest::{Entry, EntryKind, Meta};
 use proto::storage::{IoMode, IoModes};
-use proto::wire::control::Rung;
+use proto::wire::control::Durability;
 use sys::forbid::{FDATASYNC, FSYNC, SYNCFS, forbid};
 use sys::fs::Dir;
 
@@ -62,9 +62,9 @@ fn stands(folder: &Path) -> (usize, u64) {
     })
 }
 
-fn publish(sink: &LinuxSink, entries: &[Arc<Entry>], rung: Rung) -> Vec<Option<i32>> {
+fn publish(sink: &LinuxSink, entries: &[Arc<Entry>], durability: Durability) -> Vec<Option<i32>> {
     let mut results = Vec::new();
-    sink.publish(entries, rung, &mut results);
+    sink.publish(entries, durability, &mut results);
     results.into_iter().map(|it| it.err().map(|error| error.raw_os_error().unwrap_or(0))).collect()
 }
 
@@ -89,39 +89,39 @@ fn a_record_follows_the_flush_that_it_speaks_of_and_is_flushed_itself() {
 
 #[test]
 fn a_large_file_has_its_name_after_its_flush_and_its_folder_is_flushed_then() {
-    let one = |calls, rung| {
+    let one = |calls, durability| {
         without(calls, move |sink, folder| {
             let large = file(1, "large", LARGE);
             part(sink, &large);
-            (publish(sink, &[large], rung)[0], stands(folder).0)
+            (publish(sink, &[large], durability)[0], stands(folder).0)
         })
     };
-    assert_eq!(one(&[], Rung::Published), (None, 1));
-    assert_eq!(one(&[FDATASYNC], Rung::Published), (Some(REFUSED), 0), "no name for what the disk did not take");
-    assert_eq!(one(&[FDATASYNC], Rung::Flushed), (Some(REFUSED), 0));
-    assert_eq!(one(&[FSYNC], Rung::Published).0, Some(REFUSED), "the folder is flushed after the rename");
-    assert_eq!(one(&[FSYNC], Rung::Flushed), (None, 1));
-    assert_eq!(one(&[FDATASYNC, FSYNC, SYNCFS], Rung::Written), (None, 1), "who asks for less waits for nothing");
+    assert_eq!(one(&[], Durability::Published), (None, 1));
+    assert_eq!(one(&[FDATASYNC], Durability::Published), (Some(REFUSED), 0), "no name for what the disk did not take");
+    assert_eq!(one(&[FDATASYNC], Durability::Flushed), (Some(REFUSED), 0));
+    assert_eq!(one(&[FSYNC], Durability::Published).0, Some(REFUSED), "the folder is flushed after the rename");
+    assert_eq!(one(&[FSYNC], Durability::Flushed), (None, 1));
+    assert_eq!(one(&[FDATASYNC, FSYNC, SYNCFS], Durability::Written), (None, 1), "who asks for less waits for nothing");
 }
 
 #[test]
 fn small_files_have_their_names_after_their_flush_one_by_one_and_all_at_once() {
-    let some = |calls, rung, count: u64| {
+    let some = |calls, durability, count: u64| {
         without(calls, move |sink, folder| {
             let entries: Vec<_> = (0..count).map(|id| file(id, &format!("small-{id}"), 5)).collect();
             for entry in &entries {
-                sink.put_small(entry, b"small", rung < Rung::Flushed).expect("written");
+                sink.put_small(entry, b"small", durability < Durability::Flushed).expect("written");
             }
-            let refused = publish(sink, &entries, rung).into_iter().filter(|it| *it == Some(REFUSED)).count();
+            let refused = publish(sink, &entries, durability).into_iter().filter(|it| *it == Some(REFUSED)).count();
             (refused, stands(folder).0)
         })
     };
-    assert_eq!(some(&[], Rung::Published, 3), (0, 3));
-    assert_eq!(some(&[FDATASYNC], Rung::Flushed, 3), (3, 0), "few: each by itself");
-    assert_eq!(some(&[FSYNC], Rung::Published, 3).0, 3, "and their folder");
-    assert_eq!(some(&[SYNCFS], Rung::Flushed, 100), (100, 0), "many: by one flush of the file system");
-    assert_eq!(some(&[FDATASYNC], Rung::Flushed, 100), (0, 100), "which spares them their own");
-    assert_eq!(some(&[FDATASYNC, FSYNC, SYNCFS], Rung::Written, 100), (0, 100));
+    assert_eq!(some(&[], Durability::Published, 3), (0, 3));
+    assert_eq!(some(&[FDATASYNC], Durability::Flushed, 3), (3, 0), "few: each by itself");
+    assert_eq!(some(&[FSYNC], Durability::Published, 3).0, 3, "and their folder");
+    assert_eq!(some(&[SYNCFS], Durability::Flushed, 100), (100, 0), "many: by one flush of the file system");
+    assert_eq!(some(&[FDATASYNC], Durability::Flushed, 100), (0, 100), "which spares them their own");
+    assert_eq!(some(&[FDATASYNC, FSYNC, SYNCFS], Durability::Written, 100), (0, 100));
 }
 
 #[test]
@@ -132,22 +132,22 @@ fn names_in_many_folders_are_flushed_by_one_call() {
             std::fs::create_dir(folder.join(entry.id.to_string())).expect("a folder");
             sink.put_small(entry, b"small", false).expect("written");
         }
-        publish(sink, &entries, Rung::Published)
+        publish(sink, &entries, Durability::Published)
     });
     assert_eq!(refused, [Some(REFUSED); 9]);
 }
 
 #[test]
 fn a_job_that_made_names_ends_with_a_flush_of_them() {
-    let settle = |calls, rung| {
+    let settle = |calls, durability| {
         without(calls, move |sink, _| {
             let folder = Entry { kind: EntryKind::Folder, ..Entry::clone(&file(1, "folder", 0)) };
-            sink.settle(Rung::Published).expect("nothing was made: nothing is flushed");
+            sink.settle(Durability::Published).expect("nothing was made: nothing is flushed");
             sink.make(&folder).expect("a folder");
-            sink.settle(rung).err().and_then(|error| error.raw_os_error())
+            sink.settle(durability).err().and_then(|error| error.raw_os_error())
         })
     };
-    assert_eq!(settle(&[], Rung::Published), None);
-    assert_eq!(settle(&[SYNCFS], Rung::Published), Some(REFUSED));
-    assert_eq!(settle(&[SYNCFS], Rung::Flushed), None, "names are not asked for");
+    assert_eq!(settle(&[], Durability::Published), None);
+    assert_eq!(settle(&[SYNCFS], Durability::Published), Some(REFUSED));
+    assert_eq!(settle(&[SYNCFS], Durability::Flushed), None, "names are not asked for");
 }

@@ -19,7 +19,7 @@ use engine::tree::sink::LinuxSink;
 use proto::journal::{JOURNAL_HEADER_BYTES, JournalHeader, encode_header, encode_record};
 use proto::manifest::{Entry, EntryKind, Meta};
 use proto::storage::{IoMode, IoModes};
-use proto::wire::control::{DigestKind, Rung};
+use proto::wire::control::{DigestKind, Durability};
 use sys::fs::Dir;
 
 const CHUNK: u32 = 16 << 20;
@@ -121,7 +121,7 @@ impl Job {
             0 => drop(sink.inspect(&self.entry, false, false).expect("looked")),
             1 => sink.put_small(&self.entry, &vec![self.letter; SMALL as usize], false).expect("room"),
             2 => self.publish(sink),
-            3 => sink.settle(Rung::Published).expect("a healthy disk"),
+            3 => sink.settle(Durability::Published).expect("a healthy disk"),
             _ => {}
         }
     }
@@ -174,14 +174,14 @@ impl Job {
             }
             _ => {
                 self.publish(sink);
-                sink.settle(Rung::Published).expect("a healthy disk");
+                sink.settle(Durability::Published).expect("a healthy disk");
             }
         }
     }
 
     fn publish(&mut self, sink: &LinuxSink) {
         let mut results = Vec::new();
-        sink.publish(std::slice::from_ref(&self.entry), Rung::Published, &mut results);
+        sink.publish(std::slice::from_ref(&self.entry), Durability::Published, &mut results);
         results.pop().expect("one result").expect("it is ours");
         self.published = true;
         assert_eq!(self.stands(), Some(self.letter), "what is published is what was written");
@@ -296,7 +296,7 @@ fn threads_that_ask_at_once_get_the_part_one_after_another() {
                     }
                     if let Some(sink) = job.sink.take().filter(|_| !job.refused) {
                         let mut results = Vec::new();
-                        sink.publish(std::slice::from_ref(&job.entry), Rung::Published, &mut results);
+                        sink.publish(std::slice::from_ref(&job.entry), Durability::Published, &mut results);
                         results.pop().expect("one").expect("it is ours");
                         published.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                     }

@@ -16,7 +16,7 @@ use engine::tree::sink::LinuxSink;
 use proto::journal::{JournalHeader, encode_header, encode_record};
 use proto::manifest::{Entry, EntryKind, Meta};
 use proto::storage::{IoMode, IoModes};
-use proto::wire::control::{DigestKind, Rung};
+use proto::wire::control::{DigestKind, Durability};
 use sys::fs::Dir;
 
 struct Set {
@@ -66,7 +66,7 @@ impl Set {
 
     fn publish(&self, file: &Arc<Entry>) {
         let mut results = Vec::new();
-        self.sink.publish(std::slice::from_ref(file), Rung::Published, &mut results);
+        self.sink.publish(std::slice::from_ref(file), Durability::Published, &mut results);
         assert!(results.iter().all(Result::is_ok), "{results:?}");
         self.sink.forget(file.id);
     }
@@ -261,7 +261,7 @@ fn a_striped_file_gets_no_name_while_a_volume_that_has_a_piece_is_out() {
     assert_eq!(set.sink.take_gone().len(), 1);
     assert!(!given[volume].is_empty());
     let mut results = Vec::new();
-    set.sink.publish(std::slice::from_ref(&other), Rung::Published, &mut results);
+    set.sink.publish(std::slice::from_ref(&other), Durability::Published, &mut results);
     assert_eq!(results[0].as_ref().expect_err("a piece is gone").raw_os_error(), Some(EIO));
     assert!(set.holders("big").is_empty());
 }
@@ -285,9 +285,9 @@ fn what_a_job_that_was_killed_left_of_small_files_is_on_no_volume_after_the_next
     assert_eq!(set.sink.inspect(&comes(1), true, true).expect("looked"), Found::Nothing);
     assert_eq!((0..3).map(left).sum::<usize>(), 12, "a dry run changes nothing");
     assert_eq!(set.sink.inspect(&comes(2), true, false).expect("looked"), Found::Nothing);
-    set.sink.settle(Rung::Published).expect("a healthy disk");
+    set.sink.settle(Durability::Published).expect("a healthy disk");
     assert_eq!((0..3).map(left).collect::<Vec<_>>(), [2, 2, 2], "of the living job nothing went");
     living.trees().for_each(|tree| tree.discard(&comes(8)));
-    living.settle(Rung::Published).expect("a healthy disk");
+    living.settle(Durability::Published).expect("a healthy disk");
     assert_eq!((0..3).map(left).sum::<usize>(), 0);
 }

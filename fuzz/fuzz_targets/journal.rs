@@ -38,7 +38,7 @@ fuzz_target!(|bytes: &[u8]| {
         chunk_bytes: 1 << 20,
         digest: DigestKind::Blake3,
         boot_id_hash: [0; 8],
-        rung_written_only: false,
+        durability_written_only: false,
         sparse: false,
     };
     let mut journal = encode_header(&header).to_vec();

@@ -85,7 +85,7 @@ holds "renamed, small: equal" cmp "$SRC/tree/elsewhere/small.bin" "$DST/root/cop
 holds "only looks like it: equal" cmp "$SRC/tree/elsewhere/twin.bin" "$DST/root/copy/elsewhere/twin.bin"
 mv "$SRC/tree/elsewhere/small.bin" "$SRC/tree/elsewhere/small-2.bin"
 sync_run --durability written "$SRC/tree" "${URL}copy"
-is "$STATUS $(number bytes) $(number files)" "0 0 1" "the same below the rung at which names are flushed"
+is "$STATUS $(number bytes) $(number files)" "0 0 1" "the same below the durability level at which names are flushed"
 
 # --- what is too much ---
 echo x >"$DST/root/copy/extra"

@@ -18,7 +18,7 @@ use proto::manifest::Aspects;
 use proto::negotiate::{Cipher, Driver, Pace};
 use proto::rate::{ControllerKind, Policy};
 use proto::storage::IoModes;
-use proto::wire::control::{Compare, DigestKind, Rung};
+use proto::wire::control::{Compare, DigestKind, Durability};
 use proto::wire::request::{CloneReads, RelayPath, RelayRequest, Transport};
 
 pub mod path; // one network path between two hosts
@@ -113,8 +113,8 @@ request! {
     /// Nothing is changed: the outcome says what would be done.
     dry_run: bool = false;
     /// How durable an entry must be before it counts as done.
-    #[serde(with = "names::rung")]
-    rung: Rung = Rung::Published;
+    #[serde(with = "names::durability")]
+    durability: Durability = Durability::Published;
     /// Which digest stands for a file.
     #[serde(with = "names::digest")]
     digest: DigestKind = DigestKind::Blake3;
@@ -210,7 +210,7 @@ impl JobRequest {
             keep,
             prune,
             dry_run,
-            rung,
+            durability,
             digest,
             cipher,
             integrity_only,
@@ -246,7 +246,7 @@ impl JobRequest {
             compare: *compare,
             prune: *prune,
             stripe: *stripe,
-            rung: *rung,
+            durability: *durability,
             digest: *digest,
             cipher: *cipher,
             driver: *driver,
@@ -281,7 +281,7 @@ impl JobRequest {
             keep: relayed.keep,
             prune: relayed.prune,
             dry_run: relayed.dry_run,
-            rung: relayed.rung,
+            durability: relayed.durability,
             digest: relayed.digest,
             cipher: relayed.cipher,
             integrity_only: relayed.integrity_only,
@@ -342,7 +342,7 @@ mod tests {
             .keep(false)
             .prune(9_u64)
             .dry_run(true)
-            .rung(Rung::Flushed)
+            .durability(Durability::Flushed)
             .digest(DigestKind::Crc64)
             .cipher(Cipher::Aes256Gcm)
             .integrity_only(true)
@@ -392,6 +392,9 @@ mod tests {
         assert_eq!(serde_json::from_str::<JobRequest>(&text).expect("the same"), mine);
         assert_eq!(serde_json::from_str::<JobRequest>("{}").expect("all by default"), JobRequest::default());
         assert!(serde_json::from_str::<JobRequest>("{\"rate\":1}").is_err(), "a field that is not known");
-        assert!(text.contains("\"rung\":\"flushed\"") && text.contains("\"paths\":[\"10.0.0.1=10.0.0.2@3\""), "{text}");
+        assert!(
+            text.contains("\"durability\":\"flushed\"") && text.contains("\"paths\":[\"10.0.0.1=10.0.0.2@3\""),
+            "{text}"
+        );
     }
 }

@@ -63,7 +63,7 @@ pub struct JournalHeader {
     /// The receiver's boot: with `rung_written_only` a journal of another boot is worth nothing.
     pub boot_id_hash: [u8; 8],
     /// Records were appended without flushing the data first (`--durability received|written`).
-    pub rung_written_only: bool,
+    pub durability_written_only: bool,
     /// Of a striped file that has holes at its source: there may be records of zeros.
     pub sparse: bool,
 }
@@ -93,7 +93,7 @@ pub struct Replay<'a> {
 }
 
 impl JournalHeader {
-    /// Of this version of a file, durable and of no boot: what a receiver sets besides depends on its host and rung.
+    /// Of this version of a file, durable and of no boot: what a receiver sets besides depends on its host and durability level.
     #[must_use]
     pub fn of(entry: &Entry, chunk_bytes: u32, digest: DigestKind) -> JournalHeader {
         JournalHeader {
@@ -104,7 +104,7 @@ impl JournalHeader {
             chunk_bytes,
             digest,
             boot_id_hash: [0; 8],
-            rung_written_only: false,
+            durability_written_only: false,
             sparse: entry.meta.striped && entry.meta.sparse,
         }
     }
@@ -130,7 +130,7 @@ impl JournalHeader {
             chunk_bytes: u32::from_le_bytes(field(head, 28)),
             digest: DigestKind::from_byte(head[6]).ok()?,
             boot_id_hash: field(head, 32),
-            rung_written_only: flags & 1 == 1,
+            durability_written_only: flags & 1 == 1,
             sparse: flags & 2 == 2,
         };
         let valid = header.version == JOURNAL_VERSION
@@ -149,7 +149,7 @@ pub fn encode_header(header: &JournalHeader) -> [u8; JOURNAL_HEADER_BYTES] {
     out[..4].copy_from_slice(&MAGIC);
     out[4..6].copy_from_slice(&header.version.to_le_bytes());
     out[6] = header.digest as u8;
-    out[7] = u8::from(header.rung_written_only) | u8::from(header.sparse) << 1;
+    out[7] = u8::from(header.durability_written_only) | u8::from(header.sparse) << 1;
     out[8..16].copy_from_slice(&header.bytes.to_le_bytes());
     out[16..24].copy_from_slice(&header.mtime_s.to_le_bytes());
     out[24..28].copy_from_slice(&header.mtime_ns.to_le_bytes());
@@ -314,7 +314,7 @@ mod tests {
             chunk_bytes: 1 << 20,
             digest: DigestKind::Blake3,
             boot_id_hash: *b"bootboot",
-            rung_written_only: false,
+            durability_written_only: false,
             sparse: true,
         }
     }

@@ -10,7 +10,7 @@
 //! longhaul-receipt 1
 //! job 000102030405060708090a0b0c0d0e0f
 //! digest blake3
-//! rung published
+//! durability level published
 //! source unread                     (only if the sender did not look at what it sent: digests are of what arrived; after a stripe)
 //! stripe file 16                    (only if the destination is a set of volumes: what is dealt out, to how many)
 //! sender   KEY                      (one space; 64 hex digits)
@@ -32,7 +32,7 @@ use core::fmt;
 
 use crate::layout::Layout;
 use crate::manifest::{ENTRY_PATH_BYTES_MAX, Entry, EntryKind, NodeKind};
-use crate::wire::control::{Digest, DigestKind, Rung};
+use crate::wire::control::{Digest, DigestKind, Durability};
 
 mod parse; // lines back to values, and a whole receipt streamed
 
@@ -69,8 +69,8 @@ pub struct Head {
     pub job: [u8; 16],
     /// What the digests are.
     pub digest: DigestKind,
-    /// The rung that was asked for.
-    pub rung: Rung,
+    /// The durability level that was asked for.
+    pub durability: Durability,
     /// The volumes of the destination, if it is a set of them.
     pub layout: Option<Layout>,
     /// The sender did not look at what it sent: digests are of what arrived.
@@ -94,7 +94,7 @@ pub fn signed_message(body: &Digest) -> [u8; 51] {
 pub fn write_head(out: &mut Vec<u8>, head: &Head) {
     out.extend_from_slice(b"longhaul-receipt 1\njob ");
     put_hex(out, &head.job);
-    for (word, value) in [("digest", head.digest.name()), ("rung", head.rung.name())] {
+    for (word, value) in [("digest", head.digest.name()), ("rung", head.durability.name())] {
         out.push(b'\n');
         out.extend_from_slice(word.as_bytes());
         out.push(b' ');
@@ -117,8 +117,14 @@ pub fn write_head(out: &mut Vec<u8>, head: &Head) {
 }
 
 /// Appends one line: a file with its digest, or anything else. A `FolderEnd` is written as its folder is, so callers
-/// write a folder at one of the two only. `rung` is the one this entry reached.
-pub fn write_entry(out: &mut Vec<u8>, entry: &Entry, digest: Option<&Digest>, kind: DigestKind, rung: Rung) {
+/// write a folder at one of the two only. `durability` is the one this entry reached.
+pub fn write_entry(
+    out: &mut Vec<u8>,
+    entry: &Entry,
+    digest: Option<&Digest>,
+    kind: DigestKind,
+    durability: Durability,
+) {
     out.extend_from_slice(match entry.kind {
         EntryKind::File { .. } => b"f ",
         EntryKind::Folder | EntryKind::FolderEnd => b"d ",
@@ -139,7 +145,7 @@ pub fn write_entry(out: &mut Vec<u8>, entry: &Entry, digest: Option<&Digest>, ki
         entry.mode & 0o7777,
         entry.mtime_s,
         Fraction(entry.mtime_ns),
-        rung_word(rung),
+        durability_word(durability),
     );
     fmt::Write::write_fmt(&mut Text(out), line).expect("a Vec takes every byte");
     if entry.path.is_empty() {
@@ -219,12 +225,12 @@ impl fmt::Write for Text<'_> {
     }
 }
 
-const fn rung_word(rung: Rung) -> &'static str {
-    match rung {
-        Rung::Received => "r",
-        Rung::Written => "w",
-        Rung::Flushed => "f",
-        Rung::Published => "p",
+const fn durability_word(durability: Durability) -> &'static str {
+    match durability {
+        Durability::Received => "r",
+        Durability::Written => "w",
+        Durability::Flushed => "f",
+        Durability::Published => "p",
     }
 }
 
@@ -315,8 +321,8 @@ pub struct EntryLine {
     pub entry: Entry,
     /// The file's digest and its kind.
     pub digest: Option<(DigestKind, Digest)>,
-    /// The rung it reached.
-    pub rung: Rung,
+    /// The durability level it reached.
+    pub durability: Durability,
 }
 
 /// One line of a receipt.
@@ -328,8 +334,8 @@ pub enum Line {
     Job([u8; 16]),
     /// `digest …`
     DigestKind(DigestKind),
-    /// `rung …`
-    Rung(Rung),
+    /// `durability level …`
+    Durability(Durability),
     /// `stripe …`
     Layout(Layout),
     /// `source unread`

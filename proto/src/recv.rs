@@ -271,7 +271,7 @@ impl Receiver {
         (self.folder_ends.first() == Some(&first)).then(|| item.entry.clone())
     }
 
-    /// A chunk arrived (at the rung the job acknowledges): its ack goes out with the next.
+    /// A chunk arrived (at the durability level the job acknowledges): its ack goes out with the next.
     pub fn ack(&mut self, chunk: ChunkId) -> Result<(), Breach> {
         if chunk == ChunkId::MAX {
             return Err(Breach::ChunkUnknown); // ids count up from 0: nobody gets there

@@ -371,7 +371,7 @@ mod tests {
             chunk_bytes,
             digest: DigestKind::Blake3,
             boot_id_hash: [0; 8],
-            rung_written_only: false,
+            durability_written_only: false,
             sparse: false,
         }
     }

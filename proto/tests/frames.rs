@@ -199,7 +199,7 @@ fn compare() -> impl Strategy<Value = Compare> {
 
 fn open() -> impl Strategy<Value = Open> {
     let direction = prop_oneof![Just(Direction::Push), Just(Direction::Pull)];
-    let rung = (0u8..4).prop_map(|byte| Rung::from_byte(byte).expect("four rungs"));
+    let durability = (0u8..4).prop_map(|byte| Durability::from_byte(byte).expect("four durabilities"));
     let flags = any::<(bool, bool, bool, bool)>();
     let stripe = prop_oneof![Just(Stripe::File), Just(Stripe::Chunk)];
     let layout =
@@ -207,14 +207,14 @@ fn open() -> impl Strategy<Value = Open> {
     let rules = vec(".{0,20}".prop_map(String::into_boxed_str), 0..4);
     let places = vec(any::<[u8; 16]>(), 0..4);
     let beside = (layout, compare(), any::<Option<u64>>(), aspects(), any::<bool>(), rules, places);
-    (any::<[[u8; 16]; 2]>(), direction, vec(user_path(), 0..5), flags, top(), (rung, beside), offer()).prop_map(
+    (any::<[[u8; 16]; 2]>(), direction, vec(user_path(), 0..5), flags, top(), (durability, beside), offer()).prop_map(
         |(
             [job, after],
             direction,
             paths,
             (into_folder, keep, dry, joined),
             top,
-            (rung, (layout, compare, prune, aspects, numeric, rules, places)),
+            (durability, (layout, compare, prune, aspects, numeric, rules, places)),
             offer,
         )| {
             Open {
@@ -230,7 +230,7 @@ fn open() -> impl Strategy<Value = Open> {
                 dry,
                 compare,
                 prune,
-                rung,
+                durability,
                 aspects,
                 numeric,
                 rules,
@@ -268,7 +268,7 @@ fn io_modes() -> impl Strategy<Value = IoModes> {
 fn relay_request() -> impl Strategy<Value = RelayRequest> {
     let choices = (
         prop_oneof![Just(None), Just(Some(Stripe::File)), Just(Some(Stripe::Chunk))],
-        (0u8..4).prop_map(|byte| Rung::from_byte(byte).expect("in range")),
+        (0u8..4).prop_map(|byte| Durability::from_byte(byte).expect("in range")),
         digest_kind(),
         prop_oneof![Just(None), cipher().prop_map(Some)],
         prop_oneof![Just(None), Just(Some(Driver::Uring)), Just(Some(Driver::Plain))],
@@ -286,7 +286,7 @@ fn relay_request() -> impl Strategy<Value = RelayRequest> {
     (any::<[bool; 9]>(), aspects(), compare(), choices, numbers, lists).prop_map(
         |(flags, aspects, compare, choices, numbers, (paths, rules))| {
             let [again, unattended, dry_run, explain, integrity_only, bare, keep, joined, numeric_ids] = flags;
-            let (stripe, rung, digest, cipher, driver, io_modes, snapshot, transport, pace) = choices;
+            let (stripe, durability, digest, cipher, driver, io_modes, snapshot, transport, pace) = choices;
             let ((streams, workers, chunk_bytes), (memory_bytes, rate_bps, stall_ns), prune) = numbers;
             let compares_all = compare == Compare::Always;
             RelayRequest {
@@ -303,7 +303,7 @@ fn relay_request() -> impl Strategy<Value = RelayRequest> {
                 compare,
                 prune,
                 stripe,
-                rung,
+                durability,
                 digest,
                 cipher,
                 driver,

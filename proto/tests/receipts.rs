@@ -9,7 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proto::manifest::{Entry, EntryKind, Meta, NodeKind};
 use proto::receipt::*;
-use proto::wire::control::{DigestKind, Rung};
+use proto::wire::control::{DigestKind, Durability};
 
 fn entry() -> impl Strategy<Value = Entry> {
     let name = vec(any::<u8>().prop_map(|byte| if matches!(byte, 0 | b'/' | b'.') { b' ' } else { byte }), 1..20);
@@ -38,7 +38,7 @@ fn entry() -> impl Strategy<Value = Entry> {
 fn write_line(line: &EntryLine) -> Vec<u8> {
     let mut out = Vec::new();
     let (kind, digest) = line.digest.unzip();
-    write_entry(&mut out, &line.entry, digest.as_ref(), kind.unwrap_or(DigestKind::Blake3), line.rung);
+    write_entry(&mut out, &line.entry, digest.as_ref(), kind.unwrap_or(DigestKind::Blake3), line.durability);
     out
 }
 
@@ -47,8 +47,8 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn an_entry_comes_back_from_its_line(entry in entry(), mut digest in any::<[u8; 32]>(), how in 0u8..3, rung in 0u8..4) {
-        let rung = Rung::from_byte(rung).expect("four rungs");
+    fn an_entry_comes_back_from_its_line(entry in entry(), mut digest in any::<[u8; 32]>(), how in 0u8..3, durability in 0u8..4) {
+        let durability = Durability::from_byte(durability).expect("four durabilities");
         let digest = match how {
             _ if !entry.is_file() => None,
             0 => None,
@@ -58,7 +58,7 @@ proptest! {
                 Some((DigestKind::Crc64, digest))
             }
         };
-        let line = EntryLine { entry, digest, rung };
+        let line = EntryLine { entry, digest, durability };
         let text = write_line(&line);
         let (newline, words) = text.split_last().expect("a line");
         prop_assert_eq!(*newline, b'\n');
@@ -68,7 +68,7 @@ proptest! {
 
     #[test]
     fn a_changed_line_is_refused_or_has_this_one_spelling(entry in entry(), at in any::<prop::sample::Index>(), to in any::<u8>()) {
-        let mut text = write_line(&EntryLine { entry, digest: None, rung: Rung::Published });
+        let mut text = write_line(&EntryLine { entry, digest: None, durability: Durability::Published });
         let _ = text.pop();
         let at = at.index(text.len());
         text[at] = to;
@@ -102,7 +102,7 @@ fn a_receipt_of_what_nobody_read_at_the_source_says_so_once() {
 const HEAD: Head = Head {
     job: [1; 16],
     digest: DigestKind::Blake3,
-    rung: Rung::Flushed,
+    durability: Durability::Flushed,
     layout: None,
     bare: false,
     sender: [2; 32],
@@ -125,10 +125,10 @@ fn receipt() -> Vec<u8> {
     let mut text = Vec::new();
     write_head(&mut text, &HEAD);
     let root = Entry { kind: EntryKind::FolderEnd, mode: 0o40755, ..file("", 0) };
-    write_entry(&mut text, &root, None, HEAD.digest, Rung::Flushed);
-    write_entry(&mut text, &file("a b%", 5), Some(&[0xAB; 32]), HEAD.digest, Rung::Published);
+    write_entry(&mut text, &root, None, HEAD.digest, Durability::Flushed);
+    write_entry(&mut text, &file("a b%", 5), Some(&[0xAB; 32]), HEAD.digest, Durability::Published);
     let link = Entry { kind: EntryKind::Link { target: (*b"/x y").into() }, ..file("l", 0) };
-    write_entry(&mut text, &link, None, HEAD.digest, Rung::Published);
+    write_entry(&mut text, &link, None, HEAD.digest, Durability::Published);
     write_end(&mut text, 1, 5);
     write_body_digest(&mut text, &[7; 32]);
     write_signed(&mut text, Signer::Sender, &HEAD.sender, &[8; 64]);

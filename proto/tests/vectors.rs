@@ -159,7 +159,7 @@ fn frames() -> Vec<Frame> {
         dry: false,
         compare: Compare::Changed,
         prune: Some(1000),
-        rung: Rung::Flushed,
+        durability: Durability::Flushed,
         aspects: Aspects::OWNER.with(Aspects::ACLS),
         numeric: true,
         rules: vec!["*.o".into(), "!keep.o".into()],
@@ -233,7 +233,7 @@ fn relay_request() -> RelayRequest {
         compare: Compare::Changed,
         prune: Some(1000),
         stripe: Some(Stripe::Chunk),
-        rung: Rung::Flushed,
+        durability: Durability::Flushed,
         digest: DigestKind::Crc64,
         cipher: Some(Cipher::Aes256Gcm),
         driver: Some(Driver::Plain),
@@ -375,7 +375,7 @@ fn a_journal_has_its_bytes() {
         chunk_bytes: 1 << 20,
         digest: DigestKind::Blake3,
         boot_id_hash: *b"\x01\x02\x03\x04\x05\x06\x07\x08",
-        rung_written_only: false,
+        durability_written_only: false,
         sparse: false,
     };
     let mut bytes = journal::encode_header(&header).to_vec();
@@ -390,7 +390,7 @@ fn a_receipt_has_its_bytes() {
     let head = Head {
         job: job(),
         digest: DigestKind::Blake3,
-        rung: Rung::Published,
+        durability: Durability::Published,
         layout: Some(Layout { stripe: Stripe::File, volumes: 16 }),
         bare: false,
         sender: [0x5E; 32],
@@ -399,7 +399,7 @@ fn a_receipt_has_its_bytes() {
     let mut text = Vec::new();
     receipt::write_head(&mut text, &head);
     for entry in entries().iter().filter(|entry| entry.kind != EntryKind::FolderEnd) {
-        receipt::write_entry(&mut text, entry, Some(&[0xD2; 32]), head.digest, Rung::Published);
+        receipt::write_entry(&mut text, entry, Some(&[0xD2; 32]), head.digest, Durability::Published);
     }
     receipt::write_end(&mut text, 1, 5);
     receipt::write_body_digest(&mut text, &[0xB0; 32]);

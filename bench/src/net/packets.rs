@@ -171,7 +171,7 @@ pub fn recv(stream: &OwnedFd, way: PacketsWay, seal: Seal, ready: impl FnOnce())
 
 #[cfg(test)]
 mod tests {
-    use super::super::way::{Driver, ControllerWanted, Layer};
+    use super::super::way::{ControllerWanted, Driver, Layer};
     use super::*;
 
     fn moved(layer: Layer) -> (Side, Side) {

@@ -22,7 +22,7 @@ use engine::worker::stages::{Counters, Look};
 use proto::manifest::{Entry, EntryKind};
 use proto::send::{Assignment, Unit};
 use proto::wire::chunk::CHUNK_BYTES_MIN;
-use proto::wire::control::Rung;
+use proto::wire::control::Durability;
 use sys::mem::Pool;
 use sys::ring::{self, Driver};
 use sys::udp::{self, Arrived, HEAD_BYTES};
@@ -205,10 +205,10 @@ impl Publish for Nothing {
     fn flush(&self, _: usize, _: &Entry, _: &[u8], _: Firm) -> io::Result<()> {
         Ok(())
     }
-    fn settle(&self, _: Rung) -> io::Result<()> {
+    fn settle(&self, _: Durability) -> io::Result<()> {
         Ok(())
     }
-    fn publish(&self, entries: &[Arc<Entry>], _: Rung, results: &mut Vec<io::Result<()>>) {
+    fn publish(&self, entries: &[Arc<Entry>], _: Durability, results: &mut Vec<io::Result<()>>) {
         results.extend(entries.iter().map(|_| Ok(())));
     }
 }

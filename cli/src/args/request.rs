@@ -79,7 +79,7 @@ impl CpArguments {
             keep: !self.no_keep,
             prune: self.prune,
             dry_run: self.dry_run,
-            rung: self.rung.into(),
+            durability: self.durability.into(),
             digest: self.digest.into(),
             cipher: self.cipher.map(Into::into),
             integrity_only: self.integrity_only,

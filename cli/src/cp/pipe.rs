@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use proto::manifest::Aspects;
-use proto::wire::control::{Compare, Rung};
+use proto::wire::control::{Compare, Durability};
 
 use node::client::unnamed;
 use node::request::JobRequest;
@@ -83,7 +83,7 @@ impl Pipe {
             Pipe::In => request.sources = vec![spool.path()],
             Pipe::Out => {
                 request.destinations = vec![spool.path()];
-                request.rung = Rung::Written; // it goes again at once
+                request.durability = Durability::Written; // it goes again at once
             }
         }
         request

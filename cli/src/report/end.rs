@@ -101,7 +101,7 @@ fn outcome(done: &Done) -> String {
         (_, files) => format!("{} {how}", counted(files, "file")),
     });
     if done.faults_count == 0 && (files_sent(done) > 0 || unread + equal == 0) {
-        parts.push(clean(&done.rung));
+        parts.push(clean(&done.durability));
     }
     if equal > 0 {
         parts.push(format!("{} compared and found equal", counted(equal, "file")));

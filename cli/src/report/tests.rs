@@ -7,7 +7,7 @@ use std::time::Duration;
 use node::event::Events;
 use proto::books::{Books, End, Stage, Verdict, What};
 use proto::negotiate::Choice;
-use proto::wire::control::{DigestKind, Direction, EntryFault, FaultKind, Rung};
+use proto::wire::control::{DigestKind, Direction, Durability, EntryFault, FaultKind};
 use text::exit::SERIOUSNESS;
 
 use super::*;
@@ -137,7 +137,7 @@ fn report() -> EndReport {
         cipher: Some("AES-128-GCM".to_owned()),
         integrity_only: false,
         bare: false,
-        rung: Rung::Published,
+        durability: Durability::Published,
         faults: Faults::default(),
         choices: vec![Choice { what: "streams", value: "2".to_owned(), reason: "one per core".to_owned() }],
     }

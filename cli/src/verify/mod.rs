@@ -179,7 +179,7 @@ struct DoneRecord {
     receipt: String,
     job: String,
     digest: &'static str,
-    rung: &'static str,
+    durability: &'static str,
     signed_by: Vec<(&'static str, String)>,
     files: u64,
     bytes: u64,
@@ -207,7 +207,7 @@ impl DoneRecord {
             receipt: arguments.receipt.to_string_lossy().into_owned(),
             job: hex(&head.job),
             digest: head.digest.name(),
-            rung: head.rung.name(),
+            durability: head.durability.name(),
             signed_by: paper.signers(),
             files,
             bytes,
@@ -262,10 +262,10 @@ impl DoneRecord {
             signers.join(", ")
         };
         text += &format!(
-            "  receipt   {}, job {}, rung {}\n  signed by {signers}\n",
+            "  receipt   {}, job {}, durability {}\n  signed by {signers}\n",
             clean(&self.receipt),
             self.job,
-            self.rung
+            self.durability
         );
         if self.exit != 0 {
             let exit = crate::report::json::exit_of_code(self.exit);

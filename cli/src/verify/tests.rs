@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use proto::manifest::{Entry, EntryKind};
 use proto::receipt::{self, Head, Signer};
-use proto::wire::control::{Digest, DigestKind, Rung};
+use proto::wire::control::{Digest, DigestKind, Durability};
 
 use super::*;
 use node::identity::Identity;
@@ -48,7 +48,7 @@ impl Tree {
         let head = Head {
             job: [9; 16],
             digest: kind,
-            rung: Rung::Published,
+            durability: Durability::Published,
             layout: None,
             bare: false,
             sender: sender.public(),
@@ -72,7 +72,7 @@ impl Tree {
             };
             files += u64::from(entry.is_file());
             bytes += entry.bytes();
-            receipt::write_entry(&mut body, &entry, digest.as_ref(), kind, Rung::Published);
+            receipt::write_entry(&mut body, &entry, digest.as_ref(), kind, Durability::Published);
         };
         for path in ["a file", "dir/empty", "dir/three", "big"] {
             if let Ok(facts) = std::fs::metadata(self.data().join(path)) {

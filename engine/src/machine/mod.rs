@@ -16,7 +16,7 @@ pub mod unpreserved; // what could not be kept, by name and count
 use proto::error::Breach;
 use proto::manifest::{Entry, EntryKind};
 use proto::receipt;
-use proto::wire::control::{Digest, EntryFault, FaultKind, Frame, Rung};
+use proto::wire::control::{Digest, Durability, EntryFault, FaultKind, Frame};
 use std::string::String;
 
 use crate::job::{Cmd, EntryError, Terms};
@@ -147,8 +147,8 @@ const FAULTS_KEPT: usize = 10_000;
 pub struct Record {
     /// What was agreed.
     pub terms: Terms,
-    /// The rung asked for.
-    pub rung: Rung,
+    /// The durability level asked for.
+    pub durability: Durability,
     /// Counts.
     pub tally: Tally,
     /// Failed entries with their paths.
@@ -164,10 +164,10 @@ pub struct Record {
 }
 
 impl Record {
-    fn new(terms: Terms, rung: Rung) -> Self {
+    fn new(terms: Terms, durability: Durability) -> Self {
         Record {
             terms,
-            rung,
+            durability,
             tally: Tally::default(),
             faults: Vec::new(),
             lines: Vec::new(),
@@ -198,7 +198,7 @@ impl Record {
             EntryKind::Folder => return, // its end carries the line
             EntryKind::FolderEnd => self.tally.folders_done += 1,
         }
-        receipt::write_entry(&mut self.lines, entry, digest, self.terms.digest, self.rung);
+        receipt::write_entry(&mut self.lines, entry, digest, self.terms.digest, self.durability);
     }
 
     /// `compared`: by content, not by length and time.

@@ -2,7 +2,7 @@
 //!
 //! For: entries looked at, chunks accounted for, parts flushed and published, the receiver's half of the receipt.
 //! In and out: `on_frame`, `on_event`, `on_settled`, `pump`; see `Outbox`.
-//! Invariants: nothing is acknowledged above the rung it reached; `Expect` goes to workers before `Want` goes to the sender; a journal
+//! Invariants: nothing is acknowledged above the durability level it reached; `Expect` goes to workers before `Want` goes to the sender; a journal
 //! record is handed to the committer together with the flush that must precede it; one publishing batch is on its way at a time, so
 //! batches grow by themselves when the disk is slow.
 //! Absent on purpose: order of facts (proto::recv), file-system calls beside the tree's.
@@ -27,7 +27,7 @@ use proto::manifest::{Aspects, Entry, EntryId};
 use proto::negotiate::Plan;
 use proto::recv::{Ready, Receiver};
 use proto::wire::chunk::{ChunkKind, SEALED_HEADER_BYTES, TAG_BYTES};
-use proto::wire::control::{ChunkRange, Compare, Digest, EntryFault, FaultKind, Frame, Rung};
+use proto::wire::control::{ChunkRange, Compare, Digest, Durability, EntryFault, FaultKind, Frame};
 
 use crate::job::{Cmd, Event, JobNo, Terms, fault_kind};
 use crate::machine::names::Names;
@@ -96,7 +96,7 @@ impl<P: Platform> RecvEnd<P> {
         job: JobNo,
         terms: Terms,
         plan: &Plan,
-        rung: Rung,
+        durability: Durability,
         sink: Arc<P::Sink>,
         workers: usize,
         keep: bool,
@@ -104,7 +104,7 @@ impl<P: Platform> RecvEnd<P> {
         carried: Carried,
     ) -> Self {
         RecvEnd {
-            record: Record::new(terms, rung),
+            record: Record::new(terms, durability),
             job,
             workers,
             keep,
@@ -325,7 +325,7 @@ impl<P: Platform> RecvEnd<P> {
             if self.record.dry {
                 return;
             }
-            out.tasks.push(Task::Settle { rung: self.record.rung });
+            out.tasks.push(Task::Settle { durability: self.record.durability });
         }
     }
 

@@ -21,7 +21,7 @@ use proto::error::{Breach, Refusal};
 use proto::manifest::EntryId;
 use proto::negotiate::Plan;
 use proto::send::{FollowUp, Sender};
-use proto::wire::control::{Digest, FaultKind, Frame, Rung};
+use proto::wire::control::{Digest, Durability, FaultKind, Frame};
 
 use crate::job::{Cmd, Event, JobNo, Terms};
 use crate::machine::compare::Compare;
@@ -73,13 +73,13 @@ impl<P: Platform> SendEnd<P> {
         job: JobNo,
         terms: Terms,
         plan: &Plan,
-        rung: Rung,
+        durability: Durability,
         source: Arc<P::Source>,
         workers: usize,
         depth: usize,
     ) -> Self {
         SendEnd {
-            record: Record::new(terms, rung),
+            record: Record::new(terms, durability),
             job,
             workers,
             depth,

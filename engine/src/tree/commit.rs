@@ -3,14 +3,14 @@
 //! For: step 11 of a chunk's path: fdatasync, journal, rename, fsync of the folder.
 //! In and out: tasks in order from the job driver; one answer each.
 //! Invariants: a journal record is appended after the flush of the data it speaks of, or says that it was not; a name appears after the
-//! flush its rung asks for.
+//! flush its durability level asks for.
 //! Absent on purpose: when to flush (machine::recv decides).
 
 use std::io;
 use std::sync::Arc;
 
 use proto::manifest::{Entry, EntryId};
-use proto::wire::control::Rung;
+use proto::wire::control::Durability;
 
 use crate::platform::{Firm, SinkTree};
 
@@ -32,12 +32,12 @@ pub enum Task {
     Flush { volume: usize, entry: Arc<Entry>, records: Vec<u8>, indices: Vec<u64>, firm: Firm },
     /// Append records of chunks that are written and not flushed; a header stands before them. It does not wait for flushes, nor they for it.
     Note { volume: usize, entry: Arc<Entry>, records: Vec<u8>, header: bool },
-    /// Bring whole parts to the rung and under their names.
-    Publish { volume: usize, entries: Vec<Arc<Entry>>, rung: Rung },
+    /// Bring whole parts to the durability level and under their names.
+    Publish { volume: usize, entries: Vec<Arc<Entry>>, durability: Durability },
     /// The entry failed: remove its part and journal.
     Discard { volume: usize, entry: Arc<Entry> },
     /// The job is over: make names durable.
-    Settle { rung: Rung },
+    Settle { durability: Durability },
 }
 
 impl Task {
@@ -81,15 +81,15 @@ pub fn run<S: SinkTree>(sink: &S, task: Task) -> Settled {
             let result = sink.flush(volume, &entry, &records, Firm::Written);
             Settled::Noted { volume, entry: entry.id, header, result }
         }
-        Task::Publish { volume, entries, rung } => {
+        Task::Publish { volume, entries, durability } => {
             let mut results = Vec::with_capacity(entries.len());
-            sink.publish(&entries, rung, &mut results);
+            sink.publish(&entries, durability, &mut results);
             Settled::Published { volume, entries, results }
         }
         Task::Discard { volume, entry } => {
             sink.discard_on(volume, &entry);
             Settled::Discarded
         }
-        Task::Settle { rung } => Settled::Settled { result: sink.settle(rung) },
+        Task::Settle { durability } => Settled::Settled { result: sink.settle(durability) },
     }
 }

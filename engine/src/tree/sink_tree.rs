@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use proto::manifest::{Aspects, Entry, EntryId};
 use proto::striped::Whole;
-use proto::wire::control::{IdName, Rung};
+use proto::wire::control::{Durability, IdName};
 
 use crate::tree::source_tree::Holes;
 
@@ -127,9 +127,9 @@ pub trait Publish {
     /// Makes what is written as firm as asked, then appends these journal records, as firm. Two may append at a time.
     fn flush(&self, volume: usize, entry: &Entry, records: &[u8], firm: Firm) -> io::Result<()>;
     /// The last word of a job: what was made besides files (folders, links) is durable as well.
-    fn settle(&self, rung: Rung) -> io::Result<()>;
-    /// Brings whole parts to the rung and under their names. One result per entry.
-    fn publish(&self, entries: &[Arc<Entry>], rung: Rung, results: &mut Vec<io::Result<()>>);
+    fn settle(&self, durability: Durability) -> io::Result<()>;
+    /// Brings whole parts to the durability level and under their names. One result per entry.
+    fn publish(&self, entries: &[Arc<Entry>], durability: Durability, results: &mut Vec<io::Result<()>>);
 }
 
 /// Parts: where the bytes of a file stand until it has its name.

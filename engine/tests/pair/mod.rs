@@ -30,7 +30,7 @@ use proto::flow::FlowConfig;
 use proto::negotiate::{Cipher, Plan};
 use proto::rate::{ControllerKind, Policy, RateConfig};
 use proto::storage::IoModes;
-use proto::wire::control::{DigestKind, Rung};
+use proto::wire::control::{DigestKind, Durability};
 use sys::fs::Dir;
 use sys::ring::{Kind, Waker};
 
@@ -57,7 +57,7 @@ pub(crate) struct Setup {
     pub(crate) rails: u16,
     pub(crate) io_modes: IoModes,
     pub(crate) cover: Cover,
-    pub(crate) rung: Rung,
+    pub(crate) durability: Durability,
     pub(crate) keep: bool,
     /// Bytes per second of a datagram rail, 0: what it finds.
     pub(crate) pace: u64,
@@ -71,7 +71,7 @@ impl Setup {
             rails: 1,
             io_modes: IoModes::default(),
             cover: Cover::Sealed,
-            rung: Rung::Published,
+            durability: Durability::Published,
             keep: true,
             pace: 0,
         }
@@ -202,13 +202,13 @@ pub(crate) fn move_tree(source: &Path, sink: &Path, setup: Setup, hook: &Hook) -
         digest: DigestKind::Blake3,
         cipher: Cipher::Aes128Gcm,
         cover: setup.cover,
-        publish_small: setup.rung < Rung::Flushed,
+        publish_small: setup.durability < Durability::Flushed,
     };
     let plan = plan_of(setup, terms);
     let (source, sink) = (source_of(source, setup.io_modes), sink_of(sink, setup.io_modes));
-    let mut sender = SendEnd::<Linux>::new(JOB, terms, &plan, setup.rung, source.clone(), 1, 4);
+    let mut sender = SendEnd::<Linux>::new(JOB, terms, &plan, setup.durability, source.clone(), 1, 4);
     let mut receiver =
-        RecvEnd::<Linux>::new(JOB, terms, &plan, setup.rung, sink.clone(), 1, setup.keep, [1; 8], Carried::new());
+        RecvEnd::<Linux>::new(JOB, terms, &plan, setup.durability, sink.clone(), 1, setup.keep, [1; 8], Carried::new());
     let landed = Arc::new(AtomicU64::new(0));
     let one = Side::start(setup, terms, Role::Send(source.clone()), hook.clone(), landed.clone());
     let two = Side::start(setup, terms, Role::Recv(sink.clone()), hook.clone(), landed.clone());

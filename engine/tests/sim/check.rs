@@ -17,7 +17,7 @@ use engine::tree::commit::{Settled, Task};
 use engine::tree::is_ours;
 use proto::journal::{JournalHeader, Replay, encode_header};
 use proto::manifest::{Entry, EntryId};
-use proto::wire::control::{Corrupt, DigestKind, FaultKind, Frame, Rung, Want};
+use proto::wire::control::{Corrupt, DigestKind, Durability, FaultKind, Frame, Want};
 
 use crate::disk::{Disk, Kind};
 use crate::scenario::{CHUNK_BYTES, RunPlan, Scenario, Versions};
@@ -293,11 +293,11 @@ impl Watch {
 
     /// After a crash. `cut`: the power was lost, too.
     pub(crate) fn after_crash(&mut self, sink: &mut Disk, scenario: &Scenario, versions: &Versions, cut: bool) {
-        let rung = scenario.rung;
+        let durability = scenario.durability;
         if cut {
             self.noted.clear();
         }
-        if cut && rung < Rung::Flushed {
+        if cut && durability < Durability::Flushed {
             // Below `flushed` nothing is promised for a power cut, and a torn file may keep length and time: its user removes it.
             self.flushed.clear();
             self.committed.clear();
@@ -316,7 +316,7 @@ impl Watch {
                 String::from_utf8_lossy(path)
             );
         }
-        if cut && rung < Rung::Published {
+        if cut && durability < Durability::Published {
             self.committed.clear(); // contents are durable, names need not be
             return;
         }

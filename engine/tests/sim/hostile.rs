@@ -26,7 +26,7 @@ use proto::negotiate::Cipher;
 use proto::packet::{self, Control};
 use proto::rate::{ControllerKind, Policy, RateConfig};
 use proto::wire::chunk::{ChunkKind, Header, PackLine};
-use proto::wire::control::{ChunkRange, Compare, Corrupt, DigestKind, EntryFault, FaultKind, Frame, Rung, Want};
+use proto::wire::control::{ChunkRange, Compare, Corrupt, DigestKind, Durability, EntryFault, FaultKind, Frame, Want};
 use sys::mem::Pool;
 
 use crate::disk::{Clock, Content, Disk, Kind};
@@ -194,9 +194,9 @@ pub(crate) fn hostile_sender(seed: u64) -> Option<Stop> {
     let mut rng = Rng::new(seed);
     let mut honest = Honest::new(&mut rng, |disk| Role::Recv(Arc::new(SimSink(disk.clone(), 1))));
     let sink = Arc::new(SimSink(honest.disk.clone(), 1));
-    let rung = *rng.pick(&[Rung::Written, Rung::Published]);
+    let durability = *rng.pick(&[Durability::Written, Durability::Published]);
     let plan = plan_of(&terms(), 1, (1, 1));
-    let mut end = RecvEnd::<Sim>::new(JOB, terms(), &plan, rung, sink.clone(), 1, true, [0; 8], Carried::new());
+    let mut end = RecvEnd::<Sim>::new(JOB, terms(), &plan, durability, sink.clone(), 1, true, [0; 8], Carried::new());
     end.compare_by(*rng.pick(&[Compare::Never, Compare::Changed, Compare::Always]));
     end.prune(rng.permille(500).then_some(3));
     let mut out = Outbox::default();
@@ -287,7 +287,7 @@ pub(crate) fn hostile_receiver(seed: u64) -> Option<Stop> {
     }
     let source = Arc::new(SimSource(honest.disk.clone()));
     let plan = plan_of(&terms(), 1, (1, 1));
-    let mut end = SendEnd::<Sim>::new(JOB, terms(), &plan, Rung::Written, source.clone(), 1, 4);
+    let mut end = SendEnd::<Sim>::new(JOB, terms(), &plan, Durability::Written, source.clone(), 1, 4);
     let files = source;
     let mut out = Outbox::default();
     end.scan(scan(&honest.disk), &mut out);
@@ -329,7 +329,7 @@ pub(crate) fn teller_of_holes() -> (Option<Stop>, u64) {
     let clock = Clock::default();
     let sink = Arc::new(SimSink(Arc::new(Mutex::new(Disk::new(clock, Rng::new(1)))), 1));
     let plan = plan_of(&terms(), 1, (1, 1));
-    let mut end = RecvEnd::<Sim>::new(JOB, terms(), &plan, Rung::Written, sink, 1, true, [0; 8], Carried::new());
+    let mut end = RecvEnd::<Sim>::new(JOB, terms(), &plan, Durability::Written, sink, 1, true, [0; 8], Carried::new());
     let mut out = Outbox::default();
     let file = Entry {
         id: 0,
@@ -363,7 +363,7 @@ pub(crate) fn committed_as(lie: Option<[u8; 32]>, large: bool) -> Result<u64, St
     honest.disk.lock().expect("one thread").plant(b"f", Kind::File(Content::of(bytes)), 0o644, (1, 1));
     let source = Arc::new(SimSource(honest.disk.clone()));
     let plan = plan_of(&terms(), 1, (1, 1));
-    let mut end = SendEnd::<Sim>::new(JOB, terms(), &plan, Rung::Written, source, 1, 4);
+    let mut end = SendEnd::<Sim>::new(JOB, terms(), &plan, Durability::Written, source, 1, 4);
     let mut out = Outbox::default();
     end.scan(scan(&honest.disk), &mut out);
     end.scan_ended(&mut out);
@@ -405,7 +405,7 @@ pub(crate) fn without_room() -> (Option<RailEnd>, u64) {
     honest.disk.lock().expect("one thread").plant(b"f", file, 0o644, (1, 1));
     let source = Arc::new(SimSource(honest.disk.clone()));
     let plan = plan_of(&terms(), 1, (1, 1));
-    let mut end = SendEnd::<Sim>::new(JOB, terms(), &plan, Rung::Written, source, 1, 4);
+    let mut end = SendEnd::<Sim>::new(JOB, terms(), &plan, Durability::Written, source, 1, 4);
     let mut out = Outbox::default();
     end.scan(scan(&honest.disk), &mut out);
     end.scan_ended(&mut out);

@@ -228,7 +228,7 @@ impl<'a> Run<'a> {
         watch: &'a mut Watch,
     ) -> Run<'a> {
         let world = Arc::new(Mutex::new(world(&clock, net(&clock, &mut rng, &plan), &plan)));
-        let (terms, rung) = (scenario.terms, scenario.rung);
+        let (terms, durability) = (scenario.terms, scenario.durability);
         let source_tree = Arc::new(SimSource(source.clone()));
         let sink_tree = Arc::new(SimSink::begin(&sink));
         let send = || Role::Send(source_tree.clone());
@@ -242,13 +242,13 @@ impl<'a> Run<'a> {
         let crews = [first, second];
         let agreed = plan_of(&terms, plan.rails as u16, (1, 1));
         let mut sender =
-            SendEnd::new(JOBS[0], terms, &agreed, rung, source_tree.clone(), plan.sender_workers, plan.depth);
+            SendEnd::new(JOBS[0], terms, &agreed, durability, source_tree.clone(), plan.sender_workers, plan.depth);
         let boot = sink.lock().expect("one thread").boot.to_le_bytes();
         let mut receiver = RecvEnd::new(
             crews[1].job,
             terms,
             &agreed,
-            rung,
+            durability,
             sink_tree.clone(),
             crews[1].mail.len(),
             true,

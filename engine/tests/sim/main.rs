@@ -67,7 +67,7 @@ fn story_with(
         scenario.runs.drain(..scenario.runs.len() - 1);
     }
     let mut watch = Watch::new(loud);
-    watch.say(0, || format!("seed {seed}: {:?}, rung {:?}", scenario.terms, scenario.rung));
+    watch.say(0, || format!("seed {seed}: {:?}, durability {:?}", scenario.terms, scenario.durability));
     let mut runs = 0;
     for mut plan in scenario.runs.clone() {
         alter(&mut plan);

@@ -14,7 +14,7 @@ use proto::flow::FlowConfig;
 use proto::manifest::NodeKind;
 use proto::negotiate::Cipher;
 use proto::rate::{ControllerKind, Policy, RateConfig};
-use proto::wire::control::{Compare, DigestKind, Rung};
+use proto::wire::control::{Compare, DigestKind, Durability};
 
 use crate::disk::{Carried, Content, Disk, Kind};
 use crate::net::Weather;
@@ -111,7 +111,7 @@ impl RunPlan {
 #[derive(Debug)]
 pub(crate) struct Scenario {
     pub(crate) terms: Terms,
-    pub(crate) rung: Rung,
+    pub(crate) durability: Durability,
     /// What stands at the sink is compared.
     pub(crate) compare: Compare,
     /// What the source does not have is removed.
@@ -409,13 +409,14 @@ impl Scenario {
         if digest == DigestKind::Blake3 {
             covers.push(Cover::Hashed);
         }
-        let rung = *rng.pick(&[Rung::Written, Rung::Flushed, Rung::Published, Rung::Published]);
+        let durability =
+            *rng.pick(&[Durability::Written, Durability::Flushed, Durability::Published, Durability::Published]);
         let terms = Terms {
             chunk_bytes: CHUNK_BYTES,
             digest,
             cipher: *rng.pick(&[Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305]),
             cover: *rng.pick(&covers),
-            publish_small: rung < Rung::Flushed,
+            publish_small: durability < Durability::Flushed,
         };
         let troubled = rng.below(4) as usize;
         let mut runs: Vec<RunPlan> = (0..=troubled).map(|_| run_plan(rng)).collect();
@@ -432,7 +433,7 @@ impl Scenario {
             }
         }
         let compare = *rng.pick(&[Compare::Never, Compare::Changed, Compare::Always]);
-        Scenario { terms, rung, compare, prune: rng.permille(300), runs }
+        Scenario { terms, durability, compare, prune: rng.permille(300), runs }
     }
 
     /// Faults of disks need to know the names.

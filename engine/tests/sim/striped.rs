@@ -19,7 +19,7 @@ use proto::ledger::chunk_len;
 use proto::manifest::{Entry, EntryKind, Meta};
 use proto::negotiate::Cipher;
 use proto::striped::{Join, Whole};
-use proto::wire::control::{DigestKind, NO_DIGEST, Rung};
+use proto::wire::control::{DigestKind, Durability, NO_DIGEST};
 
 use crate::disk::{Clock, Disk, Kind};
 use crate::rng::Rng;
@@ -178,7 +178,7 @@ fn run(disks: &[SharedDisk], entry: &Arc<Entry>, rng: &mut Rng, told: &mut Vec<u
         return false;
     }
     let volume = set.volume_of(entry.id);
-    let task = Task::Publish { volume, entries: vec![entry.clone()], rung: Rung::Published };
+    let task = Task::Publish { volume, entries: vec![entry.clone()], durability: Durability::Published };
     let Settled::Published { results, .. } = commit::run(&*set, task) else { panic!("a publication") };
     results.iter().all(Result::is_ok) && !is_dead()
 }

@@ -20,7 +20,7 @@ use engine::tree::{beside, beside_of, is_ours};
 use proto::manifest::{Entry, EntryKind, Meta, NodeKind, Xattr};
 use proto::striped::Whole;
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
-use proto::wire::control::Rung;
+use proto::wire::control::Durability;
 
 use crate::disk::{Carried, Disk, Kind, SECTOR, parent};
 
@@ -200,8 +200,8 @@ impl SimSink {
         disk.set_meta(ino, mode, Some((entry.mtime_s, entry.mtime_ns)))
     }
 
-    fn ready(&self, disk: &mut Disk, entry: &Entry, rung: Rung, sync: bool) -> io::Result<()> {
-        if entry.bytes() <= PACK_FILE_BYTES_MAX && !(sync && rung >= Rung::Flushed) {
+    fn ready(&self, disk: &mut Disk, entry: &Entry, durability: Durability, sync: bool) -> io::Result<()> {
+        if entry.bytes() <= PACK_FILE_BYTES_MAX && !(sync && durability >= Durability::Flushed) {
             return Ok(());
         }
         let part = disk.open(&self.part_of(entry))?;
@@ -209,7 +209,7 @@ impl SimSink {
             disk.truncate(part, entry.bytes())?;
             SimSink::set(disk, part, entry)?;
         }
-        if sync && rung >= Rung::Flushed {
+        if sync && durability >= Durability::Flushed {
             disk.sync_data(part)?;
         }
         Ok(())
@@ -392,16 +392,16 @@ impl Publish for SimSink {
         if firm == Firm::Named { disk.sync_names() } else { Ok(()) }
     }
 
-    fn settle(&self, rung: Rung) -> io::Result<()> {
-        if rung == Rung::Published { lock(&self.0).sync_all() } else { Ok(()) }
+    fn settle(&self, durability: Durability) -> io::Result<()> {
+        if durability == Durability::Published { lock(&self.0).sync_all() } else { Ok(()) }
     }
 
-    fn publish(&self, entries: &[Arc<Entry>], rung: Rung, results: &mut Vec<io::Result<()>>) {
+    fn publish(&self, entries: &[Arc<Entry>], durability: Durability, results: &mut Vec<io::Result<()>>) {
         let mut disk = lock(&self.0);
-        let together = rung >= Rung::Flushed && entries.len() >= 64;
-        let named = |entry: &Entry| rung < Rung::Flushed && entry.bytes() <= PACK_FILE_BYTES_MAX;
+        let together = durability >= Durability::Flushed && entries.len() >= 64;
+        let named = |entry: &Entry| durability < Durability::Flushed && entry.bytes() <= PACK_FILE_BYTES_MAX;
         for entry in entries {
-            results.push(if named(entry) { Ok(()) } else { self.ready(&mut disk, entry, rung, !together) });
+            results.push(if named(entry) { Ok(()) } else { self.ready(&mut disk, entry, durability, !together) });
         }
         let mut all = if together { disk.sync_all() } else { Ok(()) };
         if all.is_ok() {
@@ -412,7 +412,7 @@ impl Publish for SimSink {
                     folders.insert(parent(&entry.path));
                 }
             }
-            if rung == Rung::Published && !folders.is_empty() {
+            if durability == Durability::Published && !folders.is_empty() {
                 all = disk.sync_names();
             }
         }

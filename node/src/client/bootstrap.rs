@@ -24,7 +24,7 @@ const LOOK: &str =
 /// gzip's level: 9 saves another 0.5 % and takes twice as long (docs/design/023-shipped-binary.md).
 const LEVEL: u32 = 6;
 /// LZMA's: 1 saves another 2 % and takes 1.8 times as long (the same page).
-const LZMA_LEVEL: u32 = 0;
+const LZMA_LEVEL: u32 = 1;
 
 /// How the binary travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -32,7 +32,7 @@ use text::exit::{Exit, Failure};
 
 /// Copies within this host.
 pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], events: &mut Events<'_>) -> Result<Exit, Failure> {
-    let (path_base, dry, rung) = (PathBase::here(), copy.request.dry_run, copy.request.rung);
+    let (path_base, dry, durability) = (PathBase::here(), copy.request.dry_run, copy.request.durability);
     let target = target(copy, &path_base, paths, to)?;
     let id = session::job_id()?;
     let source = source(copy, &path_base, paths, to, &target, &id)?;
@@ -56,8 +56,8 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], events: &mut 
         identity: &copy.identity,
         peer_key: copy.identity.public(),
         plan: plan.clone(),
-        terms: offer::terms(&plan, rung),
-        rung,
+        terms: offer::terms(&plan, durability),
+        durability,
         layout: copy.layout,
         dry,
         known: None,
@@ -92,7 +92,7 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], events: &mut 
         plan: &plan,
         choices: &choices,
         shared: true,
-        rung,
+        durability,
         compare: sync.compare,
     };
     let ended = turn_both(sender, receiver, events);

@@ -15,7 +15,7 @@ use engine::tree::source::LinuxSource;
 use proto::books::{Books, STAGES, Stage, limiter};
 use proto::layout::Layout;
 use proto::negotiate::{Choice, Cipher, Offer, Plan};
-use proto::wire::control::{Compare, Direction, Rung};
+use proto::wire::control::{Compare, Direction, Durability};
 
 use crate::client::{Copy, session};
 use crate::event::Events;
@@ -86,7 +86,7 @@ pub struct Facts<'a> {
     /// Both ends use the same cores.
     pub shared: bool,
     /// How durable.
-    pub rung: Rung,
+    pub durability: Durability,
     /// What was compared of what stands at the destination.
     pub compare: Compare,
 }
@@ -374,7 +374,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, events: &mut Events<'_>) -> Resu
         cipher: tcp.then(|| cipher_name(facts.plan)),
         integrity_only: plan.integrity_only && tcp && !plan.bare,
         bare: plan.bare,
-        rung: facts.rung,
+        durability: facts.durability,
         faults,
         choices: facts.choices.iter().cloned().chain(outcome.storage).collect(),
     };

@@ -227,7 +227,7 @@ fn open_frame(
         dry: copy.request.dry_run,
         compare: sync(copy).compare,
         prune: sync(copy).prune,
-        rung: copy.request.rung,
+        durability: copy.request.durability,
         aspects: copy.request.aspects,
         numeric: copy.request.numeric_ids,
         rules: copy.choice.rules.clone(),
@@ -552,7 +552,7 @@ impl Session {
         let wake = Event::new().map_err(|error| Exit::of_io(&error).fail("start the job", error))?;
         let (path, weights) = (self.known_of_path(), self.weigh(copy, &peers));
         let rails = Rails::dial_net(&peers, &secret, direction == Direction::Push, path, self.early.take(), &wake);
-        let (rung, dry) = (self.open.rung, copy.request.dry_run);
+        let (durability, dry) = (self.open.durability, copy.request.dry_run);
         let default = receipt::default_path(&copy.home, &self.open.job);
         let (no, lent) = (next_job(), copy.lent);
         let _forget = lent.map(|lent| Forget(lent, self.open.job, no));
@@ -562,8 +562,8 @@ impl Session {
             peer_key: self.link.peer_key(),
             link: self.link,
             identity: &copy.identity,
-            terms: offer::terms(&plan, rung),
-            rung,
+            terms: offer::terms(&plan, durability),
+            durability,
             layout: copy.layout,
             dry,
             known: self.known,
@@ -598,7 +598,7 @@ impl Session {
             plan: &self.agreed.plan,
             choices: &self.agreed.choices,
             shared,
-            rung,
+            durability,
             compare: if self.open.direction == Direction::Pull { self.open.compare } else { self.agreed.compare },
         };
         let outcome = turn(job, copy, events)?;

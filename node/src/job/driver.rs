@@ -60,7 +60,7 @@ use proto::session::settings::{Settings, ShownRate};
 use proto::session::share::PathShares;
 use proto::session::stall::Stall;
 use proto::session::{Moment, PULSE};
-use proto::wire::control::{Compare, Frame, Rung};
+use proto::wire::control::{Compare, Durability, Frame};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sys::event::Event;
 
@@ -136,7 +136,7 @@ pub struct Job<'a> {
     /// The same, for workers.
     pub terms: Terms,
     /// How durable.
-    pub rung: Rung,
+    pub durability: Durability,
     /// The volumes of the destination, if it is a set of them.
     pub layout: Option<Layout>,
     /// Which end.
@@ -366,7 +366,7 @@ pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Resul
             driver.end.record(),
             Record {
                 terms: driver.job.terms,
-                rung: driver.job.rung,
+                durability: driver.job.durability,
                 tally: Default::default(),
                 faults: vec![],
                 lines: vec![],
@@ -769,7 +769,7 @@ fn begin_receipt(job: &Job<'_>) -> (Option<ReceiptFile>, Option<String>) {
     let sends = matches!(job.way, Way::Send(_));
     let (by, sender, receiver) = if sends { (Signer::Sender, own, peer) } else { (Signer::Receiver, peer, own) };
     let (digest, bare) = (job.plan.digest, job.plan.bare);
-    let head = Head { job: job.id, digest, rung: job.rung, layout: job.layout, bare, sender, receiver };
+    let head = Head { job: job.id, digest, durability: job.durability, layout: job.layout, bare, sender, receiver };
     match ReceiptFile::begin(path.clone(), by, &head, job.carry.clone()) {
         Ok(receipt) => (Some(receipt), None),
         Err(error) => (None, Some(format!("no receipt can be kept at {}: {error}", path.display()))),

@@ -110,7 +110,7 @@ fn interfaces() -> Vec<Interface> {
 
 /// What workers must know of a plan.
 #[must_use]
-pub fn terms(plan: &Plan, rung: proto::wire::control::Rung) -> Terms {
+pub fn terms(plan: &Plan, durability: proto::wire::control::Durability) -> Terms {
     let cover = match (plan.integrity_only, plan.digest) {
         _ if plan.bare => Cover::Bare,
         (false, _) => Cover::Sealed,
@@ -122,7 +122,7 @@ pub fn terms(plan: &Plan, rung: proto::wire::control::Rung) -> Terms {
         digest: plan.digest,
         cipher: plan.cipher,
         cover,
-        publish_small: rung < proto::wire::control::Rung::Flushed,
+        publish_small: durability < proto::wire::control::Durability::Flushed,
     }
 }
 

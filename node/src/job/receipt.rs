@@ -225,7 +225,7 @@ fn adopt(from: &Path, top: &[u8], to: &Path) -> io::Result<()> {
         {
             it.entry.path = below.into();
             out.clear();
-            receipt::write_entry(&mut out, &it.entry, Some(&digest), kind, it.rung);
+            receipt::write_entry(&mut out, &it.entry, Some(&digest), kind, it.durability);
             file.write_all(&out)?;
         }
         line.clear();
@@ -260,7 +260,7 @@ fn carried(path: &Path) -> Carried {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proto::wire::control::{DigestKind, Rung};
+    use proto::wire::control::{DigestKind, Durability};
 
     #[test]
     fn lines_of_the_run_that_made_the_folder_are_those_of_the_next() {
@@ -280,7 +280,7 @@ mod tests {
                 mtime_ns: 2,
                 meta: Default::default(),
             };
-            receipt::write_entry(&mut lines, &entry, Some(&[digest; 32]), DigestKind::Blake3, Rung::Published);
+            receipt::write_entry(&mut lines, &entry, Some(&[digest; 32]), DigestKind::Blake3, Durability::Published);
         }
         lines.extend_from_slice(b"f torn");
         fs::write(&first, &lines).expect("written");
@@ -299,7 +299,7 @@ mod tests {
         let head = |sender: u8| Head {
             job: [7; 16],
             digest: DigestKind::Blake3,
-            rung: Rung::Published,
+            durability: Durability::Published,
             layout: None,
             bare: false,
             sender: [sender; 32],
@@ -326,7 +326,7 @@ mod tests {
         let head = Head {
             job: [7; 16],
             digest: DigestKind::Blake3,
-            rung: Rung::Published,
+            durability: Durability::Published,
             layout: None,
             bare: false,
             sender: [1; 32],

@@ -446,7 +446,8 @@ pub struct Done {
     #[serde(default)]
     pub durability: String,
     /// The same, under its former name.
-    pub rung: String,
+    #[serde(rename = "rung")]
+    pub former_durability: String,
     /// All failed entries.
     pub faults_count: u64,
     /// How many of which kind, most serious first.
@@ -526,8 +527,8 @@ impl Done {
             cipher: report.cipher.clone(),
             integrity_only: report.integrity_only,
             bare: report.bare,
-            durability: report.rung.name().to_owned(),
-            rung: report.rung.name().to_owned(),
+            durability: report.durability.name().to_owned(),
+            former_durability: report.durability.name().to_owned(),
             faults_count: report.faults.count(),
             faults_by_kind: report.faults.by_kind().map(|(kind, count)| (fault_word(kind).to_owned(), count)).collect(),
             faults: report.faults.first().iter().map(FaultRecord::of).collect(),

@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime};
 use engine::machine::unpreserved::Unpreserved;
 use proto::books::{Books, Verdict};
 use proto::negotiate::Choice;
-use proto::wire::control::{Compare, DigestKind, Direction, EntryFault, FaultKind, Rung};
+use proto::wire::control::{Compare, DigestKind, Direction, Durability, EntryFault, FaultKind};
 
 pub use explain::Explained;
 use text::exit::{Exit, SERIOUSNESS};
@@ -48,7 +48,7 @@ pub struct RailShare {
 pub struct Progress {
     /// Bytes of all files found so far; final once `scan_done`. `None`: nothing known yet.
     pub bytes_total: Option<u64>,
-    /// Bytes that need nothing more: moved at the rung asked for, or kept.
+    /// Bytes that need nothing more: moved at the durability level asked for, or kept.
     pub bytes_done: u64,
     /// Files found so far.
     pub files_total: u64,
@@ -274,8 +274,8 @@ pub struct EndReport {
     pub integrity_only: bool,
     /// Payload that nothing vouched for: digests are of what arrived.
     pub bare: bool,
-    /// The rung that all moved files reached.
-    pub rung: Rung,
+    /// The durability level that all moved files reached.
+    pub durability: Durability,
     /// Entries that failed.
     pub faults: Faults,
     /// What was negotiated, each choice with its reason.

@@ -63,7 +63,7 @@ word_or_none!(cipher: proto::negotiate::Cipher {
 });
 word_or_none!(driver: proto::negotiate::Driver { Uring = "uring", Plain = "plain" });
 one_word!(compare: proto::wire::control::Compare { Never = "never", Changed = "changed", Always = "always" });
-one_word!(rung: proto::wire::control::Rung {
+one_word!(durability: proto::wire::control::Durability {
     Received = "received",
     Written = "written",
     Flushed = "flushed",

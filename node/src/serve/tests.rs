@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicU32;
 
 use proto::error::{Breach, Refusal};
-use proto::wire::control::{Compare, Direction, Frame, Open, Rung};
+use proto::wire::control::{Compare, Direction, Durability, Frame, Open};
 
 use super::*;
 use crate::address::Address;
@@ -280,7 +280,7 @@ fn open(link: &Link, direction: Direction, path: &str) -> Open {
         dry: false,
         compare: Compare::Never,
         prune: None,
-        rung: Rung::Written,
+        durability: Durability::Written,
         aspects: Default::default(),
         numeric: false,
         rules: vec![],

@@ -8,10 +8,12 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::{EntryLine, HEX, HEX_UPPER, Head, Line, RECEIPT_LINE_BYTES_MAX, ReceiptError, Signer, rung_word, stays};
+use super::{
+    EntryLine, HEX, HEX_UPPER, Head, Line, RECEIPT_LINE_BYTES_MAX, ReceiptError, Signer, durability_word, stays,
+};
 use crate::layout::{Layout, Stripe, VOLUMES_MAX};
 use crate::manifest::{ENTRY_PATH_BYTES_MAX, Entry, EntryKind, Meta, NodeKind, check_path};
-use crate::wire::control::{Digest, DigestKind, FILE_BYTES_MAX, Rung};
+use crate::wire::control::{Digest, DigestKind, Durability, FILE_BYTES_MAX};
 
 /// What a line was, for the caller that hashes the body and compares files.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,10 +44,10 @@ enum Next {
     Title,
     /// to: `DigestKind`
     Job,
-    /// to: `Rung`
+    /// to: `Durability`
     DigestKind,
     /// to: `SenderKey`
-    Rung,
+    Durability,
     /// A layout, and that the source is unread, may come before it; to: `ReceiverKey`
     SenderKey,
     /// to: `Entry`
@@ -88,7 +90,7 @@ impl Reading {
         let head = Head {
             job: [0; 16],
             digest: DigestKind::Blake3,
-            rung: Rung::Received,
+            durability: Durability::Received,
             layout: None,
             bare: false,
             sender: [0; 32],
@@ -122,10 +124,10 @@ impl Reading {
             }
             (Next::DigestKind, Line::DigestKind(kind)) => {
                 self.head.digest = kind;
-                (Next::Rung, Taken::Body)
+                (Next::Durability, Taken::Body)
             }
-            (Next::Rung, Line::Rung(rung)) => {
-                self.head.rung = rung;
+            (Next::Durability, Line::Durability(durability)) => {
+                self.head.durability = durability;
                 (Next::SenderKey, Taken::Body)
             }
             (Next::SenderKey, Line::Bare) if !self.head.bare => {
@@ -226,7 +228,7 @@ pub fn parse_line(line: &[u8]) -> Result<Line, ReceiptError> {
             b"crc64" => DigestKind::Crc64,
             _ => return Err(ReceiptError::LineUnknown),
         }),
-        b"rung" => Line::Rung(rung_of(next()?, Rung::name)?),
+        b"rung" => Line::Durability(durability_of(next()?, Durability::name)?),
         b"stripe" => {
             let stripe = Stripe::by_name(next()?).ok_or(ReceiptError::LineUnknown)?;
             let volumes = u16::try_from(number(next()?)?).map_err(|_| ReceiptError::Number)?;
@@ -276,7 +278,7 @@ fn parse_entry<'a>(
     let bytes = number(next()?)?;
     let mode = u32::try_from(radix(next()?, 8)?).map_err(|_| ReceiptError::Number)?;
     let (mtime_s, mtime_ns) = time(next()?)?;
-    let rung = rung_of(next()?, rung_word)?;
+    let durability = durability_of(next()?, durability_word)?;
     let path = match next()? {
         b"." => Vec::new(),
         b"" => return Err(ReceiptError::Path),
@@ -301,7 +303,7 @@ fn parse_entry<'a>(
         return Err(ReceiptError::Number);
     }
     let entry = Entry { id: 0, path: path.into_boxed_slice(), kind, mode, mtime_s, mtime_ns, meta: Meta::default() };
-    Ok(EntryLine { entry, digest, rung })
+    Ok(EntryLine { entry, digest, durability })
 }
 
 /// A first name is a path like any other, and never the destination itself.
@@ -313,10 +315,10 @@ fn first_name(word: &[u8]) -> Result<Box<[u8]>, ReceiptError> {
     Ok(path.into_boxed_slice())
 }
 
-fn rung_of(word: &[u8], spelling: fn(Rung) -> &'static str) -> Result<Rung, ReceiptError> {
-    [Rung::Received, Rung::Written, Rung::Flushed, Rung::Published]
+fn durability_of(word: &[u8], spelling: fn(Durability) -> &'static str) -> Result<Durability, ReceiptError> {
+    [Durability::Received, Durability::Written, Durability::Flushed, Durability::Published]
         .into_iter()
-        .find(|&rung| spelling(rung).as_bytes() == word)
+        .find(|&durability| spelling(durability).as_bytes() == word)
         .ok_or(ReceiptError::LineUnknown)
 }
 

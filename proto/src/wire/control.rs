@@ -17,7 +17,7 @@ use crate::negotiate::{Offer, Plan, RequestedSettings, Resources};
 use crate::wire::chunk::PACK_FILE_BYTES_MAX;
 pub use crate::wire::chunk::{ChunkId, Digest, FILE_BYTES_MAX};
 use crate::wire::request::RelayRequest;
-pub use crate::wire::request::{Compare, RULES_BYTES_MAX, RULES_MAX, Rung, TEXT_BYTES_MAX};
+pub use crate::wire::request::{Compare, Durability, RULES_BYTES_MAX, RULES_MAX, TEXT_BYTES_MAX};
 
 /// Which way the bytes go, seen from the initiator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,8 +56,8 @@ pub struct Open {
     pub compare: Compare,
     /// Entries at the destination that the source does not have are removed, if they are no more than so many; `None`: they stay.
     pub prune: Option<u64>,
-    /// The rung the user asked for.
-    pub rung: Rung,
+    /// The durability level the user asked for.
+    pub durability: Durability,
     /// What is to be kept of the entries.
     pub aspects: Aspects,
     /// Owners go by number; otherwise by name, where the receiver knows it.
@@ -168,14 +168,14 @@ pub enum Frame {
     ScanEnd { entries: u64, files: u64, bytes: u64, faults: u64 },
     /// 8: Receiver: answers to file entries.
     Wants(Vec<(EntryId, Want)>),
-    /// 9: Receiver: these chunks are written (or received, by the rung). Ranges of chunk ids.
+    /// 9: Receiver: these chunks are written (or received, by the durability level). Ranges of chunk ids.
     Acks(Vec<ChunkRange>),
     /// 10: Receiver: this chunk came corrupt; send it again.
     Nack { chunk: ChunkId, corrupt: Corrupt },
     /// 11: Sender: all chunks of the file were read, it did not change meanwhile, and this is its digest (None: some
     /// chunks were kept from an earlier run, so only the receiver can know).
     FileEnd { entry: EntryId, digest: Option<Digest> },
-    /// 12: Receiver: entries are resolved at the job's rung, with their digests (zero for folders and links).
+    /// 12: Receiver: entries are resolved at the job's durability level, with their digests (zero for folders and links).
     Committed(Vec<(EntryId, Digest)>),
     /// 13: Either: an entry failed.
     Faults(Vec<EntryFault>),

@@ -187,7 +187,7 @@ fn open(from: &mut Reader<'_>) -> Result<Open, Breach> {
         dry: from.flag()?,
         compare: compare(from)?,
         prune: prune(from)?,
-        rung: Rung::from_byte(from.u8()?)?,
+        durability: Durability::from_byte(from.u8()?)?,
         aspects: aspects(from)?,
         numeric: from.flag()?,
         rules: rules(from)?,
@@ -458,17 +458,17 @@ impl Compare {
     }
 }
 
-impl Rung {
-    /// The rung with this number on the wire.
+impl Durability {
+    /// The durability level with this number on the wire.
     ///
     /// # Errors
     /// `FieldOutOfRange` above the ladder.
-    pub fn from_byte(byte: u8) -> Result<Rung, Breach> {
+    pub fn from_byte(byte: u8) -> Result<Durability, Breach> {
         Ok(match byte {
-            0 => Rung::Received,
-            1 => Rung::Written,
-            2 => Rung::Flushed,
-            3 => Rung::Published,
+            0 => Durability::Received,
+            1 => Durability::Written,
+            2 => Durability::Flushed,
+            3 => Durability::Published,
             _ => return Err(Breach::FieldOutOfRange),
         })
     }
@@ -477,10 +477,10 @@ impl Rung {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Rung::Received => "received",
-            Rung::Written => "written",
-            Rung::Flushed => "flushed",
-            Rung::Published => "published",
+            Durability::Received => "received",
+            Durability::Written => "written",
+            Durability::Flushed => "flushed",
+            Durability::Published => "published",
         }
     }
 }

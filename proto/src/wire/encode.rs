@@ -299,7 +299,7 @@ fn put_open(out: &mut Vec<u8>, open: &Open) {
     out.push(u8::from(open.keep));
     out.push(u8::from(open.dry));
     put_compare(out, open.compare, open.prune);
-    out.push(open.rung as u8);
+    out.push(open.durability as u8);
     put!(out, open.aspects.bits());
     out.push(u8::from(open.numeric));
     put_list(out, &open.rules, |out, rule| put_text(out, rule, TEXT_BYTES_MAX));

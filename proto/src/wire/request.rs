@@ -35,9 +35,9 @@ pub const PATH_WEIGHT_MAX: u32 = 1_000_000;
 /// Bytes of the shortest path: family, remote IPv4 address, no local address, no weight.
 const PATH_BYTES_MIN: usize = 1 + 4 + 1 + 4;
 
-/// How durable a byte is. Order is the ladder: a later rung includes the earlier ones.
+/// How durable a byte is. Order is the ladder: a later durability level includes the earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rung {
+pub enum Durability {
     /// Opened and checked in the receiver's memory.
     Received,
     /// Handed to the file system.
@@ -125,7 +125,7 @@ pub struct RelayRequest {
     /// The destination is a set of volumes, used so.
     pub stripe: Option<Stripe>,
     /// How durable an entry must be before it counts as done.
-    pub rung: Rung,
+    pub durability: Durability,
     /// Which digest stands for a file.
     pub digest: DigestKind,
     /// The cipher wanted; `None`: by the CPUs of both ends.
@@ -175,7 +175,7 @@ impl Default for RelayRequest {
             compare: Compare::Never,
             prune: None,
             stripe: None,
-            rung: Rung::Published,
+            durability: Durability::Published,
             digest: DigestKind::Blake3,
             cipher: None,
             driver: None,
@@ -222,7 +222,7 @@ impl RelayRequest {
         }
         out.extend_from_slice(&[
             some(self.stripe.map(|it| it as u8)),
-            self.rung as u8,
+            self.durability as u8,
             self.digest as u8,
             some(self.cipher.map(|it| it as u8)),
             some(self.driver.map(|it| it as u8)),
@@ -277,7 +277,7 @@ impl RelayRequest {
             compare: Compare::from_byte(from.u8()?)?,
             prune: if from.flag()? { Some(from.u64()?) } else { None },
             stripe: optional(from, |byte| Stripe::from_byte(byte).ok_or(Breach::FieldOutOfRange))?,
-            rung: Rung::from_byte(from.u8()?)?,
+            durability: Durability::from_byte(from.u8()?)?,
             digest: DigestKind::from_byte(from.u8()?)?,
             cipher: optional(from, Cipher::from_byte)?,
             driver: optional(from, Driver::from_byte)?,

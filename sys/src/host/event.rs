@@ -53,7 +53,7 @@ pub struct Waker(Arc<Bell>);
 #[derive(Debug)]
 struct Bell {
     fd: OwnedFd,
-    rung: AtomicBool,
+    durability: AtomicBool,
 }
 
 impl Waker {
@@ -62,14 +62,14 @@ impl Waker {
         let mut flags = EventfdFlags::CLOEXEC;
         flags.set(EventfdFlags::NONBLOCK, !blocking);
         let fd = eventfd(0, flags)?;
-        Ok(Waker(Arc::new(Bell { fd, rung: AtomicBool::new(false) })))
+        Ok(Waker(Arc::new(Bell { fd, durability: AtomicBool::new(false) })))
     }
 
     /// Makes the driver's `wait` return soon, now or at its next call.
     pub fn wake(&self) {
         // The swap pairs with the one in `seen`: a wake that is swallowed here happens before the driver's return
         // to its caller, who looks into the mailboxes after it.
-        if !self.0.rung.swap(true, Ordering::AcqRel) {
+        if !self.0.durability.swap(true, Ordering::AcqRel) {
             // Cannot block nor fail: the count is at most 1 per `seen`, far below the 2^64-2 at which a write waits.
             let _ = rustix::io::write(&self.0.fd, &1u64.to_ne_bytes());
         }
@@ -77,7 +77,7 @@ impl Waker {
 
     /// Called by a driver that has read the eventfd, before it returns to its caller.
     pub(crate) fn seen(&self) {
-        self.0.rung.swap(false, Ordering::AcqRel);
+        self.0.durability.swap(false, Ordering::AcqRel);
     }
 
     /// Reads a non-blocking eventfd empty and notes that the wake was seen.

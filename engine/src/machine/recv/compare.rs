@@ -14,7 +14,7 @@ use proto::error::Breach;
 use proto::ledger::chunk_count;
 use proto::manifest::{Entry, EntryId};
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
-use proto::wire::control::{ChunkRange, Compare, Digest, Frame, HAVE_DIGESTS_MAX, Rung, Want};
+use proto::wire::control::{ChunkRange, Compare, Digest, Durability, Frame, HAVE_DIGESTS_MAX, Want};
 
 use super::parts::{first_runs, gaps};
 use super::{RecvEnd, show};
@@ -180,7 +180,7 @@ impl<P: Platform> RecvEnd<P> {
 
     /// The same, where what is kept has journals on these volumes.
     fn ask_rest(&mut self, entry: &Arc<Entry>, kept: &[(u64, Digest)], volumes: &[usize], out: &mut Outbox<P>) {
-        let promised = !kept.is_empty() && self.record.rung >= Rung::Flushed;
+        let promised = !kept.is_empty() && self.record.durability >= Durability::Flushed;
         let want = self.begin(entry, kept, volumes, promised);
         self.tell(entry, want, out);
     }
@@ -255,7 +255,7 @@ impl<P: Platform> RecvEnd<P> {
         let header = (entry.bytes() > JOURNAL_FILE_BYTES_MIN).then(|| self.journal_header(entry).into());
         let comparing = &self.comparing[&entry.id];
         let (sign, kept) = (comparing.old.sign, comparing.kept.clone());
-        let durable = self.record.rung >= Rung::Flushed;
+        let durable = self.record.durability >= Durability::Flushed;
         out.looks.push(Look::Carry { entry: entry.clone(), sign, kept, header, durable });
     }
 }

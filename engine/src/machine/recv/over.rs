@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 
 use proto::manifest::{Entry, EntryId};
-use proto::wire::control::{EntryFault, FaultKind, Frame, Rung};
+use proto::wire::control::{Durability, EntryFault, FaultKind, Frame};
 
 use super::RecvEnd;
 use crate::machine::{Outbox, fault};
@@ -70,7 +70,7 @@ impl<P: Platform> RecvEnd<P> {
     pub(super) fn published(&mut self, entry: &Arc<Entry>) {
         let Some(digest) = self.digests.remove(&entry.id) else { return };
         let flushed = self.coming.remove(&entry.id).map_or(0, |coming| coming.durable_bytes);
-        if self.record.rung >= Rung::Flushed {
+        if self.record.durability >= Durability::Flushed {
             // Whole chunks were counted as they were flushed; the last may be short.
             self.record.tally.durable = (self.record.tally.durable + entry.bytes()).saturating_sub(flushed);
         }
@@ -96,7 +96,7 @@ impl<P: Platform> RecvEnd<P> {
         });
         for (volume, entries) in batches.into_iter().enumerate().filter(|(_, entries)| !entries.is_empty()) {
             self.publishing[volume] = true;
-            out.tasks.push(Task::Publish { volume, entries, rung: self.record.rung });
+            out.tasks.push(Task::Publish { volume, entries, durability: self.record.durability });
         }
     }
 

@@ -15,7 +15,7 @@ use proto::journal::{self, JOURNAL_HEADER_BYTES, JournalHeader, Record, Replay};
 use proto::ledger::ChunkState;
 use proto::manifest::{Entry, EntryId};
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
-use proto::wire::control::{Digest, Frame, Rung, WANT_RANGES_MAX, Want};
+use proto::wire::control::{Digest, Durability, Frame, WANT_RANGES_MAX, Want};
 
 use super::coming::{Coming, Fresh, Noting, ReadBack, Taken};
 use super::{RecvEnd, show};
@@ -178,7 +178,7 @@ impl<P: Platform> RecvEnd<P> {
             tree,
             journalled: entry.bytes() > JOURNAL_FILE_BYTES_MIN,
             striped: entry.meta.striped,
-            durable: promised || self.record.rung >= Rung::Flushed,
+            durable: promised || self.record.durability >= Durability::Flushed,
             fresh: volumes.iter().map(begun).collect(),
             closing: false,
             durable_bytes: kept_bytes,
@@ -193,7 +193,7 @@ impl<P: Platform> RecvEnd<P> {
         let terms = &self.record.terms;
         JournalHeader {
             boot_id_hash: self.boot,
-            rung_written_only: self.record.rung < Rung::Flushed,
+            durability_written_only: self.record.durability < Durability::Flushed,
             ..JournalHeader::of(entry, terms.chunk_bytes, terms.digest)
         }
     }
@@ -247,7 +247,7 @@ impl<P: Platform> RecvEnd<P> {
         let bytes = indices.len() as u64 * u64::from(self.record.terms.chunk_bytes);
         self.sink.flushed(volume, id, bytes);
         self.unjournalled.on_journalled(id, bytes);
-        if self.record.rung >= Rung::Flushed {
+        if self.record.durability >= Durability::Flushed {
             coming.durable_bytes += bytes;
             self.record.tally.durable += bytes;
         }
@@ -259,10 +259,10 @@ impl<P: Platform> RecvEnd<P> {
 fn taken(own: &JournalHeader, volume: usize, journal: &[u8]) -> Option<Taken> {
     let replay = Replay::parse(journal);
     let header = replay.header?;
-    let of_this_end = |it: &JournalHeader| (it.boot_id_hash, it.rung_written_only, it.sparse);
-    let (boot_id_hash, rung_written_only, sparse) = of_this_end(own);
-    let fits = JournalHeader { boot_id_hash, rung_written_only, sparse, ..header } == *own
-        && (!header.rung_written_only || header.boot_id_hash == own.boot_id_hash);
+    let of_this_end = |it: &JournalHeader| (it.boot_id_hash, it.durability_written_only, it.sparse);
+    let (boot_id_hash, durability_written_only, sparse) = of_this_end(own);
+    let fits = JournalHeader { boot_id_hash, durability_written_only, sparse, ..header } == *own
+        && (!header.durability_written_only || header.boot_id_hash == own.boot_id_hash);
     if !fits {
         return None;
     }
@@ -271,7 +271,7 @@ fn taken(own: &JournalHeader, volume: usize, journal: &[u8]) -> Option<Taken> {
     };
     let (kept, mut noted) = (chunks_of(&replay.records), chunks_of(&replay.noted));
     noted.retain(|index, _| !kept.contains_key(index));
-    Some(Taken { volume, valid_bytes: replay.valid_bytes, promised: !header.rung_written_only, kept, noted })
+    Some(Taken { volume, valid_bytes: replay.valid_bytes, promised: !header.durability_written_only, kept, noted })
 }
 
 /// Runs of kept chunks, no more than a `Want` can name the gaps of; what is beyond is fetched again.

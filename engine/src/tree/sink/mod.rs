@@ -24,7 +24,7 @@ use proto::manifest::{Aspects, Entry, EntryId, EntryKind};
 use proto::storage::Way;
 use proto::striped::Whole;
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
-use proto::wire::control::{IdName, Rung};
+use proto::wire::control::{Durability, IdName};
 use sys::fs::{Dir, HOLE_BYTES, Kind, Pin, Stat};
 
 use crate::platform::{
@@ -221,9 +221,9 @@ impl LinuxSink {
         }
     }
 
-    fn ready(&self, entry: &Entry, rung: Rung, sync: bool) -> io::Result<()> {
+    fn ready(&self, entry: &Entry, durability: Durability, sync: bool) -> io::Result<()> {
         if entry.bytes() <= PACK_FILE_BYTES_MAX {
-            return if sync && rung >= Rung::Flushed { self.sync_small(entry) } else { Ok(()) };
+            return if sync && durability >= Durability::Flushed { self.sync_small(entry) } else { Ok(()) };
         }
         // Never made here: a part that is gone (its entry failed) must not come back empty under the final name.
         let part = self.base.open_file_to_write(&self.part_of(entry))?;
@@ -239,7 +239,7 @@ impl LinuxSink {
                 "the file system does not keep the time to the nanosecond",
             ));
         }
-        if sync && rung >= Rung::Flushed {
+        if sync && durability >= Durability::Flushed {
             sync_or_drop(&part)?;
             self.let_go(entry, &part);
         }
@@ -540,11 +540,11 @@ impl Publish for LinuxSink {
         if firm == Firm::Named { self.base.sync(folder_of(&entry.path)) } else { Ok(()) }
     }
 
-    fn publish(&self, entries: &[Arc<Entry>], rung: Rung, results: &mut Vec<io::Result<()>>) {
-        let together = rung >= Rung::Flushed && entries.len() >= SYNC_FS_FILES_MIN;
+    fn publish(&self, entries: &[Arc<Entry>], durability: Durability, results: &mut Vec<io::Result<()>>) {
+        let together = durability >= Durability::Flushed && entries.len() >= SYNC_FS_FILES_MIN;
         for entry in entries {
-            let named_already = rung < Rung::Flushed && entry.bytes() <= PACK_FILE_BYTES_MAX;
-            results.push(if named_already { Ok(()) } else { self.ready(entry, rung, !together) });
+            let named_already = durability < Durability::Flushed && entry.bytes() <= PACK_FILE_BYTES_MAX;
+            results.push(if named_already { Ok(()) } else { self.ready(entry, durability, !together) });
         }
         if together && let Err(error) = self.base.sync_fs() {
             for entry in entries.iter().filter(|entry| entry.bytes() > PACK_FILE_BYTES_MAX) {
@@ -555,13 +555,13 @@ impl Publish for LinuxSink {
         }
         let mut folders = BTreeSet::new();
         for (entry, result) in entries.iter().zip(results.iter_mut()) {
-            let named_already = rung < Rung::Flushed && entry.bytes() <= PACK_FILE_BYTES_MAX;
+            let named_already = durability < Durability::Flushed && entry.bytes() <= PACK_FILE_BYTES_MAX;
             if result.is_ok() && !named_already {
                 *result = self.name(entry);
                 folders.insert(folder_of(&entry.path));
             }
         }
-        if rung < Rung::Published || folders.is_empty() {
+        if durability < Durability::Published || folders.is_empty() {
             return;
         }
         let flushed = if folders.len() >= SYNC_FS_FOLDERS_MIN {
@@ -574,9 +574,13 @@ impl Publish for LinuxSink {
         }
     }
 
-    fn settle(&self, rung: Rung) -> io::Result<()> {
+    fn settle(&self, durability: Durability) -> io::Result<()> {
         self.runs.end(&self.base);
-        if rung == Rung::Published && self.names_made.load(Ordering::Relaxed) { self.base.sync_fs() } else { Ok(()) }
+        if durability == Durability::Published && self.names_made.load(Ordering::Relaxed) {
+            self.base.sync_fs()
+        } else {
+            Ok(())
+        }
     }
 }
 

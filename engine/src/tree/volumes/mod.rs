@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use proto::manifest::{Aspects, Entry, EntryId, EntryKind};
-use proto::wire::control::{IdName, Rung};
+use proto::wire::control::{Durability, IdName};
 
 use crate::platform::{
     Capabilities, Clones, Cloning, Firm, Found, Holes, Old, Owners, PartClaims, Parts, PreviousVersions, Prune,
@@ -386,11 +386,11 @@ impl<S: Volume> Publish for Volumes<S> {
         self.judge(volume, self.volumes[volume].tree.flush(volume, entry, records, firm))
     }
 
-    fn settle(&self, rung: Rung) -> io::Result<()> {
-        self.on_all(|tree| tree.settle(rung))
+    fn settle(&self, durability: Durability) -> io::Result<()> {
+        self.on_all(|tree| tree.settle(durability))
     }
 
-    fn publish(&self, entries: &[Arc<Entry>], rung: Rung, results: &mut Vec<io::Result<()>>) {
+    fn publish(&self, entries: &[Arc<Entry>], durability: Durability, results: &mut Vec<io::Result<()>>) {
         // One batch is of one volume: `machine::recv` makes them so.
         for batch in entries.chunk_by(|a, b| self.volume_of(a.id) == self.volume_of(b.id)) {
             let mut own = Vec::with_capacity(batch.len());
@@ -399,7 +399,7 @@ impl<S: Volume> Publish for Volumes<S> {
             let whole: Vec<_> = batch.iter().map(|entry| self.are_pieces_there(entry, home)).collect();
             let fit: Vec<_> =
                 batch.iter().zip(&whole).filter(|(_, whole)| whole.is_ok()).map(|(it, _)| it.clone()).collect();
-            self.volumes[home].tree.publish(&fit, rung, &mut own);
+            self.volumes[home].tree.publish(&fit, durability, &mut own);
             self.sweep_old(&fit, &own);
             let mut own = own.into_iter().map(|result| self.judge(home, result));
             results.extend(whole.into_iter().map(|whole| whole.and_then(|()| own.next().expect("one for each"))));

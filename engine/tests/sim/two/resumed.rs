@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use engine::job::Cover;
-use proto::wire::control::{Compare, FaultKind, Rung};
+use proto::wire::control::{Compare, Durability, FaultKind};
 
 use crate::check::{Watch, file};
 use crate::disk::{Clock, Content, Disk, Kind};
@@ -42,7 +42,7 @@ impl World {
     fn new(rng: &mut Rng, clock: Clock, sink: SharedDisk) -> World {
         let mut scenario = Scenario::new(rng);
         (scenario.prune, scenario.compare, scenario.terms.cover) = (false, Compare::Never, Cover::Hashed);
-        scenario.rung = *rng.pick(&[Rung::Written, Rung::Flushed, Rung::Published]);
+        scenario.durability = *rng.pick(&[Durability::Written, Durability::Flushed, Durability::Published]);
         let plan = RunPlan {
             trouble: Trouble::default(),
             dry: false,

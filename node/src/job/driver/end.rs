@@ -29,7 +29,7 @@ impl End {
                 let rails = usize::from(rails).max(job.rails.names().len());
                 let disks = source.trees().len();
                 let depth = crate::job::offer::depth(job.pool_bytes, job.plan.chunk_bytes, rails, disks);
-                let mut end = SendEnd::new(job.no, job.terms, &job.plan, job.rung, source.clone(), count, depth);
+                let mut end = SendEnd::new(job.no, job.terms, &job.plan, job.durability, source.clone(), count, depth);
                 let to = job.layout.filter(|it| it.stripe == Stripe::File).map_or(1, |it| it.volumes);
                 end.spread_over(u16::try_from(disks).unwrap_or(u16::MAX), to);
                 end.lie_on(job.volume_nodes.clone(), job.workers.homes());
@@ -39,7 +39,8 @@ impl End {
                 let (sink, carried) = (sink.clone(), carried.clone());
                 sink.lie_on(job.volume_nodes.clone());
                 let boot = boot_hash();
-                let mut end = RecvEnd::new(job.no, job.terms, &job.plan, job.rung, sink, count, *keep, boot, carried);
+                let mut end =
+                    RecvEnd::new(job.no, job.terms, &job.plan, job.durability, sink, count, *keep, boot, carried);
                 end.compare_by(sync.compare);
                 end.prune(sync.prune);
                 End::Recv(Box::new(end))
