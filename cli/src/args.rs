@@ -41,7 +41,7 @@ pub const STALL_DEFAULT: &str = "5min";
 #[derive(Debug, Parser)]
 #[command(name = "longhaul", version, propagate_version = true, disable_help_subcommand = false, max_term_width = 110)]
 pub struct Arguments {
-    /// What to do.
+    /// `cp`, `sync`, `serve`, …
     #[command(subcommand)]
     pub command: Command,
 }

@@ -48,7 +48,7 @@ pub struct Started {
     pub node: Option<u16>,
 }
 
-/// See the module.
+/// The process's worker threads, each with its buffer pool; dropping it stops and joins them.
 #[derive(Debug)]
 pub struct Workers {
     handles: Vec<Handle>,

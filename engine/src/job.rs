@@ -185,9 +185,9 @@ pub enum RailEnd {
 /// One entry that failed in a worker.
 #[derive(Debug)]
 pub struct EntryError {
-    /// Which.
+    /// The entry's number within this job.
     pub entry: EntryId,
-    /// Why.
+    /// What the report counts it as.
     pub kind: FaultKind,
     /// The system's number, 0 if none.
     pub errno: i32,

@@ -22,6 +22,7 @@ import judge
 
 LONGHAUL = os.environ["LONGHAUL"]
 AT_ONCE = 6
+IDLE = 5  # seconds that a daemon waits for a client that was killed
 GRANT = 128 << 20  # half of it is bufs, which count from their first use on; code, threads and lent memory (30 MiB) are the same for any
 GROWTH_MAX = 6 << 20  # bytes of RSS after the warm-up: the allocator's arenas find their size late
 WARM = 300  # seconds; a shorter run is all warm-up, and its memory is only held against the grant
@@ -45,7 +46,7 @@ class Daemon:
         config = os.path.join(self.folder, self.name + ".toml")
         with open(config, "w") as out:
             # A client that was killed is waited for so long: it may come again from another address.
-            out.write(f'root = "{self.root}"\nlisten = "127.0.0.1:0"\nidle_timeout = "5s"\nmemory = "{GRANT >> 20}MiB"\n')
+            out.write(f'root = "{self.root}"\nlisten = "127.0.0.1:0"\nidle_timeout = "{IDLE}s"\nmemory = "{GRANT >> 20}MiB"\n')
         words = [LONGHAUL, "serve", "--config", config, "--ticket"]
         err = open(os.path.join(self.folder, self.name + ".err"), "a")
         self.process = subprocess.Popen(words, env=dict(os.environ, LONGHAUL_HOME=self.home), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=err, text=True)
@@ -81,7 +82,7 @@ class Soak:
         self.env = dict(os.environ, LONGHAUL_HOME=os.path.join(folder, "home-client"), TMPDIR=os.path.join(folder, "tmp"))
         os.makedirs(self.env["TMPDIR"])
         self.count = self.cuts = self.wrong = 0
-        self.kinds, self.why = {}, []
+        self.kinds, self.why, self.were_cut = {}, [], []
         time.sleep(0.5)
         self.idle = self.main.look()
 
@@ -163,6 +164,7 @@ class Soak:
             if self.rng.random() < 0.33:
                 self.cut(job[4], job[0])
                 again.append(job)
+                self.were_cut.append(job[:3])
         for kind, words, to, source, process in begun:
             out, _ = process.communicate() if process.returncode is None else (b"", None)
             # A relay to a daemon that was killed meanwhile, or a job that a kill made wait: once more, as a user would.
@@ -190,6 +192,20 @@ class Soak:
         else:
             self.hangs()
         return now
+
+    def finish(self):
+        """What was cut once more if a part is left: a relay whose client was killed goes on without it for a while, and may begin a part after the next
+        run has ended. The same command again must take it up."""
+        self.settle()
+        time.sleep(IDLE)  # the other daemon may still wait for the first one
+        found = [path for path in self.left() if f"{os.sep}in{os.sep}" in path]
+        if found:
+            print(f"# left after all jobs: {' '.join(found)}", flush=True)
+            for kind, words, to in self.were_cut:
+                self.start(words(), kind).communicate()
+                if os.path.basename(os.path.dirname(to)) == "in":
+                    shutil.rmtree(to) if os.path.isdir(to) else os.path.exists(to) and os.unlink(to)
+        return [path for path in self.left() if f"{os.sep}in{os.sep}" in path]
 
     def hangs(self):
         """Says what the daemon still has though no client runs."""
@@ -230,6 +246,8 @@ def main():
                     it = looks[-1]
                     print(f"# {told - began:.0f} s: {soak.count} jobs, {soak.cuts} cut; the daemon has {it['rss'] / 1048576:.1f} MiB, {it['fds']} descriptors, {it['threads']} threads", flush=True)
             weigh(soak, looks, seed, seconds)
+            left = soak.finish()
+            judge.said(not left, "no part is left of a job that was cut and has been run again", "\n".join(left))
             sweeps(soak)
         finally:
             soak.main.kill()
@@ -256,7 +274,8 @@ def weigh(soak, looks, seed, seconds):
 
 def sweeps(soak):
     """Both sides are killed in mid-job: what they leave goes at the next start, but for the part, which the next run wants."""
-    words = lambda: ["cp", "--json", "--rate", "40Mbit", os.path.join(soak.src, "large-0"), soak.main.url + "in/last"]
+    soak.file("last", 40 << 20)  # 8 s at this rate: it does not end by itself before the kill
+    words = lambda: ["cp", "--json", "--rate", "40Mbit", os.path.join(soak.src, "last"), soak.main.url + "in/last"]
     job, piped = soak.start(words(), "push"), subprocess.Popen([LONGHAUL, "cp", "-", soak.main.url + "in/piped"], env=soak.env, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     for _ in range(200):
         # The part of this job: receipts of jobs that were cut before end in .part, too.

@@ -180,7 +180,7 @@ pub fn ask(path: &Path, ask: &Ask) -> anyhow::Result<(Answer, Vec<OwnedFd>)> {
 #[derive(Debug)]
 pub struct Door {
     listener: UnixListener,
-    /// Where it is.
+    /// The socket's file.
     pub path: PathBuf,
 }
 

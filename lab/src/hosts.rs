@@ -42,7 +42,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// Both.
+    /// Side a first.
     pub const BOTH: [Side; 2] = [Side::A, Side::B];
 
     /// `a` or `b`.

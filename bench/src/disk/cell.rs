@@ -46,7 +46,7 @@ pub enum Sweep {
 }
 
 impl Sweep {
-    /// All.
+    /// In the order in which they are run and printed.
     pub const ALL: [Sweep; 7] =
         [Sweep::IoMode, Sweep::Block, Sweep::Depth, Sweep::Threads, Sweep::Files, Sweep::Memory, Sweep::Time];
 
@@ -103,7 +103,7 @@ pub struct Cell {
     /// Reading or writing.
     #[serde(serialize_with = "way")]
     pub way: Way,
-    /// How.
+    /// Through the page cache or past it.
     #[serde(serialize_with = "io_mode")]
     pub io_mode: IoMode,
     /// By whom.

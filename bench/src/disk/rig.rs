@@ -34,7 +34,7 @@ const STALL: Duration = Duration::from_secs(60);
 /// Between two looks at a running cell.
 const MOMENT: Duration = Duration::from_millis(50);
 
-/// See the module.
+/// Open files without names, and threads that read and write them.
 #[derive(Debug)]
 pub struct Rig {
     /// As many as the widest cell has, each an equal part of all bytes.

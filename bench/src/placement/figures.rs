@@ -47,7 +47,7 @@ pub struct Figure {
     pub(super) after: Vec<Point>,
 }
 
-/// All of them.
+/// Figures 2.1 to 2.4, before and after a placement.
 #[derive(Debug, Default, Serialize)]
 pub struct Figures {
     pub(super) figures: Vec<Figure>,

@@ -39,7 +39,7 @@ pub struct Line {
     pub(super) why: Option<String>,
 }
 
-/// All of them.
+/// Table IV: a line for each pattern and message size.
 #[derive(Debug, Default, Serialize)]
 pub struct Patterns {
     pub(super) streams: u16,

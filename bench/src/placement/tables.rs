@@ -47,7 +47,7 @@ pub struct Sheet {
     pub(super) cells: Vec<Vec<Cell>>,
 }
 
-/// All of them.
+/// Tables II and III: rate and load for each pair of cores and message size.
 #[derive(Debug, Serialize)]
 pub struct Tables {
     pub(super) peer: String,

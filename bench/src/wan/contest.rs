@@ -25,7 +25,7 @@ pub enum Kind {
     Peer { client: String, server: Option<String> },
 }
 
-/// One of them.
+/// A program, or a transport of ours, that is raced over one emulated path.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Contestant {
     /// As tables show it.

@@ -24,7 +24,7 @@ enum First {
     Failed,
 }
 
-/// See the module.
+/// Hard links that wait for the first name of their file.
 #[derive(Debug, Default)]
 pub struct Names {
     firsts: HashMap<Box<[u8]>, (First, u32)>,

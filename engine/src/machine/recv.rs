@@ -43,7 +43,7 @@ use coming::{Coming, ReadBack};
 /// Why a file with chunks of an earlier run is not published: together they are not what the source has now.
 const OF_ANOTHER_SOURCE: &str = "go on with a part: what an earlier run had brought is of another source";
 
-/// See the module.
+/// The receiving end of one job: what it knows of each entry, and what it owes the sender.
 #[derive(Debug)]
 pub struct RecvEnd<P: Platform> {
     /// For report and receipt.

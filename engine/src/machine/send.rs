@@ -40,7 +40,7 @@ enum RailState {
     Down,
 }
 
-/// See the module.
+/// The sending end of one job: what was scanned, what was asked for, and the sender's digests.
 #[derive(Debug)]
 pub struct SendEnd<P: Platform> {
     /// For report and receipt.

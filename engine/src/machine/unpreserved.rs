@@ -12,7 +12,7 @@ const PATHS_KEPT: usize = 100;
 /// And so many bytes of them: a report escapes each into 7 at most, and must fit into one control frame with all else.
 const PATH_BYTES_KEPT: usize = 2 << 10;
 
-/// See the module.
+/// Counts by kind, and the first paths, of attributes that could not be kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Unpreserved {
     counts: [u64; Aspects::NAMED.len()],

@@ -38,7 +38,7 @@ pub struct Sign(pub [u64; 6]);
 pub struct Old {
     /// How long it is.
     pub bytes: u64,
-    /// Which.
+    /// Tells this version from any later one of the same name.
     pub sign: Sign,
     /// It stands under another name: the file was renamed at the source.
     pub elsewhere: bool,

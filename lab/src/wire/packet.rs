@@ -34,7 +34,7 @@ const CWR: u8 = 0x80;
 /// How a packet of the TUN device is made up. All in bytes, without the virtio header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// All of it.
+    /// Headers and payload.
     pub bytes: u32,
     /// Packets on the wire, at least 1.
     pub count: u16,

@@ -45,7 +45,7 @@ impl Kind {
 /// Facts of one entry. Times are seconds and nanoseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
-    /// What it is.
+    /// File, folder, symbolic link, device, pipe or socket.
     pub kind: Kind,
     /// Size.
     pub bytes: u64,
@@ -105,7 +105,7 @@ impl Stat {
 pub struct Space {
     /// Free for unprivileged users.
     pub free_bytes: u64,
-    /// All.
+    /// Size of the file system.
     pub total_bytes: u64,
     /// `ext4`, `xfs`, …; a hexadecimal magic number if it has no name here.
     pub fs_type: String,

@@ -9,9 +9,9 @@ use std::io;
 
 /// Flushes of one file's bytes, of a folder's names (or a whole file), of a whole file system.
 pub const FDATASYNC: libc::c_long = libc::SYS_fdatasync;
-/// See above.
+/// Flush of a folder's names, or of a whole file (`fsync(2)`).
 pub const FSYNC: libc::c_long = libc::SYS_fsync;
-/// See above.
+/// Flush of a whole file system (`syncfs(2)`).
 pub const SYNCFS: libc::c_long = libc::SYS_syncfs;
 
 /// Makes these system calls fail in this thread from now on.

@@ -20,7 +20,7 @@ pub struct SignalFd(OwnedFd);
 /// A signal that has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Signal {
-    /// Which.
+    /// `SIGTERM`, `SIGINT`, …, as `signal(7)` numbers them.
     pub number: i32,
     /// The process that sent it; 0 if it was the kernel.
     pub from_process: u32,

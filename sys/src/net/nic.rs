@@ -26,18 +26,18 @@ pub const FLAGS: u32 = 0x25;
 
 /// Orders: the words of the answer go back, the command changed.
 pub const SET_RINGS: u32 = 0x11;
-/// As above.
+/// Interrupt moderation (`ETHTOOL_SCOALESCE`).
 pub const SET_COALESCING: u32 = 0x0f;
-/// As above.
+/// Number of queues (`ETHTOOL_SCHANNELS`).
 pub const SET_CHANNELS: u32 = 0x3d;
-/// As above.
+/// TCP segmentation by the NIC (`ETHTOOL_STSO`).
 pub const SET_TSO: u32 = 0x1f;
-/// As above.
+/// Segmentation in software, late in the stack (`ETHTOOL_SGSO`).
 pub const SET_GSO: u32 = 0x24;
-/// As above.
+/// Joining of received segments (`ETHTOOL_SGRO`).
 pub const SET_GRO: u32 = 0x2c;
 
-/// As above.
+/// LRO, ntuple filters, receive hash (`ETHTOOL_SFLAGS`).
 pub const SET_FLAGS: u32 = 0x26;
 
 /// linux/sockios.h.

@@ -55,7 +55,7 @@ impl From<IoModes> for Demands {
     }
 }
 
-/// See the module.
+/// Chooses the I/O mode of each large file of one end, once per file system and direction.
 #[derive(Debug, Default)]
 pub struct Chooser {
     demands: Demands,

@@ -26,7 +26,7 @@ pub struct BadRule {
     pub cause: String,
 }
 
-/// See the module.
+/// Compiled exclude and include rules; the last one that matches decides.
 #[derive(Debug)]
 pub struct Filter {
     rules: Gitignore,

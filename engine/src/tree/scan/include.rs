@@ -15,7 +15,7 @@ use proto::wire::control::{PICK_BYTES_MAX, PICK_NAME_BYTES};
 /// Where a name stands in `text`.
 type Place = (u32, u32);
 
-/// See the module.
+/// The names of `--files-from`, sorted so that what stands below a folder follows it.
 #[derive(Debug, Default)]
 pub struct IncludeList {
     text: Vec<u8>,
@@ -36,7 +36,7 @@ pub enum NotIncluded {
 /// Something picked in a folder.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::tree) struct Picked<'a> {
-    /// Its name there.
+    /// One path component: the entry's name in that folder.
     pub name: &'a [u8],
     /// What of it is taken.
     pub taken: Taken,
@@ -80,7 +80,7 @@ impl IncludeList {
         Ok(())
     }
 
-    /// All are there.
+    /// Call it once, after the last name: lookups rely on the order.
     #[must_use]
     pub fn sorted(mut self) -> IncludeList {
         let text = &self.text;

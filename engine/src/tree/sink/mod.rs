@@ -53,7 +53,7 @@ const FRESH_MAX: usize = 4096;
 /// Our folders must be ours to write while the job runs; `FolderEnd` sets the final mode.
 const OWNER_ALL: u32 = 0o700;
 
-/// See the module.
+/// The names of one destination folder: parts, journals, and their publication by rename.
 #[derive(Debug)]
 pub struct LinuxSink {
     base: Dir,

@@ -13,7 +13,7 @@ use sys::fs::Dir;
 
 use crate::tree::beside_of;
 
-/// See the module.
+/// One file that is striped by chunk over volumes, read as a whole.
 #[derive(Debug)]
 pub struct Joined {
     join: Join,

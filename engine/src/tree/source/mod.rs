@@ -31,7 +31,7 @@ use crate::tree::scan::overlap::Own;
 pub use crate::tree::scan::root::Root;
 use crate::tree::source::watched::{Cloned, Snapshot, Watched, is_recent};
 
-/// See the module.
+/// The source folder of one job: opens what the scan named and tells whether it changed since.
 #[derive(Debug)]
 pub struct LinuxSource {
     roots: HashMap<Box<[u8]>, Root>,

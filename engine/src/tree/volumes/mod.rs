@@ -38,7 +38,7 @@ use crate::tree::volumes::pieces::Striped;
 /// An entry weighs so many bytes more than its content: names and inodes cost a disk, too (a journal block and an inode's, 4 KiB each).
 const ENTRY_WEIGHT: u64 = 8192;
 
-/// See the module.
+/// A set of destination volumes as one tree; `S` is the sink of one volume.
 #[derive(Debug)]
 pub struct Volumes<S> {
     volumes: Vec<Member<S>>,

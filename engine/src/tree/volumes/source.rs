@@ -18,7 +18,7 @@ use crate::platform::{HOLES_AT_ONCE, Holes, SourceTree};
 /// Joins that are kept, at least: a file is sent by several workers, and several files are sent side by side.
 const JOINS_MIN: usize = 16;
 
-/// See the module.
+/// A set of source volumes as one tree; `S` is the source of one volume.
 #[derive(Debug)]
 pub struct Volumes<S> {
     trees: Vec<S>,
