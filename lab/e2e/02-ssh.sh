@@ -28,6 +28,10 @@ cp_run --ssh "$SSH" --remote-binary "$LONGHAUL" "root@$ADDR_B:$DST/push/odd" "$D
 cp_ends 0 "pull over ssh: exit code 0"
 same "$SRC/odd" "$DST/pull/odd" "pull over ssh: equal"
 
+# A run before may have brought this very build.
+for build in ~/.cache/longhaul/bin/longhaul-*; do
+    ! cmp -s "$build" "$LONGHAUL" || rm -f "$build"
+done
 holds "the far side has no longhaul of its own" on a $SSH "root@$ADDR_B" '! command -v longhaul'
 cp_run --ssh "$SSH" "$SRC/odd" "root@$ADDR_B:$DST/brought/"
 cp_ends 0 "binary missing there: it is brought along, exit code 0"
