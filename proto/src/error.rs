@@ -111,8 +111,8 @@ coded! {
         UnitPieces = 86, "sent a unit in more pieces than any path asks for";
         UnitLength = 87, "gave a unit two lengths";
         CoverageUnsent = 88, "spoke of packets that were never sent";
-        CoverageBackward = 89, "took back what it had told";
-        RateIgnored = 90, "kept sending packets faster than the rate that it was told";
+        CoverageBackward = 89, "took back what it had reported";
+        RateIgnored = 90, "kept sending packets faster than the rate that it was given";
     }
 }
 
