@@ -7,6 +7,8 @@
 #![forbid(unsafe_code)]
 // Nothing is reachable from outside a binary; `pub` here says what a module offers to its neighbours.
 #![allow(unreachable_pub)]
+// Help texts are doc comments; `[user@]host[:port]` in them is no link.
+#![allow(rustdoc::broken_intra_doc_links)]
 
 mod args;
 mod config;
