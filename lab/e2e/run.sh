@@ -28,7 +28,7 @@ for file in [0-9][0-9]-*.sh; do
     run "$file" "$limit" bash "$file"
 done
 reports=../tests/reports
-if [ -z "${1:-}" ] || compgen -G "$reports/*$1*.rs" >/dev/null; then
+if [ -z "${1:-}" ] || [ -n "$(find $reports -mindepth 1 -name "*$1*")" ]; then
     LONGHAUL="$(readlink -f "${LONGHAUL:-../../target/longhaul}")"
     export LONGHAUL
     # As long as all files of it would have, were each of them one in shell.

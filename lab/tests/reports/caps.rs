@@ -39,10 +39,7 @@ fn begin(world: &mut World, rate: &str) -> (Running, String) {
     authorize(world, rate, &a);
     let root = world.word("dst");
     let daemon = world.start(Side::B, &["serve", "--root", &root, "--listen", &at]);
-    let listens = until(Duration::from_secs(10), || {
-        let table = world.pair().inside(Side::B, || std::fs::read_to_string("/proc/thread-self/net/tcp"));
-        table.is_ok_and(|table| table.contains(&format!(":{PORT:04X} 00000000:0000 0A")))
-    });
+    let listens = until(Duration::from_secs(10), || world.listens(Side::B, PORT));
     world.holds("the daemon listens", listens, &daemon.out());
     (daemon, format!("longhaul://{at}"))
 }

@@ -6,8 +6,6 @@
 //! and passes nothing; each makes its own hosts and leaves nothing behind.
 //! Absent on purpose: libtest, which has no word for a test that could not run; rules that need no report (lab/e2e).
 
-mod auto;
-mod blackhole;
 mod books;
 mod caps;
 mod emulated;
@@ -15,7 +13,7 @@ mod facts;
 mod hosts;
 mod jobs;
 mod memory;
-mod moves;
+mod paths;
 mod replan;
 mod wan;
 mod watch;
@@ -24,12 +22,14 @@ mod world;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
+use emulated::{auto, blackhole, moves};
+use paths::{carry, change, named, nics};
 use world::{Skip, World};
 
 /// One scenario: hosts of its own → checks, in the order in which things happen.
 type Scenario = fn(&mut World) -> Result<(), Skip>;
 
-const SCENARIOS: [(&str, Scenario); 30] = [
+const SCENARIOS: [(&str, Scenario); 41] = [
     ("hosts: ends", hosts::hosts_end_with_whoever_asked_for_them),
     ("facts: host show", facts::host_show_tells_what_sys_tells),
     ("books: pushed", books::both_ends_sum_to_their_wall_time_when_pushed),
@@ -60,6 +60,17 @@ const SCENARIOS: [(&str, Scenario); 30] = [
     ("blackhole: in mid-job", blackhole::a_path_that_begins_to_swallow_is_named_too),
     ("wan: grid", wan::a_tiny_grid_says_what_was_and_what_was_not),
     ("wan: stopped", wan::a_grid_that_is_stopped_keeps_what_was_measured),
+    ("paths: carry", carry::each_path_carries_as_its_weight_is),
+    ("paths: rate", carry::a_bound_is_reached_and_not_passed),
+    ("paths: end", carry::nobody_waits_for_the_slow_one_at_the_end),
+    ("paths: goes and comes", change::a_link_that_goes_and_comes_is_used_again_within_seconds),
+    ("paths: outage", change::all_paths_away_for_seconds_are_no_error),
+    ("paths: slow", change::a_link_that_becomes_slow_is_named_and_not_waited_for),
+    ("paths: shares", nics::a_share_beside_its_weight_is_told_once),
+    ("paths: slow NIC", nics::a_name_that_leads_to_a_slow_nic_does_not_decide),
+    ("paths: insisted on", nics::a_name_that_is_insisted_on_or_alone_decides),
+    ("paths: both families", named::ipv4_and_ipv6_carry_one_job_side_by_side),
+    ("paths: refused", named::what_leads_nowhere_is_named_and_what_makes_no_sense_refused),
 ];
 
 fn main() -> ExitCode {

@@ -4,6 +4,10 @@
 //! Invariants: the emulator runs in this process and ends with the `Emulated`; what runs in its hosts ends with the scenario.
 //! Absent on purpose: scripts (a scenario is one) and the measure of the link itself (`longhaul lab measure`).
 
+pub(crate) mod auto;
+pub(crate) mod blackhole;
+pub(crate) mod moves;
+
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
