@@ -14,6 +14,7 @@ mod hosts;
 mod jobs;
 mod memory;
 mod paths;
+mod placement;
 mod replan;
 mod wan;
 mod watch;
@@ -29,7 +30,7 @@ use world::{Skip, World};
 /// One scenario: hosts of its own → checks, in the order in which things happen.
 type Scenario = fn(&mut World) -> Result<(), Skip>;
 
-const SCENARIOS: [(&str, Scenario); 41] = [
+const SCENARIOS: [(&str, Scenario); 45] = [
     ("hosts: ends", hosts::hosts_end_with_whoever_asked_for_them),
     ("facts: host show", facts::host_show_tells_what_sys_tells),
     ("books: pushed", books::both_ends_sum_to_their_wall_time_when_pushed),
@@ -71,6 +72,10 @@ const SCENARIOS: [(&str, Scenario); 41] = [
     ("paths: insisted on", nics::a_name_that_is_insisted_on_or_alone_decides),
     ("paths: both families", named::ipv4_and_ipv6_carry_one_job_side_by_side),
     ("paths: refused", named::what_leads_nowhere_is_named_and_what_makes_no_sense_refused),
+    ("placement: search", placement::a_search_measures_the_presets_and_keeps_to_its_budget),
+    ("placement: tables", placement::tables_have_each_pair_of_cores),
+    ("placement: kept", placement::a_winner_is_kept_and_used_in_the_same_world),
+    ("placement: interrupts", placement::interrupts_are_moved_by_each_ends_own_word_and_put_back),
 ];
 
 fn main() -> ExitCode {
