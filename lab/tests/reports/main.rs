@@ -15,7 +15,6 @@ mod jobs;
 mod memory;
 mod paths;
 mod placement;
-mod replan;
 mod wan;
 mod watch;
 mod world;
@@ -24,6 +23,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 use emulated::{auto, blackhole, moves};
+use jobs::replan;
 use paths::{carry, change, named, nics};
 use world::{Skip, World};
 

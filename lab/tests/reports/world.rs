@@ -164,6 +164,16 @@ pub(crate) struct Daemon {
     pub(crate) url: String,
 }
 
+impl Daemon {
+    /// The one that this process is; waits until it says where.
+    pub(crate) fn of(running: Running) -> Daemon {
+        until(Duration::from_secs(10), || running.out().starts_with("longhaul://"));
+        let url = running.out().lines().next().unwrap_or_default().to_owned();
+        assert!(url.starts_with("longhaul://"), "serve did not print its address");
+        Daemon { running, url }
+    }
+}
+
 impl World {
     /// Makes it, for this binary.
     pub(crate) fn make(binary: &OsStr) -> Result<World, Skip> {
@@ -341,10 +351,7 @@ impl World {
         let root = self.word(root);
         let running =
             self.start(Side::B, &[&["serve", "--root", &root, "--listen", listen, "--ticket"], words].concat());
-        until(Duration::from_secs(10), || running.out().starts_with("longhaul://"));
-        let url = running.out().lines().next().unwrap_or_default().to_owned();
-        assert!(url.starts_with("longhaul://"), "serve did not print its address");
-        Daemon { running, url }
+        Daemon::of(running)
     }
 
     /// Runs a program on a host; what it wrote, if it did what it was asked.
