@@ -8,6 +8,7 @@
 
 mod books;
 mod caps;
+mod disks;
 mod emulated;
 mod facts;
 mod hosts;
@@ -22,6 +23,7 @@ mod world;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
+use disks::{bench, io_modes, known};
 use emulated::{auto, blackhole, moves};
 use jobs::replan;
 use paths::{carry, change, named, nics};
@@ -30,7 +32,7 @@ use world::{Skip, World};
 /// One scenario: hosts of its own → checks, in the order in which things happen.
 type Scenario = fn(&mut World) -> Result<(), Skip>;
 
-const SCENARIOS: [(&str, Scenario); 45] = [
+const SCENARIOS: [(&str, Scenario); 53] = [
     ("hosts: ends", hosts::hosts_end_with_whoever_asked_for_them),
     ("facts: host show", facts::host_show_tells_what_sys_tells),
     ("books: pushed", books::both_ends_sum_to_their_wall_time_when_pushed),
@@ -76,6 +78,14 @@ const SCENARIOS: [(&str, Scenario); 45] = [
     ("placement: tables", placement::tables_have_each_pair_of_cores),
     ("placement: kept", placement::a_winner_is_kept_and_used_in_the_same_world),
     ("placement: interrupts", placement::interrupts_are_moved_by_each_ends_own_word_and_put_back),
+    ("disks: io_modes", io_modes::each_modes_copy_is_the_same_bytes),
+    ("disks: order", io_modes::the_order_of_files_is_told),
+    ("disks: locked", io_modes::bufs_that_may_not_be_locked_are_told),
+    ("disks: displaced", io_modes::what_a_job_displaced_is_told),
+    ("disks: fell", known::a_disk_whose_rate_fell_is_measured_again),
+    ("disks: offered", known::both_ends_offer_what_their_disks_did),
+    ("disks: bench disk", bench::disk_has_every_sweep_and_leaves_nothing),
+    ("disks: bench volumes", bench::volumes_bring_all_files_and_leave_nothing),
 ];
 
 fn main() -> ExitCode {
