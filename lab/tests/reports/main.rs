@@ -8,6 +8,7 @@
 
 mod books;
 mod caps;
+mod claims;
 mod disks;
 mod emulated;
 mod facts;
@@ -32,7 +33,7 @@ use world::{Skip, World};
 /// One scenario: hosts of its own → checks, in the order in which things happen.
 type Scenario = fn(&mut World) -> Result<(), Skip>;
 
-const SCENARIOS: [(&str, Scenario); 53] = [
+const SCENARIOS: [(&str, Scenario); 58] = [
     ("hosts: ends", hosts::hosts_end_with_whoever_asked_for_them),
     ("facts: host show", facts::host_show_tells_what_sys_tells),
     ("books: pushed", books::both_ends_sum_to_their_wall_time_when_pushed),
@@ -51,6 +52,7 @@ const SCENARIOS: [(&str, Scenario); 53] = [
     ("jobs: refused", jobs::what_cannot_be_changed_is_refused_and_a_killed_job_is_not_shown),
     ("caps: one job", caps::a_keys_rate_holds_over_any_two_seconds),
     ("caps: together", caps::six_jobs_of_one_key_have_its_rate_together),
+    ("caps: daemon", caps::a_daemons_rate_is_that_of_all_its_jobs),
     ("auto: chosen", auto::the_transport_is_chosen_by_a_look_at_the_path),
     ("auto: small", auto::a_small_job_far_off_goes_over_udp),
     ("auto: worse", auto::a_job_goes_on_when_its_path_becomes_worse),
@@ -86,6 +88,10 @@ const SCENARIOS: [(&str, Scenario); 53] = [
     ("disks: offered", known::both_ends_offer_what_their_disks_did),
     ("disks: bench disk", bench::disk_has_every_sweep_and_leaves_nothing),
     ("disks: bench volumes", bench::volumes_bring_all_files_and_leave_nothing),
+    ("claims: kept", claims::what_nobody_read_is_not_called_verified),
+    ("claims: place", claims::a_place_for_a_receipt_is_tried_first),
+    ("claims: full disk", claims::a_disk_that_is_full_of_receipts_is_said),
+    ("claims: read-only", claims::a_home_that_is_read_only_is_said),
 ];
 
 fn main() -> ExitCode {
