@@ -22,37 +22,6 @@ cp_ends 0 "SIGTERM: the job that runs ends with exit code 0"
 same "$SRC/big.bin" "$DST/drain/big.bin" "SIGTERM: equal"
 until_true 10 eval '! kill -0 $SERVE_PID 2>/dev/null' && { wait "$SERVE_PID"; is $? 0 "SIGTERM: the daemon ends by itself with exit code 0"; } || { not_ok "SIGTERM: the daemon ends by itself"; stop "$SERVE_PID" KILL; }
 
-# --- --rate: the jobs' sum, never above, and not split evenly among unequal ones ---
-PORT=7441
-serve b "$DST" --rate 240Mbit
-mbit() { python3 -c 'import sys; print(round(float(sys.argv[1]) / 1e6, 1))' "$(number goodput_bps)"; }
-between() { python3 -c 'import sys; low, got, high = map(float, sys.argv[1:]); sys.exit(not low <= got <= high)' "$@"; }
-# A busy machine is late, never early: three tries.
-for try in 1 2 3; do
-    rm -f "$DST/drain/one"
-    cp_run "$SRC/big.bin" "${URL}drain/one"
-    between 190 "$(mbit)" 240 && break
-done
-holds "serve --rate 240Mbit: one job is not above it by a frame ($(mbit) Mbit/s)" between 190 "$(mbit)" 240
-for try in 1 2 3; do
-    rm -f "$LAB/pulled"
-    cp_run "${URL}drain/one" "$LAB/pulled"
-    between 190 "$(mbit)" 240 && break
-done
-holds "serve --rate 240Mbit: nor is one that reads there ($(mbit) Mbit/s)" between 190 "$(mbit)" 240
-# One that takes 40 of them leaves 200 to the other; an even split would leave it 120.
-for try in 1 2 3; do
-    start a "$LONGHAUL" cp --json --rate 40Mbit "$SRC/big.bin" "${URL}drain/small" >/dev/null 2>&1 </dev/null
-    pid=$STARTED_PID
-    sleep 0.5
-    cp_run "$SRC/big.bin" "${URL}drain/two"
-    stop "$pid" INT
-    between 150 "$(mbit)" 205 && break
-done
-holds "serve --rate 240Mbit: a job beside one of 40 has nearly all that is left ($(mbit) Mbit/s)" between 150 "$(mbit)" 205
-stop "$SERVE_PID" TERM
-PORT=7440
-
 # --- SIGHUP: the config file is read again, running jobs go on ---
 cat >"$LAB/serve.toml" <<END
 root = "$DST/crowd"

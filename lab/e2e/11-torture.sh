@@ -36,9 +36,7 @@ all_kept "$DST/push/tree" "host to host"
 stop "$SERVE_PID"
 
 # Somebody else's changes are mended, without sending a byte.
-setfattr=(python3 -c 'import os, sys; p = os.fsencode(sys.argv[1]); os.setxattr(p, b"user.stray", b"x"); os.chown(p, 7, 7); os.chmod(p, 0o777)')
-"${setfattr[@]}" "$DST/local/tree/attributes"
-"${setfattr[@]}" "$DST/local/tree/acl-folder"
+for name in attributes acl-folder; do python3 "$E2E/torture.py" alter "$DST/local/tree/$name" user.stray 7 7 777; done
 cp_run "$SRC/tree" "$DST/local/"
 is "$STATUS $(number bytes)" "0 0" "owner, mode and a stray attribute: mended without payload"
 all_kept "$DST/local/tree" "mended"
@@ -50,7 +48,8 @@ ln "$large" "$SRC/tree/larger.bin"
 cp_run_as sync --delete "$SRC/tree" "$DST/local/tree"
 is "$STATUS $(number bytes) $(number removed)" "0 $((5 * 1024 * 1024)) 0" "sync --delete: one of two names is sent, none is removed, no node either"
 all_kept "$DST/local/tree" "sync"
-python3 -c 'import os, sys; p = sys.argv[1]; os.setxattr(p, b"user.new", b"x"); os.chown(p, 12, 34); os.chmod(p, 0o6751); os.utime(p, (9, 9))' "$large"
+python3 "$E2E/torture.py" alter "$large" user.new 12 34 6751
+touch -d @9 "$large"
 cp_run_as sync --delete "$SRC/tree" "$DST/local/tree"
 is "$STATUS $(number bytes) $(number removed)" "0 0 0" "sync, touched: nothing is sent"
 all_kept "$DST/local/tree" "sync, touched"
@@ -75,7 +74,7 @@ cp_ends 21 "not privileged: devices are faults, the rest is done"
 is "$(find "$DST/plain/tree" -perm /6000 -type f | wc -l)" 0 "not privileged: no setuid file"
 is "$(find "$DST/plain/tree" \( -type b -o -type c \) | wc -l)" 0 "not privileged: no device"
 is "$(find "$DST/plain/tree" ! -uid 0 | wc -l)" 0 "not privileged: no owner is set"
-is "$(python3 -c 'import os, sys; print(sum(n.startswith(("security.", "trusted.")) for p in sys.argv[1:] for n in os.listxattr(p)))' "$DST/plain/tree/capable" "$DST/plain/tree/attributes")" 0 "not privileged: no capability, nothing trusted"
+is "$(python3 "$E2E/torture.py" guarded "$DST/plain/tree/capable" "$DST/plain/tree/attributes")" 0 "not privileged: no capability, nothing trusted"
 for word in owner group setid security; do
     holds "not privileged: the report counts $word" grep -q "\"$word\",[1-9]" <(tail -n 1 "$OUT")
 done

@@ -230,17 +230,4 @@ cp_ends 0 "by chunk, killed: the next run ends it"
 holds "by chunk, killed: what was there is not sent again ($(number resumed_bytes) bytes)" [ "$(number resumed_bytes)" -gt 0 ]
 cp_run --join "$DST/c{0..3}/slow.bin" "$DST/slow.bin"
 holds "by chunk, killed: joined, it is the source" cmp "$SRC/slow.bin" "$DST/slow.bin"
-
-# --- N disks to one receiver, one sender to N disks ---
-if said=$("$LONGHAUL" bench volumes --json --size 1MiB --files 2 --memory "$LAB" --out "$LAB/path" --disks "$DST"/v{0,1} 2>&1); then
-    is "$(python3 -c 'import json, sys; print([run["bytes"] for run in json.loads(sys.argv[1])["runs"]])' "$said")" "[$((4 * MIB)), $((4 * MIB))]" "bench volumes: all files went and came"
-    holds "bench volumes: a page with a line for each disk" [ "$(grep -o '<polyline' "$LAB/path.html" | wc -l)" = 6 ]
-    holds "bench volumes: with its ceilings" grep -q '"ceilings":\["ceiling: a copy in memory' <<<"$said"
-    said=$("$LONGHAUL" bench volumes --json --sweep --size 1MiB --files 2 --memory "$LAB" --out "$LAB/path" --disks "$DST"/v{0..2} 2>&1)
-    is "$(python3 -c 'import json, sys; print([(run["volumes"], run["bytes"] >> 20) for run in json.loads(sys.argv[1])["runs"]])' "$said")" "[(1, 2), (1, 2), (2, 4), (2, 4), (3, 6), (3, 6)]" "bench volumes: over the number of disks"
-    holds "bench volumes: a plot of it" grep -q "Over the number of disks" "$LAB/path.html"
-    is "$(ls -d "$DST"/v*/longhaul-bench-volumes 2>/dev/null | wc -l)" 0 "bench volumes: nothing is left behind"
-else
-    holds "bench volumes: where nobody counts a disk's bytes, that is said" grep -q "is on no block device" <<<"$said"
-fi
 finish

@@ -67,7 +67,7 @@ cp_run_as sync --delete --files-from "$LAB/nothing" "$SRC/t" "$DST/mirror"
 is "$STATUS" 2 "a list and --delete: usage"
 
 # --- bounds ---
-python3 -c 'for n in range(600000): print(f"{n:060d}")' >"$LAB/many"
+seq -f '%060.0f' 0 599999 >"$LAB/many"
 cp_run --files-from "$LAB/many" "${URL}there" "$DST/many"
 is "$STATUS" 2 "more names than fit into the bound: usage"
 stop "$SERVE_PID"

@@ -105,7 +105,7 @@ until_true 30 eval '[ "$(stat -c %s "$DST"/near/.longhaul-*.journal)" -gt 200 ]'
 kill -9 "$killed"
 wait "$killed" 2>/dev/null
 # Four bytes of what its journal calls durable change on the disk: they are read back, and that chunk is sent again.
-first=$(python3 -c 'import struct,sys; print(struct.unpack("<Q", open(sys.argv[1], "rb").read()[64:72])[0])' "$DST"/near/.longhaul-*.journal)
+first=$(od -An --endian=little -tu8 -j64 -N8 "$DST"/near/.longhaul-*.journal)
 printf 'ROTS' | dd of="$(echo "$DST"/near/.longhaul-*.part)" bs=1 seek=$(((first << 20) + 4321)) conv=notrunc status=none
 cp_run "$SRC/one"/* "$DST/near/"
 cp_ends 0 "a job that was killed holds nothing"

@@ -28,11 +28,11 @@ for file in [0-9][0-9]-*.sh; do
     run "$file" "$limit" bash "$file"
 done
 reports=../tests/reports
-if [ -z "${1:-}" ] || compgen -G "$reports/*$1*.rs" >/dev/null; then
+if [ -z "${1:-}" ] || [ -n "$(find $reports -mindepth 1 -name "*$1*")" ]; then
     LONGHAUL="$(readlink -f "${LONGHAUL:-../../target/longhaul}")"
     export LONGHAUL
     # As long as all files of it would have, were each of them one in shell.
-    run reports $((limit * 6)) cargo test -q --locked -p longhaul-lab --test reports -- ${1:+"$1"}
+    run reports $((limit * 10)) cargo test -q --locked -p longhaul-lab --test reports -- ${1:+"$1"}
 fi
 echo "e2e: $passed passed, $failed failed, $skipped skipped"
 [ $failed = 0 ] && [ $passed -gt 0 ]

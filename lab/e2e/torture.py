@@ -2,7 +2,8 @@
 """The torture tree: all that a file system may hold beside names and bytes.
 
 In, out:  `make DIR` a tree (as root: owners, devices, capabilities too); `allocated A B` status 0 if the allocated sizes differ by 1 % at most;
-          `deep A B` status 0 if the files below paths longer than PATH_MAX are equal, walked by descriptors.
+          `deep A B` status 0 if the files below paths longer than PATH_MAX are equal, walked by descriptors; `alter FILE ATTRIBUTE UID GID MODE`
+          sets these, the mode in octal; `guarded FILES` how many attributes they have that only the system or root may set.
 Invariants: works on bytes; knows nothing of longhaul; whatever this user or this file system cannot make is left out, and named on standard error.
 """
 
@@ -196,6 +197,16 @@ def at_bottom(root):
     return found
 
 
+def alter(path, attribute, uid, gid, mode):
+    os.setxattr(path, attribute, b"x")
+    os.chown(path, int(uid), int(gid))
+    os.chmod(path, int(mode, 8))  # last: a new owner costs the set-id bits
+
+
+def guarded(paths):
+    return sum(name.startswith(("security.", "trusted.")) for path in paths for name in os.listxattr(path))
+
+
 def main():
     what, args = sys.argv[1], [os.fsencode(a) for a in sys.argv[2:]]
     if what == "make":
@@ -204,6 +215,10 @@ def main():
         sys.exit(0 if allocated(*args) else 1)
     elif what == "deep":
         sys.exit(0 if at_bottom(args[0]) == at_bottom(args[1]) else 1)
+    elif what == "alter":
+        alter(*args)
+    elif what == "guarded":
+        print(guarded(args))
     else:
         sys.exit(f"no such word: {what}")
 

@@ -6,17 +6,17 @@
 //! and passes nothing; each makes its own hosts and leaves nothing behind.
 //! Absent on purpose: libtest, which has no word for a test that could not run; rules that need no report (lab/e2e).
 
-mod auto;
-mod blackhole;
 mod books;
 mod caps;
+mod claims;
+mod disks;
 mod emulated;
 mod facts;
 mod hosts;
 mod jobs;
 mod memory;
-mod moves;
-mod replan;
+mod paths;
+mod placement;
 mod wan;
 mod watch;
 mod world;
@@ -24,12 +24,16 @@ mod world;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
+use disks::{bench, io_modes, known};
+use emulated::{auto, blackhole, moves};
+use jobs::replan;
+use paths::{carry, change, named, nics};
 use world::{Skip, World};
 
 /// One scenario: hosts of its own → checks, in the order in which things happen.
 type Scenario = fn(&mut World) -> Result<(), Skip>;
 
-const SCENARIOS: [(&str, Scenario); 30] = [
+const SCENARIOS: [(&str, Scenario); 58] = [
     ("hosts: ends", hosts::hosts_end_with_whoever_asked_for_them),
     ("facts: host show", facts::host_show_tells_what_sys_tells),
     ("books: pushed", books::both_ends_sum_to_their_wall_time_when_pushed),
@@ -48,6 +52,7 @@ const SCENARIOS: [(&str, Scenario); 30] = [
     ("jobs: refused", jobs::what_cannot_be_changed_is_refused_and_a_killed_job_is_not_shown),
     ("caps: one job", caps::a_keys_rate_holds_over_any_two_seconds),
     ("caps: together", caps::six_jobs_of_one_key_have_its_rate_together),
+    ("caps: daemon", caps::a_daemons_rate_is_that_of_all_its_jobs),
     ("auto: chosen", auto::the_transport_is_chosen_by_a_look_at_the_path),
     ("auto: small", auto::a_small_job_far_off_goes_over_udp),
     ("auto: worse", auto::a_job_goes_on_when_its_path_becomes_worse),
@@ -60,6 +65,33 @@ const SCENARIOS: [(&str, Scenario); 30] = [
     ("blackhole: in mid-job", blackhole::a_path_that_begins_to_swallow_is_named_too),
     ("wan: grid", wan::a_tiny_grid_says_what_was_and_what_was_not),
     ("wan: stopped", wan::a_grid_that_is_stopped_keeps_what_was_measured),
+    ("paths: carry", carry::each_path_carries_as_its_weight_is),
+    ("paths: rate", carry::a_bound_is_reached_and_not_passed),
+    ("paths: end", carry::nobody_waits_for_the_slow_one_at_the_end),
+    ("paths: goes and comes", change::a_link_that_goes_and_comes_is_used_again_within_seconds),
+    ("paths: outage", change::all_paths_away_for_seconds_are_no_error),
+    ("paths: slow", change::a_link_that_becomes_slow_is_named_and_not_waited_for),
+    ("paths: shares", nics::a_share_beside_its_weight_is_told_once),
+    ("paths: slow NIC", nics::a_name_that_leads_to_a_slow_nic_does_not_decide),
+    ("paths: insisted on", nics::a_name_that_is_insisted_on_or_alone_decides),
+    ("paths: both families", named::ipv4_and_ipv6_carry_one_job_side_by_side),
+    ("paths: refused", named::what_leads_nowhere_is_named_and_what_makes_no_sense_refused),
+    ("placement: search", placement::a_search_measures_the_presets_and_keeps_to_its_budget),
+    ("placement: tables", placement::tables_have_each_pair_of_cores),
+    ("placement: kept", placement::a_winner_is_kept_and_used_in_the_same_world),
+    ("placement: interrupts", placement::interrupts_are_moved_by_each_ends_own_word_and_put_back),
+    ("disks: io_modes", io_modes::each_modes_copy_is_the_same_bytes),
+    ("disks: order", io_modes::the_order_of_files_is_told),
+    ("disks: locked", io_modes::bufs_that_may_not_be_locked_are_told),
+    ("disks: displaced", io_modes::what_a_job_displaced_is_told),
+    ("disks: fell", known::a_disk_whose_rate_fell_is_measured_again),
+    ("disks: offered", known::both_ends_offer_what_their_disks_did),
+    ("disks: bench disk", bench::disk_has_every_sweep_and_leaves_nothing),
+    ("disks: bench volumes", bench::volumes_bring_all_files_and_leave_nothing),
+    ("claims: kept", claims::what_nobody_read_is_not_called_verified),
+    ("claims: place", claims::a_place_for_a_receipt_is_tried_first),
+    ("claims: full disk", claims::a_disk_that_is_full_of_receipts_is_said),
+    ("claims: read-only", claims::a_home_that_is_read_only_is_said),
 ];
 
 fn main() -> ExitCode {

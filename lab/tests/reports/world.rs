@@ -3,7 +3,7 @@
 //! For: all scenarios. In and out: arguments → processes on a host, their exit codes and the lines of their reports.
 //! Invariants: whatever runs in the hosts, and the folder, end with the `World`; every process has a limit of time; a report that is none is an
 //! empty one, whose fields are `null`, so that no check passes by it.
-//! Absent on purpose: links that delay or lose (emulated.rs).
+//! Absent on purpose: links that delay or lose (emulated/mod.rs).
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -75,6 +75,11 @@ impl Run {
     pub(crate) fn notes(&self, words: &[&str]) -> usize {
         let notes = self.lines.iter().filter(|line| line["event"] == "note");
         notes.filter(|line| has_in_order(line["text"].as_str().unwrap_or_default(), words)).count()
+    }
+
+    /// Lines of its output that have all of these words, in this order.
+    pub(crate) fn lines_with(&self, words: &[&str]) -> usize {
+        self.out.lines().filter(|line| has_in_order(line, words)).count()
     }
 
     /// For whoever reads that a check failed.
@@ -157,6 +162,16 @@ pub(crate) struct Daemon {
     pub(crate) running: Running,
     /// Its address with a ticket, which ends in `/`.
     pub(crate) url: String,
+}
+
+impl Daemon {
+    /// The one that this process is; waits until it says where.
+    pub(crate) fn of(running: Running) -> Daemon {
+        until(Duration::from_secs(10), || running.out().starts_with("longhaul://"));
+        let url = running.out().lines().next().unwrap_or_default().to_owned();
+        assert!(url.starts_with("longhaul://"), "serve did not print its address");
+        Daemon { running, url }
+    }
 }
 
 impl World {
@@ -328,13 +343,33 @@ impl World {
 
     /// A daemon with a ticket on host b.
     pub(crate) fn serve(&mut self, root: &str, words: &[&str]) -> Daemon {
-        let (root, listen) = (self.word(root), format!("{}:{PORT}", address(Side::B)));
+        self.serve_at(&format!("{}:{PORT}", address(Side::B)), root, words)
+    }
+
+    /// The same that listens there.
+    pub(crate) fn serve_at(&mut self, listen: &str, root: &str, words: &[&str]) -> Daemon {
+        let root = self.word(root);
         let running =
-            self.start(Side::B, &[&["serve", "--root", &root, "--listen", &listen, "--ticket"], words].concat());
-        until(Duration::from_secs(10), || running.out().starts_with("longhaul://"));
-        let url = running.out().lines().next().unwrap_or_default().to_owned();
-        assert!(url.starts_with("longhaul://"), "serve did not print its address");
-        Daemon { running, url }
+            self.start(Side::B, &[&["serve", "--root", &root, "--listen", listen, "--ticket"], words].concat());
+        Daemon::of(running)
+    }
+
+    /// Runs a program on a host; what it wrote, if it did what it was asked.
+    pub(crate) fn run(&self, side: Side, program: &str, words: &[&str]) -> Option<String> {
+        let output = self.pair.command(side, program).ok()?.args(words).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Does something on that host listen at this TCP port?
+    pub(crate) fn listens(&self, side: Side, port: u16) -> bool {
+        let table = self.pair.inside(side, || std::fs::read_to_string("/proc/thread-self/net/tcp"));
+        table.is_ok_and(|table| table.contains(&format!(":{port:04X} 00000000:0000 0A")))
+    }
+
+    /// Takes away a file, or a folder with all below.
+    pub(crate) fn remove(&self, name: &str) {
+        let path = self.at(name);
+        let _ = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
     }
 
     /// An empty folder in the place of what was there.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lab::hosts::Side;
 
-use crate::emulated::Emulated;
+use super::Emulated;
 use crate::jobs::shown;
 use crate::world::{MIB, Run, Skip, World, until};
 

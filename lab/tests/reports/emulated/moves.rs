@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use lab::hosts::Side;
 
-use crate::emulated::Emulated;
+use super::Emulated;
 use crate::world::{MIB, Run, Skip, World, until};
 
 /// A job over an emulated link takes longer than one over a wire.

@@ -4,6 +4,8 @@
 //! job ends.
 //! Absent on purpose: what a cap does to each packet (caps.rs).
 
+pub(crate) mod replan;
+
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 

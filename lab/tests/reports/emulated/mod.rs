@@ -4,13 +4,16 @@
 //! Invariants: the emulator runs in this process and ends with the `Emulated`; what runs in its hosts ends with the scenario.
 //! Absent on purpose: scripts (a scenario is one) and the measure of the link itself (`longhaul lab measure`).
 
+pub(crate) mod auto;
+pub(crate) mod blackhole;
+pub(crate) mod moves;
+
 use std::net::Ipv4Addr;
-use std::time::Duration;
 
 use lab::hosts::{Lab, Making, Side, address4};
 use lab::settings::LinkSettings;
 
-use crate::world::{Daemon, PORT, Running, Skip, World, until};
+use crate::world::{Daemon, PORT, Running, Skip, World};
 
 /// See the module.
 pub(crate) struct Emulated {
@@ -62,10 +65,7 @@ impl Emulated {
     pub(crate) fn serve_with(&self, world: &mut World, ticket: &str) -> Daemon {
         let (root, listen) = (world.word("dst/far"), format!("{}:{PORT}", address4(0, Side::B)));
         let running = self.start(world, Side::B, &["serve", "--root", &root, "--listen", &listen, ticket]);
-        until(Duration::from_secs(10), || running.out().starts_with("longhaul://"));
-        let url = running.out().lines().next().unwrap_or_default().to_owned();
-        assert!(url.starts_with("longhaul://"), "serve did not print its address");
-        Daemon { running, url }
+        Daemon::of(running)
     }
 
     /// `longhaul cp --json` on host a.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lab::hosts::{Side, address4};
 
-use crate::emulated::Emulated;
+use super::Emulated;
 use crate::world::{MIB, Run, Running, Skip, World, until};
 
 /// A job over an emulated link takes longer than one over a wire.
