@@ -58,6 +58,8 @@ impl ReceiptFile {
         let _ = super::sweep::hold(file.get_ref());
         let carry = match carry {
             Some(path) => {
+                // In LONGHAUL_HOME, which a receipt that the user named elsewhere has not made.
+                path.parent().map_or(Ok(()), fs::create_dir_all)?;
                 let file = OpenOptions::new().create(true).append(true).open(&path)?;
                 Some((path, BufWriter::new(file)))
             }
@@ -322,7 +324,7 @@ mod tests {
     #[test]
     fn two_ends_with_one_home_do_not_write_over_each_other() {
         let folder = std::env::temp_dir().join(format!("longhaul-receipt-{}", std::process::id()));
-        let (path, carry) = (folder.join("job.receipt"), folder.join("carry"));
+        let (path, carry) = (folder.join("job.receipt"), folder.join("home that nobody made/carry"));
         let head = Head {
             job: [7; 16],
             digest: DigestKind::Blake3,

@@ -11,7 +11,7 @@ use proto::negotiate::{Choice, Offer};
 
 use super::clean;
 use super::json::{OfferLine, PlanRecord};
-use text::units::{exact_rate, show_bytes, show_memory};
+use text::units::{exact_rate, show_bits_per_second, show_bytes, show_memory};
 
 /// The visible sum of one end's memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -77,7 +77,7 @@ pub fn offer_lines(local: &Offer, remote: Option<&Offer>) -> Vec<OfferLine> {
         }),
         ("disk, when measured", |offer| match offer.disk_bps {
             0 => "not known".to_owned(),
-            bps => exact_rate(bps),
+            bps => show_bits_per_second(bps as f64),
         }),
         ("bufs for this job", |offer| match offer.bufs_bytes {
             0 => "not known".to_owned(),
