@@ -15,6 +15,7 @@ pub mod placement; // which cores, memory and streams, by search
 pub mod path; // N disks to one receiver, one sender to N disks, as whole jobs
 pub mod ceilings; // what bounds rates of disks, and what a figure above it is
 pub mod wan; // distance, loss and rate on links of our own making
+pub mod race; // contestants in turn
 pub mod plot; // lines over numbers
 pub mod table; // columns, medians, JSON
 

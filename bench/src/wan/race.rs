@@ -6,9 +6,9 @@
 //! Absent on purpose: medians (record.rs), who competes (contest.rs).
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,10 @@ use sys::event::{Interest, poll};
 use sys::netns;
 use sys::signals::{self, SignalFd};
 
-use crate::wan::contest::{Contestant, Kind, Lines, Places};
+use crate::race::content::{Noise, differ};
+use crate::race::contestant::{Reading, with_ticket};
+use crate::race::reading;
+use crate::wan::contest::{self, Entrant};
 use crate::wan::grid::{Cell, PACKET_BYTES, Plan};
 use crate::wan::meter::Meter;
 use crate::wan::record::Round;
@@ -36,7 +39,6 @@ const READY: Duration = Duration::from_secs(5);
 const MOMENT: Duration = Duration::from_millis(500);
 /// Beside a multiple of the ideal time: starting, greeting over long paths.
 const PATIENCE_LEAST: Duration = Duration::from_secs(10);
-const BLOCK: usize = 1 << 20;
 
 /// Where files lie, and what all runs share.
 #[derive(Debug)]
@@ -82,20 +84,7 @@ impl Ground {
     /// Writes the file: chance up to `random_bytes`, a hole above. Errors: no room, and what else a file system says.
     pub fn fill(&self, bytes: u64, random_bytes: u64) -> std::io::Result<()> {
         let mut file = File::create(self.source())?;
-        let mut block = vec![0_u8; BLOCK];
-        let (mut state, mut left) = (self.seed | 1, random_bytes.min(bytes));
-        while left > 0 {
-            for word in block.chunks_exact_mut(8) {
-                // Xorshift64 (Marsaglia 2003): no compression and no run of zeros, and a gigabyte in a second.
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                word.copy_from_slice(&state.to_le_bytes());
-            }
-            let length = left.min(BLOCK as u64);
-            file.write_all(&block[..usize::try_from(length).unwrap_or(BLOCK)])?;
-            left -= length;
-        }
+        Noise::new(self.seed).write(&mut file, random_bytes.min(bytes))?;
         file.set_len(bytes)
     }
 
@@ -103,7 +92,7 @@ impl Ground {
     ///
     /// # Errors
     /// The lab could not be made, or a program not be started: nothing that another round would mend.
-    pub fn run(&self, cell: &Cell, plan: Plan, one: &Contestant, round: usize) -> anyhow::Result<(Ended, String)> {
+    pub fn run(&self, cell: &Cell, plan: Plan, one: &Entrant, round: usize) -> anyhow::Result<(Ended, String)> {
         for folder in ["to", "home-a", "home-b"] {
             let _ = std::fs::remove_dir_all(self.folder.join(folder));
             std::fs::create_dir(self.folder.join(folder))?;
@@ -111,24 +100,35 @@ impl Ground {
         let making = Making { seed: self.seed + 2 * round as u64, memory_bytes: None, granule_ns: 50_000, tcp: None };
         let mut lab = Lab::make(&[cell.settings], making)?;
         let guard = Guard::start(&lab, &[])?;
-        let (source, destination) = (self.source(), self.destination());
-        let address = address4(0, Side::B).to_string();
-        let places = Places { exe: &self.exe, source: &source, destination: &destination, address: &address };
-        let lines = one.lines(cell, plan, places);
-        let ended = self.inside(&mut lab, cell, plan, one, &lines);
+        let values = contest::values(cell, plan, &address4(0, Side::B).to_string());
+        let ended = self.inside(&mut lab, cell, plan, one, &values);
         // A lab that was not stopped in there: a program could not be started.
         lab.stop();
         guard.finish();
-        let _ = std::fs::remove_dir_all(&destination);
-        Ok((ended?, one.shown(&lines, places)))
+        let _ = std::fs::remove_dir_all(self.destination());
+        Ok((ended?, contest::shown(&one.contestant, &values)))
     }
 
-    fn inside(&self, lab: &mut Lab, cell: &Cell, plan: Plan, one: &Contestant, lines: &Lines) -> anyhow::Result<Ended> {
+    fn inside(
+        &self,
+        lab: &mut Lab,
+        cell: &Cell,
+        plan: Plan,
+        one: &Entrant,
+        values: &[(&'static str, String)],
+    ) -> anyhow::Result<Ended> {
         let mut server = None;
-        let mut words = lines.client.clone();
-        if !lines.server.is_empty() {
-            let mut child = self.start(lab, Side::B, &lines.server, plan)?;
-            match self.await_ready(&mut child, lines.ready) {
+        let paths = [("exe", self.exe.clone()), ("src", self.source()), ("dst_dir", self.destination())];
+        let paths = paths.map(|(name, path)| (name, path.display().to_string()));
+        let mut values: Vec<(&str, &str)> =
+            values.iter().chain(&paths).map(|(name, value)| (*name, value.as_str())).collect();
+        if contest::is_users_own(&one.contestant) {
+            values.clear();
+        }
+        let mut words = one.contestant.client.fill(&values);
+        if !one.contestant.server.0.is_empty() {
+            let mut child = self.start(lab, Side::B, &one.contestant.server.fill(&values), plan)?;
+            match self.await_ready(&mut child, &one.contestant.ready) {
                 Ok(line) => words = words.into_iter().map(|word| with_ticket(&word, &line)).collect(),
                 Err(why) => {
                     end(&mut child);
@@ -221,11 +221,11 @@ impl Ground {
         child: &mut Child,
         meter: &mut Meter,
         plan: Plan,
-        one: &Contestant,
+        one: &Entrant,
     ) -> anyhow::Result<Waited> {
         let ideal = Duration::from_secs_f64(plan.seconds);
         // What has a time of its own ends by itself; what hangs then is ended.
-        let factor = if matches!(one.kind, Kind::Streams { .. }) { self.patience.max(2.0) } else { self.patience };
+        let factor = if one.contestant.reading == Reading::Iperf3 { self.patience.max(2.0) } else { self.patience };
         let most = ideal.mul_f64(factor).max(ideal + PATIENCE_LEAST);
         let began = Instant::now();
         loop {
@@ -256,7 +256,7 @@ enum Waited {
 struct Facts<'a> {
     cell: &'a Cell,
     plan: Plan,
-    one: &'a Contestant,
+    one: &'a Entrant,
     told: &'a Told,
     meter: &'a Meter,
     end_ns: u64,
@@ -265,17 +265,19 @@ struct Facts<'a> {
 #[expect(clippy::cast_precision_loss, reason = "figures with a few digits")]
 impl Ground {
     fn read(&self, facts: &Facts<'_>, mut round: Round, waited: Waited) -> Result<Round, String> {
+        let one = &facts.one.contestant;
+        let timed = one.reading == Reading::Iperf3;
         if let Waited::Ended(code) = waited
             && code != 0
-            && !matches!(facts.one.kind, Kind::Streams { .. })
+            && !timed
         {
             return Err(format!("exit code {code}: {}", last_line(&(self.said("err-a") + &self.said("out-a")))));
         }
         round.cpu_s_per_gb = facts.meter.cpu_ns() as f64 / 1e9;
-        match &facts.one.kind {
-            Kind::Copy { options, .. } => self.read_copy(&mut round, options)?,
-            Kind::Streams { .. } => self.read_streams(&mut round, facts.told)?,
-            Kind::Peer { .. } => self.read_peer(&mut round, facts.plan)?,
+        match one.reading {
+            Reading::Report => self.read_copy(&mut round, &one.client.0)?,
+            Reading::Iperf3 => self.read_streams(&mut round, facts.told)?,
+            _ => self.read_peer(&mut round, facts.plan)?,
         }
         if round.bytes == 0 {
             return Err("nothing arrived".to_owned());
@@ -283,7 +285,6 @@ impl Ground {
         round.cpu_s_per_gb /= round.bytes as f64 / 1e9;
         round.goodput_bps = round.bytes as f64 * 8.0 / round.seconds;
         round.share = round.goodput_bps / facts.cell.limit_bps(facts.one.payload_bytes);
-        let timed = matches!(facts.one.kind, Kind::Streams { .. });
         if !timed && !round.given_up {
             let wire = facts.told.counts.bytes_out as f64 * facts.one.payload_bytes / PACKET_BYTES;
             if wire < 0.9 * round.bytes as f64 {
@@ -324,21 +325,16 @@ impl Ground {
     }
 
     fn read_streams(&self, round: &mut Round, told: &Told) -> Result<(), String> {
-        let report: serde_json::Value = serde_json::from_str(&self.said("out-a")).unwrap_or_default();
-        if let Some(why) = report["error"].as_str() {
-            return Err(why.to_owned());
-        }
-        let end = &report["end"];
-        let received = &end["sum_received"];
-        let (Some(bytes), Some(seconds)) = (received["bytes"].as_u64(), received["seconds"].as_f64()) else {
-            return if round.given_up { Ok(()) } else { Err(format!("no report: {}", last_line(&self.said("err-a")))) };
+        let moved = match reading::iperf3(&self.said("out-a")) {
+            Ok(moved) => moved,
+            Err(_) if round.given_up => return Ok(()),
+            Err(why) => return Err(format!("{why}; {}", last_line(&self.said("err-a")))),
         };
-        (round.bytes, round.seconds) = (bytes, seconds);
-        let segments = end["sum_sent"]["retransmits"].as_u64().unwrap_or(0);
+        (round.bytes, round.seconds) = (moved.bytes as u64, moved.seconds);
         let lost = told.counts.wire + told.counts.queue;
-        let percent = |segments: u64| segments as f64 * 1448.0 * 100.0 / bytes.max(1) as f64;
-        round.again_percent = Some(percent(segments));
-        round.redundant_percent = Some(percent(segments.saturating_sub(lost)));
+        let percent = |segments: u64| segments as f64 * 1448.0 * 100.0 / moved.bytes.max(1.0);
+        round.again_percent = Some(percent(moved.retransmits));
+        round.redundant_percent = Some(percent(moved.retransmits.saturating_sub(lost)));
         Ok(())
     }
 
@@ -370,7 +366,7 @@ impl Ground {
     fn check_equal(&self) -> Result<(), String> {
         let entries = std::fs::read_dir(self.destination()).into_iter().flatten().flatten();
         let path = entries.map(|entry| entry.path()).find(|path| path.is_file()).ok_or("no file arrived")?;
-        match equal(&self.source(), &path) {
+        match differ(&self.source(), &path) {
             Ok(None) => Ok(()),
             Ok(Some(at)) => Err(format!("what arrived differs from byte {at} on")),
             Err(error) => Err(format!("what arrived cannot be read: {error}")),
@@ -378,38 +374,9 @@ impl Ground {
     }
 }
 
-/// Where two files differ, to a block of a MiB.
-fn equal(one: &Path, two: &Path) -> std::io::Result<Option<u64>> {
-    let (mut a, mut b) = (File::open(one)?, File::open(two)?);
-    let (length, other) = (a.seek(SeekFrom::End(0))?, b.seek(SeekFrom::End(0))?);
-    if length != other {
-        return Ok(Some(length.min(other)));
-    }
-    a.rewind()?;
-    b.rewind()?;
-    let (mut from, mut to) = (vec![0; BLOCK], vec![0; BLOCK]);
-    let mut at = 0;
-    while at < length {
-        let count = usize::try_from(length - at).unwrap_or(BLOCK).min(BLOCK);
-        a.read_exact(&mut from[..count])?;
-        b.read_exact(&mut to[..count])?;
-        if from[..count] != to[..count] {
-            return Ok(Some(at));
-        }
-        at += count as u64;
-    }
-    Ok(None)
-}
-
 fn doubts(told: &[Told; 2], dropped: [u64; 2]) -> Vec<String> {
     let sides = ["a to b", "b to a"].into_iter().zip(told).zip(dropped);
     sides.flat_map(|((name, told), dropped)| lab::report::doubts(0, name, told, dropped)).collect()
-}
-
-fn with_ticket(word: &str, line: &str) -> String {
-    let ticket = line.split_once("longhaul://").and_then(|(_, rest)| rest.split_once('@')).map(|(ticket, _)| ticket);
-    ticket
-        .map_or_else(|| word.to_owned(), |ticket| word.replace("longhaul://TICKET@", &format!("longhaul://{ticket}@")))
 }
 
 fn last_line(text: &str) -> String {
@@ -421,33 +388,4 @@ fn last_line(text: &str) -> String {
 fn end(child: &mut Child) {
     let _ = child.kill();
     let _ = child.wait();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_ticket_of_the_daemon_comes_into_the_address() {
-        let line = "longhaul://abc@0.0.0.0:5740/";
-        assert_eq!(with_ticket("longhaul://TICKET@10.99.0.2:5740/", line), "longhaul://abc@10.99.0.2:5740/");
-        assert_eq!(with_ticket("--json", line), "--json");
-    }
-
-    #[test]
-    fn files_are_compared_to_the_last_byte() {
-        let folder = std::env::temp_dir().join(format!("longhaul-race-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let (one, two) = (folder.join("1"), folder.join("2"));
-        let mut bytes = vec![7_u8; BLOCK + 5];
-        std::fs::write(&one, &bytes).unwrap();
-        std::fs::write(&two, &bytes).unwrap();
-        assert_eq!(equal(&one, &two).unwrap(), None);
-        bytes[BLOCK + 4] = 8;
-        std::fs::write(&two, &bytes).unwrap();
-        assert_eq!(equal(&one, &two).unwrap(), Some(BLOCK as u64));
-        std::fs::write(&two, &bytes[..9]).unwrap();
-        assert_eq!(equal(&one, &two).unwrap(), Some(9));
-        std::fs::remove_dir_all(&folder).unwrap();
-    }
 }
