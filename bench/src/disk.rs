@@ -255,7 +255,7 @@ fn rounds(places: &mut [Place], plan: Vec<(usize, Cell)>, arguments: &DiskArgume
     if arguments.fio {
         let beside: Vec<(usize, Cell)> =
             all.iter().filter_map(|(place, cell)| Some((*place, rival::of(*cell)?))).collect();
-        let version = beside.first().map(|(_, cell)| rival::contestant(*cell).version()).unwrap_or_default();
+        let version = beside.first().map(|(_, cell)| rival::contestant(*cell).version(&[])).unwrap_or_default();
         let note = if version.is_empty() {
             "no lines for fio: it is not installed".to_owned()
         } else {

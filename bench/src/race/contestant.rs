@@ -28,6 +28,8 @@ pub enum Reading {
     BenchNet,
     /// `fio --output-format=json`.
     Fio,
+    /// By the clock too; from memory to memory, so that there is nothing to compare.
+    Memory,
 }
 
 /// One of them. In words, `{name}` stands for what only a run knows.
@@ -62,16 +64,22 @@ pub struct Contestant {
 }
 
 impl Contestant {
-    /// Of what it needs, what is not here.
+    /// Programs without which it cannot run, and that are not here: those of its commands too.
     #[must_use]
     pub fn missing(&self) -> Vec<&str> {
-        self.needs.iter().map(String::as_str).filter(|name| !is_here(name)).collect()
+        let of_commands = [&self.server, &self.client].into_iter().filter_map(|words| words.0.first());
+        let is_program = |name: &&str| !name.starts_with('{') && !is_here(name);
+        self.needs.iter().chain(of_commands).map(String::as_str).filter(is_program).collect()
     }
 
-    /// The line in which it says its version; empty where it says none, or is not here.
+    /// The line in which it, or its client, says its version; empty where it says none, or is not here.
     #[must_use]
-    pub fn version(&self) -> String {
-        version(&self.version.fill(&[]))
+    pub fn version(&self, values: &[(&str, &str)]) -> String {
+        let client = self.client.fill(values).into_iter().next().filter(|name| !matches!(name.as_str(), "sh" | "env"));
+        match client {
+            Some(client) if self.version.0.is_empty() => version(&[client, "--version".to_owned()]),
+            _ => version(&self.version.fill(values)),
+        }
     }
 }
 
