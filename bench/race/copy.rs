@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use bench::race::contestant::{fill, with_ticket};
 use bench::race::reading::{Moved, iperf3, nuttcp};
-use bench::race::{Contestant, Reading};
+use bench::race::{Contestant, Reading, Running};
 use lab::hosts::Side;
 use lab::pair::address;
 use serde_json::{Map, Value, json};
 
 use super::field::Field;
 use super::ground::{Content, Ground};
-use super::hosts::{Hosts, Running};
+use super::hosts::Hosts;
 
 /// What came of a run, by names.
 pub(crate) type Round = Map<String, Value>;
@@ -82,7 +82,7 @@ impl Track<'_> {
         let mut server = None;
         if !one.server.0.is_empty() {
             let mut running = self.hosts.start(far, &one.server.fill(&values), &etc.join("server"), core(far))?;
-            let line = self.hosts.await_ready(far, &mut running, one)?;
+            let line = running.await_ready(one, |port| self.hosts.listens(far, port)).map_err(anyhow::Error::msg)?;
             words = words.into_iter().map(|word| with_ticket(&word, &line)).collect();
             server = Some(running);
         }

@@ -21,7 +21,6 @@ pub(crate) struct Field {
     pub(crate) setup: BTreeMap<String, String>,
     words: BTreeMap<String, String>,
     servers: BTreeMap<String, toml::Table>,
-    #[serde(flatten)]
     rows: BTreeMap<String, Vec<toml::Table>>,
 }
 

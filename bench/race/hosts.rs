@@ -5,26 +5,15 @@
 //! outside of them is changed.
 //! Absent on purpose: who is raced; links with distance or loss (`bench wan`).
 
-use std::fs::File;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
-use bench::race::Contestant;
+use bench::race::{Running, Waited};
 use lab::hosts::Side;
 use lab::pair::{self, Pair};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
-use sys::event::{Interest, poll};
 use sys::signals::{self, SignalFd};
-
-/// Between two looks at a program that runs.
-const LOOK: Duration = Duration::from_millis(20);
-/// A server that is not ready after so long will not be.
-const READY: Duration = Duration::from_secs(15);
-/// What was asked to end is given so long.
-const GRACE: Duration = Duration::from_secs(3);
 
 /// The user wants no more of it.
 #[derive(Debug, thiserror::Error)]
@@ -99,39 +88,24 @@ impl Hosts {
         if let Some(core) = core {
             command.args(["taskset", "-c", &core.to_string()]);
         }
-        let [out, errors] = ["out", "err"].map(|ending| log.with_extension(ending));
-        command.args(words).stdin(Stdio::null()).stdout(File::create(&out)?).stderr(File::create(&errors)?);
-        command.env("LONGHAUL_HOME", log.with_file_name(format!("home-{}", side.word())));
+        command.args(words).env("LONGHAUL_HOME", log.with_file_name(format!("home-{}", side.word())));
         if let Some(meters) = &self.meters {
             command.env("METER", &meters.groups[side.index()]);
         }
-        sys::netns::detach(signals::unblock_in_child(&mut command));
-        Ok(Running { child: command.spawn().with_context(|| words.join(" "))?, out, errors })
+        Running::start(&mut command, log).with_context(|| words.join(" "))
     }
 
-    /// Waits until a server is ready; the line in which it says so.
-    pub(crate) fn await_ready(&self, side: Side, server: &mut Running, one: &Contestant) -> anyhow::Result<String> {
-        let began = Instant::now();
-        while began.elapsed() < READY {
-            let said = server.said();
-            let whole = &said[..said.rfind('\n').map_or(0, |at| at + 1)];
-            if let Some(line) = whole.lines().find(|line| !one.ready.is_empty() && line.contains(&one.ready)) {
-                return Ok(line.to_owned());
-            }
-            if one.port != 0 && self.listens(side, one.port) {
-                return Ok(String::new());
-            }
-            // Some go to the background; what failed says so.
-            if server.child.try_wait()?.is_some_and(|status| !status.success()) {
-                bail!("server ended: {}", server.last_words());
-            }
-            std::thread::sleep(LOOK);
+    /// Waits for its end, with a look now and then.
+    pub(crate) fn wait(&self, running: &mut Running, most: Duration, look: impl FnMut()) -> anyhow::Result<ExitStatus> {
+        match running.wait(&self.signals, most, look)? {
+            Waited::Ended(status) => Ok(status),
+            Waited::Late => bail!("not done after {} s", most.as_secs()),
+            Waited::Stopped => bail!(Stopped),
         }
-        bail!("server not ready after {READY:?}: {}", server.last_words())
     }
 
     /// By the kernel's table, so that nobody is disturbed.
-    fn listens(&self, side: Side, port: u16) -> bool {
+    pub(crate) fn listens(&self, side: Side, port: u16) -> bool {
         let want = format!(":{port:04X}");
         ["tcp", "tcp6"].iter().any(|table| {
             let text = std::fs::read_to_string(format!("/proc/{}/net/{table}", self.holder(side))).unwrap_or_default();
@@ -139,71 +113,6 @@ impl Hosts {
             // 0A: LISTEN (include/net/tcp_states.h).
             lines.any(|words| words.len() > 3 && words[1].ends_with(&want) && words[3] == "0A")
         })
-    }
-
-    /// Waits for its end, with a look now and then.
-    pub(crate) fn wait(
-        &self,
-        running: &mut Running,
-        most: Duration,
-        mut look: impl FnMut(),
-    ) -> anyhow::Result<ExitStatus> {
-        let began = Instant::now();
-        let ended = pidfd_open(running.pid(), PidfdFlags::empty())?;
-        loop {
-            look();
-            if let Some(status) = running.child.try_wait()? {
-                return Ok(status);
-            }
-            if began.elapsed() > most {
-                bail!("not done after {} s", most.as_secs());
-            }
-            poll(&[(self.signals.as_fd(), Interest::Read), (ended.as_fd(), Interest::Read)], Some(LOOK))?;
-            if self.signals.take().is_some() {
-                bail!(Stopped);
-            }
-        }
-    }
-}
-
-/// A program on a host; ends with this value.
-#[derive(Debug)]
-pub(crate) struct Running {
-    child: Child,
-    out: PathBuf,
-    errors: PathBuf,
-}
-
-impl Running {
-    fn pid(&self) -> Pid {
-        Pid::from_child(&self.child)
-    }
-
-    pub(crate) fn said(&self) -> String {
-        std::fs::read(&self.out).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
-    }
-
-    pub(crate) fn last_words(&self) -> String {
-        let text = std::fs::read(&self.errors).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text).trim().to_owned();
-        let lines: Vec<&str> = text.lines().rev().take(3).collect();
-        let said = lines.into_iter().rev().collect::<Vec<_>>().join(" / ");
-        if said.is_empty() { "it said nothing".to_owned() } else { said.chars().take(300).collect() }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        for signal in [Signal::TERM, Signal::KILL] {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return;
-            }
-            let _ = kill_process_group(self.pid(), signal);
-            let began = Instant::now();
-            while began.elapsed() < GRACE && matches!(self.child.try_wait(), Ok(None)) {
-                std::thread::sleep(Duration::from_millis(2));
-            }
-        }
     }
 }
 

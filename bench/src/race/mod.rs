@@ -8,7 +8,9 @@
 pub mod contestant; // a program, its commands, what it leaves out
 pub mod content; // what is copied, and whether it arrived
 pub mod reading; // what programs print of themselves
+pub mod running; // a server, a client
 pub mod turns; // rounds, medians
 
 pub use contestant::{Contestant, Reading, Words};
+pub use running::{Running, Waited};
 pub use turns::{Spread, alternate};

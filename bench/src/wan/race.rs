@@ -6,21 +6,19 @@
 //! Absent on purpose: medians (record.rs), who competes (contest.rs).
 
 use std::fs::File;
-use std::io::Read;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use anyhow::Context;
 use sys::clock::now_ns;
-use sys::event::{Interest, poll};
 use sys::netns;
-use sys::signals::{self, SignalFd};
+use sys::signals::SignalFd;
 
 use crate::race::content::{Noise, differ};
 use crate::race::contestant::{Reading, with_ticket};
-use crate::race::reading;
+use crate::race::{Running, Waited, reading};
 use crate::wan::contest::{self, Entrant};
 use crate::wan::grid::{Cell, PACKET_BYTES, Plan};
 use crate::wan::meter::Meter;
@@ -31,12 +29,6 @@ use lab::hosts::{Lab, Making, Side, address4};
 use lab::settings::AB;
 use node::report::json::Event;
 
-/// Between two looks at a run: a third of the shortest tail that matters, 3 round trips of 10 ms.
-const LOOK: Duration = Duration::from_millis(10);
-/// A server that has not said it is ready after so long will not.
-const READY: Duration = Duration::from_secs(5);
-/// A server that says nothing is given so long.
-const MOMENT: Duration = Duration::from_millis(500);
 /// Beside a multiple of the ideal time: starting, greeting over long paths.
 const PATIENCE_LEAST: Duration = Duration::from_secs(10);
 
@@ -127,33 +119,34 @@ impl Ground {
         }
         let mut words = one.contestant.client.fill(&values);
         if !one.contestant.server.0.is_empty() {
-            let mut child = self.start(lab, Side::B, &one.contestant.server.fill(&values), plan)?;
-            match self.await_ready(&mut child, &one.contestant.ready) {
+            let mut running = self.start(lab, Side::B, &one.contestant.server.fill(&values), plan)?;
+            // The lab's hosts have no servers that are known by a port.
+            match running.await_ready(&one.contestant, |_| false) {
                 Ok(line) => words = words.into_iter().map(|word| with_ticket(&word, &line)).collect(),
-                Err(why) => {
-                    end(&mut child);
-                    return Ok(Ended::Failed(why));
-                }
+                Err(why) => return Ok(Ended::Failed(why)),
             }
-            server = Some(child);
+            server = Some(running);
         }
         let began_ns = now_ns();
         let mut meter = Meter::new([netns::number(&lab.hosts[0])?, netns::number(&lab.hosts[1])?]);
         let mut client = self.start(lab, Side::A, &words, plan)?;
-        let waited = self.await_end(lab, &mut client, &mut meter, plan, one);
+        let look = || meter.look(lab.links[0].directions[AB].shared().told().counts.bytes_out);
+        let waited = client.wait(&self.signals, self.most(plan, one), look)?;
         let end_ns = now_ns();
-        end(&mut client);
-        if let Some(server) = &mut server {
-            end(server);
-        }
-        let waited = waited?;
-        if matches!(waited, Waited::Stopped) {
-            return Ok(Ended::Stopped);
-        }
+        client.end();
+        let given_up = match waited {
+            Waited::Stopped => return Ok(Ended::Stopped),
+            Waited::Late => true,
+            Waited::Ended(status) if status.success() || one.contestant.reading == Reading::Iperf3 => false,
+            Waited::Ended(status) => {
+                return Ok(Ended::Failed(format!("{status}: {}", client.last_words())));
+            }
+        };
+        drop(server);
         let dropped = lab::run::dropped(lab);
         let told = lab.stop();
         let told = told.first().context("the lab has no link")?;
-        let mut round = Round { given_up: matches!(waited, Waited::GivenUp), ..Round::default() };
+        let mut round = Round { given_up, ..Round::default() };
         let dropped = dropped.first().copied().unwrap_or_default();
         round.emulator = doubts(told, dropped);
         round.emulator_was_limit =
@@ -163,93 +156,31 @@ impl Ground {
         #[expect(clippy::cast_precision_loss, reason = "seconds with three decimals")]
         let seconds = (end_ns - began_ns) as f64 / 1e9;
         round.seconds = seconds;
-        let facts = Facts { cell, plan, one, told: &told[AB], meter: &meter, end_ns };
-        match self.read(&facts, round, waited) {
+        let facts = Facts { cell, plan, one, told: &told[AB], meter: &meter, end_ns, client: &client };
+        match self.read(&facts, round) {
             Ok(round) => Ok(Ended::Measured(round)),
             Err(why) => Ok(Ended::Failed(why)),
         }
     }
 
-    fn start(&self, lab: &Lab, side: Side, words: &[String], plan: Plan) -> anyhow::Result<Child> {
-        let out = File::create(self.folder.join(format!("out-{}", side.word())))?;
-        let errors = File::create(self.folder.join(format!("err-{}", side.word())))?;
+    fn start(&self, lab: &Lab, side: Side, words: &[String], plan: Plan) -> anyhow::Result<Running> {
         let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).stdin(Stdio::null()).stdout(out).stderr(errors);
+        command.args(&words[1..]);
         command.envs(lab.environment()).env("LONGHAUL_HOME", self.folder.join(format!("home-{}", side.word())));
         command.env("BENCH_FILE", self.source()).env("BENCH_FOLDER", self.destination());
         command.env("BENCH_BYTES", plan.bytes.to_string()).env("BENCH_SECONDS", plan.seconds.to_string());
-        // Not the terminal's: a Ctrl-C is this process's, which then ends them.
-        netns::detach(signals::unblock_in_child(&mut command));
-        let host: &OwnedFd = &lab.hosts[side.index()];
-        netns::inside(host, || command.spawn()).with_context(|| format!("{} cannot be run", words[0]))
+        let (host, log): (&OwnedFd, _) = (&lab.hosts[side.index()], self.folder.join(side.word()));
+        let started = netns::inside(host, || Running::start(&mut command, &log));
+        started.with_context(|| format!("{} cannot be run", words[0]))
     }
 
-    fn said(&self, name: &str) -> String {
-        let mut bytes = Vec::new();
-        let read = File::open(self.folder.join(name)).and_then(|mut file| file.read_to_end(&mut bytes));
-        read.map(|_| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
-    }
-
-    /// Waits for a server; the line that says it is ready.
-    fn await_ready(&self, child: &mut Child, ready: &str) -> Result<String, String> {
-        let began = Instant::now();
-        loop {
-            if let Ok(Some(status)) = child.try_wait() {
-                return Err(format!("the server ended at once ({status}): {}", last_line(&self.said("err-b"))));
-            }
-            if ready.is_empty() && began.elapsed() > MOMENT {
-                return Ok(String::new());
-            }
-            // A line that is being written has no end yet.
-            let said = self.said("out-b");
-            let whole = &said[..said.rfind('\n').map_or(0, |at| at + 1)];
-            if !ready.is_empty()
-                && let Some(line) = whole.lines().find(|line| line.contains(ready))
-            {
-                return Ok(line.to_owned());
-            }
-            if began.elapsed() > READY {
-                return Err(format!("the server was not ready after {READY:?}: {}", last_line(&self.said("err-b"))));
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    fn await_end(
-        &self,
-        lab: &Lab,
-        child: &mut Child,
-        meter: &mut Meter,
-        plan: Plan,
-        one: &Entrant,
-    ) -> anyhow::Result<Waited> {
+    /// How long one may take. What has a time of its own ends by itself; what hangs then is ended.
+    fn most(&self, plan: Plan, one: &Entrant) -> Duration {
         let ideal = Duration::from_secs_f64(plan.seconds);
-        // What has a time of its own ends by itself; what hangs then is ended.
-        let factor = if one.contestant.reading == Reading::Iperf3 { self.patience.max(2.0) } else { self.patience };
-        let most = ideal.mul_f64(factor).max(ideal + PATIENCE_LEAST);
-        let began = Instant::now();
-        loop {
-            meter.look(lab.links[0].directions[AB].shared().told().counts.bytes_out);
-            if let Some(status) = child.try_wait()? {
-                return Ok(Waited::Ended(status.code().unwrap_or(-1)));
-            }
-            if began.elapsed() > most {
-                return Ok(Waited::GivenUp);
-            }
-            poll(&[(self.signals.as_fd(), Interest::Read)], Some(LOOK))?;
-            if self.signals.take().is_some() {
-                return Ok(Waited::Stopped);
-            }
-        }
+        let is_timed = one.contestant.reading == Reading::Iperf3;
+        let factor = if is_timed { self.patience.max(2.0) } else { self.patience };
+        ideal.mul_f64(factor).max(ideal + PATIENCE_LEAST)
     }
-}
-
-/// How a client ended.
-#[derive(Debug, Clone, Copy)]
-enum Waited {
-    Ended(i32),
-    GivenUp,
-    Stopped,
 }
 
 /// What a round is made of.
@@ -260,24 +191,19 @@ struct Facts<'a> {
     told: &'a Told,
     meter: &'a Meter,
     end_ns: u64,
+    client: &'a Running,
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures with a few digits")]
 impl Ground {
-    fn read(&self, facts: &Facts<'_>, mut round: Round, waited: Waited) -> Result<Round, String> {
+    fn read(&self, facts: &Facts<'_>, mut round: Round) -> Result<Round, String> {
         let one = &facts.one.contestant;
         let timed = one.reading == Reading::Iperf3;
-        if let Waited::Ended(code) = waited
-            && code != 0
-            && !timed
-        {
-            return Err(format!("exit code {code}: {}", last_line(&(self.said("err-a") + &self.said("out-a")))));
-        }
         round.cpu_s_per_gb = facts.meter.cpu_ns() as f64 / 1e9;
         match one.reading {
-            Reading::Report => self.read_copy(&mut round, &one.client.0)?,
-            Reading::Iperf3 => self.read_streams(&mut round, facts.told)?,
-            _ => self.read_peer(&mut round, facts.plan)?,
+            Reading::Report => self.read_copy(&mut round, facts)?,
+            Reading::Iperf3 => read_streams(&mut round, facts)?,
+            _ => self.read_peer(&mut round, facts)?,
         }
         if round.bytes == 0 {
             return Err("nothing arrived".to_owned());
@@ -298,9 +224,9 @@ impl Ground {
         Ok(round)
     }
 
-    fn read_copy(&self, round: &mut Round, options: &[String]) -> Result<(), String> {
+    fn read_copy(&self, round: &mut Round, facts: &Facts<'_>) -> Result<(), String> {
         let mut last = None;
-        for event in self.said("out-a").lines().filter_map(Event::parse) {
+        for event in facts.client.said().lines().filter_map(Event::parse) {
             match event {
                 Event::Progress(record) => round.bytes = record.received.max(record.written),
                 Event::Done(done) => last = Some(done),
@@ -310,6 +236,7 @@ impl Ground {
         let Some(done) = last else {
             return if round.given_up { Ok(()) } else { Err("it ended without a report".to_owned()) };
         };
+        let options = &facts.one.contestant.client.0;
         let wanted = if options.iter().any(|option| option == "--transport=udp") { "udp" } else { "tcp" };
         if done.transport != wanted {
             return Err(format!("it went over {}, not over {wanted}", done.transport));
@@ -324,23 +251,9 @@ impl Ground {
         Ok(())
     }
 
-    fn read_streams(&self, round: &mut Round, told: &Told) -> Result<(), String> {
-        let moved = match reading::iperf3(&self.said("out-a")) {
-            Ok(moved) => moved,
-            Err(_) if round.given_up => return Ok(()),
-            Err(why) => return Err(format!("{why}; {}", last_line(&self.said("err-a")))),
-        };
-        (round.bytes, round.seconds) = (moved.bytes as u64, moved.seconds);
-        let lost = told.counts.wire + told.counts.queue;
-        let percent = |segments: u64| segments as f64 * 1448.0 * 100.0 / moved.bytes.max(1.0);
-        round.again_percent = Some(percent(moved.retransmits));
-        round.redundant_percent = Some(percent(moved.retransmits.saturating_sub(lost)));
-        Ok(())
-    }
-
     /// A peer that writes the file is judged by the file; one that writes none prints `{"bytes": N, "seconds": S}` as its last line.
-    fn read_peer(&self, round: &mut Round, plan: Plan) -> Result<(), String> {
-        let said = self.said("out-a");
+    fn read_peer(&self, round: &mut Round, facts: &Facts<'_>) -> Result<(), String> {
+        let said = facts.client.said();
         if let Some(line) = said.lines().next_back()
             && let Ok(told) = serde_json::from_str::<serde_json::Value>(line)
             && let (Some(bytes), Some(seconds)) = (told["bytes"].as_u64(), told["seconds"].as_f64())
@@ -358,7 +271,7 @@ impl Ground {
             round.bytes = meta.len().min(meta.blocks() * 512);
             return Ok(());
         }
-        round.bytes = plan.bytes;
+        round.bytes = facts.plan.bytes;
         self.check_equal()
     }
 
@@ -374,18 +287,22 @@ impl Ground {
     }
 }
 
+#[expect(clippy::cast_precision_loss, reason = "figures with a few digits")]
+fn read_streams(round: &mut Round, facts: &Facts<'_>) -> Result<(), String> {
+    let moved = match reading::iperf3(&facts.client.said()) {
+        Ok(moved) => moved,
+        Err(_) if round.given_up => return Ok(()),
+        Err(why) => return Err(format!("{why}; {}", facts.client.last_words())),
+    };
+    (round.bytes, round.seconds) = (moved.bytes as u64, moved.seconds);
+    let lost = facts.told.counts.wire + facts.told.counts.queue;
+    let percent = |segments: u64| segments as f64 * 1448.0 * 100.0 / moved.bytes.max(1.0);
+    round.again_percent = Some(percent(moved.retransmits));
+    round.redundant_percent = Some(percent(moved.retransmits.saturating_sub(lost)));
+    Ok(())
+}
+
 fn doubts(told: &[Told; 2], dropped: [u64; 2]) -> Vec<String> {
     let sides = ["a to b", "b to a"].into_iter().zip(told).zip(dropped);
     sides.flat_map(|((name, told), dropped)| lab::report::doubts(0, name, told, dropped)).collect()
-}
-
-fn last_line(text: &str) -> String {
-    let line = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
-    line.trim().chars().filter(|letter| !letter.is_control()).take(200).collect()
-}
-
-/// Ends a program that may have ended; what it started goes with the host.
-fn end(child: &mut Child) {
-    let _ = child.kill();
-    let _ = child.wait();
 }
