@@ -58,19 +58,19 @@ deny: ## licences, sources, banned crates, advisories
 demo: needs build ## two hosts, real files, the plug pulled in the middle, scp and rsync beside it
 	lab/demo.sh
 
-race: build
+race:
 	$(STATIC) cargo build --release --locked --target $(HOST) -p longhaul-bench --bin longhaul-race
 
-bench: race ## the full race against the peers: target/bench/peers.json and .html (about an hour)
+bench: build race ## the full race against the peers: target/bench/peers.json and .html (about an hour)
 	$(RACE) peers
 
-bench-quick: race ## the same race, small: 512 MiB, 3 rounds (some minutes)
+bench-quick: build race ## the same race, small: 512 MiB, 3 rounds (some minutes)
 	$(RACE) peers --name quick --size 512MiB --rounds 3 --net-seconds 3
 
-bench-paths: race ## one job over four links of 1:1:2:4 beside MPTCP and streams by hand: target/bench/paths.json and .html (5 minutes)
+bench-paths: build race ## one job over four links of 1:1:2:4 beside MPTCP and streams by hand: target/bench/paths.json and .html (5 minutes)
 	$(RACE) paths
 
-bench-small: race ## small files: 20,000 of Zipf sizes, a second sync of a million, one folder of 200,000, a million empty ones: target/bench/small.json and .html (half an hour; Ctrl-C keeps the parts that were done)
+bench-small: build race ## small files: 20,000 of Zipf sizes, a second sync of a million, one folder of 200,000, a million empty ones: target/bench/small.json and .html (half an hour; Ctrl-C keeps the parts that were done)
 	$(RACE) peers --name small --parts zipf,again,folder,empty --timeout 600
 
 bench-wan: build ## distance x loss x rate x transport, ours beside TCP: target/bench/wan.json and .html (a day; Ctrl-C keeps what was measured)
@@ -79,12 +79,12 @@ bench-wan: build ## distance x loss x rate x transport, ours beside TCP: target/
 bench-wan-quick: build ## four cells of it: 100 ms, 0 and 1 % loss, 155 Mbit/s and 1 Gbit/s (two minutes)
 	target/longhaul bench wan --quick --out target/bench/wan-quick
 
-bench-disk: build ## storage engines per file system (root disk, loop devices, tmpfs) beside fio, and what a job leaves of others' memory (ten minutes)
-	python3 bench/peers/disk.py
-	python3 bench/peers/disk.py --manners --rounds 3
+bench-disk: build race ## I/O modes per file system (root disk, loop devices, tmpfs) beside fio, and what a job leaves of others' memory (ten minutes)
+	$(RACE) disk
+	$(RACE) disk --manners --rounds 3
 
-bench-volumes: build ## 16 loop volumes as one, by file and by chunk, beside fio, and one throttled in mid-run: target/bench/volumes.json (root, fio; ten minutes)
-	python3 bench/peers/volumes.py
+bench-volumes: build race ## 16 loop volumes as one, by file and by chunk, beside fio, and one throttled in mid-run: target/bench/volumes.json (root, fio; ten minutes)
+	$(RACE) volumes
 
 beside: build ## one job over UDP and one CUBIC or BBR stream of the kernel's on one link: who gets what (iperf3; four minutes)
 	lab/beside.sh
@@ -95,8 +95,8 @@ changes: build ## how soon a running job has its link again after it changed: ha
 host-limit: build ## what one core per side carries over UDP, beside the raw ceiling and the per-packet socket, MTU 1500 and 9000: target/bench/host-limit.json (root; three minutes)
 	lab/host-limit.sh
 
-grid: ## distance x loss x rate in virtual time, through the real machines: target/bench/grid-virtual.json and .html (some minutes)
-	python3 bench/peers/grid.py
+grid: race ## distance x loss x rate in virtual time, through the real machines: target/bench/grid-virtual.json and .html (some minutes)
+	$(RACE) grid
 
 torture: build ## kill -9 at N random instants (N=200), then compare every byte; 36 pairs of overlapping jobs
 	N=$(N) lab/e2e/run.sh plug

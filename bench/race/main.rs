@@ -14,6 +14,11 @@ mod record; // rounds, medians, ratios
 mod page; // HTML
 mod peers; // files and streams beside others
 mod paths; // four links at once
+mod loops; // file systems on loop devices
+mod disk; // I/O modes
+mod volumes; // many disks as one
+mod grid; // distance and loss in virtual time
+mod summary; // what is kept of a result
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -35,6 +40,14 @@ enum Arguments {
     Peers(Box<peers::PeersArguments>),
     /// One job over four links of 1 : 1 : 2 : 4 beside MPTCP and streams by hand
     Paths(paths::PathsArguments),
+    /// I/O modes by file system beside fio, and what a job leaves of others' memory
+    Disk(disk::DiskArguments),
+    /// Loop-device volumes as one, beside fio
+    Volumes(volumes::VolumesArguments),
+    /// Distance x loss x rate in virtual time
+    Grid,
+    /// Makes the small summary that is kept of a full result: bench/results/NAME.json and NAME.md
+    Summary(summary::SummaryArguments),
     /// Takes bytes on ports, as many streams as ports (for `paths`)
     #[command(hide = true)]
     Sink(paths::SinkArguments),
@@ -53,7 +66,7 @@ struct Common {
     #[arg(long, default_value_t = bench::table::ROUNDS)]
     rounds: usize,
     /// A folder on tmpfs
-    #[arg(long, default_value = "/dev/shm")]
+    #[arg(long, alias = "memory", default_value = "/dev/shm")]
     #[serde(skip)]
     tmpfs: PathBuf,
     /// Where results go
@@ -84,6 +97,24 @@ fn load() -> String {
 
 fn date() -> String {
     call("date", &["-u", "+%Y-%m-%d %H:%M UTC"]).unwrap_or_default()
+}
+
+fn commit() -> String {
+    call("git", &["describe", "--always", "--dirty"]).unwrap_or_default()
+}
+
+/// NAME.json of a result that has no page: with the facts of the machine.
+fn write_facts(name: &Path, mut result: serde_json::Value) -> anyhow::Result<()> {
+    let host = Host::here();
+    let facts = serde_json::json!({"date": date(), "commit": commit(), "kernel": host.kernel, "cores": host.cores, "load": host.load});
+    for (key, fact) in facts.as_object().into_iter().flatten() {
+        result[key] = fact.clone();
+    }
+    let path = name.with_extension("json");
+    std::fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
+    std::fs::write(&path, serde_json::to_string_pretty(&result)? + "\n")?;
+    println!("written: {}", path.display());
+    Ok(())
 }
 
 /// What figures must be read beside.
@@ -122,6 +153,10 @@ fn main() -> anyhow::Result<()> {
     match Arguments::parse() {
         Arguments::Peers(arguments) => peers::run(*arguments),
         Arguments::Paths(arguments) => paths::run(arguments),
+        Arguments::Disk(arguments) => disk::run(arguments),
+        Arguments::Volumes(arguments) => volumes::run(arguments),
+        Arguments::Grid => grid::run(),
+        Arguments::Summary(arguments) => summary::run(&arguments),
         Arguments::Sink(arguments) => paths::sink(&arguments),
         Arguments::Source(arguments) => paths::source(&arguments),
     }

@@ -21,7 +21,7 @@ impl Noise {
         Noise(seed | 1)
     }
 
-    /// A number.
+    /// Its next 64 bits.
     pub fn next_number(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

@@ -35,7 +35,7 @@ pub enum Waited {
     Stopped,
 }
 
-/// See the module.
+/// A server or a client, with the files that its output goes to.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
