@@ -58,7 +58,7 @@ deny: ## licences, sources, banned crates, advisories
 demo: needs build ## two hosts, real files, the plug pulled in the middle, scp and rsync beside it
 	lab/demo.sh
 
-race:
+race: ## the program that races others; it is no part of the product
 	$(STATIC) cargo build --release --locked --target $(HOST) -p longhaul-bench --bin longhaul-race
 
 bench: build race ## the full race against the peers: target/bench/peers.json and .html (about an hour)

@@ -13,11 +13,27 @@ use serde::Deserialize;
 
 const TABLE: &str = include_str!("peers.toml");
 
+/// What is measured: see peers.toml.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Plan {
+    pub(crate) title: String,
+    pub(crate) race: String,
+    /// The keys of the figure that ranks, and of what it costs.
+    pub(crate) count: [String; 2],
+    pub(crate) files: u64,
+    pub(crate) per_folder: u64,
+    pub(crate) bytes: u64,
+    /// At most so many; 0: no bound.
+    pub(crate) rounds: usize,
+}
+
 /// All of the table.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Field {
     /// Ours, whom it is held against, how many times as fast it was asked to be (0: nothing was asked).
     pub(crate) pairs: Vec<(String, String, f64)>,
+    pub(crate) parts: BTreeMap<String, Plan>,
     pub(crate) setup: BTreeMap<String, String>,
     words: BTreeMap<String, String>,
     servers: BTreeMap<String, toml::Table>,
@@ -75,6 +91,7 @@ mod tests {
                 names.push(one.name);
             }
         }
+        assert!(field.parts.values().all(|part| field.contestants(&part.race).is_ok()));
         for (ours, peer, _) in &field.pairs {
             assert!(names.contains(ours) && names.contains(peer), "{ours}, {peer}");
         }

@@ -23,22 +23,23 @@ fn plot(part: &Part, key: &str, says: &str) -> String {
 
 fn section(part: &Part) -> String {
     let heads =
-        [unit(part.unit), "spread", unit(part.cost), "others' share of the CPU", "does not", "version", "command"];
+        [unit(&part.unit), "spread", unit(&part.cost), "others' share of the CPU", "does not", "version", "command"];
     let mut out = format!(
         "<h2>{}</h2>{}{}<table><tr><th>contestant<th>{}</tr>",
         escape(&part.title),
-        plot(part, part.unit, "median and spread of the rounds (longer is better)"),
-        plot(part, part.cost, "both ends together (shorter is better)"),
+        plot(part, &part.unit, "median and spread of the rounds (longer is better)"),
+        plot(part, &part.cost, "both ends together (shorter is better)"),
         heads.join("<th>")
     );
     for row in &part.rows {
         let number = |key: &str, scale: f64, mark: &str| {
             row.of(key).map_or("–".to_owned(), |it| format!("{:.2}{mark}", it.median * scale))
         };
-        let spread = row.of(part.unit).map_or("–".to_owned(), |it| format!("{:.2}–{:.2}", it.min, it.max));
+        let spread = row.of(&part.unit).map_or("–".to_owned(), |it| format!("{:.2}–{:.2}", it.min, it.max));
         let note = if row.why_not.is_empty() { &row.lacks } else { &row.why_not };
-        let (others, cost) = (number("others_cpu_share", 100.0, " %"), number(part.cost, 1.0, ""));
-        let cells = [&row.name, &number(part.unit, 1.0, ""), &spread, &cost, &others, note, &row.version, &row.command];
+        let (others, cost) = (number("others_cpu_share", 100.0, " %"), number(&part.cost, 1.0, ""));
+        let cells =
+            [&row.name, &number(&part.unit, 1.0, ""), &spread, &cost, &others, note, &row.version, &row.command];
         let _ = write!(out, "<tr><td>{}</tr>", cells.map(|cell| escape(cell)).join("<td>"));
     }
     out + "</table>"

@@ -139,7 +139,7 @@ pub(crate) fn run(mut arguments: PathsArguments) -> anyhow::Result<()> {
     let title = format!("{} MB over four links of 1 : 1 : 2 : 4, {together} Mbit/s together", arguments.size);
     let part = Part::race(
         title,
-        ["gbps", "cpu_s_per_gb"],
+        ["gbps", "cpu_s_per_gb"].map(str::to_owned),
         &field.contestants("paths")?,
         *rounds,
         &longhaul.display().to_string(),

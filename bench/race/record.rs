@@ -86,8 +86,8 @@ pub(crate) fn unit(key: &str) -> &str {
 pub(crate) struct Part {
     pub(crate) title: String,
     /// The key that rows are ranked by, and that of what it costs.
-    pub(crate) unit: &'static str,
-    pub(crate) cost: &'static str,
+    pub(crate) unit: String,
+    pub(crate) cost: String,
     pub(crate) rows: Vec<Row>,
     pub(crate) verdicts: Vec<Verdict>,
     /// The user stopped it before its last round.
@@ -99,7 +99,7 @@ impl Part {
     /// Rounds in turn; `run` gets a contestant and whether it is the first round.
     pub(crate) fn race(
         title: String,
-        [unit_key, cost]: [&'static str; 2],
+        [unit_key, cost]: [String; 2],
         contestants: &[Contestant],
         rounds: usize,
         exe: &str,
@@ -129,9 +129,9 @@ impl Part {
             let said = match result {
                 Ok(found) => {
                     let of = |key: &str| found.get(key).and_then(Value::as_f64).unwrap_or(f64::NAN);
-                    let (speed, spent, others) = (of(unit_key), of(cost), of("others_cpu_share") * 100.0);
+                    let (speed, spent, others) = (of(&unit_key), of(&cost), of("others_cpu_share") * 100.0);
                     let said =
-                        format!("{speed:9.2} {} {spent:6.2} {}  (others {others:.0} %)", unit(unit_key), unit(cost));
+                        format!("{speed:9.2} {} {spent:6.2} {}  (others {others:.0} %)", unit(&unit_key), unit(&cost));
                     row.rounds.push(found);
                     said
                 }
@@ -145,19 +145,21 @@ impl Part {
             Ok(ControlFlow::Continue(()))
         });
         rows.iter_mut().for_each(Row::settle);
-        let rank = |row: &Row| -row.of(unit_key).map_or(-1.0, |it| it.median);
+        let rank = |row: &Row| -row.of(&unit_key).map_or(-1.0, |it| it.median);
         rows.sort_by(|a, b| rank(a).total_cmp(&rank(b)));
         Part { title, unit: unit_key, cost, rows, verdicts: Vec::new(), is_stopped: whole != Ok(true) }
     }
 
     /// The ratios of the promises: ours against the best peer, of the same kind where `alike`, in this run.
     pub(crate) fn against_best(mut self, alike: bool) -> Part {
-        let measured = || self.rows.iter().filter(|row| row.of(self.unit).is_some());
+        let measured = || self.rows.iter().filter(|row| row.of(&self.unit).is_some());
         let mut verdicts = Vec::new();
         for ours in measured().filter(|row| row.ours) {
+            let by = |key: &str, a: &Row, b: &Row| a.median(key).total_cmp(&b.median(key));
             let peers = || measured().filter(|row| !row.ours && (!alike || row.encrypts == ours.encrypts));
-            let order = |key: &'static str| move |a: &&Row, b: &&Row| a.median(key).total_cmp(&b.median(key));
-            let (best, cheap) = (peers().max_by(order(self.unit)), peers().min_by(order(self.cost)));
+
+            let (best, cheap) =
+                (peers().max_by(|a, b| by(&self.unit, a, b)), peers().min_by(|a, b| by(&self.cost, a, b)));
             verdicts.extend(best.zip(cheap).map(|(best, cheap)| self.verdict(ours, best, cheap, None)));
         }
         self.verdicts = verdicts;
@@ -166,7 +168,7 @@ impl Part {
 
     /// Ours against whom it is paired with.
     pub(crate) fn against_pairs(mut self, pairs: &[(String, String, f64)], is_asked: bool) -> Part {
-        let find = |name: &str| self.rows.iter().find(|row| row.name == name && row.of(self.unit).is_some());
+        let find = |name: &str| self.rows.iter().find(|row| row.name == name && row.of(&self.unit).is_some());
         let verdicts = pairs.iter().filter_map(|(ours, peer, asked)| {
             let (ours, peer) = find(ours).zip(find(peer))?;
             Some(self.verdict(ours, peer, peer, Some(*asked).filter(|asked| is_asked && *asked > 0.0)))
@@ -180,19 +182,19 @@ impl Part {
             part: self.title.clone(),
             ours: ours.name.clone(),
             peer: best.name.clone(),
-            speed_ratio: ours.median(self.unit) / best.median(self.unit),
+            speed_ratio: ours.median(&self.unit) / best.median(&self.unit),
             asked_ratio,
             cheapest_peer: cheap.name.clone(),
-            cpu_ratio: ours.median(self.cost) / cheap.median(self.cost),
+            cpu_ratio: ours.median(&self.cost) / cheap.median(&self.cost),
         }
     }
 
     /// For the screen.
     pub(crate) fn table(&self) -> String {
-        let mut table = Table::new(&["", unit(self.unit), "min", "max", unit(self.cost), "does not"]);
+        let mut table = Table::new(&["", unit(&self.unit), "min", "max", unit(&self.cost), "does not"]);
         for row in &self.rows {
-            let figures = row.of(self.unit).map_or([const { String::new() }; 4], |it| {
-                [it.median, it.min, it.max, row.median(self.cost)].map(|value| format!("{value:.2}"))
+            let figures = row.of(&self.unit).map_or([const { String::new() }; 4], |it| {
+                [it.median, it.min, it.max, row.median(&self.cost)].map(|value| format!("{value:.2}"))
             });
             let note = if row.why_not.is_empty() { &row.lacks } else { &row.why_not };
             table.line([row.name.clone()].into_iter().chain(figures).chain([note.chars().take(110).collect()]));
