@@ -17,7 +17,7 @@ use text::page::{CLOSE, escape, open};
 use super::write_facts;
 
 const NAME: &str = "target/bench/grid-virtual";
-const STYLE: &str = "h3{font-size:13px;margin:.6em 0 .2em}td{color:#111}";
+const STYLE: &str = "h3{font-size:13px;margin:.6em 0 .2em}td[style]{color:#111}";
 
 /// A figure: its key, what it is, how it is written, and from 0 to 1 how good it is.
 type Figure = (&'static str, &'static str, fn(f64) -> String, fn(f64) -> f64);

@@ -212,3 +212,47 @@ pub(crate) struct Record {
     /// Those of all parts.
     pub(crate) verdicts: Vec<Verdict>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(rates: &[(&str, bool, bool, &[f64])]) -> Part {
+        let one = |&(name, ours, encrypts, _): &(&str, bool, bool, &[f64])| Contestant {
+            name: name.to_owned(),
+            ours,
+            encrypts,
+            ..Contestant::default()
+        };
+        let contestants: Vec<Contestant> = rates.iter().map(one).collect();
+        let mut round = vec![0; rates.len()];
+        let count = ["gbps", "cpu_s_per_gb"].map(str::to_owned);
+        Part::race("x".to_owned(), count, &contestants, 3, "", |one, _| {
+            let at = rates.iter().position(|it| it.0 == one.name).unwrap();
+            round[at] += 1;
+            let rate = rates[at].3.get(round[at] - 1).copied();
+            let found =
+                rate.map(|rate| serde_json::json!({"gbps": rate, "cpu_s_per_gb": 1.0}).as_object().cloned().unwrap());
+            ("cmd".to_owned(), found.ok_or_else(|| anyhow::anyhow!("broke")))
+        })
+    }
+
+    #[test]
+    fn like_is_held_against_like_and_who_fails_keeps_what_it_had() {
+        let part = part(&[
+            ("ours", true, true, &[6.0, 4.0, 8.0]),
+            ("sealed", false, true, &[2.0, 3.0, 4.0]),
+            ("clear", false, false, &[9.0, 9.0, 9.0]),
+            ("bad", false, true, &[1.0]),
+        ]);
+        let names: Vec<&str> = part.rows.iter().map(|row| row.name.as_str()).collect();
+        assert_eq!(names, ["clear", "ours", "sealed", "bad"], "the fastest first");
+        assert_eq!((part.rows[3].rounds.len(), part.rows[3].why_not.as_str()), (1, "broke"));
+        assert_eq!(part.rows[1].of("gbps"), Some(Spread { median: 6.0, min: 4.0, max: 8.0 }));
+        let part = part.against_best(true);
+        assert_eq!(part.verdicts.len(), 1);
+        assert_eq!((part.verdicts[0].peer.as_str(), part.verdicts[0].speed_ratio), ("sealed", 2.0));
+        let pairs = [("ours".to_owned(), "clear".to_owned(), 1.5)];
+        assert!(part.against_pairs(&pairs, true).verdicts[0].to_string().contains("0.67 x clear in speed"));
+    }
+}
