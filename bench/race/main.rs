@@ -60,7 +60,7 @@ enum Arguments {
 #[derive(Debug, Args, Serialize)]
 struct Common {
     /// The binary under test
-    #[arg(long, default_value = "target/longhaul")]
+    #[arg(long, alias = "binary", default_value = "target/longhaul")]
     #[serde(skip)]
     longhaul: PathBuf,
     #[arg(long, default_value_t = bench::table::ROUNDS)]
