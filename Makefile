@@ -4,12 +4,14 @@ HOST  := $(shell rustc -vV | sed -n 's/^host: //p')
 # The shipped binary is static: no shared C library is needed on the host it is copied to.
 STATIC := CARGO_TARGET_$(shell echo $(HOST) | tr 'a-z-' 'A-Z_')_RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static"
 BIN   := target/$(HOST)/release/longhaul
+# Races other programs; not part of the product.
+RACE  := target/$(HOST)/release/longhaul-race
 FUZZ_SECONDS ?= 14400
 N ?= 200
 SEED ?= 1
 FIRST ?= 0
 
-.PHONY: help build book reference record test needs unit e2e vmtest mutants lint deny demo bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk bench-volumes beside changes host-limit grid torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci traces path
+.PHONY: help build book reference record test needs unit e2e vmtest mutants lint deny demo race bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk bench-volumes beside changes host-limit grid torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci traces path
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -56,17 +58,20 @@ deny: ## licences, sources, banned crates, advisories
 demo: needs build ## two hosts, real files, the plug pulled in the middle, scp and rsync beside it
 	lab/demo.sh
 
-bench: build ## the full race against the peers: target/bench/peers.json and .html (about an hour)
-	python3 bench/peers/peers.py
+race: ## the program that races others; it is no part of the product
+	$(STATIC) cargo build --release --locked --target $(HOST) -p longhaul-bench --bin longhaul-race
 
-bench-quick: build ## the same race, small: 512 MiB, 3 rounds (some minutes)
-	python3 bench/peers/peers.py --name quick --size 512MiB --rounds 3 --net-seconds 3
+bench: build race ## the full race against the peers: target/bench/peers.json and .html (about an hour)
+	$(RACE) peers
 
-bench-paths: build ## one job over four links of 1:1:2:4 beside MPTCP and streams by hand: target/bench/paths.json and .html (5 minutes)
-	python3 bench/peers/paths.py
+bench-quick: build race ## the same race, small: 512 MiB, 3 rounds (some minutes)
+	$(RACE) peers --name quick --size 512MiB --rounds 3 --net-seconds 3
 
-bench-small: build ## small files: 20,000 of Zipf sizes, a second sync of a million, one folder of 200,000, a million empty ones: target/bench/small.json and .html (half an hour; Ctrl-C keeps the parts that were done)
-	python3 bench/peers/small.py
+bench-paths: build race ## one job over four links of 1:1:2:4 beside MPTCP and streams by hand: target/bench/paths.json and .html (5 minutes)
+	$(RACE) paths
+
+bench-small: build race ## small files: 20,000 of Zipf sizes, a second sync of a million, one folder of 200,000, a million empty ones: target/bench/small.json and .html (half an hour; Ctrl-C keeps the parts that were done)
+	$(RACE) peers --name small --parts zipf,again,folder,empty --timeout 600
 
 bench-wan: build ## distance x loss x rate x transport, ours beside TCP: target/bench/wan.json and .html (a day; Ctrl-C keeps what was measured)
 	target/longhaul bench wan --out target/bench/wan
@@ -74,12 +79,12 @@ bench-wan: build ## distance x loss x rate x transport, ours beside TCP: target/
 bench-wan-quick: build ## four cells of it: 100 ms, 0 and 1 % loss, 155 Mbit/s and 1 Gbit/s (two minutes)
 	target/longhaul bench wan --quick --out target/bench/wan-quick
 
-bench-disk: build ## storage engines per file system (root disk, loop devices, tmpfs) beside fio, and what a job leaves of others' memory (ten minutes)
-	python3 bench/peers/disk.py
-	python3 bench/peers/disk.py --manners --rounds 3
+bench-disk: build race ## I/O modes per file system (root disk, loop devices, tmpfs) beside fio, and what a job leaves of others' memory (ten minutes)
+	$(RACE) disk
+	$(RACE) disk --manners --rounds 3
 
-bench-volumes: build ## 16 loop volumes as one, by file and by chunk, beside fio, and one throttled in mid-run: target/bench/volumes.json (root, fio; ten minutes)
-	python3 bench/peers/volumes.py
+bench-volumes: build race ## 16 loop volumes as one, by file and by chunk, beside fio, and one throttled in mid-run: target/bench/volumes.json (root, fio; ten minutes)
+	$(RACE) volumes
 
 beside: build ## one job over UDP and one CUBIC or BBR stream of the kernel's on one link: who gets what (iperf3; four minutes)
 	lab/beside.sh
@@ -90,8 +95,8 @@ changes: build ## how soon a running job has its link again after it changed: ha
 host-limit: build ## what one core per side carries over UDP, beside the raw ceiling and the per-packet socket, MTU 1500 and 9000: target/bench/host-limit.json (root; three minutes)
 	lab/host-limit.sh
 
-grid: ## distance x loss x rate in virtual time, through the real machines: target/bench/grid-virtual.json and .html (some minutes)
-	python3 bench/peers/grid.py
+grid: race ## distance x loss x rate in virtual time, through the real machines: target/bench/grid-virtual.json and .html (some minutes)
+	$(RACE) grid
 
 torture: build ## kill -9 at N random instants (N=200), then compare every byte; 36 pairs of overlapping jobs
 	N=$(N) lab/e2e/run.sh plug

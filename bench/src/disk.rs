@@ -15,6 +15,7 @@ pub mod page; // plots
 pub mod beside; // several file systems, side by side
 
 use std::fmt::Write as _;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -25,6 +26,7 @@ use serde::Serialize;
 use sys::fs;
 
 use crate::ceilings::{self, Ceilings, Figure};
+use crate::race::alternate;
 use crate::table::{Host, ROUNDS, median, parse_rounds, print_json};
 use cell::{By, Cell, Sweep};
 use rig::Rig;
@@ -244,18 +246,21 @@ fn measure(arguments: &DiskArguments) -> anyhow::Result<Vec<Report>> {
     Ok(places.into_iter().map(|place| place.report).collect())
 }
 
+/// A cell of a place: rate and processor time of its rounds.
+type Lane = (usize, Cell, Vec<(f64, f64)>);
+
 /// Every cell once per round, fio in turn with ours, and the same cell of all places one after another.
 fn rounds(places: &mut [Place], plan: Vec<(usize, Cell)>, arguments: &DiskArguments) -> anyhow::Result<()> {
     let mut all = plan;
     if arguments.fio {
         let beside: Vec<(usize, Cell)> =
             all.iter().filter_map(|(place, cell)| Some((*place, rival::of(*cell)?))).collect();
-        let note = match rival::version() {
-            Some(version) => {
-                all.extend(beside);
-                format!("{version} beside ours, with the same file, size, depth and flush")
-            }
-            None => "no lines for fio: it is not installed".to_owned(),
+        let version = beside.first().map(|(_, cell)| rival::contestant(*cell).version(&[])).unwrap_or_default();
+        let note = if version.is_empty() {
+            "no lines for fio: it is not installed".to_owned()
+        } else {
+            all.extend(beside);
+            format!("{version} beside ours, with the same file, size, depth and flush")
         };
         places.iter_mut().for_each(|place| place.report.notes.push(note.clone()));
     }
@@ -275,20 +280,19 @@ fn rounds(places: &mut [Place], plan: Vec<(usize, Cell)>, arguments: &DiskArgume
             )
         });
     }
-    let mut rates: Vec<Vec<(f64, f64)>> = vec![Vec::new(); all.len()];
+    let mut lanes: Vec<Lane> = all.into_iter().map(|(place, cell)| (place, cell, Vec::new())).collect();
     let slice = arguments.seconds / arguments.rounds as u32;
-    for _ in 0..arguments.rounds {
-        for ((place, cell), rates) in all.iter().zip(&mut rates) {
-            let Place { rig, report, .. } = &places[*place];
-            let measured = if cell.by == By::Fio {
-                rival::run(rig, *cell, slice)
-            } else {
-                rig.measure(*cell, slice).map_err(anyhow::Error::from)
-            };
-            rates.push(measured.with_context(|| format!("failed to measure {}", report.path))?);
-        }
-    }
-    for ((place, cell), rates) in all.into_iter().zip(rates) {
+    alternate(arguments.rounds, &mut lanes, |_, (place, cell, rates)| {
+        let Place { rig, report, .. } = &places[*place];
+        let measured = if cell.by == By::Fio {
+            rival::run(rig, *cell, slice)
+        } else {
+            rig.measure(*cell, slice).map_err(anyhow::Error::from)
+        };
+        rates.push(measured.with_context(|| format!("failed to measure {}", report.path))?);
+        anyhow::Ok(ControlFlow::Continue(()))
+    })?;
+    for (place, cell, rates) in lanes {
         let (rounds_gbs, cpu): (Vec<f64>, Vec<f64>) = rates.into_iter().unzip();
         let (gbs, cpu_s_per_gb) = (median(&rounds_gbs), median(&cpu));
         let report = &mut places[place].report;

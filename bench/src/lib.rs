@@ -5,7 +5,7 @@
 //! Invariants: what is compared is measured in alternation, in one run, and shown as the median of the rounds; the ceiling stands beside
 //! each figure; nothing is left behind on disk, and nothing of the host is changed.
 //! Absent on purpose: a verdict on the machine, any use of a job's state or keys. The product never depends on this crate: it is a feature of the
-//! binary, which calls `run`, and nothing else does.
+//! binary, which calls `run`. The program `longhaul-race` (bench/race), which is no part of the product, uses its parts.
 #![forbid(unsafe_code)]
 
 pub mod crypto; // ciphers, digests, memory, and both sides of the seal
@@ -15,6 +15,7 @@ pub mod placement; // which cores, memory and streams, by search
 pub mod path; // N disks to one receiver, one sender to N disks, as whole jobs
 pub mod ceilings; // what bounds rates of disks, and what a figure above it is
 pub mod wan; // distance, loss and rate on links of our own making
+pub mod race; // contestants in turn
 pub mod plot; // lines over numbers
 pub mod table; // columns, medians, JSON
 

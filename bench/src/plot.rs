@@ -1,6 +1,6 @@
-//! Plots: lines over numbers, as SVG.
+//! Plots: lines over numbers, and bars, as SVG.
 //!
-//! For: the pages of `bench disk` and `bench volumes`.
+//! For: the pages of `bench disk`, `bench volumes` and bench/race.
 //! In and out: lines of points, ticks → SVG text.
 //! Invariants: every text that came from a machine is escaped; lines differ by colour and by mark, with colours that colour-blind eyes tell
 //! apart (Okabe and Ito, "Color Universal Design", 2008).
@@ -124,6 +124,53 @@ pub fn plot(title: &str, unit: &str, under: &str, lines: &[Line], ticks: &[(f64,
     }
     svg.push_str("</svg>");
     svg
+}
+
+/// One bar of a figure.
+#[derive(Debug)]
+pub struct Bar<'a> {
+    /// To its left.
+    pub name: &'a str,
+    pub value: f64,
+    /// Least and most, a line over the bar.
+    pub ends: (f64, f64),
+    /// In another colour than the rest.
+    pub is_marked: bool,
+}
+
+/// Bars to the right, the longest as wide as there is room; nothing without bars.
+#[must_use]
+pub fn bars(title: &str, bars: &[Bar<'_>]) -> String {
+    const LEFT: f64 = 300.0;
+    const ROOM: f64 = 600.0;
+    const STEP: f64 = 24.0;
+    if bars.is_empty() {
+        return String::new();
+    }
+    let most = bars.iter().map(|bar| bar.ends.1).fold(1e-9, f64::max);
+    let mut svg = format!(
+        "<svg width=\"980\" height=\"{}\" role=\"img\"><text class=\"h\" x=\"0\" y=\"14\">{}</text>",
+        28.0 + STEP * bars.len() as f64,
+        escape(title)
+    );
+    for (number, bar) in bars.iter().enumerate() {
+        let (y, colour) = (24.0 + STEP * number as f64, COLOURS[usize::from(bar.is_marked) * 4]);
+        let x = |value: f64| value / most * ROOM;
+        let (least, end) = (LEFT + x(bar.ends.0), LEFT + x(bar.ends.1));
+        let (wide, middle, foot) = (x(bar.value), y + 9.0, y + 14.0);
+        let _ = write!(
+            svg,
+            "<text x=\"{:.0}\" y=\"{foot:.0}\" text-anchor=\"end\">{}</text>\
+             <rect x=\"{LEFT}\" y=\"{y:.0}\" width=\"{wide:.1}\" height=\"18\" fill=\"{colour}\"/>\
+             <line x1=\"{least:.1}\" x2=\"{end:.1}\" y1=\"{middle:.0}\" y2=\"{middle:.0}\" stroke=\"var(--ink)\" stroke-width=\"2\"/>\
+             <text x=\"{:.1}\" y=\"{foot:.0}\">{:.2}</text>",
+            LEFT - 8.0,
+            escape(bar.name),
+            end + 6.0,
+            bar.value
+        );
+    }
+    svg + "</svg>"
 }
 
 fn mark(number: usize, x: f64, y: f64, colour: &str) -> String {

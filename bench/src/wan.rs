@@ -14,18 +14,20 @@ pub mod race; // one run
 pub mod record; // rounds, medians, verdicts
 
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
 use sys::{netns, signals};
 
-use self::contest::{Contestant, Have, Wanted};
+use self::contest::{Entrant, Have, Wanted};
 use self::grid::{Cell, Wish};
 use self::race::{Ended, Ground};
 use self::record::{CellRecord, Report, Round, Row};
+use crate::race::alternate;
+use crate::race::contestant::version;
 use crate::table::{Host, ROUNDS};
 use text::exit::Exit;
 use text::units;
@@ -184,7 +186,8 @@ pub fn run(arguments: &WanArguments) -> anyhow::Result<()> {
     {
         notes.push(format!("files above {} go on as a hole (--space)", units::show_memory(arguments.space)));
     }
-    let mut report = Report::new(Host::here(), contestants.iter().map(|one| one.name.clone()).collect(), notes);
+    let mut report =
+        Report::new(Host::here(), contestants.iter().map(|one| one.contestant.name.clone()).collect(), notes);
     (report.rounds, report.trips, report.seed) = (arguments.rounds, arguments.trips, arguments.seed);
     report.cells_wanted = cells.len();
     report.tcp_default = read_line("/proc/sys/net/ipv4/tcp_congestion_control");
@@ -218,7 +221,7 @@ fn measure(
     arguments: &WanArguments,
     ground: &Ground,
     cells: &[Cell],
-    contestants: &[Contestant],
+    contestants: &[Entrant],
     report: &mut Report,
 ) -> anyhow::Result<bool> {
     for cell in cells {
@@ -226,7 +229,7 @@ fn measure(
         ground.fill(plan.bytes, arguments.space).map_err(|error| {
             Exit::of_io(&error).fail("write the file to send", &error).next("give another --folder, or less --space")
         })?;
-        let rows = contestants.iter().map(|one| Row::new(&one.name, cell.limit_bps(one.payload_bytes)));
+        let rows = contestants.iter().map(|one| Row::new(&one.contestant.name, cell.limit_bps(one.payload_bytes)));
         let mut record = CellRecord {
             cell: cell.clone(),
             bytes: plan.bytes,
@@ -258,28 +261,28 @@ fn measure(
 /// The rounds of a cell, contestants in turn; false: stopped before the end.
 fn race(
     rounds: usize,
-    contestants: &[Contestant],
+    contestants: &[Entrant],
     record: &mut CellRecord,
-    run: impl Fn(&Contestant, usize) -> anyhow::Result<(Ended, String)>,
+    run: impl Fn(&Entrant, usize) -> anyhow::Result<(Ended, String)>,
 ) -> anyhow::Result<bool> {
-    for round in 0..rounds {
-        for (one, row) in contestants.iter().zip(&mut record.rows) {
-            let (ended, command) = run(one, round)?;
-            row.command = command;
-            match ended {
-                Ended::Measured(measured) => {
-                    eprintln!("  {}/{rounds} {:<24} {}", round + 1, one.name, in_short(&measured));
-                    row.add(measured);
-                }
-                Ended::Failed(why) => {
-                    eprintln!("  {}/{rounds} {:<24} failed: {why}", round + 1, one.name);
-                    row.failed.push(why);
-                }
-                Ended::Stopped => return Ok(false),
+    let mut lanes: Vec<(&Entrant, &mut Row)> = contestants.iter().zip(&mut record.rows).collect();
+    alternate(rounds, &mut lanes, |round, (one, row)| {
+        let (ended, command) = run(one, round)?;
+        row.command = command;
+        let name = &one.contestant.name;
+        match ended {
+            Ended::Measured(measured) => {
+                eprintln!("  {}/{rounds} {name:<24} {}", round + 1, in_short(&measured));
+                row.add(measured);
             }
+            Ended::Failed(why) => {
+                eprintln!("  {}/{rounds} {name:<24} failed: {why}", round + 1);
+                row.failed.push(why);
+            }
+            Ended::Stopped => return Ok(ControlFlow::Break(())),
         }
-    }
-    Ok(true)
+        Ok(ControlFlow::Continue(()))
+    })
 }
 
 fn in_short(round: &Round) -> String {
@@ -363,9 +366,8 @@ fn read_line(path: &str) -> String {
 
 /// What of bare TCP can be had in a host that is not the machine's own.
 fn look_around(controls: &[String]) -> anyhow::Result<Have> {
-    let said = Command::new("iperf3").arg("--version").output().ok().filter(|output| output.status.success());
-    let iperf3 =
-        said.map(|output| String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned());
+    let said = version(&["iperf3", "--version"].map(str::to_owned));
+    let iperf3 = Some(said).filter(|said| !said.is_empty());
     let host = netns::new_net().context("a network namespace could not be made")?;
     let known = read_line("/proc/sys/net/ipv4/tcp_available_congestion_control");
     let mut have = Have { iperf3, ..Have::default() };

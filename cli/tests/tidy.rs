@@ -760,7 +760,7 @@ fn results_are_kept_as_small_summaries_with_a_page_each() {
         }
         if read(&path).len() > BYTES_MAX {
             wrong.push(format!(
-                "{}: more than {BYTES_MAX} bytes: make its summary with bench/peers/summary.py",
+                "{}: more than {BYTES_MAX} bytes: make its summary with longhaul-race summary",
                 show(&path)
             ));
         }
@@ -774,7 +774,6 @@ fn results_are_kept_as_small_summaries_with_a_page_each() {
 #[test]
 fn every_script_says_what_it_is_for() {
     let mut scripts = files("lab", &["sh", "py"]);
-    scripts.extend(files("bench", &["py"]));
     scripts.extend(files("docs", &["py"]));
     scripts.extend(files("dist", &["sh"]));
     let mut wrong = Vec::new();

@@ -13,11 +13,29 @@ use proto::storage::{IoMode, Way};
 
 use super::cell::{By, Cell, Sweep};
 use super::rig::Rig;
+use crate::race::{Contestant, Reading, Words, reading};
 
-/// fio's name for itself, if it is installed.
-pub fn version() -> Option<String> {
-    let output = Command::new("fio").arg("--version").output().ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+/// It with the settings of a cell.
+pub fn contestant(cell: Cell) -> Contestant {
+    let mode = match cell.io_mode {
+        IoMode::Dontcache => "--uncached=1",
+        IoMode::Early => "--sync_file_range=write:8",
+        _ => "",
+    };
+    let (way, direct) = (cell.way.name(), u8::from(cell.io_mode == IoMode::Direct));
+    let (block, depth, flush) = (cell.block_bytes, cell.depth, u8::from(cell.way == Way::Write));
+    Contestant {
+        name: "fio".to_owned(),
+        needs: vec!["fio".to_owned()],
+        version: Words::parse("fio --version"),
+        client: Words::parse(&format!(
+            "fio --name=longhaul --ioengine=io_uring --output-format=json --thread --overwrite=1 --time_based=1 --invalidate=1 \
+             --fallocate=none --allow_file_create=0 --filename={{src}} --size={{bytes}} --runtime={{ms}}ms --rw={way} --bs={block} \
+             --iodepth={depth} --direct={direct} --end_fsync={flush} {mode}"
+        )),
+        reading: Reading::Fio,
+        ..Contestant::default()
+    }
 }
 
 /// The cell that fio can run beside ours.
@@ -31,36 +49,19 @@ pub fn of(cell: Cell) -> Option<Cell> {
 /// 10^9 B/s and processor seconds per 10^9 bytes.
 pub fn run(rig: &Rig, cell: Cell, time: Duration) -> anyhow::Result<(f64, f64)> {
     rig.clear(cell)?;
-    let way = if cell.way == Way::Read { "read" } else { "write" };
-    let mut fio = Command::new("fio");
-    fio.args(["--name=longhaul", "--ioengine=io_uring", "--output-format=json", "--thread", "--overwrite=1"])
-        .args(["--time_based=1", "--invalidate=1", "--fallocate=none", "--allow_file_create=0"])
-        .arg(format!("--filename={}", rig.name(cell.way)))
-        .arg(format!("--rw={way}"))
-        .arg(format!("--bs={}", cell.block_bytes))
-        .arg(format!("--iodepth={}", cell.depth))
-        .arg(format!("--size={}", rig.bytes()))
-        .arg(format!("--runtime={}ms", time.as_millis().max(1)))
-        .arg(format!("--direct={}", u8::from(cell.io_mode == IoMode::Direct)))
-        .arg(format!("--end_fsync={}", u8::from(cell.way == Way::Write)));
-    match cell.io_mode {
-        IoMode::Dontcache => _ = fio.arg("--uncached=1"),
-        IoMode::Early => _ = fio.arg("--sync_file_range=write:8"),
-        _ => {}
+    let (bytes, ms) = (rig.bytes().to_string(), time.as_millis().max(1).to_string());
+    let words = contestant(cell).client.fill(&[("src", &rig.name(cell.way)), ("bytes", &bytes), ("ms", &ms)]);
+    let output = Command::new(&words[0]).args(&words[1..]).stdin(Stdio::null()).output();
+    let output = output.context("failed to start fio")?;
+    match reading::fio(&String::from_utf8_lossy(&output.stdout), cell.way.name()) {
+        Ok(moved) if output.status.success() => {
+            Ok((moved.bytes / moved.seconds / 1e9, moved.cpu_s / (moved.bytes / 1e9)))
+        }
+        _ => {
+            let why = String::from_utf8_lossy(&output.stderr);
+            ensure!(cell.io_mode != IoMode::Buffered, "fio failed: {}", why.trim());
+            // An older fio has no such I/O mode: no figure, and none is made up.
+            Ok((0.0, 0.0))
+        }
     }
-    let output = fio.stdin(Stdio::null()).output().context("failed to start fio")?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    let json = said.find('{').map_or("", |at| &said[at..]);
-    let value: serde_json::Value = serde_json::from_str(json).unwrap_or_default();
-    let job = &value["jobs"][0];
-    let bytes = job[way]["io_bytes"].as_f64().unwrap_or(0.0);
-    if !output.status.success() || bytes == 0.0 {
-        ensure!(cell.io_mode != IoMode::Buffered, "fio failed: {}", String::from_utf8_lossy(&output.stderr).trim());
-        // An older fio has no such I/O mode: no figure, and none is made up.
-        return Ok((0.0, 0.0));
-    }
-    // fio's runtime leaves the flush at the end out; its job's runtime has it.
-    let ms = job["job_runtime"].as_f64().unwrap_or(0.0).max(job[way]["runtime"].as_f64().unwrap_or(0.0)).max(1.0);
-    let cpu = (job["usr_cpu"].as_f64().unwrap_or(0.0) + job["sys_cpu"].as_f64().unwrap_or(0.0)) / 100.0 * ms / 1e3;
-    Ok((bytes / ms / 1e6, cpu / (bytes / 1e9)))
 }

@@ -4,8 +4,7 @@
 //! Invariants: nobody is left out without a word; a command shown is the one that ran, less the paths of this machine.
 //! Absent on purpose: running them (race.rs).
 
-use std::path::Path;
-
+use crate::race::{Contestant, Reading, Words};
 use crate::wan::grid::{Cell, OURS_BYTES, Plan, TCP_BYTES, UDP_BYTES};
 use text::units;
 
@@ -14,23 +13,10 @@ pub const PORT: u16 = 5740;
 /// Of iperf3.
 const IPERF_PORT: u16 = 5201;
 
-/// How a contestant is run and asked.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Kind {
-    /// `longhaul cp` with these options, to `longhaul serve`.
-    Copy { options: Vec<String>, fixed: bool },
-    /// iperf3, for the time of the plan.
-    Streams { control: String, streams: u16 },
-    /// The user's command on host a; where there is one, another on host b first.
-    Peer { client: String, server: Option<String> },
-}
-
 /// A program, or a transport of ours, that is raced over one emulated path.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Contestant {
-    /// As tables show it.
-    pub name: String,
-    pub kind: Kind,
+pub struct Entrant {
+    pub contestant: Contestant,
     /// Bytes of the user in a packet of 1500, of which its limit is reckoned.
     pub payload_bytes: f64,
 }
@@ -63,31 +49,27 @@ pub struct Have {
 }
 
 /// All contestants, in the order in which they take turns, and why others are missing. Errors: a peer that is not `NAME=COMMAND`.
-pub fn all(wanted: Wanted<'_>, have: &Have) -> Result<(Vec<Contestant>, Vec<String>), String> {
+pub fn all(wanted: Wanted<'_>, have: &Have) -> Result<(Vec<Entrant>, Vec<String>), String> {
     let mut list = Vec::new();
     for policy in wanted.policies {
         for controller in wanted.controllers {
             let by = if controller == "delay" { String::new() } else { format!(" by {controller}") };
-            let options = vec![
-                "--transport=udp".to_owned(),
-                format!("--policy={policy}"),
-                format!("--congestion-controller={controller}"),
-            ];
-            list.push(ours(format!("longhaul udp {policy}{by}"), options, policy == "fixed", OURS_BYTES, wanted));
+            // A hundredth of the wire is left to feedback and to the greeting.
+            let rate = if policy == "fixed" { " --rate={rate}" } else { "" };
+            let options = format!(
+                "--transport=udp --policy={policy} --congestion-controller={controller} --memory={{memory}}{rate}"
+            );
+            list.push(ours(format!("longhaul udp {policy}{by}"), &options, OURS_BYTES, wanted));
         }
     }
-    list.push(ours("longhaul tcp".to_owned(), vec!["--transport=tcp".to_owned()], false, TCP_BYTES, wanted));
+    list.push(ours("longhaul tcp".to_owned(), "--transport=tcp --memory={memory}", TCP_BYTES, wanted));
     let mut notes = Vec::new();
     if have.iperf3.is_none() && !wanted.controls.is_empty() {
         notes.push("iperf3 is not installed: no lines of bare TCP".to_owned());
     }
     for control in wanted.controls.iter().filter(|_| have.iperf3.is_some()) {
         if have.controls.contains(control) {
-            list.extend(wanted.streams.iter().map(|&streams| Contestant {
-                name: format!("TCP {} × {streams}", control.to_uppercase()),
-                kind: Kind::Streams { control: control.clone(), streams },
-                payload_bytes: TCP_BYTES,
-            }));
+            list.extend(wanted.streams.iter().map(|&streams| bare_tcp(control, streams)));
         } else if have.forbidden.contains(control) {
             notes.push(format!("TCP {control}: this kernel keeps it to the machine's own network, and does not let the lab's hosts have it"));
         } else {
@@ -97,9 +79,10 @@ pub fn all(wanted: Wanted<'_>, have: &Have) -> Result<(Vec<Contestant>, Vec<Stri
     for words in wanted.peers {
         let (name, client) = pair(words)?;
         let server = wanted.servers.iter().map(|words| pair(words)).collect::<Result<Vec<_>, _>>()?;
-        let server = server.into_iter().find(|(of, _)| *of == name).map(|(_, command)| command.to_owned());
-        let kind = Kind::Peer { client: client.to_owned(), server };
-        list.push(Contestant { name: name.to_owned(), kind, payload_bytes: UDP_BYTES });
+        let server = server.into_iter().find(|(of, _)| *of == name).map(|(_, command)| Words::shell(command));
+        let (name, client) = (name.to_owned(), Words::shell(client));
+        let contestant = Contestant { name, client, server: server.unwrap_or_default(), ..Contestant::default() };
+        list.push(Entrant { contestant, payload_bytes: UDP_BYTES });
     }
     for words in wanted.servers {
         let (name, _) = pair(words)?;
@@ -107,16 +90,42 @@ pub fn all(wanted: Wanted<'_>, have: &Have) -> Result<(Vec<Contestant>, Vec<Stri
             return Err(format!("--peer-server {name}: there is no --peer of that name"));
         }
     }
-    list.retain(|one| wanted.only.is_empty() || wanted.only.iter().any(|only| one.name.contains(only.as_str())));
+    list.retain(|one| {
+        wanted.only.is_empty() || wanted.only.iter().any(|only| one.contestant.name.contains(only.as_str()))
+    });
     if list.is_empty() {
         return Err("no contestant has that name".to_owned());
     }
     Ok((list, notes))
 }
 
-fn ours(name: String, mut options: Vec<String>, fixed: bool, payload_bytes: f64, wanted: Wanted<'_>) -> Contestant {
-    options.push(format!("--memory={}", units::exact_size(wanted.memory_bytes)));
-    Contestant { name, kind: Kind::Copy { options, fixed }, payload_bytes }
+fn ours(name: String, options: &str, payload_bytes: f64, wanted: Wanted<'_>) -> Entrant {
+    let memory = units::exact_size(wanted.memory_bytes);
+    let words = |line: String| Words::parse(&line.replace("{memory}", &memory));
+    let contestant = Contestant {
+        name,
+        ours: true,
+        encrypts: true,
+        server: words(format!("{{exe}} serve --listen 0.0.0.0:{PORT} --ticket --root={{dst_dir}} --memory={{memory}}")),
+        ready: "longhaul://".to_owned(),
+        client: words(format!("{{exe}} cp --json --no-keep {options} {{src}} longhaul://TICKET@{{b}}:{PORT}/")),
+        reading: Reading::Report,
+        ..Contestant::default()
+    };
+    Entrant { contestant, payload_bytes }
+}
+
+fn bare_tcp(control: &str, streams: u16) -> Entrant {
+    let contestant = Contestant {
+        name: format!("TCP {} × {streams}", control.to_uppercase()),
+        lacks: "memory to memory: no file, no encryption, no digest".to_owned(),
+        server: Words::parse(&format!("iperf3 -s -1 --forceflush -p {IPERF_PORT}")),
+        ready: "Server listening".to_owned(),
+        client: Words::parse(&format!("iperf3 -c {{b}} -p {IPERF_PORT} -t {{seconds}} -C {control} -P {streams} -J")),
+        reading: Reading::Iperf3,
+        ..Contestant::default()
+    };
+    Entrant { contestant, payload_bytes: TCP_BYTES }
 }
 
 fn pair(words: &str) -> Result<(&str, &str), String> {
@@ -127,93 +136,30 @@ fn pair(words: &str) -> Result<(&str, &str), String> {
     Ok((name, command))
 }
 
-/// Arguments of a client and of a server; without the programs where they are ours.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Lines {
-    /// On host b, first; empty: none.
-    pub server: Vec<String>,
-    /// What the server prints when it is ready; empty: a moment is waited.
-    pub ready: &'static str,
-    /// On host a.
-    pub client: Vec<String>,
+/// Values of one run that depend on the link alone: those for the rate of a fixed policy, the time of a plan, the address of host b.
+#[must_use]
+pub fn values(cell: &Cell, plan: Plan, address: &str) -> [(&'static str, String); 3] {
+    // Wire bytes of packets with their heads.
+    let rate = format!("{}bit", cell.rate_bps / 100 * 99 * 1472 / 1500);
+    [("rate", rate), ("seconds", plan.seconds.ceil().max(1.0).to_string()), ("b", address.to_owned())]
 }
 
-/// Places of a run.
-#[derive(Debug, Clone, Copy)]
-pub struct Places<'a> {
-    /// This program.
-    pub exe: &'a Path,
-    /// The file to send.
-    pub source: &'a Path,
-    /// The empty folder of host b.
-    pub destination: &'a Path,
-    /// Address of host b.
-    pub address: &'a str,
+/// The commands for the record, with this machine's paths replaced.
+#[must_use]
+pub fn shown(one: &Contestant, values: &[(&'static str, String)]) -> String {
+    let mut values: Vec<(&str, &str)> = values.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    values.extend([("exe", "longhaul"), ("src", "FILE"), ("dst_dir", "FOLDER")]);
+    match (is_users_own(one), one.server.0.is_empty()) {
+        (false, _) => one.client.show(&values),
+        (true, true) => one.client.show(&[]),
+        (true, false) => format!("b: {}; a: {}", one.server.show(&[]), one.client.show(&[])),
+    }
 }
 
-impl Contestant {
-    /// The commands of one run; `ticket` stands for what the daemon will print.
-    #[must_use]
-    pub fn lines(&self, cell: &Cell, plan: Plan, places: Places<'_>) -> Lines {
-        let show = |path: &Path| path.display().to_string();
-        let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
-        match &self.kind {
-            Kind::Copy { options, fixed } => {
-                let memory = options.iter().find(|option| option.starts_with("--memory=")).cloned();
-                let listen = format!("0.0.0.0:{PORT}");
-                let mut server = words(&[&show(places.exe), "serve", "--listen", &listen, "--ticket"]);
-                server.extend([format!("--root={}", show(places.destination))].into_iter().chain(memory));
-                let mut client = words(&[&show(places.exe), "cp", "--json", "--no-keep"]);
-                client.extend(options.iter().cloned());
-                if *fixed {
-                    // Wire bytes of packets with their heads; a hundredth is left to feedback and to the greeting.
-                    client.push(format!("--rate={}bit", cell.rate_bps / 100 * 99 * 1472 / 1500));
-                }
-                client.push(show(places.source));
-                client.push(format!("longhaul://TICKET@{}:{PORT}/", places.address));
-                Lines { server, ready: "longhaul://", client }
-            }
-            Kind::Streams { control, streams } => {
-                let port = IPERF_PORT.to_string();
-                let seconds = plan.seconds.ceil().max(1.0).to_string();
-                Lines {
-                    server: words(&["iperf3", "-s", "-1", "--forceflush", "-p", &port]),
-                    ready: "Server listening",
-                    client: words(&[
-                        "iperf3",
-                        "-c",
-                        places.address,
-                        "-p",
-                        &port,
-                        "-t",
-                        &seconds,
-                        "-C",
-                        control,
-                        "-P",
-                        &streams.to_string(),
-                        "-J",
-                    ]),
-                }
-            }
-            Kind::Peer { client, server } => Lines {
-                server: server.as_deref().map(|line| words(&["sh", "-c", line])).unwrap_or_default(),
-                ready: "",
-                client: words(&["sh", "-c", client]),
-            },
-        }
-    }
-
-    /// The client's command for the record, with this machine's paths replaced.
-    #[must_use]
-    pub fn shown(&self, lines: &Lines, places: Places<'_>) -> String {
-        let text = match &self.kind {
-            Kind::Peer { client, server: Some(server) } => format!("b: {server}; a: {client}"),
-            Kind::Peer { client, server: None } => client.clone(),
-            _ => lines.client.join(" "),
-        };
-        let replace = [(places.exe, "longhaul"), (places.source, "FILE"), (places.destination, "FOLDER")];
-        replace.iter().fold(text, |text, (path, word)| text.replace(&path.display().to_string(), word))
-    }
+/// The user's command: what looks like a name of ours in it belongs to the shell.
+#[must_use]
+pub fn is_users_own(one: &Contestant) -> bool {
+    one.reading == Reading::Clock
 }
 
 #[cfg(test)]
@@ -237,7 +183,7 @@ mod tests {
             only: &[],
             memory_bytes: 256 << 20,
         };
-        all(wanted, have).map(|(list, notes)| (list.into_iter().map(|one| one.name).collect(), notes))
+        all(wanted, have).map(|(list, notes)| (list.into_iter().map(|one| one.contestant.name).collect(), notes))
     }
 
     #[test]
@@ -263,20 +209,24 @@ mod tests {
     #[test]
     fn a_command_is_shown_without_the_paths_of_this_machine() {
         let cell = Cell::parse("1Gbit", "100ms", "1%").unwrap();
-        let places = Places {
-            exe: Path::new("/opt/x/longhaul"),
-            source: Path::new("/tmp/q/file"),
-            destination: Path::new("/tmp/q/to"),
-            address: "10.99.0.2",
+        let (policies, none) = (words(&["fixed"]), Vec::new());
+        let wanted = Wanted {
+            policies: &policies,
+            controllers: &words(&["delay"]),
+            controls: &none,
+            streams: &[],
+            peers: &words(&["nc=nc $LONGHAUL_LAB_B <$BENCH_FILE"]),
+            servers: &words(&["nc=nc -l"]),
+            only: &none,
+            memory_bytes: 256 << 20,
         };
-        let options = words(&["--transport=udp", "--memory=256MiB"]);
-        let kind = Kind::Copy { options, fixed: true };
-        let one = Contestant { name: "x".to_owned(), kind, payload_bytes: OURS_BYTES };
-        let lines = one.lines(&cell, Plan { seconds: 10.0, bytes: 1 }, places);
-        assert_eq!(lines.server[1], "serve");
+        let (list, _) = all(wanted, &Have::default()).unwrap();
+        let values = values(&cell, Plan { seconds: 10.0, bytes: 1 }, "10.99.0.2");
+        assert_eq!(list[0].contestant.server.0[1], "serve");
         assert_eq!(
-            one.shown(&lines, places),
-            "longhaul cp --json --no-keep --transport=udp --memory=256MiB --rate=971520000bit FILE longhaul://TICKET@10.99.0.2:5740/"
+            shown(&list[0].contestant, &values),
+            "longhaul cp --json --no-keep --transport=udp --policy=fixed --congestion-controller=delay --memory=256MiB --rate=971520000bit FILE longhaul://TICKET@10.99.0.2:5740/"
         );
+        assert_eq!(shown(&list[2].contestant, &values), "b: nc -l; a: nc $LONGHAUL_LAB_B <$BENCH_FILE");
     }
 }

@@ -7,6 +7,7 @@
 
 use std::fmt::Write as _;
 
+use crate::race::Spread;
 use crate::wan::grid::Cell;
 use crate::wan::record::{CellRecord, Report, Row};
 use text::page::{CLOSE, escape, open};
@@ -213,7 +214,7 @@ fn figures(report: &Report) -> String {
     let mut out = format!("<div class=wide><table><tr><th>{}</tr>", heads.join("<th>"));
     for record in &report.cells {
         for row in &record.rows {
-            let number = |spread: Option<crate::wan::record::Spread>, scale: f64, decimals: usize| {
+            let number = |spread: Option<Spread>, scale: f64, decimals: usize| {
                 spread.map_or(String::new(), |spread| format!("{:.decimals$}", spread.median * scale))
             };
             let texts = [

@@ -6,19 +6,20 @@
 //! Absent on purpose: medians (record.rs), who competes (contest.rs).
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
 
 use anyhow::Context;
 use sys::clock::now_ns;
-use sys::event::{Interest, poll};
 use sys::netns;
-use sys::signals::{self, SignalFd};
+use sys::signals::SignalFd;
 
-use crate::wan::contest::{Contestant, Kind, Lines, Places};
+use crate::race::content::{Noise, differ};
+use crate::race::contestant::{Reading, with_ticket};
+use crate::race::{Running, Waited, reading};
+use crate::wan::contest::{self, Entrant};
 use crate::wan::grid::{Cell, PACKET_BYTES, Plan};
 use crate::wan::meter::Meter;
 use crate::wan::record::Round;
@@ -28,15 +29,8 @@ use lab::hosts::{Lab, Making, Side, address4};
 use lab::settings::AB;
 use node::report::json::Event;
 
-/// Between two looks at a run: a third of the shortest tail that matters, 3 round trips of 10 ms.
-const LOOK: Duration = Duration::from_millis(10);
-/// A server that has not said it is ready after so long will not.
-const READY: Duration = Duration::from_secs(5);
-/// A server that says nothing is given so long.
-const MOMENT: Duration = Duration::from_millis(500);
 /// Beside a multiple of the ideal time: starting, greeting over long paths.
 const PATIENCE_LEAST: Duration = Duration::from_secs(10);
-const BLOCK: usize = 1 << 20;
 
 /// Where files lie, and what all runs share.
 #[derive(Debug)]
@@ -82,20 +76,7 @@ impl Ground {
     /// Writes the file: chance up to `random_bytes`, a hole above. Errors: no room, and what else a file system says.
     pub fn fill(&self, bytes: u64, random_bytes: u64) -> std::io::Result<()> {
         let mut file = File::create(self.source())?;
-        let mut block = vec![0_u8; BLOCK];
-        let (mut state, mut left) = (self.seed | 1, random_bytes.min(bytes));
-        while left > 0 {
-            for word in block.chunks_exact_mut(8) {
-                // Xorshift64 (Marsaglia 2003): no compression and no run of zeros, and a gigabyte in a second.
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                word.copy_from_slice(&state.to_le_bytes());
-            }
-            let length = left.min(BLOCK as u64);
-            file.write_all(&block[..usize::try_from(length).unwrap_or(BLOCK)])?;
-            left -= length;
-        }
+        Noise::new(self.seed).write(&mut file, random_bytes.min(bytes))?;
         file.set_len(bytes)
     }
 
@@ -103,7 +84,7 @@ impl Ground {
     ///
     /// # Errors
     /// The lab could not be made, or a program not be started: nothing that another round would mend.
-    pub fn run(&self, cell: &Cell, plan: Plan, one: &Contestant, round: usize) -> anyhow::Result<(Ended, String)> {
+    pub fn run(&self, cell: &Cell, plan: Plan, one: &Entrant, round: usize) -> anyhow::Result<(Ended, String)> {
         for folder in ["to", "home-a", "home-b"] {
             let _ = std::fs::remove_dir_all(self.folder.join(folder));
             std::fs::create_dir(self.folder.join(folder))?;
@@ -111,49 +92,61 @@ impl Ground {
         let making = Making { seed: self.seed + 2 * round as u64, memory_bytes: None, granule_ns: 50_000, tcp: None };
         let mut lab = Lab::make(&[cell.settings], making)?;
         let guard = Guard::start(&lab, &[])?;
-        let (source, destination) = (self.source(), self.destination());
-        let address = address4(0, Side::B).to_string();
-        let places = Places { exe: &self.exe, source: &source, destination: &destination, address: &address };
-        let lines = one.lines(cell, plan, places);
-        let ended = self.inside(&mut lab, cell, plan, one, &lines);
+        let values = contest::values(cell, plan, &address4(0, Side::B).to_string());
+        let ended = self.inside(&mut lab, cell, plan, one, &values);
         // A lab that was not stopped in there: a program could not be started.
         lab.stop();
         guard.finish();
-        let _ = std::fs::remove_dir_all(&destination);
-        Ok((ended?, one.shown(&lines, places)))
+        let _ = std::fs::remove_dir_all(self.destination());
+        Ok((ended?, contest::shown(&one.contestant, &values)))
     }
 
-    fn inside(&self, lab: &mut Lab, cell: &Cell, plan: Plan, one: &Contestant, lines: &Lines) -> anyhow::Result<Ended> {
+    fn inside(
+        &self,
+        lab: &mut Lab,
+        cell: &Cell,
+        plan: Plan,
+        one: &Entrant,
+        values: &[(&'static str, String)],
+    ) -> anyhow::Result<Ended> {
         let mut server = None;
-        let mut words = lines.client.clone();
-        if !lines.server.is_empty() {
-            let mut child = self.start(lab, Side::B, &lines.server, plan)?;
-            match self.await_ready(&mut child, lines.ready) {
+        let paths = [("exe", self.exe.clone()), ("src", self.source()), ("dst_dir", self.destination())];
+        let paths = paths.map(|(name, path)| (name, path.display().to_string()));
+        let mut values: Vec<(&str, &str)> =
+            values.iter().chain(&paths).map(|(name, value)| (*name, value.as_str())).collect();
+        if contest::is_users_own(&one.contestant) {
+            values.clear();
+        }
+        let mut words = one.contestant.client.fill(&values);
+        if !one.contestant.server.0.is_empty() {
+            let mut running = self.start(lab, Side::B, &one.contestant.server.fill(&values), plan)?;
+            // The lab's hosts have no servers that are known by a port.
+            match running.await_ready(&one.contestant, |_| false) {
                 Ok(line) => words = words.into_iter().map(|word| with_ticket(&word, &line)).collect(),
-                Err(why) => {
-                    end(&mut child);
-                    return Ok(Ended::Failed(why));
-                }
+                Err(why) => return Ok(Ended::Failed(why)),
             }
-            server = Some(child);
+            server = Some(running);
         }
         let began_ns = now_ns();
         let mut meter = Meter::new([netns::number(&lab.hosts[0])?, netns::number(&lab.hosts[1])?]);
         let mut client = self.start(lab, Side::A, &words, plan)?;
-        let waited = self.await_end(lab, &mut client, &mut meter, plan, one);
+        let look = || meter.look(lab.links[0].directions[AB].shared().told().counts.bytes_out);
+        let waited = client.wait(&self.signals, self.most(plan, one), look)?;
         let end_ns = now_ns();
-        end(&mut client);
-        if let Some(server) = &mut server {
-            end(server);
-        }
-        let waited = waited?;
-        if matches!(waited, Waited::Stopped) {
-            return Ok(Ended::Stopped);
-        }
+        client.end();
+        let given_up = match waited {
+            Waited::Stopped => return Ok(Ended::Stopped),
+            Waited::Late => true,
+            Waited::Ended(status) if status.success() || one.contestant.reading == Reading::Iperf3 => false,
+            Waited::Ended(status) => {
+                return Ok(Ended::Failed(format!("{status}: {}", client.last_words())));
+            }
+        };
+        drop(server);
         let dropped = lab::run::dropped(lab);
         let told = lab.stop();
         let told = told.first().context("the lab has no link")?;
-        let mut round = Round { given_up: matches!(waited, Waited::GivenUp), ..Round::default() };
+        let mut round = Round { given_up, ..Round::default() };
         let dropped = dropped.first().copied().unwrap_or_default();
         round.emulator = doubts(told, dropped);
         round.emulator_was_limit =
@@ -163,119 +156,54 @@ impl Ground {
         #[expect(clippy::cast_precision_loss, reason = "seconds with three decimals")]
         let seconds = (end_ns - began_ns) as f64 / 1e9;
         round.seconds = seconds;
-        let facts = Facts { cell, plan, one, told: &told[AB], meter: &meter, end_ns };
-        match self.read(&facts, round, waited) {
+        let facts = Facts { cell, plan, one, told: &told[AB], meter: &meter, end_ns, client: &client };
+        match self.read(&facts, round) {
             Ok(round) => Ok(Ended::Measured(round)),
             Err(why) => Ok(Ended::Failed(why)),
         }
     }
 
-    fn start(&self, lab: &Lab, side: Side, words: &[String], plan: Plan) -> anyhow::Result<Child> {
-        let out = File::create(self.folder.join(format!("out-{}", side.word())))?;
-        let errors = File::create(self.folder.join(format!("err-{}", side.word())))?;
+    fn start(&self, lab: &Lab, side: Side, words: &[String], plan: Plan) -> anyhow::Result<Running> {
         let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).stdin(Stdio::null()).stdout(out).stderr(errors);
+        command.args(&words[1..]);
         command.envs(lab.environment()).env("LONGHAUL_HOME", self.folder.join(format!("home-{}", side.word())));
         command.env("BENCH_FILE", self.source()).env("BENCH_FOLDER", self.destination());
         command.env("BENCH_BYTES", plan.bytes.to_string()).env("BENCH_SECONDS", plan.seconds.to_string());
-        // Not the terminal's: a Ctrl-C is this process's, which then ends them.
-        netns::detach(signals::unblock_in_child(&mut command));
-        let host: &OwnedFd = &lab.hosts[side.index()];
-        netns::inside(host, || command.spawn()).with_context(|| format!("{} cannot be run", words[0]))
+        let (host, log): (&OwnedFd, _) = (&lab.hosts[side.index()], self.folder.join(side.word()));
+        let started = netns::inside(host, || Running::start(&mut command, &log));
+        started.with_context(|| format!("{} cannot be run", words[0]))
     }
 
-    fn said(&self, name: &str) -> String {
-        let mut bytes = Vec::new();
-        let read = File::open(self.folder.join(name)).and_then(|mut file| file.read_to_end(&mut bytes));
-        read.map(|_| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
-    }
-
-    /// Waits for a server; the line that says it is ready.
-    fn await_ready(&self, child: &mut Child, ready: &str) -> Result<String, String> {
-        let began = Instant::now();
-        loop {
-            if let Ok(Some(status)) = child.try_wait() {
-                return Err(format!("the server ended at once ({status}): {}", last_line(&self.said("err-b"))));
-            }
-            if ready.is_empty() && began.elapsed() > MOMENT {
-                return Ok(String::new());
-            }
-            // A line that is being written has no end yet.
-            let said = self.said("out-b");
-            let whole = &said[..said.rfind('\n').map_or(0, |at| at + 1)];
-            if !ready.is_empty()
-                && let Some(line) = whole.lines().find(|line| line.contains(ready))
-            {
-                return Ok(line.to_owned());
-            }
-            if began.elapsed() > READY {
-                return Err(format!("the server was not ready after {READY:?}: {}", last_line(&self.said("err-b"))));
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    fn await_end(
-        &self,
-        lab: &Lab,
-        child: &mut Child,
-        meter: &mut Meter,
-        plan: Plan,
-        one: &Contestant,
-    ) -> anyhow::Result<Waited> {
+    /// How long one may take. What has a time of its own ends by itself; what hangs then is ended.
+    fn most(&self, plan: Plan, one: &Entrant) -> Duration {
         let ideal = Duration::from_secs_f64(plan.seconds);
-        // What has a time of its own ends by itself; what hangs then is ended.
-        let factor = if matches!(one.kind, Kind::Streams { .. }) { self.patience.max(2.0) } else { self.patience };
-        let most = ideal.mul_f64(factor).max(ideal + PATIENCE_LEAST);
-        let began = Instant::now();
-        loop {
-            meter.look(lab.links[0].directions[AB].shared().told().counts.bytes_out);
-            if let Some(status) = child.try_wait()? {
-                return Ok(Waited::Ended(status.code().unwrap_or(-1)));
-            }
-            if began.elapsed() > most {
-                return Ok(Waited::GivenUp);
-            }
-            poll(&[(self.signals.as_fd(), Interest::Read)], Some(LOOK))?;
-            if self.signals.take().is_some() {
-                return Ok(Waited::Stopped);
-            }
-        }
+        let is_timed = one.contestant.reading == Reading::Iperf3;
+        let factor = if is_timed { self.patience.max(2.0) } else { self.patience };
+        ideal.mul_f64(factor).max(ideal + PATIENCE_LEAST)
     }
-}
-
-/// How a client ended.
-#[derive(Debug, Clone, Copy)]
-enum Waited {
-    Ended(i32),
-    GivenUp,
-    Stopped,
 }
 
 /// What a round is made of.
 struct Facts<'a> {
     cell: &'a Cell,
     plan: Plan,
-    one: &'a Contestant,
+    one: &'a Entrant,
     told: &'a Told,
     meter: &'a Meter,
     end_ns: u64,
+    client: &'a Running,
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures with a few digits")]
 impl Ground {
-    fn read(&self, facts: &Facts<'_>, mut round: Round, waited: Waited) -> Result<Round, String> {
-        if let Waited::Ended(code) = waited
-            && code != 0
-            && !matches!(facts.one.kind, Kind::Streams { .. })
-        {
-            return Err(format!("exit code {code}: {}", last_line(&(self.said("err-a") + &self.said("out-a")))));
-        }
+    fn read(&self, facts: &Facts<'_>, mut round: Round) -> Result<Round, String> {
+        let one = &facts.one.contestant;
+        let timed = one.reading == Reading::Iperf3;
         round.cpu_s_per_gb = facts.meter.cpu_ns() as f64 / 1e9;
-        match &facts.one.kind {
-            Kind::Copy { options, .. } => self.read_copy(&mut round, options)?,
-            Kind::Streams { .. } => self.read_streams(&mut round, facts.told)?,
-            Kind::Peer { .. } => self.read_peer(&mut round, facts.plan)?,
+        match one.reading {
+            Reading::Report => self.read_copy(&mut round, facts)?,
+            Reading::Iperf3 => read_streams(&mut round, facts)?,
+            _ => self.read_peer(&mut round, facts)?,
         }
         if round.bytes == 0 {
             return Err("nothing arrived".to_owned());
@@ -283,7 +211,6 @@ impl Ground {
         round.cpu_s_per_gb /= round.bytes as f64 / 1e9;
         round.goodput_bps = round.bytes as f64 * 8.0 / round.seconds;
         round.share = round.goodput_bps / facts.cell.limit_bps(facts.one.payload_bytes);
-        let timed = matches!(facts.one.kind, Kind::Streams { .. });
         if !timed && !round.given_up {
             let wire = facts.told.counts.bytes_out as f64 * facts.one.payload_bytes / PACKET_BYTES;
             if wire < 0.9 * round.bytes as f64 {
@@ -297,9 +224,9 @@ impl Ground {
         Ok(round)
     }
 
-    fn read_copy(&self, round: &mut Round, options: &[String]) -> Result<(), String> {
+    fn read_copy(&self, round: &mut Round, facts: &Facts<'_>) -> Result<(), String> {
         let mut last = None;
-        for event in self.said("out-a").lines().filter_map(Event::parse) {
+        for event in facts.client.said().lines().filter_map(Event::parse) {
             match event {
                 Event::Progress(record) => round.bytes = record.received.max(record.written),
                 Event::Done(done) => last = Some(done),
@@ -309,6 +236,7 @@ impl Ground {
         let Some(done) = last else {
             return if round.given_up { Ok(()) } else { Err("it ended without a report".to_owned()) };
         };
+        let options = &facts.one.contestant.client.0;
         let wanted = if options.iter().any(|option| option == "--transport=udp") { "udp" } else { "tcp" };
         if done.transport != wanted {
             return Err(format!("it went over {}, not over {wanted}", done.transport));
@@ -323,28 +251,9 @@ impl Ground {
         Ok(())
     }
 
-    fn read_streams(&self, round: &mut Round, told: &Told) -> Result<(), String> {
-        let report: serde_json::Value = serde_json::from_str(&self.said("out-a")).unwrap_or_default();
-        if let Some(why) = report["error"].as_str() {
-            return Err(why.to_owned());
-        }
-        let end = &report["end"];
-        let received = &end["sum_received"];
-        let (Some(bytes), Some(seconds)) = (received["bytes"].as_u64(), received["seconds"].as_f64()) else {
-            return if round.given_up { Ok(()) } else { Err(format!("no report: {}", last_line(&self.said("err-a")))) };
-        };
-        (round.bytes, round.seconds) = (bytes, seconds);
-        let segments = end["sum_sent"]["retransmits"].as_u64().unwrap_or(0);
-        let lost = told.counts.wire + told.counts.queue;
-        let percent = |segments: u64| segments as f64 * 1448.0 * 100.0 / bytes.max(1) as f64;
-        round.again_percent = Some(percent(segments));
-        round.redundant_percent = Some(percent(segments.saturating_sub(lost)));
-        Ok(())
-    }
-
     /// A peer that writes the file is judged by the file; one that writes none prints `{"bytes": N, "seconds": S}` as its last line.
-    fn read_peer(&self, round: &mut Round, plan: Plan) -> Result<(), String> {
-        let said = self.said("out-a");
+    fn read_peer(&self, round: &mut Round, facts: &Facts<'_>) -> Result<(), String> {
+        let said = facts.client.said();
         if let Some(line) = said.lines().next_back()
             && let Ok(told) = serde_json::from_str::<serde_json::Value>(line)
             && let (Some(bytes), Some(seconds)) = (told["bytes"].as_u64(), told["seconds"].as_f64())
@@ -362,7 +271,7 @@ impl Ground {
             round.bytes = meta.len().min(meta.blocks() * 512);
             return Ok(());
         }
-        round.bytes = plan.bytes;
+        round.bytes = facts.plan.bytes;
         self.check_equal()
     }
 
@@ -370,7 +279,7 @@ impl Ground {
     fn check_equal(&self) -> Result<(), String> {
         let entries = std::fs::read_dir(self.destination()).into_iter().flatten().flatten();
         let path = entries.map(|entry| entry.path()).find(|path| path.is_file()).ok_or("no file arrived")?;
-        match equal(&self.source(), &path) {
+        match differ(&self.source(), &path) {
             Ok(None) => Ok(()),
             Ok(Some(at)) => Err(format!("what arrived differs from byte {at} on")),
             Err(error) => Err(format!("what arrived cannot be read: {error}")),
@@ -378,76 +287,22 @@ impl Ground {
     }
 }
 
-/// Where two files differ, to a block of a MiB.
-fn equal(one: &Path, two: &Path) -> std::io::Result<Option<u64>> {
-    let (mut a, mut b) = (File::open(one)?, File::open(two)?);
-    let (length, other) = (a.seek(SeekFrom::End(0))?, b.seek(SeekFrom::End(0))?);
-    if length != other {
-        return Ok(Some(length.min(other)));
-    }
-    a.rewind()?;
-    b.rewind()?;
-    let (mut from, mut to) = (vec![0; BLOCK], vec![0; BLOCK]);
-    let mut at = 0;
-    while at < length {
-        let count = usize::try_from(length - at).unwrap_or(BLOCK).min(BLOCK);
-        a.read_exact(&mut from[..count])?;
-        b.read_exact(&mut to[..count])?;
-        if from[..count] != to[..count] {
-            return Ok(Some(at));
-        }
-        at += count as u64;
-    }
-    Ok(None)
+#[expect(clippy::cast_precision_loss, reason = "figures with a few digits")]
+fn read_streams(round: &mut Round, facts: &Facts<'_>) -> Result<(), String> {
+    let moved = match reading::iperf3(&facts.client.said()) {
+        Ok(moved) => moved,
+        Err(_) if round.given_up => return Ok(()),
+        Err(why) => return Err(format!("{why}; {}", facts.client.last_words())),
+    };
+    (round.bytes, round.seconds) = (moved.bytes as u64, moved.seconds);
+    let lost = facts.told.counts.wire + facts.told.counts.queue;
+    let percent = |segments: u64| segments as f64 * 1448.0 * 100.0 / moved.bytes.max(1.0);
+    round.again_percent = Some(percent(moved.retransmits));
+    round.redundant_percent = Some(percent(moved.retransmits.saturating_sub(lost)));
+    Ok(())
 }
 
 fn doubts(told: &[Told; 2], dropped: [u64; 2]) -> Vec<String> {
     let sides = ["a to b", "b to a"].into_iter().zip(told).zip(dropped);
     sides.flat_map(|((name, told), dropped)| lab::report::doubts(0, name, told, dropped)).collect()
-}
-
-fn with_ticket(word: &str, line: &str) -> String {
-    let ticket = line.split_once("longhaul://").and_then(|(_, rest)| rest.split_once('@')).map(|(ticket, _)| ticket);
-    ticket
-        .map_or_else(|| word.to_owned(), |ticket| word.replace("longhaul://TICKET@", &format!("longhaul://{ticket}@")))
-}
-
-fn last_line(text: &str) -> String {
-    let line = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
-    line.trim().chars().filter(|letter| !letter.is_control()).take(200).collect()
-}
-
-/// Ends a program that may have ended; what it started goes with the host.
-fn end(child: &mut Child) {
-    let _ = child.kill();
-    let _ = child.wait();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_ticket_of_the_daemon_comes_into_the_address() {
-        let line = "longhaul://abc@0.0.0.0:5740/";
-        assert_eq!(with_ticket("longhaul://TICKET@10.99.0.2:5740/", line), "longhaul://abc@10.99.0.2:5740/");
-        assert_eq!(with_ticket("--json", line), "--json");
-    }
-
-    #[test]
-    fn files_are_compared_to_the_last_byte() {
-        let folder = std::env::temp_dir().join(format!("longhaul-race-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let (one, two) = (folder.join("1"), folder.join("2"));
-        let mut bytes = vec![7_u8; BLOCK + 5];
-        std::fs::write(&one, &bytes).unwrap();
-        std::fs::write(&two, &bytes).unwrap();
-        assert_eq!(equal(&one, &two).unwrap(), None);
-        bytes[BLOCK + 4] = 8;
-        std::fs::write(&two, &bytes).unwrap();
-        assert_eq!(equal(&one, &two).unwrap(), Some(BLOCK as u64));
-        std::fs::write(&two, &bytes[..9]).unwrap();
-        assert_eq!(equal(&one, &two).unwrap(), Some(9));
-        std::fs::remove_dir_all(&folder).unwrap();
-    }
 }

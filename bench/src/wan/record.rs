@@ -7,7 +7,8 @@
 
 use serde::Serialize;
 
-use crate::table::{Host, median};
+use crate::race::Spread;
+use crate::table::Host;
 use crate::wan::grid::Cell;
 use text::table::Table;
 use text::units;
@@ -44,24 +45,6 @@ pub struct Round {
     pub emulator: Vec<String>,
     /// It took away from what the link carries.
     pub emulator_was_limit: bool,
-}
-
-/// Median and ends of a figure.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub struct Spread {
-    pub median: f64,
-    pub min: f64,
-    pub max: f64,
-}
-
-impl Spread {
-    /// Of samples; `None` of none.
-    #[must_use]
-    pub fn of(samples: &[f64]) -> Option<Spread> {
-        let min = samples.iter().copied().min_by(f64::total_cmp)?;
-        let max = samples.iter().copied().max_by(f64::total_cmp)?;
-        Some(Spread { median: median(samples), min, max })
-    }
 }
 
 /// A contestant in a cell.

@@ -142,14 +142,20 @@ unsafe impl Sync for Map {}
 impl Map {
     /// Maps the first `bytes` of a file, to be read in order. Errors: EINVAL for no bytes, ENODEV where files cannot be mapped.
     pub fn new(file: &File, bytes: u64) -> io::Result<Map> {
+        let map = Map::held(file, bytes)?;
+        // SAFETY: the range is the mapping just made; the advice changes when pages are read, not what they hold.
+        let _ = unsafe { rustix::mm::madvise(map.start.as_ptr(), map.bytes, rustix::mm::Advice::LinuxNoHugepage) };
+        // SAFETY: as above.
+        let _ = unsafe { rustix::mm::madvise(map.start.as_ptr(), map.bytes, rustix::mm::Advice::Sequential) };
+        Ok(map)
+    }
+
+    /// Maps them without a word on how they are read, as a program does that wants them to stay in memory. Errors: as above.
+    pub fn held(file: &File, bytes: u64) -> io::Result<Map> {
         let bytes = usize::try_from(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
         // SAFETY: a new mapping at a place of the kernel's choice touches no memory of ours.
         let start =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, file, 0) }?;
-        // SAFETY: the range is the mapping just made; the advice changes when pages are read, not what they hold.
-        let _ = unsafe { rustix::mm::madvise(start, bytes, rustix::mm::Advice::LinuxNoHugepage) };
-        // SAFETY: as above.
-        let _ = unsafe { rustix::mm::madvise(start, bytes, rustix::mm::Advice::Sequential) };
         let start = NonNull::new(start).expect("the kernel maps nothing at null unless told to");
         Ok(Map { start, bytes })
     }
