@@ -14,6 +14,7 @@ mod cp;
 mod docs_command;
 mod job_command;
 mod key_command;
+mod lists;
 mod report;
 mod serve;
 mod sync;
