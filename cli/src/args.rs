@@ -60,6 +60,9 @@ pub enum Command {
     /// Show, make, trust, authorize and revoke identities
     #[command(subcommand)]
     Key(crate::key_command::KeyCommand),
+    /// Show and revoke the tickets that running daemons have given out
+    #[command(subcommand)]
+    Ticket(crate::lists::tickets::TicketCommand),
     /// Show running jobs, change their rate or policy, and stop them
     #[command(subcommand)]
     Job(crate::job_command::JobCommand),

@@ -122,18 +122,37 @@ pub fn run(command: JobCommand) -> anyhow::Result<()> {
 /// All jobs, oldest first, and where each is asked. Of a job whose two ends are here, the end that asked for it stands first.
 fn running(home: &Home) -> anyhow::Result<Vec<(ControlSocket, Shown)>> {
     let mut all = Vec::new();
-    for socket in control_sockets(home)? {
-        match socket.ask(&Question::List {}) {
-            Ok(Some(Answer::Jobs { jobs })) => all.extend(jobs.into_iter().map(|job| (socket.clone(), job))),
-            Ok(None) => {}
-            Ok(Some(other)) => {
-                eprintln!("longhaul: {}: an answer to another question: {other:?}", socket.path().display())
-            }
-            Err(error) => eprintln!("longhaul: {}: no answer: {error}", socket.path().display()),
+    each_answer(home, &Question::List {}, |socket, answer| match answer {
+        Answer::Jobs { jobs } => {
+            all.extend(jobs.into_iter().map(|job| (socket.clone(), job)));
+            None
         }
-    }
+        other => Some(other),
+    })?;
     all.sort_by(|(_, a), (_, b)| (a.began_unix_s, &a.job, b.initiates).cmp(&(b.began_unix_s, &b.job, a.initiates)));
     Ok(all)
+}
+
+/// Asks all processes of this home. One that does not answer, and an answer that `take` gives back, are reported, and the others asked all the same.
+pub fn each_answer(
+    home: &Home,
+    question: &Question,
+    mut take: impl FnMut(&ControlSocket, Answer) -> Option<Answer>,
+) -> anyhow::Result<()> {
+    for socket in control_sockets(home)? {
+        let why = match socket.ask(question) {
+            Ok(None) => None,
+            Ok(Some(answer)) => take(&socket, answer).map(|other| match other {
+                Answer::Failed { cause, next, .. } => clean(&format!("no answer: {cause}; {next}")),
+                other => format!("an answer to another question: {other:?}"),
+            }),
+            Err(error) => Some(format!("no answer: {error}")),
+        };
+        if let Some(why) = why {
+            eprintln!("longhaul: {}: {why}", socket.path().display());
+        }
+    }
+    Ok(())
 }
 
 fn short(job: &Shown) -> String {
@@ -156,16 +175,20 @@ fn find<'a>(running: &'a [(ControlSocket, Shown)], name: &str) -> anyhow::Result
 }
 
 fn ask(socket: &ControlSocket, job: &Shown, question: &Question) -> anyhow::Result<String> {
-    let what = || format!("ask job {}", short(job));
+    answered(socket, format!("ask job {}", short(job)), question)
+}
+
+/// What a process did of what it was asked for, in its words. `what`: fits after "failed to".
+pub fn answered(socket: &ControlSocket, what: String, question: &Question) -> anyhow::Result<String> {
     match socket.ask(question) {
         Ok(Some(Answer::Done { text })) => Ok(clean(&text)),
         Ok(Some(Answer::Failed { code, what, cause, next })) => {
             let exit = Exit::of_code(code).unwrap_or(Exit::Bug);
             bail!(Failure { exit, what: clean(&what), cause: clean(&cause), next_step: clean(&next) })
         }
-        Ok(Some(Answer::Jobs { .. })) => bail!(Exit::Bug.fail(what(), "an answer to another question")),
-        Ok(None) => bail!(Exit::Vanished.fail(what(), "it ended meanwhile")),
-        Err(error) => bail!(Exit::of_io(&error).fail(what(), error)),
+        Ok(Some(_)) => bail!(Exit::Bug.fail(what, "an answer to another question")),
+        Ok(None) => bail!(Exit::Vanished.fail(what, "it ended meanwhile")),
+        Err(error) => bail!(Exit::of_io(&error).fail(what, error)),
     }
 }
 

@@ -1,17 +1,20 @@
-//! Lists of who is trusted, and of what was done here.
+//! Lists of what was done here, who is trusted, and what has been given out.
 //!
-//! For: `longhaul key list`.
-//! In and out: what `node` reads of LONGHAUL_HOME → a table for people, or one JSON array for programs.
+//! For: `longhaul key list` and `ticket list`.
+//! In and out: what `node` reads of LONGHAUL_HOME, or what running daemons answer → a table for people, or one JSON array for programs.
 //! Invariants: a list changes nothing; what came from outside is printed without control characters; no secret is on any list.
 //! Absent on purpose: reading and writing the files (`node`).
 
 pub mod keys; // keys, and what their owners may do
+pub mod tickets; // tickets of running daemons
 
 use std::io::Write;
 
 use serde::Serialize;
 use text::table::Table;
 
+/// Digits of a job's or ticket's name that are shown: enough for a million at once.
+const SHOWN_DIGITS: usize = 8;
 /// Stands where nothing is known.
 const UNKNOWN: &str = "-";
 
@@ -33,4 +36,9 @@ fn print<T: Serialize>(
         write!(out, "{table}")?;
     }
     Ok(())
+}
+
+/// The first digits of a name.
+fn short(name: &str) -> String {
+    crate::report::clean(name.get(..SHOWN_DIGITS).unwrap_or(name))
 }

@@ -14,6 +14,7 @@ pub mod relay_to; // whom that may reach
 pub mod settings; // what it runs with
 mod capacity; // how many jobs at once
 mod shares; // what each may have of the daemon's rate
+mod tickets; // those given out, seen and revoked
 
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
@@ -394,7 +395,10 @@ impl Bound {
             accounts: Accounts::default(),
             waiting: Mutex::new(HashMap::new()),
         };
-        Ok(Server { daemon: Arc::new(daemon), listener, demultiplexer })
+        let daemon = Arc::new(daemon);
+        let asked = Arc::downgrade(&daemon);
+        daemon.registry.answer_for_tickets(move |request| tickets::answer_of(&asked, request));
+        Ok(Server { daemon, listener, demultiplexer })
     }
 }
 

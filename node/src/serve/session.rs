@@ -79,6 +79,7 @@ fn serve_client(daemon: &Daemon, mut link: Link) {
             let Some(place) = daemon.live.enter(keys, one_job, &guest.cancel) else {
                 return turn_away(daemon, &mut link, &peer, &no(Refusal::Busy, "another job runs on this ticket"));
             };
+            place.is_on(guest.grant.iter().flat_map(Grant::family).collect());
             if let Err(refused) = serve(daemon, link, &guest, (frame, &place, order), &peer) {
                 daemon.log(0, &format!("{peer}: {refused}"));
             }

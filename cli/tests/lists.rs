@@ -1,0 +1,138 @@
+//! Which tickets live: the real binary, a daemon and its client on one host.
+//!
+//! For: `longhaul ticket list` and `ticket revoke`, at both ends of real jobs.
+//! Invariants: each host has a home of its own; no check passes without having read what a command printed.
+//! Absent on purpose: the files behind the lists (their modules' own tests), `key list` (identity.rs).
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// A revoked ticket's job is gone by then.
+const SOON: Duration = Duration::from_secs(5);
+/// A busy machine's.
+const LATE: Duration = Duration::from_secs(60);
+
+struct World(PathBuf);
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl World {
+    fn new() -> World {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("longhaul-lists-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let world = World(std::env::temp_dir().join(name));
+        std::fs::create_dir_all(world.at("there/sub")).unwrap();
+        std::fs::write(world.at("here.bin"), vec![7; 300_000]).unwrap();
+        world
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// A command of one of both hosts, in a folder of its own.
+    fn longhaul(&self, host: &str, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+        command.env("LONGHAUL_HOME", self.at(host)).env_remove("LONGHAUL_TICKET").current_dir(&self.0).args(words);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn run(&self, host: &str, words: &[&str]) -> (Option<i32>, String, String) {
+        let Output { status, stdout, stderr } = self.longhaul(host, words).output().unwrap();
+        (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+    }
+
+    /// What a list has, as JSON.
+    fn list(&self, host: &str, words: &[&str]) -> Vec<Value> {
+        let (code, out, err) = self.run(host, &[words, &["--json"]].concat());
+        assert_eq!(code, Some(0), "{words:?}: {err}");
+        serde_json::from_str::<Vec<Value>>(&out).unwrap_or_else(|error| panic!("{words:?}: {error}: {out}"))
+    }
+
+    fn serve(&self, words: &[&str]) -> (Process, String) {
+        let root = self.at("there");
+        let words = [&["serve", "--listen", "127.0.0.1:0", "--root", root.to_str().unwrap()], words].concat();
+        let mut daemon = self.longhaul("home-there", &words).stderr(Stdio::null()).spawn().unwrap();
+        let url = BufReader::new(daemon.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+        (Process(daemon), url)
+    }
+}
+
+/// The exit code of a process that ends by itself.
+fn ended(process: &mut Process) -> Option<i32> {
+    until("the process ends", LATE, || process.0.try_wait().unwrap().is_some());
+    process.0.wait().unwrap().code()
+}
+
+fn until(what: &str, limit: Duration, mut is: impl FnMut() -> bool) {
+    let end = Instant::now() + limit;
+    while !is() {
+        assert!(Instant::now() < end, "{what}: not within {limit:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value[name].as_str().unwrap_or_default()
+}
+
+/// A copy that takes minutes, once the daemon has it.
+fn slow_copy(world: &World, url: &str) -> Process {
+    std::fs::write(world.at("slow.bin"), vec![7; 32 << 20]).unwrap();
+    let to = format!("{url}slow.bin");
+    let words = ["cp", "--json", "--rate", "1Mbit", "slow.bin", to.as_str()];
+    let copy = Process(world.longhaul("home-here", &words).stdout(Stdio::piped()).spawn().unwrap());
+    until("the job runs", LATE, || world.list("home-there", &["job", "list"]).len() == 1);
+    copy
+}
+
+#[test]
+fn a_revoked_ticket_lets_nobody_in_and_what_runs_on_it_ends_at_once() {
+    let world = World::new();
+    let (_, none, _) = world.run("home-there", &["ticket", "list"]);
+    assert!(none.contains("no ticket is good here"), "{none}");
+    let (_daemon, url) = world.serve(&["--ticket", "--wo"]);
+    let (_other, _) = world.serve(&["--ticket=once"]);
+    let mut copy = slow_copy(&world, &url);
+    let tickets = world.list("home-there", &["ticket", "list"]);
+    let find = |kind: &str| tickets.iter().find(|it| it["kind"] == kind).unwrap_or_else(|| panic!("{tickets:?}"));
+    let (used, other) = (find("reusable"), find("once"));
+    let counts = (used["running"].as_u64(), used["sessions"].as_u64(), other["running"].as_u64());
+    assert_eq!((counts, text(used, "access")), ((Some(1), Some(1), Some(0)), "wo"));
+    let (_, page, _) = world.run("home-there", &["ticket", "list"]);
+    let secret = url.strip_prefix("longhaul://").and_then(|it| it.split_once('@')).unwrap().0;
+    assert!(page.contains(&text(used, "ticket")[..8]) && page.contains("daemon ends") && !page.contains(&secret[44..]));
+    assert_eq!(world.list("home-here", &["ticket", "list"]), [] as [Value; 0], "another home's");
+    let since = Instant::now();
+    let (code, said, err) = world.run("home-there", &["ticket", "revoke", &text(used, "ticket")[..6]]);
+    assert!(code == Some(0) && said.contains("one session that ran on it ends now"), "{said}{err}");
+    let ended = ended(&mut copy);
+    assert!(ended == Some(12) && since.elapsed() < SOON, "{ended:?} after {:?}", since.elapsed());
+    let words = std::io::read_to_string(copy.0.stdout.take().unwrap()).unwrap();
+    assert!(words.contains("the ticket is revoked here"), "{words}");
+    let (code, _, err) = world.run("home-here", &["cp", "here.bin", &url]);
+    assert_eq!(code, Some(12), "{err}");
+    let left = world.list("home-there", &["ticket", "list"]);
+    assert!(left.len() == 1 && left[0]["ticket"] == other["ticket"], "the other daemon's stays: {left:?}");
+    let (code, _, err) = world.run("home-there", &["ticket", "revoke", text(used, "ticket")]);
+    assert!(code == Some(5) && err.contains("longhaul ticket list"), "{code:?} {err}");
+}
