@@ -63,7 +63,7 @@ pub enum Command {
     /// Show and revoke the tickets that running daemons have given out
     #[command(subcommand)]
     Ticket(crate::lists::tickets::TicketCommand),
-    /// Show running jobs, change their rate or policy, and stop them
+    /// Show running jobs, change their rate or policy, and stop them; show those that ended
     #[command(subcommand)]
     Job(crate::job_command::JobCommand),
     /// What this machine has, and which of it sits together

@@ -1,11 +1,11 @@
-//! Which tickets live: the real binary, a daemon and its client on one host.
+//! What was done, what is kept of it, and which tickets live: the real binary, a daemon and its client on one host.
 //!
-//! For: `longhaul ticket list` and `ticket revoke`, at both ends of real jobs.
+//! For: `longhaul job history`, `receipt list`, `ticket list` and `ticket revoke`, at both ends of real jobs.
 //! Invariants: each host has a home of its own; no check passes without having read what a command printed.
 //! Absent on purpose: the files behind the lists (their modules' own tests), `key list` (identity.rs).
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -95,6 +95,75 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value[name].as_str().unwrap_or_default()
 }
 
+fn path(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn each_job_that_ended_is_in_the_history_of_both_ends_and_receipts_say_what_went_where() {
+    let world = World::new();
+    let (_, none, _) = world.run("home-here", &["job", "history"]);
+    assert!(none.contains("no job ended here"), "{none}");
+    let (_daemon, url) = world.serve(&["--ticket"]);
+    let ticket = url.strip_prefix("longhaul://").and_then(|it| it.split_once('@')).unwrap().0.to_owned();
+    let to = format!("{url}sub/there.bin");
+    for (words, code) in [
+        (vec!["cp", "here.bin", to.as_str()], 0),
+        (vec!["cp", "-n", "here.bin", to.as_str()], 0),
+        (vec!["cp", to.as_str(), "back.bin"], 0),
+        (vec!["sync", "there/sub", "synced"], 0),
+        (vec!["cp", "nothing.bin", to.as_str()], 5),
+    ] {
+        let (ended, _, err) = world.run("home-here", &words);
+        assert_eq!(ended, Some(code), "{words:?}: {err}");
+    }
+    let jobs = world.list("home-here", &["job", "history"]);
+    let shown: Vec<_> = jobs.iter().map(|job| (text(job, "command"), text(job, "end"), job["exit"].as_u64())).collect();
+    let wanted = [("cp", "sends", 5), ("sync", "copies", 0), ("cp", "receives", 0), ("cp", "sends", 0)];
+    assert_eq!(
+        shown,
+        wanted.map(|(command, end, exit)| (command, end, Some(exit))),
+        "newest first, without the dry run"
+    );
+    let pushed = &jobs[3];
+    assert_eq!(text(pushed, "source"), path(&world.at("here.bin")), "as it is found again from anywhere");
+    assert!(text(pushed, "destination").starts_with("longhaul://127.0.0.1:"), "{pushed}");
+    assert_eq!((pushed["bytes"].as_u64(), pushed["files"].as_u64()), (Some(300_000), Some(1)));
+    assert!(jobs[0]["error"].as_str().is_some_and(|why| why.contains("nothing.bin")) && jobs[0]["receipt"].is_null());
+    assert_eq!(world.list("home-here", &["job", "history", "--failed"]), jobs[..1]);
+    assert_eq!(world.list("home-here", &["job", "history", "--limit", "2"]), jobs[..2]);
+    let (_, page, _) = world.run("home-here", &["job", "history", "--failed"]);
+    assert!(page.contains("5 vanished") && page.contains("No such file"), "{page}");
+    // At the daemon: the same jobs by the same names, with paths of that host.
+    until("the daemon has written both", LATE, || world.list("home-there", &["job", "history"]).len() == 2);
+    let served = world.list("home-there", &["job", "history"]);
+    let (sent, received) = (&served[0], &served[1]);
+    assert_eq!((text(sent, "end"), text(received, "end"), text(received, "side")), ("sends", "receives", "daemon"));
+    assert_eq!((text(received, "job"), text(sent, "job")), (text(pushed, "job"), text(&jobs[2], "job")));
+    assert_eq!(text(received, "destination"), path(&world.at("there/sub/there.bin")));
+    assert_eq!((received["bytes"].as_u64(), sent["files"].as_u64()), (Some(300_000), Some(1)));
+    let client = world.run("home-here", &["key", "show"]).1;
+    assert!(client.contains(text(received, "peer")) && text(received, "peer").starts_with("lh:"), "{received}");
+    for home in ["home-here", "home-there"] {
+        let history = std::fs::read_to_string(world.at(home).join("history.jsonl")).unwrap();
+        assert!(!history.contains(&ticket[44..]), "a ticket in the history: {history}");
+    }
+}
+
+#[test]
+fn a_history_that_cannot_be_written_fails_no_job_and_is_said_once() {
+    let world = World::new();
+    std::fs::create_dir_all(world.at("home-here/history.jsonl")).unwrap();
+    let (code, _, err) = world.run("home-here", &["cp", "here.bin", "copy.bin"]);
+    assert_eq!((code, err.matches("history.jsonl cannot be written").count()), (Some(0), 1), "{err}");
+    let (code, out, _) = world.run("home-here", &["cp", "--json", "here.bin", "other.bin"]);
+    let last: Value = serde_json::from_str(out.lines().last().unwrap()).unwrap();
+    assert_eq!((code, text(&last, "event")), (Some(0), "done"), "the last line stays the last: {out}");
+    assert!(out.contains("cannot be written"));
+    let (code, _, err) = world.run("home-here", &["job", "history"]);
+    assert!(matches!(code, Some(20..=23)) && err.contains("read the history"), "{code:?} {err}");
+}
+
 /// A copy that takes minutes, once the daemon has it.
 fn slow_copy(world: &World, url: &str) -> Process {
     std::fs::write(world.at("slow.bin"), vec![7; 32 << 20]).unwrap();
@@ -103,6 +172,22 @@ fn slow_copy(world: &World, url: &str) -> Process {
     let copy = Process(world.longhaul("home-here", &words).stdout(Stdio::piped()).spawn().unwrap());
     until("the job runs", LATE, || world.list("home-there", &["job", "list"]).len() == 1);
     copy
+}
+
+#[test]
+fn a_job_that_a_signal_stopped_has_its_line() {
+    let world = World::new();
+    let (_daemon, url) = world.serve(&["--ticket"]);
+    let mut copy = slow_copy(&world, &url);
+    let process = rustix::process::Pid::from_child(&copy.0);
+    rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(ended(&mut copy), Some(32));
+    let jobs = world.list("home-here", &["job", "history"]);
+    assert_eq!((jobs.len(), jobs[0]["exit"].as_u64(), text(&jobs[0], "end")), (1, Some(32), "sends"), "{jobs:?}");
+    assert_eq!(text(&jobs[0], "job").len(), 32);
+    until("the daemon has its line, too", LATE, || {
+        world.list("home-there", &["job", "history", "--failed"]).first().is_some_and(|it| it["job"] == jobs[0]["job"])
+    });
 }
 
 #[test]
