@@ -148,6 +148,32 @@ fn each_job_that_ended_is_in_the_history_of_both_ends_and_receipts_say_what_went
         let history = std::fs::read_to_string(world.at(home).join("history.jsonl")).unwrap();
         assert!(!history.contains(&ticket[44..]), "a ticket in the history: {history}");
     }
+    receipts(&world, &jobs, &served);
+}
+
+fn receipts(world: &World, jobs: &[Value], served: &[Value]) {
+    let own = world.list("home-here", &["receipt", "list"]);
+    let shown: Vec<_> = own.iter().map(|it| (text(it, "direction"), text(it, "receipt"))).collect();
+    let wanted = [("copied", &jobs[1]), ("received", &jobs[2]), ("sent", &jobs[3])];
+    assert_eq!(shown, wanted.map(|(way, job)| (way, text(job, "job"))));
+    let theirs = world.list("home-there", &["receipt", "list"]);
+    assert_eq!(theirs.len(), 2);
+    for (receipt, job) in own.iter().zip(&jobs[1..]).chain(theirs.iter().zip(served)) {
+        assert_eq!(receipt["has_both_signatures"], true, "{receipt}");
+        assert_eq!((&receipt["source"], &receipt["destination"]), (&job["source"], &job["destination"]));
+        assert_eq!((receipt["files"].as_u64(), receipt["bytes"].as_u64()), (Some(1), Some(300_000)));
+        assert_eq!(receipt["file"], job["receipt"]);
+    }
+    let (code, _, err) = world.run("home-here", &["verify", text(&own[1], "file"), "back.bin"]);
+    assert_eq!(code, Some(0), "the file of the list is what verify takes: {err}");
+    assert_eq!(world.list("home-here", &["receipt", "list", "--limit", "1"]), own[..1]);
+    let (_, page, _) = world.run("home-here", &["receipt", "list"]);
+    assert!(page.contains("both") && page.contains(&format!("{} -> ", path(&world.at("here.bin")))), "{page}");
+    // A receipt that the user named is found by the history.
+    let words = ["cp", "--receipt", "mine.txt", "here.bin", "again.bin"];
+    assert_eq!(world.run("home-here", &words).0, Some(0));
+    let newest = &world.list("home-here", &["receipt", "list"])[0];
+    assert_eq!(text(newest, "file"), path(&world.at("mine.txt")));
 }
 
 #[test]

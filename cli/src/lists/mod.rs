@@ -1,12 +1,13 @@
 //! Lists of what was done here, who is trusted, and what has been given out.
 //!
-//! For: `longhaul key list`, `ticket list` and `job history`.
+//! For: `longhaul key list`, `ticket list`, `receipt list` and `job history`.
 //! In and out: what `node` reads of LONGHAUL_HOME, or what running daemons answer → a table for people, or one JSON array for programs.
 //! Invariants: a list changes nothing; what came from outside is printed without control characters; no secret is on any list.
 //! Absent on purpose: reading and writing the files (`node`).
 
 pub mod history; // jobs that ended
 pub mod keys; // keys, and what their owners may do
+pub mod receipts; // receipts that are kept
 pub mod tickets; // tickets of running daemons
 
 use std::io::Write;
