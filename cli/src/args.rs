@@ -60,7 +60,13 @@ pub enum Command {
     /// Show, make, trust, authorize and revoke identities
     #[command(subcommand)]
     Key(crate::key_command::KeyCommand),
-    /// Show running jobs, change their rate or policy, and stop them
+    /// Show and revoke the tickets that running daemons have given out
+    #[command(subcommand)]
+    Ticket(crate::lists::tickets::TicketCommand),
+    /// Show the receipts that are kept here
+    #[command(subcommand)]
+    Receipt(crate::lists::receipts::ReceiptCommand),
+    /// Show running jobs, change their rate or policy, and stop them; show those that ended
     #[command(subcommand)]
     Job(crate::job_command::JobCommand),
     /// What this machine has, and which of it sits together

@@ -1,6 +1,6 @@
 //! `longhaul job`: running jobs of this user on this host, seen, changed and stopped.
 //!
-//! For: people who must give way to others now, or see what a daemon does.
+//! For: people who must give way to others now, or see what a daemon does; those that ended are a list (`lists::history`).
 //! In and out: words of the command line → questions to the registries of running processes; what they say, on standard output.
 //! Invariants: a job is named by the first digits of its name, and is never guessed; what changed is said as the job says it.
 //! Absent on purpose: other users' and other hosts' jobs: who may ask is who may enter LONGHAUL_HOME.
@@ -14,9 +14,11 @@ use clap::{ArgGroup, Args, Subcommand};
 use proto::rate::Policy;
 
 use crate::args::PolicyChoice;
+use crate::lists::{self, history::HistoryArguments};
 use crate::report::clean;
 use node::identity::Home;
 use node::job::registry::{Answer, Change, ControlSocket, Question, Registry, Shown, control_sockets};
+use node::report::history::History;
 use text::exit::{Exit, Failure};
 use text::table::Table;
 use text::units::{self, exact_rate, show_bits_per_second, show_bytes, show_count, show_seconds};
@@ -27,9 +29,21 @@ const SHOWN_DIGITS: usize = 8;
 /// Where the jobs of this process are shown: the command line has one node.
 static SHOWN: OnceLock<Weak<Registry>> = OnceLock::new();
 
-/// The jobs of this process are shown here, until it ends.
-pub fn shown_at(registry: &Arc<Registry>) {
+/// And where they have their lines once they ended.
+static HISTORY: OnceLock<Weak<History>> = OnceLock::new();
+
+/// The jobs of this process are shown here, until it ends, and have their lines there.
+pub fn shown_at(registry: &Arc<Registry>, history: &Arc<History>) {
     let _ = SHOWN.set(Arc::downgrade(registry));
+    let _ = HISTORY.set(Arc::downgrade(history));
+}
+
+/// The process ends at once, and with it the jobs that run, for this reason.
+pub fn end_all(failure: &Failure) {
+    if let Some(history) = HISTORY.get().and_then(Weak::upgrade) {
+        history.end_all(failure);
+    }
+    shut();
 }
 
 /// Takes the control socket away where the process ends without dropping its node.
@@ -56,6 +70,8 @@ pub enum JobCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Show the jobs of this user on this host that ended, newest first: those of `cp` and `sync`, and those of daemons with the same LONGHAUL_HOME
+    History(HistoryArguments),
     /// Change how fast a running job may go, and its share beside other flows; both ends follow
     Set(SetArguments),
     /// End a running job; the same command, given again, goes on where it was
@@ -89,9 +105,13 @@ fn rate_or_none(text: &str) -> Result<u64, units::UnitError> {
 /// Runs `longhaul job`.
 pub fn run(command: JobCommand) -> anyhow::Result<()> {
     let home = Home::find()?;
+    if let JobCommand::History(arguments) = &command {
+        return lists::history::run(&home, arguments);
+    }
     let mut out = std::io::stdout().lock();
     let running = running(&home)?;
     match command {
+        JobCommand::History(_) => unreachable!("it asks nobody"),
         JobCommand::List { json: true } => {
             let jobs: Vec<&Shown> = running.iter().map(|(_, job)| job).collect();
             writeln!(out, "{}", serde_json::to_string(&jobs)?)?;
@@ -122,18 +142,37 @@ pub fn run(command: JobCommand) -> anyhow::Result<()> {
 /// All jobs, oldest first, and where each is asked. Of a job whose two ends are here, the end that asked for it stands first.
 fn running(home: &Home) -> anyhow::Result<Vec<(ControlSocket, Shown)>> {
     let mut all = Vec::new();
-    for socket in control_sockets(home)? {
-        match socket.ask(&Question::List {}) {
-            Ok(Some(Answer::Jobs { jobs })) => all.extend(jobs.into_iter().map(|job| (socket.clone(), job))),
-            Ok(None) => {}
-            Ok(Some(other)) => {
-                eprintln!("longhaul: {}: an answer to another question: {other:?}", socket.path().display())
-            }
-            Err(error) => eprintln!("longhaul: {}: no answer: {error}", socket.path().display()),
+    each_answer(home, &Question::List {}, |socket, answer| match answer {
+        Answer::Jobs { jobs } => {
+            all.extend(jobs.into_iter().map(|job| (socket.clone(), job)));
+            None
         }
-    }
+        other => Some(other),
+    })?;
     all.sort_by(|(_, a), (_, b)| (a.began_unix_s, &a.job, b.initiates).cmp(&(b.began_unix_s, &b.job, a.initiates)));
     Ok(all)
+}
+
+/// Asks all processes of this home. One that does not answer, and an answer that `take` gives back, are reported, and the others asked all the same.
+pub fn each_answer(
+    home: &Home,
+    question: &Question,
+    mut take: impl FnMut(&ControlSocket, Answer) -> Option<Answer>,
+) -> anyhow::Result<()> {
+    for socket in control_sockets(home)? {
+        let why = match socket.ask(question) {
+            Ok(None) => None,
+            Ok(Some(answer)) => take(&socket, answer).map(|other| match other {
+                Answer::Failed { cause, next, .. } => clean(&format!("no answer: {cause}; {next}")),
+                other => format!("an answer to another question: {other:?}"),
+            }),
+            Err(error) => Some(format!("no answer: {error}")),
+        };
+        if let Some(why) = why {
+            eprintln!("longhaul: {}: {why}", socket.path().display());
+        }
+    }
+    Ok(())
 }
 
 fn short(job: &Shown) -> String {
@@ -156,16 +195,20 @@ fn find<'a>(running: &'a [(ControlSocket, Shown)], name: &str) -> anyhow::Result
 }
 
 fn ask(socket: &ControlSocket, job: &Shown, question: &Question) -> anyhow::Result<String> {
-    let what = || format!("ask job {}", short(job));
+    answered(socket, format!("ask job {}", short(job)), question)
+}
+
+/// What a process did of what it was asked for, in its words. `what`: fits after "failed to".
+pub fn answered(socket: &ControlSocket, what: String, question: &Question) -> anyhow::Result<String> {
     match socket.ask(question) {
         Ok(Some(Answer::Done { text })) => Ok(clean(&text)),
         Ok(Some(Answer::Failed { code, what, cause, next })) => {
             let exit = Exit::of_code(code).unwrap_or(Exit::Bug);
             bail!(Failure { exit, what: clean(&what), cause: clean(&cause), next_step: clean(&next) })
         }
-        Ok(Some(Answer::Jobs { .. })) => bail!(Exit::Bug.fail(what(), "an answer to another question")),
-        Ok(None) => bail!(Exit::Vanished.fail(what(), "it ended meanwhile")),
-        Err(error) => bail!(Exit::of_io(&error).fail(what(), error)),
+        Ok(Some(_)) => bail!(Exit::Bug.fail(what, "an answer to another question")),
+        Ok(None) => bail!(Exit::Vanished.fail(what, "it ended meanwhile")),
+        Err(error) => bail!(Exit::of_io(&error).fail(what, error)),
     }
 }
 

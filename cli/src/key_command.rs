@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use clap::{Args, Command, Subcommand};
 
+use crate::lists;
 use node::identity::keys::{self, Identity, clean_comment, fingerprint, key_text, parse_key};
 use node::identity::{Access, Home, IdentityError, PublicKey, Rights, authorized, trust};
 use text::exit::{Exit, Failure};
@@ -19,6 +20,15 @@ use text::units;
 /// What can be done with keys.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub enum KeyCommand {
+    /// List this host's key, the keys that are authorized here, trusted and revoked, with the files that they stand in
+    List {
+        /// Print one JSON array
+        #[arg(long)]
+        json: bool,
+        /// The daemon's list of authorized keys, where its config file names another one [default: authorized_keys below LONGHAUL_HOME]
+        #[arg(long, value_name = "FILE")]
+        authorized_keys: Option<PathBuf>,
+    },
     /// Print this host's public key and its fingerprint; makes the key at first use
     Show,
     /// Make a new key for this host
@@ -104,6 +114,15 @@ pub fn run(command: KeyCommand) -> anyhow::Result<()> {
 /// As `run`.
 pub fn run_in(home: &Home, command: KeyCommand, out: &mut dyn Write) -> anyhow::Result<()> {
     match command {
+        KeyCommand::List { json, authorized_keys } => {
+            // A list that is not there would be an empty one.
+            let real = |file: PathBuf| {
+                let failed = |error| Exit::of_io(&error).fail(format!("read {}", file.display()), error);
+                std::fs::canonicalize(&file).map_err(failed)
+            };
+            let list = authorized_keys.map(real).transpose()?;
+            lists::keys::run(home, list.as_deref(), json)
+        }
         KeyCommand::Show => show(&Identity::load(home)?, out),
         KeyCommand::Generate { force, comment } => {
             let comment = comment.unwrap_or_else(keys::default_comment);
@@ -146,12 +165,7 @@ pub fn run_in(home: &Home, command: KeyCommand, out: &mut dyn Write) -> anyhow::
 
 fn show(id: &Identity, out: &mut dyn Write) -> anyhow::Result<()> {
     let home = id.home().context("failed to show the key: it is kept nowhere")?;
-    let note = std::fs::read_to_string(home.path("key.pub")).unwrap_or_default();
-    // The note is the file's, the key is the secret's own: a stale key.pub never misleads.
-    let note = parse_key(&note)
-        .ok()
-        .filter(|(key, _)| *key == id.public())
-        .map_or(String::new(), |(_, note)| clean_comment(note));
+    let note = keys::own_note(home, &id.public());
     writeln!(out, "{}", format!("{} {note}", key_text(&id.public())).trim_end())?;
     writeln!(out, "fingerprint {}", fingerprint(&id.public()))?;
     Ok(())

@@ -16,6 +16,7 @@ mod cp;
 mod docs_command;
 mod job_command;
 mod key_command;
+mod lists;
 mod report;
 mod serve;
 mod sync;
@@ -55,6 +56,8 @@ fn run() -> exit::Exit {
         args::Command::Serve(arguments) => serve::run(&arguments),
         args::Command::Verify(arguments) => told(verify::run(&arguments)),
         args::Command::Key(command) => ended(key_command::run(command), "do what was asked with keys"),
+        args::Command::Receipt(command) => ended(lists::receipts::run(command), "list receipts"),
+        args::Command::Ticket(command) => ended(lists::tickets::run(command), "ask of tickets"),
         args::Command::Job(command) => ended(job_command::run(command), "ask running jobs"),
         #[cfg(feature = "bench")]
         args::Command::Bench(command) => ended(bench::run(command), "measure"),

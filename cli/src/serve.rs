@@ -42,7 +42,7 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
     let bound = Bound::bind(settings.clone(), &home, &own)?.on_mistake(on_mistake);
     confine(&settings, &home)?;
     let server = bound.start(Log::to(|line| eprintln!("longhaul: {line}")))?;
-    job_command::shown_at(server.registry());
+    job_command::shown_at(server.registry(), server.history());
     print_address(&settings, &server)?;
     let event = || Event::new().map_err(io("start the daemon"));
     let (over, gone) = (event()?, event()?);
@@ -87,7 +87,7 @@ fn end_with_stdin(gone: Event) {
         while std::io::stdin().read(&mut byte).is_ok_and(|count| count > 0) {}
         gone.signal();
         std::thread::sleep(LEFT_ALONE);
-        job_command::shut();
+        job_command::end_all(&Exit::Interrupted.fail("finish the job", "the ssh session ended"));
         std::process::exit(0);
     });
 }
@@ -176,7 +176,7 @@ fn watch(server: &Control, signals: &sys::signals::SignalFd, [over, gone]: [&Eve
             let (running, was_told) = server.drain();
             if was_told {
                 eprintln!("longhaul: second signal, ending at once");
-                job_command::shut();
+                job_command::end_all(&Exit::Interrupted.fail("finish the job", "the daemon was ended at once"));
                 std::process::exit(i32::from(Exit::Interrupted.code()));
             }
             eprintln!("longhaul: draining: no new jobs, waiting for {running} running (signal again to end at once)");

@@ -12,6 +12,6 @@ use text::exit::Exit;
 /// Runs `longhaul sync`.
 #[must_use]
 pub fn run(arguments: SyncArguments) -> Exit {
-    let shown = arguments.copy.shown();
+    let shown = cp::Shown { command: "sync", ..arguments.copy.shown() };
     cp::run(arguments.into_copy().and_then(|copy| copy.with_tickets()), shown)
 }

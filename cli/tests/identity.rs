@@ -135,6 +135,40 @@ fn a_revoked_key_cannot_be_let_in_again_by_accident() {
 }
 
 #[test]
+fn the_list_has_each_key_with_its_file_and_what_it_may_and_makes_none() {
+    let (user, alice, server) = (User::new(), User::new(), User::new());
+    let none = user.says(&["list"]);
+    assert!(none.contains("no key here") && !user.home.join("key").exists(), "{none}");
+    assert_eq!(user.says(&["list", "--json"]), "[]\n");
+    let own = user.says(&["show"]);
+    user.says(&["authorize", &alice.public(), "--ro", "--rate", "10Gbit", "--comment", "alice's laptop"]);
+    user.says(&["trust", "h:1", &server.public()]);
+    user.says(&["revoke", &server.public(), "--comment", "stolen"]);
+    let keys: serde_json::Value = serde_json::from_str(&user.says(&["list", "--json"])).unwrap();
+    let kinds: Vec<&str> = keys.as_array().unwrap().iter().map(|key| key["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["own", "authorized", "trusted", "revoked"]);
+    assert!(
+        own.contains(keys[0]["fingerprint"].as_str().unwrap()) && keys[0]["note"].as_str().unwrap().contains("me@")
+    );
+    let rights = &keys[1]["rights"];
+    assert_eq!((rights["access"].as_str(), rights["rate_bps"].as_u64()), (Some("ro"), Some(10_000_000_000)), "{keys}");
+    assert_eq!((keys[1]["is_revoked"].as_bool(), keys[2]["is_revoked"].as_bool()), (Some(false), Some(true)));
+    assert_eq!(keys[2]["address"], "h:1");
+    assert!(keys[3]["file"].as_str().unwrap().ends_with("/revoked") && keys[3]["note"] == "stolen");
+    let text = user.says(&["list"]);
+    assert!(text.contains("ro rate=10Gbit/s") && text.contains("nothing: revoked") && text.contains("alice's laptop"));
+    // Where the daemon's config names another file.
+    let other = user.home.join("other_keys");
+    fs::write(&other, format!("wo {}\n", server.public())).unwrap();
+    let of_other = user.says(&["list", "--authorized-keys", other.to_str().unwrap()]);
+    assert!(of_other.contains("other_keys") && !of_other.contains("alice's laptop"), "{of_other}");
+    assert!(user.refuses(&["list", "--authorized-keys", "/nowhere/at/all"]).contains("/nowhere/at/all"));
+    fs::write(user.home.join("trusted"), "h:1 nonsense\n").unwrap();
+    let refused = user.refuses(&["list"]);
+    assert!(refused.contains("trusted:1") && refused.contains("next: "), "{refused}");
+}
+
+#[test]
 fn what_cannot_be_understood_changes_nothing() {
     let (user, other) = (User::new(), User::new());
     let key = other.public();

@@ -8,5 +8,6 @@
 
 pub mod exit; // exit codes, and the two lines of a failure
 pub mod units; // rates, sizes, durations
+pub mod time; // dates and times of day
 pub mod table; // aligned columns
 pub mod page; // what all HTML pages have in common

@@ -43,7 +43,7 @@ impl CpArguments {
     /// What of the command is about the screen.
     #[must_use]
     pub fn shown(&self) -> Shown {
-        Shown { json: self.json, verbose: self.verbose }
+        Shown { json: self.json, verbose: self.verbose, command: "cp" }
     }
 
     /// What is asked for, with each ticket in its address.

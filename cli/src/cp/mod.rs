@@ -16,13 +16,15 @@ use node::link::failure_of;
 use node::request::JobRequest;
 use text::exit::{Exit, Failure};
 
-/// What of a command is about this end's screen, and not about the job.
+/// What of a command is about how it is shown, and not about the job.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Shown {
     /// One JSON object to a line instead of text.
     pub json: bool,
     /// 1: each entry that is not copied as asked; 2: each entry.
     pub verbose: u8,
+    /// The command's word in the history.
+    pub command: &'static str,
 }
 
 /// Does what is asked, and shows how it goes.
@@ -43,9 +45,10 @@ pub fn run(request: Result<JobRequest, Failure>, shown: Shown) -> Exit {
     if let Err(error) = end_by_signal(shown.json) {
         screen.note(&format!("signals end this copy without a word: {error}"));
     }
+    let manner = |piped| Manner { piped, command: shown.command, ..Manner::default() };
     let done = match pipe {
-        Ok(None) => copy(&request, false, &mut screen),
-        Ok(Some(pipe)) => through(pipe, &request, &mut screen),
+        Ok(None) => copy(&request, manner(false), &mut screen),
+        Ok(Some(pipe)) => through(pipe, &request, manner(true), &mut screen),
         Err(failure) => Err(failure),
     };
     match done {
@@ -55,14 +58,14 @@ pub fn run(request: Result<JobRequest, Failure>, shown: Shown) -> Exit {
 }
 
 /// A copy of which one end is a pipe.
-fn through(pipe: Pipe, request: &JobRequest, screen: &mut Screen) -> Result<Exit, Failure> {
+fn through(pipe: Pipe, request: &JobRequest, manner: Manner, screen: &mut Screen) -> Result<Exit, Failure> {
     let spool = Spool::new()?;
     let given = pipe.request(request, &spool);
     if pipe == Pipe::In {
         spool.fill(&mut std::io::stdin().lock())?;
-        return copy(&given, true, screen);
+        return copy(&given, manner, screen);
     }
-    let exit = copy(&given, true, screen)?;
+    let exit = copy(&given, manner, screen)?;
     if matches!(exit, Exit::Whole | Exit::NoReceipt) {
         spool.pour(&mut std::io::stdout().lock(), &request.sources[0])?;
     }
@@ -78,8 +81,8 @@ fn end_by_signal(json: bool) -> std::io::Result<()> {
             let wait = sys::event::poll(&[(std::os::fd::AsFd::as_fd(&signals), sys::event::Interest::Read)], None);
             if wait.is_ok() && signals.take().is_some() {
                 pipe::forget();
-                crate::job_command::shut();
                 let failure = Exit::Interrupted.fail("finish the copy", "a signal asked to stop");
+                crate::job_command::end_all(&failure);
                 Screen::new(Mode::choose(json)).fail(&failure);
                 std::process::exit(i32::from(failure.exit.code()));
             }
@@ -88,12 +91,12 @@ fn end_by_signal(json: bool) -> std::io::Result<()> {
     Ok(())
 }
 
-fn copy(request: &JobRequest, piped: bool, screen: &mut Screen) -> Result<Exit, Failure> {
+fn copy(request: &JobRequest, manner: Manner, screen: &mut Screen) -> Result<Exit, Failure> {
     client::check(request)?;
     let home = Home::find().map_err(|error| failure_of("find LONGHAUL_HOME", &error.into()))?;
     let node = Node::open_and_tell(&home, |why| screen.detail(why))?
         .bringing("/proc/self/exe")
         .on_ssh_line(|line| eprintln!("{line}"));
-    crate::job_command::shown_at(node.registry());
-    node.run(request, Manner { piped, ..Manner::default() }, screen)
+    crate::job_command::shown_at(node.registry(), node.history());
+    node.run(request, manner, screen)
 }

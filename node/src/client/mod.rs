@@ -13,11 +13,12 @@ pub mod relay_limits; // what a daemon gives a job that it makes for a client
 pub mod local; // both ends in this process
 pub mod outcome; // outcome → end report
 pub mod patterns; // which paths a pattern stands for
+pub mod recorded; // events on their way into the history
 pub mod relay; // remote to remote
 pub mod retry; // again, when the session was lost
 pub mod session; // push and pull over a session
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,6 +33,7 @@ use proto::rate::{ControllerKind, Policy};
 use sys::event::Event;
 
 use self::choice::Choice;
+use self::recorded::Recorded;
 use self::relay_limits::RelayLimits;
 use self::retry::Retries;
 use self::ssh::LineSink;
@@ -43,6 +45,7 @@ use crate::job::cancel::Cancel;
 use crate::job::endpoint::volumes::FailedDisks;
 use crate::job::registry::{Registration, Registry, Title};
 use crate::link::failure_of;
+use crate::report::history::{EndedJob, History, JobRecord};
 use crate::request::JobRequest;
 use text::exit::{Exit, Failure};
 
@@ -71,6 +74,7 @@ pub struct Node {
     home: Home,
     identity: Arc<Identity>,
     registry: Arc<Registry>,
+    history: Arc<History>,
     /// Disks of destinations that failed in its jobs.
     failed_disks: FailedDisks,
     on_ssh_line: LineSink,
@@ -83,6 +87,8 @@ pub struct Node {
 pub struct Manner {
     /// One end is a file that stands for a stream: the other end must name it, and nothing of it is there in a next run.
     pub piped: bool,
+    /// The command's word in the history; empty: `cp`.
+    pub command: &'static str,
     /// Ends the job from outside.
     pub cancel: Arc<Cancel>,
 }
@@ -109,6 +115,7 @@ impl Node {
             home: home.clone(),
             identity: Arc::new(identity),
             registry,
+            history: History::of(home),
             failed_disks,
             on_ssh_line,
             program: None,
@@ -136,13 +143,19 @@ impl Node {
         &self.registry
     }
 
+    /// Where its jobs have their lines once they ended.
+    #[must_use]
+    pub fn history(&self) -> &Arc<History> {
+        &self.history
+    }
+
     /// Runs a job to its end on this thread; `watch` is told how it goes. A job that did not reach its end is an error, and `watch` was not told of
     /// it. Files that failed alone are in the exit code (3 to 5).
     ///
     /// # Errors
     /// What ended the job; `Failure::exit` has the kind of it.
     pub fn run(&self, request: &JobRequest, manner: Manner, watch: &mut dyn Watch) -> Result<Exit, Failure> {
-        run(self, request, manner, &mut Events::to(watch))
+        run(self, request, manner, watch)
     }
 
     /// Starts a job on a thread of its own.
@@ -220,12 +233,15 @@ pub struct Copy<'a> {
     pub cancel: Arc<Cancel>,
     /// See `Node::bringing`.
     pub program: Option<PathBuf>,
+    /// Its place in the history.
+    pub record: JobRecord,
 }
 
 impl Copy<'_> {
-    /// The job goes on the registry.
+    /// The job goes on the registry, and the history knows its name.
     #[must_use]
     pub fn post(&self, job: [u8; 16], end: &'static str, wake: &Event) -> Registration {
+        self.record.set(|it| it.job = Some(job.iter().map(|byte| format!("{byte:02x}")).collect()));
         self.registry.post(Title { job, end, initiates: true, what: self.what.clone() }, wake.clone())
     }
 }
@@ -258,7 +274,7 @@ pub fn check(request: &JobRequest) -> Result<(), Failure> {
     Ok(())
 }
 
-fn run(node: &Node, request: &JobRequest, manner: Manner, events: &mut Events<'_>) -> Result<Exit, Failure> {
+fn run(node: &Node, request: &JobRequest, manner: Manner, watch: &mut dyn Watch) -> Result<Exit, Failure> {
     let began = Instant::now();
     check(request)?;
     let listed = if request.names.is_some() { Some(below_folder(request)?) } else { None };
@@ -269,6 +285,10 @@ fn run(node: &Node, request: &JobRequest, manner: Manner, events: &mut Events<'_
     layout::count(if request.joined { sources.len() } else { 1 })?;
     let choice = Choice::of(request)?;
     receipt_is_possible(request)?;
+    let (from, paths) = one_place(&sources)?;
+    let (_, targets) = one_place(&destinations)?;
+    let record = record(node, request, manner.command, (&sources, &destinations));
+    let mut recorded = Recorded::new(watch, record.clone(), true);
     let copy = Copy {
         request,
         identity: Arc::clone(&node.identity),
@@ -285,14 +305,53 @@ fn run(node: &Node, request: &JobRequest, manner: Manner, events: &mut Events<'_
         lent: None,
         cancel: manner.cancel,
         program: node.program.clone(),
+        record,
     };
-    let (from, paths) = one_place(&sources)?;
-    let (_, targets) = one_place(&destinations)?;
     let once = |events: &mut Events<'_>| match copy.cancel.requested() {
         Some((_, why)) => Err(Exit::Interrupted.fail("begin the session", why)),
         None => pass(&copy, from, &paths, &destinations[0], &targets, events),
     };
-    copy.again.until_done(request.stall, events, once)
+    let done = copy.again.until_done(request.stall, &mut Events::to(&mut recorded), once);
+    match &done {
+        Ok(exit) => copy.record.end(*exit, None),
+        Err(failure) => recorded.failed(failure),
+    }
+    done
+}
+
+/// The job's place in the history. A dry run has none.
+fn record(node: &Node, request: &JobRequest, command: &str, ends: (&[Address], &[Address])) -> JobRecord {
+    if request.dry_run {
+        return JobRecord::default();
+    }
+    let is_here = |all: &[Address]| matches!(all.first(), Some(Address::Local(_)));
+    let end = match (is_here(ends.0), is_here(ends.1)) {
+        (true, true) => "copies",
+        (true, false) => "sends",
+        (false, true) => "receives",
+        (false, false) => "steers",
+    };
+    node.history.begin(EndedJob {
+        side: "client".to_owned(),
+        command: if command.is_empty() { "cp" } else { command }.to_owned(),
+        end: end.to_owned(),
+        source: whole_words(ends.0),
+        destination: whole_words(ends.1),
+        ..EndedJob::default()
+    })
+}
+
+/// Addresses as they are found again later: where a command was run nobody knows then.
+fn whole_words(all: &[Address]) -> String {
+    let of = |address: &Address| match address {
+        Address::Local(path) => {
+            let path = std::path::absolute(OsStr::from_bytes(path)).unwrap_or_default();
+            crate::report::show_path(path.as_os_str().as_bytes())
+        }
+        far => far.to_string(),
+    };
+    let more = if all.len() > 1 { format!(" and {} more", all.len() - 1) } else { String::new() };
+    all.first().map_or_else(String::new, |first| of(first) + &more)
 }
 
 /// A stream whose destination is a folder.

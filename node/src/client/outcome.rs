@@ -301,8 +301,20 @@ fn explain_storage(facts: &Facts<'_>, outcome: &Outcome, events: &mut Events<'_>
 }
 
 /// Payload bytes of the files that are done which this session moved: neither kept, nor resumed, nor holes.
-fn payload_moved(tally: &Tally) -> u64 {
+#[must_use]
+pub fn payload_moved(tally: &Tally) -> u64 {
     [tally.bytes_kept, tally.bytes_resumed, tally.holes].into_iter().fold(tally.bytes_done, u64::saturating_sub)
+}
+
+/// The exit code of a job end that nobody reports of: as that of an end report.
+#[must_use]
+pub fn exit_of(outcome: &Outcome) -> Exit {
+    let exit = Exit::of_faults(outcome.record.faults.iter().map(|(fault, _)| fault.kind));
+    match exit {
+        Exit::Whole if outcome.record.tally.left > 0 => Exit::Partial,
+        Exit::Whole if outcome.receipt_missing.is_some() => Exit::NoReceipt,
+        exit => exit,
+    }
 }
 
 /// Shows the end of a job.

@@ -33,6 +33,7 @@ use crate::address::Address;
 use crate::client::relay_limits::Forget;
 use crate::client::{Copy, outcome as report, unnamed};
 use crate::event::Events;
+use crate::identity::keys::fingerprint;
 use crate::identity::ticket::Ticket;
 use crate::job::driver::{self, Job, Outcome, Sync, Way};
 use crate::job::endpoint::{self, Called, PathBase};
@@ -71,13 +72,17 @@ pub fn next_job() -> u32 {
 /// A daemon's address, resolved into what a connection needs.
 pub fn connect(copy: &Copy<'_>, to: &Address, events: &mut Events<'_>) -> Result<(Link, Option<Ticket>), Failure> {
     let Address::Daemon { ticket, .. } = to else { unreachable!("ssh hosts were made daemons before") };
+    let met = |link: &Link| copy.record.set(|job| job.peer = Some(fingerprint(&link.peer_key())));
     if let (Some(lent), Address::Daemon { ticket: Some(it), host, port, .. }) = (&copy.lent, to) {
-        return Ok((lent.dial(host, *port, it.server_key)?, ticket.clone()));
+        let link = lent.dial(host, *port, it.server_key)?;
+        met(&link);
+        return Ok((link, ticket.clone()));
     }
     let host_port = to.host_port().expect("a daemon's address has one");
     let expect = ticket.as_ref().map_or(Expect::Trusted, |ticket| Expect::Key(ticket.server_key));
     let connect = || Link::connect(&host_port, &copy.identity, expect, CONNECT);
     let link = connect_retry::until_let_in(connect, |note| events.detail(note)).map_err(Failure::from)?;
+    met(&link);
     if link.is_small() {
         events.note(&format!(
             "path MTU black hole to {host_port}: packets of the usual size do not get through, and no ICMP message says so; segments of 1180 bytes are \

@@ -17,7 +17,8 @@ use super::keys::{KEY_TYPE, clean_comment, key_text, parse_key};
 use super::{Home, IdentityError, LineFault, PublicKey, each_line};
 use text::units;
 
-const FILE: &str = "authorized_keys";
+/// Keys that are let in, below LONGHAUL_HOME.
+pub const FILE: &str = "authorized_keys";
 /// Keys that are refused, below LONGHAUL_HOME.
 pub const REVOKED: &str = "revoked";
 
@@ -60,6 +61,15 @@ pub struct Rights {
     pub privileged: bool,
 }
 
+/// A key of a list, with the note behind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotedKey {
+    /// The public key by itself.
+    pub key: PublicKey,
+    /// What the list's owner wrote about it, without control characters.
+    pub note: String,
+}
+
 /// What the files say about a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
@@ -75,14 +85,45 @@ pub enum Verdict {
 ///
 /// # Errors
 /// A file cannot be read, or one of its lines cannot: then nobody is let in.
-pub fn judge(home: &Home, list: Option<&std::path::Path>, key: &PublicKey) -> Result<Verdict, IdentityError> {
+pub fn judge(home: &Home, list: Option<&Path>, key: &PublicKey) -> Result<Verdict, IdentityError> {
     if revoked(home)?.contains(key) {
         return Ok(Verdict::Revoked);
     }
-    let found = authorized_in(home, list.and_then(std::path::Path::to_str).unwrap_or(FILE))?
-        .into_iter()
-        .find(|(authorized, _)| authorized == key);
-    Ok(found.map_or(Verdict::Unknown, |(_, rights)| Verdict::Authorized(rights)))
+    let mut found = Verdict::Unknown;
+    each_authorized(home, list, |authorized, rights, _| {
+        if authorized == *key {
+            found = Verdict::Authorized(rights);
+        }
+    })?;
+    Ok(found)
+}
+
+/// All keys of `authorized_keys` with their rights; `list`: of another file, as a daemon's config file names it.
+///
+/// # Errors
+/// The file cannot be read, or one of its lines cannot.
+pub fn authorized_in(home: &Home, list: Option<&Path>) -> Result<Vec<(NotedKey, Rights)>, IdentityError> {
+    let mut all = Vec::new();
+    each_authorized(home, list, |key, rights, note| all.push((NotedKey { key, note: clean_comment(note) }, rights)))?;
+    Ok(all)
+}
+
+/// Hands over each line; a list of half a million keys is read for each client, and nothing of it is kept.
+fn each_authorized(
+    home: &Home,
+    list: Option<&Path>,
+    mut take: impl FnMut(PublicKey, Rights, &str),
+) -> Result<(), IdentityError> {
+    let file = list.and_then(Path::to_str).unwrap_or(FILE);
+    let mut seen = std::collections::HashSet::new();
+    each_line(&home.path(file), &home.list(file)?, |line| {
+        let (rights, key, note) = parse_noted(line)?;
+        if !seen.insert(key) {
+            return Err(LineFault::KeyTwice);
+        }
+        take(key, rights, note);
+        Ok(())
+    })
 }
 
 /// All keys of `authorized_keys` with their rights.
@@ -90,22 +131,21 @@ pub fn judge(home: &Home, list: Option<&std::path::Path>, key: &PublicKey) -> Re
 /// # Errors
 /// The file cannot be read, or one of its lines cannot.
 pub fn authorized(home: &Home) -> Result<Vec<(PublicKey, Rights)>, IdentityError> {
-    authorized_in(home, FILE)
+    Ok(authorized_in(home, None)?.into_iter().map(|(it, rights)| (it.key, rights)).collect())
 }
 
-/// The same of another file: a name below the home, or an absolute path.
-fn authorized_in(home: &Home, file: &str) -> Result<Vec<(PublicKey, Rights)>, IdentityError> {
-    let mut all: Vec<(PublicKey, Rights)> = Vec::new();
-    let mut seen = std::collections::HashSet::new();
-    each_line(&home.path(file), &home.list(file)?, |line| {
-        let (rights, key) = parse(line)?;
-        if !seen.insert(key) {
-            return Err(LineFault::KeyTwice);
-        }
-        all.push((key, rights));
+/// All keys of `revoked`, with the notes behind them: why, when.
+///
+/// # Errors
+/// The file cannot be read, or one of its lines cannot.
+pub fn revoked_noted(home: &Home) -> Result<Vec<NotedKey>, IdentityError> {
+    let mut keys = Vec::new();
+    each_line(&home.path(REVOKED), &home.list(REVOKED)?, |line| {
+        let (key, note) = parse_key(line)?;
+        keys.push(NotedKey { key, note: clean_comment(note) });
         Ok(())
     })?;
-    Ok(all)
+    Ok(keys)
 }
 
 /// All keys of `revoked`.
@@ -113,12 +153,7 @@ fn authorized_in(home: &Home, file: &str) -> Result<Vec<(PublicKey, Rights)>, Id
 /// # Errors
 /// The file cannot be read, or one of its lines cannot.
 pub fn revoked(home: &Home) -> Result<Vec<PublicKey>, IdentityError> {
-    let mut keys = Vec::new();
-    each_line(&home.path(REVOKED), &home.list(REVOKED)?, |line| {
-        keys.push(parse_key(line)?.0);
-        Ok(())
-    })?;
-    Ok(keys)
+    Ok(revoked_noted(home)?.into_iter().map(|it| it.key).collect())
 }
 
 /// Lets a key in; says whether an older line of the same key was replaced.
@@ -151,9 +186,15 @@ pub fn revoke(home: &Home, key: &PublicKey, comment: &str) -> Result<bool, Ident
 
 /// A whole line → rights and key.
 pub(super) fn parse(line: &str) -> Result<(Rights, PublicKey), LineFault> {
+    parse_noted(line).map(|(rights, key, _)| (rights, key))
+}
+
+/// A whole line → rights, key and the note behind it.
+fn parse_noted(line: &str) -> Result<(Rights, PublicKey, &str), LineFault> {
     let (options, rest) = if starts_with_key(line) { ("", line) } else { split_options(line)? };
     let rights = parse_options(options)?;
-    Ok((rights, parse_key(rest)?.0))
+    let (key, note) = parse_key(rest)?;
+    Ok((rights, key, note))
 }
 
 fn starts_with_key(line: &str) -> bool {

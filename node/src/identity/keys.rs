@@ -16,6 +16,8 @@ use super::{Home, IdentityError, LineFault};
 /// An Ed25519 public key, RFC 8032.
 pub type PublicKey = [u8; 32];
 
+/// Our secret, below LONGHAUL_HOME.
+pub const FILE: &str = "key";
 /// The word before every key in every file.
 pub const KEY_TYPE: &str = "longhaul-ed25519";
 /// Bytes of BLAKE3 in a fingerprint: 160 bits, so that finding a second key with the same one takes 2^160 tries.
@@ -70,13 +72,22 @@ impl Identity {
     /// # Errors
     /// The file cannot be read or written, is readable by others, or holds no Ed25519 key.
     pub fn load(home: &Home) -> Result<Identity, IdentityError> {
-        if home.read("key", 0o077, "600")?.is_none() {
-            // Two first uses at once: one of both writes, and both read what was written.
-            make(home, true, &default_comment())?;
+        if let Some(identity) = Identity::find(home)? {
+            return Ok(identity);
         }
-        let text = home.read("key", 0o077, "600")?.ok_or_else(|| IdentityError::BadKey(home.path("key")))?;
-        let pair = from_pem(&text).ok_or_else(|| IdentityError::BadKey(home.path("key")))?;
-        Ok(Identity::with(Some(home.clone()), pair))
+        // Two first uses at once: one of both writes, and both read what was written.
+        make(home, true, &default_comment())?;
+        Identity::find(home)?.ok_or_else(|| IdentityError::BadKey(home.path(FILE)))
+    }
+
+    /// The key of this home, if it has one; none is made.
+    ///
+    /// # Errors
+    /// The file cannot be read, is readable by others, or holds no Ed25519 key.
+    pub fn find(home: &Home) -> Result<Option<Identity>, IdentityError> {
+        let Some(text) = home.read(FILE, 0o077, "600")? else { return Ok(None) };
+        let pair = from_pem(&text).ok_or_else(|| IdentityError::BadKey(home.path(FILE)))?;
+        Ok(Some(Identity::with(Some(home.clone()), pair)))
     }
 
     /// Makes a new key for this home.
@@ -172,6 +183,14 @@ pub fn parse_key(line: &str) -> Result<(PublicKey, &str), LineFault> {
     let rest = rest.trim_start();
     let (text, comment) = rest.split_once([' ', '\t']).unwrap_or((rest, ""));
     Ok((parse_base64(text)?, comment.trim()))
+}
+
+/// The note of our own key, as `key.pub` has it. The key is the secret's own: a stale `key.pub` never misleads.
+#[must_use]
+pub fn own_note(home: &Home, own: &PublicKey) -> String {
+    let text = std::fs::read_to_string(home.path("key.pub")).unwrap_or_default();
+    let noted = parse_key(&text).ok().filter(|(key, _)| key == own);
+    noted.map_or(String::new(), |(_, note)| clean_comment(note))
 }
 
 /// `user@host`, for `key.pub`; only a note, so anything that cannot be found out is left out.

@@ -377,6 +377,34 @@ fn a_delegated_ticket_lives_for_its_time_in_one_hand_and_not_longer_than_what_it
 }
 
 #[test]
+fn a_revoked_ticket_is_gone_with_all_that_was_delegated_from_it_and_the_list_has_the_others() {
+    let (tickets, server, session) = (Tickets::new(), some_key(), [3; 32]);
+    let (alice, relay, now) = (some_key(), some_key(), Instant::now());
+    let redeem = |ticket: &Ticket, client| tickets.redeem(&ticket.proof(&session), &session, client, now);
+    let own = tickets.issue(server, Uses::Many, Rights::default(), None).unwrap();
+    let other = tickets.issue(server, Uses::Once, Rights::default(), Some(now + Duration::from_secs(9))).unwrap();
+    let parent = redeem(&own, &alice).expect("a good ticket");
+    let delegation = Delegation {
+        issuer: alice,
+        parent: Some(parent.number),
+        targets: vec![],
+        compare: Compare::Never,
+        prune: None,
+    };
+    let delegated = tickets.delegate(server, relay, Rights::default(), now + Duration::from_secs(9), delegation);
+    let delegated = delegated.unwrap();
+    let child = redeem(&delegated, &relay).expect("a good ticket");
+    assert_eq!(child.family().collect::<Vec<_>>(), [child.number, parent.number]);
+    let list = tickets.list(now);
+    let shown: Vec<_> = list.iter().map(|it| (it.sessions, it.left.is_some(), it.holder)).collect();
+    assert_eq!(shown, [(1, false, None), (0, true, None), (1, true, Some(relay))]);
+    assert_eq!(tickets.list(now + Duration::from_secs(9)).len(), 1, "what has expired is on no list");
+    assert_eq!(tickets.revoke(parent.number), [parent.number, child.number]);
+    assert!(redeem(&own, &alice).is_none() && redeem(&delegated, &relay).is_none() && redeem(&other, &alice).is_some());
+    assert!(tickets.revoke(parent.number).is_empty() && tickets.list(now).len() == 1);
+}
+
+#[test]
 fn a_client_that_comes_again_while_its_job_ends_waits_for_that_end() {
     let (tickets, server, session, alice) = (Tickets::new(), some_key(), [3; 32], some_key());
     for is_heard in [false, true] {

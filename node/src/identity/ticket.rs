@@ -20,7 +20,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use aws_lc_rs::hmac;
 
@@ -150,13 +150,16 @@ pub struct Tickets {
 
 #[derive(Debug, Default)]
 struct Given {
-    next: u64,
     /// Oldest first.
     all: Vec<One>,
 }
 
 struct One {
+    /// Random: tickets of several daemons with one home are told apart by it. It says nothing of the secret.
     number: u64,
+    issued: SystemTime,
+    /// Sessions that it let in.
+    sessions: u64,
     key: hmac::Key,
     uses: Uses,
     rights: Rights,
@@ -197,6 +200,27 @@ impl fmt::Debug for One {
     }
 }
 
+/// A ticket as its daemon's user may see it: all but the secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GivenTicket {
+    /// Its random number, by which it is named.
+    pub number: u64,
+    /// How often it is good.
+    pub uses: Uses,
+    /// What it allows.
+    pub rights: Rights,
+    /// When it was made.
+    pub issued: SystemTime,
+    /// How long it is still good; `None`: until its daemon ends.
+    pub left: Option<Duration>,
+    /// The client that a one-job ticket belongs to.
+    pub holder: Option<PublicKey>,
+    /// Sessions that it let in.
+    pub sessions: u64,
+    /// What it is bound to, if it was given to another host in a client's place.
+    pub delegation: Option<Arc<Delegation>>,
+}
+
 /// A ticket that held.
 #[derive(Debug, Clone)]
 pub struct Grant {
@@ -210,6 +234,13 @@ pub struct Grant {
     pub delegation: Option<Arc<Delegation>>,
     /// The one-job ticket that all which runs on this one counts for; `None`: it is reusable.
     pub one_job: Option<u64>,
+}
+
+impl Grant {
+    /// The ticket itself, and the one that it was delegated from.
+    pub fn family(&self) -> impl Iterator<Item = u64> {
+        std::iter::once(self.number).chain(self.delegation.as_ref().and_then(|it| it.parent))
+    }
 }
 
 impl Tickets {
@@ -230,8 +261,8 @@ impl Tickets {
         rights: Rights,
         expires: Option<Instant>,
     ) -> Result<Ticket, IdentityError> {
-        let secret = new_secret()?;
-        self.given().add(&secret, uses, rights, expires, (None, Ending::default(), None));
+        let (secret, number) = (random()?, u64::from_le_bytes(random()?));
+        self.given().add((&secret, number), uses, rights, expires, (None, Ending::default(), None));
         Ok(Ticket { server_key, secret })
     }
 
@@ -248,7 +279,7 @@ impl Tickets {
         expires: Instant,
         delegation: Delegation,
     ) -> Result<Ticket, IdentityError> {
-        let secret = new_secret()?;
+        let (secret, number) = (random()?, u64::from_le_bytes(random()?));
         let mut given = self.given();
         let mut ending = Ending::default();
         if let Some(parent) = delegation.parent.filter(|parent| given.is_one_job(*parent)) {
@@ -257,7 +288,7 @@ impl Tickets {
             let parent = given.all.iter().find(|one| one.number == parent);
             ending = parent.map_or(ending, |one| one.ending.clone());
         }
-        given.add(&secret, Uses::Once, rights, Some(expires), (Some(to), ending, Some(Arc::new(delegation))));
+        given.add((&secret, number), Uses::Once, rights, Some(expires), (Some(to), ending, Some(Arc::new(delegation))));
         Ok(Ticket { server_key, secret })
     }
 
@@ -311,7 +342,39 @@ impl Tickets {
             return None;
         }
         let one_job = parent.filter(|parent| given.is_one_job(*parent)).or(is_once.then_some(number));
+        given.all.iter_mut().filter(|one| one.number == number).for_each(|one| one.sessions += 1);
         Some(Grant { number, rights, ending, delegation, one_job })
+    }
+
+    /// Those that are still good at `now`, oldest first.
+    #[must_use]
+    pub fn list(&self, now: Instant) -> Vec<GivenTicket> {
+        let given = self.given();
+        let good = given.all.iter().filter(|one| one.expires.is_none_or(|at| now < at));
+        let shown = good.map(|one| GivenTicket {
+            number: one.number,
+            uses: one.uses,
+            rights: one.rights.clone(),
+            issued: one.issued,
+            left: one.expires.map(|at| at.saturating_duration_since(now)),
+            holder: one.holder,
+            sessions: one.sessions,
+            delegation: one.delegation.clone(),
+        });
+        shown.collect()
+    }
+
+    /// From now on this ticket lets nobody in, nor does any that was delegated from it. The numbers of all that are gone; empty: there was none.
+    pub fn revoke(&self, number: u64) -> Vec<u64> {
+        let mut given = self.given();
+        if given.all.iter().all(|one| one.number != number) {
+            return Vec::new();
+        }
+        let (gone, stay) = std::mem::take(&mut given.all)
+            .into_iter()
+            .partition::<Vec<One>, _>(|one| one.number == number || one.parent() == Some(number));
+        given.all = stay;
+        gone.iter().map(|one| one.number).collect()
     }
 
     /// The job of this grant succeeded: a one-job ticket is gone, with all that was delegated from it and that it was delegated from. `false` if
@@ -325,10 +388,10 @@ impl Tickets {
     }
 }
 
-fn new_secret() -> Result<[u8; SECRET_BYTES], IdentityError> {
-    let mut secret = [0; SECRET_BYTES];
-    aws_lc_rs::rand::fill(&mut secret).map_err(|_| IdentityError::NoRandom)?;
-    Ok(secret)
+fn random<const BYTES: usize>() -> Result<[u8; BYTES], IdentityError> {
+    let mut bytes = [0; BYTES];
+    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| IdentityError::NoRandom)?;
+    Ok(bytes)
 }
 
 impl One {
@@ -344,16 +407,15 @@ impl Given {
 
     fn add(
         &mut self,
-        secret: &[u8; SECRET_BYTES],
+        (secret, number): (&[u8; SECRET_BYTES], u64),
         uses: Uses,
         rights: Rights,
         expires: Option<Instant>,
         (holder, ending, delegation): (Option<PublicKey>, Ending, Option<Arc<Delegation>>),
     ) {
         self.make_room(Instant::now());
-        let (number, key) = (self.next, hmac::Key::new(hmac::HMAC_SHA256, secret));
-        self.next += 1;
-        self.all.push(One { number, key, uses, rights, expires, holder, ending, delegation });
+        let (issued, key) = (SystemTime::now(), hmac::Key::new(hmac::HMAC_SHA256, secret));
+        self.all.push(One { number, issued, sessions: 0, key, uses, rights, expires, holder, ending, delegation });
     }
 
     fn make_room(&mut self, now: Instant) {

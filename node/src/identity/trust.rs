@@ -6,10 +6,12 @@
 //!   `trust` leaves exactly one; nothing is ever learned without the user's word.
 //! Absent on purpose: trust on first use; names that match several hosts.
 
-use super::keys::{key_text, parse_key};
+use super::authorized::NotedKey;
+use super::keys::{clean_comment, key_text, parse_key};
 use super::{Home, IdentityError, LineFault, PublicKey, each_line};
 
-const FILE: &str = "trusted";
+/// Keys of servers, below LONGHAUL_HOME.
+pub const FILE: &str = "trusted";
 
 /// The one spelling under which an address stands in the file: lower case, with its port.
 ///
@@ -30,8 +32,26 @@ pub fn spell(host_port: &str) -> Result<String, LineFault> {
 
 /// `host:port longhaul-ed25519 BASE64 [comment]`.
 fn parse(line: &str) -> Result<(String, PublicKey), LineFault> {
+    parse_noted(line).map(|(address, it)| (address, it.key))
+}
+
+fn parse_noted(line: &str) -> Result<(String, NotedKey), LineFault> {
     let (host_port, rest) = line.split_once([' ', '\t']).ok_or(LineFault::BadHostPort)?;
-    Ok((spell(host_port)?, parse_key(rest)?.0))
+    let (key, note) = parse_key(rest)?;
+    Ok((spell(host_port)?, NotedKey { key, note: clean_comment(note) }))
+}
+
+/// All addresses with their keys, in the order of the file.
+///
+/// # Errors
+/// The file cannot be read, or one of its lines cannot.
+pub fn all(home: &Home) -> Result<Vec<(String, NotedKey)>, IdentityError> {
+    let mut all = Vec::new();
+    each_line(&home.path(FILE), &home.list(FILE)?, |line| {
+        all.push(parse_noted(line)?);
+        Ok(())
+    })?;
+    Ok(all)
 }
 
 /// The keys known for an address; empty if none.

@@ -1,6 +1,6 @@
 //! The registry: jobs of this process that run, what each shows, and what is asked of it.
 //!
-//! For: `longhaul job`, which looks at running jobs and changes or stops them.
+//! For: `longhaul job`, which looks at running jobs and changes or stops them; `longhaul ticket`, which asks of a daemon's tickets.
 //! In and out: job drivers register what they are and how they go; clients (registry/socket.rs) read it, and leave what they want for the job driver to take.
 //! Invariants: nobody but the job driver touches its job; each question has one answer, also if the job ends meanwhile; no secret of an
 //! address is on the registry.
@@ -51,6 +51,10 @@ pub enum Question {
     Set { job: String, change: Change },
     /// End it; the next run resumes.
     Stop { job: String },
+    /// Which tickets are good at this daemon?
+    Tickets {},
+    /// Let nobody in by this one any more, and end what runs on it.
+    Revoke { ticket: String },
 }
 
 /// What a registry says: one line of JSON.
@@ -59,10 +63,21 @@ pub enum Question {
 pub enum Answer {
     /// All that run.
     Jobs { jobs: Vec<Shown> },
+    /// All that are good.
+    Tickets { tickets: Vec<ShownTicket> },
     /// It is so from now on.
     Done { text: String },
     /// It is not.
     Failed { code: u8, what: String, cause: String, next: String },
+}
+
+impl Answer {
+    /// A failure as it is told.
+    #[must_use]
+    pub fn failed(failure: &Failure) -> Answer {
+        let Failure { exit, what, cause, next_step, .. } = failure.clone();
+        Answer::Failed { code: exit.code(), what, cause, next: next_step }
+    }
 }
 
 /// A job as it is shown.
@@ -83,6 +98,60 @@ pub struct Shown {
     /// How it goes.
     #[serde(flatten)]
     pub now: Now,
+}
+
+/// A ticket as it is shown, which is without its secret.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ShownTicket {
+    /// Its random name, hexadecimal.
+    pub ticket: String,
+    /// The daemon that gave it out.
+    pub pid: u32,
+    /// `once`, `reusable`; `delegated`: for one job of another host, in a client's place.
+    pub kind: String,
+    /// `rw`, `ro` or `wo`.
+    pub access: String,
+    /// The folder that it confines to; `null`: the daemon's root.
+    pub root: Option<String>,
+    /// Its cap, bit/s; 0: none.
+    pub rate_bps: u64,
+    /// It may set what is privileged, where the daemon permits that.
+    pub privileged: bool,
+    /// When it was made, seconds since 1970.
+    pub issued_unix_s: u64,
+    /// Until when it is good; `null`: until its daemon ends.
+    pub expires_unix_s: Option<u64>,
+    /// Fingerprint of the key that a one-job ticket belongs to, once somebody has shown it.
+    pub holder: Option<String>,
+    /// Of a delegated one: fingerprint of the key that asked for it.
+    pub issuer: Option<String>,
+    /// Of a delegated one: the ticket that it came from; `null`: a key.
+    pub parent: Option<String>,
+    /// Of a delegated one: the paths that it is for.
+    pub targets: Vec<String>,
+    /// Sessions that it let in.
+    pub sessions: u64,
+    /// Those that run on it now, or on one that was delegated from it.
+    pub running: usize,
+}
+
+/// What a daemon is asked of its tickets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TicketRequest {
+    /// Which are good?
+    List,
+    /// Take this one back.
+    Revoke(String),
+}
+
+/// Who answers for the tickets of this process.
+struct TicketDesk(Box<dyn Fn(TicketRequest) -> Answer + Send + Sync>);
+
+impl std::fmt::Debug for TicketDesk {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("TicketDesk")
+    }
 }
 
 /// How a job goes.
@@ -240,6 +309,8 @@ pub struct Registry {
     listings: Mutex<Vec<Arc<Listing>>>,
     /// Where clients ask; none: it is not open to them.
     socket: OnceLock<PathBuf>,
+    /// A daemon's; none: this process gives no tickets out.
+    tickets: OnceLock<TicketDesk>,
 }
 
 impl Registry {
@@ -252,6 +323,21 @@ impl Registry {
             Err(error) => tell(&format!("`longhaul job` will not find the jobs of this process: {error}")),
         }
         registry
+    }
+
+    /// Whoever asks of tickets is answered by `answer` from now on.
+    pub fn answer_for_tickets(&self, answer: impl Fn(TicketRequest) -> Answer + Send + Sync + 'static) {
+        let _ = self.tickets.set(TicketDesk(Box::new(answer)));
+    }
+
+    fn of_tickets(&self, request: TicketRequest) -> Answer {
+        match (self.tickets.get(), request) {
+            (Some(desk), request) => (desk.0)(request),
+            (None, TicketRequest::List) => Answer::Tickets { tickets: Vec::new() },
+            (None, TicketRequest::Revoke(ticket)) => {
+                Answer::failed(&Exit::Vanished.fail(format!("revoke ticket {ticket}"), "this process gave none out"))
+            }
+        }
     }
 
     /// Takes the control socket away, before a process ends without dropping what it has.
@@ -284,6 +370,8 @@ impl Registry {
             Question::List {} => {
                 return Answer::Jobs { jobs: lock(&self.listings).iter().map(|listing| listing.shown()).collect() };
             }
+            Question::Tickets {} => return self.of_tickets(TicketRequest::List),
+            Question::Revoke { ticket } => return self.of_tickets(TicketRequest::Revoke(ticket)),
             Question::Set { job, change } => (job, Wanted::Change(change)),
             Question::Stop { job } => (job, Wanted::Stop),
         };
@@ -291,9 +379,7 @@ impl Registry {
         let gone = || Err(Exit::Vanished.fail(format!("ask job {job}"), "it is over"));
         match listing.map_or_else(gone, |listing| listing.ask(wanted)) {
             Ok(text) => Answer::Done { text },
-            Err(Failure { exit, what, cause, next_step, .. }) => {
-                Answer::Failed { code: exit.code(), what, cause, next: next_step }
-            }
+            Err(failure) => Answer::failed(&failure),
         }
     }
 }

@@ -8,6 +8,7 @@
 pub mod books; // where the time of one end went, as `--json` tells it
 pub mod check; // figures that cannot be
 pub mod explain; // both offers, each choice with its reason, the sum of memory
+pub mod history; // jobs that ended: a line each, in a file of the home
 pub mod figures; // how much is done, and how long it still takes
 pub mod json; // the records of `--json`, which the text is made from as well
 pub mod path; // what datagram rails saw of the path

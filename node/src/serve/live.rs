@@ -1,6 +1,6 @@
 //! Who is being served, and on whose word.
 //!
-//! For: rights that end what was begun under them: a revoked key, and the one job of a one-job ticket.
+//! For: rights that end what was begun under them: a revoked key, a revoked ticket, and the one job of a one-job ticket.
 //! In and out: sessions enter with their keys and ticket, and leave; orders to end go out to them.
 //! Invariants: a session whose key, or the key of whoever asked for its ticket, is revoked is told to end within `LOOK`; of a one-job ticket, with
 //! all that was delegated from it, one session at a time is served, and the last to come is the one.
@@ -22,11 +22,16 @@ pub(super) const LOOK: Duration = Duration::from_secs(1);
 /// A job that another of the same ticket takes the place of is gone in this time: a turn, its last words, and its workers.
 const LEAVES: Duration = Duration::from_secs(8);
 
+/// What a session on a ticket that was taken back is told.
+const REVOKED: &str = "the ticket is revoked here, and what it started ends";
+
 #[derive(Debug)]
 struct One {
     number: u64,
     keys: Vec<PublicKey>,
     one_job: Option<u64>,
+    /// The ticket that let it in, and the one which that was delegated from.
+    tickets: Vec<u64>,
     /// A relay: for whom, from where to where.
     relay: Option<Relayed>,
     cancel: Arc<Cancel>,
@@ -49,6 +54,8 @@ struct Seen {
 pub(super) struct Live {
     all: Mutex<(u64, Vec<One>)>,
     seen: Mutex<Seen>,
+    /// Tickets that were taken back. As many as a user has typed; one that is shown meanwhile is found here.
+    revoked: Mutex<HashSet<u64>>,
 }
 
 /// A session's place; it leaves when this goes.
@@ -65,6 +72,18 @@ impl Drop for Place<'_> {
 }
 
 impl Place<'_> {
+    /// This session was let in by these tickets. One that was revoked between its proof and now ends at once.
+    pub(super) fn is_on(&self, tickets: Vec<u64>) {
+        let mut all = self.live.all();
+        let Some(own) = all.1.iter_mut().find(|one| one.number == self.number) else { return };
+        own.tickets = tickets;
+        // While the list is held: `revoke` looks at it after it has put the ticket down.
+        let revoked = self.live.revoked();
+        if own.tickets.iter().any(|ticket| revoked.contains(ticket)) {
+            own.cancel.request(Refusal::NotAuthorized, REVOKED);
+        }
+    }
+
     /// This session asks for `job`, in the place of `after`, whose session its client lost: that one is told to end, and waited for, or it
     /// would hold the parts that this one goes on with. Only the client that began it may. False: it does not end.
     pub(super) fn takes_place(&self, job: [u8; 16], after: [u8; 16]) -> bool {
@@ -95,12 +114,30 @@ impl Live {
             for one in all.1.iter().filter(|one| one_job.is_some() && one.one_job == one_job) {
                 one.cancel.request(Refusal::TicketSpent, "another job has begun on the same one-job ticket");
             }
-            all.1.push(One { number, keys, one_job, relay: None, cancel: Arc::clone(cancel), job: None });
+            let cancel = Arc::clone(cancel);
+            all.1.push(One { number, keys, one_job, tickets: Vec::new(), relay: None, cancel, job: None });
             number
         };
         let place = Place { live: self, number };
         let is_before = |one: &One| one_job.is_some() && one.one_job == one_job && one.number < number;
         self.has_left(is_before).then_some(place)
+    }
+
+    fn revoked(&self) -> MutexGuard<'_, HashSet<u64>> {
+        self.revoked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends what runs on the word of these tickets: how many sessions are told to end.
+    pub(super) fn revoke(&self, tickets: &[u64]) -> usize {
+        self.revoked().extend(tickets);
+        let all = self.all();
+        let on_them = all.1.iter().filter(|one| one.tickets.iter().any(|ticket| tickets.contains(ticket)));
+        on_them.map(|one| one.cancel.request(Refusal::NotAuthorized, REVOKED)).count()
+    }
+
+    /// Sessions that this ticket, or one that was delegated from it, let in.
+    pub(super) fn count_on(&self, ticket: u64) -> usize {
+        self.all().1.iter().filter(|one| one.tickets.contains(&ticket)).count()
     }
 
     /// Have these left, within the time that a job takes to end?
@@ -204,5 +241,21 @@ mod tests {
             assert_eq!(second.join().expect("no panic"), Some(2));
         });
         assert!(cancels[1].requested().is_none() && cancels[2].requested().is_none());
+    }
+
+    #[test]
+    fn a_revoked_ticket_ends_what_runs_on_it_also_what_was_let_in_as_it_was_being_revoked() {
+        let live = Live::default();
+        let cancels: [Arc<Cancel>; 4] = Default::default();
+        let places = cancels.each_ref().map(|cancel| live.enter(vec![], None, cancel).expect("there is room"));
+        places[0].is_on(vec![7]);
+        places[1].is_on(vec![9, 7]);
+        places[2].is_on(vec![8]);
+        assert_eq!((live.count_on(7), live.count_on(9), live.count_on(5)), (2, 1, 0));
+        assert_eq!(live.revoke(&[7, 9]), 2);
+        places[3].is_on(vec![7]);
+        let ordered = cancels.each_ref().map(|cancel| cancel.requested().map(|(refusal, _)| refusal));
+        let refused = Some(Refusal::NotAuthorized);
+        assert_eq!(ordered, [refused, refused, None, refused]);
     }
 }

@@ -8,12 +8,14 @@
 pub mod session; // one client
 mod guest; // what it may do and have
 mod guarded; // what no root may hold
+mod history; // what of its jobs the history has
 mod live; // who is served, and on whose word
 pub mod relay; // a client's job, made here
 pub mod relay_to; // whom that may reach
 pub mod settings; // what it runs with
 mod capacity; // how many jobs at once
 mod shares; // what each may have of the daemon's rate
+mod tickets; // those given out, seen and revoked
 
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
@@ -44,6 +46,7 @@ use crate::job::registry::Registry;
 use crate::job::sweep;
 use crate::link::failure_of;
 use crate::listener::{Listener, Proving, Rail};
+use crate::report::history::History;
 use capacity::Capacity;
 use guarded::Guards;
 use live::Live;
@@ -122,6 +125,8 @@ pub struct Daemon {
     pub takes_datagrams: bool,
     /// Where running jobs are shown.
     pub registry: Arc<Registry>,
+    /// Where they have their lines once they ended.
+    pub history: Arc<History>,
     /// Disks of destinations that failed in its jobs.
     pub failed_disks: FailedDisks,
     /// Where its log goes.
@@ -371,6 +376,7 @@ impl Bound {
         let stop = Event::new().map_err(io("start the daemon"))?;
         let daemon = Daemon {
             identity,
+            history: History::of(&home),
             home,
             settings: RwLock::new(settings),
             path_base,
@@ -394,7 +400,10 @@ impl Bound {
             accounts: Accounts::default(),
             waiting: Mutex::new(HashMap::new()),
         };
-        Ok(Server { daemon: Arc::new(daemon), listener, demultiplexer })
+        let daemon = Arc::new(daemon);
+        let asked = Arc::downgrade(&daemon);
+        daemon.registry.answer_for_tickets(move |request| tickets::answer_of(&asked, request));
+        Ok(Server { daemon, listener, demultiplexer })
     }
 }
 
@@ -411,6 +420,12 @@ impl Server {
     #[must_use]
     pub fn registry(&self) -> &Arc<Registry> {
         &self.daemon.registry
+    }
+
+    /// Where its jobs have their lines once they ended.
+    #[must_use]
+    pub fn history(&self) -> &Arc<History> {
+        &self.daemon.history
     }
 
     /// A ticket that lets in without a key, with the rights that the settings give to tickets.
@@ -495,12 +510,14 @@ impl Control {
     }
 }
 
-/// Looks after revoked keys and after memory that jobs left, until `over`.
+/// Looks after revoked keys, the history, and memory that jobs left, until `over`.
 fn keep_house(daemon: &Daemon, over: &Event) {
     use std::os::fd::AsFd;
     loop {
         let waited = sys::event::poll(&[(over.as_fd(), sys::event::Interest::Read)], Some(live::LOOK));
         daemon.live.look(&daemon.home, |why| daemon.log(0, why));
+        // Once in its life: why jobs are not in the history.
+        daemon.history.warning().iter().for_each(|why| daemon.log(0, why));
         if daemon.heap_is_worth_trimming() {
             sys::mem::trim_heap();
         }

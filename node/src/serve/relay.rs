@@ -19,6 +19,7 @@ use engine::job::JobNo;
 use engine::tree::scan::include::IncludeList;
 use engine::worker::bound::Bound;
 use proto::error::Refusal;
+use proto::layout::Layout;
 use proto::manifest::Aspects;
 use proto::wire::control::{Compare, Frame};
 use proto::wire::request::RelayRequest;
@@ -26,9 +27,10 @@ use proto::wire::request::RelayRequest;
 use super::guest::{self, Guest, No, PATIENCE, no, path_base, permitted};
 use super::live::Relayed;
 use super::shares::Shares;
-use super::{CHUNK_BYTES, Daemon, relay_to};
+use super::{CHUNK_BYTES, Daemon, history, relay_to};
 use crate::address::Address;
 use crate::client::choice::Choice;
+use crate::client::recorded::Recorded;
 use crate::client::relay_limits::RelayLimits;
 use crate::client::ssh::LineSink;
 use crate::client::{self, Copy};
@@ -241,6 +243,16 @@ fn outlive(link: &Link, stall: Duration) {
     let _ = sys::sock::set_keepalive(link.as_fd(), silent / 3, silent / 6, 3);
 }
 
+/// How the volumes of the destination are used, if there are more than the one that the target names.
+fn layout_of(request: &JobRequest, more: usize) -> Result<Option<Layout>, No> {
+    let layout = client::layout::layout(request, more + 1);
+    let layout = layout.map_err(|failure| no(Refusal::RelayRefused, failure.cause))?;
+    if layout.is_none() && more > 0 {
+        return Err(no(Refusal::RelayRefused, "several targets are volumes of a set: --stripe says how it is used"));
+    }
+    Ok(layout)
+}
+
 /// Runs a client's job against another daemon, and tells how it goes.
 pub(super) fn relay(
     daemon: &Daemon,
@@ -256,10 +268,7 @@ pub(super) fn relay(
     let (path_base, (to, mut request)) = (path_base(daemon, &guest.rights)?, understood(task)?);
     consents(daemon, &request)?;
     let refused = |failure: Failure| no(Refusal::RelayRefused, failure.cause);
-    let layout = client::layout::layout(&request, volumes.len() + 1).map_err(refused)?;
-    if layout.is_none() && !volumes.is_empty() {
-        return Err(no(Refusal::RelayRefused, "several targets are volumes of a set: --stripe says how it is used"));
-    }
+    let layout = layout_of(&request, volumes.len())?;
     let targets: Vec<Box<[u8]>> = std::iter::once(to.path().into()).chain(volumes.iter().cloned()).collect();
     let choice = Choice::of(&request).map_err(refused)?;
     if permitted(daemon, &guest.rights, Aspects::SECURITY).is_empty() {
@@ -276,7 +285,10 @@ pub(super) fn relay(
     std::thread::scope(|scope| {
         let pushed = scope.spawn(|| {
             let mut lines = JsonLines::to(Lines::new(to_client));
-            let mut events = Events::to(&mut lines);
+            let record = history::begin_relay(daemon, guest, (sources, &to), request.dry_run);
+            // Of this host's history its client hears nothing.
+            let mut recorded = Recorded::new(&mut lines, record.clone(), false);
+            let mut events = Events::to(&mut recorded);
             let copy = Copy {
                 request: &request,
                 identity: daemon.identity.clone(),
@@ -293,6 +305,7 @@ pub(super) fn relay(
                 lent: Some(&lent),
                 cancel: Arc::clone(&guest.cancel),
                 program: None,
+                record,
             };
             let push = |events: &mut Events<'_>| match guest.cancel.requested() {
                 Some((_, why)) => Err(Exit::Interrupted.fail("make the session again", why)),

@@ -45,6 +45,7 @@ use crate::job::registry::Title;
 use crate::job::udp::packet_bytes_of;
 use crate::link::Link;
 use crate::serve::guest::{Guest, No, PATIENCE, no, path_base, permitted, share, shares, told};
+use crate::serve::history;
 use crate::serve::relay::{self, Task, Wanted};
 use crate::serve::{Daemon, Forget};
 use text::exit::{Exit, Failure};
@@ -79,6 +80,7 @@ fn serve_client(daemon: &Daemon, mut link: Link) {
             let Some(place) = daemon.live.enter(keys, one_job, &guest.cancel) else {
                 return turn_away(daemon, &mut link, &peer, &no(Refusal::Busy, "another job runs on this ticket"));
             };
+            place.is_on(guest.grant.iter().flat_map(Grant::family).collect());
             if let Err(refused) = serve(daemon, link, &guest, (frame, &place, order), &peer) {
                 daemon.log(0, &format!("{peer}: {refused}"));
             }
@@ -434,7 +436,11 @@ fn serve_job(
     daemon.log(1, &format!("{peer}: a job begins ({:?})", open.direction));
     let verbose = daemon.settings.read().map_or(0, |settings| settings.verbose);
     let source = if let Way::Send(source) = &job.way { Some(source.clone()) } else { None };
+    let record = history::begin(daemon, guest, open, (job.peer_key, peer));
     let outcome = driver::run(job, &mut |status, notes| {
+        let tally = status.record.tally;
+        let moved = if source.is_some() { status.peer.0 } else { tally.moved };
+        record.set(|it| (it.bytes, it.files) = (moved, tally.files_done));
         status.said.iter().for_each(|it| daemon.log(0, &format!("{peer}: {it}")));
         if verbose > 1 {
             for note in notes {
@@ -443,6 +449,7 @@ fn serve_job(
         }
     });
     drop(forget);
+    history::end(&record, &outcome);
     let written = source.map(|it| crate::client::outcome::written_meanwhile(&it)).unwrap_or_default();
     written.iter().for_each(|it| daemon.log(1, &format!("{peer}: {it}")));
     if let Some(grant) = &guest.grant {

@@ -98,6 +98,7 @@ fn host(words: &[&str]) -> Host {
         path_base: path_base(&settings).unwrap(),
         settings: RwLock::new(settings),
         identity,
+        history: History::of(&home),
         home,
         guards,
         workers: Arc::new(Workers::start(make).unwrap()),
@@ -252,6 +253,7 @@ impl User {
             lent: None,
             cancel: Arc::default(),
             program: None,
+            record: Default::default(),
         };
         let (paths, targets) = ([from.path().into()], [to.path().into()]);
         let done = client::relay::run(&copy, from, &paths, to, &targets, &mut screen);
@@ -778,4 +780,27 @@ fn the_destination_of_a_relayed_job_narrows_it_too() {
     assert_eq!(plan.rate_bps, 20_000_000, "what was delegated has the rate of its giver");
     // Whoever says nothing more has the daemon's patience, not its own.
     until("the job is given up", || to.served() == 0);
+}
+
+#[test]
+fn a_relayed_job_is_in_the_history_of_both_daemons_without_its_ticket() {
+    use crate::report::history::read;
+    let (from, to, alice) = (host(&[]), host(&[]), user());
+    from.put("a", 100_000);
+    let [there, here] = [&from, &to].map(|host| host.ticket(Uses::Many, Rights::default()));
+    let (done, said) = alice.relay(&[], &from.address(&there, "a"), &to.address(&here, "b"));
+    assert_eq!(done.unwrap(), Exit::Whole, "{said}");
+    let of = |host: &Host| {
+        until("it has its line", || read(&host.daemon.home, 9, |_| true).is_ok_and(|all| all.len() == 1));
+        read(&host.daemon.home, 9, |_| true).unwrap().remove(0)
+    };
+    let (relay, served) = (of(&from), of(&to));
+    assert_eq!((relay.command.as_str(), served.command.as_str()), ("relay", "serve"));
+    assert_eq!(relay.destination, format!("longhaul://{}/b", to.at));
+    assert_eq!(relay.source, from.folder.join("root/a").display().to_string());
+    assert_eq!(served.destination, to.folder.join("root/b").display().to_string());
+    assert_eq!((relay.job.is_some(), &relay.job, relay.bytes), (true, &served.job, 100_000));
+    let key = |host: &Host| Some(crate::identity::keys::fingerprint(&host.key()));
+    assert_eq!((relay.peer, served.peer), (key(&to), key(&from)));
+    assert!(relay.receipt.is_some_and(|path| std::path::Path::new(&path).exists()));
 }

@@ -12,6 +12,7 @@ pub mod receipt; // the receipt itself: shape, digest, signatures
 pub mod files; // each entry against the disk, over all cores
 mod by_volume; // of a set, over all volumes
 mod content; // a file that is checked, and what its readers share
+pub mod listing; // those that are kept here, by their first and last lines
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
