@@ -83,7 +83,10 @@ use crate::job::registry::Registration;
 use crate::link::{Link, LinkError, Turn};
 use crate::probe::Known;
 use text::exit::{Exit, Failure};
+use text::refused;
 
+/// How a session ends of which no rail was ever there.
+pub const NO_RAIL: &str = "no rail could be connected";
 /// The longest wait in `poll`.
 const TICK: Duration = Duration::from_millis(100);
 /// Control bytes queued before the scan is held.
@@ -555,7 +558,7 @@ impl<'a, 'b> JobDriver<'a, 'b> {
             }
             Frame::Refuse { code, detail } => {
                 let what = format!("go on with the job (the peer at {} refused)", self.peer_name());
-                Err(Exit::of_wire_code(code).fail(what, if detail.is_empty() { told(code) } else { detail }))
+                Err(refused::failure(code, what, if detail.is_empty() { told(code) } else { detail }))
             }
             Frame::Sign { body, signature } => self.hold_sign(body, signature),
             Frame::Bye => self.closing.on_bye().map_err(|breach| self.breach(breach)),

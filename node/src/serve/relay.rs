@@ -285,6 +285,7 @@ pub(super) fn relay(
                 layout,
                 choice: Choice { picks, ..choice },
                 piped: false,
+                without_receipt: false,
                 again: client::retry::Retries::default(),
                 registry: Arc::clone(&daemon.registry),
                 failed_disks: daemon.failed_disks.clone(),
