@@ -14,6 +14,7 @@ use std::path::Path;
 
 use node::identity::ticket::{TICKET_VARIABLE as VARIABLE, Ticket};
 use node::request::JobRequest;
+use text::attempt::Attempt;
 use text::exit::{Exit, Failure};
 
 const SCHEME: &[u8] = b"longhaul://";
@@ -52,7 +53,7 @@ fn of_file(path: &Path) -> Result<Vec<Ticket>, Failure> {
     let what = format!("read the ticket of {}", path.display());
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text));
-    read.map_err(|error| Exit::of_io(&error).fail(what.clone(), error))?;
+    read.map_err(|error| Attempt::Listed.fail(what.clone(), &error))?;
     read_all(&what, &text)
 }
 

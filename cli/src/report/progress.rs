@@ -13,12 +13,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 pub use node::report::figures::{eta_seconds, fraction, percent};
 
 use super::{Mode, Progress};
+use crate::args::ProgressChoice;
 use text::units::{show_bits_per_second, show_bytes, show_bytes_per_second, show_count, show_seconds};
 
-/// A plain line every 5 s in the first minute, every 10 s later: enough to see, few enough for a log.
-const LINE_EVERY: Duration = Duration::from_secs(5);
-const LINE_EVERY_LATER: Duration = Duration::from_secs(10);
-const LATER: Duration = Duration::from_secs(60);
+/// A plain line each minute: enough to see that it goes on, few enough for a log.
+const LINE_EVERY: Duration = Duration::from_secs(60);
 /// Programs that follow want about one figure a second.
 const JSON_EVERY: Duration = Duration::from_secs(1);
 /// Redraws per second: above 10 nobody reads faster, below it stutters.
@@ -49,7 +48,8 @@ impl Rates {
 /// When the next line is due.
 #[derive(Debug)]
 pub struct Pace {
-    mode: Mode,
+    /// `None`: never.
+    every: Option<Duration>,
     next: Duration,
 }
 
@@ -57,8 +57,19 @@ impl Pace {
     /// The first JSON line comes at once, the first line of text after the first interval (short jobs need none).
     #[must_use]
     pub fn new(mode: Mode) -> Self {
-        let next = if mode == Mode::Json { Duration::ZERO } else { LINE_EVERY };
-        Self { mode, next }
+        Self::every(mode, ProgressChoice::Auto)
+    }
+
+    /// As the user wants it. JSON has its own pace: programs read it, and another host passes it on.
+    #[must_use]
+    pub fn every(mode: Mode, wanted: ProgressChoice) -> Self {
+        let (every, next) = match (mode, wanted) {
+            (Mode::Json, _) => (Some(JSON_EVERY), Duration::ZERO),
+            (Mode::Quiet, _) | (_, ProgressChoice::Never) => (None, Duration::ZERO),
+            (_, ProgressChoice::Auto) => (Some(LINE_EVERY), LINE_EVERY),
+            (_, ProgressChoice::Every(every)) => (Some(every), every),
+        };
+        Self { every, next }
     }
 
     /// The next figures are shown, whenever they come.
@@ -68,15 +79,11 @@ impl Pace {
 
     /// Is it time? If so, the next time is set. A session that was made again counts from its own beginning.
     pub fn is_due(&mut self, elapsed: Duration) -> bool {
-        self.next = self.next.min(elapsed + LINE_EVERY_LATER);
+        let Some(every) = self.every else { return false };
+        self.next = self.next.min(elapsed + every);
         if elapsed < self.next {
             return false;
         }
-        let every = match self.mode {
-            Mode::Json => JSON_EVERY,
-            Mode::Live | Mode::Lines if elapsed < LATER => LINE_EVERY,
-            Mode::Live | Mode::Lines => LINE_EVERY_LATER,
-        };
         self.next = elapsed + every;
         true
     }
