@@ -118,14 +118,14 @@ impl Screen {
     pub fn progress(&mut self, progress: &Progress) -> bool {
         self.last.clone_from(progress);
         if let Some(bars) = &mut self.bars {
-            bars.draw(progress, self.rates);
+            bars.draw(progress, self.rates, self.verbose);
             return true;
         }
         let is_due = self.pace.is_due(progress.elapsed);
         if is_due {
             match self.mode {
                 Mode::Json => self.json(&json::ProgressRecord::of(progress)),
-                Mode::Live | Mode::Lines => self.line(&progress::line(progress, self.rates)),
+                Mode::Live | Mode::Lines => self.line(&progress::line(progress, self.rates, self.verbose)),
                 Mode::Quiet => {}
             }
         }

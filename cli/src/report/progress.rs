@@ -105,7 +105,7 @@ pub fn figures(progress: &Progress, rates: Rates) -> String {
         ", {} of {} files, {}",
         show_count(progress.files_done),
         show_count(progress.files_total.max(progress.files_done)),
-        rates.show(progress.rate_bps),
+        rates.show(progress.shown_bps()),
     );
     if let Some(seconds) = eta_seconds(progress) {
         text += &format!(", {} to go", show_seconds(seconds));
@@ -137,7 +137,16 @@ pub fn ladder(progress: &Progress) -> String {
     text
 }
 
-/// The rails in one line; empty when one rail says nothing that the total does not.
+/// The largest file that is on its way; empty where none is.
+#[must_use]
+pub fn open_file(progress: &Progress) -> String {
+    progress
+        .open_file
+        .as_ref()
+        .map_or_else(String::new, |path| format!("now {}", super::clean(path).replace('\n', " ")))
+}
+
+/// The rails in one line, for whoever asks for more than one rate; empty when one rail says nothing that the total does not.
 #[must_use]
 pub fn rails(progress: &Progress) -> String {
     if let [all] = progress.rails.as_slice()
@@ -161,17 +170,23 @@ pub fn rails(progress: &Progress) -> String {
     format!("rails: {}", shares.join(", "))
 }
 
-/// All of it in one plain line.
+/// All of it in one plain line; with `verbose` each rail's rate beside the one of all.
 #[must_use]
-pub fn line(progress: &Progress, rates: Rates) -> String {
+pub fn line(progress: &Progress, rates: Rates, verbose: u8) -> String {
     let mut text = format!("{}: {}", show_seconds(progress.elapsed.as_secs_f64()), figures(progress, rates));
-    for more in [ladder(progress), rails(progress)] {
+    for more in more(progress, verbose) {
         if !more.is_empty() {
             text += "; ";
             text += &more;
         }
     }
     text
+}
+
+/// What stands below the figures.
+fn more(progress: &Progress, verbose: u8) -> [String; 3] {
+    let rails = if verbose > 0 { rails(progress) } else { String::new() };
+    [ladder(progress), open_file(progress), rails]
 }
 
 /// Bars on standard error.
@@ -203,7 +218,7 @@ impl Bars {
     }
 
     /// Draws the figures.
-    pub fn draw(&mut self, progress: &Progress, rates: Rates) {
+    pub fn draw(&mut self, progress: &Progress, rates: Rates, verbose: u8) {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -211,7 +226,8 @@ impl Bars {
             reason = "0 to 1 × steps"
         )]
         let steps = (fraction(progress).unwrap_or(0.0) * BAR_STEPS as f64) as u64;
-        let mut lines = vec![figures(progress, rates), ladder(progress), self::rails(progress)];
+        let mut lines = vec![figures(progress, rates)];
+        lines.extend(more(progress, verbose));
         lines.retain(|line| !line.is_empty());
         self.bar.set_message(lines.join("\n"));
         self.bar.set_position(steps);

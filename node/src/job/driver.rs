@@ -210,6 +210,10 @@ pub struct Status<'a> {
     pub paths: &'a [PathShare],
     /// Since data could move.
     pub elapsed: Duration,
+    /// The largest file that is on its way; `None`: none is.
+    pub largest: Option<&'a [u8]>,
+    /// The cap in force, bit/s; 0: none.
+    pub cap_bps: u64,
     /// What the user is told whether or not they asked for more words.
     pub said: &'a [String],
     /// The peer is not heard for so long now, and is looked for so long in all.
