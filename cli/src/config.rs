@@ -111,10 +111,13 @@ fn read(path: &Path) -> Result<ConfigFile, Failure> {
     let what = || format!("read the config file {}", path.display());
     let facts = std::fs::metadata(path).map_err(|error| Attempt::Config.fail(what(), &error))?;
     if facts.len() > CONFIG_BYTES_MAX {
-        return Err(Exit::Usage.fail(what(), format!("it is bigger than {}", units::exact_size(CONFIG_BYTES_MAX))));
+        let failure = Exit::Usage.fail(what(), format!("it is bigger than {}", units::exact_size(CONFIG_BYTES_MAX)));
+        return Err(failure.next("name a file like longhaul.toml of the distribution behind --config"));
     }
     let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::InvalidData => Exit::Usage.fail(what(), "it is not UTF-8 text"),
+        std::io::ErrorKind::InvalidData => Exit::Usage
+            .fail(what(), "it is not UTF-8 text")
+            .next("name a file like longhaul.toml of the distribution behind --config"),
         _ => Attempt::Config.fail(what(), &error),
     })?;
     parse(&text).map_err(|fault| {

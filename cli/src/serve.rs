@@ -142,7 +142,10 @@ fn confine(settings: &Settings, home: &Home) -> Result<Option<String>, Failure> 
 
 /// User and group number of a name, from `/etc/passwd`: a static binary has no name service.
 fn account(user: &str) -> Result<(u32, u32), Failure> {
-    let failed = |cause: &str| Exit::Usage.fail(format!("become the user '{user}'"), cause);
+    let failed = |cause: &str| {
+        let failure = Exit::Usage.fail(format!("become the user '{user}'"), cause);
+        failure.next("name a user of /etc/passwd with `user` in the config file, or make one (useradd)")
+    };
     let text = std::fs::read_to_string("/etc/passwd").map_err(|error| failed(&error.to_string()))?;
     let line = text
         .lines()

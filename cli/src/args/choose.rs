@@ -84,11 +84,14 @@ fn read_rules(path: &Path, rules: &mut Vec<Box<str>>) -> Result<(), Failure> {
     let most = 64 * RULES_BYTES_MAX as u64;
     let read = open(path)?.take(most + 1).read_to_string(&mut text);
     read.map_err(|error| match error.kind() {
-        io::ErrorKind::InvalidData => Exit::Usage.fail(what(), "it is not UTF-8"),
+        io::ErrorKind::InvalidData => {
+            Exit::Usage.fail(what(), "it is not UTF-8").next("name a text file with one pattern to a line")
+        }
         _ => Attempt::Listed.fail(what(), &error),
     })?;
     if text.len() as u64 > most {
-        return Err(Exit::Usage.fail(what(), format!("it is longer than {most} bytes")));
+        let failure = Exit::Usage.fail(what(), format!("it is longer than {most} bytes"));
+        return Err(failure.next("name a text file with one pattern to a line"));
     }
     let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
     rules.extend(lines.map(Box::from));

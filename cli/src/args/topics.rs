@@ -46,6 +46,9 @@ A cut copy resumes by the same command. -a, -r and -P are accepted: they are the
 Other options of rsync and scp:
 ";
 
+/// Where the answers begin on the page of options.
+const COLUMN: usize = 27;
+
 /// The page that these words ask for: `longhaul help TOPIC`.
 #[must_use]
 pub fn page(words: &[OsString]) -> Option<String> {
@@ -75,7 +78,19 @@ fn exit_codes() -> String {
 fn from_rsync() -> String {
     let mut text = FROM_RSYNC.to_owned();
     for (names, instead) in HABITS {
-        let _ = writeln!(text, "  {:<27}{instead}", names.iter().take(3).copied().collect::<Vec<_>>().join(" "));
+        let _ = writeln!(text, "  {:<COLUMN$}{instead}", some_of(names));
+    }
+    text
+}
+
+/// As many names of an option as its column has room for.
+fn some_of(names: &[&str]) -> String {
+    let mut text = String::new();
+    for name in names {
+        if text.len() + 1 + name.len() < COLUMN {
+            text += if text.is_empty() { "" } else { " " };
+            text += name;
+        }
     }
     text
 }
@@ -92,6 +107,10 @@ mod tests {
             assert!(asked(&["longhaul", "help", topic]).is_some_and(|page| page.lines().count() > 10), "{topic}");
         }
         assert!(asked(&["longhaul", "help", "cp"]).is_none() && asked(&["longhaul", "cp", "exit-codes"]).is_none());
+        assert!(
+            HABITS.iter().all(|(names, _)| (1..COLUMN).contains(&some_of(names).len())),
+            "a blank stands before each answer"
+        );
         let codes = exit_codes();
         assert!(TABLE.iter().all(|line| codes.contains(line.meaning)), "{codes}");
     }

@@ -52,7 +52,10 @@ impl Pipe {
     pub fn of(request: &JobRequest) -> Result<Option<Pipe>, Failure> {
         let is_in = request.sources.iter().any(|source| source == DASH);
         let is_out = request.destinations.iter().any(|destination| destination == DASH);
-        let refuse = |cause: &str| Err(Exit::Usage.fail("copy through a pipe", cause));
+        let refuse = |cause: &str| {
+            let failure = Exit::Usage.fail("copy through a pipe", cause);
+            Err(failure.next("one end is `-`, the other names one file: COMMAND | longhaul cp - host:file, or longhaul cp host:file - | COMMAND"))
+        };
         match (is_in, is_out) {
             (false, false) => return Ok(None),
             (true, true) => return refuse("both ends are one: that is what `cat` does"),
@@ -153,7 +156,8 @@ impl Spool {
         let path = PathBuf::from(self.path());
         if !std::fs::symlink_metadata(&path).is_ok_and(|it| it.is_file()) {
             let cause = format!("'{}' is no file", source.to_string_lossy());
-            return Err(Exit::Usage.fail("write into the pipe (standard output)", cause));
+            let failure = Exit::Usage.fail("write into the pipe (standard output)", cause);
+            return Err(failure.next("name a file as the source; a folder is copied to a path"));
         }
         let mut file = File::open(&path).map_err(|error| failed(&path, &error))?;
         let mut buffer = vec![0; BUFFER_BYTES];

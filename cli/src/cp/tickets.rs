@@ -33,6 +33,9 @@ pub fn place(word: &[u8]) -> Option<Range<usize>> {
     Some(begin..begin + at)
 }
 
+/// What a file or a variable with tickets holds.
+const WANTED: &str = "put the whole address there that `longhaul serve --ticket` printed, or the ticket in it";
+
 /// A ticket as a user keeps it: by itself, or in the address that `serve` printed.
 fn read_one(word: &str) -> Result<Ticket, String> {
     let text = place(word.as_bytes()).map_or(word, |place| &word[place]);
@@ -43,9 +46,9 @@ fn read_all(what: &str, text: &str) -> Result<Vec<Ticket>, Failure> {
     let words = text.lines().filter(|line| !line.trim_start().starts_with('#')).flat_map(str::split_whitespace);
     let tickets: Result<Vec<Ticket>, String> = words.map(read_one).collect();
     match tickets {
-        Ok(tickets) if tickets.is_empty() => Err(Exit::Usage.fail(what, "there is none in it")),
+        Ok(tickets) if tickets.is_empty() => Err(Exit::Usage.fail(what, "there is none in it").next(WANTED)),
         Ok(tickets) => Ok(tickets),
-        Err(why) => Err(Exit::Usage.fail(what, why)),
+        Err(why) => Err(Exit::Usage.fail(what, why).next(WANTED)),
     }
 }
 

@@ -330,7 +330,9 @@ fn receipt_is_possible(request: &JobRequest) -> Result<(), Failure> {
     let is_far = |text: &OsString| !matches!(Address::parse(text.as_bytes()), Ok(Address::Local(_)));
     if request.addresses().all(is_far) {
         let cause = "both ends are other hosts: the receipt stands with them, below their LONGHAUL_HOME";
-        return Err(Exit::Usage.fail(format!("write the receipt '{}' here", path.display()), cause));
+        return Err(Exit::Usage
+            .fail(format!("write the receipt '{}' here", path.display()), cause)
+            .next("leave out --receipt; it stands below receipts/ there"));
     }
     job::receipt::try_place(path)
         .map_err(|error| Attempt::KeepReceipt.fail(format!("write the receipt '{}'", path.display()), &error))

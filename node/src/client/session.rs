@@ -211,7 +211,9 @@ fn open_frame(
     disk_bps: u64,
 ) -> Result<Open, Failure> {
     if let Some(path) = paths.iter().find(|path| path.len() > proto::manifest::PATH_BYTES_MAX) {
-        return Err(Exit::Usage.fail("name a path to the peer", format!("it is {} bytes long", path.len())));
+        return Err(Exit::Usage
+            .fail("name a path to the peer", format!("it is {} bytes long", path.len()))
+            .next(format!("name a shorter one: {} bytes are the most", proto::manifest::PATH_BYTES_MAX)));
     }
     Ok(Open {
         // Its session names it.

@@ -365,6 +365,17 @@ pub fn moved(line: &str) -> Option<(u64, u64)> {
     }
 }
 
+/// Files and bytes that a job moved, if this is its last line and it came to its end.
+#[must_use]
+pub fn moved_at_end(line: &str) -> Option<(u64, u64)> {
+    match json::Event::parse(line)? {
+        json::Event::Done(done) => {
+            Some((done.files.saturating_add(done.earlier_files), done.bytes.saturating_add(done.earlier_bytes)))
+        }
+        _ => None,
+    }
+}
+
 /// Is this line of `Mode::Json` the last of its job?
 #[must_use]
 pub fn ends_job(line: &str) -> bool {
