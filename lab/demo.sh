@@ -80,7 +80,7 @@ stop "$SERVE_PID" KILL
 named=$(whole "$DST")
 serve b "$DST" || exit 1
 before=$(wire)
-on a "$LONGHAUL" cp "$TREE" "$BIG" "$URL" </dev/null 2>&1 | tee "$LAB/second" | sed 's/^/  | /'
+on a "$LONGHAUL" cp -v "$TREE" "$BIG" "$URL" </dev/null 2>&1 | tee "$LAB/second" | sed 's/^/  | /'
 check "the second run ends with exit code 0" "${PIPESTATUS[0]}"
 second=$(($(wire) - before))
 # "resumed     146 MB were there already": bytes of the large file that counted.

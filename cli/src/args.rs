@@ -21,15 +21,20 @@ use proto::storage::IoModes;
 use proto::wire::control::{DigestKind, Durability};
 
 use node::request::NetworkPath;
+use node::serve::LogFormat;
 use node::serve::relay_to::RelayWord;
+use text::exit::Failure;
 use text::units;
 
 mod choose; // which entries are taken
+pub mod habits; // options of rsync and others
 mod keep; // what is kept of each entry
 mod request; // the whole as a request
+mod topics; // `help TOPIC`
 pub mod volumes; // which paths are volumes of a set
 
 pub use choose::ChooseArguments;
+pub use habits::HabitArguments;
 pub use keep::KeepArguments;
 
 /// Where `serve` listens when nobody says otherwise; 5740 has no entry in Debian 12's `/etc/services`.
@@ -39,11 +44,21 @@ pub const STALL_DEFAULT: &str = "5min";
 
 /// Moves big data between Linux hosts at the speed of the hardware: sealed, verified, resumable.
 #[derive(Debug, Parser)]
-#[command(name = "longhaul", version, propagate_version = true, disable_help_subcommand = false, max_term_width = 110)]
+#[command(name = "longhaul", version, propagate_version = true, disable_help_subcommand = false, max_term_width = 110, after_help = topics::TOPICS)]
 pub struct Arguments {
     /// `cp`, `sync`, `serve`, …
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// This process's command line; ends the process where it asks for a page, or cannot be understood.
+pub fn read() -> Result<Arguments, Failure> {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    if let Some(page) = topics::page(&words) {
+        print!("{page}");
+        std::process::exit(0);
+    }
+    Arguments::try_parse_from(words).map_err(|error| habits::failure(&error).unwrap_or_else(|| error.exit()))
 }
 
 /// The commands, in the order in which a user meets them.
@@ -160,9 +175,17 @@ pub struct CpArguments {
     #[arg(long)]
     pub explain: bool,
 
-    /// Say more: once for each entry that is not copied as asked, twice for each entry
+    /// Say more: the whole report, with where the time went at both ends, and details while it runs
     #[arg(long, short = 'v', action = clap::ArgAction::Count)]
     pub verbose: u8,
+
+    /// Say nothing but what failed
+    #[arg(long, short = 'q', conflicts_with_all = ["verbose", "explain", "json"])]
+    pub quiet: bool,
+
+    /// How often progress is shown: `auto` draws it on a terminal and says a line each minute elsewhere, SECONDS says a line so often, `none` nothing
+    #[arg(long, value_name = "auto|none|SECONDS", value_parser = ProgressChoice::from_str, default_value = "auto")]
+    pub progress: ProgressChoice,
 
     /// Send the payload authenticated but in clear, for private links; both ends must allow it
     #[arg(long)]
@@ -269,6 +292,10 @@ pub struct CpArguments {
     /// What is kept of entries.
     #[command(flatten)]
     pub keep: KeepArguments,
+
+    /// What others' options ask for and is the default.
+    #[command(flatten)]
+    pub habits: HabitArguments,
 }
 
 /// Shown below the options of `cp`.
@@ -385,6 +412,10 @@ pub struct ServeArguments {
     /// Say more about connections and jobs
     #[arg(long, short = 'v', action = clap::ArgAction::Count)]
     pub verbose: u8,
+
+    /// Write the log (standard error) as text, or as JSON with one object to a line; each ended job is a line [default: text]
+    #[arg(long, value_name = "text|json", value_parser = LogFormat::from_str)]
+    pub log: Option<LogFormat>,
 
     /// Started by ssh: print the address line, serve one job, end when standard input closes
     #[arg(long, hide = true)]
@@ -631,6 +662,33 @@ impl From<StripeChoice> for Stripe {
         match choice {
             StripeChoice::File => Self::File,
             StripeChoice::Chunk => Self::Chunk,
+        }
+    }
+}
+
+/// `--progress`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ProgressChoice {
+    /// Drawn on a terminal, a line each minute elsewhere
+    #[default]
+    Auto,
+    /// Not shown
+    Never,
+    /// A line so often, wherever it goes
+    Every(Duration),
+}
+
+impl FromStr for ProgressChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "none" => Ok(Self::Never),
+            _ => match units::parse_duration(text) {
+                Ok(every) if every >= Duration::from_secs(1) => Ok(Self::Every(every)),
+                _ => Err("write auto, none or seconds from 1 on, as in --progress 10; without the option progress is shown anyway".to_owned()),
+            },
         }
     }
 }

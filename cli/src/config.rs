@@ -16,8 +16,10 @@ use serde::{Deserialize, Deserializer, de};
 use crate::args::{LISTEN_DEFAULT, ServeArguments, TicketChoice};
 use node::identity::ticket::Uses;
 use node::request::MEMORY_DEFAULT_BYTES;
+use node::serve::LogFormat;
 use node::serve::relay_to::RelayWord;
 use node::serve::settings::{IDLE_TIMEOUT_DEFAULT, JOBS_MAX_DEFAULT, Settings, TicketAccess};
+use text::attempt::Attempt;
 use text::exit::{Exit, Failure};
 use text::units::{self, UnitError};
 
@@ -47,6 +49,8 @@ struct ConfigFile {
     privileged: Option<bool>,
     #[serde(default, deserialize_with = "relay_to")]
     relay_to: Option<Vec<RelayWord>>,
+    #[serde(default, deserialize_with = "log")]
+    log: Option<LogFormat>,
 }
 
 /// Reads the config file, if one is named, and lets the flags win. The same call reloads.
@@ -99,18 +103,22 @@ fn merge(file: ConfigFile, arguments: &ServeArguments) -> Result<Settings, Failu
         driver: arguments.driver.into(),
         stdio: arguments.stdio,
         verbose: arguments.verbose,
+        log: arguments.log.or(file.log).unwrap_or_default(),
     })
 }
 
 fn read(path: &Path) -> Result<ConfigFile, Failure> {
     let what = || format!("read the config file {}", path.display());
-    let facts = std::fs::metadata(path).map_err(|error| Exit::of_io(&error).fail(what(), &error))?;
+    let facts = std::fs::metadata(path).map_err(|error| Attempt::Config.fail(what(), &error))?;
     if facts.len() > CONFIG_BYTES_MAX {
-        return Err(Exit::Usage.fail(what(), format!("it is bigger than {}", units::exact_size(CONFIG_BYTES_MAX))));
+        let failure = Exit::Usage.fail(what(), format!("it is bigger than {}", units::exact_size(CONFIG_BYTES_MAX)));
+        return Err(failure.next("name a file like longhaul.toml of the distribution behind --config"));
     }
     let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::InvalidData => Exit::Usage.fail(what(), "it is not UTF-8 text"),
-        _ => Exit::of_io(&error).fail(what(), &error),
+        std::io::ErrorKind::InvalidData => Exit::Usage
+            .fail(what(), "it is not UTF-8 text")
+            .next("name a file like longhaul.toml of the distribution behind --config"),
+        _ => Attempt::Config.fail(what(), &error),
     })?;
     parse(&text).map_err(|fault| {
         let failure = Exit::Usage.fail(what(), format!("line {}: {}", fault.line, fault.text));
@@ -190,6 +198,11 @@ fn relay_to<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<RelayWord>>
     words.iter().map(read).collect::<Result<_, _>>().map(Some)
 }
 
+fn log<'de, D: Deserializer<'de>>(from: D) -> Result<Option<LogFormat>, D::Error> {
+    let word = String::deserialize(from)?;
+    word.parse().map(Some).map_err(|wanted| de::Error::custom(format!("\"{word}\": {wanted}")))
+}
+
 fn workers<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u16>, D::Error> {
     let count = u16::deserialize(from)?;
     if (1..=1_024).contains(&count) { Ok(Some(count)) } else { Err(de::Error::custom("workers are from 1 to 1024")) }
@@ -218,6 +231,7 @@ jobs_max = 300
 user = "longhaul"
 privileged = true
 relay_to = ["node7:5740", "192.0.2.7"]
+log = "json"
 "#;
 
     fn settings(text: &str, arguments: &ServeArguments) -> Settings {
@@ -230,7 +244,7 @@ relay_to = ["node7:5740", "192.0.2.7"]
         assert_eq!(read.listen, "10.0.0.1:5741".parse().unwrap());
         assert_eq!(read.root, PathBuf::from("/srv/data"));
         assert_eq!((read.memory_bytes, read.workers, read.rate_bps), (1 << 30, Some(4), Some(9_000_000_000)));
-        assert!(read.integrity_only);
+        assert!(read.integrity_only && read.log == LogFormat::Json);
         assert_eq!(read.authorized_keys, Some(PathBuf::from("/etc/longhaul/authorized_keys")));
         assert_eq!((read.idle_timeout, read.jobs_max), (Duration::from_secs(120), 300));
         assert_eq!(read.user.as_deref(), Some("longhaul"));
@@ -292,6 +306,7 @@ relay_to = ["node7:5740", "192.0.2.7"]
             ("root = \"/r\"\nroot = \"/s\"", 2, "duplicate key"),
             ("[tls]\nx = 1", 1, "unknown field `tls`"),
             ("root = ", 1, "root"),
+            ("log = \"xml\"", 1, "log: \"xml\": write text or json"),
             ("idle_timeout = \"5 m\"", 1, "idle_timeout: \"5 m\""),
         ] {
             let fault = parse(text).expect_err(text);
@@ -311,7 +326,7 @@ relay_to = ["node7:5740", "192.0.2.7"]
         assert!(failure.what.contains(&path.display().to_string()));
         assert!(failure.cause.starts_with("line 2: unknown field `speed`"), "{}", failure.cause);
         let gone = load(&arguments).unwrap_err();
-        assert_eq!(gone.exit, Exit::Vanished);
+        assert!(gone.exit == Exit::Usage && gone.next_step.contains("--config"), "{gone}");
     }
 
     #[test]

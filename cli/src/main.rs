@@ -24,13 +24,21 @@ mod verify;
 
 use std::os::unix::ffi::OsStrExt;
 
-use clap::Parser;
 use node::link;
 use text::exit;
 
 fn main() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if !is_reader_gone(info.payload()) {
+            tell(info);
+        }
+    }));
     // Where it panicked is on standard error already.
     let exit = std::panic::catch_unwind(run).unwrap_or_else(|panic| {
+        if is_reader_gone(&*panic) {
+            return exit::Exit::Whole;
+        }
         let failure = exit::Exit::Bug.fail("do what was asked", engine::fault::words(&*panic));
         eprintln!("{failure}");
         failure.exit
@@ -40,7 +48,10 @@ fn main() {
 }
 
 fn run() -> exit::Exit {
-    let command = args::Arguments::parse().command;
+    let command = match args::read() {
+        Ok(arguments) => arguments.command,
+        Err(failure) => return told(Err(failure)),
+    };
     // The lab hands its words on to whom it starts; those overwrite them themselves.
     #[cfg(feature = "lab")]
     let keeps_words = matches!(command, args::Command::Lab(_));
@@ -73,6 +84,12 @@ fn run() -> exit::Exit {
     }
 }
 
+/// `longhaul … | head -1`: whoever read our output has enough of it, which is no failure. `println!` says so by a panic.
+fn is_reader_gone(panic: &(dyn std::any::Any + Send)) -> bool {
+    let words = engine::fault::words(panic);
+    words.starts_with("failed printing to stdout") && words.contains("Broken pipe")
+}
+
 fn told(result: Result<exit::Exit, exit::Failure>) -> exit::Exit {
     result.unwrap_or_else(|failure| {
         eprintln!("{failure}");
@@ -83,6 +100,12 @@ fn told(result: Result<exit::Exit, exit::Failure>) -> exit::Exit {
 fn ended(result: anyhow::Result<()>, what: &str) -> exit::Exit {
     match result {
         Ok(()) => exit::Exit::Whole,
+        // Our output: whoever read it has enough (`key show | head -1`). What fails elsewhere is a `Failure` or an error of `identity`.
+        Err(error)
+            if error.downcast_ref::<std::io::Error>().is_some_and(|it| it.kind() == std::io::ErrorKind::BrokenPipe) =>
+        {
+            exit::Exit::Whole
+        }
         Err(error) => {
             let failure = link::failure_of(what, &error);
             eprintln!("{failure}");

@@ -40,8 +40,11 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
     let home = Home::find().map_err(|error| failure_of("find LONGHAUL_HOME", &error.into()))?;
     let own: Vec<&std::path::Path> = arguments.config.as_deref().into_iter().collect();
     let bound = Bound::bind(settings.clone(), &home, &own)?.on_mistake(on_mistake);
-    confine(&settings, &home)?;
-    let server = bound.start(Log::to(|line| eprintln!("longhaul: {line}")))?;
+    let walls = confine(&settings, &home)?;
+    let server = bound.start(log(settings.stdio))?;
+    if let Some(walls) = walls {
+        server.control().say(1, &walls);
+    }
     job_command::shown_at(server.registry(), server.history());
     print_address(&settings, &server)?;
     let event = || Event::new().map_err(io("start the daemon"));
@@ -57,6 +60,11 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
         served
     })?;
     Ok(Exit::Whole)
+}
+
+/// On standard error. What comes through ssh stands on the client's screen: it says who speaks.
+fn log(is_stdio: bool) -> Log {
+    Log::to(move |line| if is_stdio { eprintln!("longhaul: {line}") } else { eprintln!("{line}") })
 }
 
 /// Jobs that run are on threads of their own: they lose nothing. Who was not authenticated yet connects again; after too many of these the process ends by name,
@@ -103,10 +111,10 @@ fn print_address(settings: &Settings, server: &Server) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Gives up what the daemon does not need. What this kernel cannot do is said once; it is the second wall, `openat2` is the first.
-fn confine(settings: &Settings, home: &Home) -> Result<(), Failure> {
+/// Gives up what the daemon does not need, and says how far that goes. What this kernel cannot do is said once; it is the second wall, `openat2` is the first.
+fn confine(settings: &Settings, home: &Home) -> Result<Option<String>, Failure> {
     if settings.stdio {
-        return Ok(());
+        return Ok(None);
     }
     if let Some(user) = &settings.user {
         let (uid, gid) = account(user)?;
@@ -125,20 +133,19 @@ fn confine(settings: &Settings, home: &Home) -> Result<(), Failure> {
     if let Some(path) = config.as_ref().and_then(|path| path.parent()) {
         walls.push((path.as_os_str().as_encoded_bytes(), false));
     }
-    if settings.verbose > 0 {
-        match sys::confine::landlock(&walls, nodes) {
-            Ok(wall) => eprintln!("longhaul: confined: {wall:?}"),
-            Err(error) => eprintln!("longhaul: not confined by Landlock: {error}"),
-        }
-    } else {
-        let _ = sys::confine::landlock(&walls, nodes);
-    }
-    Ok(())
+    Ok(Some(match sys::confine::landlock(&walls, nodes) {
+        Ok(wall) if wall.holds => format!("confined by Landlock: {}", wall.reason),
+        Ok(wall) => format!("not confined by Landlock: {}", wall.reason),
+        Err(error) => format!("not confined by Landlock: {error}"),
+    }))
 }
 
 /// User and group number of a name, from `/etc/passwd`: a static binary has no name service.
 fn account(user: &str) -> Result<(u32, u32), Failure> {
-    let failed = |cause: &str| Exit::Usage.fail(format!("become the user '{user}'"), cause);
+    let failed = |cause: &str| {
+        let failure = Exit::Usage.fail(format!("become the user '{user}'"), cause);
+        failure.next("name a user of /etc/passwd with `user` in the config file, or make one (useradd)")
+    };
     let text = std::fs::read_to_string("/etc/passwd").map_err(|error| failed(&error.to_string()))?;
     let line = text
         .lines()
@@ -168,18 +175,19 @@ fn watch(server: &Control, signals: &sys::signals::SignalFd, [over, gone]: [&Eve
         while let Some(signal) = signals.take() {
             if signal.number == sys::signals::SIGHUP {
                 match config::load(arguments) {
-                    Ok(new) => server.reload(new).iter().for_each(|line| eprintln!("longhaul: reload: {line}")),
-                    Err(failure) => eprintln!("longhaul: reload refused, the old settings stay: {failure}"),
+                    Ok(new) => server.reload(new).iter().for_each(|line| server.say(0, &format!("reload: {line}"))),
+                    Err(failure) => server.say(0, &format!("reload refused, the old settings stay: {failure}")),
                 }
                 continue;
             }
             let (running, was_told) = server.drain();
             if was_told {
-                eprintln!("longhaul: second signal, ending at once");
+                server.say(0, "second signal, ending at once");
                 job_command::end_all(&Exit::Interrupted.fail("finish the job", "the daemon was ended at once"));
                 std::process::exit(i32::from(Exit::Interrupted.code()));
             }
-            eprintln!("longhaul: draining: no new jobs, waiting for {running} running (signal again to end at once)");
+            let waits = format!("draining: no new jobs, waiting for {running} running (signal again to end at once)");
+            server.say(0, &waits);
         }
     }
 }

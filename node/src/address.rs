@@ -82,14 +82,54 @@ pub enum AddressFault {
     Ticket(#[from] TicketFault),
 }
 
+impl AddressFault {
+    /// What the user writes instead of `text`.
+    fn next_step(self, text: &[u8]) -> &'static str {
+        match self {
+            AddressFault::Scheme => in_place_of(text),
+            AddressFault::Ticket(_) => "copy the whole line that `longhaul serve --ticket` printed there",
+            AddressFault::Empty => "name a path; an empty variable in the command line leaves nothing",
+            _ => "see `longhaul help addresses`",
+        }
+    }
+}
+
+/// What stands for an address of a scheme that is not ours.
+fn in_place_of(text: &[u8]) -> &'static str {
+    let scheme = text.split(|&byte| byte == b':').next().unwrap_or_default().to_ascii_lowercase();
+    match &scheme[..] {
+        b"sftp" | b"ssh" | b"scp" | b"rsync" => "write it as [user@]host:path, which goes through ssh",
+        b"http" | b"https" | b"ftp" | b"ftps" => {
+            "fetch it with a program for that, into a pipe: curl URL | longhaul cp - DST"
+        }
+        b"s3" | b"gs" | b"gcs" | b"az" | b"swift" | b"b2" => {
+            "object stores are not supported: use their own client, also with a pipe: CLIENT | longhaul cp - DST"
+        }
+        b"file" => "write the path alone: /folder/file",
+        _ => "write a path, [user@]host:path or longhaul://[ticket@]host[:port]/path (`longhaul help addresses`)",
+    }
+}
+
+/// What may be a secret does not go on the screen again, whole or damaged.
+fn without_ticket(text: &str) -> String {
+    let head = text.get(..SCHEME.len()).filter(|head| head.as_bytes().eq_ignore_ascii_case(SCHEME));
+    let authority = head.and_then(|head| text[head.len()..].split('/').next());
+    match (head, authority.and_then(|it| it.rfind('@'))) {
+        (Some(head), Some(at)) => format!("{head}***{}", &text[head.len() + at..]),
+        _ => text.to_owned(),
+    }
+}
+
 impl Address {
     /// Reads an address of a request.
     ///
     /// # Errors
     /// A usage failure that names the address.
     pub fn of(text: &OsStr) -> Result<Address, Failure> {
-        Address::parse(text.as_bytes())
-            .map_err(|fault| Exit::Usage.fail(format!("read the address '{}'", text.to_string_lossy()), fault))
+        Address::parse(text.as_bytes()).map_err(|fault| {
+            let what = format!("read the address '{}'", without_ticket(&text.to_string_lossy()));
+            Exit::Usage.fail(what, fault).next(fault.next_step(text.as_bytes()))
+        })
     }
 
     /// Reads an argument.
@@ -423,6 +463,23 @@ mod tests {
             (b"longhaul+tcp://host/x", Fault::Scheme),
         ] {
             assert_eq!(Address::parse(text), Err(fault), "{}", String::from_utf8_lossy(text));
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_of_ours_is_answered_with_the_one_that_is() {
+        for (text, next) in [
+            ("sftp://h/x", "[user@]host:path"),
+            ("S3://bucket/x", "object stores"),
+            ("https://h/x", "curl URL |"),
+            ("file:///x", "path alone"),
+            ("gopher://h/x", "help addresses"),
+            ("longhaul://h:0/x", "help addresses"),
+            ("longhaul://AAAA@h/x", "longhaul serve --ticket"),
+        ] {
+            let failure = Address::of(OsStr::new(text)).unwrap_err();
+            assert!(failure.exit == Exit::Usage && failure.next_step.contains(next), "{text}: {failure}");
+            assert!(!failure.to_string().contains("AAAA"), "{failure}");
         }
     }
 

@@ -95,7 +95,7 @@ pub const TABLE: &[ExitLine] = &[
         Exit::Vanished,
         "vanished",
         "a source does not exist, or went away during the job",
-        "check the source's path, then run the same command again",
+        "check the path named above, then run the same command again",
     ),
     line(
         Exit::Connect,
@@ -300,6 +300,11 @@ impl Exit {
             io::ErrorKind::CrossesDevices => Self::Refused,
             io::ErrorKind::TimedOut => Self::Stalled,
             io::ErrorKind::Interrupted => Self::Interrupted,
+            // Another thing stands or runs there than the command takes for granted.
+            io::ErrorKind::NotADirectory
+            | io::ErrorKind::IsADirectory
+            | io::ErrorKind::InvalidFilename
+            | io::ErrorKind::AddrInUse => Self::Usage,
             _ => Self::Io,
         }
     }

@@ -7,6 +7,8 @@
 #![forbid(unsafe_code)]
 
 pub mod exit; // exit codes, and the two lines of a failure
+pub mod refused; // codes of the other end, and what to do about them
+pub mod attempt; // the same errno, said for what was attempted
 pub mod units; // rates, sizes, durations
 pub mod time; // dates and times of day
 pub mod table; // aligned columns

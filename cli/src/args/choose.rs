@@ -15,6 +15,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 use engine::tree::scan::include::{IncludeList, NotIncluded};
 use proto::wire::control::RULES_BYTES_MAX;
 
+use text::attempt::Attempt;
 use text::exit::{Exit, Failure};
 
 const EXCLUDE: &str = "exclude";
@@ -71,10 +72,8 @@ fn open(path: &Path) -> Result<Box<dyn Read>, Failure> {
     if path == Path::new("-") {
         return Ok(Box::new(io::stdin()));
     }
-    let file = std::fs::File::open(path).map_err(|error| {
-        let exit = if error.kind() == io::ErrorKind::NotFound { Exit::Usage } else { Exit::of_io(&error) };
-        exit.fail(format!("read the list '{}'", path.display()), error)
-    })?;
+    let file = std::fs::File::open(path)
+        .map_err(|error| Attempt::Listed.fail(format!("read the list '{}'", path.display()), &error))?;
     Ok(Box::new(file))
 }
 
@@ -85,11 +84,14 @@ fn read_rules(path: &Path, rules: &mut Vec<Box<str>>) -> Result<(), Failure> {
     let most = 64 * RULES_BYTES_MAX as u64;
     let read = open(path)?.take(most + 1).read_to_string(&mut text);
     read.map_err(|error| match error.kind() {
-        io::ErrorKind::InvalidData => Exit::Usage.fail(what(), "it is not UTF-8"),
-        _ => Exit::of_io(&error).fail(what(), error),
+        io::ErrorKind::InvalidData => {
+            Exit::Usage.fail(what(), "it is not UTF-8").next("name a text file with one pattern to a line")
+        }
+        _ => Attempt::Listed.fail(what(), &error),
     })?;
     if text.len() as u64 > most {
-        return Err(Exit::Usage.fail(what(), format!("it is longer than {most} bytes")));
+        let failure = Exit::Usage.fail(what(), format!("it is longer than {most} bytes"));
+        return Err(failure.next("name a text file with one pattern to a line"));
     }
     let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
     rules.extend(lines.map(Box::from));
@@ -105,7 +107,7 @@ fn read_picks(path: &Path, from0: bool) -> Result<IncludeList, Failure> {
     loop {
         name.clear();
         let read = from.by_ref().take(NAME_BYTES_MAX).read_until(end, &mut name);
-        if read.map_err(|error| Exit::of_io(&error).fail(what(), error))? == 0 {
+        if read.map_err(|error| Attempt::Listed.fail(what(), &error))? == 0 {
             return Ok(picks.sorted());
         }
         if name.last() == Some(&end) {

@@ -6,7 +6,7 @@
 //! is copied.
 //! Absent on purpose: tickets that do not stand on the command line (cp::tickets), checks of what goes together (cp).
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 
 use proto::negotiate::Driver;
@@ -43,7 +43,14 @@ impl CpArguments {
     /// What of the command is about the screen.
     #[must_use]
     pub fn shown(&self) -> Shown {
-        Shown { json: self.json, verbose: self.verbose, command: "cp" }
+        Shown {
+            json: self.json,
+            quiet: self.quiet,
+            verbose: self.verbose,
+            progress: self.progress,
+            habits: self.habits,
+            command: "cp",
+        }
     }
 
     /// What is asked for, with each ticket in its address.
@@ -108,6 +115,17 @@ impl CpArguments {
     }
 }
 
+/// A file cannot be made equal to a folder: `cp` is for one.
+fn refuse_file(source: &OsStr, destination: &OsStr) -> Result<(), Failure> {
+    if !std::fs::metadata(source).is_ok_and(|it| it.is_file()) {
+        return Ok(());
+    }
+    let (source, destination) = (source.to_string_lossy(), destination.to_string_lossy());
+    Err(Exit::Usage
+        .fail(format!("make '{destination}' equal to '{source}'"), "sync is for folders, and the source is a file")
+        .next(format!("longhaul cp {source} {destination}")))
+}
+
 impl SyncArguments {
     /// The same as a copy of a folder's content that compares what has changed, and removes what is too much if that is asked for.
     ///
@@ -120,6 +138,7 @@ impl SyncArguments {
                 .fail("find the folders", format!("{} were named", copy.paths.len()))
                 .next("name two: longhaul sync SRC DST"));
         };
+        refuse_file(source, destination)?;
         copy.paths = vec![folder_path(source, b"."), folder_path(destination, b"")];
         copy.mirror = true;
         copy.prune = self.delete.then_some(self.max_delete);

@@ -9,9 +9,10 @@ pub mod pipe; // standard input or output as an end
 pub mod tickets; // those that do not stand on the command line
 
 use self::pipe::{Pipe, Spool};
+use crate::args::{HabitArguments, ProgressChoice};
 use crate::report::{Mode, Screen};
 use node::client::{self, Manner, Node};
-use node::identity::Home;
+use node::identity::{Home, IdentityError};
 use node::link::failure_of;
 use node::request::JobRequest;
 use text::exit::{Exit, Failure};
@@ -21,16 +22,33 @@ use text::exit::{Exit, Failure};
 pub struct Shown {
     /// One JSON object to a line instead of text.
     pub json: bool,
-    /// 1: each entry that is not copied as asked; 2: each entry.
+    /// Only what failed.
+    pub quiet: bool,
+    /// 1: the whole report, and details while it runs.
     pub verbose: u8,
     /// The command's word in the history.
     pub command: &'static str,
+    /// How often progress is shown.
+    pub progress: ProgressChoice,
+    /// Options of others that were accepted.
+    pub habits: HabitArguments,
+}
+
+impl Shown {
+    fn mode(self) -> Mode {
+        match (self.json, self.quiet, self.progress) {
+            (true, ..) => Mode::Json,
+            (_, true, _) => Mode::Quiet,
+            (.., ProgressChoice::Auto) => Mode::choose(false),
+            _ => Mode::Lines,
+        }
+    }
 }
 
 /// Does what is asked, and shows how it goes.
 #[must_use]
 pub fn run(request: Result<JobRequest, Failure>, shown: Shown) -> Exit {
-    let mode = Mode::choose(shown.json);
+    let mode = shown.mode();
     let request = match request {
         Ok(request) => request,
         Err(failure) => return Screen::new(mode).fail(&failure),
@@ -41,11 +59,15 @@ pub fn run(request: Result<JobRequest, Failure>, shown: Shown) -> Exit {
         Ok(Some(Pipe::Out)) => Screen::onto(mode, Box::new(std::io::stderr()), Box::new(std::io::stderr())),
         _ => Screen::new(mode),
     }
-    .saying(shown.verbose);
-    if let Err(error) = end_by_signal(shown.json) {
+    .saying(shown.verbose)
+    .every(shown.progress);
+    if let Err(error) = end_by_signal(mode) {
         screen.note(&format!("signals end this copy without a word: {error}"));
     }
     let manner = |piped| Manner { piped, command: shown.command, ..Manner::default() };
+    if let Some(note) = shown.habits.note() {
+        screen.note(&note);
+    }
     let done = match pipe {
         Ok(None) => copy(&request, manner(false), &mut screen),
         Ok(Some(pipe)) => through(pipe, &request, manner(true), &mut screen),
@@ -73,7 +95,7 @@ fn through(pipe: Pipe, request: &JobRequest, manner: Manner, screen: &mut Screen
 }
 
 /// SIGINT and SIGTERM end the process at once with a code of their own: there is nothing to tidy up, the next run resumes.
-fn end_by_signal(json: bool) -> std::io::Result<()> {
+fn end_by_signal(mode: Mode) -> std::io::Result<()> {
     use sys::signals::{SIGINT, SIGTERM};
     let signals = sys::signals::watch(&[SIGINT, SIGTERM])?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
@@ -83,7 +105,7 @@ fn end_by_signal(json: bool) -> std::io::Result<()> {
                 pipe::forget();
                 let failure = Exit::Interrupted.fail("finish the copy", "a signal asked to stop");
                 crate::job_command::end_all(&failure);
-                Screen::new(Mode::choose(json)).fail(&failure);
+                Screen::new(mode).fail(&failure);
                 std::process::exit(i32::from(failure.exit.code()));
             }
         }
@@ -93,8 +115,24 @@ fn end_by_signal(json: bool) -> std::io::Result<()> {
 
 fn copy(request: &JobRequest, manner: Manner, screen: &mut Screen) -> Result<Exit, Failure> {
     client::check(request)?;
-    let home = Home::find().map_err(|error| failure_of("find LONGHAUL_HOME", &error.into()))?;
-    let node = Node::open_and_tell(&home, |why| screen.detail(why))?
+    let no_home = |error: IdentityError| failure_of("find LONGHAUL_HOME", &error.into());
+    if !client::is_local(request) {
+        return copy_as(&Home::find().map_err(no_home)?, request, manner, screen);
+    }
+    match Home::find_if_any().map_err(no_home)? {
+        Some(home) => copy_as(&home, request, manner, screen),
+        // Keys are for other hosts: without a place for them this host's own files are copied all the same.
+        None => {
+            let spool = Spool::new()?;
+            screen.detail("no receipt is kept: there is no key folder (neither LONGHAUL_HOME nor a home folder)");
+            let manner = Manner { without_receipt: true, ..manner };
+            copy_as(&spool.home()?, request, manner, screen)
+        }
+    }
+}
+
+fn copy_as(home: &Home, request: &JobRequest, manner: Manner, screen: &mut Screen) -> Result<Exit, Failure> {
+    let node = Node::open_and_tell(home, |why| screen.detail(why))?
         .bringing("/proc/self/exe")
         .on_ssh_line(|line| eprintln!("{line}"));
     crate::job_command::shown_at(node.registry(), node.history());

@@ -12,12 +12,13 @@ use std::fs::{DirBuilder, File};
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use proto::manifest::Aspects;
 use proto::wire::control::{Compare, Durability};
 
 use node::client::unnamed;
+use node::identity::Home;
 use node::request::JobRequest;
 use text::exit::{Exit, Failure};
 
@@ -30,8 +31,12 @@ const SPOOLS_MAX: u32 = 64;
 /// Read and written at once.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// The spool of this process, for the thread that is told of signals.
-static SPOOL: Mutex<Option<PathBuf>> = Mutex::new(None);
+/// The spools of this process, for the thread that is told of signals.
+static SPOOLS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+fn spools() -> MutexGuard<'static, Vec<PathBuf>> {
+    SPOOLS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Which end is a pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +52,10 @@ impl Pipe {
     pub fn of(request: &JobRequest) -> Result<Option<Pipe>, Failure> {
         let is_in = request.sources.iter().any(|source| source == DASH);
         let is_out = request.destinations.iter().any(|destination| destination == DASH);
-        let refuse = |cause: &str| Err(Exit::Usage.fail("copy through a pipe", cause));
+        let refuse = |cause: &str| {
+            let failure = Exit::Usage.fail("copy through a pipe", cause);
+            Err(failure.next("one end is `-`, the other names one file: COMMAND | longhaul cp - host:file, or longhaul cp host:file - | COMMAND"))
+        };
         match (is_in, is_out) {
             (false, false) => return Ok(None),
             (true, true) => return refuse("both ends are one: that is what `cat` does"),
@@ -111,9 +119,17 @@ impl Spool {
                 Err(error) => return Err(failed(&folder, &error)),
             }
         };
-        *SPOOL.lock().unwrap_or_else(PoisonError::into_inner) = Some(folder.clone());
+        spools().push(folder.clone());
         let held = File::open(&folder).ok().filter(|open| node::job::sweep::hold(open).is_ok());
         Ok(Spool { folder, _held: held })
+    }
+
+    /// A key folder for a copy that needs none of the user's.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn home(&self) -> Result<Home, Failure> {
+        Home::at(&self.folder.join("home")).map_err(Failure::from)
     }
 
     fn path(&self) -> OsString {
@@ -140,7 +156,8 @@ impl Spool {
         let path = PathBuf::from(self.path());
         if !std::fs::symlink_metadata(&path).is_ok_and(|it| it.is_file()) {
             let cause = format!("'{}' is no file", source.to_string_lossy());
-            return Err(Exit::Usage.fail("write into the pipe (standard output)", cause));
+            let failure = Exit::Usage.fail("write into the pipe (standard output)", cause);
+            return Err(failure.next("name a file as the source; a folder is copied to a path"));
         }
         let mut file = File::open(&path).map_err(|error| failed(&path, &error))?;
         let mut buffer = vec![0; BUFFER_BYTES];
@@ -168,9 +185,9 @@ fn failed(path: &std::path::Path, error: &io::Error) -> Failure {
     Exit::of_io(error).fail(what, error).next("name a folder with room for the whole stream in TMPDIR")
 }
 
-/// Removes the spool of this process, if it has one.
+/// Removes the spools of this process, if it has any.
 pub fn forget() {
-    if let Some(folder) = SPOOL.lock().unwrap_or_else(PoisonError::into_inner).take() {
+    for folder in spools().drain(..) {
         // Nothing can be done about what cannot be removed; its name says whose it was.
         let _ = std::fs::remove_dir_all(folder);
     }
@@ -178,7 +195,8 @@ pub fn forget() {
 
 impl Drop for Spool {
     fn drop(&mut self) {
-        forget();
+        spools().retain(|folder| *folder != self.folder);
+        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 

@@ -14,6 +14,7 @@ use std::path::Path;
 
 use node::identity::ticket::{TICKET_VARIABLE as VARIABLE, Ticket};
 use node::request::JobRequest;
+use text::attempt::Attempt;
 use text::exit::{Exit, Failure};
 
 const SCHEME: &[u8] = b"longhaul://";
@@ -32,6 +33,9 @@ pub fn place(word: &[u8]) -> Option<Range<usize>> {
     Some(begin..begin + at)
 }
 
+/// What a file or a variable with tickets holds.
+const WANTED: &str = "put the whole address there that `longhaul serve --ticket` printed, or the ticket in it";
+
 /// A ticket as a user keeps it: by itself, or in the address that `serve` printed.
 fn read_one(word: &str) -> Result<Ticket, String> {
     let text = place(word.as_bytes()).map_or(word, |place| &word[place]);
@@ -42,9 +46,9 @@ fn read_all(what: &str, text: &str) -> Result<Vec<Ticket>, Failure> {
     let words = text.lines().filter(|line| !line.trim_start().starts_with('#')).flat_map(str::split_whitespace);
     let tickets: Result<Vec<Ticket>, String> = words.map(read_one).collect();
     match tickets {
-        Ok(tickets) if tickets.is_empty() => Err(Exit::Usage.fail(what, "there is none in it")),
+        Ok(tickets) if tickets.is_empty() => Err(Exit::Usage.fail(what, "there is none in it").next(WANTED)),
         Ok(tickets) => Ok(tickets),
-        Err(why) => Err(Exit::Usage.fail(what, why)),
+        Err(why) => Err(Exit::Usage.fail(what, why).next(WANTED)),
     }
 }
 
@@ -52,7 +56,7 @@ fn of_file(path: &Path) -> Result<Vec<Ticket>, Failure> {
     let what = format!("read the ticket of {}", path.display());
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text));
-    read.map_err(|error| Exit::of_io(&error).fail(what.clone(), error))?;
+    read.map_err(|error| Attempt::Listed.fail(what.clone(), &error))?;
     read_all(&what, &text)
 }
 

@@ -7,7 +7,7 @@
 
 use std::fmt::Write as _;
 
-use super::books::StagesRecord;
+use super::books::{StageRecord, StagesRecord};
 use super::json::{Done, FaultRecord, exit_of_code};
 use super::{DryRun, Extras, clean};
 use text::exit::Exit;
@@ -16,22 +16,115 @@ use text::units::{show_bits_per_second, show_bytes, show_bytes_per_second, show_
 /// Failed entries that are listed; the rest is counted. One screen of a terminal.
 const FAULTS_SHOWN: usize = 20;
 
-/// The whole report.
+/// A copy that moved less, or was shorter, says nothing of what limits the next: its first moments are connecting and opening files.
+const TELLING_SECONDS: f64 = 1.0;
+const TELLING_BYTES: u64 = 64_000_000;
+/// Of less than this the time for each GB is chance.
+const PER_GB_BYTES: u64 = 1_000_000;
+/// The width of a terminal that nobody made wider.
+#[cfg(test)]
+pub const COLUMNS: usize = 80;
+
+/// The whole report, for whoever asks for it (`-v`).
 #[must_use]
 pub fn text(done: &Done) -> String {
     let mut text = String::new();
     headline(&mut text, done);
+    details(&mut text, done);
     rates(&mut text, done);
     stages(&mut text, done);
     costs(&mut text, done);
-    limiter(&mut text, done);
+    if let Some(sentence) = limiter(done) {
+        let _ = writeln!(text, "  {sentence}");
+    }
     unkept(&mut text, done);
     faults(&mut text, done);
+    receipt(&mut text, done);
     next(&mut text, done);
     text
 }
 
+/// What most readers came for: what was moved, how fast and what limited it, the receipt; and what failed.
+#[must_use]
+pub fn brief(done: &Done) -> String {
+    let mut text = String::new();
+    headline(&mut text, done);
+    impossible(&mut text, done);
+    if let Some(rate) = goodput(done) {
+        let limiter = limiter(done).map_or_else(String::new, |sentence| format!("; {sentence}"));
+        let _ = writeln!(text, "  rate        {rate}{limiter}");
+    }
+    let besides = besides(done);
+    if !besides.is_empty() {
+        let _ = writeln!(text, "  besides     {}", besides.join("; "));
+    }
+    left(&mut text, &done.extras);
+    faults(&mut text, done);
+    receipt(&mut text, done);
+    if exit_of_code(done.exit) != Exit::Whole {
+        next(&mut text, done);
+    }
+    text
+}
+
+/// What did not go well, where entries were named as they failed; empty when all went well.
+#[must_use]
+pub fn failed(done: &Done) -> String {
+    let mut text = String::new();
+    if exit_of_code(done.exit) == Exit::Whole {
+        return text;
+    }
+    headline(&mut text, done);
+    impossible(&mut text, done);
+    left(&mut text, &done.extras);
+    if let Some(why) = &done.receipt_missing {
+        let _ = writeln!(text, "  NO RECEIPT  {}", clean(why));
+    }
+    next(&mut text, done);
+    text
+}
+
+/// What else there is to know, in a few words each.
+fn besides(done: &Done) -> Vec<String> {
+    let mut parts = Vec::new();
+    if done.lost_sessions > 0 {
+        parts.push(format!("reconnected {}", times(done.lost_sessions)));
+    }
+    if done.resumed_bytes > 0 {
+        parts.push(format!("{} resumed", show_bytes(done.resumed_bytes)));
+    }
+    if done.readback_failed_bytes > 0 {
+        parts.push(format!("{} had changed and were sent again", show_bytes(done.readback_failed_bytes)));
+    }
+    if done.uncompared {
+        parts.push("nothing compared: the other end may only be written to".to_owned());
+    }
+    if done.extras.removed > 0 {
+        parts.push(format!("{} removed", entries(done.extras.removed)));
+    }
+    if !done.unkept.is_empty() {
+        let kinds = done.unkept.iter().map(|(what, count)| format!("{} × {}", show_count(*count), clean(what)));
+        parts.push(format!("not kept: {} (-v names them)", kinds.collect::<Vec<_>>().join(", ")));
+    }
+    parts
+}
+
+/// Nothing came of it, neither now nor before.
+fn is_empty(done: &Done) -> bool {
+    let besides_files = [done.folders, done.links, done.nodes, done.hard_links, done.extras.removed];
+    files_sent(done) == 0 && done.kept_files == 0 && besides_files.iter().all(|&count| count == 0)
+}
+
+fn times(count: u64) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{count} times") }
+}
+
 fn headline(text: &mut String, done: &Done) {
+    if is_empty(done) && done.faults_count > 0 {
+        let (seconds, entries) = (show_seconds(done.seconds), entries(done.faults_count));
+        let _ = writeln!(text, "failed after {seconds}: nothing arrived; {entries} FAILED");
+        return;
+    }
     let outcome = outcome(done);
     let _ = writeln!(
         text,
@@ -42,13 +135,17 @@ fn headline(text: &mut String, done: &Done) {
         counted(done.folders, "folder"),
         counted(done.links, "link"),
     );
+}
+
+/// What the first line has no room for.
+fn details(text: &mut String, done: &Done) {
     if done.nodes + done.hard_links > 0 {
         let (names, nodes) = (counted(done.hard_links, "hard link"), counted(done.nodes, "node"));
         let _ = writeln!(text, "  besides     {names}, {nodes} (FIFOs, sockets, devices)");
     }
     kept(text, [done.kept_files, done.equal_files], [done.kept_bytes, done.equal_bytes]);
     if done.lost_sessions > 0 {
-        let times = if done.lost_sessions == 1 { "once".to_owned() } else { format!("{} times", done.lost_sessions) };
+        let times = times(done.lost_sessions);
         let before = counted(done.earlier_files, "file");
         let _ = writeln!(text, "  reconnected {times}: the session was lost and made again; {before} were sent before");
     }
@@ -131,17 +228,27 @@ fn kept(text: &mut String, files: [u64; 2], bytes: [u64; 2]) {
     }
 }
 
-fn rates(text: &mut String, done: &Done) {
+fn impossible(text: &mut String, done: &Done) {
     for sentence in &done.impossible {
         let _ = writeln!(text, "  ERROR       impossible figure, do not trust this report: {}", clean(sentence));
     }
-    if done.impossible.is_empty() && done.bytes.saturating_add(done.earlier_bytes) > 0 {
-        let rate = show_bits_per_second(done.goodput_bps);
+}
+
+/// The rate of what was moved, where anything was and the figures can be.
+fn goodput(done: &Done) -> Option<String> {
+    let is_shown = done.impossible.is_empty() && done.bytes.saturating_add(done.earlier_bytes) > 0;
+    let (bits, bytes) = (show_bits_per_second(done.goodput_bps), show_bytes_per_second(done.goodput_bps / 8.0));
+    is_shown.then(|| format!("{bits} = {bytes}"))
+}
+
+fn rates(text: &mut String, done: &Done) {
+    impossible(text, done);
+    if let Some(rate) = goodput(done) {
         let wire = match done.wire_bps {
             Some(wire_bps) => format!("; wire {}", show_bits_per_second(wire_bps)),
             None => String::new(),
         };
-        let _ = writeln!(text, "  goodput     {rate} = {}{wire}", show_bytes_per_second(done.goodput_bps / 8.0));
+        let _ = writeln!(text, "  goodput     {rate}{wire}");
     }
     let sealed = match &done.cipher {
         Some(_) if done.bare => "payload in clear, not authenticated; digests are of what arrived".to_owned(),
@@ -200,34 +307,39 @@ fn stages(text: &mut String, done: &Done) {
     let units = format!("{:>10}{:>8}{:>9}", "ms", "%", "s/GB");
     let units = if remote.is_some() { format!("{units}   {units}") } else { units };
     let _ = writeln!(text, "  {:<21}{units}", "stage");
+    let of = |books: &StagesRecord, stage: &StageRecord| {
+        cells(stage.ms, stage.percent, stage.s_per_gb.filter(|_| books.payload_bytes >= PER_GB_BYTES))
+    };
     for (index, stage) in done.stages_local.stages.iter().enumerate() {
         let other = remote.and_then(|books| books.stages.get(index));
         let is_used = |ms: f64| ms >= 0.05;
         if !is_used(stage.ms) && !other.is_some_and(|other| is_used(other.ms)) {
             continue;
         }
-        let mut line = format!("  {:<21}{}", clean(&stage.stage), cells(stage.ms, stage.percent, stage.s_per_gb));
+        let mut line = format!("  {:<21}{}", clean(&stage.stage), of(&done.stages_local, stage));
         if let Some(other) = other {
-            let _ = write!(line, "   {}", cells(other.ms, other.percent, other.s_per_gb));
+            let _ = write!(line, "   {}", remote.map_or_else(String::new, |books| of(books, other)));
         }
         let _ = writeln!(text, "{line}");
     }
     let sum = |books: &StagesRecord| {
         let ms = books.wall_ms * books.booked_percent / 100.0;
         #[expect(clippy::cast_precision_loss, reason = "three decimals are shown")]
-        let per_gb = (books.payload_bytes > 0).then(|| ms * 1e6 / books.payload_bytes as f64);
+        let per_gb = (books.payload_bytes >= PER_GB_BYTES).then(|| ms * 1e6 / books.payload_bytes as f64);
         cells(ms, books.booked_percent, per_gb)
     };
     let other = remote.map(|books| format!("   {}", sum(books))).unwrap_or_default();
     let _ = writeln!(text, "  {:<21}{}{other}", "sum", sum(&done.stages_local));
-    let wall = |books: &StagesRecord| format!("{:>27}", format!("{} × {:.1} ms", workers(books), per_worker_ms(books)));
+    let wall = |books: &StagesRecord| {
+        format!("{:>27}", format!("{} × {} ms", workers(books), fitted(per_worker_ms(books), 12, 1).trim_start()))
+    };
     let other = remote.map(|books| format!("   {}", wall(books))).unwrap_or_default();
     let _ = writeln!(text, "  {:<21}{}{other}", "workers × wall time", wall(&done.stages_local));
     type Of = fn(&StagesRecord) -> f64;
     let beside: [(&str, Of); 2] =
         [("commit, beside", |books| books.commit_ms), ("no core, of the sum", |books| books.run_delay_ms)];
     for (name, of) in beside {
-        let cell = |books: &StagesRecord| format!("{:>10.1}{:>8}{:>9}", of(books), "", "");
+        let cell = |books: &StagesRecord| format!("{}{:>8}{:>9}", fitted(of(books), 10, 1), "", "");
         if of(&done.stages_local) >= 0.05 || remote.is_some_and(|books| of(books) >= 0.05) {
             let other = remote.map(|books| format!("   {}", cell(books))).unwrap_or_default();
             let line = format!("  {name:<21}{}{other}", cell(&done.stages_local));
@@ -245,8 +357,15 @@ fn per_worker_ms(books: &StagesRecord) -> f64 {
 }
 
 fn cells(ms: f64, percent: f64, s_per_gb: Option<f64>) -> String {
-    let per_gb = s_per_gb.map_or_else(|| "-".to_owned(), |value| format!("{value:.3}"));
-    format!("{ms:>10.1}{percent:>8.1}{per_gb:>9}")
+    let per_gb = s_per_gb.map_or_else(|| format!("{:>9}", "-"), |value| fitted(value, 9, 3));
+    format!("{}{}{per_gb}", fitted(ms, 10, 1), fitted(percent, 8, 1))
+}
+
+/// A number to the right of its column, with a blank before it however large it is: decimals go first, then digits.
+fn fitted(value: f64, width: usize, decimals: usize) -> String {
+    let room = width - 1;
+    let text = (0..=decimals).rev().map(|digits| format!("{value:.digits$}")).find(|text| text.len() <= room);
+    format!(" {:>room$}", text.unwrap_or_else(|| format!("{value:.1e}")))
 }
 
 fn costs(text: &mut String, done: &Done) {
@@ -268,9 +387,13 @@ fn costs(text: &mut String, done: &Done) {
     }
 }
 
-/// The sentence stands on a line of its own: it is what most readers came for.
-fn limiter(text: &mut String, done: &Done) {
-    let _ = writeln!(text, "  {}", clean(&done.limiter));
+/// What limited it; nothing is said where something failed, which changes where the time goes.
+fn limiter(done: &Done) -> Option<String> {
+    if done.faults_count > 0 {
+        return None;
+    }
+    let is_telling = done.seconds >= TELLING_SECONDS && done.bytes.saturating_add(done.earlier_bytes) >= TELLING_BYTES;
+    Some(if is_telling { clean(&done.limiter) } else { "too short to tell what limited it".to_owned() })
 }
 
 /// Entries that are named; the rest is counted. A few say what it is about.
@@ -307,15 +430,20 @@ fn faults(text: &mut String, done: &Done) {
     }
 }
 
-fn next(text: &mut String, done: &Done) {
-    if let Some(receipt) = &done.receipt {
+/// A receipt without an entry is worth no line.
+fn receipt(text: &mut String, done: &Done) {
+    if let Some(receipt) = done.receipt.as_ref().filter(|_| !is_empty(done)) {
         let _ = writeln!(text, "  receipt     {}", clean(receipt));
     }
     if let Some(why) = &done.receipt_missing {
         let _ = writeln!(text, "  NO RECEIPT  {}", clean(why));
     }
+}
+
+fn next(text: &mut String, done: &Done) {
     let step = match (exit_of_code(done.exit), &done.receipt) {
         (Exit::Whole, None) => return,
+        (Exit::Whole, _) if is_empty(done) => return,
         (Exit::Whole, Some(receipt)) if done.direction == "push" => {
             let name = receipt.rsplit('/').next().unwrap_or_default();
             let place = clean(&done.destination);
@@ -364,18 +492,22 @@ fn extras(text: &mut String, extras: &Extras, done: &str) {
     if extras.removed > 0 {
         let _ = writeln!(text, "  {done:<11} {} that the source does not have", entries(extras.removed));
     }
+    left(text, extras);
+    for path in extras.paths.iter().take(SHOWN) {
+        let _ = writeln!(text, "    {}", clean(path).replace('\n', " "));
+    }
+    if extras.paths.len() > SHOWN {
+        let _ = writeln!(text, "    … and more");
+    }
+}
+
+fn left(text: &mut String, extras: &Extras) {
     if extras.left > 0 {
         let what = entries(extras.left);
         let _ = writeln!(
             text,
             "  LEFT        {what} that the source does not have: more than --max-delete allows, or something failed; nothing more was removed"
         );
-    }
-    for path in extras.paths.iter().take(SHOWN) {
-        let _ = writeln!(text, "    {}", clean(path).replace('\n', " "));
-    }
-    if extras.paths.len() > SHOWN {
-        let _ = writeln!(text, "    … and more");
     }
 }
 

@@ -13,6 +13,7 @@ pub mod progress; // while it runs: bars, lines
 
 use std::io::{IsTerminal, Write};
 
+use crate::args::ProgressChoice;
 use node::event::{JobEvent, Watch};
 pub use node::report::*;
 use text::exit::{Exit, Failure};
@@ -26,6 +27,8 @@ pub enum Mode {
     Lines,
     /// One JSON object per line on standard output, nothing else anywhere.
     Json,
+    /// Only what failed, on standard error.
+    Quiet,
 }
 
 impl Mode {
@@ -53,6 +56,8 @@ pub struct Screen {
     pace: progress::Pace,
     rates: progress::Rates,
     last: Progress,
+    /// Of the outage that was said last.
+    outage_since: Option<u64>,
     /// 0: what matters; more: also details.
     verbose: u8,
 }
@@ -83,6 +88,7 @@ impl Screen {
             pace: progress::Pace::new(mode),
             rates: progress::Rates::Link,
             last: Progress::default(),
+            outage_since: None,
             verbose: 0,
         }
     }
@@ -91,6 +97,13 @@ impl Screen {
     #[must_use]
     pub fn saying(mut self, verbose: u8) -> Self {
         self.verbose = verbose;
+        self
+    }
+
+    /// Progress is shown so often from now on.
+    #[must_use]
+    pub fn every(mut self, progress: ProgressChoice) -> Self {
+        self.pace = progress::Pace::every(self.mode, progress);
         self
     }
 
@@ -105,14 +118,15 @@ impl Screen {
     pub fn progress(&mut self, progress: &Progress) -> bool {
         self.last.clone_from(progress);
         if let Some(bars) = &mut self.bars {
-            bars.draw(progress, self.rates);
+            bars.draw(progress, self.rates, self.verbose);
             return true;
         }
         let is_due = self.pace.is_due(progress.elapsed);
         if is_due {
             match self.mode {
                 Mode::Json => self.json(&json::ProgressRecord::of(progress)),
-                Mode::Live | Mode::Lines => self.line(&progress::line(progress, self.rates)),
+                Mode::Live | Mode::Lines => self.line(&progress::line(progress, self.rates, self.verbose)),
+                Mode::Quiet => {}
             }
         }
         is_due
@@ -121,7 +135,10 @@ impl Screen {
     /// The session is being made again: the last figures, and since and until when. Shown now.
     pub fn reconnecting(&mut self, waiting: Reconnecting) {
         let progress = Progress { reconnecting: Some(waiting), rate_bps: 0.0, ..self.last.clone() };
-        self.pace.now();
+        // Each outage is said once, however often it is tried to end it.
+        if self.outage_since.replace(waiting.since_s) != Some(waiting.since_s) {
+            self.pace.now();
+        }
         self.progress(&progress);
     }
 
@@ -130,6 +147,7 @@ impl Screen {
         match self.mode {
             Mode::Json => self.json(&json::Note::of(text)),
             Mode::Live | Mode::Lines => self.line(&clean(text)),
+            Mode::Quiet => {}
         }
     }
 
@@ -145,7 +163,7 @@ impl Screen {
         let record = json::FaultRecord::of(fault);
         match self.mode {
             Mode::Json => self.json(&json::FaultEvent::of(record)),
-            Mode::Live | Mode::Lines => self.line(&end::fault_line(&record)),
+            Mode::Live | Mode::Lines | Mode::Quiet => self.line(&end::fault_line(&record)),
         }
     }
 
@@ -154,6 +172,7 @@ impl Screen {
         match self.mode {
             Mode::Json => self.json(record),
             Mode::Live | Mode::Lines => self.line(explain::text(record).trim_end()),
+            Mode::Quiet => {}
         }
     }
 
@@ -174,7 +193,7 @@ impl Screen {
         self.clear();
         match self.mode {
             Mode::Json => self.json(&json::Failed::of(failure)),
-            Mode::Live | Mode::Lines => self.line(&clean(&failure.to_string())),
+            Mode::Live | Mode::Lines | Mode::Quiet => self.line(&clean(&failure.to_string())),
         }
         failure.exit
     }
@@ -188,7 +207,7 @@ impl Screen {
             json::Event::Note(note) => self.note(&note.text),
             json::Event::Fault(event) => match self.mode {
                 Mode::Json => self.json(&event),
-                Mode::Live | Mode::Lines => self.line(&end::fault_line(&event.fault)),
+                Mode::Live | Mode::Lines | Mode::Quiet => self.line(&end::fault_line(&event.fault)),
             },
             json::Event::Plan(record) => self.plan(&record),
             json::Event::Dry(record) => {
@@ -220,11 +239,17 @@ impl Screen {
         match self.mode {
             Mode::Json => self.json(record),
             Mode::Live | Mode::Lines => self.result(text),
+            Mode::Quiet => {}
         }
     }
 
     fn end_record(&mut self, done: &json::Done) {
-        self.conclude(done, &end::text(done));
+        let text = if self.verbose > 0 { end::text(done) } else { end::brief(done) };
+        self.conclude(done, &text);
+        if self.mode == Mode::Quiet {
+            // Each entry was named when it failed.
+            end::failed(done).lines().for_each(|line| self.line(line));
+        }
     }
 
     /// Takes the bars away; what follows stands on clean ground.

@@ -13,12 +13,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 pub use node::report::figures::{eta_seconds, fraction, percent};
 
 use super::{Mode, Progress};
+use crate::args::ProgressChoice;
 use text::units::{show_bits_per_second, show_bytes, show_bytes_per_second, show_count, show_seconds};
 
-/// A plain line every 5 s in the first minute, every 10 s later: enough to see, few enough for a log.
-const LINE_EVERY: Duration = Duration::from_secs(5);
-const LINE_EVERY_LATER: Duration = Duration::from_secs(10);
-const LATER: Duration = Duration::from_secs(60);
+/// A plain line each minute: enough to see that it goes on, few enough for a log.
+const LINE_EVERY: Duration = Duration::from_secs(60);
 /// Programs that follow want about one figure a second.
 const JSON_EVERY: Duration = Duration::from_secs(1);
 /// Redraws per second: above 10 nobody reads faster, below it stutters.
@@ -49,7 +48,8 @@ impl Rates {
 /// When the next line is due.
 #[derive(Debug)]
 pub struct Pace {
-    mode: Mode,
+    /// `None`: never.
+    every: Option<Duration>,
     next: Duration,
 }
 
@@ -57,8 +57,19 @@ impl Pace {
     /// The first JSON line comes at once, the first line of text after the first interval (short jobs need none).
     #[must_use]
     pub fn new(mode: Mode) -> Self {
-        let next = if mode == Mode::Json { Duration::ZERO } else { LINE_EVERY };
-        Self { mode, next }
+        Self::every(mode, ProgressChoice::Auto)
+    }
+
+    /// As the user wants it. JSON has its own pace: programs read it, and another host passes it on.
+    #[must_use]
+    pub fn every(mode: Mode, wanted: ProgressChoice) -> Self {
+        let (every, next) = match (mode, wanted) {
+            (Mode::Json, _) => (Some(JSON_EVERY), Duration::ZERO),
+            (Mode::Quiet, _) | (_, ProgressChoice::Never) => (None, Duration::ZERO),
+            (_, ProgressChoice::Auto) => (Some(LINE_EVERY), LINE_EVERY),
+            (_, ProgressChoice::Every(every)) => (Some(every), every),
+        };
+        Self { every, next }
     }
 
     /// The next figures are shown, whenever they come.
@@ -68,15 +79,11 @@ impl Pace {
 
     /// Is it time? If so, the next time is set. A session that was made again counts from its own beginning.
     pub fn is_due(&mut self, elapsed: Duration) -> bool {
-        self.next = self.next.min(elapsed + LINE_EVERY_LATER);
+        let Some(every) = self.every else { return false };
+        self.next = self.next.min(elapsed + every);
         if elapsed < self.next {
             return false;
         }
-        let every = match self.mode {
-            Mode::Json => JSON_EVERY,
-            Mode::Live | Mode::Lines if elapsed < LATER => LINE_EVERY,
-            Mode::Live | Mode::Lines => LINE_EVERY_LATER,
-        };
         self.next = elapsed + every;
         true
     }
@@ -98,7 +105,7 @@ pub fn figures(progress: &Progress, rates: Rates) -> String {
         ", {} of {} files, {}",
         show_count(progress.files_done),
         show_count(progress.files_total.max(progress.files_done)),
-        rates.show(progress.rate_bps),
+        rates.show(progress.shown_bps()),
     );
     if let Some(seconds) = eta_seconds(progress) {
         text += &format!(", {} to go", show_seconds(seconds));
@@ -130,7 +137,16 @@ pub fn ladder(progress: &Progress) -> String {
     text
 }
 
-/// The rails in one line; empty when one rail says nothing that the total does not.
+/// The largest file that is on its way; empty where none is.
+#[must_use]
+pub fn open_file(progress: &Progress) -> String {
+    progress
+        .open_file
+        .as_ref()
+        .map_or_else(String::new, |path| format!("now {}", super::clean(path).replace('\n', " ")))
+}
+
+/// The rails in one line, for whoever asks for more than one rate; empty when one rail says nothing that the total does not.
 #[must_use]
 pub fn rails(progress: &Progress) -> String {
     if let [all] = progress.rails.as_slice()
@@ -154,17 +170,23 @@ pub fn rails(progress: &Progress) -> String {
     format!("rails: {}", shares.join(", "))
 }
 
-/// All of it in one plain line.
+/// All of it in one plain line; with `verbose` each rail's rate beside the one of all.
 #[must_use]
-pub fn line(progress: &Progress, rates: Rates) -> String {
+pub fn line(progress: &Progress, rates: Rates, verbose: u8) -> String {
     let mut text = format!("{}: {}", show_seconds(progress.elapsed.as_secs_f64()), figures(progress, rates));
-    for more in [ladder(progress), rails(progress)] {
+    for more in more(progress, verbose) {
         if !more.is_empty() {
             text += "; ";
             text += &more;
         }
     }
     text
+}
+
+/// What stands below the figures.
+fn more(progress: &Progress, verbose: u8) -> [String; 3] {
+    let rails = if verbose > 0 { rails(progress) } else { String::new() };
+    [ladder(progress), open_file(progress), rails]
 }
 
 /// Bars on standard error.
@@ -196,7 +218,7 @@ impl Bars {
     }
 
     /// Draws the figures.
-    pub fn draw(&mut self, progress: &Progress, rates: Rates) {
+    pub fn draw(&mut self, progress: &Progress, rates: Rates, verbose: u8) {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -204,7 +226,8 @@ impl Bars {
             reason = "0 to 1 × steps"
         )]
         let steps = (fraction(progress).unwrap_or(0.0) * BAR_STEPS as f64) as u64;
-        let mut lines = vec![figures(progress, rates), ladder(progress), self::rails(progress)];
+        let mut lines = vec![figures(progress, rates)];
+        lines.extend(more(progress, verbose));
         lines.retain(|line| !line.is_empty());
         self.bar.set_message(lines.join("\n"));
         self.bar.set_position(steps);

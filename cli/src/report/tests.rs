@@ -38,6 +38,12 @@ fn screen(mode: Mode) -> (Screen, Page, Page) {
     (Screen::onto(mode, Box::new(out.clone()), Box::new(err.clone())), out, err)
 }
 
+/// With the whole report at the end.
+fn screen_of_all(mode: Mode) -> (Screen, Page, Page) {
+    let (screen, out, err) = screen(mode);
+    (screen.saying(1), out, err)
+}
+
 fn books(stages: &[(Stage, u64)], wall_ms: u64, payload_bytes: u64) -> Books {
     let mut books = Books { wall_ns: wall_ms * 1_000_000, workers: 1, payload_bytes, ..Books::default() };
     for &(stage, ms) in stages {
@@ -175,12 +181,115 @@ copied 4.00 GB in 3.20 s: 1 file, 0 folders, 0 links; whole and verified (blake3
   next        later, on the receiving host, which keeps the same receipt: longhaul verify abab.receipt /data/
 ";
 
+const BRIEF: &str = "\
+copied 4.00 GB in 3.20 s: 1 file, 0 folders, 0 links; whole and verified (blake3), published
+  rate        10.0 Gbit/s = 1.25 GB/s; limited by destination write at the receiver, 40 % of its time; were it free, up to 16.6 Gbit/s
+  receipt     /home/u/.local/share/longhaul/receipts/abab.receipt
+";
+
 #[test]
-fn a_whole_job_is_reported_as_the_golden_text() {
-    let (mut screen, out, err) = screen(Mode::Lines);
-    assert_eq!(screen.end(&report()), Exit::Whole);
-    assert_eq!(out.text(), WHOLE);
-    assert_eq!(err.text(), "");
+fn a_whole_job_is_reported_in_three_lines_and_wholly_with_v_and_not_at_all_with_q() {
+    for (mode, verbose, wanted) in [(Mode::Lines, 0, BRIEF), (Mode::Lines, 1, WHOLE), (Mode::Quiet, 0, "")] {
+        let (screen, out, err) = screen(mode);
+        assert_eq!(screen.saying(verbose).end(&report()), Exit::Whole);
+        assert_eq!(out.text(), wanted);
+        assert_eq!(err.text(), "");
+    }
+}
+
+#[test]
+fn whatever_else_there_is_to_know_takes_one_line_more() {
+    let full = EndReport {
+        lost_sessions: 2,
+        resumed_bytes: 146_000_000,
+        readback_failed_bytes: 2_000_000,
+        kept_files: 3,
+        extras: Extras { removed: 5, ..Extras::default() },
+        ..report()
+    };
+    let text = end::brief(&json::Done::of(&full));
+    assert_eq!(text.lines().count(), 4, "{text}");
+    assert!(text.contains("  besides     reconnected 2 times; 146 MB resumed; 2.00 MB had changed"), "{text}");
+    assert!(text.contains("5 entries removed"), "{text}");
+}
+
+#[test]
+fn quiet_says_what_failed_and_what_to_do() {
+    let mut partial = report();
+    partial.faults.add(fault(b"dir/x", FaultKind::Denied, 13));
+    let (mut screen, out, err) = screen(Mode::Quiet);
+    screen.note("waiting for a place");
+    screen.progress(&Progress { elapsed: Duration::from_secs(500), ..half() });
+    screen.fault(&fault(b"dir/x", FaultKind::Denied, 13));
+    assert_eq!(screen.end(&partial), Exit::Denied);
+    assert_eq!(out.text(), "");
+    let text = err.text();
+    assert!(text.starts_with("dir/x: permission denied") && text.contains("1 entry FAILED"), "{text}");
+    assert!(text.contains("  next        give this user") && !text.contains("waiting"), "{text}");
+}
+
+#[test]
+fn a_copy_of_which_nothing_arrived_says_failed_first_and_has_no_receipt_to_show() {
+    let mut nothing = EndReport { bytes: 0, files: 0, ..report() };
+    nothing.faults.add(fault(b"x", FaultKind::Vanished, 2));
+    for text in [end::brief(&json::Done::of(&nothing)), end::text(&json::Done::of(&nothing))] {
+        assert!(text.starts_with("failed after 3.20 s: nothing arrived; 1 entry FAILED\n"), "{text}");
+        assert!(!text.contains("receipt") && !text.contains("limited"), "{text}");
+        assert!(text.contains("  next        check the path named above"), "{text}");
+    }
+    let empty = end::text(&json::Done::of(&EndReport { bytes: 0, files: 0, ..report() }));
+    assert!(!empty.contains("receipt") && !empty.contains("verify "), "{empty}");
+    let kept = end::brief(&json::Done::of(&EndReport { bytes: 0, files: 0, kept_files: 2, ..report() }));
+    assert!(kept.contains("  receipt     "), "{kept}");
+}
+
+#[test]
+fn no_limiter_is_named_where_a_copy_was_too_short_to_tell_or_something_failed() {
+    let short = "too short to tell what limited it";
+    let line = |it: &EndReport| {
+        // Figures of another time and size than the rest of the report are impossible, which is not what is looked at here.
+        let mut done = json::Done::of(it);
+        done.impossible.clear();
+        (end::brief(&done), end::text(&done))
+    };
+    for (seconds, bytes, is_told) in [(0.99, 4_000_000_000, false), (3.2, 63_999_999, false), (1.0, 64_000_000, true)] {
+        let goodput_bps = bytes as f64 * 8.0 / seconds;
+        let (brief, whole) = line(&EndReport { seconds, bytes, goodput_bps, ..report() });
+        for text in [brief, whole] {
+            assert_eq!(text.contains(short), !is_told, "{seconds} s, {bytes} B: {text}");
+            assert_eq!(text.contains("limited by destination write"), is_told, "{seconds} s, {bytes} B: {text}");
+        }
+    }
+    let mut failed = report();
+    failed.faults.add(fault(b"x", FaultKind::Io, 5));
+    let (brief, whole) = line(&failed);
+    assert!(!brief.contains("limit") && !whole.contains("limited"), "{brief}{whole}");
+}
+
+#[test]
+fn the_stage_table_fits_a_terminal_and_its_columns_never_run_together() {
+    for (scale, payload) in [(1, 4_000_000_000), (1, 6), (1_000_000, 4_000_000_000), (3_000_000_000, 1_000_000)] {
+        let mut wide = report();
+        for books in [Some(&mut wide.stages_local), wide.stages_remote.as_mut()].into_iter().flatten() {
+            books.ns.iter_mut().for_each(|ns| *ns = ns.saturating_mul(scale));
+            books.wall_ns = books.wall_ns.saturating_mul(scale);
+            books.payload_bytes = payload;
+            books.workers = 64;
+        }
+        let text = end::text(&json::Done::of(&wide));
+        let table: Vec<&str> = text
+            .lines()
+            .skip_while(|line| !line.starts_with("  stage "))
+            .take_while(|line| !line.contains("limit"))
+            .collect();
+        assert!(table.len() > 10, "{text}");
+        for line in &table {
+            assert!(line.chars().count() <= end::COLUMNS, "{} columns: {line}", line.chars().count());
+        }
+        for line in table.iter().filter(|line| line.starts_with("  hash") || line.starts_with("  sum")) {
+            assert_eq!(line.split_whitespace().count(), 7, "six figures behind the name: {line}");
+        }
+    }
 }
 
 #[test]
@@ -201,7 +310,7 @@ fn a_report_names_the_path_at_the_receiver_and_never_a_tickets_secret() {
 
 #[test]
 fn a_fetched_copy_is_verified_here() {
-    let (mut screen, out, _) = screen(Mode::Lines);
+    let (mut screen, out, _) = screen_of_all(Mode::Lines);
     screen.end(&EndReport { direction: Some(Direction::Pull), ..report() });
     let text = out.text();
     assert!(text.contains("this end (receives)             other end (sends)\n"), "{text}");
@@ -329,7 +438,7 @@ fn an_impossible_figure_takes_the_headlines_place() {
         let text = out.text();
         assert!(text.contains("ERROR       impossible figure"), "{sentence}: {text}");
         assert!(text.contains(sentence), "{sentence}: {text}");
-        assert!(!text.contains("goodput     "), "{sentence}: {text}");
+        assert!(!text.contains("rate        "), "{sentence}: {text}");
     }
     assert_eq!(check::impossible(&report()), Vec::<String>::new());
 }
@@ -421,7 +530,7 @@ fn what_another_host_reports_is_shown_as_if_it_ran_here() {
     there.progress(&half());
     there.note("a note");
     there.end(&report());
-    let (mut here, out, err) = screen(Mode::Lines);
+    let (mut here, out, err) = screen_of_all(Mode::Lines);
     let mut exit = None;
     for line in lines.text().lines() {
         exit = Events::to(&mut here).relay(line);
@@ -454,6 +563,8 @@ fn half() -> Progress {
         files_total: 1_200,
         files_done: 600,
         rate_bps: 8e9,
+        written_bps: Some(4e9),
+        open_file: Some("big/two words.img".to_owned()),
         received: 2_000_000_000,
         written: 1_900_000_000,
         durable: 1_500_000_000,
@@ -472,22 +583,24 @@ fn half() -> Progress {
 #[test]
 fn a_progress_line_says_it_all() {
     assert_eq!(
-        progress::line(&half(), progress::Rates::Link),
-        "2.00 s: 2.00 GB of 4.00 GB (50 %), 600 of 1 200 files, 8.00 Gbit/s, 2.00 s to go; \
-         received 2.00 GB, written 1.90 GB, durable 1.50 GB; limited by hash; \
+        progress::line(&half(), progress::Rates::Link, 1),
+        "2.00 s: 2.00 GB of 4.00 GB (50 %), 600 of 1 200 files, 4.00 Gbit/s, 4.00 s to go; \
+         received 2.00 GB, written 1.90 GB, durable 1.50 GB; limited by hash; now big/two words.img; \
          rails: 0 4.00 Gbit/s, 1 4.00 Gbit/s"
     );
+    let brief = progress::line(&half(), progress::Rates::Link, 0);
+    assert_eq!(brief.matches("bit/s").count(), 1, "one rate: {brief}");
 }
 
 #[test]
 fn while_the_scan_runs_no_percentage_and_no_time_is_claimed() {
     let mut growing = half();
     growing.scan_done = false;
-    let line = progress::line(&growing, progress::Rates::Disk);
+    let line = progress::line(&growing, progress::Rates::Disk, 0);
     assert!(line.contains("2.00 GB of 4.00 GB found so far, 600"), "{line}");
     assert!(!line.contains('%') && !line.contains("to go"), "{line}");
     growing.bytes_total = None;
-    assert!(progress::line(&growing, progress::Rates::Disk).contains("of an unknown total"));
+    assert!(progress::line(&growing, progress::Rates::Disk, 0).contains("of an unknown total"));
 }
 
 #[test]
@@ -508,14 +621,18 @@ fn progress_is_never_above_100_percent_and_100_only_when_all_is_done() {
 }
 
 #[test]
-fn lines_come_every_5_seconds_then_every_10_and_json_every_second() {
-    let due = |mode: Mode| {
-        let mut pace = progress::Pace::new(mode);
+fn without_a_terminal_a_line_comes_each_minute_or_as_often_as_it_is_wanted() {
+    let due = |mode: Mode, wanted: ProgressChoice| {
+        let mut pace = progress::Pace::every(mode, wanted);
         let is_due = |tenths: &u64| pace.is_due(Duration::from_millis(tenths * 100));
-        (0..1_000).filter(is_due).map(|tenths| tenths / 10).collect::<Vec<u64>>()
+        (0..2_000).filter(is_due).map(|tenths| tenths / 10).collect::<Vec<u64>>()
     };
-    assert_eq!(due(Mode::Lines), [5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60, 70, 80, 90]);
-    assert_eq!(due(Mode::Json).len(), 100);
+    assert_eq!(due(Mode::Lines, ProgressChoice::Auto), [60, 120, 180]);
+    assert_eq!(due(Mode::Lines, ProgressChoice::Every(Duration::from_secs(50))), [50, 100, 150]);
+    for (mode, wanted) in [(Mode::Lines, ProgressChoice::Never), (Mode::Quiet, ProgressChoice::Auto)] {
+        assert_eq!(due(mode, wanted), [0; 0], "{mode:?}");
+    }
+    assert_eq!(due(Mode::Json, ProgressChoice::Never).len(), 200);
 }
 
 #[test]
@@ -631,7 +748,7 @@ fn no_number_from_another_host_stops_the_screen_and_a_last_line_always_ends_the_
     partial.faults.add(fault(b"x", FaultKind::Io, 5));
     let (mut there, lines, _) = screen(Mode::Json);
     // Late enough that a line is due.
-    there.progress(&Progress { elapsed: Duration::from_secs(20), ..half() });
+    there.progress(&Progress { elapsed: Duration::from_secs(70), ..half() });
     there.end(&partial);
     let lines = lines.text();
     let mut count = 0;
@@ -665,7 +782,7 @@ fn a_session_that_is_made_again_is_said_since_when_and_until_when() {
     screen.progress(&Progress { elapsed: Duration::from_secs(100), bytes_done: 5, ..Progress::default() });
     screen.reconnecting(waiting);
     // The next session's time begins at nothing; its figures are shown all the same.
-    for seconds in 0..30 {
+    for seconds in 0..70 {
         screen.progress(&Progress { elapsed: Duration::from_secs(seconds), bytes_done: 7, ..Progress::default() });
     }
     let text = err.text();

@@ -350,6 +350,13 @@ impl<P: Platform> RecvEnd<P> {
     pub fn open_count(&self) -> usize {
         self.machine.open_count()
     }
+
+    /// The path of the largest file that is being received.
+    #[must_use]
+    pub fn largest_open(&self) -> Option<&[u8]> {
+        let open = self.coming.keys().filter_map(|&id| self.machine.entry(id));
+        open.max_by_key(|entry| entry.bytes()).map(|entry| &*entry.path)
+    }
 }
 
 fn show(path: &[u8]) -> String {

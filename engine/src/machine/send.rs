@@ -240,4 +240,10 @@ impl<P: Platform> SendEnd<P> {
     pub fn open_counts(&self) -> (usize, usize) {
         self.machine.open_counts()
     }
+
+    /// The path of the largest file that is being sent.
+    #[must_use]
+    pub fn largest_open(&self) -> Option<&[u8]> {
+        self.machine.largest_open().map(|entry| &*entry.path)
+    }
 }

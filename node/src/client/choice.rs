@@ -39,8 +39,10 @@ impl Choice {
             names.iter().try_for_each(|name| picks.add(name.as_bytes()))?;
             Ok(Arc::new(picks.sorted()))
         });
-        let bad =
-            |why: engine::tree::scan::include::NotIncluded| Exit::Usage.fail("take the names that were listed", why);
+        let bad = |why: engine::tree::scan::include::NotIncluded| {
+            let failure = Exit::Usage.fail("take the names that were listed", why);
+            failure.next("mend the list behind --files-from: names relative to the source, one to a line")
+        };
         Ok(Choice { rules, filter, picks: picks.transpose().map_err(bad)? })
     }
 }

@@ -39,6 +39,8 @@ fn by_chunk(request: &JobRequest) -> Result<(), Failure> {
 /// So many volumes as one set.
 pub fn count(volumes: usize) -> Result<u16, Failure> {
     u16::try_from(volumes).ok().filter(|&it| it <= VOLUMES_MAX).ok_or_else(|| {
-        Exit::Usage.fail("take the volumes as one set", format!("{volumes} were named, and {VOLUMES_MAX} is the most"))
+        Exit::Usage
+            .fail("take the volumes as one set", format!("{volumes} were named, and {VOLUMES_MAX} is the most"))
+            .next("name fewer volumes")
     })
 }

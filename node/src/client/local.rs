@@ -13,10 +13,12 @@ use std::sync::mpsc::channel;
 use engine::host::{Team, Workers};
 use engine::tree::scan::overlap::Own;
 use engine::tree::sink::LinuxSink;
+use engine::tree::source::Root;
 use engine::tree::{Sinks, Sources};
 use engine::worker::bound::Bound;
 use proto::negotiate::{Choice, Offer, Plan, negotiate};
 use sys::event::Event;
+use sys::fs::{Dir, Kind};
 
 use crate::client::session::Placed;
 use crate::client::{Copy, outcome as report, session, unnamed};
@@ -47,8 +49,9 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], events: &mut 
     let here = placed(copy, (plan.workers.0, plan.chunk_bytes), &from, "placement, reading", &mut choices)?;
     let there = placed(copy, (plan.workers.1, plan.chunk_bytes), &to, "placement, writing", &mut choices)?;
     explain(copy, &own, &choices, &here.workers, events);
-    let wanted = copy.request.receipt.clone().unwrap_or_else(|| receipt::default_path(&copy.home, &id));
-    let senders = (!dry).then(|| sender_receipt(&wanted));
+    let default = || (!copy.without_receipt).then(|| receipt::default_path(&copy.home, &id));
+    let wanted = copy.request.receipt.clone().or_else(default).filter(|_| !dry);
+    let senders = wanted.as_deref().map(sender_receipt);
     let make = |link, way, placed: Placed, rails, wake, receipt, carry| Job {
         no: session::next_job(),
         id,
@@ -83,8 +86,7 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], events: &mut 
     let mut sender = make(near, from, here, rails, wake, Option::clone(&senders), None);
     sender.cancel = Some(Arc::clone(&copy.cancel));
     sender.registration = Some(copy.post(id, "copies", &sender.wake));
-    let receiver =
-        make(far, to, there, wait, far_bell, (!dry).then_some(wanted), (!dry && !copy.piped).then_some(carry));
+    let receiver = make(far, to, there, wait, far_bell, wanted, (!dry && !copy.piped).then_some(carry));
     let facts = report::Facts {
         copy,
         job: id,
@@ -154,7 +156,25 @@ fn source(
         it.choosing(filter.clone(), picks.clone())
     });
     session::refuse_overlap(own.as_deref(), &source, copy.request.prune.is_some())?;
+    refuse_folder_onto_file(target, &source, &to[0])?;
     Ok(Arc::new(source))
+}
+
+/// A folder never replaces a file: said before anything is tried, where both are seen.
+fn refuse_folder_onto_file(target: &endpoint::Target, source: &Sources, to: &[u8]) -> Result<(), Failure> {
+    let is_file = |volume: &Dir| volume.stat(&target.top).is_ok_and(|it| it.kind == Kind::File);
+    if target.top.is_empty() || target.is_absent || !target.volumes.iter().any(is_file) {
+        return Ok(());
+    }
+    let is_folder =
+        |root: &Root| root.name.is_empty() || root.parent.stat(&root.name).is_ok_and(|it| it.kind == Kind::Folder);
+    if !source.trees().iter().any(|tree| tree.roots().any(|(_, root)| is_folder(root))) {
+        return Ok(());
+    }
+    let what = format!("open the destination '{}'", crate::report::show_path(to));
+    Err(Exit::Usage.fail(what, "it is a file, and the source is a folder").next(
+        "remove the file, or name another destination: a `/` at its end puts the folder into a folder of that name",
+    ))
 }
 
 /// The destination, which may share blocks with the source.

@@ -8,6 +8,7 @@
 pub mod bootstrap; // the program to a host that ssh reaches and that has none
 pub mod choice; // which entries are taken, compiled
 pub mod ssh; // hosts that ssh reaches: the far side started, brought there if missing
+mod ssh_failure; // why one is not reached
 pub mod layout; // how the volumes of a destination are used
 pub mod relay_limits; // what a daemon gives a job that it makes for a client
 pub mod local; // both ends in this process
@@ -47,6 +48,7 @@ use crate::job::registry::{Registration, Registry, Title};
 use crate::link::failure_of;
 use crate::report::history::{EndedJob, History, JobRecord};
 use crate::request::JobRequest;
+use text::attempt::Attempt;
 use text::exit::{Exit, Failure};
 
 /// An identity that opens jobs.
@@ -89,6 +91,8 @@ pub struct Manner {
     pub piped: bool,
     /// The command's word in the history; empty: `cp`.
     pub command: &'static str,
+    /// Both ends are this host, and no receipt is kept unless the request names a file for it.
+    pub without_receipt: bool,
     /// Ends the job from outside.
     pub cancel: Arc<Cancel>,
 }
@@ -217,6 +221,8 @@ pub struct Copy<'a> {
     pub choice: Choice,
     /// One end is a spool of ours: the other must name the stream.
     pub piped: bool,
+    /// See `Manner::without_receipt`.
+    pub without_receipt: bool,
     /// Passes over the source: a disk of the destination went out, or the session was lost.
     pub again: Retries,
     /// Where the job is shown while it runs.
@@ -246,14 +252,26 @@ impl Copy<'_> {
     }
 }
 
+/// Are both ends this host?
+#[must_use]
+pub fn is_local(request: &JobRequest) -> bool {
+    request.addresses().all(|text| Address::parse(text.as_bytes()).is_ok_and(|it| matches!(it, Address::Local(_))))
+}
+
 /// What does not go together is refused before anything is looked at.
 ///
 /// # Errors
 /// What does not go together.
 pub fn check(request: &JobRequest) -> Result<(), Failure> {
-    let is_local = request.addresses().all(|text| Address::of(text).is_ok_and(|it| matches!(it, Address::Local(_))));
-    if request.reflink == Clones::Only && !is_local {
-        return Err(Exit::Usage.fail("share blocks with the source", "source and destination are on different hosts"));
+    if request.reflink == Clones::Only && !is_local(request) {
+        return Err(Exit::Usage
+            .fail("share blocks with the source", "source and destination are on different hosts")
+            .next("leave out --reflink always"));
+    }
+    if !request.paths.is_empty() && is_local(request) {
+        return Err(Exit::Usage
+            .fail("use the network paths", "both ends are this host: --path is for copies between hosts")
+            .next("leave out --path; another host's files are named host:path or longhaul://host/path"));
     }
     let is_fixed = request.policy == Policy::Fixed || request.controller == ControllerKind::Fixed;
     let weighed = request.paths.iter().filter(|path| path.weight.is_some()).count();
@@ -263,13 +281,15 @@ pub fn check(request: &JobRequest) -> Result<(), Failure> {
             .next("give one to each, or to none"));
     }
     if is_fixed && request.rate_bps.is_none() {
-        return Err(
-            Exit::Usage.fail("send at a fixed rate", "--policy fixed and --congestion-controller fixed need --rate")
-        );
+        return Err(Exit::Usage
+            .fail("send at a fixed rate", "--policy fixed and --congestion-controller fixed need --rate")
+            .next("give the rate: --rate 1Gbit"));
     }
     if request.prune.is_some() && request.names.is_some() {
         let cause = "of what --files-from does not name, nobody knows whether the source has it";
-        return Err(Exit::Usage.fail("remove what the source does not have", cause));
+        return Err(Exit::Usage
+            .fail("remove what the source does not have", cause)
+            .next("leave out --delete or --files-from"));
     }
     Ok(())
 }
@@ -297,6 +317,7 @@ fn run(node: &Node, request: &JobRequest, manner: Manner, watch: &mut dyn Watch)
         layout,
         choice,
         piped: manner.piped,
+        without_receipt: manner.without_receipt,
         again: Retries::default(),
         registry: Arc::clone(&node.registry),
         failed_disks: node.failed_disks.clone(),
@@ -368,12 +389,12 @@ fn receipt_is_possible(request: &JobRequest) -> Result<(), Failure> {
     let is_far = |text: &OsString| !matches!(Address::parse(text.as_bytes()), Ok(Address::Local(_)));
     if request.addresses().all(is_far) {
         let cause = "both ends are other hosts: the receipt stands with them, below their LONGHAUL_HOME";
-        return Err(Exit::Usage.fail(format!("write the receipt '{}' here", path.display()), cause));
+        return Err(Exit::Usage
+            .fail(format!("write the receipt '{}' here", path.display()), cause)
+            .next("leave out --receipt; it stands below receipts/ there"));
     }
-    job::receipt::try_place(path).map_err(|error| {
-        let failure = Exit::NoReceipt.fail(format!("write the receipt '{}'", path.display()), error);
-        failure.next("name another place with --receipt, or leave it out; nothing was moved")
-    })
+    job::receipt::try_place(path)
+        .map_err(|error| Attempt::KeepReceipt.fail(format!("write the receipt '{}'", path.display()), &error))
 }
 
 /// What is copied where, short enough for a line.

@@ -5,6 +5,7 @@
 //! Invariants: figures are taken as they are; what cannot be is flagged there, not mended here.
 //! Absent on purpose: drawing (crate::report).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -104,6 +105,7 @@ const MOMENT: Duration = Duration::from_millis(400);
 #[derive(Debug, Default)]
 pub struct Pace {
     payload: Rate,
+    written: Window,
     rails: Rate,
     paths: Vec<Rate>,
     limit: Limit,
@@ -144,6 +146,38 @@ impl Rate {
             Some(_) => {}
         }
         self.rate_bps
+    }
+}
+
+/// The rate shown is of so long: long enough that a disk's flushes do not make it jump, short enough to follow a change.
+const WINDOW: Duration = Duration::from_secs(5);
+
+/// Bytes over the last moments, of a job's own time.
+#[derive(Debug, Default)]
+struct Window {
+    marks: VecDeque<(Duration, u64)>,
+}
+
+impl Window {
+    /// bit/s at `now`, when so many bytes are there; never above the cap (0: there is none).
+    fn at(&mut self, now: Duration, bytes: u64, cap_bps: u64) -> f64 {
+        // A session that was made again counts from its own beginning.
+        if self.marks.back().is_some_and(|&(at, had)| now < at || bytes < had) {
+            self.marks.clear();
+        }
+        if self.marks.back().is_none_or(|&(at, _)| now - at >= MOMENT) {
+            self.marks.push_back((now, bytes));
+        }
+        while self.marks.get(1).is_some_and(|&(at, _)| now - at >= WINDOW) {
+            self.marks.pop_front();
+        }
+        let (since, had) = self.marks[0];
+        let over = now - since;
+        if over < MOMENT {
+            return 0.0;
+        }
+        let rate_bps = (bytes - had) as f64 * 8.0 / over.as_secs_f64();
+        if cap_bps > 0 { rate_bps.min(cap_bps as f64) } else { rate_bps }
     }
 }
 
@@ -242,6 +276,8 @@ pub fn tell(events: &mut Events<'_>, pace: &mut Pace, status: &Status<'_>, notes
         files_total: tally.files_total,
         files_done: tally.files_done,
         rate_bps: pace.payload.at(received),
+        written_bps: Some(pace.written.at(status.elapsed, written, status.cap_bps)),
+        open_file: status.largest.map(crate::report::show_path),
         received,
         written,
         durable,
@@ -418,5 +454,27 @@ fn destination(copy: &Copy<'_>) -> String {
     match copy.layout {
         Some(Layout { stripe, volumes }) => format!("{volumes} volumes, by {}, the last {last}", stripe.name()),
         None => last.into_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_that_is_shown_is_of_five_seconds_and_never_above_the_cap() {
+        let mut window = Window::default();
+        let second = Duration::from_secs(1);
+        assert!(window.at(Duration::ZERO, 0, 0).abs() < 1.0);
+        // A burst of a gigabyte, then 100 MB each second.
+        for now in 1..=20_u32 {
+            let bytes = 1_000_000_000 + 100_000_000 * u64::from(now);
+            let free = window.at(second * now, bytes, 0);
+            let capped = Window { marks: window.marks.clone() }.at(second * now, bytes, 500_000_000);
+            assert!(capped <= 500_000_000.0, "{capped}");
+            assert!(now < 6 || (free - 800_000_000.0).abs() < 1.0, "{now} s: {free}");
+        }
+        assert!(window.at(second * 30, 3_000_000_000, 0).abs() < 1.0, "nothing came for longer than the window");
+        assert!(window.at(second, 5, 0).abs() < 1.0, "another session begins anew");
     }
 }

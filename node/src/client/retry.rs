@@ -71,6 +71,12 @@ impl Retries {
         self.job.set(job);
     }
 
+    /// The job that the last session carried; zeros: none did.
+    #[must_use]
+    pub fn job(&self) -> [u8; 16] {
+        self.job.get()
+    }
+
     /// A session ended that had carried a job, which had come so far.
     pub fn broke(&self, tally: Tally) {
         self.broke.replace(Some(tally));

@@ -35,7 +35,7 @@ use crate::client::{Copy, outcome as report, unnamed};
 use crate::event::Events;
 use crate::identity::keys::fingerprint;
 use crate::identity::ticket::Ticket;
-use crate::job::driver::{self, Job, Outcome, Sync, Way};
+use crate::job::driver::{self, Job, NO_RAIL, Outcome, Sync, Way};
 use crate::job::endpoint::{self, Called, PathBase};
 use crate::job::greeting::{self, Agreed};
 use crate::job::keys::{JobSecret, job_of};
@@ -216,7 +216,9 @@ fn open_frame(
     disk_bps: u64,
 ) -> Result<Open, Failure> {
     if let Some(path) = paths.iter().find(|path| path.len() > proto::manifest::PATH_BYTES_MAX) {
-        return Err(Exit::Usage.fail("name a path to the peer", format!("it is {} bytes long", path.len())));
+        return Err(Exit::Usage
+            .fail("name a path to the peer", format!("it is {} bytes long", path.len()))
+            .next(format!("name a shorter one: {} bytes are the most", proto::manifest::PATH_BYTES_MAX)));
     }
     Ok(Open {
         // Its session names it.
@@ -620,9 +622,29 @@ fn turn(job: Job<'_>, copy: &Copy<'_>, events: &mut Events<'_>) -> Result<Outcom
         tally = report::durable(status, sends);
         report::tell(events, &mut pace, status, notes, sends);
     });
-    let outcome = outcome.inspect_err(|_| copy.again.broke(tally))?;
+    let outcome = outcome.map_err(|failure| match never_had_rails(copy, &failure, &tally) {
+        // Another session would not have them either.
+        Some(failure) => failure,
+        None => {
+            copy.again.broke(tally);
+            failure
+        }
+    })?;
     source.iter().flat_map(|it| report::written_meanwhile(it)).for_each(|it| events.note(&it));
     Ok(outcome)
+}
+
+/// The paths that the user named lead nowhere: no rail of the first session was ever there.
+fn never_had_rails(copy: &Copy<'_>, failure: &Failure, tally: &Tally) -> Option<Failure> {
+    let is_first = !copy.again.was_lost() && tally.rail_bytes == 0;
+    if !is_first || copy.request.paths.is_empty() || !failure.cause.starts_with(NO_RAIL) {
+        return None;
+    }
+    let named: Vec<String> = copy.request.paths.iter().map(|path| path.remote.to_string()).collect();
+    let failure = Exit::Connect.fail(format!("connect over --path {}", named.join(", ")), &failure.cause);
+    Some(failure.next(
+        "check that each --path names an address of the other host at which its daemon listens, or leave --path out",
+    ))
 }
 
 /// An end of a job between two processes, in a word.

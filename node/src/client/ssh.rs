@@ -14,12 +14,11 @@ use std::time::Duration;
 use crate::address::Address;
 use crate::client::Copy;
 use crate::client::bootstrap::{FAR_PLACE, bring, version_name};
+use crate::client::ssh_failure;
 use crate::event::Events;
 use crate::identity::ticket::TICKET_VARIABLE;
 use text::exit::{Exit, Failure};
 
-/// What a shell says when it finds no such command.
-const NOT_FOUND: i32 = 127;
 /// Does the far side's port answer?
 const CONNECT_TRY: Duration = Duration::from_secs(3);
 
@@ -107,7 +106,9 @@ impl SshHosts {
         let words: Vec<String> =
             copy.request.ssh.as_deref().unwrap_or("ssh").split_whitespace().map(str::to_owned).collect();
         if words.is_empty() {
-            return Err(Exit::Usage.fail("run ssh", "--ssh is empty"));
+            return Err(Exit::Usage
+                .fail("run ssh", "--ssh is empty")
+                .next("leave --ssh out, or name a command with it"));
         }
         let target = user.as_ref().map_or_else(|| host.clone(), |user| format!("{user}@{host}"));
         let ssh = Ssh { words, target, copy };
@@ -127,11 +128,15 @@ impl SshHosts {
             None => {
                 if copy.request.remote_binary.is_some() {
                     let cause = "the binary named with --remote-binary is not there";
-                    return Err(Exit::Connect.fail(format!("start longhaul on {}", ssh.target), cause));
+                    return Err(Exit::Connect.fail(format!("start longhaul on {}", ssh.target), cause).next(
+                        "check that path on that host, or leave --remote-binary out: this binary is brought along",
+                    ));
                 }
                 let Some(program) = &copy.program else {
                     let cause = "there is no longhaul on that host, and none to copy there";
-                    return Err(Exit::Connect.fail(format!("start longhaul on {}", ssh.target), cause));
+                    return Err(Exit::Connect
+                        .fail(format!("start longhaul on {}", ssh.target), cause)
+                        .next("install longhaul there, or name it with --remote-binary"));
                 };
                 events.note(&format!("longhaul is not on {}: copying this binary there, to ~/{FAR_PLACE}", ssh.target));
                 let sent = bring(&ssh.target, program, |remote| ssh.run(remote))?;
@@ -147,7 +152,6 @@ impl SshHosts {
 
     /// Starts the far side. None: there is no such command.
     fn start(&mut self, ssh: &Ssh<'_>, binary: &str) -> Result<Option<String>, Failure> {
-        let failed = |cause: String| Exit::Connect.fail(format!("start longhaul on {} through ssh", ssh.target), cause);
         let mut options = format!("--memory {}", text::units::exact_size(ssh.copy.request.memory_bytes));
         if ssh.copy.request.integrity_only {
             options.push_str(" --integrity-only");
@@ -161,7 +165,7 @@ impl SshHosts {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(|error| failed(error.to_string()))?;
+            .map_err(|error| ssh_failure::not_started(&ssh.target, &ssh.words[0], &error))?;
         let mut line = String::new();
         let out = child.stdout.take().expect("asked for");
         let _ = BufReader::new(out).read_line(&mut line);
@@ -174,14 +178,19 @@ impl SshHosts {
             self.children.push(child);
             return Ok(Some(line.trim().to_owned()));
         }
-        let mut said = String::new();
+        // `nologin` says on its standard output why it lets nobody in.
+        let mut said = line;
         if let Some(err) = child.stderr.take() {
             let _ = err.take(4096).read_to_string(&mut said);
         }
         drop(child.stdin.take());
-        let status = child.wait().map_err(|error| failed(error.to_string()))?;
-        let missing = status.code() == Some(NOT_FOUND) || said.contains("not found") || said.contains("No such file");
-        if missing { Ok(None) } else { Err(failed(format!("{status}: {}", said.trim()))) }
+        let what = format!("start longhaul on {} through ssh", ssh.target);
+        let status = child.wait().map_err(|error| Exit::Connect.fail(what, error))?;
+        if ssh_failure::is_missing(status, &said) {
+            Ok(None)
+        } else {
+            Err(ssh_failure::ended(&ssh.target, status, &said))
+        }
     }
 
     /// The far side's address as this host can reach it: directly, or through a tunnel of ssh's.

@@ -33,6 +33,8 @@ use text::exit::{Exit, Failure};
 pub use authorized::{Access, Rights};
 pub use keys::{Identity, PublicKey};
 
+/// What failed where no key folder can be.
+const MAKE_FOLDER: &str = "make the key folder";
 /// A list of keys longer than this is not one (64 MiB is half a million keys); protects the daemon's memory.
 const LIST_BYTES_MAX: u64 = 64 << 20;
 
@@ -253,6 +255,23 @@ impl Home {
         Home::at(&folder)
     }
 
+    /// The same for work that needs no keys: `None` where there is no place for a key folder, or where that would be `/` of a user without a
+    /// home folder. What is wrong with one that is there is an error all the same.
+    ///
+    /// # Errors
+    /// A folder that is there and that others may write, or a path that is not absolute.
+    pub fn find_if_any() -> Result<Option<Home>, IdentityError> {
+        let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let is_top = !is_set("LONGHAUL_HOME") && std::env::var_os("HOME").is_some_and(|home| home == "/");
+        if is_top && !Path::new("/.config/longhaul").exists() {
+            return Ok(None);
+        }
+        match Home::find() {
+            Err(IdentityError::NoHome | IdentityError::Io { step: MAKE_FOLDER, .. }) => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
     /// A given folder, made (0700) when it is missing.
     ///
     /// # Errors
@@ -262,11 +281,7 @@ impl Home {
             return Err(IdentityError::HomeRelative(folder.to_owned()));
         }
         let io = |step, source| IdentityError::Io { step, path: folder.to_owned(), source };
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)
-            .map_err(|source| io("make the key folder", source))?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|source| io(MAKE_FOLDER, source))?;
         let facts = fs::metadata(folder).map_err(|source| io("look at the key folder", source))?;
         check_owner(folder, &facts, 0o022, "go-w")?;
         Ok(Home { folder: folder.to_owned() })

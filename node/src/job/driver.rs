@@ -83,7 +83,10 @@ use crate::job::registry::Registration;
 use crate::link::{Link, LinkError, Turn};
 use crate::probe::Known;
 use text::exit::{Exit, Failure};
+use text::refused;
 
+/// How a session ends of which no rail was ever there.
+pub const NO_RAIL: &str = "no rail could be connected";
 /// The longest wait in `poll`.
 const TICK: Duration = Duration::from_millis(100);
 /// Control bytes queued before the scan is held.
@@ -207,6 +210,10 @@ pub struct Status<'a> {
     pub paths: &'a [PathShare],
     /// Since data could move.
     pub elapsed: Duration,
+    /// The largest file that is on its way; `None`: none is.
+    pub largest: Option<&'a [u8]>,
+    /// The cap in force, bit/s; 0: none.
+    pub cap_bps: u64,
     /// What the user is told whether or not they asked for more words.
     pub said: &'a [String],
     /// The peer is not heard for so long now, and is looked for so long in all.
@@ -555,7 +562,7 @@ impl<'a, 'b> JobDriver<'a, 'b> {
             }
             Frame::Refuse { code, detail } => {
                 let what = format!("go on with the job (the peer at {} refused)", self.peer_name());
-                Err(Exit::of_wire_code(code).fail(what, if detail.is_empty() { told(code) } else { detail }))
+                Err(refused::failure(code, what, if detail.is_empty() { told(code) } else { detail }))
             }
             Frame::Sign { body, signature } => self.hold_sign(body, signature),
             Frame::Bye => self.closing.on_bye().map_err(|breach| self.breach(breach)),

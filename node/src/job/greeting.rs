@@ -16,6 +16,7 @@ use proto::wire::control::{Compare, Frame, Open, Place};
 use crate::identity::ticket::{PROOF_LABEL, Ticket};
 use crate::link::{Link, failure_of};
 use text::exit::{Exit, Failure};
+use text::refused;
 
 /// An answer to a greeting may take so long.
 pub const GREET: Duration = Duration::from_secs(20);
@@ -59,7 +60,7 @@ fn refused(peer: &str, code: u16, detail: String) -> Failure {
         _ => format!("code {code}"),
     };
     let cause = if detail.is_empty() { what } else { format!("{what}: {detail}") };
-    Exit::of_wire_code(code).fail(format!("be let in by {peer}"), cause)
+    refused::failure(code, format!("be let in by {peer}"), cause)
 }
 
 /// The other end is there and would let us in, and has no room for another job now: worth asking again.

@@ -14,6 +14,7 @@ use proto::error::Breach;
 
 use crate::identity::keys::{fingerprint, key_text};
 use crate::identity::{IdentityError, PublicKey};
+use text::attempt::said;
 use text::exit::{Exit, Failure};
 
 /// What a peer did not do in time.
@@ -243,6 +244,9 @@ impl From<&LinkError> for Failure {
             LinkError::Identity(error) => return error.into(),
             // A breach is its own cause and would be said twice.
             LinkError::Breach(_) => {}
+            LinkError::Resolve { source, .. } | LinkError::Connect { source, .. } | LinkError::Io { source, .. } => {
+                cause += &format!(": {}", said(source));
+            }
             _ => cause.extend(error.source().map(|source| format!(": {source}"))),
         }
         let failure = error.exit().fail(error.what(), cause);

@@ -38,19 +38,15 @@ pub fn percent(progress: &Progress) -> Option<u8> {
     Some(if is_done { percent } else { percent.min(99) })
 }
 
-/// Seconds still to go at the present rate; `None` where that would be a guess.
+/// Seconds still to go at the rate that is shown; `None` where that would be a guess.
 #[must_use]
 pub fn eta_seconds(progress: &Progress) -> Option<f64> {
     let total = progress.bytes_total.filter(|_| progress.scan_done)?;
-    let elapsed_s = progress.elapsed.as_secs_f64();
-    if elapsed_s < 1.0 || progress.rate_bps <= 0.0 {
+    let rate_bps = progress.shown_bps();
+    if progress.elapsed.as_secs_f64() < 1.0 || rate_bps <= 0.0 {
         return None;
     }
     #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
     let missing_bits = total.saturating_sub(progress.bytes_done) as f64 * 8.0;
-    // The rate of the run so far steadies the rate of the last second.
-    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
-    let mean_bps = progress.received as f64 * 8.0 / elapsed_s;
-    let rate_bps = if mean_bps > 0.0 { f64::midpoint(progress.rate_bps, mean_bps) } else { progress.rate_bps };
     Some(missing_bits / rate_bps)
 }

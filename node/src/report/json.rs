@@ -121,6 +121,12 @@ pub struct ProgressRecord {
     /// The other end is not heard: since when, until when it is looked for; `null`: it is heard.
     #[serde(default)]
     pub reconnecting: Option<Reconnecting>,
+    /// Handed to the destination in the last 5 s; `null`: not measured.
+    #[serde(default)]
+    pub written_bps: Option<f64>,
+    /// The largest file that is on its way.
+    #[serde(default)]
+    pub open_file: Option<String>,
 }
 
 impl ProgressRecord {
@@ -144,6 +150,8 @@ impl ProgressRecord {
             rails: of.rails.clone(),
             stage_limit: of.stage_limit.clone(),
             reconnecting: of.reconnecting,
+            written_bps: of.written_bps,
+            open_file: of.open_file.clone(),
         }
     }
 
@@ -157,6 +165,8 @@ impl ProgressRecord {
             files_total: self.files_total,
             files_done: self.files_done,
             rate_bps: self.rate_bps,
+            written_bps: self.written_bps,
+            open_file: self.open_file.as_deref().map(|path| clean(path).replace('\n', " ")),
             received: self.received,
             written: self.written,
             durable: self.durable,

@@ -57,6 +57,10 @@ pub struct Progress {
     pub files_done: u64,
     /// Payload rate of the last second or so, bit/s.
     pub rate_bps: f64,
+    /// What was handed to the destination in the last 5 s, bit/s, never above the cap; `None`: nobody measured it.
+    pub written_bps: Option<f64>,
+    /// The largest file that is on its way, as it may be shown.
+    pub open_file: Option<String>,
     /// Payload bytes opened and checked by the receiver in this run.
     pub received: u64,
     /// Payload bytes handed to the destination's file system in this run.
@@ -84,6 +88,14 @@ pub struct Reconnecting {
     pub since_s: u64,
     /// When it is given up.
     pub until_s: u64,
+}
+
+impl Progress {
+    /// The one rate that is shown, and that the time to go is of.
+    #[must_use]
+    pub fn shown_bps(&self) -> f64 {
+        self.written_bps.unwrap_or(self.rate_bps)
+    }
 }
 
 impl Reconnecting {
@@ -350,6 +362,17 @@ impl DryRun {
 pub fn moved(line: &str) -> Option<(u64, u64)> {
     match json::Event::parse(line)? {
         json::Event::Progress(record) => Some((record.bytes_done, record.files_done)),
+        _ => None,
+    }
+}
+
+/// Files and bytes that a job moved, if this is its last line and it came to its end.
+#[must_use]
+pub fn moved_at_end(line: &str) -> Option<(u64, u64)> {
+    match json::Event::parse(line)? {
+        json::Event::Done(done) => {
+            Some((done.files.saturating_add(done.earlier_files), done.bytes.saturating_add(done.earlier_bytes)))
+        }
         _ => None,
     }
 }

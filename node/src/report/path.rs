@@ -16,6 +16,9 @@ use super::clean;
 use crate::job::driver::transport::TransportReport;
 use text::units::{show_bits_per_second, show_count, show_seconds};
 
+/// A shorter copy is all beginning and end, of which no forecast is made.
+const TELLING_SECONDS: f64 = 1.0;
+
 /// What datagram rails saw of their path. What only the sender knows is `null` at a receiver.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PathRecord {
@@ -102,8 +105,8 @@ pub struct ForecastRecord {
     pub seconds: f64,
     /// Seconds it took, from the plan to the end.
     pub took_seconds: f64,
-    /// How much longer it took than expected.
-    pub error_percent: f64,
+    /// How much longer it took than expected; `null` for a copy too short to tell.
+    pub error_percent: Option<f64>,
     /// TCP alone, expected.
     pub tcp_bps: f64,
     /// UDP alone, expected.
@@ -133,7 +136,7 @@ impl ForecastRecord {
             limiter: chosen.limit.to_string(),
             seconds,
             took_seconds,
-            error_percent: (took_seconds / seconds - 1.0) * 100.0,
+            error_percent: (took_seconds >= TELLING_SECONDS).then(|| (took_seconds / seconds - 1.0) * 100.0),
             tcp_bps: forecast.tcp.rate_bps,
             udp_bps: forecast.udp.rate_bps,
             gain: forecast.gain(),
@@ -148,15 +151,15 @@ impl ForecastRecord {
             1 => ", changed once while it ran".to_owned(),
             count => format!(", changed {count} times while it ran"),
         };
+        let error = self.error_percent.map_or_else(String::new, |percent| format!(" ({percent:+.0} %)"));
         let _ = writeln!(
             text,
-            "  forecast    {} at {}, limited by {}: {} expected, {} taken ({:+.0} %){changes}",
+            "  forecast    {} at {}, limited by {}: {} expected, {} taken{error}{changes}",
             clean(&self.choice),
             show_bits_per_second(self.rate_bps),
             clean(&self.limiter),
             show_seconds(self.seconds),
             show_seconds(self.took_seconds),
-            self.error_percent,
         );
     }
 }

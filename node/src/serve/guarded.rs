@@ -14,6 +14,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use text::attempt::Attempt;
 use text::exit::{Exit, Failure};
 
 /// A place in a file system, whatever it is mounted on: the device as the kernel names it, and the path within.
@@ -153,7 +154,7 @@ impl Guards {
                     "serve a folder that does not hold {held}, or keep that elsewhere (LONGHAUL_HOME; authorized_keys and --config of the daemon)"
                 )))
             }
-            Err(error) => Err(Exit::of_io(&error).fail(what, error)),
+            Err(error) => Err(Attempt::Root.fail(what, &error)),
         }
     }
 }

@@ -10,6 +10,7 @@ mod guest; // what it may do and have
 mod guarded; // what no root may hold
 mod history; // what of its jobs the history has
 mod live; // who is served, and on whose word
+pub mod log; // what it says of that
 pub mod relay; // a client's job, made here
 pub mod relay_to; // whom that may reach
 pub mod settings; // what it runs with
@@ -50,8 +51,11 @@ use crate::report::history::History;
 use capacity::Capacity;
 use guarded::Guards;
 use live::Live;
+use log::EndedJob;
+pub use log::{Log, LogFormat};
 use settings::{Settings, TicketAccess};
 use shares::{Account, Accounts, Shares};
+use text::attempt::Attempt;
 use text::exit::{Exit, Failure};
 use topology::nodes::Nodes;
 
@@ -230,11 +234,23 @@ impl Daemon {
 
     /// A line in the log, if the daemon is as talkative as that.
     pub fn log(&self, level: u8, text: &str) {
-        let verbose = self.settings.read().map_or(0, |settings| settings.verbose);
+        let (verbose, format) = self.saying();
         if verbose >= level {
-            let clean: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-            (self.log.0)(&clean);
+            self.log.sentence(format, level, text);
         }
+    }
+
+    /// A job ended. Through ssh the client's own report says so.
+    fn log_job(&self, job: &EndedJob) {
+        let (verbose, format) = self.saying();
+        let is_stdio = self.settings.read().is_ok_and(|settings| settings.stdio);
+        if verbose > 0 || !is_stdio {
+            self.log.job(format, job);
+        }
+    }
+
+    fn saying(&self) -> (u8, LogFormat) {
+        self.settings.read().map_or((0, LogFormat::Text), |settings| (settings.verbose, settings.log))
     }
 }
 
@@ -277,28 +293,6 @@ pub struct Forget<'a>(&'a Daemon, [u8; 16], JobNo);
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
         self.0.forget_job(&self.1, self.2);
-    }
-}
-
-/// Where a daemon's log goes: one line at a time, without control characters.
-pub struct Log(Box<dyn Fn(&str) + Send + Sync>);
-
-impl Log {
-    /// Each line is given to this function.
-    pub fn to(tell: impl Fn(&str) + Send + Sync + 'static) -> Log {
-        Log(Box::new(tell))
-    }
-
-    /// Nothing is said.
-    #[must_use]
-    pub fn nowhere() -> Log {
-        Log::to(|_| ())
-    }
-}
-
-impl std::fmt::Debug for Log {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str("Log")
     }
 }
 
@@ -348,7 +342,7 @@ impl Bound {
         let identity = Arc::new(identity);
         let (guards, path_base) = (guards(&settings, home, own)?, path_base(&settings)?);
         let listener = Listener::bind(settings.listen, identity.clone())
-            .map_err(|error| Exit::of_io(&error).fail(format!("listen on {}", settings.listen), error))?;
+            .map_err(|error| Attempt::Listen.fail(format!("listen on {}", settings.listen), &error))?;
         let address = listener.local_addr().map_err(io("listen"))?;
         // Without it data goes over TCP, and clients are told so.
         let demultiplexer = Demultiplexer::bind(address);
@@ -504,6 +498,11 @@ impl Control {
         self.daemon.stop.signal();
     }
 
+    /// A line of whoever runs the daemon, in its log; `level` as `Daemon::log` has it.
+    pub fn say(&self, level: u8, text: &str) {
+        self.daemon.log(level, text);
+    }
+
     /// Takes over what can change while jobs run; sentences of what did and what needs a restart.
     pub fn reload(&self, new: Settings) -> Vec<String> {
         self.daemon.settings.write().map(|mut settings| settings.reload(new)).unwrap_or_default()
@@ -541,7 +540,7 @@ fn open_registry(settings: &Settings, home: &Home, log: &Log) -> Arc<Registry> {
     }
     Registry::open(home, |why| {
         if settings.verbose > 0 {
-            (log.0)(why);
+            log.sentence(settings.log, 1, why);
         }
     })
 }
@@ -589,7 +588,7 @@ fn path_base(settings: &Settings) -> Result<PathBase, Failure> {
         return Ok(PathBase::Free(home.into()));
     }
     let root = Dir::open(settings.root.as_os_str().as_encoded_bytes())
-        .map_err(|error| Exit::of_io(&error).fail(format!("open the root '{}'", settings.root.display()), error))?;
+        .map_err(|error| Attempt::Root.fail(format!("open the root '{}'", settings.root.display()), &error))?;
     Ok(PathBase::Root(root))
 }
 

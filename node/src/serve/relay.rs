@@ -26,6 +26,7 @@ use proto::wire::request::RelayRequest;
 
 use super::guest::{self, Guest, No, PATIENCE, no, path_base, permitted};
 use super::live::Relayed;
+use super::log::{EndedJob, JobFacts};
 use super::shares::Shares;
 use super::{CHUNK_BYTES, Daemon, history, relay_to};
 use crate::address::Address;
@@ -35,6 +36,7 @@ use crate::client::relay_limits::RelayLimits;
 use crate::client::ssh::LineSink;
 use crate::client::{self, Copy};
 use crate::event::{Events, JsonLines};
+use crate::identity::keys::fingerprint;
 use crate::identity::ticket::Delegation;
 use crate::identity::{Access, PublicKey, Rights};
 use crate::job::cancel::Cancel;
@@ -282,6 +284,8 @@ pub(super) fn relay(
     let lent = Lent { daemon, rights: &guest.rights, shares, cancel };
     let stall = lent.stall(request.stall);
     outlive(link, stall);
+    let (began, path) = (Instant::now(), in_words(sources, &to));
+    let peer = link.peer_addr().map_or_else(|| "a client".to_owned(), |addr| addr.to_string());
     std::thread::scope(|scope| {
         let pushed = scope.spawn(|| {
             let mut lines = JsonLines::to(Lines::new(to_client));
@@ -297,11 +301,12 @@ pub(super) fn relay(
                 layout,
                 choice: Choice { picks, ..choice },
                 piped: false,
+                without_receipt: false,
                 again: client::retry::Retries::default(),
                 registry: Arc::clone(&daemon.registry),
                 failed_disks: daemon.failed_disks.clone(),
                 on_ssh_line: LineSink::default(),
-                what: format!("{} -> {to}", sources.first().map(|path| report::show_path(path)).unwrap_or_default()),
+                what: path.clone(),
                 lent: Some(&lent),
                 cancel: Arc::clone(&guest.cancel),
                 program: None,
@@ -312,18 +317,13 @@ pub(super) fn relay(
                 None => client::session::push_from(&copy, &path_base, sources, &to, &targets, events),
             };
             let done = copy.again.until_done(stall, &mut events, push);
-            let on_failure = |failure: &Failure| {
-                daemon.log(0, &format!("a relay to {to}: {failure}"));
-                events.fail(failure);
-            };
-            done.inspect_err(on_failure).is_ok()
+            (done.inspect_err(|failure| _ = events.fail(failure)), copy.again.job())
         });
         // The client goes with the last line: what that says must be so by then.
-        let last = follow(link, &lines, &guest.cancel, request.unattended);
-        if pushed.join().unwrap_or(false)
-            && let Some(grant) = &guest.grant
-        {
-            daemon.tickets.spend(grant);
+        let (last, moved) = follow(link, &lines, &guest.cancel, request.unattended);
+        if let Ok((done, job)) = pushed.join() {
+            let facts = JobFacts { job, key: fingerprint(&guest.owner), peer, direction: "relays", path: path.clone() };
+            on_end(daemon, guest, &done, (facts, moved, began.elapsed()));
         }
         last.into_iter().for_each(|line| _ = tell(link, line));
     });
@@ -335,20 +335,42 @@ pub(super) fn relay(
     Ok(())
 }
 
+/// What is relayed where, short enough for a line.
+fn in_words(sources: &[Box<[u8]>], to: &Address) -> String {
+    format!("{} -> {to}", sources.first().map(|path| report::show_path(path)).unwrap_or_default())
+}
+
+/// It is over: the log says how, and a job that came to its end has spent its ticket.
+fn on_end(
+    daemon: &Daemon,
+    guest: &Guest,
+    done: &Result<Exit, Failure>,
+    (facts, moved, took): (JobFacts, (u64, u64), Duration),
+) {
+    let (exit, cause) = match done {
+        Ok(exit) => (*exit, None),
+        Err(failure) => (failure.exit, Some(failure.cause.as_str())),
+    };
+    daemon.log_job(&EndedJob::of(facts, moved, took, exit, cause));
+    if let (Ok(_), Some(grant)) = (done, &guest.grant) {
+        daemon.tickets.spend(grant);
+    }
+}
+
 fn tell(link: &mut Link, line: String) -> Result<(), LinkError> {
     say(link, &Frame::Event { line });
     link.flush_blocking(PATIENCE)
 }
 
-/// Tells the client each line but the last, which is given back. A client that is gone ends the job, unless that was wanted otherwise; its report
+/// Tells the client each line but the last, which is given back with the files and bytes that were moved. A client that is gone ends the job, unless that was wanted otherwise; its report
 /// stays here with the receipt.
 fn follow(
     link: &mut Link,
     lines: &std::sync::mpsc::Receiver<Vec<u8>>,
     cancel: &Cancel,
     unattended: bool,
-) -> Option<String> {
-    let (mut last, mut is_gone) = (None, false);
+) -> (Option<String>, (u64, u64)) {
+    let (mut last, mut is_gone, mut moved) = (None, false, (0, 0));
     loop {
         let line = lines.recv_timeout(LOOK);
         if !is_gone {
@@ -360,13 +382,14 @@ fn follow(
             Ok(line) => {
                 let line = String::from_utf8_lossy(&line).into_owned();
                 if report::ends_job(&line) {
+                    moved = report::moved_at_end(&line).unwrap_or(moved);
                     last = Some(line);
                 } else if !is_gone {
                     is_gone = tell(link, line).is_err();
                 }
             }
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return last.filter(|_| !is_gone),
+            Err(RecvTimeoutError::Disconnected) => return (last.filter(|_| !is_gone), moved),
         }
         if is_gone && !unattended {
             cancel.request(

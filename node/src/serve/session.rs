@@ -31,6 +31,7 @@ use sys::event::Event;
 use crate::client::session::{end_of, next_job};
 use crate::demultiplexer;
 use crate::identity::authorized::{self, Verdict};
+use crate::identity::keys::fingerprint;
 use crate::identity::ticket::{Grant, PROOF_LABEL};
 use crate::identity::{PublicKey, Rights};
 use crate::job::driver::{self, Job, Sync, Way};
@@ -46,6 +47,7 @@ use crate::job::udp::packet_bytes_of;
 use crate::link::Link;
 use crate::serve::guest::{Guest, No, PATIENCE, no, path_base, permitted, share, shares, told};
 use crate::serve::history;
+use crate::serve::log::{EndedJob, JobFacts};
 use crate::serve::relay::{self, Task, Wanted};
 use crate::serve::{Daemon, Forget};
 use text::exit::{Exit, Failure};
@@ -433,14 +435,16 @@ fn serve_job(
             return Ok(());
         }
     };
-    daemon.log(1, &format!("{peer}: a job begins ({:?})", open.direction));
+    daemon.log(1, &format!("{peer}: a job begins: {}", in_words(open, peer)));
     let verbose = daemon.settings.read().map_or(0, |settings| settings.verbose);
     let source = if let Way::Send(source) = &job.way { Some(source.clone()) } else { None };
     let record = history::begin(daemon, guest, open, (job.peer_key, peer));
+    let (facts, began, mut moved) = (facts(open, guest, peer), Instant::now(), (0, 0));
     let outcome = driver::run(job, &mut |status, notes| {
-        let tally = status.record.tally;
-        let moved = if source.is_some() { status.peer.0 } else { tally.moved };
-        record.set(|it| (it.bytes, it.files) = (moved, tally.files_done));
+        let tally = &status.record.tally;
+        moved = (tally.files_done, tally.bytes_done);
+        let of_wire = if source.is_some() { status.peer.0 } else { tally.moved };
+        record.set(|it| (it.bytes, it.files) = (of_wire, tally.files_done));
         status.said.iter().for_each(|it| daemon.log(0, &format!("{peer}: {it}")));
         if verbose > 1 {
             for note in notes {
@@ -463,17 +467,38 @@ fn serve_job(
             grant.ending.take_back();
         }
     }
-    let outcome = outcome?;
+    let is_stdio = daemon.settings.read().is_ok_and(|settings| settings.stdio);
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(failure) => {
+            daemon.log_job(&EndedJob::of(facts, moved, began.elapsed(), failure.exit, Some(&failure.cause)));
+            return if is_stdio { Err(failure) } else { Ok(()) };
+        }
+    };
     let tally = outcome.record.tally;
-    daemon.log(
-        1,
-        &format!("{peer}: done, {} files, {} bytes, {} failed", tally.files_done, tally.bytes_done, tally.failed),
-    );
+    let kinds = outcome.record.faults.iter().map(|(fault, _)| fault.kind);
+    let exit = match Exit::of_faults(kinds) {
+        Exit::Whole if outcome.receipt_missing.is_some() => Exit::NoReceipt,
+        exit => exit,
+    };
+    daemon.log_job(&EndedJob::of(facts, (tally.files_done, tally.bytes_done), began.elapsed(), exit, None));
     drop(count);
-    if daemon.settings.read().is_ok_and(|settings| settings.stdio) {
+    if is_stdio {
         daemon.stop.signal();
     }
     Ok(())
+}
+
+/// Whose job this is, for the log.
+fn facts(open: &Open, guest: &Guest, peer: &str) -> JobFacts {
+    let sends = open.direction == Direction::Pull;
+    JobFacts {
+        job: open.job,
+        key: fingerprint(&guest.owner),
+        peer: peer.to_owned(),
+        direction: end_of(sends),
+        path: first_path(open),
+    }
 }
 
 fn prepare(daemon: &Daemon, guest: &Guest, open: &Open, picks: Option<Arc<IncludeList>>) -> Result<Prepared, No> {
@@ -568,10 +593,15 @@ fn job<'a>(
 
 /// What a client does here, short enough for a line.
 fn in_words(open: &Open, peer: &str) -> String {
+    match open.direction {
+        Direction::Push => format!("{peer} -> {}", first_path(open)),
+        Direction::Pull => format!("{} -> {peer}", first_path(open)),
+    }
+}
+
+/// The first of a job's paths, and how many more there are.
+fn first_path(open: &Open) -> String {
     let first = open.paths.first().map(|path| crate::report::show_path(path)).unwrap_or_default();
     let more = if open.paths.len() > 1 { format!(" and {} more", open.paths.len() - 1) } else { String::new() };
-    match open.direction {
-        Direction::Push => format!("{peer} -> {first}{more}"),
-        Direction::Pull => format!("{first}{more} -> {peer}"),
-    }
+    format!("{first}{more}")
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use proto::negotiate::Driver;
 
+use super::log::LogFormat;
 use super::relay_to::{self, RelayWord};
 use crate::address::PORT_DEFAULT;
 use crate::identity::ticket::Uses;
@@ -72,6 +73,8 @@ pub struct Settings {
     pub stdio: bool,
     /// How much to say.
     pub verbose: u8,
+    /// And in which form.
+    pub log: LogFormat,
 }
 
 impl Settings {
@@ -97,6 +100,7 @@ impl Settings {
             driver: None,
             stdio: false,
             verbose: 0,
+            log: LogFormat::Text,
         }
     }
 
@@ -139,6 +143,7 @@ impl Settings {
             ("workers", self.workers != new.workers),
             ("user", self.user != new.user),
             ("privileged", self.privileged != new.privileged),
+            ("log", self.log != new.log),
         ] {
             if differs {
                 said.push(format!("{key} has changed in the config file; that needs a restart, the old value stays"));

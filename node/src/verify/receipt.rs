@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use proto::receipt::{EntryLine, RECEIPT_LINE_BYTES_MAX, Reading, ReceiptError, Sealed, Taken, signed_message};
 
 use crate::identity::keys;
+use text::attempt::Attempt;
 use text::exit::{Exit, Failure};
 
 /// A receipt that holds.
@@ -28,10 +29,7 @@ impl Paper {
     /// # Errors
     /// It cannot be read; it is no receipt; anything in it does not hold.
     pub fn open(path: &Path) -> Result<Self, Failure> {
-        let file = File::open(path).map_err(|error| {
-            let failure = Exit::of_io(&error).fail(what(path), &error);
-            failure.next("give the path of a receipt, as the end of `longhaul cp` named it")
-        })?;
+        let file = File::open(path).map_err(|error| Attempt::Receipt.fail(what(path), &error))?;
         let sealed = pass(path, &file, |_| true)?.expect("a pass that is not stopped reads to the end");
         let paper = Self { path: path.to_owned(), file, sealed };
         let message = signed_message(&sealed.body);
@@ -76,7 +74,7 @@ impl Paper {
     /// # Errors
     /// It cannot be read any more, or is another one than it was.
     pub fn entries(&mut self, take: impl FnMut(Box<EntryLine>) -> bool) -> Result<(), Failure> {
-        self.file.rewind().map_err(|error| Exit::of_io(&error).fail(what(&self.path), &error))?;
+        self.file.rewind().map_err(|error| Attempt::Receipt.fail(what(&self.path), &error))?;
         match pass(&self.path, &self.file, take)? {
             Some(sealed) if sealed != self.sealed => Err(broken(&self.path, "it changed while it was read")),
             _ => Ok(()),
@@ -98,7 +96,7 @@ fn pass(path: &Path, file: &File, mut take: impl FnMut(Box<EntryLine>) -> bool) 
     let mut lines = BufReader::with_capacity(256 << 10, file);
     let mut line = Vec::new();
     for number in 1_u64.. {
-        let read = next_line(&mut lines, &mut line).map_err(|error| Exit::of_io(&error).fail(what(path), &error))?;
+        let read = next_line(&mut lines, &mut line).map_err(|error| Attempt::Receipt.fail(what(path), &error))?;
         if !read {
             break;
         }

@@ -88,6 +88,13 @@ impl Sender {
         self.scan_ended && self.items.is_empty()
     }
 
+    /// The largest file that is being sent: a range of it was handed out.
+    #[must_use]
+    pub fn largest_open(&self) -> Option<&Arc<Entry>> {
+        let open = self.items.values().filter(|item| item.flying > 0 && item.entry.is_file());
+        open.map(|item| &item.entry).max_by_key(|entry| entry.bytes())
+    }
+
     /// Entries unresolved and chunks outstanding, for the watchdog's sentence.
     #[must_use]
     pub fn open_counts(&self) -> (usize, usize) {

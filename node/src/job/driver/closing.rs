@@ -22,6 +22,7 @@ use super::{End, JobDriver, read_clock};
 use crate::identity::keys;
 use crate::identity::ticket::Ending;
 use text::exit::{Exit, Failure};
+use text::refused;
 
 impl JobDriver<'_, '_> {
     /// The end of a job: the receiver signs first, the sender answers, both say farewell.
@@ -180,7 +181,7 @@ impl JobDriver<'_, '_> {
     pub(super) fn stopped(&mut self, stop: Stop) -> Failure {
         match stop {
             Stop::Breach(breach) => self.breach(breach),
-            Stop::Refused { code, detail } => Exit::of_wire_code(code).fail("go on with the job", detail),
+            Stop::Refused { code, detail } => refused::failure(code, "go on with the job", detail),
             Stop::Fault { step, errno } => {
                 let error = io::Error::from_raw_os_error(errno);
                 self.refuse(Refusal::Internal.code(), step);

@@ -65,6 +65,12 @@ impl End {
             End::Recv(end) => end.rails_up(),
         }
     }
+    pub(super) fn largest_open(&self) -> Option<&[u8]> {
+        match self {
+            End::Send(end) => end.largest_open(),
+            End::Recv(end) => end.largest_open(),
+        }
+    }
     pub(super) fn open_text(&self) -> String {
         match self {
             End::Send(end) => {

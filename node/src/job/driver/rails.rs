@@ -22,7 +22,7 @@ use proto::session::settings::least_cap;
 use proto::wire::control::Frame;
 
 use super::transport::Auto;
-use super::{End, JobDriver};
+use super::{End, JobDriver, NO_RAIL};
 use crate::job::rails::{Arrival, Ask, Carrier};
 use crate::job::udp::{self, Sizes};
 use text::exit::{Exit, Failure};
@@ -171,7 +171,7 @@ impl JobDriver<'_, '_> {
         match failed.next {
             Next::Others => {}
             Next::Lost if !self.is_unheard() => {
-                return Err(self.lost(&format!("no rail could be connected: {error}")));
+                return Err(self.lost(&format!("{NO_RAIL}: {}", text::attempt::said(error))));
             }
             // Where nothing is heard, it is asked for in a while and not at once.
             Next::Lost | Next::Again => self.out.notes.push(format!("rail {rail} could not be connected: {error}")),

@@ -112,7 +112,10 @@ impl JobDriver<'_, '_> {
         let (rails, paths) = (self.end.rails_up(), self.path_shares());
         let is_silent = self.is_open() && self.is_unheard();
         let (heard, until) = (self.reconnect.heard(), self.stall.until());
+        let largest = self.end.largest_open().map(<[u8]>::to_vec);
         let status = Status {
+            largest: largest.as_deref(),
+            cap_bps: self.job.plan.rate_bps,
             record: self.end.record(),
             peer: self.peer,
             own: &own,

@@ -15,6 +15,7 @@ use engine::tree::source::{LinuxSource, Root};
 use engine::tree::volumes::Gone;
 use sys::fs::{Dir, Kind};
 
+use text::attempt::Attempt;
 use text::exit::{Exit, Failure};
 
 /// Where paths begin.
@@ -128,6 +129,9 @@ pub fn means_folder(path: &[u8]) -> bool {
     path.ends_with(b"/") || split(path).1.is_empty()
 }
 
+/// A folder that every process has and that no entry of a job can stand in.
+const NOWHERE: &[u8] = b"/proc/self/fdinfo";
+
 /// What sources are called at the destination.
 #[derive(Debug, Clone, Copy)]
 pub enum Called<'a> {
@@ -165,14 +169,8 @@ pub(super) fn some_source(
     }
     for path in paths {
         let failed = |error: io::Error| {
-            let exit = match error.kind() {
-                io::ErrorKind::NotFound => Exit::Vanished,
-                // `file/.`, or a path through a file: the user means something else.
-                io::ErrorKind::NotADirectory => Exit::Usage,
-                _ => Exit::of_io(&error),
-            };
             let what = format!("read the source '{}'", show(path));
-            through_links(path_base, &what, &error).unwrap_or_else(|| exit.fail(what, error))
+            through_links(path_base, &what, &error).unwrap_or_else(|| Attempt::Source.fail(what, &error))
         };
         let (folder, mut name) = split(path);
         let mut parent = path_base.open(folder).map_err(failed)?;
@@ -242,13 +240,11 @@ impl Target {
     }
 }
 
-/// One folder as the destination, or the name of the one source's copy.
+/// One folder as the destination, or the name of the one source's copy. Folders that are missing above either are made.
 pub(super) fn one_target(path_base: &PathBase, path: &[u8], into_folder: bool, dry: bool) -> Result<Target, Failure> {
     let failed = |error: io::Error| {
-        let is_file = error.kind() == io::ErrorKind::NotADirectory;
-        let exit = if is_file { Exit::Usage } else { Exit::of_io(&error) };
         let what = format!("open the destination '{}'", show(path));
-        through_links(path_base, &what, &error).unwrap_or_else(|| exit.fail(what, error))
+        through_links(path_base, &what, &error).unwrap_or_else(|| Attempt::Destination.fail(what, &error))
     };
     let path_is_folder = match path_base.open(path) {
         Ok(base) if into_folder => return Ok(Target::one(base, b"", false)),
@@ -257,21 +253,20 @@ pub(super) fn one_target(path_base: &PathBase, path: &[u8], into_folder: bool, d
         Err(error) if error.kind() == io::ErrorKind::NotADirectory && !into_folder => false,
         Err(error) => return Err(failed(error)),
     };
-    if path_is_folder && dry {
-        // Nothing is there and nothing is to be made: a folder in which no name of ours can stand serves for looking.
-        let base = Dir::open(b"/proc/self/fdinfo").map_err(failed)?;
-        return Ok(Target::one(base, b"", true));
-    }
-    if path_is_folder {
-        path_base.make(path).map_err(failed)?;
-        let base = path_base.open(path).map_err(failed)?;
-        return Ok(Target::one(base, b"", false));
-    }
-    let (folder, name) = split(path);
-    if name.is_empty() {
+    let (folder, name) = if path_is_folder { (path, &b""[..]) } else { split(path) };
+    if !path_is_folder && name.is_empty() {
         return Err(failed(io::ErrorKind::NotFound.into()));
     }
-    let base = path_base.open(folder).map_err(failed)?;
+    let base = match path_base.open(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && dry => {
+            // Nothing is there and nothing is to be made: a folder in which no name of ours can stand serves for looking.
+            return Ok(Target::one(Dir::open(NOWHERE).map_err(failed)?, name, true));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            path_base.make(folder).and_then(|()| path_base.open(folder)).map_err(failed)?
+        }
+        opened => opened.map_err(failed)?,
+    };
     if base.stat(name).is_ok_and(|stat| stat.kind == Kind::Link) && matches!(path_base, PathBase::Root(_)) {
         let cause = "a link stands there, and nothing is written through links below a daemon's root";
         return Err(Exit::Refused.fail(format!("open the destination '{}'", show(path)), cause));

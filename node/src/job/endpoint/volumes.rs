@@ -150,7 +150,7 @@ pub fn target(
             }
             Err(error) => {
                 let is_dying = error.raw_os_error().is_some_and(is_dying);
-                let failure = Exit::of_io(&error).fail(what(), &error);
+                let failure = Exit::of_io(&error).fail(what(), text::attempt::said(&error));
                 if !is_dying {
                     return Err(failure.next("mount it, or leave it out; a volume is a folder that is there"));
                 }

@@ -1,0 +1,413 @@
+//! What users are told when they mistype, name a wrong place, or meet a host that does not let them: the real binary, mistake by mistake.
+//!
+//! For: the exit code, a word of the cause and a word of the next step of each mistake at each place where it can be made; and the words that
+//! must not be there, since they speak of another cause.
+//! In and out: a folder, two daemons and a stand-in for ssh in; the table below, run line by line.
+//! Absent on purpose: how each option is read (src/args_tests.rs), copies that go well.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+/// Whoever suspects the disk must have seen one fail; whoever speaks of resuming must have begun.
+const DISK: &[&str] = &["dmesg", "disk's health"];
+const SOURCE: &[&str] = &["check the source's path", "dmesg"];
+const RESUMES: &[&str] = &["it resumes", "dmesg"];
+const SERVE: &[&str] = &["longhaul serve", "dmesg"];
+const KEYS: &[&str] = &["authorize", "cross-device", "dmesg"];
+
+/// Place, command line, exit code, a word of the cause, a word of the next step, words that must not be there.
+type Row = (&'static str, &'static str, i32, &'static str, &'static str, &'static [&'static str]);
+
+/// `{url}`, `{ro}`, `{wo}`: daemons' addresses with tickets. `{host}`: one without its ticket. `{taken}`: an address that something else has.
+/// `{free}`: one that nothing has. `{ssh-NAME}`: a stand-in for ssh. `{self}`: the program.
+const TABLE: &[Row] = &[
+    ("local", "cp missing dst", 5, "No such file", "check the source's path", DISK),
+    ("local", "cp f/x dst", 2, "Not a directory", "name the file itself", SOURCE),
+    ("local", "cp src isfile", 2, "it is a file", "remove the file", DISK),
+    ("local", "cp f isfile/x", 2, "Not a directory", "a file stands where a folder is needed", SOURCE),
+    ("local", "cp f isfile/", 2, "Not a directory", "name another destination", SOURCE),
+    ("local", "cp f f", 2, "both the source and the destination", "that is not the source", DISK),
+    ("local", "cp src src/sub", 3, "destination of this very job", "read the list", DISK),
+    ("local", "cp f", 2, "values required", "--help", RESUMES),
+    ("local", "cp f s3://bucket/x", 2, "scheme is unknown", "object stores", RESUMES),
+    ("local", "cp f sftp://h/x", 2, "scheme is unknown", "[user@]host:path", RESUMES),
+    ("local", "cp rsync://h/x f", 2, "scheme is unknown", "through ssh", RESUMES),
+    ("local", "cp http://h/x f", 2, "scheme is unknown", "curl URL |", RESUMES),
+    ("local", "cp f longhaul://h:99999/x", 2, "port is no number", "help addresses", RESUMES),
+    ("local", "cp -z f dst", 2, "no option -z", "no compression", &["to pass"]),
+    ("local", "cp -az f dst", 2, "no option -z", "no compression", &["to pass"]),
+    ("local", "cp --bwlimit=10 f dst", 2, "no option --bwlimit", "--rate 100MB/s", &["to pass"]),
+    ("local", "cp --delete src dst", 2, "no option --delete", "longhaul sync --delete", &["to pass"]),
+    ("local", "cp --exlude x src dst", 2, "no option --exlude", "did you mean --exclude", &["to pass"]),
+    ("local", "cp --frobnicate src dst", 2, "no option --frobnicate", "--help", &["to pass"]),
+    ("local", "cp --progress f dst", 2, "'f'", "auto, none or seconds", &["to pass"]),
+    ("local", "cp -q -v f dst", 2, "cannot be used with", "--help", RESUMES),
+    ("local", "cp --rate 10Gb f dst", 2, "unit 'Gb'", "for example 10Gbit", RESUMES),
+    ("local", "cp --path 127.0.0.9 f dst", 2, "both ends are this host", "leave out --path", RESUMES),
+    ("local", "cp --policy fixed f dst", 2, "need --rate", "--rate 1Gbit", RESUMES),
+    ("local", "cp --exclude-from missing src dst", 2, "No such file", "file that the option names", SOURCE),
+    ("local", "cp --files-from src src dst", 2, "Is a directory", "name a file", DISK),
+    ("local", "cp --ticket-file missing f longhaul://@h/x", 2, "No such file", "file that the option names", SOURCE),
+    (
+        "local",
+        "cp --receipt isfile/r f dst",
+        41,
+        "a file stands|Not a directory|File exists",
+        "nothing was moved",
+        DISK,
+    ),
+    ("local", "cp --stripe file src no0 no1", 5, "No such file", "a volume is a folder", SOURCE),
+    ("local", "cp f {host}x h:y dst", 2, "different hosts", "a command of its own", RESUMES),
+    ("local", "sync f dst", 2, "source is a file", "longhaul cp f dst", RESUMES),
+    ("local", "sync src", 2, "values required", "--help", RESUMES),
+    ("local", "copy f dst", 2, "unrecognized", "'cp'", RESUMES),
+    ("local", "verify missing", 5, "No such file", "named as its receipt", SOURCE),
+    ("local", "verify src", 2, "Is a directory", "verify RECEIPT PATH", DISK),
+    ("local", "verify f", 2, "not a receipt", "named as its receipt", DISK),
+    ("local", "key trust h:1 abc", 2, "longhaul-ed25519 is missing", "key show", RESUMES),
+    ("local", "job stop nothing", 5, "none that runs", "job list", SOURCE),
+    ("daemon", "serve", 2, "no folder to serve", "--root", DISK),
+    ("daemon", "serve --root missing --listen 127.0.0.1:0", 2, "No such file", "mkdir", SOURCE),
+    ("daemon", "serve --root f --listen 127.0.0.1:0", 2, "Not a directory", "name a folder with --root", DISK),
+    ("daemon", "serve --config missing.toml", 2, "No such file", "--config", SOURCE),
+    ("daemon", "serve --config src", 2, "s a directory", "config file itself", DISK),
+    ("daemon", "serve --root src --listen {taken}", 2, "in use", "choose another port with --listen", DISK),
+    ("daemon", "serve --root src --listen 192.0.2.1:5740", 2, "Cannot assign", "ip address", SERVE),
+    ("daemon", "serve --root src --log xml", 2, "'xml'", "text or json", DISK),
+    ("daemon", "cp f longhaul://{free}/x", 10, "refused", "longhaul serve", RESUMES),
+    ("daemon", "cp f longhaul://nohost.invalid/x", 10, "no such host", "check the address", RESUMES),
+    ("daemon", "cp f longhaul://{taken}/x", 10, "TLS", "listens at that port", RESUMES),
+    ("daemon", "cp f {host}x", 11, "key is not known", "longhaul key trust", RESUMES),
+    ("daemon", "cp f longhaul://AAAA@{free}/x", 2, "ticket is damaged", "serve --ticket", &["AAAA"]),
+    ("daemon", "cp f {spent}x", 12, "ticket", "ask for a new ticket", &["authorize", "dmesg"]),
+    ("daemon", "cp {url}missing dst", 5, "no such file", "path at the other end", SOURCE),
+    ("daemon", "cp {url}../x dst", 12, "leads out of the folder", "below the folder that is served", KEYS),
+    ("daemon", "cp f {url}../x", 12, "leads out of the folder", "below the folder that is served", KEYS),
+    ("daemon", "cp f {url}isfile/x", 2, "not a folder", "a file stands where a folder is needed", SOURCE),
+    ("daemon", "cp f {ro}x", 12, "may only read", "without --ro", &["outside the root", "dmesg"]),
+    ("daemon", "cp {wo}isfile dst", 12, "may only write", "without --wo", &["outside the root", "dmesg"]),
+    ("daemon", "cp --integrity-only f {url}x", 14, "payload in clear", "leave out --integrity-only", RESUMES),
+    ("daemon", "cp --path 127.0.0.77 f {url}x", 10, "127.0.0.77", "--path", RESUMES),
+    ("ssh", "cp --ssh {ssh-denied} f h:x", 10, "me@h: Permission denied", "log in by hand", SERVE),
+    ("ssh", "cp --ssh {ssh-unknown} f h:x", 10, "Host key verification failed", "fingerprint", SERVE),
+    ("ssh", "cp --ssh {ssh-unresolved} f h:x", 10, "does not find the host", "ssh -G h", SERVE),
+    ("ssh", "cp --ssh {ssh-closed} f h:x", 10, "no ssh server", "sshd runs there", SERVE),
+    ("ssh", "cp --ssh {ssh-nologin} f h:x", 10, "not available", "ssh h longhaul --version", SERVE),
+    ("ssh", "cp --ssh nosuchssh f h:x", 10, "no program 'nosuchssh'", "install ssh", SERVE),
+    (
+        "ssh",
+        "cp --ssh {ssh-works} --remote-binary /no/longhaul f h:x",
+        10,
+        "not there",
+        "leave --remote-binary out",
+        SERVE,
+    ),
+    (
+        "ssh",
+        "cp --ssh {ssh-works} --remote-binary {self} h:/no/such/file dst",
+        5,
+        "no such file",
+        "path at the other end",
+        SOURCE,
+    ),
+    (
+        "ssh",
+        "cp --ssh {ssh-works} --remote-binary {self} f h:{there}/isfile/x",
+        2,
+        "not a folder",
+        "a file stands where",
+        SOURCE,
+    ),
+];
+
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+struct Daemon {
+    child: Child,
+    url: String,
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The program, as a user of this folder runs it.
+fn longhaul(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+    command.current_dir(folder).env("LONGHAUL_HOME", folder.join("home")).env_remove("LONGHAUL_TICKET");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn daemon(folder: &Path, options: &[&str]) -> Daemon {
+    let mut command = longhaul(folder);
+    command.env("LONGHAUL_HOME", folder.join("home-there"));
+    let mut child =
+        command.args(["serve", "--listen", "127.0.0.1:0", "--root", "there"]).args(options).spawn().unwrap();
+    let url = BufReader::new(child.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+    Daemon { child, url }
+}
+
+/// What a user of the folder has: files, a tree, programs that stand in for ssh.
+fn folder(name: &str) -> Folder {
+    let path = std::env::temp_dir().join(format!("longhaul-messages-{}-{name}", std::process::id()));
+    for below in ["src/sub", "there"] {
+        std::fs::create_dir_all(path.join(below)).unwrap();
+    }
+    for file in ["f", "isfile", "src/a", "there/isfile"] {
+        std::fs::write(path.join(file), "some text\n").unwrap();
+    }
+    for (name, body) in [
+        (
+            "denied",
+            "echo 'Identity file k not accessible: No such file or directory.' >&2; echo 'me@h: Permission denied (publickey).' >&2; exit 255",
+        ),
+        ("unknown", "echo 'Host key verification failed.' >&2; exit 255"),
+        ("unresolved", "echo 'ssh: Could not resolve hostname h: Name or service not known' >&2; exit 255"),
+        ("closed", "echo 'ssh: connect to host h port 22: Connection refused' >&2; exit 255"),
+        ("nologin", "echo 'This account is currently not available.'; exit 1"),
+        ("works", "[ \"$1\" = -G ] && { echo hostname 127.0.0.1; exit; }\nfor last; do :; done; exec sh -c \"$last\""),
+    ] {
+        let place = path.join(format!("ssh-{name}"));
+        std::fs::write(&place, format!("#!/bin/sh\n{body}\n")).unwrap();
+        std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    Folder(path)
+}
+
+/// A server of something else.
+fn other_server() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.read(&mut [0; 512]);
+            let _ = stream.write_all(b"HTTP/1.0 400 Bad Request\r\n\r\n");
+        }
+    });
+    at
+}
+
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+fn host_of(url: &str) -> String {
+    format!("longhaul://{}", url.rsplit('@').next().unwrap())
+}
+
+fn said(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    text(&output.stdout) + &text(&output.stderr)
+}
+
+/// What is wrong with what this row's command said; `None`: nothing.
+fn wrong(row: &Row, output: &Output) -> Option<String> {
+    let (place, line, exit, cause, next, not) = row;
+    let text = said(output);
+    let mut faults = Vec::new();
+    if output.status.code() != Some(*exit) {
+        faults.push(format!("exit code {:?}, not {exit}", output.status.code()));
+    }
+    if !cause.split('|').any(|cause| text.contains(cause)) {
+        faults.push(format!("no word of the cause: {cause}"));
+    }
+    if !text.contains(next) {
+        faults.push(format!("no word of the next step: {next}"));
+    }
+    let never = ["os error", "panicked", "Broken pipe", "cross-device", "report it"];
+    faults
+        .extend(not.iter().chain(&never).filter(|word| text.contains(**word)).map(|word| format!("it says '{word}'")));
+    (!faults.is_empty()).then(|| {
+        format!("{place}: longhaul {line}\n    {}\n    {}", faults.join("; "), text.trim().replace('\n', "\n    "))
+    })
+}
+
+#[test]
+fn every_mistake_has_its_exit_code_its_cause_and_its_own_next_step() {
+    assert!(TABLE.len() >= 40);
+    let folder = folder("table");
+    let at = folder.0.as_path();
+    let open = daemon(at, &["--ticket"]);
+    let (ro, wo, once) =
+        (daemon(at, &["--ticket", "--ro"]), daemon(at, &["--ticket", "--wo"]), daemon(at, &["--ticket=once"]));
+    let spend = longhaul(at).args(["cp", "f", &format!("{}spent", once.url)]).output().unwrap();
+    assert!(spend.status.success(), "{}", said(&spend));
+    let (taken, free) = (other_server(), free_address());
+    let mut names = vec![
+        ("{url}".to_owned(), open.url.clone()),
+        ("{ro}".to_owned(), ro.url.clone()),
+        ("{wo}".to_owned(), wo.url.clone()),
+        ("{spent}".to_owned(), once.url.clone()),
+        ("{host}".to_owned(), host_of(&open.url)),
+        ("{taken}".to_owned(), taken),
+        ("{free}".to_owned(), free),
+        ("{self}".to_owned(), env!("CARGO_BIN_EXE_longhaul").to_owned()),
+        ("{there}".to_owned(), at.join("there").display().to_string()),
+    ];
+    for name in ["denied", "unknown", "unresolved", "closed", "nologin", "works"] {
+        names.push((format!("{{ssh-{name}}}"), at.join(format!("ssh-{name}")).display().to_string()));
+    }
+    let mut all = Vec::new();
+    for row in TABLE {
+        let line = names.iter().fold(row.1.to_owned(), |line, (name, value)| line.replace(name, value));
+        let output = longhaul(at).args(line.split(' ')).output().unwrap();
+        all.extend(wrong(row, &output));
+        let _ = std::fs::remove_file(at.join("dst"));
+    }
+    drop((open, ro, wo, once));
+    assert!(all.is_empty(), "{} of {} messages are wrong:\n  {}", all.len(), TABLE.len(), all.join("\n  "));
+}
+
+#[test]
+fn folders_that_are_missing_above_a_destination_are_made_with_and_without_a_slash() {
+    let folder = folder("parents");
+    let at = folder.0.as_path();
+    let open = daemon(at, &["--ticket"]);
+    let run = |words: &[&str]| {
+        let output = longhaul(at).arg("cp").args(words).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", said(&output));
+    };
+    run(&["-n", "f", "new/a/b"]);
+    assert!(!at.join("new").exists(), "a dry run makes nothing");
+    for (to, stands) in [("new/a/b", "new/a/b"), ("new/c/d/", "new/c/d/f")] {
+        run(&["f", to]);
+        assert!(at.join(stands).is_file(), "{stands}");
+        run(&["f", &format!("{}{to}", open.url)]);
+        assert!(at.join("there").join(stands).is_file(), "{stands} at the daemon");
+    }
+    run(&[&format!("{}isfile", open.url), "new/e/f"]);
+    assert!(at.join("new/e/f").is_file());
+}
+
+#[test]
+fn a_local_copy_needs_no_key_folder_and_a_remote_one_says_which() {
+    let folder = folder("home");
+    let at = folder.0.as_path();
+    let open = daemon(at, &["--ticket"]);
+    for (name, home) in [("unset", None), ("empty", Some("")), ("not-there", Some("/proc/1/nobody"))] {
+        let run = |words: &[&str]| {
+            let mut command = longhaul(at);
+            command.env_remove("LONGHAUL_HOME").env_remove("HOME").envs(home.map(|home| ("HOME", home)));
+            command.env("TMPDIR", at.join("there")).args(words).output().unwrap()
+        };
+        let local = run(&["cp", "f", name]);
+        assert!(local.status.success() && at.join(name).is_file(), "{name}: {}", said(&local));
+        assert!(!said(&local).contains("receipt"), "{name}: {}", said(&local));
+        let far = run(&["cp", "f", &format!("{}{name}", open.url)]);
+        let text = said(&far);
+        assert!(
+            !far.status.success() && text.contains("LONGHAUL_HOME") || text.contains("key folder"),
+            "{name}: {text}"
+        );
+    }
+    let left = std::fs::read_dir(at.join("there")).unwrap().flatten().filter(|it| it.file_name() != "isfile").count();
+    assert_eq!(left, 0, "nothing is left in TMPDIR");
+}
+
+#[test]
+fn whoever_reads_only_the_first_line_is_no_failure() {
+    let folder = folder("pipe");
+    for words in [&["key", "show"][..], &["job", "list"], &["help", "exit-codes"]] {
+        let mut command = longhaul(&folder.0);
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = command.args(words).stdout(writer).output().unwrap();
+        assert_eq!((output.status.code(), said(&output)), (Some(0), String::new()), "{words:?}");
+    }
+}
+
+#[test]
+fn a_daemon_says_of_each_ended_job_one_line_in_the_form_that_is_wanted() {
+    let folder = folder("log");
+    let at = folder.0.as_path();
+    for (form, options) in [("text", &["--ticket"][..]), ("json", &["--ticket", "--log", "json", "-v"])] {
+        let mut open = daemon(at, options);
+        let log = open.child.stderr.take().unwrap();
+        let run = |words: &[&str]| longhaul(at).arg("cp").args(words).output().unwrap().status.code();
+        assert_eq!(run(&["f", &format!("{}in/{form}", open.url)]), Some(0));
+        assert_eq!(run(&[&format!("{}in/{form}", open.url), "back"]), Some(0));
+        open.child.kill().unwrap();
+        let all = std::io::read_to_string(log).unwrap();
+        let jobs: Vec<&str> = all.lines().filter(|line| line.contains("outcome")).collect();
+        assert_eq!(jobs.len(), 2, "{all}");
+        assert!(!all.contains("Landlock {") && !all.contains("holds:"), "no structs: {all}");
+        for (line, direction) in jobs.iter().zip(["receives", "sends"]) {
+            match form {
+                "text" => {
+                    let words = [
+                        "Z info job=",
+                        " key=lh:",
+                        " peer=127.0.0.1:",
+                        direction,
+                        "path=in/text",
+                        "bytes=10",
+                        "seconds=",
+                        "outcome=whole",
+                    ];
+                    assert!(words.iter().all(|word| line.contains(word)), "{line}");
+                }
+                _ => {
+                    assert!(all.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()), "{all}");
+                    let job: serde_json::Value = serde_json::from_str(line).unwrap();
+                    assert_eq!(
+                        (&job["event"], &job["bytes"], &job["path"]),
+                        (&"job".into(), &10.into(), &"in/json".into())
+                    );
+                    assert!(job["time"].as_str().is_some_and(|time| time.ends_with('Z')), "{line}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn habits_of_rsync_are_accepted_with_one_note_and_topics_have_pages() {
+    let folder = folder("habits");
+    let output = longhaul(&folder.0).args(["cp", "-avP", "src", "dst"]).output().unwrap();
+    let text = said(&output);
+    assert!(output.status.success() && text.matches("from-rsync").count() == 1, "{text}");
+    let quiet = longhaul(&folder.0).args(["cp", "-q", "-r", "src", "dst2"]).output().unwrap();
+    assert_eq!((quiet.status.code(), said(&quiet)), (Some(0), String::new()));
+    for (topic, word) in
+        [("exit-codes", "24  in_use"), ("addresses", "longhaul://TICKET@host:port/path"), ("from-rsync", "--bwlimit")]
+    {
+        let page = longhaul(&folder.0).args(["help", topic]).output().unwrap();
+        assert!(page.status.success() && said(&page).contains(word), "{topic}: {}", said(&page));
+        assert!(said(&longhaul(&folder.0).arg("--help").output().unwrap()).contains(topic), "{topic}");
+    }
+}
+
+#[test]
+fn a_copy_says_three_lines_and_not_more_than_four() {
+    let folder = folder("lines");
+    let at = folder.0.as_path();
+    let open = daemon(at, &["--ticket"]);
+    for words in [
+        ["src".to_owned(), "dst".to_owned()],
+        ["src".to_owned(), format!("{}dst", open.url)],
+        [format!("{}dst", open.url), "back".to_owned()],
+    ] {
+        let output = longhaul(at).arg("cp").args(&words).output().unwrap();
+        let text = said(&output);
+        assert!(output.status.success() && (3..=4).contains(&text.lines().count()), "{text}");
+        assert!(
+            text.starts_with("copied ") && text.contains("too short to tell") && text.contains("  receipt     "),
+            "{text}"
+        );
+    }
+    assert!(TcpStream::connect(host_of(&open.url).trim_start_matches("longhaul://").trim_end_matches('/')).is_ok());
+}
