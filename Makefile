@@ -20,6 +20,13 @@ build: ## the static binary, target/longhaul, stripped; its debug information is
 	$(STATIC) cargo build --release --locked --target $(HOST) -p longhaul-cli
 	@dist/strip.sh $(BIN) target/longhaul
 
+.PHONY: release release-test
+release: ## all files of a release, in target/release-VERSION: tarball, .deb, .rpm, image, wheel, SBOM, sums (BINARY=path: of this one; RELEASE_KEY=path: signed)
+	dist/release/release.py
+
+release-test: ## those files on system roots made on the spot: installed, used, upgraded in mid-job, removed (root; BINARY=path; three minutes)
+	lab/release.sh
+
 book: ## the book (docs/book) as HTML in target/book, its links checked, where mdbook is installed
 	docs/book/build.py
 

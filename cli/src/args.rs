@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -42,9 +43,18 @@ pub const LISTEN_DEFAULT: &str = "0.0.0.0:5740";
 /// Seconds without progress after which a job ends with an error.
 pub const STALL_DEFAULT: &str = "5min";
 
+/// What `--version` says after the name: `0.1.0 (commit abcdef123456, 2026-11-25, protocol 10)`. Commit and date are of build.rs.
+pub fn version() -> &'static str {
+    static LINE: OnceLock<String> = OnceLock::new();
+    LINE.get_or_init(|| {
+        let (commit, date) = (env!("LONGHAUL_COMMIT"), env!("LONGHAUL_DATE"));
+        format!("{} (commit {commit}, {date}, protocol {})", env!("CARGO_PKG_VERSION"), proto::VERSION)
+    })
+}
+
 /// Moves big data between Linux hosts at the speed of the hardware: sealed, verified, resumable.
 #[derive(Debug, Parser)]
-#[command(name = "longhaul", version, propagate_version = true, disable_help_subcommand = false, max_term_width = 110, after_help = topics::TOPICS)]
+#[command(name = "longhaul", version = version(), propagate_version = true, disable_help_subcommand = false, max_term_width = 110, after_help = topics::TOPICS)]
 pub struct Arguments {
     /// `cp`, `sync`, `serve`, …
     #[command(subcommand)]

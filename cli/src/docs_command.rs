@@ -46,8 +46,9 @@ fn page(folder: &Path, command: &clap::Command, written: &mut Vec<PathBuf>) -> s
     let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
     let path = folder.join(format!("{name}.1"));
     let mut bytes = Vec::new();
-    // No date and no version in the header line: the page of a version is the same whenever it is made.
-    clap_mangen::Man::new(command.clone()).title(name.to_uppercase()).manual("Longhaul manual").render(&mut bytes)?;
+    // No date and no commit: the page of a version is the same whenever it is made.
+    let command = command.clone().version(env!("CARGO_PKG_VERSION"));
+    clap_mangen::Man::new(command).title(name.to_uppercase()).manual("Longhaul manual").render(&mut bytes)?;
     exit_status(&mut bytes)?;
     std::fs::write(&path, bytes)?;
     written.push(path);
@@ -106,6 +107,7 @@ mod tests {
         for line in ["What DST means", "(for x/folder write x/)"] {
             assert!(cp.contains(line), "the table of destinations: {line}");
         }
+        assert!(!cp.contains("(commit "), "a page does not change with each commit");
         for line in TABLE {
             assert!(cp.contains(&format!("\\fB{}\\fR ({})", line.exit.code(), line.word)), "{}", line.word);
         }

@@ -2,10 +2,13 @@
 //!
 //! For: flags, config file, signals, and what the process gives up.
 //! In and out: arguments in; jobs served until a signal ends it.
-//! Invariants: SIGTERM drains, a second one ends at once; SIGHUP reloads.
+//! Invariants: SIGTERM drains, a second one ends at once; SIGHUP reloads; the service manager hears of each.
 //! Absent on purpose: serving (node::serve).
 
+mod systemd; // what the service manager hears and hands over
+
 use std::io::{Read, Write};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::args::ServeArguments;
@@ -17,6 +20,7 @@ use node::link::failure_of;
 use node::serve::settings::Settings;
 use node::serve::{Bound, Control, Log, Server};
 use sys::event::Event;
+use systemd::Manager;
 use text::exit::{Exit, Failure};
 
 /// Runs `longhaul serve`.
@@ -39,7 +43,11 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
         .map_err(io("watch for signals"))?;
     let home = Home::find().map_err(|error| failure_of("find LONGHAUL_HOME", &error.into()))?;
     let own: Vec<&std::path::Path> = arguments.config.as_deref().into_iter().collect();
-    let bound = Bound::bind(settings.clone(), &home, &own)?.on_mistake(on_mistake);
+    // Through ssh nobody manages this process, whatever the login has in its environment.
+    let handed = if settings.stdio { None } else { systemd::port()? };
+    let manager = Arc::new(if settings.stdio { Manager::default() } else { Manager::find() });
+    let bound = Bound::bind_or_take(settings.clone(), &home, &own, handed)?.on_mistake(on_mistake);
+    let bound = with_pulse(bound, &manager);
     let walls = confine(&settings, &home)?;
     let server = bound.start(log(settings.stdio))?;
     if let Some(walls) = walls {
@@ -47,11 +55,13 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
     }
     job_command::shown_at(server.registry(), server.history());
     print_address(&settings, &server)?;
+    manager.status(&format!("serving {} at {}", settings.root.display(), server.address()?));
+    manager.ready();
     let event = || Event::new().map_err(io("start the daemon"));
     let (over, gone) = (event()?, event()?);
     let control = server.control();
     std::thread::scope(|scope| {
-        scope.spawn(|| watch(&control, &signals, [&over, &gone], arguments));
+        scope.spawn(|| watch((&control, &manager), &signals, [&over, &gone], arguments));
         if settings.stdio {
             end_with_stdin(gone.clone());
         }
@@ -65,6 +75,15 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
 /// On standard error. What comes through ssh stands on the client's screen: it says who speaks.
 fn log(is_stdio: bool) -> Log {
     Log::to(move |line| if is_stdio { eprintln!("longhaul: {line}") } else { eprintln!("{line}") })
+}
+
+/// What a service manager that waits for a sign of life gets: the accepting thread gives it, so a daemon that lets nobody in any more is found out.
+fn with_pulse(bound: Bound, manager: &Arc<Manager>) -> Bound {
+    let manager = Arc::clone(manager);
+    match manager.pulse() {
+        Some(every) => bound.on_turn(every, move || manager.alive()),
+        None => bound,
+    }
 }
 
 /// Jobs that run are on threads of their own: they lose nothing. Who was not authenticated yet connects again; after too many of these the process ends by name,
@@ -159,7 +178,12 @@ fn account(user: &str) -> Result<(u32, u32), Failure> {
 }
 
 /// Signals: SIGHUP reloads, the first SIGTERM or SIGINT drains, the second ends at once. `gone`: the ssh session is over, which drains, too.
-fn watch(server: &Control, signals: &sys::signals::SignalFd, [over, gone]: [&Event; 2], arguments: &ServeArguments) {
+fn watch(
+    (server, manager): (&Control, &Manager),
+    signals: &sys::signals::SignalFd,
+    [over, gone]: [&Event; 2],
+    arguments: &ServeArguments,
+) {
     use std::os::fd::AsFd;
     use sys::event::Interest::Read;
     loop {
@@ -174,10 +198,9 @@ fn watch(server: &Control, signals: &sys::signals::SignalFd, [over, gone]: [&Eve
         }
         while let Some(signal) = signals.take() {
             if signal.number == sys::signals::SIGHUP {
-                match config::load(arguments) {
-                    Ok(new) => server.reload(new).iter().for_each(|line| server.say(0, &format!("reload: {line}"))),
-                    Err(failure) => server.say(0, &format!("reload refused, the old settings stay: {failure}")),
-                }
+                manager.reloading();
+                reload(server, arguments);
+                manager.ready();
                 continue;
             }
             let (running, was_told) = server.drain();
@@ -186,8 +209,17 @@ fn watch(server: &Control, signals: &sys::signals::SignalFd, [over, gone]: [&Eve
                 job_command::end_all(&Exit::Interrupted.fail("finish the job", "the daemon was ended at once"));
                 std::process::exit(i32::from(Exit::Interrupted.code()));
             }
+            manager.stopping();
+            manager.status(&format!("draining: waiting for {running} running jobs"));
             let waits = format!("draining: no new jobs, waiting for {running} running (signal again to end at once)");
             server.say(0, &waits);
         }
+    }
+}
+
+fn reload(server: &Control, arguments: &ServeArguments) {
+    match config::load(arguments) {
+        Ok(new) => server.reload(new).iter().for_each(|line| server.say(0, &format!("reload: {line}"))),
+        Err(failure) => server.say(0, &format!("reload refused, the old settings stay: {failure}")),
     }
 }

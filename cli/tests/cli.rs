@@ -74,6 +74,22 @@ fn help_and_version_go_to_standard_output() {
 }
 
 #[test]
+fn the_version_names_the_commit_its_day_and_the_protocol() {
+    let [long, short] = ["--version", "-V"].map(|word| text(&longhaul(&[word]).stdout));
+    assert_eq!(long, short);
+    let begins = format!("longhaul {} (commit ", env!("CARGO_PKG_VERSION"));
+    let ends = format!(", protocol {})\n", proto::VERSION);
+    let words =
+        long.strip_prefix(&begins).and_then(|rest| rest.strip_suffix(&ends)).unwrap_or_else(|| panic!("{long}"));
+    let (commit, date) = words.split_once(", ").unwrap();
+    assert!(commit == "unknown" || commit.len() >= 7, "{long}");
+    let is_day = date.len() == 10 && date.split('-').all(|part| part.parse::<u32>().is_ok());
+    assert!(date == "unknown" || is_day, "{long}");
+    let cp = text(&longhaul(&["cp", "--version"]).stdout);
+    assert_eq!(cp, long.replacen("longhaul", "longhaul-cp", 1), "commands say the same");
+}
+
+#[test]
 fn manual_pages_and_completions_are_written_where_asked() {
     let folder: PathBuf = std::env::temp_dir().join(format!("longhaul-cli-docs-{}", std::process::id()));
     for what in ["man", "completions"] {

@@ -12,7 +12,7 @@
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -109,6 +109,8 @@ struct Half {
 pub struct Demultiplexer {
     socket: UdpSocket,
     local: SocketAddr,
+    /// Another program has made the port's socket.
+    is_handed: bool,
     /// Tokens of greetings that nobody remembers are made with it.
     key: [u8; 32],
 }
@@ -119,14 +121,26 @@ impl Demultiplexer {
     /// # Errors
     /// The kernel's: the port is taken by another program.
     pub fn bind(address: SocketAddr) -> io::Result<Demultiplexer> {
-        let socket = UdpSocket::from(sys::udp::bind(address, true)?);
+        Demultiplexer::over(sys::udp::bind(address, true)?, false)
+    }
+
+    /// On a UDP socket that another program has bound.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn handed(socket: OwnedFd) -> io::Result<Demultiplexer> {
+        Demultiplexer::over(sys::udp::adopt(socket)?, true)
+    }
+
+    fn over(socket: OwnedFd, is_handed: bool) -> io::Result<Demultiplexer> {
+        let socket = UdpSocket::from(socket);
         let _ = sys::udp::set_joining(&socket, false);
         // Without it a rail answers from its session's address.
         let _ = sys::udp::set_telling_place(&socket);
         let local = socket.local_addr()?;
         let mut key = [0; 32];
         aws_lc_rs::rand::fill(&mut key).map_err(|_| io::Error::other("the system gives no randomness"))?;
-        Ok(Demultiplexer { socket, local, key })
+        Ok(Demultiplexer { socket, local, is_handed, key })
     }
 
     /// What only who hears at `from` can say, until the rail is confirmed once more: the job's name begins with the first half of it.
@@ -299,7 +313,8 @@ impl Demultiplexer {
             (_, to) => to,
         });
         let local = SocketAddr::new(place.unwrap_or(guest.local.ip()), self.local.port());
-        let socket = sys::udp::bind(local, true).and_then(|socket| {
+        let bound = if self.is_handed { sys::udp::bind_beside(local) } else { sys::udp::bind(local, true) };
+        let socket = bound.and_then(|socket| {
             sys::udp::connect(&socket, from)?;
             Ok(UdpSocket::from(socket))
         });

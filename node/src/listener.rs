@@ -105,12 +105,34 @@ fn count(field: &AtomicU64) {
 /// Hears of a panic on the accepting thread, and whether it was one too many.
 type OnMistake = Box<dyn Fn(&str, bool) + Send + Sync>;
 
+/// A sign of life of the accepting thread.
+struct Pulse {
+    every: Duration,
+    next: Mutex<Instant>,
+    call: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Pulse {
+    fn next(&self) -> MutexGuard<'_, Instant> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn beat(&self) {
+        let (now, mut next) = (Instant::now(), self.next());
+        if *next <= now {
+            *next = now + self.every;
+            (self.call)();
+        }
+    }
+}
+
 /// A bound port.
 pub struct Listener {
     socket: TcpListener,
     id: Arc<Identity>,
     counts: Arc<Counts>,
     on_mistake: OnMistake,
+    pulse: Option<Pulse>,
 }
 
 impl std::fmt::Debug for Listener {
@@ -125,9 +147,23 @@ impl Listener {
     /// # Errors
     /// The kernel's: address in use, not ours, port below 1024 without the right.
     pub fn bind(address: SocketAddr, id: Arc<Identity>) -> io::Result<Listener> {
-        let socket = sys::sock::listen(address)?;
+        Listener::over(sys::sock::listen(address)?, id)
+    }
+
+    /// On a socket that listens already.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn over(socket: TcpListener, id: Arc<Identity>) -> io::Result<Listener> {
         socket.set_nonblocking(true)?;
-        Ok(Listener { socket, id, counts: Arc::default(), on_mistake: Box::new(|_, _| ()) })
+        Ok(Listener { socket, id, counts: Arc::default(), on_mistake: Box::new(|_, _| ()), pulse: None })
+    }
+
+    /// Calls this on the accepting thread, this often: whoever hears it knows that connections are being accepted. A thread that is stuck does not call.
+    #[must_use]
+    pub fn on_turn(mut self, every: Duration, call: impl Fn() + Send + Sync + 'static) -> Listener {
+        self.pulse = Some(Pulse { every, next: Mutex::new(Instant::now()), call: Box::new(call) });
+        self
     }
 
     /// Calls this when the accepting thread panics: with why, and whether nobody is let in from now on. Then jobs that run go on, and `run` returns an
@@ -169,7 +205,7 @@ impl Listener {
         rail: impl Fn(Rail) -> Option<Proving>,
         stop: &Event,
     ) -> io::Result<()> {
-        let Listener { socket, id, counts, on_mistake } = self;
+        let Listener { socket, id, counts, on_mistake, pulse } = self;
         let rooms = Arc::new(Rooms { inside: Mutex::default(), freed: Event::new()? });
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let places = limit.map_or(PLACES_MAX, |limit| usize::try_from(limit / 2).unwrap_or(PLACES_MAX));
@@ -177,6 +213,7 @@ impl Listener {
             let mut mistakes = 0;
             let served = loop {
                 let mut accepting = AcceptLoop::new(places.clamp(PLACES_MIN, PLACES_MAX), &rooms, &counts);
+                accepting.pulse = pulse.as_ref();
                 // Rooms that are taken keep their numbers.
                 accepting.next_room = u64::from(mistakes) << 32;
                 let turns = || loop {
@@ -184,6 +221,7 @@ impl Listener {
                         Ok(ready) => ready,
                         Err(error) => break Err(error),
                     };
+                    pulse.iter().for_each(Pulse::beat);
                     if is_readable(stop) {
                         break Ok(());
                     }
@@ -283,6 +321,7 @@ struct AcceptLoop<'counts> {
     admission: Admission,
     rooms: Arc<Rooms>,
     counts: &'counts Counts,
+    pulse: Option<&'counts Pulse>,
     next_room: u64,
     /// No accepting before this moment.
     pause_until: Option<Instant>,
@@ -291,7 +330,7 @@ struct AcceptLoop<'counts> {
 impl<'counts> AcceptLoop<'counts> {
     fn new(places: usize, rooms: &Arc<Rooms>, counts: &'counts Counts) -> AcceptLoop<'counts> {
         let (unauthenticated, admission, rooms) = (BTreeMap::new(), Admission::new(places), Arc::clone(rooms));
-        AcceptLoop { unauthenticated, admission, rooms, counts, next_room: 0, pause_until: None }
+        AcceptLoop { unauthenticated, admission, rooms, counts, pulse: None, next_room: 0, pause_until: None }
     }
 }
 
@@ -340,7 +379,8 @@ impl AcceptLoop<'_> {
             .min();
         // A room past its grace may stay while another is told to leave; then look again soon, not at once.
         let room = room.map(|moment| moment.max(now + Duration::from_millis(20)));
-        [stranger, pause, asking, room].into_iter().flatten().min()
+        let pulse = self.pulse.map(|pulse| *pulse.next());
+        [stranger, pause, asking, room, pulse].into_iter().flatten().min()
     }
 
     /// Networks whose clients were let in since the last look.

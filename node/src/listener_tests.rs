@@ -26,12 +26,16 @@ struct Port {
 
 impl Port {
     fn open() -> Port {
+        Port::open_with(|listener| listener)
+    }
+
+    fn open_with(more: impl FnOnce(Listener) -> Listener) -> Port {
         // All these tests run in one process, and each holds hundreds of sockets.
         let mut files = rustix::process::getrlimit(rustix::process::Resource::Nofile);
         files.current = files.maximum;
         rustix::process::setrlimit(rustix::process::Resource::Nofile, files).unwrap();
         let id = Arc::new(Identity::ephemeral().unwrap());
-        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), Arc::clone(&id)).unwrap();
+        let listener = more(Listener::bind("127.0.0.1:0".parse().unwrap(), Arc::clone(&id)).unwrap());
         let (address, counts) = (listener.local_addr().unwrap(), listener.counts());
         let (stop, (rail, rails)) = (Event::new().unwrap(), mpsc::channel());
         let rails = Mutex::new(rails);
@@ -340,4 +344,32 @@ fn five_thousand_half_open_from_a_thousand_networks_keep_no_newcomer_out() {
         drop(until);
         eprintln!("slowest of 20 newcomers: {slowest:?}; {}", port.counts);
     });
+}
+
+#[test]
+fn the_accepting_thread_gives_a_sign_of_life_also_when_nobody_comes_and_none_when_it_is_stuck() {
+    let (beat, beats) = mpsc::channel();
+    let (is_stuck, stuck) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(())));
+    let held = stuck.lock().unwrap();
+    let (its_flag, its_lock) = (Arc::clone(&is_stuck), Arc::clone(&stuck));
+    let port = Port::open_with(|listener| {
+        listener.on_turn(Duration::from_millis(20), move || {
+            let _ = beat.send(());
+            // A thread that waits for what never comes.
+            if its_flag.load(Ordering::SeqCst) {
+                drop(its_lock.lock());
+            }
+        })
+    });
+    for _ in 0..3 {
+        beats.recv_timeout(SOON).unwrap();
+    }
+    port.serves_within(SOON);
+    is_stuck.store(true, Ordering::SeqCst);
+    beats.recv_timeout(SOON).unwrap();
+    while beats.recv_timeout(Duration::from_millis(200)).is_ok() {}
+    assert!(beats.recv_timeout(Duration::from_millis(200)).is_err(), "it is stuck, and says that it lives");
+    drop(held);
+    beats.recv_timeout(SOON).unwrap();
+    port.serves_within(SOON);
 }

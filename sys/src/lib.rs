@@ -19,6 +19,6 @@ mod net;
 // The asynchronous door to disk and network, in two engines.
 pub mod ring;
 
-pub use host::{clock, confine, event, forbid, signals, words};
+pub use host::{clock, confine, event, forbid, handed, signals, words};
 pub use mem::count;
 pub use net::{netns, nic, qdisc, sock, tun, udp, veth};

@@ -14,6 +14,7 @@ pub mod log; // what it says of that
 pub mod relay; // a client's job, made here
 pub mod relay_to; // whom that may reach
 pub mod settings; // what it runs with
+pub mod handed; // a port that somebody else has bound
 mod capacity; // how many jobs at once
 mod shares; // what each may have of the daemon's rate
 mod tickets; // those given out, seen and revoked
@@ -50,6 +51,7 @@ use crate::listener::{Listener, Proving, Rail};
 use crate::report::history::History;
 use capacity::Capacity;
 use guarded::Guards;
+use handed::Handed;
 use live::Live;
 use log::EndedJob;
 pub use log::{Log, LogFormat};
@@ -338,14 +340,32 @@ impl Bound {
     /// # Errors
     /// The home, the folder or the port; a folder that holds what a daemon keeps to itself.
     pub fn bind(settings: Settings, home: &Home, own: &[&std::path::Path]) -> Result<Bound, Failure> {
+        Bound::bind_or_take(settings, home, own, None)
+    }
+
+    /// As `bind`; with a port that another program has bound, it is that one, whatever the settings say.
+    ///
+    /// # Errors
+    /// Those of `bind`.
+    pub fn bind_or_take(
+        settings: Settings,
+        home: &Home,
+        own: &[&std::path::Path],
+        handed: Option<Handed>,
+    ) -> Result<Bound, Failure> {
         let identity = Identity::load(home).map_err(|error| failure_of("load this host's key", &error.into()))?;
         let identity = Arc::new(identity);
         let (guards, path_base) = (guards(&settings, home, own)?, path_base(&settings)?);
-        let listener = Listener::bind(settings.listen, identity.clone())
-            .map_err(|error| Attempt::Listen.fail(format!("listen on {}", settings.listen), &error))?;
+        let (tcp, udp) = handed.map_or((None, None), |Handed { tcp, udp }| (Some(tcp), udp));
+        let listener = match tcp {
+            Some(tcp) => Listener::over(tcp, identity.clone()),
+            None => Listener::bind(settings.listen, identity.clone()),
+        };
+        let listener =
+            listener.map_err(|error| Attempt::Listen.fail(format!("listen on {}", settings.listen), &error))?;
         let address = listener.local_addr().map_err(io("listen"))?;
         // Without it data goes over TCP, and clients are told so.
-        let demultiplexer = Demultiplexer::bind(address);
+        let demultiplexer = udp.map_or_else(|| Demultiplexer::bind(address), Demultiplexer::handed);
         let nodes = Nodes::here();
         Ok(Bound { settings, home: home.clone(), identity, guards, path_base, listener, demultiplexer, nodes })
     }
@@ -354,6 +374,13 @@ impl Bound {
     #[must_use]
     pub fn on_mistake(mut self, call: impl Fn(&str, bool) + Send + Sync + 'static) -> Bound {
         self.listener = self.listener.on_mistake(call);
+        self
+    }
+
+    /// See `Listener::on_turn`.
+    #[must_use]
+    pub fn on_turn(mut self, every: std::time::Duration, call: impl Fn() + Send + Sync + 'static) -> Bound {
+        self.listener = self.listener.on_turn(every, call);
         self
     }
 

@@ -14,6 +14,8 @@ pub mod event;
 pub mod signals;
 // The words of the command line, as others see them.
 pub mod words;
+// Descriptors that whoever started this process opened for it.
+pub mod handed;
 // Giving up rights, for good.
 pub mod confine;
 // System calls that fail, for tests.

@@ -30,6 +30,30 @@ pub fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
+/// What a socket is that another program has made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SocketKind {
+    /// TCP, and it listens.
+    Listener,
+    /// UDP.
+    Datagrams,
+    /// Neither, or no socket at all.
+    Other,
+}
+
+/// What this descriptor is.
+pub fn kind_of(fd: impl AsFd) -> SocketKind {
+    let socket = SockRef::from(&fd);
+    if !matches!(socket.domain(), Ok(family) if family == Domain::IPV4 || family == Domain::IPV6) {
+        return SocketKind::Other;
+    }
+    match socket.protocol() {
+        Ok(Some(Protocol::TCP)) if socket.is_listener().unwrap_or(false) => SocketKind::Listener,
+        Ok(Some(Protocol::UDP)) => SocketKind::Datagrams,
+        _ => SocketKind::Other,
+    }
+}
+
 /// Connects within `timeout`. Errors: ETIMEDOUT, ECONNREFUSED and others.
 pub fn connect(addr: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
     connect_from(addr, None, timeout, |_| Ok(()))

@@ -41,13 +41,39 @@ const ECT0: u8 = 0b10;
 /// Errors: EADDRINUSE, EACCES, EADDRNOTAVAIL.
 pub fn bind(addr: SocketAddr, reuse: bool) -> io::Result<OwnedFd> {
     let socket = Socket::new(Domain::for_address(addr), Type::DGRAM, Some(Protocol::UDP))?;
-    socket.set_nonblocking(true)?;
     if reuse {
         // Not SO_REUSEADDR: with it the sockets of any user could share, and take packets away.
         socket.set_reuse_port(true)?;
     }
+    prepare(&socket, addr.is_ipv6())?;
+    socket.bind(&addr.into())?;
+    Ok(socket.into())
+}
+
+/// As `bind`, beside a socket that went through [`adopt`]. It belongs to whoever made it, often another user, and SO_REUSEPORT is for sockets of
+/// one user: these two share by SO_REUSEADDR. Errors: those of `bind`.
+pub fn bind_beside(addr: SocketAddr) -> io::Result<OwnedFd> {
+    let socket = Socket::new(Domain::for_address(addr), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_reuse_address(true)?;
+    prepare(&socket, addr.is_ipv6())?;
+    socket.bind(&addr.into())?;
+    Ok(socket.into())
+}
+
+/// Makes of a UDP socket that another program has bound what `bind` makes; [`bind_beside`] may share its address. Errors: it is no UDP socket.
+pub fn adopt(fd: OwnedFd) -> io::Result<OwnedFd> {
+    let is_ipv6 = local_addr(&fd)?.is_ipv6();
+    let socket = Socket::from(fd);
+    socket.set_reuse_address(true)?;
+    prepare(&socket, is_ipv6)?;
+    Ok(socket.into())
+}
+
+/// What all sockets of ours have in common.
+fn prepare(socket: &Socket, is_ipv6: bool) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
     let fd = socket.as_fd();
-    if addr.is_ipv6() {
+    if is_ipv6 {
         // Where a host has set bindv6only, [::] alone would not be "all addresses".
         let _ = socket.set_only_v6(false);
         sockopt::set_ipv6_tclass(fd, ECT0.into())?;
@@ -62,8 +88,7 @@ pub fn bind(addr: SocketAddr, reuse: bool) -> io::Result<OwnedFd> {
     let _ = set_joining(fd, true);
     // When each burst came (SO_TIMESTAMPNS, socket(7)); without it a busy reader looks like a queue.
     let _ = set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1u32);
-    socket.bind(&addr.into())?;
-    Ok(socket.into())
+    Ok(())
 }
 
 /// On a socket of all addresses: each burst tells to which of them it was sent. Errors: none that a bound UDP socket of Linux has.
