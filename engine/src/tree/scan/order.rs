@@ -44,14 +44,14 @@ impl Orders {
     }
 }
 
-/// Measured, docs/design/006: on a disk that turns an ext4's files come a fifth sooner by number, because its folders give names in the
+/// Measured, docs/design/006: on a rotational disk an ext4's files come a fifth sooner by number, because its folders give names in the
 /// order of their hashes; XFS and btrfs give them nearly as they were made, and flash has no order.
 fn judge(dev: u64, dir: &Dir, folder: &Path) -> (bool, String) {
     let fs =
         dir.space().map_or_else(|_| "a file system that does not say what it is".to_owned(), |space| space.fs_type);
     match (fs.as_str(), turns(dev, folder)) {
         ("ext4", Some(true)) => {
-            (true, "ext4 on a disk that turns: its folders give names in the order of hashes".to_owned())
+            (true, "ext4 on a rotational disk: its folders give names in the order of hashes".to_owned())
         }
         ("ext4", Some(false)) => (false, "ext4 on a device that does not turn: no order is faster".to_owned()),
         ("ext4", None) => (false, "ext4 on a device that does not say whether it turns".to_owned()),
