@@ -341,8 +341,9 @@ mod tests {
         // While it is put aside again and again: each line that is left is whole, and there once.
         fs::remove_file(&path).expect("there");
         let left = write(20_000);
-        let count = |path: &Path| fs::read_to_string(path).expect("there").lines().count();
-        let lines = count(&path) + count(&old(&path, 1)) + count(&old(&path, 2));
+        // A writer that saw another one's line half there has begun with a line end of its own: an empty line.
+        let full = |path: &Path| fs::read_to_string(path).expect("there").lines().filter(|it| !it.is_empty()).count();
+        let lines = full(&path) + full(&old(&path, 1)) + full(&old(&path, 2));
         assert!(left.len() == lines && left.windows(2).all(|two| two[0] < two[1]), "{} of {lines}", left.len());
         fs::remove_dir_all(path.parent().expect("a folder")).expect("it is there");
     }
