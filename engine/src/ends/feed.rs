@@ -74,6 +74,11 @@ impl<F> Feed<F> {
         Feed { waiting, filled, reads: 0, ahead: AHEAD_MIN }
     }
 
+    /// Chunks that wait for a buf, filled ones, reads in flight and how many of these there may be: for whoever found everything still.
+    pub(crate) fn counts(&self) -> (usize, usize, usize, usize) {
+        (self.waiting.len(), self.filled.len(), self.reads, self.ahead)
+    }
+
     /// Is a buf wanted for the next chunk? Few for a source that is fast (its chunks stay in cache), more for one that makes the rail wait.
     pub(crate) fn wants_buf(&self) -> bool {
         self.reads + self.filled.len() < self.ahead && !self.waiting.is_empty()

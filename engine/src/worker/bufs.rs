@@ -21,9 +21,14 @@ impl<P: Platform> Worker<P> {
         // Hundreds of jobs have all bufs away, for seconds where their peers are slow: a newcomer's small file does not wait for them.
         let buf = buf.or_else(|| if is_small { self.platform.pool().take_small() } else { None });
         // All rails are asked for something to unload once in an iteration, not by each of hundreds that wait.
-        let unloaded = buf.is_none() && self.may_unload && self.unload_oldest(None);
-        self.may_unload &= buf.is_some() || unloaded;
-        buf.or_else(|| if unloaded { self.platform.pool().take() } else { None })
+        let freed = if buf.is_none() && self.may_unload { self.unload_oldest(None) } else { None };
+        self.may_unload &= buf.is_some() || freed.is_some();
+        let pool = self.platform.pool();
+        buf.or_else(|| match freed? {
+            Freed::Common => pool.take(),
+            Freed::Apart if is_small => pool.take_small(),
+            Freed::Apart => None,
+        })
     }
 
     /// Bufs that chunks sent for the first time leave to others: to receivers, and one to repairs, which receivers may wait for.
@@ -35,15 +40,20 @@ impl<P: Platform> Worker<P> {
     /// A buf to read a unit again into. Chunks that wait for their turn make room if nothing else does: repairs go before them.
     pub(super) fn buf_to_reload(&mut self, index: usize) -> Option<Buf> {
         let reserve = if self.share.receivers > 0 { self.reserve } else { 0 };
-        if self.platform.pool().free() <= reserve && !self.unload_oldest(Some(index)) {
-            return self.rails[index].as_mut()?.feed()?.take_back_last();
+        while self.platform.pool().free() <= reserve {
+            match self.unload_oldest(Some(index)) {
+                Some(Freed::Common) => break,
+                // Whoever took a common one in its place would take what is left to receivers.
+                Some(Freed::Apart) => {}
+                None => return self.rails[index].as_mut()?.feed()?.take_back_last(),
+            }
         }
         self.platform.pool().take()
     }
 
     /// Memory is short: the buf of the unit that was sent longest ago, on whatever rail, goes back to the pool. Of equals, one of the rail
     /// that asks.
-    fn unload_oldest(&mut self, asking: Option<usize>) -> bool {
+    fn unload_oldest(&mut self, asking: Option<usize>) -> Option<Freed> {
         let oldest = self.rails.iter().enumerate().filter_map(|(index, rail)| match rail {
             Some(Rail::Datagram(rail)) => {
                 let (sent_ns, unit) = rail.oldest_sent()?;
@@ -51,11 +61,19 @@ impl<P: Platform> Worker<P> {
             }
             _ => None,
         });
-        let Some((_, unit, _, index)) = oldest.min() else { return false };
-        let buf = self.rails[index].as_mut().and_then(|rail| rail.datagram()?.unload(unit));
-        if let Some(buf) = buf {
-            self.platform.pool().give(buf);
-        }
-        true
+        let (_, unit, _, index) = oldest.min()?;
+        let buf = self.rails[index].as_mut()?.datagram()?.unload(unit)?;
+        let freed = if buf.is_apart() { Freed::Apart } else { Freed::Common };
+        self.platform.pool().give(buf);
+        Some(freed)
     }
+}
+
+/// Which kind of buf went back to the pool.
+#[derive(Clone, Copy)]
+enum Freed {
+    /// One that any chunk may have.
+    Common,
+    /// One of those that are kept apart for small chunks.
+    Apart,
 }

@@ -155,7 +155,14 @@ impl<P: Platform> Worker<P> {
             Some(Rail::Datagram(rail)) => Some((self.slots.in_flight(index), rail)),
             _ => None,
         });
-        format!("{free} bufs free, reserve {}, rails {:#?}", self.reserve, rails.collect::<Vec<_>>())
+        let rails = format!("{:#?}", rails.collect::<Vec<_>>());
+        let count = self.platform.pool().count();
+        let feeds: Vec<_> =
+            self.rails.iter_mut().flatten().filter_map(|rail| rail.feed().map(|feed| feed.counts())).collect();
+        format!(
+            "{free} bufs of {count} free, reserve {}, feeds (waiting, filled, reads, ahead) {feeds:?}, rails {rails}",
+            self.reserve
+        )
     }
 
     fn find_rail(&self, which: impl Fn(&Rail<P>) -> bool) -> Option<usize> {

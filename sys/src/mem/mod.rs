@@ -328,6 +328,11 @@ pub struct Buf {
 }
 
 impl Buf {
+    /// Is it one of those that its pool keeps apart for small chunks?
+    pub fn is_apart(&self) -> bool {
+        self.is_apart
+    }
+
     /// The page-aligned payload.
     pub fn payload(&self) -> &[u8] {
         &self.whole()[HEADROOM..]
