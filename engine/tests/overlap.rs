@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::platform::{Firm, Found, Parts, Publish, SinkTree};
+use engine::platform::{Firm, Found, Parts, Publish, SinkTree, Volume};
 use engine::tree::beside;
 use engine::tree::io_mode::Chooser;
 use engine::tree::sink::LinuxSink;
@@ -307,4 +307,29 @@ fn threads_that_ask_at_once_get_the_part_one_after_another() {
     });
     assert!(published.into_inner() > 0, "some came through");
     Job::new(&folder, LARGE, b'z', 1).stands().expect("something stands");
+}
+
+/// A job that could not read all of a large file leaves what came of it; the file is a small one when the next job comes, which would look for no part.
+#[test]
+fn a_large_part_that_was_left_goes_when_the_file_has_become_a_small_one() {
+    for let_go in [false, true] {
+        let folder = Folder::new(&format!("left-{let_go}"));
+        let mut failed = Job::new(&folder, LARGE, b'a', 1_700_000_000);
+        for _ in 0..3 {
+            failed.step();
+        }
+        let sink = failed.sink.take().expect("it lives");
+        if let_go {
+            sink.claims().expect("a Linux tree has some").let_go();
+        } else {
+            sink.settle(Durability::Published).expect("a healthy disk");
+        }
+        drop(sink);
+        assert!(folder.names().iter().any(|name| name.ends_with(".part")), "it is left: {:?}", folder.names());
+        let mut next = Job::new(&folder, SMALL, b'b', 1_700_000_001);
+        while !next.is_over() {
+            next.step();
+        }
+        assert_eq!(folder.names(), [NAME], "nothing is left behind");
+    }
 }

@@ -172,8 +172,10 @@ impl Disk {
 
     /// A job's process is gone, with the locks that it had.
     pub(crate) fn end_run(&mut self, run: u64, killed: bool) {
+        let before = self.claims.len();
         self.claims.retain(|_, holder| *holder != run);
-        if killed {
+        // As `Runs::end`: one that leaves a large part to the next run is remembered as one that was killed is.
+        if killed || self.claims.len() < before {
             self.killed.insert(run);
         }
     }

@@ -190,7 +190,7 @@ pub struct Paths {
     rails: BTreeMap<u16, Rail>,
     looked: Moment,
     tail_looked: Moment,
-    /// Dials that failed one after another, and rails that died, of a job with one path.
+    /// Dials that failed one after another, and rails that died by themselves, of a job with one path.
     dials_failed: u32,
     was_up: bool,
 }
@@ -336,9 +336,11 @@ impl Paths {
     /// A rail is gone.
     pub fn on_rail_gone(&mut self, now: Moment, rail: u16) {
         let several = self.paths.len() > 1;
-        // Of several paths, one that goes and comes is watched for itself.
-        self.dials_failed += u32::from(!several);
-        let Some(it) = self.rails.remove(&rail) else { return };
+        let gone = self.rails.remove(&rail);
+        // Of several paths, one that goes and comes is watched for itself. One that was cut or let go at this end says nothing of the next dial.
+        let by_itself = gone.as_ref().is_none_or(Rail::is_awake);
+        self.dials_failed += u32::from(!several && by_itself);
+        let Some(it) = gone else { return };
         let Some(path) = self.paths.get_mut(it.path) else { return };
         path.gone_bytes += it.track.bytes();
         if several {

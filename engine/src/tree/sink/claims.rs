@@ -65,6 +65,11 @@ impl Claims {
         matches!(self.lock().get(&id), Some(Claim::Unlocked))
     }
 
+    /// Are there parts that are neither under their final names nor removed? A striped file's map stays claimed to the end.
+    pub(in crate::tree) fn leave_parts(&self) -> bool {
+        self.lock().values().any(|claim| !matches!(claim, Claim::Locked { own_name: None, .. }))
+    }
+
     /// The part is under its final name, or removed.
     pub(in crate::tree) fn release(&self, base: &Dir, id: EntryId) {
         let claim = self.lock().remove(&id);

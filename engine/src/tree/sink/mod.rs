@@ -309,6 +309,7 @@ impl LinuxSink {
             Asked::Theirs(owner) => Ok(Some(owner)),
             Asked::Ours(claim) => {
                 held.insert(entry.id, claim);
+                self.runs.at(&self.base, &entry.path);
                 Ok(None)
             }
         }
@@ -575,7 +576,7 @@ impl Publish for LinuxSink {
     }
 
     fn settle(&self, durability: Durability) -> io::Result<()> {
-        self.runs.end(&self.base);
+        self.runs.end(&self.base, self.claims.leave_parts());
         if durability == Durability::Published && self.names_made.load(Ordering::Relaxed) {
             self.base.sync_fs()
         } else {
@@ -734,8 +735,9 @@ impl PartClaims for LinuxSink {
     }
 
     fn let_go(&self) {
+        let leaves_parts = self.claims.leave_parts();
         self.claims.lock().clear();
-        self.runs.let_go(&self.base);
+        self.runs.let_go(&self.base, leaves_parts);
     }
 }
 

@@ -3,7 +3,7 @@
 //! For: parts of files without a journal, which have names that only their job knows, so that two jobs never write one part, with no lock
 //! for each; and taking those away that a killed job left.
 //! In and out: the destination's base; this job's tag; what to remove beside a name.
-//! Invariants: while a job makes parts, a file named by its tag, locked, stands in a folder of its base, flushed before the first part, with
+//! Invariants: while a job makes parts, and after one that left a large one for the next run to go on with, a file named by its tag, locked, stands in a folder of its base, flushed before the first part, with
 //! the first components of the paths that it made them at; the file has that name only once it is locked, so that a tag whose file can be
 //! locked is a dead job's; its file goes only after a later job came past all of these paths and ended well.
 //! Absent on purpose: parts with a journal (`claims.rs`); file systems without locks, where nobody can tell a dead job from a living one.
@@ -196,10 +196,11 @@ impl Runs {
         }
     }
 
-    /// The job is over, well or not, and its small parts were taken away: nobody needs its tag to find them.
-    pub(in crate::tree) fn let_go(&self, base: &Dir) {
+    /// The job is over, well or not, and its small parts were taken away: nobody needs its tag to find them. `leaves_parts`: but large ones stand,
+    /// and a file that is small by the next run has no other reason to look for one.
+    pub(in crate::tree) fn let_go(&self, base: &Dir, leaves_parts: bool) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.file.take().is_some() {
+        if state.file.take().is_some() && !leaves_parts {
             self.remove(base, &[self.name()]);
         }
     }
@@ -216,13 +217,13 @@ impl Runs {
         }
     }
 
-    /// The job ended well: of what it came past nothing is left.
-    pub(in crate::tree) fn end(&self, base: &Dir) {
+    /// The job ended well: of what it came past nothing is left, but for large parts of its own, with `leaves_parts`.
+    pub(in crate::tree) fn end(&self, base: &Dir, leaves_parts: bool) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let past = std::mem::take(&mut state.past);
         let done = state.dead.iter().filter(|(_, tops)| tops.is_subset(&past));
         let mut names: Vec<Vec<u8>> = done.map(|(tag, _)| in_folder(tag.as_bytes())).collect();
-        names.extend(state.file.take().map(|_| self.name()));
+        names.extend(state.file.take().filter(|_| !leaves_parts).map(|_| self.name()));
         if !names.is_empty() {
             self.remove(base, &names);
         }

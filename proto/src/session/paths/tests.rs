@@ -183,6 +183,25 @@ fn one_path_is_dialled_again_after_pauses_that_grow_and_given_up_after_five_fail
     assert_eq!(paths.on_dial_failed(at(ms), 0, 0).next, Next::Again, "the peer was reached in between");
 }
 
+/// Five rails that stood in a path MTU black hole are cut and dialled anew with small segments; a dial that then fails is the first to fail.
+#[test]
+fn rails_that_were_cut_at_this_end_are_no_dials_that_failed() {
+    for was_cut in [true, false] {
+        let mut paths = Paths::new(at(0), 1);
+        for rail in 0..5 {
+            paths.on_rail_up(at(0), rail, 0, Kind::Stream);
+        }
+        for rail in 0..5 {
+            if was_cut {
+                paths.cut(at(1000), rail, at(1000));
+            }
+            paths.on_rail_gone(at(1000), rail);
+        }
+        let next = paths.on_dial_failed(at(2000), 0, 0).next;
+        assert_eq!(next, if was_cut { Next::Again } else { Next::Lost }, "rails that die by themselves count");
+    }
+}
+
 #[test]
 fn several_paths_that_cannot_be_dialled_are_wrong_addresses_at_first_and_an_outage_later() {
     let mut paths = Paths::new(at(0), 2);
