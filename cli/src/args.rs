@@ -21,6 +21,7 @@ use proto::rate::{ControllerKind, Policy};
 use proto::storage::IoModes;
 use proto::wire::control::{DigestKind, Durability};
 
+use node::link::reachable::PublicName;
 use node::request::NetworkPath;
 use node::serve::LogFormat;
 use node::serve::relay_to::RelayWord;
@@ -371,6 +372,13 @@ pub struct ServeArguments {
     /// Address and port to listen on, TCP and UDP [default: 0.0.0.0:5740]
     #[arg(long, value_name = "IP:PORT")]
     pub listen: Option<SocketAddr>,
+
+    /// Name this host so in the address that is printed, for clients that reach it otherwise than by the addresses of its interfaces (NAT, DNS)
+    ///
+    /// Several with commas, or the option again: the client takes the first that answers. Without it, and without an address in --listen: the addresses
+    /// of this host's interfaces, the default route's first, at most four.
+    #[arg(long, value_name = "HOST[:PORT]", value_delimiter = ',', value_parser = PublicName::from_str)]
+    pub public: Vec<PublicName>,
 
     /// Print an address with a secret in it, so that a client needs no key: for one job, or until the daemon ends
     #[arg(long, value_enum, value_name = "KIND", num_args = 0..=1, require_equals = true, default_missing_value = "reusable")]

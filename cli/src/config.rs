@@ -9,12 +9,14 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, de};
 
 use crate::args::{LISTEN_DEFAULT, ServeArguments, TicketChoice};
 use node::identity::ticket::Uses;
+use node::link::reachable::PublicName;
 use node::request::MEMORY_DEFAULT_BYTES;
 use node::serve::LogFormat;
 use node::serve::relay_to::RelayWord;
@@ -49,6 +51,8 @@ struct ConfigFile {
     privileged: Option<bool>,
     #[serde(default, deserialize_with = "relay_to")]
     relay_to: Option<Vec<RelayWord>>,
+    #[serde(default, deserialize_with = "public")]
+    public: Option<Vec<PublicName>>,
     #[serde(default, deserialize_with = "log")]
     log: Option<LogFormat>,
 }
@@ -100,6 +104,7 @@ fn merge(file: ConfigFile, arguments: &ServeArguments) -> Result<Settings, Failu
         // Through ssh the far side has the user's own rights and no others: the kernel says what these permit.
         privileged: arguments.privileged || arguments.stdio || file.privileged.unwrap_or(false),
         relay_to: Some(arguments.relay_to.clone()).filter(|words| !words.is_empty()).or(file.relay_to),
+        public: Some(arguments.public.clone()).filter(|names| !names.is_empty()).or(file.public).unwrap_or_default(),
         driver: arguments.driver.into(),
         stdio: arguments.stdio,
         verbose: arguments.verbose,
@@ -182,8 +187,20 @@ fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::E
     quantity(from, units::parse_duration)
 }
 
-/// One word, or a list of them; an empty list is nobody.
+/// An empty list is nobody.
 fn relay_to<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<RelayWord>>, D::Error> {
+    list(from)
+}
+
+fn public<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<PublicName>>, D::Error> {
+    list(from)
+}
+
+/// One word, or a list of them.
+fn list<'de, D: Deserializer<'de>, T: FromStr>(from: D) -> Result<Option<Vec<T>>, D::Error>
+where
+    T::Err: fmt::Display,
+{
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Words {
@@ -216,6 +233,7 @@ fn jobs_max<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use node::link::reachable;
     use node::serve::relay_to;
 
     const FULL: &str = r#"
@@ -231,6 +249,7 @@ jobs_max = 300
 user = "longhaul"
 privileged = true
 relay_to = ["node7:5740", "192.0.2.7"]
+public = ["data.example.org", "[2001:db8::7]:99"]
 log = "json"
 "#;
 
@@ -249,6 +268,7 @@ log = "json"
         assert_eq!((read.idle_timeout, read.jobs_max), (Duration::from_secs(120), 300));
         assert_eq!(read.user.as_deref(), Some("longhaul"));
         assert_eq!(relay_to::show(read.relay_to.as_deref()), "node7:5740 192.0.2.7");
+        assert_eq!(reachable::show(&read.public), "data.example.org [2001:db8::7]:99");
         let nobody = settings("root = \"/r\"\nrelay_to = \"none\"", &ServeArguments::default());
         assert!(!relay_to::permits(nobody.relay_to.as_deref(), "node7", 5740));
         assert!(read.privileged && !settings("root = \"/r\"", &ServeArguments::default()).privileged);

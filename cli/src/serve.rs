@@ -121,7 +121,8 @@ fn end_with_stdin(gone: Event) {
 
 /// Where clients find this daemon, on standard output; with the first ticket, if one is wanted.
 fn print_address(settings: &Settings, server: &Server) -> Result<(), Failure> {
-    let address = server.address()?;
+    // Who started the far side by ssh knows its host, and asks for the port alone.
+    let address = if settings.stdio { server.address()?.to_string() } else { server.public_address()? };
     match settings.ticket.or(settings.stdio.then_some(Uses::Once)) {
         Some(uses) => println!("longhaul://{}@{address}/", server.ticket(uses)?),
         None => println!("longhaul://{address}/"),

@@ -39,7 +39,8 @@ cp_ends 12 "write-only root, fetched from: exit code 12"
 stop "$SERVE_PID"
 
 SERVE_COUNT=$((SERVE_COUNT + 1))
-start b "$LONGHAUL" serve --root "$DST/w" --listen "$ADDR_B:$PORT" --ticket=once >"$LAB/once" 2>&1 </dev/null
+# As it is printed: a daemon on all addresses names those that others reach it by.
+start b "$LONGHAUL" serve --root "$DST/w" --listen "0.0.0.0:$PORT" --ticket=once >"$LAB/once" 2>&1 </dev/null
 once=$STARTED_PID
 until_true 10 grep -q '^longhaul://' "$LAB/once"
 URL=$(head -n 1 "$LAB/once")

@@ -10,6 +10,7 @@
 //! path                                    local; also ./a:b and /a:b, for `/` comes before `:`
 //! [user@]host:path                        ssh; [v6]:path for addresses with colons
 //! longhaul://[ticket@]host[:port]/path    daemon; path is below its root
+//!                 host[:port],host[:port] the same daemon at several addresses: the first to answer is used
 //! ```
 
 use std::ffi::{OsStr, OsString};
@@ -22,6 +23,8 @@ use text::exit::{Exit, Failure};
 /// Where a daemon listens when the address does not say; the same as `serve`'s default.
 pub const PORT_DEFAULT: u16 = 5740;
 const SCHEME: &[u8] = b"longhaul://";
+/// Addresses of one daemon that are tried.
+pub const ADDRESSES_MAX: usize = 8;
 
 /// One end of a copy.
 #[derive(Clone, PartialEq, Eq)]
@@ -45,6 +48,8 @@ pub enum Address {
         host: String,
         /// TCP.
         port: u16,
+        /// Other names or addresses of the same daemon, each with its port.
+        others: Vec<(String, u16)>,
         /// What follows the slash behind the host; may end in `/`, never begins with it.
         path: Vec<u8>,
     },
@@ -71,6 +76,9 @@ pub enum AddressFault {
     /// `[` without `]`, or something else than an address within.
     #[error("the brackets must hold an IPv6 address, as in [2001:db8::1]")]
     Brackets,
+    /// More addresses of one daemon than anybody has.
+    #[error("a daemon has at most {ADDRESSES_MAX} addresses here")]
+    Addresses,
     /// `%` without two hexadecimal digits.
     #[error("a `%` in a longhaul:// path wants two hexadecimal digits behind it; `%` itself is %25")]
     Percent,
@@ -152,14 +160,26 @@ impl Address {
         ssh(text)
     }
 
-    /// `host:port`, as `Link::connect` and the file `trusted` want it.
+    /// `host:port`, as `Link::connect` wants it; of a daemon with several addresses all of them, with commas between.
     #[must_use]
     pub fn host_port(&self) -> Option<String> {
-        match self {
-            Address::Daemon { host, port, .. } if host.contains(':') => Some(format!("[{host}]:{port}")),
-            Address::Daemon { host, port, .. } => Some(format!("{host}:{port}")),
-            _ => None,
-        }
+        let all: Vec<String> = self.hosts().map(|(host, port)| spell(host, port)).collect();
+        if all.is_empty() { None } else { Some(all.join(",")) }
+    }
+
+    /// The root of a daemon, without a ticket. `host`: without brackets.
+    #[must_use]
+    pub fn daemon(host: &str, port: u16) -> Address {
+        Address::Daemon { ticket: None, host: host.to_owned(), port, others: Vec::new(), path: Vec::new() }
+    }
+
+    /// The addresses of a daemon, the first one first; of other ends none.
+    pub fn hosts(&self) -> impl Iterator<Item = (&str, u16)> {
+        let (first, others) = match self {
+            Address::Daemon { host, port, others, .. } => (Some((&**host, *port)), &others[..]),
+            _ => (None, &[][..]),
+        };
+        first.into_iter().chain(others.iter().map(|(host, port)| (&**host, *port)))
     }
 
     /// The path alone.
@@ -180,6 +200,12 @@ impl Address {
             _ => self.to_string(),
         }
     }
+}
+
+/// `host:port`; an IPv6 address has its brackets.
+#[must_use]
+pub fn spell(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 /// For people: without a ticket, and safe to print whatever bytes the path has.
@@ -244,12 +270,31 @@ fn daemon(text: &[u8]) -> Result<Address, AddressFault> {
         }
         None => (None, authority),
     };
-    let (host, port) = if let Some(rest) = host_port.strip_prefix(b"[") {
+    let mut all = Vec::new();
+    for one in host_port.split(|&byte| byte == b',') {
+        all.push(host_and_port(one)?);
+    }
+    if all.len() > ADDRESSES_MAX {
+        return Err(AddressFault::Addresses);
+    }
+    let (host, port) = all.remove(0);
+    // The path is below the root however many slashes it begins with.
+    let path = from_percent(path)?;
+    let begin = path.iter().position(|&byte| byte != b'/').unwrap_or(path.len());
+    Ok(Address::Daemon { ticket, host, port, others: all, path: path[begin..].to_vec() })
+}
+
+/// One address of a daemon: `host[:port]`.
+///
+/// # Errors
+/// No host, no port, or no IPv6 address in brackets.
+pub fn host_and_port(text: &[u8]) -> Result<(String, u16), AddressFault> {
+    let (host, port) = if let Some(rest) = text.strip_prefix(b"[") {
         let end = rest.iter().position(|&byte| byte == b']').ok_or(AddressFault::Brackets)?;
         (bracketed(&rest[..end])?, &rest[end + 1..])
     } else {
-        let colon = host_port.iter().position(|&byte| byte == b':').unwrap_or(host_port.len());
-        (host_name(&host_port[..colon])?, &host_port[colon..])
+        let colon = text.iter().position(|&byte| byte == b':').unwrap_or(text.len());
+        (host_name(&text[..colon])?, &text[colon..])
     };
     let port = match port {
         [] => PORT_DEFAULT,
@@ -259,10 +304,7 @@ fn daemon(text: &[u8]) -> Result<Address, AddressFault> {
         }
         _ => return Err(AddressFault::Port),
     };
-    // The path is below the root however many slashes it begins with.
-    let path = from_percent(path)?;
-    let begin = path.iter().position(|&byte| byte != b'/').unwrap_or(path.len());
-    Ok(Address::Daemon { ticket, host, port, path: path[begin..].to_vec() })
+    Ok((host, port))
 }
 
 /// A name or an IPv4 address. It goes on ssh's command line, so it must not look like an option.
@@ -373,7 +415,7 @@ mod tests {
     }
 
     fn daemon(host: &str, port: u16, path: &[u8]) -> Result<Address, AddressFault> {
-        Ok(Address::Daemon { ticket: None, host: host.to_owned(), port, path: path.to_vec() })
+        Ok(Address::Daemon { ticket: None, host: host.to_owned(), port, others: Vec::new(), path: path.to_vec() })
     }
 
     #[test]
@@ -413,6 +455,9 @@ mod tests {
         assert_eq!(Address::parse(b"longhaul://[2001:db8::1]:99//a"), daemon("2001:db8::1", 99, b"a"));
         assert_eq!(Address::parse(b"longhaul://[::1]"), daemon("::1", 5740, b""));
         assert_eq!(Address::parse(b"longhaul://h/a%20b%2F%ff@:?#"), daemon("h", 5740, b"a b/\xff@:?#"));
+        let several = Address::parse(b"longhaul://a,[::1]:7,b:9/x,y").unwrap();
+        assert_eq!(several.host_port().as_deref(), Some("a:5740,[::1]:7,b:9"));
+        assert_eq!(several.path(), b"x,y");
         assert_eq!(Address::parse(b"longhaul://[::1]:7/x").unwrap().host_port().as_deref(), Some("[::1]:7"));
     }
 
@@ -455,6 +500,9 @@ mod tests {
             (b"longhaul://[::1]x/x", Fault::Port),
             (b"longhaul://[::1/x", Fault::Brackets),
             (b"longhaul://::1/x", Fault::Host),
+            (b"longhaul://host,/x", Fault::Host),
+            (b"longhaul://,host/x", Fault::Host),
+            (b"longhaul://a,b,c,d,e,f,g,h,i/x", Fault::Addresses),
             (b"longhaul://host/%2", Fault::Percent),
             (b"longhaul://host/%zz", Fault::Percent),
             (b"longhaul://AAAA@host/x", Fault::Ticket(TicketFault::Damaged)),
@@ -485,7 +533,14 @@ mod tests {
 
     #[test]
     fn what_is_shown_is_read_back_and_moves_no_cursor() {
-        for text in ["longhaul://[::1]:7/a%20%FFb", "longhaul://host:5740/", "me@[::1]:x y", "host:/a", "./a:b"] {
+        for text in [
+            "longhaul://[::1]:7/a%20%FFb",
+            "longhaul://host:5740/",
+            "longhaul://a:1,[::1]:7,b:2/x",
+            "me@[::1]:x y",
+            "host:/a",
+            "./a:b",
+        ] {
             let address = Address::parse(text.as_bytes()).unwrap();
             assert_eq!(address.to_string(), text);
             assert_eq!(address.with_secret(), text);
@@ -506,7 +561,7 @@ mod tests {
         #[test]
         fn any_path_of_a_daemon_survives_its_spelling(path: Vec<u8>) {
             let path: Vec<u8> = path.into_iter().filter(|&byte| byte != 0).skip_while(|&byte| byte == b'/').collect();
-            let address = Address::Daemon { ticket: None, host: "h".to_owned(), port: 1, path };
+            let address = Address::Daemon { ticket: None, host: "h".to_owned(), port: 1, others: Vec::new(), path };
             assert_eq!(Address::parse(address.with_secret().as_bytes()), Ok(address));
         }
     }

@@ -27,6 +27,7 @@ Addresses
   longhaul://TICKET@host:port/path a daemon, with the ticket it printed; port 5740 unless given
   longhaul://host:port/path        the same, by the keys of both hosts (`longhaul key`)
   longhaul://@host:port/path       the same; LONGHAUL_TICKET, --ticket-file or the terminal has the ticket
+  …host:port,host:port/path        the same daemon at several addresses; the first to answer is used
 A daemon's path begins at the folder that it serves (`serve --root`).
 
 Destinations

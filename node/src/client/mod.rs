@@ -459,7 +459,7 @@ fn one_place(sources: &[Address]) -> Result<Place<'_>, Failure> {
     let same = |a: &Address, b: &Address| match (a, b) {
         (Address::Local(_), Address::Local(_)) => true,
         (Address::Ssh { user: u, host: h, .. }, Address::Ssh { user: v, host: i, .. }) => u == v && h == i,
-        (Address::Daemon { host: h, port: p, .. }, Address::Daemon { host: i, port: q, .. }) => h == i && p == q,
+        (Address::Daemon { .. }, Address::Daemon { .. }) => a.host_port() == b.host_port(),
         _ => false,
     };
     let first = sources.first().ok_or_else(|| Exit::Usage.fail("find the sources", "none was named"))?;

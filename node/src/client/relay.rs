@@ -95,7 +95,9 @@ fn one_job_address(
     targets: &[Box<[u8]>],
     events: &mut Events<'_>,
 ) -> Result<Address, Failure> {
-    let Address::Daemon { host, port, path, .. } = to else { unreachable!("ssh hosts were made daemons before") };
+    let Address::Daemon { host, port, others, path, .. } = to else {
+        unreachable!("ssh hosts were made daemons before")
+    };
     let (mut link, ticket) = session::connect(copy, to, events)?;
     greeting::begin(&mut link, ticket.as_ref());
     let Sync { compare, prune } = session::sync(copy);
@@ -107,5 +109,5 @@ fn one_job_address(
     greeting::say(&mut link, &Frame::Bye);
     let _ = link.flush_blocking(Duration::from_secs(1));
     let ticket = Some(Ticket { server_key: key, secret });
-    Ok(Address::Daemon { ticket, host: host.clone(), port: *port, path: path.clone() })
+    Ok(Address::Daemon { ticket, host: host.clone(), port: *port, others: others.clone(), path: path.clone() })
 }

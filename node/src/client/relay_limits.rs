@@ -12,6 +12,7 @@ use engine::host::Workers;
 use engine::job::JobNo;
 use engine::worker::bound::Bound;
 
+use crate::address::Address;
 use crate::identity::PublicKey;
 use crate::job::offer::Requested;
 use crate::link::Link;
@@ -31,11 +32,11 @@ pub trait RelayLimits: std::fmt::Debug + Sync {
     fn forget(&self, job: [u8; 16], no: JobNo);
     /// No progress for so long ends the job.
     fn stall(&self, asked: Duration) -> Duration;
-    /// A session with whoever proves `key` at this host and port.
+    /// A session with whoever proves `key` at the address of this daemon, or at one of its addresses.
     ///
     /// # Errors
     /// One failure, whatever the reason.
-    fn dial(&self, host: &str, port: u16, key: PublicKey) -> Result<Link, Failure>;
+    fn dial(&self, daemon: &Address, key: PublicKey) -> Result<Link, Failure>;
 }
 
 /// Gives the share back when it goes.

@@ -73,8 +73,8 @@ pub fn next_job() -> u32 {
 pub fn connect(copy: &Copy<'_>, to: &Address, events: &mut Events<'_>) -> Result<(Link, Option<Ticket>), Failure> {
     let Address::Daemon { ticket, .. } = to else { unreachable!("ssh hosts were made daemons before") };
     let met = |link: &Link| copy.record.set(|job| job.peer = Some(fingerprint(&link.peer_key())));
-    if let (Some(lent), Address::Daemon { ticket: Some(it), host, port, .. }) = (&copy.lent, to) {
-        let link = lent.dial(host, *port, it.server_key)?;
+    if let (Some(lent), Some(it)) = (&copy.lent, ticket) {
+        let link = lent.dial(to, it.server_key)?;
         met(&link);
         return Ok((link, ticket.clone()));
     }
@@ -458,7 +458,7 @@ impl Session {
     fn prove(&self, copy: &Copy<'_>, remote: IpAddr) -> Result<(), Failure> {
         match &copy.lent {
             Some(lent) if remote != self.addr.ip() => {
-                lent.dial(&remote.to_string(), self.addr.port(), self.link.peer_key()).map(drop)
+                lent.dial(&Address::daemon(&remote.to_string(), self.addr.port()), self.link.peer_key()).map(drop)
             }
             _ => Ok(()),
         }

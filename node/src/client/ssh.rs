@@ -202,7 +202,7 @@ impl SshHosts {
         };
         let host = real_name(ssh);
         if reachable(&host, port) {
-            return Ok(Address::Daemon { ticket, host, port, path: path.to_vec() });
+            return Ok(Address::Daemon { ticket, host, port, others: Vec::new(), path: path.to_vec() });
         }
         events
             .note(&format!("port {port} of {host} cannot be reached directly: data goes through ssh, which is slower"));
@@ -219,7 +219,13 @@ impl SshHosts {
         self.children.push(child);
         for _ in 0..50 {
             if reachable("127.0.0.1", near) {
-                return Ok(Address::Daemon { ticket, host: "127.0.0.1".to_owned(), port: near, path: path.to_vec() });
+                return Ok(Address::Daemon {
+                    ticket,
+                    host: "127.0.0.1".to_owned(),
+                    port: near,
+                    others: Vec::new(),
+                    path: path.to_vec(),
+                });
             }
             std::thread::sleep(Duration::from_millis(100));
         }

@@ -1,13 +1,15 @@
 //! Before there is a session: finding the host, connecting, and the handshake, all under one deadline.
 //!
 //! For: the blocking part of a link's life.
-//! In and out: `host:port` → a connected socket; a TLS state and a socket → a finished handshake, or why not.
+//! In and out: `host:port`, or several → connected sockets, the first to answer first; a TLS state and a socket → a finished handshake, or why not.
 //! Invariants: nothing here outlasts its deadline, however slowly the peer drips (name look-up aside, which is the system's).
 //! Absent on purpose: which keys are accepted (tls.rs), frames (mod.rs).
 
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -24,6 +26,7 @@ pub fn bound_segments(fd: BorrowedFd<'_>, small: bool) -> io::Result<()> {
 }
 
 /// Until when something may take.
+#[derive(Clone, Copy)]
 pub(super) struct Deadline {
     at: Instant,
     granted: Duration,
@@ -70,20 +73,88 @@ impl Deadline {
     }
 }
 
-/// The first address of the host that answers; each gets an even share of the time that is left.
-pub(super) fn dial(host_port: &str, deadline: &Deadline, small: bool) -> Result<TcpStream, LinkError> {
-    let resolve = |source| LinkError::Resolve { host_port: host_port.to_owned(), source };
-    let addresses: Vec<SocketAddr> = host_port.to_socket_addrs().map_err(resolve)?.collect();
-    let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
-    for (index, address) in addresses.iter().enumerate() {
-        let share = u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
-        let patience = (deadline.left(Step::Connect)? / share).max(Duration::from_millis(1));
-        match sys::sock::connect_from(*address, None, patience, |fd| bound_segments(fd, small)) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
+/// An address that is silent does not hold up the next one for longer (RFC 8305 section 5).
+const STAGGER: Duration = Duration::from_millis(250);
+/// One of several is given at least so long, even where the time is nearly over.
+const PATIENCE_MIN: Duration = Duration::from_millis(1);
+
+/// Who was dialled, as the user wrote it, and what came of it.
+type Dialled = (String, io::Result<TcpStream>);
+
+/// Connections to all addresses of a peer, in the order in which they come up.
+pub(super) struct Dialling {
+    waiting: VecDeque<(String, SocketAddr)>,
+    in_flight: usize,
+    done: (Sender<Dialled>, Receiver<Dialled>),
+    small: bool,
+}
+
+impl Dialling {
+    /// Finds the addresses of `HOST:PORT[,HOST:PORT…]`. A name that is not known is left out where another one is.
+    pub(super) fn of(host_ports: &str, small: bool) -> Result<Dialling, LinkError> {
+        let (mut waiting, mut unknown) = (VecDeque::new(), None);
+        for host_port in host_ports.split(',') {
+            match host_port.to_socket_addrs() {
+                Ok(found) => waiting.extend(found.map(|address| (host_port.to_owned(), address))),
+                Err(source) => unknown = Some(LinkError::Resolve { host_port: host_port.to_owned(), source }),
+            }
+        }
+        match unknown {
+            Some(error) if waiting.is_empty() => Err(error),
+            _ => Ok(Dialling { waiting, in_flight: 0, done: channel(), small }),
         }
     }
-    Err(LinkError::Connect { host_port: host_port.to_owned(), source: last })
+
+    /// Connections with small segments both ways?
+    pub(super) fn is_small(&self) -> bool {
+        self.small
+    }
+
+    /// May `next` still find one?
+    pub(super) fn has_more(&self) -> bool {
+        !self.waiting.is_empty() || self.in_flight > 0
+    }
+
+    /// The next connection that comes up, and to whom. Each address is tried when the one before it failed or was silent for `STAGGER`.
+    pub(super) fn next(&mut self, deadline: &Deadline) -> Result<(String, TcpStream), LinkError> {
+        let mut last = None;
+        while self.has_more() {
+            let left = deadline.left(Step::Connect)?.max(PATIENCE_MIN);
+            let done = match self.waiting.pop_front() {
+                // The only one, or the last: nothing else is to be done meanwhile.
+                Some((host_port, address)) if self.waiting.is_empty() && self.in_flight == 0 => {
+                    Some((host_port, connect(address, left, self.small)))
+                }
+                Some(next) => {
+                    self.begin(next, left);
+                    self.done.1.recv_timeout(STAGGER.min(left)).ok().inspect(|_| self.in_flight -= 1)
+                }
+                None => self.done.1.recv_timeout(left).ok().inspect(|_| self.in_flight -= 1),
+            };
+            match done {
+                Some((host_port, Ok(stream))) => return Ok((host_port, stream)),
+                Some((host_port, Err(source))) => last = Some(LinkError::Connect { host_port, source }),
+                None => {}
+            }
+        }
+        let nowhere = || LinkError::Connect { host_port: String::new(), source: ErrorKind::AddrNotAvailable.into() };
+        Err(last.unwrap_or_else(nowhere))
+    }
+
+    /// On a thread of its own. One that comes up when another was taken closes with the channel.
+    fn begin(&mut self, (host_port, address): (String, SocketAddr), patience: Duration) {
+        let (done, small) = (self.done.0.clone(), self.small);
+        let dial = move || {
+            let _ = done.send((host_port, connect(address, patience, small)));
+        };
+        if std::thread::Builder::new().name("dial".to_owned()).spawn(dial).is_ok() {
+            self.in_flight += 1;
+        }
+    }
+}
+
+fn connect(address: SocketAddr, patience: Duration, small: bool) -> io::Result<TcpStream> {
+    sys::sock::connect_from(address, None, patience, |fd| bound_segments(fd, small))
 }
 
 /// Both sides' handshake over a non-blocking socket.

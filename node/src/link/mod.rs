@@ -14,6 +14,7 @@
 //! farewell: TLS close_notify; on a pair, where there is no TLS, bytes = 0xffff_ffff
 //! ```
 
+pub mod reachable; // where others reach this host
 pub mod connect_retry; // again, where a daemon is overloaded or just being started
 mod error; // one error per cause
 mod retransmit; // what may have to be sent once more
@@ -34,7 +35,7 @@ use proto::FRAME_BYTES_MAX;
 use proto::error::Breach;
 use rustls::Connection;
 
-use handshake::{Deadline, dial, handshake, step};
+use handshake::{Deadline, Dialling, handshake, step};
 pub use handshake::{SMALL_SEGMENT, bound_segments};
 use retransmit::RetransmitBuffer;
 
@@ -64,6 +65,27 @@ pub enum Expect {
     Key(PublicKey),
     /// One that the file `trusted` names for the address.
     Trusted,
+}
+
+/// Which keys a client goes on with, and why not with another.
+struct Keys {
+    expect: Expect,
+    accepted: Vec<PublicKey>,
+    revoked: Vec<PublicKey>,
+}
+
+impl Keys {
+    /// What a handshake that failed says to the user, who named the peer so and saw it prove this key.
+    fn explain(&self, error: LinkError, seen: Option<&PublicKey>, host_port: String) -> LinkError {
+        let (LinkError::Tls(rustls::Error::InvalidCertificate(_)), Some(&key)) = (&error, seen) else { return error };
+        match self.expect {
+            _ if self.revoked.contains(&key) => LinkError::PeerRevoked { host_port, key },
+            Expect::Key(wanted) if wanted != key => LinkError::PeerWrong { host_port, key, wanted },
+            Expect::Trusted if self.accepted.is_empty() => LinkError::PeerUnknown { host_port, key },
+            Expect::Trusted => LinkError::PeerChanged { host_port, key },
+            Expect::Key(_) => error,
+        }
+    }
 }
 
 /// What a turn found out.
@@ -204,47 +226,60 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
-    /// Connects, shows our key, and goes on only with the key that is expected. Blocks up to `timeout` (name look-up aside).
+    /// Connects, shows our key, and goes on only with the key that is expected. Blocks up to `timeout` (name look-up aside), twice as long where
+    /// nothing but small segments get through. Of several addresses of one peer (`HOST:PORT,HOST:PORT`) the first to prove the key is taken.
     ///
     /// # Errors
     /// No address, no answer, no time left; a key that is unknown, changed, wrong or revoked (`Peer…`); TLS.
-    pub fn connect(host_port: &str, id: &Identity, expect: Expect, timeout: Duration) -> Result<Link, LinkError> {
-        let (accepted, revoked) = match id.home() {
-            Some(home) => {
-                let known = if expect == Expect::Trusted { trust::look_up(home, host_port)? } else { Vec::new() };
-                (known, authorized::revoked(home)?)
+    pub fn connect(host_ports: &str, id: &Identity, expect: Expect, timeout: Duration) -> Result<Link, LinkError> {
+        let (mut accepted, mut revoked) = (Vec::new(), Vec::new());
+        if let Some(home) = id.home() {
+            revoked = authorized::revoked(home)?;
+            for host_port in host_ports.split(',').filter(|_| expect == Expect::Trusted) {
+                accepted.extend(trust::look_up(home, host_port)?);
             }
-            None => (Vec::new(), Vec::new()),
-        };
-        let accepted = if let Expect::Key(key) = expect { vec![key] } else { accepted };
-        let known = !accepted.is_empty();
-        let mut small = false;
-        loop {
-            let mut deadline = Deadline::after(timeout);
-            let begun = Instant::now();
-            let stream = dial(host_port, &deadline, small)?;
-            if !small {
-                deadline = deadline.unless_heard(SILENT + begun.elapsed() * 4);
-            }
-            let client = tls::client(id, accepted.clone(), revoked.clone());
-            let (connection, check) = client.map_err(LinkError::Tls)?;
-            let shaken = Link::shake(Connection::Client(connection), stream, &mut deadline);
+        }
+        if let Expect::Key(key) = expect {
+            accepted = vec![key];
+        }
+        let keys = Keys { expect, accepted, revoked };
+        match Link::first_of(Dialling::of(host_ports, false)?, id, &keys, timeout) {
             // Connected, and then not a word: what is lost may be what is long. Small packets went through.
-            if shaken.is_err() && !small && deadline.was_silent() {
-                small = true;
-                continue;
+            Err((_, true)) => {
+                let link = Link::first_of(Dialling::of(host_ports, true)?, id, &keys, timeout);
+                link.map(|link| Link { small: true, ..link }).map_err(|(error, _)| error)
             }
-            return shaken.map(|link| Link { small, ..link }).map_err(|error| {
-                let LinkError::Tls(rustls::Error::InvalidCertificate(_)) = error else { return error };
-                let (Some(&key), host_port) = (check.seen.get(), host_port.to_owned()) else { return error };
-                match expect {
-                    _ if revoked.contains(&key) => LinkError::PeerRevoked { host_port, key },
-                    Expect::Key(wanted) if wanted != key => LinkError::PeerWrong { host_port, key, wanted },
-                    Expect::Trusted if known => LinkError::PeerChanged { host_port, key },
-                    Expect::Trusted => LinkError::PeerUnknown { host_port, key },
-                    Expect::Key(_) => error,
-                }
-            });
+            link => link.map_err(|(error, _)| error),
+        }
+    }
+
+    /// The first connection over which the peer proves its key. With the error: was it silence?
+    fn first_of(
+        mut dialling: Dialling,
+        id: &Identity,
+        keys: &Keys,
+        timeout: Duration,
+    ) -> Result<Link, (LinkError, bool)> {
+        let (whole, small) = (Deadline::after(timeout), dialling.is_small());
+        let mut why: Option<(LinkError, bool)> = None;
+        loop {
+            let begun = Instant::now();
+            let (host_port, stream) = match dialling.next(&whole) {
+                Ok(connected) => connected,
+                // Whoever answered with a wrong key says more than whoever did not answer.
+                Err(error) => return Err(why.unwrap_or((error, false))),
+            };
+            let mut deadline = if small { whole } else { whole.unless_heard(SILENT + begun.elapsed() * 4) };
+            let client = tls::client(id, keys.accepted.clone(), keys.revoked.clone());
+            let (connection, check) = client.map_err(|error| (LinkError::Tls(error), false))?;
+            let error = match Link::shake(Connection::Client(connection), stream, &mut deadline) {
+                Ok(link) => return Ok(link),
+                Err(error) => (keys.explain(error, check.seen.get(), host_port), !small && deadline.was_silent()),
+            };
+            if !dialling.has_more() {
+                return Err(error);
+            }
+            why.get_or_insert(error);
         }
     }
 

@@ -451,6 +451,35 @@ fn a_client_without_a_key_or_with_a_foreign_one_does_not_get_in() {
     assert!(accepted.join().unwrap().is_err());
 }
 
+/// Of several addresses of one daemon some lead to nobody, to another host, or nowhere: the one whose key is right is found, and soon.
+#[test]
+fn of_several_addresses_the_first_that_proves_the_key_is_taken() {
+    let (server, other, client) = (
+        Arc::new(Identity::ephemeral().unwrap()),
+        Arc::new(Identity::ephemeral().unwrap()),
+        Identity::ephemeral().unwrap(),
+    );
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // Whoever connects here waits: nothing is accepted, and the queue of those that may wait is full.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::listen(&silent, 0).unwrap();
+    let silent_at = silent.local_addr().unwrap();
+    let _filler = TcpStream::connect(silent_at).unwrap();
+    let (wrong, refused) = one_server(&other);
+    let (right, accepted) = one_server(&server);
+    let all = format!("{silent_at},{nobody},no.such.name.invalid:1,{wrong},{right}");
+    let begun = Instant::now();
+    let link = Link::connect(&all, &client, Expect::Key(server.public()), SOON).unwrap();
+    assert_eq!((link.peer_key(), link.peer_addr().unwrap().to_string()), (server.public(), right));
+    assert!(begun.elapsed() < SOON / 2, "{:?}", begun.elapsed());
+    assert!(accepted.join().unwrap().is_ok() && refused.join().unwrap().is_err());
+    // With no right one among them, what is told is who answered.
+    let (wrong, refused) = one_server(&other);
+    let error = Link::connect(&format!("{wrong},{nobody}"), &client, Expect::Key(server.public()), SOON).unwrap_err();
+    assert!(matches!(&error, LinkError::PeerWrong { host_port, .. } if *host_port == wrong), "{error:?}");
+    assert!(refused.join().unwrap().is_err());
+}
+
 #[test]
 fn what_nobody_answers_and_what_is_no_name_are_told_apart() {
     let client = Identity::ephemeral().unwrap();

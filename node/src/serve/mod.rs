@@ -46,7 +46,7 @@ use crate::job::offer;
 use crate::job::rails::{self, Arrival, Carrier};
 use crate::job::registry::Registry;
 use crate::job::sweep;
-use crate::link::failure_of;
+use crate::link::{failure_of, reachable};
 use crate::listener::{Listener, Proving, Rail};
 use crate::report::history::History;
 use capacity::Capacity;
@@ -435,6 +435,15 @@ impl Server {
     /// The kernel's.
     pub fn address(&self) -> Result<std::net::SocketAddr, Failure> {
         self.listener.local_addr().map_err(io("listen"))
+    }
+
+    /// Where others reach it, as `longhaul://` wants it behind a ticket: `HOST:PORT`, or several with commas.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn public_address(&self) -> Result<String, Failure> {
+        let settings = self.daemon.settings.read().unwrap_or_else(PoisonError::into_inner);
+        Ok(reachable::hosts(self.address()?, &settings.public).join(","))
     }
 
     /// Where its running jobs are shown, and asked things.

@@ -148,19 +148,27 @@ impl RelayLimits for Lent<'_> {
         self.daemon.settings.read().map_or(asked, |settings| asked.min(settings.idle_timeout))
     }
 
-    /// A session with whoever proves `key` at this host and port. Everything that fails, and what is not permitted, has one answer, and all that
+    /// A session with whoever proves `key` at one of the daemon's addresses that may be dialled. Everything that fails, and what is not permitted, has one answer, and all that
     /// touches the network takes the same time: what stands in this daemon's network is not for its clients to find out.
-    fn dial(&self, host: &str, port: u16, key: PublicKey) -> Result<Link, Failure> {
+    fn dial(&self, daemon: &Address, key: PublicKey) -> Result<Link, Failure> {
         let begun = Instant::now();
         let settings = self.daemon.settings.read().ok();
         let words = settings.as_ref().and_then(|settings| settings.relay_to.as_deref());
-        let may = relay_to::permits(words, host, port);
+        let (may, may_not): (Vec<_>, Vec<_>) =
+            daemon.hosts().partition(|&(host, port)| relay_to::permits(words, host, port));
         drop(settings);
-        let at = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        if !may {
+        let all = |hosts: Vec<(&str, u16)>| {
+            let spelt: Vec<String> = hosts.into_iter().map(|(host, port)| crate::address::spell(host, port)).collect();
+            spelt.join(",")
+        };
+        if !may_not.is_empty() {
+            let at = all(may_not);
             self.daemon.log(1, &format!("a relay to {at} was refused: serve --relay-to does not name it"));
+        }
+        if may.is_empty() {
             return Err(not_reached());
         }
+        let at = all(may);
         let (to, from) = channel();
         let identity = Arc::clone(&self.daemon.identity);
         let host_port = at.clone();
@@ -184,7 +192,7 @@ impl RelayLimits for Lent<'_> {
     }
 }
 
-/// The one answer of `Lent::dial`.
+/// The one answer of `RelayLimits::dial`.
 fn not_reached() -> Failure {
     let cause = "this host does not reach it, may not relay to it (serve --relay-to; ports below 1024 only where they are named), or it does not prove \
                  the ticket's key";

@@ -15,6 +15,7 @@ use super::log::LogFormat;
 use super::relay_to::{self, RelayWord};
 use crate::address::PORT_DEFAULT;
 use crate::identity::ticket::Uses;
+use crate::link::reachable::{self, PublicName};
 use crate::request::MEMORY_DEFAULT_BYTES;
 use text::units;
 
@@ -67,6 +68,8 @@ pub struct Settings {
     pub privileged: bool,
     /// Whom relayed jobs may reach; `None`: whoever proves the ticket's key, on ports from 1024 on.
     pub relay_to: Option<Vec<RelayWord>>,
+    /// Under which names and addresses clients reach the daemon; empty: those of the host's interfaces.
+    pub public: Vec<PublicName>,
     /// Way to the kernel.
     pub driver: Option<Driver>,
     /// Started by ssh, for one job.
@@ -97,6 +100,7 @@ impl Settings {
             ticket_access: TicketAccess::Both,
             privileged: false,
             relay_to: None,
+            public: Vec::new(),
             driver: None,
             stdio: false,
             verbose: 0,
@@ -134,6 +138,8 @@ impl Settings {
         apply(&mut said, "idle_timeout", "for new connections", &mut self.idle_timeout, new.idle_timeout, time);
         let hosts = |words: &Option<Vec<RelayWord>>| relay_to::show(words.as_deref());
         apply(&mut said, "relay_to", "for new relays", &mut self.relay_to, new.relay_to, hosts);
+        let names = |names: &Vec<PublicName>| reachable::show(names);
+        apply(&mut said, "public", "for new addresses", &mut self.public, new.public, names);
         apply(&mut said, "jobs_max", "for new jobs", &mut self.jobs_max, new.jobs_max, u32::to_string);
         // A port, a root, a pool, threads and a user are taken once, at the start.
         for (key, differs) in [

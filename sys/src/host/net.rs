@@ -26,6 +26,8 @@ pub struct Interface {
     pub up: bool,
     /// Leads back to this machine.
     pub loopback: bool,
+    /// Joins others, as those of containers and guests do.
+    pub bridge: bool,
 }
 
 impl Interface {
@@ -69,6 +71,7 @@ fn facts(name: String, flags: u32) -> Interface {
         speed_bps: number("speed").and_then(|speed| u64::try_from(speed).ok()).map(|speed| speed * 1_000_000),
         up: has(libc::IFF_UP) && has(libc::IFF_RUNNING),
         loopback: has(libc::IFF_LOOPBACK),
+        bridge: std::path::Path::new(&format!("/sys/class/net/{name}/bridge")).is_dir(),
         addresses: Vec::new(),
         prefixes: Vec::new(),
         name,
