@@ -219,27 +219,17 @@ pub fn judge(facts: &Facts, changes: &[Change]) -> Vec<Finding> {
         let mut said = Vec::new();
         (rule.check)(facts, &mut said);
         for (subject, is_good, says) in said {
-            let mut mine = Vec::new();
-            open.retain(|(of, change)| {
-                let is_mine = rule.by == Some(change.rule) && *of == subject && is_said(&says, change);
-                if is_mine {
-                    mine.push(*change);
-                }
-                !is_mine
-            });
-            let plan = planned(&mine);
+            let plan = rule.by.and_then(|by| take(&mut open, by, &subject, Some(&says)));
             let good = is_good && plan.is_none_or(|plan| plan.by_name);
             let (what, why, source) = (rule.what, rule.why, rule.source);
             found.push(Finding { what, subject, good, says, why, source, plan });
         }
     }
-    while let Some((subject, first)) = open.first().map(|(subject, change)| (subject.clone(), *change)) {
-        let mine: Vec<&Change> = open
-            .extract_if(.., |(of, change)| *of == subject && change.rule == first.rule)
-            .map(|(_, change)| change)
-            .collect();
+    while let Some((subject, first)) = open.first().cloned() {
         // Asked for by name only, and nothing here says that it is wanting.
-        if let (Some(rule), Some(plan)) = (rules::named(first.rule), planned(&mine).filter(|plan| !plan.by_name)) {
+        if let (Some(plan), Some(rule)) = (take(&mut open, first.rule, &subject, None), rules::named(first.rule))
+            && !plan.by_name
+        {
             let says = format!("{} = {}", first.place, first.old);
             let (what, why, source) = (rule.name, rule.why, rule.source);
             found.push(Finding { what, subject, good: false, says, why, source, plan: Some(plan) });
@@ -248,15 +238,18 @@ pub fn judge(facts: &Facts, changes: &[Change]) -> Vec<Finding> {
     found
 }
 
+/// Takes the changes by this rule of this subject out of those that no finding has yet.
+fn take(open: &mut Vec<(String, &Change)>, rule: &str, subject: &str, says: Option<&str>) -> Option<Planned> {
+    let before = open.len();
+    open.retain(|(of, change)| change.rule != rule || of != subject || says.is_some_and(|says| !is_said(says, change)));
+    let (values, rule) = (before - open.len(), rules::named(rule)?);
+    (values > 0).then_some(Planned { rule: rule.name, values, by_name: rule.by_name })
+}
+
 /// Is a change of what is said there? Of several settings of the host each has its own finding, which begins with its name.
 fn is_said(says: &str, change: &Change) -> bool {
     let name = change.place.to_string();
     !matches!(&change.place, Place::File(path) if path.starts_with("/proc/sys")) || says.starts_with(&name)
-}
-
-fn planned(changes: &[&Change]) -> Option<Planned> {
-    let rule = rules::named(changes.first()?.rule)?;
-    Some(Planned { rule: rule.name, values: changes.len(), by_name: rule.by_name })
 }
 
 fn live(facts: &Facts) -> impl Iterator<Item = &Nic> {

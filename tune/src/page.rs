@@ -5,7 +5,6 @@
 //! planned, is marked by shape, not by colour alone; what the plan marks is what `host plan` prints.
 //! Absent on purpose: what the facts do not tell: a device whose node nobody knows stands in a box of its own.
 
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::findings::Finding;
@@ -90,15 +89,15 @@ impl View<'_> {
 
     fn head(&self) -> String {
         let Facts { cpu, kernel, cores, nodes, .. } = self.facts;
-        let sockets: BTreeSet<u32> = cores.iter().filter_map(|core| core.package).collect();
-        let physical: BTreeSet<(Option<u32>, Option<u32>)> =
-            cores.iter().map(|core| (core.package, core.siblings.first().copied())).collect();
+        let sockets = distinct(cores.iter().filter_map(|core| core.package).collect());
+        // The first of the threads of a physical core stands for it.
+        let physical = cores.iter().filter(|core| core.siblings.first() == Some(&core.id)).count();
         let count = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
         [
             cpu.clone().unwrap_or_else(|| "processor not reported".to_owned()),
             count(sockets.len().max(1), "socket"),
             count(nodes.len().max(1), "NUMA node"),
-            count(physical.len(), "physical core"),
+            count(physical, "physical core"),
             count(cores.len(), "logical core"),
             format!("Linux {}", kernel.as_deref().unwrap_or("?")),
         ]
@@ -188,7 +187,7 @@ impl View<'_> {
     }
 
     /// Cores that alone take an interrupt of a NIC.
-    fn interrupted(&self) -> BTreeSet<u32> {
+    fn interrupted(&self) -> Vec<u32> {
         let irqs = self.facts.nics.iter().flat_map(|nic| &nic.irqs);
         irqs.filter_map(|irq| if let [core] = irq.cores[..] { Some(core) } else { None }).collect()
     }
@@ -204,7 +203,7 @@ impl View<'_> {
     fn cores_planned(&self, name: &str) -> Vec<u32> {
         let is_irq = |change: &&Change| matches!(&change.place, Place::File(path) if path.starts_with("/proc/irq"));
         let mine = self.plan.iter().filter(is_irq).filter(|change| change.subject(self.facts) == name);
-        mine.filter_map(|change| change.new.parse().ok()).collect::<BTreeSet<u32>>().into_iter().collect()
+        distinct(mine.filter_map(|change| change.new.parse().ok()).collect())
     }
 
     /// What was found of it, and which rules of the plan would change it.
@@ -221,6 +220,13 @@ impl View<'_> {
         }
         out
     }
+}
+
+/// These numbers in order, each once.
+fn distinct(mut numbers: Vec<u32>) -> Vec<u32> {
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers
 }
 
 /// A NIC in the few words that its box has room for.

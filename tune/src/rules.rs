@@ -253,12 +253,14 @@ pub fn plan(tree: &Tree, facts: &Facts, wanted: impl Fn(&Rule) -> bool) -> Vec<C
     for rule in RULES.iter().filter(|rule| wanted(rule)) {
         let mut proposed = Vec::new();
         (rule.propose)(facts, &mut proposed);
-        changes.extend(proposed.into_iter().flat_map(|it| running(tree, it)).filter_map(|(place, new)| {
-            let old = place.seen(tree)?;
+        for (place, new) in proposed.into_iter().flat_map(|it| running(tree, it)) {
+            let Some(old) = place.seen(tree) else { continue };
             // A discipline that somebody chose is left.
             let is_left = matches!(place, Place::Qdisc { .. }) && (!old.ends_with(DEFAULT) || is_fq(&old));
-            (old != new && !is_left).then_some(Change { rule: rule.name, place, old, new })
-        }));
+            if old != new && !is_left {
+                changes.push(Change { rule: rule.name, place, old, new });
+            }
+        }
     }
     changes
 }

@@ -128,7 +128,10 @@ pub(crate) mod tests {
     /// So many disks, also fewer of them, and a run too short for lines.
     pub(crate) fn sample(count: usize) -> String {
         let volumes = (0..count).map(|at| format!("/mnt/recorder/data-of-the-experiment/{at:02}")).collect();
-        page(&report(volumes, vec![run(1, 9), run(2, 9), run(count / 2, 9), run(count, 99), run(count, 1), run(count, 0)]))
+        page(&report(
+            volumes,
+            vec![run(1, 9), run(2, 9), run(count / 2, 9), run(count, 99), run(count, 1), run(count, 0)],
+        ))
     }
 
     #[test]
