@@ -24,7 +24,7 @@ const STYLE: &str = "\
 .nodes{display:grid;gap:1rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,30rem),1fr));align-items:start}\
 .node,.dev{border:1px solid var(--line);border-radius:.5rem;padding:.5rem .7rem}.node{background:var(--box)}.node h3{margin:0}\
 .dev{background:var(--paper);padding:.3rem .6rem}.devs,.cards{list-style:none;padding:0;margin:.4rem 0}\
-.node p,.node small,.dev{font-size:.82rem;margin:.1rem 0}.devs .dev{margin:.35rem 0}.cache{display:inline-block;border:1px solid var(--line);border-radius:.4rem;padding:.2rem .4rem;margin:.2rem .3rem .2rem 0;vertical-align:top}\
+.node p,.node small,.dev{font-size:.82rem;margin:.1rem 0}.devs .dev{margin:.35rem 0;max-width:none}.cache{display:inline-block;border:1px solid var(--line);border-radius:.4rem;padding:.2rem .4rem;margin:.2rem .3rem .2rem 0;vertical-align:top}\
 .cores{display:flex;flex-wrap:wrap;gap:2px;margin:.15rem 0}.c{box-sizing:border-box;min-width:1.9rem;padding:.1rem .15rem;text-align:center;font-size:.75rem;border:1px solid var(--line);border-radius:.25rem;background:var(--core);font-style:normal}\
 .key .c{display:inline-block;min-width:1.3rem}.c.o{background:var(--core2)}.c.q{border-bottom:4px solid var(--irq)}.c.d{border-style:dashed;border-color:var(--ink)}\
 .bad,.plan{font-weight:600}.bad{color:var(--bad)}.plan{color:var(--c)}:root{--c:#005a8f}@media(prefers-color-scheme:dark){:root{--c:#7cc4f5}}\

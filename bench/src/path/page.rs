@@ -13,7 +13,7 @@ use text::page::{CLOSE, escape, list, open, wide};
 use text::units;
 
 /// What the page has beyond the style of all.
-const STYLE: &str = "td:first-child,th:first-child,.flag{text-align:left}";
+const STYLE: &str = "td:first-child,th:first-child,.flag{text-align:left}td{white-space:nowrap}td.flag{white-space:normal;min-width:14em}";
 
 /// The page.
 #[must_use]
