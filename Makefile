@@ -11,7 +11,7 @@ N ?= 200
 SEED ?= 1
 FIRST ?= 0
 
-.PHONY: help build book reference record test needs unit e2e vmtest mutants lint deny demo race bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk bench-volumes beside changes host-limit grid torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci traces path
+.PHONY: help build book reference record pages test needs unit e2e vmtest mutants lint deny demo race bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk bench-volumes beside changes host-limit grid torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci traces path
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -38,6 +38,9 @@ record: build ## the picture of a terminal in README.md, from a real copy
 
 test: needs ## everything that tells right from wrong: all cargo tests, then the real binary (twenty minutes on two cores)
 	@$(MAKE) -j1 --no-print-directory --keep-going unit e2e
+
+pages: needs ## every HTML page, and what a headless browser shows of it at 380 and 1280 px, light and dark: target/pages (half a minute)
+	PAGES=$(CURDIR)/target/pages cargo test --quiet --locked -p longhaul-bench pages -- --nocapture
 
 needs: ## what tests call and a fresh machine lacks, installed where that is possible (root, apt-get; NEEDS=no: only named)
 	@lab/needs.sh

@@ -33,7 +33,12 @@ unshare:util-linux:power cuts
 filefrag:e2fsprogs:clones
 iperf3:iperf3:bench wan beside TCP
 xz:xz-utils:the binary compressed on its way over ssh
+chromium-headless-shell:chromium-headless-shell:how HTML pages look
 "
+# Any of the browsers that bench/pages/browser.rs knows does.
+for program in chromium chromium-browser google-chrome google-chrome-stable chrome; do
+    command -v $program >/dev/null && PROGRAMS=$(grep -v '^chromium-headless' <<<"$PROGRAMS")
+done
 
 packages() { # of what is missing, each once
     local program package what
@@ -43,12 +48,17 @@ packages() { # of what is missing, each once
 }
 # install PACKAGE...: nothing that comes with them is started, now or at the next boot.
 install() {
-    local denied=/usr/sbin/policy-rc.d unit
+    local denied=/usr/sbin/policy-rc.d unit package known=()
     if [ ! -e $denied ]; then
         trap 'rm -f /usr/sbin/policy-rc.d' EXIT
         printf '#!/bin/sh\nexit 101\n' >$denied && chmod 755 $denied
     fi
-    timeout 240 apt-get update -qq && timeout 600 apt-get install -y -qq --no-install-recommends "$@"
+    timeout 240 apt-get update -qq
+    # What this distribution does not have must not keep the rest away.
+    for package; do
+        apt-cache show "$package" >/dev/null && known+=("$package")
+    done
+    timeout 600 apt-get install -y -qq --no-install-recommends "${known[@]}"
     for package; do
         if [ "$package" = openssh-server ] && command -v systemctl >/dev/null; then
             for unit in ssh.service ssh.socket; do systemctl disable "$unit"; done

@@ -11,13 +11,14 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
+use bench::wan::page::colours;
 use serde_json::{Value, json};
-use text::page::{CLOSE, escape, open};
+use text::page::{CLOSE, escape, open, wide};
 
 use super::write_facts;
 
 const NAME: &str = "target/bench/grid-virtual";
-const STYLE: &str = "h3{font-size:13px;margin:.6em 0 .2em}td[style]{color:#111}";
+const STYLE: &str = ".maps>*{min-width:0;max-width:100%}";
 
 /// A figure: its key, what it is, how it is written, and from 0 to 1 how good it is.
 type Figure = (&'static str, &'static str, fn(f64) -> String, fn(f64) -> f64);
@@ -54,7 +55,7 @@ fn axis(cells: &[&Value], key: &str) -> Vec<f64> {
 fn heat(cells: &[&Value], (key, title, form, good): Figure) -> String {
     let trips = axis(cells, "rtt_ms");
     let heads: String = trips.iter().map(|trip| format!("<th>{trip} ms")).collect();
-    let mut out = format!("<div><h3>{}</h3><table><tr><th>loss \\ round trip{heads}<th>spread", escape(title));
+    let mut out = format!("<table><caption>{}</caption><tr><th>loss \\ round trip{heads}<th>spread", escape(title));
     for loss in axis(cells, "loss_ppm") {
         let line: Vec<&&Value> = cells.iter().filter(|cell| of(cell, "loss_ppm") == loss).collect();
         let _ = write!(out, "<tr><th>{} %", loss / 1e4);
@@ -65,15 +66,15 @@ fn heat(cells: &[&Value], (key, title, form, good): Figure) -> String {
             };
             let misses = if missed(cell).is_empty() { "nothing" } else { missed(cell) };
             let note = format!("worst seed {}; {} seeds; misses: {misses}", cell["worst"], cell["seeds"]);
-            let (value, hue) = (form(of(cell, key)), (120.0 * good(of(cell, key)).clamp(0.0, 1.0)).round());
-            let _ = write!(out, "<td style=\"background:hsl({hue} 60% 82%)\" title=\"{}\">{value}", escape(&note));
+            let (value, (fill, ink)) = (form(of(cell, key)), colours(good(of(cell, key))));
+            let _ = write!(out, "<td style=\"background:{fill};color:{ink}\" title=\"{}\">{value}", escape(&note));
         }
         let values: Vec<f64> = line.iter().map(|cell| of(cell, key)).collect();
         let most = values.iter().copied().fold(1e-9, f64::max);
         let least = values.iter().copied().fold(f64::INFINITY, f64::min);
         let _ = write!(out, "<td>{:.1} %", (most - least) / most * 100.0);
     }
-    out + "</table></div>"
+    wide(title, &(out + "</table>"))
 }
 
 fn page(cells: &[Value], facts: &str) -> String {
@@ -90,12 +91,12 @@ fn page(cells: &[Value], facts: &str) -> String {
     });
     let misses = misses.collect::<String>();
     format!(
-        "{}<h1>Distance and loss in virtual time</h1><p>{}</p>
+        "{}<p>{}</p>
 <p>One transfer of 100 round trips per seed through the real sending and receiving machines of a flow and the controller <code>delay</code>, policy <code>fair</code>, which knows nothing of the path.
 Queue: one bandwidth-delay product, 100 kB at least. Limit: rate × (1 − loss) × payload share of a packet; above 1 random loss was below its mean. Loss strikes behind the queue.
 The connection's own round trips are not in it. Spread: greatest less least over the distances, by the greatest.</p>
 {maps}<h2>Missed of what issue 3 asks</h2><ul>{}</ul>{CLOSE}",
-        open("distance and loss, virtual", STYLE),
+        open("longhaul-race grid: distance and loss in virtual time", &super::date(), STYLE),
         escape(facts),
         if misses.is_empty() { "<li>nothing" } else { &misses }
     )
@@ -128,4 +129,21 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let count = cells.iter().filter(|cell| !missed(cell).is_empty()).count();
     println!("{} cells, {count} miss something; {NAME}.html", cells.len());
     write_facts(Path::new(NAME), json!({"seconds": seconds, "cells": cells}))
+}
+
+/// Two rates by seven distances and six losses, one of them missing.
+#[cfg(test)]
+pub(crate) fn sample() -> String {
+    let mut cells = Vec::new();
+    for (rate, trip, loss) in [155, 10_000]
+        .into_iter()
+        .flat_map(|rate| [1, 10, 50, 100, 200, 300, 500].map(|trip| (rate, trip)))
+        .flat_map(|(rate, trip)| [0, 100, 1000, 10_000, 50_000, 100_000].map(|loss| (rate, trip, loss)))
+        .filter(|it| *it != (155, 1, 0))
+    {
+        cells.push(json!({"rate_mbit": rate, "rtt_ms": trip, "loss_ppm": loss, "packet": 1500, "seeds": 5, "worst": 3,
+            "missed": if loss > 50_000 { "tail" } else { "" },
+            "whole": 0.8 + 0.000_001 * f64::from(loss), "steady": 0.951, "redundant": 0.001, "tail_rtt": 1.5, "queue_ms": 7.2}));
+    }
+    page(&cells, "2026-11-25 10:00 UTC, v0.1.0-1234-gabcdef012, 123 s of computing")
 }

@@ -6,6 +6,12 @@
 //! Absent on purpose: downloads; a verdict on others' programs.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+#[path = "../pages/browser.rs"]
+mod browser;
+#[cfg(test)]
+#[path = "../pages/check.rs"]
+mod check;
 mod field; // who is raced
 mod hosts; // where
 mod ground; // what is copied
@@ -159,5 +165,23 @@ fn main() -> anyhow::Result<()> {
         Arguments::Summary(arguments) => summary::run(&arguments),
         Arguments::Sink(arguments) => paths::sink(&arguments),
         Arguments::Source(arguments) => paths::source(&arguments),
+    }
+}
+
+/// The pages of this program, as bench/pages looks at the library's.
+#[cfg(test)]
+mod pages {
+    use super::{browser, check};
+
+    #[test]
+    fn the_pages_of_races_are_whole_and_a_browser_shows_them() {
+        let pages = [
+            ("race-peers".to_owned(), super::page::page(&super::record::tests::sample())),
+            ("race-grid".to_owned(), super::grid::sample()),
+        ];
+        for (name, page) in &pages {
+            assert_eq!(check::wrong(page), Vec::<String>::new(), "{name}");
+        }
+        browser::look(&pages);
     }
 }

@@ -214,7 +214,7 @@ pub(crate) struct Record {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     fn part(rates: &[(&str, bool, bool, &[f64])]) -> Part {
@@ -235,6 +235,24 @@ mod tests {
                 rate.map(|rate| serde_json::json!({"gbps": rate, "cpu_s_per_gb": 1.0}).as_object().cloned().unwrap());
             ("cmd".to_owned(), found.ok_or_else(|| anyhow::anyhow!("broke")))
         })
+    }
+
+    /// A part with the longest names and commands that peers.toml has, and one who is out.
+    pub(crate) fn sample() -> Record {
+        let mut part = part(&[
+            ("longhaul, default: encrypted, BLAKE3 of each file at both ends", true, true, &[6.0, 4.0, 8.0]),
+            ("rclone over sftp, 4 streams, --multi-thread-streams and AES-128-GCM", false, true, &[2.0, 3.0, 4.0]),
+            ("bad", false, true, &[]),
+        ]);
+        "one file of 4 GiB from disk to disk, with a cold page cache".clone_into(&mut part.title);
+        for row in &mut part.rows {
+            row.command = format!("{} --encrypt=yes --{} /mnt/recorder/data", row.name, "x".repeat(120));
+            "does not flush, compares no digest of what it wrote".clone_into(&mut row.lacks);
+        }
+        let part = part.against_best(true);
+        let machine =
+            BTreeMap::from([("cpu", "2 × Example EPYC".to_owned()), ("date", "2026-11-25 10:00 UTC".to_owned())]);
+        Record { machine, arguments: Value::Null, verdicts: part.verdicts.clone(), parts: vec![part] }
     }
 
     #[test]

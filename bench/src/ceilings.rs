@@ -147,7 +147,7 @@ fn of_devices(tree: &Tree, root: &Path, devs: &[u64]) -> (Vec<String>, Option<f6
     let all = disks::read(tree);
     for name in devs.iter().map(|&dev| name_of(root, dev)).collect::<BTreeSet<_>>() {
         let Some(name) = name else {
-            alike(&mut ways, "not told (no block device of its own in sysfs)", "the device");
+            alike(&mut ways, "not reported (no block device of its own in sysfs)", "the device");
             all_told = false;
             continue;
         };
@@ -162,7 +162,7 @@ fn of_devices(tree: &Tree, root: &Path, devs: &[u64]) -> (Vec<String>, Option<f6
                 alike(&mut ways, &format!("{what}, {gbs:.2} GB/s"), &name);
                 links.insert(place, gbs);
             } else {
-                alike(&mut ways, "not told", &name);
+                alike(&mut ways, "not reported", &name);
                 all_told = false;
             }
         }
@@ -372,7 +372,7 @@ mod tests {
         assert_eq!(sum(&[dev(259, 0), dev(254, 0)]), None);
         assert_eq!(sum(&[dev(7, 7)]), None);
         let lines = of_devices(&tree, &sys.0, &[dev(254, 0), dev(259, 0)]).0;
-        assert!(lines.iter().any(|line| line == "ceiling: link of vda: not told"), "{lines:?}");
+        assert!(lines.iter().any(|line| line == "ceiling: link of vda: not reported"), "{lines:?}");
         assert!(
             lines.iter().any(|line| line == "ceiling: link of nvme0n1: PCIe (4 x 16 GT/s), 7.09 GB/s"),
             "{lines:?}"

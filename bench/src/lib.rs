@@ -18,6 +18,9 @@ pub mod wan; // distance, loss and rate on links of our own making
 pub mod race; // contestants in turn
 pub mod plot; // lines over numbers
 pub mod table; // columns, medians, JSON
+#[cfg(test)]
+#[path = "../pages/mod.rs"]
+mod pages; // all pages, measured and looked at
 
 use clap::Subcommand;
 

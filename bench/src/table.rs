@@ -56,6 +56,13 @@ impl fmt::Display for Host {
     }
 }
 
+/// Now, as the head of a page says it.
+#[must_use]
+pub fn date() -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    text::time::show_utc(now.as_secs()) + " UTC"
+}
+
 /// How many rounds, as the command line takes it.
 ///
 /// # Errors

@@ -5,6 +5,7 @@
 
 use serde::Serialize;
 
+use crate::nics::{self, Pcie};
 use crate::tree::{Tree, chosen, clean};
 
 /// A partition.
@@ -22,6 +23,8 @@ pub struct Disk {
     pub bytes: u64,
     pub rotational: Option<bool>,
     pub node: Option<u32>,
+    /// Its controller's link, of NVMe.
+    pub pcie: Option<Pcie>,
     pub scheduler: Option<String>,
     /// `write back`, `write through`.
     pub write_cache: Option<String>,
@@ -89,6 +92,7 @@ fn disk(tree: &Tree, name: &str, bytes: u64) -> Disk {
         bytes,
         rotational: tree.number::<u8>(&queue("rotational")).map(|flag| flag == 1),
         node: node_at(tree, &at).map(u32::from),
+        pcie: nics::pcie(tree, &format!("{at}/device/device")),
         scheduler: tree.text(&queue("scheduler")).map(|text| chosen(&text).unwrap_or_else(|| clean(&text))),
         write_cache: tree.text(&queue("write_cache")).map(|text| clean(&text)),
         logical_bytes: tree.number(&queue("logical_block_size")),

@@ -45,6 +45,9 @@ pub struct Core {
     pub node: Option<u32>,
     /// First core of those that share the last-level cache with it.
     pub cache_group: Option<u32>,
+    /// That cache: its level, and its bytes.
+    pub cache_level: Option<u32>,
+    pub cache_bytes: Option<u64>,
     /// Cores of one physical core, itself among them.
     pub siblings: Vec<u32>,
     pub isolated: bool,
@@ -171,12 +174,18 @@ fn cores(tree: &Tree, nodes: &[Node]) -> Vec<Core> {
         // The highest index is the last level.
         let caches = tree.names(&format!("{at}/cache"));
         let last = caches.iter().filter_map(|name| numbered(name, "index")).max();
-        let shared = last.and_then(|index| tree.text(&format!("{at}/cache/index{index}/shared_cpu_list")));
+        let cache = |file: &str| last.and_then(|index| tree.text(&format!("{at}/cache/index{index}/{file}")));
+        let shared = cache("shared_cpu_list");
         Core {
             id,
             package: tree.number(&format!("{at}/topology/physical_package_id")),
             node: nodes.iter().find(|node| node.cores.contains(&id)).map(|node| node.id),
             cache_group: shared.and_then(|text| list(&text).first().copied()),
+            cache_level: cache("level").and_then(|text| text.parse().ok()),
+            // `32768K` (Documentation/ABI/testing/sysfs-devices-system-cpu).
+            cache_bytes: cache("size")
+                .and_then(|text| text.strip_suffix('K')?.parse::<u64>().ok())
+                .map(|kib| kib << 10),
             siblings: siblings.filter(|list| !list.is_empty()).unwrap_or_else(|| vec![id]),
             isolated: isolated.contains(&id),
             busy: busy(&stat, id),
@@ -285,7 +294,7 @@ fn hidden(tree: &Tree, facts: &Facts) -> Vec<String> {
         say(
             !lacks.is_empty(),
             &format!(
-                "{}: its driver ({}) does not tell {}",
+                "{}: its driver ({}) does not report {}",
                 nic.name,
                 nic.driver.as_deref().unwrap_or("unknown"),
                 lacks.join(", ")
@@ -294,6 +303,5 @@ fn hidden(tree: &Tree, facts: &Facts) -> Vec<String> {
     }
     say(facts.disks.is_empty(), "disks: /sys/block shows none");
     say(facts.running.is_none(), "running programs: /proc cannot be listed");
-    say(true, "queueing disciplines of the NICs: only the default for new ones is read (net.core.default_qdisc)");
     out
 }

@@ -138,7 +138,8 @@ pub fn read_one(tree: &Tree, name: &str, at: &str) -> Nic {
     }
 }
 
-fn pcie(tree: &Tree, parent: &str) -> Option<Pcie> {
+/// The link of the device in this folder of /sys.
+pub(crate) fn pcie(tree: &Tree, parent: &str) -> Option<Pcie> {
     // `16.0 GT/s PCIe`; `Unknown` where nobody knows.
     let speed = |file: &str| tree.number::<f64>(&format!("{parent}/{file}"));
     let link = Pcie {

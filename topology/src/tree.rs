@@ -67,6 +67,12 @@ impl Tree {
         })
     }
 
+    /// What no file tells and a record holds all the same, under a name that is no path; `here`: how this machine tells it.
+    #[must_use]
+    pub fn other(&self, name: String, here: impl FnOnce() -> Option<String>) -> Option<String> {
+        self.get(name, here)
+    }
+
     fn get(&self, key: String, here: impl FnOnce() -> Option<String>) -> Option<String> {
         match self {
             Tree::Recorded(lines) => lines.get(&key).cloned(),

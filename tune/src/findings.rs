@@ -1,12 +1,16 @@
 //! What is good for transfers, what is not, and why: one table.
 //!
-//! For: `host show`. In and out: facts → findings, each with its rule.
+//! For: `host show`. In and out: facts, and what `host plan` would change → findings, each with its rule.
 //! Invariants: a rule says nothing about what the machine does not tell; a rule is a hint with a source, not a verdict on a job: only measuring
 //! tells whether it matters here (the sources contradict each other about placement).
 //! Absent on purpose: changing anything.
 
+use std::fmt;
+
 use serde::Serialize;
 
+use crate::place::Place;
+use crate::rules::{self, Change};
 use text::units;
 use topology::disks::Disk;
 use topology::facts::Facts;
@@ -29,6 +33,8 @@ pub struct Rule {
     pub why: &'static str,
     /// Who says so.
     pub source: &'static str,
+    /// The rule of `host plan` that sets it; none: no setting of the host does.
+    pub by: Option<&'static str>,
     /// Subject, whether it is as it should be, and how it is.
     check: fn(&Facts, &mut Vec<Said>),
 }
@@ -47,6 +53,25 @@ pub struct Finding {
     pub says: String,
     pub why: &'static str,
     pub source: &'static str,
+    /// The rule of `host plan` that changes it, and how many values; none: it changes nothing of it.
+    pub plan: Option<Planned>,
+}
+
+/// What `host plan` would change of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Planned {
+    pub rule: &'static str,
+    pub values: usize,
+    /// Only where the rule is named (`--rule`).
+    pub by_name: bool,
+}
+
+impl fmt::Display for Planned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let option = if self.by_name { " --rule" } else { ":" };
+        let values = if self.values == 1 { "value" } else { "values" };
+        write!(f, "host plan{option} {} sets {} {values}", self.rule, self.values)
+    }
 }
 
 /// All rules, in the order of the path of a byte.
@@ -68,25 +93,29 @@ pub const RULES: &[Rule] = &[
         "short rings drop bursts that come while the core does something else",
         "ESnet fasterdata, NIC tuning",
         rings,
-    ),
+    )
+    .by("rings"),
     rule(
         "offloads",
         "without segmentation and joining every 1500 bytes pass the whole stack",
         "Linux Documentation/networking/segmentation-offloads.rst",
         offloads,
-    ),
+    )
+    .by("offloads"),
     rule(
         "MTU",
         "six times the packets of 9000 bytes cost up to six times the work per byte, if the whole path takes 9000",
         "RFC 8899; ESnet fasterdata, MTU",
         mtu,
-    ),
+    )
+    .by("mtu"),
     rule(
         "interrupts",
         "queues whose interrupts share a core share its time; another node's core reads the NIC's data through the link between sockets",
         "Linux Documentation/core-api/irq/irq-affinity.rst",
         interrupts,
-    ),
+    )
+    .by("interrupts"),
     rule(
         "steering",
         "RPS hands packets to other cores by an interrupt each; NICs with as many queues as cores need none",
@@ -98,37 +127,43 @@ pub const RULES: &[Rule] = &[
         "a TCP stream has at most one buffer per round trip on its way; UDP drops what does not fit while the core is away",
         "RFC 7323; ip-sysctl.rst",
         buffers,
-    ),
+    )
+    .by("socket-buffers"),
     rule(
         "slow start after idle",
         "a stream that paused for a round trip begins anew",
         "RFC 9293, RFC 5681 4.1; ip-sysctl.rst",
         idle,
-    ),
+    )
+    .by("idle-start"),
     rule(
         "clock governor",
         "a core that must speed up first adds its delay to every burst",
         "Linux Documentation/admin-guide/pm/cpufreq.rst",
         governor,
-    ),
+    )
+    .by("governor"),
     rule(
         "interrupt balancer",
         "it moves interrupts every ten seconds: good where nobody placed them, bad where somebody did",
         "irqbalance(1)",
         balancer,
-    ),
+    )
+    .by("irqbalance"),
     rule(
         "page migration",
         "moves pages after threads by faults; with threads and buffers placed it only costs",
         "sysctl/kernel.rst, numa_balancing",
         migration,
-    ),
+    )
+    .by("page-migration"),
     rule(
         "huge pages",
         "rings and pools of 4 KiB pages cost TLB misses and pins per page",
         "Linux Documentation/admin-guide/mm/hugetlbpage.rst, transhuge.rst",
         huge,
-    ),
+    )
+    .by("huge-pages"),
     rule(
         "memory fragmentation",
         "free memory in small pieces makes huge pages and large buffers slow or impossible to get",
@@ -146,7 +181,8 @@ pub const RULES: &[Rule] = &[
         "an elevator costs time where there is no head to move, and saves seeks where there is",
         "Linux Documentation/block/switching-sched.rst",
         scheduler,
-    ),
+    )
+    .by("disk-scheduler"),
     rule(
         "alignment",
         "a block that straddles two physical ones is two reads and two writes",
@@ -164,27 +200,56 @@ pub const RULES: &[Rule] = &[
 ];
 
 const fn rule(what: &'static str, why: &'static str, source: &'static str, check: fn(&Facts, &mut Vec<Said>)) -> Rule {
-    Rule { what, why, source, check }
+    Rule { what, why, source, by: None, check }
 }
 
-/// What all rules find.
+impl Rule {
+    const fn by(self, rule: &'static str) -> Rule {
+        Rule { by: Some(rule), ..self }
+    }
+}
+
+/// What all rules find, beside what `host plan` would change: what it changes unasked is not good, and what no rule here looks at is said too, so
+/// that both commands say the same of one machine.
 #[must_use]
-pub fn judge(facts: &Facts) -> Vec<Finding> {
+pub fn judge(facts: &Facts, changes: &[Change]) -> Vec<Finding> {
     let mut found = Vec::new();
+    let mut open: Vec<(String, &Change)> = changes.iter().map(|change| (change.subject(facts), change)).collect();
     for rule in RULES {
         let mut said = Vec::new();
         (rule.check)(facts, &mut said);
-        let of = |(subject, good, says): Said| Finding {
-            what: rule.what,
-            subject,
-            good,
-            says,
-            why: rule.why,
-            source: rule.source,
-        };
-        found.extend(said.into_iter().map(of));
+        for (subject, is_good, says) in said {
+            let plan = rule.by.and_then(|by| take(&mut open, by, &subject, Some(&says)));
+            let good = is_good && plan.is_none_or(|plan| plan.by_name);
+            let (what, why, source) = (rule.what, rule.why, rule.source);
+            found.push(Finding { what, subject, good, says, why, source, plan });
+        }
+    }
+    while let Some((subject, first)) = open.first().cloned() {
+        // Asked for by name only, and nothing here says that it is wanting.
+        if let (Some(plan), Some(rule)) = (take(&mut open, first.rule, &subject, None), rules::named(first.rule))
+            && !plan.by_name
+        {
+            let says = format!("{} = {}", first.place, first.old);
+            let (what, why, source) = (rule.name, rule.why, rule.source);
+            found.push(Finding { what, subject, good: false, says, why, source, plan: Some(plan) });
+        }
     }
     found
+}
+
+/// Takes the changes by this rule of this subject out of those that no finding has yet.
+fn take(open: &mut Vec<(String, &Change)>, rule: &str, subject: &str, says: Option<&str>) -> Option<Planned> {
+    let before = open.len();
+    open.retain(|(of, change)| change.rule != rule || of != subject || says.is_some_and(|says| !is_said(says, change)));
+    let (values, rule) = (before - open.len(), rules::named(rule)?);
+    (values > 0).then_some(Planned { rule: rule.name, values, by_name: rule.by_name })
+}
+
+/// Is a change of what is said there? Of several settings of the host each has its own finding, which begins with its name.
+fn is_said(says: &str, change: &Change) -> bool {
+    let name = change.place.to_string();
+    !matches!(&change.place, Place::File(path) if path.starts_with("/proc/sys")) || says.starts_with(&name)
 }
 
 fn live(facts: &Facts) -> impl Iterator<Item = &Nic> {

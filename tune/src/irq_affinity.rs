@@ -90,8 +90,8 @@ fn take(state: Option<&std::path::Path>, nic: &str) -> anyhow::Result<Lease> {
         return Err(failure.next("longhaul bench placement --listen IP:PORT --irq").into());
     };
     let mut lease = Lease::take(state)?;
-    let facts = facts::read(&Tree::here());
-    lease.replace("irqbalance", &rules::plan(&facts, |rule| rule.name == "irqbalance"))?;
+    let tree = Tree::here();
+    lease.replace("irqbalance", &rules::plan(&tree, &facts::read(&tree), |rule| rule.name == "irqbalance"))?;
     Ok(lease)
 }
 

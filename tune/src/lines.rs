@@ -18,14 +18,14 @@ use topology::tree::show_list;
 pub fn show(facts: &Facts, findings: &[Finding]) -> String {
     let mut out = format!(
         "{}, {} logical cores, {} NUMA nodes, Linux {}{}\n",
-        facts.cpu.as_deref().unwrap_or("processor not told"),
+        facts.cpu.as_deref().unwrap_or("processor not reported"),
         facts.cores.len(),
         facts.nodes.len().max(1),
         facts.kernel.as_deref().unwrap_or("?"),
         facts.load.map_or(String::new(), |load| format!(", load {load:.1}"))
     );
     for node in &facts.nodes {
-        let memory = node.total_bytes.map_or("memory not told".to_owned(), units::show_memory);
+        let memory = node.total_bytes.map_or("memory not reported".to_owned(), units::show_memory);
         let mut words = vec![memory];
         words.extend(node.free_bytes.map(|bytes| format!("{} free", units::show_memory(bytes))));
         words.extend(node.unbroken.map(|share| format!("{:.0} % of it unbroken", share * 100.0)));
@@ -47,7 +47,7 @@ pub fn show(facts: &Facts, findings: &[Finding]) -> String {
     let homeless: Vec<&Core> = facts.cores.iter().filter(|core| core.node.is_none()).collect();
     let told = facts.nics.iter().any(|nic| nic.node.is_none()) || facts.disks.iter().any(|disk| disk.node.is_none());
     if !homeless.is_empty() || told {
-        out += "NUMA node not told:\n";
+        out += "NUMA node not reported:\n";
         cores(&mut out, homeless);
         devices(&mut out, facts, None);
     }
@@ -66,12 +66,17 @@ pub fn show(facts: &Facts, findings: &[Finding]) -> String {
         let words = if running.is_empty() { "none".to_owned() } else { running.join(", ") };
         let _ = writeln!(out, "programs that arrange interrupts, clocks or memory: {words}");
     }
-    list(&mut out, "not told here:", facts.hidden.iter().map(|line| format!("  {line}")).collect());
+    list(&mut out, "not reported here:", facts.hidden.iter().map(|line| format!("  {line}")).collect());
     for good in [true, false] {
         let lines = findings.iter().filter(|finding| finding.good == good);
         let lines = lines.map(|finding| {
             let line = format!("  {:<24} {:<12} {}", finding.what, finding.subject, finding.says);
-            if good { line } else { format!("{line}\n{:40}why: {} ({})", "", finding.why, finding.source) }
+            let plan = finding.plan.map_or("host plan: no rule for it".to_owned(), |plan| plan.to_string());
+            if good {
+                line
+            } else {
+                format!("{line}\n{:40}why: {} ({})\n{:40}{plan}", "", finding.why, finding.source, "")
+            }
         });
         list(
             &mut out,
@@ -99,7 +104,7 @@ fn cores(out: &mut String, cores: Vec<&Core>) {
         let ids: Vec<u32> = members.iter().map(|core| core.id).collect();
         let package = group.0.map_or(String::new(), |package| format!("socket {package}, "));
         let mut words = vec![if group.1.is_some() {
-            format!("cores {} on one cache", show_list(&ids))
+            format!("cores {} on one {}", show_list(&ids), cache(members[0]))
         } else {
             format!("cores {}", show_list(&ids))
         }];
@@ -123,6 +128,14 @@ fn cores(out: &mut String, cores: Vec<&Core>) {
     }
 }
 
+/// The last-level cache of a core: `L3 cache of 32 MiB`.
+#[must_use]
+pub fn cache(core: &Core) -> String {
+    let level = core.cache_level.map_or("last-level".to_owned(), |level| format!("L{level}"));
+    let size = core.cache_bytes.map_or(String::new(), |bytes| format!(" of {}", units::show_memory(bytes)));
+    format!("{level} cache{size}")
+}
+
 fn devices(out: &mut String, facts: &Facts, node: Option<u32>) {
     for nic in facts.nics.iter().filter(|nic| nic.node == node) {
         let _ = writeln!(out, "  NIC {}", nic_line(nic));
@@ -135,7 +148,7 @@ fn devices(out: &mut String, facts: &Facts, node: Option<u32>) {
 /// A NIC in a line.
 #[must_use]
 pub fn nic_line(nic: &Nic) -> String {
-    let mut words = vec![format!("{}: {}", nic.name, nic.driver.as_deref().unwrap_or("driver not told"))];
+    let mut words = vec![format!("{}: {}", nic.name, nic.driver.as_deref().unwrap_or("driver not reported"))];
     words.push(if nic.up { "up" } else { "down" }.to_owned());
     words.extend(nic.speed_mbit.map(|speed| units::show_bits_per_second(f64::from(speed) * 1e6)));
     words.extend(nic.mtu.map(|mtu| format!("MTU {mtu}")));
@@ -177,6 +190,7 @@ pub fn disk(disk: &Disk) -> String {
     );
     words.extend(disk.request_bytes_max.map(|bytes| format!("at most {} a request", units::show_memory(bytes))));
     words.extend(disk.requests.map(|count| format!("{count} requests")));
+    words.extend(disk.pcie.map(|link| format!("PCIe x{} at {} GT/s", link.width, link.speed)));
     words.extend(
         disk.raid.as_ref().map(|(level, chunk)| {
             format!("{level}, chunk {}, of {}", units::show_memory(*chunk), disk.members.join(" "))

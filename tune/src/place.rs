@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use sys::nic;
 use sys::qdisc::{self, Discipline};
+use topology::tree::Tree;
 
 /// What of a NIC is set by ethtool's calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +56,19 @@ impl Knob {
         match self {
             Knob::Ntuple => Some(27),
             _ => None,
+        }
+    }
+
+    /// What records call the answer that it is a part of (`topology::nics`).
+    const fn recorded(self) -> &'static str {
+        match self {
+            Knob::Rings => "rings",
+            Knob::Channels => "channels",
+            Knob::RxUsecs | Knob::Adaptive => "coalescing",
+            Knob::Tso => "tso",
+            Knob::Gso => "gso",
+            Knob::Gro => "gro",
+            Knob::Ntuple => "flags",
         }
     }
 
@@ -117,6 +131,7 @@ impl fmt::Display for Place {
                 write!(f, "{nic} {}", knob.row().4.join(" and "))
             }
             Place::Qdisc { nic } => write!(f, "{nic} qdisc"),
+            Place::Program { name, pid: 0, .. } => f.write_str(name),
             Place::Program { name, pid, .. } => write!(f, "{name} (process {pid})"),
         }
     }
@@ -172,6 +187,29 @@ impl Place {
                     Ok(if stopped { "held" } else { "running" }.to_owned())
                 }
                 _ => Err(io::ErrorKind::NotFound.into()),
+            },
+        }
+    }
+
+    /// The value that a tree has of it: this machine's, or that of a record. `None`: it is gone or not to be read, or the record has it not.
+    #[must_use]
+    pub fn seen(&self, tree: &Tree) -> Option<String> {
+        match self {
+            Place::File(path) => tree.text(path.strip_prefix("/").ok()?.to_str()?).map(|text| tidy(path, &text)),
+            Place::Nic { nic, knob } => {
+                let (question, _, places, ..) = knob.row();
+                let words = tree.ask_nic(nic, (knob.recorded(), question))?;
+                let one = |place: &usize| {
+                    let word = *words.get(*place)?;
+                    Some(knob.bit().map_or(word, |bit| word >> bit & 1).to_string())
+                };
+                places.iter().map(one).collect::<Option<Vec<_>>>().map(|words| words.join(" "))
+            }
+            Place::Qdisc { nic } => tree.other(format!("qdisc/{nic}"), || self.read().ok()),
+            // A record names the programs that ran (`Tree::running`), and a rule speaks of no other.
+            Place::Program { .. } => match tree {
+                Tree::Here(_) => self.read().ok(),
+                Tree::Recorded(_) => Some("running".to_owned()),
             },
         }
     }

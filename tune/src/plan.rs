@@ -29,15 +29,15 @@ pub fn changes(chosen: &Chosen) -> Result<Vec<Change>, Failure> {
         }
     }
     let is = |list: &[String], rule: &Rule| list.iter().any(|name| name == rule.name);
-    let facts = facts(chosen)?;
+    let tree = Tree::here();
+    let facts = facts(&tree, chosen)?;
     let wanted = |rule: &Rule| if chosen.rules.is_empty() { !rule.by_name } else { is(&chosen.rules, rule) };
-    Ok(rules::plan(&facts, |rule| wanted(rule) && !is(&chosen.without, rule)))
+    Ok(rules::plan(&tree, &facts, |rule| wanted(rule) && !is(&chosen.without, rule)))
 }
 
 /// This host, with no NICs but those that were named, if some were.
-fn facts(chosen: &Chosen) -> Result<Facts, Failure> {
-    let tree = Tree::here();
-    let mut facts = facts::read(&tree);
+fn facts(tree: &Tree, chosen: &Chosen) -> Result<Facts, Failure> {
+    let mut facts = facts::read(tree);
     if !chosen.nics.is_empty() {
         if let Some(none) = chosen.nics.iter().find(|name| tree.text(&format!("sys/class/net/{name}/mtu")).is_none()) {
             let known = [facts.nics.iter().map(|nic| nic.name.clone()).collect(), facts.virtual_nics.clone()].concat();
@@ -46,7 +46,7 @@ fn facts(chosen: &Chosen) -> Result<Facts, Failure> {
                 .next(format!("the interfaces are {}", known.join(", "))));
         }
         // Asked for by name, it counts also where its state is not told (tunnels) or not yet up.
-        facts.nics = chosen.nics.iter().map(|name| Nic { up: true, ..machine::nic_named(&tree, name) }).collect();
+        facts.nics = chosen.nics.iter().map(|name| Nic { up: true, ..machine::nic_named(tree, name) }).collect();
     }
     Ok(facts)
 }

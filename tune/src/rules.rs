@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::place::{DEFAULT, Knob, Place, process};
 use topology::facts::{Facts, Node};
 use topology::nics::Nic;
-use topology::tree::programs;
+use topology::tree::{Tree, programs};
 
 /// A round trip for which socket buffers shall suffice: across an ocean.
 const RTT_SECONDS: f64 = 0.1;
@@ -246,19 +246,65 @@ pub fn named(name: &str) -> Option<&'static Rule> {
     RULES.iter().find(|rule| rule.name == name)
 }
 
-/// What these rules would change; a place that cannot be read is passed over.
+/// What these rules would change on this machine, or on that of a record; a place that cannot be read is passed over.
 #[must_use]
-pub fn plan(facts: &Facts, wanted: impl Fn(&Rule) -> bool) -> Vec<Change> {
+pub fn plan(tree: &Tree, facts: &Facts, wanted: impl Fn(&Rule) -> bool) -> Vec<Change> {
     let mut changes = Vec::new();
     for rule in RULES.iter().filter(|rule| wanted(rule)) {
         let mut proposed = Vec::new();
         (rule.propose)(facts, &mut proposed);
-        changes.extend(proposed.into_iter().filter_map(|(place, new)| {
-            let old = place.read().ok()?;
-            (old != new).then_some(Change { rule: rule.name, place, old, new })
-        }));
+        for (place, new) in proposed.into_iter().flat_map(|it| running(tree, it)) {
+            let Some(old) = place.seen(tree) else { continue };
+            // A discipline that somebody chose is left.
+            let is_left = matches!(place, Place::Qdisc { .. }) && (!old.ends_with(DEFAULT) || is_fq(&old));
+            if old != new && !is_left {
+                changes.push(Change { rule: rule.name, place, old, new });
+            }
+        }
     }
     changes
+}
+
+/// A program by name is on this machine each process that has it; a record has no processes.
+fn running(tree: &Tree, (place, new): (Place, String)) -> Vec<(Place, String)> {
+    match (&place, tree) {
+        (Place::Program { name, pid: 0, .. }, Tree::Here(_)) => programs(&[name.as_str()])
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(|(_, pid)| {
+                let (ticks, _) = process(pid)?;
+                Some((Place::Program { name: name.clone(), pid, ticks }, new.clone()))
+            })
+            .collect(),
+        _ => vec![(place, new)],
+    }
+}
+
+/// Does the kernel put fq there by itself?
+fn is_fq(old: &str) -> bool {
+    old.strip_suffix(DEFAULT).is_some_and(|kind| kind == "fq" || kind.ends_with(" of fq"))
+}
+
+impl Change {
+    /// The NIC, the disk or the node that it is of, as findings name it; `host`: all of it.
+    #[must_use]
+    pub fn subject(&self, facts: &Facts) -> String {
+        let path = match &self.place {
+            Place::Nic { nic, .. } | Place::Qdisc { nic } => return nic.clone(),
+            Place::Program { .. } => return "host".to_owned(),
+            Place::File(path) => path.to_string_lossy(),
+        };
+        let below = |folder: &str| path.strip_prefix(folder)?.split('/').next().map(str::to_owned);
+        let nic_of = |number: String| {
+            let has = |nic: &&Nic| nic.irqs.iter().any(|irq| irq.number.to_string() == number);
+            facts.nics.iter().find(has).map(|nic| nic.name.clone())
+        };
+        below("/sys/class/net/")
+            .or_else(|| below("/sys/block/"))
+            .or_else(|| below("/sys/devices/system/node/node").map(|id| format!("node {id}")))
+            .or_else(|| below("/proc/irq/").and_then(nic_of))
+            .unwrap_or_else(|| "host".to_owned())
+    }
 }
 
 fn live(facts: &Facts) -> impl Iterator<Item = &Nic> {
@@ -282,11 +328,8 @@ fn irqbalance(facts: &Facts, out: &mut Vec<(Place, String)>) {
     if !facts.running.as_ref().is_some_and(|running| running.iter().any(|name| name == "irqbalance")) {
         return;
     }
-    for (name, pid) in programs(&["irqbalance"]).unwrap_or_default() {
-        if let Some((ticks, _)) = process(pid) {
-            out.push((Place::Program { name: name.to_owned(), pid, ticks }, "held".to_owned()));
-        }
-    }
+    // Process 0: whichever has the name (`running` finds them).
+    out.push((Place::Program { name: "irqbalance".to_owned(), pid: 0, ticks: 0 }, "held".to_owned()));
 }
 
 fn interrupts(facts: &Facts, out: &mut Vec<(Place, String)>) {
@@ -430,14 +473,7 @@ fn scheduler(facts: &Facts, out: &mut Vec<(Place, String)>) {
 }
 
 fn qdisc(facts: &Facts, out: &mut Vec<(Place, String)>) {
-    for nic in live(facts) {
-        let place = Place::Qdisc { nic: nic.name.clone() };
-        let Ok(now) = place.read() else { continue };
-        let is_fq = now.strip_suffix(DEFAULT).is_some_and(|kind| kind == "fq" || kind.ends_with(" of fq"));
-        if now.ends_with(DEFAULT) && !is_fq {
-            out.push((place, "fq".to_owned()));
-        }
-    }
+    out.extend(live(facts).map(|nic| (Place::Qdisc { nic: nic.name.clone() }, "fq".to_owned())));
 }
 
 fn rfs(facts: &Facts, out: &mut Vec<(Place, String)>) {
@@ -510,7 +546,6 @@ fn huge(facts: &Facts, out: &mut Vec<(Place, String)>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use topology::tree::Tree;
 
     #[test]
     fn a_mask_is_written_as_the_kernel_prints_it() {

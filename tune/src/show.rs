@@ -7,6 +7,7 @@
 //! Absent on purpose: a verdict on a job.
 
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use text::exit::Exit;
@@ -15,6 +16,7 @@ use topology::tree::Tree;
 
 use crate::arguments::ShowArguments;
 use crate::findings::{self, Finding};
+use crate::rules::{self, Change};
 use crate::{lines, page};
 
 #[derive(Serialize)]
@@ -24,6 +26,8 @@ struct Record<'a> {
     #[serde(flatten)]
     facts: &'a Facts,
     findings: &'a [Finding],
+    /// What `host plan` would change.
+    plan: &'a [Change],
 }
 
 /// Runs it.
@@ -44,12 +48,18 @@ pub fn show(arguments: &ShowArguments) -> anyhow::Result<()> {
         None => Tree::here(),
     };
     let facts = facts::read(&tree);
-    let findings = findings::judge(&facts);
+    // Those that are asked for by name are known too, but are not the plan.
+    let all = rules::plan(&tree, &facts, |_| true);
+    let findings = findings::judge(&facts, &all);
+    let by_name = |change: &Change| rules::named(change.rule).is_some_and(|rule| rule.by_name);
+    let plan: Vec<Change> = all.into_iter().filter(|change| !by_name(change)).collect();
     if let Some(path) = &arguments.record {
         write(path, &tree.record())?;
     }
     if let Some(path) = &arguments.html {
-        write(path, &page::page(&facts, &findings))?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let name = arguments.from.is_none().then(sys::host::hostname);
+        write(path, &page::page(&facts, &findings, &plan, name.as_deref(), now.as_secs()))?;
     }
     if arguments.json {
         println!(
@@ -58,7 +68,8 @@ pub fn show(arguments: &ShowArguments) -> anyhow::Result<()> {
                 event: "host",
                 version: env!("CARGO_PKG_VERSION"),
                 facts: &facts,
-                findings: &findings
+                findings: &findings,
+                plan: &plan
             })?
         );
     } else {

@@ -7,6 +7,7 @@ use topology::facts::{self, Facts};
 use topology::tree::Tree;
 
 use super::findings::{Finding, RULES, judge};
+use super::rules::{self, Change};
 use super::{lines, page};
 
 fn machine(text: &str) -> Facts {
@@ -84,7 +85,7 @@ fn disks_and_file_systems_tell_what_they_like() {
 #[test]
 fn the_rules_say_what_is_good_what_is_not_and_why() {
     let facts = two_sockets();
-    let findings = judge(&facts);
+    let findings = judge(&facts, &[]);
     for (what, subject, good, words) in [
         ("PCIe link", "ens1f0", true, "x16 at 8 GT/s"),
         ("PCIe link", "ens1f1", false, "less than the port's 100 Gbit/s"),
@@ -130,7 +131,7 @@ fn the_rules_say_what_is_good_what_is_not_and_why() {
         [false, true, false, false],
         "{buffers:?}"
     );
-    // One interrupt pair without a core of its own: irqbalance is not told off.
+    // One interrupt pair without a core of its own: irqbalance is not reported off.
     assert!(
         findings.iter().any(|finding| finding.what == "interrupt balancer" && !finding.good),
         "every interrupt of ens1f0 is placed"
@@ -159,22 +160,22 @@ fn a_container_says_what_it_hides() {
     ] {
         assert!(hidden.contains(words), "{words}: {hidden}");
     }
-    let findings = judge(&facts);
+    let findings = judge(&facts, &[]);
     assert!(
         findings.iter().all(|finding| finding.what == "socket buffers"),
         "a rule is silent about what it does not know: {findings:?}"
     );
     let shown = lines::show(&facts, &findings);
-    assert!(shown.contains("NUMA node not told:\n  cores 0-1"), "{shown}");
-    assert!(page::page(&facts, &findings).contains("NUMA node not told"));
+    assert!(shown.contains("NUMA node not reported:\n  cores 0-1"), "{shown}");
+    assert!(page::page(&facts, &findings, &[], None, 0).contains("NUMA node not reported"));
 }
 
 #[test]
 fn nothing_at_all_is_no_reason_to_fail() {
     let facts = machine("");
     assert!(facts.cores.is_empty() && !facts.hidden.is_empty());
-    assert!(judge(&facts).is_empty());
-    assert!(!lines::show(&facts, &[]).is_empty() && !page::page(&facts, &[]).is_empty());
+    assert!(judge(&facts, &[]).is_empty());
+    assert!(!lines::show(&facts, &[]).is_empty() && !page::page(&facts, &[], &[], None, 0).is_empty());
 }
 
 #[test]
@@ -182,23 +183,99 @@ fn the_picture_puts_together_what_sits_together_and_takes_no_markup() {
     let record =
         include_str!("../../topology/records/two-sockets.txt").replace("EXAMPLE HDD", "<script>alert(1)</script>");
     let facts = machine(&record);
-    let findings = judge(&facts);
-    let page = page::page(&facts, &findings);
-    let maps: Vec<&str> = page.split("<svg").skip(1).map(|map| map.split("</svg>").next().unwrap()).collect();
-    assert_eq!(maps.len(), 3, "two nodes, and the RAID that has none");
-    assert!(
-        maps[0].contains("socket 0, node 0") && maps[0].contains("> ens1f0<") && maps[0].contains("> nvme0n1<"),
-        "{}",
-        maps[0]
-    );
-    assert!(
-        maps[1].contains("socket 1, node 1") && maps[1].contains("> ens5f0<") && maps[1].contains("> nvme1n1<"),
-        "{}",
-        maps[1]
-    );
-    assert!(maps[2].contains("not told") && maps[2].contains("> md0<"), "{}", maps[2]);
+    let findings = judge(&facts, &[]);
+    let page = page::page(&facts, &findings, &[], None, 0);
+    let nodes: Vec<&str> =
+        page.split("<section").skip(1).map(|node| node.split("</section>").next().unwrap()).collect();
+    assert_eq!(nodes.len(), 3, "two nodes, and the RAID that has none");
+    for (node, words) in nodes.iter().zip([
+        [
+            "NUMA node 0, socket 0",
+            "memory 125 GiB",
+            "<b>ens1f0<",
+            "<b>nvme0n1<",
+            "CPUs 0-7,16-23",
+            "PCIe x16 at 8 GT/s",
+        ],
+        ["NUMA node 1, socket 1", "distance 21 to node 0", "<b>ens5f0<", "<b>nvme1n1<", "CPUs 8-15,24-31", "isolated"],
+        ["NUMA node not reported", "<b>md0<", "raid5 of", "", "", ""],
+    ]) {
+        let lacks: Vec<&str> = words.into_iter().filter(|word| !node.contains(word) && *word != "isolated").collect();
+        assert!(lacks.is_empty(), "{lacks:?}: {node}");
+    }
+    assert!(nodes[0].contains("isolated") && nodes[0].contains("interrupts of ens1f0"), "{}", nodes[0]);
     assert!(!page.contains("<script") && !page.contains("http"), "nothing of others, nothing from elsewhere");
     let shown = lines::show(&facts, &findings);
     let (first, second) = (shown.find("node 0:").unwrap(), shown.find("node 1:").unwrap());
     assert!((first..second).contains(&shown.find("NIC ens1f0").unwrap()), "{shown}");
+}
+
+/// All that `host plan` would change, unasked, of a recorded machine.
+fn plan(tree: &Tree, facts: &Facts) -> Vec<Change> {
+    rules::plan(tree, facts, |rule| !rule.by_name)
+}
+
+#[test]
+fn what_the_picture_and_the_findings_mark_is_what_the_plan_changes() {
+    for record in [
+        include_str!("../../topology/records/two-sockets.txt"),
+        include_str!("../../topology/records/four-drives.txt"),
+        include_str!("../../topology/records/container.txt"),
+    ] {
+        let tree = Tree::parse(record).unwrap();
+        let facts = facts::read(&tree);
+        let plan = plan(&tree, &facts);
+        let findings = judge(&facts, &rules::plan(&tree, &facts, |_| true));
+        let counted = |of: &dyn Fn(&Finding) -> bool| -> usize {
+            findings
+                .iter()
+                .filter(|it| of(it))
+                .filter_map(|it| it.plan)
+                .filter(|it| !it.by_name)
+                .map(|it| it.values)
+                .sum()
+        };
+        assert_eq!(counted(&|_| true), plan.len(), "each value is of one finding: {findings:?}");
+        assert_eq!(counted(&|it| it.good), 0, "what the plan changes is not called good: {findings:?}");
+        let page = page::page(&facts, &findings, &plan, Some("a"), 0);
+        let boxes: Vec<(&str, &str)> = page
+            .split("<li class=\"dev\">")
+            .skip(1)
+            .map(|it| it.split("</li>").next().unwrap())
+            .map(|it| (it.split("<b>").nth(1).unwrap().split('<').next().unwrap(), it))
+            .collect();
+        assert_eq!(boxes.len(), facts.nics.len() + facts.disks.len());
+        for (name, words) in boxes {
+            for rule in rules::RULES {
+                let is_planned = plan.iter().any(|it| it.rule == rule.name && it.subject(&facts) == name);
+                let is_marked = words.contains(&format!("◆\u{a0}{}", rule.name));
+                assert_eq!(is_marked, is_planned, "{} of {name}: {words}", rule.name);
+            }
+        }
+        for change in &plan {
+            let place = change.place.to_string();
+            let is_there = page.contains(&text::page::escape(&place)) || page.contains("more</li>");
+            assert!(is_there, "{place} stands in the plan of the page");
+        }
+    }
+}
+
+#[test]
+fn a_record_has_the_plan_of_its_machine() {
+    let tree = Tree::parse(include_str!("../../topology/records/two-sockets.txt")).unwrap();
+    let facts = facts::read(&tree);
+    let said: Vec<String> = plan(&tree, &facts)
+        .iter()
+        .map(|it| format!("{} {} {} {}", it.rule, it.subject(&facts), it.old, it.new))
+        .collect();
+    for words in [
+        "irqbalance host running held",
+        "rings ens1f1 1024 1024 8192 8192",
+        "offloads ens1f1 0 1",
+        "disk-scheduler nvme1n1 mq-deadline none",
+        "idle-start host 1 0",
+    ] {
+        assert!(said.iter().any(|it| it == words), "{words}: {said:#?}");
+    }
+    assert!(!said.iter().any(|it| it.contains("ens5f0")), "a port that is down is left: {said:#?}");
 }

@@ -10,10 +10,11 @@ use proto::storage::{IoMode, Way};
 use serde::Serialize;
 
 use super::cell::{Cell, Sweep};
-use super::page::sweep;
+use super::page::{sweep, words};
 use super::{Measured, Report};
 use crate::plot::STYLE;
-use text::page::{CLOSE, escape, open};
+use crate::table;
+use text::page::{CLOSE, escape, open, wide};
 use text::table::Table;
 use text::units;
 
@@ -91,15 +92,18 @@ pub fn text(reports: &[Report]) -> String {
 pub fn page(reports: &[Report], host: &str) -> String {
     let names = names(reports);
     let mut page = format!(
-        "{}<h1>bench disk: {}</h1><p>{}<br>{} in sequence on each; medians of {} rounds, all in turn; writes count up to the end of their flush.</p>",
-        open("bench disk", STYLE),
-        escape(&names.join(" against ")),
+        "{}<p>{}<br>{} in sequence on each; medians of {} rounds, all in turn; writes count up to the end of their flush.</p>",
+        open(&format!("longhaul bench disk: {}", names.join(" against ")), &table::date(), STYLE),
         escape(host.trim()).replace('\n', "<br>"),
         units::show_memory(reports[0].bytes),
         reports[0].rounds
     );
-    let titles =
-        [(Sweep::Threads, "Threads"), (Sweep::Files, "Files"), (Sweep::Depth, "Depth"), (Sweep::Block, "Buffer size")];
+    let titles = [
+        (Sweep::Threads, "Threads"),
+        (Sweep::Files, "Files"),
+        (Sweep::Depth, "Queue depth"),
+        (Sweep::Block, "Buffer size"),
+    ];
     for (of, title) in titles {
         let mut plots = String::new();
         for (io_mode, way) in IoMode::ALL.into_iter().flat_map(|it| [(it, Way::Read), (it, Way::Write)]) {
@@ -111,7 +115,7 @@ pub fn page(reports: &[Report], host: &str) -> String {
                     .filter(|it| (it.cell.sweep, it.cell.way, it.cell.io_mode) == (of, way, io_mode));
                 lines.extend(own.map(|it| (name.clone(), it)));
             }
-            plots += &sweep(&format!("{} by {}, {io_mode}", way.name(), of.name()), of, &lines);
+            plots += &sweep(&format!("{} by {}, {io_mode}", way.name(), words(of)), of, &lines);
         }
         if !plots.is_empty() {
             let _ = write!(page, "<h2>{title}</h2><div class=\"plots\">{plots}</div>");
@@ -124,22 +128,23 @@ pub fn page(reports: &[Report], host: &str) -> String {
         report.ceilings.iter().chain(&report.notes).for_each(|line| _ = write!(page, "<li>{}</li>", escape(line)));
         page.push_str("</ul></li>");
     }
-    page.push_str("</ul><h2>All figures, GB/s</h2><table><tr><th>what</th>");
-    names.iter().for_each(|name| _ = write!(page, "<th>{}</th>", escape(name)));
-    page.push_str("<th>flags</th></tr>");
+    page.push_str("</ul><h2>All figures, GB/s</h2>");
+    let mut table = "<table><tr><th>what</th>".to_owned();
+    names.iter().for_each(|name| _ = write!(table, "<th>{}</th>", escape(name)));
+    table.push_str("<th>flags</th></tr>");
     for (of, way) in Sweep::ALL.into_iter().flat_map(|of| [(of, Way::Read), (of, Way::Write)]) {
         for cell in cells(reports, of, way) {
-            let _ = write!(page, "<tr><td>{}</td>", escape(&format!("{} by {}: {cell}", way.name(), of.name())));
+            let _ = write!(table, "<tr><td>{}</td>", escape(&format!("{} by {}: {cell}", way.name(), words(of))));
             let mut flags = Vec::new();
             for (name, report) in names.iter().zip(reports) {
                 let it = figure(report, cell);
-                let _ = write!(page, "<td>{}</td>", it.map_or("-".to_owned(), |it| format!("{:.3}", it.gbs)));
+                let _ = write!(table, "<td>{}</td>", it.map_or("-".to_owned(), |it| format!("{:.3}", it.gbs)));
                 flags.extend(it.filter(|it| !it.flag.is_empty()).map(|it| format!("{name}: {}", it.flag)));
             }
-            let _ = write!(page, "<td class=\"flag\">{}</td></tr>", escape(&flags.join("; ")));
+            let _ = write!(table, "<td class=\"flag\">{}</td></tr>", escape(&flags.join("; ")));
         }
     }
-    page.push_str("</table>");
+    page += &wide("all figures, GB/s", &(table + "</table>"));
     page.push_str(CLOSE);
     page
 }

@@ -11,54 +11,48 @@ use proto::storage::Way;
 
 use super::cell::{By, Sweep};
 use super::{Measured, Report};
-use crate::plot::{COLOURS, Line, STEPS, STYLE, TOP, WIDE, plot, round_up, tick};
-use text::page::{CLOSE, escape, open};
+use crate::plot::{self, Bar, Line, STYLE, plot, ticks};
+use crate::table;
+use text::page::{CLOSE, escape, list, open, wide};
 use text::units;
 
 /// Bars of one way: I/O modes, or kinds of memory.
 fn bars(report: &Report, of: Sweep, way: Way) -> String {
     let cells: Vec<&Measured> = report.cells.iter().filter(|it| it.cell.sweep == of && it.cell.way == way).collect();
-    let most = round_up(cells.iter().map(|it| it.gbs).fold(0.0, f64::max));
-    if cells.is_empty() {
-        return String::new();
-    }
-    let high = TOP + 22.0 * cells.len() as f64 + 8.0;
-    let mut svg = format!(
-        "<svg width=\"{WIDE}\" height=\"{high}\" role=\"img\"><text class=\"h\" x=\"4\" y=\"14\">{} by {}, 8 x 1 MiB</text>",
-        way.name(),
-        of.name()
-    );
-    for (number, it) in cells.iter().enumerate() {
-        let y = TOP + 22.0 * number as f64;
-        let wide = (it.gbs / most * (WIDE - 270.0)).max(1.0);
-        let colour = COLOURS[match it.cell.by {
-            By::Uring => 0,
-            By::Plain => 1,
-            By::Fio => 2,
-        } + usize::from(it.cell.scattered)];
+    let name = |it: &Measured| {
         let kind = match (of, it.cell.scattered) {
             (Sweep::Memory, true) => "in pieces",
             (Sweep::Memory, false) => "fresh",
             _ => it.cell.by.name(),
         };
-        let name = format!("{}, {kind}", it.cell.io_mode);
-        let _ = write!(
-            svg,
-            "<text x=\"140\" y=\"{:.0}\" text-anchor=\"end\">{}</text><rect x=\"148\" y=\"{y:.0}\" width=\"{wide:.1}\" height=\"16\" fill=\"{colour}\"/>",
-            y + 12.0,
-            escape(&name)
-        );
-        let _ = write!(
-            svg,
-            "<text x=\"{:.0}\" y=\"{:.0}\">{:.2}{}</text>",
-            154.0 + wide,
-            y + 12.0,
-            it.gbs,
-            if it.flag.is_empty() { "" } else { " (!)" }
-        );
+        format!("{}, {kind}", it.cell.io_mode)
+    };
+    let names: Vec<String> = cells.iter().map(|it| name(it)).collect();
+    let bar = |(it, name): (&&Measured, &'_ String)| {
+        let by = match it.cell.by {
+            By::Uring => 0,
+            By::Plain => 1,
+            By::Fio => 2,
+        };
+        let mark = if it.flag.is_empty() { "" } else { " (!)" };
+        (name.clone(), it.gbs, by + usize::from(it.cell.scattered), mark)
+    };
+    let all: Vec<_> = cells.iter().zip(&names).map(bar).collect();
+    let bars: Vec<Bar<'_>> = all
+        .iter()
+        .map(|(name, value, colour, mark)| Bar { name, value: *value, ends: (*value, *value), colour: *colour, mark })
+        .collect();
+    plot::bars(&format!("{} by {}, 8 operations of 1 MiB at once, GB/s", way.name(), words(of)), &bars)
+}
+
+/// A sweep in words.
+pub(super) fn words(sweep: Sweep) -> &'static str {
+    match sweep {
+        Sweep::IoMode => "I/O mode",
+        Sweep::Block => "buffer size",
+        Sweep::Depth => "queue depth",
+        other => other.name(),
     }
-    svg.push_str("</svg>");
-    svg
 }
 
 /// The place of a figure in its sweep.
@@ -106,7 +100,7 @@ pub(super) fn sweep(title: &str, sweep: Sweep, figures: &[(String, &Measured)]) 
 fn io_modes(report: &Report, of: Sweep, way: Way) -> String {
     let cells = report.cells.iter().filter(|it| (it.cell.sweep, it.cell.way) == (of, way));
     let figures: Vec<_> = cells.map(|it| (format!("{}, {}", it.cell.io_mode, it.cell.by.name()), it)).collect();
-    sweep(&format!("{} by {}", way.name(), of.name()), of, &figures)
+    sweep(&format!("{} by {}", way.name(), words(of)), of, &figures)
 }
 
 /// Rates from moment to moment: over time, and over what was moved.
@@ -121,12 +115,8 @@ fn courses(report: &Report) -> String {
             course.samples.iter().filter(|it| it.0 > 0.01).map(|it| (it.1 as f64 / 1e9, it.1 as f64 / it.0 / 1e9));
         over[1].push(Line { name, points: whole.collect() });
     }
-    let grid = |lines: &[Line], unit: &str| -> Vec<(f64, String)> {
-        let most = round_up(lines.iter().flat_map(|line| &line.points).map(|it| it.0).fold(0.0, f64::max));
-        (0..=STEPS)
-            .map(|step| most * step as f64 / STEPS as f64)
-            .map(|it| (it, format!("{}{unit}", tick(it))))
-            .collect()
+    let grid = |lines: &[Line], unit: &str| {
+        ticks(lines.iter().flat_map(|line| &line.points).map(|it| it.0).fold(0.0, f64::max), unit)
     };
     let time =
         plot("rate over time", "GB/s", "seconds, without the flush at the end", &over[0], &grid(&over[0], " s"), false);
@@ -139,19 +129,14 @@ fn courses(report: &Report) -> String {
 #[must_use]
 pub fn page(report: &Report, host: &str) -> String {
     let mut page = format!(
-        "{}<h1>bench disk: {} on {}</h1><p>{}<br>{}, {} in sequence; medians of {} rounds in turn; writes count up to the end of their flush.</p><ul>",
-        open("bench disk", STYLE),
-        escape(&report.path),
-        escape(&report.file_system),
+        "{}<p>{}<br>{}, {} in sequence; medians of {} rounds in turn; writes count up to the end of their flush.</p>{}",
+        open(&format!("longhaul bench disk: {} on {}", report.path, report.file_system), &table::date(), STYLE),
         escape(host.trim()).replace('\n', "<br>"),
         escape(&report.mount),
         units::show_memory(report.bytes),
-        report.rounds
+        report.rounds,
+        list(&report.ceilings.iter().chain(&report.notes).cloned().collect::<Vec<_>>())
     );
-    for line in report.ceilings.iter().chain(&report.notes) {
-        let _ = write!(page, "<li>{}</li>", escape(line));
-    }
-    page.push_str("</ul>");
     let section = |page: &mut String, title: &str, plots: String| {
         if !plots.is_empty() {
             let _ = write!(page, "<h2>{title}</h2><div class=\"plots\">{plots}</div>");
@@ -160,21 +145,24 @@ pub fn page(report: &Report, host: &str) -> String {
     let both = |of: &dyn Fn(Way) -> String| format!("{}{}", of(Way::Read), of(Way::Write));
     section(
         &mut page,
-        "IoModes <span class=\"soft\">(!): see its flag below</span>",
+        "I/O modes <span class=\"soft\">(!): see its flag below</span>",
         both(&|way| bars(report, Sweep::IoMode, way)),
     );
-    for (of, title) in
-        [(Sweep::Block, "Buffer size"), (Sweep::Depth, "Depth"), (Sweep::Threads, "Threads"), (Sweep::Files, "Files")]
-    {
+    for (of, title) in [
+        (Sweep::Block, "Buffer size"),
+        (Sweep::Depth, "Queue depth"),
+        (Sweep::Threads, "Threads"),
+        (Sweep::Files, "Files"),
+    ] {
         section(&mut page, title, both(&|way| io_modes(report, of, way)));
     }
     section(&mut page, "Memory: fresh, and in pieces", both(&|way| bars(report, Sweep::Memory, way)));
     section(&mut page, "From moment to moment", courses(report));
-    page.push_str("<h2>All figures</h2><table><tr><th>what</th><th>GB/s</th><th>CPU s/GB</th><th>flag</th></tr>");
+    let mut table = "<table><tr><th>what</th><th>GB/s</th><th>CPU s/GB</th><th>flag</th></tr>".to_owned();
     for it in &report.cells {
-        let what = format!("{} by {}: {}", it.cell.way.name(), it.cell.sweep.name(), it.cell);
+        let what = format!("{} by {}: {}", it.cell.way.name(), words(it.cell.sweep), it.cell);
         let _ = write!(
-            page,
+            table,
             "<tr><td>{}</td><td>{:.3}</td><td>{:.3}</td><td class=\"flag\">{}</td></tr>",
             escape(&what),
             it.gbs,
@@ -182,7 +170,74 @@ pub fn page(report: &Report, host: &str) -> String {
             escape(&it.flag)
         );
     }
-    page.push_str("</table>");
+    page += &format!("<h2>All figures</h2>{}", wide("all figures", &(table + "</table>")));
     page.push_str(CLOSE);
     page
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use proto::storage::IoMode;
+
+    use super::super::cell::Cell;
+    use super::super::{Course, beside};
+    use super::*;
+
+    fn report(path: &str, file_system: &str) -> Report {
+        let cell = |sweep, way, io_mode, at: usize| Cell {
+            sweep,
+            way,
+            io_mode,
+            by: [By::Uring, By::Plain, By::Fio][at % 3],
+            block_bytes: if sweep == Sweep::Block { 1 << (3 * at) } else { 1 << 20 },
+            depth: if sweep == Sweep::Depth { 1 << at } else { 8 },
+            threads: if matches!(sweep, Sweep::Threads | Sweep::Files) { 1 << at } else { 1 },
+            files: if sweep == Sweep::Files { 1 << at } else { 1 },
+            scattered: sweep == Sweep::Memory && at % 2 == 1,
+        };
+        let mut cells = Vec::new();
+        for (sweep, way, io_mode) in Sweep::ALL.into_iter().filter(|it| *it != Sweep::Time).flat_map(|sweep| {
+            let modes = IoMode::ALL.into_iter();
+            modes.flat_map(move |it| [(sweep, Way::Read, it), (sweep, Way::Write, it)])
+        }) {
+            for at in 0..if sweep == Sweep::Block { 11 } else { 4 } {
+                let flag = if at == 2 { "2.4 x faster than the device itself: a cache's rate" } else { "" };
+                cells.push(Measured {
+                    cell: cell(sweep, way, io_mode, at),
+                    gbs: 12.5 / (at + 1) as f64,
+                    cpu_s_per_gb: 0.123,
+                    rounds_gbs: vec![1.0],
+                    flag: flag.to_owned(),
+                });
+            }
+        }
+        let course = Course {
+            cell: cell(Sweep::Time, Way::Write, IoMode::ALL[0], 0),
+            samples: (0..60_u32).map(|at| (f64::from(at) * 0.25, u64::from(at) << 28)).collect(),
+        };
+        Report {
+            path: path.to_owned(),
+            file_system: file_system.to_owned(),
+            mount: "/dev/vda (rw,relatime,rw,discard,resv_strict,resuid=65534,resgid=65534,stripe=512)".to_owned(),
+            bytes: 1 << 30,
+            rounds: 5,
+            ceilings: vec!["ceiling: memory, read and written by 2 cores at once, 12.6 GB/s".to_owned()],
+            memory_gbs: 12.6,
+            links_gbs: None,
+            notes: vec!["fio is not installed".to_owned()],
+            cells,
+            courses: vec![course],
+        }
+    }
+
+    /// All sweeps in all I/O modes.
+    pub(crate) fn sample() -> String {
+        page(&report("/mnt/recorder/data-of-the-experiment", "xfs"), "Example EPYC, 2 cores, Linux 6.12.0")
+    }
+
+    /// The same of three folders.
+    pub(crate) fn sample_beside() -> String {
+        let reports = ["ext4", "xfs", "tmpfs"].map(|name| report(&format!("/mnt/recorder/data-on-{name}"), name));
+        beside::page(&reports, "Example EPYC, 2 cores, Linux 6.12.0")
+    }
 }

@@ -10,31 +10,34 @@ use std::fmt::Write as _;
 use crate::race::Spread;
 use crate::wan::grid::Cell;
 use crate::wan::record::{CellRecord, Report, Row};
-use text::page::{CLOSE, escape, open};
+use text::page::{CLOSE, escape, open, wide};
 use text::units;
 
 /// Cividis (Nuñez, Anderton, Renslow 2018) at 0, 1/4, 1/2, 3/4 and 1.
 const STOPS: [[f64; 3]; 5] =
     [[0.0, 34.0, 78.0], [62.0, 76.0, 108.0], [124.0, 123.0, 120.0], [188.0, 174.0, 108.0], [255.0, 233.0, 69.0]];
-const WIDE: usize = 78;
-const HIGH: usize = 40;
-const LEFT: usize = 52;
-const TOP: usize = 44;
+/// Of a square: seven of them beside their losses are as wide as a telephone.
+const WIDE: usize = 48;
+const HIGH: usize = 34;
+const LEFT: usize = 40;
+const TOP: usize = 18;
 
 /// What the page has beyond the style of all.
 const STYLE: &str = "\
-p,li{max-width:75em}.maps{gap:1.2em 2em}svg .h{font-size:12.5px}svg .b{font-weight:600;font-size:13px}.wide{overflow-x:auto}code{font-size:12px}\
-td,th{padding:.25em .6em;white-space:nowrap}td:nth-child(4),th:nth-child(4),td:last-child,th:last-child{text-align:left}\
-td:last-child{white-space:normal;min-width:14em}";
+.maps{gap:1.2em 2em}svg .b{font-weight:600}td,th{white-space:nowrap}\
+td:nth-child(4),th:nth-child(4),td:last-child,th:last-child{text-align:left}td:last-child{white-space:normal;min-width:14em}";
 
 /// Fill and ink for a value from 0 to 1.
+#[must_use]
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 4, and 0 to 255")]
-fn colours(value: f64) -> (String, &'static str) {
+pub fn colours(value: f64) -> (String, &'static str) {
     let at = value.clamp(0.0, 1.0) * 4.0;
     let low = (at.floor() as usize).min(3);
     let mix = |part: usize| STOPS[low][part] + (STOPS[low + 1][part] - STOPS[low][part]) * (at - low as f64);
     let [red, green, blue] = [mix(0), mix(1), mix(2)];
-    let ink = if 0.299 * red + 0.587 * green + 0.114 * blue > 128.0 { "#111" } else { "#fff" };
+    // Relative luminance (WCAG 2.2), with 2.2 for its exponent; at 0.18 black and white have the same contrast, 4.6.
+    let part = |value: f64, weight: f64| weight * (value / 255.0).powf(2.2);
+    let ink = if part(red, 0.2126) + part(green, 0.7152) + part(blue, 0.0722) > 0.18 { "#000" } else { "#fff" };
     (format!("rgb({},{},{})", red as u8, green as u8, blue as u8), ink)
 }
 
@@ -73,7 +76,7 @@ fn share_square(row: &Row) -> Square {
     };
     Square {
         value: Some(share.median),
-        big: if gave_up { format!("({big})") } else { big },
+        big: if gave_up { format!("({})", big.replace(' ', "")) } else { big },
         small: units::show_bits_per_second(goodput.median).replace("bit/s", ""),
         more,
         doubtful: row.emulator_rounds * 2 > row.rounds.len(),
@@ -88,22 +91,22 @@ fn ratio_square(cell: &CellRecord, ours: &str, other: &str) -> Option<Square> {
     Some(Square { value: Some(ratio.max(0.1).log10() / 3.0), big, small: String::new(), more, doubtful: false })
 }
 
-/// A map: losses downwards, round trips to the right.
+/// A map: losses downwards, round trips to the right; nothing where no square is.
 fn map(title: &str, trips: &[&Cell], losses: &[&Cell], square: impl Fn(&str, &str) -> Option<Square>) -> String {
-    // Letters of the title are about 8 wide.
-    let width = (LEFT + trips.len() * WIDE + 4).max(title.chars().count() * 8);
-    let height = TOP + losses.len() * HIGH + 4;
+    if !trips.iter().any(|trip| losses.iter().any(|loss| square(&trip.rtt, &loss.loss).is_some())) {
+        return String::new();
+    }
+    let (width, height) = (LEFT + trips.len() * WIDE, TOP + losses.len() * HIGH + 2);
     let mut out = format!(
-        r#"<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" aria-label="{0}"><text class="h" x="0" y="14">{0}</text>"#,
+        r#"<figure><figcaption>{0}</figcaption><svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" aria-label="{0}: losses downwards, round trips to the right; the figures stand in the table below"><text class="k" x="0" y="12">loss</text>"#,
         escape(title)
     );
-    let _ = write!(out, r#"<text class="k" x="0" y="{}">loss</text>"#, TOP - 8);
     for (column, cell) in trips.iter().enumerate() {
         let _ = write!(
             out,
             r#"<text class="k" x="{}" y="{}" text-anchor="middle">{}</text>"#,
             LEFT + column * WIDE + WIDE / 2,
-            TOP - 8,
+            TOP - 6,
             escape(&cell.rtt)
         );
     }
@@ -112,7 +115,7 @@ fn map(title: &str, trips: &[&Cell], losses: &[&Cell], square: impl Fn(&str, &st
         let _ = write!(
             out,
             r#"<text class="k" x="{}" y="{}" text-anchor="end">{}</text>"#,
-            LEFT - 6,
+            LEFT - 4,
             y + HIGH / 2 + 4,
             escape(&row.loss)
         );
@@ -134,14 +137,14 @@ fn map(title: &str, trips: &[&Cell], losses: &[&Cell], square: impl Fn(&str, &st
                 y + 1,
                 WIDE - 2,
                 HIGH - 2,
-                y + if square.small.is_empty() { HIGH / 2 + 4 } else { 18 },
+                y + if square.small.is_empty() { HIGH / 2 + 4 } else { 15 },
                 escape(&square.big),
-                y + 32,
+                y + 28,
                 escape(&square.small)
             );
         }
     }
-    out + "</svg>"
+    out + "</svg></figure>"
 }
 
 /// The first cell of each kind, in ascending order.
@@ -185,7 +188,7 @@ fn maps(report: &Report) -> String {
 }
 
 fn legend() -> String {
-    let mut out = r#"<svg width="330" height="44" viewBox="0 0 330 44" role="img" aria-label="colours">"#.to_owned();
+    let mut out = r#"<svg width="330" height="44" viewBox="0 0 330 44" role="img" aria-label="colours: from dark, 0 % of the limit or 1 times, to bright, 100 % or 1000 times">"#.to_owned();
     for step in 0..=10_u32 {
         let (fill, _) = colours(f64::from(step) / 10.0);
         let _ = write!(out, r#"<rect x="{}" y="4" width="30" height="16" fill="{fill}"/>"#, step * 30);
@@ -211,7 +214,7 @@ fn figures(report: &Report) -> String {
         "load before",
         "remarks",
     ];
-    let mut out = format!("<div class=wide><table><tr><th>{}</tr>", heads.join("<th>"));
+    let mut out = format!("<table><tr><th>{}</tr>", heads.join("<th>"));
     for record in &report.cells {
         for row in &record.rows {
             let number = |spread: Option<Spread>, scale: f64, decimals: usize| {
@@ -239,7 +242,12 @@ fn figures(report: &Report) -> String {
             let _ = write!(out, "<tr><td>{}</tr>", cells.join("<td>"));
         }
     }
-    out + "</table></div>"
+    wide("all figures, medians", &(out + "</table>"))
+}
+
+/// When the grid began.
+fn date(report: &Report) -> String {
+    text::time::show_utc(u64::try_from(report.began_unix_s).unwrap_or(0)) + " UTC"
 }
 
 /// The whole page.
@@ -267,12 +275,12 @@ pub fn page(report: &Report) -> String {
         report.trips
     );
     format!(
-        r#"{open}<h1>Distance and loss: what each fills of a link</h1><p>{facts}</p><ul>{verdicts}</ul>{notes}
+        r#"{open}<p>{facts}</p><ul>{verdicts}</ul>{notes}
 <p><small>The limit is rate × (1 − loss) × payload share of a 1500-byte packet (1440 bytes ours over UDP, 1448 over TCP, 1472 of a peer). Ours and peers' figures are of the
 whole transfer, from the program's start to its end: greeting, start-up, repair, last byte and publishing included; bare TCP's are of its own clock without its greeting. Each run has a
 lab link of its own with a queue of one bandwidth-delay product, at least 100 kB. In brackets: given up, and what had arrived until then. A dashed edge: the emulator itself was
 the limit in most rounds; where it was only late, the remarks say so.</small></p>{legend}{maps}<h2>All figures, medians</h2>{figures}<h2>Commands</h2><ul>{commands}</ul>{CLOSE}"#,
-        open = open("Distance and loss", STYLE),
+        open = open("longhaul bench wan: what each fills of a link, by distance and loss", &date(report), STYLE),
         facts = escape(&facts),
         verdicts = list(report.verdicts()),
         notes = if report.notes.is_empty() {
@@ -289,10 +297,29 @@ the limit in most rounds; where it was only late, the remarks say so.</small></p
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::table::Host;
     use crate::wan::record::Round;
+
+    /// The whole grid of a rate, with what is given up, doubtful, absent and far ahead.
+    pub(crate) fn sample() -> String {
+        let names = ["longhaul udp aggressive", "TCP CUBIC × 1", "a peer with a rather long name and version 1.2.3"];
+        let host = Host { cpu: "Example EPYC".to_owned(), cores: 2, kernel: "6.12.0".to_owned(), load: Some(0.5) };
+        let mut report = Report::new(host, names.map(str::to_owned).to_vec(), vec!["a note".to_owned()]);
+        for (at, rtt) in ["1ms", "10ms", "50ms", "100ms", "200ms", "300ms", "500ms"].into_iter().enumerate() {
+            for loss in ["0%", "0.01%", "0.1%", "1%", "5%", "10%"] {
+                let mut rows: Vec<Row> = names.iter().map(|name| Row::new(name, 1e9)).collect();
+                rows[0].command = "longhaul cp --transport udp FILE longhaul://TICKET@10.99.0.2:5740/".to_owned();
+                rows[0].add(Round { goodput_bps: 9.04e8, share: 1.0, emulator_was_limit: at == 3, ..Round::default() });
+                rows[1].add(Round { goodput_bps: 9.94e5, share: 0.001, given_up: at > 3, ..Round::default() });
+                rows[2].failed.push("what arrived differs from byte 99 on".to_owned());
+                let cell = Cell::parse("1Gbit", rtt, loss).unwrap();
+                report.cells.push(CellRecord { cell, bytes: 1, seconds: 1.0, load: Some(0.5), rows });
+            }
+        }
+        page(&report)
+    }
 
     #[test]
     fn the_page_has_a_map_for_each_and_no_markup_of_others() {
@@ -308,8 +335,12 @@ mod tests {
             report.cells.push(CellRecord { cell, bytes: 1, seconds: 1.0, load: None, rows });
         }
         let page = page(&report);
-        assert_eq!(page.matches("<svg").count(), 1 + 3 + 2, "a legend, three maps, two of ratios");
-        assert!(page.contains("94 %") && page.contains("(1.0 %)") && page.contains("100 ×"), "{page}");
+        assert_eq!(
+            page.matches("<svg").count(),
+            1 + 3 + 1,
+            "a legend, three maps, one of ratios: the peer has no figure"
+        );
+        assert!(page.contains("94 %") && page.contains("(1.0%)") && page.contains("100 ×"), "{page}");
         assert!(!page.contains("<script") && !page.contains("<b>peer") && !page.contains("<note>"), "{page}");
         assert!(!page.contains("http"), "nothing is loaded from elsewhere");
         assert!(page.find(">10ms<").unwrap() < page.find(">200ms<").unwrap(), "near to the left, far to the right");
@@ -318,7 +349,7 @@ mod tests {
     #[test]
     fn ink_is_told_from_its_ground() {
         assert_eq!(colours(0.0).1, "#fff");
-        assert_eq!(colours(1.0), ("rgb(255,233,69)".to_owned(), "#111"));
+        assert_eq!(colours(1.0), ("rgb(255,233,69)".to_owned(), "#000"));
         assert_eq!(colours(7.0).0, colours(1.0).0);
     }
 }

@@ -56,8 +56,14 @@ pub(crate) fn host_show_tells_what_sys_tells(world: &mut World) -> Result<(), Sk
     let all = findings.is_some_and(|all| all.iter().all(|it| says(it, "why") && says(it, "source")));
     world.holds("host show: each finding has its reason and its source", all, &facts["findings"].to_string());
     let text = std::fs::read_to_string(&page).unwrap_or_default();
-    let is_whole = text.contains("<svg") && !text.contains("http") && !text.contains("<script");
+    let is_whole = text.contains("class=\"node\"") && !text.contains("http") && !text.contains("<script");
     world.holds("host show: the page needs nothing else", is_whole, "");
+    let plan: Value = serde_json::from_str(&world.here(&["host", "plan", "--json"]).out).unwrap_or_default();
+    let agrees = plan["changes"].is_array() && facts["plan"] == plan["changes"];
+    world.holds("host show: what it calls the plan is what host plan prints", agrees, &plan.to_string());
+    let planned = plan["changes"].as_array().into_iter().flatten().filter_map(|change| change["rule"].as_str());
+    let is_marked = planned.into_iter().all(|rule| text.contains(&format!("◆\u{a0}{rule}")));
+    world.holds("host show: each rule of the plan is marked in the picture", is_marked, &plan.to_string());
     let again = world.here(&["host", "show", "--from", &record]);
     world.is(again.out.as_str(), first.out.as_str(), "host show: its record shows the same");
     let bad = world.word("bad");
