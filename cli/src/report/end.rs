@@ -529,6 +529,9 @@ pub fn dry_text(dry: &DryRun) -> String {
         let _ =
             writeln!(text, "  compared    {} with what stands there, chunk by chunk", show_bytes(dry.compared_bytes));
     }
+    if let Some(forecast) = &dry.forecast {
+        forecast.show(&mut text);
+    }
     extras(&mut text, &dry.extras, "would remove");
     if dry.faults > 0 {
         let _ = writeln!(text, "  failed      {} could not be looked at", entries(dry.faults));

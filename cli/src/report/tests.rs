@@ -676,6 +676,8 @@ fn explain_shows_both_offers_each_reason_and_the_sum_of_memory() {
         free_bytes: 0,
         disk_bps: 0,
         bufs_bytes: 0,
+        look: false,
+        storage: proto::negotiate::StorageLook::default(),
         datagrams: 0,
         pace: proto::negotiate::Pace::default(),
     };

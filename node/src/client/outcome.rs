@@ -22,7 +22,7 @@ use crate::client::{Copy, session};
 use crate::event::Events;
 use crate::job::driver::{Outcome, PathShare, Status};
 use crate::report::explain::MemorySum;
-use crate::report::path::{ForecastRecord, PathRecord};
+use crate::report::path::{Expectation, ForecastRecord, PathRecord};
 use crate::report::{
     Compared, DryRun, EndReport, Explained, Extras, Faults, PathFault, Progress, RailShare, Reconnecting, json,
 };
@@ -311,11 +311,13 @@ fn extras(record: &engine::machine::Record) -> Extras {
 }
 
 /// What a dry run found.
-fn dry_run(record: &engine::machine::Record) -> DryRun {
-    let tally = record.tally;
+fn dry_run(outcome: &Outcome) -> DryRun {
+    let (record, tally) = (&outcome.record, outcome.record.tally);
+    let files = tally.files_done - tally.files_kept;
+    let bytes = tally.bytes_done - tally.bytes_kept - tally.bytes_resumed;
     DryRun {
-        files: tally.files_done - tally.files_kept,
-        bytes: tally.bytes_done - tally.bytes_kept - tally.bytes_resumed,
+        files,
+        bytes,
         folders: tally.folders_done,
         links: tally.links_done,
         kept_files: tally.files_kept,
@@ -326,6 +328,7 @@ fn dry_run(record: &engine::machine::Record) -> DryRun {
         compared_bytes: tally.compared,
         extras: extras(record),
         faults: tally.failed,
+        forecast: outcome.auto.as_ref().map(|told| Expectation::of(told, (bytes, files))),
     }
 }
 
@@ -357,7 +360,7 @@ pub fn exit_of(outcome: &Outcome) -> Exit {
 pub fn end(facts: &Facts<'_>, outcome: Outcome, events: &mut Events<'_>) -> Result<Exit, Failure> {
     let tally = outcome.record.tally;
     if outcome.record.dry {
-        return Ok(events.end_dry(dry_run(&outcome.record)));
+        return Ok(events.end_dry(dry_run(&outcome)));
     }
     if let Some(names) = &outcome.out_of_set {
         return without(names, facts.copy, events);
@@ -365,7 +368,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, events: &mut Events<'_>) -> Resu
     let (gone, plan) = (extras(&outcome.record), facts.plan);
     explain_storage(facts, &outcome, events);
     let (seconds, earlier) = (facts.copy.began.elapsed().as_secs_f64(), facts.copy.again.earlier());
-    let bytes = payload_moved(&tally);
+    let (bytes, files) = (payload_moved(&tally), tally.files_done - tally.files_kept);
     let (sends, peers) = (facts.direction != Some(Direction::Pull), outcome.peers.unwrap_or_default());
     let (sender, receiver) = if sends { (&outcome.own, &peers) } else { (&peers, &outcome.own) };
     let wall_ns = u64::try_from(outcome.elapsed.as_nanos()).unwrap_or(u64::MAX);
@@ -379,7 +382,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, events: &mut Events<'_>) -> Resu
         job: facts.job,
         direction: facts.direction,
         bytes,
-        files: tally.files_done - tally.files_kept,
+        files,
         lost_sessions: earlier.lost,
         earlier_files: earlier.files,
         earlier_bytes: earlier.bytes,
@@ -411,7 +414,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, events: &mut Events<'_>) -> Resu
         rails: rails(outcome.rails, &outcome.paths, rail_bytes, rail_bytes as f64 * 8.0 / seconds),
         resent_bytes: sender.resent_bytes.max(tally.resent),
         path: outcome.packets.map(|stats| PathRecord::of(outcome.pace.0, &stats, sends)),
-        forecast: outcome.auto.as_ref().map(|told| ForecastRecord::of(told, bytes, outcome.elapsed)),
+        forecast: outcome.auto.as_ref().map(|told| ForecastRecord::of(told, (bytes, files), outcome.elapsed)),
         limiter: verdict,
         stages_local: outcome.own,
         stages_remote: outcome.peers,

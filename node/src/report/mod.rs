@@ -319,7 +319,7 @@ pub struct Extras {
 }
 
 /// What `cp --dry-run` found.
-#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct DryRun {
     /// Files that would be sent, whole or in part.
     pub files: u64,
@@ -347,6 +347,9 @@ pub struct DryRun {
     pub extras: Extras,
     /// Entries that could not be looked at.
     pub faults: u64,
+    /// How long it would take, where the transport is left to the program.
+    #[serde(default)]
+    pub forecast: Option<path::Expectation>,
 }
 
 impl DryRun {

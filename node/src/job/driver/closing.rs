@@ -27,7 +27,7 @@ use text::refused;
 impl JobDriver<'_, '_> {
     /// The end of a job: the receiver signs first, the sender answers, both say farewell.
     pub(super) fn close(&mut self) -> Result<(), Failure> {
-        if !self.closing.next_signature(self.end.is_done()) {
+        if !self.closing.next_signature(self.end.is_done() && !self.is_forecasting()) {
             return Ok(());
         }
         self.take_gone();
@@ -84,7 +84,7 @@ impl JobDriver<'_, '_> {
 
     /// Takes the signature that was held, once the workers have told all, or after `at_most`.
     pub(super) fn take_held_sign(&mut self, at_most: Duration) -> Result<(), Failure> {
-        let has_untold = matches!(&self.end, End::Send(end) if end.has_unreported());
+        let has_untold = self.is_forecasting() || matches!(&self.end, End::Send(end) if end.has_unreported());
         match self.closing.next_answer(self.now, has_untold, at_most) {
             Some(Signature { body, signature }) => self.on_sign(body, &signature),
             None => Ok(()),
