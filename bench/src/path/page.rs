@@ -48,18 +48,18 @@ pub fn page(report: &Report) -> String {
         let sum: Vec<f64> = run.samples.iter().map(|it| it.bytes_per_second.iter().sum()).collect();
         text += "<p><small>all disks, MB/s over seconds</small></p>";
         text += &plot(run, &[(sum, "var(--sum)".to_owned(), "all".to_owned())]);
-        let lines: Vec<_> = (0..report.volumes.len())
+        let lines: Vec<_> = (0..run.disks.len())
             .map(|disk| {
                 let line = run.samples.iter().map(|it| it.bytes_per_second[disk]).collect();
                 // Hues as far apart as can be for any number of disks: steps of the golden angle.
                 let hue = disk * 137 % 360;
-                (line, format!("hsl({hue} 70% 50%)"), report.volumes[disk].clone())
+                (line, format!("hsl({hue} 70% 50%)"), run.disks[disk].clone())
             })
             .collect();
         text += "<p><small>each disk</small></p>";
         text += &plot(run, &lines);
         text += "<table><tr><th>disk<th>mean<th>bytes</tr>";
-        for (name, sum) in report.volumes.iter().zip(sums(run)) {
+        for (name, sum) in run.disks.iter().zip(sums(run)) {
             let _ = write!(text, "<tr><td>{}<td>{}<td>{sum:.0}</tr>", escape(name), rate(sum / run.seconds));
         }
         text += "</table>";
@@ -150,6 +150,7 @@ mod tests {
                 disks_bytes_per_second: 1e6,
                 limiter: "the disks & nothing else".to_owned(),
                 flag: "1 < 2".to_owned(),
+                disks: ["/a<b>", "/c"].map(str::to_owned)[..volumes].to_vec(),
                 samples,
             }
         };
