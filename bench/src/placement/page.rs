@@ -119,6 +119,7 @@ fn lines(text: &mut String, figure: &Figure) {
         figure.after_name,
         escape(&figure.after_is)
     );
+    let _ = write!(text, "<p>{}</p>", escape(&figure.verdict().unwrap_or_default()));
     plot(text, figure, "Gbit/s", |it| it.gbps);
     plot(text, figure, "cores busy, sender", |it| it.send_cores);
     plot(text, figure, "cores busy, receiver", |it| it.recv_cores);
