@@ -250,6 +250,9 @@ fn rates(text: &mut String, done: &Done) {
         };
         let _ = writeln!(text, "  goodput     {rate}{wire}");
     }
+    for nic in &done.nics {
+        nic.show(text);
+    }
     let sealed = match &done.cipher {
         Some(_) if done.bare => "payload in clear, not authenticated; digests are of what arrived".to_owned(),
         Some(_) if done.integrity_only => "payload in clear, authenticated".to_owned(),

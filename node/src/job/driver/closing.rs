@@ -40,12 +40,19 @@ impl JobDriver<'_, '_> {
             return Ok(());
         }
         let (body, signature) = self.sign()?;
+        self.say_nics();
         self.pulse();
         self.job.ending.iter().for_each(Ending::begin);
         self.say(&Frame::Sign { body, signature: Box::new(signature) });
         self.closing.on_signed(body, signature);
         self.order.on_signed();
         Ok(())
+    }
+
+    /// What the interfaces here counted, for the peer's report.
+    fn say_nics(&mut self) {
+        let counts = self.nics.since();
+        self.say(&Frame::NicCounts(counts));
     }
 
     pub(super) fn sign(&mut self) -> Result<([u8; 32], [u8; 64]), Failure> {
@@ -111,6 +118,7 @@ impl JobDriver<'_, '_> {
             return Err(self.breach(Breach::DigestMismatch));
         }
         if sends {
+            self.say_nics();
             self.pulse();
             self.job.ending.iter().for_each(Ending::begin);
             self.say(&Frame::Sign { body: own_body, signature: Box::new(own_signature) });
