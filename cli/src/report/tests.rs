@@ -598,6 +598,9 @@ fn a_progress_line_says_it_all() {
     );
     let brief = progress::line(&half(), progress::Rates::Link, 0);
     assert_eq!(brief.matches("bit/s").count(), 1, "one rate: {brief}");
+    let held = Progress { stage_limit: Some(Stage::WaitRate.name().to_owned()), ..half() };
+    let held = progress::line(&held, progress::Rates::Link, 0);
+    assert!(held.contains("; held by rate cap; now") && !held.contains("limited by"), "{held}");
 }
 
 #[test]
