@@ -3,7 +3,8 @@
 //! For: the read and the write program of a data acquisition: does the path carry what the disks give, and which of both is the limit?
 //! In and out: folders on N disks → the rate over time of each disk and of all, a sentence that names the limiter, and with `--sweep` the rate over
 //! the number of disks; what bounds them, and a word at figures that cannot be; table, JSON, one page.
-//! Invariants: each run is the product itself, a daemon and a client of this binary with keys and homes of their own; the disks' rates are
+//! Invariants: a device counts once, however many of the folders are on it; what is read was let go of by the page cache before; a figure that
+//! cannot be makes the command fail; each run is the product itself, a daemon and a client of this binary with keys and homes of their own; the disks' rates are
 //! the kernel's own counters of the block devices, not the job's; everything that was made is removed.
 //! Absent on purpose: the network between two machines (`bench net`, `bench wan`): both ends share this host and its cores.
 
@@ -27,6 +28,8 @@ use text::units;
 
 pub mod page; // the same as one page with plots
 
+/// What `Ceilings::flag` says of a figure that no machine could bring.
+const IMPOSSIBLE: &str = ": impossible";
 /// What the counters are looked at so often.
 const LOOK: Duration = Duration::from_millis(200);
 /// Bytes of a sector in `/sys/dev/block/*/stat` (Documentation/block/stat.rst), whatever the device's own.
@@ -124,6 +127,8 @@ pub struct Run {
     limiter: String,
     /// Why it cannot be what it says; empty: it can.
     flag: String,
+    /// The devices below the volumes, by the volumes on each: what the samples' columns are of.
+    disks: Vec<String>,
     samples: Vec<Sample>,
 }
 
@@ -200,7 +205,15 @@ pub fn run(arguments: &PathArguments) -> anyhow::Result<()> {
     } else {
         print!("{}", table(&report));
     }
-    Ok(())
+    believed(&report.runs)
+}
+
+/// Errors: a run whose figures cannot be.
+fn believed(runs: &[Run]) -> anyhow::Result<()> {
+    match runs.iter().find(|run| run.flag.contains(IMPOSSIBLE)) {
+        Some(run) => bail!("an impossible figure, do not trust this report: {}: {}", run.program, run.flag),
+        None => Ok(()),
+    }
 }
 
 /// 1, 2, 4, ... and all.
@@ -334,7 +347,17 @@ impl Ground {
         self.measure("one sender to the disks", command, 6, count)
     }
 
+    /// What was written leaves the page cache: it would be read at the rate of memory.
+    fn cool(&self, count: usize) -> anyhow::Result<()> {
+        for volume in &self.volumes[..count] {
+            sys::fs::Dir::open(volume.as_os_str().as_bytes())?.sync_fs()?;
+            cool(&volume.join(FOLDER)).with_context(|| format!("read {}", volume.display()))?;
+        }
+        Ok(())
+    }
+
     fn read(&self, url: &str, count: usize) -> anyhow::Result<Run> {
+        self.cool(count)?;
         let mut command = self.command("home-a")?;
         command
             .args(["cp", "--json", "--join"])
@@ -352,6 +375,7 @@ impl Ground {
         volumes: usize,
     ) -> anyhow::Result<Run> {
         let devices = self.volumes[..volumes].iter().map(|volume| device_of(volume)).collect::<Result<Vec<_>, _>>()?;
+        let (devices, disks) = each_once(devices, &self.volumes);
         let over = AtomicBool::new(false);
         let (output, samples) = std::thread::scope(|scope| {
             let watch = scope.spawn(|| watch(&devices, column, &over));
@@ -380,11 +404,40 @@ impl Ground {
             disks_bytes_per_second: 0.0,
             limiter,
             flag: String::new(),
+            disks,
             samples,
         };
         run.disks_bytes_per_second = sums(&run).iter().sum::<f64>() / seconds.max(1e-9);
         Ok(run)
     }
+}
+
+/// Each device once, and the volumes on it as its name.
+fn each_once(devices: Vec<PathBuf>, volumes: &[PathBuf]) -> (Vec<PathBuf>, Vec<String>) {
+    let (mut each, mut names): (Vec<PathBuf>, Vec<String>) = (Vec::new(), Vec::new());
+    for (device, volume) in devices.into_iter().zip(volumes) {
+        match each.iter().position(|it| *it == device) {
+            Some(at) => names[at] += &format!(", {}", volume.display()),
+            None => {
+                each.push(device);
+                names.push(volume.display().to_string());
+            }
+        }
+    }
+    (each, names)
+}
+
+/// All files below a folder leave the page cache.
+fn cool(folder: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            cool(&entry.path())?;
+        } else if entry.file_type()?.is_file() {
+            sys::fs::drop_cache(&std::fs::File::open(entry.path())?, 0, 0)?;
+        }
+    }
+    Ok(())
 }
 
 /// Where the kernel counts for a folder's block device.
@@ -440,8 +493,8 @@ fn table(report: &Report) -> String {
         let mut table = Table::new(&["disk", "mean", "share"]);
         let sums = sums(run);
         let all: f64 = sums.iter().sum();
-        for (volume, sum) in report.volumes.iter().zip(&sums) {
-            table.line([volume.clone(), rate(sum / run.seconds), format!("{:.1} %", sum / all.max(1.0) * 100.0)]);
+        for (disk, sum) in run.disks.iter().zip(&sums) {
+            table.line([disk.clone(), rate(sum / run.seconds), format!("{:.1} %", sum / all.max(1.0) * 100.0)]);
         }
         table.line(["all".to_owned(), rate(all / run.seconds), String::new()]);
         text += &format!(
@@ -477,7 +530,36 @@ mod tests {
     fn a_run(samples: Vec<Sample>, bytes_per_second: f64, disks_bytes_per_second: f64) -> Run {
         let (limiter, flag) = (String::new(), String::new());
         let (program, volumes, bytes, seconds) = ("", 2, 100, 1.5);
-        Run { program, volumes, bytes, seconds, bytes_per_second, disks_bytes_per_second, limiter, flag, samples }
+        let disks = vec!["/a".to_owned(), "/b".to_owned()];
+        Run {
+            program,
+            volumes,
+            bytes,
+            seconds,
+            bytes_per_second,
+            disks_bytes_per_second,
+            limiter,
+            flag,
+            disks,
+            samples,
+        }
+    }
+
+    #[test]
+    fn four_folders_of_one_disk_count_its_bytes_once() {
+        let folders: Vec<PathBuf> = ["/d/0", "/d/1", "/e", "/d/2", "/d/3"].iter().map(PathBuf::from).collect();
+        let devices = ["8:0", "8:0", "8:16", "8:0", "8:0"].iter().map(PathBuf::from).collect();
+        let (devices, names) = each_once(devices, &folders);
+        assert_eq!(devices, ["8:0", "8:16"].map(PathBuf::from));
+        assert_eq!(names, ["/d/0, /d/1, /d/2, /d/3", "/e"]);
+    }
+
+    #[test]
+    fn an_impossible_figure_is_an_error_and_a_caches_rate_a_mark() {
+        let with = |flag: &str| [Run { flag: flag.to_owned(), ..a_run(Vec::new(), 1.0, 1.0) }];
+        assert!(believed(&with("")).is_ok() && believed(&with("a cache's rate, not the device's")).is_ok());
+        let why = believed(&with("the disks' counters: faster than memory (30.0 GB/s): impossible"));
+        assert!(why.is_err_and(|why| why.to_string().contains("do not trust this report")));
     }
 
     #[test]

@@ -98,11 +98,27 @@ pub struct Offer {
     pub disk_bps: u64,
     /// Bytes of bufs for this job: a daemon's pool, dealt out among the jobs that it serves; 0: unknown.
     pub bufs_bytes: u64,
+    /// Initiator: the acceptor is to look at its storage before it answers, for a forecast; costs some tens of milliseconds.
+    pub look: bool,
+    /// What this end's storage did when it was looked at for this job.
+    pub storage: StorageLook,
     /// Datagram rails wanted instead of streams (initiator), taken at most (acceptor); 0: none.
     pub datagrams: u16,
     /// How these are paced, whoever sends: the initiator's word.
     pub pace: Pace,
 }
+
+/// What a look at an end's storage showed, before the job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StorageLook {
+    /// bit/s that it gave or took; 0: not looked at, or that showed nothing; `STORAGE_BPS_MAX`: the bytes are in memory already.
+    pub bps: u64,
+    /// Nanoseconds that making (or opening and reading) one small file took; 0: not known.
+    pub file_ns: u32,
+}
+
+/// Bytes that are in memory already bound nothing.
+pub const STORAGE_BPS_MAX: u64 = DISK_BPS_MAX;
 
 /// One address of one end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,6 +140,28 @@ pub struct Resources {
     pub cores: u16,
     /// Load average of the last minute × 100, for people.
     pub load_percent: u32,
+}
+
+/// What an interface of an end counted since the job began, of all traffic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NicCount {
+    /// Name, as the kernel has it.
+    pub name: String,
+    /// Bytes sent.
+    pub sent_bytes: u64,
+    /// Bytes received.
+    pub received_bytes: u64,
+}
+
+impl NicCount {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put_text(out, &self.name, WORD_BYTES_MAX);
+        put!(out, self.sent_bytes, self.received_bytes);
+    }
+
+    pub(crate) fn decode(from: &mut Reader<'_>) -> Result<NicCount, Breach> {
+        Ok(NicCount { name: from.text(WORD_BYTES_MAX)?, sent_bytes: from.u64()?, received_bytes: from.u64()? })
+    }
 }
 
 /// How an end's user wants a running job moved.
@@ -599,7 +637,9 @@ impl Offer {
         put_list(out, &self.digests, |out, digest| out.push(*digest as u8));
         out.extend_from_slice(&[u8::from(self.integrity_only), u8::from(self.bare)]);
         put!(out, self.streams, self.streams_max, self.chunk_bytes, self.rate_bps, self.free_bytes);
-        put!(out, self.disk_bps.min(DISK_BPS_MAX), self.bufs_bytes.min(BUFS_BYTES_MAX), self.datagrams);
+        put!(out, self.disk_bps.min(DISK_BPS_MAX), self.bufs_bytes.min(BUFS_BYTES_MAX));
+        out.push(u8::from(self.look));
+        put!(out, self.storage.bps.min(STORAGE_BPS_MAX), self.storage.file_ns, self.datagrams);
         self.pace.encode(out);
     }
 
@@ -629,6 +669,8 @@ impl Offer {
             free_bytes: from.u64()?,
             disk_bps: at_most(from.u64()?, DISK_BPS_MAX)?,
             bufs_bytes: at_most(from.u64()?, BUFS_BYTES_MAX)?,
+            look: from.flag()?,
+            storage: StorageLook { bps: at_most(from.u64()?, STORAGE_BPS_MAX)?, file_ns: from.u32()? },
             datagrams: from.u16()?,
             pace: Pace::decode(from)?,
         })

@@ -12,7 +12,9 @@ use proto::books::{Books, STAGES};
 use proto::error::{Breach, Refusal, explain_code};
 use proto::layout::{Layout, Stripe, VOLUMES_MAX};
 use proto::manifest::{Aspects, Entry, EntryKind, Meta, NodeKind, Xattr};
-use proto::negotiate::{Cipher, Driver, Interface, Offer, Pace, Plan, RequestedSettings, Resources};
+use proto::negotiate::{
+    Cipher, Driver, Interface, NicCount, Offer, Pace, Plan, RequestedSettings, Resources, STORAGE_BPS_MAX, StorageLook,
+};
 use proto::rate::{ControllerKind, Policy};
 use proto::session::order::{Order, Wish as OrderWish};
 use proto::storage::{IoMode, IoModes, Way};
@@ -138,7 +140,7 @@ fn offer() -> impl Strategy<Value = Offer> {
     let lists = (vec(interface, 0..4), vec(driver, 0..3), vec(cipher(), 0..4), vec(digest_kind(), 0..3));
     let host = (".{0,60}", any::<u16>(), any::<u32>(), any::<u64>());
     let wishes = (any::<bool>(), any::<(u16, u16, u32, u64, u64)>(), any::<u16>(), pace());
-    let means = (0..=1_000_000_000_000_000u64, 0..=1u64 << 50);
+    let means = (0..=1_000_000_000_000_000u64, 0..=1u64 << 50, any::<bool>(), 0..=STORAGE_BPS_MAX, any::<u32>());
     (host, lists, wishes, means).prop_map(|(host, lists, wishes, means)| Offer {
         boot_id: host.0,
         cores: host.1,
@@ -157,6 +159,8 @@ fn offer() -> impl Strategy<Value = Offer> {
         free_bytes: wishes.1.4,
         disk_bps: means.0,
         bufs_bytes: means.1,
+        look: means.2,
+        storage: StorageLook { bps: means.3, file_ns: means.4 },
         datagrams: wishes.2,
         pace: wishes.3,
     })
@@ -432,6 +436,14 @@ fn chosen() -> impl Strategy<Value = Frame> {
         (any::<u64>(), pace(), any::<u64>()).prop_map(|(rate_bps, pace, min_bps)| {
             Frame::Pace(RequestedSettings { rate_bps, policy: pace.policy, min_bps })
         }),
+        vec((".{0,40}", any::<[u64; 2]>()), 0..9).prop_map(|all| {
+            let count = |(name, [sent_bytes, received_bytes]): (String, [u64; 2])| NicCount {
+                name,
+                sent_bytes,
+                received_bytes,
+            };
+            Frame::NicCounts(all.into_iter().map(count).collect())
+        }),
     ]
 }
 
@@ -490,7 +502,7 @@ proptest! {
         // docs/protocol.md, section 6: what may come to a receiver, to a sender, to either; at the end; and to nobody while data moves.
         let receiver = ["Names", "Entries", "Unseen", "ScanEnd", "FileEnd", "Differ", "Holes", "RailDown"];
         let sender = ["Wants", "Have", "Acks", "Nack", "Unkept", "Committed", "RailClosed", "Pruned", "Rate"];
-        let either = ["Faults", "Pulse", "Resources", "Pace", "Refuse", "Sign"];
+        let either = ["Faults", "Pulse", "Resources", "Pace", "NicCounts", "Refuse", "Sign"];
         for (sends, own) in [(false, &receiver[..]), (true, &sender[..])] {
             let may = own.contains(&name) || either.contains(&name);
             prop_assert_eq!(Order::of_job(sends).on_frame(&frame).is_ok(), may, "{}, sends: {}", name, sends);

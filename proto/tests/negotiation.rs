@@ -30,6 +30,8 @@ fn offer() -> Offer {
         free_bytes: 0,
         disk_bps: 0,
         bufs_bytes: 0,
+        look: false,
+        storage: StorageLook::default(),
         datagrams: 0,
         pace: Pace::default(),
     }

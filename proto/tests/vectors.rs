@@ -12,7 +12,9 @@ use proto::error::{Breach, Refusal};
 use proto::journal::{self, JOURNAL_VERSION, JournalHeader, Replay};
 use proto::layout::{Layout, Stripe};
 use proto::manifest::{Aspects, Entry, EntryKind, Meta, NodeKind, Xattr};
-use proto::negotiate::{Cipher, Driver, Interface, Offer, Pace, Plan, RequestedSettings, Resources};
+use proto::negotiate::{
+    Cipher, Driver, Interface, NicCount, Offer, Pace, Plan, RequestedSettings, Resources, StorageLook,
+};
 use proto::packet::{Control, Feedback, Runs};
 use proto::rate::{ControllerKind, Policy};
 use proto::receipt::{self, Head, Signer};
@@ -53,6 +55,8 @@ fn offer() -> Offer {
         free_bytes: 1 << 40,
         disk_bps: 1_600_000_000,
         bufs_bytes: 16 << 20,
+        look: true,
+        storage: StorageLook { bps: 1_200_000_000, file_ns: 150_000 },
         datagrams: 2,
         pace: Pace { controller: ControllerKind::Delay, policy: Policy::High, min_bps: 1_000_000 },
     }
@@ -214,6 +218,7 @@ fn frames() -> Vec<Frame> {
         },
         Frame::Resources(Resources { cores: 4, load_percent: 150 }),
         Frame::Pace(RequestedSettings { rate_bps: 20_000_000, policy: Policy::Low, min_bps: 1_000_000 }),
+        Frame::NicCounts(vec![NicCount { name: "eth0".into(), sent_bytes: 3 << 30, received_bytes: 5 << 20 }]),
     ]
 }
 
@@ -279,8 +284,8 @@ fn check(name: &str, bytes: &[u8]) {
 fn every_frame_has_its_bytes() {
     let frames = frames();
     let kinds: Vec<u8> = frames.iter().map(Frame::type_byte).collect();
-    assert_eq!(kinds, (1..=34).collect::<Vec<u8>>(), "one vector per frame kind");
-    assert_eq!(Frame::decode(&[35]), Err(Breach::FrameUnknown), "a new frame kind needs a vector");
+    assert_eq!(kinds, (1..=35).collect::<Vec<u8>>(), "one vector per frame kind");
+    assert_eq!(Frame::decode(&[36]), Err(Breach::FrameUnknown), "a new frame kind needs a vector");
     for frame in frames {
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);

@@ -41,10 +41,10 @@ pub fn page(report: &Report) -> String {
             escape(&run.limiter),
             escape(&run.flag),
             over_time(run, "all disks", vec![("all disks together".to_owned(), None)]),
-            over_time(run, "each disk", report.volumes.iter().cloned().zip((0..count).map(Some)).collect())
+            over_time(run, "each disk", run.disks.iter().cloned().zip((0..).map(Some)).collect())
         );
         let mut table = String::from("<table><tr><th>disk<th>mean<th>bytes</tr>");
-        for (name, sum) in report.volumes.iter().zip(sums(run)) {
+        for (name, sum) in run.disks.iter().zip(sums(run)) {
             let _ = write!(
                 table,
                 "<tr><td>{}<td>{}<td>{}</tr>",
@@ -106,10 +106,12 @@ pub(crate) mod tests {
     use crate::table::Host;
 
     fn run(volumes: usize, looks: usize) -> Run {
+        let disks = (0..volumes).map(|at| if at == 0 { "/a<b>".to_owned() } else { format!("/c{at}") }).collect();
         let sample = |at: usize| Sample { seconds: 0.2 * at as f64, bytes_per_second: vec![1e6 * at as f64; volumes] };
         Run {
             program: "one sender to the disks",
             volumes,
+            disks,
             bytes: 1,
             seconds: 0.4,
             bytes_per_second: 1e6,

@@ -22,6 +22,8 @@ const AFTER: [&str; 2] = ["CERN", "NTT A"];
 /// Of each line, and the fewest, where they take longer than `LONG`.
 const POINTS: usize = 16;
 const POINTS_MIN: usize = 4;
+/// A change of the median below this is chance: points of one line differ by as much.
+const NOISE_PERCENT: f64 = 3.0;
 /// A figure of slow hosts has fewer points rather than taking minutes.
 const LONG: Duration = Duration::from_secs(10);
 
@@ -100,6 +102,23 @@ fn marks(points: &[Point], most: f64, of: impl Fn(&Point) -> f64) -> String {
     points.iter().map(|point| MARKS[((of(point) / most.max(1e-9) * 7.99) as usize).min(7)]).collect()
 }
 
+impl Figure {
+    /// What the placement did to the rate, by the medians; `None`: there is no after.
+    pub(super) fn verdict(&self) -> Option<String> {
+        let rate = |points: &[Point]| median(&points.iter().map(|it| it.gbps).collect::<Vec<_>>());
+        if self.before.is_empty() || self.after.is_empty() {
+            return None;
+        }
+        let (before, after) = (rate(&self.before), rate(&self.after));
+        let percent = (after / before.max(1e-9) - 1.0) * 100.0;
+        Some(match percent {
+            _ if percent <= -NOISE_PERCENT => format!("WORSE after: {percent:+.0} %, this placement is a loss here"),
+            _ if percent >= NOISE_PERCENT => format!("better after: {percent:+.0} %"),
+            _ => format!("no difference worth naming: {percent:+.1} %"),
+        })
+    }
+}
+
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
@@ -129,6 +148,9 @@ impl fmt::Display for Figures {
                     row(|it| it.recv_cores, "cores receive")
                 )?;
             }
+            if let Some(verdict) = figure.verdict() {
+                writeln!(f, "  {verdict}")?;
+            }
             if !figure.after_is.is_empty() {
                 writeln!(f, "  after is {}: {}", figure.after_name, figure.after_is)?;
             }
@@ -150,5 +172,12 @@ mod tests {
         let said = Figures { figures: vec![figure] }.to_string();
         assert!(said.contains("▁▂") && said.contains("██") && said.contains("8.00 Gbit/s"), "{said}");
         assert!(said.contains("after is CERN: send: x"), "{said}");
+        let verdict = |before: f64, after: f64| {
+            let (before, after) = (vec![point(before)], vec![point(after)]);
+            Figure { streams: 4, after_name: "CERN", after_is: String::new(), before, after }.verdict().unwrap()
+        };
+        assert!(said.contains("better after: +300 %"), "{said}");
+        assert_eq!(verdict(10.0, 5.0), "WORSE after: -50 %, this placement is a loss here");
+        assert!(verdict(10.0, 9.9).starts_with("no difference"));
     }
 }

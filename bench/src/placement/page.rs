@@ -113,7 +113,12 @@ fn bars(text: &mut String, patterns: &Patterns) {
 }
 
 fn lines(text: &mut String, figure: &Figure) {
-    let _ = write!(text, "<h2>{} streams over time</h2><div class=plots>", figure.streams);
+    let _ = write!(
+        text,
+        "<h2>{} streams over time</h2><p>{}</p><div class=plots>",
+        figure.streams,
+        escape(&figure.verdict().unwrap_or_default())
+    );
     let after = format!("after ({}: {})", figure.after_name, figure.after_is);
     for (title, unit, of) in [
         ("rate", "Gbit/s", (|it| it.gbps) as fn(&Point) -> f64),

@@ -250,6 +250,9 @@ fn rates(text: &mut String, done: &Done) {
         };
         let _ = writeln!(text, "  goodput     {rate}{wire}");
     }
+    for nic in &done.nics {
+        nic.show(text);
+    }
     let sealed = match &done.cipher {
         Some(_) if done.bare => "payload in clear, not authenticated; digests are of what arrived".to_owned(),
         Some(_) if done.integrity_only => "payload in clear, authenticated".to_owned(),
@@ -528,6 +531,9 @@ pub fn dry_text(dry: &DryRun) -> String {
     if dry.compared_bytes > 0 {
         let _ =
             writeln!(text, "  compared    {} with what stands there, chunk by chunk", show_bytes(dry.compared_bytes));
+    }
+    if let Some(forecast) = &dry.forecast {
+        forecast.show(&mut text);
     }
     extras(&mut text, &dry.extras, "would remove");
     if dry.faults > 0 {

@@ -9,6 +9,7 @@
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use proto::books::Stage;
 
 pub use node::report::figures::{eta_seconds, fraction, percent};
 
@@ -131,8 +132,11 @@ pub fn ladder(progress: &Progress) -> String {
         show_bytes(progress.written),
         show_bytes(progress.durable),
     );
-    if let Some(stage) = &progress.stage_limit {
-        text += &format!("; limited by {stage}");
+    match &progress.stage_limit {
+        // The stage's name says already that something holds the job.
+        Some(stage) if *stage == Stage::WaitRate.name() => text += &format!("; {stage}"),
+        Some(stage) => text += &format!("; limited by {stage}"),
+        None => {}
     }
     text
 }

@@ -94,11 +94,8 @@ fn report() -> EndReport {
         (Stage::Loop, 30),
         (Stage::WaitRecv, 170),
     ];
-    let mut stages_local = books(&sender, 3_200, 4_000_000_000);
-    stages_local.rail_bytes = 4_004_000_000;
-    let mut stages_remote = books(&receiver, 3_200, 4_000_000_000);
-    stages_remote.rail_bytes = 4_004_000_000;
-    stages_remote.commit_ns = 250_000_000;
+    let of = |stages| Books { rail_bytes: 4_004_000_000, ..books(stages, 3_200, 4_000_000_000) };
+    let (stages_local, stages_remote) = (of(&sender), Books { commit_ns: 250_000_000, ..of(&receiver) });
     EndReport {
         job: [0xab; 16],
         direction: Some(Direction::Push),
@@ -124,6 +121,7 @@ fn report() -> EndReport {
         seconds: 3.2,
         goodput_bps: 10e9,
         wire_bps: Some(10.01e9),
+        nics: Default::default(),
         cpu_seconds_local: 2.3,
         cpu_seconds_remote: Some(3.1),
         peak_memory_bytes_local: 112 << 20,
@@ -421,7 +419,7 @@ fn the_done_line_fits_into_one_control_frame_whatever_failed() {
 #[test]
 fn an_impossible_figure_takes_the_headlines_place() {
     type Spoil = fn(&mut EndReport);
-    let table: [(&str, Spoil); 7] = [
+    let table: [(&str, Spoil); 9] = [
         ("above the wire rate", |report| report.wire_bps = Some(9e9)),
         ("bytes over time", |report| report.goodput_bps = 40e9),
         ("the wall time is -1 s", |report| report.seconds = -1.0),
@@ -429,6 +427,12 @@ fn an_impossible_figure_takes_the_headlines_place() {
         ("hash took more than the whole time", |report| report.stages_local.ns[Stage::Hash as usize] = 3_300_000_000),
         ("stages sum to less", |report| report.stages_local.ns[Stage::WaitSend as usize] = 0),
         ("less than the 4.00 GB of payload", |report| report.rails.truncate(1)),
+        ("all interfaces of this end together counted 1.00 GB sent, less", |report| {
+            report.nics.counted = (Some(1_000_000_000), Some(4_100_000_000));
+        }),
+        ("all interfaces of the other end together counted 0 B received, less", |report| {
+            report.nics.counted = (None, Some(0));
+        }),
     ];
     for (sentence, spoil) in table {
         let mut spoiled = report();
@@ -441,6 +445,10 @@ fn an_impossible_figure_takes_the_headlines_place() {
         assert!(!text.contains("rate        "), "{sentence}: {text}");
     }
     assert_eq!(check::impossible(&report()), Vec::<String>::new());
+    // A NIC that is asked every two seconds has not told all of a short job; where nobody counted, nothing is said.
+    let mut late = report();
+    late.nics.counted = (Some(1_500_000_000), None);
+    assert_eq!(check::impossible(&late), Vec::<String>::new());
 }
 
 #[test]
@@ -590,6 +598,9 @@ fn a_progress_line_says_it_all() {
     );
     let brief = progress::line(&half(), progress::Rates::Link, 0);
     assert_eq!(brief.matches("bit/s").count(), 1, "one rate: {brief}");
+    let held = Progress { stage_limit: Some(Stage::WaitRate.name().to_owned()), ..half() };
+    let held = progress::line(&held, progress::Rates::Link, 0);
+    assert!(held.contains("; held by rate cap; now") && !held.contains("limited by"), "{held}");
 }
 
 #[test]
@@ -676,6 +687,8 @@ fn explain_shows_both_offers_each_reason_and_the_sum_of_memory() {
         free_bytes: 0,
         disk_bps: 0,
         bufs_bytes: 0,
+        look: false,
+        storage: proto::negotiate::StorageLook::default(),
         datagrams: 0,
         pace: proto::negotiate::Pace::default(),
     };

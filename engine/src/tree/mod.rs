@@ -18,6 +18,7 @@ pub mod ids; // users and groups by name
 mod facts; // what the kernel says of a file
 mod meta; // owner, attributes, mode, time: read and set
 
+use proto::negotiate::StorageLook;
 use proto::striped::Whole;
 
 pub use io_mode::LARGE_FILE_BYTES_MIN;
@@ -37,6 +38,22 @@ pub fn read_bps(sources: &Sources) -> u64 {
 #[must_use]
 pub fn write_bps(sinks: &Sinks) -> u64 {
     io_mode::together_bps(sinks.trees().map(sink::LinuxSink::remembered))
+}
+
+/// What the storage of a job's source gives now: 40 ms of reading, or as long as a slow disk needs for 3 MiB. A set of volumes is not looked at.
+/// `None`: the source is a few small files, for which nobody should wait.
+#[must_use]
+pub fn look_read(sources: &Sources) -> Option<StorageLook> {
+    let [source] = sources.trees() else { return Some(StorageLook::default()) };
+    source.look()
+}
+
+/// What that of its destination takes now; nothing stays behind.
+#[must_use]
+pub fn look_write(sinks: &Sinks) -> StorageLook {
+    let mut all = sinks.trees();
+    let (Some(sink), None) = (all.next(), all.next()) else { return StorageLook::default() };
+    sink.look()
 }
 
 /// Name of a file's part, or of its journal, beside the final name: `.longhaul-<16 hex of BLAKE3(name)>.part`.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use proto::books::{STAGES, Stage};
 use proto::manifest::{Entry, EntryKind, Meta};
-use proto::negotiate::{Cipher, Driver, Offer, Pace, RequestedSettings, Resources, negotiate};
+use proto::negotiate::{Cipher, Driver, Offer, Pace, RequestedSettings, Resources, StorageLook, negotiate};
 use proto::send::Sender;
 use proto::session::Moment;
 use proto::session::blackhole::{BlackHole, Facts as Streams, Remedy, SMALL_SEGMENT_BYTES, Stream};
@@ -22,7 +22,7 @@ use proto::session::paths::{Dial, Kind, Link, Next, Paths, Sample, Wanted, Why};
 use proto::session::replan::{Offers, Replan};
 use proto::session::settings::{self, Settings};
 use proto::session::share::{Facts as Shares, PathShares};
-use proto::session::transport::forecast::{Carry, Host, TcpController, View};
+use proto::session::transport::forecast::{Carry, Host, Storage, TcpController, View};
 use proto::session::transport::{Before, Change, Counts, First, Look, Running, TransportChoice};
 use proto::wire::control::{ChunkRange, DigestKind, Want};
 
@@ -239,6 +239,8 @@ fn offer(cores: u16) -> Offer {
         free_bytes: 0,
         disk_bps: 0,
         bufs_bytes: 0,
+        look: false,
+        storage: StorageLook::default(),
         datagrams: 1,
         pace: Pace::default(),
     }
@@ -315,7 +317,8 @@ impl Drive {
             tcp_bps: 5e9,
             udp_bps: 2.5e9,
             cap_bps: 0.0,
-            disk_bps: 0.0,
+            storage: Storage::default(),
+            is_one_host: false,
         };
         let transport = (count == 1).then(|| TransportChoice::new(at(0), paths_sim[0].rtt, view, host));
         let streams = usize::from(streams).max(count);

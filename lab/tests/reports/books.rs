@@ -26,10 +26,32 @@ fn summed(run: &Run) -> Result<String, String> {
         }
         said += &format!("{side} {:.2} % of {:.0} ms; ", booked * 100.0 / wall, wall / workers);
     }
+    said += &counted(run)?;
     match run.field("impossible").as_array() {
         Some(list) if list.is_empty() => Ok(format!("{said}the job {job_ms:.0} ms")),
         other => Err(format!("impossible: {other:?}")),
     }
+}
+
+/// The NICs of both ends counted no less than the payload, and no more than half as much again. Over loopback nobody counts.
+fn counted(run: &Run) -> Result<String, String> {
+    let nics = run.field("nics");
+    let all = nics.as_array().ok_or("no list of NICs")?;
+    if all.is_empty() {
+        return Ok(String::new());
+    }
+    let pushed = run.text("direction") == "push";
+    let mut said = String::from("NICs");
+    for (end, sends) in [("local", pushed), ("remote", !pushed)] {
+        let name = if sends { "sent_bps" } else { "received_bps" };
+        let sum: f64 = all.iter().filter(|it| it["end"] == end).filter_map(|it| it[name].as_f64()).sum();
+        let part = sum / run.number("goodput_bps").max(1.0);
+        if !(0.98..1.5).contains(&part) {
+            return Err(format!("{end}: the NICs counted {part:.3} of goodput: {nics}"));
+        }
+        said += &format!(" {:.0} %", part * 100.0);
+    }
+    Ok(said + "; ")
 }
 
 /// A job into empty folders, and what is said of it.

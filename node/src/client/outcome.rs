@@ -22,7 +22,8 @@ use crate::client::{Copy, session};
 use crate::event::Events;
 use crate::job::driver::{Outcome, PathShare, Status};
 use crate::report::explain::MemorySum;
-use crate::report::path::{ForecastRecord, PathRecord};
+use crate::report::nics::{self, NicRates};
+use crate::report::path::{Expectation, ForecastRecord, PathRecord};
 use crate::report::{
     Compared, DryRun, EndReport, Explained, Extras, Faults, PathFault, Progress, RailShare, Reconnecting, json,
 };
@@ -311,11 +312,13 @@ fn extras(record: &engine::machine::Record) -> Extras {
 }
 
 /// What a dry run found.
-fn dry_run(record: &engine::machine::Record) -> DryRun {
-    let tally = record.tally;
+fn dry_run(outcome: &Outcome) -> DryRun {
+    let (record, tally) = (&outcome.record, outcome.record.tally);
+    let files = tally.files_done - tally.files_kept;
+    let bytes = tally.bytes_done - tally.bytes_kept - tally.bytes_resumed;
     DryRun {
-        files: tally.files_done - tally.files_kept,
-        bytes: tally.bytes_done - tally.bytes_kept - tally.bytes_resumed,
+        files,
+        bytes,
         folders: tally.folders_done,
         links: tally.links_done,
         kept_files: tally.files_kept,
@@ -326,6 +329,7 @@ fn dry_run(record: &engine::machine::Record) -> DryRun {
         compared_bytes: tally.compared,
         extras: extras(record),
         faults: tally.failed,
+        forecast: outcome.auto.as_ref().map(|told| Expectation::of(told, (bytes, files))),
     }
 }
 
@@ -357,7 +361,7 @@ pub fn exit_of(outcome: &Outcome) -> Exit {
 pub fn end(facts: &Facts<'_>, outcome: Outcome, events: &mut Events<'_>) -> Result<Exit, Failure> {
     let tally = outcome.record.tally;
     if outcome.record.dry {
-        return Ok(events.end_dry(dry_run(&outcome.record)));
+        return Ok(events.end_dry(dry_run(&outcome)));
     }
     if let Some(names) = &outcome.out_of_set {
         return without(names, facts.copy, events);
@@ -365,21 +369,21 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, events: &mut Events<'_>) -> Resu
     let (gone, plan) = (extras(&outcome.record), facts.plan);
     explain_storage(facts, &outcome, events);
     let (seconds, earlier) = (facts.copy.began.elapsed().as_secs_f64(), facts.copy.again.earlier());
-    let bytes = payload_moved(&tally);
+    let (bytes, files) = (payload_moved(&tally), tally.files_done - tally.files_kept);
     let (sends, peers) = (facts.direction != Some(Direction::Pull), outcome.peers.unwrap_or_default());
     let (sender, receiver) = if sends { (&outcome.own, &peers) } else { (&peers, &outcome.own) };
     let wall_ns = u64::try_from(outcome.elapsed.as_nanos()).unwrap_or(u64::MAX);
     let verdict = limiter(sender, receiver, bytes, wall_ns, facts.shared, outcome.pace.1);
-    let tcp = facts.direction.is_some();
-    let transport = transport(tcp, &outcome);
+    let (tcp, transport) = (facts.direction.is_some(), transport(facts.direction.is_some(), &outcome));
+    let rail_bytes = sender.rail_bytes.max(tally.rail_bytes);
+    let (wire_bps, nics) = network(facts, &outcome, rail_bytes, sends, seconds);
     let mut faults = Faults::default();
     outcome.record.faults.into_iter().for_each(|(fault, path)| faults.add(PathFault { path: path.into_vec(), fault }));
-    let rail_bytes = sender.rail_bytes.max(tally.rail_bytes);
     let report = EndReport {
         job: facts.job,
         direction: facts.direction,
         bytes,
-        files: tally.files_done - tally.files_kept,
+        files,
         lost_sessions: earlier.lost,
         earlier_files: earlier.files,
         earlier_bytes: earlier.bytes,
@@ -400,9 +404,8 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, events: &mut Events<'_>) -> Resu
         extras: gone,
         seconds,
         goodput_bps: (bytes + earlier.bytes) as f64 * 8.0 / seconds,
-        // What the job says beside its payload is on the wire as well.
-        wire_bps: tcp
-            .then_some((rail_bytes + earlier.rail_bytes).saturating_add(outcome.control_bytes) as f64 * 8.0 / seconds),
+        wire_bps,
+        nics,
         cpu_seconds_local: outcome.own.cpu_ns as f64 / 1e9,
         cpu_seconds_remote: tcp.then_some(peers.cpu_ns as f64 / 1e9),
         peak_memory_bytes_local: outcome.own.peak_memory_bytes,
@@ -411,7 +414,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, events: &mut Events<'_>) -> Resu
         rails: rails(outcome.rails, &outcome.paths, rail_bytes, rail_bytes as f64 * 8.0 / seconds),
         resent_bytes: sender.resent_bytes.max(tally.resent),
         path: outcome.packets.map(|stats| PathRecord::of(outcome.pace.0, &stats, sends)),
-        forecast: outcome.auto.as_ref().map(|told| ForecastRecord::of(told, bytes, outcome.elapsed)),
+        forecast: outcome.auto.as_ref().map(|told| ForecastRecord::of(told, (bytes, files), outcome.elapsed)),
         limiter: verdict,
         stages_local: outcome.own,
         stages_remote: outcome.peers,
@@ -427,6 +430,24 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, events: &mut Events<'_>) -> Resu
         choices: facts.choices.iter().cloned().chain(outcome.storage).collect(),
     };
     Ok(events.end(report))
+}
+
+/// The rate on the wire, with all heads, and what NICs counted.
+fn network(
+    facts: &Facts<'_>,
+    outcome: &Outcome,
+    rail_bytes: u64,
+    sends: bool,
+    seconds: f64,
+) -> (Option<f64>, NicRates) {
+    let (earlier, counted) = (facts.copy.again.earlier(), &outcome.counted);
+    // What the job says beside its payload is on the wire as well.
+    let carried = (rail_bytes + earlier.rail_bytes).saturating_add(outcome.control_bytes);
+    let wire_bytes = nics::wire_bytes(counted.heads, carried, outcome.packets.map_or(0, |stats| stats.packets));
+    // The counters are of this session; of one that was lost nobody knows.
+    let is_all = facts.direction.is_some() && earlier.lost == 0;
+    let nics = if is_all { NicRates::of(counted, sends, &outcome.paths, seconds) } else { NicRates::default() };
+    (facts.direction.map(|_| wire_bytes as f64 * 8.0 / seconds), nics)
 }
 
 /// What carried it, in a word.

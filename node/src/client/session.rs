@@ -18,13 +18,14 @@ use engine::tree::scan::filter::Filter;
 use engine::tree::scan::overlap::{Marks, Own};
 use engine::tree::sink::LinuxSink;
 use engine::tree::source::watched::Snapshot;
-use engine::tree::{Sinks, Sources, read_bps, write_bps};
+use engine::tree::{Sinks, Sources, look_read, look_write, read_bps, write_bps};
 use engine::worker::bound::Bound;
 use proto::error::Refusal;
 use proto::manifest::Aspects;
-use proto::negotiate::{Choice, Driver, Pace, slower_disk};
+use proto::negotiate::{Choice, Driver, Pace, StorageLook};
 use proto::session::nic_speeds;
 use proto::session::replan::Offers;
+use proto::session::transport::forecast::Storage;
 use proto::wire::control::{Compare, Direction, Frame, Open, Place};
 use proto::wire::request::Transport;
 use sys::event::Event;
@@ -109,6 +110,8 @@ pub fn requested(copy: &Copy<'_>) -> Requested {
         rate_bps: request.rate_bps.unwrap_or(0),
         disk_bps: 0,
         bufs_bytes: 0,
+        look: request.transport == Transport::Auto,
+        storage: StorageLook::default(),
         datagrams: if request.bare || request.transport == Transport::Tcp { 0 } else { request.streams.unwrap_or(1) },
         pace: Pace {
             controller: request.controller,
@@ -207,13 +210,23 @@ pub fn sink(
     (Arc::new(sink), Sync { prune, ..sync })
 }
 
+/// What is known of this end's storage before a job.
+struct Disk {
+    /// From an earlier race, bit/s; 0: unknown.
+    raced_bps: u64,
+    /// Both ends look at their storage for this job.
+    is_looked: bool,
+    /// What this end saw.
+    look: StorageLook,
+}
+
 fn open_frame(
     copy: &Copy<'_>,
     direction: Direction,
     paths: Vec<Box<[u8]>>,
     into_folder: bool,
     top: Box<[u8]>,
-    disk_bps: u64,
+    disk: Disk,
 ) -> Result<Open, Failure> {
     if let Some(path) = paths.iter().find(|path| path.len() > proto::manifest::PATH_BYTES_MAX) {
         return Err(Exit::Usage
@@ -239,7 +252,12 @@ fn open_frame(
         numeric: copy.request.numeric_ids,
         rules: copy.choice.rules.clone(),
         places: Vec::new(),
-        offer: offer::offer(&Requested { disk_bps, ..requested(copy) }),
+        offer: offer::offer(&Requested {
+            disk_bps: disk.raced_bps,
+            look: disk.is_looked,
+            storage: disk.look,
+            ..requested(copy)
+        }),
     })
 }
 
@@ -269,9 +287,12 @@ pub fn push_from(
     targets: &[Box<[u8]>],
     events: &mut Events<'_>,
 ) -> Result<Exit, Failure> {
-    let disk_bps = read_bps(&endpoint::source(path_base, paths, Called::Own, storage(copy), copy.request.joined)?);
+    let source = endpoint::source(path_base, paths, Called::Own, storage(copy), copy.request.joined)?;
+    let look = if requested(copy).look { look_read(&source) } else { None };
+    // A few small files are there before both ends have looked.
+    let disk = Disk { raced_bps: read_bps(&source), is_looked: look.is_some(), look: look.unwrap_or_default() };
     let into_folder = is_into_folder(copy, paths, to.path());
-    let open = open_frame(copy, Direction::Push, targets.to_vec(), into_folder, Box::default(), disk_bps)?;
+    let open = open_frame(copy, Direction::Push, targets.to_vec(), into_folder, Box::default(), disk)?;
     let mut session = begin(copy, to, open, |_| Vec::new(), events)?;
     if copy.piped && session.agreed.top.is_empty() {
         return Err(unnamed());
@@ -329,7 +350,10 @@ pub fn pull(
     let kept = copy.request.aspects;
     let marked = target.clone();
     let (sink, sync) = sink(target, &storage(copy), sync(copy), kept, copy.choice.filter.clone(), None);
-    let open = open_frame(copy, Direction::Pull, paths.to_vec(), into_folder, top, write_bps(&sink))?;
+    let is_looked = requested(copy).look;
+    let look = if is_looked { look_write(&sink) } else { StorageLook::default() };
+    let disk = Disk { raced_bps: write_bps(&sink), is_looked, look };
+    let open = open_frame(copy, Direction::Pull, paths.to_vec(), into_folder, top, disk)?;
     let session = begin(copy, from, open, |job| places(&marked, job), events)?;
     let way = Way::Recv { sink, keep: copy.request.keep, carried, sync };
     // What is in a spool is not there in a next run.
@@ -425,7 +449,10 @@ fn ask(
         let info = sys::sock::tcp_info(link.as_fd()).ok();
         let plan = &agreed.plan;
         let mut known = probe::known(info.as_ref(), (plan.streams, plan.streams_max), plan.rate_bps);
-        known.host.disk_bps = slower_disk(&open.offer, &agreed.theirs).map_or(0.0, |bps| bps as f64);
+        let ends = (&open.offer, &agreed.theirs);
+        let (source, target) = if open.direction == Direction::Push { ends } else { (ends.1, ends.0) };
+        known.host.storage = Storage::of(source, target);
+        known.host.is_one_host = proto::negotiate::share_cores(source, target);
         agreed.choices.push(known.choice(plan.datagrams > 0));
         known
     });

@@ -19,6 +19,7 @@ mod rails; // asked for, taken in, capped, grown
 mod black_hole; // path MTU black holes under a running job
 mod path_shares; // path-share check: what each path brings, beside what it should
 mod replan; // replanning, when an end has other resources
+pub mod nics; // what the interfaces counted
 mod storage; // what is told of disk and memory at this end
 mod watchdog; // books, pulse, screen, watchdog
 
@@ -233,6 +234,8 @@ pub struct Outcome {
     pub peers: Option<Books>,
     /// Bytes of the control session that went the way of the data, TLS and handshake included.
     pub control_bytes: u64,
+    /// What the interfaces of both ends counted since the job began.
+    pub counted: nics::Counted,
     /// Where the receipt stands.
     pub receipt: Option<PathBuf>,
     /// Why there is none although there should be.
@@ -295,6 +298,7 @@ struct JobDriver<'a, 'b> {
     rails_most: usize,
     peer: (u64, u64, u64),
     peers: Option<Books>,
+    nics: nics::Nics,
     /// Each worker's books when the job began.
     books_from: Vec<Look>,
     /// And how long it had been without a core.
@@ -360,6 +364,7 @@ pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Resul
         storage,
         peers: driver.peers,
         control_bytes: driver.control_bytes(),
+        counted: driver.nics.counted(driver.job.offers.as_ref()),
         streams: driver.streams_up,
         packets: driver.packets(),
         auto: driver.auto.as_ref().and_then(Auto::report),
@@ -391,8 +396,7 @@ impl<'a, 'b> JobDriver<'a, 'b> {
         let (scan, tasks) = panics.spawn_first(&job)?;
         let (mut end, (receipt, missing)) = (End::of(&job), begin_receipt(&job));
         end.record().dry = job.dry;
-        let (secret, now) = (JobSecret::of(&job.link, job.id), read_clock());
-        let is_sender = matches!(job.way, Way::Send(_));
+        let (now, is_sender) = (read_clock(), matches!(job.way, Way::Send(_)));
         let auto = job.known.filter(|_| job.plan.datagrams > 0).map(|known| Auto::new(now, known));
         Ok(JobDriver {
             end,
@@ -416,7 +420,7 @@ impl<'a, 'b> JobDriver<'a, 'b> {
             receipt_missing: missing,
             order: Order::of_job(matches!(job.way, Way::Send(_))),
             closing: Closing::new(matches!(job.way, Way::Send(_)), job.rails.dials()),
-            secret,
+            secret: JobSecret::of(&job.link, job.id),
             // A rail that is greeted already has its number.
             next_rail: job.rails.early().map_or(0, |rail| rail + 1),
             paths: Paths::new(now, job.rails.names().len()),
@@ -429,6 +433,7 @@ impl<'a, 'b> JobDriver<'a, 'b> {
             rails_most: 0,
             peer: (0, 0, 0),
             peers: None,
+            nics: nics::Nics::new(&job.link),
             books_from: job.workers.books(),
             delays_from: job.workers.run_delays_ns(),
             traffic_from: storage::Traffic::now(&job.workers),
@@ -568,6 +573,10 @@ impl<'a, 'b> JobDriver<'a, 'b> {
             Frame::Bye => self.closing.on_bye().map_err(|breach| self.breach(breach)),
             Frame::Resources(resources) => {
                 self.replan.iter_mut().for_each(|replan| replan.on_peer(resources));
+                Ok(())
+            }
+            Frame::NicCounts(counts) => {
+                self.nics.theirs = counts;
                 Ok(())
             }
             Frame::Pace(requested) => {

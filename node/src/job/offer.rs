@@ -5,7 +5,7 @@
 //! Invariants: a fact that cannot be read is left out, never guessed.
 //! Absent on purpose: choosing (proto::negotiate).
 
-use proto::negotiate::{Cipher, Driver, Interface, Offer, Pace, Plan, WORKERS_MAX};
+use proto::negotiate::{Cipher, Driver, Interface, Offer, Pace, Plan, StorageLook, WORKERS_MAX};
 use proto::send::CHUNKS_IN_FLIGHT_MAX;
 use proto::wire::chunk::CHUNK_BYTES_MIN;
 use proto::wire::control::DigestKind;
@@ -42,6 +42,10 @@ pub struct Requested {
     pub disk_bps: u64,
     /// Bytes of bufs for the job; 0: those of workers of its own.
     pub bufs_bytes: u64,
+    /// The acceptor is to look at its storage, for a forecast (initiator).
+    pub look: bool,
+    /// What this end's storage did when it was looked at.
+    pub storage: StorageLook,
     /// Datagram rails wanted (initiator) or taken at most (acceptor); 0: none.
     pub datagrams: u16,
     /// How these are paced (initiator).
@@ -90,6 +94,8 @@ pub fn offer(requested: &Requested) -> Offer {
                 requested.chunk_bytes.max(CHUNK_BYTES_MIN),
             )
         },
+        look: requested.look,
+        storage: requested.storage,
         datagrams: requested.datagrams,
         pace: requested.pace,
     }

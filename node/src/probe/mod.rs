@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use proto::negotiate::Choice;
 use proto::session::transport::SHORT_RTT;
-use proto::session::transport::forecast::{Carry, Forecast, Guess, Host, TcpController, View};
+use proto::session::transport::forecast::{Carry, Forecast, Guess, Host, Storage, TcpController, View};
 use sys::sock::TcpInfo;
 
 use result::Seen;
@@ -73,7 +73,8 @@ fn host(rtt: Duration, rails: (u16, u16), cap_bps: u64) -> Host {
         tcp_bps: cores as f64 * TCP_CORE_BPS * free,
         udp_bps: UDP_CORE_BPS * free,
         cap_bps: cap_bps as f64,
-        disk_bps: 0.0,
+        storage: Storage::default(),
+        is_one_host: false,
     }
 }
 
@@ -129,9 +130,9 @@ pub fn path_words(view: &View) -> String {
     format!("round trip {:.1} ms, {link}, {loss}, packets of {} B{queue}", view.rtt_s * 1e3, view.packet_bytes)
 }
 
-/// A forecast in a line.
+/// A forecast in a line; `files`: so many, as far as they are known.
 #[must_use]
-pub fn forecast_words(forecast: &Forecast) -> String {
+pub fn forecast_words(forecast: &Forecast, files: u64) -> String {
     let guess = |guess: &Guess| {
         let time = forecast.bytes.map(|bytes| format!(", {}", show_seconds(guess.seconds(bytes)))).unwrap_or_default();
         format!("{}{time}, limited by {}", show_bits_per_second(guess.rate_bps), guess.limit)
@@ -143,7 +144,20 @@ pub fn forecast_words(forecast: &Forecast) -> String {
         Carry::Udp => ("TCP", guess(&forecast.tcp)),
         Carry::Both => ("UDP alone", guess(&forecast.udp)),
     };
-    format!("{}{of}: expected {}; {other}: {against}; gain {gain:.2}", forecast.carry, guess(&forecast.expected()))
+    let (carry, expected) = (forecast.carry, forecast.expected());
+    // Of bytes that nobody has counted yet no time is said anyway.
+    if let Some(why) = forecast.unknown(forecast.bytes.unwrap_or(u64::MAX), files) {
+        let rate = show_bits_per_second(expected.rate_bps);
+        return format!(
+            "{carry}{of}: time not known ({why}); carries up to {rate}; {other}: {against}; gain {gain:.2}"
+        );
+    }
+    let time = forecast.bytes.map(|bytes| format!(", {}", show_seconds(forecast.seconds(bytes, files))));
+    let (rate, limit) = (show_bits_per_second(expected.rate_bps), expected.limit);
+    format!(
+        "{carry}{of}: expected {rate}{}, limited by {limit}; {other}: {against}; gain {gain:.2}",
+        time.unwrap_or_default()
+    )
 }
 
 #[cfg(test)]

@@ -12,7 +12,16 @@ use crate::probe::result::Train;
 const MB: u64 = 1_000_000;
 
 fn host(controller: TcpController) -> Host {
-    Host { controller, rails: (2, 16), window_bytes: 16e6, tcp_bps: 5e9, udp_bps: 2.5e9, cap_bps: 0.0, disk_bps: 0.0 }
+    Host {
+        controller,
+        rails: (2, 16),
+        window_bytes: 16e6,
+        tcp_bps: 5e9,
+        udp_bps: 2.5e9,
+        cap_bps: 0.0,
+        storage: Storage::default(),
+        is_one_host: false,
+    }
 }
 
 #[test]
@@ -24,7 +33,7 @@ fn absurd_facts_have_words() {
             let view = View { rtt_s: value, looked, lost, rate_bps: Some(rate), packet_bytes: 0, queue_s: value };
             let host =
                 Host { window_bytes: value, tcp_bps: rate, udp_bps: rate, rails: (0, 0), ..host(TcpController::Cubic) };
-            assert!(!forecast_words(&forecast(&view, &host, Some(u64::MAX))).is_empty());
+            assert!(!forecast_words(&forecast(&view, &host, Some(u64::MAX)), u64::MAX).is_empty());
         }
     }
 }
@@ -45,7 +54,7 @@ fn nothing_known_means_streams_and_a_train_gives_the_view() {
     assert!((view.rtt_s - 0.02).abs() < 1e-9 && (view.rate_bps.unwrap() - 1e9).abs() < 2e7, "{view:?}");
     let found = forecast(&view, &host, Some(500 * MB));
     assert_eq!(found.carry, Carry::Udp);
-    let words = format!("{}: {}", forecast_words(&found), path_words(&view));
+    let words = format!("{}: {}", forecast_words(&found, 1), path_words(&view));
     assert!(words.starts_with("UDP for 500 MB: expected 8") && words.contains("2 of 64 packets lost"), "{words}");
     // Our own processor is no link.
     let fast = Train { span: Duration::from_micros(60), ..train };

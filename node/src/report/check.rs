@@ -15,6 +15,9 @@ use text::units::{show_bits_per_second, show_bytes};
 const BOOKS_PERMILLE: u32 = 20;
 /// Below this the books of short jobs are coarser than 2 %: a worker looks at its clock once per turn of its loop.
 const BOOKS_WALL_NS_MIN: u64 = 100_000_000;
+/// What counters may be behind by: this part, and as many seconds, for drivers that ask their NIC now and then (tg3 once a second, bnx2x too).
+const COUNTERS: f64 = 0.02;
+const COUNTERS_S: f64 = 2.0;
 /// Figures that were computed at two places agree to this part.
 const ROUNDING: f64 = 0.01;
 
@@ -24,6 +27,7 @@ pub fn impossible(report: &EndReport) -> Vec<String> {
     let mut found = Vec::new();
     check_times(report, &mut found);
     check_rates(report, &mut found);
+    check_counters(report, &mut found);
     check_books("this end", &report.stages_local, &mut found);
     if let Some(books) = &report.stages_remote {
         check_books("the other end", books, &mut found);
@@ -75,6 +79,24 @@ fn check_rates(report: &EndReport, found: &mut Vec<String>) {
             show_bytes(on_rails),
             show_bytes(report.bytes)
         ));
+    }
+}
+
+/// The kernel counts each packet of an interface: all interfaces of an end together have counted what came over any of them.
+fn check_counters(report: &EndReport, found: &mut Vec<String>) {
+    let (own, theirs) = report.nics.counted;
+    let verbs = if report.direction == Some(Direction::Pull) { ["received", "sent"] } else { ["sent", "received"] };
+    for ((end, counted), verb) in [("this end", own), ("the other end", theirs)].into_iter().zip(verbs) {
+        let Some(counted) = counted else { continue };
+        let least = 1.0 - COUNTERS - COUNTERS_S / report.seconds;
+        #[expect(clippy::cast_precision_loss, reason = "compared to 2 %")]
+        if (counted as f64) < report.bytes as f64 * least {
+            found.push(format!(
+                "all interfaces of {end} together counted {} {verb}, less than the {} of payload",
+                show_bytes(counted),
+                show_bytes(report.bytes),
+            ));
+        }
     }
 }
 

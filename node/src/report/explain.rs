@@ -7,7 +7,7 @@
 
 use std::fmt::Write as _;
 
-use proto::negotiate::{Choice, Offer};
+use proto::negotiate::{Choice, Offer, STORAGE_BPS_MAX, StorageLook};
 
 use super::clean;
 use super::json::{OfferLine, PlanRecord};
@@ -51,7 +51,7 @@ pub struct Explained<'a> {
 #[must_use]
 pub fn offer_lines(local: &Offer, remote: Option<&Offer>) -> Vec<OfferLine> {
     type Show = fn(&Offer) -> String;
-    let rows: [(&str, Show); 14] = [
+    let rows: [(&str, Show); 15] = [
         ("cores", |offer| offer.cores.to_string()),
         ("load", |offer| format!("{}.{:02}", offer.load_percent / 100, offer.load_percent % 100)),
         ("memory granted", |offer| show_memory(offer.memory_bytes)),
@@ -79,6 +79,7 @@ pub fn offer_lines(local: &Offer, remote: Option<&Offer>) -> Vec<OfferLine> {
             0 => "not known".to_owned(),
             bps => show_bits_per_second(bps as f64),
         }),
+        ("storage, looked at", |offer| storage(offer.storage)),
         ("bufs for this job", |offer| match offer.bufs_bytes {
             0 => "not known".to_owned(),
             bytes => show_memory(bytes),
@@ -92,6 +93,18 @@ pub fn offer_lines(local: &Offer, remote: Option<&Offer>) -> Vec<OfferLine> {
             remote: remote.map(|offer| clean(&show(offer)).replace('\n', " ")),
         })
         .collect()
+}
+
+fn storage(look: StorageLook) -> String {
+    let rate = match look.bps {
+        0 => "not known".to_owned(),
+        STORAGE_BPS_MAX.. => "in memory".to_owned(),
+        bps => show_bits_per_second(bps as f64),
+    };
+    match look.file_ns {
+        0 => rate,
+        ns => format!("{rate}, a small file in {} µs", ns / 1000),
+    }
 }
 
 fn joined<T: AsRef<str>>(words: impl Iterator<Item = T>) -> String {

@@ -13,6 +13,7 @@ use proto::manifest::Aspects;
 use proto::wire::control::{Compare, Direction, FaultKind};
 
 use super::books::StagesRecord;
+use super::nics::NicRecord;
 use super::path::{ForecastRecord, PathRecord};
 use super::{
     DryRun, EndReport, Explained, Extras, PathFault, Progress, RailShare, Reconnecting, check, clean, figures,
@@ -397,8 +398,11 @@ pub struct Done {
     pub seconds: f64,
     /// Payload.
     pub goodput_bps: f64,
-    /// All bytes that went the way of the data, on rails and in the control session; `null` without a network.
+    /// All bytes that went the way of the data, on rails and in the control session, with the heads of IP and Ethernet; `null` without a network.
     pub wire_bps: Option<f64>,
+    /// What the interfaces that carried the job counted, of all their traffic; empty: not known.
+    #[serde(default)]
+    pub nics: Vec<NicRecord>,
     /// User and system.
     pub cpu_seconds_local: f64,
     /// `null`: both ends were one process, or the other said nothing.
@@ -512,6 +516,7 @@ impl Done {
             seconds: report.seconds,
             goodput_bps: report.goodput_bps,
             wire_bps: report.wire_bps,
+            nics: report.nics.records.clone(),
             cpu_seconds_local: report.cpu_seconds_local,
             cpu_seconds_remote: report.cpu_seconds_remote,
             cpu_seconds_per_gb_local: per_gb(report.cpu_seconds_local),

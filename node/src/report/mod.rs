@@ -11,6 +11,7 @@ pub mod explain; // both offers, each choice with its reason, the sum of memory
 pub mod history; // jobs that ended: a line each, in a file of the home
 pub mod figures; // how much is done, and how long it still takes
 pub mod json; // the records of `--json`, which the text is made from as well
+pub mod nics; // rates as interfaces counted them, and with the heads of packets
 pub mod path; // what datagram rails saw of the path
 
 use std::path::PathBuf;
@@ -247,8 +248,11 @@ pub struct EndReport {
     pub seconds: f64,
     /// Payload bytes per second × 8, bit/s.
     pub goodput_bps: f64,
-    /// All bytes that went the way of the data, bit/s: on rails and in the control session; `None`: no network in between.
+    /// All bytes that went the way of the data, bit/s: on rails and in the control session, with the heads of IP and Ethernet; `None`: no network in
+    /// between.
     pub wire_bps: Option<f64>,
+    /// What the kernel's counters of the path's interfaces say, at both ends.
+    pub nics: nics::NicRates,
     /// User and system, this end, seconds.
     pub cpu_seconds_local: f64,
     /// The other end; `None`: both ends are this process, or it said nothing.
@@ -319,7 +323,7 @@ pub struct Extras {
 }
 
 /// What `cp --dry-run` found.
-#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct DryRun {
     /// Files that would be sent, whole or in part.
     pub files: u64,
@@ -347,6 +351,9 @@ pub struct DryRun {
     pub extras: Extras,
     /// Entries that could not be looked at.
     pub faults: u64,
+    /// How long it would take, where the transport is left to the program.
+    #[serde(default)]
+    pub forecast: Option<path::Expectation>,
 }
 
 impl DryRun {

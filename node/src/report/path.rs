@@ -101,12 +101,15 @@ pub struct ForecastRecord {
     pub rate_bps: f64,
     /// What was expected to limit it.
     pub limiter: String,
-    /// Expected seconds for the bytes that went.
+    /// Expected seconds for the bytes that went; where `unknown` says something, only what the path alone would take.
     pub seconds: f64,
     /// Seconds it took, from the plan to the end.
     pub took_seconds: f64,
-    /// How much longer it took than expected; `null` for a copy too short to tell.
+    /// How much longer it took than expected; `null` for a copy too short to tell, and where nothing was forecast.
     pub error_percent: Option<f64>,
+    /// Why nothing was forecast; `null`: it was.
+    #[serde(default)]
+    pub unknown: Option<String>,
     /// TCP alone, expected.
     pub tcp_bps: f64,
     /// UDP alone, expected.
@@ -118,25 +121,22 @@ pub struct ForecastRecord {
 }
 
 impl ForecastRecord {
-    /// From what was expected and what `bytes` took.
+    /// From what was expected and what `bytes` in `files` took.
     #[must_use]
-    pub fn of(told: &TransportReport, bytes: u64, took: std::time::Duration) -> Self {
+    pub fn of(told: &TransportReport, (bytes, files): (u64, u64), took: std::time::Duration) -> Self {
         let forecast = &told.forecast;
         let (chosen, took_seconds) = (forecast.expected(), took.as_secs_f64());
-        let seconds = chosen.seconds(bytes);
-        let choice = match forecast.carry {
-            Carry::Tcp => "tcp",
-            Carry::Udp => "udp",
-            Carry::Both => "both",
-        };
+        let (seconds, unknown) = (forecast.seconds(bytes, files), forecast.unknown(bytes, files));
+        let is_telling = took_seconds >= TELLING_SECONDS && unknown.is_none();
         Self {
-            choice: choice.to_owned(),
+            choice: name_of(forecast.carry).to_owned(),
             seen: told.path.clone(),
             rate_bps: chosen.rate_bps,
             limiter: chosen.limit.to_string(),
             seconds,
             took_seconds,
-            error_percent: (took_seconds >= TELLING_SECONDS).then(|| (took_seconds / seconds - 1.0) * 100.0),
+            error_percent: is_telling.then(|| (took_seconds / seconds - 1.0) * 100.0),
+            unknown: unknown.map(|why| why.to_string()),
             tcp_bps: forecast.tcp.rate_bps,
             udp_bps: forecast.udp.rate_bps,
             gain: forecast.gain(),
@@ -151,6 +151,12 @@ impl ForecastRecord {
             1 => ", changed once while it ran".to_owned(),
             count => format!(", changed {count} times while it ran"),
         };
+        if let Some(why) = &self.unknown {
+            let rate = show_bits_per_second(self.rate_bps);
+            let (choice, why) = (clean(&self.choice), clean(why));
+            let _ = writeln!(text, "  forecast    none: {why}; {choice} carries up to {rate}{changes}");
+            return;
+        }
         let error = self.error_percent.map_or_else(String::new, |percent| format!(" ({percent:+.0} %)"));
         let _ = writeln!(
             text,
@@ -164,8 +170,70 @@ impl ForecastRecord {
     }
 }
 
+/// What is expected of a job that a dry run looked at.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Expectation {
+    /// `tcp`, `udp`, `both`.
+    pub choice: String,
+    /// The look at the path, as a sentence.
+    pub seen: String,
+    /// Payload rate expected once under way.
+    pub rate_bps: f64,
+    /// What would limit it.
+    pub limiter: String,
+    /// Expected seconds for what would be sent; `null`: not known.
+    pub seconds: Option<f64>,
+    /// Why that is not known; `null`: it is.
+    pub unknown: Option<String>,
+}
+
+impl Expectation {
+    /// Of `bytes` in `files`.
+    #[must_use]
+    pub fn of(told: &TransportReport, (bytes, files): (u64, u64)) -> Self {
+        let (forecast, expected) = (&told.forecast, told.forecast.expected());
+        let unknown = forecast.unknown(bytes, files);
+        Self {
+            choice: name_of(forecast.carry).to_owned(),
+            seen: told.path.clone(),
+            rate_bps: expected.rate_bps,
+            limiter: expected.limit.to_string(),
+            seconds: unknown.is_none().then(|| forecast.seconds(bytes, files)),
+            unknown: unknown.map(|why| why.to_string()),
+        }
+    }
+
+    /// A line of a dry run's report.
+    pub fn show(&self, text: &mut String) {
+        let rate = show_bits_per_second(self.rate_bps);
+        let (choice, limiter) = (clean(&self.choice), clean(&self.limiter));
+        let _ = match (self.seconds, &self.unknown) {
+            (Some(seconds), _) => {
+                let seconds = show_seconds(seconds);
+                writeln!(text, "  forecast    {seconds}: {choice} at {rate}, limited by {limiter}")
+            }
+            (None, why) => {
+                let why = clean(why.as_deref().unwrap_or_default());
+                writeln!(text, "  forecast    not known: {why}; {choice} carries up to {rate}")
+            }
+        };
+    }
+}
+
+fn name_of(carry: Carry) -> &'static str {
+    match carry {
+        Carry::Tcp => "tcp",
+        Carry::Udp => "udp",
+        Carry::Both => "both",
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use proto::session::transport::forecast::{Forecast, Guess, Limit, Storage, Unknown};
+
     use super::*;
 
     #[test]
@@ -192,5 +260,45 @@ mod tests {
         let mut text = String::new();
         there.show(&mut text);
         assert_eq!(text, "  path        delay controller, fair, 2.00 % redundant\n");
+    }
+
+    #[test]
+    fn a_time_is_said_only_where_it_was_forecast_and_an_error_only_of_that() {
+        let storage = Storage { bps: 80e6, file_s: 0.0, unknown: None };
+        let told = |storage, is_one_host| {
+            let guess = Guess { rate_bps: 1e9, limit: Limit::Host, beside_s: 0.0 };
+            let forecast = Forecast { carry: Carry::Tcp, tcp: guess, udp: guess, bytes: None, storage, is_one_host };
+            TransportReport { forecast, path: "round trip 1.0 ms".to_owned(), changes: 0 }
+        };
+        let line = |report: &TransportReport, took| {
+            let mut text = String::new();
+            let record = ForecastRecord::of(report, (100_000_000, 1), Duration::from_secs_f64(took));
+            record.show(&mut text);
+            (text, record.error_percent)
+        };
+        let (text, error) = line(&told(storage, false), 12.0);
+        assert_eq!(
+            text,
+            "  forecast    tcp at 80.0 Mbit/s, limited by the slower disk: 10.0 s expected, 12.0 s taken (+20 %)\n"
+        );
+        assert!(error.is_some_and(|error| (error - 20.0).abs() < 0.1), "{error:?}");
+        assert_eq!(line(&told(storage, false), 0.9).1, None, "too short to tell");
+        for (report, why) in [
+            (
+                told(Storage { unknown: Some(Unknown::Target), ..storage }, false),
+                "the destination's storage was not measured",
+            ),
+            (told(Storage::default(), true), "both ends share the processors that limit it"),
+        ] {
+            let (text, error) = line(&report, 12.0);
+            assert!(text.starts_with(&format!("  forecast    none: {why}; tcp carries up to ")), "{text}");
+            assert_eq!((error, text.contains("expected")), (None, false));
+            let mut text = String::new();
+            Expectation::of(&report, (100_000_000, 1)).show(&mut text);
+            assert!(text.starts_with(&format!("  forecast    not known: {why}; tcp")), "{text}");
+        }
+        let mut text = String::new();
+        Expectation::of(&told(storage, false), (100_000_000, 1)).show(&mut text);
+        assert_eq!(text, "  forecast    10.0 s: tcp at 80.0 Mbit/s, limited by the slower disk\n");
     }
 }

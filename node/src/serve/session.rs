@@ -18,11 +18,11 @@ use engine::tree::io_mode::{Chooser, Demands};
 use engine::tree::scan::filter::Filter;
 use engine::tree::scan::include::{IncludeList, NotIncluded};
 use engine::tree::scan::overlap::Own;
-use engine::tree::{read_bps, write_bps};
+use engine::tree::{look_read, look_write, read_bps, write_bps};
 use engine::worker::bound::Bound;
 use proto::error::{Breach, Refusal};
 use proto::manifest::Aspects;
-use proto::negotiate::negotiate;
+use proto::negotiate::{StorageLook, negotiate};
 use proto::session::order::Order;
 use proto::session::replan::Offers;
 use proto::wire::control::{Compare, Direction, Frame, Open, PICK_BYTES_MAX, Place};
@@ -309,7 +309,7 @@ fn picked(
 }
 
 /// This daemon's half of the negotiation.
-fn requested(daemon: &Daemon, rights: &Rights, way: &Way) -> Requested {
+fn requested(daemon: &Daemon, rights: &Rights, way: &Way, look: bool) -> Requested {
     let settings = daemon.settings.read().unwrap_or_else(std::sync::PoisonError::into_inner);
     Requested {
         memory_bytes: settings.memory_bytes,
@@ -321,6 +321,11 @@ fn requested(daemon: &Daemon, rights: &Rights, way: &Way) -> Requested {
         disk_bps: match way {
             Way::Send(source) => read_bps(source),
             Way::Recv { sink, .. } => write_bps(sink),
+        },
+        storage: match way {
+            _ if !look => StorageLook::default(),
+            Way::Send(source) => look_read(source).unwrap_or_default(),
+            Way::Recv { sink, .. } => look_write(sink),
         },
         // The workers' bufs are all jobs': an even part of them is what this one may count on.
         bufs_bytes: daemon.pool_bytes / (daemon.running.load(Ordering::SeqCst) as u64).max(1),
@@ -528,7 +533,7 @@ fn job<'a>(
     Prepared { way, top, carry, compare, places }: Prepared,
     peer: &str,
 ) -> Result<Option<Job<'a>>, Failure> {
-    let own = offer::offer(&requested(daemon, &guest.rights, &way));
+    let own = offer::offer(&requested(daemon, &guest.rights, &way, open.offer.look));
     let plan = match negotiate(&open.offer, &own, open.direction == Direction::Push) {
         Ok((plan, _)) => plan,
         Err(refusal) => {

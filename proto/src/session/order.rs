@@ -163,7 +163,15 @@ fn is_of_role(frame: &Frame, sends: bool, scan_ended: bool) -> bool {
 
 /// Frames that either end hears while data moves.
 const fn is_common(frame: &Frame) -> bool {
-    matches!(frame, Frame::Faults(_) | Frame::Pulse { .. } | Frame::Resources(_) | Frame::Pace(_) | Frame::Sign { .. })
+    matches!(
+        frame,
+        Frame::Faults(_)
+            | Frame::Pulse { .. }
+            | Frame::Resources(_)
+            | Frame::Pace(_)
+            | Frame::NicCounts(_)
+            | Frame::Sign { .. }
+    )
 }
 
 /// Frames that may come once an end has signed, beside those that were on their way.

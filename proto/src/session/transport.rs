@@ -249,8 +249,8 @@ impl TransportChoice {
 
     fn decide(&mut self, bytes: Option<u64>, is_probed: bool) -> First {
         let mut forecast = forecast(&self.view, &self.host, bytes);
-        // A path of which nothing at all is known, not even its round trip, gets TCP.
-        if !is_probed || self.view.rtt_s <= 0.0 {
+        // A path of which nothing is known, not even its round trip, gets TCP, and so does a short one: nobody probed it.
+        if !is_probed || self.view.rtt_s <= 0.0 || self.rtt < SHORT_RTT {
             forecast.carry = Carry::Tcp;
         }
         self.forecast = Some(forecast);

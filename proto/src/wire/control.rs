@@ -13,7 +13,7 @@ use crate::books::Books;
 use crate::layout::Layout;
 use crate::manifest::{Aspects, Entry, EntryId};
 pub use crate::negotiate::DigestKind;
-use crate::negotiate::{Offer, Plan, RequestedSettings, Resources};
+use crate::negotiate::{NicCount, Offer, Plan, RequestedSettings, Resources};
 use crate::wire::chunk::PACK_FILE_BYTES_MAX;
 pub use crate::wire::chunk::{ChunkId, Digest, FILE_BYTES_MAX};
 use crate::wire::request::RelayRequest;
@@ -225,6 +225,9 @@ pub enum Frame {
     Resources(Resources),
     /// 34: While data flows: this end's user wants the job moved so from now on.
     Pace(RequestedSettings),
+    /// 35: Either, once, before it signs: what its interfaces counted since the job began (`INTERFACES_MAX` at most). For people and for a check of
+    /// rates; nothing is decided by it.
+    NicCounts(Vec<NicCount>),
 }
 
 /// Of files of at most so many bytes holes are not told: they go in packs, zeros and all, and become holes again when they are written.

@@ -19,7 +19,7 @@ use crate::manifest::{
     Aspects, Entry, EntryId, EntryKind, Meta, NodeKind, PATH_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
     XATTRS_BYTES_MAX, Xattr, check_path,
 };
-use crate::negotiate::{Offer, Plan, RequestedSettings, Resources};
+use crate::negotiate::{INTERFACES_MAX, NicCount, Offer, Plan, RequestedSettings, Resources};
 use crate::rate::Policy;
 
 /// A list is bounded by its frame; this only says so where no smaller number is natural.
@@ -28,6 +28,8 @@ const LIST_MAX: usize = FRAME_BYTES_MAX;
 const ENTRY_BYTES_MIN: usize = 1 + 2 + 8 + 4 + 2 + 1;
 /// Bytes of the shortest fault: entry, kind, errno, an empty step.
 const FAULT_BYTES_MIN: usize = 8 + 1 + 4 + 2;
+/// A count of an interface without a name.
+const NIC_COUNT_BYTES_MIN: usize = 2 + 8 + 8;
 /// Nanoseconds of a second; a time's fraction is below.
 const NS_PER_S: u32 = 1_000_000_000;
 
@@ -46,7 +48,7 @@ impl Frame {
             1..=5 => opening(kind, &mut reader)?,
             6..=14 => transfer(kind, &mut reader)?,
             15..=27 => service(kind, &mut reader)?,
-            28..=34 => beside(kind, &mut reader)?,
+            28..=35 => beside(kind, &mut reader)?,
             _ => return Err(Breach::FrameUnknown),
         };
         reader.end()?;
@@ -153,6 +155,7 @@ fn beside(kind: u8, from: &mut Reader<'_>) -> Result<Frame, Breach> {
             policy: Policy::from_byte(from.u8()?)?,
             min_bps: from.u64()?,
         }),
+        35 => Frame::NicCounts(from.list(INTERFACES_MAX, NIC_COUNT_BYTES_MIN, NicCount::decode)?),
         _ => Frame::Unkept(from.list(LIST_MAX, 10, |from| match (from.u64()?, aspects(from)?) {
             (_, Aspects::NONE) => Err(Breach::FieldOutOfRange),
             told => Ok(told),

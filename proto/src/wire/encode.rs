@@ -11,7 +11,7 @@ use super::codec::{put, put_bytes, put_list, put_text};
 use super::control::*;
 use crate::FRAME_BYTES_MAX;
 use crate::manifest::{Entry, EntryId, EntryKind, Meta, NodeKind};
-use crate::negotiate::{RequestedSettings, Resources};
+use crate::negotiate::{INTERFACES_MAX, RequestedSettings, Resources};
 
 /// What an entry takes in an `Entries` frame, so that batches can be cut before `FRAME_BYTES_MAX`.
 #[must_use]
@@ -83,6 +83,7 @@ impl Frame {
             Frame::Holes { .. } => 32,
             Frame::Resources(_) => 33,
             Frame::Pace(_) => 34,
+            Frame::NicCounts(_) => 35,
         }
     }
 
@@ -124,6 +125,7 @@ impl Frame {
             Frame::Holes { .. } => "Holes",
             Frame::Resources(_) => "Resources",
             Frame::Pace(_) => "Pace",
+            Frame::NicCounts(_) => "NicCounts",
         }
     }
 
@@ -253,6 +255,9 @@ impl Frame {
             Frame::Rails { count } => put!(out, count),
             Frame::Rate { bits_per_second } => put!(out, bits_per_second),
             Frame::Resources(Resources { cores, load_percent }) => put!(out, cores, load_percent),
+            Frame::NicCounts(counts) => {
+                put_list(out, &counts[..counts.len().min(INTERFACES_MAX)], |out, count| count.encode(out));
+            }
             Frame::Pace(RequestedSettings { rate_bps, policy, min_bps }) => {
                 put!(out, rate_bps);
                 out.push(*policy as u8);

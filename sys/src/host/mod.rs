@@ -27,7 +27,7 @@ use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-pub use net::{Interface, interfaces};
+pub use net::{Interface, InterfaceCounts, interface_counts, interfaces};
 
 /// The cores that were granted to this process.
 #[derive(Debug, Clone, PartialEq, Eq)]

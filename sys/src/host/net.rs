@@ -1,6 +1,6 @@
 //! Interfaces of this machine.
 //!
-//! What it is for: which paths there may be, and how fast. In: getifaddrs(3) and /sys/class/net. Out: one record each.
+//! What it is for: which paths there may be, how fast, and what went over them. In: getifaddrs(3), /sys/class/net, /proc/net/dev. Out: one record each.
 //! Invariants: the list of getifaddrs is freed once, after the last look at it.
 //! Absent on purpose: routes; a connected socket knows its own.
 
@@ -59,6 +59,34 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
         }
     }
     Ok(found.into_values().collect())
+}
+
+/// What an interface counted since it was made.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct InterfaceCounts {
+    /// Like `eth0`.
+    pub name: String,
+    /// Bytes sent, heads of the link included.
+    pub sent_bytes: u64,
+    /// Bytes received.
+    pub received_bytes: u64,
+}
+
+/// Of all interfaces of the calling thread's network namespace. Errors: those of reading /proc.
+pub fn interface_counts() -> io::Result<Vec<InterfaceCounts>> {
+    // Not /sys/class/net, which shows the namespace that it was mounted in.
+    Ok(counts_of(&std::fs::read_to_string("/proc/thread-self/net/dev")?))
+}
+
+fn counts_of(table: &str) -> Vec<InterfaceCounts> {
+    let line = |line: &str| {
+        let (name, numbers) = line.split_once(':')?;
+        // Linux, Documentation/networking/statistics: eight columns of receiving, then those of sending; bytes come first.
+        let numbers: Vec<u64> = numbers.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let (received_bytes, sent_bytes) = (*numbers.first()?, *numbers.get(8)?);
+        Some(InterfaceCounts { name: name.trim().to_owned(), sent_bytes, received_bytes })
+    };
+    table.lines().filter_map(line).collect()
 }
 
 fn facts(name: String, flags: u32) -> Interface {
@@ -125,5 +153,23 @@ fn address_of(entry: &libc::ifaddrs, which: fn(&libc::ifaddrs) -> *mut libc::soc
             Some(Ipv6Addr::from(address.sin6_addr.s6_addr).into())
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_read_by_column_and_heads_are_no_interface() {
+        let table = "Inter-|   Receive  |  Transmit\n face |bytes packets errs drop fifo frame compressed multicast|bytes packets\n    \
+                     lo: 900 9 0 0 0 0 0 0 800 8 0 0 0 0 0 0\neth0.7:12 1 0 0 0 0 0 0 34 1 0 0 0 0 0 0\nbroken: 1 2\n";
+        let counts = |name: &str, received_bytes, sent_bytes| InterfaceCounts {
+            name: name.to_owned(),
+            sent_bytes,
+            received_bytes,
+        };
+        assert_eq!(counts_of(table), [counts("lo", 900, 800), counts("eth0.7", 12, 34)]);
+        assert!(interface_counts().is_ok_and(|all| all.iter().any(|it| it.name == "lo")), "each namespace has it");
     }
 }

@@ -7,6 +7,7 @@
 //! file system and way, never on a worker, and never for a job that has announced little.
 //! Absent on purpose: the selection's rules (`proto::storage::selection`), moving bytes (`tree/handle.rs`).
 
+pub(super) mod look; // what storage does now, for a forecast
 mod trial; // trials of a selection
 
 use std::collections::HashMap;

@@ -83,8 +83,7 @@ fn run(
         selection.on_refused(trial, 0);
         return Ok(());
     }
-    let moved =
-        if file.is_at_once() { at_once(world, trial, file, offset)? } else { ring(world, trial, way, file, offset)? };
+    let moved = moved(world, trial, way, file, offset)?;
     if way == Way::Write {
         sys::fs::sync_data(&file.file)?;
     }
@@ -95,6 +94,12 @@ fn run(
         selection.on_refused(trial, ns)
     }
     Ok(())
+}
+
+/// Bytes that one trial moved.
+pub(super) fn moved(world: &mut Linux, trial: Trial, way: Way, file: &Handle, offset: u64) -> io::Result<u64> {
+    let reads_at_once = way == Way::Read && file.is_at_once();
+    if reads_at_once { at_once(world, trial, file, offset) } else { ring(world, trial, way, file, offset) }
 }
 
 /// Reads of a file that is read on the caller's thread.

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use proto::manifest::{Aspects, Entry, EntryId, EntryKind};
+use proto::negotiate::StorageLook;
 use proto::storage::Way;
 use proto::striped::Whole;
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
@@ -35,7 +36,7 @@ use crate::tree::commit::JOURNAL_FILE_BYTES_MIN;
 use crate::tree::facts::{ESTALE, folder_of, holes_of, is_same, sign_of};
 use crate::tree::handle::{Handle, Turns};
 use crate::tree::ids::Mapped;
-use crate::tree::io_mode::{Chooser, Ground, LARGE_FILE_BYTES_MIN};
+use crate::tree::io_mode::{Chooser, Ground, LARGE_FILE_BYTES_MIN, look};
 use crate::tree::scan::filter::Filter;
 use crate::tree::sink::cloned::Cloned;
 use crate::tree::sink::runs::Runs;
@@ -212,6 +213,11 @@ impl LinuxSink {
     /// What its file system took in an earlier measurement.
     pub(super) fn remembered(&self) -> Option<(u64, u64)> {
         self.chooser.remembered(Way::Write, &self.base)
+    }
+
+    /// What its storage takes now; some tens of milliseconds.
+    pub(super) fn look(&self) -> StorageLook {
+        look::write(&self.chooser, &self.base)
     }
 
     /// Once a large part is on the disk its pages need not stay in memory, if the I/O mode was ours to choose.

@@ -15,6 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use proto::manifest::{Aspects, Entry};
+use proto::negotiate::StorageLook;
 use proto::storage::Way;
 use proto::striped::Whole;
 use sys::fs::{Dir, Kind, Stat, Writers};
@@ -24,7 +25,7 @@ use crate::tree::beside_of;
 use crate::tree::commit::JOURNAL_FILE_BYTES_MIN;
 use crate::tree::facts::{folder_of, holes_of, is_cached, is_same, is_untouched};
 use crate::tree::handle::Handle;
-use crate::tree::io_mode::{Chooser, LARGE_FILE_BYTES_MIN};
+use crate::tree::io_mode::{Chooser, LARGE_FILE_BYTES_MIN, look};
 use crate::tree::scan::filter::Filter;
 use crate::tree::scan::include::IncludeList;
 use crate::tree::scan::overlap::Own;
@@ -151,6 +152,15 @@ impl LinuxSource {
             return None;
         }
         self.chooser.remembered(Way::Read, &file)
+    }
+
+    /// What its storage gives now, if it is one file or folder; some tens of milliseconds. `None`: it is a few small files.
+    pub(super) fn look(&self) -> Option<StorageLook> {
+        let mut roots = self.roots.values();
+        match (roots.next(), roots.next()) {
+            (Some(root), None) => look::read(&self.chooser, root),
+            _ => Some(StorageLook::default()),
+        }
     }
 
     /// The roots, for the scan.

@@ -36,6 +36,14 @@ pub(crate) fn the_transport_is_chosen_by_a_look_at_the_path(world: &mut World) -
     let forecast = run.field("forecast");
     let has_both = forecast["choice"] == "udp" && forecast["error_percent"].is_number();
     world.holds("40 ms: the report has the forecast and its error", has_both, &run.why());
+    let daemon = link.serve(world);
+    let source = world.word("src/one.bin");
+    let dry = link.cp(world, &["--transport", "auto", "--dry-run", &source, &format!("{}again.bin", daemon.url)]);
+    let dry = ended(world, "40 ms, dry run", dry);
+    // 100 MB at some 280 Mbit/s.
+    let seconds = dry.field("forecast")["seconds"].as_f64();
+    let held = seconds.is_some_and(|seconds| (2.5..6.0).contains(&seconds));
+    world.holds(&format!("40 ms: a dry run says how long it would take ({seconds:?} s)"), held, &dry.why());
     // Its own hosts and link: what the first job has learned of the path is not there.
     let link = Emulated::make("rate=300Mbit rtt=40ms")?;
     let daemon = link.serve(world);

@@ -27,7 +27,7 @@ use text::refused;
 impl JobDriver<'_, '_> {
     /// The end of a job: the receiver signs first, the sender answers, both say farewell.
     pub(super) fn close(&mut self) -> Result<(), Failure> {
-        if !self.closing.next_signature(self.end.is_done()) {
+        if !self.closing.next_signature(self.end.is_done() && !self.is_forecasting()) {
             return Ok(());
         }
         self.take_gone();
@@ -40,12 +40,19 @@ impl JobDriver<'_, '_> {
             return Ok(());
         }
         let (body, signature) = self.sign()?;
+        self.say_nics();
         self.pulse();
         self.job.ending.iter().for_each(Ending::begin);
         self.say(&Frame::Sign { body, signature: Box::new(signature) });
         self.closing.on_signed(body, signature);
         self.order.on_signed();
         Ok(())
+    }
+
+    /// What the interfaces here counted, for the peer's report.
+    fn say_nics(&mut self) {
+        let counts = self.nics.since();
+        self.say(&Frame::NicCounts(counts));
     }
 
     pub(super) fn sign(&mut self) -> Result<([u8; 32], [u8; 64]), Failure> {
@@ -84,7 +91,7 @@ impl JobDriver<'_, '_> {
 
     /// Takes the signature that was held, once the workers have told all, or after `at_most`.
     pub(super) fn take_held_sign(&mut self, at_most: Duration) -> Result<(), Failure> {
-        let has_untold = matches!(&self.end, End::Send(end) if end.has_unreported());
+        let has_untold = self.is_forecasting() || matches!(&self.end, End::Send(end) if end.has_unreported());
         match self.closing.next_answer(self.now, has_untold, at_most) {
             Some(Signature { body, signature }) => self.on_sign(body, &signature),
             None => Ok(()),
@@ -111,6 +118,7 @@ impl JobDriver<'_, '_> {
             return Err(self.breach(Breach::DigestMismatch));
         }
         if sends {
+            self.say_nics();
             self.pulse();
             self.job.ending.iter().for_each(Ending::begin);
             self.say(&Frame::Sign { body: own_body, signature: Box::new(own_signature) });

@@ -64,10 +64,13 @@ pub(super) fn first(plan: &Plan, auto: bool) -> Wanted {
 impl JobDriver<'_, '_> {
     /// Asks for what is missing, and lets go of what is not wanted any more.
     pub(super) fn want_rails(&mut self) {
-        if !self.job.rails.dials() || self.job.dry || !self.is_open() {
+        if !self.job.rails.dials() || !self.is_open() {
             return;
         }
         self.choose_transport();
+        if self.job.dry {
+            return;
+        }
         for dial in self.paths.next_dials(self.now, self.wanted, self.end.rails_up()) {
             if !self.dial(dial) {
                 break;

@@ -59,6 +59,11 @@ impl Auto {
         self.choice.on_settings_changed();
     }
 
+    /// Has the transport been chosen?
+    pub(super) fn is_chosen(&self) -> bool {
+        self.choice.forecast().is_some()
+    }
+
     /// The number that was greeted for a path probe, once.
     pub(super) fn take_looked(&mut self) -> Option<u16> {
         self.probed.take()
@@ -88,14 +93,23 @@ impl JobDriver<'_, '_> {
             }
             First::Decided { forecast, view, is_probed } => {
                 let why = if is_probed { "" } else { "the look at the path took too long or the job is small; " };
-                let (what, path) = (probe::forecast_words(&forecast), probe::path_words(&view));
-                self.said.push(format!("auto: {what} ({why}{path})"));
+                let files = if tally.scan_ended { tally.files_total } else { 0 };
+                let (what, path) = (probe::forecast_words(&forecast, files), probe::path_words(&view));
+                // A dry run's own report has it, once all is counted.
+                if !self.job.dry {
+                    self.said.push(format!("auto: {what} ({why}{path})"));
+                }
                 self.want(forecast.carry);
             }
         }
         if let Some(Err(error)) = answer {
             self.give_up_datagrams(None, &error);
         }
+    }
+
+    /// A dry run is over when its forecast is made as well.
+    pub(super) fn is_forecasting(&self) -> bool {
+        self.job.dry && self.auto.as_ref().is_some_and(|auto| !auto.is_chosen())
     }
 
     /// Rails for this from now on.

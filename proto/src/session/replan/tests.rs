@@ -9,7 +9,7 @@ use alloc::string::ToString;
 use alloc::vec;
 
 use super::*;
-use crate::negotiate::{Cipher, Driver, Pace, negotiate};
+use crate::negotiate::{Cipher, Driver, Pace, StorageLook, negotiate};
 use crate::wire::control::DigestKind;
 
 fn at(ms: u64) -> Moment {
@@ -36,6 +36,8 @@ pub(in crate::session) fn offer(cores: u16) -> Offer {
         free_bytes: 0,
         disk_bps: 0,
         bufs_bytes: 0,
+        look: false,
+        storage: StorageLook::default(),
         datagrams: 0,
         pace: Pace::default(),
     }

@@ -15,6 +15,7 @@
 
 use core::fmt;
 
+use crate::negotiate::{Offer, STORAGE_BPS_MAX};
 use crate::rate::maths::{exp, ln, sqrt};
 
 /// A path on which nothing was lost so far is taken to lose this: one packet in 100 000, a fibre's with its junctions. It decides what is
@@ -41,6 +42,14 @@ const BOTH_WORTH: f64 = 1.25;
 pub const SMALL_BYTES: u64 = 1 << 20;
 /// Races are run for files from this length on (engine::tree::io_mode): shorter ones go through the page cache.
 const DISK_BYTES_MIN: u64 = 16 << 20;
+/// From so many files of fewer bytes each on, what a file costs may be more than its bytes.
+const FILES_MIN: u64 = 500;
+const SMALL_FILE_BYTES: u64 = 256 << 10;
+/// Seconds of a small file beside its bytes and what its storage takes: announcing, wanting, naming. Trees of 4000 files took 0.4 to 0.7 s longer
+/// than their bytes where the storage made a file in 18 µs (docs/design/027-forecast-and-cross-check.md).
+const FILE_S: f64 = 150e-6;
+/// The longest packet that a datagram rail sends, whatever the MTU: a loopback interface has 64 KiB.
+const DATAGRAM_BYTES_MAX: u32 = 9000;
 /// Where the bytes are not known yet, rates are compared over so many seconds.
 const OPEN_SECONDS: f64 = 10.0;
 /// A path of which no rate is known is taken to carry what the hosts do.
@@ -98,8 +107,75 @@ pub struct Host {
     pub udp_bps: f64,
     /// The user's cap, bit/s; 0: none.
     pub cap_bps: f64,
-    /// What the slower of both ends' disks did in an earlier race, bit/s; 0: not known.
-    pub disk_bps: f64,
+    /// Both ends' storage.
+    pub storage: Storage,
+    /// Both ends are one host: they share its cores.
+    pub is_one_host: bool,
+}
+
+/// What both ends' storage does, as far as anybody looked.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Storage {
+    /// Of the slower one, bit/s; 0: what is known bounds nothing.
+    pub bps: f64,
+    /// What a small file costs at the end where it costs more, seconds; 0: not known.
+    pub file_s: f64,
+    /// The end of which nothing is known.
+    pub unknown: Option<Unknown>,
+}
+
+impl Storage {
+    /// Of a job from one end's to the other's. An earlier race is of then, and as deep as pays; a look is of now, and a few operations deep: a disk
+    /// does what the race says, and no more than twice what the look shows.
+    #[must_use]
+    pub fn of(source: &Offer, target: &Offer) -> Storage {
+        let bps = |offer: &Offer| match offer.storage.bps {
+            STORAGE_BPS_MAX.. => Some(f64::INFINITY),
+            0 => Some(offer.disk_bps as f64).filter(|bps| *bps > 0.0),
+            look if offer.disk_bps == 0 => Some(look as f64),
+            look => Some(offer.disk_bps.min(look.saturating_mul(2)) as f64),
+        };
+        let (gives, takes) = (bps(source), bps(target));
+        let slower = gives.unwrap_or(f64::INFINITY).min(takes.unwrap_or(f64::INFINITY));
+        let file_ns = f64::from(source.storage.file_ns.max(target.storage.file_ns));
+        Storage {
+            bps: if slower.is_finite() { slower } else { 0.0 },
+            // Files are made at the target; what it does not say nobody knows.
+            file_s: if target.storage.file_ns > 0 { FILE_S + file_ns / 1e9 } else { 0.0 },
+            unknown: match (gives, takes) {
+                (None, _) => Some(Unknown::Source),
+                (_, None) => Some(Unknown::Target),
+                _ => None,
+            },
+        }
+    }
+}
+
+/// Why no time is forecast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unknown {
+    /// The source's storage was not measured.
+    Source,
+    /// The destination's storage was not measured.
+    Target,
+    /// What limits the job is the processors, and both ends have the same ones.
+    Processors,
+    /// Neither the narrowest link nor the hosts bound the job in a way that was measured.
+    Path,
+    /// Many small files, and nobody measured what making one costs.
+    Files,
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Unknown::Source => "the source's storage was not measured",
+            Unknown::Target => "the destination's storage was not measured",
+            Unknown::Processors => "both ends share the processors that limit it",
+            Unknown::Path => "what limits the path was not measured",
+            Unknown::Files => "what its small files cost was not measured",
+        })
+    }
 }
 
 /// What keeps a transport from being faster.
@@ -183,8 +259,10 @@ pub struct Forecast {
     pub udp: Guess,
     /// Bytes, where all were known.
     pub bytes: Option<u64>,
-    /// What the slower disk does, bit/s; 0: not known, or the job is not a disk's matter.
-    pub disk_bps: f64,
+    /// Both ends' storage; nothing of it where the job is not a disk's matter.
+    pub storage: Storage,
+    /// Both ends are one host.
+    pub is_one_host: bool,
 }
 
 impl Forecast {
@@ -208,10 +286,30 @@ impl Forecast {
     /// The same bytes, to the slower disk.
     #[must_use]
     pub fn by_disk(&self, guess: Guess) -> Guess {
-        if self.disk_bps > 0.0 && self.disk_bps < guess.rate_bps {
-            return Guess { rate_bps: self.disk_bps.max(1.0), limit: Limit::Disk, ..guess };
+        if self.storage.bps > 0.0 && self.storage.bps < guess.rate_bps {
+            return Guess { rate_bps: self.storage.bps.max(1.0), limit: Limit::Disk, ..guess };
         }
         guess
+    }
+
+    /// How long so many bytes in so many files are expected to take.
+    #[must_use]
+    pub fn seconds(&self, bytes: u64, files: u64) -> f64 {
+        self.expected().seconds(bytes) + files as f64 * self.storage.file_s
+    }
+
+    /// Why that is no forecast; `None`: it is one.
+    #[must_use]
+    pub fn unknown(&self, bytes: u64, files: u64) -> Option<Unknown> {
+        let expected = self.expected();
+        let is_small = files >= FILES_MIN && bytes / files < SMALL_FILE_BYTES;
+        match expected.limit {
+            _ if is_small && self.storage.file_s == 0.0 => Some(Unknown::Files),
+            // Whatever is not known of a disk: it takes no time from a job that the user holds, or that fits the page cache.
+            _ if bytes >= DISK_BYTES_MIN && self.storage.unknown.is_some() => self.storage.unknown,
+            Limit::Host if self.is_one_host => Some(Unknown::Processors),
+            _ => None,
+        }
     }
 
     /// How many times as fast as the alternative.
@@ -289,8 +387,9 @@ fn guess_tcp(view: &View, host: &Host, bytes: Option<u64>) -> Guess {
 }
 
 fn guess_udp(view: &View, host: &Host) -> Guess {
-    let payload = f64::from(view.packet_bytes.saturating_sub(28 + 32).max(500));
-    let share = payload / f64::from(view.packet_bytes.max(560));
+    let packet_bytes = view.packet_bytes.min(DATAGRAM_BYTES_MAX);
+    let payload = f64::from(packet_bytes.saturating_sub(28 + 32).max(500));
+    let share = payload / f64::from(packet_bytes.max(560));
     let wire = view.rate_bps.unwrap_or(RATE_UNKNOWN_BPS);
     let cap = if host.cap_bps > 0.0 { host.cap_bps } else { f64::INFINITY };
     let (rate_bps, limit) = least(&[
@@ -322,6 +421,7 @@ pub fn forecast(view: &View, host: &Host, bytes: Option<u64>) -> Forecast {
         Carry::Tcp
     };
     // What is short is in the page cache long before a disk has it.
-    let disk_bps = if bytes.is_none_or(|bytes| bytes >= DISK_BYTES_MIN) { host.disk_bps } else { 0.0 };
-    Forecast { carry, tcp, udp, bytes, disk_bps }
+    let is_for_disks = bytes.is_none_or(|bytes| bytes >= DISK_BYTES_MIN);
+    let storage = if is_for_disks { host.storage } else { Storage { bps: 0.0, unknown: None, ..host.storage } };
+    Forecast { carry, tcp, udp, bytes, storage, is_one_host: host.is_one_host }
 }

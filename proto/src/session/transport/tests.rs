@@ -7,13 +7,23 @@
 
 use alloc::vec::Vec;
 
-use super::forecast::{Limit, TcpController};
+use super::forecast::{Limit, Storage, TcpController, Unknown};
 use super::*;
+use crate::negotiate::{Offer, Pace, STORAGE_BPS_MAX, StorageLook};
 
 const MB: u64 = 1_000_000;
 
 fn host(controller: TcpController) -> Host {
-    Host { controller, rails: (2, 16), window_bytes: 16e6, tcp_bps: 5e9, udp_bps: 2.5e9, cap_bps: 0.0, disk_bps: 0.0 }
+    Host {
+        controller,
+        rails: (2, 16),
+        window_bytes: 16e6,
+        tcp_bps: 5e9,
+        udp_bps: 2.5e9,
+        cap_bps: 0.0,
+        storage: Storage::default(),
+        is_one_host: false,
+    }
 }
 
 fn path(rtt_ms: f64, rate_bps: Option<f64>, lost: u64, looked: u64) -> View {
@@ -60,7 +70,7 @@ fn both_where_neither_fills_the_path_by_itself() {
 
 #[test]
 fn the_slower_disk_is_in_what_is_expected_and_not_in_what_is_chosen() {
-    let slow = Host { disk_bps: 800e6, ..host(TcpController::Cubic) };
+    let slow = Host { storage: Storage { bps: 800e6, ..Storage::default() }, ..host(TcpController::Cubic) };
     for view in [path(0.2, None, 0, 64), path(100.0, Some(2e9), 10, 1000), path(20.0, Some(10e6), 0, 64)] {
         let (with, without) =
             (forecast(&view, &slow, Some(1000 * MB)), forecast(&view, &host(TcpController::Cubic), Some(1000 * MB)));
@@ -75,6 +85,71 @@ fn the_slower_disk_is_in_what_is_expected_and_not_in_what_is_chosen() {
     let seconds = forecast(&near, &slow, Some(1000 * MB)).expected().seconds(1000 * MB);
     assert!((10.0..10.1).contains(&seconds), "{seconds}");
     assert_ne!(forecast(&near, &slow, Some(MB)).expected().limit, Limit::Disk);
+}
+
+/// An end of which this is known.
+fn end(look_bps: u64, file_ns: u32, raced_bps: u64) -> Offer {
+    Offer {
+        boot_id: "one".into(),
+        cores: 2,
+        load_percent: 0,
+        memory_bytes: 1 << 30,
+        interfaces: Vec::new(),
+        drivers: Vec::new(),
+        ciphers: Vec::new(),
+        digests: Vec::new(),
+        integrity_only: false,
+        bare: false,
+        streams: 0,
+        streams_max: 16,
+        chunk_bytes: 0,
+        rate_bps: 0,
+        free_bytes: 0,
+        disk_bps: raced_bps,
+        bufs_bytes: 0,
+        look: true,
+        storage: StorageLook { bps: look_bps, file_ns },
+        datagrams: 1,
+        pace: Pace::default(),
+    }
+}
+
+#[test]
+fn a_forecast_counts_both_ends_storage_and_is_none_where_one_was_not_measured() {
+    let job = |source: &Offer, target: &Offer| {
+        let host = Host { storage: Storage::of(source, target), ..host(TcpController::Cubic) };
+        forecast(&path(20.0, Some(1e9), 0, 64), &host, Some(1000 * MB))
+    };
+    let (memory, slow, blank) = (end(STORAGE_BPS_MAX, 0, 0), end(320_000_000, 20_000, 0), end(0, 0, 0));
+    // 40 MB/s at either end: 25 s, whatever the link does.
+    for (source, target) in [(&memory, &slow), (&slow, &memory), (&slow, &slow)] {
+        let forecast = job(source, target);
+        assert_eq!((forecast.expected().limit, forecast.unknown(1000 * MB, 1)), (Limit::Disk, None));
+        assert!((25.0..25.5).contains(&forecast.seconds(1000 * MB, 1)), "{}", forecast.seconds(1000 * MB, 1));
+    }
+    assert_eq!(job(&memory, &memory).expected().limit, Limit::Link, "memory bounds nothing");
+    for (source, target, why) in [(&blank, &slow, Unknown::Source), (&memory, &blank, Unknown::Target)] {
+        assert_eq!(job(source, target).unknown(1000 * MB, 1), Some(why));
+        assert_eq!(job(source, target).unknown(MB, 1), None, "the page cache takes it");
+    }
+    // An earlier race counts, as far as what is seen now allows.
+    let bps = |look, raced| Storage::of(&memory, &end(look, 0, raced)).bps;
+    assert_eq!((bps(0, 500_000_000), bps(500_000_000, 800_000_000), bps(500_000_000, 8_000_000_000)), (5e8, 8e8, 1e9));
+}
+
+#[test]
+fn small_files_cost_their_making_and_shared_processors_no_forecast() {
+    let looked = Storage::of(&end(STORAGE_BPS_MAX, 0, 0), &end(8_000_000_000, 850_000, 0));
+    let host_with = |storage, is_one_host| Host { storage, is_one_host, ..host(TcpController::Cubic) };
+    let far = path(20.0, Some(1e9), 0, 64);
+    let tree = forecast(&far, &host_with(looked, false), Some(64 * MB));
+    let (few, many) = (tree.seconds(64 * MB, 1), tree.seconds(64 * MB, 4000));
+    assert!((3.9..4.1).contains(&(many - few)), "a millisecond for each of 4000 files: {few} and {many}");
+    let blind = forecast(&far, &host_with(Storage::default(), false), Some(64 * MB));
+    assert_eq!((blind.unknown(64 * MB, 4000), blind.unknown(64 * MB, 10)), (Some(Unknown::Files), None));
+    let near = path(0.1, None, 0, 0);
+    let on_one = |is_one_host| forecast(&near, &host_with(looked, is_one_host), Some(1000 * MB)).unknown(1000 * MB, 1);
+    assert_eq!((on_one(true), on_one(false)), (Some(Unknown::Processors), None));
 }
 
 #[test]
@@ -180,6 +255,15 @@ fn the_path_probe_is_waited_for_a_second_or_five_round_trips_and_by_small_jobs_o
     assert_eq!(decides_at(550, &small(None)), (0, Carry::Tcp));
     assert_eq!(decides_at(550, &small(Some(false))), (30, Carry::Tcp));
     assert_eq!(decides_at(550, &small(Some(true))), (1130, Carry::Tcp));
+}
+
+#[test]
+fn a_short_path_gets_tcp_also_where_packets_of_a_loopback_interface_seem_to_make_datagrams_fast() {
+    let loopback = View { packet_bytes: 65_535, ..path(0.05, None, 0, 0) };
+    let mut choice = TransportChoice::new(at(0), Duration::from_micros(50), loopback, host(TcpController::Cubic));
+    let First::Decided { forecast, .. } = choice.next_first(at(0), &unknown_job()) else { panic!("nothing is probed") };
+    assert_eq!(forecast.carry, Carry::Tcp);
+    assert!(forecast.udp.rate_bps < 20e9, "no packet of ours is that long: {}", forecast.udp.rate_bps);
 }
 
 #[test]
