@@ -102,6 +102,7 @@ fn merge(file: ConfigFile, arguments: &ServeArguments) -> Result<Settings, Failu
         relay_to: Some(arguments.relay_to.clone()).filter(|words| !words.is_empty()).or(file.relay_to),
         driver: arguments.driver.into(),
         stdio: arguments.stdio,
+        ports: arguments.ports,
         verbose: arguments.verbose,
         log: arguments.log.or(file.log).unwrap_or_default(),
     })
