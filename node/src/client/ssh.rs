@@ -31,7 +31,7 @@ const LINE_BYTES_MAX: u64 = 4096;
 /// What is kept of it until the far side runs, for the failure that says why it does not.
 const WORDS_BYTES_MAX: usize = 4096;
 /// Progress of the binary's way is told so often.
-const TOLD_EVERY: Duration = Duration::from_secs(5);
+const TOLD_EVERY: Duration = Duration::from_millis(100);
 /// The binary goes to ssh in pieces of a pipe's size.
 const PIECE_BYTES: usize = 64 << 10;
 
@@ -286,19 +286,21 @@ fn bring(
         show_bytes(whole),
     ));
     let began = Instant::now();
-    let (mut sent, mut told) = (0, began);
+    let (mut sent, mut told) = (0_u64, began);
+    let all = bytes.len() as u64;
     let mut takes = login.tell(line.as_bytes());
     for piece in bytes.chunks(PIECE_BYTES) {
         takes = takes && login.tell(piece);
-        sent += piece.len();
+        sent += piece.len() as u64;
         if takes && told.elapsed() >= TOLD_EVERY {
             told = Instant::now();
-            events.note(&format!("{} of {} sent", show_bytes(sent as u64), show_bytes(bytes.len() as u64)));
+            events.bringing(sent, all);
         }
     }
+    events.bringing(all, all);
     if takes {
         let took = show_seconds(began.elapsed().as_secs_f64());
-        events.note(&format!("{} sent in {took}; the next copy finds it there", show_bytes(sent as u64)));
+        events.note(&format!("{} sent in {took}; the next copy finds it there", show_bytes(sent)));
     }
     Ok(())
 }
