@@ -22,7 +22,7 @@ use proto::storage::IoModes;
 use proto::wire::control::{DigestKind, Durability};
 
 use node::link::reachable::PublicName;
-use node::request::NetworkPath;
+use node::request::{NetworkPath, Ports};
 use node::serve::LogFormat;
 use node::serve::relay_to::RelayWord;
 use text::exit::Failure;
@@ -255,6 +255,10 @@ pub struct CpArguments {
     #[arg(long, value_name = "PATH")]
     pub remote_binary: Option<String>,
 
+    /// Ports, TCP and UDP, of which the far side that ssh starts takes a free one: 50000-50010 [default: any free port]
+    #[arg(long, value_name = "FIRST-LAST", value_parser = Ports::from_str)]
+    pub far_port: Option<Ports>,
+
     /// Send files again even if size and modification time are the same at the destination
     #[arg(long)]
     pub no_keep: bool,
@@ -438,6 +442,10 @@ pub struct ServeArguments {
     /// Started by ssh: print the address line, serve one job, end when standard input closes
     #[arg(long, hide = true)]
     pub stdio: bool,
+
+    /// Started by ssh: listen on a free one of these ports
+    #[arg(long, hide = true, value_name = "FIRST-LAST", value_parser = Ports::from_str)]
+    pub ports: Option<Ports>,
 }
 
 /// `longhaul verify`.

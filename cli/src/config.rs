@@ -107,6 +107,7 @@ fn merge(file: ConfigFile, arguments: &ServeArguments) -> Result<Settings, Failu
         public: Some(arguments.public.clone()).filter(|names| !names.is_empty()).or(file.public).unwrap_or_default(),
         driver: arguments.driver.into(),
         stdio: arguments.stdio,
+        ports: arguments.ports,
         verbose: arguments.verbose,
         log: arguments.log.or(file.log).unwrap_or_default(),
     })

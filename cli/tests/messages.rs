@@ -96,6 +96,25 @@ const TABLE: &[Row] = &[
     ("ssh", "cp --ssh {ssh-unresolved} f h:x", 10, "does not find the host", "ssh -G h", SERVE),
     ("ssh", "cp --ssh {ssh-closed} f h:x", 10, "no ssh server", "sshd runs there", SERVE),
     ("ssh", "cp --ssh {ssh-nologin} f h:x", 10, "not available", "ssh h longhaul --version", SERVE),
+    (
+        "ssh",
+        "cp --ssh {ssh-other-kind} f h:x",
+        10,
+        "'Darwin arm64', this binary is for",
+        "install longhaul there",
+        SERVE,
+    ),
+    ("ssh", "cp --ssh {ssh-nonsense} f h:x", 13, "none that this version knows", "--remote-binary", SERVE),
+    ("ssh", "cp --ssh {ssh-full} f h:x", 10, "No space left on device", "ssh h longhaul --version", SERVE),
+    ("ssh", "cp --far-port 9-8 f h:x", 2, "no range of ports", "50000-50010", SERVE),
+    (
+        "ssh",
+        "cp --ssh {ssh-works} --remote-binary {self} --far-port {taken-port} f h:x",
+        10,
+        "already in use",
+        "--far-port",
+        RESUMES,
+    ),
     ("ssh", "cp --ssh nosuchssh f h:x", 10, "no program 'nosuchssh'", "install ssh", SERVE),
     (
         "ssh",
@@ -178,6 +197,12 @@ fn folder(name: &str) -> Folder {
         ("unresolved", "echo 'ssh: Could not resolve hostname h: Name or service not known' >&2; exit 255"),
         ("closed", "echo 'ssh: connect to host h port 22: Connection refused' >&2; exit 255"),
         ("nologin", "echo 'This account is currently not available.'; exit 1"),
+        ("other-kind", "echo '@longhaul lacks xz Darwin arm64'; cat >/dev/null"),
+        ("nonsense", "echo '@longhaul is everything'; cat >/dev/null"),
+        (
+            "full",
+            "echo \"@longhaul lacks plain $(uname -sm)\"; echo 'head: write error: No space left on device' >&2; exit 1",
+        ),
         ("works", "[ \"$1\" = -G ] && { echo hostname 127.0.0.1; exit; }\nfor last; do :; done; exec sh -c \"$last\""),
     ] {
         let place = path.join(format!("ssh-{name}"));
@@ -253,12 +278,13 @@ fn every_mistake_has_its_exit_code_its_cause_and_its_own_next_step() {
         ("{wo}".to_owned(), wo.url.clone()),
         ("{spent}".to_owned(), once.url.clone()),
         ("{host}".to_owned(), host_of(&open.url)),
+        ("{taken-port}".to_owned(), taken.rsplit(':').next().unwrap().to_owned()),
         ("{taken}".to_owned(), taken),
         ("{free}".to_owned(), free),
         ("{self}".to_owned(), env!("CARGO_BIN_EXE_longhaul").to_owned()),
         ("{there}".to_owned(), at.join("there").display().to_string()),
     ];
-    for name in ["denied", "unknown", "unresolved", "closed", "nologin", "works"] {
+    for name in ["denied", "unknown", "unresolved", "closed", "nologin", "other-kind", "nonsense", "full", "works"] {
         names.push((format!("{{ssh-{name}}}"), at.join(format!("ssh-{name}")).display().to_string()));
     }
     let mut all = Vec::new();

@@ -50,7 +50,8 @@ pub enum Address {
         port: u16,
         /// Other names or addresses of the same daemon, each with its port.
         others: Vec<(String, u16)>,
-        /// What follows the slash behind the host; may end in `/`, never begins with it.
+        /// What follows the slashes behind the host; may end in `/`. It begins with one only as `%2F`, or for the far side of a host that ssh
+        /// reaches: such a path is absolute there, and below the root at any other daemon.
         path: Vec<u8>,
     },
 }
@@ -194,8 +195,11 @@ impl Address {
     #[must_use]
     pub fn with_secret(&self) -> String {
         match self {
-            Address::Daemon { ticket: Some(ticket), path, .. } => {
-                format!("longhaul://{ticket}@{}/{}", self.host_port().unwrap_or_default(), percent(path))
+            Address::Daemon { ticket, path, .. } => {
+                let ticket = ticket.as_ref().map_or_else(String::new, |ticket| format!("{ticket}@"));
+                // The far side of an ssh host has absolute paths beside those below its home folder.
+                let (slash, path) = path.strip_prefix(b"/").map_or(("", &path[..]), |rest| ("%2F", rest));
+                format!("longhaul://{ticket}{}/{slash}{}", self.host_port().unwrap_or_default(), percent(path))
             }
             _ => self.to_string(),
         }
@@ -278,10 +282,10 @@ fn daemon(text: &[u8]) -> Result<Address, AddressFault> {
         return Err(AddressFault::Addresses);
     }
     let (host, port) = all.remove(0);
-    // The path is below the root however many slashes it begins with.
-    let path = from_percent(path)?;
+    // The path is below the root however many slashes it begins with; one that is spelled out makes it absolute.
     let begin = path.iter().position(|&byte| byte != b'/').unwrap_or(path.len());
-    Ok(Address::Daemon { ticket, host, port, others: all, path: path[begin..].to_vec() })
+    let path = from_percent(&path[begin..])?;
+    Ok(Address::Daemon { ticket, host, port, others: all, path })
 }
 
 /// One address of a daemon: `host[:port]`.
@@ -546,6 +550,17 @@ mod tests {
             assert_eq!(address.with_secret(), text);
         }
         assert_eq!(Address::parse(b"host:a\x1b[2Jb").unwrap().to_string(), "host:a?[2Jb");
+    }
+
+    #[test]
+    fn an_absolute_path_of_a_far_side_survives_its_spelling() {
+        let server_key = crate::identity::Identity::ephemeral().unwrap().public();
+        let ticket = Some(Ticket { server_key, secret: [9; 16] });
+        for path in [&b"/srv/x"[..], b"/", b"srv", b""] {
+            let (host, path) = ("h".to_owned(), path.to_vec());
+            let address = Address::Daemon { ticket: ticket.clone(), host, port: 7, others: Vec::new(), path };
+            assert_eq!(Address::parse(address.with_secret().as_bytes()), Ok(address));
+        }
     }
 
     proptest::proptest! {

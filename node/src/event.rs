@@ -27,6 +27,13 @@ pub enum JobEvent {
     Progress(Box<Progress>),
     /// The session is lost and is being made again.
     Reconnecting(Reconnecting),
+    /// The program is on its way to a host that ssh reaches and that has none: so many bytes of so many; all of them at the end, also where it broke off.
+    Bringing {
+        /// Bytes that ssh took.
+        sent: u64,
+        /// Bytes in all, as they travel.
+        whole: u64,
+    },
     /// What another host says that runs the job in this one's place.
     Relayed(Box<json::Event>),
     /// The job reached its end.
@@ -50,7 +57,7 @@ impl JobEvent {
             Self::DryRun(found) => serde_json::to_string(&DryRecord::of(found)),
             Self::Failed(failure) => serde_json::to_string(&Failed::of(failure)),
             Self::Relayed(event) => event.line(),
-            Self::Detail(_) | Self::Reconnecting(_) => return None,
+            Self::Detail(_) | Self::Reconnecting(_) | Self::Bringing { .. } => return None,
         };
         Some(text.expect("records have text keys and finite depth"))
     }
@@ -114,6 +121,11 @@ impl<'a> Events<'a> {
     /// The session is being made again.
     pub fn reconnecting(&mut self, waiting: Reconnecting) {
         self.watch.on(JobEvent::Reconnecting(waiting));
+    }
+
+    /// The program is on its way to another host.
+    pub fn bringing(&mut self, sent: u64, whole: u64) {
+        self.watch.on(JobEvent::Bringing { sent, whole });
     }
 
     /// The job reached its end: its exit code.

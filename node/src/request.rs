@@ -22,9 +22,11 @@ use proto::wire::control::{Compare, DigestKind, Durability};
 use proto::wire::request::{CloneReads, RelayPath, RelayRequest, Transport};
 
 pub mod path; // one network path between two hosts
+pub mod ports; // a range of ports
 mod names; // each value as the word that reports have for it
 
 pub use path::NetworkPath;
+pub use ports::Ports;
 
 /// Memory of one end when nobody says otherwise, in bytes: the promise of the design note, whatever the files' size and count.
 pub const MEMORY_DEFAULT_BYTES: u64 = 256 << 20;
@@ -166,6 +168,8 @@ request! {
     ssh: Option<String> = None;
     /// The program on a host that ssh reaches; `None`: found there, or this one is copied there.
     remote_binary: Option<String> = None;
+    /// The ports that the far side of a host that ssh reaches may listen on; `None`: any that is free.
+    far_ports: Option<Ports> = None;
     /// Where the signed receipt is written; `None`: below the home.
     receipt: Option<PathBuf> = None;
     /// Between two other hosts: the job goes on when this end is gone.
@@ -191,8 +195,11 @@ impl JobRequest {
 
     /// The part of this request that another host is given when it runs the job in this one's place. `again`: an earlier session of it was lost.
     #[must_use]
+    #[expect(
+        clippy::too_many_lines,
+        reason = "field by field: whoever adds one decides here whether another host may set it"
+    )]
     pub fn relayed(&self, again: bool) -> RelayRequest {
-        // Field by field: whoever adds one decides here whether another host may set it.
         let JobRequest {
             sources: _,       // the frame has them
             destinations: _,  // the frame has them, with another ticket
@@ -200,6 +207,7 @@ impl JobRequest {
             reflink: _,       // of copies within one host
             ssh: _,           // names a command
             remote_binary: _, // names a file
+            far_ports: _,     // of a host that ssh reaches from here
             receipt: _,       // names a file
             stripe,
             joined,
@@ -371,6 +379,7 @@ mod tests {
         let mine = JobRequest {
             ssh: Some("rm".into()),
             remote_binary: Some("/tmp/x".into()),
+            far_ports: Some("1-2".parse().expect("ports")),
             receipt: Some("/etc/passwd".into()),
             reflink: Clones::Only,
             names: Some(vec!["a".into()]),

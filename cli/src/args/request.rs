@@ -108,6 +108,7 @@ impl CpArguments {
             stall: self.stall,
             ssh: self.ssh.clone(),
             remote_binary: self.remote_binary.clone(),
+            far_ports: self.far_port,
             receipt: self.receipt.clone(),
             unattended: self.unattended,
             explain: self.explain,

@@ -84,6 +84,7 @@ fn each_option_of_cp_is_read() {
         ("--stall 500ms", |a| a.stall == Duration::from_millis(500)),
         ("--ssh=ssh_-p_2222", |a| a.ssh.as_deref() == Some("ssh_-p_2222")),
         ("--remote-binary /opt/longhaul", |a| a.remote_binary.as_deref() == Some("/opt/longhaul")),
+        ("--far-port 50000-50010", |a| a.far_port.is_some_and(|it| it.to_string() == "50000-50010")),
         ("--no-keep", |a| a.no_keep),
         ("--numeric-ids", |a| a.keep.numeric_ids && a.keep.aspects() == Aspects::ALL),
         ("--no-owner", |a| a.keep.aspects() == Aspects::ALL.without(Aspects::OWNER)),
@@ -182,7 +183,7 @@ fn verify_checks_the_current_folder_unless_told() {
 #[test]
 fn each_option_of_a_job_stands_in_its_request() {
     let asked = cp(
-        "--transport udp --policy high --min-rate 5Mbit --law bbr --rate 123456789bit --streams 3 --chunk 2MiB --cipher aes256 --digest crc64 --durability flushed --workers 2 --stall 1500ms --no-keep --integrity-only --memory 100MB --no-devices --numeric-ids --driver plain --engine direct --reflink never --snapshot always --path 10.0.0.1=10.0.0.2@3 --ssh rsh --remote-binary /x --receipt r --unattended --explain -n",
+        "--transport udp --policy high --min-rate 5Mbit --law bbr --rate 123456789bit --streams 3 --chunk 2MiB --cipher aes256 --digest crc64 --durability flushed --workers 2 --stall 1500ms --no-keep --integrity-only --memory 100MB --no-devices --numeric-ids --driver plain --engine direct --reflink never --snapshot always --path 10.0.0.1=10.0.0.2@3 --ssh rsh --remote-binary /x --far-port 7-9 --receipt r --unattended --explain -n",
     );
     let built = JobRequest::copy(["a"], "b")
         .transport(Transport::Udp)
@@ -209,6 +210,7 @@ fn each_option_of_a_job_stands_in_its_request() {
         .paths(vec!["10.0.0.1=10.0.0.2@3".parse().unwrap()])
         .ssh("rsh".to_owned())
         .remote_binary("/x".to_owned())
+        .far_ports("7-9".parse::<node::request::Ports>().unwrap())
         .receipt(PathBuf::from("r"))
         .unattended(true)
         .explain(true)

@@ -142,6 +142,16 @@ impl Screen {
         self.progress(&progress);
     }
 
+    /// The program is on its way to another host: one line of a terminal, which goes when all of it is there. Elsewhere the notes before and after are enough.
+    fn bringing(&mut self, sent: u64, whole: u64) {
+        if self.mode == Mode::Live {
+            let show = text::units::show_bytes;
+            let text = format!("{} of {} sent, {} %", show(sent), show(whole), sent * 100 / whole.max(1));
+            let text = if sent < whole { text } else { String::new() };
+            let _ = write!(self.err, "\r\x1b[K{text}").and_then(|()| self.err.flush());
+        }
+    }
+
     /// A sentence for the user, now.
     pub fn note(&mut self, text: &str) {
         match self.mode {
@@ -289,6 +299,7 @@ impl Watch for Screen {
             JobEvent::Plan(record) => self.plan(&record),
             JobEvent::Progress(progress) => return self.progress(&progress),
             JobEvent::Reconnecting(waiting) => self.reconnecting(waiting),
+            JobEvent::Bringing { sent, whole } => self.bringing(sent, whole),
             JobEvent::Relayed(event) => self.relayed(*event),
             JobEvent::Ended(report) => _ = self.end(&report),
             JobEvent::DryRun(found) => _ = self.end_dry(&found),

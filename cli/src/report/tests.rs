@@ -808,3 +808,19 @@ fn a_session_that_is_made_again_is_said_since_when_and_until_when() {
     }));
     assert!(line.unwrap().contains(r#""reconnecting":{"since_s":1800000000,"until_s":1800000300}"#));
 }
+
+#[test]
+fn the_programs_way_to_another_host_is_one_line_of_a_terminal_and_nothing_elsewhere() {
+    for (mode, shown) in [
+        (Mode::Live, "\r\x1b[K2.00 MB of 6.00 MB sent, 33 %\r\x1b[K"),
+        (Mode::Lines, ""),
+        (Mode::Json, ""),
+        (Mode::Quiet, ""),
+    ] {
+        let (mut screen, out, err) = screen(mode);
+        let mut events = Events::to(&mut screen);
+        events.bringing(2_000_000, 6_000_000);
+        events.bringing(6_000_000, 6_000_000);
+        assert_eq!((out.text().as_str(), err.text().as_str()), ("", shown));
+    }
+}

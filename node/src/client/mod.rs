@@ -5,7 +5,7 @@
 //! Invariants: remote to remote goes directly between the two; nothing is sent before both ends computed the same plan.
 //! Absent on purpose: moving bytes (engine), running a job end (job::driver), accepting jobs.
 
-pub mod bootstrap; // the program to a host that ssh reaches and that has none
+pub mod bootstrap; // what one login does at a host that ssh reaches: the program found or brought, and started
 pub mod choice; // which entries are taken, compiled
 pub mod ssh; // hosts that ssh reaches: the far side started, brought there if missing
 mod ssh_failure; // why one is not reached
@@ -417,7 +417,7 @@ fn pass(
     events: &mut Events<'_>,
 ) -> Result<Exit, Failure> {
     let mut far = ssh::SshHosts::default();
-    match (from, to) {
+    let done = match (from, to) {
         (None, Address::Local(_)) => local::run(copy, paths, targets, events),
         (None, to) => {
             let to = far.reach(copy, to, events)?;
@@ -432,7 +432,8 @@ fn pass(
             let to = far.reach(copy, to, events)?;
             relay::run(copy, &from, paths, &to, targets, events)
         }
-    }
+    };
+    done.map_err(|failure| far.named_by_user(failure))
 }
 
 /// The paths of a copy of listed names: they stand below DST as they do below SRC.

@@ -1,26 +1,39 @@
-//! Hosts that ssh reaches: the far side is started there, and brought there if it is missing.
+//! Hosts that ssh reaches: the far side is started there, and brought there if it is missing, with one login.
 //!
 //! For: `[user@]host:path` without any set-up on the other host.
 //! In and out: an ssh address in; a daemon's address with a one-job ticket out, and the ssh process that keeps it alive.
-//! Invariants: ssh's own trust is all that is trusted; the ticket came through ssh; the far side ends when ssh does.
-//! Absent on purpose: our own ssh.
+//! Invariants: ssh's own trust is all that is trusted; the ticket came through ssh; the far side ends when ssh does; who has to type a password
+//! types it once: what comes after the login goes through the same connection.
+//! Absent on purpose: our own ssh; what is said to the other host's shell (bootstrap.rs); ssh's own command lines (ssh/command.rs); direct or through a tunnel (ssh/path.rs).
 
-use std::io::{BufRead, BufReader, Read};
-use std::net::{TcpListener, TcpStream, ToSocketAddrs};
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::time::Duration;
+mod command; // ssh's command lines for one host
+mod path; // directly there, or through ssh
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdout, ExitStatus};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::address::Address;
 use crate::client::Copy;
-use crate::client::bootstrap::{FAR_PLACE, bring, version_name};
+use crate::client::bootstrap::{self, FAR_PLACE, Packing, Said};
 use crate::client::ssh_failure;
 use crate::event::Events;
-use crate::identity::ticket::TICKET_VARIABLE;
+use crate::identity::ticket::Ticket;
+use command::Ssh;
+use path::Tunnel;
 use text::exit::{Exit, Failure};
+use text::units::{show_bytes, show_seconds};
 
-/// Does the far side's port answer?
-const CONNECT_TRY: Duration = Duration::from_secs(3);
+/// A line of the far side's standard error that is longer is shown in pieces: its words are hostile until the job's keys are there.
+const LINE_BYTES_MAX: u64 = 4096;
+/// What is kept of it until the far side runs, for the failure that says why it does not.
+const WORDS_BYTES_MAX: usize = 4096;
+/// Progress of the binary's way is told so often.
+const TOLD_EVERY: Duration = Duration::from_millis(100);
+/// The binary goes to ssh in pieces of a pipe's size.
+const PIECE_BYTES: usize = 64 << 10;
 
 /// What the far side writes on its standard error goes here, line by line, from a thread of its own.
 #[derive(Clone)]
@@ -30,14 +43,6 @@ impl LineSink {
     /// Hands each line to this function.
     pub fn new(sink: impl Fn(&str) + Send + Sync + 'static) -> LineSink {
         LineSink(Arc::new(sink))
-    }
-
-    /// Reads to the end. Bytes that are no UTF-8 are replaced.
-    fn drain(&self, from: impl Read) {
-        for line in BufReader::new(from).split(b'\n') {
-            let Ok(line) = line else { return };
-            (self.0)(&String::from_utf8_lossy(&line));
-        }
     }
 }
 
@@ -54,22 +59,44 @@ impl std::fmt::Debug for LineSink {
     }
 }
 
+/// Hands on line by line what comes, without its end; none is longer than `LINE_BYTES_MAX`.
+fn each_line(from: impl Read, mut hand: impl FnMut(&str)) {
+    let mut from = BufReader::new(from);
+    loop {
+        let mut line = Vec::new();
+        match from.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
+            Ok(count) if count > 0 => {}
+            _ => return,
+        }
+        hand(String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n']));
+    }
+}
+
 /// The ssh processes of a copy; they end with it.
 #[derive(Debug, Default)]
 pub struct SshHosts {
     children: Vec<Child>,
+    /// What the far sides would still say on their standard output: nothing; closed, it would end an ssh that says something.
+    outs: Vec<BufReader<ChildStdout>>,
+    /// With the port of this host and whom it leads to, as the user wrote it.
+    tunnels: Vec<(u16, String, Tunnel)>,
 }
 
 impl Drop for SshHosts {
     fn drop(&mut self) {
+        for (_, _, tunnel) in &mut self.tunnels {
+            tunnel.close();
+        }
+        // Closing its input ends the far side; then ssh ends by itself.
         for child in &mut self.children {
-            // Closing its input ends the far side; then ssh ends by itself.
             drop(child.stdin.take());
-            for _ in 0..20 {
-                if matches!(child.try_wait(), Ok(Some(_))) {
-                    break;
-                }
-                std::thread::sleep(Duration::from_millis(50));
+        }
+        let until = Instant::now() + Duration::from_secs(1);
+        for child in &mut self.children {
+            let mut pause = Duration::from_millis(1);
+            while !matches!(child.try_wait(), Ok(Some(_))) && Instant::now() < until {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(Duration::from_millis(20));
             }
             let _ = child.kill();
             let _ = child.wait();
@@ -77,25 +104,65 @@ impl Drop for SshHosts {
     }
 }
 
-struct Ssh<'a> {
-    words: Vec<String>,
-    target: String,
-    copy: &'a Copy<'a>,
+/// What ssh and the far side write on their standard error: kept until the far side runs, handed on afterwards.
+#[derive(Debug, Default)]
+struct Words {
+    kept: String,
+    runs: bool,
 }
 
-impl Ssh<'_> {
-    fn command(&self) -> Command {
-        let mut command = Command::new(&self.words[0]);
-        command.args(&self.words[1..]);
-        command.env_remove(TICKET_VARIABLE);
-        sys::signals::unblock_in_child(&mut command);
-        command
+/// A login on its way.
+struct Login {
+    child: Child,
+    out: BufReader<ChildStdout>,
+    words: Arc<Mutex<Words>>,
+    reader: std::thread::JoinHandle<()>,
+    /// What else came on standard output: `nologin` says there why it lets nobody in.
+    beside: String,
+}
+
+impl Login {
+    fn begin(ssh: &Ssh, sink: LineSink) -> Result<Login, Failure> {
+        let mut child = ssh.log_in()?;
+        let out = BufReader::new(child.stdout.take().expect("asked for"));
+        let err = child.stderr.take().expect("asked for");
+        let words = Arc::new(Mutex::new(Words::default()));
+        let shared = Arc::clone(&words);
+        let reader = std::thread::spawn(move || {
+            each_line(err, |line| {
+                let mut words = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                if words.runs {
+                    drop(words);
+                    (sink.0)(line);
+                } else if words.kept.len() + line.len() < WORDS_BYTES_MAX {
+                    words.kept.push_str(line);
+                    words.kept.push('\n');
+                }
+            });
+        });
+        Ok(Login { child, out, words, reader, beside: String::new() })
     }
 
-    fn run(&self, remote: &str) -> Command {
-        let mut command = self.command();
-        command.arg(&self.target).arg(remote);
-        command
+    /// Tells the script something. Why it does not take it stands in its exit status and in what ssh says: that counts before a broken pipe.
+    fn tell(&mut self, bytes: &[u8]) -> bool {
+        self.child.stdin.as_mut().is_some_and(|to| to.write_all(bytes).and_then(|()| to.flush()).is_ok())
+    }
+
+    fn hear(&mut self) -> Said {
+        bootstrap::hear(&mut self.out, &mut self.beside)
+    }
+
+    /// It did not come to a far side: how ssh ended, and all that was said.
+    fn over(mut self) -> std::io::Result<(ExitStatus, String)> {
+        drop(self.child.stdin.take());
+        // An ssh that talks on is not waited for.
+        drop(self.out);
+        let status = self.child.wait()?;
+        let _ = self.reader.join();
+        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+        let beside = self.beside.chars().take(WORDS_BYTES_MAX);
+        let said = beside.chain(words.kept.chars()).collect();
+        Ok((status, said))
     }
 }
 
@@ -103,151 +170,137 @@ impl SshHosts {
     /// A daemon's address for any remote address.
     pub fn reach(&mut self, copy: &Copy<'_>, to: &Address, events: &mut Events<'_>) -> Result<Address, Failure> {
         let Address::Ssh { user, host, path } = to else { return Ok(to.clone()) };
-        let words: Vec<String> =
-            copy.request.ssh.as_deref().unwrap_or("ssh").split_whitespace().map(str::to_owned).collect();
-        if words.is_empty() {
-            return Err(Exit::Usage
-                .fail("run ssh", "--ssh is empty")
-                .next("leave --ssh out, or name a command with it"));
-        }
         let target = user.as_ref().map_or_else(|| host.clone(), |user| format!("{user}@{host}"));
-        let ssh = Ssh { words, target, copy };
-        let named = copy.request.remote_binary.clone();
-        let started = match named {
-            Some(binary) => self.start(&ssh, &quote(&binary))?,
-            None => match self.start(&ssh, "longhaul")? {
-                Some(line) => Some(line),
-                None => match &copy.program {
-                    Some(program) => self.start(&ssh, &format!("~/{FAR_PLACE}/{}", version_name(program)))?,
-                    None => None,
-                },
-            },
-        };
-        let line = match started {
-            Some(line) => line,
-            None => {
-                if copy.request.remote_binary.is_some() {
-                    let cause = "the binary named with --remote-binary is not there";
-                    return Err(Exit::Connect.fail(format!("start longhaul on {}", ssh.target), cause).next(
-                        "check that path on that host, or leave --remote-binary out: this binary is brought along",
-                    ));
-                }
-                let Some(program) = &copy.program else {
-                    let cause = "there is no longhaul on that host, and none to copy there";
-                    return Err(Exit::Connect
-                        .fail(format!("start longhaul on {}", ssh.target), cause)
-                        .next("install longhaul there, or name it with --remote-binary"));
-                };
-                events.note(&format!("longhaul is not on {}: copying this binary there, to ~/{FAR_PLACE}", ssh.target));
-                let sent = bring(&ssh.target, program, |remote| ssh.run(remote))?;
-                events.note(&format!("{} sent", text::units::show_bytes(sent)));
-                let place = format!("~/{FAR_PLACE}/{}", version_name(program));
-                self.start(&ssh, &place)?.ok_or_else(|| {
-                    Exit::Connect.fail(format!("start longhaul on {}", ssh.target), "the copied binary was not found")
-                })?
-            }
-        };
-        self.daemon(&ssh, &line, path, events)
+        let ssh = Ssh::find(copy, target)?;
+        let began = Instant::now();
+        let (ticket, port) = self.start(&ssh, copy, events)?;
+        // Half of what the login took is longer than a round trip there, on any path: a login has five and more.
+        let login = began.elapsed();
+        let (place, tunnel) = path::choose(&ssh, copy, port, login / 2, events)?;
+        let (host, port) = place;
+        if let Some(tunnel) = tunnel {
+            self.tunnels.push((port, ssh.target.clone(), tunnel));
+        }
+        Ok(Address::Daemon { ticket, host, port, others: Vec::new(), path: path.clone() })
     }
 
-    /// Starts the far side. None: there is no such command.
-    fn start(&mut self, ssh: &Ssh<'_>, binary: &str) -> Result<Option<String>, Failure> {
-        let mut options = format!("--memory {}", text::units::exact_size(ssh.copy.request.memory_bytes));
-        if ssh.copy.request.integrity_only {
-            options.push_str(" --integrity-only");
+    /// What failed at the near end of a tunnel is told of the host that it leads to.
+    #[must_use]
+    pub fn named_by_user(&self, mut failure: Failure) -> Failure {
+        for (near, target, _) in &self.tunnels {
+            let (place, name) = (format!("127.0.0.1:{near}"), format!("{target} through ssh"));
+            failure.what = failure.what.replace(&place, &name);
+            failure.cause = failure.cause.replace(&place, &name);
         }
-        if ssh.copy.request.bare {
-            options.push_str(" --bare");
-        }
-        let mut child = ssh
-            .run(&format!("{binary} serve --stdio --listen 0.0.0.0:0 {options}"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|error| ssh_failure::not_started(&ssh.target, &ssh.words[0], &error))?;
-        let mut line = String::new();
-        let out = child.stdout.take().expect("asked for");
-        let _ = BufReader::new(out).read_line(&mut line);
-        if line.starts_with("longhaul://") {
-            // What the far side says on its standard error goes to whoever asked for it from now on.
-            if let Some(err) = child.stderr.take() {
-                let sink = ssh.copy.on_ssh_line.clone();
-                std::thread::spawn(move || sink.drain(err));
-            }
-            self.children.push(child);
-            return Ok(Some(line.trim().to_owned()));
-        }
-        // `nologin` says on its standard output why it lets nobody in.
-        let mut said = line;
-        if let Some(err) = child.stderr.take() {
-            let _ = err.take(4096).read_to_string(&mut said);
-        }
-        drop(child.stdin.take());
-        let what = format!("start longhaul on {} through ssh", ssh.target);
-        let status = child.wait().map_err(|error| Exit::Connect.fail(what, error))?;
-        if ssh_failure::is_missing(status, &said) {
-            Ok(None)
-        } else {
-            Err(ssh_failure::ended(&ssh.target, status, &said))
-        }
+        failure
     }
 
-    /// The far side's address as this host can reach it: directly, or through a tunnel of ssh's.
-    fn daemon(&mut self, ssh: &Ssh<'_>, line: &str, path: &[u8], events: &mut Events<'_>) -> Result<Address, Failure> {
-        let parsed = Address::parse(line.as_bytes())
-            .map_err(|fault| Exit::Breach.fail(format!("understand longhaul on {}", ssh.target), fault))?;
-        let Address::Daemon { ticket, port, .. } = parsed else {
-            return Err(Exit::Breach.fail(format!("understand longhaul on {}", ssh.target), "it named no port"));
-        };
-        let host = real_name(ssh);
-        if reachable(&host, port) {
-            return Ok(Address::Daemon { ticket, host, port, others: Vec::new(), path: path.to_vec() });
+    /// Starts the far side: where it listens, and what lets us in.
+    fn start(&mut self, ssh: &Ssh, copy: &Copy<'_>, events: &mut Events<'_>) -> Result<(Option<Ticket>, u16), Failure> {
+        let mut login = Login::begin(ssh, copy.on_ssh_line.clone())?;
+        let what = || format!("start longhaul on {}", ssh.target);
+        // While ssh is on its way, this build's name is found.
+        login.tell(told(copy)?.as_bytes());
+        let mut said = login.hear();
+        if let (Said::Lacks(packing), Some(program)) = (&said, &copy.program) {
+            bring(ssh, &mut login, program, *packing, events)?;
+            said = login.hear();
         }
-        events
-            .note(&format!("port {port} of {host} cannot be reached directly: data goes through ssh, which is slower"));
-        let free = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr());
-        let near = free.map_err(|error| Exit::of_io(&error).fail("find a free port", error))?.port();
-        let child = ssh
-            .command()
-            .args(["-N", "-o", "ExitOnForwardFailure=yes", "-L", &format!("127.0.0.1:{near}:127.0.0.1:{port}")])
-            .arg(&ssh.target)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .map_err(|error| Exit::Connect.fail("open a tunnel through ssh", error))?;
-        self.children.push(child);
-        for _ in 0..50 {
-            if reachable("127.0.0.1", near) {
-                return Ok(Address::Daemon {
-                    ticket,
-                    host: "127.0.0.1".to_owned(),
-                    port: near,
-                    others: Vec::new(),
-                    path: path.to_vec(),
-                });
+        match said {
+            Said::Runs(ticket, port) => {
+                login.words.lock().unwrap_or_else(PoisonError::into_inner).runs = true;
+                self.children.push(login.child);
+                self.outs.push(login.out);
+                Ok((ticket, port))
             }
-            std::thread::sleep(Duration::from_millis(100));
+            Said::Unnamed => {
+                let cause = "the binary named with --remote-binary is not there";
+                Err(Exit::Connect
+                    .fail(what(), cause)
+                    .next("check that path on that host, or leave --remote-binary out: this binary is brought along"))
+            }
+            Said::Lacks(_) => {
+                let cause = "there is no longhaul of this protocol on that host, and none to copy there";
+                Err(Exit::Connect.fail(what(), cause).next("install longhaul there, or name it with --remote-binary"))
+            }
+            Said::OtherKind(there) => {
+                let cause = format!("it is '{there}', this binary is for 'Linux {}'", std::env::consts::ARCH);
+                Err(Exit::Connect
+                    .fail(format!("bring longhaul to {}", ssh.target), cause)
+                    .next("install longhaul there, or name it with --remote-binary"))
+            }
+            Said::Nonsense => Err(Exit::Breach
+                .fail(format!("understand longhaul on {}", ssh.target), "its answer is none that this version knows")
+                .next(format!(
+                    "compare the versions (ssh {} longhaul --version), or name another with --remote-binary",
+                    ssh.target
+                ))),
+            Said::Nothing => {
+                let (status, said) = login.over().map_err(|error| Exit::Connect.fail(what(), error))?;
+                Err(ssh_failure::ended(&ssh.target, status, &said))
+            }
         }
-        Err(Exit::Connect.fail(format!("reach {} through ssh", ssh.target), "the tunnel does not answer"))
     }
 }
 
-/// For a POSIX shell.
-fn quote(word: &str) -> String {
-    format!("'{}'", word.replace('\'', r"'\''"))
+/// What the script asks for first.
+fn told(copy: &Copy<'_>) -> Result<String, Failure> {
+    let request = copy.request;
+    let mut options = format!("--listen [::]:0 --memory {}", text::units::exact_size(request.memory_bytes));
+    if let Some(ports) = request.far_ports {
+        options.push_str(&format!(" --ports {ports}"));
+    }
+    if request.integrity_only {
+        options.push_str(" --integrity-only");
+    }
+    if request.bare {
+        options.push_str(" --bare");
+    }
+    let binary = request.remote_binary.as_deref().unwrap_or_default();
+    if binary.contains(['\n', '\0']) {
+        return Err(Exit::Usage
+            .fail("name the binary on the other host", "--remote-binary has a line end in it")
+            .next("name a path without one"));
+    }
+    let name = copy.program.as_deref().map_or_else(|| "none".to_owned(), bootstrap::version_name);
+    Ok(format!("{name}\n{binary}\n{options}\n"))
 }
 
-/// The name ssh really connects to (`HostName` of its configuration).
-fn real_name(ssh: &Ssh<'_>) -> String {
-    let plain = ssh.target.rsplit('@').next().unwrap_or(&ssh.target).to_owned();
-    let Ok(output) = ssh.command().arg("-G").arg(&ssh.target).output() else { return plain };
-    let text = String::from_utf8_lossy(&output.stdout);
-    text.lines().find_map(|line| line.strip_prefix("hostname ")).map_or(plain, str::to_owned)
-}
-
-fn reachable(host: &str, port: u16) -> bool {
-    (host, port)
-        .to_socket_addrs()
-        .is_ok_and(|mut addresses| addresses.any(|address| TcpStream::connect_timeout(&address, CONNECT_TRY).is_ok()))
+/// Sends this program to the script that lacks it.
+fn bring(
+    ssh: &Ssh,
+    login: &mut Login,
+    program: &Path,
+    packing: Packing,
+    events: &mut Events<'_>,
+) -> Result<(), Failure> {
+    let failed =
+        |error: std::io::Error| Exit::of_io(&error).fail(format!("pack this binary for {}", ssh.target), error);
+    let (line, bytes) = bootstrap::packed(program, packing).map_err(failed)?;
+    let whole = std::fs::metadata(program).map_err(failed)?.len();
+    events.note(&format!(
+        "longhaul is not on {}: sending this binary to ~/{FAR_PLACE} there, {} as {}, {} unpacked",
+        ssh.target,
+        show_bytes(bytes.len() as u64),
+        packing.word(),
+        show_bytes(whole),
+    ));
+    let began = Instant::now();
+    let (mut sent, mut told) = (0_u64, began);
+    let all = bytes.len() as u64;
+    let mut takes = login.tell(line.as_bytes());
+    for piece in bytes.chunks(PIECE_BYTES) {
+        takes = takes && login.tell(piece);
+        sent += piece.len() as u64;
+        if takes && told.elapsed() >= TOLD_EVERY {
+            told = Instant::now();
+            events.bringing(sent, all);
+        }
+    }
+    events.bringing(all, all);
+    if takes {
+        let took = show_seconds(began.elapsed().as_secs_f64());
+        events.note(&format!("{} sent in {took}; the next copy finds it there", show_bytes(sent)));
+    }
+    Ok(())
 }

@@ -2,7 +2,7 @@
 //!
 //! For: what ssh itself refuses, told apart from what the other host says.
 //! In and out: how ssh ended and what it wrote on its standard error → a failure with a next step of that cause.
-//! Invariants: ssh's own words stand in the cause; a host that ssh did not get to is never taken for one without longhaul.
+//! Invariants: ssh's own words stand in the cause; each cause has a next step of its own.
 //! Absent on purpose: running ssh (ssh.rs); languages other than English, which OpenSSH does not speak.
 
 use std::io::{self, ErrorKind};
@@ -13,16 +13,6 @@ use text::exit::{Exit, Failure};
 
 /// What ssh ends with when it did not get there, or was not let in (ssh(1), EXIT STATUS).
 const OF_SSH: i32 = 255;
-/// What a shell says when it finds no such command.
-const NOT_FOUND: i32 = 127;
-
-/// Did ssh get there, and is there no such program?
-#[must_use]
-pub(super) fn is_missing(status: ExitStatus, words: &str) -> bool {
-    let says_so = words.contains("not found") || words.contains("No such file");
-    status.code() == Some(NOT_FOUND) || (status.code() != Some(OF_SSH) && says_so)
-}
-
 /// ssh could not be started at all.
 #[must_use]
 pub(super) fn not_started(target: &str, program: &str, error: &io::Error) -> Failure {
@@ -48,6 +38,11 @@ pub(super) fn ended(target: &str, status: ExitStatus, words: &str) -> Failure {
         return Exit::Connect.fail(format!("reach {target} through ssh"), cause).next(next.replace("HOST", target));
     }
     let words = if words.is_empty() { "it said nothing".to_owned() } else { words };
+    if words.contains("failed to listen on") {
+        return Exit::Connect
+            .fail(format!("start longhaul on {target} through ssh"), words)
+            .next("name other ports with --far-port, or leave it out: any free port is taken");
+    }
     Exit::Connect
         .fail(format!("start longhaul on {target} through ssh"), format!("{status}: {words}"))
         .next(format!("try by hand what the account there permits: ssh {target} longhaul --version"))
@@ -115,14 +110,5 @@ mod tests {
         let far = ended("h", status(1), "This account is currently not available.\n");
         assert!(far.what.contains("start longhaul on h") && far.cause.contains("not available"), "{far}");
         assert_eq!(far.to_string().lines().count(), 2);
-    }
-
-    #[test]
-    fn only_a_host_that_ssh_got_to_can_be_without_longhaul() {
-        assert!(is_missing(status(127), ""));
-        assert!(is_missing(status(1), "env: 'longhaul': No such file or directory"));
-        let key =
-            "Warning: Identity file id_x not accessible: No such file or directory.\nPermission denied (publickey).";
-        assert!(!is_missing(status(255), key));
     }
 }

@@ -49,6 +49,7 @@ use crate::job::sweep;
 use crate::link::{failure_of, reachable};
 use crate::listener::{Listener, Proving, Rail};
 use crate::report::history::History;
+use crate::request::Ports;
 use capacity::Capacity;
 use guarded::Guards;
 use handed::Handed;
@@ -359,10 +360,12 @@ impl Bound {
         let (tcp, udp) = handed.map_or((None, None), |Handed { tcp, udp }| (Some(tcp), udp));
         let listener = match tcp {
             Some(tcp) => Listener::over(tcp, identity.clone()),
-            None => Listener::bind(settings.listen, identity.clone()),
+            None => listen(&settings, &identity),
         };
-        let listener =
-            listener.map_err(|error| Attempt::Listen.fail(format!("listen on {}", settings.listen), &error))?;
+        let listener = listener.map_err(|error| {
+            let of_these = settings.ports.map_or_else(String::new, |ports| format!(", ports {ports}"));
+            Attempt::Listen.fail(format!("listen on {}{of_these}", settings.listen), &error)
+        })?;
         let address = listener.local_addr().map_err(io("listen"))?;
         // Without it data goes over TCP, and clients are told so.
         let demultiplexer = udp.map_or_else(|| Demultiplexer::bind(address), Demultiplexer::handed);
@@ -603,6 +606,31 @@ fn make(settings: &Settings, nodes: Option<&Nodes>) -> Make {
     let homes = if count < room.len() { Vec::new() } else { deal(&room, &room, count) };
     let holds = nodes.into_iter().flat_map(|nodes| homes.iter().map(|home| hold(nodes, *home))).collect();
     Make { count, memory_bytes, chunk_bytes: CHUNK_BYTES, driver, holds }
+}
+
+/// Opens the port, or the first free one of those that may be taken. Where a far side that ssh started finds a kernel without IPv6, "all addresses" are those of IPv4.
+fn listen(settings: &Settings, identity: &Arc<Identity>) -> std::io::Result<Listener> {
+    let own = settings.listen.port();
+    let mut taken = None;
+    for port in settings.ports.map_or(own..=own, Ports::all) {
+        let mut at = settings.listen;
+        at.set_port(port);
+        let mut opened = Listener::bind(at, identity.clone());
+        if settings.stdio && at.is_ipv6() && at.ip().is_unspecified() && opened.as_ref().is_err_and(has_no_ipv6) {
+            opened = Listener::bind((std::net::Ipv4Addr::UNSPECIFIED, port).into(), identity.clone());
+        }
+        match opened {
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => taken = Some(error),
+            other => return other,
+        }
+    }
+    Err(taken.expect("a range has a port"))
+}
+
+fn has_no_ipv6(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    let missing = [Errno::AFNOSUPPORT, Errno::ADDRNOTAVAIL].map(Errno::raw_os_error);
+    error.raw_os_error().is_some_and(|number| missing.contains(&number))
 }
 
 /// What this daemon trusts. Through ssh the far side serves its user, who has the keys anyway.

@@ -16,7 +16,7 @@ use super::relay_to::{self, RelayWord};
 use crate::address::PORT_DEFAULT;
 use crate::identity::ticket::Uses;
 use crate::link::reachable::{self, PublicName};
-use crate::request::MEMORY_DEFAULT_BYTES;
+use crate::request::{MEMORY_DEFAULT_BYTES, Ports};
 use text::units;
 
 /// A connection that says nothing for so long is closed: three times the pulse's worst gap on a bad link.
@@ -74,6 +74,8 @@ pub struct Settings {
     pub driver: Option<Driver>,
     /// Started by ssh, for one job.
     pub stdio: bool,
+    /// A free one of these ports is taken instead of that of `listen`.
+    pub ports: Option<Ports>,
     /// How much to say.
     pub verbose: u8,
     /// And in which form.
@@ -103,6 +105,7 @@ impl Settings {
             public: Vec::new(),
             driver: None,
             stdio: false,
+            ports: None,
             verbose: 0,
             log: LogFormat::Text,
         }

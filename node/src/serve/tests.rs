@@ -311,6 +311,27 @@ fn answer_to_open(link: &mut Link, direction: Direction, path: &str) -> u16 {
 }
 
 #[test]
+fn of_a_range_of_ports_a_free_one_is_taken() {
+    let identity = Arc::new(Identity::ephemeral().unwrap());
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let listens = |ports: String| {
+        let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        let settings = Settings { listen, stdio: true, ports: Some(ports.parse().unwrap()), ..Settings::of("/") };
+        super::listen(&settings, &identity).map(|it| it.local_addr().unwrap().port())
+    };
+    let last = port.saturating_add(50);
+    let found = listens(format!("{port}-{last}")).unwrap();
+    assert!(found > port && found <= last, "{found} of {port}-{last}");
+    let failed = listens(port.to_string()).unwrap_err();
+    assert_eq!(failed.kind(), std::io::ErrorKind::AddrInUse, "all are taken");
+    let settings = Settings { listen: "[::]:0".parse().unwrap(), stdio: true, ..Settings::of("/") };
+    let both = super::listen(&settings, &identity).unwrap();
+    TcpStream::connect(("127.0.0.1", both.local_addr().unwrap().port()))
+        .expect("by IPv4, with and without IPv6 in the kernel");
+}
+
+#[test]
 fn a_client_cannot_choose_the_id_of_its_job() {
     let (host, alice) = (host(&[]), user());
     let ticket = host.ticket(Uses::Many, Rights::default());
