@@ -58,10 +58,11 @@ impl<P: Platform> Worker<P> {
             Stage::WaitSend
         } else if of(Kind::Read) + of(Kind::Reload) > 0 {
             Stage::WaitRead
+        } else if of(Kind::Write) + of(Kind::Spill) + of(Kind::Check) > 0 {
+            // Before what listens: a rail always listens, and a disk that takes its time must not look like a network that does.
+            Stage::WaitWrite
         } else if listening || of(Kind::Head) + of(Kind::Payload) > 0 {
             Stage::WaitRecv
-        } else if of(Kind::Write) + of(Kind::Spill) + of(Kind::Check) > 0 {
-            Stage::WaitWrite
         } else {
             Stage::Idle
         };

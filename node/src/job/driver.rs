@@ -19,6 +19,7 @@ mod rails; // asked for, taken in, capped, grown
 mod black_hole; // path MTU black holes under a running job
 mod path_shares; // path-share check: what each path brings, beside what it should
 mod replan; // replanning, when an end has other resources
+mod beside; // what no worker waited for: silence, streams
 mod storage; // what is told of disk and memory at this end
 mod watchdog; // books, pulse, screen, watchdog
 
@@ -64,6 +65,7 @@ use proto::wire::control::{Compare, Durability, Frame};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sys::event::Event;
 
+pub use beside::BesideBooks;
 use closing::told;
 use end::End;
 use paths::PathName;
@@ -231,6 +233,8 @@ pub struct Outcome {
     pub own: Books,
     /// Books of the peer.
     pub peers: Option<Books>,
+    /// What stands beside the books.
+    pub beside: BesideBooks,
     /// Bytes of the control session that went the way of the data, TLS and handshake included.
     pub control_bytes: u64,
     /// Where the receipt stands.
@@ -288,6 +292,7 @@ struct JobDriver<'a, 'b> {
     path_names: Vec<PathName>,
     asked: BTreeMap<u16, usize>,
     path_shares_check: PathShares,
+    beside: beside::Beside,
     wanted: Wanted,
     carriers: BTreeMap<u16, Carries>,
     /// Which transport, where the user leaves it to us.
@@ -359,6 +364,7 @@ pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Resul
         pace,
         storage,
         peers: driver.peers,
+        beside: driver.beside.told(),
         control_bytes: driver.control_bytes(),
         streams: driver.streams_up,
         packets: driver.packets(),
@@ -391,8 +397,7 @@ impl<'a, 'b> JobDriver<'a, 'b> {
         let (scan, tasks) = panics.spawn_first(&job)?;
         let (mut end, (receipt, missing)) = (End::of(&job), begin_receipt(&job));
         end.record().dry = job.dry;
-        let (secret, now) = (JobSecret::of(&job.link, job.id), read_clock());
-        let is_sender = matches!(job.way, Way::Send(_));
+        let (now, is_sender) = (read_clock(), matches!(job.way, Way::Send(_)));
         let auto = job.known.filter(|_| job.plan.datagrams > 0).map(|known| Auto::new(now, known));
         Ok(JobDriver {
             end,
@@ -416,13 +421,14 @@ impl<'a, 'b> JobDriver<'a, 'b> {
             receipt_missing: missing,
             order: Order::of_job(matches!(job.way, Way::Send(_))),
             closing: Closing::new(matches!(job.way, Way::Send(_)), job.rails.dials()),
-            secret,
+            secret: JobSecret::of(&job.link, job.id),
             // A rail that is greeted already has its number.
             next_rail: job.rails.early().map_or(0, |rail| rail + 1),
             paths: Paths::new(now, job.rails.names().len()),
             path_names: job.rails.names().into_iter().map(PathName::new).collect(),
             asked: BTreeMap::new(),
             path_shares_check: PathShares::new(job.weights.clone()),
+            beside: beside::Beside::default(),
             wanted: rails::first(&job.plan, auto.is_some()),
             carriers: BTreeMap::new(),
             auto,

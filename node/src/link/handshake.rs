@@ -70,16 +70,18 @@ impl Deadline {
     }
 }
 
-/// The first address of the host that answers; each gets an even share of the time that is left.
-pub(super) fn dial(host_port: &str, deadline: &Deadline, small: bool) -> Result<TcpStream, LinkError> {
+/// The first address of the host that answers; each gets an even share of the time that is left. And how long its name was looked up.
+pub(super) fn dial(host_port: &str, deadline: &Deadline, small: bool) -> Result<(TcpStream, Duration), LinkError> {
+    let begun = Instant::now();
     let resolve = |source| LinkError::Resolve { host_port: host_port.to_owned(), source };
     let addresses: Vec<SocketAddr> = host_port.to_socket_addrs().map_err(resolve)?.collect();
+    let lookup = begun.elapsed();
     let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
     for (index, address) in addresses.iter().enumerate() {
         let share = u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
         let patience = (deadline.left(Step::Connect)? / share).max(Duration::from_millis(1));
         match sys::sock::connect_from(*address, None, patience, |fd| bound_segments(fd, small)) {
-            Ok(stream) => return Ok(stream),
+            Ok(stream) => return Ok((stream, lookup)),
             Err(error) => last = error,
         }
     }

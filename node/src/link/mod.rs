@@ -170,6 +170,8 @@ pub struct Link {
     peer_key: PublicKey,
     /// Made with small segments, because nothing came of ones of the usual size.
     small: bool,
+    /// How long the name of the other host was looked up.
+    lookup: Duration,
     /// Framed, not yet sealed.
     queue: VecDeque<u8>,
     /// Sealed, not yet taken by the kernel, from `wire_at` on.
@@ -222,7 +224,7 @@ impl Link {
         loop {
             let mut deadline = Deadline::after(timeout);
             let begun = Instant::now();
-            let stream = dial(host_port, &deadline, small)?;
+            let (stream, lookup) = dial(host_port, &deadline, small)?;
             if !small {
                 deadline = deadline.unless_heard(SILENT + begun.elapsed() * 4);
             }
@@ -234,7 +236,7 @@ impl Link {
                 small = true;
                 continue;
             }
-            return shaken.map(|link| Link { small, ..link }).map_err(|error| {
+            return shaken.map(|link| Link { small, lookup, ..link }).map_err(|error| {
                 let LinkError::Tls(rustls::Error::InvalidCertificate(_)) = error else { return error };
                 let (Some(&key), host_port) = (check.seen.get(), host_port.to_owned()) else { return error };
                 match expect {
@@ -278,6 +280,7 @@ impl Link {
             carrier,
             peer_key,
             small: false,
+            lookup: Duration::ZERO,
             queue: VecDeque::new(),
             wire: Vec::new(),
             wire_at: 0,
@@ -364,6 +367,12 @@ impl Link {
     #[must_use]
     pub fn peer_key(&self) -> PublicKey {
         self.peer_key
+    }
+
+    /// How long the other host's name was looked up before it was made from here.
+    #[must_use]
+    pub fn lookup(&self) -> Duration {
+        self.lookup
     }
 
     /// Was it made only with segments of 1180 bytes?
