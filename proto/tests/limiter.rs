@@ -233,6 +233,10 @@ fn a_short_job_over_one_lossy_stream_is_the_network_path_with_its_loss() {
     let verdict = limiter(&sender, &receiver, &run);
     assert_eq!(verdict.end, End::Network, "{}", verdict.sentence);
     assert!(verdict.sentence.starts_with("limited by the network path (loss 1.2 %)"), "{}", verdict.sentence);
+    // A sender that also works: its kernel still had data on its way nearly all of the time.
+    let sender = books(1, &[(Stage::Send, 45), (Stage::WaitSend, 25), (Stage::Idle, 30)]);
+    let receiver = books(1, &[(Stage::Recv, 20), (Stage::WaitRecv, 80)]);
+    assert_eq!(limiter(&sender, &receiver, &run).end, End::Network);
 }
 
 #[test]

@@ -54,7 +54,8 @@ impl<P: Platform> Worker<P> {
             Stage::WaitRate
         } else if paused || holds || (hungry && of(Kind::Write) > 0) {
             Stage::WaitWrite
-        } else if stuck || of(Kind::Send) > 0 {
+        } else if of(Kind::Send) > 0 || (stuck && of(Kind::Read) + of(Kind::Reload) == 0) {
+            // A paced rail spreads what little a slow source gives: as long as the source owes something, that is what is waited for.
             Stage::WaitSend
         } else if of(Kind::Read) + of(Kind::Reload) > 0 {
             Stage::WaitRead
