@@ -48,7 +48,7 @@ pub(super) const PLANTS: [Plant; 30] = [
     plant("cap-of-daemon", &["cap"], CAP, cap_of_daemon),
     plant("cap-above-link", &["network"], SEND, |it| cap_above(it, "tcp")),
     plant("cap-above-link-udp", &["network"], SEND, |it| cap_above(it, "udp")),
-    plant("cap-above-source", &["sender"], READ, |it| source_disk(it, "direct", &["--rate", "2Gbit"])),
+    plant("cap-above-source", &["sender"], READ, cap_above_source),
     plant("link", &["network"], SEND, |it| link(it, "tcp")),
     plant("link-udp", &["network"], SEND, |it| link(it, "udp")),
     plant("lossy-stream", &["network"], SEND, lossy),
@@ -173,8 +173,15 @@ fn cap_above(bench: &mut Bench<'_>, transport: &str) -> Result<Run, Skip> {
     let mbit = bench.draw("Mbit/s", 120, 300);
     let cap = format!("{}Mbit", mbit * bench.draw("a cap of % of it", 130, 300) / 100);
     bench.link_rate(mbit)?;
-    bench.serve_memory(&[], &[]);
-    bench.cp(&[], &["--transport", transport, "--rate", &cap, &file])
+    let (client, daemon): (&[&str], &[&str]) =
+        if bench.draw("by the daemon", 0, 1) == 0 { (&["--rate", &cap], &[]) } else { (&[], &["--rate", &cap]) };
+    bench.serve_memory(&[], daemon);
+    bench.cp(&[], &[&["--transport", transport], client, &[file.as_str()]].concat())
+}
+
+fn cap_above_source(bench: &mut Bench<'_>) -> Result<Run, Skip> {
+    let transport = if bench.draw("over udp", 0, 1) == 0 { "tcp" } else { "udp" };
+    source_disk(bench, "direct", &["--rate", "2Gbit", "--transport", transport])
 }
 
 fn link(bench: &mut Bench<'_>, transport: &str) -> Result<Run, Skip> {
