@@ -140,7 +140,7 @@ zeros: ## hash the built-in table of digests of zeros again, a TiB of them (some
 forecast: build ## twenty jobs over twenty links: what `--transport auto` expected beside what came of it (four minutes)
 	lab/forecast.sh
 
-limiter: build ## twelve jobs with one thing made slow on one side each: does the report name it (a minute)
+limiter: build ## thirty jobs with one thing made slow each: does the report name it (ROUNDS=5, eight minutes; PLANT=name, SEED=n)
 	lab/limiter.sh
 
 sim: ## one seed of the whole-job simulator (SEED=n)

@@ -8,6 +8,8 @@
 pub mod pipe; // standard input or output as an end
 pub mod tickets; // those that do not stand on the command line
 
+use std::time::Instant;
+
 use self::pipe::{Pipe, Spool};
 use crate::args::{HabitArguments, ProgressChoice};
 use crate::report::{Mode, Screen};
@@ -84,8 +86,9 @@ fn through(pipe: Pipe, request: &JobRequest, manner: Manner, screen: &mut Screen
     let spool = Spool::new()?;
     let given = pipe.request(request, &spool);
     if pipe == Pipe::In {
+        let began = Instant::now();
         spool.fill(&mut std::io::stdin().lock())?;
-        return copy(&given, manner, screen);
+        return copy(&given, Manner { piped_for: began.elapsed(), ..manner }, screen);
     }
     let exit = copy(&given, manner, screen)?;
     if matches!(exit, Exit::Whole | Exit::NoReceipt) {

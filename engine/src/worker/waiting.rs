@@ -54,14 +54,16 @@ impl<P: Platform> Worker<P> {
             Stage::WaitRate
         } else if paused || holds || (hungry && of(Kind::Write) > 0) {
             Stage::WaitWrite
-        } else if stuck || of(Kind::Send) > 0 {
+        } else if of(Kind::Send) > 0 || (stuck && of(Kind::Read) + of(Kind::Reload) == 0) {
+            // A paced rail spreads what little a slow source gives: as long as the source owes something, that is what is waited for.
             Stage::WaitSend
         } else if of(Kind::Read) + of(Kind::Reload) > 0 {
             Stage::WaitRead
+        } else if of(Kind::Write) + of(Kind::Spill) + of(Kind::Check) > 0 {
+            // Before what listens: a rail always listens, and a disk that takes its time must not look like a network that does.
+            Stage::WaitWrite
         } else if listening || of(Kind::Head) + of(Kind::Payload) > 0 {
             Stage::WaitRecv
-        } else if of(Kind::Write) + of(Kind::Spill) + of(Kind::Check) > 0 {
-            Stage::WaitWrite
         } else {
             Stage::Idle
         };

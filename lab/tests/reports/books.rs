@@ -1,7 +1,7 @@
 //! The stage accounting of both ends: it sums to the workers' wall time within 2 %, over jobs of every kind, and that is no more than the job's own.
 //!
 //! In: jobs of every kind between two hosts. Out: checks of `stages_local` and `stages_remote` of their reports.
-//! Absent on purpose: which stage was the slow one (lab/limiter.sh).
+//! Absent on purpose: which stage was the slow one (lab/tests/plants/).
 
 use crate::world::{MIB, Run, Skip, World};
 

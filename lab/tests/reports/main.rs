@@ -1,7 +1,7 @@
 //! Checks of the real binary between two hosts, for rules that stand in its reports.
 //!
 //! For: `make e2e` (lab/e2e/run.sh), after the checks in shell. In: LONGHAUL, the path of the binary; words of the command line, of which one must
-//! be in the name of a scenario that is to run. Out: `ok`, `not ok` and `skip` lines as lab/words.sh writes them; status 0 if nothing failed.
+//! be in the name of a scenario that is to run; with LIMITER_ROUNDS the plants run in place of the scenarios (../plants/). Out: `ok`, `not ok` and `skip` lines as lab/words.sh writes them; status 0 if nothing failed.
 //! Invariants: no check passes without having looked at a file, an exit code or a field of a report; a scenario that cannot run here says `skip`
 //! and passes nothing; each makes its own hosts and leaves nothing behind.
 //! Absent on purpose: libtest, which has no word for a test that could not run; rules that need no report (lab/e2e).
@@ -17,6 +17,8 @@ mod jobs;
 mod memory;
 mod paths;
 mod placement;
+#[path = "../plants/mod.rs"]
+mod plants;
 mod wan;
 mod watch;
 mod world;
@@ -100,6 +102,9 @@ fn main() -> ExitCode {
         println!("skip reports: LONGHAUL names no binary; `make e2e` runs them");
         return ExitCode::SUCCESS;
     };
+    if let Some(rounds) = std::env::var("LIMITER_ROUNDS").ok().and_then(|it| it.parse().ok()) {
+        return plants::run(&binary, rounds);
+    }
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let mut bad = 0;
     for (name, scenario) in SCENARIOS {

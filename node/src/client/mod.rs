@@ -23,9 +23,10 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use engine::platform::Clones;
 use proto::error::Refusal;
@@ -84,11 +85,35 @@ pub struct Node {
     program: Option<PathBuf>,
 }
 
+/// What passed before there was a job.
+#[derive(Debug, Default)]
+pub struct Before {
+    /// A pipe was read to its end.
+    pub pipe: Duration,
+    lookup_ns: AtomicU64,
+}
+
+impl Before {
+    /// The other host's name was looked up for so long.
+    pub fn add_lookup(&self, took: Duration) {
+        let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.lookup_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// How long names were looked up, ns.
+    #[must_use]
+    pub fn lookup_ns(&self) -> u64 {
+        self.lookup_ns.load(Ordering::Relaxed)
+    }
+}
+
 /// What a job is beside its request.
 #[derive(Debug, Clone, Default)]
 pub struct Manner {
     /// One end is a file that stands for a stream: the other end must name it, and nothing of it is there in a next run.
     pub piped: bool,
+    /// A pipe was read for so long before: of the time that the command took.
+    pub piped_for: Duration,
     /// The command's word in the history; empty: `cp`.
     pub command: &'static str,
     /// Both ends are this host, and no receipt is kept unless the request names a file for it.
@@ -221,6 +246,8 @@ pub struct Copy<'a> {
     pub choice: Choice,
     /// One end is a spool of ours: the other must name the stream.
     pub piped: bool,
+    /// What passed before there was a job.
+    pub before: Before,
     /// See `Manner::without_receipt`.
     pub without_receipt: bool,
     /// Passes over the source: a disk of the destination went out, or the session was lost.
@@ -295,7 +322,8 @@ pub fn check(request: &JobRequest) -> Result<(), Failure> {
 }
 
 fn run(node: &Node, request: &JobRequest, manner: Manner, watch: &mut dyn Watch) -> Result<Exit, Failure> {
-    let began = Instant::now();
+    let now = Instant::now();
+    let began = now.checked_sub(manner.piped_for).unwrap_or(now);
     check(request)?;
     let listed = if request.names.is_some() { Some(below_folder(request)?) } else { None };
     let request = listed.as_ref().unwrap_or(request);
@@ -317,6 +345,7 @@ fn run(node: &Node, request: &JobRequest, manner: Manner, watch: &mut dyn Watch)
         layout,
         choice,
         piped: manner.piped,
+        before: Before { pipe: manner.piped_for, ..Before::default() },
         without_receipt: manner.without_receipt,
         again: Retries::default(),
         registry: Arc::clone(&node.registry),

@@ -13,7 +13,7 @@ use engine::host::Workers;
 use engine::machine::Tally;
 use engine::tree::Sources;
 use engine::tree::source::LinuxSource;
-use proto::books::{Books, STAGES, Stage, limiter};
+use proto::books::{Books, End, Run, STAGES, Stage, limiter};
 use proto::layout::Layout;
 use proto::negotiate::{Choice, Cipher, Offer, Plan};
 use proto::wire::control::{Compare, Direction, Durability};
@@ -357,6 +357,30 @@ pub fn exit_of(outcome: &Outcome) -> Exit {
     }
 }
 
+/// The run beside its books. `moved`: payload bytes, in so many ns.
+fn beside(facts: &Facts<'_>, outcome: &Outcome, sends: bool, moved: (u64, u64)) -> Run {
+    let ns = |it: Duration| u64::try_from(it.as_nanos()).unwrap_or(u64::MAX);
+    let (beside, before) = (&outcome.beside, &facts.copy.before);
+    // Of packets a sender counts what was lost, of streams what was sent again.
+    let (all, lost) = match outcome.packets {
+        Some(stats) if sends && stats.packets > 0 => (stats.packets, stats.lost_packets),
+        _ => beside.sent,
+    };
+    let loss_ppm = u128::from(lost) * 1_000_000 / u128::from(all.max(1));
+    Run {
+        payload_bytes: moved.0,
+        wall_ns: moved.1,
+        shared_cores: facts.shared,
+        rate_cap_bps: outcome.pace.1,
+        pipe_ns: ns(before.pipe),
+        lookup_ns: before.lookup_ns(),
+        silent_ns: ns(beside.silent),
+        peer: facts.direction.map(|_| if sends { End::Receiver } else { End::Sender }),
+        in_flight_ns: ns(beside.in_flight),
+        loss_ppm: u32::try_from(loss_ppm).unwrap_or(u32::MAX),
+    }
+}
+
 /// Shows the end of a job.
 pub fn end(facts: &Facts<'_>, outcome: Outcome, events: &mut Events<'_>) -> Result<Exit, Failure> {
     let tally = outcome.record.tally;
@@ -373,7 +397,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, events: &mut Events<'_>) -> Resu
     let (sends, peers) = (facts.direction != Some(Direction::Pull), outcome.peers.unwrap_or_default());
     let (sender, receiver) = if sends { (&outcome.own, &peers) } else { (&peers, &outcome.own) };
     let wall_ns = u64::try_from(outcome.elapsed.as_nanos()).unwrap_or(u64::MAX);
-    let verdict = limiter(sender, receiver, bytes, wall_ns, facts.shared, outcome.pace.1);
+    let verdict = limiter(sender, receiver, &beside(facts, &outcome, sends, (bytes, wall_ns)));
     let (tcp, transport) = (facts.direction.is_some(), transport(facts.direction.is_some(), &outcome));
     let rail_bytes = sender.rail_bytes.max(tally.rail_bytes);
     let (wire_bps, nics) = network(facts, &outcome, rail_bytes, sends, seconds);

@@ -73,7 +73,10 @@ pub fn next_job() -> u32 {
 /// A daemon's address, resolved into what a connection needs.
 pub fn connect(copy: &Copy<'_>, to: &Address, events: &mut Events<'_>) -> Result<(Link, Option<Ticket>), Failure> {
     let Address::Daemon { ticket, .. } = to else { unreachable!("ssh hosts were made daemons before") };
-    let met = |link: &Link| copy.record.set(|job| job.peer = Some(fingerprint(&link.peer_key())));
+    let met = |link: &Link| {
+        copy.before.add_lookup(link.lookup());
+        copy.record.set(|job| job.peer = Some(fingerprint(&link.peer_key())));
+    };
     if let (Some(lent), Some(it)) = (&copy.lent, ticket) {
         let link = lent.dial(to, it.server_key)?;
         met(&link);

@@ -20,6 +20,7 @@ mod black_hole; // path MTU black holes under a running job
 mod path_shares; // path-share check: what each path brings, beside what it should
 mod replan; // replanning, when an end has other resources
 pub mod nics; // what the interfaces counted
+mod beside; // what no worker waited for: silence, streams
 mod storage; // what is told of disk and memory at this end
 mod watchdog; // books, pulse, screen, watchdog
 
@@ -65,6 +66,7 @@ use proto::wire::control::{Compare, Durability, Frame};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sys::event::Event;
 
+pub use beside::BesideBooks;
 use closing::told;
 use end::End;
 use paths::PathName;
@@ -232,6 +234,8 @@ pub struct Outcome {
     pub own: Books,
     /// Books of the peer.
     pub peers: Option<Books>,
+    /// What stands beside the books.
+    pub beside: BesideBooks,
     /// Bytes of the control session that went the way of the data, TLS and handshake included.
     pub control_bytes: u64,
     /// What the interfaces of both ends counted since the job began.
@@ -291,6 +295,7 @@ struct JobDriver<'a, 'b> {
     path_names: Vec<PathName>,
     asked: BTreeMap<u16, usize>,
     path_shares_check: PathShares,
+    beside: beside::Beside,
     wanted: Wanted,
     carriers: BTreeMap<u16, Carries>,
     /// Which transport, where the user leaves it to us.
@@ -363,6 +368,7 @@ pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Resul
         pace,
         storage,
         peers: driver.peers,
+        beside: driver.beside.told(),
         control_bytes: driver.control_bytes(),
         counted: driver.nics.counted(driver.job.offers.as_ref()),
         streams: driver.streams_up,
@@ -427,6 +433,7 @@ impl<'a, 'b> JobDriver<'a, 'b> {
             path_names: job.rails.names().into_iter().map(PathName::new).collect(),
             asked: BTreeMap::new(),
             path_shares_check: PathShares::new(job.weights.clone()),
+            beside: beside::Beside::default(),
             wanted: rails::first(&job.plan, auto.is_some()),
             carriers: BTreeMap::new(),
             auto,

@@ -87,12 +87,14 @@ pub(super) struct Dialling {
     in_flight: usize,
     done: (Sender<Dialled>, Receiver<Dialled>),
     small: bool,
+    /// How long names were looked up.
+    lookup: Duration,
 }
 
 impl Dialling {
     /// Finds the addresses of `HOST:PORT[,HOST:PORT…]`. A name that is not known is left out where another one is.
     pub(super) fn of(host_ports: &str, small: bool) -> Result<Dialling, LinkError> {
-        let (mut waiting, mut unknown) = (VecDeque::new(), None);
+        let (mut waiting, mut unknown, begun) = (VecDeque::new(), None, Instant::now());
         for host_port in host_ports.split(',') {
             match host_port.to_socket_addrs() {
                 Ok(found) => waiting.extend(found.map(|address| (host_port.to_owned(), address))),
@@ -101,8 +103,13 @@ impl Dialling {
         }
         match unknown {
             Some(error) if waiting.is_empty() => Err(error),
-            _ => Ok(Dialling { waiting, in_flight: 0, done: channel(), small }),
+            _ => Ok(Dialling { waiting, in_flight: 0, done: channel(), small, lookup: begun.elapsed() }),
         }
+    }
+
+    /// How long names were looked up.
+    pub(super) fn lookup(&self) -> Duration {
+        self.lookup
     }
 
     /// Connections with small segments both ways?

@@ -192,6 +192,8 @@ pub struct Link {
     peer_key: PublicKey,
     /// Made with small segments, because nothing came of ones of the usual size.
     small: bool,
+    /// How long the name of the other host was looked up.
+    lookup: Duration,
     /// Framed, not yet sealed.
     queue: VecDeque<u8>,
     /// Sealed, not yet taken by the kernel, from `wire_at` on.
@@ -273,7 +275,7 @@ impl Link {
             let client = tls::client(id, keys.accepted.clone(), keys.revoked.clone());
             let (connection, check) = client.map_err(|error| (LinkError::Tls(error), false))?;
             let error = match Link::shake(Connection::Client(connection), stream, &mut deadline) {
-                Ok(link) => return Ok(link),
+                Ok(link) => return Ok(Link { lookup: dialling.lookup(), ..link }),
                 Err(error) => (keys.explain(error, check.seen.get(), host_port), !small && deadline.was_silent()),
             };
             if !dialling.has_more() {
@@ -313,6 +315,7 @@ impl Link {
             carrier,
             peer_key,
             small: false,
+            lookup: Duration::ZERO,
             queue: VecDeque::new(),
             wire: Vec::new(),
             wire_at: 0,
@@ -399,6 +402,12 @@ impl Link {
     #[must_use]
     pub fn peer_key(&self) -> PublicKey {
         self.peer_key
+    }
+
+    /// How long the other host's name was looked up before it was made from here.
+    #[must_use]
+    pub fn lookup(&self) -> Duration {
+        self.lookup
     }
 
     /// Was it made only with segments of 1180 bytes?

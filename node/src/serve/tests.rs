@@ -245,6 +245,7 @@ impl User {
             layout: None,
             choice: Choice::of(&request).unwrap(),
             piped: false,
+            before: Default::default(),
             without_receipt: false,
             again: client::retry::Retries::default(),
             registry: Arc::default(),

@@ -8,8 +8,11 @@
 //!
 //! How it decides. A wait is a symptom when the other end causes it and a cause when nobody else does: waiting for the
 //! source disk, for the destination disk, and for the cap are always causes; waiting to send is one only as far as the
-//! receiver waits for data meanwhile (then the network lies between); idle is one only as far as the receiver has
-//! nothing to do either. An end that works nearly all of its time is a cause before all waits but the cap.
+//! receiver waits for data meanwhile (then the network lies between), or as the kernel of the sender had data on its way while the receiver
+//! waited for it; idle is one only as far as the receiver has nothing to do either. An end that works nearly all of its time is a cause
+//! before all waits but the cap; work that took no CPU time is a wait for a file system whose calls do not return (FUSE, NFS). A cap is
+//! one only if it was reached. What no worker's book has (a pipe that was read first, a name that was looked up, a peer that stood still)
+//! comes with the run.
 
 use alloc::format;
 use alloc::string::String;
@@ -26,8 +29,22 @@ const SHARED_EACH_PERMILLE: u64 = 600;
 const SHARED_BOTH_PERMILLE: u64 = 250;
 /// Workers that were ready and had no core so much of their time may be limited by that.
 const DENIED_PERMILLE: u64 = 300;
-/// Held back by a cap so much of the time: the cap is the limiter.
+/// Held back by a cap so much of the time: the cap is the limiter, if what was moved meanwhile came near it.
 const CAPPED_PERMILLE: u64 = 250;
+/// A cap counts as reached from so many thousandths of it on …
+const REACHED_PERMILLE: u64 = 950;
+/// … and of a job that was held most of its time from so many: a short one begins and ends below it.
+const NEARLY_REACHED_PERMILLE: u64 = 850;
+/// Most of its time.
+const HELD_PERMILLE: u64 = 500;
+/// Held back nearly all of the time, below the cap: jobs that share it have the rest.
+const CAP_SHARED_PERMILLE: u64 = 850;
+/// What happened beside the workers is the limiter from this share of the whole time on.
+const BESIDE_PERMILLE: u64 = 400;
+/// Workers that waited for a disk one after the other, together so much of the time: the disk is the limiter though most of them were idle.
+const SERIAL_PERMILLE: u64 = 800;
+/// A loss that is worth a word.
+const LOSS_PPM_MIN: u32 = 1_000;
 /// The committer is a limiter if it worked at least so much of the time while workers had nothing to do.
 const COMMIT_PERMILLE: u64 = 500;
 
@@ -53,6 +70,12 @@ pub enum What {
     Stage(Stage),
     /// The time without a core.
     RunDelay,
+    /// The time in which a pipe was read, before there was a file to send.
+    Pipe,
+    /// The time in which a host's name was looked up.
+    NameLookup,
+    /// The time in which the peer was not heard.
+    Silence,
 }
 
 impl What {
@@ -62,6 +85,9 @@ impl What {
         match self {
             What::Stage(stage) => stage.name(),
             What::RunDelay => "wait for a core",
+            What::Pipe => "wait for the pipe",
+            What::NameLookup => "name lookup",
+            What::Silence => "peer not heard",
         }
     }
 }
@@ -79,6 +105,31 @@ pub struct Verdict {
     pub ceiling_bps: u64,
     /// For people, a fragment without a full stop.
     pub sentence: String,
+}
+
+/// A run, beside the books of its workers. All times in ns; what is not known is 0.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Run {
+    /// What it moved.
+    pub payload_bytes: u64,
+    /// From the plan to the end.
+    pub wall_ns: u64,
+    /// Both ends run on one host (`negotiate::share_cores`).
+    pub shared_cores: bool,
+    /// The plan's cap, bit/s, for what the rails carry.
+    pub rate_cap_bps: u64,
+    /// Before the plan: a pipe was read to its end.
+    pub pipe_ns: u64,
+    /// Before the plan: the peer's name was looked up.
+    pub lookup_ns: u64,
+    /// Within the run: nothing was heard of the peer, for seconds each time.
+    pub silent_ns: u64,
+    /// The end that was not heard; `None`: nobody listened.
+    pub peer: Option<End>,
+    /// Within the run: the sender's kernel had data on its way, and the receiver's window was open (of the busiest stream).
+    pub in_flight_ns: u64,
+    /// Packets, or bytes, that were lost on their way, millionths of all.
+    pub loss_ppm: u32,
 }
 
 /// One end's books as thousandths of its time.
@@ -115,6 +166,18 @@ impl<'a> Shares<'a> {
         self.busy().saturating_sub(self.denied())
     }
 
+    /// Of the time, what was work and took no CPU time, though there was a core: calls that did not return.
+    fn blocked(&self) -> u64 {
+        // Without a figure nothing is claimed; and the process's CPU time is that of its other threads, too.
+        if self.books.cpu_ns == 0 { 0 } else { self.on_core().saturating_sub(self.permille(self.books.cpu_ns)) }
+    }
+
+    /// Is the dearest stage one whose calls wait for a file system, most of its time?
+    fn waits_in_calls(&self) -> bool {
+        let stage = self.dearest();
+        matches!(stage, Stage::Read | Stage::Write | Stage::Loop) && self.blocked() * 2 >= self.of(stage)
+    }
+
     /// The dearest stage that is work; the earlier one of two equal ones.
     fn dearest(&self) -> Stage {
         let mut dearest = Stage::Read;
@@ -127,28 +190,22 @@ impl<'a> Shares<'a> {
     }
 }
 
-/// Names what limited a run that moved `payload_bytes` in `wall_ns`. `shared_cores`: both ends run on one host
-/// (`negotiate::share_cores`). `rate_cap_bps`: the plan's cap, 0 for none.
+/// Names what limited a run.
 #[must_use]
-pub fn limiter(
-    sender: &Books,
-    receiver: &Books,
-    payload_bytes: u64,
-    wall_ns: u64,
-    shared_cores: bool,
-    rate_cap_bps: u64,
-) -> Verdict {
-    let goodput_bps = goodput(payload_bytes, wall_ns);
-    let case = Case { sender: Shares::new(sender), receiver: Shares::new(receiver), goodput_bps };
+pub fn limiter(sender: &Books, receiver: &Books, run: &Run) -> Verdict {
+    let goodput_bps = goodput(run.payload_bytes, run.wall_ns);
+    let case = Case { sender: Shares::new(sender), receiver: Shares::new(receiver), goodput_bps, run };
     if case.sender.total_ns == 0 && case.receiver.total_ns == 0 {
         let sentence = String::from("the limiter is unknown: no time was booked");
         return Verdict { end: End::Both, what: None, share_percent: 0, ceiling_bps: 0, sentence };
     }
-    case.capped(rate_cap_bps)
-        .or_else(|| if shared_cores { case.cores() } else { None })
+    case.before()
+        .or_else(|| case.silent())
+        .or_else(|| case.capped())
+        .or_else(|| if run.shared_cores { case.cores() } else { None })
         .or_else(|| case.denied())
         .or_else(|| case.busy_end())
-        .unwrap_or_else(|| case.wait(wall_ns))
+        .unwrap_or_else(|| case.wait())
 }
 
 /// Bits of payload per second.
@@ -164,6 +221,7 @@ struct Case<'a> {
     sender: Shares<'a>,
     receiver: Shares<'a>,
     goodput_bps: u64,
+    run: &'a Run,
 }
 
 impl Case<'_> {
@@ -189,18 +247,69 @@ impl Case<'_> {
         }
     }
 
-    fn capped(&self, rate_cap_bps: u64) -> Option<Verdict> {
-        let share = self.sender.of(Stage::WaitRate).max(self.receiver.of(Stage::WaitRate));
-        let held = share >= CAPPED_PERMILLE;
-        // Goodput at the cap is proof enough, even if the pacing was booked as something else.
-        let at_cap = rate_cap_bps != 0 && self.goodput_bps >= rate_cap_bps / 100 * 97;
-        if !held && !at_cap {
+    /// Thousandths of a time that is not the workers'.
+    fn of_time(ns: u64, all_ns: u64) -> u64 {
+        u64::try_from(u128::from(ns) * 1000 / u128::from(all_ns.max(1))).unwrap_or(u64::MAX).min(1000)
+    }
+
+    /// What took its time before there was anything to send, or anybody to send it to.
+    fn before(&self) -> Option<Verdict> {
+        let Run { pipe_ns, lookup_ns, wall_ns, .. } = *self.run;
+        let all_ns = wall_ns.saturating_add(pipe_ns).saturating_add(lookup_ns);
+        let (pipe, lookup) = (Self::of_time(pipe_ns, all_ns), Self::of_time(lookup_ns, all_ns));
+        if pipe.max(lookup) < BESIDE_PERMILLE {
             return None;
         }
-        let cap = if rate_cap_bps == 0 {
-            String::from("a rate cap")
+        // The whole time with it, against the run without.
+        let ceiling_bps = self.goodput_bps;
+        let (end, what, share, words) = if pipe >= lookup {
+            let words = "the source, a pipe that is slow: reading it to its end took";
+            (End::Sender, What::Pipe, pipe, words)
         } else {
-            format!("the rate cap of {}", rate(rate_cap_bps))
+            (End::Network, What::NameLookup, lookup, "the name service: looking up the other host's name took")
+        };
+        let (seconds, share_percent) = (pipe_ns.max(lookup_ns) as f64 / 1e9, percent(share));
+        let up_to = rate(ceiling_bps);
+        let sentence =
+            format!("limited by {words} {seconds:.1} s, {share_percent} % of the time; without that, up to {up_to}");
+        Some(Verdict { end, what: Some(what), share_percent, ceiling_bps, sentence })
+    }
+
+    /// The peer was not heard for seconds.
+    fn silent(&self) -> Option<Verdict> {
+        let end = self.run.peer?;
+        let share = Self::of_time(self.run.silent_ns, self.run.wall_ns);
+        let name = if end == End::Sender { "sender" } else { "receiver" };
+        (share >= BESIDE_PERMILLE).then(|| {
+            self.verdict(end, What::Silence, share, self.without(share), &|up_to| {
+                let seconds = self.run.silent_ns as f64 / 1e9;
+                format!(
+                    "limited by the {name}, which stood still: nothing was heard of it for {seconds:.1} s, {} % of the time; without that, up to {up_to}",
+                    percent(share)
+                )
+            })
+        })
+    }
+
+    fn capped(&self) -> Option<Verdict> {
+        let cap_bps = self.run.rate_cap_bps;
+        let share = self.sender.of(Stage::WaitRate).max(self.receiver.of(Stage::WaitRate));
+        // What is on the wire is what a cap is for; while the sender has nothing to send it holds nothing back.
+        let carried = self.goodput_bps.max(goodput(self.sender.books.rail_bytes, self.run.wall_ns));
+        let moving = 1000 - self.sender.of(Stage::Idle).saturating_add(self.sender.of(Stage::WaitRecv)).min(900);
+        let least = if share >= HELD_PERMILLE { NEARLY_REACHED_PERMILLE } else { REACHED_PERMILLE };
+        let reached = |bps: u64| u128::from(bps) * 1000 >= u128::from(cap_bps) * u128::from(least);
+        let while_moving = u64::try_from(u128::from(carried) * 1000 / u128::from(moving)).unwrap_or(u64::MAX);
+        let held = share >= CAPPED_PERMILLE && (cap_bps == 0 || reached(while_moving));
+        // Goodput at the cap is proof enough, even if the pacing was booked as something else.
+        let at_cap = cap_bps != 0 && reached(carried);
+        if !held && !at_cap && share < CAP_SHARED_PERMILLE {
+            return None;
+        }
+        let cap = match cap_bps {
+            0 => String::from("a rate cap"),
+            _ if held || at_cap => format!("the rate cap of {}", rate(cap_bps)),
+            _ => format!("this job's share of the rate cap of {}", rate(cap_bps)),
         };
         Some(self.verdict(End::Cap, What::Stage(Stage::WaitRate), share, self.without(share), &|up_to| {
             format!("limited by {cap}: held back {} % of the time; without it, up to {up_to}", percent(share))
@@ -231,7 +340,7 @@ impl Case<'_> {
         Some(self.verdict(End::Both, What::Stage(stage), share, 1000 - share.min(999), &|up_to| {
             format!(
                 "limited by the cores that both ends share: {} at the {name} takes {} % of their time; were it free, up to {up_to}",
-                stage.name(),
+                work_word(stage, name),
                 percent(share)
             )
         }))
@@ -254,7 +363,7 @@ impl Case<'_> {
         let remaining = (1000 - share.min(999)).max(other.on_core());
         Some(self.verdict(end, What::RunDelay, share, remaining, &|up_to| {
             format!(
-                "limited by cores at the {name}: its workers were ready and had none for {} % of their time (other programs, or a quota); with cores of their own, up to {up_to}",
+                "limited by CPU at the {name}: its workers were ready and had no core for {} % of their time (other programs, or a quota); with cores of their own, up to {up_to}",
                 percent(share)
             )
         }))
@@ -270,7 +379,8 @@ impl Case<'_> {
     }
 
     fn network(&self) -> u64 {
-        self.sender.of(Stage::WaitSend).min(self.receiver.of(Stage::WaitRecv))
+        let sent = self.sender.of(Stage::WaitSend).max(Self::of_time(self.run.in_flight_ns, self.run.wall_ns));
+        sent.min(self.receiver.of(Stage::WaitRecv))
     }
 
     /// An end whose workers hardly ever wait.
@@ -294,14 +404,52 @@ impl Case<'_> {
         } else {
             (own, String::new())
         };
+        if this.waits_in_calls() {
+            // Whatever the call was (open, write, rename): a file system did not return from it.
+            let waited = if end == End::Sender { Stage::WaitRead } else { Stage::WaitWrite };
+            return self.verdict(end, What::Stage(waited), this.blocked().max(share), remaining, &|up_to| {
+                let share = percent(this.blocked().max(share));
+                format!("limited by the {name}'s disk: its calls took {share} % of the time; were it free, up to {up_to}{next}")
+            });
+        }
         self.verdict(end, What::Stage(stage), share, remaining, &|up_to| {
-            let (what, share) = (stage.name(), percent(share));
-            format!("limited by {what} at the {name}: {share} % of its time; were it free, up to {up_to}{next}")
+            let (what, share) = (work_word(stage, name), percent(share));
+            format!(
+                "limited by CPU at the {name}: {what} took {share} % of its time; were it free, up to {up_to}{next}"
+            )
         })
     }
 
+    /// Idle is what is left where nothing was handed out. If one worker's whole time went to a disk, in waits or in calls that did not return,
+    /// or to the network (one stream), the others had nothing because of that.
+    fn serial(&self) -> Option<Verdict> {
+        let whole = |end: Shares<'_>, permille: u64| permille.saturating_mul(end.books.workers.max(1).into()).min(1000);
+        let calls = |end: Shares<'_>| if end.waits_in_calls() { end.blocked() } else { 0 };
+        let (sender, receiver) = (self.sender, self.receiver);
+        let source = whole(sender, sender.of(Stage::WaitRead).saturating_add(calls(sender)));
+        let disk = whole(receiver, receiver.of(Stage::WaitWrite).saturating_add(calls(receiver)));
+        let in_flight = Self::of_time(self.run.in_flight_ns, self.run.wall_ns);
+        let sent = whole(sender, sender.of(Stage::WaitSend)).max(in_flight);
+        let network = sent.min(whole(receiver, receiver.of(Stage::WaitRecv)));
+        let most = source.max(disk).max(network);
+        if most < SERIAL_PERMILLE {
+            return None;
+        }
+        let (end, wait, what) = if most == disk {
+            (End::Receiver, Stage::WaitWrite, String::from("the receiver's disk"))
+        } else if most == source {
+            (End::Sender, Stage::WaitRead, String::from("the sender's disk"))
+        } else {
+            (End::Network, Stage::WaitSend, format!("the network path{}", self.lost()))
+        };
+        Some(self.verdict(end, What::Stage(wait), most, self.without(most), &|up_to| {
+            let share = percent(most);
+            format!("limited by {what}: one worker waited for it {share} % of the time, the others for that one; were it free, up to {up_to}")
+        }))
+    }
+
     /// Nobody is busy: the largest wait that is a cause, unless one stage of work is larger still.
-    fn wait(&self, wall_ns: u64) -> Verdict {
+    fn wait(&self) -> Verdict {
         let (source, disk, network) = (self.source(), self.disk(), self.network());
         let nothing = self.receiver.of(Stage::Idle).saturating_add(self.receiver.of(Stage::WaitRecv));
         // A sender that only waits for words has nothing to do, either.
@@ -309,33 +457,61 @@ impl Case<'_> {
         let busier = if self.sender.busy() >= self.receiver.busy() { self.sender } else { self.receiver };
         let work = busier.of(busier.dearest());
         let most = source.max(disk).max(network).max(idle).max(work);
-        let commit = u128::from(self.receiver.books.commit_ns) * 1000 / u128::from(wall_ns.max(1));
-        let commit = u64::try_from(commit).unwrap_or(u64::MAX).min(1000);
+        if most == idle
+            && most > work
+            && let Some(serial) = self.serial()
+        {
+            return serial;
+        }
+        let commit = Self::of_time(self.receiver.books.commit_ns, self.run.wall_ns);
         let remaining = self.without(most);
         let share = percent(most);
         if most == work {
             self.work()
         } else if most == source {
             self.verdict(End::Sender, What::Stage(Stage::WaitRead), most, remaining, &|up_to| {
-                format!("limited by the source disk: the sender waited {share} % of its time for it; were it free, up to {up_to}")
+                format!("limited by the sender's disk: the sender waited {share} % of its time for it; were it free, up to {up_to}")
             })
         } else if most == disk {
             self.verdict(End::Receiver, What::Stage(Stage::WaitWrite), most, remaining, &|up_to| {
-                format!("limited by the destination disk: the receiver waited {share} % of its time for it; were it free, up to {up_to}")
+                format!("limited by the receiver's disk: the receiver waited {share} % of its time for it; were it free, up to {up_to}")
             })
         } else if most == network {
             self.verdict(End::Network, What::Stage(Stage::WaitSend), most, remaining, &|up_to| {
-                format!("limited by the network: the sender waited {share} % of its time to send while the receiver waited for data; were it free, up to {up_to}")
+                let lost = self.lost();
+                format!("limited by the network path{lost}: the receiver waited for data while the sender waited to send, {share} % of the time; were it free, up to {up_to}")
             })
         } else if commit >= COMMIT_PERMILLE {
             self.verdict(End::Receiver, What::Stage(Stage::WaitWrite), commit, remaining, &|up_to| {
-                format!("limited by flushing and renaming at the destination: {} % of the time; were it free, up to {up_to}", percent(commit))
+                format!("limited by the receiver's disk, flushing and renaming: {} % of the time; were it free, up to {up_to}", percent(commit))
             })
         } else {
             self.verdict(End::Both, What::Stage(Stage::Idle), most, remaining, &|up_to| {
-                format!("limited by what lies between the bytes (scan, names, control): workers were idle {share} % of their time; were it free, up to {up_to}")
+                format!("limited by metadata and round trips (scan, names, control): workers were idle {share} % of their time; were it free, up to {up_to}")
             })
         }
+    }
+}
+
+impl Case<'_> {
+    /// A loss that is worth a word, in words.
+    fn lost(&self) -> String {
+        let ppm = self.run.loss_ppm;
+        if ppm < LOSS_PPM_MIN { String::new() } else { format!(" (loss {}.{} %)", ppm / 10_000, ppm / 1_000 % 10) }
+    }
+}
+
+/// A stage of work as the field calls it.
+fn work_word(stage: Stage, end: &str) -> &'static str {
+    match stage {
+        Stage::Read => "reading the source",
+        Stage::Hash => "digests (hash)",
+        Stage::Seal if end == "sender" => "encryption",
+        Stage::Seal => "decryption",
+        Stage::Send => "sending",
+        Stage::Recv => "receiving",
+        Stage::Write => "writing the destination",
+        other => other.name(),
     }
 }
 

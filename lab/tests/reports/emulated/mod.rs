@@ -43,6 +43,11 @@ impl Emulated {
         self.lab.move_host(side, 0, address).expect("an address of the link's network");
     }
 
+    /// A command on a host.
+    pub(crate) fn command(&self, side: Side, program: &str) -> std::process::Command {
+        self.lab.command(side, program).expect("the host is there")
+    }
+
     /// Starts the binary on a host.
     pub(crate) fn start(&self, world: &mut World, side: Side, words: &[&str]) -> Running {
         let mut command = self.lab.command(side, world.binary()).expect("the host is there");

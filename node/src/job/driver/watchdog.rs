@@ -13,6 +13,7 @@ use proto::error::Refusal;
 use proto::session::stall::{Look, Progress, Verdict, slowness};
 use proto::wire::control::Frame;
 
+use super::end::End;
 use super::{JobDriver, PULSE, Status, Way};
 use proto::session::settings::least_cap;
 use text::exit::{Exit, Failure};
@@ -95,6 +96,8 @@ impl JobDriver<'_, '_> {
         }
         self.migrate_rails();
         self.watch_paths();
+        let senders = matches!(self.end, End::Send(_)).then_some(&self.carriers);
+        self.beside.on_look(self.now, self.reconnect.silence(self.now), senders);
         self.watch_black_hole();
         self.watch_resources();
         self.take_peers_settings();
