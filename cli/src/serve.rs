@@ -8,6 +8,7 @@
 mod systemd; // what the service manager hears and hands over
 
 use std::io::{Read, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use crate::job_command;
 use node::identity::Home;
 use node::identity::ticket::Uses;
 use node::link::failure_of;
+use node::serve::handed::Handed;
 use node::serve::settings::Settings;
 use node::serve::{Bound, Control, Log, Server};
 use sys::event::Event;
@@ -41,11 +43,14 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
     let io = |what: &'static str| move |error: std::io::Error| Exit::of_io(&error).fail(what, error);
     let signals = sys::signals::watch(&[sys::signals::SIGTERM, sys::signals::SIGINT, sys::signals::SIGHUP])
         .map_err(io("watch for signals"))?;
-    let home = Home::find().map_err(|error| failure_of("find LONGHAUL_HOME", &error.into()))?;
     let own: Vec<&std::path::Path> = arguments.config.as_deref().into_iter().collect();
     // Through ssh nobody manages this process, whatever the login has in its environment.
     let handed = if settings.stdio { None } else { systemd::port()? };
     let manager = Arc::new(if settings.stdio { Manager::default() } else { Manager::find() });
+    // Keys, lists and the root are opened as the user who works with them later.
+    let (handed, user_home) = become_user(&settings, handed)?;
+    let home = user_home.map_or_else(Home::find, |user_home| Home::find_of(&user_home));
+    let home = home.map_err(|error| failure_of("find LONGHAUL_HOME", &error.into()))?;
     let bound = Bound::bind_or_take(settings.clone(), &home, &own, handed)?.on_mistake(on_mistake);
     let bound = with_pulse(bound, &manager);
     let walls = confine(&settings, &home)?;
@@ -136,11 +141,6 @@ fn confine(settings: &Settings, home: &Home) -> Result<Option<String>, Failure> 
     if settings.stdio {
         return Ok(None);
     }
-    if let Some(user) = &settings.user {
-        let (uid, gid) = account(user)?;
-        sys::confine::drop_to(uid, gid)
-            .map_err(|error| Exit::of_io(&error).fail(format!("become the user '{user}'"), error))?;
-    }
     let _ = sys::confine::no_new_privs();
     let root = settings.root.as_os_str().as_encoded_bytes();
     let own = home.path("");
@@ -160,8 +160,28 @@ fn confine(settings: &Settings, home: &Home) -> Result<Option<String>, Failure> 
     }))
 }
 
-/// User and group number of a name, from `/etc/passwd`: a static binary has no name service.
-fn account(user: &str) -> Result<(u32, u32), Failure> {
+/// Binds the port and becomes the user of the settings, if they name one and this process is another: then with that user's home folder.
+fn become_user(settings: &Settings, handed: Option<Handed>) -> Result<(Option<Handed>, Option<PathBuf>), Failure> {
+    let Some(user) = settings.user.as_ref().filter(|_| !settings.stdio) else { return Ok((handed, None)) };
+    let (uid, gid, home) = account(user)?;
+    if rustix::process::getuid().as_raw() == uid {
+        return Ok((handed, None));
+    }
+    let handed = match handed {
+        Some(handed) => handed,
+        None => Handed::bind(settings.listen, (uid, gid))?,
+    };
+    // Each rail over UDP has a socket of its own at the port.
+    sys::confine::drop_to(uid, gid, settings.listen.port() < LOW_PORTS)
+        .map_err(|error| Exit::of_io(&error).fail(format!("become the user '{user}'"), error))?;
+    Ok((Some(handed), Some(home)))
+}
+
+/// Ports below want a right (net.ipv4.ip_unprivileged_port_start of the kernel).
+const LOW_PORTS: u16 = 1024;
+
+/// User and group number and home folder of a name, from `/etc/passwd`: a static binary has no name service.
+fn account(user: &str) -> Result<(u32, u32, PathBuf), Failure> {
     let failed = |cause: &str| {
         let failure = Exit::Usage.fail(format!("become the user '{user}'"), cause);
         failure.next("name a user of /etc/passwd with `user` in the config file, or make one (useradd)")
@@ -171,9 +191,10 @@ fn account(user: &str) -> Result<(u32, u32), Failure> {
         .lines()
         .find(|line| line.split(':').next() == Some(user))
         .ok_or_else(|| failed("it is not in /etc/passwd"))?;
-    let mut fields = line.split(':').skip(2).map(str::parse::<u32>);
-    match (fields.next(), fields.next()) {
-        (Some(Ok(uid)), Some(Ok(gid))) => Ok((uid, gid)),
+    let fields: Vec<&str> = line.split(':').collect();
+    let number = |at: usize| fields.get(at).and_then(|field| field.parse::<u32>().ok());
+    match (number(2), number(3)) {
+        (Some(uid), Some(gid)) => Ok((uid, gid, PathBuf::from(fields.get(5).copied().unwrap_or_default()))),
         _ => Err(failed("its line in /etc/passwd has no numbers")),
     }
 }

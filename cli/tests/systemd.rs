@@ -201,3 +201,35 @@ fn sockets_that_are_meant_for_another_process_are_left_alone_and_wrong_ones_are_
         assert!(said.contains(cause) && said.contains("\n  next: give the unit one ListenStream="), "{said}");
     }
 }
+
+#[test]
+fn a_daemon_that_root_starts_for_another_user_carries_jobs_over_udp_also_at_a_low_port() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skip: only root becomes another user");
+        return;
+    }
+    let folder = Folder::new("user");
+    for below in ["there", "home"] {
+        std::os::unix::fs::chown(folder.0.join(below), Some(65_534), Some(65_534)).unwrap();
+    }
+    let (config, source) = (folder.0.join("config"), folder.0.join("source.bin"));
+    std::fs::write(&config, "user = \"nobody\"\n").unwrap();
+    std::fs::write(&source, vec![7; 3 << 20]).unwrap();
+    let low = (600..1024).rev().find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap();
+    for port in [0, low] {
+        let mut command = managed(&folder.0, env!("CARGO_BIN_EXE_longhaul"));
+        command.args(["serve", "--ticket", "--listen"]).arg(format!("127.0.0.1:{port}")).arg("--config").arg(&config);
+        command.arg("--root").arg(folder.0.join("there")).stdout(Stdio::piped());
+        let mut daemon = Daemon(command.spawn().unwrap());
+        let mut url = String::new();
+        BufReader::new(daemon.0.stdout.take().unwrap()).read_line(&mut url).unwrap();
+        let mut command = managed(&folder.0, env!("CARGO_BIN_EXE_longhaul"));
+        command.env("LONGHAUL_HOME", folder.0.join("home-here")).args(["cp", "--json", "--transport", "udp"]);
+        let output =
+            command.arg(&source).arg(format!("{}{port}.bin", url.trim())).stdout(Stdio::piped()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && said.contains("\"transport\":\"udp\""), "{port}: {said}");
+        let facts = std::fs::metadata(folder.0.join("there").join(format!("{port}.bin"))).unwrap();
+        assert_eq!(std::os::unix::fs::MetadataExt::uid(&facts), 65_534);
+    }
+}

@@ -121,7 +121,15 @@ impl Demultiplexer {
     /// # Errors
     /// The kernel's: the port is taken by another program.
     pub fn bind(address: SocketAddr) -> io::Result<Demultiplexer> {
-        Demultiplexer::over(sys::udp::bind(address, true)?, false)
+        Demultiplexer::bound(sys::udp::bind(address, true)?)
+    }
+
+    /// On a socket of `sys::udp::bind`, with reuse, that belongs to the user of this process.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn bound(socket: OwnedFd) -> io::Result<Demultiplexer> {
+        Demultiplexer::over(socket, false)
     }
 
     /// On a UDP socket that another program has bound.

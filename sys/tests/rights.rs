@@ -77,9 +77,9 @@ fn another_user_for_good() {
     let root = rustix::process::getuid().is_root();
     if is_child(NAME) {
         let idle = std::thread::spawn(|| std::thread::sleep(Duration::from_millis(100)));
-        confine::drop_to(65_534, 65_534).expect("drop");
-        confine::drop_to(65_534, 65_534).expect("already so");
-        assert!(confine::drop_to(0, 0).is_err());
+        confine::drop_to(65_534, 65_534, false).expect("drop");
+        confine::drop_to(65_534, 65_534, false).expect("already so");
+        assert!(confine::drop_to(0, 0, false).is_err());
         let status = std::fs::read_to_string("/proc/self/status").expect("status");
         assert!(status.contains("Uid:\t65534\t65534\t65534\t65534"), "{status}");
         assert!(status.contains("Gid:\t65534\t65534\t65534\t65534"), "{status}");
@@ -93,9 +93,9 @@ fn another_user_for_good() {
     } else if root {
         assert!(in_a_child(NAME).status().expect("child").success());
     } else {
-        assert_eq!(confine::drop_to(65_534, 65_534).expect_err("no right to").raw_os_error(), Some(libc::EPERM));
+        assert_eq!(confine::drop_to(65_534, 65_534, false).expect_err("no right to").raw_os_error(), Some(libc::EPERM));
         let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-        confine::drop_to(uid, gid).expect("is so already");
+        confine::drop_to(uid, gid, false).expect("is so already");
     }
 }
 

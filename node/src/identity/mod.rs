@@ -248,11 +248,18 @@ impl Home {
     /// # Errors
     /// No such variable, no permission, or a folder that others may write.
     pub fn find() -> Result<Home, IdentityError> {
-        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let folder = set("LONGHAUL_HOME")
             .or_else(|| Some(set("HOME")?.join(".config/longhaul")))
             .ok_or(IdentityError::NoHome)?;
         Home::at(&folder)
+    }
+
+    /// As `find`, for a process that has become a user of this home folder: its `HOME` is still that of the user who started it.
+    ///
+    /// # Errors
+    /// Those of `find`.
+    pub fn find_of(user_home: &Path) -> Result<Home, IdentityError> {
+        Home::at(&set("LONGHAUL_HOME").unwrap_or_else(|| user_home.join(".config/longhaul")))
     }
 
     /// The same for work that needs no keys: `None` where there is no place for a key folder, or where that would be `/` of a user without a
@@ -375,6 +382,11 @@ impl Home {
         self.write(name, text.as_bytes(), false)?;
         Ok(())
     }
+}
+
+/// An environment variable that says a path.
+fn set(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
 /// Refuses what belongs to a stranger or what strangers may change.

@@ -344,7 +344,7 @@ impl Bound {
         Bound::bind_or_take(settings, home, own, None)
     }
 
-    /// As `bind`; with a port that another program has bound, it is that one, whatever the settings say.
+    /// As `bind`; with a port that is bound already, it is that one, whatever the settings say.
     ///
     /// # Errors
     /// Those of `bind`.
@@ -357,7 +357,8 @@ impl Bound {
         let identity = Identity::load(home).map_err(|error| failure_of("load this host's key", &error.into()))?;
         let identity = Arc::new(identity);
         let (guards, path_base) = (guards(&settings, home, own)?, path_base(&settings)?);
-        let (tcp, udp) = handed.map_or((None, None), |Handed { tcp, udp }| (Some(tcp), udp));
+        let is_ours = handed.as_ref().is_none_or(|handed| handed.is_ours);
+        let (tcp, udp) = handed.map_or((None, None), |Handed { tcp, udp, .. }| (Some(tcp), udp));
         let listener = match tcp {
             Some(tcp) => Listener::over(tcp, identity.clone()),
             None => listen(&settings, &identity),
@@ -368,7 +369,11 @@ impl Bound {
         })?;
         let address = listener.local_addr().map_err(io("listen"))?;
         // Without it data goes over TCP, and clients are told so.
-        let demultiplexer = udp.map_or_else(|| Demultiplexer::bind(address), Demultiplexer::handed);
+        let demultiplexer = match udp {
+            Some(udp) if is_ours => Demultiplexer::bound(udp),
+            Some(udp) => Demultiplexer::handed(udp),
+            None => Demultiplexer::bind(address),
+        };
         let nodes = Nodes::here();
         Ok(Bound { settings, home: home.clone(), identity, guards, path_base, listener, demultiplexer, nodes })
     }

@@ -14,6 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags};
+use rustix::thread::{CapabilitySet, CapabilitySets};
 
 /// What Landlock has come to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,8 +148,9 @@ pub fn no_new_privs() -> io::Result<()> {
 }
 
 /// Becomes another user, in all threads, with that one group and no other, for good. Does nothing if it is that user
-/// already. Errors: EPERM; and if the step could be taken back.
-pub fn drop_to(uid: u32, gid: u32) -> io::Result<()> {
+/// already. With `low_ports` the right to bind ports below 1024 stays, and no other: call it then before any thread is started, since capabilities
+/// are the calling thread's. Errors: EPERM; and if the step could be taken back.
+pub fn drop_to(uid: u32, gid: u32, low_ports: bool) -> io::Result<()> {
     let (uids, gids) = (ids(libc::getresuid)?, ids(libc::getresgid)?);
     if uids == [uid; 3] && gids == [gid; 3] {
         return Ok(());
@@ -158,8 +160,15 @@ pub fn drop_to(uid: u32, gid: u32) -> io::Result<()> {
     check(unsafe { libc::setgroups(1, &gid) })?;
     // SAFETY: three numbers.
     check(unsafe { libc::setresgid(gid, gid, gid) })?;
+    rustix::thread::set_keep_capabilities(low_ports)?;
     // SAFETY: three numbers.
     check(unsafe { libc::setresuid(uid, uid, uid) })?;
+    if low_ports {
+        let kept = CapabilitySet::NET_BIND_SERVICE;
+        let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
+        rustix::thread::set_capabilities(None, sets)?;
+        rustix::thread::set_keep_capabilities(false)?;
+    }
     let back = || {
         // SAFETY: three numbers.
         unsafe { libc::setresuid(0, 0, 0) }
