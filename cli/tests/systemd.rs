@@ -224,7 +224,14 @@ fn a_daemon_that_root_starts_for_another_user_carries_jobs_over_udp_also_at_a_lo
         let mut url = String::new();
         BufReader::new(daemon.0.stdout.take().unwrap()).read_line(&mut url).unwrap();
         let mut command = managed(&folder.0, env!("CARGO_BIN_EXE_longhaul"));
-        command.env("LONGHAUL_HOME", folder.0.join("home-here")).args(["cp", "--json", "--transport", "udp"]);
+        command.env("LONGHAUL_HOME", folder.0.join("home-here")).args([
+            "cp",
+            "--json",
+            "--transport",
+            "udp",
+            "--stall",
+            "5s",
+        ]);
         let output =
             command.arg(&source).arg(format!("{}{port}.bin", url.trim())).stdout(Stdio::piped()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();

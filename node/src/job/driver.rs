@@ -19,8 +19,7 @@ mod rails; // asked for, taken in, capped, grown
 mod black_hole; // path MTU black holes under a running job
 mod path_shares; // path-share check: what each path brings, beside what it should
 mod replan; // replanning, when an end has other resources
-pub mod nics; // what the interfaces counted
-mod beside; // what no worker waited for: silence, streams
+pub mod beside; // what no worker waited for: silence, streams; what the interfaces counted
 mod storage; // what is told of disk and memory at this end
 mod watchdog; // books, pulse, screen, watchdog
 
@@ -239,7 +238,7 @@ pub struct Outcome {
     /// Bytes of the control session that went the way of the data, TLS and handshake included.
     pub control_bytes: u64,
     /// What the interfaces of both ends counted since the job began.
-    pub counted: nics::Counted,
+    pub counted: beside::nics::Counted,
     /// Where the receipt stands.
     pub receipt: Option<PathBuf>,
     /// Why there is none although there should be.
@@ -303,7 +302,7 @@ struct JobDriver<'a, 'b> {
     rails_most: usize,
     peer: (u64, u64, u64),
     peers: Option<Books>,
-    nics: nics::Nics,
+    nics: beside::nics::Nics,
     /// Each worker's books when the job began.
     books_from: Vec<Look>,
     /// And how long it had been without a core.
@@ -400,8 +399,7 @@ impl<'a, 'b> JobDriver<'a, 'b> {
     fn new(job: Job<'a>, watch: &'b mut dyn FnMut(&Status<'_>, &[String])) -> io::Result<Self> {
         let ((post, events), panics) = (sync_channel(EVENTS_HELD), Panics::new(&job.wake));
         let (scan, tasks) = panics.spawn_first(&job)?;
-        let (mut end, (receipt, missing)) = (End::of(&job), begin_receipt(&job));
-        end.record().dry = job.dry;
+        let (end, (receipt, missing)) = (End::of(&job), begin_receipt(&job));
         let (now, is_sender) = (read_clock(), matches!(job.way, Way::Send(_)));
         let auto = job.known.filter(|_| job.plan.datagrams > 0).map(|known| Auto::new(now, known));
         Ok(JobDriver {
@@ -424,8 +422,8 @@ impl<'a, 'b> JobDriver<'a, 'b> {
             receipt_path: None,
             said: missing.iter().cloned().collect(),
             receipt_missing: missing,
-            order: Order::of_job(matches!(job.way, Way::Send(_))),
-            closing: Closing::new(matches!(job.way, Way::Send(_)), job.rails.dials()),
+            order: Order::of_job(is_sender),
+            closing: Closing::new(is_sender, job.rails.dials()),
             secret: JobSecret::of(&job.link, job.id),
             // A rail that is greeted already has its number.
             next_rail: job.rails.early().map_or(0, |rail| rail + 1),
@@ -440,7 +438,7 @@ impl<'a, 'b> JobDriver<'a, 'b> {
             rails_most: 0,
             peer: (0, 0, 0),
             peers: None,
-            nics: nics::Nics::new(&job.link),
+            nics: beside::nics::Nics::new(&job.link),
             books_from: job.workers.books(),
             delays_from: job.workers.run_delays_ns(),
             traffic_from: storage::Traffic::now(&job.workers),

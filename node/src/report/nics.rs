@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::clean;
 use crate::job::driver::PathShare;
-use crate::job::driver::nics::{Counted, Heads};
+use crate::job::driver::beside::nics::{Counted, Heads};
 use text::units::show_bits_per_second;
 
 /// Ethernet's header and checksum, bytes a frame (IEEE 802.3, without preamble and gap).

@@ -23,7 +23,7 @@ impl End {
     /// The machine of this end, with nothing in it.
     pub(super) fn of(job: &Job<'_>) -> End {
         let count = job.workers.count();
-        match &job.way {
+        let mut end = match &job.way {
             Way::Send(source) => {
                 let rails = if job.plan.datagrams > 0 { job.plan.datagrams } else { job.plan.streams };
                 let rails = usize::from(rails).max(job.rails.names().len());
@@ -45,7 +45,9 @@ impl End {
                 end.prune(sync.prune);
                 End::Recv(Box::new(end))
             }
-        }
+        };
+        end.record().dry = job.dry;
+        end
     }
     pub(super) fn record(&mut self) -> &mut Record {
         match self {

@@ -5,12 +5,14 @@
 //! Invariants: a silence counts once it is over, and only if it was long; of a stream that is gone the last look stays.
 //! Absent on purpose: the judgement (`proto::books`), what is done about silence (`reconnect.rs`, `watchdog.rs`).
 
+pub mod nics; // what the interfaces counted
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proto::session::Moment;
 
-use super::rails::Carries;
+use crate::job::driver::rails::Carries;
 
 /// A peer that reports twice a second and was not heard for so long stood still, or the network did.
 const SILENT_MIN: Duration = Duration::from_secs(2);

@@ -19,12 +19,12 @@ const MTU: u32 = 1500;
 
 /// Counters when the job began, and what a packet of its session has beside payload.
 #[derive(Debug)]
-pub(super) struct Nics {
+pub(in crate::job::driver) struct Nics {
     /// `None`: they would not be the path's.
     from: Option<Vec<InterfaceCounts>>,
     heads: Heads,
     /// What the peer said.
-    pub(super) theirs: Vec<NicCount>,
+    pub(in crate::job::driver) theirs: Vec<NicCount>,
 }
 
 /// For the report.
@@ -50,7 +50,7 @@ pub struct Heads {
 }
 
 impl Nics {
-    pub(super) fn new(link: &Link) -> Nics {
+    pub(in crate::job::driver) fn new(link: &Link) -> Nics {
         let local = link.local_addr().map(|it| it.ip().to_canonical());
         let is_here = |local: IpAddr| {
             let all = sys::host::interfaces().unwrap_or_default();
@@ -67,7 +67,7 @@ impl Nics {
     }
 
     /// At the end of the job.
-    pub(super) fn counted(&self, offers: Option<&Offers>) -> Counted {
+    pub(in crate::job::driver) fn counted(&self, offers: Option<&Offers>) -> Counted {
         let offered = |it: &Offers| {
             let (initiator, acceptor) = (it.initiator.interfaces.clone(), it.acceptor.interfaces.clone());
             if it.is_initiator { (initiator, acceptor) } else { (acceptor, initiator) }
@@ -81,7 +81,7 @@ impl Nics {
     }
 
     /// What each counted since, the busiest first.
-    pub(super) fn since(&self) -> Vec<NicCount> {
+    pub(in crate::job::driver) fn since(&self) -> Vec<NicCount> {
         let (Some(from), Ok(now)) = (&self.from, sys::host::interface_counts()) else { return Vec::new() };
         let since = |now: InterfaceCounts| {
             let from = from.iter().find(|it| it.name == now.name).cloned().unwrap_or_default();
