@@ -70,7 +70,7 @@ rm -f "$SRC"/gone/2-*5 "$SRC/gone/1-first.bin"
 wait "$pid"
 STATUS=$? OUT="$LAB/gone.json" ERR="$LAB/gone.err"
 # What had been opened or read before it went away may well be whole: then all is well, and nothing is to be named.
-there=$(find "$DST/gone/gone" -type f ! -name '.longhaul-*' -printf x | wc -c)
+there=$(find "$DST/gone/gone" -type f ! -path '*/.longhaul-*' -printf x | wc -c)
 is $((there + $(number faults_count))) 3002 "files vanish in mid-job: each of 3002 is there ($there) or named in the report ($(number faults_count))"
 cp_ends "$([ "$(number faults_count)" -gt 0 ] && echo 5 || echo 0)" "files vanish in mid-job: $(number faults_count) vanished, exit code $STATUS"
 same "$SRC/gone/3-last" "$DST/gone/gone/3-last" "vanished: the rest is there"
@@ -109,7 +109,7 @@ if on b mount -t tmpfs -o size=64m none "$LAB/full" 2>/dev/null; then
     cp_ends 20 "disk full: exit code 20"
     holds "full: the report names the file" grep -q 'aaa.bin' "$OUT"
     holds "full: nothing partial under its own name" on b test ! -e "$LAB/full/aaa.bin"
-    there=$(on b find "$LAB/full" -type f ! -name '.longhaul-*' -printf x | wc -c)
+    there=$(on b find "$LAB/full" -type f ! -path '*/.longhaul-*' -printf x | wc -c)
     is $((there + $(number faults_count))) 302 "full: each of 302 files is there ($there) or named in the report ($(number faults_count))"
     on b mount -o remount,size=512m "$LAB/full"
     cp_run "$SRC/aaa.bin" "$SRC/zzz.bin" "$SRC/many" "$URL"
@@ -136,7 +136,7 @@ if said=$(quota_up 2>&1); then
     holds "quota: the report names the file" grep -q 'aaa.bin' "$OUT"
     holds "quota: and EDQUOT by its number" grep -q '"kind":"full","errno":122' "$OUT"
     holds "quota: nothing partial under its own name" on b test ! -e "$LAB/quota/aaa.bin"
-    there=$(on b find "$LAB/quota" -type f ! -name '.longhaul-*' -printf x | wc -c)
+    there=$(on b find "$LAB/quota" -type f ! -path '*/.longhaul-*' -printf x | wc -c)
     is $((there + $(number faults_count))) 302 "quota: each of 302 files is there ($there) or named in the report ($(number faults_count))"
     on b btrfs qgroup limit none "$LAB/quota"
     cp_run "$SRC/aaa.bin" "$SRC/zzz.bin" "$SRC/many" "$URL"

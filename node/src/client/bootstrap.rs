@@ -40,7 +40,7 @@ const LZMA_LEVEL: u32 = 1;
 /// Bytes that LZMA looks back over: the whole binary, where the level's own is 1 MiB. Saves 2 %.
 const LZMA_DICT_BYTES: u32 = 16 << 20;
 /// Earlier places that LZMA compares each place with; the level's own is 8. Saves 0.8 %.
-const LZMA_DEPTH: i32 = 20;
+const LZMA_DEPTH: i32 = 32;
 
 /// How the binary travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
