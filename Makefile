@@ -11,7 +11,7 @@ N ?= 200
 SEED ?= 1
 FIRST ?= 0
 
-.PHONY: help build book reference record pages test needs unit e2e vmtest mutants lint deny demo race bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk bench-volumes beside changes host-limit grid torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci traces path
+.PHONY: help build book reference record pages test test-all e2e-quick needs unit e2e vmtest mutants lint deny demo race bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk bench-volumes beside changes host-limit grid torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci traces path
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -36,7 +36,10 @@ reference: ## the pages of the book that are made from the command line's defini
 record: build ## the picture of a terminal in README.md, from a real copy
 	lab/record.py
 
-test: needs ## everything that tells right from wrong: all cargo tests, then the real binary (twenty minutes on two cores)
+test: needs ## all cargo tests, then the main jobs of the real binary, built for the builder's time (ten minutes on two cores)
+	@$(MAKE) -j1 --no-print-directory --keep-going unit e2e-quick
+
+test-all: needs ## everything that tells right from wrong: all cargo tests, then all checks of the binary that is shipped (half an hour on two cores)
 	@$(MAKE) -j1 --no-print-directory --keep-going unit e2e
 
 pages: needs ## every HTML page, and what a headless browser shows of it at 380 and 1280 px, light and dark: target/pages (half a minute)
@@ -47,6 +50,10 @@ needs: ## what tests call and a fresh machine lacks, installed where that is pos
 
 unit: needs ## all cargo tests: proto, sys, engine with its simulator, the command line, tidy
 	cargo test --workspace --locked --no-fail-fast
+
+e2e-quick: needs ## the main jobs of the real binary between two hosts: trees, plugs pulled, faults, tickets and keys, sync, pipes
+	cargo build --quiet --locked -p longhaul-cli
+	LONGHAUL=$(CURDIR)/target/debug/longhaul E2E_SET="01-trees 03-plug 04-faults 05-doors 11-sync 13-pipes" lab/e2e/run.sh
 
 e2e: needs build ## the real binary between two hosts made on the spot (E2E=name runs one file)
 	lab/e2e/run.sh $(E2E)

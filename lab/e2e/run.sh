@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the end-to-end checks: lab/e2e/NN-NAME.sh, each by itself, each under a limit of time, then those that read reports (lab/tests/reports,
-# in Rust). `run.sh NAME` runs those with that in their name.
+# in Rust). `run.sh NAME` runs those with that in their name; E2E_SET="NAME NAME" only the files of these names, and no reports.
 # Out: `ok`, `not ok` and `skip` lines of all, and last `e2e: N passed, N failed, N skipped`. Status 0 only if nothing failed.
 # Absent on purpose: order (each file makes its own two hosts and leaves nothing behind).
 set -u
@@ -25,10 +25,13 @@ run() { # run NAME SECONDS CMD...
 }
 for file in [0-9][0-9]-*.sh; do
     [ -n "${1:-}" ] && [[ "$file" != *"$1"* ]] && continue
+    [ -n "${E2E_SET:-}" ] && [[ " $E2E_SET " != *" ${file%.sh} "* ]] && continue
     run "$file" "$limit" bash "$file"
 done
 reports=../tests/reports
-if [ -z "${1:-}" ] || [ -n "$(find $reports -mindepth 1 -name "*$1*")" ]; then
+if [ -n "${E2E_SET:-}" ]; then
+    : # the long checks are not in the set
+elif [ -z "${1:-}" ] || [ -n "$(find $reports -mindepth 1 -name "*$1*")" ]; then
     LONGHAUL="$(readlink -f "${LONGHAUL:-../../target/longhaul}")"
     export LONGHAUL
     # As long as all files of it would have, were each of them one in shell.
