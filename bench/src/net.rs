@@ -120,7 +120,7 @@ pub struct NetArguments {
     #[arg(long = "congestion-controller", alias = "law", value_name = "NAME", value_enum, default_value_t = ControllerWanted::Delay)]
     pub controller: ControllerWanted,
 
-    /// Bound of the datagram rail's rate, with its heads; `--congestion-controller fixed` sends just so fast: 1Gbit
+    /// Bound of the datagram rail's rate, headers included; `--congestion-controller fixed` sends just so fast: 1Gbit
     #[arg(long, value_name = "RATE", value_parser = units::parse_rate)]
     pub rate: Option<u64>,
 

@@ -171,8 +171,8 @@ fn become_user(settings: &Settings, handed: Option<Handed>) -> Result<(Option<Ha
         Some(handed) => handed,
         None => Handed::bind(settings.listen, (uid, gid))?,
     };
-    // Each rail over UDP has a socket of its own at the port.
-    sys::confine::drop_to(uid, gid, settings.listen.port() < LOW_PORTS)
+    // Each rail over UDP has a socket of its own at the port, which a service manager may have chosen.
+    sys::confine::drop_to(uid, gid, handed.port().is_some_and(|port| port < LOW_PORTS))
         .map_err(|error| Exit::of_io(&error).fail(format!("become the user '{user}'"), error))?;
     Ok((Some(handed), Some(home)))
 }

@@ -456,7 +456,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, events: &mut Events<'_>) -> Resu
     Ok(events.end(report))
 }
 
-/// The rate on the wire, with all heads, and what NICs counted.
+/// The rate on the wire, with all headers, and what NICs counted.
 fn network(
     facts: &Facts<'_>,
     outcome: &Outcome,
@@ -467,7 +467,7 @@ fn network(
     let (earlier, counted) = (facts.copy.again.earlier(), &outcome.counted);
     // What the job says beside its payload is on the wire as well.
     let carried = (rail_bytes + earlier.rail_bytes).saturating_add(outcome.control_bytes);
-    let wire_bytes = nics::wire_bytes(counted.heads, carried, outcome.packets.map_or(0, |stats| stats.packets));
+    let wire_bytes = nics::wire_bytes(counted.headers, carried, outcome.packets.map_or(0, |stats| stats.packets));
     // The counters are of this session; of one that was lost nobody knows.
     let is_all = facts.direction.is_some() && earlier.lost == 0;
     let nics = if is_all { NicRates::of(counted, sends, &outcome.paths, seconds) } else { NicRates::default() };

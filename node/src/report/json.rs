@@ -398,7 +398,7 @@ pub struct Done {
     pub seconds: f64,
     /// Payload.
     pub goodput_bps: f64,
-    /// All bytes that went the way of the data, on rails and in the control session, with the heads of IP and Ethernet; `null` without a network.
+    /// All bytes that went the way of the data, on rails and in the control session, with the headers of IP and Ethernet; `null` without a network.
     pub wire_bps: Option<f64>,
     /// What the interfaces that carried the job counted, of all their traffic; empty: not known.
     #[serde(default)]

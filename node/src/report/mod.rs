@@ -11,7 +11,7 @@ pub mod explain; // both offers, each choice with its reason, the sum of memory
 pub mod history; // jobs that ended: a line each, in a file of the home
 pub mod figures; // how much is done, and how long it still takes
 pub mod json; // the records of `--json`, which the text is made from as well
-pub mod nics; // rates as interfaces counted them, and with the heads of packets
+pub mod nics; // rates as interfaces counted them, and with the headers of packets
 pub mod path; // what datagram rails saw of the path
 
 use std::path::PathBuf;
@@ -248,7 +248,7 @@ pub struct EndReport {
     pub seconds: f64,
     /// Payload bytes per second × 8, bit/s.
     pub goodput_bps: f64,
-    /// All bytes that went the way of the data, bit/s: on rails and in the control session, with the heads of IP and Ethernet; `None`: no network in
+    /// All bytes that went the way of the data, bit/s: on rails and in the control session, with the headers of IP and Ethernet; `None`: no network in
     /// between.
     pub wire_bps: Option<f64>,
     /// What the kernel's counters of the path's interfaces say, at both ends.

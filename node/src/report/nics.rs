@@ -1,9 +1,9 @@
-//! Rates as the kernel's counters of interfaces have them, and bytes of the wire with the heads of packets.
+//! Rates as the kernel's counters of interfaces have them, and bytes of the wire with the headers of packets.
 //!
 //! For: the report: goodput, what that is on the wire, and what somebody else counted, side by side.
 //! In and out: both ends' counts, paths and addresses in; records of `--json`, a line of text each, and the sums for `check`, out.
 //! Invariants: only interfaces are shown that moved a part of the job worth naming; counters have all traffic, the job's and others'.
-//! Absent on purpose: reading counters (job::driver::nics), judging (check).
+//! Absent on purpose: reading counters (job::driver::beside::nics), judging (check).
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::clean;
 use crate::job::driver::PathShare;
-use crate::job::driver::beside::nics::{Counted, Heads};
+use crate::job::driver::beside::nics::{Counted, Headers};
 use text::units::show_bits_per_second;
 
 /// Ethernet's header and checksum, bytes a frame (IEEE 802.3, without preamble and gap).
@@ -92,11 +92,12 @@ fn path_at(name: &str, offered: &[Interface], paths: &[PathShare]) -> Option<Str
 
 /// Bytes on the wire of so many that connections carried; `datagrams`: those of which so many packets were datagrams of our own.
 #[must_use]
-pub fn wire_bytes(heads: Heads, bytes: u64, datagrams: u64) -> u64 {
-    let ethernet = ETHERNET_BYTES + u64::from(heads.ip);
-    let most = u64::from(heads.mtu.saturating_sub(heads.ip + TCP_BYTES).max(500));
+pub fn wire_bytes(headers: Headers, bytes: u64, datagrams: u64) -> u64 {
+    let ethernet = ETHERNET_BYTES + u64::from(headers.ip);
+    let most = u64::from(headers.mtu.saturating_sub(headers.ip + TCP_BYTES).max(500));
     // What datagrams carried is not in streams: at most a packet of the path's size each.
-    let by_datagrams = datagrams.saturating_mul(u64::from(heads.mtu.saturating_sub(heads.ip + UDP_BYTES))).min(bytes);
+    let by_datagrams =
+        datagrams.saturating_mul(u64::from(headers.mtu.saturating_sub(headers.ip + UDP_BYTES))).min(bytes);
     let segments = (bytes - by_datagrams).div_ceil(most);
     let streams = segments.saturating_mul(ethernet + u64::from(TCP_BYTES));
     bytes.saturating_add(streams).saturating_add(datagrams.saturating_mul(ethernet + u64::from(UDP_BYTES)))
@@ -122,8 +123,8 @@ mod tests {
         let path = |name: &str| PathShare { name: name.to_owned(), bytes: 1, weight: None, was_off: false };
         let paths = [path("10.0.0.1=10.0.0.2"), path("10.1.0.1=10.1.0.2")];
         let own = vec![count("eth0", 600_000_000, 7), count("eth1", 400_000_000, 9), count("lo", 1000, 1000)];
-        let (heads, offered) = (Heads { mtu: 1500, ip: 20 }, (here.to_vec(), there.to_vec()));
-        let counted = Counted { own, theirs: vec![count("ens3", 5, 990_000_000)], offered, heads };
+        let (headers, offered) = (Headers { mtu: 1500, ip: 20 }, (here.to_vec(), there.to_vec()));
+        let counted = Counted { own, theirs: vec![count("ens3", 5, 990_000_000)], offered, headers };
         let rates = NicRates::of(&counted, true, &paths, 8.0);
         assert_eq!(rates.counted, (Some(1_000_001_000), Some(990_000_000)));
         let mut text = String::new();
@@ -137,13 +138,13 @@ mod tests {
     }
 
     #[test]
-    fn the_wire_has_heads_of_ip_and_ethernet_in_it() {
-        let heads = Heads { mtu: 1500, ip: 20 };
+    fn the_wire_has_headers_of_ip_and_ethernet_in_it() {
+        let headers = Headers { mtu: 1500, ip: 20 };
         // 1448 bytes a segment, each with 70 beside them.
-        assert_eq!(wire_bytes(heads, 1_448_000, 0), 1_448_000 + 1000 * 70);
+        assert_eq!(wire_bytes(headers, 1_448_000, 0), 1_448_000 + 1000 * 70);
         // 1472 a datagram, with 46.
-        assert_eq!(wire_bytes(heads, 1_472_000, 1000), 1_472_000 + 1000 * 46);
-        assert_eq!(wire_bytes(Heads { mtu: 9000, ip: 40 }, 8928, 0), 8928 + 90);
-        assert_eq!(wire_bytes(Heads { mtu: 0, ip: 0 }, u64::MAX, u64::MAX), u64::MAX);
+        assert_eq!(wire_bytes(headers, 1_472_000, 1000), 1_472_000 + 1000 * 46);
+        assert_eq!(wire_bytes(Headers { mtu: 9000, ip: 40 }, 8928, 0), 8928 + 90);
+        assert_eq!(wire_bytes(Headers { mtu: 0, ip: 0 }, u64::MAX, u64::MAX), u64::MAX);
     }
 }

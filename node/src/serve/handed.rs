@@ -36,6 +36,12 @@ impl Handed {
         Ok(Handed { tcp, udp, is_ours: true })
     }
 
+    /// The port that is bound, as the kernel has it.
+    #[must_use]
+    pub fn port(&self) -> Option<u16> {
+        self.tcp.local_addr().ok().map(|address| address.port())
+    }
+
     /// Sorts sockets that were handed over; `None`: there are none.
     ///
     /// # Errors

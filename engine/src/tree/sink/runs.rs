@@ -3,9 +3,10 @@
 //! For: parts of files without a journal, which have names that only their job knows, so that two jobs never write one part, with no lock
 //! for each; and taking those away that a killed job left.
 //! In and out: the destination's base; this job's tag; what to remove beside a name.
-//! Invariants: while a job makes parts, and after one that left a large one for the next run to go on with, a file named by its tag, locked, stands in a folder of its base, flushed before the first part, with
-//! the first components of the paths that it made them at; the file has that name only once it is locked, so that a tag whose file can be
-//! locked is a dead job's; its file goes only after a later job came past all of these paths and ended well.
+//! Invariants: while a job makes parts, and after one that left a large one for the next run to go on with, a file named by its tag stands in a folder
+//! of its base, flushed before the first part, with the first components of the paths that it made them at; a living job has it locked, and it has
+//! that name only once it is locked, so that a tag whose file can be locked is a dead job's; it goes only after a later job came past all of
+//! these paths and ended well.
 //! Absent on purpose: parts with a journal (`claims.rs`); file systems without locks, where nobody can tell a dead job from a living one.
 //!
 //! ```text

@@ -22,7 +22,7 @@ const MTU: u32 = 1500;
 pub(in crate::job::driver) struct Nics {
     /// `None`: they would not be the path's.
     from: Option<Vec<InterfaceCounts>>,
-    heads: Heads,
+    headers: Headers,
     /// What the peer said.
     pub(in crate::job::driver) theirs: Vec<NicCount>,
 }
@@ -37,12 +37,12 @@ pub struct Counted {
     /// Addresses of this end's interfaces, and of the peer's.
     pub offered: (Vec<Interface>, Vec<Interface>),
     /// Of the path's packets.
-    pub heads: Heads,
+    pub headers: Headers,
 }
 
 /// What packets of the job's path are made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Heads {
+pub struct Headers {
     /// Bytes of the longest IP packet.
     pub mtu: u32,
     /// Bytes of an IP header.
@@ -62,7 +62,7 @@ impl Nics {
         Nics {
             from: if is_counted { sys::host::interface_counts().ok() } else { None },
             theirs: Vec::new(),
-            heads: Heads { mtu, ip: if local.is_some_and(|local| local.is_ipv6()) { 40 } else { 20 } },
+            headers: Headers { mtu, ip: if local.is_some_and(|local| local.is_ipv6()) { 40 } else { 20 } },
         }
     }
 
@@ -76,7 +76,7 @@ impl Nics {
             own: self.since(),
             theirs: self.theirs.clone(),
             offered: offers.map(offered).unwrap_or_default(),
-            heads: self.heads,
+            headers: self.headers,
         }
     }
 
