@@ -79,6 +79,8 @@ pub enum Command {
     Cp(Box<CpArguments>),
     /// Make a folder equal to another: only what differs is sent, also within large files; --delete removes the rest
     Sync(Box<SyncArguments>),
+    /// List what is at a path, on this host, on a daemon or on a host that ssh reaches
+    Ls(Box<crate::lists::entries::ListArguments>),
     /// Run the daemon that other hosts copy to and from
     Serve(Box<ServeArguments>),
     /// Check a disk against a receipt, without the source

@@ -64,6 +64,7 @@ fn run() -> exit::Exit {
     match command {
         args::Command::Cp(arguments) => cp::run(arguments.with_tickets(), arguments.shown()),
         args::Command::Sync(arguments) => sync::run(*arguments),
+        args::Command::Ls(arguments) => lists::entries::run(&arguments),
         args::Command::Serve(arguments) => serve::run(&arguments),
         args::Command::Verify(arguments) => told(verify::run(&arguments)),
         args::Command::Key(command) => ended(key_command::run(command), "do what was asked with keys"),

@@ -1,6 +1,6 @@
 //! What was done, what is kept of it, and which tickets live: the real binary, a daemon and its client on one host.
 //!
-//! For: `longhaul job history`, `receipt list`, `ticket list` and `ticket revoke`, at both ends of real jobs.
+//! For: `longhaul ls`, `job history`, `receipt list`, `ticket list` and `ticket revoke`, at both ends of real jobs.
 //! Invariants: each host has a home of its own; no check passes without having read what a command printed.
 //! Absent on purpose: the files behind the lists (their modules' own tests), `key list` (identity.rs).
 
@@ -247,4 +247,52 @@ fn a_revoked_ticket_lets_nobody_in_and_what_runs_on_it_ends_at_once() {
     assert!(left.len() == 1 && left[0]["ticket"] == other["ticket"], "the other daemon's stays: {left:?}");
     let (code, _, err) = world.run("home-there", &["ticket", "revoke", text(used, "ticket")]);
     assert!(code == Some(5) && err.contains("longhaul ticket list"), "{code:?} {err}");
+}
+
+#[test]
+fn what_is_on_a_daemon_is_listed_in_order_whole_and_without_a_word_to_the_terminal() {
+    use std::os::unix::ffi::OsStrExt;
+    let world = World::new();
+    let there = world.at("there");
+    let hostile = std::ffi::OsStr::from_bytes(b"c\x1b[31m\xff\n");
+    std::fs::write(there.join(hostile), b"123").unwrap();
+    std::fs::write(there.join("b"), b"12345").unwrap();
+    std::fs::write(there.join("sub/in"), b"").unwrap();
+    std::fs::write(there.join(".longhaul-0123456789abcdef.part"), b"").unwrap();
+    std::os::unix::fs::symlink("/nowhere", there.join("a")).unwrap();
+    let (_daemon, url) = world.serve(&["--ticket"]);
+    let local = path(&there).to_owned();
+    // The same here and there.
+    for address in [&url, &local] {
+        let (code, out, err) = world.run("home-here", &["ls", address]);
+        assert_eq!((code, &*out), (Some(0), "a\nb\nc\\x1b[31m\\xff\\x0a\nsub/\n"), "{err}");
+        let (_, out, _) = world.run("home-here", &["ls", "-R", address]);
+        assert!(out.ends_with("sub/\nsub/in\n"), "{out}");
+        let (_, out, _) = world.run("home-here", &["ls", "-l", address]);
+        let lines: Vec<&str> = out.lines().collect();
+        assert!(lines[0].starts_with('l') && lines[0].ends_with(" a -> /nowhere") && lines.len() == 4, "{out}");
+        assert!(lines[1].starts_with("-rw") && lines[1].contains(" 5 20") && lines[3].starts_with('d'), "{out}");
+        let (code, out, _) = world.run("home-here", &["ls", "--json", address]);
+        let all: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!((code, text(&all[2], "path_hex")), (Some(0), "631b5b33316dff0a"), "{out}");
+        assert_eq!(
+            (&all[1]["bytes"], text(&all[0], "target"), text(&all[3], "kind")),
+            (&5.into(), "/nowhere", "folder")
+        );
+        let end = all.last().unwrap();
+        assert_eq!((text(end, "event"), &end["entries"], &end["failed"]), ("done", &4.into(), &0.into()));
+        let (_, out, _) = world.run("home-here", &["ls", "-U", address]);
+        assert_eq!(out.lines().count(), 4, "{out}");
+        let (code, _, err) = world.run("home-here", &["ls", &format!("{address}/absent")]);
+        assert!(code == Some(5) && err.contains("next: "), "{code:?} {err}");
+    }
+    let (code, out, _) = world.run("home-here", &["ls", &format!("{url}b")]);
+    assert!(code == Some(0) && out.ends_with("/b\n") && !out.contains(url.split('@').next().unwrap()), "{out}");
+    // No key, no home, no history: looking leaves nothing.
+    assert!(world.at("home-here").join("key").exists() && !world.at("home-here").join("history").exists());
+    let (code, out, err) = world.run("home-none", &["ls", &local]);
+    assert!(code == Some(0) && out.starts_with("a\n") && !world.at("home-none").exists(), "{err}");
+    let (_wo, url) = world.serve(&["--ticket", "--wo"]);
+    let (code, out, err) = world.run("home-here", &["ls", &url]);
+    assert!(code == Some(12) && out.is_empty() && err.contains("needs the right to read"), "{code:?} {err}");
 }

@@ -6,6 +6,21 @@ random_file "$SRC/file.bin" 300000
 mkdir -p "$DST/w" "$DST/k"
 PORT=7440
 serve b "$DST/w"
+# --- what is there, and nothing above it ---
+mkdir -p "$DST/w/listed/deep"
+random_file "$DST/w/listed/$(printf 'b\033[31m\377')" 5
+ln -s /etc "$DST/w/listed/a"
+cp_run_as ls "${URL}listed/"
+cp_ends 0 "ls of a folder of a daemon: exit code 0"
+is "$(grep -o '"path":"[^"]*"\|"path_hex":"[^"]*"' "$OUT" | cut -d'"' -f4 | tr '\n' ' ')" \
+    'a b\\x1b[31m\\xff 621b5b33316dff deep ' "ls: sorted, exact, and without a word to the terminal"
+for out in ../src x/../../src .. listed/a/passwd; do
+    cp_run_as ls "$URL$out"
+    cp_ends 12 "ls above the root, or through a link ('$out'), is refused"
+done
+cp_run_as ls "${URL}listed/absent"
+cp_ends 5 "ls of what is not there: exit code 5"
+rm -r "$DST/w/listed"
 secret=${URL#longhaul://}
 secret=${secret%%@*}
 # Other letters in its middle; the last one may hold only part of a byte.
@@ -36,6 +51,8 @@ cp "$SRC/file.bin" "$DST/w/"
 serve b "$DST/w" --wo
 cp_run "${URL}file.bin" "$DST/out.bin"
 cp_ends 12 "write-only root, fetched from: exit code 12"
+cp_run_as ls "$URL"
+cp_ends 12 "write-only root, listed: exit code 12"
 stop "$SERVE_PID"
 
 SERVE_COUNT=$((SERVE_COUNT + 1))

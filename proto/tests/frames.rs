@@ -444,6 +444,7 @@ fn chosen() -> impl Strategy<Value = Frame> {
             };
             Frame::NicCounts(all.into_iter().map(count).collect())
         }),
+        (user_path(), any::<bool>()).prop_map(|(path, recursive)| Frame::List { path, recursive }),
     ]
 }
 
@@ -482,7 +483,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bytes_never_panic(kind in 0u8..30, mut bytes in vec(any::<u8>(), 0..600)) {
+    fn arbitrary_bytes_never_panic(kind in 0u8..40, mut bytes in vec(any::<u8>(), 0..600)) {
         check_any(&bytes);
         bytes.insert(0, kind);
         check_any(&bytes);
@@ -517,6 +518,7 @@ proptest! {
             (Order::of_greeted(OrderWish::Job), &["Accept"]),
             (Order::of_greeted(OrderWish::Ticket), &["GiveTicket"]),
             (Order::of_greeted(OrderWish::Relay), &["Event", "Bye"]),
+            (Order::of_greeted(OrderWish::List), &["Names", "Entries", "Unseen", "ScanEnd"]),
         ];
         for (mut order, may) in answers {
             let text = format!("{name}: {order:?}");
@@ -524,7 +526,7 @@ proptest! {
         }
         let mut opening = Order::of_acceptor();
         opening.on_frame(&Frame::Hello { version_min: 1, version: 1, agent: String::new() }).unwrap();
-        let may = ["Ticket", "Pick", "Open", "Relay", "AskTicket", "Refuse"].contains(&name);
+        let may = ["Ticket", "Pick", "Open", "Relay", "AskTicket", "List", "Refuse"].contains(&name);
         prop_assert_eq!(opening.clone().on_frame(&frame).is_ok(), may, "{} in opening", name);
         opening.on_frame(&Frame::Pick(Vec::new())).unwrap();
         let may = match &frame {

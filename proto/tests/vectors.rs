@@ -219,6 +219,7 @@ fn frames() -> Vec<Frame> {
         Frame::Resources(Resources { cores: 4, load_percent: 150 }),
         Frame::Pace(RequestedSettings { rate_bps: 20_000_000, policy: Policy::Low, min_bps: 1_000_000 }),
         Frame::NicCounts(vec![NicCount { name: "eth0".into(), sent_bytes: 3 << 30, received_bytes: 5 << 20 }]),
+        Frame::List { path: (*b"runs/7 \xFF").into(), recursive: true },
     ]
 }
 
@@ -284,8 +285,8 @@ fn check(name: &str, bytes: &[u8]) {
 fn every_frame_has_its_bytes() {
     let frames = frames();
     let kinds: Vec<u8> = frames.iter().map(Frame::type_byte).collect();
-    assert_eq!(kinds, (1..=35).collect::<Vec<u8>>(), "one vector per frame kind");
-    assert_eq!(Frame::decode(&[36]), Err(Breach::FrameUnknown), "a new frame kind needs a vector");
+    assert_eq!(kinds, (1..=36).collect::<Vec<u8>>(), "one vector per frame kind");
+    assert_eq!(Frame::decode(&[37]), Err(Breach::FrameUnknown), "a new frame kind needs a vector");
     for frame in frames {
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);

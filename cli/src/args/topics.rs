@@ -29,6 +29,7 @@ Addresses
   longhaul://@host:port/path       the same; LONGHAUL_TICKET, --ticket-file or the terminal has the ticket
   …host:port,host:port/path        the same daemon at several addresses; the first to answer is used
 A daemon's path begins at the folder that it serves (`serve --root`).
+`longhaul ls ADDRESS` shows what is there.
 
 Destinations
   A `/` at its end (also `.`, `..`, or several sources) makes it a folder that takes

@@ -1,10 +1,12 @@
-//! Lists of what was done here, who is trusted, and what has been given out.
+//! Lists of what is at a path, what was done here, who is trusted, and what has been given out.
 //!
-//! For: `longhaul key list`, `ticket list`, `receipt list` and `job history`.
-//! In and out: what `node` reads of LONGHAUL_HOME, or what running daemons answer → a table for people, or one JSON array for programs.
+//! For: `longhaul ls`, `key list`, `ticket list`, `receipt list` and `job history`.
+//! In and out: what `node` finds, reads of LONGHAUL_HOME, or what running daemons answer → a table for people, or one JSON array for programs
+//! (`ls`, which has no bound: one object to a line).
 //! Invariants: a list changes nothing; what came from outside is printed without control characters; no secret is on any list.
 //! Absent on purpose: reading and writing the files (`node`).
 
+pub mod entries; // what is at a path
 pub mod history; // jobs that ended
 pub mod keys; // keys, and what their owners may do
 pub mod receipts; // receipts that are kept

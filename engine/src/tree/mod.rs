@@ -6,6 +6,7 @@
 //! Absent on purpose: the loop (worker), order of work (machine), moving bytes (linux).
 
 pub mod scan; // walking a source: filter, include list, order, overlap
+pub mod list; // looking at one folder, for `ls`
 pub mod source; // names at the source
 pub mod sink; // names at the destination
 pub mod source_tree; // what others need from a source

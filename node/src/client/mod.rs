@@ -8,9 +8,9 @@
 pub mod bootstrap; // what one login does at a host that ssh reaches: the program found or brought, and started
 pub mod choice; // which entries are taken, compiled
 pub mod ssh; // hosts that ssh reaches: the far side started, brought there if missing
-mod ssh_failure; // why one is not reached
 pub mod layout; // how the volumes of a destination are used
 pub mod relay_limits; // what a daemon gives a job that it makes for a client
+pub mod list; // what stands at an address
 pub mod local; // both ends in this process
 pub mod outcome; // outcome → end report
 pub mod patterns; // which paths a pattern stands for

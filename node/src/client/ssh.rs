@@ -7,6 +7,7 @@
 //! Absent on purpose: our own ssh; what is said to the other host's shell (bootstrap.rs); ssh's own command lines (ssh/command.rs); direct or through a tunnel (ssh/path.rs).
 
 mod command; // ssh's command lines for one host
+mod failure; // why one is not reached
 mod path; // directly there, or through ssh
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,7 +19,6 @@ use std::time::{Duration, Instant};
 use crate::address::Address;
 use crate::client::Copy;
 use crate::client::bootstrap::{self, FAR_PLACE, Packing, Said};
-use crate::client::ssh_failure;
 use crate::event::Events;
 use crate::identity::ticket::Ticket;
 use command::Ssh;
@@ -237,7 +237,7 @@ impl SshHosts {
                 ))),
             Said::Nothing => {
                 let (status, said) = login.over().map_err(|error| Exit::Connect.fail(what(), error))?;
-                Err(ssh_failure::ended(&ssh.target, status, &said))
+                Err(failure::ended(&ssh.target, status, &said))
             }
         }
     }

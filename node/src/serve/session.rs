@@ -35,6 +35,7 @@ use crate::identity::keys::fingerprint;
 use crate::identity::ticket::{Grant, PROOF_LABEL};
 use crate::identity::{PublicKey, Rights};
 use crate::job::driver::{self, Job, Sync, Way};
+use crate::job::endpoint::listing::Untold;
 use crate::job::endpoint::{self, Called};
 use crate::job::greeting::{agent, hear, say};
 use crate::job::keys::{JobSecret, job_of};
@@ -227,6 +228,7 @@ fn serve(
         Frame::AskTicket { key, targets, compare, prune } => {
             relay::give_ticket(daemon, &mut link, guest, Wanted { key, targets, compare, prune })
         }
+        Frame::List { path, recursive } => list(daemon, &mut link, guest, (&path, recursive), peer),
         Frame::Relay { sources, target, volumes, request } => {
             let task = Task { sources, target, volumes, request };
             relay::relay(daemon, &mut link, guest, &task, picks)
@@ -235,6 +237,39 @@ fn serve(
     };
     if let Err(no) = result {
         turn_away(daemon, &mut link, peer, &no);
+    }
+    Ok(())
+}
+
+/// What stands at a path, for who may read here. It is no job: a ticket for one job still is good for that, and no rate holds it back.
+fn list(
+    daemon: &Daemon,
+    link: &mut Link,
+    guest: &Guest,
+    (path, recursive): (&[u8], bool),
+    peer: &str,
+) -> Result<(), No> {
+    if !guest.rights.access.may_read() {
+        return Err(no(Refusal::WriteOnly, "this key or ticket may only write here: listing needs the right to read"));
+    }
+    let path_base = path_base(daemon, &guest.rights)?;
+    let listing = endpoint::listing::listing(&path_base, path, recursive).map_err(|failure| told(&failure))?;
+    daemon.log(1, &format!("{peer}: lists {}", crate::report::show_path(path)));
+    let (patience, is_stdio) =
+        daemon.settings.read().map_or((PATIENCE, false), |settings| (settings.idle_timeout, settings.stdio));
+    match endpoint::listing::tell(link, listing, &guest.cancel, patience) {
+        Ok(()) => {
+            link.close();
+            let _ = link.flush_blocking(PATIENCE);
+        }
+        Err(Untold::Link(error)) => daemon.log(1, &format!("{peer}: the listing was not taken: {error}")),
+        Err(Untold::Cancelled) => {
+            let (refusal, why) = guest.cancel.requested().unwrap_or((Refusal::Cancelled, ""));
+            return Err(no(refusal, why));
+        }
+    }
+    if is_stdio {
+        daemon.stop.signal();
     }
     Ok(())
 }

@@ -827,3 +827,98 @@ fn a_relayed_job_is_in_the_history_of_both_daemons_without_its_ticket() {
     assert_eq!((relay.peer, served.peer), (key(&to), key(&from)));
     assert!(relay.receipt.is_some_and(|path| std::path::Path::new(&path).exists()));
 }
+
+/// The answer to a listing: paths, or the code of a refusal.
+fn listed(link: &mut Link, path: &str, recursive: bool) -> Result<Vec<String>, u16> {
+    greeting::say(link, &Frame::List { path: path.as_bytes().into(), recursive });
+    let (mut paths, mut coming) = (Vec::new(), proto::wire::listing::Listing::new(recursive));
+    loop {
+        let frame = Frame::decode(&link.call(SOON).expect("an answer")).expect("a frame");
+        match &frame {
+            Frame::Hello { .. } => continue,
+            Frame::Refuse { code, .. } => return Err(*code),
+            Frame::Entries(all) => {
+                paths.extend(all.iter().map(|it| String::from_utf8_lossy(&it.path).into_owned()));
+            }
+            _ => {}
+        }
+        if coming.on_frame(&frame).expect("a good listing") {
+            paths.sort();
+            return Ok(paths);
+        }
+    }
+}
+
+#[test]
+fn who_may_read_lists_what_is_below_the_root_and_nobody_else_lists_anything() {
+    let (host, alice) = (host(&[]), user());
+    let root = host.folder.join("root");
+    std::fs::create_dir_all(root.join("sub/deep")).unwrap();
+    host.put("sub/a", 10);
+    host.put("sub/.longhaul-0123456789abcdef.part", 10);
+    std::os::unix::fs::symlink("/etc", root.join("out")).unwrap();
+    let with = |access| host.ticket(Uses::Many, Rights { access, ..Rights::default() });
+    let [own, wo] = [Access::ReadOnly, Access::WriteOnly].map(with);
+    let ask = |path: &str, recursive| listed(&mut alice.meet(&host, Some(&own)), path, recursive);
+    assert_eq!(ask("", false).unwrap(), ["", "out", "sub"]);
+    assert_eq!(ask("/", true).unwrap(), ["", "out", "sub", "sub/a", "sub/deep"]);
+    assert_eq!(ask("sub/", false).unwrap(), ["", "a", "deep"]);
+    assert_eq!(ask("sub/a", false).unwrap(), [""]);
+    assert_eq!(ask("out", true).unwrap(), [""], "a link is listed, not followed");
+    for (path, refusal) in [
+        ("..", Refusal::OutsideRoot),
+        ("sub/../../home", Refusal::OutsideRoot),
+        ("out/passwd", Refusal::OutsideRoot),
+        ("out/.", Refusal::OutsideRoot),
+        ("absent", Refusal::NoSuchPath),
+    ] {
+        assert_eq!(ask(path, true), Err(refusal.code()), "{path}");
+    }
+    let mut link = alice.meet(&host, Some(&wo));
+    assert_eq!(listed(&mut link, "", false), Err(Refusal::WriteOnly.code()));
+    let mut link = alice.meet(&host, None);
+    assert_eq!(listed(&mut link, "", false), Err(Refusal::NotAuthorized.code()), "a key that nobody knows");
+    let both = host.ticket(Uses::Many, Rights::default());
+    let delegated = alice.delegate(&host, &both, alice.identity.public(), "b");
+    let mut link = alice.meet(&host, Some(&delegated));
+    assert_eq!(listed(&mut link, "", false), Err(Refusal::NotAuthorized.code()), "a ticket for one push");
+    // To look is no job: the one of a ticket for one is still to come.
+    let once = host.ticket(Uses::Once, Rights::default());
+    for _ in 0..2 {
+        assert!(listed(&mut alice.meet(&host, Some(&once)), "", false).is_ok());
+        until("it is over", || host.served() == 0);
+    }
+    assert_eq!(answer_to_open(&mut alice.meet(&host, Some(&once)), Direction::Pull, "sub/a"), 0);
+}
+
+#[test]
+fn a_listing_that_nobody_reads_holds_a_little_memory_and_is_given_up_or_ended() {
+    let (host, alice) = (host(&[]), user());
+    for at in 0..30_000 {
+        std::fs::File::create(host.folder.join("root").join(format!("{at:05}-{}", "n".repeat(200)))).unwrap();
+    }
+    let begun = |ticket: &Ticket| {
+        let mut link = alice.meet(&host, Some(ticket));
+        greeting::say(&mut link, &Frame::List { path: Box::default(), recursive: true });
+        link.flush_blocking(SOON).unwrap();
+        until("it is listed", || host.served() == 1);
+        link
+    };
+    let own = host.ticket(Uses::Many, Rights::default());
+    // It is ended while it waits for who does not read: 7 MB fit into no socket's buffers here.
+    let link = begun(&own);
+    std::thread::sleep(Duration::from_millis(600));
+    assert_eq!(host.served(), 1, "it waits");
+    let number = host.daemon.tickets.list(Instant::now())[0].number;
+    host.daemon.live.revoke(&host.daemon.tickets.revoke(number));
+    until("its ticket is revoked", || host.served() == 0);
+    drop(link);
+    // And given up after the time that the daemon has for the idle.
+    host.daemon.settings.write().unwrap().idle_timeout = Duration::from_secs(1);
+    let own = host.ticket(Uses::Many, Rights::default());
+    let (link, since) = (begun(&own), Instant::now());
+    until("it is given up", || host.served() == 0);
+    assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
+    drop(link);
+    assert_eq!(listed(&mut alice.meet(&host, Some(&own)), "", false).unwrap().len(), 30_001, "who reads has it all");
+}

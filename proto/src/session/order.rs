@@ -10,8 +10,9 @@
 //! from: greeting    Hello                                  → to: opening (acceptor), answered (initiator)
 //! from: opening     Ticket once, then Pick*, then one of:
 //!                   Open                                   → to: opened; `moving` begins with the plan
-//!                   Relay, AskTicket (not after Pick)      → to: over
-//! from: answered    Accept, Event*, GiveTicket, by the wish → to: opened, relaying, over
+//!                   Relay; AskTicket, List (not after Pick) → to: over
+//! from: answered    by the wish: Accept; Event*; GiveTicket → to: opened, relaying, over
+//!                   List: Names*, Entries*, Unseen*, then ScanEnd → to: over
 //! from: relaying    Event*, Bye                            → to: over
 //! from: moving      what this end's role hears; Sign       → to: signing
 //! from: signing     the same, and Bye                      → to: over
@@ -30,6 +31,8 @@ pub enum Wish {
     Relay,
     /// A ticket for a third one: `AskTicket`.
     Ticket,
+    /// What stands at a path: `List`.
+    List,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,14 +125,17 @@ fn before_data(state: State, frame: &Frame) -> Option<State> {
             Some(State::Opening { ticket: true, picks: false })
         }
         (State::Opening { ticket, .. }, Frame::Pick(_)) => Some(State::Opening { ticket, picks: true }),
-        (State::Opening { picks: false, .. }, Frame::AskTicket { .. }) => Some(State::Over),
+        (State::Opening { picks: false, .. }, Frame::AskTicket { .. } | Frame::List { .. }) => Some(State::Over),
         (State::Opening { picks, .. }, Frame::Open(open)) if !picks || open.direction == Direction::Pull => {
             Some(State::Over)
         }
         (State::Opening { .. }, Frame::Relay { .. })
         | (State::Answered(Wish::Job), Frame::Accept { .. })
         | (State::Answered(Wish::Ticket), Frame::GiveTicket { .. })
+        | (State::Answered(Wish::List), Frame::ScanEnd { .. })
         | (State::Answered(Wish::Relay) | State::Relaying, Frame::Bye) => Some(State::Over),
+        // More of it may come; it stays the answer to the same wish.
+        (State::Answered(Wish::List), Frame::Names(_) | Frame::Entries(_) | Frame::Unseen(_)) => Some(state),
         (State::Answered(Wish::Relay) | State::Relaying, Frame::Event { .. }) => Some(State::Relaying),
         _ => None,
     }
@@ -204,6 +210,10 @@ mod tests {
         Frame::AskTicket { key: [0; 32], targets: vec![], compare: Default::default(), prune: None }
     }
 
+    fn list() -> Frame {
+        Frame::List { path: Box::default(), recursive: false }
+    }
+
     fn give_ticket() -> Frame {
         Frame::GiveTicket { secret: [0; 16], key: [0; 32], addresses: vec![] }
     }
@@ -236,6 +246,8 @@ mod tests {
         assert_eq!(accepts(&[hello(), Frame::Pick(vec![]), Frame::Pick(vec![]), relay()]), None);
         assert_eq!(accepts(&[hello(), ask_ticket()]), None);
         assert_eq!(accepts(&[hello(), Frame::Pick(vec![]), ask_ticket()]), Some(2), "a ticket picks nothing");
+        assert_eq!(accepts(&[hello(), ticket(), list()]), None);
+        assert_eq!(accepts(&[hello(), Frame::Pick(vec![]), list()]), Some(2), "a listing picks nothing");
         assert_eq!(accepts(&[hello(), relay(), relay()]), Some(2), "one wish");
         assert_eq!(accepts(&[hello(), Frame::Acks(vec![])]), Some(1), "no data before a plan");
     }
@@ -243,7 +255,7 @@ mod tests {
     #[test]
     fn an_initiator_hears_the_answer_to_its_own_wish() {
         let hears = |wish, frames: &[Frame]| refused(Order::of_initiator(wish), frames);
-        for wish in [Wish::Job, Wish::Relay, Wish::Ticket] {
+        for wish in [Wish::Job, Wish::Relay, Wish::Ticket, Wish::List] {
             assert_eq!(hears(wish, &[event()]), Some(0));
             let refuse = Frame::Refuse { code: 1, detail: String::new() };
             assert_eq!(hears(wish, &[refuse.clone(), hello(), refuse]), None);
@@ -252,6 +264,11 @@ mod tests {
         assert_eq!(hears(Wish::Job, &[hello(), give_ticket()]), Some(1));
         assert_eq!(hears(Wish::Relay, &[hello(), event(), event(), Frame::Bye, event()]), Some(4));
         assert_eq!(refused(Order::of_greeted(Wish::Relay), &[Frame::Bye]), None);
+        let listed =
+            [Frame::Names(vec![]), Frame::Entries(vec![]), Frame::Unseen(vec![]), Frame::Entries(vec![]), scan_end()];
+        assert_eq!(hears(Wish::List, &[&[hello()], &listed[..]].concat()), None);
+        assert_eq!(hears(Wish::List, &[hello(), scan_end(), Frame::Entries(vec![])]), Some(2), "it is over");
+        assert_eq!(hears(Wish::Job, &[hello(), Frame::Entries(vec![])]), Some(1), "nobody asked for a listing");
     }
 
     #[test]

@@ -228,6 +228,9 @@ pub enum Frame {
     /// 35: Either, once, before it signs: what its interfaces counted since the job began (`INTERFACES_MAX` at most). For people and for a check of
     /// rates; nothing is decided by it.
     NicCounts(Vec<NicCount>),
+    /// 36: Client → daemon, in place of a job: what stands at this path? Answered with `Names`, `Entries`, `Unseen` and `ScanEnd`. `recursive`: what
+    /// stands in the folders below it, too.
+    List { path: Box<[u8]>, recursive: bool },
 }
 
 /// Of files of at most so many bytes holes are not told: they go in packs, zeros and all, and become holes again when they are written.

@@ -84,6 +84,7 @@ impl Frame {
             Frame::Resources(_) => 33,
             Frame::Pace(_) => 34,
             Frame::NicCounts(_) => 35,
+            Frame::List { .. } => 36,
         }
     }
 
@@ -126,6 +127,7 @@ impl Frame {
             Frame::Resources(_) => "Resources",
             Frame::Pace(_) => "Pace",
             Frame::NicCounts(_) => "NicCounts",
+            Frame::List { .. } => "List",
         }
     }
 
@@ -257,6 +259,10 @@ impl Frame {
             Frame::Resources(Resources { cores, load_percent }) => put!(out, cores, load_percent),
             Frame::NicCounts(counts) => {
                 put_list(out, &counts[..counts.len().min(INTERFACES_MAX)], |out, count| count.encode(out));
+            }
+            Frame::List { path, recursive } => {
+                put_bytes(out, path);
+                out.push(u8::from(*recursive));
             }
             Frame::Pace(RequestedSettings { rate_bps, policy, min_bps }) => {
                 put!(out, rate_bps);

@@ -40,9 +40,9 @@ use crate::tree::source::Root;
 use crate::tree::{Sources, beside_of, is_ours, meta};
 
 /// Entries per batch, at most.
-const BATCH_ENTRIES: usize = 512;
+pub(super) const BATCH_ENTRIES: usize = 512;
 /// Bytes of names per batch, at most: well below a control frame.
-const BATCH_NAME_BYTES: usize = 96 << 10;
+pub(super) const BATCH_NAME_BYTES: usize = 96 << 10;
 
 /// What a batch brings.
 #[derive(Debug, Default)]
@@ -418,28 +418,33 @@ impl Scan {
 
     /// What it is; `None`: the user does not want it.
     fn kind(&self, dir: &Dir, name: &[u8], stat: &Stat) -> io::Result<Option<EntryKind>> {
-        let kind = match stat.kind {
-            Kind::File => return Ok(Some(EntryKind::File { bytes: stat.bytes })),
-            Kind::Link => return Ok(Some(EntryKind::Link { target: dir.read_link(name)?.into_boxed_slice() })),
-            Kind::Folder => return Ok(Some(EntryKind::Folder)),
-            Kind::Fifo => NodeKind::Fifo,
-            Kind::Socket => NodeKind::Socket,
-            Kind::Char => NodeKind::Char,
-            Kind::Block => NodeKind::Block,
-            Kind::Other => return Err(io::Error::new(io::ErrorKind::Unsupported, "of a kind that is not known")),
-        };
-        if !self.wanted.has(kind.aspect()) {
-            return Ok(None);
-        }
-        let is_device = kind.aspect() == Aspects::DEVICES;
-        let (major, minor) = if is_device { (stat.major, stat.minor) } else { (0, 0) };
-        Ok(Some(EntryKind::Node { kind, major, minor }))
+        Ok(match kind_of(dir, name, stat)? {
+            EntryKind::Node { kind, .. } if !self.wanted.has(kind.aspect()) => None,
+            kind => Some(kind),
+        })
     }
 
     fn entry(&self, path: &[u8], kind: EntryKind, stat: &Stat, meta: Meta) -> Entry {
         let mode = meta::mode(stat, self.wanted);
         Entry { id: 0, path: path.into(), kind, mode, mtime_s: stat.mtime_s, mtime_ns: stat.mtime_ns, meta }
     }
+}
+
+/// What stands there, in the words of entries.
+pub(super) fn kind_of(dir: &Dir, name: &[u8], stat: &Stat) -> io::Result<EntryKind> {
+    let kind = match stat.kind {
+        Kind::File => return Ok(EntryKind::File { bytes: stat.bytes }),
+        Kind::Link => return Ok(EntryKind::Link { target: dir.read_link(name)?.into_boxed_slice() }),
+        Kind::Folder => return Ok(EntryKind::Folder),
+        Kind::Fifo => NodeKind::Fifo,
+        Kind::Socket => NodeKind::Socket,
+        Kind::Char => NodeKind::Char,
+        Kind::Block => NodeKind::Block,
+        Kind::Other => return Err(io::Error::new(io::ErrorKind::Unsupported, "of a kind that is not known")),
+    };
+    let is_device = kind.aspect() == Aspects::DEVICES;
+    let (major, minor) = if is_device { (stat.major, stat.minor) } else { (0, 0) };
+    Ok(EntryKind::Node { kind, major, minor })
 }
 
 /// What the map of this volume's piece of the file says of it; `None`: it has none.

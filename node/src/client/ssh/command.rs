@@ -12,7 +12,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::client::{Copy, bootstrap, ssh_failure};
+use super::failure;
+use crate::client::{Copy, bootstrap};
 use crate::identity::ticket::TICKET_VARIABLE;
 use text::exit::{Exit, Failure};
 
@@ -52,7 +53,7 @@ impl Ssh {
         let host = target.rsplit('@').next().unwrap_or(&target).to_owned();
         let mut ssh = Ssh { words, target, host, socket: None };
         let said = ssh.command().arg("-G").arg(&ssh.target).stdin(Stdio::null()).output();
-        let said = said.map_err(|error| ssh_failure::not_started(&ssh.target, &ssh.words[0], &error))?;
+        let said = said.map_err(|error| failure::not_started(&ssh.target, &ssh.words[0], &error))?;
         let said = String::from_utf8_lossy(&said.stdout);
         let value = |name: &str| said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         if let Some(host) = value("hostname") {
@@ -99,7 +100,7 @@ impl Ssh {
         }
         command.arg(&self.target).arg(bootstrap::script());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.spawn().map_err(|error| ssh_failure::not_started(&self.target, &self.words[0], &error))
+        command.spawn().map_err(|error| failure::not_started(&self.target, &self.words[0], &error))
     }
 }
 

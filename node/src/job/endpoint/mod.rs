@@ -5,6 +5,7 @@
 //! Invariants: one volume of a set that is striped by chunk is neither a source nor a destination by itself.
 //! Absent on purpose: rights (serve::session), reading and writing.
 
+pub mod listing; // what stands at one path
 mod path_base; // where paths begin, and what one of them means there
 pub mod volumes; // which disks belong together
 

@@ -275,7 +275,7 @@ pub(super) fn one_target(path_base: &PathBase, path: &[u8], into_folder: bool, d
 }
 
 /// What ELOOP means: below a daemon's root any link in a path, elsewhere links that lead in a circle.
-fn through_links(path_base: &PathBase, what: &str, error: &io::Error) -> Option<Failure> {
+pub(super) fn through_links(path_base: &PathBase, what: &str, error: &io::Error) -> Option<Failure> {
     if error.raw_os_error() != Some(rustix::io::Errno::LOOP.raw_os_error()) {
         return None;
     }
