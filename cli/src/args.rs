@@ -109,6 +109,9 @@ pub enum Command {
     #[cfg(feature = "lab")]
     #[command(subcommand)]
     Lab(lab::LabCommand),
+    /// Answer a daemon of this host that asks for names of users and groups
+    #[command(hide = true)]
+    Names,
     /// Write the manual pages, the shell completions or the reference of the book into a folder
     #[command(hide = true)]
     Generate(GenerateArguments),

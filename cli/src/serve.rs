@@ -17,6 +17,7 @@ use crate::config;
 use crate::job_command;
 use node::identity::Home;
 use node::identity::ticket::Uses;
+use node::job::endpoint::names::{Names, resolver};
 use node::link::failure_of;
 use node::serve::handed::Handed;
 use node::serve::settings::Settings;
@@ -53,6 +54,9 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
     let home = home.map_err(|error| failure_of("find LONGHAUL_HOME", &error.into()))?;
     let bound = Bound::bind_or_take(settings.clone(), &home, &own, handed)?.on_mistake(on_mistake);
     let bound = with_pulse(bound, &manager);
+    // A confined process starts no program: what asks for names is started before.
+    let names = if settings.stdio { Names::of_this_host() } else { Names::of_confined("/proc/self/exe".as_ref()) };
+    names.install();
     let walls = confine(&settings, &home)?;
     let server = bound.start(log(settings.stdio))?;
     if let Some(walls) = walls {
@@ -75,6 +79,15 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
         served
     })?;
     Ok(Exit::Whole)
+}
+
+/// Runs `longhaul names`: the child that asks `getent` for a confined daemon. It and what it starts only read.
+#[must_use]
+pub fn answer_names() -> Exit {
+    let _ = sys::confine::read_only();
+    // An end of either pipe is the end of the daemon.
+    let _ = resolver::serve(std::io::stdin().lock(), std::io::stdout().lock());
+    Exit::Whole
 }
 
 /// On standard error. What comes through ssh stands on the client's screen: it says who speaks.

@@ -445,6 +445,7 @@ fn chosen() -> impl Strategy<Value = Frame> {
             Frame::NicCounts(all.into_iter().map(count).collect())
         }),
         (user_path(), any::<bool>()).prop_map(|(path, recursive)| Frame::List { path, recursive }),
+        any::<(u32, bool)>().prop_map(|(count, is_silent)| Frame::Unnamed(Unnamed { count, is_silent })),
     ]
 }
 
@@ -503,7 +504,7 @@ proptest! {
         // docs/protocol.md, section 6: what may come to a receiver, to a sender, to either; at the end; and to nobody while data moves.
         let receiver = ["Names", "Entries", "Unseen", "ScanEnd", "FileEnd", "Differ", "Holes", "RailDown"];
         let sender = ["Wants", "Have", "Acks", "Nack", "Unkept", "Committed", "RailClosed", "Pruned", "Rate"];
-        let either = ["Faults", "Pulse", "Resources", "Pace", "NicCounts", "Refuse", "Sign"];
+        let either = ["Faults", "Pulse", "Resources", "Pace", "NicCounts", "Unnamed", "Refuse", "Sign"];
         for (sends, own) in [(false, &receiver[..]), (true, &sender[..])] {
             let may = own.contains(&name) || either.contains(&name);
             prop_assert_eq!(Order::of_job(sends).on_frame(&frame).is_ok(), may, "{}, sends: {}", name, sends);

@@ -205,10 +205,7 @@ fn frames() -> Vec<Frame> {
         Frame::Have { entry: 42, first: 5, digests: vec![[0xD5; 32], NO_DIGEST] },
         Frame::Differ { entry: 42, ranges: vec![ChunkRange { first: 6, end: 9 }] },
         Frame::Pruned { removed: 2, left: 1, paths: vec![(*b"old/run 3").into()] },
-        Frame::Names(vec![
-            IdName { is_group: false, id: 1000, name: (*b"ann").into() },
-            IdName { is_group: true, id: 100, name: (*b"lab").into() },
-        ]),
+        Frame::Names([(false, 1000, "ann"), (true, 100, "lab")].map(id_name).into()),
         Frame::Unkept(vec![(45, Aspects::OWNER.with(Aspects::SETID))]),
         Frame::Pick(vec![(*b"run 7/a").into(), (*b"run 7/b\xFF").into()]),
         Frame::Unseen(vec![(EntryFault { entry: u64::MAX, ..fault }, (*b"run 7/secret").into())]),
@@ -220,7 +217,12 @@ fn frames() -> Vec<Frame> {
         Frame::Pace(RequestedSettings { rate_bps: 20_000_000, policy: Policy::Low, min_bps: 1_000_000 }),
         Frame::NicCounts(vec![NicCount { name: "eth0".into(), sent_bytes: 3 << 30, received_bytes: 5 << 20 }]),
         Frame::List { path: (*b"runs/7 \xFF").into(), recursive: true },
+        Frame::Unnamed(Unnamed { count: 3, is_silent: true }),
     ]
+}
+
+fn id_name((is_group, id, name): (bool, u32, &str)) -> IdName {
+    IdName { is_group, id, name: name.as_bytes().into() }
 }
 
 /// Each field with another value than the default.
@@ -285,8 +287,8 @@ fn check(name: &str, bytes: &[u8]) {
 fn every_frame_has_its_bytes() {
     let frames = frames();
     let kinds: Vec<u8> = frames.iter().map(Frame::type_byte).collect();
-    assert_eq!(kinds, (1..=36).collect::<Vec<u8>>(), "one vector per frame kind");
-    assert_eq!(Frame::decode(&[37]), Err(Breach::FrameUnknown), "a new frame kind needs a vector");
+    assert_eq!(kinds, (1..=37).collect::<Vec<u8>>(), "one vector per frame kind");
+    assert_eq!(Frame::decode(&[38]), Err(Breach::FrameUnknown), "a new frame kind needs a vector");
     for frame in frames {
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);

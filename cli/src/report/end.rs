@@ -38,6 +38,7 @@ pub fn text(done: &Done) -> String {
         let _ = writeln!(text, "  {sentence}");
     }
     unkept(&mut text, done);
+    owners(done).iter().for_each(|part| _ = writeln!(text, "  owners      {part}"));
     faults(&mut text, done);
     receipt(&mut text, done);
     next(&mut text, done);
@@ -105,6 +106,33 @@ fn besides(done: &Done) -> Vec<String> {
     if !done.unkept.is_empty() {
         let kinds = done.unkept.iter().map(|(what, count)| format!("{} × {}", show_count(*count), clean(what)));
         parts.push(format!("not kept: {} (-v names them)", kinds.collect::<Vec<_>>().join(", ")));
+    }
+    parts.extend(owners(done));
+    parts
+}
+
+/// Owners that went by number, where their numbers stand at the destination.
+fn owners(done: &Done) -> Vec<String> {
+    let mut parts = Vec::new();
+    if done.unkept.iter().any(|(what, _)| what == "owner" || what == "group") {
+        return parts;
+    }
+    let of = |count: u32| match count {
+        1 => ("1 owner".to_owned(), "its number is kept"),
+        count => (format!("{} owners", show_count(count.into())), "their numbers are kept"),
+    };
+    if done.unnamed.unknown > 0 {
+        let (owners, kept) = of(done.unnamed.unknown);
+        let names = if done.unnamed.unknown == 1 { "a name that is" } else { "names that are" };
+        parts.push(format!("{owners} by {names} unknown at the destination: {kept}"));
+    }
+    let is_between_hosts = done.direction != "local";
+    if done.unnamed.nameless > 0 && is_between_hosts {
+        let (owners, kept) = of(done.unnamed.nameless);
+        parts.push(format!("{owners} without a name at the source: {kept}"));
+    }
+    if done.unnamed.is_silent && !parts.is_empty() {
+        parts.push("a name service did not answer in time".to_owned());
     }
     parts
 }

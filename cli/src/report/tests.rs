@@ -109,6 +109,7 @@ fn report() -> EndReport {
         nodes: 0,
         hard_links: 0,
         unkept: Default::default(),
+        unnamed: Default::default(),
         kept_files: 0,
         kept_bytes: 0,
         equal_files: 0,
@@ -823,4 +824,25 @@ fn the_programs_way_to_another_host_is_one_line_of_a_terminal_and_nothing_elsewh
         events.bringing(6_000_000, 6_000_000);
         assert_eq!((out.text().as_str(), err.text().as_str()), ("", shown));
     }
+}
+
+#[test]
+fn owners_that_went_by_number_are_said_where_their_numbers_stand_and_are_in_json_always() {
+    let mut report = self::report();
+    report.unnamed = OwnersByNumber { unknown: 3, nameless: 1, is_silent: true };
+    let done = json::Done::of(&report);
+    let text = end::brief(&done);
+    assert!(text.contains("3 owners by names that are unknown at the destination: their numbers are kept"), "{text}");
+    assert!(text.contains("1 owner without a name at the source: its number is kept"), "{text}");
+    assert!(text.contains("a name service did not answer in time") && text.lines().count() <= 4, "{text}");
+    assert!(end::text(&done).contains("3 owners by names that are unknown"), "the whole report has it, too");
+    let line = serde_json::to_string(&done).expect("a line");
+    assert!(line.contains(r#""owners_unknown":3,"owners_nameless":1,"name_service_silent":true"#), "{line}");
+    // Where no owner could be set no number stands, and that is said already.
+    report.unkept.add(proto::manifest::Aspects::OWNER, b"f");
+    assert!(!end::brief(&json::Done::of(&report)).contains("owners by names"));
+    // Within one host a number means the same with and without a name.
+    let mut local = self::report();
+    (local.direction, local.unnamed) = (None, OwnersByNumber { unknown: 0, nameless: 5, is_silent: false });
+    assert!(!end::brief(&json::Done::of(&local)).contains("without a name"));
 }

@@ -16,7 +16,7 @@ pub mod unpreserved; // what could not be kept, by name and count
 use proto::error::Breach;
 use proto::manifest::{Entry, EntryKind};
 use proto::receipt;
-use proto::wire::control::{Digest, Durability, EntryFault, FaultKind, Frame};
+use proto::wire::control::{Digest, Durability, EntryFault, FaultKind, Frame, Unnamed};
 use std::string::String;
 
 use crate::job::{Cmd, EntryError, Terms};
@@ -157,6 +157,10 @@ pub struct Record {
     pub lines: Vec<u8>,
     /// What of entries could not be kept.
     pub unkept: unpreserved::Unpreserved,
+    /// Owners of which this end knew no name, or no number.
+    pub unnamed: Unnamed,
+    /// And the other end, as far as it said so.
+    pub unnamed_there: Unnamed,
     /// Nothing is moved or made: only counted.
     pub dry: bool,
     /// Some of the paths removed or left, at most `PRUNED_PATHS_MAX`.
@@ -172,6 +176,8 @@ impl Record {
             faults: Vec::new(),
             lines: Vec::new(),
             unkept: unpreserved::Unpreserved::default(),
+            unnamed: Unnamed::default(),
+            unnamed_there: Unnamed::default(),
             dry: false,
             extras: Vec::new(),
         }

@@ -78,6 +78,7 @@ impl Listing {
             }
             bytes += batch.entries.last().map_or(0, Entry::window_bytes);
         }
+        self.told.ask(&mut batch.names);
         self.totals.faults += batch.faults.len() as u64;
         (!batch.entries.is_empty() || !batch.faults.is_empty()).then_some(batch)
     }

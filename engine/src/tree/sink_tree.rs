@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use proto::manifest::{Aspects, Entry, EntryId};
 use proto::striped::Whole;
-use proto::wire::control::{Durability, IdName};
+use proto::wire::control::{Durability, IdName, Unnamed};
 
 use crate::tree::source_tree::Holes;
 
@@ -247,6 +247,8 @@ pub trait PartClaims: Send + Sync {
 pub trait Owners: Send + Sync {
     /// Users and groups of the source by name.
     fn learn(&self, names: &[IdName]);
+    /// Names that were learnt and mean nobody here, where owners may be set.
+    fn unnamed(&self) -> Unnamed;
     /// Puts this end's numbers of users and groups into an entry.
     fn localize(&self, entry: &mut Entry);
     /// Metadata of entries that was not preserved, since this was last asked.

@@ -24,6 +24,7 @@ use crate::address::Address;
 use crate::event::{Events, Watch};
 use crate::job::endpoint::PathBase;
 use crate::job::endpoint::listing::{listing, unseen};
+use crate::job::endpoint::names::Names as Service;
 use crate::job::greeting::{self, GREET};
 use crate::report::history::JobRecord;
 use crate::request::JobRequest;
@@ -156,6 +157,7 @@ impl Node {
 /// # Errors
 /// Nothing is there, or it may not be seen.
 pub fn of_this_host(path: &[u8], recursive: bool, take: Take<'_>) -> Result<Exit, Failure> {
+    Service::of_this_host().install();
     let (mut listing, mut names) = (listing(&PathBase::here(), path, recursive)?, Names::default());
     while let Some(batch) = listing.next_batch() {
         names.learn(batch.names);

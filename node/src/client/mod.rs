@@ -44,6 +44,7 @@ use crate::event::{Events, JobEvent, Watch};
 use crate::identity::{Home, Identity};
 use crate::job;
 use crate::job::cancel::Cancel;
+use crate::job::endpoint::names::Names;
 use crate::job::endpoint::volumes::FailedDisks;
 use crate::job::registry::{Registration, Registry, Title};
 use crate::link::failure_of;
@@ -137,6 +138,8 @@ impl Node {
     /// As `open`.
     pub fn open_and_tell(home: &Home, tell: impl FnMut(&str)) -> Result<Node, Failure> {
         let identity = Identity::load(home).map_err(|error| failure_of("load this host's key", &error.into()))?;
+        // Names are the host's: a daemon in this process may have named another way to them, which then stays.
+        Names::of_this_host().install();
         let registry = Registry::open(home, tell);
         job::sweep::begin(home, false);
         let (failed_disks, on_ssh_line) = Default::default();

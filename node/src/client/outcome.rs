@@ -25,7 +25,8 @@ use crate::report::explain::MemorySum;
 use crate::report::nics::{self, NicRates};
 use crate::report::path::{Expectation, ForecastRecord, PathRecord};
 use crate::report::{
-    Compared, DryRun, EndReport, Explained, Extras, Faults, PathFault, Progress, RailShare, Reconnecting, json,
+    Compared, DryRun, EndReport, Explained, Extras, Faults, OwnersByNumber, PathFault, Progress, RailShare,
+    Reconnecting, json,
 };
 use text::exit::{Exit, Failure};
 
@@ -358,7 +359,7 @@ pub fn exit_of(outcome: &Outcome) -> Exit {
 }
 
 /// The run beside its books. `moved`: payload bytes, in so many ns.
-fn beside(facts: &Facts<'_>, outcome: &Outcome, sends: bool, moved: (u64, u64)) -> Run {
+fn beside(facts: &Facts<'_>, outcome: &Outcome, sends: bool, payload_bytes: u64) -> Run {
     let ns = |it: Duration| u64::try_from(it.as_nanos()).unwrap_or(u64::MAX);
     let (beside, before) = (&outcome.beside, &facts.copy.before);
     // Of packets a sender counts what was lost, of streams what was sent again.
@@ -368,8 +369,8 @@ fn beside(facts: &Facts<'_>, outcome: &Outcome, sends: bool, moved: (u64, u64)) 
     };
     let loss_ppm = u128::from(lost) * 1_000_000 / u128::from(all.max(1));
     Run {
-        payload_bytes: moved.0,
-        wall_ns: moved.1,
+        payload_bytes,
+        wall_ns: ns(outcome.elapsed),
         shared_cores: facts.shared,
         rate_cap_bps: outcome.pace.1,
         pipe_ns: ns(before.pipe),
@@ -396,12 +397,11 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, events: &mut Events<'_>) -> Resu
     let (bytes, files) = (payload_moved(&tally), tally.files_done - tally.files_kept);
     let (sends, peers) = (facts.direction != Some(Direction::Pull), outcome.peers.unwrap_or_default());
     let (sender, receiver) = if sends { (&outcome.own, &peers) } else { (&peers, &outcome.own) };
-    let wall_ns = u64::try_from(outcome.elapsed.as_nanos()).unwrap_or(u64::MAX);
-    let verdict = limiter(sender, receiver, &beside(facts, &outcome, sends, (bytes, wall_ns)));
+    let verdict = limiter(sender, receiver, &beside(facts, &outcome, sends, bytes));
     let (tcp, transport) = (facts.direction.is_some(), transport(facts.direction.is_some(), &outcome));
     let rail_bytes = sender.rail_bytes.max(tally.rail_bytes);
     let (wire_bps, nics) = network(facts, &outcome, rail_bytes, sends, seconds);
-    let mut faults = Faults::default();
+    let (mut faults, own, theirs) = (Faults::default(), outcome.record.unnamed, outcome.record.unnamed_there);
     outcome.record.faults.into_iter().for_each(|(fault, path)| faults.add(PathFault { path: path.into_vec(), fault }));
     let report = EndReport {
         job: facts.job,
@@ -416,6 +416,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, events: &mut Events<'_>) -> Resu
         nodes: tally.nodes_done,
         hard_links: tally.names_done,
         unkept: outcome.record.unkept,
+        unnamed: if sends { OwnersByNumber::of(theirs, own) } else { OwnersByNumber::of(own, theirs) },
         // What an earlier session of this run brought was not there before it.
         kept_files: tally.files_kept.saturating_sub(earlier.files),
         kept_bytes: tally.bytes_kept.saturating_sub(earlier.whole_bytes),

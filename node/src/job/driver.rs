@@ -388,6 +388,8 @@ pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Resul
                 faults: vec![],
                 lines: vec![],
                 unkept: Default::default(),
+                unnamed: Default::default(),
+                unnamed_there: Default::default(),
                 dry: driver.job.dry,
                 extras: vec![],
             },
@@ -584,6 +586,10 @@ impl<'a, 'b> JobDriver<'a, 'b> {
                 self.nics.theirs = counts;
                 Ok(())
             }
+            Frame::Unnamed(unnamed) => {
+                self.end.record().unnamed_there = unnamed;
+                Ok(())
+            }
             Frame::Pace(requested) => {
                 self.settings.on_peer(requested);
                 Ok(())
@@ -668,7 +674,7 @@ impl<'a, 'b> JobDriver<'a, 'b> {
             for (path, error) in &batch.faults {
                 end.scan_fault(path, error, &mut self.out);
             }
-            end.names(batch.names, &mut self.out);
+            end.names(batch.names, batch.unnamed, &mut self.out);
             end.scan(batch.entries, &mut self.out);
         }
     }

@@ -16,8 +16,8 @@ use super::books::StagesRecord;
 use super::nics::NicRecord;
 use super::path::{ForecastRecord, PathRecord};
 use super::{
-    DryRun, EndReport, Explained, Extras, PathFault, Progress, RailShare, Reconnecting, check, clean, figures,
-    show_path,
+    DryRun, EndReport, Explained, Extras, OwnersByNumber, PathFault, Progress, RailShare, Reconnecting, check, clean,
+    figures, show_path,
 };
 use text::exit::{Exit, Failure, TABLE};
 
@@ -474,6 +474,9 @@ pub struct Done {
     /// The first of these entries, at most 100.
     #[serde(default)]
     pub unkept_entries: Vec<UnkeptRecord>,
+    /// Users and groups that went by number.
+    #[serde(flatten)]
+    pub unnamed: OwnersByNumber,
     /// What was negotiated.
     pub choices: Vec<ChoiceRecord>,
     /// Figures that cannot be, as sentences; any one makes all figures of the report doubtful.
@@ -549,6 +552,7 @@ impl Done {
             faults: report.faults.first().iter().map(FaultRecord::of).collect(),
             unkept: report.unkept.counts().map(|(what, count)| (what.to_owned(), count)).collect(),
             unkept_entries: report.unkept.first().iter().map(|(what, path)| UnkeptRecord::of(*what, path)).collect(),
+            unnamed: report.unnamed,
             choices: report.choices.iter().map(ChoiceRecord::of).collect(),
             impossible: check::impossible(report),
         }

@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 use engine::machine::unpreserved::Unpreserved;
 use proto::books::{Books, Verdict};
 use proto::negotiate::Choice;
-use proto::wire::control::{Compare, DigestKind, Direction, Durability, EntryFault, FaultKind};
+use proto::wire::control::{Compare, DigestKind, Direction, Durability, EntryFault, FaultKind, Unnamed};
 
 pub use explain::Explained;
 use text::exit::{Exit, SERIOUSNESS};
@@ -226,6 +226,8 @@ pub struct EndReport {
     pub hard_links: u64,
     /// What of entries could not be kept.
     pub unkept: Unpreserved,
+    /// Owners that went by number: names that the destination does not know, numbers that have no name at the source.
+    pub unnamed: OwnersByNumber,
     /// Files left alone because the same is there.
     pub kept_files: u64,
     /// Their bytes.
@@ -361,6 +363,29 @@ impl DryRun {
     #[must_use]
     pub fn exit(&self) -> Exit {
         if self.faults > 0 || self.extras.left > 0 { Exit::Partial } else { Exit::Whole }
+    }
+}
+
+/// Users and groups that went by number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+pub struct OwnersByNumber {
+    /// Named at the source, and unknown at the destination.
+    #[serde(rename = "owners_unknown", default)]
+    pub unknown: u32,
+    /// Without a name at the source.
+    #[serde(rename = "owners_nameless", default)]
+    pub nameless: u32,
+    /// For some of them a name service did not answer in time, at either end.
+    #[serde(rename = "name_service_silent", default)]
+    pub is_silent: bool,
+}
+
+impl OwnersByNumber {
+    /// As the receiver and the sender of a job have counted them.
+    #[must_use]
+    pub fn of(receiver: Unnamed, sender: Unnamed) -> OwnersByNumber {
+        let is_silent = receiver.is_silent || sender.is_silent;
+        OwnersByNumber { unknown: receiver.count, nameless: sender.count, is_silent }
     }
 }
 

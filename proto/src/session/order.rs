@@ -176,6 +176,7 @@ const fn is_common(frame: &Frame) -> bool {
             | Frame::Resources(_)
             | Frame::Pace(_)
             | Frame::NicCounts(_)
+            | Frame::Unnamed(_)
             | Frame::Sign { .. }
     )
 }

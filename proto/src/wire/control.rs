@@ -231,6 +231,9 @@ pub enum Frame {
     /// 36: Client → daemon, in place of a job: what stands at this path? Answered with `Names`, `Entries`, `Unseen` and `ScanEnd`. `recursive`: what
     /// stands in the folders below it, too.
     List { path: Box<[u8]>, recursive: bool },
+    /// 37: Either, once, before it signs: owners that go by number. Of a sender: numbers that have no name there; of a receiver: names that were told
+    /// and that it does not know. For people: nothing is decided by it.
+    Unnamed(Unnamed),
 }
 
 /// Of files of at most so many bytes holes are not told: they go in packs, zeros and all, and become holes again when they are written.
@@ -262,6 +265,15 @@ pub struct IdName {
     pub id: u32,
     /// The user's or group's name at the sender, as bytes.
     pub name: Box<[u8]>,
+}
+
+/// Users and groups that go by number, because one end knew no name, or no number to a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Unnamed {
+    /// How many; users and groups together.
+    pub count: u32,
+    /// For some of them that is because the name service of that end did not answer in time.
+    pub is_silent: bool,
 }
 
 /// Longest name of a user or group: what `/etc/passwd` may have is 32 (useradd(8)); others have longer ones.

@@ -85,6 +85,7 @@ impl Frame {
             Frame::Pace(_) => 34,
             Frame::NicCounts(_) => 35,
             Frame::List { .. } => 36,
+            Frame::Unnamed(_) => 37,
         }
     }
 
@@ -128,6 +129,7 @@ impl Frame {
             Frame::Pace(_) => "Pace",
             Frame::NicCounts(_) => "NicCounts",
             Frame::List { .. } => "List",
+            Frame::Unnamed(_) => "Unnamed",
         }
     }
 
@@ -263,6 +265,10 @@ impl Frame {
             Frame::List { path, recursive } => {
                 put_bytes(out, path);
                 out.push(u8::from(*recursive));
+            }
+            Frame::Unnamed(Unnamed { count, is_silent }) => {
+                put!(out, count);
+                out.push(u8::from(*is_silent));
             }
             Frame::Pace(RequestedSettings { rate_bps, policy, min_bps }) => {
                 put!(out, rate_bps);

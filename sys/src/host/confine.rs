@@ -27,6 +27,7 @@ pub struct Landlock {
 
 /// linux/landlock.h, LANDLOCK_ACCESS_FS_*: bit numbers are the kernel's promise.
 mod access {
+    pub(super) const EXECUTE: u64 = 1;
     pub(super) const WRITE_FILE: u64 = 1 << 1;
     pub(super) const READ_FILE: u64 = 1 << 2;
     pub(super) const READ_DIR: u64 = 1 << 3;
@@ -84,6 +85,30 @@ struct PathBeneath {
     parent: i32,
 }
 
+/// From now on this thread and what it starts may read and execute, and write, make and remove nothing. Where the kernel has no Landlock, all stays as
+/// it was. Errors: the kernel refuses the rules.
+pub fn read_only() -> io::Result<()> {
+    let Ok(version) = ruleset(None, ASK_VERSION) else { return Ok(()) };
+    let number = ruleset(Some(&access::handled(version)), 0)?;
+    // SAFETY: the kernel has just given this descriptor to us (`ruleset` without ASK_VERSION), and nobody else knows it.
+    let rules = unsafe { OwnedFd::from_raw_fd(number as i32) };
+    let root = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    add_rule(rules.as_fd(), root.as_fd(), access::READ | access::EXECUTE)?;
+    // What stands on every other process's way to nowhere.
+    if let Ok(null) = rustix::fs::open("/dev/null", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+        add_rule(rules.as_fd(), null.as_fd(), access::READ_FILE | access::WRITE_FILE)?;
+    }
+    enforce(&rules)
+}
+
+/// No program started from here gains rights by its file's bits, and the rules hold.
+fn enforce(rules: &OwnedFd) -> io::Result<()> {
+    no_new_privs()?;
+    // SAFETY: a system call on an open descriptor; it touches no memory of ours.
+    let result = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rules.as_raw_fd(), 0u32) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// From now on this thread and what it starts may open only what lies beneath `roots`, for writing only where the flag
 /// says so, and make device nodes there only with `nodes`. Descriptors that are open already keep working. A kernel without Landlock is told in the answer, not as an
 /// error. Errors: a root that cannot be opened, or that the kernel refuses.
@@ -102,12 +127,7 @@ pub fn landlock(roots: &[(&[u8], bool)], nodes: bool) -> io::Result<Landlock> {
         let root = rustix::fs::open(Path::new(OsStr::from_bytes(path)), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         add_rule(rules.as_fd(), root.as_fd(), granted & handled)?;
     }
-    no_new_privs()?;
-    // SAFETY: a system call on an open descriptor; it touches no memory of ours.
-    let result = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rules.as_raw_fd(), 0u32) };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    enforce(&rules)?;
     Ok(Landlock { holds: true, reason: format!("Landlock version {version} holds for {} roots", roots.len()) })
 }
 
@@ -189,6 +209,14 @@ fn ids(call: unsafe extern "C" fn(*mut u32, *mut u32, *mut u32) -> i32) -> io::R
 
 fn check(result: i32) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// What is started so is killed when the thread that starts it ends, however that does.
+pub fn kill_with_parent(command: &mut std::process::Command) {
+    use std::os::unix::process::CommandExt;
+    let ask = || Ok(rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?);
+    // SAFETY: the closure runs between fork and exec, and makes one system call: no lock, no memory.
+    unsafe { command.pre_exec(ask) };
 }
 
 /// The process gets SIGTERM when the thread that started it ends. Errors: ESRCH if that was already so.

@@ -25,6 +25,7 @@ impl<P: Platform> RecvEnd<P> {
                 }
                 if let Some(owners) = &self.can.owners {
                     owners.learn(&names);
+                    self.record.unnamed = owners.unnamed();
                 }
             }
             Frame::Unseen(_) if self.record.tally.scan_ended => return Err(Breach::WrongOrder.into()),

@@ -6,7 +6,7 @@
 //! Absent on purpose: walking (`tree::scan`), the window of unresolved entries (`proto::send`).
 
 use proto::manifest::{ENTRY_PATH_BYTES_MAX, Entry};
-use proto::wire::control::{Frame, IdName, STEP_BYTES_MAX};
+use proto::wire::control::{Frame, IdName, STEP_BYTES_MAX, Unnamed};
 
 use super::SendEnd;
 use crate::job::fault_kind;
@@ -21,7 +21,8 @@ impl<P: Platform> SendEnd<P> {
     }
 
     /// The scan met these users and groups, before the entries that have them.
-    pub fn names(&mut self, names: Vec<IdName>, out: &mut Outbox<P>) {
+    pub fn names(&mut self, names: Vec<IdName>, unnamed: Unnamed, out: &mut Outbox<P>) {
+        self.record.unnamed = unnamed;
         if !names.is_empty() {
             out.frames.push(Frame::Names(names));
         }

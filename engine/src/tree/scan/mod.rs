@@ -25,7 +25,7 @@ use proto::manifest::{
 };
 use proto::storage::Way;
 use proto::striped::Whole;
-use proto::wire::control::IdName;
+use proto::wire::control::{IdName, Unnamed};
 use sys::fs::{Dir, Kind, Stat};
 
 use crate::tree::commit::JOURNAL_FILE_BYTES_MIN;
@@ -51,6 +51,8 @@ pub struct Batch {
     pub entries: Vec<Entry>,
     /// Names of users and groups that these entries are the first to have.
     pub names: Vec<IdName>,
+    /// Numbers without a name, in all batches so far.
+    pub unnamed: Unnamed,
     /// Not to be looked at, with the reason.
     pub faults: Vec<(Box<[u8]>, io::Error)>,
 }
@@ -202,11 +204,21 @@ impl Scan {
         let mut name_bytes = 0;
         while batch.entries.len() < BATCH_ENTRIES && name_bytes < BATCH_NAME_BYTES {
             if !self.step(&mut batch) {
+                self.name(&mut batch);
                 return (!batch.entries.is_empty() || !batch.faults.is_empty()).then_some(batch);
             }
             name_bytes += batch.entries.last().map_or(0, Entry::window_bytes);
         }
+        self.name(&mut batch);
         Some(batch)
+    }
+
+    /// Asks for the names that are on no list of this host.
+    fn name(&mut self, batch: &mut Batch) {
+        if let Some(told) = &mut self.told {
+            told.ask(&mut batch.names);
+            batch.unnamed = told.unnamed();
+        }
     }
 
     fn step(&mut self, batch: &mut Batch) -> bool {

@@ -25,7 +25,7 @@ use proto::negotiate::StorageLook;
 use proto::storage::Way;
 use proto::striped::Whole;
 use proto::wire::chunk::PACK_FILE_BYTES_MAX;
-use proto::wire::control::{Durability, IdName};
+use proto::wire::control::{Durability, IdName, Unnamed};
 use sys::fs::{Dir, HOLE_BYTES, Kind, Pin, Stat};
 
 use crate::platform::{
@@ -750,6 +750,13 @@ impl PartClaims for LinuxSink {
 impl Owners for LinuxSink {
     fn learn(&self, names: &[IdName]) {
         self.mapped.lock().unwrap_or_else(PoisonError::into_inner).learn(names);
+    }
+
+    fn unnamed(&self) -> Unnamed {
+        // Where no owner is set no number is kept either, and nobody misses a name.
+        let sets_owners = self.permitted.has(Aspects::OWNER) || self.permitted.has(Aspects::GROUP);
+        let unnamed = self.mapped.lock().unwrap_or_else(PoisonError::into_inner).unnamed();
+        if sets_owners { unnamed } else { Unnamed::default() }
     }
 
     fn localize(&self, entry: &mut Entry) {

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use proto::manifest::{Aspects, Entry, EntryId, EntryKind};
-use proto::wire::control::{Durability, IdName};
+use proto::wire::control::{Durability, IdName, Unnamed};
 
 use crate::platform::{
     Capabilities, Clones, Cloning, Firm, Found, Holes, Old, Owners, PartClaims, Parts, PreviousVersions, Prune,
@@ -508,7 +508,14 @@ impl<S: Volume> PartClaims for Volumes<S> {
 
 impl<S: Volume> Owners for Volumes<S> {
     fn learn(&self, names: &[IdName]) {
-        self.trees().filter_map(Volume::owners).for_each(|it| it.learn(names));
+        // They are all of this host: one asks, and `localize` asks that one.
+        if let Some(owners) = self.volumes[0].tree.owners() {
+            owners.learn(names);
+        }
+    }
+
+    fn unnamed(&self) -> Unnamed {
+        self.volumes[0].tree.owners().map_or_else(Unnamed::default, Owners::unnamed)
     }
 
     fn localize(&self, entry: &mut Entry) {

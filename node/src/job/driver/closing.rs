@@ -49,10 +49,12 @@ impl JobDriver<'_, '_> {
         Ok(())
     }
 
-    /// What the interfaces here counted, for the peer's report.
+    /// What the interfaces here counted, and which owners go by number, for the peer's report.
     fn say_nics(&mut self) {
         let counts = self.nics.since();
         self.say(&Frame::NicCounts(counts));
+        let unnamed = self.end.record().unnamed;
+        self.say(&Frame::Unnamed(unnamed));
     }
 
     pub(super) fn sign(&mut self) -> Result<([u8; 32], [u8; 64]), Failure> {

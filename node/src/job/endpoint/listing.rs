@@ -75,7 +75,7 @@ pub enum Untold {
 /// # Errors
 /// See `Untold`.
 pub fn tell(link: &mut Link, mut listing: Listing, cancel: &Cancel, patience: Duration) -> Result<(), Untold> {
-    while let Some(Batch { entries, names, faults }) = listing.next_batch() {
+    while let Some(Batch { entries, names, faults, .. }) = listing.next_batch() {
         let faults = faults.iter().map(|(path, error)| unseen(path, error)).collect::<Vec<_>>();
         let frames = [Frame::Names(names), Frame::Entries(entries), Frame::Unseen(faults)];
         for frame in frames.into_iter().filter(|it| !is_empty(it)) {

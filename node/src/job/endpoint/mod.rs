@@ -6,6 +6,7 @@
 //! Absent on purpose: rights (serve::session), reading and writing.
 
 pub mod listing; // what stands at one path
+pub mod names; // owners that stand on no list of this host
 mod path_base; // where paths begin, and what one of them means there
 pub mod volumes; // which disks belong together
 
