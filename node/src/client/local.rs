@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 use engine::host::{Team, Workers};
-use engine::tree::scan::overlap::Own;
+use engine::tree::scan::overlap::{Marks, Own};
 use engine::tree::sink::LinuxSink;
 use engine::tree::source::Root;
 use engine::tree::{Sinks, Sources};
@@ -35,8 +35,8 @@ use text::exit::{Exit, Failure};
 /// Copies within this host.
 pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], events: &mut Events<'_>) -> Result<Exit, Failure> {
     let (path_base, dry, durability) = (PathBase::here(), copy.request.dry_run, copy.request.durability);
-    let target = target(copy, &path_base, paths, to)?;
     let id = session::job_id()?;
+    let target = target(copy, &path_base, paths, to, &id)?;
     let source = source(copy, &path_base, paths, to, &target, &id)?;
     let (own, plan, mut choices) = agree(copy)?;
     let (carry, carried) = receipt::carry(&copy.home, &target, dry);
@@ -131,7 +131,9 @@ fn target(
     path_base: &PathBase,
     paths: &[Box<[u8]>],
     to: &[Box<[u8]>],
+    id: &[u8; 16],
 ) -> Result<endpoint::Target, Failure> {
+    refuse_inside(copy, path_base, paths, to, id)?;
     let into_folder = session::is_into_folder(copy, paths, &to[0]);
     let target = endpoint::target(path_base, to, copy.layout, into_folder, copy.request.dry_run, &copy.failed_disks)?;
     if copy.piped && target.top.is_empty() { Err(unnamed()) } else { Ok(target) }
@@ -147,7 +149,7 @@ fn source(
 ) -> Result<Arc<Sources>, Failure> {
     let called = Called::of(&target.top, session::is_into_folder(copy, paths, &to[0]));
     let source = endpoint::source(path_base, paths, called, session::storage(copy), copy.request.joined)?;
-    let own = Own::new(id, &session::places(target, id)).map(Arc::new);
+    let own = Own::new(id, &session::places(target, id), session::volumes_of(copy.layout)).map(Arc::new);
     // Both ends are this host: its numbers mean the same.
     let (filter, picks, kept) = (&copy.choice.filter, &copy.choice.picks, copy.request.aspects);
     let snapshot = copy.request.snapshot;
@@ -158,6 +160,23 @@ fn source(
     session::refuse_overlap(own.as_deref(), &source, copy.request.prune.is_some())?;
     refuse_folder_onto_file(target, &source, &to[0])?;
     Ok(Arc::new(source))
+}
+
+/// A destination whose folders are still to be made, in a source: said before they are made, for afterwards they would stand there.
+fn refuse_inside(
+    copy: &Copy<'_>,
+    path_base: &PathBase,
+    paths: &[Box<[u8]>],
+    to: &[Box<[u8]>],
+    id: &[u8; 16],
+) -> Result<(), Failure> {
+    let near = endpoint::nearest(path_base, &to[0]).filter(|_| copy.layout.is_none());
+    let Some((near, rest)) = near else { return Ok(()) };
+    let source = endpoint::source(path_base, paths, Called::Own, session::storage(copy), copy.request.joined)?;
+    let source = source.map(|it| it.choosing(copy.choice.filter.clone(), copy.choice.picks.clone()));
+    let places = Marks::of(id).map(|marks| marks.places(&[near])).unwrap_or_default();
+    let inside = Own::new(id, &places, 1).and_then(|own| own.inside(&source, Some(&rest)));
+    inside.map_or(Ok(()), |inside| Err(session::inside(&inside)))
 }
 
 /// A folder never replaces a file: said before anything is tried, where both are seen.

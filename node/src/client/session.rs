@@ -15,12 +15,13 @@ use engine::machine::Tally;
 use engine::platform::Clones;
 use engine::tree::io_mode::{Chooser, Demands};
 use engine::tree::scan::filter::Filter;
-use engine::tree::scan::overlap::{Marks, Own};
+use engine::tree::scan::overlap::{Marks, Overlap, Own};
 use engine::tree::sink::LinuxSink;
 use engine::tree::source::watched::Snapshot;
 use engine::tree::{Sinks, Sources, look_read, look_write, read_bps, write_bps};
 use engine::worker::bound::Bound;
 use proto::error::Refusal;
+use proto::layout::Layout;
 use proto::manifest::Aspects;
 use proto::negotiate::{Choice, Driver, Pace, StorageLook};
 use proto::session::nic_speeds;
@@ -303,7 +304,7 @@ pub fn push_from(
     let called = Called::of(&session.agreed.top, into_folder);
     let source = endpoint::source(path_base, paths, called, storage(copy), copy.request.joined)?;
     let kept = copy.request.aspects;
-    let own = Own::new(&session.open.job, &session.agreed.places).map(Arc::new);
+    let own = Own::new(&session.open.job, &session.agreed.places, volumes_of(copy.layout)).map(Arc::new);
     let source = source.map(|it| {
         let it = it.keeping(kept, copy.request.numeric_ids).avoiding(own.clone());
         let it = it.from_snapshots(copy.request.snapshot);
@@ -320,13 +321,27 @@ pub fn push_from(
 #[must_use]
 pub fn places(target: &endpoint::Target, job: &[u8; 16]) -> Vec<Place> {
     let marks = Marks::of(job).filter(|_| !target.is_absent);
-    marks.map_or_else(Vec::new, |marks| marks.places(target.volumes.iter()))
+    marks.map_or_else(Vec::new, |marks| marks.places(&target.volumes))
+}
+
+/// A copy into itself.
+#[must_use]
+pub fn inside(overlap: &Overlap) -> Failure {
+    let next = "name a destination outside of the source, or leave it out of the copy: --exclude";
+    Exit::Usage.fail("copy to another place", overlap).next(next)
+}
+
+/// How many folders a destination is.
+#[must_use]
+pub fn volumes_of(layout: Option<Layout>) -> u16 {
+    layout.map_or(1, |it| it.volumes)
 }
 
 /// What would harm the source is not begun.
 pub fn refuse_overlap(own: Option<&Own>, source: &Sources, prunes: bool) -> Result<(), Failure> {
     match own.and_then(|own| own.overlap(source, prunes)) {
         None => Ok(()),
+        Some(overlap @ Overlap::Inside(_)) => Err(inside(&overlap)),
         Some(overlap) => Err(Exit::Usage
             .fail("copy to another place", overlap)
             .next("name a destination that is not the source, nor a folder that holds it")),

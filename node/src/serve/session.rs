@@ -28,7 +28,7 @@ use proto::session::replan::Offers;
 use proto::wire::control::{Compare, Direction, Frame, Open, PICK_BYTES_MAX, Place};
 use sys::event::Event;
 
-use crate::client::session::{end_of, next_job};
+use crate::client::session::{end_of, next_job, volumes_of};
 use crate::demultiplexer;
 use crate::identity::authorized::{self, Verdict};
 use crate::identity::keys::fingerprint;
@@ -437,7 +437,7 @@ fn way(daemon: &Daemon, guest: &Guest, open: &Open, picks: Option<Arc<IncludeLis
             let called = Called::of(&open.top, open.into_folder);
             let source = endpoint::source(&path_base, &open.paths, called, storage(daemon), open.joined)
                 .map_err(|failure| told(&failure))?;
-            let own = Own::new(&open.job, &open.places).map(Arc::new);
+            let own = Own::new(&open.job, &open.places, volumes_of(open.layout)).map(Arc::new);
             // Owners and modes are seen by whoever may read; what needs rights to be seen is not shown to others.
             let hidden = Aspects::SECURITY.without(permitted(daemon, &guest.rights, Aspects::SECURITY));
             let source = source.map(|it| {

@@ -1,6 +1,6 @@
 //! A job whose source and destination touch each other.
 //!
-//! For: a destination inside the source is not copied into itself for ever; a source is neither written over itself nor removed by `--delete`.
+//! For: a destination inside the source is refused, and never copied into itself; a source is neither written over itself nor removed by `--delete`.
 //! In and out: marks of folders that only who sees them can tell; from the receiver's marks and the sender's folders what must not be done.
 //! Invariants: folders are known by device and number, never by name, so links, bind mounts and other ways to write a path change nothing;
 //! who shares no kernel with the other end finds nothing, and nothing of these numbers is told.
@@ -12,6 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use proto::manifest::join;
 use proto::wire::control::Place;
 use sys::fs::{Dir, Kind, Stat};
 
@@ -47,12 +48,30 @@ impl Marks {
         place
     }
 
-    /// The marks of the folders that a job's entries are named below.
+    /// A folder that another one is below: told apart from that one.
+    fn mark_above(&self, dev: u64, ino: u64) -> Place {
+        let mut above = Marks(self.0.clone());
+        above.0.update(b"above");
+        above.mark(dev, ino)
+    }
+
+    /// The marks of the folders that a job's entries are named below; of one alone also those of the folders above it, so that a source which holds it
+    /// is found out before it is read.
     #[must_use]
-    pub fn places<'a>(&self, bases: impl Iterator<Item = &'a Dir>) -> Vec<Place> {
-        bases.filter_map(|base| base.stat_self().ok()).map(|stat| self.mark(stat.dev, stat.ino)).collect()
+    pub fn places(&self, bases: &[Dir]) -> Vec<Place> {
+        let own = bases.iter().filter_map(|base| base.stat_self().ok()).map(|stat| self.mark(stat.dev, stat.ino));
+        let above = match bases {
+            [base] => std::fs::canonicalize(OsStr::from_bytes(base.path())).ok(),
+            _ => None,
+        };
+        let above = above.iter().flat_map(|path| path.ancestors().skip(1)).filter_map(|it| std::fs::metadata(it).ok());
+        let above = above.map(|it| self.mark_above(it.dev(), it.ino())).take(ABOVE_MAX);
+        own.chain(above).collect()
     }
 }
+
+/// So many folders above a destination are marked: the list has room for the volumes of a set.
+const ABOVE_MAX: usize = 200;
 
 /// What a job must not be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +80,8 @@ pub enum Overlap {
     Same(Vec<u8>),
     /// What stands at this path in the source would be written into the source itself, which is a folder of the destination by that name.
     Into(Vec<u8>),
+    /// The destination, which this path leads to from the source, is inside the source.
+    Inside(Vec<u8>),
     /// The source with this path stands below the destination, where what the source does not have is removed.
     Pruned(Vec<u8>),
 }
@@ -76,6 +97,9 @@ impl std::fmt::Display for Overlap {
                 "'{}' would be written into the source, which stands in the destination under that name",
                 String::from_utf8_lossy(path)
             ),
+            Overlap::Inside(path) => {
+                write!(f, "the destination '{}' is inside the source", String::from_utf8_lossy(path))
+            }
             Overlap::Pruned(path) => write!(
                 f,
                 "the source '{}' stands in the destination, and --delete would remove it there",
@@ -90,14 +114,16 @@ impl std::fmt::Display for Overlap {
 pub struct Own {
     marks: Marks,
     places: Vec<Place>,
+    /// The destination is one folder, no set of volumes.
+    is_one: bool,
 }
 
 impl Own {
-    /// `None`: nothing is known of the destination, or it is not of this kernel's.
+    /// `None`: nothing is known of the destination, or it is not of this kernel's. `volumes`: of the destination.
     #[must_use]
-    pub fn new(job: &[u8; 16], places: &[Place]) -> Option<Own> {
+    pub fn new(job: &[u8; 16], places: &[Place], volumes: u16) -> Option<Own> {
         let marks = Marks::of(job).filter(|_| !places.is_empty())?;
-        Some(Own { marks, places: places.to_vec() })
+        Some(Own { marks, places: places.to_vec(), is_one: volumes == 1 })
     }
 
     fn has(&self, dev: u64, ino: u64) -> bool {
@@ -109,12 +135,68 @@ impl Own {
         self.has(stat.dev, stat.ino)
     }
 
-    /// Is a source what would be written, or would it be removed?
+    /// Is it one of the folders above the one that entries are named below?
+    fn is_above(&self, stat: &Stat) -> bool {
+        self.places.contains(&self.marks.mark_above(stat.dev, stat.ino))
+    }
+
+    /// The destination, if it is inside a source of which it is not left out: all of it would be copied into itself, less the copy. `rest`: the
+    /// way on from the folder that is marked, where its own folders are still to be made.
+    #[must_use]
+    pub fn inside(&self, source: &Sources, rest: Option<&[u8]>) -> Option<Overlap> {
+        let [tree] = source.trees() else { return None };
+        let (filter, picks) = tree.chosen();
+        if !self.is_one || picks.is_some() {
+            return None; // what is named by itself is looked at when it is met
+        }
+        let leaves_out = |path: &Path| {
+            let parts = path.ancestors().map(|part| part.as_os_str().as_bytes());
+            let mut parts = parts.filter(|part| !part.is_empty());
+            filter.as_ref().is_some_and(|filter| parts.any(|part| filter.leaves_out(part, true)))
+        };
+        tree.roots().find_map(|(top, root)| {
+            let below = self.way_down(&root.parent, &root.name)?;
+            // What is joined with nothing would end in a `/`.
+            let below = join(below.as_os_str().as_bytes(), rest.unwrap_or(top));
+            let below = Path::new(OsStr::from_bytes(&below));
+            let is_it = !below.as_os_str().is_empty() && !leaves_out(below);
+            is_it.then(|| Overlap::Inside([&path_of(root), &b"/"[..], below.as_os_str().as_bytes()].concat()))
+        })
+    }
+
+    /// From a folder to the one that entries are named below, if that is in it: by marks, so that no link and no bind mount hides it.
+    fn way_down(&self, parent: &Dir, name: &[u8]) -> Option<PathBuf> {
+        if parent.stat(name).is_ok_and(|it| it.kind != Kind::Folder) {
+            return None;
+        }
+        let mut dir = if name.is_empty() { parent.clone() } else { parent.open_dir(name).ok()? };
+        let mut below = PathBuf::new();
+        for _ in 0..=ABOVE_MAX {
+            let stat = dir.stat_self().ok()?;
+            if self.is_base(&stat) {
+                return Some(below);
+            }
+            if !self.is_above(&stat) {
+                return None;
+            }
+            let is_next = |name: &[u8]| {
+                dir.stat(name).is_ok_and(|it| it.kind == Kind::Folder && (self.is_base(&it) || self.is_above(&it)))
+            };
+            let may_be = |kind: Option<Kind>| matches!(kind, None | Some(Kind::Folder));
+            let mut names = dir.list().ok()?.flatten().filter(|it| may_be(it.kind)).map(|it| it.name);
+            let next = names.find(|name| is_next(name))?;
+            dir = dir.open_dir(&next).ok()?;
+            below.push(OsStr::from_bytes(&next));
+        }
+        None
+    }
+
+    /// Is a source what would be written, does it hold that, or would it be removed?
     #[must_use]
     pub fn overlap(&self, source: &Sources, prunes: bool) -> Option<Overlap> {
         let roots = source.trees().iter().flat_map(|tree| tree.roots());
         // A set of volumes may be dealt out anew over disks of which some hold it.
-        let is_one = self.places.len() == 1 && source.trees().len() == 1;
+        let is_one = self.is_one && source.trees().len() == 1;
         for (top, root) in roots {
             let path = || path_of(root);
             if is_one && self.is_same(top, root) {
@@ -132,7 +214,7 @@ impl Own {
                 return Some(Overlap::Pruned(path()));
             }
         }
-        None
+        self.inside(source, None)
     }
 
     fn is_same(&self, top: &[u8], root: &Root) -> bool {
@@ -232,7 +314,7 @@ mod tests {
 
         fn own(&self, base: &str) -> Own {
             let marks = Marks::of(&JOB).expect("this kernel tells its boot");
-            Own::new(&JOB, &marks.places([&self.dir(base)].into_iter())).expect("a place")
+            Own::new(&JOB, &marks.places(&[self.dir(base)]), 1).expect("a place")
         }
 
         /// Paths that a scan announces, and those it does not.
@@ -310,7 +392,8 @@ mod tests {
             None,
             "the same where a rule lets nothing of it be removed"
         );
-        assert_eq!(ask("src/sub", "src", "", "", true), None, "inside is left out, and nothing is removed then");
+        let is_inside = |it| matches!(it, Some(Overlap::Inside(path)) if path.ends_with(b"/src/sub"));
+        assert!(is_inside(ask("src/sub", "src", "", "", true)), "the destination is inside the source");
         fs::create_dir_all(place.folder.join("src/src/src")).expect("a folder");
         fs::create_dir_all(place.folder.join("src/sub/sub")).expect("a folder");
         let is_into =
@@ -318,6 +401,53 @@ mod tests {
         assert!(is_into(ask("", "src", "src", "src", false)), "up by one, and what is below it would come into it");
         assert!(is_into(ask("src", "src/sub", "", "", false)), "content up by one, the same");
         assert_eq!(place.own("src").overlap(&source, false), None, "unless a rule leaves it out");
+    }
+
+    #[test]
+    fn a_destination_inside_the_source_is_found_before_anything_is_read_unless_it_is_left_out() {
+        let place = Place::new("found");
+        fs::create_dir_all(place.folder.join("src/sub/deep/er")).expect("a folder");
+        std::os::unix::fs::symlink(place.folder.join("src/sub/deep"), place.folder.join("way")).expect("a link");
+        let ask = |base: &str, rules: &[&str], parent: &str, name: &str, top: &str| {
+            let rules: Vec<Box<str>> = rules.iter().map(|&it| it.into()).collect();
+            let filter = Some(Arc::new(Filter::new(&rules).expect("rules")));
+            let source = Sources::from(place.source(parent, name, top).choosing(filter, None));
+            match place.own(base).inside(&source, None) {
+                Some(Overlap::Inside(path)) => {
+                    let base = [place.folder.as_os_str().as_bytes(), b"/"].concat();
+                    let path = path.strip_prefix(&base[..]).expect("as the user named it").to_vec();
+                    Some(String::from_utf8(path).expect("ASCII"))
+                }
+                None => None,
+                other => panic!("{other:?}"),
+            }
+        };
+        let some = |path: &str| Some(path.to_owned());
+        assert_eq!(ask("src/sub/deep", &[], "src", "", ""), some("src/sub/deep"), "cp src src/sub/deep");
+        assert_eq!(ask("src/sub/deep", &[], "", "src", "x"), some("src/sub/deep/x"), "a new name in it");
+        assert_eq!(ask("src", &[], "", "src", "new"), some("src/new"), "cp src src/new");
+        assert_eq!(ask("way", &[], "", "src", "src"), some("src/sub/deep/src"), "a link leads there");
+        assert_eq!(ask("src/sub", &[], "src", "", ""), some("src/sub"));
+        for rules in [&["/sub/deep/"][..], &["/sub/"], &["deep"]] {
+            assert_eq!(ask("src/sub/deep", rules, "src", "", ""), None, "left out by {rules:?}");
+        }
+        assert_eq!(ask("src/sub/deep", &["/other/"], "src", "", ""), some("src/sub/deep"), "left out is another");
+        for (base, parent, name, top) in [
+            ("other", "", "src", "src"),
+            ("src", "src", "file", "x"),
+            ("src", "src", "sub", "sub2"),
+            ("", "", "src", "x"),
+        ] {
+            assert_eq!(ask(base, &[], parent, name, top), None, "{parent}/{name} to {base}/{top}");
+        }
+        let marks = Marks::of(&JOB).expect("this kernel tells its boot");
+        let set = [place.dir("src/sub"), place.dir("other")];
+        let own = Own::new(&JOB, &marks.places(&set), 2).expect("a set");
+        assert_eq!(
+            own.inside(&Sources::from(place.source("src", "", "")), None),
+            None,
+            "of a set the scan leaves its volumes out"
+        );
     }
 
     #[test]

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use engine::tree::Sources;
 use engine::tree::io_mode::Chooser;
 use proto::layout::Layout;
+use sys::fs::Dir;
 
 use path_base::{one_target, some_source};
 use text::exit::{Exit, Failure};
@@ -60,6 +61,23 @@ pub fn target(
     }
 }
 
+/// The nearest folder that stands above a destination whose own folders are still to be made, and the way from there; `None`: nothing is to be made.
+#[must_use]
+pub fn nearest(path_base: &PathBase, path: &[u8]) -> Option<(Dir, Vec<u8>)> {
+    let stands = |path: &[u8]| path_base.open(path).is_ok();
+    // Where a way goes up again nobody knows where it leads before it is made.
+    let goes_up = path.split(|&byte| byte == b'/').any(|part| part == b"..");
+    if goes_up || stands(path) || (!means_folder(path) && stands(path_base::split(path).0)) {
+        return None;
+    }
+    let full = path_base.full(path);
+    path_base.above(path).iter().find_map(|above| {
+        let rest = full.strip_prefix(&above[..])?;
+        let parts = rest.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".");
+        Some((path_base.open(above).ok()?, parts.collect::<Vec<_>>().join(&b'/')))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,7 +86,7 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
     use std::path::{Path, PathBuf};
 
-    use sys::fs::{Dir, Kind};
+    use sys::fs::Kind;
 
     /// Where the entries of each source go, as paths below `folder`; all of it is there afterwards.
     fn goes(folder: &Path, path_base: &PathBase, sources: &[&str], to: &str) -> Vec<String> {

@@ -47,20 +47,25 @@ impl PathBase {
 
     /// The folders above the one that a path stands in, from the nearest on.
     pub(super) fn above(&self, path: &[u8]) -> Vec<Vec<u8>> {
-        let full = match self {
-            PathBase::Free(base) => {
-                let path = absolute(base, path);
-                let known = std::fs::canonicalize(std::path::Path::new(std::ffi::OsStr::from_bytes(&path)));
-                known.map_or(path, |it| it.into_os_string().into_encoded_bytes())
-            }
-            PathBase::Root(_) => below(path),
-        };
+        let full = self.full(path);
         let slashes = full.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/');
         let mut above: Vec<Vec<u8>> = slashes.map(|(at, _)| full[..at.max(1)].to_vec()).collect();
         if let PathBase::Root(_) = self {
             above.push(Vec::new());
         }
         above
+    }
+
+    /// A path as `above` cuts it.
+    pub(super) fn full(&self, path: &[u8]) -> Vec<u8> {
+        match self {
+            PathBase::Free(base) => {
+                let path = absolute(base, path);
+                let known = std::fs::canonicalize(std::path::Path::new(std::ffi::OsStr::from_bytes(&path)));
+                known.map_or(path, |it| it.into_os_string().into_encoded_bytes())
+            }
+            PathBase::Root(_) => below(path),
+        }
     }
 
     fn make(&self, path: &[u8]) -> io::Result<()> {
