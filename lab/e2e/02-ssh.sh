@@ -85,6 +85,11 @@ logged_in 10 "binary there: one login a copy, as many as scp"
 ours=$(least "$LAB/tiny-ms") theirs=$(least "$LAB/scp-ms")
 holds "37 bytes take at most 1.6 of scp's time ($ours ms, scp $theirs ms)" test $((ours * 10)) -le $((theirs * 16))
 
+cp_run_as ls --ssh "$SSH" "root@$ADDR_B:$DST/tiny/"
+cp_ends 0 "ls through ssh: exit code 0"
+is "$(field entries "$OUT") $(grep -c '"path":"1"' "$OUT")" "$(find "$DST/tiny" -mindepth 1 | wc -l) 1" "ls through ssh: what is there"
+logged_in 1 "ls through ssh: one login"
+
 # Two that bring it at once. The file in place is one of theirs, whole.
 for build in ~/.cache/longhaul/bin/longhaul-*; do
     ! cmp -s "$build" "$LONGHAUL" || rm -f "$build"
