@@ -15,6 +15,7 @@
 //! stripe file 16                    (only if the destination is a set of volumes: what is dealt out, to how many)
 //! sender   KEY                      (one space; 64 hex digits)
 //! receiver KEY
+//! unchanged JOB DIGEST times         (instead of all entries: as that receipt has them, whose body has this digest; times or contents)
 //! d - 0 755 1700000000.0 p photos
 //! f DIGEST 5 644 1700000000.123456789 p photos/a%20b.jpg
 //! l - 0 777 1700000000.0 p photos/latest a%20b.jpg
@@ -34,6 +35,7 @@ use crate::layout::Layout;
 use crate::manifest::{ENTRY_PATH_BYTES_MAX, Entry, EntryKind, NodeKind};
 use crate::wire::control::{Digest, DigestKind, Durability};
 
+pub mod agreement; // whether a receipt refers to a former one
 mod parse; // lines back to values, and a whole receipt streamed
 
 pub use parse::{Reading, Sealed, Taken, parse_line};
@@ -81,6 +83,37 @@ pub struct Head {
     pub receiver: [u8; 32],
 }
 
+/// The receipt that another one refers to, because nothing had changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Former {
+    /// Its job.
+    pub job: [u8; 16],
+    /// BLAKE3 of its body: what it says cannot be changed any more.
+    pub body: Digest,
+    /// How that was found out.
+    pub alike: Alike,
+}
+
+/// By what entries were found to be as a former receipt has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Alike {
+    /// Names, kinds, modes, lengths and times; contents were not read. The digests are the former receipt's word.
+    Times,
+    /// The contents of all files, too.
+    Contents,
+}
+
+impl Alike {
+    /// As receipts say it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Alike::Times => "times",
+            Alike::Contents => "contents",
+        }
+    }
+}
+
 /// What both ends sign: a context, so that a signature is good for nothing else, and BLAKE3 of the body.
 #[must_use]
 pub fn signed_message(body: &Digest) -> [u8; 51] {
@@ -113,6 +146,17 @@ pub fn write_head(out: &mut Vec<u8>, head: &Head) {
         out.push(b' ');
         put_hex(out, key);
     }
+    out.push(b'\n');
+}
+
+/// Appends the line that stands instead of all entries.
+pub fn write_former(out: &mut Vec<u8>, former: &Former) {
+    out.extend_from_slice(b"unchanged ");
+    put_hex(out, &former.job);
+    out.push(b' ');
+    put_hex(out, &former.body);
+    out.push(b' ');
+    out.extend_from_slice(former.alike.name().as_bytes());
     out.push(b'\n');
 }
 
@@ -342,6 +386,8 @@ pub enum Line {
     Bare,
     /// `sender …`, `receiver …`
     Key(Signer, [u8; 32]),
+    /// `unchanged …`
+    Former(Former),
     /// `f …`, `d …`, `l …`, `h …`, `p …`, `k …`, `c …`, `b …`
     Entry(Box<EntryLine>),
     /// `end files bytes`

@@ -161,6 +161,43 @@ fn a_whole_receipt_reads_as_drawn() {
     assert_eq!(sealed.body, [7; 32]);
 }
 
+/// One that refers to another.
+fn unchanged() -> String {
+    let mut text = Vec::new();
+    write_head(&mut text, &HEAD);
+    write_former(&mut text, &FORMER);
+    write_end(&mut text, 1, 5);
+    write_body_digest(&mut text, &[7; 32]);
+    write_signed(&mut text, Signer::Receiver, &HEAD.receiver, &[9; 64]);
+    String::from_utf8(text).expect("a receipt is ASCII")
+}
+
+const FORMER: Former = Former { job: [6; 16], body: [0xCD; 32], alike: Alike::Times };
+
+#[test]
+fn a_receipt_that_refers_to_a_former_one_reads_as_drawn_and_names_nothing_itself() {
+    let text = unchanged();
+    let line = format!("unchanged {} {} times", "06".repeat(16), "cd".repeat(32));
+    assert_eq!(text.lines().nth(6), Some(line.as_str()));
+    let (sealed, entries) = read(text.as_bytes()).expect("a true receipt");
+    assert_eq!((sealed.former, sealed.files, sealed.bytes, entries), (Some(FORMER), 1, 5, 0));
+    let contents = Former { alike: Alike::Contents, ..FORMER };
+    let other = text.replace(" times", " contents");
+    assert_eq!(read(other.as_bytes()).expect("as true").0.former, Some(contents));
+    assert_eq!(read(&receipt()).expect("a true one").0.former, None);
+
+    let refused = |text: String| read(text.as_bytes()).expect_err("it cannot stand there");
+    assert_eq!(refused(text.replace(&line, &format!("{line}\n{line}"))), ReceiptError::Order, "twice");
+    let entry = "f - 5 640 -1.5 p a";
+    assert_eq!(refused(text.replace(&line, &format!("{line}\n{entry}"))), ReceiptError::Order, "and an entry");
+    assert_eq!(refused(text.replace(&line, &format!("{entry}\n{line}"))), ReceiptError::Order, "after an entry");
+    let own = text.replace(&format!("unchanged {}", "06".repeat(16)), &format!("unchanged {}", "01".repeat(16)));
+    assert_eq!(refused(own), ReceiptError::Order, "to itself");
+    assert_eq!(refused(text.replace(" times", " names")), ReceiptError::LineUnknown);
+    assert_eq!(refused(text.replace(" times", "")), ReceiptError::WordCount);
+    assert_eq!(refused(text.replace("cdcd times", "cd times")), ReceiptError::Hex);
+}
+
 #[test]
 fn a_receipt_without_its_end_or_with_a_line_moved_is_refused() {
     let text = receipt();

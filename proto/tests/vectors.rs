@@ -17,7 +17,7 @@ use proto::negotiate::{
 };
 use proto::packet::{Control, Feedback, Runs};
 use proto::rate::{ControllerKind, Policy};
-use proto::receipt::{self, Head, Signer};
+use proto::receipt::{self, Alike, Former, Head, Signer};
 use proto::storage::{IoMode, IoModes};
 use proto::wire::chunk::*;
 use proto::wire::control::*;
@@ -218,6 +218,7 @@ fn frames() -> Vec<Frame> {
         Frame::NicCounts(vec![NicCount { name: "eth0".into(), sent_bytes: 3 << 30, received_bytes: 5 << 20 }]),
         Frame::List { path: (*b"runs/7 \xFF").into(), recursive: true },
         Frame::Unnamed(Unnamed { count: 3, is_silent: true }),
+        Frame::Former { job: job(), body: [0xB0; 32] },
     ]
 }
 
@@ -287,8 +288,8 @@ fn check(name: &str, bytes: &[u8]) {
 fn every_frame_has_its_bytes() {
     let frames = frames();
     let kinds: Vec<u8> = frames.iter().map(Frame::type_byte).collect();
-    assert_eq!(kinds, (1..=37).collect::<Vec<u8>>(), "one vector per frame kind");
-    assert_eq!(Frame::decode(&[38]), Err(Breach::FrameUnknown), "a new frame kind needs a vector");
+    assert_eq!(kinds, (1..=38).collect::<Vec<u8>>(), "one vector per frame kind");
+    assert_eq!(Frame::decode(&[39]), Err(Breach::FrameUnknown), "a new frame kind needs a vector");
     for frame in frames {
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);
@@ -414,6 +415,15 @@ fn a_receipt_has_its_bytes() {
     receipt::write_signed(&mut text, Signer::Sender, &head.sender, &[0x51; 64]);
     receipt::write_signed(&mut text, Signer::Receiver, &head.receiver, &[0x52; 64]);
     check("receipt.hex", &text);
+
+    let mut text = Vec::new();
+    receipt::write_head(&mut text, &head);
+    receipt::write_former(&mut text, &Former { job: [0x0F; 16], body: [0xB0; 32], alike: Alike::Times });
+    receipt::write_end(&mut text, 1, 5);
+    receipt::write_body_digest(&mut text, &[0xB1; 32]);
+    receipt::write_signed(&mut text, Signer::Sender, &head.sender, &[0x51; 64]);
+    receipt::write_signed(&mut text, Signer::Receiver, &head.receiver, &[0x52; 64]);
+    check("receipt-unchanged.hex", &text);
 }
 
 /// The table of codes as `docs/protocol.md` has it.

@@ -48,6 +48,8 @@ struct Listed {
     destination: Option<String>,
     files: u64,
     bytes: u64,
+    /// The job whose receipt names the entries: this run found all as it says; `null`: this one names them.
+    unchanged_since: Option<String>,
     /// Fingerprints.
     sender: String,
     receiver: String,
@@ -78,7 +80,9 @@ pub fn run(command: ReceiptCommand) -> anyhow::Result<()> {
             ..EndedJob::default()
         };
         let (files, bytes) = (show_count(it.files), show_bytes(it.bytes));
-        vec![show_utc(it.signed_unix_s), short(&it.receipt), way, files, bytes, signatures.to_owned(), what(&of)]
+        let unchanged = it.unchanged_since.as_ref().map(|job| format!("  (unchanged since {})", short(job)));
+        let what = what(&of) + unchanged.as_deref().unwrap_or_default();
+        vec![show_utc(it.signed_unix_s), short(&it.receipt), way, files, bytes, signatures.to_owned(), what]
     })
 }
 
@@ -114,6 +118,7 @@ fn one(it: &Kept, own: Option<PublicKey>, job: Option<&EndedJob>) -> Listed {
         destination: job.map(|job| job.destination.clone()),
         files: it.files,
         bytes: it.bytes,
+        unchanged_since: it.unchanged_since.clone(),
         sender: fingerprint(&it.head.sender),
         receiver: fingerprint(&it.head.receiver),
         has_both_signatures: it.has_both_signatures,

@@ -15,6 +15,7 @@ use serde::Serialize;
 use crate::args::VerifyArguments;
 use crate::report::json::hex;
 use crate::report::{Mode, Progress, Screen, clean, show_path};
+use node::identity::Home;
 use node::verify::Place;
 use node::verify::files::{self, Found, Tally};
 use node::verify::receipt::Paper;
@@ -36,7 +37,8 @@ pub fn run(arguments: &VerifyArguments) -> Result<Exit, Failure> {
 
 fn run_on(arguments: &VerifyArguments, screen: &mut Screen) -> Result<Exit, Failure> {
     let begun = Instant::now();
-    let mut paper = Paper::open(&arguments.receipt)?;
+    let kept = Home::find().ok().map(|home| home.path("receipts"));
+    let mut paper = Paper::open(&arguments.receipt, kept.as_deref())?;
     paper.demand_signer(arguments.signer.as_deref())?;
     let place = match &arguments.path[..] {
         [path] if !is_set(path) => Place::find(path, &mut paper)?,
@@ -191,6 +193,10 @@ struct DoneRecord {
     unreadable: u64,
     metadata: u64,
     without_digest: u64,
+    /// The job whose receipt names the entries; `null`: this one does.
+    unchanged_since: Option<String>,
+    /// How they were found to be the same, `times` or `contents`.
+    unchanged_by: Option<&'static str>,
 }
 
 impl DoneRecord {
@@ -219,6 +225,8 @@ impl DoneRecord {
             unreadable: seen.unreadable,
             metadata: seen.metadata,
             without_digest: tally.without_digest(),
+            unchanged_since: paper.sealed().former.map(|it| hex(&it.job)),
+            unchanged_by: paper.sealed().former.map(|it| it.alike.name()),
         }
     }
 
@@ -253,6 +261,15 @@ impl DoneRecord {
             text += &format!(
                 "  note      {} no digest in the receipt; only the size was compared\n",
                 plural(self.without_digest, "file has", "files have")
+            );
+        }
+        if let Some(job) = &self.unchanged_since {
+            let how = match self.unchanged_by {
+                Some("contents") => "names, times and contents",
+                _ => "names, lengths and times; contents were not read then",
+            };
+            text += &format!(
+                "  note      nothing had changed since the receipt of job {job}, which names the entries: by {how}\n"
             );
         }
         let signers: Vec<String> = self.signed_by.iter().map(|(end, key)| format!("{end} {key}")).collect();

@@ -49,15 +49,14 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], events: &mut 
     let here = placed(copy, (plan.workers.0, plan.chunk_bytes), &from, "placement, reading", &mut choices)?;
     let there = placed(copy, (plan.workers.1, plan.chunk_bytes), &to, "placement, writing", &mut choices)?;
     explain(copy, &own, &choices, &here.workers, events);
-    let default = || (!copy.without_receipt).then(|| receipt::default_path(&copy.home, &id));
-    let wanted = copy.request.receipt.clone().or_else(default).filter(|_| !dry);
+    let (wanted, own_key) = (wanted_receipt(copy, &id), copy.identity.public());
     let senders = wanted.as_deref().map(sender_receipt);
-    let make = |link, way, placed: Placed, rails, wake, receipt, carry| Job {
+    let make = |link, way, placed: Placed, rails, wake, receipt, carry: Option<PathBuf>| Job {
         no: session::next_job(),
         id,
         link,
         identity: &copy.identity,
-        peer_key: copy.identity.public(),
+        peer_key: own_key,
         plan: plan.clone(),
         terms: offer::terms(&plan, durability),
         durability,
@@ -74,6 +73,7 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], events: &mut 
         wake,
         stall: copy.request.stall,
         receipt,
+        formers: receipt::formers(&copy.home, carry.as_deref(), &own_key, copy.request.receipt.is_some()),
         carry,
         bound: Arc::new(Bound::new(plan.rate_bps / 8, None)),
         share: None,
@@ -105,6 +105,12 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], events: &mut 
     let ended = ended?;
     tell_clones(&sink, &read, events);
     report::end(&facts, ended, events)
+}
+
+/// Where the receipt is to stand; a dry run has none.
+fn wanted_receipt(copy: &Copy<'_>, id: &[u8; 16]) -> Option<PathBuf> {
+    let default = || (!copy.without_receipt).then(|| receipt::default_path(&copy.home, id));
+    copy.request.receipt.clone().or_else(default).filter(|_| !copy.request.dry_run)
 }
 
 /// An end's workers beside its disks.

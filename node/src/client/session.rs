@@ -607,11 +607,12 @@ impl Session {
         let (durability, dry) = (self.open.durability, copy.request.dry_run);
         let default = receipt::default_path(&copy.home, &self.open.job);
         let (no, lent) = (next_job(), copy.lent);
+        let peer_key = self.link.peer_key();
         let _forget = lent.map(|lent| Forget(lent, self.open.job, no));
         let job = Job {
             no,
             id: self.open.job,
-            peer_key: self.link.peer_key(),
+            peer_key,
             link: self.link,
             identity: &copy.identity,
             terms: offer::terms(&plan, durability),
@@ -635,6 +636,7 @@ impl Session {
             wake,
             stall: lent.map_or(copy.request.stall, |lent| lent.stall(copy.request.stall)),
             receipt: (!dry).then(|| copy.request.receipt.clone().unwrap_or(default)),
+            formers: receipt::formers(&copy.home, carry.as_deref(), &peer_key, copy.request.receipt.is_some()),
             carry: carry.filter(|_| !dry),
             bound: Arc::new(Bound::new(plan.rate_bps / 8, lent.map(|lent| lent.bound()))),
             share: lent.map(|lent| lent.share(no)),

@@ -81,6 +81,7 @@ use crate::job::endpoint::volumes::FailedDisks;
 use crate::job::keys::JobSecret;
 use crate::job::rails::Rails;
 use crate::job::receipt::ReceiptFile;
+use crate::job::receipt::former::Formers;
 use crate::job::registry::Registration;
 use crate::link::{Link, LinkError, Turn};
 use crate::probe::Known;
@@ -166,6 +167,8 @@ pub struct Job<'a> {
     pub receipt: Option<PathBuf>,
     /// Lines for a next run.
     pub carry: Option<PathBuf>,
+    /// Receipts that this job's may refer to; `None`: it names its entries itself, as one does that the user gave a place.
+    pub formers: Option<Formers>,
     /// Only say what would be done.
     pub dry: bool,
     /// What is known of the path, where the user leaves the transport to us.
@@ -281,9 +284,10 @@ struct JobDriver<'a, 'b> {
     commit_from: Moment,
     commit_ns: u64,
     receipt: Option<ReceiptFile>,
-    receipt_path: Option<PathBuf>,
-    /// Why there will be none.
-    receipt_missing: Option<String>,
+    /// Where it stands at last, or the first reason why there is none.
+    receipt_end: Option<Result<PathBuf, String>>,
+    /// Whether it refers to a former one.
+    former: closing::former::Look,
     /// Which frame of the peer's may come.
     order: Order,
     closing: Closing,
@@ -362,6 +366,8 @@ pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Resul
     let own = driver.books();
     let storage = driver.storage_told(&own);
     let pace = (driver.job.plan.pace, driver.job.plan.rate_bps);
+    let (receipt, receipt_missing) =
+        driver.receipt_end.take().map_or((None, None), |end| (end.clone().ok(), end.err()));
     Ok(Outcome {
         own,
         pace,
@@ -373,8 +379,8 @@ pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Resul
         streams: driver.streams_up,
         packets: driver.packets(),
         auto: driver.auto.as_ref().and_then(Auto::report),
-        receipt: driver.receipt_path.take(),
-        receipt_missing: driver.receipt_missing.take(),
+        receipt,
+        receipt_missing,
         out_of_set: driver.out_of_set.take(),
         rails: driver.rails_most,
         paths: driver.path_shares(),
@@ -421,9 +427,9 @@ impl<'a, 'b> JobDriver<'a, 'b> {
             commit_from: now,
             commit_ns: 0,
             receipt,
-            receipt_path: None,
+            former: closing::former::Look::new(is_sender, job.stall),
             said: missing.iter().cloned().collect(),
-            receipt_missing: missing,
+            receipt_end: missing.map(Err),
             order: Order::of_job(is_sender),
             closing: Closing::new(is_sender, job.rails.dials()),
             secret: JobSecret::of(&job.link, job.id),
@@ -491,6 +497,7 @@ impl<'a, 'b> JobDriver<'a, 'b> {
             self.take_frames()?;
             self.take_panics()?;
             self.take_events()?;
+            self.take_found()?;
             self.take_held_sign(HOLD)?;
             self.take_settled()?;
             self.take_seen()?;
@@ -576,6 +583,7 @@ impl<'a, 'b> JobDriver<'a, 'b> {
                 let what = format!("go on with the job (the peer at {} refused)", self.peer_name());
                 Err(refused::failure(code, what, if detail.is_empty() { told(code) } else { detail }))
             }
+            Frame::Former { job, body } => self.on_former((job, body)),
             Frame::Sign { body, signature } => self.hold_sign(body, signature),
             Frame::Bye => self.closing.on_bye().map_err(|breach| self.breach(breach)),
             Frame::Resources(resources) => {
@@ -692,11 +700,7 @@ impl<'a, 'b> JobDriver<'a, 'b> {
 
     /// Hands over what the machine wants done. Receipt lines first: they are what the frames say.
     fn put(&mut self) -> Result<(), Failure> {
-        let lines = std::mem::take(&mut self.end.record().lines);
-        let wrote = self.receipt.as_mut().filter(|_| !lines.is_empty()).map_or(Ok(()), |receipt| receipt.lines(&lines));
-        if let Err(error) = wrote {
-            self.no_receipt(&format!("it cannot be written: {error}"));
-        }
+        self.take_lines();
         // Commands before frames: a worker must expect an entry before the peer can send it.
         for (worker, cmd) in self.out.cmds.drain(..) {
             self.job.workers.send(worker, cmd);

@@ -599,10 +599,11 @@ fn job<'a>(
     let (workers, volume_nodes) = team(daemon, &link, &way, (no, plan.workers.1));
     let title = Title { job: open.job, end: end_of(sends), initiates: false, what: in_words(open, peer) };
     let registration = daemon.registry.post(title, wake.clone());
+    let peer_key = link.peer_key();
     Ok(Some(Job {
         no,
         id: open.job,
-        peer_key: link.peer_key(),
+        peer_key,
         link,
         identity: &daemon.identity,
         terms: offer::terms(&plan, open.durability),
@@ -620,6 +621,7 @@ fn job<'a>(
         wake,
         stall,
         receipt: (!open.dry).then(|| receipt::default_path(&daemon.home, &open.job)),
+        formers: receipt::formers(&daemon.home, carry.as_deref(), &peer_key, false),
         carry: carry.filter(|_| !open.dry),
         bound: Arc::new(Bound::new(plan.rate_bps / 8, Some(shares.bound.clone()))),
         share: Some(share(daemon, shares, no, is_even)),

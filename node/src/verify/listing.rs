@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use proto::receipt::{Head, Line, Reading, Signer, parse_line};
+use proto::receipt::{Former, Head, Line, Reading, Signer, parse_line};
 
 use crate::identity::Home;
 
@@ -38,6 +38,8 @@ pub struct Kept {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// The job whose receipt names the entries of this one, hexadecimal.
+    pub unchanged_since: Option<String>,
     /// Lines with signatures of both ends stand below it, unchecked.
     pub has_both_signatures: bool,
 }
@@ -66,7 +68,7 @@ pub fn list<'a>(home: &Home, elsewhere: impl Iterator<Item = &'a Path>, limit: u
 fn look(path: PathBuf, time: SystemTime) -> Option<Kept> {
     let file = File::open(&path).ok()?;
     let length = file.metadata().ok().filter(fs::Metadata::is_file)?.len();
-    let head = head(&read(&file, 0, HEAD_BYTES)?)?;
+    let (head, former) = head(&read(&file, 0, HEAD_BYTES)?)?;
     let from = length.saturating_sub(TAIL_BYTES as u64);
     let (mut totals, mut signed) = (None, BTreeSet::new());
     for line in read(&file, from, TAIL_BYTES)?.split(|&byte| byte == b'\n') {
@@ -80,17 +82,29 @@ fn look(path: PathBuf, time: SystemTime) -> Option<Kept> {
     }
     let (files, bytes) = totals?;
     let signed_unix_s = time.duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs());
-    let job = head.job.iter().map(|byte| format!("{byte:02x}")).collect();
-    Some(Kept { path, job, signed_unix_s, head, files, bytes, has_both_signatures: signed.len() == 2 })
+    let hex = |job: [u8; 16]| job.iter().map(|byte| format!("{byte:02x}")).collect();
+    let (job, unchanged_since) = (hex(head.job), former.map(|it| hex(it.job)));
+    Some(Kept { path, job, unchanged_since, signed_unix_s, head, files, bytes, has_both_signatures: signed.len() == 2 })
 }
 
-fn head(bytes: &[u8]) -> Option<Head> {
+/// The former receipt that this one refers to, as it claims.
+#[must_use]
+pub fn former(path: &Path) -> Option<Former> {
+    head(&read(&File::open(path).ok()?, 0, HEAD_BYTES)?)?.1
+}
+
+/// What stands above the entries, and the former receipt that has them.
+fn head(bytes: &[u8]) -> Option<(Head, Option<Former>)> {
     let mut reading = Reading::new();
     for line in bytes.split(|&byte| byte == b'\n') {
-        reading.take(line).ok()?;
         if let Some(head) = reading.head() {
-            return Some(*head);
+            let former = match parse_line(line) {
+                Ok(Line::Former(former)) => Some(former),
+                _ => None,
+            };
+            return Some((*head, former));
         }
+        reading.take(line).ok()?;
     }
     None
 }
@@ -131,7 +145,7 @@ mod tests {
         let body = file.end(3, 1 << 20).expect("ended");
         let key = |signer: &Signer| if *signer == Signer::Sender { [1; 32] } else { [2; 32] };
         let signed: Vec<_> = signers.iter().map(|signer| (*signer, key(signer), [9; 64])).collect();
-        file.sign(&body, &signed).expect("signed");
+        file.sign(&body, &signed, None).expect("signed");
     }
 
     #[test]

@@ -9,7 +9,8 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::{
-    EntryLine, HEX, HEX_UPPER, Head, Line, RECEIPT_LINE_BYTES_MAX, ReceiptError, Signer, durability_word, stays,
+    Alike, EntryLine, Former, HEX, HEX_UPPER, Head, Line, RECEIPT_LINE_BYTES_MAX, ReceiptError, Signer,
+    durability_word, stays,
 };
 use crate::layout::{Layout, Stripe, VOLUMES_MAX};
 use crate::manifest::{ENTRY_PATH_BYTES_MAX, Entry, EntryKind, Meta, NodeKind, check_path};
@@ -31,6 +32,7 @@ pub enum Taken {
 pub struct Reading {
     next: Next,
     head: Head,
+    former: Option<Former>,
     files: u64,
     bytes: u64,
     body: Digest,
@@ -50,10 +52,14 @@ enum Next {
     Durability,
     /// A layout, and that the source is unread, may come before it; to: `ReceiverKey`
     SenderKey,
-    /// to: `Entry`
+    /// to: `First`
     ReceiverKey,
+    /// The head is over. from: `ReceiverKey`; to: `Entry`, `End` if it refers to a former receipt, `BodyDigest` if it names nothing
+    First,
     /// to: `Entry`, at the body's end `BodyDigest`
     Entry,
+    /// The totals are the former receipt's. to: `BodyDigest`
+    End,
     /// to: `Signed`
     BodyDigest,
     /// to: `Signed`, once per end
@@ -65,6 +71,8 @@ enum Next {
 pub struct Sealed {
     /// What stands above the entries.
     pub head: Head,
+    /// Its entries are those of this receipt; their totals are compared by whoever reads it.
+    pub former: Option<Former>,
     /// Files in the body.
     pub files: u64,
     /// Their bytes.
@@ -96,13 +104,14 @@ impl Reading {
             sender: [0; 32],
             receiver: [0; 32],
         };
-        Reading { next: Next::Title, head, files: 0, bytes: 0, body: [0; 32], signatures: [None; 2] }
+        Reading { next: Next::Title, head, former: None, files: 0, bytes: 0, body: [0; 32], signatures: [None; 2] }
     }
 
     /// The head, once it is complete.
     #[must_use]
     pub fn head(&self) -> Option<&Head> {
-        matches!(self.next, Next::Entry | Next::BodyDigest | Next::Signed).then_some(&self.head)
+        matches!(self.next, Next::First | Next::Entry | Next::End | Next::BodyDigest | Next::Signed)
+            .then_some(&self.head)
     }
 
     /// Takes the next line, without its newline.
@@ -144,10 +153,22 @@ impl Reading {
             }
             (Next::ReceiverKey, Line::Key(Signer::Receiver, key)) => {
                 self.head.receiver = key;
-                (Next::Entry, Taken::Body)
+                (Next::First, Taken::Body)
             }
-            (Next::Entry, Line::Entry(entry)) => (Next::Entry, self.take_entry(entry)?),
-            (Next::Entry, Line::End { files, bytes }) => {
+            (Next::First, Line::Former(former)) => {
+                // One that refers to itself would have no end.
+                if former.job == self.head.job {
+                    return Err(ReceiptError::Order);
+                }
+                self.former = Some(former);
+                (Next::End, Taken::Body)
+            }
+            (Next::End, Line::End { files, bytes }) => {
+                (self.files, self.bytes) = (files, bytes);
+                (Next::BodyDigest, Taken::Body)
+            }
+            (Next::First | Next::Entry, Line::Entry(entry)) => (Next::Entry, self.take_entry(entry)?),
+            (Next::First | Next::Entry, Line::End { files, bytes }) => {
                 if (files, bytes) != (self.files, self.bytes) {
                     return Err(ReceiptError::Totals);
                 }
@@ -201,8 +222,8 @@ impl Reading {
             return Err(ReceiptError::Truncated);
         }
         let [sender, receiver] = self.signatures;
-        let Reading { head, files, bytes, body, .. } = self;
-        Ok(Sealed { head, files, bytes, body, sender, receiver })
+        let Reading { head, former, files, bytes, body, .. } = self;
+        Ok(Sealed { head, former, files, bytes, body, sender, receiver })
     }
 }
 
@@ -241,6 +262,15 @@ pub fn parse_line(line: &[u8]) -> Result<Line, ReceiptError> {
             b"unread" => Line::Bare,
             _ => return Err(ReceiptError::LineUnknown),
         },
+        b"unchanged" => Line::Former(Former {
+            job: hex(next()?)?,
+            body: hex(next()?)?,
+            alike: match next()? {
+                b"times" => Alike::Times,
+                b"contents" => Alike::Contents,
+                _ => return Err(ReceiptError::LineUnknown),
+            },
+        }),
         b"sender" => Line::Key(Signer::Sender, hex(next()?)?),
         b"receiver" => Line::Key(Signer::Receiver, hex(next()?)?),
         b"f" | b"d" | b"l" | b"h" | b"p" | b"k" | b"c" | b"b" => {

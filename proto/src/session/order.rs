@@ -155,6 +155,7 @@ fn is_of_role(frame: &Frame, sends: bool, scan_ended: bool) -> bool {
                 | Frame::RailClosed { .. }
                 | Frame::Pruned { .. }
                 | Frame::Rate { .. }
+                | Frame::Former { .. }
         )
     } else {
         match frame {
@@ -162,6 +163,7 @@ fn is_of_role(frame: &Frame, sends: bool, scan_ended: bool) -> bool {
             // Once the scan is over these have a breach of their own.
             Frame::Entries(_) | Frame::ScanEnd { .. } => true,
             Frame::FileEnd { .. } | Frame::Differ { .. } | Frame::Holes { .. } | Frame::RailDown { .. } => true,
+            Frame::Former { .. } => true,
             _ => false,
         }
     }

@@ -234,6 +234,9 @@ pub enum Frame {
     /// 37: Either, once, before it signs: owners that go by number. Of a sender: numbers that have no name there; of a receiver: names that were told
     /// and that it does not know. For people: nothing is decided by it.
     Unnamed(Unnamed),
+    /// 38: Receiver, before `Sign`: all entries are as this receipt has them, of which both ends may have a copy. Sender, once, as the answer: the
+    /// same if it says so, too; zeros if not.
+    Former { job: [u8; 16], body: Digest },
 }
 
 /// Of files of at most so many bytes holes are not told: they go in packs, zeros and all, and become holes again when they are written.

@@ -48,7 +48,7 @@ impl Frame {
             1..=5 => opening(kind, &mut reader)?,
             6..=14 => transfer(kind, &mut reader)?,
             15..=27 => service(kind, &mut reader)?,
-            28..=37 => beside(kind, &mut reader)?,
+            28..=38 => beside(kind, &mut reader)?,
             _ => return Err(Breach::FrameUnknown),
         };
         reader.end()?;
@@ -157,6 +157,7 @@ fn beside(kind: u8, from: &mut Reader<'_>) -> Result<Frame, Breach> {
         }),
         35 => Frame::NicCounts(from.list(INTERFACES_MAX, NIC_COUNT_BYTES_MIN, NicCount::decode)?),
         36 => Frame::List { path: user_path(from)?, recursive: from.flag()? },
+        38 => Frame::Former { job: from.array()?, body: from.array()? },
         37 => Frame::Unnamed(Unnamed { count: from.u32()?, is_silent: from.flag()? }),
         _ => Frame::Unkept(from.list(LIST_MAX, 10, |from| match (from.u64()?, aspects(from)?) {
             (_, Aspects::NONE) => Err(Breach::FieldOutOfRange),

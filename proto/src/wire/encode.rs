@@ -86,6 +86,7 @@ impl Frame {
             Frame::NicCounts(_) => 35,
             Frame::List { .. } => 36,
             Frame::Unnamed(_) => 37,
+            Frame::Former { .. } => 38,
         }
     }
 
@@ -130,6 +131,7 @@ impl Frame {
             Frame::NicCounts(_) => "NicCounts",
             Frame::List { .. } => "List",
             Frame::Unnamed(_) => "Unnamed",
+            Frame::Former { .. } => "Former",
         }
     }
 
@@ -238,6 +240,10 @@ impl Frame {
             Frame::Sign { body, signature } => {
                 out.extend_from_slice(body);
                 put_bytes(out, signature);
+            }
+            Frame::Former { job, body } => {
+                out.extend_from_slice(job);
+                out.extend_from_slice(body);
             }
             Frame::Relay { sources, target, volumes, request } => {
                 put_list(out, sources, |out, path| put_bytes(out, path));

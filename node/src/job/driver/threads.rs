@@ -42,7 +42,7 @@ impl Panics {
     }
 
     /// A thread that does this work; if it panics, the job driver hears of it.
-    fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    pub(super) fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let (panics, what) = (self.clone(), name.to_owned());
         std::thread::Builder::new().name(name.into()).spawn(move || {
             // What the work owned is dropped, and what it shared are trees and channels.

@@ -7,20 +7,26 @@
 //! Absent on purpose: which last word may come when (`proto::session::closing`), deciding that all is done (proto), the receipt's form (proto,
 //! job::receipt).
 
+pub(super) mod former; // a former receipt that says the same, before the receiver signs
+
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use engine::job::{Cmd, Event as WorkerEvent};
 use engine::machine::Stop;
 use proto::error::{Breach, Refusal};
-use proto::receipt::{Signer, signed_message};
+use proto::receipt::agreement::{Named, Next};
+use proto::receipt::{Former, Signer, signed_message};
 use proto::session::closing::{HOLD, Signature};
 use proto::wire::control::Frame;
 
 use super::{End, JobDriver, read_clock};
 use crate::identity::keys;
 use crate::identity::ticket::Ending;
+use crate::job::receipt::former::Found;
 use text::exit::{Exit, Failure};
 use text::refused;
 
@@ -39,7 +45,8 @@ impl JobDriver<'_, '_> {
             self.closing.on_given_up();
             return Ok(());
         }
-        let (body, signature) = self.sign()?;
+        let Some(former) = self.former_before_sign()? else { return Ok(()) };
+        let (body, signature) = self.sign(former)?;
         self.say_nics();
         self.pulse();
         self.job.ending.iter().for_each(Ending::begin);
@@ -57,10 +64,12 @@ impl JobDriver<'_, '_> {
         self.say(&Frame::Unnamed(unnamed));
     }
 
-    pub(super) fn sign(&mut self) -> Result<([u8; 32], [u8; 64]), Failure> {
+    /// `former`: the receipt refers to it.
+    fn sign(&mut self, former: Option<Former>) -> Result<([u8; 32], [u8; 64]), Failure> {
         let tally = self.end.record().tally;
+        let (files, bytes) = (tally.files_done, tally.bytes_done);
         let body = match &mut self.receipt {
-            Some(receipt) => match receipt.end(tally.files_done, tally.bytes_done) {
+            Some(receipt) => match receipt.end_with(former.as_ref(), files, bytes) {
                 Ok(body) => body,
                 Err(error) => {
                     // The data is whole: the job ends well, and says what is missing.
@@ -78,9 +87,9 @@ impl JobDriver<'_, '_> {
         let place =
             self.receipt.take().map_or_else(String::new, |receipt| format!(" at {}", receipt.place().display()));
         let why = format!("no receipt can be kept{place}: {why}");
-        if self.receipt_missing.is_none() {
+        if self.receipt_end.is_none() {
             self.said.push(why.clone());
-            self.receipt_missing = Some(why);
+            self.receipt_end = Some(Err(why));
         }
     }
 
@@ -102,15 +111,14 @@ impl JobDriver<'_, '_> {
 
     fn on_sign(&mut self, body: [u8; 32], signature: &[u8]) -> Result<(), Failure> {
         let sends = matches!(self.end, End::Send(_));
-        let lines = std::mem::take(&mut self.end.record().lines);
-        let wrote = self.receipt.as_mut().filter(|_| !lines.is_empty()).map_or(Ok(()), |receipt| receipt.lines(&lines));
-        if let Err(error) = wrote {
-            self.no_receipt(&format!("it cannot be written: {error}"));
-        }
+        self.take_lines();
         let signed = self.closing.begin_answer(self.end.is_done()).map_err(|breach| self.breach(breach))?;
         let (own_body, own_signature) = match signed {
             Some(signed) => signed,
-            None => self.sign()?,
+            None => {
+                let former = self.former_of(&body);
+                self.sign(former)?
+            }
         };
         let peer_key = self.job.peer_key;
         if !keys::verify(&peer_key, &signed_message(&body), signature) {
@@ -134,8 +142,8 @@ impl JobDriver<'_, '_> {
                 (if sends { Signer::Sender } else { Signer::Receiver }, self.job.identity.public(), own_signature);
             let other = (if sends { Signer::Receiver } else { Signer::Sender }, peer_key, peers);
             let signed = if sends { [own, other] } else { [other, own] };
-            match receipt.sign(&own_body, &signed) {
-                Ok(path) => self.receipt_path = Some(path),
+            match receipt.sign(&own_body, &signed, self.job.formers.as_ref()) {
+                Ok(path) => self.receipt_end = Some(Ok(path)),
                 Err(error) => self.no_receipt(&format!("it cannot be written: {error}")),
             }
         } else if self.job.receipt.is_some() && body == [0; 32] {
@@ -177,6 +185,86 @@ impl JobDriver<'_, '_> {
                 end.leave();
             }
         }
+    }
+
+    /// Receiver: all is done. May it sign, and with which former receipt? `None`: not yet.
+    fn former_before_sign(&mut self) -> Result<Option<Option<Former>>, Failure> {
+        let may = self.job.formers.as_ref().is_some_and(|it| it.memo.is_some()) && self.receipt.is_some();
+        match self.former.agreement.next_before_sign(self.now, may) {
+            Next::Sign(former) => {
+                self.former.stop.store(true, Ordering::Relaxed);
+                Ok(Some(former))
+            }
+            next => {
+                self.do_next(next)?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// The peer asks, or answers.
+    pub(super) fn on_former(&mut self, named: Named) -> Result<(), Failure> {
+        let next = self.former.agreement.on_peer(self.now, named).map_err(|breach| self.breach(breach))?;
+        next.map_or(Ok(()), |next| self.do_next(next))
+    }
+
+    /// What the thread found.
+    pub(super) fn take_found(&mut self) -> Result<(), Failure> {
+        let Some(found) = self.former.found.as_ref().and_then(|from| from.try_recv().ok()) else { return Ok(()) };
+        self.former.found = None;
+        self.on_found(found)
+    }
+
+    fn on_found(&mut self, found: Option<Found>) -> Result<(), Failure> {
+        let next = self.former.agreement.on_found(self.now, found.as_ref().map(|it| it.former));
+        self.former.held = found;
+        next.filter(|_| self.is_open()).map_or(Ok(()), |next| self.do_next(next))
+    }
+
+    fn do_next(&mut self, next: Next) -> Result<(), Failure> {
+        match next {
+            Next::Look(named) if self.begin_look(named) => Ok(()),
+            Next::Look(_) => self.on_found(None),
+            Next::Say((job, body)) => {
+                self.say(&Frame::Former { job, body });
+                Ok(())
+            }
+            Next::Wait | Next::Sign(_) => Ok(()),
+        }
+    }
+
+    /// False: there is nothing to look for.
+    fn begin_look(&mut self, named: Option<Named>) -> bool {
+        self.take_lines();
+        let tally = self.end.record().tally;
+        let Some(formers) = self.job.formers.clone() else { return false };
+        let list = self.receipt.as_mut().map(|receipt| receipt.list(tally.files_done, tally.bytes_done));
+        let Some(Ok(Some(list))) = list else { return false };
+        let (to, from) = sync_channel(1);
+        let (stop, wake) = (self.former.stop.clone(), self.job.wake.clone());
+        let begun = self.panics.spawn("former receipt", move || {
+            // Nobody may be there to hear it.
+            let _ = to.send(formers.find(&list, named, &stop));
+            wake.signal();
+        });
+        self.former.found = Some(from);
+        begun.is_ok()
+    }
+
+    /// Takes the receipt lines that the machine has, so that all that was resolved is in it.
+    pub(super) fn take_lines(&mut self) {
+        let lines = std::mem::take(&mut self.end.record().lines);
+        let wrote = self.receipt.as_mut().filter(|_| !lines.is_empty()).map_or(Ok(()), |receipt| receipt.lines(&lines));
+        if let Err(error) = wrote {
+            self.no_receipt(&format!("it cannot be written: {error}"));
+        }
+    }
+
+    /// Sender: the former receipt, if what the receiver signed refers to it.
+    fn former_of(&mut self, body: &[u8; 32]) -> Option<Former> {
+        self.former.stop.store(true, Ordering::Relaxed);
+        let (tally, receipt) = (self.end.record().tally, self.receipt.as_ref()?);
+        self.former.agreed().filter(|it| receipt.referring(it, tally.files_done, tally.bytes_done) == *body)
     }
 
     pub(super) fn lost(&mut self, cause: &str) -> Failure {

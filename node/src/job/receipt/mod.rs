@@ -2,8 +2,12 @@
 //!
 //! For: the same signed list at both ends, whatever its length, without holding it in memory.
 //! In and out: lines from a job end in; a file, its body's digest and two signatures out.
-//! Invariants: the body's digest covers every byte before the trailer; the file has its final name only with both signatures.
-//! Absent on purpose: the lines' form (proto::receipt), checking (verify.rs).
+//! Invariants: the body's digest covers every byte before the trailer; the file has its final name only with both signatures, when its bytes are on the
+//! disk, and nobody is told of it before its name is.
+//! Absent on purpose: the lines' form (proto::receipt), checking (verify.rs), finding the one that it refers to (former.rs).
+
+pub mod folder; // names in the folder of receipts
+pub mod former; // a former receipt that says the same
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -15,7 +19,9 @@ use proto::manifest::EntryKind;
 
 use crate::identity::Home;
 use crate::job::endpoint::Target;
-use proto::receipt::{self, Head, Line, Signer};
+use crate::job::receipt::folder::{LIST_BYTES_MIN, file_name, flush_names};
+use crate::job::receipt::former::{Formers, List};
+use proto::receipt::{self, Former, Head, Line, Signer};
 use proto::wire::control::Digest;
 
 /// Digests carried at most: 80 bytes each.
@@ -32,6 +38,12 @@ pub struct ReceiptFile {
     file: BufWriter<File>,
     carry: Option<(PathBuf, BufWriter<File>)>,
     hasher: blake3::Hasher,
+    head: Head,
+    head_bytes: u64,
+    /// Of the entries' lines, so far.
+    list_bytes: u64,
+    /// It names its entries itself.
+    is_whole: bool,
     signed: bool,
     /// It stands below LONGHAUL_HOME under its job's id: one that stands there already is never replaced. Where the user named the file, it is.
     is_ours_to_name: bool,
@@ -67,9 +79,21 @@ impl ReceiptFile {
         };
         let is_ours_to_name = path.file_name().is_some_and(|name| *name == *file_name(&head.job));
         let hasher = blake3::Hasher::new();
-        let mut receipt = ReceiptFile { path, part, file, carry, hasher, signed: false, is_ours_to_name };
         let mut lines = Vec::new();
         receipt::write_head(&mut lines, head);
+        let mut receipt = ReceiptFile {
+            path,
+            part,
+            file,
+            carry,
+            hasher,
+            head: *head,
+            head_bytes: lines.len() as u64,
+            list_bytes: 0,
+            is_whole: true,
+            signed: false,
+            is_ours_to_name,
+        };
         receipt.body(&lines)?;
         Ok(receipt)
     }
@@ -90,7 +114,46 @@ impl ReceiptFile {
             carry.write_all(lines)?;
             carry.flush()?;
         }
+        self.list_bytes += lines.len() as u64;
         self.body(lines)
+    }
+
+    /// The entries' lines so far, to be compared with a former receipt's; `None`: they are too few for that to be worth it.
+    pub fn list(&mut self, files: u64, bytes: u64) -> io::Result<Option<List>> {
+        if self.list_bytes < LIST_BYTES_MIN {
+            return Ok(None);
+        }
+        self.file.flush()?;
+        let (from, to) = (self.head_bytes, self.head_bytes + self.list_bytes);
+        Ok(Some(List { file: File::open(&self.part)?, from, to, head: self.head, files, bytes }))
+    }
+
+    /// The body's digest, if this receipt refers to a former one.
+    #[must_use]
+    pub fn referring(&self, former: &Former, files: u64, bytes: u64) -> Digest {
+        let mut lines = Vec::new();
+        receipt::write_head(&mut lines, &self.head);
+        receipt::write_former(&mut lines, former);
+        receipt::write_end(&mut lines, files, bytes);
+        *blake3::hash(&lines).as_bytes()
+    }
+
+    /// All entries are as the former receipt has them, and are not named again.
+    fn refer(&mut self, former: &Former) -> io::Result<()> {
+        self.file.rewind()?;
+        self.file.get_ref().set_len(0)?;
+        self.hasher = blake3::Hasher::new();
+        self.is_whole = false;
+        let mut lines = Vec::new();
+        receipt::write_head(&mut lines, &self.head);
+        receipt::write_former(&mut lines, former);
+        self.body(&lines)
+    }
+
+    /// Ends the body, which names all entries, or refers to a former receipt; what both ends sign.
+    pub fn end_with(&mut self, former: Option<&Former>, files: u64, bytes: u64) -> io::Result<Digest> {
+        former.map_or(Ok(()), |former| self.refer(former))?;
+        self.end(files, bytes)
     }
 
     /// Ends the body; what both ends sign. The trailer's room is taken as well: a disk that is full says so before anybody has signed.
@@ -105,8 +168,13 @@ impl ReceiptFile {
         Ok(*self.hasher.finalize().as_bytes())
     }
 
-    /// Writes the trailer and gives the file its name
-    pub fn sign(mut self, body: &Digest, signed: &[(Signer, [u8; 32], [u8; 64])]) -> io::Result<PathBuf> {
+    /// Writes the trailer and gives the file its name. `formers`: jobs to come may refer to it.
+    pub fn sign(
+        mut self,
+        body: &Digest,
+        signed: &[(Signer, [u8; 32], [u8; 64])],
+        formers: Option<&Formers>,
+    ) -> io::Result<PathBuf> {
         let mut lines = Vec::new();
         receipt::write_body_digest(&mut lines, body);
         for (signer, key, signature) in signed {
@@ -118,16 +186,21 @@ impl ReceiptFile {
         self.file.get_ref().set_len(end)?;
         engine::fault::wait_if_asked("receipt");
         self.file.get_ref().sync_all()?;
+        engine::fault::wait_if_asked("receipt flushed");
         if self.is_ours_to_name {
             place_anew(&self.part, &self.path)?;
         } else {
             fs::rename(&self.part, &self.path)?;
         }
         self.signed = true;
+        engine::fault::wait_if_asked("receipt named");
         // Who is told of a receipt finds it after a power cut as well.
         self.path.parent().map_or(Ok(()), flush_names)?;
         if let Some((path, _)) = &self.carry {
             let _ = fs::remove_file(path);
+        }
+        if let Some(formers) = formers.filter(|_| self.is_whole && self.list_bytes >= LIST_BYTES_MIN) {
+            formers.remember(&self.head.job);
         }
         Ok(std::mem::take(&mut self.path))
     }
@@ -140,11 +213,6 @@ impl Drop for ReceiptFile {
             let _ = fs::remove_file(&self.part);
         }
     }
-}
-
-/// Returns when the names in a folder are on the disk; a path without one is the working directory's.
-fn flush_names(folder: &Path) -> io::Result<()> {
-    File::open(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })?.sync_all()
 }
 
 /// Gives a receipt its name, unless another one has it. Both ends of a job may have one LONGHAUL_HOME, and write the same bytes.
@@ -168,11 +236,6 @@ fn digest_of(path: &Path) -> io::Result<blake3::Hash> {
     let mut hasher = blake3::Hasher::new();
     hasher.update_reader(File::open(path)?)?;
     Ok(hasher.finalize())
-}
-
-fn file_name(job: &[u8; 16]) -> String {
-    let name: String = job.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{name}.receipt")
 }
 
 /// Could a receipt stand there? Asked before anything is moved. Errors: why not.
@@ -200,6 +263,19 @@ pub fn default_path(home: &Home, job: &[u8; 16]) -> PathBuf {
 fn carry_path(home: &Home, destination: &[u8]) -> PathBuf {
     let name = blake3::hash(destination).to_hex();
     home.path("receipts").join(format!("carry-{}", &name.as_str()[..32]))
+}
+
+/// Where receipts stand that a job's may refer to. `carry`: where a receiver's lines for a next run into its destination stand; `named`: the user gave
+/// this one a place, where it is to be complete.
+#[must_use]
+pub fn formers(home: &Home, carry: Option<&Path>, sender: &[u8; 32], named: bool) -> Option<Formers> {
+    let folder = home.path("receipts");
+    let memo = carry.map(|carry| {
+        let name =
+            blake3::Hasher::new().update(carry.as_os_str().as_encoded_bytes()).update(sender).finalize().to_hex();
+        folder.join(format!("last-{}", &name.as_str()[..32]))
+    });
+    (!named).then_some(Formers { folder, memo })
 }
 
 /// Where this job's lines stand for a next run, and what runs before it left there.
@@ -310,7 +386,7 @@ mod tests {
         let write = |sender: u8| {
             let mut file = ReceiptFile::begin(path.clone(), Signer::Receiver, &head(sender), None)?;
             let body = file.end(0, 0)?;
-            file.sign(&body, &[])
+            file.sign(&body, &[], None)
         };
         write(1).expect("the first");
         let first = fs::read(&path).expect("it stands");
@@ -339,7 +415,7 @@ mod tests {
         let bodies = ends.each_mut().map(|end| end.end(0, 0).expect("written"));
         assert_eq!(bodies[0], bodies[1]);
         for end in ends {
-            end.sign(&bodies[0], &[]).expect("signed, whoever was first");
+            end.sign(&bodies[0], &[], None).expect("signed, whoever was first");
         }
         assert!(path.exists() && !carry.exists(), "and nothing is kept for a next run");
         fs::remove_dir_all(folder).expect("it is there");
