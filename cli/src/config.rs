@@ -16,6 +16,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use crate::args::{LISTEN_DEFAULT, ServeArguments, TicketChoice};
 use node::identity::ticket::Uses;
+use node::job::receipt::retention::Keep;
 use node::link::reachable::PublicName;
 use node::request::MEMORY_DEFAULT_BYTES;
 use node::serve::LogFormat;
@@ -55,6 +56,8 @@ struct ConfigFile {
     public: Option<Vec<PublicName>>,
     #[serde(default, deserialize_with = "log")]
     log: Option<LogFormat>,
+    #[serde(default, deserialize_with = "keep")]
+    receipts_keep: Option<Keep>,
 }
 
 /// Reads the config file, if one is named, and lets the flags win. The same call reloads.
@@ -108,6 +111,7 @@ fn merge(file: ConfigFile, arguments: &ServeArguments) -> Result<Settings, Failu
         driver: arguments.driver.into(),
         stdio: arguments.stdio,
         ports: arguments.ports,
+        receipts_keep: file.receipts_keep,
         verbose: arguments.verbose,
         log: arguments.log.or(file.log).unwrap_or_default(),
     })
@@ -221,6 +225,11 @@ fn log<'de, D: Deserializer<'de>>(from: D) -> Result<Option<LogFormat>, D::Error
     word.parse().map(Some).map_err(|wanted| de::Error::custom(format!("\"{word}\": {wanted}")))
 }
 
+fn keep<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Keep>, D::Error> {
+    let word = String::deserialize(from)?;
+    word.parse().map(Some).map_err(|wanted| de::Error::custom(format!("\"{word}\": {wanted}")))
+}
+
 fn workers<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u16>, D::Error> {
     let count = u16::deserialize(from)?;
     if (1..=1_024).contains(&count) { Ok(Some(count)) } else { Err(de::Error::custom("workers are from 1 to 1024")) }
@@ -252,6 +261,7 @@ privileged = true
 relay_to = ["node7:5740", "192.0.2.7"]
 public = ["data.example.org", "[2001:db8::7]:99"]
 log = "json"
+receipts_keep = "90d / 10 GiB"
 "#;
 
     fn settings(text: &str, arguments: &ServeArguments) -> Settings {
@@ -265,6 +275,7 @@ log = "json"
         assert_eq!(read.root, PathBuf::from("/srv/data"));
         assert_eq!((read.memory_bytes, read.workers, read.rate_bps), (1 << 30, Some(4), Some(9_000_000_000)));
         assert!(read.integrity_only && read.log == LogFormat::Json);
+        assert_eq!(read.receipts_keep.map(|keep| keep.to_string()).as_deref(), Some("90d / 10GiB"));
         assert_eq!(read.authorized_keys, Some(PathBuf::from("/etc/longhaul/authorized_keys")));
         assert_eq!((read.idle_timeout, read.jobs_max), (Duration::from_secs(120), 300));
         assert_eq!(read.user.as_deref(), Some("longhaul"));
@@ -327,6 +338,7 @@ log = "json"
             ("root = \"/r\"\nroot = \"/s\"", 2, "duplicate key"),
             ("[tls]\nx = 1", 1, "unknown field `tls`"),
             ("root = ", 1, "root"),
+            ("receipts_keep = \"90\"", 1, "receipts_keep: \"90\": write an age in days, a size, or both"),
             ("log = \"xml\"", 1, "log: \"xml\": write text or json"),
             ("idle_timeout = \"5 m\"", 1, "idle_timeout: \"5 m\""),
         ] {

@@ -1,8 +1,8 @@
-//! Receipts that refer to a former one: the real binary at both ends.
+//! Receipts that refer to a former one, and how many are kept: the real binary at both ends.
 //!
 //! For: a home that does not grow by a tree's whole list with each run that changed nothing.
 //! Invariants: each host has a home of its own; both ends' receipts are compared byte for byte; what `verify` says is read, not only its exit code.
-//! Absent on purpose: comparing lists (`node::job::receipt::former`), the frames (`proto::receipt::agreement`).
+//! Absent on purpose: comparing lists (`node::job::receipt::former`), which ones go (`retention`), the frames (`proto::receipt::agreement`).
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -215,6 +215,43 @@ fn a_changed_tree_or_an_end_without_the_former_receipt_gives_a_whole_one() {
     let (_, said) = world.run("home-here", &["cp", "--receipt", "mine.receipt", "here/tree", "local/"]);
     let (_, again) = world.run("home-here", &["cp", "--receipt", "mine.receipt", "here/tree", "local/"]);
     assert!(bytes(&world.at("mine.receipt")) > 64 << 10, "{said}{again}");
+}
+
+#[test]
+fn receipts_that_are_not_to_be_kept_go_after_a_job_at_both_ends_and_the_list_says_what_is_kept() {
+    let mut world = World::new(&["here/tree"]);
+    std::fs::write(world.at("config.toml"), "receipts_keep = \"30d / 1GiB\"\n").unwrap();
+    world.serve(&["--config", "config.toml"]);
+    let words = ["cp", &format!("here/tree/{}", file_name(1)), "DAEMON/"];
+    let (_, old) = world.copy(&words);
+    let theirs = world.theirs(&old);
+    let (_, list) = world.run("home-here", &["receipt", "list"]);
+    assert!(list.contains("1 receipt, ") && list.contains("all are kept"), "{list}");
+    for file in [&old, &theirs] {
+        let month = std::time::SystemTime::now() - Duration::from_secs(31 * 86_400);
+        std::fs::File::options().append(true).open(file).unwrap().set_modified(month).unwrap();
+    }
+    assert_eq!(world.run("home-here", &["receipt", "keep"]).0, Some(0), "it only shows");
+    assert!(old.exists());
+    let (code, said) = world.run("home-here", &["receipt", "keep", "40 d/10 MiB"]);
+    assert!(code == Some(0) && said.contains("1 receipt, ") && said.contains("kept: 40d / 10MiB"), "{said}");
+    assert!(old.exists());
+    std::fs::write(world.at("home-here/receipts_keep"), "30d\n").unwrap();
+    // The daemon looked when its first job ended: with the large receipt of this one it looks again.
+    let (_, new) = world.copy(&["cp", "here/tree", "DAEMON/"]);
+    assert!(new.exists() && !old.exists(), "gone when the command has ended");
+    let end = Instant::now() + LATE;
+    while theirs.exists() {
+        assert!(Instant::now() < end, "the daemon keeps what it was told not to keep");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(world.theirs(&new).exists());
+    while !std::fs::read_to_string(world.at("log")).unwrap().contains("receipts_keep 30d / 1GiB: removed 1 receipt") {
+        assert!(Instant::now() < end, "{}", std::fs::read_to_string(world.at("log")).unwrap());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let (code, said) = world.run("home-here", &["receipt", "keep", "soon"]);
+    assert!(code == Some(2) && said.contains("write an age in days, a size, or both"), "{said}");
 }
 
 /// Killed at any step, the end that receives has its receipt whole or not at all, and the next run has one. The steps are waited in by builds with debug assertions.

@@ -1,16 +1,18 @@
-//! `longhaul receipt list`: the receipts that are kept on this host.
+//! `longhaul receipt`: the receipts that are kept on this host, and which ones are.
 //!
 //! For: finding the receipt of a copy, to check a disk against it (`verify`) or to show it to somebody.
 //! In and out: receipts below LONGHAUL_HOME, and those that a job of the history wrote elsewhere → one line or object for each, newest first.
 //! Invariants: receipts are not read whole, and not checked: `verify` does that; where a receipt speaks of is the history's word, which is not signed.
-//! Absent on purpose: what a receipt is (proto::receipt), removing any.
+//! Absent on purpose: what a receipt is (proto::receipt), which ones go (`node::job::receipt::retention`).
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::time::SystemTime;
 
 use clap::Subcommand;
 use node::identity::keys::{Identity, fingerprint};
 use node::identity::{Home, PublicKey};
+use node::job::receipt::retention::{self, Keep, Pruned};
 use node::report::history::{self, EndedJob};
 use node::verify::listing::{self, Kept};
 use serde::Serialize;
@@ -33,7 +35,18 @@ pub enum ReceiptCommand {
         #[arg(long, value_name = "N", default_value_t = LIMIT_DEFAULT)]
         limit: usize,
     },
+    /// Say which receipts stay on this host, for this user's copies and daemons; what is too old or too much goes at once, and after each job
+    #[command(after_help = KEEP_HELP)]
+    Keep {
+        /// `90d` (none older), `10GiB` (the newest so many bytes), `'90d / 10GiB'` (both), or `all`; without it: only show what is set
+        #[arg(value_name = "WHICH")]
+        which: Option<Keep>,
+    },
 }
+
+/// Where one would otherwise be surprised.
+const KEEP_HELP: &str = "A receipt that a kept one refers to stays, and so does what was signed within the last hour. \
+receipts_keep in the config file of a daemon replaces this for that daemon.";
 
 /// A receipt of the list.
 #[derive(Debug, Serialize)]
@@ -66,8 +79,11 @@ struct Listed {
 /// # Errors
 /// A folder that cannot be read.
 pub fn run(command: ReceiptCommand) -> anyhow::Result<()> {
-    let ReceiptCommand::List { json, limit } = command;
     let home = Home::find().map_err(Failure::from)?;
+    let (json, limit) = match command {
+        ReceiptCommand::List { json, limit } => (json, limit),
+        ReceiptCommand::Keep { which } => return keep(&home, which),
+    };
     let listed = listed(&home, limit)?;
     let none = format!("no receipt is kept here (of LONGHAUL_HOME {})", home.path("").display());
     let heads = ["signed (UTC)", "receipt", "way", "files", "bytes", "signatures", "what"];
@@ -83,7 +99,40 @@ pub fn run(command: ReceiptCommand) -> anyhow::Result<()> {
         let unchanged = it.unchanged_since.as_ref().map(|job| format!("  (unchanged since {})", short(job)));
         let what = what(&of) + unchanged.as_deref().unwrap_or_default();
         vec![show_utc(it.signed_unix_s), short(&it.receipt), way, files, bytes, signatures.to_owned(), what]
-    })
+    })?;
+    if !json && !listed.is_empty() {
+        let all = retention::count(&home.path("receipts"));
+        println!("{}", total(&home, all.map_err(|error| Exit::of_io(&error).fail("list the receipts", error))?));
+    }
+    Ok(())
+}
+
+/// How many there are, and how many are kept.
+fn total(home: &Home, all: Pruned) -> String {
+    let keeping = match Keep::of(home) {
+        Ok(keep) if keep.is_all() => "all are kept (`longhaul receipt keep '90d / 10GiB'` keeps less)".to_owned(),
+        Ok(keep) => format!("kept: {keep}"),
+        Err(why) => format!("all are kept, because this cannot be read: {}", crate::report::clean(&why)),
+    };
+    let receipts = if all.kept == 1 { "receipt" } else { "receipts" };
+    format!("{} {receipts}, {}; {keeping}", show_count(all.kept), show_bytes(all.kept_bytes))
+}
+
+fn keep(home: &Home, which: Option<Keep>) -> anyhow::Result<()> {
+    let folder = home.path("receipts");
+    let failed = |error| Exit::of_io(&error).fail("keep less receipts", error);
+    let pruned = match which {
+        Some(which) => {
+            which.set(home).map_err(failed)?;
+            retention::prune(&folder, which, SystemTime::now()).map_err(failed)?
+        }
+        None => retention::count(&folder).map_err(failed)?,
+    };
+    if pruned.removed > 0 {
+        println!("removed {}, {}", show_count(pruned.removed), show_bytes(pruned.removed_bytes));
+    }
+    println!("{}", total(home, pruned));
+    Ok(())
 }
 
 fn listed(home: &Home, limit: usize) -> anyhow::Result<Vec<Listed>> {

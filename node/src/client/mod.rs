@@ -46,6 +46,7 @@ use crate::job;
 use crate::job::cancel::Cancel;
 use crate::job::endpoint::names::Names;
 use crate::job::endpoint::volumes::FailedDisks;
+use crate::job::receipt::retention::{Keep, Turns};
 use crate::job::registry::{Registration, Registry, Title};
 use crate::link::failure_of;
 use crate::report::history::{EndedJob, History, JobRecord};
@@ -84,6 +85,7 @@ pub struct Node {
     on_ssh_line: LineSink,
     /// Copied to a host that ssh reaches and that has none; `None`: nothing is copied there.
     program: Option<PathBuf>,
+    receipts: Arc<Turns>,
 }
 
 /// What passed before there was a job.
@@ -141,7 +143,7 @@ impl Node {
         // Names are the host's: a daemon in this process may have named another way to them, which then stays.
         Names::of_this_host().install();
         let registry = Registry::open(home, tell);
-        job::sweep::begin(home, false);
+        job::sweep::begin(home, None, false);
         let (failed_disks, on_ssh_line) = Default::default();
         Ok(Node {
             home: home.clone(),
@@ -151,6 +153,7 @@ impl Node {
             failed_disks,
             on_ssh_line,
             program: None,
+            receipts: Arc::default(),
         })
     }
 
@@ -365,11 +368,20 @@ fn run(node: &Node, request: &JobRequest, manner: Manner, watch: &mut dyn Watch)
         None => pass(&copy, from, &paths, &destinations[0], &targets, events),
     };
     let done = copy.again.until_done(request.stall, &mut Events::to(&mut recorded), once);
+    if !request.dry_run {
+        keep_receipts(node);
+    }
     match &done {
         Ok(exit) => copy.record.end(*exit, None),
         Err(failure) => recorded.failed(failure),
     }
     done
+}
+
+/// After a job: receipts that this home does not keep go. What its file says and cannot be understood, `receipt list` tells.
+fn keep_receipts(node: &Node) {
+    let keep = Keep::of(&node.home).unwrap_or_default();
+    let _ = node.receipts.after_job(&node.home, keep, None);
 }
 
 /// The job's place in the history. A dry run has none.

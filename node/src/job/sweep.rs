@@ -9,6 +9,8 @@
 //! ```text
 //! receipts/JOB.receipt.{sender,receiver}.part     a job's receipt, not signed yet           locked by its writer
 //! receipts/carry-…                                digests for a next run that never came     30 days
+//! receipts/last-…  last-….new                     which receipts a next one may refer to     400 days; an hour
+//! receipts/JOB.receipt                            what `receipts_keep` does not keep         receipt/retention.rs
 //! .NAME.….tmp  engines.PID.new                    a list that was being replaced             an hour
 //! run/BOOT/….sock  ….new                          where a process was asked                  nobody answers; or of an earlier boot of this machine
 //! TMPDIR/longhaul-spool-…                         a pipe's stream                            locked by its process
@@ -21,6 +23,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use super::receipt::retention::{Keep, prune};
 use super::registry;
 use crate::identity::Home;
 
@@ -32,16 +35,18 @@ const WRITTEN: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(86_400);
 /// What a next run may want, or another client of this host.
 const WANTED: Duration = Duration::from_secs(30 * 86_400);
+/// A run that comes once a year still finds it.
+const YEARLY: Duration = Duration::from_secs(400 * 86_400);
 /// Commands that start within this time of a sweep make none: hundreds of clients of one home shall not all look.
 const SWEPT: Duration = Duration::from_secs(600);
 
-/// Sweeps beside the job. `always`: a daemon, which starts rarely.
-pub fn begin(home: &Home, always: bool) {
+/// Sweeps beside the job. `keep`: a daemon's own word about receipts; `always`: a daemon, which starts rarely.
+pub fn begin(home: &Home, keep: Option<Keep>, always: bool) {
     let home = home.clone();
     // Without a thread the next start does it.
     let _ = std::thread::Builder::new().name("sweep".into()).spawn(move || {
         if always || claim(&home) {
-            sweep(&home, &std::env::temp_dir(), SystemTime::now());
+            sweep(&home, keep, &std::env::temp_dir(), SystemTime::now());
         }
     });
 }
@@ -53,15 +58,23 @@ fn claim(home: &Home) -> bool {
     is_due && File::create(&stamp).and_then(|file| file.set_modified(SystemTime::now())).is_ok()
 }
 
-/// All of it, once.
-pub fn sweep(home: &Home, temporary: &Path, now: SystemTime) {
+/// All of it, once. `keep`: which receipts; `None`: as the home says.
+pub fn sweep(home: &Home, keep: Option<Keep>, temporary: &Path, now: SystemTime) {
     each(&home.path("receipts"), |entry, facts, name| {
         let is_part = name.ends_with(".sender.part") || name.ends_with(".receiver.part");
         let is_left = is_part && is_older(facts, YOUNG, now) && is_free(&entry.path());
-        if is_left || (name.starts_with("carry-") && is_older(facts, WANTED, now)) {
+        let is_memo = name.starts_with("last-");
+        let age = if is_memo && name.ends_with(".new") { WRITTEN } else { YEARLY };
+        let is_forgotten =
+            (name.starts_with("carry-") && is_older(facts, WANTED, now)) || (is_memo && is_older(facts, age, now));
+        if is_left || is_forgotten {
             let _ = fs::remove_file(entry.path());
         }
     });
+    // A word that cannot be understood keeps them all.
+    if let Some(keep) = keep.map_or_else(|| Keep::of(home).ok(), Some) {
+        let _ = prune(&home.path("receipts"), keep, now);
+    }
     each(&home.path(""), |entry, facts, name| {
         let is_list = name.starts_with('.') && name.ends_with(".tmp");
         let is_engines = name.starts_with("engines.") && name.ends_with(".new");
@@ -165,7 +178,7 @@ mod tests {
         let (mine, _) = (spool("longhaul-spool-1-0"), spool("longhaul-spool-2-0"));
         hold(&mine).expect("ours");
         spool("another-folder");
-        sweep(&home, &temporary, now);
+        sweep(&home, None, &temporary, now);
         let names = |folder: &Path| {
             let mut names: Vec<String> =
                 fs::read_dir(folder).unwrap().map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
@@ -180,7 +193,7 @@ mod tests {
         assert_eq!(names(&temporary), ["another-folder", "longhaul-spool-1-0"]);
         // Their owners are gone, too.
         drop((held, mine));
-        sweep(&home, &temporary, now + YOUNG);
+        sweep(&home, None, &temporary, now + YOUNG);
         assert_eq!(names(&home.path("receipts")), ["carry-new", "d.receipt"]);
         assert_eq!(names(&temporary), ["another-folder"]);
         fs::remove_dir_all(scratch).expect("it is there");

@@ -44,6 +44,7 @@ use crate::job::keys::JobSecret;
 use crate::job::numa::hold;
 use crate::job::offer;
 use crate::job::rails::{self, Arrival, Carrier};
+use crate::job::receipt::retention::{Keep, Turns};
 use crate::job::registry::Registry;
 use crate::job::sweep;
 use crate::link::{failure_of, reachable};
@@ -134,6 +135,8 @@ pub struct Daemon {
     pub registry: Arc<Registry>,
     /// Where they have their lines once they ended.
     pub history: Arc<History>,
+    /// When receipts were looked at that are not to be kept.
+    pub receipts: Turns,
     /// Disks of destinations that failed in its jobs.
     pub failed_disks: FailedDisks,
     /// Where its log goes.
@@ -406,6 +409,7 @@ impl Bound {
         let daemon = Daemon {
             identity,
             history: History::of(&home),
+            receipts: Turns::default(),
             home,
             settings: RwLock::new(settings),
             path_base,
@@ -578,7 +582,10 @@ fn serve_packets(daemon: &Daemon, demultiplexer: &Demultiplexer, packets: &demul
 }
 
 fn open_registry(settings: &Settings, home: &Home, log: &Log) -> Arc<Registry> {
-    sweep::begin(home, !settings.stdio);
+    if let (None, Err(why)) = (settings.receipts_keep, Keep::of(home)) {
+        log.sentence(settings.log, 0, &format!("all receipts are kept: {why}"));
+    }
+    sweep::begin(home, settings.receipts_keep, !settings.stdio);
     if settings.stdio {
         sweep::builds(crate::client::bootstrap::FAR_PLACE);
     }

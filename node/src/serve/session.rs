@@ -7,6 +7,7 @@
 
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
@@ -43,6 +44,7 @@ use crate::job::numa::NumaPlacement;
 use crate::job::offer::{self, Requested};
 use crate::job::rails::Rails;
 use crate::job::receipt;
+use crate::job::receipt::retention::{Keep, Pruned};
 use crate::job::registry::Title;
 use crate::job::udp::packet_bytes_of;
 use crate::link::Link;
@@ -52,6 +54,7 @@ use crate::serve::log::{EndedJob, JobFacts};
 use crate::serve::relay::{self, Task, Wanted};
 use crate::serve::{Daemon, Forget};
 use text::exit::{Exit, Failure};
+use text::units::show_bytes;
 
 /// A refused client gets this long to read why, and to go.
 const LINGER: Duration = Duration::from_secs(1);
@@ -523,10 +526,22 @@ fn serve_job(
     };
     daemon.log_job(&EndedJob::of(facts, (tally.files_done, tally.bytes_done), began.elapsed(), exit, None));
     drop(count);
+    keep_receipts(daemon, outcome.receipt.as_deref());
     if is_stdio {
         daemon.stop.signal();
     }
     Ok(())
+}
+
+/// After a job: receipts that are not to be kept go.
+fn keep_receipts(daemon: &Daemon, receipt: Option<&Path>) {
+    let set = daemon.settings.read().map_or(None, |settings| settings.receipts_keep);
+    let keep = set.unwrap_or_else(|| Keep::of(&daemon.home).unwrap_or_default());
+    if let Some(pruned) = daemon.receipts.after_job(&daemon.home, keep, receipt).filter(|it| it.removed > 0) {
+        let Pruned { kept, kept_bytes, removed, removed_bytes } = pruned;
+        let (gone, stay) = (show_bytes(removed_bytes), show_bytes(kept_bytes));
+        daemon.log(0, &format!("receipts_keep {keep}: removed {removed} receipts, {gone}; {kept} stay, {stay}"));
+    }
 }
 
 /// Whose job this is, for the log.

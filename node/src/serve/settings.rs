@@ -15,6 +15,7 @@ use super::log::LogFormat;
 use super::relay_to::{self, RelayWord};
 use crate::address::PORT_DEFAULT;
 use crate::identity::ticket::Uses;
+use crate::job::receipt::retention::Keep;
 use crate::link::reachable::{self, PublicName};
 use crate::request::{MEMORY_DEFAULT_BYTES, Ports};
 use text::units;
@@ -76,6 +77,8 @@ pub struct Settings {
     pub stdio: bool,
     /// A free one of these ports is taken instead of that of `listen`.
     pub ports: Option<Ports>,
+    /// Which receipts stay below `LONGHAUL_HOME`; `None`: as a file of the home says, or all.
+    pub receipts_keep: Option<Keep>,
     /// How much to say.
     pub verbose: u8,
     /// And in which form.
@@ -106,6 +109,7 @@ impl Settings {
             driver: None,
             stdio: false,
             ports: None,
+            receipts_keep: None,
             verbose: 0,
             log: LogFormat::Text,
         }
@@ -143,6 +147,8 @@ impl Settings {
         apply(&mut said, "relay_to", "for new relays", &mut self.relay_to, new.relay_to, hosts);
         let names = |names: &Vec<PublicName>| reachable::show(names);
         apply(&mut said, "public", "for new addresses", &mut self.public, new.public, names);
+        let keep = |keep: &Option<Keep>| keep.map_or_else(|| "what the home says".to_owned(), |it| it.to_string());
+        apply(&mut said, "receipts_keep", "after the next job", &mut self.receipts_keep, new.receipts_keep, keep);
         apply(&mut said, "jobs_max", "for new jobs", &mut self.jobs_max, new.jobs_max, u32::to_string);
         // A port, a root, a pool, threads and a user are taken once, at the start.
         for (key, differs) in [

@@ -99,6 +99,7 @@ fn host(words: &[&str]) -> Host {
         settings: RwLock::new(settings),
         identity,
         history: History::of(&home),
+        receipts: Default::default(),
         home,
         guards,
         workers: Arc::new(Workers::start(make).unwrap()),

@@ -8,6 +8,7 @@
 
 pub mod folder; // names in the folder of receipts
 pub mod former; // a former receipt that says the same
+pub mod retention; // how many are kept
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
