@@ -25,9 +25,10 @@ type Row = (&'static str, &'static str, i32, &'static str, &'static str, &'stati
 /// `{free}`: one that nothing has. `{ssh-NAME}`: a stand-in for ssh. `{self}`: the program.
 const TABLE: &[Row] = &[
     ("local", "cp missing dst", 5, "No such file", "check the source's path", DISK),
-    ("local", "cp f/x dst", 2, "Not a directory", "name the file itself", SOURCE),
+    ("local", "cp missing/a/b dst", 5, "No such file or directory: 'missing'", "check the source's path", DISK),
+    ("local", "cp f/x dst", 2, "Not a directory: 'f'", "name the file itself", SOURCE),
     ("local", "cp src isfile", 2, "it is a file", "remove the file", DISK),
-    ("local", "cp f isfile/x", 2, "Not a directory", "a file stands where a folder is needed", SOURCE),
+    ("local", "cp f isfile/x/y", 2, "Not a directory: 'isfile'", "a file stands where a folder is needed", SOURCE),
     ("local", "cp f isfile/", 2, "Not a directory", "name another destination", SOURCE),
     ("local", "cp f f", 2, "both the source and the destination", "that is not the source", DISK),
     ("local", "cp src src/sub", 2, "src/sub' is inside the source", "outside of the source", DISK),
@@ -85,10 +86,24 @@ const TABLE: &[Row] = &[
     ("daemon", "cp f {host}x", 11, "key is not known", "longhaul key trust", RESUMES),
     ("daemon", "cp f longhaul://AAAA@{free}/x", 2, "ticket is damaged", "serve --ticket", &["AAAA"]),
     ("daemon", "cp f {spent}x", 12, "ticket", "ask for a new ticket", &["authorize", "dmesg"]),
-    ("daemon", "cp {url}missing dst", 5, "no such file", "path at the other end", SOURCE),
+    (
+        "daemon",
+        "cp {url}missing/x dst",
+        5,
+        "'missing/x': No such file or directory: 'missing'",
+        "path at the other end",
+        SOURCE,
+    ),
     ("daemon", "cp {url}../x dst", 12, "leads out of the folder", "below the folder that is served", KEYS),
     ("daemon", "cp f {url}../x", 12, "leads out of the folder", "below the folder that is served", KEYS),
-    ("daemon", "cp f {url}isfile/x", 2, "not a folder", "a file stands where a folder is needed", SOURCE),
+    (
+        "daemon",
+        "cp f {url}isfile/x",
+        2,
+        "'isfile/x': Not a directory: 'isfile'",
+        "a file stands where a folder is needed",
+        SOURCE,
+    ),
     ("daemon", "cp f {ro}x", 12, "may only read", "without --ro", &["outside the root", "dmesg"]),
     ("daemon", "cp {wo}isfile dst", 12, "may only write", "without --wo", &["outside the root", "dmesg"]),
     ("daemon", "cp --integrity-only f {url}x", 14, "payload in clear", "leave out --integrity-only", RESUMES),
@@ -130,7 +145,7 @@ const TABLE: &[Row] = &[
         "ssh",
         "cp --ssh {ssh-works} --remote-binary {self} h:/no/such/file dst",
         5,
-        "no such file",
+        "start the job at h (127.0.0.1:",
         "path at the other end",
         SOURCE,
     ),
@@ -138,7 +153,7 @@ const TABLE: &[Row] = &[
         "ssh",
         "cp --ssh {ssh-works} --remote-binary {self} f h:{there}/isfile/x",
         2,
-        "not a folder",
+        "isfile/x': Not a directory: '",
         "a file stands where",
         SOURCE,
     ),
@@ -319,6 +334,61 @@ fn folders_that_are_missing_above_a_destination_are_made_with_and_without_a_slas
     }
     run(&[&format!("{}isfile", open.url), "new/e/f"]);
     assert!(at.join("new/e/f").is_file());
+    for to in ["made/g/h", "made/i/j/"] {
+        for (place, stands) in [(to.to_owned(), at.join(to)), (format!("{}{to}", open.url), at.join("there").join(to))]
+        {
+            let output = longhaul(at).args(["sync", "src", &place]).output().unwrap();
+            assert!(output.status.success() && stands.join("a").is_file(), "{place}: {}", said(&output));
+        }
+    }
+}
+
+/// Where root runs the tests, the daemon becomes `nobody`: root is denied nothing.
+fn daemon_of_nobody(folder: &Path) -> Daemon {
+    if !rustix::process::geteuid().is_root() {
+        return daemon(folder, &["--ticket"]);
+    }
+    let home = folder.join("home-there");
+    std::fs::create_dir_all(&home).unwrap();
+    std::os::unix::fs::chown(&home, Some(65_534), Some(65_534)).unwrap();
+    std::fs::write(folder.join("config"), "user = \"nobody\"\n").unwrap();
+    daemon(folder, &["--ticket", "--config", "config"])
+}
+
+#[test]
+fn what_the_daemons_user_may_not_do_is_said_with_path_user_and_what_to_do_there() {
+    let folder = folder("denied");
+    let at = folder.0.as_path();
+    let there = at.join("there");
+    let allow = |name: &str, mode| {
+        std::fs::set_permissions(there.join(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    std::fs::create_dir(there.join("closed")).unwrap();
+    std::fs::create_dir(there.join("ro")).unwrap();
+    std::fs::write(there.join("unread"), "x").unwrap();
+    [("closed", 0), ("ro", 0o555), ("unread", 0)].iter().for_each(|(name, mode)| allow(name, *mode));
+    let open = daemon_of_nobody(at);
+    let uid = if rustix::process::geteuid().is_root() { 65_534 } else { rustix::process::geteuid().as_raw() };
+    let (to, from) = (
+        |path: &str| ["f".to_owned(), format!("{}{path}", open.url)],
+        |path: &str| [format!("{}{path}", open.url), "dst".to_owned()],
+    );
+    for (words, path) in [
+        (to("closed/x"), "the destination 'closed/x': Permission denied in 'closed'"),
+        (to("closed/a/b/"), "the destination 'closed/a/b/': Permission denied in 'closed'"),
+        (to("ro/n/x"), "the destination 'ro/n/x': Permission denied in 'ro'"),
+        (from("closed/x"), "the source 'closed/x': Permission denied in 'closed'"),
+        (to("ro/x"), "x: permission denied at the other end (write a small file, as uid"),
+        (from("unread"), "dst: permission denied at the other end (read the source, as uid"),
+    ] {
+        let output = longhaul(at).arg("cp").args(&words).output().unwrap();
+        let text = said(&output);
+        assert_eq!(output.status.code(), Some(21), "{words:?}: {text}");
+        assert!(text.contains(path) && text.contains(&format!("uid {uid}")), "{words:?}: {text}");
+        assert!(text.contains("at the other end") && text.contains("give the user named above"), "{words:?}: {text}");
+        assert!(!text.contains("os error") && !text.contains("served root"), "{words:?}: {text}");
+    }
+    ["closed", "ro", "unread"].iter().for_each(|name| allow(name, 0o755));
 }
 
 #[test]

@@ -140,6 +140,7 @@ coded! {
         VolumeOut = 1018, "a disk of the destination's set failed in the job";
         Superseded = 1019, "its client has made another session for this job";
         Overlap = 1020, "source and destination are one and the same place, or one would harm the other";
+        Denied = 1021, "the file system there denied permission";
     }
 }
 

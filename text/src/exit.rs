@@ -253,6 +253,7 @@ impl Exit {
             | Refusal::TicketSpent
             | Refusal::OutsideRoot
             | Refusal::RelayRefused => Self::Refused,
+            Refusal::Denied => Self::Denied,
             Refusal::NoSuchPath => Self::Vanished,
             Refusal::NotAFolder | Refusal::Overlap => Self::Usage,
             Refusal::Busy | Refusal::Draining => Self::Connect,

@@ -41,7 +41,10 @@ fn next_step(refusal: Refusal) -> Option<&'static str> {
             "leave out --integrity-only and --bare, or start the other end with the same option"
         }
         Refusal::TicketSpent => "ask for a new ticket: `longhaul serve --ticket` prints one when it starts",
-        Refusal::OutsideRoot => "name a path below the folder that is served there, one that the daemon's user may use",
+        Refusal::OutsideRoot => "name a path below the folder that is served there",
+        Refusal::Denied => {
+            "at the other end, give the user named above that permission (chown, chmod, setfacl), or run longhaul there as a user who has it; or name another path"
+        }
         Refusal::Overlap => "name a destination that is not the source, nor a folder that holds it",
         Refusal::Internal => "look into the log of the other end; if it names no cause, report both ends' `-v` output",
         Refusal::RelayRefused => {
@@ -73,6 +76,8 @@ mod tests {
         }
         let outside = of(Refusal::OutsideRoot);
         assert!(outside.exit == Exit::Refused && outside.next_step.contains("below the folder"), "{outside}");
+        let denied = of(Refusal::Denied);
+        assert!(denied.exit == Exit::Denied && denied.next_step.contains("user named above"), "{denied}");
         assert!(of(Refusal::ReadOnly).next_step.contains("--ro"));
         assert_eq!(failure(9_999, "open the job", "what").exit, Exit::Negotiation);
     }

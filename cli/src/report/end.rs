@@ -486,10 +486,20 @@ fn next(text: &mut String, done: &Done) {
         (Exit::Whole, Some(receipt)) => {
             format!("later: longhaul verify {} {}", clean(receipt), clean(&done.destination))
         }
+        (Exit::Denied, _) if done.faults.iter().any(|it| it.kind == DENIED && it.other_end) => {
+            let below =
+                if done.direction == "push" { format!(" for '{}'", clean(&done.destination)) } else { String::new() };
+            format!(
+                "at the other end give the user named above that permission{below}, then run the same command again"
+            )
+        }
         (exit, _) => exit.line().next_step.to_owned(),
     };
     let _ = writeln!(text, "  next        {step}");
 }
+
+/// The kind of a fault that a permission would mend.
+const DENIED: &str = "denied";
 
 /// One failed entry in one line.
 #[must_use]
@@ -497,7 +507,7 @@ pub fn fault_line(fault: &FaultRecord) -> String {
     let what = match fault.kind.as_str() {
         "vanished" => "is gone",
         "torn" => "changed while it was read, not published",
-        "denied" => "permission denied",
+        DENIED => "permission denied",
         "full" => "no space or quota at the destination",
         "io" => "input/output error",
         "corrupt" => "came out wrong again and again",
@@ -505,16 +515,17 @@ pub fn fault_line(fault: &FaultRecord) -> String {
         "unsupported" => "cannot stand at the destination",
         _ => "failed",
     };
+    let place = if fault.other_end { " at the other end" } else { "" };
     let errno = match fault.errno {
         0 => String::new(),
-        errno => format!(", {}", std::io::Error::from_raw_os_error(errno)),
+        errno => format!(": {}", text::attempt::said(&std::io::Error::from_raw_os_error(errno))),
     };
     let step = if fault.step.is_empty() {
         String::new()
     } else {
         format!(" ({}{errno})", clean(&fault.step).replace('\n', " "))
     };
-    format!("{}: {what}{step}", clean(&fault.path).replace('\n', " "))
+    format!("{}: {what}{place}{step}", clean(&fault.path).replace('\n', " "))
 }
 
 /// What the destination has and the source has not.

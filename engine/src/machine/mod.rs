@@ -142,6 +142,17 @@ impl Tally {
 /// Faults kept for the report; beyond, only the count is.
 const FAULTS_KEPT: usize = 10_000;
 
+/// An entry that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedEntry {
+    /// Its path below the root of the copy.
+    pub path: Box<[u8]>,
+    /// How it failed.
+    pub fault: EntryFault,
+    /// It failed at the other end.
+    pub is_peers: bool,
+}
+
 /// What both ends keep for the report and the receipt.
 #[derive(Debug)]
 pub struct Record {
@@ -151,8 +162,8 @@ pub struct Record {
     pub durability: Durability,
     /// Counts.
     pub tally: Tally,
-    /// Failed entries with their paths.
-    pub faults: Vec<(EntryFault, Box<[u8]>)>,
+    /// Failed entries, the first of them.
+    pub faults: Vec<FailedEntry>,
     /// Receipt lines not yet taken by the caller.
     pub lines: Vec<u8>,
     /// What of entries could not be kept.
@@ -213,10 +224,10 @@ impl Record {
         self.resolved(entry, digest);
     }
 
-    fn failed(&mut self, fault: EntryFault, path: &[u8]) {
+    fn failed(&mut self, fault: EntryFault, path: &[u8], is_peers: bool) {
         self.tally.failed += 1;
         if self.faults.len() < FAULTS_KEPT {
-            self.faults.push((fault, path.into()));
+            self.faults.push(FailedEntry { path: path.into(), fault, is_peers });
         }
     }
 }
@@ -224,11 +235,17 @@ impl Record {
 /// A worker's error as the peer is told it.
 #[must_use]
 pub fn told(error: &EntryError) -> EntryFault {
-    EntryFault { entry: error.entry, kind: error.kind, errno: error.errno, step: error.step.into() }
+    EntryFault { entry: error.entry, kind: error.kind, errno: error.errno, step: step(error.kind, error.step) }
+}
+
+/// Who was denied permission is told as well: at a daemon that is not who reads it.
+fn step(kind: FaultKind, step: &str) -> String {
+    if kind == FaultKind::Denied { format!("{step}, as uid {}", sys::host::user_number()) } else { step.into() }
 }
 
 /// An entry fault made here.
 #[must_use]
 pub fn fault(entry: u64, kind: FaultKind, error: Option<&std::io::Error>, step: &str) -> EntryFault {
-    EntryFault { entry, kind, errno: error.and_then(std::io::Error::raw_os_error).unwrap_or(0), step: step.into() }
+    let errno = error.and_then(std::io::Error::raw_os_error).unwrap_or(0);
+    EntryFault { entry, kind, errno, step: self::step(kind, step) }
 }

@@ -347,7 +347,7 @@ impl Watch {
             let text = |record: &Record| String::from_utf8_lossy(&record.lines).into_owned();
             assert_eq!(text(send), text(recv), "both ends hold the same receipt");
         }
-        let paths = |record: &Record| record.faults.iter().map(|(_, path)| path.clone()).collect::<BTreeSet<_>>();
+        let paths = |record: &Record| record.faults.iter().map(|it| it.path.clone()).collect::<BTreeSet<_>>();
         assert_eq!(paths(send), paths(recv), "both ends know the same failures");
         let trouble = &plan.trouble;
         let disks = trouble.source_faults.is_some() || trouble.sink_faults.is_some();

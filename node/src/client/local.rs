@@ -243,7 +243,7 @@ fn agree(copy: &Copy<'_>) -> Result<(Offer, Plan, Vec<Choice>), Failure> {
 fn turn_both(sender: Job<'_>, mut receiver: Job<'_>, events: &mut Events<'_>) -> Result<Outcome, Failure> {
     // One cap, and one end that holds it: `job set` asks the sender.
     (receiver.plan.rate_bps, receiver.bound) = (0, Arc::default());
-    let mut pace = report::Pace::default();
+    let mut pace = report::Pace::of_one_host();
     let (say, said) = channel::<String>();
     let (sent, received) = std::thread::scope(|scope| {
         // The sender's end may be gone, and its events with it.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::host::Workers;
-use engine::machine::Tally;
+use engine::machine::{FailedEntry, Tally};
 use engine::tree::Sources;
 use engine::tree::source::LinuxSource;
 use proto::books::{Books, End, Run, STAGES, Stage, limiter};
@@ -112,9 +112,16 @@ pub struct Pace {
     paths: Vec<Rate>,
     limit: Limit,
     told: usize,
+    is_one_host: bool,
 }
 
 impl Pace {
+    /// Of a copy within one host.
+    #[must_use]
+    pub fn of_one_host() -> Pace {
+        Pace { is_one_host: true, ..Pace::default() }
+    }
+
     /// The rails as one share, or each path as it is now.
     fn rails_now(&mut self, status: &Status<'_>, bytes: u64, rate_bps: f64) -> Vec<RailShare> {
         let mut shares = rails(status.rails, status.paths, bytes, rate_bps);
@@ -254,6 +261,12 @@ pub fn durable(status: &Status<'_>, sends: bool) -> Tally {
     Tally { durable: if sends { status.peer.2 } else { tally.durable }, ..tally }
 }
 
+/// A failed entry as the user is told it: within one host there is no other end.
+fn path_fault(failed: FailedEntry, is_one_host: bool) -> PathFault {
+    let FailedEntry { path, fault, is_peers } = failed;
+    PathFault { path: path.into_vec(), fault, is_peers: is_peers && !is_one_host }
+}
+
 /// Tells the events how it goes.
 pub fn tell(events: &mut Events<'_>, pace: &mut Pace, status: &Status<'_>, notes: &[String], sends: bool) {
     for word in status.said {
@@ -263,8 +276,8 @@ pub fn tell(events: &mut Events<'_>, pace: &mut Pace, status: &Status<'_>, notes
         events.detail(note);
     }
     let tally = &status.record.tally;
-    for (fault, path) in status.record.faults.iter().skip(pace.told) {
-        events.fault(PathFault { path: path.to_vec(), fault: fault.clone() });
+    for failed in status.record.faults.iter().skip(pace.told) {
+        events.fault(path_fault(failed.clone(), pace.is_one_host));
     }
     pace.told = status.record.faults.len();
     let (received, written, durable) = if sends { status.peer } else { (tally.moved, tally.written, tally.durable) };
@@ -350,7 +363,7 @@ pub fn payload_moved(tally: &Tally) -> u64 {
 /// The exit code of a job end that nobody reports of: as that of an end report.
 #[must_use]
 pub fn exit_of(outcome: &Outcome) -> Exit {
-    let exit = Exit::of_faults(outcome.record.faults.iter().map(|(fault, _)| fault.kind));
+    let exit = Exit::of_faults(outcome.record.faults.iter().map(|it| it.fault.kind));
     match exit {
         Exit::Whole if outcome.record.tally.left > 0 => Exit::Partial,
         Exit::Whole if outcome.receipt_missing.is_some() => Exit::NoReceipt,
@@ -402,7 +415,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, events: &mut Events<'_>) -> Resu
     let rail_bytes = sender.rail_bytes.max(tally.rail_bytes);
     let (wire_bps, nics) = network(facts, &outcome, rail_bytes, sends, seconds);
     let (mut faults, own, theirs) = (Faults::default(), outcome.record.unnamed, outcome.record.unnamed_there);
-    outcome.record.faults.into_iter().for_each(|(fault, path)| faults.add(PathFault { path: path.into_vec(), fault }));
+    outcome.record.faults.into_iter().for_each(|it| faults.add(path_fault(it, !tcp)));
     let report = EndReport {
         job: facts.job,
         direction: facts.direction,

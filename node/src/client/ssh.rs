@@ -80,6 +80,8 @@ pub struct SshHosts {
     outs: Vec<BufReader<ChildStdout>>,
     /// With the port of this host and whom it leads to, as the user wrote it.
     tunnels: Vec<(u16, String, Tunnel)>,
+    /// Addresses that are dialled directly, each with whom the user wrote.
+    direct: Vec<(String, String)>,
 }
 
 impl Drop for SshHosts {
@@ -178,19 +180,27 @@ impl SshHosts {
         let login = began.elapsed();
         let (place, tunnel) = path::choose(&ssh, copy, port, login / 2, events)?;
         let (host, port) = place;
+        let is_direct = tunnel.is_none();
         if let Some(tunnel) = tunnel {
             self.tunnels.push((port, ssh.target.clone(), tunnel));
         }
-        Ok(Address::Daemon { ticket, host, port, others: Vec::new(), path: path.clone() })
+        let to = Address::Daemon { ticket, host, port, others: Vec::new(), path: path.clone() };
+        if let Some(place) = to.host_port().filter(|_| is_direct) {
+            self.direct.push((place, ssh.target.clone()));
+        }
+        Ok(to)
     }
 
-    /// What failed at the near end of a tunnel is told of the host that it leads to.
+    /// What failed at the near end of a tunnel, or at a port that the far side took, is told of the host that the user named.
     #[must_use]
     pub fn named_by_user(&self, mut failure: Failure) -> Failure {
         for (near, target, _) in &self.tunnels {
             let (place, name) = (format!("127.0.0.1:{near}"), format!("{target} through ssh"));
             failure.what = failure.what.replace(&place, &name);
             failure.cause = failure.cause.replace(&place, &name);
+        }
+        for (place, target) in &self.direct {
+            failure.what = failure.what.replace(place, &format!("{target} ({place})"));
         }
         failure
     }

@@ -59,8 +59,23 @@ fn refused(peer: &str, code: u16, detail: String) -> Failure {
         (_, Some(refusal)) => refusal.what().to_owned(),
         _ => format!("code {code}"),
     };
-    let cause = if detail.is_empty() { what } else { format!("{what}: {detail}") };
-    refused::failure(code, format!("be let in by {peer}"), cause)
+    let of_a_path = [
+        Refusal::NoSuchPath,
+        Refusal::NotAFolder,
+        Refusal::NoSpace,
+        Refusal::OutsideRoot,
+        Refusal::Denied,
+        Refusal::Overlap,
+    ];
+    let is_let_in = Refusal::from_code(code).is_some_and(|it| of_a_path.contains(&it));
+    let cause = match (detail.is_empty(), is_let_in) {
+        (true, _) => what,
+        // What the other end says of a path names it, and what was done with it.
+        (false, true) => detail,
+        (false, false) => format!("{what}: {detail}"),
+    };
+    let what = if is_let_in { format!("start the job at {peer}") } else { format!("be let in by {peer}") };
+    refused::failure(code, what, cause)
 }
 
 /// The other end is there and would let us in, and has no room for another job now: worth asking again.

@@ -211,6 +211,9 @@ pub struct FaultRecord {
     pub errno: i32,
     /// Which call or step failed.
     pub step: String,
+    /// It failed at the other end; of a fault of this end the field is left out.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub other_end: bool,
 }
 
 impl FaultRecord {
@@ -225,6 +228,7 @@ impl FaultRecord {
             kind: fault_word(fault.fault.kind).to_owned(),
             errno: fault.fault.errno,
             step: fault.fault.step.clone(),
+            other_end: fault.is_peers,
         }
     }
 }

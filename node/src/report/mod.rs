@@ -129,6 +129,8 @@ pub struct PathFault {
     pub path: Vec<u8>,
     /// What happened.
     pub fault: EntryFault,
+    /// It happened at the other end.
+    pub is_peers: bool,
 }
 
 /// What was compared with what stands at the destination.

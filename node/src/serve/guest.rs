@@ -53,15 +53,28 @@ pub(super) fn no(refusal: Refusal, detail: impl Into<String>) -> No {
     No { code: refusal.code(), detail: detail.into() }
 }
 
-/// A failure of this end as the client is told it.
+/// A failure to open a source or a destination of this end, as the client is told it.
 pub(super) fn told(failure: &Failure) -> No {
-    let refusal = match failure.exit {
-        Exit::Vanished => Refusal::NoSuchPath,
-        Exit::Full => Refusal::NoSpace,
-        Exit::Refused | Exit::Denied => Refusal::OutsideRoot,
-        _ => Refusal::NoSuchPath,
-    };
-    no(refusal, failure.cause.clone())
+    let Failure { exit, what, cause, .. } = failure;
+    let detail = format!("{what}: {cause}");
+    match exit {
+        Exit::Full => no(Refusal::NoSpace, detail),
+        Exit::Refused => no(Refusal::OutsideRoot, detail),
+        Exit::Denied => no(Refusal::Denied, format!("{detail}; longhaul runs there as {}", user())),
+        _ => no(Refusal::NoSuchPath, detail),
+    }
+}
+
+/// Whom this process runs as, for a client that was denied what this user may not do.
+fn user() -> String {
+    let uid = sys::host::user_number();
+    let list = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let name = list.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then_some(name)
+    });
+    name.map_or_else(|| format!("the user of uid {uid}"), |name| format!("user '{name}' (uid {uid})"))
 }
 
 /// What a client may do here, and under which ticket.

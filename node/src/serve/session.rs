@@ -409,7 +409,7 @@ fn way(daemon: &Daemon, guest: &Guest, open: &Open, picks: Option<Arc<IncludeLis
                 &daemon.failed_disks,
             )
             .map_err(|failure| match failure.exit {
-                Exit::Usage => no(Refusal::NotAFolder, failure.cause),
+                Exit::Usage => no(Refusal::NotAFolder, format!("{}: {}", failure.what, failure.cause)),
                 _ => told(&failure),
             })?;
             let (carry, carried) = receipt::carry(&daemon.home, &target, open.dry);
@@ -519,7 +519,7 @@ fn serve_job(
         }
     };
     let tally = outcome.record.tally;
-    let kinds = outcome.record.faults.iter().map(|(fault, _)| fault.kind);
+    let kinds = outcome.record.faults.iter().map(|it| it.fault.kind);
     let exit = match Exit::of_faults(kinds) {
         Exit::Whole if outcome.receipt_missing.is_some() => Exit::NoReceipt,
         exit => exit,

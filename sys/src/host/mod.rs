@@ -29,6 +29,12 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 pub use net::{Interface, InterfaceCounts, interface_counts, interfaces};
 
+/// The number of the user whose rights files are opened with.
+#[must_use]
+pub fn user_number() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
 /// The cores that were granted to this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cores {

@@ -29,7 +29,9 @@ impl<P: Platform> RecvEnd<P> {
                 }
             }
             Frame::Unseen(_) if self.record.tally.scan_ended => return Err(Breach::WrongOrder.into()),
-            Frame::Unseen(places) => places.into_iter().for_each(|(fault, path)| self.record.failed(fault, &path)),
+            Frame::Unseen(places) => {
+                places.into_iter().for_each(|(fault, path)| self.record.failed(fault, &path, true))
+            }
             Frame::ScanEnd { entries, files, bytes, faults } => {
                 self.machine.on_scan_end(entries)?;
                 self.prune.scan_faults = faults;
@@ -49,7 +51,7 @@ impl<P: Platform> RecvEnd<P> {
                         // What failed to be read may be read next time: a large part stays for that. What changed or went does not.
                         let passing = matches!(fault.kind, FaultKind::Io | FaultKind::Denied | FaultKind::Other);
                         self.let_go(&entry, passing);
-                        self.record.failed(fault, &entry.path);
+                        self.record.failed(fault, &entry.path, true);
                     }
                 }
             }

@@ -34,7 +34,7 @@ impl<P: Platform> RecvEnd<P> {
     pub(super) fn fail_keeping(&mut self, fault: EntryFault, keep: bool) {
         let Some(entry) = self.machine.resolve(fault.entry) else { return };
         self.let_go(&entry, keep);
-        self.record.failed(fault.clone(), &entry.path);
+        self.record.failed(fault.clone(), &entry.path, false);
         self.faults.push(fault);
     }
 

@@ -37,7 +37,7 @@ impl<P: Platform> SendEnd<P> {
         let Some(entry) = self.machine.on_fault(id) else { return Ok(()) };
         self.source.done(&entry);
         self.forget(id, out);
-        self.record.failed(fault, &entry.path);
+        self.record.failed(fault, &entry.path, true);
         Ok(())
     }
 
@@ -60,7 +60,7 @@ impl<P: Platform> SendEnd<P> {
         self.source.done(&entry);
         self.forget(id, out);
         out.frames.push(Frame::Faults(vec![fault.clone()]));
-        self.record.failed(fault, &entry.path);
+        self.record.failed(fault, &entry.path, false);
     }
 
     pub(super) fn follow_up(&mut self, due: FollowUp, out: &mut Outbox<P>) {

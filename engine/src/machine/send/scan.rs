@@ -50,7 +50,7 @@ impl<P: Platform> SendEnd<P> {
         let fault = fault(u64::MAX, fault_kind(error, true), Some(error), own.as_deref().unwrap_or("scan"));
         let shown = &path[..path.len().min(ENTRY_PATH_BYTES_MAX)];
         out.frames.push(Frame::Unseen(vec![(fault.clone(), shown.into())]));
-        self.record.failed(fault, path);
+        self.record.failed(fault, path, false);
     }
 
     /// The scan is over.

@@ -68,6 +68,38 @@ impl PathBase {
         }
     }
 
+    /// Which part of a path that cannot be opened or made is at fault: where permission is wanting the folder that does not give it, else the
+    /// first part that does not open; nothing if that is all of the path.
+    fn culprit(&self, path: &[u8], error: &io::Error) -> Option<String> {
+        let slashes = path.iter().enumerate().filter(|&(at, byte)| *byte == b'/' && at > 0).map(|(at, _)| at);
+        let first = slashes.chain([path.len()]).find(|&end| self.open(&path[..end]).is_err())?;
+        let is_denied = matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem);
+        if !is_denied {
+            return (first < path.len()).then(|| format!(": '{}'", show(&path[..first])));
+        }
+        let (folder, name) = split(&path[..first]);
+        // It is seen and cannot be opened, or cannot be seen.
+        let is_seen = !name.is_empty() && self.open(folder).is_ok_and(|folder| folder.stat(name).is_ok());
+        let folder = if is_seen { &path[..first] } else { folder };
+        Some(match (folder, self) {
+            (b"", PathBase::Root(_)) => " in the folder that is served".to_owned(),
+            (b"", PathBase::Free(_)) => " in '.'".to_owned(),
+            (folder, _) => format!(" in '{}'", show(folder)),
+        })
+    }
+
+    /// The failure of an attempt at this path, its cause with the part of the path that is at fault.
+    fn fail(&self, attempt: Attempt, what: String, path: &[u8], error: &io::Error) -> Failure {
+        if let Some(failure) = through_links(self, &what, error) {
+            return failure;
+        }
+        let mut failure = attempt.fail(what, error);
+        if error.kind() != io::ErrorKind::CrossesDevices {
+            failure.cause += &self.culprit(path, error).unwrap_or_default();
+        }
+        failure
+    }
+
     fn make(&self, path: &[u8]) -> io::Result<()> {
         match self {
             PathBase::Free(base) => {
@@ -174,8 +206,7 @@ pub(super) fn some_source(
     }
     for path in paths {
         let failed = |error: io::Error| {
-            let what = format!("read the source '{}'", show(path));
-            through_links(path_base, &what, &error).unwrap_or_else(|| Attempt::Source.fail(what, &error))
+            path_base.fail(Attempt::Source, format!("read the source '{}'", show(path)), path, &error)
         };
         let (folder, mut name) = split(path);
         let mut parent = path_base.open(folder).map_err(failed)?;
@@ -248,8 +279,7 @@ impl Target {
 /// One folder as the destination, or the name of the one source's copy. Folders that are missing above either are made.
 pub(super) fn one_target(path_base: &PathBase, path: &[u8], into_folder: bool, dry: bool) -> Result<Target, Failure> {
     let failed = |error: io::Error| {
-        let what = format!("open the destination '{}'", show(path));
-        through_links(path_base, &what, &error).unwrap_or_else(|| Attempt::Destination.fail(what, &error))
+        path_base.fail(Attempt::Destination, format!("open the destination '{}'", show(path)), path, &error)
     };
     let path_is_folder = match path_base.open(path) {
         Ok(base) if into_folder => return Ok(Target::one(base, b"", false)),
