@@ -391,6 +391,40 @@ fn what_the_daemons_user_may_not_do_is_said_with_path_user_and_what_to_do_there(
     ["closed", "ro", "unread"].iter().for_each(|name| allow(name, 0o755));
 }
 
+/// The address of a firewall before the daemon that lets one connection through and refuses all others.
+fn one_connection_only(to: &str) -> String {
+    let door = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = door.local_addr().unwrap().to_string();
+    let to = to.to_owned();
+    std::thread::spawn(move || {
+        let (mut client, _) = door.accept().unwrap();
+        drop(door);
+        let mut server = TcpStream::connect(to).unwrap();
+        let (mut back, mut there) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+        std::thread::spawn(move || std::io::copy(&mut server, &mut back));
+        let _ = std::io::copy(&mut client, &mut there);
+    });
+    at
+}
+
+#[test]
+fn a_network_that_lets_the_session_through_and_no_data_is_named_within_ten_seconds() {
+    let folder = folder("blocked");
+    let at = folder.0.as_path();
+    let open = daemon(at, &["--ticket"]);
+    let daemons = host_of(&open.url).trim_start_matches("longhaul://").trim_end_matches('/').to_owned();
+    let firewall = one_connection_only(&daemons);
+    let began = std::time::Instant::now();
+    let output =
+        longhaul(at).args(["cp", "f", &format!("{}x", open.url.replace(&daemons, &firewall))]).output().unwrap();
+    let (text, took) = (said(&output), began.elapsed());
+    assert!(took < std::time::Duration::from_secs(10), "{took:?}: {text}");
+    assert_eq!(output.status.code(), Some(10), "{text}");
+    let words =
+        [&format!("connect to {firewall} for the data"), "no rail could be connected: Connection refused", "firewalls"];
+    assert!(words.iter().all(|word| text.contains(*word)) && !text.contains("RECONNECTING"), "{text}");
+}
+
 #[test]
 fn a_local_copy_needs_no_key_folder_and_a_remote_one_says_which() {
     let folder = folder("home");

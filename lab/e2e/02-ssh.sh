@@ -121,6 +121,17 @@ if on b ip rule add pref 10 from "$ADDR_B" ipproto tcp sport 10000-49999 blackho
     cp_run --ssh "$SSH" --far-port 50000-50010 "$SRC/tiny" "root@$ADDR_B:$DST/tiny/ranged"
     cp_ends 0 "a firewall with some open ports, and --far-port: exit code 0"
     holds "a firewall with some open ports, and --far-port: directly" eval '! grep -q "through ssh" "$OUT"'
+    # And an sshd that permits no tunnel: its client learns that when the tunnel is used.
+    sed "s/^Port .*/Port 2223/" "$LAB/ssh/config" >"$LAB/ssh/config-closed"
+    echo "AllowTcpForwarding no" >>"$LAB/ssh/config-closed"
+    sed "s/:$SSH_PORT /:2223 /" "$LAB/ssh/known" >"$LAB/ssh/known-closed"
+    cat "$LAB/ssh/known-closed" >>"$LAB/ssh/known"
+    start b /usr/sbin/sshd -D -e -f "$LAB/ssh/config-closed" 2>"$LAB/sshd-closed.err" </dev/null
+    until_true 10 listening b 2223
+    cp_run --ssh "${SSH/-p $SSH_PORT/-p 2223}" "$SRC/tiny" "root@$ADDR_B:$DST/tiny/none"
+    cp_ends 10 "a firewall, and an sshd without tunnels: exit code 10"
+    holds "a firewall, and an sshd without tunnels: it says so" grep -q "ssh is permitted no tunnel.*AllowTcpForwarding" "$OUT"
+    holds "a firewall, and an sshd without tunnels: known within 4 s ($TOOK ms)" test "$TOOK" -lt 4000
     on b ip rule del pref 10
     on b ip rule del pref 11
 else

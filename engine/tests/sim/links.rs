@@ -505,7 +505,7 @@ impl Drive {
             }
             self.dials.push((ms, self.next_rail, dial));
             self.next_rail += 1;
-            self.paths.on_dialled(dial);
+            self.paths.on_dialled(now, dial);
         }
     }
 
@@ -529,9 +529,12 @@ impl Drive {
             }
             return;
         }
-        let failed = self.paths.on_dial_failed(at(self.ms), dial.path, self.rails.len());
+        let failed = self.paths.on_dial_failed(at(self.ms), dial.path, true, self.rails.len());
         let is_unheard = self.unheard() >= Duration::from_millis(1500);
-        assert!(failed.next != Next::Lost || is_unheard, "the job is given up although the peer is heard");
+        assert!(
+            !matches!(failed.next, Next::Lost | Next::Never) || is_unheard,
+            "the job is given up although the peer is heard"
+        );
     }
 
     /// What the driver looks at now and then.

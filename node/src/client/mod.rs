@@ -23,7 +23,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -94,9 +94,23 @@ pub struct Before {
     /// A pipe was read to its end.
     pub pipe: Duration,
     lookup_ns: AtomicU64,
+    /// Where the near end of a tunnel through ssh is; 0: there is none.
+    tunnel: AtomicU16,
 }
 
 impl Before {
+    /// Data goes through ssh, which listens at this port of this host.
+    pub fn goes_through_ssh(&self, near: u16) {
+        self.tunnel.store(near, Ordering::Relaxed);
+    }
+
+    /// Does this address lead through ssh?
+    #[must_use]
+    pub fn is_tunnel(&self, host_port: &str) -> bool {
+        let near = self.tunnel.load(Ordering::Relaxed);
+        near != 0 && host_port == format!("127.0.0.1:{near}")
+    }
+
     /// The other host's name was looked up for so long.
     pub fn add_lookup(&self, took: Duration) {
         let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);

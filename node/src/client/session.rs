@@ -5,6 +5,7 @@
 //! Invariants: the source or the destination at this end is looked at before the peer is asked for anything.
 //! Absent on purpose: accepting (serve::session).
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -48,7 +49,7 @@ use crate::job::rails::{self, Early, Rails};
 use crate::job::receipt;
 use crate::job::udp::packet_train::{START_PACKETS, TRAIN_PACKETS};
 use crate::job::udp::{self, Peer};
-use crate::link::{Expect, Link, connect_retry};
+use crate::link::{Expect, Link, LinkError, connect_retry};
 use crate::probe::{self, Known};
 use text::exit::{Exit, Failure};
 
@@ -86,7 +87,12 @@ pub fn connect(copy: &Copy<'_>, to: &Address, events: &mut Events<'_>) -> Result
     let host_port = to.host_port().expect("a daemon's address has one");
     let expect = ticket.as_ref().map_or(Expect::Trusted, |ticket| Expect::Key(ticket.server_key));
     let connect = || Link::connect(&host_port, &copy.identity, expect, CONNECT);
-    let link = connect_retry::until_let_in(connect, |note| events.detail(note)).map_err(Failure::from)?;
+    let link = if copy.before.is_tunnel(&host_port) {
+        // Nobody else comes to a far side through our own tunnel: what closes it is ssh there, and asking again makes no difference.
+        connect().map_err(|error| tunnel_closed(&host_port, error))?
+    } else {
+        connect_retry::until_let_in(connect, |note| events.detail(note)).map_err(Failure::from)?
+    };
     met(&link);
     if link.is_small() {
         events.note(&format!(
@@ -95,6 +101,23 @@ pub fn connect(copy: &Copy<'_>, to: &Address, events: &mut Events<'_>) -> Result
         ));
     }
     Ok((link, ticket.clone()))
+}
+
+/// A tunnel through ssh that takes a connection and carries none.
+fn tunnel_closed(near: &str, error: LinkError) -> Failure {
+    let is_closed = match &error {
+        LinkError::Cut => true,
+        LinkError::Io { source, .. } => {
+            matches!(source.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof)
+        }
+        _ => false,
+    };
+    if !is_closed {
+        return Failure::from(error);
+    }
+    Exit::Connect.fail(format!("connect to {near}"), "ssh is permitted no tunnel there, and the port does not answer directly").next(
+        "permit AllowTcpForwarding in sshd_config there, or let a port through the firewall and name it with --far-port",
+    )
 }
 
 /// What the user asked for, as an offer.
@@ -681,11 +704,14 @@ fn turn(job: Job<'_>, copy: &Copy<'_>, events: &mut Events<'_>) -> Result<Outcom
     Ok(outcome)
 }
 
-/// The paths that the user named lead nowhere: no rail of the first session was ever there.
+/// No rail of the first session was ever there: the network lets none through, or the paths that the user named lead nowhere.
 fn never_had_rails(copy: &Copy<'_>, failure: &Failure, tally: &Tally) -> Option<Failure> {
     let is_first = !copy.again.was_lost() && tally.rail_bytes == 0;
-    if !is_first || copy.request.paths.is_empty() || !failure.cause.starts_with(NO_RAIL) {
+    if !is_first || !failure.cause.starts_with(NO_RAIL) {
         return None;
+    }
+    if copy.request.paths.is_empty() {
+        return (failure.exit == Exit::Connect).then(|| failure.clone());
     }
     let named: Vec<String> = copy.request.paths.iter().map(|path| path.remote.to_string()).collect();
     let failure = Exit::Connect.fail(format!("connect over --path {}", named.join(", ")), &failure.cause);

@@ -8,7 +8,7 @@
 
 use std::cell::Cell;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -82,6 +82,8 @@ pub struct Arrival {
 pub struct Diallers {
     /// The path, for the user: where it leads, and from where if that was said.
     pub name: String,
+    /// The address and port that are dialled; `None`: within this process.
+    place: Option<SocketAddr>,
     streams: Sender<Ask>,
     packets: Sender<Ask>,
     /// Connections are made with small segments.
@@ -185,7 +187,7 @@ impl Rails {
             let mut ahead = Ahead { early: early.take(), looked: None };
             let packets =
                 dial_with(wake.clone(), to.clone(), move |ask| manner.packets(peer, &secret, ask, &mut ahead, &view));
-            Diallers { name, streams, packets, small }
+            Diallers { name, place: Some(peer.addr), streams, packets, small }
         });
         Rails::Dial { paths: paths.collect(), control: Cell::new(0), early: begun, answered, from, views }
     }
@@ -209,7 +211,7 @@ impl Rails {
             Some(Arrival { rail, carrier: Carrier::Stream, socket: pair() })
         });
         let (name, packets, small) = ("this process".to_owned(), streams.clone(), Arc::default());
-        let paths = vec![Diallers { name, streams, packets, small }];
+        let paths = vec![Diallers { name, place: None, streams, packets, small }];
         Rails::Dial { paths, control: Cell::new(0), early: Cell::new(None), answered: None, from, views }
     }
 
@@ -242,6 +244,15 @@ impl Rails {
             Rails::Dial { paths, .. } => paths.iter().map(|path| path.name.clone()).collect(),
             Rails::Wait { .. } => Vec::new(),
         }
+    }
+
+    /// Addresses and ports that this end dials, each once.
+    #[must_use]
+    pub fn places(&self) -> Vec<String> {
+        let Rails::Dial { paths, .. } = self else { return Vec::new() };
+        let mut all: Vec<String> = paths.iter().filter_map(|path| path.place).map(|it| it.to_string()).collect();
+        all.dedup();
+        all
     }
 
     /// What a look at the path showed.

@@ -43,6 +43,11 @@ const DIAL_PAUSE: Duration = Duration::from_millis(400);
 /// So many dials may fail one after another before the job is lost: with the pauses, 6 s on top of the dials' own timeouts.
 const DIALS_MAX: u32 = 5;
 
+/// Where no rail was ever there and the network refuses or swallows each dial, the job ends at the first dial that fails so long after the first was
+/// begun: refused ones end after 6 s (the pauses above), swallowed ones with the first, at a dial's own 10 s. The session has shown that the
+/// peer is there, so this is no outage, which lasts as long as it likes.
+const FIRST_RAIL: Duration = Duration::from_secs(5);
+
 /// What a rail is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -97,6 +102,8 @@ pub enum Next {
     Again,
     /// Too many failed in a row, and no rail carries.
     Lost,
+    /// No rail was ever there, and the network lets none through.
+    Never,
 }
 
 /// Counters of one rail; `seen`: `None` if it has none any more.
@@ -193,6 +200,8 @@ pub struct Paths {
     /// Dials that failed one after another, and rails that died by themselves, of a job with one path.
     dials_failed: u32,
     was_up: bool,
+    /// When the first TCP rail was dialled.
+    first_dial: Option<Moment>,
 }
 
 impl Paths {
@@ -201,7 +210,7 @@ impl Paths {
     pub fn new(now: Moment, count: usize) -> Paths {
         let paths = (0..count).map(|_| Path::default()).collect();
         let rails = BTreeMap::new();
-        Paths { paths, rails, looked: now, tail_looked: now, dials_failed: 0, was_up: false }
+        Paths { paths, rails, looked: now, tail_looked: now, dials_failed: 0, was_up: false, first_dial: None }
     }
 
     /// How many paths are known.
@@ -274,9 +283,12 @@ impl Paths {
     }
 
     /// A rail is being dialled.
-    pub fn on_dialled(&mut self, dial: Dial) {
+    pub fn on_dialled(&mut self, now: Moment, dial: Dial) {
         match dial.kind {
-            Kind::Stream => self.paths[dial.path].dialling.streams += 1,
+            Kind::Stream => {
+                self.first_dial.get_or_insert(now);
+                self.paths[dial.path].dialling.streams += 1;
+            }
             Kind::Datagram => self.paths[dial.path].dialling.datagrams += 1,
         }
     }
@@ -291,8 +303,9 @@ impl Paths {
         *count = count.saturating_sub(1);
     }
 
-    /// A TCP rail could not be connected over this path. `rails_up`: rails that carry, of all paths.
-    pub fn on_dial_failed(&mut self, now: Moment, path: usize, rails_up: usize) -> Failed {
+    /// A TCP rail could not be connected over this path. `is_blocked`: the network refused it, or nothing came back; `rails_up`: rails that carry,
+    /// of all paths.
+    pub fn on_dial_failed(&mut self, now: Moment, path: usize, is_blocked: bool, rails_up: usize) -> Failed {
         let mut is_news = false;
         if self.paths.len() > 1
             && let Some(it) = self.paths.get_mut(path)
@@ -308,7 +321,13 @@ impl Paths {
         if let Some(it) = self.paths.get_mut(path) {
             it.not_before = Some(now + DIAL_PAUSE * self.dials_failed.min(DIALS_MAX));
         }
-        let next = if self.dials_failed >= DIALS_MAX && rails_up == 0 { Next::Lost } else { Next::Again };
+        let is_long = self.first_dial.is_some_and(|then| now.since(then) >= FIRST_RAIL);
+        let next = match is_blocked && !self.was_up {
+            _ if rails_up > 0 => Next::Again,
+            true if is_long => Next::Never,
+            false if self.dials_failed >= DIALS_MAX => Next::Lost,
+            _ => Next::Again,
+        };
         Failed { is_news, next }
     }
 

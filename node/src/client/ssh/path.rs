@@ -96,6 +96,7 @@ pub(super) fn choose(
             remember(&home, &host, false);
         }
     });
+    copy.before.goes_through_ssh(near);
     Ok((("127.0.0.1".to_owned(), near), Some(tunnel)))
 }
 

@@ -52,6 +52,18 @@ pub(super) struct Carries {
     pub(super) unsent_bounded: bool,
 }
 
+/// Did the network refuse it, or swallow it? A peer that is there and has too much to do closes a connection instead.
+fn is_blocked(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable, PermissionDenied, TimedOut};
+    let by_system = error.raw_os_error().is_some();
+    match error.kind() {
+        TimedOut => true,
+        // What the peer's answer says has no number of the system.
+        ConnectionRefused | HostUnreachable | NetworkUnreachable | PermissionDenied => by_system,
+        _ => false,
+    }
+}
+
 /// Rails at the beginning: where nothing is known yet (`auto`), none.
 pub(super) fn first(plan: &Plan, auto: bool) -> Wanted {
     match (auto, usize::from(plan.datagrams)) {
@@ -99,7 +111,7 @@ impl JobDriver<'_, '_> {
         self.next_rail += u16::from(greeted.is_none());
         self.asked.insert(rail, path);
         self.job.rails.ask(path, if dial.kind == Kind::Stream { Ask::Stream(rail) } else { Ask::Packets(rail) });
-        self.paths.on_dialled(dial);
+        self.paths.on_dialled(self.now, dial);
         true
     }
 
@@ -167,7 +179,7 @@ impl JobDriver<'_, '_> {
 
     /// A TCP rail could not be connected.
     fn dial_failed(&mut self, rail: u16, path: usize, error: &std::io::Error) -> Result<(), Failure> {
-        let failed = self.paths.on_dial_failed(self.now, path, self.end.rails_up());
+        let failed = self.paths.on_dial_failed(self.now, path, is_blocked(error), self.end.rails_up());
         if failed.is_news {
             self.say_path_is_away(path, error);
         }
@@ -176,10 +188,26 @@ impl JobDriver<'_, '_> {
             Next::Lost if !self.is_unheard() => {
                 return Err(self.lost(&format!("{NO_RAIL}: {}", text::attempt::said(error))));
             }
+            Next::Never if !self.is_unheard() => return Err(self.never_a_rail(error)),
             // Where nothing is heard, it is asked for in a while and not at once.
-            Next::Lost | Next::Again => self.out.notes.push(format!("rail {rail} could not be connected: {error}")),
+            Next::Lost | Next::Never | Next::Again => {
+                self.out.notes.push(format!("rail {rail} could not be connected: {error}"))
+            }
         }
         Ok(())
+    }
+
+    /// The session is there, and nothing else gets through.
+    fn never_a_rail(&self, error: &std::io::Error) -> Failure {
+        let places = self.job.rails.places().join(", ");
+        let said = text::attempt::said(error);
+        let udp = if self.no_datagrams { ", nor UDP" } else { "" };
+        let cause = format!(
+            "{NO_RAIL}: {said}; the control session got through to the same port, and no other TCP connection{udp}"
+        );
+        Exit::Connect.fail(format!("connect to {places} for the data"), cause).next(
+            "let the firewalls and proxies between pass several TCP connections to that port at once, from this host and without a limit; nothing else is needed",
+        )
     }
 
     /// A rail is there: to the machine, and to its worker.

@@ -63,12 +63,12 @@ impl World {
                     }
                     self.rails.push((self.next_rail, dial.path));
                     self.next_rail += 1;
-                } else if self.paths.on_dial_failed(now, dial.path, self.rails.len()).is_news {
+                } else if self.paths.on_dial_failed(now, dial.path, true, self.rails.len()).is_news {
                     self.news.push((ms, dial.path, false));
                 }
             }
             for dial in self.paths.next_dials(now, self.wanted, self.rails.len()) {
-                self.paths.on_dialled(dial);
+                self.paths.on_dialled(now, dial);
                 self.dialled.push((ms, dial.path));
                 self.dials.push((ms + 50, dial));
             }
@@ -158,29 +158,55 @@ fn a_rail_may_owe_what_it_brings_in_a_second_and_two_round_trips_and_four_chunks
     assert_eq!(paths.on_samples(at(1200), &receiver, &[]), Look::default(), "the sender alone paces and cuts");
 }
 
-#[test]
-fn one_path_is_dialled_again_after_pauses_that_grow_and_given_up_after_five_failures_in_a_row() {
-    let mut paths = Paths::new(at(0), 1);
+/// When one path is dialled whose dials all fail after `dial_ms`, and how it ends.
+fn all_fail(paths: &mut Paths, from_ms: u64, dial_ms: u64, is_blocked: bool) -> (Vec<u64>, Failed) {
     let dial = Dial { path: 0, kind: Kind::Stream };
-    let (mut ms, mut begun) = (0, Vec::new());
-    let last = loop {
+    let (mut ms, mut begun) = (from_ms, Vec::new());
+    loop {
         if paths.next_dials(at(ms), ONE, 0) == [dial] {
-            begun.push(ms);
-            paths.on_dialled(dial);
+            begun.push(ms - from_ms);
+            paths.on_dialled(at(ms), dial);
             assert_eq!(paths.next_dials(at(ms), ONE, 0), [], "it is on its way");
+            ms += dial_ms;
             paths.on_dial_over(dial);
-            let failed = paths.on_dial_failed(at(ms), 0, 0);
+            let failed = paths.on_dial_failed(at(ms), 0, is_blocked, 0);
             if failed.next != Next::Again {
-                break failed;
+                return (begun, failed);
             }
         }
         ms += 10;
-    };
-    assert_eq!(begun, [0, 400, 1200, 2400, 4000]);
-    assert_eq!(last, Failed { is_news: false, next: Next::Lost });
-    assert_eq!(paths.on_dial_failed(at(ms), 0, 1).next, Next::Again, "another rail carries");
+    }
+}
+
+#[test]
+fn one_path_is_dialled_again_after_pauses_that_grow_and_given_up_after_five_failures_in_a_row() {
+    let lost = Failed { is_news: false, next: Next::Lost };
+    let mut paths = Paths::new(at(0), 1);
+    let (begun, last) = all_fail(&mut paths, 0, 0, false);
+    assert_eq!((begun, last), (vec![0, 400, 1200, 2400, 4000], lost));
+    assert_eq!(paths.on_dial_failed(at(9000), 0, false, 1).next, Next::Again, "another rail carries");
     paths.on_session_moved();
-    assert_eq!(paths.on_dial_failed(at(ms), 0, 0).next, Next::Again, "the peer was reached in between");
+    assert_eq!(paths.on_dial_failed(at(9000), 0, false, 0).next, Next::Again, "the peer was reached in between");
+    let mut paths = Paths::new(at(0), 1);
+    paths.on_rail_up(at(0), 7, 0, Kind::Stream);
+    paths.on_rail_gone(at(0), 7);
+    assert_eq!(all_fail(&mut paths, 60_000, 0, true).1, lost, "a path that worked once is an outage");
+}
+
+#[test]
+fn a_network_that_never_let_a_rail_through_is_known_within_ten_seconds() {
+    let never = Failed { is_news: false, next: Next::Never };
+    let refused = all_fail(&mut Paths::new(at(0), 1), 0, 0, true);
+    assert_eq!(refused, (vec![0, 400, 1200, 2400, 4000, 6000], never));
+    let swallowed = all_fail(&mut Paths::new(at(0), 1), 0, 10_000, true);
+    assert_eq!(swallowed, (vec![0], never));
+    let mut paths = Paths::new(at(0), 1);
+    let many = Wanted { streams: 8, datagrams: 0 };
+    for dial in paths.next_dials(at(0), many, 0) {
+        paths.on_dialled(at(0), dial);
+        paths.on_dial_over(dial);
+        assert_eq!(paths.on_dial_failed(at(1), 0, true, 0).next, Next::Again, "eight at once are one attempt");
+    }
 }
 
 /// Five rails that stood in a path MTU black hole are cut and dialled anew with small segments; a dial that then fails is the first to fail.
@@ -197,7 +223,7 @@ fn rails_that_were_cut_at_this_end_are_no_dials_that_failed() {
             }
             paths.on_rail_gone(at(1000), rail);
         }
-        let next = paths.on_dial_failed(at(2000), 0, 0).next;
+        let next = paths.on_dial_failed(at(2000), 0, true, 0).next;
         assert_eq!(next, if was_cut { Next::Again } else { Next::Lost }, "rails that die by themselves count");
     }
 }
@@ -205,16 +231,16 @@ fn rails_that_were_cut_at_this_end_are_no_dials_that_failed() {
 #[test]
 fn several_paths_that_cannot_be_dialled_are_wrong_addresses_at_first_and_an_outage_later() {
     let mut paths = Paths::new(at(0), 2);
-    assert_eq!(paths.on_dial_failed(at(0), 0, 0), Failed { is_news: true, next: Next::Others }, "the other is tried");
-    assert_eq!(paths.on_dial_failed(at(0), 1, 0), Failed { is_news: true, next: Next::Again });
-    for _ in 2..DIALS_MAX {
-        assert_eq!(paths.on_dial_failed(at(0), 1, 0).next, Next::Again);
-    }
-    assert_eq!(paths.on_dial_failed(at(0), 1, 0), Failed { is_news: false, next: Next::Lost });
+    let failed = |is_news, next| Failed { is_news, next };
+    paths.on_dialled(at(0), Dial { path: 0, kind: Kind::Stream });
+    assert_eq!(paths.on_dial_failed(at(0), 0, true, 0), failed(true, Next::Others), "the other is tried");
+    assert_eq!(paths.on_dial_failed(at(0), 1, true, 0), failed(true, Next::Again));
+    assert_eq!(paths.on_dial_failed(at(4999), 1, true, 0), failed(false, Next::Again));
+    assert_eq!(paths.on_dial_failed(at(5000), 1, true, 0), failed(false, Next::Never));
     assert!(paths.on_rail_up(at(10), 1, 0, Kind::Stream), "it is there again");
     paths.on_rail_gone(at(20), 1);
     for ms in 20..10_000 {
-        assert_eq!(paths.on_dial_failed(at(ms), 0, 0).next, Next::Others, "the watchdog bounds an outage");
+        assert_eq!(paths.on_dial_failed(at(ms), 0, true, 0).next, Next::Others, "the watchdog bounds an outage");
     }
 }
 
