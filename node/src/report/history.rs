@@ -52,10 +52,12 @@ pub struct EndedJob {
     pub destination: String,
     /// Fingerprint of the other end's key; `null`: there was no other.
     pub peer: Option<String>,
-    /// Payload that was moved.
+    /// Payload that was moved, in all sessions of the command.
     pub bytes: u64,
     /// Files that were moved; of a job that did not reach its end, those that were done.
     pub files: u64,
+    /// Sessions that were lost on the way, each with its bytes in `bytes`. A client's: at a daemon each session has its line.
+    pub reconnected: u64,
     /// From its beginning to its end.
     pub seconds: f64,
     /// The exit code.
