@@ -426,6 +426,42 @@ fn a_network_that_lets_the_session_through_and_no_data_is_named_within_ten_secon
 }
 
 #[test]
+fn verify_of_a_wrong_folder_names_twenty_and_says_where_the_copy_went() {
+    let folder = folder("elsewhere");
+    let at = folder.0.as_path();
+    (0..50).for_each(|no| std::fs::write(at.join(format!("src/f{no}")), "x").unwrap());
+    std::fs::create_dir(at.join("wrong")).unwrap();
+    let run = |words: &[&str]| longhaul(at).args(words).output().unwrap();
+    let copied = run(&["cp", "--receipt", "paper", "src", "dst"]);
+    assert!(copied.status.success(), "{}", said(&copied));
+    let output = run(&["verify", "paper", "wrong"]);
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(40), "{text}");
+    assert_eq!(text.matches(": MISSING").count(), 20, "{text}");
+    let went = format!("The copy went to {}", at.canonicalize().unwrap().join("dst").display());
+    for words in ["are named above, 3", "more are missing", "nothing of it is here: is this the destination?", &went] {
+        assert!(text.contains(words), "no '{words}' in {text}");
+    }
+    let json = said(&run(&["verify", "--json", "paper", "wrong"]));
+    assert!(json.matches("\"kind\":\"missing\"").count() > 50, "--json names all: {json}");
+    std::fs::remove_file(at.join("dst/f7")).unwrap();
+    let text = said(&run(&["verify", "paper", "dst"]));
+    assert!(text.contains("f7: MISSING") && !text.contains("is this the destination"), "{text}");
+}
+
+#[test]
+fn a_copy_into_a_pipe_names_no_file_that_is_gone() {
+    let folder = folder("piped");
+    let at = folder.0.as_path();
+    let output = longhaul(at).args(["cp", "-v", "f", "-"]).output().unwrap();
+    let text = said(&output);
+    assert!(output.status.success() && text.contains("some text"), "{text}");
+    assert!(text.contains("receipt") && !text.contains("spool") && !text.contains("  next"), "{text}");
+    let history = said(&longhaul(at).args(["job", "history"]).output().unwrap());
+    assert!(history.contains("/f -> -") && !history.contains("spool"), "{history}");
+}
+
+#[test]
 fn a_local_copy_needs_no_key_folder_and_a_remote_one_says_which() {
     let folder = folder("home");
     let at = folder.0.as_path();

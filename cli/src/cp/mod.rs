@@ -72,7 +72,10 @@ pub fn run(request: Result<JobRequest, Failure>, shown: Shown) -> Exit {
     }
     let done = match pipe {
         Ok(None) => copy(&request, manner(false), &mut screen),
-        Ok(Some(pipe)) => through(pipe, &request, manner(true), &mut screen),
+        Ok(Some(pipe)) => {
+            let manner = Manner { to_stream: pipe == Pipe::Out, ..manner(true) };
+            through(pipe, &request, manner, &mut screen)
+        }
         Err(failure) => Err(failure),
     };
     match done {

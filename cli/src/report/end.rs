@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use super::books::{StageRecord, StagesRecord};
 use super::json::{Done, FaultRecord, exit_of_code};
 use super::{DryRun, Extras, clean};
+use node::client::STREAM;
 use text::exit::Exit;
 use text::units::{show_bits_per_second, show_bytes, show_bytes_per_second, show_count, show_memory, show_seconds};
 
@@ -475,6 +476,8 @@ fn next(text: &mut String, done: &Done) {
     let step = match (exit_of_code(done.exit), &done.receipt) {
         (Exit::Whole, None) => return,
         (Exit::Whole, _) if is_empty(done) => return,
+        // A stream has gone where nobody can look.
+        (Exit::Whole, _) if done.destination == STREAM => return,
         (Exit::Whole, Some(receipt)) if done.direction == "push" => {
             let name = receipt.rsplit('/').next().unwrap_or_default();
             let place = clean(&done.destination);

@@ -16,6 +16,7 @@ use crate::args::VerifyArguments;
 use crate::report::json::hex;
 use crate::report::{Mode, Progress, Screen, clean, show_path};
 use node::identity::Home;
+use node::report::history;
 use node::verify::Place;
 use node::verify::files::{self, Found, Tally};
 use node::verify::receipt::Paper;
@@ -24,6 +25,9 @@ use text::units::{show_bytes, show_bytes_per_second, show_count, show_seconds};
 
 /// How often progress is looked at; the screen decides when to show it.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Missing entries that are named as text: of a wrong folder all are missing, and nobody reads them. `--json` names all.
+const MISSING_SHOWN: u64 = 20;
 
 /// Runs the command.
 ///
@@ -54,7 +58,10 @@ fn run_on(arguments: &VerifyArguments, screen: &mut Screen) -> Result<Exit, Fail
     let tick = |found: Option<(Vec<u8>, Found)>| {
         if let Some((path, found)) = found {
             seen.add(&found);
-            screen.finding(&MismatchRecord::of(&path, &found), &format!("{}: {found}", show_path(&path)));
+            let is_shown = !matches!(found, Found::Missing) || seen.missing <= MISSING_SHOWN;
+            if is_shown || arguments.json {
+                screen.finding(&MismatchRecord::of(&path, &found), &format!("{}: {found}", show_path(&path)));
+            }
         }
         let (files_done, bytes_done) = tally.so_far();
         screen.progress(&Progress {
@@ -197,6 +204,8 @@ struct DoneRecord {
     unchanged_since: Option<String>,
     /// How they were found to be the same, `times` or `contents`.
     unchanged_by: Option<&'static str>,
+    /// The destination, as far as the history of this host knows it.
+    went_to: Option<String>,
 }
 
 impl DoneRecord {
@@ -227,7 +236,24 @@ impl DoneRecord {
             without_digest: tally.without_digest(),
             unchanged_since: paper.sealed().former.map(|it| hex(&it.job)),
             unchanged_by: paper.sealed().former.map(|it| it.alike.name()),
+            went_to: destination_of(&hex(&head.job)),
         }
+    }
+
+    /// Not one entry of the receipt stands there.
+    fn is_elsewhere(&self) -> bool {
+        let anything = self.differ + self.unreadable + self.bytes;
+        anything == 0 && self.missing > 0 && self.missing >= self.files
+    }
+
+    fn next_step(&self) -> &'static str {
+        crate::report::json::exit_of_code(self.exit).line().next_step
+    }
+
+    /// What to do where nothing of the receipt was found.
+    fn where_it_went(&self) -> String {
+        let known = self.went_to.as_ref().map_or_else(String::new, |to| format!(" The copy went to {}.", clean(to)));
+        format!("nothing of it is here: is this the destination?{known} Name the folder that the copy went into")
     }
 
     fn text(&self) -> String {
@@ -251,6 +277,10 @@ impl DoneRecord {
         } else {
             bad.join(", ") + "\n"
         };
+        if self.missing > MISSING_SHOWN {
+            let more = plural(self.missing - MISSING_SHOWN, "more is missing", "more are missing");
+            text += &format!("  missing   the first {MISSING_SHOWN} are named above, {more} (--json names all)\n");
+        }
         if self.metadata > 0 {
             text += &format!(
                 "  note      {} another mode or time; contents are the same\n",
@@ -285,11 +315,18 @@ impl DoneRecord {
             self.durability
         );
         if self.exit != 0 {
-            let exit = crate::report::json::exit_of_code(self.exit);
-            text += &format!("  next      {}\n", exit.line().next_step);
+            let next = if self.is_elsewhere() { self.where_it_went() } else { self.next_step().to_owned() };
+            text += &format!("  next      {next}\n");
         }
         text
     }
+}
+
+/// Where a job's copy went, by the history of this host.
+fn destination_of(job: &str) -> Option<String> {
+    let home = Home::find_if_any().ok()??;
+    let all = history::read(&home, 1, |it| it.job.as_deref() == Some(job)).ok()?;
+    all.into_iter().next().map(|it| it.destination)
 }
 
 #[cfg(test)]

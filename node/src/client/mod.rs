@@ -129,6 +129,8 @@ impl Before {
 pub struct Manner {
     /// One end is a file that stands for a stream: the other end must name it, and nothing of it is there in a next run.
     pub piped: bool,
+    /// The destination stands for a stream, and is gone when the job is over.
+    pub to_stream: bool,
     /// A pipe was read for so long before: of the time that the command took.
     pub piped_for: Duration,
     /// The command's word in the history; empty: `cp`.
@@ -266,6 +268,8 @@ pub struct Copy<'a> {
     pub choice: Choice,
     /// One end is a spool of ours: the other must name the stream.
     pub piped: bool,
+    /// See `Manner::to_stream`.
+    pub to_stream: bool,
     /// What passed before there was a job.
     pub before: Before,
     /// See `Manner::without_receipt`.
@@ -355,7 +359,7 @@ fn run(node: &Node, request: &JobRequest, manner: Manner, watch: &mut dyn Watch)
     receipt_is_possible(request)?;
     let (from, paths) = one_place(&sources)?;
     let (_, targets) = one_place(&destinations)?;
-    let record = record(node, request, manner.command, (&sources, &destinations));
+    let record = record(node, request, &manner, (&sources, &destinations));
     let mut recorded = Recorded::new(watch, record.clone(), true);
     let copy = Copy {
         request,
@@ -365,6 +369,7 @@ fn run(node: &Node, request: &JobRequest, manner: Manner, watch: &mut dyn Watch)
         layout,
         choice,
         piped: manner.piped,
+        to_stream: manner.to_stream,
         before: Before { pipe: manner.piped_for, ..Before::default() },
         without_receipt: manner.without_receipt,
         again: Retries::default(),
@@ -398,8 +403,11 @@ fn keep_receipts(node: &Node) {
     let _ = node.receipts.after_job(&node.home, keep, None);
 }
 
+/// A stream as an end of a job, in reports.
+pub const STREAM: &str = "-";
+
 /// The job's place in the history. A dry run has none.
-fn record(node: &Node, request: &JobRequest, command: &str, ends: (&[Address], &[Address])) -> JobRecord {
+fn record(node: &Node, request: &JobRequest, manner: &Manner, ends: (&[Address], &[Address])) -> JobRecord {
     if request.dry_run {
         return JobRecord::default();
     }
@@ -412,10 +420,11 @@ fn record(node: &Node, request: &JobRequest, command: &str, ends: (&[Address], &
     };
     node.history.begin(EndedJob {
         side: "client".to_owned(),
-        command: if command.is_empty() { "cp" } else { command }.to_owned(),
+        command: if manner.command.is_empty() { "cp" } else { manner.command }.to_owned(),
         end: end.to_owned(),
-        source: whole_words(ends.0),
-        destination: whole_words(ends.1),
+        // The file that stands for a stream is gone by the time that anybody reads this.
+        source: if manner.piped && !manner.to_stream { STREAM.to_owned() } else { whole_words(ends.0) },
+        destination: if manner.to_stream { STREAM.to_owned() } else { whole_words(ends.1) },
         ..EndedJob::default()
     })
 }

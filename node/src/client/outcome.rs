@@ -18,7 +18,7 @@ use proto::layout::Layout;
 use proto::negotiate::{Choice, Cipher, Offer, Plan};
 use proto::wire::control::{Compare, Direction, Durability};
 
-use crate::client::{Copy, session};
+use crate::client::{Copy, STREAM, session};
 use crate::event::Events;
 use crate::job::driver::{Outcome, PathShare, Status};
 use crate::report::explain::MemorySum;
@@ -509,6 +509,9 @@ fn without(names: &str, copy: &Copy<'_>, events: &mut Events<'_>) -> Result<Exit
 
 /// Where it went, as the user named it.
 fn destination(copy: &Copy<'_>) -> String {
+    if copy.to_stream {
+        return STREAM.to_owned();
+    }
     let last = copy.request.destinations.last().map_or_else(Default::default, |last| last.to_string_lossy());
     match copy.layout {
         Some(Layout { stripe, volumes }) => format!("{volumes} volumes, by {}, the last {last}", stripe.name()),

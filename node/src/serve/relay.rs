@@ -309,6 +309,7 @@ pub(super) fn relay(
                 layout,
                 choice: Choice { picks, ..choice },
                 piped: false,
+                to_stream: false,
                 before: Default::default(),
                 without_receipt: false,
                 again: client::retry::Retries::default(),

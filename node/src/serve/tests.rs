@@ -246,6 +246,7 @@ impl User {
             layout: None,
             choice: Choice::of(&request).unwrap(),
             piped: false,
+            to_stream: false,
             before: Default::default(),
             without_receipt: false,
             again: client::retry::Retries::default(),
