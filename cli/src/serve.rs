@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use crate::args::ServeArguments;
 use crate::config;
+use crate::cp::pipe::Spool;
 use crate::job_command;
 use node::identity::Home;
 use node::identity::ticket::Uses;
@@ -50,8 +51,21 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
     let manager = Arc::new(if settings.stdio { Manager::default() } else { Manager::find() });
     // Keys, lists and the root are opened as the user who works with them later.
     let (handed, user_home) = become_user(&settings, handed)?;
-    let home = user_home.map_or_else(Home::find, |user_home| Home::find_of(&user_home));
-    let home = home.map_err(|error| failure_of("find LONGHAUL_HOME", &error.into()))?;
+    let found = user_home.map_or_else(Home::find_if_any, |user_home| Home::find_of(&user_home).map(Some));
+    let found = found.map_err(|error| failure_of("find LONGHAUL_HOME", &error.into()))?;
+    // Whoever is let in by ticket alone hears of the key by it: one that lives as long as the process is as good.
+    let is_by_ticket = settings.stdio || settings.ticket.is_some();
+    let (home, spool) = match found {
+        Some(home) => (home, None),
+        None if is_by_ticket => {
+            let spool = Spool::of_keys()?;
+            eprintln!(
+                "no key folder can be made (LONGHAUL_HOME names one): key, tickets and history last as long as this process"
+            );
+            (spool.home()?, Some(spool))
+        }
+        None => (Home::find().map_err(|error| failure_of("find LONGHAUL_HOME", &error.into()))?, None),
+    };
     let bound = Bound::bind_or_take(settings.clone(), &home, &own, handed)?.on_mistake(on_mistake);
     let bound = with_pulse(bound, &manager);
     // A confined process starts no program: what asks for names is started before.
@@ -78,6 +92,10 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
         over.signal();
         served
     })?;
+    if spool.is_some() {
+        // The walls are around the home: the folder that it is in stays, empty, and goes with the next process that sweeps.
+        let _ = std::fs::remove_dir_all(home.path(""));
+    }
     Ok(Exit::Whole)
 }
 

@@ -462,27 +462,61 @@ fn a_copy_into_a_pipe_names_no_file_that_is_gone() {
 }
 
 #[test]
-fn a_local_copy_needs_no_key_folder_and_a_remote_one_says_which() {
+fn a_copy_within_one_host_or_by_ticket_needs_no_key_folder_and_any_other_says_which() {
     let folder = folder("home");
     let at = folder.0.as_path();
     let open = daemon(at, &["--ticket"]);
-    for (name, home) in [("unset", None), ("empty", Some("")), ("not-there", Some("/proc/1/nobody"))] {
+    for (name, home) in
+        [("unset", None), ("empty", Some("")), ("not-there", Some("/proc/1/nobody")), ("top", Some("/"))]
+    {
         let run = |words: &[&str]| {
             let mut command = longhaul(at);
-            command.env_remove("LONGHAUL_HOME").env_remove("HOME").envs(home.map(|home| ("HOME", home)));
+            command
+                .env_remove("LONGHAUL_HOME")
+                .env_remove("HOME")
+                .env_remove("XDG_CONFIG_HOME")
+                .envs(home.map(|home| ("HOME", home)));
             command.env("TMPDIR", at.join("there")).args(words).output().unwrap()
         };
+        let is_noted = |text: &str| text.matches("neither receipt nor history is kept").count() == 1;
         let local = run(&["cp", "f", name]);
-        assert!(local.status.success() && at.join(name).is_file(), "{name}: {}", said(&local));
-        assert!(!said(&local).contains("receipt"), "{name}: {}", said(&local));
-        let far = run(&["cp", "f", &format!("{}{name}", open.url)]);
+        let text = said(&local);
+        assert!(local.status.success() && at.join(name).is_file(), "{name}: {text}");
+        assert!(is_noted(&text) && !text.contains("  receipt "), "{name}: {text}");
+        let quiet = run(&["cp", "-q", "f", &format!("{name}-quiet")]);
+        assert_eq!((quiet.status.code(), said(&quiet)), (Some(0), String::new()), "{name}");
+        for words in
+            [["f".to_owned(), format!("{}{name}", open.url)], [format!("{}isfile", open.url), "back".to_owned()]]
+        {
+            let far = run(&["cp", &words[0], &words[1]]);
+            let text = said(&far);
+            assert!(far.status.success() && is_noted(&text) && !text.contains("  receipt "), "{name}: {text}");
+        }
+        let far = run(&["cp", "f", &format!("{}{name}", host_of(&open.url))]);
         let text = said(&far);
-        assert!(
-            !far.status.success() && text.contains("LONGHAUL_HOME") || text.contains("key folder"),
-            "{name}: {text}"
-        );
+        assert!(!far.status.success() && text.contains("LONGHAUL_HOME"), "{name}, no ticket: {text}");
     }
-    let left = std::fs::read_dir(at.join("there")).unwrap().flatten().filter(|it| it.file_name() != "isfile").count();
+    let mut command = longhaul(at);
+    command.env_remove("LONGHAUL_HOME").env("HOME", "/").env("TMPDIR", at).args([
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--root",
+        "there",
+    ]);
+    let mut child = command.arg("--ticket").spawn().unwrap();
+    let url = BufReader::new(child.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+    let served = Daemon { child, url };
+    let by_ticket = longhaul(at).args(["cp", "f", &format!("{}served", served.url)]).output().unwrap();
+    assert!(by_ticket.status.success() && at.join("there/served").is_file(), "{}", said(&by_ticket));
+    drop(served);
+    assert!(!Path::new("/.config/longhaul").exists(), "nothing is written to /");
+    let names = ["unset", "empty", "not-there", "top", "isfile", "served"];
+    let left = std::fs::read_dir(at.join("there"))
+        .unwrap()
+        .flatten()
+        .filter(|it| names.iter().all(|name| it.file_name() != *name))
+        .count();
     assert_eq!(left, 0, "nothing is left in TMPDIR");
 }
 

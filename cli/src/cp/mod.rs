@@ -122,19 +122,28 @@ fn end_by_signal(mode: Mode) -> std::io::Result<()> {
 fn copy(request: &JobRequest, manner: Manner, screen: &mut Screen) -> Result<Exit, Failure> {
     client::check(request)?;
     let no_home = |error: IdentityError| failure_of("find LONGHAUL_HOME", &error.into());
-    if !client::is_local(request) {
-        return copy_as(&Home::find().map_err(no_home)?, request, manner, screen);
-    }
-    match Home::find_if_any().map_err(no_home)? {
-        Some(home) => copy_as(&home, request, manner, screen),
-        // Keys are for other hosts: without a place for them this host's own files are copied all the same.
-        None => {
-            let spool = Spool::new()?;
-            screen.detail("no receipt is kept: there is no key folder (neither LONGHAUL_HOME nor a home folder)");
-            let manner = Manner { without_receipt: true, ..manner };
-            copy_as(&spool.home()?, request, manner, screen)
+    let found = Home::find_if_any().map_err(no_home)?;
+    let needs_keys = client::needs_keys(request);
+    let home = match found {
+        Some(home) if home.is_writable() => return copy_as(&home, request, manner, screen),
+        Some(home) if needs_keys => Some(home),
+        // Says what is wrong with the place.
+        None if needs_keys => return copy_as(&Home::find().map_err(no_home)?, request, manner, screen),
+        _ => None,
+    };
+    // Whoever has no key, or none that is needed, is somebody new for each copy.
+    let spool = Spool::of_keys()?;
+    let mut request = request.clone();
+    let without_receipt = request.receipt.is_none();
+    if !request.dry_run {
+        let lost = if without_receipt { "neither receipt nor history is kept" } else { "no history is kept" };
+        screen.note(&format!("{lost}: no key folder can be written to (LONGHAUL_HOME names one)"));
+        if without_receipt && !client::is_local(&request) {
+            request.receipt = Some(spool.receipt());
         }
     }
+    let home = home.map_or_else(|| spool.home(), Ok)?;
+    copy_as(&home, &request, Manner { without_receipt, ..manner }, screen)
 }
 
 fn copy_as(home: &Home, request: &JobRequest, manner: Manner, screen: &mut Screen) -> Result<Exit, Failure> {

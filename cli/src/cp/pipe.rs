@@ -11,7 +11,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File};
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use proto::manifest::Aspects;
@@ -109,10 +109,22 @@ pub struct Spool {
 impl Spool {
     /// A folder below TMPDIR that is this user's alone.
     pub fn new() -> Result<Spool, Failure> {
+        Spool::below(&std::env::temp_dir())
+    }
+
+    /// A place for a key folder of one process: below TMPDIR or, where everything is mounted read-only, in shared memory.
+    ///
+    /// # Errors
+    /// It cannot be made in either.
+    pub fn of_keys() -> Result<Spool, Failure> {
+        Spool::new().or_else(|failure| Spool::below(Path::new("/dev/shm")).map_err(|_| failure))
+    }
+
+    fn below(place: &Path) -> Result<Spool, Failure> {
         // A process that was killed leaves its spool, and its number comes again.
         let mut again = 0;
         let folder = loop {
-            let folder = std::env::temp_dir().join(format!("longhaul-spool-{}-{again}", std::process::id()));
+            let folder = place.join(format!("longhaul-spool-{}-{again}", std::process::id()));
             match DirBuilder::new().mode(0o700).create(&folder) {
                 Ok(()) => break folder,
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && again < SPOOLS_MAX => again += 1,
@@ -130,6 +142,12 @@ impl Spool {
     /// It cannot be made.
     pub fn home(&self) -> Result<Home, Failure> {
         Home::at(&self.folder.join("home")).map_err(Failure::from)
+    }
+
+    /// Where the receipt of a copy goes that nobody keeps.
+    #[must_use]
+    pub fn receipt(&self) -> PathBuf {
+        self.folder.join("receipt")
     }
 
     fn path(&self) -> OsString {

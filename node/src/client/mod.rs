@@ -135,7 +135,7 @@ pub struct Manner {
     pub piped_for: Duration,
     /// The command's word in the history; empty: `cp`.
     pub command: &'static str,
-    /// Both ends are this host, and no receipt is kept unless the request names a file for it.
+    /// No receipt is kept: between hosts it is written where the request says, for the other end's sake, and not shown.
     pub without_receipt: bool,
     /// Ends the job from outside.
     pub cancel: Arc<Cancel>,
@@ -301,6 +301,15 @@ impl Copy<'_> {
         self.record.set(|it| it.job = Some(job.iter().map(|byte| format!("{byte:02x}")).collect()));
         self.registry.post(Title { job, end, initiates: true, what: self.what.clone() }, wake.clone())
     }
+}
+
+/// Does a job need this host's own key, or its list of trusted ones? Within one host it needs none; a ticket brings the other end's key, and ssh
+/// brings a ticket.
+#[must_use]
+pub fn needs_keys(request: &JobRequest) -> bool {
+    let is_trusted =
+        |text: &OsString| matches!(Address::parse(text.as_bytes()), Ok(Address::Daemon { ticket: None, .. }));
+    request.addresses().any(is_trusted)
 }
 
 /// Are both ends this host?

@@ -456,7 +456,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, events: &mut Events<'_>) -> Resu
         limiter: verdict,
         stages_local: outcome.own,
         stages_remote: outcome.peers,
-        receipt: outcome.receipt,
+        receipt: outcome.receipt.filter(|_| !facts.copy.without_receipt),
         receipt_missing: outcome.receipt_missing,
         destination: destination(facts.copy),
         digest: facts.plan.digest,

@@ -126,7 +126,7 @@ impl IdentityError {
     fn cause(&self) -> Option<String> {
         Some(match self {
             IdentityError::Io { .. } => return None,
-            IdentityError::NoHome => "neither LONGHAUL_HOME nor HOME is set".to_owned(),
+            IdentityError::NoHome => "LONGHAUL_HOME is not set, and this user has no home folder".to_owned(),
             IdentityError::HomeRelative(_) => "the path is not absolute".to_owned(),
             IdentityError::Loose { mode, .. } => format!("its mode {mode:04o} lets others in"),
             IdentityError::Foreign { owner, .. } => format!("it belongs to user {owner}, neither to us nor to root"),
@@ -144,6 +144,10 @@ impl IdentityError {
         match self {
             IdentityError::NoHome | IdentityError::HomeRelative(_) => {
                 "set LONGHAUL_HOME to an absolute path".to_owned()
+            }
+            IdentityError::Io { step: MAKE_FOLDER, .. } => {
+                "set LONGHAUL_HOME to a folder that this user may make and write; a copy by ticket needs none"
+                    .to_owned()
             }
             IdentityError::Io { path, .. } => {
                 format!("look at the folder's and the file's owner and mode: ls -la {}", file(path))
@@ -243,15 +247,14 @@ pub struct Home {
 }
 
 impl Home {
-    /// `$LONGHAUL_HOME` or `~/.config/longhaul`, made when it is missing.
+    /// The key folder of this environment, made when it is missing: `$LONGHAUL_HOME`; in a unit of systemd with a state folder `longhaul` below
+    /// `$STATE_DIRECTORY`, or that itself if it has this name; `$XDG_CONFIG_HOME/longhaul`; `~/.config/longhaul`; `$XDG_STATE_HOME/longhaul`.
+    /// A home folder `/` is that of a user who has none, and is not written to.
     ///
     /// # Errors
     /// No such variable, no permission, or a folder that others may write.
     pub fn find() -> Result<Home, IdentityError> {
-        let folder = set("LONGHAUL_HOME")
-            .or_else(|| Some(set("HOME")?.join(".config/longhaul")))
-            .ok_or(IdentityError::NoHome)?;
-        Home::at(&folder)
+        Home::at(&place(set).ok_or(IdentityError::NoHome)?)
     }
 
     /// As `find`, for a process that has become a user of this home folder: its `HOME` is still that of the user who started it.
@@ -262,21 +265,22 @@ impl Home {
         Home::at(&set("LONGHAUL_HOME").unwrap_or_else(|| user_home.join(".config/longhaul")))
     }
 
-    /// The same for work that needs no keys: `None` where there is no place for a key folder, or where that would be `/` of a user without a
-    /// home folder. What is wrong with one that is there is an error all the same.
+    /// The same for work that needs no keys: `None` where there is no place for a key folder. What is wrong with one that is there is an error all
+    /// the same.
     ///
     /// # Errors
     /// A folder that is there and that others may write, or a path that is not absolute.
     pub fn find_if_any() -> Result<Option<Home>, IdentityError> {
-        let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        let is_top = !is_set("LONGHAUL_HOME") && std::env::var_os("HOME").is_some_and(|home| home == "/");
-        if is_top && !Path::new("/.config/longhaul").exists() {
-            return Ok(None);
-        }
         match Home::find() {
             Err(IdentityError::NoHome | IdentityError::Io { step: MAKE_FOLDER, .. }) => Ok(None),
             found => found.map(Some),
         }
+    }
+
+    /// May this process write there? A folder may be of a file system that is mounted read-only.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        rustix::fs::access(&self.folder, rustix::fs::Access::WRITE_OK).is_ok()
     }
 
     /// A given folder, made (0700) when it is missing.
@@ -387,6 +391,21 @@ impl Home {
 /// An environment variable that says a path.
 fn set(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// Where the key folder is, by these variables.
+fn place(set: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    // By the XDG base directory specification and systemd.exec(5) paths that are not absolute are no paths.
+    let absolute = |name: &str| set(name).filter(|path| path.is_absolute());
+    let state = set("STATE_DIRECTORY").and_then(|all| {
+        let first = PathBuf::from(all.to_str()?.split(':').next()?);
+        first.is_absolute().then(|| if first.ends_with("longhaul") { first } else { first.join("longhaul") })
+    });
+    set("LONGHAUL_HOME")
+        .or(state)
+        .or_else(|| Some(absolute("XDG_CONFIG_HOME")?.join("longhaul")))
+        .or_else(|| Some(set("HOME").filter(|home| home != Path::new("/"))?.join(".config/longhaul")))
+        .or_else(|| Some(absolute("XDG_STATE_HOME")?.join("longhaul")))
 }
 
 /// Refuses what belongs to a stranger or what strangers may change.

@@ -469,3 +469,21 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn the_key_folder_is_found_by_the_variables_of_services_and_desktops_and_never_at_the_top() {
+    let of = |set: &[(&str, &str)]| {
+        let found = place(|name| set.iter().find(|(it, _)| *it == name).map(|(_, value)| PathBuf::from(value)));
+        found.map_or_else(|| "none".to_owned(), |path| path.display().to_string())
+    };
+    let home = ("HOME", "/home/u");
+    assert_eq!(of(&[home]), "/home/u/.config/longhaul");
+    assert_eq!(of(&[home, ("XDG_CONFIG_HOME", "/c"), ("XDG_STATE_HOME", "/s")]), "/c/longhaul");
+    assert_eq!(of(&[home, ("XDG_CONFIG_HOME", "relative")]), "/home/u/.config/longhaul");
+    assert_eq!(of(&[home, ("STATE_DIRECTORY", "/var/lib/longhaul:/var/lib/x")]), "/var/lib/longhaul");
+    assert_eq!(of(&[home, ("STATE_DIRECTORY", "/var/lib/backup")]), "/var/lib/backup/longhaul");
+    assert_eq!(of(&[home, ("STATE_DIRECTORY", "/var/lib/b"), ("LONGHAUL_HOME", "/k")]), "/k");
+    assert_eq!(of(&[("HOME", "/"), ("XDG_STATE_HOME", "/s")]), "/s/longhaul");
+    assert_eq!(of(&[("HOME", "/")]), "none");
+    assert_eq!(of(&[]), "none");
+}
