@@ -69,7 +69,16 @@ pub fn read() -> Result<Arguments, Failure> {
         print!("{page}");
         std::process::exit(0);
     }
+    if let Some(failure) = habits::letters(&words) {
+        return Err(failure);
+    }
     Arguments::try_parse_from(words).map_err(|error| habits::failure(&error).unwrap_or_else(|| error.exit()))
+}
+
+fn listens_at(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(
+        |_| "write an IP address of this host and a port, for example 0.0.0.0:5740 or [::]:5740 (all addresses)",
+    )
 }
 
 /// The commands, in the order in which a user meets them.
@@ -379,7 +388,7 @@ pub struct ServeArguments {
     pub root: Option<PathBuf>,
 
     /// Address and port to listen on, TCP and UDP [default: 0.0.0.0:5740]
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = listens_at)]
     pub listen: Option<SocketAddr>,
 
     /// Name this host so in the address that is printed, for clients that reach it otherwise than by the addresses of its interfaces (NAT, DNS)

@@ -41,6 +41,9 @@ const TABLE: &[Row] = &[
     ("local", "cp http://h/x f", 2, "scheme is unknown", "curl URL |", RESUMES),
     ("local", "cp f longhaul://h:99999/x", 2, "port is no number", "help addresses", RESUMES),
     ("local", "cp -z f dst", 2, "no option -z", "no compression", &["to pass"]),
+    ("local", "cp -avh f dst", 2, "no option -h", "leave the h out", &["Usage"]),
+    ("local", "cp f host::module/x", 2, "an rsync daemon's", "[user@]host:/folder", RESUMES),
+    ("local", "cp f ftp://h/x", 2, "scheme is unknown", "longhaul cp SRC - | curl", RESUMES),
     ("local", "cp -az f dst", 2, "no option -z", "no compression", &["to pass"]),
     ("local", "cp --bwlimit=10 f dst", 2, "no option --bwlimit", "--rate 100MB/s", &["to pass"]),
     ("local", "cp --delete src dst", 2, "no option --delete", "longhaul sync --delete", &["to pass"]),
@@ -71,6 +74,28 @@ const TABLE: &[Row] = &[
     ("local", "verify src", 2, "Is a directory", "verify RECEIPT PATH", DISK),
     ("local", "verify f", 2, "not a receipt", "named as its receipt", DISK),
     ("local", "key trust h:1 abc", 2, "longhaul-ed25519 is missing", "key show", RESUMES),
+    ("local", "cp nosuch*.txt dst", 5, "patterns are for the shell", "see with `ls`", DISK),
+    ("local", "cp f loop/x", 2, "links lead in a circle", "namei -l", DISK),
+    ("local", "cp f {long}", 2, "File name too long", "no file has so long a name", DISK),
+    ("local", "cp f dir/{long}/x", 2, "File name too long: 'dir/", "no file has so long a name", DISK),
+    ("local", "cp --rate 100 f dst", 2, "unit is missing", "for example 10Gbit", RESUMES),
+    ("local", "cp --rate 100M f dst", 2, "unit 'M'", "for example 10Gbit", RESUMES),
+    ("local", "cp --memory 1G f dst", 2, "unit 'G'", "for example 64MiB", RESUMES),
+    ("local", "cp --stall 10x f dst", 2, "unit 'x'", "for example 30s", RESUMES),
+    ("local", "cp --transport tpc f dst", 2, "'tpc'", "tcp, udp, auto", RESUMES),
+    ("local", "cp --digest md5 f dst", 2, "'md5'", "blake3, crc64", RESUMES),
+    ("local", "ticket revoke zz", 5, "none that is good", "ticket list", SOURCE),
+    ("local", "receipt list --jso", 2, "no option --jso", "did you mean --json", SOURCE),
+    ("local", "key trust h:1", 2, "were not provided", "key trust <HOST:PORT>", RESUMES),
+    ("daemon", "serve --config typo.toml", 2, "line 1: unknown field `rot`", "mend line 1", DISK),
+    ("daemon", "serve --config open.toml", 2, "line 2", "mend line 2", DISK),
+    ("daemon", "serve --config unit.toml", 2, "line 2: memory", "mend line 2", DISK),
+    ("daemon", "serve --root src --listen 5740", 2, "'5740'", "0.0.0.0:5740", SERVE),
+    ("daemon", "serve --root / --listen 127.0.0.1:0", 2, "private key", "LONGHAUL_HOME", DISK),
+    ("daemon", "cp f {url}{long}", 5, "File name too long", "path at the other end", &["a file stands", "dmesg"]),
+    ("daemon", "cp {url}no*.txt dst", 5, "patterns are for the shell", "path at the other end", DISK),
+    ("daemon", "cp f {other}x", 12, "not one of this daemon's", "ask for a new ticket", &["authorize", "dmesg"]),
+    ("daemon", "cp f longhaul://{taken}/x", 10, "something answers there, but not longhaul", "that port", RESUMES),
     ("local", "job stop nothing", 5, "none that runs", "job list", SOURCE),
     ("daemon", "serve", 2, "no folder to serve", "--root", DISK),
     ("daemon", "serve --root missing --listen 127.0.0.1:0", 2, "No such file", "mkdir", SOURCE),
@@ -205,6 +230,12 @@ fn folder(name: &str) -> Folder {
     for file in ["f", "isfile", "src/a", "there/isfile"] {
         std::fs::write(path.join(file), "some text\n").unwrap();
     }
+    std::os::unix::fs::symlink("loop", path.join("loop")).unwrap();
+    for (name, lines) in
+        [("typo", "rot = \"/srv\"\n"), ("open", "\nroot = \"/srv\n"), ("unit", "root = \"/srv\"\nmemory = \"lots\"\n")]
+    {
+        std::fs::write(path.join(format!("{name}.toml")), lines).unwrap();
+    }
     for (name, body) in [
         (
             "denied",
@@ -245,6 +276,10 @@ fn other_server() -> String {
 fn free_address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()
+}
+
+fn place_of(url: &str) -> String {
+    url.rsplit('@').next().unwrap().trim_end_matches('/').to_owned()
 }
 
 fn host_of(url: &str) -> String {
@@ -291,6 +326,8 @@ fn every_mistake_has_its_exit_code_its_cause_and_its_own_next_step() {
     let (taken, free) = (other_server(), free_address());
     let mut names = vec![
         ("{url}".to_owned(), open.url.clone()),
+        ("{long}".to_owned(), "x".repeat(300)),
+        ("{other}".to_owned(), open.url.replace(&place_of(&open.url), &place_of(&ro.url))),
         ("{ro}".to_owned(), ro.url.clone()),
         ("{wo}".to_owned(), wo.url.clone()),
         ("{spent}".to_owned(), once.url.clone()),

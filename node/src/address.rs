@@ -86,6 +86,9 @@ pub enum AddressFault {
     /// Another scheme than `longhaul://`.
     #[error("the scheme is unknown; there is only longhaul://")]
     Scheme,
+    /// `host::module`, as rsync has it for its daemon.
+    #[error("host::module is an rsync daemon's, which longhaul does not speak with")]
+    Module,
     /// The ticket.
     #[error("{0}")]
     Ticket(#[from] TicketFault),
@@ -96,11 +99,21 @@ impl AddressFault {
     fn next_step(self, text: &[u8]) -> &'static str {
         match self {
             AddressFault::Scheme => in_place_of(text),
+            AddressFault::Module => {
+                "through ssh name the folder itself, [user@]host:/folder; of a daemon (`longhaul serve`) longhaul://host/path"
+            }
             AddressFault::Ticket(_) => "copy the whole line that `longhaul serve --ticket` printed there",
             AddressFault::Empty => "name a path; an empty variable in the command line leaves nothing",
             _ => "see `longhaul help addresses`",
         }
     }
+}
+
+/// `[user@]host::…`; a path with `::` has a `/` before them.
+fn is_module(text: &[u8]) -> bool {
+    let colons = text.windows(2).position(|two| two == b"::").filter(|&at| at > 0);
+    // In brackets they are an IPv6 address's.
+    colons.is_some_and(|at| !text[..at].iter().any(|byte| b"/:[".contains(byte)))
 }
 
 /// What stands for an address of a scheme that is not ours.
@@ -109,10 +122,10 @@ fn in_place_of(text: &[u8]) -> &'static str {
     match &scheme[..] {
         b"sftp" | b"ssh" | b"scp" | b"rsync" => "write it as [user@]host:path, which goes through ssh",
         b"http" | b"https" | b"ftp" | b"ftps" => {
-            "fetch it with a program for that, into a pipe: curl URL | longhaul cp - DST"
+            "use a program for that, with a pipe: curl URL | longhaul cp - DST, or longhaul cp SRC - | curl -T - URL"
         }
         b"s3" | b"gs" | b"gcs" | b"az" | b"swift" | b"b2" => {
-            "object stores are not supported: use their own client, also with a pipe: CLIENT | longhaul cp - DST"
+            "object stores are not supported: use their own client, with a pipe: CLIENT | longhaul cp - DST, or longhaul cp SRC - | CLIENT"
         }
         b"file" => "write the path alone: /folder/file",
         _ => "write a path, [user@]host:path or longhaul://[ticket@]host[:port]/path (`longhaul help addresses`)",
@@ -157,6 +170,9 @@ impl Address {
         }
         if has_other_scheme(text) {
             return Err(AddressFault::Scheme);
+        }
+        if is_module(text) {
+            return Err(AddressFault::Module);
         }
         ssh(text)
     }

@@ -5,6 +5,8 @@
 //! Invariants: only what is the default anyway is accepted; nothing is taken that would mean something else here.
 //! Absent on purpose: what our own options mean (args.rs), their values (clap).
 
+use std::ffi::OsString;
+
 use clap::Args;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use text::exit::{Exit, Failure};
@@ -82,6 +84,21 @@ pub const HABITS: [(&[&str], &str); 24] = [
         "not supported: keep a snapshot of the destination before the copy",
     ),
 ];
+
+/// `-avh`: `-h` among letters is rsync's, for sizes that are read easily. Alone it asks for help, and a line that copies nothing and ends well
+/// would be taken for a copy.
+#[must_use]
+pub fn letters(words: &[OsString]) -> Option<Failure> {
+    let is_copy = words.get(1).is_some_and(|word| word == "cp" || word == "sync");
+    let is_letters = |word: &&str| {
+        let letters = word.strip_prefix('-').unwrap_or_default();
+        letters.len() > 1 && letters.contains('h') && letters.bytes().all(|byte| b"ahnqrvzPutpogDlx".contains(&byte))
+    };
+    let options = words.iter().map_while(|word| word.to_str().filter(|word| *word != "--"));
+    let word = options.filter(|_| is_copy).find(is_letters)?;
+    let failure = Exit::Usage.fail("understand the command line", format!("there is no option -h within {word}"));
+    Some(failure.next("leave the h out: sizes are shown as they are read; -h alone, or --help, lists the options"))
+}
 
 /// A line that clap refused, where a sentence of ours says more.
 #[must_use]

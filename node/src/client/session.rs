@@ -91,7 +91,7 @@ pub fn connect(copy: &Copy<'_>, to: &Address, events: &mut Events<'_>) -> Result
         // Nobody else comes to a far side through our own tunnel: what closes it is ssh there, and asking again makes no difference.
         connect().map_err(|error| tunnel_closed(&host_port, error))?
     } else {
-        connect_retry::until_let_in(connect, |note| events.detail(note)).map_err(Failure::from)?
+        connect_retry::until_let_in(connect, |note| events.detail(note)).map_err(|error| of_place(&host_port, error))?
     };
     met(&link);
     if link.is_small() {
@@ -101,6 +101,17 @@ pub fn connect(copy: &Copy<'_>, to: &Address, events: &mut Events<'_>) -> Result
         ));
     }
     Ok((link, ticket.clone()))
+}
+
+/// Whoever answers there and speaks something else is named by the address.
+fn of_place(host_port: &str, error: LinkError) -> Failure {
+    let is_other = matches!(error, LinkError::Tls(_) | LinkError::NotLonghaul);
+    let failure = Failure::from(error);
+    if is_other {
+        Failure { what: format!("connect to {host_port}: something answers there, but not longhaul"), ..failure }
+    } else {
+        failure
+    }
 }
 
 /// A tunnel through ssh that takes a connection and carries none.

@@ -409,7 +409,9 @@ fn way(daemon: &Daemon, guest: &Guest, open: &Open, picks: Option<Arc<IncludeLis
                 &daemon.failed_disks,
             )
             .map_err(|failure| match failure.exit {
-                Exit::Usage => no(Refusal::NotAFolder, format!("{}: {}", failure.what, failure.cause)),
+                Exit::Usage if !is_too_long(&failure) => {
+                    no(Refusal::NotAFolder, format!("{}: {}", failure.what, failure.cause))
+                }
                 _ => told(&failure),
             })?;
             let (carry, carried) = receipt::carry(&daemon.home, &target, open.dry);
@@ -453,6 +455,12 @@ fn way(daemon: &Daemon, guest: &Guest, open: &Open, picks: Option<Arc<IncludeLis
             Ok(Prepared { way: Way::Send(Arc::new(source)), top, carry: None, compare, places })
         }
     }
+}
+
+/// A name that no file system has room for is no file in the way.
+fn is_too_long(failure: &Failure) -> bool {
+    let said = text::attempt::said(&rustix::io::Errno::NAMETOOLONG.into());
+    failure.cause.starts_with(&said)
 }
 
 fn serve_job(

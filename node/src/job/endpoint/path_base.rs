@@ -94,6 +94,14 @@ impl PathBase {
             return failure;
         }
         let mut failure = attempt.fail(what, error);
+        let is_pattern = path.iter().any(|byte| b"*?[".contains(byte));
+        if error.kind() == io::ErrorKind::NotFound && attempt == Attempt::Source && is_pattern {
+            failure.cause +=
+                "; patterns are for the shell: it expands those that match, here, and hands on others as they are";
+            return failure.next(
+                "see with `ls` what the pattern matches; of another host name the folder, and choose with --include",
+            );
+        }
         if error.kind() != io::ErrorKind::CrossesDevices {
             failure.cause += &self.culprit(path, error).unwrap_or_default();
         }
