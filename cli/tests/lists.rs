@@ -197,7 +197,10 @@ fn slow_copy(world: &World, url: &str) -> Process {
     let to = format!("{url}slow.bin");
     let words = ["cp", "--json", "--rate", "1Mbit", "slow.bin", to.as_str()];
     let copy = Process(world.longhaul("home-here", &words).stdout(Stdio::piped()).spawn().unwrap());
-    until("the job runs", LATE, || world.list("home-there", &["job", "list"]).len() == 1);
+    // The daemon knows of it first.
+    for host in ["home-there", "home-here"] {
+        until("the job runs", LATE, || world.list(host, &["job", "list"]).len() == 1);
+    }
     copy
 }
 

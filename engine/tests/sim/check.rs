@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use engine::job::Event;
-use engine::machine::Record;
 use engine::machine::recv::{FLUSH_NS, JOURNAL_FILE_BYTES_MIN, NOTE_NS};
+use engine::machine::{FailedEntry, Record};
 use engine::meter::PathStats;
 use engine::platform::Harm;
 use engine::seal::digest::digest_of;
@@ -351,7 +351,7 @@ impl Watch {
         assert_eq!(paths(send), paths(recv), "both ends know the same failures");
         let trouble = &plan.trouble;
         let disks = trouble.source_faults.is_some() || trouble.sink_faults.is_some();
-        for (fault, path) in &recv.faults {
+        for FailedEntry { fault, path, .. } in &recv.faults {
             let named = match fault.kind {
                 FaultKind::Torn | FaultKind::Vanished => self.changed.contains(path) || disks,
                 // A chunk that is read again for a repair may be unreadable, or another, by then.

@@ -87,7 +87,7 @@ fn story_with(
         match &ended {
             Ended::Done => {
                 watch.after_done(&plan, &send, &recv, harmed, flipped);
-                let mut failed: BTreeSet<_> = recv.faults.iter().map(|(_, path)| path.clone()).collect();
+                let mut failed: BTreeSet<_> = recv.faults.iter().map(|it| it.path.clone()).collect();
                 failed.extend(watch.changed.iter().cloned());
                 if plan.dry {
                     assert_eq!(sink.changes(), changes, "a dry run changes nothing");

@@ -12,6 +12,7 @@ pub(crate) mod resumed; // one after the other
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
+use engine::machine::FailedEntry;
 use proto::wire::control::{Compare, FaultKind};
 
 use crate::check::{Watch, file};
@@ -157,7 +158,7 @@ fn beside(rng: &mut Rng, clock: &Clock, runs: [Run<'_>; 2], met: &mut Met) {
         } else if run.turn(quiet_since) {
             let (ended, _, came, _) = runs[who].take().expect("it runs").0.over();
             assert_eq!(ended, Ended::Done, "nothing in this story explains it");
-            for (fault, path) in &came.faults {
+            for FailedEntry { fault, path, .. } in &came.faults {
                 assert_eq!(fault.kind, FaultKind::InUse, "{} {fault:?}", String::from_utf8_lossy(path));
                 met.in_use += 1;
             }

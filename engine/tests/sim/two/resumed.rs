@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use engine::job::Cover;
+use engine::machine::FailedEntry;
 use proto::wire::control::{Compare, Durability, FaultKind};
 
 use crate::check::{Watch, file};
@@ -80,7 +81,7 @@ impl World {
         let (clock, random, versions) = (self.clock.clone(), rng.fork(), &mut self.versions);
         let run = Run::new(clock, random, plan.clone(), &self.scenario, source.clone(), sink, versions, &mut watch);
         let (ended, send, recv, _) = run.go();
-        let torn = recv.faults.iter().any(|(fault, _)| fault.kind == FaultKind::Torn);
+        let torn = recv.faults.iter().any(|it| it.fault.kind == FaultKind::Torn);
         assert_eq!(
             recv.faults.len(),
             usize::from(torn),
@@ -88,7 +89,7 @@ impl World {
             recv.faults
         );
         if ended == Ended::Done {
-            let told = |faults: &[(_, Box<[u8]>)]| faults.iter().map(|(_, path)| path.clone()).collect::<BTreeSet<_>>();
+            let told = |faults: &[FailedEntry]| faults.iter().map(|it| it.path.clone()).collect::<BTreeSet<_>>();
             assert_eq!(told(&send.faults), told(&recv.faults), "both ends know of it");
             let (source, sink) = (source.lock().expect("one thread"), self.sink.lock().expect("one thread"));
             let brought = if torn { None } else { file(&source, NAME) };
