@@ -144,7 +144,7 @@ fn all(arguments: &ListArguments, screen: &mut Screen, list: &mut List<'_>) -> R
         Found::Unseen { fault, path } => {
             list.failed += 1;
             if faults.len() < FAULTS_MAX {
-                faults.push(PathFault { fault: fault.clone(), path: path.to_vec() });
+                faults.push(PathFault { fault: fault.clone(), path: path.to_vec(), is_peers: true });
             }
             ControlFlow::Continue(())
         }

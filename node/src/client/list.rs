@@ -137,6 +137,7 @@ impl Node {
             layout: None,
             choice: Choice::of(request)?,
             piped: false,
+            to_stream: false,
             before: Before::default(),
             without_receipt: true,
             again: Retries::default(),
