@@ -25,9 +25,6 @@ export RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static --rem
 cargo build --release --locked --target "$triple" --target-dir "$folder" -p longhaul-cli >&2
 # One name for each architecture: what strip.sh links to it is found by gdb.
 shipped="$folder/longhaul-$arch"
-if [ "$(uname -m)" = "$arch" ]; then
-    dist/strip.sh "$folder/$triple/release/longhaul" "$shipped" >&2
-else
-    "$arch-linux-gnu-objcopy" --strip-all "$folder/$triple/release/longhaul" "$shipped"
-fi
+[ "$(uname -m)" = "$arch" ] || export OBJCOPY="$arch-linux-gnu-objcopy"
+dist/strip.sh "$folder/$triple/release/longhaul" "$shipped" >&2
 realpath "$shipped"

@@ -131,7 +131,8 @@ def main() -> None:
         packages(about, arch, binary, pages)
     made(oci.build(about, binaries))
     if shutil.which("cargo"):
-        made(sbom.build(about, f"{here}-unknown-linux-gnu", binaries[here]))
+        for arch, binary in binaries.items():
+            made(sbom.build(about, arch, binary))
     else:
         skipped("the SBOM", "there is no cargo here to say what is linked in")
     sums = sign.sums(about.out)

@@ -1,6 +1,6 @@
 """What is in the binary: a software bill of materials, CycloneDX 1.5 as JSON, from cargo's own word and Cargo.lock.
 
-In, out:    the repository -> longhaul-VERSION.cdx.json
+In, out:    the repository, an architecture and its binary -> longhaul-VERSION-ARCHITECTURE.cdx.json (a library may be of one architecture alone)
 Invariants: only what is linked in, not what only builds or tests; each library with its version, licence and the checksum of Cargo.lock.
 Absent on purpose: what C libraries within a crate consist of (aws-lc-sys is one component).
 """
@@ -52,7 +52,8 @@ def from_the_builder(binary: bytes) -> list[dict]:
     return found
 
 
-def build(release: Release, triple: str, binary: bytes) -> Path:
+def build(release: Release, arch: str, binary: bytes) -> Path:
+    triple = f"{arch}-unknown-linux-gnu"
     graph, inside = metadata(triple), linked(triple)
     packages = {it["id"]: it for it in graph["packages"] if (it["name"], it["version"]) in inside}
     uses = {node["id"]: sorted(set(node["dependencies"]) & set(packages)) for node in graph["resolve"]["nodes"] if node["id"] in packages}
@@ -68,9 +69,9 @@ def build(release: Release, triple: str, binary: bytes) -> Path:
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
         "version": 1,
-        "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, f'longhaul {release.version} {release.commit}')}",
+        "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, f'longhaul {release.version} {release.commit} {arch}')}",
         "metadata": {"timestamp": f"{release.date}T00:00:00Z", "component": whole},
         "components": others + from_the_builder(binary),
         "dependencies": sorted(({"ref": ref(name), "dependsOn": [ref(it) for it in its]} for name, its in uses.items()), key=lambda it: it["ref"]),
     }
-    return stage.write(release.out / f"longhaul-{release.version}.cdx.json", json.dumps(bom, indent=1).encode() + b"\n")
+    return stage.write(release.out / f"longhaul-{release.version}-{arch}.cdx.json", json.dumps(bom, indent=1).encode() + b"\n")

@@ -55,7 +55,7 @@ def read(path: str) -> bytes:
 
 def copyright() -> bytes:
     head = b"Longhaul, free software under the Apache License 2.0 or the MIT License, at your option. The libraries that are\n" \
-        b"linked in, with their licences, are listed in the SBOM of the release (longhaul-VERSION.cdx.json).\n"
+        b"linked in, with their licences, are listed in the SBOM of the release (longhaul-VERSION-ARCHITECTURE.cdx.json).\n"
     return b"\n\n".join([head, read("LICENSE-MIT"), read("LICENSE-APACHE")])
 
 
