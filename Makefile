@@ -21,10 +21,10 @@ build: ## the static binary, target/longhaul, stripped; its debug information is
 	@dist/strip.sh $(BIN) target/longhaul
 
 .PHONY: release release-test
-release: ## all files of a release, in target/release-VERSION: tarball, .deb, .rpm, image, wheel, SBOM, sums (BINARY=path: of this one; RELEASE_KEY=path: signed)
+release: ## all files of a release for x86-64 and arm64, in target/release-VERSION: tarball, .deb, .rpm, image, wheel, SBOM, sums (BINARY=path, BINARY_ARM64=path: of these; RELEASE_KEY=path: signed)
 	dist/release/release.py
 
-release-test: ## those files on system roots made on the spot: installed, used, upgraded in mid-job, removed (root; BINARY=path; three minutes)
+release-test: ## those files on system roots made on the spot: installed, used, upgraded in mid-job, removed; arm64's by qemu-user beside them (root; BINARY=path, BINARY_ARM64=path; four minutes)
 	lab/release.sh
 
 book: ## the book (docs/book) as HTML in target/book, its links checked, where mdbook is installed
@@ -47,6 +47,10 @@ pages: needs ## every HTML page, and what a headless browser shows of it at 380 
 
 needs: ## what tests call and a fresh machine lacks, installed where that is possible (root, apt-get; NEEDS=no: only named)
 	@lab/needs.sh
+
+.PHONY: test-arm64
+test-arm64: ## tests of the crates below the daemon, and the binary beside the native one, built for arm64 and run by qemu-user (root, Linux 6.7, rustup target add aarch64-unknown-linux-gnu; half an hour; PARTS="unit trace pair")
+	lab/arm64/test.sh
 
 unit: needs ## all cargo tests: proto, sys, engine with its simulator, the command line, tidy
 	cargo test --workspace --locked --no-fail-fast

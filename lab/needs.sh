@@ -2,7 +2,7 @@
 # Programs that the tests call and a fresh machine may lack: found, installed where that is possible, else named with what stays untested.
 #
 # In, out:    nothing -> one line for each program that is missing in the end. Status 1 only if the tests cannot run at all without one of them.
-#             NEEDS=no installs nothing. The package manager's own words are in target/needs.log.
+#             NEEDS=no installs nothing; NEEDS_OF=arm64: what `make test-arm64` needs. The package manager's own words are in target/needs.log.
 # Invariants: installs as root and by apt-get only; starts no service (an sshd of the tests' own is all that they want).
 # Absent on purpose: Rust (rustup is the user's), what only benchmarks call (fio, peers), and b3sum: lab/e2e/b3.c is the judge of digests.
 set -u
@@ -35,6 +35,15 @@ iperf3:iperf3:bench wan beside TCP
 xz:xz-utils:the binary compressed on its way over ssh
 chromium-headless-shell:chromium-headless-shell:how HTML pages look
 "
+if [ "${NEEDS_OF:-}" = arm64 ]; then
+    PROGRAMS="
+cc:gcc:the build
+python3:python3:comparing trees
+ip:iproute2:a network of their own
+qemu-aarch64-static:qemu-user-static:running arm64 programs
+aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu libc6-dev-arm64-cross:building them
+"
+fi
 # Any of the browsers that bench/pages/browser.rs knows does.
 for program in chromium chromium-browser google-chrome google-chrome-stable chrome; do
     command -v $program >/dev/null && PROGRAMS=$(grep -v '^chromium-headless' <<<"$PROGRAMS")
@@ -43,7 +52,7 @@ done
 packages() { # of what is missing, each once
     local program package what
     while IFS=: read -r program package what; do
-        [ -z "$program" ] || command -v "$program" >/dev/null || echo "$package"
+        [ -z "$program" ] || command -v "$program" >/dev/null || tr ' ' '\n' <<<"$package"
     done <<<"$PROGRAMS" | sort -u
 }
 # install PACKAGE...: nothing that comes with them is started, now or at the next boot.
