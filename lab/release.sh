@@ -1,16 +1,20 @@
 #!/usr/bin/env bash
 # The files of a release on systems made on the spot: installed, used for a first copy, upgraded while a job runs, removed.
 #
-# In, out:    BINARY, a static binary (without it one is built); RELEASE_ROOT, a folder with a Debian system (without it debootstrap makes one, once, in
+# In, out:    BINARY and BINARY_ARM64, static binaries (without the first, both are built); RELEASE_ROOT, a folder with a Debian system (without it debootstrap makes one, once, in
 #             target/release-test) -> ok, not ok and skip lines.
 # Invariants: what runs, runs in namespaces of this script's own (mounts, network, processes), which end with it; no file outside its folder is written.
 #             Nothing passes that was not looked at; what cannot be looked at here is a skip line with the reason.
-# Absent on purpose: a running systemd (cli/tests/systemd.rs has its words; here its tools look at the units), machines of other architectures.
+# Absent on purpose: a running systemd (cli/tests/systemd.rs has its words; here its tools look at the units), packages of arm64 installed on a system of
+#             theirs (what is in them is looked at, and the binary is run by qemu-user where that is).
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 source lab/words.sh
 PATH="$PATH:/usr/sbin:/sbin"
 NEXT=9.9.9 # the version of the upgrade
+HERE=$(uname -m)
+# What Debian, and container images, call each.
+declare -A DEB=([x86_64]=amd64 [aarch64]=arm64)
 FILES=(usr/bin/longhaul usr/share/man/man1/longhaul-cp.1.gz usr/share/bash-completion/completions/longhaul usr/lib/systemd/system/longhaul.service
     usr/lib/systemd/system/longhaul.socket usr/lib/sysusers.d/longhaul.conf usr/lib/tmpfiles.d/longhaul.conf usr/share/doc/longhaul/copyright
     usr/share/doc/longhaul/changelog.gz etc/longhaul/longhaul.toml)
@@ -18,9 +22,16 @@ FILES=(usr/bin/longhaul usr/share/man/man1/longhaul-cp.1.gz usr/share/bash-compl
 # --- outside: packages, and a system to install them on ---
 
 make_releases() { # twice the same, and one that is newer
-    local binary=${BINARY:-}
-    [ -n "$binary" ] || binary=$(LONGHAUL_COMMIT="$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)" dist/release/build.sh "$(uname -m)") || return 1
-    export BINARY="$binary"
+    local binary=${BINARY:-} commit
+    if [ -z "$binary" ]; then
+        commit="$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)"
+        binary=$(LONGHAUL_COMMIT=$commit dist/release/build.sh "$(uname -m)") || return 1
+        # Where it cannot be built the skip line of release.py has less to say than this.
+        if [ "$(uname -m)" = x86_64 ] && ! BINARY_ARM64=$(LONGHAUL_COMMIT=$commit dist/release/build.sh aarch64); then
+            NO_ARM64=$BINARY_ARM64 BINARY_ARM64=""
+        fi
+    fi
+    export BINARY="$binary" BINARY_ARM64="${BINARY_ARM64:-}" NO_ARM64="${NO_ARM64:-BINARY is given, and BINARY_ARM64 is not}"
     ssh-keygen -q -t ed25519 -N '' -C release -f "$WORK/key" || return 1
     RELEASE_KEY="$WORK/key" RELEASE_OUT="$WORK/one" dist/release/release.py >"$WORK/one.log" || return 1
     RELEASE_OUT="$WORK/again" dist/release/release.py >"$WORK/again.log" || return 1
@@ -68,7 +79,7 @@ lay() {
     mount -t overlay overlay -o "lowerdir=$RELEASE_ROOT,upperdir=$WORK/$1/upper,workdir=$WORK/$1/work" "$R" || cp -a "$RELEASE_ROOT/." "$R"
     mount -t proc proc "$R/proc"
     mount --bind /dev "$R/dev"
-    cp "$WORK"/{one,next}/*.{deb,rpm} "$R/root/" 2>/dev/null
+    cp "$WORK"/{one,next}/*"${DEB[$HERE]}.deb" "$WORK"/{one,next}/*".$HERE.rpm" "$R/root/" 2>/dev/null
     listed "$R" >"$WORK/$1.before"
 }
 unlay() { umount "$R/proc" "$R/dev" "$R" 2>/dev/null; } # what stays goes with this script's namespaces
@@ -143,7 +154,7 @@ debian() {
     [ -n "$RELEASE_ROOT" ] || { skip ".deb: $NO_ROOT"; return; }
     lay deb
     KIND=deb
-    one=$(basename "$WORK"/one/*.deb) next=$(basename "$WORK"/next/*.deb)
+    one=$(basename "$WORK"/one/*"_${DEB[$HERE]}.deb") next=$(basename "$WORK"/next/*"_${DEB[$HERE]}.deb")
     holds ".deb: dpkg installs it" in_root dpkg -i "/root/$one"
     installed .deb
     first_copy .deb
@@ -161,12 +172,12 @@ debian() {
 }
 red_hat() {
     local one next
-    compgen -G "$WORK/one/*.rpm" >/dev/null || { skip ".rpm: $(grep -h '^skipped the .rpm' "$WORK/one.log")"; return; }
+    compgen -G "$WORK/one/*.$HERE.rpm" >/dev/null || { skip ".rpm: $(grep -h '^skipped the .rpm' "$WORK/one.log")"; return; }
     [ -n "$RELEASE_ROOT" ] || { skip ".rpm: $NO_ROOT"; return; }
     command -v rpm >/dev/null || { skip ".rpm: there is no rpm here"; return; }
     lay rpm
     KIND=rpm
-    one=$(echo "$WORK"/one/*.rpm) next=$(echo "$WORK"/next/*.rpm)
+    one=$(echo "$WORK"/one/*".$HERE.rpm") next=$(echo "$WORK"/next/*".$HERE.rpm")
     # Without dependencies: the system is Debian's, and its database knows of no /bin/sh.
     local rpm=(rpm --root "$R" --dbpath /var/lib/rpm --nodeps)
     rpm --root "$R" --dbpath /var/lib/rpm --initdb
@@ -181,10 +192,10 @@ red_hat() {
     holds ".rpm: what was served is still there" cmp "$WORK/big" "$R/srv/longhaul/big"
     unlay
 }
-# unpack ARCHIVE FOLDER: an image as a runtime lays it out, each digest checked; prints its configuration: user, variables, command.
+# unpack ARCHIVE FOLDER ARCHITECTURE: an image as a runtime lays it out, each digest checked; prints its configuration: user, variables, command.
 unpack() {
-    python3 - "$1" "$2" <<'END'
-import hashlib, io, json, os, sys, tarfile
+    python3 - "$1" "$2" "${DEB[$3]}" <<'END'
+import hashlib, io, json, sys, tarfile
 archive = tarfile.open(sys.argv[1])
 def blob(about):
     data = archive.extractfile("blobs/sha256/" + about["digest"].split(":")[1]).read()
@@ -193,10 +204,10 @@ def blob(about):
 assert json.load(archive.extractfile("oci-layout")) == {"imageLayoutVersion": "1.0.0"}
 about = json.load(archive.extractfile("index.json"))["manifests"][0]
 if about["mediaType"].endswith("index.v1+json"):
-    here = {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
-    about = next(it for it in json.loads(blob(about))["manifests"] if it["platform"]["architecture"] == here)
+    about = next(it for it in json.loads(blob(about))["manifests"] if it["platform"]["architecture"] == sys.argv[3])
 manifest = json.loads(blob(about))
 config = json.loads(blob(manifest["config"]))
+assert config["architecture"] == sys.argv[3], config["architecture"]
 for layer, plain in zip(manifest["layers"], config["rootfs"]["diff_ids"]):
     tarfile.open(fileobj=io.BytesIO(blob(layer)), mode="r:gz").extractall(sys.argv[2])
 run = config["config"]
@@ -208,7 +219,7 @@ image() {
     local user line url status word words variables=() command=()
     R="$WORK/image" KIND=image
     mkdir -p "$R"
-    line=$(unpack "$WORK"/one/*-oci.tar "$R" 2>&1) || { not_ok "image: it is one" "$line"; return; }
+    line=$(unpack "$WORK"/one/*-oci.tar "$R" "$HERE" 2>&1) || { not_ok "image: it is one" "$line"; return; }
     ok "image: digests, volumes and ports"
     user=${line%% *}
     is "$user" 65532:65532 "image: it runs as a user without rights"
@@ -224,6 +235,8 @@ image() {
         if [[ $word == *=* ]]; then variables+=("$word"); else command+=("$word"); fi
     done
     is "$(chroot --userspec="$user" "$R" "${command[0]}" --version 2>&1)" "$(here --version)" "image: --version"
+    # What the daemon before it said is not to be taken for this one's address.
+    : >"$WORK/out"
     env -i "${variables[@]}" "$(command -v chroot)" --userspec="$user" "$R" "${command[@]}" --ticket >"$WORK/out" 2>"$WORK/err" &
     PID=$!
     if ! until_true 10 grep -q '^longhaul://' "$WORK/out"; then
@@ -248,12 +261,12 @@ by_pip() {
         skip "wheel: there is no pip here"
         return
     fi
-    holds "wheel: pip takes it" python3 -m pip install -q --no-index --no-deps --root-user-action=ignore --prefix "$WORK/pip" "$WORK"/one/*.whl
+    holds "wheel: pip takes it" python3 -m pip install -q --no-index --no-deps --root-user-action=ignore --prefix "$WORK/pip" "$WORK"/one/*"_$HERE.whl"
     is "$("$(find "$WORK/pip" -path '*bin/longhaul' | head -n 1)" --version)" "$(here --version)" "wheel: --version"
 }
 by_hand() {
     mkdir "$WORK/hand"
-    tar -xzf "$(echo "$WORK"/one/*.tar.gz)" -C "$WORK/hand" --strip-components=1
+    tar -xzf "$(echo "$WORK"/one/*"-$HERE-linux.tar.gz")" -C "$WORK/hand" --strip-components=1
     is "$("$WORK/hand/longhaul" --version)" "$(here --version)" "tarball: --version"
     holds "tarball: pages, completions, unit, licences" test -s "$WORK/hand/man/longhaul-cp.1" -a -s "$WORK/hand/completions/_longhaul" -a -s "$WORK/hand/dist/longhaul.service" -a -s "$WORK/hand/LICENSE-MIT"
 }
@@ -271,19 +284,45 @@ signed() {
         skip "SHA256SUMS by minisign: there is no minisign here"
     fi
     if compgen -G "$WORK/one/*.cdx.json" >/dev/null; then
-        holds "SBOM: this program, its libraries with sums and licences, each once, and what each uses" python3 -c '
+        holds "SBOM: of each architecture, this program, its libraries with sums and licences, each once, and what each uses" python3 -c '
 import json, sys
-bom = json.load(open(sys.argv[1]))
-names = [it["bom-ref"] for it in bom["components"]]
-by = {it["name"]: it for it in bom["components"]}
-assert bom["bomFormat"] == "CycloneDX" and len(set(names)) == len(names) > 40, len(names)
-assert by["rustls"]["hashes"] and by["rustls"]["licenses"] and by["glibc"]["version"], by["rustls"]
-assert "longhaul-node" in by and not {"proptest", "syn", "ring"} & set(by), "what only tests or builds"
-known = set(names) | {bom["metadata"]["component"]["bom-ref"]}
-assert all(it["ref"] in known and set(it["dependsOn"]) <= known for it in bom["dependencies"])
-' "$(echo "$WORK"/one/*.cdx.json)"
+for bom in map(json.load, map(open, sys.argv[1:])):
+    names = [it["bom-ref"] for it in bom["components"]]
+    by = {it["name"]: it for it in bom["components"]}
+    assert bom["bomFormat"] == "CycloneDX" and len(set(names)) == len(names) > 40, len(names)
+    assert by["rustls"]["hashes"] and by["rustls"]["licenses"] and by["glibc"]["version"], by["rustls"]
+    assert "longhaul-node" in by and not {"proptest", "syn", "ring"} & set(by), "what only tests or builds"
+    known = set(names) | {bom["metadata"]["component"]["bom-ref"]}
+    assert all(it["ref"] in known and set(it["dependsOn"]) <= known for it in bom["dependencies"])
+' "$WORK"/one/*.cdx.json
     else
         skip "SBOM: $(grep -h '^skipped the SBOM' "$WORK/one.log")"
+    fi
+}
+# The files for arm64: each says so and has the same binary, which qemu-user runs beside the native one.
+arm64() {
+    local place="$WORK/arm64" qemu said
+    compgen -G "$WORK/one/*-aarch64-linux.tar.gz" >/dev/null || { skip "arm64: $NO_ARM64"; return; }
+    [ "$HERE" = x86_64 ] || { skip "arm64: it is this machine's own"; return; }
+    mkdir -p "$place"/{image,pip}
+    holds "arm64: the tarball is unpacked" tar -xzf "$(echo "$WORK"/one/*-aarch64-linux.tar.gz)" -C "$place" --strip-components=1
+    is "$(dpkg-deb -f "$WORK"/one/*_arm64.deb Architecture 2>&1)" arm64 "arm64: the .deb says so"
+    holds "arm64: the .deb has that binary" eval "dpkg-deb --fsys-tarfile '$WORK'/one/*_arm64.deb | tar -xO ./usr/bin/longhaul | cmp - '$place/longhaul'"
+    if compgen -G "$WORK/one/*.aarch64.rpm" >/dev/null && command -v rpm2cpio >/dev/null && command -v cpio >/dev/null; then
+        is "$(rpm -qp --qf '%{ARCH}' "$WORK"/one/*.aarch64.rpm 2>&1)" aarch64 "arm64: the .rpm says so"
+        holds "arm64: the .rpm has that binary" eval "rpm2cpio '$WORK'/one/*.aarch64.rpm | cpio -i --quiet --to-stdout ./usr/bin/longhaul | cmp - '$place/longhaul'"
+    else
+        skip "arm64: .rpm: there is no rpmbuild, rpm2cpio or cpio here"
+    fi
+    said=$(unpack "$WORK"/one/*-oci.tar "$place/image" aarch64 2>&1)
+    holds "arm64: the image has that binary ($said)" cmp "$place/image/usr/bin/longhaul" "$place/longhaul"
+    holds "arm64: the wheel has that binary" eval "python3 -m zipfile -e '$WORK'/one/*_aarch64.whl '$place/pip' && cmp '$place'/pip/*.data/scripts/longhaul '$place/longhaul'"
+    if ! qemu=$(command -v qemu-aarch64-static); then
+        skip "arm64: the binary: there is no qemu-aarch64-static here (apt-get install qemu-user-static)"
+    elif ! said=$(lab/arm64/enter.py "$qemu" true 2>&1); then
+        skip "arm64: the binary: $(head -n 1 <<<"$said")"
+    elif ! lab/arm64/enter.py "$qemu" bash -c 'set -u; source lab/words.sh; source lab/arm64/pair.sh; pairs "$@"; finish' pair "$place/longhaul" "$LH" "$place/pair"; then
+        not_ok "arm64: the binary does beside the native one what it should"
     fi
 }
 inside() {
@@ -293,13 +332,14 @@ inside() {
     LH=$(realpath "$BINARY")
     head -c 300000 /dev/urandom >"$WORK/small"
     head -c 60000000 /dev/urandom >"$WORK/big"
-    grep -h '^skipped' "$WORK/one.log" | sed 's/^skipped/skip/'
+    grep -h '^skipped' "$WORK/one.log" | grep -v aarch64 | sed 's/^skipped/skip/'
     signed
     by_hand
     by_pip
     debian
     red_hat
     image
+    arm64
     finish
 }
 
