@@ -88,6 +88,12 @@ fn reserved_pages_are_used_when_there_are_enough() {
 }
 
 #[test]
+fn a_pool_names_the_pages_of_its_kernel() {
+    let pool = Pool::new(1, 4096).expect("pool");
+    assert_eq!(pool.pages().name(), format!("{} KiB pages", rustix::param::page_size() >> 10));
+}
+
+#[test]
 fn scattered_memory_is_small_pages_and_whole() {
     // Where the pool comes from reserved huge pages it cannot be scattered, and says so.
     let Ok(mut pool) = Pool::scattered(3, MIB) else {

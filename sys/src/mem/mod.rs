@@ -20,7 +20,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 /// Bytes before the page-aligned payload of a buf. One x86-64 page: the payload stays aligned for O_DIRECT.
 pub const HEADROOM: usize = 4096;
 
-/// The page size everything here is aligned to (x86-64 and most arm64 kernels; larger pages only align more).
+/// What slots are aligned to: O_DIRECT asks for no more (`engine`, `DIRECT_ALIGN_MAX`). Where the kernel's pages are larger (arm64: 16 or 64 KiB) it
+/// rounds lengths of mappings up itself, and the borders of a slot lie within a page.
 const PAGE: usize = 4096;
 const MIB2: usize = 2 << 20;
 const GIB1: usize = 1 << 30;
@@ -34,7 +35,7 @@ pub enum PageKind {
     Huge2M,
     /// Ordinary memory for which the kernel was asked to use huge pages.
     Transparent,
-    /// 4 KiB pages.
+    /// The kernel's ordinary pages: 4 KiB on x86-64; 4, 16 or 64 KiB on arm64, as the kernel was built.
     Small,
 }
 
@@ -45,8 +46,17 @@ impl PageKind {
             PageKind::Huge1G => "1 GiB huge pages",
             PageKind::Huge2M => "2 MiB huge pages",
             PageKind::Transparent => "transparent huge pages",
-            PageKind::Small => "4 KiB pages",
+            PageKind::Small => small_name(rustix::param::page_size()),
         }
+    }
+}
+
+fn small_name(page_bytes: usize) -> &'static str {
+    match page_bytes {
+        4096 => "4 KiB pages",
+        16_384 => "16 KiB pages",
+        65_536 => "64 KiB pages",
+        _ => "ordinary pages",
     }
 }
 

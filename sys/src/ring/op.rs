@@ -15,8 +15,10 @@ use crate::net::pipe::Tail;
 /// RWF_DONTCACHE (linux/fs.h, Linux 6.14); younger than the libraries' names.
 pub(crate) const RWF_DONTCACHE: u32 = 0x80;
 
-/// A pipe counts pages, and memory that is lent may begin and end within one.
-pub(crate) const PIPE_SLACK: usize = 2 * 4096;
+/// A pipe counts pages, of whatever size the kernel's are, and memory that is lent may begin and end within one.
+pub(crate) fn pipe_slack() -> usize {
+    2 * rustix::param::page_size()
+}
 
 /// One operation. `at` and `len` index into [`Mem::bytes`]; a range outside of it is a bug and panics.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use super::op::{Done, Op, PIPE_SLACK, RWF_DONTCACHE, check_range};
+use super::op::{Done, Op, RWF_DONTCACHE, check_range, pipe_slack};
 use crate::host::event::Waker;
 use crate::mem::{Mem, Pool};
 use crate::net::pipe::{Lending, Pipe};
@@ -271,7 +271,7 @@ impl Plain {
             }
             Op::Lend { socket, mem, at, len, tail } => {
                 check_range(mem.bytes().len(), at, len);
-                let room = len.max(tail.as_ref().map_or(0, |tail| tail.bytes)) + PIPE_SLACK;
+                let room = len.max(tail.as_ref().map_or(0, |tail| tail.bytes)) + pipe_slack();
                 let pipe = self.pipes.pop().map_or_else(|| Pipe::with_room(room), Ok);
                 // Without a pipe it is a plain send: slower, and right.
                 let (way, lending) = match (pipe, tail) {

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, opcode, squeue};
 
-use super::op::{Done, Op, PIPE_SLACK, RWF_DONTCACHE, check_range};
+use super::op::{Done, Op, RWF_DONTCACHE, check_range, pipe_slack};
 use crate::host::event::Waker;
 use crate::mem::{Buf, Mapping, Mem, Pool};
 use crate::net::pipe::{Lending, Pipe, Tail};
@@ -279,7 +279,7 @@ impl Uring {
     fn lend(&mut self, token: u64, socket: Arc<OwnedFd>, buf: Buf, range: Range<usize>, tail: Option<Tail>) {
         let (at, len) = (range.start, range.len());
         check_range(buf.whole().len(), at, len);
-        let room = len.max(tail.as_ref().map_or(0, |tail| tail.bytes)) + PIPE_SLACK;
+        let room = len.max(tail.as_ref().map_or(0, |tail| tail.bytes)) + pipe_slack();
         let pipe = self.pipes.pop().map_or_else(|| Pipe::with_room(room), Ok);
         let Ok(pipe) = pipe else {
             if tail.is_some() {
