@@ -190,15 +190,19 @@ impl JobDriver<'_, '_> {
     /// Receiver: all is done. May it sign, and with which former receipt? `None`: not yet.
     fn former_before_sign(&mut self) -> Result<Option<Option<Former>>, Failure> {
         let may = self.job.formers.as_ref().is_some_and(|it| it.memo.is_some()) && self.receipt.is_some();
-        match self.former.agreement.next_before_sign(self.now, may) {
-            Next::Sign(former) => {
-                self.former.stop.store(true, Ordering::Relaxed);
-                Ok(Some(former))
+        loop {
+            match self.former.agreement.next_before_sign(self.now, may) {
+                Next::Sign(former) => {
+                    self.former.stop.store(true, Ordering::Relaxed);
+                    return Ok(Some(former));
+                }
+                Next::Wait => return Ok(None),
+                next => self.do_next(next)?,
             }
-            next => {
-                self.do_next(next)?;
-                Ok(None)
+            if self.former.found.is_some() {
+                return Ok(None); // the thread's end wakes the loop
             }
+            // There was nothing to look for: no reason to wait for the next tick.
         }
     }
 
