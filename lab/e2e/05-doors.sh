@@ -33,7 +33,7 @@ holds "nothing was written for them" test -z "$(ls -A "$DST/w")"
 for out in ../escape ../../escape x/../../escape ../escape/ ..; do
     cp_run "$SRC/file.bin" "$URL$out"
     cp_ends 12 "a destination above the root ('$out') is refused"
-    holds "a destination above the root: it is said so" grep -q 'outside the served root' "$OUT"
+    holds "a destination above the root: it is said so" grep -q 'leads out of the folder that is served' "$OUT"
 done
 is "$(find "$LAB" -name 'escape*' | wc -l) $(ls -A "$DST/w" | wc -l)" "0 0" "and nothing stands there, nor below the root"
 cp_run "${URL}../home-b/key" "$DST/stolen"

@@ -125,7 +125,8 @@ fn copy(request: &JobRequest, manner: Manner, screen: &mut Screen) -> Result<Exi
     let found = Home::find_if_any().map_err(no_home)?;
     let needs_keys = client::needs_keys(request);
     let home = match found {
-        Some(home) if home.is_writable() => return copy_as(&home, request, manner, screen),
+        // With a key in it a home is the user's, also read-only: what cannot be kept there is said as a receipt that is missing.
+        Some(home) if home.is_writable() || home.has_key() => return copy_as(&home, request, manner, screen),
         Some(home) if needs_keys => Some(home),
         // Says what is wrong with the place.
         None if needs_keys => return copy_as(&Home::find().map_err(no_home)?, request, manner, screen),

@@ -283,6 +283,12 @@ impl Home {
         rustix::fs::access(&self.folder, rustix::fs::Access::WRITE_OK).is_ok()
     }
 
+    /// Does this host's key stand there?
+    #[must_use]
+    pub fn has_key(&self) -> bool {
+        self.path(keys::FILE).exists()
+    }
+
     /// A given folder, made (0700) when it is missing.
     ///
     /// # Errors
