@@ -126,19 +126,10 @@ fn read(file: &File, from: u64, count: usize) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::receipt::{ReceiptFile, default_path};
-    use proto::wire::control::{DigestKind, Durability};
+    use crate::job::receipt::{ReceiptFile, default_path, head_of_job};
 
     fn write(path: &Path, job: u8, signers: &[Signer], names: usize) {
-        let head = Head {
-            job: [job; 16],
-            digest: DigestKind::Blake3,
-            durability: Durability::Published,
-            layout: None,
-            bare: false,
-            sender: [1; 32],
-            receiver: [2; 32],
-        };
+        let head = head_of_job(job);
         let mut file = ReceiptFile::begin(path.to_owned(), Signer::Sender, &head, None).expect("begun");
         let lines: String = (0..names).map(|at| format!("d - 0 755 1700000000.0 p {at:0200}\n")).collect();
         file.lines(lines.as_bytes()).expect("written");

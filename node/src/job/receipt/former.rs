@@ -283,9 +283,8 @@ impl Sums {
 mod tests {
     use super::*;
     use crate::identity::Identity;
-    use crate::job::receipt::ReceiptFile;
+    use crate::job::receipt::{ReceiptFile, head_of_job};
     use proto::receipt::Signer;
-    use proto::wire::control::{DigestKind, Durability};
 
     /// Receipts of one pair of hosts, in a folder that goes away with the test.
     struct Desk {
@@ -305,15 +304,7 @@ mod tests {
         }
 
         fn begin(&self, job: u8, lines: &str) -> ReceiptFile {
-            let head = Head {
-                job: [job; 16],
-                digest: DigestKind::Blake3,
-                durability: Durability::Published,
-                layout: None,
-                bare: false,
-                sender: self.ends[0].public(),
-                receiver: self.ends[1].public(),
-            };
+            let head = Head { sender: self.ends[0].public(), receiver: self.ends[1].public(), ..head_of_job(job) };
             let path = self.formers.folder.join(file_name(&[job; 16]));
             let mut file = ReceiptFile::begin(path, Signer::Receiver, &head, None).expect("begun");
             file.lines(lines.as_bytes()).expect("written");

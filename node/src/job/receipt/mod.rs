@@ -336,6 +336,20 @@ fn carried(path: &Path) -> Carried {
     carried
 }
 
+/// The head of a receipt of this job, between two keys, for the tests of what reads receipts.
+#[cfg(test)]
+pub(crate) fn head_of_job(job: u8) -> Head {
+    Head {
+        job: [job; 16],
+        digest: proto::wire::control::DigestKind::Blake3,
+        durability: proto::wire::control::Durability::Published,
+        layout: None,
+        bare: false,
+        sender: [1; 32],
+        receiver: [2; 32],
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -402,15 +416,7 @@ mod tests {
     fn two_ends_with_one_home_do_not_write_over_each_other() {
         let folder = std::env::temp_dir().join(format!("longhaul-receipt-{}", std::process::id()));
         let (path, carry) = (folder.join("job.receipt"), folder.join("home that nobody made/carry"));
-        let head = Head {
-            job: [7; 16],
-            digest: DigestKind::Blake3,
-            durability: Durability::Published,
-            layout: None,
-            bare: false,
-            sender: [1; 32],
-            receiver: [2; 32],
-        };
+        let head = head_of_job(7);
         let mut ends = [(Signer::Sender, None), (Signer::Receiver, Some(carry.clone()))]
             .map(|(by, carry)| ReceiptFile::begin(path.clone(), by, &head, carry).expect("a folder to write in"));
         let bodies = ends.each_mut().map(|end| end.end(0, 0).expect("written"));

@@ -297,9 +297,8 @@ fn all(folder: &Path) -> io::Result<Vec<One>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::receipt::ReceiptFile;
-    use proto::receipt::{Alike, Former, Head, Signer};
-    use proto::wire::control::{DigestKind, Durability};
+    use crate::job::receipt::{ReceiptFile, head_of_job};
+    use proto::receipt::{Alike, Former, Signer};
 
     const HOUR: Duration = Duration::from_secs(3600);
 
@@ -322,15 +321,7 @@ mod tests {
 
         /// One of so many days ago; it refers to another job's, or has some KiB of its own.
         fn write(&self, job: u8, days: u32, former: Option<u8>) {
-            let head = Head {
-                job: [job; 16],
-                digest: DigestKind::Blake3,
-                durability: Durability::Published,
-                layout: None,
-                bare: false,
-                sender: [1; 32],
-                receiver: [2; 32],
-            };
+            let head = head_of_job(job);
             let mut file = ReceiptFile::begin(self.path(job), Signer::Sender, &head, None).expect("begun");
             if former.is_none() {
                 file.lines("d - 0 755 1700000000.0 p name\n".repeat(3000).as_bytes()).expect("written");
