@@ -11,7 +11,7 @@ N ?= 200
 SEED ?= 1
 FIRST ?= 0
 
-.PHONY: help build book reference record pages test test-all e2e-quick needs unit e2e vmtest mutants lint deny demo race bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk bench-volumes beside changes host-limit grid torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci traces path
+.PHONY: help build book reference record pages test test-all e2e-quick needs unit e2e vmtest mutants lint deny demo race bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk bench-volumes beside changes host-limit policers grid torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci traces path
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -112,6 +112,10 @@ beside: build ## one job over UDP and one CUBIC or BBR stream of the kernel's on
 
 changes: build ## how soon a running job has its link again after it changed: halved, doubled, longer, another address, ten seconds of nothing (five minutes)
 	lab/changes.sh
+
+policers: ## policers of 1 Mbit/s to 1 Gbit/s in virtual time: what was sent beside what was asked, and how fast: target/bench/policers.jsonl (a minute)
+	mkdir -p target/bench
+	POLICERS=$(CURDIR)/target/bench/policers.jsonl cargo test --release --locked -p longhaul-proto --test flow_policer a_policer_is_found -- --nocapture
 
 host-limit: build ## what one core per side carries over UDP, beside the raw ceiling and the per-packet socket, MTU 1500 and 9000: target/bench/host-limit.json (root; three minutes)
 	lab/host-limit.sh

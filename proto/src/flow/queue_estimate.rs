@@ -2,7 +2,7 @@
 //!
 //! For: bursts spare both ends a wake-up per packet, until they are longer than the shallowest queue on their way; then their tails are lost.
 //! In and out: what became of each packet and where in its burst it stood in; the largest burst, in packets, out.
-//! Invariants: losses that strike a burst's packets alike (a path's random loss, whole bursts) change nothing; two packets are always
+//! Invariants: losses that strike a burst's packets alike (a path's random loss, whole bursts) change nothing; one packet is always
 //! allowed.
 //! Absent on purpose: the rate (`crate::rate`): an overflowing queue is its concern, too.
 
@@ -17,7 +17,7 @@ const SAMPLES: u32 = 32;
 /// Last packets among them that show a queue too short for the burst.
 const LAST_MIN: u32 = 26;
 /// Shortest burst that is tested, packets.
-const PACKETS_MIN: u32 = 4;
+const PACKETS_MIN: u32 = 2;
 /// Packets received without such a finding after which bursts a quarter longer are tried (paths change, tests err): at first, and at most. Each
 /// finding doubles it, since a try that fails costs some dozens of packets and what is in flight meanwhile.
 const RETRY_AFTER_PACKETS: (u64, u64) = (32_768, 1 << 20);
@@ -89,7 +89,7 @@ impl QueueEstimate {
             return;
         }
         if self.last >= LAST_MIN {
-            self.most = (self.most.min(run.packets) / 2).max(2);
+            self.most = (self.most.min(run.packets) / 2).max(1);
             self.resolved = 0;
             self.try_after = (self.try_after * 2).min(RETRY_AFTER_PACKETS.1);
             self.found_below = next;

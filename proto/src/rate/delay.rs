@@ -5,8 +5,12 @@
 //! Invariants: see the table of equations in `docs/design/003-rate-control.md`; every rate is finite and positive.
 //! Absent on purpose: retransmission timers, per-packet state.
 
+mod ceiling; // a rate above which the path loses what is sent, although no queue is seen
+mod look; // what passed in a while, and what of it arrived
 mod probe; // bandwidth probe: what is taken where the queue is empty
 
+use self::ceiling::{Ceiling, Restored};
+use self::look::Report;
 use self::probe::RAMP_WAIT_ROUNDS;
 use super::base_shift::BaseShift;
 use super::competitor::{Competitor, Observation};
@@ -29,6 +33,14 @@ const START_GROWTH: f64 = 1.2;
 /// Share of the train's rate that is sent after an eighth of a round trip at the full rate, until the echo: beside competing flows less has to
 /// be given back.
 const START_REST: f64 = 0.3;
+/// A flight is at most this multiple of what has arrived: of the first train, then of the flights before. A policer's bucket passes a train at
+/// the wire's rate, and what follows is lost; and a start that needs one round trip still does, up to 2 MB of product.
+const FLIGHT_MULTIPLE: [f64; 2] = [32.0, 8.0];
+/// So many packets, and this share of a flight, are lost where it is asked whether it was too much.
+const FLIGHT_LOST_PACKETS: f64 = 8.0;
+const FLIGHT_LOST_SHARE: f64 = 0.1;
+/// Share of such a flight that leaves within an eighth of the round trip, so that its echo is soon a measure.
+const FLIGHT_FIRST: f64 = 0.6;
 /// Where no train was seen spread out (the receiver's NIC merged it, or the link is far faster): the rate grows by this factor each time it was
 /// proved.
 const BLIND_GROWTH: f64 = 4.0;
@@ -59,6 +71,17 @@ enum Phase {
     Steady,
 }
 
+/// What the echo of a flight says of loss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Echo {
+    /// None that the path does not make by itself.
+    Whole,
+    /// The rest of the flight will tell.
+    Wait,
+    /// It was too much, or that is being asked: the start is over.
+    Lost,
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct Delay {
     path: Path,
@@ -75,6 +98,9 @@ pub(super) struct Delay {
     passed_bytes: f64,
     arrival_ns: u64,
     jumped_arrival_ns: u64,
+    /// What had passed and what had arrived at the last jump, bytes.
+    jumped_sent: u64,
+    jumped_delivered: u64,
     delivered: u64,
     /// What had passed at the signal before, and by the signal itself, bytes.
     sent: u64,
@@ -106,6 +132,19 @@ pub(super) struct Delay {
     ramping: bool,
     competitor: Competitor,
     base_shift: BaseShift,
+    ceiling: Ceiling,
+    /// What arrived between the last two signals, bytes.
+    arriving: f64,
+    /// What passed and what arrived of the first part of a first flight that was lost in part.
+    lossy_first: Option<(f64, f64)>,
+    /// Bytes that the flight may have; 0: it is no flight of the start.
+    flight_bytes: f64,
+    /// At which the first part of a first flight left, bytes per second.
+    launched: f64,
+    /// Until then what arrives is a first flight's rest.
+    rest_until_ns: u64,
+    /// The start is not over: no queue was seen yet.
+    starting: bool,
     /// After a silence: no train before something comes through again.
     silent: bool,
     goal_before: f64,
@@ -128,6 +167,8 @@ impl Delay {
             passed_bytes: 0.0,
             arrival_ns: 0,
             jumped_arrival_ns: 0,
+            jumped_sent: 0,
+            jumped_delivered: 0,
             delivered: 0,
             sent: 0,
             passing: 0.0,
@@ -151,6 +192,13 @@ impl Delay {
             ramping: false,
             competitor: Competitor::new(),
             base_shift: BaseShift::new(),
+            ceiling: Ceiling::new(),
+            arriving: 0.0,
+            lossy_first: None,
+            flight_bytes: 0.0,
+            launched: 0.0,
+            rest_until_ns: 0,
+            starting: true,
             silent: false,
             goal_before: 0.0,
             tries: 0,
@@ -186,6 +234,9 @@ impl Delay {
             Phase::Start => "start",
             Phase::Verify { .. } => "verify",
             Phase::Prove => "prove",
+            Phase::Hold { .. } | Phase::Steady if self.ceiling.phase().is_some() => {
+                self.ceiling.phase().unwrap_or_default()
+            }
             Phase::Hold { .. } => "hold",
             Phase::Steady if self.competitor.present() => "competitor",
             Phase::Steady => "steady",
@@ -210,19 +261,22 @@ impl Delay {
         if self.phase == Phase::Steady && !self.drain.running(now_ns) {
             self.rate = self.goal;
         }
+        if let (Phase::Hold { .. } | Phase::Steady, Some(bound)) = (self.phase, self.ceiling.on_time(now_ns)) {
+            self.rate = self.rate.min(bound);
+            self.goal = self.goal.min(bound);
+        }
         if self.phase == Phase::Start && self.seen > 0.0 {
             self.link = core::mem::take(&mut self.seen);
-            self.rate = self.weight().first * self.link;
             self.train_due = false;
-            self.phase = Phase::Verify { since_ns: now_ns };
+            self.launch(now_ns, self.first_flight(), self.weight().first * self.link);
         }
         // At full rate for an eighth of the round trip only: where others are, less is to be paid back.
         if let Phase::Verify { since_ns } = self.phase
-            && self.goal_before == 0.0
+            && self.flight_bytes > 0.0
             && self.link > 0.0
             && now_ns.saturating_sub(since_ns) >= self.path.rtt_ns() / 8
         {
-            self.rate = self.rate.min(START_REST * self.link);
+            self.rate = self.rate.min(START_REST * self.link).min(self.flight_rate(1.0 - FLIGHT_FIRST, 7.0 / 8.0));
         }
         core::mem::take(&mut self.train_due).then_some(self.train_packets)
     }
@@ -246,6 +300,7 @@ impl Delay {
         self.seen = 0.0;
         self.stepped_ns = now_ns;
         self.base_shift = BaseShift::new();
+        self.lossy_first = None;
         self.delivered_from = self.delivered;
         self.sent_from = self.sent;
         self.trickle();
@@ -254,6 +309,7 @@ impl Delay {
     pub(super) fn on_signal(&mut self, signal: &Signal) {
         self.path.on_signal(signal);
         self.count(signal);
+        self.look_for_ceiling(signal);
         let began = !matches!(self.phase, Phase::Verify { .. } | Phase::Prove) || !self.late_echo(signal);
         match self.phase {
             _ if !began => {}
@@ -261,6 +317,7 @@ impl Delay {
             Phase::Verify { since_ns } => {
                 if signal.now_ns.saturating_sub(since_ns) >= self.path.rtt_ns() {
                     self.jumped_arrival_ns = self.arrival_ns;
+                    (self.jumped_sent, self.jumped_delivered) = (self.sent, self.delivered);
                     self.phase = Phase::Prove;
                     self.drain = QueueDrain::new(signal.now_ns);
                     self.goal = self.rate;
@@ -278,10 +335,15 @@ impl Delay {
                         }
                     }
                     self.stepped_ns = signal.now_ns;
+                    self.starting = false;
                     self.phase = Phase::Steady;
                 }
             }
             Phase::Steady => self.step(signal),
+        }
+        if let (Phase::Hold { .. } | Phase::Steady, Some(bound)) = (self.phase, self.ceiling.bound()) {
+            self.rate = self.rate.min(bound);
+            self.goal = self.goal.min(bound);
         }
         // Whatever a moment showed (nothing at all came through, say, while the path swallowed a size of packets): only packets show more.
         let least = 2.0 * f64::from(self.config.packet_bytes) * 1e9 / SPARSE_NS as f64;
@@ -298,7 +360,7 @@ impl Delay {
     fn starts_low(&mut self, signal: &Signal, passed: f64) -> bool {
         let round = self.path.round_ns();
         let queue = self.path.queue_least(signal.now_ns.saturating_sub(round / 2), signal.now_ns);
-        let low = self.config.policy == Policy::Low;
+        let low = self.config.policy == Policy::Low || !self.starting;
         if low || signal.limited || queue > self.queue_target() / 4.0 || passed < 0.9 * self.rate {
             return false;
         }
@@ -321,12 +383,24 @@ impl Delay {
         }
         let passed = self.passed();
         let least = 0.9 - (noise / span as f64).min(0.2);
-        if self.path.queue_ns() as f64 > 0.1 * span as f64 + 3.0 * noise || passed < least * self.rate {
+        let told = self.lossy_first.is_some();
+        match self.echo_lost(signal, span) {
+            Echo::Whole => {}
+            Echo::Wait | Echo::Lost => return,
+        }
+        let short = !told && passed < least * self.rate;
+        if self.path.queue_ns() as f64 > 0.1 * span as f64 + 3.0 * noise || short {
             // Someone else is here: what came through is our share, and what we put into the queue is taken back.
-            self.goal = passed * 0.9;
+            // A flight that had to be small met others with less than it would have had.
+            let small = self.launched < self.weight().first * self.link || self.rest_is_small();
+            self.goal = if small { passed } else { 0.9 * passed };
             // Or nobody is, and the train went through a shaper's bucket: who asked for all of the link had half of it at least.
             self.link = self.link.min(2.5 * passed);
             self.drain.pay(signal.now_ns, self.path.round_ns().saturating_mul(5));
+            if small {
+                // What still arrives of the flight was its rest, which was little: no measure.
+                self.rest_until_ns = signal.now_ns.saturating_add(self.path.rtt_ns());
+            }
             // The others still take back what they did without us.
             self.take = PROBE_GAIN * (self.link / passed.max(1.0) - 0.5).clamp(1.0, 8.0);
         } else if self.link == 0.0 && (self.config.target == 0 || self.rate < self.config.target as f64) {
@@ -340,7 +414,15 @@ impl Delay {
             return;
         } else {
             // What comes until a round trip from now left at less than this: it is no measure.
-            self.goal = (0.98 * self.link).max(self.rate) * self.weight().first / FAIR.first;
+            let whole = (0.98 * self.link).max(self.rate) * self.weight().first / FAIR.first;
+            let flight = self.next_flight(signal);
+            let bounded = self.flight_rate(1.0, 1.0) < f64::INFINITY;
+            if bounded && flight < whole * self.path.rtt_ns() as f64 / 1e9 {
+                // What has arrived is little beside what the link seems to hold: one more flight.
+                self.launch(signal.now_ns, flight, whole);
+                return;
+            }
+            self.goal = whole;
             self.rate = self.goal;
             self.phase = Phase::Hold { until_ns: signal.now_ns.saturating_add(self.path.rtt_ns()) };
             return;
@@ -354,16 +436,65 @@ impl Delay {
     fn count(&mut self, signal: &Signal) {
         let arrived = signal.delivered.saturating_sub(self.delivered);
         self.delivered = self.delivered.max(signal.delivered);
+        self.arriving = arrived as f64;
         self.loss.count(arrived as f64, signal.lost as f64, signal.marked as f64);
         // Losses are known later than arrivals: what left up to the newest arrival has passed, whatever became of it.
         self.passing = signal.passed.saturating_sub(self.sent) as f64;
         self.sent = self.sent.max(signal.passed);
-        if self.drain.echoes(&self.path, signal.now_ns) {
+        if self.drain.echoes(&self.path, signal.now_ns) || signal.now_ns < self.rest_until_ns {
             return;
         }
         self.arrival_ns = self.arrival_ns.saturating_add(signal.interval_ns.min(1 << 40));
         self.passed_bytes += self.passing;
         self.passed.push(self.arrival_ns, self.path.round_ns() / 24, self.passed_bytes);
+    }
+
+    /// Loss beside an empty queue: the path's own, or what the rate itself causes?
+    fn look_for_ceiling(&mut self, signal: &Signal) {
+        if !matches!(self.phase, Phase::Hold { .. } | Phase::Steady) || self.competitor.present() {
+            return;
+        }
+        self.ceiling.on_report(&self.report(signal));
+        if let Some(restored) = self.ceiling.take_restored() {
+            self.restore(signal, restored);
+        }
+    }
+
+    /// What was lost is the path's own: the rate is taken up again.
+    fn restore(&mut self, signal: &Signal, restored: Restored) {
+        match restored {
+            // A start that was asked whether it was too much goes on.
+            Restored::Start(rate) if rate < 0.9 * self.link => {
+                self.launch(signal.now_ns, self.next_flight(signal), rate)
+            }
+            Restored::Start(rate) | Restored::Whole(rate) => {
+                self.goal = self.goal.max(rate);
+                self.rate = self.goal;
+                self.flight_bytes = 0.0;
+                self.phase = Phase::Hold { until_ns: signal.now_ns.saturating_add(self.path.rtt_ns()) };
+            }
+        }
+    }
+
+    /// The signal, as the search for a ceiling sees it.
+    fn report(&self, signal: &Signal) -> Report {
+        let packet = f64::from(self.config.packet_bytes);
+        let few = 4.0 * packet * 1e9 / self.link.max(1.0);
+        let queueless =
+            (self.path.queue_ns() as f64) < QUEUE_ALONE_NS / 2.0 + few.min(QUEUE_ALONE_NS) + 3.0 * self.path.noise_ns();
+        Report {
+            now_ns: signal.now_ns,
+            passed: self.passing,
+            arrived: self.arriving,
+            interval_ns: signal.interval_ns as f64,
+            packet_bytes: packet,
+            rtt_ns: self.path.rtt_ns(),
+            report_ns: self.path.report_ns(),
+            round_ns: self.path.round_ns(),
+            queueless,
+            limited: signal.limited,
+            rate: self.rate,
+        }
     }
 
     /// What left closer together than it arrived was spread out by the bottleneck: its rate, or 0 where nothing can be said.
@@ -416,6 +547,7 @@ impl Delay {
             self.passed.clear();
             // The path is back, perhaps another one. Half of what it carried, then what the echo says; trains sent into the silence are gone.
             self.rate = 0.5 * self.goal_before;
+            self.flight_bytes = 0.0;
             self.phase = Phase::Verify { since_ns: signal.now_ns };
             return;
         }
@@ -438,8 +570,85 @@ impl Delay {
         // No dispersion seen: what a doubling window would do, from the train's size.
         let blind = 2.0 * packet * f64::from(TRAIN_PACKETS) * 1e9 / self.path.rtt_ns() as f64;
         self.link = seen.unwrap_or(self.link);
-        self.rate = seen.map_or(blind, |rate| self.weight().first * rate);
-        self.phase = Phase::Verify { since_ns: signal.now_ns };
+        let rate = seen.map_or(blind, |rate| self.weight().first * rate);
+        self.launch(signal.now_ns, self.first_flight(), rate);
+    }
+
+    /// A flight of so many bytes at most: an eighth of a round trip at this rate, the rest at less.
+    fn launch(&mut self, now_ns: u64, flight_bytes: f64, rate: f64) {
+        self.starting = true;
+        self.flight_bytes = flight_bytes;
+        self.rate = rate.min(self.flight_rate(FLIGHT_FIRST, 1.0 / 8.0));
+        self.launched = self.rate;
+        self.phase = Phase::Verify { since_ns: now_ns };
+    }
+
+    /// The rate at which a part of the flight may leave within a part of the round trip.
+    fn flight_rate(&self, part: f64, of_rtt: f64) -> f64 {
+        let round_trips = self.path.rtt_ns() as f64 / 1e9;
+        // What an eighth of a round trip at the link's rate and the rest at START_REST of it are.
+        let whole = (FAIR.first + 7.0 * START_REST) / 8.0 * self.link * round_trips;
+        if whole <= self.flight_bytes { f64::INFINITY } else { part * self.flight_bytes / (of_rtt * round_trips) }
+    }
+
+    /// The first flight, bytes.
+    fn first_flight(&self) -> f64 {
+        FLIGHT_MULTIPLE[0] * f64::from(TRAIN_PACKETS) * f64::from(self.config.packet_bytes)
+    }
+
+    /// The next one: what is on its way counts as arrived, since its first part did.
+    fn next_flight(&self, signal: &Signal) -> f64 {
+        let came = self.delivered.saturating_sub(self.delivered_from).saturating_add(signal.in_flight);
+        FLIGHT_MULTIPLE[1] * came as f64
+    }
+
+    /// The echo of a flight is lost in part: by the path itself, or because it was too much for a policer or for a queue too short to be seen? A first
+    /// flight's rest left at a part of the rate: if less of it is lost, it was too much. Elsewhere less is sent until that is known.
+    fn echo_lost(&mut self, signal: &Signal, span: u64) -> Echo {
+        let packet = f64::from(self.config.packet_bytes);
+        let passed = self.sent.saturating_sub(self.jumped_sent) as f64;
+        let arrived = self.delivered.saturating_sub(self.jumped_delivered) as f64;
+        let (mut share, mut known) = (1.0 - arrived / passed.max(1.0), false);
+        if let Some(first) = self.lossy_first {
+            match self.ceiling.fell(first, (passed, arrived), self.launched / self.rate.max(1.0), packet) {
+                Some(false) => {
+                    self.lossy_first = None;
+                    return Echo::Whole;
+                }
+                None if span < self.path.rtt_ns() => return Echo::Wait,
+                answer => known = answer.is_some(),
+            }
+            share = 1.0 - first.1 / first.0.max(1.0);
+        } else {
+            let lost = passed - arrived;
+            let much = lost >= FLIGHT_LOST_PACKETS * packet && lost >= FLIGHT_LOST_SHARE * passed;
+            if !much || !self.ceiling.is_much((passed, arrived), packet) {
+                return Echo::Whole;
+            }
+            if self.flight_bytes > 0.0 && lost < 0.5 * passed {
+                self.lossy_first = Some((passed, arrived));
+                self.jumped_arrival_ns = self.arrival_ns;
+                (self.jumped_sent, self.jumped_delivered) = (self.sent, self.delivered);
+                return Echo::Wait;
+            }
+        }
+        self.lossy_first = None;
+        let most = self.next_flight(signal) * 1e9 / self.path.rtt_ns() as f64;
+        let whole = (0.98 * self.link).max(self.rate).min(most.max(self.rate));
+        let report = Report { passed, arrived, interval_ns: span as f64, ..self.report(signal) };
+        self.ceiling.suspect(&report, share, known, whole);
+        self.goal = self.ceiling.bound().unwrap_or(self.rate);
+        self.rate = self.goal;
+        self.full = self.goal;
+        self.jumped_arrival_ns = self.arrival_ns;
+        self.stepped_ns = signal.now_ns;
+        self.phase = Phase::Steady;
+        Echo::Lost
+    }
+
+    /// A first flight's rest was less than the link would have borne.
+    fn rest_is_small(&self) -> bool {
+        self.flight_rate(1.0 - FLIGHT_FIRST, 7.0 / 8.0) < START_REST * self.link
     }
 
     /// What the bottleneck passes of this flow, lost bytes counted as passed, bytes per second: mean over the last round, but not from
@@ -475,7 +684,10 @@ impl Delay {
         let passed = self.passed() * (1.0 - self.loss.overflow()) * (1.0 - self.loss.marks() / 2.0);
         // Only what arrives proves a link; what is lost may have been too much for it.
         self.link = self.link.max(passed * (1.0 - self.loss.latest())).max(self.dispersed(signal));
-        if self.beside_competitor(signal, elapsed, queue, passed) {
+        // What is lost at a ceiling without a queue is nobody's queue.
+        let alone = self.ceiling.bound().is_some() && queue < target;
+        if !alone && self.beside_competitor(signal, elapsed, queue, passed) {
+            self.ceiling.forget();
             return;
         }
         let weight = self.weight();
@@ -504,6 +716,11 @@ impl Delay {
         let round = round.min(self.path.rtt_ns().max(SPARSE_NS));
         let sparse = 2.0 * f64::from(self.config.packet_bytes) * 1e9 / round as f64;
         self.goal = self.goal.max(sparse);
+        if let Some(bound) = self.ceiling.bound() {
+            // No queue: what is known to go through goes at once.
+            let whole = queue < target && !signal.limited;
+            self.goal = if whole { bound } else { self.goal.min(bound) };
+        }
         let share = (self.goal / self.link.max(1.0)).clamp(0.02, 1.0);
         let held = self.drain.held_back(&mut self.path, now, queue, share, self.config.policy == Policy::Low);
         self.rate = (self.goal * (1.0 - held)).max(sparse);

@@ -70,6 +70,9 @@ pub struct Way {
     pub queue_bytes: u64,
     /// A token bucket of this size, as shapers have: so much passes at once after a rest, whatever the rate.
     pub bucket_bytes: u64,
+    /// A policer passes so many wire bytes per second and drops the rest; its bucket holds so many bytes; from that time on. What passes goes on
+    /// to the queue. A rate of 0: none any more.
+    pub policers: Vec<(u64, u64, u64)>,
     /// CE marks where so many wait.
     pub mark_bytes: u64,
     /// Longest UDP payload; longer ones vanish. From that time on.
@@ -95,6 +98,7 @@ impl Way {
             coarse_ns: 0,
             queue_bytes: u64::MAX,
             bucket_bytes: 0,
+            policers: Vec::new(),
             mark_bytes: u64::MAX,
             mtu: Vec::new(),
             blackouts: Vec::new(),
@@ -125,6 +129,33 @@ struct WayState {
     free_ns: u64,
     last_ns: u64,
     is_bad: bool,
+    policer: Policer,
+}
+
+/// What a policer's bucket holds, and when that was so.
+#[derive(Debug, Default)]
+struct Policer {
+    tokens: f64,
+    at_ns: Option<u64>,
+}
+
+impl Policer {
+    /// The policer in force lets it pass. A bucket is full when its policer begins.
+    fn passes(&mut self, policers: &mut Vec<(u64, u64, u64)>, now_ns: u64, wire: u64) -> bool {
+        while policers.get(1).is_some_and(|next| next.0 <= now_ns) {
+            policers.remove(0);
+            self.at_ns = None;
+        }
+        let Some(&(_, rate, bucket)) = policers.first().filter(|first| first.0 <= now_ns && first.1 > 0) else {
+            return true;
+        };
+        let grown = self.at_ns.map_or(f64::MAX, |at| (now_ns - at) as f64 * rate as f64 / 1e9);
+        self.at_ns = Some(now_ns);
+        self.tokens = (self.tokens + grown).min(bucket as f64);
+        let passes = self.tokens >= wire as f64;
+        self.tokens -= if passes { wire as f64 } else { 0.0 };
+        passes
+    }
 }
 
 impl WayState {
@@ -138,6 +169,9 @@ impl WayState {
         let wire = (udp_bytes + WIRE_EXTRA) as u64;
         let mtu = way.mtu.iter().rev().find(|from| from.0 <= now_ns).map_or(usize::MAX, |from| from.1);
         if udp_bytes > mtu || way.blackouts.iter().any(|dark| (dark.0..dark.1).contains(&now_ns)) {
+            return none;
+        }
+        if !self.policer.passes(&mut way.policers, now_ns, wire) {
             return none;
         }
         let mut marked = false;
@@ -337,6 +371,7 @@ impl World {
             free_ns: 0,
             last_ns: 0,
             is_bad: false,
+            policer: Policer::default(),
         };
         let mut sender = FlowSender::new(0, job.config.clone());
         if let Some(seen) = job.seen {
@@ -409,6 +444,11 @@ impl World {
         if self.added == self.job.bytes {
             self.sender.end();
         }
+    }
+
+    /// Bytes that are at the receiver.
+    pub fn landed(&self) -> u64 {
+        self.landed
     }
 
     /// The way to the receiver, to be changed while it is in use.

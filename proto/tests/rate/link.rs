@@ -54,12 +54,22 @@ pub struct Link {
     pub mark_bytes: f64,
     /// Extra delay, uniform in 0..this; order is kept.
     pub jitter_ns: u64,
+    /// A policer before the queue: it passes so many bytes per second and drops the rest, its bucket holds so many bytes.
+    pub policer: Option<(f64, f64)>,
 }
 
 impl Link {
     /// A clean link of so many bytes per second with a queue of so many bytes.
     pub fn clean(rate: f64, queue_bytes: f64) -> Self {
-        Self { rate, queue_bytes, loss: Loss::None, loss_before: false, mark_bytes: f64::INFINITY, jitter_ns: 0 }
+        Self {
+            rate,
+            queue_bytes,
+            loss: Loss::None,
+            loss_before: false,
+            mark_bytes: f64::INFINITY,
+            jitter_ns: 0,
+            policer: None,
+        }
     }
 }
 
@@ -80,6 +90,8 @@ pub struct Bottleneck {
     pub link: Link,
     pub down: bool,
     free_ns: f64,
+    /// What the policer's bucket lacks, bytes, and when that was so.
+    lacking: (f64, f64),
     bad: bool,
     pub dice: Dice,
     /// Bytes that went through.
@@ -89,7 +101,16 @@ pub struct Bottleneck {
 
 impl Bottleneck {
     pub fn new(link: Link, seed: u64) -> Self {
-        Self { link, down: false, free_ns: 0.0, bad: false, dice: Dice(seed), carried: 0.0, overflowed: 0 }
+        Self {
+            link,
+            down: false,
+            free_ns: 0.0,
+            lacking: (0.0, 0.0),
+            bad: false,
+            dice: Dice(seed),
+            carried: 0.0,
+            overflowed: 0,
+        }
     }
 
     /// The rate changes; what waits, waits on as bytes.
@@ -115,8 +136,21 @@ impl Bottleneck {
         }
     }
 
+    fn polices(&mut self, now_ns: f64, bytes: f64) -> bool {
+        let Some((rate, bucket)) = self.link.policer else { return false };
+        let (lacks, then_ns) = self.lacking;
+        let lacks = (lacks - (now_ns - then_ns) * rate / SECOND).max(0.0);
+        let drops = lacks + bytes > bucket.max(bytes);
+        self.lacking = (if drops { lacks } else { lacks + bytes }, now_ns);
+        drops
+    }
+
     pub fn pass(&mut self, now_ns: f64, bytes: f64) -> Fate {
         let waiting = self.waiting_ns(now_ns);
+        if self.polices(now_ns, bytes) {
+            self.overflowed += 1;
+            return Fate { left_ns: now_ns + waiting, lost: true, overflow: true, marked: false, waited_ns: waiting };
+        }
         let queued = waiting * self.link.rate / SECOND;
         let marked = queued > self.link.mark_bytes;
         let struck = self.down || self.strikes();
