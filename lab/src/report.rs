@@ -48,6 +48,7 @@ fn direction(number: usize, name: &str, told: &Told) -> String {
     )];
     let named = [
         ("lost on the wire", counts.wire),
+        ("dropped by the policer", counts.police),
         ("dropped by the full queue", counts.queue),
         ("lost while down", counts.down),
         ("dropped by the black hole", counts.black_holed),

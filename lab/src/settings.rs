@@ -42,6 +42,7 @@ pub const KEYS: &str = "\
   jitter=2ms | bell:2ms, with ,overtakes where packets may pass each other
   reorder=1%/3ms (so many come so late)   duplicate=0.1%   corrupt=0.01%
   queue=256KiB | 20ms | 1bdp     ecn=5ms | off (mark what would wait longer)
+  police=20Mbit/64KiB | off (what is above that rate is dropped at once; so much passes in a burst)
   mtu=1500 (both ways)           blackhole=1400 | off (larger packets vanish, and no ICMP message says so)
   framing=38 (bytes beside each packet)   up | down
 A key counts for both directions; ab.KEY or ba.KEY sets one (a to b, b to a).";
@@ -108,6 +109,12 @@ fn set(wire: &mut Wire, key: &str, value: &str) -> Result<(), String> {
         "duplicate" => wire.duplicate = share(value)?,
         "corrupt" => wire.corrupt = share(value)?,
         "queue" => wire.queue = depth(value)?,
+        "police" if value == "off" => (wire.police_bps, wire.police_bytes) = (0, 0),
+        "police" => {
+            let (rate, bucket) = value.rsplit_once('/').ok_or("write a rate and a bucket: 20Mbit/64KiB")?;
+            (wire.police_bps, wire.police_bytes) =
+                (units::parse_rate(rate).map_err(text)?, units::parse_size(bucket).map_err(text)?);
+        }
         "ecn" => wire.mark_ns = if value == "off" { 0 } else { time(value)? },
         "blackhole" | "swallow" => {
             wire.black_hole_above = if value == "off" { 0 } else { bounded(value, 68, MTU_MAX)? }
@@ -243,6 +250,10 @@ fn wire_words(wire: &Wire) -> Vec<String> {
         format!("duplicate={}", show_share(wire.duplicate)),
         format!("corrupt={}", show_share(wire.corrupt)),
         format!("queue={queue}"),
+        match wire.police_bps {
+            0 => "police=off".to_owned(),
+            rate => format!("police={}/{}", units::exact_rate(rate), units::exact_size(wire.police_bytes)),
+        },
         format!("ecn={}", or_off(wire.mark_ns, show_time(wire.mark_ns))),
         format!("blackhole={}", or_off(u64::from(wire.black_hole_above), wire.black_hole_above.to_string())),
         format!("framing={}", wire.framing_bytes),

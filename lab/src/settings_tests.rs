@@ -24,13 +24,15 @@ fn words_count_for_both_directions_or_for_one() {
 #[test]
 fn every_kind_of_value_is_read() {
     let wire = link(
-        "jitter=bell:2ms,overtakes reorder=0.5%/3ms duplicate=0.0000001% corrupt=100% queue=1.5bdp ecn=5ms blackhole=1400 framing=38 down",
+        "jitter=bell:2ms,overtakes reorder=0.5%/3ms duplicate=0.0000001% corrupt=100% queue=1.5bdp police=20Mbit/64KiB ecn=5ms blackhole=1400 framing=38 down",
     )
     .wires[AB];
     assert_eq!(wire.jitter, Jitter { ns: 2_000_000, bell: true, overtakes: true });
     assert_eq!((wire.reorder, wire.reorder_ns), (Share::from_ppb(5_000_000), 3_000_000));
     assert_eq!((wire.duplicate, wire.corrupt), (Share::from_ppb(1), Share::ALWAYS));
     assert_eq!(wire.queue, Depth::BdpMilli(1500));
+    assert_eq!((wire.police_bps, wire.police_bytes), (20_000_000, 64 << 10));
+    assert_eq!(link("police=20Mbit/64KiB police=off"), LinkSettings::default());
     assert_eq!((wire.mark_ns, wire.black_hole_above, wire.framing_bytes, wire.up), (5_000_000, 1400, 38, false));
     assert_eq!(link("queue=256KiB").wires[AB].queue, Depth::Bytes(256 << 10));
     assert_eq!(link("queue=20ms").wires[AB].queue, Depth::Time(20_000_000));
@@ -56,6 +58,7 @@ fn what_is_shown_is_read_back_to_the_same_link() {
         "ab.loss=burst:1%/20 ba.jitter=bell:1500us,overtakes reorder=1%/3ms ecn=5ms",
         "rate=64kbit queue=20ms blackhole=1280 framing=38 mtu=65535 ba.down",
         "ab.rate=400Gbit queue=100000B duplicate=0.0001% corrupt=12.5%",
+        "ab.police=1500kbit/1500B ba.police=10Gbit/1MiB",
     ] {
         let link = link(words);
         assert_eq!(self::link(&link.words()), link, "{words}");

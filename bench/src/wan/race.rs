@@ -295,7 +295,7 @@ fn read_streams(round: &mut Round, facts: &Facts<'_>) -> Result<(), String> {
         Err(why) => return Err(format!("{why}; {}", facts.client.last_words())),
     };
     (round.bytes, round.seconds) = (moved.bytes as u64, moved.seconds);
-    let lost = facts.told.counts.wire + facts.told.counts.queue;
+    let lost = facts.told.counts.wire + facts.told.counts.police + facts.told.counts.queue;
     let percent = |segments: u64| segments as f64 * 1448.0 * 100.0 / moved.bytes.max(1.0);
     round.again_percent = Some(percent(moved.retransmits));
     round.redundant_percent = Some(percent(moved.retransmits.saturating_sub(lost)));

@@ -90,6 +90,8 @@ pub struct Counts {
     pub down: u64,
     /// Dropped by a path that does not carry that size.
     pub black_holed: u64,
+    /// Dropped by the policer.
+    pub police: u64,
     /// Dropped at the tail of the queue.
     pub queue: u64,
     /// Lost on the wire.
@@ -300,6 +302,7 @@ impl Line {
         match cause {
             Cause::Down => self.counts.down += 1,
             Cause::BlackHole => self.counts.black_holed += 1,
+            Cause::Police => self.counts.police += 1,
             Cause::Queue => self.counts.queue += 1,
             Cause::Wire => self.counts.wire += 1,
         }

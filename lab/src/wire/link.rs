@@ -6,7 +6,7 @@
 //! exceeds the rate, exact to the nanosecond over any time (remainders are carried).
 //! Absent on purpose: the bytes themselves (line.rs), headers (packet.rs), words of the user (settings.rs).
 //!
-//! A packet meets, in this order: the link being down, a size the path does not carry, the drop-tail queue, the serialisation at
+//! A packet meets, in this order: the link being down, a size the path does not carry, the policer, the drop-tail queue, the serialisation at
 //! the rate, and then the wire, which loses, harms, doubles, delays and reorders. What the wire loses has used the rate.
 
 use crate::wire::dice::{Dice, Share};
@@ -91,6 +91,10 @@ pub struct Wire {
     pub corrupt: Share,
     /// The queue; with no rate there is none.
     pub queue: Depth,
+    /// A policer in front of the queue passes so many bit/s and drops the rest, without a wait; 0: there is none.
+    pub police_bps: u64,
+    /// What its token bucket holds, bytes: so much passes at once after a rest. A packet always fits a full bucket.
+    pub police_bytes: u64,
     /// Packets that would wait longer than this get a mark (ECN), where they can take one; ns, 0: none.
     pub mark_ns: u64,
     /// Bytes that each packet takes on the wire beside its own (Ethernet would be 38).
@@ -115,6 +119,8 @@ impl Default for Wire {
             duplicate: Share::NEVER,
             corrupt: Share::NEVER,
             queue: Depth::BdpMilli(1000),
+            police_bps: 0,
+            police_bytes: 0,
             mark_ns: 0,
             framing_bytes: 0,
             black_hole_above: 0,
@@ -161,6 +167,8 @@ pub enum Cause {
     Down,
     /// Larger than what the path carries.
     BlackHole,
+    /// The policer's bucket was empty.
+    Police,
     /// The queue was full.
     Queue,
     /// The wire lost it.
@@ -240,6 +248,10 @@ pub struct Link {
     busy_until_ns: u64,
     /// What division left over from the last packet: parts of a nanosecond × rate.
     rest: u64,
+    /// When the policer's bucket will be full, ns, and what division left over: a virtual queue as long as what is missing in the bucket (GCRA,
+    /// ITU-T I.371, annex A).
+    police_full_ns: u64,
+    police_rest: u64,
     /// Longest wait that the queue's depth allows, ns.
     wait_ns_max: u64,
     /// The latest arrival so far, of packets that nothing reorders.
@@ -250,8 +262,17 @@ impl Link {
     /// A link at rest; `rtt_ns`: both directions' delay, for a queue told in BDP.
     #[must_use]
     pub fn new(wire: Wire, rtt_ns: u64, seed: u64) -> Link {
-        let mut link =
-            Link { wire, dice: Dice::new(seed), bad: false, busy_until_ns: 0, rest: 0, wait_ns_max: 0, last_due_ns: 0 };
+        let mut link = Link {
+            wire,
+            dice: Dice::new(seed),
+            bad: false,
+            busy_until_ns: 0,
+            rest: 0,
+            police_full_ns: 0,
+            police_rest: 0,
+            wait_ns_max: 0,
+            last_due_ns: 0,
+        };
         link.size_queue(rtt_ns);
         link
     }
@@ -282,6 +303,10 @@ impl Link {
         if wire.rate_bps != self.wire.rate_bps {
             self.rest = 0;
         }
+        if (wire.police_bps, wire.police_bytes) != (self.wire.police_bps, self.wire.police_bytes) {
+            // Another policer begins with a full bucket.
+            (self.police_full_ns, self.police_rest) = (now_ns, 0);
+        }
         // A path that has become shorter delivers early what leaves from now on; what it kept in order before no longer binds.
         if wire.delay_ns < self.wire.delay_ns {
             self.last_due_ns = 0;
@@ -305,13 +330,13 @@ impl Link {
         if self.wire.black_hole_above != 0 && bytes > self.wire.black_hole_above {
             return Fate::Lost(Cause::BlackHole);
         }
+        if self.wire.police_bps != 0 && !self.conforms(now_ns, bytes) {
+            return Fate::Lost(Cause::Police);
+        }
         let mut marked = false;
         let mut leaves_ns = now_ns;
         if self.wire.rate_bps != 0 {
-            let bits = u64::from(bytes.saturating_add(self.wire.framing_bytes)) * 8;
-            // At most 2^32 x 8 x 10^9 + rate: far below 2^128, and below 2^64 for every packet of IP.
-            let total = u128::from(bits) * u128::from(NS_PER_S) + u128::from(self.rest);
-            let (takes_ns, rest) = divide(total, self.wire.rate_bps);
+            let (takes_ns, rest) = self.takes(bytes, self.wire.rate_bps, self.rest);
             let starts_ns = self.busy_until_ns.max(now_ns);
             let wait_ns = starts_ns - now_ns;
             if wait_ns.saturating_add(takes_ns) > self.wait_ns_max.max(takes_ns) {
@@ -334,6 +359,26 @@ impl Link {
             marked,
             late,
         })
+    }
+
+    /// How long a packet takes at a rate, ns, and what division leaves over, beside what the last one left.
+    fn takes(&self, bytes: u32, rate_bps: u64, rest: u64) -> (u64, u64) {
+        let bits = u64::from(bytes.saturating_add(self.wire.framing_bytes)) * 8;
+        // At most 2^32 x 8 x 10^9 + rate: far below 2^128, and below 2^64 for every packet of IP.
+        divide(u128::from(bits) * u128::from(NS_PER_S) + u128::from(rest), rate_bps)
+    }
+
+    /// Does the policer's bucket hold enough for this packet? Then it is taken out.
+    fn conforms(&mut self, now_ns: u64, bytes: u32) -> bool {
+        let (takes_ns, rest) = self.takes(bytes, self.wire.police_bps, self.police_rest);
+        let bits = u128::from(self.wire.police_bytes) * u128::from(8 * NS_PER_S);
+        let bucket_ns = u64::try_from(bits / u128::from(self.wire.police_bps)).unwrap_or(u64::MAX);
+        let full_ns = self.police_full_ns.max(now_ns).saturating_add(takes_ns);
+        let conforms = full_ns - now_ns <= bucket_ns.max(takes_ns);
+        if conforms {
+            (self.police_full_ns, self.police_rest) = (full_ns, rest);
+        }
+        conforms
     }
 
     fn loses(&mut self) -> bool {

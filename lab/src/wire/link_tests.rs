@@ -69,6 +69,27 @@ fn the_queue_holds_what_it_says_and_drops_the_rest_at_its_tail() {
 }
 
 #[test]
+fn a_policer_passes_its_bucket_and_then_its_rate_and_delays_nothing() {
+    // 12 Mbit/s are a packet of 1500 bytes each millisecond; the bucket holds ten.
+    let policed = Wire { police_bps: 12_000_000, police_bytes: 15_000, ..wire(0, MS) };
+    let mut link = Link::new(policed, 2 * MS, 1);
+    let passed =
+        |link: &mut Link, at| (0..1000).filter(|_| matches!(link.on_packet(at, 1500), Fate::Arrives(_))).count();
+    assert_eq!(passed(&mut link, 0), 10);
+    assert_eq!(link.on_packet(MS - 1, 1500), Fate::Lost(Cause::Police));
+    assert_eq!(arrives(link.on_packet(MS, 1500)).leaves_ns, MS, "nothing waits");
+    assert_eq!(passed(&mut link, 4 * MS), 3);
+    assert_eq!(passed(&mut link, 1000 * MS), 10, "a bucket holds no more after a long rest");
+    // Ten seconds of twice the rate: half of it, and the bucket, to the packet.
+    let mut link = Link::new(policed, 2 * MS, 1);
+    let steady = (0..20_000).filter(|n| matches!(link.on_packet(n * MS / 2, 1500), Fate::Arrives(_))).count();
+    assert_eq!(steady, 10_009);
+    // A bucket smaller than a packet still passes one at a time.
+    let mut link = Link::new(Wire { police_bytes: 1, ..policed }, 2 * MS, 1);
+    assert_eq!((passed(&mut link, 0), passed(&mut link, MS)), (1, 1));
+}
+
+#[test]
 fn framing_takes_its_share_of_the_rate() {
     let mut link = Link::new(Wire { framing_bytes: 38, ..wire(1_000_000_000, 0) }, 0, 1);
     assert_eq!(arrives(link.on_packet(0, 1500)).leaves_ns, 1538 * 8);

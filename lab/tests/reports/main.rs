@@ -27,7 +27,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 use disks::{bench, io_modes, known};
-use emulated::{auto, blackhole, moves};
+use emulated::{auto, blackhole, moves, policer};
 use jobs::replan;
 use paths::{carry, change, named, nics};
 use world::{Skip, World};
@@ -35,7 +35,7 @@ use world::{Skip, World};
 /// One scenario: hosts of its own → checks, in the order in which things happen.
 type Scenario = fn(&mut World) -> Result<(), Skip>;
 
-const SCENARIOS: [(&str, Scenario); 58] = [
+const SCENARIOS: [(&str, Scenario); 59] = [
     ("hosts: ends", hosts::hosts_end_with_whoever_asked_for_them),
     ("facts: host show", facts::host_show_tells_what_sys_tells),
     ("books: pushed", books::both_ends_sum_to_their_wall_time_when_pushed),
@@ -65,6 +65,7 @@ const SCENARIOS: [(&str, Scenario); 58] = [
     ("moves: last words", moves::last_words_arrive_over_a_path_that_loses),
     ("blackhole: from the start", blackhole::a_path_that_swallows_from_the_start_is_named_with_the_remedy),
     ("blackhole: in mid-job", blackhole::a_path_that_begins_to_swallow_is_named_too),
+    ("policer: not flooded", policer::a_policer_is_not_flooded),
     ("wan: grid", wan::a_tiny_grid_says_what_was_and_what_was_not),
     ("wan: stopped", wan::a_grid_that_is_stopped_keeps_what_was_measured),
     ("paths: carry", carry::each_path_carries_as_its_weight_is),

@@ -7,9 +7,11 @@
 pub(crate) mod auto;
 pub(crate) mod blackhole;
 pub(crate) mod moves;
+pub(crate) mod policer;
 
 use std::net::Ipv4Addr;
 
+use lab::emulator::Told;
 use lab::hosts::{Lab, Making, Side, address4};
 use lab::settings::LinkSettings;
 
@@ -36,6 +38,11 @@ impl Emulated {
     pub(crate) fn set(&mut self, words: &str) {
         self.settings.apply_all(words).expect("words of a link");
         self.lab.set(0, self.settings).expect("there is a link");
+    }
+
+    /// Ends the link; what each direction has done.
+    pub(crate) fn stop(&mut self) -> [Told; 2] {
+        self.lab.stop().remove(0)
     }
 
     /// Gives a host another address; what came from the old one is dead.

@@ -1,0 +1,38 @@
+//! A policer on the way: what is above its rate is dropped at once, and no queue shows it.
+//!
+//! In: a job over UDP through a policer of the emulator's. Out: checks of what was sent for each byte that arrived, of the rate and of the report.
+//! Absent on purpose: the grid of rates, buckets and distances (proto/tests/flow_policer.rs, in virtual time).
+
+use std::time::Duration;
+
+use super::Emulated;
+use crate::world::{MIB, Skip, World};
+
+/// A flood would take longer than this.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Through this policer, as many times the file as `most` at most, and at `least` of its rate.
+fn through(world: &mut World, police: &str, rtt: &str, mbit: f64, mib: u64) -> Result<(), Skip> {
+    world.empty("dst/far");
+    world.random_file("src/one.bin", mib * MIB);
+    let words = format!("a policer of {police}, {rtt}");
+    let mut link = Emulated::make(&format!("rtt={rtt} rate=1Gbit ab.police={police}"))?;
+    let daemon = link.serve(world);
+    let source = world.word("src/one.bin");
+    let run = link.cp(world, &["--transport", "udp", &source, &daemon.url]).end_within(LIMIT);
+    world.ends(&run, 0, &format!("{words}: it ends well ({:.1} s)", run.number("seconds")));
+    world.same("src/one.bin", "dst/far/one.bin", &format!("{words}: equal"));
+    let told = link.stop();
+    let sent = told[0].counts.bytes_in as f64 / run.number("bytes").max(1.0);
+    let share = run.number("goodput_bps") / (mbit * 1e6);
+    // Headers, seals and the session are 4 %; asked of the law in virtual time is 1.10.
+    world.holds(&format!("{words}: {sent:.2} times the file was sent, at most 1.25"), sent <= 1.25, &run.why());
+    world.holds(&format!("{words}: {share:.2} of its rate, at least 0.75"), share >= 0.75, &run.why());
+    Ok(())
+}
+
+pub(crate) fn a_policer_is_not_flooded(world: &mut World) -> Result<(), Skip> {
+    through(world, "20Mbit/64KiB", "30ms", 20.0, 16)?;
+    // Fifty round trips: the command has seven beside its data.
+    through(world, "100Mbit/256KiB", "80ms", 100.0, 48)
+}
