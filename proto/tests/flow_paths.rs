@@ -294,6 +294,22 @@ fn bursts_of_a_long_path_are_no_longer_than_its_shallowest_queue_holds() {
     }
 }
 
+/// At 20 Mbit/s the rate makes two packets in a millisecond, and each wake-up costs what eight packets do.
+#[test]
+fn a_slow_rate_over_a_long_path_leaves_in_few_bursts() {
+    for (mbit, rtt_ms, least) in [(20, 60, 4.5), (20, 300, 5.0), (100, 60, 6.0), (4, 60, 1.0)] {
+        let rate = mbit * 125_000;
+        let out = run(mbit, &Path::new(rate, rtt_ms * MS, 0), &Job::fixed(rate * 9 / 10, rate * 20, 4096));
+        let each = out.sender.packets as f64 / out.sender.bursts as f64;
+        println!("{mbit} Mbit/s, {rtt_ms} ms: {each:.1} packets a burst");
+        assert!(each >= least && each < 10.0, "{mbit} Mbit/s, {rtt_ms} ms: {each} packets a burst");
+    }
+    // A short path: no burst is longer than before.
+    let rate = 20 * 125_000;
+    let out = run(1, &Path::new(rate, 10 * MS, 0), &Job::fixed(rate * 9 / 10, rate * 20, 4096));
+    assert!(out.sender.packets <= out.sender.bursts * 2, "{:?}", out.sender);
+}
+
 /// On a busy machine every wake-up is late; what was missed is caught up, and the controller hears nothing of a limit.
 #[test]
 fn a_loop_that_comes_late_sends_at_the_rate_all_the_same() {

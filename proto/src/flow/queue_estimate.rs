@@ -25,6 +25,11 @@ const RETRY_AFTER_PACKETS: (u64, u64) = (32_768, 1 << 20);
 const SPAN_DIVISOR: u64 = 64;
 /// ... and no more than this, ns: the queueing delay that one more flow adds (`rate::weight::QUEUE_EACH_NS`).
 const SPAN_NS_MAX: u64 = 1_000_000;
+/// A slow rate makes few packets in that, and a wake-up costs as much for one as for eight: up to so many leave together if the rate makes them in
+/// this part of the round trip and in so much time, ns (how long a queue may be that nobody notices: a twentieth of a tenth of a second).
+const SLOW_PACKETS: u64 = 8;
+const SLOW_SPAN_DIVISOR: u64 = 16;
+const SLOW_SPAN_NS_MAX: u64 = 5_000_000;
 /// Packets of the first bursts; until the first finding bursts double ...
 const BURST_FIRST: u32 = 4;
 /// ... after each so many packets received.
@@ -59,9 +64,15 @@ impl QueueEstimate {
     /// Bytes that may leave back to back: what the controller allows at once, or on a long path what the rate makes in a 64th of the round trip,
     /// where the path's queues hold that.
     pub(super) fn burst(&self, controller: &Controller, packet_bytes: u64) -> u64 {
-        let span_ns = (controller.base_rtt_ns() / SPAN_DIVISOR).min(SPAN_NS_MAX);
-        let long = u128::from(controller.rate()) * u128::from(span_ns) / 1_000_000_000;
-        let long = u64::try_from(long).unwrap_or(u64::MAX);
+        let within = |part: u64, most_ns: u64| {
+            let span_ns = (controller.base_rtt_ns() / part).min(most_ns);
+            let bytes = u128::from(controller.rate()) * u128::from(span_ns) / 1_000_000_000;
+            u64::try_from(bytes).unwrap_or(u64::MAX)
+        };
+        // On a short path what would be saved is little, and a burst is much of its round trip.
+        let is_long = controller.base_rtt_ns() >= SLOW_SPAN_DIVISOR * SPAN_NS_MAX;
+        let slow = within(SLOW_SPAN_DIVISOR, SLOW_SPAN_NS_MAX).min(SLOW_PACKETS * packet_bytes);
+        let long = within(SPAN_DIVISOR, SPAN_NS_MAX).max(if is_long { slow } else { 0 });
         let (allowed, most) = (u64::from(controller.burst()), u64::from(self.most) * packet_bytes);
         if self.found_below == 0 { allowed.max(long.min(most)) } else { allowed.max(long).min(most) }
     }
