@@ -16,7 +16,7 @@ pub mod path; // N disks to one receiver, one sender to N disks, as whole jobs
 pub mod ceilings; // what bounds rates of disks, and what a figure above it is
 pub mod wan; // distance, loss and rate on links of our own making
 pub mod race; // contestants in turn
-pub mod plot; // lines over numbers
+pub use text::plot; // lines over numbers
 pub mod table; // columns, medians, JSON
 #[cfg(test)]
 #[path = "../pages/mod.rs"]

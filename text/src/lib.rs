@@ -13,3 +13,4 @@ pub mod units; // rates, sizes, durations
 pub mod time; // dates and times of day
 pub mod table; // aligned columns
 pub mod page; // what all HTML pages have in common
+pub mod plot; // lines and bars of a page

@@ -15,7 +15,7 @@ const STYLE: &str = "\
 --c0:#4aa8e0;--c1:#f08a3c;--c2:#2fbf94;--c3:#dd97bf;--c4:#f0b53c;--c5:#8accf5}}\
 body{font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:78rem;margin:0 auto;padding:1rem;overflow-wrap:anywhere}\
 h1{font-size:1.5rem;line-height:1.25;margin:.5rem 0}h2{font-size:1.2rem;margin:1.8rem 0 .5rem}h3{font-size:1rem;margin:.6rem 0 .2rem}\
-p,li{max-width:60rem}ul{padding-left:1.2rem}small,.soft{color:var(--soft)}.flag{color:var(--bad)}\
+a{color:var(--c0)}p,li{max-width:60rem}ul{padding-left:1.2rem}small,.soft{color:var(--soft)}.flag{color:var(--bad)}\
 .maps,.plots{display:flex;flex-wrap:wrap;gap:1.2rem 2rem}figure{margin:0}figcaption,caption{font-weight:600;font-size:.85rem;text-align:left}\
 .plots figure{flex:1 1 19rem;max-width:27rem;min-width:0}.plots svg{width:100%}svg{display:block;max-width:100%;height:auto;overflow:visible}\
 svg text{font:11px system-ui,sans-serif;fill:var(--ink)}svg .k{fill:var(--soft)}svg .g{stroke:var(--line)}\

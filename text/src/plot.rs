@@ -1,6 +1,6 @@
 //! Plots: lines over numbers, and bars, as SVG.
 //!
-//! For: the pages of the benchmarks and bench/race.
+//! For: the pages of the benchmarks and bench/race, and the traces of jobs.
 //! In and out: lines of points, ticks → a figure: title, SVG, and which line is which.
 //! Invariants: every text that came from a machine is escaped; lines differ by colour, by mark and, where there are more than six, by dashes; a
 //! figure is drawn for 340 px and shown at 300 to 430, so that its letters are at least 10 px high on a telephone; titles and names are text of the
@@ -9,7 +9,7 @@
 
 use std::fmt::Write as _;
 
-use text::page::escape;
+use crate::page::escape;
 
 /// Of lines and bars, in turn: names of the common style.
 const COLOURS: usize = 6;
@@ -109,32 +109,7 @@ pub fn plot(title: &str, unit: &str, under: &str, lines: &[Line], ticks: &[(f64,
             tick(value)
         );
     }
-    // The last tick always has its name, and of the others those that have room.
-    let half = |name: &str| name.chars().count() as f64 * LETTER / 2.0;
-    let end = x(last.0) - half(&last.1);
-    let mut free = f64::MIN;
-    for (number, (value, name)) in ticks.iter().enumerate() {
-        let (left, right) = (x(*value) - half(name), x(*value) + half(name));
-        if left < free || (number + 1 < ticks.len() && right > end - LETTER) {
-            continue;
-        }
-        free = right + LETTER;
-        // What would stand out over the edge ends there.
-        let (at, anchor) = if right > WIDE { (WIDE, "end") } else { (x(*value), "middle") };
-        let _ = write!(
-            out,
-            "<text class=\"k\" x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>",
-            BOTTOM + 15.0,
-            escape(name)
-        );
-    }
-    let _ = write!(
-        out,
-        "<text class=\"k\" x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-        f64::midpoint(LEFT, RIGHT),
-        BOTTOM + 31.0,
-        escape(under)
-    );
+    axis(&mut out, under, ticks, BOTTOM, x);
     let mut key = String::new();
     for (number, line) in lines.iter().enumerate() {
         let points: Vec<String> = line.points.iter().map(|it| format!("{:.1},{:.1}", x(it.0), y(it.1))).collect();
@@ -151,6 +126,99 @@ pub fn plot(title: &str, unit: &str, under: &str, lines: &[Line], ticks: &[(f64,
         );
     }
     format!("{out}</svg><ul class=\"key\">{key}</ul></figure>")
+}
+
+/// A time in which something had a name.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Span {
+    pub name: String,
+    pub from: f64,
+    pub to: f64,
+}
+
+/// Of a band of a strip, 0 to 1: names beyond the colours are told apart by it.
+fn height(number: usize) -> f64 {
+    1.0 / (1.0 + (number / COLOURS) as f64)
+}
+
+/// Which name was in force when: one band over the axis of `ticks`, a colour for each name; nothing without spans.
+#[must_use]
+pub fn strip(title: &str, under: &str, spans: &[Span], ticks: &[(f64, String)]) -> String {
+    const BAND: f64 = 26.0;
+    let (Some(first), Some(last)) = (ticks.first(), ticks.last()) else { return String::new() };
+    if spans.is_empty() {
+        return String::new();
+    }
+    let mut names: Vec<&str> = Vec::new();
+    spans.iter().for_each(|span| {
+        if !names.contains(&span.name.as_str()) {
+            names.push(&span.name);
+        }
+    });
+    let x = |value: f64| LEFT + (value - first.0) / (last.0 - first.0).max(1e-9) * (RIGHT - LEFT);
+    let label = escape(&format!("{title} over {under}: {}", names.join("; ")));
+    let mut out = format!(
+        "<figure><figcaption>{}</figcaption><svg viewBox=\"0 0 {WIDE} {:.0}\" role=\"img\" aria-label=\"{label}\">",
+        escape(title),
+        TOP + BAND + 38.0
+    );
+    for span in spans {
+        let number = names.iter().position(|name| *name == span.name).unwrap_or(0);
+        let (from, to) = (x(span.from), x(span.to));
+        // A phase of a moment is seen as well.
+        let wide = (to - from).max(0.6);
+        let high = BAND * height(number);
+        let fill = colour(number);
+        let _ = write!(
+            out,
+            "<rect x=\"{from:.1}\" y=\"{:.1}\" width=\"{wide:.1}\" height=\"{high:.1}\" fill=\"{fill}\"/>",
+            TOP + BAND - high
+        );
+    }
+    axis(&mut out, under, ticks, TOP + BAND, x);
+    let mut key = String::new();
+    for (number, name) in names.iter().enumerate() {
+        let _ = write!(
+            key,
+            "<li><svg viewBox=\"0 0 26 9\" aria-hidden=\"true\"><rect x=\"0\" y=\"{:.1}\" width=\"24\" height=\"{:.1}\" fill=\"{}\"/></svg> {}</li>",
+            9.0 - 9.0 * height(number),
+            9.0 * height(number),
+            colour(number),
+            escape(name)
+        );
+    }
+    format!("{out}</svg><ul class=\"key\">{key}</ul></figure>")
+}
+
+/// What stands below a drawing: places with their names, and what they are of. The last one always has its name, and of the others those that have
+/// room.
+fn axis(out: &mut String, under: &str, ticks: &[(f64, String)], bottom: f64, x: impl Fn(f64) -> f64) {
+    let Some(last) = ticks.last() else { return };
+    let half = |name: &str| name.chars().count() as f64 * LETTER / 2.0;
+    let end = x(last.0) - half(&last.1);
+    let mut free = f64::MIN;
+    for (number, (value, name)) in ticks.iter().enumerate() {
+        let (left, right) = (x(*value) - half(name), x(*value) + half(name));
+        if left < free || (number + 1 < ticks.len() && right > end - LETTER) {
+            continue;
+        }
+        free = right + LETTER;
+        // What would stand out over the edge ends there.
+        let (at, anchor) = if right > WIDE { (WIDE, "end") } else { (x(*value), "middle") };
+        let _ = write!(
+            out,
+            "<text class=\"k\" x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>",
+            bottom + 15.0,
+            escape(name)
+        );
+    }
+    let _ = write!(
+        out,
+        "<text class=\"k\" x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+        f64::midpoint(LEFT, RIGHT),
+        bottom + 31.0,
+        escape(under)
+    );
 }
 
 /// One bar of a figure.
@@ -258,6 +326,17 @@ mod tests {
         let line = || Line { name: "a".to_owned(), points: vec![(0.0, 1.0), (39.0, 2.0)] };
         let figure = plot("t", "u", "x", &[line()], &ticks, false);
         assert!(figure.contains(">0 MiB<") && figure.contains(">39 MiB<") && !figure.contains(">38 MiB<"), "{figure}");
+    }
+
+    #[test]
+    fn a_strip_has_each_span_and_each_name_once() {
+        let span = |name: &str, from: f64, to: f64| Span { name: name.to_owned(), from, to };
+        let spans = [span("start", 0.0, 1.0), span("<steady>", 1.0, 9.0), span("start", 9.0, 9.0)];
+        let figure = strip("Phase", "time", &spans, &ticks(9.0, " s"));
+        assert_eq!(figure.matches("<rect").count(), 3 + 2, "{figure}");
+        assert!(figure.contains("width=\"0.6\"") && figure.contains("&lt;steady&gt;</li>"), "{figure}");
+        assert!(figure.contains(">10 s<") && !figure.contains("<steady>"), "{figure}");
+        assert_eq!(strip("Phase", "time", &[], &ticks(9.0, " s")), "");
     }
 
     #[test]
