@@ -7,6 +7,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use proto::rate::Snapshot;
+
 macro_rules! meter {
     ($($(#[doc = $what:literal])+ $name:ident,)+) => {
         /// Figures of one datagram rail. What only the other half knows is 0.
@@ -40,6 +42,20 @@ meter! {
     rate,
     /// Sender: smoothed round trip, ns.
     rtt_ns,
+    /// Sender: round trip of the empty path, ns; 0: unknown.
+    base_rtt_ns,
+    /// Sender: one-way delay above the empty path's, ns.
+    queue_ns,
+    /// Sender: wire bytes that may be on their way; `u64::MAX`: no bound.
+    window,
+    /// Sender: wire bytes per second that a policer on the path lets through; 0: none was found.
+    policer,
+    /// Sender: wire bytes that arrived, as the receiver said last.
+    delivered_bytes,
+    /// Sender: the controller's phase, its first eight letters as bytes.
+    phase_begin,
+    /// Sender: the next eight.
+    phase_end,
     /// Sender: recent loss, parts per million of packets.
     loss_ppm,
     /// Sender: wire bytes on their way.
@@ -94,6 +110,37 @@ meter! {
     spilled,
 }
 
+/// A phase's name as two figures of a meter; letters beyond the sixteenth are lost.
+fn phase_words(name: &str) -> (u64, u64) {
+    let mut letters = [0; 16];
+    let count = name.len().min(letters.len());
+    letters[..count].copy_from_slice(&name.as_bytes()[..count]);
+    let word = u128::from_le_bytes(letters);
+    (word as u64, (word >> 64) as u64)
+}
+
+impl PathStats {
+    /// With what the controller takes its path for.
+    pub(crate) fn with(self, controller: &Snapshot) -> PathStats {
+        let (phase_begin, phase_end) = phase_words(controller.phase);
+        PathStats {
+            base_rtt_ns: controller.base_rtt_ns,
+            queue_ns: controller.queue_ns,
+            window: controller.window,
+            policer: controller.policer.unwrap_or(0),
+            phase_begin,
+            phase_end,
+            ..self
+        }
+    }
+
+    /// The first letters of the name of the controller's phase, zeros behind it; all are zeros at a receiver.
+    #[must_use]
+    pub fn phase(&self) -> [u8; 16] {
+        (u128::from(self.phase_end) << 64 | u128::from(self.phase_begin)).to_le_bytes()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,5 +152,15 @@ mod tests {
         let stats = PathStats { rate: 7, spilled: 3, ..PathStats::default() };
         meter.write(&stats);
         assert_eq!(meter.read(), stats);
+    }
+
+    #[test]
+    fn the_name_of_a_phase_goes_through_a_meter() {
+        for (name, read) in
+            [("hold", *b"hold\0\0\0\0\0\0\0\0\0\0\0\0"), ("more than sixteen letters", *b"more than sixtee")]
+        {
+            let (phase_begin, phase_end) = phase_words(name);
+            assert_eq!(PathStats { phase_begin, phase_end, ..PathStats::default() }.phase(), read);
+        }
     }
 }

@@ -586,6 +586,7 @@ impl FlowSender {
             runs: self.flight.runs(),
             units: self.units.open(),
             loss_ppm: self.loss_ppm(),
+            delivered_bytes: self.seen.delivered,
             ..self.stats
         }
     }

@@ -44,6 +44,8 @@ pub struct FlowStats {
     pub runs: usize,
     /// Units not whole at the other end.
     pub units: u32,
+    /// Wire bytes that arrived, as the receiver said last.
+    pub delivered_bytes: u64,
     /// Recent loss, parts per million of packets.
     pub loss_ppm: u32,
 }

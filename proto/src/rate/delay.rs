@@ -243,6 +243,10 @@ impl Delay {
         }
     }
 
+    pub(super) const fn policer(&self) -> Option<u64> {
+        None
+    }
+
     pub(super) fn rate(&self) -> u64 {
         self.rate as u64
     }

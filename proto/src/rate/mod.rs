@@ -110,6 +110,23 @@ pub struct Signal {
     pub limited: bool,
 }
 
+/// What a controller takes its path for at one moment, for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Wire bytes per second that may leave.
+    pub rate: u64,
+    /// Wire bytes that may be in flight; `u64::MAX`: no bound.
+    pub window: u64,
+    /// One-way delay above the empty path's.
+    pub queue_ns: u64,
+    /// Round trip of the empty path; 0: unknown.
+    pub base_rtt_ns: u64,
+    /// Wire bytes per second that a policer lets through; `None`: none was found.
+    pub policer: Option<u64>,
+    /// The phase that the controller is in, in a word or two.
+    pub phase: &'static str,
+}
+
 #[derive(Debug, Clone)]
 enum Table {
     Delay(Box<delay::Delay>),
@@ -257,6 +274,28 @@ impl Controller {
             Table::Bbr(it) => it.phase(),
             Table::Cubic(it) => it.phase(),
             Table::Fixed(_) => "fixed",
+        }
+    }
+
+    /// Wire bytes per second that a policer on the path lets through, where the controller found one.
+    #[must_use]
+    pub fn policer(&self) -> Option<u64> {
+        match &self.table {
+            Table::Delay(it) => it.policer(),
+            Table::Bbr(_) | Table::Cubic(_) | Table::Fixed(_) => None,
+        }
+    }
+
+    /// What the controller takes its path for at this moment.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            rate: self.rate(),
+            window: self.window(),
+            queue_ns: self.queue_ns(),
+            base_rtt_ns: self.base_rtt_ns(),
+            policer: self.policer(),
+            phase: self.phase(),
         }
     }
 

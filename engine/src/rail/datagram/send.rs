@@ -138,6 +138,7 @@ impl<P: Platform> Sending<P> {
     pub(super) fn tell(&self, to: &mut PathStats) {
         let flow = self.flow.stats();
         *to = PathStats {
+            delivered_bytes: flow.delivered_bytes,
             rate: flow.rate,
             rtt_ns: flow.rtt_ns,
             loss_ppm: flow.loss_ppm.into(),
@@ -154,7 +155,7 @@ impl<P: Platform> Sending<P> {
             feedbacks: flow.feedbacks,
             bursts: flow.bursts,
             lent_bursts: self.slots.bursts,
-            ..*to
+            ..to.with(&self.flow.controller().snapshot())
         };
     }
 
