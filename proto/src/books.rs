@@ -13,7 +13,7 @@ use crate::wire::codec::{Reader, put};
 mod limiter; // both ends' books side by side: what limited the run
 pub mod memory; // how often a byte crosses an end's memory
 
-pub use limiter::{End, Run, Verdict, What, goodput, limiter};
+pub use limiter::{End, Run, Verdict, What, about, goodput, limiter};
 
 /// Where a worker's moment went. The order is the order of the data path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 //! Invariants: each case says in its name what is slow; the ceiling is checked as a number.
 //! Absent on purpose: real runs (the bench and the simulator book those).
 
-use proto::books::{Books, End, Run, Stage, Verdict, What, limiter};
+use proto::books::{Books, End, Run, Stage, Verdict, What, about, limiter};
 
 /// One second of one worker, 1 GB moved: goodput is 8 Gbit/s.
 const WALL_NS: u64 = 1_000_000_000;
@@ -22,6 +22,7 @@ const RUN: Run = Run {
     peer: None,
     in_flight_ns: 0,
     loss_ppm: 0,
+    policer_bps: 0,
 };
 
 /// Both ends on one host.
@@ -207,6 +208,34 @@ fn a_disk_that_takes_one_workers_whole_time_is_named_though_the_others_are_idle(
 }
 
 #[test]
+fn a_policer_that_the_controller_found_is_the_limiter_where_the_path_is() {
+    let run = Run { loss_ppm: 12_000, policer_bps: 19_680_000, ..RUN };
+    let verdict = limiter(&waiting_sender(), &idle_receiver(), &run);
+    assert_eq!(verdict.end, End::Network);
+    let words = "limited by a policer at about 20 Mbit/s on the path (loss 1.2 %): the receiver waited for data";
+    assert!(verdict.sentence.starts_with(words), "{}", verdict.sentence);
+    // One stream or rail, which one of two workers has.
+    let sender = books(2, &[(Stage::WaitSend, 45), (Stage::WaitRecv, 5), (Stage::Idle, 50)]);
+    let receiver = books(2, &[(Stage::Recv, 2), (Stage::WaitRecv, 48), (Stage::Idle, 50)]);
+    let verdict = limiter(&sender, &receiver, &Run { policer_bps: 2_440_000_000, ..RUN });
+    let words = "limited by a policer at about 2.4 Gbit/s on the path: one worker";
+    assert!(verdict.sentence.starts_with(words), "{}", verdict.sentence);
+    // A disk that is slower than the policer is the limiter all the same.
+    let receiver = books(1, &[(Stage::WaitWrite, 90), (Stage::WaitRecv, 10)]);
+    let verdict = limiter(&waiting_sender(), &receiver, &run);
+    assert_eq!(verdict.end, End::Receiver, "{}", verdict.sentence);
+    assert!(!verdict.sentence.contains("policer"), "{}", verdict.sentence);
+}
+
+#[test]
+fn a_rate_that_was_found_by_trying_is_said_in_two_or_three_digits() {
+    let said = [(999, "999 bit/s"), (2_440_000, "2.4 Mbit/s"), (9_960_000, "10 Mbit/s")];
+    for (bps, words) in said.into_iter().chain([(154_600_000, "155 Mbit/s"), (u64::MAX, "1844674407 Gbit/s")]) {
+        assert_eq!(about(bps), words);
+    }
+}
+
+#[test]
 fn what_happened_beside_the_workers_is_named_from_its_share_of_the_whole_time_on() {
     let (sender, receiver) = (waiting_sender(), idle_receiver());
     let run = |run: Run| limiter(&sender, &receiver, &run);
@@ -347,6 +376,7 @@ fn empty_books_say_so_and_absurd_ones_do_not_panic() {
                     peer: Some(End::Sender),
                     in_flight_ns: most,
                     loss_ppm: u32::MAX,
+                    policer_bps: most,
                 };
                 let _ = limiter(one, &absurd, &run);
                 let _ = limiter(&absurd, one, &run);

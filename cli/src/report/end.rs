@@ -92,6 +92,7 @@ fn besides(done: &Done) -> Vec<String> {
     if done.lost_sessions > 0 {
         parts.push(format!("reconnected {}", times(done.lost_sessions)));
     }
+    parts.extend(done.path.iter().flat_map(|path| path.in_short()));
     if done.resumed_bytes > 0 {
         parts.push(format!("{} resumed", show_bytes(done.resumed_bytes)));
     }

@@ -247,6 +247,38 @@ fn a_copy_of_which_nothing_arrived_says_failed_first_and_has_no_receipt_to_show(
 }
 
 #[test]
+fn losses_and_a_policer_are_in_the_short_report_and_the_long_one() {
+    let stats = engine::meter::PathStats {
+        packets: 10_000,
+        lost_packets: 120,
+        fresh_bytes: 9_000_000,
+        repair_bytes: 900_000,
+        copy_bytes: 100_000,
+        policer: 2_460_000,
+        ..Default::default()
+    };
+    let path = Some(node::report::path::PathRecord::of(proto::negotiate::Pace::default(), &stats, true));
+    let of = |(mut screen, out, _): (Screen, Page, Page)| {
+        let mut report = EndReport { path: path.clone(), transport: "udp".to_owned(), ..report() };
+        report.limiter.sentence = "limited by a policer at about 20 Mbit/s on the path (loss 1.2 %): …".to_owned();
+        Events::to(&mut screen).end(report);
+        out.text()
+    };
+    let short = of(screen(Mode::Lines));
+    let besides = "  besides     1.2 % of the packets lost, 10.0 % of the bytes sent again; a policer at about 20 Mbit/s on the path\n";
+    assert!(short.contains(besides), "{short}");
+    assert!(short.contains("; limited by a policer at about 20 Mbit/s on the path"), "{short}");
+    let long = of(screen_of_all(Mode::Lines));
+    assert!(
+        long.contains("loss 1.20 %, 10.00 % of the bytes sent again, a policer at about 20 Mbit/s on the path"),
+        "{long}"
+    );
+    let line = of(screen(Mode::Json));
+    let done: serde_json::Value = serde_json::from_str(line.lines().last().unwrap()).unwrap();
+    assert_eq!((&done["path"]["policer_bps"], &done["path"]["resent_percent"]), (&19_680_000.0.into(), &10.0.into()));
+}
+
+#[test]
 fn no_limiter_is_named_where_a_copy_was_too_short_to_tell_or_something_failed() {
     let short = "too short to tell what limited it";
     let line = |it: &EndReport| {

@@ -392,6 +392,7 @@ fn beside(facts: &Facts<'_>, outcome: &Outcome, sends: bool, payload_bytes: u64)
         peer: facts.direction.map(|_| if sends { End::Receiver } else { End::Sender }),
         in_flight_ns: ns(beside.in_flight),
         loss_ppm: u32::try_from(loss_ppm).unwrap_or(u32::MAX),
+        policer_bps: outcome.packets.map_or(0, |stats| stats.policer.saturating_mul(8)),
     }
 }
 

@@ -19,6 +19,14 @@ use text::units::{show_bits_per_second, show_count, show_seconds};
 /// A shorter copy is all beginning and end, of which no forecast is made.
 const TELLING_SECONDS: f64 = 1.0;
 
+/// Losses from which on a short report has a word of them.
+const TELLING_PERCENT: f64 = 0.1;
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate that was found by trying")]
+fn policer(bps: f64) -> String {
+    format!("a policer at about {} on the path", proto::books::about(bps.max(0.0) as u64))
+}
+
 /// What datagram rails saw of their path. What only the sender knows is `null` at a receiver.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PathRecord {
@@ -40,6 +48,12 @@ pub struct PathRecord {
     pub repair_bytes: Option<u64>,
     /// Bytes sent again at the end of the job though not known to be lost.
     pub copy_bytes: Option<u64>,
+    /// Bytes sent again for whatever reason, of all sent.
+    #[serde(default)]
+    pub resent_percent: Option<f64>,
+    /// Wire rate that a policer on the path lets through, where the congestion controller found one.
+    #[serde(default)]
+    pub policer_bps: Option<f64>,
     /// Bytes that came and were there already.
     pub already_bytes: Option<u64>,
     /// What was sent beside what was needed: at a sender copies, at a receiver what was there already, of all.
@@ -54,11 +68,9 @@ impl PathRecord {
     #[expect(clippy::cast_precision_loss, reason = "four digits are shown")]
     pub fn of(pace: Pace, stats: &PathStats, sends: bool) -> Self {
         let percent = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 };
-        let redundancy_percent = if sends {
-            percent(stats.copy_bytes, stats.fresh_bytes + stats.repair_bytes + stats.copy_bytes)
-        } else {
-            percent(stats.already_bytes, stats.wire_bytes)
-        };
+        let all_bytes = stats.fresh_bytes + stats.repair_bytes + stats.copy_bytes;
+        let redundancy_percent =
+            if sends { percent(stats.copy_bytes, all_bytes) } else { percent(stats.already_bytes, stats.wire_bytes) };
         Self {
             controller: pace.controller.name().to_owned(),
             policy: pace.policy.name().to_owned(),
@@ -69,10 +81,24 @@ impl PathRecord {
             packets: stats.packets,
             repair_bytes: sends.then_some(stats.repair_bytes),
             copy_bytes: sends.then_some(stats.copy_bytes),
+            resent_percent: sends.then_some(percent(stats.repair_bytes + stats.copy_bytes, all_bytes)),
+            policer_bps: Some(stats.policer as f64 * 8.0).filter(|_| sends && stats.policer > 0),
             already_bytes: (!sends).then_some(stats.already_bytes),
             redundancy_percent,
             forged: stats.forged,
         }
+    }
+
+    /// What a short report has room for: losses worth a word, and a policer.
+    #[must_use]
+    pub fn in_short(&self) -> Vec<String> {
+        let (loss, resent) = (self.loss_percent.unwrap_or(0.0), self.resent_percent.unwrap_or(0.0));
+        let mut words = Vec::new();
+        if loss.max(resent) >= TELLING_PERCENT {
+            words.push(format!("{loss:.1} % of the packets lost, {resent:.1} % of the bytes sent again"));
+        }
+        words.extend(self.policer_bps.map(policer));
+        words
     }
 
     /// A line of the end report.
@@ -80,6 +106,8 @@ impl PathRecord {
         let mut words = vec![format!("{} controller, {}", clean(&self.controller), clean(&self.policy))];
         words.extend(self.rtt_ms.map(|ms| format!("RTT {ms:.1} ms")));
         words.extend(self.loss_percent.map(|percent| format!("loss {percent:.2} %")));
+        words.extend(self.resent_percent.map(|percent| format!("{percent:.2} % of the bytes sent again")));
+        words.extend(self.policer_bps.map(policer));
         words.extend(self.rate_bps.map(|rate| format!("at the end {}", show_bits_per_second(rate))));
         words.extend(self.packet_bytes.map(|bytes| format!("packets of {bytes} B")));
         words.push(format!("{:.2} % redundant", self.redundancy_percent));
@@ -247,16 +275,24 @@ mod tests {
             fresh_bytes: 9_000_000,
             repair_bytes: 900_000,
             copy_bytes: 100_000,
+            policer: 2_460_000,
             forged: 3,
             ..PathStats::default()
         };
         let mut text = String::new();
-        PathRecord::of(Pace::default(), &stats, true).show(&mut text);
-        let wanted = "delay controller, fair, RTT 50.4 ms, loss 1.05 %, at the end 1.00 Gbit/s, packets of 1472 B, 1.00 % redundant, 3 forged";
+        let record = PathRecord::of(Pace::default(), &stats, true);
+        record.show(&mut text);
+        let wanted = "delay controller, fair, RTT 50.4 ms, loss 1.05 %, 10.00 % of the bytes sent again, a policer at about 20 Mbit/s on the path, at the end 1.00 Gbit/s, packets of 1472 B, 1.00 % redundant, 3 forged";
         assert!(text.contains(wanted), "{text}");
+        let short =
+            ["1.1 % of the packets lost, 10.0 % of the bytes sent again", "a policer at about 20 Mbit/s on the path"];
+        assert_eq!(record.in_short(), short);
+        let clean = PathStats { lost_packets: 9, repair_bytes: 5_000, copy_bytes: 0, policer: 0, ..stats };
+        assert!(PathRecord::of(Pace::default(), &clean, true).in_short().is_empty(), "nothing worth a word");
         let there = PathStats { wire_bytes: 1_000, already_bytes: 20, packets: 7, ..PathStats::default() };
         let there = PathRecord::of(Pace::default(), &there, false);
         assert_eq!((there.rtt_ms, there.rate_bps, there.loss_percent), (None, None, None));
+        assert_eq!((there.resent_percent, there.policer_bps), (None, None));
         let mut text = String::new();
         there.show(&mut text);
         assert_eq!(text, "  path        delay controller, fair, 2.00 % redundant\n");

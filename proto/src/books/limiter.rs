@@ -130,6 +130,8 @@ pub struct Run {
     pub in_flight_ns: u64,
     /// Packets, or bytes, that were lost on their way, millionths of all.
     pub loss_ppm: u32,
+    /// What a policer on the path lets through, bit/s, where the congestion controller found one.
+    pub policer_bps: u64,
 }
 
 /// One end's books as thousandths of its time.
@@ -440,7 +442,7 @@ impl Case<'_> {
         } else if most == source {
             (End::Sender, Stage::WaitRead, String::from("the sender's disk"))
         } else {
-            (End::Network, Stage::WaitSend, format!("the network path{}", self.lost()))
+            (End::Network, Stage::WaitSend, self.way())
         };
         Some(self.verdict(end, What::Stage(wait), most, self.without(most), &|up_to| {
             let share = percent(most);
@@ -478,8 +480,8 @@ impl Case<'_> {
             })
         } else if most == network {
             self.verdict(End::Network, What::Stage(Stage::WaitSend), most, remaining, &|up_to| {
-                let lost = self.lost();
-                format!("limited by the network path{lost}: the receiver waited for data while the sender waited to send, {share} % of the time; were it free, up to {up_to}")
+                let way = self.way();
+                format!("limited by {way}: the receiver waited for data while the sender waited to send, {share} % of the time; were it free, up to {up_to}")
             })
         } else if commit >= COMMIT_PERMILLE {
             self.verdict(End::Receiver, What::Stage(Stage::WaitWrite), commit, remaining, &|up_to| {
@@ -494,6 +496,14 @@ impl Case<'_> {
 }
 
 impl Case<'_> {
+    /// What lies between the ends, as far as it is known.
+    fn way(&self) -> String {
+        match self.run.policer_bps {
+            0 => format!("the network path{}", self.lost()),
+            bps => format!("a policer at about {} on the path{}", about(bps), self.lost()),
+        }
+    }
+
     /// A loss that is worth a word, in words.
     fn lost(&self) -> String {
         let ppm = self.run.loss_ppm;
@@ -519,13 +529,32 @@ fn percent(permille: u64) -> u8 {
     u8::try_from(permille.saturating_add(5) / 10).unwrap_or(100).min(100)
 }
 
-/// `19.3 Gbit/s`: one digit after the point, cut off, so that a ceiling is never rounded up.
-fn rate(bps: u64) -> String {
-    let (unit, name) = match bps {
-        0..1_000 => return format!("{bps} bit/s"),
+/// `20 Mbit/s`, `2.4 Gbit/s`: what was found by trying has two digits or three.
+#[must_use]
+pub fn about(bps: u64) -> String {
+    let (unit, name) = unit_of(bps);
+    let tenths = bps.saturating_mul(10).saturating_add(unit / 2) / unit;
+    if tenths >= 100 {
+        format!("{} {name}", (tenths + 5) / 10)
+    } else {
+        format!("{}.{} {name}", tenths / 10, tenths % 10)
+    }
+}
+
+fn unit_of(bps: u64) -> (u64, &'static str) {
+    match bps {
+        0..1_000 => (1, "bit/s"),
         1_000..1_000_000 => (1_000, "kbit/s"),
         1_000_000..1_000_000_000 => (1_000_000, "Mbit/s"),
         _ => (1_000_000_000, "Gbit/s"),
-    };
+    }
+}
+
+/// `19.3 Gbit/s`: one digit after the point, cut off, so that a ceiling is never rounded up.
+fn rate(bps: u64) -> String {
+    let (unit, name) = unit_of(bps);
+    if unit == 1 {
+        return format!("{bps} {name}");
+    }
     format!("{}.{} {name}", bps / unit, bps % unit / (unit / 10))
 }

@@ -321,6 +321,8 @@ impl JobDriver<'_, '_> {
             forged: sum(|it| it.forged),
             foreign: sum(|it| it.foreign),
             again: sum(|it| it.again),
+            // Each rail found what it may have of it.
+            policer: sum(|it| it.policer),
             ..*busiest
         })
     }
