@@ -11,6 +11,7 @@ use tune::{findings, page, rules};
 mod browser; // a browser's findings
 mod check; // what can be told without one
 mod machine; // a host of four NUMA nodes
+mod trace; // what congestion control did
 
 /// Pages by name.
 type Pages = Vec<(String, String)>;
@@ -37,6 +38,9 @@ fn pages() -> Pages {
         named("bench-volumes", crate::path::page::tests::sample(16)),
         named("bench-wan", crate::wan::page::tests::sample()),
         named("bench-placement", crate::placement::page::tests::sample()),
+        named("trace-packets", trace::packets(10)),
+        named("trace-hours", trace::packets(60_000)),
+        named("trace-streams", trace::streams()),
     ]
 }
 

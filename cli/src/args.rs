@@ -303,6 +303,14 @@ pub struct CpArguments {
     #[arg(long, value_name = "PATH")]
     pub receipt: Option<PathBuf>,
 
+    /// Write what congestion control did on each rail to this file, by the ending of its name: .html a page with plots, .qlog or .sqlog qlog, .json
+    /// one object to a line
+    ///
+    /// Rate, what arrived, queue, loss, window and phase over time, a look each round trip within 10 to 100 ms. Written when the copy ends, also when a
+    /// signal ends it; a file of that name is replaced, and that is said. Of a copy to this host only what a receiver knows.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+
     /// Read the ticket from this file: as `serve --ticket` printed it, or by itself; for a daemon's address without one
     ///
     /// Without this option LONGHAUL_TICKET has it, and longhaul://@HOST/ asks for it on the terminal. One ticket for each daemon, in the order of the

@@ -9,6 +9,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use crate::report::json::{self, Done, DryRecord, Failed, FaultEvent, FaultRecord, Note, PlanRecord, ProgressRecord};
+use crate::report::trace::sample::RailRecord;
 use crate::report::{DryRun, EndReport, PathFault, Progress, Reconnecting};
 use text::exit::{Exit, Failure};
 
@@ -25,6 +26,8 @@ pub enum JobEvent {
     Plan(Box<PlanRecord>),
     /// How far the job is; several times a second.
     Progress(Box<Progress>),
+    /// How each rail goes, about once a second.
+    Rail(Box<RailRecord>),
     /// The session is lost and is being made again.
     Reconnecting(Reconnecting),
     /// The program is on its way to a host that ssh reaches and that has none: so many bytes of so many; all of them at the end, also where it broke off.
@@ -53,6 +56,7 @@ impl JobEvent {
             Self::Fault(fault) => serde_json::to_string(&FaultEvent::of(FaultRecord::of(fault))),
             Self::Plan(record) => serde_json::to_string(record),
             Self::Progress(progress) => serde_json::to_string(&ProgressRecord::of(progress)),
+            Self::Rail(record) => serde_json::to_string(record),
             Self::Ended(report) => serde_json::to_string(&Done::of(report)),
             Self::DryRun(found) => serde_json::to_string(&DryRecord::of(found)),
             Self::Failed(failure) => serde_json::to_string(&Failed::of(failure)),
@@ -116,6 +120,11 @@ impl<'a> Events<'a> {
     /// How far the job is. Did somebody see it?
     pub fn progress(&mut self, progress: Progress) -> bool {
         self.watch.on(JobEvent::Progress(Box::new(progress)))
+    }
+
+    /// How a rail goes.
+    pub fn rail(&mut self, record: RailRecord) {
+        self.watch.on(JobEvent::Rail(Box::new(record)));
     }
 
     /// The session is being made again.

@@ -172,6 +172,8 @@ request! {
     far_ports: Option<Ports> = None;
     /// Where the signed receipt is written; `None`: below the home.
     receipt: Option<PathBuf> = None;
+    /// Where the trace of congestion control is written, in the format that the ending of its name says; `None`: none is kept.
+    trace: Option<PathBuf> = None;
     /// Between two other hosts: the job goes on when this end is gone.
     unattended: bool = false;
     /// Each choice that was made is told with its reason.
@@ -209,6 +211,7 @@ impl JobRequest {
             remote_binary: _, // names a file
             far_ports: _,     // of a host that ssh reaches from here
             receipt: _,       // names a file
+            trace: _,         // names a file
             stripe,
             joined,
             rules,
@@ -381,6 +384,7 @@ mod tests {
             remote_binary: Some("/tmp/x".into()),
             far_ports: Some("1-2".parse().expect("ports")),
             receipt: Some("/etc/passwd".into()),
+            trace: Some("/etc/shadow.json".into()),
             reflink: Clones::Only,
             names: Some(vec!["a".into()]),
             ..unusual()

@@ -230,7 +230,7 @@ impl Ground {
             match event {
                 Event::Progress(record) => round.bytes = record.received.max(record.written),
                 Event::Done(done) => last = Some(done),
-                Event::Failed(_) | Event::Note(_) | Event::Fault(_) | Event::Plan(_) | Event::Dry(_) => {}
+                Event::Rail(_) | Event::Failed(_) | Event::Note(_) | Event::Fault(_) | Event::Plan(_) | Event::Dry(_) => {}
             }
         }
         let Some(done) = last else {

@@ -110,6 +110,7 @@ impl CpArguments {
             remote_binary: self.remote_binary.clone(),
             far_ports: self.far_port,
             receipt: self.receipt.clone(),
+            trace: self.trace.clone(),
             unattended: self.unattended,
             explain: self.explain,
         })

@@ -8,6 +8,7 @@
 pub mod pipe; // standard input or output as an end
 pub mod tickets; // those that do not stand on the command line
 
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use self::pipe::{Pipe, Spool};
@@ -16,6 +17,7 @@ use crate::report::{Mode, Screen};
 use node::client::{self, Manner, Node};
 use node::identity::{Home, IdentityError};
 use node::link::failure_of;
+use node::report::trace::Trace;
 use node::request::JobRequest;
 use text::exit::{Exit, Failure};
 
@@ -66,7 +68,7 @@ pub fn run(request: Result<JobRequest, Failure>, shown: Shown) -> Exit {
     if let Err(error) = end_by_signal(mode) {
         screen.note(&format!("signals end this copy without a word: {error}"));
     }
-    let manner = |piped| Manner { piped, command: shown.command, ..Manner::default() };
+    let manner = |piped| Manner { piped, command: shown.command, trace: Arc::clone(trace()), ..Manner::default() };
     if let Some(note) = shown.habits.note() {
         screen.note(&note);
     }
@@ -111,12 +113,20 @@ fn end_by_signal(mode: Mode) -> std::io::Result<()> {
                 pipe::forget();
                 let failure = Exit::Interrupted.fail("finish the copy", "a signal asked to stop");
                 crate::job_command::end_all(&failure);
+                let told = trace().write(None);
+                told.iter().for_each(|told| Screen::new(mode).note(told));
                 Screen::new(mode).fail(&failure);
                 std::process::exit(i32::from(failure.exit.code()));
             }
         }
     })?;
     Ok(())
+}
+
+/// What congestion control did: of the process's one copy, so that a signal's thread can write it.
+fn trace() -> &'static Arc<Trace> {
+    static TRACE: LazyLock<Arc<Trace>> = LazyLock::new(Arc::default);
+    &TRACE
 }
 
 fn copy(request: &JobRequest, manner: Manner, screen: &mut Screen) -> Result<Exit, Failure> {

@@ -11,15 +11,13 @@ use super::books::{StageRecord, StagesRecord};
 use super::json::{Done, FaultRecord, exit_of_code};
 use super::{DryRun, Extras, clean};
 use node::client::STREAM;
+use node::report::is_telling;
 use text::exit::Exit;
 use text::units::{show_bits_per_second, show_bytes, show_bytes_per_second, show_count, show_memory, show_seconds};
 
 /// Failed entries that are listed; the rest is counted. One screen of a terminal.
 const FAULTS_SHOWN: usize = 20;
 
-/// A copy that moved less, or was shorter, says nothing of what limits the next: its first moments are connecting and opening files.
-const TELLING_SECONDS: f64 = 1.0;
-const TELLING_BYTES: u64 = 64_000_000;
 /// Of less than this the time for each GB is chance.
 const PER_GB_BYTES: u64 = 1_000_000;
 /// The width of a terminal that nobody made wider.
@@ -425,7 +423,7 @@ fn limiter(done: &Done) -> Option<String> {
     if done.faults_count > 0 {
         return None;
     }
-    let is_telling = done.seconds >= TELLING_SECONDS && done.bytes.saturating_add(done.earlier_bytes) >= TELLING_BYTES;
+    let is_telling = is_telling(done.seconds, done.bytes.saturating_add(done.earlier_bytes));
     Some(if is_telling { clean(&done.limiter) } else { "too short to tell what limited it".to_owned() })
 }
 

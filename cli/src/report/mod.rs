@@ -132,6 +132,13 @@ impl Screen {
         is_due
     }
 
+    /// How a rail goes: for programs alone.
+    fn rail(&mut self, record: &json::RailRecord) {
+        if self.mode == Mode::Json {
+            self.json(record);
+        }
+    }
+
     /// The session is being made again: the last figures, and since and until when. Shown now.
     pub fn reconnecting(&mut self, waiting: Reconnecting) {
         let progress = Progress { reconnecting: Some(waiting), rate_bps: 0.0, ..self.last.clone() };
@@ -214,6 +221,7 @@ impl Screen {
             json::Event::Progress(record) => {
                 self.progress(&record.into_progress());
             }
+            json::Event::Rail(record) => self.rail(&record),
             json::Event::Note(note) => self.note(&note.text),
             json::Event::Fault(event) => match self.mode {
                 Mode::Json => self.json(&event),
@@ -298,6 +306,7 @@ impl Watch for Screen {
             JobEvent::Fault(fault) => self.fault(&fault),
             JobEvent::Plan(record) => self.plan(&record),
             JobEvent::Progress(progress) => return self.progress(&progress),
+            JobEvent::Rail(record) => self.rail(&record),
             JobEvent::Reconnecting(waiting) => self.reconnecting(waiting),
             JobEvent::Bringing { sent, whole } => self.bringing(sent, whole),
             JobEvent::Relayed(event) => self.relayed(*event),

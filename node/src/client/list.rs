@@ -147,6 +147,7 @@ impl Node {
             what: String::new(),
             lent: None,
             cancel: Arc::default(),
+            trace: Arc::default(),
             program: self.program.clone(),
             record: JobRecord::default(),
         })

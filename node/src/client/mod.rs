@@ -21,7 +21,7 @@ pub mod session; // push and pull over a session
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -50,6 +50,7 @@ use crate::job::receipt::retention::{Keep, Turns};
 use crate::job::registry::{Registration, Registry, Title};
 use crate::link::failure_of;
 use crate::report::history::{EndedJob, History, JobRecord};
+use crate::report::trace::{Format, Trace};
 use crate::request::JobRequest;
 use text::attempt::Attempt;
 use text::exit::{Exit, Failure};
@@ -139,6 +140,8 @@ pub struct Manner {
     pub without_receipt: bool,
     /// Ends the job from outside.
     pub cancel: Arc<Cancel>,
+    /// Keeps the trace that the request asks for; whoever ends the process writes it before.
+    pub trace: Arc<Trace>,
 }
 
 impl Node {
@@ -288,6 +291,8 @@ pub struct Copy<'a> {
     pub lent: Option<&'a dyn RelayLimits>,
     /// By what the job is ended from outside.
     pub cancel: Arc<Cancel>,
+    /// What congestion control does, over time, if anybody wants to know.
+    pub trace: Arc<Trace>,
     /// See `Node::bringing`.
     pub program: Option<PathBuf>,
     /// Its place in the history.
@@ -333,6 +338,9 @@ pub fn check(request: &JobRequest) -> Result<(), Failure> {
             .fail("use the network paths", "both ends are this host: --path is for copies between hosts")
             .next("leave out --path; another host's files are named host:path or longhaul://host/path"));
     }
+    if let Some(path) = &request.trace {
+        trace_is_possible(request, path)?;
+    }
     let is_fixed = request.policy == Policy::Fixed || request.controller == ControllerKind::Fixed;
     let weighed = request.paths.iter().filter(|path| path.weight.is_some()).count();
     if weighed > 0 && weighed < request.paths.len() {
@@ -366,6 +374,9 @@ fn run(node: &Node, request: &JobRequest, manner: Manner, watch: &mut dyn Watch)
     layout::count(if request.joined { sources.len() } else { 1 })?;
     let choice = Choice::of(request)?;
     receipt_is_possible(request)?;
+    if let Some(path) = &request.trace {
+        manner.trace.begin(path, in_words(&sources, &destinations))?;
+    }
     let (from, paths) = one_place(&sources)?;
     let (_, targets) = one_place(&destinations)?;
     let record = record(node, request, &manner, (&sources, &destinations));
@@ -388,6 +399,7 @@ fn run(node: &Node, request: &JobRequest, manner: Manner, watch: &mut dyn Watch)
         what: in_words(&sources, &destinations),
         lent: None,
         cancel: manner.cancel,
+        trace: manner.trace,
         program: node.program.clone(),
         record,
     };
@@ -396,6 +408,8 @@ fn run(node: &Node, request: &JobRequest, manner: Manner, watch: &mut dyn Watch)
         None => pass(&copy, from, &paths, &destinations[0], &targets, events),
     };
     let done = copy.again.until_done(request.stall, &mut Events::to(&mut recorded), once);
+    // Of a job that reached its end it is written by now.
+    copy.trace.write(None).iter().for_each(|told| Events::to(&mut recorded).note(told));
     if !request.dry_run {
         keep_receipts(node);
     }
@@ -471,6 +485,26 @@ fn receipt_is_possible(request: &JobRequest) -> Result<(), Failure> {
     }
     job::receipt::try_place(path)
         .map_err(|error| Attempt::KeepReceipt.fail(format!("write the receipt '{}'", path.display()), &error))
+}
+
+/// A trace is of rails between this host and another.
+fn trace_is_possible(request: &JobRequest, path: &Path) -> Result<(), Failure> {
+    Format::of(path)?;
+    let is_here = |text: &OsString| matches!(Address::parse(text.as_bytes()), Ok(Address::Local(_)));
+    let what = || format!("trace the copy to '{}'", path.display());
+    if request.dry_run {
+        return Err(Exit::Usage.fail(what(), "a dry run moves nothing").next("leave out --dry-run or --trace"));
+    }
+    if is_local(request) {
+        let cause = "both ends are this host: no congestion control is at work";
+        return Err(Exit::Usage.fail(what(), cause).next("leave out --trace"));
+    }
+    if !request.addresses().any(is_here) {
+        let cause = "both ends are other hosts: the bytes do not pass here";
+        let next = "run the copy on the host that sends, or take the lines \"event\":\"rail\" of --json, one a second";
+        return Err(Exit::Usage.fail(what(), cause).next(next));
+    }
+    Ok(())
 }
 
 /// What is copied where, short enough for a line.

@@ -5,7 +5,7 @@
 //! Invariants: figures are taken as they are; what cannot be is flagged there, not mended here.
 //! Absent on purpose: drawing (crate::report).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,13 +20,15 @@ use proto::wire::control::{Compare, Direction, Durability};
 
 use crate::client::{Copy, STREAM, session};
 use crate::event::Events;
+use crate::job::driver::beside::looks::RailLook;
 use crate::job::driver::{Outcome, PathShare, Status};
 use crate::report::explain::MemorySum;
 use crate::report::nics::{self, NicRates};
 use crate::report::path::{Expectation, ForecastRecord, PathRecord};
+use crate::report::trace::sample::{RailId, RailRecord, Sample};
 use crate::report::{
     Compared, DryRun, EndReport, Explained, Extras, Faults, OwnersByNumber, PathFault, Progress, RailShare,
-    Reconnecting, json,
+    Reconnecting, is_telling, json,
 };
 use text::exit::{Exit, Failure};
 
@@ -112,6 +114,7 @@ pub struct Pace {
     paths: Vec<Rate>,
     limit: Limit,
     told: usize,
+    looks: BTreeMap<RailId, Sample>,
     is_one_host: bool,
 }
 
@@ -120,6 +123,16 @@ impl Pace {
     #[must_use]
     pub fn of_one_host() -> Pace {
         Pace { is_one_host: true, ..Pace::default() }
+    }
+
+    /// Each rail since it was told last, where it was looked at since.
+    fn tell_rails(&mut self, status: &Status<'_>, events: &mut Events<'_>) {
+        for RailLook { id, facts, sample } in status.looks {
+            let before = self.looks.insert(*id, *sample).unwrap_or_default();
+            if before.at_ns < sample.at_ns {
+                events.rail(RailRecord::of(*id, facts, &before, sample));
+            }
+        }
     }
 
     /// The rails as one share, or each path as it is now.
@@ -305,6 +318,7 @@ pub fn tell(events: &mut Events<'_>, pace: &mut Pace, status: &Status<'_>, notes
     });
     if is_shown {
         pace.limit.shown(status.own);
+        pace.tell_rails(status, events);
     }
 }
 
@@ -468,7 +482,15 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, events: &mut Events<'_>) -> Resu
         faults,
         choices: facts.choices.iter().cloned().chain(outcome.storage).collect(),
     };
-    Ok(events.end(report))
+    Ok(end_traced(facts, report, events))
+}
+
+/// The job's end, and before it the trace, which has the limiter where the report has it.
+fn end_traced(facts: &Facts<'_>, report: EndReport, events: &mut Events<'_>) -> Exit {
+    let is_telling = is_telling(report.seconds, report.bytes + report.earlier_bytes) && report.faults.count() == 0;
+    let limiter = Some(report.limiter.sentence.as_str()).filter(|_| is_telling);
+    facts.copy.trace.write(limiter).iter().for_each(|told| events.note(told));
+    events.end(report)
 }
 
 /// The rate on the wire, with all headers, and what NICs counted.

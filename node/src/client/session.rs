@@ -699,7 +699,7 @@ fn turn(job: Job<'_>, copy: &Copy<'_>, events: &mut Events<'_>) -> Result<Outcom
     let source = if let Way::Send(source) = &job.way { Some(source.clone()) } else { None };
     let sends = source.is_some();
     let (mut pace, mut tally) = (report::Pace::default(), Tally::default());
-    let outcome = driver::run(job, &mut |status, notes| {
+    let outcome = driver::run_traced(job, Some(&copy.trace), &mut |status, notes| {
         tally = report::durable(status, sends);
         report::tell(events, &mut pace, status, notes, sends);
     });

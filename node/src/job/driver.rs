@@ -66,6 +66,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sys::event::Event;
 
 pub use beside::BesideBooks;
+use beside::looks::RailLook;
 use closing::told;
 use end::End;
 use paths::PathName;
@@ -85,6 +86,7 @@ use crate::job::receipt::former::Formers;
 use crate::job::registry::Registration;
 use crate::link::{Link, LinkError, Turn};
 use crate::probe::Known;
+use crate::report::trace::Trace;
 use text::exit::{Exit, Failure};
 use text::refused;
 
@@ -213,6 +215,8 @@ pub struct Status<'a> {
     pub rails: usize,
     /// Each path and the bytes it brought so far.
     pub paths: &'a [PathShare],
+    /// Each rail, as it went at the last look.
+    pub looks: &'a [RailLook],
     /// Since data could move.
     pub elapsed: Duration,
     /// The largest file that is on its way; `None`: none is.
@@ -298,7 +302,7 @@ struct JobDriver<'a, 'b> {
     path_names: Vec<PathName>,
     asked: BTreeMap<u16, usize>,
     path_shares_check: PathShares,
-    beside: beside::Beside,
+    beside: beside::Beside<'a>,
     wanted: Wanted,
     carriers: BTreeMap<u16, Carries>,
     /// Which transport, where the user leaves it to us.
@@ -350,7 +354,17 @@ struct JobDriver<'a, 'b> {
 
 /// Runs a job to its end. `watch` is told at every tick, with notes for the user.
 pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Result<Outcome, Failure> {
-    let mut driver = JobDriver::new(job, watch).map_err(|error| Exit::of_io(&error).fail("start the job", error))?;
+    run_traced(job, None, watch)
+}
+
+/// The same, and keeps what congestion control does, over time.
+pub fn run_traced(
+    job: Job<'_>,
+    trace: Option<&Trace>,
+    watch: &mut dyn FnMut(&Status<'_>, &[String]),
+) -> Result<Outcome, Failure> {
+    let mut driver =
+        JobDriver::new(job, trace, watch).map_err(|error| Exit::of_io(&error).fail("start the job", error))?;
     // A mistake in this job is this job's end and nobody else's: what the job driver has is not looked at again, but to take leave with.
     let result = catch_unwind(AssertUnwindSafe(|| driver.run_all())).unwrap_or_else(|panic| {
         let why = format!("the job driver panicked: {}", fault::words(&*panic));
@@ -360,6 +374,7 @@ pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Resul
         // How far it came is what the next session goes on from.
         driver.show();
     }
+    driver.look_at_rails(true);
     driver.leave(result.is_ok());
     driver.now = read_clock();
     result?;
@@ -404,7 +419,11 @@ pub fn run(job: Job<'_>, watch: &mut dyn FnMut(&Status<'_>, &[String])) -> Resul
 }
 
 impl<'a, 'b> JobDriver<'a, 'b> {
-    fn new(job: Job<'a>, watch: &'b mut dyn FnMut(&Status<'_>, &[String])) -> io::Result<Self> {
+    fn new(
+        job: Job<'a>,
+        trace: Option<&'a Trace>,
+        watch: &'b mut dyn FnMut(&Status<'_>, &[String]),
+    ) -> io::Result<Self> {
         let ((post, events), panics) = (sync_channel(EVENTS_HELD), Panics::new(&job.wake));
         let (scan, tasks) = panics.spawn_first(&job)?;
         let (end, (receipt, missing)) = (End::of(&job), begin_receipt(&job));
@@ -439,7 +458,7 @@ impl<'a, 'b> JobDriver<'a, 'b> {
             path_names: job.rails.names().into_iter().map(PathName::new).collect(),
             asked: BTreeMap::new(),
             path_shares_check: PathShares::new(job.weights.clone()),
-            beside: beside::Beside::default(),
+            beside: beside::Beside::new(now, trace),
             wanted: rails::first(&job.plan, auto.is_some()),
             carriers: BTreeMap::new(),
             auto,
@@ -762,7 +781,8 @@ impl<'a, 'b> JobDriver<'a, 'b> {
         }
         let writes = self.job.link.wants_write();
         let flags = if writes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        let timeout = Timespec { tv_sec: 0, tv_nsec: TICK.subsec_nanos().into() };
+        let wait = self.beside.looks.wait(read_clock()).map_or(TICK, |wait| wait.min(TICK));
+        let timeout = Timespec { tv_sec: 0, tv_nsec: wait.subsec_nanos().into() };
         {
             let mut fds = vec![PollFd::from_borrowed_fd(self.job.wake.as_fd(), PollFlags::IN)];
             fds.extend(self.candidate.iter().map(|it| PollFd::from_borrowed_fd(it.stream.as_fd(), PollFlags::IN)));

@@ -15,6 +15,7 @@ use proto::wire::control::{Compare, Direction, FaultKind};
 use super::books::StagesRecord;
 use super::nics::NicRecord;
 use super::path::{ForecastRecord, PathRecord};
+pub use super::trace::sample::RailRecord;
 use super::{
     DryRun, EndReport, Explained, Extras, OwnersByNumber, PathFault, Progress, RailShare, Reconnecting, check, clean,
     figures, show_path,
@@ -26,6 +27,8 @@ use text::exit::{Exit, Failure, TABLE};
 pub enum Event {
     /// `"event":"progress"`, about once a second.
     Progress(ProgressRecord),
+    /// `"event":"rail"`, about once a second for each.
+    Rail(Box<RailRecord>),
     /// `"event":"note"`.
     Note(Note),
     /// `"event":"fault"`: an entry failed, the rest goes on.
@@ -53,6 +56,7 @@ impl Event {
         let kind: Kind = serde_json::from_str(line).ok()?;
         match kind.event.as_str() {
             "progress" => serde_json::from_str(line).ok().map(Self::Progress),
+            "rail" => serde_json::from_str(line).ok().map(|record| Self::Rail(Box::new(record))),
             "note" => serde_json::from_str(line).ok().map(Self::Note),
             "fault" => serde_json::from_str(line).ok().map(Self::Fault),
             "plan" => serde_json::from_str(line).ok().map(Self::Plan),
@@ -72,6 +76,7 @@ impl Event {
     pub fn line(&self) -> serde_json::Result<String> {
         match self {
             Self::Progress(record) => serde_json::to_string(record),
+            Self::Rail(record) => serde_json::to_string(record),
             Self::Note(record) => serde_json::to_string(record),
             Self::Fault(record) => serde_json::to_string(record),
             Self::Plan(record) => serde_json::to_string(record),

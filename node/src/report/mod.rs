@@ -13,6 +13,7 @@ pub mod figures; // how much is done, and how long it still takes
 pub mod json; // the records of `--json`, which the text is made from as well
 pub mod nics; // rates as interfaces counted them, and with the headers of packets
 pub mod path; // what datagram rails saw of the path
+pub mod trace; // what congestion control did, over time
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -142,6 +143,16 @@ pub struct Compared {
     pub files: Compare,
     /// More was asked for, and the other end may only be written to.
     pub is_less: bool,
+}
+
+/// A copy that moved less, or was shorter, says nothing of what limits the next: its first moments are connecting and opening files.
+const TELLING_SECONDS: f64 = 1.0;
+const TELLING_BYTES: u64 = 64_000_000;
+
+/// Was a copy long enough to tell what limited it?
+#[must_use]
+pub fn is_telling(seconds: f64, bytes: u64) -> bool {
+    seconds >= TELLING_SECONDS && bytes >= TELLING_BYTES
 }
 
 /// So many failed entries are kept for the end report; all are counted, and all are told as they happen.

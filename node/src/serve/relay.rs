@@ -278,9 +278,8 @@ pub(super) fn relay(
     let (path_base, (to, mut request)) = (path_base(daemon, &guest.rights)?, understood(task)?);
     consents(daemon, &request)?;
     let refused = |failure: Failure| no(Refusal::RelayRefused, failure.cause);
-    let layout = layout_of(&request, volumes.len())?;
     let targets: Vec<Box<[u8]>> = std::iter::once(to.path().into()).chain(volumes.iter().cloned()).collect();
-    let choice = Choice::of(&request).map_err(refused)?;
+    let (layout, choice) = (layout_of(&request, volumes.len())?, Choice::of(&request).map_err(refused)?);
     if permitted(daemon, &guest.rights, Aspects::SECURITY).is_empty() {
         request.aspects = request.aspects.without(Aspects::SECURITY);
     }
@@ -319,6 +318,7 @@ pub(super) fn relay(
                 what: path.clone(),
                 lent: Some(&lent),
                 cancel: Arc::clone(&guest.cancel),
+                trace: Arc::default(),
                 program: None,
                 record,
             };

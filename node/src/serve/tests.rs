@@ -256,6 +256,7 @@ impl User {
             what: String::new(),
             lent: None,
             cancel: Arc::default(),
+            trace: Arc::default(),
             program: None,
             record: Default::default(),
         };

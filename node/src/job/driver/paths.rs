@@ -33,6 +33,11 @@ impl PathName {
     pub(super) fn new(name: String) -> PathName {
         PathName { name, ends: None }
     }
+
+    /// As the report has it.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
 }
 
 fn see(meter: Option<&Meter>, socket: &Weak<OwnedFd>, sends: bool) -> Option<Seen> {

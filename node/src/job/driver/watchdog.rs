@@ -96,6 +96,7 @@ impl JobDriver<'_, '_> {
         }
         self.migrate_rails();
         self.watch_paths();
+        self.look_at_rails(false);
         let senders = matches!(self.end, End::Send(_)).then_some(&self.carriers);
         self.beside.on_look(self.now, self.reconnect.silence(self.now), senders);
         self.watch_black_hole();
@@ -105,6 +106,13 @@ impl JobDriver<'_, '_> {
         self.take_halt()?;
         self.watch_session();
         self.watchdog()
+    }
+
+    /// How each rail goes now, for the trace and for `--json`.
+    pub(super) fn look_at_rails(&mut self, is_last: bool) {
+        let controller = matches!(self.end, End::Send(_)).then(|| self.job.plan.pace.controller.name());
+        let name = |at: usize| self.path_names.get(at).map_or_else(String::new, |path| path.name().to_owned());
+        self.beside.looks.on_look((self.now, is_last), &self.carriers, controller, &name);
     }
 
     /// The user is told how it goes.
@@ -124,6 +132,7 @@ impl JobDriver<'_, '_> {
             own: &own,
             rails,
             paths: &paths,
+            looks: &self.beside.looks.last,
             elapsed: self.now.since(self.started),
             said: &said,
             silent: is_silent.then(|| (self.now.since(heard), until.since(heard))),

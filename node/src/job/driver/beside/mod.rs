@@ -5,6 +5,7 @@
 //! Invariants: a silence counts once it is over, and only if it was long; of a stream that is gone the last look stays.
 //! Absent on purpose: the judgement (`proto::books`), what is done about silence (`reconnect.rs`, `watchdog.rs`).
 
+pub mod looks; // how each rail goes, every so often
 pub mod nics; // what the interfaces counted
 
 use std::collections::BTreeMap;
@@ -12,7 +13,9 @@ use std::time::Duration;
 
 use proto::session::Moment;
 
+use self::looks::RailLooks;
 use crate::job::driver::rails::Carries;
+use crate::report::trace::Trace;
 
 /// A peer that reports twice a second and was not heard for so long stood still, or the network did.
 const SILENT_MIN: Duration = Duration::from_secs(2);
@@ -30,8 +33,10 @@ struct Stream {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
-pub(super) struct Beside {
+#[derive(Debug)]
+pub(super) struct Beside<'a> {
+    /// How each rail goes.
+    pub(super) looks: RailLooks<'a>,
     silence: Duration,
     silent: Duration,
     looked: Option<Moment>,
@@ -49,7 +54,13 @@ pub struct BesideBooks {
     pub sent: (u64, u64),
 }
 
-impl Beside {
+impl<'a> Beside<'a> {
+    /// Of a job that begins now.
+    pub(super) fn new(now: Moment, trace: Option<&'a Trace>) -> Self {
+        let looks = RailLooks::new(now, trace);
+        Beside { looks, silence: Duration::ZERO, silent: Duration::ZERO, looked: None, streams: BTreeMap::new() }
+    }
+
     /// The peer is not heard for so long now.
     fn on_silence(&mut self, now: Duration) {
         if now < self.silence && self.silence >= SILENT_MIN {
@@ -89,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_silence_counts_once_it_is_over_and_only_if_it_was_long() {
-        let mut beside = Beside::default();
+        let mut beside = Beside::new(Moment::from_ns(0), None);
         for ms in [0, 400, 900, 0, 500, 1_900, 100] {
             beside.on_silence(Duration::from_millis(ms));
         }
