@@ -131,6 +131,10 @@ pub struct WanArguments {
     #[arg(long, value_name = "PATH", default_value = "longhaul-wan")]
     pub out: PathBuf,
 
+    /// Keep in this folder what congestion control did in each cell, a page for each contestant of ours, of the first round; PATH.html leads to them
+    #[arg(long, value_name = "DIR")]
+    pub trace: Option<PathBuf>,
+
     /// Print one JSON object at the end instead of tables
     #[arg(long)]
     pub json: bool,
@@ -207,6 +211,7 @@ pub fn run(arguments: &WanArguments) -> anyhow::Result<()> {
     let ground = Ground {
         exe: std::env::current_exe().context("this program's own path is unknown")?,
         folder: make_folder(arguments.folder.as_deref())?,
+        traces: arguments.trace.as_deref().map(make_traces).transpose()?,
         patience: arguments.patience,
         seed: arguments.seed,
         signals,
@@ -229,7 +234,10 @@ fn measure(
         ground.fill(plan.bytes, arguments.space).map_err(|error| {
             Exit::of_io(&error).fail("write the file to send", &error).next("give another --folder, or less --space")
         })?;
-        let rows = contestants.iter().map(|one| Row::new(&one.contestant.name, cell.limit_bps(one.payload_bytes)));
+        let rows = contestants.iter().map(|one| Row {
+            trace: ground.trace(cell, one).map(|path| link(&arguments.out, &path)),
+            ..Row::new(&one.contestant.name, cell.limit_bps(one.payload_bytes))
+        });
         let mut record = CellRecord {
             cell: cell.clone(),
             bytes: plan.bytes,
@@ -341,6 +349,23 @@ fn finish(arguments: &WanArguments, report: &Report, whole: bool) -> anyhow::Res
         .fail("measure all of the grid", words)
         .next(format!("what was measured is in {out}.json and {out}.html"))
         .into())
+}
+
+/// The folder of traces, by its whole name: what runs in a lab may stand elsewhere.
+fn make_traces(folder: &Path) -> anyhow::Result<PathBuf> {
+    std::fs::create_dir_all(folder).and_then(|()| folder.canonicalize()).map_err(|error| {
+        Exit::of_io(&error)
+            .fail(format!("make the folder {}", folder.display()), &error)
+            .next("name one that can be written with --trace")
+            .into()
+    })
+}
+
+/// How the page at `out` names a file: from where it stands, so that both can be moved together, if it is below.
+fn link(out: &Path, path: &Path) -> String {
+    let stands = out.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let stands = stands.canonicalize().unwrap_or_else(|_| stands.to_owned());
+    path.strip_prefix(stands).unwrap_or(path).to_string_lossy().into_owned()
 }
 
 /// A folder of our own, in memory where that can be had.

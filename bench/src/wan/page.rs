@@ -238,7 +238,10 @@ fn figures(report: &Report) -> String {
                 record.load.map_or(String::new(), |load| format!("{load:.1}")),
                 row.remarks(),
             ];
-            let cells: Vec<String> = texts.iter().map(|text| escape(text)).collect();
+            let mut cells: Vec<String> = texts.iter().map(|text| escape(text)).collect();
+            if let Some(trace) = &row.trace {
+                cells[3] = format!("<a href=\"{}\">{}</a>", escape(trace), cells[3]);
+            }
             let _ = write!(out, "<tr><td>{}</tr>", cells.join("<td>"));
         }
     }
@@ -310,6 +313,7 @@ pub(crate) mod tests {
         for (at, rtt) in ["1ms", "10ms", "50ms", "100ms", "200ms", "300ms", "500ms"].into_iter().enumerate() {
             for loss in ["0%", "0.01%", "0.1%", "1%", "5%", "10%"] {
                 let mut rows: Vec<Row> = names.iter().map(|name| Row::new(name, 1e9)).collect();
+                rows[0].trace = Some(format!("traces/{rtt}-{}-longhaul-udp.html", loss.replace('%', "pc")));
                 rows[0].command = "longhaul cp --transport udp FILE longhaul://TICKET@10.99.0.2:5740/".to_owned();
                 rows[0].add(Round { goodput_bps: 9.04e8, share: 1.0, emulator_was_limit: at == 3, ..Round::default() });
                 rows[1].add(Round { goodput_bps: 9.94e5, share: 0.001, given_up: at > 3, ..Round::default() });
@@ -329,6 +333,7 @@ pub(crate) mod tests {
         for (rtt, loss) in [("200ms", "0%"), ("10ms", "1%")] {
             let cell = Cell::parse("1Gbit", rtt, loss).unwrap();
             let mut rows: Vec<Row> = names.iter().map(|name| Row::new(name, 1e9)).collect();
+            rows[0].trace = Some("traces/\"<a>.html".to_owned());
             rows[0].add(Round { goodput_bps: 9e8, share: 0.94, ..Round::default() });
             rows[1].add(Round { goodput_bps: 9e6, share: 0.01, given_up: true, ..Round::default() });
             rows[2].failed.push("<script>".to_owned());
@@ -342,6 +347,8 @@ pub(crate) mod tests {
         );
         assert!(page.contains("94 %") && page.contains("(1.0%)") && page.contains("100 ×"), "{page}");
         assert!(!page.contains("<script") && !page.contains("<b>peer") && !page.contains("<note>"), "{page}");
+        let link = "<td><a href=\"traces/&quot;&lt;a&gt;.html\">longhaul udp fair</a>";
+        assert_eq!(page.matches(link).count(), 2, "{page}");
         assert!(!page.contains("http"), "nothing is loaded from elsewhere");
         assert!(page.find(">10ms<").unwrap() < page.find(">200ms<").unwrap(), "near to the left, far to the right");
     }

@@ -39,6 +39,8 @@ pub struct Ground {
     pub exe: PathBuf,
     /// A folder of our own, removed with this.
     pub folder: PathBuf,
+    /// Where traces of ours are kept, if anywhere.
+    pub traces: Option<PathBuf>,
     /// A copy is given up after so many times its ideal time.
     pub patience: f64,
     /// Of the first links; each round has its own.
@@ -54,6 +56,20 @@ impl Drop for Ground {
     }
 }
 
+/// Words as a file's name: letters and digits, a dash for what lies between.
+fn slug(words: &str) -> String {
+    let mut out = String::new();
+    for letter in words.chars() {
+        match letter.to_ascii_lowercase() {
+            letter @ ('a'..='z' | '0'..='9' | '.') => out.push(letter),
+            '%' => out.push_str("pc"),
+            _ if out.ends_with('-') => {}
+            _ => out.push('-'),
+        }
+    }
+    out.trim_matches('-').to_owned()
+}
+
 /// What a run gave.
 #[derive(Debug)]
 pub enum Ended {
@@ -67,6 +83,13 @@ impl Ground {
     #[must_use]
     pub fn source(&self) -> PathBuf {
         self.folder.join("file")
+    }
+
+    /// The trace of one of ours, in a cell.
+    #[must_use]
+    pub fn trace(&self, cell: &Cell, one: &Entrant) -> Option<PathBuf> {
+        let folder = self.traces.as_ref().filter(|_| one.contestant.ours)?;
+        Some(folder.join(format!("{}.html", slug(&format!("{} {}", cell.words(), one.contestant.name)))))
     }
 
     fn destination(&self) -> PathBuf {
@@ -93,7 +116,8 @@ impl Ground {
         let mut lab = Lab::make(&[cell.settings], making)?;
         let guard = Guard::start(&lab, &[])?;
         let values = contest::values(cell, plan, &address4(0, Side::B).to_string());
-        let ended = self.inside(&mut lab, cell, plan, one, &values);
+        let trace = self.trace(cell, one).filter(|_| round == 0);
+        let ended = self.inside(&mut lab, (cell, plan), one, &values, trace);
         // A lab that was not stopped in there: a program could not be started.
         lab.stop();
         guard.finish();
@@ -104,10 +128,10 @@ impl Ground {
     fn inside(
         &self,
         lab: &mut Lab,
-        cell: &Cell,
-        plan: Plan,
+        (cell, plan): (&Cell, Plan),
         one: &Entrant,
         values: &[(&'static str, String)],
+        trace: Option<PathBuf>,
     ) -> anyhow::Result<Ended> {
         let mut server = None;
         let paths = [("exe", self.exe.clone()), ("src", self.source()), ("dst_dir", self.destination())];
@@ -118,6 +142,7 @@ impl Ground {
             values.clear();
         }
         let mut words = one.contestant.client.fill(&values);
+        words.extend(trace.map(|path| format!("--trace={}", path.display())));
         if !one.contestant.server.0.is_empty() {
             let mut running = self.start(lab, Side::B, &one.contestant.server.fill(&values), plan)?;
             // The lab's hosts have no servers that are known by a port.
@@ -230,7 +255,12 @@ impl Ground {
             match event {
                 Event::Progress(record) => round.bytes = record.received.max(record.written),
                 Event::Done(done) => last = Some(done),
-                Event::Rail(_) | Event::Failed(_) | Event::Note(_) | Event::Fault(_) | Event::Plan(_) | Event::Dry(_) => {}
+                Event::Rail(_)
+                | Event::Failed(_)
+                | Event::Note(_)
+                | Event::Fault(_)
+                | Event::Plan(_)
+                | Event::Dry(_) => {}
             }
         }
         let Some(done) = last else {
@@ -305,4 +335,15 @@ fn read_streams(round: &mut Round, facts: &Facts<'_>) -> Result<(), String> {
 fn doubts(told: &[Told; 2], dropped: [u64; 2]) -> Vec<String> {
     let sides = ["a to b", "b to a"].into_iter().zip(told).zip(dropped);
     sides.flat_map(|((name, told), dropped)| lab::report::doubts(0, name, told, dropped)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_is_named_by_its_cell_and_its_contestant() {
+        assert_eq!(slug("155Mbit, 100ms, loss 0.1% longhaul udp fair"), "155mbit-100ms-loss-0.1pc-longhaul-udp-fair");
+        assert_eq!(slug("../x: burst:1%/8"), "..-x-burst-1pc-8");
+    }
 }

@@ -53,6 +53,8 @@ pub struct Row {
     pub name: String,
     /// As it ran, without paths.
     pub command: String,
+    /// The page of what congestion control did in the first round, from where the grid's page stands.
+    pub trace: Option<String>,
     /// What it could deliver at most, bit/s.
     pub limit_bps: f64,
     pub rounds: Vec<Round>,
@@ -77,6 +79,7 @@ impl Row {
         Row {
             name: name.to_owned(),
             command: String::new(),
+            trace: None,
             limit_bps,
             rounds: Vec::new(),
             failed: Vec::new(),
