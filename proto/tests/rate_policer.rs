@@ -46,3 +46,32 @@ fn flows_behind_one_policer_fill_it_and_do_not_flood_it() {
         }
     }
 }
+
+#[test]
+fn the_policer_that_was_found_is_said_and_none_where_there_is_none() {
+    let said = |link: Link| {
+        let mut world = World::new(link, 10 * MS, 5);
+        world.flow(0, 50 * MS, config(ControllerKind::Delay, Policy::Fair));
+        let looks: Vec<Option<u64>> = (1..=400)
+            .map(|tenth| {
+                world.run(tenth * 100 * MS);
+                let controller = &world.flows[0].controller;
+                assert_eq!(controller.snapshot().policer, controller.policer());
+                controller.policer()
+            })
+            .collect();
+        looks
+    };
+    let clean = Link::clean(mbit(200.0), mbit(200.0) / 20.0);
+    for rate in [20.0, 100.0] {
+        let looks = said(Link { policer: Some((mbit(rate), 64_000.0)), ..clean });
+        let near = |found: &Option<u64>| found.is_some_and(|it| (0.85..1.15).contains(&(it as f64 / mbit(rate))));
+        let share = looks[100..].iter().filter(|it| near(it)).count();
+        assert!(share >= 250, "{rate} Mbit/s: {share} of 300 looks: {looks:?}");
+    }
+    // Of losses of 5 % it is asked whether the rate is their cause.
+    for link in [0.0, 0.01, 0.05].map(|share| Link { loss: sim::Loss::Random(share), ..clean }) {
+        let looks = said(link);
+        assert_eq!(looks.iter().flatten().count(), 0, "{looks:?}");
+    }
+}

@@ -243,8 +243,8 @@ impl Delay {
         }
     }
 
-    pub(super) const fn policer(&self) -> Option<u64> {
-        None
+    pub(super) fn policer(&self) -> Option<u64> {
+        self.ceiling.found()
     }
 
     pub(super) fn rate(&self) -> u64 {

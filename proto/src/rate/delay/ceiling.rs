@@ -193,6 +193,15 @@ impl Ceiling {
         }
     }
 
+    /// The ceiling that was found, bytes per second, for people: a test whether there is one found none yet.
+    pub(super) fn found(&self) -> Option<u64> {
+        match self.state {
+            State::Hold { .. } | State::Pulse { .. } => Some(self.ceiling as u64),
+            State::Test { back: Back::Hold(ceiling), .. } => Some(ceiling as u64),
+            State::Test { .. } | State::Free => None,
+        }
+    }
+
     /// The phase, for people; none: no ceiling is known.
     pub(super) const fn phase(&self) -> Option<&'static str> {
         match self.state {
