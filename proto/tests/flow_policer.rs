@@ -1,19 +1,24 @@
-//! A policer drops what is above its rate and keeps no queue: nothing but loss tells of it.
+//! Token buckets: a policer drops what is above its rate and keeps no queue, so nothing but loss tells of it; a shaper's passes a train at once, which
+//! therefore says nothing of the rate behind it.
 //!
-//! For: links that providers police (tc-police(8), RFC 2697), and queues so short that no delay is seen.
+//! For: links that providers police and shape (tc-police(8), RFC 2697; tc-tbf(8)), and queues so short that no delay is seen.
 //! In and out: rates, buckets, round trips, random loss beside them; what was sent beside what was asked, and how fast it came. `POLICERS=path` runs
 //! the whole grid and writes a line per cell there (`make policers`); without it a part of the grid runs.
 //! Invariants: virtual time, one seed each; a line of ten times the policed rate, at least 1 Gbit/s, is before the policer.
-//! Absent on purpose: other flows behind the same policer.
+//! Absent on purpose: shares of flows behind one policer, which are as they came (docs/design/003).
 
 #[path = "flow/link.rs"]
 #[allow(dead_code, unreachable_pub)] // each test binary uses its own part
 mod link;
+#[path = "rate/mod.rs"]
+#[allow(dead_code, unreachable_pub)] // as above
+mod sim;
 
 use std::fmt::Write as _;
 
 use link::{Job, MS, Outcome, Path, SECOND, World};
-use proto::rate::{ControllerKind, Policy};
+use proto::rate::{ControllerKind, Policy, TrainSeen};
+use sim::{Link, config, jain, mbit};
 
 /// One policed path.
 #[derive(Debug, Clone, Copy)]
@@ -167,4 +172,112 @@ fn a_short_job_is_not_mostly_its_start() {
             }
         }
     }
+}
+
+/// Flows two seconds apart; over the last half: shares of the policed rate, and the part of what was sent that was dropped.
+fn behind(count: usize, rate: f64, bucket: f64, rtt_ms: u64, seconds: u64) -> (Vec<f64>, f64) {
+    let line = 10.0 * rate;
+    let mut world =
+        sim::World::new(Link { policer: Some((rate, bucket)), ..Link::clean(line, line / 20.0) }, 10 * MS, 5);
+    for flow in 0..count {
+        world.flow(2 * SECOND * flow as u64, rtt_ms * MS, config(ControllerKind::Delay, Policy::Fair));
+    }
+    world.run(seconds / 2 * SECOND);
+    let before: Vec<(u64, u64)> = world.flows.iter().map(|flow| (flow.sent, flow.lost)).collect();
+    world.run(seconds * SECOND);
+    let shares = (0..count).map(|flow| world.arrived(flow, seconds / 2 * SECOND, seconds * SECOND) / rate).collect();
+    let sum = |of: fn(&sim::Flow) -> u64, was: fn(&(u64, u64)) -> u64| {
+        world.flows.iter().zip(&before).map(|(flow, before)| of(flow) - was(before)).sum::<u64>() as f64
+    };
+    (shares, sum(|flow| flow.lost, |was| was.1) / sum(|flow| flow.sent, |was| was.0).max(1.0))
+}
+
+#[test]
+fn flows_behind_one_policer_fill_it_and_do_not_flood_it() {
+    for count in [1, 2, 4, 8] {
+        for (rate, bucket) in [(20.0, 64_000.0), (100.0, 256_000.0)] {
+            for rtt_ms in [10, 50, 200] {
+                let (shares, lost) = behind(count, mbit(rate), bucket, rtt_ms, 120);
+                let (index, sum) = (jain(&shares), shares.iter().sum::<f64>());
+                // Missed: shares are as the flows came (Jain 0.13 to 1). All find the same loss and give back the same part of what they have.
+                println!(
+                    "{count} behind {rate} Mbit/s, {bucket} B, {rtt_ms} ms: Jain {index:.3}, together {sum:.3}, dropped {:.1} %",
+                    lost * 100.0
+                );
+                assert!(sum >= 0.97, "{count} behind {rate}, {rtt_ms} ms: together {sum:.3}");
+                assert!(lost <= 0.15, "{count} behind {rate}, {rtt_ms} ms: {lost:.3} dropped");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_policer_that_was_found_is_said_and_none_where_there_is_none() {
+    let said = |link: Link| {
+        let mut world = sim::World::new(link, 10 * MS, 5);
+        world.flow(0, 50 * MS, config(ControllerKind::Delay, Policy::Fair));
+        let looks: Vec<Option<u64>> = (1..=400)
+            .map(|tenth| {
+                world.run(tenth * 100 * MS);
+                let controller = &world.flows[0].controller;
+                assert_eq!(controller.snapshot().policer, controller.policer());
+                controller.policer()
+            })
+            .collect();
+        looks
+    };
+    let clean = Link::clean(mbit(200.0), mbit(200.0) / 20.0);
+    for rate in [20.0, 100.0] {
+        let looks = said(Link { policer: Some((mbit(rate), 64_000.0)), ..clean });
+        let near = |found: &Option<u64>| found.is_some_and(|it| (0.85..1.15).contains(&(it as f64 / mbit(rate))));
+        let share = looks[100..].iter().filter(|it| near(it)).count();
+        assert!(share >= 250, "{rate} Mbit/s: {share} of 300 looks: {looks:?}");
+    }
+    // Of losses of 5 % it is asked whether the rate is their cause.
+    for link in [0.0, 0.01, 0.05].map(|share| Link { loss: sim::Loss::Random(share), ..clean }) {
+        let looks = said(link);
+        assert_eq!(looks.iter().flatten().count(), 0, "{looks:?}");
+    }
+}
+
+#[test]
+fn a_bucket_that_passes_a_train_at_once_does_not_make_us_flood_the_link_behind_it() {
+    let mut worst: f64 = 0.0;
+    for (mbit, rtt_us, bucket, queue_ms) in [
+        (20, 50, 32_000, 20),
+        (20, 50, 128_000, 20),
+        (200, 50, 128_000, 20),
+        (20, 20_000, 32_000, 20),
+        (100, 20_000, 256_000, 50),
+        (20, 2_000, 32_000, 200),
+    ] {
+        for seed in 1..=8 {
+            let rate = mbit * 125_000;
+            let bytes = rate * 20;
+            let mut path = Path::new(rate, rtt_us * 1000, 0);
+            path.forth.queue_bytes = rate * queue_ms / 1000;
+            path.forth.bucket_bytes = bucket;
+            let mut job = Job::fixed(rate, bytes, 8192);
+            job.unit_bytes = 1 << 20;
+            job.config.rate.controller = ControllerKind::Delay;
+            job.config.rate.policy = Policy::Fair;
+            job.config.rate.target = 0;
+            // The greeting's train went through the bucket at the wire's rate.
+            job.seen = Some(TrainSeen { rate: 200_000_000 + seed * 20_000_000, rtt_ns: rtt_us * 1000 + 200_000 });
+            let out = World::new(seed, &path, &job).run(60 * SECOND);
+            let dropped = out.dropped_packets as f64 / out.sender.packets.max(1) as f64;
+            let seconds = out.landed_ns as f64 / 1e9;
+            println!(
+                "{mbit} Mbit/s, {rtt_us} us, bucket {bucket}, queue {queue_ms} ms, seed {seed}: {dropped:.3} dropped, {seconds:.2} s, queue {:.1} ms",
+                out.queue_ms()
+            );
+            assert!(
+                out.queue_ms() < 10.0 && seconds < 22.0,
+                "{mbit} Mbit/s, {rtt_us} us, seed {seed}: {seconds:.2} s, queue {:.1} ms",
+                out.queue_ms()
+            );
+            worst = worst.max(dropped);
+        }
+    }
+    assert!(worst < 0.08, "{worst:.3} dropped by our own doing");
 }
