@@ -36,6 +36,12 @@ const TCP_SHARE: f64 = 0.93;
 const BBR_SHARE: f64 = 0.75;
 /// So much better must the other be: below, a forecast does not know.
 const WORTH: f64 = 1.1;
+/// Below this round trip a path that lost nothing is TCP's: CUBIC has its window again within some milliseconds of a loss, and what bounds both
+/// are processors, of which no forecast knows more than the rough cost of a byte.
+const NEAR_S: f64 = 5e-3;
+/// There datagrams must be expected so much better, and both at once are never taken: on a LAN they were expected to carry 45.5 Gbit/s together, and
+/// carried 2.4 where TCP alone had 4.2 (docs/design/004-auto-and-migration.md, "Auto by default").
+const WORTH_NEAR: f64 = 1.5;
 /// Both at once cost more than one: only for so much more.
 const BOTH_WORTH: f64 = 1.25;
 /// A job of no more than this does not wait for a look at the path that is not on its way already, and never takes both.
@@ -48,6 +54,8 @@ const SMALL_FILE_BYTES: u64 = 256 << 10;
 /// Seconds of a small file beside its bytes and what its storage takes: announcing, wanting, naming. Trees of 4000 files took 0.4 to 0.7 s longer
 /// than their bytes where the storage made a file in 18 µs (docs/design/027-forecast-and-cross-check.md).
 const FILE_S: f64 = 150e-6;
+/// Payload of a datagram over Ethernet: what one costs is counted in these.
+const UDP_PAYLOAD_BYTES: f64 = 1440.0;
 /// The longest packet that a datagram rail sends, whatever the MTU: a loopback interface has 64 KiB.
 const DATAGRAM_BYTES_MAX: u32 = 9000;
 /// Where the bytes are not known yet, rates are compared over so many seconds.
@@ -82,6 +90,12 @@ pub struct View {
 }
 
 impl View {
+    /// A short path on which nothing was lost.
+    #[must_use]
+    pub fn is_near_and_clean(&self) -> bool {
+        self.rtt_s < NEAR_S && self.lost == 0
+    }
+
     /// Of 0 to 1, with what was not seen.
     #[must_use]
     pub fn loss(&self) -> f64 {
@@ -394,7 +408,8 @@ fn guess_udp(view: &View, host: &Host) -> Guess {
     let cap = if host.cap_bps > 0.0 { host.cap_bps } else { f64::INFINITY };
     let (rate_bps, limit) = least(&[
         (wire * share * (1.0 - view.loss()) * UDP_SHARE, Limit::Link),
-        (host.udp_bps * payload / 1440.0, Limit::Host),
+        // With segmentation offload a byte costs the same in packets of 1,440 bytes and of 8,940 (docs/design/002-datagrams.md); shorter ones cost more.
+        (host.udp_bps * (payload / UDP_PAYLOAD_BYTES).min(1.0), Limit::Host),
         (cap, Limit::Cap),
     ]);
     Guess { rate_bps, limit, beside_s: view.rtt_s.max(1e-5) * (BESIDE_RTTS + UDP_RTTS) }
@@ -412,10 +427,17 @@ pub fn forecast(view: &View, host: &Host, bytes: Option<u64>) -> Forecast {
     // Where processors bound both, the two only take them from each other.
     let own = !(tcp.limit == Limit::Host && udp.limit == Limit::Host);
     let small = bytes.is_some_and(|bytes| bytes <= SMALL_BYTES);
-    let carry = if !small && own && apart(&tcp) && apart(&udp) && together > BOTH_WORTH * tcp.rate_bps.max(udp.rate_bps)
+    let near = view.is_near_and_clean();
+    let worth = if near { WORTH_NEAR } else { WORTH };
+    let carry = if !small
+        && !near
+        && own
+        && apart(&tcp)
+        && apart(&udp)
+        && together > BOTH_WORTH * tcp.rate_bps.max(udp.rate_bps)
     {
         Carry::Both
-    } else if over_udp * WORTH < over_tcp {
+    } else if over_udp * worth < over_tcp {
         Carry::Udp
     } else {
         Carry::Tcp
