@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use engine::job::Cmd;
 use engine::meter::Meter;
+use proto::session::paths::timeouts::Stream;
 use proto::session::paths::track::Seen;
 use proto::session::paths::{Cut, Kind, Link, Look, Paths, Sample, Why};
 
@@ -161,6 +162,38 @@ impl JobDriver<'_, '_> {
             let text = format!("path {name} would be the last to end: the {chunks} it owes go over the others");
             self.out.notes.push(text);
             rails.into_iter().for_each(|rail| self.close_rail(rail));
+        }
+    }
+
+    /// Nothing is left to hand out: does a stream of the only path stand in a timeout, while another would bring its chunks sooner?
+    pub(super) fn watch_timeouts(&mut self) {
+        let End::Send(end) = &self.end else { return };
+        if self.paths.count() > 1 || self.carriers.len() < 2 || !self.is_open() || !end.is_handed_out() {
+            return;
+        }
+        let rtt = self.link_rtt();
+        if !self.paths.timeouts.is_due(self.now, rtt) {
+            return;
+        }
+        let chunk_bytes = u64::from(self.job.plan.chunk_bytes);
+        let awake = self.carriers.iter().filter(|(rail, it)| it.meter.is_none() && !self.paths.is_resting(**rail));
+        let streams: Vec<Stream> = awake
+            .filter_map(|(&rail, it)| {
+                let info = sys::sock::tcp_info(&*it.socket.upgrade()?).ok()?;
+                Some(Stream {
+                    rail,
+                    is_in_timeout: info.in_timeout,
+                    timeouts: info.timeouts,
+                    window_bytes: u64::from(info.cwnd) * u64::from(info.mss),
+                    owed_bytes: end.outstanding_on(rail) as u64 * chunk_bytes,
+                })
+            })
+            .collect();
+        if let Some(rail) = self.paths.timeouts.on_streams(self.now, &streams) {
+            self.out
+                .notes
+                .push(format!("rail {rail} stands in a retransmission timeout: what it owes goes over the others"));
+            self.cut_rail(rail);
         }
     }
 

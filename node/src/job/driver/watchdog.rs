@@ -100,6 +100,7 @@ impl JobDriver<'_, '_> {
         let senders = matches!(self.end, End::Send(_)).then_some(&self.carriers);
         self.beside.on_look(self.now, self.reconnect.silence(self.now), senders);
         self.watch_black_hole();
+        self.watch_timeouts();
         self.watch_resources();
         self.take_peers_settings();
         self.take_asked()?;
