@@ -22,6 +22,9 @@ use super::{End, JobDriver, PathShare};
 /// Bytes that a stream's send buffer holds beyond what is in flight: what waits there cannot go over another path.
 const UNSENT_BYTES: u32 = 256 << 10;
 
+/// A greeting of a rail has 64 bytes (docs/protocol.md, section 7); what carries has frames beyond that.
+const GREETING_BYTES_MAX: u64 = 4096;
+
 /// A path, for the user and for who comes over it.
 #[derive(Debug)]
 pub(super) struct PathName {
@@ -56,6 +59,11 @@ fn see(meter: Option<&Meter>, socket: &Weak<OwnedFd>, sends: bool) -> Option<See
 }
 
 impl JobDriver<'_, '_> {
+    /// Is the job, or a part of it, one over streams? A peer that dials may have connected some ahead of its choice, and then have chosen UDP.
+    pub(super) fn is_over_streams(&self) -> bool {
+        self.streams.up && (self.job.rails.dials() || self.meters.is_empty() || self.streams.carried)
+    }
+
     /// The path that a rail goes over: as it was asked for, or as its addresses say.
     pub(super) fn path_of(&mut self, rail: u16, socket: &OwnedFd) -> usize {
         if let Some(&path) = self.asked.get(&rail) {
@@ -110,7 +118,9 @@ impl JobDriver<'_, '_> {
                 End::Send(end) => end.outstanding_on(rail) > 0,
                 End::Recv(_) => true,
             };
-            samples.push(Sample { rail, seen: see(it.meter.as_deref(), &it.socket, sends), is_busy });
+            let seen = see(it.meter.as_deref(), &it.socket, sends);
+            self.streams.carried |= it.meter.is_none() && seen.is_some_and(|seen| seen.bytes > GREETING_BYTES_MAX);
+            samples.push(Sample { rail, seen, is_busy });
             if let (true, None, false, Some(socket)) = (sends, &it.meter, it.unsent_bounded, it.socket.upgrade()) {
                 // A hint: without it the end of a job waits longer for a slow path.
                 let _ = sys::sock::set_notsent_lowat(&*socket, UNSENT_BYTES);

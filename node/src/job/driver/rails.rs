@@ -52,6 +52,15 @@ pub(super) struct Carries {
     pub(super) unsent_bounded: bool,
 }
 
+/// What was seen of TCP rails.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Streams {
+    /// One came up.
+    pub(super) up: bool,
+    /// One carried more than its greeting.
+    pub(super) carried: bool,
+}
+
 /// Did the network refuse it, or swallow it? A peer that is there and has too much to do closes a connection instead.
 fn is_blocked(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable, PermissionDenied, TimedOut};
@@ -255,7 +264,7 @@ impl JobDriver<'_, '_> {
         let cmd = match carrier {
             Carrier::Control(..) | Carrier::Gone => unreachable!("no rail"),
             Carrier::Stream => {
-                self.streams_up = true;
+                self.streams.up = true;
                 Cmd::RailUp { job, rail, socket, key }
             }
             Carrier::Packets(sizes, seen) => {
