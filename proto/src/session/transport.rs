@@ -57,6 +57,8 @@ pub struct Before {
     pub bytes: Option<u64>,
     /// Whether a greeting sent ahead of the plan was answered; `None`: none was sent.
     pub early_answered: Option<bool>,
+    /// The acceptor looked at its storage before it knew of the job's rails: the first greeting came too early there, and the second is waited for.
+    pub is_storage_looked_at: bool,
 }
 
 /// What came of a path probe.
@@ -285,7 +287,7 @@ impl TransportChoice {
         let is_small = before.bytes.is_some_and(|bytes| bytes <= SMALL_BYTES);
         match (is_small, before.early_answered) {
             // Where UDP is blocked no answer ever comes, and TCP is to lose nothing by that: it begins, and UDP takes over should it be proved yet.
-            (false, Some(false)) => LOOK_SMALL + self.rtt / 2,
+            (false, Some(false)) if !before.is_storage_looked_at => LOOK_SMALL + self.rtt / 2,
             (false, _) => LOOK.max(self.rtt.saturating_mul(LOOK_RTTS)),
             (true, None) => Duration::ZERO,
             (true, Some(false)) => LOOK_SMALL,

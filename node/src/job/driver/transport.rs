@@ -114,7 +114,12 @@ impl JobDriver<'_, '_> {
         });
         let tally = self.end.record().tally;
         let bytes = tally.scan_ended.then_some(tally.bytes_total);
-        let before = Before { look, bytes, early_answered: self.job.rails.early_answered() };
+        let before = Before {
+            look,
+            bytes,
+            early_answered: self.job.rails.early_answered(),
+            is_storage_looked_at: auto.known.is_asked,
+        };
         match auto.choice.next_first(self.now, &before) {
             First::Wait => {}
             First::Look => {

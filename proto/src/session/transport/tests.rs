@@ -255,7 +255,7 @@ fn choice(rtt_ms: u64) -> TransportChoice {
 }
 
 fn unknown_job() -> Before {
-    Before { look: None, bytes: None, early_answered: None }
+    Before { look: None, bytes: None, early_answered: None, is_storage_looked_at: false }
 }
 
 /// When (milliseconds) it decided without an answer of the path probe, and for what.
@@ -288,6 +288,12 @@ fn udp_that_is_blocked_costs_half_a_round_trip_and_30_ms_and_udp_that_is_proved_
     assert_eq!(decides_at(40, &unanswered), (50, Carry::Tcp));
     let answered = Before { early_answered: Some(true), ..unknown_job() };
     assert_eq!(decides_at(40, &answered), (1000, Carry::Tcp), "a train is on its way");
+    let looked_at = Before { is_storage_looked_at: true, ..unanswered };
+    assert_eq!(
+        decides_at(40, &looked_at),
+        (1000, Carry::Tcp),
+        "the first greeting came before the acceptor knew of it"
+    );
     let late = |bytes_left| {
         let mut choice = choice(100);
         assert_eq!(choice.next_first(at(0), &unanswered), First::Look);
