@@ -81,7 +81,6 @@ def cells():
         *(lan("htb 1 Gbit/s", size, htb(1000), 1000) for size in (1, 250)),
         *(lan("tbf 100 Mbit/s", size, tbf(100), 100) for size in (1, 40)),
         *(lan("htb 5 Gbit/s", 700, htb(5000), 5000, mtu) for mtu in (1500, 9000)),
-        lan("htb 1 Gbit/s", 250, htb(1000), 1000, 9000),
         *(tun("tun", 0, 0.2, size) for size in (1, 250)),
         *(tun("tun", rate, 0.5, size) for rate, size in ((1000, 1), (1000, 250))),
         tun("tun", 1000, 1.5, 250, "mtu=9000"),
