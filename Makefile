@@ -11,7 +11,7 @@ N ?= 200
 SEED ?= 1
 FIRST ?= 0
 
-.PHONY: help build book reference record pages test test-all e2e-quick needs unit e2e vmtest mutants lint deny demo race bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk bench-volumes beside changes host-limit policers grid torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci traces path
+.PHONY: help build book reference record pages test test-all e2e-quick needs unit e2e vmtest mutants lint deny demo race bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk bench-volumes beside changes host-limit policers grid grid-real torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci traces path
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -122,6 +122,9 @@ host-limit: build ## what one core per side carries over UDP, beside the raw cei
 
 grid: race ## distance x loss x rate in virtual time, through the real machines: target/bench/grid-virtual.json and .html (some minutes)
 	$(RACE) grid
+
+grid-real: build ## TCP, UDP and what nobody says over sixty real links and jobs, and whether the last is as good as the better of both: target/bench/grid-real.json and .html (root; twenty minutes; CELLS=pattern, ROUNDS=n)
+	LONGHAUL=$(CURDIR)/target/longhaul lab/grid-real.py
 
 torture: build ## kill -9 at N random instants (N=200), then compare every byte; 36 pairs of overlapping jobs
 	N=$(N) lab/e2e/run.sh plug

@@ -162,8 +162,11 @@ pub struct CpArguments {
     pub durability: DurabilityChoice,
 
     /// How data goes: tcp streams, udp packets (for long or lossy paths; TCP if these do not get through), or what a look at the path says is faster
-    #[arg(long, value_enum, default_value_t = TransportChoice::Tcp)]
-    pub transport: TransportChoice,
+    ///
+    /// `auto` is the default. Said in so many words it also forecasts: both ends look at their storage first, and what is expected is said before and
+    /// compared after [default: auto]
+    #[arg(long, value_enum)]
+    pub transport: Option<TransportChoice>,
 
     /// UDP: the share taken beside other flows on the path; fixed sends at --rate, whatever the path says
     #[arg(long, value_enum, default_value_t = PolicyChoice::Fair)]
@@ -626,11 +629,11 @@ impl From<CipherChoice> for Cipher {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum TransportChoice {
     /// TCP streams
-    #[default]
     Tcp,
     /// UDP packets, with congestion control and retransmission of our own
     Udp,
     /// A look at the path decides; checked against what happens, and changed while running when wrong
+    #[default]
     Auto,
 }
 

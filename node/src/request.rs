@@ -129,7 +129,9 @@ request! {
     bare: bool = false;
     /// Which transport carries the payload.
     #[serde(with = "names::transport")]
-    transport: Transport = Transport::Tcp;
+    transport: Transport = Transport::Auto;
+    /// With `Transport::Auto`: both ends look at their storage first (some 50 ms), and what is expected of the job is said and reported.
+    forecast: bool = false;
     /// Datagrams: the share of the flow beside others on the path.
     #[serde(with = "names::policy")]
     policy: Policy = Policy::Fair;
@@ -212,6 +214,7 @@ impl JobRequest {
             far_ports: _,     // of a host that ssh reaches from here
             receipt: _,       // names a file
             trace: _,         // names a file
+            forecast: _,      // said by whoever has a terminal
             stripe,
             joined,
             rules,

@@ -38,6 +38,21 @@ fn the_definition_is_sound() {
 }
 
 #[test]
+fn who_names_no_transport_gets_auto_without_a_word_or_a_look_at_storage_and_who_names_it_gets_a_forecast() {
+    for (words, transport, forecast) in [
+        ("--json", Transport::Auto, false),
+        ("-n", Transport::Auto, false),
+        ("--transport auto", Transport::Auto, true),
+        ("--transport tcp", Transport::Tcp, false),
+        ("--transport udp", Transport::Udp, false),
+    ] {
+        let request = cp(words).request().expect(words);
+        assert_eq!((request.transport, request.forecast), (transport, forecast), "{words}");
+    }
+    assert_eq!(JobRequest::default().transport, Transport::Auto, "and so do other programs");
+}
+
+#[test]
 fn each_option_of_cp_is_read() {
     type Check = fn(&CpArguments) -> bool;
     let table: &[(&str, Check)] = &[
@@ -54,8 +69,8 @@ fn each_option_of_cp_is_read() {
         ("--law bbr", |a| ControllerKind::from(a.controller) == ControllerKind::Bbr),
         ("--engine direct", |a| a.io_mode == cp("--io-mode direct").io_mode),
         ("--streams 4", |a| a.streams == Some(4)),
-        ("--transport udp", |a| a.transport == TransportChoice::Udp),
-        ("--transport auto", |a| a.transport == TransportChoice::Auto),
+        ("--transport udp", |a| a.transport == Some(TransportChoice::Udp)),
+        ("--transport auto", |a| a.transport == Some(TransportChoice::Auto)),
         ("--policy low", |a| Policy::from(a.policy) == Policy::Low),
         ("--min-rate 10Mbit", |a| a.min_rate == Some(10_000_000)),
         ("--congestion-controller cubic", |a| ControllerKind::from(a.controller) == ControllerKind::Cubic),

@@ -640,6 +640,7 @@ impl Drive {
             look: answered.then_some(Look::Seen(seen)),
             bytes: Some(self.chunks * CHUNK),
             early_answered: None,
+            is_storage_looked_at: false,
         };
         let streams = usize::from(self.ends[0].replan.plan().streams);
         let wanted = |carry| Wanted {

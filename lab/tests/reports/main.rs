@@ -35,7 +35,7 @@ use world::{Skip, World};
 /// One scenario: hosts of its own → checks, in the order in which things happen.
 type Scenario = fn(&mut World) -> Result<(), Skip>;
 
-const SCENARIOS: [(&str, Scenario); 59] = [
+const SCENARIOS: [(&str, Scenario); 60] = [
     ("hosts: ends", hosts::hosts_end_with_whoever_asked_for_them),
     ("facts: host show", facts::host_show_tells_what_sys_tells),
     ("books: pushed", books::both_ends_sum_to_their_wall_time_when_pushed),
@@ -57,6 +57,7 @@ const SCENARIOS: [(&str, Scenario); 59] = [
     ("caps: daemon", caps::a_daemons_rate_is_that_of_all_its_jobs),
     ("auto: chosen", auto::the_transport_is_chosen_by_a_look_at_the_path),
     ("auto: small", auto::a_small_job_far_off_goes_over_udp),
+    ("auto: unsaid", auto::who_says_nothing_gets_auto_and_udp_that_is_blocked_costs_that_job_nothing),
     ("auto: worse", auto::a_job_goes_on_when_its_path_becomes_worse),
     ("auto: rebind", auto::a_rail_whose_return_path_died_goes_on_from_another_address),
     ("moves: address", moves::a_client_with_another_address_goes_on),

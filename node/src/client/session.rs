@@ -148,7 +148,7 @@ pub fn requested(copy: &Copy<'_>) -> Requested {
         rate_bps: request.rate_bps.unwrap_or(0),
         disk_bps: 0,
         bufs_bytes: 0,
-        look: request.transport == Transport::Auto,
+        look: request.transport == Transport::Auto && request.forecast,
         storage: StorageLook::default(),
         datagrams: if request.bare || request.transport == Transport::Tcp { 0 } else { request.streams.unwrap_or(1) },
         pace: Pace {
@@ -500,7 +500,8 @@ fn ask(
     let known = (copy.request.transport == Transport::Auto && !agreed.plan.bare).then(|| {
         let info = sys::sock::tcp_info(link.as_fd()).ok();
         let plan = &agreed.plan;
-        let mut known = probe::known(info.as_ref(), (plan.streams, plan.streams_max), plan.rate_bps);
+        let rails = (plan.streams, plan.streams_max);
+        let mut known = probe::known(info.as_ref(), rails, plan.rate_bps, copy.request.forecast);
         let ends = (&open.offer, &agreed.theirs);
         let (source, target) = if open.direction == Direction::Push { ends } else { (ends.1, ends.0) };
         known.host.storage = Storage::of(source, target);

@@ -343,7 +343,7 @@ struct JobDriver<'a, 'b> {
     /// UDP did not get through, and that was said.
     no_datagrams: bool,
     meters: Vec<Arc<Meter>>,
-    streams_up: bool,
+    streams: rails::Streams,
     said: Vec<String>,
     storage: Vec<proto::negotiate::Choice>,
     /// Volumes of the destination whose disks failed in the job, by name.
@@ -391,7 +391,7 @@ pub fn run_traced(
         beside: driver.beside.told(),
         control_bytes: driver.control_bytes(),
         counted: driver.nics.counted(driver.job.offers.as_ref()),
-        streams: driver.streams_up,
+        streams: driver.is_over_streams(),
         packets: driver.packets(),
         auto: driver.auto.as_ref().and_then(Auto::report),
         receipt,
@@ -488,7 +488,7 @@ impl<'a, 'b> JobDriver<'a, 'b> {
             policer: Policer::new(now),
             no_datagrams: false,
             meters: Vec::new(),
-            streams_up: false,
+            streams: rails::Streams::default(),
             storage: Vec::new(),
             out_of_set: None,
             out: Outbox::default(),

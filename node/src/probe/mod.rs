@@ -2,9 +2,10 @@
 //!
 //! For: `--transport auto`.
 //! In and out: the kernel's word on the control session's connection, a greeting and a train in; a forecast with its sentence out.
-//! Invariants: pure but for `host`, which reads settings of the kernel and its load; a path of which nothing is known gets streams.
+//! Invariants: pure but for `host`, which reads settings of the kernel and its load, and measures a core once for each process (host_rates); a path of which nothing is known gets streams.
 //! Absent on purpose: packets of its own (job::udp::packet_train), rails (job::driver).
 
+pub mod host_rates; // what a core carries
 pub mod result; // what a look at the path showed
 
 use std::time::Duration;
@@ -14,6 +15,8 @@ use proto::session::transport::SHORT_RTT;
 use proto::session::transport::forecast::{Carry, Forecast, Guess, Host, Storage, TcpController, View};
 use sys::sock::TcpInfo;
 
+use crate::job::rails::is_bbr_over_distance;
+use host_rates::{HostRates, host_rates};
 use result::Seen;
 use text::units::{show_bits_per_second, show_bytes, show_seconds};
 
@@ -21,10 +24,6 @@ use text::units::{show_bits_per_second, show_bytes, show_seconds};
 pub const SHORT: Duration = SHORT_RTT;
 /// Rails are CUBIC's below this round trip whatever the system's choice (`rails::prepare`).
 const CUBIC_BELOW: Duration = Duration::from_millis(5);
-/// What a core carries sealed, measured over loopback-like links with both ends on two cores (docs/design/004-auto-and-migration.md).
-const TCP_CORE_BPS: f64 = 2.5e9;
-/// Over UDP a rail has one core at each end.
-const UDP_CORE_BPS: f64 = 2.5e9;
 /// Of a socket's buffer what a window can use: the rest is the kernel's own bookkeeping (tcp_adv_win_scale, skb truesize).
 const BUFFER_SHARE: f64 = 0.5;
 
@@ -39,6 +38,8 @@ pub struct Known {
     pub mtu: u32,
     /// The ends.
     pub host: Host,
+    /// The user asked for a forecast: it is said, and stands in the report.
+    pub is_asked: bool,
 }
 
 /// The round trip of the empty path as TCP saw it, or what it sees now; zero: unknown.
@@ -47,21 +48,24 @@ pub fn rtt_of(info: &TcpInfo) -> Duration {
     Duration::from_micros(if info.min_rtt_us > 0 { info.min_rtt_us } else { info.rtt_us }.into())
 }
 
-/// From the control session's connection, the agreed number of rails, and the user's cap in bit/s.
+/// From the control session's connection, the agreed number of rails, and the user's cap in bit/s. `is_asked`: the user wants a forecast.
 #[must_use]
-pub fn known(info: Option<&TcpInfo>, rails: (u16, u16), cap_bps: u64) -> Known {
+pub fn known(info: Option<&TcpInfo>, rails: (u16, u16), cap_bps: u64, is_asked: bool) -> Known {
     let info = info.copied().unwrap_or_default();
     let rtt = rtt_of(&info);
+    // Over a short path TCP is chosen whatever its cores do, and some milliseconds are a tenth of a small job.
+    let is_measured = is_asked || rtt >= SHORT;
     let mtu = if info.pmtu == 0 { 1500 } else { info.pmtu };
-    Known { rtt, again: info.retrans, mtu, host: host(rtt, rails, cap_bps) }
+    Known { rtt, again: info.retrans, mtu, host: host(rtt, rails, cap_bps, is_measured), is_asked }
 }
 
 /// What this kernel and these cores allow. The other end is taken to be alike: its settings are not known here.
-fn host(rtt: Duration, rails: (u16, u16), cap_bps: u64) -> Host {
+fn host(rtt: Duration, rails: (u16, u16), cap_bps: u64, is_measured: bool) -> Host {
     let read = |name: &str| std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap_or_default();
     // "least first most"; 6 MiB is what Linux has where nobody changed it.
     let most = |name: &str| read(name).split_whitespace().nth(2).and_then(|word| word.parse().ok()).unwrap_or(6e6);
-    let is_bbr = read("tcp_congestion_control").trim() == "bbr" && rtt >= CUBIC_BELOW;
+    let is_bbr = rtt >= CUBIC_BELOW && is_bbr_over_distance();
+    let rates = if is_measured { host_rates() } else { HostRates::UNMEASURED };
     let cores = sys::host::cores().map_or(1, |cores| cores.count);
     // What else runs here has its share of them.
     let load = f64::from(sys::host::load().unwrap_or(0.0));
@@ -70,8 +74,8 @@ fn host(rtt: Duration, rails: (u16, u16), cap_bps: u64) -> Host {
         controller: if is_bbr { TcpController::Bbr } else { TcpController::Cubic },
         rails,
         window_bytes: f64::min(most("tcp_wmem"), most("tcp_rmem")) * BUFFER_SHARE,
-        tcp_bps: cores as f64 * TCP_CORE_BPS * free,
-        udp_bps: UDP_CORE_BPS * free,
+        tcp_bps: cores as f64 * rates.tcp_core_bps * free,
+        udp_bps: rates.udp_core_bps * free,
         cap_bps: cap_bps as f64,
         storage: Storage::default(),
         is_one_host: false,

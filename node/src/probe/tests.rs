@@ -40,9 +40,9 @@ fn absurd_facts_have_words() {
 
 #[test]
 fn nothing_known_means_streams_and_a_train_gives_the_view() {
-    let unknown = Known { rtt: Duration::ZERO, again: 0, mtu: 1500, host: host(TcpController::Cubic) };
+    let unknown = Known { rtt: Duration::ZERO, again: 0, mtu: 1500, host: host(TcpController::Cubic), is_asked: true };
     let (now, host) = (Moment::default(), unknown.host);
-    let before = Before { look: None, bytes: None, early_answered: None };
+    let before = Before { look: None, bytes: None, early_answered: None, is_storage_looked_at: false };
     let mut choice = TransportChoice::new(now, Duration::ZERO, unknown.view(None), host);
     let First::Decided { forecast: first, .. } = choice.next_first(now, &before) else { panic!("nothing to wait for") };
     assert_eq!(first.carry, Carry::Tcp);

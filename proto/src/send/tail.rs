@@ -75,7 +75,8 @@ impl Sender {
     }
 
     /// Nothing is left to hand out, and nothing more will come.
-    fn is_handed_out(&self) -> bool {
+    #[must_use]
+    pub fn is_handed_out(&self) -> bool {
         // Of a folder or a link there is nothing to ask for.
         let may_come = |item: &Item| match item.state {
             State::Announced => matches!(item.entry.kind, EntryKind::File { .. }),

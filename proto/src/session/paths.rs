@@ -6,6 +6,7 @@
 //! owed goes again over others only after the receiver has said what came of it (`send`).
 //! Absent on purpose: which chunk goes where (`send`), connecting and its numbers (the job driver), names and addresses of paths (likewise).
 
+pub mod timeouts; // a stream in a timeout at the end of a job
 pub mod track; // what one rail brought lately
 
 use alloc::collections::BTreeMap;
@@ -14,6 +15,7 @@ use core::time::Duration;
 
 use super::Moment;
 use crate::send::{Brings, Pace};
+use timeouts::Timeouts;
 use track::{Seen, Track};
 
 /// Rails are looked at this often: ten looks in the window of a rate.
@@ -202,6 +204,8 @@ pub struct Paths {
     was_up: bool,
     /// When the first TCP rail was dialled.
     first_dial: Option<Moment>,
+    /// Of one path: streams that stand in a timeout when nothing is left to hand out.
+    pub timeouts: Timeouts,
 }
 
 impl Paths {
@@ -210,7 +214,17 @@ impl Paths {
     pub fn new(now: Moment, count: usize) -> Paths {
         let paths = (0..count).map(|_| Path::default()).collect();
         let rails = BTreeMap::new();
-        Paths { paths, rails, looked: now, tail_looked: now, dials_failed: 0, was_up: false, first_dial: None }
+        let timeouts = Timeouts::default();
+        Paths {
+            paths,
+            rails,
+            looked: now,
+            tail_looked: now,
+            dials_failed: 0,
+            was_up: false,
+            first_dial: None,
+            timeouts,
+        }
     }
 
     /// How many paths are known.

@@ -23,10 +23,16 @@ pub const SHORT_RTT: Duration = Duration::from_millis(1);
 /// echo). Measured over 155 Mbit/s and 550 ms: with one second alone the job went over TCP in 18 s, with five round trips over UDP in 5 s.
 const LOOK: Duration = Duration::from_secs(1);
 const LOOK_RTTS: u32 = 5;
-/// A small job waits this long for the answer to its early greeting, and so many round trips more for the packet train after an answer (one for
-/// the train, one for its echo).
+/// A greeting that was sent ahead of the plan and has no answer yet is waited for so long (a small job), and half a round trip more where the job
+/// is not small: it left 10 ms after the question that the plan was the answer to. After an answer a small job waits so many round trips more for
+/// the packet train (one for the train, one for its echo).
 const LOOK_SMALL: Duration = Duration::from_millis(30);
 const LOOK_SMALL_RTTS: u32 = 2;
+/// So much sooner must what is left come over UDP for a job that began over TCP to change: its streams owe chunks, which are waited for.
+const LATE_WORTH: f64 = 1.3;
+/// Over a short path TCP that loses no more than one packet in so many, its own overflows of a queue, is left alone however little it carries:
+/// something else bounds it.
+const NEAR_PACKETS_PER_LOSS: u64 = 1000;
 /// Length of a window of the running job: this time, or so many round trips where these are longer, so that each window holds several feedbacks.
 const WINDOW: Duration = Duration::from_secs(1);
 const WINDOW_RTTS: u32 = 10;
@@ -51,6 +57,8 @@ pub struct Before {
     pub bytes: Option<u64>,
     /// Whether a greeting sent ahead of the plan was answered; `None`: none was sent.
     pub early_answered: Option<bool>,
+    /// The acceptor looked at its storage before it knew of the job's rails: the first greeting came too early there, and the second is waited for.
+    pub is_storage_looked_at: bool,
 }
 
 /// What came of a path probe.
@@ -122,6 +130,13 @@ pub enum Change {
         /// Packets lost in the last window, percent.
         lost_percent: f64,
     },
+    /// The answer of a path probe came after the job had begun over TCP, and says that UDP is worth it for what is left: UDP only.
+    Proved {
+        /// Payload that UDP is expected to carry, bit/s.
+        udp_bps: f64,
+        /// Payload that TCP was expected to carry on such a path, bit/s.
+        tcp_bps: f64,
+    },
     /// The trial is over: keep rails of this transport only.
     Keep {
         /// What carries from now on.
@@ -139,6 +154,7 @@ impl Change {
     pub fn carry(&self) -> Carry {
         match self {
             Change::Try { .. } => Carry::Both,
+            Change::Proved { .. } => Carry::Udp,
             Change::Keep { carry, .. } => *carry,
         }
     }
@@ -161,6 +177,8 @@ pub struct TransportChoice {
     changes: u32,
     /// A user changed rate or policy of the running job: the first forecast was of another job.
     is_changed: bool,
+    /// The job began over TCP before the path probe had an answer.
+    is_probe_late: bool,
 }
 
 impl TransportChoice {
@@ -178,6 +196,7 @@ impl TransportChoice {
             before_trial: Carry::Tcp,
             changes: 0,
             is_changed: false,
+            is_probe_late: false,
         }
     }
 
@@ -199,10 +218,16 @@ impl TransportChoice {
         self.changes
     }
 
-    /// True while a path probe is on its way and its answer is waited for.
+    /// True once it has decided.
+    #[must_use]
+    pub fn is_chosen(&self) -> bool {
+        matches!(self.phase, Phase::Run(_))
+    }
+
+    /// True while a path probe is on its way and its answer counts.
     #[must_use]
     pub fn is_looking(&self) -> bool {
-        matches!(self.phase, Phase::Look(_))
+        matches!(self.phase, Phase::Look(_)) || self.is_probe_late
     }
 
     /// Rate or policy were changed by a user: windows begin again, and the forecast is not compared with the outcome.
@@ -210,8 +235,26 @@ impl TransportChoice {
         (self.is_changed, self.window) = (true, None);
     }
 
+    /// The answer of a path probe that the job did not wait for; `bytes_left`: what the peer has not yet, where that is known. Streams that began
+    /// fill the queue in which the probe's packets stood, so only more than a trial's gain counts.
+    pub fn on_late_probe(&mut self, view: View, bytes_left: Option<u64>) -> Option<Change> {
+        if !core::mem::take(&mut self.is_probe_late) || !matches!(self.phase, Phase::Run(_)) {
+            return None;
+        }
+        self.view = view;
+        let found = forecast(&view, &self.host, bytes_left);
+        if found.carry != Carry::Udp || found.gain() < LATE_WORTH {
+            return None;
+        }
+        self.phase = Phase::Run(Steer::new(Carry::Udp, found.udp.rate_bps));
+        // What was said before was of another transport, and is not compared with the outcome.
+        (self.window, self.changes, self.is_changed) = (None, self.changes + 1, true);
+        Some(Change::Proved { udp_bps: found.udp.rate_bps, tcp_bps: found.tcp.rate_bps })
+    }
+
     /// UDP is gone for good: TCP stays, and nothing is tried any more.
     pub fn on_no_datagrams(&mut self) {
+        self.is_probe_late = false;
         if let Phase::Run(steer) = &mut self.phase {
             steer.forced(Carry::Tcp);
         }
@@ -231,7 +274,10 @@ impl TransportChoice {
                 self.decide(before.bytes, true)
             }
             (Phase::Look(_), Some(Look::Failed)) => self.decide(before.bytes, false),
-            (Phase::Look(since), None) if now.since(since) >= self.patience(before) => self.decide(before.bytes, false),
+            (Phase::Look(since), None) if now.since(since) >= self.patience(before) => {
+                self.is_probe_late = true;
+                self.decide(before.bytes, false)
+            }
             (Phase::Look(_), None) => First::Wait,
         }
     }
@@ -240,6 +286,8 @@ impl TransportChoice {
     fn patience(&self, before: &Before) -> Duration {
         let is_small = before.bytes.is_some_and(|bytes| bytes <= SMALL_BYTES);
         match (is_small, before.early_answered) {
+            // Where UDP is blocked no answer ever comes, and TCP is to lose nothing by that: it begins, and UDP takes over should it be proved yet.
+            (false, Some(false)) if !before.is_storage_looked_at => LOOK_SMALL + self.rtt / 2,
             (false, _) => LOOK.max(self.rtt.saturating_mul(LOOK_RTTS)),
             (true, None) => Duration::ZERO,
             (true, Some(false)) => LOOK_SMALL,
@@ -285,7 +333,9 @@ impl TransportChoice {
             Some(total) if total_bps > 0.0 => total.saturating_sub(counts.moved_bytes) as f64 * 8.0 / total_bps,
             _ => f64::INFINITY,
         };
-        let by_network = held_by_network(&counts.stage_ns, &from.stage_ns, running.sends);
+        let is_tcps_own =
+            was == Carry::Tcp && lost.saturating_mul(NEAR_PACKETS_PER_LOSS) <= looked && self.view.is_near_and_clean();
+        let by_network = !is_tcps_own && held_by_network(&counts.stage_ns, &from.stage_ns, running.sends, was);
         let now_s = now.since(self.begun).as_secs_f64();
         let act = steer.on_window(&Window { now_s, window_s, total_bps, udp_bps, other_bps, by_network, left_s });
         self.phase = Phase::Run(steer);
@@ -329,16 +379,18 @@ fn risen(now: (u64, u64), from: (u64, u64)) -> (u64, u64) {
 /// Stage times of this end and of the peer, nanoseconds.
 type BothStages = ([u64; STAGES], [u64; STAGES]);
 
-/// True if neither end spent most of the window on its disk or on the user's rate.
-fn held_by_network(now: &BothStages, from: &BothStages, sends: bool) -> bool {
+/// True if neither end spent most of the window on its disk or on the user's rate; nor, over TCP, on its processors: a byte costs them no less over UDP.
+fn held_by_network(now: &BothStages, from: &BothStages, sends: bool, was: Carry) -> bool {
     let most = |now: &[u64; STAGES], from: &[u64; STAGES]| {
         let spent = |stage: Stage| now[stage as usize].saturating_sub(from[stage as usize]);
         Stage::ALL.into_iter().filter(|stage| *stage != Stage::Idle).max_by_key(|stage| spent(*stage))
     };
     let (own, peer) = (most(&now.0, &from.0), most(&now.1, &from.1));
     let (sender, receiver) = if sends { (own, peer) } else { (peer, own) };
+    let computes = |most| matches!(most, Some(Stage::Hash | Stage::Seal | Stage::Send | Stage::Recv | Stage::Loop));
     !matches!(sender, Some(Stage::Read | Stage::WaitRead | Stage::WaitRate))
         && !matches!(receiver, Some(Stage::Write | Stage::WaitWrite))
+        && !(was == Carry::Tcp && (computes(sender) || computes(receiver)))
 }
 
 #[cfg(test)]

@@ -181,7 +181,7 @@ impl Default for RelayRequest {
             driver: None,
             io_modes: IoModes::default(),
             snapshot: CloneReads::Auto,
-            transport: Transport::Tcp,
+            transport: Transport::Auto,
             pace: Pace::default(),
             streams: 0,
             workers: 0,

@@ -262,6 +262,10 @@ pub(crate) fn get_option(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Resul
 /// What the kernel knows of a connection; figures a kernel does not have yet are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TcpInfo {
+    /// It recovers from a retransmission timeout (TCP_CA_Loss).
+    pub in_timeout: bool,
+    /// Timeouts in a row without an acknowledgement between.
+    pub timeouts: u8,
     /// Smoothed round trip.
     pub rtt_us: u32,
     /// Its mean deviation.
@@ -335,6 +339,9 @@ fn parse_info(bytes: &[u8; 232]) -> TcpInfo {
     let four = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     let eight = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
     TcpInfo {
+        // tcpi_ca_state; 4 is TCP_CA_Loss in linux/tcp.h.
+        in_timeout: bytes[1] == 4,
+        timeouts: bytes[2],
         app_limited: bytes[7] & 1 != 0,
         mss: four(16),
         unacked: four(24),

@@ -47,6 +47,12 @@ impl<P: Platform> SendEnd<P> {
         self.machine.stragglers(lead_ns, brings)
     }
 
+    /// Nothing is left to hand out, and nothing more will come.
+    #[must_use]
+    pub fn is_handed_out(&self) -> bool {
+        self.machine.is_handed_out()
+    }
+
     /// Chunks that this rail still has to bring.
     #[must_use]
     pub fn outstanding_on(&self, rail: u16) -> usize {

@@ -83,6 +83,38 @@ pub(crate) fn a_job_goes_on_when_its_path_becomes_worse(world: &mut World) -> Re
     Ok(())
 }
 
+/// The default: nothing is said, nothing is forecast, and where no datagram gets through TCP has lost no second by it.
+pub(crate) fn who_says_nothing_gets_auto_and_udp_that_is_blocked_costs_that_job_nothing(
+    world: &mut World,
+) -> Result<(), Skip> {
+    world.random_file("src/few.bin", 4 * MIB);
+    let mut seconds = [0.0; 2];
+    for (transport, is_blocked) in [("udp", false), ("tcp", true)] {
+        let link = Emulated::make("rate=100Mbit rtt=40ms")?;
+        if is_blocked && link.run(Side::B, "ip", &["rule", "add", "ipproto", "udp", "blackhole"]).is_none() {
+            return Err(Skip("no rule can be made here".to_owned()));
+        }
+        let words = if is_blocked { "nothing said, UDP blocked" } else { "nothing said" };
+        for (at, named) in [&["--transport", "tcp"][..], &[]].into_iter().enumerate() {
+            world.empty("dst/far");
+            let daemon = link.serve(world);
+            let job = link.cp(world, &[named, &[&world.word("src/few.bin"), &daemon.url]].concat());
+            let run = ended(world, words, job);
+            world.same("src/few.bin", "dst/far/few.bin", &format!("{words}: equal"));
+            seconds[at] = run.number("seconds");
+            if named.is_empty() {
+                world.is(run.text("transport"), transport, &format!("{words}: over {transport}"));
+                let is_quiet = run.notes(&["auto: "]) == 0 && run.field("forecast").is_null();
+                world.holds(&format!("{words}: no forecast is said"), is_quiet, &run.why());
+            }
+        }
+        // A greeting that is not answered is given up after 4 s, and a probe was waited for a second.
+        let costs = seconds[1] - seconds[0];
+        world.holds(&format!("{words}: {costs:.2} s more than TCP"), costs < 0.4, &format!("{seconds:?}"));
+    }
+    Ok(())
+}
+
 pub(crate) fn a_rail_whose_return_path_died_goes_on_from_another_address(world: &mut World) -> Result<(), Skip> {
     world.random_file("src/one.bin", 96 * MIB);
     let link = Emulated::make("rate=300Mbit rtt=20ms")?;

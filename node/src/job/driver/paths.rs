@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use engine::job::Cmd;
 use engine::meter::Meter;
+use proto::session::paths::timeouts::Stream;
 use proto::session::paths::track::Seen;
 use proto::session::paths::{Cut, Kind, Link, Look, Paths, Sample, Why};
 
@@ -20,6 +21,9 @@ use super::{End, JobDriver, PathShare};
 
 /// Bytes that a stream's send buffer holds beyond what is in flight: what waits there cannot go over another path.
 const UNSENT_BYTES: u32 = 256 << 10;
+
+/// A greeting of a rail has 64 bytes (docs/protocol.md, section 7); what carries has frames beyond that.
+const GREETING_BYTES_MAX: u64 = 4096;
 
 /// A path, for the user and for who comes over it.
 #[derive(Debug)]
@@ -55,6 +59,11 @@ fn see(meter: Option<&Meter>, socket: &Weak<OwnedFd>, sends: bool) -> Option<See
 }
 
 impl JobDriver<'_, '_> {
+    /// Is the job, or a part of it, one over streams? A peer that dials may have connected some ahead of its choice, and then have chosen UDP.
+    pub(super) fn is_over_streams(&self) -> bool {
+        self.streams.up && (self.job.rails.dials() || self.meters.is_empty() || self.streams.carried)
+    }
+
     /// The path that a rail goes over: as it was asked for, or as its addresses say.
     pub(super) fn path_of(&mut self, rail: u16, socket: &OwnedFd) -> usize {
         if let Some(&path) = self.asked.get(&rail) {
@@ -109,7 +118,9 @@ impl JobDriver<'_, '_> {
                 End::Send(end) => end.outstanding_on(rail) > 0,
                 End::Recv(_) => true,
             };
-            samples.push(Sample { rail, seen: see(it.meter.as_deref(), &it.socket, sends), is_busy });
+            let seen = see(it.meter.as_deref(), &it.socket, sends);
+            self.streams.carried |= it.meter.is_none() && seen.is_some_and(|seen| seen.bytes > GREETING_BYTES_MAX);
+            samples.push(Sample { rail, seen, is_busy });
             if let (true, None, false, Some(socket)) = (sends, &it.meter, it.unsent_bounded, it.socket.upgrade()) {
                 // A hint: without it the end of a job waits longer for a slow path.
                 let _ = sys::sock::set_notsent_lowat(&*socket, UNSENT_BYTES);
@@ -161,6 +172,38 @@ impl JobDriver<'_, '_> {
             let text = format!("path {name} would be the last to end: the {chunks} it owes go over the others");
             self.out.notes.push(text);
             rails.into_iter().for_each(|rail| self.close_rail(rail));
+        }
+    }
+
+    /// Nothing is left to hand out: does a stream of the only path stand in a timeout, while another would bring its chunks sooner?
+    pub(super) fn watch_timeouts(&mut self) {
+        let End::Send(end) = &self.end else { return };
+        if self.paths.count() > 1 || self.carriers.len() < 2 || !self.is_open() || !end.is_handed_out() {
+            return;
+        }
+        let rtt = self.link_rtt();
+        if !self.paths.timeouts.is_due(self.now, rtt) {
+            return;
+        }
+        let chunk_bytes = u64::from(self.job.plan.chunk_bytes);
+        let awake = self.carriers.iter().filter(|(rail, it)| it.meter.is_none() && !self.paths.is_resting(**rail));
+        let streams: Vec<Stream> = awake
+            .filter_map(|(&rail, it)| {
+                let info = sys::sock::tcp_info(&*it.socket.upgrade()?).ok()?;
+                Some(Stream {
+                    rail,
+                    is_in_timeout: info.in_timeout,
+                    timeouts: info.timeouts,
+                    window_bytes: u64::from(info.cwnd) * u64::from(info.mss),
+                    owed_bytes: end.outstanding_on(rail) as u64 * chunk_bytes,
+                })
+            })
+            .collect();
+        if let Some(rail) = self.paths.timeouts.on_streams(self.now, &streams) {
+            self.out
+                .notes
+                .push(format!("rail {rail} stands in a retransmission timeout: what it owes goes over the others"));
+            self.cut_rail(rail);
         }
     }
 

@@ -52,6 +52,15 @@ pub(super) struct Carries {
     pub(super) unsent_bounded: bool,
 }
 
+/// What was seen of TCP rails.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Streams {
+    /// One came up.
+    pub(super) up: bool,
+    /// One carried more than its greeting.
+    pub(super) carried: bool,
+}
+
 /// Did the network refuse it, or swallow it? A peer that is there and has too much to do closes a connection instead.
 fn is_blocked(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable, PermissionDenied, TimedOut};
@@ -138,7 +147,14 @@ impl JobDriver<'_, '_> {
     }
 
     pub(super) fn take_rails(&mut self) -> Result<(), Failure> {
-        while let Some(arrival) = self.job.rails.next() {
+        let held = self.auto.as_mut().map(Auto::take_held).unwrap_or_default();
+        let mut held = held.into_iter();
+        while let Some(arrival) = held.next().or_else(|| self.job.rails.next()) {
+            let arrival = match &mut self.auto {
+                Some(auto) => auto.hold(arrival),
+                None => Some(arrival),
+            };
+            let Some(arrival) = arrival else { continue };
             let Arrival { rail, carrier, socket } = arrival;
             if let (Carrier::Gone, Err(why)) = (carrier, &socket) {
                 return Err(self.bug(&why.to_string()));
@@ -162,19 +178,30 @@ impl JobDriver<'_, '_> {
                     }
                     continue;
                 }
+                // Dialled ahead of the choice: should UDP be chosen, nobody misses it, and should TCP, it is dialled again then.
+                Err(error) if self.auto.as_ref().is_some_and(|auto| !auto.is_chosen()) => {
+                    self.out.notes.push(format!("rail {rail} could not be connected: {error}"));
+                    self.wanted = Wanted::default();
+                    continue;
+                }
                 Err(error) => {
                     self.dial_failed(rail, path, &error)?;
                     continue;
                 }
             };
+            // A stream that was dialled while the path was probed, and UDP was chosen: nothing went over it yet.
+            let is_unwanted = !is_packets && self.auto.is_some() && self.wanted.streams == 0;
             if is_up {
                 self.migrated(rail, socket);
+            } else if is_unwanted && self.job.rails.dials() {
+                drop(socket);
             } else if self.is_open() {
                 self.rail_up(rail, carrier, socket);
             }
         }
         self.want_rails();
-        Ok(())
+        // Chosen just now: what waited for that carries without another iteration.
+        if self.auto.as_ref().is_some_and(Auto::has_held) { self.take_rails() } else { Ok(()) }
     }
 
     /// A TCP rail could not be connected.
@@ -237,7 +264,7 @@ impl JobDriver<'_, '_> {
         let cmd = match carrier {
             Carrier::Control(..) | Carrier::Gone => unreachable!("no rail"),
             Carrier::Stream => {
-                self.streams_up = true;
+                self.streams.up = true;
                 Cmd::RailUp { job, rail, socket, key }
             }
             Carrier::Packets(sizes, seen) => {

@@ -80,7 +80,7 @@ impl JobDriver<'_, '_> {
             direct: spared.direct,
             lent: spared.lent,
             unread: spared.unread,
-            packets: if self.streams_up { 0 } else { self.packets().map_or(0, |_| moved) },
+            packets: if self.is_over_streams() { 0 } else { self.packets().map_or(0, |_| moved) },
             sealed: cover == Cover::Sealed,
             bare: cover == Cover::Bare,
         };

@@ -11,11 +11,11 @@ use proto::books::STAGES;
 use proto::rate::Policy;
 use proto::session::Moment;
 use proto::session::paths::Wanted;
-use proto::session::transport::forecast::{Carry, Forecast};
+use proto::session::transport::forecast::{Carry, Forecast, View};
 use proto::session::transport::{Before, Change, Counts, First, Look, Running, TransportChoice};
 
 use super::{End, JobDriver};
-use crate::job::rails::Ask;
+use crate::job::rails::{Arrival, Ask, Carrier};
 use crate::probe::{self, Known};
 use text::units::show_bits_per_second;
 
@@ -26,6 +26,8 @@ pub struct Auto {
     choice: TransportChoice,
     /// The rail number that the path probe greeted, until a rail takes it over.
     probed: Option<u16>,
+    /// Streams that were connected while the path was probed: they carry if TCP is chosen.
+    held: Vec<Arrival>,
 }
 
 /// What the report says of it.
@@ -44,12 +46,15 @@ impl Auto {
     #[must_use]
     pub fn new(now: Moment, known: Known) -> Auto {
         let choice = TransportChoice::new(now, known.rtt, known.view(None), known.host);
-        Auto { known, choice, probed: None }
+        Auto { known, choice, probed: None, held: Vec::new() }
     }
 
-    /// For the report.
+    /// For the report of a job whose user asked for a forecast.
     #[must_use]
     pub fn report(&self) -> Option<TransportReport> {
+        if !self.known.is_asked {
+            return None;
+        }
         let path = probe::path_words(&self.choice.view());
         self.choice.forecast().map(|forecast| TransportReport { forecast, path, changes: self.choice.changes() })
     }
@@ -61,7 +66,26 @@ impl Auto {
 
     /// Has the transport been chosen?
     pub(super) fn is_chosen(&self) -> bool {
-        self.choice.forecast().is_some()
+        self.choice.is_chosen()
+    }
+
+    /// A stream that was connected before the transport is chosen waits for that; `Some`: it is for whoever called.
+    pub(super) fn hold(&mut self, arrival: Arrival) -> Option<Arrival> {
+        if self.is_chosen() || !matches!(arrival.carrier, Carrier::Stream) || arrival.socket.is_err() {
+            return Some(arrival);
+        }
+        self.held.push(arrival);
+        None
+    }
+
+    /// Do streams wait that need not any more?
+    pub(super) fn has_held(&self) -> bool {
+        self.is_chosen() && !self.held.is_empty()
+    }
+
+    /// The streams that waited.
+    pub(super) fn take_held(&mut self) -> Vec<Arrival> {
+        if self.is_chosen() { std::mem::take(&mut self.held) } else { Vec::new() }
     }
 
     /// The number that was greeted for a path probe, once.
@@ -73,15 +97,29 @@ impl Auto {
 impl JobDriver<'_, '_> {
     /// Once per iteration, until data moves: is it known what to go over?
     pub(super) fn choose_transport(&mut self) {
+        let sends = matches!(self.end, End::Send(_));
         let Some(auto) = &mut self.auto else { return };
+        if self.job.dry && !auto.known.is_asked {
+            return;
+        }
         let answer = if auto.choice.is_looking() { self.job.rails.view() } else { None };
+        if let (true, Some(Ok(seen))) = (auto.is_chosen(), &answer) {
+            let view = auto.known.view(Some(seen));
+            self.on_late_probe(view);
+            return;
+        }
         let look = answer.as_ref().map(|answer| match answer {
             Ok(seen) => Look::Seen(auto.known.view(Some(seen))),
             Err(_) => Look::Failed,
         });
         let tally = self.end.record().tally;
         let bytes = tally.scan_ended.then_some(tally.bytes_total);
-        let before = Before { look, bytes, early_answered: self.job.rails.early_answered() };
+        let before = Before {
+            look,
+            bytes,
+            early_answered: self.job.rails.early_answered(),
+            is_storage_looked_at: auto.known.is_asked,
+        };
         match auto.choice.next_first(self.now, &before) {
             First::Wait => {}
             First::Look => {
@@ -90,14 +128,22 @@ impl JobDriver<'_, '_> {
                 self.next_rail += u16::from(greeted.is_none());
                 auto.probed = Some(rail);
                 self.job.rails.ask(0, Ask::Look(rail));
+                // Streams take two round trips to connect. They take them now, so that TCP, should it be chosen, costs what it costs where nobody
+                // asks. A peer that sends would begin at once, and its streams fill the queue in which the probe's packets stand.
+                if sends && !self.job.dry {
+                    self.want(Carry::Tcp);
+                }
             }
             First::Decided { forecast, view, is_probed } => {
                 let why = if is_probed { "" } else { "the look at the path took too long or the job is small; " };
                 let files = if tally.scan_ended { tally.files_total } else { 0 };
                 let (what, path) = (probe::forecast_words(&forecast, files), probe::path_words(&view));
-                // A dry run's own report has it, once all is counted.
-                if !self.job.dry {
-                    self.said.push(format!("auto: {what} ({why}{path})"));
+                let line = format!("auto: {what} ({why}{path})");
+                // A dry run's own report has it, once all is counted; whoever left the choice to the program without a word is told with -v.
+                match (self.job.dry, auto.known.is_asked) {
+                    (true, _) => {}
+                    (false, true) => self.said.push(line),
+                    (false, false) => self.out.notes.push(line),
                 }
                 self.want(forecast.carry);
             }
@@ -107,9 +153,19 @@ impl JobDriver<'_, '_> {
         }
     }
 
+    /// The job began over TCP before the path probe was answered; now it is.
+    fn on_late_probe(&mut self, view: View) {
+        let tally = self.end.record().tally;
+        let moved = if matches!(self.end, End::Send(_)) { self.peer.0 } else { tally.moved };
+        let left = tally.scan_ended.then(|| tally.bytes_total.saturating_sub(moved));
+        let Some(change) = self.auto.as_mut().and_then(|auto| auto.choice.on_late_probe(view, left)) else { return };
+        self.out.notes.push(line(&change));
+        self.want(change.carry());
+    }
+
     /// A dry run is over when its forecast is made as well.
     pub(super) fn is_forecasting(&self) -> bool {
-        self.job.dry && self.auto.as_ref().is_some_and(|auto| !auto.is_chosen())
+        self.job.dry && self.auto.as_ref().is_some_and(|auto| auto.known.is_asked && !auto.is_chosen())
     }
 
     /// Rails for this from now on.
@@ -159,6 +215,12 @@ fn line(change: &Change) -> String {
             let (now, expected) = (show_bits_per_second(total_bps), show_bits_per_second(expected_bps));
             format!(
                 "auto: {was} carries {now} where {expected} was expected ({lost_percent:.3} % lost): {other} is tried beside it"
+            )
+        }
+        Change::Proved { udp_bps, tcp_bps } => {
+            let (udp, tcp) = (show_bits_per_second(udp_bps), show_bits_per_second(tcp_bps));
+            format!(
+                "auto: UDP from now on: the path probe was answered late, and {udp} are expected of it ({tcp} of TCP)"
             )
         }
         Change::Keep { carry, before_bps, after_bps } => {

@@ -58,7 +58,7 @@ impl JobDriver<'_, '_> {
         // What went again is in the meters; a stream's chunks that went again are the machine's to count.
         let packets = self.packets().unwrap_or_default();
         let again = packets.repair_bytes + packets.copy_bytes;
-        let rail_bytes = if self.streams_up || packets.fresh_bytes == 0 {
+        let rail_bytes = if self.is_over_streams() || packets.fresh_bytes == 0 {
             tally.rail_bytes + again
         } else {
             packets.fresh_bytes + again + packets.packets * proto::packet::PACKET_OVERHEAD as u64
@@ -100,6 +100,7 @@ impl JobDriver<'_, '_> {
         let senders = matches!(self.end, End::Send(_)).then_some(&self.carriers);
         self.beside.on_look(self.now, self.reconnect.silence(self.now), senders);
         self.watch_black_hole();
+        self.watch_timeouts();
         self.watch_resources();
         self.take_peers_settings();
         self.take_asked()?;

@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | CUBIC's window, packets | max(1.054 × (RTT ÷ p)^¾, 1.22 ÷ √p) | RFC 9438 section 5.1, RFC 8312 section 5; with β = 0.7 the second is Reno's |
 //! | its timeouts | rate ÷ (1 + p (1 + 32 p²) × 3 √(3p ÷ 8) × RTO ÷ RTT × W) | Padhye et al. 1998 (PFTK), equation 30, b = 1 |
-//! | BBR | share × link ÷ (1 + 100 p), up to 20 % of loss | the bound is Cardwell et al. 2016 (a gain of 1.25 carries 1 − 1 ÷ 1.25); what Linux makes of it was measured, docs/design/004 |
+//! | BBR | link ÷ (1 + 100 p), up to 20 % of loss, and ten round trips more in the beginning | the bound is Cardwell et al. 2016 (a gain of 1.25 carries 1 − 1 ÷ 1.25); what Linux makes of it was measured, docs/design/004 |
 //! | a window's bound | bytes ÷ RTT for each rail | |
 //! | slow start | (log2(rate × RTT ÷ 10 packets) − 1) × RTT lost | RFC 6928, RFC 5681 |
 
@@ -32,10 +32,18 @@ const UDP_RTTS: f64 = 1.5;
 const UDP_SHARE: f64 = 0.96;
 /// And streams, of a link that is all theirs.
 const TCP_SHARE: f64 = 0.93;
-/// Linux' BBR over distance (docs/design/004-auto-and-migration.md has the runs).
-const BBR_SHARE: f64 = 0.75;
+/// Round trips that Linux' BBR loses in the beginning beside doubling its window: over clean links of 20 Mbit/s to 1 Gbit/s and 10 to 150 ms a job
+/// took 13 to 24 more than its bytes at the link's rate (docs/design/039-auto-by-default.md). A share of the link, 0.75, was right for jobs of some
+/// seconds over 20 ms, and too little for nearer and longer ones.
+const BBR_RTTS: f64 = 10.0;
 /// So much better must the other be: below, a forecast does not know.
 const WORTH: f64 = 1.1;
+/// Below this round trip a path that lost nothing is TCP's: CUBIC has its window again within some milliseconds of a loss, and what bounds both
+/// are processors, of which no forecast knows more than the rough cost of a byte.
+const NEAR_S: f64 = 5e-3;
+/// There datagrams must be expected so much better, and both at once are never taken: on a LAN they were expected to carry 45.5 Gbit/s together, and
+/// carried 2.4 where TCP alone had 4.2 (docs/design/004-auto-and-migration.md, "Auto by default").
+const WORTH_NEAR: f64 = 1.5;
 /// Both at once cost more than one: only for so much more.
 const BOTH_WORTH: f64 = 1.25;
 /// A job of no more than this does not wait for a look at the path that is not on its way already, and never takes both.
@@ -48,6 +56,8 @@ const SMALL_FILE_BYTES: u64 = 256 << 10;
 /// Seconds of a small file beside its bytes and what its storage takes: announcing, wanting, naming. Trees of 4000 files took 0.4 to 0.7 s longer
 /// than their bytes where the storage made a file in 18 µs (docs/design/027-forecast-and-cross-check.md).
 const FILE_S: f64 = 150e-6;
+/// Payload of a datagram over Ethernet: what one costs is counted in these.
+const UDP_PAYLOAD_BYTES: f64 = 1440.0;
 /// The longest packet that a datagram rail sends, whatever the MTU: a loopback interface has 64 KiB.
 const DATAGRAM_BYTES_MAX: u32 = 9000;
 /// Where the bytes are not known yet, rates are compared over so many seconds.
@@ -82,6 +92,12 @@ pub struct View {
 }
 
 impl View {
+    /// A short path on which nothing was lost.
+    #[must_use]
+    pub fn is_near_and_clean(&self) -> bool {
+        self.rtt_s < NEAR_S && self.lost == 0
+    }
+
     /// Of 0 to 1, with what was not seen.
     #[must_use]
     pub fn loss(&self) -> f64 {
@@ -350,7 +366,7 @@ fn tcp_under_loss(view: &View, controller: TcpController, link_bps: f64) -> f64 
     let (rtt_s, loss) = (view.rtt_s.max(1e-5), view.loss());
     let segment_bits = f64::from(view.packet_bytes.saturating_sub(52).max(500)) * 8.0;
     match controller {
-        TcpController::Bbr if loss < 0.2 => link_bps * BBR_SHARE / (1.0 + 100.0 * loss),
+        TcpController::Bbr if loss < 0.2 => link_bps / (1.0 + 100.0 * loss),
         _ => {
             let window = cubic_window(rtt_s, loss);
             let rto_s = (2.0 * rtt_s).max(0.2);
@@ -382,7 +398,10 @@ fn guess_tcp(view: &View, host: &Host, bytes: Option<u64>) -> Guess {
     let all = bytes.map_or(f64::INFINITY, |bytes| bytes as f64 * 8.0);
     let log2 = |x: f64| ln(x) / core::f64::consts::LN_2;
     let doublings = log2((rate_bps * rtt_s / first).max(1.0)).min(log2(all / first + 1.0));
-    let beside_s = rtt_s * (BESIDE_RTTS + TCP_RTTS + (doublings - 1.0).max(0.0));
+    // A job that is over before its windows have grown has lost none of it.
+    let begins =
+        if host.controller == TcpController::Bbr && doublings < log2(all / first + 1.0) { BBR_RTTS } else { 0.0 };
+    let beside_s = rtt_s * (BESIDE_RTTS + TCP_RTTS + (doublings - 1.0).max(0.0) + begins);
     Guess { rate_bps, limit, beside_s }
 }
 
@@ -394,7 +413,8 @@ fn guess_udp(view: &View, host: &Host) -> Guess {
     let cap = if host.cap_bps > 0.0 { host.cap_bps } else { f64::INFINITY };
     let (rate_bps, limit) = least(&[
         (wire * share * (1.0 - view.loss()) * UDP_SHARE, Limit::Link),
-        (host.udp_bps * payload / 1440.0, Limit::Host),
+        // With segmentation offload a byte costs the same in packets of 1,440 bytes and of 8,940 (docs/design/002-datagrams.md); shorter ones cost more.
+        (host.udp_bps * (payload / UDP_PAYLOAD_BYTES).min(1.0), Limit::Host),
         (cap, Limit::Cap),
     ]);
     Guess { rate_bps, limit, beside_s: view.rtt_s.max(1e-5) * (BESIDE_RTTS + UDP_RTTS) }
@@ -412,10 +432,17 @@ pub fn forecast(view: &View, host: &Host, bytes: Option<u64>) -> Forecast {
     // Where processors bound both, the two only take them from each other.
     let own = !(tcp.limit == Limit::Host && udp.limit == Limit::Host);
     let small = bytes.is_some_and(|bytes| bytes <= SMALL_BYTES);
-    let carry = if !small && own && apart(&tcp) && apart(&udp) && together > BOTH_WORTH * tcp.rate_bps.max(udp.rate_bps)
+    let near = view.is_near_and_clean();
+    let worth = if near { WORTH_NEAR } else { WORTH };
+    let carry = if !small
+        && !near
+        && own
+        && apart(&tcp)
+        && apart(&udp)
+        && together > BOTH_WORTH * tcp.rate_bps.max(udp.rate_bps)
     {
         Carry::Both
-    } else if over_udp * WORTH < over_tcp {
+    } else if over_udp * worth < over_tcp {
         Carry::Udp
     } else {
         Carry::Tcp

@@ -55,6 +55,9 @@ fn streams_where_they_fill_the_path_and_datagrams_where_loss_times_distance_make
         assert_eq!(carry(rtt_ms, rate, lost, TcpController::Cubic), wanted, "{rtt_ms} ms, {rate:?}, {lost}");
     }
     assert_eq!(carry(100.0, Some(1e9), 10, TcpController::Bbr), Udp);
+    // 40 MB as they were measured: 3.5 s both over 10 ms, 3.9 and 3.6 over 40.
+    let bbr = |rtt_ms| forecast(&path(rtt_ms, Some(100e6), 0, 64), &host(TcpController::Bbr), Some(40 * MB)).carry;
+    assert_eq!((bbr(10.0), bbr(40.0)), (Tcp, Udp));
 }
 
 #[test]
@@ -66,6 +69,28 @@ fn both_where_neither_fills_the_path_by_itself() {
     assert!(both.gain() > 1.25, "{}", both.gain());
     // Where the link is all there is, both would only share it.
     assert_ne!(forecast(&path(50.0, Some(3e9), 0, 1000), &host, Some(100_000 * MB)).carry, Carry::Both);
+}
+
+#[test]
+fn a_clean_lan_is_tcps_whatever_the_mtu_the_cores_or_the_windows_and_no_packet_size_makes_datagrams_fast() {
+    for mtu in [1500, 9000, 65_535] {
+        for (cores, window_bytes) in [(1.0, 16e6), (12.0, 3e6), (64.0, 1e6)] {
+            let host = Host { tcp_bps: cores * 2.5e9, window_bytes, ..host(TcpController::Cubic) };
+            // As a busy host sees its LAN: a round trip of milliseconds, and a link faster than a train shows.
+            for rtt_ms in [0.1, 1.2, 4.0] {
+                let view = View { packet_bytes: mtu, ..path(rtt_ms, None, 0, 64) };
+                let found = forecast(&view, &host, Some(1000 * MB));
+                assert_eq!(found.carry, Carry::Tcp, "MTU {mtu}, {cores} cores, {rtt_ms} ms: {found:?}");
+                assert!(
+                    found.udp.rate_bps <= host.udp_bps,
+                    "a core carries no more bytes in longer packets: {found:?}"
+                );
+            }
+        }
+    }
+    // Short packets cost more by the byte.
+    let short = forecast(&View { packet_bytes: 780, ..path(0.1, None, 0, 64) }, &host(TcpController::Cubic), None);
+    assert!((short.udp.rate_bps / 1.25e9 - 1.0).abs() < 1e-9, "{short:?}");
 }
 
 #[test]
@@ -230,7 +255,7 @@ fn choice(rtt_ms: u64) -> TransportChoice {
 }
 
 fn unknown_job() -> Before {
-    Before { look: None, bytes: None, early_answered: None }
+    Before { look: None, bytes: None, early_answered: None, is_storage_looked_at: false }
 }
 
 /// When (milliseconds) it decided without an answer of the path probe, and for what.
@@ -258,12 +283,50 @@ fn the_path_probe_is_waited_for_a_second_or_five_round_trips_and_by_small_jobs_o
 }
 
 #[test]
+fn udp_that_is_blocked_costs_half_a_round_trip_and_30_ms_and_udp_that_is_proved_late_takes_over_what_is_left() {
+    let unanswered = Before { early_answered: Some(false), ..unknown_job() };
+    assert_eq!(decides_at(40, &unanswered), (50, Carry::Tcp));
+    let answered = Before { early_answered: Some(true), ..unknown_job() };
+    assert_eq!(decides_at(40, &answered), (1000, Carry::Tcp), "a train is on its way");
+    let looked_at = Before { is_storage_looked_at: true, ..unanswered };
+    assert_eq!(
+        decides_at(40, &looked_at),
+        (1000, Carry::Tcp),
+        "the first greeting came before the acceptor knew of it"
+    );
+    let late = |bytes_left| {
+        let mut choice = choice(100);
+        assert_eq!(choice.next_first(at(0), &unanswered), First::Look);
+        let decided = choice.next_first(at(80), &unanswered);
+        assert!(matches!(decided, First::Decided { is_probed: false, .. }) && choice.is_looking(), "{decided:?}");
+        let seen = View { looked: 64, lost: 1, rate_bps: Some(1e9), ..choice.view() };
+        let change = choice.on_late_probe(seen, bytes_left);
+        assert!(!choice.is_looking() && choice.on_late_probe(seen, bytes_left).is_none(), "it counts once");
+        change
+    };
+    assert!(matches!(late(Some(1000 * MB)), Some(Change::Proved { udp_bps, tcp_bps }) if udp_bps > 10.0 * tcp_bps));
+    assert!(matches!(late(None), Some(Change::Proved { .. })));
+    assert_eq!(late(Some(MB / 100)), None, "what is left is over sooner than a change pays");
+    // An answer that was waited for is no late one; nor is one after UDP was given up.
+    let mut choice = choice(100);
+    assert_eq!(choice.next_first(at(0), &unanswered), First::Look);
+    choice.next_first(at(80), &unanswered);
+    choice.on_no_datagrams();
+    assert_eq!(choice.on_late_probe(View { looked: 64, lost: 1, ..choice.view() }, None), None);
+}
+
+#[test]
 fn a_short_path_gets_tcp_also_where_packets_of_a_loopback_interface_seem_to_make_datagrams_fast() {
     let loopback = View { packet_bytes: 65_535, ..path(0.05, None, 0, 0) };
     let mut choice = TransportChoice::new(at(0), Duration::from_micros(50), loopback, host(TcpController::Cubic));
     let First::Decided { forecast, .. } = choice.next_first(at(0), &unknown_job()) else { panic!("nothing is probed") };
     assert_eq!(forecast.carry, Carry::Tcp);
     assert!(forecast.udp.rate_bps < 20e9, "no packet of ours is that long: {}", forecast.udp.rate_bps);
+    // Nor where they are expected to be twice as fast: nobody looked at that path.
+    let slow = Host { tcp_bps: 1e9, ..host(TcpController::Cubic) };
+    let mut choice = TransportChoice::new(at(0), Duration::from_micros(50), path(0.05, None, 0, 0), slow);
+    let First::Decided { forecast, .. } = choice.next_first(at(0), &unknown_job()) else { panic!("nothing is probed") };
+    assert!(forecast.carry == Carry::Tcp && forecast.udp.rate_bps > 2.0 * forecast.tcp.rate_bps, "{forecast:?}");
 }
 
 #[test]
@@ -331,6 +394,37 @@ fn datagrams_that_are_throttled_under_the_job_are_left_for_tcp_within_seconds_an
     assert!(choice.forecast().is_some());
     choice.on_settings_changed();
     assert_eq!(choice.forecast(), None, "another rate is another job than the one of the forecast");
+}
+
+#[test]
+fn tcp_over_a_clean_lan_and_tcp_that_processors_bound_are_left_alone_however_little_they_carry() {
+    let begin = |rtt_ms| {
+        let mut choice = choice(rtt_ms);
+        // Nothing came of the probe over the longer one: TCP there, too.
+        let look = if rtt_ms < 5 { Look::Seen(View { looked: 64, ..choice.view() }) } else { Look::Failed };
+        choice.next_first(at(0), &unknown_job());
+        choice.next_first(at(1), &Before { look: Some(look), ..unknown_job() });
+        choice
+    };
+    let tries = |choice: &mut TransportChoice, lost: u64, busy: Stage| {
+        let mut counts = Counts::default();
+        let mut tries = 0;
+        for second in 0..60 {
+            counts.moved_bytes += 10_000_000;
+            counts.tcp_packets = (counts.tcp_packets.0 + 10_000, counts.tcp_packets.1 + lost);
+            counts.stage_ns.0[busy as usize] += 900_000_000;
+            counts.stage_ns.1[Stage::WaitRecv as usize] += 900_000_000;
+            let running = Running { sends: true, rtt: Duration::ZERO, bytes_total: None };
+            tries += usize::from(choice.on_counts(at(second * 1000), &counts, &running).is_some());
+        }
+        tries
+    };
+    // 80 Mbit/s where gigabits were expected.
+    assert_eq!(tries(&mut begin(2), 0, Stage::WaitSend), 0, "a clean LAN");
+    assert_eq!(tries(&mut begin(2), 10, Stage::WaitSend), 0, "a LAN whose queues run over now and then");
+    assert!(tries(&mut begin(2), 200, Stage::WaitSend) > 0, "a LAN that loses");
+    assert!(tries(&mut begin(20), 200, Stage::WaitSend) > 0, "a path that loses");
+    assert_eq!(tries(&mut begin(20), 200, Stage::Seal), 0, "the sender's processors");
 }
 
 #[test]
