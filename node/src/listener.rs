@@ -12,7 +12,7 @@
 //!
 //! ```text
 //! stranger:  Silent ── 0x16 ─→ Hello ── whole ─→ Asking ── its turn ─→ Answered ── key proved ─→ Proven ── Hello and one frame more ─→ Pleading
-//!               ├───── 'L' ──→ Rail ── 64 bytes ─→ handler [─→ Proving ── a word ─→ handler]                                                      a room is free ─→ thread: handler
+//!               ├───── 'L' ──→ Rail ── 64 bytes ─→ handler [─→ Proving ── a word ─→ handler | Early ── a job more ─→ handler]                      a room is free ─→ thread: handler
 //!               └───── else, PROVE over, pushed out ─→ closed                                        Link::admitted ─→ no longer counted
 //! ```
 
@@ -133,6 +133,8 @@ pub struct Listener {
     counts: Arc<Counts>,
     on_mistake: OnMistake,
     pulse: Option<Pulse>,
+    /// Signalled when a job more awaits rails.
+    awaited: Event,
 }
 
 impl std::fmt::Debug for Listener {
@@ -156,7 +158,15 @@ impl Listener {
     /// The kernel's.
     pub fn over(socket: TcpListener, id: Arc<Identity>) -> io::Result<Listener> {
         socket.set_nonblocking(true)?;
-        Ok(Listener { socket, id, counts: Arc::default(), on_mistake: Box::new(|_, _| ()), pulse: None })
+        let (counts, awaited) = (Arc::default(), Event::new()?);
+        Ok(Listener { socket, id, counts, on_mistake: Box::new(|_, _| ()), pulse: None, awaited })
+    }
+
+    /// Hands out greetings again that came before their job was there, each time this is signalled.
+    #[must_use]
+    pub fn on_awaited(mut self, awaited: Event) -> Listener {
+        self.awaited = awaited;
+        self
     }
 
     /// Calls this on the accepting thread, this often: whoever hears it knows that connections are being accepted. A thread that is stuck does not call.
@@ -202,10 +212,10 @@ impl Listener {
         self,
         control: impl Fn(Link) + Send + Sync,
         is_known: impl Fn(&PublicKey) -> bool,
-        rail: impl Fn(Rail) -> Option<Proving>,
+        rail: impl Fn(Rail) -> Next,
         stop: &Event,
     ) -> io::Result<()> {
-        let Listener { socket, id, counts, on_mistake, pulse } = self;
+        let Listener { socket, id, counts, on_mistake, pulse, awaited } = self;
         let rooms = Arc::new(Rooms { inside: Mutex::default(), freed: Event::new()? });
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let places = limit.map_or(PLACES_MAX, |limit| usize::try_from(limit / 2).unwrap_or(PLACES_MAX));
@@ -217,7 +227,7 @@ impl Listener {
                 // Rooms that are taken keep their numbers.
                 accepting.next_room = u64::from(mistakes) << 32;
                 let turns = || loop {
-                    let ready = match accepting.wait(&socket, stop) {
+                    let ready = match accepting.wait(&socket, stop, &awaited) {
                         Ok(ready) => ready,
                         Err(error) => break Err(error),
                     };
@@ -227,6 +237,12 @@ impl Listener {
                     }
                     rooms.freed.drain();
                     accepting.remember();
+                    if is_readable(&awaited) {
+                        awaited.drain();
+                        for (number, greeted) in accepting.take_early() {
+                            accepting.after(number, rail(greeted));
+                        }
+                    }
                     // Who is here and speaks goes before who is new.
                     for (number, greeted) in accepting.look(&ready, &is_known) {
                         accepting.after(number, rail(greeted));
@@ -265,6 +281,17 @@ impl Listener {
             served
         })
     }
+}
+
+/// What becomes of a connection that greeted.
+#[derive(Debug)]
+pub enum Next {
+    /// It is its job's, or gone.
+    Over,
+    /// It has to say a word first.
+    Prove(Proving),
+    /// Its job is not there yet.
+    Early(TcpStream, Greeting),
 }
 
 /// A connection that greeted.
@@ -308,6 +335,8 @@ enum Unauthenticated {
     Rail { stream: TcpStream, bytes: [u8; GREETING_BYTES], got: usize },
     /// Said it, and is to say a word more.
     Proving(Box<Proving>),
+    /// Said it before its job was there, and waits for that.
+    Early(TcpStream, Greeting),
     /// Was answered.
     Answered(Box<Accepting>),
     /// Proved its key; the bytes that had come by then.
@@ -336,9 +365,10 @@ impl<'counts> AcceptLoop<'counts> {
 
 impl AcceptLoop<'_> {
     /// Sleeps until somebody connects, speaks, leaves a room, or has to be shown out; who spoke.
-    fn wait(&self, socket: &TcpListener, stop: &Event) -> io::Result<Vec<u64>> {
+    fn wait(&self, socket: &TcpListener, stop: &Event, awaited: &Event) -> io::Result<Vec<u64>> {
         let now = Instant::now();
         let mut fds = vec![
+            PollFd::from_borrowed_fd(awaited.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.rooms.freed.as_fd(), PollFlags::IN),
         ];
@@ -439,12 +469,26 @@ impl AcceptLoop<'_> {
         spoke.iter().filter_map(heard).collect()
     }
 
-    /// One that greeted is its job's, or gone, or has to prove itself like any stranger.
-    fn after(&mut self, number: u64, next: Option<Proving>) {
-        match next.filter(|next| next.stream.set_nonblocking(true).is_ok()) {
-            Some(next) => _ = self.unauthenticated.insert(number, Unauthenticated::Proving(Box::new(next))),
-            None => self.admission.leave(number, Instant::now()),
-        }
+    /// Greetings whose job was not there when they came.
+    fn take_early(&mut self) -> Vec<(u64, Rail)> {
+        let is_early = |it: &Unauthenticated| matches!(it, Unauthenticated::Early(..));
+        let numbers: Vec<u64> =
+            self.unauthenticated.iter().filter(|(_, it)| is_early(it)).map(|(number, _)| *number).collect();
+        let greeted = numbers.into_iter().filter_map(|number| match self.unauthenticated.remove(&number) {
+            Some(Unauthenticated::Early(stream, greeting)) => Some((number, Rail::Greeted(stream, greeting))),
+            _ => None,
+        });
+        greeted.collect()
+    }
+
+    /// One that greeted is its job's, or gone, or waits or has to prove itself like any stranger.
+    fn after(&mut self, number: u64, next: Next) {
+        let stays = match next {
+            Next::Prove(next) if next.stream.set_nonblocking(true).is_ok() => Unauthenticated::Proving(Box::new(next)),
+            Next::Early(stream, greeting) => Unauthenticated::Early(stream, greeting),
+            Next::Prove(_) | Next::Over => return self.admission.leave(number, Instant::now()),
+        };
+        self.unauthenticated.insert(number, stays);
     }
 
     fn on_heard(&mut self, number: u64, heard: Heard, is_known: &impl Fn(&PublicKey) -> bool) -> Option<Rail> {
@@ -588,6 +632,7 @@ impl Unauthenticated {
             Unauthenticated::Hello(stream, bytes) => Unauthenticated::hear_hello(stream, bytes),
             Unauthenticated::Rail { stream, bytes, got } => Unauthenticated::hear_rail(stream, bytes, got),
             Unauthenticated::Proving(proving) => Unauthenticated::hear_word(proving),
+            Unauthenticated::Early(..) => Heard::Waits(self),
             Unauthenticated::Answered(mut accepting) => match accepting.turn() {
                 Ok(false) => Heard::Waits(Unauthenticated::Answered(accepting)),
                 Ok(true) => match accepting.finish() {
@@ -670,7 +715,10 @@ impl Unauthenticated {
             Unauthenticated::Silent(_) => Stage::Silent,
             Unauthenticated::Hello(_, bytes) if bytes.len() == record_bytes(bytes) => Stage::Asking,
             // A greeting that was heard elsewhere shows nothing.
-            Unauthenticated::Hello(..) | Unauthenticated::Rail { .. } | Unauthenticated::Proving(_) => Stage::Speaking,
+            Unauthenticated::Hello(..)
+            | Unauthenticated::Rail { .. }
+            | Unauthenticated::Proving(_)
+            | Unauthenticated::Early(..) => Stage::Speaking,
             Unauthenticated::Answered(_) => Stage::Answered,
             Unauthenticated::Proven(link, from) if Unauthenticated::pleads(link, *from) => Stage::Pleading,
             Unauthenticated::Proven(link, _) if link.ready() => Stage::Greeting,
@@ -689,6 +737,7 @@ impl Unauthenticated {
                 Some((stream.as_fd(), PollFlags::IN))
             }
             Unauthenticated::Proving(proving) => Some((proving.stream.as_fd(), PollFlags::IN)),
+            Unauthenticated::Early(..) => None,
             Unauthenticated::Hello(..) if self.stage() == Stage::Asking => None,
             Unauthenticated::Hello(stream, _) => Some((stream.as_fd(), PollFlags::IN)),
             Unauthenticated::Answered(it) if it.wants_write() => Some((it.as_fd(), PollFlags::IN | PollFlags::OUT)),

@@ -53,7 +53,7 @@ impl Port {
             let take = move |came: Rail| {
                 let Rail::Greeted(stream, greeting) = came else { panic!("nobody was asked for a word") };
                 rail.send((stream, greeting)).unwrap();
-                None
+                Next::Over
             };
             listener.run(control, |_| false, take, &its_stop)
         });

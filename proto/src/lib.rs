@@ -33,9 +33,9 @@ pub mod checked; // lines of a file that carry a check
 pub mod rate; // how fast a datagram rail sends: the table of controllers
 
 /// The protocol version this build speaks; see `docs/protocol.md`.
-pub const VERSION: u16 = 12;
+pub const VERSION: u16 = 13;
 /// The oldest version this build still speaks.
-pub const VERSION_MIN: u16 = 12;
+pub const VERSION_MIN: u16 = 13;
 /// Entries announced and not yet resolved, at most, per job. Bounds the memory of both ends.
 pub const WINDOW: usize = 8192;
 /// Bytes of paths, targets and attributes announced and not yet resolved, per job.

@@ -210,7 +210,8 @@ fn open() -> impl Strategy<Value = Open> {
         proptest::option::of((stripe, 1..=VOLUMES_MAX).prop_map(|(stripe, volumes)| Layout { stripe, volumes }));
     let rules = vec(".{0,20}".prop_map(String::into_boxed_str), 0..4);
     let places = vec(any::<[u8; 16]>(), 0..4);
-    let beside = (layout, compare(), any::<Option<u64>>(), aspects(), any::<bool>(), rules, places);
+    let more = (rules, places, 0..=AHEAD_FRAMES_MAX);
+    let beside = (layout, compare(), any::<Option<u64>>(), aspects(), any::<bool>(), more);
     (any::<[[u8; 16]; 2]>(), direction, vec(user_path(), 0..5), flags, top(), (durability, beside), offer()).prop_map(
         |(
             [job, after],
@@ -218,7 +219,7 @@ fn open() -> impl Strategy<Value = Open> {
             paths,
             (into_folder, keep, dry, joined),
             top,
-            (durability, (layout, compare, prune, aspects, numeric, rules, places)),
+            (durability, (layout, compare, prune, aspects, numeric, (rules, places, ahead))),
             offer,
         )| {
             Open {
@@ -239,6 +240,7 @@ fn open() -> impl Strategy<Value = Open> {
                 numeric,
                 rules,
                 places,
+                ahead: if direction == Direction::Push { ahead } else { 0 },
                 offer,
             }
         },
@@ -352,8 +354,14 @@ fn books() -> impl Strategy<Value = Books> {
 
 fn accept() -> impl Strategy<Value = Frame> {
     let compare = prop::sample::select(vec![Compare::Never, Compare::Changed, Compare::Always]);
-    (offer(), plan(), top(), compare, vec(any::<[u8; 16]>(), 0..4)).prop_map(|(offer, plan, top, compare, places)| {
-        Frame::Accept { offer: Box::new(offer), plan: Box::new(plan), top, compare, places }
+    let more = (vec(any::<[u8; 16]>(), 0..4), any::<bool>());
+    (offer(), plan(), top(), compare, more).prop_map(|(offer, plan, top, compare, (places, ahead))| Frame::Accept {
+        offer: Box::new(offer),
+        plan: Box::new(plan),
+        top,
+        compare,
+        places,
+        ahead,
     })
 }
 

@@ -90,6 +90,7 @@ fn what_a_peer_says_of_its_disk_and_bufs_is_bounded() {
             top: [].into(),
             compare: Compare::Never,
             places: Vec::new(),
+            ahead: false,
         };
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);

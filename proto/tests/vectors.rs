@@ -142,7 +142,7 @@ fn books() -> Books {
 
 fn accept() -> Frame {
     let (compare, places) = (Compare::Changed, vec![[0x9D; 16], [0x9E; 16]]);
-    Frame::Accept { offer: Box::new(offer()), plan: Box::new(plan()), top: (*b"run").into(), compare, places }
+    Frame::Accept { offer: Box::new(offer()), plan: Box::new(plan()), top: (*b"run").into(), compare, places, ahead: true }
 }
 
 fn ask_ticket() -> Frame {
@@ -169,6 +169,7 @@ fn frames() -> Vec<Frame> {
         rules: vec!["*.o".into(), "!keep.o".into()],
         places: vec![[0x9C; 16]],
         after: [0x5A; 16],
+        ahead: 0,
         offer: offer(),
     };
     let fault = EntryFault { entry: 42, kind: FaultKind::Denied, errno: 13, step: "open the source".into() };

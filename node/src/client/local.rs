@@ -64,6 +64,7 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], events: &mut 
         dry,
         known: None,
         way,
+        ahead: None,
         workers: Team::new(placed.workers, 0, u16::MAX),
         volume_nodes: placed.volume_nodes,
         pool_bytes: placed.pool_bytes,

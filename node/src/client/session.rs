@@ -38,6 +38,7 @@ use crate::client::{Copy, outcome as report, unnamed};
 use crate::event::Events;
 use crate::identity::keys::fingerprint;
 use crate::identity::ticket::Ticket;
+use crate::job::driver::ahead::Ahead;
 use crate::job::driver::{self, Job, NO_RAIL, Outcome, Sync, Way};
 use crate::job::endpoint::{self, Called, PathBase};
 use crate::job::greeting::{self, Agreed};
@@ -45,16 +46,18 @@ use crate::job::keys::{JobSecret, job_of};
 use crate::job::measured;
 use crate::job::numa;
 use crate::job::offer::{self, Requested};
-use crate::job::rails::{self, Early, Rails};
+use crate::job::rails::{self, AheadStream, Begun, Early, Rails};
 use crate::job::receipt;
 use crate::job::udp::packet_train::{START_PACKETS, TRAIN_PACKETS};
 use crate::job::udp::{self, Peer};
-use crate::link::{Expect, Link, LinkError, connect_retry};
+use crate::link::{Connected, Expect, Link, LinkError, connect_retry};
 use crate::probe::{self, Known};
 use text::exit::{Exit, Failure};
 
 /// A connection and its handshake may take so long.
 const CONNECT: Duration = Duration::from_secs(15);
+/// All that a job of so many bytes sends fits into the first flight of a datagram rail: `START_PACKETS` of the shortest packets, headers aside.
+const TINY_BYTES: u64 = START_PACKETS as u64 * 1024;
 /// Said where the other end does less than was asked.
 const UNCOMPARED: &str =
     "nothing is compared: the other end may only be written to, so files of another size or time are sent whole";
@@ -74,6 +77,16 @@ pub fn next_job() -> u32 {
 
 /// A daemon's address, resolved into what a connection needs.
 pub fn connect(copy: &Copy<'_>, to: &Address, events: &mut Events<'_>) -> Result<(Link, Option<Ticket>), Failure> {
+    connect_beside(copy, to, &mut |_| (), events)
+}
+
+/// The same; `beside` hears of each connection before its handshake.
+fn connect_beside(
+    copy: &Copy<'_>,
+    to: &Address,
+    beside: &mut dyn FnMut(Connected),
+    events: &mut Events<'_>,
+) -> Result<(Link, Option<Ticket>), Failure> {
     let Address::Daemon { ticket, .. } = to else { unreachable!("ssh hosts were made daemons before") };
     let met = |link: &Link| {
         copy.before.add_lookup(link.lookup());
@@ -86,7 +99,7 @@ pub fn connect(copy: &Copy<'_>, to: &Address, events: &mut Events<'_>) -> Result
     }
     let host_port = to.host_port().expect("a daemon's address has one");
     let expect = ticket.as_ref().map_or(Expect::Trusted, |ticket| Expect::Key(ticket.server_key));
-    let connect = || Link::connect(&host_port, &copy.identity, expect, CONNECT);
+    let mut connect = || Link::connect_beside(&host_port, &copy.identity, expect, CONNECT, beside);
     let link = if copy.before.is_tunnel(&host_port) {
         // Nobody else comes to a far side through our own tunnel: what closes it is ssh there, and asking again makes no difference.
         connect().map_err(|error| tunnel_closed(&host_port, error))?
@@ -290,6 +303,7 @@ fn open_frame(
         numeric: copy.request.numeric_ids,
         rules: copy.choice.rules.clone(),
         places: Vec::new(),
+        ahead: 0,
         offer: offer::offer(&Requested {
             disk_bps: disk.raced_bps,
             look: disk.is_looked,
@@ -330,25 +344,45 @@ pub fn push_from(
     // A few small files are there before both ends have looked.
     let disk = Disk { raced_bps: read_bps(&source), is_looked: look.is_some(), look: look.unwrap_or_default() };
     let into_folder = is_into_folder(copy, paths, to.path());
-    let open = open_frame(copy, Direction::Push, targets.to_vec(), into_folder, Box::default(), disk)?;
-    let mut session = begin(copy, to, open, |_| Vec::new(), events)?;
+    let from = |top: &[u8], own: Option<Arc<Own>>| {
+        let called = Called::of(top, into_folder);
+        let source = endpoint::source(path_base, paths, called, storage(copy), copy.request.joined)?;
+        Ok::<_, Failure>(source.map(|it| {
+            let it = it.keeping(copy.request.aspects, copy.request.numeric_ids).avoiding(own.clone());
+            let it = it.from_snapshots(copy.request.snapshot);
+            it.choosing(copy.choice.filter.clone(), copy.choice.picks.clone())
+        }))
+    };
+    let top = expected_top(copy, to.path(), into_folder);
+    let mut ahead = match &top {
+        Some(top) => Ahead::begin(Arc::new(from(top, None)?)).ok(),
+        None => None,
+    };
+    let open = open_frame(copy, Direction::Push, targets.to_vec(), into_folder, top.unwrap_or_default(), disk)?;
+    let mut session = begin(copy, to, open, |_| Vec::new(), ahead.as_mut(), events)?;
     if copy.piped && session.agreed.top.is_empty() {
         return Err(unnamed());
     }
-    let called = Called::of(&session.agreed.top, into_folder);
-    let source = endpoint::source(path_base, paths, called, storage(copy), copy.request.joined)?;
-    let kept = copy.request.aspects;
+    if let Some(ahead) = ahead.filter(|_| session.agreed.ahead) {
+        // What shares no kernel with this host holds none of its folders.
+        return session.run(copy, Way::Send(ahead.source.clone()), None, Some(ahead), events);
+    }
     let own = Own::new(&session.open.job, &session.agreed.places, volumes_of(copy.layout)).map(Arc::new);
-    let source = source.map(|it| {
-        let it = it.keeping(kept, copy.request.numeric_ids).avoiding(own.clone());
-        let it = it.from_snapshots(copy.request.snapshot);
-        it.choosing(copy.choice.filter.clone(), copy.choice.picks.clone())
-    });
+    let source = from(&session.agreed.top, own.clone())?;
     if let Err(failure) = refuse_overlap(own.as_deref(), &source, copy.request.prune.is_some()) {
         session.give_up(Refusal::Overlap, &failure);
         return Err(failure);
     }
-    session.run(copy, Way::Send(Arc::new(source)), None, events)
+    session.run(copy, Way::Send(Arc::new(source)), None, None, events)
+}
+
+/// What the one source will be called at the destination if no folder of that name stands there; empty: each by its own name. `None`: nobody
+/// can know.
+fn expected_top(copy: &Copy<'_>, to: &[u8], into_folder: bool) -> Option<Box<[u8]>> {
+    if copy.layout.is_some() || copy.request.joined {
+        return None;
+    }
+    if into_folder { Some(Box::default()) } else { endpoint::last_name(to).map(Box::from) }
 }
 
 /// Marks of the folders that a job's entries are named below.
@@ -406,10 +440,10 @@ pub fn pull(
     let look = if is_looked { look_write(&sink) } else { StorageLook::default() };
     let disk = Disk { raced_bps: write_bps(&sink), is_looked, look };
     let open = open_frame(copy, Direction::Pull, paths.to_vec(), into_folder, top, disk)?;
-    let session = begin(copy, from, open, |job| places(&marked, job), events)?;
+    let session = begin(copy, from, open, |job| places(&marked, job), None, events)?;
     let way = Way::Recv { sink, keep: copy.request.keep, carried, sync };
     // What is in a spool is not there in a next run.
-    session.run(copy, way, Some(carry).filter(|_| !copy.piped), events)
+    session.run(copy, way, Some(carry).filter(|_| !copy.piped), None, events)
 }
 
 /// A session with a plan.
@@ -420,13 +454,21 @@ struct Session {
     addr: SocketAddr,
     /// Of the path, where the transport is left to us.
     known: Option<Known>,
-    /// A datagram rail that is greeted meanwhile.
-    early: Option<Early>,
+    /// Rails that are greeted meanwhile.
+    begun: Begun,
+}
+
+/// A connection for the first rail is made beside the session's own where rails are streams; not over a path so short that it saves nothing.
+/// A tunnel's near end answers at once, however long the way is.
+fn is_first_worth(copy: &Copy<'_>, to: &Address, open: &Open) -> impl Fn(Connected) -> bool + use<> {
+    let is_stream = open.offer.datagrams == 0 && copy.request.paths.is_empty() && !copy.request.dry_run;
+    let is_tunnel = to.host_port().is_some_and(|place| copy.before.is_tunnel(&place));
+    move |met| is_stream && (is_tunnel || met.took >= probe::SHORT)
 }
 
 /// Greets for a datagram rail over the session's own path while the acceptor thinks. A short path has nothing to gain; of several, each is
 /// greeted when it is used.
-fn greet_early(copy: &Copy<'_>, link: &Link, open: &Open) -> Option<Early> {
+fn greet_early(copy: &Copy<'_>, link: &Link, open: &Open, is_tiny: bool) -> Option<Early> {
     let request = copy.request;
     let is_auto = request.transport == Transport::Auto;
     if open.offer.datagrams == 0 || !request.paths.is_empty() || request.dry_run {
@@ -438,6 +480,7 @@ fn greet_early(copy: &Copy<'_>, link: &Link, open: &Open) -> Option<Early> {
     let sends = open.direction == Direction::Push;
     // A train is faster than a bound that the user set.
     let train = match (is_auto, sends && open.offer.rate_bps == 0) {
+        _ if is_tiny => None,
         (true, _) => Some(TRAIN_PACKETS),
         (false, true) => Some(START_PACKETS),
         (false, false) => None,
@@ -452,12 +495,13 @@ fn begin(
     to: &Address,
     open: Open,
     places: impl Fn(&[u8; 16]) -> Vec<Place>,
+    mut ahead: Option<&mut Ahead>,
     events: &mut Events<'_>,
 ) -> Result<Session, Failure> {
     let until = Instant::now() + copy.request.stall;
     let mut pause = BUSY_PAUSE_MIN;
     loop {
-        let failure = match ask(copy, to, open.clone(), &places, events) {
+        let failure = match ask(copy, to, open.clone(), &places, ahead.as_deref_mut(), events) {
             Err(failure) if greeting::is_busy(&failure) && Instant::now() + pause < until => failure,
             other => return other,
         };
@@ -481,18 +525,32 @@ fn ask(
     to: &Address,
     mut open: Open,
     places: &impl Fn(&[u8; 16]) -> Vec<Place>,
+    mut ahead: Option<&mut Ahead>,
     events: &mut Events<'_>,
 ) -> Result<Session, Failure> {
-    let (mut link, ticket) = connect(copy, to, events)?;
+    let mut first = None;
+    let is_worth = is_first_worth(copy, to, &open);
+    let mut begin_first = |met: Connected| {
+        if is_worth(met) {
+            first = Some(AheadStream::connect(met.to, met.is_small));
+        }
+    };
+    let (mut link, ticket) = connect_beside(copy, to, &mut begin_first, events)?;
     open.job = job_of(&link);
     open.places = places(&open.job);
     greeting::begin(&mut link, ticket.as_ref());
     if open.direction == Direction::Pull {
         greeting::pick(&mut link, copy.choice.picks.as_deref())?;
     }
-    greeting::open(&mut link, open.clone())?;
-    let early = greet_early(copy, &link, &open);
-    let mut agreed = greeting::agree(&mut link, &open.offer, open.direction == Direction::Push)?;
+    let frames = ahead.as_mut().map_or(Vec::new(), |ahead| ahead.frames().to_vec());
+    // The first flight of a rail holds it: there is no rate to be found out.
+    let is_tiny = ahead.and_then(|ahead| ahead.bytes()).is_some_and(|bytes| bytes <= TINY_BYTES);
+    open.ahead = u8::try_from(frames.len()).unwrap_or(u8::MAX);
+    greeting::open(&mut link, open.clone(), &frames)?;
+    let first = first.filter(|it: &AheadStream| Some(it.to()) == link.peer_addr());
+    first.iter().for_each(|it| it.greet(JobSecret::of(&link, open.job)));
+    let early = greet_early(copy, &link, &open, is_tiny);
+    let mut agreed = greeting::agree(&mut link, &open)?;
     copy.again.is_on(open.job);
     if agreed.compare != open.compare && open.direction == Direction::Push {
         events.note(UNCOMPARED);
@@ -510,7 +568,7 @@ fn ask(
         known
     });
     let addr = link.peer_addr().expect("a pair is not dialled");
-    Ok(Session { link, open, agreed, addr, known, early })
+    Ok(Session { link, open, agreed, addr, known, begun: Begun { packets: early, stream: first } })
 }
 
 impl Session {
@@ -557,7 +615,7 @@ impl Session {
         let local = sys::sock::local_addr(self.link.as_fd()).ok()?;
         let better = nic_speeds::better(local.ip(), self.addr.ip(), &nets, own, theirs)?;
         let peer = self.peer_at(better.there, Some(better.here));
-        if self.early.is_some() || copy.request.dry_run || self.prove(copy, better.there).is_err() {
+        if self.begun.packets.is_some() || self.begun.stream.is_some() || copy.request.dry_run || self.prove(copy, better.there).is_err() {
             events.note(&better.left());
             return None;
         }
@@ -619,6 +677,7 @@ impl Session {
         copy: &Copy<'_>,
         way: Way,
         carry: Option<std::path::PathBuf>,
+        ahead: Option<Ahead>,
         events: &mut Events<'_>,
     ) -> Result<Exit, Failure> {
         let (plan, direction) = (self.agreed.plan.clone(), self.open.direction);
@@ -636,9 +695,10 @@ impl Session {
             explained.show(events);
         }
         let shared = proto::negotiate::share_cores(&self.open.offer, &self.agreed.theirs);
-        let wake = Event::new().map_err(|error| Exit::of_io(&error).fail("start the job", error))?;
+        let wake = ahead.as_ref().map_or_else(Event::new, |ahead| Ok(ahead.wake.clone()));
+        let wake = wake.map_err(|error| Exit::of_io(&error).fail("start the job", error))?;
         let (path, weights) = (self.known_of_path(), self.weigh(copy, &peers));
-        let rails = Rails::dial_net(&peers, &secret, direction == Direction::Push, path, self.early.take(), &wake);
+        let rails = Rails::dial_net(&peers, &secret, direction == Direction::Push, path, std::mem::take(&mut self.begun), &wake);
         let (durability, dry) = (self.open.durability, copy.request.dry_run);
         let default = receipt::default_path(&copy.home, &self.open.job);
         let (no, lent) = (next_job(), copy.lent);
@@ -656,6 +716,7 @@ impl Session {
             dry,
             known: self.known,
             way,
+            ahead,
             // Its own begin with the first; of those of all jobs each job begins with another.
             workers: Team::new(workers, if lent.is_some() { no } else { 0 }, plan.workers.0),
             volume_nodes,

@@ -10,6 +10,7 @@
 mod runtime_changes; // runtime changes: what a user asks of it while it runs
 mod reconnect; // the control session goes on over another connection
 pub mod transport; // which transport, and whether it was right
+pub mod ahead; // what a sender says before there is a plan
 mod threads; // the threads for what waits on a disk: scanner, committer
 mod end; // the state machine of this end
 mod closing; // the last words, good or bad
@@ -65,6 +66,7 @@ use proto::wire::control::{Compare, Durability, Frame};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sys::event::Event;
 
+use ahead::Ahead;
 pub use beside::BesideBooks;
 use beside::looks::RailLook;
 use closing::told;
@@ -149,6 +151,8 @@ pub struct Job<'a> {
     pub layout: Option<Layout>,
     /// Which end.
     pub way: Way,
+    /// What was said ahead of the plan, and counts.
+    pub ahead: Option<Ahead>,
     /// Who moves the bytes.
     pub workers: Team,
     /// The NUMA node of each volume; empty: nobody looked, or there is one.
@@ -424,8 +428,9 @@ impl<'a, 'b> JobDriver<'a, 'b> {
         trace: Option<&'a Trace>,
         watch: &'b mut dyn FnMut(&Status<'_>, &[String]),
     ) -> io::Result<Self> {
-        let ((post, events), panics) = (sync_channel(EVENTS_HELD), Panics::new(&job.wake));
-        let (scan, tasks) = panics.spawn_first(&job)?;
+        let (post, events) = sync_channel(EVENTS_HELD);
+        let panics = job.ahead.as_ref().map_or_else(|| Panics::new(&job.wake), |ahead| ahead.panics.clone());
+        let (scan, tasks) = if job.ahead.is_some() { (None, None) } else { panics.spawn_first(&job)? };
         let (end, (receipt, missing)) = (End::of(&job), begin_receipt(&job));
         let (now, is_sender) = (read_clock(), matches!(job.way, Way::Send(_)));
         let auto = job.known.filter(|_| job.plan.datagrams > 0).map(|known| Auto::new(now, known));
@@ -508,6 +513,9 @@ impl<'a, 'b> JobDriver<'a, 'b> {
             self.job.workers.send(worker, Cmd::Open { job: self.job.no, part });
         }
         self.job.link.keep();
+        if let Some(ahead) = self.job.ahead.take() {
+            self.take_ahead(ahead)?;
+        }
         self.ask_share();
         self.hold_sender()?;
         self.want_rails();

@@ -11,7 +11,7 @@ use engine::tree::scan::include::IncludeList;
 use proto::error::{Breach, Refusal};
 use proto::negotiate::{Choice, Offer, Plan, negotiate};
 use proto::session::order::{Order, Wish};
-use proto::wire::control::{Compare, Frame, Open, Place};
+use proto::wire::control::{Compare, Direction, Frame, Open, Place};
 
 use crate::identity::ticket::{PROOF_LABEL, Ticket};
 use crate::link::{Link, failure_of};
@@ -145,19 +145,23 @@ pub struct Agreed {
     pub compare: Compare,
     /// Push: marks of the folders that entries are named below there.
     pub places: Vec<Place>,
+    /// Push: what was said ahead counts.
+    pub ahead: bool,
 }
 
-/// Asks for a job on a session that has begun; `agree` hears the answer.
-pub fn open(link: &mut Link, open: Open) -> Result<(), Failure> {
+/// Asks for a job on a session that has begun, and says these frames ahead of the plan; `agree` hears the answer.
+pub fn open(link: &mut Link, open: Open, ahead: &[Vec<u8>]) -> Result<(), Failure> {
     say(link, &Frame::Open(Box::new(open)));
+    ahead.iter().for_each(|frame| link.send(frame));
     link.flush_blocking(GREET).map_err(|error| failure_of("ask for the job", &anyhow::Error::new(error)))
 }
 
-/// Comes to a plan for the job that was asked for. `sends`: from here to there.
-pub fn agree(link: &mut Link, own: &Offer, sends: bool) -> Result<Agreed, Failure> {
+/// Comes to a plan for the job that was asked for.
+pub fn agree(link: &mut Link, asked: &Open) -> Result<Agreed, Failure> {
+    let (own, sends) = (&asked.offer, asked.direction == Direction::Push);
     hello(link, GREET)?;
     let mut order = Order::of_greeted(Wish::Job);
-    let Frame::Accept { offer, plan, top, compare, places } = hear_in_order(link, GREET, &mut order, "open the job")?
+    let Frame::Accept { offer, plan, top, compare, places, ahead } = hear_in_order(link, GREET, &mut order, "open the job")?
     else {
         return Err(Exit::Breach.fail("open the job", Breach::WrongOrder.what()));
     };
@@ -168,5 +172,10 @@ pub fn agree(link: &mut Link, own: &Offer, sends: bool) -> Result<Agreed, Failur
         let _ = link.flush_blocking(Duration::from_secs(1));
         return Err(Exit::Breach.fail("agree on a plan", Breach::PlanMismatch.what()));
     }
-    Ok(Agreed { theirs: *offer, plan: *plan, choices, top, compare, places })
+    if ahead && (asked.ahead == 0 || top != asked.top) {
+        say(link, &Frame::Refuse { code: Breach::FieldOutOfRange.code(), detail: String::new() });
+        let _ = link.flush_blocking(Duration::from_secs(1));
+        return Err(Exit::Breach.fail("agree on what was said ahead", Breach::FieldOutOfRange.what()));
+    }
+    Ok(Agreed { theirs: *offer, plan: *plan, choices, top, compare, places, ahead })
 }

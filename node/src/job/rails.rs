@@ -7,7 +7,7 @@
 //! Absent on purpose: how many (job::driver), what goes over them (engine).
 
 use std::cell::Cell;
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,6 +32,8 @@ use crate::probe::result::Seen;
 pub const WELCOME: u8 = 1;
 /// No rail has this number: a greeting with it is for the control session.
 pub const CONTROL: u16 = u16::MAX;
+/// The first rail: it may be connected before there is a plan, and its greeting may come before the acceptor has read `Open`.
+pub const AHEAD: u16 = 0;
 /// A connection and its greeting must be done in this time.
 const DIAL: Duration = Duration::from_secs(10);
 /// Of several paths, one that does not answer for so long (or four round trips of the session) is asked anew: a link that comes back is found
@@ -97,6 +99,8 @@ pub struct Diallers {
 pub struct Early {
     thread: JoinHandle<io::Result<Greeted>>,
     answered: Arc<AtomicBool>,
+    /// No train goes, now or later: the job is too small for one.
+    untried: bool,
 }
 
 impl Early {
@@ -124,12 +128,61 @@ impl Early {
             }
             Ok(greeted)
         });
-        Early { thread, answered }
+        Early { thread, answered, untried: train.is_none() }
     }
 
     fn greeted(self) -> io::Result<Greeted> {
         self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the greeting failed")))
     }
+}
+
+/// The first rail over TCP, connected while the session's keys are agreed and greeted right behind `Open`: neither takes a round trip of its own
+/// then. Let go of without `greet` it is closed.
+#[derive(Debug)]
+pub struct AheadStream {
+    to: SocketAddr,
+    secret: Sender<JobSecret>,
+    thread: JoinHandle<io::Result<OwnedFd>>,
+}
+
+impl AheadStream {
+    /// Begins, on a thread of its own. `small`: with small segments.
+    #[must_use]
+    pub fn connect(to: SocketAddr, small: bool) -> AheadStream {
+        let (secret, given) = channel();
+        let manner = Manner { patience: DIAL, sends: true, small };
+        let thread = std::thread::spawn(move || {
+            let stream = sys::sock::connect_from(to, None, DIAL, |fd: BorrowedFd<'_>| bound_segments(fd, small))?;
+            let secret: JobSecret = given.recv().map_err(|_| ErrorKind::Interrupted)?;
+            manner.welcomed(stream, &secret, AHEAD)
+        });
+        AheadStream { to, secret, thread }
+    }
+
+    /// Where it leads.
+    #[must_use]
+    pub fn to(&self) -> SocketAddr {
+        self.to
+    }
+
+    /// `Open` is said: the acceptor waits for it now, or will in a moment.
+    pub fn greet(&self, secret: JobSecret) {
+        // A thread that could not connect has ended, and says so when it is asked.
+        let _ = self.secret.send(secret);
+    }
+
+    fn greeted(self) -> io::Result<OwnedFd> {
+        self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the greeting failed")))
+    }
+}
+
+/// What was begun before there was a plan.
+#[derive(Debug, Default)]
+pub struct Begun {
+    /// A datagram rail.
+    pub packets: Option<Early>,
+    /// A rail over TCP.
+    pub stream: Option<AheadStream>,
 }
 
 /// Where rails come from.
@@ -166,9 +219,10 @@ impl Rails {
         secret: &JobSecret,
         sends: bool,
         (rtt, small): (Duration, bool),
-        early: Option<Early>,
+        ahead: Begun,
         wake: &Event,
     ) -> Rails {
+        let Begun { packets: early, stream: mut first } = ahead;
         let begun = Cell::new(early.as_ref().map(|_| Early::RAIL));
         let answered = early.as_ref().map(|early| early.answered.clone());
         let mut early = early;
@@ -184,7 +238,12 @@ impl Rails {
                 None => peer.addr.ip().to_string(),
             };
             let (secret, theirs, view) = (secret.clone(), secret.clone(), view.clone());
+            let mut first = first.take_if(|it| it.to == peer.addr && peer.from.is_none());
             let streams = dial_with(wake.clone(), to.clone(), move |ask| {
+                let ahead = first.take_if(|_| ask == Ask::Stream(AHEAD)).map(AheadStream::greeted);
+                if let Some(Ok(socket)) = ahead {
+                    return Some(Arrival { rail: AHEAD, carrier: Carrier::Stream, socket: Ok(socket) });
+                }
                 let small = asked_small.load(Ordering::Relaxed);
                 Manner { small, ..manner }.stream(peer, &theirs, ask)
             });
@@ -412,8 +471,10 @@ impl Manner {
                 Some(Arrival { rail, carrier, socket })
             }
             Ask::Look(rail) => {
+                let untried = ahead.early.as_ref().is_some_and(|early| early.untried);
                 let seen = ahead.greet(peer, secret, rail).map(|mut greeted| {
-                    let train = greeted.train().or_else(|| greeted.measure(secret, self.sends, TRAIN_PACKETS));
+                    let measure = |greeted: &mut Greeted| greeted.measure(secret, self.sends, TRAIN_PACKETS);
+                    let train = greeted.train().or_else(|| if untried { None } else { measure(&mut greeted) });
                     let seen = Seen { rtt: greeted.rtt, packet_bytes: greeted.sizes.start, train };
                     ahead.looked = Some((rail, greeted));
                     seen
@@ -427,8 +488,13 @@ impl Manner {
     }
 
     fn dial(self, peer: Peer, secret: &JobSecret, rail: u16) -> io::Result<OwnedFd> {
+        self.welcomed(self.connect(peer)?, secret, rail)
+    }
+
+    /// Greets on a connection, and is welcome.
+    fn welcomed(self, stream: TcpStream, secret: &JobSecret, rail: u16) -> io::Result<OwnedFd> {
         let mut answer = [0];
-        let stream = self.greet(peer, secret, rail, &mut answer)?;
+        let stream = self.greet(stream, secret, rail, &mut answer)?;
         if answer[0] != WELCOME {
             return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "the peer refused the rail's greeting"));
         }
@@ -440,14 +506,23 @@ impl Manner {
     /// A connection on which the control session may go on, and the acceptor's nonce for it.
     fn dial_control(self, peer: Peer, secret: &JobSecret) -> io::Result<([u8; 32], OwnedFd)> {
         let mut nonce = [0; 32];
-        let stream = self.greet(peer, secret, CONTROL, &mut nonce)?;
+        let stream = self.greet(self.connect(peer)?, secret, CONTROL, &mut nonce)?;
         Ok((nonce, stream.into()))
     }
 
-    /// Connects, greets, and hears the answer.
-    fn greet(self, peer: Peer, secret: &JobSecret, rail: u16, answer: &mut [u8]) -> io::Result<TcpStream> {
+    fn connect(self, peer: Peer) -> io::Result<TcpStream> {
         let bound = |fd: BorrowedFd<'_>| bound_segments(fd, self.small);
-        let mut stream = sys::sock::connect_from(peer.addr, peer.from, self.patience, bound)?;
+        sys::sock::connect_from(peer.addr, peer.from, self.patience, bound)
+    }
+
+    /// Greets, and hears the answer.
+    fn greet(
+        self,
+        mut stream: TcpStream,
+        secret: &JobSecret,
+        rail: u16,
+        answer: &mut [u8],
+    ) -> io::Result<TcpStream> {
         let patience = DIAL.min(self.patience * 3);
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;

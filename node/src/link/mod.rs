@@ -97,6 +97,17 @@ pub enum Turn {
     Closed,
 }
 
+/// A connection that stands, and over which nothing was said yet.
+#[derive(Debug, Clone, Copy)]
+pub struct Connected {
+    /// Where it leads.
+    pub to: SocketAddr,
+    /// With small segments.
+    pub is_small: bool,
+    /// So long it was waited for.
+    pub took: Duration,
+}
+
 enum Carrier {
     /// The peer's address is remembered: a socket forgets it when its connection ends, and the end of a job is told after that.
     Tls {
@@ -234,6 +245,20 @@ impl Link {
     /// # Errors
     /// No address, no answer, no time left; a key that is unknown, changed, wrong or revoked (`Peer…`); TLS.
     pub fn connect(host_ports: &str, id: &Identity, expect: Expect, timeout: Duration) -> Result<Link, LinkError> {
+        Link::connect_beside(host_ports, id, expect, timeout, &mut |_| ())
+    }
+
+    /// The same; `met` hears of each connection before its handshake.
+    ///
+    /// # Errors
+    /// As of `connect`.
+    pub fn connect_beside(
+        host_ports: &str,
+        id: &Identity,
+        expect: Expect,
+        timeout: Duration,
+        met: &mut dyn FnMut(Connected),
+    ) -> Result<Link, LinkError> {
         let (mut accepted, mut revoked) = (Vec::new(), Vec::new());
         if let Some(home) = id.home() {
             revoked = authorized::revoked(home)?;
@@ -245,10 +270,10 @@ impl Link {
             accepted = vec![key];
         }
         let keys = Keys { expect, accepted, revoked };
-        match Link::first_of(Dialling::of(host_ports, false)?, id, &keys, timeout) {
+        match Link::first_of(Dialling::of(host_ports, false)?, id, &keys, timeout, met) {
             // Connected, and then not a word: what is lost may be what is long. Small packets went through.
             Err((_, true)) => {
-                let link = Link::first_of(Dialling::of(host_ports, true)?, id, &keys, timeout);
+                let link = Link::first_of(Dialling::of(host_ports, true)?, id, &keys, timeout, met);
                 link.map(|link| Link { small: true, ..link }).map_err(|(error, _)| error)
             }
             link => link.map_err(|(error, _)| error),
@@ -261,6 +286,7 @@ impl Link {
         id: &Identity,
         keys: &Keys,
         timeout: Duration,
+        met: &mut dyn FnMut(Connected),
     ) -> Result<Link, (LinkError, bool)> {
         let (whole, small) = (Deadline::after(timeout), dialling.is_small());
         let mut why: Option<(LinkError, bool)> = None;
@@ -271,6 +297,9 @@ impl Link {
                 // Whoever answered with a wrong key says more than whoever did not answer.
                 Err(error) => return Err(why.unwrap_or((error, false))),
             };
+            if let Ok(to) = stream.peer_addr() {
+                met(Connected { to, is_small: small, took: begun.elapsed() });
+            }
             let mut deadline = if small { whole } else { whole.unless_heard(SILENT + begun.elapsed() * 4) };
             let client = tls::client(id, keys.accepted.clone(), keys.revoked.clone());
             let (connection, check) = client.map_err(|error| (LinkError::Tls(error), false))?;

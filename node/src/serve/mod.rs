@@ -48,7 +48,7 @@ use crate::job::receipt::retention::{Keep, Turns};
 use crate::job::registry::Registry;
 use crate::job::sweep;
 use crate::link::{failure_of, reachable};
-use crate::listener::{Listener, Proving, Rail};
+use crate::listener::{Listener, Next, Proving, Rail};
 use crate::report::history::History;
 use crate::request::Ports;
 use capacity::Capacity;
@@ -148,6 +148,8 @@ pub struct Daemon {
     /// The rates of keys and tickets.
     accounts: Accounts,
     waiting: Mutex<HashMap<[u8; 16], Waiting>>,
+    /// Signalled with each job that is added to `waiting`.
+    awaited: Event,
 }
 
 impl Daemon {
@@ -170,6 +172,8 @@ impl Daemon {
             return false;
         }
         all.insert(job, waiting);
+        // A rail that was connected ahead may have greeted already.
+        self.awaited.signal();
         true
     }
 
@@ -180,9 +184,23 @@ impl Daemon {
         self.accounts.forget(no);
     }
 
-    /// A rail is at the demultiplexer. Anything wrong: it is closed without a word. Given back: what has to answer to a nonce first.
-    fn on_rail(&self, rail: Rail) -> Option<Proving> {
+    /// A rail is at the demultiplexer. Anything wrong: it is closed without a word. Given back: what has to answer to a nonce first, and a job's
+    /// first rail if there is no such job: its greeting may have overtaken `Open`.
+    fn on_rail(&self, rail: Rail) -> Next {
         panic_once_if_asked("listener");
+        match rail {
+            Rail::Greeted(stream, greeting)
+                if greeting.rail == rails::AHEAD
+                    && greeting.version == proto::VERSION
+                    && !self.waiting().contains_key(&greeting.job) =>
+            {
+                Next::Early(stream, greeting)
+            }
+            rail => self.on_rail_of_job(rail).map_or(Next::Over, Next::Prove),
+        }
+    }
+
+    fn on_rail_of_job(&self, rail: Rail) -> Option<Proving> {
         let mut all = self.waiting();
         let (mut stream, greeting) = match rail {
             Rail::Greeted(stream, greeting) => (stream, greeting),
@@ -432,6 +450,7 @@ impl Bound {
             shares: Shares::default(),
             accounts: Accounts::default(),
             waiting: Mutex::new(HashMap::new()),
+            awaited: Event::new().map_err(io("start the daemon"))?,
         };
         let daemon = Arc::new(daemon);
         let asked = Arc::downgrade(&daemon);
@@ -492,6 +511,7 @@ impl Server {
     /// The port's.
     pub fn run(self) -> Result<(), Failure> {
         let Server { daemon, listener, demultiplexer } = self;
+        let listener = listener.on_awaited(daemon.awaited.clone());
         let (daemon, demultiplexer) = (&*daemon, &demultiplexer);
         let (over, packets) = (Event::new().map_err(io("start the daemon"))?, demultiplexer::Counts::default());
         std::thread::scope(|scope| {

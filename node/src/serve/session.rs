@@ -23,7 +23,7 @@ use engine::tree::{look_read, look_write, read_bps, write_bps};
 use engine::worker::bound::Bound;
 use proto::error::{Breach, Refusal};
 use proto::manifest::Aspects;
-use proto::negotiate::{StorageLook, negotiate};
+use proto::negotiate::{Offer, StorageLook, negotiate};
 use proto::session::order::Order;
 use proto::session::replan::Offers;
 use proto::wire::control::{Compare, Direction, Frame, Open, PICK_BYTES_MAX, Place};
@@ -47,7 +47,7 @@ use crate::job::receipt;
 use crate::job::receipt::retention::{Keep, Pruned};
 use crate::job::registry::Title;
 use crate::job::udp::packet_bytes_of;
-use crate::link::Link;
+use crate::link::{Link, failure_of};
 use crate::serve::guest::{Guest, No, PATIENCE, no, path_base, permitted, share, shares, told};
 use crate::serve::history;
 use crate::serve::log::{EndedJob, JobFacts};
@@ -599,6 +599,10 @@ fn job<'a>(
             return Ok(None);
         }
     };
+    let ahead = takes_ahead(open, &top, &own);
+    if !ahead {
+        skip_ahead(&mut link, open.ahead)?;
+    }
     let start = |error: std::io::Error| Exit::of_io(&error).fail("start the job", error);
     let wake = Event::new().map_err(start)?;
     let (to, from) = channel();
@@ -614,7 +618,7 @@ fn job<'a>(
         return Ok(None);
     }
     let (offer, told) = (Box::new(own.clone()), Box::new(plan.clone()));
-    say(&mut link, &Frame::Accept { offer, plan: told, top, compare, places });
+    say(&mut link, &Frame::Accept { offer, plan: told, top, compare, places, ahead });
     let stall = daemon.settings.read().map_or(Duration::from_secs(60), |settings| settings.idle_timeout);
     let no = next_job();
     let is_even = !sends && plan.datagrams > 0;
@@ -635,6 +639,7 @@ fn job<'a>(
         dry: open.dry,
         known: None,
         way,
+        ahead: None,
         workers,
         volume_nodes,
         pool_bytes: daemon.pool_bytes,
@@ -654,6 +659,23 @@ fn job<'a>(
         cancel: Some(Arc::clone(&guest.cancel)),
         plan,
     }))
+}
+
+/// Does what the client said ahead of the plan count? Its entries must have the names that they have here; and where both ends share a kernel the
+/// client looks first whether the destination is its own source (`places`), before anything is made of an entry.
+fn takes_ahead(open: &Open, top: &[u8], own: &Offer) -> bool {
+    let is_known = !open.offer.boot_id.is_empty() && !own.boot_id.is_empty();
+    open.ahead > 0 && open.top[..] == *top && is_known && open.offer.boot_id != own.boot_id
+}
+
+/// Throws away what was said ahead: it comes again, after the plan.
+fn skip_ahead(link: &mut Link, frames: u8) -> Result<(), Failure> {
+    let until = Instant::now() + PATIENCE;
+    for _ in 0..frames {
+        link.call(until.saturating_duration_since(Instant::now()))
+            .map_err(|error| failure_of("hear what was said ahead", &anyhow::Error::new(error)))?;
+    }
+    Ok(())
 }
 
 /// What a client does here, short enough for a line.

@@ -94,6 +94,8 @@ fn host(words: &[&str]) -> Host {
     let pool_bytes = 64 << 20;
     let driver = Some(sys::ring::Kind::Plain);
     let make = Make { count: 2, memory_bytes: pool_bytes, chunk_bytes: CHUNK_BYTES, driver, holds: vec![] };
+    let awaited = Event::new().unwrap();
+    let listener = listener.on_awaited(awaited.clone());
     let daemon: &'static Daemon = Box::leak(Box::new(Daemon {
         path_base: path_base(&settings).unwrap(),
         settings: RwLock::new(settings),
@@ -120,6 +122,7 @@ fn host(words: &[&str]) -> Host {
         accounts: Accounts::default(),
         shares: Shares::default(),
         waiting: Mutex::new(HashMap::new()),
+        awaited: awaited.clone(),
     }));
     std::thread::spawn(move || {
         let served = listener.run(
@@ -292,6 +295,7 @@ fn open(link: &Link, direction: Direction, path: &str) -> Open {
         numeric: false,
         rules: vec![],
         places: vec![],
+        ahead: 0,
         offer: offer::offer(&Requested { memory_bytes: 64 << 20, workers: 1, ..Requested::default() }),
     }
 }
@@ -726,14 +730,14 @@ fn mute_destination() -> (SocketAddr, Ticket, std::sync::mpsc::Receiver<Open>) {
                 &Frame::Hello { version_min: proto::VERSION_MIN, version: proto::VERSION, agent: greeting::agent() },
             );
             let (offer, plan, top) = (Box::new(own), Box::new(plan), Box::default());
-            greeting::say(&mut link, &Frame::Accept { offer, plan, top, compare: asked.compare, places: vec![] });
+            greeting::say(&mut link, &Frame::Accept { offer, plan, top, compare: asked.compare, places: vec![], ahead: false });
             link.flush_blocking(SOON).unwrap();
             to.send(*asked).unwrap();
             while link.call(SOON).is_ok() {}
         };
         let keep = |rail| {
             rails.lock().unwrap().push(rail);
-            None
+            crate::listener::Next::Over
         };
         listener.run(agree, |_| true, keep, &stop).unwrap();
     });

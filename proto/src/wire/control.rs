@@ -46,7 +46,7 @@ pub struct Open {
     /// Several sources, a destination that ends in `/` or has no name of its own, or a set of volumes: sources go into a folder under their own
     /// names. Otherwise the destination is the name of the one source's copy; if a folder stands there, what is in a folder goes into it.
     pub into_folder: bool,
-    /// Pull: the name a single source gets at the destination, one component; empty: its own.
+    /// Pull: the name a single source gets at the destination, one component; empty: its own. Push: the one that the entries said ahead have.
     pub top: Box<[u8]>,
     /// Files that stand at the destination with the same size and time are kept.
     pub keep: bool,
@@ -66,9 +66,14 @@ pub struct Open {
     pub rules: Vec<Box<str>>,
     /// Pull: the folders that entries are named below, so that a source which holds its own destination is found out. Push: none.
     pub places: Vec<Place>,
+    /// Push: so many of the sender's frames follow at once, before the plan is known here: entries are named as if `Accept` had this frame's `top`.
+    pub ahead: u8,
     /// What the initiator has.
     pub offer: Offer,
 }
+
+/// Frames that may follow `Open` before it is answered: names, entries and the end of the scan are three.
+pub const AHEAD_FRAMES_MAX: u8 = 8;
 
 /// Tells a folder from all others of its kernel to who sees that folder, and nothing to anybody else: BLAKE3 of the job, the kernel's boot and
 /// the folder's device and number, cut.
@@ -158,8 +163,8 @@ pub enum Frame {
     Open(Box<Open>),
     /// 4: Acceptor: what it has, and the plan; `choices` are recomputed, not sent.
     /// `top`: push, the name a single source gets at the destination; empty: see `into_folder`. `compare`: what of the comparing that was asked for
-    /// is done. `places`: push, as in `Open`.
-    Accept { offer: Box<Offer>, plan: Box<Plan>, top: Box<[u8]>, compare: Compare, places: Vec<Place> },
+    /// is done. `places`: push, as in `Open`. `ahead`: what followed `Open` counts; else it was thrown away, and the sender says it again.
+    Accept { offer: Box<Offer>, plan: Box<Plan>, top: Box<[u8]>, compare: Compare, places: Vec<Place>, ahead: bool },
     /// 5: Either: cannot go on. `code` is a Breach's or a refusal's wire code; the session ends.
     Refuse { code: u16, detail: String },
     /// 6: Sender: some lines of the manifest, ids ascending without gaps.

@@ -74,6 +74,7 @@ fn opening(kind: u8, from: &mut Reader<'_>) -> Result<Frame, Breach> {
             top: top_name(from)?,
             compare: compare(from)?,
             places: places(from)?,
+            ahead: from.flag()?,
         },
         _ => Frame::Refuse { code: from.u16()?, detail: from.text(DETAIL_BYTES_MAX)? },
     })
@@ -176,7 +177,7 @@ fn id_name(from: &mut Reader<'_>) -> Result<IdName, Breach> {
 }
 
 fn open(from: &mut Reader<'_>) -> Result<Open, Breach> {
-    Ok(Open {
+    let open = Open {
         job: from.array()?,
         after: from.array()?,
         direction: match from.u8()? {
@@ -198,8 +199,11 @@ fn open(from: &mut Reader<'_>) -> Result<Open, Breach> {
         numeric: from.flag()?,
         rules: rules(from)?,
         places: places(from)?,
+        ahead: from.u8()?,
         offer: Offer::decode(from)?,
-    })
+    };
+    let has_more = open.ahead > AHEAD_FRAMES_MAX || (open.ahead > 0 && open.direction == Direction::Pull);
+    if has_more { Err(Breach::FieldOutOfRange) } else { Ok(open) }
 }
 
 fn compare(from: &mut Reader<'_>) -> Result<Compare, Breach> {

@@ -148,12 +148,13 @@ impl Frame {
             }
             Frame::Ticket { proof } => out.extend_from_slice(proof),
             Frame::Open(open) => put_open(out, open),
-            Frame::Accept { offer, plan, top, compare, places } => {
+            Frame::Accept { offer, plan, top, compare, places, ahead } => {
                 offer.encode(out);
                 plan.encode(out);
                 put_bytes(out, top);
                 out.push(*compare as u8);
                 put_list(out, places, |out, place| out.extend_from_slice(place));
+                out.push(u8::from(*ahead));
             }
             Frame::Refuse { code, detail } => {
                 put!(out, code);
@@ -327,6 +328,7 @@ fn put_open(out: &mut Vec<u8>, open: &Open) {
     out.push(u8::from(open.numeric));
     put_list(out, &open.rules, |out, rule| put_text(out, rule, TEXT_BYTES_MAX));
     put_list(out, &open.places, |out, place| out.extend_from_slice(place));
+    out.push(open.ahead);
     open.offer.encode(out);
 }
 

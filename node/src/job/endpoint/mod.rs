@@ -20,7 +20,7 @@ use sys::fs::Dir;
 use path_base::{one_target, some_source};
 use text::exit::{Exit, Failure};
 
-pub use path_base::{Called, PathBase, Target, means_folder};
+pub use path_base::{Called, PathBase, Target, last_name, means_folder};
 
 /// The sources of a job. `joined`: they are the volumes of one set.
 pub fn source(

@@ -174,6 +174,12 @@ pub fn means_folder(path: &[u8]) -> bool {
     path.ends_with(b"/") || split(path).1.is_empty()
 }
 
+/// The name that a path leads to; `None`: it has none of its own.
+#[must_use]
+pub fn last_name(path: &[u8]) -> Option<&[u8]> {
+    Some(split(path).1).filter(|name| !name.is_empty())
+}
+
 /// A folder that every process has and that no entry of a job can stand in.
 const NOWHERE: &[u8] = b"/proc/self/fdinfo";
 
