@@ -278,7 +278,12 @@ impl Demultiplexer {
         let Some(head) = bytes.first_chunk::<SETUP_BYTES>() else { return false };
         let rail = u16::from_le_bytes([head[4], head[5]]);
         let token: [u8; 8] = *head[8..].first_chunk().expect("8 of 48");
-        let known = halves.iter().position(|half| half.from == from && half.rail == rail && half.token == token);
+        // A train may go behind the greeting, before it has an answer.
+        let is_its = |half: &Half| {
+            half.token == token
+                || SetupMessage::decode(bytes, &half.guest.secret, rail).is_some_and(|it| packet_train::is_ahead(&it))
+        };
+        let known = halves.iter().position(|half| half.from == from && half.rail == rail && is_its(half));
         let at = known.or_else(|| {
             // The token first: a forged word costs one hash for each job whose name begins as it says.
             let begins = [token[0], token[1], token[2], token[3]];
@@ -298,7 +303,9 @@ impl Demultiplexer {
         let half = &mut halves[at];
         let Some(word) = SetupMessage::decode(bytes, &half.guest.secret, rail) else { return false };
         // Greetings that nobody remembers told no length: what it confirms passed, since it was heard there.
-        half.longest = half.longest.max(word.packet_bytes.min(PACKET_BYTES_MAX));
+        if !packet_train::is_ahead(&word) {
+            half.longest = half.longest.max(word.packet_bytes.min(PACKET_BYTES_MAX));
+        }
         if let Some(start) = half.on_word(word, bytes.len(), waited_ns) {
             let half = halves.remove(at);
             arrive(halves, half, start, jobs, counts);
@@ -389,7 +396,8 @@ impl Half {
             }
             let word = SetupMessage::decode(&bytes[..length], &self.guest.secret, self.rail);
             // Who says the token is at the address that was greeted.
-            let Some(word) = word.filter(|word| word.token == self.token) else { continue };
+            let is_its = |word: &SetupMessage| word.token == self.token || packet_train::is_ahead(word);
+            let Some(word) = word.filter(is_its) else { continue };
             if let Some(start) = self.on_word(word, length, come.waited_ns) {
                 return Some(start);
             }

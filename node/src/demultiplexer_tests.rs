@@ -97,7 +97,7 @@ impl Drop for Port {
 }
 
 fn dial(addr: SocketAddr, secret: &JobSecret, rail: u16, sends: bool) -> io::Result<(std::os::fd::OwnedFd, Sizes)> {
-    greet(Peer { addr, from: None, packet_bytes: PACKET_BYTES_MAX }, secret, rail)?.confirm(secret, sends)
+    greet(Peer { addr, from: None, packet_bytes: PACKET_BYTES_MAX, train: 0 }, secret, rail)?.confirm(secret, sends)
 }
 
 fn stranger(to: SocketAddr) -> UdpSocket {
@@ -201,7 +201,7 @@ fn a_path_that_answers_nothing_is_given_up() {
 fn a_train_is_measured_both_ways_and_the_greeted_path_becomes_a_rail_afterwards() {
     for sends in [true, false] {
         let port = Port::open(!sends);
-        let peer = Peer { addr: port.addr, from: None, packet_bytes: 1472 };
+        let peer = Peer { addr: port.addr, from: None, packet_bytes: 1472, train: 0 };
         let mut greeted = greet(peer, &port.secret, 2).unwrap();
         let train = greeted.measure(&port.secret, sends, TRAIN_PACKETS).expect("loopback loses nothing");
         assert_eq!((train.sent, train.arrived, train.lost()), (64, 64, (0, 0)), "{sends}");
@@ -315,11 +315,41 @@ fn a_sniffer_that_is_faster_than_the_rails_own_end_keeps_it_from_nothing() {
         thief.send(&port.greeting(2)).unwrap();
         assert_eq!(thief.recv(&mut bytes).unwrap(), 1300);
         assert_eq!(port.waiting(), 1, "what the rail itself would have");
-        let mut greeted = greet(Peer { addr: port.addr, from: None, packet_bytes: 1472 }, &port.secret, 2).unwrap();
+        let mut greeted =
+            greet(Peer { addr: port.addr, from: None, packet_bytes: 1472, train: 0 }, &port.secret, 2).unwrap();
         let train = greeted.measure(&port.secret, sends, TRAIN_PACKETS).expect("loopback loses nothing");
         assert_eq!(train.sent, 64);
         greeted.confirm(&port.secret, sends).unwrap();
         assert_eq!(port.arrival().rail, 2);
         assert_eq!(port.waiting(), 0, "and the thief's place is gone with that");
     }
+}
+
+#[test]
+fn a_train_behind_the_greeting_is_told_of_with_its_answer() {
+    let port = Port::open(false);
+    let peer = Peer { addr: port.addr, from: None, packet_bytes: 1472, train: 16 };
+    let mut greeted = greet(peer, &port.secret, 0).unwrap();
+    let train = greeted.ahead(&port.secret, 16).expect("loopback loses nothing");
+    assert_eq!((train.sent, train.arrived, train.last, train.packet_bytes), (16, 16, 15, 1472));
+    assert!(greeted.train().is_some());
+    // Without the rail's token nothing else is taken, and where none went with the greeting nothing is told.
+    let other = Peer { train: 0, ..peer };
+    assert!(greet(other, &port.secret, 1).unwrap().ahead(&port.secret, 16).is_none());
+    greeted.confirm(&port.secret, true).unwrap();
+    assert_eq!(port.arrival().rail, 0);
+}
+
+#[test]
+fn a_train_of_no_greeting_is_answered_with_nothing() {
+    let port = Port::open(false);
+    let thief = stranger(port.addr);
+    packet_train::send_ahead(&thief, &port.secret, 0, (16, 1200));
+    assert!(thief.recv(&mut [0; 100]).is_err());
+    // Confirmed is a rail only with the token that its greeting was answered with.
+    thief.send(&port.greeting(0)).unwrap();
+    thief.recv(&mut [0; 2000]).unwrap();
+    let confirm = SetupMessage { say: SetupKind::Confirm, rail: 0, packet_bytes: 1300, token: packet_train::AHEAD };
+    thief.send(&confirm.encode(&port.secret)).unwrap();
+    assert_eq!(port.waiting(), 1, "it waits as before");
 }

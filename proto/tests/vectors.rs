@@ -142,7 +142,14 @@ fn books() -> Books {
 
 fn accept() -> Frame {
     let (compare, places) = (Compare::Changed, vec![[0x9D; 16], [0x9E; 16]]);
-    Frame::Accept { offer: Box::new(offer()), plan: Box::new(plan()), top: (*b"run").into(), compare, places, ahead: true }
+    Frame::Accept {
+        offer: Box::new(offer()),
+        plan: Box::new(plan()),
+        top: (*b"run").into(),
+        compare,
+        places,
+        ahead: true,
+    }
 }
 
 fn ask_ticket() -> Frame {

@@ -27,7 +27,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 use disks::{bench, io_modes, known};
-use emulated::{auto, blackhole, moves, policer};
+use emulated::{auto, blackhole, moves, policer, start};
 use jobs::replan;
 use paths::{carry, change, named, nics};
 use world::{Skip, World};
@@ -67,6 +67,7 @@ const SCENARIOS: [(&str, Scenario); 60] = [
     ("blackhole: from the start", blackhole::a_path_that_swallows_from_the_start_is_named_with_the_remedy),
     ("blackhole: in mid-job", blackhole::a_path_that_begins_to_swallow_is_named_too),
     ("policer: not flooded", policer::a_policer_is_not_flooded),
+    ("start: round trips", start::a_command_takes_no_round_trip_more),
     ("wan: grid", wan::a_tiny_grid_says_what_was_and_what_was_not),
     ("wan: stopped", wan::a_grid_that_is_stopped_keeps_what_was_measured),
     ("paths: carry", carry::each_path_carries_as_its_weight_is),

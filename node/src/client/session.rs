@@ -476,7 +476,7 @@ fn greet_early(copy: &Copy<'_>, link: &Link, open: &Open, is_tiny: bool) -> Opti
     }
     let rtt = probe::rtt_of(&sys::sock::tcp_info(link.as_fd()).ok()?);
     let addr = link.peer_addr().filter(|_| rtt >= probe::SHORT)?;
-    let peer = Peer { addr, from: None, packet_bytes: udp::packet_bytes_of(link.as_fd(), addr.ip()) };
+    let peer = Peer { addr, from: None, packet_bytes: udp::packet_bytes_of(link.as_fd(), addr.ip()), train: 0 };
     let sends = open.direction == Direction::Push;
     // A train is faster than a bound that the user set.
     let train = match (is_auto, sends && open.offer.rate_bps == 0) {
@@ -583,7 +583,7 @@ impl Session {
     fn peers(&mut self, copy: &Copy<'_>, secret: &JobSecret, events: &mut Events<'_>) -> Result<Vec<Peer>, Failure> {
         if copy.request.paths.is_empty() {
             let packet_bytes = udp::packet_bytes_of(self.link.as_fd(), self.addr.ip());
-            let named = Peer { addr: self.addr, from: None, packet_bytes };
+            let named = Peer { addr: self.addr, from: None, packet_bytes, train: 0 };
             return Ok(vec![self.way_round(copy, secret, events).unwrap_or(named)]);
         }
         for path in &copy.request.paths {
@@ -604,7 +604,7 @@ impl Session {
 
     fn peer_at(&self, remote: IpAddr, from: Option<IpAddr>) -> Peer {
         // Of another link than the session's nothing is known; the greeting finds what passes.
-        Peer { addr: SocketAddr::new(remote, self.addr.port()), from, packet_bytes: udp::PACKET_BYTES_MAX }
+        Peer { addr: SocketAddr::new(remote, self.addr.port()), from, packet_bytes: udp::PACKET_BYTES_MAX, train: 0 }
     }
 
     /// A faster path than the one that nobody chose, if the peer answers there. A rail that was greeted early stays where it was greeted.
@@ -615,7 +615,11 @@ impl Session {
         let local = sys::sock::local_addr(self.link.as_fd()).ok()?;
         let better = nic_speeds::better(local.ip(), self.addr.ip(), &nets, own, theirs)?;
         let peer = self.peer_at(better.there, Some(better.here));
-        if self.begun.packets.is_some() || self.begun.stream.is_some() || copy.request.dry_run || self.prove(copy, better.there).is_err() {
+        if self.begun.packets.is_some()
+            || self.begun.stream.is_some()
+            || copy.request.dry_run
+            || self.prove(copy, better.there).is_err()
+        {
             events.note(&better.left());
             return None;
         }
@@ -698,7 +702,14 @@ impl Session {
         let wake = ahead.as_ref().map_or_else(Event::new, |ahead| Ok(ahead.wake.clone()));
         let wake = wake.map_err(|error| Exit::of_io(&error).fail("start the job", error))?;
         let (path, weights) = (self.known_of_path(), self.weigh(copy, &peers));
-        let rails = Rails::dial_net(&peers, &secret, direction == Direction::Push, path, std::mem::take(&mut self.begun), &wake);
+        let rails = Rails::dial_net(
+            &peers,
+            &secret,
+            direction == Direction::Push,
+            path,
+            std::mem::take(&mut self.begun),
+            &wake,
+        );
         let (durability, dry) = (self.open.durability, copy.request.dry_run);
         let default = receipt::default_path(&copy.home, &self.open.job);
         let (no, lent) = (next_job(), copy.lent);

@@ -161,7 +161,8 @@ pub fn agree(link: &mut Link, asked: &Open) -> Result<Agreed, Failure> {
     let (own, sends) = (&asked.offer, asked.direction == Direction::Push);
     hello(link, GREET)?;
     let mut order = Order::of_greeted(Wish::Job);
-    let Frame::Accept { offer, plan, top, compare, places, ahead } = hear_in_order(link, GREET, &mut order, "open the job")?
+    let Frame::Accept { offer, plan, top, compare, places, ahead } =
+        hear_in_order(link, GREET, &mut order, "open the job")?
     else {
         return Err(Exit::Breach.fail("open the job", Breach::WrongOrder.what()));
     };

@@ -111,7 +111,9 @@ impl Early {
 
     /// Begins, on a thread of its own. `train`: so many packets, to the peer or from it (`sends`); `rtt`: of the control session.
     #[must_use]
-    pub fn begin(peer: Peer, secret: JobSecret, sends: bool, train: Option<u16>, rtt: Duration) -> Early {
+    pub fn begin(mut peer: Peer, secret: JobSecret, sends: bool, train: Option<u16>, rtt: Duration) -> Early {
+        // Where data comes this way the acceptor sends the train, and must know first who asks.
+        peer.train = train.filter(|_| sends).unwrap_or(0);
         let answered = Arc::new(AtomicBool::new(false));
         let told = answered.clone();
         let thread = std::thread::spawn(move || {
@@ -123,7 +125,9 @@ impl Early {
             let mut greeted = udp::greet(peer, &secret, Self::RAIL)?;
             told.store(true, Ordering::Relaxed);
             greeted.rtt = greeted.rtt.min(rtt);
-            if let Some(packets) = train {
+            if let Some(packets) = train
+                && (peer.train == 0 || greeted.ahead(&secret, peer.train).is_none())
+            {
                 let _ = greeted.measure(&secret, sends, packets);
             }
             Ok(greeted)
@@ -516,13 +520,7 @@ impl Manner {
     }
 
     /// Greets, and hears the answer.
-    fn greet(
-        self,
-        mut stream: TcpStream,
-        secret: &JobSecret,
-        rail: u16,
-        answer: &mut [u8],
-    ) -> io::Result<TcpStream> {
+    fn greet(self, mut stream: TcpStream, secret: &JobSecret, rail: u16, answer: &mut [u8]) -> io::Result<TcpStream> {
         let patience = DIAL.min(self.patience * 3);
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;

@@ -3,6 +3,8 @@
 //! For: what a client may and may not have done, where the wire's own words decide: one-job tickets, relays, revoked keys.
 //! Absent on purpose: options and exit codes of the binary (lab/e2e).
 
+mod ahead; // what is said before it can be answered
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -730,7 +732,10 @@ fn mute_destination() -> (SocketAddr, Ticket, std::sync::mpsc::Receiver<Open>) {
                 &Frame::Hello { version_min: proto::VERSION_MIN, version: proto::VERSION, agent: greeting::agent() },
             );
             let (offer, plan, top) = (Box::new(own), Box::new(plan), Box::default());
-            greeting::say(&mut link, &Frame::Accept { offer, plan, top, compare: asked.compare, places: vec![], ahead: false });
+            greeting::say(
+                &mut link,
+                &Frame::Accept { offer, plan, top, compare: asked.compare, places: vec![], ahead: false },
+            );
             link.flush_blocking(SOON).unwrap();
             to.send(*asked).unwrap();
             while link.call(SOON).is_ok() {}

@@ -8,6 +8,7 @@ pub(crate) mod auto;
 pub(crate) mod blackhole;
 pub(crate) mod moves;
 pub(crate) mod policer;
+pub(crate) mod start;
 
 use std::net::Ipv4Addr;
 
@@ -78,6 +79,24 @@ impl Emulated {
         let (root, listen) = (world.word("dst/far"), format!("{}:{PORT}", address4(0, Side::B)));
         let running = self.start(world, Side::B, &["serve", "--root", &root, "--listen", &listen, ticket]);
         Daemon::of(running)
+    }
+
+    /// A daemon on host b to which its kernel has been booted another time than host a's: as between two machines, nothing that one end sees can be
+    /// the other's.
+    pub(crate) fn serve_as_another_kernel(&self, world: &mut World) -> Result<Daemon, Skip> {
+        const SCRIPT: &str = r#"mount --bind "$1" /proc/sys/kernel/random/boot_id || exit 1; shift; exec "$@""#;
+        let booted = world.word("booted");
+        std::fs::write(&booted, "11111111-2222-3333-4444-555555555555\n").expect("a file");
+        let words = ["-m", "--propagation", "private", "sh", "-c"];
+        let can = self.run(Side::B, "unshare", &[&words[..], &[SCRIPT, "sh", &booted, "true"]].concat());
+        if can.is_none() {
+            return Err(Skip("no file of /proc can be covered by another here".into()));
+        }
+        let (root, listen) = (world.word("dst/far"), format!("{}:{PORT}", address4(0, Side::B)));
+        let mut command = self.lab.command(Side::B, "unshare").expect("the host is there");
+        command.args(words).args([SCRIPT, "sh", &booted]).arg(world.binary());
+        command.args(["serve", "--root", &root, "--listen", &listen, "--ticket=reusable"]);
+        Ok(Daemon::of(world.spawn(Side::B, command)))
     }
 
     /// `longhaul cp --json` on host a.

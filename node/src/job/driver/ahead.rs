@@ -109,11 +109,14 @@ impl Said {
         if !first.names.is_empty() {
             say(Frame::Names(first.names.clone()));
         }
-        let entries: Vec<_> = (0..).zip(&first.entries).map(|(id, entry)| {
-            let mut entry = entry.clone();
-            entry.id = id;
-            entry
-        }).collect();
+        let entries: Vec<_> = (0..)
+            .zip(&first.entries)
+            .map(|(id, entry)| {
+                let mut entry = entry.clone();
+                entry.id = id;
+                entry
+            })
+            .collect();
         if !entries.is_empty() {
             say(Frame::Entries(entries));
         }

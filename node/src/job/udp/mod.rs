@@ -63,6 +63,8 @@ pub struct Peer {
     pub from: Option<IpAddr>,
     /// The largest UDP payload that is tried, see `packet_bytes_of`.
     pub packet_bytes: u16,
+    /// A train of so many packets goes right behind the first greeting; 0: none.
+    pub train: u16,
 }
 
 /// What both ends know of a rail when its words are said.
@@ -104,6 +106,8 @@ pub struct Greeted {
     pub rtt: Duration,
     /// The last train, and when it was told of.
     train: Option<(Train, Instant)>,
+    /// Of the packets of a train that went with the greeting.
+    ahead_bytes: u16,
 }
 
 /// Greets `to.addr` for a rail; anew from this end's new address, should it change meanwhile.
@@ -121,7 +125,7 @@ pub fn greet(to: Peer, secret: &JobSecret, rail: u16) -> io::Result<Greeted> {
 }
 
 fn greet_from_here(to: Peer, secret: &JobSecret, rail: u16) -> io::Result<Greeted> {
-    let Peer { addr, from, packet_bytes: most } = to;
+    let Peer { addr, from, packet_bytes: most, .. } = to;
     let (fd, _) = sys::udp::open(from.map(|ip| (ip, 0).into()), addr, SOCKET_BYTES, SOCKET_BYTES)?;
     let socket = UdpSocket::from(fd);
     // Setup messages are read one by one; joining is for packets.
@@ -130,10 +134,25 @@ fn greet_from_here(to: Peer, secret: &JobSecret, rail: u16) -> io::Result<Greete
     let mut sizes = vec![most, ordinary.min(most), PACKET_BYTES_BASE];
     sizes.dedup();
     let (start, token, rtt) = greet_by_sizes(&socket, to, secret, rail, &sizes)?;
-    Ok(Greeted { socket, rail, token, sizes: Sizes { tag: secret.tag(rail), start, most }, rtt, train: None })
+    let (sizes, ahead_bytes) = (Sizes { tag: secret.tag(rail), start, most }, train_bytes(&sizes));
+    Ok(Greeted { socket, rail, token, sizes, rtt, train: None, ahead_bytes })
+}
+
+/// Bytes of the packets of a train that goes before it is known what passes: an ordinary Ethernet's, where the interface takes them.
+fn train_bytes(sizes: &[u16]) -> u16 {
+    sizes[sizes.len().saturating_sub(2)]
 }
 
 impl Greeted {
+    /// What came of the train of so many packets that went with the greeting. `None`: nothing is known of it.
+    pub fn ahead(&mut self, secret: &JobSecret, packets: u16) -> Option<Train> {
+        let Greeted { rail, token, rtt, ahead_bytes: packet_bytes, .. } = *self;
+        let path = packet_train::Greeted { secret, rail, token, packet_bytes, rtt };
+        let train = path.ahead(&self.socket, packets);
+        self.train = train.map(|train| (train, Instant::now()));
+        train
+    }
+
     /// A train the way that data will go: `sends`, from here to there, then of so many packets.
     pub fn measure(&mut self, secret: &JobSecret, sends: bool, packets: u16) -> Option<Train> {
         let Greeted { rail, token, rtt, .. } = *self;
@@ -196,6 +215,10 @@ fn greet_by_sizes(
         for &size in sizes {
             // What the interface does not take is no size of this path. Any other trouble shows in the silence.
             let _ = socket.send(&greeting[..usize::from(size)]);
+        }
+        if at == 0 && to.train > 0 {
+            // What is too large for the path is a train of which nothing came.
+            packet_train::send_ahead(socket, secret, rail, (to.train, train_bytes(sizes)));
         }
         let mut until = began + after;
         let mut best: Option<(u16, [u8; 8], Duration)> = None;

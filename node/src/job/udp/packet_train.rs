@@ -2,7 +2,7 @@
 //!
 //! For: rate of the narrowest link, loss, and how much the buffer before it holds, within two round trips and 100 kB.
 //! In and out: a greeted socket in; a `Train` out, measured where the packets arrive.
-//! Invariants: a train leaves only towards an address that has shown that it hears (its token); what arrives is believed only if its MAC
+//! Invariants: a train leaves only towards an address that has shown that it hears (its token, or the session's own connection); what arrives is believed only if its MAC
 //! holds; a train is measured by the kernel's stamps, so that a reader who is late sees no faster path.
 //! Absent on purpose: judging (probe), when to measure (job::rails).
 //! Source: docs/protocol.md section 7; dispersion of packet trains: Dovrolis, Ramanathan, Moore 2001.
@@ -116,6 +116,25 @@ pub fn send(
     Ok(u16::try_from(sent).unwrap_or(packets))
 }
 
+/// The token of a train that goes behind the greeting, when no other is known. The acceptor takes it for a rail whose greeting came from the same
+/// address: a train is answered by one word, no longer than the question.
+pub const AHEAD: [u8; 8] = [0; 8];
+
+/// May this word come without the rail's token?
+#[must_use]
+pub fn is_ahead(word: &SetupMessage) -> bool {
+    word.token == AHEAD && matches!(word.say, SetupKind::Train | SetupKind::TrainEnd)
+}
+
+/// A train and its question, before there is an answer to the greeting. What is lost of it is no loss.
+pub fn send_ahead(socket: &UdpSocket, secret: &JobSecret, rail: u16, (packets, packet_bytes): (u16, u16)) {
+    let _ = send(socket, secret, rail, AHEAD, (packets, packet_bytes));
+    let end = SetupMessage { say: SetupKind::TrainEnd, rail, packet_bytes, token: AHEAD }.encode(secret);
+    for _ in 0..ASKED {
+        let _ = socket.send(&end);
+    }
+}
+
 /// What the initiator knows of a greeted path.
 #[derive(Debug, Clone, Copy)]
 pub struct Greeted<'a> {
@@ -135,6 +154,21 @@ impl Greeted<'_> {
     fn word(&self, say: SetupKind) -> [u8; SETUP_BYTES] {
         let Greeted { rail, packet_bytes, token, .. } = *self;
         SetupMessage { say, rail, packet_bytes, token }.encode(self.secret)
+    }
+
+    /// What came of a train of so many packets that went behind the greeting, which is answered. `None`: it was not told at once.
+    #[must_use]
+    pub fn ahead(&self, socket: &UdpSocket, packets: u16) -> Option<Train> {
+        let until = Instant::now() + PAUSE_MIN;
+        let mut heard = vec![0; usize::from(crate::job::udp::PACKET_BYTES_MAX)];
+        while wait(socket, until).ok()? {
+            let Some((bytes, _)) = take(socket, &mut heard)? else { continue };
+            let word = SetupMessage::decode(&heard[..bytes], self.secret, self.rail);
+            if let Some(word) = word.filter(|word| word.say == SetupKind::TrainResult && word.packet_bytes > 0) {
+                return Train::of_word(&word, packets, self.packet_bytes);
+            }
+        }
+        None
     }
 
     /// A train the way that data will go, of so many packets if it leaves from here. `None`: nothing came of it.

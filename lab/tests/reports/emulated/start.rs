@@ -1,0 +1,62 @@
+//! Round trips of a whole command, from its start to its end.
+//!
+//! In: copies of 1 KB and 1 MB over the same link at two distances, to a daemon whose kernel seems to be another one. Out: how much longer the
+//! longer path made each, in its round trips: what the processors take falls out.
+//! Absent on purpose: where each of them goes (docs/design/035-start.md).
+
+use std::time::Duration;
+
+use super::Emulated;
+use crate::world::{Daemon, Skip, World};
+
+/// The two distances, ms: what a busy machine adds is little beside the difference.
+const RTTS: [u64; 2] = [200, 600];
+/// A job over an emulated link takes longer than one over a wire.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Tries of each; the shortest counts.
+const TRIES: usize = 2;
+
+/// Options, bytes, and the round trips that it may take: a third of one more than it takes.
+const JOBS: [(&[&str], u64, f64); 4] = [
+    (&["--transport", "tcp"], 1 << 10, 4.35),
+    (&["--transport", "udp"], 1 << 10, 4.35),
+    (&["--transport", "auto"], 1 << 10, 4.35),
+    (&["--transport", "udp"], 1 << 20, 4.6),
+];
+
+pub(crate) fn a_command_takes_no_round_trip_more(world: &mut World) -> Result<(), Skip> {
+    let mut took = [[f64::INFINITY; JOBS.len()]; RTTS.len()];
+    for (at, rtt) in RTTS.into_iter().enumerate() {
+        let link = Emulated::make(if rtt == RTTS[0] { "rate=155Mbit rtt=200ms" } else { "rate=155Mbit rtt=600ms" })?;
+        let daemon = link.serve_as_another_kernel(world)?;
+        for (job, (options, bytes, _)) in JOBS.into_iter().enumerate() {
+            for number in 0..TRIES {
+                took[at][job] = took[at][job].min(copy(world, &link, &daemon, options, (bytes, number), rtt));
+            }
+        }
+    }
+    for (job, (options, bytes, most)) in JOBS.into_iter().enumerate() {
+        let trips = (took[1][job] - took[0][job]) / ((RTTS[1] - RTTS[0]) as f64 / 1000.0);
+        let what = format!("{bytes} bytes, {}: {trips:.2} round trips, at most {most}", options.join(" "));
+        world.holds(&what, trips <= most, &format!("{took:?}"));
+    }
+    Ok(())
+}
+
+/// Seconds of one copy.
+fn copy(
+    world: &mut World,
+    link: &Emulated,
+    daemon: &Daemon,
+    options: &[&str],
+    (bytes, number): (u64, usize),
+    rtt: u64,
+) -> f64 {
+    let name = format!("{}-{bytes}-{rtt}-{number}", options[1]);
+    world.random_file(&format!("src/{name}"), bytes);
+    let (source, target) = (world.word(&format!("src/{name}")), format!("{}{name}", daemon.url));
+    let run = link.cp(world, &[options, &[&source, &target]].concat()).end_within(LIMIT);
+    world.ends(&run, 0, &format!("{name}: it ends well"));
+    world.same(&format!("src/{name}"), &format!("dst/far/{name}"), &format!("{name}: the file is equal"));
+    run.took.as_secs_f64()
+}
