@@ -22,9 +22,9 @@ pub mod session; // push and pull over a session
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -48,7 +48,7 @@ use crate::job::endpoint::names::Names;
 use crate::job::endpoint::volumes::FailedDisks;
 use crate::job::receipt::retention::{Keep, Turns};
 use crate::job::registry::{Registration, Registry, Title};
-use crate::link::failure_of;
+use crate::link::{Ready, failure_of};
 use crate::report::history::{EndedJob, History, JobRecord};
 use crate::report::trace::{Format, Trace};
 use crate::request::JobRequest;
@@ -97,12 +97,26 @@ pub struct Before {
     lookup_ns: AtomicU64,
     /// Where the near end of a tunnel through ssh is; 0: there is none.
     tunnel: AtomicU16,
+    /// A connection to the far side that ssh started, which nothing was said over yet.
+    connected: Mutex<Option<(String, Ready)>>,
 }
 
 impl Before {
     /// Data goes through ssh, which listens at this port of this host.
     pub fn goes_through_ssh(&self, near: u16) {
         self.tunnel.store(near, Ordering::Relaxed);
+    }
+
+    /// The session with this address may go over this connection.
+    pub fn has_connected(&self, host_port: &str, ready: Option<Ready>) {
+        *self.connected.lock().unwrap_or_else(PoisonError::into_inner) = ready.map(|it| (host_port.to_owned(), it));
+    }
+
+    /// The connection that is there for the first session with this address.
+    #[must_use]
+    pub fn take_connected(&self, host_port: &str) -> Option<Ready> {
+        let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
+        connected.take_if(|(to, _)| to == host_port).map(|(_, ready)| ready)
     }
 
     /// Does this address lead through ssh?

@@ -99,7 +99,10 @@ fn connect_beside(
     }
     let host_port = to.host_port().expect("a daemon's address has one");
     let expect = ticket.as_ref().map_or(Expect::Trusted, |ticket| Expect::Key(ticket.server_key));
-    let mut connect = || Link::connect_beside(&host_port, &copy.identity, expect, CONNECT, beside);
+    let mut connect = || {
+        let ready = copy.before.take_connected(&host_port);
+        Link::connect_beside(&host_port, &copy.identity, expect, CONNECT, (ready, beside))
+    };
     let link = if copy.before.is_tunnel(&host_port) {
         // Nobody else comes to a far side through our own tunnel: what closes it is ssh there, and asking again makes no difference.
         connect().map_err(|error| tunnel_closed(&host_port, error))?

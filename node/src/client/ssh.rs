@@ -179,13 +179,14 @@ impl SshHosts {
         // Half of what the login took is longer than a round trip there, on any path: a login has five and more.
         let login = began.elapsed();
         let (place, tunnel) = path::choose(&ssh, copy, port, login / 2, events)?;
-        let (host, port) = place;
+        let path::Place { host, port, ready } = place;
         let is_direct = tunnel.is_none();
         if let Some(tunnel) = tunnel {
             self.tunnels.push((port, ssh.target.clone(), tunnel));
         }
         let to = Address::Daemon { ticket, host, port, others: Vec::new(), path: path.clone() };
         if let Some(place) = to.host_port().filter(|_| is_direct) {
+            copy.before.has_connected(&place, ready);
             self.direct.push((place, ssh.target.clone()));
         }
         Ok(to)

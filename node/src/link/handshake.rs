@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::Connection;
 
-use super::{LinkError, Step};
+use super::{LinkError, Ready, Step};
 
 /// Segments that pass wherever 1280 bytes of IPv6 do.
 pub const SMALL_SEGMENT: u32 = proto::session::blackhole::SMALL_SEGMENT_BYTES;
@@ -89,9 +89,23 @@ pub(super) struct Dialling {
     small: bool,
     /// How long names were looked up.
     lookup: Duration,
+    /// It goes before all others.
+    ready: Option<Ready>,
+    took_ready: Duration,
 }
 
 impl Dialling {
+    /// Begins with a connection that is there.
+    pub(super) fn with(self, ready: Option<Ready>) -> Dialling {
+        let took_ready = ready.as_ref().map_or(Duration::ZERO, |ready| ready.took);
+        Dialling { ready, took_ready, ..self }
+    }
+
+    /// So long the connection was waited for that was there.
+    pub(super) fn took_ready(&self) -> Duration {
+        self.took_ready
+    }
+
     /// Finds the addresses of `HOST:PORT[,HOST:PORT…]`. A name that is not known is left out where another one is.
     pub(super) fn of(host_ports: &str, small: bool) -> Result<Dialling, LinkError> {
         let (mut waiting, mut unknown, begun) = (VecDeque::new(), None, Instant::now());
@@ -103,7 +117,15 @@ impl Dialling {
         }
         match unknown {
             Some(error) if waiting.is_empty() => Err(error),
-            _ => Ok(Dialling { waiting, in_flight: 0, done: channel(), small, lookup: begun.elapsed() }),
+            _ => Ok(Dialling {
+                waiting,
+                in_flight: 0,
+                done: channel(),
+                small,
+                lookup: begun.elapsed(),
+                ready: None,
+                took_ready: Duration::ZERO,
+            }),
         }
     }
 
@@ -124,6 +146,10 @@ impl Dialling {
 
     /// The next connection that comes up, and to whom. Each address is tried when the one before it failed or was silent for `STAGGER`.
     pub(super) fn next(&mut self, deadline: &Deadline) -> Result<(String, TcpStream), LinkError> {
+        if let Some(Ready { stream, .. }) = self.ready.take() {
+            let place = stream.peer_addr().map_or_else(|_| String::new(), |place| place.to_string());
+            return Ok((self.waiting.front().map_or(place, |(host_port, _)| host_port.clone()), stream));
+        }
         let mut last = None;
         while self.has_more() {
             let left = deadline.left(Step::Connect)?.max(PATIENCE_MIN);

@@ -97,6 +97,15 @@ pub enum Turn {
     Closed,
 }
 
+/// A connection that was made to find out whether somebody answers there.
+#[derive(Debug)]
+pub struct Ready {
+    /// Nothing was said over it.
+    pub stream: TcpStream,
+    /// So long it was waited for.
+    pub took: Duration,
+}
+
 /// A connection that stands, and over which nothing was said yet.
 #[derive(Debug, Clone, Copy)]
 pub struct Connected {
@@ -245,10 +254,10 @@ impl Link {
     /// # Errors
     /// No address, no answer, no time left; a key that is unknown, changed, wrong or revoked (`Peer…`); TLS.
     pub fn connect(host_ports: &str, id: &Identity, expect: Expect, timeout: Duration) -> Result<Link, LinkError> {
-        Link::connect_beside(host_ports, id, expect, timeout, &mut |_| ())
+        Link::connect_beside(host_ports, id, expect, timeout, (None, &mut |_| ()))
     }
 
-    /// The same; `met` hears of each connection before its handshake.
+    /// The same, over a connection that is there already (`ready`), if that proves the key; `met` hears of each connection before its handshake.
     ///
     /// # Errors
     /// As of `connect`.
@@ -257,7 +266,7 @@ impl Link {
         id: &Identity,
         expect: Expect,
         timeout: Duration,
-        met: &mut dyn FnMut(Connected),
+        (ready, met): (Option<Ready>, &mut dyn FnMut(Connected)),
     ) -> Result<Link, LinkError> {
         let (mut accepted, mut revoked) = (Vec::new(), Vec::new());
         if let Some(home) = id.home() {
@@ -270,7 +279,7 @@ impl Link {
             accepted = vec![key];
         }
         let keys = Keys { expect, accepted, revoked };
-        match Link::first_of(Dialling::of(host_ports, false)?, id, &keys, timeout, met) {
+        match Link::first_of(Dialling::of(host_ports, false)?.with(ready), id, &keys, timeout, met) {
             // Connected, and then not a word: what is lost may be what is long. Small packets went through.
             Err((_, true)) => {
                 let link = Link::first_of(Dialling::of(host_ports, true)?, id, &keys, timeout, met);
@@ -298,7 +307,7 @@ impl Link {
                 Err(error) => return Err(why.unwrap_or((error, false))),
             };
             if let Ok(to) = stream.peer_addr() {
-                met(Connected { to, is_small: small, took: begun.elapsed() });
+                met(Connected { to, is_small: small, took: dialling.took_ready().max(begun.elapsed()) });
             }
             let mut deadline = if small { whole } else { whole.unless_heard(SILENT + begun.elapsed() * 4) };
             let client = tls::client(id, keys.accepted.clone(), keys.revoked.clone());

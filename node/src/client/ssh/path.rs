@@ -11,12 +11,13 @@ use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::client::Copy;
 use crate::client::ssh::command::Ssh;
 use crate::event::Events;
 use crate::identity::Home;
+use crate::link::{Ready, bound_segments};
 use text::exit::{Exit, Failure};
 
 /// A port from which nothing comes for so long does not answer.
@@ -53,6 +54,15 @@ impl Tunnel {
     }
 }
 
+/// Where the far side is reached.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// The connection that showed it: the session uses it.
+    pub(super) ready: Option<Ready>,
+}
+
 /// The host and port that lead to the far side, and the tunnel if that is one. `head_start`: what the direct way has before a tunnel is made.
 pub(super) fn choose(
     ssh: &Ssh,
@@ -60,24 +70,24 @@ pub(super) fn choose(
     port: u16,
     head_start: Duration,
     events: &mut Events<'_>,
-) -> Result<((String, u16), Option<Tunnel>), Failure> {
+) -> Result<(Place, Option<Tunnel>), Failure> {
     let home = &copy.home;
     let was_blocked = remembered(home, &ssh.host, SystemTime::now());
     let head_start = if was_blocked { Duration::ZERO } else { head_start.clamp(HEAD_START_MIN, CONNECT_TRY) };
     let direct = dial(&ssh.host, port);
     match direct.recv_timeout(head_start) {
-        Ok(host) => {
+        Ok(direct) => {
             if was_blocked {
                 remember(home, &ssh.host, false);
             }
-            return Ok(((host, port), None));
+            return Ok((direct, None));
         }
         Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
     }
     let (near, mut tunnel) = open(ssh, port)?;
-    if let Ok(host) = direct.try_recv() {
+    if let Ok(direct) = direct.try_recv() {
         tunnel.close();
-        return Ok(((host, port), None));
+        return Ok((direct, None));
     }
     if !was_blocked {
         remember(home, &ssh.host, true);
@@ -97,11 +107,11 @@ pub(super) fn choose(
         }
     });
     copy.before.goes_through_ssh(near);
-    Ok((("127.0.0.1".to_owned(), near), Some(tunnel)))
+    Ok((Place { host: "127.0.0.1".to_owned(), port: near, ready: None }, Some(tunnel)))
 }
 
 /// Connects to all addresses of the host at once. The first that answers is sent: the name, if that is its first address, else the address.
-fn dial(host: &str, port: u16) -> Receiver<String> {
+fn dial(host: &str, port: u16) -> Receiver<Place> {
     let (to, answered) = channel();
     let host = host.to_owned();
     std::thread::spawn(move || {
@@ -110,8 +120,11 @@ fn dial(host: &str, port: u16) -> Receiver<String> {
         for (no, address) in all.take(8).enumerate() {
             let (to, name) = (to.clone(), if no == 0 { host.clone() } else { shown(address) });
             std::thread::spawn(move || {
-                if TcpStream::connect_timeout(&address, CONNECT_TRY).is_ok() {
-                    let _ = to.send(name);
+                let begun = Instant::now();
+                let made = sys::sock::connect_from(address, None, CONNECT_TRY, |fd| bound_segments(fd, false));
+                if let Ok(stream) = made {
+                    let ready = Some(Ready { stream, took: begun.elapsed() });
+                    let _ = to.send(Place { host: name, port, ready });
                 }
             });
         }
