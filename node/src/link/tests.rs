@@ -586,3 +586,26 @@ fn a_count_of_what_was_never_sent_changes_nothing() {
     let came = turn_until(&mut [&mut near, &mut far], |came| !came[1].is_empty());
     assert_eq!(came[1], [b"two"]);
 }
+
+#[test]
+fn a_connection_that_is_there_is_the_sessions_and_another_is_made_where_it_is_dead() {
+    for is_dead in [false, true] {
+        let (server, client) = (Arc::new(Identity::ephemeral().unwrap()), Identity::ephemeral().unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let stream = TcpStream::connect(address).unwrap();
+        let own = stream.local_addr().unwrap();
+        if is_dead {
+            drop(listener.accept().unwrap());
+        }
+        let accepted = serve_one(listener, &server);
+        let (ready, mut met) = (Some(Ready { stream, took: SOON }), Vec::new());
+        let mut meets = |it: Connected| met.push((it.to, it.took >= SOON));
+        let to = address.to_string();
+        let link = Link::connect_beside(&to, &client, Expect::Key(server.public()), SOON, (ready, &mut meets)).unwrap();
+        accepted.join().unwrap().unwrap();
+        assert_eq!(link.local_addr() == Some(own), !is_dead);
+        assert_eq!(met[0], (address, true), "it counts as long as it was waited for");
+        assert_eq!(met.len(), 1 + usize::from(is_dead));
+    }
+}

@@ -252,7 +252,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let found = dial("localhost", port).recv().unwrap();
-        assert!(found == "localhost" || found == "127.0.0.1", "{found}");
+        assert!(found.host == "localhost" || found.host == "127.0.0.1", "{found:?}");
         drop(listener);
         assert!(dial("localhost", port).recv().is_err(), "nobody listens: known at once");
     }
