@@ -99,10 +99,8 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], events: &mut 
         compare: sync.compare,
     };
     let ended = turn_both(sender, receiver, events);
-    if let Some(path) = senders {
-        // The receiver's copy is the one that stays; both are the same byte for byte.
-        let _ = std::fs::remove_file(path);
-    }
+    // The receiver's copy is the one that stays; both are the same byte for byte.
+    senders.iter().for_each(|path| _ = std::fs::remove_file(path));
     let ended = ended?;
     tell_clones(&sink, &read, events);
     report::end(&facts, ended, events)

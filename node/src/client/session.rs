@@ -368,7 +368,9 @@ pub fn push_from(
     }
     if let Some(ahead) = ahead.filter(|_| session.agreed.ahead) {
         // What shares no kernel with this host holds none of its folders.
-        return session.run(copy, Way::Send(ahead.source.clone()), None, Some(ahead), events);
+        let way = Way::Send(ahead.source.clone());
+        session.ahead = Some(ahead);
+        return session.run(copy, way, None, events);
     }
     let own = Own::new(&session.open.job, &session.agreed.places, volumes_of(copy.layout)).map(Arc::new);
     let source = from(&session.agreed.top, own.clone())?;
@@ -376,7 +378,7 @@ pub fn push_from(
         session.give_up(Refusal::Overlap, &failure);
         return Err(failure);
     }
-    session.run(copy, Way::Send(Arc::new(source)), None, None, events)
+    session.run(copy, Way::Send(Arc::new(source)), None, events)
 }
 
 /// What the one source will be called at the destination if no folder of that name stands there; empty: each by its own name. `None`: nobody
@@ -446,7 +448,7 @@ pub fn pull(
     let session = begin(copy, from, open, |job| places(&marked, job), None, events)?;
     let way = Way::Recv { sink, keep: copy.request.keep, carried, sync };
     // What is in a spool is not there in a next run.
-    session.run(copy, way, Some(carry).filter(|_| !copy.piped), None, events)
+    session.run(copy, way, Some(carry).filter(|_| !copy.piped), events)
 }
 
 /// A session with a plan.
@@ -459,6 +461,8 @@ struct Session {
     known: Option<Known>,
     /// Rails that are greeted meanwhile.
     begun: Begun,
+    /// What was said ahead of the plan, and counts.
+    ahead: Option<Ahead>,
 }
 
 /// A connection for the first rail is made beside the session's own where rails are streams; not over a path so short that it saves nothing.
@@ -571,7 +575,7 @@ fn ask(
         known
     });
     let addr = link.peer_addr().expect("a pair is not dialled");
-    Ok(Session { link, open, agreed, addr, known, begun: Begun { packets: early, stream: first } })
+    Ok(Session { link, open, agreed, addr, known, begun: Begun { packets: early, stream: first }, ahead: None })
 }
 
 impl Session {
@@ -679,40 +683,43 @@ impl Session {
         Ok(Placed { workers, pool_bytes, volume_nodes })
     }
 
+    /// What the plan was made from, if the user wants to know.
+    fn explain(&self, copy: &Copy<'_>, workers: &Arc<Workers>, events: &mut Events<'_>) {
+        let explained = report::Explaining {
+            own: &self.open.offer,
+            theirs: Some(&self.agreed.theirs),
+            choices: &self.agreed.choices,
+            workers,
+            granted: copy.request.memory_bytes,
+        };
+        if copy.request.explain {
+            explained.show(events);
+        }
+    }
+
+    /// What wakes the job driver: a scan that has begun rings it already.
+    fn wake(&self) -> Result<Event, Failure> {
+        let wake = self.ahead.as_ref().map_or_else(Event::new, |ahead| Ok(ahead.wake.clone()));
+        wake.map_err(|error| Exit::of_io(&error).fail("start the job", error))
+    }
+
     fn run(
         mut self,
         copy: &Copy<'_>,
         way: Way,
         carry: Option<std::path::PathBuf>,
-        ahead: Option<Ahead>,
         events: &mut Events<'_>,
     ) -> Result<Exit, Failure> {
         let (plan, direction) = (self.agreed.plan.clone(), self.open.direction);
         let secret = JobSecret::of(&self.link, self.open.job);
         let peers = self.peers(copy, &secret, events)?;
         let Placed { workers, pool_bytes, volume_nodes } = self.placed(copy, &peers, &way)?;
-        let explained = report::Explaining {
-            own: &self.open.offer,
-            theirs: Some(&self.agreed.theirs),
-            choices: &self.agreed.choices,
-            workers: &workers,
-            granted: copy.request.memory_bytes,
-        };
-        if copy.request.explain {
-            explained.show(events);
-        }
+        self.explain(copy, &workers, events);
         let shared = proto::negotiate::share_cores(&self.open.offer, &self.agreed.theirs);
-        let wake = ahead.as_ref().map_or_else(Event::new, |ahead| Ok(ahead.wake.clone()));
-        let wake = wake.map_err(|error| Exit::of_io(&error).fail("start the job", error))?;
+        let wake = self.wake()?;
         let (path, weights) = (self.known_of_path(), self.weigh(copy, &peers));
-        let rails = Rails::dial_net(
-            &peers,
-            &secret,
-            direction == Direction::Push,
-            path,
-            std::mem::take(&mut self.begun),
-            &wake,
-        );
+        let begun = std::mem::take(&mut self.begun);
+        let rails = Rails::dial_net(&peers, &secret, direction == Direction::Push, path, begun, &wake);
         let (durability, dry) = (self.open.durability, copy.request.dry_run);
         let default = receipt::default_path(&copy.home, &self.open.job);
         let (no, lent) = (next_job(), copy.lent);
@@ -730,7 +737,7 @@ impl Session {
             dry,
             known: self.known,
             way,
-            ahead,
+            ahead: self.ahead,
             // Its own begin with the first; of those of all jobs each job begins with another.
             workers: Team::new(workers, if lent.is_some() { no } else { 0 }, plan.workers.0),
             volume_nodes,

@@ -429,8 +429,8 @@ impl<'a, 'b> JobDriver<'a, 'b> {
         watch: &'b mut dyn FnMut(&Status<'_>, &[String]),
     ) -> io::Result<Self> {
         let (post, events) = sync_channel(EVENTS_HELD);
-        let panics = job.ahead.as_ref().map_or_else(|| Panics::new(&job.wake), |ahead| ahead.panics.clone());
-        let (scan, tasks) = if job.ahead.is_some() { (None, None) } else { panics.spawn_first(&job)? };
+        let panics = Panics::of(&job);
+        let (scan, tasks) = panics.spawn_first(&job)?;
         let (end, (receipt, missing)) = (End::of(&job), begin_receipt(&job));
         let (now, is_sender) = (read_clock(), matches!(job.way, Way::Send(_)));
         let auto = job.known.filter(|_| job.plan.datagrams > 0).map(|known| Auto::new(now, known));

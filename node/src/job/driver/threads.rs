@@ -41,6 +41,11 @@ impl Panics {
         Panics { first: Arc::default(), alive: Arc::default(), wake: wake.clone() }
     }
 
+    /// Of a job; a scan that began before it is its own.
+    pub(super) fn of(job: &Job<'_>) -> Panics {
+        job.ahead.as_ref().map_or_else(|| Panics::new(&job.wake), |ahead| ahead.panics.clone())
+    }
+
     /// A thread that does this work; if it panics, the job driver hears of it.
     pub(super) fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let (panics, what) = (self.clone(), name.to_owned());
@@ -58,6 +63,7 @@ impl Panics {
     /// The thread that every job of its way has.
     pub(super) fn spawn_first(&self, job: &Job<'_>) -> io::Result<First> {
         match &job.way {
+            Way::Send(_) if job.ahead.is_some() => Ok((None, None)),
             Way::Send(source) => Ok((Some(spawn_scan(source, &job.wake, self)?), None)),
             Way::Recv { sink, .. } => Ok((None, Some(spawn_committer(sink, &job.wake, self)?))),
         }
