@@ -428,8 +428,7 @@ impl<'a, 'b> JobDriver<'a, 'b> {
         trace: Option<&'a Trace>,
         watch: &'b mut dyn FnMut(&Status<'_>, &[String]),
     ) -> io::Result<Self> {
-        let (post, events) = sync_channel(EVENTS_HELD);
-        let panics = Panics::of(&job);
+        let ((post, events), panics) = (sync_channel(EVENTS_HELD), Panics::of(&job));
         let (scan, tasks) = panics.spawn_first(&job)?;
         let (end, (receipt, missing)) = (End::of(&job), begin_receipt(&job));
         let (now, is_sender) = (read_clock(), matches!(job.way, Way::Send(_)));
