@@ -10,7 +10,6 @@
 mod runtime_changes; // runtime changes: what a user asks of it while it runs
 mod reconnect; // the control session goes on over another connection
 pub mod transport; // which transport, and whether it was right
-pub mod ahead; // what a sender says before there is a plan
 mod threads; // the threads for what waits on a disk: scanner, committer
 mod end; // the state machine of this end
 mod closing; // the last words, good or bad
@@ -66,7 +65,6 @@ use proto::wire::control::{Compare, Durability, Frame};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sys::event::Event;
 
-use ahead::Ahead;
 pub use beside::BesideBooks;
 use beside::looks::RailLook;
 use closing::told;
@@ -74,6 +72,7 @@ use end::End;
 use paths::PathName;
 use rails::Carries;
 use reconnect::Candidate;
+pub use threads::Ahead;
 use threads::{Committer, Comparer, Looker, Panics};
 use transport::Auto;
 

@@ -3,6 +3,7 @@
 //! For: what a client may and may not have done, where the wire's own words decide: one-job tickets, relays, revoked keys.
 //! Absent on purpose: options and exit codes of the binary (lab/e2e).
 
+#[path = "../listener/ahead_tests.rs"]
 mod ahead; // what is said before it can be answered
 
 use std::io::{Read, Write};

@@ -149,6 +149,10 @@ impl Greeted {
         let Greeted { rail, token, rtt, ahead_bytes: packet_bytes, .. } = *self;
         let path = packet_train::Greeted { secret, rail, token, packet_bytes, rtt };
         let train = path.ahead(&self.socket, packets);
+        self.remember(train)
+    }
+
+    fn remember(&mut self, train: Option<Train>) -> Option<Train> {
         self.train = train.map(|train| (train, Instant::now()));
         train
     }
@@ -158,8 +162,7 @@ impl Greeted {
         let Greeted { rail, token, rtt, .. } = *self;
         let path = packet_train::Greeted { secret, rail, token, packet_bytes: self.sizes.start, rtt };
         let train = path.measure(&self.socket, sends, packets);
-        self.train = train.map(|train| (train, Instant::now()));
-        train
+        self.remember(train)
     }
 
     /// The last train, while it holds.

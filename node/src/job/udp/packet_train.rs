@@ -159,30 +159,27 @@ impl Greeted<'_> {
     /// What came of a train of so many packets that went behind the greeting, which is answered. `None`: it was not told at once.
     #[must_use]
     pub fn ahead(&self, socket: &UdpSocket, packets: u16) -> Option<Train> {
-        let until = Instant::now() + PAUSE_MIN;
-        let mut heard = vec![0; usize::from(crate::job::udp::PACKET_BYTES_MAX)];
-        while wait(socket, until).ok()? {
-            let Some((bytes, _)) = take(socket, &mut heard)? else { continue };
-            let word = SetupMessage::decode(&heard[..bytes], self.secret, self.rail);
-            if let Some(word) = word.filter(|word| word.say == SetupKind::TrainResult && word.packet_bytes > 0) {
-                return Train::of_word(&word, packets, self.packet_bytes);
-            }
-        }
-        None
+        self.listen(socket, true, packets, PAUSE_MIN).filter(|train| train.arrived > 0)
     }
 
     /// A train the way that data will go, of so many packets if it leaves from here. `None`: nothing came of it.
     #[must_use]
     pub fn measure(&self, socket: &UdpSocket, sends: bool, packets: u16) -> Option<Train> {
-        let (until, pause) = (Instant::now() + PATIENCE + self.rtt * 2, (self.rtt * 2).max(PAUSE_MIN));
         let sent = match sends {
             true => send(socket, self.secret, self.rail, self.token, (packets, self.packet_bytes)).ok()?,
             false => 0,
         };
+        self.listen(socket, sends, sent, Duration::ZERO)
+    }
+
+    /// Asks what came, or for a train, until that is there. Of one that was `asked` for already it is only heard, for so long.
+    fn listen(&self, socket: &UdpSocket, sends: bool, sent: u16, asked: Duration) -> Option<Train> {
+        let pause = (self.rtt * 2).max(PAUSE_MIN);
         let mut tally = Tally::default();
         let mut heard = vec![0; usize::from(crate::job::udp::PACKET_BYTES_MAX)];
-        let mut tries = 0;
-        let mut patience = Instant::now();
+        let mut tries = if asked.is_zero() { 0 } else { TRIES };
+        let mut patience = Instant::now() + asked;
+        let until = patience + PATIENCE + self.rtt * 2;
         loop {
             let now = Instant::now();
             if now >= until || (now >= patience && (tries == TRIES || !tally.came.is_empty())) {
