@@ -21,7 +21,7 @@ const JOBS: [(&[&str], u64, f64); 4] = [
     (&["--transport", "tcp"], 1 << 10, 4.35),
     (&["--transport", "udp"], 1 << 10, 4.35),
     (&["--transport", "auto"], 1 << 10, 4.35),
-    (&["--transport", "udp"], 1 << 20, 4.6),
+    (&["--transport", "udp"], 1 << 20, 5.4),
 ];
 
 pub(crate) fn a_command_takes_no_round_trip_more(world: &mut World) -> Result<(), Skip> {
