@@ -443,3 +443,7 @@ impl Half {
 #[cfg(test)]
 #[path = "demultiplexer_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "demultiplexer_lossy_tests.rs"]
+mod lossy_tests;

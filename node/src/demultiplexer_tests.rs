@@ -43,9 +43,9 @@ impl Jobs for One {
 }
 
 /// A demultiplexer that lets one job in.
-struct Port {
-    addr: SocketAddr,
-    secret: JobSecret,
+pub(super) struct Port {
+    pub(super) addr: SocketAddr,
+    pub(super) secret: JobSecret,
     arrivals: Mutex<Receiver<Arrival>>,
     counts: std::sync::Arc<Counts>,
     over: Event,
@@ -53,7 +53,7 @@ struct Port {
 }
 
 impl Port {
-    fn open(sends: bool) -> Port {
+    pub(super) fn open(sends: bool) -> Port {
         let demultiplexer = Demultiplexer::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let (addr, secret) = (demultiplexer.local, JobSecret::from_master([9; 32], JOB));
         let (to, arrivals) = channel();
@@ -97,7 +97,8 @@ impl Drop for Port {
 }
 
 fn dial(addr: SocketAddr, secret: &JobSecret, rail: u16, sends: bool) -> io::Result<(std::os::fd::OwnedFd, Sizes)> {
-    greet(Peer { addr, from: None, packet_bytes: PACKET_BYTES_MAX, train: 0 }, secret, rail)?.confirm(secret, sends)
+    let peer = Peer { addr, from: None, packet_bytes: PACKET_BYTES_MAX, train: 0, rtt: Duration::ZERO };
+    greet(peer, secret, rail, None)?.confirm(secret, sends)
 }
 
 fn stranger(to: SocketAddr) -> UdpSocket {
@@ -201,8 +202,8 @@ fn a_path_that_answers_nothing_is_given_up() {
 fn a_train_is_measured_both_ways_and_the_greeted_path_becomes_a_rail_afterwards() {
     for sends in [true, false] {
         let port = Port::open(!sends);
-        let peer = Peer { addr: port.addr, from: None, packet_bytes: 1472, train: 0 };
-        let mut greeted = greet(peer, &port.secret, 2).unwrap();
+        let peer = Peer { addr: port.addr, from: None, packet_bytes: 1472, train: 0, rtt: Duration::ZERO };
+        let mut greeted = greet(peer, &port.secret, 2, None).unwrap();
         let train = greeted.measure(&port.secret, sends, TRAIN_PACKETS).expect("loopback loses nothing");
         assert_eq!((train.sent, train.arrived, train.lost()), (64, 64, (0, 0)), "{sends}");
         assert_eq!(train.packet_bytes, 1472);
@@ -315,8 +316,8 @@ fn a_sniffer_that_is_faster_than_the_rails_own_end_keeps_it_from_nothing() {
         thief.send(&port.greeting(2)).unwrap();
         assert_eq!(thief.recv(&mut bytes).unwrap(), 1300);
         assert_eq!(port.waiting(), 1, "what the rail itself would have");
-        let mut greeted =
-            greet(Peer { addr: port.addr, from: None, packet_bytes: 1472, train: 0 }, &port.secret, 2).unwrap();
+        let peer = Peer { addr: port.addr, from: None, packet_bytes: 1472, train: 0, rtt: Duration::ZERO };
+        let mut greeted = greet(peer, &port.secret, 2, None).unwrap();
         let train = greeted.measure(&port.secret, sends, TRAIN_PACKETS).expect("loopback loses nothing");
         assert_eq!(train.sent, 64);
         greeted.confirm(&port.secret, sends).unwrap();
@@ -328,14 +329,14 @@ fn a_sniffer_that_is_faster_than_the_rails_own_end_keeps_it_from_nothing() {
 #[test]
 fn a_train_behind_the_greeting_is_told_of_with_its_answer() {
     let port = Port::open(false);
-    let peer = Peer { addr: port.addr, from: None, packet_bytes: 1472, train: 16 };
-    let mut greeted = greet(peer, &port.secret, 0).unwrap();
+    let peer = Peer { addr: port.addr, from: None, packet_bytes: 1472, train: 16, rtt: Duration::ZERO };
+    let mut greeted = greet(peer, &port.secret, 0, None).unwrap();
     let train = greeted.ahead(&port.secret, 16).expect("loopback loses nothing");
     assert_eq!((train.sent, train.arrived, train.last, train.packet_bytes), (16, 16, 15, 1472));
     assert!(greeted.train().is_some());
     // Without the rail's token nothing else is taken, and where none went with the greeting nothing is told.
     let other = Peer { train: 0, ..peer };
-    assert!(greet(other, &port.secret, 1).unwrap().ahead(&port.secret, 16).is_none());
+    assert!(greet(other, &port.secret, 1, None).unwrap().ahead(&port.secret, 16).is_none());
     greeted.confirm(&port.secret, true).unwrap();
     assert_eq!(port.arrival().rail, 0);
 }

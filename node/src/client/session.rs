@@ -482,7 +482,8 @@ fn greet_early(copy: &Copy<'_>, link: &Link, open: &Open, is_tiny: bool) -> Opti
     }
     let rtt = probe::rtt_of(&sys::sock::tcp_info(link.as_fd()).ok()?);
     let addr = link.peer_addr().filter(|_| rtt >= probe::SHORT)?;
-    let peer = Peer { addr, from: None, packet_bytes: udp::packet_bytes_of(link.as_fd(), addr.ip()), train: 0 };
+    let packet_bytes = udp::packet_bytes_of(link.as_fd(), addr.ip());
+    let peer = Peer { addr, from: None, packet_bytes, train: 0, rtt };
     let sends = open.direction == Direction::Push;
     // A train is faster than a bound that the user set.
     let train = match (is_auto, sends && open.offer.rate_bps == 0) {
@@ -491,7 +492,7 @@ fn greet_early(copy: &Copy<'_>, link: &Link, open: &Open, is_tiny: bool) -> Opti
         (false, true) => Some(START_PACKETS),
         (false, false) => None,
     };
-    Some(Early::begin(peer, JobSecret::of(link, open.job), sends, train, rtt))
+    Early::begin(peer, JobSecret::of(link, open.job), sends, train).ok()
 }
 
 /// A session with a plan. Where the daemon has as many jobs as it takes, one that ends is waited for, as long as `--stall` allows.
@@ -557,6 +558,7 @@ fn ask(
     first.iter().for_each(|it| it.greet(JobSecret::of(&link, open.job)));
     let early = greet_early(copy, &link, &open, is_tiny);
     let mut agreed = greeting::agree(&mut link, &open)?;
+    early.iter().for_each(Early::on_agreed);
     copy.again.is_on(open.job);
     if agreed.compare != open.compare && open.direction == Direction::Push {
         events.note(UNCOMPARED);
@@ -589,7 +591,7 @@ impl Session {
     fn peers(&mut self, copy: &Copy<'_>, secret: &JobSecret, events: &mut Events<'_>) -> Result<Vec<Peer>, Failure> {
         if copy.request.paths.is_empty() {
             let packet_bytes = udp::packet_bytes_of(self.link.as_fd(), self.addr.ip());
-            let named = Peer { addr: self.addr, from: None, packet_bytes, train: 0 };
+            let named = Peer { addr: self.addr, from: None, packet_bytes, train: 0, rtt: self.known_of_path().0 };
             return Ok(vec![self.way_round(copy, secret, events).unwrap_or(named)]);
         }
         for path in &copy.request.paths {
@@ -610,7 +612,8 @@ impl Session {
 
     fn peer_at(&self, remote: IpAddr, from: Option<IpAddr>) -> Peer {
         // Of another link than the session's nothing is known; the greeting finds what passes.
-        Peer { addr: SocketAddr::new(remote, self.addr.port()), from, packet_bytes: udp::PACKET_BYTES_MAX, train: 0 }
+        let addr = SocketAddr::new(remote, self.addr.port());
+        Peer { addr, from, packet_bytes: udp::PACKET_BYTES_MAX, train: 0, rtt: Duration::ZERO }
     }
 
     /// A faster path than the one that nobody chose, if the peer answers there. A rail that was greeted early stays where it was greeted.

@@ -23,7 +23,7 @@ use sys::event::Event;
 
 use crate::job::keys::JobSecret;
 use crate::job::udp::packet_train::TRAIN_PACKETS;
-use crate::job::udp::{self, Greeted, Peer, Sizes};
+use crate::job::udp::{self, Greeted, Opened, Peer, Sizes};
 use crate::link::bound_segments;
 use crate::probe::host_rates::host_rates;
 use crate::probe::result::Seen;
@@ -97,10 +97,11 @@ pub struct Diallers {
 /// take no round trip of their own then.
 #[derive(Debug)]
 pub struct Early {
-    thread: JoinHandle<io::Result<Greeted>>,
+    thread: Option<JoinHandle<io::Result<Greeted>>>,
     answered: Arc<AtomicBool>,
     /// No train goes, now or later: the job is too small for one.
     untried: bool,
+    opened: Opened,
 }
 
 impl Early {
@@ -109,22 +110,23 @@ impl Early {
     /// The acceptor needs so long to know of the job.
     const LATER: Duration = Duration::from_millis(10);
 
-    /// Begins, on a thread of its own. `train`: so many packets, to the peer or from it (`sends`); `rtt`: of the control session.
-    #[must_use]
-    pub fn begin(mut peer: Peer, secret: JobSecret, sends: bool, train: Option<u16>, rtt: Duration) -> Early {
+    /// Begins, on a thread of its own. `train`: so many packets, to the peer or from it (`sends`).
+    ///
+    /// # Errors
+    /// The system has no descriptor left.
+    pub fn begin(mut peer: Peer, secret: JobSecret, sends: bool, train: Option<u16>) -> io::Result<Early> {
         // Where data comes this way the acceptor sends the train, and must know first who asks.
         peer.train = train.filter(|_| sends).unwrap_or(0);
-        let answered = Arc::new(AtomicBool::new(false));
-        let told = answered.clone();
+        let (answered, opened) = (Arc::new(AtomicBool::new(false)), Opened::not_yet()?);
+        let (told, known) = (answered.clone(), opened.clone());
         let thread = std::thread::spawn(move || {
             // What a core carries is part of the choice, and this time is nobody's. Whoever wants it before it is there waits for it.
             if train == Some(TRAIN_PACKETS) {
                 std::thread::spawn(host_rates);
             }
             std::thread::sleep(Self::LATER);
-            let mut greeted = udp::greet(peer, &secret, Self::RAIL)?;
+            let mut greeted = udp::greet(peer, &secret, Self::RAIL, Some(&known))?;
             told.store(true, Ordering::Relaxed);
-            greeted.rtt = greeted.rtt.min(rtt);
             if let Some(packets) = train
                 && (peer.train == 0 || greeted.ahead(&secret, peer.train).is_none())
             {
@@ -132,11 +134,25 @@ impl Early {
             }
             Ok(greeted)
         });
-        Early { thread, answered, untried: train.is_none() }
+        Ok(Early { thread: Some(thread), answered, untried: train.is_none(), opened })
     }
 
-    fn greeted(self) -> io::Result<Greeted> {
-        self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the greeting failed")))
+    /// The acceptor has said that it knows of the job.
+    pub fn on_agreed(&self) {
+        self.opened.tell(false);
+    }
+
+    fn greeted(mut self) -> io::Result<Greeted> {
+        let thread = self.thread.take().expect("taken once");
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("the greeting failed")))
+    }
+}
+
+impl Drop for Early {
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            self.opened.tell(true);
+        }
     }
 }
 
@@ -420,7 +436,7 @@ impl Ahead {
         match (self.looked.take(), self.early.take_if(|_| rail == Early::RAIL)) {
             (Some((of, greeted)), _) if of == rail => Ok(greeted),
             (_, Some(early)) => early.greeted(),
-            _ => udp::greet(peer, secret, rail),
+            _ => udp::greet(peer, secret, rail, None),
         }
     }
 }

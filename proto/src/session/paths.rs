@@ -45,6 +45,9 @@ const DIAL_PAUSE: Duration = Duration::from_millis(400);
 /// So many dials may fail one after another before the job is lost: with the pauses, 6 s on top of the dials' own timeouts.
 const DIALS_MAX: u32 = 5;
 
+/// UDP that did not get through is greeted again after this, then after twice as long, up to the longest: a path that came back or a loss that was
+/// chance is found within a tenth of a job's time, and a firewall sees a few packets a minute.
+const UDP_PAUSE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
 /// Where no rail was ever there and the network refuses or swallows each dial, the job ends at the first dial that fails so long after the first was
 /// begun: refused ones end after 6 s (the pauses above), swallowed ones with the first, at a dial's own 10 s. The session has shown that the
 /// peer is there, so this is no outage, which lasts as long as it likes.
@@ -161,6 +164,13 @@ pub struct Link {
     pub sends: bool,
 }
 
+/// When UDP is greeted again on a path where it did not get through.
+#[derive(Debug, Clone, Copy)]
+struct TryAgain {
+    at: Moment,
+    pause: Duration,
+}
+
 #[derive(Debug, Clone, Default)]
 struct Path {
     /// Rails asked for and not there yet: over TCP, over UDP.
@@ -169,8 +179,8 @@ struct Path {
     not_before: Option<Moment>,
     /// The others bring at the end of the job what this one owed.
     is_relieved: bool,
-    /// UDP does not get through.
-    no_datagrams: bool,
+    /// UDP did not get through; it is tried again.
+    no_datagrams: Option<TryAgain>,
     /// It could not be connected.
     is_away: bool,
     /// Bytes brought by rails that are gone.
@@ -264,7 +274,7 @@ impl Paths {
     #[must_use]
     pub fn wanted_of(&self, path: usize, wanted: Wanted) -> Wanted {
         let count = self.paths.len().max(1);
-        if self.paths[path].no_datagrams && wanted.datagrams > 0 {
+        if self.paths[path].no_datagrams.is_some() && wanted.datagrams > 0 {
             return Wanted { streams: 1, datagrams: 0 };
         }
         Wanted { streams: wanted.streams.div_ceil(count), datagrams: wanted.datagrams.div_ceil(count) }
@@ -280,6 +290,12 @@ impl Paths {
         let mut dials = Vec::new();
         for path in 0..self.paths.len() {
             let it = &mut self.paths[path];
+            if let Some(again) = it.no_datagrams.as_mut().filter(|again| now >= again.at) {
+                again.at = now + again.pause;
+                if it.dialling.datagrams == 0 {
+                    dials.push(Dial { path, kind: Kind::Datagram });
+                }
+            }
             // Where nobody else carries, a path that was too slow for the end of the job is better than none.
             if rails_up == 0 && core::mem::take(&mut it.is_relieved) {
                 it.not_before = None;
@@ -345,13 +361,14 @@ impl Paths {
         Failed { is_news, next }
     }
 
-    /// UDP does not get through over this path. True: other paths may use it, this one gets a TCP rail; false: it is the only path.
-    pub fn on_no_datagrams(&mut self, path: usize) -> bool {
-        let several = self.paths.len() > 1;
-        if let Some(it) = self.paths.get_mut(path).filter(|_| several) {
-            it.no_datagrams = true;
+    /// UDP does not get through over this path now; it is greeted again later. True: other paths may use it, this one gets a TCP rail; false: it
+    /// is the only path.
+    pub fn on_no_datagrams(&mut self, now: Moment, path: usize) -> bool {
+        if let Some(it) = self.paths.get_mut(path) {
+            let pause = it.no_datagrams.map_or(UDP_PAUSE.0, |before| (before.pause * 2).min(UDP_PAUSE.1));
+            it.no_datagrams = Some(TryAgain { at: now + pause, pause });
         }
-        several
+        self.paths.len() > 1
     }
 
     /// The session moved to another connection: the peer can be reached.
@@ -363,7 +380,12 @@ impl Paths {
     pub fn on_rail_up(&mut self, now: Moment, rail: u16, path: usize, kind: Kind) -> bool {
         self.rails.insert(rail, Rail { path, kind, track: Track::new(now), rests_until: None });
         self.was_up = true;
-        self.paths.get_mut(path).is_some_and(|it| core::mem::take(&mut it.is_away))
+        self.paths.get_mut(path).is_some_and(|it| {
+            if kind == Kind::Datagram {
+                it.no_datagrams = None;
+            }
+            core::mem::take(&mut it.is_away)
+        })
     }
 
     /// A rail is gone.

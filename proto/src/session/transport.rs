@@ -252,11 +252,18 @@ impl TransportChoice {
         Some(Change::Proved { udp_bps: found.udp.rate_bps, tcp_bps: found.tcp.rate_bps })
     }
 
-    /// UDP is gone for good: TCP stays, and nothing is tried any more.
+    /// UDP does not get through: TCP stays, and nothing is tried until it does.
     pub fn on_no_datagrams(&mut self) {
         self.is_probe_late = false;
         if let Phase::Run(steer) = &mut self.phase {
             steer.forced(Carry::Tcp);
+        }
+    }
+
+    /// UDP gets through after all: it is worth a trial again.
+    pub fn on_datagrams_again(&mut self) {
+        if let Phase::Run(steer) = &mut self.phase {
+            steer.freed();
         }
     }
 

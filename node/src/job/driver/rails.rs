@@ -251,6 +251,9 @@ impl JobDriver<'_, '_> {
         if self.paths.on_rail_up(self.now, rail, path, kind) {
             self.say_path_is_there(path);
         }
+        if kind == Kind::Datagram && self.job.rails.dials() {
+            self.datagrams_again();
+        }
         let worker = usize::from(rail) % self.job.workers.count();
         self.rails_seen = self.rails_seen.max(usize::from(rail) + 1);
         let (job, key, socket) = (self.job.no, self.secret.rail(rail), Arc::new(socket));
@@ -288,7 +291,7 @@ impl JobDriver<'_, '_> {
 
     /// UDP does not get through: the rails that are missing are streams. Of several paths, those of this one.
     pub(super) fn give_up_datagrams(&mut self, path: Option<usize>, error: &std::io::Error) {
-        if path.is_some_and(|path| self.paths.on_no_datagrams(path)) {
+        if self.paths.on_no_datagrams(self.now, path.unwrap_or(0)) && path.is_some() {
             return;
         }
         if !std::mem::replace(&mut self.no_datagrams, true) {

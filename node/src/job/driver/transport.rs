@@ -178,7 +178,25 @@ impl JobDriver<'_, '_> {
         };
     }
 
-    /// UDP is gone for good.
+    /// A datagram rail is up where UDP had been given up: whoever asked for UDP has it; where the transport is left to us, it may be tried again.
+    pub(super) fn datagrams_again(&mut self) {
+        if !std::mem::take(&mut self.no_datagrams) {
+            return;
+        }
+        let now = match &mut self.auto {
+            Some(auto) => {
+                auto.choice.on_datagrams_again();
+                "it may be tried"
+            }
+            None => {
+                self.wanted = super::rails::first(&self.job.plan, false);
+                "it is used from now on"
+            }
+        };
+        self.said.push(format!("UDP to {} gets through after all: {now}", self.peer_name()));
+    }
+
+    /// UDP does not get through.
     pub(super) fn auto_without_datagrams(&mut self) {
         self.auto.iter_mut().for_each(|auto| auto.choice.on_no_datagrams());
     }

@@ -3,7 +3,7 @@
 //! For: a socket that reaches the peer and no one else, with the packet size that the path takes, before a worker sees it.
 //! In and out: a rail number and the job's secret in; a connected UDP socket and sizes out, or the reason why UDP does not get through.
 //! Invariants: a word is believed only if its MAC holds; no answer is longer than what it answers; the dialler's thread is the only
-//! one that waits here, and never longer than the last of `RETRIES`.
+//! one that waits here, and never longer than `proto::session::greeting` says.
 //! Absent on purpose: who may greet (serve), the acceptor's waiting (demultiplexer.rs), packets (engine).
 //! Source: docs/protocol.md section 7.
 //!
@@ -19,11 +19,16 @@
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use proto::flow::PACKET_BYTES_BASE;
 use proto::packet::{Head, Kind};
 use proto::rate::TrainSeen;
+use proto::session::Moment;
+use proto::session::greeting::Greetings;
+use sys::event::{Event, Interest};
 
 use crate::job::keys::JobSecret;
 use crate::probe::result::Train;
@@ -38,9 +43,6 @@ pub mod packet_train; // a train of packets over a greeted path: rate, loss, buf
 pub const GREETING_BYTES_MIN: usize = PACKET_BYTES_BASE as usize;
 /// Largest UDP payload that is tried: an Ethernet frame of 9000 bytes less the headers of IPv6 and UDP.
 pub const PACKET_BYTES_MAX: u16 = 9000 - 48;
-/// Greetings leave at 0 and at these times; after the last one the path takes no datagrams.
-const RETRIES: [Duration; 4] =
-    [Duration::from_millis(250), Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
 /// So often a greeting begins anew because this end's address changed while it waited.
 const MOVES: u32 = 3;
 /// A train says what the path carries for so long, or for four round trips.
@@ -65,6 +67,31 @@ pub struct Peer {
     pub packet_bytes: u16,
     /// A train of so many packets goes right behind the first greeting; 0: none.
     pub train: u16,
+    /// There and back, as the session sees it; zero: not known. Greetings that are lost go again by it.
+    pub rtt: Duration,
+}
+
+/// Whether the acceptor knows of the job that is greeted for: told by whoever talks to it, while greetings go already.
+#[derive(Debug, Clone)]
+pub struct Opened {
+    told: Event,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Opened {
+    /// Not yet.
+    ///
+    /// # Errors
+    /// The system has no descriptor left.
+    pub fn not_yet() -> io::Result<Opened> {
+        Ok(Opened { told: Event::new()?, is_over: Arc::default() })
+    }
+
+    /// It knows of the job; or it never will (`over`).
+    pub fn tell(&self, over: bool) {
+        self.is_over.store(over, Ordering::Relaxed);
+        self.told.signal();
+    }
 }
 
 /// What both ends know of a rail when its words are said.
@@ -110,21 +137,34 @@ pub struct Greeted {
     ahead_bytes: u16,
 }
 
-/// Greets `to.addr` for a rail; anew from this end's new address, should it change meanwhile.
+/// Greets `to.addr` for a rail; anew from this end's new address, should it change meanwhile. `opened`: the acceptor may not know of the job
+/// yet, and no silence before it does says anything of the path.
 ///
 /// # Errors
-/// `TimedOut`: nothing came back; `ConnectionRefused` and others: the system's word.
-pub fn greet(to: Peer, secret: &JobSecret, rail: u16) -> io::Result<Greeted> {
-    let mut moves = 0;
+/// `TimedOut`: nothing came back; `ConnectionAborted`: there will be no job; `ConnectionRefused` and others: the system's word.
+pub fn greet(to: Peer, secret: &JobSecret, rail: u16, opened: Option<&Opened>) -> io::Result<Greeted> {
+    let (mut moves, mut greetings) = (0, Greetings::new(now(), to.rtt, opened.is_none()));
     loop {
-        match greet_from_here(to, secret, rail) {
-            Err(error) if error.kind() == ErrorKind::AddrNotAvailable && moves < MOVES => moves += 1,
+        match greet_from_here(to, secret, rail, (&mut greetings, opened)) {
+            Err(error) if error.kind() == ErrorKind::AddrNotAvailable && moves < MOVES => {
+                moves += 1;
+                greetings = Greetings::new(now(), to.rtt, greetings.is_known());
+            }
             made => return made,
         }
     }
 }
 
-fn greet_from_here(to: Peer, secret: &JobSecret, rail: u16) -> io::Result<Greeted> {
+fn now() -> Moment {
+    Moment::from_ns(sys::clock::now_ns())
+}
+
+fn greet_from_here(
+    to: Peer,
+    secret: &JobSecret,
+    rail: u16,
+    when: (&mut Greetings, Option<&Opened>),
+) -> io::Result<Greeted> {
     let Peer { addr, from, packet_bytes: most, .. } = to;
     let (fd, _) = sys::udp::open(from.map(|ip| (ip, 0).into()), addr, SOCKET_BYTES, SOCKET_BYTES)?;
     let socket = UdpSocket::from(fd);
@@ -133,7 +173,9 @@ fn greet_from_here(to: Peer, secret: &JobSecret, rail: u16) -> io::Result<Greete
     let ordinary = if addr.ip().to_canonical().is_ipv4() { 1472 } else { 1452 };
     let mut sizes = vec![most, ordinary.min(most), PACKET_BYTES_BASE];
     sizes.dedup();
-    let (start, token, rtt) = greet_by_sizes(&socket, to, secret, rail, &sizes)?;
+    let (start, token, rtt) = greet_by_sizes(&socket, to, (secret, rail), &sizes, when)?;
+    // What was greeted in vain is no part of the round trip.
+    let rtt = if to.rtt.is_zero() { rtt } else { rtt.min(to.rtt) };
     let (sizes, ahead_bytes) = (Sizes { tag: secret.tag(rail), start, most }, train_bytes(&sizes));
     Ok(Greeted { socket, rail, token, sizes, rtt, train: None, ahead_bytes })
 }
@@ -199,50 +241,85 @@ impl Greeted {
 fn greet_by_sizes(
     socket: &UdpSocket,
     to: Peer,
-    secret: &JobSecret,
-    rail: u16,
+    (secret, rail): (&JobSecret, u16),
     sizes: &[u16],
+    (greetings, opened): (&mut Greetings, Option<&Opened>),
 ) -> io::Result<(u16, [u8; 8], Duration)> {
     let mut greeting = vec![0; usize::from(sizes[0])];
     greeting[..64].copy_from_slice(&secret.greeting(rail));
     let mut heard = vec![0; usize::from(PACKET_BYTES_MAX)];
-    let began = Instant::now();
-    for (at, after) in RETRIES.into_iter().enumerate() {
-        // An answer to an address that is gone comes to nobody.
-        if at > 0 && to.from.is_none() {
-            let own = socket.local_addr()?.ip();
-            if address_towards(to.addr).is_ok_and(|now| now != own) {
-                return Err(ErrorKind::AddrNotAvailable.into());
+    let (began, mut is_first) = (now(), true);
+    // The longest that was answered, and until when a longer one may be.
+    let mut best: Option<(Welcomed, Moment)> = None;
+    loop {
+        let at = now();
+        if let Some((welcomed, _)) = best.filter(|(_, until)| at >= *until) {
+            return Ok(welcomed);
+        }
+        if best.is_none() && greetings.is_due(at) {
+            let goes_first = std::mem::take(&mut is_first);
+            // An answer to an address that is gone comes to nobody.
+            if !goes_first && to.from.is_none() {
+                let own = socket.local_addr()?.ip();
+                if address_towards(to.addr).is_ok_and(|now| now != own) {
+                    return Err(ErrorKind::AddrNotAvailable.into());
+                }
+            }
+            for &size in sizes {
+                // What the interface does not take is no size of this path. Any other trouble shows in the silence.
+                let _ = socket.send(&greeting[..usize::from(size)]);
+            }
+            if goes_first && to.train > 0 {
+                // What is too large for the path is a train of which nothing came.
+                packet_train::send_ahead(socket, secret, rail, (to.train, train_bytes(sizes)));
             }
         }
-        for &size in sizes {
-            // What the interface does not take is no size of this path. Any other trouble shows in the silence.
-            let _ = socket.send(&greeting[..usize::from(size)]);
+        if best.is_none() && greetings.is_over(at) {
+            let waited = greetings.patience().as_secs();
+            return Err(io::Error::new(ErrorKind::TimedOut, format!("no answer to greetings within {waited} s")));
         }
-        if at == 0 && to.train > 0 {
-            // What is too large for the path is a train of which nothing came.
-            packet_train::send_ahead(socket, secret, rail, (to.train, train_bytes(sizes)));
-        }
-        let mut until = began + after;
-        let mut best: Option<(u16, [u8; 8], Duration)> = None;
-        while let Some(bytes) = hear(socket, until, &mut heard)? {
-            let Some(word) =
-                SetupMessage::decode(&heard[..bytes], secret, rail).filter(|word| word.say == SetupKind::Welcome)
-            else {
-                continue;
-            };
+        let until = best.map_or(greetings.next(), |(_, until)| until);
+        wait_for_either(socket, opened, until, greetings)?;
+        while let Some(bytes) = take(socket, &mut heard)? {
+            let word = SetupMessage::decode(&heard[..bytes], secret, rail);
+            let Some(word) = word.filter(|word| word.say == SetupKind::Welcome) else { continue };
             let passed = word.packet_bytes.min(u16::try_from(bytes).unwrap_or(u16::MAX));
-            let now = Instant::now();
+            if passed < PACKET_BYTES_BASE {
+                continue;
+            }
+            let at = now();
             // Which of several greetings is answered is not known: the first, at worst.
-            let rtt = best.map_or(now - began, |(_, _, rtt)| rtt);
-            best = Some((best.map_or(passed, |(size, ..)| size.max(passed)), word.token, rtt));
-            until = if passed >= sizes[0] { now } else { until.min(now + LARGER) };
-        }
-        if let Some((size, token, rtt)) = best.filter(|(size, ..)| *size >= PACKET_BYTES_BASE) {
-            return Ok((size, token, rtt));
+            let rtt = best.map_or(at.since(began), |((_, _, rtt), _)| rtt);
+            let size = best.map_or(passed, |((size, ..), _)| size.max(passed));
+            let until = best.map_or(at + LARGER, |(_, until)| until);
+            best = Some(((size, word.token, rtt), if passed >= sizes[0] { at } else { until }));
         }
     }
-    Err(io::Error::new(ErrorKind::TimedOut, "no answer to greetings within 4 s"))
+}
+
+/// A size that passed both ways, the acceptor's token, and the round trip.
+type Welcomed = (u16, [u8; 8], Duration);
+
+/// Waits for a word, or for what is told of the job.
+fn wait_for_either(
+    socket: &UdpSocket,
+    opened: Option<&Opened>,
+    until: Moment,
+    greetings: &mut Greetings,
+) -> io::Result<()> {
+    let mut fds = vec![(socket.as_fd(), Interest::Read)];
+    fds.extend(opened.map(|it| (it.told.as_fd(), Interest::Read)));
+    let left = until.since(now());
+    if !left.is_zero() {
+        sys::event::poll(&fds, Some(left))?;
+    }
+    if let Some(opened) = opened.filter(|it| it.told.drain()) {
+        if opened.is_over.load(Ordering::Relaxed) {
+            return Err(ErrorKind::ConnectionAborted.into());
+        }
+        greetings.on_known(now());
+    }
+    Ok(())
 }
 
 /// The address that this end would send from now.
@@ -297,14 +374,14 @@ pub fn is_packet(bytes: &[u8], tag: u32) -> bool {
     head.is_some_and(|head| head.tag == tag && head.kind != Kind::Feedback)
 }
 
-/// The next datagram until then; `None`: none came.
-fn hear(socket: &UdpSocket, until: Instant, into: &mut [u8]) -> io::Result<Option<usize>> {
-    while wait(socket, until)? {
+/// The next datagram; `None`: none is there.
+fn take(socket: &UdpSocket, into: &mut [u8]) -> io::Result<Option<usize>> {
+    loop {
         match socket.recv(into) {
             Ok(bytes) => return Ok(Some(bytes)),
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(None)
 }

@@ -248,10 +248,10 @@ fn several_paths_that_cannot_be_dialled_are_wrong_addresses_at_first_and_an_outa
 fn a_path_without_udp_gets_one_tcp_rail_and_the_only_path_is_not_kept_for_itself() {
     let wanted = Wanted { streams: 0, datagrams: 4 };
     let mut paths = Paths::new(at(0), 2);
-    assert!(paths.on_no_datagrams(1));
+    assert!(paths.on_no_datagrams(at(0), 1));
     assert_eq!(paths.wanted_of(0, wanted), Wanted { streams: 0, datagrams: 2 });
     assert_eq!(paths.wanted_of(1, wanted), Wanted { streams: 1, datagrams: 0 });
-    assert!(!Paths::new(at(0), 1).on_no_datagrams(0));
+    assert!(!Paths::new(at(0), 1).on_no_datagrams(at(0), 0));
 }
 
 #[test]
@@ -298,4 +298,31 @@ fn a_straggler_is_left_at_the_end_of_the_job_unless_it_waits_for_the_peers_disk_
     paths.on_rail_gone(at(9000), 0);
     let paths_of: Vec<usize> = paths.next_dials(at(9200), wanted, 0).iter().map(|dial| dial.path).collect();
     assert_eq!(paths_of, [0, 1], "nobody else carries: better than none");
+}
+
+#[test]
+fn udp_that_did_not_get_through_is_tried_again_and_taken_when_it_does() {
+    let (tcp, udp) = (Wanted { streams: 2, datagrams: 0 }, Wanted { streams: 0, datagrams: 2 });
+    let mut paths = Paths::new(at(0), 1);
+    assert!(!paths.on_no_datagrams(at(0), 0));
+    paths.on_rail_up(at(0), 0, 0, Kind::Stream);
+    paths.on_rail_up(at(0), 1, 0, Kind::Stream);
+    let mut tried = Vec::new();
+    for ms in (0..200_000).step_by(100) {
+        for dial in paths.next_dials(at(ms), tcp, 2) {
+            assert_eq!(dial, Dial { path: 0, kind: Kind::Datagram });
+            tried.push(ms);
+            paths.on_dialled(at(ms), dial);
+            paths.on_dial_over(dial);
+            paths.on_no_datagrams(at(ms), 0);
+        }
+    }
+    assert_eq!(tried, [5000, 15_000, 35_000, 75_000, 135_000, 195_000], "twice as long each time, up to a minute");
+    paths.on_rail_up(at(200_000), 2, 0, Kind::Datagram);
+    let dials = paths.next_dials(at(400_000), udp, 3);
+    assert_eq!(
+        dials,
+        [Dial { path: 0, kind: Kind::Datagram }],
+        "the second rail of two, and nothing is tried any more"
+    );
 }

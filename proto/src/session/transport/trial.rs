@@ -85,7 +85,12 @@ impl Steer {
         if matches!(self.phase, Phase::Trial { .. }) { Carry::Both } else { self.carry }
     }
 
-    /// A transport is gone for good: nothing is left to choose.
+    /// The other transport is there again: trials may begin.
+    pub fn freed(&mut self) {
+        self.rest_until_s = 0.0;
+    }
+
+    /// A transport is gone: nothing is left to choose.
     pub fn forced(&mut self, carry: Carry) {
         (self.carry, self.phase, self.rest_until_s) = (carry, Phase::Steady { bad: 0 }, f64::INFINITY);
     }
@@ -236,5 +241,7 @@ mod tests {
         let mut steer = Steer::new(Carry::Udp, 1e9);
         steer.forced(Carry::Tcp);
         assert_eq!(play(&mut steer, 0, 100, 1e9, slow), []);
+        steer.freed();
+        assert_eq!(play(&mut steer, 100, 102, 1e9, slow)[0].1, Act::Try(Carry::Udp), "it is there again");
     }
 }
