@@ -75,17 +75,26 @@ impl Deadline {
 
 /// An address that is silent does not hold up the next one for longer (RFC 8305 section 5).
 const STAGGER: Duration = Duration::from_millis(250);
+/// An address that does not answer gets another SYN after these pauses, from another port: the kernel repeats its own after 1 s and 3 s whatever the
+/// path (RFC 6298, no socket option changes that), and at 10 % loss each way one connection in five is such a one. A path of 100 ms sees one SYN
+/// more than it needs, one of a second three.
+const SYN_PAUSES: [Duration; 3] = [Duration::from_millis(50), Duration::from_millis(100), Duration::from_millis(250)];
+/// What a connection that ends with the deadline gets beyond it, to say why.
+const LAST_WORD: Duration = Duration::from_millis(100);
 /// One of several is given at least so long, even where the time is nearly over.
 const PATIENCE_MIN: Duration = Duration::from_millis(1);
 
-/// Who was dialled, as the user wrote it, and what came of it.
-type Dialled = (String, io::Result<TcpStream>);
+/// Who was dialled, as the user wrote it, and where.
+type Place = (String, SocketAddr);
 
 /// Connections to all addresses of a peer, in the order in which they come up.
 pub(super) struct Dialling {
-    waiting: VecDeque<(String, SocketAddr)>,
-    in_flight: usize,
-    done: (Sender<Dialled>, Receiver<Dialled>),
+    waiting: VecDeque<Place>,
+    /// Who was dialled last.
+    newest: Option<Place>,
+    /// Each connection that is being made, once.
+    in_flight: Vec<SocketAddr>,
+    done: (Sender<(Place, io::Result<TcpStream>)>, Receiver<(Place, io::Result<TcpStream>)>),
     small: bool,
     /// How long names were looked up.
     lookup: Duration,
@@ -119,7 +128,8 @@ impl Dialling {
             Some(error) if waiting.is_empty() => Err(error),
             _ => Ok(Dialling {
                 waiting,
-                in_flight: 0,
+                newest: None,
+                in_flight: Vec::new(),
                 done: channel(),
                 small,
                 lookup: begun.elapsed(),
@@ -141,33 +151,46 @@ impl Dialling {
 
     /// May `next` still find one?
     pub(super) fn has_more(&self) -> bool {
-        !self.waiting.is_empty() || self.in_flight > 0
+        !self.waiting.is_empty() || !self.in_flight.is_empty()
     }
 
-    /// The next connection that comes up, and to whom. Each address is tried when the one before it failed or was silent for `STAGGER`.
+    /// The next connection that comes up, and to whom. Each address is tried when the one before it failed or was silent for `STAGGER`; the last,
+    /// while it is silent, once more after each of `SYN_PAUSES`.
     pub(super) fn next(&mut self, deadline: &Deadline) -> Result<(String, TcpStream), LinkError> {
         if let Some(Ready { stream, .. }) = self.ready.take() {
             let place = stream.peer_addr().map_or_else(|_| String::new(), |place| place.to_string());
             return Ok((self.waiting.front().map_or(place, |(host_port, _)| host_port.clone()), stream));
         }
-        let mut last = None;
+        let (mut last, mut again) = (None, SYN_PAUSES.into_iter());
         while self.has_more() {
             let left = deadline.left(Step::Connect)?.max(PATIENCE_MIN);
-            let done = match self.waiting.pop_front() {
-                // The only one, or the last: nothing else is to be done meanwhile.
-                Some((host_port, address)) if self.waiting.is_empty() && self.in_flight == 0 => {
-                    Some((host_port, connect(address, left, self.small)))
-                }
-                Some(next) => {
-                    self.begin(next, left);
-                    self.done.1.recv_timeout(STAGGER.min(left)).ok().inspect(|_| self.in_flight -= 1)
-                }
-                None => self.done.1.recv_timeout(left).ok().inspect(|_| self.in_flight -= 1),
-            };
+            if let Some(next) = self.waiting.pop_front() {
+                self.begin(next.clone(), left);
+                self.newest = Some(next);
+            }
+            let pause = if self.waiting.is_empty() { again.next() } else { Some(STAGGER) };
+            let done = self.done.1.recv_timeout(pause.unwrap_or(left + LAST_WORD).min(left + LAST_WORD));
             match done {
-                Some((host_port, Ok(stream))) => return Ok((host_port, stream)),
-                Some((host_port, Err(source))) => last = Some(LinkError::Connect { host_port, source }),
-                None => {}
+                Ok(((host_port, address), made)) => {
+                    // The second of one address, whose first was taken.
+                    let Some(at) = self.in_flight.iter().position(|it| *it == address) else { continue };
+                    match made {
+                        Ok(stream) => {
+                            self.in_flight.retain(|it| *it != address);
+                            return Ok((host_port, stream));
+                        }
+                        Err(source) => {
+                            self.in_flight.swap_remove(at);
+                            last = Some(LinkError::Connect { host_port, source });
+                        }
+                    }
+                }
+                Err(_) if self.waiting.is_empty() && pause.is_some() => {
+                    if let Some(newest) = self.newest.clone() {
+                        self.begin(newest, left);
+                    }
+                }
+                Err(_) => {}
             }
         }
         let nowhere = || LinkError::Connect { host_port: String::new(), source: ErrorKind::AddrNotAvailable.into() };
@@ -175,13 +198,14 @@ impl Dialling {
     }
 
     /// On a thread of its own. One that comes up when another was taken closes with the channel.
-    fn begin(&mut self, (host_port, address): (String, SocketAddr), patience: Duration) {
-        let (done, small) = (self.done.0.clone(), self.small);
+    fn begin(&mut self, place: Place, patience: Duration) {
+        let (done, small, address) = (self.done.0.clone(), self.small, place.1);
         let dial = move || {
-            let _ = done.send((host_port, connect(address, patience, small)));
+            let made = connect(place.1, patience, small);
+            let _ = done.send((place, made));
         };
         if std::thread::Builder::new().name("dial".to_owned()).spawn(dial).is_ok() {
-            self.in_flight += 1;
+            self.in_flight.push(address);
         }
     }
 }
@@ -237,4 +261,51 @@ pub(super) fn step(connection: &mut Connection, stream: &TcpStream, moved: &mut 
         }
     }
     Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// An address whose listener has no room for a connection: SYNs to it are dropped, as on a path that loses them.
+    fn full() -> (TcpListener, Vec<TcpStream>, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        rustix::net::listen(&listener, 1).expect("a small backlog");
+        let address = listener.local_addr().expect("bound");
+        let mut held = Vec::new();
+        while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(100)) {
+            held.push(stream);
+        }
+        (listener, held, address)
+    }
+
+    #[test]
+    fn a_lost_syn_costs_a_pause_and_not_the_kernels_second() {
+        let (listener, held, address) = full();
+        let mut dialling = Dialling::of(&address.to_string(), false).expect("an address");
+        // The first SYN is dropped; then there is room again.
+        let makes_room = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            for _ in 0..held.len() {
+                let _ = listener.accept();
+            }
+            (listener, held)
+        });
+        let began = Instant::now();
+        dialling.next(&Deadline::after(Duration::from_secs(10))).expect("a connection");
+        let took = began.elapsed();
+        assert!(took >= SYN_PAUSES[0] && took < Duration::from_millis(700), "{took:?}");
+        assert!(!dialling.has_more(), "the others of this address count for nothing");
+        drop(makes_room.join());
+    }
+
+    #[test]
+    fn an_address_that_answers_nothing_ends_with_the_deadline() {
+        let (_listener, _held, address) = full();
+        let mut dialling = Dialling::of(&address.to_string(), false).expect("an address");
+        let error = dialling.next(&Deadline::after(Duration::from_millis(600))).expect_err("nobody answers");
+        assert!(matches!(error, LinkError::Connect { .. } | LinkError::Timeout { .. }), "{error}");
+    }
 }

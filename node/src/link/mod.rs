@@ -18,6 +18,7 @@ pub mod reachable; // where others reach this host
 pub mod connect_retry; // again, where a daemon is overloaded or just being started
 mod error; // one error per cause
 mod retransmit; // what may have to be sent once more
+mod timers; // the kernel's timers on a path that loses
 mod handshake; // connecting and the handshake, under one deadline
 mod tls; // who proves what to whom
 
@@ -156,6 +157,7 @@ impl Accepting {
         let io = |source| LinkError::Io { step: "set up the socket of", source };
         let mut connection = Connection::Server(tls::server(id).map_err(LinkError::Tls)?);
         stream.set_nodelay(true).map_err(io)?;
+        timers::set(&stream, timers::HANDSHAKE_QUARTERS);
         let peer = stream.peer_addr().map_err(io)?;
         let received = hello.len() as u64;
         while !hello.is_empty() {
@@ -374,6 +376,7 @@ impl Link {
         let io = |source| LinkError::Io { step: "set up the socket of", source };
         stream.set_nonblocking(true).map_err(io)?;
         stream.set_nodelay(true).map_err(io)?;
+        timers::set(&stream, timers::HANDSHAKE_QUARTERS);
         let peer = stream.peer_addr().map_err(io)?;
         let mut moved = (0, 0);
         let shaken = handshake(&mut connection, &stream, deadline, &mut moved);
@@ -568,6 +571,13 @@ impl Link {
         }
     }
 
+    /// The round trip beside data may be another one than before it: the connection's timers follow. Now and then.
+    pub fn follow_round_trip(&self) {
+        if let Some(tcp) = self.tcp() {
+            timers::set(tcp, timers::JOB_QUARTERS);
+        }
+    }
+
     /// Takes what this connection still has; the frames wait for the next turn. How much of what the peer sent is here then.
     ///
     /// # Errors
@@ -596,6 +606,7 @@ impl Link {
         let io = |source| LinkError::Io { step: "set up the socket of", source };
         next.set_nonblocking(true).map_err(io)?;
         next.set_nodelay(true).map_err(io)?;
+        timers::set(&next, timers::JOB_QUARTERS);
         let Carrier::Tls { stream, peer, .. } = &mut self.carrier else { return Err(LinkError::Cut) };
         let mut wire = self.kept.rest(self.bytes_sent, theirs, heard).ok_or(LinkError::Cut)?;
         wire.extend_from_slice(&self.wire[self.wire_at..]);

@@ -172,6 +172,43 @@ pub fn set_user_timeout(fd: impl AsFd, timeout: Duration) -> io::Result<()> {
     Ok(sockopt::set_tcp_user_timeout(fd, ms)?)
 }
 
+/// Since Linux 6.15 and 6.16 (include/uapi/linux/tcp.h); libc has no names for them yet.
+const TCP_RTO_MAX_MS: libc::c_int = 44;
+const TCP_RTO_MIN_US: libc::c_int = 45;
+const TCP_DELACK_MAX_US: libc::c_int = 46;
+
+/// When a TCP connection sends again what was not acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LossTimers {
+    /// After the round trip and so much more (at least four times its deviation); 5 to 200 ms.
+    pub above_rtt: Duration,
+    /// Never after more than this; at least 1 s.
+    pub longest: Duration,
+    /// Acknowledges what comes within this; 5 to 200 ms.
+    pub acknowledge: Duration,
+    /// The connection fails when nothing was acknowledged for so long.
+    pub give_up: Duration,
+}
+
+/// Sets them, and has the first six repeats of a connection with few segments on their way not double (tcp(7), TCP_THIN_LINEAR_TIMEOUTS). How many
+/// of these options the kernel has and refuses the value of; one that it has not changes nothing.
+pub fn set_loss_timers(fd: impl AsFd, timers: &LossTimers) -> usize {
+    let fd = fd.as_fd();
+    let us = |it: Duration| u32::try_from(it.as_micros()).unwrap_or(u32::MAX);
+    let longest_ms = u32::try_from(timers.longest.as_millis()).unwrap_or(u32::MAX);
+    let set = |name, value: u32| set_option(fd, libc::IPPROTO_TCP, name, value);
+    let done = [
+        // Before the others: with short timers the kernel's own count of repeats ends a connection within seconds.
+        set_user_timeout(fd, timers.give_up),
+        set(libc::TCP_THIN_LINEAR_TIMEOUTS, 1),
+        set(TCP_RTO_MAX_MS, longest_ms),
+        set(TCP_RTO_MIN_US, us(timers.above_rtt)),
+        set(TCP_DELACK_MAX_US, us(timers.acknowledge)),
+    ];
+    let is_wrong = |it: &io::Error| it.raw_os_error() == Some(libc::EINVAL);
+    done.into_iter().filter_map(Result::err).filter(is_wrong).count()
+}
+
 /// What the kernel granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Buffers {

@@ -82,6 +82,7 @@ impl JobDriver<'_, '_> {
         let due = self.now.since(self.pulsed) >= PULSE;
         if due && self.is_open() {
             self.pulse();
+            self.job.link.follow_round_trip();
             self.grow();
             self.steer();
             self.ask_share();
