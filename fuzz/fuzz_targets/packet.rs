@@ -1,18 +1,23 @@
 //! What stands in a datagram, behind a seal that an enemy holds.
 //!
 //! For: finding bytes that make a head or a body panic, or that are read but not written again the same.
-//! In and out: eight bytes of head, then a body, read as control and as feedback.
+//! In and out: eight bytes of head, then a body, read as control and as feedback; all of it as a part of the session.
 //! Invariants: what decodes is encoded to the same bytes; a feedback cut to fit is a shorter true one.
 //! Absent on purpose: seals (engine); what follows from a body (`flow`).
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use proto::packet::{Control, Feedback, HEAD_BYTES, Head, expand};
+use proto::packet::{Control, Feedback, HEAD_BYTES, Head, SessionPart, expand};
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((first, body)) = bytes.split_first_chunk::<HEAD_BYTES>() else { return };
     if let Ok(head) = Head::decode(first) {
         assert_eq!(head.encode(), *first);
+    }
+    if let Ok(part) = SessionPart::decode(bytes) {
+        let mut again = Vec::new();
+        part.encode(&mut again);
+        assert_eq!(again, bytes);
     }
     let expected = u64::from_le_bytes(*first) >> 2;
     let number = expand(expected.rotate_left(7) as u32, expected);

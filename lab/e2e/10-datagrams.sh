@@ -81,7 +81,15 @@ if [ -n "$HOLDER_A" ] && on b ip rule add ipproto udp blackhole 2>/dev/null; the
     cp_ends 0 "UDP blocked in mid-job: exit code 0"
     is "$(field transport "$OUT")" tcp+udp "UDP blocked in mid-job: TCP brings the rest"
     same "$SRC/one.bin" "$DST/push/one.bin" "UDP blocked in mid-job: equal"
-    on b ip rule del ipproto udp blackhole
+    # Blocked when the job begins, and not any more two seconds after it went over to TCP.
+    rm -f "$DST/push/one.bin"
+    (begun "$DST/push" && sleep 2 && on b ip rule del ipproto udp blackhole) &
+    CP_LIMIT=100 cp_run --transport udp --rate 32Mbit "$SRC/one.bin" "${URL}push/"
+    cp_ends 0 "UDP that comes back in mid-job: exit code 0"
+    is "$(field transport "$OUT")" tcp+udp "UDP that comes back in mid-job: it is used"
+    is "$(cat "$OUT" "$ERR" | grep -c 'UDP to .* gets through after all')" 1 "UDP that comes back in mid-job: one line says so"
+    same "$SRC/one.bin" "$DST/push/one.bin" "UDP that comes back in mid-job: equal"
+    on b ip rule del ipproto udp blackhole 2>/dev/null
     stop "$SERVE_PID"
 else
     skip "UDP blocked: no rule can be made here"

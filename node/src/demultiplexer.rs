@@ -441,9 +441,6 @@ impl Half {
 }
 
 #[cfg(test)]
-#[path = "demultiplexer_tests.rs"]
-mod tests;
-
-#[cfg(test)]
-#[path = "demultiplexer_lossy_tests.rs"]
 mod lossy_tests;
+#[cfg(test)]
+mod tests;

@@ -158,6 +158,7 @@ impl Listener {
     /// The kernel's.
     pub fn over(socket: TcpListener, id: Arc<Identity>) -> io::Result<Listener> {
         socket.set_nonblocking(true)?;
+        crate::link::timers::set_first(&socket);
         let (counts, awaited) = (Arc::default(), Event::new()?);
         Ok(Listener { socket, id, counts, on_mistake: Box::new(|_, _| ()), pulse: None, awaited })
     }

@@ -15,7 +15,7 @@ use proto::manifest::{Aspects, Entry, EntryKind, Meta, NodeKind, Xattr};
 use proto::negotiate::{
     Cipher, Driver, Interface, NicCount, Offer, Pace, Plan, RequestedSettings, Resources, StorageLook,
 };
-use proto::packet::{Control, Feedback, Runs};
+use proto::packet::{Control, Feedback, Runs, SessionPart};
 use proto::rate::{ControllerKind, Policy};
 use proto::receipt::{self, Alike, Former, Head, Signer};
 use proto::storage::{IoMode, IoModes};
@@ -380,6 +380,17 @@ fn the_bodies_of_packets_have_their_bytes() {
     feedback.encode(&mut body, 1176);
     check("body-feedback.hex", &body);
     assert_eq!(Feedback::decode(&body), Ok(feedback));
+}
+
+#[test]
+fn a_part_of_the_session_has_its_bytes() {
+    let beyond = vec![(1010, 1020), (1030, 70_000)];
+    let part =
+        SessionPart { tag: 0x12_3456, is_initiators: true, received: 1000, beyond, offset: 77, bytes: b"sealed" };
+    let mut bytes = Vec::new();
+    part.encode(&mut bytes);
+    check("session-part.hex", &bytes);
+    assert_eq!(SessionPart::decode(&bytes), Ok(part));
 }
 
 #[test]

@@ -474,7 +474,7 @@ fn is_first_worth(copy: &Copy<'_>, to: &Address, open: &Open) -> impl Fn(Connect
 
 /// Greets for a datagram rail over the session's own path while the acceptor thinks. A short path has nothing to gain; of several, each is
 /// greeted when it is used.
-fn greet_early(copy: &Copy<'_>, link: &Link, open: &Open, is_tiny: bool) -> Option<Early> {
+fn greet_early(copy: &Copy<'_>, link: &mut Link, open: &Open, is_tiny: bool) -> Option<Early> {
     let request = copy.request;
     let is_auto = request.transport == Transport::Auto;
     if open.offer.datagrams == 0 || !request.paths.is_empty() || request.dry_run {
@@ -492,7 +492,10 @@ fn greet_early(copy: &Copy<'_>, link: &Link, open: &Open, is_tiny: bool) -> Opti
         (false, true) => Some(START_PACKETS),
         (false, false) => None,
     };
-    Early::begin(peer, JobSecret::of(link, open.job), sends, train).ok()
+    let secret = JobSecret::of(link, open.job);
+    link.duplicate(secret.session_datagrams(rails::CONTROL), true);
+    link.greet_datagrams(rails::session_greeting(addr, &secret));
+    Early::begin(peer, secret, sends, train).ok()
 }
 
 /// A session with a plan. Where the daemon has as many jobs as it takes, one that ends is waited for, as long as `--stall` allows.
@@ -556,9 +559,10 @@ fn ask(
     greeting::open(&mut link, open.clone(), &frames)?;
     let first = first.filter(|it: &AheadStream| Some(it.to()) == link.peer_addr());
     first.iter().for_each(|it| it.greet(JobSecret::of(&link, open.job)));
-    let early = greet_early(copy, &link, &open, is_tiny);
+    let early = greet_early(copy, &mut link, &open, is_tiny);
     let mut agreed = greeting::agree(&mut link, &open)?;
     early.iter().for_each(Early::on_agreed);
+    link.on_job_known();
     copy.again.is_on(open.job);
     if agreed.compare != open.compare && open.direction == Direction::Push {
         events.note(UNCOMPARED);

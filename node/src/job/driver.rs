@@ -759,7 +759,7 @@ impl<'a, 'b> JobDriver<'a, 'b> {
     fn pay_for_control(&mut self) {
         let (paid, since) = self.paid;
         let link = &self.job.link;
-        let bytes = link.bytes_sent() + link.bytes_received() + link.backlog() as u64;
+        let bytes = link.bytes_sent() + link.bytes_received() + link.backlog() as u64 + link.datagram_bytes();
         let (now, waited) = (self.now, self.now.since(since));
         let free = (waited.as_secs_f64() * CONTROL_FREE_BPS) as u64;
         if self.job.bound.rate() > 0 && bytes > paid + free {
@@ -787,13 +787,16 @@ impl<'a, 'b> JobDriver<'a, 'b> {
         }
         let writes = self.job.link.wants_write();
         let flags = if writes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        let wait = self.beside.looks.wait(read_clock()).map_or(TICK, |wait| wait.min(TICK));
+        let looks = self.beside.looks.wait(read_clock());
+        let due = self.job.link.datagrams_due().filter(|_| !self.is_between());
+        let wait = looks.into_iter().chain(due).fold(TICK, Duration::min);
         let timeout = Timespec { tv_sec: 0, tv_nsec: wait.subsec_nanos().into() };
         {
             let mut fds = vec![PollFd::from_borrowed_fd(self.job.wake.as_fd(), PollFlags::IN)];
             fds.extend(self.candidate.iter().map(|it| PollFd::from_borrowed_fd(it.stream.as_fd(), PollFlags::IN)));
             if !self.is_between() {
                 fds.push(PollFd::from_borrowed_fd(self.job.link.as_fd(), flags));
+                fds.extend(self.job.link.datagram_fd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
             }
             // An interrupted poll is a short one.
             let _ = poll(&mut fds, Some(&timeout));

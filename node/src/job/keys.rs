@@ -9,7 +9,7 @@
 use engine::job::RailKey;
 use proto::wire::chunk::Greeting;
 
-use crate::link::Link;
+use crate::link::{DatagramKeys, Link};
 
 /// Bytes received (u64) and a MAC: with these a control session goes on over another connection.
 pub const COUNT_BYTES: usize = 40;
@@ -34,6 +34,7 @@ pub struct JobSecret {
     job: [u8; 16],
     greeting: [u8; 32],
     rails: [u8; 32],
+    session: [u8; 32],
 }
 
 impl std::fmt::Debug for JobSecret {
@@ -56,6 +57,7 @@ impl JobSecret {
             job,
             greeting: blake3::derive_key("longhaul 1 rail greeting", &master),
             rails: blake3::derive_key("longhaul 1 rail secrets", &master),
+            session: blake3::derive_key("longhaul 1 session datagrams", &master),
         }
     }
 
@@ -107,6 +109,12 @@ impl JobSecret {
         // `blake3::Hash` compares in constant time.
         let mac = |word: &[u8; COUNT_BYTES]| blake3::Hash::from_bytes(*word[8..].first_chunk().expect("32 of 40"));
         (mac(&own) == mac(word)).then_some(count)
+    }
+
+    /// For the session's own bytes in datagrams, greeted as the rail of this number.
+    #[must_use]
+    pub fn session_datagrams(&self, rail: u16) -> DatagramKeys {
+        DatagramKeys { mac: self.session, tag: self.tag(rail) }
     }
 
     /// 24 bits in the packets of a datagram rail.

@@ -23,14 +23,14 @@ use sys::event::Event;
 
 use crate::job::keys::JobSecret;
 use crate::job::udp::packet_train::TRAIN_PACKETS;
-use crate::job::udp::{self, Greeted, Opened, Peer, Sizes};
-use crate::link::bound_segments;
+use crate::job::udp::{self, Greeted, Opened, Peer, SetupKind, SetupMessage, Sizes};
+use crate::link::{SessionGreeting, bound_segments};
 use crate::probe::host_rates::host_rates;
 use crate::probe::result::Seen;
 
 /// The acceptor's answer to a greeting.
 pub const WELCOME: u8 = 1;
-/// No rail has this number: a greeting with it is for the control session.
+/// No rail has this number: a greeting with it is for the control session, over TCP for another connection of it, over UDP for its datagrams.
 pub const CONTROL: u16 = u16::MAX;
 /// The first rail: it may be connected before there is a plan, and its greeting may come before the acceptor has read `Open`.
 pub const AHEAD: u16 = 0;
@@ -548,6 +548,19 @@ impl Manner {
     }
 }
 
+/// How the initiator of a job greets for its control session's datagrams: as a rail of the number that no rail has.
+#[must_use]
+pub fn session_greeting(peer: SocketAddr, secret: &JobSecret) -> SessionGreeting {
+    let mut greeting = vec![0; udp::GREETING_BYTES_MIN];
+    greeting[..64].copy_from_slice(&secret.greeting(CONTROL));
+    let secret = secret.clone();
+    let confirm = move |come: &[u8]| {
+        let word = SetupMessage::decode(come, &secret, CONTROL).filter(|word| word.say == SetupKind::Welcome)?;
+        Some(SetupMessage { say: SetupKind::Confirm, ..word }.encode(&secret).to_vec())
+    };
+    SessionGreeting { peer, greeting, confirm: Box::new(confirm) }
+}
+
 /// Does the peer of this job answer there? It is asked as for a connection to go on with, which then is dropped. Errors: why not, within
 /// four times `DIAL_AGAIN`. (That it is the peer and no other is shown by the rails: each byte of them is sealed or tagged with the job's keys.)
 pub fn answers(peer: Peer, secret: &JobSecret) -> io::Result<()> {
@@ -581,6 +594,8 @@ pub fn is_bbr_over_distance() -> bool {
 /// Socket options of a rail, on both ends. Each is a hint: without it the rail is slower, not wrong.
 pub fn prepare(fd: impl AsFd) {
     let _ = sys::sock::set_nodelay(&fd, true);
+    // A daemon's come from a listener with a session's timers.
+    crate::link::timers::set_bulk(&fd);
     let _ = sys::sock::set_keepalive(&fd, Duration::from_secs(15), Duration::from_secs(5), 3);
     let is_short = sys::sock::tcp_info(&fd).is_ok_and(|info| info.rtt_us < SHORT_PATH_US);
     let own = sys::sock::get_congestion(&fd).unwrap_or_default();

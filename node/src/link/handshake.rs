@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::Connection;
 
-use super::{LinkError, Ready, Step};
+use super::{LinkError, Ready, Step, timers};
 
 /// Segments that pass wherever 1280 bytes of IPv6 do.
 pub const SMALL_SEGMENT: u32 = proto::session::blackhole::SMALL_SEGMENT_BYTES;
@@ -59,12 +59,27 @@ impl Deadline {
 
     /// Waits until the socket can be read or written.
     pub(super) fn wait(&self, fd: BorrowedFd<'_>, read: bool, write: bool, step: Step) -> Result<(), LinkError> {
+        self.wait_beside(fd, (read, write), (None, None), step)
+    }
+
+    /// The same; or another one can be read, or so much time has passed.
+    pub(super) fn wait_beside(
+        &self,
+        fd: BorrowedFd<'_>,
+        (read, write): (bool, bool),
+        (other, due): (Option<BorrowedFd<'_>>, Option<Duration>),
+        step: Step,
+    ) -> Result<(), LinkError> {
         loop {
-            let left = Timespec::try_from(self.left(step)?).ok();
+            let left = self.left(step)?;
+            let wait = Timespec::try_from(due.map_or(left, |due| due.min(left))).ok();
             let mut flags = PollFlags::empty();
             flags.set(PollFlags::IN, read);
             flags.set(PollFlags::OUT, write);
-            match poll(&mut [PollFd::from_borrowed_fd(fd, flags)], left.as_ref()) {
+            let mut fds = vec![PollFd::from_borrowed_fd(fd, flags)];
+            fds.extend(other.map(|other| PollFd::from_borrowed_fd(other, PollFlags::IN)));
+            match poll(&mut fds, wait.as_ref()) {
+                Ok(0) if due.is_some() => return Ok(()),
                 Ok(0) | Err(rustix::io::Errno::INTR) => {}
                 Ok(_) => return Ok(()),
                 Err(errno) => return Err(LinkError::Io { step: "wait for", source: errno.into() }),
@@ -86,6 +101,8 @@ const PATIENCE_MIN: Duration = Duration::from_millis(1);
 
 /// Who was dialled, as the user wrote it, and where.
 type Place = (String, SocketAddr);
+/// And what came of it.
+type Dialled = (Place, io::Result<TcpStream>);
 
 /// Connections to all addresses of a peer, in the order in which they come up.
 pub(super) struct Dialling {
@@ -94,7 +111,7 @@ pub(super) struct Dialling {
     newest: Option<Place>,
     /// Each connection that is being made, once.
     in_flight: Vec<SocketAddr>,
-    done: (Sender<(Place, io::Result<TcpStream>)>, Receiver<(Place, io::Result<TcpStream>)>),
+    done: (Sender<Dialled>, Receiver<Dialled>),
     small: bool,
     /// How long names were looked up.
     lookup: Duration,
@@ -211,7 +228,10 @@ impl Dialling {
 }
 
 fn connect(address: SocketAddr, patience: Duration, small: bool) -> io::Result<TcpStream> {
-    sys::sock::connect_from(address, None, patience, |fd| bound_segments(fd, small))
+    sys::sock::connect_from(address, None, patience, |fd| {
+        timers::set_first(fd);
+        bound_segments(fd, small)
+    })
 }
 
 /// Both sides' handshake over a non-blocking socket.

@@ -18,7 +18,8 @@ pub mod reachable; // where others reach this host
 pub mod connect_retry; // again, where a daemon is overloaded or just being started
 mod error; // one error per cause
 mod retransmit; // what may have to be sent once more
-mod timers; // the kernel's timers on a path that loses
+mod datagrams; // the same bytes in datagrams, beside the connection
+pub mod timers; // the kernel's timers on a path that loses
 mod handshake; // connecting and the handshake, under one deadline
 mod tls; // who proves what to whom
 
@@ -36,6 +37,8 @@ use proto::FRAME_BYTES_MAX;
 use proto::error::Breach;
 use rustls::Connection;
 
+use datagrams::Datagrams;
+pub use datagrams::{DatagramKeys, SessionGreeting};
 use handshake::{Deadline, Dialling, handshake, step};
 pub use handshake::{SMALL_SEGMENT, bound_segments};
 use retransmit::RetransmitBuffer;
@@ -232,8 +235,12 @@ pub struct Link {
     /// The kernel takes no more; told once nothing is left to read, for the peer's last words explain it.
     broken: Option<LinkError>,
     bytes_sent: u64,
+    /// In order, whichever way it came.
     bytes_received: u64,
+    /// Up to there the connection brought it.
+    stream_at: u64,
     kept: RetransmitBuffer,
+    datagrams: Option<Box<Datagrams>>,
     /// Lives until the peer is let in or the link is dropped; the listener counts it. The mark says which.
     guard: Option<(Box<dyn Send>, Arc<AtomicBool>)>,
 }
@@ -367,7 +374,9 @@ impl Link {
             broken: None,
             bytes_sent: 0,
             bytes_received: 0,
+            stream_at: 0,
             kept: RetransmitBuffer::default(),
+            datagrams: None,
             guard: None,
         }
     }
@@ -400,7 +409,7 @@ impl Link {
         }
         let peer_key = tls::peer_key(&connection).map_err(LinkError::Tls)?;
         let mut link = Link::with(Carrier::Tls { connection: Box::new(connection), stream, peer }, peer_key);
-        (link.bytes_sent, link.bytes_received) = (sent, received);
+        (link.bytes_sent, link.bytes_received, link.stream_at) = (sent, received, received);
         // The peer's first frames may have come with its last words of the handshake.
         link.open(&[])?;
         let mut frames = Vec::new();
@@ -614,6 +623,8 @@ impl Link {
         *peer = next.peer_addr().unwrap_or(*peer);
         *stream = next;
         (self.wire, self.wire_at, self.bytes_sent, self.broken) = (wire, 0, theirs, None);
+        // The peer goes on from what it was told.
+        self.stream_at = self.bytes_received;
         Ok(())
     }
 
@@ -628,7 +639,9 @@ impl Link {
         if let Err(error) = self.flush() {
             self.broken.get_or_insert(error);
         }
-        let came = self.take_in(frames);
+        // Also where the connection is over: datagrams may have brought the peer's last words, which explain it.
+        let (came, heard) = (self.take_in(frames), self.hear_datagrams(frames));
+        let came = came.and(heard);
         // Opening may have queued an alert or an answer of TLS.
         if came.is_ok()
             && self.broken.is_none()
@@ -667,7 +680,10 @@ impl Link {
                 Err(error) if self.ready() => self.broken = Some(error),
                 Err(error) => return Err(error),
                 Ok(_) if self.ready() => {}
-                Ok(Turn::Open) => deadline.wait(self.as_fd(), true, self.wants_write(), Step::Wait)?,
+                Ok(Turn::Open) => {
+                    let beside = (self.datagram_fd(), self.datagrams_due());
+                    deadline.wait_beside(self.as_fd(), (true, self.wants_write()), beside, Step::Wait)?;
+                }
                 Ok(Turn::Closed) => return Err(LinkError::Closed),
             }
         }
@@ -737,6 +753,7 @@ impl Link {
                     if self.queue.capacity() > IDLE_BYTES {
                         self.queue = VecDeque::new();
                     }
+                    self.say_datagrams();
                     return Ok(());
                 }
             }
@@ -752,10 +769,16 @@ impl Link {
                         // The kernel counts the connection's own first byte, too.
                         let acked = || sys::sock::tcp_info(stream).map_or(0, |info| info.bytes_acked.saturating_sub(1));
                         self.kept.push(&rest[..bytes], self.bytes_sent, acked);
+                        if let Some(datagrams) = &mut self.datagrams {
+                            datagrams.on_sent(self.bytes_sent - bytes as u64, &rest[..bytes]);
+                        }
                     }
                     self.wire_at += bytes;
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.say_datagrams();
+                    return Ok(());
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(io(error)),
             }
@@ -805,10 +828,8 @@ impl Link {
                 Ok(0) => return Err(LinkError::Cut),
                 Ok(bytes) => {
                     taken += bytes;
-                    self.bytes_received += bytes as u64;
                     self.kept.heard();
-                    self.open(&portion[..bytes])?;
-                    self.cut_frames(frames)?;
+                    self.take_stream(&portion[..bytes], frames)?;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -820,6 +841,19 @@ impl Link {
         }
         // A farewell in the middle of a frame is no farewell.
         if self.peer_closed && !self.inbox.is_empty() { Err(LinkError::Cut) } else { Ok(()) }
+    }
+
+    /// What the connection brought, but for what datagrams brought before it.
+    fn take_stream(&mut self, portion: &[u8], frames: &mut Vec<Vec<u8>>) -> Result<(), LinkError> {
+        let from = self.stream_at;
+        self.stream_at += portion.len() as u64;
+        let new = match &mut self.datagrams {
+            Some(datagrams) => datagrams.on_stream(self.bytes_received, from, portion),
+            None => portion.to_vec(),
+        };
+        self.bytes_received += new.len() as u64;
+        self.open(&new)?;
+        self.cut_frames(frames)
     }
 
     /// Sealed bytes → `inbox`.
@@ -875,4 +909,4 @@ impl Link {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -18,7 +18,7 @@ use crate::identity::ticket::{PROOF_LABEL, SECRET_BYTES, Ticket, Tickets, Uses};
 const SOON: Duration = Duration::from_secs(5);
 
 /// A server with a key, and the address where it waits for exactly one client.
-fn one_server(id: &Arc<Identity>) -> (String, thread::JoinHandle<Result<Link, LinkError>>) {
+pub(super) fn one_server(id: &Arc<Identity>) -> (String, thread::JoinHandle<Result<Link, LinkError>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     (listener.local_addr().unwrap().to_string(), serve_one(listener, id))
 }
@@ -29,7 +29,7 @@ fn serve_one(listener: TcpListener, id: &Arc<Identity>) -> thread::JoinHandle<Re
 }
 
 /// A session between two fresh keys.
-fn session() -> (Link, Link) {
+pub(crate) fn session() -> (Link, Link) {
     let (server, client) = (Arc::new(Identity::ephemeral().unwrap()), Identity::ephemeral().unwrap());
     let (address, accepted) = one_server(&server);
     let near = Link::connect(&address, &client, Expect::Key(server.public()), SOON).unwrap();
@@ -529,7 +529,7 @@ fn where_the_peer_was_is_known_after_it_is_gone() {
 }
 
 /// Two connections that nobody has used yet.
-fn another_connection() -> (TcpStream, TcpStream) {
+pub(super) fn another_connection() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     (near, listener.accept().unwrap().0)

@@ -2,8 +2,8 @@
 //!
 //! For: a session with a few small segments on their way, where nothing comes after a lost one that would show the loss: only a timer does.
 //! In and out: a connected socket in; its options set, where the kernel has them.
-//! Invariants: no timer is shorter than the round trip that the kernel has measured; how long a connection lives without an answer stays as the
-//! kernel has it.
+//! Invariants: no timer is shorter than the round trip that the kernel has measured, but for the first repeat of all on a path longer than a second
+//! (it goes after one); how long a connection lives without an answer stays as the kernel has it.
 //! Absent on purpose: data rails (their streams are thick: fast retransmit finds their losses), the SYN, for which there is no option (handshake.rs).
 //!
 //! Linux waits three round trips for the first answer on a connection (RFC 6298 with one sample), at least the round trip and 200 ms, and twice as
@@ -21,10 +21,31 @@ const ABOVE_RTT_MIN: Duration = Duration::from_millis(20);
 const ABOVE_RTT_MAX: Duration = Duration::from_millis(200);
 /// An acknowledgement waits at most so long for words to go with.
 const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(10);
+/// Its own upper bound.
+const KERNELS_LONGEST: Duration = Duration::from_secs(120);
 /// The kernel allows no upper bound below this.
 const RTO_MAX_MIN: Duration = Duration::from_secs(1);
 /// Linux gives a connection up after 15 repeats, 924.6 s with its own timers (tcp(7), tcp_retries2); with shorter ones that is to stay so.
 const GIVE_UP: Duration = Duration::from_secs(925);
+
+/// For a socket that is not connected yet, or that listens: the first timer is computed when the connection is made, and not again before an answer
+/// came. What is longer by the path follows with `set`.
+pub fn set_first(socket: impl AsFd) {
+    sys::sock::set_loss_timers(&socket, &timers(Duration::ZERO, HANDSHAKE_QUARTERS));
+}
+
+/// The kernel's own again, for a connection that carries bulk data: its losses are found without timers, and a late acknowledgement is no loss.
+pub fn set_bulk(socket: impl AsFd) {
+    let _ = sys::sock::set_loss_timers(
+        &socket,
+        &LossTimers {
+            above_rtt: ABOVE_RTT_MAX,
+            longest: KERNELS_LONGEST,
+            acknowledge: ABOVE_RTT_MAX,
+            give_up: Duration::ZERO,
+        },
+    );
+}
 
 /// Sets the timers by what the kernel knows of the path now. `quarters`: how many quarters of a round trip a repeat waits at most (at least a second).
 pub(super) fn set(socket: impl AsFd, quarters: u32) {

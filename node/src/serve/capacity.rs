@@ -16,7 +16,8 @@ const OWN_BYTES: u64 = 32 << 20;
 const LENT_BYTES: u64 = 17 << 20;
 /// So many take turns at the bufs of the smallest grant; what they hold beside is 6 MiB.
 const JOBS_MIN: u64 = 32;
-/// A job's session, rails, wakes, and the files that are open at one moment: 5 to 7 measured, 4 streams and a burst of small files above.
+/// A job's session, rails, wakes, and the files that are open at one moment: 5 to 7 measured, one more for the session's datagrams, 4 streams and a
+/// burst of small files above.
 const JOB_DESCRIPTORS: u64 = 14;
 /// The listener's unauthenticated connections have theirs, and so have rings, sockets and files of the daemon itself.
 const OWN_DESCRIPTORS: u64 = 384;

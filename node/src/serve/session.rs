@@ -42,7 +42,7 @@ use crate::job::greeting::{agent, hear, say};
 use crate::job::keys::{JobSecret, job_of};
 use crate::job::numa::NumaPlacement;
 use crate::job::offer::{self, Requested};
-use crate::job::rails::Rails;
+use crate::job::rails::{CONTROL, Rails};
 use crate::job::receipt;
 use crate::job::receipt::retention::{Keep, Pruned};
 use crate::job::registry::Title;
@@ -613,6 +613,9 @@ fn job<'a>(
         let packet_bytes = packet_bytes_of(link.as_fd(), local.ip());
         demultiplexer::Guest { secret: secret.clone(), local, packet_bytes, sends }
     });
+    if datagrams.is_some() {
+        link.duplicate(secret.session_datagrams(CONTROL), false);
+    }
     if !daemon.expect_rails(open.job, secret, datagrams, to, wake.clone()) {
         refuse(&mut link, &no(Refusal::Busy, "a job of this name is running"));
         return Ok(None);

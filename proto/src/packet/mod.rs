@@ -23,10 +23,12 @@
 
 mod control;
 mod feedback;
+mod session;
 mod varint;
 
 pub use control::Control;
 pub use feedback::{Feedback, RUNS_BYTES_MAX, Runs};
+pub use session::{RANGES_MAX, SESSION_BYTES_MAX, SESSION_KIND, SessionPart};
 
 use crate::error::Breach;
 

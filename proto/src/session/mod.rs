@@ -10,7 +10,6 @@
 
 pub mod order; // which control frame may come when
 pub mod connection; // what the kernel knows of a connection: silent, dead
-pub mod greeting; // when greetings of a datagram rail go, and when UDP does not get through
 pub mod migration; // a datagram rail on another address of this end
 pub mod reconnect; // the session goes on over another connection
 pub mod stall; // no progress for too long

@@ -6,6 +6,8 @@
 //! after a transport failed for good nothing is tried any more.
 //! Absent on purpose: equations (forecast), hysteresis (trial), opening rails and reading counters (the job driver).
 
+pub mod duplicate; // the session's bytes a second time, in datagrams
+pub mod greeting; // when greetings go, and when UDP does not get through
 pub mod forecast; // equations: what each transport would carry
 pub mod trial; // trials of the other transport while a job runs
 

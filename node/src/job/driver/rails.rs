@@ -23,7 +23,7 @@ use proto::wire::control::Frame;
 
 use super::transport::Auto;
 use super::{End, JobDriver, NO_RAIL};
-use crate::job::rails::{Arrival, Ask, Carrier};
+use crate::job::rails::{Arrival, Ask, CONTROL, Carrier};
 use crate::job::udp::{self, Sizes};
 use text::exit::{Exit, Failure};
 use text::units::exact_rate;
@@ -164,6 +164,10 @@ impl JobDriver<'_, '_> {
                 continue;
             }
             let is_packets = matches!(carrier, Carrier::Packets(..));
+            if let (true, CONTROL) = (is_packets, rail) {
+                socket.into_iter().for_each(|socket| self.job.link.datagrams_over(socket));
+                continue;
+            }
             let is_up = is_packets && self.carriers.contains_key(&rail);
             let path = self.asked.get(&rail).copied().unwrap_or(0);
             if self.job.rails.dials() && !is_up {

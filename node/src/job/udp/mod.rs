@@ -3,7 +3,7 @@
 //! For: a socket that reaches the peer and no one else, with the packet size that the path takes, before a worker sees it.
 //! In and out: a rail number and the job's secret in; a connected UDP socket and sizes out, or the reason why UDP does not get through.
 //! Invariants: a word is believed only if its MAC holds; no answer is longer than what it answers; the dialler's thread is the only
-//! one that waits here, and never longer than `proto::session::greeting` says.
+//! one that waits here, and never longer than `proto::session::transport::greeting` says.
 //! Absent on purpose: who may greet (serve), the acceptor's waiting (demultiplexer.rs), packets (engine).
 //! Source: docs/protocol.md section 7.
 //!
@@ -27,7 +27,7 @@ use proto::flow::PACKET_BYTES_BASE;
 use proto::packet::{Head, Kind};
 use proto::rate::TrainSeen;
 use proto::session::Moment;
-use proto::session::greeting::Greetings;
+use proto::session::transport::greeting::Greetings;
 use sys::event::{Event, Interest};
 
 use crate::job::keys::JobSecret;

@@ -65,6 +65,10 @@ impl Port {
         Port { addr, secret, arrivals: Mutex::new(arrivals), counts, over, thread: Some(thread) }
     }
 
+    pub(super) fn arrived(&self) -> Option<Arrival> {
+        self.arrivals.lock().unwrap().try_recv().ok()
+    }
+
     fn arrival(&self) -> Arrival {
         self.arrivals.lock().unwrap().recv_timeout(Duration::from_secs(5)).expect("a rail")
     }

@@ -1,6 +1,6 @@
 //! Greetings over a path of a second that loses a tenth of all packets each way, with real sockets and a relay in this process.
 //!
-//! Absent on purpose: the same in virtual time and other losses (proto::session::greeting), data over such paths (the lab).
+//! Absent on purpose: the same in virtual time and other losses (proto::session::transport::greeting), data over such paths (the lab).
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -9,7 +9,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::tests::Port;
+use crate::job::rails::{CONTROL, session_greeting};
 use crate::job::udp::{Opened, Peer, greet};
+use crate::link::tests::session;
 
 /// Half of the round trip.
 const ONE_WAY: Duration = Duration::from_millis(500);
@@ -130,4 +132,44 @@ fn a_greeting_for_a_job_that_never_comes_ends_with_it() {
     ends.join().unwrap();
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionAborted);
     assert!(began.elapsed() < Duration::from_secs(2), "it waits for nobody");
+}
+
+#[test]
+fn a_session_finds_a_path_for_its_datagrams_and_the_acceptor_hears_it_there() {
+    let port = Port::open(false);
+    let relay = Relay::to(port.addr);
+    let (mut near, mut far) = session();
+    let keys = port.secret.session_datagrams(CONTROL);
+    near.duplicate(keys, true);
+    far.duplicate(keys, false);
+    near.greet_datagrams(session_greeting(relay.addr, &port.secret));
+    near.on_job_known();
+    let (mut frames, began) = ([Vec::new(), Vec::new()], Instant::now());
+    let mut arrived = false;
+    let (mut near_before, mut far_before) = (0, 0);
+    // Both have sent something and heard of the other: bytes of datagrams grow beyond greetings and what one end says into the void.
+    while !arrived || near.datagram_bytes() == near_before || far.datagram_bytes() == far_before {
+        assert!(began.elapsed() < Duration::from_secs(30), "no path");
+        near.turn(&mut frames[0]).unwrap();
+        far.turn(&mut frames[1]).unwrap();
+        if let Some(arrival) = port.arrived() {
+            assert_eq!(arrival.rail, CONTROL);
+            far.datagrams_over(arrival.socket.unwrap());
+            arrived = true;
+            (near_before, far_before) = (near.datagram_bytes(), far.datagram_bytes());
+            near.send(b"there");
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // What is said now goes over both, and comes once.
+    near.send(b"and back");
+    far.send(b"once");
+    while frames[0].is_empty() || frames[1].len() < 2 || began.elapsed() < Duration::from_secs(3) {
+        assert!(began.elapsed() < Duration::from_secs(30), "it does not come");
+        near.turn(&mut frames[0]).unwrap();
+        far.turn(&mut frames[1]).unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(frames, [vec![b"once".to_vec()], vec![b"there".to_vec(), b"and back".to_vec()]]);
+    assert!(near.hears_datagrams() && far.hears_datagrams(), "each has heard the other");
 }

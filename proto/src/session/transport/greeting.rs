@@ -9,7 +9,7 @@
 
 use core::time::Duration;
 
-use super::Moment;
+use crate::session::Moment;
 
 /// A quarter of the round trip beside it, for jitter and the acceptor's thread; at least this, for paths of a millisecond: as long as a
 /// delayed scheduler of a busy machine was seen to take (10 ms), twice.
