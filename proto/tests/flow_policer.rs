@@ -11,7 +11,6 @@
 #[allow(dead_code, unreachable_pub)] // each test binary uses its own part
 mod link;
 #[path = "rate/mod.rs"]
-#[allow(dead_code, unreachable_pub)] // as above
 mod sim;
 
 use std::fmt::Write as _;

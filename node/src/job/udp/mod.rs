@@ -292,7 +292,11 @@ fn greet_by_sizes(
             let rtt = best.map_or(at.since(began), |((_, _, rtt), _)| rtt);
             let size = best.map_or(passed, |((size, ..), _)| size.max(passed));
             let until = best.map_or(at + LARGER, |(_, until)| until);
-            best = Some(((size, word.token, rtt), if passed >= sizes[0] { at } else { until }));
+            if passed >= sizes[0] {
+                // What is told of a train that went along is read by whoever asks for it.
+                return Ok((size, word.token, rtt));
+            }
+            best = Some(((size, word.token, rtt), until));
         }
     }
 }
