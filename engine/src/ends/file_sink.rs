@@ -18,6 +18,7 @@ use proto::wire::control::{Corrupt, Digest};
 use sys::mem::{Buf, HEADROOM, Mem};
 
 use crate::ends::held::{Held, HeldChunks};
+use crate::ends::in_place::InPlace;
 use crate::ends::open_files::OpenFiles;
 use crate::ends::pack::put_pack;
 use crate::ends::pieces::{SECTOR, go_on_from, is_again, write_piece};
@@ -40,6 +41,8 @@ pub(crate) struct FileSink<P: Platform> {
     held: HeldChunks,
     /// Where the bufs are.
     node: Option<u16>,
+    /// The source, where it is at hand.
+    pub(crate) in_place: Option<InPlace<P>>,
 }
 
 /// A part that is written at once.
@@ -76,7 +79,7 @@ impl<F> Arrival<F> {
 
 impl<P: Platform> FileSink<P> {
     /// Of a worker on this memory node, if it is held on one.
-    pub(crate) fn new(tree: Arc<P::Sink>, node: Option<u16>) -> Self {
+    pub(crate) fn new(tree: Arc<P::Sink>, node: Option<u16>, in_place: Option<InPlace<P>>) -> Self {
         FileSink {
             tree,
             expected: HashMap::new(),
@@ -84,6 +87,7 @@ impl<P: Platform> FileSink<P> {
             unaligned: OpenFiles::new(),
             held: HeldChunks::default(),
             node,
+            in_place,
         }
     }
 
@@ -99,6 +103,9 @@ impl<P: Platform> FileSink<P> {
         }
         self.open.close(entries);
         self.unaligned.close(entries);
+        if let Some(it) = &mut self.in_place {
+            it.source.forget(entries);
+        }
     }
 
     /// The entry, if chunks of it may come.
@@ -189,6 +196,58 @@ impl<P: Platform> FileSink<P> {
         };
         let into = if is_range && !unexpected { self.at_once(platform, header) } else { None };
         Arrival { how, unexpected, into, written: Ok(()) }
+    }
+
+    /// A header came whose payload is in the source beside: it is read, hashed and, where its file is written at once, written, piece by piece;
+    /// then it lands. Errors: the peer broke the protocol.
+    pub(crate) fn copy_in_place(&mut self, cx: &mut Cx<'_, P>, header: Header, mut buf: Buf) -> Result<(), Breach> {
+        let mut arrival = self.prepare(cx.platform, &cx.terms, &header);
+        cx.watch.lap(Stage::Loop);
+        let here = self.in_place.as_mut().expect("such headers are taken only where the source is at hand");
+        let Some(entry) = self.expected.get(&header.entry).cloned() else {
+            // Nobody waits for it; the other end still waits to hear of it.
+            here.tell(&cx.terms, cx.rail, &header, [0; 32]);
+            return self.land(cx, arrival, header, Err(Corrupt::Wire), buf);
+        };
+        let how = (arrival.how, arrival.into.is_some());
+        let drain = |platform: &P, offset, piece: &[u8]| arrival.drain(platform, offset, piece);
+        let (read, drained) = here.read(cx, &entry, &header, how, &mut buf, drain);
+        match read {
+            Ok(hashed) => {
+                here.tell(&cx.terms, cx.rail, &header, hashed.digest);
+                self.land(cx, arrival, header, Ok(hashed), buf)
+            }
+            Err(error) => {
+                self.take_back(cx, arrival, header, (buf, drained), &error);
+                Ok(())
+            }
+        }
+    }
+
+    /// The source could not be read to the chunk's end: what was written of it reads as missing again.
+    fn take_back(
+        &mut self,
+        cx: &mut Cx<'_, P>,
+        arrival: Arrival<P::File>,
+        header: Header,
+        (mut buf, drained): (Buf, usize),
+        unread: &io::Error,
+    ) {
+        let room = &mut buf.payload_mut()[..drained];
+        room.fill(0);
+        let taken_back = match &arrival.into {
+            Some(part) => write_piece(cx.platform, &part.file, header.offset, room),
+            None => Ok(()),
+        };
+        cx.give_buf(buf);
+        let here = self.in_place.as_mut().expect("what was read here");
+        match taken_back {
+            Ok(()) => here.tell_unreadable(cx.rail, &header, unread),
+            Err(error) => {
+                here.tell(&cx.terms, cx.rail, &header, [0; 32]);
+                cx.report_write_failed(&header, &error, "write the part");
+            }
+        }
     }
 
     /// A chunk was opened: it lands, or is asked for again. Errors: the peer broke the protocol.
