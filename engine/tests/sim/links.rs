@@ -523,7 +523,7 @@ impl Drive {
 
     fn dial_failed(&mut self, dial: Dial) {
         if dial.kind == Kind::Datagram {
-            if !self.paths.on_no_datagrams(dial.path) {
+            if !self.paths.on_no_datagrams(at(self.ms), dial.path) {
                 self.wanted = Wanted { streams: usize::from(self.ends[0].replan.plan().streams), datagrams: 0 };
                 self.transport.iter_mut().for_each(TransportChoice::on_no_datagrams);
             }
