@@ -19,6 +19,13 @@ use super::{RateConfig, Signal};
 const EVIDENCE_ROUNDS: f64 = 42.0;
 /// ... and nanoseconds: our drains are 1 to 1.5 s apart at least, 2.8 s at most (measured, docs/design/003).
 const EVIDENCE_NS: f64 = 3_000_000_000.0;
+/// A mean queue above this is far deeper than what many of ours keep (10.5 ms: eight at 200 ms), ns ...
+const DEEP_NS: f64 = 40_000_000.0;
+/// ... and where it stands for this share of the rounds ...
+const DEEP_SHARE: f64 = 0.4;
+/// ... and for so many nanoseconds, that is evidence, too: BBR's look at the base, every ten seconds, comes before 42 long rounds are over.
+/// Rounds of eight of ours that were mistaken for competitors (45 ms of queue at 20 ms) are so short that this says nothing new of them.
+const DEEP_EVIDENCE_NS: f64 = 6_000_000_000.0;
 /// Rounds of a queue that overflows all the time before the competitive mode.
 const OVERFLOW_ROUNDS: f64 = 40.0;
 /// A queue below this share of its mean counts as empty (measured, docs/design/003: what our own drains leave) ...
@@ -141,7 +148,9 @@ impl Competitor {
         self.returning = (self.returning - elapsed).max(0.0);
         let part = if self.returning > 0.0 { RETURN_SHARE } else { 1.0 };
         let stands = self.standing > part * EVIDENCE_ROUNDS && self.standing * round > part * EVIDENCE_NS;
-        stands || self.overflowing > part * OVERFLOW_ROUNDS
+        let deep = self.queue_slow > DEEP_NS && self.queue_fast > DEEP_NS;
+        let long = self.standing > DEEP_SHARE * EVIDENCE_ROUNDS && self.standing * round > DEEP_EVIDENCE_NS;
+        stands || (deep && long) || self.overflowing > part * OVERFLOW_ROUNDS
     }
 
     pub(super) fn enter(&mut self, config: RateConfig, window_bytes: f64) {

@@ -746,7 +746,7 @@ impl Delay {
             if !self.competitor.watch(&seen, weight.gain) {
                 return false;
             }
-            let window = passed.max(weight.floor * link) * self.path.rtt_ns() as f64 / 1e9;
+            let window = passed.max(weight.entry * link) * self.path.rtt_ns() as f64 / 1e9;
             self.competitor.enter(self.config, window);
         }
         // The path's own loss is not caused by a competitor.

@@ -22,6 +22,8 @@ pub(super) struct Weight {
     pub(super) first: f64,
     /// Beside a competitor: least share of the link.
     pub(super) floor: f64,
+    /// ... share to begin with: windows of CUBIC come to equal shares only over minutes, longer than the mode lasts ...
+    pub(super) entry: f64,
     /// ... and largest share; 0: never competes.
     pub(super) ceiling: f64,
     /// Queueing delay that is kept alone, ns.
@@ -29,12 +31,13 @@ pub(super) struct Weight {
 }
 
 /// An equal share.
-pub(super) const FAIR: Weight = Weight { gain: 1.0, first: 0.9, floor: 0.37, ceiling: 0.65, queue_ns: QUEUE_ALONE_NS };
+pub(super) const FAIR: Weight =
+    Weight { gain: 1.0, first: 0.9, floor: 0.37, entry: 0.55, ceiling: 0.65, queue_ns: QUEUE_ALONE_NS };
 /// Twice the share.
-const HIGH: Weight = Weight { gain: 2.0, first: 0.9, floor: 0.45, ceiling: 0.8, queue_ns: QUEUE_ALONE_NS };
+const HIGH: Weight = Weight { gain: 2.0, first: 0.9, floor: 0.45, entry: 0.7, ceiling: 0.8, queue_ns: QUEUE_ALONE_NS };
 /// A scavenger (as LEDBAT, RFC 6817): what others leave.
 pub(super) const LOW: Weight =
-    Weight { gain: 0.05, first: 0.25, floor: 0.0, ceiling: 0.0, queue_ns: QUEUE_ALONE_NS / 2.0 };
+    Weight { gain: 0.05, first: 0.25, floor: 0.0, entry: 0.0, ceiling: 0.0, queue_ns: QUEUE_ALONE_NS / 2.0 };
 
 /// The figures of a policy.
 pub(super) const fn of(policy: Policy) -> &'static Weight {
