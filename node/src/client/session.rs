@@ -386,7 +386,11 @@ fn expected_top(copy: &Copy<'_>, to: &[u8], into_folder: bool) -> Option<Box<[u8
     if copy.layout.is_some() || copy.request.joined {
         return None;
     }
-    if into_folder { Some(Box::default()) } else { endpoint::last_name(to).map(Box::from) }
+    if into_folder {
+        return Some(Box::default());
+    }
+    // What no file system has room for is refused by the other end, in its own words.
+    endpoint::last_name(to).filter(|name| proto::manifest::check_path(name).is_ok()).map(Box::from)
 }
 
 /// Marks of the folders that a job's entries are named below.
