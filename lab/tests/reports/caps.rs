@@ -151,9 +151,9 @@ pub(crate) fn a_daemons_rate_is_that_of_all_its_jobs(world: &mut World) -> Resul
     world.holds(&words, ALONE.contains(&mbit(&run)), &run.why());
     let run = tried(&BESIDE, || {
         world.remove("dst/two");
-        let other = world.start_cp(&["--transport", "tcp", "--rate", "40Mbit", &source, &small]);
+        let other = world.start_cp(&["--rate", "40Mbit", &source, &small]);
         std::thread::sleep(Duration::from_millis(500));
-        let run = world.cp(&["--transport", "tcp", &source, &two]);
+        let run = world.cp(&[&source, &two]);
         other.stop();
         run
     });

@@ -27,7 +27,7 @@ pub trait RelayLimits: std::fmt::Debug + Sync {
     /// Holds all jobs of the client's key or ticket together.
     fn bound(&self) -> Arc<Bound>;
     /// What the job may have of the client's rate and of the daemon's, bytes per second; see `driver::Job::share`.
-    fn share(&self, no: JobNo) -> Box<dyn Fn(u64) -> u64 + Send + '_>;
+    fn share(&self, no: JobNo) -> Box<dyn Fn(u64, bool) -> u64 + Send + '_>;
     /// The job is over: its share is the others'.
     fn forget(&self, job: [u8; 16], no: JobNo);
     /// No progress for so long ends the job.

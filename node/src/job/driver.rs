@@ -180,8 +180,9 @@ pub struct Job<'a> {
     pub known: Option<Known>,
     /// All rails' together at this end; `above`: this end's over all its jobs.
     pub bound: Arc<Bound>,
-    /// A cap that changes while the job runs, asked now and then with the bytes let go so far: what this job may have of all jobs', B/s; 0: none.
-    pub share: Option<Box<dyn Fn(u64) -> u64 + Send + 'a>>,
+    /// A cap that changes while the job runs, asked now and then with the bytes let go so far, and whether datagrams come in: what this job may have
+    /// of all jobs', B/s; 0: none.
+    pub share: Option<Box<dyn Fn(u64, bool) -> u64 + Send + 'a>>,
     /// The ticket that the job runs on: told before the last words leave.
     pub ending: Option<Ending>,
     /// Where it is shown and asked things while it runs.

@@ -124,14 +124,10 @@ pub(super) fn shares(daemon: &Daemon, guest: &Guest) -> Arc<Shares> {
     daemon.account(account(guest), guest.rights.rate_bps)
 }
 
-/// What a job may have of its account and of the daemon, B/s; 0: no cap. Asked now and then with the bytes that it let go.
-pub(super) fn share(
-    daemon: &Daemon,
-    shares: Arc<Shares>,
-    no: JobNo,
-    is_even: bool,
-) -> Box<dyn Fn(u64) -> u64 + Send + '_> {
-    Box::new(move |taken| {
+/// What a job may have of its account and of the daemon, B/s; 0: no cap. Asked now and then with the bytes that it let go, and whether its peer's
+/// datagrams come in, which nothing here can hold.
+pub(super) fn share(daemon: &Daemon, shares: Arc<Shares>, no: JobNo) -> Box<dyn Fn(u64, bool) -> u64 + Send + '_> {
+    Box::new(move |taken, is_even| {
         let own = shares.of_account(no, taken, is_even, sys::clock::now_ns());
         let of_all = daemon.rate_share(no, taken, is_even);
         if own == 0 || of_all == 0 { own.max(of_all) } else { own.min(of_all) }

@@ -136,8 +136,9 @@ impl RelayLimits for Lent<'_> {
         self.shares.bound.clone()
     }
 
-    fn share(&self, no: JobNo) -> Box<dyn Fn(u64) -> u64 + Send + '_> {
-        guest::share(self.daemon, self.shares.clone(), no, false)
+    fn share(&self, no: JobNo) -> Box<dyn Fn(u64, bool) -> u64 + Send + '_> {
+        let share = guest::share(self.daemon, self.shares.clone(), no);
+        Box::new(move |taken, _| share(taken, false))
     }
 
     fn forget(&self, job: [u8; 16], no: JobNo) {

@@ -624,7 +624,6 @@ fn job<'a>(
     say(&mut link, &Frame::Accept { offer, plan: told, top, compare, places, ahead });
     let stall = daemon.settings.read().map_or(Duration::from_secs(60), |settings| settings.idle_timeout);
     let no = next_job();
-    let is_even = !sends && plan.datagrams > 0;
     let shares = shares(daemon, guest);
     let (workers, volume_nodes) = team(daemon, &link, &way, (no, plan.workers.1));
     let title = Title { job: open.job, end: end_of(sends), initiates: false, what: in_words(open, peer) };
@@ -655,7 +654,7 @@ fn job<'a>(
         formers: receipt::formers(&daemon.home, carry.as_deref(), &peer_key, false),
         carry: carry.filter(|_| !open.dry),
         bound: Arc::new(Bound::new(plan.rate_bps / 8, Some(shares.bound.clone()))),
-        share: Some(share(daemon, shares, no, is_even)),
+        share: Some(share(daemon, shares, no)),
         ending: guest.grant.as_ref().map(|grant| grant.ending.clone()),
         registration: Some(registration),
         failed_disks: daemon.failed_disks.clone(),

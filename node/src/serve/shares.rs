@@ -91,6 +91,7 @@ impl Shares {
         let mut all = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         let new = Use { taken, at_ns: now_ns, used: f64::INFINITY, is_even };
         let own = all.entry(job).or_insert(new);
+        own.is_even = is_even;
         if cap == 0 {
             return 0;
         }

@@ -385,7 +385,10 @@ impl JobDriver<'_, '_> {
 
     /// The smallest of what was agreed, what the peer told and this job's share.
     pub(super) fn ask_share(&mut self) {
-        let share = self.job.share.as_ref().map_or(0, |share| share(self.job.bound.taken()));
+        // Before the first rail is up it may be one of datagrams; where all are streams, whatever the plan allowed, they can be held here.
+        let are_streams = self.carriers.values().all(|it| it.meter.is_none()) && !self.carriers.is_empty();
+        let datagrams_come = matches!(self.end, End::Recv(_)) && self.job.plan.datagrams > 0 && !are_streams;
+        let share = self.job.share.as_ref().map_or(0, |share| share(self.job.bound.taken(), datagrams_come));
         let rate = least_cap([self.job.plan.rate_bps / 8, self.caps.0, share]);
         let hostile = rate_if_asked().filter(|_| matches!(self.end, End::Send(_)));
         let rate = hostile.unwrap_or(rate);
