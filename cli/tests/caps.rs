@@ -5,32 +5,20 @@
 //! builds without debug assertions do not read.
 #![cfg(debug_assertions)]
 
+#[allow(dead_code, unreachable_pub)] // each test binary uses its own part
+mod guard;
+
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Instant;
+
+use guard::{Daemon, Folder};
 
 const BREACH: i32 = 13;
 /// B/s, and what the hostile one sends.
 const CAP: u64 = 1_000_000;
 const HOSTILE: &str = "10000000";
-
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-struct Daemon(Child);
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 fn longhaul(home: &Path, is_hostile: bool) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));

@@ -4,12 +4,16 @@
 //! Invariants: both ends have a `getent` of their own on their `PATH`; the same file is looked at by its number on disk.
 //! Absent on purpose: name services themselves, slow and wrong ones (node/src/job/endpoint/names/tests.rs).
 
+#[allow(dead_code, unreachable_pub)] // each test binary uses its own part
+mod guard;
+
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use guard::Daemon;
 use serde_json::Value;
 
 struct World(PathBuf);
@@ -17,15 +21,6 @@ struct World(PathBuf);
 impl Drop for World {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-struct Daemon(Child);
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -6,31 +6,19 @@
 //! not read.
 #![cfg(debug_assertions)]
 
+#[allow(dead_code, unreachable_pub)] // each test binary uses its own part
+mod guard;
+
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+use guard::{Daemon, Folder};
 
 const REFUSED: i32 = 12;
 /// The receipt's flush takes so long.
 const SLOW: Duration = Duration::from_millis(1500);
-
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-struct Daemon(Child);
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 fn longhaul(home: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));

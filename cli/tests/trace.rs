@@ -3,29 +3,16 @@
 //! For: what of a trace only whole jobs show: that rails are looked at, that a signal costs nothing of it, that `--json` has the same.
 //! Absent on purpose: how the files look (node's own tests), links that lose (bench wan --trace).
 
+#[allow(dead_code, unreachable_pub)] // each test binary uses its own part
+mod guard;
+
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use guard::{Daemon, Folder};
 use serde_json::Value;
-
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-struct Daemon(Child);
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 fn longhaul(folder: &Path, home: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));

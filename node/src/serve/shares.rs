@@ -194,6 +194,12 @@ mod tests {
         assert_eq!(shares.of(1, 0, true, 0, 90), 90);
         assert_eq!(shares.of(2, 0, false, 0, 90), 45);
         assert_eq!(shares.of(1, 0, true, 0, 90), 45);
+        // Its rails turned out to be streams, and it takes little: the other has the rest; and no more than its part when datagrams come after all.
+        let later = SPAN_NS;
+        shares.of(1, 0, false, later, 90);
+        assert_eq!(shares.of(2, 1_000, false, later, 90), 90);
+        shares.of(1, 0, true, later, 90);
+        assert_eq!(shares.of(2, 1_000, false, later, 90), 45);
         shares.forget(1);
         assert_eq!(shares.of(2, 0, false, 0, 90), 90);
         assert_eq!(shares.of(2, 0, false, 0, 0), 0, "no cap");
