@@ -23,6 +23,7 @@ import judge
 LONGHAUL = os.environ["LONGHAUL"]
 AT_ONCE = 6
 IDLE = 5  # seconds that a daemon waits for a client that was killed
+IN_USE = 24  # exit code: another job writes it now
 GRANT = 128 << 20  # half of it is bufs, which count from their first use on; code, threads and lent memory (30 MiB) are the same for any
 GROWTH_MAX = 6 << 20  # bytes of RSS after the warm-up: the allocator's arenas find their size late
 WARM = 300  # seconds; a shorter run is all warm-up, and its memory is only held against the grant
@@ -171,6 +172,9 @@ class Soak:
             tries = 0
             while process.returncode != 0 and tries < 4:
                 tries += 1
+                # A relay whose client was killed goes on until its daemons have waited for the client: "in use" until then, which is what it has to say.
+                if process.returncode == IN_USE:
+                    time.sleep(IDLE / 2)
                 process = self.start(words(), kind)
                 out, _ = process.communicate()
             if process.returncode != 0:

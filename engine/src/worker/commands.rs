@@ -60,8 +60,7 @@ impl<P: Platform> Worker<P> {
             Cmd::RailMoved { job, rail, socket } => {
                 let found = self.find_rail(|it| it.base().job == job && it.base().number == rail);
                 if let Some(Rail::Datagram(rail)) = found.and_then(|index| self.rails[index].as_mut()) {
-                    let old = rail.move_to(&self.platform, socket);
-                    self.platform.cut(&old);
+                    rail.move_to(&mut self.platform, socket);
                 }
             }
             Cmd::RailDown { job, rail } => self.cut_rails(|it| it.base().job == job && it.base().number == rail),

@@ -8,9 +8,9 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use engine::job::{Cmd, Cover, Event, EventQueue, JobPart, RailKey, Role, Terms};
@@ -18,6 +18,7 @@ use engine::linux::Linux;
 use engine::machine::recv::{Carried, RecvEnd};
 use engine::machine::send::SendEnd;
 use engine::machine::{Outbox, Record};
+use engine::meter::Meter;
 use engine::tree::commit::{self, Settled};
 use engine::tree::io_mode::Chooser;
 use engine::tree::scan::Scan;
@@ -61,6 +62,8 @@ pub(crate) struct Setup {
     pub(crate) keep: bool,
     /// Bytes per second of a datagram rail, 0: what it finds.
     pub(crate) pace: u64,
+    /// When so much of the file has landed, permille, the receiver's worker stands still until much was sent to it and its rails have moved.
+    pub(crate) moves_at: Option<u64>,
 }
 
 impl Setup {
@@ -74,6 +77,7 @@ impl Setup {
             durability: Durability::Published,
             keep: true,
             pace: 0,
+            moves_at: None,
         }
     }
 }
@@ -197,6 +201,37 @@ fn plan_of(setup: Setup, terms: Terms) -> Plan {
 
 /// Moves a tree; panics when it stands still. Returns the records of sender and receiver.
 pub(crate) fn move_tree(source: &Path, sink: &Path, setup: Setup, hook: &Hook) -> (Record, Record) {
+    let (sent, received, _) = move_tree_metered(source, sink, setup, hook);
+    (sent, received)
+}
+
+/// Both ends of the rails get other sockets while the receiver's worker stands still and this much is on its way to it. False: not so much
+/// went, since the sender had nothing left to do; another turn may.
+const MOVES_WITH_BYTES: u64 = 1 << 20;
+
+fn move_rails(rails: u16, meters: &[Arc<Meter>], one: &Side, two: &Side) -> bool {
+    let since = Instant::now();
+    while meters.iter().map(|meter| meter.read().in_flight).sum::<u64>() < MOVES_WITH_BYTES {
+        if since.elapsed() > Duration::from_millis(300) {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for rail in 0..rails {
+        let (here, there) = sockets(Way::Datagrams);
+        one.send(Cmd::RailMoved { job: JOB, rail, socket: Arc::new(here) });
+        two.send(Cmd::RailMoved { job: JOB, rail, socket: Arc::new(there) });
+    }
+    true
+}
+
+/// The same, and the meters of the rails where they send.
+pub(crate) fn move_tree_metered(
+    source: &Path,
+    sink: &Path,
+    setup: Setup,
+    hook: &Hook,
+) -> (Record, Record, Vec<Arc<Meter>>) {
     let terms = Terms {
         chunk_bytes: 1 << 20,
         digest: DigestKind::Blake3,
@@ -211,18 +246,32 @@ pub(crate) fn move_tree(source: &Path, sink: &Path, setup: Setup, hook: &Hook) -
         RecvEnd::<Linux>::new(JOB, terms, &plan, setup.durability, sink.clone(), 1, setup.keep, [1; 8], Carried::new());
     let landed = Arc::new(AtomicU64::new(0));
     let one = Side::start(setup, terms, Role::Send(source.clone()), hook.clone(), landed.clone());
-    let two = Side::start(setup, terms, Role::Recv(sink.clone()), hook.clone(), landed.clone());
+    let gate = Arc::new(Mutex::new(()));
+    let (held, hook) = (gate.clone(), hook.clone());
+    let gated: Hook = Arc::new(move |permille, turn| {
+        let _turn = held.lock().expect("no panic");
+        hook(permille, turn)
+    });
+    let two = Side::start(setup, terms, Role::Recv(sink.clone()), gated, landed.clone());
+    let mut meters = Vec::new();
     for rail in 0..setup.rails {
         let (here, there) = sockets(setup.way);
         let key = RailKey { secret: [rail as u8 + 1; 32], place: [rail as u8; 18] };
         assert!(receiver.rail_up(rail) && sender.rail_up(rail));
-        let up = |socket, key| match setup.way {
-            Way::Datagrams => Cmd::PacketsUp { job: JOB, rail, socket: Arc::new(socket), key, path: path(setup.pace) },
+        let mut up = |socket, key| match setup.way {
+            Way::Datagrams => {
+                let path = path(setup.pace);
+                meters.push(path.meter.clone());
+                Cmd::PacketsUp { job: JOB, rail, socket: Arc::new(socket), key, path }
+            }
             Way::Pair | Way::Loopback => Cmd::RailUp { job: JOB, rail, socket: Arc::new(socket), key },
         };
         two.send(up(there, key.clone()));
         one.send(up(here, key));
     }
+    // Of each rail the sender's is the second.
+    let meters: Vec<_> = meters.into_iter().skip(1).step_by(2).collect();
+    let mut moves_at = setup.moves_at;
     let mut scan = Some(Scan::new(&source));
     let (mut out, mut back) = (Outbox::default(), Outbox::default());
     let mut settled: Vec<Settled> = Vec::new();
@@ -245,6 +294,12 @@ pub(crate) fn move_tree(source: &Path, sink: &Path, setup: Setup, hook: &Hook) -
         settled.drain(..).for_each(|it| receiver.on_settled(it, &mut back).expect("no fault"));
         let tally = &receiver.record.tally;
         landed.store(tally.written * 1000 / tally.bytes_total.max(1), Ordering::Relaxed);
+        if moves_at.is_some_and(|at| landed.load(Ordering::Relaxed) >= at) {
+            let _stands = gate.lock().expect("no panic");
+            if move_rails(setup.rails, &meters, &one, &two) {
+                moves_at = None;
+            }
+        }
         sender.pump(&mut out);
         receiver.pump(now_ns, &mut back);
         let frames = std::mem::take(&mut out.frames);
@@ -262,7 +317,8 @@ pub(crate) fn move_tree(source: &Path, sink: &Path, setup: Setup, hook: &Hook) -
         let closed = side.events.iter().take(10_000).any(|event| matches!(event, Event::Closed { .. }));
         assert!(closed, "the worker lets go of the job");
     }
-    (sender.record, receiver.record)
+    assert_eq!(moves_at, None, "the file landed before the rails were to move");
+    (sender.record, receiver.record, meters)
 }
 
 /// A folder that goes away with the test.

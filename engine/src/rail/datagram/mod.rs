@@ -181,15 +181,12 @@ impl<P: Platform> Datagram<P> {
         }
     }
 
-    /// The rail goes on over another socket. Returns the old one: what is asked of it is to come back.
-    pub(crate) fn move_to(&mut self, platform: &P, socket: P::Socket) -> P::Socket {
-        self.wire.readiness.is_polled = platform.is_polled(&socket);
-        self.wire.readiness.is_ready = true;
-        self.wire.nudge();
+    /// The rail goes on over another socket.
+    pub(crate) fn move_to(&mut self, platform: &mut P, socket: P::Socket) {
         if let Half::Send(half) = &mut self.half {
             half.slots.moved();
         }
-        std::mem::replace(&mut self.wire.base.socket, socket)
+        self.wire.move_to(platform, socket);
     }
 
     fn write_meter(&self) {

@@ -8,7 +8,7 @@
 //! Only `Readiness` knows whether a socket has a descriptor that says when there is something to receive. One without is polled: it is looked at
 //! in each iteration of the loop, which does not sleep meanwhile, and no `Readable` is asked for.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::sync::Arc;
@@ -93,9 +93,23 @@ impl Readiness {
     }
 }
 
+/// How long a socket that was left is looked at, ns: what left before the other end moved is a round trip on its way at most (2 s are served).
+const LEFT_NS: u64 = 2_000_000_000;
+/// Sockets that are kept so, at most. The other end decides how often it moves; descriptors are this end's.
+const LEFT_MAX: usize = 4;
+
+/// A socket that was left. A receiver that does nothing for a while looks like an address that changed, and all that was sent meanwhile waits here.
+#[derive(Debug)]
+struct Left<S> {
+    socket: S,
+    until_ns: u64,
+}
+
 /// A go at receiving, as far as it has got.
 #[derive(Debug)]
 pub(super) struct Go {
+    /// Sockets that were left and had nothing more in this go.
+    left: usize,
     /// Bursts that may still be received in this iteration.
     pub(super) bursts: usize,
     pub(super) began_ns: u64,
@@ -106,6 +120,8 @@ pub(super) struct Go {
 pub(crate) struct Wire<P: Platform> {
     /// What every rail has.
     pub(crate) base: Base<P>,
+    /// Sockets that were left for another, oldest first: what has come or still comes on them is read before anything else.
+    left: VecDeque<Left<P::Socket>>,
     pub(super) packer: Packer,
     pub(super) tag: u32,
     pub(super) inbox: Box<[u8]>,
@@ -139,6 +155,7 @@ impl<P: Platform> Wire<P> {
         let packet_bytes = usize::from(path.flow.packet_bytes_max);
         Wire {
             base,
+            left: VecDeque::new(),
             packer: Packer::new(key.secret, path.tag & 0xff_ffff, terms.cover, terms.cipher),
             tag: path.tag & 0xff_ffff,
             inbox: vec![0; 1 << 16].into(),
@@ -173,24 +190,47 @@ impl<P: Platform> Wire<P> {
         now_ns.saturating_sub(self.heard_ns) > self.silence_ns
     }
 
+    /// It goes on over another socket.
+    pub(super) fn move_to(&mut self, platform: &mut P, socket: P::Socket) {
+        self.readiness.is_polled = platform.is_polled(&socket);
+        self.readiness.is_ready = true;
+        self.nudge();
+        let socket = std::mem::replace(&mut self.base.socket, socket);
+        // What was asked of it comes back.
+        platform.cut(&socket);
+        self.left.push_back(Left { socket, until_ns: platform.now_ns() + LEFT_NS });
+        if self.left.len() > LEFT_MAX {
+            // Not the first: what came while this end stood still is in that one.
+            self.left.remove(1);
+        }
+    }
+
     /// A go at receiving begins.
     pub(super) fn begin_receiving(&mut self, cx: &Cx<'_, P>) -> Go {
         let now = cx.platform.now_ns();
         self.readiness.end_sleep(now);
-        Go { bursts: cx.share.bursts, began_ns: now, received: false }
+        Go { left: 0, bursts: cx.share.bursts, began_ns: now, received: false }
     }
 
     /// The next burst, in the inbox.
     pub(super) fn next_burst(&mut self, cx: &mut Cx<'_, P>, go: &mut Go) -> Option<Arrived> {
         while go.bursts > 0 && self.readiness.is_ready && !self.base.has_ended() {
             go.bursts -= 1;
-            match cx.platform.recv_burst(&self.base.socket, &mut self.inbox) {
+            let socket = self.left.get(go.left).map_or(&self.base.socket, |left| &left.socket);
+            match cx.platform.recv_burst(socket, &mut self.inbox) {
                 Ok(arrived) => {
                     go.received = true;
                     cx.watch.lap(Stage::Recv);
                     return Some(arrived);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) if go.left < self.left.len() => {
+                    if go.began_ns < self.left[go.left].until_ns {
+                        go.left += 1;
+                    } else {
+                        self.left.remove(go.left);
+                    }
+                }
                 Err(error) => {
                     // What an ICMP error said of an earlier packet is reported once; silence decides, not such an error.
                     self.readiness.is_ready = false;
