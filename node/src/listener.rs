@@ -159,6 +159,7 @@ impl Listener {
     pub fn over(socket: TcpListener, id: Arc<Identity>) -> io::Result<Listener> {
         socket.set_nonblocking(true)?;
         crate::link::timers::set_first(&socket);
+        crate::link::congestion::begin(&socket);
         let (counts, awaited) = (Arc::default(), Event::new()?);
         Ok(Listener { socket, id, counts, on_mistake: Box::new(|_, _| ()), pulse: None, awaited })
     }
@@ -430,6 +431,7 @@ impl AcceptLoop<'_> {
             match socket.accept() {
                 Ok((stream, peer)) => {
                     count(&self.counts.accepted);
+                    crate::link::congestion::restore(&stream);
                     if stream.set_nonblocking(true).is_err() {
                         continue;
                     }

@@ -8,12 +8,12 @@
 
 use std::cell::Cell;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use sys::event::Event;
 use crate::job::keys::JobSecret;
 use crate::job::udp::packet_train::TRAIN_PACKETS;
 use crate::job::udp::{self, Greeted, Opened, Peer, SetupKind, SetupMessage, Sizes};
-use crate::link::{SessionGreeting, bound_segments};
+use crate::link::{SessionGreeting, bound_segments, congestion};
 use crate::probe::host_rates::host_rates;
 use crate::probe::result::Seen;
 
@@ -39,10 +39,6 @@ const DIAL: Duration = Duration::from_secs(10);
 /// Of several paths, one that does not answer for so long (or four round trips of the session) is asked anew: a link that comes back is found
 /// within that time, not when TCP's own timers, which double, next look.
 const DIAL_AGAIN: Duration = Duration::from_millis(700);
-/// Below this round trip, loss means a full queue on a short path: CUBIC. BBR's pacing timers cost five times the CPU there
-/// (measured, LIMITS: 11 against 60 Gb/s).
-const SHORT_PATH_US: u32 = 5_000;
-
 /// What a rail is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Carrier {
@@ -172,7 +168,7 @@ impl AheadStream {
         let (secret, given) = channel();
         let manner = Manner { patience: DIAL, sends: true, small };
         let thread = std::thread::spawn(move || {
-            let stream = sys::sock::connect_from(to, None, DIAL, |fd: BorrowedFd<'_>| bound_segments(fd, small))?;
+            let stream = sys::sock::connect_from(to, None, DIAL, |fd| before_connect(fd, small))?;
             let secret: JobSecret = given.recv().map_err(|_| ErrorKind::Interrupted)?;
             manner.welcomed(stream, &secret, AHEAD)
         });
@@ -531,8 +527,7 @@ impl Manner {
     }
 
     fn connect(self, peer: Peer) -> io::Result<TcpStream> {
-        let bound = |fd: BorrowedFd<'_>| bound_segments(fd, self.small);
-        sys::sock::connect_from(peer.addr, peer.from, self.patience, bound)
+        sys::sock::connect_from(peer.addr, peer.from, self.patience, |fd| before_connect(fd, self.small))
     }
 
     /// Greets, and hears the answer.
@@ -568,27 +563,10 @@ pub fn answers(peer: Peer, secret: &JobSecret) -> io::Result<()> {
     manner.dial_control(peer, secret).map(drop)
 }
 
-/// TCP's congestion control for a rail, where it is not the system's own. Over distance BBR, which does not take a chance loss for a full queue: of
-/// 40 MB over 155 Mbit/s, 90 ms and 1 % CUBIC had brought 24 MB after 40 s, BBR all in 5 s (docs/design/039-auto-by-default.md); what a system's
-/// administrator chose beside the two that kernels have as defaults stays.
-fn controller_of(is_short: bool, own: &str) -> Option<&'static str> {
-    match (is_short, own) {
-        (true, "cubic") | (false, "bbr") => None,
-        (true, _) => Some("cubic"),
-        (false, "cubic" | "reno") => Some("bbr"),
-        (false, _) => None,
-    }
-}
-
-/// Do rails over distance use BBR here? It must be permitted, net.ipv4.tcp_allowed_congestion_control, or this process be root.
-#[must_use]
-pub fn is_bbr_over_distance() -> bool {
-    static ANSWER: OnceLock<bool> = OnceLock::new();
-    *ANSWER.get_or_init(|| {
-        let Ok(socket) = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)) else { return false };
-        let own = sys::sock::get_congestion(&socket).unwrap_or_default();
-        own == "bbr" || controller_of(false, &own).is_some_and(|name| sys::sock::set_congestion(&socket, name).is_ok())
-    })
+/// What a rail's socket needs before it is connected. `small`: with small segments.
+fn before_connect(fd: BorrowedFd<'_>, small: bool) -> io::Result<()> {
+    congestion::begin(fd);
+    bound_segments(fd, small)
 }
 
 /// Socket options of a rail, on both ends. Each is a hint: without it the rail is slower, not wrong.
@@ -597,36 +575,5 @@ pub fn prepare(fd: impl AsFd) {
     // A daemon's come from a listener with a session's timers.
     crate::link::timers::set_bulk(&fd);
     let _ = sys::sock::set_keepalive(&fd, Duration::from_secs(15), Duration::from_secs(5), 3);
-    let is_short = sys::sock::tcp_info(&fd).is_ok_and(|info| info.rtt_us < SHORT_PATH_US);
-    let own = sys::sock::get_congestion(&fd).unwrap_or_default();
-    if let Some(name) = controller_of(is_short, &own) {
-        let _ = sys::sock::set_congestion(&fd, name);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rails_over_distance_are_bbrs_and_short_ones_cubics_and_an_administrators_own_choice_stays() {
-        let table = [
-            (true, "bbr", Some("cubic")),
-            (true, "cubic", None),
-            (true, "dctcp", Some("cubic")),
-            (false, "cubic", Some("bbr")),
-            (false, "reno", Some("bbr")),
-            (false, "bbr", None),
-            (false, "dctcp", None),
-        ];
-        for (is_short, own, wanted) in table {
-            assert_eq!(controller_of(is_short, own), wanted, "{is_short} {own}");
-        }
-        // Whatever this kernel permits: what is expected of rails is what a socket gets.
-        let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
-        let own = sys::sock::get_congestion(&socket).expect("its controller");
-        let is_set = controller_of(false, &own).is_none_or(|name| sys::sock::set_congestion(&socket, name).is_ok());
-        let is_bbr = is_set && sys::sock::get_congestion(&socket).expect("its controller") == "bbr";
-        assert_eq!(is_bbr_over_distance(), is_bbr);
-    }
+    congestion::settle(&fd);
 }

@@ -20,6 +20,7 @@ mod error; // one error per cause
 mod retransmit; // what may have to be sent once more
 mod datagrams; // the same bytes in datagrams, beside the connection
 pub mod timers; // the kernel's timers on a path that loses
+pub mod congestion; // TCP's congestion control, from the first packet on
 mod handshake; // connecting and the handshake, under one deadline
 mod tls; // who proves what to whom
 

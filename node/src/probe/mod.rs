@@ -15,14 +15,14 @@ use proto::session::transport::SHORT_RTT;
 use proto::session::transport::forecast::{Carry, Forecast, Guess, Host, Storage, TcpController, View};
 use sys::sock::TcpInfo;
 
-use crate::job::rails::is_bbr_over_distance;
+use crate::link::congestion::is_bbr_over_distance;
 use host_rates::{HostRates, host_rates};
 use result::Seen;
 use text::units::{show_bits_per_second, show_bytes, show_seconds};
 
 /// Below this round trip streams begin at once: a loss costs them little time, and the kernel's offloads are worth more.
 pub const SHORT: Duration = SHORT_RTT;
-/// Rails are CUBIC's below this round trip whatever the system's choice (`rails::prepare`).
+/// Rails are CUBIC's below this round trip whatever the system's choice (`link::congestion`).
 const CUBIC_BELOW: Duration = Duration::from_millis(5);
 /// Of a socket's buffer what a window can use: the rest is the kernel's own bookkeeping (tcp_adv_win_scale, skb truesize).
 const BUFFER_SHARE: f64 = 0.5;
