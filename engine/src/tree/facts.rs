@@ -44,8 +44,11 @@ pub(super) fn folder_of(path: &[u8]) -> &[u8] {
 }
 
 /// Does the page cache hold (nearly) all of the file, or, where the kernel does not count, its beginning, middle and end? Then reading
-/// it past the cache would be the slower way.
+/// it past the cache would be the slower way. What lives in memory is there: its pages, all of which the kernel would walk, are not counted.
 pub(super) fn is_cached(file: &File, bytes: u64) -> bool {
+    if sys::fs::is_memory_file_system(file) {
+        return true;
+    }
     if let Ok(cached) = sys::fs::cached(file, 0, 0) {
         return cached.bytes / 10 * 10 >= bytes / 10 * 9;
     }
