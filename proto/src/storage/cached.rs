@@ -7,10 +7,10 @@
 //! Absent on purpose: the file (`engine::tree::io_mode`), what a key is made of.
 //!
 //! ```text
-//! longhaul-engines 1
-//! KEY WAY ENGINE IO_BYTES DEPTH BYTES_PER_SECOND SECOND SECOND_BYTES_PER_SECOND CHECK
+//! longhaul-engines 2
+//! KEY WAY ENGINE IO_BYTES DEPTH BYTES_PER_SECOND SECOND SECOND_BYTES_PER_SECOND MEASURED CHECK
 //! ```
-//! KEY is 16 hexadecimal digits, SECOND is `-` where no other mode worked, CHECK is that of `crate::checked`.
+//! KEY is 16 hexadecimal digits, SECOND is `-` where no other mode worked, MEASURED counts seconds since 1970, CHECK is that of `crate::checked`.
 
 use alloc::format;
 use alloc::string::String;
@@ -30,17 +30,19 @@ pub struct Line {
     pub key: u64,
     /// What was found.
     pub verdict: Verdict,
+    /// When, in seconds since 1970.
+    pub measured_s: u64,
 }
 
 impl CachedLine for Line {
-    const HEAD: &'static str = "longhaul-engines 1";
+    const HEAD: &'static str = "longhaul-engines 2";
 
     fn encode(&self) -> String {
         let Verdict { way, candidate, bps, second, .. } = &self.verdict;
         let (second, second_bps) = second.map_or(("-", 0), |(mode, bps)| (mode.name(), bps));
         let (way, mode) = (way.name(), candidate.mode.name());
-        let (key, Candidate { io_bytes, depth, .. }) = (self.key, candidate);
-        checked::close(&format!("{key:016x} {way} {mode} {io_bytes} {depth} {bps} {second} {second_bps}"))
+        let (key, measured_s, Candidate { io_bytes, depth, .. }) = (self.key, self.measured_s, candidate);
+        checked::close(&format!("{key:016x} {way} {mode} {io_bytes} {depth} {bps} {second} {second_bps} {measured_s}"))
     }
 
     fn decode(text: &str) -> Option<Line> {
@@ -58,11 +60,12 @@ impl CachedLine for Line {
         let second = words.next()?;
         let second_bps: u64 = words.next()?.parse().ok()?;
         let second = IoMode::by_name(second).map(|mode| (mode, second_bps));
+        let measured_s = words.next()?.parse().ok()?;
         if words.next().is_some() {
             return None;
         }
         let candidate = Candidate { mode, io_bytes, depth };
-        Some(Line { key, verdict: Verdict { way, candidate, bps, second, spent_ns: 0, trials: 0 } })
+        Some(Line { key, verdict: Verdict { way, candidate, bps, second, spent_ns: 0, trials: 0 }, measured_s })
     }
 
     /// Of the same file system and way.
@@ -87,7 +90,11 @@ mod tests {
     fn line(key: u64, way: Way, mode: IoMode) -> Line {
         let candidate = Candidate { mode, io_bytes: 1 << 20, depth: 8 };
         let second = Some((IoMode::Buffered, 5));
-        Line { key, verdict: Verdict { way, candidate, bps: 7, second, spent_ns: 0, trials: 0 } }
+        Line {
+            key,
+            verdict: Verdict { way, candidate, bps: 7, second, spent_ns: 0, trials: 0 },
+            measured_s: 1_800_000_000,
+        }
     }
 
     #[test]
@@ -113,7 +120,7 @@ mod tests {
                 assert!(lines.iter().all(|it| decode::<Line>(&text).contains(it)), "altered at {at}: {lines:?}");
             }
         }
-        assert_eq!(decode::<Line>("longhaul-engines 2\n"), []);
+        assert_eq!(decode::<Line>("longhaul-engines 1\n"), []);
         assert_eq!(decode::<Line>("\u{0}garbage\n\n"), []);
     }
 

@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::{Advice, FallocateFlags, Mode, OFlags, SeekFrom, openat};
@@ -150,8 +150,8 @@ pub fn dig(file: &File) -> io::Result<()> {
 pub const HOLE_BYTES: usize = 4096;
 
 /// Is the file on a file system over a block device, where O_DIRECT reaches the device?
-pub fn is_block_file_system(file: &File) -> bool {
-    rustix::fs::fstatfs(file)
+pub fn is_block_file_system(on: impl AsFd) -> bool {
+    rustix::fs::fstatfs(on)
         .is_ok_and(|facts| matches!(fs_name(facts.f_type as u64).as_str(), "ext4" | "xfs" | "btrfs" | "f2fs"))
 }
 

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use proto::checked;
 use proto::negotiate::Choice;
 use proto::storage::cached::{self, Line};
-use proto::storage::selection::{BUDGET_NS, Candidate, Selection, Verdict, is_stale};
+use proto::storage::selection::{BUDGET_NS, Candidate, Selection, Verdict, is_aged, is_stale};
 use proto::storage::{IoMode, IoModes, Way};
 use sys::fs::{Dir, Mount};
 use sys::ring;
@@ -105,8 +105,7 @@ impl Chooser {
 
     /// Nothing measured: past the cache where that reaches a device.
     fn guess(&self, file: &File) -> Candidate {
-        let mode = if sys::fs::is_block_file_system(file) { IoMode::Direct } else { IoMode::Buffered };
-        Candidate { mode, io_bytes: self.chunk_bytes(), depth: 1 }
+        Candidate { mode: default_mode(file), io_bytes: self.chunk_bytes(), depth: 1 }
     }
 
     /// How a file is moved, and whether its pages are to leave the cache again.
@@ -145,21 +144,30 @@ impl Chooser {
         let key = key_of(&mount);
         let text = std::fs::read_to_string(path).unwrap_or_default();
         let line = checked::decode::<Line>(&text).into_iter().find(|it| (it.key, it.verdict.way) == (key, way));
-        let (verdict, how) = match line {
-            Some(line) => (line.verdict, "known from an earlier measurement"),
-            None if sum < RACE_JOB_BYTES_MIN || bytes < RACE_FILE_BYTES_MIN => return,
-            None => {
-                let mut selection = Selection::new(way, self.chunk_bytes(), BUDGET_NS, |mode| self.refused.has(mode));
-                let begun_ns = sys::clock::now_ns();
-                let measured = ground.selection(&mut selection, self.chunk_bytes(), self.demands.driver);
-                let Some(verdict) = selection.verdict().filter(|_| measured.is_ok()) else { return };
-                // With what is around the trials: it is time of the job all the same.
-                let verdict = Verdict { spent_ns: sys::clock::now_ns() - begun_ns, ..verdict };
-                remember(path, &Line { key, verdict: verdict.clone() });
+        let pays = sum >= RACE_JOB_BYTES_MIN && bytes >= RACE_FILE_BYTES_MIN;
+        let now_s = wall_s();
+        let is_due = pays && line.as_ref().is_none_or(|line| is_aged(&line.verdict, line.measured_s, now_s));
+        let measured = if is_due { self.measure(way, ground) } else { None };
+        let (verdict, how) = match (measured, line) {
+            (Some(verdict), _) => {
+                remember(path, &Line { key, verdict: verdict.clone(), measured_s: now_s });
                 (verdict, "measured now")
             }
+            // An old measurement is better than none.
+            (None, Some(line)) => (line.verdict, "known from an earlier measurement"),
+            (None, None) => return,
         };
         self.decided(dev, key, &mount, &verdict, how);
+    }
+
+    fn measure(&self, way: Way, ground: &Ground<'_>) -> Option<Verdict> {
+        let default = ground.default_mode().ok()?;
+        let refused = |mode| self.refused.has(mode);
+        let mut selection = Selection::new(way, default, self.chunk_bytes(), BUDGET_NS, refused);
+        let begun_ns = sys::clock::now_ns();
+        ground.selection(&mut selection, self.chunk_bytes(), self.demands.driver).ok()?;
+        // With what is around the trials: it is time of the job all the same.
+        Some(Verdict { spent_ns: sys::clock::now_ns() - begun_ns, ..selection.verdict()? })
     }
 
     fn decided(&self, dev: u64, key: u64, mount: &Mount, verdict: &Verdict, how: &str) {
@@ -253,6 +261,13 @@ impl Ground<'_> {
         }
     }
 
+    fn default_mode(&self) -> io::Result<IoMode> {
+        Ok(match self {
+            Ground::File(folder, name) => default_mode(folder.open_file(name, false)?),
+            Ground::Folder(folder) => default_mode(folder),
+        })
+    }
+
     fn selection(&self, selection: &mut Selection, chunk_bytes: u32, driver: Option<ring::Kind>) -> io::Result<()> {
         match self {
             Ground::File(folder, name) => {
@@ -271,6 +286,16 @@ impl Ground<'_> {
             }
         }
     }
+}
+
+/// What moves large files on this file system where nothing was measured: past the cache where that reaches a device.
+fn default_mode(on: impl AsFd) -> IoMode {
+    if sys::fs::is_block_file_system(on) { IoMode::Direct } else { IoMode::Buffered }
+}
+
+/// Seconds since 1970; a clock before that is one that nobody set.
+fn wall_s() -> u64 {
+    u64::try_from(sys::clock::unix_time().0).unwrap_or(0)
 }
 
 /// Names a file system as it is mounted now, under this kernel: any of them may change what is best.
@@ -329,7 +354,7 @@ mod tests {
     }
 
     fn verdict(way: Way) -> Verdict {
-        let mut selection = Selection::new(way, 1 << 20, BUDGET_NS, |_| false);
+        let mut selection = Selection::new(way, IoMode::Direct, 1 << 20, BUDGET_NS, |_| false);
         while let Some(trial) = selection.next_trial() {
             selection.on_trial(trial, trial.bytes, trial.bytes * 1_000_000_000 / BPS);
         }
@@ -343,7 +368,7 @@ mod tests {
     /// A job on one disk with a winner that another job's selection found.
     fn job(memory: &Memory, way: Way) -> (Chooser, u64) {
         let (chooser, key, verdict) = (memory.chooser(), key_of(&mount(1)), verdict(way));
-        remember(&memory.0, &Line { key, verdict: verdict.clone() });
+        remember(&memory.0, &Line { key, verdict: verdict.clone(), measured_s: wall_s() });
         chooser.decided(7, key, &mount(1), &verdict, "known from an earlier measurement");
         (chooser, key)
     }
@@ -353,7 +378,7 @@ mod tests {
         let memory = Memory::new("stale");
         for way in [Way::Read, Way::Write] {
             let other = key_of(&mount(2));
-            remember(&memory.0, &Line { key: other, verdict: verdict(way) });
+            remember(&memory.0, &Line { key: other, verdict: verdict(way), measured_s: wall_s() });
             let (chooser, key) = job(&memory, way);
             let seconds = |seconds: u64| seconds * 1_000_000_000;
             chooser.settle(way, 4 * BPS, seconds(7), true);
@@ -369,11 +394,46 @@ mod tests {
     }
 
     #[test]
+    fn what_was_found_long_ago_is_measured_again_by_a_job_that_is_large_enough() {
+        let memory = Memory::new("aged");
+        let place = std::env::temp_dir().join(format!("longhaul-aged-{}", std::process::id()));
+        std::fs::create_dir_all(&place).expect("a folder");
+        let folder = Dir::open(place.as_os_str().as_encoded_bytes()).expect("it is there");
+        let (ground, way) = (Ground::Folder(&folder), Way::Write);
+        let mount = ground.mount().expect("it is on something");
+        let key = key_of(&mount);
+        let found = |age_s: u64, bytes: u64| {
+            let measured_s = wall_s() - age_s;
+            remember(&memory.0, &Line { key, verdict: verdict(way), measured_s });
+            let chooser = memory.chooser();
+            chooser.announce(way, bytes, 7, &ground);
+            let text = std::fs::read_to_string(&memory.0).unwrap_or_default();
+            let line = checked::decode::<Line>(&text).into_iter().find(|it| it.key == key).expect("never forgotten");
+            let how = chooser.take_news().first().map(|it| it.reason.clone()).unwrap_or_default();
+            (line.measured_s > measured_s, how.contains("known from an earlier measurement"))
+        };
+        let month_s = 31 * 24 * 3600;
+        // In memory nothing is measured, nor where there is too little room.
+        let is_memory = matches!(mount.fs_type.as_str(), "tmpfs" | "ramfs");
+        let has_room = folder.space().is_ok_and(|it| it.free_bytes >= trial::WRITTEN_BYTES * ROOM_FACTOR);
+        if !is_memory {
+            assert_eq!(found(60, RACE_JOB_BYTES_MIN), (false, true), "it is fresh");
+            assert_eq!(
+                found(month_s, LARGE_FILE_BYTES_MIN),
+                (false, true),
+                "better than nothing for a job that does not measure"
+            );
+            assert_eq!(found(month_s, RACE_JOB_BYTES_MIN), (has_room, !has_room), "measured again");
+        }
+        std::fs::remove_dir_all(&place).expect("it is ours");
+    }
+
+    #[test]
     fn of_two_disks_nobody_can_say_whose_rate_fell() {
         let memory = Memory::new("two");
         let (chooser, key) = job(&memory, Way::Read);
         let (other, verdict) = (key_of(&mount(2)), verdict(Way::Read));
-        remember(&memory.0, &Line { key: other, verdict: verdict.clone() });
+        remember(&memory.0, &Line { key: other, verdict: verdict.clone(), measured_s: wall_s() });
         chooser.decided(8, other, &mount(2), &verdict, "measured now");
         chooser.settle(Way::Read, 4 * BPS, 60_000_000_000, true);
         // Neither, whichever of them is looked at first.
