@@ -13,7 +13,7 @@ use proto::negotiate::Driver;
 use proto::wire::control::Compare;
 use proto::wire::request::Transport;
 
-use super::{CpArguments, DriverChoice, SyncArguments, TransportChoice, volumes};
+use super::{CpArguments, DigestChoice, DriverChoice, SyncArguments, TransportChoice, volumes};
 use crate::cp::{Shown, tickets};
 use node::address::folder_path;
 use node::request::JobRequest;
@@ -87,7 +87,7 @@ impl CpArguments {
             prune: self.prune,
             dry_run: self.dry_run,
             durability: self.durability.into(),
-            digest: self.digest.into(),
+            digest: self.digest.unwrap_or_else(|| DigestChoice::default_of(self.bare)).into(),
             cipher: self.cipher.map(Into::into),
             integrity_only: self.integrity_only,
             bare: self.bare,

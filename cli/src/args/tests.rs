@@ -80,8 +80,8 @@ fn each_option_of_cp_is_read() {
         ("-v", |a| a.verbose == 1),
         ("-vv", |a| a.verbose == 2),
         ("--integrity-only", |a| a.integrity_only),
-        ("--digest blake3", |a| DigestKind::from(a.digest) == DigestKind::Blake3),
-        ("--digest crc64", |a| DigestKind::from(a.digest) == DigestKind::Crc64),
+        ("--digest blake3", |a| a.digest.map(DigestKind::from) == Some(DigestKind::Blake3)),
+        ("--digest crc64", |a| a.digest.map(DigestKind::from) == Some(DigestKind::Crc64)),
         ("--cipher aes128", |a| a.cipher.map(Cipher::from) == Some(Cipher::Aes128Gcm)),
         ("--cipher aes256", |a| a.cipher.map(Cipher::from) == Some(Cipher::Aes256Gcm)),
         ("--cipher chacha20", |a| a.cipher.map(Cipher::from) == Some(Cipher::ChaCha20Poly1305)),
@@ -122,7 +122,14 @@ fn the_defaults_of_cp_are_those_of_the_help_text() {
     let plain = cp("--json");
     assert_eq!(plain.memory, MEMORY_DEFAULT_BYTES);
     assert_eq!(Durability::from(plain.durability), Durability::Published);
-    assert_eq!(DigestKind::from(plain.digest), DigestKind::Blake3);
+    for (options, wanted) in [
+        ("--json", DigestKind::Blake3),
+        ("--integrity-only", DigestKind::Blake3),
+        ("--bare", DigestKind::Crc64),
+        ("--bare --digest blake3", DigestKind::Blake3),
+    ] {
+        assert_eq!(cp(options).request().expect(options).digest, wanted, "{options}");
+    }
     assert_eq!(plain.stall, Duration::from_secs(300));
     assert_eq!((plain.driver, plain.io_mode), (DriverChoice::Auto, IoModes::default()));
     assert_eq!((plain.rate, plain.streams, plain.chunk, plain.workers), (None, None, None, None));
