@@ -31,7 +31,7 @@ pub(crate) struct PeersArguments {
     size: u64,
     #[arg(long, default_value_t = 5)]
     net_seconds: u64,
-    /// net, tmpfs, disk: one stream, one large file; zipf, again, folder, empty: small files
+    /// net, tmpfs, over, disk: one stream, one large file; zipf, again, folder, empty: small files
     #[arg(long, value_delimiter = ',', default_value = "net,tmpfs,disk")]
     parts: Vec<String>,
     /// Files of `empty` and `again`; of `zipf` (1 GiB) and `folder` at most 20,000 and 200,000
@@ -87,6 +87,7 @@ impl PeersArguments {
             call("cp", &["-a".as_ref(), from.as_os_str(), to.as_os_str()])?;
             ground.keeps = true;
         }
+        ground.keeps |= part == "over";
         let mut contestants = field.contestants(&race)?;
         contestants.retain(|one| self.only.is_empty() || self.only.iter().any(|only| one.name.contains(only)));
         let is_pinned = race == "net";
