@@ -9,7 +9,7 @@ use std::fs::{self, File, Permissions};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail, ensure};
 use bench::race::content::{Noise, differ};
@@ -94,12 +94,15 @@ impl Ground {
         places.map(|(name, path)| (name, path.display().to_string())).to_vec()
     }
 
-    /// An empty destination, that anybody may write to: some servers are another user's. Where the file of the run before stays, the source is a newer
-    /// one: who compares times must send it all again.
+    /// An empty destination, that anybody may write to: some servers are another user's. Where the file of the run before stays, the source is another
+    /// one, of yesterday, so that no clock's tick has both: who compares times must send it all again.
     pub(crate) fn clear(&self) -> anyhow::Result<()> {
         let folder = self.folder.join("dst");
         if self.keeps && self.content == Content::File {
-            File::options().append(true).open(self.source())?.set_modified(SystemTime::now())?;
+            File::options()
+                .append(true)
+                .open(self.source())?
+                .set_modified(SystemTime::now() - Duration::from_secs(24 * 3600))?;
         }
         if !self.keeps {
             let _ = fs::remove_dir_all(&folder);
