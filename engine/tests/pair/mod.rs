@@ -225,6 +225,31 @@ fn move_rails(rails: u16, meters: &[Arc<Meter>], one: &Side, two: &Side) -> bool
     true
 }
 
+/// A rail between both. Its meter where it sends, if it is one of datagrams.
+fn connect(setup: Setup, rail: u16, one: &Side, two: &Side) -> Option<Arc<Meter>> {
+    let (here, there) = sockets(setup.way);
+    let key = RailKey { secret: [rail as u8 + 1; 32], place: [rail as u8; 18] };
+    let up = |socket, key| match setup.way {
+        Way::Datagrams => {
+            let path = path(setup.pace);
+            (Some(path.meter.clone()), Cmd::PacketsUp { job: JOB, rail, socket: Arc::new(socket), key, path })
+        }
+        Way::Pair | Way::Loopback => (None, Cmd::RailUp { job: JOB, rail, socket: Arc::new(socket), key }),
+    };
+    two.send(up(there, key.clone()).1);
+    let (meter, up) = up(here, key);
+    one.send(up);
+    meter
+}
+
+fn close(one: &Side, two: &Side) {
+    for side in [one, two] {
+        side.send(Cmd::Close { job: JOB });
+        let closed = side.events.iter().take(10_000).any(|event| matches!(event, Event::Closed { .. }));
+        assert!(closed, "the worker lets go of the job");
+    }
+}
+
 /// The same, and the meters of the rails where they send.
 pub(crate) fn move_tree_metered(
     source: &Path,
@@ -255,22 +280,9 @@ pub(crate) fn move_tree_metered(
     let two = Side::start(setup, terms, Role::Recv(sink.clone()), gated, landed.clone());
     let mut meters = Vec::new();
     for rail in 0..setup.rails {
-        let (here, there) = sockets(setup.way);
-        let key = RailKey { secret: [rail as u8 + 1; 32], place: [rail as u8; 18] };
         assert!(receiver.rail_up(rail) && sender.rail_up(rail));
-        let mut up = |socket, key| match setup.way {
-            Way::Datagrams => {
-                let path = path(setup.pace);
-                meters.push(path.meter.clone());
-                Cmd::PacketsUp { job: JOB, rail, socket: Arc::new(socket), key, path }
-            }
-            Way::Pair | Way::Loopback => Cmd::RailUp { job: JOB, rail, socket: Arc::new(socket), key },
-        };
-        two.send(up(there, key.clone()));
-        one.send(up(here, key));
+        meters.extend(connect(setup, rail, &one, &two));
     }
-    // Of each rail the sender's is the second.
-    let meters: Vec<_> = meters.into_iter().skip(1).step_by(2).collect();
     let mut moves_at = setup.moves_at;
     let mut scan = Some(Scan::new(&source));
     let (mut out, mut back) = (Outbox::default(), Outbox::default());
@@ -312,11 +324,7 @@ pub(crate) fn move_tree_metered(
         settled.extend(back.tasks.drain(..).map(|task| commit::run(&*sink, task)));
         std::thread::sleep(Duration::from_micros(200));
     }
-    for side in [&one, &two] {
-        side.send(Cmd::Close { job: JOB });
-        let closed = side.events.iter().take(10_000).any(|event| matches!(event, Event::Closed { .. }));
-        assert!(closed, "the worker lets go of the job");
-    }
+    close(&one, &two);
     assert_eq!(moves_at, None, "the file landed before the rails were to move");
     (sender.record, receiver.record, meters)
 }

@@ -7,6 +7,7 @@
 //! Absent on purpose: what is lost, what goes next and how fast (`proto::flow`), keys (`seal::packet`), how sockets come about (node).
 
 mod wire; // what both halves have: socket, keys, readiness
+mod left; // sockets that were left for another, still read
 mod units; // units that come in, and where their bytes are
 mod recv; // the receiving half
 mod shelves; // memory of what is written in pieces
@@ -186,7 +187,14 @@ impl<P: Platform> Datagram<P> {
         if let Half::Send(half) = &mut self.half {
             half.slots.moved();
         }
-        self.wire.move_to(platform, socket);
+        let wire = &mut self.wire;
+        wire.readiness.is_polled = platform.is_polled(&socket);
+        wire.readiness.is_ready = true;
+        wire.nudge();
+        let old = std::mem::replace(&mut wire.base.socket, socket);
+        // What was asked of it comes back.
+        platform.cut(&old);
+        wire.left.leave(platform.now_ns(), old);
     }
 
     fn write_meter(&self) {

@@ -8,7 +8,7 @@
 //! Only `Readiness` knows whether a socket has a descriptor that says when there is something to receive. One without is polled: it is looked at
 //! in each iteration of the loop, which does not sleep meanwhile, and no `Readable` is asked for.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use proto::packet::{Head, Kind};
 use proto::wire::chunk::HEADER_BYTES;
 use sys::mem::HEADROOM;
 
+use super::left::LeftSockets;
 use crate::ends::pieces::is_again;
 use crate::job::{Path, RailKey, Terms};
 use crate::meter::{Meter, PathStats};
@@ -93,18 +94,6 @@ impl Readiness {
     }
 }
 
-/// How long a socket that was left is looked at, ns: what left before the other end moved is a round trip on its way at most (2 s are served).
-const LEFT_NS: u64 = 2_000_000_000;
-/// Sockets that are kept so, at most. The other end decides how often it moves; descriptors are this end's.
-const LEFT_MAX: usize = 4;
-
-/// A socket that was left. A receiver that does nothing for a while looks like an address that changed, and all that was sent meanwhile waits here.
-#[derive(Debug)]
-struct Left<S> {
-    socket: S,
-    until_ns: u64,
-}
-
 /// A go at receiving, as far as it has got.
 #[derive(Debug)]
 pub(super) struct Go {
@@ -121,7 +110,7 @@ pub(crate) struct Wire<P: Platform> {
     /// What every rail has.
     pub(crate) base: Base<P>,
     /// Sockets that were left for another, oldest first: what has come or still comes on them is read before anything else.
-    left: VecDeque<Left<P::Socket>>,
+    pub(super) left: LeftSockets<P::Socket>,
     pub(super) packer: Packer,
     pub(super) tag: u32,
     pub(super) inbox: Box<[u8]>,
@@ -155,7 +144,7 @@ impl<P: Platform> Wire<P> {
         let packet_bytes = usize::from(path.flow.packet_bytes_max);
         Wire {
             base,
-            left: VecDeque::new(),
+            left: LeftSockets::new(),
             packer: Packer::new(key.secret, path.tag & 0xff_ffff, terms.cover, terms.cipher),
             tag: path.tag & 0xff_ffff,
             inbox: vec![0; 1 << 16].into(),
@@ -190,21 +179,6 @@ impl<P: Platform> Wire<P> {
         now_ns.saturating_sub(self.heard_ns) > self.silence_ns
     }
 
-    /// It goes on over another socket.
-    pub(super) fn move_to(&mut self, platform: &mut P, socket: P::Socket) {
-        self.readiness.is_polled = platform.is_polled(&socket);
-        self.readiness.is_ready = true;
-        self.nudge();
-        let socket = std::mem::replace(&mut self.base.socket, socket);
-        // What was asked of it comes back.
-        platform.cut(&socket);
-        self.left.push_back(Left { socket, until_ns: platform.now_ns() + LEFT_NS });
-        if self.left.len() > LEFT_MAX {
-            // Not the first: what came while this end stood still is in that one.
-            self.left.remove(1);
-        }
-    }
-
     /// A go at receiving begins.
     pub(super) fn begin_receiving(&mut self, cx: &Cx<'_, P>) -> Go {
         let now = cx.platform.now_ns();
@@ -216,7 +190,7 @@ impl<P: Platform> Wire<P> {
     pub(super) fn next_burst(&mut self, cx: &mut Cx<'_, P>, go: &mut Go) -> Option<Arrived> {
         while go.bursts > 0 && self.readiness.is_ready && !self.base.has_ended() {
             go.bursts -= 1;
-            let socket = self.left.get(go.left).map_or(&self.base.socket, |left| &left.socket);
+            let socket = self.left.at(go.left).unwrap_or(&self.base.socket);
             match cx.platform.recv_burst(socket, &mut self.inbox) {
                 Ok(arrived) => {
                     go.received = true;
@@ -224,13 +198,7 @@ impl<P: Platform> Wire<P> {
                     return Some(arrived);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) if go.left < self.left.len() => {
-                    if go.began_ns < self.left[go.left].until_ns {
-                        go.left += 1;
-                    } else {
-                        self.left.remove(go.left);
-                    }
-                }
+                Err(_) if self.left.is_read(go.began_ns, &mut go.left) => {}
                 Err(error) => {
                     // What an ICMP error said of an earlier packet is reported once; silence decides, not such an error.
                     self.readiness.is_ready = false;
