@@ -92,6 +92,26 @@ impl<P: Platform> std::fmt::Debug for Role<P> {
     }
 }
 
+/// What the writing end of a job has where the source is at hand: both ends are workers of this process.
+#[derive(Debug)]
+pub struct Beside<P: Platform> {
+    /// Where the other end reads.
+    pub source: Arc<P::Source>,
+    /// To the other end's job driver.
+    pub told: EventQueue,
+}
+
+/// Are chunks read where they are written?
+#[derive(Debug)]
+pub enum InPlace<P: Platform> {
+    /// No: they travel.
+    Never,
+    /// The sending end: those that it would read without waiting are.
+    Send,
+    /// The end that does it.
+    Recv(Beside<P>),
+}
+
 /// A job as a worker sees it.
 #[derive(Debug)]
 pub struct JobPart<P: Platform> {
@@ -103,6 +123,8 @@ pub struct JobPart<P: Platform> {
     pub events: EventQueue,
     /// The bound of all its rails together.
     pub bound: Arc<Bound>,
+    /// Are chunks read where they are written?
+    pub in_place: InPlace<P>,
 }
 
 /// Secrets and place of one rail.

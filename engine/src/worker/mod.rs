@@ -39,6 +39,8 @@ struct JobState<P: Platform> {
     terms: Terms,
     events: EventQueue,
     bound: Arc<Bound>,
+    /// It sends, and chunks are read where they are written.
+    sends_in_place: bool,
     closing: bool,
     /// `Event::Closed` is in the queue; what is late still has to go.
     closed: bool,
@@ -196,8 +198,9 @@ impl<P: Platform> Worker<P> {
                 job.closed = true;
                 job.events.push(Event::Closed { books: Box::new(snapshot) });
             }
+            self.late |= job.end.flush_told();
             self.late |= job.events.flush();
         }
-        self.jobs.retain(|_, job| !job.closed || job.events.flush());
+        self.jobs.retain(|_, job| !job.closed || job.end.flush_told() | job.events.flush());
     }
 }

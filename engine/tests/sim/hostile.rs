@@ -8,7 +8,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 
-use engine::job::{Cmd, Cover, Event, EventQueue, JobPart, Path, RailEnd, RailKey, Role, Terms};
+use engine::job::{Cmd, Cover, Event, EventQueue, InPlace, JobPart, Path, RailEnd, RailKey, Role, Terms};
 use engine::machine::compare::{compare, look};
 use engine::machine::recv::{Carried, RecvEnd};
 use engine::machine::send::SendEnd;
@@ -76,8 +76,13 @@ impl Honest {
         let (platform, _) = Sim::new(world.clone(), rng.fork(), 6, CHUNK_BYTES as usize);
         let (mail, mailbox) = channel();
         let (post, events) = sync_channel(1024);
-        let part =
-            JobPart { role: role(&disk), terms: terms(), events: EventQueue::new(post, None), bound: Arc::default() };
+        let part = JobPart {
+            role: role(&disk),
+            terms: terms(),
+            events: EventQueue::new(post, None),
+            bound: Arc::default(),
+            in_place: InPlace::Never,
+        };
         mail.send(Cmd::Open { job: JOB, part }).expect("just made");
         let worker = Worker::new(platform, mailbox, Arc::new(Counters::default()));
         Honest { world, disk, worker, mail, events }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 
-use engine::job::{Cmd, Event, EventQueue, JobPart, RailKey, Role, Terms};
+use engine::job::{Beside, Cmd, Event, EventQueue, InPlace, JobPart, RailKey, Role, Terms};
 use engine::machine::compare::{Compare, Compared, Look, Seen, compare, look};
 use engine::machine::recv::{Carried, RecvEnd};
 use engine::machine::send::SendEnd;
@@ -64,20 +64,17 @@ struct Crew {
     workers: Vec<Worker<Sim>>,
     mail: Vec<Sender<Cmd<Sim>>>,
     free: Vec<Arc<AtomicUsize>>,
+    post: SyncSender<Event>,
     events: Receiver<Event>,
 }
 
+/// What a worker of an end is given of it.
+type Part<'a> = &'a dyn Fn() -> (Role<Sim>, InPlace<Sim>);
+
 impl Crew {
-    fn new(
-        world: &Shared,
-        rng: &mut Rng,
-        count: usize,
-        plan: &RunPlan,
-        terms: Terms,
-        role: &dyn Fn() -> Role<Sim>,
-    ) -> Crew {
+    fn new(world: &Shared, rng: &mut Rng, count: usize, plan: &RunPlan, terms: Terms, role: Part<'_>) -> Crew {
         let (post, events) = sync_channel(plan.mail);
-        let mut crew = Crew { job: JOBS[0], workers: Vec::new(), mail: Vec::new(), free: Vec::new(), events };
+        let mut crew = Crew { job: JOBS[0], workers: Vec::new(), mail: Vec::new(), free: Vec::new(), post, events };
         for _ in 0..count {
             let (platform, free) = Sim::new(world.clone(), rng.fork(), plan.bufs, terms.chunk_bytes as usize);
             let (to, mailbox) = channel();
@@ -85,23 +82,24 @@ impl Crew {
             crew.mail.push(to);
             crew.free.push(free);
         }
-        crew.begin(&post, plan, terms, role);
+        crew.begin(plan, terms, role);
         crew
     }
 
     /// The other end's job on the same workers, as within one process.
-    fn beside(other: &Crew, plan: &RunPlan, terms: Terms, role: &dyn Fn() -> Role<Sim>) -> Crew {
+    fn beside(other: &Crew, plan: &RunPlan, terms: Terms, role: Part<'_>) -> Crew {
         let (post, events) = sync_channel(plan.mail);
-        let crew = Crew { job: JOBS[1], workers: Vec::new(), mail: other.mail.clone(), free: Vec::new(), events };
-        crew.begin(&post, plan, terms, role);
+        let crew = Crew { job: JOBS[1], workers: Vec::new(), mail: other.mail.clone(), free: Vec::new(), post, events };
+        crew.begin(plan, terms, role);
         crew
     }
 
-    fn begin(&self, post: &SyncSender<Event>, plan: &RunPlan, terms: Terms, role: &dyn Fn() -> Role<Sim>) {
+    fn begin(&self, plan: &RunPlan, terms: Terms, role: Part<'_>) {
         let bound = Arc::new(Bound::new(plan.rate, None));
         for to in &self.mail {
-            let (bound, events) = (bound.clone(), EventQueue::new(post.clone(), None));
-            let part = JobPart { role: role(), terms, events, bound };
+            let (bound, events) = (bound.clone(), EventQueue::new(self.post.clone(), None));
+            let (role, in_place) = role();
+            let part = JobPart { role, terms, events, bound, in_place };
             to.send(Cmd::Open { job: self.job, part }).expect("just made");
         }
     }
@@ -231,9 +229,11 @@ impl<'a> Run<'a> {
         let (terms, durability) = (scenario.terms, scenario.durability);
         let source_tree = Arc::new(SimSource(source.clone()));
         let sink_tree = Arc::new(SimSink::begin(&sink));
-        let send = || Role::Send(source_tree.clone());
-        let recv = || Role::Recv(sink_tree.clone());
+        let or_never = |it| if plan.in_place { it } else { InPlace::Never };
+        let send = || (Role::Send(source_tree.clone()), or_never(InPlace::Send));
         let first = Crew::new(&world, &mut rng, plan.sender_workers, &plan, terms, &send);
+        let beside = || Beside { source: source_tree.clone(), told: EventQueue::new(first.post.clone(), None) };
+        let recv = || (Role::Recv(sink_tree.clone()), or_never(InPlace::Recv(beside())));
         let second = if plan.shared {
             Crew::beside(&first, &plan, terms, &recv)
         } else {

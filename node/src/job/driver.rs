@@ -34,7 +34,7 @@ use std::time::Duration;
 
 use engine::fault;
 use engine::host::Team;
-use engine::job::{Cmd, Event as WorkerEvent, EventQueue, JobNo, JobPart, Role, Terms};
+use engine::job::{Cmd, Event as WorkerEvent, EventQueue, InPlace, JobNo, JobPart, Role, Terms};
 use engine::linux::Linux;
 use engine::machine::{Outbox, Record};
 use engine::meter::{Meter, PathStats};
@@ -119,6 +119,52 @@ pub enum Way {
     Recv { sink: Arc<Sinks>, keep: bool, carried: engine::machine::recv::Carried, sync: Sync },
 }
 
+/// Within one process: the end that writes reads the source itself, where that does not wait (`engine::job::InPlace`).
+#[derive(Debug, Default)]
+pub enum OtherEnd {
+    /// The ends are two processes.
+    #[default]
+    Away,
+    /// The end that would read; its mailbox, which the other end's workers write into, too.
+    Reads { mailbox: Option<Mailbox> },
+    /// The end that writes.
+    Writes { source: Arc<Sources>, told: SyncSender<WorkerEvent>, wake: Event },
+}
+
+impl OtherEnd {
+    /// Of both ends of one job: of the one that would read `source`, which `wake` wakes, and of the one that writes.
+    pub fn pair(source: Arc<Sources>, wake: Event) -> (OtherEnd, OtherEnd) {
+        let mailbox = mailbox();
+        let told = mailbox.0.clone();
+        (OtherEnd::Reads { mailbox: Some(mailbox) }, OtherEnd::Writes { source, told, wake })
+    }
+
+    /// Where this end's workers tell it.
+    fn take_mailbox(&mut self) -> Mailbox {
+        let others = if let OtherEnd::Reads { mailbox } = self { mailbox.take() } else { None };
+        others.unwrap_or_else(mailbox)
+    }
+
+    /// As a worker is told.
+    fn part(&self) -> InPlace<Linux> {
+        match self {
+            OtherEnd::Away => InPlace::Never,
+            OtherEnd::Reads { .. } => InPlace::Send,
+            OtherEnd::Writes { source, told, wake } => InPlace::Recv(engine::job::Beside {
+                source: source.clone(),
+                told: EventQueue::new(told.clone(), Some(wake.clone())),
+            }),
+        }
+    }
+}
+
+/// Where workers tell a job driver.
+type Mailbox = (SyncSender<WorkerEvent>, Receiver<WorkerEvent>);
+
+fn mailbox() -> Mailbox {
+    sync_channel(EVENTS_HELD)
+}
+
 /// What is done with what stands at the destination.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sync {
@@ -152,6 +198,8 @@ pub struct Job<'a> {
     pub way: Way,
     /// What was said ahead of the plan, and counts.
     pub ahead: Option<Ahead>,
+    /// Where the other end is.
+    pub other_end: OtherEnd,
     /// Who moves the bytes.
     pub workers: Team,
     /// The NUMA node of each volume; empty: nobody looked, or there is one.
@@ -424,11 +472,12 @@ pub fn run_traced(
 
 impl<'a, 'b> JobDriver<'a, 'b> {
     fn new(
-        job: Job<'a>,
+        mut job: Job<'a>,
         trace: Option<&'a Trace>,
         watch: &'b mut dyn FnMut(&Status<'_>, &[String]),
     ) -> io::Result<Self> {
-        let ((post, events), panics) = (sync_channel(EVENTS_HELD), Panics::of(&job));
+        let panics = Panics::of(&job);
+        let (post, events) = job.other_end.take_mailbox();
         let (scan, tasks) = panics.spawn_first(&job)?;
         let (end, (receipt, missing)) = (End::of(&job), begin_receipt(&job));
         let (now, is_sender) = (read_clock(), matches!(job.way, Way::Send(_)));
@@ -508,7 +557,8 @@ impl<'a, 'b> JobDriver<'a, 'b> {
                 Way::Recv { sink, .. } => Role::Recv(sink.clone()),
             };
             let events = EventQueue::new(self.post.clone(), Some(self.job.wake.clone()));
-            let part = JobPart { role, terms: self.job.terms, events, bound: self.job.bound.clone() };
+            let (bound, in_place) = (self.job.bound.clone(), self.job.other_end.part());
+            let part = JobPart { role, terms: self.job.terms, events, bound, in_place };
             self.job.workers.send(worker, Cmd::Open { job: self.job.no, part });
         }
         self.job.link.keep();

@@ -1,0 +1,74 @@
+//! Chunks whose source is at hand: read and written by one worker.
+//!
+//! For: a copy within one process.
+//! In and out: a header and a buf in; the chunk in its part and reported to both ends, or taken back.
+//! Invariants: what was written of a chunk that could not be read to its end reads as missing again.
+//! Absent on purpose: reading (`ends::in_place`).
+
+use std::io;
+use std::sync::Arc;
+
+use proto::books::Stage;
+use proto::error::Breach;
+use proto::wire::chunk::Header;
+use proto::wire::control::Corrupt;
+use sys::mem::Buf;
+
+use super::{Arrival, FileSink};
+use crate::ends::pieces::write_piece;
+use crate::platform::Platform;
+use crate::worker::cx::Cx;
+
+impl<P: Platform> FileSink<P> {
+    /// A header came whose payload is in the source beside: it is read, hashed and, where its file is written at once, written, piece by piece;
+    /// then it lands. Errors: the peer broke the protocol.
+    pub(crate) fn copy_in_place(&mut self, cx: &mut Cx<'_, P>, header: Header, mut buf: Buf) -> Result<(), Breach> {
+        let mut arrival = self.prepare(cx.platform, &cx.terms, &header);
+        cx.watch.lap(Stage::Loop);
+        let here = self.in_place.as_mut().expect("such headers are taken only where the source is at hand");
+        let Some(entry) = self.expected.get(&header.entry).map(Arc::clone) else {
+            // Nobody waits for it; the other end still waits to hear of it.
+            here.tell(&cx.terms, cx.rail, &header, [0; 32]);
+            return self.land(cx, arrival, header, Err(Corrupt::Wire), buf);
+        };
+        let how = (arrival.how, arrival.into.is_some());
+        let drain = |platform: &P, offset, piece: &[u8]| arrival.drain(platform, offset, piece);
+        let (read, drained) = here.read(cx, &entry, &header, how, &mut buf, drain);
+        match read {
+            Ok(hashed) => {
+                here.tell(&cx.terms, cx.rail, &header, hashed.digest);
+                self.land(cx, arrival, header, Ok(hashed), buf)
+            }
+            Err(error) => {
+                self.take_back(cx, arrival, header, (buf, drained), &error);
+                Ok(())
+            }
+        }
+    }
+
+    /// The source could not be read to the chunk's end: what was written of it reads as missing again.
+    fn take_back(
+        &mut self,
+        cx: &mut Cx<'_, P>,
+        arrival: Arrival<P::File>,
+        header: Header,
+        (mut buf, drained): (Buf, usize),
+        unread: &io::Error,
+    ) {
+        let room = &mut buf.payload_mut()[..drained];
+        room.fill(0);
+        let taken_back = match &arrival.into {
+            Some(part) => write_piece(cx.platform, &part.file, header.offset, room),
+            None => Ok(()),
+        };
+        cx.give_buf(buf);
+        let here = self.in_place.as_mut().expect("what was read here");
+        match taken_back {
+            Ok(()) => here.tell_unreadable(cx.rail, &header, unread),
+            Err(error) => {
+                here.tell(&cx.terms, cx.rail, &header, [0; 32]);
+                cx.report_write_failed(&header, &error, "write the part");
+            }
+        }
+    }
+}

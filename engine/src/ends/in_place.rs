@@ -1,0 +1,102 @@
+//! A chunk whose source is at hand where it is written: read, hashed and put into its part in one pass.
+//!
+//! For: a copy within one process. The rail carries headers alone; the worker that writes a chunk reads it as well, so its bytes are copied
+//! twice by the kernel (read, write) and hashed once, where a rail of its own would copy them four times and hash them twice.
+//! In and out: the header of a chunk in; the chunk in its part, and at the sending end what its own worker would have told of it.
+//! Invariants: what is written is what was hashed, out of the same memory, and the same digest is told to both ends; the writing end's rules hold
+//! as ever (who writes a part, when it counts, when it has its name); a source that cannot be read is reported to the sending end, as by its
+//! own worker.
+//! Absent on purpose: packs (many small files are read once by the sending end), files that are not read at once: their reads would wait on the
+//! worker that writes.
+
+use std::io;
+
+use proto::PIECE_BYTES;
+use proto::books::Stage;
+use proto::manifest::Entry;
+use proto::wire::chunk::{Header, SEALED_HEADER_BYTES};
+use proto::wire::control::{Digest, FaultKind};
+use sys::mem::Buf;
+
+use crate::ends::file_source::FileSource;
+use crate::ends::pieces::read_piece;
+use crate::job::{Beside, Cover, EntryError, Event, EventQueue, Terms, fault_kind};
+use crate::platform::Platform;
+use crate::seal::hash::{Hash, HashAs, Hashed};
+use crate::worker::cx::Cx;
+
+/// Stands for the digest in the header of a frame without a payload. A CRC's digest ends in zeros, and no BLAKE3 of anything is known to be this.
+pub(crate) const IN_PLACE: Digest = [0xff; 32];
+
+/// The source, at the end that writes.
+#[derive(Debug)]
+pub(crate) struct InPlace<P: Platform> {
+    pub(crate) source: FileSource<P>,
+    /// To the sending end.
+    told: EventQueue,
+}
+
+impl<P: Platform> InPlace<P> {
+    pub(crate) fn new(beside: Beside<P>) -> Self {
+        let Beside { source, told } = beside;
+        InPlace { source: FileSource::new(source), told }
+    }
+
+    /// Reads and hashes a chunk and hands it to `drain`, piece by piece; with it, how many of its bytes were. `at_once`: nothing is left to do with them
+    /// then. All pieces use the memory of the first, which stays in the level-2 cache; else the buf is whole afterwards.
+    pub(crate) fn read(
+        &mut self,
+        cx: &mut Cx<'_, P>,
+        entry: &Entry,
+        header: &Header,
+        (how, at_once): (HashAs, bool),
+        buf: &mut Buf,
+        mut drain: impl FnMut(&P, u64, &[u8]),
+    ) -> (io::Result<Hashed>, usize) {
+        let file = match self.source.file(entry, header.offset) {
+            Ok(file) => file,
+            Err(error) => return (Err(error), 0),
+        };
+        let mut hash = Hash::alone(cx.terms.digest, how);
+        let payload = &mut buf.payload_mut()[..header.payload_bytes as usize];
+        for at in (0..payload.len()).step_by(PIECE_BYTES) {
+            let bytes = PIECE_BYTES.min(payload.len() - at);
+            let from = if at_once { 0 } else { at };
+            let (piece, offset) = (&mut payload[from..from + bytes], header.offset + at as u64);
+            let read = read_piece(cx.platform, &file, offset, piece);
+            cx.watch.lap(Stage::Read);
+            if let Err(error) = read {
+                return (Err(error), at);
+            }
+            hash.update(piece);
+            cx.watch.lap(Stage::Hash);
+            drain(cx.platform, offset, piece);
+            cx.watch.lap(Stage::Write);
+        }
+        (Ok(hash.finish()), payload.len())
+    }
+
+    /// The header's frame is over, read with this digest. The sending end hears what its own worker would have said: first that the rail may have
+    /// another chunk, so that no file is over with bytes of it uncounted.
+    pub(crate) fn tell(&mut self, terms: &Terms, rail: u16, header: &Header, digest: Digest) {
+        let &Header { chunk, entry, offset, payload_bytes, .. } = header;
+        // With --bare nobody looks at the source: the digest is the destination's alone.
+        let digest = if terms.cover == Cover::Bare { [0; 32] } else { digest };
+        self.told.push(Event::Sent { rail, chunk, bytes: SEALED_HEADER_BYTES as u64, payload: payload_bytes.into() });
+        self.told.push(Event::Read { chunk, entry, offset, digest });
+    }
+
+    /// The source cannot be read: its entry fails, and the chunk never came, as far as this end is concerned.
+    pub(crate) fn tell_unreadable(&mut self, rail: u16, header: &Header, error: &io::Error) {
+        let changed = error.kind() == io::ErrorKind::UnexpectedEof;
+        let kind = if changed { FaultKind::Torn } else { fault_kind(error, true) };
+        let errno = error.raw_os_error().unwrap_or(0);
+        let error = EntryError { entry: header.entry, kind, errno, step: "read the source" };
+        self.told.push(Event::Dropped { rail, chunk: header.chunk, error });
+    }
+
+    /// Once per iteration of the loop, as the job's own events.
+    pub(crate) fn flush(&mut self) -> bool {
+        self.told.flush()
+    }
+}
