@@ -106,7 +106,7 @@ impl<P: Platform> FileSink<P> {
         self.open.close(entries);
         self.unaligned.close(entries);
         if let Some(it) = &mut self.in_place {
-            it.source.forget(entries);
+            it.forget(entries);
         }
     }
 

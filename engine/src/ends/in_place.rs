@@ -2,25 +2,27 @@
 //!
 //! For: a copy within one process. The rail carries headers alone; the worker that writes a chunk reads it as well, so its bytes are copied
 //! twice by the kernel (read, write) and hashed once, where a rail of its own would copy them four times and hash them twice.
-//! In and out: the header of a chunk in; the chunk in its part, and at the sending end what its own worker would have told of it.
+//! In and out: the header of a chunk and its source, open already, in; the chunk in its part, and at the sending end what its own worker would have
+//! told of it.
 //! Invariants: what is written is what was hashed, out of the same memory, and the same digest is told to both ends; the writing end's rules hold
 //! as ever (who writes a part, when it counts, when it has its name); a source that cannot be read is reported to the sending end, as by its
 //! own worker.
-//! Absent on purpose: packs (many small files are read once by the sending end), files that are not read at once: their reads would wait on the
-//! worker that writes.
+//! Absent on purpose: opening (only the sending end knows which volume has a file), packs (many small files are read once by the sending end),
+//! files that are not read at once: their reads would wait on the worker that writes.
 
+use std::collections::VecDeque;
 use std::io;
+use std::sync::mpsc::Receiver;
 
 use proto::PIECE_BYTES;
 use proto::books::Stage;
-use proto::manifest::Entry;
+use proto::manifest::EntryId;
 use proto::wire::chunk::{Header, SEALED_HEADER_BYTES};
-use proto::wire::control::{Digest, FaultKind};
+use proto::wire::control::{ChunkId, Digest, FaultKind};
 use sys::mem::Buf;
 
-use crate::ends::file_source::FileSource;
 use crate::ends::pieces::read_piece;
-use crate::job::{Beside, Cover, EntryError, Event, EventQueue, Terms, fault_kind};
+use crate::job::{Beside, Cover, EntryError, Event, EventQueue, OFFERS_MAX, Offered, Terms, fault_kind};
 use crate::platform::Platform;
 use crate::seal::hash::{Hash, HashAs, Hashed};
 use crate::worker::cx::Cx;
@@ -31,15 +33,37 @@ pub(crate) const IN_PLACE: Digest = [0xff; 32];
 /// The source, at the end that writes.
 #[derive(Debug)]
 pub(crate) struct InPlace<P: Platform> {
-    pub(crate) source: FileSource<P>,
+    offers: Receiver<Offered<P::File>>,
+    /// Those that came before the one that was looked for: of other rails, and of rails that died.
+    earlier: VecDeque<Offered<P::File>>,
     /// To the sending end.
     told: EventQueue,
 }
 
 impl<P: Platform> InPlace<P> {
     pub(crate) fn new(beside: Beside<P>) -> Self {
-        let Beside { source, told } = beside;
-        InPlace { source: FileSource::new(source), told }
+        let Beside { offers, told } = beside;
+        InPlace { offers, earlier: VecDeque::with_capacity(OFFERS_MAX), told }
+    }
+
+    /// The source of this chunk, which the sending end offered before its header went.
+    pub(crate) fn take_offered(&mut self, chunk: ChunkId) -> Option<Offered<P::File>> {
+        if let Some(at) = self.earlier.iter().position(|it| it.chunk == chunk) {
+            return self.earlier.remove(at);
+        }
+        while let Ok(offered) = self.offers.try_recv() {
+            if offered.chunk == chunk {
+                return Some(offered);
+            }
+            self.earlier.push_back(offered);
+        }
+        None
+    }
+
+    /// These entries are over: what was offered of them is closed. Only chunks whose rail died are left so.
+    pub(crate) fn forget(&mut self, entries: &[EntryId]) {
+        self.earlier.extend(self.offers.try_iter());
+        self.earlier.retain(|it| !entries.contains(&it.entry));
     }
 
     /// Reads and hashes a chunk and hands it to `drain`, piece by piece; with it, how many of its bytes were. `at_once`: nothing is left to do with them
@@ -47,23 +71,19 @@ impl<P: Platform> InPlace<P> {
     pub(crate) fn read(
         &mut self,
         cx: &mut Cx<'_, P>,
-        entry: &Entry,
+        file: &P::File,
         header: &Header,
         (how, at_once): (HashAs, bool),
         buf: &mut Buf,
         mut drain: impl FnMut(&P, u64, &[u8]),
     ) -> (io::Result<Hashed>, usize) {
-        let file = match self.source.file(entry, header.offset) {
-            Ok(file) => file,
-            Err(error) => return (Err(error), 0),
-        };
         let mut hash = Hash::alone(cx.terms.digest, how);
         let payload = &mut buf.payload_mut()[..header.payload_bytes as usize];
         for at in (0..payload.len()).step_by(PIECE_BYTES) {
             let bytes = PIECE_BYTES.min(payload.len() - at);
             let from = if at_once { 0 } else { at };
             let (piece, offset) = (&mut payload[from..from + bytes], header.offset + at as u64);
-            let read = read_piece(cx.platform, &file, offset, piece);
+            let read = read_piece(cx.platform, file, offset, piece);
             cx.watch.lap(Stage::Read);
             if let Err(error) = read {
                 return (Err(error), at);

@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::mpsc::SyncSender;
 
 use proto::books::Stage;
 use proto::error::Breach;
@@ -18,7 +19,7 @@ use sys::mem::{Buf, HEADROOM, Mem};
 use crate::ends::feed::{Feed, SMALL_BYTES};
 use crate::ends::in_place::IN_PLACE;
 use crate::ends::pieces::{is_again, read_piece};
-use crate::job::{Cover, Event, RailEnd, RailKey, Terms};
+use crate::job::{Cover, Event, Offered, RailEnd, RailKey, Terms};
 use crate::platform::{Done, Harm, Op, Platform};
 use crate::rail::base::Base;
 use crate::rail::slices::Slices;
@@ -83,7 +84,16 @@ struct Sending<F> {
     busy: bool,
     zero_copy: ZeroCopy,
     /// The peer is a worker beside, which reads what it writes.
-    in_place: bool,
+    offers: Option<SyncSender<Offered<F>>>,
+}
+
+impl<F: Clone> Sending<F> {
+    /// Offers a chunk to whoever writes it, if that is a worker beside, it is read at once, and there is room for one more.
+    fn offer(&self, from: &Option<F>, header: &Header, file_bytes: u64) -> bool {
+        let (Some(offers), Some(file)) = (&self.offers, from) else { return false };
+        let &Header { chunk, entry, .. } = header;
+        offers.try_send(Offered { chunk, entry, file_bytes, file: file.clone() }).is_ok()
+    }
 }
 
 /// The receiving half.
@@ -116,10 +126,16 @@ pub(crate) struct Stream<P: Platform> {
 }
 
 impl<P: Platform> Stream<P> {
-    /// A rail on which chunks go out. `zero_copy`: the network may read our memory itself.
-    pub(crate) fn sending(base: Base<P>, terms: Terms, key: RailKey, zero_copy: bool, in_place: bool) -> Self {
+    /// A rail on which chunks go out. `zero_copy`: the network may read our memory itself. `offers`: to a worker that reads what it writes.
+    pub(crate) fn sending(
+        base: Base<P>,
+        terms: Terms,
+        key: RailKey,
+        zero_copy: bool,
+        offers: Option<SyncSender<Offered<P::File>>>,
+    ) -> Self {
         let (feed, sealed, zero_copy) = (Feed::new(), VecDeque::with_capacity(4), ZeroCopy::new(zero_copy));
-        let half = Sending { feed, sealed, unread: None, reads_all: false, busy: false, zero_copy, in_place };
+        let half = Sending { feed, sealed, unread: None, reads_all: false, busy: false, zero_copy, offers };
         Stream::new(base, terms, key, Half::Send(half))
     }
 
@@ -267,7 +283,7 @@ fn seal_next<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>) -> bool {
     let how = hash_as(&header, file_bytes, cx.terms.chunk_bytes);
     cx.watch.lap(Stage::Loop);
     let goes_whole = kind == ChunkKind::Range && rail.slices.goes_whole(HEADROOM + filled.bytes as usize);
-    if goes_whole && filled.from.is_some() && half.in_place {
+    if goes_whole && half.offer(&filled.from, &header, file_bytes) {
         header.digest = IN_PLACE;
         let (span, in_place) = (rail.sealer.seal_bare(&header, &mut buf), filled.bytes as usize);
         half.sealed.push_back(Frame { chunk, buf, span, payload, unread: None, in_place });

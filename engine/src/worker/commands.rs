@@ -45,7 +45,7 @@ impl<P: Platform> Worker<P> {
                 let base = Base::new(job, rail, socket, state.bound.clone());
                 let rail = if sends {
                     let zero_copy = self.platform.lend_ready(&base.socket);
-                    Stream::sending(base, terms, key, zero_copy, state.sends_in_place)
+                    Stream::sending(base, terms, key, zero_copy, state.offers_of(rail))
                 } else {
                     Stream::receiving(base, terms, key, state.end.reads_in_place())
                 };
@@ -101,9 +101,12 @@ impl<P: Platform> Worker<P> {
 
     fn open_job(&mut self, job: JobNo, part: JobPart<P>) {
         let JobPart { role, terms, events, bound, in_place } = part;
-        let sends_in_place = matches!(in_place, InPlace::Send);
+        let (in_place, offers) = match in_place {
+            InPlace::Send(offers) => (InPlace::Never, offers),
+            other => (other, Vec::new()),
+        };
         let end = End::new(role, self.platform.node(), in_place);
-        let state = JobState { end, terms, events, bound, sends_in_place, closing: false, closed: false };
+        let state = JobState { end, terms, events, bound, offers, closing: false, closed: false };
         assert!(self.jobs.insert(job, state).is_none(), "job numbers are never used twice");
     }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 
-use engine::job::{Beside, Cmd, Event, EventQueue, InPlace, JobPart, RailKey, Role, Terms};
+use engine::job::{Beside, Cmd, Event, EventQueue, InPlace, JobPart, OFFERS_MAX, RailKey, Role, Terms};
 use engine::machine::compare::{Compare, Compared, Look, Seen, compare, look};
 use engine::machine::recv::{Carried, RecvEnd};
 use engine::machine::send::SendEnd;
@@ -33,7 +33,7 @@ use crate::platform::{Shared, Sim, SimSocket, World, lock};
 use crate::rng::Rng;
 use crate::scenario::{RunPlan, Scenario, Versions, Victim, change};
 use crate::session::Session;
-use crate::trees::{SharedDisk, SimSink, SimSource, scan};
+use crate::trees::{SharedDisk, SimSink, SimSource, VOLUME, scan};
 
 /// The ends are two jobs, for they may share workers.
 const JOBS: [u32; 2] = [7, 8];
@@ -68,8 +68,8 @@ struct Crew {
     events: Receiver<Event>,
 }
 
-/// What a worker of an end is given of it.
-type Part<'a> = &'a dyn Fn() -> (Role<Sim>, InPlace<Sim>);
+/// What the worker of this number is given of its end.
+type Part<'a> = &'a mut dyn FnMut(usize) -> (Role<Sim>, InPlace<Sim>);
 
 impl Crew {
     fn new(world: &Shared, rng: &mut Rng, count: usize, plan: &RunPlan, terms: Terms, role: Part<'_>) -> Crew {
@@ -96,9 +96,9 @@ impl Crew {
 
     fn begin(&self, plan: &RunPlan, terms: Terms, role: Part<'_>) {
         let bound = Arc::new(Bound::new(plan.rate, None));
-        for to in &self.mail {
+        for (worker, to) in self.mail.iter().enumerate() {
             let (bound, events) = (bound.clone(), EventQueue::new(self.post.clone(), None));
-            let (role, in_place) = role();
+            let (role, in_place) = role(worker);
             let part = JobPart { role, terms, events, bound, in_place };
             to.send(Cmd::Open { job: self.job, part }).expect("just made");
         }
@@ -227,17 +227,21 @@ impl<'a> Run<'a> {
     ) -> Run<'a> {
         let world = Arc::new(Mutex::new(world(&clock, net(&clock, &mut rng, &plan), &plan)));
         let (terms, durability) = (scenario.terms, scenario.durability);
-        let source_tree = Arc::new(SimSource(source.clone()));
+        let source_tree = Arc::new(SimSource(source.clone(), VOLUME));
         let sink_tree = Arc::new(SimSink::begin(&sink));
         let or_never = |it| if plan.in_place { it } else { InPlace::Never };
-        let send = || (Role::Send(source_tree.clone()), or_never(InPlace::Send));
-        let first = Crew::new(&world, &mut rng, plan.sender_workers, &plan, terms, &send);
-        let beside = || Beside { source: source_tree.clone(), told: EventQueue::new(first.post.clone(), None) };
-        let recv = || (Role::Recv(sink_tree.clone()), or_never(InPlace::Recv(beside())));
+        let writers = if plan.shared { plan.sender_workers } else { plan.receiver_workers };
+        let (offers, mut offered): (Vec<_>, Vec<_>) = (0..writers).map(|_| sync_channel(OFFERS_MAX)).unzip();
+        let mut send = |_: usize| (Role::Send(source_tree.clone()), or_never(InPlace::Send(offers.clone())));
+        let first = Crew::new(&world, &mut rng, plan.sender_workers, &plan, terms, &mut send);
+        let mut recv = |_: usize| {
+            let beside = Beside { offers: offered.remove(0), told: EventQueue::new(first.post.clone(), None) };
+            (Role::Recv(sink_tree.clone()), or_never(InPlace::Recv(beside)))
+        };
         let second = if plan.shared {
-            Crew::beside(&first, &plan, terms, &recv)
+            Crew::beside(&first, &plan, terms, &mut recv)
         } else {
-            Crew::new(&world, &mut rng, plan.receiver_workers, &plan, terms, &recv)
+            Crew::new(&world, &mut rng, plan.receiver_workers, &plan, terms, &mut recv)
         };
         let crews = [first, second];
         let agreed = plan_of(&terms, plan.rails as u16, (1, 1));
@@ -346,6 +350,10 @@ impl<'a> Run<'a> {
         self.watch.look(&mut self.sink.lock().expect("one thread"), self.versions);
         self.watch.metered(self.meters.iter().map(|meter| meter.read()));
         self.sink.lock().expect("one thread").end_run(self.tree.1, self.ended != Some(Ended::Done));
+        if self.ended == Some(Ended::Done) {
+            let open = [&self.sender.record, &self.receiver.record].map(Record::files_open);
+            assert_eq!(open, [0, 0], "a file that is neither there nor failed");
+        }
         (self.ended.take().expect("the loop ended"), self.sender.record, self.receiver.record, self.world)
     }
 
@@ -609,7 +617,7 @@ impl<'a> Run<'a> {
         let now = self.clock.now();
         let Some((_, work)) = due(&mut self.compares, now) else { return };
         self.act();
-        self.compared.push_back(compare(&SimSource(self.source.clone()), &self.scenario.terms, &work));
+        self.compared.push_back(compare(&SimSource(self.source.clone(), VOLUME), &self.scenario.terms, &work));
     }
 
     /// New rails while fewer carry than wanted; the acceptor has a rail before the initiator has.

@@ -51,7 +51,7 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], events: &mut 
     explain(copy, &own, &choices, &here.workers, events);
     let (wanted, own_key) = (wanted_receipt(copy, &id), copy.identity.public());
     let senders = wanted.as_deref().map(sender_receipt);
-    let (reads, writes) = OtherEnd::pair(read.clone(), wake.clone());
+    let (reads, writes) = OtherEnd::pair(there.workers.count(), wake.clone());
     let make = |link, (way, other_end), placed: Placed, rails, wake, receipt, carry: Option<PathBuf>| Job {
         no: session::next_job(),
         id,

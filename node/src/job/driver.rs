@@ -34,10 +34,13 @@ use std::time::Duration;
 
 use engine::fault;
 use engine::host::Team;
-use engine::job::{Cmd, Event as WorkerEvent, EventQueue, InPlace, JobNo, JobPart, Role, Terms};
+use engine::job::{
+    Beside, Cmd, Event as WorkerEvent, EventQueue, InPlace, JobNo, JobPart, OFFERS_MAX, Offered, Role, Terms,
+};
 use engine::linux::Linux;
 use engine::machine::{Outbox, Record};
 use engine::meter::{Meter, PathStats};
+use engine::platform::Disk;
 use engine::tree::commit::Task;
 use engine::tree::scan::Batch;
 use engine::tree::{Sinks, Sources};
@@ -125,35 +128,42 @@ pub enum OtherEnd {
     /// The ends are two processes.
     #[default]
     Away,
-    /// The end that would read; its mailbox, which the other end's workers write into, too.
-    Reads { mailbox: Option<Mailbox> },
-    /// The end that writes.
-    Writes { source: Arc<Sources>, told: SyncSender<WorkerEvent>, wake: Event },
+    /// The end that would read; its mailbox, which the other end's workers write into, too, and what it offers each of them.
+    Reads { mailbox: Option<Mailbox>, offers: Vec<SyncSender<Offer>> },
+    /// The end that writes: what is offered to each of its workers.
+    Writes { offers: Vec<Option<Receiver<Offer>>>, told: SyncSender<WorkerEvent>, wake: Event },
 }
 
+/// A chunk that is to be read where it is written.
+type Offer = Offered<<Linux as Disk>::File>;
+
 impl OtherEnd {
-    /// Of both ends of one job: of the one that would read `source`, which `wake` wakes, and of the one that writes.
-    pub fn pair(source: Arc<Sources>, wake: Event) -> (OtherEnd, OtherEnd) {
+    /// Of both ends of one job: of the one that would read, which `wake` wakes, and of the one that writes by so many workers.
+    pub fn pair(workers: usize, wake: Event) -> (OtherEnd, OtherEnd) {
         let mailbox = mailbox();
         let told = mailbox.0.clone();
-        (OtherEnd::Reads { mailbox: Some(mailbox) }, OtherEnd::Writes { source, told, wake })
+        let (to, from): (Vec<_>, Vec<_>) = (0..workers).map(|_| sync_channel(OFFERS_MAX)).unzip();
+        let writes = OtherEnd::Writes { offers: from.into_iter().map(Some).collect(), told, wake };
+        (OtherEnd::Reads { mailbox: Some(mailbox), offers: to }, writes)
     }
 
     /// Where this end's workers tell it.
     fn take_mailbox(&mut self) -> Mailbox {
-        let others = if let OtherEnd::Reads { mailbox } = self { mailbox.take() } else { None };
+        let others = if let OtherEnd::Reads { mailbox, .. } = self { mailbox.take() } else { None };
         others.unwrap_or_else(mailbox)
     }
 
-    /// As a worker is told.
-    fn part(&self) -> InPlace<Linux> {
+    /// As this worker of the end is told, once.
+    fn part(&mut self, worker: usize) -> InPlace<Linux> {
         match self {
             OtherEnd::Away => InPlace::Never,
-            OtherEnd::Reads { .. } => InPlace::Send,
-            OtherEnd::Writes { source, told, wake } => InPlace::Recv(engine::job::Beside {
-                source: source.clone(),
-                told: EventQueue::new(told.clone(), Some(wake.clone())),
-            }),
+            OtherEnd::Reads { offers, .. } => InPlace::Send(offers.clone()),
+            OtherEnd::Writes { offers, told, wake } => match offers[worker].take() {
+                Some(offers) => {
+                    InPlace::Recv(Beside { offers, told: EventQueue::new(told.clone(), Some(wake.clone())) })
+                }
+                None => InPlace::Never,
+            },
         }
     }
 }
@@ -557,7 +567,7 @@ impl<'a, 'b> JobDriver<'a, 'b> {
                 Way::Recv { sink, .. } => Role::Recv(sink.clone()),
             };
             let events = EventQueue::new(self.post.clone(), Some(self.job.wake.clone()));
-            let (bound, in_place) = (self.job.bound.clone(), self.job.other_end.part());
+            let (bound, in_place) = (self.job.bound.clone(), self.job.other_end.part(worker));
             let part = JobPart { role, terms: self.job.terms, events, bound, in_place };
             self.job.workers.send(worker, Cmd::Open { job: self.job.no, part });
         }

@@ -6,17 +6,16 @@
 //! Absent on purpose: reading (`ends::in_place`).
 
 use std::io;
-use std::sync::Arc;
 
 use proto::books::Stage;
 use proto::error::Breach;
 use proto::wire::chunk::Header;
-use proto::wire::control::Corrupt;
 use sys::mem::Buf;
 
 use super::{Arrival, FileSink};
 use crate::ends::pieces::write_piece;
 use crate::platform::Platform;
+use crate::seal::hash::hash_as;
 use crate::worker::cx::Cx;
 
 impl<P: Platform> FileSink<P> {
@@ -26,14 +25,15 @@ impl<P: Platform> FileSink<P> {
         let mut arrival = self.prepare(cx.platform, &cx.terms, &header);
         cx.watch.lap(Stage::Loop);
         let here = self.in_place.as_mut().expect("such headers are taken only where the source is at hand");
-        let Some(entry) = self.expected.get(&header.entry).map(Arc::clone) else {
-            // Nobody waits for it; the other end still waits to hear of it.
-            here.tell(&cx.terms, cx.rail, &header, [0; 32]);
-            return self.land(cx, arrival, header, Err(Corrupt::Wire), buf);
+        let Some(offered) = here.take_offered(header.chunk) else {
+            // Its entry fails at the other end, and so at this one: no fault of this kind passes for a copy.
+            self.take_back(cx, arrival, header, (buf, 0), &io::Error::other("the source was not handed over"));
+            return Ok(());
         };
-        let how = (arrival.how, arrival.into.is_some());
+        // Of an entry that is not expected any more, too: the other end waits to hear of what it is.
+        let how = (hash_as(&header, offered.file_bytes, cx.terms.chunk_bytes), arrival.into.is_some());
         let drain = |platform: &P, offset, piece: &[u8]| arrival.drain(platform, offset, piece);
-        let (read, drained) = here.read(cx, &entry, &header, how, &mut buf, drain);
+        let (read, drained) = here.read(cx, &offered.file, &header, how, &mut buf, drain);
         match read {
             Ok(hashed) => {
                 here.tell(&cx.terms, cx.rail, &header, hashed.digest);
