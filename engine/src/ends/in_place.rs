@@ -66,34 +66,38 @@ impl<P: Platform> InPlace<P> {
         self.earlier.retain(|it| !entries.contains(&it.entry));
     }
 
-    /// Reads and hashes a chunk and hands it to `drain`, piece by piece; with it, how many of its bytes were. `at_once`: nothing is left to do with them
-    /// then. All pieces use the memory of the first, which stays in the level-2 cache; else the buf is whole afterwards.
+    /// Reads and hashes a chunk piece by piece, and hands `drain` what it has not taken yet: from which offset, and whether no more will come. Once it
+    /// takes that, its memory is used again, and so stays in the level-2 cache; if it takes nothing, the buf is whole afterwards. With the digest, how
+    /// many bytes were taken.
     pub(crate) fn read(
         &mut self,
         cx: &mut Cx<'_, P>,
         file: &P::File,
         header: &Header,
-        (how, at_once): (HashAs, bool),
+        how: HashAs,
         buf: &mut Buf,
-        mut drain: impl FnMut(&P, u64, &[u8]),
+        mut drain: impl FnMut(&P, u64, &[u8], bool) -> bool,
     ) -> (io::Result<Hashed>, usize) {
         let mut hash = Hash::alone(cx.terms.digest, how);
         let payload = &mut buf.payload_mut()[..header.payload_bytes as usize];
+        let mut taken = 0;
         for at in (0..payload.len()).step_by(PIECE_BYTES) {
-            let bytes = PIECE_BYTES.min(payload.len() - at);
-            let from = if at_once { 0 } else { at };
-            let (piece, offset) = (&mut payload[from..from + bytes], header.offset + at as u64);
-            let read = read_piece(cx.platform, file, offset, piece);
+            let end = payload.len().min(at + PIECE_BYTES);
+            let piece = &mut payload[at - taken..end - taken];
+            let read = read_piece(cx.platform, file, header.offset + at as u64, piece);
             cx.watch.lap(Stage::Read);
             if let Err(error) = read {
-                return (Err(error), at);
+                return (Err(error), taken);
             }
             hash.update(piece);
             cx.watch.lap(Stage::Hash);
-            drain(cx.platform, offset, piece);
+            let is_last = end == payload.len();
+            if drain(cx.platform, header.offset + taken as u64, &payload[..end - taken], is_last) {
+                taken = end;
+            }
             cx.watch.lap(Stage::Write);
         }
-        (Ok(hash.finish()), payload.len())
+        (Ok(hash.finish()), taken)
     }
 
     /// The header's frame is over, read with this digest. The sending end hears what its own worker would have said: first that the rail may have
