@@ -232,6 +232,9 @@ impl Record {
     }
 
     fn failed(&mut self, fault: EntryFault, path: &[u8], is_peers: bool) {
+        if crate::fault::loses_if_asked(path) {
+            return;
+        }
         self.tally.failed += 1;
         if self.faults.len() < FAULTS_KEPT {
             self.faults.push(FailedEntry { path: path.into(), fault, is_peers });

@@ -32,7 +32,8 @@ impl<P: Platform> FileSink<P> {
         };
         // Of an entry that is not expected any more, too: the other end waits to hear of what it is.
         let how = hash_as(&header, offered.file_bytes, cx.terms.chunk_bytes);
-        let drain = |platform: &P, offset, bytes: &[u8], is_last| arrival.drain_in_turn(platform, offset, bytes, is_last);
+        let drain =
+            |platform: &P, offset, bytes: &[u8], is_last| arrival.drain_in_turn(platform, offset, bytes, is_last);
         let (read, drained) = here.read(cx, &offered.file, &header, how, &mut buf, drain);
         match read {
             Ok(hashed) => {
