@@ -30,6 +30,10 @@ use crate::worker::cx::Cx;
 /// Stands for the digest in the header of a frame without a payload. A CRC's digest ends in zeros, and no BLAKE3 of anything is known to be this.
 pub(crate) const IN_PLACE: Digest = [0xff; 32];
 
+/// Read, hashed and written at once: a part of a level-2 cache of 1 MiB, with as few calls as that allows. 1 GiB on tmpfs, two workers, BLAKE3: 15.3 instead of
+/// 13.7 Gb/s by 128 KiB, and 14.7 by 512 KiB; with CRC-64 15.5, 14.8, 15.7 (EPYC, medians of 7 alternating rounds, 2026-11).
+const STEP_BYTES: usize = 2 * PIECE_BYTES;
+
 /// The source, at the end that writes.
 #[derive(Debug)]
 pub(crate) struct InPlace<P: Platform> {
@@ -81,8 +85,8 @@ impl<P: Platform> InPlace<P> {
         let mut hash = Hash::alone(cx.terms.digest, how);
         let payload = &mut buf.payload_mut()[..header.payload_bytes as usize];
         let mut taken = 0;
-        for at in (0..payload.len()).step_by(PIECE_BYTES) {
-            let end = payload.len().min(at + PIECE_BYTES);
+        for at in (0..payload.len()).step_by(STEP_BYTES) {
+            let end = payload.len().min(at + STEP_BYTES);
             let piece = &mut payload[at - taken..end - taken];
             let read = read_piece(cx.platform, file, header.offset + at as u64, piece);
             cx.watch.lap(Stage::Read);

@@ -128,7 +128,8 @@ pub enum OtherEnd {
     /// The ends are two processes.
     #[default]
     Away,
-    /// The end that would read; its mailbox, which the other end's workers write into, too, and what it offers each of them.
+    /// The end that would read; its mailbox, which the other end's workers write into, too, and what it offers each of them. Of both receipts the
+    /// other end's stays.
     Reads { mailbox: Option<Mailbox>, offers: Vec<SyncSender<Offer>> },
     /// The end that writes: what is offered to each of its workers.
     Writes { offers: Vec<Option<Receiver<Offer>>>, told: SyncSender<WorkerEvent>, wake: Event },
@@ -892,6 +893,7 @@ fn begin_receipt(job: &Job<'_>) -> (Option<ReceiptFile>, Option<String>) {
     let (digest, bare) = (job.plan.digest, job.plan.bare);
     let head = Head { job: job.id, digest, durability: job.durability, layout: job.layout, bare, sender, receiver };
     match ReceiptFile::begin(path.clone(), by, &head, job.carry.clone()) {
+        Ok(receipt) if matches!(job.other_end, OtherEnd::Reads { .. }) => (Some(receipt.passing()), None),
         Ok(receipt) => (Some(receipt), None),
         Err(error) => (None, Some(format!("no receipt can be kept at {}: {error}", path.display()))),
     }
