@@ -286,9 +286,9 @@ fn a_chunk_that_is_read_where_it_is_written_crosses_no_rail() {
     for it in [&here, &travels] {
         assert_eq!(it.files(&it.sink), it.files(&it.source));
     }
-    // A file ends in its second chunk, a piece of which was written when that is seen.
+    // A file ends in the second step of its second chunk, the first of which was written when that is seen.
     let torn = in_one_process(1, plan(true), |source| {
-        let data = vec![1; 404 << 10];
+        let data = vec![1; 788 << 10];
         source.plant(b"f1", disk::Kind::File(disk::Content::of(data)), 0o644, (1, 1));
     });
     let faults: Vec<_> = torn.sent.faults.iter().map(|it| (&*it.path, it.fault.kind, &*it.fault.step)).collect();
@@ -472,10 +472,12 @@ fn in_one_process(seed: u64, plan: RunPlan, meanwhile: impl FnOnce(&mut Disk)) -
     let disk = |seed| Arc::new(Mutex::new(Disk::new(clock.clone(), Rng::new(seed))));
     let (source, sink) = (disk(1), disk(2));
     let mut scenario = Scenario::new(&mut rng);
-    (scenario.terms.chunk_bytes, scenario.terms.cover) = (256 << 10, engine::job::Cover::Hashed);
+    // What is read where it is written goes in steps of 256 KiB: two of a chunk.
+    let chunk_bytes: u32 = if plan.at_once { 512 << 10 } else { 256 << 10 };
+    (scenario.terms.chunk_bytes, scenario.terms.cover) = (chunk_bytes, engine::job::Cover::Hashed);
     let mut versions = Versions::new();
     for number in 0..6_u64 {
-        let mut data = vec![0; 1 + (1 + number as usize % 2) * (256 << 10)];
+        let mut data = vec![0; 1 + (1 + number as usize % 2) * chunk_bytes as usize];
         rng.fill(&mut data);
         let path = format!("f{number}").into_bytes();
         versions.insert(path[..].into(), [*blake3::hash(&data).as_bytes()].into());

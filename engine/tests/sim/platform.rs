@@ -212,9 +212,9 @@ impl Disk for Sim {
         file.disk.lock().expect("one thread").write(file.ino, offset, from)
     }
 
-    /// Of two pieces the first finds another worker at the file.
+    /// Of two steps of a chunk the first finds another worker at the file.
     fn try_write_at_once(&self, file: &SimFile, offset: u64, from: &[u8]) -> Option<io::Result<usize>> {
-        let is_first = offset.is_multiple_of(2 * PIECE_BYTES as u64) && from.len() == PIECE_BYTES;
+        let is_first = offset.is_multiple_of(4 * PIECE_BYTES as u64) && from.len() == 2 * PIECE_BYTES;
         (!is_first).then(|| self.write_at_once(file, offset, from))
     }
 }
