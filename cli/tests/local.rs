@@ -91,7 +91,7 @@ fn words(output: &Output) -> String {
 #[test]
 fn a_file_of_a_joined_folder_is_read_where_it_stands() {
     let world = World::new("joined");
-    let (one, two) = (world.at("one"), world.at("two"));
+    let (one, two) = (world.at("one/set"), world.at("two/set"));
     plant(&one, &["a", "b"]);
     plant(&two, &["c", "d", "e"]);
     for digest in ["blake3", "crc64"] {
@@ -107,7 +107,7 @@ fn a_file_of_a_joined_folder_is_read_where_it_stands() {
 /// Two folders, a file of which nobody may read.
 fn with_a_closed_one(name: &str) -> (World, [PathBuf; 3]) {
     let world = World::new(name);
-    let (one, two, to) = (world.at("one"), world.at("two"), world.at("to"));
+    let (one, two, to) = (world.at("one/set"), world.at("two/set"), world.at("to"));
     plant(&one, &["a", "b"]);
     plant(&two, &["c"]);
     std::fs::set_permissions(one.join("b"), PermissionsExt::from_mode(0)).unwrap();

@@ -11,7 +11,6 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
-use proto::PIECE_BYTES;
 use proto::books::Stage;
 use proto::error::Breach;
 use proto::ledger::chunk_len;
@@ -78,53 +77,6 @@ impl<F> Arrival<F> {
             self.written = write_piece(platform, &part.file, offset, piece);
         }
     }
-
-    /// The same of one piece or more, which may wait: false, another worker is writing the file, and this one has better to do than to sleep.
-    /// `must`: nothing else is left to do. A file that is not written at once takes nothing.
-    pub(crate) fn drain_in_turn<P: Platform<File = F>>(
-        &mut self,
-        platform: &P,
-        offset: u64,
-        bytes: &[u8],
-        must: bool,
-    ) -> bool {
-        let Some(part) = &self.into else { return false };
-        let mut runs = runs_of_data(bytes, part.sparse).peekable();
-        if self.written.is_err() || runs.peek().is_none() {
-            return true;
-        }
-        let mut at_first = !must;
-        for (from, end) in runs {
-            let (mut from, place) = (from, |from: usize| offset + from as u64);
-            if std::mem::take(&mut at_first) {
-                match platform.try_write_at_once(&part.file, place(from), &bytes[from..end]) {
-                    None => return false,
-                    Some(Ok(moved)) => from += moved,
-                    Some(Err(error)) if is_again(&error) => {}
-                    Some(Err(error)) => {
-                        self.written = Err(error);
-                        return true;
-                    }
-                }
-            }
-            self.written = write_piece(platform, &part.file, place(from), &bytes[from..end]);
-            if self.written.is_err() {
-                break;
-            }
-        }
-        true
-    }
-}
-
-/// What of some pieces is to be written: neighbours together. `sparse`: pieces of zeros are not.
-fn runs_of_data(bytes: &[u8], sparse: bool) -> impl Iterator<Item = (usize, usize)> {
-    let is_data = move |at: usize| !(sparse && is_zero(&bytes[at..bytes.len().min(at + PIECE_BYTES)]));
-    let mut at = 0;
-    std::iter::from_fn(move || {
-        let from = (at..bytes.len()).step_by(PIECE_BYTES).find(|&it| is_data(it))?;
-        at = (from..bytes.len()).step_by(PIECE_BYTES).find(|&it| !is_data(it)).unwrap_or(bytes.len());
-        Some((from, at))
-    })
 }
 
 impl<P: Platform> FileSink<P> {

@@ -7,16 +7,66 @@
 
 use std::io;
 
+use proto::PIECE_BYTES;
 use proto::books::Stage;
 use proto::error::Breach;
 use proto::wire::chunk::Header;
 use sys::mem::Buf;
 
-use super::{Arrival, FileSink};
-use crate::ends::pieces::write_piece;
+use super::{Arrival, FileSink, is_zero};
+use crate::ends::pieces::{is_again, write_piece};
 use crate::platform::Platform;
 use crate::seal::hash::hash_as;
 use crate::worker::cx::Cx;
+
+impl<F> Arrival<F> {
+    /// One piece or more, at `offset` of the file, that may wait: false, another worker is writing the file, and this one has better to do than to sleep.
+    /// `must`: nothing else is left to do. A file that is not written at once takes nothing.
+    pub(crate) fn drain_in_turn<P: Platform<File = F>>(
+        &mut self,
+        platform: &P,
+        offset: u64,
+        bytes: &[u8],
+        must: bool,
+    ) -> bool {
+        let Some(part) = &self.into else { return false };
+        let mut runs = runs_of_data(bytes, part.sparse).peekable();
+        if self.written.is_err() || runs.peek().is_none() {
+            return true;
+        }
+        let mut at_first = !must;
+        for (from, end) in runs {
+            let (mut from, place) = (from, |from: usize| offset + from as u64);
+            if std::mem::take(&mut at_first) {
+                match platform.try_write_at_once(&part.file, place(from), &bytes[from..end]) {
+                    None => return false,
+                    Some(Ok(moved)) => from += moved,
+                    Some(Err(error)) if is_again(&error) => {}
+                    Some(Err(error)) => {
+                        self.written = Err(error);
+                        return true;
+                    }
+                }
+            }
+            self.written = write_piece(platform, &part.file, place(from), &bytes[from..end]);
+            if self.written.is_err() {
+                break;
+            }
+        }
+        true
+    }
+}
+
+/// What of some pieces is to be written: neighbours together. `sparse`: pieces of zeros are not.
+fn runs_of_data(bytes: &[u8], sparse: bool) -> impl Iterator<Item = (usize, usize)> {
+    let is_data = move |at: usize| !(sparse && is_zero(&bytes[at..bytes.len().min(at + PIECE_BYTES)]));
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let from = (at..bytes.len()).step_by(PIECE_BYTES).find(|&it| is_data(it))?;
+        at = (from..bytes.len()).step_by(PIECE_BYTES).find(|&it| !is_data(it)).unwrap_or(bytes.len());
+        Some((from, at))
+    })
+}
 
 impl<P: Platform> FileSink<P> {
     /// A header came whose payload is in the source beside: it is read, hashed and, where its file is written at once, written, piece by piece;
