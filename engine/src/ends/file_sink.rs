@@ -44,7 +44,7 @@ pub(crate) struct FileSink<P: Platform> {
     /// Where the bufs are.
     node: Option<u16>,
     /// The source, where it is at hand.
-    pub(crate) in_place: Option<InPlace<P>>,
+    pub(crate) in_place: Option<Box<InPlace<P>>>,
 }
 
 /// A part that is written at once.
@@ -81,7 +81,7 @@ impl<F> Arrival<F> {
 
 impl<P: Platform> FileSink<P> {
     /// Of a worker on this memory node, if it is held on one.
-    pub(crate) fn new(tree: Arc<P::Sink>, node: Option<u16>, in_place: Option<InPlace<P>>) -> Self {
+    pub(crate) fn new(tree: Arc<P::Sink>, node: Option<u16>, in_place: Option<Box<InPlace<P>>>) -> Self {
         FileSink {
             tree,
             expected: HashMap::new(),

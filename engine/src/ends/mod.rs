@@ -35,7 +35,7 @@ impl<P: Platform> End<P> {
         match (role, in_place) {
             (Role::Send(tree), _) => End::Source(FileSource::new(tree)),
             (Role::Recv(tree), InPlace::Recv(beside)) => {
-                End::Sink(FileSink::new(tree, node, Some(ReadHere::new(beside))))
+                End::Sink(FileSink::new(tree, node, Some(Box::new(ReadHere::new(beside)))))
             }
             (Role::Recv(tree), _) => End::Sink(FileSink::new(tree, node, None)),
         }

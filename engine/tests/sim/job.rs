@@ -213,6 +213,32 @@ fn net(clock: &Clock, rng: &mut Rng, plan: &RunPlan) -> Net {
     net
 }
 
+/// The workers of both ends.
+fn crews(
+    world: &Shared,
+    rng: &mut Rng,
+    plan: &RunPlan,
+    terms: Terms,
+    source_tree: &Arc<SimSource>,
+    sink_tree: &Arc<SimSink>,
+) -> [Crew; 2] {
+    let or_never = |it| if plan.in_place { it } else { InPlace::Never };
+    let writers = if plan.shared { plan.sender_workers } else { plan.receiver_workers };
+    let (offers, mut offered): (Vec<_>, Vec<_>) = (0..writers).map(|_| sync_channel(OFFERS_MAX)).unzip();
+    let mut send = |_: usize| (Role::Send(source_tree.clone()), or_never(InPlace::Send(offers.clone())));
+    let first = Crew::new(world, rng, plan.sender_workers, plan, terms, &mut send);
+    let mut recv = |_: usize| {
+        let beside = Beside { offers: offered.remove(0), told: EventQueue::new(first.post.clone(), None) };
+        (Role::Recv(sink_tree.clone()), or_never(InPlace::Recv(beside)))
+    };
+    let second = if plan.shared {
+        Crew::beside(&first, plan, terms, &mut recv)
+    } else {
+        Crew::new(world, rng, plan.receiver_workers, plan, terms, &mut recv)
+    };
+    [first, second]
+}
+
 impl<'a> Run<'a> {
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn new(
@@ -229,21 +255,7 @@ impl<'a> Run<'a> {
         let (terms, durability) = (scenario.terms, scenario.durability);
         let source_tree = Arc::new(SimSource(source.clone(), VOLUME));
         let sink_tree = Arc::new(SimSink::begin(&sink));
-        let or_never = |it| if plan.in_place { it } else { InPlace::Never };
-        let writers = if plan.shared { plan.sender_workers } else { plan.receiver_workers };
-        let (offers, mut offered): (Vec<_>, Vec<_>) = (0..writers).map(|_| sync_channel(OFFERS_MAX)).unzip();
-        let mut send = |_: usize| (Role::Send(source_tree.clone()), or_never(InPlace::Send(offers.clone())));
-        let first = Crew::new(&world, &mut rng, plan.sender_workers, &plan, terms, &mut send);
-        let mut recv = |_: usize| {
-            let beside = Beside { offers: offered.remove(0), told: EventQueue::new(first.post.clone(), None) };
-            (Role::Recv(sink_tree.clone()), or_never(InPlace::Recv(beside)))
-        };
-        let second = if plan.shared {
-            Crew::beside(&first, &plan, terms, &mut recv)
-        } else {
-            Crew::new(&world, &mut rng, plan.receiver_workers, &plan, terms, &mut recv)
-        };
-        let crews = [first, second];
+        let crews = crews(&world, &mut rng, &plan, terms, &source_tree, &sink_tree);
         let agreed = plan_of(&terms, plan.rails as u16, (1, 1));
         let mut sender =
             SendEnd::new(JOBS[0], terms, &agreed, durability, source_tree.clone(), plan.sender_workers, plan.depth);

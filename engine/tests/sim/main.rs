@@ -456,11 +456,11 @@ impl InOneProcess {
     /// What has a name, and its bytes.
     fn files(&self, disk: &SharedDisk) -> Vec<(Vec<u8>, Vec<u8>)> {
         let disk = disk.lock().expect("one thread");
-        let content = |(path, node): (&Box<[u8]>, &disk::Node)| match &node.kind {
+        let all = disk.tree().filter_map(|(path, node)| match &node.kind {
             disk::Kind::File(content) => Some((path.to_vec(), content.data.clone())),
             _ => None,
-        };
-        disk.tree().filter_map(content).filter(|(path, _)| path.starts_with(b"f")).collect()
+        });
+        all.filter(|(path, _)| path.starts_with(b"f")).collect()
     }
 }
 

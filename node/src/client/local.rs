@@ -50,8 +50,7 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], events: &mut 
     let there = placed(copy, (plan.workers.1, plan.chunk_bytes), &to, "placement, writing", &mut choices)?;
     explain(copy, &own, &choices, &here.workers, events);
     let (wanted, own_key) = (wanted_receipt(copy, &id), copy.identity.public());
-    let senders = wanted.as_deref().map(sender_receipt);
-    let (reads, writes) = OtherEnd::pair(there.workers.count(), wake.clone());
+    let (senders, (reads, writes)) = (wanted.as_deref().map(sender_receipt), OtherEnd::pair(&there.workers, &wake));
     let make = |link, (way, other_end), placed: Placed, rails, wake, receipt, carry: Option<PathBuf>| Job {
         no: session::next_job(),
         id,

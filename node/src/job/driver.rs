@@ -33,7 +33,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use engine::fault;
-use engine::host::Team;
+use engine::host::{Team, Workers};
 use engine::job::{
     Beside, Cmd, Event as WorkerEvent, EventQueue, InPlace, JobNo, JobPart, OFFERS_MAX, Offered, Role, Terms,
 };
@@ -139,12 +139,12 @@ pub enum OtherEnd {
 type Offer = Offered<<Linux as Disk>::File>;
 
 impl OtherEnd {
-    /// Of both ends of one job: of the one that would read, which `wake` wakes, and of the one that writes by so many workers.
-    pub fn pair(workers: usize, wake: Event) -> (OtherEnd, OtherEnd) {
+    /// Of both ends of one job: of the one that would read, which `wake` wakes, and of the one that writes by these workers.
+    pub fn pair(workers: &Workers, wake: &Event) -> (OtherEnd, OtherEnd) {
         let mailbox = mailbox();
         let told = mailbox.0.clone();
-        let (to, from): (Vec<_>, Vec<_>) = (0..workers).map(|_| sync_channel(OFFERS_MAX)).unzip();
-        let writes = OtherEnd::Writes { offers: from.into_iter().map(Some).collect(), told, wake };
+        let (to, from): (Vec<_>, Vec<_>) = (0..workers.count()).map(|_| sync_channel(OFFERS_MAX)).unzip();
+        let writes = OtherEnd::Writes { offers: from.into_iter().map(Some).collect(), told, wake: wake.clone() };
         (OtherEnd::Reads { mailbox: Some(mailbox), offers: to }, writes)
     }
 
@@ -487,8 +487,7 @@ impl<'a, 'b> JobDriver<'a, 'b> {
         trace: Option<&'a Trace>,
         watch: &'b mut dyn FnMut(&Status<'_>, &[String]),
     ) -> io::Result<Self> {
-        let panics = Panics::of(&job);
-        let (post, events) = job.other_end.take_mailbox();
+        let ((post, events), panics) = (job.other_end.take_mailbox(), Panics::of(&job));
         let (scan, tasks) = panics.spawn_first(&job)?;
         let (end, (receipt, missing)) = (End::of(&job), begin_receipt(&job));
         let (now, is_sender) = (read_clock(), matches!(job.way, Way::Send(_)));
