@@ -110,7 +110,7 @@ fn with_a_closed_one(name: &str) -> (World, [PathBuf; 3]) {
     let (one, two, to) = (world.at("one/set"), world.at("two/set"), world.at("to"));
     plant(&one, &["a", "b"]);
     plant(&two, &["c"]);
-    std::fs::set_permissions(one.join("b"), PermissionsExt::from_mode(0)).unwrap();
+    std::fs::set_permissions(one.join("b"), PermissionsExt::from_mode(0o000)).unwrap();
     (world, [one, two, to])
 }
 
